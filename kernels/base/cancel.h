@@ -1,0 +1,52 @@
+// A one-way switch that long work polls and that wakes whoever sleeps on it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+
+namespace agmm {
+
+// Shared by everyone who works for one call or one job. Thread-safe.
+class CancelToken {
+ public:
+  // Cancels with `reason` (not OK). The first reason wins; callbacks run once, on this thread.
+  void Cancel(absl::Status reason) {
+    std::vector<std::function<void(const absl::Status&)>> run;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!reason_.ok()) return;
+      reason_ = reason;
+      run.swap(callbacks_);
+    }
+    for (auto& callback : run) callback(reason);
+  }
+  // OK while not cancelled, then the reason.
+  absl::Status status() const {
+    absl::MutexLock lock(&mutex_);
+    return reason_;
+  }
+  // Runs `callback` on cancellation, or at once when that has already happened.
+  void OnCancel(std::function<void(const absl::Status&)> callback) {
+    absl::Status reason;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (reason_.ok()) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+      reason = reason_;
+    }
+    callback(reason);
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  absl::Status reason_;
+  std::vector<std::function<void(const absl::Status&)>> callbacks_;
+};
+
+}  // namespace agmm

@@ -1,0 +1,22 @@
+// Time, injected so that tests can move it.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace agmm {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual absl::Time Now() const = 0;
+  // The machine's clock; lives for ever.
+  static const Clock* Real();
+};
+
+// Nanoseconds on CLOCK_MONOTONIC: what steps are stamped with, comparable within one host.
+int64_t MonotonicNanos();
+
+}  // namespace agmm

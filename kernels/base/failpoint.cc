@@ -1,0 +1,64 @@
+#include "kernels/base/failpoint.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+
+namespace agmm::failpoint {
+namespace {
+
+struct Registry {
+  absl::Mutex mutex;
+  std::map<std::string, int64_t, std::less<>> counts ABSL_GUARDED_BY(mutex);
+  std::atomic<int> armed{0};
+
+  Registry() {
+    const char* list = std::getenv("AGMM_FAILPOINTS");
+    if (list == nullptr) return;
+    for (absl::string_view item : absl::StrSplit(list, ',', absl::SkipEmpty())) {
+      std::pair<std::string, std::string> entry = absl::StrSplit(item, absl::MaxSplits('=', 1));
+      int64_t count = -1;
+      if (entry.second != "*" && !absl::SimpleAtoi(entry.second, &count)) count = 1;
+      counts[entry.first] = count;
+    }
+    armed = static_cast<int>(counts.size());
+  }
+};
+
+Registry& Global() {
+  static Registry* const registry = new Registry;
+  return *registry;
+}
+
+}  // namespace
+
+void Arm(absl::string_view name, int64_t count) {
+  Registry& registry = Global();
+  absl::MutexLock lock(&registry.mutex);
+  registry.counts[std::string(name)] = count;
+  registry.armed = static_cast<int>(registry.counts.size());
+}
+
+void Disarm(absl::string_view name) {
+  Registry& registry = Global();
+  absl::MutexLock lock(&registry.mutex);
+  registry.counts.erase(std::string(name));
+  registry.armed = static_cast<int>(registry.counts.size());
+}
+
+bool Hit(absl::string_view name) {
+  Registry& registry = Global();
+  if (registry.armed.load(std::memory_order_relaxed) == 0) return false;
+  absl::MutexLock lock(&registry.mutex);
+  auto it = registry.counts.find(std::string(name));
+  if (it == registry.counts.end() || it->second == 0) return false;
+  if (it->second > 0) --it->second;
+  return true;
+}
+
+}  // namespace agmm::failpoint

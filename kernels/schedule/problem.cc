@@ -1,0 +1,160 @@
+#include "kernels/schedule/problem.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+// Keeps every product of two dimensions and an element size far inside 63 bits.
+constexpr int64_t kMaxDimension = int64_t{1} << 28;
+constexpr int kMaxRanks = 4096;
+
+// The position of `rank` along `axes` taken together (first major), and how many positions there are.
+struct Position {
+  int part = 0, parts = 1;
+};
+Position Along(const Mesh& mesh, const std::vector<int>& axes, Rank rank) {
+  Position position;
+  for (int axis : axes) {
+    position.part = position.part * mesh.axes[axis].size + mesh.Coordinate(rank, axis);
+    position.parts *= mesh.axes[axis].size;
+  }
+  return position;
+}
+
+std::string DimToString(const Mesh& mesh, const std::string& dim, const std::vector<int>& axes) {
+  if (axes.empty()) return dim;
+  return absl::StrCat(dim, "_", absl::StrJoin(axes, "", [&](std::string* out, int axis) {
+                        out->append(mesh.axes[axis].name);
+                      }));
+}
+
+absl::Status ValidateTensor(const Mesh& mesh, const Tensor& tensor) {
+  for (auto [dim, size] : {std::pair{tensor.row_dim, tensor.rows}, {tensor.col_dim, tensor.cols}}) {
+    if (size < 1 || size > kMaxDimension) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s of %s is %d; it must be between 1 and %d", dim, tensor.name, size, kMaxDimension));
+    }
+  }
+  std::vector<bool> used(mesh.axes.size(), false);
+  for (const auto* axes : {&tensor.sharding.rows, &tensor.sharding.cols}) {
+    for (int axis : *axes) {
+      if (axis < 0 || axis >= static_cast<int>(mesh.axes.size())) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("%s is sharded over axis %d; mesh %s has %d axes", tensor.name, axis,
+                            mesh.ToString(), mesh.axes.size()));
+      }
+      if (used[axis]) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "%s is sharded over axis %s twice; an axis can split an operand once", tensor.name,
+            mesh.axes[axis].name));
+      }
+      used[axis] = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int Mesh::Coordinate(Rank rank, int axis) const {
+  int stride = 1;
+  for (size_t i = axis + 1; i < axes.size(); ++i) stride *= axes[i].size;
+  return rank / stride % axes[axis].size;
+}
+
+std::string Mesh::ToString() const {
+  return absl::StrJoin(axes, ",", [](std::string* out, const Axis& axis) {
+    absl::StrAppend(out, axis.name, "=", axis.size);
+  });
+}
+
+Range SplitRange(int64_t total, int parts, int part) {
+  const int64_t size = total / parts, larger = total % parts;
+  const int64_t begin = part * size + std::min<int64_t>(part, larger);
+  return {begin, begin + size + (part < larger ? 1 : 0)};
+}
+
+Block ShardBlock(const Mesh& mesh, const Tensor& tensor, Operand operand, Rank rank) {
+  const Position row = Along(mesh, tensor.sharding.rows, rank);
+  const Position col = Along(mesh, tensor.sharding.cols, rank);
+  return {operand, SplitRange(tensor.rows, row.parts, row.part),
+          SplitRange(tensor.cols, col.parts, col.part)};
+}
+
+int64_t ShardPitchBytes(const Mesh& mesh, const Tensor& tensor) {
+  const Block largest = ShardBlock(mesh, tensor, 0, 0);
+  return RoundUp(largest.cols.size() * SizeOf(tensor.dtype), kRowAlignBytes);
+}
+
+int64_t ShardBytes(const Mesh& mesh, const Tensor& tensor) {
+  return ShardBlock(mesh, tensor, 0, 0).rows.size() * ShardPitchBytes(mesh, tensor);
+}
+
+std::string ToString(const Mesh& mesh, const Tensor& tensor) {
+  return absl::StrFormat("%s[%s, %s]", tensor.name,
+                         DimToString(mesh, tensor.row_dim, tensor.sharding.rows),
+                         DimToString(mesh, tensor.col_dim, tensor.sharding.cols));
+}
+
+std::string ToString(const Problem& problem) {
+  const Mesh& mesh = problem.mesh;
+  return absl::StrFormat("%s * %s -> %s  M=%d N=%d K=%d %s  mesh %s",
+                         ToString(mesh, problem.tensors[kA]), ToString(mesh, problem.tensors[kB]),
+                         ToString(mesh, problem.tensors[kC]), problem.m(), problem.n(), problem.k(),
+                         Name(problem.tensors[kA].dtype), mesh.ToString());
+}
+
+absl::Status Validate(const Problem& problem) {
+  const Mesh& mesh = problem.mesh;
+  int64_t size = 1;
+  for (const Axis& axis : mesh.axes) {
+    if (axis.size < 1 || axis.size > kMaxRanks) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "mesh axis %s has size %d; it must be between 1 and %d", axis.name, axis.size, kMaxRanks));
+    }
+    size *= axis.size;
+    if (size > kMaxRanks) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("mesh %s has over %d ranks", mesh.ToString(), kMaxRanks));
+    }
+  }
+  if (mesh.axes.empty() || size != mesh.size()) {
+    return absl::InvalidArgumentError(absl::StrFormat("mesh %s names %d ranks and lists %d",
+                                                      mesh.ToString(), size, mesh.size()));
+  }
+  std::vector<int> ranks = mesh.ranks;
+  std::sort(ranks.begin(), ranks.end());
+  if (ranks.front() < 0 || std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("mesh ranks %s: each rank may be named once, from 0",
+                        absl::StrJoin(mesh.ranks, ",")));
+  }
+  if (problem.tensors.size() != 3) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a product has 3 tensors, not %d", problem.tensors.size()));
+  }
+  for (const Tensor& tensor : problem.tensors) AGMM_RETURN_IF_ERROR(ValidateTensor(mesh, tensor));
+  const Tensor &a = problem.tensors[kA], &b = problem.tensors[kB], &c = problem.tensors[kC];
+  if (a.cols != b.rows) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s has %d columns and %s has %d rows; the inner dimension must agree", a.name, a.cols,
+        b.name, b.rows));
+  }
+  if (c.rows != a.rows || c.cols != b.cols) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s is %d x %d; %s * %s is %d x %d", c.name,
+                                                      c.rows, c.cols, a.name, b.name, a.rows, b.cols));
+  }
+  if (a.dtype != b.dtype) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s is %s and %s is %s; they must agree",
+                                                      a.name, Name(a.dtype), b.name, Name(b.dtype)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace agmm

@@ -1,0 +1,37 @@
+#include "kernels/schedule/schedule.h"
+
+#include <algorithm>
+
+namespace agmm {
+
+std::vector<int> SlotCounts(const Schedule& schedule) {
+  std::vector<int> counts(schedule.ranks.size(), 0);
+  auto see = [&](const Slot& slot) {
+    if (slot.rank >= 0 && slot.rank < static_cast<int>(counts.size()))
+      counts[slot.rank] = std::max(counts[slot.rank], slot.index + 1);
+  };
+  for (const auto& steps : schedule.ranks) {
+    for (const Step& step : steps) {
+      for (const Wait& wait : step.waits) see(wait.slot);
+      for (const Slot& slot : step.signals) see(slot);
+    }
+  }
+  return counts;
+}
+
+int LaneCount(const std::vector<Step>& steps) {
+  int count = 0;
+  for (const Step& step : steps) count = std::max(count, step.lane + 1);
+  return count;
+}
+
+int64_t RowBytes(const Block& block, const Place& place) {
+  return block.cols.size() * SizeOf(place.dtype);
+}
+
+int64_t SpanBytes(const Block& block, const Place& place) {
+  if (block.empty()) return 0;
+  return (block.rows.size() - 1) * place.pitch_bytes + RowBytes(block, place);
+}
+
+}  // namespace agmm

@@ -1,0 +1,105 @@
+// A schedule: for each rank, the ordered transfers, multiplies and reductions of one epoch, and the
+// signals between them. Planners make it, Verify proves it, an executor runs it; the order exists
+// nowhere else. Tiles, stages and threads are not here: see GemmConfig in kernels/device.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/schedule/problem.h"
+
+namespace agmm {
+
+// An operand (a resident shard), or the plan's workspace.
+using Buffer = int;
+inline constexpr Buffer kWorkspace = -1;
+
+// Where a block lies. Resident buffers get their base address at launch. offset_bytes and pitch_bytes
+// are multiples of kRowAlignBytes; each row owns its padding up to the next multiple.
+struct Place {
+  Rank rank = 0;
+  Buffer buffer = kWorkspace;
+  int64_t offset_bytes = 0, pitch_bytes = 0;
+  DType dtype = DType::kF32;
+  bool operator==(const Place&) const = default;
+};
+
+// A monotonic 64-bit word that lives at `rank`, who is its only waiter. One step produces it, by storing
+// the number of the epoch.
+struct Slot {
+  Rank rank = 0;
+  int index = 0;
+  bool operator==(const Slot&) const = default;
+  auto operator<=>(const Slot&) const = default;
+};
+
+// Holds when the slot has reached epoch - lag. Lag 1 is a credit: "my reader of the last epoch is done
+// with this place". Nothing is awaited before epoch 1.
+struct Wait {
+  Slot slot;
+  int lag = 0;
+  bool operator==(const Wait&) const = default;
+};
+
+// Copies `block` from one place to others. signals[i] is set once to[i] holds the bytes. What lies at
+// another rank is complete only for who has seen its signal: a `to` at another rank needs one, at that
+// rank. The step is over when `from` has been read and the `to` at its own rank are written; signals
+// behind the last `to` are set then. An empty `to` is a join: waits and signals only.
+struct Transfer {
+  Block block;
+  Place from;
+  std::vector<Place> to;
+  int carrier = -1;  // index of the Multiply step of this rank whose tiles feed it, or -1
+  bool operator==(const Transfer&) const = default;
+};
+
+// c (+)= a * b over the slice of K that a and b name, summed in f32.
+//   accumulate false: the sum starts from zero; true: from `acc`, or without one from the multiply just
+//   before in this lane, on the same c (one tile pass, the sum stays on chip).
+//   finish true: converts the sum into `out`; false: leaves it in `acc`, or on chip.
+struct Multiply {
+  Block a, b, c;
+  Place a_place, b_place;
+  std::optional<Place> acc;  // f32
+  Place out;                 // unused unless finish
+  bool accumulate = false, finish = true;
+  bool operator==(const Multiply&) const = default;
+};
+
+// into += from, both partial sums of c; then `out` = into, converted, where finish is set. `into` is f32;
+// `from` may be narrower, or lie at a peer.
+struct Reduce {
+  Block c;
+  Place from, into, out;
+  bool finish = false;
+  bool operator==(const Reduce&) const = default;
+};
+
+struct Step {
+  std::variant<Transfer, Multiply, Reduce> op;
+  int lane = 0;               // steps of a rank run in order within a lane; lanes are unordered
+  std::vector<Wait> waits;    // all hold before the step starts
+  std::vector<Slot> signals;  // set after the step's last byte, release order
+  bool operator==(const Step&) const = default;
+};
+
+struct Schedule {
+  std::string algorithm;
+  int64_t workspace_bytes = 0;           // on every rank
+  std::vector<std::vector<Step>> ranks;  // a lane's steps in their order; indices are the steps' names
+  bool operator==(const Schedule&) const = default;
+};
+
+// How many slots live at each rank: one more than the highest index that the schedule names there.
+std::vector<int> SlotCounts(const Schedule& schedule);
+// The number of lanes of a rank: one more than its highest lane.
+int LaneCount(const std::vector<Step>& steps);
+// Bytes a row of `block` takes at `place`, without padding.
+int64_t RowBytes(const Block& block, const Place& place);
+// Bytes from the place's first to behind its last, padding between the rows included.
+int64_t SpanBytes(const Block& block, const Place& place);
+
+}  // namespace agmm

@@ -1,0 +1,29 @@
+#include "kernels/schedule/topology.h"
+
+#include "absl/strings/str_format.h"
+
+namespace agmm {
+
+absl::StatusOr<Topology> UniformTopology(int ranks, int nodes, int devices_per_node) {
+  if (ranks < 1 || nodes < 1 || devices_per_node < 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d ranks on %d nodes with %d devices each: every count must be positive", ranks, nodes,
+        devices_per_node));
+  }
+  if (devices_per_node == 0) {
+    if (ranks % nodes != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%d ranks do not divide over %d nodes; give the devices of a node", ranks, nodes));
+    }
+    devices_per_node = ranks / nodes;
+  }
+  if (int64_t{devices_per_node} * nodes < ranks) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d ranks do not fit on %d nodes with %d devices each", ranks, nodes, devices_per_node));
+  }
+  Topology topology;
+  for (Rank rank = 0; rank < ranks; ++rank) topology.node_of_rank.push_back(rank / devices_per_node);
+  return topology;
+}
+
+}  // namespace agmm
