@@ -1,0 +1,177 @@
+#include "kernels/schedule/gather.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace agmm {
+namespace {
+
+constexpr int kComputeLane = 0, kSendLane = 1;
+
+class Builder {
+ public:
+  Builder(const Problem& problem, const GatherRoutes& routes)
+      : problem_(problem), routes_(routes), slot_counts_(problem.mesh.size(), 0) {}
+
+  Schedule Build(const std::string& algorithm) {
+    Schedule schedule;
+    schedule.algorithm = algorithm;
+    schedule.ranks.resize(problem_.mesh.size());
+    PlaceArrivals();
+    schedule.workspace_bytes = workspace_bytes_;
+    for (Rank rank = 0; rank < problem_.mesh.size(); ++rank) {
+      for (int chunk : routes_.multiplies[rank])
+        schedule.ranks[rank].push_back(MultiplyStep(rank, chunk));
+      for (const Hop& hop : routes_.sends[rank]) schedule.ranks[rank].push_back(SendStep(hop));
+    }
+    return schedule;
+  }
+
+ private:
+  // What a chunk needs at a rank that it is passed to.
+  struct Arrival {
+    Rank sender = 0;
+    Place place;
+    Slot arrived;
+    std::vector<Slot> credits;          // one a reader; they live at the sender
+    int next_credit = 0;                // readers take theirs in the order they are built
+  };
+
+  Slot NewSlot(Rank rank) { return {rank, slot_counts_[rank]++}; }
+
+  // Reader count of `chunk` at `rank`: its multiply, and each hop onwards.
+  int Readers(Rank rank, int chunk) const {
+    const auto& multiplies = routes_.multiplies[rank];
+    const auto& sends = routes_.sends[rank];
+    return static_cast<int>(
+        std::count(multiplies.begin(), multiplies.end(), chunk) +
+        std::count_if(sends.begin(), sends.end(), [&](const Hop& h) { return h.chunk == chunk; }));
+  }
+
+  // Arrivals of one rank lie one behind the other in the order they are sent to it.
+  void PlaceArrivals() {
+    const Tensor& a = problem_.tensors[kA];
+    const int64_t pitch = ShardPitchBytes(problem_.mesh, a);
+    std::vector<int64_t> used(problem_.mesh.size(), 0);
+    for (const auto& sends : routes_.sends) {
+      for (const Hop& hop : sends) {
+        Arrival arrival;
+        arrival.sender = hop.from;
+        arrival.place = {hop.to, kWorkspace, used[hop.to], pitch, a.dtype};
+        used[hop.to] += routes_.chunks[hop.chunk].rows.size() * pitch;
+        arrival.arrived = NewSlot(hop.to);
+        for (int i = Readers(hop.to, hop.chunk); i > 0; --i)
+          arrival.credits.push_back(NewSlot(hop.from));
+        arrivals_.emplace(std::pair(hop.to, hop.chunk), std::move(arrival));
+      }
+    }
+    workspace_bytes_ = *std::max_element(used.begin(), used.end());
+  }
+
+  Block BlockOf(int chunk) const {
+    return {kA, routes_.chunks[chunk].rows, {0, problem_.k()}};
+  }
+
+  // The place of a row block in a resident shard.
+  Place Resident(Operand operand, Rank rank, int64_t first_row) const {
+    const Tensor& tensor = problem_.tensors[operand];
+    const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor);
+    const Block shard = ShardBlock(problem_, operand, rank);
+    return {rank, operand, (first_row - shard.rows.begin) * pitch, pitch, tensor.dtype};
+  }
+
+  // Where `rank` reads `chunk`; adds the wait for its arrival and the credit for having read it.
+  Place Source(Rank rank, int chunk, Step* step) {
+    if (routes_.chunks[chunk].owner == rank)
+      return Resident(kA, rank, routes_.chunks[chunk].rows.begin);
+    Arrival& arrival = arrivals_.at({rank, chunk});
+    step->waits.push_back({arrival.arrived, 0});
+    step->signals.push_back(arrival.credits[arrival.next_credit++]);
+    return arrival.place;
+  }
+
+  Step MultiplyStep(Rank rank, int chunk) {
+    Step step;
+    step.lane = kComputeLane;
+    const Range rows = routes_.chunks[chunk].rows;
+    Multiply multiply;
+    multiply.a = BlockOf(chunk);
+    multiply.b = ShardBlock(problem_, kB, rank);
+    multiply.c = {kC, rows, multiply.b.cols};
+    multiply.a_place = Source(rank, chunk, &step);
+    multiply.b_place = Resident(kB, rank, 0);
+    multiply.out = Resident(kC, rank, rows.begin);
+    step.op = multiply;
+    return step;
+  }
+
+  Step SendStep(const Hop& hop) {
+    Step step;
+    step.lane = kSendLane;
+    const Arrival& arrival = arrivals_.at({hop.to, hop.chunk});
+    step.signals.push_back(arrival.arrived);
+    for (const Slot& credit : arrival.credits) step.waits.push_back({credit, 1});
+    const Place from = Source(hop.from, hop.chunk, &step);
+    step.op = Transfer{BlockOf(hop.chunk), from, {arrival.place}};
+    return step;
+  }
+
+  const Problem& problem_;
+  const GatherRoutes& routes_;
+  std::vector<int> slot_counts_;
+  std::map<std::pair<Rank, int>, Arrival> arrivals_;  // by (rank, chunk)
+  int64_t workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::vector<Rank>> GatherGroups(const Problem& problem) {
+  // Ranks agree along every axis that does not shard A's rows; within a group the shard's first row
+  // cannot order empty shards, so its index along the sharding axes does.
+  const Mesh& mesh = problem.mesh;
+  const std::vector<int>& gathered = problem.tensors[kA].sharding.rows;
+  std::map<std::vector<int>, std::map<std::vector<int>, Rank>> groups;
+  for (Rank rank = 0; rank < mesh.size(); ++rank) {
+    std::vector<int> outside, inside;
+    for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis) {
+      if (std::count(gathered.begin(), gathered.end(), axis) == 0)
+        outside.push_back(mesh.Coordinate(rank, axis));
+    }
+    for (int axis : gathered) inside.push_back(mesh.Coordinate(rank, axis));
+    groups[outside][inside] = rank;
+  }
+  std::vector<std::vector<Rank>> result;
+  for (const auto& [outside, members] : groups) {
+    result.emplace_back();
+    for (const auto& [inside, rank] : members) result.back().push_back(rank);
+  }
+  return result;
+}
+
+std::vector<Chunk> SplitShards(const Problem& problem, const std::vector<Rank>& group, int chunks,
+                               int first_index, std::vector<std::vector<int>>* by_shard) {
+  std::vector<Chunk> result;
+  by_shard->assign(group.size(), {});
+  for (size_t i = 0; i < group.size(); ++i) {
+    const Range shard = ShardBlock(problem, kA, group[i]).rows;
+    for (int piece = 0; piece < chunks; ++piece) {
+      const Range rows = SplitRange(shard.size(), chunks, piece);
+      if (rows.empty()) continue;
+      (*by_shard)[i].push_back(first_index + static_cast<int>(result.size()));
+      result.push_back({group[i], {shard.begin + rows.begin, shard.begin + rows.end}});
+    }
+  }
+  return result;
+}
+
+bool HasColumns(const Problem& problem, Rank rank) {
+  return !ShardBlock(problem, kC, rank).cols.empty();
+}
+
+Schedule BuildGather(const Problem& problem, const std::string& algorithm,
+                     const GatherRoutes& routes) {
+  return Builder(problem, routes).Build(algorithm);
+}
+
+}  // namespace agmm

@@ -1,0 +1,51 @@
+// Gathers along M as routes: which rank passes which chunk to whom, and in which order. An algorithm only
+// writes routes; places, slots and credits follow from them here.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/schedule/schedule.h"
+
+namespace agmm {
+
+// One rank's part of A that travels and multiplies as a unit.
+struct Chunk {
+  Rank owner = 0;
+  Range rows;  // of A
+};
+
+// Passes chunks[chunk] from one rank, who owns it or was passed it before, to another.
+struct Hop {
+  int chunk = 0;
+  Rank from = 0, to = 0;
+};
+
+struct GatherRoutes {
+  std::vector<Chunk> chunks;
+  std::vector<std::vector<Hop>> sends;         // by rank, in the order they leave
+  std::vector<std::vector<int>> multiplies;    // by rank: indices into chunks, in order
+};
+
+// The ranks that gather among each other, in the order of their shards of A: they differ only along the
+// axes that shard A's rows. One group a position along the other axes.
+std::vector<std::vector<Rank>> GatherGroups(const Problem& problem);
+
+// The chunks of all ranks of `group`: each shard in `chunks` near-equal pieces, empty ones left out.
+// by_shard[i] lists the chunks of group[i].
+std::vector<Chunk> SplitShards(const Problem& problem, const std::vector<Rank>& group, int chunks,
+                               int first_index, std::vector<std::vector<int>>* by_shard);
+
+// True if the rank has columns of C to compute; one that has none needs no A.
+bool HasColumns(const Problem& problem, Rank rank);
+
+// Lane 0 multiplies, lane 1 sends. Each arrival has a place of its own in the workspace; its sender holds
+// one credit for each of its readers.
+Schedule BuildGather(const Problem& problem, const std::string& algorithm, const GatherRoutes& routes);
+
+// The planners; Plan() in plan.h chooses among them and closes what they return. `chunks` >= 1.
+Schedule PlanSerial(const Problem& problem);
+Schedule PlanRing(const Problem& problem, int chunks);
+Schedule PlanDirect(const Problem& problem, int chunks);
+
+}  // namespace agmm

@@ -1,0 +1,105 @@
+#include "kernels/schedule/plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "kernels/schedule/gather.h"
+
+namespace agmm {
+namespace {
+
+// A chunk below this is all overhead: a message, a signal and a GEMM call for too little work.
+constexpr int64_t kMinChunkBytes = 256 << 10;
+constexpr int kMaxChosenChunks = 8;
+
+bool Known(const std::string& algorithm) {
+  return algorithm == "auto" || algorithm == "serial" || algorithm == "ring" || algorithm == "direct";
+}
+
+// Fused forms overlap the first transfer with the own shard's multiply whatever the chunk; smaller chunks
+// let a forwarded shard leave before all of it has come.
+int ChooseChunks(const Problem& problem) {
+  const int64_t shard_bytes = ShardBytes(problem.mesh, problem.tensors[kA]);
+  return static_cast<int>(
+      std::clamp<int64_t>(shard_bytes / kMinChunkBytes, 1, kMaxChosenChunks));
+}
+
+// A sharded along M and not along K, C whole along M, B and C sharded alike along N.
+absl::Status CheckGatherAlongM(const Problem& problem) {
+  const Sharding &a = problem.tensors[kA].sharding, &b = problem.tensors[kB].sharding,
+                 &c = problem.tensors[kC].sharding;
+  if (a.cols.empty() && b.rows.empty() && b.cols == c.cols && (c.rows.empty() || c.rows == a.rows))
+    return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrFormat(
+      "no planner for %s; this release gathers A along M (A[M_x, K] * B[K, N_x] -> C[M, N_x]) or "
+      "multiplies what is already in place (A[M_x, K] * B[K, N] -> C[M_x, N])",
+      ToString(problem)));
+}
+
+bool NothingToGather(const Problem& problem) {
+  const std::vector<int>& a_rows = problem.tensors[kA].sharding.rows;
+  return a_rows == problem.tensors[kC].sharding.rows ||
+         std::all_of(a_rows.begin(), a_rows.end(),
+                     [&](int axis) { return problem.mesh.axes[axis].size == 1; });
+}
+
+// Nothing moves: every rank holds the rows of A that its C needs.
+Schedule PlanLocal(const Problem& problem) {
+  GatherRoutes routes;
+  routes.sends.resize(problem.mesh.size());
+  routes.multiplies.resize(problem.mesh.size());
+  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+    const Block shard = ShardBlock(problem, kA, rank);
+    if (shard.empty() || !HasColumns(problem, rank)) continue;
+    routes.multiplies[rank].push_back(static_cast<int>(routes.chunks.size()));
+    routes.chunks.push_back({rank, shard.rows});
+  }
+  return BuildGather(problem, "local", routes);
+}
+
+}  // namespace
+
+absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
+                                           const PlanOptions& options) {
+  if (!Known(options.algorithm)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "algorithm \"%s\" is not known; use auto, serial, ring or direct", options.algorithm));
+  }
+  if (options.chunks < 0 || options.chunks > kMaxChunks) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d chunks a shard are outside [1, %d]; leave it out to have it chosen", options.chunks,
+        kMaxChunks));
+  }
+  PlanOptions resolved = options;
+  if (resolved.algorithm == "auto") resolved.algorithm = "ring";
+  if (resolved.algorithm == "serial") {
+    resolved.chunks = 1;
+  } else if (resolved.chunks == 0) {
+    resolved.chunks = ChooseChunks(problem);
+  }
+  return resolved;
+}
+
+std::string ExplainChoice(const PlanOptions& asked, const PlanOptions& resolved) {
+  if (asked.algorithm != "auto") return "";
+  return absl::StrFormat("auto is always %s in this release", resolved.algorithm);
+}
+
+absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
+                              const PlanOptions& options) {
+  AGMM_RETURN_IF_ERROR(Validate(problem));
+  if (topology.rank_count() != problem.mesh.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the topology has %d ranks and mesh %s has %d", topology.rank_count(),
+                        problem.mesh.ToString(), problem.mesh.size()));
+  }
+  AGMM_ASSIGN_OR_RETURN(const PlanOptions resolved, ResolveOptions(problem, topology, options));
+  AGMM_RETURN_IF_ERROR(CheckGatherAlongM(problem));
+  if (NothingToGather(problem)) return PlanLocal(problem);
+  if (resolved.algorithm == "serial") return Close(PlanSerial(problem));
+  if (resolved.algorithm == "direct") return Close(PlanDirect(problem, resolved.chunks));
+  return Close(PlanRing(problem, resolved.chunks));
+}
+
+}  // namespace agmm

@@ -1,0 +1,36 @@
+// Each shard travels from neighbour to neighbour, downwards; a rank multiplies what it holds while it
+// passes it on. Order after the Pallas collective matmul guide (seeds/000).
+#include "kernels/schedule/gather.h"
+
+namespace agmm {
+
+Schedule PlanRing(const Problem& problem, int chunks) {
+  GatherRoutes routes;
+  routes.sends.resize(problem.mesh.size());
+  routes.multiplies.resize(problem.mesh.size());
+  for (const std::vector<Rank>& group : GatherGroups(problem)) {
+    const int size = static_cast<int>(group.size());
+    std::vector<std::vector<int>> by_shard;
+    const std::vector<Chunk> split = SplitShards(
+        problem, group, chunks, static_cast<int>(routes.chunks.size()), &by_shard);
+    routes.chunks.insert(routes.chunks.end(), split.begin(), split.end());
+    // In step d the shard of group member i + d is at member i: it skips members without columns, who
+    // need nothing and would only lengthen the way.
+    for (int i = 0; i < size; ++i) {
+      for (int d = 0; d < size; ++d) {
+        if (d > 0 && !HasColumns(problem, group[i])) continue;
+        const int shard = (i + d) % size;
+        int next = d + 1;
+        while (next < size && !HasColumns(problem, group[(shard - next + size) % size])) ++next;
+        for (int chunk : by_shard[shard]) {
+          if (HasColumns(problem, group[i])) routes.multiplies[group[i]].push_back(chunk);
+          if (next < size)
+            routes.sends[group[i]].push_back({chunk, group[i], group[(shard - next + size) % size]});
+        }
+      }
+    }
+  }
+  return BuildGather(problem, "ring", routes);
+}
+
+}  // namespace agmm
