@@ -10,10 +10,6 @@
 namespace agmm {
 namespace {
 
-// Keeps every product of two dimensions and an element size far inside 63 bits.
-constexpr int64_t kMaxDimension = int64_t{1} << 28;
-constexpr int kMaxRanks = 4096;
-
 // The position of `rank` along `axes` taken together (first major), and how many positions there are.
 struct Position {
   int part = 0, parts = 1;
@@ -32,32 +28,6 @@ std::string DimToString(const Mesh& mesh, const std::string& dim, const std::vec
   return absl::StrCat(dim, "_", absl::StrJoin(axes, "", [&](std::string* out, int axis) {
                         out->append(mesh.axes[axis].name);
                       }));
-}
-
-absl::Status ValidateTensor(const Mesh& mesh, const Tensor& tensor) {
-  for (auto [dim, size] : {std::pair{tensor.row_dim, tensor.rows}, {tensor.col_dim, tensor.cols}}) {
-    if (size < 1 || size > kMaxDimension) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s of %s is %d; it must be between 1 and %d", dim, tensor.name, size, kMaxDimension));
-    }
-  }
-  std::vector<bool> used(mesh.axes.size(), false);
-  for (const auto* axes : {&tensor.sharding.rows, &tensor.sharding.cols}) {
-    for (int axis : *axes) {
-      if (axis < 0 || axis >= static_cast<int>(mesh.axes.size())) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("%s is sharded over axis %d; mesh %s has %d axes", tensor.name, axis,
-                            mesh.ToString(), mesh.axes.size()));
-      }
-      if (used[axis]) {
-        return absl::InvalidArgumentError(absl::StrFormat(
-            "%s is sharded over axis %s twice; an axis can split an operand once", tensor.name,
-            mesh.axes[axis].name));
-      }
-      used[axis] = true;
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -110,6 +80,32 @@ std::string ToString(const Problem& problem) {
                          Name(problem.tensors[kA].dtype), mesh.ToString());
 }
 
+absl::Status Validate(const Mesh& mesh, const Tensor& tensor) {
+  for (auto [dim, size] : {std::pair{tensor.row_dim, tensor.rows}, {tensor.col_dim, tensor.cols}}) {
+    if (size < 1 || size > kMaxDimension) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s of %s is %d; it must be between 1 and %d", dim, tensor.name, size, kMaxDimension));
+    }
+  }
+  std::vector<bool> used(mesh.axes.size(), false);
+  for (const auto* axes : {&tensor.sharding.rows, &tensor.sharding.cols}) {
+    for (int axis : *axes) {
+      if (axis < 0 || axis >= static_cast<int>(mesh.axes.size())) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("%s is sharded over axis %d; mesh %s has %d axes", tensor.name, axis,
+                            mesh.ToString(), mesh.axes.size()));
+      }
+      if (used[axis]) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "%s is sharded over axis %s twice; an axis can split an operand once", tensor.name,
+            mesh.axes[axis].name));
+      }
+      used[axis] = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const Problem& problem) {
   const Mesh& mesh = problem.mesh;
   int64_t size = 1;
@@ -139,7 +135,7 @@ absl::Status Validate(const Problem& problem) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a product has 3 tensors, not %d", problem.tensors.size()));
   }
-  for (const Tensor& tensor : problem.tensors) AGMM_RETURN_IF_ERROR(ValidateTensor(mesh, tensor));
+  for (const Tensor& tensor : problem.tensors) AGMM_RETURN_IF_ERROR(Validate(mesh, tensor));
   const Tensor &a = problem.tensors[kA], &b = problem.tensors[kB], &c = problem.tensors[kC];
   if (a.cols != b.rows) {
     return absl::InvalidArgumentError(absl::StrFormat(

@@ -18,6 +18,12 @@ inline constexpr Operand kA = 0, kB = 1, kC = 2;
 // and own the padding behind them up to the next multiple.
 inline constexpr int64_t kRowAlignBytes = 128;
 
+// The most rows or columns of a tensor: every product of two dimensions and an element size is far inside
+// 63 bits.
+inline constexpr int64_t kMaxDimension = int64_t{1} << 28;
+// The most ranks of a mesh.
+inline constexpr int kMaxRanks = 4096;
+
 struct Range {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
@@ -100,5 +106,7 @@ std::string ToString(const Mesh& mesh, const Tensor& tensor);
 // Sizes positive and small enough that no byte count overflows, shardings that mean something.
 // Errors: INVALID_ARGUMENT.
 absl::Status Validate(const Problem& problem);
+// The same of one tensor.
+absl::Status Validate(const Mesh& mesh, const Tensor& tensor);
 
 }  // namespace agmm
