@@ -1,0 +1,76 @@
+#include "proto/convert/problem.h"
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "kernels/schedule/spec.h"
+
+namespace agmm {
+
+absl::StatusOr<DType> FromProto(v1::DType dtype) {
+  switch (dtype) {
+    case v1::DTYPE_F32: return DType::kF32;
+    case v1::DTYPE_BF16: return DType::kBF16;
+    case v1::DTYPE_F16: return DType::kF16;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrFormat("dtype %d is not known; use F32, BF16 or F16", static_cast<int>(dtype)));
+  }
+}
+
+v1::DType ToProto(DType dtype) { return static_cast<v1::DType>(dtype); }
+
+absl::StatusOr<Mesh> FromProto(const v1::Mesh& mesh) {
+  // The notation's own parser checks names, sizes and ranks.
+  std::string text;
+  for (const v1::MeshAxis& axis : mesh.axes())
+    absl::StrAppend(&text, text.empty() ? "" : ",", axis.name(), "=", axis.size());
+  return ParseMesh(text, {mesh.ranks().begin(), mesh.ranks().end()});
+}
+
+v1::Mesh ToProto(const Mesh& mesh) {
+  v1::Mesh proto;
+  for (const Axis& axis : mesh.axes) {
+    v1::MeshAxis* out = proto.add_axes();
+    out->set_name(axis.name);
+    out->set_size(axis.size);
+  }
+  proto.mutable_ranks()->Add(mesh.ranks.begin(), mesh.ranks.end());
+  return proto;
+}
+
+absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options) {
+  PlanOptions result;
+  if (!options.algorithm().empty()) result.algorithm = options.algorithm();
+  result.chunks = options.chunk_count();
+  return result;
+}
+
+v1::PlanOptions ToProto(const PlanOptions& options) {
+  v1::PlanOptions proto;
+  proto.set_algorithm(options.algorithm);
+  proto.set_chunk_count(options.chunks);
+  return proto;
+}
+
+absl::StatusOr<PlacedTensor> FromProto(const v1::TensorSpec& spec) {
+  PlacedTensor placed;
+  AGMM_ASSIGN_OR_RETURN(placed.mesh, FromProto(spec.mesh()));
+  AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(spec.dtype()));
+  AGMM_ASSIGN_OR_RETURN(placed.tensor, ParseTensor(spec.sharding(), placed.mesh, spec.rows(),
+                                                   spec.cols(), dtype));
+  return placed;
+}
+
+v1::TensorSpec ToProto(const Mesh& mesh, const Tensor& tensor) {
+  v1::TensorSpec spec;
+  spec.set_rows(tensor.rows);
+  spec.set_cols(tensor.cols);
+  spec.set_dtype(ToProto(tensor.dtype));
+  Tensor unnamed = tensor;
+  unnamed.name.clear();
+  spec.set_sharding(ToString(mesh, unnamed));
+  *spec.mutable_mesh() = ToProto(mesh);
+  return spec;
+}
+
+}  // namespace agmm

@@ -1,0 +1,30 @@
+// Messages <-> the planners' structs, once for daemon and client. Everything that comes from the wire is
+// checked here.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "agmm/v1/job.pb.h"
+#include "agmm/v1/tensor.pb.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/problem.h"
+
+namespace agmm {
+
+absl::StatusOr<DType> FromProto(v1::DType dtype);
+v1::DType ToProto(DType dtype);
+
+absl::StatusOr<Mesh> FromProto(const v1::Mesh& mesh);
+v1::Mesh ToProto(const Mesh& mesh);
+
+absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options);
+v1::PlanOptions ToProto(const PlanOptions& options);
+
+// A tensor's spec with its mesh. Errors: INVALID_ARGUMENT.
+struct PlacedTensor {
+  Mesh mesh;
+  Tensor tensor;
+};
+absl::StatusOr<PlacedTensor> FromProto(const v1::TensorSpec& spec);
+v1::TensorSpec ToProto(const Mesh& mesh, const Tensor& tensor);
+
+}  // namespace agmm

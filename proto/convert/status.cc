@@ -1,0 +1,43 @@
+#include "proto/convert/status.h"
+
+#include "google/rpc/error_details.pb.h"
+
+namespace agmm {
+namespace {
+constexpr char kReasonUrl[] = "agmm/reason";
+constexpr char kDomain[] = "agmm";
+}  // namespace
+
+absl::Status WithReason(absl::Status status, absl::string_view reason) {
+  if (!status.ok()) status.SetPayload(kReasonUrl, absl::Cord(reason));
+  return status;
+}
+
+std::string ReasonOf(const absl::Status& status) {
+  const absl::optional<absl::Cord> reason = status.GetPayload(kReasonUrl);
+  return reason.has_value() ? std::string(*reason) : "";
+}
+
+google::rpc::Status ToProto(const absl::Status& status) {
+  google::rpc::Status proto;
+  proto.set_code(static_cast<int>(status.code()));
+  proto.set_message(std::string(status.message()));
+  if (const std::string reason = ReasonOf(status); !reason.empty()) {
+    google::rpc::ErrorInfo info;
+    info.set_reason(reason);
+    info.set_domain(kDomain);
+    proto.add_details()->PackFrom(info);
+  }
+  return proto;
+}
+
+absl::Status FromProto(const google::rpc::Status& proto) {
+  absl::Status status(static_cast<absl::StatusCode>(proto.code()), proto.message());
+  for (const google::protobuf::Any& detail : proto.details()) {
+    google::rpc::ErrorInfo info;
+    if (detail.UnpackTo(&info)) status = WithReason(std::move(status), info.reason());
+  }
+  return status;
+}
+
+}  // namespace agmm
