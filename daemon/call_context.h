@@ -1,0 +1,24 @@
+// Who asks, until when, and under which names. Made once per call, in one interceptor, and carried through.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace agmm {
+
+struct CallContext {
+  std::string principal;    // "uid:1000" over a unix socket, else the peer's address
+  std::string request_id;   // for logs; made here where the caller sent none
+  absl::Time deadline = absl::InfiniteFuture();
+  std::string traceparent;  // W3C trace context, passed on as it came
+  std::string session;      // empty: none
+};
+
+// The answer to an asynchronous call; runs exactly once, on any thread.
+template <typename T>
+using Reply = std::function<void(absl::StatusOr<T>)>;
+
+}  // namespace agmm

@@ -1,0 +1,44 @@
+// The one registry of counters and gauges.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+
+namespace agmm {
+
+// Thread-safe. Names are lower case with underscores and end in a unit: "jobs_succeeded_total",
+// "transport_sent_bytes_total".
+class Metrics {
+ public:
+  class Counter {
+   public:
+    void Add(int64_t delta = 1) { value_.fetch_add(delta, std::memory_order_relaxed); }
+    int64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+   private:
+    std::atomic<int64_t> value_{0};
+  };
+
+  // The counter of that name, made on first use; lives as long as the registry.
+  Counter* counter(absl::string_view name);
+  // A value read when somebody looks. Replaces one of the same name.
+  void SetGauge(absl::string_view name, std::function<double()> read);
+  // All of them, sorted by name.
+  std::vector<std::pair<std::string, double>> Snapshot() const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::map<std::string, std::unique_ptr<Counter>> counters_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::function<double()>> gauges_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace agmm

@@ -1,0 +1,41 @@
+// Symmetric placement: one free list a rank, kept by the sequencer. No collective call, no lockstep.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace agmm {
+
+enum class MemoryClass { kTensor, kWorkspace };
+
+// Thread-compatible.
+class Placement {
+ public:
+  // Ranks with the bytes of their heaps; forgets everything placed before.
+  void Reset(const std::vector<int64_t>& heap_bytes);
+
+  // The lowest offset at which `bytes` (> 0) are free on all of `ranks`; a multiple of 4096.
+  // Errors: RESOURCE_EXHAUSTED with HEAP_FULL: asked, free, largest free piece common to the ranks.
+  absl::StatusOr<int64_t> Allocate(const std::vector<int>& ranks, int64_t bytes, MemoryClass memory_class);
+  // Gives back what Allocate returned for the same ranks and bytes.
+  void Free(const std::vector<int>& ranks, int64_t offset, int64_t bytes, MemoryClass memory_class);
+
+  int64_t heap_bytes(int rank) const;
+  int64_t free_bytes(int rank) const;
+  int64_t largest_free_bytes(int rank) const;
+  int64_t used_bytes(int rank, MemoryClass memory_class) const;
+  int rank_count() const { return static_cast<int>(heaps_.size()); }
+
+ private:
+  struct HeapState {
+    int64_t size = 0;
+    std::map<int64_t, int64_t> free;  // offset -> bytes, coalesced
+    int64_t used[2] = {0, 0};
+  };
+  std::vector<HeapState> heaps_;
+};
+
+}  // namespace agmm

@@ -1,0 +1,40 @@
+// This node's shards: tensor ids to memory. The transport and uploads write here. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "agmm/v1/tensor.pb.h"
+#include "daemon/transport/ucx_transport.h"
+#include "kernels/device/heap.h"
+#include "kernels/schedule/problem.h"
+
+namespace agmm {
+
+class TensorStore : public BulkStore {
+ public:
+  // `heaps` by local device; device i is world rank first_rank + i.
+  TensorStore(int first_rank, std::vector<Heap*> heaps);
+
+  // Errors: INVALID_ARGUMENT, OUT_OF_RANGE for a place outside the heap.
+  absl::Status Place(const v1::Tensor& tensor);
+  void Drop(uint64_t tensor_id);
+  void DropAll();
+
+  // The memory of rows x cols (in the coordinates of the shard of world rank `rank`).
+  // Errors: NOT_FOUND, OUT_OF_RANGE.
+  absl::StatusOr<Rows> Resolve(int from_node, const BulkBlock& block, bool write) override;
+
+ private:
+  struct Entry;
+  const int first_rank_;
+  const std::vector<Heap*> heaps_;
+  absl::Mutex mutex_;
+  std::map<uint64_t, std::shared_ptr<const Entry>> tensors_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace agmm

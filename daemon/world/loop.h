@@ -1,0 +1,50 @@
+// The daemon's one control thread. All state of the control plane (members, catalog, jobs, plans) is touched
+// on it alone, so that none of it needs a lock; nothing on it blocks.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace agmm {
+
+class Loop {
+ public:
+  using Task = std::function<void()>;
+  using Timer = std::pair<int64_t, uint64_t>;  // when (CLOCK_MONOTONIC ns), number
+
+  Loop();
+  // Runs what was posted before, drops the timers, joins.
+  ~Loop();
+  Loop(const Loop&) = delete;
+
+  // Runs `task` on the loop, in the order of posting. Thread-safe; after Stop it is dropped.
+  void Post(Task task);
+  // Runs `task` on the loop after `delay` unless cancelled. Thread-safe.
+  Timer PostAfter(absl::Duration delay, Task task);
+  // No effect on one that has run. On the loop only: then it is certain not to run.
+  void Cancel(const Timer& timer);
+  // Runs what was posted, then ends the thread. Not from the loop itself.
+  void Stop();
+  bool OnLoop() const;
+
+ private:
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Task> posted_;
+  std::map<Timer, Task> timers_;
+  uint64_t next_timer_ = 1;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace agmm
