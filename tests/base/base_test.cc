@@ -1,0 +1,107 @@
+// kernels/base: conversions, sizes, cancellation, failpoints.
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/base/cancel.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/failpoint.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+TEST(DType, EveryHalfValueSurvivesTheWayThroughF32) {
+  for (uint32_t bits = 0; bits <= 0xffff; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    if (!std::isnan(BF16ToF32(half))) EXPECT_EQ(F32ToBF16(BF16ToF32(half)), half);
+    else EXPECT_TRUE(std::isnan(BF16ToF32(F32ToBF16(BF16ToF32(half)))));
+    if (!std::isnan(F16ToF32(half))) EXPECT_EQ(F32ToF16(F16ToF32(half)), half);
+    else EXPECT_TRUE(std::isnan(F16ToF32(F32ToF16(F16ToF32(half)))));
+  }
+}
+
+TEST(DType, TiesRoundToEven) {
+  EXPECT_EQ(F32ToBF16(1.0f + 1.0f / 256), F32ToBF16(1.0f));            // half way, even below
+  EXPECT_EQ(F32ToBF16(1.0f + 3.0f / 256), F32ToBF16(1.0f + 4.0f / 256));  // half way, even above
+  EXPECT_EQ(F32ToF16(1.0f + 1.0f / 2048), F32ToF16(1.0f));
+  EXPECT_EQ(F32ToF16(1.0f + 3.0f / 2048), F32ToF16(1.0f + 4.0f / 2048));
+}
+
+TEST(DType, TooLargeBecomesInfinity) {
+  EXPECT_TRUE(std::isinf(F16ToF32(F32ToF16(70000.0f))));
+  EXPECT_TRUE(std::isinf(BF16ToF32(F32ToBF16(std::numeric_limits<float>::max()))));
+  EXPECT_EQ(F16ToF32(F32ToF16(65504.0f)), 65504.0f);
+}
+
+TEST(DType, UnknownNameListsTheKnownOnes) {
+  EXPECT_EQ(*ParseDType("bf16"), DType::kBF16);
+  EXPECT_THAT(std::string(ParseDType("int8").status().message()),
+              testing::AllOf(testing::HasSubstr("int8"), testing::HasSubstr("f32, bf16 or f16")));
+}
+
+TEST(Units, SizesParseAndPrint) {
+  EXPECT_EQ(*ParseBytes("4GiB"), int64_t{4} << 30);
+  EXPECT_EQ(*ParseBytes("512MiB"), int64_t{512} << 20);
+  EXPECT_EQ(*ParseBytes("17"), 17);
+  EXPECT_EQ(FormatBytes(int64_t{3} << 29), "1.50 GiB");
+  EXPECT_EQ(FormatBytes(17), "17 B");
+}
+
+TEST(Units, SizesThatMeanNothingAreRefused) {
+  for (const char* text : {"", "GiB", "-1MiB", "4GB", "1.5GiB", "9999999999GiB", "8388608TiB"})
+    EXPECT_FALSE(ParseBytes(text).ok()) << text;
+}
+
+TEST(Status, AnnotateKeepsCodeAndPayload) {
+  absl::Status status = absl::AbortedError("gone");
+  status.SetPayload("url", absl::Cord("x"));
+  const absl::Status annotated = Annotate(status, "rank 3");
+  EXPECT_EQ(annotated.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(annotated.message(), "rank 3: gone");
+  EXPECT_EQ(*annotated.GetPayload("url"), "x");
+}
+
+TEST(CancelToken, FirstReasonWinsAndEachCallbackRunsOnce) {
+  CancelToken token;
+  int early = 0, late = 0;
+  token.OnCancel([&](const absl::Status& reason) {
+    ++early;
+    EXPECT_EQ(reason.message(), "first");
+  });
+  EXPECT_TRUE(token.status().ok());
+  token.Cancel(absl::CancelledError("first"));
+  token.Cancel(absl::CancelledError("second"));
+  token.OnCancel([&](const absl::Status& reason) {
+    ++late;
+    EXPECT_EQ(reason.message(), "first");
+  });
+  EXPECT_EQ(early, 1);
+  EXPECT_EQ(late, 1);
+  EXPECT_EQ(token.status().message(), "first");
+}
+
+TEST(Failpoint, ArmedCountIsUsedUp) {
+  EXPECT_FALSE(failpoint::Hit("base.test"));
+  failpoint::Arm("base.test", 2);
+  EXPECT_TRUE(failpoint::Hit("base.test"));
+  EXPECT_TRUE(failpoint::Hit("base.test"));
+  EXPECT_FALSE(failpoint::Hit("base.test"));
+  failpoint::Arm("base.test");
+  EXPECT_TRUE(failpoint::Hit("base.test"));
+  failpoint::Disarm("base.test");
+  EXPECT_FALSE(failpoint::Hit("base.test"));
+}
+
+TEST(Hash, MatchesThePublishedVectors) {
+  EXPECT_EQ(Fnv1a(""), 0xcbf29ce484222325ull);
+  EXPECT_EQ(Fnv1a("a"), 0xaf63dc4c8601ec8cull);
+  EXPECT_EQ(Fnv1a("foobar"), 0x85944171f73967e8ull);
+}
+
+}  // namespace
+}  // namespace agmm
