@@ -29,8 +29,9 @@ class Scanner {
   // Refuses what no later error could quote: over-long texts and what is not printable ASCII.
   absl::Status CheckText() const {
     if (text_.size() > kMaxTextLength) {
-      return ErrorAt(kMaxTextLength, absl::StrFormat("the text has %d characters; at most %d are read",
-                                                     text_.size(), kMaxTextLength));
+      return ErrorAt(kMaxTextLength,
+                     absl::StrFormat("the text has %d characters; at most %d are read",
+                                     text_.size(), kMaxTextLength));
     }
     for (size_t i = 0; i < text_.size(); ++i) {
       if (absl::ascii_isprint(static_cast<unsigned char>(text_[i]))) continue;
@@ -129,8 +130,8 @@ struct ParsedOperand {
   Dim rows, cols;
 };
 
-// Cuts `subscript` into axis names of the mesh, trying long names first and going back where the rest
-// cannot be cut. On failure returns the furthest position that no axis name fits, else -1.
+// Cuts `subscript` into axis names of the mesh, trying long names first and going back where the
+// rest cannot be cut. On failure returns the furthest position that no axis name fits, else -1.
 int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>* axes) {
   std::vector<int> by_length(mesh.axes.size());
   std::iota(by_length.begin(), by_length.end(), 0);
@@ -144,7 +145,9 @@ int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>*
     const std::string& name = mesh.axes[axis].name;
     return !name.empty() && subscript.substr(at, name.size()) == name;
   };
-  auto end_of = [&](int axis, int at) { return at + static_cast<int>(mesh.axes[axis].name.size()); };
+  auto end_of = [&](int axis, int at) {
+    return at + static_cast<int>(mesh.axes[axis].name.size());
+  };
   for (int at = length - 1; at >= 0; --at) {
     for (int axis : by_length) {
       if (!fits(axis, at)) continue;
@@ -230,9 +233,9 @@ absl::Status CheckProduct(const Scanner& scanner, const ParsedOperand& a, const 
                           const ParsedOperand& c) {
   for (auto [first, second] : {std::pair{&a, &b}, {&a, &c}, {&b, &c}}) {
     if (first->name.text == second->name.text) {
-      return scanner.ErrorAt(second->name.at,
-                             absl::StrFormat("two operands are called %s; give each its own name",
-                                             second->name.text));
+      return scanner.ErrorAt(
+          second->name.at,
+          absl::StrFormat("two operands are called %s; give each its own name", second->name.text));
     }
   }
   const Token m = a.rows.name, k = a.cols.name, n = b.cols.name;
@@ -244,18 +247,18 @@ absl::Status CheckProduct(const Scanner& scanner, const ParsedOperand& a, const 
   }
   for (auto [first, second] : {std::pair{m, k}, {k, n}, {m, n}}) {
     if (first.text == second.text) {
-      return scanner.ErrorAt(second.at,
-                             absl::StrFormat("dimension %s is named twice; the rows, the columns and "
-                                             "the inner dimension need three names",
-                                             second.text));
+      return scanner.ErrorAt(
+          second.at, absl::StrFormat("dimension %s is named twice; the rows, the columns and "
+                                     "the inner dimension need three names",
+                                     second.text));
     }
   }
   for (auto [found, wanted, side] :
        {std::tuple{c.rows.name, m, "rows"}, {c.cols.name, n, "columns"}}) {
     if (found.text != wanted.text) {
-      return scanner.ErrorAt(found.at, absl::StrFormat("%s has %s %s; %s * %s has %s %s", c.name.text,
-                                                       side, found.text, a.name.text, b.name.text,
-                                                       side, wanted.text));
+      return scanner.ErrorAt(
+          found.at, absl::StrFormat("%s has %s %s; %s * %s has %s %s", c.name.text, side,
+                                    found.text, a.name.text, b.name.text, side, wanted.text));
     }
   }
   return absl::OkStatus();
@@ -286,10 +289,9 @@ absl::Status SetRanks(int size, std::vector<int> ranks, Mesh* mesh) {
   std::sort(sorted.begin(), sorted.end());
   if (auto twice = std::adjacent_find(sorted.begin(), sorted.end());
       twice != sorted.end() || sorted.front() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("mesh ranks %s name rank %d %s; name each once, from 0",
-                        absl::StrJoin(ranks, ","), sorted.front() < 0 ? sorted.front() : *twice,
-                        sorted.front() < 0 ? "below 0" : "twice"));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "mesh ranks %s name rank %d %s; name each once, from 0", absl::StrJoin(ranks, ","),
+        sorted.front() < 0 ? sorted.front() : *twice, sorted.front() < 0 ? "below 0" : "twice"));
   }
   mesh->ranks = std::move(ranks);
   return absl::OkStatus();
@@ -316,9 +318,10 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view text, std::vector<int> ranks) {
     AGMM_ASSIGN_OR_RETURN(const int64_t ways, scanner.Number("the size of the axis", kMaxRanks));
     size *= ways;
     if (size > kMaxRanks) {
-      return scanner.ErrorAt(name.at, absl::StrFormat("with axis %s the mesh has %d ranks; at most %d "
-                                                      "can be planned for",
-                                                      name.text, size, kMaxRanks));
+      return scanner.ErrorAt(name.at,
+                             absl::StrFormat("with axis %s the mesh has %d ranks; at most %d "
+                                             "can be planned for",
+                                             name.text, size, kMaxRanks));
     }
     mesh.axes.push_back({std::string(name.text), static_cast<int>(ways)});
   } while (scanner.Consume(","));
@@ -339,9 +342,11 @@ absl::StatusOr<Shape> ParseShape(absl::string_view text) {
                                         : nullptr;
     if (value == nullptr) {
       return scanner.ErrorAt(
-          name.at, absl::StrFormat("%s is not a dimension of a product; give M, N and K", name.text));
+          name.at,
+          absl::StrFormat("%s is not a dimension of a product; give M, N and K", name.text));
     }
-    if (*value != 0) return scanner.ErrorAt(name.at, absl::StrFormat("%s is given twice", name.text));
+    if (*value != 0)
+      return scanner.ErrorAt(name.at, absl::StrFormat("%s is given twice", name.text));
     AGMM_RETURN_IF_ERROR(scanner.Expect("="));
     AGMM_ASSIGN_OR_RETURN(*value, scanner.Number(name.text, kMaxDimension));
   } while (scanner.Consume(","));

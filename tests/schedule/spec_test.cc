@@ -1,0 +1,254 @@
+#include "kernels/schedule/spec.h"
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Mesh MeshOf(absl::string_view text) { return ParseMesh(text).value(); }
+
+absl::StatusOr<Problem> ProblemOf(absl::string_view spec, absl::string_view mesh = "x=2,y=3") {
+  return ParseProblem(spec, MeshOf(mesh), {6, 12, 24}, DType::kBF16);
+}
+
+// Expects three lines: `what` at `column`, the text, and the caret under the column.
+void ExpectError(const absl::Status& status, absl::string_view text, size_t column,
+                 absl::string_view what) {
+  ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  const std::vector<std::string> lines = absl::StrSplit(status.message(), '\n');
+  ASSERT_EQ(lines.size(), 3) << status.message();
+  EXPECT_THAT(lines[0], HasSubstr(absl::StrCat("column ", column, ": "))) << status.message();
+  EXPECT_THAT(lines[0], HasSubstr(std::string(what)));
+  EXPECT_EQ(lines[1], text);
+  EXPECT_EQ(lines[2], std::string(column - 1, ' ') + "^");
+}
+
+TEST(Spec, DefaultIsTheGatherAlongM) {
+  const auto problem = ProblemOf(kDefaultSpec);
+  ASSERT_TRUE(problem.ok()) << problem.status();
+  const Tensor a{"A", "M", "K", 6, 24, DType::kBF16, {{0}, {}}};
+  const Tensor b{"B", "K", "N", 24, 12, DType::kBF16, {{}, {0}}};
+  const Tensor c{"C", "M", "N", 6, 12, DType::kBF16, {{}, {0}}};
+  EXPECT_THAT(problem->tensors, ElementsAre(a, b, c));
+  EXPECT_EQ(problem->mesh, MeshOf("x=2,y=3"));
+}
+
+TEST(Spec, NamesAreTheSpecsOwn) {
+  const auto problem = ProblemOf("act[I_x, L]*W2[L, J_y]->out[I, J_y]");
+  ASSERT_TRUE(problem.ok()) << problem.status();
+  EXPECT_EQ(problem->tensors[kA].name, "act");
+  EXPECT_EQ(problem->tensors[kB].col_dim, "J");
+  EXPECT_EQ(problem->m(), 6);
+  EXPECT_EQ(problem->n(), 12);
+  EXPECT_EQ(problem->k(), 24);
+}
+
+TEST(Spec, SpacesMeanNothing) {
+  EXPECT_EQ(*ProblemOf("  A [ M _ x ,K ]*B[ K,N_x]  ->C[M,N _x ] "), *ProblemOf(kDefaultSpec));
+}
+
+TEST(Spec, PrintedProblemsParseBack) {
+  for (const char* spec : {kDefaultSpec, "A[M_xy, K] * B[K, N] -> C[M_yx, N]",
+                           "A[M, K_y] * B[K_y, N_x] -> C[M, N_x]"}) {
+    const auto problem = ProblemOf(spec);
+    ASSERT_TRUE(problem.ok()) << problem.status();
+    EXPECT_EQ(ToString(*problem), absl::StrCat(spec, "  M=6 N=12 K=24 bf16  mesh x=2,y=3"));
+  }
+}
+
+std::vector<int> AxesOf(absl::string_view subscript, absl::string_view mesh) {
+  const auto tensor =
+      ParseTensor(absl::StrCat("[M_", subscript, ", K]"), MeshOf(mesh), 8, 8, DType::kF32);
+  EXPECT_TRUE(tensor.ok()) << tensor.status();
+  return tensor.ok() ? tensor->sharding.rows : std::vector<int>{};
+}
+
+TEST(Subscript, IsAConcatenationOfAxesMajorFirst) {
+  EXPECT_THAT(AxesOf("xy", "x=2,y=2"), ElementsAre(0, 1));
+  EXPECT_THAT(AxesOf("yx", "x=2,y=2"), ElementsAre(1, 0));
+  EXPECT_THAT(AxesOf("dp", "dp=2,tp=2"), ElementsAre(0));
+  EXPECT_THAT(AxesOf("dptp", "dp=2,tp=2"), ElementsAre(0, 1));
+}
+
+TEST(Subscript, PrefersLongNamesAndGoesBackWhereTheRestDoesNotFit) {
+  EXPECT_THAT(AxesOf("xy", "x=2,y=2,xy=2"), ElementsAre(2));
+  EXPECT_THAT(AxesOf("abc", "a=2,ab=2,bc=2"), ElementsAre(0, 2));
+  EXPECT_THAT(AxesOf("aba", "a=2,ab=2,ba=2"), ElementsAre(1, 0));
+}
+
+TEST(Subscript, ManyAmbiguousCutsEndAtOnce) {
+  const std::string spec = absl::StrCat("[M_", std::string(1000, 'a'), "b, K]");
+  ExpectError(ParseTensor(spec, MeshOf("a=1,aa=1,aaa=1"), 8, 8, DType::kF32).status(), spec, 1004,
+              "\"b\" is not an axis of mesh a=1,aa=1,aaa=1");
+}
+
+struct BadSpec {
+  const char* spec;
+  size_t column;
+  const char* what;
+};
+
+TEST(Spec, ErrorsPointAtTheColumn) {
+  const BadSpec cases[] = {
+      {"", 1, "expected an operand such as A[M, K], found the end"},
+      {"A", 2, "expected \"[\", found the end"},
+      {"[M, K]", 1, "expected an operand"},
+      {"A[M, K", 7, "expected \"]\""},
+      {"A[M K] * B[K, N] -> C[M, N]", 5, "expected \",\", found \"K\""},
+      {"A[M, 2K] * B[K, N] -> C[M, N]", 6, "expected a dimension"},
+      {"A[M, K] B[K, N] -> C[M, N]", 9, "expected \"*\", found \"B\""},
+      {"A[M, K] * B[K, N] C[M, N]", 19, "expected \"->\""},
+      {"A[M, K] * B[K, N] - > C[M, N]", 19, "expected \"->\""},
+      {"A[M_, K] * B[K, N] -> C[M, N]", 5, "expected the name of a mesh axis"},
+      {"A[M_z, K] * B[K, N] -> C[M, N]", 5, "\"z\" is not an axis of mesh x=2,y=3"},
+      {"A[M_xz, K] * B[K, N] -> C[M, N]", 6, "\"z\" is not an axis of mesh x=2,y=3"},
+      {"A[M_x_y, K] * B[K, N] -> C[M, N]", 6, "expected \",\", found \"_\""},
+      {"A[M_xx, K] * B[K, N] -> C[M, N]", 6, "axis x is used twice in one operand"},
+      {"A[M_x, K_yx] * B[K, N] -> C[M, N]", 11, "axis x is used twice in one operand"},
+      {"A[M, K] * B[L, N] -> C[M, N]", 13,
+       "the inner dimensions differ: A has columns K and B has "
+       "rows L"},
+      {"A[M, K] * B[K, N] -> C[N, M]", 24, "C has rows N; A * B has rows M"},
+      {"A[M, K] * B[K, N] -> C[M, K]", 27, "C has columns K; A * B has columns N"},
+      {"A[M, K] * A[K, N] -> C[M, N]", 11, "two operands are called A"},
+      {"A[M, K] * B[K, N] -> B[M, N]", 22, "two operands are called B"},
+      {"A[M, M] * B[M, N] -> C[M, N]", 6, "dimension M is named twice"},
+      {"A[M, K] * B[K, M] -> C[M, M]", 16, "dimension M is named twice"},
+      {"A[M, K] * B[K, N] -> C[M, N] !", 30, "\"!\" is left over"},
+      {"A[M, K] * B[K, N] -> C[M, N]{U_x}", 29, "{U_x}, are not supported"},
+  };
+  for (const BadSpec& bad : cases) {
+    SCOPED_TRACE(bad.spec);
+    ExpectError(ProblemOf(bad.spec).status(), bad.spec, bad.column, bad.what);
+  }
+}
+
+TEST(Spec, UnprintableBytesAreRefusedAndShownAsQuestionMarks) {
+  ExpectError(ProblemOf("A[M,\tK]").status(), "A[M,?K]", 5, "byte 0x09");
+  ExpectError(ProblemOf("A\xc3\xa9[M, K]").status(), "A??[M, K]", 2, "byte 0xc3");
+  ExpectError(ProblemOf(absl::string_view("A\0[M, K]", 8)).status(), "A?[M, K]", 2, "byte 0x00");
+  ExpectError(ProblemOf("A[M, K]\n").status(), "A[M, K]?", 8, "byte 0x0a");
+}
+
+TEST(Spec, OverlongTextIsRefusedBeforeItIsRead) {
+  const std::string longest =
+      absl::StrCat(kDefaultSpec, std::string(1024 - strlen(kDefaultSpec), ' '));
+  EXPECT_TRUE(ProblemOf(longest).ok());
+  ExpectError(ProblemOf(longest + " ").status(), longest, 1025,
+              "the text has 1025 characters; at most "
+              "1024 are read");
+}
+
+TEST(Spec, ShapesOutOfBoundsAreRefused) {
+  for (const Shape& shape : {Shape{0, 1, 1}, Shape{1, -1, 1}, Shape{1, 1, kMaxDimension + 1}}) {
+    EXPECT_EQ(ParseProblem(kDefaultSpec, MeshOf("x=2"), shape, DType::kF32).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(Spec, MutilatedSpecsNeverCrash) {
+  const char* seed_text = std::getenv("AGMM_SEED");
+  const unsigned seed = seed_text != nullptr ? std::stoul(seed_text) : std::random_device{}();
+  SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
+  std::mt19937 random(seed);
+  constexpr char kLetters[] = "ABCMNKxy_[],*-> {}=1\t";
+  for (int round = 0; round < 5000; ++round) {
+    std::string text = kDefaultSpec;
+    for (int edits = random() % 4 + 1; edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      const char letter = kLetters[random() % (sizeof(kLetters) - 1)];
+      if (random() % 2 == 0)
+        text[at] = letter;
+      else
+        text.insert(at, 1, letter);
+    }
+    const auto problem = ProblemOf(text);
+    if (problem.ok()) {
+      EXPECT_TRUE(Validate(*problem).ok()) << text;
+    } else {
+      EXPECT_EQ(problem.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    }
+    EXPECT_FALSE(ParseMesh(text).ok()) << text;
+    EXPECT_FALSE(ParseShape(text).ok()) << text;
+  }
+}
+
+TEST(MeshText, NamesAxesOverTheFirstRanks) {
+  const Mesh mesh = MeshOf("dp=2, tp=3");
+  EXPECT_THAT(mesh.axes, ElementsAre(Axis{"dp", 2}, Axis{"tp", 3}));
+  EXPECT_THAT(mesh.ranks, ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_EQ(mesh.ToString(), "dp=2,tp=3");
+}
+
+TEST(MeshText, TakesExplicitRanks) {
+  EXPECT_THAT(ParseMesh("x=2", {5, 3})->ranks, ElementsAre(5, 3));
+  for (const std::vector<int>& bad : {std::vector<int>{1}, {1, 2, 3}, {4, 4}, {0, -1}}) {
+    EXPECT_EQ(ParseMesh("x=2", bad).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_THAT(std::string(ParseMesh("x=2", {4, 4}).status().message()),
+              HasSubstr("name rank 4 twice"));
+}
+
+TEST(MeshText, ErrorsPointAtTheColumn) {
+  const BadSpec cases[] = {
+      {"", 1, "expected an axis such as x=8"},
+      {"x", 2, "expected \"=\""},
+      {"x=", 3, "expected the size of the axis"},
+      {"x=0", 3, "the size of the axis is 0; it must be between 1 and 4096"},
+      {"x=-1", 3, "expected the size of the axis"},
+      {"x=4097", 3, "is 4097"},
+      {"x=99999999999999999999999", 3, "is 99999999999999999999999"},
+      {"x=2,x=3", 5, "axis x is named twice"},
+      {"x=64,y=128", 6, "the mesh has 8192 ranks; at most 4096"},
+      {"x1=2", 1, "axis x1: axis names are letters only"},
+      {"x=2,", 5, "expected an axis"},
+      {"x=2 y=2", 5, "\"y=2\" is left over"},
+  };
+  for (const BadSpec& bad : cases) {
+    SCOPED_TRACE(bad.spec);
+    ExpectError(ParseMesh(bad.spec).status(), bad.spec, bad.column, bad.what);
+  }
+}
+
+TEST(ShapeText, TakesEachDimensionOnceInAnyOrder) {
+  const auto shape = ParseShape("K=3, M=1,N=2");
+  ASSERT_TRUE(shape.ok()) << shape.status();
+  EXPECT_EQ(shape->m, 1);
+  EXPECT_EQ(shape->n, 2);
+  EXPECT_EQ(shape->k, 3);
+  const BadSpec cases[] = {
+      {"M=1,N=2", 8, "expected \", K=\""},
+      {"M=1,N=2,M=3", 9, "M is given twice"},
+      {"M=1,N=2,K=0", 11, "K is 0"},
+      {"M=1,N=2,K=268435457", 11, "between 1 and 268435456"},
+      {"M=1,N=2,K=-4", 11, "expected K, found \"-\""},
+      {"M=1,N=2,L=4", 9, "L is not a dimension of a product"},
+      {"M=1,N=2,K=4x", 12, "\"x\" is left over"},
+  };
+  for (const BadSpec& bad : cases) {
+    SCOPED_TRACE(bad.spec);
+    ExpectError(ParseShape(bad.spec).status(), bad.spec, bad.column, bad.what);
+  }
+}
+
+TEST(TensorText, IsOneOperandWithoutAName) {
+  const auto tensor = ParseTensor("[K, N_yx]", MeshOf("x=2,y=3"), 5, 7, DType::kF16);
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_EQ(*tensor, (Tensor{"", "K", "N", 5, 7, DType::kF16, {{}, {1, 0}}}));
+  ExpectError(ParseTensor("B[K, N]", MeshOf("x=2"), 5, 7, DType::kF16).status(), "B[K, N]", 1,
+              "expected \"[\"");
+  EXPECT_THAT(
+      std::string(ParseTensor("[K, N]", MeshOf("x=2"), 5, 0, DType::kF16).status().message()),
+      HasSubstr("N of the tensor is 0"));
+}
+
+}  // namespace
+}  // namespace agmm
