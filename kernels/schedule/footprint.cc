@@ -1,0 +1,47 @@
+#include "kernels/schedule/footprint.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+// Whether a multiple t * pitch lies strictly between `low` and `high`, for a t in [first, last].
+bool MultipleBetween(int64_t low, int64_t high, int64_t pitch, int64_t first, int64_t last) {
+  return std::max(first, FloorDiv(low, pitch) + 1) <= std::min(last, FloorDiv(high - 1, pitch));
+}
+
+// Rows without a gap between them are one row.
+Footprint Merged(Footprint f) {
+  if (f.rows == 1 || f.pitch == f.width) f = {f.offset, f.rows * f.width, 1, f.rows * f.width};
+  return f;
+}
+
+}  // namespace
+
+Footprint FootprintOf(const Block& block, const Place& place) {
+  return {place.offset_bytes, place.pitch_bytes, block.rows.size(),
+          RoundUp(RowBytes(block, place), kRowAlignBytes)};
+}
+
+bool Overlap(const Footprint& first, const Footprint& second) {
+  Footprint a = Merged(first), b = Merged(second);
+  if (a.end() <= b.offset || b.end() <= a.offset) return false;
+  if (a.pitch == b.pitch) {
+    // Row i of a and row j of b meet where (i - j) * pitch is within a row of b.offset - a.offset.
+    const int64_t delta = b.offset - a.offset;
+    return MultipleBetween(delta - a.width, delta + b.width, a.pitch, 1 - b.rows, a.rows - 1);
+  }
+  if (a.rows > b.rows) std::swap(a, b);
+  for (int64_t i = 0; i < a.rows; ++i) {
+    const int64_t delta = a.offset + i * a.pitch - b.offset;
+    if (MultipleBetween(delta - b.width, delta + a.width, b.pitch, 0, b.rows - 1)) return true;
+  }
+  return false;
+}
+
+}  // namespace agmm

@@ -1,0 +1,20 @@
+// The bytes that a block takes at a place: rows of `width` bytes, `pitch` apart, padding included.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/schedule/schedule.h"
+
+namespace agmm {
+
+struct Footprint {
+  int64_t offset = 0, pitch = 0, rows = 0, width = 0;
+  int64_t end() const { return offset + (rows - 1) * pitch + width; }
+};
+
+Footprint FootprintOf(const Block& block, const Place& place);
+
+// Whether two footprints in one buffer share a byte. Exact.
+bool Overlap(const Footprint& a, const Footprint& b);
+
+}  // namespace agmm

@@ -1,0 +1,265 @@
+#include "kernels/schedule/order.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+namespace {
+
+// Calls `use(wait)` for each wait that gates the step: its own, and those of what it carries.
+template <typename Use>
+void ForEachGatingWait(const Schedule& schedule, Rank rank, int step,
+                       const std::vector<int>& carried, Use use) {
+  for (const Wait& wait : schedule.ranks[rank][step].waits) use(wait);
+  for (int transfer : carried) {
+    for (const Wait& wait : schedule.ranks[rank][transfer].waits) use(wait);
+  }
+}
+
+}  // namespace
+
+std::string StepName(const Schedule& schedule, Rank rank, int step) {
+  return absl::StrFormat("rank %d lane %d step %d", rank, schedule.ranks[rank][step].lane, step);
+}
+
+bool IsArrival(const Step& step, Rank rank, int position) {
+  const auto* transfer = std::get_if<Transfer>(&step.op);
+  return transfer != nullptr && position < static_cast<int>(transfer->to.size()) &&
+         transfer->to[position].rank != rank;
+}
+
+absl::StatusOr<Order> Order::Build(const Schedule& schedule) {
+  Order order;
+  AGMM_RETURN_IF_ERROR(order.Index(schedule));
+  AGMM_RETURN_IF_ERROR(order.Sort(schedule));
+  order.Clock(schedule);
+  return order;
+}
+
+absl::Status Order::Index(const Schedule& schedule) {
+  const int rank_count = static_cast<int>(schedule.ranks.size());
+  ranks_.resize(rank_count);
+  int node = 0;
+  for (Rank rank = 0; rank < rank_count; ++rank) {
+    const std::vector<Step>& steps = schedule.ranks[rank];
+    RankOrder& out = ranks_[rank];
+    out.first_chain = chains_;
+    out.first_node = node;
+    out.steps = static_cast<int>(steps.size());
+    out.carried.resize(steps.size());
+    out.lane_length.resize(1, 0);
+    std::vector<int> last(1, -1);
+    for (int s = 0; s < out.steps; ++s) {
+      const int lane = steps[s].lane;
+      const auto* transfer = std::get_if<Transfer>(&steps[s].op);
+      const int carrier = transfer != nullptr ? transfer->carrier : -1;
+      if (lane < 0 || carrier < -1 || carrier >= out.steps) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("rank %d step %d has lane %d and carrier %d; lanes start at 0, and the "
+                            "rank has %d steps",
+                            rank, s, lane, carrier, out.steps));
+      }
+      if (carrier >= 0) out.carried[carrier].push_back(s);
+      out.lane_length.resize(std::max<size_t>(out.lane_length.size(), lane + 1), 0);
+      last.resize(out.lane_length.size(), -1);
+      out.lane.push_back(lane);
+      out.position.push_back(out.lane_length[lane]++);
+      out.predecessor.push_back(last[lane]);
+      last[lane] = s;
+      for (int i = 0; i < static_cast<int>(steps[s].signals.size()); ++i) {
+        const Slot& slot = steps[s].signals[i];
+        if (slot.rank < 0 || slot.rank >= rank_count) {
+          return absl::InvalidArgumentError(
+              absl::StrFormat("%s signals slot %d:%d; ranks are 0 to %d",
+                              StepName(schedule, rank, s), slot.rank, slot.index, rank_count - 1));
+        }
+        const auto [at, is_new] = producers_.try_emplace(slot, Producer{rank, s, i});
+        if (!is_new) {
+          return absl::InvalidArgumentError(absl::StrFormat(
+              "%s signals slot %d:%d, which %s signals already; a slot has one producer",
+              StepName(schedule, rank, s), slot.rank, slot.index,
+              StepName(schedule, at->second.rank, at->second.step)));
+        }
+        is_arrival_[slot] = IsArrival(steps[s], rank, i);
+      }
+    }
+    chains_ += static_cast<int>(out.lane_length.size());
+    node += 2 * (out.steps + 1);
+  }
+  for (Rank rank = 0; rank < rank_count; ++rank) {
+    for (int s = 0; s < ranks_[rank].steps; ++s) {
+      for (const Wait& wait : schedule.ranks[rank][s].waits) {
+        if (producers_.count(wait.slot) == 0) {
+          return absl::InvalidArgumentError(absl::StrFormat(
+              "%s waits for slot %d:%d, which no step signals", StepName(schedule, rank, s),
+              wait.slot.rank, wait.slot.index));
+        }
+      }
+      ForEachGatingWait(schedule, rank, s, ranks_[rank].carried[s], [&](const Wait& wait) {
+        if (!is_arrival_[wait.slot]) return;
+        const Producer& from = producers_[wait.slot];
+        ranks_[from.rank].arrivals[{from.step, from.position}].push_back({rank, s, wait.lag});
+      });
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Order::Sort(const Schedule& schedule) {
+  const int rank_count = static_cast<int>(schedule.ranks.size());
+  // missing[rank][step]: gates inside the epoch that are still to come.
+  std::vector<std::vector<int>> missing(rank_count);
+  std::vector<std::vector<std::vector<std::pair<Rank, int>>>> next(rank_count);
+  for (Rank rank = 0; rank < rank_count; ++rank) {
+    missing[rank].resize(ranks_[rank].steps, 0);
+    next[rank].resize(ranks_[rank].steps);
+  }
+  for (Rank rank = 0; rank < rank_count; ++rank) {
+    for (int s = 0; s < ranks_[rank].steps; ++s) {
+      auto gate = [&](Rank from, int step) {
+        next[from][step].push_back({rank, s});
+        ++missing[rank][s];
+      };
+      if (const int before = ranks_[rank].predecessor[s]; before >= 0) gate(rank, before);
+      ForEachGatingWait(schedule, rank, s, ranks_[rank].carried[s], [&](const Wait& wait) {
+        if (wait.lag != 0) return;
+        const Producer& from = producers_[wait.slot];
+        gate(from.rank, from.step);
+      });
+    }
+  }
+  for (Rank rank = 0; rank < rank_count; ++rank) {
+    for (int s = 0; s < ranks_[rank].steps; ++s) {
+      if (missing[rank][s] == 0) sequence_.push_back({rank, s});
+    }
+  }
+  for (size_t i = 0; i < sequence_.size(); ++i) {
+    const auto [rank, step] = sequence_[i];
+    for (const auto& [r, s] : next[rank][step]) {
+      if (--missing[r][s] == 0) sequence_.push_back({r, s});
+    }
+  }
+  // Every step that is left has a gate that is left: walking back along them ends in a cycle.
+  Rank rank = 0;
+  int step = -1;
+  for (Rank r = 0; r < rank_count && step < 0; ++r) {
+    for (int s = 0; s < ranks_[r].steps && step < 0; ++s) {
+      if (missing[r][s] > 0) rank = r, step = s;
+    }
+  }
+  if (step < 0) return absl::OkStatus();
+  std::vector<std::vector<bool>> seen(rank_count);
+  for (Rank r = 0; r < rank_count; ++r) seen[r].resize(ranks_[r].steps, false);
+  while (true) {
+    Rank from = rank;
+    int before = ranks_[rank].predecessor[step];
+    std::string why = "it follows";
+    if (before < 0 || missing[rank][before] == 0) {
+      ForEachGatingWait(schedule, rank, step, ranks_[rank].carried[step], [&](const Wait& wait) {
+        const Producer& producer = producers_[wait.slot];
+        if (wait.lag != 0 || missing[producer.rank][producer.step] == 0) return;
+        from = producer.rank;
+        before = producer.step;
+        why = absl::StrFormat("it waits for slot %d:%d of", wait.slot.rank, wait.slot.index);
+      });
+    }
+    if (seen[rank][step]) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s never starts: %s %s, which cannot start before it either (a cycle)",
+          StepName(schedule, rank, step), why, StepName(schedule, from, before)));
+    }
+    seen[rank][step] = true;
+    rank = from;
+    step = before;
+  }
+}
+
+int Order::ChainOf(const Event& event) const {
+  const RankOrder& rank = ranks_[event.rank];
+  return rank.first_chain + (event.step == kEnvironment ? 0 : rank.lane[event.step]);
+}
+
+int Order::PositionOf(const Event& event) const {
+  const RankOrder& rank = ranks_[event.rank];
+  if (event.step == kEnvironment) return event.epoch * (rank.lane_length[0] + 1);
+  const int lane = rank.lane[event.step];
+  const int environment = lane == 0 ? 1 : 0;
+  return event.epoch * (rank.lane_length[lane] + environment) + environment +
+         rank.position[event.step];
+}
+
+const int32_t* Order::ClockOf(const Event& event) const {
+  const RankOrder& rank = ranks_[event.rank];
+  const int64_t node = rank.first_node + event.epoch * (rank.steps + 1) + event.step + 1;
+  return clocks_.data() + node * chains_;
+}
+
+int32_t* Order::ClockOf(const Event& event) {
+  return const_cast<int32_t*>(std::as_const(*this).ClockOf(event));
+}
+
+std::vector<Event> Order::Gates(const Schedule& schedule, Rank rank, int step, int epoch) const {
+  const RankOrder& at = ranks_[rank];
+  std::vector<Event> gates = {{rank, at.predecessor[step], -1, epoch}};  // -1 is the environment
+  ForEachGatingWait(schedule, rank, step, at.carried[step], [&](const Wait& wait) {
+    if (wait.lag <= epoch) gates.push_back(Source(wait.slot, epoch - wait.lag));
+  });
+  return gates;
+}
+
+void Order::Clock(const Schedule& schedule) {
+  int64_t nodes = 0;
+  for (const RankOrder& rank : ranks_) nodes += 2 * (rank.steps + 1);
+  clocks_.assign(nodes * chains_, 0);
+  // An arrival's clock is its step's: it starts with it. It is on no chain, see Before.
+  auto join = [&](int32_t* clock, const Event& gate) {
+    const int32_t* before = ClockOf(gate);
+    for (int c = 0; c < chains_; ++c) clock[c] = std::max(clock[c], before[c]);
+    if (gate.to < 0) {
+      int32_t& own = clock[ChainOf(gate)];
+      own = std::max(own, PositionOf(gate) + 1);
+    }
+  };
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    if (epoch == 1) {
+      for (Rank rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+        int32_t* clock = ClockOf({rank, kEnvironment, -1, 1});
+        join(clock, {rank, kEnvironment, -1, 0});
+        for (int s = 0; s < ranks_[rank].steps; ++s) {
+          const bool last = ranks_[rank].position[s] + 1 ==
+                            ranks_[rank].lane_length[ranks_[rank].lane[s]];
+          if (last) join(clock, {rank, s, -1, 0});
+        }
+      }
+    }
+    for (const auto& [rank, step] : sequence_) {
+      int32_t* clock = ClockOf({rank, step, -1, epoch});
+      for (const Event& gate : Gates(schedule, rank, step, epoch)) join(clock, gate);
+    }
+  }
+}
+
+Event Order::Source(const Slot& slot, int epoch) const {
+  const Producer& producer = producers_.at(slot);
+  return {producer.rank, producer.step, is_arrival_.at(slot) ? producer.position : -1, epoch};
+}
+
+bool Order::Before(const Event& x, const Event& y) const {
+  if (x.to < 0) return ClockOf(y)[ChainOf(x)] > PositionOf(x);
+  // Arrivals of a lane are not ordered among themselves, so no chain holds them; all that follows one
+  // follows a step that awaits it.
+  const auto& arrivals = ranks_[x.rank].arrivals;
+  const auto at = arrivals.find({x.step, x.to});
+  if (at == arrivals.end()) return false;
+  for (const Waiter& waiter : at->second) {
+    const Event step = {waiter.rank, waiter.step, -1, x.epoch + waiter.lag};
+    if (step.epoch > 1) continue;
+    const bool is_y = step.rank == y.rank && step.step == y.step && step.epoch == y.epoch;
+    if (is_y || Before(step, y)) return true;
+  }
+  return false;
+}
+
+}  // namespace agmm

@@ -1,0 +1,165 @@
+#include "kernels/schedule/regions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/units.h"
+
+namespace agmm::verify {
+namespace {
+
+Range Intersect(const Range& a, const Range& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+// A rectangle of a region: rows, and bytes within a row, both from the region's first.
+struct Cut {
+  Range rows, bytes;
+};
+
+// The bytes [begin, end), counted from the region's first byte, as at most three rectangles.
+void CutInterval(int64_t begin, int64_t end, const Footprint& region, std::vector<Cut>& cuts) {
+  begin = std::max<int64_t>(begin, 0);
+  end = std::min(end, region.end() - region.offset);
+  if (begin >= end) return;
+  const int64_t pitch = region.pitch;
+  const int64_t first = begin / pitch, last = (end - 1) / pitch;
+  if (first == last) {
+    cuts.push_back({{first, first + 1}, {begin - first * pitch, end - first * pitch}});
+    return;
+  }
+  cuts.push_back({{first, first + 1}, {begin - first * pitch, pitch}});
+  if (first + 1 < last) cuts.push_back({{first + 1, last}, {0, pitch}});
+  cuts.push_back({{last, last + 1}, {0, end - last * pitch}});
+}
+
+// What of `region` lies under `written`.
+std::vector<Cut> CutsOf(Footprint region, const Footprint& written) {
+  if (region.rows == 1) region.pitch = region.width;
+  std::vector<Cut> cuts;
+  const int64_t delta = written.offset - region.offset;
+  if (written.pitch == written.width || written.rows == 1) {
+    CutInterval(delta, delta + written.end() - written.offset, region, cuts);
+  } else if (written.pitch == region.pitch) {
+    const int64_t row = delta >= 0 ? delta / region.pitch : -CeilDiv(-delta, region.pitch);
+    const int64_t column = delta - row * region.pitch, behind = column + written.width;
+    cuts.push_back({{row, row + written.rows}, {column, std::min(region.pitch, behind)}});
+    if (behind > region.pitch) {  // each row runs on into the region's next
+      cuts.push_back({{row + 1, row + 1 + written.rows}, {0, behind - region.pitch}});
+    }
+  } else {
+    for (int64_t i = 0; i < written.rows; ++i) {
+      const int64_t begin = delta + i * written.pitch;
+      CutInterval(begin, begin + written.width, region, cuts);
+    }
+  }
+  return cuts;
+}
+
+// Appends what is left of `region` without the elements in rows x cols.
+void Without(const Region& region, const Range& rows, const Range& cols, std::vector<Region>& out) {
+  const Block& block = region.block;
+  const Range r = Intersect(block.rows, rows), c = Intersect(block.cols, cols);
+  auto keep = [&](const Range& kept_rows, const Range& kept_cols) {
+    const Block inner = {block.operand, kept_rows, kept_cols};
+    if (inner.empty()) return;
+    out.push_back({inner, PlaceWithin(block, region.place, inner), region.slices, region.finished});
+  };
+  if (r.empty() || c.empty()) return keep(block.rows, block.cols);
+  keep({block.rows.begin, r.begin}, block.cols);
+  keep(r, {block.cols.begin, c.begin});
+  keep(r, {c.end, block.cols.end});
+  keep({r.end, block.rows.end}, block.cols);
+}
+
+// The byte where element (0, 0) of the operand would lie.
+int64_t Origin(const Block& block, const Place& place) {
+  return place.offset_bytes - block.rows.begin * place.pitch_bytes -
+         block.cols.begin * SizeOf(place.dtype);
+}
+
+// The part of `region` that lies where it would if all of `block` lay at `place`; may be empty.
+Block Common(const Region& region, const Block& block, const Place& place) {
+  Block common = {block.operand, Intersect(region.block.rows, block.rows),
+                  Intersect(region.block.cols, block.cols)};
+  if (region.block.operand != block.operand || region.place.dtype != place.dtype) return Block();
+  if (common.empty()) return Block();
+  const int64_t apart = Origin(region.block, region.place) - Origin(block, place);
+  const int64_t slope = place.pitch_bytes - region.place.pitch_bytes;
+  if (slope == 0) return apart == 0 ? common : Block();
+  if (apart % slope != 0) return Block();
+  common.rows = Intersect(common.rows, {apart / slope, apart / slope + 1});
+  return common.empty() ? Block() : common;
+}
+
+}  // namespace
+
+Place PlaceWithin(const Block& outer, const Place& place, const Block& inner) {
+  Place out = place;
+  out.offset_bytes += (inner.rows.begin - outer.rows.begin) * place.pitch_bytes +
+                      (inner.cols.begin - outer.cols.begin) * SizeOf(place.dtype);
+  return out;
+}
+
+void Regions::Write(const Region& region) {
+  const Footprint written = FootprintOf(region.block, region.place);
+  std::vector<Region> touched;
+  size_t kept = 0;
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    if (Overlap(FootprintOf(regions_[i].block, regions_[i].place), written)) {
+      touched.push_back(std::move(regions_[i]));
+    } else {
+      if (kept != i) regions_[kept] = std::move(regions_[i]);
+      ++kept;
+    }
+  }
+  regions_.resize(kept);
+  for (Region& old : touched) {
+    const int64_t size = SizeOf(old.place.dtype);
+    const Block block = old.block;
+    std::vector<Region> pieces = {std::move(old)}, next;
+    for (const Cut& cut : CutsOf(FootprintOf(block, pieces[0].place), written)) {
+      const Range rows = {block.rows.begin + cut.rows.begin, block.rows.begin + cut.rows.end};
+      const Range cols = {block.cols.begin + cut.bytes.begin / size,
+                          block.cols.begin + CeilDiv(cut.bytes.end, size)};
+      next.clear();
+      for (const Region& piece : pieces) Without(piece, rows, cols, next);
+      std::swap(pieces, next);
+      if (pieces.empty()) break;
+    }
+    regions_.insert(regions_.end(), pieces.begin(), pieces.end());
+  }
+  regions_.push_back(region);
+}
+
+std::vector<Region> Regions::Find(const Block& block, const Place& place) const {
+  std::vector<Region> pieces;
+  for (const Region& region : regions_) {
+    const Block common = Common(region, block, place);
+    if (common.empty()) continue;
+    pieces.push_back({common, PlaceWithin(region.block, region.place, common), region.slices,
+                      region.finished});
+  }
+  return pieces;
+}
+
+const Region* Regions::FindOther(const Block& block, const Place& place, bool same) const {
+  const Footprint footprint = FootprintOf(block, place);
+  for (const Region& region : regions_) {
+    if (!Overlap(FootprintOf(region.block, region.place), footprint)) continue;
+    if (same || Common(region, block, place).empty()) return &region;
+  }
+  return nullptr;
+}
+
+int64_t Regions::Missing(const Block& block) const {
+  int64_t missing = block.rows.size() * block.cols.size();
+  for (const Region& region : regions_) {
+    const Block common = {block.operand, Intersect(region.block.rows, block.rows),
+                          Intersect(region.block.cols, block.cols)};
+    if (region.finished && !common.empty()) missing -= common.rows.size() * common.cols.size();
+  }
+  return missing;
+}
+
+}  // namespace agmm::verify

@@ -1,0 +1,346 @@
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+#include "kernels/schedule/verify_internal.h"
+
+namespace agmm::verify {
+namespace {
+
+constexpr int kMaxLanes = 64;
+constexpr int kMaxSlots = 1 << 20;                     // of one rank
+constexpr int64_t kMaxBytes = int64_t{1} << 46;        // of a workspace
+constexpr int64_t kMaxPitchBytes = int64_t{1} << 32;   // keeps row * pitch inside 63 bits
+
+bool Contains(const Block& outer, const Block& inner) {
+  return outer.operand == inner.operand && outer.rows.begin <= inner.rows.begin &&
+         inner.rows.end <= outer.rows.end && outer.cols.begin <= inner.cols.begin &&
+         inner.cols.end <= outer.cols.end;
+}
+
+// Checks one step; each method's errors are completed with the step's name by Fail.
+class StepCheck {
+ public:
+  StepCheck(const Problem& problem, const Topology& topology, const Schedule& schedule, Rank rank,
+            int index)
+      : problem_(problem), topology_(topology), schedule_(schedule), rank_(rank), index_(index),
+        step_(schedule.ranks[rank][index]) {}
+
+  absl::Status Check() const {
+    AGMM_RETURN_IF_ERROR(CheckSlots());
+    if (const auto* transfer = std::get_if<Transfer>(&step_.op)) return CheckTransfer(*transfer);
+    if (const auto* multiply = std::get_if<Multiply>(&step_.op)) return CheckMultiply(*multiply);
+    return CheckReduce(std::get<Reduce>(step_.op));
+  }
+
+  template <typename... Args>
+  absl::Status Fail(const absl::FormatSpec<Args...>& format, const Args&... args) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(StepName(schedule_, rank_, index_), ": ", absl::StrFormat(format, args...)));
+  }
+
+ private:
+  enum class Use { kRead, kOwnWrite, kWrite };
+
+  bool IsRank(Rank rank) const {
+    return rank >= 0 && rank < static_cast<int>(schedule_.ranks.size());
+  }
+
+  absl::Status CheckSlots() const {
+    for (const Wait& wait : step_.waits) {
+      if (wait.slot.rank != rank_) {
+        return Fail("waits for slot %d:%d of another rank; a slot lives at its waiter",
+                    wait.slot.rank, wait.slot.index);
+      }
+      if (wait.lag != 0 && wait.lag != 1) {
+        return Fail("waits for slot %d:%d with lag %d; a lag is 0 or 1", wait.slot.rank,
+                    wait.slot.index, wait.lag);
+      }
+      AGMM_RETURN_IF_ERROR(CheckSlot(wait.slot));
+    }
+    for (const Slot& slot : step_.signals) AGMM_RETURN_IF_ERROR(CheckSlot(slot));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSlot(const Slot& slot) const {
+    if (!IsRank(slot.rank)) {
+      return Fail("slot %d:%d is at no rank; ranks are 0 to %d", slot.rank, slot.index,
+                  schedule_.ranks.size() - 1);
+    }
+    if (slot.index < 0 || slot.index >= kMaxSlots) {
+      return Fail("slot %d:%d is out of range; a rank has slots 0 to %d", slot.rank, slot.index,
+                  kMaxSlots - 1);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckBlock(const Block& block) const {
+    if (block.operand < 0 || block.operand >= static_cast<int>(problem_.tensors.size())) {
+      return Fail("block of operand %d; the problem has operands 0 to %d", block.operand,
+                  problem_.tensors.size() - 1);
+    }
+    const Tensor& tensor = problem_.tensors[block.operand];
+    if (block.empty()) {
+      return Fail("the block %s is empty; leave the step out", BlockName(problem_, block));
+    }
+    if (block.rows.begin < 0 || block.rows.end > tensor.rows || block.cols.begin < 0 ||
+        block.cols.end > tensor.cols) {
+      return Fail("the block %s is outside of the operand's %d x %d", BlockName(problem_, block),
+                  tensor.rows, tensor.cols);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckPlace(const Block& block, const Place& place, Use use) const {
+    if (!IsRank(place.rank)) {
+      return Fail("a place is at rank %d; ranks are 0 to %d", place.rank,
+                  schedule_.ranks.size() - 1);
+    }
+    if (place.rank != rank_ && use == Use::kOwnWrite) {
+      return Fail("writes %s; only a transfer writes at another rank",
+                  BufferName(problem_, place.rank, place.buffer));
+    }
+    if (use == Use::kRead && !topology_.SameNode(place.rank, rank_)) {
+      return Fail("reads %s, which is on another node; transfer it",
+                  BufferName(problem_, place.rank, place.buffer));
+    }
+    if (place.dtype != DType::kF32 && place.dtype != DType::kBF16 && place.dtype != DType::kF16) {
+      return Fail("a place has dtype %d, which is none", static_cast<int>(place.dtype));
+    }
+    if (place.offset_bytes < 0 || place.offset_bytes % kRowAlignBytes != 0) {
+      return Fail("a place is at byte %d; offsets are multiples of %d from 0", place.offset_bytes,
+                  kRowAlignBytes);
+    }
+    if (place.pitch_bytes < 0 || place.pitch_bytes % kRowAlignBytes != 0 ||
+        place.pitch_bytes > kMaxPitchBytes) {
+      return Fail("a place has rows %d bytes apart; pitches are multiples of %d up to %d",
+                  place.pitch_bytes, kRowAlignBytes, kMaxPitchBytes);
+    }
+    const Footprint footprint = FootprintOf(block, place);
+    if (footprint.rows > 1 && footprint.pitch < footprint.width) {
+      return Fail("%s has rows of %d bytes, %d apart; they overlap",
+                  PlacedName(problem_, block, place), footprint.width, footprint.pitch);
+    }
+    if (place.buffer == kWorkspace) {
+      if (footprint.end() > schedule_.workspace_bytes) {
+        return Fail("%s ends at byte %d; the workspace has %d", PlacedName(problem_, block, place),
+                    footprint.end(), schedule_.workspace_bytes);
+      }
+      // Elements keep their dtype until a multiply has made a sum of them.
+      const DType dtype = problem_.tensors[block.operand].dtype;
+      if (place.dtype != dtype && !(block.operand == kC && place.dtype == DType::kF32)) {
+        return Fail("%s is %s; the operand is %s", PlacedName(problem_, block, place),
+                    Name(place.dtype), Name(dtype));
+      }
+      return absl::OkStatus();
+    }
+    return CheckResident(block, place, use);
+  }
+
+  absl::Status CheckResident(const Block& block, const Place& place, Use use) const {
+    if (place.buffer < 0 || place.buffer >= static_cast<int>(problem_.tensors.size())) {
+      return Fail("a place is in buffer %d; buffers are %d (workspace) and 0 to %d", place.buffer,
+                  kWorkspace, problem_.tensors.size() - 1);
+    }
+    const Tensor& tensor = problem_.tensors[place.buffer];
+    if (place.buffer != kC && (use == Use::kOwnWrite || use == Use::kWrite)) {
+      return Fail("writes %s; operands are only read",
+                  BufferName(problem_, place.rank, place.buffer));
+    }
+    if (block.operand != place.buffer) {
+      return Fail("%s: a shard holds its own operand only", PlacedName(problem_, block, place));
+    }
+    if (place.dtype != tensor.dtype) {
+      return Fail("%s is %s; the tensor is %s", PlacedName(problem_, block, place),
+                  Name(place.dtype), Name(tensor.dtype));
+    }
+    const Block shard = ShardBlock(problem_, place.buffer, place.rank);
+    if (!Contains(shard, block)) {
+      return Fail("%s: the shard is only %s", PlacedName(problem_, block, place),
+                  BlockName(problem_, shard));
+    }
+    const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor);
+    const int64_t offset = (block.rows.begin - shard.rows.begin) * pitch +
+                           (block.cols.begin - shard.cols.begin) * SizeOf(tensor.dtype);
+    if (place.pitch_bytes != pitch || place.offset_bytes != offset) {
+      return Fail("%s with rows %d bytes apart; in the shard it lies at byte %d, %d apart",
+                  PlacedName(problem_, block, place), place.pitch_bytes, offset, pitch);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckTransfer(const Transfer& transfer) const {
+    if (transfer.to.empty()) {
+      if (transfer.carrier != -1) return Fail("a join has carrier %d; -1 is none", transfer.carrier);
+      return absl::OkStatus();
+    }
+    AGMM_RETURN_IF_ERROR(CheckBlock(transfer.block));
+    AGMM_RETURN_IF_ERROR(CheckPlace(transfer.block, transfer.from, Use::kRead));
+    for (int i = 0; i < static_cast<int>(transfer.to.size()); ++i) {
+      const Place& to = transfer.to[i];
+      AGMM_RETURN_IF_ERROR(CheckPlace(transfer.block, to, Use::kWrite));
+      if (to.dtype != transfer.from.dtype) {
+        return Fail("copies %s to %s; a transfer converts nothing", Name(transfer.from.dtype),
+                    Name(to.dtype));
+      }
+      if (to.rank == rank_) continue;
+      if (i >= static_cast<int>(step_.signals.size())) {
+        return Fail("destination %d is at rank %d and has no signal, so nobody learns of it", i,
+                    to.rank);
+      }
+      if (step_.signals[i].rank != to.rank) {
+        return Fail("destination %d is at rank %d, its signal %d:%d is not", i, to.rank,
+                    step_.signals[i].rank, step_.signals[i].index);
+      }
+    }
+    return CheckCarrier(transfer);
+  }
+
+  absl::Status CheckCarrier(const Transfer& transfer) const {
+    if (transfer.carrier == -1) return absl::OkStatus();
+    const std::vector<Step>& steps = schedule_.ranks[rank_];
+    const Multiply* carrier = nullptr;
+    if (transfer.carrier >= 0 && transfer.carrier < static_cast<int>(steps.size())) {
+      carrier = std::get_if<Multiply>(&steps[transfer.carrier].op);
+    }
+    if (carrier == nullptr) {
+      return Fail("its carrier, step %d, is no multiply of this rank", transfer.carrier);
+    }
+    for (const auto& [block, place] : {std::pair{&carrier->a, &carrier->a_place},
+                                       std::pair{&carrier->b, &carrier->b_place}}) {
+      if (!Contains(*block, transfer.block)) continue;
+      Place inside = *place;
+      inside.offset_bytes +=
+          (transfer.block.rows.begin - block->rows.begin) * place->pitch_bytes +
+          (transfer.block.cols.begin - block->cols.begin) * SizeOf(place->dtype);
+      if (block->rows.size() == 1) inside.pitch_bytes = transfer.from.pitch_bytes;
+      if (inside == transfer.from) return absl::OkStatus();
+    }
+    return Fail("%s is not among what its carrier, step %d, multiplies",
+                PlacedName(problem_, transfer.block, transfer.from), transfer.carrier);
+  }
+
+  absl::Status CheckSum(const Place& place, absl::string_view what) const {
+    if (place.dtype != DType::kF32) {
+      return Fail("%s is %s; sums are f32", what, Name(place.dtype));
+    }
+    if (place.buffer != kWorkspace) {
+      return Fail("%s is in %s; sums are kept in the workspace", what,
+                  BufferName(problem_, place.rank, place.buffer));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckOut(const Block& c, const Place& out) const {
+    AGMM_RETURN_IF_ERROR(CheckPlace(c, out, Use::kOwnWrite));
+    if (out.dtype != problem_.tensors[kC].dtype) {
+      return Fail("finishes %s as %s; the operand is %s", BlockName(problem_, c), Name(out.dtype),
+                  Name(problem_.tensors[kC].dtype));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckMultiply(const Multiply& m) const {
+    for (const Block* block : {&m.a, &m.b, &m.c}) AGMM_RETURN_IF_ERROR(CheckBlock(*block));
+    if (m.a.operand != kA || m.b.operand != kB || m.c.operand != kC) {
+      return Fail("multiplies operands %d and %d into %d; it must be %d and %d into %d",
+                  m.a.operand, m.b.operand, m.c.operand, kA, kB, kC);
+    }
+    if (m.a.rows != m.c.rows || m.b.cols != m.c.cols || m.a.cols != m.b.rows) {
+      return Fail("%s * %s is not %s", BlockName(problem_, m.a), BlockName(problem_, m.b),
+                  BlockName(problem_, m.c));
+    }
+    AGMM_RETURN_IF_ERROR(CheckPlace(m.a, m.a_place, Use::kRead));
+    AGMM_RETURN_IF_ERROR(CheckPlace(m.b, m.b_place, Use::kRead));
+    if (m.acc) {
+      if (!m.accumulate && m.finish) return Fail("names an acc that it neither reads nor writes");
+      AGMM_RETURN_IF_ERROR(CheckPlace(m.c, *m.acc, m.finish ? Use::kRead : Use::kOwnWrite));
+      AGMM_RETURN_IF_ERROR(CheckSum(*m.acc, "acc"));
+    }
+    if (m.finish) AGMM_RETURN_IF_ERROR(CheckOut(m.c, m.out));
+    return CheckOnChip(m);
+  }
+
+  // The multiply next to this one in its lane, if they are parts of one tile pass.
+  const Multiply* Neighbour(const Multiply& m, int direction) const {
+    const std::vector<Step>& steps = schedule_.ranks[rank_];
+    int at = index_ + direction;
+    while (at >= 0 && at < static_cast<int>(steps.size()) && steps[at].lane != step_.lane) {
+      at += direction;
+    }
+    if (at < 0 || at >= static_cast<int>(steps.size())) return nullptr;
+    const auto* other = std::get_if<Multiply>(&steps[at].op);
+    return other != nullptr && other->c == m.c && !other->acc ? other : nullptr;
+  }
+
+  absl::Status CheckOnChip(const Multiply& m) const {
+    if (m.acc) return absl::OkStatus();
+    if (m.accumulate) {
+      const Multiply* before = Neighbour(m, -1);
+      if (before == nullptr || before->finish) {
+        return Fail("adds to a sum on chip, but the step before in its lane leaves none of %s",
+                    BlockName(problem_, m.c));
+      }
+    }
+    if (!m.finish) {
+      const Multiply* after = Neighbour(m, 1);
+      if (after == nullptr || !after->accumulate) {
+        return Fail("leaves a sum on chip, but the step behind in its lane does not add to %s",
+                    BlockName(problem_, m.c));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckReduce(const Reduce& reduce) const {
+    AGMM_RETURN_IF_ERROR(CheckBlock(reduce.c));
+    if (reduce.c.operand != kC) {
+      return Fail("reduces %s; only sums of operand %d are", BlockName(problem_, reduce.c), kC);
+    }
+    AGMM_RETURN_IF_ERROR(CheckPlace(reduce.c, reduce.from, Use::kRead));
+    AGMM_RETURN_IF_ERROR(CheckPlace(reduce.c, reduce.into, Use::kOwnWrite));
+    AGMM_RETURN_IF_ERROR(CheckSum(reduce.into, "into"));
+    if (reduce.finish) AGMM_RETURN_IF_ERROR(CheckOut(reduce.c, reduce.out));
+    return absl::OkStatus();
+  }
+
+  const Problem& problem_;
+  const Topology& topology_;
+  const Schedule& schedule_;
+  const Rank rank_;
+  const int index_;
+  const Step& step_;
+};
+
+}  // namespace
+
+absl::Status CheckStructure(const Problem& problem, const Topology& topology,
+                            const Schedule& schedule) {
+  const int ranks = problem.mesh.size();
+  if (static_cast<int>(schedule.ranks.size()) != ranks || topology.rank_count() != ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the schedule has %d ranks and the topology %d; mesh %s has %d",
+                        schedule.ranks.size(), topology.rank_count(), problem.mesh.ToString(), ranks));
+  }
+  if (schedule.workspace_bytes < 0 || schedule.workspace_bytes > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the workspace has %d bytes; it must have 0 to %d", schedule.workspace_bytes, kMaxBytes));
+  }
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    for (int s = 0; s < static_cast<int>(schedule.ranks[rank].size()); ++s) {
+      const int lane = schedule.ranks[rank][s].lane;
+      if (lane < 0 || lane >= kMaxLanes) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("rank %d lane %d step %d: lanes are 0 to %d", rank, lane, s,
+                            kMaxLanes - 1));
+      }
+    }
+    for (int s = 0; s < static_cast<int>(schedule.ranks[rank].size()); ++s) {
+      AGMM_RETURN_IF_ERROR(StepCheck(problem, topology, schedule, rank, s).Check());
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace agmm::verify
