@@ -1,0 +1,272 @@
+#include "client/npy.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/npy_header.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Npy : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/npyXXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string Path(absl::string_view name = "m.npy") const {
+    return absl::StrCat(folder_, "/", name);
+  }
+  void WriteFile(absl::string_view bytes) const {
+    std::ofstream(Path(), std::ios::binary).write(bytes.data(), bytes.size());
+  }
+  std::string ReadFile() const {
+    std::ifstream file(Path(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  int FileCount() const {
+    return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+  // Version 1.0 with this dict and `data` behind it.
+  static std::string Bytes(absl::string_view dict, absl::string_view data) {
+    std::string bytes("\x93NUMPY\x01\x00", 8);
+    bytes += static_cast<char>(dict.size() & 0xff);
+    bytes += static_cast<char>(dict.size() >> 8);
+    return absl::StrCat(bytes, dict, data);
+  }
+  void ExpectRefused(absl::string_view bytes, absl::string_view what) const {
+    WriteFile(bytes);
+    const auto reader = NpyReader::Open(Path());
+    ASSERT_EQ(reader.status().code(), absl::StatusCode::kInvalidArgument) << what;
+    const std::string message(reader.status().message());
+    EXPECT_THAT(message, HasSubstr(std::string(what)));
+    EXPECT_THAT(message, HasSubstr(Path()));
+    EXPECT_THAT(message, Not(HasSubstr("\n")));
+  }
+
+  std::string folder_;
+};
+
+constexpr char kDict[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n";
+
+std::string Data(int64_t bytes) {
+  std::string data(bytes, '\0');
+  for (int64_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i * 7 + 1);
+  return data;
+}
+
+TEST_F(Npy, WhatIsWrittenIsReadBack) {
+  for (DType dtype : {DType::kF32, DType::kF16}) {
+    const int64_t rows = 7, row_bytes = 5 * SizeOf(dtype);
+    const std::string data = Data(rows * row_bytes);
+    auto writer = NpyWriter::Create(Path(), rows, 5, dtype);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    EXPECT_EQ((*writer)->row_bytes(), row_bytes);
+    for (auto [begin, count] : {std::pair{4, 3}, {0, 2}, {2, 0}, {1, 3}}) {
+      const absl::Status status =
+          (*writer)->WriteRows(begin, count, data.data() + begin * row_bytes);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    ASSERT_TRUE((*writer)->Commit().ok());
+    const auto reader = NpyReader::Open(Path());
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ((*reader)->rows(), rows);
+    EXPECT_EQ((*reader)->cols(), 5);
+    EXPECT_EQ((*reader)->dtype(), dtype);
+    std::string read(3 * row_bytes, '\xee');
+    ASSERT_TRUE((*reader)->ReadRows(2, 3, read.data()).ok());
+    EXPECT_EQ(read, data.substr(2 * row_bytes, 3 * row_bytes));
+    EXPECT_EQ(FileCount(), 1);
+  }
+}
+
+// What numpy.save writes for numpy.arange(6, dtype="<f4").reshape(2, 3), byte for byte.
+TEST_F(Npy, BytesAreNumPysOwn) {
+  auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
+  const float values[] = {0, 1, 2, 3, 4, 5};
+  ASSERT_TRUE(writer->WriteRows(0, 2, values).ok());
+  ASSERT_TRUE(writer->Commit().ok());
+  const std::string dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+  const std::string expected =
+      Bytes(absl::StrCat(dict, std::string(118 - dict.size() - 1, ' '), "\n"),
+            absl::string_view(reinterpret_cast<const char*>(values), sizeof values));
+  EXPECT_EQ(ReadFile(), expected);
+}
+
+TEST_F(Npy, Version2AndOtherSpellingsOfTheDictAreRead) {
+  const std::string dict = "{ \"shape\":(2,3,) ,'descr':'<f2','fortran_order':False}";
+  std::string bytes("\x93NUMPY\x02\x00", 8);
+  bytes += {static_cast<char>(dict.size()), '\0', '\0', '\0'};
+  WriteFile(absl::StrCat(bytes, dict, Data(12)));
+  const auto reader = NpyReader::Open(Path());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ((*reader)->dtype(), DType::kF16);
+  EXPECT_EQ((*reader)->cols(), 3);
+}
+
+TEST_F(Npy, WhatIsNoMatrixIsRefusedInOneLine) {
+  auto dict = [](absl::string_view descr, absl::string_view order, absl::string_view shape) {
+    return absl::StrCat("{'descr': ", descr, ", 'fortran_order': ", order, ", 'shape': ", shape,
+                        ", }");
+  };
+  ExpectRefused("", "not an .npy file");
+  ExpectRefused("PK\x03\x04 a zip archive", "not an .npy file");
+  ExpectRefused(absl::string_view("\x93NUMPY\x01\x00\x10", 9), "truncated: the file has 9 bytes");
+  ExpectRefused(absl::string_view("\x93NUMPY\x03\x00\x10\x00\x00\x00", 12), "format version 3.0");
+  ExpectRefused(absl::string_view("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12),
+                "the header says it has 4294967295 bytes; at most 65536");
+  ExpectRefused(Bytes(kDict, "").substr(0, 40), "the header needs 60 bytes, 30 were found");
+  ExpectRefused(Bytes(kDict, Data(23)),
+                "truncated: 2 x 3 f32 take 24 bytes behind the header, 23 were");
+  ExpectRefused(Bytes(kDict, Data(25)), "bytes are left over");
+  ExpectRefused(Bytes(dict("'<f8'", "False", "(2, 3)"), Data(48)), "a.astype(numpy.float32)");
+  ExpectRefused(Bytes(dict("'>f4'", "False", "(2, 3)"), Data(24)), "'>f4' is big endian");
+  ExpectRefused(Bytes(dict("'|O'", "False", "(2, 3)"), Data(24)), "Python objects");
+  ExpectRefused(Bytes(dict("'<i4'", "False", "(2, 3)"), Data(24)), "dtype '<i4' is not read");
+  ExpectRefused(Bytes(dict("[('x', '<f4')]", "False", "(2, 3)"), Data(24)), "structured");
+  ExpectRefused(Bytes(dict("'<f4'", "True", "(2, 3)"), Data(24)), "Fortran order");
+  ExpectRefused(Bytes(dict("'<f4'", "False", "(6,)"), Data(24)), "shape (6,) has 1 dimensions");
+  ExpectRefused(Bytes(dict("'<f4'", "False", "()"), Data(4)), "shape () has 0 dimensions");
+  ExpectRefused(Bytes(dict("'<f4'", "False", "(1, 2, 3)"), Data(24)), "shape (1, 2, 3)");
+  ExpectRefused(Bytes(dict("'<f4'", "False", "(0, 3)"), ""), "shape (0, 3) is empty");
+  ExpectRefused(Bytes(dict("'<f4'", "False", "(2147483648, 2147483648)"), Data(24)), "truncated");
+}
+
+TEST_F(Npy, GarbageHeadersAreRefusedInOneLine) {
+  for (const char* dict :
+       {"", "{", "}", "[]", "{'descr'}", "{'descr': }", "{'descr': '<f4'", "{'descr: '<f4'}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)} print(1)",
+        "{'descr': '<f4', 'fortran_order': False}", "{'descr': '<f4', 'descr': '<f4'}",
+        "{'descr': '<f4', 'fortran_order': 0, 'shape': (2, 3)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-2, 3)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2 3)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 99999999999999999999)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2,,3)}",
+        "{'descr': '\\x3cf4', 'fortran_order': False, 'shape': (2, 3)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), 'extra': 1}"}) {
+    SCOPED_TRACE(dict);
+    ExpectRefused(Bytes(dict, Data(24)), "the header is garbage");
+  }
+}
+
+TEST_F(Npy, MutilatedFilesNeverCrash) {
+  const char* text = std::getenv("AGMM_SEED");
+  const unsigned seed = text != nullptr ? std::stoul(text) : std::random_device{}();
+  SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
+  std::mt19937 random(seed);
+  int refused = 0;
+  for (int round = 0; round < 1000; ++round) {
+    std::string bytes = Bytes(kDict, Data(24));
+    for (int edits = random() % 3 + 1; edits > 0 && !bytes.empty(); --edits) {
+      const size_t at = random() % bytes.size();
+      if (random() % 8 == 0) {
+        bytes.resize(at);
+      } else {
+        bytes[at] = static_cast<char>(random());
+      }
+    }
+    WriteFile(bytes);
+    const auto reader = NpyReader::Open(Path());
+    if (!reader.ok()) {
+      ++refused;
+      EXPECT_EQ(reader.status().code(), absl::StatusCode::kInvalidArgument);
+      continue;
+    }
+    std::string rows((*reader)->rows() * (*reader)->row_bytes(), '\0');
+    EXPECT_TRUE((*reader)->ReadRows(0, (*reader)->rows(), rows.data()).ok());
+  }
+  EXPECT_GT(refused, 200);
+}
+
+TEST_F(Npy, MissingFilesAndFoldersAreNamed) {
+  EXPECT_EQ(NpyReader::Open(Path()).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(NpyReader::Open(Path()).status().message()), HasSubstr(Path()));
+  EXPECT_THAT(std::string(NpyReader::Open(folder_).status().message()), HasSubstr("regular file"));
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(std::string(NpyReader::Open(Path("pipe")).status().message()),
+              HasSubstr("regular file"));
+  const auto writer = NpyWriter::Create(Path("no/such/m.npy"), 2, 3, DType::kF32);
+  EXPECT_EQ(writer.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(writer.status().message()), HasSubstr("no/such/m.npy"));
+}
+
+TEST_F(Npy, RowsOutsideTheMatrixAreRefused) {
+  WriteFile(Bytes(kDict, Data(24)));
+  const auto reader = NpyReader::Open(Path()).value();
+  auto writer = NpyWriter::Create(Path("w.npy"), 2, 3, DType::kF32).value();
+  char rows[64] = {};
+  for (auto [begin, count] :
+       {std::pair<int64_t, int64_t>{-1, 1}, {0, 3}, {2, 1}, {1, -1}, {1, INT64_MAX}}) {
+    EXPECT_EQ(reader->ReadRows(begin, count, rows).code(), absl::StatusCode::kOutOfRange);
+    EXPECT_EQ(writer->WriteRows(begin, count, rows).code(), absl::StatusCode::kOutOfRange);
+  }
+}
+
+TEST_F(Npy, FileThatShrinksWhileReadIsDataLoss) {
+  WriteFile(Bytes(kDict, Data(24)));
+  const auto reader = NpyReader::Open(Path()).value();
+  ASSERT_EQ(truncate(Path().c_str(), 80), 0);
+  char rows[24];
+  EXPECT_EQ(reader->ReadRows(0, 2, rows).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(Npy, UncommittedWriterLeavesNothing) {
+  {
+    auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
+    ASSERT_TRUE(writer->WriteRows(0, 2, Data(24).data()).ok());
+    EXPECT_EQ(FileCount(), 1);
+  }
+  EXPECT_EQ(FileCount(), 0);
+}
+
+TEST_F(Npy, CommitNeedsEveryRowAndKeepsTheOldFileUntilThen) {
+  WriteFile("old");
+  auto writer = NpyWriter::Create(Path(), 4, 3, DType::kF32).value();
+  EXPECT_EQ(writer->Commit().code(), absl::StatusCode::kFailedPrecondition);
+  for (int row : {3, 0, 1, 1}) ASSERT_TRUE(writer->WriteRows(row, 1, Data(12).data()).ok());
+  const absl::Status missing = writer->Commit();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("3 of 4 rows were written"));
+  EXPECT_EQ(ReadFile(), "old");
+  ASSERT_TRUE(writer->WriteRows(2, 1, Data(12).data()).ok());
+  ASSERT_TRUE(writer->Commit().ok());
+  EXPECT_EQ(ReadFile().substr(1, 5), "NUMPY");
+  EXPECT_EQ(writer->Commit().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(writer->WriteRows(0, 1, Data(12).data()).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(Npy, CommitOntoAFolderFailsAndLeavesNothing) {
+  std::filesystem::create_directories(Path("m.npy/inside"));
+  auto writer = NpyWriter::Create(Path(), 1, 1, DType::kF32).value();
+  ASSERT_TRUE(writer->WriteRows(0, 1, Data(4).data()).ok());
+  EXPECT_FALSE(writer->Commit().ok());
+  EXPECT_EQ(FileCount(), 1);
+}
+
+TEST_F(Npy, WhatTheFormatCannotHoldIsRefused) {
+  EXPECT_THAT(std::string(NpyWriter::Create(Path(), 2, 3, DType::kBF16).status().message()),
+              HasSubstr("have no bf16; write f32"));
+  EXPECT_FALSE(NpyWriter::Create(Path(), 0, 3, DType::kF32).ok());
+  EXPECT_EQ(FileCount(), 0);
+}
+
+}  // namespace
+}  // namespace agmm
