@@ -24,6 +24,9 @@ struct Message {
 struct Rows {
   std::byte* data = nullptr;
   int64_t rows = 0, row_bytes = 0, pitch_bytes = 0;
+  // The bytes between two rows are padding, not columns of a wider block: they may travel along and may be
+  // overwritten, which spares a copy at either end.
+  bool padded = false;
   int64_t bytes() const { return rows * row_bytes; }
 };
 
