@@ -1,0 +1,65 @@
+// Answers to gRPC calls from absl::StatusOr, on any thread, exactly once.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "daemon/call_context.h"
+#include "daemon/rpc/call_context.h"
+#include "daemon/rpc/status.h"
+
+namespace agmm {
+
+// One unary call. Finishes with the reply; or without it, when the caller is gone or the server stops first:
+// a reply that comes later is dropped.
+template <typename Response>
+class UnaryCall final : public grpc::ServerUnaryReactor {
+ public:
+  explicit UnaryCall(Response* response) : state_(std::make_shared<State>()) {
+    state_->reactor = this;
+    state_->response = response;
+  }
+
+  Reply<Response> reply() {
+    return [state = state_](absl::StatusOr<Response> result) {
+      std::lock_guard lock(state->mutex);
+      UnaryCall* const reactor = std::exchange(state->reactor, nullptr);
+      if (reactor == nullptr) return;
+      if (result.ok()) *state->response = *std::move(result);
+      reactor->Finish(ToGrpc(result.status()));
+    };
+  }
+
+  void OnCancel() override {
+    reply()(absl::CancelledError("the caller is gone, or the daemon is stopping"));
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    UnaryCall* reactor = nullptr;  // null once finished
+    Response* response = nullptr;  // lives until then
+  };
+  const std::shared_ptr<State> state_;
+};
+
+// A handler in one line:
+//   return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+//     control_->GetJob(call, *request, std::move(reply));
+//   });
+// `start` runs before this returns. The request may die with the caller: keep a copy for later.
+template <typename Response, typename Start>
+grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context, Response* response,
+                                      Start&& start) {
+  auto* call = new UnaryCall<Response>(response);
+  Reply<Response> reply = call->reply();
+  start(CallContextOf(context), std::move(reply));
+  return call;
+}
+
+}  // namespace agmm

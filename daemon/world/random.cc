@@ -1,0 +1,28 @@
+#include "daemon/world/random.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "absl/strings/escaping.h"
+
+namespace agmm {
+
+std::string RandomBytes(int count) {
+  std::string bytes(count, '\0');
+  size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t got = getrandom(bytes.data() + filled, bytes.size() - filled, 0);
+    // Names that are not random would let a stale message pass for a new one: no way to go on.
+    if (got < 0 && errno != EINTR) std::abort();
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  return bytes;
+}
+
+std::string RandomHex(int count) { return ToHex(RandomBytes(count)); }
+
+std::string ToHex(const std::string& bytes) { return absl::BytesToHexString(bytes); }
+
+}  // namespace agmm
