@@ -1,0 +1,66 @@
+// What a daemon is told at start: the world it belongs to, and its own part of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace agmm {
+
+struct NodeConfig {
+  std::string name;
+  std::string address;  // host:port; may be empty in a world of one node
+  int devices = 0;
+};
+
+struct DeviceConfig {
+  std::string kind;
+  int threads = 1;
+  int64_t heap_bytes = 0;
+};
+
+// Checked: every index is in range and every required field is set.
+struct Config {
+  std::string cluster;
+  std::vector<NodeConfig> nodes;  // nodes[0] is the sequencer
+  std::string hash;               // 16 hex digits over cluster and nodes; equal on all daemons of a world
+
+  int self = 0;                       // index into nodes
+  std::vector<DeviceConfig> devices;  // of this node
+  std::string socket;                 // path, or empty
+  std::string listen;                 // host:port to bind, or empty: no TCP
+  std::string transport_address;      // host
+  std::string log_level = "info";
+
+  const NodeConfig& node() const { return nodes[self]; }
+  bool is_sequencer() const { return self == 0; }
+  // World rank of the first device of `node`.
+  int first_rank(int node) const;
+  std::vector<int> node_of_rank() const;
+};
+
+// `file` names the source in errors. Errors: INVALID_ARGUMENT, one line: "file:line:column: what".
+absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file);
+// Errors: also NOT_FOUND, PERMISSION_DENIED and the like for a file that cannot be read.
+absl::StatusOr<Config> LoadConfig(const std::string& file);
+
+// What no file says: a world of one node, "local", on a unix socket, with cpu devices that share the
+// machine's cores. `socket` empty: /run/agmm/agmmd.sock for root, else in XDG_RUNTIME_DIR.
+// Errors: FAILED_PRECONDITION where there is no such directory.
+absl::StatusOr<Config> DefaultConfig(const std::string& socket);
+
+// The same with the machine given: at most 8 devices; a quarter of the memory goes to heaps, at most
+// 64 GiB each.
+Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket);
+
+// Checks a --socket path or a --log-level. Errors: INVALID_ARGUMENT.
+absl::Status CheckSocketPath(absl::string_view path);
+absl::Status CheckLogLevel(absl::string_view level);
+
+// A few lines for people.
+std::string Summary(const Config& config);
+
+}  // namespace agmm
