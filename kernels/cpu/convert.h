@@ -1,0 +1,30 @@
+// Row-wise copies and conversions between matrices of any pitch; what feeds and empties the GEMM.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+
+namespace agmm {
+
+// A matrix in memory: rows `pitch_bytes` apart.
+struct ConstMatrix {
+  const std::byte* data = nullptr;
+  int64_t pitch_bytes = 0;
+  DType dtype = DType::kF32;
+};
+struct Matrix {
+  std::byte* data = nullptr;
+  int64_t pitch_bytes = 0;
+  DType dtype = DType::kF32;
+  operator ConstMatrix() const { return {data, pitch_bytes, dtype}; }
+};
+
+// to[i][j] = from[i][j]; equal dtypes, or one of them f32. The two do not overlap.
+void CopyRows(ConstMatrix from, Matrix to, int64_t rows, int64_t cols);
+
+// into[i][j] += from[i][j], added in f32; `into` is f32.
+void AddRows(ConstMatrix from, Matrix into, int64_t rows, int64_t cols);
+
+}  // namespace agmm

@@ -1,0 +1,208 @@
+#include "kernels/cpu/cpu_gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+constexpr int64_t kCacheLine = 64;
+// The layout of a packed B must not depend on who asks first, so it is chosen for a full piece always.
+constexpr int64_t kLayoutRows = 128;
+
+// The only engine of the process: with a second one, execution fails.
+const dnnl::engine& Engine() {
+  static const dnnl::engine* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *engine;
+}
+
+dnnl::memory::data_type ToDnnl(DType dtype) {
+  return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+// oneDNN plans a primitive for as many threads as OpenMP would give its creator.
+template <typename Function>
+auto WithOneThread(Function function) {
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  absl::Cleanup restore = [threads] { omp_set_num_threads(threads); };
+  return function();
+}
+
+dnnl::matmul::primitive_desc Describe(const Matmul::Key& key, int64_t rows,
+                                      const dnnl::memory::desc& weights) {
+  const auto input = ToDnnl(key.dtype);
+  const dnnl::memory::desc a({rows, key.k}, input, {key.k, 1});
+  const dnnl::memory::desc c({rows, key.n}, ToDnnl(key.out), {key.n, 1});
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (key.add) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, weights, c), attributes, Engine());
+}
+
+dnnl::memory::desc AnyLayout(int64_t n, int64_t k, DType compute) {
+  return {{k, n}, ToDnnl(compute), dnnl::memory::format_tag::any};
+}
+
+bool MultipliesBF16() {
+  static const bool can = WithOneThread([] {
+    try {
+      Describe({kLayoutRows, 64, 64, DType::kBF16, DType::kF32, false}, kLayoutRows,
+               AnyLayout(64, 64, DType::kBF16));
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  });
+  return can;
+}
+
+absl::Status LibraryError(const dnnl::error& error, const Matmul::Key& key) {
+  return absl::UnimplementedError(absl::StrFormat(
+      "oneDNN has no matmul of %d x %d x %d in %s to %s here: %s", key.m, key.n, key.k,
+      Name(key.dtype), Name(key.out), error.what()));
+}
+
+}  // namespace
+
+DType ComputeDType(DType dtype) {
+  return dtype == DType::kBF16 && MultipliesBF16() ? DType::kBF16 : DType::kF32;
+}
+
+std::string GemmDescription() {
+  const dnnl_version_t* version = dnnl_version();
+  const char* isa = "generic";
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::sse41: isa = "sse41"; break;
+    case dnnl::cpu_isa::avx: isa = "avx"; break;
+    case dnnl::cpu_isa::avx2: isa = "avx2"; break;
+    case dnnl::cpu_isa::avx2_vnni: isa = "avx2_vnni"; break;
+    case dnnl::cpu_isa::avx512_core: isa = "avx512"; break;
+    case dnnl::cpu_isa::avx512_core_vnni: isa = "avx512_vnni"; break;
+    case dnnl::cpu_isa::avx512_core_bf16: isa = "avx512_bf16"; break;
+    case dnnl::cpu_isa::avx512_core_amx: isa = "avx512_amx"; break;
+    default: break;
+  }
+  return absl::StrFormat("oneDNN %d.%d.%d, %s", version->major, version->minor, version->patch, isa);
+}
+
+Scratch::~Scratch() { std::free(data_); }
+
+std::byte* Scratch::Get(int64_t bytes) {
+  if (bytes > bytes_) {
+    std::free(data_);
+    bytes_ = RoundUp(bytes, kCacheLine);
+    data_ = static_cast<std::byte*>(std::aligned_alloc(kCacheLine, bytes_));
+    if (data_ == nullptr) throw std::bad_alloc();
+  }
+  return data_;
+}
+
+GemmWorker::GemmWorker(int index) : index(index), stream(Engine()) { omp_set_num_threads(1); }
+
+Matmul::Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int64_t rows, int workers)
+    : key_(key),
+      rows_(rows),
+      scratchpad_bytes_(desc.scratchpad_desc().get_size()),
+      primitive_(desc) {
+  for (int worker = 0; worker < workers; ++worker) {
+    arguments_.push_back({dnnl::memory(desc.src_desc(), Engine(), DNNL_MEMORY_NONE),
+                          dnnl::memory(desc.dst_desc(), Engine(), DNNL_MEMORY_NONE),
+                          dnnl::memory(desc.scratchpad_desc(), Engine(), DNNL_MEMORY_NONE)});
+  }
+}
+
+absl::Status Matmul::Run(const std::byte* a, const PackedB& b, std::byte* c,
+                         GemmWorker& worker) const {
+  Arguments& arguments = arguments_[worker.index];
+  try {
+    arguments.a.set_data_handle(const_cast<std::byte*>(a));
+    arguments.c.set_data_handle(c);
+    arguments.scratchpad.set_data_handle(worker.library.Get(std::max<int64_t>(scratchpad_bytes_, 1)));
+    // The C call, for its argument list needs no map.
+    const dnnl_exec_arg_t list[] = {{DNNL_ARG_SRC, arguments.a.get()},
+                                    {DNNL_ARG_WEIGHTS, b.memory.get()},
+                                    {DNNL_ARG_DST, arguments.c.get()},
+                                    {DNNL_ARG_SCRATCHPAD, arguments.scratchpad.get()}};
+    dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), worker.stream.get(), 4, list),
+                            "matmul");
+    worker.stream.wait();
+  } catch (const dnnl::error& error) {
+    return absl::InternalError(absl::StrFormat("oneDNN failed to multiply %d x %d x %d: %s", key_.m,
+                                               key_.n, key_.k, error.what()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<dnnl::memory::desc> GemmLibrary::PackedLayout(int64_t n, int64_t k, DType compute) {
+  const Matmul::Key key{kLayoutRows, n, k, compute, DType::kF32, false};
+  try {
+    return WithOneThread(
+        [&] { return Describe(key, kLayoutRows, AnyLayout(n, k, compute)).weights_desc(); });
+  } catch (const dnnl::error& error) {
+    return LibraryError(error, key);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key& key) {
+  std::lock_guard lock(mutex_);
+  auto [it, added] = matmuls_.try_emplace(key);
+  if (auto held = it->second.lock()) return held;
+  std::erase_if(matmuls_, [&](const auto& entry) {
+    return entry.first != key && entry.second.expired();
+  });
+  AGMM_ASSIGN_OR_RETURN(const dnnl::memory::desc layout, PackedLayout(key.n, key.k, key.dtype));
+  try {
+    return WithOneThread([&] {
+      dnnl::matmul::primitive_desc desc = Describe(key, key.m, layout);
+      // The general kernel hands a single row to a matrix-vector product, which sums in another order.
+      const bool uniform = absl::StartsWith(desc.impl_info_str(), "brg");
+      const int64_t rows = uniform ? key.m : std::max<int64_t>(key.m, 2);
+      if (rows != key.m) desc = Describe(key, rows, layout);
+      std::shared_ptr<const Matmul> made(new Matmul(key, desc, rows, workers_));
+      it->second = made;
+      return made;
+    });
+  } catch (const dnnl::error& error) {
+    return LibraryError(error, key);
+  }
+}
+
+absl::StatusOr<PackedB> GemmLibrary::Pack(ConstMatrix b, int64_t n, int64_t k, GemmWorker& worker) {
+  const DType compute = ComputeDType(b.dtype);
+  AGMM_ASSIGN_OR_RETURN(const dnnl::memory::desc layout, PackedLayout(n, k, compute));
+  Scratch converted;
+  if (compute != b.dtype) {
+    const Matrix wide{converted.Get(k * n * SizeOf(compute)), n * SizeOf(compute), compute};
+    CopyRows(b, wide, k, n);
+    b = wide;
+  }
+  try {
+    const dnnl::memory::desc plain({k, n}, ToDnnl(compute), {b.pitch_bytes / SizeOf(compute), 1});
+    dnnl::memory from(plain, Engine(), const_cast<std::byte*>(b.data));
+    PackedB packed{dnnl::memory(layout, Engine()), static_cast<int64_t>(layout.get_size())};
+    dnnl::reorder(from, packed.memory).execute(worker.stream, from, packed.memory);
+    worker.stream.wait();
+    return packed;
+  } catch (const dnnl::error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("B of %d x %d %s could not be packed into %s: %s", k, n, Name(b.dtype),
+                        FormatBytes(layout.get_size()), error.what()));
+  }
+}
+
+}  // namespace agmm

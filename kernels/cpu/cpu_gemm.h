@@ -1,0 +1,108 @@
+// The GEMM of the CPU device: oneDNN matmul primitives over dense pieces of A and a packed B.
+//
+// Everything is created for one OpenMP thread; the parallelism is the caller's workers. All descriptors
+// of A and C pieces are dense: only for those does oneDNN 2.6 take its fast kernels, and those sum along K
+// in an order that does not depend on the rows of a piece (NOTES.md), which makes C bit-identical however
+// its rows were cut.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/cpu/convert.h"
+#include "oneapi/dnnl/dnnl.hpp"
+
+namespace agmm {
+
+// The dtype in which oneDNN multiplies operands of `dtype` on this machine: bf16 where it can, else f32.
+DType ComputeDType(DType dtype);
+// "oneDNN 2.6.3, avx512_bf16".
+std::string GemmDescription();
+
+// Memory on a cache line that only grows. Not thread-safe.
+class Scratch {
+ public:
+  ~Scratch();
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  // At least `bytes`; the contents are lost when it grows.
+  std::byte* Get(int64_t bytes);
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// A block of B in the layout that the matmuls of its (n, k, dtype) want. Immutable once packed.
+struct PackedB {
+  dnnl::memory memory;
+  int64_t bytes = 0;
+};
+
+// What one worker thread needs beside its operands. Construct on the worker: sets its OpenMP threads to 1.
+struct GemmWorker {
+  explicit GemmWorker(int index);
+  const int index;
+  dnnl::stream stream;
+  Scratch a, c, library;
+  int64_t scratch_bytes() const { return a.bytes() + c.bytes() + library.bytes(); }
+};
+
+// C[m, n] (+)= A[m, k] * B[k, n] for one (m, n, k, dtypes); A and C dense.
+class Matmul {
+ public:
+  struct Key {
+    int64_t m = 0, n = 0, k = 0;
+    DType dtype = DType::kF32;  // of A and B as multiplied: ComputeDType
+    DType out = DType::kF32;    // f32, or bf16 where dtype is bf16
+    bool add = false;           // C += (f32 only)
+    auto operator<=>(const Key&) const = default;
+  };
+  // Reads A at `a` and writes (adds to) C at `c`, at the calling worker's cost alone.
+  absl::Status Run(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
+  // How many rows A and C must have room for: m, or 2 for the one row that a kernel would sum otherwise.
+  int64_t rows() const { return rows_; }
+
+ private:
+  friend class GemmLibrary;
+  struct Arguments {
+    dnnl::memory a, c, scratchpad;
+  };
+  Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int64_t rows, int workers);
+
+  const Key key_;
+  const int64_t rows_;
+  const int64_t scratchpad_bytes_;
+  dnnl::matmul primitive_;
+  mutable std::vector<Arguments> arguments_;  // by worker; each touches its own only
+};
+
+// Makes and shares matmuls and packed layouts. One a device; thread-safe.
+class GemmLibrary {
+ public:
+  explicit GemmLibrary(int workers) : workers_(workers) {}
+
+  // Cached as long as somebody holds it. Errors: UNIMPLEMENTED where oneDNN has no such matmul.
+  absl::StatusOr<std::shared_ptr<const Matmul>> Get(const Matmul::Key& key);
+
+  // Packs B[k, n], of any dtype, for the matmuls of (n, k, ComputeDType(b.dtype)).
+  absl::StatusOr<PackedB> Pack(ConstMatrix b, int64_t n, int64_t k, GemmWorker& worker);
+
+ private:
+  absl::StatusOr<dnnl::memory::desc> PackedLayout(int64_t n, int64_t k, DType compute);
+
+  const int workers_;
+  std::mutex mutex_;
+  std::map<Matmul::Key, std::weak_ptr<const Matmul>> matmuls_;
+};
+
+}  // namespace agmm

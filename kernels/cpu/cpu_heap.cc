@@ -1,0 +1,71 @@
+#include "kernels/cpu/cpu_heap.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+// What the kernel says can be had without swapping. A machine that does not say is taken at its word when
+// it maps the memory.
+int64_t AvailableBytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key, unit;
+  int64_t kib = 0;
+  while (meminfo >> key >> kib) {
+    std::getline(meminfo, unit);
+    if (key == "MemAvailable:") return kib << 10;
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
+absl::Status Refused(int64_t size_bytes, const char* call) {
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("a heap of %s could not be made: %s: %s; %s are available; give the device a "
+                      "smaller heap",
+                      FormatBytes(size_bytes), call, std::strerror(errno),
+                      FormatBytes(AvailableBytes())));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CpuHeap>> CpuHeap::Create(int64_t size_bytes) {
+  if (size_bytes <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a heap of %d bytes: the size must be positive", size_bytes));
+  }
+  if (const int64_t available = AvailableBytes(); size_bytes > available) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("a heap of %s was asked for and %s are available; give the device a smaller "
+                        "heap or free memory",
+                        FormatBytes(size_bytes), FormatBytes(available)));
+  }
+  const int fd = memfd_create("agmm-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return Refused(size_bytes, "memfd_create");
+  absl::Cleanup close_fd = [fd] { close(fd); };
+  if (ftruncate(fd, size_bytes) != 0) return Refused(size_bytes, "ftruncate");
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return Refused(size_bytes, "fcntl(F_ADD_SEALS)");
+  void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (data == MAP_FAILED) return Refused(size_bytes, "mmap");
+  std::move(close_fd).Cancel();
+  return std::unique_ptr<CpuHeap>(new CpuHeap(fd, static_cast<std::byte*>(data), size_bytes));
+}
+
+CpuHeap::~CpuHeap() {
+  munmap(data_, size_bytes_);
+  close(fd_);
+}
+
+}  // namespace agmm

@@ -1,0 +1,87 @@
+#include "kernels/device/arrival.h"
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+namespace {
+
+absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, const Place& place) {
+  const int operands = static_cast<int>(context.problem.tensors.size());
+  if (place.buffer < kWorkspace || place.buffer >= operands) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("writes buffer %d; there are %d operands", place.buffer, operands));
+  }
+  int64_t base = context.workspace_offset;
+  int64_t room = context.schedule.workspace_bytes;
+  if (place.buffer != kWorkspace) {
+    if (context.operand_offsets == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("writes %s, which has no place before the epoch is launched here",
+                          context.problem.tensors[place.buffer].name));
+    }
+    base = (*context.operand_offsets)[place.buffer];
+    room = ShardBytes(context.problem.mesh, context.problem.tensors[place.buffer]);
+  }
+  Heap* heap = context.heaps[place.rank];
+  const int64_t end = place.offset_bytes + SpanBytes(block, place);
+  if (place.offset_bytes < 0 || end > room || base < 0 || base + end > heap->size_bytes()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "writes up to %d B of a buffer of %d B at %d in a heap of %d B", end, room, base,
+        heap->size_bytes()));
+  }
+  return Rows{heap->host().data() + base + place.offset_bytes, block.rows.size(),
+              RowBytes(block, place), place.pitch_bytes};
+}
+
+absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node, const Message& message,
+                                int64_t bytes) {
+  const Rank ranks = static_cast<Rank>(context.schedule.ranks.size());
+  if (message.source < 0 || message.source >= ranks)
+    return absl::InvalidArgumentError(absl::StrFormat("its source is not in [0, %d)", ranks));
+  if (context.nodes[message.source] != from_node || from_node == context.node)
+    return absl::InvalidArgumentError(absl::StrFormat("its source is on node %d, and it came from %d to %d",
+                                                      context.nodes[message.source], from_node,
+                                                      context.node));
+  if (message.epoch == 0) return absl::InvalidArgumentError("epochs count from 1");
+  const std::vector<Step>& steps = context.schedule.ranks[message.source];
+  if (message.step < 0 || message.step >= static_cast<int>(steps.size()))
+    return absl::InvalidArgumentError(absl::StrFormat("its step is not in [0, %d)", steps.size()));
+  const Step& step = steps[message.step];
+  if (message.part < 0 || message.part >= static_cast<int>(step.signals.size()))
+    return absl::InvalidArgumentError(
+        absl::StrFormat("its part is not in [0, %d)", step.signals.size()));
+  Arrival arrival;
+  arrival.slot = step.signals[message.part];
+  if (arrival.slot.rank < 0 || arrival.slot.rank >= ranks || arrival.slot.index < 0 ||
+      context.nodes[arrival.slot.rank] != context.node || context.heaps[arrival.slot.rank] == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat("it raises slot %d:%d, which is not on node %d",
+                                                      arrival.slot.rank, arrival.slot.index,
+                                                      context.node));
+  }
+  const auto* transfer = std::get_if<Transfer>(&step.op);
+  if (transfer != nullptr && message.part < static_cast<int>(transfer->to.size())) {
+    const Place& to = transfer->to[message.part];
+    if (to.rank != arrival.slot.rank)
+      return absl::InvalidArgumentError(absl::StrFormat("it writes at rank %d and signals rank %d",
+                                                        to.rank, arrival.slot.rank));
+    AGMM_ASSIGN_OR_RETURN(arrival.to, Locate(context, transfer->block, to));
+  }
+  if (bytes != arrival.to.bytes())
+    return absl::InvalidArgumentError(
+        absl::StrFormat("it carries %d B; the schedule says %d", bytes, arrival.to.bytes()));
+  return arrival;
+}
+
+}  // namespace
+
+absl::StatusOr<Arrival> ResolveArrival(const ArrivalContext& context, int from_node,
+                                       const Message& message, int64_t bytes) {
+  absl::StatusOr<Arrival> arrival = Resolve(context, from_node, message, bytes);
+  if (arrival.ok()) return arrival;
+  return Annotate(arrival.status(),
+                  absl::StrFormat("message of source %d step %d part %d epoch %d", message.source,
+                                  message.step, message.part, message.epoch));
+}
+
+}  // namespace agmm
