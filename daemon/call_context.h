@@ -2,10 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/base/cancel.h"
 
 namespace agmm {
 
@@ -15,6 +17,8 @@ struct CallContext {
   absl::Time deadline = absl::InfiniteFuture();
   std::string traceparent;  // W3C trace context, passed on as it came
   std::string session;      // empty: none
+  // Cancelled when the caller is gone: whoever waits on its behalf may stop. Shared by the copies.
+  std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();
 };
 
 // The answer to an asynchronous call; runs exactly once, on any thread.

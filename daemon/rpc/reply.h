@@ -19,7 +19,8 @@ namespace agmm {
 template <typename Response>
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
-  explicit UnaryCall(Response* response) : state_(std::make_shared<State>()) {
+  UnaryCall(Response* response, std::shared_ptr<CancelToken> cancel)
+      : cancel_(std::move(cancel)), state_(std::make_shared<State>()) {
     state_->reactor = this;
     state_->response = response;
   }
@@ -35,7 +36,9 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   }
 
   void OnCancel() override {
-    reply()(absl::CancelledError("the caller is gone, or the daemon is stopping"));
+    const absl::Status gone = absl::CancelledError("the caller is gone, or the daemon is stopping");
+    cancel_->Cancel(gone);
+    reply()(gone);
   }
   void OnDone() override { delete this; }
 
@@ -45,6 +48,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
     UnaryCall* reactor = nullptr;  // null once finished
     Response* response = nullptr;  // lives until then
   };
+  const std::shared_ptr<CancelToken> cancel_;
   const std::shared_ptr<State> state_;
 };
 
@@ -56,9 +60,10 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 template <typename Response, typename Start>
 grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context, Response* response,
                                       Start&& start) {
-  auto* call = new UnaryCall<Response>(response);
+  const CallContext context_of_call = CallContextOf(context);
+  auto* call = new UnaryCall<Response>(response, context_of_call.cancel);
   Reply<Response> reply = call->reply();
-  start(CallContextOf(context), std::move(reply));
+  start(context_of_call, std::move(reply));
   return call;
 }
 
