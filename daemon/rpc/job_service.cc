@@ -1,0 +1,37 @@
+#include "daemon/rpc/job_service.h"
+
+#include <utility>
+
+#include "daemon/rpc/reply.h"
+
+namespace agmm {
+
+grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* context,
+                                                const v1::SubmitJobRequest* request, v1::Job* response) {
+  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+    control_->SubmitJob(call, *request, std::move(reply));
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context,
+                                             const v1::GetJobRequest* request, v1::Job* response) {
+  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+    control_->GetJob(call, *request, std::move(reply));
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::WaitJob(grpc::CallbackServerContext* context,
+                                              const v1::WaitJobRequest* request, v1::Job* response) {
+  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+    control_->WaitJob(call, *request, std::move(reply));
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
+                                                const v1::CancelJobRequest* request, v1::Job* response) {
+  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+    control_->CancelJob(call, *request, std::move(reply));
+  });
+}
+
+}  // namespace agmm
