@@ -1,0 +1,66 @@
+// Runs schedules of tiny problems on real bytes, one small action at a time, in whatever order an
+// adversary picks. Shares nothing with the verifier but the meaning of a schedule, so that each can
+// catch the other's mistakes.
+//
+// Nothing is atomic: transfers copy piece by piece, multiplies read and write tile by tile, arrivals and
+// signals land as late as the adversary likes. Between the epochs of a rank its environment checks C,
+// poisons it, and writes new A and B, also piece by piece, as soon as the rank's own steps are over.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/schedule/schedule.h"
+
+namespace agmm::test {
+
+enum class TaskKind { kStep, kRead, kWrite, kSignal, kEnvironment };
+
+// Something that can be at work: a step of a lane, the reading or writing half of one copy of a
+// transfer, a signal on its way, the environment of a rank.
+struct TaskId {
+  TaskKind kind = TaskKind::kStep;
+  Rank rank = 0;
+  int step = 0;
+  int part = 0;   // which destination, or which signal
+  int epoch = 0;  // from 1
+};
+
+// Which task acts next. Tasks have fixed random priorities drawn from `seed`, but for those that a rule
+// matches; or, with `walk`, the next one is drawn at random each time.
+struct Strategy {
+  struct Rule {
+    bool any_kind = false, any_step = false, any_epoch = false;
+    TaskId id;
+    bool starve = true;  // acts only while nothing else can; false: acts whenever it can
+  };
+  uint64_t seed = 0;
+  bool walk = false;
+  std::vector<Rule> rules;
+};
+
+enum class Outcome { kExact, kWrong, kHang };
+
+class Interleaver {
+ public:
+  // All tensors are f32. Both must outlive the interleaver.
+  Interleaver(const Problem& problem, const Schedule& schedule, int epochs = 3);
+
+  Outcome Run(const Strategy& strategy) const;
+
+  // Tries `seeds` random strategies of both kinds, then holds back and rushes each task on its own.
+  // Stops at the first that does not end exact and returns what it did.
+  Outcome Explore(int seeds) const;
+
+ private:
+  friend class Execution;
+  std::vector<Strategy> Strategies(int seeds) const;
+
+  const Problem& problem_;
+  const Schedule& schedule_;
+  const int epochs_;
+  std::vector<std::vector<float>> a_, b_, c_;  // by epoch, from 0 for epoch 1; row-major, whole
+};
+
+}  // namespace agmm::test

@@ -1,0 +1,20 @@
+// Problems and topologies of the schedule tests.
+#pragma once
+
+#include <string>
+
+#include "kernels/schedule/problem.h"
+#include "kernels/schedule/spec.h"
+
+namespace agmm::test {
+
+// `spec` over a mesh of `ranks` along x. Dies on a spec that means nothing.
+inline Problem MakeProblem(int ranks, Shape shape, DType dtype = DType::kF32,
+                           const std::string& spec = kDefaultSpec) {
+  const Mesh mesh = ParseMesh("x=" + std::to_string(ranks)).value();
+  return ParseProblem(spec, mesh, shape, dtype).value();
+}
+
+inline Topology MakeTopology(int ranks, int nodes) { return UniformTopology(ranks, nodes).value(); }
+
+}  // namespace agmm::test
