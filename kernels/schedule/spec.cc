@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/text_names.h"
 
 namespace agmm {
 namespace {
@@ -224,6 +225,8 @@ absl::Status ParseDims(Scanner& scanner, const Mesh& mesh, ParsedOperand* operan
 absl::StatusOr<ParsedOperand> ParseOperand(Scanner& scanner, const Mesh& mesh) {
   ParsedOperand operand;
   AGMM_ASSIGN_OR_RETURN(operand.name, scanner.Name("an operand such as A[M, K]"));
+  if (operand.name.text == kWorkspaceText)
+    return scanner.ErrorAt(operand.name.at, "the name workspace is a plan's own; use another");
   AGMM_RETURN_IF_ERROR(ParseDims(scanner, mesh, &operand));
   return operand;
 }

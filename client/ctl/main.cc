@@ -1,0 +1,53 @@
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <iostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "client/ctl/exit_code.h"
+#include "client/ctl/verbs.h"
+
+namespace agmm {
+namespace {
+
+void PrintError(absl::string_view message) { std::cerr << "agmmctl: " << message << std::endl; }
+
+int Main(int argc, char** argv) {
+  CLI::App app("Multiplies sharded matrices on a world of agmm daemons.", "agmmctl");
+  app.set_version_flag("--version", std::string("agmmctl ") + AGMM_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.footer(
+      "Exit codes: 0 done, 2 usage, 3 unavailable, 4 not found, 5 not allowed in this state,\n"
+      "6 deadline, 7 failed, 8 no space, 130 cancelled.");
+  Options options;
+  Action action;
+  app.add_option("--endpoint", options.endpoint,
+                 "host:port or unix:path of a daemon (default: the local daemon's socket)")
+      ->envname("AGMM_ENDPOINT");
+  app.add_flag("--json", options.json, "Print JSON instead of text");
+  AddPlan(app, options, &action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
+    PrintError(std::string(error.what()) + "; see agmmctl --help");
+    return kExitUsage;
+  }
+  const absl::Status status = action();
+  if (!status.ok()) {
+    PrintError(status.message());
+    return ExitCode(status.code());
+  }
+  if (!std::cout.flush()) {
+    PrintError("cannot write the output");
+    return kExitFailed;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace agmm
+
+int main(int argc, char** argv) { return agmm::Main(argc, argv); }

@@ -1,0 +1,25 @@
+// The verbs of agmmctl, one file each.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace agmm {
+
+// The flags that stand in front of or behind any verb.
+struct Options {
+  std::string endpoint;  // of the daemon to ask; empty: the local daemon's socket
+  bool json = false;     // one JSON document on stdout instead of text for people
+};
+
+// What the chosen verb does. Prints its result on stdout; an error goes back to main.
+using Action = std::function<absl::Status()>;
+
+// Each adds its subcommand to `app`; when that is chosen, parsing sets *action. `options` and
+// `action` outlive the parse and the action.
+void AddPlan(CLI::App& app, const Options& options, Action* action);
+
+}  // namespace agmm

@@ -1,0 +1,178 @@
+// agmmctl plan as a user meets it: the program itself, its output, its exit codes.
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/golden/golden.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Json = nlohmann::ordered_json;
+
+struct Result {
+  int exit_code = -1;
+  std::string out;  // stdout and stderr as they came
+};
+
+// Runs agmmctl with `arguments`, which the shell splits.
+Result Agmmctl(absl::string_view arguments) {
+  Result result;
+  FILE* pipe = popen(absl::StrCat(AGMMCTL, " ", arguments, " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return result;
+  std::array<char, 4096> piece;
+  while (size_t got = fread(piece.data(), 1, piece.size(), pipe))
+    result.out.append(piece.data(), got);
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  return result;
+}
+
+std::vector<std::string> Keys(const Json& json) {
+  std::vector<std::string> keys;
+  for (const auto& item : json.items()) keys.push_back(item.key());
+  return keys;
+}
+
+TEST(PlanCli, TextShowsTheProblemTheChoiceTheTrafficAndEveryStep) {
+  const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2");
+  ASSERT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out,
+              StartsWith("A[M_x, K] * B[K, N_x] -> C[M, N_x]  M=64 N=32 K=96 bf16  mesh x=4\n"
+                         "algorithm  ring, 1 chunk a shard (auto "));
+  EXPECT_THAT(result.out, HasSubstr(", verified\n"));
+  EXPECT_THAT(result.out, HasSubstr("workspace  12 KiB on every rank\n"));
+  // Each rank passes on three shards of 16 x 96 bf16; rank 0 sends to rank 3, on the other node.
+  EXPECT_THAT(result.out, HasSubstr("rank  node  steps  sent to own node  to other nodes\n"
+                                    "                              bytes           bytes\n"
+                                    "   0     0      7                 0            9216\n"
+                                    "   1     0      7              9216               0\n"
+                                    "   2     1      7                 0            9216\n"
+                                    "   3     1      7              9216               0\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nagmm schedule 1 ring ranks=4 workspace=12288\nrank 0\n"));
+}
+
+TEST(PlanCli, ProductsThatMoveNothingSaySo) {
+  const Result result =
+      Agmmctl("plan --spec 'A[M_x, K] * B[K, N] -> C[M_x, N]' --shape M=8,N=4,K=4 --mesh x=2");
+  ASSERT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("algorithm  local (nothing has to move)\n"));
+}
+
+TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
+  const Result result = Agmmctl(
+      "plan --json --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --algorithm direct --chunks 2");
+  ASSERT_EQ(result.exit_code, 0) << result.out;
+  const Json plan = Json::parse(result.out);
+  EXPECT_THAT(Keys(plan), ElementsAre("format", "algorithm", "hash", "problem", "topology",
+                                      "workspace_bytes", "ranks"));
+  EXPECT_EQ(plan["format"], 1);
+  EXPECT_EQ(plan["algorithm"], "direct");
+  EXPECT_EQ(plan["hash"].get<std::string>().size(), 16);
+  EXPECT_THAT(Keys(plan["problem"]),
+              ElementsAre("spec", "mesh", "m", "n", "k", "tensors", "operands"));
+  EXPECT_EQ(plan["problem"]["tensors"], Json({"A", "B", "C"}));
+  EXPECT_EQ(plan["topology"]["node_of_rank"], Json({0, 0, 1, 1}));
+  ASSERT_EQ(plan["ranks"].size(), 4);
+  int transfers = 0, multiplies = 0;
+  for (const Json& rank : plan["ranks"]) {
+    EXPECT_THAT(Keys(rank), ElementsAre("rank", "node", "steps"));
+    for (const Json& step : rank["steps"]) {
+      if (step["op"] == "transfer") {
+        ++transfers;
+        EXPECT_THAT(Keys(step), ElementsAre("lane", "op", "block", "from", "to", "carrier", "waits",
+                                            "signals"));
+        EXPECT_THAT(Keys(step["from"]), ElementsAre("rank", "buffer", "offset", "pitch", "dtype"));
+        EXPECT_THAT(Keys(step["block"]), ElementsAre("operand", "rows", "cols"));
+      } else {
+        ++multiplies;
+        EXPECT_THAT(Keys(step),
+                    ElementsAre("lane", "op", "a", "b", "c", "a_place", "b_place", "acc", "out",
+                                "accumulate", "finish", "waits", "signals"));
+        EXPECT_TRUE(step["acc"].is_null());
+      }
+    }
+  }
+  EXPECT_EQ(multiplies, 4 * 8);     // every rank multiplies every chunk
+  EXPECT_EQ(transfers, 4 * 2 * 3);  // every chunk goes to each other rank
+}
+
+TEST(PlanCli, JsonOfASmallPlanIsTheGoldenOne) {
+  const Result result = Agmmctl(
+      "plan --shape M=8,N=4,K=4 --mesh x=2 --dtype f32 --algorithm ring --chunks 1 "
+      "--json");
+  ASSERT_EQ(result.exit_code, 0) << result.out;
+  ExpectGolden("plans/ring_2.json", Json::parse(result.out).dump(1) + "\n");
+}
+
+TEST(PlanCli, TheSameQuestionHasTheSameAnswer) {
+  const std::string question =
+      "plan --shape M=1000,N=999,K=333 --mesh dp=2,tp=4 --nodes 4 "
+      "--spec 'A[M_tpdp, K] * B[K, N] -> C[M, N]'";
+  const Result first = Agmmctl(question);
+  EXPECT_EQ(first.exit_code, 0) << first.out;
+  EXPECT_EQ(first.out, Agmmctl(question).out);
+}
+
+TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
+  const struct {
+    const char *arguments, *out;
+  } cases[] = {
+      {"", "agmmctl: A subcommand is required; see agmmctl --help\n"},
+      {"plan", "agmmctl: --shape is required; see agmmctl --help\n"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --colour=red",
+       "agmmctl: The following argument was not expected: "
+       "--colour=red"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --nodes two",
+       "agmmctl: Could not convert: --nodes = two"},
+      {"plan --shape M=8,N=8 --mesh x=2",
+       "agmmctl: shape column 8: expected \", K=\", found the end\nM=8,N=8\n"
+       "       ^\n"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --spec 'A[M_z, K] * B[K, N] -> C[M, N]'",
+       "agmmctl: spec column 5: \"z\" is not an axis of mesh x=2\nA[M_z, K]"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --dtype f8", "agmmctl: dtype \"f8\" is not known"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --algorithm magic",
+       "agmmctl: algorithm \"magic\" is not known"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 257", "agmmctl: 257 chunks"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=3 --nodes 2",
+       "agmmctl: 3 ranks do not divide over 2 nodes"},
+  };
+  for (const auto& bad : cases) {
+    SCOPED_TRACE(bad.arguments);
+    const Result result = Agmmctl(bad.arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.out, StartsWith(bad.out));
+  }
+}
+
+TEST(PlanCli, ProductsThatNoPlannerCoversAreRefused) {
+  const Result result =
+      Agmmctl("plan --shape M=8,N=8,K=8 --mesh x=2 --spec 'A[M, K_x] * B[K_x, N] -> C[M, N]'");
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_THAT(result.out, StartsWith("agmmctl: no planner for A[M, K_x]"));
+}
+
+TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
+  const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 >/dev/full");
+  EXPECT_EQ(result.exit_code, 7);
+}
+
+TEST(Cli, HelpAndVersionAreNoErrors) {
+  EXPECT_EQ(Agmmctl("--help").exit_code, 0);
+  EXPECT_THAT(Agmmctl("plan --help").out, HasSubstr("--shape"));
+  const Result version = Agmmctl("--version");
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.out, StartsWith("agmmctl "));
+}
+
+}  // namespace
+}  // namespace agmm
