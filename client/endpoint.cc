@@ -1,0 +1,71 @@
+#include "client/endpoint.h"
+
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+
+namespace agmm {
+namespace {
+
+// The kernel's bound, without the terminating zero.
+constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
+
+absl::StatusOr<Endpoint> OfSocket(absl::string_view path) {
+  if (path.empty() || path.size() > kMaxSocketPath) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the socket path \"%s\" has %d characters; it needs 1 to %d", path, path.size(),
+                        kMaxSocketPath));
+  }
+  const std::string target = absl::StrCat("unix:", path);
+  return Endpoint{target, target, std::string(path)};
+}
+
+absl::StatusOr<Endpoint> OfHost(absl::string_view text) {
+  const size_t colon = text.rfind(':');
+  const absl::string_view host = text.substr(0, colon);
+  const bool bare_v6 = host.find(':') != host.npos && !absl::StartsWith(host, "[");
+  uint32_t port = 0;
+  if (colon == text.npos || host.empty() || bare_v6 ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &port) || port == 0 || port > 65535) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "\"%s\" is no endpoint; write host:port (port 1 to 65535), [v6]:port or unix:/path", text));
+  }
+  return Endpoint{std::string(text), absl::StrCat("dns:///", text), ""};
+}
+
+}  // namespace
+
+absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given) {
+  std::string text(given);
+  if (text.empty()) {
+    if (const char* env = std::getenv("AGMM_ENDPOINT"); env != nullptr) text = env;
+  }
+  if (text.empty() && geteuid() == 0) text = "/run/agmm/agmmd.sock";
+  if (text.empty()) {
+    const char* directory = std::getenv("XDG_RUNTIME_DIR");
+    if (directory == nullptr || *directory == '\0') {
+      return absl::InvalidArgumentError(
+          "XDG_RUNTIME_DIR is not set, so there is no default socket; name a daemon with --endpoint");
+    }
+    text = absl::StrCat(directory, "/agmm/agmmd.sock");
+  }
+  absl::string_view rest = text;
+  if (absl::ConsumePrefix(&rest, "unix:")) {
+    // The form of a URL, too.
+    if (absl::StartsWith(rest, "//")) rest.remove_prefix(2);
+    return OfSocket(rest);
+  }
+  if (absl::StartsWith(rest, "/") || absl::StartsWith(rest, "./") || absl::StartsWith(rest, "../"))
+    return OfSocket(rest);
+  return OfHost(rest);
+}
+
+}  // namespace agmm
