@@ -1,0 +1,241 @@
+"""The shape of the tree: which folder may include which, small files, no source that nobody builds.
+
+Run as a test over the whole repository; the cases in SelfTest prove that each rule can fail.
+"""
+
+import os
+import re
+import sys
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FOLDERS = ("client", "daemon", "deploy", "kernels", "proto", "tests")
+MAX_LINES = 400
+
+# Who may include whom, besides itself. A folder goes by its longest entry here.
+ARROWS = {
+    "kernels/base": [],
+    "kernels/schedule": ["kernels/base"],
+    "kernels/device": ["kernels/schedule", "kernels/base"],
+    "kernels/cpu": ["kernels/device", "kernels/schedule", "kernels/base"],
+    "kernels/cuda": ["kernels/device", "kernels/schedule", "kernels/base"],
+    "proto": [],
+    "proto/convert": ["proto", "kernels/schedule", "kernels/base"],
+    "daemon": ["proto", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device",
+               "kernels/schedule", "kernels/base"],
+    "client": ["proto", "proto/convert", "kernels/base"],
+    "client/ctl": ["client", "proto", "proto/convert", "kernels/schedule", "kernels/base"],
+    "client/examples": ["client"],
+}
+
+# Libraries that only some places may see. Tests may see them all.
+LIBRARIES = [
+    (re.compile(r"(cuda|cublas|nccl|nvrtc|cupti)\w*\.h$|cutlass/|cute/"), ("kernels/cuda/",)),
+    (re.compile(r"(ucp|uct|ucs)/"), ("daemon/transport/",)),
+    (re.compile(r"(grpc|grpcpp|grpc\+\+)/|.*\.grpc\.pb\.h$"),
+     ("daemon/rpc/", "daemon/world/", "daemon/main.cc", "client/")),
+    (re.compile(r"(dnnl|oneapi)\b"), ("kernels/cpu/",)),
+]
+
+# kernels/schedule is pure: no threads, no clocks, no I/O.
+PURE_FOLDER = "kernels/schedule/"
+PURE = re.compile(r"absl/(?!synchronization|time|random|debugging|flags)|[a-z_]+$")
+IMPURE_STD = {"atomic", "barrier", "chrono", "condition_variable", "filesystem", "fstream", "future",
+              "iostream", "latch", "mutex", "random", "semaphore", "shared_mutex", "stop_token",
+              "syncstream", "thread"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def folder_of(path):
+    """The entry of ARROWS that `path` belongs to, or None."""
+    fitting = [name for name in ARROWS if path.startswith(name + "/")]
+    return max(fitting, key=len) if fitting else None
+
+
+def target_of(included):
+    # Headers made from proto/agmm/v1 are included as agmm/v1/job.pb.h.
+    return "proto" if included.startswith(("agmm/v1/", "google/rpc/")) else folder_of(included)
+
+
+def check_include(path, quoted, included, files):
+    if path.startswith("tests/"):
+        return
+    source, target = folder_of(path), target_of(included)
+    if target is not None and target != source and target not in ARROWS.get(source, []):
+        yield f"{source} may not include {target}"
+    if included.startswith("tests/"):
+        yield "only tests include tests"
+    if quoted and target is None:
+        beside = os.path.normpath(os.path.join(os.path.dirname(path), included))
+        if beside in files:
+            yield f'write "{beside}": includes are rooted at the repository'
+    for pattern, places in LIBRARIES:
+        if pattern.match(included) and not path.startswith(places):
+            yield f"<{included}> belongs to {', '.join(places)} alone"
+    if path.startswith(PURE_FOLDER) and target is None:
+        if not PURE.match(included) or included in IMPURE_STD:
+            yield f"<{included}>: {PURE_FOLDER} is pure, without threads, clocks and I/O"
+
+
+def check_file(path, text, files):
+    """Yields "path:line: what is wrong"."""
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES and not path.startswith("tests/golden/"):
+        yield f"{path}: {len(lines)} lines; past {MAX_LINES} it is asking to be two files"
+    if not path.endswith((".cc", ".h", ".cu", ".cuh")):
+        return
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if match:
+            for problem in check_include(path, match[1] == '"', match[2], files):
+                yield f"{path}:{number}: {problem}"
+
+
+def check_built(path, files):
+    """A source is named in a CMakeLists.txt of its folder or of one above."""
+    folder = os.path.dirname(path)
+    while True:
+        name = os.path.relpath(path, folder) if folder else path
+        cmake = re.sub(r"#.*", "", files.get(os.path.join(folder, "CMakeLists.txt"), ""))
+        if re.search(r"(^|[\s(/])" + re.escape(name) + r"($|[\s)])", cmake):
+            return
+        if not folder:
+            break
+        folder = os.path.dirname(folder)
+    yield f"{path}: no CMakeLists.txt names it"
+
+
+def check_tree(files):
+    """All that is wrong with `files`, a dict of path -> text."""
+    problems = []
+    for path, text in sorted(files.items()):
+        problems += check_file(path, text, files)
+        if path.endswith((".cc", ".cu")):
+            problems += check_built(path, files)
+    return problems
+
+
+def read_tree(root):
+    files = {}
+    for top in FOLDERS:
+        for folder, subfolders, names in os.walk(os.path.join(root, top)):
+            subfolders[:] = [name for name in subfolders if not name.startswith((".", "__"))]
+            for name in names:
+                path = os.path.join(folder, name)
+                if name.endswith((".cc", ".h", ".cu", ".cuh", ".proto", ".py", ".sh", ".txt")):
+                    with open(path, encoding="utf-8") as file:
+                        files[os.path.relpath(path, root)] = file.read()
+    with open(os.path.join(root, "CMakeLists.txt"), encoding="utf-8") as file:
+        files["CMakeLists.txt"] = file.read()
+    return files
+
+
+class SelfTest(unittest.TestCase):
+    """Each rule refuses what it is for and lets the rest pass."""
+
+    def problems(self, path, line, header="kernels/base/units.h"):
+        return check_tree({path: line + "\n", header: "", "CMakeLists.txt": path})
+
+    def refused(self, path, line, what):
+        found = self.problems(path, line)
+        self.assertEqual(len(found), 1, (path, line, found))
+        self.assertIn(what, found[0])
+
+    def accepted(self, path, line):
+        self.assertEqual(self.problems(path, line), [])
+
+    def test_arrows_point_inward(self):
+        for path, included in [
+                ("kernels/base/a.cc", "kernels/schedule/problem.h"),
+                ("kernels/schedule/a.cc", "kernels/device/device.h"),
+                ("kernels/device/a.cc", "kernels/cpu/cpu_device.h"),
+                ("kernels/cpu/a.cc", "kernels/cuda/device.h"),
+                ("kernels/cpu/a.cc", "agmm/v1/job.pb.h"),
+                ("kernels/cpu/a.cc", "daemon/job/queue.h"),
+                ("daemon/job/a.cc", "client/npy.h"),
+                ("client/a.cc", "daemon/job/queue.h"),
+                ("client/ctl/a.cc", "daemon/job/queue.h"),
+                ("client/a.cc", "kernels/schedule/plan.h"),
+                ("client/a.cc", "client/ctl/table.h"),
+                ("client/ctl/a.cc", "kernels/device/device.h"),
+                ("client/examples/a.cc", "kernels/base/units.h"),
+                ("proto/convert/a.cc", "kernels/device/device.h")]:
+            self.refused(path, f'#include "{included}"', "may not include")
+        for path, included in [
+                ("kernels/cpu/a.cc", "kernels/base/units.h"),
+                ("kernels/schedule/a.cc", "kernels/schedule/problem.h"),
+                ("daemon/job/a.cc", "daemon/world/loop.h"),
+                ("daemon/job/a.cc", "kernels/cpu/cpu_device.h"),
+                ("proto/convert/a.cc", "agmm/v1/job.pb.h"),
+                ("client/a.cc", "proto/convert/status.h"),
+                ("client/ctl/a.cc", "kernels/schedule/plan.h"),
+                ("tests/e2e/a.cc", "daemon/job/queue.h"),
+                ("tests/e2e/a.cc", "client/npy.h")]:
+            self.accepted(path, f'#include "{included}"')
+
+    def test_libraries_stay_where_they_belong(self):
+        for path, line in [
+                ("kernels/cpu/a.cc", "#include <cuda_runtime.h>"),
+                ("daemon/job/a.cc", "#include <cuda.h>"),
+                ("daemon/job/a.cc", "#include <ucp/api/ucp.h>"),
+                ("kernels/cpu/a.cc", "# include <ucs/type/status.h>"),
+                ("daemon/job/a.cc", "#include <grpcpp/grpcpp.h>"),
+                ("daemon/tensor/a.h", '#include "grpcpp/grpcpp.h"'),
+                ("proto/convert/a.cc", "#include <grpc/status.h>"),
+                ("daemon/job/a.cc", "#include <dnnl.hpp>")]:
+            self.refused(path, line, "alone")
+        self.refused("daemon/observe/a.cc", '#include "agmm/v1/job.grpc.pb.h"', "alone")
+        for path, line in [
+                ("kernels/cuda/a.cc", "#include <cuda_runtime.h>"),
+                ("daemon/transport/a.cc", "#include <ucp/api/ucp.h>"),
+                ("daemon/rpc/a.cc", "#include <grpcpp/grpcpp.h>"),
+                ("daemon/world/a.cc", "#include <grpcpp/grpcpp.h>"),
+                ("daemon/main.cc", "#include <grpcpp/grpcpp.h>"),
+                ("client/a.cc", '#include "agmm/v1/job.grpc.pb.h"'),
+                ("tests/daemon/a.cc", "#include <grpcpp/grpcpp.h>"),
+                ("kernels/cpu/a.cc", "#include <dnnl.hpp>")]:
+            self.accepted(path, line)
+
+    def test_the_schedule_is_pure(self):
+        for included in ("thread", "mutex", "fstream", "unistd.h", "sys/stat.h",
+                         "absl/synchronization/mutex.h", "absl/time/clock.h", "spdlog/spdlog.h"):
+            self.refused("kernels/schedule/a.cc", f"#include <{included}>", "is pure")
+        for included in ("vector", "unordered_map", "absl/strings/str_cat.h"):
+            self.accepted("kernels/schedule/a.cc", f"#include <{included}>")
+
+    def test_includes_are_rooted_at_the_repository(self):
+        header = "daemon/job/b.h"
+        found = self.problems("daemon/job/a.cc", '#include "b.h"', header)
+        self.assertEqual(len(found), 1)
+        self.assertIn('write "daemon/job/b.h"', found[0])
+        self.assertEqual(self.problems("daemon/job/a.cc", f'#include "{header}"', header), [])
+
+    def test_tests_are_included_by_tests_alone(self):
+        self.refused("daemon/job/a.cc", '#include "tests/golden/golden.h"', "only tests")
+
+    def test_files_past_400_lines_are_two_files(self):
+        self.refused("daemon/job/a.h", "\n" * 400, "asking to be two")
+        self.accepted("daemon/job/a.h", "\n" * 399)
+        self.accepted("tests/golden/plans/a.txt", "\n" * 5000)
+
+    def test_every_source_is_built(self):
+        def found(cmake, at="daemon/job/CMakeLists.txt", path="daemon/job/a.cc"):
+            return check_tree({path: "", at: cmake})
+        self.assertEqual(found("add_library(x STATIC a.cc)"), [])
+        self.assertEqual(found("add_library(x\n  job/a.cc\n)", "daemon/CMakeLists.txt"), [])
+        for cmake in ("", "add_library(x aa.cc)", "add_library(x a.ccc)", "# a.cc"):
+            self.assertEqual(found(cmake), ["daemon/job/a.cc: no CMakeLists.txt names it"], cmake)
+        self.assertEqual(len(found("add_library(x a.cc)", "daemon/world/CMakeLists.txt")), 1)
+
+
+class TreeTest(unittest.TestCase):
+    def test_the_repository_keeps_the_rules(self):
+        files = read_tree(ROOT)
+        self.assertGreater(len(files), 50, "the repository was not found at " + ROOT)
+        problems = check_tree(files)
+        self.assertEqual(problems, [], "\n" + "\n".join(problems))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
