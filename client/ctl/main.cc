@@ -27,6 +27,8 @@ int Main(int argc, char** argv) {
                  "host:port or unix:path of a daemon (default: the local daemon's socket)")
       ->envname("AGMM_ENDPOINT");
   app.add_flag("--json", options.json, "Print JSON instead of text");
+  AddStatus(app, options, &action);
+  AddMatmul(app, options, &action);
   AddPlan(app, options, &action);
   try {
     app.parse(argc, argv);

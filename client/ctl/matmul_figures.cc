@@ -1,0 +1,88 @@
+#include "client/ctl/matmul_figures.h"
+
+#include <algorithm>
+#include <map>
+
+namespace agmm {
+namespace {
+
+// There has to be something to hide before hiding it can be measured.
+constexpr double kLeastToHide = 0.05;
+
+// By rank of the mesh; empty unless every rank has a report.
+std::vector<const v1::RankReport*> ReportsByRank(const v1::Job& job, const Mesh& mesh) {
+  std::map<int, const v1::RankReport*> by_world_rank;
+  for (const v1::RankReport& report : job.ranks()) by_world_rank[report.rank()] = &report;
+  std::vector<const v1::RankReport*> reports;
+  for (int world_rank : mesh.ranks) {
+    const auto it = by_world_rank.find(world_rank);
+    if (it == by_world_rank.end()) return {};
+    reports.push_back(it->second);
+  }
+  return reports;
+}
+
+}  // namespace
+
+std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh) {
+  std::vector<double> slowest;
+  for (const v1::RankReport* report : ReportsByRank(job, mesh)) {
+    if (slowest.empty()) slowest.resize(report->epoch_us_size(), 0);
+    if (report->epoch_us_size() != static_cast<int>(slowest.size())) return {};
+    for (int i = 0; i < report->epoch_us_size(); ++i)
+      slowest[i] = std::max(slowest[i], report->epoch_us(i) / 1000);
+  }
+  return slowest;
+}
+
+std::optional<double> Median(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::vector<double> AfterWarmUp(std::vector<double> runs) {
+  if (runs.size() > 1) runs.erase(runs.begin());
+  return runs;
+}
+
+SerialParts PartsOfSerial(const v1::Job& job, const Mesh& mesh, const Schedule& schedule) {
+  const std::vector<const v1::RankReport*> reports = ReportsByRank(job, mesh);
+  if (reports.size() != schedule.ranks.size()) return {};
+  double gemm_us = 0, gather_us = 0;
+  bool moved = false;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const std::vector<Step>& steps = schedule.ranks[rank];
+    if (reports[rank]->steps_size() != static_cast<int>(steps.size())) return {};
+    int multiplies = 0;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      moved |= std::holds_alternative<Transfer>(steps[i].op);
+      if (!std::holds_alternative<Multiply>(steps[i].op)) continue;
+      const v1::StepTime& time = reports[rank]->steps(static_cast<int>(i));
+      if (++multiplies > 1 || time.end_us() <= time.start_us()) return {};
+      gemm_us = std::max(gemm_us, time.end_us() - time.start_us());
+      gather_us = std::max(gather_us, time.start_us());
+    }
+  }
+  if (gemm_us == 0) return {};
+  SerialParts parts;
+  parts.gemm_ms = gemm_us / 1000;
+  if (moved) parts.gather_ms = gather_us / 1000;
+  return parts;
+}
+
+Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms, SerialParts parts) {
+  Comparison result{fused_ms, unfused_ms, parts.gemm_ms, parts.gather_ms};
+  if (parts.gemm_ms && parts.gather_ms)
+    result.lower_bound_ms = std::max(*parts.gemm_ms, *parts.gather_ms);
+  if (!fused_ms || *fused_ms <= 0) return result;
+  if (result.lower_bound_ms) result.ratio = *result.lower_bound_ms / *fused_ms;
+  if (!unfused_ms) return result;
+  result.speedup = *unfused_ms / *fused_ms;
+  if (parts.gemm_ms && *unfused_ms - *parts.gemm_ms > kLeastToHide * *parts.gemm_ms)
+    result.efficiency = 1 - (*fused_ms - *parts.gemm_ms) / (*unfused_ms - *parts.gemm_ms);
+  return result;
+}
+
+}  // namespace agmm

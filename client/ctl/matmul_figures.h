@@ -1,0 +1,41 @@
+// What a job's reports say about time. Pure. What cannot be known is absent, never guessed.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "agmm/v1/job.pb.h"
+#include "kernels/schedule/schedule.h"
+
+namespace agmm {
+
+// The slowest rank's time of each epoch that is reported (the last 64), oldest first, in ms. Empty where a rank
+// of the mesh has no report or fewer epochs than the others.
+std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh);
+
+// Of an even number of values the mean of the two in the middle. Absent for none.
+std::optional<double> Median(std::vector<double> values);
+
+// Without the first run, which warms up, where there are others.
+std::vector<double> AfterWarmUp(std::vector<double> runs);
+
+// The two halves of a serial job's last epoch, in ms, slowest rank each.
+struct SerialParts {
+  std::optional<double> gemm_ms;    // its one multiply over the contiguous operand
+  std::optional<double> gather_ms;  // from the epoch's start to the start of that multiply
+};
+// `schedule` is what the job ran, rank for rank and step for step.
+SerialParts PartsOfSerial(const v1::Job& job, const Mesh& mesh, const Schedule& schedule);
+
+// Fused against unfused, as the overlap literature has it (Flux's E). Times in ms.
+struct Comparison {
+  std::optional<double> fused_ms, unfused_ms, gemm_ms, gather_ms;
+  std::optional<double> lower_bound_ms;  // max(gemm, gather)
+  std::optional<double> ratio;           // R: lower bound / fused
+  std::optional<double> speedup;         // unfused / fused
+  // E = 1 - (fused - gemm) / (unfused - gemm); absent where there is no more than 5 % of gemm to hide.
+  std::optional<double> efficiency;
+};
+Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms, SerialParts parts);
+
+}  // namespace agmm
