@@ -1,0 +1,87 @@
+#include "daemon/transport/receives.h"
+
+#include <utility>
+
+#include "daemon/transport/endpoints.h"
+
+namespace agmm::transport {
+
+struct Receives::Receive {
+  Receives* owner = nullptr;
+  int node = -1;
+  uint64_t generation = 0;
+  Incoming into;  // its staging stays until UCX gives the request back: late bytes land there
+  bool abandoned = false;
+  Done done;
+};
+
+Receives::~Receives() {
+  for (Receive* receive : std::exchange(receiving_, {})) delete receive;
+}
+
+bool Receives::Take(int node, uint64_t generation, const Payload& payload, const Rows& to, Done done) {
+  absl::StatusOr<Incoming> into = Place(to, payload.length, /*stage=*/payload.rendezvous, stats_);
+  if (!into.ok()) {
+    if (absl::IsInvalidArgument(into.status())) stats_->wrong_length.Add();
+    done(into.status());
+    return false;
+  }
+  if (!payload.rendezvous) {
+    into->ScatterFrom(static_cast<const std::byte*>(payload.data));
+    done(absl::OkStatus());
+    return false;
+  }
+  auto receive = std::make_unique<Receive>();
+  receive->owner = this;
+  receive->node = node;
+  receive->generation = generation;
+  receive->into = *std::move(into);
+  receive->done = std::move(done);
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.recv_am = &Receives::OnReceived;
+  params.user_data = receive.get();
+  // The callback may run, and free it, before the call returns.
+  Receive* const raw = receive.release();
+  receiving_.insert(raw);
+  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_->handle(), payload.data, raw->into.data,
+                                                        payload.length, &params);
+  if (!UCS_PTR_IS_PTR(request)) Finish(raw, UCS_PTR_STATUS(request));
+  return true;
+}
+
+void Receives::Release(const Payload& payload) {
+  if (payload.rendezvous) ucp_am_data_release(worker_->handle(), payload.data);
+}
+
+void Receives::OnReceived(void* request, ucs_status_t status, size_t, void* user) {
+  auto* receive = static_cast<Receive*>(user);
+  receive->owner->Finish(receive, status);
+  ucp_request_free(request);
+}
+
+void Receives::Finish(Receive* raw, ucs_status_t status) {
+  receiving_.erase(raw);
+  std::unique_ptr<Receive> receive(raw);
+  if (status == UCS_OK && !receive->abandoned) receive->into.Scatter();
+  receive->done(status == UCS_OK ? absl::OkStatus()
+                                 : PeerLost(receive->node, ucs_status_string(status)));
+}
+
+void Receives::Abandon(Receive* receive) {
+  if (std::exchange(receive->abandoned, true)) return;
+  stats_->abandoned.Add();
+  receive->done(PeerLost(receive->node, "UCX did not give the receive back in time"));
+}
+
+void Receives::Abandon(int node, uint64_t generation) {
+  for (Receive* receive : receiving_) {
+    if (receive->node == node && receive->generation <= generation) Abandon(receive);
+  }
+}
+
+void Receives::AbandonAll() {
+  for (Receive* receive : receiving_) Abandon(receive);
+}
+
+}  // namespace agmm::transport

@@ -1,0 +1,190 @@
+#include "daemon/transport/ucx_worker.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_format.h"
+#include "daemon/transport/ucx_config.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/status.h"
+
+namespace agmm::transport {
+namespace {
+
+// Rounds of progress before tasks get their turn.
+constexpr int kProgressRounds = 64;
+// UCX finishes some work (endpoints that are being discarded) only when it is called, without an event.
+constexpr absl::Duration kBusyNap = absl::Milliseconds(20);
+constexpr absl::Duration kIdleNap = absl::Seconds(1);
+
+}  // namespace
+
+absl::Status FromUcs(ucs_status_t status, absl::string_view what) {
+  if (status == UCS_OK) return absl::OkStatus();
+  const std::string message = absl::StrFormat("%s: UCX says \"%s\"", what, ucs_status_string(status));
+  switch (status) {
+    case UCS_ERR_NO_MEMORY: return absl::ResourceExhaustedError(message);
+    case UCS_ERR_INVALID_PARAM:
+    case UCS_ERR_INVALID_ADDR: return absl::InvalidArgumentError(message);
+    case UCS_ERR_NO_DEVICE:
+    case UCS_ERR_UNSUPPORTED: return absl::FailedPreconditionError(message);
+    case UCS_ERR_CANCELED:
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_NOT_CONNECTED:
+    case UCS_ERR_UNREACHABLE: return absl::AbortedError(message);
+    default: return absl::InternalError(message);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const TransportOptions& options) {
+  std::unique_ptr<UcxWorker> made(new UcxWorker);
+  AGMM_RETURN_IF_ERROR(made->Open(options));
+  return made;
+}
+
+absl::Status UcxWorker::Open(const TransportOptions& options) {
+  ReturnSignals();
+  AGMM_ASSIGN_OR_RETURN(const auto settings, UcxSettings(options));
+  ucp_config_t* config = nullptr;
+  AGMM_RETURN_IF_ERROR(FromUcs(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
+  absl::Cleanup release_config = [config] { ucp_config_release(config); };
+  for (const auto& [name, value] : settings) {
+    AGMM_RETURN_IF_ERROR(FromUcs(ucp_config_modify(config, name.c_str(), value.c_str()),
+                                 absl::StrFormat("setting UCX_%s=%s", name, value)));
+  }
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.name = "agmm";
+  AGMM_RETURN_IF_ERROR(FromUcs(ucp_init(&params, config, &context_), "ucp_init"));
+
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
+  worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // created here, driven by the thread
+  worker_params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;
+  AGMM_RETURN_IF_ERROR(
+      FromUcs(ucp_worker_create(context_, &worker_params, &worker_), "ucp_worker_create"));
+  AGMM_RETURN_IF_ERROR(FromUcs(ucp_worker_get_efd(worker_, &ucx_fd_), "ucp_worker_get_efd"));
+  ucp_address_t* address = nullptr;
+  size_t length = 0;
+  AGMM_RETURN_IF_ERROR(
+      FromUcs(ucp_worker_get_address(worker_, &address, &length), "ucp_worker_get_address"));
+  address_.assign(reinterpret_cast<const char*>(address), length);
+  ucp_worker_release_address(worker_, address);
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd_ < 0) return absl::ResourceExhaustedError("eventfd: no file descriptor left; raise ulimit -n");
+  return absl::OkStatus();
+}
+
+UcxWorker::~UcxWorker() { Close(); }
+
+void UcxWorker::Close() {
+  std::vector<Task> left;
+  {
+    absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    left.swap(tasks_);
+  }
+  left.clear();
+  timers_.clear();
+  if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
+  if (context_ != nullptr) ucp_cleanup(std::exchange(context_, nullptr));
+  if (wake_fd_ >= 0) close(std::exchange(wake_fd_, -1));
+}
+
+void UcxWorker::Start(std::function<bool()> busy) {
+  busy_ = std::move(busy);
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void UcxWorker::Stop(std::function<bool()> finished) {
+  {
+    absl::MutexLock lock(&mutex_);
+    finished_ = std::move(finished);
+  }
+  Post([] {});
+  thread_.join();
+}
+
+void UcxWorker::Post(Task task) {
+  absl::MutexLock lock(&mutex_);
+  if (closed_) return;  // the task goes with the caller's argument, after the lock
+  tasks_.push_back(std::move(task));
+  if (!asleep_) return;
+  asleep_ = false;
+  eventfd_write(wake_fd_, 1);
+}
+
+void UcxWorker::After(absl::Duration delay, Task task) {
+  timers_.emplace(MonotonicNanos() + absl::ToInt64Nanoseconds(delay), std::move(task));
+}
+
+bool UcxWorker::RunTasks() {
+  {
+    absl::MutexLock lock(&mutex_);
+    running_.swap(tasks_);
+  }
+  const bool any = !running_.empty();
+  for (Task& task : running_) task();
+  running_.clear();
+  return any;
+}
+
+bool UcxWorker::RunTimers() {
+  bool any = false;
+  while (!timers_.empty() && timers_.begin()->first <= MonotonicNanos()) {
+    Task task = std::move(timers_.begin()->second);
+    timers_.erase(timers_.begin());
+    task();
+    any = true;
+  }
+  return any;
+}
+
+void UcxWorker::Loop() {
+  while (true) {
+    bool worked = RunTasks();
+    worked |= RunTimers();
+    for (int round = 0; round < kProgressRounds && ucp_worker_progress(worker_) != 0; ++round) {
+      worked = true;
+    }
+    std::function<bool()> finished;
+    {
+      absl::MutexLock lock(&mutex_);
+      finished = finished_;
+    }
+    if (finished != nullptr && finished()) return;
+    if (!worked) Sleep();
+  }
+}
+
+void UcxWorker::Sleep() {
+  // Arming fails while there is something left to progress.
+  const ucs_status_t armed = ucp_worker_arm(worker_);
+  if (armed == UCS_ERR_BUSY) return;
+  absl::Duration nap = busy_() ? kBusyNap : kIdleNap;
+  if (armed != UCS_OK) nap = absl::Milliseconds(1);
+  if (!timers_.empty()) {
+    nap = std::min(nap, absl::Nanoseconds(timers_.begin()->first - MonotonicNanos()));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!tasks_.empty()) return;
+    asleep_ = true;
+  }
+  pollfd fds[] = {{ucx_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+  const timespec timeout = absl::ToTimespec(std::max(nap, absl::ZeroDuration()));
+  ppoll(fds, 2, &timeout, nullptr);
+  absl::MutexLock lock(&mutex_);
+  asleep_ = false;
+  eventfd_t count;
+  if (fds[1].revents != 0) eventfd_read(wake_fd_, &count);
+}
+
+}  // namespace agmm::transport

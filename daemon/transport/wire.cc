@@ -1,0 +1,76 @@
+#include "daemon/transport/wire.h"
+
+#include <openssl/core_names.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
+
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/hash.h"
+
+namespace agmm::wire {
+namespace {
+
+constexpr absl::string_view kAddressMark = "agmmucx1";
+
+EVP_MAC* SipHash() {
+  static EVP_MAC* const mac = EVP_MAC_fetch(nullptr, "SIPHASH", nullptr);
+  return mac;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HeaderKey>> HeaderKey::Make(const std::array<uint8_t, 16>& key) {
+  EVP_MAC* mac = SipHash();
+  EVP_MAC_CTX* context = mac == nullptr ? nullptr : EVP_MAC_CTX_new(mac);
+  if (context == nullptr) {
+    return absl::FailedPreconditionError(
+        "OpenSSL offers no SIPHASH, which the headers' check needs; enable its default provider");
+  }
+  std::unique_ptr<HeaderKey> made(new HeaderKey(context, key));
+  size_t size = sizeof(uint64_t);
+  OSSL_PARAM params[] = {OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &size),
+                         OSSL_PARAM_construct_end()};
+  uint64_t sum;
+  if (EVP_MAC_CTX_set_params(context, params) != 1 || !made->Sum("", 0, &sum)) {
+    return absl::FailedPreconditionError("OpenSSL's SIPHASH makes no 8-byte sums; update OpenSSL 3");
+  }
+  return made;
+}
+
+HeaderKey::~HeaderKey() { EVP_MAC_CTX_free(static_cast<EVP_MAC_CTX*>(context_)); }
+
+bool HeaderKey::Sum(const void* data, size_t size, uint64_t* sum) const {
+  auto* context = static_cast<EVP_MAC_CTX*>(context_);
+  size_t written = 0;
+  return EVP_MAC_init(context, key_.data(), key_.size(), nullptr) == 1 &&
+         EVP_MAC_update(context, static_cast<const unsigned char*>(data), size) == 1 &&
+         EVP_MAC_final(context, reinterpret_cast<unsigned char*>(sum), &written, sizeof(*sum)) == 1 &&
+         written == sizeof(*sum);
+}
+
+std::string FrameAddress(absl::string_view worker_address) {
+  const uint64_t hash = Fnv1a(worker_address);
+  return absl::StrCat(
+      kAddressMark,
+      absl::string_view(reinterpret_cast<const char*>(&hash), sizeof(hash)), worker_address);
+}
+
+absl::StatusOr<std::string> UnframeAddress(absl::string_view framed) {
+  uint64_t hash = 0;
+  const size_t head = kAddressMark.size() + sizeof(hash);
+  if (framed.size() > head && absl::StartsWith(framed, kAddressMark)) {
+    std::memcpy(&hash, framed.data() + kAddressMark.size(), sizeof(hash));
+    const absl::string_view address = framed.substr(head);
+    if (Fnv1a(address) == hash) return std::string(address);
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%d bytes are not a transport address; pass on what the peer's address() gave, unchanged",
+      framed.size()));
+}
+
+}  // namespace agmm::wire
