@@ -40,9 +40,9 @@ LIBRARIES = [
 # kernels/schedule is pure: no threads, no clocks, no I/O.
 PURE_FOLDER = "kernels/schedule/"
 PURE = re.compile(r"absl/(?!synchronization|time|random|debugging|flags)|[a-z_]+$")
-IMPURE_STD = {"atomic", "barrier", "chrono", "condition_variable", "filesystem", "fstream", "future",
-              "iostream", "latch", "mutex", "random", "semaphore", "shared_mutex", "stop_token",
-              "syncstream", "thread"}
+IMPURE_STD = {"atomic", "barrier", "chrono", "condition_variable", "filesystem", "fstream",
+              "future", "iostream", "latch", "mutex", "random", "semaphore", "shared_mutex",
+              "stop_token", "syncstream", "thread"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

@@ -1,0 +1,42 @@
+#include "client/ctl/table.h"
+
+#include "client/ctl/exit_code.h"
+#include "gtest/gtest.h"
+
+namespace agmm {
+namespace {
+
+TEST(Table, AlignsNumbersRightAndTextLeftUnderTheirUnits) {
+  Table table({{"rank"}, {"node", "", true}, {"sent", "MiB"}});
+  table.AddRow({"0", "a", "12.50"});
+  table.AddRow({"10", "bigger", "3.00"});
+  EXPECT_EQ(table.ToString(),
+            "rank  node     sent\n"
+            "                MiB\n"
+            "   0  a       12.50\n"
+            "  10  bigger   3.00\n");
+}
+
+TEST(Table, HasNoUnitsRowWithoutUnitsAndNoBlanksAtLineEnds) {
+  Table table({{"a"}, {"b", "", true}});
+  table.AddRow({"1", "long text"});
+  table.AddRow({"2"});
+  EXPECT_EQ(table.ToString(), "a  b\n1  long text\n2\n");
+}
+
+TEST(ExitCode, TellsTheDocumentedCasesApart) {
+  EXPECT_EQ(ExitCode(absl::StatusCode::kOk), 0);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kInvalidArgument), 2);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kUnavailable), 3);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kNotFound), 4);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kFailedPrecondition), 5);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kUnimplemented), 5);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kDeadlineExceeded), 6);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kAborted), 7);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kDataLoss), 7);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kResourceExhausted), 8);
+  EXPECT_EQ(ExitCode(absl::StatusCode::kCancelled), 130);
+}
+
+}  // namespace
+}  // namespace agmm
