@@ -1,5 +1,7 @@
 #include "kernels/schedule/verify.h"
 
+#include <utility>
+
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/order.h"
@@ -49,12 +51,48 @@ std::string PlacedName(const Problem& problem, const Block& block, const Place& 
                          BufferName(problem, place.rank, place.buffer));
 }
 
+absl::Status CheckPasses(const Problem& problem, const Schedule& schedule, const Order& order) {
+  for (const auto& [rank, step] : order.sequence()) {
+    const Step& s = schedule.ranks[rank][step];
+    const auto* multiply = std::get_if<Multiply>(&s.op);
+    if (multiply == nullptr || multiply->acc || !multiply->accumulate) continue;
+    int first = step;
+    do {
+      first = order.LanePredecessor(rank, first);
+      const Multiply& before = std::get<Multiply>(schedule.ranks[rank][first].op);
+      for (const auto& [block, place] : {std::pair{&before.a, &before.a_place},
+                                         std::pair{&before.b, &before.b_place}}) {
+        if (!multiply->finish || multiply->out.rank != place->rank ||
+            multiply->out.buffer != place->buffer ||
+            !Overlap(FootprintOf(multiply->c, multiply->out), FootprintOf(*block, *place))) {
+          continue;
+        }
+        return absl::FailedPreconditionError(absl::StrFormat(
+            "%s writes %s over %s, which step %d of the same tile pass reads",
+            StepName(schedule, rank, step), PlacedName(problem, multiply->c, multiply->out),
+            PlacedName(problem, *block, *place), first));
+      }
+    } while (std::get<Multiply>(schedule.ranks[rank][first].op).accumulate);
+    for (const Wait& wait : s.waits) {
+      if (wait.lag != 0) continue;
+      const Event start = {rank, first, -1, 0}, event = order.Source(wait.slot, 0);
+      if (!(event == start) && !order.Before(start, event)) continue;
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s waits for slot %d:%d, which is signalled only after step %d, with which it shares a tile "
+          "pass; keep the sum in the workspace or drop the wait",
+          StepName(schedule, rank, step), wait.slot.rank, wait.slot.index, first));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace verify
 
 absl::Status Verify(const Problem& problem, const Topology& topology, const Schedule& schedule) {
   AGMM_RETURN_IF_ERROR(Validate(problem));
   AGMM_RETURN_IF_ERROR(verify::CheckStructure(problem, topology, schedule));
   AGMM_ASSIGN_OR_RETURN(const Order order, Order::Build(schedule));
+  AGMM_RETURN_IF_ERROR(verify::CheckPasses(problem, schedule, order));
   AGMM_RETURN_IF_ERROR(verify::CheckRaces(problem, schedule, order));
   return verify::CheckContents(problem, schedule, order);
 }

@@ -237,16 +237,16 @@ class Generator {
   }
 
   void RunOnChip(const Product& product) {
-    const int lane = builder_.DrawLane(product.rank);
+    Op op = 0;
     for (size_t i = 0; i < product.pieces.size(); ++i) {
-      const Op op = builder_.EmitIn(product.rank, lane);
+      op = i == 0 ? builder_.Emit(product.rank) : builder_.EmitNext(op);
       Multiply m = Multiplied(product, product.pieces[i], op);
       m.accumulate = i > 0;
       m.finish = i + 1 == product.pieces.size();
       if (m.finish) m.out = Finish(product, op);
       builder_.Set(op, m);
-      Consumed(product.pieces[i], product.rank);
     }
+    for (int piece : product.pieces) Consumed(piece, product.rank);
   }
 
   void RunSlab(Product& product, int piece) {
@@ -286,12 +286,12 @@ class Generator {
   const Topology& topology_;
   std::mt19937_64& random_;
   ScheduleBuilder builder_;
-  std::vector<Op> entry_;                     // by rank, its first step
-  std::vector<std::vector<Op>> loads_from_;   // by rank, who reads its shard of A from elsewhere
+  std::vector<Op> entry_;                    // by rank, its first step
+  std::vector<std::vector<Op>> loads_from_;  // by rank, who reads its shard of A from elsewhere
   std::vector<Piece> pieces_;
   std::vector<Product> products_;
-  std::set<std::pair<int, Rank>> deliveries_;           // (piece, rank) still to be copied
-  std::map<std::pair<int, Rank>, int> readers_left_;    // (piece, rank) -> products there
+  std::set<std::pair<int, Rank>> deliveries_;         // (piece, rank) still to be copied
+  std::map<std::pair<int, Rank>, int> readers_left_;  // (piece, rank) -> products there
 };
 
 }  // namespace

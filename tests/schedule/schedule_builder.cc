@@ -23,6 +23,12 @@ ScheduleBuilder::Op ScheduleBuilder::EmitIn(Rank rank, int lane) {
   return static_cast<Op>(ops_.size()) - 1;
 }
 
+ScheduleBuilder::Op ScheduleBuilder::EmitNext(Op before) {
+  const Op op = EmitIn(ops_[before].rank, ops_[before].step.lane);
+  ops_[op].time = ops_[before].time;
+  return op;
+}
+
 void ScheduleBuilder::AddEdge(Event from, Op to) {
   if (from.to >= 0) {
     const auto& transfer = std::get<Transfer>(ops_[from.op].step.op);

@@ -26,6 +26,8 @@ class ScheduleBuilder {
   // Appends a join to a lane of `rank`. A step may depend only on what was emitted before it.
   Op Emit(Rank rank) { return EmitIn(rank, DrawLane(rank)); }
   Op EmitIn(Rank rank, int lane);
+  // One that shares a tile pass with `before`, the last of its lane: nothing comes between them.
+  Op EmitNext(Op before);
   int DrawLane(Rank rank);
   // Makes the join something else.
   void Set(Op op, std::variant<Transfer, Multiply, Reduce> what) { ops_[op].step.op = std::move(what); }
