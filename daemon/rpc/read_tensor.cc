@@ -21,10 +21,7 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
         silence_(parts.loop, kClientSilenceLimit, [this] { OnSilence(); }) {}
 
   void Begin(uint64_t tensor_id) {
-    v1::BeginAccessRequest request;
-    request.set_tensor_id(tensor_id);
-    request.set_node(parts_.node);
-    parts_.control->BeginAccess(call_, request, [this](absl::StatusOr<v1::BeginAccessResponse> r) {
+    BeginAccess(parts_, call_, tensor_id, /*write=*/false, [this](absl::StatusOr<v1::BeginAccessResponse> r) {
       Continue([this, &r]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         opening_ = false;
         if (!r.ok()) {
@@ -52,7 +49,7 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
 
   void OnCancel() override {
     Continue([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      Note(absl::CancelledError("the client cancelled the read"));
+      Note(absl::CancelledError("the client is gone, or the daemon is stopping"));
     });
   }
   void OnDone() override { delete this; }

@@ -30,8 +30,11 @@ grpc::ServerWriteReactor<v1::ReadTensorResponse>* StartReadTensor(const Transfer
                                                                   grpc::CallbackServerContext* context,
                                                                   uint64_t tensor_id);
 
-// Closes an access. The client's deadline may be over by now and its access must end nevertheless.
-void EndAccess(const TransferParts& parts, CallContext call, uint64_t access_id, bool commit,
+// Opens and closes accesses on behalf of `call`, also when its client is gone or its deadline over: the answer
+// to an access that was asked for must come, or nobody could close it.
+void BeginAccess(const TransferParts& parts, const CallContext& call, uint64_t tensor_id, bool write,
+                 Reply<v1::BeginAccessResponse> reply);
+void EndAccess(const TransferParts& parts, const CallContext& call, uint64_t access_id, bool commit,
                Reply<v1::EndAccessResponse> reply);
 
 }  // namespace agmm

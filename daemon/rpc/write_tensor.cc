@@ -57,7 +57,9 @@ class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorR
     if (next == kEnd) End();
   }
 
-  void OnCancel() override { Fail(absl::CancelledError("the client cancelled the write")); }
+  void OnCancel() override {
+    Fail(absl::CancelledError("the client is gone, or the daemon is stopping"));
+  }
   void OnDone() override { delete this; }
 
  private:
@@ -82,13 +84,8 @@ class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorR
   }
 
   void Begin(Slot* slot) {
-    v1::BeginAccessRequest request;
-    request.set_tensor_id(slot->request.tensor_id());
-    request.set_write(true);
-    request.set_node(parts_.node);
-    parts_.control->BeginAccess(call_, request, [this, slot](absl::StatusOr<v1::BeginAccessResponse> r) {
-      OnBegun(slot, std::move(r));
-    });
+    BeginAccess(parts_, call_, slot->request.tensor_id(), /*write=*/true,
+                [this, slot](absl::StatusOr<v1::BeginAccessResponse> r) { OnBegun(slot, std::move(r)); });
   }
 
   void OnBegun(Slot* slot, absl::StatusOr<v1::BeginAccessResponse> response) {
@@ -220,15 +217,6 @@ grpc::ServerReadReactor<v1::WriteTensorRequest>* StartWriteTensor(const Transfer
                                                                   CallContext call,
                                                                   v1::WriteTensorResponse* response) {
   return new WriteTensorReactor(parts, std::move(call), response);
-}
-
-void EndAccess(const TransferParts& parts, CallContext call, uint64_t access_id, bool commit,
-               Reply<v1::EndAccessResponse> reply) {
-  call.deadline = absl::InfiniteFuture();
-  v1::EndAccessRequest request;
-  request.set_access_id(access_id);
-  request.set_commit(commit);
-  parts.control->EndAccess(call, request, std::move(reply));
 }
 
 }  // namespace agmm

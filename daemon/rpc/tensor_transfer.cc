@@ -1,0 +1,34 @@
+#include "daemon/rpc/tensor_transfer.h"
+
+#include <memory>
+#include <utility>
+
+namespace agmm {
+namespace {
+
+CallContext WithoutEnd(CallContext call) {
+  call.deadline = absl::InfiniteFuture();
+  call.cancel = std::make_shared<CancelToken>();
+  return call;
+}
+
+}  // namespace
+
+void BeginAccess(const TransferParts& parts, const CallContext& call, uint64_t tensor_id, bool write,
+                 Reply<v1::BeginAccessResponse> reply) {
+  v1::BeginAccessRequest request;
+  request.set_tensor_id(tensor_id);
+  request.set_write(write);
+  request.set_node(parts.node);
+  parts.control->BeginAccess(WithoutEnd(call), request, std::move(reply));
+}
+
+void EndAccess(const TransferParts& parts, const CallContext& call, uint64_t access_id, bool commit,
+               Reply<v1::EndAccessResponse> reply) {
+  v1::EndAccessRequest request;
+  request.set_access_id(access_id);
+  request.set_commit(commit);
+  parts.control->EndAccess(WithoutEnd(call), request, std::move(reply));
+}
+
+}  // namespace agmm
