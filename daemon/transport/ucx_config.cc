@@ -68,18 +68,19 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
   AGMM_ASSIGN_OR_RETURN(
       std::string device,
       InterfaceOf(options.bind_address.empty() ? "127.0.0.1" : options.bind_address));
+  // Options of a UCX transport are known to ucp_config_modify without the transport's name, contrary to the
+  // environment: UCX_TCP_CONN_NB is CONN_NB here. With it they are ignored with a warning.
   std::vector<std::pair<std::string, std::string>> settings = {
       {"TLS", options.force_tcp ? "tcp,self" : "tcp,self,sysv,posix"},
       // Without it UCX takes whatever interface it likes best, a container bridge for one.
       {"NET_DEVICES", device},
       {"HANDLE_ERRORS", "none"},
-      {"POSIX_ERROR_HANDLING", "y"},
-      {"SYSV_ERROR_HANDLING", "y"},
-      {"TCP_TX_SEG_SIZE", "64k"},
+      {"TX_SEG_SIZE", "64k"},
       // A connect to a host that is gone must not hold up the progress thread.
-      {"TCP_CONN_NB", "y"},
-      {"TCP_PUT_ENABLE", options.tcp_put ? "y" : "n"},
+      {"CONN_NB", "y"},
+      {"PUT_ENABLE", options.tcp_put ? "y" : "n"},
   };
+  if (!options.force_tcp) settings.emplace_back("ERROR_HANDLING", "y");
   if (!options.rndv_scheme.empty()) settings.emplace_back("RNDV_SCHEME", options.rndv_scheme);
   if (options.rndv_threshold_bytes > 0) {
     settings.emplace_back("RNDV_THRESH", absl::StrCat(options.rndv_threshold_bytes));

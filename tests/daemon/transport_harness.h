@@ -1,0 +1,227 @@
+// Transports of several nodes in one process, with receivers and stores that remember.
+#pragma once
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "daemon/transport/ucx_transport.h"
+#include "gtest/gtest.h"
+
+namespace agmm {
+
+// Everything here ends long before; a test that has to wait this long has failed.
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+inline constexpr std::array<uint8_t, 16> kKey = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+inline constexpr std::byte kPoison{0xa5};
+
+inline uint64_t TestSeed() {
+  const char* given = std::getenv("AGMM_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+}
+
+// Statuses of callbacks, and waiting for them.
+class Outcomes {
+ public:
+  std::function<void(absl::Status)> Next() {
+    return [this](absl::Status status) { Add(std::move(status)); };
+  }
+  void Add(absl::Status status) {
+    absl::MutexLock lock(&mutex_);
+    all_.push_back(std::move(status));
+  }
+  // False when fewer have come after kPatience.
+  bool Wait(size_t count) const {
+    absl::MutexLock lock(&mutex_);
+    const auto enough = [this, count] {
+      mutex_.AssertReaderHeld();
+      return all_.size() >= count;
+    };
+    return mutex_.AwaitWithTimeout(absl::Condition(&enough), kPatience);
+  }
+  std::vector<absl::Status> all() const {
+    absl::MutexLock lock(&mutex_);
+    return all_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<absl::Status> all_ ABSL_GUARDED_BY(mutex_);
+};
+
+inline bool Eventually(const std::function<bool()>& holds) {
+  for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end; absl::SleepFor(absl::Milliseconds(2))) {
+    if (holds()) return true;
+  }
+  return holds();
+}
+
+using MessageKey = std::tuple<uint64_t, uint64_t, int, int, int>;
+inline MessageKey KeyOf(const Message& m) { return {m.plan, m.epoch, m.source, m.step, m.part}; }
+
+// Receives what it has been told to expect; parks or drops the rest.
+class MapReceiver : public Receiver {
+ public:
+  void Expect(const Message& message, Rows to) {
+    absl::MutexLock lock(&mutex_);
+    expected_[KeyOf(message)] = to;
+  }
+  void DropTheRest() {
+    absl::MutexLock lock(&mutex_);
+    rest_ = Verdict::kDrop;
+  }
+  // All messages into fresh memory.
+  void TakeAll() {
+    absl::MutexLock lock(&mutex_);
+    take_all_ = true;
+  }
+
+  Verdict Accept(int from_node, const Message& message, int64_t bytes, Rows* to) override {
+    absl::MutexLock lock(&mutex_);
+    ++offered_;
+    if (take_all_) {
+      memory_.emplace_back(bytes);
+      *to = {memory_.back().data(), 1, bytes, bytes};
+      return Verdict::kReceive;
+    }
+    auto it = expected_.find(KeyOf(message));
+    if (it == expected_.end()) return rest_;
+    *to = it->second;
+    return Verdict::kReceive;
+  }
+  void Arrived(int from_node, const Message& message, const absl::Status& status) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      ++arrivals_[KeyOf(message)];
+    }
+    arrived.Add(status);
+  }
+  int arrivals(const Message& message) {
+    absl::MutexLock lock(&mutex_);
+    return arrivals_[KeyOf(message)];
+  }
+  int offered() {
+    absl::MutexLock lock(&mutex_);
+    return offered_;
+  }
+
+  Outcomes arrived;
+
+ private:
+  absl::Mutex mutex_;
+  std::map<MessageKey, Rows> expected_ ABSL_GUARDED_BY(mutex_);
+  std::map<MessageKey, int> arrivals_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::vector<std::byte>> memory_ ABSL_GUARDED_BY(mutex_);
+  Verdict rest_ ABSL_GUARDED_BY(mutex_) = Verdict::kPark;
+  bool take_all_ ABSL_GUARDED_BY(mutex_) = false;
+  int offered_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// One tensor, id 7: a matrix of `rows` x `cols` bytes, `pitch` apart, on rank 0.
+class MatrixStore : public BulkStore {
+ public:
+  MatrixStore(int64_t rows, int64_t cols, int64_t pitch)
+      : rows_(rows), cols_(cols), pitch_(pitch), memory(rows * pitch, kPoison) {}
+  absl::StatusOr<Rows> Resolve(int from_node, const BulkBlock& block, bool write) override {
+    if (block.tensor != 7) return absl::NotFoundError("tensor 7 is the only one here");
+    if (block.row_end > rows_ || block.col_end > cols_) return absl::OutOfRangeError("outside the shard");
+    return Rows{memory.data() + block.row_begin * pitch_ + block.col_begin,
+                block.row_end - block.row_begin, block.col_end - block.col_begin, pitch_};
+  }
+
+ private:
+  const int64_t rows_, cols_, pitch_;
+
+ public:
+  std::vector<std::byte> memory;
+};
+
+struct Node {
+  MapReceiver receiver;
+  MatrixStore store{1000, 1000, 1024};
+  std::unique_ptr<UcxTransport> transport;
+
+  explicit Node(TransportOptions options = {}) {
+    auto made = UcxTransport::Create(options, &receiver, &store);
+    EXPECT_TRUE(made.ok()) << made.status();
+    transport = *std::move(made);
+  }
+};
+
+// `count` nodes, each connected to all others, in generation 1.
+struct Cluster {
+  std::vector<std::unique_ptr<Node>> nodes;
+
+  explicit Cluster(int count, TransportOptions options = {}) {
+    for (int i = 0; i < count; ++i) nodes.push_back(std::make_unique<Node>(options));
+    for (int i = 0; i < count; ++i) {
+      for (int j = 0; j < count; ++j) {
+        if (i == j) continue;
+        const absl::Status status = nodes[i]->transport->Connect(j, nodes[j]->transport->address(), 1);
+        EXPECT_TRUE(status.ok()) << status;
+      }
+    }
+    SetWorld(1);
+  }
+  void SetWorld(uint64_t generation) {
+    for (size_t i = 0; i < nodes.size(); ++i) nodes[i]->transport->SetWorld(generation, i, kKey);
+  }
+  UcxTransport& operator[](int node) { return *nodes[node]->transport; }
+  MapReceiver& receiver(int node) { return nodes[node]->receiver; }
+};
+
+// A place of rows in poisoned memory with a margin on both sides.
+class Patch {
+ public:
+  static constexpr int64_t kMargin = 192;
+  Patch(int64_t rows, int64_t row_bytes, int64_t pitch, bool padded = false)
+      : memory_(2 * kMargin + std::max(rows * pitch, rows * row_bytes), kPoison) {
+    rows_ = {memory_.data() + kMargin, rows, row_bytes, pitch, padded};
+  }
+  const Rows& rows() const { return rows_; }
+  void Fill(uint64_t seed) {
+    for (int64_t i = 0; i < rows_.rows; ++i) {
+      for (int64_t j = 0; j < rows_.row_bytes; ++j) rows_.data[i * rows_.pitch_bytes + j] = Value(seed, i, j);
+    }
+  }
+  // The first byte that is not as it should be: the rows Fill(seed) gives, poison around them, and between
+  // them unless they are padded.
+  std::optional<int64_t> Wrong(uint64_t seed) const {
+    for (int64_t at = 0; at < static_cast<int64_t>(memory_.size()); ++at) {
+      const int64_t offset = at - kMargin;
+      const int64_t pitch = std::max<int64_t>(rows_.pitch_bytes, 1);
+      const int64_t row = offset < 0 ? -1 : offset / pitch, col = offset < 0 ? 0 : offset % pitch;
+      std::byte want = kPoison;
+      if (row >= 0 && row < rows_.rows) {
+        if (col < rows_.row_bytes) {
+          want = Value(seed, row, col);
+        } else if (rows_.padded && row + 1 < rows_.rows) {
+          continue;
+        }
+      }
+      if (memory_[at] != want) return offset;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static std::byte Value(uint64_t seed, int64_t row, int64_t col) {
+    return static_cast<std::byte>((seed * 31 + row * 7 + col * 13 + (col >> 8)) & 0xff);
+  }
+  std::vector<std::byte> memory_;
+  Rows rows_;
+};
+
+}  // namespace agmm
