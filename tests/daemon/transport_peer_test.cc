@@ -1,0 +1,279 @@
+// Peers that die, hang, come back; transports that end under load. The peer is this binary, run again.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <list>
+#include <thread>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/daemon/transport_harness.h"
+
+namespace agmm {
+namespace {
+
+constexpr int64_t kLarge = 9 << 20;
+
+std::string ReadLine(int fd) {
+  std::string line;
+  for (char c; read(fd, &c, 1) == 1 && c != '\n';) line.push_back(c);
+  return line;
+}
+void WriteLine(int fd, const std::string& line) {
+  const std::string all = line + "\n";
+  ASSERT_EQ(write(fd, all.data(), all.size()), static_cast<ssize_t>(all.size()));
+}
+
+// Node 1 in a process of its own. Says its address, hears node 0's and the generation, and floods node 0 with
+// large messages while it parks whatever comes ("park") or takes it ("take").
+int PeerMain(const std::string& mode) {
+  Node node;
+  if (mode == "take") node.receiver.TakeAll();
+  WriteLine(STDOUT_FILENO, absl::BytesToHexString(node.transport->address()));
+  const std::string address = absl::HexStringToBytes(ReadLine(STDIN_FILENO));
+  const uint64_t generation = std::stoull(ReadLine(STDIN_FILENO));
+  if (!node.transport->Connect(0, address, 1).ok()) return 1;
+  node.transport->SetWorld(generation, 1, kKey);
+  WriteLine(STDOUT_FILENO, "ready");
+  std::vector<std::byte> bytes(kLarge);
+  std::atomic<int> under_way{0};
+  for (int i = 0;; ++i) {
+    while (under_way >= 4) absl::SleepFor(absl::Microseconds(100));
+    ++under_way;
+    node.transport->Send(0, {1, generation, 1, i, 0}, {bytes.data(), 1, kLarge, kLarge},
+                         [&](absl::Status) { --under_way; });
+  }
+}
+
+class PeerProcess {
+ public:
+  explicit PeerProcess(const std::string& mode) {
+    int to[2], from[2];
+    EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(to[0], STDIN_FILENO);
+      dup2(from[1], STDOUT_FILENO);
+      execl("/proc/self/exe", "peer", "--peer", mode.c_str(), nullptr);
+      _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    to_ = to[1];
+    from_ = from[0];
+    address_ = absl::HexStringToBytes(ReadLine(from_));
+    EXPECT_FALSE(address_.empty());
+  }
+  ~PeerProcess() {
+    Signal(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    close(to_);
+    close(from_);
+  }
+  void Join(const UcxTransport& transport, uint64_t generation) {
+    WriteLine(to_, absl::BytesToHexString(transport.address()));
+    WriteLine(to_, absl::StrCat(generation));
+    EXPECT_EQ(ReadLine(from_), "ready");
+  }
+  void Signal(int signal) const { kill(pid_, signal); }
+  const std::string& address() const { return address_; }
+
+ private:
+  pid_t pid_ = -1;
+  int to_ = -1, from_ = -1;
+  std::string address_;
+};
+
+// Node 0, which takes every message into one scratch place.
+class ScratchReceiver : public Receiver {
+ public:
+  Verdict Accept(int, const Message&, int64_t bytes, Rows* to) override {
+    ++accepted;
+    *to = {memory_.data(), 1, bytes, bytes};
+    return Verdict::kReceive;
+  }
+  void Arrived(int, const Message&, const absl::Status& status) override {
+    ++(status.ok() ? arrived : failed);
+  }
+  std::atomic<int> accepted{0}, arrived{0}, failed{0};
+
+ private:
+  std::vector<std::byte> memory_ = std::vector<std::byte>(kLarge);
+};
+
+struct Survivor {
+  ScratchReceiver receiver;
+  MatrixStore store{1, 1, 1};
+  std::vector<std::byte> bytes = std::vector<std::byte>(kLarge);
+  std::unique_ptr<UcxTransport> transport;
+  Outcomes failures;
+
+  Survivor() {
+    transport = UcxTransport::Create({}, &receiver, &store).value();
+    transport->OnPeerFailure([this](int, absl::Status why) { failures.Add(std::move(why)); });
+  }
+  void Join(PeerProcess& peer, uint64_t generation) {
+    const absl::Status status = transport->Connect(1, peer.address(), generation);
+    ASSERT_TRUE(status.ok()) << status;
+    transport->SetWorld(generation, 0, kKey);
+    peer.Join(*transport, generation);
+  }
+  void Send(int count, uint64_t epoch, Outcomes* sent) {
+    for (int i = 0; i < count; ++i) {
+      const int64_t size = i % 4 == 0 ? 0 : i % 4 == 1 ? 1000 : kLarge;
+      transport->Send(1, {1, epoch, 0, i, 0}, {bytes.data(), 1, size, size}, sent->Next());
+    }
+  }
+  bool EverythingAcceptedHasEnded() {
+    return Eventually([&] { return receiver.arrived + receiver.failed == receiver.accepted; });
+  }
+};
+
+TEST(TransportPeer, AKilledPeerFailsWhatIsUnderWayAndIsReplacedByItsNextIncarnation) {
+  Survivor survivor;
+  for (uint64_t generation = 1; generation <= 4; ++generation) {
+    SCOPED_TRACE(absl::StrCat("generation ", generation));
+    PeerProcess peer(generation % 2 == 0 ? "take" : "park");
+    survivor.Join(peer, generation);
+    // Bytes flow in, and large sends wait for a receiver that does not want them yet.
+    const int before = survivor.receiver.arrived;
+    ASSERT_TRUE(Eventually([&] { return survivor.receiver.arrived >= before + 5; }));
+    Outcomes sent, bulk;
+    survivor.Send(40, generation, &sent);
+    std::vector<std::byte> back(100);
+    const absl::Time killed = absl::Now();
+    peer.Signal(SIGKILL);
+    survivor.transport->ReadBlock(1, {7, 0, 0, 1, 0, 100}, {back.data(), 1, 100, 100}, bulk.Next());
+    ASSERT_TRUE(sent.Wait(40));
+    ASSERT_TRUE(bulk.Wait(1));
+    ASSERT_TRUE(survivor.failures.Wait(generation));
+    printf("all ended %s after the kill\n", absl::FormatDuration(absl::Now() - killed).c_str());
+    int failed = 0;
+    for (const absl::Status& status : sent.all()) {
+      if (status.ok()) continue;
+      ++failed;
+      EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    }
+    // A peer that parks leaves the large ones under way.
+    EXPECT_TRUE(failed > 0 || generation % 2 == 0);
+    EXPECT_TRUE(survivor.EverythingAcceptedHasEnded());
+    survivor.transport->Disconnect(1);
+  }
+  EXPECT_EQ(survivor.transport->counters().peers_failed, 4);
+  EXPECT_EQ(survivor.transport->counters().abandoned, 0);
+}
+
+TEST(TransportPeer, DisconnectFromAHangingPeerEndsInBoundedTime) {
+  Survivor survivor;
+  PeerProcess peer("park");
+  survivor.Join(peer, 1);
+  ASSERT_TRUE(Eventually([&] { return survivor.receiver.arrived >= 5; }));
+  peer.Signal(SIGSTOP);
+  Outcomes sent;
+  survivor.Send(40, 1, &sent);
+  const absl::Time from = absl::Now();
+  survivor.transport->Disconnect(1);
+  ASSERT_TRUE(sent.Wait(40));
+  EXPECT_TRUE(survivor.EverythingAcceptedHasEnded());
+  printf("all ended %s after Disconnect, %d abandoned\n", absl::FormatDuration(absl::Now() - from).c_str(),
+         static_cast<int>(survivor.transport->counters().abandoned));
+  Outcomes late;
+  survivor.Send(1, 1, &late);
+  ASSERT_TRUE(late.Wait(1));
+  EXPECT_EQ(late.all()[0].code(), absl::StatusCode::kAborted);
+  // Awake again it finds itself cut off; the survivor lives on with its next incarnation.
+  peer.Signal(SIGCONT);
+  PeerProcess next("take");
+  survivor.Join(next, 2);
+  const int before = survivor.receiver.arrived;
+  EXPECT_TRUE(Eventually([&] { return survivor.receiver.arrived >= before + 5; }));
+}
+
+TEST(TransportPeer, TheSameTransportsConnectAgainAfterADisconnect) {
+  Cluster cluster(2);
+  cluster.receiver(0).TakeAll();
+  cluster.receiver(1).TakeAll();
+  for (uint64_t generation = 2; generation < 12; ++generation) {
+    SCOPED_TRACE(absl::StrCat("generation ", generation));
+    cluster[0].Disconnect(1);
+    if (generation % 3 != 0) cluster[1].Disconnect(0);
+    for (int node : {0, 1}) {
+      ASSERT_TRUE(cluster[node].Connect(1 - node, cluster[1 - node].address(), generation).ok());
+    }
+    cluster.SetWorld(generation);
+    // The side that noticed nothing of its own may still find its old connection broken; like the world, the
+    // test then sends anew.
+    std::vector<std::byte> bytes(1 << 20);
+    for (int node : {0, 1}) {
+      int attempt = 0;
+      EXPECT_TRUE(Eventually([&] {
+        Outcomes sent;
+        cluster[node].Send(1 - node, {1, generation, node, attempt++, 0}, {bytes.data(), 1, 1 << 20, 1 << 20},
+                           sent.Next());
+        return sent.Wait(1) && sent.all()[0].ok();
+      }));
+    }
+  }
+}
+
+TEST(TransportPeer, ATransportEndsUnderLoad) {
+  for (int round = 0; round < 5; ++round) {
+    Outcomes sent;
+    std::vector<std::byte> bytes(1 << 20);
+    {
+      Cluster cluster(3);
+      cluster.receiver(0).TakeAll();
+      cluster.receiver(1).TakeAll();  // node 2 parks
+      for (int i = 0; i < 60; ++i) {
+        for (int node : {0, 1, 2}) {
+          const int64_t size = i % 2 == 0 ? 100 : 1 << 20;
+          cluster[node].Send((node + 1) % 3, {1, 1, node, i, 0}, {bytes.data(), 1, size, size}, sent.Next());
+          cluster[node].ReadBlock((node + 2) % 3, {7, 0, 0, 1, 0, 100}, {bytes.data(), 1, 100, 100},
+                                  sent.Next());
+        }
+      }
+      cluster.nodes[1]->transport.reset();
+      if (round % 2 == 1) cluster.nodes[0]->transport.reset();
+    }
+    EXPECT_EQ(sent.all().size(), 360u) << "a callback ran not exactly once by the end of the destructors";
+  }
+}
+
+TEST(TransportPeer, IdleTransportsSleep) {
+  Cluster cluster(3);
+  cluster.receiver(1).TakeAll();
+  Outcomes sent;
+  cluster[0].Send(1, {1, 1, 0, 0, 0}, {}, sent.Next());
+  ASSERT_TRUE(cluster.receiver(1).arrived.Wait(1));
+  absl::SleepFor(absl::Milliseconds(200));
+  const auto cpu_us = [] {
+    rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1'000'000ll + use.ru_utime.tv_usec +
+           use.ru_stime.tv_usec;
+  };
+  const int64_t before = cpu_us();
+  absl::SleepFor(absl::Seconds(2));
+  const int64_t used = cpu_us() - before;
+  RecordProperty("idle_cpu_us_per_second", static_cast<int>(used / 2));
+  printf("three idle transports: %d us of CPU a second\n", static_cast<int>(used / 2));
+  // A transport that spins takes a whole core: this tells the two apart on any machine.
+  EXPECT_LT(used, 1'000'000);
+}
+
+}  // namespace
+}  // namespace agmm
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "--peer") return agmm::PeerMain(argv[2]);
+  signal(SIGPIPE, SIG_IGN);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
