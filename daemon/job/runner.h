@@ -28,8 +28,9 @@ class Runner : public Receiver {
   // the answers to the commands.
   static std::unique_ptr<Runner> Create(int self_node, int first_rank, std::vector<LocalDevice> devices,
                                         std::vector<int> node_of_rank, Metrics* metrics, ReportFn report);
-  // Null in a world of one node. Before the first command.
-  virtual void SetTransport(Transport* transport) = 0;
+  // Null in a world of one node. Before the first command. `resume` has the transport offer what it parked
+  // again; called after a launch that something parked may wait for.
+  virtual void SetTransport(Transport* transport, std::function<void()> resume) = 0;
 
   virtual void Prepare(const v1::PreparePlan& command) = 0;
   virtual void Launch(const v1::LaunchJob& command) = 0;

@@ -32,8 +32,10 @@ class Catalog : public WorldListener {
   // Ends accesses that the daemon `node` holds (its client's bytes will not come any more).
   virtual void EndAccessesOf(int node) = 0;
 
-  // For jobs. The tensor as it is. Errors: NOT_FOUND.
+  // For jobs. The tensor as it is. Errors: NOT_FOUND, also when it was deleted and only leases keep it.
   virtual absl::StatusOr<v1::Tensor> Find(uint64_t tensor_id) const = 0;
+  // The tensor under a lease, as it is, deleted or not. Errors: NOT_FOUND.
+  virtual absl::StatusOr<v1::Tensor> Leased(uint64_t lease) const = 0;
   // True if the tensor has contents, or a write admitted before will bring them.
   virtual bool WillHaveContents(uint64_t tensor_id) const = 0;
   // Takes a kJob lease; `granted` runs on the loop, at once or when all leases admitted before that conflict

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +18,8 @@ class Placement {
  public:
   // Ranks with the bytes of their heaps; forgets everything placed before.
   void Reset(const std::vector<int64_t>& heap_bytes);
+  // Tried, as often as it returns true, before Allocate gives up: frees something that nobody needs now.
+  void set_reclaim(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
 
   // The lowest offset at which `bytes` (> 0) are free on all of `ranks`; a multiple of 4096.
   // Errors: RESOURCE_EXHAUSTED with HEAP_FULL: asked, free, largest free piece common to the ranks.
@@ -35,7 +39,11 @@ class Placement {
     std::map<int64_t, int64_t> free;  // offset -> bytes, coalesced
     int64_t used[2] = {0, 0};
   };
+
+  void Take(const std::vector<int>& ranks, int64_t offset, int64_t bytes, MemoryClass memory_class);
+
   std::vector<HeapState> heaps_;
+  std::function<bool()> reclaim_;
 };
 
 }  // namespace agmm

@@ -1,0 +1,122 @@
+#include "daemon/job/admission.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status.h"
+#include "kernels/schedule/spec.h"
+#include "proto/convert/problem.h"
+
+namespace agmm {
+namespace {
+
+constexpr absl::Duration kDefaultTimeout = absl::Seconds(60);
+constexpr absl::Duration kMaxTimeout = absl::Hours(24);
+constexpr int kMaxRepeat = 1000000;
+
+std::string NameOf(const v1::Tensor& tensor) {
+  return absl::StrFormat("tensor %d%s", tensor.tensor_id(),
+                         tensor.name().empty() ? "" : absl::StrFormat(" \"%s\"", tensor.name()));
+}
+
+// "[M_x, K] 1024 x 512 bf16 over mesh x=2 (ranks 0,1)".
+std::string Text(const Mesh& mesh, Tensor tensor) {
+  tensor.name.clear();
+  return absl::StrFormat("%s %d x %d %s over mesh %s (ranks %s)", ToString(mesh, tensor),
+                         tensor.rows, tensor.cols, Name(tensor.dtype), mesh.ToString(),
+                         absl::StrJoin(mesh.ranks, ","));
+}
+
+// That `found` can stand for `wanted`. What its dimensions are called does not matter: the C of one job
+// may be the A of the next.
+absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, const Mesh& mesh,
+                          const Tensor& wanted) {
+  if (found.mesh == mesh && found.tensor.sharding == wanted.sharding &&
+      found.tensor.rows == wanted.rows && found.tensor.cols == wanted.cols &&
+      found.tensor.dtype == wanted.dtype) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s stands for %s, which is %s; the tensor is %s; create one that fits, or change the spec",
+      NameOf(proto), wanted.name, Text(mesh, wanted), Text(found.mesh, found.tensor)));
+}
+
+absl::Status ReadTerms(const v1::SubmitJobRequest& request, JobSpec* job) {
+  job->repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
+  if (job->repeat < 1 || job->repeat > kMaxRepeat) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a repeat count of %d is outside [1, %d]; submit several jobs for more", job->repeat,
+        kMaxRepeat));
+  }
+  job->timeout = absl::Seconds(request.timeout().seconds()) +
+                 absl::Nanoseconds(request.timeout().nanos());
+  if (job->timeout == absl::ZeroDuration()) job->timeout = kDefaultTimeout;
+  if (job->timeout < absl::ZeroDuration() || job->timeout > kMaxTimeout) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a timeout of %s is outside (0, %s]", absl::FormatDuration(job->timeout),
+                        absl::FormatDuration(kMaxTimeout)));
+  }
+  if (request.tensor_ids_size() != 3) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d tensors are given; a product has 3: A, B and C", request.tensor_ids_size()));
+  }
+  for (int i = 0; i < 3; ++i) job->tensors[i] = request.tensor_ids(i);
+  if (job->tensors[kC] == job->tensors[kA] || job->tensors[kC] == job->tensors[kB]) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor %d is input and output; give C a tensor of its own", job->tensors[kC]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members& members,
+                              const Catalog& catalog,
+                              const std::function<bool(uint64_t)>& will_be_written) {
+  JobSpec job;
+  job.spec = request.spec();
+  AGMM_RETURN_IF_ERROR(ReadTerms(request, &job));
+  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(request.mesh()));
+  const std::vector<WorldRank>& world = members.ranks();
+  for (int rank : mesh.ranks) {
+    if (rank >= static_cast<int>(world.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("mesh %s names rank %d; the world has %d, 0 to %d", mesh.ToString(), rank,
+                          world.size(), static_cast<int>(world.size()) - 1));
+    }
+    job.topology.node_of_rank.push_back(world[rank].node);
+  }
+  v1::Tensor protos[3];
+  PlacedTensor tensors[3];
+  for (int i = 0; i < 3; ++i) {
+    AGMM_ASSIGN_OR_RETURN(protos[i], catalog.Find(job.tensors[i]));
+    AGMM_ASSIGN_OR_RETURN(tensors[i], FromProto(protos[i].spec()));
+  }
+  const Tensor &a = tensors[kA].tensor, &b = tensors[kB].tensor;
+  if (a.cols != b.rows) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("A, %s, has %d columns and B, %s, has %d rows; the inner dimension must agree",
+                        NameOf(protos[kA]), a.cols, NameOf(protos[kB]), b.rows));
+  }
+  AGMM_ASSIGN_OR_RETURN(job.problem,
+                        ParseProblem(request.spec(), mesh, {a.rows, b.cols, a.cols}, a.dtype));
+  for (int i = 0; i < 3; ++i)
+    AGMM_RETURN_IF_ERROR(CheckOperand(protos[i], tensors[i], mesh, job.problem.tensors[i]));
+  for (int i : {kA, kB}) {
+    if (!catalog.WillHaveContents(job.tensors[i]) && !will_be_written(job.tensors[i])) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s stands for %s and has no contents; write it first", NameOf(protos[i]),
+          job.problem.tensors[i].name));
+    }
+  }
+  AGMM_ASSIGN_OR_RETURN(const PlanOptions asked, FromProto(request.options()));
+  AGMM_ASSIGN_OR_RETURN(job.options, ResolveOptions(job.problem, job.topology, asked));
+  job.explanation = ExplainChoice(asked, job.options);
+  job.plan_key = absl::StrFormat("%s ranks %s %s chunks %d", ToString(job.problem),
+                                 absl::StrJoin(mesh.ranks, ","), job.options.algorithm,
+                                 job.options.chunks);
+  return job;
+}
+
+}  // namespace agmm

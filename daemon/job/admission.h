@@ -1,0 +1,38 @@
+// What a request asks for, checked against the tensors and the world.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agmm/v1/job.pb.h"
+#include "daemon/tensor/catalog.h"
+#include "daemon/world/members.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/problem.h"
+
+namespace agmm {
+
+// A job that can run: everything concrete.
+struct JobSpec {
+  std::string spec;
+  Problem problem;
+  Topology topology;
+  PlanOptions options;
+  std::string explanation;
+  std::string plan_key;  // equal where one plan serves both
+  uint64_t tensors[3] = {0, 0, 0};
+  int repeat = 1;
+  absl::Duration timeout;
+};
+
+// `will_be_written` tells whether a job admitted before writes the tensor.
+// Errors: INVALID_ARGUMENT for a request that means nothing; NOT_FOUND for a tensor that is not there;
+// FAILED_PRECONDITION, naming tensor, wanted and found, for one that does not fit or has no contents.
+absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members& members,
+                              const Catalog& catalog,
+                              const std::function<bool(uint64_t)>& will_be_written);
+
+}  // namespace agmm

@@ -1,0 +1,132 @@
+// From launch to the last node's report.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/job/scheduler_impl.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/status.h"
+#include "proto/convert/status.h"
+
+namespace agmm::scheduler {
+namespace {
+
+google::protobuf::Duration ToDuration(absl::Duration duration) {
+  google::protobuf::Duration proto;
+  const int64_t nanos = absl::ToInt64Nanoseconds(duration);
+  proto.set_seconds(nanos / 1000000000);
+  proto.set_nanos(static_cast<int32_t>(nanos % 1000000000));
+  return proto;
+}
+
+}  // namespace
+
+void SchedulerImpl::Launch(Job* job) {
+  const absl::Duration left = job->deadline - clock_->Now();
+  if (left <= absl::ZeroDuration()) return OnDeadline(job->id);
+  v1::Command command;
+  v1::LaunchJob* launch = command.mutable_launch_job();
+  for (int i : {kA, kB, kC}) {
+    const absl::StatusOr<v1::Tensor> tensor =
+        catalog_->Leased(job->leases.at(job->spec.tensors[i]));
+    if (!tensor.ok()) return End(job, v1::Job::STATE_FAILED, tensor.status());
+    if (i != kC && tensor->state() != v1::Tensor::STATE_READY) {
+      return End(job, v1::Job::STATE_FAILED,
+                 absl::FailedPreconditionError(absl::StrFormat(
+                     "tensor %d stands for %s and has no contents: the write or the job that was to bring "
+                     "them has failed; write it and submit again",
+                     tensor->tensor_id(), job->spec.problem.tensors[i].name)));
+    }
+    launch->add_offset_bytes(tensor->offset_bytes());
+    // Names the contents for ever: ids begin anew with a new sequencer, generations do not.
+    launch->add_versions(Fnv1a(absl::StrCat(members_->generation(), " ", tensor->tensor_id(), " ",
+                                            tensor->version())));
+  }
+  launch->set_job_id(job->id);
+  launch->set_plan_id(job->plan->id);
+  launch->set_first_epoch(job->plan->next_epoch);
+  launch->set_epoch_count(job->spec.repeat);
+  *launch->mutable_timeout() = ToDuration(left);
+  job->plan->next_epoch += job->spec.repeat;
+
+  queue_.erase(job->id);
+  job->launch = next_launch_++;
+  launched_[job->launch] = job;
+  job->reporting = job->plan->nodes;
+  job->touched_c = true;
+  if (!job->record.has_start_time()) *job->record.mutable_start_time() = ToTimestamp(clock_->Now());
+  AddEvent(job, v1::Job::STATE_RUNNING,
+           absl::StrFormat("launched from epoch %d of plan %d", launch->first_epoch(), job->plan->id));
+  for (int node : job->reporting) members_->Send(node, command);
+}
+
+void SchedulerImpl::OnLaunchDone(int node, const v1::LaunchDone& done) {
+  const auto it = jobs_.find(done.job_id());
+  if (it == jobs_.end() || it->second->launch == 0 || it->second->reporting.erase(node) == 0) return;
+  Job* job = it->second.get();
+  for (const v1::RankReport& report : done.ranks()) job->reports[report.rank()] = report;
+  if (absl::Status error = FromProto(done.error()); !error.ok()) OnLaunchError(job, node, error);
+  if (job->reporting.empty()) FinishLaunch(job);
+}
+
+void SchedulerImpl::OnLaunchError(Job* job, int node, const absl::Status& error) {
+  if (!job->first_error.ok()) return;
+  job->first_error = Annotate(error, absl::StrCat("node ", members_->node_name(node)));
+  const absl::Status others(
+      absl::StatusCode::kAborted,
+      absl::StrFormat("job %d failed on node %s", job->id, members_->node_name(node)));
+  // The others wait for what will not come any more.
+  CancelLaunch(*job, others);
+  if (job->plan->retired) return;
+  PreparedPlan* plan = job->plan;
+  plans_.Retire(plan);
+  for (auto it = launched_.upper_bound(job->launch); it != launched_.end(); ++it) {
+    if (it->second->plan != plan) continue;
+    it->second->victim = true;
+    CancelLaunch(*it->second, others);
+  }
+  std::vector<Job*> queued;
+  for (const auto& [id, waiting] : queue_) {
+    if (waiting->plan == plan) queued.push_back(waiting);
+  }
+  for (Job* waiting : queued) {
+    plans_.LetGo(std::exchange(waiting->plan, nullptr));
+    plans_missing_ = true;
+  }
+}
+
+void SchedulerImpl::CancelLaunch(const Job& job, const absl::Status& reason) {
+  v1::Command command;
+  command.mutable_cancel_launch()->set_job_id(job.id);
+  *command.mutable_cancel_launch()->mutable_reason() = ToProto(reason);
+  for (int node : job.reporting) members_->Send(node, command);
+}
+
+void SchedulerImpl::FinishLaunch(Job* job) {
+  launched_.erase(job->launch);
+  job->launch = 0;
+  if (job->victim && !job->first_error.ok() && job->end_as.ok()) return PutBack(job);
+  for (auto& [rank, report] : job->reports) *job->record.add_ranks() = std::move(report);
+  if (job->first_error.ok()) {
+    End(job, v1::Job::STATE_SUCCEEDED, absl::OkStatus());
+  } else if (!job->end_as.ok()) {
+    End(job, v1::Job::STATE_CANCELLED, job->end_as);
+  } else {
+    End(job, v1::Job::STATE_FAILED, job->first_error);
+  }
+}
+
+void SchedulerImpl::PutBack(Job* job) {
+  plans_.LetGo(std::exchange(job->plan, nullptr));
+  plans_missing_ = true;
+  job->victim = false;
+  job->first_error = absl::OkStatus();
+  job->reports.clear();
+  queue_[job->id] = job;
+  if (job->deadline <= clock_->Now()) return OnDeadline(job->id);
+  AddEvent(job, v1::Job::STATE_QUEUED, "put back: a job before it spoilt the plan they shared");
+  RequestPump();
+}
+
+}  // namespace agmm::scheduler

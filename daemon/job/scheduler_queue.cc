@@ -1,0 +1,147 @@
+// From admission to launch.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "daemon/job/scheduler_impl.h"
+#include "kernels/base/status.h"
+#include "proto/convert/status.h"
+
+namespace agmm::scheduler {
+
+void SchedulerImpl::Enqueue(Job* job) {
+  queue_[job->id] = job;
+  ++writers_[job->spec.tensors[kC]];
+  if (job->plan == nullptr) plans_missing_ = true;
+  std::set<uint64_t> tensors(std::begin(job->spec.tensors), std::end(job->spec.tensors));
+  job->leases_awaited = static_cast<int>(tensors.size());
+  for (uint64_t tensor : tensors) {
+    job->leases[tensor] = catalog_->Acquire(tensor, [this, id = job->id](absl::Status granted) {
+      Job* waiting = jobs_.at(id).get();
+      --waiting->leases_awaited;
+      if (waiting->lease_error.ok()) waiting->lease_error = granted;
+      RequestPump();
+    });
+  }
+  job->timer = loop_->PostAfter(job->deadline - clock_->Now(), [this, id = job->id] { OnDeadline(id); });
+  RequestPump();
+}
+
+void SchedulerImpl::RequestPump() {
+  if (pump_requested_) return;
+  pump_requested_ = true;
+  loop_->Post([this] {
+    pump_requested_ = false;
+    Pump();
+  });
+}
+
+void SchedulerImpl::Pump() {
+  TrimHistory();
+  // Between two generations nothing is sent; what is queued is about to end.
+  if (!members_->Complete().ok()) return;
+  if (plans_missing_) HoldPlans();
+  while (!queue_.empty() && launched_.size() < kMaxLaunched) {
+    Job* head = queue_.begin()->second;
+    if (!head->lease_error.ok()) {
+      End(head, v1::Job::STATE_FAILED, head->lease_error);
+      continue;
+    }
+    if (head->leases_awaited > 0 || head->plan == nullptr || !head->plan->ready() || Conflicts(*head)) return;
+    Launch(head);
+  }
+}
+
+void SchedulerImpl::HoldPlans() {
+  plans_missing_ = false;
+  std::vector<std::pair<Job*, absl::Status>> broken;
+  for (const auto& [id, job] : queue_) {
+    if (job->plan != nullptr) continue;
+    if (plans_.Retiring(job->spec.plan_key)) {
+      plans_missing_ = true;
+      continue;
+    }
+    absl::StatusOr<PreparedPlan*> plan = plans_.Hold(job->spec);
+    if (plan.ok()) {
+      job->plan = *plan;
+      job->record.set_plan_hash(job->plan->hash);
+    } else {
+      broken.emplace_back(job, plan.status());
+    }
+  }
+  for (auto& [job, error] : broken) End(job, v1::Job::STATE_FAILED, error);
+}
+
+// Jobs are launched ahead of each other's ends where each rank's own order keeps them apart. Not so where one
+// reads what another writes, for the reader has to know how the writer ended; nor where another plan writes
+// the same C, for a launch that is put back would come behind it.
+bool SchedulerImpl::Conflicts(const Job& job) const {
+  const uint64_t* mine = job.spec.tensors;
+  for (const auto& [number, other] : launched_) {
+    const uint64_t* theirs = other->spec.tensors;
+    for (int i : {kA, kB}) {
+      if (theirs[kC] == mine[i] || mine[kC] == theirs[i]) return true;
+    }
+    if (theirs[kC] == mine[kC] && other->plan != job.plan) return true;
+  }
+  return false;
+}
+
+void SchedulerImpl::OnDeadline(uint64_t job_id) {
+  Job* job = jobs_.at(job_id).get();
+  if (job->launch == 0) {
+    End(job, v1::Job::STATE_FAILED,
+        absl::DeadlineExceededError(absl::StrFormat(
+            "job %d was queued for its whole time, %s; it waited for %s", job_id,
+            absl::FormatDuration(job->spec.timeout), WhatItWaitsFor(*job))));
+    return;
+  }
+  if (const absl::Duration left = job->deadline + kDeadlineGrace - clock_->Now();
+      left > absl::ZeroDuration()) {
+    job->timer = loop_->PostAfter(left, [this, job_id] { OnDeadline(job_id); });
+    return;
+  }
+  std::vector<std::string> names;
+  for (int node : job->reporting) names.push_back(members_->node_name(node));
+  CancelLaunch(*job, WithReason(absl::DeadlineExceededError(absl::StrFormat(
+                                    "job %d ran out of its %s; it was running on %s", job_id,
+                                    absl::FormatDuration(job->spec.timeout),
+                                    absl::StrJoin(names, ", "))),
+                                kReasonDeadline));
+}
+
+std::string SchedulerImpl::WhatItWaitsFor(const Job& job) const {
+  if (job.leases_awaited > 0) {
+    return absl::StrFormat("%d of its tensors, which writes or reads admitted before still use",
+                           job.leases_awaited);
+  }
+  if (job.plan == nullptr) return "its plan, which a failed job has just spoilt";
+  if (!job.plan->preparing.empty()) {
+    std::vector<std::string> names;
+    for (int node : job.plan->preparing) names.push_back(members_->node_name(node));
+    return absl::StrFormat("its plan, which %s had not prepared", absl::StrJoin(names, ", "));
+  }
+  if (const Job* head = queue_.begin()->second; head->id != job.id) {
+    return absl::StrFormat("job %d, which is before it in the queue and waited for %s", head->id,
+                           WhatItWaitsFor(*head));
+  }
+  if (launched_.empty()) return "its launch";
+  return absl::StrFormat("job %d, which was running", launched_.begin()->second->id);
+}
+
+void SchedulerImpl::OnPlanPrepared(int node, const v1::PlanPrepared& prepared) {
+  PreparedPlan* plan = plans_.OnPrepared(node, prepared);
+  if (plan == nullptr) return;
+  if (!plan->error.ok()) {
+    const absl::Status error = plan->error;
+    std::vector<Job*> waiting;
+    for (const auto& [id, job] : queue_) {
+      if (job->plan == plan) waiting.push_back(job);
+    }
+    for (Job* job : waiting) End(job, v1::Job::STATE_FAILED, error);
+  }
+  RequestPump();
+}
+
+}  // namespace agmm::scheduler

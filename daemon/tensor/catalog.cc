@@ -1,0 +1,233 @@
+#include <algorithm>
+#include <utility>
+
+#include "daemon/tensor/catalog_impl.h"
+#include "kernels/base/status.h"
+#include "proto/convert/problem.h"
+#include "proto/convert/status.h"
+
+namespace agmm {
+namespace catalog {
+namespace {
+
+constexpr size_t kMaxNameLength = 256;
+
+}  // namespace
+
+Entry* CatalogImpl::FindLinked(uint64_t tensor_id) {
+  const auto it = entries_.find(tensor_id);
+  if (it == entries_.end() || it->second.deleted || !it->second.placing.empty()) return nullptr;
+  return &it->second;
+}
+
+Entry* CatalogImpl::FindRequest(const std::string& request_id) {
+  const auto it = requests_.find(request_id);
+  return request_id.empty() || it == requests_.end() ? nullptr : &entries_.at(it->second);
+}
+
+void CatalogImpl::CreateTensor(const CallContext& ctx, const v1::CreateTensorRequest& request,
+                               Reply<v1::Tensor> reply) {
+  if (Entry* entry = FindRequest(request.request_id()); entry != nullptr) {
+    if (entry->request_body != request.SerializeAsString()) {
+      return reply(absl::AlreadyExistsError(absl::StrFormat(
+          "request id %s was used for %s with another body; use a new id for a new tensor",
+          request.request_id(), Describe(entry->tensor))));
+    }
+    if (entry->placing.empty()) return reply(entry->tensor);
+    entry->creators.push_back(std::move(reply));
+    return;
+  }
+  if (absl::Status status = Create(ctx, request, &reply); !status.ok()) reply(status);
+}
+
+absl::Status CatalogImpl::Create(const CallContext& ctx, const v1::CreateTensorRequest& request,
+                                 Reply<v1::Tensor>* reply) {
+  AGMM_RETURN_IF_ERROR(members_->Complete());
+  if (request.name().size() > kMaxNameLength) {
+    return absl::InvalidArgumentError(absl::StrFormat("the name has %d bytes; at most %d are kept",
+                                                      request.name().size(), kMaxNameLength));
+  }
+  if (const auto taken = names_.find(request.name()); taken != names_.end()) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s has this name; delete it first or choose another name",
+                        Describe(entries_.at(taken->second).tensor)));
+  }
+  AGMM_ASSIGN_OR_RETURN(const PlacedTensor placed, FromProto(request.spec()));
+  const int world = static_cast<int>(members_->ranks().size());
+  for (int rank : placed.mesh.ranks) {
+    if (rank >= world) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "mesh %s names rank %d; the world has %d, 0 to %d", placed.mesh.ToString(), rank, world, world - 1));
+    }
+  }
+  // One row at least, so that every tensor has a place of its own.
+  const int64_t bytes = std::max(ShardBytes(placed.mesh, placed.tensor),
+                                 ShardPitchBytes(placed.mesh, placed.tensor));
+  AGMM_ASSIGN_OR_RETURN(const int64_t offset,
+                        placement_->Allocate(placed.mesh.ranks, bytes, MemoryClass::kTensor));
+
+  const uint64_t id = next_tensor_++;
+  Entry& entry = entries_[id];
+  entry.ranks = placed.mesh.ranks;
+  for (int rank : entry.ranks) entry.nodes.insert(members_->ranks()[rank].node);
+  entry.request_id = request.request_id();
+  entry.request_body = request.SerializeAsString();
+  entry.tensor.set_tensor_id(id);
+  entry.tensor.set_name(request.name());
+  *entry.tensor.mutable_spec() = ToProto(placed.mesh, placed.tensor);
+  entry.tensor.set_state(v1::Tensor::STATE_EMPTY);
+  entry.tensor.set_offset_bytes(offset);
+  entry.tensor.set_shard_bytes(bytes);
+  entry.tensor.set_owner(ctx.principal);
+  entry.tensor.set_session_id(request.session_id());
+  entry.placing = entry.nodes;
+  entry.creators.push_back(std::move(*reply));
+  if (!request.name().empty()) names_[request.name()] = id;
+  if (!request.request_id().empty()) requests_[request.request_id()] = id;
+  v1::Command command;
+  *command.mutable_place_tensor()->mutable_tensor() = entry.tensor;
+  for (int node : entry.nodes) members_->Send(node, command);
+  return absl::OkStatus();
+}
+
+void CatalogImpl::OnReport(int node, const v1::Report& report) {
+  if (report.report_case() != v1::Report::kTensorPlaced) return;
+  const v1::TensorPlaced& placed = report.tensor_placed();
+  const auto it = entries_.find(placed.tensor_id());
+  if (it == entries_.end() || it->second.placing.erase(node) == 0) return;
+  Entry* entry = &it->second;
+  if (absl::Status error = FromProto(placed.error()); entry->place_error.ok()) entry->place_error = error;
+  if (entry->placing.empty()) EndPlacing(entry);
+}
+
+void CatalogImpl::EndPlacing(Entry* entry) {
+  absl::StatusOr<v1::Tensor> answer = entry->tensor;
+  if (!entry->place_error.ok()) {
+    answer = entry->place_error;
+  } else if (entry->deleted) {
+    answer = absl::CancelledError(absl::StrFormat("%s was deleted while it was created; its session ended",
+                                                  Describe(entry->tensor)));
+  }
+  std::vector<Reply<v1::Tensor>> creators = std::move(entry->creators);
+  entry->creators.clear();
+  if (!answer.ok()) Unlink(entry);
+  for (Reply<v1::Tensor>& reply : creators) reply(answer);
+}
+
+void CatalogImpl::Unlink(Entry* entry) {
+  entry->deleted = true;
+  const uint64_t id = entry->tensor.tensor_id();
+  for (auto [index, key] : {std::pair{&names_, &entry->tensor.name()}, {&requests_, &entry->request_id}}) {
+    if (const auto it = index->find(*key); it != index->end() && it->second == id) index->erase(it);
+  }
+  if (entry->leases.empty() && entry->placing.empty()) Erase(entry);
+}
+
+void CatalogImpl::Erase(Entry* entry) {
+  placement_->Free(entry->ranks, entry->tensor.offset_bytes(), entry->tensor.shard_bytes(),
+                   MemoryClass::kTensor);
+  const uint64_t id = entry->tensor.tensor_id();
+  for (int node : entry->nodes) {
+    if (!Open()) {
+      drops_.emplace_back(node, id);
+      continue;
+    }
+    v1::Command command;
+    command.mutable_drop_tensor()->set_tensor_id(id);
+    members_->Send(node, std::move(command));
+  }
+  entries_.erase(id);
+}
+
+void CatalogImpl::DeleteTensor(const CallContext&, const v1::DeleteTensorRequest& request,
+                               Reply<v1::DeleteTensorResponse> reply) {
+  Entry* entry = FindLinked(request.tensor_id());
+  if (entry == nullptr) return reply(NotFound(request.tensor_id()));
+  Unlink(entry);
+  reply(v1::DeleteTensorResponse());
+}
+
+void CatalogImpl::EndSession(const std::string& session_id) {
+  if (session_id.empty()) return;
+  std::vector<uint64_t> ids;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.tensor.session_id() == session_id && !entry.deleted) ids.push_back(id);
+  }
+  for (uint64_t id : ids) Unlink(&entries_.at(id));
+}
+
+v1::ListTensorsResponse CatalogImpl::ListTensors() const {
+  v1::ListTensorsResponse response;
+  for (const auto& [id, entry] : entries_) {
+    if (!entry.deleted && entry.placing.empty()) *response.add_tensors() = entry.tensor;
+  }
+  return response;
+}
+
+absl::StatusOr<v1::Tensor> CatalogImpl::Find(uint64_t tensor_id) const {
+  const auto it = entries_.find(tensor_id);
+  if (it == entries_.end() || it->second.deleted || !it->second.placing.empty())
+    return NotFound(tensor_id);
+  return it->second.tensor;
+}
+
+void CatalogImpl::OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason) {
+  Callbacks callbacks;
+  between_ = true;
+  lease_tensors_.clear();
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    Entry& entry = it->second;
+    ++it;  // the entry may go
+    for (Reply<v1::Tensor>& reply : entry.creators)
+      callbacks.Add([reply = std::move(reply), reason] { reply(reason); });
+    for (Lease& lease : entry.leases) {
+      if (lease.granted) continue;
+      if (lease.granted_fn) {
+        callbacks.Add([granted = std::move(lease.granted_fn), reason] { granted(reason); });
+      } else {
+        callbacks.Add([reply = std::move(lease.reply), reason] { reply(reason); });
+      }
+    }
+    const bool created = entry.placing.empty();
+    entry.creators.clear();
+    entry.leases.clear();
+    entry.placing.clear();
+    if (entry.tensor.state() == v1::Tensor::STATE_WRITING) EndWrite(&entry, false);
+    const bool lost = std::any_of(lost_nodes.begin(), lost_nodes.end(),
+                                  [&](int node) { return entry.nodes.count(node) > 0; });
+    if (lost || !created || entry.deleted) Unlink(&entry);
+  }
+}
+
+void CatalogImpl::OnReady() {
+  std::vector<int64_t> heaps;
+  for (const WorldRank& rank : members_->ranks()) heaps.push_back(rank.heap_bytes);
+  bool same = placement_->rank_count() == static_cast<int>(heaps.size());
+  for (size_t rank = 0; same && rank < heaps.size(); ++rank)
+    same = placement_->heap_bytes(static_cast<int>(rank)) == heaps[rank];
+  if (!same) {
+    // The first world, or other heaps than before: nothing that was placed has a place.
+    while (!entries_.empty()) Unlink(&entries_.begin()->second);
+    placement_->Reset(heaps);
+  }
+  between_ = false;
+  for (auto& [node, tensor_id] : std::exchange(drops_, {})) {
+    v1::Command command;
+    command.mutable_drop_tensor()->set_tensor_id(tensor_id);
+    members_->Send(node, std::move(command));
+  }
+  // What is left lies where it lay; a member may have forgotten it with the generation.
+  for (const auto& [id, entry] : entries_) {
+    v1::Command command;
+    *command.mutable_place_tensor()->mutable_tensor() = entry.tensor;
+    for (int node : entry.nodes) members_->Send(node, command);
+  }
+}
+
+}  // namespace catalog
+
+std::unique_ptr<Catalog> Catalog::Create(Members* members, Placement* placement) {
+  return std::make_unique<catalog::CatalogImpl>(members, placement);
+}
+
+}  // namespace agmm

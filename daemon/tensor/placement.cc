@@ -1,0 +1,142 @@
+#include "daemon/tensor/placement.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/units.h"
+#include "proto/convert/status.h"
+
+namespace agmm {
+namespace {
+
+constexpr int64_t kPlacementAlign = 4096;
+
+using Pieces = std::map<int64_t, int64_t>;  // offset -> bytes
+
+int64_t Largest(const Pieces& pieces) {
+  int64_t largest = 0;
+  for (const auto& [offset, bytes] : pieces) largest = std::max(largest, bytes);
+  return largest;
+}
+
+int64_t Total(const Pieces& pieces) {
+  int64_t total = 0;
+  for (const auto& [offset, bytes] : pieces) total += bytes;
+  return total;
+}
+
+// What lies in both.
+Pieces Intersect(const Pieces& a, const Pieces& b) {
+  Pieces both;
+  auto x = a.begin(), y = b.begin();
+  while (x != a.end() && y != b.end()) {
+    const int64_t x_end = x->first + x->second, y_end = y->first + y->second;
+    const int64_t begin = std::max(x->first, y->first), end = std::min(x_end, y_end);
+    if (begin < end) both.emplace_hint(both.end(), begin, end - begin);
+    if (x_end < y_end) {
+      ++x;
+    } else {
+      ++y;
+    }
+  }
+  return both;
+}
+
+}  // namespace
+
+void Placement::Reset(const std::vector<int64_t>& heap_bytes) {
+  heaps_.clear();
+  for (int64_t bytes : heap_bytes) {
+    HeapState heap;
+    heap.size = bytes;
+    // The piece behind the last whole page can hold nothing.
+    if (const int64_t usable = bytes / kPlacementAlign * kPlacementAlign; usable > 0)
+      heap.free.emplace(0, usable);
+    heaps_.push_back(std::move(heap));
+  }
+}
+
+absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64_t bytes,
+                                            MemoryClass memory_class) {
+  for (int rank : ranks) {
+    if (rank < 0 || rank >= rank_count()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("rank %d is not in the world; its ranks are 0 to %d", rank, rank_count() - 1));
+    }
+  }
+  if (ranks.empty() || bytes <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d bytes on %d ranks cannot be placed; ask for at least one byte on one rank",
+                        bytes, ranks.size()));
+  }
+  const int64_t rounded = RoundUp(bytes, kPlacementAlign);
+  while (true) {
+    Pieces common = heaps_[ranks[0]].free;
+    for (int rank : ranks) common = Intersect(common, heaps_[rank].free);
+    const auto fit = std::find_if(common.begin(), common.end(),
+                                  [&](const auto& piece) { return piece.second >= rounded; });
+    if (fit != common.end()) {
+      Take(ranks, fit->first, rounded, memory_class);
+      return fit->first;
+    }
+    if (reclaim_ && reclaim_()) continue;
+    const int fullest = *std::min_element(ranks.begin(), ranks.end(), [&](int a, int b) {
+      return free_bytes(a) < free_bytes(b);
+    });
+    return WithReason(
+        absl::ResourceExhaustedError(absl::StrFormat(
+            "%s were asked for on each of ranks %s; rank %d has %s free of %s, and the largest piece "
+            "free on all of them is %s; delete tensors or give the devices larger heaps",
+            FormatBytes(bytes), absl::StrJoin(ranks, ","), fullest, FormatBytes(free_bytes(fullest)),
+            FormatBytes(heap_bytes(fullest)), FormatBytes(Largest(common)))),
+        kReasonHeapFull);
+  }
+}
+
+void Placement::Take(const std::vector<int>& ranks, int64_t offset, int64_t bytes,
+                     MemoryClass memory_class) {
+  for (int rank : ranks) {
+    HeapState& heap = heaps_[rank];
+    const auto piece = std::prev(heap.free.upper_bound(offset));
+    const int64_t begin = piece->first, end = begin + piece->second;
+    heap.free.erase(piece);
+    if (begin < offset) heap.free.emplace(begin, offset - begin);
+    if (offset + bytes < end) heap.free.emplace(offset + bytes, end - offset - bytes);
+    heap.used[static_cast<int>(memory_class)] += bytes;
+  }
+}
+
+void Placement::Free(const std::vector<int>& ranks, int64_t offset, int64_t bytes,
+                     MemoryClass memory_class) {
+  const int64_t rounded = RoundUp(bytes, kPlacementAlign);
+  for (int rank : ranks) {
+    HeapState& heap = heaps_[rank];
+    heap.used[static_cast<int>(memory_class)] -= rounded;
+    auto piece = heap.free.emplace(offset, rounded).first;
+    if (const auto next = std::next(piece);
+        next != heap.free.end() && next->first == offset + rounded) {
+      piece->second += next->second;
+      heap.free.erase(next);
+    }
+    if (piece != heap.free.begin()) {
+      if (const auto before = std::prev(piece); before->first + before->second == offset) {
+        before->second += piece->second;
+        heap.free.erase(piece);
+      }
+    }
+  }
+}
+
+int64_t Placement::heap_bytes(int rank) const { return heaps_[rank].size; }
+
+int64_t Placement::free_bytes(int rank) const { return Total(heaps_[rank].free); }
+
+int64_t Placement::largest_free_bytes(int rank) const { return Largest(heaps_[rank].free); }
+
+int64_t Placement::used_bytes(int rank, MemoryClass memory_class) const {
+  return heaps_[rank].used[static_cast<int>(memory_class)];
+}
+
+}  // namespace agmm
