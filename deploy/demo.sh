@@ -1,0 +1,203 @@
+#!/usr/bin/env bash
+# usage: deploy/demo.sh [A.npy B.npy]
+#
+# Two daemons with two CPU devices each, on loopback with UCX between them, multiply two matrices (random ones
+# where none are given), fused and unfused in turn; the product is checked against one in double precision.
+# Installs what is missing (as root or with sudo) and builds into build/. Leaves nothing running.
+set -euo pipefail
+
+fail() {
+  echo "demo.sh: $*" >&2
+  exit 1
+}
+
+(($# == 0 || $# == 2)) || fail "give two matrices or none: deploy/demo.sh [A.npy B.npy]"
+a='' b=''
+if (($# == 2)); then
+  for file in "$1" "$2"; do [[ -r $file ]] || fail "cannot read $file"; done
+  a=$(realpath "$1") b=$(realpath "$2")
+fi
+cd "$(dirname "$0")/.."
+python=/usr/bin/python3 # the one that the numpy package belongs to
+ready_deadline_s=30
+work='' pids=()
+
+# Asks the daemons to go, insists after 5 s, reaps them.
+cleanup() {
+  trap '' INT TERM
+  local pid tries
+  for pid in "${pids[@]}"; do kill -TERM "$pid" 2>/dev/null || true; done
+  for pid in "${pids[@]}"; do
+    for ((tries = 0; tries < 50; ++tries)); do
+      kill -0 "$pid" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -KILL "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
+  if [[ -n $work ]]; then rm -rf "$work"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+build() {
+  deploy/install-deps.sh
+  local free_mib log=build/demo-build.log
+  free_mib=$(df --output=avail -m . | tail -n 1)
+  [[ -x build/bin/agmmd ]] || ((free_mib >= 1024)) ||
+    fail "$PWD has ${free_mib} MiB free; the build needs 1024"
+  local configure=(cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DAGMM_BUILD_TESTS=OFF
+    -DAGMM_FAILPOINTS=OFF)
+  if command -v ccache >/dev/null; then configure+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  mkdir -p build
+  "${configure[@]}" >"$log" 2>&1 || {
+    cat "$log" >&2
+    fail "configuring failed, see above"
+  }
+  # A status line on a terminal; in a pipe only what goes wrong.
+  if [[ -t 1 ]]; then
+    cmake --build build --target agmmd agmmctl
+  else
+    cmake --build build --target agmmd agmmctl >"$log" 2>&1 || {
+      cat "$log" >&2
+      fail "the build failed, see above"
+    }
+  fi
+}
+
+# Two free TCP ports of loopback.
+free_ports() {
+  "$python" -c '
+import socket
+sockets = [socket.socket() for _ in range(2)]
+for s in sockets: s.bind(("127.0.0.1", 0))
+print(*(s.getsockname()[1] for s in sockets))'
+}
+
+# Makes the matrices where none were given, and prints "M N K heap": a heap holds a device's part of A, B and C,
+# and all of A gathered.
+prepare_matrices() {
+  "$python" - "$1" "$2" "$3" <<'PY'
+import sys
+import numpy as np
+a, b, make = sys.argv[1:]
+if make == "yes":
+    rng = np.random.default_rng()
+    np.save(a, rng.standard_normal((2048, 1536), dtype=np.float32))
+    np.save(b, rng.standard_normal((1536, 1280), dtype=np.float32))
+try:
+    (m, k), (k2, n) = (np.load(path, mmap_mode="r", allow_pickle=False).shape for path in (a, b))
+except Exception as error:
+    sys.exit(f"demo.sh: {a} and {b} are not two .npy matrices: {error}")
+heap = 4 * (2 * m * k + k2 * n + m * n) + (64 << 20)
+print(m, n, k, f"{heap // (1 << 20) + 1}MiB")
+PY
+}
+
+write_config() { # file, node name, ports, heap
+  cat >"$1" <<CONFIG
+world {
+  cluster: "demo"
+  node { name: "a" address: "127.0.0.1:$3" devices: 2 }
+  node { name: "b" address: "127.0.0.1:$4" devices: 2 }
+}
+local {
+  node: "$2"
+  device { kind: "cpu" threads: 1 heap: "$5" }
+  device { kind: "cpu" threads: 1 heap: "$5" }
+}
+CONFIG
+}
+
+start_daemon() { # node name
+  build/bin/agmmd --config "$work/$1.txtpb" >"$work/$1.log" 2>&1 &
+  pids+=($!)
+}
+
+show_logs() {
+  local node
+  for node in a b; do
+    echo "--- the end of the log of daemon $node" >&2
+    tail -n 20 "$work/$node.log" >&2
+  done
+}
+
+wait_until_ready() {
+  local deadline=$((SECONDS + ready_deadline_s)) pid
+  until "${ctl[@]}" --json status 2>/dev/null | grep -q '"ready":true'; do
+    for pid in "${pids[@]}"; do
+      kill -0 "$pid" 2>/dev/null || {
+        show_logs
+        fail "a daemon has ended"
+      }
+    done
+    ((SECONDS < deadline)) || {
+      show_logs
+      fail "the world was not ready within $ready_deadline_s s"
+    }
+    sleep 0.1
+  done
+}
+
+# |C - C64| <= K 2^-23 |A||B| + 1 ulp, element by element; on large problems for 64 rows.
+check_product() {
+  "$python" - "$@" <<'PY'
+import sys
+import numpy as np
+a, b, c = (np.load(path, mmap_mode="r", allow_pickle=False) for path in sys.argv[1:])
+m, k, n = a.shape[0], a.shape[1], b.shape[1]
+if c.shape != (m, n):
+    sys.exit(f"demo.sh: C is {c.shape}, not {(m, n)}")
+rows = np.arange(m)
+if m * n * k > 1 << 34:
+    rows = np.sort(np.random.default_rng().choice(m, min(m, 64), replace=False))
+a64, b64 = a[rows].astype(np.float64), np.asarray(b, dtype=np.float64)
+exact = a64 @ b64
+ulp = np.spacing(np.abs(exact).astype(c.dtype)).astype(np.float64)
+bound = k * 2.0**-23 * (np.abs(a64) @ np.abs(b64)) + ulp
+error = np.abs(c[rows].astype(np.float64) - exact)
+if not (error <= bound).all():
+    i, j = np.argwhere(~(error <= bound))[0]
+    sys.exit(f"demo.sh: C[{rows[i]}, {j}] is {c[rows[i], j]} and should be {exact[i, j]}")
+print(f"C is right: {len(rows)} of {m} rows compared with float64, largest error "
+      f"{error.max():.2g} where {bound[np.unravel_index(error.argmax(), error.shape)]:.2g} is allowed")
+PY
+}
+
+build
+work=$(mktemp -d "${TMPDIR:-/tmp}/agmm-demo.XXXXXX")
+make=no
+if [[ -z $a ]]; then make=yes a=$work/A.npy b=$work/B.npy; fi
+shape=$(prepare_matrices "$a" "$b" "$make")
+read -r m n k heap <<<"$shape"
+ports=$(free_ports)
+read -r port_a port_b <<<"$ports"
+write_config "$work/a.txtpb" a "$port_a" "$port_b" "$heap"
+write_config "$work/b.txtpb" b "$port_a" "$port_b" "$heap"
+ctl=(build/bin/agmmctl --endpoint "127.0.0.1:$port_a")
+start_daemon a
+start_daemon b
+wait_until_ready
+
+echo "== the world"
+"${ctl[@]}" status
+echo
+echo "== A ($m x $k) times B ($k x $n), fused and unfused in turn"
+"${ctl[@]}" matmul "$a" "$b" --out "$work/C.npy" --compare | tee "$work/matmul.txt" || {
+  show_logs
+  fail "the product failed, see above"
+}
+echo
+echo "== the schedule that ran"
+field() { sed -n "s/^$1  *\(.*\)/\1/p" "$work/matmul.txt" | head -n 1; }
+how=$(field algorithm)
+chunks=$(sed -n 's/.*, \([0-9]*\) chunks a shard.*/\1/p' <<<"$how")
+dtype=$(head -n 1 "$work/matmul.txt" | grep -oE '\b(f32|bf16|f16)\b')
+"${ctl[@]}" plan --shape "M=$m,N=$n,K=$k" --mesh x=4 --nodes 2 --dtype "$dtype" \
+  --algorithm "${how%%[, ]*}" --chunks "${chunks:-1}" >"$work/plan.txt"
+grep -qF "$(field plan)" "$work/plan.txt" || fail "the plan that ran is not the one that agmmctl makes"
+# The summary: up to the table of ranks, without the steps.
+awk '/^$/ { if (++blank == 2) exit } { print }' "$work/plan.txt"
+echo
+check_product "$a" "$b" "$work/C.npy"

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Installs what agmm is built, tested and shown with, from the distribution's own packages (Debian 12, Ubuntu
+# 24.04). As root, or with sudo. Does nothing, at once, when all of it is there.
+set -euo pipefail
+
+# ocl-icd-opencl-dev: the CMake files of libdnnl-dev ask for it; agmm does not use it.
+packages=(
+  g++ cmake ninja-build ccache pkg-config
+  libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
+  libucx-dev libabsl-dev libspdlog-dev libfmt-dev libdnnl-dev ocl-icd-opencl-dev
+  libcli11-dev nlohmann-json3-dev libssl-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  python3 python3-numpy iproute2 procps
+)
+
+fail() {
+  echo "install-deps.sh: $*" >&2
+  exit 1
+}
+
+for tool in dpkg-query apt-get; do
+  command -v "$tool" >/dev/null ||
+    fail "there is no $tool: this is neither Debian nor Ubuntu; install by other means: ${packages[*]}"
+done
+
+# Packages that dpkg has never heard of are no error here: they are missing.
+installed=$(dpkg-query -W -f '${Status} ${Package}\n' "${packages[@]}" 2>/dev/null || true)
+missing=()
+for package in "${packages[@]}"; do
+  grep -qxF "install ok installed $package" <<<"$installed" || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then exit 0; fi
+
+run=()
+if ((EUID != 0)); then
+  command -v sudo >/dev/null ||
+    fail "these packages are missing and installing them needs root or sudo: ${missing[*]}"
+  run=(sudo)
+fi
+run+=(env DEBIAN_FRONTEND=noninteractive)
+
+free_mib=$(df --output=avail -m /usr | tail -n 1)
+((free_mib >= 2048)) || fail "/usr has ${free_mib} MiB free; the packages need 2048"
+
+echo "installing: ${missing[*]}"
+"${run[@]}" apt-get update -q || fail "apt-get update failed; see its messages above"
+"${run[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}" ||
+  fail "apt-get could not install ${missing[*]}; see its messages above"
