@@ -3,10 +3,12 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/world/random.h"
@@ -44,10 +46,16 @@ class Calls {
   std::unordered_map<const grpc::ServerContextBase*, const CallContext*> calls_;
 };
 
+constexpr size_t kMaxValueBytes = 256;
+
+// Fit for logs, and for being sent on: gRPC ends the process over metadata that HTTP does not allow.
 std::string Metadata(const grpc::ServerContextBase& context, const char* key) {
   const auto it = context.client_metadata().find(key);
   if (it == context.client_metadata().end()) return "";
-  return std::string(it->second.data(), it->second.size());
+  std::string value(it->second.data(), std::min(it->second.size(), kMaxValueBytes));
+  for (char& c : value)
+    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
+  return value;
 }
 
 CallContext MakeCallContext(const grpc::ServerContextBase& context) {

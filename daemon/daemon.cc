@@ -1,0 +1,202 @@
+#include "daemon/daemon.h"
+
+#include <spdlog/spdlog.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+#include "daemon/observe/process.h"
+#include "daemon/world/local_link.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+#include "kernels/cpu/cpu_device.h"
+
+namespace agmm {
+namespace {
+
+void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
+  const auto add = [&](const char* name, int64_t (*read)(const TransportCounters&)) {
+    metrics->SetGauge(name, [=] { return static_cast<double>(read(transport->counters())); });
+  };
+  add("transport_sent_bytes_total", [](const TransportCounters& c) {
+    return c.plan.bytes_sent + c.bulk_write.bytes_sent + c.bulk_read.bytes_sent + c.bulk_reply.bytes_sent;
+  });
+  add("transport_received_bytes_total", [](const TransportCounters& c) {
+    return c.plan.bytes_received + c.bulk_write.bytes_received + c.bulk_read.bytes_received +
+           c.bulk_reply.bytes_received;
+  });
+  add("transport_messages_sent_total", [](const TransportCounters& c) { return c.plan.messages_sent; });
+  add("transport_messages_received_total", [](const TransportCounters& c) { return c.plan.messages_received; });
+  add("transport_dropped_total", [](const TransportCounters& c) { return c.dropped(); });
+  add("transport_stale_total", [](const TransportCounters& c) { return c.stale_generation; });
+  add("transport_parked_messages", [](const TransportCounters& c) { return c.parked; });
+  add("transport_staging_bytes", [](const TransportCounters& c) { return c.staging_bytes; });
+  add("transport_abandoned_total", [](const TransportCounters& c) { return c.abandoned; });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config,
+                                                      std::function<void(absl::Status)> on_refused) {
+  std::unique_ptr<Daemon> daemon(new Daemon(config));
+  AddProcessGauges(&daemon->metrics_);
+  AGMM_RETURN_IF_ERROR(daemon->CreateDevices());
+  AGMM_RETURN_IF_ERROR(daemon->CreateTransport());
+  daemon->CreateMember(std::move(on_refused));
+  if (config.is_sequencer()) {
+    daemon->CreateSequencer();
+  } else {
+    daemon->CreateRemote();
+  }
+  AGMM_RETURN_IF_ERROR(daemon->Serve());
+  daemon->EnterWorld();
+  return daemon;
+}
+
+absl::Status Daemon::CreateDevices() {
+  std::vector<Heap*> heaps;
+  std::vector<Runner::LocalDevice> local;
+  for (const DeviceConfig& config : config_.devices) {
+    std::unique_ptr<Device> device = CreateCpuDevice(config.threads);
+    AGMM_ASSIGN_OR_RETURN(std::unique_ptr<Heap> heap, device->CreateHeap(config.heap_bytes));
+    const DeviceInfo info = device->info();
+    v1::DeviceHello& hello = hello_.emplace_back();
+    hello.set_kind(info.kind);
+    hello.set_description(info.description);
+    hello.set_thread_count(info.threads);
+    hello.set_heap_bytes(heap->size_bytes());
+    spdlog::info("rank {}: {}, heap {}", config_.first_rank(config_.self) + heaps.size(), info.description,
+                 FormatBytes(heap->size_bytes()));
+    heaps.push_back(heap.get());
+    local.push_back({device.get(), heap.get()});
+    devices_.push_back(std::move(device));
+    heaps_.push_back(std::move(heap));
+  }
+  const int first_rank = config_.first_rank(config_.self);
+  store_ = std::make_unique<TensorStore>(first_rank, heaps);
+  runner_ = Runner::Create(config_.self, first_rank, std::move(local), config_.node_of_rank(), &metrics_,
+                           [this](v1::Report report) { member_->Report(std::move(report)); });
+  view_ = std::make_unique<StatusView>(config_, runner_.get(), &metrics_);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::CreateTransport() {
+  if (!alone()) {
+    TransportOptions options;
+    options.bind_address = config_.transport_address;
+    AGMM_ASSIGN_OR_RETURN(transport_, UcxTransport::Create(options, runner_.get(), store_.get()));
+    transport_->OnPeerFailure([this, failures = metrics_.counter("transport_peer_failures_total")](
+                                  int node, const absl::Status& why) {
+      // The streams decide who is lost; this comes earlier and says more.
+      failures->Add();
+      spdlog::warn("the transport's connection to node {} broke: {}", config_.nodes[node].name, why.ToString());
+    });
+    AddTransportGauges(transport_.get(), &metrics_);
+    heartbeat_ = std::make_unique<Heartbeat>();
+  }
+  runner_->SetTransport(transport_.get(), [this] {
+    if (transport_ != nullptr) transport_->Resume();
+  });
+  tensor_io_ = std::make_unique<TensorIo>(store_.get(), transport_.get(), config_.self, config_.node_of_rank());
+  return absl::OkStatus();
+}
+
+void Daemon::CreateMember(std::function<void(absl::Status)> on_refused) {
+  Member::Parts parts;
+  parts.loop = loop_.get();
+  parts.runner = runner_.get();
+  parts.store = store_.get();
+  parts.transport = transport_.get();
+  parts.metrics = &metrics_;
+  parts.devices = hello_;
+  member_ = std::make_unique<Member>(config_, std::move(parts));
+  Member::Handlers handlers;
+  handlers.refused = std::move(on_refused);
+  if (!config_.is_sequencer()) {
+    handlers.joined = [this] { remote_->SetConnected(); };
+    handlers.lost = [this](const absl::Status& reason) {
+      remote_->SetLost(reason);
+      cluster_service_->EndSessions(reason);
+    };
+    handlers.complete = [this](bool complete) { server_->SetServing(complete); };
+  }
+  member_->SetHandlers(std::move(handlers));
+}
+
+void Daemon::CreateSequencer() {
+  sequencer_ = std::make_unique<Sequencer>(config_, &metrics_);
+  catalog_ = Catalog::Create(sequencer_.get(), &placement_);
+  scheduler_ = Scheduler::Create(loop_.get(), Clock::Real(), sequencer_.get(), &placement_, catalog_.get(),
+                                 &metrics_);
+  LocalControl::Parts parts;
+  parts.loop = loop_.get();
+  parts.sequencer = sequencer_.get();
+  parts.placement = &placement_;
+  parts.catalog = catalog_.get();
+  parts.scheduler = scheduler_.get();
+  local_ = std::make_unique<LocalControl>(parts);
+  sequencer_->SetListeners({catalog_.get(), scheduler_.get()});
+  sequencer_->OnNodeLost([this](int node) { local_->OnNodeLost(node); });
+  sequencer_->OnReadyChanged([this](bool ready) { server_->SetServing(ready); });
+  control_ = local_.get();
+}
+
+void Daemon::CreateRemote() {
+  const NodeConfig& sequencer = config_.nodes[0];
+  channel_ = PeerChannel(sequencer.address);
+  remote_ = std::make_unique<RemoteControl>(
+      channel_, absl::StrFormat("node %s (%s)", sequencer.name, sequencer.address), view_.get());
+  control_ = remote_.get();
+}
+
+absl::Status Daemon::Serve() {
+  cluster_service_ = std::make_unique<ClusterService>(control_, view_.get(), config_.self);
+  tensor_service_ = std::make_unique<TensorService>(control_, tensor_io_.get(), loop_.get(), config_.self);
+  job_service_ = std::make_unique<JobService>(control_);
+  std::vector<grpc::Service*> services = {cluster_service_.get(), tensor_service_.get(), job_service_.get()};
+  if (config_.is_sequencer() && !alone()) {
+    peer_service_ = std::make_unique<PeerService>(control_, loop_.get(), sequencer_.get(), heartbeat_.get());
+    services.push_back(peer_service_.get());
+  }
+  AGMM_ASSIGN_OR_RETURN(server_, RpcServer::Start(config_.listen, config_.socket, &metrics_, services));
+  if (!config_.socket.empty()) spdlog::info("listening on unix:{}", config_.socket);
+  if (!config_.listen.empty()) {
+    spdlog::info("listening on {}, port {}", config_.listen, server_->port());
+    spdlog::warn("TCP is insecure: whoever reaches port {} can use this daemon", server_->port());
+  }
+  return absl::OkStatus();
+}
+
+void Daemon::EnterWorld() {
+  loop_->Post([this] {
+    if (config_.is_sequencer()) {
+      auto link = std::make_shared<LocalMemberLink>(loop_.get(), member_.get());
+      member_->OnStream(std::make_shared<LocalSequencerLink>(sequencer_.get(), link));
+    } else {
+      join_ = std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get());
+      join_->Start();
+    }
+  });
+}
+
+Daemon::~Daemon() {
+  // Runs also for a daemon that was never whole.
+  absl::Notification drained;
+  if (member_ != nullptr) {
+    loop_->Post([&] {
+      member_->Stop(absl::UnavailableError("the daemon is stopping"), [&] { drained.Notify(); });
+    });
+  }
+  join_.reset();
+  server_.reset();
+  remote_.reset();
+  heartbeat_.reset();
+  if (member_ != nullptr) drained.WaitForNotification();
+  loop_->Stop();
+  transport_.reset();
+}
+
+}  // namespace agmm

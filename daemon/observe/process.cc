@@ -1,0 +1,38 @@
+#include "daemon/observe/process.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "kernels/base/clock.h"
+
+namespace agmm {
+namespace {
+
+double ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  double total_pages = 0, resident_pages = 0;
+  statm >> total_pages >> resident_pages;
+  return resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double OpenFds() {
+  std::error_code error;
+  const std::filesystem::directory_iterator fds("/proc/self/fd", error);
+  return error ? 0 : static_cast<double>(std::distance(fds, std::filesystem::directory_iterator()));
+}
+
+}  // namespace
+
+void AddProcessGauges(Metrics* metrics) {
+  metrics->SetGauge("process_resident_bytes", ResidentBytes);
+  metrics->SetGauge("process_open_fds", OpenFds);
+  metrics->SetGauge("process_uptime_seconds", [start_ns = MonotonicNanos()] {
+    return static_cast<double>(MonotonicNanos() - start_ns) * 1e-9;
+  });
+}
+
+}  // namespace agmm

@@ -1,0 +1,44 @@
+// Status and sessions.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "absl/status/status.h"
+#include "agmm/v1/cluster.grpc.pb.h"
+#include "daemon/control.h"
+#include "daemon/world/status_view.h"
+
+namespace agmm {
+
+class SessionStream;
+
+class ClusterService final : public v1::ClusterService::CallbackService {
+ public:
+  // Both outlive the server. `node` is this daemon.
+  ClusterService(Control* control, const StatusView* view, int node)
+      : control_(control), view_(view), node_(node) {}
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override;
+  grpc::ServerWriteReactor<v1::SessionEvent>* OpenSession(grpc::CallbackServerContext* context,
+                                                          const v1::OpenSessionRequest* request) override;
+
+  // Ends all sessions of this daemon's clients: the sequencer that knew them is gone.
+  void EndSessions(const absl::Status& reason);
+
+ private:
+  friend class SessionStream;
+  void Add(std::shared_ptr<SessionStream> session);
+  void Remove(const std::shared_ptr<SessionStream>& session);
+
+  Control* const control_;
+  const StatusView* const view_;
+  const int node_;
+  std::mutex mutex_;
+  std::set<std::shared_ptr<SessionStream>> sessions_;
+};
+
+}  // namespace agmm

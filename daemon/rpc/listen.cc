@@ -1,0 +1,98 @@
+#include "daemon/rpc/listen.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+namespace {
+
+absl::Status Errno(absl::string_view what) { return absl::ErrnoToStatus(errno, std::string(what)); }
+
+absl::Status MakeDirectory(const std::string& socket) {
+  const std::string directory = socket.substr(0, socket.rfind('/'));
+  if (directory.empty() || mkdir(directory.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
+  return Errno(absl::StrCat("the socket's directory ", directory, " cannot be made"));
+}
+
+// True if something accepts connections there.
+bool Answers(const std::string& path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  const bool answers = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  close(fd);
+  return answers;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::Take(const std::string& path) {
+  AGMM_RETURN_IF_ERROR(MakeDirectory(path));
+  const std::string lock_path = path + ".lock";
+  const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return Errno(absl::StrCat("the lock ", lock_path, " cannot be opened"));
+  std::unique_ptr<SocketLock> lock(new SocketLock(fd));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    char pid[32] = {};
+    if (pread(fd, pid, sizeof(pid) - 1, 0) < 0) pid[0] = '\0';
+    return absl::AlreadyExistsError(
+        absl::StrFormat("socket %s is in use by pid %s; stop that daemon or give another --socket", path, pid));
+  }
+  if (Answers(path)) {
+    return absl::AlreadyExistsError(
+        absl::StrFormat("socket %s is in use by another program; give another --socket", path));
+  }
+  struct stat info;
+  if (lstat(path.c_str(), &info) == 0) {
+    if (!S_ISSOCK(info.st_mode))
+      return absl::InvalidArgumentError(absl::StrFormat("%s exists and is not a socket; give another --socket", path));
+    if (unlink(path.c_str()) != 0) return Errno(absl::StrCat("the old socket ", path, " cannot be removed"));
+  }
+  const std::string pid = absl::StrCat(getpid());
+  if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
+    return Errno(absl::StrCat("the lock ", lock_path, " cannot be written"));
+  return lock;
+}
+
+SocketLock::~SocketLock() { close(fd_); }
+
+absl::Status CheckTcpAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* list = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &list); error != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s cannot be resolved: %s", address, gai_strerror(error)));
+  }
+  const absl::Cleanup free_list = [list] { freeaddrinfo(list); };
+  const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return Errno("no socket can be made");
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  const int one = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, 1) == 0) return absl::OkStatus();
+  if (errno == EADDRINUSE)
+    return absl::AlreadyExistsError(absl::StrFormat("%s is in use; stop who listens there or change the address", address));
+  return absl::InvalidArgumentError(absl::StrFormat("%s cannot be bound: %s", address, strerror(errno)));
+}
+
+}  // namespace agmm

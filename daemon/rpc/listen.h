@@ -1,0 +1,30 @@
+// The places where a daemon listens, checked before gRPC takes them: so that what is wrong can be said.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace agmm {
+
+// A unix socket's path, held for one process by a lock file beside it. The kernel gives it back with the
+// process, however that ends.
+class SocketLock {
+ public:
+  // Makes the directory (mode 0700) if there is none; removes the socket of a dead process.
+  // Errors: ALREADY_EXISTS when a live process has it, naming its pid.
+  static absl::StatusOr<std::unique_ptr<SocketLock>> Take(const std::string& path);
+  ~SocketLock();
+  SocketLock(const SocketLock&) = delete;
+
+ private:
+  explicit SocketLock(int fd) : fd_(fd) {}
+  const int fd_;
+};
+
+// Whether host:port can be bound. Errors: ALREADY_EXISTS when it is in use; INVALID_ARGUMENT for a host
+// that this machine does not have.
+absl::Status CheckTcpAddress(const std::string& address);
+
+}  // namespace agmm

@@ -1,0 +1,79 @@
+#include "daemon/rpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/rpc/call_context.h"
+#include "daemon/world/protocol.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+namespace {
+// Of the few services that are not callbacks (reflection).
+constexpr int kMaxThreads = 8;
+// What calls may take to end on their own when the server stops.
+constexpr std::chrono::milliseconds kGrace(200);
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& tcp, const std::string& socket,
+                                                            Metrics* metrics,
+                                                            const std::vector<grpc::Service*>& services) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  std::unique_ptr<RpcServer> server(new RpcServer);
+  grpc::ServerBuilder builder;
+  if (!tcp.empty()) {
+    AGMM_RETURN_IF_ERROR(CheckTcpAddress(tcp));
+    builder.AddListeningPort(tcp, grpc::InsecureServerCredentials(), &server->port_);
+  }
+  if (!socket.empty()) {
+    AGMM_ASSIGN_OR_RETURN(server->lock_, SocketLock::Take(socket));
+    builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials());
+  }
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  grpc::ResourceQuota quota("agmmd");
+  quota.SetMaxThreads(kMaxThreads);
+  builder.SetResourceQuota(quota);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  // Without this a second daemon on the same port would get half of the connections.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(MakeCallContextInterceptors(metrics));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  for (grpc::Service* service : services) builder.RegisterService(service);
+
+  // The socket is its owner's from its first moment.
+  const mode_t mask = umask(0177);
+  server->server_ = builder.BuildAndStart();
+  umask(mask);
+  if (server->server_ == nullptr) {
+    return absl::AlreadyExistsError(absl::StrFormat("%s%s%s cannot be listened on; is another daemon there?", tcp,
+                                                    tcp.empty() || socket.empty() ? "" : " or ", socket));
+  }
+  server->SetServing(false);
+  return server;
+}
+
+RpcServer::~RpcServer() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now() + kGrace);
+  server_->Wait();
+}
+
+void RpcServer::SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
+
+}  // namespace agmm

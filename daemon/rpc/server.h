@@ -1,0 +1,38 @@
+// The gRPC server of a daemon.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/rpc/listen.h"
+
+namespace agmm {
+
+class RpcServer {
+ public:
+  // `tcp` host:port or empty, `socket` a path or empty. The services outlive the server.
+  // Errors: ALREADY_EXISTS when an address is in use.
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const std::string& tcp, const std::string& socket,
+                                                          Metrics* metrics,
+                                                          const std::vector<grpc::Service*>& services);
+  // Ends all calls, for their callers with UNAVAILABLE, and waits for the ends.
+  ~RpcServer();
+
+  // The TCP port that was bound, or 0.
+  int port() const { return port_; }
+  // What the health service answers.
+  void SetServing(bool serving);
+
+ private:
+  RpcServer() = default;
+  std::unique_ptr<SocketLock> lock_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+}  // namespace agmm

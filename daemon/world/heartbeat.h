@@ -1,0 +1,41 @@
+// One thread that makes streams beat and judges their silence, whatever the control thread is doing.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace agmm {
+
+class Pulse {
+ public:
+  virtual ~Pulse() = default;
+  // Every kHeartbeatPeriod: sends a heartbeat, and ends the stream when nothing came for kSilenceLimit.
+  // `judge` is false when this machine itself slept: then what has come may still wait to be read.
+  virtual void Beat(int64_t now_ns, bool judge) = 0;
+};
+
+// Thread-safe. Sleeps while it has nobody to watch.
+class Heartbeat {
+ public:
+  Heartbeat();
+  ~Heartbeat();
+  Heartbeat(const Heartbeat&) = delete;
+
+  // Beats `pulse` as long as somebody else holds it.
+  void Watch(std::weak_ptr<Pulse> pulse);
+
+ private:
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<std::weak_ptr<Pulse>> pulses_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace agmm

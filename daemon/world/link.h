@@ -1,0 +1,30 @@
+// The two ends of a member's stream, whatever carries it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "agmm/v1/peer.pb.h"
+
+namespace agmm {
+
+// The sequencer's end. Thread-safe; nothing blocks.
+class MemberLink {
+ public:
+  virtual ~MemberLink() = default;
+  // Queues `message`; it may travel merged with others of its generation. Dropped once the stream has ended.
+  virtual void Send(v1::SequencerMessage message) = 0;
+  // The last message. The stream ends behind it.
+  virtual void Refuse(v1::Refusal refusal) = 0;
+  // Ends the stream at once.
+  virtual void Close() = 0;
+};
+
+// The member's end. Thread-safe; nothing blocks.
+class SequencerLink {
+ public:
+  virtual ~SequencerLink() = default;
+  virtual void Send(v1::MemberMessage message) = 0;
+};
+
+}  // namespace agmm

@@ -1,0 +1,127 @@
+#include "daemon/world/local_control.h"
+
+#include <utility>
+#include <vector>
+
+namespace agmm {
+
+void LocalControl::GetStatus(const CallContext& context, const v1::GetStatusRequest& request,
+                             Reply<v1::GetStatusResponse> reply) {
+  OnLoop(context, request, std::move(reply), [parts = parts_](const CallContext&, const v1::GetStatusRequest&,
+                                                              Reply<v1::GetStatusResponse> reply) {
+    v1::GetStatusResponse status;
+    parts.sequencer->FillStatus(&status);
+    for (v1::NodeStatus& node : *status.mutable_nodes()) {
+      for (v1::DeviceStatus& device : *node.mutable_devices()) {
+        // Before the first complete world nothing is placed.
+        if (device.rank() >= parts.placement->rank_count()) continue;
+        device.set_heap_free_bytes(parts.placement->free_bytes(device.rank()));
+        device.set_heap_largest_free_bytes(parts.placement->largest_free_bytes(device.rank()));
+        device.set_tensor_bytes(parts.placement->used_bytes(device.rank(), MemoryClass::kTensor));
+        device.set_workspace_bytes(parts.placement->used_bytes(device.rank(), MemoryClass::kWorkspace));
+      }
+    }
+    reply(std::move(status));
+  });
+}
+
+void LocalControl::OpenedSession(const CallContext& context, const v1::OpenedSessionRequest& request,
+                                 Reply<v1::OpenedSessionResponse> reply) {
+  OnLoop(context, request, std::move(reply),
+         [this](const CallContext&, const v1::OpenedSessionRequest& request,
+                Reply<v1::OpenedSessionResponse> reply) {
+           if (request.session_id().empty() || !sessions_.emplace(request.session_id(), request.node()).second) {
+             return reply(absl::AlreadyExistsError("the session id is empty or taken; choose another"));
+           }
+           reply(v1::OpenedSessionResponse());
+         });
+}
+
+void LocalControl::CloseSession(const CallContext& context, const v1::CloseSessionRequest& request,
+                                Reply<v1::CloseSessionResponse> reply) {
+  OnLoop(context, request, std::move(reply),
+         [this](const CallContext&, const v1::CloseSessionRequest& request,
+                Reply<v1::CloseSessionResponse> reply) {
+           if (sessions_.erase(request.session_id()) > 0) EndSession(request.session_id());
+           reply(v1::CloseSessionResponse());
+         });
+}
+
+void LocalControl::EndSession(const std::string& session) {
+  parts_.scheduler->EndSession(session);
+  parts_.catalog->EndSession(session);
+}
+
+void LocalControl::OnNodeLost(int node) {
+  parts_.catalog->EndAccessesOf(node);
+  std::vector<std::string> ended;
+  for (const auto& [session, at] : sessions_)
+    if (at == node) ended.push_back(session);
+  for (const std::string& session : ended) {
+    sessions_.erase(session);
+    EndSession(session);
+  }
+}
+
+void LocalControl::CreateTensor(const CallContext& context, const v1::CreateTensorRequest& request,
+                                Reply<v1::Tensor> reply) {
+  OnLoop(context, request, std::move(reply), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
+    catalog->CreateTensor(c, r, std::move(reply));
+  });
+}
+
+void LocalControl::DeleteTensor(const CallContext& context, const v1::DeleteTensorRequest& request,
+                                Reply<v1::DeleteTensorResponse> reply) {
+  OnLoop(context, request, std::move(reply), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
+    catalog->DeleteTensor(c, r, std::move(reply));
+  });
+}
+
+void LocalControl::ListTensors(const CallContext& context, const v1::ListTensorsRequest& request,
+                               Reply<v1::ListTensorsResponse> reply) {
+  OnLoop(context, request, std::move(reply),
+         [catalog = parts_.catalog](const auto&, const auto&, auto reply) { reply(catalog->ListTensors()); });
+}
+
+void LocalControl::BeginAccess(const CallContext& context, const v1::BeginAccessRequest& request,
+                               Reply<v1::BeginAccessResponse> reply) {
+  OnLoop(context, request, std::move(reply), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
+    catalog->BeginAccess(c, r, std::move(reply));
+  });
+}
+
+void LocalControl::EndAccess(const CallContext& context, const v1::EndAccessRequest& request,
+                             Reply<v1::EndAccessResponse> reply) {
+  OnLoop(context, request, std::move(reply), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
+    catalog->EndAccess(c, r, std::move(reply));
+  });
+}
+
+void LocalControl::SubmitJob(const CallContext& context, const v1::SubmitJobRequest& request,
+                             Reply<v1::Job> reply) {
+  OnLoop(context, request, std::move(reply), [jobs = parts_.scheduler](const auto& c, const auto& r, auto reply) {
+    jobs->SubmitJob(c, r, std::move(reply));
+  });
+}
+
+void LocalControl::GetJob(const CallContext& context, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
+  OnLoop(context, request, std::move(reply), [jobs = parts_.scheduler](const auto& c, const auto& r, auto reply) {
+    jobs->GetJob(c, r, std::move(reply));
+  });
+}
+
+void LocalControl::WaitJob(const CallContext& context, const v1::WaitJobRequest& request,
+                           Reply<v1::Job> reply) {
+  OnLoop(context, request, std::move(reply), [jobs = parts_.scheduler](const auto& c, const auto& r, auto reply) {
+    jobs->WaitJob(c, r, std::move(reply));
+  });
+}
+
+void LocalControl::CancelJob(const CallContext& context, const v1::CancelJobRequest& request,
+                             Reply<v1::Job> reply) {
+  OnLoop(context, request, std::move(reply), [jobs = parts_.scheduler](const auto& c, const auto& r, auto reply) {
+    jobs->CancelJob(c, r, std::move(reply));
+  });
+}
+
+}  // namespace agmm

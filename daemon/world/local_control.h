@@ -1,0 +1,58 @@
+// Control on the sequencer's own daemon: every call runs on the loop.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "daemon/control.h"
+#include "daemon/job/scheduler.h"
+#include "daemon/tensor/catalog.h"
+#include "daemon/tensor/placement.h"
+#include "daemon/world/loop.h"
+#include "daemon/world/sequencer.h"
+
+namespace agmm {
+
+class LocalControl final : public Control {
+ public:
+  // All outlive the loop's run; touched on the loop only.
+  struct Parts {
+    Loop* loop = nullptr;
+    Sequencer* sequencer = nullptr;
+    Placement* placement = nullptr;
+    Catalog* catalog = nullptr;
+    Scheduler* scheduler = nullptr;
+  };
+  explicit LocalControl(const Parts& parts) : parts_(parts) {}
+
+  void GetStatus(const CallContext&, const v1::GetStatusRequest&, Reply<v1::GetStatusResponse>) override;
+  void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&, Reply<v1::OpenedSessionResponse>) override;
+  void CloseSession(const CallContext&, const v1::CloseSessionRequest&, Reply<v1::CloseSessionResponse>) override;
+  void CreateTensor(const CallContext&, const v1::CreateTensorRequest&, Reply<v1::Tensor>) override;
+  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&, Reply<v1::DeleteTensorResponse>) override;
+  void ListTensors(const CallContext&, const v1::ListTensorsRequest&, Reply<v1::ListTensorsResponse>) override;
+  void BeginAccess(const CallContext&, const v1::BeginAccessRequest&, Reply<v1::BeginAccessResponse>) override;
+  void EndAccess(const CallContext&, const v1::EndAccessRequest&, Reply<v1::EndAccessResponse>) override;
+  void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>) override;
+  void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>) override;
+  void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>) override;
+  void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>) override;
+
+  // On the loop: what a client or an access of that daemon held ends with it.
+  void OnNodeLost(int node);
+
+ private:
+  // Runs call(context, request, reply) on the loop.
+  template <typename Request, typename Response, typename Call>
+  void OnLoop(const CallContext& context, const Request& request, Reply<Response> reply, Call call) {
+    parts_.loop->Post([context, request, reply = std::move(reply), call]() mutable {
+      call(context, request, std::move(reply));
+    });
+  }
+  void EndSession(const std::string& session);
+
+  const Parts parts_;
+  std::map<std::string, int> sessions_;  // to the node its client is connected to; on the loop
+};
+
+}  // namespace agmm

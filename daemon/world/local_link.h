@@ -1,0 +1,46 @@
+// The stream between the sequencer and the member of its own daemon: none but the loop. On the loop only.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "daemon/world/link.h"
+#include "daemon/world/loop.h"
+#include "daemon/world/member.h"
+#include "daemon/world/sequencer.h"
+
+namespace agmm {
+
+// Both outlive the loop's run.
+class LocalMemberLink final : public MemberLink {
+ public:
+  LocalMemberLink(Loop* loop, Member* member) : loop_(loop), member_(member) {}
+  void Send(v1::SequencerMessage message) override {
+    // Posted, so that a command never runs within the call that gave it.
+    loop_->Post([member = member_, message = std::move(message)] { member->OnMessage(message); });
+  }
+  void Refuse(v1::Refusal refusal) override {
+    v1::SequencerMessage message;
+    *message.mutable_refusal() = std::move(refusal);
+    Send(std::move(message));
+  }
+  // Ends with the daemon.
+  void Close() override {}
+
+ private:
+  Loop* const loop_;
+  Member* const member_;
+};
+
+class LocalSequencerLink final : public SequencerLink {
+ public:
+  LocalSequencerLink(Sequencer* sequencer, std::shared_ptr<MemberLink> member)
+      : sequencer_(sequencer), member_(std::move(member)) {}
+  void Send(v1::MemberMessage message) override { sequencer_->OnMessage(member_, message); }
+
+ private:
+  Sequencer* const sequencer_;
+  const std::shared_ptr<MemberLink> member_;
+};
+
+}  // namespace agmm

@@ -1,0 +1,221 @@
+#include "daemon/world/member.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/world/protocol.h"
+#include "daemon/world/random.h"
+#include "kernels/base/status.h"
+#include "proto/convert/status.h"
+
+namespace agmm {
+namespace {
+
+const v1::WorldNode* Find(const v1::World& world, int node) {
+  for (const v1::WorldNode& entry : world.nodes())
+    if (entry.node() == node) return &entry;
+  return nullptr;
+}
+
+uint64_t Fold(const std::string& incarnation) {
+  uint64_t value = 0;
+  std::memcpy(&value, incarnation.data(), std::min(incarnation.size(), sizeof(value)));
+  return value;
+}
+
+absl::Status Lost(const std::string& what) {
+  return WithReason(absl::AbortedError(what), kReasonPeerLost);
+}
+
+}  // namespace
+
+Member::Member(const Config& config, Parts parts)
+    : config_(config),
+      parts_(std::move(parts)),
+      incarnation_(RandomBytes(16)),
+      stale_commands_(parts_.metrics->counter("world_stale_commands_total")) {}
+
+std::string Member::Describe(int node) const {
+  const NodeConfig& config = config_.nodes[node];
+  return absl::StrFormat("node %s (%s)", config.name, config.address);
+}
+
+void Member::OnStream(std::shared_ptr<SequencerLink> link) {
+  if (stopped_) return;
+  link_ = std::move(link);
+  accepted_ = false;
+  v1::MemberMessage message;
+  message.set_generation(last_generation_);
+  v1::Hello* hello = message.mutable_hello();
+  hello->set_cluster(config_.cluster);
+  hello->set_config_hash(config_.hash);
+  hello->set_node(config_.self);
+  hello->set_node_name(config_.node().name);
+  hello->set_incarnation(incarnation_);
+  hello->set_protocol_version(kProtocolVersion);
+  hello->set_plan_format_version(kPlanFormatVersion);
+  hello->set_message_version(kMessageVersion);
+  if (parts_.transport != nullptr) hello->set_transport_address(parts_.transport->address());
+  for (const v1::DeviceHello& device : parts_.devices) *hello->add_devices() = device;
+  hello->set_last_generation(last_generation_);
+  link_->Send(std::move(message));
+}
+
+void Member::OnMessage(const v1::SequencerMessage& message) {
+  if (stopped_) return;
+  if (message.has_refusal()) {
+    const v1::Refusal& refusal = message.refusal();
+    refused_ = true;
+    handlers_.refused(absl::FailedPreconditionError(absl::StrFormat(
+        "refused by sequencer: %s is %s here and %s there; make them equal", refusal.field(), refusal.yours(),
+        refusal.mine())));
+    return;
+  }
+  if (!std::exchange(accepted_, true)) handlers_.joined();
+  for (const v1::Command& command : message.commands()) {
+    if (command.has_world()) {
+      OnWorld(command.world());
+    } else if (message.generation() != (next_.has_value() ? next_->generation() : generation_)) {
+      stale_commands_->Add();
+    } else if (next_.has_value()) {
+      waiting_.push_back(command);
+    } else {
+      Obey(command);
+    }
+  }
+}
+
+void Member::OnWorld(const v1::World& world) {
+  last_generation_ = std::max(last_generation_, world.generation());
+  handlers_.complete(false);
+  const std::vector<int> lost = CutLost(world);
+  next_ = world;
+  waiting_.clear();
+  Drain(Lost(lost.empty() ? absl::StrFormat("generation %d ended", generation_)
+                          : absl::StrFormat("%s was lost", Describe(lost.front()))));
+}
+
+std::vector<int> Member::CutLost(const v1::World& world) {
+  std::vector<int> lost;
+  for (const v1::WorldNode& old : world_.nodes()) {
+    const v1::WorldNode* now = Find(world, old.node());
+    if (old.node() == config_.self || (now != nullptr && now->incarnation() == old.incarnation())) continue;
+    lost.push_back(old.node());
+    if (parts_.transport != nullptr) parts_.transport->Disconnect(old.node());
+  }
+  return lost;
+}
+
+void Member::Drain(const absl::Status& reason) {
+  if (std::exchange(draining_, true)) return;
+  parts_.runner->EndGeneration(reason, [this] { parts_.loop->Post([this] { OnDrained(); }); });
+}
+
+void Member::OnDrained() {
+  draining_ = false;
+  if (stopped_) return stopped_();
+  if (std::exchange(forget_tensors_, false)) parts_.store->DropAll();
+  if (!next_.has_value()) return;
+  const v1::World world = *std::exchange(next_, std::nullopt);
+  world_ = world;
+  generation_ = world.generation();
+  if (const absl::Status entered = Enter(world); !entered.ok()) {
+    // Without its connections this node is of no use to the world; the sequencer goes on waiting for it.
+    spdlog::error("generation {} cannot be entered: {}", generation_, entered.ToString());
+    return;
+  }
+  v1::Report ready;
+  ready.mutable_world_ready();
+  Report(std::move(ready));
+  if (world.nodes_size() == static_cast<int>(config_.nodes.size())) {
+    if (!config_.is_sequencer()) {
+      spdlog::info("world complete: generation {}, {} nodes, {} ranks", generation_, config_.nodes.size(),
+                   config_.node_of_rank().size());
+    }
+    handlers_.complete(true);
+  }
+  for (const v1::Command& command : std::exchange(waiting_, {})) Obey(command);
+}
+
+absl::Status Member::Enter(const v1::World& world) {
+  if (parts_.transport == nullptr) return absl::OkStatus();
+  for (const v1::WorldNode& node : world.nodes()) {
+    if (node.node() == config_.self) continue;
+    AGMM_RETURN_IF_ERROR(Annotate(
+        parts_.transport->Connect(node.node(), node.transport_address(), Fold(node.incarnation())),
+        Describe(node.node())));
+  }
+  std::array<uint8_t, 16> key{};
+  std::copy_n(world.key().begin(), std::min(world.key().size(), key.size()), key.begin());
+  parts_.transport->SetWorld(world.generation(), config_.self, key);
+  return absl::OkStatus();
+}
+
+void Member::Obey(const v1::Command& command) {
+  switch (command.command_case()) {
+    case v1::Command::kPreparePlan:
+      return parts_.runner->Prepare(command.prepare_plan());
+    case v1::Command::kLaunchJob:
+      return parts_.runner->Launch(command.launch_job());
+    case v1::Command::kCancelLaunch:
+      return parts_.runner->Cancel(command.cancel_launch());
+    case v1::Command::kReleasePlan:
+      return parts_.runner->Release(command.release_plan());
+    case v1::Command::kPlaceTensor: {
+      v1::Report report;
+      v1::TensorPlaced* placed = report.mutable_tensor_placed();
+      placed->set_tensor_id(command.place_tensor().tensor().tensor_id());
+      *placed->mutable_error() = ToProto(parts_.store->Place(command.place_tensor().tensor()));
+      return Report(std::move(report));
+    }
+    case v1::Command::kDropTensor:
+      return parts_.store->Drop(command.drop_tensor().tensor_id());
+    case v1::Command::kWorld:
+    case v1::Command::COMMAND_NOT_SET:
+      stale_commands_->Add();
+  }
+}
+
+void Member::Report(v1::Report report) {
+  // Behind it on the loop comes OnDrained, which changes the generation: what was reported before it carries
+  // the generation it belongs to.
+  parts_.loop->Post([this, report = std::move(report)]() mutable {
+    if (link_ == nullptr || generation_ == 0) return;
+    v1::MemberMessage message;
+    message.set_generation(generation_);
+    *message.add_reports() = std::move(report);
+    link_->Send(std::move(message));
+  });
+}
+
+void Member::OnStreamEnded(const std::string& how) {
+  link_ = nullptr;
+  if (stopped_ || refused_) return;
+  if (!std::exchange(accepted_, false)) return;
+  const absl::Status reason =
+      Lost(absl::StrFormat("the sequencer, %s, was lost: %s", Describe(0), how));
+  spdlog::warn("{}", std::string(reason.message()));
+  generation_ = 0;
+  next_.reset();
+  waiting_.clear();
+  forget_tensors_ = true;
+  handlers_.complete(false);
+  handlers_.lost(reason);
+  CutLost(v1::World());
+  world_.Clear();
+  Drain(reason);
+}
+
+void Member::Stop(const absl::Status& reason, std::function<void()> drained) {
+  stopped_ = std::move(drained);
+  link_ = nullptr;
+  CutLost(v1::World());
+  Drain(reason);
+}
+
+}  // namespace agmm

@@ -1,0 +1,89 @@
+// This daemon as a member of the world: joins, obeys commands, and starts afresh with each generation.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/config/config.h"
+#include "daemon/job/runner.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/tensor/store.h"
+#include "daemon/transport/ucx_transport.h"
+#include "daemon/world/link.h"
+#include "daemon/world/loop.h"
+
+namespace agmm {
+
+// On the loop only, but for Report.
+class Member {
+ public:
+  struct Parts {
+    Loop* loop = nullptr;
+    Runner* runner = nullptr;
+    TensorStore* store = nullptr;
+    UcxTransport* transport = nullptr;  // null in a world of one node
+    Metrics* metrics = nullptr;
+    std::vector<v1::DeviceHello> devices;
+  };
+  struct Handlers {
+    // The sequencer does not want this daemon, ever.
+    std::function<void(const absl::Status&)> refused = [](const absl::Status&) {};
+    // The sequencer has answered; forwarded calls can be made.
+    std::function<void()> joined = [] {};
+    // The sequencer was lost: ABORTED with PEER_LOST, naming it. What it knew of this daemon is void.
+    std::function<void(const absl::Status&)> lost = [](const absl::Status&) {};
+    // Whether this node has done its part for a world in which nobody is missing.
+    std::function<void(bool)> complete = [](bool) {};
+  };
+  Member(const Config& config, Parts parts);
+  void SetHandlers(Handlers handlers) { handlers_ = std::move(handlers); }
+
+  // A stream to the sequencer is there, or will be: says hello on it.
+  void OnStream(std::shared_ptr<SequencerLink> link);
+  void OnMessage(const v1::SequencerMessage& message);
+  // The stream ended.
+  void OnStreamEnded(const std::string& how);
+
+  // What the runner answers; thread-safe.
+  void Report(v1::Report report);
+
+  // Ends everything with `reason` for good; `drained` runs on the loop.
+  void Stop(const absl::Status& reason, std::function<void()> drained);
+
+  bool refused() const { return refused_; }
+
+ private:
+  void OnWorld(const v1::World& world);
+  void Obey(const v1::Command& command);
+  // Ends the generation; when all is quiet takes up the world that came last.
+  void Drain(const absl::Status& reason);
+  void OnDrained();
+  absl::Status Enter(const v1::World& world);
+  // Cuts the connections to the nodes of the old world that are not in `world`, so that no drain waits for
+  // them. Returns those nodes.
+  std::vector<int> CutLost(const v1::World& world);
+  std::string Describe(int node) const;
+
+  const Config config_;
+  const Parts parts_;
+  const std::string incarnation_;
+  Metrics::Counter* const stale_commands_;
+  Handlers handlers_;
+  std::shared_ptr<SequencerLink> link_;
+  bool accepted_ = false;            // the sequencer has answered on this stream
+  bool refused_ = false;
+  uint64_t generation_ = 0;          // 0: in none
+  uint64_t last_generation_ = 0;     // the highest one seen
+  v1::World world_;                  // of generation_
+  bool draining_ = false;
+  bool forget_tensors_ = false;      // once drained: the sequencer that placed them is gone
+  std::optional<v1::World> next_;    // to be entered once drained
+  std::vector<v1::Command> waiting_; // of next_'s generation
+  std::function<void()> stopped_;    // set by Stop
+};
+
+}  // namespace agmm

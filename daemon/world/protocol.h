@@ -1,0 +1,23 @@
+// What all daemons of a world must agree on, beyond the messages themselves.
+#pragma once
+
+#include "absl/time/time.h"
+
+namespace agmm {
+
+inline constexpr int kProtocolVersion = 1;    // the messages of peer.proto and their order
+inline constexpr int kPlanFormatVersion = 1;  // what a plan hash is taken over
+inline constexpr int kMessageVersion = 1;     // the transport's headers
+
+// Both ends of a stream beat, each from a thread of its own; silence ends the stream.
+inline constexpr absl::Duration kHeartbeatPeriod = absl::Milliseconds(500);
+inline constexpr absl::Duration kSilenceLimit = absl::Milliseconds(2500);
+
+// gRPC keepalive. A server that is pinged more often than it allows ends the connection, so both stand here.
+inline constexpr int kKeepaliveTimeMs = 10'000;
+inline constexpr int kKeepaliveTimeoutMs = 5'000;
+inline constexpr int kMinPingIntervalMs = 4'000;
+
+inline constexpr int kMaxMessageBytes = 8 << 20;
+
+}  // namespace agmm

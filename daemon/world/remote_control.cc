@@ -1,0 +1,195 @@
+#include "daemon/world/remote_control.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "daemon/rpc/call_context.h"
+#include "daemon/rpc/status.h"
+#include "proto/convert/status.h"
+
+namespace agmm {
+namespace {
+
+constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
+
+void Fill(const CallContext& from, grpc::ClientContext* to) {
+  if (from.deadline != absl::InfiniteFuture()) to->set_deadline(absl::ToChronoTime(from.deadline));
+  const std::pair<const char*, const std::string&> metadata[] = {{kRequestIdKey, from.request_id},
+                                                                 {kTraceparentKey, from.traceparent},
+                                                                 {kSessionKey, from.session},
+                                                                 {kPrincipalKey, from.principal}};
+  for (const auto& [key, value] : metadata)
+    if (!value.empty()) to->AddMetadata(key, value);
+}
+
+}  // namespace
+
+RemoteControl::RemoteControl(std::shared_ptr<grpc::Channel> channel, std::string sequencer,
+                             const StatusView* view)
+    : sequencer_(std::move(sequencer)),
+      view_(view),
+      cluster_(v1::ClusterService::NewStub(channel)),
+      tensor_(v1::TensorService::NewStub(channel)),
+      job_(v1::JobService::NewStub(channel)),
+      peer_(v1::PeerService::NewStub(channel)),
+      down_(WithReason(absl::UnavailableError(absl::StrCat(
+                           "the world is not complete: waiting for the sequencer, ", sequencer_)),
+                       kReasonWorldIncomplete)) {}
+
+RemoteControl::~RemoteControl() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  SetLost(absl::UnavailableError("the daemon is stopping"));
+  std::unique_lock lock(mutex_);
+  left_.wait(lock, [this] { return under_way_.empty(); });
+}
+
+void RemoteControl::SetConnected() {
+  std::lock_guard lock(mutex_);
+  if (!stopping_) down_ = absl::OkStatus();
+}
+
+void RemoteControl::SetLost(const absl::Status& reason) {
+  std::vector<std::shared_ptr<CallBase>> calls;
+  {
+    std::lock_guard lock(mutex_);
+    down_ = stopping_ ? reason
+                      : WithReason(absl::UnavailableError(absl::StrCat(reason.message(),
+                                                                       "; waiting for it to come back")),
+                                   kReasonWorldIncomplete);
+    for (const auto& [number, call] : under_way_) {
+      call->lost = reason;
+      calls.push_back(call);
+    }
+  }
+  for (const auto& call : calls) call->context.TryCancel();
+}
+
+absl::Status RemoteControl::Admit(const std::shared_ptr<CallBase>& call, uint64_t* number) {
+  std::lock_guard lock(mutex_);
+  if (!down_.ok()) return down_;
+  *number = next_++;
+  under_way_[*number] = call;
+  return absl::OkStatus();
+}
+
+absl::Status RemoteControl::ResultOf(const CallBase& call, const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  {
+    std::lock_guard lock(mutex_);
+    if (!call.lost.ok()) return call.lost;
+  }
+  // Our daemons answer with details; without them it is gRPC that speaks: the connection broke.
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty()) {
+    return WithReason(absl::AbortedError(absl::StrCat("the sequencer, ", sequencer_,
+                                                      ", was lost: ", status.error_message())),
+                      kReasonPeerLost);
+  }
+  return FromGrpc(status);
+}
+
+void RemoteControl::Leave(uint64_t number) {
+  std::lock_guard lock(mutex_);
+  under_way_.erase(number);
+  if (under_way_.empty()) left_.notify_all();
+}
+
+template <typename Request, typename Response, typename Start>
+void RemoteControl::Forward(const CallContext& context, const Request& request, Reply<Response> reply,
+                            Start start) {
+  struct Call : CallBase {
+    Request request;
+    Response response;
+    Reply<Response> reply;
+  };
+  auto call = std::make_shared<Call>();
+  call->request = request;
+  call->reply = std::move(reply);
+  Fill(context, &call->context);
+  uint64_t number = 0;
+  if (absl::Status down = Admit(call, &number); !down.ok()) return call->reply(down);
+  start(&call->context, &call->request, &call->response, [this, call, number](grpc::Status status) {
+    const absl::Status result = ResultOf(*call, status);
+    if (result.ok()) {
+      call->reply(std::move(call->response));
+    } else {
+      call->reply(result);
+    }
+    Leave(number);
+  });
+}
+
+void RemoteControl::GetStatus(const CallContext& context, const v1::GetStatusRequest& request,
+                              Reply<v1::GetStatusResponse> reply) {
+  CallContext bounded = context;
+  bounded.deadline = std::min(context.deadline, absl::Now() + kStatusTimeout);
+  Reply<v1::GetStatusResponse> or_alone = [this, reply = std::move(reply)](
+                                              absl::StatusOr<v1::GetStatusResponse> status) {
+    if (status.ok()) return reply(*std::move(status));
+    reply(view_->Alone(absl::IsDeadlineExceeded(status.status())
+                           ? absl::StrCat("the sequencer, ", sequencer_, ", does not answer")
+                           : std::string(status.status().message())));
+  };
+  Forward(bounded, request, std::move(or_alone), [this](auto... a) { cluster_->async()->GetStatus(a...); });
+}
+
+void RemoteControl::OpenedSession(const CallContext& context, const v1::OpenedSessionRequest& request,
+                                  Reply<v1::OpenedSessionResponse> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { peer_->async()->OpenedSession(a...); });
+}
+
+void RemoteControl::CloseSession(const CallContext& context, const v1::CloseSessionRequest& request,
+                                 Reply<v1::CloseSessionResponse> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { peer_->async()->CloseSession(a...); });
+}
+
+void RemoteControl::CreateTensor(const CallContext& context, const v1::CreateTensorRequest& request,
+                                 Reply<v1::Tensor> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->CreateTensor(a...); });
+}
+
+void RemoteControl::DeleteTensor(const CallContext& context, const v1::DeleteTensorRequest& request,
+                                 Reply<v1::DeleteTensorResponse> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->DeleteTensor(a...); });
+}
+
+void RemoteControl::ListTensors(const CallContext& context, const v1::ListTensorsRequest& request,
+                                Reply<v1::ListTensorsResponse> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->ListTensors(a...); });
+}
+
+void RemoteControl::BeginAccess(const CallContext& context, const v1::BeginAccessRequest& request,
+                                Reply<v1::BeginAccessResponse> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { peer_->async()->BeginAccess(a...); });
+}
+
+void RemoteControl::EndAccess(const CallContext& context, const v1::EndAccessRequest& request,
+                              Reply<v1::EndAccessResponse> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { peer_->async()->EndAccess(a...); });
+}
+
+void RemoteControl::SubmitJob(const CallContext& context, const v1::SubmitJobRequest& request,
+                              Reply<v1::Job> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { job_->async()->SubmitJob(a...); });
+}
+
+void RemoteControl::GetJob(const CallContext& context, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { job_->async()->GetJob(a...); });
+}
+
+void RemoteControl::WaitJob(const CallContext& context, const v1::WaitJobRequest& request,
+                            Reply<v1::Job> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { job_->async()->WaitJob(a...); });
+}
+
+void RemoteControl::CancelJob(const CallContext& context, const v1::CancelJobRequest& request,
+                              Reply<v1::Job> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { job_->async()->CancelJob(a...); });
+}
+
+}  // namespace agmm

@@ -1,0 +1,54 @@
+#include "daemon/world/status_view.h"
+
+#include <vector>
+
+namespace agmm {
+
+void StatusView::Finish(v1::GetStatusResponse* status) const {
+  status->set_cluster(config_.cluster);
+  status->set_version(AGMM_VERSION);
+  status->set_config_hash(config_.hash);
+  status->set_answering_node(config_.self);
+  status->set_sequencer_node(0);
+  status->set_insecure(!config_.listen.empty());
+  if (config_.self < status->nodes_size()) {
+    v1::NodeStatus* self = status->mutable_nodes(config_.self);
+    const std::vector<DeviceCounters> counters = runner_->counters();
+    for (size_t i = 0; i < counters.size() && static_cast<int>(i) < self->devices_size(); ++i)
+      self->mutable_devices(static_cast<int>(i))->set_packed_bytes(counters[i].packed_bytes);
+  }
+  status->clear_metrics();
+  for (const auto& [name, value] : metrics_->Snapshot()) {
+    v1::Metric* metric = status->add_metrics();
+    metric->set_name(name);
+    metric->set_value(value);
+  }
+}
+
+v1::GetStatusResponse StatusView::Alone(const std::string& reason) const {
+  v1::GetStatusResponse status;
+  status.set_ready(false);
+  status.set_reason(reason);
+  int rank = 0;
+  for (size_t i = 0; i < config_.nodes.size(); ++i) {
+    v1::NodeStatus* node = status.add_nodes();
+    node->set_index(static_cast<int>(i));
+    node->set_name(config_.nodes[i].name);
+    node->set_address(config_.nodes[i].address);
+    const bool self = static_cast<int>(i) == config_.self;
+    node->set_state(self ? v1::NodeStatus::STATE_JOINING
+                    : i == 0 ? v1::NodeStatus::STATE_MISSING
+                             : v1::NodeStatus::STATE_UNSPECIFIED);
+    for (int device = 0; device < config_.nodes[i].devices; ++device) {
+      v1::DeviceStatus* out = node->add_devices();
+      out->set_rank(rank++);
+      if (!self) continue;
+      out->set_kind(config_.devices[device].kind);
+      out->set_thread_count(config_.devices[device].threads);
+      out->set_heap_bytes(config_.devices[device].heap_bytes);
+    }
+  }
+  return status;
+}
+
+}  // namespace agmm
