@@ -192,7 +192,7 @@ echo
 echo "== the schedule that ran"
 field() { sed -n "s/^$1  *\(.*\)/\1/p" "$work/matmul.txt" | head -n 1; }
 how=$(field algorithm)
-chunks=$(sed -n 's/.*, \([0-9]*\) chunks a shard.*/\1/p' <<<"$how")
+chunks=$(sed -n 's/.*, \([0-9]*\) chunks\{0,1\} a shard.*/\1/p' <<<"$how")
 dtype=$(head -n 1 "$work/matmul.txt" | grep -oE '\b(f32|bf16|f16)\b')
 "${ctl[@]}" plan --shape "M=$m,N=$n,K=$k" --mesh x=4 --nodes 2 --dtype "$dtype" \
   --algorithm "${how%%[, ]*}" --chunks "${chunks:-1}" >"$work/plan.txt"

@@ -32,16 +32,22 @@ std::string Basis(const MatmulResult& result) {
                          runs - (result.warm_up_dropped ? 1 : 0), runs > 2 ? "s" : "");
 }
 
+// As `agmmctl plan` says it: "ring, 8 chunks a shard (auto is ...)".
+std::string How(const MatmulResult& result) {
+  const v1::PlanOptions& options = result.job.options();
+  if (result.algorithm != options.algorithm())
+    return absl::StrCat(result.algorithm, " (nothing has to move)");
+  const std::string& why = result.job.explanation();
+  return absl::StrCat(result.algorithm, ", ", options.chunk_count(),
+                      options.chunk_count() == 1 ? " chunk" : " chunks", " a shard",
+                      why.empty() ? "" : absl::StrCat(" (", why, ")"));
+}
+
 }  // namespace
 
 void PrintForPeople(const MatmulResult& result) {
-  const v1::PlanOptions& options = result.job.options();
-  std::string how = result.algorithm;
-  if (options.chunk_count() > 1 && result.algorithm == options.algorithm())
-    absl::StrAppend(&how, ", ", options.chunk_count(), " chunks a shard");
-  if (!result.job.explanation().empty()) absl::StrAppend(&how, " (", result.job.explanation(), ")");
   std::cout << ToString(result.problem) << "\n"
-            << "algorithm  " << how << "\n"
+            << "algorithm  " << How(result) << "\n"
             << "plan       " << result.job.plan_hash() << "\n"
             << "T          " << Text(result.time_ms) << " ms, " << Basis(result) << "\n"
             << "rate       " << Text(Tflops(result)) << " TFLOP/s\n"
