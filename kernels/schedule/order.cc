@@ -181,13 +181,14 @@ int Order::ChainOf(const Event& event) const {
   return rank.first_chain + (event.step == kEnvironment ? 0 : rank.lane[event.step]);
 }
 
-int Order::PositionOf(const Event& event) const {
+int Order::StartOf(const Event& event) const {
   const RankOrder& rank = ranks_[event.rank];
-  if (event.step == kEnvironment) return event.epoch * (rank.lane_length[0] + 1);
-  const int lane = rank.lane[event.step];
-  const int environment = lane == 0 ? 1 : 0;
-  return event.epoch * (rank.lane_length[lane] + environment) + environment +
-         rank.position[event.step];
+  const bool environment = event.step == kEnvironment;
+  const int lane = environment ? 0 : rank.lane[event.step];
+  const int first = lane == 0 && !environment ? 1 : 0;
+  const int epoch_length = rank.lane_length[lane] + (lane == 0 ? 1 : 0);
+  const int before = environment ? 0 : first + rank.position[event.step];
+  return 2 * (event.epoch * epoch_length + before);
 }
 
 const int32_t* Order::ClockOf(const Event& event) const {
@@ -213,14 +214,13 @@ void Order::Clock(const Schedule& schedule) {
   int64_t nodes = 0;
   for (const RankOrder& rank : ranks_) nodes += 2 * (rank.steps + 1);
   clocks_.assign(nodes * chains_, 0);
-  // An arrival's clock is its step's: it starts with it. It is on no chain, see Before.
+  // An arrival starts with its step and so has its clock, but it is on no chain, see Before: what follows
+  // an arrival follows the start of its step only.
   auto join = [&](int32_t* clock, const Event& gate) {
     const int32_t* before = ClockOf(gate);
     for (int c = 0; c < chains_; ++c) clock[c] = std::max(clock[c], before[c]);
-    if (gate.to < 0) {
-      int32_t& own = clock[ChainOf(gate)];
-      own = std::max(own, PositionOf(gate) + 1);
-    }
+    int32_t& own = clock[ChainOf(gate)];
+    own = std::max(own, StartOf(gate) + (gate.to < 0 ? 2 : 1));
   };
   for (int epoch = 0; epoch < 2; ++epoch) {
     if (epoch == 1) {
@@ -247,9 +247,9 @@ Event Order::Source(const Slot& slot, int epoch) const {
 }
 
 bool Order::Before(const Event& x, const Event& y) const {
-  if (x.to < 0) return ClockOf(y)[ChainOf(x)] > PositionOf(x);
-  // Arrivals of a lane are not ordered among themselves, so no chain holds them; all that follows one
-  // follows a step that awaits it.
+  if (x.to < 0) return ClockOf(y)[ChainOf(x)] > StartOf(x) + 1;
+  // Arrivals of a lane are not ordered among themselves, so no chain holds them; all that follows one is
+  // a step that awaits it, or follows the start of one.
   const auto& arrivals = ranks_[x.rank].arrivals;
   const auto at = arrivals.find({x.step, x.to});
   if (at == arrivals.end()) return false;
@@ -257,7 +257,7 @@ bool Order::Before(const Event& x, const Event& y) const {
     const Event step = {waiter.rank, waiter.step, -1, x.epoch + waiter.lag};
     if (step.epoch > 1) continue;
     const bool is_y = step.rank == y.rank && step.step == y.step && step.epoch == y.epoch;
-    if (is_y || Before(step, y)) return true;
+    if (is_y || ClockOf(y)[ChainOf(step)] > StartOf(step)) return true;
   }
   return false;
 }

@@ -88,9 +88,10 @@ class Order {
   absl::Status Sort(const Schedule& schedule);
   void Clock(const Schedule& schedule);
 
-  // Chains are lanes through both epochs; the environment sits on its rank's lane 0.
+  // Chains are lanes through both epochs; the environment sits on its rank's lane 0. A step has two
+  // positions in its chain: its start, and behind that its end.
   int ChainOf(const Event& event) const;
-  int PositionOf(const Event& event) const;
+  int StartOf(const Event& event) const;
   int32_t* ClockOf(const Event& event);
   const int32_t* ClockOf(const Event& event) const;
   // The events whose ends gate `step`, in `epoch`: its lane (or launch), its waits, what it carries.
@@ -101,7 +102,7 @@ class Order {
   std::map<Slot, bool> is_arrival_;
   std::vector<std::pair<Rank, int>> sequence_;
   int chains_ = 0;
-  // clocks_[node * chains_ + chain]: how many events of the chain come before the node.
+  // clocks_[node * chains_ + chain]: how many positions of the chain come before the node.
   std::vector<int32_t> clocks_;
 };
 
