@@ -25,8 +25,7 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedu
   peers_ = peers;
   slots_.emplace(program_.slots);
   std::lock_guard lock(queue_.monitor->mutex);
-  run_.emplace(queue_.monitor, program_, problem_, schedule_, peers_, *slots_, *queue_.library,
-               *queue_.packs);
+  run_.emplace(queue_.monitor, program_, problem_, schedule_, peers_, *slots_, *queue_.packs);
   target_.run = &*run_;
   return absl::OkStatus();
 }

@@ -58,11 +58,17 @@ dnnl::memory::desc AnyLayout(int64_t n, int64_t k, DType compute) {
   return {{k, n}, ToDnnl(compute), dnnl::memory::format_tag::any};
 }
 
+// Throws where there is no such matmul.
+dnnl::memory::desc PackedLayout(int64_t n, int64_t k, DType compute) {
+  return Describe({kLayoutRows, n, k, compute, DType::kF32, false}, kLayoutRows,
+                  AnyLayout(n, k, compute))
+      .weights_desc();
+}
+
 bool MultipliesBF16() {
   static const bool can = WithOneThread([] {
     try {
-      Describe({kLayoutRows, 64, 64, DType::kBF16, DType::kF32, false}, kLayoutRows,
-               AnyLayout(64, 64, DType::kBF16));
+      PackedLayout(64, 64, DType::kBF16);
       return true;
     } catch (const dnnl::error&) {
       return false;
@@ -118,6 +124,7 @@ Matmul::Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int64_t
     : key_(key),
       rows_(rows),
       scratchpad_bytes_(desc.scratchpad_desc().get_size()),
+      packed_layout_(desc.weights_desc()),
       primitive_(desc) {
   for (int worker = 0; worker < workers; ++worker) {
     arguments_.push_back({dnnl::memory(desc.src_desc(), Engine(), DNNL_MEMORY_NONE),
@@ -148,13 +155,27 @@ absl::Status Matmul::Run(const std::byte* a, const PackedB& b, std::byte* c,
   return absl::OkStatus();
 }
 
-absl::StatusOr<dnnl::memory::desc> GemmLibrary::PackedLayout(int64_t n, int64_t k, DType compute) {
-  const Matmul::Key key{kLayoutRows, n, k, compute, DType::kF32, false};
+absl::StatusOr<PackedB> Matmul::Pack(ConstMatrix b, GemmWorker& worker) const {
+  const int64_t n = key_.n, k = key_.k;
+  const int64_t element_bytes = SizeOf(key_.dtype);
+  Scratch converted;
+  if (b.dtype != key_.dtype) {
+    const Matrix wide{converted.Get(k * n * element_bytes), n * element_bytes, key_.dtype};
+    CopyRows(b, wide, k, n);
+    b = wide;
+  }
   try {
-    return WithOneThread(
-        [&] { return Describe(key, kLayoutRows, AnyLayout(n, k, compute)).weights_desc(); });
+    const dnnl::memory::desc plain({k, n}, ToDnnl(key_.dtype), {b.pitch_bytes / element_bytes, 1});
+    dnnl::memory from(plain, Engine(), const_cast<std::byte*>(b.data));
+    PackedB packed{dnnl::memory(packed_layout_, Engine()),
+                   static_cast<int64_t>(packed_layout_.get_size())};
+    dnnl::reorder(from, packed.memory).execute(worker.stream, from, packed.memory);
+    worker.stream.wait();
+    return packed;
   } catch (const dnnl::error& error) {
-    return LibraryError(error, key);
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("B of %d x %d %s could not be packed into %s: %s", k, n, Name(b.dtype),
+                        FormatBytes(packed_layout_.get_size()), error.what()));
   }
 }
 
@@ -165,9 +186,9 @@ absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key
   std::erase_if(matmuls_, [&](const auto& entry) {
     return entry.first != key && entry.second.expired();
   });
-  AGMM_ASSIGN_OR_RETURN(const dnnl::memory::desc layout, PackedLayout(key.n, key.k, key.dtype));
   try {
     return WithOneThread([&] {
+      const dnnl::memory::desc layout = PackedLayout(key.n, key.k, key.dtype);
       dnnl::matmul::primitive_desc desc = Describe(key, key.m, layout);
       // The general kernel hands a single row to a matrix-vector product, which sums in another order.
       const bool uniform = absl::StartsWith(desc.impl_info_str(), "brg");
@@ -179,29 +200,6 @@ absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key
     });
   } catch (const dnnl::error& error) {
     return LibraryError(error, key);
-  }
-}
-
-absl::StatusOr<PackedB> GemmLibrary::Pack(ConstMatrix b, int64_t n, int64_t k, GemmWorker& worker) {
-  const DType compute = ComputeDType(b.dtype);
-  AGMM_ASSIGN_OR_RETURN(const dnnl::memory::desc layout, PackedLayout(n, k, compute));
-  Scratch converted;
-  if (compute != b.dtype) {
-    const Matrix wide{converted.Get(k * n * SizeOf(compute)), n * SizeOf(compute), compute};
-    CopyRows(b, wide, k, n);
-    b = wide;
-  }
-  try {
-    const dnnl::memory::desc plain({k, n}, ToDnnl(compute), {b.pitch_bytes / SizeOf(compute), 1});
-    dnnl::memory from(plain, Engine(), const_cast<std::byte*>(b.data));
-    PackedB packed{dnnl::memory(layout, Engine()), static_cast<int64_t>(layout.get_size())};
-    dnnl::reorder(from, packed.memory).execute(worker.stream, from, packed.memory);
-    worker.stream.wait();
-    return packed;
-  } catch (const dnnl::error& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("B of %d x %d %s could not be packed into %s: %s", k, n, Name(b.dtype),
-                        FormatBytes(layout.get_size()), error.what()));
   }
 }
 

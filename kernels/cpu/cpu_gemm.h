@@ -69,6 +69,8 @@ class Matmul {
   };
   // Reads A at `a` and writes (adds to) C at `c`, at the calling worker's cost alone.
   absl::Status Run(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
+  // Packs B[k, n], of any dtype, for this matmul and every other of its (n, k, dtype).
+  absl::StatusOr<PackedB> Pack(ConstMatrix b, GemmWorker& worker) const;
   // How many rows A and C must have room for: m, or 2 for the one row that a kernel would sum otherwise.
   int64_t rows() const { return rows_; }
 
@@ -82,11 +84,12 @@ class Matmul {
   const Key key_;
   const int64_t rows_;
   const int64_t scratchpad_bytes_;
+  const dnnl::memory::desc packed_layout_;
   dnnl::matmul primitive_;
   mutable std::vector<Arguments> arguments_;  // by worker; each touches its own only
 };
 
-// Makes and shares matmuls and packed layouts. One a device; thread-safe.
+// Makes and shares matmuls. One a device; thread-safe.
 class GemmLibrary {
  public:
   explicit GemmLibrary(int workers) : workers_(workers) {}
@@ -94,12 +97,7 @@ class GemmLibrary {
   // Cached as long as somebody holds it. Errors: UNIMPLEMENTED where oneDNN has no such matmul.
   absl::StatusOr<std::shared_ptr<const Matmul>> Get(const Matmul::Key& key);
 
-  // Packs B[k, n], of any dtype, for the matmuls of (n, k, ComputeDType(b.dtype)).
-  absl::StatusOr<PackedB> Pack(ConstMatrix b, int64_t n, int64_t k, GemmWorker& worker);
-
  private:
-  absl::StatusOr<dnnl::memory::desc> PackedLayout(int64_t n, int64_t k, DType compute);
-
   const int workers_;
   std::mutex mutex_;
   std::map<Matmul::Key, std::weak_ptr<const Matmul>> matmuls_;

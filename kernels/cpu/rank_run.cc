@@ -13,12 +13,12 @@
 namespace agmm {
 namespace {
 
-// Up to about a millisecond, where a test asks for it.
+// Nothing half of the time and else up to a millisecond, where a test asks for it.
 void RandomDelay() {
   if (!AGMM_FAILPOINT("executor.delay")) return;
   thread_local uint64_t state = static_cast<uint64_t>(MonotonicNanos()) | 1;
   state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-  absl::SleepFor(absl::Microseconds(state % 1000));
+  if (state % 2 == 0) absl::SleepFor(absl::Microseconds(state / 2 % 1000));
 }
 
 const CopyOp* AsCopy(const ProgramStep& step) { return std::get_if<CopyOp>(&step.op); }
@@ -28,14 +28,13 @@ const MultiplyOp* AsMultiply(const ProgramStep& step) { return std::get_if<Multi
 
 RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const Problem& problem,
                  const Schedule& schedule, const Peers& peers, const Slots& slots,
-                 GemmLibrary& library, PackCache& packs)
+                 PackCache& packs)
     : monitor_(std::move(monitor)),
       program_(program),
       problem_(problem),
       schedule_(schedule),
       peers_(peers),
       slots_(slots),
-      library_(library),
       packs_(packs),
       lanes_(program.lanes.size()) {
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -334,7 +333,7 @@ void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::m
   Lane& lane = lanes_[task.lane];
   lock.unlock();
   absl::StatusOr<PackedB> packed =
-      library_.Pack(multiply.b.Rows(operands_, 0), multiply.n, multiply.k, worker);
+      multiply.full->Pack(multiply.b.Rows(operands_, 0), worker);
   lock.lock();
   lane.packing = false;
   ++monitor_->counters.packs;

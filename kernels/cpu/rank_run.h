@@ -40,8 +40,7 @@ class RankRun {
 
   // `schedule` and `problem` are read for error texts alone. All outlive the run.
   RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const Problem& problem,
-          const Schedule& schedule, const Peers& peers, const Slots& slots, GemmLibrary& library,
-          PackCache& packs);
+          const Schedule& schedule, const Peers& peers, const Slots& slots, PackCache& packs);
   ~RankRun();
   RankRun(const RankRun&) = delete;
   RankRun& operator=(const RankRun&) = delete;
@@ -108,7 +107,6 @@ class RankRun {
   const Schedule& schedule_;
   const Peers& peers_;
   const Slots& slots_;
-  GemmLibrary& library_;
   PackCache& packs_;
 
   uint64_t epoch_ = 0;

@@ -34,6 +34,10 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
               RowBytes(block, place), place.pitch_bytes};
 }
 
+bool SameNode(const ArrivalContext& context, Rank a, Rank b) {
+  return a >= 0 && a < static_cast<Rank>(context.nodes.size()) && context.nodes[a] == context.nodes[b];
+}
+
 absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node, const Message& message,
                                 int64_t bytes) {
   const Rank ranks = static_cast<Rank>(context.schedule.ranks.size());
@@ -59,8 +63,10 @@ absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node, co
                                                       arrival.slot.rank, arrival.slot.index,
                                                       context.node));
   }
+  // Bytes come with the signal of a `to` on this node; one on the source's node is written already.
   const auto* transfer = std::get_if<Transfer>(&step.op);
-  if (transfer != nullptr && message.part < static_cast<int>(transfer->to.size())) {
+  if (transfer != nullptr && message.part < static_cast<int>(transfer->to.size()) &&
+      !SameNode(context, transfer->to[message.part].rank, message.source)) {
     const Place& to = transfer->to[message.part];
     if (to.rank != arrival.slot.rank)
       return absl::InvalidArgumentError(absl::StrFormat("it writes at rank %d and signals rank %d",

@@ -1,0 +1,35 @@
+// The products that every kind of device must compute exactly. One list for all devices.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+#include "tests/conformance/harness.h"
+
+namespace agmm::test {
+
+struct Case {
+  std::string algorithm;
+  DType dtype = DType::kF32;
+  int ranks = 1;
+  int nodes = 1;  // the ranks are spread over them as evenly as they can be
+  int chunks = 1;
+  int64_t m = 0, n = 0, k = 0;
+  int threads = 1;
+  std::string spec = kDefaultSpec;
+  std::string mesh;  // empty: x=ranks
+
+  Problem problem() const;
+  Topology topology() const;
+  Schedule schedule() const;  // verified
+  // "ring_bf16_r4_n2_c3_97x61x333".
+  std::string name() const;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c);
+
+const std::vector<Case>& Cases();
+
+}  // namespace agmm::test

@@ -1,0 +1,132 @@
+// The CPU device's arithmetic alone: every piece sums along K in one order, whatever rows it has.
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "kernels/base/units.h"
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/cpu_gemm.h"
+#include "kernels/cpu/cpu_heap.h"
+#include "kernels/cpu/pack_cache.h"
+#include "tests/conformance/harness.h"
+
+namespace agmm::test {
+namespace {
+
+constexpr int64_t kMaxRows = 128;
+
+// `values` as `dtype`, rows dense, with a spare row behind them.
+std::vector<std::byte> Dense(const Values& values, DType dtype) {
+  std::vector<std::byte> bytes((values.rows + 1) * values.cols * SizeOf(dtype));
+  ConvertFromF32(dtype, values.data.data(), bytes.data(), values.data.size());
+  return bytes;
+}
+
+class Gemm : public testing::TestWithParam<std::tuple<DType, DType>> {};
+
+TEST_P(Gemm, ARowIsTheSameInPiecesOfAnySize) {
+  const auto [dtype, out] = GetParam();
+  if (ComputeDType(dtype) != dtype) GTEST_SKIP() << "this machine multiplies in f32 only";
+  GemmLibrary library(1);
+  GemmWorker worker(0);
+  for (auto [n, k] : {std::pair<int64_t, int64_t>{61, 333}, {1, 333}, {256, 1024}, {48, 2000}, {7, 4095}}) {
+    SCOPED_TRACE(testing::Message() << "n " << n << " k " << k << " AGMM_SEED " << Seed());
+    const std::vector<std::byte> a = Dense(Uniform(kMaxRows, k, Seed()), dtype),
+                                 b = Dense(Uniform(k, n, Seed() + 1), dtype);
+    const int64_t row_bytes = n * SizeOf(out);
+    std::vector<std::byte> whole((kMaxRows + 1) * row_bytes);
+    PackedB packed;
+    for (int64_t m : {kMaxRows, int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{16},
+                      int64_t{17}, int64_t{33}, int64_t{64}, int64_t{97}, int64_t{127}}) {
+      const auto matmul = library.Get({m, n, k, dtype, out, false});
+      ASSERT_TRUE(matmul.ok()) << matmul.status();
+      if (m == kMaxRows) packed = (*matmul)->Pack({b.data(), n * SizeOf(dtype), dtype}, worker).value();
+      std::vector<std::byte> c(whole.size(), std::byte{0xff});
+      ASSERT_TRUE((*matmul)->Run(a.data(), packed, c.data(), worker).ok());
+      if (m == kMaxRows) whole = c;
+      EXPECT_EQ(std::memcmp(c.data(), whole.data(), m * row_bytes), 0) << "m " << m;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Gemm,
+                         testing::Values(std::tuple(DType::kF32, DType::kF32),
+                                         std::tuple(DType::kBF16, DType::kF32),
+                                         std::tuple(DType::kBF16, DType::kBF16)),
+                         [](const auto& info) {
+                           return std::string(Name(std::get<0>(info.param))) + "_to_" +
+                                  std::string(Name(std::get<1>(info.param)));
+                         });
+
+TEST(GemmLibrary, SharesAMatmulWhileSomebodyHoldsIt) {
+  GemmLibrary library(1);
+  const Matmul::Key key{16, 32, 64, DType::kF32, DType::kF32, false};
+  const auto first = library.Get(key).value();
+  EXPECT_EQ(library.Get(key).value(), first);
+  Matmul::Key other = key;
+  other.add = true;
+  EXPECT_NE(library.Get(other).value(), first);
+}
+
+TEST(Convert, RowsAgreeWithTheScalarConversions) {
+  const Values values = Uniform(5, 37, Seed());
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const int64_t pitch = RoundUp(37 * SizeOf(dtype), kRowAlignBytes);
+    std::vector<std::byte> narrow(5 * pitch, std::byte{0x11});
+    CopyRows({reinterpret_cast<const std::byte*>(values.data.data()), 37 * 4, DType::kF32},
+             {narrow.data(), pitch, dtype}, 5, 37);
+    std::vector<float> wide(5 * 37);
+    CopyRows({narrow.data(), pitch, dtype},
+             {reinterpret_cast<std::byte*>(wide.data()), 37 * 4, DType::kF32}, 5, 37);
+    EXPECT_EQ(wide, Rounded(values, dtype).data) << Name(dtype);
+    for (int64_t row = 0; row < 5; ++row)
+      EXPECT_EQ(narrow[row * pitch + 37 * SizeOf(dtype)], std::byte{0x11}) << "padding was written";
+    std::vector<float> sum(5 * 37, 1.0f);
+    AddRows({narrow.data(), pitch, dtype},
+            {reinterpret_cast<std::byte*>(sum.data()), 37 * 4, DType::kF32}, 5, 37);
+    for (size_t i = 0; i < sum.size(); ++i) EXPECT_EQ(sum[i], 1.0f + wide[i]);
+  }
+}
+
+std::shared_ptr<const PackedB> PackOf(int64_t bytes) {
+  return std::make_shared<const PackedB>(PackedB{{}, bytes});
+}
+
+TEST(PackCache, KeepsTheLatestVersionOfOverlappingBytesOnly) {
+  std::vector<std::byte> memory(4096);
+  const PackCache::Key whole{memory.data(), 128, 32, 8, DType::kF32};
+  const PackCache::Key half{memory.data(), 128, 16, 8, DType::kF32};
+  PackCache cache;
+  cache.Claim(whole, 1);
+  EXPECT_TRUE(cache.Find(whole, 1).busy);
+  cache.Fill(whole, 1, PackOf(1000));
+  cache.Claim(half, 1);
+  cache.Fill(half, 1, PackOf(500));
+  EXPECT_EQ(cache.bytes(), 1500);
+  EXPECT_NE(cache.Find(whole, 1).packed, nullptr);
+  EXPECT_EQ(cache.Find(whole, 2).packed, nullptr);
+  cache.Claim(half, 2);
+  EXPECT_EQ(cache.bytes(), 0);
+  cache.Abandon(half, 2);
+  EXPECT_FALSE(cache.Find(half, 2).busy);
+}
+
+TEST(CpuHeap, IsSharedThroughItsDescriptorAndCannotBeResized) {
+  auto heap = CpuHeap::Create(1 << 20);
+  ASSERT_TRUE(heap.ok()) << heap.status();
+  EXPECT_EQ((*heap)->host()[12345], std::byte{0});
+  void* other = mmap(nullptr, 1 << 20, PROT_READ, MAP_SHARED, (*heap)->fd(), 0);
+  ASSERT_NE(other, MAP_FAILED);
+  (*heap)->host()[777] = std::byte{42};
+  EXPECT_EQ(static_cast<std::byte*>(other)[777], std::byte{42});
+  EXPECT_NE(ftruncate((*heap)->fd(), 4096), 0);
+  EXPECT_NE(ftruncate((*heap)->fd(), 2 << 20), 0);
+  munmap(other, 1 << 20);
+}
+
+}  // namespace
+}  // namespace agmm::test

@@ -1,0 +1,113 @@
+// Epoch after epoch with no barrier: each rank rewrites its A and B and poisons its C as soon as its own
+// epoch is over, whatever the others still do.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "kernels/base/failpoint.h"
+#include "tests/conformance/cases.h"
+
+namespace agmm::test {
+namespace {
+
+// Inputs repeat with a period, so that their products are computed once; neighbours always differ.
+constexpr int kPeriod = 7;
+
+struct Armed {
+  explicit Armed(const char* name) : name(name) { failpoint::Arm(name); }
+  ~Armed() { failpoint::Disarm(name); }
+  const char* const name;
+};
+
+class Endless {
+ public:
+  Endless(PreparedPlan& plan, uint64_t epochs)
+      : plan_(plan), epochs_(epochs), ended_(plan.rank_count()) {
+    const Problem& problem = plan.problem();
+    for (int i = 0; i < kPeriod; ++i) {
+      a_.push_back(SmallIntegers(problem.m(), problem.k(), Seed() + 2 * i));
+      b_.push_back(SmallIntegers(problem.k(), problem.n(), Seed() + 2 * i + 1));
+      c_.push_back(Product(a_.back(), b_.back()));
+    }
+  }
+  // Elements of C that were wrong, over all ranks and epochs; or the first failure.
+  absl::StatusOr<int64_t> Go() {
+    for (Rank rank = 0; rank < plan_.rank_count(); ++rank) Next(rank, 1);
+    for (const EpochReport& report : ended_.Wait())
+      if (!report.status.ok()) return report.status;
+    return wrong_;
+  }
+
+ private:
+  // The environment between two epochs of a rank; nothing else keeps it from its peers.
+  void Next(Rank rank, uint64_t epoch) {
+    plan_.Write(rank, kA, a_[epoch % kPeriod]);
+    plan_.Write(rank, kB, b_[epoch % kPeriod]);
+    plan_.Poison(rank, kC);
+    plan_.Run(rank, epoch, epoch, absl::Now() + absl::Minutes(2),
+              [this, rank, epoch, ended = ended_.At(rank)](const EpochReport& report) {
+                wrong_ += plan_.CountWrong(rank, c_[epoch % kPeriod]);
+                if (!report.status.ok() || epoch == epochs_) return ended(report);
+                Next(rank, epoch + 1);
+              });
+  }
+
+  PreparedPlan& plan_;
+  const uint64_t epochs_;
+  std::vector<Values> a_, b_, c_;
+  std::atomic<int64_t> wrong_{0};
+  Reports ended_;
+};
+
+class Epochs : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
+
+TEST_P(Epochs, EachSeesItsOwnInputsAlone) {
+  const auto& [kind, c] = GetParam();
+  SCOPED_TRACE(testing::Message() << "AGMM_SEED " << Seed());
+  Cluster::Options options;
+  options.threads = c.threads;
+  Cluster cluster(kind, c.topology(), options);
+  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  Armed delay("executor.delay");
+  const auto wrong = Endless(plan, 1000).Go();
+  ASSERT_TRUE(wrong.ok()) << wrong.status();
+  EXPECT_EQ(*wrong, 0);
+  EXPECT_TRUE(cluster.GuardsAreWhole());
+}
+
+const std::vector<Case> kEpochCases = {
+    {"ring", DType::kF32, 3, 1, 2, 23, 13, 29, 1},   {"ring", DType::kBF16, 4, 2, 1, 23, 13, 29, 1},
+    {"direct", DType::kF32, 4, 2, 1, 23, 13, 29, 1}, {"direct", DType::kBF16, 2, 1, 2, 23, 13, 29, 2},
+    {"serial", DType::kF32, 3, 1, 1, 23, 13, 29, 2}, {"serial", DType::kF16, 2, 2, 1, 23, 13, 29, 1},
+};
+auto Name = [](const auto& info) {
+  return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name();
+};
+INSTANTIATE_TEST_SUITE_P(All, Epochs,
+                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kEpochCases)),
+                         Name);
+
+class Credits : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
+
+TEST_P(Credits, WithoutThemTheEpochsMixAndTheTestSeesIt) {
+  const auto& [kind, c] = GetParam();
+  Armed delay("executor.delay"), skip("executor.skip_credit");
+  int64_t wrong = 0;
+  for (int attempt = 0; attempt < 20 && wrong == 0; ++attempt) {
+    Cluster::Options options;
+    options.threads = c.threads;
+    Cluster cluster(kind, c.topology(), options);
+    PreparedPlan plan(cluster, c.problem(), c.schedule());
+    const auto seen = Endless(plan, 100).Go();
+    ASSERT_TRUE(seen.ok()) << seen.status();
+    wrong = *seen;
+  }
+  EXPECT_GT(wrong, 0) << "credits were skipped and nobody noticed";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Credits,
+                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kEpochCases)),
+                         Name);
+
+}  // namespace
+}  // namespace agmm::test

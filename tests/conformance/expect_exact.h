@@ -1,0 +1,32 @@
+// Runs a plan on small whole numbers and compares every bit of C.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "tests/conformance/harness.h"
+
+namespace agmm::test {
+
+// Epochs 1 to `epochs`, each with inputs of its own and C poisoned before.
+inline void ExpectExact(PreparedPlan& plan, Cluster& cluster, uint64_t epochs) {
+  const Problem& problem = plan.problem();
+  for (uint64_t epoch = 1; epoch <= epochs; ++epoch) {
+    SCOPED_TRACE(testing::Message() << "epoch " << epoch << " AGMM_SEED " << Seed());
+    const Values a = SmallIntegers(problem.m(), problem.k(), Seed() + 2 * epoch);
+    const Values b = SmallIntegers(problem.k(), problem.n(), Seed() + 2 * epoch + 1);
+    for (Rank rank = 0; rank < plan.rank_count(); ++rank) {
+      plan.Write(rank, kA, a);
+      plan.Write(rank, kB, b);
+      plan.Poison(rank, kC);
+    }
+    const std::vector<EpochReport> reports = plan.RunAll(epoch, epoch, absl::Seconds(30));
+    ASSERT_EQ(cluster.network().first_misfit(), absl::OkStatus());
+    for (const EpochReport& report : reports) ASSERT_TRUE(report.status.ok()) << report.status;
+    const Values c = Product(a, b);
+    for (Rank rank = 0; rank < plan.rank_count(); ++rank)
+      EXPECT_EQ(plan.CountWrong(rank, c), 0) << "rank " << rank;
+  }
+  EXPECT_TRUE(cluster.GuardsAreWhole());
+}
+
+}  // namespace agmm::test

@@ -1,0 +1,160 @@
+// What happens when an epoch cannot end well: it says who waited for what, drains, and leaves others alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/conformance/cases.h"
+
+namespace agmm::test {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+class Failure : public testing::TestWithParam<DeviceKind> {
+ protected:
+  // Two ranks on two nodes.
+  Failure() : cluster_(GetParam(), kCase.topology()) {}
+
+  static inline const Case kCase{"ring", DType::kF32, 2, 2, 1, 40, 12, 20, 1};
+  static constexpr absl::Duration kSoon = absl::Milliseconds(50);
+
+  void Fill(PreparedPlan& plan) {
+    a_ = SmallIntegers(plan.problem().m(), plan.problem().k(), Seed());
+    b_ = SmallIntegers(plan.problem().k(), plan.problem().n(), Seed() + 1);
+    for (Rank rank = 0; rank < plan.rank_count(); ++rank) {
+      plan.Write(rank, kA, a_);
+      plan.Write(rank, kB, b_);
+      plan.Poison(rank, kC);
+    }
+  }
+  void ExpectProduct(PreparedPlan& plan) {
+    const Values c = Product(a_, b_);
+    for (Rank rank = 0; rank < plan.rank_count(); ++rank) EXPECT_EQ(plan.CountWrong(rank, c), 0);
+  }
+
+  Cluster cluster_;
+  Values a_, b_;
+};
+
+TEST_P(Failure, DeadlineSaysWhoWaitedForWhat) {
+  PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule(), {10, 11});
+  Fill(plan);
+  cluster_.network().Blackhole(0);
+  Reports reports(2);
+  plan.Run(0, 1, 1, absl::Now() + kSoon, reports.At(0));
+  plan.Run(1, 1, 1, absl::Now() + absl::Seconds(60), reports.At(1));
+  const std::vector<EpochReport> ended = reports.Wait();
+  EXPECT_EQ(ended[0].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(ended[0].status.message()),
+              ContainsRegex("^rank 10 lane [0-9]+ step [0-9]+ waited [0-9.]+ m?s for slot 10:[0-9]+ "
+                            "\\(rows 20:40 of A from rank 1\\), epoch 1$"));
+  EXPECT_EQ(ended[1].status, absl::OkStatus());
+}
+
+TEST_P(Failure, LaterEpochsFailAlikeWithoutRunning) {
+  PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
+  Fill(plan);
+  Reports reports(3);
+  // Nobody sends to rank 0: rank 1 never runs.
+  plan.Run(0, 1, 1, absl::Now() + kSoon, reports.At(0));
+  plan.Run(0, 2, 1, absl::InfiniteFuture(), reports.At(1));
+  plan.Run(0, 3, 1, absl::InfiniteFuture(), reports.At(2));
+  const std::vector<EpochReport> ended = reports.Wait();
+  EXPECT_EQ(ended[0].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ended[1].status, ended[0].status);
+  EXPECT_EQ(ended[2].status, ended[0].status);
+  EXPECT_TRUE(ended[2].steps.empty());
+  Reports late(1);
+  plan.Run(0, 4, 1, absl::InfiniteFuture(), late.At(0));
+  EXPECT_EQ(late.Wait()[0].status, ended[0].status);
+}
+
+TEST_P(Failure, CancelDrainsTheRunningAndTheQueued) {
+  PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
+  Fill(plan);
+  Reports reports(3);
+  for (int i = 0; i < 3; ++i) plan.Run(0, i + 1, 1, absl::InfiniteFuture(), reports.At(i));
+  absl::SleepFor(kSoon);
+  plan.executor(0)->Cancel(absl::CancelledError("somebody asked"));
+  for (const EpochReport& report : reports.Wait()) {
+    EXPECT_EQ(report.status.code(), absl::StatusCode::kCancelled);
+    EXPECT_THAT(std::string(report.status.message()), HasSubstr("somebody asked"));
+  }
+}
+
+TEST_P(Failure, CancelWithNothingQueuedDoesNothing) {
+  PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
+  Fill(plan);
+  plan.executor(0)->Cancel(absl::CancelledError("too late"));
+  for (const EpochReport& report : plan.RunAll(1)) EXPECT_EQ(report.status, absl::OkStatus());
+  ExpectProduct(plan);
+}
+
+TEST_P(Failure, AFailedSendFailsTheEpochByName) {
+  PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
+  Fill(plan);
+  cluster_.network().FailNode(1, absl::UnavailableError("node 1 is gone"));
+  Reports reports(2);
+  plan.Run(0, 1, 1, absl::Now() + absl::Seconds(60), reports.At(0));
+  plan.Run(0, 2, 1, absl::Now() + absl::Seconds(60), reports.At(1));
+  const std::vector<EpochReport> ended = reports.Wait();
+  EXPECT_EQ(ended[0].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(ended[0].status.message()),
+              ContainsRegex("^rank 0 lane [0-9]+ step [0-9]+ could not be sent .*node 1 is gone"));
+  EXPECT_EQ(ended[1].status, ended[0].status);
+}
+
+TEST_P(Failure, OtherPlansOfTheDeviceGoOn) {
+  PreparedPlan stuck(cluster_, kCase.problem(), kCase.schedule());
+  PreparedPlan other(cluster_, kCase.problem(), kCase.schedule());
+  Fill(other);
+  Reports first(1), queued(1), fine(4);
+  stuck.Run(0, 1, 1, absl::Now() + kSoon, first.At(0));
+  for (uint64_t epoch = 1; epoch <= 2; ++epoch) {
+    for (Rank rank = 0; rank < 2; ++rank)
+      other.Run(rank, epoch, 1, absl::Now() + absl::Seconds(60), fine.At(2 * (epoch - 1) + rank));
+    if (epoch == 1) stuck.Run(0, 2, 1, absl::InfiniteFuture(), queued.At(0));
+  }
+  EXPECT_EQ(first.Wait()[0].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(queued.Wait()[0].status.code(), absl::StatusCode::kDeadlineExceeded);
+  for (const EpochReport& report : fine.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
+  ExpectProduct(other);
+}
+
+TEST_P(Failure, ADeadlinePassesInTheQueueToo) {
+  PreparedPlan stuck(cluster_, kCase.problem(), kCase.schedule());
+  PreparedPlan other(cluster_, kCase.problem(), kCase.schedule(), {10, 11});
+  Reports first(1), queued(1);
+  stuck.Run(0, 1, 1, absl::InfiniteFuture(), first.At(0));
+  other.Run(0, 1, 1, absl::Now() + kSoon, queued.At(0));
+  const absl::Status late = queued.Wait()[0].status;
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(late.message()), ContainsRegex("^rank 10 had not begun after .*, epoch 1$"));
+  stuck.executor(0)->Cancel(absl::CancelledError("enough"));
+  EXPECT_EQ(first.Wait()[0].status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST_P(Failure, AnExecutorTakenDownDrainsFirst) {
+  Reports reports(2);
+  {
+    PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
+    plan.Run(0, 1, 1, absl::InfiniteFuture(), reports.At(0));
+    plan.Run(0, 2, 1, absl::InfiniteFuture(), reports.At(1));
+  }
+  for (const EpochReport& report : reports.Wait())
+    EXPECT_EQ(report.status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST_P(Failure, OperandsOutsideTheHeapAreRefused) {
+  PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
+  Reports reports(1);
+  Operands operands{{0, 0, cluster_.heap(0)->size_bytes()}, {1, 1, 1}};
+  plan.executor(0)->Run(1, operands, absl::InfiniteFuture(), reports.At(0));
+  EXPECT_EQ(reports.Wait()[0].status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Failure, testing::ValuesIn(DeviceKinds()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace agmm::test

@@ -1,0 +1,131 @@
+// A world in one process: devices, heaps and a transport between them, and plans prepared on it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/device/device.h"
+#include "kernels/schedule/plan.h"
+#include "tests/conformance/loopback_transport.h"
+
+namespace agmm::test {
+
+// A kind of device that the cases run on.
+struct DeviceKind {
+  std::string name;
+  std::function<std::unique_ptr<Device>(int threads)> create;
+};
+// All kinds that this machine has.
+const std::vector<DeviceKind>& DeviceKinds();
+
+// AGMM_SEED, or a fixed one.
+uint64_t Seed();
+
+// A whole matrix, row-major, in f32.
+struct Values {
+  int64_t rows = 0, cols = 0;
+  std::vector<float> data;
+  float at(int64_t row, int64_t col) const { return data[row * cols + col]; }
+};
+// Whole numbers in [-2, 2], the same for the same seed: sums over K are exact in f32.
+Values SmallIntegers(int64_t rows, int64_t cols, uint64_t seed);
+// Uniform in [-1, 1).
+Values Uniform(int64_t rows, int64_t cols, uint64_t seed);
+// Each value as `dtype` holds it.
+Values Rounded(Values values, DType dtype);
+// a * b in f64, kept in f32: exact for small integers.
+Values Product(const Values& a, const Values& b);
+
+// Devices and heaps of all ranks, and the transport between their nodes.
+class Cluster {
+ public:
+  struct Options {
+    int threads = 1;
+    int64_t heap_bytes = 64 << 20;
+    absl::Duration max_delay = absl::Microseconds(200);
+  };
+  Cluster(const DeviceKind& kind, const Topology& topology, const Options& options);
+  Cluster(const DeviceKind& kind, const Topology& topology) : Cluster(kind, topology, Options()) {}
+
+  const Topology& topology() const { return topology_; }
+  Device* device(Rank rank) { return devices_[rank].get(); }
+  Heap* heap(Rank rank) { return heaps_[rank].get(); }
+  LoopbackTransport& network() { return network_; }
+  // The same offset on every rank, with a guard of poison behind it.
+  int64_t Allocate(int64_t bytes);
+  // Whether all guards are as they were.
+  bool GuardsAreWhole();
+
+ private:
+  const Topology topology_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<Heap>> heaps_;
+  LoopbackTransport network_;
+  int64_t used_ = 0;
+  std::vector<int64_t> guards_;
+};
+
+// A schedule prepared on all ranks of a cluster, with operands of its own.
+class PreparedPlan {
+ public:
+  // Dies if the schedule is refused. `world_ranks`: what errors call the ranks.
+  PreparedPlan(Cluster& cluster, const Problem& problem, const Schedule& schedule,
+               std::vector<int> world_ranks = {});
+  // Cancels what still runs and waits for it.
+  ~PreparedPlan();
+
+  const Problem& problem() const { return problem_; }
+  const Schedule& schedule() const { return schedule_; }
+  Executor* executor(Rank rank) { return executors_[rank].get(); }
+  int rank_count() const { return static_cast<int>(executors_.size()); }
+
+  // Writes what `rank` holds of an operand; everything else of its place becomes poison (NaN).
+  void Write(Rank rank, Operand operand, const Values& whole);
+  void Poison(Rank rank, Operand operand);
+  // How many elements of the rank's C differ in bits from `whole`, as C's dtype rounds it.
+  int64_t CountWrong(Rank rank, const Values& whole) const;
+  // What `rank` holds of C: what is not its own stays 0.
+  void ReadC(Rank rank, Values* whole) const;
+
+  // Queues an epoch on one rank. `b_version` names the contents of B.
+  void Run(Rank rank, uint64_t epoch, uint64_t b_version, absl::Time deadline,
+           Executor::DoneCallback done);
+  // One epoch on all ranks; their reports.
+  std::vector<EpochReport> RunAll(uint64_t epoch, uint64_t b_version = 1,
+                                  absl::Duration timeout = absl::Seconds(60));
+
+ private:
+  std::byte* At(Rank rank, Operand operand) const;
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  int running_ = 0;  // epochs whose callback has not returned
+  Cluster& cluster_;
+  const Problem problem_;
+  const Schedule schedule_;
+  const uint64_t plan_;
+  int64_t workspace_offset_ = 0;
+  std::vector<int64_t> offsets_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+};
+
+// Gathers what several callbacks report, in the order of their keys.
+class Reports {
+ public:
+  explicit Reports(int count) : left_(count), reports_(count) {}
+  Executor::DoneCallback At(int index);
+  // Waits for all; dies if that takes minutes.
+  const std::vector<EpochReport>& Wait();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int left_;
+  std::vector<EpochReport> reports_;
+};
+
+}  // namespace agmm::test

@@ -1,0 +1,71 @@
+// C of random inputs: near the product in f64, and the same to the bit however its rows were cut and sent.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/conformance/cases.h"
+
+namespace agmm::test {
+namespace {
+
+// The distance between neighbours of `dtype` around `value`.
+double Ulp(double value, DType dtype) {
+  const int mantissa = dtype == DType::kF32 ? 23 : dtype == DType::kBF16 ? 7 : 10;
+  const int least = dtype == DType::kF16 ? -14 : -126;
+  const int exponent = value == 0 ? least : std::max(std::ilogb(value), least);
+  return std::ldexp(1.0, exponent - mantissa);
+}
+
+class Random : public testing::TestWithParam<std::tuple<DeviceKind, DType>> {};
+
+TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
+  const auto& [kind, dtype] = GetParam();
+  SCOPED_TRACE(testing::Message() << "AGMM_SEED " << Seed());
+  // The second shape has rows of whole 128 bytes, which the GEMM reads and writes in place.
+  for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{197, 61, 333}, {257, 256, 512}}) {
+    const Values a = Rounded(Uniform(m, k, Seed()), dtype), b = Rounded(Uniform(k, n, Seed() + 1), dtype);
+    Values magnitude_a = a, magnitude_b = b;
+    for (float& value : magnitude_a.data) value = std::abs(value);
+    for (float& value : magnitude_b.data) value = std::abs(value);
+    const Values exact = Product(a, b), magnitude = Product(magnitude_a, magnitude_b);
+    std::vector<float> first;
+    for (const char* algorithm : {"serial", "ring", "direct"}) {
+      for (int chunks : {1, 3, 70}) {
+        if (algorithm == std::string("serial") && chunks != 1) continue;
+        const Case c{algorithm, dtype, 4, 2, chunks, m, n, k, 2};
+        SCOPED_TRACE(c.name());
+        Cluster::Options options;
+        options.threads = c.threads;
+        Cluster cluster(kind, c.topology(), options);
+        PreparedPlan plan(cluster, c.problem(), c.schedule());
+        for (Rank rank = 0; rank < 4; ++rank) {
+          plan.Write(rank, kA, a);
+          plan.Write(rank, kB, b);
+          plan.Poison(rank, kC);
+        }
+        for (const EpochReport& report : plan.RunAll(1)) ASSERT_TRUE(report.status.ok()) << report.status;
+        Values found{m, n, std::vector<float>(m * n)};
+        for (Rank rank = 0; rank < 4; ++rank) plan.ReadC(rank, &found);
+        int64_t off = 0;
+        for (int64_t i = 0; i < m * n; ++i) {
+          const double bound = k * std::ldexp(magnitude.data[i], -23) + Ulp(exact.data[i], dtype);
+          off += !(std::abs(double{found.data[i]} - exact.data[i]) <= bound);
+        }
+        EXPECT_EQ(off, 0);
+        if (first.empty()) first = found.data;
+        EXPECT_TRUE(found.data == first) << "another order along K than serial's";
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Random,
+                         testing::Combine(testing::ValuesIn(DeviceKinds()),
+                                          testing::Values(DType::kF32, DType::kBF16, DType::kF16)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" +
+                                  std::string(Name(std::get<1>(info.param)));
+                         });
+
+}  // namespace
+}  // namespace agmm::test
