@@ -60,7 +60,7 @@ class Execution {
       }
       state.slots.resize(slots[rank], 0);
       Task environment;
-      environment.id = {TaskKind::kEnvironment, rank, -1, 0, 1};
+      Rename(environment, {TaskKind::kEnvironment, rank, -1, 0, 1});
       environment.progress = kWriteInputs;  // in front of the first epoch there is no C to check
       tasks_.push_back(environment);
       state.lanes.resize(std::max(1, LaneCount(schedule_.ranks[rank])));
@@ -72,7 +72,7 @@ class Execution {
         ++state.busy_lanes;
         Task task;
         task.lane = lane;
-        task.id = {TaskKind::kStep, rank, state.lanes[lane].steps[0], 0, 1};
+        Rename(task, {TaskKind::kStep, rank, state.lanes[lane].steps[0], 0, 1});
         tasks_.push_back(task);
       }
       state.lanes_left = state.busy_lanes;
@@ -94,8 +94,7 @@ class Execution {
       } else {
         int64_t best = INT64_MIN;
         for (size_t i : able) {
-          const int64_t priority = Priority(strategy_, tasks_[i].id);
-          if (priority > best) best = priority, chosen = i;
+          if (tasks_[i].priority > best) best = tasks_[i].priority, chosen = i;
         }
       }
       Act(chosen);
@@ -116,6 +115,7 @@ class Execution {
   };
   struct Task {
     TaskId id;
+    int64_t priority = 0;
     int lane = 0;
     bool running = false;  // a step: has started
     int progress = 0;      // actions done
@@ -137,6 +137,12 @@ class Execution {
     int launched = 0, busy_lanes = 0, lanes_left = 0;
   };
   static constexpr int kPieces = 2;
+
+  // Gives `task` the priority of its new id.
+  void Rename(Task& task, const TaskId& id) {
+    task.id = id;
+    task.priority = Priority(strategy_, id);
+  }
 
   const Step& StepOf(const TaskId& id) const { return schedule_.ranks[id.rank][id.step]; }
 
@@ -271,7 +277,9 @@ class Execution {
       --environments_left_;
       task.over = true;
     } else {
-      rank.launched = task.id.epoch++;
+      TaskId next = task.id;
+      rank.launched = next.epoch++;
+      Rename(task, next);
       rank.lanes_left = rank.busy_lanes;
       task.progress = kCheckC;
       return;
@@ -295,9 +303,8 @@ class Execution {
           tasks_[index].copies.push_back(copy);
           for (TaskKind half : {TaskKind::kRead, TaskKind::kWrite}) {
             Task task;
-            task.id = tasks_[index].id;
-            task.id.kind = half;
-            task.id.part = i;
+            const TaskId& step = tasks_[index].id;
+            Rename(task, {half, step.rank, step.step, i, step.epoch});
             task.copy = copy;
             tasks_.push_back(task);
           }
@@ -324,9 +331,7 @@ class Execution {
         continue;  // the arrival's
       }
       Task signal;
-      signal.id = next.id;
-      signal.id.kind = TaskKind::kSignal;
-      signal.id.part = i;
+      Rename(signal, {TaskKind::kSignal, next.id.rank, next.id.step, i, next.id.epoch});
       signal.slot = step.signals[i];
       tasks_.push_back(signal);
     }
@@ -338,6 +343,7 @@ class Execution {
       --rank.lanes_left;
     }
     next.id.step = lane.steps[lane.next];
+    Rename(next, next.id);
     next.running = false;
     next.copies.clear();
     tasks_[index] = next;

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "absl/strings/str_format.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/text.h"
@@ -13,11 +11,6 @@
 
 namespace agmm::test {
 namespace {
-
-uint64_t FirstSeed() {
-  const char* seed = std::getenv("AGMM_SEED");
-  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1;
-}
 
 TEST(RandomSchedule, IsProvedRight) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + 600; ++seed) {

@@ -1,0 +1,129 @@
+#include "tests/schedule/mutants.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace agmm::test {
+namespace {
+
+void DropStep(std::vector<Step>& steps, int index) {
+  steps.erase(steps.begin() + index);
+  for (Step& step : steps) {
+    auto* transfer = std::get_if<Transfer>(&step.op);
+    if (transfer == nullptr || transfer->carrier < index) continue;
+    transfer->carrier = transfer->carrier == index ? -1 : transfer->carrier - 1;
+  }
+}
+
+template <typename Use>
+void ForEachStep(const Schedule& schedule, Use use) {
+  for (Rank r = 0; r < static_cast<int>(schedule.ranks.size()); ++r) {
+    for (int s = 0; s < static_cast<int>(schedule.ranks[r].size()); ++s) {
+      use(r, s, schedule.ranks[r][s], absl::StrFormat("rank %d step %d", r, s));
+    }
+  }
+}
+
+std::string WaitName(const std::string& where, int index, const Wait& wait) {
+  return absl::StrFormat("%s wait %d (%d:%d lag %d)", where, index, wait.slot.rank, wait.slot.index,
+                         wait.lag);
+}
+
+// The workspace places of a step.
+std::vector<Place*> WorkspacePlaces(Step& step) {
+  std::vector<Place*> places, out;
+  if (auto* transfer = std::get_if<Transfer>(&step.op)) {
+    if (!transfer->to.empty()) places.push_back(&transfer->from);
+    for (Place& to : transfer->to) places.push_back(&to);
+  } else if (auto* multiply = std::get_if<Multiply>(&step.op)) {
+    places = {&multiply->a_place, &multiply->b_place, &multiply->out};
+    if (multiply->acc) places.push_back(&*multiply->acc);
+  } else {
+    auto& reduce = std::get<Reduce>(step.op);
+    places = {&reduce.from, &reduce.into, &reduce.out};
+  }
+  for (Place* place : places) {
+    if (place->buffer == kWorkspace && place->pitch_bytes > 0) out.push_back(place);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Mutant> WithOneLess(const Schedule& schedule) {
+  std::vector<Mutant> mutants;
+  auto add = [&](const std::string& what) -> Schedule& {
+    mutants.push_back({"no " + what, schedule});
+    return mutants.back().schedule;
+  };
+  ForEachStep(schedule, [&](Rank r, int s, const Step& step, const std::string& where) {
+    for (int i = 0; i < static_cast<int>(step.waits.size()); ++i) {
+      std::vector<Wait>& waits = add(WaitName(where, i, step.waits[i])).ranks[r][s].waits;
+      waits.erase(waits.begin() + i);
+    }
+    for (int i = 0; i < static_cast<int>(step.signals.size()); ++i) {
+      std::vector<Slot>& signals = add(absl::StrFormat("%s signal %d", where, i)).ranks[r][s].signals;
+      signals.erase(signals.begin() + i);
+    }
+    DropStep(add(where).ranks[r], s);
+  });
+  return mutants;
+}
+
+std::vector<Mutant> WithAnotherLag(const Schedule& schedule) {
+  std::vector<Mutant> mutants;
+  ForEachStep(schedule, [&](Rank r, int s, const Step& step, const std::string& where) {
+    for (int i = 0; i < static_cast<int>(step.waits.size()); ++i) {
+      mutants.push_back({"other lag, " + WaitName(where, i, step.waits[i]), schedule});
+      int& lag = mutants.back().schedule.ranks[r][s].waits[i].lag;
+      lag = 1 - lag;
+    }
+  });
+  return mutants;
+}
+
+Mutant Mistaken(const Schedule& schedule, std::mt19937_64& random) {
+  Mutant mutant = {"", schedule};
+  while (true) {
+    const Rank r = static_cast<int>(random() % schedule.ranks.size());
+    std::vector<Step>& steps = mutant.schedule.ranks[r];
+    if (steps.empty()) continue;
+    const int s = static_cast<int>(random() % steps.size());
+    Step& step = steps[s];
+    const std::string where = absl::StrFormat("rank %d step %d", r, s);
+    switch (random() % 5) {
+      case 0: {
+        const std::vector<Mutant> less = WithOneLess(schedule);
+        return less[random() % less.size()];
+      }
+      case 1: {
+        const int slots = SlotCounts(schedule)[r];
+        if (step.waits.empty()) continue;
+        Wait& wait = step.waits[random() % step.waits.size()];
+        wait.slot.index = static_cast<int>(random() % slots);
+        return {where + " waits for another slot", mutant.schedule};
+      }
+      case 2: {
+        const int other = static_cast<int>(random() % steps.size());
+        if (other == s) continue;
+        std::swap(steps[s], steps[other]);
+        return {absl::StrFormat("%s swapped with %d", where, other), mutant.schedule};
+      }
+      case 3:
+        step.lane = step.lane == 0 ? 1 : 0;
+        return {where + " on another lane", mutant.schedule};
+      default: {
+        const std::vector<Place*> places = WorkspacePlaces(step);
+        if (places.empty()) continue;
+        Place& place = *places[random() % places.size()];
+        if (place.offset_bytes < kRowAlignBytes) continue;
+        place.offset_bytes -= kRowAlignBytes * (1 + static_cast<int64_t>(random() % 4));
+        if (place.offset_bytes < 0) place.offset_bytes = 0;
+        return {where + " with a place shifted", mutant.schedule};
+      }
+    }
+  }
+}
+
+}  // namespace agmm::test
