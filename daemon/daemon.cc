@@ -150,6 +150,7 @@ void Daemon::CreateRemote() {
   remote_ = std::make_unique<RemoteControl>(
       channel_, absl::StrFormat("node %s (%s)", sequencer.name, sequencer.address), view_.get());
   control_ = remote_.get();
+  join_ = std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get());
 }
 
 absl::Status Daemon::Serve() {
@@ -176,7 +177,6 @@ void Daemon::EnterWorld() {
       auto link = std::make_shared<LocalMemberLink>(loop_.get(), member_.get());
       member_->OnStream(std::make_shared<LocalSequencerLink>(sequencer_.get(), link));
     } else {
-      join_ = std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get());
       join_->Start();
     }
   });
@@ -191,7 +191,7 @@ Daemon::~Daemon() {
     });
   }
   join_.reset();
-  server_.reset();
+  if (server_ != nullptr) server_->Stop();
   remote_.reset();
   heartbeat_.reset();
   if (member_ != nullptr) drained.WaitForNotification();

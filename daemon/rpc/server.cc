@@ -68,7 +68,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& t
   return server;
 }
 
-RpcServer::~RpcServer() {
+RpcServer::~RpcServer() { Stop(); }
+
+void RpcServer::Stop() {
   if (server_ == nullptr) return;
   server_->Shutdown(std::chrono::system_clock::now() + kGrace);
   server_->Wait();

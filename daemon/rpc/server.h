@@ -20,8 +20,9 @@ class RpcServer {
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const std::string& tcp, const std::string& socket,
                                                           Metrics* metrics,
                                                           const std::vector<grpc::Service*>& services);
-  // Ends all calls, for their callers with UNAVAILABLE, and waits for the ends.
   ~RpcServer();
+  // Ends all calls, for their callers with UNAVAILABLE, and waits for the ends. May be called again.
+  void Stop();
 
   // The TCP port that was bound, or 0.
   int port() const { return port_; }
