@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "daemon/tensor/catalog_impl.h"
@@ -46,10 +47,12 @@ void CatalogImpl::EndAccess(const CallContext&, const v1::EndAccessRequest& requ
 }
 
 void CatalogImpl::EndAccessesOf(int node) {
-  std::vector<uint64_t> ids;
+  // Those that wait go first, so that none of them is granted for the end of another.
+  std::deque<uint64_t> ids;
   for (const auto& [id, entry] : entries_) {
     for (const Lease& lease : entry.leases) {
-      if (lease.node == node) ids.push_back(lease.id);
+      if (lease.kind == LeaseKind::kJob || lease.node != node) continue;
+      lease.granted ? ids.push_back(lease.id) : ids.push_front(lease.id);
     }
   }
   for (uint64_t id : ids) {

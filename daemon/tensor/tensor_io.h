@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/tensor/store.h"
+#include "proto/convert/problem.h"
 
 namespace agmm {
 
@@ -26,6 +27,8 @@ class TensorIo {
   void Read(const v1::Tensor& tensor, v1::TensorBlock* block, std::function<void(absl::Status)> done);
 
  private:
+  absl::StatusOr<PlacedTensor> Check(const v1::Tensor& tensor, const v1::TensorBlock& block) const;
+
   TensorStore* const store_;
   UcxTransport* const transport_;
   const int self_node_;

@@ -1,0 +1,96 @@
+#include "daemon/tensor/store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "proto/convert/problem.h"
+
+namespace agmm {
+
+struct TensorStore::Entry {
+  Mesh mesh;
+  Tensor tensor;
+  int64_t offset_bytes = 0, pitch_bytes = 0;
+};
+
+TensorStore::TensorStore(int first_rank, std::vector<Heap*> heaps)
+    : first_rank_(first_rank), heaps_(std::move(heaps)) {}
+
+absl::Status TensorStore::Place(const v1::Tensor& tensor) {
+  AGMM_ASSIGN_OR_RETURN(PlacedTensor placed, FromProto(tensor.spec()));
+  const int64_t bytes = ShardBytes(placed.mesh, placed.tensor);
+  const int64_t offset = tensor.offset_bytes();
+  if (tensor.shard_bytes() < bytes || offset < 0 || offset % kRowAlignBytes != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor %d was given %d B at %d; its shards take %d B, at a multiple of %d",
+        tensor.tensor_id(), tensor.shard_bytes(), offset, bytes, kRowAlignBytes));
+  }
+  for (int rank : placed.mesh.ranks) {
+    const int local = rank - first_rank_;
+    if (local < 0 || local >= static_cast<int>(heaps_.size())) continue;
+    const int64_t heap_bytes = static_cast<int64_t>(heaps_[local]->host().size());
+    if (tensor.shard_bytes() > heap_bytes - offset) {
+      return absl::OutOfRangeError(absl::StrFormat(
+          "tensor %d was placed at bytes %d to %d of rank %d, whose heap has %d; give every daemon the "
+          "heaps that the configuration says",
+          tensor.tensor_id(), offset, offset + tensor.shard_bytes(), rank, heap_bytes));
+    }
+  }
+  const int64_t pitch = ShardPitchBytes(placed.mesh, placed.tensor);
+  auto entry = std::make_shared<const Entry>(
+      Entry{std::move(placed.mesh), std::move(placed.tensor), offset, pitch});
+  absl::MutexLock lock(&mutex_);
+  tensors_[tensor.tensor_id()] = std::move(entry);
+  return absl::OkStatus();
+}
+
+void TensorStore::Drop(uint64_t tensor_id) {
+  absl::MutexLock lock(&mutex_);
+  tensors_.erase(tensor_id);
+}
+
+void TensorStore::DropAll() {
+  absl::MutexLock lock(&mutex_);
+  tensors_.clear();
+}
+
+absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block, bool write) {
+  std::shared_ptr<const Entry> entry;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto it = tensors_.find(block.tensor); it != tensors_.end()) entry = it->second;
+  }
+  const int local = block.rank - first_rank_;
+  const Mesh* mesh = entry == nullptr ? nullptr : &entry->mesh;
+  const auto rank = mesh == nullptr ? std::vector<int>::const_iterator()
+                                    : std::find(mesh->ranks.begin(), mesh->ranks.end(), block.rank);
+  if (mesh == nullptr || rank == mesh->ranks.end() || local < 0 ||
+      local >= static_cast<int>(heaps_.size())) {
+    return absl::NotFoundError(absl::StrFormat("rank %d holds nothing of a tensor %d here", block.rank,
+                                               block.tensor));
+  }
+  const Block shard =
+      ShardBlock(*mesh, entry->tensor, 0, static_cast<Rank>(rank - mesh->ranks.begin()));
+  const auto inside = [](int64_t begin, int64_t end, const Range& range) {
+    return begin >= 0 && begin <= end && end <= range.size();
+  };
+  if (!inside(block.row_begin, block.row_end, shard.rows) ||
+      !inside(block.col_begin, block.col_end, shard.cols)) {
+    return absl::OutOfRangeError(absl::StrFormat(
+        "rows [%d, %d) x columns [%d, %d) are outside the %d x %d shard of tensor %d on rank %d",
+        block.row_begin, block.row_end, block.col_begin, block.col_end, shard.rows.size(),
+        shard.cols.size(), block.tensor, block.rank));
+  }
+  const int64_t element = SizeOf(entry->tensor.dtype);
+  Rows rows;
+  rows.row_bytes = (block.col_end - block.col_begin) * element;
+  rows.rows = rows.row_bytes == 0 ? 0 : block.row_end - block.row_begin;
+  rows.pitch_bytes = entry->pitch_bytes;
+  rows.data = heaps_[local]->host().data() + entry->offset_bytes +
+              block.row_begin * entry->pitch_bytes + block.col_begin * element;
+  return rows;
+}
+
+}  // namespace agmm

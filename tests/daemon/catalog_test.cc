@@ -1,0 +1,357 @@
+#include "daemon/tensor/catalog.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/convert/status.h"
+#include "tests/daemon/fake_members.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using Access = absl::StatusOr<v1::BeginAccessResponse>;
+
+constexpr int64_t kHeap = 64 << 10;
+
+// Two nodes with two ranks each.
+class CatalogTest : public ::testing::Test {
+ protected:
+  CatalogTest() : catalog_(Catalog::Create(&members_, &placement_)) { catalog_->OnReady(); }
+
+  // The answer, once it has come.
+  using Created = std::shared_ptr<std::optional<absl::StatusOr<v1::Tensor>>>;
+  Created Create(const v1::CreateTensorRequest& request) {
+    auto answer = std::make_shared<std::optional<absl::StatusOr<v1::Tensor>>>();
+    CallContext ctx;
+    ctx.principal = "uid:7";
+    catalog_->CreateTensor(ctx, request, [answer](absl::StatusOr<v1::Tensor> t) { *answer = std::move(t); });
+    return answer;
+  }
+  void AnswerPlaced() {
+    for (const auto& [node, command] : members_.Take(v1::Command::kPlaceTensor))
+      catalog_->OnReport(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
+  }
+  v1::Tensor Make(const v1::CreateTensorRequest& request) {
+    const Created created = Create(request);
+    AnswerPlaced();
+    EXPECT_TRUE(created->has_value() && (*created)->ok());
+    return created->has_value() && (*created)->ok() ? ***created : v1::Tensor();
+  }
+  v1::Tensor Make(const std::string& name) { return Make(TensorRequest(name, "[M_x, K]", 8, 8, MeshOf(4))); }
+  v1::Tensor MakeReady(const std::string& name) {
+    const v1::Tensor tensor = Make(name);
+    const auto write = Begin(tensor.tensor_id(), true);
+    EXPECT_TRUE(End((**write)->access_id(), true).ok());
+    return *catalog_->Find(tensor.tensor_id());
+  }
+  std::shared_ptr<std::optional<Access>> Begin(uint64_t id, bool write, int node = 0) {
+    auto answer = std::make_shared<std::optional<Access>>();
+    v1::BeginAccessRequest request;
+    request.set_tensor_id(id);
+    request.set_write(write);
+    request.set_node(node);
+    catalog_->BeginAccess({}, request, [answer](Access a) { *answer = std::move(a); });
+    return answer;
+  }
+  absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit) {
+    v1::EndAccessRequest request;
+    request.set_access_id(access);
+    request.set_commit(commit);
+    absl::StatusOr<v1::Tensor> answer = absl::UnknownError("no answer");
+    catalog_->EndAccess({}, request, [&](absl::StatusOr<v1::EndAccessResponse> response) {
+      if (response.ok()) {
+        answer = response->tensor();
+      } else {
+        answer = response.status();
+      }
+    });
+    return answer;
+  }
+  absl::Status Delete(uint64_t id) {
+    v1::DeleteTensorRequest request;
+    request.set_tensor_id(id);
+    absl::Status answer = absl::UnknownError("no answer");
+    catalog_->DeleteTensor({}, request,
+                           [&](absl::StatusOr<v1::DeleteTensorResponse> r) { answer = r.status(); });
+    return answer;
+  }
+  int64_t Free(int rank = 0) const { return placement_.free_bytes(rank); }
+
+  FakeMembers members_{2, 2, kHeap};
+  Placement placement_;
+  std::unique_ptr<Catalog> catalog_;
+};
+
+TEST_F(CatalogTest, ATensorExistsOnceEveryNodeOfItsMeshKnowsIt) {
+  const Created created = Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4)));
+  const auto placed = members_.Take(v1::Command::kPlaceTensor);
+  ASSERT_EQ(placed.size(), 2u);
+  const v1::Tensor& sent = placed[0].command.place_tensor().tensor();
+  catalog_->OnReport(0, PlacedReport(sent.tensor_id()));
+  EXPECT_FALSE(created->has_value());
+  EXPECT_EQ(catalog_->Find(sent.tensor_id()).status().code(), absl::StatusCode::kNotFound);
+  catalog_->OnReport(1, PlacedReport(sent.tensor_id()));
+  ASSERT_TRUE(created->has_value() && (*created)->ok());
+  const v1::Tensor tensor = ***created;
+  EXPECT_EQ(tensor.state(), v1::Tensor::STATE_EMPTY);
+  EXPECT_EQ(tensor.owner(), "uid:7");
+  EXPECT_EQ(tensor.shard_bytes(), 2 * 128);
+  EXPECT_EQ(catalog_->Find(tensor.tensor_id())->name(), "A");
+}
+
+TEST_F(CatalogTest, OnlyNodesOfTheMeshAreTold) {
+  Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(2, 2)));
+  const auto placed = members_.Take(v1::Command::kPlaceTensor);
+  ASSERT_EQ(placed.size(), 1u);
+  EXPECT_EQ(placed[0].node, 1);
+  EXPECT_EQ(Free(0), kHeap);
+  EXPECT_LT(Free(2), kHeap);
+}
+
+TEST_F(CatalogTest, ANodeThatCannotPlaceFailsTheCreationAndFreesTheSpace) {
+  const Created created = Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4)));
+  const uint64_t id = members_.Take(v1::Command::kPlaceTensor)[0].command.place_tensor().tensor().tensor_id();
+  v1::Report report = PlacedReport(id);
+  *report.mutable_tensor_placed()->mutable_error() = ToProto(absl::OutOfRangeError("no such place"));
+  catalog_->OnReport(0, report);
+  EXPECT_FALSE(created->has_value());
+  catalog_->OnReport(1, PlacedReport(id));
+  ASSERT_TRUE(created->has_value());
+  EXPECT_EQ((*created)->status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Free(), kHeap);
+  EXPECT_EQ(members_.Take(v1::Command::kDropTensor).size(), 2u);
+  EXPECT_NE(Make("A").tensor_id(), id);
+}
+
+TEST_F(CatalogTest, ATakenNameIsRefusedNamingItsTensor) {
+  const v1::Tensor tensor = Make("A");
+  const Created again = Create(TensorRequest("A", "[M, K]", 4, 4, MeshOf(2)));
+  ASSERT_TRUE(again->has_value());
+  EXPECT_EQ((*again)->status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string((*again)->status().message()),
+              HasSubstr("tensor " + std::to_string(tensor.tensor_id()) + " \"A\""));
+}
+
+TEST_F(CatalogTest, TensorsWithoutNameDoNotClash) {
+  EXPECT_NE(Make("").tensor_id(), Make("").tensor_id());
+}
+
+TEST_F(CatalogTest, ARepeatedRequestReturnsTheSameTensor) {
+  v1::CreateTensorRequest request = TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4));
+  request.set_request_id("r1");
+  const Created first = Create(request), second = Create(request);
+  AnswerPlaced();
+  ASSERT_TRUE(first->has_value() && second->has_value());
+  EXPECT_EQ((**first)->tensor_id(), (**second)->tensor_id());
+  const Created third = Create(request);
+  EXPECT_EQ((**third)->tensor_id(), (**first)->tensor_id());
+  request.mutable_spec()->set_rows(16);
+  EXPECT_EQ((*Create(request))->status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(CatalogTest, AMeshOutsideTheWorldIsRefused) {
+  const absl::Status status = (*Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4, 1))))->status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 4"));
+}
+
+TEST_F(CatalogTest, AnIncompleteWorldIsSaid) {
+  members_.complete = WithReason(absl::UnavailableError("n1 is missing"), kReasonWorldIncomplete);
+  EXPECT_EQ(ReasonOf((*Create(TensorRequest("A", "[M, K]", 8, 8, MeshOf(2))))->status()),
+            kReasonWorldIncomplete);
+  EXPECT_EQ(Free(), kHeap);
+}
+
+TEST_F(CatalogTest, ATensorThatDoesNotFitSaysSo) {
+  EXPECT_EQ(ReasonOf((*Create(TensorRequest("A", "[M, K]", 1024, 1024, MeshOf(2))))->status()), kReasonHeapFull);
+}
+
+TEST_F(CatalogTest, AWriteThatIsCommittedMakesTheTensorReady) {
+  const v1::Tensor tensor = Make("A");
+  EXPECT_FALSE(catalog_->WillHaveContents(tensor.tensor_id()));
+  const auto write = Begin(tensor.tensor_id(), true);
+  ASSERT_TRUE(write->has_value() && (*write)->ok());
+  EXPECT_EQ((**write)->tensor().state(), v1::Tensor::STATE_WRITING);
+  EXPECT_TRUE(catalog_->WillHaveContents(tensor.tensor_id()));
+  const auto ended = End((**write)->access_id(), true);
+  ASSERT_TRUE(ended.ok());
+  EXPECT_EQ(ended->state(), v1::Tensor::STATE_READY);
+  EXPECT_EQ(ended->version(), 1u);
+}
+
+TEST_F(CatalogTest, AWriteThatIsNotCommittedLeavesTheTensorEmpty) {
+  const v1::Tensor tensor = MakeReady("A");
+  const auto write = Begin(tensor.tensor_id(), true);
+  EXPECT_EQ(End((**write)->access_id(), false)->state(), v1::Tensor::STATE_EMPTY);
+  EXPECT_FALSE(catalog_->WillHaveContents(tensor.tensor_id()));
+}
+
+TEST_F(CatalogTest, ReadsShareAndAWriteWaitsForThem) {
+  const v1::Tensor tensor = MakeReady("A");
+  const auto read1 = Begin(tensor.tensor_id(), false), read2 = Begin(tensor.tensor_id(), false);
+  const auto write = Begin(tensor.tensor_id(), true);
+  const auto read3 = Begin(tensor.tensor_id(), false);
+  ASSERT_TRUE(read1->has_value() && read2->has_value());
+  EXPECT_FALSE(write->has_value() || read3->has_value());
+  ASSERT_TRUE(End((**read1)->access_id(), false).ok());
+  EXPECT_FALSE(write->has_value());
+  ASSERT_TRUE(End((**read2)->access_id(), false).ok());
+  ASSERT_TRUE(write->has_value());
+  EXPECT_FALSE(read3->has_value());
+  ASSERT_TRUE(End((**write)->access_id(), true).ok());
+  ASSERT_TRUE(read3->has_value() && (*read3)->ok());
+  EXPECT_EQ((**read3)->tensor().version(), 2u);
+}
+
+TEST_F(CatalogTest, JobsShareWithJobsOnly) {
+  const v1::Tensor tensor = MakeReady("A");
+  int granted = 0;
+  const auto grant = [&](absl::Status status) { granted += status.ok(); };
+  const uint64_t job1 = catalog_->Acquire(tensor.tensor_id(), grant);
+  const uint64_t job2 = catalog_->Acquire(tensor.tensor_id(), grant);
+  EXPECT_EQ(granted, 2);
+  const auto read = Begin(tensor.tensor_id(), false);
+  const uint64_t job3 = catalog_->Acquire(tensor.tensor_id(), grant);
+  EXPECT_FALSE(read->has_value());
+  EXPECT_EQ(granted, 2);
+  catalog_->Release(job1);
+  catalog_->Release(job2);
+  ASSERT_TRUE(read->has_value());
+  EXPECT_EQ(granted, 2);
+  ASSERT_TRUE(End((**read)->access_id(), false).ok());
+  EXPECT_EQ(granted, 3);
+  catalog_->Release(job3);
+}
+
+TEST_F(CatalogTest, AReadOfNoContentsIsRefusedInItsTurn) {
+  const v1::Tensor tensor = MakeReady("A");
+  const auto write = Begin(tensor.tensor_id(), true);
+  const auto read = Begin(tensor.tensor_id(), false);
+  const auto write2 = Begin(tensor.tensor_id(), true);
+  ASSERT_TRUE(End((**write)->access_id(), false).ok());
+  ASSERT_TRUE(read->has_value());
+  EXPECT_EQ((*read)->status().code(), absl::StatusCode::kFailedPrecondition);
+  // Its lease is given back.
+  EXPECT_TRUE(write2->has_value());
+}
+
+TEST_F(CatalogTest, ADeletedTensorFreesItsNameAtOnceAndItsSpaceWithTheLastLease) {
+  const v1::Tensor tensor = MakeReady("A");
+  const int64_t left = Free();
+  const uint64_t job = catalog_->Acquire(tensor.tensor_id(), [](absl::Status) {});
+  EXPECT_TRUE(Delete(tensor.tensor_id()).ok());
+  EXPECT_EQ(catalog_->Find(tensor.tensor_id()).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(catalog_->Leased(job)->tensor_id(), tensor.tensor_id());
+  EXPECT_EQ(Delete(tensor.tensor_id()).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Free(), left);
+  Make("A");
+  EXPECT_LT(Free(), left);
+  EXPECT_TRUE(members_.Take(v1::Command::kDropTensor).empty());
+  catalog_->Release(job);
+  EXPECT_EQ(Free(), left);
+  EXPECT_EQ(members_.Take(v1::Command::kDropTensor).size(), 2u);
+  EXPECT_FALSE(catalog_->Leased(job).ok());
+}
+
+TEST_F(CatalogTest, TheEndOfASessionDeletesItsTensors) {
+  v1::CreateTensorRequest request = TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4));
+  request.set_session_id("s1");
+  Make(request);
+  const uint64_t kept = Make("B").tensor_id();
+  request.set_name("C");
+  const Created creating = Create(request);
+  catalog_->EndSession("s1");
+  AnswerPlaced();
+  ASSERT_TRUE(creating->has_value());
+  EXPECT_FALSE((*creating)->ok());
+  const v1::ListTensorsResponse all = catalog_->ListTensors();
+  ASSERT_EQ(all.tensors_size(), 1);
+  EXPECT_EQ(all.tensors(0).tensor_id(), kept);
+  EXPECT_EQ(Free(), kHeap - 4096);
+}
+
+TEST_F(CatalogTest, AccessesEndWithTheNodeThatHoldsThem) {
+  const v1::Tensor tensor = MakeReady("A");
+  const auto write = Begin(tensor.tensor_id(), true, 1);
+  const auto waiting = Begin(tensor.tensor_id(), true, 1);
+  const auto other = Begin(tensor.tensor_id(), true, 0);
+  catalog_->EndAccessesOf(1);
+  ASSERT_TRUE(waiting->has_value());
+  EXPECT_EQ(ReasonOf((*waiting)->status()), kReasonPeerLost);
+  ASSERT_TRUE(other->has_value());
+  EXPECT_TRUE((*other)->ok());
+  EXPECT_EQ(End((**write)->access_id(), true).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(CatalogTest, AJobsLeaseIsNoAccess) {
+  const v1::Tensor tensor = MakeReady("A");
+  const uint64_t job = catalog_->Acquire(tensor.tensor_id(), [](absl::Status) {});
+  EXPECT_EQ(End(job, true).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(CatalogTest, AJobChangesContentsAndVersion) {
+  const v1::Tensor tensor = Make("C");
+  catalog_->SetContents(tensor.tensor_id(), true);
+  EXPECT_EQ(catalog_->Find(tensor.tensor_id())->state(), v1::Tensor::STATE_READY);
+  EXPECT_EQ(catalog_->Find(tensor.tensor_id())->version(), 1u);
+  catalog_->SetContents(tensor.tensor_id(), false);
+  EXPECT_EQ(catalog_->Find(tensor.tensor_id())->state(), v1::Tensor::STATE_EMPTY);
+}
+
+TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
+  const uint64_t lost = MakeReady("lost").tensor_id();
+  const v1::Tensor kept_request = Make(TensorRequest("kept", "[M_x, K]", 8, 8, MeshOf(2)));
+  const auto fill = Begin(kept_request.tensor_id(), true);
+  ASSERT_TRUE(End((**fill)->access_id(), true).ok());
+  const uint64_t writing = Make(TensorRequest("writing", "[M_x, K]", 8, 8, MeshOf(2))).tensor_id();
+  const auto write = Begin(writing, true), waiting = Begin(writing, true);
+  const Created creating = Create(TensorRequest("creating", "[M_x, K]", 8, 8, MeshOf(2)));
+  absl::Status job;
+  catalog_->Acquire(writing, [&](absl::Status status) { job = status; });
+  members_.sent.clear();
+
+  members_.complete = absl::UnavailableError("n1 is missing");
+  const absl::Status reason = WithReason(absl::AbortedError("node n1 was lost"), kReasonPeerLost);
+  catalog_->OnGenerationEnded({1}, reason);
+  EXPECT_EQ(job, reason);
+  ASSERT_TRUE(waiting->has_value() && creating->has_value());
+  EXPECT_EQ((*waiting)->status(), reason);
+  EXPECT_EQ((*creating)->status(), reason);
+  EXPECT_FALSE(catalog_->Find(lost).ok());
+  EXPECT_EQ(catalog_->Find(kept_request.tensor_id())->state(), v1::Tensor::STATE_READY);
+  EXPECT_EQ(catalog_->Find(writing)->state(), v1::Tensor::STATE_EMPTY);
+  EXPECT_EQ(End((**write)->access_id(), true).status().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(members_.sent.empty());
+  EXPECT_EQ(Free(0), kHeap - 2 * 4096);
+  EXPECT_EQ(Free(2), kHeap);
+
+  // What was deleted meanwhile is told when there is somebody to tell; what is left is placed where it lay.
+  EXPECT_TRUE(Delete(writing).ok());
+  members_.complete = absl::OkStatus();
+  catalog_->OnReady();
+  EXPECT_FALSE(members_.Take(v1::Command::kDropTensor).empty());
+  const auto placed = members_.Take(v1::Command::kPlaceTensor);
+  ASSERT_EQ(placed.size(), 1u);
+  EXPECT_EQ(placed[0].command.place_tensor().tensor().tensor_id(), kept_request.tensor_id());
+  EXPECT_EQ(Free(0), kHeap - 4096);
+  Make("lost");
+}
+
+TEST_F(CatalogTest, OtherHeapsThanBeforeForgetEverything) {
+  Make("A");
+  members_.complete = absl::UnavailableError("n1 is missing");
+  catalog_->OnGenerationEnded({}, absl::AbortedError("restart"));
+  for (WorldRank& rank : members_.mutable_ranks()) rank.heap_bytes = 2 * kHeap;
+  members_.complete = absl::OkStatus();
+  catalog_->OnReady();
+  EXPECT_EQ(catalog_->ListTensors().tensors_size(), 0);
+  EXPECT_EQ(Free(), 2 * kHeap);
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,235 @@
+// A scheduler with its loop, catalog and placement, over a fake world that tests answer for.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "daemon/job/scheduler.h"
+#include "gtest/gtest.h"
+#include "proto/convert/status.h"
+#include "tests/daemon/fake_members.h"
+
+namespace agmm {
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// An answer that may not have come.
+template <typename T>
+class Answer {
+ public:
+  Reply<T> reply() {
+    return [state = state_](absl::StatusOr<T> value) {
+      std::lock_guard lock(state->mutex);
+      EXPECT_FALSE(state->value.has_value()) << "answered twice";
+      state->value = std::move(value);
+      state->came.notify_all();
+    };
+  }
+  bool has() const {
+    std::lock_guard lock(state_->mutex);
+    return state_->value.has_value();
+  }
+  absl::StatusOr<T> Get() const {
+    std::unique_lock lock(state_->mutex);
+    if (!state_->came.wait_for(lock, absl::ToChronoSeconds(kPatience),
+                               [&] { return state_->value.has_value(); }))
+      return absl::UnknownError("no answer came");
+    return *state_->value;
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable came;
+    std::optional<absl::StatusOr<T>> value;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  static constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
+
+  // Two nodes with one rank each.
+  explicit SchedulerTest(int64_t heap_bytes = 4 << 20) : members_(2, 1, heap_bytes) {
+    catalog_ = Catalog::Create(&members_, &placement_);
+    scheduler_ = Scheduler::Create(&loop_, Clock::Real(), &members_, &placement_, catalog_.get(), &metrics_);
+    Do([&] {
+      catalog_->OnReady();
+      scheduler_->OnReady();
+    });
+  }
+  ~SchedulerTest() override { loop_.Stop(); }
+
+  // Runs `task` on the loop, and everything that it posts there.
+  template <typename Task>
+  void Do(Task task) {
+    absl::Notification done;
+    loop_.Post([&] {
+      task();
+      loop_.Post([&] { loop_.Post([&] { done.Notify(); }); });
+    });
+    done.WaitForNotification();
+  }
+  void Report(int node, const v1::Report& report) {
+    Do([&] {
+      catalog_->OnReport(node, report);
+      scheduler_->OnReport(node, report);
+    });
+  }
+  std::vector<FakeMembers::Sent> Take(v1::Command::CommandCase kind) {
+    std::vector<FakeMembers::Sent> taken;
+    Do([&] { taken = members_.Take(kind); });
+    return taken;
+  }
+
+  uint64_t Create(const std::string& sharding, int64_t rows, int64_t cols) {
+    Answer<v1::Tensor> created;
+    Do([&] { catalog_->CreateTensor({}, TensorRequest("", sharding, rows, cols, MeshOf(2)), created.reply()); });
+    for (const auto& [node, command] : Take(v1::Command::kPlaceTensor))
+      Report(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
+    return created.Get()->tensor_id();
+  }
+  uint64_t BeginWrite(uint64_t tensor) {
+    Answer<v1::BeginAccessResponse> begun;
+    v1::BeginAccessRequest request;
+    request.set_tensor_id(tensor);
+    request.set_write(true);
+    Do([&] { catalog_->BeginAccess({}, request, begun.reply()); });
+    return begun.Get()->access_id();
+  }
+  void EndWrite(uint64_t access, bool commit) {
+    Answer<v1::EndAccessResponse> ended;
+    v1::EndAccessRequest request;
+    request.set_access_id(access);
+    request.set_commit(commit);
+    Do([&] { catalog_->EndAccess({}, request, ended.reply()); });
+    EXPECT_TRUE(ended.Get().ok());
+  }
+  uint64_t Ready(const std::string& sharding, int64_t rows, int64_t cols) {
+    const uint64_t tensor = Create(sharding, rows, cols);
+    EndWrite(BeginWrite(tensor), true);
+    return tensor;
+  }
+  v1::Tensor::State StateOf(uint64_t tensor) {
+    v1::Tensor::State state = v1::Tensor::STATE_UNSPECIFIED;
+    Do([&] {
+      const auto found = catalog_->Find(tensor);
+      if (found.ok()) state = found->state();
+    });
+    return state;
+  }
+
+  struct Operands3 {
+    uint64_t a, b, c;
+  };
+  Operands3 MakeOperands(int64_t m = 64) {
+    return {Ready("[M_x, K]", m, 32), Ready("[K, N_x]", 32, 48), Create("[M, N_x]", m, 48)};
+  }
+  static v1::SubmitJobRequest Request(const Operands3& t) {
+    v1::SubmitJobRequest request;
+    request.set_spec(kSpec);
+    *request.mutable_mesh() = MeshOf(2);
+    for (uint64_t id : {t.a, t.b, t.c}) request.add_tensor_ids(id);
+    return request;
+  }
+  absl::StatusOr<v1::Job> Submit(const v1::SubmitJobRequest& request) {
+    Answer<v1::Job> job;
+    CallContext ctx;
+    ctx.principal = "uid:7";
+    Do([&] { scheduler_->SubmitJob(ctx, request, job.reply()); });
+    return job.Get();
+  }
+  uint64_t SubmitOk(const v1::SubmitJobRequest& request) {
+    const absl::StatusOr<v1::Job> job = Submit(request);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? job->job_id() : 0;
+  }
+  absl::StatusOr<v1::Job> Get(uint64_t id) {
+    Answer<v1::Job> job;
+    v1::GetJobRequest request;
+    request.set_job_id(id);
+    Do([&] { scheduler_->GetJob({}, request, job.reply()); });
+    return job.Get();
+  }
+  v1::Job::State State(uint64_t id) { return Get(id)->state(); }
+  Answer<v1::Job> StartWait(uint64_t id, absl::Time deadline = absl::InfiniteFuture()) {
+    Answer<v1::Job> job;
+    CallContext ctx;
+    ctx.deadline = deadline;
+    v1::WaitJobRequest request;
+    request.set_job_id(id);
+    Do([&] { scheduler_->WaitJob(ctx, request, job.reply()); });
+    return job;
+  }
+  absl::StatusOr<v1::Job> Cancel(uint64_t id) {
+    Answer<v1::Job> job;
+    v1::CancelJobRequest request;
+    request.set_job_id(id);
+    Do([&] { scheduler_->CancelJob({}, request, job.reply()); });
+    return job.Get();
+  }
+  // Every node answers what it was asked to prepare, with the hash it was sent.
+  int AnswerPrepared() {
+    const auto asked = Take(v1::Command::kPreparePlan);
+    for (const auto& [node, command] : asked) {
+      v1::Report report;
+      report.mutable_plan_prepared()->set_plan_id(command.prepare_plan().plan_id());
+      report.mutable_plan_prepared()->set_plan_hash(command.prepare_plan().plan_hash());
+      Report(node, report);
+    }
+    return static_cast<int>(asked.size());
+  }
+  void Done(int node, uint64_t job, const absl::Status& status = absl::OkStatus()) {
+    v1::Report report;
+    v1::LaunchDone* done = report.mutable_launch_done();
+    done->set_job_id(job);
+    if (!status.ok()) *done->mutable_error() = ToProto(status);
+    v1::RankReport* rank = done->add_ranks();
+    rank->set_rank(node);
+    rank->set_node(node);
+    rank->add_epoch_us(10.0 + node);
+    Report(node, report);
+  }
+  void DoneEverywhere(uint64_t job) {
+    Done(1, job);
+    Done(0, job);
+  }
+  // The jobs launched since the last call, once each.
+  std::vector<uint64_t> Launched() {
+    std::vector<uint64_t> jobs;
+    for (const auto& [node, command] : Take(v1::Command::kLaunchJob))
+      if (node == 0) jobs.push_back(command.launch_job().job_id());
+    return jobs;
+  }
+  // (node, job) of the cancels since the last call.
+  std::set<std::pair<int, uint64_t>> Cancelled() {
+    std::set<std::pair<int, uint64_t>> all;
+    for (const auto& [node, command] : Take(v1::Command::kCancelLaunch))
+      all.emplace(node, command.cancel_launch().job_id());
+    return all;
+  }
+  double Metric(const std::string& name) { return metrics_.counter(name)->value(); }
+  int64_t WorkspaceBytes() {
+    int64_t bytes = 0;
+    Do([&] { bytes = placement_.used_bytes(0, MemoryClass::kWorkspace); });
+    return bytes;
+  }
+
+  FakeMembers members_;
+  Placement placement_;
+  Metrics metrics_;
+  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<Scheduler> scheduler_;
+  Loop loop_;
+};
+
+}  // namespace agmm

@@ -1,0 +1,524 @@
+#include "daemon/job/scheduler.h"
+
+#include "gmock/gmock.h"
+#include "tests/daemon/scheduler_harness.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Code = absl::StatusCode;
+
+TEST_F(SchedulerTest, AJobRunsOnceItsPlanIsPreparedEverywhere) {
+  const Operands3 t = MakeOperands();
+  const absl::StatusOr<v1::Job> admitted = Submit(Request(t));
+  ASSERT_TRUE(admitted.ok()) << admitted.status();
+  EXPECT_EQ(admitted->state(), v1::Job::STATE_QUEUED);
+  EXPECT_EQ(admitted->owner(), "uid:7");
+  EXPECT_EQ(admitted->options().algorithm(), "ring");
+  EXPECT_EQ(admitted->plan_hash().size(), 16u);
+  const uint64_t id = admitted->job_id();
+
+  const auto asked = Take(v1::Command::kPreparePlan);
+  ASSERT_EQ(asked.size(), 2u);
+  v1::Report prepared;
+  prepared.mutable_plan_prepared()->set_plan_id(asked[0].command.prepare_plan().plan_id());
+  prepared.mutable_plan_prepared()->set_plan_hash(admitted->plan_hash());
+  Report(0, prepared);
+  EXPECT_THAT(Launched(), IsEmpty());
+  Report(1, prepared);
+  const auto launches = Take(v1::Command::kLaunchJob);
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_EQ(launches[0].command.launch_job().first_epoch(), 1u);
+  EXPECT_EQ(launches[0].command.launch_job().epoch_count(), 1);
+  EXPECT_GT(launches[0].command.launch_job().timeout().seconds(), 50);
+  EXPECT_EQ(State(id), v1::Job::STATE_RUNNING);
+
+  const Answer<v1::Job> waiter1 = StartWait(id), waiter2 = StartWait(id);
+  Done(1, id);
+  EXPECT_FALSE(waiter1.has());
+  Done(0, id);
+  const v1::Job job = *waiter1.Get();
+  EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(waiter2.Get()->state(), v1::Job::STATE_SUCCEEDED);
+  ASSERT_EQ(job.ranks_size(), 2);
+  EXPECT_EQ(job.ranks(0).rank(), 0);
+  EXPECT_EQ(job.ranks(1).rank(), 1);
+  ASSERT_EQ(job.events_size(), 3);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(job.events(i).number(), i + 1);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_READY);
+  EXPECT_EQ(Metric("jobs_succeeded_total"), 1);
+  EXPECT_EQ(Metric("plans_prepared_total"), 1);
+}
+
+TEST_F(SchedulerTest, APlanServesAllJobsLikeItAndItsEpochsGoOn) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.set_repeat_count(5);
+  const uint64_t first = SubmitOk(request);
+  EXPECT_EQ(AnswerPrepared(), 2);
+  const uint64_t second = SubmitOk(request);
+  EXPECT_EQ(AnswerPrepared(), 0);
+  const auto launches = Take(v1::Command::kLaunchJob);
+  ASSERT_EQ(launches.size(), 4u);
+  EXPECT_EQ(launches[0].command.launch_job().job_id(), first);
+  EXPECT_EQ(launches[2].command.launch_job().job_id(), second);
+  EXPECT_EQ(launches[2].command.launch_job().first_epoch(), 6u);
+}
+
+TEST_F(SchedulerTest, VersionsNameTheContents) {
+  const Operands3 t = MakeOperands();
+  const auto run = [&] {
+    const uint64_t job = SubmitOk(Request(t));
+    AnswerPrepared();
+    const auto launches = Take(v1::Command::kLaunchJob);
+    DoneEverywhere(job);
+    return launches.at(0).command.launch_job();
+  };
+  const v1::LaunchJob first = run(), second = run();
+  EXPECT_EQ(first.versions(kB), second.versions(kB));
+  EXPECT_NE(first.versions(kA), first.versions(kB));
+  EndWrite(BeginWrite(t.b), true);
+  const v1::LaunchJob third = run();
+  EXPECT_NE(third.versions(kB), first.versions(kB));
+  EXPECT_EQ(third.versions(kA), first.versions(kA));
+}
+
+TEST_F(SchedulerTest, ARepeatedRequestIsTheSameJob) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.set_request_id("r1");
+  const uint64_t id = SubmitOk(request);
+  request.set_session_id("another");
+  EXPECT_EQ(SubmitOk(request), id);
+  members_.complete = absl::UnavailableError("n1 is missing");
+  EXPECT_EQ(SubmitOk(request), id);
+  request.set_repeat_count(2);
+  EXPECT_EQ(Submit(request).status().code(), Code::kAlreadyExists);
+}
+
+TEST_F(SchedulerTest, AnIncompleteWorldIsSaid) {
+  const Operands3 t = MakeOperands();
+  members_.complete = WithReason(absl::UnavailableError("n1 is missing"), kReasonWorldIncomplete);
+  EXPECT_EQ(ReasonOf(Submit(Request(t)).status()), kReasonWorldIncomplete);
+}
+
+TEST_F(SchedulerTest, ATensorThatDoesNotFitIsNamedWithWantedAndFound) {
+  Operands3 t = MakeOperands();
+  t.c = Create("[M_x, N]", 64, 48);
+  const absl::Status status = Submit(Request(t)).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr("tensor " + std::to_string(t.c)));
+  EXPECT_THAT(message, HasSubstr("[M, N_x] 64 x 48 f32"));
+  EXPECT_THAT(message, HasSubstr("[M_x, N] 64 x 48 f32"));
+}
+
+TEST_F(SchedulerTest, DifferentInnerDimensionsNameBothNumbers) {
+  Operands3 t = MakeOperands();
+  t.b = Ready("[K, N_x]", 33, 48);
+  const absl::Status status = Submit(Request(t)).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("32 columns"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("33 rows"));
+}
+
+TEST_F(SchedulerTest, CIsATensorOfItsOwn) {
+  Operands3 t = MakeOperands();
+  t.c = t.a;
+  EXPECT_EQ(Submit(Request(t)).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(SchedulerTest, InputsNeedContents) {
+  Operands3 t = MakeOperands();
+  t.a = Create("[M_x, K]", 64, 32);
+  const absl::Status status = Submit(Request(t)).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor " + std::to_string(t.a)));
+}
+
+TEST_F(SchedulerTest, TermsOutsideTheirBoundsAreRefused) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.set_repeat_count(1000001);
+  EXPECT_EQ(Submit(request).status().code(), Code::kInvalidArgument);
+  request = Request(t);
+  request.mutable_timeout()->set_seconds(24 * 3600 + 1);
+  EXPECT_EQ(Submit(request).status().code(), Code::kInvalidArgument);
+  request.mutable_timeout()->set_seconds(-1);
+  EXPECT_EQ(Submit(request).status().code(), Code::kInvalidArgument);
+  request = Request(t);
+  request.mutable_tensor_ids()->RemoveLast();
+  EXPECT_EQ(Submit(request).status().code(), Code::kInvalidArgument);
+  request = Request(t);
+  request.mutable_options()->set_algorithm("magic");
+  EXPECT_EQ(Submit(request).status().code(), Code::kInvalidArgument);
+  request = Request(t);
+  request.set_tensor_ids(0, 999);
+  EXPECT_EQ(Submit(request).status().code(), Code::kNotFound);
+  EXPECT_EQ(Metric("jobs_submitted_total"), 0);
+  EXPECT_EQ(WorkspaceBytes(), 0);
+}
+
+TEST_F(SchedulerTest, AJobWaitsForAWriteAdmittedBeforeIt) {
+  const Operands3 t = MakeOperands();
+  const uint64_t write = BeginWrite(t.a);
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), IsEmpty());
+  EndWrite(write, true);
+  EXPECT_THAT(Launched(), ElementsAre(id));
+}
+
+TEST_F(SchedulerTest, AJobWhoseWriterFailedFails) {
+  const Operands3 t = MakeOperands();
+  const uint64_t write = BeginWrite(t.a);
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  EndWrite(write, false);
+  EXPECT_EQ(State(id), v1::Job::STATE_FAILED);
+  EXPECT_EQ(Get(id)->error().code(), static_cast<int>(Code::kFailedPrecondition));
+  EXPECT_THAT(Launched(), IsEmpty());
+}
+
+TEST_F(SchedulerTest, AReaderOfAnotherJobsResultWaitsForItsEnd) {
+  const Operands3 t = MakeOperands(48);
+  // C [M, N_x] of the first is B [K, N_x] of the second: K is 48 there.
+  const Operands3 u = {Ready("[M_x, K]", 64, 48), t.c, Create("[M, N_x]", 64, 48)};
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(u));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first));
+  DoneEverywhere(first);
+  EXPECT_THAT(Launched(), ElementsAre(second));
+}
+
+TEST_F(SchedulerTest, AReaderOfAFailedJobsResultFails) {
+  const Operands3 t = MakeOperands(48);
+  const Operands3 u = {Ready("[M_x, K]", 64, 48), t.c, Create("[M, N_x]", 64, 48)};
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(u));
+  AnswerPrepared();
+  Done(0, first, absl::InternalError("broken"));
+  Done(1, first, absl::AbortedError("cancelled"));
+  EXPECT_EQ(State(first), v1::Job::STATE_FAILED);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_EMPTY);
+  EXPECT_EQ(State(second), v1::Job::STATE_FAILED);
+  EXPECT_EQ(Get(second)->error().code(), static_cast<int>(Code::kFailedPrecondition));
+}
+
+TEST_F(SchedulerTest, TheOrderOfLaunchIsTheOrderOfAdmission) {
+  const Operands3 t = MakeOperands(), u = MakeOperands();
+  const uint64_t write = BeginWrite(t.a);
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(u));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), IsEmpty());
+  EndWrite(write, true);
+  EXPECT_THAT(Launched(), ElementsAre(first, second));
+}
+
+TEST_F(SchedulerTest, AWriteOfAnOperandWaitsForTheJob) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  Answer<v1::BeginAccessResponse> write;
+  v1::BeginAccessRequest request;
+  request.set_tensor_id(t.b);
+  request.set_write(true);
+  Do([&] { catalog_->BeginAccess({}, request, write.reply()); });
+  EXPECT_FALSE(write.has());
+  DoneEverywhere(id);
+  EXPECT_TRUE(write.Get().ok());
+}
+
+TEST_F(SchedulerTest, ANodeThatPlansDifferentlyFailsTheJobWithBothHashes) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  for (const auto& [node, command] : Take(v1::Command::kPreparePlan)) {
+    v1::Report report;
+    report.mutable_plan_prepared()->set_plan_id(command.prepare_plan().plan_id());
+    report.mutable_plan_prepared()->set_plan_hash(node == 0 ? command.prepare_plan().plan_hash()
+                                                            : "00000000000000ff");
+    Report(node, report);
+  }
+  const v1::Job job = *Get(id);
+  EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
+  EXPECT_EQ(job.error().code(), static_cast<int>(Code::kInternal));
+  EXPECT_THAT(job.error().message(), HasSubstr("00000000000000ff"));
+  EXPECT_THAT(job.error().message(), HasSubstr(job.plan_hash()));
+  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
+  EXPECT_EQ(WorkspaceBytes(), 0);
+}
+
+TEST_F(SchedulerTest, AQueuedJobIsCancelledAtOnce) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  const absl::StatusOr<v1::Job> job = Cancel(id);
+  EXPECT_EQ(job->state(), v1::Job::STATE_CANCELLED);
+  EXPECT_EQ(ReasonOf(FromProto(job->error())), kReasonCancelled);
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), IsEmpty());
+  EXPECT_EQ(Metric("jobs_cancelled_total"), 1);
+}
+
+TEST_F(SchedulerTest, ARunningJobIsCancelledOnceAllNodesHaveReported) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_EQ(Cancel(id)->state(), v1::Job::STATE_RUNNING);
+  EXPECT_THAT(Cancelled(), ElementsAre(std::pair(0, id), std::pair(1, id)));
+  Done(0, id, absl::CancelledError("drained"));
+  EXPECT_EQ(State(id), v1::Job::STATE_RUNNING);
+  Done(1, id, absl::CancelledError("drained"));
+  EXPECT_EQ(State(id), v1::Job::STATE_CANCELLED);
+  EXPECT_EQ(ReasonOf(FromProto(Get(id)->error())), kReasonCancelled);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_EMPTY);
+}
+
+TEST_F(SchedulerTest, ACancelThatComesTooLateChangesNothing) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  Cancel(id);
+  DoneEverywhere(id);
+  EXPECT_EQ(State(id), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(Cancel(id)->state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_READY);
+}
+
+TEST_F(SchedulerTest, TheEndOfASessionCancelsItsJobs) {
+  const Operands3 t = MakeOperands(), u = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.set_session_id("s1");
+  const uint64_t mine = SubmitOk(request), other = SubmitOk(Request(u));
+  Do([&] { scheduler_->EndSession("s1"); });
+  EXPECT_EQ(State(mine), v1::Job::STATE_CANCELLED);
+  EXPECT_EQ(State(other), v1::Job::STATE_QUEUED);
+}
+
+TEST_F(SchedulerTest, TheFirstErrorStaysAndTheOthersDrainAtOnce) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  Done(1, id, absl::DataLossError("the cause"));
+  EXPECT_THAT(Cancelled(), ElementsAre(std::pair(0, id)));
+  EXPECT_EQ(State(id), v1::Job::STATE_RUNNING);
+  EXPECT_GT(WorkspaceBytes(), 0);
+  Done(0, id, absl::AbortedError("cancelled because of node n1"));
+  const v1::Job job = *Get(id);
+  EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
+  EXPECT_EQ(job.error().code(), static_cast<int>(Code::kDataLoss));
+  EXPECT_THAT(job.error().message(), HasSubstr("node n1: the cause"));
+  // The plan went with it.
+  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
+  EXPECT_EQ(WorkspaceBytes(), 0);
+  EXPECT_EQ(Metric("plans_cached"), 0);
+}
+
+TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainInOrderOnANewPlan) {
+  const Operands3 t = MakeOperands();
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t)), third = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first, second, third));
+  const uint64_t fourth = SubmitOk(Request(MakeOperands(32)));  // waits for a plan of its own
+  Done(0, first);
+  Done(0, second, absl::InternalError("broken"));
+  // Those behind it are of no use; the one before it is left alone.
+  EXPECT_THAT(Cancelled(), ElementsAre(std::pair(0, third), std::pair(1, second), std::pair(1, third)));
+  Done(0, third, absl::AbortedError("spoilt"));
+  Done(1, first);
+  EXPECT_EQ(State(first), v1::Job::STATE_SUCCEEDED);
+  Done(1, second, absl::AbortedError("cancelled"));
+  EXPECT_EQ(State(second), v1::Job::STATE_FAILED);
+  EXPECT_EQ(State(third), v1::Job::STATE_RUNNING);
+  EXPECT_TRUE(Take(v1::Command::kReleasePlan).empty());
+  Done(1, third, absl::AbortedError("cancelled"));
+  EXPECT_EQ(State(third), v1::Job::STATE_QUEUED);
+  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
+  EXPECT_EQ(AnswerPrepared(), 4);
+  const auto launches = Take(v1::Command::kLaunchJob);
+  ASSERT_EQ(launches.size(), 4u);
+  EXPECT_EQ(launches[0].command.launch_job().job_id(), third);
+  EXPECT_EQ(launches[0].command.launch_job().first_epoch(), 1u);
+  EXPECT_EQ(launches[2].command.launch_job().job_id(), fourth);
+  DoneEverywhere(third);
+  EXPECT_EQ(State(third), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_READY);
+}
+
+TEST_F(SchedulerTest, ACancelledVictimIsNotPutBack) {
+  const Operands3 t = MakeOperands();
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t));
+  AnswerPrepared();
+  Done(0, first, absl::InternalError("broken"));
+  Done(0, second, absl::AbortedError("spoilt"));
+  Cancel(second);
+  Done(1, first, absl::AbortedError("cancelled"));
+  Done(1, second, absl::AbortedError("cancelled"));
+  EXPECT_EQ(State(second), v1::Job::STATE_CANCELLED);
+}
+
+TEST_F(SchedulerTest, AQueuedJobsDeadlineSaysWhatItWaitedFor) {
+  const Operands3 t = MakeOperands();
+  const uint64_t write = BeginWrite(t.a);
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_timeout()->set_nanos(20000000);
+  const uint64_t leases = SubmitOk(request);
+  const Operands3 u = MakeOperands();
+  request = Request(u);
+  request.mutable_timeout()->set_nanos(20000000);
+  const v1::Job waited_for_leases = *StartWait(leases).Get();
+  EndWrite(write, true);
+  const uint64_t plan = SubmitOk(request);
+  const v1::Job waited_for_plan = *StartWait(plan).Get();
+  for (const v1::Job& job : {waited_for_leases, waited_for_plan}) {
+    EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
+    EXPECT_EQ(job.error().code(), static_cast<int>(Code::kDeadlineExceeded));
+    EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline);
+  }
+  EXPECT_THAT(waited_for_leases.error().message(), HasSubstr("1 of its tensors"));
+  EXPECT_THAT(waited_for_plan.error().message(), HasSubstr("its plan, which n0, n1 had not prepared"));
+}
+
+TEST_F(SchedulerTest, ARunningJobsDeadlineIsCalledInFromHere) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_timeout()->set_seconds(1);
+  const uint64_t id = SubmitOk(request);
+  AnswerPrepared();
+  std::vector<FakeMembers::Sent> cancels;
+  for (const absl::Time end = absl::Now() + kPatience; cancels.empty() && absl::Now() < end;) {
+    cancels = Take(v1::Command::kCancelLaunch);
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  ASSERT_EQ(cancels.size(), 2u);
+  const absl::Status reason = FromProto(cancels[0].command.cancel_launch().reason());
+  EXPECT_EQ(reason.code(), Code::kDeadlineExceeded);
+  Done(0, id, reason);
+  Done(1, id, reason);
+  EXPECT_EQ(State(id), v1::Job::STATE_FAILED);
+  EXPECT_EQ(Get(id)->error().code(), static_cast<int>(Code::kDeadlineExceeded));
+}
+
+TEST_F(SchedulerTest, AWaitEndsAtItsOwnDeadline) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  const auto waited = StartWait(id, absl::Now() + absl::Milliseconds(10)).Get();
+  EXPECT_EQ(waited.status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(State(id), v1::Job::STATE_QUEUED);
+}
+
+TEST_F(SchedulerTest, TheEndOfAGenerationEndsAllJobsAndLaterOnesRun) {
+  for (const bool catalog_first : {true, false}) {
+    const Operands3 t = MakeOperands(), u = MakeOperands(32);
+    const uint64_t running = SubmitOk(Request(t));
+    AnswerPrepared();
+    const uint64_t write = BeginWrite(u.a);
+    const uint64_t queued = SubmitOk(Request(u));
+    const Answer<v1::Job> waiter = StartWait(queued);
+    Do([&] { members_.sent.clear(); });
+    const absl::Status reason = WithReason(absl::AbortedError("node n1 was lost"), kReasonPeerLost);
+    Do([&] {
+      members_.complete = absl::UnavailableError("n1 is missing");
+      if (catalog_first) catalog_->OnGenerationEnded({}, reason);
+      scheduler_->OnGenerationEnded({}, reason);
+      if (!catalog_first) catalog_->OnGenerationEnded({}, reason);
+      EXPECT_TRUE(members_.sent.empty());
+    });
+    for (uint64_t id : {running, queued}) {
+      EXPECT_EQ(State(id), v1::Job::STATE_FAILED);
+      EXPECT_EQ(FromProto(Get(id)->error()), reason);
+    }
+    EXPECT_TRUE(waiter.Get().ok());
+    EXPECT_EQ(WorkspaceBytes(), 0);
+    EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_EMPTY);
+    EXPECT_EQ(StateOf(t.a), v1::Tensor::STATE_READY);
+    EXPECT_EQ(StateOf(u.a), v1::Tensor::STATE_EMPTY) << write;
+    Do([&] {
+      EXPECT_TRUE(members_.sent.empty());
+      members_.complete = absl::OkStatus();
+      ++members_.generation_value;
+      catalog_->OnReady();
+      scheduler_->OnReady();
+      members_.sent.clear();
+    });
+    // A report that was under way means nothing now.
+    Done(0, running);
+    const uint64_t again = SubmitOk(Request(t));
+    EXPECT_EQ(AnswerPrepared(), 2);
+    EXPECT_THAT(Launched(), ElementsAre(again));
+    DoneEverywhere(again);
+    EXPECT_EQ(State(again), v1::Job::STATE_SUCCEEDED);
+  }
+}
+
+TEST_F(SchedulerTest, TheOldestEndedJobsAreForgotten) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.set_request_id("first");
+  const uint64_t first = SubmitOk(request);
+  Cancel(first);
+  request.clear_request_id();
+  for (int i = 0; i < 1000; ++i) Cancel(SubmitOk(request));
+  const absl::Status gone = Get(first).status();
+  EXPECT_EQ(gone.code(), Code::kNotFound);
+  EXPECT_THAT(std::string(gone.message()), HasSubstr("forgotten"));
+  EXPECT_TRUE(Get(first + 1).ok());
+  EXPECT_THAT(std::string(Get(first + 5000).status().message()), HasSubstr("never"));
+  request.set_request_id("first");
+  EXPECT_NE(SubmitOk(request), first);
+}
+
+TEST_F(SchedulerTest, IdlePlansMakeRoomForTensorsAndUsedOnesDoNot) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  const auto fill = [&] {
+    int64_t largest = 0;
+    Do([&] { largest = placement_.free_bytes(0); });
+    Answer<v1::Tensor> created;
+    // As many rows of a page as are free, and one.
+    Do([&] {
+      catalog_->CreateTensor({}, TensorRequest("", "[M, K]", largest / 4096 + 1, 1024, MeshOf(2)),
+                             created.reply());
+    });
+    return created;
+  };
+  EXPECT_GT(WorkspaceBytes(), 0);
+  EXPECT_EQ(fill().Get().status().code(), Code::kResourceExhausted);
+  EXPECT_GT(WorkspaceBytes(), 0);
+  DoneEverywhere(id);
+  EXPECT_GT(WorkspaceBytes(), 0);
+  const Answer<v1::Tensor> created = fill();
+  EXPECT_EQ(WorkspaceBytes(), 0);
+  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
+  EXPECT_FALSE(created.has()) << created.Get().status();
+}
+
+TEST_F(SchedulerTest, TheCacheKeepsAtMost64Plans) {
+  const Operands3 t = MakeOperands();
+  for (int chunks = 1; chunks <= 66; ++chunks) {
+    v1::SubmitJobRequest request = Request(t);
+    request.mutable_options()->set_algorithm("ring");
+    request.mutable_options()->set_chunk_count(chunks);
+    const uint64_t id = SubmitOk(request);
+    AnswerPrepared();
+    DoneEverywhere(id);
+    ASSERT_EQ(State(id), v1::Job::STATE_SUCCEEDED);
+  }
+  EXPECT_EQ(Metric("plans_cached"), 64);
+  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 4u);
+}
+
+TEST_F(SchedulerTest, AtMost64JobsAreLaunchedAhead) {
+  const Operands3 t = MakeOperands();
+  std::vector<uint64_t> jobs;
+  for (int i = 0; i < 66; ++i) jobs.push_back(SubmitOk(Request(t)));
+  AnswerPrepared();
+  EXPECT_EQ(Launched().size(), 64u);
+  DoneEverywhere(jobs[0]);
+  EXPECT_THAT(Launched(), ElementsAre(jobs[64]));
+}
+
+}  // namespace
+}  // namespace agmm
