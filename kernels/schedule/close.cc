@@ -1,6 +1,6 @@
-// Every schedule has one smallest set of waits with the same order of steps (the transitive reduction
-// of its graph). With it, each wait that is left carries some order alone, so that dropping one is a
-// fault that Verify finds.
+// Every schedule has one smallest set of waits with the same order of steps (the transitive
+// reduction of its graph). With it, each wait that is left carries some order alone, so that
+// dropping one is a fault that Verify finds.
 #include <map>
 #include <set>
 #include <vector>
@@ -65,7 +65,8 @@ class Closer {
  private:
   Event SourceOf(const Wait& wait) const { return order_.Source(wait.slot, 1 - wait.lag); }
 
-  // Whether the event of `wait` comes before `gate`, or is it. In epoch 1, where a lag of 1 has a source.
+  // Whether the event of `wait` comes before `gate`, or is it. In epoch 1, where a lag of 1 has a
+  // source.
   bool Covers(const Event& gate, const Wait& wait) const {
     const Event event = SourceOf(wait);
     return event == gate || order_.Before(event, gate);
@@ -115,8 +116,8 @@ class Closer {
   const Order& order_;
 };
 
-// Removes the signals that nobody awaits and whose going moves no arrival's signal from its position.
-// True if a join lost its last one.
+// Removes the signals that nobody awaits and whose going moves no arrival's signal from its
+// position. True if a join lost its last one.
 bool RemoveIdleSignals(Schedule& schedule) {
   std::set<Slot> awaited;
   for (const auto& steps : schedule.ranks) {
@@ -138,8 +139,8 @@ bool RemoveIdleSignals(Schedule& schedule) {
   return silenced;
 }
 
-// Hands the waits of joins that signal nothing to the next step of the lane, and drops the joins that
-// are left without any. True if something changed.
+// Hands the waits of joins that signal nothing to the next step of the lane, and drops the joins
+// that are left without any. True if something changed.
 bool RemoveIdleJoins(Schedule& schedule) {
   bool changed = false;
   for (std::vector<Step>& steps : schedule.ranks) {

@@ -214,8 +214,8 @@ void Order::Clock(const Schedule& schedule) {
   int64_t nodes = 0;
   for (const RankOrder& rank : ranks_) nodes += 2 * (rank.steps + 1);
   clocks_.assign(nodes * chains_, 0);
-  // An arrival starts with its step and so has its clock, but it is on no chain, see Before: what follows
-  // an arrival follows the start of its step only.
+  // An arrival starts with its step and so has its clock, but it is on no chain, see Before: what
+  // follows an arrival follows the start of its step only.
   auto join = [&](int32_t* clock, const Event& gate) {
     const int32_t* before = ClockOf(gate);
     for (int c = 0; c < chains_; ++c) clock[c] = std::max(clock[c], before[c]);
@@ -248,8 +248,8 @@ Event Order::Source(const Slot& slot, int epoch) const {
 
 bool Order::Before(const Event& x, const Event& y) const {
   if (x.to < 0) return ClockOf(y)[ChainOf(x)] > StartOf(x) + 1;
-  // Arrivals of a lane are not ordered among themselves, so no chain holds them; all that follows one is
-  // a step that awaits it, or follows the start of one.
+  // Arrivals of a lane are not ordered among themselves, so no chain holds them; all that follows
+  // one is a step that awaits it, or follows the start of one.
   const auto& arrivals = ranks_[x.rank].arrivals;
   const auto at = arrivals.find({x.step, x.to});
   if (at == arrivals.end()) return false;

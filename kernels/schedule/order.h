@@ -6,9 +6,9 @@
 //   producer -> waiter, inside an epoch for lag 0, from one epoch to the next for lag 1
 //   what a carried transfer waits for -> the multiply that carries it
 //
-// A step is one event: its edges in gate its start, its edges out leave from its end. Each `to` of a
-// transfer at another rank is an event of its own, the arrival: it starts with the step, but only the
-// signal that belongs to it comes from it.
+// A step is one event: its edges in gate its start, its edges out leave from its end. Each `to` of
+// a transfer at another rank is an event of its own, the arrival: it starts with the step, but only
+// the signal that belongs to it comes from it.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ class Order {
   };
 
   // Takes 8 bytes for each pair of a step and a lane, over all ranks.
-  // Errors: INVALID_ARGUMENT for a lane, carrier or slot out of range, a slot with two producers or a
-  // wait for a slot with none; FAILED_PRECONDITION for a cycle.
+  // Errors: INVALID_ARGUMENT for a lane, carrier or slot out of range, a slot with two producers or
+  // a wait for a slot with none; FAILED_PRECONDITION for a cycle.
   static absl::StatusOr<Order> Build(const Schedule& schedule);
 
   // Whether `x` is over before `y` starts, in every interleaving.
@@ -74,7 +74,7 @@ class Order {
   };
   struct RankOrder {
     int first_chain = 0;           // of lane 0; the other lanes' follow
-    int first_node = 0;            // environment 0, steps of epoch 0, environment 1, steps of epoch 1
+    int first_node = 0;            // environment and steps of epoch 0, then of epoch 1
     int steps = 0;
     std::vector<int> lane;         // of each step
     std::vector<int> position;     // of each step in its lane
@@ -94,7 +94,8 @@ class Order {
   int StartOf(const Event& event) const;
   int32_t* ClockOf(const Event& event);
   const int32_t* ClockOf(const Event& event) const;
-  // The events whose ends gate `step`, in `epoch`: its lane (or launch), its waits, what it carries.
+  // The events whose ends gate `step`, in `epoch`: its lane (or launch), its waits, what it
+  // carries.
   std::vector<Event> Gates(const Schedule& schedule, Rank rank, int step, int epoch) const;
 
   std::vector<RankOrder> ranks_;

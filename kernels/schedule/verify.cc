@@ -78,8 +78,8 @@ absl::Status CheckPasses(const Problem& problem, const Schedule& schedule, const
       const Event start = {rank, first, -1, 0}, event = order.Source(wait.slot, 0);
       if (!(event == start) && !order.Before(start, event)) continue;
       return absl::FailedPreconditionError(absl::StrFormat(
-          "%s waits for slot %d:%d, which is signalled only after step %d, with which it shares a tile "
-          "pass; keep the sum in the workspace or drop the wait",
+          "%s waits for slot %d:%d, which is signalled only after step %d, with which it shares a "
+          "tile pass; keep the sum in the workspace or drop the wait",
           StepName(schedule, rank, step), wait.slot.rank, wait.slot.index, first));
     }
   }

@@ -14,13 +14,15 @@ namespace agmm::verify {
 // Everything that can be said of a step by itself, and of the slots as a table.
 absl::Status CheckStructure(const Problem& problem, const Topology& topology,
                             const Schedule& schedule);
-// Multiplies whose sum stays on chip can run as one tile pass, each tile going through all of them: none
-// waits for what follows an earlier one, and the last writes nothing that an earlier one reads.
+// Multiplies whose sum stays on chip can run as one tile pass, each tile going through all of them:
+// none waits for what follows an earlier one, and the last writes nothing that an earlier one
+// reads.
 absl::Status CheckPasses(const Problem& problem, const Schedule& schedule, const Order& order);
-// Conflicting accesses are ordered, between the steps, epochs and environments. Needs CheckStructure.
+// Conflicting accesses are ordered, between the steps, epochs and environments. Needs
+// CheckStructure.
 absl::Status CheckRaces(const Problem& problem, const Schedule& schedule, const Order& order);
-// Reads find what they name and C is complete. Walks one order of the steps, which stands for all of
-// them once CheckRaces holds.
+// Reads find what they name and C is complete. Walks one order of the steps, which stands for all
+// of them once CheckRaces holds.
 absl::Status CheckContents(const Problem& problem, const Schedule& schedule, const Order& order);
 
 // What a step does to memory, as executors may do it: reads and writes of one step overlap in time.

@@ -73,7 +73,8 @@ class Races {
   // What holds around epoch 0 holds around every epoch.
   absl::Status CheckEnvironment(const Access& x) const {
     if (x.rank == x.place.rank && x.to < 0) return absl::OkStatus();  // launch order
-    const Event begin = {x.place.rank, kEnvironment, -1, 0}, end = {x.place.rank, kEnvironment, -1, 1};
+    const Event begin = {x.place.rank, kEnvironment, -1, 0};
+    const Event end = {x.place.rank, kEnvironment, -1, 1};
     if (!order_.Before(begin, {x.rank, x.step, x.to, 0})) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "%s, which rank %d may not have launched yet; wait for a step of that rank",

@@ -172,7 +172,7 @@ class StepCheck {
 
   absl::Status CheckTransfer(const Transfer& transfer) const {
     if (transfer.to.empty()) {
-      if (transfer.carrier != -1) return Fail("a join has carrier %d; -1 is none", transfer.carrier);
+      if (transfer.carrier != -1) return Fail("a join has carrier %d, not -1", transfer.carrier);
       return absl::OkStatus();
     }
     AGMM_RETURN_IF_ERROR(CheckBlock(transfer.block));
@@ -321,7 +321,8 @@ absl::Status CheckStructure(const Problem& problem, const Topology& topology,
   if (static_cast<int>(schedule.ranks.size()) != ranks || topology.rank_count() != ranks) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the schedule has %d ranks and the topology %d; mesh %s has %d",
-                        schedule.ranks.size(), topology.rank_count(), problem.mesh.ToString(), ranks));
+                        schedule.ranks.size(), topology.rank_count(), problem.mesh.ToString(),
+                        ranks));
   }
   if (schedule.workspace_bytes < 0 || schedule.workspace_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrFormat(

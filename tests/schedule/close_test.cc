@@ -48,7 +48,8 @@ TEST(Close, RemovesWhatTheLaunchImplies) {
 TEST(Close, RemovesWhatAnotherWaitImplies) {
   Hand h = Hand::Push();
   const Schedule lean = Closed(h);
-  h.At(1, 2).waits.push_back({{1, 7}, 1});  // rank 0's first product, before its second, which is awaited
+  // Rank 0's first product comes before its second, which is awaited.
+  h.At(1, 2).waits.push_back({{1, 7}, 1});
   h.At(0, 0).signals.push_back({1, 7});
   EXPECT_EQ(Closed(h), lean);
 }
@@ -104,7 +105,8 @@ TEST(Close, KeepsOneOfTwoExitJoinsForTheSameReader) {
 }
 
 TEST(Close, CarriedWaitIsKeptForEitherOfTheTwoItGates) {
-  // The push waits for what its lane implies; the multiply that carries it has no other reason to wait.
+  // The push waits for what its lane implies; the multiply that carries it has no other reason to
+  // wait.
   Hand h = Hand::Push();
   h.Add(0, Transfer(), 1, {}, {{0, 7}});
   std::swap(h.At(0, 2), h.At(0, 3));

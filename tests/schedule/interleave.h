@@ -2,9 +2,10 @@
 // adversary picks. Shares nothing with the verifier but the meaning of a schedule, so that each can
 // catch the other's mistakes.
 //
-// Nothing is atomic: transfers copy piece by piece, multiplies read and write tile by tile, arrivals and
-// signals land as late as the adversary likes. Between the epochs of a rank its environment checks C,
-// poisons it, and writes new A and B, also piece by piece, as soon as the rank's own steps are over.
+// Nothing is atomic: transfers copy piece by piece, multiplies read and write tile by tile,
+// arrivals and signals land as late as the adversary likes. Between the epochs of a rank its
+// environment checks C, poisons it, and writes new A and B, also piece by piece, as soon as the
+// rank's own steps are over.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ struct TaskId {
   int epoch = 0;  // from 1
 };
 
-// Which task acts next. Tasks have fixed random priorities drawn from `seed`, but for those that a rule
-// matches; or, with `walk`, the next one is drawn at random each time.
+// Which task acts next. Tasks have fixed random priorities drawn from `seed`, but for those that a
+// rule matches; or, with `walk`, the next one is drawn at random each time.
 struct Strategy {
   struct Rule {
     bool any_kind = false, any_step = false, any_epoch = false;

@@ -63,7 +63,8 @@ std::vector<Mutant> WithOneLess(const Schedule& schedule) {
       waits.erase(waits.begin() + i);
     }
     for (int i = 0; i < static_cast<int>(step.signals.size()); ++i) {
-      std::vector<Slot>& signals = add(absl::StrFormat("%s signal %d", where, i)).ranks[r][s].signals;
+      const std::string name = absl::StrFormat("%s signal %d", where, i);
+      std::vector<Slot>& signals = add(name).ranks[r][s].signals;
       signals.erase(signals.begin() + i);
     }
     DropStep(add(where).ranks[r], s);

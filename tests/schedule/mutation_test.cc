@@ -1,5 +1,5 @@
-// What planners put into a schedule is all needed: each schedule with one thing less is refused, and
-// where it is small enough to run, each that is refused is seen to go wrong.
+// What planners put into a schedule is all needed: each schedule with one thing less is refused,
+// and where it is small enough to run, each that is refused is seen to go wrong.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -32,8 +32,8 @@ struct Totals {
     if (outcome == Outcome::kHang) ++hung;
   }
   void Print() const {
-    std::printf("%d mutants, %d refused; run: %d wrong, %d hung, %d exact\n", mutants, refused, wrong,
-                hung, exact);
+    std::printf("%d mutants, %d refused; run: %d wrong, %d hung, %d exact\n", mutants, refused,
+                wrong, hung, exact);
   }
 };
 
@@ -45,8 +45,8 @@ struct Case {
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
-  *out << absl::StrFormat("%s_%d_ranks_%d_nodes_%d_chunks_m%d_n%d_k%d", c.algorithm, c.ranks, c.nodes,
-                          c.chunks, c.shape.m, c.shape.n, c.shape.k);
+  *out << absl::StrFormat("%s_%d_ranks_%d_nodes_%d_chunks_m%d_n%d_k%d", c.algorithm, c.ranks,
+                          c.nodes, c.chunks, c.shape.m, c.shape.n, c.shape.k);
 }
 
 class Mutation : public testing::TestWithParam<Case> {};
@@ -85,7 +85,8 @@ TEST_P(Mutation, EverythingIsNeeded) {
 
 INSTANTIATE_TEST_SUITE_P(
     Run, Mutation,
-    testing::Values(Case{"serial", 2, 2, 1, {5, 4, 2}, true}, Case{"serial", 3, 1, 1, {6, 5, 3}, true},
+    testing::Values(Case{"serial", 2, 2, 1, {5, 4, 2}, true},
+                    Case{"serial", 3, 1, 1, {6, 5, 3}, true},
                     Case{"ring", 2, 1, 1, {4, 4, 2}, true}, Case{"ring", 2, 2, 2, {5, 4, 2}, true},
                     Case{"ring", 3, 3, 1, {6, 6, 2}, true}, Case{"ring", 3, 1, 2, {7, 4, 2}, true},
                     Case{"direct", 2, 2, 2, {5, 4, 2}, true},
@@ -106,11 +107,11 @@ struct Exception {
   const char* reason;
 };
 constexpr Exception kExceptions[] = {
-    {"sum on chip", "a tile pass is steps next to each other in their lane, whatever stands between them"},
+    {"sum on chip", "the steps of a tile pass stand next to each other, whatever is between"},
 };
 
-// Random schedules with mistakes that planners make or not: Verify refuses what goes wrong, and nothing
-// else but the exceptions.
+// Random schedules with mistakes that planners make or not: Verify refuses what goes wrong, and
+// nothing else but the exceptions.
 TEST(Mistakes, AreRefusedWhereTheyGoWrong) {
   const uint64_t first = FirstSeed();
   constexpr int kSeeds = 900;

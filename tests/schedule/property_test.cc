@@ -17,8 +17,8 @@ constexpr const char* kAlgorithms[] = {"serial", "ring", "direct"};
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 // Plans, proves, and closes once more.
-void Check(int ranks, const Topology& topology, Shape shape, DType dtype, const PlanOptions& options,
-           const std::string& spec = kDefaultSpec) {
+void Check(int ranks, const Topology& topology, Shape shape, DType dtype,
+           const PlanOptions& options, const std::string& spec = kDefaultSpec) {
   SCOPED_TRACE(absl::StrFormat("%s %s, %d chunks, %d ranks, M=%d N=%d K=%d %s", spec,
                                options.algorithm, options.chunks, ranks, shape.m, shape.n, shape.k,
                                Name(dtype)));
@@ -69,7 +69,8 @@ TEST(EveryPlan, IsProvedForRandomProblems) {
   std::mt19937_64 random(seed);
   auto draw = [&](int64_t most) { return 1 + static_cast<int64_t>(random() % most); };
   const std::string specs[] = {kDefaultSpec, "A[M_x, K] * B[K, N] -> C[M, N]",
-                               "A[M_x, K] * B[K, N] -> C[M_x, N]", "A[M, K] * B[K, N_x] -> C[M, N_x]"};
+                               "A[M_x, K] * B[K, N] -> C[M_x, N]",
+                               "A[M, K] * B[K, N_x] -> C[M, N_x]"};
   for (int i = 0; i < 300; ++i) {
     const int ranks = static_cast<int>(draw(16));
     const int devices = static_cast<int>(draw(ranks));

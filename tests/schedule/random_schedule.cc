@@ -16,8 +16,8 @@ namespace {
 using Op = ScheduleBuilder::Op;
 using Use = ScheduleBuilder::Use;
 
-// Grows a schedule one step at a time, in an order that one interleaving could take: what a step needs
-// has been emitted before it, so that nothing waits for ever, whatever the lanes.
+// Grows a schedule one step at a time, in an order that one interleaving could take: what a step
+// needs has been emitted before it, so that nothing waits for ever, whatever the lanes.
 class Generator {
  public:
   Generator(const Problem& problem, const Topology& topology, std::mt19937_64& random)
@@ -66,7 +66,9 @@ class Generator {
       cuts.insert(whole.begin + step * (1 + static_cast<int64_t>(random_() % inner)));
     }
     std::vector<Range> out;
-    for (auto at = cuts.begin(); std::next(at) != cuts.end(); ++at) out.push_back({*at, *std::next(at)});
+    for (auto at = cuts.begin(); std::next(at) != cuts.end(); ++at) {
+      out.push_back({*at, *std::next(at)});
+    }
     return out;
   }
 
@@ -89,7 +91,8 @@ class Generator {
       const auto [piece, rank] = reader;
       const Rank owner = pieces_[piece].owner;
       // Some load a piece from a peer, most get a copy; few owners copy their own.
-      const bool copies = owner == rank ? Chance(5) : !topology_.SameNode(owner, rank) || !Chance(3);
+      const bool copies =
+          owner == rank ? Chance(5) : !topology_.SameNode(owner, rank) || !Chance(3);
       if (copies) deliveries_.insert(reader);
     }
   }
@@ -170,8 +173,8 @@ class Generator {
     builder_.Set(op, transfer);
   }
 
-  // Who `rank` reads the piece from: itself where it can, now and then a peer of its node. Its own copy
-  // at least once, since a copy that nobody awaits would arrive at any time.
+  // Who `rank` reads the piece from: itself where it can, now and then a peer of its node. Its own
+  // copy at least once, since a copy that nobody awaits would arrive at any time.
   Rank ChooseHolder(const Piece& piece, Rank rank) {
     const auto copy = piece.copies.find(rank);
     const bool has = copy != piece.copies.end() || piece.owner == rank;

@@ -8,9 +8,9 @@
 namespace agmm::test {
 
 // A schedule that Verify accepts, for a problem that gathers A along M: A[M_x, K] * B[K, N_x] ->
-// C[M, N_x]. Draws the chunks of rows and of K, who forwards what to whom and from where, peer loads
-// inside a node, copies inside a rank, sums on chip, in the workspace and by reductions, places and their
-// reuse, lanes and orders, and some waits that nothing needs.
+// C[M, N_x]. Draws the chunks of rows and of K, who forwards what to whom and from where, peer
+// loads inside a node, copies inside a rank, sums on chip, in the workspace and by reductions,
+// places and their reuse, lanes and orders, and some waits that nothing needs.
 Schedule RandomSchedule(const Problem& problem, const Topology& topology, std::mt19937_64& random);
 
 }  // namespace agmm::test

@@ -1,5 +1,5 @@
-// Assembles a schedule from steps, the order between them, and uses of workspace bytes; finds the slots,
-// relays and credits that make it so.
+// Assembles a schedule from steps, the order between them, and uses of workspace bytes; finds the
+// slots, relays and credits that make it so.
 #pragma once
 
 #include <random>
@@ -30,7 +30,9 @@ class ScheduleBuilder {
   Op EmitNext(Op before);
   int DrawLane(Rank rank);
   // Makes the join something else.
-  void Set(Op op, std::variant<Transfer, Multiply, Reduce> what) { ops_[op].step.op = std::move(what); }
+  void Set(Op op, std::variant<Transfer, Multiply, Reduce> what) {
+    ops_[op].step.op = std::move(what);
+  }
 
   // `from` is over before `to` starts. An arrival at a third rank is passed on by a join there.
   void AddEdge(Event from, Op to);

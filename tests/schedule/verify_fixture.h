@@ -1,5 +1,5 @@
-// A schedule by hand, small enough to be seen whole: two ranks on one node, A[8, K] split along M, each
-// rank pushes its shard of A to the other and multiplies what it has.
+// A schedule by hand, small enough to be seen whole: two ranks on one node, A[8, K] split along M,
+// each rank pushes its shard of A to the other and multiplies what it has.
 #pragma once
 
 #include <string>
@@ -42,7 +42,8 @@ struct Hand {
     return {rank, kWorkspace, offset, pitch, DType::kF32};
   }
 
-  // The product of A's shard of `owner`, at `place`, over the slice `k` of K (default: all), at `rank`.
+  // The product of A's shard of `owner`, at `place`, over the slice `k` of K (default: all), at
+  // `rank`.
   Multiply Product(Rank rank, Rank owner, Place place, Range k = {}) const {
     Multiply m;
     m.c = C(rank, owner);
@@ -79,7 +80,8 @@ struct Hand {
   }
 
   // Both multiply the other's shard where it lies. Slot 0: the other's epoch has begun. Slot 1: its
-  // reading is over. Steps: entry join (lane 1), own product, the other's (lane 0), exit join (lane 1).
+  // reading is over. Steps: entry join (lane 1), own product, the other's (lane 0), exit join (lane
+  // 1).
   static Hand Load(int nodes = 1) {
     Hand h(2, nodes);
     for (Rank r : {0, 1}) {

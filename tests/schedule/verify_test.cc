@@ -46,7 +46,8 @@ TEST(Verify, ArrivalAwaitedAnEpochLateIsRejected) {
 }
 
 TEST(Verify, ReadOfTheEpochBeforeIsRejected) {
-  // Ordered on both sides, and yet a read of what the epoch before left: the push waits until it is over.
+  // Ordered on both sides, and yet a read of what the epoch before left: the push waits until it is
+  // over.
   Hand h = Hand::Push();
   for (Rank r : {0, 1}) {
     h.At(r, 1).waits = {{{r, 0}, 1}};
@@ -92,8 +93,8 @@ TEST(Verify, SignalBehindTheLastDestinationMeansReadOnly) {
 }
 
 TEST(Verify, ArrivalMeansThatTheSourceHasBeenRead) {
-  // Rank 0 sends its shard in two halves from one place; only rank 1's word that the first half has come
-  // says that the place is free for the second.
+  // Rank 0 sends its shard in two halves from one place; only rank 1's word that the first half has
+  // come says that the place is free for the second.
   Hand h = Hand::Push();
   Block half[] = {h.A(0), h.A(0)};
   half[0].rows.end = half[1].rows.begin = 2;
@@ -133,8 +134,8 @@ TEST(Verify, PeerLoadWithExitJoinOfTheEpochBeforeIsRejected) {
 }
 
 TEST(Verify, BlockIsSentIntoAnothersCOnlyInsideItsEpoch) {
-  // Rank 0 computes all of C: rank 1 pushes A and B, and gets its columns back. The arrival of its A says
-  // that its epoch has begun, its join that the epoch is not over before all has come back.
+  // Rank 0 computes all of C: rank 1 pushes A and B, and gets its columns back. The arrival of its
+  // A says that its epoch has begun, its join that the epoch is not over before all has come back.
   Hand h(2, 2);
   h.Add(1, Transfer{h.A(1), h.Own(h.A(1), 1), {Hand::Work(0)}}, 0, {{{1, 0}, 1}}, {{0, 0}});
   h.Add(1, Transfer{h.B(1), h.Own(h.B(1), 1), {Hand::Work(0, 1024)}}, 0, {}, {{0, 1}});
@@ -149,7 +150,8 @@ TEST(Verify, BlockIsSentIntoAnothersCOnlyInsideItsEpoch) {
   }
   for (Rank owner : {0, 1}) {
     const Block c = h.C(1, owner);
-    h.Add(0, Transfer{c, Hand::Work(0, 2048 + 1024 * owner), {h.Own(c, 1)}}, 0, {}, {{1, 1 + owner}});
+    const Place from = Hand::Work(0, 2048 + 1024 * owner);
+    h.Add(0, Transfer{c, from, {h.Own(c, 1)}}, 0, {}, {{1, 1 + owner}});
   }
   EXPECT_EQ(h.Check(), absl::OkStatus());
   h.At(1, 2).waits.pop_back();
@@ -175,7 +177,7 @@ TEST(Verify, UnfinishedCIsRejected) {
 TEST(Verify, FinishingTwiceIsRejected) {
   Hand h = Hand::Push();
   h.Add(0, h.OwnProduct(0), 0);
-  ExpectWrong(h.Check(), "rank 0 lane 0 step 3: writes C[0:4, 0:2] at byte 0 of rank 0's C, which is");
+  ExpectWrong(h.Check(), "rank 0 lane 0 step 3: writes C[0:4, 0:2] at byte 0 of rank 0's C, which");
 }
 
 TEST(Verify, WrongBlockIsRejected) {
@@ -199,7 +201,8 @@ TEST(Verify, OneRowNeedsNoPitch) {
     h.schedule.ranks[r].clear();
     h.Add(r, h.OwnProduct(r), 0);
     h.Add(r, h.Product(r, o, Hand::Work(r, 0, 0)), 0, {{{r, 0}}}, {{o, 1}});
-    h.Add(r, Transfer{h.A(r), h.Own(h.A(r), r), {Hand::Work(o, 0, 1024)}}, 1, {{{r, 1}, 1}}, {{o, 0}});
+    const Place to = Hand::Work(o, 0, 1024);
+    h.Add(r, Transfer{h.A(r), h.Own(h.A(r), r), {to}}, 1, {{{r, 1}, 1}}, {{o, 0}});
   }
   EXPECT_EQ(h.Check(), absl::OkStatus());
 }

@@ -1,0 +1,404 @@
+// One run of a schedule under one strategy; for interleave.cc alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/schedule/interleave.h"
+
+namespace agmm::test {
+
+inline constexpr uint32_t kPoison = 0x7fc0dead;  // a NaN
+
+// The higher one acts first; tasks that are held back have -1.
+int64_t Priority(const Strategy& strategy, const TaskId& id);
+
+// The halves of [begin, end), the second one empty where there is nothing to halve.
+inline Range Half(Range range, int half) {
+  const int64_t middle = range.begin + (range.size() + 1) / 2;
+  return half == 0 ? Range{range.begin, middle} : Range{middle, range.end};
+}
+
+class Execution {
+ public:
+  Execution(const Interleaver& of, const Strategy& strategy)
+      : of_(of), problem_(of.problem_), schedule_(of.schedule_), strategy_(strategy),
+        random_(strategy.seed) {
+    const std::vector<int> slots = SlotCounts(schedule_);
+    ranks_.resize(schedule_.ranks.size());
+    for (Rank rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+      RankState& state = ranks_[rank];
+      for (int buffer = kWorkspace; buffer <= kC; ++buffer) {
+        const int64_t bytes = buffer == kWorkspace
+                                  ? schedule_.workspace_bytes
+                                  : ShardBytes(problem_.mesh, problem_.tensors[buffer]);
+        state.memory[buffer].resize(bytes / sizeof(float));
+        for (float& word : state.memory[buffer]) std::memcpy(&word, &kPoison, sizeof(word));
+      }
+      state.slots.resize(slots[rank], 0);
+      Task environment;
+      Rename(environment, {TaskKind::kEnvironment, rank, -1, 0, 1});
+      environment.progress = kWriteInputs;  // in front of the first epoch there is no C to check
+      tasks_.push_back(environment);
+      state.lanes.resize(std::max(1, LaneCount(schedule_.ranks[rank])));
+      for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
+        state.lanes[schedule_.ranks[rank][s].lane].steps.push_back(s);
+      }
+      for (int lane = 0; lane < static_cast<int>(state.lanes.size()); ++lane) {
+        if (state.lanes[lane].steps.empty()) continue;
+        ++state.busy_lanes;
+        Task task;
+        task.lane = lane;
+        Rename(task, {TaskKind::kStep, rank, state.lanes[lane].steps[0], 0, 1});
+        tasks_.push_back(task);
+      }
+      state.lanes_left = state.busy_lanes;
+    }
+  }
+
+  Outcome Run() {
+    environments_left_ = static_cast<int>(ranks_.size());
+    std::vector<size_t> able;
+    while (environments_left_ > 0) {
+      able.clear();
+      for (size_t i = 0; i < tasks_.size(); ++i) {
+        if (CanAct(tasks_[i])) able.push_back(i);
+      }
+      if (able.empty()) return Outcome::kHang;
+      size_t chosen = able[0];
+      if (strategy_.walk) {
+        chosen = able[random_() % able.size()];
+      } else {
+        int64_t best = INT64_MIN;
+        for (size_t i : able) {
+          if (tasks_[i].priority > best) best = tasks_[i].priority, chosen = i;
+        }
+      }
+      Act(chosen);
+      if (wrong_) return Outcome::kWrong;
+      std::erase_if(tasks_, [](const Task& task) { return task.over; });
+    }
+    return Outcome::kExact;
+  }
+
+ private:
+  // The environment's actions, two pieces each, in this order.
+  enum { kCheckC = 0, kPoisonC = 2, kWriteInputs = 4, kLaunch = 8 };
+
+  // A copy of a transfer to one destination, between its reading and its writing half.
+  struct Copy {
+    std::vector<float> values;
+    int read = 0, written = 0;  // pieces
+  };
+  struct Task {
+    TaskId id;
+    int64_t priority = 0;
+    int lane = 0;
+    bool running = false;  // a step: has started
+    int progress = 0;      // actions done
+    std::shared_ptr<Copy> copy;
+    std::vector<std::shared_ptr<Copy>> copies;  // a step's own
+    std::vector<float> a, b, sum;               // what a multiply or reduction has in hand
+    Slot slot;                                  // of a signal
+    bool over = false;
+  };
+  struct Lane {
+    std::vector<int> steps;
+    int next = 0;
+    std::vector<float> on_chip;
+  };
+  struct RankState {
+    std::map<Buffer, std::vector<float>> memory;
+    std::vector<int> slots;
+    std::vector<Lane> lanes;
+    int launched = 0, busy_lanes = 0, lanes_left = 0;
+  };
+  static constexpr int kPieces = 2;
+
+  // Gives `task` the priority of its new id.
+  void Rename(Task& task, const TaskId& id) {
+    task.id = id;
+    task.priority = Priority(strategy_, id);
+  }
+
+  const Step& StepOf(const TaskId& id) const { return schedule_.ranks[id.rank][id.step]; }
+
+  bool Remote(const TaskId& id) const {
+    return std::get<Transfer>(StepOf(id).op).to[id.part].rank != id.rank;
+  }
+
+  float& At(const Block& block, const Place& place, int64_t row, int64_t col) {
+    const int64_t byte = place.offset_bytes + (row - block.rows.begin) * place.pitch_bytes +
+                         (col - block.cols.begin) * static_cast<int64_t>(sizeof(float));
+    return ranks_[place.rank].memory.at(place.buffer).at(byte / sizeof(float));
+  }
+
+  bool CanAct(const Task& task) const {
+    const RankState& rank = ranks_[task.id.rank];
+    switch (task.id.kind) {
+      case TaskKind::kSignal:
+        return true;
+      case TaskKind::kRead:
+        return task.copy->read < kPieces;
+      case TaskKind::kWrite:
+        return task.copy->written < task.copy->read ||
+               (task.copy->written == kPieces && Remote(task.id));
+      case TaskKind::kEnvironment:
+        return task.id.epoch == 1 || rank.lanes_left == 0;
+      case TaskKind::kStep:
+        break;
+    }
+    const Step& step = StepOf(task.id);
+    if (!task.running) {
+      if (rank.launched < task.id.epoch) return false;
+      for (const Wait& wait : step.waits) {
+        if (ranks_[wait.slot.rank].slots[wait.slot.index] < task.id.epoch - wait.lag) return false;
+      }
+      return true;
+    }
+    for (int i = 0; i < static_cast<int>(task.copies.size()); ++i) {
+      const bool remote = std::get<Transfer>(step.op).to[i].rank != task.id.rank;
+      if (task.copies[i]->read < kPieces) return false;
+      if (!remote && task.copies[i]->written < kPieces) return false;
+    }
+    return true;
+  }
+
+  void Act(size_t index) {
+    Task& task = tasks_[index];
+    switch (task.id.kind) {
+      case TaskKind::kSignal:
+        Set(task.slot, task.id.epoch);
+        task.over = true;
+        break;
+      case TaskKind::kRead:
+        ReadPiece(task);
+        break;
+      case TaskKind::kWrite:
+        WritePiece(task);
+        break;
+      case TaskKind::kEnvironment:
+        ActEnvironment(task);
+        break;
+      case TaskKind::kStep:
+        ActStep(index);
+        break;
+    }
+  }
+
+  void Set(const Slot& slot, int epoch) {
+    int& value = ranks_[slot.rank].slots[slot.index];
+    value = std::max(value, epoch);
+  }
+
+  // Calls use(row, col, i) for the elements of one piece of a block.
+  template <typename Use>
+  void ForPiece(const Block& block, int piece, Use use) {
+    const int64_t cols = block.cols.size();
+    const Range part = Half({0, block.rows.size() * cols}, piece);
+    for (int64_t i = part.begin; i < part.end; ++i) {
+      use(block.rows.begin + i / cols, block.cols.begin + i % cols, i);
+    }
+  }
+
+  void ReadPiece(Task& task) {
+    const Transfer& transfer = std::get<Transfer>(StepOf(task.id).op);
+    task.copy->values.resize(transfer.block.rows.size() * transfer.block.cols.size());
+    ForPiece(transfer.block, task.copy->read, [&](int64_t row, int64_t col, int64_t i) {
+      task.copy->values[i] = At(transfer.block, transfer.from, row, col);
+    });
+    task.over = ++task.copy->read == kPieces;
+  }
+
+  void WritePiece(Task& task) {
+    const Step& step = StepOf(task.id);
+    const Transfer& transfer = std::get<Transfer>(step.op);
+    if (task.copy->written == kPieces) {  // all is there: the arrival's own signal
+      if (task.id.part < static_cast<int>(step.signals.size())) {
+        Set(step.signals[task.id.part], task.id.epoch);
+      }
+      task.over = true;
+      return;
+    }
+    ForPiece(transfer.block, task.copy->written, [&](int64_t row, int64_t col, int64_t i) {
+      At(transfer.block, transfer.to[task.id.part], row, col) = task.copy->values[i];
+    });
+    if (++task.copy->written == kPieces) task.over = !Remote(task.id);
+  }
+
+  void ActEnvironment(Task& task) {
+    RankState& rank = ranks_[task.id.rank];
+    const int piece = task.progress % 2;
+    if (task.progress < kWriteInputs) {
+      const Block block = ShardBlock(problem_, kC, task.id.rank);
+      const Place place = Resident(block, task.id.rank);
+      const std::vector<float>* expected =
+          task.progress < kPoisonC ? &of_.c_[task.id.epoch - 2] : nullptr;
+      ForPiece(block, piece, [&](int64_t row, int64_t col, int64_t) {
+        float& value = At(block, place, row, col);
+        if (expected == nullptr) {
+          std::memcpy(&value, &kPoison, sizeof(value));
+        } else {
+          const float& right = (*expected)[row * problem_.n() + col];
+          if (std::memcmp(&value, &right, sizeof(value)) != 0) wrong_ = true;
+        }
+      });
+    } else if (task.progress < kLaunch) {
+      const Operand operand = task.progress < kWriteInputs + 2 ? kA : kB;
+      const Block block = ShardBlock(problem_, operand, task.id.rank);
+      const Place place = Resident(block, task.id.rank);
+      const std::vector<float>& values = (operand == kA ? of_.a_ : of_.b_)[task.id.epoch - 1];
+      ForPiece(block, piece, [&](int64_t row, int64_t col, int64_t) {
+        At(block, place, row, col) = values[row * problem_.tensors[operand].cols + col];
+      });
+    } else if (task.id.epoch > of_.epochs_) {
+      --environments_left_;
+      task.over = true;
+    } else {
+      TaskId next = task.id;
+      rank.launched = next.epoch++;
+      Rename(task, next);
+      rank.lanes_left = rank.busy_lanes;
+      task.progress = kCheckC;
+      return;
+    }
+    ++task.progress;
+  }
+
+  Place Resident(const Block& block, Rank rank) const {
+    return {rank, block.operand, 0, ShardPitchBytes(problem_.mesh, problem_.tensors[block.operand]),
+            DType::kF32};
+  }
+
+  void ActStep(size_t index) {
+    const Step& step = StepOf(tasks_[index].id);
+    if (!tasks_[index].running) {
+      tasks_[index].running = true;
+      tasks_[index].progress = 0;
+      if (const auto* transfer = std::get_if<Transfer>(&step.op)) {
+        for (int i = 0; i < static_cast<int>(transfer->to.size()); ++i) {
+          auto copy = std::make_shared<Copy>();
+          tasks_[index].copies.push_back(copy);
+          for (TaskKind half : {TaskKind::kRead, TaskKind::kWrite}) {
+            Task task;
+            const TaskId& step = tasks_[index].id;
+            Rename(task, {half, step.rank, step.step, i, step.epoch});
+            task.copy = copy;
+            tasks_.push_back(task);
+          }
+        }
+      }
+      return;
+    }
+    Task& task = tasks_[index];
+    if (const auto* multiply = std::get_if<Multiply>(&step.op)) {
+      if (!ActMultiply(task, *multiply)) return;
+    } else if (const auto* reduce = std::get_if<Reduce>(&step.op)) {
+      if (!ActReduce(task, *reduce)) return;
+    }
+    End(index);
+  }
+
+  void End(size_t index) {
+    Task next = tasks_[index];
+    const Step& step = StepOf(next.id);
+    for (int i = 0; i < static_cast<int>(step.signals.size()); ++i) {
+      const auto* transfer = std::get_if<Transfer>(&step.op);
+      if (transfer != nullptr && i < static_cast<int>(transfer->to.size()) &&
+          transfer->to[i].rank != next.id.rank) {
+        continue;  // the arrival's
+      }
+      Task signal;
+      Rename(signal, {TaskKind::kSignal, next.id.rank, next.id.step, i, next.id.epoch});
+      signal.slot = step.signals[i];
+      tasks_.push_back(signal);
+    }
+    RankState& rank = ranks_[next.id.rank];
+    Lane& lane = rank.lanes[next.lane];
+    if (++lane.next == static_cast<int>(lane.steps.size())) {
+      lane.next = 0;
+      ++next.id.epoch;
+      --rank.lanes_left;
+    }
+    next.id.step = lane.steps[lane.next];
+    Rename(next, next.id);
+    next.running = false;
+    next.copies.clear();
+    tasks_[index] = next;
+  }
+
+  // Four tiles; for each: read a, read b, read the sum, write. True once there is nothing left.
+  bool ActMultiply(Task& task, const Multiply& m) {
+    const int tile = task.progress / 4, action = task.progress % 4;
+    if (tile == 4) return true;
+    const Range rows = Half(m.c.rows, tile / 2), cols = Half(m.c.cols, tile % 2), k = m.a.cols;
+    Lane& lane = ranks_[task.id.rank].lanes[task.lane];
+    if (task.progress == 0) {
+      const size_t size = m.c.rows.size() * m.c.cols.size();
+      if (m.acc || !m.accumulate) lane.on_chip.assign(size, 0);
+      lane.on_chip.resize(size, std::numeric_limits<float>::quiet_NaN());
+    }
+    auto sum = [&](int64_t row, int64_t col) -> float& {
+      return lane.on_chip.at((row - m.c.rows.begin) * m.c.cols.size() + col - m.c.cols.begin);
+    };
+    if (action == 0) {
+      task.a.clear();
+      for (int64_t i = rows.begin; i < rows.end; ++i) {
+        for (int64_t l = k.begin; l < k.end; ++l) task.a.push_back(At(m.a, m.a_place, i, l));
+      }
+    } else if (action == 1) {
+      task.b.clear();
+      for (int64_t l = k.begin; l < k.end; ++l) {
+        for (int64_t j = cols.begin; j < cols.end; ++j) task.b.push_back(At(m.b, m.b_place, l, j));
+      }
+    } else {
+      for (int64_t i = rows.begin; i < rows.end; ++i) {
+        for (int64_t j = cols.begin; j < cols.end; ++j) {
+          if (action == 2) {
+            if (m.acc && m.accumulate) sum(i, j) = At(m.c, *m.acc, i, j);
+            for (int64_t l = 0; l < k.size(); ++l) {
+              sum(i, j) += task.a[(i - rows.begin) * k.size() + l] *
+                           task.b[l * cols.size() + j - cols.begin];
+            }
+          } else if (m.finish) {
+            At(m.c, m.out, i, j) = sum(i, j);
+          } else if (m.acc) {
+            At(m.c, *m.acc, i, j) = sum(i, j);
+          }
+        }
+      }
+    }
+    return ++task.progress == 16;
+  }
+
+  // Two pieces; for each: read both, write the sum, then (finish) write it out.
+  bool ActReduce(Task& task, const Reduce& reduce) {
+    const int piece = task.progress / 3, action = task.progress % 3;
+    if (action == 0) task.sum.assign(reduce.c.rows.size() * reduce.c.cols.size(), 0);
+    ForPiece(reduce.c, piece, [&](int64_t row, int64_t col, int64_t i) {
+      float& into = At(reduce.c, reduce.into, row, col);
+      if (action == 0) task.sum[i] = into + At(reduce.c, reduce.from, row, col);
+      if (action == 1) into = task.sum[i];
+      if (action == 2 && reduce.finish) At(reduce.c, reduce.out, row, col) = into;
+    });
+    return ++task.progress == 6;
+  }
+
+  const Interleaver& of_;
+  const Problem& problem_;
+  const Schedule& schedule_;
+  const Strategy& strategy_;
+  std::mt19937_64 random_;
+  std::vector<RankState> ranks_;
+  std::vector<Task> tasks_;
+  int environments_left_ = 0;
+  bool wrong_ = false;
+};
+
+}  // namespace agmm::test
