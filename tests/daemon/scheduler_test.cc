@@ -1,6 +1,7 @@
 #include "daemon/job/scheduler.h"
 
 #include "gmock/gmock.h"
+#include "kernels/schedule/problem.h"
 #include "tests/daemon/scheduler_harness.h"
 
 namespace agmm {
@@ -279,7 +280,7 @@ TEST_F(SchedulerTest, ACancelThatComesTooLateChangesNothing) {
   const Operands3 t = MakeOperands();
   const uint64_t id = SubmitOk(Request(t));
   AnswerPrepared();
-  Cancel(id);
+  EXPECT_TRUE(Cancel(id).ok());
   DoneEverywhere(id);
   EXPECT_EQ(State(id), v1::Job::STATE_SUCCEEDED);
   EXPECT_EQ(Cancel(id)->state(), v1::Job::STATE_SUCCEEDED);
@@ -352,7 +353,7 @@ TEST_F(SchedulerTest, ACancelledVictimIsNotPutBack) {
   AnswerPrepared();
   Done(0, first, absl::InternalError("broken"));
   Done(0, second, absl::AbortedError("spoilt"));
-  Cancel(second);
+  EXPECT_TRUE(Cancel(second).ok());
   Done(1, first, absl::AbortedError("cancelled"));
   Done(1, second, absl::AbortedError("cancelled"));
   EXPECT_EQ(State(second), v1::Job::STATE_CANCELLED);
@@ -457,9 +458,9 @@ TEST_F(SchedulerTest, TheOldestEndedJobsAreForgotten) {
   v1::SubmitJobRequest request = Request(t);
   request.set_request_id("first");
   const uint64_t first = SubmitOk(request);
-  Cancel(first);
+  EXPECT_TRUE(Cancel(first).ok());
   request.clear_request_id();
-  for (int i = 0; i < 1000; ++i) Cancel(SubmitOk(request));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Cancel(SubmitOk(request)).ok());
   const absl::Status gone = Get(first).status();
   EXPECT_EQ(gone.code(), Code::kNotFound);
   EXPECT_THAT(std::string(gone.message()), HasSubstr("forgotten"));

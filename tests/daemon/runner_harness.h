@@ -1,0 +1,295 @@
+// Runners of several nodes in one process, with real CPU devices and a transport that copies.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "daemon/job/runner.h"
+#include "gtest/gtest.h"
+#include "kernels/base/hash.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+#include "kernels/schedule/text.h"
+#include "proto/convert/problem.h"
+#include "proto/convert/status.h"
+
+namespace agmm {
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// One thread carries everything, in order, from whoever sends to whoever is to receive.
+class CopyTransport {
+ public:
+  CopyTransport() : thread_([this] { Run(); }) {}
+  ~CopyTransport() {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    thread_.join();
+  }
+  void SetReceiver(int node, Receiver* receiver) {
+    absl::MutexLock lock(&mutex_);
+    receivers_[node] = receiver;
+  }
+  // The end that `node` sends through.
+  std::unique_ptr<Transport> End(int node) { return std::make_unique<Sender>(this, node); }
+
+ private:
+  struct Item {
+    int from, to;
+    Message message;
+    Rows rows;
+    std::function<void(absl::Status)> done;
+  };
+  class Sender : public Transport {
+   public:
+    Sender(CopyTransport* owner, int node) : owner_(owner), node_(node) {}
+    void Send(int node, const Message& message, Rows from,
+              std::function<void(absl::Status)> done) override {
+      absl::MutexLock lock(&owner_->mutex_);
+      owner_->items_.push_back({node_, node, message, from, std::move(done)});
+    }
+
+   private:
+    CopyTransport* const owner_;
+    const int node_;
+  };
+
+  void Run() {
+    while (true) {
+      Item item;
+      Receiver* receiver;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto ready = [this] {
+          mutex_.AssertReaderHeld();
+          return stopping_ || !items_.empty();
+        };
+        mutex_.Await(absl::Condition(&ready));
+        if (items_.empty()) return;
+        item = std::move(items_.front());
+        items_.pop_front();
+        receiver = receivers_.at(item.to);
+      }
+      Rows to;
+      if (receiver->Accept(item.from, item.message, item.rows.bytes(), &to) ==
+          Receiver::Verdict::kReceive) {
+        for (int64_t row = 0; row < to.rows; ++row) {
+          std::memcpy(to.data + row * to.pitch_bytes, item.rows.data + row * item.rows.pitch_bytes,
+                      to.row_bytes);
+        }
+        receiver->Arrived(item.from, item.message, absl::OkStatus());
+      }
+      item.done(absl::OkStatus());
+    }
+  }
+
+  absl::Mutex mutex_;
+  std::map<int, Receiver*> receivers_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+// A daemon's data plane and the reports it has made.
+struct TestNode {
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<Heap>> heaps;
+  std::unique_ptr<Transport> transport;
+  Metrics metrics;
+  mutable absl::Mutex mutex;
+  std::deque<v1::Report> reports ABSL_GUARDED_BY(mutex);
+  std::unique_ptr<Runner> runner;  // first to go
+
+  // The next report, or nothing within `patience`.
+  std::optional<v1::Report> Next(absl::Duration patience = kPatience) {
+    absl::MutexLock lock(&mutex);
+    const auto some = [this] {
+      mutex.AssertReaderHeld();
+      return !reports.empty();
+    };
+    if (!mutex.AwaitWithTimeout(absl::Condition(&some), patience)) return std::nullopt;
+    v1::Report report = std::move(reports.front());
+    reports.pop_front();
+    return report;
+  }
+  // The next report, which has to be the end of `job`. Its error.
+  absl::Status DoneOf(uint64_t job, v1::LaunchDone* done = nullptr) {
+    const std::optional<v1::Report> report = Next();
+    if (!report.has_value()) return absl::UnknownError("no report came");
+    if (!report->has_launch_done() || report->launch_done().job_id() != job)
+      return absl::UnknownError("another report: " + report->ShortDebugString());
+    if (done != nullptr) *done = report->launch_done();
+    return FromProto(report->launch_done().error());
+  }
+};
+
+// `nodes` nodes of `devices` devices each. Problems are over all ranks; operands lie at fixed offsets.
+class RunnerWorld {
+ public:
+  static constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
+  static constexpr int64_t kHeapBytes = 4 << 20;
+
+  RunnerWorld(int nodes, int devices, int threads = 1) : devices_(devices) {
+    for (int node = 0; node < nodes; ++node)
+      for (int i = 0; i < devices; ++i) node_of_rank_.push_back(node);
+    for (int node = 0; node < nodes; ++node) {
+      auto& made = nodes_.emplace_back(std::make_unique<TestNode>());
+      std::vector<Runner::LocalDevice> local;
+      for (int i = 0; i < devices; ++i) {
+        made->devices.push_back(CreateCpuDevice(threads));
+        made->heaps.push_back(*made->devices.back()->CreateHeap(kHeapBytes));
+        local.push_back({made->devices.back().get(), made->heaps.back().get()});
+      }
+      TestNode* raw = made.get();
+      made->runner = Runner::Create(node, node * devices, local, node_of_rank_, &made->metrics,
+                                    [raw](v1::Report report) {
+                                      absl::MutexLock lock(&raw->mutex);
+                                      raw->reports.push_back(std::move(report));
+                                    });
+      if (nodes > 1) made->transport = wire_.End(node);
+      made->runner->SetTransport(made->transport.get(), [] {});
+      wire_.SetReceiver(node, made->runner.get());
+    }
+  }
+  // Nothing may be under way when the wire goes.
+  ~RunnerWorld() { EndGeneration(); }
+
+  TestNode& node(int index) { return *nodes_[index]; }
+  int ranks() const { return static_cast<int>(node_of_rank_.size()); }
+
+  void EndGeneration(const absl::Status& reason = absl::AbortedError("the generation ended")) {
+    std::list<absl::Notification> drained;
+    for (auto& node : nodes_) {
+      absl::Notification& one = drained.emplace_back();
+      node->runner->EndGeneration(reason, [&one] { one.Notify(); });
+    }
+    for (absl::Notification& one : drained)
+      EXPECT_TRUE(one.WaitForNotificationWithTimeout(kPatience)) << "not drained";
+  }
+
+  Problem ProblemOf(int64_t m, int64_t n, int64_t k, DType dtype = DType::kF32) const {
+    const Mesh mesh = *ParseMesh("x=" + std::to_string(ranks()));
+    return *ParseProblem(kSpec, mesh, {m, n, k}, dtype);
+  }
+  v1::PreparePlan PrepareOf(uint64_t plan, const Problem& problem, const std::string& algorithm = "ring",
+                            int chunks = 1) const {
+    const PlanOptions options{algorithm, chunks};
+    v1::PreparePlan command;
+    command.set_plan_id(plan);
+    command.set_spec(kSpec);
+    *command.mutable_mesh() = ToProto(problem.mesh);
+    command.set_m(problem.m());
+    command.set_n(problem.n());
+    command.set_k(problem.k());
+    command.set_dtype(ToProto(problem.tensors[kA].dtype));
+    *command.mutable_options() = ToProto(options);
+    command.set_plan_hash(HashHex(PlanHash(problem, ScheduleOf(problem, options))));
+    // A quarter of the heap for each of the first plans.
+    command.set_workspace_offset_bytes(kHeapBytes / 2 + kHeapBytes / 4 * (plan % 2));
+    return command;
+  }
+  Schedule ScheduleOf(const Problem& problem, const PlanOptions& options) const {
+    return *Plan(problem, Topology{node_of_rank_}, options);
+  }
+  // Prepares everywhere; all have to agree.
+  void Prepare(const v1::PreparePlan& command) {
+    for (auto& node : nodes_) node->runner->Prepare(command);
+    for (auto& node : nodes_) {
+      const auto report = node->Next();
+      ASSERT_TRUE(report.has_value() && report->has_plan_prepared());
+      ASSERT_EQ(report->plan_prepared().error().code(), 0) << report->ShortDebugString();
+      ASSERT_EQ(report->plan_prepared().plan_hash(), command.plan_hash());
+    }
+  }
+  static constexpr int64_t kOffsets[3] = {0, 256 << 10, 512 << 10};
+  static v1::LaunchJob LaunchOf(uint64_t job, uint64_t plan, uint64_t first_epoch, int epochs = 1,
+                                absl::Duration timeout = absl::Seconds(60)) {
+    v1::LaunchJob command;
+    command.set_job_id(job);
+    command.set_plan_id(plan);
+    command.set_first_epoch(first_epoch);
+    command.set_epoch_count(epochs);
+    for (int64_t offset : kOffsets) command.add_offset_bytes(offset);
+    for (int i = 0; i < 3; ++i) command.add_versions(1);
+    command.mutable_timeout()->set_nanos(
+        static_cast<int32_t>(absl::ToInt64Nanoseconds(timeout % absl::Seconds(1))));
+    command.mutable_timeout()->set_seconds(absl::ToInt64Seconds(timeout));
+    return command;
+  }
+  void LaunchEverywhere(const v1::LaunchJob& command) {
+    for (auto& node : nodes_) node->runner->Launch(command);
+  }
+  static v1::CancelLaunch CancelOf(uint64_t job) {
+    v1::CancelLaunch command;
+    command.set_job_id(job);
+    *command.mutable_reason() = ToProto(WithReason(absl::CancelledError("on request"), kReasonCancelled));
+    return command;
+  }
+
+  static float ValueOf(Operand operand, int64_t row, int64_t col) {
+    return static_cast<float>((row * (operand == kA ? 3 : 5) + col * 7 + operand) % 5 - 2);
+  }
+  // Small integers in A and B, poison in C.
+  void Fill(const Problem& problem) {
+    for (Rank rank = 0; rank < ranks(); ++rank) {
+      for (Operand operand : {kA, kB}) {
+        const Block shard = ShardBlock(problem, operand, rank);
+        for (int64_t row = shard.rows.begin; row < shard.rows.end; ++row) {
+          for (int64_t col = shard.cols.begin; col < shard.cols.end; ++col) {
+            const float value = ValueOf(operand, row, col);
+            ConvertFromF32(problem.tensors[operand].dtype, &value, At(problem, operand, rank, row, col), 1);
+          }
+        }
+      }
+      std::memset(Base(rank) + kOffsets[kC], 0xa5, ShardBytes(problem.mesh, problem.tensors[kC]));
+    }
+  }
+  // How many elements of C are not the product.
+  int64_t WrongElements(const Problem& problem) {
+    int64_t wrong = 0;
+    for (Rank rank = 0; rank < ranks(); ++rank) {
+      const Block shard = ShardBlock(problem, kC, rank);
+      for (int64_t row = shard.rows.begin; row < shard.rows.end; ++row) {
+        for (int64_t col = shard.cols.begin; col < shard.cols.end; ++col) {
+          float sum = 0, found = 0;
+          for (int64_t i = 0; i < problem.k(); ++i) sum += ValueOf(kA, row, i) * ValueOf(kB, i, col);
+          ConvertToF32(problem.tensors[kC].dtype, At(problem, kC, rank, row, col), &found, 1);
+          wrong += found != sum;
+        }
+      }
+    }
+    return wrong;
+  }
+
+ private:
+  std::byte* Base(int rank) {
+    return nodes_[node_of_rank_[rank]]->heaps[rank % devices_]->host().data();
+  }
+  std::byte* At(const Problem& problem, Operand operand, Rank rank, int64_t row, int64_t col) {
+    const Tensor& tensor = problem.tensors[operand];
+    const Block shard = ShardBlock(problem, operand, rank);
+    return Base(rank) + kOffsets[operand] +
+           (row - shard.rows.begin) * ShardPitchBytes(problem.mesh, tensor) +
+           (col - shard.cols.begin) * SizeOf(tensor.dtype);
+  }
+
+  const int devices_;
+  std::vector<int> node_of_rank_;
+  CopyTransport wire_;
+  std::vector<std::unique_ptr<TestNode>> nodes_;  // before the wire
+};
+
+}  // namespace agmm

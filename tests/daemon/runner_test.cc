@@ -1,0 +1,358 @@
+#include "daemon/job/runner.h"
+
+#include <cstdlib>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "tests/daemon/runner_harness.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+// Long enough for what must not happen to happen.
+constexpr absl::Duration kMoment = absl::Milliseconds(50);
+
+TEST(Runner, OneNodeComputesC) {
+  for (const char* algorithm : {"serial", "ring", "direct"}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(algorithm);
+      RunnerWorld world(1, 2);
+      const Problem problem = world.ProblemOf(37, 29, 23, dtype);
+      world.Fill(problem);
+      world.Prepare(world.PrepareOf(1, problem, algorithm, 2));
+      world.LaunchEverywhere(world.LaunchOf(7, 1, 1));
+      v1::LaunchDone done;
+      ASSERT_TRUE(world.node(0).DoneOf(7, &done).ok());
+      EXPECT_EQ(world.WrongElements(problem), 0);
+      ASSERT_EQ(done.ranks_size(), 2);
+      EXPECT_EQ(done.ranks(1).rank(), 1);
+      EXPECT_EQ(done.ranks(1).epoch_us_size(), 1);
+      EXPECT_GT(done.ranks(1).steps_size(), 0);
+      EXPECT_GE(done.ranks(1).steps(0).end_us(), done.ranks(1).steps(0).start_us());
+    }
+  }
+}
+
+TEST(Runner, TwoNodesComputeCTogetherEpochAfterEpoch) {
+  for (const char* algorithm : {"serial", "ring", "direct"}) {
+    SCOPED_TRACE(algorithm);
+    RunnerWorld world(2, 2);
+    const Problem problem = world.ProblemOf(65, 33, 40);
+    world.Prepare(world.PrepareOf(1, problem, algorithm, 3));
+    for (uint64_t job = 1; job <= 3; ++job) {
+      world.Fill(problem);
+      world.LaunchEverywhere(world.LaunchOf(job, 1, 1 + (job - 1) * 10, 10));
+      for (int node : {0, 1}) {
+        const absl::Status status = world.node(node).DoneOf(job);
+        ASSERT_TRUE(status.ok()) << status;
+      }
+      EXPECT_EQ(world.WrongElements(problem), 0);
+    }
+  }
+}
+
+TEST(Runner, ALongJobKeepsTheTimesOfItsLastEpochs) {
+  RunnerWorld world(1, 2);
+  const Problem problem = world.ProblemOf(8, 8, 8);
+  world.Fill(problem);
+  world.Prepare(world.PrepareOf(1, problem));
+  world.LaunchEverywhere(world.LaunchOf(1, 1, 1, 500));
+  v1::LaunchDone done;
+  ASSERT_TRUE(world.node(0).DoneOf(1, &done).ok());
+  EXPECT_EQ(done.ranks(0).epoch_us_size(), 64);
+  EXPECT_EQ(world.WrongElements(problem), 0);
+}
+
+TEST(Runner, LaunchesOfSeveralPlansRunInCommandOrder) {
+  RunnerWorld world(2, 1);
+  const Problem problem = world.ProblemOf(32, 32, 32), other = world.ProblemOf(16, 16, 16);
+  world.Fill(problem);
+  world.Prepare(world.PrepareOf(1, problem));
+  world.Prepare(world.PrepareOf(2, other));
+  world.LaunchEverywhere(world.LaunchOf(1, 1, 1, 40));
+  world.LaunchEverywhere(world.LaunchOf(2, 2, 1, 1));
+  world.LaunchEverywhere(world.LaunchOf(3, 1, 41, 1));
+  for (uint64_t job : {1, 2, 3})
+    for (int node : {0, 1}) EXPECT_TRUE(world.node(node).DoneOf(job).ok());
+  EXPECT_EQ(world.WrongElements(problem), 0);
+}
+
+TEST(Runner, AnotherHashIsRefusedNamingBoth) {
+  RunnerWorld world(1, 2);
+  v1::PreparePlan command = world.PrepareOf(1, world.ProblemOf(8, 8, 8));
+  const std::string mine = command.plan_hash();
+  command.set_plan_hash("00000000000000ff");
+  world.node(0).runner->Prepare(command);
+  const auto report = world.node(0).Next();
+  ASSERT_TRUE(report.has_value());
+  const absl::Status status = FromProto(report->plan_prepared().error());
+  EXPECT_EQ(status.code(), Code::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(mine));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("00000000000000ff"));
+}
+
+TEST(Runner, ALaunchOfAnUnknownOrReleasedPlanFails) {
+  RunnerWorld world(1, 2);
+  world.LaunchEverywhere(world.LaunchOf(1, 9, 1));
+  EXPECT_EQ(world.node(0).DoneOf(1).code(), Code::kInternal);
+  const Problem problem = world.ProblemOf(8, 8, 8);
+  world.Fill(problem);
+  world.Prepare(world.PrepareOf(1, problem));
+  v1::ReleasePlan release;
+  release.set_plan_id(1);
+  world.node(0).runner->Release(release);
+  // Prepared anew behind it: the release is over.
+  world.Prepare(world.PrepareOf(2, problem));
+  world.LaunchEverywhere(world.LaunchOf(2, 1, 1));
+  EXPECT_EQ(world.node(0).DoneOf(2).code(), Code::kInternal);
+  world.LaunchEverywhere(world.LaunchOf(3, 2, 1));
+  EXPECT_TRUE(world.node(0).DoneOf(3).ok());
+}
+
+TEST(Runner, EpochsThatDoNotGoOnFailTheLaunch) {
+  RunnerWorld world(1, 2);
+  world.Prepare(world.PrepareOf(1, world.ProblemOf(8, 8, 8)));
+  world.LaunchEverywhere(world.LaunchOf(1, 1, 5));
+  EXPECT_EQ(world.node(0).DoneOf(1).code(), Code::kInternal);
+}
+
+// On two nodes, of which the second has not launched: the first waits for it.
+class StalledRunner : public ::testing::Test {
+ protected:
+  StalledRunner() : world_(2, 1), problem_(world_.ProblemOf(16, 16, 16)), node_(world_.node(0)) {
+    world_.Fill(problem_);
+    world_.Prepare(world_.PrepareOf(1, problem_));
+    world_.Prepare(world_.PrepareOf(2, problem_));
+  }
+  void ExpectNoReport() { EXPECT_FALSE(node_.Next(kMoment).has_value()); }
+
+  // A message with bytes that rank 1 sends to rank 0 in epoch 1.
+  Message MessageWithBytes(int64_t* bytes) {
+    const Schedule schedule = world_.ScheduleOf(problem_, {"ring", 1});
+    for (size_t step = 0; step < schedule.ranks[1].size(); ++step) {
+      const auto* transfer = std::get_if<Transfer>(&schedule.ranks[1][step].op);
+      if (transfer == nullptr) continue;
+      for (size_t part = 0; part < transfer->to.size(); ++part) {
+        if (transfer->to[part].rank != 0) continue;
+        *bytes = transfer->block.rows.size() * RowBytes(transfer->block, transfer->to[part]);
+        return {1, 1, 1, static_cast<int>(step), static_cast<int>(part)};
+      }
+    }
+    ADD_FAILURE() << "rank 1 sends nothing";
+    return {};
+  }
+
+  RunnerWorld world_;
+  const Problem problem_;
+  TestNode& node_;
+};
+
+TEST_F(StalledRunner, ADeadlineSaysWhoWaitedForWhom) {
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1, 1, absl::Milliseconds(50)));
+  const absl::Status status = node_.DoneOf(1);
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("of A from rank 1"));
+}
+
+TEST_F(StalledRunner, ACancelledJobDrainsAndSpoilsItsPlan) {
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1, 1000));
+  ExpectNoReport();
+  node_.runner->Cancel(world_.CancelOf(1));
+  const absl::Status status = node_.DoneOf(1);
+  EXPECT_EQ(status.code(), Code::kCancelled);
+  EXPECT_EQ(ReasonOf(status), kReasonCancelled);
+  node_.runner->Launch(world_.LaunchOf(2, 1, 1001));
+  EXPECT_EQ(node_.DoneOf(2).code(), Code::kCancelled);
+}
+
+TEST_F(StalledRunner, ACancelOfAnEndedJobIsNothing) {
+  world_.LaunchEverywhere(world_.LaunchOf(1, 1, 1));
+  for (int node : {0, 1}) EXPECT_TRUE(world_.node(node).DoneOf(1).ok());
+  node_.runner->Cancel(world_.CancelOf(1));
+  node_.runner->Cancel(world_.CancelOf(77));
+  world_.Fill(problem_);
+  world_.LaunchEverywhere(world_.LaunchOf(2, 1, 2));
+  for (int node : {0, 1}) EXPECT_TRUE(world_.node(node).DoneOf(2).ok());
+  EXPECT_EQ(world_.WrongElements(problem_), 0);
+}
+
+TEST_F(StalledRunner, ACancelSparesLaunchesBeforeItOnThePlan) {
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1));
+  node_.runner->Launch(world_.LaunchOf(2, 1, 2));
+  node_.runner->Launch(world_.LaunchOf(3, 1, 3));
+  node_.runner->Cancel(world_.CancelOf(2));
+  ExpectNoReport();
+  world_.node(1).runner->Launch(world_.LaunchOf(1, 1, 1));
+  EXPECT_TRUE(node_.DoneOf(1).ok());
+  EXPECT_TRUE(world_.node(1).DoneOf(1).ok());
+  EXPECT_EQ(world_.WrongElements(problem_), 0);
+  EXPECT_EQ(node_.DoneOf(2).code(), Code::kCancelled);
+  EXPECT_EQ(node_.DoneOf(3).code(), Code::kCancelled);
+}
+
+TEST_F(StalledRunner, ACancelDoesNotWaitForOtherPlans) {
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1, 100));
+  node_.runner->Launch(world_.LaunchOf(2, 2, 1, 100));
+  node_.runner->Cancel(world_.CancelOf(2));
+  EXPECT_EQ(node_.DoneOf(2).code(), Code::kCancelled);
+  ExpectNoReport();
+  world_.node(1).runner->Launch(world_.LaunchOf(1, 1, 1, 100));
+  EXPECT_TRUE(node_.DoneOf(1).ok());
+}
+
+TEST_F(StalledRunner, AFailedLaunchLetsOthersOnTheDeviceGoOn) {
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1, 100));
+  world_.LaunchEverywhere(world_.LaunchOf(2, 2, 1, 10));
+  node_.runner->Cancel(world_.CancelOf(1));
+  EXPECT_EQ(node_.DoneOf(1).code(), Code::kCancelled);
+  EXPECT_TRUE(node_.DoneOf(2).ok());
+  EXPECT_TRUE(world_.node(1).DoneOf(2).ok());
+  EXPECT_EQ(world_.WrongElements(problem_), 0);
+}
+
+TEST_F(StalledRunner, AGenerationEndsWhileItRunsAndAnotherBegins) {
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1, 1000));
+  node_.runner->Launch(world_.LaunchOf(2, 2, 1));
+  world_.EndGeneration();
+  // Nobody wants to know any more.
+  ExpectNoReport();
+  world_.Prepare(world_.PrepareOf(1, problem_));
+  world_.Fill(problem_);
+  world_.LaunchEverywhere(world_.LaunchOf(1, 1, 1, 3));
+  for (int node : {0, 1}) EXPECT_TRUE(world_.node(node).DoneOf(1).ok());
+  EXPECT_EQ(world_.WrongElements(problem_), 0);
+}
+
+TEST_F(StalledRunner, MessagesThatAreNotOfARunningPlanAreDropped) {
+  int64_t bytes = 0;
+  const Message good = MessageWithBytes(&bytes);
+  Rows to;
+  const auto verdict = [&](Message message, int64_t length, int from = 1) {
+    return node_.runner->Accept(from, message, length, &to);
+  };
+  Message bad = good;
+  bad.plan = 99;
+  EXPECT_EQ(verdict(bad, bytes), Receiver::Verdict::kDrop);
+  bad = good;
+  bad.epoch = 0;
+  EXPECT_EQ(verdict(bad, bytes), Receiver::Verdict::kDrop);
+  bad.epoch = uint64_t{1} << 40;
+  EXPECT_EQ(verdict(bad, bytes), Receiver::Verdict::kDrop);
+  bad = good;
+  bad.step = 1000;
+  EXPECT_EQ(verdict(bad, bytes), Receiver::Verdict::kDrop);
+  EXPECT_EQ(verdict(good, bytes - 1), Receiver::Verdict::kDrop);
+  EXPECT_EQ(verdict(good, bytes, 0), Receiver::Verdict::kDrop);
+
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1));
+  node_.runner->Cancel(world_.CancelOf(1));
+  EXPECT_EQ(node_.DoneOf(1).code(), Code::kCancelled);
+  EXPECT_EQ(verdict(good, bytes), Receiver::Verdict::kDrop);
+}
+
+TEST_F(StalledRunner, AMessageMayComeBeforeItsLaunch) {
+  int64_t bytes = 0;
+  const Message message = MessageWithBytes(&bytes);
+  Rows to;
+  ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kReceive);
+  EXPECT_EQ(to.bytes(), bytes);
+  // What rank 1 would send: its rows of A.
+  const Block shard = ShardBlock(problem_, kA, 1);
+  for (int64_t row = 0; row < to.rows; ++row) {
+    auto* out = reinterpret_cast<float*>(to.data + row * to.pitch_bytes);
+    for (int64_t col = 0; col < problem_.k(); ++col)
+      out[col] = world_.ValueOf(kA, shard.rows.begin + row, col);
+  }
+  node_.runner->Arrived(1, message, absl::OkStatus());
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1));
+  EXPECT_TRUE(node_.DoneOf(1).ok());
+}
+
+TEST_F(StalledRunner, AFailedJobIsReportedOnceNothingArrivesForItsPlan) {
+  int64_t bytes = 0;
+  const Message message = MessageWithBytes(&bytes);
+  Rows to;
+  ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kReceive);
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1));
+  node_.runner->Cancel(world_.CancelOf(1));
+  ExpectNoReport();
+  node_.runner->Arrived(1, message, absl::OkStatus());
+  EXPECT_EQ(node_.DoneOf(1).code(), Code::kCancelled);
+}
+
+TEST_F(StalledRunner, AGenerationIsNotOverWhileSomethingArrives) {
+  int64_t bytes = 0;
+  const Message message = MessageWithBytes(&bytes);
+  Rows to;
+  ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kReceive);
+  absl::Notification drained;
+  node_.runner->EndGeneration(absl::AbortedError("over"), [&] { drained.Notify(); });
+  EXPECT_FALSE(drained.WaitForNotificationWithTimeout(kMoment));
+  node_.runner->Arrived(1, message, absl::AbortedError("over"));
+  EXPECT_TRUE(drained.WaitForNotificationWithTimeout(kPatience));
+}
+
+TEST_F(StalledRunner, BytesThatDoNotArriveFailTheJob) {
+  int64_t bytes = 0;
+  const Message message = MessageWithBytes(&bytes);
+  Rows to;
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1));
+  ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kReceive);
+  node_.runner->Arrived(1, message, absl::AbortedError("the connection broke"));
+  const absl::Status status = node_.DoneOf(1);
+  EXPECT_EQ(status.code(), Code::kAborted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the connection broke"));
+}
+
+// What the sequencer does, at random: every launch is reported once, a plan's in command order, and those
+// before a cancelled one run well.
+TEST(Runner, RandomLaunchesAndCancelsAreAllReported) {
+  const char* given = std::getenv("AGMM_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "AGMM_SEED=" << seed);
+  std::mt19937_64 random(seed);
+  RunnerWorld world(2, 2);
+  const Problem problem = world.ProblemOf(24, 24, 24);
+  world.Fill(problem);
+  uint64_t plan = 0, job = 0;
+  for (int round = 0; round < 30; ++round) {
+    if (random() % 8 == 0) world.EndGeneration();
+    world.Prepare(world.PrepareOf(++plan, problem));
+    const int jobs = 1 + static_cast<int>(random() % 6);
+    const int cancelled = static_cast<int>(random() % (jobs + 3));  // beyond the last: none
+    uint64_t epoch = 1;
+    const uint64_t first = job + 1;
+    for (int i = 0; i < jobs; ++i) {
+      const int epochs = 1 + static_cast<int>(random() % 12);
+      world.LaunchEverywhere(world.LaunchOf(++job, plan, epoch, epochs));
+      epoch += epochs;
+    }
+    absl::SleepFor(absl::Microseconds(random() % 3000));
+    // The sequencer cancels what comes behind, too.
+    for (int i = cancelled; i < jobs; ++i)
+      for (int node : {1, 0}) world.node(node).runner->Cancel(world.CancelOf(first + i));
+    std::vector<absl::Status> ends[2];
+    for (int node : {0, 1}) {
+      for (int i = 0; i < jobs; ++i) {
+        const absl::Status status = world.node(node).DoneOf(first + i);
+        ASSERT_NE(status.code(), Code::kUnknown) << status;
+        if (i < cancelled) {
+          EXPECT_TRUE(status.ok()) << status;
+        } else if (!status.ok()) {
+          EXPECT_EQ(status.code(), Code::kCancelled) << status;
+        }
+      }
+    }
+    v1::ReleasePlan release;
+    release.set_plan_id(plan);
+    for (int node : {0, 1}) world.node(node).runner->Release(release);
+  }
+  EXPECT_EQ(world.WrongElements(problem), 0);
+}
+
+}  // namespace
+}  // namespace agmm
