@@ -6,6 +6,7 @@
 #include <google/protobuf/text_format.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <set>
 
 #include "absl/strings/numbers.h"
@@ -50,8 +51,11 @@ class Part {
   // Points at field `name` (entry `index` of a repeated one), or at the file where it is not set.
   absl::Status Error(const std::string& name, absl::string_view what, int index = -1) const {
     std::string where = file_;
-    if (tree_ != nullptr) {
-      const auto at = tree_->GetLocation(message_.GetDescriptor()->FindFieldByName(name), index);
+    const auto* field = message_.GetDescriptor()->FindFieldByName(name);
+    const bool there = !field->is_repeated() || message_.GetReflection()->FieldSize(message_, field) > 0;
+    if (tree_ != nullptr && there) {
+      // Of a repeated field as a whole, where it begins.
+      const auto at = tree_->GetLocation(field, field->is_repeated() ? std::max(0, index) : -1);
       if (at.line >= 0) where = absl::StrFormat("%s:%d:%d", file_, at.line + 1, at.column + 1);
     }
     return absl::InvalidArgumentError(absl::StrFormat("%s: %s: %s", where, Path(name, index), what));

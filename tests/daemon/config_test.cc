@@ -1,0 +1,163 @@
+#include "daemon/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace agmm {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr char kWorld[] = R"(world {
+  cluster: "demo"
+  node { name: "a" address: "127.0.0.1:7101" devices: 2 }
+  node { name: "b" address: "127.0.0.1:7102" devices: 1 }
+}
+)";
+constexpr char kLocalB[] = R"(local {
+  node: "b"
+  device { kind: "cpu" threads: 3 heap: "64MiB" }
+  socket: "/tmp/b.sock"
+}
+)";
+
+std::string Good() { return std::string(kWorld) + kLocalB; }
+
+// `text` with the one occurrence of `from` replaced.
+std::string With(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string ErrorOf(const std::string& text) {
+  const absl::StatusOr<Config> config = ParseConfig(text, "x.conf");
+  EXPECT_TRUE(absl::IsInvalidArgument(config.status())) << config.status();
+  const std::string message(config.status().message());
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  return message;
+}
+
+TEST(Config, SaysWhatTheFileSays) {
+  const absl::StatusOr<Config> config = ParseConfig(Good(), "x.conf");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->cluster, "demo");
+  EXPECT_EQ(config->self, 1);
+  EXPECT_FALSE(config->is_sequencer());
+  ASSERT_EQ(config->devices.size(), 1u);
+  EXPECT_EQ(config->devices[0].threads, 3);
+  EXPECT_EQ(config->devices[0].heap_bytes, 64 << 20);
+  EXPECT_EQ(config->socket, "/tmp/b.sock");
+  EXPECT_EQ(config->listen, "127.0.0.1:7102");
+  EXPECT_EQ(config->transport_address, "127.0.0.1");
+  EXPECT_EQ(config->log_level, "info");
+}
+
+TEST(Config, RanksNumberTheDevicesInListOrder) {
+  const absl::StatusOr<Config> config = ParseConfig(Good(), "x.conf");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->node_of_rank(), ElementsAre(0, 0, 1));
+  EXPECT_EQ(config->first_rank(0), 0);
+  EXPECT_EQ(config->first_rank(1), 2);
+}
+
+TEST(Config, HashIsOfTheWorldAlone) {
+  const Config b = ParseConfig(Good(), "x.conf").value();
+  const Config a = ParseConfig(std::string(kWorld) + R"(local { node: "a" log_level: "debug"
+      device { kind: "cpu" heap: "1MiB" } device { kind: "cpu" heap: "1MiB" } })", "y.conf").value();
+  EXPECT_EQ(a.hash, b.hash);
+  EXPECT_EQ(a.hash.size(), 16u);
+  for (const auto& [from, to] : {std::pair{"\"demo\"", "\"dome\""}, {"7101", "7103"}, {"devices: 2", "devices: 3"}}) {
+    const absl::StatusOr<Config> other = ParseConfig(With(Good(), from, to), "x.conf");
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_NE(other->hash, b.hash) << from << " -> " << to;
+  }
+}
+
+TEST(Config, ListenAndTransportAddressOverrideTheNodesAddress) {
+  const Config config = ParseConfig(With(Good(), "socket:", "listen: \"0.0.0.0:1\" transport_address: \"10.0.0.2\" socket:"),
+                                    "x.conf").value();
+  EXPECT_EQ(config.listen, "0.0.0.0:1");
+  EXPECT_EQ(config.transport_address, "10.0.0.2");
+}
+
+TEST(Config, TypoIsNamedWithLineAndColumn) {
+  const std::string error = ErrorOf(With(Good(), "threads", "thraeds"));
+  EXPECT_THAT(error, StartsWith("x.conf:8:"));
+  EXPECT_THAT(error, HasSubstr("\"thraeds\""));
+}
+
+TEST(Config, BadSyntaxIsNamedWithLineAndColumn) {
+  EXPECT_THAT(ErrorOf(With(Good(), "devices: 1", "devices: one")), StartsWith("x.conf:4:55: "));
+  EXPECT_THAT(ErrorOf("world {"), StartsWith("x.conf:1:8: "));
+}
+
+TEST(Config, BadValueIsNamedWithPlaceFieldAndValue) {
+  const struct { const char *from, *to, *place, *field, *value; } cases[] = {
+      {"heap: \"64MiB\"", "heap: \"64MB\"", "x.conf:8:35: ", "local.device[0].heap", "64MB"},
+      {"heap: \"64MiB\"", "heap: \"1KiB\"", "x.conf:8:35: ", "local.device[0].heap", "1024"},
+      {"kind: \"cpu\"", "kind: \"gpu\"", "x.conf:8:12: ", "local.device[0].kind", "gpu"},
+      {"threads: 3", "threads: -3", "x.conf:8:", "local.device[0].threads", "-3"},
+      {"node: \"b\"", "node: \"d\"", "x.conf:7:3: ", "local.node", "a, b"},
+      {"127.0.0.1:7102", "127.0.0.1", "x.conf:4:20: ", "world.node[1].address", "127.0.0.1"},
+      {"127.0.0.1:7102", "127.0.0.1:0", "x.conf:4:20: ", "world.node[1].address", "127.0.0.1:0"},
+      {"127.0.0.1:7102", "127.0.0.1:7101", "x.conf:4:20: ", "world.node[1].address", "twice"},
+      {"name: \"b\"", "name: \"a\"", "x.conf:4:10: ", "world.node[1].name", "twice"},
+      {"name: \"b\"", "name: \"b c\"", "x.conf:4:10: ", "world.node[1].name", "b c"},
+      {"devices: 1", "devices: 0", "x.conf:4:", "world.node[1].devices", "[1, "},
+      {"devices: 1", "devices: 2", "x.conf:8:3: ", "local.device", "2"},
+      {"\"demo\"", "\"\"", "x.conf:2:3: ", "world.cluster", "missing"},
+      {"\"/tmp/b.sock\"", "\"b.sock\"", "x.conf:9:3: ", "local.socket", "b.sock"},
+      {"  device { kind: \"cpu\" threads: 3 heap: \"64MiB\" }\n", "", "x.conf: ", "local.device", "0"},
+      {"socket:", "log_level: \"loud\" socket:", "x.conf:9:3: ", "local.log_level", "loud"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(std::string(c.from) + " -> " + c.to);
+    const std::string error = ErrorOf(With(Good(), c.from, c.to));
+    EXPECT_THAT(error, StartsWith(c.place));
+    EXPECT_THAT(error, HasSubstr(c.field));
+    EXPECT_THAT(error, HasSubstr(c.value));
+  }
+}
+
+TEST(Config, MissingPartsAreNamed) {
+  EXPECT_THAT(ErrorOf(kWorld), HasSubstr("local: is missing"));
+  EXPECT_THAT(ErrorOf(kLocalB), HasSubstr("world: is missing"));
+  EXPECT_THAT(ErrorOf(R"(world { cluster: "x" node { name: "a" devices: 1 } }
+                         local { node: "a" device { kind: "cpu" heap: "1MiB" } })"),
+              HasSubstr("local.socket: is missing"));
+}
+
+TEST(Config, SocketPathThatTheKernelCannotHoldIsRefused) {
+  const std::string path = "/" + std::string(200, 'x');
+  EXPECT_THAT(ErrorOf(With(Good(), "/tmp/b.sock", path)), HasSubstr("at most 107 characters"));
+}
+
+TEST(Config, MissingFileSaysWhich) {
+  const absl::StatusOr<Config> config = LoadConfig("/nowhere/x.conf");
+  EXPECT_TRUE(absl::IsNotFound(config.status())) << config.status();
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr("/nowhere/x.conf"));
+}
+
+TEST(Config, DefaultSharesTheCoresAndAQuarterOfTheMemory) {
+  const int64_t gib = int64_t{1} << 30;
+  for (int cores : {1, 2, 7, 8, 12, 64, 96}) {
+    const Config config = DefaultConfigFor(cores, 32 * gib, "/run/x.sock");
+    SCOPED_TRACE(cores);
+    ASSERT_EQ(config.devices.size(), static_cast<size_t>(std::min(cores, 8)));
+    EXPECT_EQ(config.nodes[0].devices, std::min(cores, 8));
+    int threads = 0;
+    for (const DeviceConfig& device : config.devices) threads += device.threads;
+    EXPECT_EQ(threads, cores);
+    EXPECT_EQ(config.devices[0].heap_bytes, 8 * gib / std::min(cores, 8) / 4096 * 4096);
+    EXPECT_EQ(config.listen, "");
+  }
+  EXPECT_EQ(DefaultConfigFor(2, 4096 * gib, "/run/x.sock").devices[0].heap_bytes, 64 * gib);
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,273 @@
+// Who belongs to the world and which generation it is, with streams that only remember what was sent.
+#include "daemon/world/sequencer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/world/protocol.h"
+#include "proto/convert/status.h"
+
+namespace agmm {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct FakeLink final : MemberLink {
+  void Send(v1::SequencerMessage message) override { sent.push_back(std::move(message)); }
+  void Refuse(v1::Refusal refusal) override { refusals.push_back(std::move(refusal)); }
+  void Close() override { closed = true; }
+
+  // The last World that was sent, or one of generation 0.
+  v1::World world() const {
+    for (auto it = sent.rbegin(); it != sent.rend(); ++it)
+      for (const v1::Command& command : it->commands())
+        if (command.has_world()) return command.world();
+    return {};
+  }
+
+  std::vector<v1::SequencerMessage> sent;
+  std::vector<v1::Refusal> refusals;
+  bool closed = false;
+};
+
+struct FakeListener final : WorldListener {
+  FakeListener(std::string name, std::vector<std::string>* log) : name(std::move(name)), log(log) {}
+  void OnGenerationEnded(const std::vector<int>& lost, const absl::Status& reason) override {
+    log->push_back(name + " ended");
+    last_lost = lost;
+    last_reason = reason;
+  }
+  void OnReady() override { log->push_back(name + " ready"); }
+  void OnReport(int node, const v1::Report&) override { log->push_back(absl::StrCat(name, " report of ", node)); }
+  const std::string name;
+  std::vector<std::string>* const log;
+  std::vector<int> last_lost;
+  absl::Status last_reason;
+};
+
+class SequencerTest : public testing::Test {
+ protected:
+  SequencerTest() {
+    sequencer_.SetListeners({&catalog_, &scheduler_});
+    sequencer_.OnReadyChanged([this](bool ready) { ready_ = ready; });
+    sequencer_.OnNodeLost([this](int node) { log_.push_back(absl::StrCat("lost ", node)); });
+  }
+
+  static Config TwoNodes() {
+    Config config;
+    config.cluster = "demo";
+    config.hash = "0123456789abcdef";
+    config.nodes = {{"a", "127.0.0.1:7101", 2}, {"b", "127.0.0.1:7102", 1}};
+    return config;
+  }
+  v1::Hello HelloOf(int node, char incarnation = 'x', uint64_t last_generation = 0) const {
+    v1::Hello hello;
+    hello.set_cluster("demo");
+    hello.set_config_hash("0123456789abcdef");
+    hello.set_node(node);
+    hello.set_node_name(config_.nodes[node].name);
+    hello.set_incarnation(std::string(16, incarnation));
+    hello.set_protocol_version(kProtocolVersion);
+    hello.set_plan_format_version(kPlanFormatVersion);
+    hello.set_message_version(kMessageVersion);
+    hello.set_last_generation(last_generation);
+    for (int i = 0; i < config_.nodes[node].devices; ++i) hello.add_devices()->set_heap_bytes(4096 * (node + 1));
+    return hello;
+  }
+  std::shared_ptr<FakeLink> Join(const v1::Hello& hello) {
+    auto link = std::make_shared<FakeLink>();
+    v1::MemberMessage message;
+    *message.mutable_hello() = hello;
+    sequencer_.OnMessage(link, message);
+    return link;
+  }
+  void Ready(const std::shared_ptr<FakeLink>& link) {
+    v1::MemberMessage message;
+    message.set_generation(link->world().generation());
+    message.add_reports()->mutable_world_ready();
+    sequencer_.OnMessage(link, message);
+  }
+  // Both nodes joined and ready.
+  void Form() {
+    a_ = Join(HelloOf(0));
+    b_ = Join(HelloOf(1));
+    Ready(a_);
+    Ready(b_);
+    ASSERT_TRUE(sequencer_.Complete().ok()) << sequencer_.Complete();
+    log_.clear();
+  }
+
+  const Config config_ = TwoNodes();
+  Metrics metrics_;
+  std::vector<std::string> log_;
+  FakeListener catalog_{"catalog", &log_}, scheduler_{"scheduler", &log_};
+  Sequencer sequencer_{config_, &metrics_};
+  bool ready_ = false;
+  std::shared_ptr<FakeLink> a_, b_;
+};
+
+TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
+  const struct {
+    const char* field;
+    std::function<void(v1::Hello*)> spoil;
+    const char *yours, *mine;
+  } cases[] = {
+      {"protocol_version", [](v1::Hello* h) { h->set_protocol_version(77); }, "77", "1"},
+      {"plan_format_version", [](v1::Hello* h) { h->set_plan_format_version(77); }, "77", "1"},
+      {"message_version", [](v1::Hello* h) { h->set_message_version(77); }, "77", "1"},
+      {"cluster", [](v1::Hello* h) { h->set_cluster("other"); }, "other", "demo"},
+      {"config_hash", [](v1::Hello* h) { h->set_config_hash("feed"); }, "feed", "0123456789abcdef"},
+      {"node", [](v1::Hello* h) { h->set_node(2); }, "2", "0 to 1"},
+      {"node", [](v1::Hello* h) { h->set_node(-1); }, "-1", "0 to 1"},
+      {"node_name", [](v1::Hello* h) { h->set_node_name("c"); }, "c", "b"},
+      {"devices", [](v1::Hello* h) { h->add_devices(); }, "2", "1"},
+      {"incarnation", [](v1::Hello* h) { h->set_incarnation("short"); }, "5 bytes", "16 bytes"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.field);
+    v1::Hello hello = HelloOf(1);
+    c.spoil(&hello);
+    const std::shared_ptr<FakeLink> link = Join(hello);
+    ASSERT_EQ(link->refusals.size(), 1u);
+    EXPECT_EQ(link->refusals[0].field(), c.field);
+    EXPECT_EQ(link->refusals[0].yours(), c.yours);
+    EXPECT_EQ(link->refusals[0].mine(), c.mine);
+    EXPECT_THAT(link->sent, IsEmpty());
+  }
+  EXPECT_EQ(CheckHello(config_, HelloOf(1)).field(), "");
+}
+
+TEST_F(SequencerTest, WorldBeginsWhenAllHaveJoined) {
+  a_ = Join(HelloOf(0));
+  EXPECT_EQ(a_->world().generation(), 0u);
+  EXPECT_THAT(std::string(sequencer_.Complete().message()), HasSubstr("waiting for node b (127.0.0.1:7102)"));
+  EXPECT_EQ(ReasonOf(sequencer_.Complete()), kReasonWorldIncomplete);
+  EXPECT_TRUE(absl::IsUnavailable(sequencer_.Complete()));
+  b_ = Join(HelloOf(1));
+  EXPECT_EQ(a_->world().generation(), 1u);
+  EXPECT_EQ(a_->world().nodes_size(), 2);
+  EXPECT_EQ(a_->world().key().size(), 16u);
+  EXPECT_EQ(a_->world().SerializeAsString(), b_->world().SerializeAsString());
+  Ready(b_);
+  EXPECT_FALSE(ready_);
+  EXPECT_THAT(std::string(sequencer_.Complete().message()), HasSubstr("node a"));
+  Ready(a_);
+  EXPECT_TRUE(ready_);
+  EXPECT_TRUE(sequencer_.Complete().ok());
+  EXPECT_THAT(log_, ElementsAre("catalog ready", "scheduler ready"));
+  ASSERT_EQ(sequencer_.ranks().size(), 3u);
+  EXPECT_EQ(sequencer_.ranks()[0].heap_bytes, 4096);
+  EXPECT_EQ(sequencer_.ranks()[2].heap_bytes, 8192);
+  EXPECT_EQ(sequencer_.ranks()[2].node, 1);
+}
+
+TEST_F(SequencerTest, GenerationGoesOnAboveWhatAnybodyHasSeen) {
+  a_ = Join(HelloOf(0));
+  b_ = Join(HelloOf(1, 'x', 41));
+  EXPECT_EQ(b_->world().generation(), 42u);
+}
+
+TEST_F(SequencerTest, LostNodeEndsTheGenerationForTheOthers) {
+  Form();
+  sequencer_.OnLost(b_.get(), "its stream broke");
+  EXPECT_THAT(log_, ElementsAre("scheduler ended", "catalog ended", "lost 1"));
+  EXPECT_THAT(catalog_.last_lost, ElementsAre(1));
+  EXPECT_TRUE(absl::IsAborted(catalog_.last_reason));
+  EXPECT_EQ(ReasonOf(catalog_.last_reason), kReasonPeerLost);
+  EXPECT_EQ(catalog_.last_reason.message(), "node b (127.0.0.1:7102) was lost: its stream broke");
+  EXPECT_FALSE(ready_);
+  EXPECT_EQ(sequencer_.generation(), 2u);
+  EXPECT_EQ(a_->world().generation(), 2u);
+  EXPECT_EQ(a_->world().nodes_size(), 1);
+  Ready(a_);
+  EXPECT_THAT(std::string(sequencer_.Complete().message()), HasSubstr("waiting for node b (127.0.0.1:7102)"));
+  EXPECT_EQ(sequencer_.ranks()[2].heap_bytes, 0);
+}
+
+TEST_F(SequencerTest, ReturningNodeMakesANewGeneration) {
+  Form();
+  const std::string old_key = a_->world().key();
+  sequencer_.OnLost(b_.get(), "its stream broke");
+  Ready(a_);
+  log_.clear();
+  b_ = Join(HelloOf(1, 'y', 1));
+  EXPECT_THAT(log_, ElementsAre("scheduler ended", "catalog ended"));
+  EXPECT_EQ(a_->world().generation(), 3u);
+  EXPECT_NE(a_->world().key(), old_key);
+  log_.clear();
+  Ready(a_);
+  Ready(b_);
+  EXPECT_THAT(log_, ElementsAre("catalog ready", "scheduler ready"));
+  EXPECT_TRUE(ready_);
+}
+
+TEST_F(SequencerTest, NewIncarnationReplacesTheOldOneWhichIsLostFirst) {
+  Form();
+  const std::shared_ptr<FakeLink> again = Join(HelloOf(1, 'y'));
+  EXPECT_THAT(log_, ElementsAre("scheduler ended", "catalog ended", "lost 1", "scheduler ended", "catalog ended"));
+  ASSERT_EQ(b_->refusals.size(), 1u);
+  EXPECT_EQ(b_->refusals[0].field(), "incarnation");
+  EXPECT_EQ(again->world().nodes(1).incarnation(), std::string(16, 'y'));
+  // What the old stream still says counts no more.
+  sequencer_.OnLost(b_.get(), "its stream broke");
+  EXPECT_EQ(sequencer_.generation(), again->world().generation());
+}
+
+TEST_F(SequencerTest, SameIncarnationMayJoinAgain) {
+  Form();
+  const std::shared_ptr<FakeLink> again = Join(HelloOf(1, 'x', 1));
+  EXPECT_TRUE(b_->closed);
+  EXPECT_THAT(b_->refusals, IsEmpty());
+  Ready(a_);
+  Ready(again);
+  EXPECT_TRUE(sequencer_.Complete().ok());
+}
+
+TEST_F(SequencerTest, ReportsOfAnotherGenerationAreDroppedAndCounted) {
+  Form();
+  v1::MemberMessage message;
+  message.add_reports()->mutable_launch_done();
+  message.set_generation(1);
+  sequencer_.OnMessage(b_, message);
+  EXPECT_THAT(log_, ElementsAre("catalog report of 1", "scheduler report of 1"));
+  log_.clear();
+  for (uint64_t generation : {0, 2}) {
+    message.set_generation(generation);
+    sequencer_.OnMessage(b_, message);
+  }
+  EXPECT_THAT(log_, IsEmpty());
+  EXPECT_EQ(metrics_.counter("world_stale_reports_total")->value(), 2);
+}
+
+TEST_F(SequencerTest, CommandsCarryTheGeneration) {
+  Form();
+  v1::Command command;
+  command.mutable_drop_tensor()->set_tensor_id(5);
+  sequencer_.Send(1, command);
+  EXPECT_EQ(b_->sent.back().generation(), 1u);
+  EXPECT_EQ(b_->sent.back().commands(0).drop_tensor().tensor_id(), 5u);
+}
+
+TEST_F(SequencerTest, StatusSaysWhoIsThere) {
+  a_ = Join(HelloOf(0));
+  v1::GetStatusResponse status;
+  sequencer_.FillStatus(&status);
+  EXPECT_FALSE(status.ready());
+  EXPECT_THAT(status.reason(), HasSubstr("node b"));
+  ASSERT_EQ(status.nodes_size(), 2);
+  EXPECT_EQ(status.nodes(0).state(), v1::NodeStatus::STATE_JOINING);
+  EXPECT_EQ(status.nodes(0).devices_size(), 2);
+  EXPECT_EQ(status.nodes(1).state(), v1::NodeStatus::STATE_MISSING);
+  EXPECT_EQ(status.nodes(1).devices(0).rank(), 2);
+}
+
+}  // namespace
+}  // namespace agmm
