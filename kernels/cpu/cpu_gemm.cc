@@ -39,11 +39,10 @@ auto WithOneThread(Function function) {
   return function();
 }
 
-dnnl::matmul::primitive_desc Describe(const Matmul::Key& key, int64_t rows,
-                                      const dnnl::memory::desc& weights) {
+dnnl::matmul::primitive_desc Describe(const Matmul::Key& key, const dnnl::memory::desc& weights) {
   const auto input = ToDnnl(key.dtype);
-  const dnnl::memory::desc a({rows, key.k}, input, {key.k, 1});
-  const dnnl::memory::desc c({rows, key.n}, ToDnnl(key.out), {key.n, 1});
+  const dnnl::memory::desc a({key.m, key.k}, input, {key.k, 1});
+  const dnnl::memory::desc c({key.m, key.n}, ToDnnl(key.out), {key.n, 1});
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (key.add) {
@@ -54,21 +53,16 @@ dnnl::matmul::primitive_desc Describe(const Matmul::Key& key, int64_t rows,
   return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, weights, c), attributes, Engine());
 }
 
-dnnl::memory::desc AnyLayout(int64_t n, int64_t k, DType compute) {
-  return {{k, n}, ToDnnl(compute), dnnl::memory::format_tag::any};
-}
-
 // Throws where there is no such matmul.
-dnnl::memory::desc PackedLayout(int64_t n, int64_t k, DType compute) {
-  return Describe({kLayoutRows, n, k, compute, DType::kF32, false}, kLayoutRows,
-                  AnyLayout(n, k, compute))
-      .weights_desc();
+dnnl::matmul::primitive_desc FullPiece(int64_t n, int64_t k, DType compute) {
+  const dnnl::memory::desc any({k, n}, ToDnnl(compute), dnnl::memory::format_tag::any);
+  return Describe({kLayoutRows, n, k, compute, DType::kF32, false}, any);
 }
 
 bool MultipliesBF16() {
   static const bool can = WithOneThread([] {
     try {
-      PackedLayout(64, 64, DType::kBF16);
+      FullPiece(64, 64, DType::kBF16);
       return true;
     } catch (const dnnl::error&) {
       return false;
@@ -87,6 +81,13 @@ absl::Status LibraryError(const dnnl::error& error, const Matmul::Key& key) {
 
 DType ComputeDType(DType dtype) {
   return dtype == DType::kBF16 && MultipliesBF16() ? DType::kBF16 : DType::kF32;
+}
+
+bool RowsSumAlike() {
+  static const bool alike = WithOneThread([] {
+    return absl::StartsWith(FullPiece(64, 64, DType::kF32).impl_info_str(), "brg");
+  });
+  return alike;
 }
 
 std::string GemmDescription() {
@@ -120,9 +121,8 @@ std::byte* Scratch::Get(int64_t bytes) {
 
 GemmWorker::GemmWorker(int index) : index(index), stream(Engine()) { omp_set_num_threads(1); }
 
-Matmul::Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int64_t rows, int workers)
+Matmul::Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int workers)
     : key_(key),
-      rows_(rows),
       scratchpad_bytes_(desc.scratchpad_desc().get_size()),
       packed_layout_(desc.weights_desc()),
       primitive_(desc) {
@@ -188,13 +188,8 @@ absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key
   });
   try {
     return WithOneThread([&] {
-      const dnnl::memory::desc layout = PackedLayout(key.n, key.k, key.dtype);
-      dnnl::matmul::primitive_desc desc = Describe(key, key.m, layout);
-      // The general kernel hands a single row to a matrix-vector product, which sums in another order.
-      const bool uniform = absl::StartsWith(desc.impl_info_str(), "brg");
-      const int64_t rows = uniform ? key.m : std::max<int64_t>(key.m, 2);
-      if (rows != key.m) desc = Describe(key, rows, layout);
-      std::shared_ptr<const Matmul> made(new Matmul(key, desc, rows, workers_));
+      const dnnl::memory::desc layout = FullPiece(key.n, key.k, key.dtype).weights_desc();
+      std::shared_ptr<const Matmul> made(new Matmul(key, Describe(key, layout), workers_));
       it->second = made;
       return made;
     });

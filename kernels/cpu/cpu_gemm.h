@@ -1,9 +1,7 @@
 // The GEMM of the CPU device: oneDNN matmul primitives over dense pieces of A and a packed B.
 //
 // Everything is created for one OpenMP thread; the parallelism is the caller's workers. All descriptors
-// of A and C pieces are dense: only for those does oneDNN 2.6 take its fast kernels, and those sum along K
-// in an order that does not depend on the rows of a piece (NOTES.md), which makes C bit-identical however
-// its rows were cut.
+// of A and C pieces are dense: only for those does oneDNN 2.6 take its fast kernels (NOTES.md).
 #pragma once
 
 #include <cstddef>
@@ -23,6 +21,9 @@ namespace agmm {
 
 // The dtype in which oneDNN multiplies operands of `dtype` on this machine: bf16 where it can, else f32.
 DType ComputeDType(DType dtype);
+// Whether a row's sums do not depend on how many rows its piece has: then C is bit-identical however its
+// rows were cut. So with AVX-512; without it oneDNN takes other kernels for other numbers of rows.
+bool RowsSumAlike();
 // "oneDNN 2.6.3, avx512_bf16".
 std::string GemmDescription();
 
@@ -71,18 +72,15 @@ class Matmul {
   absl::Status Run(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
   // Packs B[k, n], of any dtype, for this matmul and every other of its (n, k, dtype).
   absl::StatusOr<PackedB> Pack(ConstMatrix b, GemmWorker& worker) const;
-  // How many rows A and C must have room for: m, or 2 for the one row that a kernel would sum otherwise.
-  int64_t rows() const { return rows_; }
 
  private:
   friend class GemmLibrary;
   struct Arguments {
     dnnl::memory a, c, scratchpad;
   };
-  Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int64_t rows, int workers);
+  Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int workers);
 
   const Key key_;
-  const int64_t rows_;
   const int64_t scratchpad_bytes_;
   const dnnl::memory::desc packed_layout_;
   dnnl::matmul primitive_;

@@ -154,8 +154,7 @@ class Lowering {
     } else if (op.accumulate || !op.finish) {
       if (op.accumulate) AGMM_RETURN_IF_ERROR(CheckChain(multiply, lowered->lane));
       int64_t& chip = program_.chip_bytes[lowered->lane];
-      // The spare row is for a kernel that will not multiply a single one.
-      chip = std::max(chip, (op.rows + 1) * op.n * SizeOf(DType::kF32));
+      chip = std::max(chip, op.rows * op.n * SizeOf(DType::kF32));
     }
     if (op.finish) {
       AGMM_ASSIGN_OR_RETURN(op.out, Locate(multiply.c, multiply.out, kHere));
@@ -186,15 +185,6 @@ class Lowering {
     AGMM_ASSIGN_OR_RETURN(op->full, library_.Get(key));
     key.m = pieces.back().rows;
     AGMM_ASSIGN_OR_RETURN(op->last, library_.Get(key));
-    // A matmul that wants a spare row has it on chip; elsewhere it would overwrite a neighbour's.
-    const bool on_chip = !op->finish && !op->has_acc;
-    if (op->last->rows() != pieces.back().rows && !on_chip) op->direct = false;
-    if (!op->direct && op->finish && key.out != DType::kF32) {
-      key.out = DType::kF32;
-      AGMM_ASSIGN_OR_RETURN(op->last, library_.Get(key));
-      key.m = pieces.front().rows;
-      AGMM_ASSIGN_OR_RETURN(op->full, library_.Get(key));
-    }
     return absl::OkStatus();
   }
 

@@ -354,8 +354,8 @@ absl::Status RankRun::MultiplyPiece(const MultiplyOp& op, const Piece& piece, La
   const Matmul& matmul = last ? *op.last : *op.full;
   const int64_t a_pitch = op.k * SizeOf(op.compute);
   Matrix a = op.a.Rows(operands_, piece.row);
-  if (a.dtype != op.compute || a.pitch_bytes != a_pitch || matmul.rows() != piece.rows) {
-    const Matrix dense{worker.a.Get(matmul.rows() * a_pitch), a_pitch, op.compute};
+  if (a.dtype != op.compute || a.pitch_bytes != a_pitch) {
+    const Matrix dense{worker.a.Get(piece.rows * a_pitch), a_pitch, op.compute};
     CopyRows(a, dense, piece.rows, op.k);
     a = dense;
   }
@@ -368,7 +368,7 @@ absl::Status RankRun::MultiplyPiece(const MultiplyOp& op, const Piece& piece, La
   if (!op.direct) {
     sum = op.accumulate && !op.has_acc
               ? chip
-              : Matrix{worker.c.Get(matmul.rows() * sum_pitch), sum_pitch, DType::kF32};
+              : Matrix{worker.c.Get(piece.rows * sum_pitch), sum_pitch, DType::kF32};
     if (op.accumulate && op.has_acc) CopyRows(acc, sum, piece.rows, op.n);
   }
   AGMM_RETURN_IF_ERROR(matmul.Run(a.data, *lane.packed, sum.data, worker));

@@ -19,9 +19,9 @@ namespace {
 
 constexpr int64_t kMaxRows = 128;
 
-// `values` as `dtype`, rows dense, with a spare row behind them.
+// `values` as `dtype`, rows dense.
 std::vector<std::byte> Dense(const Values& values, DType dtype) {
-  std::vector<std::byte> bytes((values.rows + 1) * values.cols * SizeOf(dtype));
+  std::vector<std::byte> bytes(values.rows * values.cols * SizeOf(dtype));
   ConvertFromF32(dtype, values.data.data(), bytes.data(), values.data.size());
   return bytes;
 }
@@ -31,6 +31,7 @@ class Gemm : public testing::TestWithParam<std::tuple<DType, DType>> {};
 TEST_P(Gemm, ARowIsTheSameInPiecesOfAnySize) {
   const auto [dtype, out] = GetParam();
   if (ComputeDType(dtype) != dtype) GTEST_SKIP() << "this machine multiplies in f32 only";
+  if (!RowsSumAlike()) GTEST_SKIP() << "this machine does not promise it";
   GemmLibrary library(1);
   GemmWorker worker(0);
   for (auto [n, k] : {std::pair<int64_t, int64_t>{61, 333}, {1, 333}, {256, 1024}, {48, 2000}, {7, 4095}}) {
@@ -38,7 +39,7 @@ TEST_P(Gemm, ARowIsTheSameInPiecesOfAnySize) {
     const std::vector<std::byte> a = Dense(Uniform(kMaxRows, k, Seed()), dtype),
                                  b = Dense(Uniform(k, n, Seed() + 1), dtype);
     const int64_t row_bytes = n * SizeOf(out);
-    std::vector<std::byte> whole((kMaxRows + 1) * row_bytes);
+    std::vector<std::byte> whole(kMaxRows * row_bytes);
     PackedB packed;
     for (int64_t m : {kMaxRows, int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{16},
                       int64_t{17}, int64_t{33}, int64_t{64}, int64_t{97}, int64_t{127}}) {

@@ -10,6 +10,7 @@
 
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_gemm.h"
 
 namespace agmm::test {
 namespace {
@@ -26,7 +27,8 @@ constexpr int kPoison = 0xff;  // NaN in every dtype
 }  // namespace
 
 const std::vector<DeviceKind>& DeviceKinds() {
-  static const auto* const kinds = new std::vector<DeviceKind>{{"cpu", CreateCpuDevice}};
+  static const auto* const kinds = new std::vector<DeviceKind>{
+      {"cpu", CreateCpuDevice, RowsSumAlike()}};
   return *kinds;
 }
 

