@@ -28,8 +28,8 @@ std::string Text(const Mesh& mesh, Tensor tensor) {
                          absl::StrJoin(mesh.ranks, ","));
 }
 
-// That `found` can stand for `wanted`. What its dimensions are called does not matter: the C of one job
-// may be the A of the next.
+// That `found` can stand for `wanted`. What its dimensions are called does not matter: the C of one
+// job may be the A of the next.
 absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, const Mesh& mesh,
                           const Tensor& wanted) {
   if (found.mesh == mesh && found.tensor.sharding == wanted.sharding &&
@@ -45,17 +45,17 @@ absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, co
 absl::Status ReadTerms(const v1::SubmitJobRequest& request, JobSpec* job) {
   job->repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
   if (job->repeat < 1 || job->repeat > kMaxRepeat) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "a repeat count of %d is outside [1, %d]; submit several jobs for more", job->repeat,
-        kMaxRepeat));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a repeat count of %d is outside [1, %d]; submit several jobs for more",
+                        job->repeat, kMaxRepeat));
   }
-  job->timeout = absl::Seconds(request.timeout().seconds()) +
-                 absl::Nanoseconds(request.timeout().nanos());
+  job->timeout =
+      absl::Seconds(request.timeout().seconds()) + absl::Nanoseconds(request.timeout().nanos());
   if (job->timeout == absl::ZeroDuration()) job->timeout = kDefaultTimeout;
   if (job->timeout < absl::ZeroDuration() || job->timeout > kMaxTimeout) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("a timeout of %s is outside (0, %s]", absl::FormatDuration(job->timeout),
-                        absl::FormatDuration(kMaxTimeout)));
+    return absl::InvalidArgumentError(absl::StrFormat("a timeout of %s is outside (0, %s]",
+                                                      absl::FormatDuration(job->timeout),
+                                                      absl::FormatDuration(kMaxTimeout)));
   }
   if (request.tensor_ids_size() != 3) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -95,9 +95,9 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   }
   const Tensor &a = tensors[kA].tensor, &b = tensors[kB].tensor;
   if (a.cols != b.rows) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("A, %s, has %d columns and B, %s, has %d rows; the inner dimension must agree",
-                        NameOf(protos[kA]), a.cols, NameOf(protos[kB]), b.rows));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "A, %s, has %d columns and B, %s, has %d rows; the inner dimension must agree",
+        NameOf(protos[kA]), a.cols, NameOf(protos[kB]), b.rows));
   }
   AGMM_ASSIGN_OR_RETURN(job.problem,
                         ParseProblem(request.spec(), mesh, {a.rows, b.cols, a.cols}, a.dtype));
@@ -105,17 +105,17 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
     AGMM_RETURN_IF_ERROR(CheckOperand(protos[i], tensors[i], mesh, job.problem.tensors[i]));
   for (int i : {kA, kB}) {
     if (!catalog.WillHaveContents(job.tensors[i]) && !will_be_written(job.tensors[i])) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "%s stands for %s and has no contents; write it first", NameOf(protos[i]),
-          job.problem.tensors[i].name));
+      return absl::FailedPreconditionError(
+          absl::StrFormat("%s stands for %s and has no contents; write it first", NameOf(protos[i]),
+                          job.problem.tensors[i].name));
     }
   }
   AGMM_ASSIGN_OR_RETURN(const PlanOptions asked, FromProto(request.options()));
   AGMM_ASSIGN_OR_RETURN(job.options, ResolveOptions(job.problem, job.topology, asked));
   job.explanation = ExplainChoice(asked, job.options);
-  job.plan_key = absl::StrFormat("%s ranks %s %s chunks %d", ToString(job.problem),
-                                 absl::StrJoin(mesh.ranks, ","), job.options.algorithm,
-                                 job.options.chunks);
+  job.plan_key =
+      absl::StrFormat("%s ranks %s %s chunks %d", ToString(job.problem),
+                      absl::StrJoin(mesh.ranks, ","), job.options.algorithm, job.options.chunks);
   return job;
 }
 

@@ -29,8 +29,9 @@ struct JobSpec {
 };
 
 // `will_be_written` tells whether a job admitted before writes the tensor.
-// Errors: INVALID_ARGUMENT for a request that means nothing; NOT_FOUND for a tensor that is not there;
-// FAILED_PRECONDITION, naming tensor, wanted and found, for one that does not fit or has no contents.
+// Errors: INVALID_ARGUMENT for a request that means nothing; NOT_FOUND for a tensor that is not
+// there; FAILED_PRECONDITION, naming tensor, wanted and found, for one that does not fit or has no
+// contents.
 absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members& members,
                               const Catalog& catalog,
                               const std::function<bool(uint64_t)>& will_be_written);

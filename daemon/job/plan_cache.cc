@@ -42,10 +42,10 @@ absl::StatusOr<PreparedPlan*> PlanCache::Hold(const JobSpec& job) {
 absl::StatusOr<std::unique_ptr<PreparedPlan>> PlanCache::Make(const JobSpec& job) {
   AGMM_ASSIGN_OR_RETURN(const Schedule schedule, Plan(job.problem, job.topology, job.options));
   if (absl::Status proof = Verify(job.problem, job.topology, schedule); !proof.ok()) {
-    return absl::InternalError(
-        absl::StrFormat("the %s schedule of %s does not verify and will not run: %s; choose another "
-                        "algorithm and report this",
-                        job.options.algorithm, ToString(job.problem), proof.message()));
+    return absl::InternalError(absl::StrFormat(
+        "the %s schedule of %s does not verify and will not run: %s; choose another "
+        "algorithm and report this",
+        job.options.algorithm, ToString(job.problem), proof.message()));
   }
   auto plan = std::make_unique<PreparedPlan>();
   plan->key = job.plan_key;
@@ -55,9 +55,9 @@ absl::StatusOr<std::unique_ptr<PreparedPlan>> PlanCache::Make(const JobSpec& job
   plan->hash = HashHex(PlanHash(job.problem, schedule));
   plan->workspace_bytes = schedule.workspace_bytes;
   if (plan->workspace_bytes > 0) {
-    AGMM_ASSIGN_OR_RETURN(plan->workspace_offset,
-                          placement_->Allocate(plan->ranks, plan->workspace_bytes,
-                                               MemoryClass::kWorkspace));
+    AGMM_ASSIGN_OR_RETURN(
+        plan->workspace_offset,
+        placement_->Allocate(plan->ranks, plan->workspace_bytes, MemoryClass::kWorkspace));
   }
   plan->id = next_plan_++;
 
@@ -101,8 +101,8 @@ PreparedPlan* PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) 
   const auto it = plans_.find(prepared.plan_id());
   if (it == plans_.end() || it->second->preparing.erase(node) == 0) return nullptr;
   PreparedPlan* plan = it->second.get();
-  absl::Status error = Annotate(FromProto(prepared.error()),
-                                absl::StrCat("node ", members_->node_name(node)));
+  absl::Status error =
+      Annotate(FromProto(prepared.error()), absl::StrCat("node ", members_->node_name(node)));
   if (error.ok() && prepared.plan_hash() != plan->hash) {
     error = absl::InternalError(absl::StrFormat(
         "node %s planned %s where the sequencer planned %s; the daemons differ: install one build "

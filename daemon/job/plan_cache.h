@@ -1,5 +1,5 @@
-// Plans that the world has prepared: planned, verified, agreed by hash, with workspace on every rank of their
-// mesh. On the loop only.
+// Plans that the world has prepared: planned, verified, agreed by hash, with workspace on every
+// rank of their mesh. On the loop only.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ namespace agmm {
 struct PreparedPlan {
   uint64_t id = 0;
   std::string key;
-  std::vector<int> ranks;    // of the world
-  std::set<int> nodes;       // that have ranks of it
+  std::vector<int> ranks;  // of the world
+  std::set<int> nodes;     // that have ranks of it
   std::string hash;
   int64_t workspace_offset = 0, workspace_bytes = 0;
-  std::set<int> preparing;   // nodes that have not answered PreparePlan
-  absl::Status error;        // why it cannot be prepared
-  bool retired = false;      // out of the cache; lives for its users and its answers
+  std::set<int> preparing;  // nodes that have not answered PreparePlan
+  absl::Status error;       // why it cannot be prepared
+  bool retired = false;     // out of the cache; lives for its users and its answers
   uint64_t next_epoch = 1;
-  int users = 0;             // jobs that hold it
+  int users = 0;  // jobs that hold it
   uint64_t last_use = 0;
   bool ready() const { return preparing.empty() && error.ok() && !retired; }
 };
@@ -46,7 +46,8 @@ class PlanCache {
   void Retire(PreparedPlan* plan);
   // True while a retired plan of this key has its workspace.
   bool Retiring(const std::string& key) const;
-  // A node's answer. Returns the plan when it was the last one: it is ready, or retired with its error.
+  // A node's answer. Returns the plan when it was the last one: it is ready, or retired with its
+  // error.
   PreparedPlan* OnPrepared(int node, const v1::PlanPrepared& prepared);
   // Releases the plan that was idle longest. False when all are in use.
   bool Reclaim();

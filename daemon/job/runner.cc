@@ -99,13 +99,14 @@ absl::Status RunnerImpl::Make(const v1::PreparePlan& command, Plan* plan, std::s
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(command.mesh()));
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(command.dtype()));
   AGMM_ASSIGN_OR_RETURN(
-      plan->problem, ParseProblem(command.spec(), mesh, {command.m(), command.n(), command.k()}, dtype));
+      plan->problem,
+      ParseProblem(command.spec(), mesh, {command.m(), command.n(), command.k()}, dtype));
   AGMM_ASSIGN_OR_RETURN(const PlanOptions options, FromProto(command.options()));
   for (int rank : mesh.ranks) {
     if (rank >= static_cast<int>(node_of_rank_.size())) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "plan %d names rank %d; the world has ranks 0 to %d", plan->id, rank,
-          static_cast<int>(node_of_rank_.size()) - 1));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("plan %d names rank %d; the world has ranks 0 to %d", plan->id, rank,
+                          static_cast<int>(node_of_rank_.size()) - 1));
     }
     plan->nodes.push_back(node_of_rank_[rank]);
   }

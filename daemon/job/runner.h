@@ -1,5 +1,5 @@
-// This node's part of every plan and job: plans for itself, owns the executors of its devices, runs launches
-// in the order they come, and receives what the transport brings for them.
+// This node's part of every plan and job: plans for itself, owns the executors of its devices, runs
+// launches in the order they come, and receives what the transport brings for them.
 #pragma once
 
 #include <functional>
@@ -24,12 +24,14 @@ class Runner : public Receiver {
   using ReportFn = std::function<void(v1::Report)>;
 
   virtual ~Runner() = default;
-  // Devices are world ranks first_rank, first_rank + 1, ...; node_of_rank covers the world. `report` takes
-  // the answers to the commands.
-  static std::unique_ptr<Runner> Create(int self_node, int first_rank, std::vector<LocalDevice> devices,
-                                        std::vector<int> node_of_rank, Metrics* metrics, ReportFn report);
-  // Null in a world of one node. Before the first command. `resume` has the transport offer what it parked
-  // again; called after a launch that something parked may wait for.
+  // Devices are world ranks first_rank, first_rank + 1, ...; node_of_rank covers the world.
+  // `report` takes the answers to the commands.
+  static std::unique_ptr<Runner> Create(int self_node, int first_rank,
+                                        std::vector<LocalDevice> devices,
+                                        std::vector<int> node_of_rank, Metrics* metrics,
+                                        ReportFn report);
+  // Null in a world of one node. Before the first command. `resume` has the transport offer what it
+  // parked again; called after a launch that something parked may wait for.
   virtual void SetTransport(Transport* transport, std::function<void()> resume) = 0;
 
   virtual void Prepare(const v1::PreparePlan& command) = 0;
@@ -37,9 +39,9 @@ class Runner : public Receiver {
   virtual void Cancel(const v1::CancelLaunch& command) = 0;
   virtual void Release(const v1::ReleasePlan& command) = 0;
 
-  // Ends everything with `reason`; `drained` runs (on any thread) when no executor runs, no send and no
-  // receive is in flight and all plans are forgotten. Commands that come before are of the new generation and
-  // must not be given to the runner until then.
+  // Ends everything with `reason`; `drained` runs (on any thread) when no executor runs, no send
+  // and no receive is in flight and all plans are forgotten. Commands that come before are of the
+  // new generation and must not be given to the runner until then.
   virtual void EndGeneration(const absl::Status& reason, std::function<void()> drained) = 0;
 
   // By local device: bytes of packed operands.

@@ -1,8 +1,8 @@
 // The runner's state. Commands are in runner.cc, what runs in runner_launch.cc, what arrives in
 // runner_receive.cc.
 //
-// One mutex guards everything, and is never held while an executor, the transport or `report` is called:
-// what is to be called is collected in an Actions and carried out after the lock is gone.
+// One mutex guards everything, and is never held while an executor, the transport or `report` is
+// called: what is to be called is collected in an Actions and carried out after the lock is gone.
 #pragma once
 
 #include <cstdint>
@@ -49,9 +49,9 @@ struct Plan {
 
   // Guarded by the runner's mutex.
   std::deque<std::shared_ptr<Launch>> launches;  // in command order, those not reported
-  absl::Status failure;    // why no epoch begins any more; messages are dropped then
-  bool released = false;   // goes when nothing runs or arrives any more
-  int receives = 0;        // in flight
+  absl::Status failure;   // why no epoch begins any more; messages are dropped then
+  bool released = false;  // goes when nothing runs or arrives any more
+  int receives = 0;       // in flight
   uint64_t next_epoch = 1;
 };
 
@@ -136,8 +136,8 @@ class RunnerImpl : public Runner {
   // The launch that `epoch` belongs to, or null.
   static runner::Launch* LaunchOf(const Plan& plan, uint64_t epoch);
 
-  // Every path that calls out counts as busy from before the lock is gone until after the last call, so that
-  // a generation does not count as drained meanwhile.
+  // Every path that calls out counts as busy from before the lock is gone until after the last
+  // call, so that a generation does not count as drained meanwhile.
   void Act(const Actions& actions) ABSL_LOCKS_EXCLUDED(mutex_);
   // Sends what is in reports_; one thread at a time, so that reports leave in their order.
   void SendReports() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -161,7 +161,7 @@ class RunnerImpl : public Runner {
   bool reporting_ ABSL_GUARDED_BY(mutex_) = false;
   bool parked_ ABSL_GUARDED_BY(mutex_) = false;  // something waits for a launch
   int busy_ ABSL_GUARDED_BY(mutex_) = 0;
-  int live_plans_ ABSL_GUARDED_BY(mutex_) = 0;   // until their executors are gone
+  int live_plans_ ABSL_GUARDED_BY(mutex_) = 0;  // until their executors are gone
   // Of the generation's end: who wants to know when it has drained.
   std::vector<std::function<void()>> drained_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -18,9 +18,9 @@ void RunnerImpl::Launch(const v1::LaunchJob& command) {
     if (const PlanPtr plan = FindPlan(command.plan_id()); plan == nullptr || plan->released) {
       v1::LaunchDone* done = reports_.emplace_back().mutable_launch_done();
       done->set_job_id(command.job_id());
-      *done->mutable_error() = ToProto(absl::InternalError(absl::StrFormat(
-          "node %d was to run job %d on plan %d, which it has not prepared", self_node_, command.job_id(),
-          command.plan_id())));
+      *done->mutable_error() = ToProto(absl::InternalError(
+          absl::StrFormat("node %d was to run job %d on plan %d, which it has not prepared",
+                          self_node_, command.job_id(), command.plan_id())));
     } else {
       const LaunchPtr launch = Bind(command, plan);
       plan->launches.push_back(launch);
@@ -54,10 +54,11 @@ RunnerImpl::LaunchPtr RunnerImpl::Bind(const v1::LaunchJob& command, const PlanP
   const size_t operands = plan->problem.tensors.size();
   if (command.first_epoch() != plan->next_epoch || launch->epochs < 1 ||
       launch->operands.offsets.size() != operands || launch->operands.versions.size() != operands) {
-    launch->status = absl::InternalError(absl::StrFormat(
-        "node %d was to run %d epochs from %d with %d operands on plan %d, which is at epoch %d and has %d",
-        self_node_, launch->epochs, command.first_epoch(), launch->operands.offsets.size(), plan->id,
-        plan->next_epoch, operands));
+    launch->status = absl::InternalError(
+        absl::StrFormat("node %d was to run %d epochs from %d with %d operands on plan %d, which "
+                        "is at epoch %d and has %d",
+                        self_node_, launch->epochs, command.first_epoch(),
+                        launch->operands.offsets.size(), plan->id, plan->next_epoch, operands));
   }
   plan->next_epoch = command.first_epoch() + std::max(launch->epochs, 0);
   return launch;
@@ -72,8 +73,8 @@ void RunnerImpl::FeedAll() {
   for (size_t device = 0; device < devices; ++device) Feed(static_cast<int>(device));
 }
 
-// One thread at a time feeds a device, so that epochs are queued in order though the lock is gone meanwhile;
-// whoever comes along leaves its work to that one, who looks again after each epoch.
+// One thread at a time feeds a device, so that epochs are queued in order though the lock is gone
+// meanwhile; whoever comes along leaves its work to that one, who looks again after each epoch.
 void RunnerImpl::Feed(int device) {
   {
     absl::MutexLock lock(&mutex_);
@@ -104,10 +105,9 @@ void RunnerImpl::Feed(int device) {
       ++queue.outstanding;
     }
     Executor* executor = launch->plan->locals[index].executor.get();
-    executor->Run(epoch, launch->operands, launch->deadline,
-                  [this, launch, index](const EpochReport& report) {
-                    OnEpochDone(launch, index, report);
-                  });
+    executor->Run(
+        epoch, launch->operands, launch->deadline,
+        [this, launch, index](const EpochReport& report) { OnEpochDone(launch, index, report); });
     absl::Status failure;
     {
       absl::MutexLock lock(&mutex_);
@@ -149,8 +149,8 @@ bool RunnerImpl::Over(const runner::Launch& launch) const {
   });
 }
 
-// An executor that is cancelled fails everything queued on it, so a launch is stopped only when those before
-// it on the plan are over: they do not suffer for it.
+// An executor that is cancelled fails everything queued on it, so a launch is stopped only when
+// those before it on the plan are over: they do not suffer for it.
 void RunnerImpl::Advance(const PlanPtr& plan, Actions* actions) {
   while (!plan->launches.empty()) {
     const LaunchPtr first = plan->launches.front();
@@ -161,7 +161,8 @@ void RunnerImpl::Advance(const PlanPtr& plan, Actions* actions) {
     // Its memory is somebody else's after the report.
     if (!plan->failure.ok() && plan->receives > 0) return;
     if (!ending_) reports_.push_back(ReportOf(*first));
-    if (const auto it = jobs_.find(first->job); it != jobs_.end() && it->second == first) jobs_.erase(it);
+    if (const auto it = jobs_.find(first->job); it != jobs_.end() && it->second == first)
+      jobs_.erase(it);
     plan->launches.pop_front();
   }
   EraseIfOver(plan);
@@ -188,7 +189,8 @@ void RunnerImpl::Cancel(const v1::CancelLaunch& command) {
     const LaunchPtr launch = it->second;
     ++busy_;
     absl::Status reason = FromProto(command.reason());
-    if (reason.ok()) reason = absl::CancelledError(absl::StrFormat("job %d was cancelled", launch->job));
+    if (reason.ok())
+      reason = absl::CancelledError(absl::StrFormat("job %d was cancelled", launch->job));
     if (launch->cancel.ok()) launch->cancel = reason;
     Advance(launch->plan, &actions);
   }

@@ -11,13 +11,15 @@ namespace agmm::runner {
 
 runner::Launch* RunnerImpl::LaunchOf(const Plan& plan, uint64_t epoch) {
   for (const LaunchPtr& launch : plan.launches) {
-    if (epoch >= launch->first_epoch && epoch - launch->first_epoch < static_cast<uint64_t>(launch->epochs))
+    if (epoch >= launch->first_epoch &&
+        epoch - launch->first_epoch < static_cast<uint64_t>(launch->epochs))
       return launch.get();
   }
   return nullptr;
 }
 
-Receiver::Verdict RunnerImpl::Accept(int from_node, const Message& message, int64_t bytes, Rows* to) {
+Receiver::Verdict RunnerImpl::Accept(int from_node, const Message& message, int64_t bytes,
+                                     Rows* to) {
   absl::MutexLock lock(&mutex_);
   const PlanPtr plan = FindPlan(message.plan);
   if (plan == nullptr || plan->released || !plan->failure.ok() || message.epoch == 0 ||
@@ -72,8 +74,8 @@ void RunnerImpl::Arrived(int from_node, const Message& message, const absl::Stat
     if (!status.ok() && plan->failure.ok()) {
       const absl::Status lost(
           absl::StatusCode::kAborted,
-          absl::StrFormat("bytes of epoch %d from node %d did not arrive: %s", message.epoch, from_node,
-                          std::string(status.message())));
+          absl::StrFormat("bytes of epoch %d from node %d did not arrive: %s", message.epoch,
+                          from_node, std::string(status.message())));
       runner::Launch* launch = LaunchOf(*plan, message.epoch);
       if (launch == nullptr && !plan->launches.empty()) launch = plan->launches.front().get();
       if (launch == nullptr) {

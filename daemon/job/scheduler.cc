@@ -131,11 +131,10 @@ void SchedulerImpl::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& re
         if (it == jobs_.end()) return;
         auto late = it->second->waiters.extract(number);
         if (late.empty()) return;
-        late.mapped().reply(WithReason(
-            absl::DeadlineExceededError(absl::StrFormat(
-                "job %d is still %s; wait again, or cancel it", id,
-                it->second->launch == 0 ? "queued" : "running")),
-            kReasonDeadline));
+        late.mapped().reply(WithReason(absl::DeadlineExceededError(absl::StrFormat(
+                                           "job %d is still %s; wait again, or cancel it", id,
+                                           it->second->launch == 0 ? "queued" : "running")),
+                                       kReasonDeadline));
       });
 }
 
@@ -195,11 +194,13 @@ void SchedulerImpl::End(Job* job, v1::Job::State state, const absl::Status& erro
   AddEvent(job, state, error.ok() ? "done" : std::string(error.message()));
   (state == v1::Job::STATE_SUCCEEDED ? succeeded_
    : state == v1::Job::STATE_FAILED  ? failed_
-                                     : cancelled_)->Add();
+                                     : cancelled_)
+      ->Add();
 
   const uint64_t c = job->spec.tensors[kC];
   if (job->touched_c) catalog_->SetContents(c, error.ok());
-  if (const auto it = writers_.find(c); it != writers_.end() && --it->second == 0) writers_.erase(it);
+  if (const auto it = writers_.find(c); it != writers_.end() && --it->second == 0)
+    writers_.erase(it);
   for (const auto& [tensor, lease] : std::exchange(job->leases, {})) catalog_->Release(lease);
   if (job->plan != nullptr) plans_.LetGo(std::exchange(job->plan, nullptr));
 
@@ -249,7 +250,8 @@ void SchedulerImpl::OnReport(int node, const v1::Report& report) {
 std::unique_ptr<Scheduler> Scheduler::Create(Loop* loop, const Clock* clock, Members* members,
                                              Placement* placement, Catalog* catalog,
                                              Metrics* metrics) {
-  return std::make_unique<scheduler::SchedulerImpl>(loop, clock, members, placement, catalog, metrics);
+  return std::make_unique<scheduler::SchedulerImpl>(loop, clock, members, placement, catalog,
+                                                    metrics);
 }
 
 }  // namespace agmm

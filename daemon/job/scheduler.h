@@ -19,7 +19,8 @@ class Scheduler : public WorldListener {
  public:
   virtual ~Scheduler() = default;
   static std::unique_ptr<Scheduler> Create(Loop* loop, const Clock* clock, Members* members,
-                                           Placement* placement, Catalog* catalog, Metrics* metrics);
+                                           Placement* placement, Catalog* catalog,
+                                           Metrics* metrics);
 
   virtual void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>) = 0;
   virtual void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>) = 0;

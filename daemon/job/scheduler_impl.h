@@ -1,5 +1,5 @@
-// The scheduler's state. What clients ask is in scheduler.cc, the queue in scheduler_queue.cc, what is launched
-// in scheduler_launch.cc.
+// The scheduler's state. What clients ask is in scheduler.cc, the queue in scheduler_queue.cc, what
+// is launched in scheduler_launch.cc.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace agmm::scheduler {
 inline constexpr size_t kMaxLaunched = 64;
 inline constexpr size_t kMaxQueued = 10000;
 inline constexpr size_t kMaxEnded = 1000;
-// How long after its deadline a launched job is ended from here: its nodes notice the deadline themselves,
-// and can say who waited for whom.
+// How long after its deadline a launched job is ended from here: its nodes notice the deadline
+// themselves, and can say who waited for whom.
 inline constexpr absl::Duration kDeadlineGrace = absl::Milliseconds(250);
 
 struct Waiter {
@@ -41,16 +41,16 @@ struct Job {
   // While queued.
   std::map<uint64_t, uint64_t> leases;  // by tensor
   int leases_awaited = 0;
-  absl::Status lease_error;     // its world has ended
+  absl::Status lease_error;      // its world has ended
   PreparedPlan* plan = nullptr;  // null: not held, because one like it is just being retired
-  bool touched_c = false;       // launched once: C is not what it was
+  bool touched_c = false;        // launched once: C is not what it was
 
   // While launched.
-  uint64_t launch = 0;           // rises in launch order; 0: queued
-  std::set<int> reporting;       // nodes that have not reported LaunchDone
-  absl::Status first_error;      // reported
-  absl::Status end_as;           // what a cancel wants it to end as
-  bool victim = false;           // a launch before it spoiled the plan
+  uint64_t launch = 0;       // rises in launch order; 0: queued
+  std::set<int> reporting;   // nodes that have not reported LaunchDone
+  absl::Status first_error;  // reported
+  absl::Status end_as;       // what a cancel wants it to end as
+  bool victim = false;       // a launch before it spoiled the plan
   std::map<int, v1::RankReport> reports;
 
   std::map<uint64_t, Waiter> waiters;
@@ -60,8 +60,8 @@ google::protobuf::Timestamp ToTimestamp(absl::Time time);
 
 class SchedulerImpl : public Scheduler {
  public:
-  SchedulerImpl(Loop* loop, const Clock* clock, Members* members, Placement* placement, Catalog* catalog,
-                Metrics* metrics);
+  SchedulerImpl(Loop* loop, const Clock* clock, Members* members, Placement* placement,
+                Catalog* catalog, Metrics* metrics);
   ~SchedulerImpl() override;
 
   void SubmitJob(const CallContext& ctx, const v1::SubmitJobRequest& request,
@@ -82,7 +82,8 @@ class SchedulerImpl : public Scheduler {
   absl::StatusOr<v1::Job> Submit(const CallContext& ctx, const v1::SubmitJobRequest& request);
   absl::StatusOr<Job*> Find(uint64_t job_id);
   void Cancel(Job* job, const absl::Status& reason);
-  // Ends a job that is not launched (any more) on any node: gives back what it holds and tells who waits.
+  // Ends a job that is not launched (any more) on any node: gives back what it holds and tells who
+  // waits.
   void End(Job* job, v1::Job::State state, const absl::Status& error);
   void AddEvent(Job* job, v1::Job::State state, const std::string& message);
   void TrimHistory();
@@ -121,12 +122,12 @@ class SchedulerImpl : public Scheduler {
 
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
   std::map<std::string, uint64_t> requests_;
-  std::map<uint64_t, Job*> queue_;           // by id: admission order
-  std::map<uint64_t, Job*> launched_;        // by launch
-  std::map<uint64_t, int> writers_;          // tensor -> jobs not ended that write it
-  std::deque<uint64_t> ended_;               // oldest first
+  std::map<uint64_t, Job*> queue_;     // by id: admission order
+  std::map<uint64_t, Job*> launched_;  // by launch
+  std::map<uint64_t, int> writers_;    // tensor -> jobs not ended that write it
+  std::deque<uint64_t> ended_;         // oldest first
   bool pump_requested_ = false;
-  bool plans_missing_ = false;               // a queued job holds no plan
+  bool plans_missing_ = false;  // a queued job holds no plan
   uint64_t next_job_ = 1, next_launch_ = 1, next_waiter_ = 1;
 };
 

@@ -32,16 +32,17 @@ void SchedulerImpl::Launch(Job* job) {
         catalog_->Leased(job->leases.at(job->spec.tensors[i]));
     if (!tensor.ok()) return End(job, v1::Job::STATE_FAILED, tensor.status());
     if (i != kC && tensor->state() != v1::Tensor::STATE_READY) {
-      return End(job, v1::Job::STATE_FAILED,
-                 absl::FailedPreconditionError(absl::StrFormat(
-                     "tensor %d stands for %s and has no contents: the write or the job that was to bring "
-                     "them has failed; write it and submit again",
-                     tensor->tensor_id(), job->spec.problem.tensors[i].name)));
+      return End(
+          job, v1::Job::STATE_FAILED,
+          absl::FailedPreconditionError(absl::StrFormat(
+              "tensor %d stands for %s and has no contents: the write or the job that was to bring "
+              "them has failed; write it and submit again",
+              tensor->tensor_id(), job->spec.problem.tensors[i].name)));
     }
     launch->add_offset_bytes(tensor->offset_bytes());
     // Names the contents for ever: ids begin anew with a new sequencer, generations do not.
-    launch->add_versions(Fnv1a(absl::StrCat(members_->generation(), " ", tensor->tensor_id(), " ",
-                                            tensor->version())));
+    launch->add_versions(Fnv1a(
+        absl::StrCat(members_->generation(), " ", tensor->tensor_id(), " ", tensor->version())));
   }
   launch->set_job_id(job->id);
   launch->set_plan_id(job->plan->id);
@@ -56,14 +57,16 @@ void SchedulerImpl::Launch(Job* job) {
   job->reporting = job->plan->nodes;
   job->touched_c = true;
   if (!job->record.has_start_time()) *job->record.mutable_start_time() = ToTimestamp(clock_->Now());
-  AddEvent(job, v1::Job::STATE_RUNNING,
-           absl::StrFormat("launched from epoch %d of plan %d", launch->first_epoch(), job->plan->id));
+  AddEvent(
+      job, v1::Job::STATE_RUNNING,
+      absl::StrFormat("launched from epoch %d of plan %d", launch->first_epoch(), job->plan->id));
   for (int node : job->reporting) members_->Send(node, command);
 }
 
 void SchedulerImpl::OnLaunchDone(int node, const v1::LaunchDone& done) {
   const auto it = jobs_.find(done.job_id());
-  if (it == jobs_.end() || it->second->launch == 0 || it->second->reporting.erase(node) == 0) return;
+  if (it == jobs_.end() || it->second->launch == 0 || it->second->reporting.erase(node) == 0)
+    return;
   Job* job = it->second.get();
   for (const v1::RankReport& report : done.ranks()) job->reports[report.rank()] = report;
   if (absl::Status error = FromProto(done.error()); !error.ok()) OnLaunchError(job, node, error);

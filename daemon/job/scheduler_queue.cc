@@ -24,7 +24,8 @@ void SchedulerImpl::Enqueue(Job* job) {
       RequestPump();
     });
   }
-  job->timer = loop_->PostAfter(job->deadline - clock_->Now(), [this, id = job->id] { OnDeadline(id); });
+  job->timer =
+      loop_->PostAfter(job->deadline - clock_->Now(), [this, id = job->id] { OnDeadline(id); });
   RequestPump();
 }
 
@@ -48,7 +49,9 @@ void SchedulerImpl::Pump() {
       End(head, v1::Job::STATE_FAILED, head->lease_error);
       continue;
     }
-    if (head->leases_awaited > 0 || head->plan == nullptr || !head->plan->ready() || Conflicts(*head)) return;
+    if (head->leases_awaited > 0 || head->plan == nullptr || !head->plan->ready() ||
+        Conflicts(*head))
+      return;
     Launch(head);
   }
 }
@@ -73,9 +76,9 @@ void SchedulerImpl::HoldPlans() {
   for (auto& [job, error] : broken) End(job, v1::Job::STATE_FAILED, error);
 }
 
-// Jobs are launched ahead of each other's ends where each rank's own order keeps them apart. Not so where one
-// reads what another writes, for the reader has to know how the writer ended; nor where another plan writes
-// the same C, for a launch that is put back would come behind it.
+// Jobs are launched ahead of each other's ends where each rank's own order keeps them apart. Not so
+// where one reads what another writes, for the reader has to know how the writer ended; nor where
+// another plan writes the same C, for a launch that is put back would come behind it.
 bool SchedulerImpl::Conflicts(const Job& job) const {
   const uint64_t* mine = job.spec.tensors;
   for (const auto& [number, other] : launched_) {
@@ -92,9 +95,9 @@ void SchedulerImpl::OnDeadline(uint64_t job_id) {
   Job* job = jobs_.at(job_id).get();
   if (job->launch == 0) {
     End(job, v1::Job::STATE_FAILED,
-        absl::DeadlineExceededError(absl::StrFormat(
-            "job %d was queued for its whole time, %s; it waited for %s", job_id,
-            absl::FormatDuration(job->spec.timeout), WhatItWaitsFor(*job))));
+        absl::DeadlineExceededError(
+            absl::StrFormat("job %d was queued for its whole time, %s; it waited for %s", job_id,
+                            absl::FormatDuration(job->spec.timeout), WhatItWaitsFor(*job))));
     return;
   }
   if (const absl::Duration left = job->deadline + kDeadlineGrace - clock_->Now();
@@ -104,11 +107,11 @@ void SchedulerImpl::OnDeadline(uint64_t job_id) {
   }
   std::vector<std::string> names;
   for (int node : job->reporting) names.push_back(members_->node_name(node));
-  CancelLaunch(*job, WithReason(absl::DeadlineExceededError(absl::StrFormat(
-                                    "job %d ran out of its %s; it was running on %s", job_id,
-                                    absl::FormatDuration(job->spec.timeout),
-                                    absl::StrJoin(names, ", "))),
-                                kReasonDeadline));
+  CancelLaunch(*job,
+               WithReason(absl::DeadlineExceededError(absl::StrFormat(
+                              "job %d ran out of its %s; it was running on %s", job_id,
+                              absl::FormatDuration(job->spec.timeout), absl::StrJoin(names, ", "))),
+                          kReasonDeadline));
 }
 
 std::string SchedulerImpl::WhatItWaitsFor(const Job& job) const {

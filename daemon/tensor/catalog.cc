@@ -56,13 +56,14 @@ absl::Status CatalogImpl::Create(const CallContext& ctx, const v1::CreateTensorR
   const int world = static_cast<int>(members_->ranks().size());
   for (int rank : placed.mesh.ranks) {
     if (rank >= world) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "mesh %s names rank %d; the world has %d, 0 to %d", placed.mesh.ToString(), rank, world, world - 1));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("mesh %s names rank %d; the world has %d, 0 to %d",
+                          placed.mesh.ToString(), rank, world, world - 1));
     }
   }
   // One row at least, so that every tensor has a place of its own.
-  const int64_t bytes = std::max(ShardBytes(placed.mesh, placed.tensor),
-                                 ShardPitchBytes(placed.mesh, placed.tensor));
+  const int64_t bytes =
+      std::max(ShardBytes(placed.mesh, placed.tensor), ShardPitchBytes(placed.mesh, placed.tensor));
   AGMM_ASSIGN_OR_RETURN(const int64_t offset,
                         placement_->Allocate(placed.mesh.ranks, bytes, MemoryClass::kTensor));
 
@@ -96,7 +97,8 @@ void CatalogImpl::OnReport(int node, const v1::Report& report) {
   const auto it = entries_.find(placed.tensor_id());
   if (it == entries_.end() || it->second.placing.erase(node) == 0) return;
   Entry* entry = &it->second;
-  if (absl::Status error = FromProto(placed.error()); entry->place_error.ok()) entry->place_error = error;
+  if (absl::Status error = FromProto(placed.error()); entry->place_error.ok())
+    entry->place_error = error;
   if (entry->placing.empty()) EndPlacing(entry);
 }
 
@@ -105,8 +107,8 @@ void CatalogImpl::EndPlacing(Entry* entry) {
   if (!entry->place_error.ok()) {
     answer = entry->place_error;
   } else if (entry->deleted) {
-    answer = absl::CancelledError(absl::StrFormat("%s was deleted while it was created; its session ended",
-                                                  Describe(entry->tensor)));
+    answer = absl::CancelledError(absl::StrFormat(
+        "%s was deleted while it was created; its session ended", Describe(entry->tensor)));
   }
   std::vector<Reply<v1::Tensor>> creators = std::move(entry->creators);
   entry->creators.clear();
@@ -117,7 +119,8 @@ void CatalogImpl::EndPlacing(Entry* entry) {
 void CatalogImpl::Unlink(Entry* entry) {
   entry->deleted = true;
   const uint64_t id = entry->tensor.tensor_id();
-  for (auto [index, key] : {std::pair{&names_, &entry->tensor.name()}, {&requests_, &entry->request_id}}) {
+  for (auto [index, key] :
+       {std::pair{&names_, &entry->tensor.name()}, {&requests_, &entry->request_id}}) {
     if (const auto it = index->find(*key); it != index->end() && it->second == id) index->erase(it);
   }
   if (entry->leases.empty() && entry->placing.empty()) Erase(entry);
@@ -171,7 +174,8 @@ absl::StatusOr<v1::Tensor> CatalogImpl::Find(uint64_t tensor_id) const {
   return it->second.tensor;
 }
 
-void CatalogImpl::OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason) {
+void CatalogImpl::OnGenerationEnded(const std::vector<int>& lost_nodes,
+                                    const absl::Status& reason) {
   Callbacks callbacks;
   between_ = true;
   lease_tensors_.clear();

@@ -1,4 +1,5 @@
-// The sequencer's record of tensors: ids, places, states, and leases in admission order. On the loop only.
+// The sequencer's record of tensors: ids, places, states, and leases in admission order. On the
+// loop only.
 #pragma once
 
 #include <functional>
@@ -22,27 +23,34 @@ class Catalog : public WorldListener {
   static std::unique_ptr<Catalog> Create(Members* members, Placement* placement);
 
   // Replies once every node of the mesh knows the tensor.
-  virtual void CreateTensor(const CallContext&, const v1::CreateTensorRequest&, Reply<v1::Tensor>) = 0;
-  virtual void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&, Reply<v1::DeleteTensorResponse>) = 0;
+  virtual void CreateTensor(const CallContext&, const v1::CreateTensorRequest&,
+                            Reply<v1::Tensor>) = 0;
+  virtual void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
+                            Reply<v1::DeleteTensorResponse>) = 0;
   virtual v1::ListTensorsResponse ListTensors() const = 0;
-  virtual void BeginAccess(const CallContext&, const v1::BeginAccessRequest&, Reply<v1::BeginAccessResponse>) = 0;
-  virtual void EndAccess(const CallContext&, const v1::EndAccessRequest&, Reply<v1::EndAccessResponse>) = 0;
+  virtual void BeginAccess(const CallContext&, const v1::BeginAccessRequest&,
+                           Reply<v1::BeginAccessResponse>) = 0;
+  virtual void EndAccess(const CallContext&, const v1::EndAccessRequest&,
+                         Reply<v1::EndAccessResponse>) = 0;
   // Deletes what belongs to the session.
   virtual void EndSession(const std::string& session_id) = 0;
   // Ends accesses that the daemon `node` holds (its client's bytes will not come any more).
   virtual void EndAccessesOf(int node) = 0;
 
-  // For jobs. The tensor as it is. Errors: NOT_FOUND, also when it was deleted and only leases keep it.
+  // For jobs. The tensor as it is. Errors: NOT_FOUND, also when it was deleted and only leases keep
+  // it.
   virtual absl::StatusOr<v1::Tensor> Find(uint64_t tensor_id) const = 0;
   // The tensor under a lease, as it is, deleted or not. Errors: NOT_FOUND.
   virtual absl::StatusOr<v1::Tensor> Leased(uint64_t lease) const = 0;
   // True if the tensor has contents, or a write admitted before will bring them.
   virtual bool WillHaveContents(uint64_t tensor_id) const = 0;
-  // Takes a kJob lease; `granted` runs on the loop, at once or when all leases admitted before that conflict
-  // have ended; with an error when the tensor's world ended. The tensor lives until Release(lease).
+  // Takes a kJob lease; `granted` runs on the loop, at once or when all leases admitted before that
+  // conflict have ended; with an error when the tensor's world ended. The tensor lives until
+  // Release(lease).
   virtual uint64_t Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted) = 0;
   virtual void Release(uint64_t lease) = 0;
-  // The contents changed (a job wrote them): state READY, a new version; or after a failed job EMPTY.
+  // The contents changed (a job wrote them): state READY, a new version; or after a failed job
+  // EMPTY.
   virtual void SetContents(uint64_t tensor_id, bool ready) = 0;
 };
 

@@ -1,5 +1,5 @@
-// The catalog's state: entries and their leases. Creation and the world's events are in catalog.cc, access and
-// leases in catalog_leases.cc.
+// The catalog's state: entries and their leases. Creation and the world's events are in catalog.cc,
+// access and leases in catalog_leases.cc.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct Entry {
   std::set<int> placing;  // nodes that have not answered PlaceTensor
   absl::Status place_error;
   std::vector<Reply<v1::Tensor>> creators;
-  bool deleted = false;    // unlinked; lives until the last lease ends
-  std::list<Lease> leases; // in admission order
+  bool deleted = false;     // unlinked; lives until the last lease ends
+  std::list<Lease> leases;  // in admission order
 };
 
 inline std::string Describe(const v1::Tensor& tensor) {
@@ -115,7 +115,8 @@ class CatalogImpl : public Catalog {
   std::map<uint64_t, Entry> entries_;
   std::map<std::string, uint64_t> names_, requests_;
   std::map<uint64_t, uint64_t> lease_tensors_;
-  std::vector<std::pair<int, uint64_t>> drops_;  // node, tensor: to be sent when the world is complete
+  std::vector<std::pair<int, uint64_t>>
+      drops_;  // node, tensor: to be sent when the world is complete
   bool between_ = false;
   uint64_t next_tensor_ = 1, next_lease_ = 1;
 };

@@ -32,12 +32,14 @@ void CatalogImpl::BeginAccess(const CallContext&, const v1::BeginAccessRequest& 
 void CatalogImpl::EndAccess(const CallContext&, const v1::EndAccessRequest& request,
                             Reply<v1::EndAccessResponse> reply) {
   Entry* entry = OfLease(request.access_id());
-  const auto lease = entry == nullptr ? std::list<Lease>::iterator() : LeaseOf(entry, request.access_id());
+  const auto lease =
+      entry == nullptr ? std::list<Lease>::iterator() : LeaseOf(entry, request.access_id());
   if (entry == nullptr || !lease->granted || lease->kind == LeaseKind::kJob) {
-    return reply(absl::AbortedError(absl::StrFormat(
-        "access %d is not open: it was never begun, or ended with a daemon or its world; repeat the "
-        "whole transfer",
-        request.access_id())));
+    return reply(
+        absl::AbortedError(absl::StrFormat("access %d is not open: it was never begun, or ended "
+                                           "with a daemon or its world; repeat the "
+                                           "whole transfer",
+                                           request.access_id())));
   }
   if (lease->kind == LeaseKind::kWrite) EndWrite(entry, request.commit());
   v1::EndAccessResponse response;
@@ -64,9 +66,10 @@ void CatalogImpl::EndAccessesOf(int node) {
     if (lease->granted && lease->kind == LeaseKind::kWrite) EndWrite(entry, false);
     Give(entry, lease);
     if (waiting) {
-      waiting(WithReason(absl::AbortedError(absl::StrFormat(
-                             "node %s, which asked for the access, is gone", members_->node_name(node))),
-                         kReasonPeerLost));
+      waiting(WithReason(
+          absl::AbortedError(absl::StrFormat("node %s, which asked for the access, is gone",
+                                             members_->node_name(node))),
+          kReasonPeerLost));
     }
   }
 }
@@ -130,7 +133,8 @@ void CatalogImpl::GrantNext(Entry* entry, Callbacks* callbacks) {
   if (!Open()) return;
   for (auto lease = entry->leases.begin(); lease != entry->leases.end();) {
     const LeaseKind first = entry->leases.front().kind;
-    if (lease != entry->leases.begin() && (lease->kind != first || first == LeaseKind::kWrite)) return;
+    if (lease != entry->leases.begin() && (lease->kind != first || first == LeaseKind::kWrite))
+      return;
     if (lease->granted) {
       ++lease;
       continue;

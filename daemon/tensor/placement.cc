@@ -62,14 +62,14 @@ absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64
                                             MemoryClass memory_class) {
   for (int rank : ranks) {
     if (rank < 0 || rank >= rank_count()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("rank %d is not in the world; its ranks are 0 to %d", rank, rank_count() - 1));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "rank %d is not in the world; its ranks are 0 to %d", rank, rank_count() - 1));
     }
   }
   if (ranks.empty() || bytes <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%d bytes on %d ranks cannot be placed; ask for at least one byte on one rank",
-                        bytes, ranks.size()));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d bytes on %d ranks cannot be placed; ask for at least one byte on one rank", bytes,
+        ranks.size()));
   }
   const int64_t rounded = RoundUp(bytes, kPlacementAlign);
   while (true) {
@@ -82,15 +82,16 @@ absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64
       return fit->first;
     }
     if (reclaim_ && reclaim_()) continue;
-    const int fullest = *std::min_element(ranks.begin(), ranks.end(), [&](int a, int b) {
-      return free_bytes(a) < free_bytes(b);
-    });
+    const int fullest = *std::min_element(
+        ranks.begin(), ranks.end(), [&](int a, int b) { return free_bytes(a) < free_bytes(b); });
     return WithReason(
         absl::ResourceExhaustedError(absl::StrFormat(
-            "%s were asked for on each of ranks %s; rank %d has %s free of %s, and the largest piece "
+            "%s were asked for on each of ranks %s; rank %d has %s free of %s, and the largest "
+            "piece "
             "free on all of them is %s; delete tensors or give the devices larger heaps",
-            FormatBytes(bytes), absl::StrJoin(ranks, ","), fullest, FormatBytes(free_bytes(fullest)),
-            FormatBytes(heap_bytes(fullest)), FormatBytes(Largest(common)))),
+            FormatBytes(bytes), absl::StrJoin(ranks, ","), fullest,
+            FormatBytes(free_bytes(fullest)), FormatBytes(heap_bytes(fullest)),
+            FormatBytes(Largest(common)))),
         kReasonHeapFull);
   }
 }

@@ -1,4 +1,5 @@
-// Symmetric placement: one free list a rank, kept by the sequencer. No collective call, no lockstep.
+// Symmetric placement: one free list a rank, kept by the sequencer. No collective call, no
+// lockstep.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,14 @@ class Placement {
  public:
   // Ranks with the bytes of their heaps; forgets everything placed before.
   void Reset(const std::vector<int64_t>& heap_bytes);
-  // Tried, as often as it returns true, before Allocate gives up: frees something that nobody needs now.
+  // Tried, as often as it returns true, before Allocate gives up: frees something that nobody needs
+  // now.
   void set_reclaim(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
 
   // The lowest offset at which `bytes` (> 0) are free on all of `ranks`; a multiple of 4096.
   // Errors: RESOURCE_EXHAUSTED with HEAP_FULL: asked, free, largest free piece common to the ranks.
-  absl::StatusOr<int64_t> Allocate(const std::vector<int>& ranks, int64_t bytes, MemoryClass memory_class);
+  absl::StatusOr<int64_t> Allocate(const std::vector<int>& ranks, int64_t bytes,
+                                   MemoryClass memory_class);
   // Gives back what Allocate returned for the same ranks and bytes.
   void Free(const std::vector<int>& ranks, int64_t offset, int64_t bytes, MemoryClass memory_class);
 

@@ -23,9 +23,9 @@ absl::Status TensorStore::Place(const v1::Tensor& tensor) {
   const int64_t bytes = ShardBytes(placed.mesh, placed.tensor);
   const int64_t offset = tensor.offset_bytes();
   if (tensor.shard_bytes() < bytes || offset < 0 || offset % kRowAlignBytes != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "tensor %d was given %d B at %d; its shards take %d B, at a multiple of %d",
-        tensor.tensor_id(), tensor.shard_bytes(), offset, bytes, kRowAlignBytes));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor %d was given %d B at %d; its shards take %d B, at a multiple of %d",
+                        tensor.tensor_id(), tensor.shard_bytes(), offset, bytes, kRowAlignBytes));
   }
   for (int rank : placed.mesh.ranks) {
     const int local = rank - first_rank_;
@@ -33,7 +33,8 @@ absl::Status TensorStore::Place(const v1::Tensor& tensor) {
     const int64_t heap_bytes = static_cast<int64_t>(heaps_[local]->host().size());
     if (tensor.shard_bytes() > heap_bytes - offset) {
       return absl::OutOfRangeError(absl::StrFormat(
-          "tensor %d was placed at bytes %d to %d of rank %d, whose heap has %d; give every daemon the "
+          "tensor %d was placed at bytes %d to %d of rank %d, whose heap has %d; give every daemon "
+          "the "
           "heaps that the configuration says",
           tensor.tensor_id(), offset, offset + tensor.shard_bytes(), rank, heap_bytes));
     }
@@ -68,8 +69,8 @@ absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block,
                                     : std::find(mesh->ranks.begin(), mesh->ranks.end(), block.rank);
   if (mesh == nullptr || rank == mesh->ranks.end() || local < 0 ||
       local >= static_cast<int>(heaps_.size())) {
-    return absl::NotFoundError(absl::StrFormat("rank %d holds nothing of a tensor %d here", block.rank,
-                                               block.tensor));
+    return absl::NotFoundError(
+        absl::StrFormat("rank %d holds nothing of a tensor %d here", block.rank, block.tensor));
   }
   const Block shard =
       ShardBlock(*mesh, entry->tensor, 0, static_cast<Rank>(rank - mesh->ranks.begin()));
@@ -88,6 +89,8 @@ absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block,
   rows.row_bytes = (block.col_end - block.col_begin) * element;
   rows.rows = rows.row_bytes == 0 ? 0 : block.row_end - block.row_begin;
   rows.pitch_bytes = entry->pitch_bytes;
+  // Every row owns the bytes up to the next one.
+  rows.padded = block.col_begin == 0 && block.col_end == shard.cols.size();
   rows.data = heaps_[local]->host().data() + entry->offset_bytes +
               block.row_begin * entry->pitch_bytes + block.col_begin * element;
   return rows;

@@ -57,9 +57,11 @@ absl::Status CheckBlock(const PlacedTensor& placed, const v1::TensorBlock& block
       inside(block.col_begin(), block.col_end(), tensor.cols)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "the block of rows [%d, %d) x columns [%d, %d) is empty or outside the tensor, which is %d x %d",
-      block.row_begin(), block.row_end(), block.col_begin(), block.col_end(), tensor.rows, tensor.cols));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the block of rows [%d, %d) x columns [%d, %d) is empty or outside the "
+                      "tensor, which is %d x %d",
+                      block.row_begin(), block.row_end(), block.col_begin(), block.col_end(),
+                      tensor.rows, tensor.cols));
 }
 
 // Of mesh rank `rank`. Empty parts have no rows.
@@ -83,7 +85,8 @@ Part PartOf(const v1::Tensor& proto, const PlacedTensor& placed, const v1::Tenso
 }
 
 // The part's rows in the block's data.
-Rows RowsOf(const Part& part, const PlacedTensor& placed, const v1::TensorBlock& block, std::byte* data) {
+Rows RowsOf(const Part& part, const PlacedTensor& placed, const v1::TensorBlock& block,
+            std::byte* data) {
   const int64_t element = SizeOf(placed.tensor.dtype);
   return {data + part.block_offset, part.block.row_end - part.block.row_begin,
           (part.block.col_end - part.block.col_begin) * element,
@@ -115,8 +118,9 @@ absl::StatusOr<PlacedTensor> TensorIo::Check(const v1::Tensor& tensor,
   AGMM_RETURN_IF_ERROR(CheckBlock(placed, block));
   for (int rank : placed.mesh.ranks) {
     if (rank >= static_cast<int>(node_of_rank_.size())) {
-      return absl::InvalidArgumentError(absl::StrFormat("tensor %d lies on rank %d; the world has %d",
-                                                        tensor.tensor_id(), rank, node_of_rank_.size()));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("tensor %d lies on rank %d; the world has %d", tensor.tensor_id(), rank,
+                          node_of_rank_.size()));
     }
   }
   return placed;
@@ -126,8 +130,8 @@ void TensorIo::Write(const v1::Tensor& tensor, const v1::TensorBlock& block,
                      std::function<void(absl::Status)> done) {
   const absl::StatusOr<PlacedTensor> placed = Check(tensor, block);
   if (!placed.ok()) return done(placed.status());
-  const int64_t bytes = (block.row_end() - block.row_begin()) * (block.col_end() - block.col_begin()) *
-                        SizeOf(placed->tensor.dtype);
+  const int64_t bytes = (block.row_end() - block.row_begin()) *
+                        (block.col_end() - block.col_begin()) * SizeOf(placed->tensor.dtype);
   if (static_cast<int64_t>(block.data().size()) != bytes) {
     return done(absl::InvalidArgumentError(
         absl::StrFormat("the block of rows [%d, %d) x columns [%d, %d) carries %d B; %s takes %d",
@@ -186,7 +190,8 @@ void TensorIo::Read(const v1::Tensor& tensor, v1::TensorBlock* block,
       if (transport_ == nullptr) {
         parts->End(NoWay(part.block.rank, node));
       } else {
-        transport_->ReadBlock(node, part.block, to, [parts](absl::Status status) { parts->End(status); });
+        transport_->ReadBlock(node, part.block, to,
+                              [parts](absl::Status status) { parts->End(status); });
       }
       continue;
     }

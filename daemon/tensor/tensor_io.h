@@ -1,4 +1,5 @@
-// Blocks of a tensor to and from its shards, wherever they are: memcpy on this node, the transport to others.
+// Blocks of a tensor to and from its shards, wherever they are: memcpy on this node, the transport
+// to others.
 #pragma once
 
 #include <functional>
@@ -16,15 +17,18 @@ namespace agmm {
 class TensorIo {
  public:
   // `node_of_rank` by world rank; `transport` null in a world of one node.
-  TensorIo(TensorStore* store, UcxTransport* transport, int self_node, std::vector<int> node_of_rank);
+  TensorIo(TensorStore* store, UcxTransport* transport, int self_node,
+           std::vector<int> node_of_rank);
 
-  // Checks the block against the tensor and writes it to every rank that holds a part of it. `data` must live
-  // until `done`, which runs once, when the bytes are in place everywhere.
-  // Errors: INVALID_ARGUMENT for a block that is not the tensor's; ABORTED with PEER_LOST.
-  void Write(const v1::Tensor& tensor, const v1::TensorBlock& block, std::function<void(absl::Status)> done);
+  // Checks the block against the tensor and writes it to every rank that holds a part of it. `data`
+  // must live until `done`, which runs once, when the bytes are in place everywhere. Errors:
+  // INVALID_ARGUMENT for a block that is not the tensor's; ABORTED with PEER_LOST.
+  void Write(const v1::Tensor& tensor, const v1::TensorBlock& block,
+             std::function<void(absl::Status)> done);
 
   // Fills block->data for the rows and columns that `block` names. `block` must live until `done`.
-  void Read(const v1::Tensor& tensor, v1::TensorBlock* block, std::function<void(absl::Status)> done);
+  void Read(const v1::Tensor& tensor, v1::TensorBlock* block,
+            std::function<void(absl::Status)> done);
 
  private:
   absl::StatusOr<PlacedTensor> Check(const v1::Tensor& tensor, const v1::TensorBlock& block) const;

@@ -1,0 +1,201 @@
+// Calls forwarded to a sequencer's daemon that the test plays.
+#include "daemon/world/remote_control.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "daemon/rpc/call_context.h"
+#include "daemon/rpc/status.h"
+#include "kernels/base/status.h"
+#include "proto/convert/status.h"
+
+namespace agmm {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+// Answers GetJob with what it is told to, and WaitJob never of its own accord.
+class FakeJobs final : public v1::JobService::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
+                                   v1::Job* response) override {
+    metadata.clear();
+    for (const auto& [key, value] : context->client_metadata())
+      metadata[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
+    deadline = context->deadline();
+    response->set_job_id(request->job_id());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(answer));
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* WaitJob(grpc::CallbackServerContext* context, const v1::WaitJobRequest*,
+                                    v1::Job*) override {
+    struct Waiting : grpc::ServerUnaryReactor {
+      void OnCancel() override { Finish(grpc::Status(grpc::StatusCode::CANCELLED, "")); }
+      void OnDone() override { delete this; }
+    };
+    waiting.Notify();
+    return new Waiting;
+  }
+
+  absl::Status answer;
+  std::map<std::string, std::string> metadata;
+  std::chrono::system_clock::time_point deadline;
+  absl::Notification waiting;
+};
+
+class NoRunner final : public Runner {
+ public:
+  void SetTransport(Transport*, std::function<void()>) override {}
+  void Prepare(const v1::PreparePlan&) override {}
+  void Launch(const v1::LaunchJob&) override {}
+  void Cancel(const v1::CancelLaunch&) override {}
+  void Release(const v1::ReleasePlan&) override {}
+  void EndGeneration(const absl::Status&, std::function<void()> drained) override { drained(); }
+  std::vector<DeviceCounters> counters() const override { return {}; }
+  Verdict Accept(int, const Message&, int64_t, Rows*) override { return Verdict::kDrop; }
+  void Arrived(int, const Message&, const absl::Status&) override {}
+};
+
+class RemoteControlTest : public testing::Test {
+ protected:
+  RemoteControlTest() {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&jobs_);
+    server_ = builder.BuildAndStart();
+    grpc::ChannelArguments args;
+    args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    channel_ = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),
+                                         grpc::InsecureChannelCredentials(), args);
+    EXPECT_TRUE(channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience)));
+    remote_ = std::make_unique<RemoteControl>(channel_, "node a (127.0.0.1:1)", &view_);
+  }
+  ~RemoteControlTest() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  absl::StatusOr<v1::Job> GetJob(const CallContext& context = {}) {
+    v1::GetJobRequest request;
+    request.set_job_id(7);
+    return Await([&](Reply<v1::Job> reply) { remote_->GetJob(context, request, std::move(reply)); });
+  }
+  template <typename Call>
+  static absl::StatusOr<v1::Job> Await(const Call& call) {
+    absl::StatusOr<v1::Job> result = absl::UnknownError("no reply came");
+    absl::Notification replied;
+    call([&](absl::StatusOr<v1::Job> job) {
+      result = std::move(job);
+      replied.Notify();
+    });
+    replied.WaitForNotification();
+    return result;
+  }
+
+  FakeJobs jobs_;
+  std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  Metrics metrics_;
+  NoRunner runner_;
+  StatusView view_{DefaultConfigFor(1, 1 << 20, "/x"), &runner_, &metrics_};
+  std::unique_ptr<RemoteControl> remote_;
+};
+
+TEST_F(RemoteControlTest, ContextTravelsAlong) {
+  remote_->SetConnected();
+  CallContext context;
+  context.principal = "uid:7";
+  context.request_id = "r1";
+  context.traceparent = "00-1-2-3";
+  context.session = "s1";
+  context.deadline = absl::Now() + kPatience;
+  const absl::StatusOr<v1::Job> job = GetJob(context);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->job_id(), 7u);
+  EXPECT_EQ(jobs_.metadata[kPrincipalKey], "uid:7");
+  EXPECT_EQ(jobs_.metadata[kRequestIdKey], "r1");
+  EXPECT_EQ(jobs_.metadata[kTraceparentKey], "00-1-2-3");
+  EXPECT_EQ(jobs_.metadata[kSessionKey], "s1");
+  EXPECT_LE(absl::FromChrono(jobs_.deadline), context.deadline + absl::Seconds(1));
+}
+
+TEST_F(RemoteControlTest, ErrorsKeepCodeMessageAndReason) {
+  remote_->SetConnected();
+  for (const absl::Status& error :
+       {WithReason(absl::ResourceExhaustedError("asked 5, free 4"), kReasonHeapFull),
+        WithReason(absl::UnavailableError("waiting for node b"), kReasonWorldIncomplete),
+        absl::UnavailableError("without a reason"), absl::NotFoundError("no job 7")}) {
+    jobs_.answer = error;
+    const absl::Status got = GetJob().status();
+    EXPECT_EQ(got, error) << got;
+    EXPECT_EQ(ReasonOf(got), ReasonOf(error));
+  }
+}
+
+TEST_F(RemoteControlTest, CallsBeforeTheStreamIsUpNameTheSequencer) {
+  const absl::Status got = GetJob().status();
+  EXPECT_TRUE(absl::IsUnavailable(got)) << got;
+  EXPECT_EQ(ReasonOf(got), kReasonWorldIncomplete);
+  EXPECT_THAT(std::string(got.message()), HasSubstr("node a (127.0.0.1:1)"));
+}
+
+TEST_F(RemoteControlTest, VanishedSequencerIsAPeerLost) {
+  remote_->SetConnected();
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+  const absl::Status got = GetJob().status();
+  EXPECT_TRUE(absl::IsAborted(got)) << got;
+  EXPECT_EQ(ReasonOf(got), kReasonPeerLost);
+  EXPECT_THAT(std::string(got.message()), HasSubstr("node a (127.0.0.1:1), was lost"));
+}
+
+TEST_F(RemoteControlTest, WaitingCallsEndWhenTheStreamDoes) {
+  remote_->SetConnected();
+  const absl::Status reason = WithReason(absl::AbortedError("node a was lost"), kReasonPeerLost);
+  const absl::StatusOr<v1::Job> job = Await([&](Reply<v1::Job> reply) {
+    remote_->WaitJob({}, {}, std::move(reply));
+    ASSERT_TRUE(jobs_.waiting.WaitForNotificationWithTimeout(kPatience));
+    remote_->SetLost(reason);
+  });
+  EXPECT_EQ(job.status(), reason);
+  EXPECT_TRUE(absl::IsUnavailable(GetJob().status()));
+  remote_->SetConnected();
+  EXPECT_TRUE(GetJob().ok());
+}
+
+TEST_F(RemoteControlTest, WaitingCallsEndWithTheDaemon) {
+  remote_->SetConnected();
+  const absl::StatusOr<v1::Job> job = Await([&](Reply<v1::Job> reply) {
+    remote_->WaitJob({}, {}, std::move(reply));
+    ASSERT_TRUE(jobs_.waiting.WaitForNotificationWithTimeout(kPatience));
+    remote_.reset();
+  });
+  EXPECT_TRUE(absl::IsUnavailable(job.status())) << job.status();
+}
+
+TEST_F(RemoteControlTest, StatusIsAnsweredAloneWhenTheSequencerIsNotThere) {
+  absl::Notification replied;
+  remote_->GetStatus({}, {}, [&](absl::StatusOr<v1::GetStatusResponse> status) {
+    EXPECT_TRUE(status.ok()) << status.status();
+    if (status.ok()) {
+      EXPECT_FALSE(status->ready());
+      EXPECT_THAT(status->reason(), HasSubstr("node a (127.0.0.1:1)"));
+      EXPECT_EQ(status->nodes_size(), 1);
+    }
+    replied.Notify();
+  });
+  EXPECT_TRUE(replied.WaitForNotificationWithTimeout(kPatience));
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,129 @@
+// Several daemons in one process, on free ports of the loopback, with real streams and transports.
+#pragma once
+
+#include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "agmm/v1/cluster.grpc.pb.h"
+#include "agmm/v1/tensor.grpc.pb.h"
+#include "daemon/config/config.h"
+#include "daemon/daemon.h"
+
+namespace agmm {
+
+// Long enough for a loaded machine; reached only by a test that fails.
+inline constexpr absl::Duration kPatience = absl::Seconds(30);
+
+// Ports that were free a moment ago, all different.
+inline std::vector<int> FreePorts(int count) {
+  std::vector<int> fds, ports;
+  for (int i = 0; i < count; ++i) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    fds.push_back(fd);
+    ports.push_back(ntohs(address.sin_port));
+  }
+  for (int fd : fds) close(fd);
+  return ports;
+}
+
+// True once `holds` does; false when the patience ends first.
+inline bool Eventually(const std::function<bool()>& holds) {
+  const absl::Time end = absl::Now() + kPatience;
+  while (absl::Now() < end) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+// Nodes "a", "b", ... with one small device each.
+class TestWorld {
+ public:
+  explicit TestWorld(int nodes) : ports_(FreePorts(nodes)), daemons_(nodes) {}
+
+  Config ConfigOf(int node, const std::string& cluster = "test") const {
+    std::string text = absl::StrCat("world { cluster: \"", cluster, "\"\n");
+    for (size_t i = 0; i < ports_.size(); ++i)
+      absl::StrAppend(&text, "node { name: \"", Name(i), "\" address: \"", Address(i), "\" devices: 1 }\n");
+    absl::StrAppend(&text, "} local { node: \"", Name(node),
+                    "\" device { kind: \"cpu\" threads: 1 heap: \"16MiB\" } }");
+    absl::StatusOr<Config> config = ParseConfig(text, "test.conf");
+    EXPECT_TRUE(config.ok()) << config.status();
+    return *std::move(config);
+  }
+  static std::string Name(size_t node) { return std::string(1, static_cast<char>('a' + node)); }
+  std::string Address(size_t node) const { return absl::StrCat("127.0.0.1:", ports_[node]); }
+
+  absl::Status Start(int node) { return Start(node, ConfigOf(node), [](absl::Status) {}); }
+  absl::Status Start(int node, const Config& config, std::function<void(absl::Status)> on_refused) {
+    absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(config, std::move(on_refused));
+    if (!daemon.ok()) return daemon.status();
+    daemons_[node] = *std::move(daemon);
+    return absl::OkStatus();
+  }
+  void Stop(int node) { daemons_[node].reset(); }
+
+  std::shared_ptr<grpc::Channel> Channel(int node) const {
+    grpc::ChannelArguments args;
+    args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    return grpc::CreateCustomChannel(Address(node), grpc::InsecureChannelCredentials(), args);
+  }
+  // What `node` answers.
+  v1::GetStatusResponse Status(int node) const {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    v1::GetStatusResponse status;
+    const grpc::Status result = v1::ClusterService::NewStub(Channel(node))->GetStatus(&context, {}, &status);
+    EXPECT_TRUE(result.ok()) << result.error_message();
+    return status;
+  }
+  // Waits until `node` says that the world is ready, in a generation above `above`; returns that generation, or
+  // 0 if it does not come to that.
+  uint64_t WaitReady(int node, uint64_t above = 0) const {
+    v1::GetStatusResponse status;
+    const bool ready = Eventually([&] {
+      status = Status(node);
+      return status.ready() && status.generation() > above;
+    });
+    EXPECT_TRUE(ready) << "generation " << status.generation() << ": " << status.reason();
+    return ready ? status.generation() : 0;
+  }
+  // Waits until `node` says that the world is not ready, and returns why.
+  std::string WaitNotReady(int node) const {
+    std::string reason;
+    EXPECT_TRUE(Eventually([&] {
+      const v1::GetStatusResponse status = Status(node);
+      reason = status.reason();
+      return !status.ready();
+    }));
+    return reason;
+  }
+
+ private:
+  const std::vector<int> ports_;
+  std::vector<std::unique_ptr<Daemon>> daemons_;
+};
+
+}  // namespace agmm
