@@ -40,7 +40,7 @@ Interleaver::Interleaver(const Problem& problem, const Schedule& schedule, int e
   for (int epoch = 0; epoch <= epochs; ++epoch) {
     std::vector<float> a(m * k), b(k * n), c(m * n, 0);
     for (auto* values : {&a, &b}) {
-      for (float& value : *values) value = static_cast<float>(1 + random() % 500);
+      for (float& value : *values) value = static_cast<float>(1 + random() % 400);
     }
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < n; ++j) {
