@@ -29,7 +29,8 @@ class CatalogTest : public ::testing::Test {
     auto answer = std::make_shared<std::optional<absl::StatusOr<v1::Tensor>>>();
     CallContext ctx;
     ctx.principal = "uid:7";
-    catalog_->CreateTensor(ctx, request, [answer](absl::StatusOr<v1::Tensor> t) { *answer = std::move(t); });
+    catalog_->CreateTensor(ctx, request,
+                           [answer](absl::StatusOr<v1::Tensor> t) { *answer = std::move(t); });
     return answer;
   }
   void AnswerPlaced() {
@@ -42,7 +43,9 @@ class CatalogTest : public ::testing::Test {
     EXPECT_TRUE(created->has_value() && (*created)->ok());
     return created->has_value() && (*created)->ok() ? ***created : v1::Tensor();
   }
-  v1::Tensor Make(const std::string& name) { return Make(TensorRequest(name, "[M_x, K]", 8, 8, MeshOf(4))); }
+  v1::Tensor Make(const std::string& name) {
+    return Make(TensorRequest(name, "[M_x, K]", 8, 8, MeshOf(4)));
+  }
   v1::Tensor MakeReady(const std::string& name) {
     const v1::Tensor tensor = Make(name);
     const auto write = Begin(tensor.tensor_id(), true);
@@ -76,8 +79,8 @@ class CatalogTest : public ::testing::Test {
     v1::DeleteTensorRequest request;
     request.set_tensor_id(id);
     absl::Status answer = absl::UnknownError("no answer");
-    catalog_->DeleteTensor({}, request,
-                           [&](absl::StatusOr<v1::DeleteTensorResponse> r) { answer = r.status(); });
+    catalog_->DeleteTensor(
+        {}, request, [&](absl::StatusOr<v1::DeleteTensorResponse> r) { answer = r.status(); });
     return answer;
   }
   int64_t Free(int rank = 0) const { return placement_.free_bytes(rank); }
@@ -115,9 +118,11 @@ TEST_F(CatalogTest, OnlyNodesOfTheMeshAreTold) {
 
 TEST_F(CatalogTest, ANodeThatCannotPlaceFailsTheCreationAndFreesTheSpace) {
   const Created created = Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4)));
-  const uint64_t id = members_.Take(v1::Command::kPlaceTensor)[0].command.place_tensor().tensor().tensor_id();
+  const uint64_t id =
+      members_.Take(v1::Command::kPlaceTensor)[0].command.place_tensor().tensor().tensor_id();
   v1::Report report = PlacedReport(id);
-  *report.mutable_tensor_placed()->mutable_error() = ToProto(absl::OutOfRangeError("no such place"));
+  *report.mutable_tensor_placed()->mutable_error() =
+      ToProto(absl::OutOfRangeError("no such place"));
   catalog_->OnReport(0, report);
   EXPECT_FALSE(created->has_value());
   catalog_->OnReport(1, PlacedReport(id));
@@ -155,7 +160,8 @@ TEST_F(CatalogTest, ARepeatedRequestReturnsTheSameTensor) {
 }
 
 TEST_F(CatalogTest, AMeshOutsideTheWorldIsRefused) {
-  const absl::Status status = (*Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4, 1))))->status();
+  const absl::Status status =
+      (*Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4, 1))))->status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 4"));
 }
@@ -168,7 +174,8 @@ TEST_F(CatalogTest, AnIncompleteWorldIsSaid) {
 }
 
 TEST_F(CatalogTest, ATensorThatDoesNotFitSaysSo) {
-  EXPECT_EQ(ReasonOf((*Create(TensorRequest("A", "[M, K]", 1024, 1024, MeshOf(2))))->status()), kReasonHeapFull);
+  EXPECT_EQ(ReasonOf((*Create(TensorRequest("A", "[M, K]", 1024, 1024, MeshOf(2))))->status()),
+            kReasonHeapFull);
 }
 
 TEST_F(CatalogTest, AWriteThatIsCommittedMakesTheTensorReady) {
@@ -330,7 +337,8 @@ TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
   EXPECT_EQ(Free(0), kHeap - 2 * 4096);
   EXPECT_EQ(Free(2), kHeap);
 
-  // What was deleted meanwhile is told when there is somebody to tell; what is left is placed where it lay.
+  // What was deleted meanwhile is told when there is somebody to tell; what is left is placed where
+  // it lay.
   EXPECT_TRUE(Delete(writing).ok());
   members_.complete = absl::OkStatus();
   catalog_->OnReady();

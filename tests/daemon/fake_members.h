@@ -1,4 +1,5 @@
-// A world that is only a list of commands: what the sequencer sends is kept, and tests answer for the nodes.
+// A world that is only a list of commands: what the sequencer sends is kept, and tests answer for
+// the nodes.
 #pragma once
 
 #include <string>
@@ -32,7 +33,8 @@ class FakeMembers : public Members {
   // Takes out the commands of one kind, in the order they were sent.
   std::vector<Sent> Take(v1::Command::CommandCase kind) {
     std::vector<Sent> taken, rest;
-    for (Sent& one : sent) (one.command.command_case() == kind ? taken : rest).push_back(std::move(one));
+    for (Sent& one : sent)
+      (one.command.command_case() == kind ? taken : rest).push_back(std::move(one));
     sent = std::move(rest);
     return taken;
   }

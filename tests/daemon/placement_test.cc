@@ -101,7 +101,8 @@ TEST(Placement, RanksOutsideTheWorldAreRefused) {
 // Against a bitmap of pages a rank.
 TEST(Placement, RandomUseAgreesWithABitmap) {
   const char* given = std::getenv("AGMM_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  const uint64_t seed =
+      given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
   SCOPED_TRACE(testing::Message() << "AGMM_SEED=" << seed);
   std::mt19937_64 random(seed);
   constexpr int kRanks = 3, kPages = 40;

@@ -136,7 +136,8 @@ struct TestNode {
   }
 };
 
-// `nodes` nodes of `devices` devices each. Problems are over all ranks; operands lie at fixed offsets.
+// `nodes` nodes of `devices` devices each. Problems are over all ranks; operands lie at fixed
+// offsets.
 class RunnerWorld {
  public:
   static constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
@@ -184,8 +185,8 @@ class RunnerWorld {
     const Mesh mesh = *ParseMesh("x=" + std::to_string(ranks()));
     return *ParseProblem(kSpec, mesh, {m, n, k}, dtype);
   }
-  v1::PreparePlan PrepareOf(uint64_t plan, const Problem& problem, const std::string& algorithm = "ring",
-                            int chunks = 1) const {
+  v1::PreparePlan PrepareOf(uint64_t plan, const Problem& problem,
+                            const std::string& algorithm = "ring", int chunks = 1) const {
     const PlanOptions options{algorithm, chunks};
     v1::PreparePlan command;
     command.set_plan_id(plan);
@@ -235,7 +236,8 @@ class RunnerWorld {
   static v1::CancelLaunch CancelOf(uint64_t job) {
     v1::CancelLaunch command;
     command.set_job_id(job);
-    *command.mutable_reason() = ToProto(WithReason(absl::CancelledError("on request"), kReasonCancelled));
+    *command.mutable_reason() =
+        ToProto(WithReason(absl::CancelledError("on request"), kReasonCancelled));
     return command;
   }
 
@@ -250,7 +252,8 @@ class RunnerWorld {
         for (int64_t row = shard.rows.begin; row < shard.rows.end; ++row) {
           for (int64_t col = shard.cols.begin; col < shard.cols.end; ++col) {
             const float value = ValueOf(operand, row, col);
-            ConvertFromF32(problem.tensors[operand].dtype, &value, At(problem, operand, rank, row, col), 1);
+            ConvertFromF32(problem.tensors[operand].dtype, &value,
+                           At(problem, operand, rank, row, col), 1);
           }
         }
       }
@@ -265,7 +268,8 @@ class RunnerWorld {
       for (int64_t row = shard.rows.begin; row < shard.rows.end; ++row) {
         for (int64_t col = shard.cols.begin; col < shard.cols.end; ++col) {
           float sum = 0, found = 0;
-          for (int64_t i = 0; i < problem.k(); ++i) sum += ValueOf(kA, row, i) * ValueOf(kB, i, col);
+          for (int64_t i = 0; i < problem.k(); ++i)
+            sum += ValueOf(kA, row, i) * ValueOf(kB, i, col);
           ConvertToF32(problem.tensors[kC].dtype, At(problem, kC, rank, row, col), &found, 1);
           wrong += found != sum;
         }

@@ -308,11 +308,12 @@ TEST_F(StalledRunner, BytesThatDoNotArriveFailTheJob) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the connection broke"));
 }
 
-// What the sequencer does, at random: every launch is reported once, a plan's in command order, and those
-// before a cancelled one run well.
+// What the sequencer does, at random: every launch is reported once, a plan's in command order, and
+// those before a cancelled one run well.
 TEST(Runner, RandomLaunchesAndCancelsAreAllReported) {
   const char* given = std::getenv("AGMM_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  const uint64_t seed =
+      given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
   SCOPED_TRACE(testing::Message() << "AGMM_SEED=" << seed);
   std::mt19937_64 random(seed);
   RunnerWorld world(2, 2);

@@ -61,7 +61,8 @@ class SchedulerTest : public ::testing::Test {
   // Two nodes with one rank each.
   explicit SchedulerTest(int64_t heap_bytes = 4 << 20) : members_(2, 1, heap_bytes) {
     catalog_ = Catalog::Create(&members_, &placement_);
-    scheduler_ = Scheduler::Create(&loop_, Clock::Real(), &members_, &placement_, catalog_.get(), &metrics_);
+    scheduler_ =
+        Scheduler::Create(&loop_, Clock::Real(), &members_, &placement_, catalog_.get(), &metrics_);
     Do([&] {
       catalog_->OnReady();
       scheduler_->OnReady();
@@ -93,7 +94,10 @@ class SchedulerTest : public ::testing::Test {
 
   uint64_t Create(const std::string& sharding, int64_t rows, int64_t cols) {
     Answer<v1::Tensor> created;
-    Do([&] { catalog_->CreateTensor({}, TensorRequest("", sharding, rows, cols, MeshOf(2)), created.reply()); });
+    Do([&] {
+      catalog_->CreateTensor({}, TensorRequest("", sharding, rows, cols, MeshOf(2)),
+                             created.reply());
+    });
     for (const auto& [node, command] : Take(v1::Command::kPlaceTensor))
       Report(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
     return created.Get()->tensor_id();

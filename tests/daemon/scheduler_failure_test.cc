@@ -1,0 +1,220 @@
+#include "daemon/job/scheduler.h"
+
+#include "gmock/gmock.h"
+#include "tests/daemon/scheduler_harness.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Code = absl::StatusCode;
+
+TEST_F(SchedulerTest, AQueuedJobIsCancelledAtOnce) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  const absl::StatusOr<v1::Job> job = Cancel(id);
+  EXPECT_EQ(job->state(), v1::Job::STATE_CANCELLED);
+  EXPECT_EQ(ReasonOf(FromProto(job->error())), kReasonCancelled);
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), IsEmpty());
+  EXPECT_EQ(Metric("jobs_cancelled_total"), 1);
+}
+
+TEST_F(SchedulerTest, ARunningJobIsCancelledOnceAllNodesHaveReported) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_EQ(Cancel(id)->state(), v1::Job::STATE_RUNNING);
+  EXPECT_THAT(Cancelled(), ElementsAre(std::pair(0, id), std::pair(1, id)));
+  Done(0, id, absl::CancelledError("drained"));
+  EXPECT_EQ(State(id), v1::Job::STATE_RUNNING);
+  Done(1, id, absl::CancelledError("drained"));
+  EXPECT_EQ(State(id), v1::Job::STATE_CANCELLED);
+  EXPECT_EQ(ReasonOf(FromProto(Get(id)->error())), kReasonCancelled);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_EMPTY);
+}
+
+TEST_F(SchedulerTest, ACancelThatComesTooLateChangesNothing) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_TRUE(Cancel(id).ok());
+  DoneEverywhere(id);
+  EXPECT_EQ(State(id), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(Cancel(id)->state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_READY);
+}
+
+TEST_F(SchedulerTest, TheEndOfASessionCancelsItsJobs) {
+  const Operands3 t = MakeOperands(), u = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.set_session_id("s1");
+  const uint64_t mine = SubmitOk(request), other = SubmitOk(Request(u));
+  Do([&] { scheduler_->EndSession("s1"); });
+  EXPECT_EQ(State(mine), v1::Job::STATE_CANCELLED);
+  EXPECT_EQ(State(other), v1::Job::STATE_QUEUED);
+}
+
+TEST_F(SchedulerTest, TheFirstErrorStaysAndTheOthersDrainAtOnce) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  Done(1, id, absl::DataLossError("the cause"));
+  EXPECT_THAT(Cancelled(), ElementsAre(std::pair(0, id)));
+  EXPECT_EQ(State(id), v1::Job::STATE_RUNNING);
+  EXPECT_GT(WorkspaceBytes(), 0);
+  Done(0, id, absl::AbortedError("cancelled because of node n1"));
+  const v1::Job job = *Get(id);
+  EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
+  EXPECT_EQ(job.error().code(), static_cast<int>(Code::kDataLoss));
+  EXPECT_THAT(job.error().message(), HasSubstr("node n1: the cause"));
+  // The plan went with it.
+  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
+  EXPECT_EQ(WorkspaceBytes(), 0);
+  EXPECT_EQ(Metric("plans_cached"), 0);
+}
+
+TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainInOrderOnANewPlan) {
+  const Operands3 t = MakeOperands();
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t)),
+                 third = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first, second, third));
+  const uint64_t fourth = SubmitOk(Request(MakeOperands(32)));  // waits for a plan of its own
+  Done(0, first);
+  Done(0, second, absl::InternalError("broken"));
+  // Those behind it are of no use; the one before it is left alone.
+  EXPECT_THAT(Cancelled(),
+              ElementsAre(std::pair(0, third), std::pair(1, second), std::pair(1, third)));
+  Done(0, third, absl::AbortedError("spoilt"));
+  Done(1, first);
+  EXPECT_EQ(State(first), v1::Job::STATE_SUCCEEDED);
+  Done(1, second, absl::AbortedError("cancelled"));
+  EXPECT_EQ(State(second), v1::Job::STATE_FAILED);
+  EXPECT_EQ(State(third), v1::Job::STATE_RUNNING);
+  EXPECT_TRUE(Take(v1::Command::kReleasePlan).empty());
+  Done(1, third, absl::AbortedError("cancelled"));
+  EXPECT_EQ(State(third), v1::Job::STATE_QUEUED);
+  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
+  EXPECT_EQ(AnswerPrepared(), 4);
+  const auto launches = Take(v1::Command::kLaunchJob);
+  ASSERT_EQ(launches.size(), 4u);
+  EXPECT_EQ(launches[0].command.launch_job().job_id(), third);
+  EXPECT_EQ(launches[0].command.launch_job().first_epoch(), 1u);
+  EXPECT_EQ(launches[2].command.launch_job().job_id(), fourth);
+  DoneEverywhere(third);
+  EXPECT_EQ(State(third), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_READY);
+}
+
+TEST_F(SchedulerTest, ACancelledVictimIsNotPutBack) {
+  const Operands3 t = MakeOperands();
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t));
+  AnswerPrepared();
+  Done(0, first, absl::InternalError("broken"));
+  Done(0, second, absl::AbortedError("spoilt"));
+  EXPECT_TRUE(Cancel(second).ok());
+  Done(1, first, absl::AbortedError("cancelled"));
+  Done(1, second, absl::AbortedError("cancelled"));
+  EXPECT_EQ(State(second), v1::Job::STATE_CANCELLED);
+}
+
+TEST_F(SchedulerTest, AQueuedJobsDeadlineSaysWhatItWaitedFor) {
+  const Operands3 t = MakeOperands();
+  const uint64_t write = BeginWrite(t.a);
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_timeout()->set_nanos(20000000);
+  const uint64_t leases = SubmitOk(request);
+  const Operands3 u = MakeOperands();
+  request = Request(u);
+  request.mutable_timeout()->set_nanos(20000000);
+  const v1::Job waited_for_leases = *StartWait(leases).Get();
+  EndWrite(write, true);
+  const uint64_t plan = SubmitOk(request);
+  const v1::Job waited_for_plan = *StartWait(plan).Get();
+  for (const v1::Job& job : {waited_for_leases, waited_for_plan}) {
+    EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
+    EXPECT_EQ(job.error().code(), static_cast<int>(Code::kDeadlineExceeded));
+    EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline);
+  }
+  EXPECT_THAT(waited_for_leases.error().message(), HasSubstr("1 of its tensors"));
+  EXPECT_THAT(waited_for_plan.error().message(),
+              HasSubstr("its plan, which n0, n1 had not prepared"));
+}
+
+TEST_F(SchedulerTest, ARunningJobsDeadlineIsCalledInFromHere) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_timeout()->set_seconds(1);
+  const uint64_t id = SubmitOk(request);
+  AnswerPrepared();
+  std::vector<FakeMembers::Sent> cancels;
+  for (const absl::Time end = absl::Now() + kPatience; cancels.empty() && absl::Now() < end;) {
+    cancels = Take(v1::Command::kCancelLaunch);
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  ASSERT_EQ(cancels.size(), 2u);
+  const absl::Status reason = FromProto(cancels[0].command.cancel_launch().reason());
+  EXPECT_EQ(reason.code(), Code::kDeadlineExceeded);
+  Done(0, id, reason);
+  Done(1, id, reason);
+  EXPECT_EQ(State(id), v1::Job::STATE_FAILED);
+  EXPECT_EQ(Get(id)->error().code(), static_cast<int>(Code::kDeadlineExceeded));
+}
+
+TEST_F(SchedulerTest, AWaitEndsAtItsOwnDeadline) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  const auto waited = StartWait(id, absl::Now() + absl::Milliseconds(10)).Get();
+  EXPECT_EQ(waited.status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(State(id), v1::Job::STATE_QUEUED);
+}
+
+TEST_F(SchedulerTest, TheEndOfAGenerationEndsAllJobsAndLaterOnesRun) {
+  for (const bool catalog_first : {true, false}) {
+    const Operands3 t = MakeOperands(), u = MakeOperands(32);
+    const uint64_t running = SubmitOk(Request(t));
+    AnswerPrepared();
+    const uint64_t write = BeginWrite(u.a);
+    const uint64_t queued = SubmitOk(Request(u));
+    const Answer<v1::Job> waiter = StartWait(queued);
+    Do([&] { members_.sent.clear(); });
+    const absl::Status reason = WithReason(absl::AbortedError("node n1 was lost"), kReasonPeerLost);
+    Do([&] {
+      members_.complete = absl::UnavailableError("n1 is missing");
+      if (catalog_first) catalog_->OnGenerationEnded({}, reason);
+      scheduler_->OnGenerationEnded({}, reason);
+      if (!catalog_first) catalog_->OnGenerationEnded({}, reason);
+      EXPECT_TRUE(members_.sent.empty());
+    });
+    for (uint64_t id : {running, queued}) {
+      EXPECT_EQ(State(id), v1::Job::STATE_FAILED);
+      EXPECT_EQ(FromProto(Get(id)->error()), reason);
+    }
+    EXPECT_TRUE(waiter.Get().ok());
+    EXPECT_EQ(WorkspaceBytes(), 0);
+    EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_EMPTY);
+    EXPECT_EQ(StateOf(t.a), v1::Tensor::STATE_READY);
+    EXPECT_EQ(StateOf(u.a), v1::Tensor::STATE_EMPTY) << write;
+    Do([&] {
+      EXPECT_TRUE(members_.sent.empty());
+      members_.complete = absl::OkStatus();
+      ++members_.generation_value;
+      catalog_->OnReady();
+      scheduler_->OnReady();
+      members_.sent.clear();
+    });
+    // A report that was under way means nothing now.
+    Done(0, running);
+    const uint64_t again = SubmitOk(Request(t));
+    EXPECT_EQ(AnswerPrepared(), 2);
+    EXPECT_THAT(Launched(), ElementsAre(again));
+    DoneEverywhere(again);
+    EXPECT_EQ(State(again), v1::Job::STATE_SUCCEEDED);
+  }
+}
+
+}  // namespace
+}  // namespace agmm

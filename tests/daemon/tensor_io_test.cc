@@ -1,0 +1,249 @@
+#include "daemon/tensor/tensor_io.h"
+
+#include <cstring>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "kernels/cpu/cpu_device.h"
+#include "tests/daemon/fake_members.h"
+#include "tests/daemon/transport_harness.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kHeap = 1 << 20;
+constexpr int kRanksPerNode = 2;
+
+// A daemon's memory and its way to the others.
+struct MemoryNode {
+  MemoryNode(int index, int nodes) : device(CreateCpuDevice(1)) {
+    std::vector<Heap*> raw;
+    for (int i = 0; i < kRanksPerNode; ++i) {
+      heaps.push_back(*device->CreateHeap(kHeap));
+      raw.push_back(heaps.back().get());
+      std::memset(heaps.back()->host().data(), 0xa5, kHeap);
+    }
+    store = std::make_unique<TensorStore>(index * kRanksPerNode, raw);
+    if (nodes > 1) transport = *UcxTransport::Create({}, &receiver, store.get());
+    std::vector<int> node_of_rank;
+    for (int rank = 0; rank < nodes * kRanksPerNode; ++rank)
+      node_of_rank.push_back(rank / kRanksPerNode);
+    io = std::make_unique<TensorIo>(store.get(), transport.get(), index, node_of_rank);
+  }
+  std::unique_ptr<Device> device;
+  std::vector<std::unique_ptr<Heap>> heaps;
+  MapReceiver receiver;
+  std::unique_ptr<TensorStore> store;
+  std::unique_ptr<UcxTransport> transport;
+  std::unique_ptr<TensorIo> io;
+};
+
+// Nodes with two ranks each, connected.
+struct MemoryWorld {
+  explicit MemoryWorld(int count) {
+    for (int i = 0; i < count; ++i) nodes.push_back(std::make_unique<MemoryNode>(i, count));
+    for (int i = 0; count > 1 && i < count; ++i) {
+      for (int j = 0; j < count; ++j) {
+        if (i == j) continue;
+        EXPECT_TRUE(nodes[i]->transport->Connect(j, nodes[j]->transport->address(), 1).ok());
+      }
+      nodes[i]->transport->SetWorld(1, i, kKey);
+    }
+  }
+  absl::Status Place(const v1::Tensor& tensor) {
+    for (auto& node : nodes)
+      if (const absl::Status status = node->store->Place(tensor); !status.ok()) return status;
+    return absl::OkStatus();
+  }
+  absl::Status Write(int node, const v1::Tensor& tensor, const v1::TensorBlock& block) {
+    Outcomes done;
+    nodes[node]->io->Write(tensor, block, done.Next());
+    return done.Wait(1) ? done.all()[0] : absl::DeadlineExceededError("no answer");
+  }
+  absl::Status Read(int node, const v1::Tensor& tensor, v1::TensorBlock* block) {
+    Outcomes done;
+    nodes[node]->io->Read(tensor, block, done.Next());
+    return done.Wait(1) ? done.all()[0] : absl::DeadlineExceededError("no answer");
+  }
+  std::vector<std::unique_ptr<MemoryNode>> nodes;
+};
+
+v1::Mesh SquareMesh() {
+  v1::Mesh mesh;
+  for (const char* name : {"d", "t"}) {
+    v1::MeshAxis* axis = mesh.add_axes();
+    axis->set_name(name);
+    axis->set_size(2);
+  }
+  // Not in the world's order.
+  for (int rank : {2, 0, 3, 1}) mesh.add_ranks(rank);
+  return mesh;
+}
+
+v1::Tensor TensorOf(uint64_t id, const v1::CreateTensorRequest& request, int64_t offset) {
+  v1::Tensor tensor;
+  tensor.set_tensor_id(id);
+  *tensor.mutable_spec() = request.spec();
+  tensor.set_offset_bytes(offset);
+  const PlacedTensor placed = *FromProto(request.spec());
+  tensor.set_shard_bytes(ShardBytes(placed.mesh, placed.tensor));
+  return tensor;
+}
+
+v1::TensorBlock BlockOf(int64_t row_begin, int64_t row_end, int64_t col_begin, int64_t col_end) {
+  v1::TensorBlock block;
+  block.set_row_begin(row_begin);
+  block.set_row_end(row_end);
+  block.set_col_begin(col_begin);
+  block.set_col_end(col_end);
+  return block;
+}
+
+uint16_t ValueAt(int64_t row, int64_t col) { return static_cast<uint16_t>(row * 251 + col); }
+
+void FillBlock(v1::TensorBlock* block) {
+  block->clear_data();
+  for (int64_t row = block->row_begin(); row < block->row_end(); ++row) {
+    for (int64_t col = block->col_begin(); col < block->col_end(); ++col) {
+      const uint16_t value = ValueAt(row, col);
+      block->mutable_data()->append(reinterpret_cast<const char*>(&value), sizeof(value));
+    }
+  }
+}
+
+TEST(TensorIo, BlocksAreWhereTheyWereWrittenWhoeverReads) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
+  std::mt19937_64 random(seed);
+  MemoryWorld world(2);
+  constexpr int64_t kRows = 37, kCols = 151;
+  uint64_t id = 0;
+  for (const char* sharding :
+       {"[M_d, K]", "[K, N_t]", "[M, K]", "[M_d, K_t]", "[M_dt, K]", "[M, K_td]"}) {
+    SCOPED_TRACE(sharding);
+    const v1::Tensor tensor = TensorOf(
+        ++id, TensorRequest("", sharding, kRows, kCols, SquareMesh(), v1::DTYPE_BF16), 4096);
+    ASSERT_TRUE(world.Place(tensor).ok());
+    for (int64_t row = 0; row < kRows;) {
+      const int64_t rows = std::min<int64_t>(1 + random() % 9, kRows - row);
+      const int64_t cut = 1 + static_cast<int64_t>(random() % (kCols - 1));
+      for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, cut}, {cut, kCols}}) {
+        v1::TensorBlock block = BlockOf(row, row + rows, begin, end);
+        FillBlock(&block);
+        const absl::Status status = world.Write(static_cast<int>(random() % 2), tensor, block);
+        ASSERT_TRUE(status.ok()) << status;
+      }
+      row += rows;
+    }
+    for (int i = 0; i < 20; ++i) {
+      const int64_t row = random() % kRows, col = random() % kCols;
+      v1::TensorBlock block =
+          BlockOf(row, row + 1 + random() % (kRows - row), col, col + 1 + random() % (kCols - col));
+      v1::TensorBlock want = block;
+      FillBlock(&want);
+      for (int node : {0, 1}) {
+        block.set_data("stale");
+        const absl::Status status = world.Read(node, tensor, &block);
+        ASSERT_TRUE(status.ok()) << status;
+        ASSERT_EQ(block.data() == want.data(), true)
+            << block.row_begin() << " " << block.col_begin();
+      }
+    }
+  }
+}
+
+TEST(TensorIo, EveryRankThatHoldsAPartGetsIt) {
+  MemoryWorld world(2);
+  const v1::Tensor tensor =
+      TensorOf(1, TensorRequest("", "[M, K]", 4, 4, MeshOf(4), v1::DTYPE_BF16), 0);
+  ASSERT_TRUE(world.Place(tensor).ok());
+  v1::TensorBlock block = BlockOf(0, 4, 0, 4);
+  FillBlock(&block);
+  ASSERT_TRUE(world.Write(0, tensor, block).ok());
+  for (const auto& node : world.nodes) {
+    for (const auto& heap : node->heaps) {
+      uint16_t value;
+      std::memcpy(&value, heap->host().data() + 3 * 128 + 2 * sizeof(value), sizeof(value));
+      EXPECT_EQ(value, ValueAt(3, 2));
+    }
+  }
+}
+
+TEST(TensorIo, BlocksThatAreNotTheTensorsAreRefused) {
+  MemoryWorld world(1);
+  const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M, K]", 4, 4, MeshOf(2)), 0);
+  ASSERT_TRUE(world.Place(tensor).ok());
+  for (v1::TensorBlock block : {BlockOf(0, 5, 0, 4), BlockOf(0, 4, -1, 4), BlockOf(2, 2, 0, 4),
+                                BlockOf(3, 2, 0, 4), BlockOf(0, 4, 0, int64_t{1} << 62)}) {
+    EXPECT_EQ(world.Read(0, tensor, &block).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(world.Write(0, tensor, block).code(), absl::StatusCode::kInvalidArgument);
+  }
+  v1::TensorBlock short_of_data = BlockOf(0, 4, 0, 4);
+  short_of_data.set_data("12345");
+  const absl::Status status = world.Write(0, tensor, short_of_data);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("carries 5 B; f32 takes 64"));
+}
+
+TEST(TensorIo, ALostPeerFailsTheCallOnce) {
+  MemoryWorld world(2);
+  const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(4)), 0);
+  ASSERT_TRUE(world.Place(tensor).ok());
+  world.nodes[0]->transport->Disconnect(1);
+  v1::TensorBlock block = BlockOf(0, 8, 0, 8);
+  block.mutable_data()->resize(8 * 8 * 4);
+  EXPECT_EQ(world.Write(0, tensor, block).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(world.Read(0, tensor, &block).code(), absl::StatusCode::kAborted);
+}
+
+TEST(TensorIo, WhatANodeDoesNotKnowItSays) {
+  MemoryWorld world(2);
+  const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(4)), 0);
+  ASSERT_TRUE(world.nodes[0]->store->Place(tensor).ok());
+  v1::TensorBlock block = BlockOf(0, 8, 0, 8);
+  EXPECT_EQ(world.Read(0, tensor, &block).code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(world.nodes[1]->store->Place(tensor).ok());
+  EXPECT_TRUE(world.Read(0, tensor, &block).ok());
+  world.nodes[1]->store->Drop(1);
+  EXPECT_EQ(world.Read(0, tensor, &block).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(TensorStore, PlacesOutsideTheHeapAreRefused) {
+  MemoryWorld world(1);
+  const v1::CreateTensorRequest request = TensorRequest("", "[M, K]", 64, 64, MeshOf(2));
+  EXPECT_EQ(world.Place(TensorOf(1, request, kHeap - 4096)).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(world.Place(TensorOf(1, request, -4096)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(world.Place(TensorOf(1, request, 64)).code(), absl::StatusCode::kInvalidArgument);
+  v1::Tensor small = TensorOf(1, request, 0);
+  small.set_shard_bytes(small.shard_bytes() - 1);
+  EXPECT_EQ(world.Place(small).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TensorStore, BlocksOutsideTheShardAreRefused) {
+  MemoryWorld world(1);
+  ASSERT_TRUE(world.Place(TensorOf(1, TensorRequest("", "[M_x, K]", 5, 8, MeshOf(2)), 0)).ok());
+  TensorStore& store = *world.nodes[0]->store;
+  // Rank 1 holds two rows, rank 0 three.
+  EXPECT_TRUE(store.Resolve(0, {1, 0, 0, 3, 0, 8}, true).ok());
+  EXPECT_EQ(store.Resolve(0, {1, 1, 0, 3, 0, 8}, true).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(store.Resolve(0, {1, 1, 0, 2, 0, 9}, true).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(store.Resolve(0, {1, 1, -1, 2, 0, 8}, true).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(store.Resolve(0, {1, 1, 2, 1, 0, 8}, true).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(store.Resolve(0, {1, 2, 0, 1, 0, 8}, true).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(store.Resolve(0, {2, 0, 0, 1, 0, 8}, true).status().code(),
+            absl::StatusCode::kNotFound);
+  world.nodes[0]->store->DropAll();
+  EXPECT_EQ(store.Resolve(0, {1, 0, 0, 3, 0, 8}, true).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace agmm
