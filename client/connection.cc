@@ -22,6 +22,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // A connection of its own: with a shared one, a new attempt would wait out the back-off of an old one.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Daemons are reached directly, whatever the environment says of the web.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(endpoint.target, grpc::InsecureChannelCredentials(), arguments);

@@ -1,0 +1,106 @@
+#include "client/ctl/matmul_figures.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Problem OnTwoRanks() {
+  const Mesh mesh = *ParseMesh("x=2", {5, 3});
+  return *ParseProblem(kDefaultSpec, mesh, {8, 6, 4}, DType::kF32);
+}
+
+// Each rank's multiply runs from start_us to end_us, everything else before it.
+v1::Job SerialJob(const Problem& problem, const Schedule& schedule, std::vector<std::pair<double, double>> times) {
+  v1::Job job;
+  for (size_t rank = 0; rank < times.size(); ++rank) {
+    v1::RankReport* report = job.add_ranks();
+    report->set_rank(problem.mesh.ranks[rank]);
+    report->add_epoch_us(times[rank].second);
+    for (const Step& step : schedule.ranks[rank]) {
+      const bool multiply = std::holds_alternative<Multiply>(step.op);
+      v1::StepTime* time = report->add_steps();
+      time->set_start_us(multiply ? times[rank].first : 1);
+      time->set_end_us(multiply ? times[rank].second : 2);
+    }
+  }
+  return job;
+}
+
+class Figures : public ::testing::Test {
+ protected:
+  const Problem problem_ = OnTwoRanks();
+  const Schedule serial_ = *Plan(problem_, {{0, 1}}, {"serial", 1});
+};
+
+TEST_F(Figures, TheSlowestRankCountsEpochByEpoch) {
+  v1::Job job;
+  for (const auto& [rank, first, second] : {std::tuple(3, 1000.0, 4000.0), std::tuple(5, 3000.0, 2000.0)}) {
+    v1::RankReport* report = job.add_ranks();
+    report->set_rank(rank);
+    report->add_epoch_us(first);
+    report->add_epoch_us(second);
+  }
+  EXPECT_THAT(SlowestRankMs(job, problem_.mesh), ElementsAre(3, 4));
+  job.mutable_ranks(0)->add_epoch_us(1);
+  EXPECT_THAT(SlowestRankMs(job, problem_.mesh), IsEmpty()) << "epochs cannot be matched";
+  job.mutable_ranks()->RemoveLast();
+  EXPECT_THAT(SlowestRankMs(job, problem_.mesh), IsEmpty()) << "a rank has no report";
+}
+
+TEST_F(Figures, MediansDropTheWarmUp) {
+  EXPECT_EQ(Median({}), std::nullopt);
+  EXPECT_EQ(Median({3}), 3);
+  EXPECT_EQ(Median({9, 1, 5}), 5);
+  EXPECT_EQ(Median({9, 1, 5, 7}), 6);
+  EXPECT_THAT(AfterWarmUp({100, 1, 2}), ElementsAre(1, 2));
+  EXPECT_THAT(AfterWarmUp({100}), ElementsAre(100));
+}
+
+TEST_F(Figures, PartsOfSerialAreTheSlowestRanks) {
+  const SerialParts parts = PartsOfSerial(SerialJob(problem_, serial_, {{3000, 5000}, {2000, 7000}}),
+                                          problem_.mesh, serial_);
+  EXPECT_EQ(parts.gemm_ms, 5);
+  EXPECT_EQ(parts.gather_ms, 3);
+}
+
+TEST_F(Figures, PartsThatCannotBeKnownAreAbsent) {
+  v1::Job job = SerialJob(problem_, serial_, {{3000, 5000}, {2000, 7000}});
+  job.mutable_ranks(1)->mutable_steps()->RemoveLast();
+  EXPECT_EQ(PartsOfSerial(job, problem_.mesh, serial_).gemm_ms, std::nullopt) << "other steps than planned";
+  // Several multiplies are no unfused product.
+  const Schedule ring = *Plan(problem_, {{0, 1}}, {"ring", 1});
+  EXPECT_EQ(PartsOfSerial(SerialJob(problem_, ring, {{3000, 5000}, {2000, 7000}}), problem_.mesh, ring).gemm_ms,
+            std::nullopt);
+  // Without a transfer there is no gather to time.
+  const Problem local = *ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", problem_.mesh, {8, 6, 4}, DType::kF32);
+  const Schedule schedule = *Plan(local, {{0, 1}}, {"serial", 1});
+  const SerialParts parts = PartsOfSerial(SerialJob(local, schedule, {{10, 5010}, {10, 4010}}), local.mesh, schedule);
+  EXPECT_EQ(parts.gemm_ms, 5);
+  EXPECT_EQ(parts.gather_ms, std::nullopt);
+}
+
+TEST_F(Figures, CompareFollowsTheDefinitions) {
+  const Comparison c = Compare(10, 16, {8, 6});
+  EXPECT_EQ(c.lower_bound_ms, 8);
+  EXPECT_DOUBLE_EQ(*c.ratio, 0.8);
+  EXPECT_DOUBLE_EQ(*c.speedup, 1.6);
+  EXPECT_DOUBLE_EQ(*c.efficiency, 1 - (10.0 - 8) / (16 - 8));
+}
+
+TEST_F(Figures, EfficiencyNeedsSomethingToHide) {
+  EXPECT_EQ(Compare(8, 8.39, {8, 0.3}).efficiency, std::nullopt) << "less than 5 % of T_gemm";
+  EXPECT_TRUE(Compare(8, 8.41, {8, 0.3}).efficiency.has_value());
+  EXPECT_EQ(Compare(10, 16, {}).ratio, std::nullopt);
+  EXPECT_EQ(Compare(std::nullopt, 16, {8, 6}).ratio, std::nullopt);
+  EXPECT_EQ(Compare(10, std::nullopt, {8, 6}).speedup, std::nullopt);
+}
+
+}  // namespace
+}  // namespace agmm

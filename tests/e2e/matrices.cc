@@ -1,0 +1,122 @@
+#include "tests/e2e/matrices.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+
+#include "client/npy.h"
+
+namespace agmm {
+namespace {
+
+// Dot products of doubles, and of their absolute values.
+struct Sums {
+  double value = 0, absolute = 0;
+};
+
+Sums Dot(const Matrix& a, const Matrix& b, int64_t row, int64_t col) {
+  Sums sums;
+  for (int64_t i = 0; i < a.cols; ++i) {
+    const double product = static_cast<double>(a.at(row, i)) * b.at(i, col);
+    sums.value += product;
+    sums.absolute += std::abs(product);
+  }
+  return sums;
+}
+
+template <typename Distribution>
+Matrix Drawn(int64_t rows, int64_t cols, uint64_t seed, Distribution distribution) {
+  std::mt19937_64 random(seed);
+  Matrix matrix{rows, cols, std::vector<float>(rows * cols)};
+  for (float& value : matrix.values) value = static_cast<float>(distribution(random));
+  return matrix;
+}
+
+}  // namespace
+
+Matrix SmallIntegers(int64_t rows, int64_t cols, uint64_t seed) {
+  return Drawn(rows, cols, seed, std::uniform_int_distribution<int>(-4, 4));
+}
+
+Matrix Normal(int64_t rows, int64_t cols, uint64_t seed) {
+  return Drawn(rows, cols, seed, std::normal_distribution<float>());
+}
+
+uint64_t TestSeed() {
+  const char* given = std::getenv("AGMM_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+}
+
+void WriteNpy(const std::string& path, const Matrix& matrix, DType dtype) {
+  const auto writer = NpyWriter::Create(path, matrix.rows, matrix.cols, dtype);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  std::vector<char> bytes(matrix.values.size() * SizeOf(dtype));
+  ConvertFromF32(dtype, matrix.values.data(), bytes.data(), matrix.values.size());
+  ASSERT_TRUE((*writer)->WriteRows(0, matrix.rows, bytes.data()).ok());
+  ASSERT_TRUE((*writer)->Commit().ok());
+}
+
+Matrix ReadNpy(const std::string& path) {
+  const auto reader = NpyReader::Open(path);
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  if (!reader.ok()) return {};
+  const NpyReader& file = **reader;
+  std::vector<char> bytes(file.rows() * file.row_bytes());
+  EXPECT_TRUE(file.ReadRows(0, file.rows(), bytes.data()).ok());
+  Matrix matrix{file.rows(), file.cols(), std::vector<float>(file.rows() * file.cols())};
+  ConvertToF32(file.dtype(), bytes.data(), matrix.values.data(), matrix.values.size());
+  return matrix;
+}
+
+Matrix Rounded(Matrix matrix, DType dtype) {
+  std::vector<char> bytes(matrix.values.size() * SizeOf(dtype));
+  ConvertFromF32(dtype, matrix.values.data(), bytes.data(), matrix.values.size());
+  ConvertToF32(dtype, bytes.data(), matrix.values.data(), matrix.values.size());
+  return matrix;
+}
+
+Matrix Product(const Matrix& a, const Matrix& b) {
+  Matrix c{a.rows, b.cols, std::vector<float>(a.rows * b.cols)};
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int64_t col = 0; col < c.cols; ++col)
+      c.values[row * c.cols + col] = static_cast<float>(Dot(a, b, row, col).value);
+  }
+  return c;
+}
+
+::testing::AssertionResult SameBits(const Matrix& got, const Matrix& want) {
+  if (got.rows != want.rows || got.cols != want.cols) {
+    return ::testing::AssertionFailure() << got.rows << " x " << got.cols << ", not " << want.rows << " x "
+                                         << want.cols;
+  }
+  for (size_t i = 0; i < got.values.size(); ++i) {
+    // Bits: NaN is no integer, and 0 is not -0.
+    if (std::memcmp(&got.values[i], &want.values[i], sizeof(float)) == 0) continue;
+    return ::testing::AssertionFailure() << "[" << i / got.cols << ", " << i % got.cols << "] is "
+                                         << got.values[i] << ", not " << want.values[i];
+  }
+  return ::testing::AssertionSuccess();
+}
+
+::testing::AssertionResult IsProductOf(const Matrix& got, const Matrix& a, const Matrix& b) {
+  if (got.rows != a.rows || got.cols != b.cols)
+    return ::testing::AssertionFailure() << "the shape is " << got.rows << " x " << got.cols;
+  for (int64_t row = 0; row < got.rows; ++row) {
+    for (int64_t col = 0; col < got.cols; ++col) {
+      const Sums sums = Dot(a, b, row, col);
+      const double ulp = std::nextafter(std::abs(static_cast<float>(sums.value)),
+                                        std::numeric_limits<float>::infinity()) -
+                         std::abs(static_cast<float>(sums.value));
+      const double bound = a.cols * std::ldexp(1.0, -23) * sums.absolute + ulp;
+      if (std::abs(got.at(row, col) - sums.value) <= bound) continue;
+      return ::testing::AssertionFailure() << "[" << row << ", " << col << "] is " << got.at(row, col)
+                                           << ", not " << sums.value << " within " << bound;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace agmm

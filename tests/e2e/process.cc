@@ -1,0 +1,110 @@
+#include "tests/e2e/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+namespace agmm {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(5);
+
+std::vector<std::string> Environment(const std::map<std::string, std::string>& more) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('='));
+    // What the person who runs the tests uses agmm with is none of their business.
+    if (more.count(name) == 0 && name.rfind("AGMM_", 0) != 0) result.push_back(text);
+  }
+  for (const auto& [name, value] : more) result.push_back(absl::StrCat(name, "=", value));
+  return result;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (std::string& text : strings) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+Process::Process(const std::vector<std::string>& argv, std::string log,
+                 const std::map<std::string, std::string>& environment)
+    : log_(std::move(log)) {
+  std::vector<std::string> arguments = argv, variables = Environment(environment);
+  std::vector<char*> arg_pointers = Pointers(arguments), env_pointers = Pointers(variables);
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+  const int out = open((log_ + ".out").c_str(), flags, 0600);
+  const int err = open((log_ + ".err").c_str(), flags, 0600);
+  pid_ = fork();
+  if (pid_ == 0) {
+    // Only what is safe between fork and exec. A test that is killed takes its programs along.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    const int null = open("/dev/null", O_RDONLY);
+    dup2(null, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    execve(arg_pointers[0], arg_pointers.data(), env_pointers.data());
+    _exit(127);
+  }
+  close(out);
+  close(err);
+  EXPECT_GT(pid_, 0) << "fork failed";
+  if (pid_ < 0) code_ = 127;
+}
+
+Process::~Process() {
+  if (!Running()) return;
+  Signal(SIGKILL);
+  Wait(absl::InfiniteDuration());
+}
+
+void Process::Signal(int signal) {
+  if (!code_) kill(pid_, signal);
+}
+
+std::optional<int> Process::Wait(absl::Duration limit) {
+  const absl::Time deadline = absl::Now() + limit;
+  while (!code_) {
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    } else if (absl::Now() >= deadline) {
+      return std::nullopt;
+    } else {
+      absl::SleepFor(kPoll);
+    }
+  }
+  return code_;
+}
+
+std::string Process::out() const { return ReadFile(log_ + ".out"); }
+std::string Process::err() const { return ReadFile(log_ + ".err"); }
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream contents;
+  contents << file.rdbuf();
+  return contents.str();
+}
+
+void WriteFile(const std::string& path, const std::string& contents) {
+  std::ofstream(path, std::ios::binary) << contents;
+}
+
+}  // namespace agmm

@@ -1,0 +1,46 @@
+// A program started by a test: its output in files, itself gone with the test at the latest.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace agmm {
+
+class Process {
+ public:
+  // Starts argv[0]. Its stdout goes to `log`.out, its stderr to `log`.err.
+  Process(const std::vector<std::string>& argv, std::string log,
+          const std::map<std::string, std::string>& environment = {});
+  // SIGKILLs it if it still runs.
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  // No effect once it has been reaped by Wait.
+  void Signal(int signal);
+  // Waits for its end and reaps it: the exit code, or 128 + the signal that ended it. Absent if it still runs after
+  // `limit`.
+  std::optional<int> Wait(absl::Duration limit);
+  bool Running() { return !Wait(absl::ZeroDuration()).has_value(); }
+  pid_t pid() const { return pid_; }
+
+  std::string out() const;
+  std::string err() const;
+
+ private:
+  const std::string log_;
+  pid_t pid_ = -1;
+  std::optional<int> code_;
+};
+
+// The whole of a file; empty if there is none.
+std::string ReadFile(const std::string& path);
+void WriteFile(const std::string& path, const std::string& contents);
+
+}  // namespace agmm

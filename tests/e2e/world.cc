@@ -1,0 +1,177 @@
+#include "tests/e2e/world.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+namespace agmm {
+namespace {
+
+constexpr absl::Duration kPoll = absl::Milliseconds(20);
+constexpr int kPortAttempts = 4;
+constexpr int kExitInUse = 3;  // agmmd's exit code for an address in use
+
+}  // namespace
+
+std::vector<int> FreePorts(int count) {
+  std::vector<int> sockets, ports;
+  for (int i = 0; i < count; ++i) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    ports.push_back(ntohs(address.sin_port));
+    sockets.push_back(fd);
+  }
+  for (int fd : sockets) close(fd);
+  return ports;
+}
+
+std::string Program(const std::string& name) { return absl::StrCat(AGMM_BIN_DIR, "/", name); }
+
+World::World(WorldOptions options) : options_(std::move(options)), daemons_(options_.nodes) {
+  std::string pattern = ::testing::TempDir() + "agmm-world.XXXXXX";
+  if (mkdtemp(pattern.data()) == nullptr) ADD_FAILURE() << "no temporary directory " << pattern;
+  directory_ = pattern;
+  ports_ = FreePorts(options_.nodes);
+  WriteConfigs();
+}
+
+World::~World() {
+  for (int node = 0; node < options_.nodes; ++node) Kill(node);
+  if (::testing::Test::HasFailure()) {
+    for (int node = 0; node < options_.nodes; ++node) {
+      std::cerr << "--- log of daemon " << node << "\n" << ReadFile(Path(absl::StrCat("n", node, ".out")))
+                << ReadFile(Path(absl::StrCat("n", node, ".err")));
+    }
+  }
+  std::error_code ignored;  // leftovers in a temporary directory fail no test
+  std::filesystem::remove_all(directory_, ignored);
+}
+
+void World::WriteConfigs() {
+  std::string world = "world {\n  cluster: \"test\"\n";
+  for (int node = 0; node < options_.nodes; ++node) {
+    absl::StrAppendFormat(&world, "  node { name: \"n%d\" address: \"%s\" devices: %d }\n", node,
+                          endpoint(node), options_.devices);
+  }
+  absl::StrAppend(&world, "}\n");
+  for (int node = 0; node < options_.nodes; ++node) {
+    std::string local = absl::StrFormat("local {\n  node: \"n%d\"\n", node);
+    for (int device = 0; device < options_.devices; ++device)
+      absl::StrAppendFormat(&local, "  device { kind: \"cpu\" threads: 1 heap: \"%s\" }\n", options_.heap);
+    WriteFile(Path(absl::StrCat("n", node, ".txtpb")), world + local + "}\n");
+  }
+}
+
+void World::Start(int node) {
+  std::map<std::string, std::string> environment;
+  if (!options_.failpoints.empty()) environment["AGMM_FAILPOINTS"] = options_.failpoints;
+  daemons_[node].reset();
+  daemons_[node] = std::make_unique<Process>(
+      std::vector<std::string>{Program("agmmd"), "--config", Path(absl::StrCat("n", node, ".txtpb"))},
+      Path(absl::StrCat("n", node)), environment);
+}
+
+void World::StartAll() {
+  ::testing::AssertionResult ready = ::testing::AssertionFailure();
+  for (int attempt = 0; attempt < kPortAttempts && !ready; ++attempt) {
+    if (attempt > 0) {
+      if (!AnyPortWasTaken()) break;
+      for (int node = 0; node < options_.nodes; ++node) Kill(node);
+      ports_ = FreePorts(options_.nodes);
+      WriteConfigs();
+    }
+    for (int node = 0; node < options_.nodes; ++node) Start(node);
+    ready = WaitReady(0);
+    for (int node = 1; node < options_.nodes && ready; ++node) ready = WaitReady(node);
+  }
+  ASSERT_TRUE(ready);
+}
+
+bool World::AnyPortWasTaken() {
+  for (const auto& daemon : daemons_) {
+    if (daemon->Wait(absl::ZeroDuration()) == kExitInUse) return true;
+  }
+  return false;
+}
+
+void World::Kill(int node) { daemons_[node].reset(); }
+
+std::string World::endpoint(int node) const { return absl::StrCat("127.0.0.1:", ports_[node]); }
+
+std::unique_ptr<Connection> World::Connect(int node) const {
+  return std::make_unique<Connection>(*ResolveEndpoint(endpoint(node)));
+}
+
+v1::GetStatusResponse World::Status(int node) const {
+  absl::StatusOr<v1::GetStatusResponse> status = Connect(node)->GetStatus();
+  EXPECT_TRUE(status.ok()) << status.status();
+  return status.ok() ? *std::move(status) : v1::GetStatusResponse();
+}
+
+::testing::AssertionResult World::WaitFor(
+    int node, const std::string& what,
+    const std::function<bool(const v1::GetStatusResponse&)>& holds) const {
+  const absl::Time deadline = absl::Now() + kHang;
+  std::string last;
+  do {
+    const absl::StatusOr<v1::GetStatusResponse> status = Connect(node)->GetStatus();
+    if (status.ok() && holds(*status)) return ::testing::AssertionSuccess();
+    last = status.ok() ? status->ShortDebugString() : status.status().ToString();
+    for (const auto& daemon : daemons_) {
+      if (daemon != nullptr && !daemon->Running())
+        return ::testing::AssertionFailure() << "a daemon has ended; node " << node << " says " << last;
+    }
+    absl::SleepFor(kPoll);
+  } while (absl::Now() < deadline);
+  return ::testing::AssertionFailure() << "node " << node << " never had " << what << "; the last answer: "
+                                       << last;
+}
+
+::testing::AssertionResult World::WaitReady(int node) const {
+  return WaitFor(node, "a ready world", [](const v1::GetStatusResponse& status) { return status.ready(); });
+}
+
+std::unique_ptr<Process> World::StartCtl(int node, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {Program("agmmctl"), "--endpoint", endpoint(node)});
+  return std::make_unique<Process>(arguments, Path(absl::StrCat("ctl", ++programs_)));
+}
+
+Ran World::Ctl(int node, std::vector<std::string> arguments) {
+  const std::unique_ptr<Process> process = StartCtl(node, std::move(arguments));
+  const std::optional<int> code = process->Wait(kHang);
+  EXPECT_TRUE(code.has_value()) << "agmmctl hangs";
+  return {code.value_or(-1), process->out(), process->err()};
+}
+
+double MetricOf(const v1::GetStatusResponse& status, const std::string& name) {
+  for (const v1::Metric& metric : status.metrics()) {
+    if (metric.name() == name) return metric.value();
+  }
+  return 0;
+}
+
+int64_t FreeBytes(const v1::GetStatusResponse& status) {
+  int64_t bytes = 0;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    for (const v1::DeviceStatus& device : node.devices()) bytes += device.heap_free_bytes();
+  }
+  return bytes;
+}
+
+}  // namespace agmm

@@ -1,0 +1,84 @@
+// A world of real daemons on loopback, for tests of the programs as users run them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "agmm/v1/cluster.pb.h"
+#include "client/connection.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/process.h"
+
+namespace agmm {
+
+// What a healthy machine needs a fraction of; only hangs reach it.
+inline constexpr absl::Duration kHang = absl::Seconds(60);
+
+struct WorldOptions {
+  int nodes = 1;
+  int devices = 1;  // of each node, one thread each
+  std::string heap = "32MiB";
+  std::string failpoints;  // AGMM_FAILPOINTS of every daemon
+};
+
+struct Ran {
+  int exit_code = -1;  // -1: it did not end
+  std::string out, err;
+};
+
+// Free TCP ports of loopback. Others may take them before a daemon does.
+std::vector<int> FreePorts(int count);
+
+class World {
+ public:
+  explicit World(WorldOptions options);
+  // Kills the daemons; prints their logs if the test has failed.
+  ~World();
+  World(const World&) = delete;
+
+  void Start(int node);
+  // Starts all and waits until jobs can run; takes other ports where someone has taken these meanwhile.
+  void StartAll();
+  // SIGKILL.
+  void Kill(int node);
+  Process& daemon(int node) { return *daemons_[node]; }
+
+  // "127.0.0.1:port".
+  std::string endpoint(int node) const;
+  // In a folder that goes with this object.
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  std::unique_ptr<Connection> Connect(int node) const;
+  // What `node` says; fails the test where it does not answer.
+  v1::GetStatusResponse Status(int node) const;
+  // Until `holds` or kHang.
+  ::testing::AssertionResult WaitFor(int node, const std::string& what,
+                                     const std::function<bool(const v1::GetStatusResponse&)>& holds) const;
+  ::testing::AssertionResult WaitReady(int node) const;
+
+  // agmmctl, asking `node`. The first returns when it has ended.
+  Ran Ctl(int node, std::vector<std::string> arguments);
+  std::unique_ptr<Process> StartCtl(int node, std::vector<std::string> arguments);
+
+ private:
+  void WriteConfigs();
+  bool AnyPortWasTaken();
+
+  const WorldOptions options_;
+  std::string directory_;
+  std::vector<int> ports_;
+  std::vector<std::unique_ptr<Process>> daemons_;
+  int programs_ = 0;
+};
+
+// A metric of the answering daemon; 0 where there is none of that name.
+double MetricOf(const v1::GetStatusResponse& status, const std::string& name);
+// Free bytes of all heaps together.
+int64_t FreeBytes(const v1::GetStatusResponse& status);
+
+// Where the build put the programs.
+std::string Program(const std::string& name);
+
+}  // namespace agmm

@@ -1,0 +1,202 @@
+// Daemons and clients that die, or are told to: who hears of it, who lives on, and what comes back.
+#include <signal.h>
+
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/matrices.h"
+#include "tests/e2e/world.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// How soon a client is told that a daemon has died.
+constexpr absl::Duration kTold = absl::Seconds(5);
+
+int64_t TensorBytes(const v1::GetStatusResponse& status) {
+  int64_t bytes = 0;
+  for (const v1::NodeStatus& node : status.nodes())
+    for (const v1::DeviceStatus& device : node.devices()) bytes += device.tensor_bytes();
+  return bytes;
+}
+
+class Fault : public ::testing::Test {
+ protected:
+  explicit Fault(int nodes = 2) : world_({.nodes = nodes, .devices = 2, .failpoints = "executor.delay=*"}) {}
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+    WriteNpy(world_.Path("A.npy"), a_);
+    WriteNpy(world_.Path("B.npy"), b_);
+  }
+
+  std::vector<std::string> Arguments(const std::vector<std::string>& flags = {}) const {
+    std::vector<std::string> arguments = {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
+                                          world_.Path("C.npy")};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return arguments;
+  }
+  // agmmctl with a job that takes minutes; returns once its epochs run on every node.
+  std::unique_ptr<Process> StartLongJob(int node) {
+    std::vector<double> before;
+    for (int other = 0; other < 2; ++other) before.push_back(Launches(other));
+    std::unique_ptr<Process> client =
+        world_.StartCtl(node, Arguments({"--repeat", "1000000", "--timeout", "10m"}));
+    for (int other = 0; other < nodes(); ++other) {
+      EXPECT_TRUE(world_.WaitFor(other, "a launch", [&](const v1::GetStatusResponse& status) {
+        return MetricOf(status, "runner_launches_total") > before[other];
+      })) << client->err();
+    }
+    EXPECT_TRUE(client->Running()) << client->err();
+    return client;
+  }
+  virtual int nodes() const { return 2; }
+  double Launches(int node) {
+    return node < nodes() ? MetricOf(world_.Status(node), "runner_launches_total") : 0;
+  }
+
+  bool OutputExists() const {
+    for (const auto& entry : std::filesystem::directory_iterator(world_.Path("")))
+      if (entry.path().filename().string().find("C.npy") != std::string::npos) return true;
+    return false;
+  }
+  void ExpectNextJobExact(int node) {
+    const Ran ran = world_.Ctl(node, Arguments());
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    if (ran.exit_code != 0) return;
+    EXPECT_TRUE(SameBits(ReadNpy(world_.Path("C.npy")), want_));
+    std::filesystem::remove(world_.Path("C.npy"));
+  }
+  // In mid-job of a client of `asked`, `killed` dies and comes back alone.
+  void KillInMidJob(int asked, int killed, int code, const std::string& what) {
+    const std::unique_ptr<Process> client = StartLongJob(asked);
+    const uint64_t generation = world_.Status(1 - killed).generation();
+    world_.Kill(killed);
+    EXPECT_EQ(client->Wait(kTold), code) << client->err();
+    EXPECT_THAT(client->err(), StartsWith("agmmctl: "));
+    EXPECT_THAT(client->err(), HasSubstr(what));
+    EXPECT_EQ(client->out(), "");
+    EXPECT_FALSE(OutputExists());
+    EXPECT_TRUE(world_.daemon(1 - killed).Running());
+    world_.Start(killed);
+    for (int node : {0, 1}) {
+      ASSERT_TRUE(world_.WaitReady(node));
+      EXPECT_GT(world_.Status(node).generation(), generation);
+    }
+    for (int node : {0, 1}) ExpectNextJobExact(node);
+  }
+
+  const Matrix a_ = SmallIntegers(130, 67, 1), b_ = SmallIntegers(67, 90, 2), want_ = Product(a_, b_);
+  World world_;
+};
+
+TEST_F(Fault, AKilledMemberEndsTheJobByNameAndRejoins) { KillInMidJob(0, 1, 7, "n1"); }
+TEST_F(Fault, AKilledSequencerEndsTheJobByNameAndComesBack) { KillInMidJob(1, 0, 7, "n0"); }
+TEST_F(Fault, AClientOfAKilledSequencerIsToldItsEndpoint) { KillInMidJob(0, 0, 3, world_.endpoint(0)); }
+TEST_F(Fault, AClientOfAKilledMemberIsToldItsEndpoint) { KillInMidJob(1, 1, 3, world_.endpoint(1)); }
+
+TEST_F(Fault, CtrlCCancelsTheJobAndLeavesNothing) {
+  for (int asked : {0, 1}) {
+    const std::unique_ptr<Process> client = StartLongJob(asked);
+    client->Signal(asked == 0 ? SIGINT : SIGTERM);
+    EXPECT_EQ(client->Wait(kHang), 130);
+    EXPECT_EQ(client->err(), "agmmctl: cancelled\n");
+    EXPECT_EQ(client->out(), "");
+    EXPECT_FALSE(OutputExists());
+    EXPECT_TRUE(world_.WaitFor(0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
+      return MetricOf(status, "jobs_cancelled_total") == asked + 1 && TensorBytes(status) == 0;
+    }));
+    ExpectNextJobExact(asked);
+  }
+}
+
+TEST_F(Fault, AKilledClientsJobAndTensorsGo) {
+  for (int asked : {0, 1}) {
+    const uint64_t generation = world_.Status(0).generation();
+    const std::unique_ptr<Process> client = StartLongJob(asked);
+    EXPECT_GT(TensorBytes(world_.Status(0)), 0);
+    client->Signal(SIGKILL);
+    EXPECT_EQ(client->Wait(kHang), 128 + SIGKILL);
+    EXPECT_TRUE(world_.WaitFor(0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
+      return MetricOf(status, "jobs_cancelled_total") == asked + 1 && TensorBytes(status) == 0;
+    }));
+    EXPECT_EQ(world_.Status(0).generation(), generation);
+    ExpectNextJobExact(1 - asked);
+  }
+}
+
+TEST_F(Fault, ADeadlineEndsTheJobAndTheWorldGoesOn) {
+  const Ran ran = world_.Ctl(1, Arguments({"--repeat", "1000000", "--timeout", "300ms"}));
+  EXPECT_EQ(ran.exit_code, 6) << ran.err;
+  EXPECT_FALSE(OutputExists());
+  ExpectNextJobExact(0);
+}
+
+TEST_F(Fault, KillsAtAnyMomentAreErrorsAndNeverWrongResults) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 6; ++round) {
+    const int asked = random() % 2, killed = random() % 2;
+    const std::unique_ptr<Process> client = world_.StartCtl(asked, Arguments({"--repeat", "20"}));
+    absl::SleepFor(absl::Milliseconds(random() % 250));
+    world_.Kill(killed);
+    const std::optional<int> code = client->Wait(kHang);
+    EXPECT_THAT(code, AnyOf(0, 3, 7)) << client->err();
+    EXPECT_EQ(OutputExists(), code == 0);
+    if (code == 0) {
+      EXPECT_TRUE(SameBits(ReadNpy(world_.Path("C.npy")), want_));
+    }
+    std::filesystem::remove(world_.Path("C.npy"));
+    EXPECT_TRUE(world_.daemon(1 - killed).Running());
+    world_.Start(killed);
+    ASSERT_TRUE(world_.WaitReady(asked));
+    ExpectNextJobExact(asked);
+  }
+}
+
+// Both daemons are asked to stop in mid-job, as by systemd.
+TEST_F(Fault, DaemonsStopInGoodOrderInMidJob) {
+  for (int stopped : {1, 0}) {
+    const std::unique_ptr<Process> client = StartLongJob(1 - stopped);
+    world_.daemon(stopped).Signal(SIGTERM);
+    EXPECT_EQ(world_.daemon(stopped).Wait(kHang), 0);
+    EXPECT_EQ(client->Wait(kHang), 7) << client->err();
+    world_.Start(stopped);
+    ASSERT_TRUE(world_.WaitReady(1 - stopped));
+  }
+}
+
+class FaultAlone : public Fault {
+ protected:
+  FaultAlone() : Fault(1) {}
+  int nodes() const override { return 1; }
+};
+
+TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
+  const std::unique_ptr<Process> client = StartLongJob(0);
+  // A daemon that answers nothing: the first Ctrl-C waits for it to cancel the job.
+  world_.daemon(0).Signal(SIGSTOP);
+  client->Signal(SIGINT);
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_TRUE(client->Running()) << client->err();
+  client->Signal(SIGINT);
+  EXPECT_EQ(client->Wait(kHang), 130);
+  EXPECT_EQ(client->err(), "") << "it has waited";
+  world_.daemon(0).Signal(SIGCONT);
+  EXPECT_TRUE(world_.WaitFor(0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
+    return MetricOf(status, "jobs_cancelled_total") == 1 && TensorBytes(status) == 0;
+  }));
+}
+
+}  // namespace
+}  // namespace agmm
