@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,7 +43,10 @@ void LaunchQueue::Push(Launch launch) {
 
 void LaunchQueue::Cancel(LaunchTarget* target, const absl::Status& reason) {
   std::lock_guard lock(monitor_->mutex);
-  if (target->queued == 0 || !target->failure.ok()) return;
+  const bool unfinished = std::any_of(queue_.begin(), queue_.end(), [&](const Launch& launch) {
+    return launch.target == target && launch.state != Launch::kReporting;
+  });
+  if (!unfinished || !target->failure.ok()) return;
   Launch& front = queue_.front();
   if (front.target == target && front.state == Launch::kRunning) {
     absl::Status status(reason.code(), absl::StrCat(reason.message(), ": ", Stall(front)));

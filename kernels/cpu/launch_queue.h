@@ -42,7 +42,7 @@ class LaunchQueue {
   ~LaunchQueue();
 
   void Push(Launch launch);
-  // Fails all launches of `target` with `reason`; none queued: nothing happens.
+  // Fails the launches of `target` that are not over; where there is none, nothing happens.
   void Cancel(LaunchTarget* target, const absl::Status& reason);
   // Returns when no launch of `target` is left.
   void Drain(LaunchTarget* target);

@@ -90,6 +90,21 @@ TEST_P(Failure, CancelWithNothingQueuedDoesNothing) {
   ExpectProduct(plan);
 }
 
+TEST_P(Failure, CancelFromTheCallbackOfAFinishedEpochSparesLaterOnes) {
+  PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
+  Fill(plan);
+  Reports reports(2);
+  for (Rank rank = 0; rank < 2; ++rank) {
+    plan.Run(rank, 1, 1, absl::Now() + absl::Seconds(60),
+             [&plan, rank, done = reports.At(rank)](const EpochReport& report) {
+               plan.executor(rank)->Cancel(absl::CancelledError("too late"));
+               done(report);
+             });
+  }
+  for (const EpochReport& report : reports.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
+  for (const EpochReport& report : plan.RunAll(2)) EXPECT_EQ(report.status, absl::OkStatus());
+}
+
 TEST_P(Failure, AFailedSendFailsTheEpochByName) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
   Fill(plan);
