@@ -177,6 +177,7 @@ void Daemon::EnterWorld() {
       auto link = std::make_shared<LocalMemberLink>(loop_.get(), member_.get());
       member_->OnStream(std::make_shared<LocalSequencerLink>(sequencer_.get(), link));
     } else {
+      spdlog::info("joining the world at node {} ({})", config_.nodes[0].name, config_.nodes[0].address);
       join_->Start();
     }
   });

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "daemon/world/random.h"
 
 namespace agmm {
@@ -47,6 +48,7 @@ class Calls {
 };
 
 constexpr size_t kMaxValueBytes = 256;
+constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
 // Fit for logs, and for being sent on: gRPC ends the process over metadata that HTTP does not allow.
 std::string Metadata(const grpc::ServerContextBase& context, const char* key) {
@@ -70,7 +72,9 @@ CallContext MakeCallContext(const grpc::ServerContextBase& context) {
   }
   call.request_id = Metadata(context, kRequestIdKey);
   if (call.request_id.empty()) call.request_id = RandomHex(8);
+  // gRPC's "never" is a date far ahead.
   call.deadline = absl::FromChrono(context.deadline());
+  if (call.deadline > absl::Now() + kLongest) call.deadline = absl::InfiniteFuture();
   call.traceparent = Metadata(context, kTraceparentKey);
   call.session = Metadata(context, kSessionKey);
   return call;

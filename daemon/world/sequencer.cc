@@ -207,11 +207,6 @@ void Sequencer::OnWorldReady(int node) {
   on_ready_(true);
 }
 
-void Sequencer::Close() {
-  for (Node& node : nodes_)
-    if (node.link != nullptr) node.link->Close();
-}
-
 void Sequencer::SetRanks() {
   ranks_.clear();
   for (size_t i = 0; i < nodes_.size(); ++i) {

@@ -32,8 +32,6 @@ class Sequencer final : public Members {
   // From the streams.
   void OnMessage(const std::shared_ptr<MemberLink>& link, const v1::MemberMessage& message);
   void OnLost(const MemberLink* link, const std::string& how);
-  // Ends all streams.
-  void Close();
 
   // World, nodes and their devices, without what lies in the heaps.
   void FillStatus(v1::GetStatusResponse* status) const;
