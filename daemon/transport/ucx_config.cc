@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
       {"CONN_NB", "y"},
       {"PUT_ENABLE", options.tcp_put ? "y" : "n"},
   };
-  if (!options.force_tcp) settings.emplace_back("ERROR_HANDLING", "y");
+  if (!options.force_tcp) settings.emplace_back("MM_ERROR_HANDLING", "y");
   if (!options.rndv_scheme.empty()) settings.emplace_back("RNDV_SCHEME", options.rndv_scheme);
   if (options.rndv_threshold_bytes > 0) {
     settings.emplace_back("RNDV_THRESH", absl::StrCat(options.rndv_threshold_bytes));

@@ -188,6 +188,7 @@ TEST(Transport, NoMoreThan64MessagesOfAPeerAreParked) {
   ASSERT_TRUE(Eventually([&] { return cluster.receiver(2).offered() == 110; }));
   EXPECT_TRUE(Eventually([&] { return cluster[2].counters().parked == 74; }));
   EXPECT_TRUE(Eventually([&] { return cluster[2].counters().too_many_parked == 36; }));
+  ASSERT_TRUE(sent.Wait(110));
 }
 
 TEST(Transport, ANewGenerationDropsWhatIsParked) {
