@@ -86,7 +86,7 @@ absl::Status Daemon::CreateDevices() {
 absl::Status Daemon::CreateTransport() {
   if (!alone()) {
     TransportOptions options;
-    options.bind_address = config_.transport_address;
+    AGMM_ASSIGN_OR_RETURN(options.bind_address, ResolveHost(config_.transport_address));
     AGMM_ASSIGN_OR_RETURN(transport_, UcxTransport::Create(options, runner_.get(), store_.get()));
     transport_->OnPeerFailure([this, failures = metrics_.counter("transport_peer_failures_total")](
                                   int node, const absl::Status& why) {
@@ -188,6 +188,7 @@ Daemon::~Daemon() {
   absl::Notification drained;
   if (member_ != nullptr) {
     loop_->Post([&] {
+      if (sequencer_ != nullptr) sequencer_->Stop();
       member_->Stop(absl::UnavailableError("the daemon is stopping"), [&] { drained.Notify(); });
     });
   }

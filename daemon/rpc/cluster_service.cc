@@ -40,7 +40,8 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
     writing_ = false;
     if (ending_) Finish(ToGrpc(end_));
   }
-  void OnCancel() override { End(absl::CancelledError("the client is gone, or the daemon is stopping")); }
+  // A client has no other way to end its session: this is the good end.
+  void OnCancel() override { End(absl::OkStatus()); }
   void OnDone() override {
     const std::shared_ptr<SessionStream> self = shared_from_this();
     bool close = false;

@@ -71,6 +71,21 @@ absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::Take(const std::string& 
 
 SocketLock::~SocketLock() { close(fd_); }
 
+absl::StatusOr<std::string> ResolveHost(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0)
+    return absl::InvalidArgumentError(absl::StrFormat("%s cannot be resolved: %s", host, gai_strerror(error)));
+  const absl::Cleanup free_list = [list] { freeaddrinfo(list); };
+  char numeric[NI_MAXHOST];
+  if (const int error = getnameinfo(list->ai_addr, list->ai_addrlen, numeric, sizeof(numeric), nullptr, 0, NI_NUMERICHOST);
+      error != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s has no address: %s", host, gai_strerror(error)));
+  }
+  return std::string(numeric);
+}
+
 absl::Status CheckTcpAddress(const std::string& address) {
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);

@@ -23,6 +23,9 @@ class SocketLock {
   const int fd_;
 };
 
+// The numeric address of `host`. Errors: INVALID_ARGUMENT for a name that nobody knows.
+absl::StatusOr<std::string> ResolveHost(const std::string& host);
+
 // Whether host:port can be bound. Errors: ALREADY_EXISTS when it is in use; INVALID_ARGUMENT for a host
 // that this machine does not have.
 absl::Status CheckTcpAddress(const std::string& address);

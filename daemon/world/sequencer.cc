@@ -91,6 +91,7 @@ absl::Status Sequencer::Complete() const {
 }
 
 void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link, const v1::MemberMessage& message) {
+  if (stopping_) return;
   if (message.has_hello()) OnHello(link, message.hello());
   if (message.reports_size() == 0) return;
   const int node = NodeOf(link.get());
@@ -148,7 +149,7 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
 }
 
 void Sequencer::OnLost(const MemberLink* link, const std::string& how) {
-  if (const int node = NodeOf(link); node >= 0) Lose(node, how);
+  if (const int node = NodeOf(link); node >= 0 && !stopping_) Lose(node, how);
 }
 
 void Sequencer::Lose(int index, const std::string& how) {

@@ -32,6 +32,8 @@ class Sequencer final : public Members {
   // From the streams.
   void OnMessage(const std::shared_ptr<MemberLink>& link, const v1::MemberMessage& message);
   void OnLost(const MemberLink* link, const std::string& how);
+  // The daemon stops: streams that end from now on are nobody's loss.
+  void Stop() { stopping_ = true; }
 
   // World, nodes and their devices, without what lies in the heaps.
   void FillStatus(v1::GetStatusResponse* status) const;
@@ -73,6 +75,7 @@ class Sequencer final : public Members {
   uint64_t generation_ = 0;  // 0: not all nodes have ever been there
   uint64_t seen_ = 0;        // the highest generation that any member has seen
   bool complete_ = false;    // all ready in this generation
+  bool stopping_ = false;
 };
 
 }  // namespace agmm

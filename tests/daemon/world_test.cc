@@ -115,6 +115,20 @@ TEST(World, DaemonOfAnotherConfigurationIsRefusedWithBothValues) {
   world.Stop(1);
 }
 
+TEST(World, HostsMayHaveNames) {
+  TestWorld world(2);
+  for (int node : {0, 1}) {
+    Config config = world.ConfigOf(node);
+    config.transport_address = "localhost";
+    ASSERT_TRUE(world.Start(node, config, [](absl::Status) {}).ok());
+  }
+  EXPECT_EQ(world.WaitReady(1), 1u);
+  Config config = world.ConfigOf(0);
+  config.transport_address = "no such host";
+  const absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(config, [](absl::Status) {});
+  EXPECT_THAT(std::string(daemon.status().message()), HasSubstr("no such host cannot be resolved"));
+}
+
 TEST(World, AddressInUseIsSaidAtStart) {
   TestWorld world(2);
   ASSERT_TRUE(world.Start(1).ok());
