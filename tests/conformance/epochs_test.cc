@@ -6,6 +6,7 @@
 
 #include "kernels/base/failpoint.h"
 #include "tests/conformance/cases.h"
+#include "tests/conformance/ucx_network.h"
 
 namespace agmm::test {
 namespace {
@@ -85,6 +86,37 @@ auto Name = [](const auto& info) {
 };
 INSTANTIATE_TEST_SUITE_P(All, Epochs,
                          testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kEpochCases)),
+                         Name);
+
+// The same through the daemon's own transport: real sockets, rendezvous and all, every message late.
+class EpochsOverUcx : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
+
+TEST_P(EpochsOverUcx, EachSeesItsOwnInputsAlone) {
+  const auto& [kind, c] = GetParam();
+  SCOPED_TRACE(testing::Message() << "AGMM_SEED " << Seed());
+  const auto network = std::make_shared<UcxNetwork>(c.nodes);
+  Cluster::Options options;
+  options.threads = c.threads;
+  options.network = network;
+  Cluster cluster(kind, c.topology(), options);
+  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  Armed step_delay("executor.delay"), message_delay("transport.delay");
+  const auto wrong = Endless(plan, 1000).Go();
+  ASSERT_TRUE(wrong.ok()) << wrong.status();
+  EXPECT_EQ(*wrong, 0);
+  EXPECT_GT(network->bytes_sent(), 0);
+  EXPECT_EQ(network->first_misfit(), absl::OkStatus());
+  EXPECT_TRUE(cluster.GuardsAreWhole());
+}
+
+const std::vector<Case> kUcxCases = {
+    {"ring", DType::kF32, 3, 3, 2, 23, 13, 29, 1},
+    {"ring", DType::kBF16, 4, 2, 1, 400, 13, 333, 1},  // chunks above the rendezvous threshold
+    {"direct", DType::kBF16, 4, 2, 2, 23, 13, 29, 1},
+    {"serial", DType::kF32, 2, 2, 1, 23, 13, 29, 2},
+};
+INSTANTIATE_TEST_SUITE_P(All, EpochsOverUcx,
+                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kUcxCases)),
                          Name);
 
 class Credits : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};

@@ -39,7 +39,7 @@ class Failure : public testing::TestWithParam<DeviceKind> {
 TEST_P(Failure, DeadlineSaysWhoWaitedForWhat) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule(), {10, 11});
   Fill(plan);
-  cluster_.network().Blackhole(0);
+  cluster_.loopback().Blackhole(0);
   Reports reports(2);
   plan.Run(0, 1, 1, absl::Now() + kSoon, reports.At(0));
   plan.Run(1, 1, 1, absl::Now() + absl::Seconds(60), reports.At(1));
@@ -108,7 +108,7 @@ TEST_P(Failure, CancelFromTheCallbackOfAFinishedEpochSparesLaterOnes) {
 TEST_P(Failure, AFailedSendFailsTheEpochByName) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
   Fill(plan);
-  cluster_.network().FailNode(1, absl::UnavailableError("node 1 is gone"));
+  cluster_.loopback().FailNode(1, absl::UnavailableError("node 1 is gone"));
   Reports reports(2);
   plan.Run(0, 1, 1, absl::Now() + absl::Seconds(60), reports.At(0));
   plan.Run(0, 2, 1, absl::Now() + absl::Seconds(60), reports.At(1));

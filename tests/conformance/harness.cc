@@ -74,7 +74,12 @@ Values Product(const Values& a, const Values& b) {
 }
 
 Cluster::Cluster(const DeviceKind& kind, const Topology& topology, const Options& options)
-    : topology_(topology), network_(Seed(), options.max_delay) {
+    : topology_(topology), network_(options.network) {
+  if (network_ == nullptr) {
+    auto loopback = std::make_shared<LoopbackTransport>(Seed(), options.max_delay);
+    loopback_ = loopback.get();
+    network_ = std::move(loopback);
+  }
   for (Rank rank = 0; rank < topology.rank_count(); ++rank) {
     devices_.push_back(kind.create(options.threads));
     absl::StatusOr<std::unique_ptr<Heap>> heap = devices_.back()->CreateHeap(options.heap_bytes);

@@ -48,6 +48,8 @@ class Cluster {
     int threads = 1;
     int64_t heap_bytes = 64 << 20;
     absl::Duration max_delay = absl::Microseconds(200);
+    // Carries messages instead of the loopback transport.
+    std::shared_ptr<Network> network;
   };
   Cluster(const DeviceKind& kind, const Topology& topology, const Options& options);
   Cluster(const DeviceKind& kind, const Topology& topology) : Cluster(kind, topology, Options()) {}
@@ -55,7 +57,9 @@ class Cluster {
   const Topology& topology() const { return topology_; }
   Device* device(Rank rank) { return devices_[rank].get(); }
   Heap* heap(Rank rank) { return heaps_[rank].get(); }
-  LoopbackTransport& network() { return network_; }
+  Network& network() { return *network_; }
+  // Without Options::network.
+  LoopbackTransport& loopback() { return *loopback_; }
   // The same offset on every rank, with a guard of poison behind it.
   int64_t Allocate(int64_t bytes);
   // Whether all guards are as they were.
@@ -65,7 +69,8 @@ class Cluster {
   const Topology topology_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Heap>> heaps_;
-  LoopbackTransport network_;
+  LoopbackTransport* loopback_ = nullptr;
+  std::shared_ptr<Network> network_;
   int64_t used_ = 0;
   std::vector<int64_t> guards_;
 };

@@ -12,40 +12,25 @@
 #include <vector>
 
 #include "kernels/device/arrival.h"
-#include "kernels/device/executor.h"
-#include "kernels/device/transport.h"
+#include "tests/conformance/network.h"
 
 namespace agmm::test {
 
-class LoopbackTransport {
+class LoopbackTransport final : public Network {
  public:
   // Each message is late by up to `max_delay`, drawn with `seed`.
   LoopbackTransport(uint64_t seed, absl::Duration max_delay);
-  ~LoopbackTransport();
+  ~LoopbackTransport() override;
 
-  // What `node` sends through.
-  Transport* from(int node);
-
-  // The receiving end of one plan on one node.
-  struct Endpoint {
-    const Problem* problem = nullptr;
-    const Schedule* schedule = nullptr;
-    std::vector<int> nodes;
-    std::vector<Heap*> heaps;          // by rank; null on other nodes
-    std::vector<Executor*> executors;  // likewise
-    int64_t workspace_offset = 0;
-    std::vector<int64_t> operand_offsets;
-  };
-  void Register(uint64_t plan, int node, Endpoint endpoint);
-  void Unregister(uint64_t plan);
+  Transport* from(int node) override;
+  void Register(uint64_t plan, int node, Endpoint endpoint) override;
+  void Unregister(uint64_t plan) override;
+  absl::Status first_misfit() const override;
 
   // From here on every send to `node` fails with `status`.
   void FailNode(int node, absl::Status status);
   // From here on what is sent to `node` is lost, and its sender told that all is well.
   void Blackhole(int node);
-
-  // The first message that fitted no plan; OK while there was none.
-  absl::Status first_misfit() const;
 
  private:
   class Port;

@@ -1,0 +1,37 @@
+// What carries messages between the "nodes" of one process, and hands them to the plans there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/device/executor.h"
+#include "kernels/device/transport.h"
+
+namespace agmm::test {
+
+class Network {
+ public:
+  virtual ~Network() = default;
+  // What `node` sends through.
+  virtual Transport* from(int node) = 0;
+
+  // The receiving end of one plan on one node.
+  struct Endpoint {
+    const Problem* problem = nullptr;
+    const Schedule* schedule = nullptr;
+    std::vector<int> nodes;
+    std::vector<Heap*> heaps;          // by rank; null on other nodes
+    std::vector<Executor*> executors;  // likewise
+    int64_t workspace_offset = 0;
+    std::vector<int64_t> operand_offsets;
+  };
+  virtual void Register(uint64_t plan, int node, Endpoint endpoint) = 0;
+  // Nothing of the plan is under way any more.
+  virtual void Unregister(uint64_t plan) = 0;
+
+  // The first message that fitted no plan; OK while there was none.
+  virtual absl::Status first_misfit() const = 0;
+};
+
+}  // namespace agmm::test
