@@ -1,9 +1,9 @@
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/notification.h"
 #include "daemon/job/runner_impl.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/hash.h"
@@ -31,9 +31,10 @@ RunnerImpl::RunnerImpl(int self_node, int first_rank, std::vector<LocalDevice> d
 }
 
 RunnerImpl::~RunnerImpl() {
-  absl::Notification drained;
-  EndGeneration(absl::CancelledError("the daemon is stopping"), [&] { drained.Notify(); });
-  drained.WaitForNotification();
+  auto drained = std::make_shared<std::promise<void>>();
+  EndGeneration(absl::CancelledError("the daemon is stopping"),
+                [drained] { drained->set_value(); });
+  drained->get_future().wait();
 }
 
 void RunnerImpl::SetTransport(Transport* transport, std::function<void()> resume) {
@@ -42,13 +43,13 @@ void RunnerImpl::SetTransport(Transport* transport, std::function<void()> resume
 }
 
 RunnerImpl::PlanPtr RunnerImpl::NewPlan() {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   ++live_plans_;
   return PlanPtr(new Plan, [this](Plan* plan) {
     helper_.Post([this, plan] {
       delete plan;
       {
-        absl::MutexLock lock(&mutex_);
+        std::lock_guard lock(mutex_);
         --live_plans_;
         ++busy_;
       }
@@ -64,7 +65,7 @@ RunnerImpl::PlanPtr RunnerImpl::FindPlan(uint64_t id) {
 
 void RunnerImpl::Prepare(const v1::PreparePlan& command) {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     if (ending_) return;
     ++busy_;
   }
@@ -84,7 +85,7 @@ void RunnerImpl::PrepareNow(const v1::PreparePlan& command) {
   answer->set_plan_hash(hash);
   if (!status.ok()) *answer->mutable_error() = ToProto(status);
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     if (ending_) return;
     if (status.ok()) plans_[plan->id] = plan;
     reports_.push_back(std::move(report));
@@ -143,7 +144,7 @@ absl::Status RunnerImpl::PrepareExecutors(Plan* plan) {
     const int index = mesh.ranks[rank] - first_rank_;
     LocalDevice device;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       if (index < 0 || index >= static_cast<int>(devices_.size())) {
         return absl::InvalidArgumentError(
             absl::StrFormat("rank %d is not among this node's %d devices from rank %d",
@@ -166,13 +167,13 @@ absl::Status RunnerImpl::PrepareExecutors(Plan* plan) {
 
 void RunnerImpl::Release(const v1::ReleasePlan& command) {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     ++busy_;
   }
   // Behind its Prepare.
   helper_.Post([this, id = command.plan_id()] {
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       if (const PlanPtr plan = FindPlan(id); plan != nullptr) {
         plan->released = true;
         EraseIfOver(plan);
@@ -189,7 +190,7 @@ void RunnerImpl::EraseIfOver(const PlanPtr& plan) {
 void RunnerImpl::EndGeneration(const absl::Status& reason, std::function<void()> drained) {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     ending_ = true;
     parked_ = false;
     reports_.clear();
@@ -210,7 +211,7 @@ void RunnerImpl::EndGeneration(const absl::Status& reason, std::function<void()>
 void RunnerImpl::EndBusy() {
   std::vector<std::function<void()>> drained;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     if (--busy_ > 0 || !ending_ || !plans_.empty() || live_plans_ > 0) return;
     ending_ = false;
     drained.swap(drained_);
@@ -229,25 +230,22 @@ void RunnerImpl::Act(const Actions& actions) {
 }
 
 void RunnerImpl::SendReports() {
-  mutex_.Lock();
-  if (!reporting_) {
-    reporting_ = true;
-    while (!reports_.empty()) {
-      v1::Report report = std::move(reports_.front());
-      reports_.pop_front();
-      mutex_.Unlock();
-      report_(std::move(report));
-      mutex_.Lock();
-    }
-    reporting_ = false;
+  std::unique_lock lock(mutex_);
+  if (std::exchange(reporting_, true)) return;
+  while (!reports_.empty()) {
+    v1::Report report = std::move(reports_.front());
+    reports_.pop_front();
+    lock.unlock();
+    report_(std::move(report));
+    lock.lock();
   }
-  mutex_.Unlock();
+  reporting_ = false;
 }
 
 std::vector<DeviceCounters> RunnerImpl::counters() const {
   std::vector<Device*> devices;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     for (const DeviceQueue& queue : devices_) devices.push_back(queue.local.device);
   }
   std::vector<DeviceCounters> counters;

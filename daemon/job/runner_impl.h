@@ -10,11 +10,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "daemon/job/runner.h"
 #include "daemon/world/loop.h"
@@ -117,31 +117,29 @@ class RunnerImpl : public Runner {
   absl::Status PrepareExecutors(Plan* plan);
   // A plan whose executors go on the helper's thread: they wait for their device there.
   PlanPtr NewPlan();
-  PlanPtr FindPlan(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  LaunchPtr Bind(const v1::LaunchJob& command, const PlanPtr& plan)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  PlanPtr FindPlan(uint64_t id);
+  LaunchPtr Bind(const v1::LaunchJob& command, const PlanPtr& plan);
 
   // Gives a device the epochs that are next in its queue.
-  void Feed(int device) ABSL_LOCKS_EXCLUDED(mutex_);
-  void FeedAll() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Feed(int device);
+  void FeedAll();
   void OnEpochDone(const LaunchPtr& launch, int part, const EpochReport& report);
   // Brings the plan's launches as far as they are: stops what has failed, reports what is over.
-  void Advance(const PlanPtr& plan, Actions* actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Advance(const PlanPtr& plan, Actions* actions);
   // No epoch of the plan begins any more, those in progress are cancelled.
-  void Fail(const PlanPtr& plan, const absl::Status& reason, Actions* actions)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Over(const runner::Launch& launch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  v1::Report ReportOf(const runner::Launch& launch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EraseIfOver(const PlanPtr& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Fail(const PlanPtr& plan, const absl::Status& reason, Actions* actions);
+  bool Over(const runner::Launch& launch) const;
+  v1::Report ReportOf(const runner::Launch& launch) const;
+  void EraseIfOver(const PlanPtr& plan);
   // The launch that `epoch` belongs to, or null.
   static runner::Launch* LaunchOf(const Plan& plan, uint64_t epoch);
 
   // Every path that calls out counts as busy from before the lock is gone until after the last
   // call, so that a generation does not count as drained meanwhile.
-  void Act(const Actions& actions) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Act(const Actions& actions);
   // Sends what is in reports_; one thread at a time, so that reports leave in their order.
-  void SendReports() ABSL_LOCKS_EXCLUDED(mutex_);
-  void EndBusy() ABSL_LOCKS_EXCLUDED(mutex_);
+  void SendReports();
+  void EndBusy();
 
   const int self_node_, first_rank_;
   const std::vector<int> node_of_rank_;
@@ -153,18 +151,18 @@ class RunnerImpl : public Runner {
   Transport* transport_ = nullptr;
   std::function<void()> resume_;
 
-  mutable absl::Mutex mutex_;
-  std::vector<DeviceQueue> devices_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, PlanPtr> plans_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, LaunchPtr> jobs_ ABSL_GUARDED_BY(mutex_);  // not reported
-  std::deque<v1::Report> reports_ ABSL_GUARDED_BY(mutex_);
-  bool reporting_ ABSL_GUARDED_BY(mutex_) = false;
-  bool parked_ ABSL_GUARDED_BY(mutex_) = false;  // something waits for a launch
-  int busy_ ABSL_GUARDED_BY(mutex_) = 0;
-  int live_plans_ ABSL_GUARDED_BY(mutex_) = 0;  // until their executors are gone
+  mutable std::mutex mutex_;  // guards all that follows
+  std::vector<DeviceQueue> devices_;
+  std::map<uint64_t, PlanPtr> plans_;
+  std::map<uint64_t, LaunchPtr> jobs_;  // not reported
+  std::deque<v1::Report> reports_;
+  bool reporting_ = false;
+  bool parked_ = false;  // something waits for a launch
+  int busy_ = 0;
+  int live_plans_ = 0;  // until their executors are gone
   // Of the generation's end: who wants to know when it has drained.
-  std::vector<std::function<void()>> drained_ ABSL_GUARDED_BY(mutex_);
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::function<void()>> drained_;
+  bool ending_ = false;
 
   Loop helper_;  // last: what runs on it uses all of the above
 };

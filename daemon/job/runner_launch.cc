@@ -12,7 +12,7 @@ namespace agmm::runner {
 void RunnerImpl::Launch(const v1::LaunchJob& command) {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     if (ending_) return;
     ++busy_;
     if (const PlanPtr plan = FindPlan(command.plan_id()); plan == nullptr || plan->released) {
@@ -67,7 +67,7 @@ RunnerImpl::LaunchPtr RunnerImpl::Bind(const v1::LaunchJob& command, const PlanP
 void RunnerImpl::FeedAll() {
   size_t devices;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     devices = devices_.size();
   }
   for (size_t device = 0; device < devices; ++device) Feed(static_cast<int>(device));
@@ -77,7 +77,7 @@ void RunnerImpl::FeedAll() {
 // meanwhile; whoever comes along leaves its work to that one, who looks again after each epoch.
 void RunnerImpl::Feed(int device) {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     if (devices_[device].feeding) return;
     devices_[device].feeding = true;
     ++busy_;
@@ -87,7 +87,7 @@ void RunnerImpl::Feed(int device) {
     int index = 0;
     uint64_t epoch = 0;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       DeviceQueue& queue = devices_[device];
       while (!queue.launches.empty()) {
         const auto& [first, part] = queue.launches.front();
@@ -110,7 +110,7 @@ void RunnerImpl::Feed(int device) {
         [this, launch, index](const EpochReport& report) { OnEpochDone(launch, index, report); });
     absl::Status failure;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       failure = launch->plan->failure;
     }
     // The plan was cancelled while this epoch was on its way to the executor.
@@ -123,7 +123,7 @@ void RunnerImpl::OnEpochDone(const LaunchPtr& launch, int part_index, const Epoc
   Actions actions;
   const int device = launch->plan->locals[part_index].device;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     ++busy_;
     --devices_[device].outstanding;
     Part& part = launch->parts[part_index];
@@ -183,7 +183,7 @@ void RunnerImpl::Fail(const PlanPtr& plan, const absl::Status& reason, Actions* 
 void RunnerImpl::Cancel(const v1::CancelLaunch& command) {
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     const auto it = jobs_.find(command.job_id());
     if (it == jobs_.end()) return;
     const LaunchPtr launch = it->second;

@@ -20,7 +20,7 @@ runner::Launch* RunnerImpl::LaunchOf(const Plan& plan, uint64_t epoch) {
 
 Receiver::Verdict RunnerImpl::Accept(int from_node, const Message& message, int64_t bytes,
                                      Rows* to) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   const PlanPtr plan = FindPlan(message.plan);
   if (plan == nullptr || plan->released || !plan->failure.ok() || message.epoch == 0 ||
       message.epoch > plan->next_epoch + kMaxEpochsBeyond) {
@@ -55,7 +55,7 @@ void RunnerImpl::Arrived(int from_node, const Message& message, const absl::Stat
   PlanPtr plan;
   bool signal = false;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     plan = FindPlan(message.plan);
     if (plan == nullptr) return;
     ++busy_;
@@ -69,7 +69,7 @@ void RunnerImpl::Arrived(int from_node, const Message& message, const absl::Stat
   }
   Actions actions;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     --plan->receives;
     if (!status.ok() && plan->failure.ok()) {
       const absl::Status lost(

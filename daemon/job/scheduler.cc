@@ -121,9 +121,11 @@ void SchedulerImpl::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& re
   if (!found.ok()) return reply(found.status());
   Job* job = *found;
   if (job->ended) return reply(job->record);
+  DropGoneWaiters(job);
   const uint64_t number = next_waiter_++;
   Waiter& waiter = job->waiters[number];
   waiter.reply = std::move(reply);
+  waiter.cancel = ctx.cancel;
   if (ctx.deadline == absl::InfiniteFuture()) return;
   waiter.timer = loop_->PostAfter(
       std::max(absl::ZeroDuration(), ctx.deadline - clock_->Now()), [this, id = job->id, number] {
@@ -136,6 +138,19 @@ void SchedulerImpl::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& re
                                            it->second->launch == 0 ? "queued" : "running")),
                                        kReasonDeadline));
       });
+}
+
+void SchedulerImpl::DropGoneWaiters(Job* job) {
+  for (auto it = job->waiters.begin(); it != job->waiters.end();) {
+    const absl::Status gone = it->second.cancel->status();
+    if (gone.ok()) {
+      ++it;
+      continue;
+    }
+    loop_->Cancel(it->second.timer);
+    it->second.reply(gone);
+    it = job->waiters.erase(it);
+  }
 }
 
 void SchedulerImpl::CancelJob(const CallContext&, const v1::CancelJobRequest& request,

@@ -27,6 +27,7 @@ inline constexpr absl::Duration kDeadlineGrace = absl::Milliseconds(250);
 struct Waiter {
   Reply<v1::Job> reply;
   Loop::Timer timer;
+  std::shared_ptr<CancelToken> cancel;
 };
 
 struct Job {
@@ -81,6 +82,8 @@ class SchedulerImpl : public Scheduler {
   // Clients (scheduler.cc).
   absl::StatusOr<v1::Job> Submit(const CallContext& ctx, const v1::SubmitJobRequest& request);
   absl::StatusOr<Job*> Find(uint64_t job_id);
+  // Callers that repeat their waits leave no trail of old ones.
+  void DropGoneWaiters(Job* job);
   void Cancel(Job* job, const absl::Status& reason);
   // Ends a job that is not launched (any more) on any node: gives back what it holds and tells who
   // waits.

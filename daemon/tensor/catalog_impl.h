@@ -6,6 +6,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@ struct Lease {
   LeaseKind kind = LeaseKind::kRead;
   bool granted = false;
   int node = -1;  // the daemon that holds the access
+  std::shared_ptr<CancelToken> cancel;  // of who asked for the access
   std::function<void(absl::Status)> granted_fn;
   Reply<v1::BeginAccessResponse> reply;
 };

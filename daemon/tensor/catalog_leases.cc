@@ -17,7 +17,7 @@ std::list<Lease>::iterator CatalogImpl::LeaseOf(Entry* entry, uint64_t id) {
                       [&](const Lease& lease) { return lease.id == id; });
 }
 
-void CatalogImpl::BeginAccess(const CallContext&, const v1::BeginAccessRequest& request,
+void CatalogImpl::BeginAccess(const CallContext& ctx, const v1::BeginAccessRequest& request,
                               Reply<v1::BeginAccessResponse> reply) {
   if (absl::Status complete = members_->Complete(); !complete.ok()) return reply(complete);
   Entry* entry = FindLinked(request.tensor_id());
@@ -25,6 +25,7 @@ void CatalogImpl::BeginAccess(const CallContext&, const v1::BeginAccessRequest& 
   Lease lease;
   lease.kind = request.write() ? LeaseKind::kWrite : LeaseKind::kRead;
   lease.node = request.node();
+  lease.cancel = ctx.cancel;
   lease.reply = std::move(reply);
   Admit(entry, std::move(lease));
 }
@@ -145,11 +146,16 @@ void CatalogImpl::GrantNext(Entry* entry, Callbacks* callbacks) {
       ++lease;
       continue;
     }
-    if (lease->kind == LeaseKind::kRead && entry->tensor.state() != v1::Tensor::STATE_READY) {
-      callbacks->Add([reply = std::move(lease->reply),
-                      error = absl::FailedPreconditionError(absl::StrFormat(
-                          "%s has no contents; write it, or run the job that computes it, first",
-                          Describe(entry->tensor)))] { reply(error); });
+    // Nobody would end the access of a caller who is gone.
+    absl::Status refusal = lease->cancel->status();
+    if (refusal.ok() && lease->kind == LeaseKind::kRead &&
+        entry->tensor.state() != v1::Tensor::STATE_READY) {
+      refusal = absl::FailedPreconditionError(
+          absl::StrFormat("%s has no contents; write it, or run the job that computes it, first",
+                          Describe(entry->tensor)));
+    }
+    if (!refusal.ok()) {
+      callbacks->Add([reply = std::move(lease->reply), refusal] { reply(refusal); });
       lease_tensors_.erase(lease->id);
       lease = entry->leases.erase(lease);
       continue;

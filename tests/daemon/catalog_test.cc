@@ -295,6 +295,22 @@ TEST_F(CatalogTest, AccessesEndWithTheNodeThatHoldsThem) {
   EXPECT_EQ(End((**write)->access_id(), true).status().code(), absl::StatusCode::kAborted);
 }
 
+TEST_F(CatalogTest, AnAccessIsNotGrantedToACallerWhoIsGone) {
+  const v1::Tensor tensor = MakeReady("A");
+  const auto write = Begin(tensor.tensor_id(), true);
+  CallContext gone;
+  absl::StatusOr<v1::BeginAccessResponse> answer = absl::UnknownError("no answer");
+  v1::BeginAccessRequest request;
+  request.set_tensor_id(tensor.tensor_id());
+  request.set_write(true);
+  catalog_->BeginAccess(gone, request, [&](Access access) { answer = std::move(access); });
+  gone.cancel->Cancel(absl::CancelledError("hung up"));
+  const auto read = Begin(tensor.tensor_id(), false);
+  ASSERT_TRUE(End((**write)->access_id(), true).ok());
+  EXPECT_EQ(answer.status().message(), "hung up");
+  EXPECT_TRUE(read->has_value());
+}
+
 TEST_F(CatalogTest, AJobsLeaseIsNoAccess) {
   const v1::Tensor tensor = MakeReady("A");
   const uint64_t job = catalog_->Acquire(tensor.tensor_id(), [](absl::Status) {});

@@ -1,19 +1,19 @@
 // Runners of several nodes in one process, with real CPU devices and a transport that copies.
 #pragma once
 
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "daemon/job/runner.h"
 #include "gtest/gtest.h"
 #include "kernels/base/hash.h"
@@ -23,6 +23,7 @@
 #include "kernels/schedule/text.h"
 #include "proto/convert/problem.h"
 #include "proto/convert/status.h"
+#include "tests/daemon/notification.h"
 
 namespace agmm {
 
@@ -34,13 +35,14 @@ class CopyTransport {
   CopyTransport() : thread_([this] { Run(); }) {}
   ~CopyTransport() {
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       stopping_ = true;
     }
+    wake_.notify_one();
     thread_.join();
   }
   void SetReceiver(int node, Receiver* receiver) {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     receivers_[node] = receiver;
   }
   // The end that `node` sends through.
@@ -58,8 +60,9 @@ class CopyTransport {
     Sender(CopyTransport* owner, int node) : owner_(owner), node_(node) {}
     void Send(int node, const Message& message, Rows from,
               std::function<void(absl::Status)> done) override {
-      absl::MutexLock lock(&owner_->mutex_);
+      std::lock_guard lock(owner_->mutex_);
       owner_->items_.push_back({node_, node, message, from, std::move(done)});
+      owner_->wake_.notify_one();
     }
 
    private:
@@ -72,12 +75,8 @@ class CopyTransport {
       Item item;
       Receiver* receiver;
       {
-        absl::MutexLock lock(&mutex_);
-        const auto ready = [this] {
-          mutex_.AssertReaderHeld();
-          return stopping_ || !items_.empty();
-        };
-        mutex_.Await(absl::Condition(&ready));
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [this] { return stopping_ || !items_.empty(); });
         if (items_.empty()) return;
         item = std::move(items_.front());
         items_.pop_front();
@@ -96,10 +95,11 @@ class CopyTransport {
     }
   }
 
-  absl::Mutex mutex_;
-  std::map<int, Receiver*> receivers_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<int, Receiver*> receivers_;
+  std::deque<Item> items_;
+  bool stopping_ = false;
   std::thread thread_;
 };
 
@@ -109,18 +109,17 @@ struct TestNode {
   std::vector<std::unique_ptr<Heap>> heaps;
   std::unique_ptr<Transport> transport;
   Metrics metrics;
-  mutable absl::Mutex mutex;
-  std::deque<v1::Report> reports ABSL_GUARDED_BY(mutex);
+  std::mutex mutex;
+  std::condition_variable came;
+  std::deque<v1::Report> reports;
   std::unique_ptr<Runner> runner;  // first to go
 
   // The next report, or nothing within `patience`.
   std::optional<v1::Report> Next(absl::Duration patience = kPatience) {
-    absl::MutexLock lock(&mutex);
-    const auto some = [this] {
-      mutex.AssertReaderHeld();
-      return !reports.empty();
-    };
-    if (!mutex.AwaitWithTimeout(absl::Condition(&some), patience)) return std::nullopt;
+    std::unique_lock lock(mutex);
+    if (!came.wait_for(lock, absl::ToChronoNanoseconds(patience),
+                       [this] { return !reports.empty(); }))
+      return std::nullopt;
     v1::Report report = std::move(reports.front());
     reports.pop_front();
     return report;
@@ -157,8 +156,9 @@ class RunnerWorld {
       TestNode* raw = made.get();
       made->runner = Runner::Create(node, node * devices, local, node_of_rank_, &made->metrics,
                                     [raw](v1::Report report) {
-                                      absl::MutexLock lock(&raw->mutex);
+                                      std::lock_guard lock(raw->mutex);
                                       raw->reports.push_back(std::move(report));
+                                      raw->came.notify_one();
                                     });
       if (nodes > 1) made->transport = wire_.End(node);
       made->runner->SetTransport(made->transport.get(), [] {});
@@ -172,13 +172,12 @@ class RunnerWorld {
   int ranks() const { return static_cast<int>(node_of_rank_.size()); }
 
   void EndGeneration(const absl::Status& reason = absl::AbortedError("the generation ended")) {
-    std::list<absl::Notification> drained;
+    std::list<Notification> drained;
     for (auto& node : nodes_) {
-      absl::Notification& one = drained.emplace_back();
+      Notification& one = drained.emplace_back();
       node->runner->EndGeneration(reason, [&one] { one.Notify(); });
     }
-    for (absl::Notification& one : drained)
-      EXPECT_TRUE(one.WaitForNotificationWithTimeout(kPatience)) << "not drained";
+    for (Notification& one : drained) EXPECT_TRUE(one.WaitFor(kPatience)) << "not drained";
   }
 
   Problem ProblemOf(int64_t m, int64_t n, int64_t k, DType dtype = DType::kF32) const {

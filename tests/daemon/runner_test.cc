@@ -289,11 +289,11 @@ TEST_F(StalledRunner, AGenerationIsNotOverWhileSomethingArrives) {
   const Message message = MessageWithBytes(&bytes);
   Rows to;
   ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kReceive);
-  absl::Notification drained;
+  Notification drained;
   node_.runner->EndGeneration(absl::AbortedError("over"), [&] { drained.Notify(); });
-  EXPECT_FALSE(drained.WaitForNotificationWithTimeout(kMoment));
+  EXPECT_FALSE(drained.WaitFor(kMoment));
   node_.runner->Arrived(1, message, absl::AbortedError("over"));
-  EXPECT_TRUE(drained.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(drained.WaitFor(kPatience));
 }
 
 TEST_F(StalledRunner, BytesThatDoNotArriveFailTheJob) {

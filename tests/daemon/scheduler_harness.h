@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "daemon/job/scheduler.h"
 #include "gtest/gtest.h"
 #include "proto/convert/status.h"
 #include "tests/daemon/fake_members.h"
+#include "tests/daemon/notification.h"
 
 namespace agmm {
 
@@ -73,12 +73,12 @@ class SchedulerTest : public ::testing::Test {
   // Runs `task` on the loop, and everything that it posts there.
   template <typename Task>
   void Do(Task task) {
-    absl::Notification done;
+    Notification done;
     loop_.Post([&] {
       task();
       loop_.Post([&] { loop_.Post([&] { done.Notify(); }); });
     });
-    done.WaitForNotification();
+    done.Wait();
   }
   void Report(int node, const v1::Report& report) {
     Do([&] {

@@ -251,6 +251,21 @@ TEST_F(SchedulerTest, ANodeThatPlansDifferentlyFailsTheJobWithBothHashes) {
   EXPECT_EQ(WorkspaceBytes(), 0);
 }
 
+TEST_F(SchedulerTest, WaitsOfCallersWhoAreGoneDoNotPileUp) {
+  const uint64_t id = SubmitOk(Request(MakeOperands()));
+  CallContext gone;
+  Answer<v1::Job> answer;
+  v1::WaitJobRequest request;
+  request.set_job_id(id);
+  Do([&] { scheduler_->WaitJob(gone, request, answer.reply()); });
+  gone.cancel->Cancel(absl::CancelledError("hung up"));
+  const Answer<v1::Job> next = StartWait(id);
+  EXPECT_EQ(answer.Get().status().message(), "hung up");
+  EXPECT_FALSE(next.has());
+  ASSERT_TRUE(Cancel(id).ok());
+  EXPECT_TRUE(next.Get().ok());
+}
+
 TEST_F(SchedulerTest, TheOldestEndedJobsAreForgotten) {
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
