@@ -1,5 +1,6 @@
 #include "daemon/job/admission.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -14,6 +15,9 @@ namespace {
 constexpr absl::Duration kDefaultTimeout = absl::Seconds(60);
 constexpr absl::Duration kMaxTimeout = absl::Hours(24);
 constexpr int kMaxRepeat = 1000000;
+// Planning and proving so many hops takes the control thread one or two seconds; both grow faster
+// than that number.
+constexpr int64_t kMaxHops = 1 << 16;
 
 std::string NameOf(const v1::Tensor& tensor) {
   return absl::StrFormat("tensor %d%s", tensor.tensor_id(),
@@ -69,6 +73,19 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, JobSpec* job) {
   return absl::OkStatus();
 }
 
+// That the schedule will be small enough to be proved here.
+absl::Status CheckSize(const Problem& problem, const PlanOptions& options) {
+  int64_t hops = int64_t{problem.mesh.size()} * options.chunks;
+  for (int axis : problem.tensors[kA].sharding.rows) hops *= problem.mesh.axes[axis].size;
+  if (hops <= kMaxHops) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%d chunks a shard are too many for mesh %s: %d hops in all, at most %d can "
+                      "be planned; ask for "
+                      "%d chunks at most",
+                      options.chunks, problem.mesh.ToString(), hops, kMaxHops,
+                      std::max<int64_t>(1, options.chunks * kMaxHops / hops)));
+}
+
 }  // namespace
 
 absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members& members,
@@ -112,6 +129,7 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   }
   AGMM_ASSIGN_OR_RETURN(const PlanOptions asked, FromProto(request.options()));
   AGMM_ASSIGN_OR_RETURN(job.options, ResolveOptions(job.problem, job.topology, asked));
+  AGMM_RETURN_IF_ERROR(CheckSize(job.problem, job.options));
   job.explanation = ExplainChoice(asked, job.options);
   job.plan_key =
       absl::StrFormat("%s ranks %s %s chunks %d", ToString(job.problem),

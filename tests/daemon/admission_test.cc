@@ -1,0 +1,40 @@
+#include "daemon/job/admission.h"
+
+#include "gmock/gmock.h"
+#include "tests/daemon/fake_members.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Admission, ASchedulePastWhatCanBeProvedIsRefusedWithTheChunksThatCan) {
+  FakeMembers members(2, 64, 1 << 20);
+  Placement placement;
+  const std::unique_ptr<Catalog> catalog = Catalog::Create(&members, &placement);
+  catalog->OnReady();
+  v1::SubmitJobRequest request;
+  request.set_spec("A[M_x, K] * B[K, N_x] -> C[M, N_x]");
+  *request.mutable_mesh() = MeshOf(128);
+  for (const char* sharding : {"[M_x, K]", "[K, N_x]", "[M, N_x]"}) {
+    catalog->CreateTensor({}, TensorRequest("", sharding, 128, 128, MeshOf(128)),
+                          [&](absl::StatusOr<v1::Tensor> tensor) {
+                            ASSERT_TRUE(tensor.ok()) << tensor.status();
+                            request.add_tensor_ids(tensor->tensor_id());
+                          });
+    for (const auto& [node, command] : members.Take(v1::Command::kPlaceTensor))
+      catalog->OnReport(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
+  }
+  request.mutable_options()->set_algorithm("ring");
+  const auto admit = [&](int chunks) {
+    request.mutable_options()->set_chunk_count(chunks);
+    return Admit(request, members, *catalog, [](uint64_t) { return true; }).status();
+  };
+  const absl::Status status = admit(8);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ask for 4 chunks at most"));
+  EXPECT_TRUE(admit(4).ok()) << admit(4);
+}
+
+}  // namespace
+}  // namespace agmm
