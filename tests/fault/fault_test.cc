@@ -176,6 +176,49 @@ TEST_F(Fault, DaemonsStopInGoodOrderInMidJob) {
   }
 }
 
+// One client holds a tensor open for writing, another waits for its turn, through `asked`; `stopped` goes.
+TEST_F(Fault, DaemonsStopInGoodOrderWhileClientsWaitForATensor) {
+  for (int stopped : {1, 0}) {
+    for (int asked : {1, 0}) {
+      const std::unique_ptr<Connection> connection = world_.Connect(asked);
+      v1::CreateTensorRequest create;
+      create.mutable_spec()->set_rows(8);
+      create.mutable_spec()->set_cols(8);
+      create.mutable_spec()->set_dtype(v1::DTYPE_F32);
+      create.mutable_spec()->set_sharding("[M_x, K]");
+      v1::MeshAxis* axis = create.mutable_spec()->mutable_mesh()->add_axes();
+      axis->set_name("x");
+      axis->set_size(4);
+      const auto session = connection->OpenSession();
+      ASSERT_TRUE(session.ok()) << session.status();
+      create.set_session_id(*session);
+      const auto tensor = connection->CreateTensor(create);
+      ASSERT_TRUE(tensor.ok()) << tensor.status();
+      v1::WriteTensorRequest request;
+      request.set_tensor_id(tensor->tensor_id());
+      Connection::Call first(connection.get(), absl::Now() + kHang), second(connection.get(), absl::Now() + kHang);
+      v1::WriteTensorResponse response;
+      const auto holder = connection->tensors()->WriteTensor(first.context(), &response);
+      holder->Write(request);
+      const auto waiter = connection->tensors()->WriteTensor(second.context(), &response);
+      waiter->Write(request);
+      world_.daemon(stopped).Signal(SIGTERM);
+      EXPECT_EQ(world_.daemon(stopped).Wait(kHang), 0) << "asked " << asked << ", stopped " << stopped;
+      EXPECT_FALSE(waiter->Finish().ok());
+      // The tensor went with its world: what is written to it now counts for nothing.
+      request.mutable_block()->set_row_end(8);
+      request.mutable_block()->set_col_end(8);
+      request.mutable_block()->set_data(std::string(8 * 8 * 4, '\0'));
+      holder->Write(request);
+      holder->WritesDone();
+      EXPECT_FALSE(holder->Finish().ok());
+      world_.Start(stopped);
+      ASSERT_TRUE(world_.WaitReady(0));
+      ASSERT_TRUE(world_.WaitReady(1));
+    }
+  }
+}
+
 class FaultAlone : public Fault {
  protected:
   FaultAlone() : Fault(1) {}
