@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "daemon/job/runner_impl.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 #include "proto/convert/status.h"
 
@@ -104,6 +105,7 @@ void RunnerImpl::Feed(int device) {
       ++part.outstanding;
       ++queue.outstanding;
     }
+    if (AGMM_FAILPOINT("runner.feed_late")) absl::SleepFor(absl::Milliseconds(100));
     Executor* executor = launch->plan->locals[index].executor.get();
     executor->Run(
         epoch, launch->operands, launch->deadline,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "daemon/world/members.h"
 
 namespace agmm {
@@ -26,7 +27,7 @@ class FakeMembers : public Members {
   uint64_t generation() const override { return generation_value; }
   absl::Status Complete() const override { return complete; }
   int node_count() const override { return nodes_; }
-  std::string node_name(int node) const override { return "n" + std::to_string(node); }
+  std::string node_name(int node) const override { return absl::StrCat("n", node); }
   const std::vector<WorldRank>& ranks() const override { return ranks_; }
   void Send(int node, v1::Command command) override { sent.push_back({node, std::move(command)}); }
 

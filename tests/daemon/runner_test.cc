@@ -4,6 +4,7 @@
 #include <random>
 
 #include "gmock/gmock.h"
+#include "kernels/base/failpoint.h"
 #include "tests/daemon/runner_harness.h"
 
 namespace agmm {
@@ -167,6 +168,16 @@ TEST_F(StalledRunner, ACancelledJobDrainsAndSpoilsItsPlan) {
   EXPECT_EQ(ReasonOf(status), kReasonCancelled);
   node_.runner->Launch(world_.LaunchOf(2, 1, 1001));
   EXPECT_EQ(node_.DoneOf(2).code(), Code::kCancelled);
+}
+
+TEST_F(StalledRunner, ACancelReachesAnEpochOnItsWayToTheDevice) {
+  failpoint::Arm("runner.feed_late", 1);
+  std::thread feeder([&] { node_.runner->Launch(world_.LaunchOf(1, 1, 1)); });
+  absl::SleepFor(kMoment);
+  node_.runner->Cancel(world_.CancelOf(1));
+  feeder.join();
+  failpoint::Disarm("runner.feed_late");
+  EXPECT_EQ(node_.DoneOf(1).code(), Code::kCancelled);
 }
 
 TEST_F(StalledRunner, ACancelOfAnEndedJobIsNothing) {

@@ -208,6 +208,28 @@ TEST_F(SchedulerTest, AReaderOfAFailedJobsResultFails) {
   EXPECT_EQ(Get(second)->error().code(), static_cast<int>(Code::kFailedPrecondition));
 }
 
+TEST_F(SchedulerTest, AWriterOfAnotherJobsInputWaitsForItsEnd) {
+  const Operands3 t = MakeOperands();
+  // B [K, N_x] of the first is C [M, N_x] of the second: M is 32 there.
+  const Operands3 u = {Ready("[M_x, K]", 32, 16), Ready("[K, N_x]", 16, 48), t.b};
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(u));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first));
+  DoneEverywhere(first);
+  EXPECT_THAT(Launched(), ElementsAre(second));
+}
+
+TEST_F(SchedulerTest, AnotherPlanWithTheSameResultWaits) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest other = Request(t);
+  other.mutable_options()->set_algorithm("direct");
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(other);
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first));
+  DoneEverywhere(first);
+  EXPECT_THAT(Launched(), ElementsAre(second));
+}
+
 TEST_F(SchedulerTest, TheOrderOfLaunchIsTheOrderOfAdmission) {
   const Operands3 t = MakeOperands(), u = MakeOperands();
   const uint64_t write = BeginWrite(t.a);
