@@ -32,33 +32,37 @@ inline uint64_t TestSeed() {
   return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
 }
 
-// Statuses of callbacks, and waiting for them.
+// Statuses of callbacks, and waiting for them. Callbacks may outlive it.
 class Outcomes {
  public:
   std::function<void(absl::Status)> Next() {
-    return [this](absl::Status status) { Add(std::move(status)); };
+    return [state = state_](absl::Status status) { state->Add(std::move(status)); };
   }
-  void Add(absl::Status status) {
-    absl::MutexLock lock(&mutex_);
-    all_.push_back(std::move(status));
-  }
+  void Add(absl::Status status) { state_->Add(std::move(status)); }
   // False when fewer have come after kPatience.
   bool Wait(size_t count) const {
-    absl::MutexLock lock(&mutex_);
+    absl::MutexLock lock(&state_->mutex);
     const auto enough = [this, count] {
-      mutex_.AssertReaderHeld();
-      return all_.size() >= count;
+      state_->mutex.AssertReaderHeld();
+      return state_->all.size() >= count;
     };
-    return mutex_.AwaitWithTimeout(absl::Condition(&enough), kPatience);
+    return state_->mutex.AwaitWithTimeout(absl::Condition(&enough), kPatience);
   }
   std::vector<absl::Status> all() const {
-    absl::MutexLock lock(&mutex_);
-    return all_;
+    absl::MutexLock lock(&state_->mutex);
+    return state_->all;
   }
 
  private:
-  mutable absl::Mutex mutex_;
-  std::vector<absl::Status> all_ ABSL_GUARDED_BY(mutex_);
+  struct State {
+    absl::Mutex mutex;
+    std::vector<absl::Status> all ABSL_GUARDED_BY(mutex);
+    void Add(absl::Status status) {
+      absl::MutexLock lock(&mutex);
+      all.push_back(std::move(status));
+    }
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 inline bool Eventually(const std::function<bool()>& holds) {
