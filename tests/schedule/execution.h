@@ -1,4 +1,4 @@
-// One run of a schedule under one strategy; for interleave.cc alone.
+// One run of a schedule under one strategy; for interleave.cc alone. The arithmetic is in execution.cc.
 #pragma once
 
 #include <algorithm>
@@ -334,61 +334,9 @@ class Execution {
   }
 
   // Four tiles; for each: read a, read b, read the sum, write. True once there is nothing left.
-  bool ActMultiply(Task& task, const Multiply& m) {
-    const int tile = task.progress / 4, action = task.progress % 4;
-    if (tile == 4) return true;
-    const Range rows = Half(m.c.rows, tile / 2), cols = Half(m.c.cols, tile % 2), k = m.a.cols;
-    Lane& lane = ranks_[task.id.rank].lanes[task.lane];
-    if (task.progress == 0) {
-      const size_t size = m.c.rows.size() * m.c.cols.size();
-      if (m.acc || !m.accumulate) lane.on_chip.assign(size, 0);
-      lane.on_chip.resize(size, std::numeric_limits<float>::quiet_NaN());
-    }
-    auto sum = [&](int64_t row, int64_t col) -> float& {
-      return lane.on_chip.at((row - m.c.rows.begin) * m.c.cols.size() + col - m.c.cols.begin);
-    };
-    if (action == 0) {
-      task.a.clear();
-      for (int64_t i = rows.begin; i < rows.end; ++i) {
-        for (int64_t l = k.begin; l < k.end; ++l) task.a.push_back(At(m.a, m.a_place, i, l));
-      }
-    } else if (action == 1) {
-      task.b.clear();
-      for (int64_t l = k.begin; l < k.end; ++l) {
-        for (int64_t j = cols.begin; j < cols.end; ++j) task.b.push_back(At(m.b, m.b_place, l, j));
-      }
-    } else {
-      for (int64_t i = rows.begin; i < rows.end; ++i) {
-        for (int64_t j = cols.begin; j < cols.end; ++j) {
-          if (action == 2) {
-            if (m.acc && m.accumulate) sum(i, j) = At(m.c, *m.acc, i, j);
-            for (int64_t l = 0; l < k.size(); ++l) {
-              sum(i, j) += task.a[(i - rows.begin) * k.size() + l] *
-                           task.b[l * cols.size() + j - cols.begin];
-            }
-          } else if (m.finish) {
-            At(m.c, m.out, i, j) = sum(i, j);
-          } else if (m.acc) {
-            At(m.c, *m.acc, i, j) = sum(i, j);
-          }
-        }
-      }
-    }
-    return ++task.progress == 16;
-  }
-
-  // Two pieces; for each: read both, write the sum, then (finish) write it out.
-  bool ActReduce(Task& task, const Reduce& reduce) {
-    const int piece = task.progress / 3, action = task.progress % 3;
-    if (action == 0) task.sum.assign(reduce.c.rows.size() * reduce.c.cols.size(), 0);
-    ForPiece(reduce.c, piece, [&](int64_t row, int64_t col, int64_t i) {
-      float& into = At(reduce.c, reduce.into, row, col);
-      if (action == 0) task.sum[i] = into + At(reduce.c, reduce.from, row, col);
-      if (action == 1) into = task.sum[i];
-      if (action == 2 && reduce.finish) At(reduce.c, reduce.out, row, col) = into;
-    });
-    return ++task.progress == 6;
-  }
+  bool ActMultiply(Task& task, const Multiply& m);
+  // Two pieces; for each: read both, write the sum, then (finish) write it out. True as above.
+  bool ActReduce(Task& task, const Reduce& reduce);
 
   const Interleaver& of_;
   const Problem& problem_;
