@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kMaxErrorText = 512;
 
-wire::BulkHeader Describe(wire::Kind kind, const World& world, const BulkBlock& block, int64_t bytes) {
+wire::BulkHeader Describe(wire::Kind kind, const World& world, const BulkBlock& block,
+                          int64_t bytes) {
   wire::BulkHeader header;
   header.envelope = {wire::kVersion, kind, world.self_node, world.generation};
   header.tensor = block.tensor;
@@ -31,10 +32,12 @@ BulkBlock BlockOf(const wire::BulkHeader& header) {
 
 absl::Status CheckSize(const BulkBlock& block, int64_t bytes, const Rows& rows) {
   if (rows.bytes() == bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "rows [%d, %d) x columns [%d, %d) of tensor %d are %d bytes on their node, the request says %d; both "
-      "must have the same description of the tensor",
-      block.row_begin, block.row_end, block.col_begin, block.col_end, block.tensor, rows.bytes(), bytes));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("rows [%d, %d) x columns [%d, %d) of tensor %d are %d bytes on their node, "
+                      "the request says %d; both "
+                      "must have the same description of the tensor",
+                      block.row_begin, block.row_end, block.col_begin, block.col_end, block.tensor,
+                      rows.bytes(), bytes));
 }
 
 }  // namespace
@@ -57,7 +60,8 @@ void Bulk::Write(int node, const BulkBlock& block, int64_t bytes, Outgoing data,
   request.done = std::move(done);
   auto outbound = std::make_unique<Outbound>();
   outbound->data = std::move(data);
-  Start(Describe(wire::kWrite, *world, block, bytes), std::move(request), world, std::move(outbound));
+  Start(Describe(wire::kWrite, *world, block, bytes), std::move(request), world,
+        std::move(outbound));
 }
 
 void Bulk::Read(int node, const BulkBlock& block, const Rows& to, Done done) {
@@ -72,8 +76,8 @@ void Bulk::Read(int node, const BulkBlock& block, const Rows& to, Done done) {
         std::make_unique<Outbound>());
 }
 
-void Bulk::Start(const wire::BulkHeader& described, Request request, std::shared_ptr<const World> world,
-                 std::unique_ptr<Outbound> outbound) {
+void Bulk::Start(const wire::BulkHeader& described, Request request,
+                 std::shared_ptr<const World> world, std::unique_ptr<Outbound> outbound) {
   worker_->Post([this, header = described, request = std::move(request), world,
                  outbound = std::move(outbound)]() mutable {
     header.request = ++last_id_;
@@ -84,7 +88,8 @@ void Bulk::Start(const wire::BulkHeader& described, Request request, std::shared
     outbound->kind = static_cast<wire::Kind>(header.envelope.kind);
     outbound->SetHeader(header);
     outbound->done = Done([this, id = header.request](absl::Status status) { OnSent(id, status); });
-    (outbound->kind == wire::kWrite ? stats_->bulk_write : stats_->bulk_read).Sent(outbound->data.length);
+    (outbound->kind == wire::kWrite ? stats_->bulk_write : stats_->bulk_read)
+        .Sent(outbound->data.length);
     const int node = request.node;
     requests_.emplace(header.request, std::move(request));
     endpoints_->Send(node, std::move(outbound));
@@ -134,10 +139,12 @@ void Bulk::FailStale() {
     if (request.generation != current) ids.push_back(id);
   }
   for (uint64_t id : ids) {
-    Answer(id, absl::AbortedError(absl::StrFormat(
-                   "the world has formed anew (generation %d) while bytes of a tensor were under way; ask "
-                   "again",
-                   current)));
+    Answer(
+        id,
+        absl::AbortedError(absl::StrFormat(
+            "the world has formed anew (generation %d) while bytes of a tensor were under way; ask "
+            "again",
+            current)));
   }
 }
 
@@ -147,7 +154,8 @@ void Bulk::FailAll(absl::Status why) {
   for (uint64_t id : ids) Answer(id, why);
 }
 
-ucs_status_t Bulk::OnMessage(wire::Kind kind, const void* bytes, size_t length, const Payload& payload) {
+ucs_status_t Bulk::OnMessage(wire::Kind kind, const void* bytes, size_t length,
+                             const Payload& payload) {
   wire::BulkHeader header;
   if (!Admit(worlds_, kind, bytes, length, &header, stats_)) return UCS_OK;
   if (header.rank < 0 || header.row_begin < 0 || header.row_begin > header.row_end ||
@@ -219,7 +227,8 @@ void Bulk::Reply(const wire::BulkHeader& request, const absl::Status& status, Ou
   });
 }
 
-ucs_status_t Bulk::OnAnswer(wire::Kind kind, const wire::BulkHeader& header, const Payload& payload) {
+ucs_status_t Bulk::OnAnswer(wire::Kind kind, const wire::BulkHeader& header,
+                            const Payload& payload) {
   auto it = requests_.find(header.request);
   if (it == requests_.end() || it->second.node != header.envelope.source_node ||
       it->second.answer != kind || !it->second.waiting) {
@@ -227,12 +236,14 @@ ucs_status_t Bulk::OnAnswer(wire::Kind kind, const wire::BulkHeader& header, con
     return UCS_OK;
   }
   if (header.code != 0) {
-    const bool known = header.code > 0 && header.code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+    const bool known =
+        header.code > 0 && header.code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
     const size_t length = payload.rendezvous ? 0 : std::min<size_t>(payload.length, kMaxErrorText);
     const absl::string_view text(static_cast<const char*>(payload.data), length);
     Answer(header.request,
-           absl::Status(known ? static_cast<absl::StatusCode>(header.code) : absl::StatusCode::kUnknown,
-                        absl::StrFormat("node %d: %s", header.envelope.source_node, text)));
+           absl::Status(
+               known ? static_cast<absl::StatusCode>(header.code) : absl::StatusCode::kUnknown,
+               absl::StrFormat("node %d: %s", header.envelope.source_node, text)));
     return UCS_OK;
   }
   if (kind == wire::kWritten) {

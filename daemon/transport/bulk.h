@@ -1,5 +1,5 @@
-// Bytes of tensors between nodes, outside of any plan: requests of this node, and answers to others'.
-// Progress thread only, but for Write and Read.
+// Bytes of tensors between nodes, outside of any plan: requests of this node, and answers to
+// others'. Progress thread only, but for Write and Read.
 #pragma once
 
 #include <cstdint>

@@ -21,12 +21,13 @@ struct Endpoint : std::enable_shared_from_this<Endpoint> {
 
 absl::Status PeerLost(int node, absl::string_view why) {
   return absl::AbortedError(absl::StrFormat(
-      "peer lost: node %d: %s; its jobs end, and the next ones run when the world has formed again", node,
-      why));
+      "peer lost: node %d: %s; its jobs end, and the next ones run when the world has formed again",
+      node, why));
 }
 
 Endpoints::Endpoints(UcxWorker* worker, const CurrentWorld& worlds, Stats* stats,
-                     absl::Duration flush_timeout, std::function<void(int, absl::Status)> on_failure,
+                     absl::Duration flush_timeout,
+                     std::function<void(int, absl::Status)> on_failure,
                      std::function<void(int, uint64_t)> on_cut)
     : worker_(worker),
       worlds_(worlds),
@@ -73,7 +74,8 @@ void Endpoints::Open(int node, const std::string& worker_address, uint64_t incar
 void Endpoints::Send(int node, std::unique_ptr<Outbound> message) {
   auto it = open_.find(node);
   if (it == open_.end() || !it->second->failure.ok()) {
-    message->done(PeerLost(node, it == open_.end() ? "it is not connected" : it->second->failure.message()));
+    message->done(
+        PeerLost(node, it == open_.end() ? "it is not connected" : it->second->failure.message()));
     return;
   }
   ucp_request_param_t params{};
@@ -81,8 +83,8 @@ void Endpoints::Send(int node, std::unique_ptr<Outbound> message) {
   params.cb.send = &Endpoints::OnSent;
   params.user_data = message.get();
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(it->second->handle, message->kind, message->header.data(), message->header_length,
-                      message->data.data, message->data.length, &params);
+      ucp_am_send_nbx(it->second->handle, message->kind, message->header.data(),
+                      message->header_length, message->data.data, message->data.length, &params);
   if (UCS_PTR_IS_PTR(request)) {
     message->endpoint = it->second;
     it->second->sending.insert(message.release());

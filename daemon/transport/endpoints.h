@@ -48,9 +48,10 @@ absl::Status PeerLost(int node, absl::string_view why);
 
 class Endpoints {
  public:
-  // `on_failure`: a connection broke. `on_cut`: nothing of `node` that is as old as `generation` can come any
-  // more, and what UCX has not given back by now is to be given up.
-  Endpoints(UcxWorker* worker, const CurrentWorld& worlds, Stats* stats, absl::Duration flush_timeout,
+  // `on_failure`: a connection broke. `on_cut`: nothing of `node` that is as old as `generation`
+  // can come any more, and what UCX has not given back by now is to be given up.
+  Endpoints(UcxWorker* worker, const CurrentWorld& worlds, Stats* stats,
+            absl::Duration flush_timeout,
             std::function<void(int node, absl::Status why)> on_failure,
             std::function<void(int node, uint64_t generation)> on_cut);
   // The worker must have been closed by then.

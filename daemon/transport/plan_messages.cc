@@ -68,10 +68,11 @@ Receiver::Verdict PlanMessages::Offer(int node, uint64_t generation, const Messa
   if (to.rows == 0 || to.row_bytes == 0) to = Rows{};
   if (to.bytes() != bytes) {
     stats_->wrong_length.Add();
-    arrived(absl::InvalidArgumentError(absl::StrFormat(
-        "node %d sent %d bytes for step %d part %d of rank %d, where %d belong; both must have the same "
-        "schedule",
-        node, bytes, message.step, message.part, message.source, to.bytes())));
+    arrived(absl::InvalidArgumentError(
+        absl::StrFormat("node %d sent %d bytes for step %d part %d of rank %d, where %d belong; "
+                        "both must have the same "
+                        "schedule",
+                        node, bytes, message.step, message.part, message.source, to.bytes())));
     return verdict;
   }
   *used = receives_->Take(node, generation, payload, to, std::move(arrived));

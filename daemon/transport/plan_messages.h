@@ -1,5 +1,5 @@
-// Messages of plans: sent, admitted, parked until their receiver wants them. Progress thread only, but for
-// Send.
+// Messages of plans: sent, admitted, parked until their receiver wants them. Progress thread only,
+// but for Send.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ constexpr int kMaxParkedPerPeer = 64;
 
 class PlanMessages {
  public:
-  PlanMessages(UcxWorker* worker, const CurrentWorld& worlds, Endpoints* endpoints, Receives* receives,
-               Receiver* receiver, Stats* stats);
+  PlanMessages(UcxWorker* worker, const CurrentWorld& worlds, Endpoints* endpoints,
+               Receives* receives, Receiver* receiver, Stats* stats);
 
   // Any thread. `data` lies in memory or is a copy.
   void Send(int node, const Message& message, int64_t bytes, Outgoing data, Done done);

@@ -19,7 +19,8 @@ Receives::~Receives() {
   for (Receive* receive : std::exchange(receiving_, {})) delete receive;
 }
 
-bool Receives::Take(int node, uint64_t generation, const Payload& payload, const Rows& to, Done done) {
+bool Receives::Take(int node, uint64_t generation, const Payload& payload, const Rows& to,
+                    Done done) {
   absl::StatusOr<Incoming> into = Place(to, payload.length, /*stage=*/payload.rendezvous, stats_);
   if (!into.ok()) {
     if (absl::IsInvalidArgument(into.status())) stats_->wrong_length.Add();
@@ -44,8 +45,8 @@ bool Receives::Take(int node, uint64_t generation, const Payload& payload, const
   // The callback may run, and free it, before the call returns.
   Receive* const raw = receive.release();
   receiving_.insert(raw);
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_->handle(), payload.data, raw->into.data,
-                                                        payload.length, &params);
+  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_->handle(), payload.data,
+                                                        raw->into.data, payload.length, &params);
   if (!UCS_PTR_IS_PTR(request)) Finish(raw, UCS_PTR_STATUS(request));
   return true;
 }

@@ -14,7 +14,8 @@
 
 namespace agmm::transport {
 
-// The payload of an active message as UCX presents it: bytes that are here, or a descriptor to fetch them by.
+// The payload of an active message as UCX presents it: bytes that are here, or a descriptor to
+// fetch them by.
 struct Payload {
   void* data = nullptr;
   int64_t length = 0;
@@ -27,10 +28,10 @@ class Receives {
   // The worker must have been closed by then.
   ~Receives();
 
-  // Brings `payload` of `node` in `generation` to `to`, then runs `done`. True if UCX uses the payload's
-  // descriptor up: the active-message callback that presented it must return UCS_INPROGRESS. If not, the
-  // callback returns UCS_OK, or the keeper of the payload calls Release.
-  // Errors given to `done`: as Place(); ABORTED when the peer is lost meanwhile.
+  // Brings `payload` of `node` in `generation` to `to`, then runs `done`. True if UCX uses the
+  // payload's descriptor up: the active-message callback that presented it must return
+  // UCS_INPROGRESS. If not, the callback returns UCS_OK, or the keeper of the payload calls
+  // Release. Errors given to `done`: as Place(); ABORTED when the peer is lost meanwhile.
   bool Take(int node, uint64_t generation, const Payload& payload, const Rows& to, Done done);
   // Gives back a payload that was kept; not inside the callback that presented it.
   void Release(const Payload& payload);

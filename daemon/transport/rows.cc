@@ -24,8 +24,8 @@ bool Spannable(const Rows& rows) {
   return rows.padded && rows.pitch_bytes == PaddedPitch(rows.row_bytes);
 }
 
-void CopyRows(const std::byte* from, int64_t from_pitch, std::byte* to, int64_t to_pitch, int64_t rows,
-              int64_t row_bytes) {
+void CopyRows(const std::byte* from, int64_t from_pitch, std::byte* to, int64_t to_pitch,
+              int64_t rows, int64_t row_bytes) {
   for (int64_t row = 0; row < rows; ++row) {
     std::memcpy(to + row * to_pitch, from + row * from_pitch, row_bytes);
   }
@@ -37,9 +37,10 @@ absl::StatusOr<Staging> Staging::Allocate(int64_t bytes, Stats* stats) {
   Staging made;
   made.bytes_ = {new (std::nothrow) std::byte[bytes], StagingRelease{stats, bytes}};
   if (made.bytes_ == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "no memory for %d bytes of staging; send fewer rows at a time, or rows that lie contiguously",
-        bytes));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("no memory for %d bytes of staging; send fewer rows at a time, or rows "
+                        "that lie contiguously",
+                        bytes));
   }
   const int64_t now = stats->staging_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   int64_t peak = stats->staging_bytes_peak.load(std::memory_order_relaxed);
@@ -57,13 +58,14 @@ absl::Status CheckRows(const Rows& rows) {
   // The widest form a message of these rows can have, with room for the padding of a row.
   int64_t span = 0;
   const int64_t widest = std::max(rows.pitch_bytes, rows.row_bytes);
-  const bool sizes = rows.rows >= 0 && rows.row_bytes >= 0 && rows.pitch_bytes >= 0 &&
-                     (rows.rows <= 1 || rows.pitch_bytes >= rows.row_bytes) && widest <= kMaxBytes &&
-                     !__builtin_mul_overflow(rows.rows, widest + kRowAlignment, &span) &&
-                     span <= kMaxBytes;
+  const bool sizes =
+      rows.rows >= 0 && rows.row_bytes >= 0 && rows.pitch_bytes >= 0 &&
+      (rows.rows <= 1 || rows.pitch_bytes >= rows.row_bytes) && widest <= kMaxBytes &&
+      !__builtin_mul_overflow(rows.rows, widest + kRowAlignment, &span) && span <= kMaxBytes;
   if (!sizes || (rows.data == nullptr && rows.bytes() > 0)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%d rows of %d bytes, %d apart, at %s are no memory; rows must not overlap, and all sizes be in "
+        "%d rows of %d bytes, %d apart, at %s are no memory; rows must not overlap, and all sizes "
+        "be in "
         "[0, 2^62)",
         rows.rows, rows.row_bytes, rows.pitch_bytes, rows.data == nullptr ? "null" : "an address"));
   }
@@ -85,7 +87,8 @@ absl::StatusOr<Outgoing> Gather(const Rows& rows, Stats* stats) {
   absl::StatusOr<Staging> staging = Staging::Allocate(rows.bytes(), stats);
   if (!staging.ok()) return staging.status();
   out.staging = *std::move(staging);
-  CopyRows(rows.data, rows.pitch_bytes, out.staging.data(), rows.row_bytes, rows.rows, rows.row_bytes);
+  CopyRows(rows.data, rows.pitch_bytes, out.staging.data(), rows.row_bytes, rows.rows,
+           rows.row_bytes);
   out.data = out.staging.data();
   out.length = rows.bytes();
   return out;
@@ -101,10 +104,11 @@ absl::StatusOr<Incoming> Place(const Rows& to, int64_t length, bool stage, Stats
   } else if (to.bytes() > 0 && length == spanned) {
     in.wire_pitch = PaddedPitch(to.row_bytes);
   } else {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d bytes came for %d rows of %d bytes, which are %d or %d with padding; both ends must have the "
-        "same schedule",
-        length, to.rows, to.row_bytes, to.bytes(), spanned));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d bytes came for %d rows of %d bytes, which are %d or %d with padding; "
+                        "both ends must have the "
+                        "same schedule",
+                        length, to.rows, to.row_bytes, to.bytes(), spanned));
   }
   const bool in_place = to.rows <= 1 || (in.wire_pitch == to.pitch_bytes &&
                                          (to.pitch_bytes == to.row_bytes || to.padded));

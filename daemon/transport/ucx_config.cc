@@ -25,8 +25,8 @@ absl::StatusOr<std::string> InterfaceOf(const std::string& address) {
   in6_addr v6;
   const bool is_v4 = inet_pton(AF_INET, address.c_str(), &v4) == 1;
   if (!is_v4 && inet_pton(AF_INET6, address.c_str(), &v6) != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("bind address \"%s\" is not an IP address; give one of this host's", address));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "bind address \"%s\" is not an IP address; give one of this host's", address));
   }
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
@@ -55,8 +55,8 @@ absl::StatusOr<std::string> InterfaceOf(const std::string& address) {
   }
   freeifaddrs(list);
   if (found.empty()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "no interface has the bind address %s; this host has %s", address, known));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("no interface has the bind address %s; this host has %s", address, known));
   }
   return found;
 }
@@ -68,8 +68,9 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
   AGMM_ASSIGN_OR_RETURN(
       std::string device,
       InterfaceOf(options.bind_address.empty() ? "127.0.0.1" : options.bind_address));
-  // Options of a UCX transport are known to ucp_config_modify without the transport's name, contrary to the
-  // environment: UCX_TCP_CONN_NB is CONN_NB here. With it they are ignored with a warning.
+  // Options of a UCX transport are known to ucp_config_modify without the transport's name,
+  // contrary to the environment: UCX_TCP_CONN_NB is CONN_NB here. With it they are ignored with a
+  // warning.
   std::vector<std::pair<std::string, std::string>> settings = {
       {"TLS", options.force_tcp ? "tcp,self" : "tcp,self,sysv,posix"},
       // Without it UCX takes whatever interface it likes best, a container bridge for one.
@@ -96,8 +97,8 @@ void ReturnSignals() {
     // Only where the handler is UCX's: somebody may have put in another one since.
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_DFL &&
         action.sa_handler != SIG_IGN &&
-        dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) != 0 && owner.dli_fname != nullptr &&
-        absl::StrContains(owner.dli_fname, "libucs")) {
+        dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) != 0 &&
+        owner.dli_fname != nullptr && absl::StrContains(owner.dli_fname, "libucs")) {
       ucs_debug_disable_signal(signal);
     }
   }

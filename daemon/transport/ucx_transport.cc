@@ -19,15 +19,16 @@ using transport::Done;
 
 class UcxTransport::Core {
  public:
-  Core(const TransportOptions& options, std::unique_ptr<transport::UcxWorker> worker, Receiver* receiver,
-       BulkStore* store)
+  Core(const TransportOptions& options, std::unique_ptr<transport::UcxWorker> worker,
+       Receiver* receiver, BulkStore* store)
       : options_(options),
         address_(wire::FrameAddress(worker->address())),
         worker_(std::move(worker)),
         receives_(worker_.get(), &stats_),
-        endpoints_(worker_.get(), worlds_, &stats_, options.flush_timeout,
-                   [this](int node, absl::Status why) { OnLost(node, std::move(why)); },
-                   [this](int node, uint64_t generation) { receives_.Abandon(node, generation); }),
+        endpoints_(
+            worker_.get(), worlds_, &stats_, options.flush_timeout,
+            [this](int node, absl::Status why) { OnLost(node, std::move(why)); },
+            [this](int node, uint64_t generation) { receives_.Abandon(node, generation); }),
         plans_(worker_.get(), worlds_, &endpoints_, &receives_, receiver, &stats_),
         bulk_(worker_.get(), worlds_, &endpoints_, &receives_, store, &stats_) {}
 
@@ -35,13 +36,14 @@ class UcxTransport::Core {
     for (wire::Kind kind : wire::kKinds) {
       handlers_[kind] = {this, kind};
       ucp_am_handler_param_t params{};
-      params.field_mask =
-          UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+      params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                          UCP_AM_HANDLER_PARAM_FIELD_ARG;
       params.id = kind;
       params.cb = &Core::OnMessage;
       params.arg = &handlers_[kind];
-      AGMM_RETURN_IF_ERROR(transport::FromUcs(ucp_worker_set_am_recv_handler(worker_->handle(), &params),
-                                              "registering an active message"));
+      AGMM_RETURN_IF_ERROR(
+          transport::FromUcs(ucp_worker_set_am_recv_handler(worker_->handle(), &params),
+                             "registering an active message"));
     }
     worker_->Start([this] { return endpoints_.busy() || !receives_.idle(); });
     return absl::OkStatus();
@@ -57,7 +59,8 @@ class UcxTransport::Core {
       endpoints_.CloseAll(worlds_.generation());
     });
     worker_->Stop([this] {
-      return closing_ && ((endpoints_.idle() && receives_.idle()) || MonotonicNanos() >= give_up_ns_);
+      return closing_ &&
+             ((endpoints_.idle() && receives_.idle()) || MonotonicNanos() >= give_up_ns_);
     });
     endpoints_.AbandonAll();
     receives_.AbandonAll();
@@ -126,8 +129,8 @@ class UcxTransport::Core {
   transport::Bulk bulk_;
   Handler handlers_[wire::kReadBack + 1];
   std::atomic<bool> resuming_{false};
-  bool closing_ = false;      // on the progress thread
-  int64_t give_up_ns_ = 0;    // on the progress thread
+  bool closing_ = false;    // on the progress thread
+  int64_t give_up_ns_ = 0;  // on the progress thread
   absl::Mutex mutex_;
   std::function<void(int, absl::Status)> on_peer_failure_ ABSL_GUARDED_BY(mutex_);
 };
@@ -136,7 +139,8 @@ UcxTransport::UcxTransport(std::unique_ptr<Core> core) : core_(std::move(core)) 
 UcxTransport::~UcxTransport() { core_->Shutdown(); }
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const TransportOptions& options,
-                                                                   Receiver* receiver, BulkStore* store) {
+                                                                   Receiver* receiver,
+                                                                   BulkStore* store) {
   AGMM_RETURN_IF_ERROR(wire::HeaderKey::Make({}).status());
   AGMM_ASSIGN_OR_RETURN(auto worker, transport::UcxWorker::Create(options));
   auto core = std::make_unique<Core>(options, std::move(worker), receiver, store);
@@ -148,7 +152,8 @@ std::string UcxTransport::address() const { return core_->address_; }
 
 absl::Status UcxTransport::Connect(int node, const std::string& address, uint64_t incarnation) {
   if (node < 0) {
-    return absl::InvalidArgumentError(absl::StrFormat("node %d is negative; nodes count from 0", node));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("node %d is negative; nodes count from 0", node));
   }
   AGMM_ASSIGN_OR_RETURN(std::string worker_address, wire::UnframeAddress(address));
   Core* const core = core_.get();
@@ -169,7 +174,8 @@ void UcxTransport::Disconnect(int node) {
   });
 }
 
-void UcxTransport::SetWorld(uint64_t generation, int self_node, const std::array<uint8_t, 16>& key) {
+void UcxTransport::SetWorld(uint64_t generation, int self_node,
+                            const std::array<uint8_t, 16>& key) {
   auto world = std::make_shared<transport::World>();
   world->generation = generation;
   world->self_node = self_node;

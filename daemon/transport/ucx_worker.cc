@@ -18,7 +18,8 @@ namespace {
 
 // Rounds of progress before tasks get their turn.
 constexpr int kProgressRounds = 64;
-// UCX finishes some work (endpoints that are being discarded) only when it is called, without an event.
+// UCX finishes some work (endpoints that are being discarded) only when it is called, without an
+// event.
 constexpr absl::Duration kBusyNap = absl::Milliseconds(20);
 constexpr absl::Duration kIdleNap = absl::Seconds(1);
 
@@ -26,7 +27,8 @@ constexpr absl::Duration kIdleNap = absl::Seconds(1);
 
 absl::Status FromUcs(ucs_status_t status, absl::string_view what) {
   if (status == UCS_OK) return absl::OkStatus();
-  const std::string message = absl::StrFormat("%s: UCX says \"%s\"", what, ucs_status_string(status));
+  const std::string message =
+      absl::StrFormat("%s: UCX says \"%s\"", what, ucs_status_string(status));
   switch (status) {
     case UCS_ERR_NO_MEMORY: return absl::ResourceExhaustedError(message);
     case UCS_ERR_INVALID_PARAM:
@@ -52,7 +54,8 @@ absl::Status UcxWorker::Open(const TransportOptions& options) {
   ReturnSignals();
   AGMM_ASSIGN_OR_RETURN(const auto settings, UcxSettings(options));
   ucp_config_t* config = nullptr;
-  AGMM_RETURN_IF_ERROR(FromUcs(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
+  AGMM_RETURN_IF_ERROR(
+      FromUcs(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
   absl::Cleanup release_config = [config] { ucp_config_release(config); };
   for (const auto& [name, value] : settings) {
     AGMM_RETURN_IF_ERROR(FromUcs(ucp_config_modify(config, name.c_str(), value.c_str()),
@@ -78,7 +81,8 @@ absl::Status UcxWorker::Open(const TransportOptions& options) {
   address_.assign(reinterpret_cast<const char*>(address), length);
   ucp_worker_release_address(worker_, address);
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (wake_fd_ < 0) return absl::ResourceExhaustedError("eventfd: no file descriptor left; raise ulimit -n");
+  if (wake_fd_ < 0)
+    return absl::ResourceExhaustedError("eventfd: no file descriptor left; raise ulimit -n");
   return absl::OkStatus();
 }
 

@@ -31,13 +31,13 @@ class UcxWorker {
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const TransportOptions& options);
   ~UcxWorker();
 
-  // Runs the loop on a new thread. `busy` says on that thread whether requests are in flight: then the loop
-  // looks at UCX now and then even if nothing wakes it.
+  // Runs the loop on a new thread. `busy` says on that thread whether requests are in flight: then
+  // the loop looks at UCX now and then even if nothing wakes it.
   void Start(std::function<bool()> busy);
   // Ends the loop when `finished` says so, asked on its thread after each round; then joins.
   void Stop(std::function<bool()> finished);
-  // Ends UCX, after Stop: it touches no memory of ours any more. Tasks that have not run are destroyed, and
-  // so are all that still come.
+  // Ends UCX, after Stop: it touches no memory of ours any more. Tasks that have not run are
+  // destroyed, and so are all that still come.
   void Close();
 
   // Runs `task` on the thread, in order. Any thread; never blocks.

@@ -37,7 +37,8 @@ absl::StatusOr<std::unique_ptr<HeaderKey>> HeaderKey::Make(const std::array<uint
                          OSSL_PARAM_construct_end()};
   uint64_t sum;
   if (EVP_MAC_CTX_set_params(context, params) != 1 || !made->Sum("", 0, &sum)) {
-    return absl::FailedPreconditionError("OpenSSL's SIPHASH makes no 8-byte sums; update OpenSSL 3");
+    return absl::FailedPreconditionError(
+        "OpenSSL's SIPHASH makes no 8-byte sums; update OpenSSL 3");
   }
   return made;
 }
@@ -49,15 +50,16 @@ bool HeaderKey::Sum(const void* data, size_t size, uint64_t* sum) const {
   size_t written = 0;
   return EVP_MAC_init(context, key_.data(), key_.size(), nullptr) == 1 &&
          EVP_MAC_update(context, static_cast<const unsigned char*>(data), size) == 1 &&
-         EVP_MAC_final(context, reinterpret_cast<unsigned char*>(sum), &written, sizeof(*sum)) == 1 &&
+         EVP_MAC_final(context, reinterpret_cast<unsigned char*>(sum), &written, sizeof(*sum)) ==
+             1 &&
          written == sizeof(*sum);
 }
 
 std::string FrameAddress(absl::string_view worker_address) {
   const uint64_t hash = Fnv1a(worker_address);
-  return absl::StrCat(
-      kAddressMark,
-      absl::string_view(reinterpret_cast<const char*>(&hash), sizeof(hash)), worker_address);
+  return absl::StrCat(kAddressMark,
+                      absl::string_view(reinterpret_cast<const char*>(&hash), sizeof(hash)),
+                      worker_address);
 }
 
 absl::StatusOr<std::string> UnframeAddress(absl::string_view framed) {

@@ -1,4 +1,5 @@
-// What travels: active-message headers, little-endian, each closed by a keyed check of the bytes before it.
+// What travels: active-message headers, little-endian, each closed by a keyed check of the bytes
+// before it.
 #pragma once
 
 #include <array>
@@ -19,11 +20,12 @@ constexpr uint16_t kVersion = 1;
 
 // The active-message id, repeated in the header so that the check covers it.
 enum Kind : uint16_t {
-  kPlan = 1,     // a message of a plan, with or without bytes
-  kWrite = 2,    // bytes for a block; answered by kWritten
-  kRead = 3,     // asks for a block; answered by kReadBack
+  kPlan = 1,   // a message of a plan, with or without bytes
+  kWrite = 2,  // bytes for a block; answered by kWritten
+  kRead = 3,   // asks for a block; answered by kReadBack
   kWritten = 4,
-  kReadBack = 5,  // the bytes asked for; or, as in kWritten, a status code with its message as payload
+  kReadBack =
+      5,  // the bytes asked for; or, as in kWritten, a status code with its message as payload
 };
 constexpr Kind kKinds[] = {kPlan, kWrite, kRead, kWritten, kReadBack};
 
@@ -83,7 +85,8 @@ class HeaderKey {
   const std::array<uint8_t, 16> key_;
 };
 
-// The worker address with a mark and a checksum, so that other bytes are refused before UCX parses them.
+// The worker address with a mark and a checksum, so that other bytes are refused before UCX parses
+// them.
 std::string FrameAddress(absl::string_view worker_address);
 // Errors: INVALID_ARGUMENT.
 absl::StatusOr<std::string> UnframeAddress(absl::string_view framed);

@@ -40,11 +40,11 @@ class CurrentWorld {
   std::shared_ptr<const World> world_;
 };
 
-// Copies the `length` bytes of a header to `header`. False, and counted, unless it is a sound header of this
-// kind from another node of the current world.
+// Copies the `length` bytes of a header to `header`. False, and counted, unless it is a sound
+// header of this kind from another node of the current world.
 template <typename Header>
-bool Admit(const CurrentWorld& worlds, wire::Kind kind, const void* bytes, size_t length, Header* header,
-           Stats* stats) {
+bool Admit(const CurrentWorld& worlds, wire::Kind kind, const void* bytes, size_t length,
+           Header* header, Stats* stats) {
   if (bytes == nullptr || length != sizeof(Header)) {
     stats->malformed.Add();
     return false;

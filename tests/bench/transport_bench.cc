@@ -1,5 +1,6 @@
-// Messages of one size between two transports of this process over loopback, one way and both ways at once, for
-// several settings of the transport. The lower bound to compare with is what plain TCP does on the machine.
+// Messages of one size between two transports of this process over loopback, one way and both ways
+// at once, for several settings of the transport. The lower bound to compare with is what plain TCP
+// does on the machine.
 //   transport_bench [message bytes, default 1 MiB] [messages, default 2000]
 #include <sys/resource.h>
 
@@ -30,15 +31,18 @@ struct End : Receiver, BulkStore {
     absl::MutexLock lock(&mutex);
     ++arrived;
   }
-  absl::StatusOr<Rows> Resolve(int, const BulkBlock&, bool) override { return absl::NotFoundError("no tensors"); }
+  absl::StatusOr<Rows> Resolve(int, const BulkBlock&, bool) override {
+    return absl::NotFoundError("no tensors");
+  }
   // Keeps kWindow messages under way until `count` are sent.
   void SendOn(int to, int count) {
     const int i = sent++;
     if (i >= count) return;
     const auto size = static_cast<int64_t>(out.size());
-    transport->Send(to, {1, 1, 0, i, 0}, {out.data(), 1, size, size}, [this, to, count](absl::Status status) {
-      if (status.ok()) SendOn(to, count);
-    });
+    transport->Send(to, {1, 1, 0, i, 0}, {out.data(), 1, size, size},
+                    [this, to, count](absl::Status status) {
+                      if (status.ok()) SendOn(to, count);
+                    });
   }
 
   std::vector<std::byte> in, out;
@@ -51,7 +55,8 @@ struct End : Receiver, BulkStore {
 double CpuSeconds() {
   rusage use;
   getrusage(RUSAGE_SELF, &use);
-  return use.ru_utime.tv_sec + use.ru_stime.tv_sec + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
+  return use.ru_utime.tv_sec + use.ru_stime.tv_sec +
+         (use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
 }
 
 void Measure(const char* name, const TransportOptions& options, int64_t bytes, int count) {
@@ -59,7 +64,8 @@ void Measure(const char* name, const TransportOptions& options, int64_t bytes, i
     End ends[2] = {End(bytes), End(bytes)};
     for (End& end : ends) end.transport = UcxTransport::Create(options, &end, &end).value();
     for (int i : {0, 1}) {
-      if (!ends[i].transport->Connect(1 - i, ends[1 - i].transport->address(), 1).ok()) std::abort();
+      if (!ends[i].transport->Connect(1 - i, ends[1 - i].transport->address(), 1).ok())
+        std::abort();
       ends[i].transport->SetWorld(1, i, {});
     }
     const absl::Time start = absl::Now();
@@ -76,8 +82,9 @@ void Measure(const char* name, const TransportOptions& options, int64_t bytes, i
     }
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
     const double moved = static_cast<double>(bytes) * count * (both ? 2 : 1);
-    std::printf("%-34s %-10s %8.0f MB/s each way  %6.3f ns of CPU a byte\n", name, both ? "both ways" : "one way",
-                static_cast<double>(bytes) * count / seconds / 1e6, (CpuSeconds() - cpu) / moved * 1e9);
+    std::printf("%-34s %-10s %8.0f MB/s each way  %6.3f ns of CPU a byte\n", name,
+                both ? "both ways" : "one way", static_cast<double>(bytes) * count / seconds / 1e6,
+                (CpuSeconds() - cpu) / moved * 1e9);
     for (End& end : ends) end.transport.reset();
   }
 }

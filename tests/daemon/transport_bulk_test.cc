@@ -30,8 +30,9 @@ TEST(TransportBulk, WhatIsWrittenIsThereWhenDoneAndIsReadBack) {
   Cluster cluster(2);
   const MatrixStore& store = cluster.nodes[1]->store;
   uint64_t seed = 0;
-  for (const BulkBlock& block : {Block(0, 0, 0, 0), Block(0, 1, 0, 1), Block(3, 10, 5, 12),
-                                 Block(0, 1000, 0, 1000), Block(999, 1000, 0, 1000), Block(1, 1000, 999, 1000)}) {
+  for (const BulkBlock& block :
+       {Block(0, 0, 0, 0), Block(0, 1, 0, 1), Block(3, 10, 5, 12), Block(0, 1000, 0, 1000),
+        Block(999, 1000, 0, 1000), Block(1, 1000, 999, 1000)}) {
     for (int64_t gap : {0, 24, 57}) {
       const int64_t rows = block.row_end - block.row_begin, cols = block.col_end - block.col_begin;
       SCOPED_TRACE(absl::StrCat(rows, " x ", cols, ", gap ", gap));
@@ -44,7 +45,8 @@ TEST(TransportBulk, WhatIsWrittenIsThereWhenDoneAndIsReadBack) {
         std::memcpy(before.data() + (block.row_begin + row) * 1024 + block.col_begin,
                     from.rows().data + row * from.rows().pitch_bytes, cols);
       }
-      EXPECT_EQ(store.memory, before) << "bytes outside the block have changed, or bytes inside have not";
+      EXPECT_EQ(store.memory, before)
+          << "bytes outside the block have changed, or bytes inside have not";
       const absl::Status read = Read(cluster, 1, block, to.rows());
       ASSERT_TRUE(read.ok()) << read;
       EXPECT_EQ(to.Wrong(seed), std::nullopt);
@@ -88,7 +90,8 @@ TEST(TransportBulk, BlocksThatCannotBeAreDroppedAndTheWorldsEndFailsThem) {
   EXPECT_TRUE(Eventually([&] { return cluster[1].counters().malformed == 2; }));
   cluster.SetWorld(2);
   ASSERT_TRUE(done.Wait(2));
-  for (const absl::Status& status : done.all()) EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  for (const absl::Status& status : done.all())
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
 }
 
 TEST(TransportBulk, ManyRequestsBothWaysAtOnce) {
@@ -100,7 +103,8 @@ TEST(TransportBulk, ManyRequestsBothWaysAtOnce) {
       const int64_t cols = i % 2 == 0 ? 1000 : 333;
       Patch& from = patches.emplace_back(5, cols, cols);
       from.Fill(i);
-      cluster[node].WriteBlock(1 - node, Block(5 * i, 5 * i + 5, 0, cols), from.rows(), written.Next());
+      cluster[node].WriteBlock(1 - node, Block(5 * i, 5 * i + 5, 0, cols), from.rows(),
+                               written.Next());
     }
   }
   ASSERT_TRUE(written.Wait(400));

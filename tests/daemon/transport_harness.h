@@ -24,7 +24,8 @@ namespace agmm {
 // Everything here ends long before; a test that has to wait this long has failed.
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-inline constexpr std::array<uint8_t, 16> kKey = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+inline constexpr std::array<uint8_t, 16> kKey = {1, 2,  3,  4,  5,  6,  7,  8,
+                                                 9, 10, 11, 12, 13, 14, 15, 16};
 inline constexpr std::byte kPoison{0xa5};
 
 inline uint64_t TestSeed() {
@@ -66,7 +67,8 @@ class Outcomes {
 };
 
 inline bool Eventually(const std::function<bool()>& holds) {
-  for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end; absl::SleepFor(absl::Milliseconds(2))) {
+  for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end;
+       absl::SleepFor(absl::Milliseconds(2))) {
     if (holds()) return true;
   }
   return holds();
@@ -140,7 +142,8 @@ class MatrixStore : public BulkStore {
       : rows_(rows), cols_(cols), pitch_(pitch), memory(rows * pitch, kPoison) {}
   absl::StatusOr<Rows> Resolve(int from_node, const BulkBlock& block, bool write) override {
     if (block.tensor != 7) return absl::NotFoundError("tensor 7 is the only one here");
-    if (block.row_end > rows_ || block.col_end > cols_) return absl::OutOfRangeError("outside the shard");
+    if (block.row_end > rows_ || block.col_end > cols_)
+      return absl::OutOfRangeError("outside the shard");
     return Rows{memory.data() + block.row_begin * pitch_ + block.col_begin,
                 block.row_end - block.row_begin, block.col_end - block.col_begin, pitch_};
   }
@@ -173,7 +176,8 @@ struct Cluster {
     for (int i = 0; i < count; ++i) {
       for (int j = 0; j < count; ++j) {
         if (i == j) continue;
-        const absl::Status status = nodes[i]->transport->Connect(j, nodes[j]->transport->address(), 1);
+        const absl::Status status =
+            nodes[i]->transport->Connect(j, nodes[j]->transport->address(), 1);
         EXPECT_TRUE(status.ok()) << status;
       }
     }
@@ -197,11 +201,12 @@ class Patch {
   const Rows& rows() const { return rows_; }
   void Fill(uint64_t seed) {
     for (int64_t i = 0; i < rows_.rows; ++i) {
-      for (int64_t j = 0; j < rows_.row_bytes; ++j) rows_.data[i * rows_.pitch_bytes + j] = Value(seed, i, j);
+      for (int64_t j = 0; j < rows_.row_bytes; ++j)
+        rows_.data[i * rows_.pitch_bytes + j] = Value(seed, i, j);
     }
   }
-  // The first byte that is not as it should be: the rows Fill(seed) gives, poison around them, and between
-  // them unless they are padded.
+  // The first byte that is not as it should be: the rows Fill(seed) gives, poison around them, and
+  // between them unless they are padded.
   std::optional<int64_t> Wrong(uint64_t seed) const {
     for (int64_t at = 0; at < static_cast<int64_t>(memory_.size()); ++at) {
       const int64_t offset = at - kMargin;

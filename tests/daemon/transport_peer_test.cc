@@ -1,4 +1,5 @@
-// Peers that die, hang, come back; transports that end under load. The peer is this binary, run again.
+// Peers that die, hang, come back; transports that end under load. The peer is this binary, run
+// again.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -30,8 +31,8 @@ void WriteLine(int fd, const std::string& line) {
   ASSERT_EQ(write(fd, all.data(), all.size()), static_cast<ssize_t>(all.size()));
 }
 
-// Node 1 in a process of its own. Says its address, hears node 0's and the generation, and floods node 0 with
-// large messages while it parks whatever comes ("park") or takes it ("take").
+// Node 1 in a process of its own. Says its address, hears node 0's and the generation, and floods
+// node 0 with large messages while it parks whatever comes ("park") or takes it ("take").
 int PeerMain(const std::string& mode) {
   Node node;
   if (mode == "take") node.receiver.TakeAll();
@@ -182,7 +183,8 @@ TEST(TransportPeer, DisconnectFromAHangingPeerEndsInBoundedTime) {
   survivor.transport->Disconnect(1);
   ASSERT_TRUE(sent.Wait(40));
   EXPECT_TRUE(survivor.EverythingAcceptedHasEnded());
-  printf("all ended %s after Disconnect, %d abandoned\n", absl::FormatDuration(absl::Now() - from).c_str(),
+  printf("all ended %s after Disconnect, %d abandoned\n",
+         absl::FormatDuration(absl::Now() - from).c_str(),
          static_cast<int>(survivor.transport->counters().abandoned));
   Outcomes late;
   survivor.Send(1, 1, &late);
@@ -208,15 +210,15 @@ TEST(TransportPeer, TheSameTransportsConnectAgainAfterADisconnect) {
       ASSERT_TRUE(cluster[node].Connect(1 - node, cluster[1 - node].address(), generation).ok());
     }
     cluster.SetWorld(generation);
-    // The side that noticed nothing of its own may still find its old connection broken; like the world, the
-    // test then sends anew.
+    // The side that noticed nothing of its own may still find its old connection broken; like the
+    // world, the test then sends anew.
     std::vector<std::byte> bytes(1 << 20);
     for (int node : {0, 1}) {
       int attempt = 0;
       EXPECT_TRUE(Eventually([&] {
         Outcomes sent;
-        cluster[node].Send(1 - node, {1, generation, node, attempt++, 0}, {bytes.data(), 1, 1 << 20, 1 << 20},
-                           sent.Next());
+        cluster[node].Send(1 - node, {1, generation, node, attempt++, 0},
+                           {bytes.data(), 1, 1 << 20, 1 << 20}, sent.Next());
         return sent.Wait(1) && sent.all()[0].ok();
       }));
     }
@@ -234,7 +236,8 @@ TEST(TransportPeer, ATransportEndsUnderLoad) {
       for (int i = 0; i < 60; ++i) {
         for (int node : {0, 1, 2}) {
           const int64_t size = i % 2 == 0 ? 100 : 1 << 20;
-          cluster[node].Send((node + 1) % 3, {1, 1, node, i, 0}, {bytes.data(), 1, size, size}, sent.Next());
+          cluster[node].Send((node + 1) % 3, {1, 1, node, i, 0}, {bytes.data(), 1, size, size},
+                             sent.Next());
           cluster[node].ReadBlock((node + 2) % 3, {7, 0, 0, 1, 0, 100}, {bytes.data(), 1, 100, 100},
                                   sent.Next());
         }
@@ -242,7 +245,8 @@ TEST(TransportPeer, ATransportEndsUnderLoad) {
       cluster.nodes[1]->transport.reset();
       if (round % 2 == 1) cluster.nodes[0]->transport.reset();
     }
-    EXPECT_EQ(sent.all().size(), 360u) << "a callback ran not exactly once by the end of the destructors";
+    EXPECT_EQ(sent.all().size(), 360u)
+        << "a callback ran not exactly once by the end of the destructors";
   }
 }
 

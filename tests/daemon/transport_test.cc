@@ -73,9 +73,10 @@ TEST(Transport, RowsOfEveryFormArriveExactly) {
       for (int64_t from_pitch : {row_bytes, padded_pitch, 2 * padded_pitch}) {
         for (int64_t to_pitch : {row_bytes, padded_pitch, 2 * padded_pitch}) {
           for (int padded : {0, 1, 2, 3}) {
-            SCOPED_TRACE(absl::StrCat(rows, " rows of ", row_bytes, ", pitch ", from_pitch, " to ", to_pitch,
-                                      ", padded ", padded));
-            Patch from(rows, row_bytes, from_pitch, padded & 1), to(rows, row_bytes, to_pitch, padded & 2);
+            SCOPED_TRACE(absl::StrCat(rows, " rows of ", row_bytes, ", pitch ", from_pitch, " to ",
+                                      to_pitch, ", padded ", padded));
+            Patch from(rows, row_bytes, from_pitch, padded & 1),
+                to(rows, row_bytes, to_pitch, padded & 2);
             ExpectCarried(cluster, {1, 1, 0, step++, 0}, from, to);
           }
         }
@@ -95,7 +96,8 @@ TEST(Transport, PaddedRowsTravelWithoutACopy) {
   EXPECT_EQ(cluster[1].counters().staging_bytes_peak, 0);
 }
 
-// A slab of columns in a wider block looks like padded rows by its sizes alone; its neighbours must survive.
+// A slab of columns in a wider block looks like padded rows by its sizes alone; its neighbours must
+// survive.
 TEST(Transport, NeighbouringColumnsAreNotOverwritten) {
   Cluster cluster(2);
   Patch from(2000, 40, 128, true), to(2000, 40, 128, false);
@@ -115,7 +117,8 @@ TEST(Transport, RandomMessagesFromManyThreadsBothWays) {
     for (int t = 0; t < kThreads / 2; ++t) {
       for (int i = 0; i < kEach; ++i) {
         const int64_t row_bytes = random() % 100 == 0 ? random() % 100'000 : random() % 300;
-        const int64_t rows = 1 + random() % 5, pitch = row_bytes + (random() % 2) * (random() % 200);
+        const int64_t rows = 1 + random() % 5,
+                      pitch = row_bytes + (random() % 2) * (random() % 200);
         Patch& from = patches.emplace_back(rows, row_bytes, rows == 1 ? row_bytes : pitch);
         Patch& to = patches.emplace_back(rows, row_bytes, row_bytes + random() % 64);
         const Message message{5, 1, node, t * kEach + i, 0};
@@ -294,7 +297,8 @@ TEST(Transport, AddressesThatNoTransportMadeAreRefused) {
   address.back() ^= 1;
   EXPECT_EQ(cluster[0].Connect(1, address, 2).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(cluster[0].Connect(1, "", 2).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(cluster[0].Connect(-1, cluster[1].address(), 2).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(cluster[0].Connect(-1, cluster[1].address(), 2).code(),
+            absl::StatusCode::kInvalidArgument);
   MapReceiver receiver;
   MatrixStore store(1, 1, 1);
   TransportOptions elsewhere;

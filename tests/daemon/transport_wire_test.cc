@@ -111,7 +111,8 @@ TEST(TransportWire, AddressesSurviveFramingAndNothingElsePasses) {
 
 // UCX takes SIGHUP and the fatal signals when its library is loaded; a daemon needs them itself.
 TEST(TransportWire, SignalsAreGivenBackToTheProcess) {
-  if (std::getenv("UCX_HANDLE_ERRORS") != nullptr) GTEST_SKIP() << "the environment says what UCX does";
+  if (std::getenv("UCX_HANDLE_ERRORS") != nullptr)
+    GTEST_SKIP() << "the environment says what UCX does";
   Node node;
   struct sigaction action;
   ASSERT_EQ(sigaction(SIGHUP, nullptr, &action), 0);
