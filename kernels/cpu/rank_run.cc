@@ -268,7 +268,7 @@ void RankRun::Send(const Task& task, std::unique_lock<std::mutex>& lock) {
   const ProgramStep& step = program_.steps[task.step];
   const CopyOp& copy = *AsCopy(step);
   const Rows rows{copy.from.At(operands_, 0), copy.rows, copy.cols * SizeOf(copy.from.dtype),
-                  copy.from.pitch_bytes};
+                  copy.from.pitch_bytes, /*padded=*/true};
   ++in_flight_;
   lock.unlock();
   peers_.transport->Send(step.signals[task.part].node,

@@ -30,8 +30,9 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
         "writes up to %d B of a buffer of %d B at %d in a heap of %d B", end, room, base,
         heap->size_bytes()));
   }
+  // A place owns the padding of its rows (kRowAlignBytes).
   return Rows{heap->host().data() + base + place.offset_bytes, block.rows.size(),
-              RowBytes(block, place), place.pitch_bytes};
+              RowBytes(block, place), place.pitch_bytes, /*padded=*/true};
 }
 
 bool SameNode(const ArrivalContext& context, Rank a, Rank b) {
