@@ -22,7 +22,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  // A connection of its own: with a shared one, a new attempt would wait out the back-off of an old one.
+  // A connection of its own: with a shared one, a new attempt would wait out the back-off of an old
+  // one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Daemons are reached directly, whatever the environment says of the web.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -73,7 +74,8 @@ absl::StatusOr<std::string> Connection::OpenSession() {
 absl::StatusOr<v1::Tensor> Connection::CreateTensor(const v1::CreateTensorRequest& request) {
   Call call(this, absl::Now() + kPlacingCall);
   v1::Tensor response;
-  const absl::Status status = call.Convert(tensors_->CreateTensor(call.context(), request, &response));
+  const absl::Status status =
+      call.Convert(tensors_->CreateTensor(call.context(), request, &response));
   return Result(status, std::move(response));
 }
 
@@ -148,15 +150,17 @@ absl::Status Connection::Call::Convert(const grpc::Status& status) {
             "no permission to use %s; ask as the user who runs its daemon", endpoint));
       }
       return absl::UnavailableError(absl::StrFormat(
-          "no daemon answers at %s; start one with `agmmd`, or name one with --endpoint", endpoint));
+          "no daemon answers at %s; start one with `agmmd`, or name one with --endpoint",
+          endpoint));
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::DeadlineExceededError(absl::StrFormat(
           "the daemon at %s did not answer in time; see `agmmctl status` and its log", endpoint));
     default:
       break;
   }
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrFormat("the call to %s failed: %s", endpoint, status.error_message()));
+  return absl::Status(
+      static_cast<absl::StatusCode>(status.error_code()),
+      absl::StrFormat("the call to %s failed: %s", endpoint, status.error_message()));
 }
 
 }  // namespace agmm

@@ -1,5 +1,6 @@
-// A client's connection to one daemon, which passes on to the others what is theirs. Every call blocks, has a
-// deadline where its work has a bound, and answers with the daemon's own error: code, message and reason.
+// A client's connection to one daemon, which passes on to the others what is theirs. Every call
+// blocks, has a deadline where its work has a bound, and answers with the daemon's own error: code,
+// message and reason.
 //
 // UNAVAILABLE says that no daemon answers, or that it was lost in mid-call, and names the endpoint.
 #pragma once
@@ -36,13 +37,14 @@ class Connection {
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus();
 
-  // Opens a session and returns its id. It ends with this object, or with the process, however that ends: its
-  // jobs are cancelled and its tensors deleted. At most once.
+  // Opens a session and returns its id. It ends with this object, or with the process, however that
+  // ends: its jobs are cancelled and its tensors deleted. At most once.
   absl::StatusOr<std::string> OpenSession();
 
   absl::StatusOr<v1::Tensor> CreateTensor(const v1::CreateTensorRequest& request);
   absl::StatusOr<v1::Job> SubmitJob(const v1::SubmitJobRequest& request);
-  // The job once it has ended, however it ended. DEADLINE_EXCEEDED when the daemon does not say so by then.
+  // The job once it has ended, however it ended. DEADLINE_EXCEEDED when the daemon does not say so
+  // by then.
   absl::StatusOr<v1::Job> WaitJob(uint64_t job_id, absl::Time deadline);
   // Goes out after an Interrupt, too.
   absl::StatusOr<v1::Job> CancelJob(uint64_t job_id);

@@ -21,8 +21,8 @@ constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 absl::StatusOr<Endpoint> OfSocket(absl::string_view path) {
   if (path.empty() || path.size() > kMaxSocketPath) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the socket path \"%s\" has %d characters; it needs 1 to %d", path, path.size(),
-                        kMaxSocketPath));
+        absl::StrFormat("the socket path \"%s\" has %d characters; it needs 1 to %d", path,
+                        path.size(), kMaxSocketPath));
   }
   const std::string target = absl::StrCat("unix:", path);
   return Endpoint{target, target, std::string(path)};
@@ -53,7 +53,8 @@ absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given) {
     const char* directory = std::getenv("XDG_RUNTIME_DIR");
     if (directory == nullptr || *directory == '\0') {
       return absl::InvalidArgumentError(
-          "XDG_RUNTIME_DIR is not set, so there is no default socket; name a daemon with --endpoint");
+          "XDG_RUNTIME_DIR is not set, so there is no default socket; name a daemon with "
+          "--endpoint");
     }
     text = absl::StrCat(directory, "/agmm/agmmd.sock");
   }

@@ -14,8 +14,8 @@ struct Endpoint {
   std::string socket_path;  // of a unix socket, else empty
 };
 
-// "unix:/path", "/path" or "host:port"; empty: $AGMM_ENDPOINT, else the local daemon's socket, which is
-// /run/agmm/agmmd.sock for root and $XDG_RUNTIME_DIR/agmm/agmmd.sock for others.
+// "unix:/path", "/path" or "host:port"; empty: $AGMM_ENDPOINT, else the local daemon's socket,
+// which is /run/agmm/agmmd.sock for root and $XDG_RUNTIME_DIR/agmm/agmmd.sock for others.
 // Errors: INVALID_ARGUMENT.
 absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given);
 

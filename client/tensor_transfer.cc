@@ -41,7 +41,8 @@ int64_t Elements(const v1::TensorBlock& block) {
 
 // Sends all blocks; stops when the stream breaks, whose status then says why.
 absl::Status SendBlocks(const NpyReader& file, const v1::Tensor& tensor, DType dtype,
-                        grpc::ClientWriter<v1::WriteTensorRequest>* stream, const Progress& progress) {
+                        grpc::ClientWriter<v1::WriteTensorRequest>* stream,
+                        const Progress& progress) {
   BlockCursor cursor(file.rows(), file.cols(), dtype);
   Converter converter(file.dtype(), dtype);
   std::vector<char> rows;
@@ -59,7 +60,8 @@ absl::Status SendBlocks(const NpyReader& file, const v1::Tensor& tensor, DType d
     }
     std::string& data = *block.mutable_data();
     data.resize(Elements(block) * SizeOf(dtype));
-    converter.Run(rows.data() + block.col_begin() * SizeOf(file.dtype()), data.data(), Elements(block));
+    converter.Run(rows.data() + block.col_begin() * SizeOf(file.dtype()), data.data(),
+                  Elements(block));
     moved += Elements(block);
     if (!stream->Write(request)) return absl::OkStatus();
     progress(moved);
@@ -77,7 +79,8 @@ class RowSink {
     const int64_t row_count = block.row_end() - block.row_begin();
     const bool whole = block.col_end() - block.col_begin() == cols_;
     if (!whole && row_count > 1)
-      return absl::InternalError("the daemon sent a piece of several rows; it is of another version");
+      return absl::InternalError(
+          "the daemon sent a piece of several rows; it is of another version");
     rows_.resize(row_count * file_->row_bytes());
     converter_.Run(block.data().data(), rows_.data() + block.col_begin() * SizeOf(file_dtype_),
                    Elements(block));
@@ -137,8 +140,8 @@ absl::Status Download(Connection* connection, const v1::Tensor& tensor, NpyWrite
   if (!taken.ok()) return taken;
   AGMM_RETURN_IF_ERROR(status);
   if (cursor.done()) return absl::OkStatus();
-  return absl::InternalError(absl::StrFormat("the daemon sent %d of %d rows", cursor.rows_passed(),
-                                             tensor.spec().rows()));
+  return absl::InternalError(
+      absl::StrFormat("the daemon sent %d of %d rows", cursor.rows_passed(), tensor.spec().rows()));
 }
 
 }  // namespace agmm

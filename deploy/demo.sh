@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # usage: deploy/demo.sh [A.npy B.npy]
 #
-# Two daemons with two CPU devices each, on loopback with UCX between them, multiply two matrices (random ones
-# where none are given), fused and unfused in turn; the product is checked against one in double precision.
-# Installs what is missing (as root or with sudo) and builds into build/. Leaves nothing running.
+# Two daemons with two CPU devices each, on loopback with UCX between them, multiply two matrices
+# (random ones where none are given), fused and unfused in turn; the product is checked against one
+# in double precision. Installs what is missing (as root or with sudo) and builds into build/.
+# Leaves nothing running.
 set -euo pipefail
 
 fail() {
@@ -91,8 +92,8 @@ print(*(s.getsockname()[1] for s in sockets))
 PY
 }
 
-# Makes the matrices where none were given, and prints "M N K heap": a heap holds a device's part of A, B and C,
-# and all of A gathered.
+# Makes the matrices where none were given, and prints "M N K heap": a heap holds a device's part of
+# A, B and C, and all of A gathered.
 prepare_matrices() {
   run_python - "$1" "$2" "$3" <<'PY'
 import sys
@@ -177,8 +178,9 @@ error = np.abs(c[rows].astype(np.float64) - exact)
 if not (error <= bound).all():
     i, j = np.argwhere(~(error <= bound))[0]
     sys.exit(f"demo.sh: C[{rows[i]}, {j}] is {c[rows[i], j]} and should be {exact[i, j]}")
-print(f"C is right: {len(rows)} of {m} rows compared with float64, largest error "
-      f"{error.max():.2g} where {bound[np.unravel_index(error.argmax(), error.shape)]:.2g} is allowed")
+allowed = bound.flat[error.argmax()]
+print(f"C is right: {len(rows)} of {m} rows compared with float64, largest error {error.max():.2g} "
+      f"where {allowed:.2g} is allowed")
 PY
 }
 
@@ -214,7 +216,8 @@ chunks=$(sed -n 's/.*, \([0-9]*\) chunks\{0,1\} a shard.*/\1/p' <<<"$how")
 dtype=$(head -n 1 "$work/matmul.txt" | grep -oE '\b(f32|bf16|f16)\b')
 "${ctl[@]}" plan --shape "M=$m,N=$n,K=$k" --mesh x=4 --nodes 2 --dtype "$dtype" \
   --algorithm "${how%%[, ]*}" --chunks "${chunks:-1}" >"$work/plan.txt"
-grep -qF "$(field plan)" "$work/plan.txt" || fail "the plan that ran is not the one that agmmctl makes"
+grep -qF "$(field plan)" "$work/plan.txt" ||
+  fail "the plan that ran is not the one that agmmctl makes"
 # The summary: up to the table of ranks, without the steps.
 awk '/^$/ { if (++blank == 2) exit } { print }' "$work/plan.txt"
 echo

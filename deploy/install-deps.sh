@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what agmm is built, tested and shown with, from the distribution's own packages (Debian 12, Ubuntu
-# 24.04). As root, or with sudo. Does nothing, at once, when all of it is there.
+# Installs what agmm is built, tested and shown with, from the distribution's own packages
+# (Debian 12, Ubuntu 24.04). As root, or with sudo. Does nothing, at once, when all of it is there.
 set -euo pipefail
 
 # ocl-icd-opencl-dev: the CMake files of libdnnl-dev ask for it; agmm does not use it.
@@ -20,7 +20,7 @@ fail() {
 
 for tool in dpkg-query apt-get; do
   command -v "$tool" >/dev/null ||
-    fail "there is no $tool: this is neither Debian nor Ubuntu; install by other means: ${packages[*]}"
+    fail "there is no $tool, so this is no Debian or Ubuntu; install by hand: ${packages[*]}"
 done
 
 # Packages that dpkg has never heard of are no error here: they are missing.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds into build-test/ with failpoints, runs every test. Ends with CTest's summary.
+# Installs what is missing, builds into build-test/ with failpoints, runs every test. Ends with
+# CTest's summary.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -54,7 +54,8 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   const NpyReader &a = *inputs.a, &b = *inputs.b;
   if (a.cols() != b.rows()) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s is %d x %d and %s is %d x %d: the columns of the first (%d) must be as many as the rows of the "
+        "%s is %d x %d and %s is %d x %d: the columns of the first (%d) must be as many as the "
+        "rows of the "
         "second (%d)",
         flags.a, a.rows(), a.cols(), flags.b, b.rows(), b.cols(), a.cols(), b.rows()));
   }
@@ -63,10 +64,10 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   if (!flags.dtype.empty()) {
     AGMM_ASSIGN_OR_RETURN(inputs.dtype, ParseDType(flags.dtype));
   }
-  if (!absl::ParseDuration(flags.timeout, &inputs.timeout) || inputs.timeout <= absl::ZeroDuration() ||
-      inputs.timeout > absl::Hours(24)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--timeout \"%s\" is no time from above 0 to 24h; write 60s or 5m", flags.timeout));
+  if (!absl::ParseDuration(flags.timeout, &inputs.timeout) ||
+      inputs.timeout <= absl::ZeroDuration() || inputs.timeout > absl::Hours(24)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--timeout \"%s\" is no time from above 0 to 24h; write 60s or 5m", flags.timeout));
   }
   if (flags.repeat < 0 || flags.repeat > kMaxRepeat) {
     return absl::InvalidArgumentError(
@@ -84,7 +85,8 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
 // By world rank: the node.
 std::vector<int> NodesOfWorld(const v1::GetStatusResponse& status) {
   std::vector<int> nodes;
-  for (const v1::NodeStatus& node : status.nodes()) nodes.resize(nodes.size() + node.devices_size(), node.index());
+  for (const v1::NodeStatus& node : status.nodes())
+    nodes.resize(nodes.size() + node.devices_size(), node.index());
   return nodes;
 }
 
@@ -97,7 +99,8 @@ bool SharesHost(const v1::GetStatusResponse& status, const Mesh& mesh) {
   std::vector<std::string> hosts;
   for (const v1::NodeStatus& node : status.nodes()) {
     for (const v1::DeviceStatus& device : node.devices()) {
-      const bool takes_part = std::find(mesh.ranks.begin(), mesh.ranks.end(), device.rank()) != mesh.ranks.end();
+      const bool takes_part =
+          std::find(mesh.ranks.begin(), mesh.ranks.end(), device.rank()) != mesh.ranks.end();
       if (takes_part && device.kind() == "cpu") hosts.push_back(HostOf(node));
     }
   }
@@ -194,9 +197,10 @@ class Matmul {
     absl::StatusOr<v1::Job> job =
         connection_->WaitJob(submitted.job_id(), absl::Now() + inputs_.timeout + kGrace);
     if (!job.ok()) {
-      // Ctrl-C, or a daemon that is slow to answer: nobody waits for the job any more. The first error is the
-      // one to tell, and the end of the session cancels what this call cannot.
-      if (!absl::IsUnavailable(job.status())) connection_->CancelJob(submitted.job_id()).IgnoreError();
+      // Ctrl-C, or a daemon that is slow to answer: nobody waits for the job any more. The first
+      // error is the one to tell, and the end of the session cancels what this call cannot.
+      if (!absl::IsUnavailable(job.status()))
+        connection_->CancelJob(submitted.job_id()).IgnoreError();
       return job.status();
     }
     if (job->state() == v1::Job::STATE_SUCCEEDED) return job;
@@ -206,12 +210,15 @@ class Matmul {
   absl::Status RunAlone(MatmulResult* result) {
     AGMM_ASSIGN_OR_RETURN(result->job, RunJob(flags_.options, inputs_.repeat));
     result->runs_ms = SlowestRankMs(result->job, problem_.mesh);
-    result->warm_up_dropped = inputs_.repeat > 1 && static_cast<int>(result->runs_ms.size()) == inputs_.repeat;
-    result->time_ms = Median(result->warm_up_dropped ? AfterWarmUp(result->runs_ms) : result->runs_ms);
+    result->warm_up_dropped =
+        inputs_.repeat > 1 && static_cast<int>(result->runs_ms.size()) == inputs_.repeat;
+    result->time_ms =
+        Median(result->warm_up_dropped ? AfterWarmUp(result->runs_ms) : result->runs_ms);
     return absl::OkStatus();
   }
 
-  // Serial and fused in turn, so that what the machine does besides meets both; the last C is the fused one.
+  // Serial and fused in turn, so that what the machine does besides meets both; the last C is the
+  // fused one.
   absl::Status RunCompared(MatmulResult* result) {
     std::vector<double> unfused_ms, gemm_ms, gather_ms;
     for (int run = 0; run < inputs_.repeat; ++run) {
@@ -228,9 +235,8 @@ class Matmul {
     }
     result->warm_up_dropped = result->runs_ms.size() > 1;
     result->time_ms = Median(AfterWarmUp(result->runs_ms));
-    result->comparison =
-        Compare(result->time_ms, Median(AfterWarmUp(unfused_ms)),
-                {Median(AfterWarmUp(gemm_ms)), Median(AfterWarmUp(gather_ms))});
+    result->comparison = Compare(result->time_ms, Median(AfterWarmUp(unfused_ms)),
+                                 {Median(AfterWarmUp(gemm_ms)), Median(AfterWarmUp(gather_ms))});
     return absl::OkStatus();
   }
 
@@ -278,12 +284,15 @@ absl::Status RunMatmul(const MatmulFlags& flags, const Options& options) {
 
 void AddMatmul(CLI::App& app, const Options& options, Action* action) {
   auto flags = std::make_shared<MatmulFlags>();
-  CLI::App* verb = app.add_subcommand("matmul", "Multiply two .npy matrices on the world's devices");
+  CLI::App* verb =
+      app.add_subcommand("matmul", "Multiply two .npy matrices on the world's devices");
   verb->add_option("A", flags->a, "The left matrix, M x K, f32 or f16")->required();
   verb->add_option("B", flags->b, "The right matrix, K x N")->required();
-  verb->add_option("--out", flags->out, "Where the product goes (bf16 is written as f32)")->required();
+  verb->add_option("--out", flags->out, "Where the product goes (bf16 is written as f32)")
+      ->required();
   verb->add_option("--spec", flags->spec, "The product and its shardings")->capture_default_str();
-  verb->add_option("--mesh", flags->mesh, "Axes over the ranks, such as x=4 (default: x=<all ranks>)");
+  verb->add_option("--mesh", flags->mesh,
+                   "Axes over the ranks, such as x=4 (default: x=<all ranks>)");
   verb->add_option("--dtype", flags->dtype, "f32, bf16 or f16 (default: the files')");
   verb->add_option("--algorithm", flags->options.algorithm, "auto, serial, ring or direct")
       ->capture_default_str();

@@ -72,7 +72,8 @@ SerialParts PartsOfSerial(const v1::Job& job, const Mesh& mesh, const Schedule& 
   return parts;
 }
 
-Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms, SerialParts parts) {
+Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms,
+                   SerialParts parts) {
   Comparison result{fused_ms, unfused_ms, parts.gemm_ms, parts.gather_ms};
   if (parts.gemm_ms && parts.gather_ms)
     result.lower_bound_ms = std::max(*parts.gemm_ms, *parts.gather_ms);

@@ -9,8 +9,8 @@
 
 namespace agmm {
 
-// The slowest rank's time of each epoch that is reported (the last 64), oldest first, in ms. Empty where a rank
-// of the mesh has no report or fewer epochs than the others.
+// The slowest rank's time of each epoch that is reported (the last 64), oldest first, in ms. Empty
+// where a rank of the mesh has no report or fewer epochs than the others.
 std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh);
 
 // Of an even number of values the mean of the two in the middle. Absent for none.
@@ -33,9 +33,11 @@ struct Comparison {
   std::optional<double> lower_bound_ms;  // max(gemm, gather)
   std::optional<double> ratio;           // R: lower bound / fused
   std::optional<double> speedup;         // unfused / fused
-  // E = 1 - (fused - gemm) / (unfused - gemm); absent where there is no more than 5 % of gemm to hide.
+  // E = 1 - (fused - gemm) / (unfused - gemm); absent where there is no more than 5 % of gemm to
+  // hide.
   std::optional<double> efficiency;
 };
-Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms, SerialParts parts);
+Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms,
+                   SerialParts parts);
 
 }  // namespace agmm

@@ -51,22 +51,32 @@ void PrintForPeople(const MatmulResult& result) {
             << "plan       " << result.job.plan_hash() << "\n"
             << "T          " << Text(result.time_ms) << " ms, " << Basis(result) << "\n"
             << "rate       " << Text(Tflops(result)) << " TFLOP/s\n"
-            << "C          " << result.out << ", " << result.problem.m() << " x " << result.problem.n() << " "
-            << Name(result.out_dtype) << "\n";
+            << "C          " << result.out << ", " << result.problem.m() << " x "
+            << result.problem.n() << " " << Name(result.out_dtype) << "\n";
   if (result.comparison) {
     const Comparison& c = *result.comparison;
-    Table table({{"T", "ms"}, {"T_unfused", "ms"}, {"T_gemm", "ms"}, {"T_ag", "ms"}, {"T_lb", "ms"},
-                 {"R"}, {"speedup"}, {"E"}});
+    Table table({{"T", "ms"},
+                 {"T_unfused", "ms"},
+                 {"T_gemm", "ms"},
+                 {"T_ag", "ms"},
+                 {"T_lb", "ms"},
+                 {"R"},
+                 {"speedup"},
+                 {"E"}});
     table.AddRow({Text(c.fused_ms), Text(c.unfused_ms), Text(c.gemm_ms), Text(c.gather_ms),
                   Text(c.lower_bound_ms), Text(c.ratio), Text(c.speedup), Text(c.efficiency)});
-    std::cout << "\n" << table.ToString() << "T_lb = max(T_gemm, T_ag), R = T_lb / T, speedup = T_unfused / T\n";
+    std::cout << "\n"
+              << table.ToString()
+              << "T_lb = max(T_gemm, T_ag), R = T_lb / T, speedup = T_unfused / T\n";
   }
   if (!result.plan_agrees) {
-    std::cout << "note: the daemons' plan is not the one this agmmctl makes, so the times of its steps cannot "
+    std::cout << "note: the daemons' plan is not the one this agmmctl makes, so the times of its "
+                 "steps cannot "
                  "be told apart; use the agmmctl of their version\n";
   }
   if (result.shared_host) {
-    std::cout << "note: CPU devices of one host share its cores and memory; times are those of this host, not of "
+    std::cout << "note: CPU devices of one host share its cores and memory; times are those of "
+                 "this host, not of "
                  "devices of their own\n";
   }
 }

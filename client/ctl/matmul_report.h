@@ -21,18 +21,18 @@ struct MatmulResult {
   bool warm_up_dropped = false;   // ... unless it is so long ago that it is not among them
   std::optional<double> time_ms;  // median of them without the warm-up
   std::optional<Comparison> comparison;
-  bool shared_host = false;       // CPU devices of one host take part: they share its cores
+  bool shared_host = false;  // CPU devices of one host take part: they share its cores
   std::string out;
   DType out_dtype = DType::kF32;
 };
 
 void PrintForPeople(const MatmulResult& result);
 
-// {"spec", "m", "n", "k", "dtype", "mesh": "x=4", "ranks": [world rank], "algorithm", "chunks", "explanation",
-//  "plan_hash", "plan_agrees", "job_id", "generation", "repeat", "runs_ms": [number], "time_ms", "tflops",
-//  "shared_host", "out", "out_dtype",
-//  "comparison": null or {"fused_ms", "unfused_ms", "gemm_ms", "gather_ms", "lower_bound_ms", "ratio",
-//                         "speedup", "efficiency"}}
+// {"spec", "m", "n", "k", "dtype", "mesh": "x=4", "ranks": [world rank], "algorithm", "chunks",
+//  "explanation", "plan_hash", "plan_agrees", "job_id", "generation", "repeat",
+//  "runs_ms": [number], "time_ms", "tflops", "shared_host", "out", "out_dtype",
+//  "comparison": null or {"fused_ms", "unfused_ms", "gemm_ms", "gather_ms", "lower_bound_ms",
+//                         "ratio", "speedup", "efficiency"}}
 // A number that is not known is null.
 nlohmann::ordered_json ToJson(const MatmulResult& result);
 

@@ -19,18 +19,23 @@ using Json = nlohmann::ordered_json;
 
 const char* Name(v1::NodeStatus::State state) {
   switch (state) {
-    case v1::NodeStatus::STATE_MISSING: return "missing";
-    case v1::NodeStatus::STATE_JOINING: return "joining";
-    case v1::NodeStatus::STATE_READY: return "ready";
-    default: return "unknown";
+    case v1::NodeStatus::STATE_MISSING:
+      return "missing";
+    case v1::NodeStatus::STATE_JOINING:
+      return "joining";
+    case v1::NodeStatus::STATE_READY:
+      return "ready";
+    default:
+      return "unknown";
   }
 }
 
 // {"cluster", "version", "generation", "ready", "reason", "insecure", "config_hash", "endpoint",
 //  "answering_node", "sequencer_node",
 //  "nodes": [{"node", "name", "address", "state": "missing" | "joining" | "ready", "incarnation",
-//             "devices": [{"rank", "kind", "description", "threads", "heap_bytes", "heap_free_bytes",
-//                          "heap_largest_free_bytes", "tensor_bytes", "workspace_bytes", "packed_bytes"}]}],
+//             "devices": [{"rank", "kind", "description", "threads", "heap_bytes",
+//                          "heap_free_bytes", "heap_largest_free_bytes", "tensor_bytes",
+//                          "workspace_bytes", "packed_bytes"}]}],
 //  "metrics": {name: value}}
 Json ToJson(const v1::GetStatusResponse& status, const std::string& endpoint) {
   Json nodes = Json::array(), metrics = Json::object();
@@ -82,14 +87,26 @@ void PrintForPeople(const v1::GetStatusResponse& status) {
   std::cout << "world " << status.cluster() << "  generation " << status.generation() << "  "
             << (status.ready() ? "ready" : "not ready: " + status.reason()) << "\n";
   if (status.insecure()) {
-    std::cout << "insecure: the daemons listen on TCP without protection; whoever reaches their ports can "
+    std::cout << "insecure: the daemons listen on TCP without protection; whoever reaches their "
+                 "ports can "
                  "use them\n";
   }
-  Table nodes({{"node"}, {"name", "", true}, {"address", "", true}, {"state", "", true},
-               {"incarnation", "", true}, {"ranks", "", true}});
-  Table devices({{"rank"}, {"node", "", true}, {"kind", "", true}, {"description", "", true},
-                 {"heap", "MiB"}, {"free", "MiB"}, {"largest free", "MiB"}, {"tensors", "MiB"},
-                 {"workspace", "MiB"}, {"packed", "MiB"}});
+  Table nodes({{"node"},
+               {"name", "", true},
+               {"address", "", true},
+               {"state", "", true},
+               {"incarnation", "", true},
+               {"ranks", "", true}});
+  Table devices({{"rank"},
+                 {"node", "", true},
+                 {"kind", "", true},
+                 {"description", "", true},
+                 {"heap", "MiB"},
+                 {"free", "MiB"},
+                 {"largest free", "MiB"},
+                 {"tensors", "MiB"},
+                 {"workspace", "MiB"},
+                 {"packed", "MiB"}});
   bool any_device = false;
   for (const v1::NodeStatus& node : status.nodes()) {
     nodes.AddRow({absl::StrCat(node.index()), node.name(), node.address(), Name(node.state()),

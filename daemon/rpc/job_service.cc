@@ -7,7 +7,8 @@
 namespace agmm {
 
 grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* context,
-                                                const v1::SubmitJobRequest* request, v1::Job* response) {
+                                                const v1::SubmitJobRequest* request,
+                                                v1::Job* response) {
   return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
     control_->SubmitJob(call, *request, std::move(reply));
   });
@@ -21,14 +22,16 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
 }
 
 grpc::ServerUnaryReactor* JobService::WaitJob(grpc::CallbackServerContext* context,
-                                              const v1::WaitJobRequest* request, v1::Job* response) {
+                                              const v1::WaitJobRequest* request,
+                                              v1::Job* response) {
   return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
     control_->WaitJob(call, *request, std::move(reply));
   });
 }
 
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
-                                                const v1::CancelJobRequest* request, v1::Job* response) {
+                                                const v1::CancelJobRequest* request,
+                                                v1::Job* response) {
   return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
     control_->CancelJob(call, *request, std::move(reply));
   });

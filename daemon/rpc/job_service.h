@@ -12,13 +12,15 @@ class JobService final : public v1::JobService::CallbackService {
   explicit JobService(Control* control) : control_(control) {}
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
-                                      const v1::SubmitJobRequest* request, v1::Job* response) override;
+                                      const v1::SubmitJobRequest* request,
+                                      v1::Job* response) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
                                    const v1::GetJobRequest* request, v1::Job* response) override;
   grpc::ServerUnaryReactor* WaitJob(grpc::CallbackServerContext* context,
                                     const v1::WaitJobRequest* request, v1::Job* response) override;
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
-                                      const v1::CancelJobRequest* request, v1::Job* response) override;
+                                      const v1::CancelJobRequest* request,
+                                      v1::Job* response) override;
 
  private:
   Control* const control_;

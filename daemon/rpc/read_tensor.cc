@@ -16,25 +16,16 @@ namespace {
 // Fills one slot while the other is being sent.
 class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorResponse> {
  public:
-  ReadTensorReactor(const TransferParts& parts, CallContext call, grpc::CallbackServerContext* context)
-      : parts_(parts), call_(std::move(call)), context_(context),
+  ReadTensorReactor(const TransferParts& parts, CallContext call,
+                    grpc::CallbackServerContext* context)
+      : parts_(parts),
+        call_(std::move(call)),
+        context_(context),
         silence_(parts.loop, kClientSilenceLimit, [this] { OnSilence(); }) {}
 
   void Begin(uint64_t tensor_id) {
-    BeginAccess(parts_, call_, tensor_id, /*write=*/false, [this](absl::StatusOr<v1::BeginAccessResponse> r) {
-      Continue([this, &r]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        opening_ = false;
-        if (!r.ok()) {
-          Note(r.status());
-          return;
-        }
-        access_id_ = r->access_id();
-        tensor_ = std::move(*r->mutable_tensor());
-        const absl::StatusOr<DType> dtype = FromProto(tensor_.spec().dtype());
-        Note(dtype.status());
-        if (dtype.ok()) cursor_.emplace(tensor_.spec().rows(), tensor_.spec().cols(), *dtype);
-      });
-    });
+    BeginAccess(parts_, call_, tensor_id, /*write=*/false,
+                [this](absl::StatusOr<v1::BeginAccessResponse> r) { OnBegun(std::move(r)); });
   }
 
   void OnWriteDone(bool ok) override {
@@ -60,6 +51,21 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
     bool full = false;
   };
 
+  void OnBegun(absl::StatusOr<v1::BeginAccessResponse> response) {
+    Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      opening_ = false;
+      if (!response.ok()) {
+        Note(response.status());
+        return;
+      }
+      access_id_ = response->access_id();
+      tensor_ = std::move(*response->mutable_tensor());
+      const absl::StatusOr<DType> dtype = FromProto(tensor_.spec().dtype());
+      Note(dtype.status());
+      if (dtype.ok()) cursor_.emplace(tensor_.spec().rows(), tensor_.spec().cols(), *dtype);
+    });
+  }
+
   // The first error is the one to tell.
   void Note(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (status_.ok() && !ending_) status_ = std::move(status);
@@ -79,8 +85,8 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
     if (end) End();
   }
 
-  // Sends what is full; sets `fill` to a slot to be filled, or `end` when the call is to be ended, once.
-  // Who is given neither may be the last to touch this object.
+  // Sends what is full; sets `fill` to a slot to be filled, or `end` when the call is to be ended,
+  // once. Who is given neither may be the last to touch this object.
   void Drive(Slot** fill, bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (ending_ || opening_) return;
     if (status_.ok()) {
@@ -116,8 +122,8 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
     {
       absl::MutexLock lock(&mutex_);
       if (!sending_) return;  // it is us who are slow
-      Note(absl::DeadlineExceededError(absl::StrFormat(
-          "the client has taken nothing for %s", absl::FormatDuration(kClientSilenceLimit))));
+      Note(absl::DeadlineExceededError(absl::StrFormat("the client has taken nothing for %s",
+                                                       absl::FormatDuration(kClientSilenceLimit))));
     }
     // Ends the write that is under way; OnWriteDone ends the rest.
     context_->TryCancel();
@@ -146,7 +152,8 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
   uint64_t access_id_ = 0;
   absl::Status status_;
   std::optional<BlockCursor> cursor_ ABSL_GUARDED_BY(mutex_);  // from the answer to BeginAccess on
-  int fill_ ABSL_GUARDED_BY(mutex_) = 0, send_ ABSL_GUARDED_BY(mutex_) = 0;  // the slots whose turn it is
+  int fill_ ABSL_GUARDED_BY(mutex_) = 0;  // the slot to be filled next
+  int send_ ABSL_GUARDED_BY(mutex_) = 0;  // the slot to be sent next
   bool opening_ ABSL_GUARDED_BY(mutex_) = true;
   bool filling_ ABSL_GUARDED_BY(mutex_) = false;
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;
@@ -156,10 +163,9 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::ReadTensorResponse>* StartReadTensor(const TransferParts& parts,
-                                                                  CallContext call,
-                                                                  grpc::CallbackServerContext* context,
-                                                                  uint64_t tensor_id) {
+grpc::ServerWriteReactor<v1::ReadTensorResponse>* StartReadTensor(
+    const TransferParts& parts, CallContext call, grpc::CallbackServerContext* context,
+    uint64_t tensor_id) {
   auto* reactor = new ReadTensorReactor(parts, std::move(call), context);
   reactor->Begin(tensor_id);
   return reactor;

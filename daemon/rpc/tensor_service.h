@@ -1,4 +1,5 @@
-// Tensors: space through the sequencer, contents through this daemon, which carries them to and from the ranks.
+// Tensors: space through the sequencer, contents through this daemon, which carries them to and
+// from the ranks.
 #pragma once
 
 #include "agmm/v1/tensor.grpc.pb.h"
@@ -23,8 +24,8 @@ class TensorService final : public v1::TensorService::CallbackService {
   grpc::ServerUnaryReactor* ListTensors(grpc::CallbackServerContext* context,
                                         const v1::ListTensorsRequest* request,
                                         v1::ListTensorsResponse* response) override;
-  grpc::ServerReadReactor<v1::WriteTensorRequest>* WriteTensor(grpc::CallbackServerContext* context,
-                                                               v1::WriteTensorResponse* response) override;
+  grpc::ServerReadReactor<v1::WriteTensorRequest>* WriteTensor(
+      grpc::CallbackServerContext* context, v1::WriteTensorResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadTensorResponse>* ReadTensor(
       grpc::CallbackServerContext* context, const v1::ReadTensorRequest* request) override;
 

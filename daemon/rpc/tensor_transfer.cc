@@ -14,8 +14,8 @@ CallContext WithoutEnd(CallContext call) {
 
 }  // namespace
 
-void BeginAccess(const TransferParts& parts, const CallContext& call, uint64_t tensor_id, bool write,
-                 Reply<v1::BeginAccessResponse> reply) {
+void BeginAccess(const TransferParts& parts, const CallContext& call, uint64_t tensor_id,
+                 bool write, Reply<v1::BeginAccessResponse> reply) {
   v1::BeginAccessRequest request;
   request.set_tensor_id(tensor_id);
   request.set_write(write);

@@ -15,12 +15,15 @@
 namespace agmm {
 namespace {
 
-// Reads messages into two slots; a slot is free again once its bytes are placed, so a slow device slows the
-// client down instead of filling this process.
+// Reads messages into two slots; a slot is free again once its bytes are placed, so a slow device
+// slows the client down instead of filling this process.
 class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorRequest> {
  public:
-  WriteTensorReactor(const TransferParts& parts, CallContext call, v1::WriteTensorResponse* response)
-      : parts_(parts), call_(std::move(call)), response_(response),
+  WriteTensorReactor(const TransferParts& parts, CallContext call,
+                     v1::WriteTensorResponse* response)
+      : parts_(parts),
+        call_(std::move(call)),
+        response_(response),
         silence_(parts.loop, kClientSilenceLimit, [this] { OnSilence(); }) {
     absl::MutexLock lock(&mutex_);
     Drive();
@@ -72,7 +75,8 @@ class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorR
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!begun_) {
       if (request.tensor_id() != 0) return absl::OkStatus();
-      return absl::InvalidArgumentError("the first message of a write names no tensor; set tensor_id");
+      return absl::InvalidArgumentError(
+          "the first message of a write names no tensor; set tensor_id");
     }
     if (request.tensor_id() != 0 && request.tensor_id() != tensor_.tensor_id()) {
       return absl::InvalidArgumentError(
@@ -84,8 +88,9 @@ class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorR
   }
 
   void Begin(Slot* slot) {
-    BeginAccess(parts_, call_, slot->request.tensor_id(), /*write=*/true,
-                [this, slot](absl::StatusOr<v1::BeginAccessResponse> r) { OnBegun(slot, std::move(r)); });
+    BeginAccess(
+        parts_, call_, slot->request.tensor_id(), /*write=*/true,
+        [this, slot](absl::StatusOr<v1::BeginAccessResponse> r) { OnBegun(slot, std::move(r)); });
   }
 
   void OnBegun(Slot* slot, absl::StatusOr<v1::BeginAccessResponse> response) {
@@ -153,8 +158,9 @@ class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorR
                                                      absl::FormatDuration(kClientSilenceLimit))));
   }
 
-  // Starts the next read if there is room, or returns true once the call is to be ended: by the caller, with
-  // End(), after it has let go of the lock. Whoever returns false may be the last to touch this object.
+  // Starts the next read if there is room, or returns true once the call is to be ended: by the
+  // caller, with End(), after it has let go of the lock. Whoever returns false may be the last to
+  // touch this object.
   bool Drive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (ending_) return false;
     const bool opening = begun_ && !cursor_.has_value();
@@ -185,11 +191,14 @@ class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorR
       Finish(ToGrpc(status_));
       return;
     }
-    EndAccess(parts_, call_, access_id_, status_.ok(), [this](absl::StatusOr<v1::EndAccessResponse> r) {
-      // After a failure the access is over either way; the first error is the one to tell.
-      if (status_.ok() && r.ok()) *response_->mutable_tensor() = std::move(*r->mutable_tensor());
-      Finish(ToGrpc(status_.ok() ? r.status() : status_));
-    });
+    EndAccess(parts_, call_, access_id_, status_.ok(),
+              [this](absl::StatusOr<v1::EndAccessResponse> r) {
+                // After a failure the access is over either way; the first error is the one to
+                // tell.
+                if (status_.ok() && r.ok())
+                  *response_->mutable_tensor() = std::move(*r->mutable_tensor());
+                Finish(ToGrpc(status_.ok() ? r.status() : status_));
+              });
   }
 
   const TransferParts parts_;
@@ -213,9 +222,8 @@ class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorR
 
 }  // namespace
 
-grpc::ServerReadReactor<v1::WriteTensorRequest>* StartWriteTensor(const TransferParts& parts,
-                                                                  CallContext call,
-                                                                  v1::WriteTensorResponse* response) {
+grpc::ServerReadReactor<v1::WriteTensorRequest>* StartWriteTensor(
+    const TransferParts& parts, CallContext call, v1::WriteTensorResponse* response) {
   return new WriteTensorReactor(parts, std::move(call), response);
 }
 

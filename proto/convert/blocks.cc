@@ -28,14 +28,15 @@ absl::Status BlockCursor::Accept(const v1::TensorBlock& block) {
                       block.col_begin() < block.col_end() && block.col_end() <= cols_;
   if (!inside) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "block rows [%d, %d) columns [%d, %d) is empty or outside the tensor's %d x %d", block.row_begin(),
-        block.row_end(), block.col_begin(), block.col_end(), rows_, cols_));
+        "block rows [%d, %d) columns [%d, %d) is empty or outside the tensor's %d x %d",
+        block.row_begin(), block.row_end(), block.col_begin(), block.col_end(), rows_, cols_));
   }
   const bool next = block.row_begin() == row_ && block.col_begin() == col_ &&
                     (col_ == 0 || block.row_end() == band_end_);
   if (!next) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "block rows [%d, %d) columns [%d, %d) is out of order: the next one begins at row %d, column %d%s; "
+        "block rows [%d, %d) columns [%d, %d) is out of order: the next one begins at row %d, "
+        "column %d%s; "
         "send bands of rows from the top, each from left to right",
         block.row_begin(), block.row_end(), block.col_begin(), block.col_end(), row_, col_,
         col_ == 0 ? "" : absl::StrFormat(" and ends at row %d", band_end_)));
@@ -50,8 +51,9 @@ absl::Status BlockCursor::Accept(const v1::TensorBlock& block) {
         block.row_end(), block.col_begin(), block.col_end(), Name(dtype_), bytes, got));
   }
   if (bytes > kMaxBlockBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "a block of %d bytes is over the %d of one message; send fewer rows", bytes, kMaxBlockBytes));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a block of %d bytes is over the %d of one message; send fewer rows", bytes,
+                        kMaxBlockBytes));
   }
   Pass(block.row_end(), block.col_end());
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// How the contents of a tensor travel as messages, once for daemon and client: blocks in row-major order
-// that cover the tensor exactly, without overlap.
+// How the contents of a tensor travel as messages, once for daemon and client: blocks in row-major
+// order that cover the tensor exactly, without overlap.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@ namespace agmm {
 inline constexpr int64_t kBlockBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxBlockBytes = int64_t{4} << 20;
 
-// A position in a tensor of rows x cols. Blocks are bands of whole rows from the top; a band may come in
-// pieces from left to right, each of all its rows. A cursor either hands out blocks or accepts them.
+// A position in a tensor of rows x cols. Blocks are bands of whole rows from the top; a band may
+// come in pieces from left to right, each of all its rows. A cursor either hands out blocks or
+// accepts them.
 class BlockCursor {
  public:
   BlockCursor(int64_t rows, int64_t cols, DType dtype) : rows_(rows), cols_(cols), dtype_(dtype) {}
@@ -25,11 +26,11 @@ class BlockCursor {
   // Rows that are passed whole.
   int64_t rows_passed() const { return row_; }
 
-  // The ranges of the next block of about kBlockBytes, without data: whole rows, or a piece of one row where
-  // a row is longer. Passes it. Not when done().
+  // The ranges of the next block of about kBlockBytes, without data: whole rows, or a piece of one
+  // row where a row is longer. Passes it. Not when done().
   v1::TensorBlock Next();
-  // Passes `block` if its ranges come next and its data are theirs. Errors: INVALID_ARGUMENT, saying what was
-  // expected.
+  // Passes `block` if its ranges come next and its data are theirs. Errors: INVALID_ARGUMENT,
+  // saying what was expected.
   absl::Status Accept(const v1::TensorBlock& block);
 
  private:

@@ -8,7 +8,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-v1::TensorBlock Block(int64_t row_begin, int64_t row_end, int64_t col_begin, int64_t col_end, int64_t bytes) {
+v1::TensorBlock Block(int64_t row_begin, int64_t row_end, int64_t col_begin, int64_t col_end,
+                      int64_t bytes) {
   v1::TensorBlock block;
   block.set_row_begin(row_begin);
   block.set_row_end(row_end);
@@ -18,14 +19,16 @@ v1::TensorBlock Block(int64_t row_begin, int64_t row_end, int64_t col_begin, int
   return block;
 }
 
-// What a sender's cursor hands out, a receiver's takes: exactly all of it, in messages of bounded size.
+// What a sender's cursor hands out, a receiver's takes: exactly all of it, in messages of bounded
+// size.
 void ExpectCovered(int64_t rows, int64_t cols, DType dtype) {
   BlockCursor sender(rows, cols, dtype), receiver(rows, cols, dtype);
   int64_t elements = 0;
   while (!sender.done()) {
     ASSERT_FALSE(receiver.done());
     v1::TensorBlock block = sender.Next();
-    const int64_t count = (block.row_end() - block.row_begin()) * (block.col_end() - block.col_begin());
+    const int64_t count =
+        (block.row_end() - block.row_begin()) * (block.col_end() - block.col_begin());
     ASSERT_LE(count * SizeOf(dtype), kBlockBytes);
     block.set_data(std::string(count * SizeOf(dtype), 'x'));
     ASSERT_EQ(receiver.Accept(block), absl::OkStatus());
@@ -46,7 +49,8 @@ TEST(Blocks, CoverTensorsOfEveryShape) {
 TEST(Blocks, BandsMayComeInPiecesOfAllTheirRows) {
   BlockCursor cursor(5, 10, DType::kF32);
   EXPECT_EQ(cursor.Accept(Block(0, 3, 0, 4, 48)), absl::OkStatus());
-  EXPECT_THAT(std::string(cursor.Accept(Block(0, 2, 4, 10, 48)).message()), HasSubstr("ends at row 3"));
+  EXPECT_THAT(std::string(cursor.Accept(Block(0, 2, 4, 10, 48)).message()),
+              HasSubstr("ends at row 3"));
   EXPECT_EQ(cursor.Accept(Block(0, 3, 4, 10, 72)), absl::OkStatus());
   EXPECT_EQ(cursor.rows_passed(), 3);
   EXPECT_EQ(cursor.Accept(Block(3, 5, 0, 10, 80)), absl::OkStatus());
@@ -72,7 +76,8 @@ TEST(Blocks, WhatIsNotNextIsRefusedAndChangesNothing) {
   };
   for (const v1::TensorBlock& block : wrong) {
     EXPECT_EQ(cursor.Accept(block).code(), absl::StatusCode::kInvalidArgument)
-        << block.row_begin() << " " << block.row_end() << " " << block.col_begin() << " " << block.col_end();
+        << block.row_begin() << " " << block.row_end() << " " << block.col_begin() << " "
+        << block.col_end();
     EXPECT_EQ(cursor.rows_passed(), 2);
   }
   EXPECT_EQ(cursor.Accept(Block(2, 8, 0, 8, 192)), absl::OkStatus());
@@ -80,7 +85,8 @@ TEST(Blocks, WhatIsNotNextIsRefusedAndChangesNothing) {
 
 TEST(Blocks, AMessageIsBounded) {
   const int64_t rows = kMaxBlockBytes / 1024;
-  EXPECT_EQ(BlockCursor(2 * rows, 256, DType::kF32).Accept(Block(0, rows, 0, 256, kMaxBlockBytes)), absl::OkStatus());
+  EXPECT_EQ(BlockCursor(2 * rows, 256, DType::kF32).Accept(Block(0, rows, 0, 256, kMaxBlockBytes)),
+            absl::OkStatus());
   EXPECT_EQ(BlockCursor(2 * rows, 256, DType::kF32)
                 .Accept(Block(0, rows + 1, 0, 256, kMaxBlockBytes + 1024))
                 .code(),

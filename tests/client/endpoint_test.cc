@@ -30,10 +30,12 @@ TEST(Endpoint, TakesSocketsAndHosts) {
 }
 
 TEST(Endpoint, RefusesWhatIsNoneAndQuotesIt) {
-  for (const char* text : {"host", "host:", ":7101", "host:0", "host:65536", "host:-1", "host:port", "::1:7101"}) {
+  for (const char* text :
+       {"host", "host:", ":7101", "host:0", "host:65536", "host:-1", "host:port", "::1:7101"}) {
     const auto endpoint = ResolveEndpoint(text);
     EXPECT_EQ(endpoint.status().code(), absl::StatusCode::kInvalidArgument) << text;
-    EXPECT_THAT(std::string(endpoint.status().message()), HasSubstr(std::string("\"") + text + "\""));
+    EXPECT_THAT(std::string(endpoint.status().message()),
+                HasSubstr(std::string("\"") + text + "\""));
   }
   EXPECT_FALSE(ResolveEndpoint("unix:").ok());
   EXPECT_FALSE(ResolveEndpoint("/" + std::string(107, 'x')).ok());

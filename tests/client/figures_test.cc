@@ -17,7 +17,8 @@ Problem OnTwoRanks() {
 }
 
 // Each rank's multiply runs from start_us to end_us, everything else before it.
-v1::Job SerialJob(const Problem& problem, const Schedule& schedule, std::vector<std::pair<double, double>> times) {
+v1::Job SerialJob(const Problem& problem, const Schedule& schedule,
+                  std::vector<std::pair<double, double>> times) {
   v1::Job job;
   for (size_t rank = 0; rank < times.size(); ++rank) {
     v1::RankReport* report = job.add_ranks();
@@ -41,7 +42,8 @@ class Figures : public ::testing::Test {
 
 TEST_F(Figures, TheSlowestRankCountsEpochByEpoch) {
   v1::Job job;
-  for (const auto& [rank, first, second] : {std::tuple(3, 1000.0, 4000.0), std::tuple(5, 3000.0, 2000.0)}) {
+  for (const auto& [rank, first, second] :
+       {std::tuple(3, 1000.0, 4000.0), std::tuple(5, 3000.0, 2000.0)}) {
     v1::RankReport* report = job.add_ranks();
     report->set_rank(rank);
     report->add_epoch_us(first);
@@ -64,8 +66,8 @@ TEST_F(Figures, MediansDropTheWarmUp) {
 }
 
 TEST_F(Figures, PartsOfSerialAreTheSlowestRanks) {
-  const SerialParts parts = PartsOfSerial(SerialJob(problem_, serial_, {{3000, 5000}, {2000, 7000}}),
-                                          problem_.mesh, serial_);
+  const SerialParts parts = PartsOfSerial(
+      SerialJob(problem_, serial_, {{3000, 5000}, {2000, 7000}}), problem_.mesh, serial_);
   EXPECT_EQ(parts.gemm_ms, 5);
   EXPECT_EQ(parts.gather_ms, 3);
 }
@@ -73,15 +75,20 @@ TEST_F(Figures, PartsOfSerialAreTheSlowestRanks) {
 TEST_F(Figures, PartsThatCannotBeKnownAreAbsent) {
   v1::Job job = SerialJob(problem_, serial_, {{3000, 5000}, {2000, 7000}});
   job.mutable_ranks(1)->mutable_steps()->RemoveLast();
-  EXPECT_EQ(PartsOfSerial(job, problem_.mesh, serial_).gemm_ms, std::nullopt) << "other steps than planned";
+  EXPECT_EQ(PartsOfSerial(job, problem_.mesh, serial_).gemm_ms, std::nullopt)
+      << "other steps than planned";
   // Several multiplies are no unfused product.
   const Schedule ring = *Plan(problem_, {{0, 1}}, {"ring", 1});
-  EXPECT_EQ(PartsOfSerial(SerialJob(problem_, ring, {{3000, 5000}, {2000, 7000}}), problem_.mesh, ring).gemm_ms,
-            std::nullopt);
+  EXPECT_EQ(
+      PartsOfSerial(SerialJob(problem_, ring, {{3000, 5000}, {2000, 7000}}), problem_.mesh, ring)
+          .gemm_ms,
+      std::nullopt);
   // Without a transfer there is no gather to time.
-  const Problem local = *ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", problem_.mesh, {8, 6, 4}, DType::kF32);
+  const Problem local =
+      *ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", problem_.mesh, {8, 6, 4}, DType::kF32);
   const Schedule schedule = *Plan(local, {{0, 1}}, {"serial", 1});
-  const SerialParts parts = PartsOfSerial(SerialJob(local, schedule, {{10, 5010}, {10, 4010}}), local.mesh, schedule);
+  const SerialParts parts =
+      PartsOfSerial(SerialJob(local, schedule, {{10, 5010}, {10, 4010}}), local.mesh, schedule);
   EXPECT_EQ(parts.gemm_ms, 5);
   EXPECT_EQ(parts.gather_ms, std::nullopt);
 }

@@ -1,4 +1,5 @@
-// Contents of tensors over gRPC: what a client may send, and that every way a call can end closes its access.
+// Contents of tensors over gRPC: what a client may send, and that every way a call can end closes
+// its access.
 #include "daemon/rpc/tensor_service.h"
 
 #include <grpcpp/grpcpp.h>
@@ -29,24 +30,40 @@ constexpr uint64_t kTensor = 7, kAccess = 99;
 // Grants access to one tensor, at once or when it is told to, and keeps the books.
 class FakeControl final : public Control {
  public:
-  void GetStatus(const CallContext&, const v1::GetStatusRequest&, Reply<v1::GetStatusResponse> r) override { r(No()); }
-  void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&, Reply<v1::OpenedSessionResponse> r) override {
+  void GetStatus(const CallContext&, const v1::GetStatusRequest&,
+                 Reply<v1::GetStatusResponse> r) override {
     r(No());
   }
-  void CloseSession(const CallContext&, const v1::CloseSessionRequest&, Reply<v1::CloseSessionResponse> r) override {
+  void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&,
+                     Reply<v1::OpenedSessionResponse> r) override {
     r(No());
   }
-  void CreateTensor(const CallContext&, const v1::CreateTensorRequest&, Reply<v1::Tensor> r) override { r(No()); }
-  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&, Reply<v1::DeleteTensorResponse> r) override {
+  void CloseSession(const CallContext&, const v1::CloseSessionRequest&,
+                    Reply<v1::CloseSessionResponse> r) override {
     r(No());
   }
-  void ListTensors(const CallContext&, const v1::ListTensorsRequest&, Reply<v1::ListTensorsResponse> r) override {
+  void CreateTensor(const CallContext&, const v1::CreateTensorRequest&,
+                    Reply<v1::Tensor> r) override {
     r(No());
   }
-  void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job> r) override { r(No()); }
+  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
+                    Reply<v1::DeleteTensorResponse> r) override {
+    r(No());
+  }
+  void ListTensors(const CallContext&, const v1::ListTensorsRequest&,
+                   Reply<v1::ListTensorsResponse> r) override {
+    r(No());
+  }
+  void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job> r) override {
+    r(No());
+  }
   void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job> r) override { r(No()); }
-  void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job> r) override { r(No()); }
-  void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job> r) override { r(No()); }
+  void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job> r) override {
+    r(No());
+  }
+  void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job> r) override {
+    r(No());
+  }
 
   void BeginAccess(const CallContext&, const v1::BeginAccessRequest& request,
                    Reply<v1::BeginAccessResponse> reply) override {
@@ -94,7 +111,9 @@ class FakeControl final : public Control {
 
   v1::BeginAccessRequest AwaitBegun() {
     absl::MutexLock lock(&mutex_);
-    const auto begun = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return begun_.tensor_id() != 0; };
+    const auto begun = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return begun_.tensor_id() != 0;
+    };
     EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&begun), kHang));
     return begun_;
   }
@@ -159,7 +178,8 @@ class TensorContents : public ::testing::Test {
     return block;
   }
   // Sends `blocks`, the first with the tensor's id.
-  grpc::Status Write(const std::vector<v1::TensorBlock>& blocks, v1::WriteTensorResponse* response) {
+  grpc::Status Write(const std::vector<v1::TensorBlock>& blocks,
+                     v1::WriteTensorResponse* response) {
     grpc::ClientContext context;
     auto stream = stub_->WriteTensor(&context, response);
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -193,7 +213,8 @@ class TensorContents : public ::testing::Test {
 
 TEST_F(TensorContents, AreReadAsTheyWereWritten) {
   v1::WriteTensorResponse response;
-  const grpc::Status written = Write({Rows(0, 1), Rows(1, 400), Rows(400, 999), Rows(999, 1000)}, &response);
+  const grpc::Status written =
+      Write({Rows(0, 1), Rows(1, 400), Rows(400, 999), Rows(999, 1000)}, &response);
   ASSERT_TRUE(written.ok()) << written.error_message();
   EXPECT_EQ(response.tensor().version(), 5);
   EXPECT_THAT(control_.commits(), ElementsAre(true));
@@ -217,11 +238,17 @@ TEST_F(TensorContents, AreReadAsTheyWereWritten) {
   EXPECT_EQ(control_.commits().size(), 2u);
 }
 
-TEST_F(TensorContents, AWriteThatEndsEarlyLeavesItEmpty) { ExpectRefused({Rows(0, 999)}, "999 of 1000 rows"); }
+TEST_F(TensorContents, AWriteThatEndsEarlyLeavesItEmpty) {
+  ExpectRefused({Rows(0, 999)}, "999 of 1000 rows");
+}
 
-TEST_F(TensorContents, AGapIsRefused) { ExpectRefused({Rows(0, 10), Rows(11, 1000)}, "begins at row 10"); }
+TEST_F(TensorContents, AGapIsRefused) {
+  ExpectRefused({Rows(0, 10), Rows(11, 1000)}, "begins at row 10");
+}
 
-TEST_F(TensorContents, ABlockTwiceIsRefused) { ExpectRefused({Rows(0, 1000), Rows(999, 1000)}, "out of order"); }
+TEST_F(TensorContents, ABlockTwiceIsRefused) {
+  ExpectRefused({Rows(0, 1000), Rows(999, 1000)}, "out of order");
+}
 
 TEST_F(TensorContents, ABlockOfTheWrongSizeIsRefused) {
   v1::TensorBlock block = Rows(0, 10);

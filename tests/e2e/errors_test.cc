@@ -18,13 +18,16 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 int Lines(const std::string& text) {
-  return static_cast<int>(std::vector<std::string>(absl::StrSplit(text, '\n', absl::SkipEmpty())).size());
+  return static_cast<int>(
+      std::vector<std::string>(absl::StrSplit(text, '\n', absl::SkipEmpty())).size());
 }
 
 // An .npy file as NumPy writes it, with any header and data.
-std::string NpyBytes(const std::string& descr, bool fortran, const std::string& shape, int64_t data_bytes) {
-  std::string header = absl::StrCat("{'descr': '", descr, "', 'fortran_order': ", fortran ? "True" : "False",
-                                    ", 'shape': ", shape, ", }");
+std::string NpyBytes(const std::string& descr, bool fortran, const std::string& shape,
+                     int64_t data_bytes) {
+  std::string header =
+      absl::StrCat("{'descr': '", descr, "', 'fortran_order': ", fortran ? "True" : "False",
+                   ", 'shape': ", shape, ", }");
   header.resize(117, ' ');
   header += '\n';
   std::string bytes = "\x93NUMPY";
@@ -46,12 +49,13 @@ class OneNode : public ::testing::Test {
   std::set<std::string> Files() const {
     std::set<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(world_.Path("")))
-      if (entry.path().filename().string().rfind("ctl", 0) != 0) names.insert(entry.path().filename());
+      if (entry.path().filename().string().rfind("ctl", 0) != 0)
+        names.insert(entry.path().filename());
     return names;
   }
   // Fails with `code` and one line that has `what`; leaves no file.
-  void ExpectRefused(const std::string& a, const std::string& b, std::vector<std::string> flags, int code,
-                     const std::string& what) {
+  void ExpectRefused(const std::string& a, const std::string& b, std::vector<std::string> flags,
+                     int code, const std::string& what) {
     files_ = Files();
     std::vector<std::string> arguments = {"matmul", world_.Path(a), world_.Path(b), "--out",
                                           world_.Path("C.npy")};
@@ -83,8 +87,9 @@ TEST_F(OneNode, FilesThatAreNoMatricesAreRefused) {
 
 TEST_F(OneNode, ShapesThatDoNotFitNameBothFilesAndNumbers) {
   WriteNpy(world_.Path("B7.npy"), SmallIntegers(7, 5, 2));
-  ExpectRefused("A.npy", "B7.npy", {}, 2,
-                absl::StrCat(world_.Path("A.npy"), " is 8 x 8 and ", world_.Path("B7.npy"), " is 7 x 5"));
+  ExpectRefused(
+      "A.npy", "B7.npy", {}, 2,
+      absl::StrCat(world_.Path("A.npy"), " is 8 x 8 and ", world_.Path("B7.npy"), " is 7 x 5"));
 }
 
 TEST_F(OneNode, FlagsThatMeanNothingAreRefused) {
@@ -93,14 +98,16 @@ TEST_F(OneNode, FlagsThatMeanNothingAreRefused) {
   ExpectRefused("A.npy", "B.npy", {"--chunks", "-1"}, 2, "-1");
   ExpectRefused("A.npy", "B.npy", {"--timeout", "soon"}, 2, "\"soon\"");
   ExpectRefused("A.npy", "B.npy", {"--repeat", "-3"}, 2, "-3");
-  ExpectRefused("A.npy", "B.npy", {"--mesh", "x=3"}, 2, "mesh x=3 needs 3 ranks and the world has 2");
-  ExpectRefused("A.npy", "B.npy", {"--mesh", "x=2", "--spec", "A[M, K_x] * B[K_x, N] -> C[M, N]"}, 5,
-                "no planner");
+  ExpectRefused("A.npy", "B.npy", {"--mesh", "x=3"}, 2,
+                "mesh x=3 needs 3 ranks and the world has 2");
+  ExpectRefused("A.npy", "B.npy", {"--mesh", "x=2", "--spec", "A[M, K_x] * B[K_x, N] -> C[M, N]"},
+                5, "no planner");
 }
 
 TEST_F(OneNode, ASpecErrorPointsAtItsColumn) {
-  const Ran ran = world_.Ctl(0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
-                                 world_.Path("C.npy"), "--spec", "A[M_x, K] * B[K, N_y] -> C[M, N_y]"});
+  const Ran ran =
+      world_.Ctl(0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
+                     world_.Path("C.npy"), "--spec", "A[M_x, K] * B[K, N_y] -> C[M, N_y]"});
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.err, StartsWith("agmmctl: spec column 20: "));
   EXPECT_THAT(ran.err, HasSubstr("\nA[M_x, K] * B[K, N_y] -> C[M, N_y]\n                   ^\n"));
@@ -123,10 +130,11 @@ TEST_F(OneNode, AFullHeapSaysWhatIsFreeAndTakesNothing) {
   EXPECT_TRUE(world_.WaitFor(0, "its bytes back", [&](const v1::GetStatusResponse& status) {
     return FreeBytes(status) == free;
   }));
-  const Ran ran = world_.Ctl(0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
-                                 world_.Path("C.npy")});
+  const Ran ran = world_.Ctl(
+      0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out", world_.Path("C.npy")});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_TRUE(SameBits(ReadNpy(world_.Path("C.npy")), Product(SmallIntegers(8, 8, 1), SmallIntegers(8, 8, 2))));
+  EXPECT_TRUE(SameBits(ReadNpy(world_.Path("C.npy")),
+                       Product(SmallIntegers(8, 8, 1), SmallIntegers(8, 8, 2))));
 }
 
 TEST_F(OneNode, AnAddressInUseIsNamed) {
@@ -145,9 +153,7 @@ TEST(Socket, InUseIsNamedAndTheFirstDaemonLivesOn) {
                                      world.Path(name));
   };
   const std::unique_ptr<Process> first = start("first");
-  auto ready = [&] {
-    return Connection(*ResolveEndpoint(socket)).GetStatus().ok();
-  };
+  auto ready = [&] { return Connection(*ResolveEndpoint(socket)).GetStatus().ok(); };
   for (absl::Time deadline = absl::Now() + kHang; !ready() && absl::Now() < deadline;)
     absl::SleepFor(absl::Milliseconds(20));
   ASSERT_TRUE(ready()) << first->err();
@@ -169,7 +175,8 @@ TEST(IncompleteWorld, NamesWhoIsMissing) {
   for (int present : {0, 1}) {
     World world({.nodes = 2});
     world.Start(present);
-    ASSERT_TRUE(world.WaitFor(present, "an answer", [](const v1::GetStatusResponse&) { return true; }));
+    ASSERT_TRUE(
+        world.WaitFor(present, "an answer", [](const v1::GetStatusResponse&) { return true; }));
     WriteNpy(world.Path("A.npy"), SmallIntegers(8, 8, 1));
     const Ran ran = world.Ctl(present, {"matmul", world.Path("A.npy"), world.Path("A.npy"), "--out",
                                         world.Path("C.npy")});

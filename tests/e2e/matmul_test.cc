@@ -40,13 +40,14 @@ class MatmulOn : public ::testing::TestWithParam<std::tuple<int, int>> {
   }
 
   // Through files and agmmctl, asking the last node.
-  Matrix Multiply(const Matrix& a, const Matrix& b, DType file_dtype, std::vector<std::string> flags) {
+  Matrix Multiply(const Matrix& a, const Matrix& b, DType file_dtype,
+                  std::vector<std::string> flags) {
     WriteNpy(world_.Path("A.npy"), a, file_dtype);
     WriteNpy(world_.Path("B.npy"), b, file_dtype);
     const std::string out = world_.Path(absl::StrCat("C", ++products_, ".npy"));
     last_ = world_.Ctl(std::get<0>(GetParam()) - 1,
-                       std::vector<std::string>{"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
-                                                out} +
+                       std::vector<std::string>{"matmul", world_.Path("A.npy"),
+                                                world_.Path("B.npy"), "--out", out} +
                            flags);
     EXPECT_EQ(last_.exit_code, 0) << last_.err;
     EXPECT_EQ(last_.err, "");
@@ -64,9 +65,10 @@ TEST_P(MatmulOn, SmallIntegersAreExactWithEveryAlgorithm) {
   for (const Case& c : {Case{1, 1, 1}, Case{5, 3, 7}, Case{37, 53, 29}, Case{130, 67, 257}}) {
     const Matrix a = SmallIntegers(c.m, c.k, seed), b = SmallIntegers(c.k, c.n, seed + 1);
     const Matrix want = Product(a, b);
-    for (const std::vector<std::string>& flags :
-         {std::vector<std::string>{"--algorithm", "serial"}, {"--algorithm", "ring", "--chunks", "3"},
-          {"--algorithm", "direct", "--chunks", "2"}, {"--algorithm", "auto", "--repeat", "3"}}) {
+    for (const std::vector<std::string>& flags : {std::vector<std::string>{"--algorithm", "serial"},
+                                                  {"--algorithm", "ring", "--chunks", "3"},
+                                                  {"--algorithm", "direct", "--chunks", "2"},
+                                                  {"--algorithm", "auto", "--repeat", "3"}}) {
       EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, flags), want))
           << c.m << " x " << c.n << " x " << c.k << " " << flags[1];
     }
@@ -78,8 +80,10 @@ TEST_P(MatmulOn, NarrowTypesRoundTheExactSumOnce) {
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
   const Matrix a = SmallIntegers(33, 150, seed), b = SmallIntegers(150, 41, seed + 1);
   const Matrix want = Product(a, b);
-  EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, {"--dtype", "bf16"}), Rounded(want, DType::kBF16)));
-  EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, {"--dtype", "f16"}), Rounded(want, DType::kF16)));
+  EXPECT_TRUE(
+      SameBits(Multiply(a, b, DType::kF32, {"--dtype", "bf16"}), Rounded(want, DType::kBF16)));
+  EXPECT_TRUE(
+      SameBits(Multiply(a, b, DType::kF32, {"--dtype", "f16"}), Rounded(want, DType::kF16)));
   EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF16, {}), Rounded(want, DType::kF16)));
   EXPECT_THAT(last_.out, HasSubstr(" f16  mesh"));
   EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF16, {"--dtype", "f32"}), want));
@@ -97,7 +101,8 @@ TEST_P(MatmulOn, RandomMatricesAreWithinTheErrorBoundOfFloat64) {
 TEST_P(MatmulOn, CompareGivesConsistentFigures) {
   const int ranks = std::get<0>(GetParam()) * std::get<1>(GetParam());
   const Matrix a = SmallIntegers(64, 48, 7), b = SmallIntegers(48, 40, 8);
-  EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, {"--compare", "--repeat", "3", "--json"}), Product(a, b)));
+  EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, {"--compare", "--repeat", "3", "--json"}),
+                       Product(a, b)));
   const Json json = Json::parse(last_.out, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(json.is_object()) << last_.out;
   EXPECT_EQ(json["mesh"], absl::StrCat("x=", ranks));
@@ -116,7 +121,8 @@ TEST_P(MatmulOn, CompareGivesConsistentFigures) {
     return;
   }
   ASSERT_TRUE(figures["gather_ms"].is_number()) << last_.out;
-  const double gemm = figures["gemm_ms"], gather = figures["gather_ms"], bound = std::max(gemm, gather);
+  const double gemm = figures["gemm_ms"], gather = figures["gather_ms"],
+               bound = std::max(gemm, gather);
   EXPECT_DOUBLE_EQ(figures["lower_bound_ms"], bound);
   EXPECT_DOUBLE_EQ(figures["ratio"], bound / fused);
 }
@@ -125,12 +131,14 @@ TEST_P(MatmulOn, SessionsLeaveNothingBehind) {
   const int64_t free = FreeBytes(world_.Status(0));
   const Matrix a = SmallIntegers(64, 48, 7), b = SmallIntegers(48, 40, 8);
   Multiply(a, b, DType::kF32, {});
-  EXPECT_TRUE(world_.WaitFor(0, "its tensors' bytes back", [&](const v1::GetStatusResponse& status) {
-    int64_t tensor_bytes = 0;
-    for (const v1::NodeStatus& node : status.nodes())
-      for (const v1::DeviceStatus& device : node.devices()) tensor_bytes += device.tensor_bytes();
-    return tensor_bytes == 0 && FreeBytes(status) <= free;
-  }));
+  EXPECT_TRUE(
+      world_.WaitFor(0, "its tensors' bytes back", [&](const v1::GetStatusResponse& status) {
+        int64_t tensor_bytes = 0;
+        for (const v1::NodeStatus& node : status.nodes())
+          for (const v1::DeviceStatus& device : node.devices())
+            tensor_bytes += device.tensor_bytes();
+        return tensor_bytes == 0 && FreeBytes(status) <= free;
+      }));
 }
 
 TEST_P(MatmulOn, StatusShowsTheWorld) {
@@ -151,10 +159,11 @@ TEST_P(MatmulOn, StatusShowsTheWorld) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, MatmulOn, ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Values(1, 2, 4)),
+INSTANTIATE_TEST_SUITE_P(Worlds, MatmulOn,
+                         ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Values(1, 2, 4)),
                          [](const auto& info) {
-                           return absl::StrCat(std::get<0>(info.param), "Daemons", std::get<1>(info.param),
-                                               "Devices");
+                           return absl::StrCat(std::get<0>(info.param), "Daemons",
+                                               std::get<1>(info.param), "Devices");
                          });
 
 }  // namespace

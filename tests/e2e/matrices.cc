@@ -89,8 +89,8 @@ Matrix Product(const Matrix& a, const Matrix& b) {
 
 ::testing::AssertionResult SameBits(const Matrix& got, const Matrix& want) {
   if (got.rows != want.rows || got.cols != want.cols) {
-    return ::testing::AssertionFailure() << got.rows << " x " << got.cols << ", not " << want.rows << " x "
-                                         << want.cols;
+    return ::testing::AssertionFailure()
+           << got.rows << " x " << got.cols << ", not " << want.rows << " x " << want.cols;
   }
   for (size_t i = 0; i < got.values.size(); ++i) {
     // Bits: NaN is no integer, and 0 is not -0.
@@ -112,8 +112,9 @@ Matrix Product(const Matrix& a, const Matrix& b) {
                          std::abs(static_cast<float>(sums.value));
       const double bound = a.cols * std::ldexp(1.0, -23) * sums.absolute + ulp;
       if (std::abs(got.at(row, col) - sums.value) <= bound) continue;
-      return ::testing::AssertionFailure() << "[" << row << ", " << col << "] is " << got.at(row, col)
-                                           << ", not " << sums.value << " within " << bound;
+      return ::testing::AssertionFailure()
+             << "[" << row << ", " << col << "] is " << got.at(row, col) << ", not " << sums.value
+             << " within " << bound;
     }
   }
   return ::testing::AssertionSuccess();

@@ -24,8 +24,8 @@ class Process {
 
   // No effect once it has been reaped by Wait.
   void Signal(int signal);
-  // Waits for its end and reaps it: the exit code, or 128 + the signal that ended it. Absent if it still runs after
-  // `limit`.
+  // Waits for its end and reaps it: the exit code, or 128 + the signal that ended it. Absent if it
+  // still runs after `limit`.
   std::optional<int> Wait(absl::Duration limit);
   bool Running() { return !Wait(absl::ZeroDuration()).has_value(); }
   pid_t pid() const { return pid_; }

@@ -55,7 +55,8 @@ World::~World() {
   for (int node = 0; node < options_.nodes; ++node) Kill(node);
   if (::testing::Test::HasFailure()) {
     for (int node = 0; node < options_.nodes; ++node) {
-      std::cerr << "--- log of daemon " << node << "\n" << ReadFile(Path(absl::StrCat("n", node, ".out")))
+      std::cerr << "--- log of daemon " << node << "\n"
+                << ReadFile(Path(absl::StrCat("n", node, ".out")))
                 << ReadFile(Path(absl::StrCat("n", node, ".err")));
     }
   }
@@ -73,7 +74,8 @@ void World::WriteConfigs() {
   for (int node = 0; node < options_.nodes; ++node) {
     std::string local = absl::StrFormat("local {\n  node: \"n%d\"\n", node);
     for (int device = 0; device < options_.devices; ++device)
-      absl::StrAppendFormat(&local, "  device { kind: \"cpu\" threads: 1 heap: \"%s\" }\n", options_.heap);
+      absl::StrAppendFormat(&local, "  device { kind: \"cpu\" threads: 1 heap: \"%s\" }\n",
+                            options_.heap);
     WriteFile(Path(absl::StrCat("n", node, ".txtpb")), world + local + "}\n");
   }
 }
@@ -82,9 +84,10 @@ void World::Start(int node) {
   std::map<std::string, std::string> environment;
   if (!options_.failpoints.empty()) environment["AGMM_FAILPOINTS"] = options_.failpoints;
   daemons_[node].reset();
-  daemons_[node] = std::make_unique<Process>(
-      std::vector<std::string>{Program("agmmd"), "--config", Path(absl::StrCat("n", node, ".txtpb"))},
-      Path(absl::StrCat("n", node)), environment);
+  daemons_[node] =
+      std::make_unique<Process>(std::vector<std::string>{Program("agmmd"), "--config",
+                                                         Path(absl::StrCat("n", node, ".txtpb"))},
+                                Path(absl::StrCat("n", node)), environment);
 }
 
 void World::StartAll() {
@@ -135,16 +138,18 @@ v1::GetStatusResponse World::Status(int node) const {
     last = status.ok() ? status->ShortDebugString() : status.status().ToString();
     for (const auto& daemon : daemons_) {
       if (daemon != nullptr && !daemon->Running())
-        return ::testing::AssertionFailure() << "a daemon has ended; node " << node << " says " << last;
+        return ::testing::AssertionFailure()
+               << "a daemon has ended; node " << node << " says " << last;
     }
     absl::SleepFor(kPoll);
   } while (absl::Now() < deadline);
-  return ::testing::AssertionFailure() << "node " << node << " never had " << what << "; the last answer: "
-                                       << last;
+  return ::testing::AssertionFailure()
+         << "node " << node << " never had " << what << "; the last answer: " << last;
 }
 
 ::testing::AssertionResult World::WaitReady(int node) const {
-  return WaitFor(node, "a ready world", [](const v1::GetStatusResponse& status) { return status.ready(); });
+  return WaitFor(node, "a ready world",
+                 [](const v1::GetStatusResponse& status) { return status.ready(); });
 }
 
 std::unique_ptr<Process> World::StartCtl(int node, std::vector<std::string> arguments) {

@@ -40,7 +40,8 @@ class World {
   World(const World&) = delete;
 
   void Start(int node);
-  // Starts all and waits until jobs can run; takes other ports where someone has taken these meanwhile.
+  // Starts all and waits until jobs can run; takes other ports where someone has taken these
+  // meanwhile.
   void StartAll();
   // SIGKILL.
   void Kill(int node);
@@ -54,8 +55,9 @@ class World {
   // What `node` says; fails the test where it does not answer.
   v1::GetStatusResponse Status(int node) const;
   // Until `holds` or kHang.
-  ::testing::AssertionResult WaitFor(int node, const std::string& what,
-                                     const std::function<bool(const v1::GetStatusResponse&)>& holds) const;
+  ::testing::AssertionResult WaitFor(
+      int node, const std::string& what,
+      const std::function<bool(const v1::GetStatusResponse&)>& holds) const;
   ::testing::AssertionResult WaitReady(int node) const;
 
   // agmmctl, asking `node`. The first returns when it has ended.

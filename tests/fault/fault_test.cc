@@ -32,7 +32,8 @@ int64_t TensorBytes(const v1::GetStatusResponse& status) {
 
 class Fault : public ::testing::Test {
  protected:
-  explicit Fault(int nodes = 2) : world_({.nodes = nodes, .devices = 2, .failpoints = "executor.delay=*"}) {}
+  explicit Fault(int nodes = 2)
+      : world_({.nodes = nodes, .devices = 2, .failpoints = "executor.delay=*"}) {}
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(world_.StartAll());
     WriteNpy(world_.Path("A.npy"), a_);
@@ -40,8 +41,8 @@ class Fault : public ::testing::Test {
   }
 
   std::vector<std::string> Arguments(const std::vector<std::string>& flags = {}) const {
-    std::vector<std::string> arguments = {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
-                                          world_.Path("C.npy")};
+    std::vector<std::string> arguments = {"matmul", world_.Path("A.npy"), world_.Path("B.npy"),
+                                          "--out", world_.Path("C.npy")};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     return arguments;
   }
@@ -95,14 +96,19 @@ class Fault : public ::testing::Test {
     for (int node : {0, 1}) ExpectNextJobExact(node);
   }
 
-  const Matrix a_ = SmallIntegers(130, 67, 1), b_ = SmallIntegers(67, 90, 2), want_ = Product(a_, b_);
+  const Matrix a_ = SmallIntegers(130, 67, 1), b_ = SmallIntegers(67, 90, 2),
+               want_ = Product(a_, b_);
   World world_;
 };
 
 TEST_F(Fault, AKilledMemberEndsTheJobByNameAndRejoins) { KillInMidJob(0, 1, 7, "n1"); }
 TEST_F(Fault, AKilledSequencerEndsTheJobByNameAndComesBack) { KillInMidJob(1, 0, 7, "n0"); }
-TEST_F(Fault, AClientOfAKilledSequencerIsToldItsEndpoint) { KillInMidJob(0, 0, 3, world_.endpoint(0)); }
-TEST_F(Fault, AClientOfAKilledMemberIsToldItsEndpoint) { KillInMidJob(1, 1, 3, world_.endpoint(1)); }
+TEST_F(Fault, AClientOfAKilledSequencerIsToldItsEndpoint) {
+  KillInMidJob(0, 0, 3, world_.endpoint(0));
+}
+TEST_F(Fault, AClientOfAKilledMemberIsToldItsEndpoint) {
+  KillInMidJob(1, 1, 3, world_.endpoint(1));
+}
 
 TEST_F(Fault, CtrlCCancelsTheJobAndLeavesNothing) {
   for (int asked : {0, 1}) {
@@ -112,9 +118,10 @@ TEST_F(Fault, CtrlCCancelsTheJobAndLeavesNothing) {
     EXPECT_EQ(client->err(), "agmmctl: cancelled\n");
     EXPECT_EQ(client->out(), "");
     EXPECT_FALSE(OutputExists());
-    EXPECT_TRUE(world_.WaitFor(0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
-      return MetricOf(status, "jobs_cancelled_total") == asked + 1 && TensorBytes(status) == 0;
-    }));
+    EXPECT_TRUE(world_.WaitFor(
+        0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
+          return MetricOf(status, "jobs_cancelled_total") == asked + 1 && TensorBytes(status) == 0;
+        }));
     ExpectNextJobExact(asked);
   }
 }
@@ -126,9 +133,10 @@ TEST_F(Fault, AKilledClientsJobAndTensorsGo) {
     EXPECT_GT(TensorBytes(world_.Status(0)), 0);
     client->Signal(SIGKILL);
     EXPECT_EQ(client->Wait(kHang), 128 + SIGKILL);
-    EXPECT_TRUE(world_.WaitFor(0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
-      return MetricOf(status, "jobs_cancelled_total") == asked + 1 && TensorBytes(status) == 0;
-    }));
+    EXPECT_TRUE(world_.WaitFor(
+        0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
+          return MetricOf(status, "jobs_cancelled_total") == asked + 1 && TensorBytes(status) == 0;
+        }));
     EXPECT_EQ(world_.Status(0).generation(), generation);
     ExpectNextJobExact(1 - asked);
   }
@@ -176,7 +184,8 @@ TEST_F(Fault, DaemonsStopInGoodOrderInMidJob) {
   }
 }
 
-// One client holds a tensor open for writing, another waits for its turn, through `asked`; `stopped` goes.
+// One client holds a tensor open for writing, another waits for its turn, through `asked`;
+// `stopped` goes.
 TEST_F(Fault, DaemonsStopInGoodOrderWhileClientsWaitForATensor) {
   for (int stopped : {1, 0}) {
     for (int asked : {1, 0}) {
@@ -196,14 +205,16 @@ TEST_F(Fault, DaemonsStopInGoodOrderWhileClientsWaitForATensor) {
       ASSERT_TRUE(tensor.ok()) << tensor.status();
       v1::WriteTensorRequest request;
       request.set_tensor_id(tensor->tensor_id());
-      Connection::Call first(connection.get(), absl::Now() + kHang), second(connection.get(), absl::Now() + kHang);
+      Connection::Call first(connection.get(), absl::Now() + kHang),
+          second(connection.get(), absl::Now() + kHang);
       v1::WriteTensorResponse response;
       const auto holder = connection->tensors()->WriteTensor(first.context(), &response);
       holder->Write(request);
       const auto waiter = connection->tensors()->WriteTensor(second.context(), &response);
       waiter->Write(request);
       world_.daemon(stopped).Signal(SIGTERM);
-      EXPECT_EQ(world_.daemon(stopped).Wait(kHang), 0) << "asked " << asked << ", stopped " << stopped;
+      EXPECT_EQ(world_.daemon(stopped).Wait(kHang), 0)
+          << "asked " << asked << ", stopped " << stopped;
       EXPECT_FALSE(waiter->Finish().ok());
       // The tensor went with its world: what is written to it now counts for nothing.
       request.mutable_block()->set_row_end(8);
@@ -236,9 +247,10 @@ TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
   EXPECT_EQ(client->Wait(kHang), 130);
   EXPECT_EQ(client->err(), "") << "it has waited";
   world_.daemon(0).Signal(SIGCONT);
-  EXPECT_TRUE(world_.WaitFor(0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
-    return MetricOf(status, "jobs_cancelled_total") == 1 && TensorBytes(status) == 0;
-  }));
+  EXPECT_TRUE(
+      world_.WaitFor(0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
+        return MetricOf(status, "jobs_cancelled_total") == 1 && TensorBytes(status) == 0;
+      }));
 }
 
 }  // namespace
