@@ -216,5 +216,47 @@ TEST_F(SchedulerTest, TheEndOfAGenerationEndsAllJobsAndLaterOnesRun) {
   }
 }
 
+TEST_F(SchedulerTest, TimesAndDeadlinesComeFromTheClockItIsGiven) {
+  ManualClock clock;
+  const auto scheduler =
+      Scheduler::Create(&loop_, &clock, &members_, &placement_, catalog_.get(), &metrics_);
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_timeout()->set_seconds(60);
+  Answer<v1::Job> admitted;
+  Do([&] { scheduler->SubmitJob({}, request, admitted.reply()); });
+  ASSERT_TRUE(admitted.Get().ok()) << admitted.Get().status();
+  const v1::Job job = *admitted.Get();
+  EXPECT_EQ(job.create_time().seconds(), absl::ToUnixSeconds(clock.Now()));
+
+  clock.Advance(absl::Seconds(59));
+  const auto asked = Take(v1::Command::kPreparePlan);
+  ASSERT_EQ(asked.size(), 2u);
+  v1::Report prepared;
+  prepared.mutable_plan_prepared()->set_plan_id(asked[0].command.prepare_plan().plan_id());
+  prepared.mutable_plan_prepared()->set_plan_hash(job.plan_hash());
+  for (int node : {0, 1}) Do([&] { scheduler->OnReport(node, prepared); });
+  const auto launches = Take(v1::Command::kLaunchJob);
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_EQ(launches[0].command.launch_job().timeout().seconds(), 1);
+  EXPECT_EQ(launches[0].command.launch_job().timeout().nanos(), 0);
+
+  clock.Advance(absl::Milliseconds(500));
+  v1::Report done;
+  done.mutable_launch_done()->set_job_id(job.job_id());
+  for (int node : {0, 1}) Do([&] { scheduler->OnReport(node, done); });
+  Answer<v1::Job> ended;
+  v1::GetJobRequest get;
+  get.set_job_id(job.job_id());
+  Do([&] { scheduler->GetJob({}, get, ended.reply()); });
+  auto millis = [](const google::protobuf::Timestamp& time) {
+    return time.seconds() * 1000 + time.nanos() / 1000000;
+  };
+  EXPECT_EQ(ended.Get()->state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(millis(ended.Get()->start_time()) - millis(job.create_time()), 59000);
+  EXPECT_EQ(millis(ended.Get()->end_time()) - millis(job.create_time()), 59500);
+  loop_.Stop();
+}
+
 }  // namespace
 }  // namespace agmm

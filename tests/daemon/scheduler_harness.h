@@ -1,6 +1,7 @@
 // A scheduler with its loop, catalog and placement, over a fake world that tests answer for.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -52,6 +53,17 @@ class Answer {
     std::optional<absl::StatusOr<T>> value;
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// Stands still until it is moved.
+class ManualClock final : public Clock {
+ public:
+  absl::Time Now() const override { return start_ + absl::Nanoseconds(passed_ns_.load()); }
+  void Advance(absl::Duration by) { passed_ns_ += absl::ToInt64Nanoseconds(by); }
+
+ private:
+  const absl::Time start_ = absl::Now();
+  std::atomic<int64_t> passed_ns_{0};
 };
 
 class SchedulerTest : public ::testing::Test {
