@@ -71,17 +71,21 @@ absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64
         "%d bytes on %d ranks cannot be placed; ask for at least one byte on one rank", bytes,
         ranks.size()));
   }
-  const int64_t rounded = RoundUp(bytes, kPlacementAlign);
+  int64_t smallest = heap_bytes(ranks[0]);
+  for (int rank : ranks) smallest = std::min(smallest, heap_bytes(rank));
+  // What an empty heap could not hold is no reason to give up anything.
+  const bool could_fit = bytes <= smallest / kPlacementAlign * kPlacementAlign;
   while (true) {
     Pieces common = heaps_[ranks[0]].free;
     for (int rank : ranks) common = Intersect(common, heaps_[rank].free);
+    // Pieces are whole pages, so what holds `bytes` holds them rounded up.
     const auto fit = std::find_if(common.begin(), common.end(),
-                                  [&](const auto& piece) { return piece.second >= rounded; });
+                                  [&](const auto& piece) { return piece.second >= bytes; });
     if (fit != common.end()) {
-      Take(ranks, fit->first, rounded, memory_class);
+      Take(ranks, fit->first, RoundUp(bytes, kPlacementAlign), memory_class);
       return fit->first;
     }
-    if (reclaim_ && reclaim_()) continue;
+    if (could_fit && reclaim_ && reclaim_()) continue;
     const int fullest = *std::min_element(
         ranks.begin(), ranks.end(), [&](int a, int b) { return free_bytes(a) < free_bytes(b); });
     return WithReason(

@@ -19,8 +19,8 @@ class Placement {
  public:
   // Ranks with the bytes of their heaps; forgets everything placed before.
   void Reset(const std::vector<int64_t>& heap_bytes);
-  // Tried, as often as it returns true, before Allocate gives up: frees something that nobody needs
-  // now.
+  // Tried, as often as it returns true, before Allocate gives up on what an empty heap could hold:
+  // frees something that nobody needs now.
   void set_reclaim(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
 
   // The lowest offset at which `bytes` (> 0) are free on all of `ranks`; a multiple of 4096.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -88,6 +89,25 @@ TEST(Placement, ReclaimIsTriedBeforeGivingUp) {
   EXPECT_EQ(calls, 1);
   EXPECT_FALSE(placement.Allocate({0}, kPage, MemoryClass::kTensor).ok());
   EXPECT_EQ(calls, 2);
+}
+
+TEST(Placement, NothingIsReclaimedForWhatNoHeapCouldHold) {
+  Placement placement = Make({8 * kPage, 4 * kPage + 1});
+  ASSERT_TRUE(placement.Allocate({0, 1}, kPage, MemoryClass::kWorkspace).ok());
+  int calls = 0;
+  placement.set_reclaim([&] {
+    ++calls;
+    return false;
+  });
+  for (int64_t bytes : {4 * kPage + 1, 5 * kPage, std::numeric_limits<int64_t>::max()}) {
+    const absl::Status full = placement.Allocate({0, 1}, bytes, MemoryClass::kTensor).status();
+    EXPECT_EQ(ReasonOf(full), kReasonHeapFull) << bytes;
+    EXPECT_THAT(std::string(full.message()), HasSubstr("rank 1 has 12 KiB free of"));
+    EXPECT_THAT(std::string(full.message()), HasSubstr("all of them is 12 KiB"));
+  }
+  EXPECT_EQ(calls, 0);
+  EXPECT_FALSE(placement.Allocate({0, 1}, 4 * kPage, MemoryClass::kTensor).ok());
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(Placement, RanksOutsideTheWorldAreRefused) {
