@@ -76,7 +76,10 @@ absl::Status Daemon::CreateDevices() {
     heaps_.push_back(std::move(heap));
   }
   const int first_rank = config_.first_rank(config_.self);
-  store_ = std::make_unique<TensorStore>(first_rank, heaps);
+  store_ = std::make_unique<TensorStore>(
+      first_rank, heaps, [this, heaps](int local, int64_t offset, int64_t bytes) {
+        devices_[local]->ForgetContents(heaps[local], offset, bytes);
+      });
   runner_ = Runner::Create(config_.self, first_rank, std::move(local), config_.node_of_rank(), &metrics_,
                            [this](v1::Report report) { member_->Report(std::move(report)); });
   view_ = std::make_unique<StatusView>(config_, runner_.get(), &metrics_);

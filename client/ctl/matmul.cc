@@ -165,7 +165,6 @@ class Matmul {
 
   absl::Status Create(const Tensor& tensor) {
     v1::CreateTensorRequest request;
-    request.set_name(tensor.name);
     *request.mutable_spec() = ToProto(problem_.mesh, tensor);
     request.set_session_id(session_);
     request.set_request_id(NextRequestId());

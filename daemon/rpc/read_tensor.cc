@@ -136,8 +136,8 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
       return;
     }
     EndAccess(parts_, call_, access_id_, false, [this](absl::StatusOr<v1::EndAccessResponse> r) {
-      // Every byte has been sent by now: a world that ended meanwhile does not make them wrong.
-      Finish(ToGrpc(status_));
+      // A lease that ended with its world held nobody off: what was sent may be of two contents.
+      Finish(ToGrpc(status_.ok() ? r.status() : status_));
     });
   }
 

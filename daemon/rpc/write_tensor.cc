@@ -125,7 +125,7 @@ class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorR
   }
 
   void Place(Slot* slot) {
-    parts_.io->Write(tensor_, slot->request.block(), [this, slot](absl::Status placed) {
+    parts_.io->Write(tensor_, slot->request.block(), era_, [this, slot](absl::Status placed) {
       silence_.Touch();
       bool end;
       {
@@ -202,6 +202,7 @@ class WriteTensorReactor final : public grpc::ServerReadReactor<v1::WriteTensorR
   }
 
   const TransferParts parts_;
+  const uint64_t era_ = parts_.io->era();
   const CallContext call_;
   v1::WriteTensorResponse* const response_;
 

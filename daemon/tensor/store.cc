@@ -15,8 +15,8 @@ struct TensorStore::Entry {
   int64_t offset_bytes = 0, pitch_bytes = 0;
 };
 
-TensorStore::TensorStore(int first_rank, std::vector<Heap*> heaps)
-    : first_rank_(first_rank), heaps_(std::move(heaps)) {}
+TensorStore::TensorStore(int first_rank, std::vector<Heap*> heaps, Dropped dropped)
+    : first_rank_(first_rank), heaps_(std::move(heaps)), dropped_(std::move(dropped)) {}
 
 absl::Status TensorStore::Place(const v1::Tensor& tensor) {
   AGMM_ASSIGN_OR_RETURN(PlacedTensor placed, FromProto(tensor.spec()));
@@ -48,13 +48,33 @@ absl::Status TensorStore::Place(const v1::Tensor& tensor) {
 }
 
 void TensorStore::Drop(uint64_t tensor_id) {
-  absl::MutexLock lock(&mutex_);
-  tensors_.erase(tensor_id);
+  std::shared_ptr<const Entry> entry;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = tensors_.find(tensor_id);
+    if (it == tensors_.end()) return;
+    entry = std::move(it->second);
+    tensors_.erase(it);
+  }
+  TellDropped(*entry);
 }
 
 void TensorStore::DropAll() {
-  absl::MutexLock lock(&mutex_);
-  tensors_.clear();
+  std::map<uint64_t, std::shared_ptr<const Entry>> dropped;
+  {
+    absl::MutexLock lock(&mutex_);
+    dropped.swap(tensors_);
+  }
+  for (const auto& [id, entry] : dropped) TellDropped(*entry);
+}
+
+void TensorStore::TellDropped(const Entry& entry) const {
+  if (dropped_ == nullptr) return;
+  for (int rank : entry.mesh.ranks) {
+    const int local = rank - first_rank_;
+    if (local < 0 || local >= static_cast<int>(heaps_.size())) continue;
+    dropped_(local, entry.offset_bytes, ShardBytes(entry.mesh, entry.tensor));
+  }
 }
 
 absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block, bool write) {

@@ -1,7 +1,9 @@
 // This node's shards: tensor ids to memory. The transport and uploads write here. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -17,13 +19,20 @@ namespace agmm {
 
 class TensorStore : public BulkStore {
  public:
+  // Told when the bytes [offset, offset + bytes) of local device `local` hold a tensor no more.
+  using Dropped = std::function<void(int local, int64_t offset, int64_t bytes)>;
+
   // `heaps` by local device; device i is world rank first_rank + i.
-  TensorStore(int first_rank, std::vector<Heap*> heaps);
+  TensorStore(int first_rank, std::vector<Heap*> heaps, Dropped dropped = nullptr);
 
   // Errors: INVALID_ARGUMENT, OUT_OF_RANGE for a place outside the heap.
   absl::Status Place(const v1::Tensor& tensor);
   void Drop(uint64_t tensor_id);
   void DropAll();
+
+  // Counts the generations that have ended on this node. With one end the leases of all transfers.
+  uint64_t era() const { return era_.load(); }
+  void EndTransfers() { ++era_; }
 
   // The memory of rows x cols (in the coordinates of the shard of world rank `rank`).
   // Errors: NOT_FOUND, OUT_OF_RANGE.
@@ -31,8 +40,12 @@ class TensorStore : public BulkStore {
 
  private:
   struct Entry;
+  void TellDropped(const Entry& entry) const;
+
   const int first_rank_;
   const std::vector<Heap*> heaps_;
+  const Dropped dropped_;
+  std::atomic<uint64_t> era_{0};
   absl::Mutex mutex_;
   std::map<uint64_t, std::shared_ptr<const Entry>> tensors_ ABSL_GUARDED_BY(mutex_);
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "proto/convert/problem.h"
+#include "proto/convert/status.h"
 
 namespace agmm {
 namespace {
@@ -126,8 +127,15 @@ absl::StatusOr<PlacedTensor> TensorIo::Check(const v1::Tensor& tensor,
   return placed;
 }
 
-void TensorIo::Write(const v1::Tensor& tensor, const v1::TensorBlock& block,
+void TensorIo::Write(const v1::Tensor& tensor, const v1::TensorBlock& block, uint64_t era,
                      std::function<void(absl::Status)> done) {
+  if (era != store_->era()) {
+    return done(WithReason(
+        absl::AbortedError(absl::StrFormat(
+            "the world changed while tensor %d was being written; repeat the whole transfer",
+            tensor.tensor_id())),
+        kReasonPeerLost));
+  }
   const absl::StatusOr<PlacedTensor> placed = Check(tensor, block);
   if (!placed.ok()) return done(placed.status());
   const int64_t bytes = (block.row_end() - block.row_begin()) *

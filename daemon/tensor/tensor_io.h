@@ -20,10 +20,14 @@ class TensorIo {
   TensorIo(TensorStore* store, UcxTransport* transport, int self_node,
            std::vector<int> node_of_rank);
 
+  // Names this generation; taken before a transfer asks for its lease.
+  uint64_t era() const { return store_->era(); }
+
   // Checks the block against the tensor and writes it to every rank that holds a part of it. `data`
   // must live until `done`, which runs once, when the bytes are in place everywhere. Errors:
-  // INVALID_ARGUMENT for a block that is not the tensor's; ABORTED with PEER_LOST.
-  void Write(const v1::Tensor& tensor, const v1::TensorBlock& block,
+  // INVALID_ARGUMENT for a block that is not the tensor's; ABORTED with PEER_LOST, also when `era` is
+  // over: the lease went with it, and somebody else may be writing.
+  void Write(const v1::Tensor& tensor, const v1::TensorBlock& block, uint64_t era,
              std::function<void(absl::Status)> done);
 
   // Fills block->data for the rows and columns that `block` names. `block` must live until `done`.

@@ -47,22 +47,26 @@ void Loop::Run() {
   std::vector<Task> tasks;
   std::unique_lock lock(mutex_);
   while (true) {
-    if (posted_.empty()) {
+    // Due timers run however busy the loop is; one a round, straight from the map, so that Cancel on the loop
+    // is certain.
+    Task timer;
+    if (!timers_.empty() && timers_.begin()->first.first <= MonotonicNanos()) {
+      timer = std::move(timers_.begin()->second);
+      timers_.erase(timers_.begin());
+    } else if (posted_.empty()) {
       if (stopping_) return;
       if (timers_.empty()) {
         wake_.wait(lock);
-        continue;
+      } else {
+        wake_.wait_for(lock,
+                       std::chrono::nanoseconds(timers_.begin()->first.first - MonotonicNanos()));
       }
-      const int64_t wait_ns = timers_.begin()->first.first - MonotonicNanos();
-      if (wait_ns > 0) {
-        wake_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
-        continue;
-      }
-      posted_.push_back(std::move(timers_.begin()->second));
-      timers_.erase(timers_.begin());
+      continue;
     }
     tasks.swap(posted_);
     lock.unlock();
+    if (timer) timer();
+    timer = nullptr;
     for (Task& task : tasks) task();
     tasks.clear();
     lock.lock();

@@ -113,6 +113,7 @@ std::vector<int> Member::CutLost(const v1::World& world) {
 
 void Member::Drain(const absl::Status& reason) {
   if (std::exchange(draining_, true)) return;
+  parts_.store->EndTransfers();
   parts_.runner->EndGeneration(reason, [this] { parts_.loop->Post([this] { OnDrained(); }); });
 }
 

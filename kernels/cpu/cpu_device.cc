@@ -25,6 +25,11 @@ class CpuDevice final : public Device {
     return std::make_unique<CpuExecutor>(
         CpuQueue{monitor_, &launches_, &library_, &packs_, threads_});
   }
+  void ForgetContents(Heap* heap, int64_t offset, int64_t bytes) override {
+    std::lock_guard lock(monitor_->mutex);
+    const std::byte* begin = heap->host().data() + offset;
+    packs_.Forget(begin, begin + bytes);
+  }
   DeviceInfo info() const override {
     return {"cpu", absl::StrFormat("%d threads, %s", threads_, GemmDescription()), threads_};
   }

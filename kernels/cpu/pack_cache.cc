@@ -41,6 +41,13 @@ void PackCache::Abandon(const Key& key, uint64_t version) {
     entries_.erase(it);
 }
 
+void PackCache::Forget(const std::byte* begin, const std::byte* end) {
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    const auto current = it++;
+    if (current->first.address < end && begin < End(current->first)) Erase(current);
+  }
+}
+
 void PackCache::Erase(std::map<Key, Entry>::iterator it) {
   if (it->second.packed != nullptr) bytes_ -= it->second.packed->bytes;
   entries_.erase(it);

@@ -30,6 +30,8 @@ class PackCache {
   void Claim(const Key& key, uint64_t version);
   void Fill(const Key& key, uint64_t version, std::shared_ptr<const PackedB> packed);
   void Abandon(const Key& key, uint64_t version);
+  // Forgets every copy of bytes in [begin, end).
+  void Forget(const std::byte* begin, const std::byte* end);
 
   int64_t bytes() const { return bytes_; }
 

@@ -32,6 +32,9 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Heap>> CreateHeap(int64_t size_bytes) = 0;
   // An executor for one plan. Must not outlive the device.
   virtual std::unique_ptr<Executor> CreateExecutor() = 0;
+  // The contents of [offset, offset + bytes) of `heap` are gone: what was made from them (packed operands)
+  // goes too.
+  virtual void ForgetContents(Heap* heap, int64_t offset, int64_t bytes) = 0;
   virtual DeviceInfo info() const = 0;
   virtual DeviceCounters counters() const = 0;
 };

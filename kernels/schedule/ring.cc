@@ -1,5 +1,5 @@
 // Each shard travels from neighbour to neighbour, downwards; a rank multiplies what it holds while it
-// passes it on. Order after the Pallas collective matmul guide (seeds/000).
+// passes it on. Order after the guide "Collective matrix multiplication" of Pallas:MGPU (JAX documentation).
 #include "kernels/schedule/gather.h"
 
 namespace agmm {

@@ -1,6 +1,6 @@
 // The notation: 'A[M_x, K] * B[K, N_x] -> C[M, N_x]' over a mesh 'x=8' or 'dp=2,tp=4'.
 // A subscript names the mesh axes a dimension is sharded over, major first: M_xy, or M_dp.
-// Source: seeds/003, "Sharded matrices and how to multiply them".
+// Source: "Sharded Matrices and How to Multiply Them" (How to Scale Your Model, chapter 3).
 #pragma once
 
 #include <cstdint>

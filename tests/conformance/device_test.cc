@@ -139,6 +139,12 @@ TEST_P(DeviceTest, WarmEpochsPackNothing) {
   EXPECT_EQ(after.packs, before.packs + 1);
   EXPECT_EQ(after.packed_bytes, before.packed_bytes);
   for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(plan.CountWrong(rank, Product(a, b)), 0);
+  // Contents that are gone take their copy along.
+  cluster.device(0)->ForgetContents(cluster.heap(0), 0, cluster.heap(0)->size_bytes());
+  EXPECT_EQ(cluster.device(0)->counters().packed_bytes, 0);
+  plan.RunAll(epoch++, 2);
+  EXPECT_EQ(cluster.device(0)->counters().packs, after.packs + 1);
+  EXPECT_EQ(cluster.device(0)->counters().packed_bytes, before.packed_bytes);
 }
 
 TEST_P(DeviceTest, DescribesItself) {

@@ -60,7 +60,7 @@ struct MemoryWorld {
   }
   absl::Status Write(int node, const v1::Tensor& tensor, const v1::TensorBlock& block) {
     Outcomes done;
-    nodes[node]->io->Write(tensor, block, done.Next());
+    nodes[node]->io->Write(tensor, block, nodes[node]->io->era(), done.Next());
     return done.Wait(1) ? done.all()[0] : absl::DeadlineExceededError("no answer");
   }
   absl::Status Read(int node, const v1::Tensor& tensor, v1::TensorBlock* block) {
@@ -197,6 +197,41 @@ TEST(TensorIo, ALostPeerFailsTheCallOnce) {
   block.mutable_data()->resize(8 * 8 * 4);
   EXPECT_EQ(world.Write(0, tensor, block).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(world.Read(0, tensor, &block).code(), absl::StatusCode::kAborted);
+}
+
+TEST(TensorIo, AWriteThatOutlivesItsGenerationIsRefused) {
+  MemoryWorld world(1);
+  const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(2)), 0);
+  ASSERT_TRUE(world.Place(tensor).ok());
+  v1::TensorBlock block = BlockOf(0, 8, 0, 8);
+  block.mutable_data()->resize(8 * 8 * 4);
+  MemoryNode& node = *world.nodes[0];
+  const uint64_t era = node.io->era();
+  node.store->EndTransfers();
+  Outcomes done;
+  node.io->Write(tensor, block, era, done.Next());
+  ASSERT_TRUE(done.Wait(1));
+  EXPECT_EQ(done.all()[0].code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(node.heaps[0]->host()[0], std::byte{0xa5});
+  EXPECT_TRUE(world.Write(0, tensor, block).ok());
+  EXPECT_EQ(node.heaps[0]->host()[0], std::byte{0});
+}
+
+TEST(TensorStore, TellsWhoseBytesAreGone) {
+  MemoryWorld world(1);
+  std::vector<Heap*> heaps;
+  for (const auto& heap : world.nodes[0]->heaps) heaps.push_back(heap.get());
+  std::vector<std::tuple<int, int64_t, int64_t>> dropped;
+  TensorStore store(0, heaps, [&](int local, int64_t offset, int64_t bytes) {
+    dropped.emplace_back(local, offset, bytes);
+  });
+  ASSERT_TRUE(store.Place(TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(2)), 4096)).ok());
+  ASSERT_TRUE(store.Place(TensorOf(2, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(2)), 8192)).ok());
+  store.Drop(1);
+  store.Drop(1);
+  EXPECT_EQ(dropped, (std::vector<std::tuple<int, int64_t, int64_t>>{{0, 4096, 512}, {1, 4096, 512}}));
+  store.DropAll();
+  EXPECT_EQ(dropped.size(), 4u);
 }
 
 TEST(TensorIo, WhatANodeDoesNotKnowItSays) {

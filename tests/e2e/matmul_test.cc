@@ -62,7 +62,8 @@ class MatmulOn : public ::testing::TestWithParam<std::tuple<int, int>> {
 TEST_P(MatmulOn, SmallIntegersAreExactWithEveryAlgorithm) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
-  for (const Case& c : {Case{1, 1, 1}, Case{5, 3, 7}, Case{37, 53, 29}, Case{130, 67, 257}}) {
+  for (const Case& c :
+       {Case{1, 61, 333}, Case{97, 61, 333}, Case{1000, 61, 333}, Case{5, 3, 7}, Case{1, 1, 1}}) {
     const Matrix a = SmallIntegers(c.m, c.k, seed), b = SmallIntegers(c.k, c.n, seed + 1);
     const Matrix want = Product(a, b);
     for (const std::vector<std::string>& flags : {std::vector<std::string>{"--algorithm", "serial"},
@@ -72,6 +73,23 @@ TEST_P(MatmulOn, SmallIntegersAreExactWithEveryAlgorithm) {
       EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, flags), want))
           << c.m << " x " << c.n << " x " << c.k << " " << flags[1];
     }
+  }
+}
+
+TEST_P(MatmulOn, ClientsAtOnceDoNotMeet) {
+  const int nodes = std::get<0>(GetParam());
+  const Matrix a = SmallIntegers(97, 333, 1), b = SmallIntegers(333, 61, 2), want = Product(a, b);
+  WriteNpy(world_.Path("A.npy"), a);
+  WriteNpy(world_.Path("B.npy"), b);
+  std::vector<std::unique_ptr<Process>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(world_.StartCtl(
+        i % nodes, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
+                    world_.Path(absl::StrCat("at-once-", i, ".npy")), "--repeat", "50"}));
+  }
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(clients[i]->Wait(kHang), 0) << clients[i]->err();
+    EXPECT_TRUE(SameBits(ReadNpy(world_.Path(absl::StrCat("at-once-", i, ".npy"))), want));
   }
 }
 
