@@ -180,6 +180,8 @@ void RunnerImpl::Fail(const PlanPtr& plan, const absl::Status& reason, Actions* 
     device.launches.erase(gone, device.launches.end());
   }
   actions->cancels.emplace_back(plan, reason);
+  // What is parked for an epoch of it that no launch will bring is offered again, and dropped.
+  actions->resume |= std::exchange(parked_, false);
 }
 
 void RunnerImpl::Cancel(const v1::CancelLaunch& command) {
