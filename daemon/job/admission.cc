@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/bounds.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/problem.h"
@@ -47,6 +48,8 @@ absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, co
 }
 
 absl::Status ReadTerms(const v1::SubmitJobRequest& request, JobSpec* job) {
+  AGMM_RETURN_IF_ERROR(CheckLength("request id", request.request_id(), kMaxIdBytes));
+  AGMM_RETURN_IF_ERROR(CheckLength("session id", request.session_id(), kMaxIdBytes));
   job->repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
   if (job->repeat < 1 || job->repeat > kMaxRepeat) {
     return absl::InvalidArgumentError(

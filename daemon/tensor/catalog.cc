@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/bounds.h"
 #include "daemon/tensor/catalog_impl.h"
 #include "kernels/base/status.h"
 #include "proto/convert/problem.h"
@@ -8,11 +9,6 @@
 
 namespace agmm {
 namespace catalog {
-namespace {
-
-constexpr size_t kMaxNameLength = 256;
-
-}  // namespace
 
 Entry* CatalogImpl::FindLinked(uint64_t tensor_id) {
   const auto it = entries_.find(tensor_id);
@@ -43,10 +39,9 @@ void CatalogImpl::CreateTensor(const CallContext& ctx, const v1::CreateTensorReq
 absl::Status CatalogImpl::Create(const CallContext& ctx, const v1::CreateTensorRequest& request,
                                  Reply<v1::Tensor>* reply) {
   AGMM_RETURN_IF_ERROR(members_->Complete());
-  if (request.name().size() > kMaxNameLength) {
-    return absl::InvalidArgumentError(absl::StrFormat("the name has %d bytes; at most %d are kept",
-                                                      request.name().size(), kMaxNameLength));
-  }
+  AGMM_RETURN_IF_ERROR(CheckLength("request id", request.request_id(), kMaxIdBytes));
+  AGMM_RETURN_IF_ERROR(CheckLength("session id", request.session_id(), kMaxIdBytes));
+  AGMM_RETURN_IF_ERROR(CheckLength("name", request.name(), kMaxNameBytes));
   if (const auto taken = names_.find(request.name()); taken != names_.end()) {
     return absl::AlreadyExistsError(
         absl::StrFormat("%s has this name; delete it first or choose another name",
