@@ -220,6 +220,10 @@ void SchedulerImpl::End(Job* job, v1::Job::State state, const absl::Status& erro
   if (job->plan != nullptr) plans_.LetGo(std::exchange(job->plan, nullptr));
 
   ended_.push_back(job->id);
+  if (ended_.size() > kMaxWithSteps) {
+    Job* old = jobs_.at(ended_[ended_.size() - 1 - kMaxWithSteps]).get();
+    for (v1::RankReport& rank : *old->record.mutable_ranks()) rank.clear_steps();
+  }
   for (auto& [number, waiter] : std::exchange(job->waiters, {})) {
     loop_->Cancel(waiter.timer);
     waiter.reply(job->record);

@@ -18,8 +18,12 @@
 namespace agmm::scheduler {
 
 inline constexpr size_t kMaxLaunched = 64;
+// A job is launched behind so many epochs of its plan at most.
+inline constexpr int64_t kMaxEpochsAhead = 4;
 inline constexpr size_t kMaxQueued = 10000;
 inline constexpr size_t kMaxEnded = 1000;
+// Ended jobs that still have the times of their steps, which are most of a record.
+inline constexpr size_t kMaxWithSteps = 64;
 // How long after its deadline a launched job is ended from here: its nodes notice the deadline
 // themselves, and can say who waited for whom.
 inline constexpr absl::Duration kDeadlineGrace = absl::Milliseconds(250);
@@ -96,9 +100,10 @@ class SchedulerImpl : public Scheduler {
   void HoldPlans();
   // Pump runs soon, and not inside whoever calls.
   void RequestPump();
-  // Launches what can be launched, in order.
+  // Launches what can be launched, in order on each rank.
   void Pump();
-  bool Conflicts(const Job& job) const;
+  // A launched job that has to end before `job` is launched, or null.
+  const Job* InTheWayOf(const Job& job) const;
   void OnDeadline(uint64_t job_id);
   std::string WhatItWaitsFor(const Job& job) const;
   void OnPlanPrepared(int node, const v1::PlanPrepared& prepared);

@@ -9,6 +9,16 @@
 #include "proto/convert/status.h"
 
 namespace agmm::scheduler {
+namespace {
+
+// Of two jobs; only such can share a tensor, for operands lie on the ranks of their job.
+bool ShareRanks(const Job& a, const Job& b) {
+  const std::vector<int>& theirs = b.spec.problem.mesh.ranks;
+  return std::find_first_of(theirs.begin(), theirs.end(), a.spec.problem.mesh.ranks.begin(),
+                            a.spec.problem.mesh.ranks.end()) != theirs.end();
+}
+
+}  // namespace
 
 void SchedulerImpl::Enqueue(Job* job) {
   queue_[job->id] = job;
@@ -43,16 +53,22 @@ void SchedulerImpl::Pump() {
   // Between two generations nothing is sent; what is queued is about to end.
   if (!members_->Complete().ok()) return;
   if (plans_missing_) HoldPlans();
-  while (!queue_.empty() && launched_.size() < kMaxLaunched) {
-    Job* head = queue_.begin()->second;
-    if (!head->lease_error.ok()) {
-      End(head, v1::Job::STATE_FAILED, head->lease_error);
-      continue;
+  // Ranks of jobs passed over: each rank has its jobs in the order of admission.
+  std::set<int> taken;
+  for (auto it = queue_.begin(); it != queue_.end() && taken.size() < members_->ranks().size();) {
+    Job* job = it->second;
+    ++it;  // the job may leave the queue
+    const std::vector<int>& ranks = job->spec.problem.mesh.ranks;
+    if (std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return taken.count(rank) > 0; })) {
+      taken.insert(ranks.begin(), ranks.end());
+    } else if (!job->lease_error.ok()) {
+      End(job, v1::Job::STATE_FAILED, job->lease_error);
+    } else if (job->leases_awaited > 0 || job->plan == nullptr || !job->plan->ready() ||
+               InTheWayOf(*job) != nullptr) {
+      taken.insert(ranks.begin(), ranks.end());
+    } else {
+      Launch(job);
     }
-    if (head->leases_awaited > 0 || head->plan == nullptr || !head->plan->ready() ||
-        Conflicts(*head))
-      return;
-    Launch(head);
   }
 }
 
@@ -78,17 +94,27 @@ void SchedulerImpl::HoldPlans() {
 
 // Jobs are launched ahead of each other's ends where each rank's own order keeps them apart. Not so
 // where one reads what another writes, for the reader has to know how the writer ended; nor where
-// another plan writes the same C, for a launch that is put back would come behind it.
-bool SchedulerImpl::Conflicts(const Job& job) const {
+// another plan writes the same C, for a launch that is put back would come behind it; nor behind
+// many epochs of the same plan, for a node ends its launches on a plan one after the other, and
+// only a job in the queue can be cancelled, or time out, on its own.
+const Job* SchedulerImpl::InTheWayOf(const Job& job) const {
   const uint64_t* mine = job.spec.tensors;
+  const Job* first_on_plan = nullptr;
+  int64_t epochs = 0;
   for (const auto& [number, other] : launched_) {
     const uint64_t* theirs = other->spec.tensors;
     for (int i : {kA, kB}) {
-      if (theirs[kC] == mine[i] || mine[kC] == theirs[i]) return true;
+      if (theirs[kC] == mine[i] || mine[kC] == theirs[i]) return other;
     }
-    if (theirs[kC] == mine[kC] && other->plan != job.plan) return true;
+    if (other->plan != job.plan) {
+      if (theirs[kC] == mine[kC]) return other;
+      continue;
+    }
+    if (first_on_plan == nullptr) first_on_plan = other;
+    epochs += other->spec.repeat;
   }
-  return false;
+  if (epochs > kMaxEpochsAhead) return first_on_plan;
+  return launched_.size() < kMaxLaunched ? nullptr : launched_.begin()->second;
 }
 
 void SchedulerImpl::OnDeadline(uint64_t job_id) {
@@ -125,12 +151,15 @@ std::string SchedulerImpl::WhatItWaitsFor(const Job& job) const {
     for (int node : job.plan->preparing) names.push_back(members_->node_name(node));
     return absl::StrFormat("its plan, which %s had not prepared", absl::StrJoin(names, ", "));
   }
-  if (const Job* head = queue_.begin()->second; head->id != job.id) {
-    return absl::StrFormat("job %d, which is before it in the queue and waited for %s", head->id,
-                           WhatItWaitsFor(*head));
+  for (const auto& [id, before] : queue_) {
+    if (id >= job.id) break;
+    if (!ShareRanks(*before, job)) continue;
+    return absl::StrFormat("job %d, which is before it in the queue and waited for %s", id,
+                           WhatItWaitsFor(*before));
   }
-  if (launched_.empty()) return "its launch";
-  return absl::StrFormat("job %d, which was running", launched_.begin()->second->id);
+  const Job* running = InTheWayOf(job);
+  if (running == nullptr) return "its launch";
+  return absl::StrFormat("job %d, which was running", running->id);
 }
 
 void SchedulerImpl::OnPlanPrepared(int node, const v1::PlanPrepared& prepared) {

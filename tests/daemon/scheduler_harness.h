@@ -104,11 +104,11 @@ class SchedulerTest : public ::testing::Test {
     return taken;
   }
 
-  uint64_t Create(const std::string& sharding, int64_t rows, int64_t cols) {
+  uint64_t Create(const std::string& sharding, int64_t rows, int64_t cols,
+                  const v1::Mesh& mesh = MeshOf(2)) {
     Answer<v1::Tensor> created;
     Do([&] {
-      catalog_->CreateTensor({}, TensorRequest("", sharding, rows, cols, MeshOf(2)),
-                             created.reply());
+      catalog_->CreateTensor({}, TensorRequest("", sharding, rows, cols, mesh), created.reply());
     });
     for (const auto& [node, command] : Take(v1::Command::kPlaceTensor))
       Report(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
@@ -130,8 +130,9 @@ class SchedulerTest : public ::testing::Test {
     Do([&] { catalog_->EndAccess({}, request, ended.reply()); });
     EXPECT_TRUE(ended.Get().ok());
   }
-  uint64_t Ready(const std::string& sharding, int64_t rows, int64_t cols) {
-    const uint64_t tensor = Create(sharding, rows, cols);
+  uint64_t Ready(const std::string& sharding, int64_t rows, int64_t cols,
+                 const v1::Mesh& mesh = MeshOf(2)) {
+    const uint64_t tensor = Create(sharding, rows, cols, mesh);
     EndWrite(BeginWrite(tensor), true);
     return tensor;
   }
@@ -147,13 +148,14 @@ class SchedulerTest : public ::testing::Test {
   struct Operands3 {
     uint64_t a, b, c;
   };
-  Operands3 MakeOperands(int64_t m = 64) {
-    return {Ready("[M_x, K]", m, 32), Ready("[K, N_x]", 32, 48), Create("[M, N_x]", m, 48)};
+  Operands3 MakeOperands(int64_t m = 64, const v1::Mesh& mesh = MeshOf(2)) {
+    return {Ready("[M_x, K]", m, 32, mesh), Ready("[K, N_x]", 32, 48, mesh),
+            Create("[M, N_x]", m, 48, mesh)};
   }
-  static v1::SubmitJobRequest Request(const Operands3& t) {
+  static v1::SubmitJobRequest Request(const Operands3& t, const v1::Mesh& mesh = MeshOf(2)) {
     v1::SubmitJobRequest request;
     request.set_spec(kSpec);
-    *request.mutable_mesh() = MeshOf(2);
+    *request.mutable_mesh() = mesh;
     for (uint64_t id : {t.a, t.b, t.c}) request.add_tensor_ids(id);
     return request;
   }
@@ -213,6 +215,7 @@ class SchedulerTest : public ::testing::Test {
     rank->set_rank(node);
     rank->set_node(node);
     rank->add_epoch_us(10.0 + node);
+    rank->add_steps()->set_end_us(10.0 + node);
     Report(node, report);
   }
   void DoneEverywhere(uint64_t job) {
@@ -223,7 +226,8 @@ class SchedulerTest : public ::testing::Test {
   std::vector<uint64_t> Launched() {
     std::vector<uint64_t> jobs;
     for (const auto& [node, command] : Take(v1::Command::kLaunchJob))
-      if (node == 0) jobs.push_back(command.launch_job().job_id());
+      if (jobs.empty() || jobs.back() != command.launch_job().job_id())
+        jobs.push_back(command.launch_job().job_id());
     return jobs;
   }
   // (node, job) of the cancels since the last call.

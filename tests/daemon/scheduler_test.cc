@@ -57,7 +57,7 @@ TEST_F(SchedulerTest, AJobRunsOnceItsPlanIsPreparedEverywhere) {
 TEST_F(SchedulerTest, APlanServesAllJobsLikeItAndItsEpochsGoOn) {
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
-  request.set_repeat_count(5);
+  request.set_repeat_count(4);
   const uint64_t first = SubmitOk(request);
   EXPECT_EQ(AnswerPrepared(), 2);
   const uint64_t second = SubmitOk(request);
@@ -66,7 +66,7 @@ TEST_F(SchedulerTest, APlanServesAllJobsLikeItAndItsEpochsGoOn) {
   ASSERT_EQ(launches.size(), 4u);
   EXPECT_EQ(launches[0].command.launch_job().job_id(), first);
   EXPECT_EQ(launches[2].command.launch_job().job_id(), second);
-  EXPECT_EQ(launches[2].command.launch_job().first_epoch(), 6u);
+  EXPECT_EQ(launches[2].command.launch_job().first_epoch(), 5u);
 }
 
 TEST_F(SchedulerTest, VersionsNameTheContents) {
@@ -163,6 +163,45 @@ TEST_F(SchedulerTest, TermsOutsideTheirBoundsAreRefused) {
   EXPECT_EQ(WorkspaceBytes(), 0);
 }
 
+TEST_F(SchedulerTest, TextsThatAreTooLongAreRefusedWithLengthAndBound) {
+  const auto refused = [&](const v1::SubmitJobRequest& request, const std::string& message) {
+    const absl::Status status = Submit(request).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  };
+  v1::SubmitJobRequest longest = Request(MakeOperands());
+  longest.set_request_id(std::string(256, 'r'));
+  longest.set_session_id(std::string(256, 's'));
+  v1::SubmitJobRequest request = longest;
+  request.mutable_request_id()->push_back('r');
+  refused(request, "the request id has 257 bytes; at most 256");
+  request = longest;
+  request.mutable_session_id()->push_back('s');
+  refused(request, "the session id has 257 bytes; at most 256");
+  request = longest;
+  request.mutable_spec()->append(1024, ' ');
+  refused(request, "1024");
+  SubmitOk(longest);
+}
+
+TEST_F(SchedulerTest, OnlyTheLast64JobsKeepTheTimesOfTheirSteps) {
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  std::vector<uint64_t> jobs;
+  for (int i = 0; i < 66; ++i) {
+    jobs.push_back(SubmitOk(request));
+    AnswerPrepared();
+    DoneEverywhere(jobs.back());
+  }
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const v1::Job job = *Get(jobs[i]);
+    ASSERT_EQ(job.ranks_size(), 2);
+    for (const v1::RankReport& rank : job.ranks()) {
+      EXPECT_EQ(rank.steps_size(), i < 2 ? 0 : 1) << i;
+      EXPECT_EQ(rank.epoch_us_size(), 1);
+    }
+  }
+}
+
 TEST_F(SchedulerTest, AJobWaitsForAWriteAdmittedBeforeIt) {
   const Operands3 t = MakeOperands();
   const uint64_t write = BeginWrite(t.a);
@@ -228,16 +267,6 @@ TEST_F(SchedulerTest, AnotherPlanWithTheSameResultWaits) {
   EXPECT_THAT(Launched(), ElementsAre(first));
   DoneEverywhere(first);
   EXPECT_THAT(Launched(), ElementsAre(second));
-}
-
-TEST_F(SchedulerTest, TheOrderOfLaunchIsTheOrderOfAdmission) {
-  const Operands3 t = MakeOperands(), u = MakeOperands();
-  const uint64_t write = BeginWrite(t.a);
-  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(u));
-  AnswerPrepared();
-  EXPECT_THAT(Launched(), IsEmpty());
-  EndWrite(write, true);
-  EXPECT_THAT(Launched(), ElementsAre(first, second));
 }
 
 TEST_F(SchedulerTest, AWriteOfAnOperandWaitsForTheJob) {
@@ -344,16 +373,6 @@ TEST_F(SchedulerTest, TheCacheKeepsAtMost64Plans) {
   }
   EXPECT_EQ(Metric("plans_cached"), 64);
   EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 4u);
-}
-
-TEST_F(SchedulerTest, AtMost64JobsAreLaunchedAhead) {
-  const Operands3 t = MakeOperands();
-  std::vector<uint64_t> jobs;
-  for (int i = 0; i < 66; ++i) jobs.push_back(SubmitOk(Request(t)));
-  AnswerPrepared();
-  EXPECT_EQ(Launched().size(), 64u);
-  DoneEverywhere(jobs[0]);
-  EXPECT_THAT(Launched(), ElementsAre(jobs[64]));
 }
 
 }  // namespace

@@ -1,0 +1,118 @@
+// In which order jobs are launched, and how far ahead.
+#include "absl/strings/str_cat.h"
+#include "daemon/job/scheduler.h"
+#include "gmock/gmock.h"
+#include "tests/daemon/scheduler_harness.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Code = absl::StatusCode;
+
+TEST_F(SchedulerTest, TheOrderOfLaunchIsTheOrderOfAdmission) {
+  const Operands3 t = MakeOperands(), u = MakeOperands();
+  const uint64_t write = BeginWrite(t.a);
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(u));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), IsEmpty());
+  EndWrite(write, true);
+  EXPECT_THAT(Launched(), ElementsAre(first, second));
+}
+
+TEST_F(SchedulerTest, JobsOnOtherRanksGoPastOneThatWaits) {
+  const Operands3 t = MakeOperands(64, MeshOf(1, 0)), u = MakeOperands(64, MeshOf(1, 1));
+  const uint64_t write = BeginWrite(t.a);
+  const uint64_t waits = SubmitOk(Request(t, MeshOf(1, 0)));
+  const uint64_t other = SubmitOk(Request(u, MeshOf(1, 1)));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(other));
+  DoneEverywhere(other);
+  EXPECT_EQ(State(other), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(State(waits), v1::Job::STATE_QUEUED);
+  EndWrite(write, true);
+  EXPECT_THAT(Launched(), ElementsAre(waits));
+}
+
+TEST_F(SchedulerTest, AJobGoesPastNoneThatSharesARankEvenWithAJobBetween) {
+  const Operands3 t = MakeOperands(64, MeshOf(1, 0)), both = MakeOperands(),
+                  u = MakeOperands(64, MeshOf(1, 1));
+  const uint64_t write = BeginWrite(t.a);
+  const uint64_t first = SubmitOk(Request(t, MeshOf(1, 0))), second = SubmitOk(Request(both)),
+                 third = SubmitOk(Request(u, MeshOf(1, 1)));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), IsEmpty());
+  EndWrite(write, true);
+  EXPECT_THAT(Launched(), ElementsAre(first, second, third));
+}
+
+TEST_F(SchedulerTest, AJobIsNotLaunchedBehindManyEpochsOfItsPlan) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest endless = Request(t);
+  endless.set_repeat_count(5);
+  const uint64_t first = SubmitOk(endless), second = SubmitOk(Request(t)),
+                 third = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first));
+  EXPECT_EQ(Cancel(second)->state(), v1::Job::STATE_CANCELLED);
+  EXPECT_THAT(Cancelled(), IsEmpty());
+  DoneEverywhere(first);
+  EXPECT_THAT(Launched(), ElementsAre(third));
+}
+
+TEST_F(SchedulerTest, AJobIsLaunchedBehindFewEpochsOfItsPlan) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest two = Request(t);
+  two.set_repeat_count(2);
+  const uint64_t first = SubmitOk(two), second = SubmitOk(two), third = SubmitOk(two),
+                 fourth = SubmitOk(two);
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first, second, third));
+  DoneEverywhere(first);
+  EXPECT_THAT(Launched(), ElementsAre(fourth));
+}
+
+TEST_F(SchedulerTest, AJobBehindALongOneTimesOutInTheQueueNamingWhatIsInItsWay) {
+  const Operands3 t = MakeOperands(64, MeshOf(1, 0)), u = MakeOperands(64, MeshOf(1, 1));
+  BeginWrite(t.a);
+  const uint64_t elsewhere = SubmitOk(Request(t, MeshOf(1, 0)));
+  v1::SubmitJobRequest request = Request(u, MeshOf(1, 1));
+  request.set_repeat_count(1000);
+  const uint64_t running = SubmitOk(request);
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(running));
+  const uint64_t waits = SubmitOk(Request(u, MeshOf(1, 1)));
+  request.mutable_timeout()->set_nanos(20000000);
+  const v1::Job behind = *StartWait(SubmitOk(request)).Get();
+  EXPECT_EQ(behind.error().code(), static_cast<int>(Code::kDeadlineExceeded));
+  EXPECT_THAT(behind.error().message(),
+              HasSubstr(absl::StrCat("job ", waits,
+                                     ", which is before it in the queue and waited "
+                                     "for job ",
+                                     running, ", which was running")));
+  EXPECT_THAT(behind.error().message(), Not(HasSubstr(absl::StrCat("job ", elsewhere, ","))));
+  EXPECT_THAT(Cancelled(), IsEmpty());
+}
+
+TEST_F(SchedulerTest, AtMost64JobsAreLaunchedAhead) {
+  const Operands3 t = MakeOperands();
+  std::vector<uint64_t> jobs;
+  for (int i = 0; i < 66; ++i) {
+    // Plans of their own, with results of their own.
+    const Operands3 own = {t.a, t.b, Create("[M, N_x]", 64, 48)};
+    v1::SubmitJobRequest request = Request(own);
+    request.mutable_options()->set_algorithm("ring");
+    request.mutable_options()->set_chunk_count(i / 5 + 1);
+    jobs.push_back(SubmitOk(request));
+  }
+  AnswerPrepared();
+  EXPECT_EQ(Launched().size(), 64u);
+  DoneEverywhere(jobs[0]);
+  EXPECT_THAT(Launched(), ElementsAre(jobs[64]));
+}
+
+}  // namespace
+}  // namespace agmm
