@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -109,6 +112,28 @@ absl::Status NpyReader::ReadRows(int64_t begin, int64_t count, void* out) const 
   return absl::OkStatus();
 }
 
+namespace {
+
+// The file that `path` names or will name, links followed. Only regular files are replaced, and only those that
+// their owner lets be written.
+absl::StatusOr<std::string> WritableTarget(const std::string& path) {
+  struct stat info;
+  if (path.empty()) return absl::InvalidArgumentError("the output has no name; give a file");
+  if (stat(path.c_str(), &info) != 0) return path;
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is there and is no regular file; name another output", path));
+  }
+  if ((info.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) == 0 || access(path.c_str(), W_OK) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is there and is read-only; name another output", path));
+  }
+  std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
+  return real == nullptr ? path : std::string(real.get());
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::Create(const std::string& path, int64_t rows,
                                                              int64_t cols, DType dtype) {
   if (dtype == DType::kBF16) {
@@ -119,11 +144,15 @@ absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::Create(const std::string& 
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: a matrix of %d x %d is empty", path, rows, cols));
   }
+  AGMM_ASSIGN_OR_RETURN(const std::string target, WritableTarget(path));
   static std::atomic<int> serial{0};
-  const std::string temporary = absl::StrFormat("%s.tmp-%d-%d", path, getpid(), ++serial);
+  const std::string temporary = absl::StrFormat("%s.tmp-%d-%d", target, getpid(), ++serial);
   const int fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) return SystemError(temporary, "create");
-  std::unique_ptr<NpyWriter> writer(new NpyWriter(path, temporary, fd, rows, cols, dtype));
+  if (fd < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("cannot create %s: %s", path, std::strerror(errno)));
+  }
+  std::unique_ptr<NpyWriter> writer(new NpyWriter(target, temporary, fd, rows, cols, dtype));
   const std::string preamble = NpyPreamble(rows, cols, dtype);
   writer->data_offset_ = static_cast<int64_t>(preamble.size());
   if (!WriteAt(fd, 0, writer->data_offset_, preamble.data()))

@@ -1,4 +1,5 @@
 // agmmd: owns this host's devices and serves them to the world.
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
@@ -95,6 +96,9 @@ int Run(const Config& config) {
     spdlog::error("signals cannot be received: {}", std::strerror(errno));
     return kFailed;
   }
+  // Held for the life of the process: when the last user of gRPC lets go, its shutdown may wait 10 s for a thread of
+  // its own that polls. Behind `stop`, whose signal mask its threads inherit.
+  grpc_init();
   spdlog::info("agmmd {}, pid {}, node {} of cluster {}, config hash {}", AGMM_VERSION, getpid(),
                config.node().name, config.cluster, config.hash);
   absl::StatusOr<std::unique_ptr<Daemon>> daemon =

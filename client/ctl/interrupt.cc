@@ -55,12 +55,14 @@ Interrupt::Interrupt(std::function<void()> on_first) {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, &old_int_);
   sigaction(SIGTERM, &action, &old_term_);
+  sigaction(SIGHUP, &action, &old_hup_);
 }
 
 Interrupt::~Interrupt() {
   if (read_fd_ < 0) return;
   sigaction(SIGINT, &old_int_, nullptr);
   sigaction(SIGTERM, &old_term_, nullptr);
+  sigaction(SIGHUP, &old_hup_, nullptr);
   Tell(kQuit);
   thread_.join();
   close(write_fd.exchange(-1));

@@ -1,4 +1,4 @@
-// Ctrl-C, and SIGTERM: the first asks the work to stop, the second ends the process at once.
+// Ctrl-C, SIGTERM and SIGHUP: the first asks the work to stop, the second ends the process at once.
 #pragma once
 
 #include <signal.h>
@@ -18,7 +18,7 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 
  private:
-  struct sigaction old_int_, old_term_;
+  struct sigaction old_int_, old_term_, old_hup_;
   int read_fd_;
   std::thread thread_;
 };

@@ -1,6 +1,7 @@
 // agmmctl matmul: two .npy files in, their product out, and what it took.
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -58,6 +59,13 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
         "rows of the "
         "second (%d)",
         flags.a, a.rows(), a.cols(), flags.b, b.rows(), b.cols(), a.cols(), b.rows()));
+  }
+  for (const std::string& input : {flags.a, flags.b}) {
+    std::error_code none;  // not there yet: not the same
+    if (std::filesystem::equivalent(input, flags.out, none)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--out %s is the input %s; name another file for the product", flags.out, input));
+    }
   }
   inputs.shape = {a.rows(), b.cols(), a.cols()};
   inputs.dtype = a.dtype() == b.dtype() ? a.dtype() : DType::kF32;

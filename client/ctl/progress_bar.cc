@@ -1,7 +1,9 @@
 #include "client/ctl/progress_bar.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -35,9 +37,15 @@ void ProgressBar::Update(int64_t bytes) {
   const double done = total_bytes_ > 0 ? static_cast<double>(bytes) / total_bytes_ : 1;
   const int filled = static_cast<int>(done * kWidth);
   const int64_t rate = static_cast<int64_t>(bytes / absl::ToDoubleSeconds(now - start_));
-  absl::FPrintF(stderr, "\r\033[K%s  [%s%s]  %3.0f %%  %s of %s  %s/s", label_,
-                std::string(filled, '#'), std::string(kWidth - filled, '.'), done * 100,
-                FormatBytes(bytes), FormatBytes(total_bytes_), FormatBytes(rate));
+  std::string line = absl::StrFormat(
+      "%3.0f %%  [%s%s]  %s of %s  %s/s  %s", done * 100, std::string(filled, '#'),
+      std::string(kWidth - filled, '.'), FormatBytes(bytes), FormatBytes(total_bytes_),
+      FormatBytes(rate), label_);
+  // A line that wraps could not be drawn over.
+  winsize window = {};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
+    line.resize(std::min<size_t>(line.size(), window.ws_col - 1));
+  absl::FPrintF(stderr, "\r\033[K%s", line);
   std::fflush(stderr);
 }
 

@@ -204,7 +204,7 @@ TEST_F(Npy, MissingFilesAndFoldersAreNamed) {
   EXPECT_THAT(std::string(NpyReader::Open(Path("pipe")).status().message()),
               HasSubstr("regular file"));
   const auto writer = NpyWriter::Create(Path("no/such/m.npy"), 2, 3, DType::kF32);
-  EXPECT_EQ(writer.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(writer.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(writer.status().message()), HasSubstr("no/such/m.npy"));
 }
 
@@ -254,8 +254,8 @@ TEST_F(Npy, CommitNeedsEveryRowAndKeepsTheOldFileUntilThen) {
 }
 
 TEST_F(Npy, CommitOntoAFolderFailsAndLeavesNothing) {
-  std::filesystem::create_directories(Path("m.npy/inside"));
   auto writer = NpyWriter::Create(Path(), 1, 1, DType::kF32).value();
+  std::filesystem::create_directories(Path("m.npy/inside"));
   ASSERT_TRUE(writer->WriteRows(0, 1, Data(4).data()).ok());
   EXPECT_FALSE(writer->Commit().ok());
   EXPECT_EQ(FileCount(), 1);
@@ -266,6 +266,26 @@ TEST_F(Npy, WhatTheFormatCannotHoldIsRefused) {
               HasSubstr("have no bf16; write f32"));
   EXPECT_FALSE(NpyWriter::Create(Path(), 0, 3, DType::kF32).ok());
   EXPECT_EQ(FileCount(), 0);
+}
+
+TEST_F(Npy, OnlyRegularWritableFilesAreReplaced) {
+  EXPECT_FALSE(NpyWriter::Create("/dev/null", 2, 3, DType::kF32).ok());
+  EXPECT_FALSE(NpyWriter::Create(Path(""), 2, 3, DType::kF32).ok());  // the folder
+  EXPECT_FALSE(NpyWriter::Create("", 2, 3, DType::kF32).ok());
+  std::ofstream(Path("locked.npy")) << "kept";
+  std::filesystem::permissions(Path("locked.npy"), std::filesystem::perms::owner_read);
+  EXPECT_FALSE(NpyWriter::Create(Path("locked.npy"), 2, 3, DType::kF32).ok());
+}
+
+TEST_F(Npy, LinksAreWrittenThrough) {
+  std::ofstream(Path("target.npy")) << "old";
+  std::filesystem::create_symlink(Path("target.npy"), Path("link.npy"));
+  auto writer = NpyWriter::Create(Path("link.npy"), 1, 1, DType::kF32).value();
+  const float one = 1;
+  ASSERT_TRUE(writer->WriteRows(0, 1, &one).ok());
+  ASSERT_TRUE(writer->Commit().ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link.npy")));
+  EXPECT_EQ(NpyReader::Open(Path("target.npy")).value()->rows(), 1);
 }
 
 }  // namespace

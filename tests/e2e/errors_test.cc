@@ -1,4 +1,6 @@
 // What goes wrong for users: one clear line, the documented exit code, no output file.
+#include <signal.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -117,8 +119,12 @@ TEST_F(OneNode, ASpecErrorPointsAtItsColumn) {
 TEST_F(OneNode, AnOutputThatCannotBeWrittenIsRefusedFirst) {
   const Ran ran = world_.Ctl(0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
                                  world_.Path("nowhere/C.npy")});
-  EXPECT_EQ(ran.exit_code, 4) << ran.err;
+  EXPECT_EQ(ran.exit_code, 2) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr(world_.Path("nowhere")));
+  const Ran onto_input = world_.Ctl(0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"),
+                                        "--out", world_.Path("B.npy")});
+  EXPECT_EQ(onto_input.exit_code, 2);
+  EXPECT_THAT(onto_input.err, HasSubstr("is the input"));
   EXPECT_EQ(MetricOf(world_.Status(0), "jobs_submitted_total"), 0);
 }
 
@@ -161,6 +167,27 @@ TEST(Socket, InUseIsNamedAndTheFirstDaemonLivesOn) {
   EXPECT_EQ(second->Wait(kHang), 3);
   EXPECT_THAT(second->out() + second->err(), HasSubstr(socket));
   EXPECT_TRUE(ready());
+}
+
+TEST(Socket, ADaemonThatHasServedStopsInGoodOrder) {
+  World world({});  // for its folder
+  WriteNpy(world.Path("A.npy"), SmallIntegers(8, 8, 1));
+  for (int run = 0; run < 6; ++run) {
+    const std::string socket = world.Path("s");
+    Process daemon({Program("agmmd"), "--socket", socket}, world.Path(absl::StrCat("daemon", run)));
+    auto ready = [&] {
+      const auto status = Connection(*ResolveEndpoint(socket)).GetStatus();
+      return status.ok() && status->ready();
+    };
+    for (absl::Time deadline = absl::Now() + kHang; !ready() && absl::Now() < deadline;)
+      absl::SleepFor(absl::Milliseconds(20));
+    Process client({Program("agmmctl"), "--endpoint", socket, "matmul", world.Path("A.npy"),
+                    world.Path("A.npy"), "--out", world.Path("C.npy")},
+                   world.Path(absl::StrCat("client", run)));
+    EXPECT_EQ(client.Wait(kHang), 0) << client.err();
+    daemon.Signal(SIGTERM);
+    EXPECT_EQ(daemon.Wait(kHang), 0) << daemon.err();
+  }
 }
 
 TEST(NoDaemon, IsNamedWithWhatToDo) {
