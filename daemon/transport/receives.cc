@@ -1,5 +1,6 @@
 #include "daemon/transport/receives.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/transport/endpoints.h"
@@ -67,6 +68,26 @@ void Receives::Finish(Receive* raw, ucs_status_t status) {
   if (status == UCS_OK && !receive->abandoned) receive->into.Scatter();
   receive->done(status == UCS_OK ? absl::OkStatus()
                                  : PeerLost(receive->node, ucs_status_string(status)));
+  receive.reset();
+  TellQuiet();
+}
+
+bool Receives::Quiet(uint64_t generation) const {
+  return std::none_of(receiving_.begin(), receiving_.end(), [&](const Receive* receive) {
+    // Those abandoned are of connections that have been cut: nothing comes for them.
+    return receive->generation < generation && !receive->abandoned;
+  });
+}
+
+void Receives::WhenQuiet(uint64_t generation, std::function<void()> done) {
+  waiting_.emplace(generation, std::move(done));
+  TellQuiet();
+}
+
+void Receives::TellQuiet() {
+  // What is quiet for a generation is so for every one before it.
+  while (!waiting_.empty() && Quiet(waiting_.begin()->first))
+    waiting_.extract(waiting_.begin()).mapped()();
 }
 
 void Receives::Abandon(Receive* receive) {
@@ -79,10 +100,12 @@ void Receives::Abandon(int node, uint64_t generation) {
   for (Receive* receive : receiving_) {
     if (receive->node == node && receive->generation <= generation) Abandon(receive);
   }
+  TellQuiet();
 }
 
 void Receives::AbandonAll() {
   for (Receive* receive : receiving_) Abandon(receive);
+  TellQuiet();
 }
 
 }  // namespace agmm::transport

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <unordered_set>
 
@@ -40,6 +42,9 @@ class Receives {
   void Abandon(int node, uint64_t generation);
   void AbandonAll();
 
+  // Runs `done`, perhaps at once, when none older than `generation` is left but abandoned ones.
+  void WhenQuiet(uint64_t generation, std::function<void()> done);
+
   bool idle() const { return receiving_.empty(); }
 
  private:
@@ -47,10 +52,13 @@ class Receives {
   static void OnReceived(void* request, ucs_status_t status, size_t length, void* user);
   void Finish(Receive* receive, ucs_status_t status);
   void Abandon(Receive* receive);
+  bool Quiet(uint64_t generation) const;
+  void TellQuiet();
 
   UcxWorker* const worker_;
   Stats* const stats_;
   std::unordered_set<Receive*> receiving_;
+  std::multimap<uint64_t, std::function<void()>> waiting_;  // for quiet, by generation
 };
 
 }  // namespace agmm::transport

@@ -189,6 +189,13 @@ void UcxTransport::SetWorld(uint64_t generation, int self_node,
   });
 }
 
+void UcxTransport::Quiesce(uint64_t generation, std::function<void()> done) {
+  Core* const core = core_.get();
+  core->worker_->Post([core, generation, done = std::move(done)]() mutable {
+    core->receives_.WhenQuiet(generation, std::move(done));
+  });
+}
+
 void UcxTransport::Send(int node, const Message& message, Rows from,
                         std::function<void(absl::Status)> done) {
   Done owned(std::move(done));

@@ -111,6 +111,11 @@ class UcxTransport final : public Transport {
   // another generation are dropped; bulk requests of another generation fail with ABORTED.
   void SetWorld(uint64_t generation, int self_node, const std::array<uint8_t, 16>& key);
 
+  // Runs `done` when no receive of a generation older than `generation` is in flight: nothing of them
+  // is written here any more. Call it behind SetWorld, which lets no more of them begin. Receives of
+  // peers that hang end with Disconnect. `done` may be dropped when the transport closes.
+  void Quiesce(uint64_t generation, std::function<void()> done);
+
   // Errors given to `done`: ABORTED when the peer is not connected or was lost, FAILED_PRECONDITION
   // before SetWorld, INVALID_ARGUMENT for rows that cannot be, RESOURCE_EXHAUSTED for no memory to
   // stage them.

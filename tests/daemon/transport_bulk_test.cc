@@ -1,6 +1,7 @@
 #include <list>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/daemon/transport_harness.h"
@@ -92,6 +93,41 @@ TEST(TransportBulk, BlocksThatCannotBeAreDroppedAndTheWorldsEndFailsThem) {
   ASSERT_TRUE(done.Wait(2));
   for (const absl::Status& status : done.all())
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+}
+
+TEST(TransportBulk, QuietWaitsForReceivesOfOlderGenerations) {
+  Cluster cluster(2);
+  Patch from(1000, 1000, 1000);
+  from.Fill(1);
+  absl::Notification start[8], deliver[8];
+  Outcomes written, older, newer;
+  int attempt = 0;
+  const auto under_way = [&] {
+    // What is posted while the sender's thread is held begins together: the write is offered, and then the
+    // thread is held again before it can deliver. A connection that is still being made offers nothing.
+    cluster[0].Quiesce(0, [&, attempt] { start[attempt].WaitForNotification(); });
+    cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
+    cluster[0].Quiesce(0, [&, attempt] { deliver[attempt].WaitForNotification(); });
+    start[attempt].Notify();
+    for (int i = 0; i < 200; ++i, absl::SleepFor(absl::Milliseconds(2))) {
+      // The rows are apart there, so that the receive is staged.
+      if (cluster[1].counters().staging_bytes > 0) return true;
+    }
+    deliver[attempt].Notify();
+    EXPECT_TRUE(written.Wait(attempt + 1));
+    return false;
+  };
+  while (!under_way()) ASSERT_LT(++attempt, 8) << "no receive stays under way";
+  cluster[1].SetWorld(2, 1, kKey);
+  cluster[1].Quiesce(2, [&newer] { newer.Add(absl::OkStatus()); });
+  cluster[1].Quiesce(1, [&older] { older.Add(absl::OkStatus()); });
+  EXPECT_TRUE(older.Wait(1));
+  EXPECT_EQ(newer.all().size(), 0u);
+  deliver[attempt].Notify();
+  EXPECT_TRUE(newer.Wait(1));
+  EXPECT_EQ(cluster[1].counters().staging_bytes, 0);
+  EXPECT_EQ(cluster.nodes[1]->store.memory[999 * 1024 + 999],
+            from.rows().data[999 * 1000 + 999]);
 }
 
 TEST(TransportBulk, ManyRequestsBothWaysAtOnce) {
