@@ -23,7 +23,7 @@ class MemberStream final : public grpc::ServerBidiReactor<v1::MemberMessage, v1:
   // Called on gRPC's and the heartbeat's threads.
   struct Handlers {
     std::function<void(std::shared_ptr<MemberLink>, v1::MemberMessage)> message;
-    // Once. `how`: "its stream broke".
+    // At least once, and behind the last message. `how`: "its stream broke".
     std::function<void(std::shared_ptr<MemberLink>, std::string how)> lost;
   };
   static grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* Start(

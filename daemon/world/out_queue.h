@@ -68,6 +68,10 @@ class OutQueue {
     cancelling_ = true;
     return true;
   }
+  bool closed() {
+    std::lock_guard lock(mutex_);
+    return closed_;
+  }
   void Closed() {
     std::lock_guard lock(mutex_);
     cancelling_ = false;
