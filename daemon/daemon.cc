@@ -93,9 +93,9 @@ absl::Status Daemon::CreateTransport() {
     AGMM_ASSIGN_OR_RETURN(transport_, UcxTransport::Create(options, runner_.get(), store_.get()));
     transport_->OnPeerFailure([this, failures = metrics_.counter("transport_peer_failures_total")](
                                   int node, const absl::Status& why) {
-      // The streams decide who is lost; this comes earlier and says more.
       failures->Add();
       spdlog::warn("the transport's connection to node {} broke: {}", config_.nodes[node].name, why.ToString());
+      loop_->Post([this, node, reason = std::string(why.message())] { member_->OnPeerBroken(node, reason); });
     });
     AddTransportGauges(transport_.get(), &metrics_);
     heartbeat_ = std::make_unique<Heartbeat>();

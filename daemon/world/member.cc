@@ -194,6 +194,17 @@ void Member::Report(v1::Report report) {
   });
 }
 
+void Member::OnPeerBroken(int node, const std::string& reason) {
+  const uint64_t generation = generation_;
+  parts_.loop->PostAfter(kTransportGrace, [this, node, reason, generation] {
+    if (stopped_ || generation_ != generation || next_.has_value()) return;
+    v1::Report report;
+    report.mutable_peer_broken()->set_node(node);
+    report.mutable_peer_broken()->set_reason(reason);
+    Report(std::move(report));
+  });
+}
+
 void Member::OnStreamEnded(const std::string& how) {
   link_ = nullptr;
   if (stopped_ || refused_) return;

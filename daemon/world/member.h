@@ -48,6 +48,9 @@ class Member {
   // The stream ended.
   void OnStreamEnded(const std::string& how);
 
+  // The transport's connection to `node` broke. On the loop.
+  void OnPeerBroken(int node, const std::string& reason);
+
   // What the runner answers; thread-safe.
   void Report(v1::Report report);
 

@@ -20,4 +20,10 @@ inline constexpr int kMinPingIntervalMs = 4'000;
 
 inline constexpr int kMaxMessageBytes = 8 << 20;
 
+// A killed peer's stream breaks, too, and says more; a broken transport alone is told after so long.
+inline constexpr absl::Duration kTransportGrace = absl::Seconds(1);
+
+// No world comes so far; what a hello says beyond is a mistake or an attack.
+inline constexpr uint64_t kMaxGeneration = uint64_t{1} << 62;
+
 }  // namespace agmm

@@ -45,6 +45,10 @@ v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
     return Differs("incarnation", absl::StrFormat("%d bytes", hello.incarnation().size()),
                    absl::StrFormat("%d bytes", kIncarnationBytes));
   }
+  if (hello.last_generation() > kMaxGeneration) {
+    return Differs("last_generation", absl::StrCat(hello.last_generation()),
+                   absl::StrCat("at most ", kMaxGeneration));
+  }
   return v1::Refusal();
 }
 
@@ -73,6 +77,7 @@ bool Sequencer::AllJoined() const {
 }
 
 absl::Status Sequencer::Complete() const {
+  if (stopping_) return absl::UnavailableError("the sequencer's daemon is stopping");
   std::vector<std::string> missing, joining;
   for (int i = 0; i < node_count(); ++i) {
     if (nodes_[i].link == nullptr) {
@@ -101,6 +106,8 @@ void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link, const v1::Mem
       stale_reports_->Add();
     } else if (report.has_world_ready()) {
       OnWorldReady(node);
+    } else if (report.has_peer_broken()) {
+      OnPeerBroken(node, report.peer_broken());
     } else {
       for (WorldListener* listener : listeners_) listener->OnReport(node, report);
     }
@@ -150,6 +157,23 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
 
 void Sequencer::OnLost(const MemberLink* link, const std::string& how) {
   if (const int node = NodeOf(link); node >= 0 && !stopping_) Lose(node, how);
+}
+
+// Joining again is how a node gets new connections to all others. It must not be the sequencer's own that goes.
+void Sequencer::OnPeerBroken(int node, const v1::PeerBroken& broken) {
+  const int lost = broken.node() == 0 ? node : broken.node();
+  if (lost <= 0 || lost >= node_count() || nodes_[lost].link == nullptr) return;
+  const std::shared_ptr<MemberLink> link = nodes_[lost].link;
+  Lose(lost, absl::StrFormat("the transport between %s and %s broke: %s", Describe(node),
+                             Describe(broken.node()), broken.reason()));
+  link->Close();
+}
+
+void Sequencer::Stop() {
+  if (std::exchange(stopping_, true) || generation_ == 0) return;
+  EndGeneration({}, WithReason(absl::AbortedError(absl::StrFormat("the sequencer, %s, is stopping",
+                                                                  Describe(0))),
+                               kReasonPeerLost));
 }
 
 void Sequencer::Lose(int index, const std::string& how) {

@@ -32,8 +32,8 @@ class Sequencer final : public Members {
   // From the streams.
   void OnMessage(const std::shared_ptr<MemberLink>& link, const v1::MemberMessage& message);
   void OnLost(const MemberLink* link, const std::string& how);
-  // The daemon stops: streams that end from now on are nobody's loss.
-  void Stop() { stopping_ = true; }
+  // The daemon stops: what waits is answered, and streams that end from now on are nobody's loss.
+  void Stop();
 
   // World, nodes and their devices, without what lies in the heaps.
   void FillStatus(v1::GetStatusResponse* status) const;
@@ -55,6 +55,7 @@ class Sequencer final : public Members {
   int NodeOf(const MemberLink* link) const;  // -1: none
   void OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello& hello);
   void OnWorldReady(int node);
+  void OnPeerBroken(int node, const v1::PeerBroken& broken);
   // The node is gone: ends the generation, if one had begun.
   void Lose(int node, const std::string& how);
   void EndGeneration(const std::vector<int>& lost, const absl::Status& reason);

@@ -1,94 +1,10 @@
-#include "daemon/tensor/catalog.h"
-
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
-#include "proto/convert/status.h"
-#include "tests/daemon/fake_members.h"
+#include "tests/daemon/catalog_fixture.h"
 
 namespace agmm {
 namespace {
 
 using ::testing::HasSubstr;
-using Access = absl::StatusOr<v1::BeginAccessResponse>;
-
-constexpr int64_t kHeap = 64 << 10;
-
-// Two nodes with two ranks each.
-class CatalogTest : public ::testing::Test {
- protected:
-  CatalogTest() : catalog_(Catalog::Create(&members_, &placement_)) { catalog_->OnReady(); }
-
-  // The answer, once it has come.
-  using Created = std::shared_ptr<std::optional<absl::StatusOr<v1::Tensor>>>;
-  Created Create(const v1::CreateTensorRequest& request) {
-    auto answer = std::make_shared<std::optional<absl::StatusOr<v1::Tensor>>>();
-    CallContext ctx;
-    ctx.principal = "uid:7";
-    catalog_->CreateTensor(ctx, request,
-                           [answer](absl::StatusOr<v1::Tensor> t) { *answer = std::move(t); });
-    return answer;
-  }
-  void AnswerPlaced() {
-    for (const auto& [node, command] : members_.Take(v1::Command::kPlaceTensor))
-      catalog_->OnReport(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
-  }
-  v1::Tensor Make(const v1::CreateTensorRequest& request) {
-    const Created created = Create(request);
-    AnswerPlaced();
-    EXPECT_TRUE(created->has_value() && (*created)->ok());
-    return created->has_value() && (*created)->ok() ? ***created : v1::Tensor();
-  }
-  v1::Tensor Make(const std::string& name) {
-    return Make(TensorRequest(name, "[M_x, K]", 8, 8, MeshOf(4)));
-  }
-  v1::Tensor MakeReady(const std::string& name) {
-    const v1::Tensor tensor = Make(name);
-    const auto write = Begin(tensor.tensor_id(), true);
-    EXPECT_TRUE(End((**write)->access_id(), true).ok());
-    return *catalog_->Find(tensor.tensor_id());
-  }
-  std::shared_ptr<std::optional<Access>> Begin(uint64_t id, bool write, int node = 0) {
-    auto answer = std::make_shared<std::optional<Access>>();
-    v1::BeginAccessRequest request;
-    request.set_tensor_id(id);
-    request.set_write(write);
-    request.set_node(node);
-    catalog_->BeginAccess({}, request, [answer](Access a) { *answer = std::move(a); });
-    return answer;
-  }
-  absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit) {
-    v1::EndAccessRequest request;
-    request.set_access_id(access);
-    request.set_commit(commit);
-    absl::StatusOr<v1::Tensor> answer = absl::UnknownError("no answer");
-    catalog_->EndAccess({}, request, [&](absl::StatusOr<v1::EndAccessResponse> response) {
-      if (response.ok()) {
-        answer = response->tensor();
-      } else {
-        answer = response.status();
-      }
-    });
-    return answer;
-  }
-  absl::Status Delete(uint64_t id) {
-    v1::DeleteTensorRequest request;
-    request.set_tensor_id(id);
-    absl::Status answer = absl::UnknownError("no answer");
-    catalog_->DeleteTensor(
-        {}, request, [&](absl::StatusOr<v1::DeleteTensorResponse> r) { answer = r.status(); });
-    return answer;
-  }
-  int64_t Free(int rank = 0) const { return placement_.free_bytes(rank); }
-
-  FakeMembers members_{2, 2, kHeap};
-  Placement placement_;
-  std::unique_ptr<Catalog> catalog_;
-};
 
 TEST_F(CatalogTest, ATensorExistsOnceEveryNodeOfItsMeshKnowsIt) {
   const Created created = Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4)));
@@ -350,57 +266,6 @@ TEST_F(CatalogTest, AJobChangesContentsAndVersion) {
   EXPECT_EQ(catalog_->Find(tensor.tensor_id())->version(), 1u);
   catalog_->SetContents(tensor.tensor_id(), false);
   EXPECT_EQ(catalog_->Find(tensor.tensor_id())->state(), v1::Tensor::STATE_EMPTY);
-}
-
-TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
-  const uint64_t lost = MakeReady("lost").tensor_id();
-  const v1::Tensor kept_request = Make(TensorRequest("kept", "[M_x, K]", 8, 8, MeshOf(2)));
-  const auto fill = Begin(kept_request.tensor_id(), true);
-  ASSERT_TRUE(End((**fill)->access_id(), true).ok());
-  const uint64_t writing = Make(TensorRequest("writing", "[M_x, K]", 8, 8, MeshOf(2))).tensor_id();
-  const auto write = Begin(writing, true), waiting = Begin(writing, true);
-  const Created creating = Create(TensorRequest("creating", "[M_x, K]", 8, 8, MeshOf(2)));
-  absl::Status job;
-  catalog_->Acquire(writing, [&](absl::Status status) { job = status; });
-  members_.sent.clear();
-
-  members_.complete = absl::UnavailableError("n1 is missing");
-  const absl::Status reason = WithReason(absl::AbortedError("node n1 was lost"), kReasonPeerLost);
-  catalog_->OnGenerationEnded({1}, reason);
-  EXPECT_EQ(job, reason);
-  ASSERT_TRUE(waiting->has_value() && creating->has_value());
-  EXPECT_EQ((*waiting)->status(), reason);
-  EXPECT_EQ((*creating)->status(), reason);
-  EXPECT_FALSE(catalog_->Find(lost).ok());
-  EXPECT_EQ(catalog_->Find(kept_request.tensor_id())->state(), v1::Tensor::STATE_READY);
-  EXPECT_EQ(catalog_->Find(writing)->state(), v1::Tensor::STATE_EMPTY);
-  EXPECT_EQ(End((**write)->access_id(), true).status().code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(members_.sent.empty());
-  EXPECT_EQ(Free(0), kHeap - 2 * 4096);
-  EXPECT_EQ(Free(2), kHeap);
-
-  // What was deleted meanwhile is told when there is somebody to tell; what is left is placed where
-  // it lay.
-  EXPECT_TRUE(Delete(writing).ok());
-  members_.complete = absl::OkStatus();
-  catalog_->OnReady();
-  EXPECT_FALSE(members_.Take(v1::Command::kDropTensor).empty());
-  const auto placed = members_.Take(v1::Command::kPlaceTensor);
-  ASSERT_EQ(placed.size(), 1u);
-  EXPECT_EQ(placed[0].command.place_tensor().tensor().tensor_id(), kept_request.tensor_id());
-  EXPECT_EQ(Free(0), kHeap - 4096);
-  Make("lost");
-}
-
-TEST_F(CatalogTest, OtherHeapsThanBeforeForgetEverything) {
-  Make("A");
-  members_.complete = absl::UnavailableError("n1 is missing");
-  catalog_->OnGenerationEnded({}, absl::AbortedError("restart"));
-  for (WorldRank& rank : members_.mutable_ranks()) rank.heap_bytes = 2 * kHeap;
-  members_.complete = absl::OkStatus();
-  catalog_->OnReady();
-  EXPECT_EQ(catalog_->ListTensors().tensors_size(), 0);
-  EXPECT_EQ(Free(), 2 * kHeap);
 }
 
 }  // namespace

@@ -130,6 +130,8 @@ TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
       {"node_name", [](v1::Hello* h) { h->set_node_name("c"); }, "c", "b"},
       {"devices", [](v1::Hello* h) { h->add_devices(); }, "2", "1"},
       {"incarnation", [](v1::Hello* h) { h->set_incarnation("short"); }, "5 bytes", "16 bytes"},
+      {"last_generation", [](v1::Hello* h) { h->set_last_generation(UINT64_MAX); },
+       "18446744073709551615", "at most 4611686018427387904"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.field);
@@ -190,6 +192,39 @@ TEST_F(SequencerTest, LostNodeEndsTheGenerationForTheOthers) {
   Ready(a_);
   EXPECT_THAT(std::string(sequencer_.Complete().message()), HasSubstr("waiting for node b (127.0.0.1:7102)"));
   EXPECT_EQ(sequencer_.ranks()[2].heap_bytes, 0);
+}
+
+TEST_F(SequencerTest, ABrokenTransportMakesANodeJoinAgain) {
+  // Whoever tells it of whom, it is never the sequencer's own node that goes.
+  for (const auto& [teller, broken] : {std::pair{1, 0}, std::pair{0, 1}}) {
+    Form();
+    const uint64_t generation = sequencer_.generation();
+    v1::MemberMessage message;
+    message.set_generation(generation);
+    message.add_reports()->mutable_peer_broken()->set_node(broken);
+    message.mutable_reports(0)->mutable_peer_broken()->set_reason("connection reset");
+    sequencer_.OnMessage(teller == 0 ? a_ : b_, message);
+    EXPECT_TRUE(b_->closed);
+    EXPECT_FALSE(a_->closed);
+    EXPECT_EQ(ReasonOf(catalog_.last_reason), kReasonPeerLost);
+    EXPECT_THAT(std::string(catalog_.last_reason.message()),
+                AllOf(HasSubstr("node a"), HasSubstr("node b"), HasSubstr("connection reset")));
+    EXPECT_GT(sequencer_.generation(), generation);
+    b_ = Join(HelloOf(1, 'x', generation));
+    Ready(a_);
+    Ready(b_);
+    EXPECT_TRUE(sequencer_.Complete().ok());
+  }
+}
+
+TEST_F(SequencerTest, StoppingAnswersWhatWaits) {
+  Form();
+  sequencer_.Stop();
+  EXPECT_THAT(log_, ElementsAre("scheduler ended", "catalog ended"));
+  EXPECT_EQ(ReasonOf(catalog_.last_reason), kReasonPeerLost);
+  EXPECT_TRUE(absl::IsUnavailable(sequencer_.Complete()));
+  sequencer_.OnLost(b_.get(), "its stream broke");
+  EXPECT_EQ(log_.size(), 2u);
 }
 
 TEST_F(SequencerTest, ReturningNodeMakesANewGeneration) {

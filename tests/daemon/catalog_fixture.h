@@ -1,0 +1,92 @@
+// A catalog over a fake world of two nodes with two ranks each.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/tensor/catalog.h"
+#include "gtest/gtest.h"
+#include "proto/convert/status.h"
+#include "tests/daemon/fake_members.h"
+
+namespace agmm {
+
+using Access = absl::StatusOr<v1::BeginAccessResponse>;
+
+constexpr int64_t kHeap = 64 << 10;
+
+// Two nodes with two ranks each.
+class CatalogTest : public ::testing::Test {
+ protected:
+  CatalogTest() : catalog_(Catalog::Create(&members_, &placement_)) { catalog_->OnReady(); }
+
+  // The answer, once it has come.
+  using Created = std::shared_ptr<std::optional<absl::StatusOr<v1::Tensor>>>;
+  Created Create(const v1::CreateTensorRequest& request) {
+    auto answer = std::make_shared<std::optional<absl::StatusOr<v1::Tensor>>>();
+    CallContext ctx;
+    ctx.principal = "uid:7";
+    catalog_->CreateTensor(ctx, request,
+                           [answer](absl::StatusOr<v1::Tensor> t) { *answer = std::move(t); });
+    return answer;
+  }
+  void AnswerPlaced() {
+    for (const auto& [node, command] : members_.Take(v1::Command::kPlaceTensor))
+      catalog_->OnReport(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
+  }
+  v1::Tensor Make(const v1::CreateTensorRequest& request) {
+    const Created created = Create(request);
+    AnswerPlaced();
+    EXPECT_TRUE(created->has_value() && (*created)->ok());
+    return created->has_value() && (*created)->ok() ? ***created : v1::Tensor();
+  }
+  v1::Tensor Make(const std::string& name) {
+    return Make(TensorRequest(name, "[M_x, K]", 8, 8, MeshOf(4)));
+  }
+  v1::Tensor MakeReady(const std::string& name) {
+    const v1::Tensor tensor = Make(name);
+    const auto write = Begin(tensor.tensor_id(), true);
+    EXPECT_TRUE(End((**write)->access_id(), true).ok());
+    return *catalog_->Find(tensor.tensor_id());
+  }
+  std::shared_ptr<std::optional<Access>> Begin(uint64_t id, bool write, int node = 0) {
+    auto answer = std::make_shared<std::optional<Access>>();
+    v1::BeginAccessRequest request;
+    request.set_tensor_id(id);
+    request.set_write(write);
+    request.set_node(node);
+    catalog_->BeginAccess({}, request, [answer](Access a) { *answer = std::move(a); });
+    return answer;
+  }
+  absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit) {
+    v1::EndAccessRequest request;
+    request.set_access_id(access);
+    request.set_commit(commit);
+    absl::StatusOr<v1::Tensor> answer = absl::UnknownError("no answer");
+    catalog_->EndAccess({}, request, [&](absl::StatusOr<v1::EndAccessResponse> response) {
+      if (response.ok()) {
+        answer = response->tensor();
+      } else {
+        answer = response.status();
+      }
+    });
+    return answer;
+  }
+  absl::Status Delete(uint64_t id) {
+    v1::DeleteTensorRequest request;
+    request.set_tensor_id(id);
+    absl::Status answer = absl::UnknownError("no answer");
+    catalog_->DeleteTensor(
+        {}, request, [&](absl::StatusOr<v1::DeleteTensorResponse> r) { answer = r.status(); });
+    return answer;
+  }
+  int64_t Free(int rank = 0) const { return placement_.free_bytes(rank); }
+
+  FakeMembers members_{2, 2, kHeap};
+  Placement placement_;
+  std::unique_ptr<Catalog> catalog_;
+};
+
+}  // namespace agmm

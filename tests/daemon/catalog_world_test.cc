@@ -1,0 +1,59 @@
+#include "gmock/gmock.h"
+#include "tests/daemon/catalog_fixture.h"
+
+namespace agmm {
+namespace {
+
+TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
+  const uint64_t lost = MakeReady("lost").tensor_id();
+  const v1::Tensor kept_request = Make(TensorRequest("kept", "[M_x, K]", 8, 8, MeshOf(2)));
+  const auto fill = Begin(kept_request.tensor_id(), true);
+  ASSERT_TRUE(End((**fill)->access_id(), true).ok());
+  const uint64_t writing = Make(TensorRequest("writing", "[M_x, K]", 8, 8, MeshOf(2))).tensor_id();
+  const auto write = Begin(writing, true), waiting = Begin(writing, true);
+  const Created creating = Create(TensorRequest("creating", "[M_x, K]", 8, 8, MeshOf(2)));
+  absl::Status job;
+  catalog_->Acquire(writing, [&](absl::Status status) { job = status; });
+  members_.sent.clear();
+
+  members_.complete = absl::UnavailableError("n1 is missing");
+  const absl::Status reason = WithReason(absl::AbortedError("node n1 was lost"), kReasonPeerLost);
+  catalog_->OnGenerationEnded({1}, reason);
+  EXPECT_EQ(job, reason);
+  ASSERT_TRUE(waiting->has_value() && creating->has_value());
+  EXPECT_EQ((*waiting)->status(), reason);
+  EXPECT_EQ((*creating)->status(), reason);
+  EXPECT_FALSE(catalog_->Find(lost).ok());
+  EXPECT_EQ(catalog_->Find(kept_request.tensor_id())->state(), v1::Tensor::STATE_READY);
+  EXPECT_EQ(catalog_->Find(writing)->state(), v1::Tensor::STATE_EMPTY);
+  EXPECT_EQ(End((**write)->access_id(), true).status().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(members_.sent.empty());
+  EXPECT_EQ(Free(0), kHeap - 2 * 4096);
+  EXPECT_EQ(Free(2), kHeap);
+
+  // What was deleted meanwhile is told when there is somebody to tell; what is left is placed where
+  // it lay.
+  EXPECT_TRUE(Delete(writing).ok());
+  members_.complete = absl::OkStatus();
+  catalog_->OnReady();
+  EXPECT_FALSE(members_.Take(v1::Command::kDropTensor).empty());
+  const auto placed = members_.Take(v1::Command::kPlaceTensor);
+  ASSERT_EQ(placed.size(), 1u);
+  EXPECT_EQ(placed[0].command.place_tensor().tensor().tensor_id(), kept_request.tensor_id());
+  EXPECT_EQ(Free(0), kHeap - 4096);
+  Make("lost");
+}
+
+TEST_F(CatalogTest, OtherHeapsThanBeforeForgetEverything) {
+  Make("A");
+  members_.complete = absl::UnavailableError("n1 is missing");
+  catalog_->OnGenerationEnded({}, absl::AbortedError("restart"));
+  for (WorldRank& rank : members_.mutable_ranks()) rank.heap_bytes = 2 * kHeap;
+  members_.complete = absl::OkStatus();
+  catalog_->OnReady();
+  EXPECT_EQ(catalog_->ListTensors().tensors_size(), 0);
+  EXPECT_EQ(Free(), 2 * kHeap);
+}
+
+}  // namespace
+}  // namespace agmm
