@@ -211,7 +211,12 @@ class Matmul {
       return job.status();
     }
     if (job->state() == v1::Job::STATE_SUCCEEDED) return job;
-    return Annotate(FromProto(job->error()), absl::StrFormat("job %d", job->job_id()));
+    const absl::Status error = FromProto(job->error());
+    // The daemons tell who waited for what when time was up; the user set the time.
+    return Annotate(error, absl::IsDeadlineExceeded(error)
+                               ? absl::StrFormat("job %d did not end within --timeout %s",
+                                                 job->job_id(), flags_.timeout)
+                               : absl::StrFormat("job %d", job->job_id()));
   }
 
   absl::Status RunAlone(MatmulResult* result) {

@@ -145,6 +145,7 @@ TEST_F(Fault, AKilledClientsJobAndTensorsGo) {
 TEST_F(Fault, ADeadlineEndsTheJobAndTheWorldGoesOn) {
   const Ran ran = world_.Ctl(1, Arguments({"--repeat", "1000000", "--timeout", "300ms"}));
   EXPECT_EQ(ran.exit_code, 6) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("did not end within --timeout 300ms: "));
   EXPECT_FALSE(OutputExists());
   ExpectNextJobExact(0);
 }
