@@ -20,12 +20,16 @@ class Control {
   virtual void CreateTensor(const CallContext&, const v1::CreateTensorRequest&, Reply<v1::Tensor>) = 0;
   virtual void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&, Reply<v1::DeleteTensorResponse>) = 0;
   virtual void ListTensors(const CallContext&, const v1::ListTensorsRequest&, Reply<v1::ListTensorsResponse>) = 0;
+  virtual void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor>) = 0;
+  virtual void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>) = 0;
   virtual void BeginAccess(const CallContext&, const v1::BeginAccessRequest&, Reply<v1::BeginAccessResponse>) = 0;
   virtual void EndAccess(const CallContext&, const v1::EndAccessRequest&, Reply<v1::EndAccessResponse>) = 0;
   virtual void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>) = 0;
   virtual void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>) = 0;
   virtual void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>) = 0;
   virtual void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>) = 0;
+  virtual void ListJobs(const CallContext&, const v1::ListJobsRequest&, Reply<v1::ListJobsResponse>) = 0;
+  virtual void PollJob(const CallContext&, const v1::PollJobRequest&, Reply<v1::PollJobResponse>) = 0;
 };
 
 }  // namespace agmm

@@ -193,7 +193,7 @@ class Matmul {
     request.set_request_id(NextRequestId());
     request.set_spec(flags_.spec);
     *request.mutable_mesh() = ToProto(problem_.mesh);
-    for (const v1::Tensor& tensor : tensors_) request.add_tensor_ids(tensor.tensor_id());
+    for (const v1::Tensor& tensor : tensors_) request.add_tensors()->set_tensor_id(tensor.tensor_id());
     *request.mutable_options() = ToProto(options);
     request.set_repeat_count(repeat);
     request.mutable_timeout()->set_seconds(absl::ToInt64Seconds(inputs_.timeout));

@@ -47,7 +47,7 @@ absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, co
       NameOf(proto), wanted.name, Text(mesh, wanted), Text(found.mesh, found.tensor)));
 }
 
-absl::Status ReadTerms(const v1::SubmitJobRequest& request, JobSpec* job) {
+absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catalog, JobSpec* job) {
   AGMM_RETURN_IF_ERROR(CheckLength("request id", request.request_id(), kMaxIdBytes));
   AGMM_RETURN_IF_ERROR(CheckLength("session id", request.session_id(), kMaxIdBytes));
   job->repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
@@ -64,11 +64,13 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, JobSpec* job) {
                                                       absl::FormatDuration(job->timeout),
                                                       absl::FormatDuration(kMaxTimeout)));
   }
-  if (request.tensor_ids_size() != 3) {
+  if (request.tensors_size() != 3) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%d tensors are given; a product has 3: A, B and C", request.tensor_ids_size()));
+        "%d tensors are given; a product has 3: A, B and C", request.tensors_size()));
   }
-  for (int i = 0; i < 3; ++i) job->tensors[i] = request.tensor_ids(i);
+  for (int i = 0; i < 3; ++i) {
+    AGMM_ASSIGN_OR_RETURN(job->tensors[i], catalog.Resolve(request.tensors(i)));
+  }
   if (job->tensors[kC] == job->tensors[kA] || job->tensors[kC] == job->tensors[kB]) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "tensor %d is input and output; give C a tensor of its own", job->tensors[kC]));
@@ -96,7 +98,7 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
                               const std::function<bool(uint64_t)>& will_be_written) {
   JobSpec job;
   job.spec = request.spec();
-  AGMM_RETURN_IF_ERROR(ReadTerms(request, &job));
+  AGMM_RETURN_IF_ERROR(ReadTerms(request, catalog, &job));
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(request.mesh()));
   const std::vector<WorldRank>& world = members.ranks();
   for (int rank : mesh.ranks) {

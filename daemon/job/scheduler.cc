@@ -84,7 +84,7 @@ absl::StatusOr<v1::Job> SchedulerImpl::Submit(const CallContext& ctx,
   job->record.set_request_id(request.request_id());
   job->record.set_spec(request.spec());
   *job->record.mutable_mesh() = ToProto(job->spec.problem.mesh);
-  *job->record.mutable_tensor_ids() = request.tensor_ids();
+  for (uint64_t tensor : job->spec.tensors) job->record.add_tensor_ids(tensor);
   *job->record.mutable_options() = ToProto(job->spec.options);
   job->record.set_explanation(job->spec.explanation);
   if (plan != nullptr) job->record.set_plan_hash(plan->hash);
@@ -159,6 +159,16 @@ void SchedulerImpl::CancelJob(const CallContext&, const v1::CancelJobRequest& re
   if (!job.ok()) return reply(job.status());
   Cancel(*job, absl::CancelledError(absl::StrFormat("job %d was cancelled", (*job)->id)));
   reply((*job)->record);
+}
+
+void SchedulerImpl::ListJobs(const CallContext&, const v1::ListJobsRequest&,
+                             Reply<v1::ListJobsResponse> reply) {
+  reply(absl::UnimplementedError("listing is not there yet"));
+}
+
+void SchedulerImpl::PollJob(const CallContext&, const v1::PollJobRequest&,
+                            Reply<v1::PollJobResponse> reply) {
+  reply(absl::UnimplementedError("watching is not there yet"));
 }
 
 void SchedulerImpl::EndSession(const std::string& session_id) {

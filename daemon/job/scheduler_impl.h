@@ -76,6 +76,10 @@ class SchedulerImpl : public Scheduler {
                Reply<v1::Job> reply) override;
   void CancelJob(const CallContext&, const v1::CancelJobRequest& request,
                  Reply<v1::Job> reply) override;
+  void ListJobs(const CallContext&, const v1::ListJobsRequest& request,
+                Reply<v1::ListJobsResponse> reply) override;
+  void PollJob(const CallContext& ctx, const v1::PollJobRequest& request,
+               Reply<v1::PollJobResponse> reply) override;
   void EndSession(const std::string& session_id) override;
 
   void OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason) override;

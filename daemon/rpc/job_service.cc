@@ -37,4 +37,12 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
   });
 }
 
+grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
+                                               const v1::ListJobsRequest* request,
+                                               v1::ListJobsResponse* response) {
+  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+    control_->ListJobs(call, *request, std::move(reply));
+  });
+}
+
 }  // namespace agmm

@@ -56,4 +56,12 @@ grpc::ServerUnaryReactor* PeerService::CloseSession(grpc::CallbackServerContext*
   });
 }
 
+grpc::ServerUnaryReactor* PeerService::PollJob(grpc::CallbackServerContext* context,
+                                               const v1::PollJobRequest* request,
+                                               v1::PollJobResponse* response) {
+  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+    control_->PollJob(call, *request, std::move(reply));
+  });
+}
+
 }  // namespace agmm

@@ -29,6 +29,8 @@ class PeerService final : public v1::PeerService::CallbackService {
   grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
                                          const v1::CloseSessionRequest* request,
                                          v1::CloseSessionResponse* response) override;
+  grpc::ServerUnaryReactor* PollJob(grpc::CallbackServerContext* context,
+                                    const v1::PollJobRequest* request, v1::PollJobResponse* response) override;
 
  private:
   Control* const control_;

@@ -44,4 +44,20 @@ grpc::ServerWriteReactor<v1::ReadTensorResponse>* TensorService::ReadTensor(
                          request->tensor_id());
 }
 
+grpc::ServerUnaryReactor* TensorService::GetTensor(grpc::CallbackServerContext* context,
+                                                   const v1::GetTensorRequest* request,
+                                                   v1::Tensor* response) {
+  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+    control_->GetTensor(call, *request, std::move(reply));
+  });
+}
+
+grpc::ServerUnaryReactor* TensorService::FillTensor(grpc::CallbackServerContext* context,
+                                                    const v1::FillTensorRequest* request,
+                                                    v1::Tensor* response) {
+  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+    control_->FillTensor(call, *request, std::move(reply));
+  });
+}
+
 }  // namespace agmm

@@ -28,6 +28,10 @@ class TensorService final : public v1::TensorService::CallbackService {
       grpc::CallbackServerContext* context, v1::WriteTensorResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadTensorResponse>* ReadTensor(
       grpc::CallbackServerContext* context, const v1::ReadTensorRequest* request) override;
+  grpc::ServerUnaryReactor* GetTensor(grpc::CallbackServerContext* context,
+                                      const v1::GetTensorRequest* request, v1::Tensor* response) override;
+  grpc::ServerUnaryReactor* FillTensor(grpc::CallbackServerContext* context,
+                                       const v1::FillTensorRequest* request, v1::Tensor* response) override;
 
  private:
   Control* const control_;

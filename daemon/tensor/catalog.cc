@@ -162,6 +162,27 @@ v1::ListTensorsResponse CatalogImpl::ListTensors() const {
   return response;
 }
 
+absl::StatusOr<uint64_t> CatalogImpl::Resolve(const v1::TensorRef& ref) const {
+  if (ref.ref_case() == v1::TensorRef::kTensorId) return ref.tensor_id();
+  if (ref.name().empty()) {
+    return absl::InvalidArgumentError("a tensor is given by its id or its name; neither is set");
+  }
+  const auto it = names_.find(ref.name());
+  if (it != names_.end()) return it->second;
+  return absl::NotFoundError(absl::StrFormat(
+      "there is no tensor \"%s\"; list the tensors for those that exist", ref.name()));
+}
+
+absl::StatusOr<v1::Tensor> CatalogImpl::GetTensor(const v1::GetTensorRequest& request) const {
+  AGMM_ASSIGN_OR_RETURN(const uint64_t id, Resolve(request.tensor()));
+  return Find(id);
+}
+
+void CatalogImpl::FillTensor(const CallContext&, const v1::FillTensorRequest&,
+                             Reply<v1::Tensor> reply) {
+  reply(absl::UnimplementedError("filling is not there yet"));
+}
+
 absl::StatusOr<v1::Tensor> CatalogImpl::Find(uint64_t tensor_id) const {
   const auto it = entries_.find(tensor_id);
   if (it == entries_.end() || it->second.deleted || !it->second.placing.empty())

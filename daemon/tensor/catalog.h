@@ -28,6 +28,9 @@ class Catalog : public WorldListener {
   virtual void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
                             Reply<v1::DeleteTensorResponse>) = 0;
   virtual v1::ListTensorsResponse ListTensors() const = 0;
+  virtual absl::StatusOr<v1::Tensor> GetTensor(const v1::GetTensorRequest&) const = 0;
+  // Replies once every node has filled its shards.
+  virtual void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>) = 0;
   virtual void BeginAccess(const CallContext&, const v1::BeginAccessRequest&,
                            Reply<v1::BeginAccessResponse>) = 0;
   virtual void EndAccess(const CallContext&, const v1::EndAccessRequest&,
@@ -37,6 +40,8 @@ class Catalog : public WorldListener {
   // Ends accesses that the daemon `node` holds (its client's bytes will not come any more).
   virtual void EndAccessesOf(int node) = 0;
 
+  // The id that `ref` stands for. Errors: NOT_FOUND, INVALID_ARGUMENT for a ref that names nothing.
+  virtual absl::StatusOr<uint64_t> Resolve(const v1::TensorRef& ref) const = 0;
   // For jobs. The tensor as it is. Errors: NOT_FOUND, also when it was deleted and only leases keep
   // it.
   virtual absl::StatusOr<v1::Tensor> Find(uint64_t tensor_id) const = 0;

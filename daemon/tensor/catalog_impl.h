@@ -71,6 +71,9 @@ class CatalogImpl : public Catalog {
   void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest& request,
                     Reply<v1::DeleteTensorResponse> reply) override;
   v1::ListTensorsResponse ListTensors() const override;
+  absl::StatusOr<v1::Tensor> GetTensor(const v1::GetTensorRequest& request) const override;
+  void FillTensor(const CallContext& ctx, const v1::FillTensorRequest& request,
+                  Reply<v1::Tensor> reply) override;
   void BeginAccess(const CallContext&, const v1::BeginAccessRequest& request,
                    Reply<v1::BeginAccessResponse> reply) override;
   void EndAccess(const CallContext&, const v1::EndAccessRequest& request,
@@ -78,6 +81,7 @@ class CatalogImpl : public Catalog {
   void EndSession(const std::string& session_id) override;
   void EndAccessesOf(int node) override;
 
+  absl::StatusOr<uint64_t> Resolve(const v1::TensorRef& ref) const override;
   absl::StatusOr<v1::Tensor> Find(uint64_t tensor_id) const override;
   absl::StatusOr<v1::Tensor> Leased(uint64_t lease) const override;
   bool WillHaveContents(uint64_t tensor_id) const override;

@@ -83,6 +83,19 @@ void LocalControl::ListTensors(const CallContext& context, const v1::ListTensors
          [catalog = parts_.catalog](const auto&, const auto&, auto reply) { reply(catalog->ListTensors()); });
 }
 
+void LocalControl::GetTensor(const CallContext& context, const v1::GetTensorRequest& request,
+                             Reply<v1::Tensor> reply) {
+  OnLoop(context, request, std::move(reply),
+         [catalog = parts_.catalog](const auto&, const auto& r, auto reply) { reply(catalog->GetTensor(r)); });
+}
+
+void LocalControl::FillTensor(const CallContext& context, const v1::FillTensorRequest& request,
+                              Reply<v1::Tensor> reply) {
+  OnLoop(context, request, std::move(reply), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
+    catalog->FillTensor(c, r, std::move(reply));
+  });
+}
+
 void LocalControl::BeginAccess(const CallContext& context, const v1::BeginAccessRequest& request,
                                Reply<v1::BeginAccessResponse> reply) {
   OnLoop(context, request, std::move(reply), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
@@ -121,6 +134,20 @@ void LocalControl::CancelJob(const CallContext& context, const v1::CancelJobRequ
                              Reply<v1::Job> reply) {
   OnLoop(context, request, std::move(reply), [jobs = parts_.scheduler](const auto& c, const auto& r, auto reply) {
     jobs->CancelJob(c, r, std::move(reply));
+  });
+}
+
+void LocalControl::ListJobs(const CallContext& context, const v1::ListJobsRequest& request,
+                            Reply<v1::ListJobsResponse> reply) {
+  OnLoop(context, request, std::move(reply), [jobs = parts_.scheduler](const auto& c, const auto& r, auto reply) {
+    jobs->ListJobs(c, r, std::move(reply));
+  });
+}
+
+void LocalControl::PollJob(const CallContext& context, const v1::PollJobRequest& request,
+                           Reply<v1::PollJobResponse> reply) {
+  OnLoop(context, request, std::move(reply), [jobs = parts_.scheduler](const auto& c, const auto& r, auto reply) {
+    jobs->PollJob(c, r, std::move(reply));
   });
 }
 

@@ -192,4 +192,24 @@ void RemoteControl::CancelJob(const CallContext& context, const v1::CancelJobReq
   Forward(context, request, std::move(reply), [this](auto... a) { job_->async()->CancelJob(a...); });
 }
 
+void RemoteControl::GetTensor(const CallContext& context, const v1::GetTensorRequest& request,
+                              Reply<v1::Tensor> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->GetTensor(a...); });
+}
+
+void RemoteControl::FillTensor(const CallContext& context, const v1::FillTensorRequest& request,
+                               Reply<v1::Tensor> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->FillTensor(a...); });
+}
+
+void RemoteControl::ListJobs(const CallContext& context, const v1::ListJobsRequest& request,
+                             Reply<v1::ListJobsResponse> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { job_->async()->ListJobs(a...); });
+}
+
+void RemoteControl::PollJob(const CallContext& context, const v1::PollJobRequest& request,
+                            Reply<v1::PollJobResponse> reply) {
+  Forward(context, request, std::move(reply), [this](auto... a) { peer_->async()->PollJob(a...); });
+}
+
 }  // namespace agmm

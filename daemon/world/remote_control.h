@@ -39,12 +39,16 @@ class RemoteControl final : public Control {
   void CreateTensor(const CallContext&, const v1::CreateTensorRequest&, Reply<v1::Tensor>) override;
   void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&, Reply<v1::DeleteTensorResponse>) override;
   void ListTensors(const CallContext&, const v1::ListTensorsRequest&, Reply<v1::ListTensorsResponse>) override;
+  void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor>) override;
+  void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>) override;
   void BeginAccess(const CallContext&, const v1::BeginAccessRequest&, Reply<v1::BeginAccessResponse>) override;
   void EndAccess(const CallContext&, const v1::EndAccessRequest&, Reply<v1::EndAccessResponse>) override;
   void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>) override;
   void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>) override;
   void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>) override;
   void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>) override;
+  void ListJobs(const CallContext&, const v1::ListJobsRequest&, Reply<v1::ListJobsResponse>) override;
+  void PollJob(const CallContext&, const v1::PollJobRequest&, Reply<v1::PollJobResponse>) override;
 
  private:
   struct CallBase {

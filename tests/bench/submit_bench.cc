@@ -82,8 +82,8 @@ absl::Status Run(const std::string& endpoint_text, int jobs) {
   request.set_session_id(session);
   for (const char* sharding : {"[M_x, K]", "[K, N_x]", "[M, N_x]"}) {
     AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, MakeTensor(connection, session, sharding, ranks));
-    if (request.tensor_ids_size() < 2) AGMM_RETURN_IF_ERROR(Fill(connection, tensor));
-    request.add_tensor_ids(tensor.tensor_id());
+    if (request.tensors_size() < 2) AGMM_RETURN_IF_ERROR(Fill(connection, tensor));
+    request.add_tensors()->set_tensor_id(tensor.tensor_id());
     *request.mutable_mesh() = tensor.spec().mesh();
   }
   std::vector<double> rpc_us, job_us;

@@ -20,7 +20,7 @@ TEST(Admission, ASchedulePastWhatCanBeProvedIsRefusedWithTheChunksThatCan) {
     catalog->CreateTensor({}, TensorRequest("", sharding, 128, 128, MeshOf(128)),
                           [&](absl::StatusOr<v1::Tensor> tensor) {
                             ASSERT_TRUE(tensor.ok()) << tensor.status();
-                            request.add_tensor_ids(tensor->tensor_id());
+                            request.add_tensors()->set_tensor_id(tensor->tensor_id());
                           });
     for (const auto& [node, command] : members.Take(v1::Command::kPlaceTensor))
       catalog->OnReport(node, PlacedReport(command.place_tensor().tensor().tensor_id()));

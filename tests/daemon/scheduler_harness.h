@@ -156,7 +156,7 @@ class SchedulerTest : public ::testing::Test {
     v1::SubmitJobRequest request;
     request.set_spec(kSpec);
     *request.mutable_mesh() = mesh;
-    for (uint64_t id : {t.a, t.b, t.c}) request.add_tensor_ids(id);
+    for (uint64_t id : {t.a, t.b, t.c}) request.add_tensors()->set_tensor_id(id);
     return request;
   }
   absl::StatusOr<v1::Job> Submit(const v1::SubmitJobRequest& request) {

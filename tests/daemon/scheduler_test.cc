@@ -151,13 +151,13 @@ TEST_F(SchedulerTest, TermsOutsideTheirBoundsAreRefused) {
   request.mutable_timeout()->set_seconds(-1);
   EXPECT_EQ(Submit(request).status().code(), Code::kInvalidArgument);
   request = Request(t);
-  request.mutable_tensor_ids()->RemoveLast();
+  request.mutable_tensors()->RemoveLast();
   EXPECT_EQ(Submit(request).status().code(), Code::kInvalidArgument);
   request = Request(t);
   request.mutable_options()->set_algorithm("magic");
   EXPECT_EQ(Submit(request).status().code(), Code::kInvalidArgument);
   request = Request(t);
-  request.set_tensor_ids(0, 999);
+  request.mutable_tensors(0)->set_tensor_id(999);
   EXPECT_EQ(Submit(request).status().code(), Code::kNotFound);
   EXPECT_EQ(Metric("jobs_submitted_total"), 0);
   EXPECT_EQ(WorkspaceBytes(), 0);

@@ -64,6 +64,20 @@ class FakeControl final : public Control {
   void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job> r) override {
     r(No());
   }
+  void ListJobs(const CallContext&, const v1::ListJobsRequest&,
+                Reply<v1::ListJobsResponse> r) override {
+    r(No());
+  }
+  void PollJob(const CallContext&, const v1::PollJobRequest&,
+               Reply<v1::PollJobResponse> r) override {
+    r(No());
+  }
+  void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor> r) override {
+    r(No());
+  }
+  void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor> r) override {
+    r(No());
+  }
 
   void BeginAccess(const CallContext&, const v1::BeginAccessRequest& request,
                    Reply<v1::BeginAccessResponse> reply) override {
