@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -57,6 +58,18 @@ dnnl::matmul::primitive_desc Describe(const Matmul::Key& key, const dnnl::memory
 dnnl::matmul::primitive_desc FullPiece(int64_t n, int64_t k, DType compute) {
   const dnnl::memory::desc any({k, n}, ToDnnl(compute), dnnl::memory::format_tag::any);
   return Describe({kLayoutRows, n, k, compute, DType::kF32, false}, any);
+}
+
+// The least number of rows, from key.m on, for which oneDNN takes the kernel of a full piece: with AMX it
+// gives few rows to a kernel without, which adds up along K in another order.
+int64_t RowsOfOneKernel(const Matmul::Key& key, const dnnl::memory::desc& weights) {
+  Matmul::Key full = key;
+  full.m = std::max(key.m, kLayoutRows);
+  const std::string kernel = Describe(full, weights).impl_info_str();
+  Matmul::Key tried = key;
+  while (tried.m < full.m && kernel != Describe(tried, weights).impl_info_str())
+    tried.m = std::bit_ceil(static_cast<uint64_t>(tried.m) + 1);
+  return tried.m;
 }
 
 bool MultipliesBF16() {
@@ -121,8 +134,9 @@ std::byte* Scratch::Get(int64_t bytes) {
 
 GemmWorker::GemmWorker(int index) : index(index), stream(Engine()) { omp_set_num_threads(1); }
 
-Matmul::Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int workers)
+Matmul::Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc& desc, int workers)
     : key_(key),
+      rows_(rows),
       scratchpad_bytes_(desc.scratchpad_desc().get_size()),
       packed_layout_(desc.weights_desc()),
       primitive_(desc) {
@@ -135,6 +149,26 @@ Matmul::Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int wor
 
 absl::Status Matmul::Run(const std::byte* a, const PackedB& b, std::byte* c,
                          GemmWorker& worker) const {
+  if (rows_ == key_.m) return Execute(a, b, c, worker);
+  const int64_t a_bytes = key_.m * key_.k * SizeOf(key_.dtype);
+  const int64_t c_bytes = key_.m * key_.n * SizeOf(key_.out);
+  const int64_t padded_a_bytes = RoundUp(a_bytes / key_.m * rows_, kCacheLine);
+  const int64_t padded_c_bytes = c_bytes / key_.m * rows_;
+  std::byte* const padded_a = worker.padding.Get(padded_a_bytes + padded_c_bytes);
+  std::byte* const padded_c = padded_a + padded_a_bytes;
+  std::memcpy(padded_a, a, a_bytes);
+  std::memset(padded_a + a_bytes, 0, padded_a_bytes - a_bytes);
+  if (key_.add) {
+    std::memcpy(padded_c, c, c_bytes);
+    std::memset(padded_c + c_bytes, 0, padded_c_bytes - c_bytes);
+  }
+  AGMM_RETURN_IF_ERROR(Execute(padded_a, b, padded_c, worker));
+  std::memcpy(c, padded_c, c_bytes);
+  return absl::OkStatus();
+}
+
+absl::Status Matmul::Execute(const std::byte* a, const PackedB& b, std::byte* c,
+                             GemmWorker& worker) const {
   Arguments& arguments = arguments_[worker.index];
   try {
     arguments.a.set_data_handle(const_cast<std::byte*>(a));
@@ -189,7 +223,10 @@ absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key
   try {
     return WithOneThread([&] {
       const dnnl::memory::desc layout = FullPiece(key.n, key.k, key.dtype).weights_desc();
-      std::shared_ptr<const Matmul> made(new Matmul(key, Describe(key, layout), workers_));
+      Matmul::Key padded = key;
+      padded.m = RowsOfOneKernel(key, layout);
+      std::shared_ptr<const Matmul> made(
+          new Matmul(key, padded.m, Describe(padded, layout), workers_));
       it->second = made;
       return made;
     });

@@ -54,8 +54,10 @@ struct GemmWorker {
   explicit GemmWorker(int index);
   const int index;
   dnnl::stream stream;
-  Scratch a, c, library;
-  int64_t scratch_bytes() const { return a.bytes() + c.bytes() + library.bytes(); }
+  Scratch a, c, library, padding;
+  int64_t scratch_bytes() const {
+    return a.bytes() + c.bytes() + library.bytes() + padding.bytes();
+  }
 };
 
 // C[m, n] (+)= A[m, k] * B[k, n] for one (m, n, k, dtypes); A and C dense.
@@ -78,9 +80,11 @@ class Matmul {
   struct Arguments {
     dnnl::memory a, c, scratchpad;
   };
-  Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int workers);
+  Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc& desc, int workers);
+  absl::Status Execute(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
 
   const Key key_;
+  const int64_t rows_;  // that the primitive multiplies; those behind key_.m are padding
   const int64_t scratchpad_bytes_;
   const dnnl::memory::desc packed_layout_;
   dnnl::matmul primitive_;
