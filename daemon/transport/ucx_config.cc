@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <ucs/debug/debug.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -68,6 +69,14 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
   AGMM_ASSIGN_OR_RETURN(
       std::string device,
       InterfaceOf(options.bind_address.empty() ? "127.0.0.1" : options.bind_address));
+  // Where UCX looks for interfaces. It starts without them, too, and then reaches nobody.
+  const std::string entry = absl::StrCat("/sys/class/net/", device);
+  if (access(entry.c_str(), F_OK) != 0) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is not there, so UCX cannot use the interface %s; mount sysfs on /sys in this container or "
+        "network namespace",
+        entry, device));
+  }
   // Options of a UCX transport are known to ucp_config_modify without the transport's name,
   // contrary to the environment: UCX_TCP_CONN_NB is CONN_NB here. With it they are ignored with a
   // warning.

@@ -11,6 +11,7 @@
 #include "daemon/transport/ucx_worker.h"
 #include "daemon/transport/world.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -156,6 +157,9 @@ absl::Status UcxTransport::Connect(int node, const std::string& address, uint64_
         absl::StrFormat("node %d is negative; nodes count from 0", node));
   }
   AGMM_ASSIGN_OR_RETURN(std::string worker_address, wire::UnframeAddress(address));
+  if (AGMM_FAILPOINT("transport.refuse_connect")) {
+    return absl::InternalError("refused by the failpoint transport.refuse_connect");
+  }
   Core* const core = core_.get();
   core->worker_->Post([core, node, incarnation, worker_address = std::move(worker_address),
                        generation = core->worlds_.generation()] {

@@ -125,15 +125,21 @@ void Member::OnDrained() {
   const v1::World world = *std::exchange(next_, std::nullopt);
   world_ = world;
   generation_ = world.generation();
-  if (const absl::Status entered = Enter(world); !entered.ok()) {
-    // Without its connections this node is of no use to the world; the sequencer goes on waiting for it.
-    spdlog::error("generation {} cannot be entered: {}", generation_, entered.ToString());
-    return;
-  }
+  if (!Enter(world)) return;
+  if (parts_.transport == nullptr) return BeReady();
+  // Memory that an older generation still writes here may be somebody else's from WorldReady on.
+  parts_.transport->Quiesce(generation_, [this, generation = generation_] {
+    parts_.loop->Post([this, generation] {
+      if (generation_ == generation && !next_.has_value() && !stopped_) BeReady();
+    });
+  });
+}
+
+void Member::BeReady() {
   v1::Report ready;
   ready.mutable_world_ready();
   Report(std::move(ready));
-  if (world.nodes_size() == static_cast<int>(config_.nodes.size())) {
+  if (world_.nodes_size() == static_cast<int>(config_.nodes.size())) {
     if (!config_.is_sequencer()) {
       spdlog::info("world complete: generation {}, {} nodes, {} ranks", generation_, config_.nodes.size(),
                    config_.node_of_rank().size());
@@ -143,18 +149,23 @@ void Member::OnDrained() {
   for (const v1::Command& command : std::exchange(waiting_, {})) Obey(command);
 }
 
-absl::Status Member::Enter(const v1::World& world) {
-  if (parts_.transport == nullptr) return absl::OkStatus();
+bool Member::Enter(const v1::World& world) {
+  if (parts_.transport == nullptr) return true;
   for (const v1::WorldNode& node : world.nodes()) {
     if (node.node() == config_.self) continue;
-    AGMM_RETURN_IF_ERROR(Annotate(
-        parts_.transport->Connect(node.node(), node.transport_address(), Fold(node.incarnation())),
-        Describe(node.node())));
+    const absl::Status connected =
+        parts_.transport->Connect(node.node(), node.transport_address(), Fold(node.incarnation()));
+    if (connected.ok()) continue;
+    spdlog::error("generation {} cannot be entered: {}: {}", generation_, Describe(node.node()),
+                  connected.ToString());
+    // As with a connection that breaks later, joining again is the way to another one.
+    OnPeerBroken(node.node(), std::string(connected.message()));
+    return false;
   }
   std::array<uint8_t, 16> key{};
   std::copy_n(world.key().begin(), std::min(world.key().size(), key.size()), key.begin());
   parts_.transport->SetWorld(world.generation(), config_.self, key);
-  return absl::OkStatus();
+  return true;
 }
 
 void Member::Obey(const v1::Command& command) {

@@ -65,7 +65,10 @@ class Member {
   // Ends the generation; when all is quiet takes up the world that came last.
   void Drain(const absl::Status& reason);
   void OnDrained();
-  absl::Status Enter(const v1::World& world);
+  // Connects to all others. False when that cannot be, which the sequencer is told.
+  bool Enter(const v1::World& world);
+  // Nothing of an older generation runs or arrives here any more.
+  void BeReady();
   // Cuts the connections to the nodes of the old world that are not in `world`, so that no drain waits for
   // them. Returns those nodes.
   std::vector<int> CutLost(const v1::World& world);

@@ -9,6 +9,7 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/rpc/status.h"
 #include "proto/convert/status.h"
+#include "kernels/base/failpoint.h"
 #include "tests/daemon/world_harness.h"
 
 namespace agmm {
@@ -98,6 +99,36 @@ TEST(World, LostSequencerIsRejoinedInAHigherGeneration) {
   }
   ASSERT_TRUE(world.Start(0).ok());
   for (int node : {0, 1, 2}) EXPECT_GT(world.WaitReady(node), first);
+}
+
+TEST(World, IsNotReadyWhileSomethingOfAnOlderGenerationStillArrives) {
+  TestWorld world(2);
+  for (int node : {0, 1}) ASSERT_TRUE(world.Start(node).ok());
+  const uint64_t first = world.WaitReady(0);
+  failpoint::Arm("transport.receiving");
+  world.Stop(1);
+  ASSERT_TRUE(world.Start(1).ok());
+  const auto joining = [&] {
+    const v1::GetStatusResponse status = world.Status(0);
+    return status.nodes(0).state() == v1::NodeStatus::STATE_JOINING &&
+           status.nodes(1).state() == v1::NodeStatus::STATE_JOINING;
+  };
+  EXPECT_TRUE(Eventually(joining));
+  // Ready it would be in a few milliseconds.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_TRUE(joining());
+  failpoint::Disarm("transport.receiving");
+  world.Stop(1);
+  ASSERT_TRUE(world.Start(1).ok());
+  EXPECT_GT(world.WaitReady(0), first);
+}
+
+TEST(World, ComesTogetherAfterAConnectionThatCouldNotBeMade) {
+  TestWorld world(2);
+  failpoint::Arm("transport.refuse_connect", 1);
+  for (int node : {0, 1}) ASSERT_TRUE(world.Start(node).ok());
+  EXPECT_GT(world.WaitReady(0), 1u);
+  failpoint::Disarm("transport.refuse_connect");
 }
 
 TEST(World, DaemonOfAnotherConfigurationIsRefusedWithBothValues) {
