@@ -149,20 +149,26 @@ std::vector<std::vector<Rank>> GatherGroups(const Problem& problem) {
   return result;
 }
 
-std::vector<Chunk> SplitShards(const Problem& problem, const std::vector<Rank>& group, int chunks,
-                               int first_index, std::vector<std::vector<int>>* by_shard) {
-  std::vector<Chunk> result;
-  by_shard->assign(group.size(), {});
-  for (size_t i = 0; i < group.size(); ++i) {
-    const Range shard = ShardBlock(problem, kA, group[i]).rows;
-    for (int piece = 0; piece < chunks; ++piece) {
-      const Range rows = SplitRange(shard.size(), chunks, piece);
-      if (rows.empty()) continue;
-      (*by_shard)[i].push_back(first_index + static_cast<int>(result.size()));
-      result.push_back({group[i], {shard.begin + rows.begin, shard.begin + rows.end}});
+GatherRoutes SplitShards(const Problem& problem, int chunks, std::vector<GatherGroup>* groups) {
+  GatherRoutes routes;
+  routes.sends.resize(problem.mesh.size());
+  routes.multiplies.resize(problem.mesh.size());
+  groups->clear();
+  for (std::vector<Rank> ranks : GatherGroups(problem)) {
+    GatherGroup& group = groups->emplace_back();
+    group.by_shard.resize(ranks.size());
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const Range shard = ShardBlock(problem, kA, ranks[i]).rows;
+      for (int piece = 0; piece < chunks; ++piece) {
+        const Range rows = SplitRange(shard.size(), chunks, piece);
+        if (rows.empty()) continue;
+        group.by_shard[i].push_back(static_cast<int>(routes.chunks.size()));
+        routes.chunks.push_back({ranks[i], {shard.begin + rows.begin, shard.begin + rows.end}});
+      }
     }
+    group.ranks = std::move(ranks);
   }
-  return result;
+  return routes;
 }
 
 bool HasColumns(const Problem& problem, Rank rank) {

@@ -31,10 +31,15 @@ struct GatherRoutes {
 // axes that shard A's rows. One group a position along the other axes.
 std::vector<std::vector<Rank>> GatherGroups(const Problem& problem);
 
-// The chunks of all ranks of `group`: each shard in `chunks` near-equal pieces, empty ones left out.
-// by_shard[i] lists the chunks of group[i].
-std::vector<Chunk> SplitShards(const Problem& problem, const std::vector<Rank>& group, int chunks,
-                               int first_index, std::vector<std::vector<int>>* by_shard);
+// One of them, with the chunks of each rank's shard.
+struct GatherGroup {
+  std::vector<Rank> ranks;
+  std::vector<std::vector<int>> by_shard;  // as `ranks`: indices into GatherRoutes::chunks
+};
+
+// Routes with chunks only, and the groups to which they belong: each shard in `chunks` near-equal pieces,
+// empty ones left out.
+GatherRoutes SplitShards(const Problem& problem, int chunks, std::vector<GatherGroup>* groups);
 
 // True if the rank has columns of C to compute; one that has none needs no A.
 bool HasColumns(const Problem& problem, Rank rank);

@@ -5,15 +5,10 @@
 namespace agmm {
 
 Schedule PlanRing(const Problem& problem, int chunks) {
-  GatherRoutes routes;
-  routes.sends.resize(problem.mesh.size());
-  routes.multiplies.resize(problem.mesh.size());
-  for (const std::vector<Rank>& group : GatherGroups(problem)) {
+  std::vector<GatherGroup> groups;
+  GatherRoutes routes = SplitShards(problem, chunks, &groups);
+  for (const auto& [group, by_shard] : groups) {
     const int size = static_cast<int>(group.size());
-    std::vector<std::vector<int>> by_shard;
-    const std::vector<Chunk> split = SplitShards(
-        problem, group, chunks, static_cast<int>(routes.chunks.size()), &by_shard);
-    routes.chunks.insert(routes.chunks.end(), split.begin(), split.end());
     // In step d the shard of group member i + d is at member i: it skips members without columns, who
     // need nothing and would only lengthen the way.
     for (int i = 0; i < size; ++i) {
