@@ -6,14 +6,14 @@
 #include "kernels/base/status.h"
 #include "proto/convert/problem.h"
 #include "proto/convert/status.h"
+#include "proto/convert/time.h"
 
 namespace agmm {
 namespace catalog {
 
 Entry* CatalogImpl::FindLinked(uint64_t tensor_id) {
   const auto it = entries_.find(tensor_id);
-  if (it == entries_.end() || it->second.deleted || !it->second.placing.empty()) return nullptr;
-  return &it->second;
+  return it == entries_.end() || it->second.link != Link::kLinked ? nullptr : &it->second;
 }
 
 Entry* CatalogImpl::FindRequest(const std::string& request_id) {
@@ -33,16 +33,29 @@ void CatalogImpl::CreateTensor(const CallContext& ctx, const v1::CreateTensorReq
     entry->creators.push_back(std::move(reply));
     return;
   }
-  if (absl::Status status = Create(ctx, request, &reply); !status.ok()) reply(status);
+  const absl::StatusOr<Entry*> made = Make(ctx, request, Link::kLinked);
+  if (!made.ok()) return reply(made.status());
+  Entry* entry = *made;
+  entry->request_id = request.request_id();
+  entry->request_body = request.SerializeAsString();
+  if (!request.request_id().empty()) requests_[request.request_id()] = entry->tensor.tensor_id();
+  entry->creators.push_back(std::move(reply));
 }
 
-absl::Status CatalogImpl::Create(const CallContext& ctx, const v1::CreateTensorRequest& request,
-                                 Reply<v1::Tensor>* reply) {
+absl::StatusOr<uint64_t> CatalogImpl::CreateAtOnce(const CallContext& ctx,
+                                                   const v1::CreateTensorRequest& request) {
+  AGMM_ASSIGN_OR_RETURN(const Entry* entry, Make(ctx, request, Link::kLinked));
+  return entry->tensor.tensor_id();
+}
+
+absl::StatusOr<Entry*> CatalogImpl::Make(const CallContext& ctx,
+                                         const v1::CreateTensorRequest& request, Link link) {
   AGMM_RETURN_IF_ERROR(members_->Complete());
   AGMM_RETURN_IF_ERROR(CheckLength("request id", request.request_id(), kMaxIdBytes));
   AGMM_RETURN_IF_ERROR(CheckLength("session id", request.session_id(), kMaxIdBytes));
   AGMM_RETURN_IF_ERROR(CheckLength("name", request.name(), kMaxNameBytes));
-  if (const auto taken = names_.find(request.name()); taken != names_.end()) {
+  const auto taken = names_.find(request.name());
+  if (link == Link::kLinked && taken != names_.end()) {
     return absl::AlreadyExistsError(
         absl::StrFormat("%s has this name; delete it first or choose another name",
                         Describe(entries_.at(taken->second).tensor)));
@@ -66,8 +79,7 @@ absl::Status CatalogImpl::Create(const CallContext& ctx, const v1::CreateTensorR
   Entry& entry = entries_[id];
   entry.ranks = placed.mesh.ranks;
   for (int rank : entry.ranks) entry.nodes.insert(members_->ranks()[rank].node);
-  entry.request_id = request.request_id();
-  entry.request_body = request.SerializeAsString();
+  entry.link = link;
   entry.tensor.set_tensor_id(id);
   entry.tensor.set_name(request.name());
   *entry.tensor.mutable_spec() = ToProto(placed.mesh, placed.tensor);
@@ -76,18 +88,18 @@ absl::Status CatalogImpl::Create(const CallContext& ctx, const v1::CreateTensorR
   entry.tensor.set_shard_bytes(bytes);
   entry.tensor.set_owner(ctx.principal);
   entry.tensor.set_session_id(request.session_id());
+  *entry.tensor.mutable_create_time() = ToTimestamp(clock_->Now());
   entry.placing = entry.nodes;
-  entry.creators.push_back(std::move(*reply));
-  if (!request.name().empty()) names_[request.name()] = id;
-  if (!request.request_id().empty()) requests_[request.request_id()] = id;
+  if (link == Link::kLinked && !request.name().empty()) names_[request.name()] = id;
   v1::Command command;
   *command.mutable_place_tensor()->mutable_tensor() = entry.tensor;
   for (int node : entry.nodes) members_->Send(node, command);
-  return absl::OkStatus();
+  return &entry;
 }
 
 void CatalogImpl::OnReport(int node, const v1::Report& report) {
-  if (report.report_case() != v1::Report::kTensorPlaced) return;
+  if (report.has_tensor_filled()) return OnFilled(node, report.tensor_filled());
+  if (!report.has_tensor_placed()) return;
   const v1::TensorPlaced& placed = report.tensor_placed();
   const auto it = entries_.find(placed.tensor_id());
   if (it == entries_.end() || it->second.placing.erase(node) == 0) return;
@@ -101,24 +113,39 @@ void CatalogImpl::EndPlacing(Entry* entry) {
   absl::StatusOr<v1::Tensor> answer = entry->tensor;
   if (!entry->place_error.ok()) {
     answer = entry->place_error;
-  } else if (entry->deleted) {
+  } else if (entry->link == Link::kGone) {
     answer = absl::CancelledError(absl::StrFormat(
-        "%s was deleted while it was created; its session ended", Describe(entry->tensor)));
+        "%s was deleted while it was created, or its session ended", Describe(entry->tensor)));
   }
-  std::vector<Reply<v1::Tensor>> creators = std::move(entry->creators);
-  entry->creators.clear();
-  if (!answer.ok()) Unlink(entry);
-  for (Reply<v1::Tensor>& reply : creators) reply(answer);
+  Callbacks callbacks;
+  for (Reply<v1::Tensor>& reply : std::exchange(entry->creators, {}))
+    callbacks.Add([reply = std::move(reply), answer] { reply(answer); });
+  if (entry->place_error.ok()) return Settle(entry);
+  for (Lease& lease : entry->leases) {
+    lease_tensors_.erase(lease.id);
+    callbacks.Add([granted = std::move(lease.granted_fn), answer] { granted(answer.status()); });
+  }
+  entry->leases.clear();
+  Unlink(entry);
 }
 
 void CatalogImpl::Unlink(Entry* entry) {
-  entry->deleted = true;
+  entry->link = Link::kGone;
   const uint64_t id = entry->tensor.tensor_id();
   for (auto [index, key] :
        {std::pair{&names_, &entry->tensor.name()}, {&requests_, &entry->request_id}}) {
     if (const auto it = index->find(*key); it != index->end() && it->second == id) index->erase(it);
   }
-  if (entry->leases.empty() && entry->placing.empty()) Erase(entry);
+  Settle(entry);
+}
+
+void CatalogImpl::Settle(Entry* entry) {
+  Callbacks callbacks;
+  GrantNext(entry, &callbacks);
+  if (!entry->leases.empty()) return;
+  // A put is over with its lease.
+  if (entry->link == Link::kPut) entry->link = Link::kGone;
+  if (entry->link == Link::kGone && entry->placing.empty()) Erase(entry);
 }
 
 void CatalogImpl::Erase(Entry* entry) {
@@ -145,19 +172,10 @@ void CatalogImpl::DeleteTensor(const CallContext&, const v1::DeleteTensorRequest
   reply(v1::DeleteTensorResponse());
 }
 
-void CatalogImpl::EndSession(const std::string& session_id) {
-  if (session_id.empty()) return;
-  std::vector<uint64_t> ids;
-  for (const auto& [id, entry] : entries_) {
-    if (entry.tensor.session_id() == session_id && !entry.deleted) ids.push_back(id);
-  }
-  for (uint64_t id : ids) Unlink(&entries_.at(id));
-}
-
 v1::ListTensorsResponse CatalogImpl::ListTensors() const {
   v1::ListTensorsResponse response;
   for (const auto& [id, entry] : entries_) {
-    if (!entry.deleted && entry.placing.empty()) *response.add_tensors() = entry.tensor;
+    if (entry.link == Link::kLinked) *response.add_tensors() = entry.tensor;
   }
   return response;
 }
@@ -178,15 +196,9 @@ absl::StatusOr<v1::Tensor> CatalogImpl::GetTensor(const v1::GetTensorRequest& re
   return Find(id);
 }
 
-void CatalogImpl::FillTensor(const CallContext&, const v1::FillTensorRequest&,
-                             Reply<v1::Tensor> reply) {
-  reply(absl::UnimplementedError("filling is not there yet"));
-}
-
 absl::StatusOr<v1::Tensor> CatalogImpl::Find(uint64_t tensor_id) const {
   const auto it = entries_.find(tensor_id);
-  if (it == entries_.end() || it->second.deleted || !it->second.placing.empty())
-    return NotFound(tensor_id);
+  if (it == entries_.end() || it->second.link != Link::kLinked) return NotFound(tensor_id);
   return it->second.tensor;
 }
 
@@ -198,24 +210,22 @@ void CatalogImpl::OnGenerationEnded(const std::vector<int>& lost_nodes,
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = it->second;
     ++it;  // the entry may go
+    if (entry.filling != nullptr) entry.creators.push_back(std::move(entry.filling->reply));
+    entry.filling = nullptr;
     for (Reply<v1::Tensor>& reply : entry.creators)
       callbacks.Add([reply = std::move(reply), reason] { reply(reason); });
     for (Lease& lease : entry.leases) {
       if (lease.granted) continue;
-      if (lease.granted_fn) {
-        callbacks.Add([granted = std::move(lease.granted_fn), reason] { granted(reason); });
-      } else {
-        callbacks.Add([reply = std::move(lease.reply), reason] { reply(reason); });
-      }
+      callbacks.Add([granted = std::move(lease.granted_fn), reason] { granted(reason); });
     }
-    const bool created = entry.placing.empty();
+    const bool created = entry.placing.empty() && entry.link == Link::kLinked;
     entry.creators.clear();
     entry.leases.clear();
     entry.placing.clear();
     if (entry.tensor.state() == v1::Tensor::STATE_WRITING) EndWrite(&entry, false);
     const bool lost = std::any_of(lost_nodes.begin(), lost_nodes.end(),
                                   [&](int node) { return entry.nodes.count(node) > 0; });
-    if (lost || !created || entry.deleted) Unlink(&entry);
+    if (lost || !created) Unlink(&entry);
   }
 }
 
@@ -246,8 +256,9 @@ void CatalogImpl::OnReady() {
 
 }  // namespace catalog
 
-std::unique_ptr<Catalog> Catalog::Create(Members* members, Placement* placement) {
-  return std::make_unique<catalog::CatalogImpl>(members, placement);
+std::unique_ptr<Catalog> Catalog::Create(Members* members, Placement* placement,
+                                         const Clock* clock) {
+  return std::make_unique<catalog::CatalogImpl>(members, placement, clock);
 }
 
 }  // namespace agmm

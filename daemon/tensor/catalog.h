@@ -11,6 +11,7 @@
 #include "daemon/call_context.h"
 #include "daemon/tensor/placement.h"
 #include "daemon/world/members.h"
+#include "kernels/base/clock.h"
 
 namespace agmm {
 
@@ -20,22 +21,33 @@ enum class LeaseKind { kRead, kWrite, kJob };
 class Catalog : public WorldListener {
  public:
   virtual ~Catalog() = default;
-  static std::unique_ptr<Catalog> Create(Members* members, Placement* placement);
+  static std::unique_ptr<Catalog> Create(Members* members, Placement* placement,
+                                         const Clock* clock = Clock::Real());
 
   // Replies once every node of the mesh knows the tensor.
   virtual void CreateTensor(const CallContext&, const v1::CreateTensorRequest&,
                             Reply<v1::Tensor>) = 0;
+  // The same for a caller on the loop who goes on at once: the tensor is there when this returns, and
+  // its leases wait for the nodes. If one of them cannot place it, they end with its error and the
+  // tensor goes. Nothing is kept of the request id.
+  virtual absl::StatusOr<uint64_t> CreateAtOnce(const CallContext&,
+                                                const v1::CreateTensorRequest&) = 0;
   virtual void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
                             Reply<v1::DeleteTensorResponse>) = 0;
   virtual v1::ListTensorsResponse ListTensors() const = 0;
   virtual absl::StatusOr<v1::Tensor> GetTensor(const v1::GetTensorRequest&) const = 0;
-  // Replies once every node has filled its shards.
+  // Replies once every node has filled its shards. If one fails, the tensor is left empty, or goes
+  // if this made it.
   virtual void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>) = 0;
+  // Replies when the lease is granted. A put opens the tensor that has its name, if that is of the same
+  // shape, dtype, sharding and mesh (which stays whose it is), else a new one: nobody finds that
+  // before its commit gives it the name and unlinks what had it; without commit it goes.
   virtual void BeginAccess(const CallContext&, const v1::BeginAccessRequest&,
                            Reply<v1::BeginAccessResponse>) = 0;
   virtual void EndAccess(const CallContext&, const v1::EndAccessRequest&,
                          Reply<v1::EndAccessResponse>) = 0;
-  // Deletes what belongs to the session.
+  // Deletes what belongs to the session, and ends its puts: those that wait at once, the others by
+  // refusing their commit.
   virtual void EndSession(const std::string& session_id) = 0;
   // Ends accesses that the daemon `node` holds (its client's bytes will not come any more).
   virtual void EndAccessesOf(int node) = 0;
@@ -50,8 +62,8 @@ class Catalog : public WorldListener {
   // True if the tensor has contents, or a write admitted before will bring them.
   virtual bool WillHaveContents(uint64_t tensor_id) const = 0;
   // Takes a kJob lease; `granted` runs on the loop, at once or when all leases admitted before that
-  // conflict have ended; with an error when the tensor's world ended. The tensor lives until
-  // Release(lease).
+  // conflict have ended; with an error when the tensor's world ended or it could not be placed. The
+  // tensor lives until Release(lease).
   virtual uint64_t Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted) = 0;
   virtual void Release(uint64_t lease) = 0;
   // The contents changed (a job wrote them): state READY, a new version; or after a failed job

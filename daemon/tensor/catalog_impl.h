@@ -1,5 +1,6 @@
 // The catalog's state: entries and their leases. Creation and the world's events are in catalog.cc,
-// access and leases in catalog_leases.cc.
+// leases in catalog_leases.cc, what opens and ends writes in catalog_puts.cc, fills in
+// catalog_fill.cc.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,35 @@
 
 #include "absl/strings/str_format.h"
 #include "daemon/tensor/catalog.h"
+#include "kernels/base/clock.h"
 
 namespace agmm::catalog {
 
-// A lease, granted or waiting. Jobs have `granted_fn`, accesses `reply`.
+// A lease, granted or waiting. Given the lease's id, or why it is not to be had.
+using GrantedFn = std::function<void(absl::StatusOr<uint64_t>)>;
 struct Lease {
   uint64_t id = 0;
   LeaseKind kind = LeaseKind::kRead;
   bool granted = false;
-  int node = -1;  // the daemon that holds the access
-  std::shared_ptr<CancelToken> cancel;  // of who asked for the access
-  std::function<void(absl::Status)> granted_fn;
-  Reply<v1::BeginAccessResponse> reply;
+  int node = -1;  // the daemon that holds the access; -1: it is none, EndAccess cannot end it
+  bool put = false;     // its commit gives the entry its name
+  std::string session;  // ends it as long as it waits
+  std::shared_ptr<CancelToken> cancel;  // of who asked; null: a job
+  GrantedFn granted_fn;
+};
+
+enum class Link {
+  kPut,     // made by a put that is still open: nobody else sees it
+  kLinked,  // to be found by its id, and by its name if it has one
+  kGone,    // deleted; lives until the last lease ends
+};
+
+// A fill in progress.
+struct Filling {
+  uint64_t lease = 0;
+  std::set<int> nodes;  // that have not answered FillShards
+  absl::Status error;
+  Reply<v1::Tensor> reply;
 };
 
 struct Entry {
@@ -33,11 +51,12 @@ struct Entry {
   std::vector<int> ranks;
   std::set<int> nodes;
   std::string request_id, request_body;
-  std::set<int> placing;  // nodes that have not answered PlaceTensor
+  std::set<int> placing;  // nodes that have not answered PlaceTensor; no lease is granted before
   absl::Status place_error;
   std::vector<Reply<v1::Tensor>> creators;
-  bool deleted = false;     // unlinked; lives until the last lease ends
+  Link link = Link::kLinked;
   std::list<Lease> leases;  // in admission order
+  std::unique_ptr<Filling> filling;
 };
 
 inline std::string Describe(const v1::Tensor& tensor) {
@@ -64,17 +83,20 @@ class Callbacks {
 
 class CatalogImpl : public Catalog {
  public:
-  CatalogImpl(Members* members, Placement* placement) : members_(members), placement_(placement) {}
+  CatalogImpl(Members* members, Placement* placement, const Clock* clock)
+      : members_(members), placement_(placement), clock_(clock) {}
 
   void CreateTensor(const CallContext& ctx, const v1::CreateTensorRequest& request,
                     Reply<v1::Tensor> reply) override;
+  absl::StatusOr<uint64_t> CreateAtOnce(const CallContext& ctx,
+                                        const v1::CreateTensorRequest& request) override;
   void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest& request,
                     Reply<v1::DeleteTensorResponse> reply) override;
   v1::ListTensorsResponse ListTensors() const override;
   absl::StatusOr<v1::Tensor> GetTensor(const v1::GetTensorRequest& request) const override;
   void FillTensor(const CallContext& ctx, const v1::FillTensorRequest& request,
                   Reply<v1::Tensor> reply) override;
-  void BeginAccess(const CallContext&, const v1::BeginAccessRequest& request,
+  void BeginAccess(const CallContext& ctx, const v1::BeginAccessRequest& request,
                    Reply<v1::BeginAccessResponse> reply) override;
   void EndAccess(const CallContext&, const v1::EndAccessRequest& request,
                  Reply<v1::EndAccessResponse> reply) override;
@@ -94,7 +116,7 @@ class CatalogImpl : public Catalog {
   void OnReport(int node, const v1::Report& report) override;
 
  private:
-  // Null unless the tensor was created and not deleted.
+  // Null unless the tensor is there for everybody.
   Entry* FindLinked(uint64_t tensor_id);
   Entry* FindRequest(const std::string& request_id);
   Entry* OfLease(uint64_t lease);
@@ -102,22 +124,36 @@ class CatalogImpl : public Catalog {
   // False between two generations: nothing may be sent and nothing begins.
   bool Open() const { return !between_ && members_->Complete().ok(); }
 
-  // Takes the reply along when it returns OK.
-  absl::Status Create(const CallContext& ctx, const v1::CreateTensorRequest& request,
-                      Reply<v1::Tensor>* reply);
+  // Reserves the space and has the nodes place it. The name is taken at once if it is linked.
+  absl::StatusOr<Entry*> Make(const CallContext& ctx, const v1::CreateTensorRequest& request,
+                              Link link);
   void EndPlacing(Entry* entry);
   // The name is free at once; the entry goes when nothing uses it.
   void Unlink(Entry* entry);
   void Erase(Entry* entry);
+  // Grants what can be granted; then the entry goes if nothing uses it any more.
+  void Settle(Entry* entry);
 
   uint64_t Admit(Entry* entry, Lease lease);
-  // Ends a lease, and the entry with it if it was the last one of a deleted tensor.
   void Give(Entry* entry, std::list<Lease>::iterator lease);
+  // Ends one that waits.
+  void Refuse(Entry* entry, std::list<Lease>::iterator lease, const absl::Status& why);
   void GrantNext(Entry* entry, Callbacks* callbacks);
+
+  // The entry that a put writes: the one that has its name if it is of the same spec, else a new
+  // one. Sets what the lease has of the put.
+  absl::StatusOr<Entry*> OpenPut(const CallContext& ctx, const v1::CreateTensorRequest& put,
+                                 Lease* lease);
+  // Ends a granted lease; `commit` is for a write. The tensor as it is then.
+  absl::StatusOr<v1::Tensor> End(Entry* entry, std::list<Lease>::iterator lease, bool commit);
   static void EndWrite(Entry* entry, bool ready);
+
+  void StartFill(uint64_t lease, const v1::Fill& fill, Reply<v1::Tensor> reply);
+  void OnFilled(int node, const v1::TensorFilled& filled);
 
   Members* const members_;
   Placement* const placement_;
+  const Clock* const clock_;
   std::map<uint64_t, Entry> entries_;
   std::map<std::string, uint64_t> names_, requests_;
   std::map<uint64_t, uint64_t> lease_tensors_;

@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "daemon/tensor/catalog_impl.h"
-#include "proto/convert/status.h"
 
 namespace agmm::catalog {
 
@@ -15,64 +13,6 @@ Entry* CatalogImpl::OfLease(uint64_t lease) {
 std::list<Lease>::iterator CatalogImpl::LeaseOf(Entry* entry, uint64_t id) {
   return std::find_if(entry->leases.begin(), entry->leases.end(),
                       [&](const Lease& lease) { return lease.id == id; });
-}
-
-void CatalogImpl::BeginAccess(const CallContext& ctx, const v1::BeginAccessRequest& request,
-                              Reply<v1::BeginAccessResponse> reply) {
-  if (absl::Status complete = members_->Complete(); !complete.ok()) return reply(complete);
-  Entry* entry = FindLinked(request.tensor_id());
-  if (entry == nullptr) return reply(NotFound(request.tensor_id()));
-  Lease lease;
-  lease.kind = request.write() ? LeaseKind::kWrite : LeaseKind::kRead;
-  lease.node = request.node();
-  lease.cancel = ctx.cancel;
-  lease.reply = std::move(reply);
-  Admit(entry, std::move(lease));
-}
-
-void CatalogImpl::EndAccess(const CallContext&, const v1::EndAccessRequest& request,
-                            Reply<v1::EndAccessResponse> reply) {
-  Entry* entry = OfLease(request.access_id());
-  const auto lease =
-      entry == nullptr ? std::list<Lease>::iterator() : LeaseOf(entry, request.access_id());
-  if (entry == nullptr || !lease->granted || lease->kind == LeaseKind::kJob) {
-    return reply(
-        absl::AbortedError(absl::StrFormat("access %d is not open: it was never begun, or ended "
-                                           "with a daemon or its world; repeat the "
-                                           "whole transfer",
-                                           request.access_id())));
-  }
-  if (lease->kind == LeaseKind::kWrite) EndWrite(entry, request.commit());
-  v1::EndAccessResponse response;
-  *response.mutable_tensor() = entry->tensor;
-  Give(entry, lease);
-  reply(std::move(response));
-}
-
-void CatalogImpl::EndAccessesOf(int node) {
-  // Those that wait go first, so that none of them is granted for the end of another.
-  std::deque<uint64_t> ids;
-  for (const auto& [id, entry] : entries_) {
-    for (const Lease& lease : entry.leases) {
-      if (lease.kind == LeaseKind::kJob || lease.node != node) continue;
-      lease.granted ? ids.push_back(lease.id) : ids.push_front(lease.id);
-    }
-  }
-  for (uint64_t id : ids) {
-    Entry* entry = OfLease(id);
-    if (entry == nullptr) continue;
-    const auto lease = LeaseOf(entry, id);
-    Reply<v1::BeginAccessResponse> waiting;
-    if (!lease->granted) waiting = std::move(lease->reply);
-    if (lease->granted && lease->kind == LeaseKind::kWrite) EndWrite(entry, false);
-    Give(entry, lease);
-    if (waiting) {
-      waiting(WithReason(
-          absl::AbortedError(absl::StrFormat("node %s, which asked for the access, is gone",
-                                             members_->node_name(node))),
-          kReasonPeerLost));
-    }
-  }
 }
 
 absl::StatusOr<v1::Tensor> CatalogImpl::Leased(uint64_t lease) const {
@@ -98,7 +38,9 @@ uint64_t CatalogImpl::Acquire(uint64_t tensor_id, std::function<void(absl::Statu
   }
   Lease lease;
   lease.kind = LeaseKind::kJob;
-  lease.granted_fn = std::move(granted);
+  lease.granted_fn = [granted = std::move(granted)](const absl::StatusOr<uint64_t>& id) {
+    granted(id.status());
+  };
   return Admit(entry, std::move(lease));
 }
 
@@ -116,22 +58,25 @@ uint64_t CatalogImpl::Admit(Entry* entry, Lease lease) {
   lease.id = id;
   lease_tensors_[id] = entry->tensor.tensor_id();
   entry->leases.push_back(std::move(lease));
-  Callbacks callbacks;
-  GrantNext(entry, &callbacks);
+  Settle(entry);
   return id;
 }
 
 void CatalogImpl::Give(Entry* entry, std::list<Lease>::iterator lease) {
-  Callbacks callbacks;
   lease_tensors_.erase(lease->id);
   entry->leases.erase(lease);
-  GrantNext(entry, &callbacks);
-  if (entry->deleted && entry->leases.empty() && entry->placing.empty()) Erase(entry);
+  Settle(entry);
+}
+
+void CatalogImpl::Refuse(Entry* entry, std::list<Lease>::iterator lease, const absl::Status& why) {
+  Callbacks callbacks;
+  callbacks.Add([granted = std::move(lease->granted_fn), why] { granted(why); });
+  Give(entry, lease);
 }
 
 void CatalogImpl::GrantNext(Entry* entry, Callbacks* callbacks) {
-  // What waits now is about to end with its generation.
-  if (!Open()) return;
+  // What waits between two generations is about to end with the first.
+  if (!Open() || !entry->placing.empty()) return;
   for (auto lease = entry->leases.begin(); lease != entry->leases.end();) {
     const LeaseKind first = entry->leases.front().kind;
     if (lease != entry->leases.begin() && (lease->kind != first || first == LeaseKind::kWrite))
@@ -140,38 +85,27 @@ void CatalogImpl::GrantNext(Entry* entry, Callbacks* callbacks) {
       ++lease;
       continue;
     }
-    lease->granted = true;
-    if (lease->kind == LeaseKind::kJob) {
-      callbacks->Add([granted = std::move(lease->granted_fn)] { granted(absl::OkStatus()); });
-      ++lease;
-      continue;
-    }
     // Nobody would end the access of a caller who is gone.
-    absl::Status refusal = lease->cancel->status();
+    absl::Status refusal;
+    if (lease->cancel != nullptr) refusal = lease->cancel->status();
     if (refusal.ok() && lease->kind == LeaseKind::kRead &&
         entry->tensor.state() != v1::Tensor::STATE_READY) {
       refusal = absl::FailedPreconditionError(
           absl::StrFormat("%s has no contents; write it, or run the job that computes it, first",
                           Describe(entry->tensor)));
     }
+    callbacks->Add([granted = std::move(lease->granted_fn), refusal, id = lease->id] {
+      refusal.ok() ? granted(id) : granted(refusal);
+    });
     if (!refusal.ok()) {
-      callbacks->Add([reply = std::move(lease->reply), refusal] { reply(refusal); });
       lease_tensors_.erase(lease->id);
       lease = entry->leases.erase(lease);
       continue;
     }
+    lease->granted = true;
     if (lease->kind == LeaseKind::kWrite) entry->tensor.set_state(v1::Tensor::STATE_WRITING);
-    v1::BeginAccessResponse response;
-    response.set_access_id(lease->id);
-    *response.mutable_tensor() = entry->tensor;
-    callbacks->Add([reply = std::move(lease->reply), response] { reply(response); });
     ++lease;
   }
-}
-
-void CatalogImpl::EndWrite(Entry* entry, bool ready) {
-  entry->tensor.set_state(ready ? v1::Tensor::STATE_READY : v1::Tensor::STATE_EMPTY);
-  if (ready) entry->tensor.set_version(entry->tensor.version() + 1);
 }
 
 }  // namespace agmm::catalog

@@ -51,7 +51,8 @@ class CatalogTest : public ::testing::Test {
     EXPECT_TRUE(End((**write)->access_id(), true).ok());
     return *catalog_->Find(tensor.tensor_id());
   }
-  std::shared_ptr<std::optional<Access>> Begin(uint64_t id, bool write, int node = 0) {
+  using Opened = std::shared_ptr<std::optional<Access>>;
+  Opened Begin(uint64_t id, bool write, int node = 0) {
     auto answer = std::make_shared<std::optional<Access>>();
     v1::BeginAccessRequest request;
     request.set_tensor_id(id);
@@ -59,6 +60,23 @@ class CatalogTest : public ::testing::Test {
     request.set_node(node);
     catalog_->BeginAccess({}, request, [answer](Access a) { *answer = std::move(a); });
     return answer;
+  }
+  Opened Put(const v1::CreateTensorRequest& put, const CallContext& ctx = {}, int node = 0) {
+    auto answer = std::make_shared<std::optional<Access>>();
+    v1::BeginAccessRequest request;
+    *request.mutable_put() = put;
+    request.set_node(node);
+    catalog_->BeginAccess(ctx, request, [answer](Access a) { *answer = std::move(a); });
+    return answer;
+  }
+  static bool Granted(const Opened& opened) { return opened->has_value() && (*opened)->ok(); }
+  static uint64_t AccessOf(const Opened& opened) { return (**opened)->access_id(); }
+  static uint64_t TensorOf(const Opened& opened) { return (**opened)->tensor().tensor_id(); }
+  // What has the name; 0: nothing.
+  uint64_t Named(const std::string& name) {
+    v1::TensorRef ref;
+    ref.set_name(name);
+    return catalog_->Resolve(ref).value_or(0);
   }
   absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit) {
     v1::EndAccessRequest request;
@@ -81,6 +99,14 @@ class CatalogTest : public ::testing::Test {
     catalog_->DeleteTensor(
         {}, request, [&](absl::StatusOr<v1::DeleteTensorResponse> r) { answer = r.status(); });
     return answer;
+  }
+  // Fails it on node 0.
+  void AnswerPlacedWith(const absl::Status& error) {
+    for (const auto& [node, command] : members_.Take(v1::Command::kPlaceTensor)) {
+      v1::Report report = PlacedReport(command.place_tensor().tensor().tensor_id());
+      if (node == 0) *report.mutable_tensor_placed()->mutable_error() = ToProto(error);
+      catalog_->OnReport(node, report);
+    }
   }
   int64_t Free(int rank = 0) const { return placement_.free_bytes(rank); }
 

@@ -1,0 +1,166 @@
+// What opens contents to readers and writers, and ends that: accesses, puts, sessions.
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "daemon/bounds.h"
+#include "daemon/tensor/catalog_impl.h"
+#include "kernels/base/status.h"
+#include "proto/convert/problem.h"
+#include "proto/convert/status.h"
+
+namespace agmm::catalog {
+namespace {
+
+bool SameSpec(const PlacedTensor& a, const PlacedTensor& b) {
+  return a.mesh == b.mesh && a.tensor.sharding == b.tensor.sharding &&
+         a.tensor.rows == b.tensor.rows && a.tensor.cols == b.tensor.cols &&
+         a.tensor.dtype == b.tensor.dtype;
+}
+
+}  // namespace
+
+absl::StatusOr<Entry*> CatalogImpl::OpenPut(const CallContext& ctx,
+                                            const v1::CreateTensorRequest& put, Lease* lease) {
+  lease->session = put.session_id();
+  AGMM_RETURN_IF_ERROR(CheckLength("session id", put.session_id(), kMaxIdBytes));
+  if (const auto named = names_.find(put.name()); named != names_.end()) {
+    AGMM_ASSIGN_OR_RETURN(const PlacedTensor wanted, FromProto(put.spec()));
+    Entry* entry = &entries_.at(named->second);
+    AGMM_ASSIGN_OR_RETURN(const PlacedTensor found, FromProto(entry->tensor.spec()));
+    if (SameSpec(wanted, found)) return entry;
+  }
+  lease->put = true;
+  return Make(ctx, put, Link::kPut);
+}
+
+void CatalogImpl::BeginAccess(const CallContext& ctx, const v1::BeginAccessRequest& request,
+                              Reply<v1::BeginAccessResponse> reply) {
+  if (absl::Status complete = members_->Complete(); !complete.ok()) return reply(complete);
+  if (request.node() < 0 || request.node() >= members_->node_count()) {
+    return reply(absl::InvalidArgumentError(
+        absl::StrFormat("an access from node %d; the world's are 0 to %d", request.node(),
+                        members_->node_count() - 1)));
+  }
+  Lease lease;
+  lease.kind = request.write() || request.has_put() ? LeaseKind::kWrite : LeaseKind::kRead;
+  lease.node = request.node();
+  lease.cancel = ctx.cancel;
+  absl::StatusOr<Entry*> entry = nullptr;
+  if (request.has_put()) {
+    entry = OpenPut(ctx, request.put(), &lease);
+  } else {
+    v1::TensorRef ref;
+    if (request.target_case() == v1::BeginAccessRequest::kName) ref.set_name(request.name());
+    if (request.target_case() == v1::BeginAccessRequest::kTensorId)
+      ref.set_tensor_id(request.tensor_id());
+    const absl::StatusOr<uint64_t> id = Resolve(ref);
+    if (!id.ok()) return reply(id.status());
+    entry = FindLinked(*id);
+    if (*entry == nullptr) return reply(NotFound(*id));
+  }
+  if (!entry.ok()) return reply(entry.status());
+  lease.granted_fn = [this, reply = std::move(reply)](const absl::StatusOr<uint64_t>& id) {
+    if (!id.ok()) return reply(id.status());
+    const absl::StatusOr<v1::Tensor> tensor = Leased(*id);
+    if (!tensor.ok()) return reply(tensor.status());
+    v1::BeginAccessResponse response;
+    response.set_access_id(*id);
+    *response.mutable_tensor() = *tensor;
+    reply(std::move(response));
+  };
+  Admit(*entry, std::move(lease));
+}
+
+void CatalogImpl::EndAccess(const CallContext&, const v1::EndAccessRequest& request,
+                            Reply<v1::EndAccessResponse> reply) {
+  Entry* entry = OfLease(request.access_id());
+  const auto lease =
+      entry == nullptr ? std::list<Lease>::iterator() : LeaseOf(entry, request.access_id());
+  if (entry == nullptr || !lease->granted || lease->node < 0) {
+    return reply(
+        absl::AbortedError(absl::StrFormat("access %d is not open: it was never begun, or ended "
+                                           "with a daemon or its world; repeat the "
+                                           "whole transfer",
+                                           request.access_id())));
+  }
+  absl::StatusOr<v1::Tensor> tensor = End(entry, lease, request.commit());
+  if (!tensor.ok()) return reply(tensor.status());
+  v1::EndAccessResponse response;
+  *response.mutable_tensor() = *std::move(tensor);
+  reply(std::move(response));
+}
+
+absl::StatusOr<v1::Tensor> CatalogImpl::End(Entry* entry, std::list<Lease>::iterator lease,
+                                            bool commit) {
+  absl::Status refusal;
+  if (commit && lease->put && entry->link == Link::kGone) {
+    refusal = absl::CancelledError(
+        absl::StrFormat("the put of %s is void: its session ended before the commit; repeat it in "
+                        "a session that is open",
+                        Describe(entry->tensor)));
+  }
+  if (lease->kind == LeaseKind::kWrite) EndWrite(entry, commit && refusal.ok());
+  if (commit && entry->link == Link::kPut) {
+    entry->link = Link::kLinked;
+    const std::string& name = entry->tensor.name();
+    // What had the name lives on as long as somebody uses it.
+    if (const auto old = names_.find(name); old != names_.end()) Unlink(&entries_.at(old->second));
+    if (!name.empty()) names_[name] = entry->tensor.tensor_id();
+  }
+  v1::Tensor tensor = entry->tensor;
+  Give(entry, lease);
+  if (!refusal.ok()) return refusal;
+  return tensor;
+}
+
+void CatalogImpl::EndAccessesOf(int node) {
+  // Those that wait go first, so that none of them is granted for the end of another.
+  std::deque<uint64_t> ids;
+  for (const auto& [id, entry] : entries_) {
+    for (const Lease& lease : entry.leases) {
+      if (lease.node != node) continue;
+      lease.granted ? ids.push_back(lease.id) : ids.push_front(lease.id);
+    }
+  }
+  for (uint64_t id : ids) {
+    Entry* entry = OfLease(id);
+    if (entry == nullptr) continue;
+    const auto lease = LeaseOf(entry, id);
+    if (lease->granted) {
+      End(entry, lease, /*commit=*/false).IgnoreError();
+    } else {
+      Refuse(entry, lease,
+             WithReason(absl::AbortedError(
+                            absl::StrFormat("node %s, which asked for the access, is gone",
+                                            members_->node_name(node))),
+                        kReasonPeerLost));
+    }
+  }
+}
+
+void CatalogImpl::EndSession(const std::string& session_id) {
+  if (session_id.empty()) return;
+  std::vector<uint64_t> leases, tensors;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.tensor.session_id() == session_id && entry.link != Link::kGone) tensors.push_back(id);
+    for (const Lease& lease : entry.leases)
+      if (lease.session == session_id && !lease.granted) leases.push_back(lease.id);
+  }
+  const absl::Status ended = absl::CancelledError("the session of this put has ended");
+  for (uint64_t id : leases) {
+    Entry* entry = OfLease(id);
+    if (entry != nullptr) Refuse(entry, LeaseOf(entry, id), ended);
+  }
+  for (uint64_t id : tensors) {
+    if (const auto it = entries_.find(id); it != entries_.end() && it->second.link != Link::kGone)
+      Unlink(&it->second);
+  }
+}
+
+void CatalogImpl::EndWrite(Entry* entry, bool ready) {
+  entry->tensor.set_state(ready ? v1::Tensor::STATE_READY : v1::Tensor::STATE_EMPTY);
+  if (ready) entry->tensor.set_version(entry->tensor.version() + 1);
+}
+
+}  // namespace agmm::catalog

@@ -1,0 +1,243 @@
+// Puts: what rewrites, what swaps, and that nothing is left of one that does not come to its commit.
+#include "gmock/gmock.h"
+#include "tests/daemon/catalog_fixture.h"
+
+namespace agmm {
+namespace {
+
+class CatalogPutsTest : public CatalogTest {
+ protected:
+  // Two kinds of spec under one name.
+  static v1::CreateTensorRequest Small(const std::string& name = "A") {
+    return TensorRequest(name, "[M_x, K]", 8, 8, MeshOf(4));
+  }
+  static v1::CreateTensorRequest Large(const std::string& name = "A") {
+    return TensorRequest(name, "[M_x, K]", 256, 8, MeshOf(4));
+  }
+  Opened PutPlaced(const v1::CreateTensorRequest& request) {
+    const Opened put = Put(request);
+    AnswerPlaced();
+    EXPECT_TRUE(Granted(put));
+    return put;
+  }
+};
+
+TEST_F(CatalogPutsTest, APutOfAFreeNameIsGrantedOncePlacedAndNamedByItsCommit) {
+  const Opened put = Put(Small());
+  EXPECT_FALSE(put->has_value());
+  EXPECT_LT(Free(), kHeap);
+  AnswerPlaced();
+  ASSERT_TRUE(Granted(put));
+  const uint64_t id = TensorOf(put);
+  EXPECT_EQ((**put)->tensor().state(), v1::Tensor::STATE_WRITING);
+  EXPECT_EQ(Named("A"), 0u);
+  EXPECT_FALSE(catalog_->Find(id).ok());
+  EXPECT_EQ(catalog_->ListTensors().tensors_size(), 0);
+  const auto committed = End(AccessOf(put), true);
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  EXPECT_EQ(committed->state(), v1::Tensor::STATE_READY);
+  EXPECT_EQ(committed->version(), 1u);
+  EXPECT_EQ(Named("A"), id);
+}
+
+TEST_F(CatalogPutsTest, APutWithoutNameMakesATensor) {
+  const Opened put = PutPlaced(Small(""));
+  ASSERT_TRUE(End(AccessOf(put), true).ok());
+  EXPECT_TRUE(catalog_->Find(TensorOf(put)).ok());
+  const Opened other = PutPlaced(Small(""));
+  EXPECT_NE(TensorOf(other), TensorOf(put));
+}
+
+TEST_F(CatalogPutsTest, APutOfTheSameSpecRewritesInItsTurn) {
+  const v1::Tensor tensor = MakeReady("A");
+  const int64_t left = Free();
+  const uint64_t job = catalog_->Acquire(tensor.tensor_id(), [](const absl::Status&) {});
+  const Opened put = Put(Small());
+  EXPECT_FALSE(put->has_value());
+  EXPECT_EQ(Free(), left);
+  catalog_->Release(job);
+  ASSERT_TRUE(Granted(put));
+  EXPECT_EQ(TensorOf(put), tensor.tensor_id());
+  EXPECT_EQ(End(AccessOf(put), true)->version(), 2u);
+}
+
+TEST_F(CatalogPutsTest, ARewriteThatIsNotCommittedLeavesTheTensorEmpty) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  const Opened put = Put(Small());
+  ASSERT_TRUE(Granted(put));
+  ASSERT_TRUE(End(AccessOf(put), false).ok());
+  EXPECT_EQ(Named("A"), id);
+  EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_EMPTY);
+}
+
+TEST_F(CatalogPutsTest, AnotherDtypeShardingOrMeshIsAnotherSpec) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  for (const v1::CreateTensorRequest& request :
+       {TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4), v1::DTYPE_BF16),
+        TensorRequest("A", "[M, K_x]", 8, 8, MeshOf(4)),
+        TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(2))}) {
+    const Opened put = PutPlaced(request);
+    EXPECT_NE(TensorOf(put), id);
+    ASSERT_TRUE(End(AccessOf(put), false).ok());
+  }
+  // What a dimension is called does not matter.
+  const Opened put = Put(TensorRequest("A", "[K_x, N]", 8, 8, MeshOf(4)));
+  ASSERT_TRUE(Granted(put));
+  EXPECT_EQ(TensorOf(put), id);
+}
+
+TEST_F(CatalogPutsTest, APutOverANameInUseSwapsOnCommit) {
+  const uint64_t old = MakeReady("A").tensor_id();
+  const uint64_t job = catalog_->Acquire(old, [](const absl::Status&) {});
+  const Opened put = PutPlaced(Large());  // does not wait for the job
+  const uint64_t id = TensorOf(put);
+  EXPECT_NE(id, old);
+  EXPECT_EQ(Named("A"), old);
+  EXPECT_EQ(catalog_->Find(old)->state(), v1::Tensor::STATE_READY);
+  ASSERT_TRUE(End(AccessOf(put), true).ok());
+  EXPECT_EQ(Named("A"), id);
+  // The job keeps what it was admitted with; its last user frees it.
+  EXPECT_FALSE(catalog_->Find(old).ok());
+  EXPECT_EQ(catalog_->Leased(job)->tensor_id(), old);
+  EXPECT_EQ(catalog_->Leased(job)->state(), v1::Tensor::STATE_READY);
+  const int64_t left = Free();
+  EXPECT_TRUE(members_.Take(v1::Command::kDropTensor).empty());
+  catalog_->Release(job);
+  EXPECT_EQ(Free(), left + 4096);
+  const auto dropped = members_.Take(v1::Command::kDropTensor);
+  ASSERT_EQ(dropped.size(), 2u);
+  EXPECT_EQ(dropped[0].command.drop_tensor().tensor_id(), old);
+}
+
+TEST_F(CatalogPutsTest, ASwapBringsNoContentsToTheOldTensor) {
+  const uint64_t old = Make("A").tensor_id();
+  const Opened put = PutPlaced(Large());
+  EXPECT_FALSE(catalog_->WillHaveContents(old));
+  const Opened rewrite = Put(Small());
+  EXPECT_TRUE(catalog_->WillHaveContents(old));
+}
+
+TEST_F(CatalogPutsTest, OfTwoSwapsTheLastCommitWinsAndNothingIsLeft) {
+  const Opened first = PutPlaced(Small()), second = PutPlaced(Large());
+  ASSERT_TRUE(End(AccessOf(second), true).ok());
+  EXPECT_EQ(Named("A"), TensorOf(second));
+  ASSERT_TRUE(End(AccessOf(first), true).ok());
+  EXPECT_EQ(Named("A"), TensorOf(first));
+  EXPECT_EQ(catalog_->ListTensors().tensors_size(), 1);
+  EXPECT_EQ(Free(), kHeap - 4096);
+  EXPECT_TRUE(Delete(TensorOf(first)).ok());
+  EXPECT_EQ(Free(), kHeap);
+}
+
+TEST_F(CatalogPutsTest, APutThatIsNotCommittedLeavesNothing) {
+  const uint64_t old = MakeReady("A").tensor_id();
+  const int64_t left = Free();
+  const Opened put = PutPlaced(Large());
+  ASSERT_TRUE(End(AccessOf(put), false).ok());
+  EXPECT_EQ(Named("A"), old);
+  EXPECT_EQ(Free(), left);
+  EXPECT_EQ(members_.Take(v1::Command::kDropTensor).size(), 2u);
+}
+
+TEST_F(CatalogPutsTest, APutEndsWithTheNodeThatHoldsItAndWithItsGeneration) {
+  const Opened put = Put(Small(), {}, 1);
+  AnswerPlaced();
+  ASSERT_TRUE(Granted(put));
+  catalog_->EndAccessesOf(1);
+  EXPECT_EQ(Free(), kHeap);
+  EXPECT_TRUE(absl::IsAborted(End(AccessOf(put), true).status()));
+
+  const Opened open = PutPlaced(Small()), placing = Put(Large("B"));
+  const absl::Status reason = absl::AbortedError("node n1 was lost");
+  catalog_->OnGenerationEnded({}, reason);
+  ASSERT_TRUE(placing->has_value());
+  EXPECT_EQ((*placing)->status(), reason);
+  EXPECT_TRUE(absl::IsAborted(End(AccessOf(open), true).status()));
+  EXPECT_EQ(Free(), kHeap);
+}
+
+TEST_F(CatalogPutsTest, APutWhoseCallerIsGoneLeavesNothing) {
+  CallContext gone;
+  const Opened put = Put(Large(), gone);
+  gone.cancel->Cancel(absl::CancelledError("hung up"));
+  AnswerPlaced();
+  ASSERT_TRUE(put->has_value());
+  EXPECT_EQ((*put)->status().message(), "hung up");
+  EXPECT_EQ(Free(), kHeap);
+}
+
+TEST_F(CatalogPutsTest, ANodeThatCannotPlaceFailsThePut) {
+  const Opened put = Put(Large());
+  AnswerPlacedWith(absl::OutOfRangeError("no such place"));
+  ASSERT_TRUE(put->has_value());
+  EXPECT_TRUE(absl::IsOutOfRange((*put)->status()));
+  EXPECT_EQ(Free(), kHeap);
+}
+
+TEST_F(CatalogPutsTest, APutThatDoesNotFitSaysSoAtOnce) {
+  const Opened put = Put(TensorRequest("A", "[M, K]", 1024, 1024, MeshOf(2)));
+  ASSERT_TRUE(put->has_value());
+  EXPECT_EQ(ReasonOf((*put)->status()), kReasonHeapFull);
+}
+
+TEST_F(CatalogPutsTest, TheEndOfASessionEndsItsPuts) {
+  v1::CreateTensorRequest request = Large();
+  request.set_session_id("s1");
+  const uint64_t other = MakeReady("W").tensor_id();
+  const uint64_t job = catalog_->Acquire(other, [](const absl::Status&) {});
+  v1::CreateTensorRequest rewrite = Small("W");
+  rewrite.set_session_id("s1");
+  const Opened waiting = Put(rewrite), open = PutPlaced(request);
+  request.set_name("B");
+  const Opened placing = Put(request);
+  catalog_->EndSession("s1");
+  ASSERT_TRUE(waiting->has_value() && placing->has_value());
+  EXPECT_TRUE(absl::IsCancelled((*waiting)->status()));
+  EXPECT_TRUE(absl::IsCancelled((*placing)->status()));
+  AnswerPlaced();
+  // Its daemon may still be writing there: the space returns with the access.
+  EXPECT_LT(Free(), kHeap - 4096);
+  EXPECT_TRUE(absl::IsCancelled(End(AccessOf(open), true).status()));
+  EXPECT_EQ(Named("A"), 0u);
+  EXPECT_EQ(Free(), kHeap - 4096);
+  // The tensor to be rewritten is not of that session.
+  catalog_->Release(job);
+  EXPECT_EQ(catalog_->Find(other)->state(), v1::Tensor::STATE_READY);
+}
+
+TEST_F(CatalogPutsTest, ATensorThatWasPutGoesWithItsSession) {
+  v1::CreateTensorRequest request = Small();
+  request.set_session_id("s1");
+  ASSERT_TRUE(End(AccessOf(PutPlaced(request)), true).ok());
+  catalog_->EndSession("s1");
+  EXPECT_EQ(Named("A"), 0u);
+  EXPECT_EQ(Free(), kHeap);
+}
+
+TEST_F(CatalogPutsTest, AnAccessByNameIsOneToWhatHasTheNameNow) {
+  v1::BeginAccessRequest request;
+  request.set_name("A");
+  absl::StatusOr<v1::BeginAccessResponse> answer = absl::UnknownError("no answer");
+  const auto begin = [&] { catalog_->BeginAccess({}, request, [&](Access a) { answer = a; }); };
+  begin();
+  EXPECT_TRUE(absl::IsNotFound(answer.status()));
+  const uint64_t id = MakeReady("A").tensor_id();
+  begin();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->tensor().tensor_id(), id);
+  request.set_name("");
+  begin();
+  EXPECT_TRUE(absl::IsInvalidArgument(answer.status()));
+}
+
+TEST_F(CatalogPutsTest, AnAccessFromNoNodeIsRefused) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  for (int node : {-1, 2}) {
+    const Opened access = Begin(id, false, node);
+    ASSERT_TRUE(access->has_value());
+    EXPECT_TRUE(absl::IsInvalidArgument((*access)->status()));
+  }
+}
+
+}  // namespace
+}  // namespace agmm
