@@ -87,7 +87,7 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
 grpc::ServerUnaryReactor* ClusterService::GetStatus(grpc::CallbackServerContext* context,
                                                     const v1::GetStatusRequest* request,
                                                     v1::GetStatusResponse* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::GetStatusResponse> reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->GetStatus(call, *request,
                         [view = view_, reply = std::move(reply)](absl::StatusOr<v1::GetStatusResponse> status) {
                           if (status.ok()) view->Finish(&*status);

@@ -9,14 +9,14 @@ namespace agmm {
 grpc::ServerUnaryReactor* JobService::SubmitJob(grpc::CallbackServerContext* context,
                                                 const v1::SubmitJobRequest* request,
                                                 v1::Job* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->SubmitJob(call, *request, std::move(reply));
   });
 }
 
 grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context,
                                              const v1::GetJobRequest* request, v1::Job* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->GetJob(call, *request, std::move(reply));
   });
 }
@@ -24,7 +24,7 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
 grpc::ServerUnaryReactor* JobService::WaitJob(grpc::CallbackServerContext* context,
                                               const v1::WaitJobRequest* request,
                                               v1::Job* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->WaitJob(call, *request, std::move(reply));
   });
 }
@@ -32,7 +32,7 @@ grpc::ServerUnaryReactor* JobService::WaitJob(grpc::CallbackServerContext* conte
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
                                                 const v1::CancelJobRequest* request,
                                                 v1::Job* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->CancelJob(call, *request, std::move(reply));
   });
 }
@@ -40,7 +40,7 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context,
                                                const v1::ListJobsRequest* request,
                                                v1::ListJobsResponse* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->ListJobs(call, *request, std::move(reply));
   });
 }

@@ -27,7 +27,7 @@ grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* PeerService::J
 grpc::ServerUnaryReactor* PeerService::BeginAccess(grpc::CallbackServerContext* context,
                                                    const v1::BeginAccessRequest* request,
                                                    v1::BeginAccessResponse* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->BeginAccess(call, *request, std::move(reply));
   });
 }
@@ -35,7 +35,7 @@ grpc::ServerUnaryReactor* PeerService::BeginAccess(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* PeerService::EndAccess(grpc::CallbackServerContext* context,
                                                  const v1::EndAccessRequest* request,
                                                  v1::EndAccessResponse* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->EndAccess(call, *request, std::move(reply));
   });
 }
@@ -43,7 +43,7 @@ grpc::ServerUnaryReactor* PeerService::EndAccess(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* PeerService::OpenedSession(grpc::CallbackServerContext* context,
                                                      const v1::OpenedSessionRequest* request,
                                                      v1::OpenedSessionResponse* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->OpenedSession(call, *request, std::move(reply));
   });
 }
@@ -51,7 +51,7 @@ grpc::ServerUnaryReactor* PeerService::OpenedSession(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* PeerService::CloseSession(grpc::CallbackServerContext* context,
                                                     const v1::CloseSessionRequest* request,
                                                     v1::CloseSessionResponse* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->CloseSession(call, *request, std::move(reply));
   });
 }
@@ -59,7 +59,7 @@ grpc::ServerUnaryReactor* PeerService::CloseSession(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* PeerService::PollJob(grpc::CallbackServerContext* context,
                                                const v1::PollJobRequest* request,
                                                v1::PollJobResponse* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->PollJob(call, *request, std::move(reply));
   });
 }

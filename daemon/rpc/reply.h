@@ -11,6 +11,7 @@
 #include "daemon/call_context.h"
 #include "daemon/rpc/call_context.h"
 #include "daemon/rpc/status.h"
+#include "daemon/rpc/validate.h"
 
 namespace agmm {
 
@@ -53,17 +54,22 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 };
 
 // A handler in one line:
-//   return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Job> reply) {
+//   return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
 //     control_->GetJob(call, *request, std::move(reply));
 //   });
+// A request that Validate refuses is answered here; one without a Validate does not compile.
 // `start` runs before this returns. The request may die with the caller: keep a copy for later.
-template <typename Response, typename Start>
-grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context, Response* response,
-                                      Start&& start) {
+template <typename Request, typename Response, typename Start>
+grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context, const Request* request,
+                                      Response* response, Start&& start) {
   const CallContext context_of_call = CallContextOf(context);
   auto* call = new UnaryCall<Response>(response, context_of_call.cancel);
   Reply<Response> reply = call->reply();
-  start(context_of_call, std::move(reply));
+  if (absl::Status valid = Validate(*request); !valid.ok()) {
+    reply(std::move(valid));
+  } else {
+    start(context_of_call, std::move(reply));
+  }
   return call;
 }
 

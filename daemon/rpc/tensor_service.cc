@@ -10,7 +10,7 @@ namespace agmm {
 grpc::ServerUnaryReactor* TensorService::CreateTensor(grpc::CallbackServerContext* context,
                                                       const v1::CreateTensorRequest* request,
                                                       v1::Tensor* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, Reply<v1::Tensor> reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->CreateTensor(call, *request, std::move(reply));
   });
 }
@@ -18,8 +18,7 @@ grpc::ServerUnaryReactor* TensorService::CreateTensor(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* TensorService::DeleteTensor(grpc::CallbackServerContext* context,
                                                       const v1::DeleteTensorRequest* request,
                                                       v1::DeleteTensorResponse* response) {
-  return AnswerUnary(context, response,
-                     [&](const CallContext& call, Reply<v1::DeleteTensorResponse> reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
                        control_->DeleteTensor(call, *request, std::move(reply));
                      });
 }
@@ -27,8 +26,7 @@ grpc::ServerUnaryReactor* TensorService::DeleteTensor(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* TensorService::ListTensors(grpc::CallbackServerContext* context,
                                                      const v1::ListTensorsRequest* request,
                                                      v1::ListTensorsResponse* response) {
-  return AnswerUnary(context, response,
-                     [&](const CallContext& call, Reply<v1::ListTensorsResponse> reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
                        control_->ListTensors(call, *request, std::move(reply));
                      });
 }
@@ -47,7 +45,7 @@ grpc::ServerWriteReactor<v1::ReadTensorResponse>* TensorService::ReadTensor(
 grpc::ServerUnaryReactor* TensorService::GetTensor(grpc::CallbackServerContext* context,
                                                    const v1::GetTensorRequest* request,
                                                    v1::Tensor* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->GetTensor(call, *request, std::move(reply));
   });
 }
@@ -55,7 +53,7 @@ grpc::ServerUnaryReactor* TensorService::GetTensor(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* TensorService::FillTensor(grpc::CallbackServerContext* context,
                                                     const v1::FillTensorRequest* request,
                                                     v1::Tensor* response) {
-  return AnswerUnary(context, response, [&](const CallContext& call, auto reply) {
+  return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->FillTensor(call, *request, std::move(reply));
   });
 }

@@ -34,6 +34,24 @@ absl::Status Lost(const std::string& what) {
 
 }  // namespace
 
+absl::Status CheckWorld(const Config& config, const v1::World& world) {
+  constexpr size_t kKeyBytes = 16;
+  if (world.key().size() != kKeyBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat("its key has %d bytes; a key has %d",
+                                                      world.key().size(), kKeyBytes));
+  }
+  int next = 0;
+  for (const v1::WorldNode& node : world.nodes()) {
+    if (node.node() < next || node.node() >= static_cast<int>(config.nodes.size())) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "it lists node %d behind node %d; nodes rise and are 0 to %d", node.node(), next - 1,
+          static_cast<int>(config.nodes.size()) - 1));
+    }
+    next = node.node() + 1;
+  }
+  return absl::OkStatus();
+}
+
 Member::Member(const Config& config, Parts parts)
     : config_(config),
       parts_(std::move(parts)),
@@ -79,6 +97,12 @@ void Member::OnMessage(const v1::SequencerMessage& message) {
   if (!std::exchange(accepted_, true)) handlers_.joined();
   for (const v1::Command& command : message.commands()) {
     if (command.has_world()) {
+      if (const absl::Status sound = CheckWorld(config_, command.world()); !sound.ok()) {
+        spdlog::error("generation {} is not entered: {}", command.world().generation(),
+                      std::string(sound.message()));
+        stale_commands_->Add();
+        continue;
+      }
       OnWorld(command.world());
     } else if (message.generation() != (next_.has_value() ? next_->generation() : generation_)) {
       stale_commands_->Add();

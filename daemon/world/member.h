@@ -18,6 +18,9 @@
 
 namespace agmm {
 
+// That `world` is one that a member with `config` can enter. Errors: INVALID_ARGUMENT.
+absl::Status CheckWorld(const Config& config, const v1::World& world);
+
 // On the loop only, but for Report.
 class Member {
  public:

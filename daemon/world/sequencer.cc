@@ -15,6 +15,8 @@ namespace agmm {
 namespace {
 constexpr size_t kIncarnationBytes = 16;
 constexpr int kKeyBytes = 16;
+// So that sums over the ranks of a world do not overflow.
+constexpr int64_t kMaxHeapBytes = int64_t{1} << 50;
 
 v1::Refusal Differs(absl::string_view field, std::string yours, std::string mine) {
   v1::Refusal refusal;
@@ -41,6 +43,13 @@ v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
   if (hello.node_name() != node.name) return Differs("node_name", hello.node_name(), node.name);
   if (hello.devices_size() != node.devices)
     return Differs("devices", absl::StrCat(hello.devices_size()), absl::StrCat(node.devices));
+  for (int i = 0; i < node.devices; ++i) {
+    const int64_t heap_bytes = hello.devices(i).heap_bytes();
+    if (heap_bytes < 0 || heap_bytes > kMaxHeapBytes) {
+      return Differs(absl::StrFormat("devices[%d].heap_bytes", i), absl::StrCat(heap_bytes),
+                     absl::StrFormat("0 to %d", kMaxHeapBytes));
+    }
+  }
   if (hello.incarnation().size() != kIncarnationBytes) {
     return Differs("incarnation", absl::StrFormat("%d bytes", hello.incarnation().size()),
                    absl::StrFormat("%d bytes", kIncarnationBytes));

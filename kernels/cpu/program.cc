@@ -262,7 +262,8 @@ class Lowering {
     const bool workspace = place.buffer == kWorkspace;
     const int64_t room = workspace ? schedule_.workspace_bytes
                                    : ShardBytes(problem_.mesh, problem_.tensors[place.buffer]);
-    if (end > room || (workspace && workspace_offset_ + end > heap->size_bytes())) {
+    if (end > room || (workspace && (workspace_offset_ < 0 ||
+                                    workspace_offset_ > heap->size_bytes() - end))) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "a block ends %d B into a buffer of %d B (workspace at %d in a heap of %d B)", end, room,
           workspace_offset_, heap->size_bytes()));

@@ -25,7 +25,8 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
   }
   Heap* heap = context.heaps[place.rank];
   const int64_t end = place.offset_bytes + SpanBytes(block, place);
-  if (place.offset_bytes < 0 || end > room || base < 0 || base + end > heap->size_bytes()) {
+  if (place.offset_bytes < 0 || end > room || base < 0 ||
+      base > heap->size_bytes() - end) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "writes up to %d B of a buffer of %d B at %d in a heap of %d B", end, room, base,
         heap->size_bytes()));

@@ -1,5 +1,7 @@
 #include "proto/convert/problem.h"
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
@@ -20,10 +22,15 @@ absl::StatusOr<DType> FromProto(v1::DType dtype) {
 v1::DType ToProto(DType dtype) { return static_cast<v1::DType>(dtype); }
 
 absl::StatusOr<Mesh> FromProto(const v1::Mesh& mesh) {
-  // The notation's own parser checks names, sizes and ranks.
+  // The notation's own parser checks names, sizes and ranks; but a name must not bring notation.
   std::string text;
-  for (const v1::MeshAxis& axis : mesh.axes())
+  for (const v1::MeshAxis& axis : mesh.axes()) {
+    if (absl::StrContains(axis.name(), '=')) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "an axis is called \"%s\"; axis names are letters only", absl::CHexEscape(axis.name())));
+    }
     absl::StrAppend(&text, text.empty() ? "" : ",", axis.name(), "=", axis.size());
+  }
   return ParseMesh(text, {mesh.ranks().begin(), mesh.ranks().end()});
 }
 

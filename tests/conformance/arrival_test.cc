@@ -28,7 +28,7 @@ class ArrivalTest : public testing::Test {
     return options;
   }
   absl::StatusOr<Arrival> Resolve(const Message& message, int64_t bytes, int from_node = 0) {
-    const ArrivalContext context{problem_, schedule_, nodes_, 1, heaps_, 4096, operands_};
+    const ArrivalContext context{problem_, schedule_, nodes_, 1, heaps_, workspace_offset_, operands_};
     return ResolveArrival(context, from_node, message, bytes);
   }
   absl::StatusCode Code(const Message& message, int64_t bytes, int from_node = 0) {
@@ -43,9 +43,17 @@ class ArrivalTest : public testing::Test {
   Schedule schedule_;
   const std::vector<int> nodes_{0, 1};
   const std::vector<Heap*> heaps_;
+  int64_t workspace_offset_ = 4096;
   const std::vector<int64_t>* operands_ = nullptr;
   int send_ = -1, credit_ = -1;
 };
+
+TEST_F(ArrivalTest, AWorkspaceOutsideTheHeapIsRefusedWhateverItsOffset) {
+  for (int64_t offset : {int64_t{-128}, INT64_MIN, int64_t{1} << 20, INT64_MAX - 127}) {
+    workspace_offset_ = offset;
+    EXPECT_EQ(Code(Sent(), kBytes), absl::StatusCode::kInvalidArgument) << offset;
+  }
+}
 
 TEST_F(ArrivalTest, BytesGoWhereTheScheduleSays) {
   const auto arrival = Resolve(Sent(), kBytes);

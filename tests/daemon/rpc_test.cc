@@ -110,6 +110,28 @@ TEST_F(RpcTest, OwnerIsTheUserOfTheSocket) {
   EXPECT_EQ(tensor.owner(), absl::StrCat("uid:", geteuid()));
 }
 
+TEST_F(RpcTest, RequestsThatMeanNothingAreRefusedAtTheEdge) {
+  auto tensors = v1::TensorService::NewStub(channel_);
+  auto jobs = v1::JobService::NewStub(channel_);
+  const auto refused = [](auto call, absl::string_view what) {
+    grpc::ClientContext context;
+    const grpc::Status status = call(&context);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr(std::string(what)));
+  };
+  v1::Tensor tensor;
+  v1::DeleteTensorResponse deleted;
+  v1::Job job;
+  v1::ListJobsRequest page;
+  v1::ListJobsResponse list;
+  page.set_page_size(-1);
+  refused([&](auto* c) { return tensors->CreateTensor(c, {}, &tensor); }, "spec.rows is 0");
+  refused([&](auto* c) { return tensors->DeleteTensor(c, {}, &deleted); }, "tensor_id is 0");
+  refused([&](auto* c) { return tensors->FillTensor(c, {}, &tensor); }, "has no target");
+  refused([&](auto* c) { return jobs->SubmitJob(c, {}, &job); }, "the length of spec is 0");
+  refused([&](auto* c) { return jobs->ListJobs(c, page, &list); }, "page_size is -1");
+}
+
 TEST_F(RpcTest, CallsAndFailuresAreCounted) {
   const double calls = Metric("rpcs_total"), failures = Metric("rpcs_failed_total");
   grpc::ClientContext context;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/world/member.h"
 #include "daemon/world/protocol.h"
 #include "proto/convert/status.h"
 
@@ -129,6 +130,8 @@ TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
       {"node", [](v1::Hello* h) { h->set_node(-1); }, "-1", "0 to 1"},
       {"node_name", [](v1::Hello* h) { h->set_node_name("c"); }, "c", "b"},
       {"devices", [](v1::Hello* h) { h->add_devices(); }, "2", "1"},
+      {"devices[0].heap_bytes", [](v1::Hello* h) { h->mutable_devices(0)->set_heap_bytes(-1); }, "-1",
+       "0 to 1125899906842624"},
       {"incarnation", [](v1::Hello* h) { h->set_incarnation("short"); }, "5 bytes", "16 bytes"},
       {"last_generation", [](v1::Hello* h) { h->set_last_generation(UINT64_MAX); },
        "18446744073709551615", "at most 4611686018427387904"},
@@ -145,6 +148,22 @@ TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
     EXPECT_THAT(link->sent, IsEmpty());
   }
   EXPECT_EQ(CheckHello(config_, HelloOf(1)).field(), "");
+}
+
+TEST_F(SequencerTest, AMemberEntersNoWorldThatNamesNodesItDoesNotHave) {
+  a_ = Join(HelloOf(0));
+  b_ = Join(HelloOf(1));
+  const v1::World world = a_->world();
+  EXPECT_TRUE(CheckWorld(config_, world).ok()) << CheckWorld(config_, world);
+  for (int node : {-1, 0, 2, 1 << 30}) {
+    v1::World wrong = world;
+    wrong.mutable_nodes(1)->set_node(node);
+    EXPECT_THAT(std::string(CheckWorld(config_, wrong).message()),
+                HasSubstr(absl::StrCat("lists node ", node)));
+  }
+  v1::World keyless = world;
+  keyless.clear_key();
+  EXPECT_THAT(std::string(CheckWorld(config_, keyless).message()), HasSubstr("its key has 0 bytes"));
 }
 
 TEST_F(SequencerTest, WorldBeginsWhenAllHaveJoined) {

@@ -11,6 +11,7 @@
 #include "proto/convert/status.h"
 #include "kernels/base/failpoint.h"
 #include "tests/daemon/world_harness.h"
+#include "tests/fuzz/valid_requests.h"
 
 namespace agmm {
 namespace {
@@ -64,7 +65,7 @@ TEST(World, IncompleteOneNamesWhoIsMissing) {
   ASSERT_TRUE(Eventually([&] { return world.Status(0).nodes(2).state() == v1::NodeStatus::STATE_JOINING; }));
   for (int node : {0, 2})
     EXPECT_THAT(world.WaitNotReady(node), HasSubstr("waiting for node b (" + world.Address(1) + ")"));
-  v1::CreateTensorRequest request;
+  const auto request = Valid<v1::CreateTensorRequest>();
   grpc::ClientContext context;
   v1::Tensor tensor;
   const absl::Status refused =

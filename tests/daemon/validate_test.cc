@@ -1,0 +1,270 @@
+#include "daemon/rpc/validate.h"
+
+#include <cmath>
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "proto/convert/problem.h"
+#include "tests/fuzz/valid_requests.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A good request, spoilt by `spoil`, is refused with `what` in one line.
+template <typename Request, typename Spoil>
+void Refused(Spoil spoil, absl::string_view what) {
+  Request request = Valid<Request>();
+  ASSERT_TRUE(Validate(request).ok()) << Validate(request) << request.DebugString();
+  spoil(request);
+  const absl::Status status = Validate(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << what;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(what)));
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
+}
+template <typename Request, typename Change>
+void Accepted(Change change) {
+  Request request = Valid<Request>();
+  change(request);
+  EXPECT_TRUE(Validate(request).ok()) << Validate(request);
+}
+
+using Create = v1::CreateTensorRequest;
+
+TEST(Validate, NamesAreShortPrintableUtf8) {
+  const auto name = [](std::string name) {
+    return [name](Create& request) { request.set_name(name); };
+  };
+  Accepted<Create>(name(""));
+  Accepted<Create>(name(std::string(256, 'n')));
+  Accepted<Create>(name("\xe5\x90\x8d \xf0\x9f\x98\x80"));
+  Refused<Create>(name(std::string(257, 'n')), "name has 257 bytes; at most 256 are taken");
+  Refused<Create>(name("#7"), "begins with '#', which marks an id");
+  Refused<Create>(name(" x"), "begins or ends with a space");
+  Refused<Create>(name("x "), "begins or ends with a space");
+  Refused<Create>(name("a\nb"), "control character U+000A at byte 1");
+  Refused<Create>(name(std::string("a\0b", 3)), "control character U+0000 at byte 1");
+  Refused<Create>(name("a\x1b[31m"), "control character U+001B");
+  Refused<Create>(name("a\x7f"), "control character U+007F");
+  Refused<Create>(name("a\xc2\x9b"), "control character U+009B");
+  Refused<Create>(name("a\xe2\x80\xaetxt"), "control character U+202E");
+  for (const char* bytes : {"\xff", "\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",
+                            "\xf4\x90\x80\x80", "\xf0\x9f\x98"}) {
+    Refused<Create>(name(std::string("ab") + bytes), "is no UTF-8 from byte 2 on");
+  }
+}
+
+TEST(Validate, IdsOfClientsAreShortPrintableAscii) {
+  Accepted<Create>([](Create& r) { r.clear_request_id(); });
+  Accepted<Create>([](Create& r) { r.set_request_id(std::string(256, 'i')); });
+  Refused<Create>([](Create& r) { r.set_request_id(std::string(257, 'i')); },
+                  "request_id has 257 bytes");
+  Refused<Create>([](Create& r) { r.set_session_id("a\tb"); }, "session_id has byte 0x09 at 1");
+  Refused<Create>([](Create& r) { r.set_request_id("\xc3\xa9"); }, "request_id has byte 0xc3 at 0");
+  Refused<v1::GetUploadRequest>([](auto& r) { r.clear_upload_id(); }, "upload_id is empty");
+  Refused<v1::AbortUploadRequest>([](auto& r) { r.set_upload_id("\n"); }, "upload_id has byte");
+  Refused<v1::CloseSessionRequest>([](auto& r) { r.clear_session_id(); }, "session_id is empty");
+  Refused<v1::OpenedSessionRequest>([](auto& r) { r.clear_session_id(); }, "session_id is empty");
+  Refused<v1::OpenedSessionRequest>([](auto& r) { r.set_node(-1); }, "node is -1");
+}
+
+TEST(Validate, IdsOfDaemonsAreNotZero) {
+  Refused<v1::DeleteTensorRequest>([](auto& r) { r.clear_tensor_id(); }, "tensor_id is 0");
+  Refused<v1::ReadTensorRequest>([](auto& r) { r.clear_tensor_id(); }, "tensor_id is 0");
+  Refused<v1::GetJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
+  Refused<v1::WaitJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
+  Refused<v1::CancelJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
+  Refused<v1::WatchJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
+  Refused<v1::PollJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
+  Refused<v1::EndAccessRequest>([](auto& r) { r.clear_access_id(); }, "access_id is 0");
+}
+
+TEST(Validate, ARefNamesATensor) {
+  using Get = v1::GetTensorRequest;
+  Refused<Get>([](Get& r) { r.mutable_tensor()->clear_ref(); }, "tensor names no tensor; set");
+  Refused<Get>([](Get& r) { r.mutable_tensor()->set_name(""); }, "tensor.name is empty");
+  Refused<Get>([](Get& r) { r.mutable_tensor()->set_tensor_id(0); }, "tensor.tensor_id is 0");
+  Refused<v1::MapTensorRequest>([](auto& r) { r.mutable_begin()->clear_tensor(); },
+                                "begin.tensor names no tensor");
+}
+
+TEST(Validate, MeshesAreBoundedInAxesRanksAndTheirProduct) {
+  const auto mesh = [](auto change) {
+    return [change](Create& request) { change(*request.mutable_spec()->mutable_mesh()); };
+  };
+  const auto axes = [&](std::vector<int> sizes) {
+    return mesh([sizes](v1::Mesh& mesh) {
+      mesh.Clear();
+      std::string name = "dp";
+      for (int size : sizes) {
+        mesh.add_axes()->set_size(size);
+        mesh.mutable_axes()->rbegin()->set_name(name);
+        name = name == "dp" ? "tp" : name + "x";
+      }
+    });
+  };
+  Accepted<Create>(axes({4096, 1}));
+  Refused<Create>(axes({}), "spec.mesh.axes is 0, outside [1, 32]");
+  Refused<Create>(axes(std::vector<int>(33, 1)), "spec.mesh.axes is 33, outside [1, 32]");
+  Refused<Create>(axes({2, 0}), "spec.mesh.axes[1].size is 0, outside [1, 4096]");
+  Refused<Create>(axes({-2, 2}), "spec.mesh.axes[0].size is -2");
+  Refused<Create>(axes({4097, 1}), "spec.mesh.axes[0].size is 4097");
+  Refused<Create>(axes({4096, 2}), "has 8192 ranks up to axis tp; at most 4096");
+  // 2^32 ranks are 0 in 32 bits.
+  Refused<Create>(axes({2048, 2048, 1024}), "ranks up to axis tp; at most 4096");
+  Refused<Create>(mesh([](v1::Mesh& m) { m.mutable_axes(1)->set_name("dp"); }), "is called dp");
+  Refused<Create>(mesh([](v1::Mesh& m) { m.mutable_axes(1)->set_name(""); }), "of letters only");
+  // Not two axes in the place of one.
+  Refused<Create>(mesh([](v1::Mesh& m) { m.mutable_axes(1)->set_name("tp=1,z"); }),
+                  "of letters only");
+  Refused<Create>(mesh([](v1::Mesh& m) { m.mutable_axes(1)->set_name(std::string(33, 'a')); }),
+                  "spec.mesh.axes[1].name has 33 bytes");
+  Refused<Create>(mesh([](v1::Mesh& m) { m.add_ranks(9); }), "has 6 ranks and lists 7");
+  Refused<Create>(mesh([](v1::Mesh& m) { m.set_ranks(1, -5); }), "lists rank -5");
+  Refused<Create>(mesh([](v1::Mesh& m) { m.set_ranks(1, 4); }), "lists rank 4 twice");
+}
+
+TEST(Validate, TensorsHaveSizesThatMultiply) {
+  const auto spec = [](auto change) {
+    return [change](Create& request) { change(*request.mutable_spec()); };
+  };
+  constexpr int64_t kMost = int64_t{1} << 28;
+  Accepted<Create>(spec([](v1::TensorSpec& s) { s.set_rows(kMost); }));
+  Refused<Create>(spec([](v1::TensorSpec& s) { s.set_rows(0); }), "spec.rows is 0");
+  Refused<Create>(spec([](v1::TensorSpec& s) { s.set_cols(-1); }), "spec.cols is -1");
+  Refused<Create>(spec([](v1::TensorSpec& s) { s.set_rows(kMost + 1); }), "spec.rows is 268435457");
+  Refused<Create>(spec([](v1::TensorSpec& s) { s.set_cols(INT64_MAX); }),
+                  "spec.cols is 9223372036854775807, outside [1, 268435456]");
+  Refused<Create>(spec([](v1::TensorSpec& s) { s.set_rows(kMost), s.set_cols(kMost); }),
+                  "is 268435456 x 268435456, 144115188075855872 bytes; at most 1125899906842624");
+  Refused<Create>(spec([](v1::TensorSpec& s) { s.clear_dtype(); }), "spec.dtype dtype 0 is not");
+  Refused<Create>(spec([](v1::TensorSpec& s) { s.set_dtype(static_cast<v1::DType>(9)); }),
+                  "dtype 9 is not known; use F32, BF16 or F16");
+  Refused<Create>(spec([](v1::TensorSpec& s) { s.clear_sharding(); }), "spec.sharding is empty");
+  Refused<Create>(spec([](v1::TensorSpec& s) { s.set_sharding(std::string(1025, '[')); }),
+                  "spec.sharding has 1025 bytes");
+  v1::CreateTensorRequest request = Valid<Create>();
+  request.mutable_spec()->set_sharding("[M_dp, K_q]");
+  EXPECT_THAT(std::string(Validate(request).message()), HasSubstr("sharding column 10"));
+}
+
+TEST(Validate, AFillHasATargetAndAKind) {
+  using Fill = v1::FillTensorRequest;
+  Accepted<Fill>([](Fill& r) { r.set_tensor_id(3); });
+  Refused<Fill>([](Fill& r) { r.clear_target(); }, "has no target; set tensor_id, or put");
+  Refused<Fill>([](Fill& r) { r.set_tensor_id(0); }, "tensor_id is 0");
+  Refused<Fill>([](Fill& r) { r.mutable_put()->mutable_spec()->set_rows(0); }, "put.spec.rows is 0");
+  Refused<Fill>([](Fill& r) { r.clear_fill(); }, "fill.kind is 0; use UNIFORM");
+  Refused<Fill>([](Fill& r) { r.mutable_fill()->set_kind(static_cast<v1::Fill::Kind>(99)); },
+                "fill.kind is 99");
+  for (double value : {NAN, INFINITY}) {
+    Refused<Fill>([&](Fill& r) { r.mutable_fill()->set_value(value); }, "a finite number");
+  }
+}
+
+TEST(Validate, ChunksAreBoundedAndWholeElements) {
+  using Upload = v1::UploadRequest;
+  const auto chunk = [](int64_t offset, size_t bytes) {
+    return [=](Upload& request) {
+      request.mutable_chunk()->set_offset_bytes(offset);
+      request.mutable_chunk()->set_data(std::string(bytes, 'x'));
+    };
+  };
+  constexpr size_t kMost = size_t{4} << 20;
+  Accepted<Upload>(chunk(0, kMost));
+  Accepted<Upload>([](Upload& r) { r.mutable_commit()->set_checksum(1); });
+  Accepted<Upload>([](Upload& r) { r = ValidBegin(); });
+  Refused<Upload>(chunk(0, kMost + 2), "chunk.data is 4194306, outside [1, 4194304]");
+  Refused<Upload>(chunk(0, 0), "chunk.data is 0, outside [1, 4194304]");
+  Refused<Upload>(chunk(-2, 2), "chunk.offset_bytes is -2");
+  Refused<Upload>(chunk(INT64_MAX - 1, 2), "chunk.offset_bytes is 9223372036854775806");
+  Refused<Upload>(chunk(1, 2), "cuts an element in two");
+  Refused<Upload>(chunk(2, 3), "cuts an element in two");
+  Refused<Upload>([](Upload& r) { r.clear_message(); }, "set begin, chunk or commit");
+  Refused<Upload>([](Upload& r) { (r = ValidBegin()).mutable_begin()->clear_target(); },
+                  "begin has no target");
+  Refused<Upload>([](Upload& r) { (r = ValidBegin()).mutable_begin()->clear_upload_id(); },
+                  "begin.upload_id is empty");
+  Refused<Upload>([](Upload& r) { (r = ValidBegin()).mutable_begin()->set_tensor_id(0); },
+                  "begin.tensor_id is 0");
+  Refused<v1::MapTensorRequest>([](auto& r) { r.clear_message(); }, "set begin or commit");
+}
+
+TEST(Validate, JobsHaveThreeTensorsAndBoundedTerms) {
+  using Submit = v1::SubmitJobRequest;
+  Refused<Submit>([](Submit& r) { r.clear_spec(); }, "the length of spec is 0, outside [1, 1024]");
+  Refused<Submit>([](Submit& r) { r.set_spec(std::string(1025, 'A')); }, "of spec is 1025");
+  Refused<Submit>([](Submit& r) { r.clear_mesh(); }, "mesh.axes is 0");
+  Refused<Submit>([](Submit& r) { r.mutable_tensors()->RemoveLast(); }, "tensors has 2 entries");
+  Refused<Submit>([](Submit& r) { r.add_tensors()->set_tensor_id(1); }, "tensors has 4 entries");
+  Refused<Submit>([](Submit& r) { r.mutable_tensors(2)->clear_ref(); }, "tensors[2] names no");
+  Refused<Submit>([](Submit& r) { r.set_request_id(std::string(257, 'x')); }, "request_id has 257");
+  Refused<Submit>([](Submit& r) { r.set_session_id(std::string(257, 'x')); }, "session_id has 257");
+  Refused<Submit>([](Submit& r) { r.mutable_options()->set_algorithm(std::string(257, 'x')); },
+                  "options.algorithm has 257 bytes");
+  Refused<Submit>([](Submit& r) { r.mutable_options()->set_chunk_count(-1); },
+                  "options.chunk_count is -1, outside [0, 256]");
+  Refused<Submit>([](Submit& r) { r.mutable_options()->set_chunk_count(257); }, "is 257, outside");
+  Refused<Submit>([](Submit& r) { r.set_repeat_count(-1); }, "repeat_count is -1");
+  Refused<Submit>([](Submit& r) { r.set_repeat_count(1000001); },
+                  "repeat_count is 1000001, outside [0, 1000000]; submit several jobs");
+}
+
+TEST(Validate, TimeoutsAreWholeAndAtMostADay) {
+  using Submit = v1::SubmitJobRequest;
+  const auto timeout = [](int64_t seconds, int nanos) {
+    return [=](Submit& request) {
+      request.mutable_timeout()->set_seconds(seconds);
+      request.mutable_timeout()->set_nanos(nanos);
+    };
+  };
+  Accepted<Submit>(timeout(0, 0));
+  Accepted<Submit>(timeout(0, 999999999));
+  Accepted<Submit>(timeout(86400, 0));
+  for (auto [seconds, nanos] : {std::pair{int64_t{-1}, 0}, {int64_t{0}, -1}, {int64_t{1}, -1},
+                                {int64_t{86400}, 1}, {int64_t{1}, 1000000000}, {INT64_MAX, 0},
+                                {INT64_MIN, INT32_MIN}}) {
+    Refused<Submit>(timeout(seconds, nanos), "at most 86400 s are taken");
+  }
+}
+
+TEST(Validate, PagesAndEventsAreCountedFromZero) {
+  using List = v1::ListJobsRequest;
+  Accepted<List>([](List& r) { r.set_page_size(0); });
+  Accepted<List>([](List& r) { r.set_page_size(1000); });
+  Refused<List>([](List& r) { r.set_page_size(-1); }, "page_size is -1, outside [0, 1000]");
+  Refused<List>([](List& r) { r.set_page_size(1001); }, "page_size is 1001");
+  Refused<v1::WatchJobRequest>([](auto& r) { r.set_after_event(-1); }, "after_event is -1");
+  Refused<v1::PollJobRequest>([](auto& r) { r.set_after_event(-1); }, "after_event is -1");
+}
+
+TEST(Validate, AccessesHaveATarget) {
+  using Begin = v1::BeginAccessRequest;
+  Refused<Begin>([](Begin& r) { r.clear_target(); }, "an access has no target");
+  Refused<Begin>([](Begin& r) { r.set_name("#1"); }, "begins with '#'");
+  Refused<Begin>([](Begin& r) { r.set_tensor_id(0); }, "tensor_id is 0");
+  Refused<Begin>([](Begin& r) { r.mutable_put()->mutable_spec()->set_cols(0); }, "spec.cols is 0");
+  Refused<Begin>([](Begin& r) { r.set_node(-1); }, "node is -1");
+}
+
+TEST(Validate, AMessageOfAWriteNamesATensorOrBringsABlock) {
+  v1::WriteTensorRequest request;
+  EXPECT_THAT(std::string(Validate(request).message()), HasSubstr("tensor_id is 0"));
+  request.mutable_block();
+  EXPECT_THAT(std::string(Validate(request).message()), HasSubstr("block.data is 0"));
+  request.mutable_block()->set_data(std::string((4 << 20) + 1, 'x'));
+  EXPECT_THAT(std::string(Validate(request).message()), HasSubstr("block.data is 4194305"));
+  request.mutable_block()->set_data("x");
+  EXPECT_TRUE(Validate(request).ok());
+}
+
+TEST(Convert, AnAxisNameThatHoldsAxesIsRefused) {
+  v1::Mesh mesh = ValidMesh();
+  mesh.mutable_axes(0)->set_name("a=1,b");
+  EXPECT_EQ(FromProto(mesh).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace agmm
