@@ -2,38 +2,39 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "client/session.h"
 #include "proto/convert/status.h"
 
 namespace agmm {
 namespace {
 
-// For calls that only exchange a few words.
-constexpr absl::Duration kShortCall = absl::Seconds(10);
-// Making a tensor waits for every node of its mesh.
-constexpr absl::Duration kPlacingCall = absl::Seconds(30);
 // A stopped daemon, or a host that went away, is noticed in their sum.
 constexpr int kKeepaliveMs = 20'000, kKeepaliveTimeoutMs = 10'000;
+// A daemon that was lost is looked for so often.
+constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
 
 std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // No longer than ours: gRPC refuses calls while it waits to dial again.
+  const int first_ms = static_cast<int>(absl::ToInt64Milliseconds(kFirstDelay));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, first_ms);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, first_ms);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(kMaxDelay)));
   // A connection of its own: with a shared one, a new attempt would wait out the back-off of an old
   // one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Daemons are reached directly, whatever the environment says of the web.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(endpoint.target, grpc::InsecureChannelCredentials(), arguments);
-}
-
-template <typename T>
-absl::StatusOr<T> Result(const absl::Status& status, T&& value) {
-  if (!status.ok()) return status;
-  return std::forward<T>(value);
 }
 
 }  // namespace
@@ -45,69 +46,168 @@ Connection::Connection(Endpoint endpoint) : endpoint_(std::move(endpoint)) {
   jobs_ = v1::JobService::NewStub(channel);
 }
 
-Connection::~Connection() {
-  if (session_ == nullptr) return;
-  session_->context()->TryCancel();
-  session_stream_->Finish();  // CANCELLED, by the line above
+Connection::~Connection() = default;
+
+template <typename Response, typename Send>
+absl::StatusOr<Response> Connection::Run(const Options& options, Send send) {
+  Retry retry(this, options.deadline);
+  while (true) {
+    Call call(this, options.deadline, options.interruptible);
+    Response response;
+    const absl::Status status = call.Convert(send(call.context(), &response));
+    if (status.ok()) return response;
+    if (options.gone_is_done && retry.count() > 0 && absl::IsNotFound(status)) return response;
+    if (!options.safe) return status;
+    const std::optional<absl::Duration> delay = retry.Next(call);
+    if (!delay.has_value() || !WaitToRetry(*delay, options.interruptible)) return status;
+  }
 }
 
-absl::StatusOr<v1::GetStatusResponse> Connection::GetStatus() {
-  Call call(this, absl::Now() + kShortCall);
-  v1::GetStatusResponse response;
-  const absl::Status status = call.Convert(cluster_->GetStatus(call.context(), {}, &response));
-  return Result(status, std::move(response));
+absl::StatusOr<v1::GetStatusResponse> Connection::GetStatus(absl::Duration timeout) {
+  return Run<v1::GetStatusResponse>({absl::Now() + timeout}, [&](auto* context, auto* response) {
+    return cluster_->GetStatus(context, {}, response);
+  });
 }
 
-absl::StatusOr<std::string> Connection::OpenSession() {
-  session_ = std::make_unique<Call>(this, absl::InfiniteFuture());
-  session_stream_ = cluster_->OpenSession(session_->context(), {});
-  v1::SessionEvent event;
-  if (session_stream_->Read(&event)) return event.session_id();
-  const absl::Status status = session_->Convert(session_stream_->Finish());
-  session_stream_.reset();
-  session_.reset();
-  if (!status.ok()) return status;
-  return absl::InternalError(
-      absl::StrFormat("the daemon at %s ended a session before it had a name", endpoint()));
+absl::StatusOr<std::string> Connection::OpenSession(absl::Duration timeout) {
+  auto session = std::make_unique<Session>(this);
+  absl::StatusOr<std::string> id = session->Open(cluster_.get(), timeout);
+  if (!id.ok()) return id;
+  std::lock_guard lock(mutex_);
+  session_ = std::move(session);
+  return id;
 }
 
-absl::StatusOr<v1::Tensor> Connection::CreateTensor(const v1::CreateTensorRequest& request) {
-  Call call(this, absl::Now() + kPlacingCall);
-  v1::Tensor response;
-  const absl::Status status =
-      call.Convert(tensors_->CreateTensor(call.context(), request, &response));
-  return Result(status, std::move(response));
+absl::StatusOr<v1::Tensor> Connection::CreateTensor(const v1::CreateTensorRequest& request,
+                                                    absl::Duration timeout) {
+  return Run<v1::Tensor>({absl::Now() + timeout, !request.request_id().empty()},
+                         [&](auto* context, auto* response) {
+                           return tensors_->CreateTensor(context, request, response);
+                         });
 }
 
-absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request) {
-  Call call(this, absl::Now() + kPlacingCall);
-  v1::Job response;
-  const absl::Status status = call.Convert(jobs_->SubmitJob(call.context(), request, &response));
-  return Result(status, std::move(response));
+absl::StatusOr<v1::Tensor> Connection::FillTensor(const v1::FillTensorRequest& request,
+                                                  absl::Duration timeout) {
+  return Run<v1::Tensor>(
+      {absl::Now() + timeout, /*safe=*/false},
+      [&](auto* context, auto* response) { return tensors_->FillTensor(context, request, response); });
+}
+
+absl::StatusOr<v1::Tensor> Connection::GetTensor(const v1::TensorRef& tensor,
+                                                 absl::Duration timeout) {
+  v1::GetTensorRequest request;
+  *request.mutable_tensor() = tensor;
+  return Run<v1::Tensor>({absl::Now() + timeout}, [&](auto* context, auto* response) {
+    return tensors_->GetTensor(context, request, response);
+  });
+}
+
+absl::StatusOr<v1::ListTensorsResponse> Connection::ListTensors(absl::Duration timeout) {
+  return Run<v1::ListTensorsResponse>({absl::Now() + timeout}, [&](auto* context, auto* response) {
+    return tensors_->ListTensors(context, {}, response);
+  });
+}
+
+absl::Status Connection::DeleteTensor(uint64_t tensor_id, absl::Duration timeout) {
+  v1::DeleteTensorRequest request;
+  request.set_tensor_id(tensor_id);
+  Options options{absl::Now() + timeout};
+  options.gone_is_done = true;
+  return Run<v1::DeleteTensorResponse>(options, [&](auto* context, auto* response) {
+           return tensors_->DeleteTensor(context, request, response);
+         })
+      .status();
+}
+
+absl::StatusOr<v1::Upload> Connection::GetUpload(const std::string& upload_id,
+                                                 absl::Duration timeout) {
+  v1::GetUploadRequest request;
+  request.set_upload_id(upload_id);
+  return Run<v1::Upload>({absl::Now() + timeout}, [&](auto* context, auto* response) {
+    return tensors_->GetUpload(context, request, response);
+  });
+}
+
+absl::Status Connection::AbortUpload(const std::string& upload_id, absl::Duration timeout) {
+  v1::AbortUploadRequest request;
+  request.set_upload_id(upload_id);
+  return Run<v1::AbortUploadResponse>({absl::Now() + timeout, true, /*interruptible=*/false},
+                                      [&](auto* context, auto* response) {
+                                        return tensors_->AbortUpload(context, request, response);
+                                      })
+      .status();
+}
+
+absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request,
+                                              absl::Duration timeout) {
+  return Run<v1::Job>(
+      {absl::Now() + timeout, !request.request_id().empty()},
+      [&](auto* context, auto* response) { return jobs_->SubmitJob(context, request, response); });
+}
+
+absl::StatusOr<v1::Job> Connection::GetJob(uint64_t job_id, absl::Duration timeout) {
+  v1::GetJobRequest request;
+  request.set_job_id(job_id);
+  return Run<v1::Job>({absl::Now() + timeout}, [&](auto* context, auto* response) {
+    return jobs_->GetJob(context, request, response);
+  });
 }
 
 absl::StatusOr<v1::Job> Connection::WaitJob(uint64_t job_id, absl::Time deadline) {
-  Call call(this, deadline);
   v1::WaitJobRequest request;
   request.set_job_id(job_id);
-  v1::Job response;
-  const absl::Status status = call.Convert(jobs_->WaitJob(call.context(), request, &response));
-  return Result(status, std::move(response));
+  return Run<v1::Job>({deadline}, [&](auto* context, auto* response) {
+    return jobs_->WaitJob(context, request, response);
+  });
 }
 
-absl::StatusOr<v1::Job> Connection::CancelJob(uint64_t job_id) {
-  Call call(this, absl::Now() + kShortCall, /*interruptible=*/false);
+absl::StatusOr<v1::Job> Connection::CancelJob(uint64_t job_id, absl::Duration timeout) {
   v1::CancelJobRequest request;
   request.set_job_id(job_id);
-  v1::Job response;
-  const absl::Status status = call.Convert(jobs_->CancelJob(call.context(), request, &response));
-  return Result(status, std::move(response));
+  return Run<v1::Job>(
+      {absl::Now() + timeout, true, /*interruptible=*/false},
+      [&](auto* context, auto* response) { return jobs_->CancelJob(context, request, response); });
+}
+
+absl::StatusOr<v1::ListJobsResponse> Connection::ListJobs(const v1::ListJobsRequest& request,
+                                                          absl::Duration timeout) {
+  return Run<v1::ListJobsResponse>(
+      {absl::Now() + timeout},
+      [&](auto* context, auto* response) { return jobs_->ListJobs(context, request, response); });
 }
 
 void Connection::Interrupt() {
   std::lock_guard lock(mutex_);
   interrupted_ = true;
   for (grpc::ClientContext* context : active_) context->TryCancel();
+  interruption_.notify_all();
+}
+
+bool Connection::SessionLost() {
+  std::lock_guard lock(mutex_);
+  return session_ != nullptr && session_->lost();
+}
+
+std::optional<absl::Duration> Connection::Retry::Next(const Call& call) {
+  if (!call.lost() || connection_->SessionLost()) return std::nullopt;
+  const absl::Time now = absl::Now();
+  // An attempt that lived longer than the bound was a connection; the search begins anew.
+  if (count_ == 0 || now - call.start_ >= kRetryBound) {
+    give_up_ = std::min(deadline_, now + kRetryBound);
+    delay_ = kFirstDelay;
+  }
+  if (now + delay_ >= give_up_) return std::nullopt;
+  ++count_;
+  return std::exchange(delay_, std::min(2 * delay_, kMaxDelay));
+}
+
+bool Connection::WaitToRetry(absl::Duration delay, bool interruptible) {
+  {
+    std::unique_lock lock(mutex_);
+    interruption_.wait_for(lock, absl::ToChronoNanoseconds(delay),
+                           [&] { return interruptible && interrupted_; });
+  }
+  return !SessionLost();
 }
 
 Connection::Call::Call(Connection* connection, absl::Time deadline, bool interruptible)
@@ -142,8 +242,12 @@ absl::Status Connection::Call::Convert(const grpc::Status& status) {
       break;
     case grpc::StatusCode::UNAVAILABLE:
       if (answered_before) {
+        lost_ = true;
         return absl::UnavailableError(absl::StrFormat(
-            "the daemon at %s was lost in mid-call; what this client had there is gone", endpoint));
+            connection_->session_ != nullptr
+                ? "the daemon at %s was lost in mid-call; what this client had there is gone"
+                : "the daemon at %s was lost in mid-call; see its log, and `agmmctl status`",
+            endpoint));
       }
       if (!socket.empty() && access(socket.c_str(), W_OK) != 0 && errno == EACCES) {
         return absl::PermissionDeniedError(absl::StrFormat(

@@ -1,15 +1,18 @@
 // A client's connection to one daemon, which passes on to the others what is theirs. Every call
-// blocks, has a deadline where its work has a bound, and answers with the daemon's own error: code,
-// message and reason.
+// blocks, has a deadline, and answers with the daemon's own error: code, message and reason.
 //
-// UNAVAILABLE says that no daemon answers, or that it was lost in mid-call, and names the endpoint.
+// UNAVAILABLE without a reason says that no daemon answers, or that it was lost in mid-call, and
+// names the endpoint. Once a daemon has answered, calls that are safe to repeat try again for about
+// kRetryBound first; what a daemon itself refuses is never tried again here.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -23,7 +26,16 @@
 
 namespace agmm {
 
-// Thread-safe.
+// For calls that only exchange a few words.
+inline constexpr absl::Duration kShortCall = absl::Seconds(10);
+// Making a tensor or a plan waits for every node of its mesh.
+inline constexpr absl::Duration kPlacingCall = absl::Seconds(30);
+// A fill waits for the jobs before it, too.
+inline constexpr absl::Duration kFillingCall = absl::Minutes(10);
+// How long a daemon that was lost may take to come back.
+inline constexpr absl::Duration kRetryBound = absl::Seconds(10);
+
+// Thread-safe. A `timeout` bounds a call with all its attempts.
 class Connection {
  public:
   // Connects with the first call.
@@ -35,24 +47,52 @@ class Connection {
 
   const std::string& endpoint() const { return endpoint_.text; }
 
-  absl::StatusOr<v1::GetStatusResponse> GetStatus();
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout = kShortCall);
 
   // Opens a session and returns its id. It ends with this object, or with the process, however that
-  // ends: its jobs are cancelled and its tensors deleted. At most once.
-  absl::StatusOr<std::string> OpenSession();
+  // ends: its jobs are cancelled and its tensors deleted. At most once. Once it is lost, no call
+  // tries again.
+  absl::StatusOr<std::string> OpenSession(absl::Duration timeout = kShortCall);
 
-  absl::StatusOr<v1::Tensor> CreateTensor(const v1::CreateTensorRequest& request);
-  absl::StatusOr<v1::Job> SubmitJob(const v1::SubmitJobRequest& request);
+  // Tries again where there is a request id.
+  absl::StatusOr<v1::Tensor> CreateTensor(const v1::CreateTensorRequest& request,
+                                          absl::Duration timeout = kPlacingCall);
+  // In its turn: behind the jobs admitted before it that use the tensor. Never tries again: between
+  // two fills, another may have written.
+  absl::StatusOr<v1::Tensor> FillTensor(const v1::FillTensorRequest& request,
+                                        absl::Duration timeout = kFillingCall);
+  // Errors: NOT_FOUND.
+  absl::StatusOr<v1::Tensor> GetTensor(const v1::TensorRef& tensor,
+                                       absl::Duration timeout = kShortCall);
+  absl::StatusOr<v1::ListTensorsResponse> ListTensors(absl::Duration timeout = kShortCall);
+  // Errors: NOT_FOUND, but not where an attempt of this call may have deleted it.
+  absl::Status DeleteTensor(uint64_t tensor_id, absl::Duration timeout = kShortCall);
+
+  // Of the daemon that the upload came through; answers once what it has received is in place.
+  // Errors: NOT_FOUND.
+  absl::StatusOr<v1::Upload> GetUpload(const std::string& upload_id,
+                                       absl::Duration timeout = kPlacingCall);
+  absl::Status AbortUpload(const std::string& upload_id, absl::Duration timeout = kShortCall);
+
+  // Tries again where there is a request id.
+  absl::StatusOr<v1::Job> SubmitJob(const v1::SubmitJobRequest& request,
+                                    absl::Duration timeout = kPlacingCall);
+  // The job as it is. Errors: NOT_FOUND.
+  absl::StatusOr<v1::Job> GetJob(uint64_t job_id, absl::Duration timeout = kShortCall);
   // The job once it has ended, however it ended. DEADLINE_EXCEEDED when the daemon does not say so
   // by then.
   absl::StatusOr<v1::Job> WaitJob(uint64_t job_id, absl::Time deadline);
   // Goes out after an Interrupt, too.
-  absl::StatusOr<v1::Job> CancelJob(uint64_t job_id);
+  absl::StatusOr<v1::Job> CancelJob(uint64_t job_id, absl::Duration timeout = kShortCall);
+  // One page. See JobWatch for the events of one job.
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,
+                                                absl::Duration timeout = kShortCall);
 
   // Makes the calls in progress and all later ones fail with CANCELLED.
   void Interrupt();
 
-  // One call: its context, and its status in our terms. For the streams of tensor_transfer.cc.
+  // One attempt of a call: its context, and its status in our terms. For streams, and for calls that
+  // do not block; a call with an infinite deadline is one whose work has no bound.
   class Call {
    public:
     Call(Connection* connection, absl::Time deadline, bool interruptible = true);
@@ -62,26 +102,65 @@ class Connection {
 
     grpc::ClientContext* context() { return &context_; }
     absl::Status Convert(const grpc::Status& status);
+    // The status that was converted says that the connection broke, to a daemon that had been there.
+    bool lost() const { return lost_; }
+
+   private:
+    friend class Connection;
+    Connection* const connection_;
+    const absl::Time start_ = absl::Now();
+    grpc::ClientContext context_;
+    bool lost_ = false;
+  };
+
+  // When a call that is safe to repeat goes out again.
+  class Retry {
+   public:
+    Retry(Connection* connection, absl::Time deadline)
+        : connection_(connection), deadline_(deadline) {}
+
+    // How long to wait before the next attempt, behind `call`, whose status has been converted.
+    // Absent: that status stands.
+    std::optional<absl::Duration> Next(const Call& call);
+    int count() const { return count_; }
 
    private:
     Connection* const connection_;
-    grpc::ClientContext context_;
+    const absl::Time deadline_;
+    absl::Time give_up_;
+    absl::Duration delay_;
+    int count_ = 0;
   };
+  // Waits out what Retry said; true if the next attempt may begin.
+  bool WaitToRetry(absl::Duration delay, bool interruptible = true);
+
   v1::TensorService::Stub* tensors() { return tensors_.get(); }
+  v1::JobService::Stub* jobs() { return jobs_.get(); }
 
  private:
+  class Session;
+  struct Options {
+    absl::Time deadline;
+    bool safe = true;
+    bool interruptible = true;
+    bool gone_is_done = false;  // NOT_FOUND behind the first attempt is OK
+  };
+  // Attempts `send(context, response)` as `options` allow.
+  template <typename Response, typename Send>
+  absl::StatusOr<Response> Run(const Options& options, Send send);
+  bool SessionLost();
+
   const Endpoint endpoint_;
   std::unique_ptr<v1::ClusterService::Stub> cluster_;
   std::unique_ptr<v1::TensorService::Stub> tensors_;
   std::unique_ptr<v1::JobService::Stub> jobs_;
 
   std::mutex mutex_;
+  std::condition_variable interruption_;
   bool interrupted_ = false;
   bool answered_ = false;  // a daemon has been there
   std::set<grpc::ClientContext*> active_;
-
-  std::unique_ptr<Call> session_;
-  std::unique_ptr<grpc::ClientReader<v1::SessionEvent>> session_stream_;
+  std::unique_ptr<Session> session_;
 };
 
 }  // namespace agmm

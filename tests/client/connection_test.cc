@@ -1,0 +1,216 @@
+// What a connection does when its daemon goes, comes back or was never there: calls that are safe to
+// repeat are repeated, and have one effect.
+#include "client/connection.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "client/job_watch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/convert/status.h"
+#include "tests/client/proxy.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kHang = absl::Seconds(60);
+
+template <typename Holds>
+void Await(Holds holds) {
+  const absl::Time deadline = absl::Now() + kHang;
+  while (!holds() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(holds());
+}
+
+// A daemon of a few words: counts what reaches it.
+class FakeDaemon final : public v1::JobService::Service,
+                         public v1::TensorService::Service,
+                         public v1::ClusterService::Service {
+ public:
+  FakeDaemon() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(static_cast<v1::JobService::Service*>(this));
+    builder.RegisterService(static_cast<v1::TensorService::Service*>(this));
+    builder.RegisterService(static_cast<v1::ClusterService::Service*>(this));
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeDaemon() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  int port() const { return port_; }
+
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::GetStatusResponse* response) override {
+    ++statuses;
+    return incomplete ? Error(WithReason(absl::UnavailableError("waiting for node b"),
+                                         kReasonWorldIncomplete))
+                      : grpc::Status::OK;
+  }
+  grpc::Status OpenSession(grpc::ServerContext* context, const v1::OpenSessionRequest*,
+                           grpc::ServerWriter<v1::SessionEvent>* writer) override {
+    v1::SessionEvent event;
+    event.set_session_id("s");
+    writer->Write(event);
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    return grpc::Status::OK;
+  }
+  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest*,
+                         v1::Job* response) override {
+    response->set_job_id(++submits);
+    return grpc::Status::OK;
+  }
+  grpc::Status DeleteTensor(grpc::ServerContext*, const v1::DeleteTensorRequest*,
+                            v1::DeleteTensorResponse*) override {
+    return ++deletes == 1 ? grpc::Status::OK : Error(absl::NotFoundError("no tensor 5"));
+  }
+  grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
+                        grpc::ServerWriter<v1::WatchJobResponse>* writer) override {
+    ++watches;
+    for (int number = request->after_event() + 1; number <= 4; ++number) {
+      v1::WatchJobResponse response;
+      response.mutable_event()->set_number(number);
+      if (number == 4) response.mutable_job()->set_state(v1::Job::STATE_SUCCEEDED);
+      writer->Write(response);
+      while (number == hold_watch_after && !context->IsCancelled())
+        absl::SleepFor(absl::Milliseconds(1));
+    }
+    return grpc::Status::OK;
+  }
+
+  std::atomic<int> statuses = 0, submits = 0, deletes = 0, watches = 0;
+  std::atomic<bool> incomplete = false;
+  std::atomic<int> hold_watch_after = 0;
+
+ private:
+  static grpc::Status Error(const absl::Status& status) {
+    return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
+                        std::string(status.message()), ToProto(status).SerializeAsString());
+  }
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class ConnectionTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(connection_.GetStatus().ok()); }
+  // Runs `call`; breaks the connection once `arrived`, so that its answer is lost.
+  template <typename Call, typename Arrived>
+  void LoseTheAnswer(Call call, Arrived arrived) {
+    proxy_.HoldAnswers();
+    std::thread caller(call);
+    Await(arrived);
+    proxy_.Cut();
+    caller.join();
+  }
+
+  FakeDaemon daemon_;
+  Proxy proxy_{daemon_.port()};
+  Connection connection_{*ResolveEndpoint(proxy_.endpoint())};
+};
+
+TEST_F(ConnectionTest, AReadGoesOutAgain) {
+  absl::StatusOr<v1::GetStatusResponse> status;
+  LoseTheAnswer([&] { status = connection_.GetStatus(); }, [&] { return daemon_.statuses == 2; });
+  EXPECT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(daemon_.statuses, 3);
+}
+
+TEST_F(ConnectionTest, ASubmitGoesOutAgainWithItsRequestIdOnly) {
+  absl::StatusOr<v1::Job> job;
+  v1::SubmitJobRequest request;
+  LoseTheAnswer([&] { job = connection_.SubmitJob(request); }, [&] { return daemon_.submits == 1; });
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr("was lost in mid-call"));
+  EXPECT_EQ(daemon_.submits, 1);
+
+  ASSERT_TRUE(connection_.GetStatus().ok());  // is connected again
+  request.set_request_id("r");
+  LoseTheAnswer([&] { job = connection_.SubmitJob(request); }, [&] { return daemon_.submits == 2; });
+  EXPECT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(daemon_.submits, 3);
+}
+
+TEST_F(ConnectionTest, ADeleteThatIsRepeatedFindsItsWorkDone) {
+  absl::Status status = absl::UnknownError("");
+  LoseTheAnswer([&] { status = connection_.DeleteTensor(5); }, [&] { return daemon_.deletes == 1; });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(absl::IsNotFound(connection_.DeleteTensor(5)));
+}
+
+TEST_F(ConnectionTest, WhatADaemonRefusesIsNotTriedAgain) {
+  daemon_.incomplete = true;
+  const absl::Status status = connection_.GetStatus().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(status), kReasonWorldIncomplete);
+  EXPECT_EQ(daemon_.statuses, 2);
+}
+
+TEST_F(ConnectionTest, TheEndOfASessionEndsTheAttempts) {
+  ASSERT_EQ(*connection_.OpenSession(), "s");
+  absl::StatusOr<v1::GetStatusResponse> status;
+  LoseTheAnswer([&] { status = connection_.GetStatus(); }, [&] { return daemon_.statuses == 2; });
+  EXPECT_EQ(status.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.status().message()), HasSubstr("is gone"));
+  EXPECT_EQ(daemon_.statuses, 2);
+}
+
+TEST_F(ConnectionTest, AnInterruptEndsTheWaitForADaemon) {
+  proxy_.Stop();
+  absl::Status status;
+  std::thread caller([&] { status = connection_.WaitJob(1, absl::InfiniteFuture()).status(); });
+  connection_.Interrupt();
+  caller.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(ConnectionTest, ADeadlineBoundsTheAttempts) {
+  proxy_.Stop();
+  const absl::Status status = connection_.GetStatus(absl::Milliseconds(200)).status();
+  EXPECT_THAT(status.code(), ::testing::AnyOf(absl::StatusCode::kUnavailable,
+                                              absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(ConnectionTest, AWatchGoesOnBehindTheLastEvent) {
+  daemon_.hold_watch_after = 2;
+  JobWatch watch(&connection_, 7, /*after_event=*/0, absl::Now() + kHang);
+  std::vector<int64_t> numbers;
+  bool ended = false;
+  while (true) {
+    const auto next = watch.Next();
+    ASSERT_TRUE(next.ok()) << next.status();
+    if (!next->has_value()) break;
+    numbers.push_back((*next)->event().number());
+    ended = (*next)->has_job();
+    if (numbers.size() == 2) {
+      daemon_.hold_watch_after = 0;
+      proxy_.Cut();
+    }
+  }
+  EXPECT_THAT(numbers, ElementsAre(1, 2, 3, 4));
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(daemon_.watches, 2);
+}
+
+TEST(Connection, ADaemonThatWasNeverThereIsNotWaitedFor) {
+  // Nothing listens behind a proxy that has stopped.
+  Proxy proxy(1);
+  proxy.Stop();
+  Connection connection(*ResolveEndpoint(proxy.endpoint()));
+  v1::SubmitJobRequest request;
+  request.set_request_id("r");
+  const absl::Status status = connection.SubmitJob(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no daemon answers at"));
+}
+
+}  // namespace
+}  // namespace agmm

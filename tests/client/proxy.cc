@@ -1,0 +1,109 @@
+#include "tests/client/proxy.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace agmm {
+namespace {
+
+constexpr int kLookMs = 5;  // how often a thread looks whether it should end
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  return address;
+}
+
+bool Readable(int fd) {
+  pollfd entry = {fd, POLLIN, 0};
+  return poll(&entry, 1, kLookMs) > 0;
+}
+
+bool PassOn(int from, int to) {
+  char bytes[65536];
+  const ssize_t size = recv(from, bytes, sizeof(bytes), 0);
+  if (size <= 0) return false;
+  for (ssize_t sent = 0; sent < size;) {
+    const ssize_t part = send(to, bytes + sent, size - sent, MSG_NOSIGNAL);
+    if (part <= 0) return false;
+    sent += part;
+  }
+  return true;
+}
+
+}  // namespace
+
+Proxy::Proxy(int port) : to_port_(port) {
+  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = Loopback(0);
+  socklen_t size = sizeof(address);
+  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(listener_, 16) != 0 ||
+      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    std::abort();
+  }
+  port_ = ntohs(address.sin_port);
+  acceptor_ = std::thread([this] { Accept(); });
+}
+
+Proxy::~Proxy() {
+  Stop();
+  for (std::thread* pump : pumps_) {
+    pump->join();
+    delete pump;
+  }
+}
+
+std::string Proxy::endpoint() const { return "127.0.0.1:" + std::to_string(port_); }
+
+void Proxy::Cut() {
+  hold_ = false;
+  ++cuts_;
+}
+
+void Proxy::Stop() {
+  stopping_ = true;
+  if (acceptor_.joinable()) acceptor_.join();
+}
+
+void Proxy::Accept() {
+  while (!stopping_) {
+    if (!Readable(listener_)) continue;
+    const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int daemon = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in address = Loopback(to_port_);
+    if (connect(daemon, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+      close(client);
+      close(daemon);
+      continue;
+    }
+    std::lock_guard lock(mutex_);
+    pumps_.insert(new std::thread([this, client, daemon] { Pump(client, daemon); }));
+  }
+  close(listener_);
+}
+
+void Proxy::Pump(int client, int daemon) {
+  const int cuts = cuts_;
+  bool open = true;
+  while (open && !stopping_ && cuts == cuts_) {
+    pollfd fds[] = {{client, POLLIN, 0}, {daemon, static_cast<short>(hold_ ? 0 : POLLIN), 0}};
+    if (poll(fds, 2, kLookMs) <= 0) continue;
+    if (fds[0].revents != 0) open = PassOn(client, daemon);
+    if (open && fds[1].revents != 0) open = hold_ ? true : PassOn(daemon, client);
+  }
+  // A reset, not an orderly end.
+  const linger at_once = {1, 0};
+  setsockopt(client, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  close(client);
+  close(daemon);
+}
+
+}  // namespace agmm

@@ -1,0 +1,42 @@
+// Stands between a client and a daemon, and breaks their connection when a test says so.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+namespace agmm {
+
+class Proxy {
+ public:
+  // Listens on a port of loopback and passes on to `port`.
+  explicit Proxy(int port);
+  ~Proxy();
+  Proxy(const Proxy&) = delete;
+
+  // "127.0.0.1:port".
+  std::string endpoint() const;
+
+  // From now on nothing that the daemon says reaches a client.
+  void HoldAnswers() { hold_ = true; }
+  // Closes all connections; later ones work.
+  void Cut();
+  // Connections are refused, and those that are open closed.
+  void Stop();
+
+ private:
+  void Accept();
+  void Pump(int client, int daemon);
+
+  const int to_port_;
+  int listener_ = -1, port_ = 0;
+  std::atomic<bool> hold_ = false, stopping_ = false;
+  std::atomic<int> cuts_ = 0;
+  std::mutex mutex_;
+  std::set<std::thread*> pumps_;
+  std::thread acceptor_;
+};
+
+}  // namespace agmm
