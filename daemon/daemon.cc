@@ -82,6 +82,8 @@ absl::Status Daemon::CreateDevices() {
       });
   runner_ = Runner::Create(config_.self, first_rank, std::move(local), config_.node_of_rank(), &metrics_,
                            [this](v1::Report report) { member_->Report(std::move(report)); });
+  filler_ = std::make_unique<Filler>(store_.get(),
+                                     [this](v1::Report report) { member_->Report(std::move(report)); });
   view_ = std::make_unique<StatusView>(config_, runner_.get(), &metrics_);
   return absl::OkStatus();
 }
@@ -112,6 +114,7 @@ void Daemon::CreateMember(std::function<void(absl::Status)> on_refused) {
   parts.loop = loop_.get();
   parts.runner = runner_.get();
   parts.store = store_.get();
+  parts.filler = filler_.get();
   parts.transport = transport_.get();
   parts.metrics = &metrics_;
   parts.devices = hello_;

@@ -62,6 +62,7 @@ class Daemon {
   std::vector<v1::DeviceHello> hello_;
   Placement placement_;
   std::unique_ptr<TensorStore> store_;
+  std::unique_ptr<Filler> filler_;
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<UcxTransport> transport_;  // null in a world of one node
   std::unique_ptr<TensorIo> tensor_io_;

@@ -27,9 +27,9 @@ class Catalog : public WorldListener {
   // Replies once every node of the mesh knows the tensor.
   virtual void CreateTensor(const CallContext&, const v1::CreateTensorRequest&,
                             Reply<v1::Tensor>) = 0;
-  // The same for a caller on the loop who goes on at once: the tensor is there when this returns, and
-  // its leases wait for the nodes. If one of them cannot place it, they end with its error and the
-  // tensor goes. Nothing is kept of the request id.
+  // The same for a caller on the loop who goes on at once: the tensor is there when this returns,
+  // and its leases wait for the nodes. If one of them cannot place it, they end with its error and
+  // the tensor goes. Nothing is kept of the request id.
   virtual absl::StatusOr<uint64_t> CreateAtOnce(const CallContext&,
                                                 const v1::CreateTensorRequest&) = 0;
   virtual void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
@@ -39,9 +39,9 @@ class Catalog : public WorldListener {
   // Replies once every node has filled its shards. If one fails, the tensor is left empty, or goes
   // if this made it.
   virtual void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>) = 0;
-  // Replies when the lease is granted. A put opens the tensor that has its name, if that is of the same
-  // shape, dtype, sharding and mesh (which stays whose it is), else a new one: nobody finds that
-  // before its commit gives it the name and unlinks what had it; without commit it goes.
+  // Replies when the lease is granted. A put opens the tensor that has its name, if that is of the
+  // same shape, dtype, sharding and mesh (which stays whose it is), else a new one: nobody finds
+  // that before its commit gives it the name and unlinks what had it; without commit it goes.
   virtual void BeginAccess(const CallContext&, const v1::BeginAccessRequest&,
                            Reply<v1::BeginAccessResponse>) = 0;
   virtual void EndAccess(const CallContext&, const v1::EndAccessRequest&,

@@ -148,6 +148,8 @@ class CatalogImpl : public Catalog {
   absl::StatusOr<v1::Tensor> End(Entry* entry, std::list<Lease>::iterator lease, bool commit);
   static void EndWrite(Entry* entry, bool ready);
 
+  absl::StatusOr<Entry*> FillTarget(const CallContext& ctx, const v1::FillTensorRequest& request,
+                                    Lease* lease);
   void StartFill(uint64_t lease, const v1::Fill& fill, Reply<v1::Tensor> reply);
   void OnFilled(int node, const v1::TensorFilled& filled);
 

@@ -77,12 +77,30 @@ void TensorStore::TellDropped(const Entry& entry) const {
   }
 }
 
-absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block, bool write) {
-  std::shared_ptr<const Entry> entry;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (const auto it = tensors_.find(block.tensor); it != tensors_.end()) entry = it->second;
+std::shared_ptr<const TensorStore::Entry> TensorStore::Find(uint64_t tensor_id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto it = tensors_.find(tensor_id);
+  return it == tensors_.end() ? nullptr : it->second;
+}
+
+absl::StatusOr<std::vector<LocalShard>> TensorStore::Shards(uint64_t tensor_id) const {
+  const std::shared_ptr<const Entry> entry = Find(tensor_id);
+  if (entry == nullptr)
+    return absl::NotFoundError(absl::StrFormat("tensor %d has no place on this node", tensor_id));
+  std::vector<LocalShard> shards;
+  for (Rank rank = 0; rank < entry->mesh.size(); ++rank) {
+    const int local = entry->mesh.ranks[rank] - first_rank_;
+    if (local < 0 || local >= static_cast<int>(heaps_.size())) continue;
+    const Block block = ShardBlock(entry->mesh, entry->tensor, 0, rank);
+    if (block.empty()) continue;
+    shards.push_back({block.rows, block.cols, entry->tensor.cols, entry->tensor.dtype,
+                      heaps_[local]->host().data() + entry->offset_bytes, entry->pitch_bytes});
   }
+  return shards;
+}
+
+absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block, bool write) {
+  const std::shared_ptr<const Entry> entry = Find(block.tensor);
   const int local = block.rank - first_rank_;
   const Mesh* mesh = entry == nullptr ? nullptr : &entry->mesh;
   const auto rank = mesh == nullptr ? std::vector<int>::const_iterator()

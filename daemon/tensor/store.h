@@ -17,6 +17,15 @@
 
 namespace agmm {
 
+// A part of a tensor in the memory of one of this node's devices: rows x cols of the tensor.
+struct LocalShard {
+  Range rows, cols;
+  int64_t tensor_cols = 0;
+  DType dtype = DType::kF32;
+  std::byte* data = nullptr;
+  int64_t pitch_bytes = 0;
+};
+
 class TensorStore : public BulkStore {
  public:
   // Told when the bytes [offset, offset + bytes) of local device `local` hold a tensor no more.
@@ -34,19 +43,24 @@ class TensorStore : public BulkStore {
   uint64_t era() const { return era_.load(); }
   void EndTransfers() { ++era_; }
 
+  // The shards here that are not empty; they may be equal. Errors: NOT_FOUND.
+  absl::StatusOr<std::vector<LocalShard>> Shards(uint64_t tensor_id) const;
+
   // The memory of rows x cols (in the coordinates of the shard of world rank `rank`).
   // Errors: NOT_FOUND, OUT_OF_RANGE.
   absl::StatusOr<Rows> Resolve(int from_node, const BulkBlock& block, bool write) override;
 
  private:
   struct Entry;
+  // Null if it is not here.
+  std::shared_ptr<const Entry> Find(uint64_t tensor_id) const;
   void TellDropped(const Entry& entry) const;
 
   const int first_rank_;
   const std::vector<Heap*> heaps_;
   const Dropped dropped_;
   std::atomic<uint64_t> era_{0};
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::map<uint64_t, std::shared_ptr<const Entry>> tensors_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -98,7 +98,21 @@ void LocalControl::FillTensor(const CallContext& context, const v1::FillTensorRe
 
 void LocalControl::BeginAccess(const CallContext& context, const v1::BeginAccessRequest& request,
                                Reply<v1::BeginAccessResponse> reply) {
-  OnLoop(context, request, std::move(reply), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
+  // A caller who goes as the access is granted, or while the answer is on its way to it, never hears of it:
+  // nobody else would end it.
+  Reply<v1::BeginAccessResponse> kept = [loop = parts_.loop, catalog = parts_.catalog, cancel = context.cancel,
+                                         reply = std::move(reply)](absl::StatusOr<v1::BeginAccessResponse> begun) {
+    v1::EndAccessRequest end;
+    if (begun.ok()) end.set_access_id(begun->access_id());
+    reply(std::move(begun));
+    if (end.access_id() == 0) return;
+    cancel->OnCancel([loop, catalog, end](const absl::Status&) {
+      loop->Post([catalog, end] {
+        catalog->EndAccess({}, end, [](const absl::StatusOr<v1::EndAccessResponse>&) {});
+      });
+    });
+  };
+  OnLoop(context, request, std::move(kept), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
     catalog->BeginAccess(c, r, std::move(reply));
   });
 }

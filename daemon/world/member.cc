@@ -138,7 +138,9 @@ std::vector<int> Member::CutLost(const v1::World& world) {
 void Member::Drain(const absl::Status& reason) {
   if (std::exchange(draining_, true)) return;
   parts_.store->EndTransfers();
-  parts_.runner->EndGeneration(reason, [this] { parts_.loop->Post([this] { OnDrained(); }); });
+  parts_.runner->EndGeneration(reason, [this] {
+    parts_.filler->EndGeneration([this] { parts_.loop->Post([this] { OnDrained(); }); });
+  });
 }
 
 void Member::OnDrained() {
@@ -211,6 +213,8 @@ void Member::Obey(const v1::Command& command) {
     }
     case v1::Command::kDropTensor:
       return parts_.store->Drop(command.drop_tensor().tensor_id());
+    case v1::Command::kFillShards:
+      return parts_.filler->Fill(command.fill_shards());
     case v1::Command::kWorld:
     case v1::Command::COMMAND_NOT_SET:
       stale_commands_->Add();

@@ -11,6 +11,7 @@
 #include "daemon/config/config.h"
 #include "daemon/job/runner.h"
 #include "daemon/observe/metrics.h"
+#include "daemon/tensor/filler.h"
 #include "daemon/tensor/store.h"
 #include "daemon/transport/ucx_transport.h"
 #include "daemon/world/link.h"
@@ -28,6 +29,7 @@ class Member {
     Loop* loop = nullptr;
     Runner* runner = nullptr;
     TensorStore* store = nullptr;
+    Filler* filler = nullptr;
     UcxTransport* transport = nullptr;  // null in a world of one node
     Metrics* metrics = nullptr;
     std::vector<v1::DeviceHello> devices;
@@ -54,7 +56,7 @@ class Member {
   // The transport's connection to `node` broke. On the loop.
   void OnPeerBroken(int node, const std::string& reason);
 
-  // What the runner answers; thread-safe.
+  // What the runner and the filler answer; thread-safe.
   void Report(v1::Report report);
 
   // Ends everything with `reason` for good; `drained` runs on the loop.

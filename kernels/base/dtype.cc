@@ -40,6 +40,30 @@ float BF16ToF32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_
 uint16_t F32ToF16(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
 float F16ToF32(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 
+namespace {
+
+// The same conversions in bulk: several times faster where the compiler may use F16C.
+#define AGMM_F16_LOOPS(name, attributes)                                                    \
+  attributes void FromF16##name(const uint16_t* from, float* to, int64_t count) {           \
+    for (int64_t i = 0; i < count; ++i)                                                     \
+      to[i] = static_cast<float>(std::bit_cast<_Float16>(from[i]));                         \
+  }                                                                                         \
+  attributes void ToF16##name(const float* from, uint16_t* to, int64_t count) {             \
+    for (int64_t i = 0; i < count; ++i)                                                     \
+      to[i] = std::bit_cast<uint16_t>(static_cast<_Float16>(from[i]));                      \
+  }
+AGMM_F16_LOOPS(Plain, )
+#ifdef __x86_64__
+AGMM_F16_LOOPS(Fast, __attribute__((target("avx2,f16c"))))
+const bool kFast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+#else
+AGMM_F16_LOOPS(Fast, )
+constexpr bool kFast = false;
+#endif
+#undef AGMM_F16_LOOPS
+
+}  // namespace
+
 void ConvertToF32(DType dtype, const void* from, float* to, int64_t count) {
   const auto* half = static_cast<const uint16_t*>(from);
   switch (dtype) {
@@ -50,8 +74,7 @@ void ConvertToF32(DType dtype, const void* from, float* to, int64_t count) {
       for (int64_t i = 0; i < count; ++i) to[i] = BF16ToF32(half[i]);
       return;
     case DType::kF16:
-      for (int64_t i = 0; i < count; ++i) to[i] = F16ToF32(half[i]);
-      return;
+      return kFast ? FromF16Fast(half, to, count) : FromF16Plain(half, to, count);
   }
 }
 
@@ -65,8 +88,7 @@ void ConvertFromF32(DType dtype, const float* from, void* to, int64_t count) {
       for (int64_t i = 0; i < count; ++i) half[i] = F32ToBF16(from[i]);
       return;
     case DType::kF16:
-      for (int64_t i = 0; i < count; ++i) half[i] = F32ToF16(from[i]);
-      return;
+      return kFast ? ToF16Fast(from, half, count) : ToF16Plain(from, half, count);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,6 +37,33 @@ TEST(DType, TooLargeBecomesInfinity) {
   EXPECT_TRUE(std::isinf(F16ToF32(F32ToF16(70000.0f))));
   EXPECT_TRUE(std::isinf(BF16ToF32(F32ToBF16(std::numeric_limits<float>::max()))));
   EXPECT_EQ(F16ToF32(F32ToF16(65504.0f)), 65504.0f);
+}
+
+TEST(DType, ConversionsInBulkAreThoseOfSingleElements) {
+  // Every half, and the floats at and around the points half way between two.
+  std::vector<uint16_t> halves;
+  std::vector<float> floats;
+  for (uint32_t bits = 0; bits <= 0xffff; ++bits) {
+    halves.push_back(static_cast<uint16_t>(bits));
+    const float value = F16ToF32(halves.back());
+    const float next = F16ToF32(static_cast<uint16_t>(bits + 1));
+    const float middle = value / 2 + next / 2;
+    floats.insert(floats.end(), {value, middle, std::nextafter(middle, value), std::nextafter(middle, next)});
+  }
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    std::vector<float> wide(halves.size());
+    ConvertToF32(dtype, halves.data(), wide.data(), static_cast<int64_t>(halves.size()));
+    for (size_t i = 0; i < halves.size(); ++i) {
+      const float one = dtype == DType::kF16 ? F16ToF32(halves[i]) : BF16ToF32(halves[i]);
+      ASSERT_TRUE(wide[i] == one || (std::isnan(wide[i]) && std::isnan(one))) << halves[i];
+    }
+    std::vector<uint16_t> narrow(floats.size());
+    ConvertFromF32(dtype, floats.data(), narrow.data(), static_cast<int64_t>(floats.size()));
+    for (size_t i = 0; i < floats.size(); ++i) {
+      if (std::isnan(floats[i])) continue;
+      ASSERT_EQ(narrow[i], dtype == DType::kF16 ? F32ToF16(floats[i]) : F32ToBF16(floats[i])) << floats[i];
+    }
+  }
 }
 
 TEST(DType, UnknownNameListsTheKnownOnes) {

@@ -1,4 +1,4 @@
-// Puts: what rewrites, what swaps, and that nothing is left of one that does not come to its commit.
+// Puts: what rewrites, what swaps, and that nothing is left of one that comes to no commit.
 #include "gmock/gmock.h"
 #include "tests/daemon/catalog_fixture.h"
 
