@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what agmm is built, tested and shown with, from the distribution's own packages
 # (Debian 12, Ubuntu 24.04). As root, or with sudo. Does nothing, at once, when all of it is there.
+# With --long also what tests/run.sh --long wants.
 set -euo pipefail
 
 # ocl-icd-opencl-dev: the CMake files of libdnnl-dev ask for it; agmm does not use it.
@@ -12,6 +13,9 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   python3 python3-numpy iproute2 procps
 )
+
+# The fuzzers are libFuzzer's; clang 14 has no _Float16.
+if [[ ${1:-} == --long ]]; then packages+=(clang-16 libclang-rt-16-dev libomp-16-dev); fi
 
 fail() {
   echo "install-deps.sh: $*" >&2

@@ -155,7 +155,8 @@ TEST(Validate, AFillHasATargetAndAKind) {
   Accepted<Fill>([](Fill& r) { r.set_tensor_id(3); });
   Refused<Fill>([](Fill& r) { r.clear_target(); }, "has no target; set tensor_id, or put");
   Refused<Fill>([](Fill& r) { r.set_tensor_id(0); }, "tensor_id is 0");
-  Refused<Fill>([](Fill& r) { r.mutable_put()->mutable_spec()->set_rows(0); }, "put.spec.rows is 0");
+  Refused<Fill>([](Fill& r) { r.mutable_put()->mutable_spec()->set_rows(0); },
+                "put.spec.rows is 0");
   Refused<Fill>([](Fill& r) { r.clear_fill(); }, "fill.kind is 0; use UNIFORM");
   Refused<Fill>([](Fill& r) { r.mutable_fill()->set_kind(static_cast<v1::Fill::Kind>(99)); },
                 "fill.kind is 99");

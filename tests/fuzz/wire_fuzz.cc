@@ -1,0 +1,148 @@
+// Bytes from another node: addresses, and headers whose check holds whatever else they say. Where
+// they lead must lie in this node's heap. The first byte says what the rest is.
+#include <memory>
+
+#include "daemon/tensor/store.h"
+#include "daemon/transport/wire.h"
+#include "daemon/transport/world.h"
+#include "kernels/device/arrival.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+#include "tests/fuzz/fuzz.h"
+
+namespace agmm::fuzz {
+namespace {
+
+using transport::Admit;
+using transport::CurrentWorld;
+
+constexpr int64_t kHeapBytes = 1 << 16;
+constexpr uint64_t kTensor = 7;
+
+class VectorHeap final : public Heap {
+ public:
+  int64_t size_bytes() const override { return kHeapBytes; }
+  absl::Span<std::byte> host() override { return absl::MakeSpan(bytes_); }
+  int fd() const override { return -1; }
+
+ private:
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kHeapBytes);
+};
+
+// Node 1 of two, with rank 1 of two.
+struct Node {
+  Node() {
+    store = std::make_unique<TensorStore>(1, std::vector<Heap*>{&heap});
+    v1::Tensor tensor;
+    tensor.set_tensor_id(kTensor);
+    tensor.mutable_spec()->set_rows(11);
+    tensor.mutable_spec()->set_cols(37);
+    tensor.mutable_spec()->set_dtype(v1::DTYPE_BF16);
+    tensor.mutable_spec()->set_sharding("[M_x, K]");
+    tensor.mutable_spec()->mutable_mesh()->add_axes()->set_name("x");
+    tensor.mutable_spec()->mutable_mesh()->mutable_axes(0)->set_size(2);
+    tensor.set_shard_bytes(4096);
+    tensor.set_offset_bytes(kHeapBytes - 4096);
+    FUZZ_CHECK(store->Place(tensor).ok(), "the tensor does not fit");
+    auto made = std::make_shared<transport::World>();
+    made->generation = 3;
+    made->self_node = 1;
+    made->key = wire::HeaderKey::Make({1, 2, 3}).value();
+    world = made;
+    worlds.Set(world);
+    mesh = ParseMesh("x=2").value();
+    problem = ParseProblem(kDefaultSpec, mesh, {6, 4, 5}, DType::kF32).value();
+    schedule = Plan(problem, Topology{{0, 1}}, {"ring", 2}).value();
+  }
+  bool Inside(const Rows& rows) {
+    if (rows.rows == 0 || rows.row_bytes == 0) return true;
+    const std::byte* const begin = heap.host().data();
+    const std::byte* const end = begin + kHeapBytes;
+    return rows.data >= begin && rows.rows > 0 && rows.row_bytes > 0 &&
+           rows.pitch_bytes >= rows.row_bytes && rows.row_bytes <= kHeapBytes &&
+           rows.rows <= kHeapBytes &&
+           rows.data + (rows.rows - 1) * rows.pitch_bytes + rows.row_bytes <= end;
+  }
+
+  VectorHeap heap;
+  std::unique_ptr<TensorStore> store;
+  std::shared_ptr<const transport::World> world;
+  CurrentWorld worlds;
+  Mesh mesh;
+  Problem problem;
+  Schedule schedule;
+  transport::Stats stats;
+};
+
+template <typename Header>
+bool AdmitSealed(Node& node, wire::Kind kind, absl::string_view bytes, Header* header) {
+  Header sealed;
+  std::memcpy(&sealed, bytes.data(), std::min(bytes.size(), sizeof(Header)));
+  sealed.envelope = {wire::kVersion, kind, sealed.envelope.source_node, node.world->generation};
+  FUZZ_CHECK(node.world->key->Seal(&sealed), "no seal");
+  const bool admitted = Admit(node.worlds, kind, &sealed, sizeof(sealed), header, &node.stats);
+  FUZZ_CHECK(!admitted || header->bytes >= 0, "bytes");
+  FUZZ_CHECK(!admitted || header->envelope.source_node >= 0, "source");
+  return admitted;
+}
+
+template <typename Header>
+void CheckRaw(Node& node, wire::Kind kind, absl::string_view bytes) {
+  Header header;
+  // The key is this process's own: no input holds under it but by a chance of 2^-64.
+  FUZZ_CHECK(!Admit(node.worlds, kind, bytes.data(), bytes.size(), &header, &node.stats),
+             "admitted");
+}
+
+void CheckBulk(Node& node, absl::string_view bytes) {
+  wire::BulkHeader header;
+  if (!AdmitSealed(node, wire::kWrite, bytes, &header) || header.rank < 0) return;
+  const BulkBlock block{header.tensor % 8, header.rank % 3,  header.row_begin,
+                        header.row_end,    header.col_begin, header.col_end};
+  const absl::StatusOr<Rows> rows = node.store->Resolve(0, block, /*write=*/true);
+  if (rows.ok()) FUZZ_CHECK(node.Inside(*rows), "a block outside the heap");
+}
+
+void CheckPlan(Node& node, absl::string_view bytes) {
+  wire::PlanHeader header;
+  if (!AdmitSealed(node, wire::kPlan, bytes, &header)) return;
+  const std::vector<int> nodes{0, 1};
+  const std::vector<Heap*> heaps{nullptr, &node.heap};
+  // What the launch bound is fuzzed, too: a sequencer may err.
+  const std::vector<int64_t> offsets(3, static_cast<int64_t>(header.check));
+  const ArrivalContext context{node.problem, node.schedule, nodes, 1, heaps,
+                               header.reserved == 0 ? 4096 : static_cast<int64_t>(header.plan),
+                               &offsets};
+  const Message message{header.plan, header.epoch, header.source_rank % 3, header.step % 64,
+                        header.part % 4};
+  const absl::StatusOr<Arrival> arrival =
+      ResolveArrival(context, header.envelope.source_node % 3, message,
+                     header.bytes % 1024);
+  if (arrival.ok()) FUZZ_CHECK(node.Inside(arrival->to), "an arrival outside the heap");
+}
+
+void CheckAddress(absl::string_view bytes) {
+  const absl::StatusOr<std::string> address = wire::UnframeAddress(bytes);
+  if (address.ok()) FUZZ_CHECK(wire::FrameAddress(*address) == bytes, "frames differ");
+  if (bytes.empty()) return;
+  const absl::StatusOr<std::string> back = wire::UnframeAddress(wire::FrameAddress(bytes));
+  FUZZ_CHECK(back.ok() && *back == bytes, "an address does not come back");
+}
+
+}  // namespace
+}  // namespace agmm::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace agmm;  // NOLINT
+  if (size == 0) return 0;
+  static fuzz::Node& node = *new fuzz::Node;
+  const absl::string_view bytes = fuzz::Text(data + 1, size - 1);
+  switch (data[0] % 5) {
+    case 0: fuzz::CheckAddress(bytes); break;
+    case 1: fuzz::CheckRaw<wire::PlanHeader>(node, wire::kPlan, bytes); break;
+    case 2: fuzz::CheckRaw<wire::BulkHeader>(node, wire::kRead, bytes); break;
+    case 3: fuzz::CheckBulk(node, bytes); break;
+    case 4: fuzz::CheckPlan(node, bytes); break;
+  }
+  return 0;
+}
