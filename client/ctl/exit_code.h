@@ -4,9 +4,9 @@
 //   2    usage, or input that means nothing        INVALID_ARGUMENT
 //   3    no daemon, or the world is not complete   UNAVAILABLE
 //   4    not found                                 NOT_FOUND
-//   5    the state does not allow it               FAILED_PRECONDITION, ALREADY_EXISTS,
-//                                                  OUT_OF_RANGE, PERMISSION_DENIED,
-//                                                  UNAUTHENTICATED, UNIMPLEMENTED
+//   5    it means something, but not here, now     FAILED_PRECONDITION, ALREADY_EXISTS,
+//        or for you: the state, another's rights,  OUT_OF_RANGE, PERMISSION_DENIED,
+//        or what this release covers forbid it     UNAUTHENTICATED, UNIMPLEMENTED
 //   6    the deadline passed                       DEADLINE_EXCEEDED
 //   7    the job failed                            ABORTED, INTERNAL, DATA_LOSS, UNKNOWN
 //   8    no space left                             RESOURCE_EXHAUSTED

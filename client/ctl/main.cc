@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "client/ctl/exit_code.h"
+#include "client/ctl/suggest.h"
 #include "client/ctl/verbs.h"
 
 namespace agmm {
@@ -13,14 +14,24 @@ namespace {
 
 void PrintError(absl::string_view message) { std::cerr << "agmmctl: " << message << std::endl; }
 
+// Of the verb that was chosen.
+std::string SeeHelp(const CLI::App& app) {
+  std::string path = app.get_name();
+  for (const CLI::App* chosen = &app; !chosen->get_subcommands().empty();) {
+    chosen = chosen->get_subcommands().front();
+    path += " " + chosen->get_name();
+  }
+  return "; see " + path + " --help";
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Multiplies sharded matrices on a world of agmm daemons.", "agmmctl");
   app.set_version_flag("--version", std::string("agmmctl ") + AGMM_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
   app.footer(
-      "Exit codes: 0 done, 2 usage, 3 unavailable, 4 not found, 5 not allowed in this state,\n"
-      "6 deadline, 7 failed, 8 no space, 130 cancelled.");
+      "Exit codes: 0 done, 2 usage, 3 unavailable, 4 not found, 5 not allowed in this state or not\n"
+      "covered by this release, 6 deadline, 7 failed, 8 no space, 130 cancelled.");
   Options options;
   Action action;
   app.add_option("--endpoint", options.endpoint,
@@ -28,13 +39,16 @@ int Main(int argc, char** argv) {
       ->envname("AGMM_ENDPOINT");
   app.add_flag("--json", options.json, "Print JSON instead of text");
   AddStatus(app, options, &action);
+  AddTensor(app, options, &action);
+  AddJob(app, options, &action);
   AddMatmul(app, options, &action);
   AddPlan(app, options, &action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    PrintError(std::string(error.what()) + "; see agmmctl --help");
+    const std::string mistake = VerbMistake(app);
+    PrintError(mistake.empty() ? error.what() + SeeHelp(app) : mistake);
     return kExitUsage;
   }
   const absl::Status status = action();

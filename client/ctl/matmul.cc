@@ -1,5 +1,6 @@
 // agmmctl matmul: two .npy files in, their product out, and what it took.
 #include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -11,10 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/connection.h"
+#include "client/ctl/arguments.h"
 #include "client/ctl/interrupt.h"
+#include "client/ctl/job_wait.h"
 #include "client/ctl/matmul_report.h"
+#include "client/ctl/messages.h"
 #include "client/ctl/progress_bar.h"
 #include "client/ctl/verbs.h"
+#include "client/ctl/world.h"
 #include "client/tensor_transfer.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
@@ -22,15 +27,11 @@
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"
 #include "proto/convert/problem.h"
-#include "proto/convert/status.h"
 
 namespace agmm {
 namespace {
 
-// A daemon that keeps a job's time says itself when it is over.
-constexpr absl::Duration kGrace = absl::Seconds(15);
 constexpr int kCompareRuns = 5;
-constexpr int kMaxRepeat = 1'000'000;
 
 struct MatmulFlags {
   std::string a, b, out, spec = kDefaultSpec, mesh, dtype, timeout = "60s";
@@ -72,15 +73,7 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   if (!flags.dtype.empty()) {
     AGMM_ASSIGN_OR_RETURN(inputs.dtype, ParseDType(flags.dtype));
   }
-  if (!absl::ParseDuration(flags.timeout, &inputs.timeout) ||
-      inputs.timeout <= absl::ZeroDuration() || inputs.timeout > absl::Hours(24)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--timeout \"%s\" is no time from above 0 to 24h; write 60s or 5m", flags.timeout));
-  }
-  if (flags.repeat < 0 || flags.repeat > kMaxRepeat) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--repeat %d is outside [1, %d]", flags.repeat, kMaxRepeat));
-  }
+  AGMM_ASSIGN_OR_RETURN(inputs.timeout, ParseTimeout(flags.timeout));
   inputs.repeat = flags.repeat > 0 ? flags.repeat : flags.compare ? kCompareRuns : 1;
   if (!flags.mesh.empty()) {
     // What means nothing is refused before a daemon is asked.
@@ -88,14 +81,6 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
     AGMM_RETURN_IF_ERROR(ParseProblem(flags.spec, mesh, inputs.shape, inputs.dtype).status());
   }
   return inputs;
-}
-
-// By world rank: the node.
-std::vector<int> NodesOfWorld(const v1::GetStatusResponse& status) {
-  std::vector<int> nodes;
-  for (const v1::NodeStatus& node : status.nodes())
-    nodes.resize(nodes.size() + node.devices_size(), node.index());
-  return nodes;
 }
 
 std::string HostOf(const v1::NodeStatus& node) {
@@ -153,12 +138,7 @@ class Matmul {
  private:
   // Learns the world, and refuses what it cannot hold or nobody can plan before any byte is sent.
   absl::Status MeetWorld() {
-    AGMM_ASSIGN_OR_RETURN(status_, connection_->GetStatus());
-    if (!status_.ready()) {
-      return WithReason(
-          absl::UnavailableError(absl::StrCat("the world is not ready: ", status_.reason())),
-          kReasonWorldIncomplete);
-    }
+    AGMM_ASSIGN_OR_RETURN(status_, ReadyWorld(connection_));
     const std::vector<int> nodes = NodesOfWorld(status_);
     const std::string text = flags_.mesh.empty() ? absl::StrCat("x=", nodes.size()) : flags_.mesh;
     AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(text));
@@ -193,16 +173,15 @@ class Matmul {
     request.set_request_id(NextRequestId());
     request.set_spec(flags_.spec);
     *request.mutable_mesh() = ToProto(problem_.mesh);
-    for (const v1::Tensor& tensor : tensors_) request.add_tensors()->set_tensor_id(tensor.tensor_id());
+    for (const v1::Tensor& tensor : tensors_)
+      request.add_tensors()->set_tensor_id(tensor.tensor_id());
     *request.mutable_options() = ToProto(options);
     request.set_repeat_count(repeat);
-    request.mutable_timeout()->set_seconds(absl::ToInt64Seconds(inputs_.timeout));
-    request.mutable_timeout()->set_nanos(
-        static_cast<int32_t>(absl::ToInt64Nanoseconds(inputs_.timeout % absl::Seconds(1))));
+    *request.mutable_timeout() = ToProto(inputs_.timeout);
     request.set_session_id(session_);
     AGMM_ASSIGN_OR_RETURN(const v1::Job submitted, connection_->SubmitJob(request));
-    absl::StatusOr<v1::Job> job =
-        connection_->WaitJob(submitted.job_id(), absl::Now() + inputs_.timeout + kGrace);
+    const absl::StatusOr<v1::Job> job =
+        AwaitJob(connection_, submitted.job_id(), /*after_event=*/0, inputs_.timeout, nullptr);
     if (!job.ok()) {
       // Ctrl-C, or a daemon that is slow to answer: nobody waits for the job any more. The first
       // error is the one to tell, and the end of the session cancels what this call cannot.
@@ -210,13 +189,8 @@ class Matmul {
         connection_->CancelJob(submitted.job_id()).IgnoreError();
       return job.status();
     }
-    if (job->state() == v1::Job::STATE_SUCCEEDED) return job;
-    const absl::Status error = FromProto(job->error());
-    // The daemons tell who waited for what when time was up; the user set the time.
-    return Annotate(error, absl::IsDeadlineExceeded(error)
-                               ? absl::StrFormat("job %d did not end within --timeout %s",
-                                                 job->job_id(), flags_.timeout)
-                               : absl::StrFormat("job %d", job->job_id()));
+    AGMM_RETURN_IF_ERROR(OutcomeOf(*job, inputs_.timeout));
+    return job;
   }
 
   absl::Status RunAlone(MatmulResult* result) {
@@ -281,10 +255,9 @@ class Matmul {
 
 absl::Status RunMatmul(const MatmulFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const Inputs inputs, OpenInputs(flags));
-  AGMM_ASSIGN_OR_RETURN(Endpoint endpoint, ResolveEndpoint(options.endpoint));
-  Connection connection(std::move(endpoint));
-  const Interrupt interrupt([&] { connection.Interrupt(); });
-  AGMM_ASSIGN_OR_RETURN(const MatmulResult result, Matmul(&connection, flags, inputs).Run());
+  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
+  const Interrupt interrupt([&] { connection->Interrupt(); });
+  AGMM_ASSIGN_OR_RETURN(const MatmulResult result, Matmul(connection.get(), flags, inputs).Run());
   if (options.json)
     std::cout << ToJson(result).dump() << "\n";
   else
@@ -306,11 +279,9 @@ void AddMatmul(CLI::App& app, const Options& options, Action* action) {
   verb->add_option("--mesh", flags->mesh,
                    "Axes over the ranks, such as x=4 (default: x=<all ranks>)");
   verb->add_option("--dtype", flags->dtype, "f32, bf16 or f16 (default: the files')");
-  verb->add_option("--algorithm", flags->options.algorithm, "auto, serial, ring or direct")
-      ->capture_default_str();
-  verb->add_option("--chunks", flags->options.chunks,
-                   "Pieces of a shard that travel on their own (default: chosen)");
-  verb->add_option("--repeat", flags->repeat, "Runs (default: 1; 5 of each with --compare)");
+  AddPlanOptions(verb, &flags->options);
+  verb->add_option("--repeat", flags->repeat, "Runs (default: 1; 5 of each with --compare)")
+      ->check(CLI::Range(1, kMaxRepeat));
   verb->add_option("--timeout", flags->timeout, "For each job, from admission to its end")
       ->capture_default_str();
   verb->add_flag("--compare", flags->compare, "Run the unfused product, too, in turn, and compare");

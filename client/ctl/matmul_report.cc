@@ -96,7 +96,8 @@ Json ToJson(const MatmulResult& result) {
                   {"efficiency", Number(c.efficiency)}};
   }
   const absl::string_view dtype = Name(p.tensors[kA].dtype), out_dtype = Name(result.out_dtype);
-  return {{"spec", result.job.spec()},
+  return {{"schema", "agmm.matmul.v1"},
+          {"spec", result.job.spec()},
           {"m", p.m()},
           {"n", p.n()},
           {"k", p.k()},

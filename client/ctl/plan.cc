@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/ctl/arguments.h"
 #include "client/ctl/plan_json.h"
 #include "client/ctl/table.h"
 #include "client/ctl/verbs.h"
@@ -27,6 +29,7 @@ struct PlanFlags {
   std::string spec = kDefaultSpec, shape, dtype = "bf16", mesh;
   int nodes = 1, devices_per_node = 0;
   PlanOptions options;
+  bool full = false;
 };
 
 // Bytes that a rank's memory gives to other ranks in one epoch.
@@ -62,14 +65,19 @@ class TrafficCounter {
   std::vector<Traffic> by_rank_;
 };
 
-std::string RankTable(const Topology& topology, const Schedule& schedule) {
+std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedule) {
   TrafficCounter counter(topology);
-  int64_t most = 0;
   for (Rank rank = 0; rank < topology.rank_count(); ++rank) {
     for (const Step& step : schedule.ranks[rank])
       std::visit([&](const auto& op) { counter.Count(rank, op); }, step.op);
   }
-  for (const Traffic& traffic : counter.by_rank())
+  return counter.by_rank();
+}
+
+std::string RankTable(const Topology& topology, const Schedule& schedule,
+                      const std::vector<Traffic>& by_rank) {
+  int64_t most = 0;
+  for (const Traffic& traffic : by_rank)
     most = std::max({most, traffic.own_node, traffic.other_nodes});
   const bool large = most >= 1 << 20;
   auto amount = [&](int64_t bytes) {
@@ -79,12 +87,55 @@ std::string RankTable(const Topology& topology, const Schedule& schedule) {
   Table table(
       {{"rank"}, {"node"}, {"steps"}, {"sent to own node", unit}, {"to other nodes", unit}});
   for (Rank rank = 0; rank < topology.rank_count(); ++rank) {
-    const Traffic& traffic = counter.by_rank()[rank];
     table.AddRow({absl::StrCat(rank), absl::StrCat(topology.node_of_rank[rank]),
-                  absl::StrCat(schedule.ranks[rank].size()), amount(traffic.own_node),
-                  amount(traffic.other_nodes)});
+                  absl::StrCat(schedule.ranks[rank].size()), amount(by_rank[rank].own_node),
+                  amount(by_rank[rank].other_nodes)});
   }
   return table.ToString();
+}
+
+// "960 steps: 448 transfers, 512 multiplies".
+std::string CountLine(const Schedule& schedule) {
+  int transfers = 0, multiplies = 0, reduces = 0, joins = 0;
+  for (const std::vector<Step>& steps : schedule.ranks) {
+    for (const Step& step : steps) {
+      if (const auto* transfer = std::get_if<Transfer>(&step.op))
+        ++(transfer->to.empty() ? joins : transfers);
+      else
+        ++(std::holds_alternative<Multiply>(step.op) ? multiplies : reduces);
+    }
+  }
+  std::vector<std::string> parts;
+  for (const auto& [count, what] :
+       {std::pair(transfers, "transfer"), std::pair(multiplies, "multiply"),
+        std::pair(reduces, "reduce"), std::pair(joins, "join")}) {
+    if (count > 0) parts.push_back(absl::StrFormat("%d %s", count, what));
+  }
+  return absl::StrFormat("%d: %s", transfers + multiplies + reduces + joins,
+                         absl::StrJoin(parts, ", "));
+}
+
+// "1.31 GiB by memory, 192 MiB by network": what one epoch moves between ranks.
+std::string MovedLine(const std::vector<Traffic>& by_rank) {
+  Traffic sum;
+  for (const Traffic& traffic : by_rank) {
+    sum.own_node += traffic.own_node;
+    sum.other_nodes += traffic.other_nodes;
+  }
+  std::vector<std::string> parts;
+  if (sum.own_node > 0) parts.push_back(FormatBytes(sum.own_node) + " by memory");
+  if (sum.other_nodes > 0) parts.push_back(FormatBytes(sum.other_nodes) + " by network");
+  return parts.empty() ? "nothing" : absl::StrCat(absl::StrJoin(parts, ", "), " an epoch");
+}
+
+// The steps of all ranks, or those of the first.
+std::string StepsText(const Problem& problem, const Schedule& schedule, bool full) {
+  const std::string text = Print(problem, schedule);
+  const size_t second = text.find("\nrank 1\n");
+  if (full || second == text.npos) return text;
+  return absl::StrFormat("%s\n... and the steps of %d more rank%s: --full\n",
+                         text.substr(0, second), schedule.ranks.size() - 1,
+                         schedule.ranks.size() > 2 ? "s" : "");
 }
 
 // "ring, 8 chunks a shard (auto is ...)".
@@ -117,12 +168,15 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
     std::cout << PlanJson(problem, topology, schedule).dump() << "\n";
     return absl::OkStatus();
   }
+  const std::vector<Traffic> traffic = TrafficOf(topology, schedule);
   std::cout << ToString(problem) << "\n"
             << "algorithm  " << AlgorithmLine(schedule, flags.options, resolved) << "\n"
             << "plan       " << HashHex(PlanHash(problem, schedule)) << ", verified\n"
-            << "workspace  " << FormatBytes(schedule.workspace_bytes) << " on every rank\n\n"
-            << RankTable(topology, schedule) << "\n"
-            << Print(problem, schedule);
+            << "workspace  " << FormatBytes(schedule.workspace_bytes) << " on every rank\n"
+            << "steps      " << CountLine(schedule) << "\n"
+            << "moved      " << MovedLine(traffic) << "\n\n"
+            << RankTable(topology, schedule, traffic) << "\n"
+            << StepsText(problem, schedule, flags.full);
   return absl::OkStatus();
 }
 
@@ -140,10 +194,8 @@ void AddPlan(CLI::App& app, const Options& options, Action* action) {
       ->capture_default_str();
   verb->add_option("--devices-per-node", flags->devices_per_node,
                    "Ranks of a node (default: ranks / nodes)");
-  verb->add_option("--algorithm", flags->options.algorithm, "auto, serial, ring or direct")
-      ->capture_default_str();
-  verb->add_option("--chunks", flags->options.chunks,
-                   "Pieces of a shard that travel on their own (default: chosen)");
+  AddPlanOptions(verb, &flags->options);
+  verb->add_flag("--full", flags->full, "Print the steps of every rank, not only of the first");
   verb->callback([flags, &options, action] {
     *action = [flags, &options] { return RunPlan(*flags, options); };
   });

@@ -120,7 +120,8 @@ Json PlanJson(const Problem& problem, const Topology& topology, const Schedule& 
     for (const Step& step : schedule.ranks[rank]) steps.push_back(StepJson(problem, step));
     ranks.push_back({{"rank", rank}, {"node", topology.node_of_rank[rank]}, {"steps", steps}});
   }
-  return {{"format", 1},
+  return {{"schema", "agmm.plan.v1"},
+          {"format", 1},
           {"algorithm", schedule.algorithm},
           {"hash", HashHex(PlanHash(problem, schedule))},
           {"problem", ProblemJson(problem)},

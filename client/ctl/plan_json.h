@@ -9,7 +9,7 @@
 namespace agmm {
 
 // Format 1. The schema, where R is a rank of the mesh:
-//   {"format": 1, "algorithm": "ring", "hash": 16 hex digits,
+//   {"schema": "agmm.plan.v1", "format": 1, "algorithm": "ring", "hash": 16 hex digits,
 //    "problem": {"spec": "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
 //                "mesh": {"axes": [{"name", "size"}], "ranks": [world rank of each R]},
 //                "m", "n", "k", "tensors": ["A", "B", "C"],

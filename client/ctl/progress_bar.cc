@@ -1,10 +1,7 @@
 #include "client/ctl/progress_bar.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -13,40 +10,46 @@
 
 namespace agmm {
 namespace {
+
 constexpr absl::Duration kRedraw = absl::Milliseconds(100);
-constexpr int kWidth = 30;
-}  // namespace
+constexpr int kWidth = 24;
+// A rate says little before there is some time behind it.
+constexpr absl::Duration kRateSettles = absl::Milliseconds(500);
 
-ProgressBar::ProgressBar(std::string label, int64_t total_bytes)
-    : label_(std::move(label)),
-      total_bytes_(total_bytes),
-      terminal_(isatty(STDERR_FILENO) == 1),
-      start_(absl::Now()),
-      drawn_(start_) {}
-
-ProgressBar::~ProgressBar() {
-  if (visible_) std::fputs("\r\033[K", stderr);
+std::string TimeLeft(double seconds) {
+  const int64_t whole = static_cast<int64_t>(std::ceil(seconds));
+  if (whole < 60) return absl::StrFormat("%d s left", whole);
+  if (whole < 3600) return absl::StrFormat("%d:%02d min left", whole / 60, whole % 60);
+  return absl::StrFormat("%d:%02d h left", whole / 3600, whole / 60 % 60);
 }
 
+}  // namespace
+
+std::string ProgressText(const std::string& label, int64_t bytes, int64_t total_bytes,
+                         absl::Duration elapsed) {
+  bytes = std::clamp<int64_t>(bytes, 0, total_bytes);
+  const double done = total_bytes > 0 ? static_cast<double>(bytes) / total_bytes : 1;
+  const int filled = static_cast<int>(done * kWidth);
+  std::string text = absl::StrFormat("%3.0f %%  [%s%s]  %s of %s", std::floor(done * 100),
+                                     std::string(filled, '#'), std::string(kWidth - filled, '.'),
+                                     FormatBytes(bytes), FormatBytes(total_bytes));
+  if (elapsed >= kRateSettles && bytes > 0) {
+    const double rate = bytes / absl::ToDoubleSeconds(elapsed);
+    absl::StrAppendFormat(&text, "  %s/s  %s", FormatBytes(static_cast<int64_t>(rate)),
+                          TimeLeft((total_bytes - bytes) / rate));
+  }
+  return absl::StrFormat("%s  %s", text, label);
+}
+
+ProgressBar::ProgressBar(std::string label, int64_t total_bytes)
+    : label_(std::move(label)), total_bytes_(total_bytes), start_(absl::Now()), drawn_(start_) {}
+
 void ProgressBar::Update(int64_t bytes) {
-  if (!terminal_) return;
+  if (!line_.terminal()) return;
   const absl::Time now = absl::Now();
   if (now - drawn_ < kRedraw) return;
   drawn_ = now;
-  visible_ = true;
-  const double done = total_bytes_ > 0 ? static_cast<double>(bytes) / total_bytes_ : 1;
-  const int filled = static_cast<int>(done * kWidth);
-  const int64_t rate = static_cast<int64_t>(bytes / absl::ToDoubleSeconds(now - start_));
-  std::string line = absl::StrFormat(
-      "%3.0f %%  [%s%s]  %s of %s  %s/s  %s", done * 100, std::string(filled, '#'),
-      std::string(kWidth - filled, '.'), FormatBytes(bytes), FormatBytes(total_bytes_),
-      FormatBytes(rate), label_);
-  // A line that wraps could not be drawn over.
-  winsize window = {};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
-    line.resize(std::min<size_t>(line.size(), window.ws_col - 1));
-  absl::FPrintF(stderr, "\r\033[K%s", line);
-  std::fflush(stderr);
+  line_.Draw(ProgressText(label_, bytes, total_bytes_, now - start_));
 }
 
 }  // namespace agmm

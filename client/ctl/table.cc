@@ -5,8 +5,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace agmm {
+namespace {
+constexpr size_t kLineColumns = 100;
+}  // namespace
 
 void Table::AddRow(std::vector<std::string> cells) {
   cells.resize(columns_.size());
@@ -38,6 +43,39 @@ std::string Table::ToString() const {
     absl::StrAppend(&result, text, "\n");
   }
   return result;
+}
+
+std::string Fields::ToString() const {
+  size_t indent = 0;
+  for (const auto& [name, text] : fields_) indent = std::max(indent, name.size() + 2);
+  std::string result;
+  for (const auto& [name, text] : fields_) {
+    std::string line = name;
+    line.resize(indent, ' ');
+    bool empty = true;
+    for (absl::string_view word : absl::StrSplit(text, ' ')) {
+      if (!empty && line.size() + 1 + word.size() > kLineColumns) {
+        absl::StrAppend(&result, line, "\n");
+        line.assign(indent, ' ');
+        empty = true;
+      }
+      absl::StrAppend(&line, empty ? "" : " ", word);
+      empty = false;
+    }
+    absl::StrAppend(&result, line, "\n");
+  }
+  return result;
+}
+
+std::string Mebibytes(int64_t bytes) { return absl::StrFormat("%.1f", bytes / 1048576.0); }
+
+std::string Elide(absl::string_view text, size_t width) {
+  if (text.size() <= width) return std::string(text);
+  return absl::StrCat(text.substr(0, width - 2), "..");
+}
+
+std::string LocalTime(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::LocalTimeZone());
 }
 
 }  // namespace agmm

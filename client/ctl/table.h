@@ -1,8 +1,13 @@
-// Tables for people: aligned columns, with their units in a row of their own.
+// Tables and lists of fields for people, and the forms of numbers in them.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace agmm {
 
@@ -12,6 +17,7 @@ struct Column {
   bool text = false;  // aligned left; numbers are aligned right
 };
 
+// Aligned columns, with their units in a row of their own.
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -25,5 +31,24 @@ class Table {
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+// One thing: a name and a text a line; texts go on under themselves before column 100.
+class Fields {
+ public:
+  void Add(std::string name, std::string text) {
+    fields_.emplace_back(std::move(name), std::move(text));
+  }
+  std::string ToString() const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> fields_;
+};
+
+// "1536.0": MiB, for columns of that unit.
+std::string Mebibytes(int64_t bytes);
+// `text`, or its beginning and ".." where it is longer than `width` bytes.
+std::string Elide(absl::string_view text, size_t width);
+// "2026-11-21 12:05:39", local.
+std::string LocalTime(absl::Time time);
 
 }  // namespace agmm

@@ -20,8 +20,15 @@ using Action = std::function<absl::Status()>;
 
 // Each adds its subcommand to `app`; when that is chosen, parsing sets *action. `options` and
 // `action` outlive the parse and the action.
+void AddJob(CLI::App& app, const Options& options, Action* action);
 void AddMatmul(CLI::App& app, const Options& options, Action* action);
 void AddPlan(CLI::App& app, const Options& options, Action* action);
 void AddStatus(CLI::App& app, const Options& options, Action* action);
+void AddTensor(CLI::App& app, const Options& options, Action* action);
+
+// Those of a group: `tensor fill`, `job submit`, `job watch`.
+void AddTensorFill(CLI::App* group, const Options& options, Action* action);
+void AddJobSubmit(CLI::App* group, const Options& options, Action* action);
+void AddJobWatch(CLI::App* group, const Options& options, Action* action);
 
 }  // namespace agmm

@@ -100,6 +100,8 @@ TEST_F(OneNode, FlagsThatMeanNothingAreRefused) {
   ExpectRefused("A.npy", "B.npy", {"--chunks", "-1"}, 2, "-1");
   ExpectRefused("A.npy", "B.npy", {"--timeout", "soon"}, 2, "\"soon\"");
   ExpectRefused("A.npy", "B.npy", {"--repeat", "-3"}, 2, "-3");
+  ExpectRefused("A.npy", "B.npy", {"--repeat", "0"}, 2, "--repeat: Value 0 not in range");
+  ExpectRefused("A.npy", "B.npy", {"--chunks", "0"}, 2, "--chunks: Value 0 not in range");
   ExpectRefused("A.npy", "B.npy", {"--mesh", "x=3"}, 2,
                 "mesh x=3 needs 3 ranks and the world has 2");
   ExpectRefused("A.npy", "B.npy", {"--mesh", "x=2", "--spec", "A[M, K_x] * B[K_x, N] -> C[M, N]"},

@@ -15,7 +15,9 @@ namespace agmm {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
@@ -43,7 +45,7 @@ std::vector<std::string> Keys(const Json& json) {
   return keys;
 }
 
-TEST(PlanCli, TextShowsTheProblemTheChoiceTheTrafficAndEveryStep) {
+TEST(PlanCli, TextShowsTheProblemTheChoiceTheTrafficAndTheFirstRanksSteps) {
   const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   EXPECT_THAT(result.out,
@@ -58,7 +60,19 @@ TEST(PlanCli, TextShowsTheProblemTheChoiceTheTrafficAndEveryStep) {
                                     "   1     0      7              9216               0\n"
                                     "   2     1      7                 0            9216\n"
                                     "   3     1      7              9216               0\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nsteps      28: 12 transfer, 16 multiply\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nmoved      18 KiB by memory, 18 KiB by network an epoch\n"));
   EXPECT_THAT(result.out, HasSubstr("\nagmm schedule 1 ring ranks=4 workspace=12288\nrank 0\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("\nrank 1\n")));
+  EXPECT_THAT(result.out, EndsWith("\n... and the steps of 3 more ranks: --full\n"));
+}
+
+TEST(PlanCli, FullTextHasTheStepsOfEveryRank) {
+  const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --full");
+  ASSERT_EQ(result.exit_code, 0) << result.out;
+  for (const char* rank : {"\nrank 0\n", "\nrank 1\n", "\nrank 2\n", "\nrank 3\n"})
+    EXPECT_THAT(result.out, HasSubstr(rank));
+  EXPECT_THAT(result.out, Not(HasSubstr("--full")));
 }
 
 TEST(PlanCli, ProductsThatMoveNothingSaySo) {
@@ -73,7 +87,7 @@ TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
       "plan --json --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --algorithm direct --chunks 2");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   const Json plan = Json::parse(result.out);
-  EXPECT_THAT(Keys(plan), ElementsAre("format", "algorithm", "hash", "problem", "topology",
+  EXPECT_THAT(Keys(plan), ElementsAre("schema", "format", "algorithm", "hash", "problem", "topology",
                                       "workspace_bytes", "ranks"));
   EXPECT_EQ(plan["format"], 1);
   EXPECT_EQ(plan["algorithm"], "direct");
@@ -127,8 +141,10 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
   const struct {
     const char *arguments, *out;
   } cases[] = {
-      {"", "agmmctl: A subcommand is required; see agmmctl --help\n"},
-      {"plan", "agmmctl: --shape is required; see agmmctl --help\n"},
+      {"", "agmmctl: a verb is missing behind agmmctl: status, tensor, job, matmul, plan\n"},
+      {"paln", "agmmctl: \"paln\" is no verb of agmmctl; did you mean \"plan\"?\n"},
+      {"tensor lst", "agmmctl: \"lst\" is no verb of agmmctl tensor; did you mean \"list\"?\n"},
+      {"plan", "agmmctl: --shape is required; see agmmctl plan --help\n"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --colour=red",
        "agmmctl: The following argument was not expected: "
        "--colour=red"},
@@ -142,7 +158,9 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --dtype f8", "agmmctl: dtype \"f8\" is not known"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --algorithm magic",
        "agmmctl: algorithm \"magic\" is not known"},
-      {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 257", "agmmctl: 257 chunks"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 257", "agmmctl: --chunks: Value 257 not in range 1 to 256"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 0",
+       "agmmctl: --chunks: Value 0 not in range 1 to 256"},
       {"plan --shape M=8,N=8,K=8 --mesh x=3 --nodes 2",
        "agmmctl: 3 ranks do not divide over 2 nodes"},
   };

@@ -1,0 +1,45 @@
+#include "client/ctl/job_wait.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "client/ctl/wait_line.h"
+#include "client/job_watch.h"
+#include "kernels/base/status.h"
+#include "proto/convert/status.h"
+
+namespace agmm {
+
+absl::StatusOr<v1::Job> AwaitJob(Connection* connection, uint64_t job_id, int64_t after_event,
+                                 absl::Duration timeout,
+                                 const std::function<void(const v1::JobEvent&)>& on_event) {
+  WaitLine line(absl::StrCat("job ", job_id), timeout);
+  const absl::Time deadline = absl::Now() + timeout + kDaemonGrace;
+  if (!on_event) return connection->WaitJob(job_id, deadline);
+  JobWatch watch(connection, job_id, after_event, deadline);
+  v1::Job ended;
+  while (true) {
+    AGMM_ASSIGN_OR_RETURN(std::optional<v1::WatchJobResponse> next, watch.Next());
+    if (!next) return ended;
+    if (next->has_job()) ended = std::move(*next->mutable_job());
+    if (next->has_event()) line.Around([&] { on_event(next->event()); });
+  }
+}
+
+absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout) {
+  if (job.state() == v1::Job::STATE_SUCCEEDED) return absl::OkStatus();
+  const absl::Status error = FromProto(job.error());
+  if (error.ok()) {
+    return absl::InternalError(
+        absl::StrFormat("job %d did not succeed and the daemon does not say why", job.job_id()));
+  }
+  return Annotate(error, absl::IsDeadlineExceeded(error)
+                             ? absl::StrFormat("job %d did not end within --timeout %s",
+                                               job.job_id(), absl::FormatDuration(timeout))
+                             : absl::StrFormat("job %d", job.job_id()));
+}
+
+}  // namespace agmm

@@ -1,0 +1,31 @@
+// What agmmctl --json prints for the daemons' messages: stable schemas, one document a line. Pure.
+// Fields are added, never renamed or removed. Ids, sizes and counts are numbers; times are RFC 3339
+// in UTC; what is not there or not known is null. tests/golden/json holds one of each.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "agmm/v1/cluster.pb.h"
+#include "agmm/v1/job.pb.h"
+#include "agmm/v1/tensor.pb.h"
+
+namespace agmm {
+
+// "agmm.status.v1". `endpoint` is the daemon that was asked.
+nlohmann::ordered_json ToJson(const v1::GetStatusResponse& status, const std::string& endpoint);
+
+// "agmm.tensor.v1".
+nlohmann::ordered_json ToJson(const v1::Tensor& tensor);
+// "agmm.tensor_list.v1", with the bytes by class of `status`, summed over the ranks.
+nlohmann::ordered_json ToJson(const v1::ListTensorsResponse& list,
+                              const v1::GetStatusResponse& status);
+
+// "agmm.job.v1".
+nlohmann::ordered_json ToJson(const v1::Job& job);
+// "agmm.job_list.v1": jobs as above, newest first.
+nlohmann::ordered_json ToJson(const v1::ListJobsResponse& list);
+// "agmm.job_event.v1", of that job.
+nlohmann::ordered_json ToJson(uint64_t job_id, const v1::JobEvent& event);
+
+}  // namespace agmm

@@ -1,0 +1,130 @@
+#include "client/ctl/arguments.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+
+#include "client/ctl/suggest.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Arguments, ATensorIsNamedOrNumbered) {
+  EXPECT_EQ(ParseTensorRef("W")->name(), "W");
+  EXPECT_EQ(ParseTensorRef("#12")->tensor_id(), 12);
+  EXPECT_EQ(ToString(*ParseTensorRef("#12")), "#12");
+  EXPECT_EQ(ToString(*ParseTensorRef("W")), "W");
+  for (const char* bad : {"", "#", "#0", "#-1", "#W", "#1 ", "#18446744073709551616"})
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseTensorRef(bad).status())) << bad;
+}
+
+TEST(Arguments, RanksAreListsOfRanges) {
+  EXPECT_THAT(*ParseRanks("0-3"), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(*ParseRanks("0,2,4"), ElementsAre(0, 2, 4));
+  EXPECT_THAT(*ParseRanks("4-5,1"), ElementsAre(4, 5, 1));
+  for (const char* bad :
+       {"", "a", "3-1", "0-", "-1", "0,,1", "0-1-2", "0,0", "1-2,2", "0-99999999"})
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseRanks(bad).status())) << bad;
+  EXPECT_EQ(FormatRanks({0, 1, 2, 3}), "0-3");
+  EXPECT_EQ(FormatRanks({0, 2, 4, 5}), "0,2,4-5");
+  EXPECT_EQ(FormatRanks({}), "");
+}
+
+TEST(Arguments, DimensionsAreRowsAndColumns) {
+  EXPECT_EQ(ParseDimensions("4096x512")->rows, 4096);
+  EXPECT_EQ(ParseDimensions("4096x512")->cols, 512);
+  for (const char* bad : {"", "4096", "0x1", "1x0", "-1x1", "1x2x3", "1 x 2", "999999999999x1"})
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseDimensions(bad).status())) << bad;
+}
+
+TEST(Arguments, AMeshLiesOverTheRanksThatAreGivenOrAll) {
+  EXPECT_EQ(MeshOfFlags("", "", 4)->ToString(), "x=4");
+  EXPECT_EQ(MeshOfFlags("", "4-5", 8)->ToString(), "x=2");
+  EXPECT_THAT(MeshOfFlags("", "4-5", 8)->ranks, ElementsAre(4, 5));
+  EXPECT_EQ(MeshOfFlags("dp=2,tp=2", "", 8)->ToString(), "dp=2,tp=2");
+  EXPECT_THAT(MeshOfFlags("dp=2,tp=2", "4-7", 8)->ranks, ElementsAre(4, 5, 6, 7));
+  EXPECT_TRUE(absl::IsInvalidArgument(MeshOfFlags("x=3", "4-5", 8).status()));
+}
+
+TEST(Arguments, BindingsComeInTheSpecsOrder) {
+  const auto refs = ParseBindings("A[M_x,K] * B[K,N_x] -> C[M,N_x]", "C=Y, A=X,B=#3");
+  ASSERT_TRUE(refs.ok()) << refs.status();
+  EXPECT_EQ((*refs)[0].name(), "X");
+  EXPECT_EQ((*refs)[1].tensor_id(), 3);
+  EXPECT_EQ((*refs)[2].name(), "Y");
+  EXPECT_EQ(ParseBindings("X[I,J]*W[J,K]->Out[I,K]", "X=a,W=b,Out=c")->at(2).name(), "c");
+  const char* spec = "A[M_x,K] * B[K,N_x] -> C[M,N_x]";
+  EXPECT_THAT(ParseBindings(spec, "A=X,B=W").status().message(), HasSubstr("add C=NAME"));
+  EXPECT_THAT(ParseBindings(spec, "A=X,B=W,C=Y,D=Z").status().message(), HasSubstr("\"D=Z\""));
+  EXPECT_THAT(ParseBindings(spec, "A=X,A=Y,B=W,C=Y").status().message(), HasSubstr("A twice"));
+  EXPECT_THAT(ParseBindings(spec, "A,B=W,C=Y").status().message(), HasSubstr("\"A\""));
+  EXPECT_THAT(ParseBindings("A[M,K]", "A=X").status().message(), HasSubstr("1 operands"));
+}
+
+TEST(Arguments, TimeoutsAreFromAboveZeroToADay) {
+  EXPECT_EQ(*ParseTimeout("30s"), absl::Seconds(30));
+  EXPECT_EQ(*ParseTimeout("1h30m"), absl::Minutes(90));
+  for (const char* bad : {"", "30", "0s", "-1s", "25h", "inf", "soon"})
+    EXPECT_THAT(ParseTimeout(bad).status().message(), HasSubstr("--timeout")) << bad;
+}
+
+class Verbs : public ::testing::Test {
+ protected:
+  Verbs() : app_("", "agmmctl") {
+    app_.require_subcommand(1);
+    app_.fallthrough();
+    app_.add_subcommand("status", "");
+    for (const char* name : {"tensor", "job"}) {
+      CLI::App* group = app_.add_subcommand(name, "");
+      group->require_subcommand(1);
+      group->add_subcommand("list", "");
+      group->add_subcommand("show", "");
+    }
+  }
+  std::string MistakeOf(std::vector<std::string> words) {
+    std::reverse(words.begin(), words.end());
+    try {
+      app_.parse(words);
+    } catch (const CLI::ParseError&) {
+      return VerbMistake(app_);
+    }
+    return "no mistake";
+  }
+  CLI::App app_;
+};
+
+TEST_F(Verbs, AWrongOneIsNamedWithTheNearest) {
+  EXPECT_EQ(MistakeOf({"stauts"}), "\"stauts\" is no verb of agmmctl; did you mean \"status\"?");
+  EXPECT_EQ(MistakeOf({"list"}),
+            "\"list\" is no verb of agmmctl; did you mean \"tensor list\" or \"job list\"?");
+  EXPECT_EQ(MistakeOf({"tensor", "lst", "W"}),
+            "\"lst\" is no verb of agmmctl tensor; did you mean \"list\"?");
+  EXPECT_EQ(MistakeOf({"frobnicate"}),
+            "\"frobnicate\" is no verb of agmmctl; it has status, tensor, job");
+}
+
+TEST_F(Verbs, AMissingOneIsSaid) {
+  EXPECT_EQ(MistakeOf({"job"}), "a verb is missing behind agmmctl job: list, show");
+  EXPECT_EQ(MistakeOf({}), "a verb is missing behind agmmctl: status, tensor, job");
+}
+
+TEST_F(Verbs, OtherMistakesAreNotAboutVerbs) {
+  EXPECT_EQ(MistakeOf({"tensor", "list", "W"}), "");
+  EXPECT_EQ(MistakeOf({"status", "--colour"}), "");
+  EXPECT_EQ(MistakeOf({"status"}), "no mistake");
+}
+
+TEST(EditDistance, CountsSingleLetters) {
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("list", "lst"), 1);
+  EXPECT_EQ(EditDistance("watch", "match"), 1);
+  EXPECT_EQ(EditDistance("stauts", "status"), 2);
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,136 @@
+// What agmmctl prints for people: within 100 columns, and honest about what is not known.
+#include "absl/strings/str_split.h"
+#include "client/ctl/job_report.h"
+#include "client/ctl/progress_bar.h"
+#include "client/ctl/status_report.h"
+#include "client/ctl/table.h"
+#include "client/ctl/tensor_report.h"
+#include "client/ctl/wait_line.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/messages_fixture.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+size_t Widest(const std::string& text) {
+  size_t widest = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) widest = std::max(widest, line.size());
+  return widest;
+}
+
+TEST(TensorReport, FitsInAHundredColumnsWhateverTheNames) {
+  v1::ListTensorsResponse list;
+  *list.add_tensors() = SomeTensor();
+  list.mutable_tensors(0)->set_tensor_id(12);
+  v1::Tensor& large = *list.add_tensors();
+  large = SomeTensor();
+  large.set_tensor_id(99'999);
+  large.set_name(std::string(200, 'n'));
+  large.mutable_spec()->set_rows(1 << 20);
+  large.mutable_spec()->set_cols(1 << 20);
+  large.mutable_spec()->set_sharding("[M_dptp, N_longaxis]");
+  large.set_shard_bytes(int64_t{1} << 40);
+  large.mutable_spec()->mutable_mesh()->set_ranks(1, 17);
+  const std::string table = TensorTable(list);
+  EXPECT_LE(Widest(table), 100) << table;
+  EXPECT_THAT(table, AllOf(HasSubstr("4096x512  bf16"), HasSubstr("[K, N_x]")));
+  EXPECT_THAT(table, HasSubstr("4-7"));
+  EXPECT_THAT(table, HasSubstr("nn.."));
+  EXPECT_LE(Widest(MemoryTable(SomeStatus())), 100) << MemoryTable(SomeStatus());
+  EXPECT_EQ(TensorTable({}), "no tensors\n");
+}
+
+TEST(TensorReport, OneHasItsPlaceItsBytesAndItsOwner) {
+  const std::string text = TensorText(SomeTensor());
+  EXPECT_THAT(text, AllOf(HasSubstr("[K, N_x] over mesh x=4 on ranks 4-7"),
+                          HasSubstr("ready, version 7"), HasSubstr("1 MiB (1048576 bytes)"),
+                          HasSubstr("4 MiB (4194304 bytes)"), HasSubstr("128 bytes into the heap"),
+                          HasSubstr("uid:1000"), HasSubstr("until it is deleted")));
+  EXPECT_LE(Widest(text), 100);
+}
+
+TEST(StatusReport, FitsInAHundredColumns) {
+  v1::GetStatusResponse status = SomeStatus();
+  status.mutable_nodes(0)->mutable_devices(0)->set_workspace_bytes(int64_t{1} << 40);
+  status.mutable_nodes(0)->mutable_devices(0)->set_tensor_bytes(int64_t{1} << 40);
+  const std::string text = StatusText(status);
+  EXPECT_LE(Widest(text), 100) << text;
+}
+
+TEST(JobReport, SaysWhatRanAndWhy) {
+  const std::string text = JobText(SomeJob());
+  for (const char* what :
+       {"12  succeeded", "A[M_x, K] * B[K, N_x] -> C[M, N_x]  M=64 N=32 K=16 f32",
+        "x=2 on ranks 0-1", "#1 #2 #3", "ring, 2 chunks a shard", "auto is ring",
+        "0123456789abcdef", "cpu: oneDNN 3.1", "ucx tcp", "1.250 ms", "1.000 ms, the product alone",
+        "0.750", "6.554e+04", "0.5 TFLOP/s", "4 KiB by memory, 1 MiB by network"}) {
+    EXPECT_THAT(text, HasSubstr(what));
+  }
+  EXPECT_THAT(text, HasSubstr("    2  0.500  running\n"));
+  EXPECT_LE(Widest(text), 100) << text;
+}
+
+TEST(JobReport, WhatIsNotKnownSaysHowToKnowIt) {
+  v1::Job job = SomeJob();
+  job.mutable_figures()->clear_gemm_us();
+  job.mutable_figures()->clear_overlap();
+  EXPECT_THAT(JobText(job),
+              AllOf(HasSubstr("T_gemm     not known: run it once with --algorithm serial"),
+                    HasSubstr("R          not known: run it once with --algorithm serial")));
+  job.mutable_figures()->clear_moved();
+  EXPECT_THAT(JobText(job), HasSubstr("nothing has to be gathered"));
+  job.clear_figures();
+  job.set_state(v1::Job::STATE_RUNNING);
+  EXPECT_THAT(JobText(job),
+              AllOf(HasSubstr("not known: the job is running"), Not(HasSubstr("R  "))));
+}
+
+TEST(JobReport, ListsFitInAHundredColumns) {
+  v1::ListJobsResponse list;
+  *list.add_jobs() = SomeJob();
+  v1::Job& large = *list.add_jobs();
+  large = SomeJob();
+  large.set_job_id(999'999);
+  large.set_m(1 << 28);
+  large.set_n(1 << 28);
+  large.set_k(1 << 28);
+  large.set_repeat_count(1'000'000);
+  large.mutable_options()->set_algorithm("ring_bidirectional");
+  large.mutable_figures()->set_time_us(86'400'000'000.0);
+  large.mutable_mesh()->add_ranks(17);
+  large.mutable_mesh()->add_ranks(19);
+  large.mutable_mesh()->add_ranks(21);
+  EXPECT_LE(Widest(JobTable(list)), 100) << JobTable(list);
+  EXPECT_EQ(JobTable({}), "no jobs\n");
+}
+
+TEST(Fields, GoOnUnderThemselves) {
+  Fields fields;
+  fields.Add("why", std::string(60, 'a') + " " + std::string(60, 'b'));
+  fields.Add("a name", "text");
+  EXPECT_EQ(fields.ToString(), "why     " + std::string(60, 'a') + "\n        " +
+                                   std::string(60, 'b') + "\na name  text\n");
+}
+
+TEST(Progress, HasTheRateAndTheTimeLeft) {
+  EXPECT_EQ(ProgressText("W.npy", 256 << 20, 1 << 30, absl::Seconds(2)),
+            " 25 %  [######..................]  256 MiB of 1 GiB  128 MiB/s  6 s left  W.npy");
+  EXPECT_THAT(ProgressText("W.npy", 1 << 20, 1 << 30, absl::Seconds(1)),
+              HasSubstr("17:03 min left"));
+  // Not before there is something to tell it from.
+  EXPECT_THAT(ProgressText("W.npy", 1, 1 << 30, absl::Milliseconds(100)), Not(HasSubstr("left")));
+  EXPECT_THAT(ProgressText("W.npy", 0, 0, absl::Seconds(1)), HasSubstr("100 %"));
+}
+
+TEST(Wait, HasTheTimeAndItsBound) {
+  EXPECT_EQ(WaitText("job 3", absl::Seconds(12.7), absl::Seconds(90)),
+            "job 3  12 s of at most 1m30s");
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,60 @@
+// The schemas of --json, as golden files: a field that changes its name or goes away shows there.
+#include "client/ctl/to_json.h"
+
+#include "gtest/gtest.h"
+#include "tests/client/messages_fixture.h"
+#include "tests/golden/golden.h"
+
+namespace agmm {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void ExpectGoldenJson(const std::string& name, const Json& json) {
+  ExpectGolden("json/" + name, json.dump(1) + "\n");
+}
+
+TEST(ToJson, OfATensorIsTheGoldenOne) { ExpectGoldenJson("tensor.json", ToJson(SomeTensor())); }
+
+TEST(ToJson, OfAListHasTheTensorsAndTheBytesByClass) {
+  v1::ListTensorsResponse list;
+  *list.add_tensors() = SomeTensor();
+  ExpectGoldenJson("tensor_list.json", ToJson(list, SomeStatus()));
+}
+
+TEST(ToJson, OfAJobIsTheGoldenOne) { ExpectGoldenJson("job.json", ToJson(SomeJob())); }
+
+TEST(ToJson, OfAFailedJobHasItsErrorAndNoFigures) {
+  v1::Job job = SomeJob();
+  job.set_state(v1::Job::STATE_FAILED);
+  job.clear_figures();
+  job.clear_ranks();
+  job.clear_end_time();
+  job.mutable_error()->set_code(4);
+  job.mutable_error()->set_message("rank 1 waited 5.0 s");
+  ExpectGoldenJson("job_failed.json", ToJson(job));
+}
+
+TEST(ToJson, OfJobsIsAList) {
+  v1::ListJobsResponse list;
+  EXPECT_EQ(ToJson(list).dump(), R"({"schema":"agmm.job_list.v1","jobs":[]})");
+  *list.add_jobs() = SomeJob();
+  EXPECT_EQ(ToJson(list)["jobs"][0], ToJson(SomeJob()));
+}
+
+TEST(ToJson, OfAnEventNamesItsJob) {
+  ExpectGoldenJson("job_event.json", ToJson(12, SomeJob().events(1)));
+}
+
+TEST(ToJson, OfTheStatusIsTheGoldenOne) {
+  ExpectGoldenJson("status.json", ToJson(SomeStatus(), "unix:/run/agmm/agmmd.sock"));
+}
+
+TEST(ToJson, IdsAndBytesAreExactNumbers) {
+  v1::Tensor tensor = SomeTensor();
+  tensor.set_shard_bytes(int64_t{1} << 62);
+  EXPECT_EQ(ToJson(tensor)["shard_bytes"].dump(), "4611686018427387904");
+}
+
+}  // namespace
+}  // namespace agmm
