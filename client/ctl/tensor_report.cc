@@ -42,7 +42,7 @@ std::string TensorTable(const v1::ListTensorsResponse& list) {
   for (const v1::Tensor& tensor : list.tensors()) {
     const v1::TensorSpec& spec = tensor.spec();
     table.AddRow({absl::StrCat(tensor.tensor_id()),
-                  tensor.name().empty() ? "-" : Elide(tensor.name(), 20), ShapeText(spec),
+                  tensor.name().empty() ? "-" : Elide(tensor.name(), 16), ShapeText(spec),
                   DTypeName(spec.dtype()), Elide(spec.sharding(), 14),
                   Elide(FormatRanks(RanksOf(spec.mesh())), 9), StateName(tensor.state()),
                   absl::StrCat(tensor.version()), Mebibytes(tensor.shard_bytes())});
