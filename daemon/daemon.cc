@@ -84,7 +84,6 @@ absl::Status Daemon::CreateDevices() {
                            [this](v1::Report report) { member_->Report(std::move(report)); });
   filler_ = std::make_unique<Filler>(store_.get(),
                                      [this](v1::Report report) { member_->Report(std::move(report)); });
-  view_ = std::make_unique<StatusView>(config_, runner_.get(), &metrics_);
   return absl::OkStatus();
 }
 
@@ -105,6 +104,7 @@ absl::Status Daemon::CreateTransport() {
   runner_->SetTransport(transport_.get(), [this] {
     if (transport_ != nullptr) transport_->Resume();
   });
+  view_ = std::make_unique<StatusView>(config_, runner_.get(), transport_.get(), &metrics_);
   tensor_io_ = std::make_unique<TensorIo>(store_.get(), transport_.get(), config_.self, config_.node_of_rank());
   return absl::OkStatus();
 }
@@ -156,7 +156,7 @@ void Daemon::CreateRemote() {
   remote_ = std::make_unique<RemoteControl>(
       channel_, absl::StrFormat("node %s (%s)", sequencer.name, sequencer.address), view_.get());
   control_ = remote_.get();
-  join_ = std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get());
+  join_ = std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get(), view_.get());
 }
 
 absl::Status Daemon::Serve() {

@@ -44,7 +44,7 @@ class Runner : public Receiver {
   // new generation and must not be given to the runner until then.
   virtual void EndGeneration(const absl::Status& reason, std::function<void()> drained) = 0;
 
-  // By local device: bytes of packed operands.
+  // By local device. Never waits for long.
   virtual std::vector<DeviceCounters> counters() const = 0;
 };
 

@@ -29,8 +29,13 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address) {
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
 }
 
-Join::Join(std::shared_ptr<grpc::Channel> channel, Loop* loop, Heartbeat* heartbeat, Member* member)
-    : stub_(v1::PeerService::NewStub(std::move(channel))), loop_(loop), heartbeat_(heartbeat), member_(member) {}
+Join::Join(std::shared_ptr<grpc::Channel> channel, Loop* loop, Heartbeat* heartbeat, Member* member,
+           const StatusView* view)
+    : stub_(v1::PeerService::NewStub(std::move(channel))),
+      loop_(loop),
+      heartbeat_(heartbeat),
+      member_(member),
+      view_(view) {}
 
 void Join::Start() {
   if (stopping_) return;
@@ -53,6 +58,7 @@ void Join::Start() {
       ended_.notify_all();
     });
   };
+  handlers.usage = [view = view_] { return view->Usage(); };  // a last beat may outlive this
   stream_ = JoinStream::Start(stub_.get(), heartbeat_, std::move(handlers));
   member_->OnStream(stream_);
 }

@@ -13,6 +13,7 @@
 #include "daemon/world/join_stream.h"
 #include "daemon/world/loop.h"
 #include "daemon/world/member.h"
+#include "daemon/world/status_view.h"
 
 namespace agmm {
 
@@ -22,7 +23,8 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address);
 class Join {
  public:
   // All outlive this.
-  Join(std::shared_ptr<grpc::Channel> channel, Loop* loop, Heartbeat* heartbeat, Member* member);
+  Join(std::shared_ptr<grpc::Channel> channel, Loop* loop, Heartbeat* heartbeat, Member* member,
+       const StatusView* view);
   // Ends the stream and waits for its end; the loop must still run. On another thread than the loop.
   ~Join();
   // On the loop.
@@ -33,6 +35,7 @@ class Join {
   Loop* const loop_;
   Heartbeat* const heartbeat_;
   Member* const member_;
+  const StatusView* const view_;
   std::shared_ptr<JoinStream> stream_;  // on the loop
   std::string last_how_;                // on the loop
   bool stopping_ = false;               // on the loop

@@ -27,7 +27,9 @@ void JoinStream::Beat(int64_t now_ns, bool judge) {
     End(absl::StrFormat("no message for %s", absl::FormatDuration(kSilenceLimit)));
     return;
   }
-  Write(queue_.PushHeartbeat());
+  v1::Heartbeat heartbeat;
+  *heartbeat.mutable_usage() = handlers_.usage();
+  Write(queue_.PushHeartbeat(std::move(heartbeat)));
 }
 
 void JoinStream::OnReadDone(bool ok) {

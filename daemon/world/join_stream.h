@@ -23,11 +23,13 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::MemberMessage, v1::S
                          public Pulse,
                          public std::enable_shared_from_this<JoinStream> {
  public:
-  // Called on gRPC's threads.
+  // Called on gRPC's threads, `usage` on the heartbeat's.
   struct Handlers {
     std::function<void(v1::SequencerMessage)> message;
     // Once, the last call. `how`: "its stream broke (UNAVAILABLE: Socket closed)".
     std::function<void(std::string how)> ended;
+    // What this node holds, for its heartbeats. Any thread.
+    std::function<v1::NodeUsage()> usage;
   };
   static std::shared_ptr<JoinStream> Start(v1::PeerService::Stub* stub, Heartbeat* heartbeat,
                                            Handlers handlers);

@@ -29,13 +29,13 @@ void MemberStream::Beat(int64_t now_ns, bool judge) {
     End(absl::StrFormat("no message for %s", absl::FormatDuration(kSilenceLimit)), /*cancel=*/true);
     return;
   }
-  Write(queue_.PushHeartbeat());
+  Write(queue_.PushHeartbeat({}));
 }
 
 void MemberStream::OnReadDone(bool ok) {
   if (!ok) return End("its stream broke", /*cancel=*/true);
   heard_ns_ = MonotonicNanos();
-  if (in_.has_hello() || in_.reports_size() > 0) {
+  if (in_.has_hello() || in_.reports_size() > 0 || in_.heartbeat().has_usage()) {
     handlers_.message(shared_from_this(), std::move(in_));
     // The stream may have ended beside this, and its loss been told before the message that joins it.
     if (queue_.closed()) handlers_.lost(shared_from_this(), "its stream broke");

@@ -39,11 +39,15 @@ class OutQueue {
     return Take();
   }
 
-  // A heartbeat, unless something is on its way anyhow.
-  const Message* PushHeartbeat() {
+  // A message with a heartbeat alone; what waits anyhow takes it along.
+  const Message* PushHeartbeat(v1::Heartbeat heartbeat) {
     std::lock_guard lock(mutex_);
-    if (closed_ || writing_ || !waiting_.empty()) return nullptr;
-    waiting_.emplace_back().mutable_heartbeat();
+    if (closed_) return nullptr;
+    if (!waiting_.empty()) {
+      if (Mergeable(waiting_.back())) *waiting_.back().mutable_heartbeat() = std::move(heartbeat);
+      return nullptr;
+    }
+    *waiting_.emplace_back().mutable_heartbeat() = std::move(heartbeat);
     last_bytes_ = kMergedBytes;
     return Take();
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "daemon/world/protocol.h"
 #include "daemon/world/random.h"
+#include "daemon/world/status_view.h"
 #include "proto/convert/status.h"
 
 namespace agmm {
@@ -107,8 +108,8 @@ absl::Status Sequencer::Complete() const {
 void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link, const v1::MemberMessage& message) {
   if (stopping_) return;
   if (message.has_hello()) OnHello(link, message.hello());
-  if (message.reports_size() == 0) return;
   const int node = NodeOf(link.get());
+  if (node >= 0 && message.heartbeat().has_usage()) nodes_[node].usage = message.heartbeat().usage();
   for (const v1::Report& report : message.reports()) {
     // Reports may change the world under our feet.
     if (node < 0 || NodeOf(link.get()) != node || message.generation() != generation_) {
@@ -189,6 +190,7 @@ void Sequencer::Lose(int index, const std::string& how) {
   Node& node = nodes_[index];
   node.link = nullptr;
   node.ready = false;
+  node.usage.Clear();
   SetRanks();
   nodes_lost_->Add();
   const absl::Status reason = WithReason(
@@ -278,6 +280,7 @@ void Sequencer::FillStatus(v1::GetStatusResponse* status) const {
       to->set_thread_count(from.thread_count());
       to->set_heap_bytes(from.heap_bytes());
     }
+    SetUsage(node.usage, out);
   }
 }
 

@@ -49,6 +49,7 @@ class Sequencer final : public Members {
   struct Node {
     std::shared_ptr<MemberLink> link;  // null: missing
     v1::Hello hello;
+    v1::NodeUsage usage;               // of its last heartbeat
     bool ready = false;                // drained and connected in this generation
   };
 

@@ -1,8 +1,34 @@
 #include "daemon/world/status_view.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace agmm {
+
+void SetUsage(const v1::NodeUsage& usage, v1::NodeStatus* node) {
+  node->set_staging_bytes(usage.staging_bytes());
+  for (int i = 0; i < std::min(usage.devices_size(), node->devices_size()); ++i) {
+    const v1::DeviceUsage& from = usage.devices(i);
+    v1::DeviceStatus* to = node->mutable_devices(i);
+    to->set_packed_bytes(from.packed_bytes());
+    to->set_scratch_bytes(from.scratch_bytes());
+    to->set_pack_count(from.pack_count());
+    to->set_allocation_count(from.allocation_count());
+  }
+}
+
+v1::NodeUsage StatusView::Usage() const {
+  v1::NodeUsage usage;
+  for (const DeviceCounters& counters : runner_->counters()) {
+    v1::DeviceUsage* device = usage.add_devices();
+    device->set_packed_bytes(counters.packed_bytes);
+    device->set_scratch_bytes(counters.scratch_bytes);
+    device->set_pack_count(counters.packs);
+    device->set_allocation_count(counters.allocations);
+  }
+  if (transport_ != nullptr) usage.set_staging_bytes(transport_->counters().staging_bytes);
+  return usage;
+}
 
 void StatusView::Finish(v1::GetStatusResponse* status) const {
   status->set_cluster(config_.cluster);
@@ -11,12 +37,7 @@ void StatusView::Finish(v1::GetStatusResponse* status) const {
   status->set_answering_node(config_.self);
   status->set_sequencer_node(0);
   status->set_insecure(!config_.listen.empty());
-  if (config_.self < status->nodes_size()) {
-    v1::NodeStatus* self = status->mutable_nodes(config_.self);
-    const std::vector<DeviceCounters> counters = runner_->counters();
-    for (size_t i = 0; i < counters.size() && static_cast<int>(i) < self->devices_size(); ++i)
-      self->mutable_devices(static_cast<int>(i))->set_packed_bytes(counters[i].packed_bytes);
-  }
+  if (config_.self < status->nodes_size()) SetUsage(Usage(), status->mutable_nodes(config_.self));
   status->clear_metrics();
   for (const auto& [name, value] : metrics_->Snapshot()) {
     v1::Metric* metric = status->add_metrics();

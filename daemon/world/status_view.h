@@ -4,20 +4,27 @@
 #include <string>
 
 #include "agmm/v1/cluster.pb.h"
+#include "agmm/v1/peer.pb.h"
 #include "daemon/config/config.h"
 #include "daemon/job/runner.h"
 #include "daemon/observe/metrics.h"
+#include "daemon/transport/ucx_transport.h"
 
 namespace agmm {
+
+// Into the node's status.
+void SetUsage(const v1::NodeUsage& usage, v1::NodeStatus* node);
 
 // Thread-safe.
 class StatusView {
  public:
-  // All outlive this.
-  StatusView(const Config& config, const Runner* runner, const Metrics* metrics)
-      : config_(config), runner_(runner), metrics_(metrics) {}
+  // All outlive this. `transport` is null in a world of one node.
+  StatusView(const Config& config, const Runner* runner, const UcxTransport* transport, const Metrics* metrics)
+      : config_(config), runner_(runner), transport_(transport), metrics_(metrics) {}
 
-  // Adds what only the answering daemon knows: its packed bytes, its metrics.
+  // What this node's devices and transport hold now.
+  v1::NodeUsage Usage() const;
+  // Adds what the answering daemon knows best: its usage, its metrics.
   void Finish(v1::GetStatusResponse* status) const;
   // The status when the sequencer cannot be asked: the world as configured, not ready because of `reason`.
   v1::GetStatusResponse Alone(const std::string& reason) const;
@@ -25,6 +32,7 @@ class StatusView {
  private:
   const Config config_;
   const Runner* const runner_;
+  const UcxTransport* const transport_;
   const Metrics* const metrics_;
 };
 

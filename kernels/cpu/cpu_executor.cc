@@ -24,9 +24,12 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedu
   schedule_ = schedule;
   peers_ = peers;
   slots_.emplace(program_.slots);
-  std::lock_guard lock(queue_.monitor->mutex);
+  std::unique_lock lock(queue_.monitor->mutex);
   run_.emplace(queue_.monitor, program_, problem_, schedule_, peers_, *slots_, *queue_.packs);
   target_.run = &*run_;
+  const ScratchNeed need = run_->Need();
+  lock.unlock();
+  queue_.launches->Reserve(need);
   return absl::OkStatus();
 }
 

@@ -125,6 +125,7 @@ Scratch::~Scratch() { std::free(data_); }
 std::byte* Scratch::Get(int64_t bytes) {
   if (bytes > bytes_) {
     std::free(data_);
+    ++allocations_;
     bytes_ = RoundUp(bytes, kCacheLine);
     data_ = static_cast<std::byte*>(std::aligned_alloc(kCacheLine, bytes_));
     if (data_ == nullptr) throw std::bad_alloc();
@@ -134,10 +135,26 @@ std::byte* Scratch::Get(int64_t bytes) {
 
 GemmWorker::GemmWorker(int index) : index(index), stream(Engine()) { omp_set_num_threads(1); }
 
+bool ScratchNeed::Cover(const ScratchNeed& other) {
+  const ScratchNeed before = *this;
+  a = std::max(a, other.a);
+  c = std::max(c, other.c);
+  library = std::max(library, other.library);
+  padding = std::max(padding, other.padding);
+  return a > before.a || c > before.c || library > before.library || padding > before.padding;
+}
+
+void GemmWorker::Reserve(const ScratchNeed& need) {
+  a.Get(need.a);
+  c.Get(need.c);
+  library.Get(need.library);
+  padding.Get(need.padding);
+}
+
 Matmul::Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc& desc, int workers)
     : key_(key),
       rows_(rows),
-      scratchpad_bytes_(desc.scratchpad_desc().get_size()),
+      scratchpad_bytes_(std::max<int64_t>(desc.scratchpad_desc().get_size(), 1)),
       packed_layout_(desc.weights_desc()),
       primitive_(desc) {
   for (int worker = 0; worker < workers; ++worker) {
@@ -147,13 +164,26 @@ Matmul::Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc&
   }
 }
 
+int64_t Matmul::PaddedABytes() const {
+  return RoundUp(rows_ * key_.k * SizeOf(key_.dtype), kCacheLine);
+}
+
+int64_t Matmul::PaddedCBytes() const { return rows_ * key_.n * SizeOf(key_.out); }
+
+ScratchNeed Matmul::Need() const {
+  ScratchNeed need;
+  need.library = scratchpad_bytes_;
+  if (rows_ != key_.m) need.padding = PaddedABytes() + PaddedCBytes();
+  return need;
+}
+
 absl::Status Matmul::Run(const std::byte* a, const PackedB& b, std::byte* c,
                          GemmWorker& worker) const {
   if (rows_ == key_.m) return Execute(a, b, c, worker);
   const int64_t a_bytes = key_.m * key_.k * SizeOf(key_.dtype);
   const int64_t c_bytes = key_.m * key_.n * SizeOf(key_.out);
-  const int64_t padded_a_bytes = RoundUp(a_bytes / key_.m * rows_, kCacheLine);
-  const int64_t padded_c_bytes = c_bytes / key_.m * rows_;
+  const int64_t padded_a_bytes = PaddedABytes();
+  const int64_t padded_c_bytes = PaddedCBytes();
   std::byte* const padded_a = worker.padding.Get(padded_a_bytes + padded_c_bytes);
   std::byte* const padded_c = padded_a + padded_a_bytes;
   std::memcpy(padded_a, a, a_bytes);
@@ -173,7 +203,7 @@ absl::Status Matmul::Execute(const std::byte* a, const PackedB& b, std::byte* c,
   try {
     arguments.a.set_data_handle(const_cast<std::byte*>(a));
     arguments.c.set_data_handle(c);
-    arguments.scratchpad.set_data_handle(worker.library.Get(std::max<int64_t>(scratchpad_bytes_, 1)));
+    arguments.scratchpad.set_data_handle(worker.library.Get(scratchpad_bytes_));
     // The C call, for its argument list needs no map.
     const dnnl_exec_arg_t list[] = {{DNNL_ARG_SRC, arguments.a.get()},
                                     {DNNL_ARG_WEIGHTS, b.memory.get()},

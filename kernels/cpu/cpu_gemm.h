@@ -37,10 +37,13 @@ class Scratch {
   // At least `bytes`; the contents are lost when it grows.
   std::byte* Get(int64_t bytes);
   int64_t bytes() const { return bytes_; }
+  // How often it grew.
+  int64_t allocations() const { return allocations_; }
 
  private:
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
+  int64_t allocations_ = 0;
 };
 
 // A block of B in the layout that the matmuls of its (n, k, dtype) want. Immutable once packed.
@@ -49,14 +52,26 @@ struct PackedB {
   int64_t bytes = 0;
 };
 
+// What a worker needs of each of its scratches, in bytes.
+struct ScratchNeed {
+  int64_t a = 0, c = 0, library = 0, padding = 0;
+  // Raises this to what `other` needs; false if it was enough.
+  bool Cover(const ScratchNeed& other);
+};
+
 // What one worker thread needs beside its operands. Construct on the worker: sets its OpenMP threads to 1.
 struct GemmWorker {
   explicit GemmWorker(int index);
   const int index;
   dnnl::stream stream;
   Scratch a, c, library, padding;
+  void Reserve(const ScratchNeed& need);
+  uint64_t needs_met = 0;  // the launch queue's
   int64_t scratch_bytes() const {
     return a.bytes() + c.bytes() + library.bytes() + padding.bytes();
+  }
+  int64_t allocations() const {
+    return a.allocations() + c.allocations() + library.allocations() + padding.allocations();
   }
 };
 
@@ -72,6 +87,8 @@ class Matmul {
   };
   // Reads A at `a` and writes (adds to) C at `c`, at the calling worker's cost alone.
   absl::Status Run(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
+  // What Run takes of a worker's scratch.
+  ScratchNeed Need() const;
   // Packs B[k, n], of any dtype, for this matmul and every other of its (n, k, dtype).
   absl::StatusOr<PackedB> Pack(ConstMatrix b, GemmWorker& worker) const;
 
@@ -81,6 +98,8 @@ class Matmul {
     dnnl::memory a, c, scratchpad;
   };
   Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc& desc, int workers);
+  int64_t PaddedABytes() const;
+  int64_t PaddedCBytes() const;
   absl::Status Execute(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
 
   const Key key_;

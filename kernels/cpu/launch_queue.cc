@@ -14,7 +14,7 @@
 namespace agmm {
 
 LaunchQueue::LaunchQueue(std::shared_ptr<Monitor> monitor, int threads)
-    : monitor_(std::move(monitor)) {
+    : monitor_(std::move(monitor)), reserved_(threads), threads_(threads) {
   for (int index = 0; index < threads; ++index) workers_.emplace_back([this, index] { Work(index); });
 }
 
@@ -25,6 +25,26 @@ LaunchQueue::~LaunchQueue() {
   }
   monitor_->wake.notify_all();
   for (std::thread& worker : workers_) worker.join();
+}
+
+void LaunchQueue::Reserve(const ScratchNeed& need) {
+  std::unique_lock lock(monitor_->mutex);
+  if (need_.Cover(need)) {
+    ++needs_;
+    reserved_ = 0;
+    monitor_->wake.notify_all();
+  }
+  monitor_->drained.wait(lock, [this] { return reserved_ == threads_; });
+}
+
+void LaunchQueue::TakeScratch(GemmWorker& worker) {
+  if (worker.needs_met == needs_) return;
+  const int64_t bytes = worker.scratch_bytes(), allocations = worker.allocations();
+  worker.Reserve(need_);
+  monitor_->counters.scratch_bytes += worker.scratch_bytes() - bytes;
+  monitor_->counters.allocations += worker.allocations() - allocations;
+  worker.needs_met = needs_;
+  if (++reserved_ == threads_) monitor_->drained.notify_all();
 }
 
 void LaunchQueue::Push(Launch launch) {
@@ -75,6 +95,7 @@ void LaunchQueue::Work(int index) {
   GemmWorker worker(index);
   std::unique_lock lock(monitor_->mutex);
   while (true) {
+    TakeScratch(worker);
     const absl::Time now = absl::Now();
     if (sweep_ || now >= alarm_) {
       const Iterator dead = FindDead(now);
@@ -111,9 +132,10 @@ void LaunchQueue::Advance(Launch& front, GemmWorker& worker, std::unique_lock<st
   }
   if (const auto task = run.Next()) {
     if (sleeping_ > 0 && run.HasTask()) monitor_->wake.notify_one();
-    const int64_t scratch_bytes = worker.scratch_bytes();
+    const int64_t scratch_bytes = worker.scratch_bytes(), allocations = worker.allocations();
     run.Execute(*task, worker, lock);
     monitor_->counters.scratch_bytes += worker.scratch_bytes() - scratch_bytes;
+    monitor_->counters.allocations += worker.allocations() - allocations;
     return;
   }
   Sleep(lock);

@@ -41,6 +41,8 @@ class LaunchQueue {
   // Waits for the workers; the queue must be empty.
   ~LaunchQueue();
 
+  // Returns once every worker has scratch for `need`: no task allocates any then.
+  void Reserve(const ScratchNeed& need);
   void Push(Launch launch);
   // Fails the launches of `target` that are not over; where there is none, nothing happens.
   void Cancel(LaunchTarget* target, const absl::Status& reason);
@@ -54,6 +56,8 @@ class LaunchQueue {
 
   void Work(int index);
   void Advance(Launch& front, GemmWorker& worker, std::unique_lock<std::mutex>& lock);
+  // Does what Reserve asked for.
+  void TakeScratch(GemmWorker& worker);
   void Sleep(std::unique_lock<std::mutex>& lock);
   // One launch that will never run because its target failed or its deadline has passed; end() if none.
   Iterator FindDead(absl::Time now);
@@ -68,8 +72,12 @@ class LaunchQueue {
   std::list<Launch> queue_;
   int sleeping_ = 0;
   bool stopping_ = false;
+  ScratchNeed need_;
+  uint64_t needs_ = 0;  // how often it has risen
+  int reserved_ = 0;    // workers that have scratch for it
   bool sweep_ = false;                            // a launch may be dead
   absl::Time alarm_ = absl::InfiniteFuture();     // the next deadline that somebody must act on
+  const int threads_;
   std::vector<std::thread> workers_;
 };
 

@@ -40,6 +40,7 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
     lanes_[lane].chip.Get(program.chip_bytes[lane]);
     monitor_->counters.scratch_bytes += lanes_[lane].chip.bytes();
+    monitor_->counters.allocations += lanes_[lane].chip.allocations();
   }
 }
 
@@ -337,6 +338,7 @@ void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::m
   lock.lock();
   lane.packing = false;
   ++monitor_->counters.packs;
+  if (packed.ok()) ++monitor_->counters.allocations;
   const uint64_t version = multiply.b_is_operand ? operands_.versions[multiply.b.buffer] : 0;
   if (!packed.ok()) {
     if (multiply.b_is_operand) packs_.Abandon(KeyOf(multiply), version);
@@ -346,42 +348,6 @@ void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::m
   lane.packed = std::make_shared<const PackedB>(*std::move(packed));
   if (multiply.b_is_operand) packs_.Fill(KeyOf(multiply), version, lane.packed);
   monitor_->wake.notify_all();
-}
-
-absl::Status RankRun::MultiplyPiece(const MultiplyOp& op, const Piece& piece, Lane& lane,
-                                    GemmWorker& worker) const {
-  const bool last = piece.row + piece.rows == op.rows;
-  const Matmul& matmul = last ? *op.last : *op.full;
-  const int64_t a_pitch = op.k * SizeOf(op.compute);
-  Matrix a = op.a.Rows(operands_, piece.row);
-  if (a.dtype != op.compute || a.pitch_bytes != a_pitch) {
-    const Matrix dense{worker.a.Get(piece.rows * a_pitch), a_pitch, op.compute};
-    CopyRows(a, dense, piece.rows, op.k);
-    a = dense;
-  }
-  const int64_t sum_pitch = op.n * SizeOf(DType::kF32);
-  const Matrix chip{lane.chip.Get(0) + piece.row * sum_pitch, sum_pitch, DType::kF32};
-  // Where the sum so far lies, where the result belongs, and where the matmul adds up.
-  const Matrix acc = op.has_acc ? op.acc.Rows(operands_, piece.row) : chip;
-  const Matrix result = op.finish ? op.out.Rows(operands_, piece.row) : acc;
-  Matrix sum = result;
-  if (!op.direct) {
-    sum = op.accumulate && !op.has_acc
-              ? chip
-              : Matrix{worker.c.Get(piece.rows * sum_pitch), sum_pitch, DType::kF32};
-    if (op.accumulate && op.has_acc) CopyRows(acc, sum, piece.rows, op.n);
-  }
-  AGMM_RETURN_IF_ERROR(matmul.Run(a.data, *lane.packed, sum.data, worker));
-  if (sum.data != result.data) CopyRows(sum, result, piece.rows, op.n);
-  return absl::OkStatus();
-}
-
-void RankRun::ReducePiece(const ReduceOp& op, const Piece& piece) const {
-  const Matrix into = op.into.Rows(operands_, piece.row);
-  AddRows(op.from.Rows(operands_, piece.row), into, piece.rows, op.cols);
-  if (!op.finish) return;
-  const Matrix out = op.out.Rows(operands_, piece.row);
-  if (out.data != into.data) CopyRows(into, out, piece.rows, op.cols);
 }
 
 }  // namespace agmm

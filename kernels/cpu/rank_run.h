@@ -45,6 +45,8 @@ class RankRun {
   RankRun(const RankRun&) = delete;
   RankRun& operator=(const RankRun&) = delete;
 
+  // What its tasks take of the scratch of whichever worker does them.
+  ScratchNeed Need() const;
   // Starts an epoch. Errors: INVALID_ARGUMENT for operands that do not lie in the heap; nothing runs then.
   absl::Status Begin(uint64_t epoch, const Operands& operands);
   // The next thing to do, or nothing while all wait. Transfers go before arithmetic.

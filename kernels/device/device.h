@@ -22,6 +22,7 @@ struct DeviceCounters {
   int64_t packs = 0;           // operands packed for the GEMM
   int64_t packed_bytes = 0;    // held now
   int64_t scratch_bytes = 0;   // held now
+  int64_t allocations = 0;     // pieces of memory taken for packed operands and scratch
   int64_t epochs = 0;          // finished, well or not
 };
 

@@ -113,7 +113,7 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_P(DeviceTest, WarmEpochsPackNothing) {
+TEST_P(DeviceTest, WarmEpochsPackAndAllocateNothing) {
   const Case c{"ring", DType::kBF16, 2, 1, 2, 300, 64, 100, 2};
   Cluster::Options options;
   options.threads = c.threads;
@@ -126,10 +126,12 @@ TEST_P(DeviceTest, WarmEpochsPackNothing) {
   const DeviceCounters before = cluster.device(0)->counters();
   EXPECT_EQ(before.packs, 1);
   EXPECT_GT(before.packed_bytes, 0);
+  EXPECT_GT(before.allocations, before.packs);
   for (int i = 0; i < 100; ++i) plan.RunAll(epoch++, 1);
   DeviceCounters after = cluster.device(0)->counters();
   EXPECT_EQ(after.packs, before.packs);
   EXPECT_EQ(after.packed_bytes, before.packed_bytes);
+  EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.epochs, before.epochs + 100);
   // Other contents under another version; the old copy goes.
   const Values b = SmallIntegers(c.k, c.n, Seed() + 2);
@@ -137,6 +139,7 @@ TEST_P(DeviceTest, WarmEpochsPackNothing) {
   plan.RunAll(epoch++, 2);
   after = cluster.device(0)->counters();
   EXPECT_EQ(after.packs, before.packs + 1);
+  EXPECT_EQ(after.allocations, before.allocations + 1);
   EXPECT_EQ(after.packed_bytes, before.packed_bytes);
   for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(plan.CountWrong(rank, Product(a, b)), 0);
   // Contents that are gone take their copy along.

@@ -107,7 +107,7 @@ class RemoteControlTest : public testing::Test {
   std::shared_ptr<grpc::Channel> channel_;
   Metrics metrics_;
   NoRunner runner_;
-  StatusView view_{DefaultConfigFor(1, 1 << 20, "/x"), &runner_, &metrics_};
+  StatusView view_{DefaultConfigFor(1, 1 << 20, "/x"), &runner_, nullptr, &metrics_};
   std::unique_ptr<RemoteControl> remote_;
 };
 

@@ -310,6 +310,31 @@ TEST_F(SequencerTest, CommandsCarryTheGeneration) {
   EXPECT_EQ(b_->sent.back().commands(0).drop_tensor().tensor_id(), 5u);
 }
 
+TEST_F(SequencerTest, StatusHasTheUsageOfANodesLastHeartbeatUntilItIsLost) {
+  Form();
+  v1::MemberMessage beat;
+  v1::NodeUsage* usage = beat.mutable_heartbeat()->mutable_usage();
+  usage->set_staging_bytes(5);
+  for (int i = 0; i < 3; ++i) usage->add_devices()->set_allocation_count(7 + i);  // one too many
+  usage->mutable_devices(0)->set_packed_bytes(1);
+  usage->mutable_devices(0)->set_scratch_bytes(2);
+  usage->mutable_devices(0)->set_pack_count(3);
+  sequencer_.OnMessage(b_, beat);
+  v1::GetStatusResponse status;
+  sequencer_.FillStatus(&status);
+  EXPECT_EQ(status.nodes(0).staging_bytes(), 0);
+  EXPECT_EQ(status.nodes(1).staging_bytes(), 5);
+  const v1::DeviceStatus& device = status.nodes(1).devices(0);
+  EXPECT_EQ(device.packed_bytes(), 1);
+  EXPECT_EQ(device.scratch_bytes(), 2);
+  EXPECT_EQ(device.pack_count(), 3);
+  EXPECT_EQ(device.allocation_count(), 7);
+  sequencer_.OnLost(b_.get(), "it broke");
+  status.Clear();
+  sequencer_.FillStatus(&status);
+  EXPECT_EQ(status.nodes(1).staging_bytes(), 0);
+}
+
 TEST_F(SequencerTest, StatusSaysWhoIsThere) {
   a_ = Join(HelloOf(0));
   v1::GetStatusResponse status;
