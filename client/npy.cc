@@ -46,15 +46,18 @@ bool WriteAt(int fd, int64_t offset, int64_t bytes, const char* from) {
   return true;
 }
 
-absl::Status CheckRows(const std::string& path, int64_t begin, int64_t count, int64_t rows) {
-  if (begin >= 0 && count >= 0 && begin <= rows && count <= rows - begin) return absl::OkStatus();
-  return absl::OutOfRangeError(
-      absl::StrFormat("%d rows from row %d are outside the %d of %s", count, begin, rows, path));
+// `what` are rows or elements; there are `size` of them.
+absl::Status CheckRange(const std::string& path, const char* what, int64_t begin, int64_t count,
+                        int64_t size) {
+  if (begin >= 0 && count >= 0 && begin <= size && count <= size - begin) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrFormat("%d %s from number %d are outside the %d of %s",
+                                               count, what, begin, size, path));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::OpenFile(const std::string& path,
+                                                               int64_t* file_bytes) {
   // Without O_NONBLOCK, opening a pipe that nobody writes to would block.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return SystemError(path, "open");
@@ -63,8 +66,16 @@ absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::Open(const std::string& pa
   if (fstat(fd, &info) != 0) return SystemError(path, "examine");
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s is not a regular file; .npy files are read by position", path));
+        absl::StrFormat("%s is not a regular file; matrices are read by position", path));
   }
+  *file_bytes = info.st_size;
+  return reader;
+}
+
+absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::Open(const std::string& path) {
+  int64_t file_bytes = 0;
+  AGMM_ASSIGN_OR_RETURN(std::unique_ptr<NpyReader> reader, OpenFile(path, &file_bytes));
+  const int fd = reader->fd_;
   std::string text(kNpyPrefixBytes, '\0');
   int64_t got = ReadAt(fd, 0, kNpyPrefixBytes, text.data());
   if (got < 0) return SystemError(path, "read");
@@ -85,25 +96,50 @@ absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::Open(const std::string& pa
   reader->rows_ = header->shape[0];
   reader->cols_ = header->shape[1];
   reader->data_offset_ = extent->offset + extent->bytes;
-  const int64_t found = info.st_size - reader->data_offset_;
-  // In two steps, since the product of hostile sizes may not fit.
-  if (reader->rows_ > found / reader->row_bytes() || reader->rows_ * reader->row_bytes() != found) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: %s: %d x %d %s take %.0f bytes behind the header, %d were found", path,
-        reader->rows_ > found / reader->row_bytes() ? "truncated" : "bytes are left over",
-        reader->rows_, reader->cols_, Name(*dtype),
-        static_cast<double>(reader->rows_) * reader->row_bytes(), found));
-  }
+  AGMM_RETURN_IF_ERROR(reader->CheckSize(file_bytes));
   return reader;
+}
+
+absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::OpenRaw(const std::string& path, int64_t rows,
+                                                              int64_t cols, DType dtype) {
+  if (rows < 1 || cols < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: a matrix of %d x %d is empty", path, rows, cols));
+  }
+  int64_t file_bytes = 0;
+  AGMM_ASSIGN_OR_RETURN(std::unique_ptr<NpyReader> reader, OpenFile(path, &file_bytes));
+  reader->rows_ = rows;
+  reader->cols_ = cols;
+  reader->dtype_ = dtype;
+  AGMM_RETURN_IF_ERROR(reader->CheckSize(file_bytes));
+  return reader;
+}
+
+absl::Status NpyReader::CheckSize(int64_t file_bytes) const {
+  const int64_t found = file_bytes - data_offset_;
+  // In steps, since the product of hostile sizes may not fit.
+  const int64_t room = found / SizeOf(dtype_);
+  const bool truncated = cols_ > room || rows_ > room / cols_;
+  if (!truncated && rows_ * row_bytes() == found) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: %s: %d x %d %s take %.0f bytes%s, %d were found", path_,
+      truncated ? "truncated" : "bytes are left over", rows_, cols_, Name(dtype_),
+      static_cast<double>(rows_) * cols_ * SizeOf(dtype_),
+      data_offset_ == 0 ? "" : " behind the header", found));
 }
 
 NpyReader::~NpyReader() { close(fd_); }
 
 absl::Status NpyReader::ReadRows(int64_t begin, int64_t count, void* out) const {
-  AGMM_RETURN_IF_ERROR(CheckRows(path_, begin, count, rows_));
-  const int64_t bytes = count * row_bytes();
+  AGMM_RETURN_IF_ERROR(CheckRange(path_, "rows", begin, count, rows_));
+  return ReadElements(begin * cols_, count * cols_, out);
+}
+
+absl::Status NpyReader::ReadElements(int64_t begin, int64_t count, void* out) const {
+  AGMM_RETURN_IF_ERROR(CheckRange(path_, "elements", begin, count, rows_ * cols_));
+  const int64_t bytes = count * SizeOf(dtype_);
   const int64_t got =
-      ReadAt(fd_, data_offset_ + begin * row_bytes(), bytes, static_cast<char*>(out));
+      ReadAt(fd_, data_offset_ + begin * SizeOf(dtype_), bytes, static_cast<char*>(out));
   if (got < 0) return SystemError(path_, "read");
   if (got < bytes) {
     return absl::DataLossError(absl::StrFormat(
@@ -140,6 +176,19 @@ absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::Create(const std::string& 
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: .npy files have no bf16; write f32, which holds every bf16", path));
   }
+  return CreateWith(NpyPreamble(rows, cols, dtype), path, rows, cols, dtype);
+}
+
+absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::CreateRaw(const std::string& path,
+                                                                int64_t rows, int64_t cols,
+                                                                DType dtype) {
+  return CreateWith("", path, rows, cols, dtype);
+}
+
+absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::CreateWith(const std::string& preamble,
+                                                                 const std::string& path,
+                                                                 int64_t rows, int64_t cols,
+                                                                 DType dtype) {
   if (rows < 1 || cols < 1) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: a matrix of %d x %d is empty", path, rows, cols));
@@ -153,7 +202,6 @@ absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::Create(const std::string& 
         absl::StrFormat("cannot create %s: %s", path, std::strerror(errno)));
   }
   std::unique_ptr<NpyWriter> writer(new NpyWriter(target, temporary, fd, rows, cols, dtype));
-  const std::string preamble = NpyPreamble(rows, cols, dtype);
   writer->data_offset_ = static_cast<int64_t>(preamble.size());
   if (!WriteAt(fd, 0, writer->data_offset_, preamble.data()))
     return SystemError(temporary, "write");
@@ -167,10 +215,15 @@ NpyWriter::~NpyWriter() {
 }
 
 absl::Status NpyWriter::WriteRows(int64_t begin, int64_t count, const void* rows) {
-  AGMM_RETURN_IF_ERROR(CheckRows(path_, begin, count, rows_));
+  AGMM_RETURN_IF_ERROR(CheckRange(path_, "rows", begin, count, rows_));
+  return WriteElements(begin * cols_, count * cols_, rows);
+}
+
+absl::Status NpyWriter::WriteElements(int64_t begin, int64_t count, const void* elements) {
+  AGMM_RETURN_IF_ERROR(CheckRange(path_, "elements", begin, count, rows_ * cols_));
   if (fd_ < 0) return absl::FailedPreconditionError(path_ + " has been committed");
-  if (!WriteAt(fd_, data_offset_ + begin * row_bytes(), count * row_bytes(),
-               static_cast<const char*>(rows))) {
+  if (!WriteAt(fd_, data_offset_ + begin * SizeOf(dtype_), count * SizeOf(dtype_),
+               static_cast<const char*>(elements))) {
     return SystemError(temporary_, "write");
   }
   if (count > 0) MarkWritten(begin, begin + count);
@@ -191,11 +244,12 @@ void NpyWriter::MarkWritten(int64_t begin, int64_t end) {
 
 absl::Status NpyWriter::Commit() {
   if (fd_ < 0) return absl::FailedPreconditionError(path_ + " has been committed");
-  if (written_.size() != 1 || *written_.begin() != std::pair<const int64_t, int64_t>(0, rows_)) {
+  if (written_.size() != 1 ||
+      *written_.begin() != std::pair<const int64_t, int64_t>(0, rows_ * cols_)) {
     int64_t count = 0;
     for (const auto& [begin, end] : written_) count += end - begin;
     return absl::FailedPreconditionError(
-        absl::StrFormat("%s: %d of %d rows were written", path_, count, rows_));
+        absl::StrFormat("%s: %d of %d rows were written", path_, count / cols_, rows_));
   }
   const bool closed = close(std::exchange(fd_, -1)) == 0;
   if (closed && rename(temporary_.c_str(), path_.c_str()) == 0) return absl::OkStatus();

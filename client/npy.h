@@ -1,4 +1,4 @@
-// Matrices in NumPy's .npy files, read and written a few rows at a time: a file may be larger than
+// Matrices in NumPy's .npy files, or raw, read and written a few rows at a time: a file may be larger than
 // memory. Format versions 1.0 and 2.0, little endian, C order, two dimensions; '<f4' is f32, '<f2'
 // is f16. Source: the format as NumPy documents it, numpy.lib.format.
 #pragma once
@@ -21,6 +21,9 @@ class NpyReader {
   // path, for what is no such matrix: truncated, Fortran order, big endian, another dtype, not two
   // dimensions.
   static absl::StatusOr<std::unique_ptr<NpyReader>> Open(const std::string& path);
+  // A file of nothing but the elements, which does not say itself what it holds. Errors: as above.
+  static absl::StatusOr<std::unique_ptr<NpyReader>> OpenRaw(const std::string& path, int64_t rows,
+                                                            int64_t cols, DType dtype);
   ~NpyReader();
   NpyReader(const NpyReader&) = delete;
   NpyReader& operator=(const NpyReader&) = delete;
@@ -33,8 +36,13 @@ class NpyReader {
   // Reads rows [begin, begin + count) into `out`, count * row_bytes() bytes without padding.
   // Errors: OUT_OF_RANGE; DATA_LOSS where the file has become shorter.
   absl::Status ReadRows(int64_t begin, int64_t count, void* out) const;
+  // The same of elements, counted row-major.
+  absl::Status ReadElements(int64_t begin, int64_t count, void* out) const;
 
  private:
+  static absl::StatusOr<std::unique_ptr<NpyReader>> OpenFile(const std::string& path,
+                                                             int64_t* file_bytes);
+  absl::Status CheckSize(int64_t file_bytes) const;
   NpyReader(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
 
   std::string path_;
@@ -51,21 +59,33 @@ class NpyWriter {
   // where nothing can be written in the target's directory.
   static absl::StatusOr<std::unique_ptr<NpyWriter>> Create(const std::string& path, int64_t rows,
                                                            int64_t cols, DType dtype);
+  // A file of nothing but the elements, of any dtype.
+  static absl::StatusOr<std::unique_ptr<NpyWriter>> CreateRaw(const std::string& path, int64_t rows,
+                                                              int64_t cols, DType dtype);
   // Removes what was written, unless it was committed.
   ~NpyWriter();
   NpyWriter(const NpyWriter&) = delete;
   NpyWriter& operator=(const NpyWriter&) = delete;
 
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+  DType dtype() const { return dtype_; }
   int64_t row_bytes() const { return cols_ * SizeOf(dtype_); }
 
   // Writes rows [begin, begin + count), in any order, from count * row_bytes() bytes without
   // padding. Errors: OUT_OF_RANGE; the system's (RESOURCE_EXHAUSTED for a full disk).
   absl::Status WriteRows(int64_t begin, int64_t count, const void* rows);
+  // The same of elements, counted row-major.
+  absl::Status WriteElements(int64_t begin, int64_t count, const void* elements);
 
   // Puts the file in place. Once. Errors: FAILED_PRECONDITION while rows are missing; the system's.
   absl::Status Commit();
 
  private:
+  static absl::StatusOr<std::unique_ptr<NpyWriter>> CreateWith(const std::string& preamble,
+                                                               const std::string& path,
+                                                               int64_t rows, int64_t cols,
+                                                               DType dtype);
   NpyWriter(std::string path, std::string temporary, int fd, int64_t rows, int64_t cols,
             DType dtype)
       : path_(std::move(path)),
@@ -82,7 +102,7 @@ class NpyWriter {
   DType dtype_;
   int64_t data_offset_ = 0;
   std::map<int64_t, int64_t>
-      written_;  // begin -> end of the rows that were written; disjoint, not adjacent
+      written_;  // begin -> end of the elements that were written; disjoint, not adjacent
 };
 
 }  // namespace agmm

@@ -1,11 +1,15 @@
 #include "client/tensor_transfer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
-#include <vector>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "kernels/base/checksum.h"
 #include "kernels/base/status.h"
 #include "proto/convert/blocks.h"
 #include "proto/convert/problem.h"
@@ -13,135 +17,188 @@
 namespace agmm {
 namespace {
 
-// Elements from one dtype to another, by way of f32.
-class Converter {
- public:
-  Converter(DType from, DType to) : from_(from), to_(to) {}
+constexpr absl::Duration kAbortCall = absl::Seconds(2);
 
-  void Run(const char* from, char* to, int64_t count) {
-    if (from_ == to_) {
-      std::memcpy(to, from, count * SizeOf(to_));
-    } else if (to_ == DType::kF32) {
-      ConvertToF32(from_, from, reinterpret_cast<float*>(to), count);
-    } else {
-      between_.resize(count);
-      ConvertToF32(from_, from, between_.data(), count);
-      ConvertFromF32(to_, between_.data(), to, count);
+std::string RandomId() {
+  std::random_device random;
+  std::string id;
+  for (int i = 0; i < 4; ++i) absl::StrAppendFormat(&id, "%08x", random());
+  return id;
+}
+
+class Uploader {
+ public:
+  Uploader(Connection* connection, v1::BeginUpload begin, int64_t total_bytes, const ReadFn& read,
+           const Progress& progress)
+      : connection_(connection),
+        begin_(std::move(begin)),
+        total_bytes_(total_bytes),
+        read_(read),
+        progress_(progress) {
+    retry_.emplace(connection_, absl::InfiniteFuture());
+  }
+
+  absl::StatusOr<v1::Tensor> Run() {
+    while (true) {
+      std::optional<absl::Duration> delay;
+      absl::StatusOr<v1::Tensor> tensor = Send(&delay);
+      if (!tensor.ok() && delay.has_value() && connection_->WaitToRetry(*delay)) {
+        const absl::StatusOr<v1::Upload> upload = connection_->GetUpload(begin_.upload_id());
+        if (upload.ok() && upload->has_tensor()) return upload->tensor();
+        if (upload.ok() || absl::IsNotFound(upload.status())) {
+          position_ = upload.ok() ? upload->committed_bytes() : 0;
+          continue;
+        }
+        tensor = upload.status();
+      }
+      // Nobody will go on: the space need not wait for the silence to be noticed.
+      if (!tensor.ok() && !absl::IsUnavailable(tensor.status()))
+        connection_->AbortUpload(begin_.upload_id(), kAbortCall).IgnoreError();
+      return tensor;
     }
   }
 
  private:
-  const DType from_, to_;
-  std::vector<float> between_;
+  // One stream, from position_ on. Sets `delay` where it broke and there may be another.
+  absl::StatusOr<v1::Tensor> Send(std::optional<absl::Duration>* delay) {
+    // No deadline: a write waits for the jobs before it, and takes as long as its bytes do.
+    Connection::Call call(connection_, absl::InfiniteFuture());
+    v1::UploadResponse response;
+    const std::unique_ptr<grpc::ClientWriter<v1::UploadRequest>> stream =
+        connection_->tensors()->Upload(call.context(), &response);
+    const absl::Status sent = SendAll(stream.get());
+    if (sent.ok())
+      stream->WritesDone();
+    else
+      call.context()->TryCancel();
+    const absl::Status status = call.Convert(stream->Finish());
+    if (!sent.ok()) return sent;
+    if (status.ok()) return std::move(*response.mutable_tensor());
+    *delay = retry_->Next(call);
+    return status;
+  }
+
+  // Stops when the stream breaks, whose status then says why.
+  absl::Status SendAll(grpc::ClientWriter<v1::UploadRequest>* stream) {
+    v1::UploadRequest request;
+    *request.mutable_begin() = begin_;
+    if (!stream->Write(request)) return absl::OkStatus();
+    while (position_ < total_bytes_) {
+      v1::UploadChunk& chunk = *request.mutable_chunk();
+      const int64_t size = std::min(kPieceBytes, total_bytes_ - position_);
+      chunk.set_offset_bytes(position_);
+      chunk.mutable_data()->resize(size);
+      AGMM_RETURN_IF_ERROR(read_(position_, size, chunk.mutable_data()->data()));
+      // What is sent again counts once.
+      const int64_t known = std::clamp<int64_t>(hashed_bytes_ - position_, 0, size);
+      checksum_.Add(absl::string_view(chunk.data()).substr(known));
+      hashed_bytes_ = std::max(hashed_bytes_, position_ + size);
+      if (!stream->Write(request)) return absl::OkStatus();
+      position_ += size;
+      if (position_ == hashed_bytes_) retry_.emplace(connection_, absl::InfiniteFuture());
+      progress_(position_);
+    }
+    request.mutable_commit()->set_checksum(checksum_.value());
+    stream->Write(request);
+    return absl::OkStatus();
+  }
+
+  Connection* const connection_;
+  const v1::BeginUpload begin_;
+  const int64_t total_bytes_;
+  const ReadFn& read_;
+  const Progress& progress_;
+  Checksum checksum_;
+  int64_t hashed_bytes_ = 0;
+  int64_t position_ = 0;
+  std::optional<Connection::Retry> retry_;  // since the last progress
 };
 
-int64_t Elements(const v1::TensorBlock& block) {
-  return (block.row_end() - block.row_begin()) * (block.col_end() - block.col_begin());
-}
-
-// Sends all blocks; stops when the stream breaks, whose status then says why.
-absl::Status SendBlocks(const NpyReader& file, const v1::Tensor& tensor, DType dtype,
-                        grpc::ClientWriter<v1::WriteTensorRequest>* stream,
-                        const Progress& progress) {
-  BlockCursor cursor(file.rows(), file.cols(), dtype);
-  Converter converter(file.dtype(), dtype);
-  std::vector<char> rows;
-  int64_t moved = 0;
-  while (!cursor.done()) {
-    v1::WriteTensorRequest request;
-    if (moved == 0) request.set_tensor_id(tensor.tensor_id());
-    v1::TensorBlock& block = *request.mutable_block();
-    block = cursor.Next();
-    const int64_t row_count = block.row_end() - block.row_begin();
-    // Pieces of one long row come from the one read at its beginning.
-    if (block.col_begin() == 0) {
-      rows.resize(row_count * file.row_bytes());
-      AGMM_RETURN_IF_ERROR(file.ReadRows(block.row_begin(), row_count, rows.data()));
-    }
-    std::string& data = *block.mutable_data();
-    data.resize(Elements(block) * SizeOf(dtype));
-    converter.Run(rows.data() + block.col_begin() * SizeOf(file.dtype()), data.data(),
-                  Elements(block));
-    moved += Elements(block);
-    if (!stream->Write(request)) return absl::OkStatus();
-    progress(moved);
-  }
-  return absl::OkStatus();
-}
-
-// Puts blocks into a file; collects the pieces of a long row.
-class RowSink {
+class Downloader {
  public:
-  RowSink(int64_t cols, DType dtype, NpyWriter* file)
-      : cols_(cols), file_dtype_(FileDType(dtype)), converter_(dtype, file_dtype_), file_(file) {}
+  Downloader(Connection* connection, const v1::TensorRef& tensor, const WriteFn& write,
+             const Progress& progress)
+      : connection_(connection), write_(write), progress_(progress) {
+    *request_.mutable_tensor() = tensor;
+    retry_.emplace(connection_, absl::InfiniteFuture());
+  }
 
-  absl::Status Take(const v1::TensorBlock& block) {
-    const int64_t row_count = block.row_end() - block.row_begin();
-    const bool whole = block.col_end() - block.col_begin() == cols_;
-    if (!whole && row_count > 1)
-      return absl::InternalError(
-          "the daemon sent a piece of several rows; it is of another version");
-    rows_.resize(row_count * file_->row_bytes());
-    converter_.Run(block.data().data(), rows_.data() + block.col_begin() * SizeOf(file_dtype_),
-                   Elements(block));
-    if (block.col_end() < cols_) return absl::OkStatus();
-    return file_->WriteRows(block.row_begin(), row_count, rows_.data());
+  absl::StatusOr<v1::Tensor> Run() {
+    std::optional<absl::Duration> delay;
+    absl::Status status = Receive(&delay);
+    while (!status.ok() && delay.has_value() && connection_->WaitToRetry(*delay))
+      status = Receive(&delay);
+    if (!status.ok()) return status;
+    if (position_ == total_bytes_) return tensor_;
+    return absl::InternalError(
+        absl::StrFormat("the daemon sent %d of %d bytes", position_, total_bytes_));
   }
 
  private:
-  const int64_t cols_;
-  const DType file_dtype_;
-  Converter converter_;
-  NpyWriter* const file_;
-  std::vector<char> rows_;
+  // One stream, from position_ on. Sets `delay` where it broke and there may be another.
+  absl::Status Receive(std::optional<absl::Duration>* delay) {
+    Connection::Call call(connection_, absl::InfiniteFuture());
+    request_.set_offset_bytes(position_);
+    const std::unique_ptr<grpc::ClientReader<v1::ReadTensorResponse>> stream =
+        connection_->tensors()->ReadTensor(call.context(), request_);
+    absl::Status taken;
+    while (taken.ok() && stream->Read(&response_)) taken = Take(response_);
+    if (!taken.ok()) call.context()->TryCancel();
+    const absl::Status status = call.Convert(stream->Finish());
+    *delay = taken.ok() ? retry_->Next(call) : std::nullopt;
+    return taken.ok() ? status : taken;
+  }
+
+  absl::Status Take(const v1::ReadTensorResponse& response) {
+    if (!begun_) AGMM_RETURN_IF_ERROR(Meet(response.tensor()));
+    const int64_t size = static_cast<int64_t>(response.data().size());
+    if (response.offset_bytes() != position_ || size > total_bytes_ - position_) {
+      return absl::InternalError(absl::StrFormat(
+          "the daemon's answer makes no sense: %d bytes from byte %d, where byte %d of %d comes next",
+          size, response.offset_bytes(), position_, total_bytes_));
+    }
+    if (size == 0) return absl::OkStatus();
+    AGMM_RETURN_IF_ERROR(write_(tensor_, position_, response.data()));
+    position_ += size;
+    retry_.emplace(connection_, absl::InfiniteFuture());
+    progress_(position_);
+    return absl::OkStatus();
+  }
+
+  // From now on it is this tensor in this version, whatever becomes of the name.
+  absl::Status Meet(const v1::Tensor& tensor) {
+    AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(tensor.spec().dtype()));
+    tensor_ = tensor;
+    total_bytes_ = tensor.spec().rows() * tensor.spec().cols() * SizeOf(dtype);
+    request_.mutable_tensor()->set_tensor_id(tensor.tensor_id());
+    request_.set_version(tensor.version());
+    begun_ = true;
+    return absl::OkStatus();
+  }
+
+  Connection* const connection_;
+  const WriteFn& write_;
+  const Progress& progress_;
+  v1::ReadTensorRequest request_;
+  v1::ReadTensorResponse response_;
+  v1::Tensor tensor_;
+  bool begun_ = false;
+  int64_t total_bytes_ = 0, position_ = 0;
+  std::optional<Connection::Retry> retry_;  // since the last progress
 };
 
 }  // namespace
 
-absl::Status Upload(Connection* connection, const NpyReader& file, const v1::Tensor& tensor,
-                    const Progress& progress) {
-  AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(tensor.spec().dtype()));
-  // No deadline: a write waits for the jobs before it, and takes as long as its bytes do.
-  Connection::Call call(connection, absl::InfiniteFuture());
-  v1::WriteTensorResponse response;
-  const std::unique_ptr<grpc::ClientWriter<v1::WriteTensorRequest>> stream =
-      connection->tensors()->WriteTensor(call.context(), &response);
-  const absl::Status sent = SendBlocks(file, tensor, dtype, stream.get(), progress);
-  if (sent.ok())
-    stream->WritesDone();
-  else
-    call.context()->TryCancel();  // leaves the tensor empty
-  const absl::Status status = call.Convert(stream->Finish());
-  return sent.ok() ? status : sent;
+absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
+                                  int64_t total_bytes, const ReadFn& read,
+                                  const Progress& progress) {
+  if (begin.upload_id().empty()) begin.set_upload_id(RandomId());
+  return Uploader(connection, std::move(begin), total_bytes, read, progress).Run();
 }
 
-DType FileDType(DType dtype) { return dtype == DType::kBF16 ? DType::kF32 : dtype; }
-
-absl::Status Download(Connection* connection, const v1::Tensor& tensor, NpyWriter* file,
-                      const Progress& progress) {
-  AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(tensor.spec().dtype()));
-  Connection::Call call(connection, absl::InfiniteFuture());
-  v1::ReadTensorRequest request;
-  request.set_tensor_id(tensor.tensor_id());
-  const std::unique_ptr<grpc::ClientReader<v1::ReadTensorResponse>> stream =
-      connection->tensors()->ReadTensor(call.context(), request);
-  BlockCursor cursor(tensor.spec().rows(), tensor.spec().cols(), dtype);
-  RowSink sink(tensor.spec().cols(), dtype, file);
-  v1::ReadTensorResponse response;
-  int64_t moved = 0;
-  absl::Status taken;
-  while (taken.ok() && stream->Read(&response)) {
-    taken = Annotate(cursor.Accept(response.block()), "the daemon's answer makes no sense");
-    if (taken.ok()) taken = sink.Take(response.block());
-    if (taken.ok()) progress(moved += Elements(response.block()));
-  }
-  if (!taken.ok()) call.context()->TryCancel();
-  const absl::Status status = call.Convert(stream->Finish());
-  if (!taken.ok()) return taken;
-  AGMM_RETURN_IF_ERROR(status);
-  if (cursor.done()) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrFormat("the daemon sent %d of %d rows", cursor.rows_passed(), tensor.spec().rows()));
+absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
+                                    const WriteFn& write, const Progress& progress) {
+  return Downloader(connection, tensor, write, progress).Run();
 }
 
 }  // namespace agmm

@@ -160,8 +160,12 @@ void Daemon::CreateRemote() {
 }
 
 absl::Status Daemon::Serve() {
-  cluster_service_ = std::make_unique<ClusterService>(control_, view_.get(), config_.self);
-  tensor_service_ = std::make_unique<TensorService>(control_, tensor_io_.get(), loop_.get(), config_.self);
+  cluster_service_ = std::make_unique<ClusterService>(
+      control_, view_.get(), config_.self,
+      [this](const std::string& session_id) { uploads_->EndSession(session_id); });
+  const TransferParts transfers{control_, tensor_io_.get(), loop_.get(), config_.self};
+  uploads_ = std::make_unique<Uploads>(transfers);
+  tensor_service_ = std::make_unique<TensorService>(transfers, uploads_.get());
   job_service_ = std::make_unique<JobService>(control_);
   std::vector<grpc::Service*> services = {cluster_service_.get(), tensor_service_.get(), job_service_.get()};
   if (config_.is_sequencer() && !alone()) {
@@ -200,6 +204,7 @@ Daemon::~Daemon() {
   }
   join_.reset();
   if (server_ != nullptr) server_->Stop();
+  uploads_.reset();
   remote_.reset();
   heartbeat_.reset();
   if (member_ != nullptr) drained.WaitForNotification();

@@ -19,6 +19,7 @@
 #include "daemon/tensor/placement.h"
 #include "daemon/tensor/store.h"
 #include "daemon/tensor/tensor_io.h"
+#include "daemon/tensor/uploads.h"
 #include "daemon/transport/ucx_transport.h"
 #include "daemon/world/heartbeat.h"
 #include "daemon/world/join.h"
@@ -79,6 +80,7 @@ class Daemon {
   std::unique_ptr<RemoteControl> remote_;
   std::unique_ptr<Join> join_;
   Control* control_ = nullptr;               // local_ or remote_
+  std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<TensorService> tensor_service_;
   std::unique_ptr<JobService> job_service_;

@@ -20,7 +20,7 @@
 #include "client/ctl/progress_bar.h"
 #include "client/ctl/verbs.h"
 #include "client/ctl/world.h"
-#include "client/tensor_transfer.h"
+#include "client/npy_transfer.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan.h"
@@ -124,9 +124,11 @@ class Matmul {
     result.algorithm = result.plan_agrees ? schedule.algorithm : result.job.options().algorithm();
 
     ProgressBar bar(flags_.out, problem_.m() * problem_.n() * SizeOf(out_dtype));
-    AGMM_RETURN_IF_ERROR(Download(connection_, tensors_[kC], out.get(), [&](int64_t elements) {
-      bar.Update(elements * SizeOf(out_dtype));
-    }));
+    v1::TensorRef c;
+    c.set_tensor_id(tensors_[kC].tensor_id());
+    AGMM_RETURN_IF_ERROR(DownloadFile(connection_, c, out.get(), [&](int64_t bytes) {
+                           bar.Update(bytes / SizeOf(inputs_.dtype) * SizeOf(out_dtype));
+                         }).status());
     AGMM_RETURN_IF_ERROR(out->Commit());
     result.problem = problem_;
     result.shared_host = SharesHost(status_, problem_.mesh);
@@ -163,8 +165,11 @@ class Matmul {
 
   absl::Status Send(const NpyReader& file, const std::string& path, const v1::Tensor& tensor) {
     ProgressBar bar(path, file.rows() * file.row_bytes());
-    return Upload(connection_, file, tensor,
-                  [&](int64_t elements) { bar.Update(elements * SizeOf(file.dtype())); });
+    v1::BeginUpload begin;
+    begin.set_tensor_id(tensor.tensor_id());
+    return UploadFile(connection_, begin, file, inputs_.dtype, [&](int64_t bytes) {
+             bar.Update(bytes / SizeOf(inputs_.dtype) * SizeOf(file.dtype()));
+           }).status();
   }
 
   // Runs a job to its end; a job that did not succeed is an error.

@@ -70,6 +70,7 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
     if (close) Close();
   }
   void Close() {
+    service_->on_end_(event_.session_id());
     v1::CloseSessionRequest request;
     request.set_session_id(event_.session_id());
     // A sequencer that cannot be told has lost this daemon, and ends its sessions for that.

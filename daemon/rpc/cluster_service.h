@@ -1,9 +1,12 @@
 // Status and sessions.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "agmm/v1/cluster.grpc.pb.h"
@@ -16,9 +19,11 @@ class SessionStream;
 
 class ClusterService final : public v1::ClusterService::CallbackService {
  public:
-  // Both outlive the server. `node` is this daemon.
-  ClusterService(Control* control, const StatusView* view, int node)
-      : control_(control), view_(view), node_(node) {}
+  // Both outlive the server. `node` is this daemon. `on_end` is told of each session that was opened
+  // here when it has ended, on any thread.
+  ClusterService(Control* control, const StatusView* view, int node,
+                 std::function<void(const std::string& session_id)> on_end = [](const auto&) {})
+      : control_(control), view_(view), node_(node), on_end_(std::move(on_end)) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
@@ -37,6 +42,7 @@ class ClusterService final : public v1::ClusterService::CallbackService {
   Control* const control_;
   const StatusView* const view_;
   const int node_;
+  const std::function<void(const std::string&)> on_end_;
   std::mutex mutex_;
   std::set<std::shared_ptr<SessionStream>> sessions_;
 };

@@ -1,12 +1,12 @@
 #include <array>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/rpc/reply.h"
 #include "daemon/rpc/silence_guard.h"
-#include "daemon/rpc/tensor_transfer.h"
+#include "daemon/rpc/tensor_streams.h"
+#include "kernels/base/status.h"
 #include "proto/convert/blocks.h"
 #include "proto/convert/problem.h"
 
@@ -17,14 +17,24 @@ namespace {
 class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorResponse> {
  public:
   ReadTensorReactor(const TransferParts& parts, CallContext call,
-                    grpc::CallbackServerContext* context)
+                    grpc::CallbackServerContext* context, const v1::ReadTensorRequest& request)
       : parts_(parts),
         call_(std::move(call)),
         context_(context),
+        position_(request.offset_bytes()),
+        version_(request.version()),
         silence_(parts.loop, kClientSilenceLimit, [this] { OnSilence(); }) {}
 
-  void Begin(uint64_t tensor_id) {
-    BeginAccess(parts_, call_, tensor_id, /*write=*/false,
+  void Begin(const v1::ReadTensorRequest& asked) {
+    if (absl::Status valid = Validate(asked); !valid.ok()) return OnBegun(std::move(valid));
+    const v1::TensorRef& tensor = asked.tensor();
+    v1::BeginAccessRequest request;
+    if (tensor.ref_case() == v1::TensorRef::kName) {
+      request.set_name(tensor.name());
+    } else {
+      request.set_tensor_id(tensor.tensor_id());
+    }
+    BeginAccess(parts_, call_, std::move(request),
                 [this](absl::StatusOr<v1::BeginAccessResponse> r) { OnBegun(std::move(r)); });
   }
 
@@ -60,10 +70,24 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
       }
       access_id_ = response->access_id();
       tensor_ = std::move(*response->mutable_tensor());
-      const absl::StatusOr<DType> dtype = FromProto(tensor_.spec().dtype());
-      Note(dtype.status());
-      if (dtype.ok()) cursor_.emplace(tensor_.spec().rows(), tensor_.spec().cols(), *dtype);
+      Note(CheckRequest());
     });
+  }
+
+  absl::Status CheckRequest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(tensor_.spec().dtype()));
+    row_bytes_ = tensor_.spec().cols() * SizeOf(dtype);
+    total_bytes_ = tensor_.spec().rows() * row_bytes_;
+    if (position_ < 0 || position_ > total_bytes_ || position_ % SizeOf(dtype) != 0) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "a read begins at byte %d of tensor %d; it must be in [0, %d] and a multiple of %d",
+          position_, tensor_.tensor_id(), total_bytes_, SizeOf(dtype)));
+    }
+    if (version_ == 0 || version_ == tensor_.version()) return absl::OkStatus();
+    return absl::AbortedError(absl::StrFormat(
+        "tensor %d is of version %d now, and the read began with version %d; read it from the "
+        "beginning",
+        tensor_.tensor_id(), tensor_.version(), version_));
   }
 
   // The first error is the one to tell.
@@ -94,10 +118,16 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
         sending_ = true;
         StartWrite(&slots_[send_].response);
       }
-      if (!filling_ && !slots_[fill_].full && !cursor_->done()) {
+      if (!filling_ && !slots_[fill_].full && (first_ || position_ < total_bytes_)) {
         filling_ = true;
-        *slots_[fill_].response.mutable_block() = cursor_->Next();
         *fill = &slots_[fill_];
+        v1::ReadTensorResponse& response = (*fill)->response;
+        response.clear_tensor();
+        if (std::exchange(first_, false)) *response.mutable_tensor() = tensor_;
+        const int64_t end = EndOfPiece(total_bytes_, row_bytes_, position_);
+        response.set_offset_bytes(position_);
+        response.mutable_data()->resize(end - position_);
+        position_ = end;
       }
     }
     // Without an error a full slot is being sent.
@@ -107,15 +137,17 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
   }
 
   void Fill(Slot* slot) {
-    parts_.io->Read(tensor_, slot->response.mutable_block(), [this, slot](absl::Status status) {
-      silence_.Touch();
-      Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        filling_ = false;
-        slot->full = true;
-        fill_ = 1 - fill_;
-        Note(std::move(status));
-      });
-    });
+    v1::ReadTensorResponse& response = slot->response;
+    parts_.io->Read(tensor_, response.offset_bytes(), absl::MakeSpan(*response.mutable_data()),
+                    [this, slot](absl::Status status) {
+                      silence_.Touch();
+                      Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                        filling_ = false;
+                        slot->full = true;
+                        fill_ = 1 - fill_;
+                        Note(std::move(status));
+                      });
+                    });
   }
 
   void OnSilence() {
@@ -151,7 +183,10 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
   v1::Tensor tensor_;
   uint64_t access_id_ = 0;
   absl::Status status_;
-  std::optional<BlockCursor> cursor_ ABSL_GUARDED_BY(mutex_);  // from the answer to BeginAccess on
+  int64_t position_ ABSL_GUARDED_BY(mutex_);  // where the next piece begins
+  const uint64_t version_;                    // that is asked for; 0: any
+  int64_t row_bytes_ ABSL_GUARDED_BY(mutex_) = 0, total_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool first_ ABSL_GUARDED_BY(mutex_) = true;  // nothing has been filled yet
   int fill_ ABSL_GUARDED_BY(mutex_) = 0;  // the slot to be filled next
   int send_ ABSL_GUARDED_BY(mutex_) = 0;  // the slot to be sent next
   bool opening_ ABSL_GUARDED_BY(mutex_) = true;
@@ -165,9 +200,9 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
 
 grpc::ServerWriteReactor<v1::ReadTensorResponse>* StartReadTensor(
     const TransferParts& parts, CallContext call, grpc::CallbackServerContext* context,
-    uint64_t tensor_id) {
-  auto* reactor = new ReadTensorReactor(parts, std::move(call), context);
-  reactor->Begin(tensor_id);
+    const v1::ReadTensorRequest& request) {
+  auto* reactor = new ReadTensorReactor(parts, std::move(call), context, request);
+  reactor->Begin(request);
   return reactor;
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "daemon/rpc/reply.h"
-#include "daemon/rpc/tensor_transfer.h"
+#include "daemon/rpc/tensor_streams.h"
 
 namespace agmm {
 
@@ -31,15 +31,30 @@ grpc::ServerUnaryReactor* TensorService::ListTensors(grpc::CallbackServerContext
                      });
 }
 
-grpc::ServerReadReactor<v1::WriteTensorRequest>* TensorService::WriteTensor(
-    grpc::CallbackServerContext* context, v1::WriteTensorResponse* response) {
-  return StartWriteTensor({control_, io_, loop_, node_}, CallContextOf(context), response);
+grpc::ServerReadReactor<v1::UploadRequest>* TensorService::Upload(
+    grpc::CallbackServerContext* context, v1::UploadResponse* response) {
+  return StartUpload(uploads_, parts_.loop, CallContextOf(context), response);
+}
+
+grpc::ServerUnaryReactor* TensorService::GetUpload(grpc::CallbackServerContext* context,
+                                                   const v1::GetUploadRequest* request,
+                                                   v1::Upload* response) {
+  return AnswerUnary(context, request, response, [&](const CallContext&, auto reply) {
+    uploads_->Get(*request, std::move(reply));
+  });
+}
+
+grpc::ServerUnaryReactor* TensorService::AbortUpload(grpc::CallbackServerContext* context,
+                                                     const v1::AbortUploadRequest* request,
+                                                     v1::AbortUploadResponse* response) {
+  return AnswerUnary(context, request, response, [&](const CallContext&, auto reply) {
+    uploads_->Abort(*request, std::move(reply));
+  });
 }
 
 grpc::ServerWriteReactor<v1::ReadTensorResponse>* TensorService::ReadTensor(
     grpc::CallbackServerContext* context, const v1::ReadTensorRequest* request) {
-  return StartReadTensor({control_, io_, loop_, node_}, CallContextOf(context), context,
-                         request->tensor_id());
+  return StartReadTensor(parts_, CallContextOf(context), context, *request);
 }
 
 grpc::ServerUnaryReactor* TensorService::GetTensor(grpc::CallbackServerContext* context,

@@ -4,16 +4,16 @@
 
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "daemon/control.h"
-#include "daemon/tensor/tensor_io.h"
-#include "daemon/world/loop.h"
+#include "daemon/tensor/access.h"
+#include "daemon/tensor/uploads.h"
 
 namespace agmm {
 
 class TensorService final : public v1::TensorService::CallbackService {
  public:
-  // All outlive the server. `node` is this daemon.
-  TensorService(Control* control, TensorIo* io, Loop* loop, int node)
-      : control_(control), io_(io), loop_(loop), node_(node) {}
+  // All outlive the server.
+  TensorService(const TransferParts& parts, Uploads* uploads)
+      : parts_(parts), control_(parts.control), uploads_(uploads) {}
 
   grpc::ServerUnaryReactor* CreateTensor(grpc::CallbackServerContext* context,
                                          const v1::CreateTensorRequest* request,
@@ -24,8 +24,14 @@ class TensorService final : public v1::TensorService::CallbackService {
   grpc::ServerUnaryReactor* ListTensors(grpc::CallbackServerContext* context,
                                         const v1::ListTensorsRequest* request,
                                         v1::ListTensorsResponse* response) override;
-  grpc::ServerReadReactor<v1::WriteTensorRequest>* WriteTensor(
-      grpc::CallbackServerContext* context, v1::WriteTensorResponse* response) override;
+  grpc::ServerReadReactor<v1::UploadRequest>* Upload(grpc::CallbackServerContext* context,
+                                                     v1::UploadResponse* response) override;
+  grpc::ServerUnaryReactor* GetUpload(grpc::CallbackServerContext* context,
+                                      const v1::GetUploadRequest* request,
+                                      v1::Upload* response) override;
+  grpc::ServerUnaryReactor* AbortUpload(grpc::CallbackServerContext* context,
+                                        const v1::AbortUploadRequest* request,
+                                        v1::AbortUploadResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadTensorResponse>* ReadTensor(
       grpc::CallbackServerContext* context, const v1::ReadTensorRequest* request) override;
   grpc::ServerUnaryReactor* GetTensor(grpc::CallbackServerContext* context,
@@ -34,10 +40,9 @@ class TensorService final : public v1::TensorService::CallbackService {
                                        const v1::FillTensorRequest* request, v1::Tensor* response) override;
 
  private:
+  const TransferParts parts_;
   Control* const control_;
-  TensorIo* const io_;
-  Loop* const loop_;
-  const int node_;
+  Uploads* const uploads_;
 };
 
 }  // namespace agmm

@@ -27,7 +27,6 @@ absl::Status Validate(const v1::GetUploadRequest& request);
 absl::Status Validate(const v1::AbortUploadRequest& request);
 absl::Status Validate(const v1::ReadTensorRequest& request);
 // Messages of streams, each by itself; their order is the stream's to check.
-absl::Status Validate(const v1::WriteTensorRequest& request);
 absl::Status Validate(const v1::UploadRequest& request);
 absl::Status Validate(const v1::MapTensorRequest& request);
 

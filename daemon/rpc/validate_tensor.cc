@@ -27,7 +27,7 @@ absl::Status NoTarget(absl::string_view field) {
 }
 
 absl::Status CheckDataBytes(absl::string_view field, size_t bytes) {
-  return CheckBetween(field, static_cast<int64_t>(bytes), 1, kMaxBlockBytes,
+  return CheckBetween(field, static_cast<int64_t>(bytes), 1, kMaxPieceBytes,
                       "send so many bytes a message");
 }
 
@@ -98,12 +98,9 @@ absl::Status Validate(const v1::AbortUploadRequest& request) {
 }
 
 absl::Status Validate(const v1::ReadTensorRequest& request) {
-  return CheckIdGiven("tensor_id", request.tensor_id());
-}
-
-absl::Status Validate(const v1::WriteTensorRequest& request) {
-  if (!request.has_block()) return CheckIdGiven("tensor_id", request.tensor_id());
-  return CheckDataBytes("block.data", request.block().data().size());
+  AGMM_RETURN_IF_ERROR(CheckRef("tensor", request.tensor()));
+  return CheckBetween("offset_bytes", request.offset_bytes(), 0, kMaxTensorBytes,
+                      "begin at 0, or where the last message ended");
 }
 
 absl::Status Validate(const v1::UploadRequest& request) {
@@ -118,7 +115,9 @@ absl::Status Validate(const v1::UploadRequest& request) {
 
 absl::Status Validate(const v1::MapTensorRequest& request) {
   switch (request.message_case()) {
-    case v1::MapTensorRequest::kBegin: return CheckRef("begin.tensor", request.begin().tensor());
+    case v1::MapTensorRequest::kBegin:
+      AGMM_RETURN_IF_ERROR(CheckId("begin.session_id", request.begin().session_id()));
+      return CheckRef("begin.tensor", request.begin().tensor());
     case v1::MapTensorRequest::kCommit: return absl::OkStatus();
     case v1::MapTensorRequest::MESSAGE_NOT_SET: break;
   }

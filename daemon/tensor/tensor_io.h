@@ -1,5 +1,5 @@
-// Blocks of a tensor to and from its shards, wherever they are: memcpy on this node, the transport
-// to others.
+// Pieces of a tensor's contents to and from its shards, wherever they are: memcpy on this node, the
+// transport to others.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/tensor/store.h"
 #include "proto/convert/problem.h"
@@ -23,19 +25,23 @@ class TensorIo {
   // Names this generation; taken before a transfer asks for its lease.
   uint64_t era() const { return store_->era(); }
 
-  // Checks the block against the tensor and writes it to every rank that holds a part of it. `data`
-  // must live until `done`, which runs once, when the bytes are in place everywhere. Errors:
-  // INVALID_ARGUMENT for a block that is not the tensor's; ABORTED with PEER_LOST, also when `era` is
-  // over: the lease went with it, and somebody else may be writing.
-  void Write(const v1::Tensor& tensor, const v1::TensorBlock& block, uint64_t era,
+  // OK in the generation `era`, afterwards ABORTED with PEER_LOST: the leases of then are void.
+  absl::Status CheckEra(const v1::Tensor& tensor, uint64_t era) const;
+
+  // Writes `data` as bytes [offset_bytes, offset_bytes + its size) of the contents (row-major without
+  // padding, whole elements) to every rank that holds a part of them. `data` must live until `done`,
+  // which runs once, when the bytes are in place everywhere. Errors: INVALID_ARGUMENT for bytes that
+  // are not the tensor's; ABORTED with PEER_LOST, also when `era` is over: the lease went with it, and
+  // somebody else may be writing.
+  void Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data, uint64_t era,
              std::function<void(absl::Status)> done);
 
-  // Fills block->data for the rows and columns that `block` names. `block` must live until `done`.
-  void Read(const v1::Tensor& tensor, v1::TensorBlock* block,
+  // Fills `data` with the bytes of the contents from offset_bytes on. It must live until `done`.
+  void Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<char> data,
             std::function<void(absl::Status)> done);
 
  private:
-  absl::StatusOr<PlacedTensor> Check(const v1::Tensor& tensor, const v1::TensorBlock& block) const;
+  absl::StatusOr<PlacedTensor> Check(const v1::Tensor& tensor) const;
 
   TensorStore* const store_;
   UcxTransport* const transport_;

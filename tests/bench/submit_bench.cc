@@ -46,22 +46,13 @@ absl::StatusOr<v1::Tensor> MakeTensor(Connection& connection, const std::string&
 }
 
 absl::Status Fill(Connection& connection, const v1::Tensor& tensor) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / absl::StrCat("agmm-submit-bench-", getpid(), ".npy"))
-          .string();
-  {
-    AGMM_ASSIGN_OR_RETURN(auto writer, NpyWriter::Create(path, kSize, kSize, DType::kF32));
-    std::vector<float> ones(kSize * kSize, 1.0f);
-    AGMM_RETURN_IF_ERROR(writer->WriteRows(0, kSize, ones.data()));
-    AGMM_RETURN_IF_ERROR(writer->Commit());
-  }
-  absl::Status status;
-  {
-    absl::StatusOr<std::unique_ptr<NpyReader>> reader = NpyReader::Open(path);
-    status = reader.ok() ? Upload(&connection, **reader, tensor, [](int64_t) {}) : reader.status();
-  }
-  std::filesystem::remove(path);
-  return status;
+  v1::BeginUpload begin;
+  begin.set_tensor_id(tensor.tensor_id());
+  const ReadFn ones = [](int64_t, int64_t size, char* out) {
+    std::fill_n(reinterpret_cast<float*>(out), size / sizeof(float), 1.0f);
+    return absl::OkStatus();
+  };
+  return Upload(&connection, begin, kSize * kSize * sizeof(float), ones, [](int64_t) {}).status();
 }
 
 std::string Percentiles(std::vector<double> us) {

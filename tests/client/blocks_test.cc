@@ -1,4 +1,7 @@
+// Which rows and columns the bytes of a piece are.
 #include "proto/convert/blocks.h"
+
+#include <random>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -6,91 +9,80 @@
 namespace agmm {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-v1::TensorBlock Block(int64_t row_begin, int64_t row_end, int64_t col_begin, int64_t col_end,
-                      int64_t bytes) {
-  v1::TensorBlock block;
-  block.set_row_begin(row_begin);
-  block.set_row_end(row_end);
-  block.set_col_begin(col_begin);
-  block.set_col_end(col_end);
-  block.set_data(std::string(bytes, 'x'));
-  return block;
-}
-
-// What a sender's cursor hands out, a receiver's takes: exactly all of it, in messages of bounded
-// size.
-void ExpectCovered(int64_t rows, int64_t cols, DType dtype) {
-  BlockCursor sender(rows, cols, dtype), receiver(rows, cols, dtype);
-  int64_t elements = 0;
-  while (!sender.done()) {
-    ASSERT_FALSE(receiver.done());
-    v1::TensorBlock block = sender.Next();
-    const int64_t count =
-        (block.row_end() - block.row_begin()) * (block.col_end() - block.col_begin());
-    ASSERT_LE(count * SizeOf(dtype), kBlockBytes);
-    block.set_data(std::string(count * SizeOf(dtype), 'x'));
-    ASSERT_EQ(receiver.Accept(block), absl::OkStatus());
-    elements += count;
+// What the parts say, element by element, against the definition.
+void ExpectExact(int64_t rows, int64_t cols, DType dtype, int64_t first, int64_t count) {
+  SCOPED_TRACE(testing::Message() << rows << " x " << cols << ": " << count << " from " << first);
+  const int64_t element = SizeOf(dtype);
+  const auto parts = PartsOfPiece(rows, cols, dtype, first * element, count * element);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  ASSERT_LE(parts->size(), 3u);
+  int64_t next = first;
+  for (const PiecePart& part : *parts) {
+    ASSERT_FALSE(part.rows.empty() || part.cols.empty());
+    EXPECT_EQ(part.offset_bytes, (next - first) * element);
+    for (int64_t row = part.rows.begin; row < part.rows.end; ++row)
+      for (int64_t col = part.cols.begin; col < part.cols.end; ++col)
+        ASSERT_EQ(row * cols + col, next++);
   }
-  EXPECT_TRUE(receiver.done());
-  EXPECT_EQ(elements, rows * cols);
+  EXPECT_EQ(next, first + count);
 }
 
-TEST(Blocks, CoverTensorsOfEveryShape) {
-  ExpectCovered(1, 1, DType::kBF16);
-  ExpectCovered(1000, 512, DType::kF32);
-  ExpectCovered(7, (1 << 18) - 1, DType::kF32);  // one row a block
-  ExpectCovered(3, (1 << 19) + 5, DType::kF32);  // pieces of rows
-  ExpectCovered(5, 1 << 18, DType::kF32);        // rows of exactly a block
+TEST(PartsOfPiece, AreAllPiecesOfSmallTensors) {
+  for (int64_t rows : {1, 2, 4}) {
+    for (int64_t cols : {1, 2, 5}) {
+      for (int64_t first = 0; first <= rows * cols; ++first)
+        for (int64_t count = 0; count <= rows * cols - first; ++count)
+          ExpectExact(rows, cols, DType::kBF16, first, count);
+    }
+  }
 }
 
-TEST(Blocks, BandsMayComeInPiecesOfAllTheirRows) {
-  BlockCursor cursor(5, 10, DType::kF32);
-  EXPECT_EQ(cursor.Accept(Block(0, 3, 0, 4, 48)), absl::OkStatus());
-  EXPECT_THAT(std::string(cursor.Accept(Block(0, 2, 4, 10, 48)).message()),
-              HasSubstr("ends at row 3"));
-  EXPECT_EQ(cursor.Accept(Block(0, 3, 4, 10, 72)), absl::OkStatus());
-  EXPECT_EQ(cursor.rows_passed(), 3);
-  EXPECT_EQ(cursor.Accept(Block(3, 5, 0, 10, 80)), absl::OkStatus());
-  EXPECT_TRUE(cursor.done());
+TEST(PartsOfPiece, AreTheEndOfARowWholeRowsAndTheBeginningOfOne) {
+  const auto parts = PartsOfPiece(10, 4, DType::kF32, 3 * 4, 12 * 4);
+  ASSERT_TRUE(parts.ok());
+  EXPECT_THAT(*parts, ElementsAre(PiecePart{{0, 1}, {3, 4}, 0}, PiecePart{{1, 3}, {0, 4}, 4},
+                                  PiecePart{{3, 4}, {0, 3}, 36}));
 }
 
-TEST(Blocks, WhatIsNotNextIsRefusedAndChangesNothing) {
-  BlockCursor cursor(8, 8, DType::kF32);
-  ASSERT_EQ(cursor.Accept(Block(0, 2, 0, 8, 64)), absl::OkStatus());
-  const v1::TensorBlock wrong[] = {
-      Block(0, 2, 0, 8, 64),    // again
-      Block(1, 3, 0, 8, 64),    // overlaps
-      Block(3, 4, 0, 8, 32),    // leaves a gap
-      Block(2, 3, 1, 8, 28),    // leaves a gap in its row
-      Block(2, 2, 0, 8, 0),     // empty
-      Block(3, 2, 0, 8, 0),     // backwards
-      Block(2, 9, 0, 8, 224),   // below the tensor
-      Block(2, 3, 0, 9, 36),    // to the right of it
-      Block(-1, 3, 0, 8, 128),  // above it
-      Block(2, 3, 0, 8, 31),    // a byte short
-      Block(2, 3, 0, 8, 33),    // a byte long
-      Block(INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX, 4),
+TEST(PartsOfPiece, OfNothingAreNone) {
+  EXPECT_THAT(*PartsOfPiece(3, 3, DType::kF16, 0, 0), IsEmpty());
+  EXPECT_THAT(*PartsOfPiece(3, 3, DType::kF16, 18, 0), IsEmpty());
+}
+
+TEST(PartsOfPiece, OfTheLargestTensorDoNotOverflow) {
+  constexpr int64_t kSize = kMaxDimension, kBytes = kSize * kSize * 4;
+  const auto last = PartsOfPiece(kSize, kSize, DType::kF32, kBytes - 4, 4);
+  ASSERT_TRUE(last.ok());
+  EXPECT_THAT(*last, ElementsAre(PiecePart{{kSize - 1, kSize}, {kSize - 1, kSize}, 0}));
+  const auto all = PartsOfPiece(kSize, kSize, DType::kF32, 0, kBytes);
+  ASSERT_TRUE(all.ok());
+  EXPECT_THAT(*all, ElementsAre(PiecePart{{0, kSize}, {0, kSize}, 0}));
+}
+
+TEST(PartsOfPiece, OutsideTheTensorOrWithinAnElementAreRefused) {
+  const auto refused = [](int64_t offset, int64_t size) {
+    return std::string(PartsOfPiece(3, 5, DType::kF32, offset, size).status().message());
   };
-  for (const v1::TensorBlock& block : wrong) {
-    EXPECT_EQ(cursor.Accept(block).code(), absl::StatusCode::kInvalidArgument)
-        << block.row_begin() << " " << block.row_end() << " " << block.col_begin() << " "
-        << block.col_end();
-    EXPECT_EQ(cursor.rows_passed(), 2);
-  }
-  EXPECT_EQ(cursor.Accept(Block(2, 8, 0, 8, 192)), absl::OkStatus());
+  for (auto [offset, size] : {std::pair<int64_t, int64_t>{-4, 4}, {0, -4}, {0, 64}, {60, 4}, {64, 0},
+                              {INT64_MAX - 3, 4}, {4, INT64_MAX - 3}, {INT64_MIN, INT64_MAX}})
+    EXPECT_THAT(refused(offset, size), HasSubstr("outside the tensor's 3 x 5")) << offset;
+  EXPECT_THAT(refused(2, 4), HasSubstr("not whole elements"));
+  EXPECT_THAT(refused(4, 3), HasSubstr("not whole elements"));
 }
 
-TEST(Blocks, AMessageIsBounded) {
-  const int64_t rows = kMaxBlockBytes / 1024;
-  EXPECT_EQ(BlockCursor(2 * rows, 256, DType::kF32).Accept(Block(0, rows, 0, 256, kMaxBlockBytes)),
-            absl::OkStatus());
-  EXPECT_EQ(BlockCursor(2 * rows, 256, DType::kF32)
-                .Accept(Block(0, rows + 1, 0, 256, kMaxBlockBytes + 1024))
-                .code(),
-            absl::StatusCode::kInvalidArgument);
+TEST(EndOfPiece, IsTheEndOfARowWhereThereIsOne) {
+  EXPECT_EQ(EndOfPiece(100, 10, 0), 100);
+  EXPECT_EQ(EndOfPiece(10 << 20, 1000, 0), 1048000);
+  EXPECT_EQ(EndOfPiece(10 << 20, 1000, 1048000), 2096000);
+  EXPECT_EQ(EndOfPiece(10 << 20, 1000, 4), 1048000);
+  EXPECT_EQ(EndOfPiece(10 << 20, 1 << 20, 0), 1 << 20);
+  EXPECT_EQ(EndOfPiece(10 << 20, 3 << 20, 0), 1 << 20);
+  EXPECT_EQ(EndOfPiece(10 << 20, 3 << 20, 5 << 19), 3 << 20);
+  EXPECT_EQ(EndOfPiece(10 << 20, 3 << 20, (10 << 20) - 4), 10 << 20);
 }
 
 }  // namespace

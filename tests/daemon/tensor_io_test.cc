@@ -58,14 +58,14 @@ struct MemoryWorld {
       if (const absl::Status status = node->store->Place(tensor); !status.ok()) return status;
     return absl::OkStatus();
   }
-  absl::Status Write(int node, const v1::Tensor& tensor, const v1::TensorBlock& block) {
+  absl::Status Write(int node, const v1::Tensor& tensor, int64_t offset, const std::string& data) {
     Outcomes done;
-    nodes[node]->io->Write(tensor, block, nodes[node]->io->era(), done.Next());
+    nodes[node]->io->Write(tensor, offset, data, nodes[node]->io->era(), done.Next());
     return done.Wait(1) ? done.all()[0] : absl::DeadlineExceededError("no answer");
   }
-  absl::Status Read(int node, const v1::Tensor& tensor, v1::TensorBlock* block) {
+  absl::Status Read(int node, const v1::Tensor& tensor, int64_t offset, std::string* data) {
     Outcomes done;
-    nodes[node]->io->Read(tensor, block, done.Next());
+    nodes[node]->io->Read(tensor, offset, absl::MakeSpan(*data), done.Next());
     return done.Wait(1) ? done.all()[0] : absl::DeadlineExceededError("no answer");
   }
   std::vector<std::unique_ptr<MemoryNode>> nodes;
@@ -93,28 +93,19 @@ v1::Tensor TensorOf(uint64_t id, const v1::CreateTensorRequest& request, int64_t
   return tensor;
 }
 
-v1::TensorBlock BlockOf(int64_t row_begin, int64_t row_end, int64_t col_begin, int64_t col_end) {
-  v1::TensorBlock block;
-  block.set_row_begin(row_begin);
-  block.set_row_end(row_end);
-  block.set_col_begin(col_begin);
-  block.set_col_end(col_end);
-  return block;
-}
-
 uint16_t ValueAt(int64_t row, int64_t col) { return static_cast<uint16_t>(row * 251 + col); }
 
-void FillBlock(v1::TensorBlock* block) {
-  block->clear_data();
-  for (int64_t row = block->row_begin(); row < block->row_end(); ++row) {
-    for (int64_t col = block->col_begin(); col < block->col_end(); ++col) {
-      const uint16_t value = ValueAt(row, col);
-      block->mutable_data()->append(reinterpret_cast<const char*>(&value), sizeof(value));
-    }
+// Elements [begin, end) of a tensor with `cols` columns of bf16.
+std::string Elements(int64_t cols, int64_t begin, int64_t end) {
+  std::string bytes;
+  for (; begin < end; ++begin) {
+    const uint16_t value = ValueAt(begin / cols, begin % cols);
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
+  return bytes;
 }
 
-TEST(TensorIo, BlocksAreWhereTheyWereWrittenWhoeverReads) {
+TEST(TensorIo, PiecesAreWhereTheyWereWrittenWhoeverReads) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
   std::mt19937_64 random(seed);
@@ -127,29 +118,21 @@ TEST(TensorIo, BlocksAreWhereTheyWereWrittenWhoeverReads) {
     const v1::Tensor tensor = TensorOf(
         ++id, TensorRequest("", sharding, kRows, kCols, SquareMesh(), v1::DTYPE_BF16), 4096);
     ASSERT_TRUE(world.Place(tensor).ok());
-    for (int64_t row = 0; row < kRows;) {
-      const int64_t rows = std::min<int64_t>(1 + random() % 9, kRows - row);
-      const int64_t cut = 1 + static_cast<int64_t>(random() % (kCols - 1));
-      for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, cut}, {cut, kCols}}) {
-        v1::TensorBlock block = BlockOf(row, row + rows, begin, end);
-        FillBlock(&block);
-        const absl::Status status = world.Write(static_cast<int>(random() % 2), tensor, block);
-        ASSERT_TRUE(status.ok()) << status;
-      }
-      row += rows;
+    for (int64_t at = 0; at < kRows * kCols;) {
+      const int64_t end = std::min<int64_t>(at + 1 + random() % (3 * kCols), kRows * kCols);
+      const absl::Status status =
+          world.Write(static_cast<int>(random() % 2), tensor, at * 2, Elements(kCols, at, end));
+      ASSERT_TRUE(status.ok()) << status;
+      at = end;
     }
     for (int i = 0; i < 20; ++i) {
-      const int64_t row = random() % kRows, col = random() % kCols;
-      v1::TensorBlock block =
-          BlockOf(row, row + 1 + random() % (kRows - row), col, col + 1 + random() % (kCols - col));
-      v1::TensorBlock want = block;
-      FillBlock(&want);
+      const int64_t at = random() % (kRows * kCols);
+      const int64_t end = at + 1 + random() % (kRows * kCols - at);
       for (int node : {0, 1}) {
-        block.set_data("stale");
-        const absl::Status status = world.Read(node, tensor, &block);
+        std::string data((end - at) * 2, '\x5a');
+        const absl::Status status = world.Read(node, tensor, at * 2, &data);
         ASSERT_TRUE(status.ok()) << status;
-        ASSERT_EQ(block.data() == want.data(), true)
-            << block.row_begin() << " " << block.col_begin();
+        ASSERT_EQ(data == Elements(kCols, at, end), true) << at << " to " << end;
       }
     }
   }
@@ -160,9 +143,7 @@ TEST(TensorIo, EveryRankThatHoldsAPartGetsIt) {
   const v1::Tensor tensor =
       TensorOf(1, TensorRequest("", "[M, K]", 4, 4, MeshOf(4), v1::DTYPE_BF16), 0);
   ASSERT_TRUE(world.Place(tensor).ok());
-  v1::TensorBlock block = BlockOf(0, 4, 0, 4);
-  FillBlock(&block);
-  ASSERT_TRUE(world.Write(0, tensor, block).ok());
+  ASSERT_TRUE(world.Write(0, tensor, 0, Elements(4, 0, 16)).ok());
   for (const auto& node : world.nodes) {
     for (const auto& heap : node->heaps) {
       uint16_t value;
@@ -172,20 +153,16 @@ TEST(TensorIo, EveryRankThatHoldsAPartGetsIt) {
   }
 }
 
-TEST(TensorIo, BlocksThatAreNotTheTensorsAreRefused) {
+TEST(TensorIo, PiecesThatAreNotTheTensorsAreRefused) {
   MemoryWorld world(1);
   const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M, K]", 4, 4, MeshOf(2)), 0);
   ASSERT_TRUE(world.Place(tensor).ok());
-  for (v1::TensorBlock block : {BlockOf(0, 5, 0, 4), BlockOf(0, 4, -1, 4), BlockOf(2, 2, 0, 4),
-                                BlockOf(3, 2, 0, 4), BlockOf(0, 4, 0, int64_t{1} << 62)}) {
-    EXPECT_EQ(world.Read(0, tensor, &block).code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(world.Write(0, tensor, block).code(), absl::StatusCode::kInvalidArgument);
+  for (int64_t offset : {int64_t{-8}, int64_t{60}, int64_t{2}, int64_t{1} << 62}) {
+    std::string data(8, 'x');
+    EXPECT_EQ(world.Read(0, tensor, offset, &data).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(world.Write(0, tensor, offset, data).code(), absl::StatusCode::kInvalidArgument);
   }
-  v1::TensorBlock short_of_data = BlockOf(0, 4, 0, 4);
-  short_of_data.set_data("12345");
-  const absl::Status status = world.Write(0, tensor, short_of_data);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("carries 5 B; f32 takes 64"));
+  EXPECT_EQ(world.Write(0, tensor, 0, "12345").code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(TensorIo, ALostPeerFailsTheCallOnce) {
@@ -193,27 +170,25 @@ TEST(TensorIo, ALostPeerFailsTheCallOnce) {
   const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(4)), 0);
   ASSERT_TRUE(world.Place(tensor).ok());
   world.nodes[0]->transport->Disconnect(1);
-  v1::TensorBlock block = BlockOf(0, 8, 0, 8);
-  block.mutable_data()->resize(8 * 8 * 4);
-  EXPECT_EQ(world.Write(0, tensor, block).code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(world.Read(0, tensor, &block).code(), absl::StatusCode::kAborted);
+  std::string data(8 * 8 * 4, '\0');
+  EXPECT_EQ(world.Write(0, tensor, 0, data).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(world.Read(0, tensor, 0, &data).code(), absl::StatusCode::kAborted);
 }
 
 TEST(TensorIo, AWriteThatOutlivesItsGenerationIsRefused) {
   MemoryWorld world(1);
   const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(2)), 0);
   ASSERT_TRUE(world.Place(tensor).ok());
-  v1::TensorBlock block = BlockOf(0, 8, 0, 8);
-  block.mutable_data()->resize(8 * 8 * 4);
+  std::string data(8 * 8 * 4, '\0');
   MemoryNode& node = *world.nodes[0];
   const uint64_t era = node.io->era();
   node.store->EndTransfers();
   Outcomes done;
-  node.io->Write(tensor, block, era, done.Next());
+  node.io->Write(tensor, 0, data, era, done.Next());
   ASSERT_TRUE(done.Wait(1));
   EXPECT_EQ(done.all()[0].code(), absl::StatusCode::kAborted);
   EXPECT_EQ(node.heaps[0]->host()[0], std::byte{0xa5});
-  EXPECT_TRUE(world.Write(0, tensor, block).ok());
+  EXPECT_TRUE(world.Write(0, tensor, 0, data).ok());
   EXPECT_EQ(node.heaps[0]->host()[0], std::byte{0});
 }
 
@@ -238,12 +213,12 @@ TEST(TensorIo, WhatANodeDoesNotKnowItSays) {
   MemoryWorld world(2);
   const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(4)), 0);
   ASSERT_TRUE(world.nodes[0]->store->Place(tensor).ok());
-  v1::TensorBlock block = BlockOf(0, 8, 0, 8);
-  EXPECT_EQ(world.Read(0, tensor, &block).code(), absl::StatusCode::kNotFound);
+  std::string data(8 * 8 * 4, '\0');
+  EXPECT_EQ(world.Read(0, tensor, 0, &data).code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(world.nodes[1]->store->Place(tensor).ok());
-  EXPECT_TRUE(world.Read(0, tensor, &block).ok());
+  EXPECT_TRUE(world.Read(0, tensor, 0, &data).ok());
   world.nodes[1]->store->Drop(1);
-  EXPECT_EQ(world.Read(0, tensor, &block).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(world.Read(0, tensor, 0, &data).code(), absl::StatusCode::kNotFound);
 }
 
 TEST(TensorStore, PlacesOutsideTheHeapAreRefused) {

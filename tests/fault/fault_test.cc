@@ -204,23 +204,23 @@ TEST_F(Fault, DaemonsStopInGoodOrderWhileClientsWaitForATensor) {
       create.set_session_id(*session);
       const auto tensor = connection->CreateTensor(create);
       ASSERT_TRUE(tensor.ok()) << tensor.status();
-      v1::WriteTensorRequest request;
-      request.set_tensor_id(tensor->tensor_id());
+      v1::UploadRequest request;
+      request.mutable_begin()->set_tensor_id(tensor->tensor_id());
       Connection::Call first(connection.get(), absl::Now() + kHang),
           second(connection.get(), absl::Now() + kHang);
-      v1::WriteTensorResponse response;
-      const auto holder = connection->tensors()->WriteTensor(first.context(), &response);
+      v1::UploadResponse response;
+      const auto holder = connection->tensors()->Upload(first.context(), &response);
+      request.mutable_begin()->set_upload_id("holder");
       holder->Write(request);
-      const auto waiter = connection->tensors()->WriteTensor(second.context(), &response);
+      const auto waiter = connection->tensors()->Upload(second.context(), &response);
+      request.mutable_begin()->set_upload_id("waiter");
       waiter->Write(request);
       world_.daemon(stopped).Signal(SIGTERM);
       EXPECT_EQ(world_.daemon(stopped).Wait(kHang), 0)
           << "asked " << asked << ", stopped " << stopped;
       EXPECT_FALSE(waiter->Finish().ok());
       // The tensor went with its world: what is written to it now counts for nothing.
-      request.mutable_block()->set_row_end(8);
-      request.mutable_block()->set_col_end(8);
-      request.mutable_block()->set_data(std::string(8 * 8 * 4, '\0'));
+      request.mutable_chunk()->set_data(std::string(8 * 8 * 4, '\0'));
       holder->Write(request);
       holder->WritesDone();
       EXPECT_FALSE(holder->Finish().ok());

@@ -93,11 +93,10 @@ void WriteAll() {
   });
   WriteChanged<v1::UploadRequest>("commit", [](auto& r) { r.mutable_commit()->set_checksum(1); });
   WriteChanged<v1::MapTensorRequest>("commit", [](auto& r) { r.mutable_commit(); });
-  WriteChanged<v1::WriteTensorRequest>("begin", [](auto& r) { r.set_tensor_id(7); });
-  WriteChanged<v1::WriteTensorRequest>("block", [](auto& r) {
-    r.mutable_block()->set_row_end(1);
-    r.mutable_block()->set_col_end(2);
-    r.mutable_block()->set_data("abcdefgh");
+  WriteChanged<v1::ReadTensorRequest>("resumed", [](auto& r) {
+    r.mutable_tensor()->set_name("weights");
+    r.set_offset_bytes(4096);
+    r.set_version(3);
   });
   // Sizes that multiply to 2^64 and beyond.
   WriteChanged<v1::CreateTensorRequest>("large", [](auto& r) {

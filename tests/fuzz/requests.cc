@@ -96,7 +96,7 @@ const std::map<absl::string_view, CheckFn>& Checks() {
       AGMM_CHECK_OF(CreateTensorRequest), AGMM_CHECK_OF(DeleteTensorRequest),
       AGMM_CHECK_OF(GetTensorRequest),    AGMM_CHECK_OF(FillTensorRequest),
       AGMM_CHECK_OF(GetUploadRequest),    AGMM_CHECK_OF(AbortUploadRequest),
-      AGMM_CHECK_OF(ReadTensorRequest),   AGMM_CHECK_OF(WriteTensorRequest),
+      AGMM_CHECK_OF(ReadTensorRequest),
       AGMM_CHECK_OF(UploadRequest),       AGMM_CHECK_OF(MapTensorRequest),
       AGMM_CHECK_OF(SubmitJobRequest),    AGMM_CHECK_OF(GetJobRequest),
       AGMM_CHECK_OF(WaitJobRequest),      AGMM_CHECK_OF(CancelJobRequest),

@@ -86,7 +86,7 @@ inline v1::AbortUploadRequest Valid() {
 template <>
 inline v1::ReadTensorRequest Valid() {
   v1::ReadTensorRequest request;
-  request.set_tensor_id(7);
+  request.mutable_tensor()->set_tensor_id(7);
   return request;
 }
 

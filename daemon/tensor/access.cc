@@ -1,4 +1,4 @@
-#include "daemon/rpc/tensor_transfer.h"
+#include "daemon/tensor/access.h"
 
 #include <memory>
 #include <utility>
@@ -14,11 +14,8 @@ CallContext WithoutEnd(CallContext call) {
 
 }  // namespace
 
-void BeginAccess(const TransferParts& parts, const CallContext& call, uint64_t tensor_id,
-                 bool write, Reply<v1::BeginAccessResponse> reply) {
-  v1::BeginAccessRequest request;
-  request.set_tensor_id(tensor_id);
-  request.set_write(write);
+void BeginAccess(const TransferParts& parts, const CallContext& call,
+                 v1::BeginAccessRequest request, Reply<v1::BeginAccessResponse> reply) {
   request.set_node(parts.node);
   parts.control->BeginAccess(WithoutEnd(call), request, std::move(reply));
 }

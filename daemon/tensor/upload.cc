@@ -1,0 +1,348 @@
+#include "daemon/tensor/upload.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/clock.h"
+#include "proto/convert/blocks.h"
+#include "proto/convert/problem.h"
+
+namespace agmm {
+
+// What is told once the lock is gone: declared before it.
+class Upload::After {
+ public:
+  void Add(std::function<void()> call) { calls_.push_back(std::move(call)); }
+  ~After() {
+    for (auto& call : calls_) call();
+  }
+
+ private:
+  std::vector<std::function<void()>> calls_;
+};
+
+Upload::Upload(const TransferParts& parts, const v1::BeginUpload& begin,
+               absl::Duration silence_limit, std::function<void(bool committed)> closed)
+    : parts_(parts),
+      id_(begin.upload_id()),
+      begin_(begin.SerializeAsString()),
+      request_(begin),
+      silence_limit_(silence_limit),
+      closed_(std::move(closed)),
+      era_(parts.io->era()),
+      last_ns_(MonotonicNanos()) {}
+
+void Upload::Open(const CallContext& call) {
+  call_ = call;
+  v1::BeginAccessRequest request;
+  request.set_write(true);
+  if (request_.has_put()) {
+    *request.mutable_put() = request_.put();
+  } else {
+    request.set_tensor_id(request_.tensor_id());
+  }
+  Watch(silence_limit_);
+  BeginAccess(parts_, call_, std::move(request),
+              [self = shared_from_this()](absl::StatusOr<v1::BeginAccessResponse> response) {
+                self->OnOpened(std::move(response));
+              });
+}
+
+void Upload::OnOpened(absl::StatusOr<v1::BeginAccessResponse> response) {
+  After after;
+  absl::MutexLock lock(&mutex_);
+  opening_ = false;
+  last_ns_ = MonotonicNanos();
+  if (!response.ok()) {
+    Fail(response.status());
+  } else {
+    access_id_ = response->access_id();
+    tensor_ = std::move(*response->mutable_tensor());
+    const absl::StatusOr<DType> dtype = FromProto(tensor_.spec().dtype());
+    if (!dtype.ok()) Fail(dtype.status());
+    element_bytes_ = dtype.ok() ? SizeOf(*dtype) : 1;
+    total_bytes_ = tensor_.spec().rows() * tensor_.spec().cols() * element_bytes_;
+    if (failure_.ok() && stream_.listener.opened) {
+      after.Add([opened = std::exchange(stream_.listener.opened, nullptr)] {
+        opened(absl::OkStatus());
+      });
+    }
+  }
+  Drive(&after);
+}
+
+uint64_t Upload::Attach(Listener listener) {
+  After after;
+  absl::MutexLock lock(&mutex_);
+  if (closed_now_ && !failure_.ok()) return 0;
+  CheckEra();
+  EndStream(absl::AbortedError(absl::StrFormat(
+                "another stream has come for upload %s; go on with that one", id_)),
+            &after);
+  last_ns_ = MonotonicNanos();
+  stream_ = {++streams_, -1, std::move(listener)};
+  if (!opening_ && failure_.ok()) {
+    after.Add(
+        [opened = std::exchange(stream_.listener.opened, nullptr)] { opened(absl::OkStatus()); });
+  }
+  Drive(&after);
+  return streams_;
+}
+
+void Upload::Detach(uint64_t stream) {
+  After after;
+  absl::MutexLock lock(&mutex_);
+  // A failure is told once its lease is given back.
+  if (stream_.number != stream || (!failure_.ok() && !closed_now_)) return;
+  last_ns_ = MonotonicNanos();
+  EndStream(absl::OkStatus(), &after);
+}
+
+void Upload::EndStream(const absl::Status& why, After* after) {
+  if (stream_.number == 0) return;
+  after->Add([listener = std::move(stream_.listener), why] {
+    // A copy: the last call may end whoever holds the rest.
+    const Listener told = listener;
+    if (told.opened) told.opened(why.ok() ? absl::CancelledError("the stream has ended") : why);
+    told.ended(why);
+  });
+  stream_ = {};
+}
+
+absl::Status Upload::CheckChunk(const v1::UploadChunk& chunk) const {
+  const int64_t offset = chunk.offset_bytes(), size = static_cast<int64_t>(chunk.data().size());
+  const bool first = stream_.position_bytes < 0;
+  if (offset < 0 || (first ? offset > accepted_bytes_ : offset != stream_.position_bytes)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a chunk begins at byte %d of upload %s; expected %d: chunks come in order, without gaps",
+        offset, id_, first ? accepted_bytes_ : stream_.position_bytes));
+  }
+  if (size == 0 || size > kMaxPieceBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a chunk has %d bytes; 1 to %d are taken", size, kMaxPieceBytes));
+  }
+  if (offset % element_bytes_ != 0 || size % element_bytes_ != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a chunk has %d bytes from byte %d; whole elements of %d bytes are taken", size, offset,
+        element_bytes_));
+  }
+  if (size <= total_bytes_ - offset) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("a chunk ends at byte %d; tensor %d has %d", offset + size,
+                      tensor_.tensor_id(), total_bytes_));
+}
+
+void Upload::Place(uint64_t stream, const v1::UploadChunk& chunk, Told done) {
+  After after;
+  absl::string_view data = chunk.data();
+  int64_t offset = 0;
+  absl::Status refusal;
+  {
+    absl::MutexLock lock(&mutex_);
+    last_ns_ = MonotonicNanos();
+    CheckEra();
+    refusal = failure_;
+    if (refusal.ok() && stream != stream_.number)
+      refusal = absl::AbortedError("another stream has taken over");
+    if (refusal.ok()) refusal = CheckChunk(chunk);
+    if (refusal.ok()) {
+      stream_.position_bytes = chunk.offset_bytes() + static_cast<int64_t>(data.size());
+      data.remove_prefix(std::min<int64_t>(data.size(), accepted_bytes_ - chunk.offset_bytes()));
+      offset = accepted_bytes_;
+      accepted_bytes_ += static_cast<int64_t>(data.size());
+      checksum_.Add(data);
+      if (!data.empty()) ++placing_;
+    }
+    Drive(&after);
+  }
+  if (!refusal.ok() || data.empty()) return done(refusal);
+  parts_.io->Write(tensor_, offset, data, era_,
+                   [self = shared_from_this(), done = std::move(done)](absl::Status status) {
+                     self->OnPlaced(status);
+                     done(std::move(status));
+                   });
+}
+
+void Upload::OnPlaced(const absl::Status& status) {
+  After after;
+  absl::MutexLock lock(&mutex_);
+  last_ns_ = MonotonicNanos();
+  --placing_;
+  if (!status.ok()) Fail(status);
+  Drive(&after);
+}
+
+absl::Status Upload::CheckCommit(uint64_t checksum) {
+  if (accepted_bytes_ < total_bytes_) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("upload %s is committed after %d of %d bytes; send the rest first", id_,
+                        accepted_bytes_, total_bytes_));
+  }
+  if (checksum_.value() == checksum) return absl::OkStatus();
+  const absl::Status lost = absl::DataLossError(absl::StrFormat(
+      "upload %s: the bytes that came have checksum %016x, the client's have %016x; send them again",
+      id_, checksum_.value(), checksum));
+  if (committed_.tensor_id() == 0 && !committing_) Fail(lost);
+  return lost;
+}
+
+void Upload::Commit(uint64_t stream, uint64_t checksum, Reply<v1::Tensor> reply) {
+  After after;
+  absl::MutexLock lock(&mutex_);
+  last_ns_ = MonotonicNanos();
+  CheckEra();
+  absl::Status refusal = failure_;
+  if (refusal.ok() && stream != stream_.number)
+    refusal = absl::AbortedError("another stream has taken over");
+  const bool failed_before = !refusal.ok();
+  if (refusal.ok()) refusal = CheckCommit(checksum);
+  if (refusal.ok() && committed_.tensor_id() != 0) {
+    after.Add([reply = std::move(reply), tensor = committed_] { reply(tensor); });
+  } else if (refusal.ok() || (!failed_before && !failure_.ok())) {
+    // Told once the lease is given back, also of a checksum that differs.
+    committing_ |= refusal.ok();
+    committers_.push_back(std::move(reply));
+  } else {
+    after.Add([reply = std::move(reply), refusal] { reply(refusal); });
+  }
+  Drive(&after);
+}
+
+v1::Upload Upload::Progress() const {
+  v1::Upload upload;
+  upload.set_upload_id(id_);
+  upload.set_committed_bytes(accepted_bytes_);
+  upload.set_total_bytes(total_bytes_);
+  if (committed_.tensor_id() != 0) *upload.mutable_tensor() = committed_;
+  return upload;
+}
+
+void Upload::Get(Reply<v1::Upload> reply) {
+  After after;
+  absl::MutexLock lock(&mutex_);
+  CheckEra();
+  if (closed_now_ && !failure_.ok()) {
+    after.Add([reply = std::move(reply), failure = failure_] { reply(failure); });
+  } else if (opening_ && failure_.ok()) {
+    after.Add([reply = std::move(reply), progress = Progress()] { reply(progress); });
+  } else {
+    watchers_.push_back(std::move(reply));
+  }
+  Drive(&after);
+}
+
+void Upload::Abort(absl::Status why, std::function<void()> done) {
+  After after;
+  absl::MutexLock lock(&mutex_);
+  if (closed_now_) return after.Add(std::move(done));
+  aborters_.push_back(std::move(done));
+  // What is being committed is too late to end.
+  if (!committing_) Fail(std::move(why));
+  Drive(&after);
+}
+
+void Upload::EndSession(const std::string& session_id) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool tensors = !opening_ && tensor_.session_id() == session_id;
+    if (!tensors && request_.put().session_id() != session_id) return;
+  }
+  Abort(absl::CancelledError("the session of this upload has ended"), [] {});
+}
+
+void Upload::Fail(absl::Status why) {
+  if (failure_.ok() && !closed_now_) failure_ = std::move(why);
+}
+
+void Upload::CheckEra() {
+  if (opening_ || committing_ || committed_.tensor_id() != 0) return;
+  if (absl::Status status = parts_.io->CheckEra(tensor_, era_); !status.ok())
+    Fail(std::move(status));
+}
+
+void Upload::Drive(After* after) {
+  if (failure_.ok() && !busy()) {
+    for (auto& watcher : std::exchange(watchers_, {}))
+      after->Add([watcher = std::move(watcher), progress = Progress()] { watcher(progress); });
+  }
+  if (opening_ || placing_ > 0 || closing_) return;
+  const std::shared_ptr<Upload> self = shared_from_this();
+  if (!failure_.ok()) {
+    closing_ = true;
+    if (access_id_ == 0) return after->Add([self] { self->OnGivenBack(); });
+    after->Add([self, access = access_id_] {
+      EndAccess(self->parts_, self->call_, access, false,
+                [self](const absl::StatusOr<v1::EndAccessResponse>&) { self->OnGivenBack(); });
+    });
+  } else if (committing_) {
+    closing_ = true;
+    after->Add([self, access = access_id_] {
+      EndAccess(self->parts_, self->call_, access, true,
+                [self](absl::StatusOr<v1::EndAccessResponse> response) {
+                  self->OnCommitted(std::move(response));
+                });
+    });
+  }
+}
+
+void Upload::OnCommitted(absl::StatusOr<v1::EndAccessResponse> response) {
+  After after;
+  {
+    absl::MutexLock lock(&mutex_);
+    committing_ = false;
+    if (response.ok()) {
+      committed_ = std::move(*response->mutable_tensor());
+      closed_now_ = true;
+      after.Add([closed = closed_] { closed(true); });
+      for (auto& reply : std::exchange(committers_, {}))
+        after.Add([reply = std::move(reply), tensor = committed_] { reply(tensor); });
+      for (auto& done : std::exchange(aborters_, {})) after.Add(std::move(done));
+      Drive(&after);
+      return;
+    }
+    // The lease is gone, whatever the reason was.
+    Fail(response.status());
+  }
+  OnGivenBack();
+}
+
+void Upload::OnGivenBack() {
+  After after;
+  absl::MutexLock lock(&mutex_);
+  closed_now_ = true;
+  after.Add([closed = closed_] { closed(false); });
+  for (auto& reply : std::exchange(committers_, {}))
+    after.Add([reply = std::move(reply), failure = failure_] { reply(failure); });
+  for (auto& watcher : std::exchange(watchers_, {}))
+    after.Add([watcher = std::move(watcher), failure = failure_] { watcher(failure); });
+  EndStream(failure_, &after);
+  for (auto& done : std::exchange(aborters_, {})) after.Add(std::move(done));
+}
+
+void Upload::Watch(absl::Duration delay) {
+  parts_.loop->PostAfter(delay, [weak = weak_from_this()] {
+    if (const std::shared_ptr<Upload> upload = weak.lock(); upload != nullptr) upload->OnWatch();
+  });
+}
+
+void Upload::OnWatch() {
+  After after;
+  absl::MutexLock lock(&mutex_);
+  if (closing_ || !failure_.ok()) return;
+  // While we are at work for a stream that waits, it is not the client who is silent.
+  const bool ours = placing_ > 0 || committing_ || (opening_ && stream_.number != 0);
+  const absl::Duration quiet = absl::Nanoseconds(MonotonicNanos() - last_ns_);
+  if (ours || quiet < silence_limit_) {
+    after.Add([this, self = shared_from_this(), delay = ours ? silence_limit_ : silence_limit_ - quiet] {
+      Watch(delay);
+    });
+    return;
+  }
+  Fail(absl::DeadlineExceededError(
+      absl::StrFormat("the client has sent nothing of upload %s for %s; its space was given back",
+                      id_, absl::FormatDuration(silence_limit_))));
+  Drive(&after);
+}
+
+}  // namespace agmm

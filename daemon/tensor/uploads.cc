@@ -1,0 +1,139 @@
+#include "daemon/tensor/uploads.h"
+
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/clock.h"
+
+namespace agmm {
+
+// Outlives Uploads in the hands of what is still being answered.
+struct Uploads::Registry {
+  explicit Registry(UploadLimits limits) : limits(limits) {}
+
+  const UploadLimits limits;
+  absl::Mutex mutex;
+  std::map<std::string, std::shared_ptr<Upload>> uploads ABSL_GUARDED_BY(mutex);
+  // Committed ones, oldest first: when, which.
+  std::deque<std::pair<int64_t, std::string>> kept ABSL_GUARDED_BY(mutex);
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+
+  size_t open() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return uploads.size() - kept.size(); }
+  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const int64_t oldest_ns = MonotonicNanos() - absl::ToInt64Nanoseconds(limits.kept);
+    while (!kept.empty() && (kept.front().first <= oldest_ns || kept.size() > limits.max_kept)) {
+      uploads.erase(kept.front().second);
+      kept.pop_front();
+    }
+  }
+  void Close(const std::string& id, bool committed) {
+    std::shared_ptr<Upload> gone;  // after the lock
+    absl::MutexLock lock(&mutex);
+    if (committed) {
+      kept.emplace_back(MonotonicNanos(), id);
+      return Forget();
+    }
+    const auto it = uploads.find(id);
+    gone = std::move(it->second);
+    uploads.erase(it);
+  }
+  std::vector<std::shared_ptr<Upload>> All() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::vector<std::shared_ptr<Upload>> all;
+    for (const auto& [id, upload] : uploads) all.push_back(upload);
+    return all;
+  }
+  std::shared_ptr<Upload> Find(const std::string& id) {
+    absl::MutexLock lock(&mutex);
+    Forget();
+    const auto it = uploads.find(id);
+    return it == uploads.end() ? nullptr : it->second;
+  }
+};
+
+Uploads::Uploads(const TransferParts& parts, UploadLimits limits)
+    : parts_(parts), registry_(std::make_shared<Registry>(limits)) {}
+
+Uploads::~Uploads() {
+  std::vector<std::shared_ptr<Upload>> uploads;
+  {
+    absl::MutexLock lock(&registry_->mutex);
+    registry_->stopping = true;
+    uploads = registry_->All();
+  }
+  for (const auto& upload : uploads)
+    upload->Abort(absl::UnavailableError("the daemon is stopping"), [] {});
+  absl::MutexLock lock(&registry_->mutex);
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_->mutex) {
+    return registry_->open() == 0;
+  };
+  registry_->mutex.Await(absl::Condition(&none));
+}
+
+absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
+                                              const v1::BeginUpload& begin,
+                                              Upload::Listener listener) {
+  while (true) {
+    std::shared_ptr<Upload> upload;
+    bool made = false;
+    {
+      absl::MutexLock lock(&registry_->mutex);
+      registry_->Forget();
+      if (registry_->stopping) return absl::UnavailableError("the daemon is stopping");
+      if (const auto it = registry_->uploads.find(begin.upload_id());
+          it != registry_->uploads.end()) {
+        upload = it->second;
+      } else if (registry_->open() >= registry_->limits.max_open) {
+        return absl::ResourceExhaustedError(
+            absl::StrFormat("%d uploads are open at this daemon, as many as it takes; wait for one "
+                            "to end, or ask another daemon",
+                            registry_->open()));
+      } else {
+        made = true;
+        upload = std::make_shared<Upload>(
+            parts_, begin, registry_->limits.silence,
+            [registry = registry_, id = begin.upload_id()](bool committed) {
+              registry->Close(id, committed);
+            });
+        registry_->uploads.emplace(begin.upload_id(), upload);
+      }
+    }
+    if (!made && upload->begin() != begin.SerializeAsString()) {
+      return absl::AlreadyExistsError(absl::StrFormat(
+          "upload %s was begun with another target; give this one an id of its own",
+          begin.upload_id()));
+    }
+    const uint64_t stream = upload->Attach(listener);
+    if (made) upload->Open(call);
+    if (stream != 0) return Hold{std::move(upload), stream};
+  }
+}
+
+void Uploads::Get(const v1::GetUploadRequest& request, Reply<v1::Upload> reply) {
+  if (const std::shared_ptr<Upload> upload = registry_->Find(request.upload_id()))
+    return upload->Get(std::move(reply));
+  reply(absl::NotFoundError(absl::StrFormat(
+      "there is no upload %s at this daemon: it was aborted, was silent for too long, or went with "
+      "its world; begin again",
+      request.upload_id())));
+}
+
+void Uploads::Abort(const v1::AbortUploadRequest& request, Reply<v1::AbortUploadResponse> reply) {
+  const std::shared_ptr<Upload> upload = registry_->Find(request.upload_id());
+  if (upload == nullptr) return reply(v1::AbortUploadResponse());
+  upload->Abort(absl::AbortedError("the upload was aborted by its client"),
+                [reply = std::move(reply)] { reply(v1::AbortUploadResponse()); });
+}
+
+void Uploads::EndSession(const std::string& session_id) {
+  std::vector<std::shared_ptr<Upload>> uploads;
+  {
+    absl::MutexLock lock(&registry_->mutex);
+    uploads = registry_->All();
+  }
+  for (const auto& upload : uploads) upload->EndSession(session_id);
+}
+
+}  // namespace agmm

@@ -1,0 +1,212 @@
+// A daemon's tensor service over one device, with a sequencer that a test holds in its hand.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "daemon/rpc/tensor_service.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/schedule/spec.h"
+#include "proto/convert/problem.h"
+
+namespace agmm {
+
+inline constexpr absl::Duration kHang = absl::Seconds(60);
+inline constexpr uint64_t kTensor = 7, kAccess = 99;
+
+// Grants access to one tensor, at once or when it is told to, and keeps the books.
+class FakeControl final : public Control {
+ public:
+  void GetStatus(const CallContext&, const v1::GetStatusRequest&,
+                 Reply<v1::GetStatusResponse> r) override {
+    r(No());
+  }
+  void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&,
+                     Reply<v1::OpenedSessionResponse> r) override {
+    r(No());
+  }
+  void CloseSession(const CallContext&, const v1::CloseSessionRequest&,
+                    Reply<v1::CloseSessionResponse> r) override {
+    r(No());
+  }
+  void CreateTensor(const CallContext&, const v1::CreateTensorRequest&,
+                    Reply<v1::Tensor> r) override {
+    r(No());
+  }
+  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
+                    Reply<v1::DeleteTensorResponse> r) override {
+    r(No());
+  }
+  void ListTensors(const CallContext&, const v1::ListTensorsRequest&,
+                   Reply<v1::ListTensorsResponse> r) override {
+    r(No());
+  }
+  void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job> r) override {
+    r(No());
+  }
+  void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job> r) override { r(No()); }
+  void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job> r) override {
+    r(No());
+  }
+  void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job> r) override {
+    r(No());
+  }
+  void ListJobs(const CallContext&, const v1::ListJobsRequest&,
+                Reply<v1::ListJobsResponse> r) override {
+    r(No());
+  }
+  void PollJob(const CallContext&, const v1::PollJobRequest&,
+               Reply<v1::PollJobResponse> r) override {
+    r(No());
+  }
+  void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor> r) override {
+    r(No());
+  }
+  void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor> r) override {
+    r(No());
+  }
+
+  void BeginAccess(const CallContext&, const v1::BeginAccessRequest& request,
+                   Reply<v1::BeginAccessResponse> reply) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      begun_ = request;
+      ++begins_;
+      waiting_ = std::move(reply);
+      if (hold_) return;
+    }
+    Grant();
+  }
+  void EndAccess(const CallContext& call, const v1::EndAccessRequest& request,
+                 Reply<v1::EndAccessResponse> reply) override {
+    EXPECT_GE(request.access_id(), kAccess);
+    EXPECT_EQ(call.deadline, absl::InfiniteFuture());
+    EXPECT_TRUE(call.cancel->status().ok());
+    absl::Status error;
+    {
+      absl::MutexLock lock(&mutex_);
+      commits_.push_back(request.commit());
+      error = end_error_;
+    }
+    v1::EndAccessResponse response;
+    *response.mutable_tensor() = tensor_;
+    response.mutable_tensor()->set_version(5);
+    if (error.ok())
+      reply(response);
+    else
+      reply(error);
+  }
+
+  // Answers the BeginAccess that waits.
+  void Grant() {
+    Reply<v1::BeginAccessResponse> reply;
+    {
+      absl::MutexLock lock(&mutex_);
+      reply = std::exchange(waiting_, nullptr);
+    }
+    if (!begin_error_.ok()) return reply(begin_error_);
+    v1::BeginAccessResponse response;
+    response.set_access_id(kAccess + begins());
+    *response.mutable_tensor() = tensor_;
+    reply(response);
+  }
+
+  v1::BeginAccessRequest AwaitBegun() {
+    absl::MutexLock lock(&mutex_);
+    const auto begun = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return begins_ > 0;
+    };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&begun), kHang));
+    return begun_;
+  }
+  // What the accesses ended as, once one has.
+  std::vector<bool> AwaitEnded() {
+    absl::MutexLock lock(&mutex_);
+    const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !commits_.empty(); };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&ended), kHang));
+    return commits_;
+  }
+  int begins() {
+    absl::MutexLock lock(&mutex_);
+    return begins_;
+  }
+  std::vector<bool> commits() {
+    absl::MutexLock lock(&mutex_);
+    return commits_;
+  }
+
+  // Set before they are asked for.
+  v1::Tensor tensor_;
+  bool hold_ = false;
+  absl::Status begin_error_, end_error_;
+
+ private:
+  static absl::Status No() { return absl::UnimplementedError("not asked for by these tests"); }
+
+  absl::Mutex mutex_;
+  v1::BeginAccessRequest begun_ ABSL_GUARDED_BY(mutex_);
+  Reply<v1::BeginAccessResponse> waiting_ ABSL_GUARDED_BY(mutex_);
+  int begins_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<bool> commits_ ABSL_GUARDED_BY(mutex_);
+};
+
+class TensorContents : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    heap_ = *device_->CreateHeap(16 << 20);
+    store_ = std::make_unique<TensorStore>(0, std::vector<Heap*>{heap_.get()});
+    io_ = std::make_unique<TensorIo>(store_.get(), nullptr, 0, std::vector<int>{0});
+    const Mesh mesh = *ParseMesh("x=1");
+    const Tensor tensor = *ParseTensor("[M_x, K]", mesh, kRows, kCols, DType::kF32);
+    control_.tensor_.set_tensor_id(kTensor);
+    *control_.tensor_.mutable_spec() = ToProto(mesh, tensor);
+    control_.tensor_.set_shard_bytes(ShardBytes(mesh, tensor));
+    ASSERT_EQ(store_->Place(control_.tensor_), absl::OkStatus());
+    const TransferParts parts{&control_, io_.get(), &loop_, kNode};
+    uploads_ = std::make_unique<Uploads>(parts, limits_);
+    service_ = std::make_unique<TensorService>(parts, uploads_.get());
+    grpc::ServerBuilder builder;
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    stub_ = v1::TensorService::NewStub(server_->InProcessChannel({}));
+  }
+  void TearDown() override { server_->Shutdown(); }
+
+  // Every element's byte pattern tells where it belongs.
+  static std::string Contents() {
+    std::string bytes(kRows * kCols * 4, '\0');
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
+    return bytes;
+  }
+  // What lies on the device.
+  std::string Stored() {
+    std::string bytes(kTotal, '\0');
+    absl::Status status;
+    io_->Read(control_.tensor_, 0, absl::MakeSpan(bytes), [&](absl::Status s) { status = s; });
+    EXPECT_EQ(status, absl::OkStatus());
+    return bytes;
+  }
+
+  static constexpr int64_t kRows = 1000, kCols = 700, kTotal = kRows * kCols * 4;  // 2.7 MiB
+  static constexpr int kNode = 3;
+  FakeControl control_;
+  UploadLimits limits_;
+  Loop loop_;
+  std::unique_ptr<Device> device_ = CreateCpuDevice(1);
+  std::unique_ptr<Heap> heap_;
+  std::unique_ptr<TensorStore> store_;
+  std::unique_ptr<TensorIo> io_;
+  std::unique_ptr<Uploads> uploads_;
+  std::unique_ptr<TensorService> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::TensorService::Stub> stub_;
+};
+
+}  // namespace agmm
