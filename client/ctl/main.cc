@@ -7,12 +7,20 @@
 #include "absl/status/status.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/suggest.h"
+#include "client/ctl/table.h"
 #include "client/ctl/verbs.h"
 
 namespace agmm {
 namespace {
 
 void PrintError(absl::string_view message) { std::cerr << "agmmctl: " << message << std::endl; }
+
+// Help texts beside their column of flags keep to 100 columns.
+void WrapHelp(CLI::App* app) {
+  for (CLI::Option* option : app->get_options())
+    option->description(Wrap(option->get_description(), 68));
+  for (CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) WrapHelp(verb);
+}
 
 // Of the verb that was chosen.
 std::string SeeHelp(const CLI::App& app) {
@@ -30,7 +38,8 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   app.footer(
-      "Exit codes: 0 done, 2 usage, 3 unavailable, 4 not found, 5 not allowed in this state or not\n"
+      "Exit codes: 0 done, 2 usage, 3 unavailable, 4 not found, 5 not allowed in this state or "
+      "not\n"
       "covered by this release, 6 deadline, 7 failed, 8 no space, 130 cancelled.");
   Options options;
   Action action;
@@ -43,6 +52,7 @@ int Main(int argc, char** argv) {
   AddJob(app, options, &action);
   AddMatmul(app, options, &action);
   AddPlan(app, options, &action);
+  WrapHelp(&app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

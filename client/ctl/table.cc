@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 namespace agmm {
@@ -50,19 +51,24 @@ std::string Fields::ToString() const {
   for (const auto& [name, text] : fields_) indent = std::max(indent, name.size() + 2);
   std::string result;
   for (const auto& [name, text] : fields_) {
-    std::string line = name;
-    line.resize(indent, ' ');
-    bool empty = true;
-    for (absl::string_view word : absl::StrSplit(text, ' ')) {
-      if (!empty && line.size() + 1 + word.size() > kLineColumns) {
-        absl::StrAppend(&result, line, "\n");
-        line.assign(indent, ' ');
-        empty = true;
-      }
-      absl::StrAppend(&line, empty ? "" : " ", word);
-      empty = false;
-    }
-    absl::StrAppend(&result, line, "\n");
+    std::string head = name;
+    head.resize(indent, ' ');
+    absl::StrAppend(&result, head,
+                    absl::StrReplaceAll(Wrap(text, kLineColumns - indent),
+                                        {{"\n", "\n" + std::string(indent, ' ')}}),
+                    "\n");
+  }
+  return result;
+}
+
+std::string Wrap(absl::string_view text, size_t width) {
+  std::string result;
+  size_t column = 0;
+  for (absl::string_view word : absl::StrSplit(text, ' ')) {
+    const bool first = result.empty();
+    const bool fits = column + 1 + word.size() <= width;
+    absl::StrAppend(&result, first ? "" : fits ? " " : "\n", word);
+    column = first || !fits ? word.size() : column + 1 + word.size();
   }
   return result;
 }

@@ -44,6 +44,8 @@ class Fields {
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 
+// `text` with line ends for blanks, so that lines have at most `width` bytes where words allow it.
+std::string Wrap(absl::string_view text, size_t width);
 // "1536.0": MiB, for columns of that unit.
 std::string Mebibytes(int64_t bytes);
 // `text`, or its beginning and ".." where it is longer than `width` bytes.

@@ -59,6 +59,8 @@ void AddNamed(CLI::App* group, const std::string& verb_name, const std::string& 
 void AddTensor(CLI::App& app, const Options& options, Action* action) {
   CLI::App* group = app.add_subcommand("tensor", "Matrices that stay on the devices");
   group->require_subcommand(1);
+  AddTensorPut(group, options, action);
+  AddTensorGet(group, options, action);
   AddTensorFill(group, options, action);
   group->add_subcommand("list", "All tensors, and the memory by class")
       ->callback([&options, action] { *action = [&options] { return RunList(options); }; });

@@ -26,7 +26,9 @@ void AddPlan(CLI::App& app, const Options& options, Action* action);
 void AddStatus(CLI::App& app, const Options& options, Action* action);
 void AddTensor(CLI::App& app, const Options& options, Action* action);
 
-// Those of a group: `tensor fill`, `job submit`, `job watch`.
+// Those of a group: `tensor put, get, fill`, `job submit`, `job watch`.
+void AddTensorPut(CLI::App* group, const Options& options, Action* action);
+void AddTensorGet(CLI::App* group, const Options& options, Action* action);
 void AddTensorFill(CLI::App* group, const Options& options, Action* action);
 void AddJobSubmit(CLI::App* group, const Options& options, Action* action);
 void AddJobWatch(CLI::App* group, const Options& options, Action* action);

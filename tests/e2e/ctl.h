@@ -1,0 +1,95 @@
+// agmmctl tensor and job on a real world of two daemons with two devices each.
+#pragma once
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/matrices.h"
+#include "tests/e2e/world.h"
+
+namespace agmm {
+
+// Far more epochs than the test lasts.
+inline constexpr char kForever[] = "1000000";
+
+class Ctl : public ::testing::Test {
+ protected:
+  Ctl() : world_({.nodes = 2, .devices = 2}) {}
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(world_.StartAll()); }
+
+  // Asks the node that is not the sequencer. Piped, so nothing but errors may be on stderr.
+  Ran Run(std::vector<std::string> arguments) { return world_.Ctl(1, std::move(arguments)); }
+  std::string Ok(std::vector<std::string> arguments) {
+    const Ran ran = Run(std::move(arguments));
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_EQ(ran.err, "");
+    return ran.out;
+  }
+  nlohmann::json OkJson(std::vector<std::string> arguments) {
+    arguments.push_back("--json");
+    const std::string out = Ok(std::move(arguments));
+    const nlohmann::json json = nlohmann::json::parse(out, nullptr, /*allow_exceptions=*/false);
+    EXPECT_FALSE(json.is_discarded()) << out;
+    return json;
+  }
+  void ExpectError(std::vector<std::string> arguments, int code, const std::string& what) {
+    const Ran ran = Run(std::move(arguments));
+    EXPECT_EQ(ran.exit_code, code) << ran.err;
+    EXPECT_THAT(ran.err, ::testing::StartsWith("agmmctl: "));
+    EXPECT_THAT(ran.err, ::testing::HasSubstr(what));
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
+  }
+  nlohmann::json Put(const std::string& name, const Matrix& matrix,
+                     std::vector<std::string> flags) {
+    const std::string path = world_.Path(name + ".npy");
+    WriteNpy(path, matrix);
+    std::vector<std::string> arguments = {"tensor", "put", name, path};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return OkJson(arguments);
+  }
+  Matrix Get(const std::string& name) {
+    const std::string path = world_.Path(absl::StrCat("got", ++files_, ".npy"));
+    Ok({"tensor", "get", name, path});
+    return ReadNpy(path);
+  }
+  // A = X and B = W of small integers, for the default spec; returns their product.
+  Matrix PutOperands(int64_t m = 96, int64_t n = 64, int64_t k = 80) {
+    const Matrix a = SmallIntegers(m, k, 1), b = SmallIntegers(k, n, 2);
+    Put("X", a, {"--sharding", "[M_x, K]"});
+    Put("W", b, {"--sharding", "[K, N_x]"});
+    return Product(a, b);
+  }
+  // A job that runs until it is stopped; its id.
+  std::string SubmitForever() {
+    return absl::StrCat(OkJson({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever})
+                            .value("job_id", 0));
+  }
+  ::testing::AssertionResult Reaches(const std::string& job, const std::string& state) {
+    std::string last;
+    for (const absl::Time give_up = absl::Now() + kHang; absl::Now() < give_up;
+         absl::SleepFor(absl::Milliseconds(20))) {
+      last = OkJson({"job", "show", job}).value("state", "");
+      if (last == state) return ::testing::AssertionSuccess();
+    }
+    return ::testing::AssertionFailure() << "job " << job << " is " << last << ", not " << state;
+  }
+  static ::testing::AssertionResult Prints(Process* process, const std::string& what) {
+    for (const absl::Time give_up = absl::Now() + kHang; absl::Now() < give_up;
+         absl::SleepFor(absl::Milliseconds(20))) {
+      if (absl::StrContains(process->out(), what)) return ::testing::AssertionSuccess();
+    }
+    return ::testing::AssertionFailure() << "no \"" << what << "\" in " << process->out();
+  }
+
+  World world_;
+  int files_ = 0;
+};
+
+}  // namespace agmm

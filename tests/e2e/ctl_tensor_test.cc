@@ -1,0 +1,96 @@
+// agmmctl tensor, as users run it.
+#include "tests/e2e/ctl.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+using CtlTensor = Ctl;
+
+TEST_F(CtlTensor, TensorsArePutListedShownReadAndDeleted) {
+  const Matrix matrix = Normal(37, 53, 3);
+  const Json put = Put("W", matrix, {"--sharding", "[K, N_x]", "--ranks", "1-2"});
+  EXPECT_EQ(put["schema"], "agmm.tensor.v1");
+  EXPECT_EQ(put["mesh"], "x=2");
+  EXPECT_EQ(put["ranks"], Json({1, 2}));
+  const Json list = OkJson({"tensor", "list"});
+  ASSERT_EQ(list["tensors"].size(), 1);
+  EXPECT_EQ(list["tensors"][0]["tensor_id"], put["tensor_id"]);
+  EXPECT_GT(list["memory"]["tensor_bytes"], 0);
+  EXPECT_THAT(Ok({"tensor", "list"}), HasSubstr("[K, N_x]  1-2"));
+  EXPECT_THAT(Ok({"tensor", "show", "W"}), HasSubstr("[K, N_x] over mesh x=2 on ranks 1-2\n"));
+  EXPECT_TRUE(SameBits(Get("W"), matrix));
+  EXPECT_TRUE(SameBits(Get(absl::StrCat("#", put["tensor_id"].get<int>())), matrix));
+  EXPECT_EQ(Ok({"tensor", "rm", "W"}), "");
+  EXPECT_EQ(Ok({"tensor", "list"}).substr(0, 11), "no tensors\n");
+  ExpectError({"tensor", "get", "W", world_.Path("none.npy")}, 4, "\"W\"");
+  EXPECT_EQ(ReadFile(world_.Path("none.npy")), "");
+}
+
+TEST_F(CtlTensor, WithoutFlagsATensorIsWholeOnEveryRank) {
+  const Json put = Put("W", SmallIntegers(5, 7, 1), {});
+  EXPECT_EQ(put["sharding"], "[M, N]");
+  EXPECT_EQ(put["ranks"], Json({0, 1, 2, 3}));
+}
+
+TEST_F(CtlTensor, Bf16TravelsRawAndExactly) {
+  const Matrix matrix = Rounded(Normal(16, 24, 4), DType::kBF16);
+  Put("W", matrix, {"--dtype", "bf16"});
+  EXPECT_TRUE(SameBits(Get("W"), matrix));
+  const std::string raw = world_.Path("W.raw");
+  Ok({"tensor", "get", "W", raw, "--raw"});
+  EXPECT_EQ(ReadFile(raw).size(), 16 * 24 * 2);
+  Ok({"tensor", "put", "V", raw, "--shape", "16x24", "--dtype", "bf16", "--sharding", "[M_x, N]"});
+  EXPECT_TRUE(SameBits(Get("V"), matrix));
+}
+
+TEST_F(CtlTensor, ASecondPutRewritesWhereTheSpecIsTheSame) {
+  const Json first = Put("W", SmallIntegers(8, 8, 1), {"--sharding", "[K, N_x]"});
+  const Matrix again = SmallIntegers(8, 8, 2);
+  const Json second = Put("W", again, {"--sharding", "[K, N_x]"});
+  EXPECT_EQ(second["tensor_id"], first["tensor_id"]);
+  EXPECT_GT(second["version"], first["version"]);
+  EXPECT_TRUE(SameBits(Get("W"), again));
+  const Json other = Put("W", again, {"--sharding", "[K_x, N]"});
+  EXPECT_NE(other["tensor_id"], first["tensor_id"]);
+  EXPECT_EQ(OkJson({"tensor", "list"})["tensors"].size(), 1);
+}
+
+TEST_F(CtlTensor, AFillIsTheSameHoweverItIsSharded) {
+  for (const char* kind : {"uniform", "integers"}) {
+    const std::vector<std::string> same = {"--shape", "50x30", "--seed", "7", "--kind", kind};
+    auto fill = [&](const std::string& name, std::vector<std::string> flags) {
+      flags.insert(flags.begin(), {"tensor", "fill", name});
+      flags.insert(flags.end(), same.begin(), same.end());
+      Ok(flags);
+      return Get(name);
+    };
+    const Matrix rows = fill("R", {"--sharding", "[M_x, K]"});
+    EXPECT_TRUE(SameBits(fill("S", {"--sharding", "[K, N_x]", "--ranks", "1-3"}), rows));
+    EXPECT_TRUE(SameBits(fill("T", {"--ranks", "3"}), rows));
+    Ok({"tensor", "fill", "U", "--shape", "50x30", "--seed", "8", "--kind", kind});
+    EXPECT_FALSE(SameBits(Get("U"), rows));
+  }
+  Ok({"tensor", "fill", "R", "--shape", "2x2", "--kind", "constant", "--value", "-1.5"});
+  EXPECT_EQ(Get("R").values, std::vector<float>(4, -1.5f));
+}
+
+TEST_F(CtlTensor, ExitCodesTellTheCasesApart) {
+  WriteNpy(world_.Path("X.npy"), SmallIntegers(8, 8, 1));
+  ExpectError({"tensor", "lst"}, 2, "did you mean \"list\"?");
+  ExpectError({"tensor", "show", "#x"}, 2, "\"#x\"");
+  ExpectError({"tensor", "put", "V", world_.Path("X.npy"), "--ranks", "2-1"}, 2, "2-1");
+  ExpectError({"tensor", "put", "V", world_.Path("X.npy"), "--shape", "8x8"}, 2, "--dtype");
+  ExpectError({"tensor", "put", "#7", world_.Path("X.npy"), "--ranks", "0"}, 2, "new tensors");
+  ExpectError({"tensor", "fill", "V"}, 2, "--shape");
+  ExpectError({"tensor", "fill", "V", "--shape", "2x2", "--value", "1"}, 2, "--kind");
+  ExpectError({"tensor", "show", "V"}, 4, "\"V\"");
+  ExpectError({"tensor", "put", "#77", world_.Path("X.npy")}, 4, "77");
+  ExpectError({"tensor", "fill", "V", "--shape", "65536x65536", "--sharding", "[M_x, K]"}, 8,
+              "free");
+}
+
+}  // namespace
+}  // namespace agmm
