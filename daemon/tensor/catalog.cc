@@ -1,9 +1,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/bounds.h"
 #include "daemon/tensor/catalog_impl.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "proto/convert/problem.h"
 #include "proto/convert/status.h"
 #include "proto/convert/time.h"
@@ -162,6 +166,32 @@ void CatalogImpl::Erase(Entry* entry) {
     members_->Send(node, std::move(command));
   }
   entries_.erase(id);
+}
+
+std::string CatalogImpl::LargestOn(int rank) const {
+  constexpr size_t kNamed = 3;
+  std::vector<const Entry*> here;
+  for (const auto& [id, entry] : entries_) {
+    if (std::find(entry.ranks.begin(), entry.ranks.end(), rank) != entry.ranks.end())
+      here.push_back(&entry);
+  }
+  const size_t named = std::min(kNamed, here.size());
+  std::partial_sort(here.begin(), here.begin() + named, here.end(),
+                    [](const Entry* a, const Entry* b) {
+                      return a->tensor.shard_bytes() > b->tensor.shard_bytes();
+                    });
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < named; ++i) {
+    const v1::Tensor& tensor = here[i]->tensor;
+    const char* state = here[i]->link == Link::kGone  ? ", deleted and still in use"
+                        : here[i]->link == Link::kPut ? ", being put"
+                                                      : "";
+    texts.push_back(absl::StrCat(tensor.name().empty() ? absl::StrCat("tensor ", tensor.tensor_id())
+                                                       : absl::Utf8SafeCEscape(tensor.name()),
+                                 " ", FormatBytes(tensor.shard_bytes()), state));
+  }
+  if (here.size() > named) texts.push_back(absl::StrCat(here.size() - named, " more"));
+  return absl::StrJoin(texts, ", ");
 }
 
 void CatalogImpl::DeleteTensor(const CallContext&, const v1::DeleteTensorRequest& request,

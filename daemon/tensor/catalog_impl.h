@@ -84,7 +84,10 @@ class Callbacks {
 class CatalogImpl : public Catalog {
  public:
   CatalogImpl(Members* members, Placement* placement, const Clock* clock)
-      : members_(members), placement_(placement), clock_(clock) {}
+      : members_(members), placement_(placement), clock_(clock) {
+    placement_->set_describe_tensors([this](int rank) { return LargestOn(rank); });
+  }
+  ~CatalogImpl() override { placement_->set_describe_tensors(nullptr); }
 
   void CreateTensor(const CallContext& ctx, const v1::CreateTensorRequest& request,
                     Reply<v1::Tensor> reply) override;
@@ -133,6 +136,9 @@ class CatalogImpl : public Catalog {
   void Erase(Entry* entry);
   // Grants what can be granted; then the entry goes if nothing uses it any more.
   void Settle(Entry* entry);
+
+  // The largest tensors with a shard on the rank: "W 1.00 GiB, X 512 MiB, 3 more".
+  std::string LargestOn(int rank) const;
 
   uint64_t Admit(Entry* entry, Lease lease);
   void Give(Entry* entry, std::list<Lease>::iterator lease);

@@ -91,13 +91,21 @@ absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64
     return WithReason(
         absl::ResourceExhaustedError(absl::StrFormat(
             "%s were asked for on each of ranks %s; rank %d has %s free of %s, and the largest "
-            "piece "
-            "free on all of them is %s; delete tensors or give the devices larger heaps",
+            "piece free on all of them is %s; rank %d holds %s; delete tensors or give the devices "
+            "larger heaps",
             FormatBytes(bytes), absl::StrJoin(ranks, ","), fullest,
             FormatBytes(free_bytes(fullest)), FormatBytes(heap_bytes(fullest)),
-            FormatBytes(Largest(common)))),
+            FormatBytes(Largest(common)), fullest, Holders(fullest))),
         kReasonHeapFull);
   }
+}
+
+std::string Placement::Holders(int rank) const {
+  std::string largest = describe_tensors_ == nullptr ? "" : describe_tensors_(rank);
+  if (!largest.empty()) largest = absl::StrFormat(" (%s)", largest);
+  return absl::StrFormat("tensors %s%s, workspaces %s",
+                         FormatBytes(used_bytes(rank, MemoryClass::kTensor)), largest,
+                         FormatBytes(used_bytes(rank, MemoryClass::kWorkspace)));
 }
 
 void Placement::Take(const std::vector<int>& ranks, int64_t offset, int64_t bytes,

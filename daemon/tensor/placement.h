@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,10 @@ class Placement {
   // Errors: RESOURCE_EXHAUSTED with HEAP_FULL: asked, free, largest free piece common to the ranks.
   absl::StatusOr<int64_t> Allocate(const std::vector<int>& ranks, int64_t bytes,
                                    MemoryClass memory_class);
+  // Names the largest of what lies on a rank, for errors: "W 1.00 GiB, X 512 MiB"; may be empty.
+  void set_describe_tensors(std::function<std::string(int rank)> describe) {
+    describe_tensors_ = std::move(describe);
+  }
   // Gives back what Allocate returned for the same ranks and bytes.
   void Free(const std::vector<int>& ranks, int64_t offset, int64_t bytes, MemoryClass memory_class);
 
@@ -45,8 +50,12 @@ class Placement {
 
   void Take(const std::vector<int>& ranks, int64_t offset, int64_t bytes, MemoryClass memory_class);
 
+  // "tensors 1.50 GiB (W 1.00 GiB, X 512 MiB), workspaces 96 MiB".
+  std::string Holders(int rank) const;
+
   std::vector<HeapState> heaps_;
   std::function<bool()> reclaim_;
+  std::function<std::string(int)> describe_tensors_;
 };
 
 }  // namespace agmm
