@@ -11,8 +11,7 @@
 namespace agmm::catalog {
 
 absl::StatusOr<Entry*> CatalogImpl::FillTarget(const CallContext& ctx,
-                                               const v1::FillTensorRequest& request,
-                                               Lease* lease) {
+                                               const v1::FillTensorRequest& request, Lease* lease) {
   AGMM_RETURN_IF_ERROR(members_->Complete());
   if (request.has_put()) {
     AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(request.put().spec().dtype()));
@@ -40,8 +39,8 @@ void CatalogImpl::FillTensor(const CallContext& ctx, const v1::FillTensorRequest
   Admit(*entry, std::move(lease));
 }
 
-// From here on it runs to its end, whoever goes: no node can be told to stop, and none may be writing
-// when the lease ends.
+// From here on it runs to its end, whoever goes: no node can be told to stop, and none may be
+// writing when the lease ends.
 void CatalogImpl::StartFill(uint64_t lease, const v1::Fill& fill, Reply<v1::Tensor> reply) {
   Entry* entry = OfLease(lease);
   if (entry == nullptr)

@@ -22,9 +22,12 @@ inline uint64_t Mix(uint64_t z) {
 // The largest value below 1.
 float BelowOne(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return 1 - 0x1p-24f;
-    case DType::kBF16: return 1 - 0x1p-8f;
-    case DType::kF16: return 1 - 0x1p-11f;
+    case DType::kF32:
+      return 1 - 0x1p-24f;
+    case DType::kBF16:
+      return 1 - 0x1p-8f;
+    case DType::kF16:
+      return 1 - 0x1p-11f;
   }
   return 0;
 }
@@ -39,7 +42,8 @@ float Rounded(float value, DType dtype) {
 void MakeUniform(uint64_t z, int64_t count, float most, float* to) {
   for (int64_t i = 0; i < count; ++i) {
     z += kGolden;
-    to[i] = std::min(static_cast<float>(static_cast<int32_t>(Mix(z) >> 40)) * 0x1p-23f - 1.0f, most);
+    to[i] =
+        std::min(static_cast<float>(static_cast<int32_t>(Mix(z) >> 40)) * 0x1p-23f - 1.0f, most);
   }
 }
 
@@ -65,8 +69,9 @@ absl::Status CheckFill(const v1::Fill& fill, DType dtype) {
           "a fill with %g is beyond what %s holds; take a smaller value or a wider dtype",
           fill.value(), Name(dtype)));
     default:
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "fill kind %d is none; use UNIFORM, INTEGERS or CONSTANT", static_cast<int>(fill.kind())));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("fill kind %d is none; use UNIFORM, INTEGERS or CONSTANT",
+                          static_cast<int>(fill.kind())));
   }
 }
 

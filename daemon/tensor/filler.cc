@@ -84,8 +84,8 @@ absl::Status Filler::FillAll(const v1::FillShards& command) {
       for (int64_t col = 0; col < shard.cols.size(); col += kPiece) {
         while (AGMM_FAILPOINT("filler.stuck") && !stop_) absl::SleepFor(absl::Milliseconds(1));
         if (stop_) return absl::CancelledError("the generation has ended");
-        FillValues(command.fill(), shard.dtype, index + col, std::min(kPiece, shard.cols.size() - col),
-                   to + col * SizeOf(shard.dtype));
+        FillValues(command.fill(), shard.dtype, index + col,
+                   std::min(kPiece, shard.cols.size() - col), to + col * SizeOf(shard.dtype));
       }
     }
   }

@@ -24,11 +24,12 @@ class Filler {
   ~Filler();
   Filler(const Filler&) = delete;
 
-  // The tensor has been placed, and stays until TensorFilled is reported or the generation has ended.
+  // The tensor has been placed, and stays until TensorFilled is reported or the generation has
+  // ended.
   void Fill(const v1::FillShards& command);
 
-  // Drops what waits and stops what runs, within a piece, with no report. `drained` runs once, on any
-  // thread, when nothing of what came before writes any more.
+  // Drops what waits and stops what runs, within a piece, with no report. `drained` runs once, on
+  // any thread, when nothing of what came before writes any more.
   void EndGeneration(std::function<void()> drained);
 
  private:

@@ -91,9 +91,10 @@ TEST_F(CatalogCreateTest, ATakenNameAndAFullHeapAreSaidAtOnce) {
   Make("A");
   EXPECT_TRUE(absl::IsAlreadyExists(
       catalog_->CreateAtOnce({}, TensorRequest("A", "[M, K]", 4, 4, MeshOf(2))).status()));
-  EXPECT_EQ(ReasonOf(catalog_->CreateAtOnce({}, TensorRequest("B", "[M, K]", 1024, 1024, MeshOf(2)))
-                         .status()),
-            kReasonHeapFull);
+  EXPECT_EQ(
+      ReasonOf(
+          catalog_->CreateAtOnce({}, TensorRequest("B", "[M, K]", 1024, 1024, MeshOf(2))).status()),
+      kReasonHeapFull);
 }
 
 TEST_F(CatalogCreateTest, TheTimeOfCreationIsKept) {

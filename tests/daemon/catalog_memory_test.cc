@@ -21,11 +21,14 @@ TEST_F(CatalogTest, AFullHeapSaysWhoHoldsIt) {
   ASSERT_TRUE(placement_.Allocate({0}, 4096, MemoryClass::kWorkspace).ok());
   const absl::Status full = (*Create(large("Y", 2 * 128, 0)))->status();
   EXPECT_EQ(ReasonOf(full), kReasonHeapFull);
-  EXPECT_EQ(full.message(),
-            "16 KiB were asked for on each of ranks 0,1; rank 0 has 4 KiB free of 64 KiB, and the largest "
-            "piece free on all of them is 4 KiB; rank 0 holds tensors 56 KiB (W 24 KiB, X 16 KiB, tensor 4 "
-            "12 KiB, deleted and still in use, 1 more), workspaces 4 KiB; delete tensors or give the "
-            "devices larger heaps");
+  EXPECT_EQ(
+      full.message(),
+      "16 KiB were asked for on each of ranks 0,1; rank 0 has 4 KiB free of 64 KiB, and the "
+      "largest "
+      "piece free on all of them is 4 KiB; rank 0 holds tensors 56 KiB (W 24 KiB, X 16 KiB, tensor "
+      "4 "
+      "12 KiB, deleted and still in use, 1 more), workspaces 4 KiB; delete tensors or give the "
+      "devices larger heaps");
 }
 
 TEST_F(CatalogTest, AFullHeapSaysItInOneLine) {

@@ -51,7 +51,8 @@ TEST(Fill, ValuesAreThoseOfSplitMix) {
   for (int i = 0; i < 3000; ++i) {
     const uint64_t bits = mix.Next();
     ASSERT_EQ(uniform[i], static_cast<float>(bits >> 40) / (1 << 23) - 1) << i;
-    ASSERT_EQ(integers[i], static_cast<float>(static_cast<int64_t>(((bits >> 32) * 9) >> 32) - 4)) << i;
+    ASSERT_EQ(integers[i], static_cast<float>(static_cast<int64_t>(((bits >> 32) * 9) >> 32) - 4))
+        << i;
   }
 }
 
@@ -108,14 +109,16 @@ TEST(Fill, AConstantIsEverywhereRoundedToTheDType) {
 TEST(Fill, WhatMeansNothingIsRefused) {
   EXPECT_TRUE(CheckFill(FillOf(v1::Fill::KIND_UNIFORM, 0), DType::kBF16).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(CheckFill(v1::Fill(), DType::kF32)));
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckFill(FillOf(static_cast<v1::Fill::Kind>(9), 0), DType::kF32)));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(CheckFill(FillOf(static_cast<v1::Fill::Kind>(9), 0), DType::kF32)));
   const v1::Fill large = FillOf(v1::Fill::KIND_CONSTANT, 0, 1e6);
   EXPECT_TRUE(CheckFill(large, DType::kF32).ok());
   const absl::Status refused = CheckFill(large, DType::kF16);
   EXPECT_EQ(refused.message(),
             "a fill with 1e+06 is beyond what f16 holds; take a smaller value or a wider dtype");
   EXPECT_TRUE(CheckFill(FillOf(v1::Fill::KIND_CONSTANT, 0, std::numeric_limits<double>::infinity()),
-                        DType::kF16).ok());
+                        DType::kF16)
+                  .ok());
 }
 
 }  // namespace

@@ -54,8 +54,7 @@ TEST_F(FillWorldTest, TheSameValuesOnEveryShardingThroughEveryDaemon) {
   int node = 0;
   for (const char* sharding : {"[M_x, K]", "[M, K_x]", "[M, K]"}) {
     SCOPED_TRACE(sharding);
-    *request.mutable_put() =
-        TensorRequest("X", sharding, kRows, kCols, MeshOf(3), v1::DTYPE_BF16);
+    *request.mutable_put() = TensorRequest("X", sharding, kRows, kCols, MeshOf(3), v1::DTYPE_BF16);
     const absl::StatusOr<v1::Tensor> filled = Fill(node, request);
     ASSERT_TRUE(filled.ok()) << filled.status();
     EXPECT_EQ(filled->state(), v1::Tensor::STATE_READY);

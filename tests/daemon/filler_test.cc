@@ -1,4 +1,5 @@
-// Fills of a node's shards: every element of every shard, nothing beside them, and an end that is one.
+// Fills of a node's shards: every element of every shard, nothing beside them, and an end that is
+// one.
 #include "daemon/tensor/filler.h"
 
 #include <cstring>
@@ -119,8 +120,9 @@ TEST_F(FillerTest, EveryShardHasItsPartAndThePaddingIsLeftAlone) {
         for (int64_t row = 0; row < shard.rows.size(); ++row) {
           const std::byte* at = shard.data + row * shard.pitch_bytes;
           const int64_t bytes = shard.cols.size() * element;
-          ASSERT_EQ(std::memcmp(at, &whole[((shard.rows.begin + row) * kCols + shard.cols.begin) * element],
-                                bytes),
+          ASSERT_EQ(std::memcmp(
+                        at, &whole[((shard.rows.begin + row) * kCols + shard.cols.begin) * element],
+                        bytes),
                     0);
           for (int64_t i = bytes; i < shard.pitch_bytes; ++i) ASSERT_EQ(at[i], std::byte{0xa5});
         }
@@ -156,7 +158,8 @@ TEST_F(FillerTest, NothingIsWrittenOnceAGenerationHasDrained) {
   filler_->EndGeneration([&] { drained.Notify(); });
   ASSERT_TRUE(drained.WaitFor(kPatience));
   failpoint::Disarm("filler.stuck");
-  // The next generation's fill is the first that is reported, and finds memory that nobody else writes.
+  // The next generation's fill is the first that is reported, and finds memory that nobody else
+  // writes.
   Poison();
   Place(2, TensorRequest("", "[M_x, K]", 4, 4, MeshOf(4)), kHeap / 2);
   Start(2, 3);

@@ -113,7 +113,8 @@ TEST_F(SchedulerTensorsTest, APutOfTheSameSpecWaitsForQueuedJobsAndLaterJobsForI
   EXPECT_EQ(Launched(), std::vector{after});
 }
 
-TEST_F(SchedulerTensorsTest, ASwapOfANameDoesNotDisturbQueuedJobsAndTheLastOfThemFreesTheOldTensor) {
+TEST_F(SchedulerTensorsTest,
+       ASwapOfANameDoesNotDisturbQueuedJobsAndTheLastOfThemFreesTheOldTensor) {
   Operands3 t = MakeOperands();
   t.a = Named("X", "[M_x, K]", 64, 32);
   const int64_t offset = OffsetOf(t.a);

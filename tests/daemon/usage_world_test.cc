@@ -41,7 +41,8 @@ class UsageWorldTest : public testing::Test {
     EXPECT_TRUE(status.ok()) << status.error_message();
     v1::WaitJobRequest waiting;
     waiting.set_job_id(job.job_id());
-    while (status.ok() && job.state() != v1::Job::STATE_SUCCEEDED && job.state() != v1::Job::STATE_FAILED) {
+    while (status.ok() && job.state() != v1::Job::STATE_SUCCEEDED &&
+           job.state() != v1::Job::STATE_FAILED) {
       grpc::ClientContext context;
       context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
       status = stub->WaitJob(&context, waiting, &job);
