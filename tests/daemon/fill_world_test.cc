@@ -31,12 +31,12 @@ class FillWorldTest : public testing::Test {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
     v1::ReadTensorRequest request;
-    request.set_tensor_id(id);
+    request.mutable_tensor()->set_tensor_id(id);
     const auto stub = v1::TensorService::NewStub(world_.Channel(node));
     const auto reader = stub->ReadTensor(&context, request);
     std::string bytes;
     v1::ReadTensorResponse response;
-    while (reader->Read(&response)) bytes += response.block().data();
+    while (reader->Read(&response)) bytes += response.data();
     const absl::Status status = FromGrpc(reader->Finish());
     if (!status.ok()) return status;
     return bytes;
