@@ -16,6 +16,7 @@ namespace {
 
 // A stopped daemon, or a host that went away, is noticed in their sum.
 constexpr int kKeepaliveMs = 20'000, kKeepaliveTimeoutMs = 10'000;
+constexpr int kMaxMessageBytes = 64 << 20;
 // A daemon that was lost is looked for so often.
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
 
@@ -32,6 +33,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   // A connection of its own: with a shared one, a new attempt would wait out the back-off of an old
   // one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // Jobs of many steps and lists of many tensors are long; the daemon bounds them.
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Daemons are reached directly, whatever the environment says of the web.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(endpoint.target, grpc::InsecureChannelCredentials(), arguments);

@@ -29,13 +29,14 @@ std::string RandomId() {
 class Uploader {
  public:
   Uploader(Connection* connection, v1::BeginUpload begin, int64_t total_bytes, const ReadFn& read,
-           const Progress& progress)
+           const Progress& progress, absl::Time deadline)
       : connection_(connection),
+        deadline_(deadline),
         begin_(std::move(begin)),
         total_bytes_(total_bytes),
         read_(read),
         progress_(progress) {
-    retry_.emplace(connection_, absl::InfiniteFuture());
+    retry_.emplace(connection_, deadline_);
   }
 
   absl::StatusOr<v1::Tensor> Run() {
@@ -61,8 +62,7 @@ class Uploader {
  private:
   // One stream, from position_ on. Sets `delay` where it broke and there may be another.
   absl::StatusOr<v1::Tensor> Send(std::optional<absl::Duration>* delay) {
-    // No deadline: a write waits for the jobs before it, and takes as long as its bytes do.
-    Connection::Call call(connection_, absl::InfiniteFuture());
+    Connection::Call call(connection_, deadline_);
     v1::UploadResponse response;
     const std::unique_ptr<grpc::ClientWriter<v1::UploadRequest>> stream =
         connection_->tensors()->Upload(call.context(), &response);
@@ -95,7 +95,7 @@ class Uploader {
       hashed_bytes_ = std::max(hashed_bytes_, position_ + size);
       if (!stream->Write(request)) return absl::OkStatus();
       position_ += size;
-      if (position_ == hashed_bytes_) retry_.emplace(connection_, absl::InfiniteFuture());
+      if (position_ == hashed_bytes_) retry_.emplace(connection_, deadline_);
       progress_(position_);
     }
     request.mutable_commit()->set_checksum(checksum_.value());
@@ -104,6 +104,7 @@ class Uploader {
   }
 
   Connection* const connection_;
+  const absl::Time deadline_;
   const v1::BeginUpload begin_;
   const int64_t total_bytes_;
   const ReadFn& read_;
@@ -117,10 +118,10 @@ class Uploader {
 class Downloader {
  public:
   Downloader(Connection* connection, const v1::TensorRef& tensor, const WriteFn& write,
-             const Progress& progress)
-      : connection_(connection), write_(write), progress_(progress) {
+             const Progress& progress, absl::Time deadline)
+      : connection_(connection), deadline_(deadline), write_(write), progress_(progress) {
     *request_.mutable_tensor() = tensor;
-    retry_.emplace(connection_, absl::InfiniteFuture());
+    retry_.emplace(connection_, deadline_);
   }
 
   absl::StatusOr<v1::Tensor> Run() {
@@ -137,7 +138,7 @@ class Downloader {
  private:
   // One stream, from position_ on. Sets `delay` where it broke and there may be another.
   absl::Status Receive(std::optional<absl::Duration>* delay) {
-    Connection::Call call(connection_, absl::InfiniteFuture());
+    Connection::Call call(connection_, deadline_);
     request_.set_offset_bytes(position_);
     const std::unique_ptr<grpc::ClientReader<v1::ReadTensorResponse>> stream =
         connection_->tensors()->ReadTensor(call.context(), request_);
@@ -160,7 +161,7 @@ class Downloader {
     if (size == 0) return absl::OkStatus();
     AGMM_RETURN_IF_ERROR(write_(tensor_, position_, response.data()));
     position_ += size;
-    retry_.emplace(connection_, absl::InfiniteFuture());
+    retry_.emplace(connection_, deadline_);
     progress_(position_);
     return absl::OkStatus();
   }
@@ -177,6 +178,7 @@ class Downloader {
   }
 
   Connection* const connection_;
+  const absl::Time deadline_;
   const WriteFn& write_;
   const Progress& progress_;
   v1::ReadTensorRequest request_;
@@ -191,14 +193,15 @@ class Downloader {
 
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read,
-                                  const Progress& progress) {
+                                  const Progress& progress, absl::Time deadline) {
   if (begin.upload_id().empty()) begin.set_upload_id(RandomId());
-  return Uploader(connection, std::move(begin), total_bytes, read, progress).Run();
+  return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline).Run();
 }
 
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
-                                    const WriteFn& write, const Progress& progress) {
-  return Downloader(connection, tensor, write, progress).Run();
+                                    const WriteFn& write, const Progress& progress,
+                                    absl::Time deadline) {
+  return Downloader(connection, tensor, write, progress, deadline).Run();
 }
 
 }  // namespace agmm

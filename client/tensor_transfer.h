@@ -32,11 +32,13 @@ using WriteFn = std::function<absl::Status(const v1::Tensor& tensor, int64_t off
 // daemon did not come back.
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read,
-                                  const Progress& progress);
+                                  const Progress& progress,
+                                  absl::Time deadline = absl::InfiniteFuture());
 
 // Reads the whole contents, of one version. Errors: those of `write`; FAILED_PRECONDITION for a tensor
 // without contents; ABORTED where they changed while the connection was broken; UNAVAILABLE.
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
-                                    const WriteFn& write, const Progress& progress);
+                                    const WriteFn& write, const Progress& progress,
+                                    absl::Time deadline = absl::InfiniteFuture());
 
 }  // namespace agmm

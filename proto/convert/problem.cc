@@ -45,6 +45,11 @@ v1::Mesh ToProto(const Mesh& mesh) {
   return proto;
 }
 
+absl::StatusOr<v1::Mesh> MeshFromText(absl::string_view text, const std::vector<int>& ranks) {
+  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(text, ranks));
+  return ToProto(mesh);
+}
+
 absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options) {
   PlanOptions result;
   if (!options.algorithm().empty()) result.algorithm = options.algorithm();

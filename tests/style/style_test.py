@@ -44,6 +44,9 @@ IMPURE_STD = {"atomic", "barrier", "chrono", "condition_variable", "filesystem",
               "future", "iostream", "latch", "mutex", "random", "semaphore", "shared_mutex",
               "stop_token", "syncstream", "thread"}
 
+# The library's header shows its users nothing but the standard library.
+PUBLIC_HEADER = "client/agmm.h"
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -73,6 +76,8 @@ def check_include(path, quoted, included, files):
     for pattern, places in LIBRARIES:
         if pattern.match(included) and not path.startswith(places):
             yield f"<{included}> belongs to {', '.join(places)} alone"
+    if path == PUBLIC_HEADER and not re.fullmatch(r"[a-z_]+", included):
+        yield f"{PUBLIC_HEADER} includes the standard library only"
     if path.startswith(PURE_FOLDER) and target is None:
         if not PURE.match(included) or included in IMPURE_STD:
             yield f"<{included}>: {PURE_FOLDER} is pure, without threads, clocks and I/O"
@@ -186,6 +191,8 @@ class SelfTest(unittest.TestCase):
                 ("daemon/job/a.cc", "#include <dnnl.hpp>")]:
             self.refused(path, line, "alone")
         self.refused("daemon/observe/a.cc", '#include "agmm/v1/job.grpc.pb.h"', "alone")
+        self.refused("client/agmm.h", "#include <absl/status/status.h>", "standard library only")
+        self.accepted("client/agmm.h", "#include <future>")
         for path, line in [
                 ("kernels/cuda/a.cc", "#include <cuda_runtime.h>"),
                 ("daemon/transport/a.cc", "#include <ucp/api/ucp.h>"),

@@ -1,0 +1,81 @@
+// A layer: the weight W stays on the devices, activations X come one after the other, Y = X * W goes back.
+// Prints the median time of a round: put X, submit, wait, get Y.
+// usage: resident_weight [endpoint [rounds]]
+#include <agmm/agmm.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace {
+
+constexpr int64_t kTokens = 64, kIn = 512, kOut = 768;
+
+// A round's activation in bf16: the same small integer everywhere, and another one each round.
+std::vector<uint16_t> Activation(int value) {
+  return agmm::ToBF16(std::vector<float>(kTokens * kIn, static_cast<float>(value)));
+}
+
+template <typename T>
+int64_t BytesOf(const std::vector<T>& values) {
+  return values.size() * sizeof(T);
+}
+
+agmm::Status Round(agmm::Client& client, int value) {
+  const std::vector<uint16_t> x = Activation(value);
+  const agmm::TensorSpec spec = {
+      .rows = kTokens, .cols = kIn, .type = agmm::ElementType::kBF16, .sharding = "[M_x, K]"};
+  // The name's tensor has this spec from the second round on: its contents are rewritten in place.
+  if (auto put = client.Put("X", spec, x.data(), BytesOf(x)); !put.ok()) return put.status();
+  auto job = client.Submit(
+      {.spec = "X[M_x, K] * W[K, N_x] -> Y[M, N_x]", .a = "X", .b = "W", .c = "Y"});
+  if (!job.ok()) return job.status();
+  // No wait for the job: a get behind a submit sees its C. But its error would be seen here.
+  if (auto done = job->Wait(); !done.ok()) return done.status();
+  std::vector<uint16_t> y(kTokens * kOut);
+  if (auto got = client.Get("Y", y.data(), BytesOf(y)); !got.ok()) return got.status();
+  // W is 1/32 everywhere: each element is K * value / 32.
+  const float expected = static_cast<float>(kIn) * value / 32;
+  for (const float element : agmm::FromBF16(y))
+    if (element != expected) return {agmm::StatusCode::kDataLoss, "Y is wrong"};
+  return {};
+}
+
+agmm::Status Run(const char* endpoint, int rounds) {
+  auto client = agmm::Client::Connect({.endpoint = endpoint, .session = true});
+  if (!client.ok()) return client.status();
+  const std::vector<uint16_t> w = agmm::ToBF16(std::vector<float>(kIn * kOut, 1.f / 32));
+  auto weight = (*client)->Put("W",
+                               {.rows = kIn,
+                                .cols = kOut,
+                                .type = agmm::ElementType::kBF16,
+                                .sharding = "[K, N_x]"},
+                               w.data(), BytesOf(w));
+  if (!weight.ok()) return weight.status();
+  auto out = (*client)->Create("Y", {.rows = kTokens,
+                                     .cols = kOut,
+                                     .type = agmm::ElementType::kBF16,
+                                     .sharding = "[M, N_x]"});
+  if (!out.ok()) return out.status();
+  std::vector<double> times_us;
+  for (int round = 0; round < rounds; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    if (auto status = Round(**client, round % 8 + 1); !status.ok()) return status;
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+    times_us.push_back(time.count());
+  }
+  std::nth_element(times_us.begin(), times_us.begin() + rounds / 2, times_us.end());
+  std::printf("%d rounds, median %.0f us\n", rounds, times_us[rounds / 2]);
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 2 ? std::atoi(argv[2]) : 100;
+  const agmm::Status status = Run(argc > 1 ? argv[1] : "", std::max(rounds, 1));
+  if (!status.ok()) std::fprintf(stderr, "resident_weight: %s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}

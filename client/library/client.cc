@@ -1,0 +1,188 @@
+#include "client/library/client.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
+#include "client/library/job_handle.h"
+#include "client/library/to_public.h"
+
+namespace agmm {
+namespace {
+
+// What a daemon gives a job that names no timeout.
+constexpr absl::Duration kJobTimeout = absl::Seconds(60);
+
+// 128 random bits.
+std::string NewRequestId() {
+  std::array<char, 16> bytes;
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    FailWith(Status(StatusCode::kInternal, "the kernel gives no random bytes"));
+  return absl::BytesToHexString(absl::string_view(bytes.data(), bytes.size()));
+}
+
+v1::TensorRef RefTo(const std::string& name) {
+  v1::TensorRef ref;
+  ref.set_name(name);
+  return ref;
+}
+
+absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
+  const absl::Duration timeout = absl::Seconds(wire.seconds()) + absl::Nanoseconds(wire.nanos());
+  return timeout > absl::ZeroDuration() ? timeout : kJobTimeout;
+}
+
+}  // namespace
+
+Client::Client(std::unique_ptr<ClientImpl> impl) : impl_(std::move(impl)) {}
+
+Client::~Client() { impl_->core->Close(); }
+
+Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
+  absl::StatusOr<Endpoint> endpoint = ResolveEndpoint(options.endpoint);
+  if (!endpoint.ok()) return ToPublic(endpoint.status());
+  auto impl = std::make_unique<ClientImpl>();
+  impl->core = std::make_shared<Core>(*std::move(endpoint), std::move(options));
+  std::unique_ptr<Client> client(new Client(std::move(impl)));
+  if (const absl::Status opened = client->impl_->core->Open(); !opened.ok()) return ToPublic(opened);
+  return client;
+}
+
+absl::StatusOr<v1::CreateTensorRequest> ClientImpl::RequestFor(const std::string& name,
+                                                                 const TensorSpec& spec,
+                                                                 absl::Duration timeout) const {
+  v1::CreateTensorRequest request;
+  request.set_name(name);
+  request.mutable_spec()->set_rows(spec.rows);
+  request.mutable_spec()->set_cols(spec.cols);
+  request.mutable_spec()->set_dtype(ToWire(spec.type));
+  request.mutable_spec()->set_sharding(spec.sharding);
+  absl::StatusOr<v1::Mesh> mesh = core->MeshOf(spec.mesh, spec.ranks, timeout);
+  if (!mesh.ok()) return mesh.status();
+  *request.mutable_spec()->mutable_mesh() = *std::move(mesh);
+  request.set_session_id(core->session());
+  request.set_request_id(NewRequestId());
+  return request;
+}
+
+Result<WorldInfo> Client::World(Milliseconds timeout) {
+  const auto status = impl_->core->connection()->GetStatus(impl_->core->CallTimeout(timeout));
+  if (!status.ok()) return ToPublic(status.status());
+  return ToPublic(*status);
+}
+
+Result<TensorInfo> Client::Create(const std::string& name, const TensorSpec& spec,
+                                  Milliseconds timeout) {
+  const absl::Duration limit = impl_->core->CallTimeout(timeout);
+  const auto request = impl_->RequestFor(name, spec, limit);
+  if (!request.ok()) return ToPublic(request.status());
+  const auto tensor = impl_->core->connection()->CreateTensor(*request, limit);
+  if (!tensor.ok()) return ToPublic(tensor.status());
+  return ToPublic(*tensor);
+}
+
+Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
+                                const Filling& filling, Milliseconds timeout) {
+  const absl::Duration limit = impl_->core->TransferTimeout(timeout);
+  auto put = impl_->RequestFor(name, spec, impl_->core->CallTimeout({}));
+  if (!put.ok()) return ToPublic(put.status());
+  v1::FillTensorRequest request;
+  *request.mutable_put() = *std::move(put);
+  v1::Fill& fill = *request.mutable_fill();
+  switch (filling.kind) {
+    case Filling::Kind::kUniform:
+      fill.set_kind(v1::Fill::KIND_UNIFORM);
+      break;
+    case Filling::Kind::kIntegers:
+      fill.set_kind(v1::Fill::KIND_INTEGERS);
+      break;
+    case Filling::Kind::kConstant:
+      fill.set_kind(v1::Fill::KIND_CONSTANT);
+      break;
+  }
+  fill.set_seed(filling.seed);
+  fill.set_value(filling.value);
+  const auto tensor = impl_->core->connection()->FillTensor(request, limit);
+  if (!tensor.ok()) return ToPublic(tensor.status());
+  return ToPublic(*tensor);
+}
+
+Result<std::vector<TensorInfo>> Client::List(Milliseconds timeout) {
+  const auto list = impl_->core->connection()->ListTensors(impl_->core->CallTimeout(timeout));
+  if (!list.ok()) return ToPublic(list.status());
+  std::vector<TensorInfo> tensors;
+  for (const v1::Tensor& tensor : list->tensors()) tensors.push_back(ToPublic(tensor));
+  return tensors;
+}
+
+Result<TensorInfo> Client::Find(const std::string& name, Milliseconds timeout) {
+  const auto tensor =
+      impl_->core->connection()->GetTensor(RefTo(name), impl_->core->CallTimeout(timeout));
+  if (!tensor.ok()) return ToPublic(tensor.status());
+  return ToPublic(*tensor);
+}
+
+Status Client::Delete(const std::string& name, Milliseconds timeout) {
+  const Result<TensorInfo> tensor = Find(name, timeout);
+  if (!tensor.ok()) return tensor.status();
+  return ToPublic(
+      impl_->core->connection()->DeleteTensor(tensor->id, impl_->core->CallTimeout(timeout)));
+}
+
+Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
+  const absl::Duration limit = impl_->core->CallTimeout(timeout);
+  v1::SubmitJobRequest request;
+  request.set_request_id(NewRequestId());
+  request.set_spec(given.spec);
+  absl::StatusOr<v1::Mesh> mesh = impl_->core->MeshOf(given.mesh, given.ranks, limit);
+  if (!mesh.ok()) return ToPublic(mesh.status());
+  *request.mutable_mesh() = *std::move(mesh);
+  for (const std::string* name : {&given.a, &given.b, &given.c}) *request.add_tensors() = RefTo(*name);
+  request.mutable_options()->set_algorithm(given.algorithm);
+  request.mutable_options()->set_chunk_count(given.chunk_count);
+  request.set_repeat_count(given.repeat_count);
+  if (given.timeout != Milliseconds::zero()) {
+    request.mutable_timeout()->set_seconds(given.timeout.count() / 1000);
+    request.mutable_timeout()->set_nanos(static_cast<int>(given.timeout.count() % 1000) * 1'000'000);
+  }
+  request.set_session_id(impl_->core->session());
+  const auto job = impl_->core->connection()->SubmitJob(request, limit);
+  if (!job.ok()) return ToPublic(job.status());
+  return impl_->Handle(job->job_id(), ToTimeout(given.timeout, absl::ToChronoMilliseconds(kJobTimeout)));
+}
+
+Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {
+  const auto job = impl_->core->connection()->GetJob(id, impl_->core->CallTimeout(timeout));
+  if (!job.ok()) return ToPublic(job.status());
+  return impl_->Handle(id, TimeoutOf(job->timeout()));
+}
+
+Result<std::vector<JobInfo>> Client::Jobs(int limit, Milliseconds timeout) {
+  const absl::Time deadline = absl::Now() + impl_->core->CallTimeout(timeout);
+  std::vector<JobInfo> jobs;
+  v1::ListJobsRequest request;
+  while (static_cast<int>(jobs.size()) < limit) {
+    request.set_page_size(std::min(limit - static_cast<int>(jobs.size()), 1000));
+    const auto page = impl_->core->connection()->ListJobs(request, deadline - absl::Now());
+    if (!page.ok()) return ToPublic(page.status());
+    for (const v1::Job& job : page->jobs()) jobs.push_back(ToPublic(job));
+    if (page->next_before_job_id() == 0) break;
+    request.set_before_job_id(page->next_before_job_id());
+  }
+  return jobs;
+}
+
+JobHandle ClientImpl::Handle(uint64_t id, absl::Duration job_timeout) const {
+  auto state = std::make_shared<JobHandleState>();
+  state->core = core;
+  state->job_timeout = job_timeout;
+  JobHandle handle;
+  handle.state_ = std::move(state);
+  handle.id_ = id;
+  return handle;
+}
+
+}  // namespace agmm

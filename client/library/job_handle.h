@@ -1,0 +1,19 @@
+// What is behind a JobHandle.
+#pragma once
+
+#include <memory>
+
+#include "absl/time/time.h"
+#include "client/agmm.h"
+#include "client/library/core.h"
+
+namespace agmm {
+
+struct JobHandleState {
+  absl::Time WaitDeadline(Milliseconds timeout) const;
+
+  std::shared_ptr<Core> core;
+  absl::Duration job_timeout;
+};
+
+}  // namespace agmm

@@ -1,0 +1,157 @@
+#include "client/library/to_public.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/convert/status.h"
+
+namespace agmm {
+namespace {
+
+ElementType ToPublic(v1::DType dtype) {
+  switch (dtype) {
+    case v1::DTYPE_BF16:
+      return ElementType::kBF16;
+    case v1::DTYPE_F16:
+      return ElementType::kF16;
+    default:
+      return ElementType::kF32;
+  }
+}
+
+JobState ToPublic(v1::Job::State state) {
+  switch (state) {
+    case v1::Job::STATE_RUNNING:
+      return JobState::kRunning;
+    case v1::Job::STATE_SUCCEEDED:
+      return JobState::kSucceeded;
+    case v1::Job::STATE_FAILED:
+      return JobState::kFailed;
+    case v1::Job::STATE_CANCELLED:
+      return JobState::kCancelled;
+    default:
+      return JobState::kQueued;
+  }
+}
+
+WallTime ToPublic(const google::protobuf::Timestamp& time) {
+  return WallTime(std::chrono::duration_cast<WallTime::duration>(
+      std::chrono::seconds(time.seconds()) + std::chrono::nanoseconds(time.nanos())));
+}
+
+std::string TextOf(const v1::Mesh& mesh) {
+  std::string text;
+  for (const v1::MeshAxis& axis : mesh.axes())
+    absl::StrAppend(&text, text.empty() ? "" : ",", axis.name(), "=", axis.size());
+  return text;
+}
+
+JobFigures ToPublic(const v1::JobFigures& wire) {
+  JobFigures figures;
+  figures.time_us = wire.time_us();
+  figures.gemm_us = wire.gemm_us();
+  figures.gather_us = wire.gather_us();
+  figures.flop_count = wire.flop_count();
+  figures.tflops = wire.tflops();
+  figures.overlap = wire.overlap();
+  for (const v1::PathBytes& moved : wire.moved())
+    figures.moved.push_back({moved.path(), moved.bytes()});
+  return figures;
+}
+
+}  // namespace
+
+Status ToPublic(const absl::Status& status) {
+  if (status.ok()) return Status();
+  return Status(static_cast<StatusCode>(status.code()), std::string(status.message()),
+                ReasonOf(status));
+}
+
+absl::Status FromPublic(const Status& status) {
+  return WithReason(absl::Status(static_cast<absl::StatusCode>(status.code()), status.message()),
+                    status.reason());
+}
+
+v1::DType ToWire(ElementType type) {
+  switch (type) {
+    case ElementType::kBF16:
+      return v1::DTYPE_BF16;
+    case ElementType::kF16:
+      return v1::DTYPE_F16;
+    default:
+      return v1::DTYPE_F32;
+  }
+}
+
+TensorInfo ToPublic(const v1::Tensor& tensor) {
+  TensorInfo info;
+  info.id = tensor.tensor_id();
+  info.name = tensor.name();
+  info.spec.rows = tensor.spec().rows();
+  info.spec.cols = tensor.spec().cols();
+  info.spec.type = ToPublic(tensor.spec().dtype());
+  info.spec.sharding = tensor.spec().sharding();
+  info.spec.mesh = TextOf(tensor.spec().mesh());
+  info.spec.ranks = {tensor.spec().mesh().ranks().begin(), tensor.spec().mesh().ranks().end()};
+  info.has_contents = tensor.state() == v1::Tensor::STATE_READY;
+  info.shard_bytes = tensor.shard_bytes();
+  info.version = tensor.version();
+  info.owner = tensor.owner();
+  info.of_session = !tensor.session_id().empty();
+  return info;
+}
+
+JobInfo ToPublic(const v1::Job& job) {
+  JobInfo info;
+  info.id = job.job_id();
+  info.state = ToPublic(job.state());
+  info.error = ToPublic(FromProto(job.error()));
+  info.spec = job.spec();
+  info.m = job.m();
+  info.n = job.n();
+  info.k = job.k();
+  info.type = ToPublic(job.dtype());
+  info.algorithm = job.options().algorithm();
+  info.explanation = job.explanation();
+  info.chunk_count = job.options().chunk_count();
+  info.repeat_count = job.repeat_count();
+  info.plan_hash = job.plan_hash();
+  info.engine = job.engine();
+  info.transport = job.transport();
+  info.owner = job.owner();
+  if (job.has_create_time()) info.create_time = ToPublic(job.create_time());
+  if (job.has_start_time()) info.start_time = ToPublic(job.start_time());
+  if (job.has_end_time()) info.end_time = ToPublic(job.end_time());
+  info.figures = ToPublic(job.figures());
+  return info;
+}
+
+JobEvent ToPublic(const v1::JobEvent& event) {
+  return {event.number(), ToPublic(event.state()), ToPublic(event.time()), event.message()};
+}
+
+WorldInfo ToPublic(const v1::GetStatusResponse& status) {
+  WorldInfo world;
+  world.cluster = status.cluster();
+  world.version = status.version();
+  world.generation = status.generation();
+  world.ready = status.ready();
+  world.reason = status.reason();
+  for (const v1::NodeStatus& node : status.nodes()) {
+    for (const v1::DeviceStatus& device : node.devices()) {
+      world.devices.push_back({device.rank(), node.name(), device.kind(), device.heap_bytes(),
+                               device.heap_free_bytes(), device.heap_largest_free_bytes()});
+    }
+  }
+  return world;
+}
+
+Result<JobInfo> OutcomeOf(const v1::Job& job) {
+  if (job.state() == v1::Job::STATE_SUCCEEDED) return ToPublic(job);
+  const absl::Status error = FromProto(job.error());
+  if (!error.ok()) return ToPublic(error);
+  return Status(StatusCode::kInternal,
+                absl::StrFormat("job %d has not succeeded, and the daemon does not say why; see its log",
+                                job.job_id()));
+}
+
+}  // namespace agmm

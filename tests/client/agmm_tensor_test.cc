@@ -1,0 +1,208 @@
+// Tensors through the public library.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "tests/client/library_fixture.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using LibraryTensor = LibraryTest;
+
+TEST_F(LibraryTensor, WhatIsPutIsGot) {
+  const auto client = Connect();
+  const std::vector<float> a = Integers(kM * kK, 1);
+  const auto put = client->Put("A", SpecA(), a.data(), BytesIn(a));
+  ASSERT_TRUE(put.ok()) << put.status().ToString();
+  EXPECT_EQ(put->spec.mesh, "x=2");
+  EXPECT_TRUE(put->has_contents);
+  std::vector<float> back(a.size());
+  const auto got = client->Get("A", back.data(), BytesIn(back));
+  ASSERT_TRUE(got.ok()) << got.status().ToString();
+  EXPECT_EQ(back, a);
+  EXPECT_EQ(got->version, put->version);
+}
+
+TEST_F(LibraryTensor, CallbacksSeeEachByteInOrder) {
+  const auto client = Connect();
+  const TensorSpec spec = {.rows = 700, .cols = 1001, .sharding = "[M, N_x]"};
+  const int64_t total = 700 * 1001 * 4;
+  const std::vector<float> values = Integers(700 * 1001, 3);
+  const char* const bytes = reinterpret_cast<const char*>(values.data());
+  std::vector<int64_t> moved;
+  TransferOptions options;
+  options.progress = [&](int64_t now, int64_t of) {
+    EXPECT_EQ(of, total);
+    moved.push_back(now);
+  };
+  const auto put = client->Put(
+      "T", spec,
+      [&](int64_t offset, std::byte* into, int64_t size) {
+        std::memcpy(into, bytes + offset, size);
+        return Status();
+      },
+      options);
+  ASSERT_TRUE(put.ok()) << put.status().ToString();
+  EXPECT_GT(moved.size(), 1u);
+  EXPECT_TRUE(std::is_sorted(moved.begin(), moved.end()));
+  EXPECT_EQ(moved.back(), total);
+
+  moved.clear();
+  std::string back;
+  const auto got = client->Get(
+      "T",
+      [&](int64_t offset, const std::byte* from, int64_t size) {
+        EXPECT_EQ(offset, static_cast<int64_t>(back.size()));
+        back.append(reinterpret_cast<const char*>(from), size);
+        return Status();
+      },
+      options);
+  ASSERT_TRUE(got.ok()) << got.status().ToString();
+  EXPECT_TRUE(back == std::string(bytes, total));
+  EXPECT_EQ(moved.back(), total);
+}
+
+TEST_F(LibraryTensor, AnotherSizeIsRefusedBeforeAnythingMoves) {
+  const auto client = Connect();
+  std::vector<float> a = Integers(kM * kK, 1);
+  const auto put = client->Put("A", SpecA(), a.data(), BytesIn(a) - 4);
+  EXPECT_EQ(put.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(put.status().message(), HasSubstr("5996 bytes are given"));
+  EXPECT_EQ(client->Find("A").status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(client->Put("A", SpecA(), a.data(), BytesIn(a)).ok());
+  EXPECT_EQ(client->Get("A", a.data(), BytesIn(a) - 4).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(client->Put("A", {.rows = -1, .cols = 5}, a.data(), 0).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST_F(LibraryTensor, ACallbacksErrorEndsTheTransferAndLeavesNothing) {
+  const auto client = Connect();
+  const Status mine(StatusCode::kOutOfRange, "the disk is empty");
+  const auto put = client->Put("A", SpecA(), [&](int64_t, std::byte*, int64_t) { return mine; });
+  EXPECT_EQ(put.status().code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(put.status().message(), "the disk is empty");
+  EXPECT_EQ(client->Find("A").status().code(), StatusCode::kNotFound);
+  PutAB(*client);
+  const auto got = client->Get("A", [&](int64_t, const std::byte*, int64_t) { return mine; });
+  EXPECT_EQ(got.status().code(), StatusCode::kOutOfRange);
+}
+
+TEST_F(LibraryTensor, APutWaitsNoLongerThanItsTimeout) {
+  const auto client = Connect();
+  PutAB(*client);
+  const JobHandle job = Submit(*client, LongRequest());
+  const std::vector<float> a = Integers(kM * kK, 5);
+  const auto put = client->Put("A", SpecA(), a.data(), BytesIn(a),
+                               {.timeout = Milliseconds(200), .progress = nullptr});
+  EXPECT_EQ(put.status().code(), StatusCode::kDeadlineExceeded) << put.status().ToString();
+  EXPECT_TRUE(job.Cancel().ok());
+}
+
+TEST_F(LibraryTensor, TensorsAreListedFoundFilledAndDeleted) {
+  const auto client = Connect();
+  const auto created = client->Create("E", SpecA());
+  ASSERT_TRUE(created.ok()) << created.status().ToString();
+  EXPECT_FALSE(created->has_contents);
+  const auto filled = client->Fill("F", SpecA(), {.kind = Filling::Kind::kConstant, .value = 2.5});
+  ASSERT_TRUE(filled.ok()) << filled.status().ToString();
+  std::vector<float> values(kM * kK);
+  ASSERT_TRUE(client->Get("F", values.data(), BytesIn(values)).ok());
+  EXPECT_EQ(values, std::vector<float>(kM * kK, 2.5f));
+  const auto list = client->List();
+  ASSERT_TRUE(list.ok());
+  std::vector<std::string> names;
+  for (const TensorInfo& tensor : *list) names.push_back(tensor.name);
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("E", "F"));
+  const auto found = client->Find("F");
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->id, filled->id);
+  EXPECT_EQ(found->spec.rows, kM);
+  EXPECT_EQ(found->spec.sharding, "[M_x, K]");
+  EXPECT_TRUE(client->Delete("F").ok());
+  EXPECT_EQ(client->Delete("F").code(), StatusCode::kNotFound);
+}
+
+TEST_F(LibraryTensor, ATensorOnSomeRanksTakesNothingOnOthers) {
+  const auto client = Connect();
+  const auto before = client->World();
+  ASSERT_TRUE(before.ok());
+  TensorSpec spec = SpecA();
+  spec.ranks = {1};
+  const auto filled = client->Fill("F", spec, {});
+  ASSERT_TRUE(filled.ok()) << filled.status().ToString();
+  EXPECT_EQ(filled->spec.mesh, "x=1");
+  EXPECT_THAT(filled->spec.ranks, ElementsAre(1));
+  const auto after = client->World();
+  ASSERT_TRUE(after.ok());
+  EXPECT_EQ(after->devices[0].free_bytes, before->devices[0].free_bytes);
+  EXPECT_LT(after->devices[1].free_bytes, before->devices[1].free_bytes);
+}
+
+TEST_F(LibraryTensor, TheTensorsOfASessionEndWithTheirClient) {
+  const auto other = Connect();
+  {
+    const auto client = Connect(/*session=*/true);
+    PutAB(*client);
+    EXPECT_TRUE(client->Find("A")->of_session);
+    EXPECT_TRUE(other->Find("A").ok());
+  }
+  EXPECT_TRUE(Await([&] { return other->Find("A").status().code() == StatusCode::kNotFound; }));
+}
+
+TEST_F(LibraryTensor, APutGoesOnOverABrokenConnection) {
+  const auto proxy = MakeProxy();
+  const auto client = Connect(/*session=*/false, proxy->endpoint());
+  const std::vector<float> values = Integers(700 * 1001, 3);
+  bool cut = false;
+  const auto put = client->Put("T", {.rows = 700, .cols = 1001, .sharding = "[M, N_x]"},
+                               [&](int64_t offset, std::byte* into, int64_t size) {
+                                 if (offset > 0 && !std::exchange(cut, true)) proxy->Cut();
+                                 std::memcpy(into, reinterpret_cast<const char*>(values.data()) + offset,
+                                             size);
+                                 return Status();
+                               });
+  ASSERT_TRUE(put.ok()) << put.status().ToString();
+  EXPECT_TRUE(cut);
+  std::vector<float> back(values.size());
+  ASSERT_TRUE(client->Get("T", back.data(), BytesIn(back)).ok());
+  EXPECT_TRUE(back == values);
+}
+
+TEST(Library, ADaemonThatIsNotThereIsSaidSoAtOnce) {
+  const auto client =
+      Client::Connect({.endpoint = "127.0.0.1:" + std::to_string(FreePorts(1)[0])});
+  EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(client.status().message(), HasSubstr("no daemon answers at"));
+  EXPECT_EQ(Client::Connect({.endpoint = "nonsense"}).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+TEST(Library, BF16RoundsToNearestEven) {
+  // 1 + 2^-8 lies between two neighbours and goes to the even one; 1 + 3 * 2^-8, too.
+  const std::vector<float> values = {1.f, 1.f + 1.f / 256, 1.f + 3.f / 256, -0.f,
+                                     std::numeric_limits<float>::infinity(), std::nanf("")};
+  const std::vector<float> back = FromBF16(ToBF16(values));
+  ASSERT_EQ(back.size(), values.size());
+  EXPECT_EQ(back[0], 1.f);
+  EXPECT_EQ(back[1], 1.f);
+  EXPECT_EQ(back[2], 1.f + 4.f / 256);
+  EXPECT_TRUE(std::signbit(back[3]));
+  EXPECT_TRUE(std::isinf(back[4]));
+  EXPECT_TRUE(std::isnan(back[5]));
+}
+
+TEST(LibraryDeathTest, TheValueOfAnErrorEndsTheProcess) {
+  const Result<int> error = Status(StatusCode::kNotFound, "there is no such thing");
+  EXPECT_DEATH(error.value(), "agmm: NOT_FOUND: there is no such thing");
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,70 @@
+// The package as its users meet it: installed into a prefix of its own, found by CMake, and linked by
+// the examples, which run against two daemons.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/world.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+constexpr absl::Duration kBuild = absl::Minutes(5);
+
+class Installed : public ::testing::Test {
+ protected:
+  Installed() : world_({.nodes = 2, .devices = 2}) {}
+  void SetUp() override {
+    Run({AGMM_CMAKE, "--install", AGMM_BUILD_DIR, "--prefix", prefix_});
+  }
+
+  // Runs it to its end, well; what it printed.
+  std::string Run(const std::vector<std::string>& command) {
+    Process process(command, world_.Path("run" + std::to_string(++runs_)));
+    EXPECT_EQ(process.Wait(kBuild), 0) << command[0] << " " << command[1] << "\n"
+                                       << process.out() << process.err();
+    return process.out();
+  }
+
+  World world_;
+  const std::string prefix_ = world_.Path("prefix");
+  int runs_ = 0;
+};
+
+TEST_F(Installed, ExamplesAreBuiltAgainstItAndRun) {
+  const std::string build = world_.Path("examples");
+  Run({AGMM_CMAKE, "-S", AGMM_EXAMPLES, "-B", build, "-DCMAKE_PREFIX_PATH=" + prefix_,
+       std::string("-DCMAKE_CXX_COMPILER=") + AGMM_CXX,
+       std::string("-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror ") + AGMM_CXX_FLAGS});
+  Run({AGMM_CMAKE, "--build", build});
+  ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+  EXPECT_THAT(Run({build + "/one_product", world_.endpoint(0)}),
+              MatchesRegex("C \\(300 x 100\\) is right: ring over x=4, .* us\n"));
+  EXPECT_THAT(Run({build + "/resident_weight", world_.endpoint(1), "20"}),
+              MatchesRegex("20 rounds, median [0-9]+ us\n"));
+}
+
+TEST_F(Installed, TheProgramsRunFromThere) {
+  EXPECT_THAT(Run({prefix_ + "/bin/agmmd", "--version"}), HasSubstr("agmmd"));
+  EXPECT_THAT(Run({prefix_ + "/bin/agmmctl", "--version"}), HasSubstr("agmmctl"));
+}
+
+TEST_F(Installed, TheLibraryBringsItsOwnNamesOnly) {
+  const std::string names = Run({AGMM_NM, "-DC", "--defined-only", "-f", "posix",
+                                 prefix_ + "/" AGMM_LIBDIR "/libagmm.so"});
+  int count = 0;
+  for (absl::string_view line : absl::StrSplit(names, '\n', absl::SkipEmpty())) {
+    EXPECT_THAT(std::string(line), ::testing::StartsWith("agmm::"));
+    EXPECT_THAT(std::string(line), ::testing::Not(HasSubstr("agmm::v1")));
+    ++count;
+  }
+  EXPECT_GT(count, 20);
+}
+
+}  // namespace
+}  // namespace agmm
