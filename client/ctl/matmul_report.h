@@ -28,8 +28,8 @@ struct MatmulResult {
 
 void PrintForPeople(const MatmulResult& result);
 
-// {"schema": "agmm.matmul.v1", "spec", "m", "n", "k", "dtype", "mesh": "x=4", "ranks": [world rank], "algorithm", "chunks",
-//  "explanation", "plan_hash", "plan_agrees", "job_id", "generation", "repeat",
+// {"schema": "agmm.matmul.v1", "spec", "m", "n", "k", "dtype", "mesh": "x=4",
+//  "ranks": [world rank], "algorithm", "chunks", "explanation", "plan_hash", "plan_agrees", "job_id", "generation", "repeat",
 //  "runs_ms": [number], "time_ms", "tflops", "shared_host", "out", "out_dtype",
 //  "comparison": null or {"fused_ms", "unfused_ms", "gemm_ms", "gather_ms", "lower_bound_ms",
 //                         "ratio", "speedup", "efficiency"}}
