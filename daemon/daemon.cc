@@ -13,6 +13,7 @@
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
+#include "proto/convert/status.h"
 
 namespace agmm {
 namespace {
@@ -162,10 +163,20 @@ void Daemon::CreateRemote() {
 absl::Status Daemon::Serve() {
   cluster_service_ = std::make_unique<ClusterService>(
       control_, view_.get(), config_.self,
-      [this](const std::string& session_id) { uploads_->EndSession(session_id); });
+      [this](const std::string& session_id) {
+        uploads_->EndSession(session_id);
+        mappings_->EndSession(session_id);
+      });
   const TransferParts transfers{control_, tensor_io_.get(), loop_.get(), config_.self};
   uploads_ = std::make_unique<Uploads>(transfers);
-  tensor_service_ = std::make_unique<TensorService>(transfers, uploads_.get());
+  std::vector<std::string> node_names;
+  for (int node : config_.node_of_rank()) node_names.push_back(config_.nodes[node].name);
+  mappings_ = std::make_unique<Mappings>(transfers, store_.get(), std::move(node_names));
+  store_->OnEraEnded([this] {
+    mappings_->EndAll(WithReason(
+        absl::AbortedError("the world changed; map the tensor again"), kReasonPeerLost));
+  });
+  tensor_service_ = std::make_unique<TensorService>(transfers, uploads_.get(), mappings_.get());
   job_service_ = std::make_unique<JobService>(control_);
   std::vector<grpc::Service*> services = {cluster_service_.get(), tensor_service_.get(), job_service_.get()};
   if (config_.is_sequencer() && !alone()) {
@@ -173,12 +184,26 @@ absl::Status Daemon::Serve() {
     services.push_back(peer_service_.get());
   }
   AGMM_ASSIGN_OR_RETURN(server_, RpcServer::Start(config_.listen, config_.socket, &metrics_, services));
-  if (!config_.socket.empty()) spdlog::info("listening on unix:{}", config_.socket);
+  if (!config_.socket.empty()) {
+    spdlog::info("listening on unix:{}", config_.socket);
+    ServeFiles();
+  }
   if (!config_.listen.empty()) {
     spdlog::info("listening on {}, port {}", config_.listen, server_->port());
     spdlog::warn("TCP is insecure: whoever reaches port {} can use this daemon", server_->port());
   }
   return absl::OkStatus();
+}
+
+void Daemon::ServeFiles() {
+  // Once the socket beside it is known to be ours.
+  absl::StatusOr<std::unique_ptr<FileSocket>> files = FileSocket::Start(config_.socket + ".files");
+  if (!files.ok()) {
+    spdlog::warn("clients cannot map tensors: {}", files.status().ToString());
+    return;
+  }
+  files_ = *std::move(files);
+  mappings_->SetFiles(files_.get());
 }
 
 void Daemon::EnterWorld() {

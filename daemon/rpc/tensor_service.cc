@@ -57,6 +57,11 @@ grpc::ServerWriteReactor<v1::ReadTensorResponse>* TensorService::ReadTensor(
   return StartReadTensor(parts_, CallContextOf(context), context, *request);
 }
 
+grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* TensorService::MapTensor(
+    grpc::CallbackServerContext* context) {
+  return mappings_->Start(context, CallContextOf(context));
+}
+
 grpc::ServerUnaryReactor* TensorService::GetTensor(grpc::CallbackServerContext* context,
                                                    const v1::GetTensorRequest* request,
                                                    v1::Tensor* response) {

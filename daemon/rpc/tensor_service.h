@@ -4,6 +4,7 @@
 
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "daemon/control.h"
+#include "daemon/rpc/map_tensor.h"
 #include "daemon/tensor/access.h"
 #include "daemon/tensor/uploads.h"
 
@@ -12,8 +13,8 @@ namespace agmm {
 class TensorService final : public v1::TensorService::CallbackService {
  public:
   // All outlive the server.
-  TensorService(const TransferParts& parts, Uploads* uploads)
-      : parts_(parts), control_(parts.control), uploads_(uploads) {}
+  TensorService(const TransferParts& parts, Uploads* uploads, Mappings* mappings)
+      : parts_(parts), control_(parts.control), uploads_(uploads), mappings_(mappings) {}
 
   grpc::ServerUnaryReactor* CreateTensor(grpc::CallbackServerContext* context,
                                          const v1::CreateTensorRequest* request,
@@ -34,6 +35,8 @@ class TensorService final : public v1::TensorService::CallbackService {
                                         v1::AbortUploadResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadTensorResponse>* ReadTensor(
       grpc::CallbackServerContext* context, const v1::ReadTensorRequest* request) override;
+  grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* MapTensor(
+      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* GetTensor(grpc::CallbackServerContext* context,
                                       const v1::GetTensorRequest* request, v1::Tensor* response) override;
   grpc::ServerUnaryReactor* FillTensor(grpc::CallbackServerContext* context,
@@ -43,6 +46,7 @@ class TensorService final : public v1::TensorService::CallbackService {
   const TransferParts parts_;
   Control* const control_;
   Uploads* const uploads_;
+  Mappings* const mappings_;
 };
 
 }  // namespace agmm

@@ -93,7 +93,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::UploadRequest> {
   }
 
   void Attach(Slot* slot) {
-    Upload::Listener listener;
+    UploadRecord::Listener listener;
     listener.opened = [this](absl::Status status) {
       Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         --pending_;

@@ -94,7 +94,8 @@ absl::StatusOr<std::vector<LocalShard>> TensorStore::Shards(uint64_t tensor_id) 
     const Block block = ShardBlock(entry->mesh, entry->tensor, 0, rank);
     if (block.empty()) continue;
     shards.push_back({block.rows, block.cols, entry->tensor.cols, entry->tensor.dtype,
-                      heaps_[local]->host().data() + entry->offset_bytes, entry->pitch_bytes});
+                      heaps_[local]->host().data() + entry->offset_bytes, entry->pitch_bytes,
+                      entry->mesh.ranks[rank], heaps_[local]->fd(), entry->offset_bytes});
   }
   return shards;
 }

@@ -24,6 +24,9 @@ struct LocalShard {
   DType dtype = DType::kF32;
   std::byte* data = nullptr;
   int64_t pitch_bytes = 0;
+  int rank = 0;  // of the world
+  int fd = -1;   // the heap's file, where there is one, and where the shard begins in it
+  int64_t offset_bytes = 0;
 };
 
 class TensorStore : public BulkStore {
@@ -41,7 +44,12 @@ class TensorStore : public BulkStore {
 
   // Counts the generations that have ended on this node. With one end the leases of all transfers.
   uint64_t era() const { return era_.load(); }
-  void EndTransfers() { ++era_; }
+  void EndTransfers() {
+    ++era_;
+    if (era_ended_) era_ended_();
+  }
+  // `ended` runs with each end of a generation, on the loop. Set before the first.
+  void OnEraEnded(std::function<void()> ended) { era_ended_ = std::move(ended); }
 
   // The shards here that are not empty; they may be equal. Errors: NOT_FOUND.
   absl::StatusOr<std::vector<LocalShard>> Shards(uint64_t tensor_id) const;
@@ -59,6 +67,7 @@ class TensorStore : public BulkStore {
   const int first_rank_;
   const std::vector<Heap*> heaps_;
   const Dropped dropped_;
+  std::function<void()> era_ended_;
   std::atomic<uint64_t> era_{0};
   mutable absl::Mutex mutex_;
   std::map<uint64_t, std::shared_ptr<const Entry>> tensors_ ABSL_GUARDED_BY(mutex_);

@@ -11,7 +11,7 @@
 namespace agmm {
 
 // What is told once the lock is gone: declared before it.
-class Upload::After {
+class UploadRecord::After {
  public:
   void Add(std::function<void()> call) { calls_.push_back(std::move(call)); }
   ~After() {
@@ -22,7 +22,7 @@ class Upload::After {
   std::vector<std::function<void()>> calls_;
 };
 
-Upload::Upload(const TransferParts& parts, const v1::BeginUpload& begin,
+UploadRecord::UploadRecord(const TransferParts& parts, const v1::BeginUpload& begin,
                absl::Duration silence_limit, std::function<void(bool committed)> closed)
     : parts_(parts),
       id_(begin.upload_id()),
@@ -33,7 +33,7 @@ Upload::Upload(const TransferParts& parts, const v1::BeginUpload& begin,
       era_(parts.io->era()),
       last_ns_(MonotonicNanos()) {}
 
-void Upload::Open(const CallContext& call) {
+void UploadRecord::Open(const CallContext& call) {
   call_ = call;
   v1::BeginAccessRequest request;
   request.set_write(true);
@@ -49,7 +49,7 @@ void Upload::Open(const CallContext& call) {
               });
 }
 
-void Upload::OnOpened(absl::StatusOr<v1::BeginAccessResponse> response) {
+void UploadRecord::OnOpened(absl::StatusOr<v1::BeginAccessResponse> response) {
   After after;
   absl::MutexLock lock(&mutex_);
   opening_ = false;
@@ -72,7 +72,7 @@ void Upload::OnOpened(absl::StatusOr<v1::BeginAccessResponse> response) {
   Drive(&after);
 }
 
-uint64_t Upload::Attach(Listener listener) {
+uint64_t UploadRecord::Attach(Listener listener) {
   After after;
   absl::MutexLock lock(&mutex_);
   if (closed_now_ && !failure_.ok()) return 0;
@@ -90,7 +90,7 @@ uint64_t Upload::Attach(Listener listener) {
   return streams_;
 }
 
-void Upload::Detach(uint64_t stream) {
+void UploadRecord::Detach(uint64_t stream) {
   After after;
   absl::MutexLock lock(&mutex_);
   // A failure is told once its lease is given back.
@@ -99,7 +99,7 @@ void Upload::Detach(uint64_t stream) {
   EndStream(absl::OkStatus(), &after);
 }
 
-void Upload::EndStream(const absl::Status& why, After* after) {
+void UploadRecord::EndStream(const absl::Status& why, After* after) {
   if (stream_.number == 0) return;
   after->Add([listener = std::move(stream_.listener), why] {
     // A copy: the last call may end whoever holds the rest.
@@ -110,7 +110,7 @@ void Upload::EndStream(const absl::Status& why, After* after) {
   stream_ = {};
 }
 
-absl::Status Upload::CheckChunk(const v1::UploadChunk& chunk) const {
+absl::Status UploadRecord::CheckChunk(const v1::UploadChunk& chunk) const {
   const int64_t offset = chunk.offset_bytes(), size = static_cast<int64_t>(chunk.data().size());
   const bool first = stream_.position_bytes < 0;
   if (offset < 0 || (first ? offset > accepted_bytes_ : offset != stream_.position_bytes)) {
@@ -133,7 +133,7 @@ absl::Status Upload::CheckChunk(const v1::UploadChunk& chunk) const {
                       tensor_.tensor_id(), total_bytes_));
 }
 
-void Upload::Place(uint64_t stream, const v1::UploadChunk& chunk, Told done) {
+void UploadRecord::Place(uint64_t stream, const v1::UploadChunk& chunk, Told done) {
   After after;
   absl::string_view data = chunk.data();
   int64_t offset = 0;
@@ -164,7 +164,7 @@ void Upload::Place(uint64_t stream, const v1::UploadChunk& chunk, Told done) {
                    });
 }
 
-void Upload::OnPlaced(const absl::Status& status) {
+void UploadRecord::OnPlaced(const absl::Status& status) {
   After after;
   absl::MutexLock lock(&mutex_);
   last_ns_ = MonotonicNanos();
@@ -173,7 +173,7 @@ void Upload::OnPlaced(const absl::Status& status) {
   Drive(&after);
 }
 
-absl::Status Upload::CheckCommit(uint64_t checksum) {
+absl::Status UploadRecord::CheckCommit(uint64_t checksum) {
   if (accepted_bytes_ < total_bytes_) {
     return absl::InvalidArgumentError(
         absl::StrFormat("upload %s is committed after %d of %d bytes; send the rest first", id_,
@@ -187,7 +187,7 @@ absl::Status Upload::CheckCommit(uint64_t checksum) {
   return lost;
 }
 
-void Upload::Commit(uint64_t stream, uint64_t checksum, Reply<v1::Tensor> reply) {
+void UploadRecord::Commit(uint64_t stream, uint64_t checksum, Reply<v1::Tensor> reply) {
   After after;
   absl::MutexLock lock(&mutex_);
   last_ns_ = MonotonicNanos();
@@ -209,7 +209,7 @@ void Upload::Commit(uint64_t stream, uint64_t checksum, Reply<v1::Tensor> reply)
   Drive(&after);
 }
 
-v1::Upload Upload::Progress() const {
+v1::Upload UploadRecord::Progress() const {
   v1::Upload upload;
   upload.set_upload_id(id_);
   upload.set_committed_bytes(accepted_bytes_);
@@ -218,7 +218,7 @@ v1::Upload Upload::Progress() const {
   return upload;
 }
 
-void Upload::Get(Reply<v1::Upload> reply) {
+void UploadRecord::Get(Reply<v1::Upload> reply) {
   After after;
   absl::MutexLock lock(&mutex_);
   CheckEra();
@@ -232,7 +232,7 @@ void Upload::Get(Reply<v1::Upload> reply) {
   Drive(&after);
 }
 
-void Upload::Abort(absl::Status why, std::function<void()> done) {
+void UploadRecord::Abort(absl::Status why, std::function<void()> done) {
   After after;
   absl::MutexLock lock(&mutex_);
   if (closed_now_) return after.Add(std::move(done));
@@ -242,7 +242,7 @@ void Upload::Abort(absl::Status why, std::function<void()> done) {
   Drive(&after);
 }
 
-void Upload::EndSession(const std::string& session_id) {
+void UploadRecord::EndSession(const std::string& session_id) {
   {
     absl::MutexLock lock(&mutex_);
     const bool tensors = !opening_ && tensor_.session_id() == session_id;
@@ -251,23 +251,23 @@ void Upload::EndSession(const std::string& session_id) {
   Abort(absl::CancelledError("the session of this upload has ended"), [] {});
 }
 
-void Upload::Fail(absl::Status why) {
+void UploadRecord::Fail(absl::Status why) {
   if (failure_.ok() && !closed_now_) failure_ = std::move(why);
 }
 
-void Upload::CheckEra() {
+void UploadRecord::CheckEra() {
   if (opening_ || committing_ || committed_.tensor_id() != 0) return;
   if (absl::Status status = parts_.io->CheckEra(tensor_, era_); !status.ok())
     Fail(std::move(status));
 }
 
-void Upload::Drive(After* after) {
+void UploadRecord::Drive(After* after) {
   if (failure_.ok() && !busy()) {
     for (auto& watcher : std::exchange(watchers_, {}))
       after->Add([watcher = std::move(watcher), progress = Progress()] { watcher(progress); });
   }
   if (opening_ || placing_ > 0 || closing_) return;
-  const std::shared_ptr<Upload> self = shared_from_this();
+  const std::shared_ptr<UploadRecord> self = shared_from_this();
   if (!failure_.ok()) {
     closing_ = true;
     if (access_id_ == 0) return after->Add([self] { self->OnGivenBack(); });
@@ -286,7 +286,7 @@ void Upload::Drive(After* after) {
   }
 }
 
-void Upload::OnCommitted(absl::StatusOr<v1::EndAccessResponse> response) {
+void UploadRecord::OnCommitted(absl::StatusOr<v1::EndAccessResponse> response) {
   After after;
   {
     absl::MutexLock lock(&mutex_);
@@ -307,7 +307,7 @@ void Upload::OnCommitted(absl::StatusOr<v1::EndAccessResponse> response) {
   OnGivenBack();
 }
 
-void Upload::OnGivenBack() {
+void UploadRecord::OnGivenBack() {
   After after;
   absl::MutexLock lock(&mutex_);
   closed_now_ = true;
@@ -320,13 +320,13 @@ void Upload::OnGivenBack() {
   for (auto& done : std::exchange(aborters_, {})) after.Add(std::move(done));
 }
 
-void Upload::Watch(absl::Duration delay) {
+void UploadRecord::Watch(absl::Duration delay) {
   parts_.loop->PostAfter(delay, [weak = weak_from_this()] {
-    if (const std::shared_ptr<Upload> upload = weak.lock(); upload != nullptr) upload->OnWatch();
+    if (const std::shared_ptr<UploadRecord> upload = weak.lock(); upload != nullptr) upload->OnWatch();
   });
 }
 
-void Upload::OnWatch() {
+void UploadRecord::OnWatch() {
   After after;
   absl::MutexLock lock(&mutex_);
   if (closing_ || !failure_.ok()) return;

@@ -21,7 +21,7 @@ namespace agmm {
 
 // Thread-safe. Callbacks run without its lock, on any thread, also before the call that brought them
 // returns. Made and found by Uploads.
-class Upload : public std::enable_shared_from_this<Upload> {
+class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
  public:
   using Told = std::function<void(absl::Status)>;
 
@@ -32,7 +32,7 @@ class Upload : public std::enable_shared_from_this<Upload> {
   };
 
   // `closed` runs when it has been committed, or has ended otherwise, before anybody else is told.
-  Upload(const TransferParts& parts, const v1::BeginUpload& begin, absl::Duration silence_limit,
+  UploadRecord(const TransferParts& parts, const v1::BeginUpload& begin, absl::Duration silence_limit,
          std::function<void(bool committed)> closed);
 
   // Asks for the lease. Once.

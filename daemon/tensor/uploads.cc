@@ -16,7 +16,7 @@ struct Uploads::Registry {
 
   const UploadLimits limits;
   absl::Mutex mutex;
-  std::map<std::string, std::shared_ptr<Upload>> uploads ABSL_GUARDED_BY(mutex);
+  std::map<std::string, std::shared_ptr<UploadRecord>> uploads ABSL_GUARDED_BY(mutex);
   // Committed ones, oldest first: when, which.
   std::deque<std::pair<int64_t, std::string>> kept ABSL_GUARDED_BY(mutex);
   bool stopping ABSL_GUARDED_BY(mutex) = false;
@@ -30,7 +30,7 @@ struct Uploads::Registry {
     }
   }
   void Close(const std::string& id, bool committed) {
-    std::shared_ptr<Upload> gone;  // after the lock
+    std::shared_ptr<UploadRecord> gone;  // after the lock
     absl::MutexLock lock(&mutex);
     if (committed) {
       kept.emplace_back(MonotonicNanos(), id);
@@ -40,12 +40,12 @@ struct Uploads::Registry {
     gone = std::move(it->second);
     uploads.erase(it);
   }
-  std::vector<std::shared_ptr<Upload>> All() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::vector<std::shared_ptr<Upload>> all;
+  std::vector<std::shared_ptr<UploadRecord>> All() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::vector<std::shared_ptr<UploadRecord>> all;
     for (const auto& [id, upload] : uploads) all.push_back(upload);
     return all;
   }
-  std::shared_ptr<Upload> Find(const std::string& id) {
+  std::shared_ptr<UploadRecord> Find(const std::string& id) {
     absl::MutexLock lock(&mutex);
     Forget();
     const auto it = uploads.find(id);
@@ -57,7 +57,7 @@ Uploads::Uploads(const TransferParts& parts, UploadLimits limits)
     : parts_(parts), registry_(std::make_shared<Registry>(limits)) {}
 
 Uploads::~Uploads() {
-  std::vector<std::shared_ptr<Upload>> uploads;
+  std::vector<std::shared_ptr<UploadRecord>> uploads;
   {
     absl::MutexLock lock(&registry_->mutex);
     registry_->stopping = true;
@@ -74,9 +74,9 @@ Uploads::~Uploads() {
 
 absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
                                               const v1::BeginUpload& begin,
-                                              Upload::Listener listener) {
+                                              UploadRecord::Listener listener) {
   while (true) {
-    std::shared_ptr<Upload> upload;
+    std::shared_ptr<UploadRecord> upload;
     bool made = false;
     {
       absl::MutexLock lock(&registry_->mutex);
@@ -92,7 +92,7 @@ absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
                             registry_->open()));
       } else {
         made = true;
-        upload = std::make_shared<Upload>(
+        upload = std::make_shared<UploadRecord>(
             parts_, begin, registry_->limits.silence,
             [registry = registry_, id = begin.upload_id()](bool committed) {
               registry->Close(id, committed);
@@ -112,7 +112,7 @@ absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
 }
 
 void Uploads::Get(const v1::GetUploadRequest& request, Reply<v1::Upload> reply) {
-  if (const std::shared_ptr<Upload> upload = registry_->Find(request.upload_id()))
+  if (const std::shared_ptr<UploadRecord> upload = registry_->Find(request.upload_id()))
     return upload->Get(std::move(reply));
   reply(absl::NotFoundError(absl::StrFormat(
       "there is no upload %s at this daemon: it was aborted, was silent for too long, or went with "
@@ -121,14 +121,14 @@ void Uploads::Get(const v1::GetUploadRequest& request, Reply<v1::Upload> reply) 
 }
 
 void Uploads::Abort(const v1::AbortUploadRequest& request, Reply<v1::AbortUploadResponse> reply) {
-  const std::shared_ptr<Upload> upload = registry_->Find(request.upload_id());
+  const std::shared_ptr<UploadRecord> upload = registry_->Find(request.upload_id());
   if (upload == nullptr) return reply(v1::AbortUploadResponse());
   upload->Abort(absl::AbortedError("the upload was aborted by its client"),
                 [reply = std::move(reply)] { reply(v1::AbortUploadResponse()); });
 }
 
 void Uploads::EndSession(const std::string& session_id) {
-  std::vector<std::shared_ptr<Upload>> uploads;
+  std::vector<std::shared_ptr<UploadRecord>> uploads;
   {
     absl::MutexLock lock(&registry_->mutex);
     uploads = registry_->All();

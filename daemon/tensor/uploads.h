@@ -28,14 +28,14 @@ class Uploads {
   ~Uploads();
 
   struct Hold {
-    std::shared_ptr<Upload> upload;
+    std::shared_ptr<UploadRecord> upload;
     uint64_t stream = 0;
   };
   // Attaches a stream to the upload that `begin`, which is valid, names; it is opened for `call` if there
   // is none. After an error nobody is told anything. Errors: ALREADY_EXISTS for an id that began
   // otherwise; RESOURCE_EXHAUSTED; UNAVAILABLE when stopping.
   absl::StatusOr<Hold> Attach(const CallContext& call, const v1::BeginUpload& begin,
-                              Upload::Listener listener);
+                              UploadRecord::Listener listener);
   // Errors: NOT_FOUND, or why it has ended just now.
   void Get(const v1::GetUploadRequest& request, Reply<v1::Upload> reply);
   void Abort(const v1::AbortUploadRequest& request, Reply<v1::AbortUploadResponse> reply);

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -171,7 +172,8 @@ class TensorContents : public ::testing::Test {
     ASSERT_EQ(store_->Place(control_.tensor_), absl::OkStatus());
     const TransferParts parts{&control_, io_.get(), &loop_, kNode};
     uploads_ = std::make_unique<Uploads>(parts, limits_);
-    service_ = std::make_unique<TensorService>(parts, uploads_.get());
+    mappings_.emplace(parts, store_.get(), std::vector<std::string>{"n0"});
+    service_ = std::make_unique<TensorService>(parts, uploads_.get(), &*mappings_);
     grpc::ServerBuilder builder;
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
@@ -204,6 +206,7 @@ class TensorContents : public ::testing::Test {
   std::unique_ptr<TensorStore> store_;
   std::unique_ptr<TensorIo> io_;
   std::unique_ptr<Uploads> uploads_;
+  std::optional<Mappings> mappings_;
   std::unique_ptr<TensorService> service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::TensorService::Stub> stub_;

@@ -1,0 +1,59 @@
+// Shards in place: a client of this host maps the memory itself, under a lease that lives as long as its
+// MapTensor stream.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "agmm/v1/tensor.grpc.pb.h"
+#include "daemon/call_context.h"
+#include "daemon/rpc/file_socket.h"
+#include "daemon/tensor/access.h"
+#include "daemon/tensor/store.h"
+
+namespace agmm {
+
+class MapTensorReactor;
+
+// The mappings of this daemon's clients. Thread-safe.
+class Mappings {
+ public:
+  // All outlive the streams. `node_names` by world rank.
+  Mappings(const TransferParts& parts, TensorStore* store, std::vector<std::string> node_names);
+  // Mappings are refused until then.
+  void SetFiles(FileSocket* files) { files_ = files; }
+
+  grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* Start(
+      grpc::CallbackServerContext* context, CallContext call);
+
+  // Ends those of the session; and all, as when their generation is over.
+  void EndSession(const std::string& session_id);
+  void EndAll(const absl::Status& why);
+
+ private:
+  friend class MapTensorReactor;
+  // Errors: RESOURCE_EXHAUSTED.
+  absl::Status Add(MapTensorReactor* key, const std::string& session_id,
+                   std::weak_ptr<MapTensorReactor> mapping);
+  void Remove(MapTensorReactor* key);
+  // OK where the shards of `tensor` can be mapped here: all of them to write, one to read.
+  absl::Status CheckPlace(const v1::Tensor& tensor, bool writable) const;
+
+  struct Open {
+    std::string session_id;
+    std::weak_ptr<MapTensorReactor> mapping;
+  };
+  const TransferParts parts_;
+  TensorStore* const store_;
+  const std::vector<std::string> node_names_;
+  std::atomic<FileSocket*> files_ = nullptr;
+  absl::Mutex mutex_;
+  std::map<MapTensorReactor*, Open> open_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace agmm
