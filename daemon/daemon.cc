@@ -136,8 +136,16 @@ void Daemon::CreateMember(std::function<void(absl::Status)> on_refused) {
 void Daemon::CreateSequencer() {
   sequencer_ = std::make_unique<Sequencer>(config_, &metrics_);
   catalog_ = Catalog::Create(sequencer_.get(), &placement_);
-  scheduler_ = Scheduler::Create(loop_.get(), Clock::Real(), sequencer_.get(), &placement_, catalog_.get(),
-                                 &metrics_);
+  planner_ = std::make_unique<Loop>();
+  Scheduler::Parts scheduler;
+  scheduler.loop = loop_.get();
+  scheduler.planner = planner_.get();
+  scheduler.members = sequencer_.get();
+  scheduler.placement = &placement_;
+  scheduler.catalog = catalog_.get();
+  scheduler.metrics = &metrics_;
+  if (transport_ != nullptr) scheduler.transport = transport_->description();
+  scheduler_ = Scheduler::Create(scheduler);
   LocalControl::Parts parts;
   parts.loop = loop_.get();
   parts.sequencer = sequencer_.get();

@@ -69,13 +69,14 @@ class Daemon {
   std::unique_ptr<UcxTransport> transport_;  // null in a world of one node
   std::unique_ptr<TensorIo> tensor_io_;
   std::unique_ptr<StatusView> view_;
-  std::unique_ptr<Sequencer> sequencer_;     // these four: on node 0 only
+  std::unique_ptr<Sequencer> sequencer_;     // these four, and planner_: on node 0 only
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<LocalControl> local_;
   std::unique_ptr<Member> member_;
   // Runs on top of all of the above.
   std::unique_ptr<Loop> loop_ = std::make_unique<Loop>();
+  std::unique_ptr<Loop> planner_;            // of the scheduler; posts to loop_
   std::unique_ptr<Heartbeat> heartbeat_;     // null in a world of one node
   std::shared_ptr<grpc::Channel> channel_;   // these three: on the other nodes
   std::unique_ptr<RemoteControl> remote_;

@@ -16,8 +16,7 @@ namespace {
 constexpr absl::Duration kDefaultTimeout = absl::Seconds(60);
 constexpr absl::Duration kMaxTimeout = absl::Hours(24);
 constexpr int kMaxRepeat = 1000000;
-// Planning and proving so many hops takes the control thread one or two seconds; both grow faster
-// than that number.
+// Planning and proving so many hops takes one or two seconds; both grow faster than that number.
 constexpr int64_t kMaxHops = 1 << 16;
 
 std::string NameOf(const v1::Tensor& tensor) {
@@ -69,7 +68,13 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catal
         "%d tensors are given; a product has 3: A, B and C", request.tensors_size()));
   }
   for (int i = 0; i < 3; ++i) {
-    AGMM_ASSIGN_OR_RETURN(job->tensors[i], catalog.Resolve(request.tensors(i)));
+    const v1::TensorRef& ref = request.tensors(i);
+    const absl::StatusOr<uint64_t> found = catalog.Resolve(ref);
+    if (i == kC && absl::IsNotFound(found.status())) {
+      job->new_c = ref.name();
+      continue;
+    }
+    AGMM_ASSIGN_OR_RETURN(job->tensors[i], found);
   }
   if (job->tensors[kC] == job->tensors[kA] || job->tensors[kC] == job->tensors[kB]) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -111,7 +116,8 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   }
   v1::Tensor protos[3];
   PlacedTensor tensors[3];
-  for (int i = 0; i < 3; ++i) {
+  const int given = job.new_c.empty() ? 3 : 2;
+  for (int i = 0; i < given; ++i) {
     AGMM_ASSIGN_OR_RETURN(protos[i], catalog.Find(job.tensors[i]));
     AGMM_ASSIGN_OR_RETURN(tensors[i], FromProto(protos[i].spec()));
   }
@@ -123,7 +129,7 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   }
   AGMM_ASSIGN_OR_RETURN(job.problem,
                         ParseProblem(request.spec(), mesh, {a.rows, b.cols, a.cols}, a.dtype));
-  for (int i = 0; i < 3; ++i)
+  for (int i = 0; i < given; ++i)
     AGMM_RETURN_IF_ERROR(CheckOperand(protos[i], tensors[i], mesh, job.problem.tensors[i]));
   for (int i : {kA, kB}) {
     if (!catalog.WillHaveContents(job.tensors[i]) && !will_be_written(job.tensors[i])) {
@@ -136,9 +142,10 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   AGMM_ASSIGN_OR_RETURN(job.options, ResolveOptions(job.problem, job.topology, asked));
   AGMM_RETURN_IF_ERROR(CheckSize(job.problem, job.options));
   job.explanation = ExplainChoice(asked, job.options);
+  job.problem_key =
+      absl::StrFormat("%s ranks %s", ToString(job.problem), absl::StrJoin(mesh.ranks, ","));
   job.plan_key =
-      absl::StrFormat("%s ranks %s %s chunks %d", ToString(job.problem),
-                      absl::StrJoin(mesh.ranks, ","), job.options.algorithm, job.options.chunks);
+      absl::StrFormat("%s %s chunks %d", job.problem_key, job.options.algorithm, job.options.chunks);
   return job;
 }
 

@@ -22,13 +22,16 @@ struct JobSpec {
   Topology topology;
   PlanOptions options;
   std::string explanation;
-  std::string plan_key;  // equal where one plan serves both
+  std::string problem_key;  // the problem and its ranks
+  std::string plan_key;     // equal where one plan serves both
   uint64_t tensors[3] = {0, 0, 0};
+  std::string new_c;  // the name of a tensor that is to be made for C; else empty
   int repeat = 1;
   absl::Duration timeout;
 };
 
 // `will_be_written` tells whether a job admitted before writes the tensor.
+// A name for C that no tensor has becomes new_c, and tensors[kC] stays 0.
 // Errors: INVALID_ARGUMENT for a request that means nothing; NOT_FOUND for a tensor that is not
 // there; FAILED_PRECONDITION, naming tensor, wanted and found, for one that does not fit or has no
 // contents.

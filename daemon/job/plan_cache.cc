@@ -1,8 +1,12 @@
 #include "daemon/job/plan_cache.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/text.h"
@@ -15,52 +19,91 @@ namespace {
 constexpr size_t kMaxPlans = 64;
 }  // namespace
 
-PlanCache::PlanCache(Members* members, Placement* placement, Metrics* metrics)
+Planned MakePlan(const JobSpec& job) {
+  Planned planned;
+  const absl::StatusOr<Schedule> schedule = Plan(job.problem, job.topology, job.options);
+  planned.status = schedule.status();
+  if (!schedule.ok()) return planned;
+  if (absl::Status proof = Verify(job.problem, job.topology, *schedule); !proof.ok()) {
+    planned.status = absl::InternalError(absl::StrFormat(
+        "the %s schedule of %s does not verify and will not run: %s; choose another "
+        "algorithm and report this",
+        job.options.algorithm, ToString(job.problem), proof.message()));
+    return planned;
+  }
+  planned.hash = HashHex(PlanHash(job.problem, *schedule));
+  planned.workspace_bytes = schedule->workspace_bytes;
+  planned.facts = FactsOf(job.topology, *schedule);
+  return planned;
+}
+
+PlanCache::PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, Loop* planner,
+                     Metrics* metrics, std::function<void(PreparedPlan*)> on_planned)
     : members_(members),
-      placement_(placement),
+      workspaces_(workspaces),
+      loop_(loop),
+      planner_(planner),
       prepared_total_(metrics->counter("plans_prepared_total")),
-      cached_(metrics->counter("plans_cached")) {}
+      cached_(metrics->counter("plans_cached")),
+      on_planned_(std::move(on_planned)) {}
+
+PlanCache::~PlanCache() { *forgotten_ = true; }
 
 absl::StatusOr<PreparedPlan*> PlanCache::Hold(const JobSpec& job) {
-  PreparedPlan* plan = nullptr;
-  if (const auto it = by_key_.find(job.plan_key); it != by_key_.end()) {
-    plan = it->second;
-  } else {
-    AGMM_ASSIGN_OR_RETURN(std::unique_ptr<PreparedPlan> made, Make(job));
-    plan = made.get();
-    by_key_[plan->key] = plan;
-    plans_[plan->id] = std::move(made);
-    cached_->Add(1);
-  }
+  const auto it = by_key_.find(job.plan_key);
+  PreparedPlan* plan = it == by_key_.end() ? Make(job) : it->second;
+  if (!plan->planning && plan->users == 0) AGMM_RETURN_IF_ERROR(LendWorkspace(plan));
   ++plan->users;
   plan->last_use = next_use_++;
-  while (by_key_.size() > kMaxPlans && Reclaim()) {
+  while (by_key_.size() > kMaxPlans && RetireIdle()) {
   }
   return plan;
 }
 
-absl::StatusOr<std::unique_ptr<PreparedPlan>> PlanCache::Make(const JobSpec& job) {
-  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, Plan(job.problem, job.topology, job.options));
-  if (absl::Status proof = Verify(job.problem, job.topology, schedule); !proof.ok()) {
-    return absl::InternalError(absl::StrFormat(
-        "the %s schedule of %s does not verify and will not run: %s; choose another "
-        "algorithm and report this",
-        job.options.algorithm, ToString(job.problem), proof.message()));
-  }
-  auto plan = std::make_unique<PreparedPlan>();
+absl::Status PlanCache::LendWorkspace(PreparedPlan* plan) {
+  if (plan->planned.workspace_bytes == 0) return absl::OkStatus();
+  AGMM_ASSIGN_OR_RETURN(plan->workspace,
+                        workspaces_->Take(plan->ranks, plan->planned.workspace_bytes,
+                                          plan->workspace.id));
+  return absl::OkStatus();
+}
+
+PreparedPlan* PlanCache::Make(const JobSpec& job) {
+  auto made = std::make_unique<PreparedPlan>();
+  PreparedPlan* plan = made.get();
+  plan->id = next_plan_++;
   plan->key = job.plan_key;
   plan->ranks = job.problem.mesh.ranks;
+  std::sort(plan->ranks.begin(), plan->ranks.end());
   plan->nodes = {job.topology.node_of_rank.begin(), job.topology.node_of_rank.end()};
-  plan->preparing = plan->nodes;
-  plan->hash = HashHex(PlanHash(job.problem, schedule));
-  plan->workspace_bytes = schedule.workspace_bytes;
-  if (plan->workspace_bytes > 0) {
-    AGMM_ASSIGN_OR_RETURN(
-        plan->workspace_offset,
-        placement_->Allocate(plan->ranks, plan->workspace_bytes, MemoryClass::kWorkspace));
-  }
-  plan->id = next_plan_++;
+  by_key_[plan->key] = plan;
+  plans_[plan->id] = std::move(made);
+  cached_->Add(1);
+  planner_->Post([this, loop = loop_, forgotten = forgotten_, id = plan->id, job] {
+    while (AGMM_FAILPOINT("scheduler.hold_plan") && !*forgotten) absl::SleepFor(absl::Milliseconds(1));
+    if (*forgotten) return;
+    loop->Post([this, forgotten, id, job, planned = MakePlan(job)]() mutable {
+      if (!*forgotten) OnPlanned(id, job, std::move(planned));
+    });
+  });
+  return plan;
+}
 
+void PlanCache::OnPlanned(uint64_t id, const JobSpec& job, Planned planned) {
+  PreparedPlan* plan = plans_.at(id).get();
+  plan->planning = false;
+  plan->planned = std::move(planned);
+  plan->error = plan->planned.status;
+  if (plan->error.ok() && plan->users > 0) plan->error = LendWorkspace(plan);
+  if (plan->error.ok()) Send(plan, job);
+  const bool awaited = plan->users > 0;
+  if (!plan->error.ok()) Retire(plan);
+  if (awaited) on_planned_(plan);
+}
+
+void PlanCache::Send(PreparedPlan* plan, const JobSpec& job) {
+  plan->sent = true;
+  plan->preparing = plan->nodes;
   v1::Command command;
   v1::PreparePlan* prepare = command.mutable_prepare_plan();
   prepare->set_plan_id(plan->id);
@@ -71,15 +114,14 @@ absl::StatusOr<std::unique_ptr<PreparedPlan>> PlanCache::Make(const JobSpec& job
   prepare->set_k(job.problem.k());
   prepare->set_dtype(ToProto(job.problem.tensors[kA].dtype));
   *prepare->mutable_options() = ToProto(job.options);
-  prepare->set_plan_hash(plan->hash);
-  prepare->set_workspace_offset_bytes(plan->workspace_offset);
+  prepare->set_plan_hash(plan->planned.hash);
   for (int node : plan->nodes) members_->Send(node, command);
-  return plan;
 }
 
 void PlanCache::LetGo(PreparedPlan* plan) {
-  --plan->users;
-  if (plan->retired && plan->users == 0 && plan->preparing.empty()) Erase(plan);
+  if (--plan->users > 0) return;
+  if (plan->workspace.id != 0) workspaces_->Return(plan->workspace.id);
+  EraseIfOver(plan);
 }
 
 void PlanCache::Retire(PreparedPlan* plan) {
@@ -87,14 +129,13 @@ void PlanCache::Retire(PreparedPlan* plan) {
   plan->retired = true;
   by_key_.erase(plan->key);
   cached_->Add(-1);
-  if (plan->users == 0 && plan->preparing.empty()) Erase(plan);
+  EraseIfOver(plan);
 }
 
 bool PlanCache::Retiring(const std::string& key) const {
-  for (const auto& [id, plan] : plans_) {
-    if (plan->retired && plan->key == key) return true;
-  }
-  return false;
+  return std::any_of(plans_.begin(), plans_.end(), [&](const auto& entry) {
+    return entry.second->retired && entry.second->key == key;
+  });
 }
 
 PreparedPlan* PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) {
@@ -103,11 +144,11 @@ PreparedPlan* PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) 
   PreparedPlan* plan = it->second.get();
   absl::Status error =
       Annotate(FromProto(prepared.error()), absl::StrCat("node ", members_->node_name(node)));
-  if (error.ok() && prepared.plan_hash() != plan->hash) {
+  if (error.ok() && prepared.plan_hash() != plan->planned.hash) {
     error = absl::InternalError(absl::StrFormat(
         "node %s planned %s where the sequencer planned %s; the daemons differ: install one build "
         "everywhere",
-        members_->node_name(node), prepared.plan_hash(), plan->hash));
+        members_->node_name(node), prepared.plan_hash(), plan->planned.hash));
   }
   if (plan->error.ok()) plan->error = error;
   if (!plan->preparing.empty()) return nullptr;
@@ -120,10 +161,10 @@ PreparedPlan* PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) 
   return awaited ? plan : nullptr;
 }
 
-bool PlanCache::Reclaim() {
+bool PlanCache::RetireIdle() {
   PreparedPlan* oldest = nullptr;
   for (const auto& [key, plan] : by_key_) {
-    if (plan->users > 0 || !plan->preparing.empty()) continue;
+    if (plan->users > 0 || !plan->settled()) continue;
     if (oldest == nullptr || plan->last_use < oldest->last_use) oldest = plan;
   }
   if (oldest == nullptr) return false;
@@ -131,28 +172,22 @@ bool PlanCache::Reclaim() {
   return true;
 }
 
-void PlanCache::Erase(PreparedPlan* plan) {
-  v1::Command command;
-  command.mutable_release_plan()->set_plan_id(plan->id);
-  for (int node : plan->nodes) members_->Send(node, command);
-  if (plan->workspace_bytes > 0) {
-    // What is sent for this space from now on comes behind the release on every node's stream.
-    placement_->Free(plan->ranks, plan->workspace_offset, plan->workspace_bytes,
-                     MemoryClass::kWorkspace);
+void PlanCache::EraseIfOver(PreparedPlan* plan) {
+  if (!plan->retired || plan->users > 0 || !plan->settled()) return;
+  if (plan->sent) {
+    v1::Command command;
+    command.mutable_release_plan()->set_plan_id(plan->id);
+    for (int node : plan->nodes) members_->Send(node, command);
   }
   plans_.erase(plan->id);
 }
 
 void PlanCache::Forget() {
-  for (const auto& [id, plan] : plans_) {
-    if (plan->workspace_bytes > 0) {
-      placement_->Free(plan->ranks, plan->workspace_offset, plan->workspace_bytes,
-                       MemoryClass::kWorkspace);
-    }
-  }
+  *std::exchange(forgotten_, std::make_shared<std::atomic<bool>>(false)) = true;
   cached_->Add(-static_cast<int64_t>(by_key_.size()));
   by_key_.clear();
   plans_.clear();
+  workspaces_->Forget();
 }
 
 }  // namespace agmm

@@ -96,7 +96,6 @@ void RunnerImpl::PrepareNow(const v1::PreparePlan& command) {
 
 absl::Status RunnerImpl::Make(const v1::PreparePlan& command, Plan* plan, std::string* hash) {
   plan->id = command.plan_id();
-  plan->workspace_offset = command.workspace_offset_bytes();
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(command.mesh()));
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(command.dtype()));
   AGMM_ASSIGN_OR_RETURN(
@@ -159,8 +158,7 @@ absl::Status RunnerImpl::PrepareExecutors(Plan* plan) {
   plan->heaps = peers.heaps;
   for (LocalRank& local : plan->locals) {
     peers.self = local.rank;
-    AGMM_RETURN_IF_ERROR(
-        local.executor->Prepare(plan->problem, plan->schedule, plan->workspace_offset, peers));
+    AGMM_RETURN_IF_ERROR(local.executor->Prepare(plan->problem, plan->schedule, peers));
   }
   return absl::OkStatus();
 }

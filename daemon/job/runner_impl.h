@@ -44,7 +44,6 @@ struct Plan {
   Schedule schedule;
   std::vector<int> nodes;    // by mesh rank
   std::vector<Heap*> heaps;  // by mesh rank; null on other nodes
-  int64_t workspace_offset = 0;
   std::vector<LocalRank> locals;
 
   // Guarded by the runner's mutex.

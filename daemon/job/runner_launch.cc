@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "daemon/job/runner_impl.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 #include "proto/convert/status.h"
@@ -48,6 +49,7 @@ RunnerImpl::LaunchPtr RunnerImpl::Bind(const v1::LaunchJob& command, const PlanP
   launch->epochs = command.epoch_count();
   launch->operands.offsets = {command.offset_bytes().begin(), command.offset_bytes().end()};
   launch->operands.versions = {command.versions().begin(), command.versions().end()};
+  launch->operands.workspace_offset = command.workspace_offset_bytes();
   launch->deadline = absl::Now() + absl::Seconds(command.timeout().seconds()) +
                      absl::Nanoseconds(command.timeout().nanos());
   launch->parts.resize(plan->locals.size());
@@ -210,12 +212,16 @@ v1::Report RunnerImpl::ReportOf(const runner::Launch& launch) const {
   absl::Status status = launch.status;
   if (status.ok() && launch.stopped) status = plan.failure;
   if (!status.ok()) *done->mutable_error() = ToProto(status);
+  // Steps are stamped by a clock that only this host has.
+  const int64_t wall_ns = absl::ToUnixNanos(absl::Now()), now_ns = MonotonicNanos();
   for (size_t i = 0; i < plan.locals.size(); ++i) {
     const Part& part = launch.parts[i];
     v1::RankReport* rank = done->add_ranks();
     rank->set_rank(plan.problem.mesh.ranks[plan.locals[i].rank]);
     rank->set_node(self_node_);
     rank->mutable_epoch_us()->Add(part.epoch_us.begin(), part.epoch_us.end());
+    if (part.last.start_ns > 0)
+      rank->set_epoch_start_unix_us((wall_ns - (now_ns - part.last.start_ns)) * 1e-3);
     for (const StepTime& step : part.last.steps) {
       v1::StepTime* time = rank->add_steps();
       if (step.start_ns > 0) time->set_start_us((step.start_ns - part.last.start_ns) * 1e-3);

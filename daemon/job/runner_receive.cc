@@ -33,10 +33,9 @@ Receiver::Verdict RunnerImpl::Accept(int from_node, const Message& message, int6
                                plan->nodes,
                                self_node_,
                                plan->heaps,
-                               plan->workspace_offset,
-                               launch == nullptr ? nullptr : &launch->operands.offsets};
+                               launch == nullptr ? nullptr : &launch->operands};
   const absl::StatusOr<Arrival> arrival = ResolveArrival(context, from_node, message, bytes);
-  // Right, but early: its operand has no place before the epoch is launched here.
+  // Right, but early: what it writes has no place before the epoch is launched here.
   if (absl::IsFailedPrecondition(arrival.status()) && message.epoch >= plan->next_epoch) {
     parked_ = true;
     parked_total_->Add();

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "daemon/job/scheduler_impl.h"
 #include "kernels/base/status.h"
 #include "proto/convert/problem.h"
@@ -27,42 +28,79 @@ google::protobuf::Timestamp ToTimestamp(absl::Time time) {
   return timestamp;
 }
 
-SchedulerImpl::SchedulerImpl(Loop* loop, const Clock* clock, Members* members, Placement* placement,
-                             Catalog* catalog, Metrics* metrics)
-    : loop_(loop),
-      clock_(clock),
-      members_(members),
-      placement_(placement),
-      catalog_(catalog),
-      plans_(members, placement, metrics),
-      submitted_(metrics->counter("jobs_submitted_total")),
-      succeeded_(metrics->counter("jobs_succeeded_total")),
-      failed_(metrics->counter("jobs_failed_total")),
-      cancelled_(metrics->counter("jobs_cancelled_total")) {
-  placement_->set_reclaim([this] { return plans_.Reclaim(); });
+google::protobuf::Duration ToDuration(absl::Duration duration) {
+  google::protobuf::Duration proto;
+  const int64_t nanos = absl::ToInt64Nanoseconds(duration);
+  proto.set_seconds(nanos / 1000000000);
+  proto.set_nanos(static_cast<int32_t>(nanos % 1000000000));
+  return proto;
+}
+
+SchedulerImpl::SchedulerImpl(const Parts& parts)
+    : loop_(parts.loop),
+      clock_(parts.clock),
+      members_(parts.members),
+      placement_(parts.placement),
+      catalog_(parts.catalog),
+      transport_(parts.transport),
+      drain_limit_(parts.drain_limit),
+      workspaces_(parts.placement, parts.metrics),
+      plans_(parts.members, &workspaces_, parts.loop, parts.planner, parts.metrics,
+             [this](PreparedPlan* plan) { OnPlanned(plan); }),
+      requests_(parts.clock),
+      submitted_(parts.metrics->counter("jobs_submitted_total")),
+      succeeded_(parts.metrics->counter("jobs_succeeded_total")),
+      failed_(parts.metrics->counter("jobs_failed_total")),
+      cancelled_(parts.metrics->counter("jobs_cancelled_total")) {
+  placement_->set_reclaim([this] { return workspaces_.Reclaim(); });
 }
 
 SchedulerImpl::~SchedulerImpl() { placement_->set_reclaim(nullptr); }
 
 void SchedulerImpl::SubmitJob(const CallContext& ctx, const v1::SubmitJobRequest& request,
                               Reply<v1::Job> reply) {
-  reply(Submit(ctx, request));
+  if (!request.request_id().empty()) {
+    const RequestLog::Entry* known = requests_.Find(request.request_id());
+    if (known != nullptr) return Repeat(*known, request, std::move(reply));
+  }
+  if (absl::Status status = Submit(ctx, request, &reply); !status.ok()) reply(status);
 }
 
-absl::StatusOr<v1::Job> SchedulerImpl::Submit(const CallContext& ctx,
-                                              const v1::SubmitJobRequest& request) {
-  if (const auto known = requests_.find(request.request_id()); known != requests_.end()) {
-    const Job& job = *jobs_.at(known->second);
-    if (job.request_body == BodyOf(request)) return job.record;
-    return absl::AlreadyExistsError(absl::StrFormat(
+void SchedulerImpl::Repeat(const RequestLog::Entry& entry, const v1::SubmitJobRequest& request,
+                           Reply<v1::Job> reply) {
+  if (!RequestLog::Same(entry, BodyOf(request))) {
+    return reply(absl::AlreadyExistsError(absl::StrFormat(
         "request id %s was used for job %d with another body; use a new id for a new job",
-        request.request_id(), job.id));
+        request.request_id(), entry.job_id)));
   }
+  if (const auto it = jobs_.find(entry.job_id); it != jobs_.end()) {
+    Job* job = it->second.get();
+    if (job->submitters.empty()) return reply(job->record);
+    job->submitters.push_back(std::move(reply));
+    return;
+  }
+  v1::Job job;
+  job.set_job_id(entry.job_id);
+  job.set_request_id(request.request_id());
+  job.set_state(entry.state);
+  *job.mutable_end_time() = ToTimestamp(entry.end);
+  job.set_explanation(absl::StrFormat(
+      "the details are forgotten: %d jobs have ended since this one did", kMaxEnded));
+  if (entry.code != absl::StatusCode::kOk) {
+    job.mutable_error()->set_code(static_cast<int>(entry.code));
+    job.mutable_error()->set_message("the message is forgotten");
+  }
+  reply(std::move(job));
+}
+
+absl::Status SchedulerImpl::Submit(const CallContext& ctx, const v1::SubmitJobRequest& request,
+                                   Reply<v1::Job>* reply) {
   AGMM_RETURN_IF_ERROR(members_->Complete());
   if (queue_.size() >= kMaxQueued) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%d jobs are queued, the most that are kept; wait for some to end", queue_.size()));
   }
+  if (!request.request_id().empty()) AGMM_RETURN_IF_ERROR(requests_.CheckRoom());
   AGMM_ASSIGN_OR_RETURN(JobSpec spec, Admit(request, *members_, *catalog_, [this](uint64_t tensor) {
                           return writers_.count(tensor) > 0;
                         }));
@@ -70,34 +108,78 @@ absl::StatusOr<v1::Job> SchedulerImpl::Submit(const CallContext& ctx,
   if (!plans_.Retiring(spec.plan_key)) {
     AGMM_ASSIGN_OR_RETURN(plan, plans_.Hold(spec));
   }
+  if (!spec.new_c.empty()) {
+    const absl::StatusOr<uint64_t> c = CreateC(ctx, request, spec);
+    if (!c.ok()) {
+      if (plan != nullptr) plans_.LetGo(plan);
+      return c.status();
+    }
+    spec.tensors[kC] = *c;
+  }
 
   auto owned = std::make_unique<Job>();
   Job* job = owned.get();
   job->id = next_job_++;
   job->spec = std::move(spec);
   job->plan = plan;
-  job->session = request.session_id();
-  job->request_body = BodyOf(request);
-  const absl::Time now = clock_->Now();
-  job->deadline = now + job->spec.timeout;
-  job->record.set_job_id(job->id);
-  job->record.set_request_id(request.request_id());
-  job->record.set_spec(request.spec());
-  *job->record.mutable_mesh() = ToProto(job->spec.problem.mesh);
-  for (uint64_t tensor : job->spec.tensors) job->record.add_tensor_ids(tensor);
-  *job->record.mutable_options() = ToProto(job->spec.options);
-  job->record.set_explanation(job->spec.explanation);
-  if (plan != nullptr) job->record.set_plan_hash(plan->hash);
-  job->record.set_repeat_count(job->spec.repeat);
-  *job->record.mutable_create_time() = ToTimestamp(now);
-  job->record.set_owner(ctx.principal);
-  job->record.set_generation(members_->generation());
+  job->deadline = clock_->Now() + job->spec.timeout;
+  job->record = RecordOf(*job, ctx, request);
   AddEvent(job, v1::Job::STATE_QUEUED, "admitted");
   jobs_[job->id] = std::move(owned);
-  if (!request.request_id().empty()) requests_[request.request_id()] = job->id;
-  submitted_->Add();
+  if (!request.request_id().empty())
+    requests_.Add(request.request_id(), BodyOf(request), job->id, job->spec.timeout);
+  job->submitters.push_back(std::move(*reply));
   Enqueue(job);
-  return job->record;
+  if (plan == nullptr || !plan->planning) AnswerSubmitters(job);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> SchedulerImpl::CreateC(const CallContext& ctx,
+                                                const v1::SubmitJobRequest& request,
+                                                const JobSpec& spec) {
+  v1::CreateTensorRequest create;
+  create.set_name(spec.new_c);
+  create.set_session_id(request.session_id());
+  *create.mutable_spec() = ToProto(spec.problem.mesh, spec.problem.tensors[kC]);
+  return catalog_->CreateAtOnce(ctx, create);
+}
+
+v1::Job SchedulerImpl::RecordOf(const Job& job, const CallContext& ctx,
+                                const v1::SubmitJobRequest& request) const {
+  const JobSpec& spec = job.spec;
+  const Problem& problem = spec.problem;
+  v1::Job record;
+  record.set_job_id(job.id);
+  record.set_request_id(request.request_id());
+  record.set_session_id(request.session_id());
+  record.set_spec(request.spec());
+  *record.mutable_mesh() = ToProto(problem.mesh);
+  record.set_m(problem.m());
+  record.set_n(problem.n());
+  record.set_k(problem.k());
+  record.set_dtype(ToProto(problem.tensors[kA].dtype));
+  for (uint64_t tensor : spec.tensors) record.add_tensor_ids(tensor);
+  *record.mutable_options() = ToProto(spec.options);
+  record.set_explanation(spec.explanation);
+  if (job.plan != nullptr) record.set_plan_hash(job.plan->planned.hash);
+  record.set_repeat_count(spec.repeat);
+  *record.mutable_timeout() = ToDuration(spec.timeout);
+  *record.mutable_create_time() = ToTimestamp(clock_->Now());
+  record.set_owner(ctx.principal);
+  record.set_generation(members_->generation());
+  std::set<std::string> engines;
+  for (int rank : problem.mesh.ranks) engines.insert(members_->ranks()[rank].device);
+  record.set_engine(absl::StrJoin(engines, "; "));
+  const std::vector<int>& nodes = spec.topology.node_of_rank;
+  if (std::count(nodes.begin(), nodes.end(), nodes[0]) != static_cast<int64_t>(nodes.size()))
+    record.set_transport(transport_);
+  return record;
+}
+
+void SchedulerImpl::AnswerSubmitters(Job* job) {
+  if (job->submitters.empty()) return;
+  submitted_->Add();
+  for (Reply<v1::Job>& reply : std::exchange(job->submitters, {})) reply(job->record);
 }
 
 absl::StatusOr<Job*> SchedulerImpl::Find(uint64_t job_id) {
@@ -115,44 +197,6 @@ void SchedulerImpl::GetJob(const CallContext&, const v1::GetJobRequest& request,
   reply((*job)->record);
 }
 
-void SchedulerImpl::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& request,
-                            Reply<v1::Job> reply) {
-  const absl::StatusOr<Job*> found = Find(request.job_id());
-  if (!found.ok()) return reply(found.status());
-  Job* job = *found;
-  if (job->ended) return reply(job->record);
-  DropGoneWaiters(job);
-  const uint64_t number = next_waiter_++;
-  Waiter& waiter = job->waiters[number];
-  waiter.reply = std::move(reply);
-  waiter.cancel = ctx.cancel;
-  if (ctx.deadline == absl::InfiniteFuture()) return;
-  waiter.timer = loop_->PostAfter(
-      std::max(absl::ZeroDuration(), ctx.deadline - clock_->Now()), [this, id = job->id, number] {
-        const auto it = jobs_.find(id);
-        if (it == jobs_.end()) return;
-        auto late = it->second->waiters.extract(number);
-        if (late.empty()) return;
-        late.mapped().reply(WithReason(absl::DeadlineExceededError(absl::StrFormat(
-                                           "job %d is still %s; wait again, or cancel it", id,
-                                           it->second->launch == 0 ? "queued" : "running")),
-                                       kReasonDeadline));
-      });
-}
-
-void SchedulerImpl::DropGoneWaiters(Job* job) {
-  for (auto it = job->waiters.begin(); it != job->waiters.end();) {
-    const absl::Status gone = it->second.cancel->status();
-    if (gone.ok()) {
-      ++it;
-      continue;
-    }
-    loop_->Cancel(it->second.timer);
-    it->second.reply(gone);
-    it = job->waiters.erase(it);
-  }
-}
-
 void SchedulerImpl::CancelJob(const CallContext&, const v1::CancelJobRequest& request,
                               Reply<v1::Job> reply) {
   const absl::StatusOr<Job*> job = Find(request.job_id());
@@ -161,22 +205,12 @@ void SchedulerImpl::CancelJob(const CallContext&, const v1::CancelJobRequest& re
   reply((*job)->record);
 }
 
-void SchedulerImpl::ListJobs(const CallContext&, const v1::ListJobsRequest&,
-                             Reply<v1::ListJobsResponse> reply) {
-  reply(absl::UnimplementedError("listing is not there yet"));
-}
-
-void SchedulerImpl::PollJob(const CallContext&, const v1::PollJobRequest&,
-                            Reply<v1::PollJobResponse> reply) {
-  reply(absl::UnimplementedError("watching is not there yet"));
-}
-
 void SchedulerImpl::EndSession(const std::string& session_id) {
   if (session_id.empty()) return;
   std::vector<Job*> mine;
   for (const auto* jobs : {&queue_, &launched_}) {
     for (const auto& [key, job] : *jobs) {
-      if (job->session == session_id) mine.push_back(job);
+      if (job->record.session_id() == session_id) mine.push_back(job);
     }
   }
   for (Job* job : mine) {
@@ -189,25 +223,30 @@ void SchedulerImpl::Cancel(Job* job, const absl::Status& reason) {
   // It drains because of its own error, which says more.
   if (!job->first_error.ok() && !job->victim) return;
   job->end_as = WithReason(reason, kReasonCancelled);
-  if (job->launch == 0) {
-    End(job, v1::Job::STATE_CANCELLED, job->end_as);
-  } else {
-    CancelLaunch(*job, job->end_as);
-  }
-}
-
-void SchedulerImpl::AddEvent(Job* job, v1::Job::State state, const std::string& message) {
-  job->record.set_state(state);
-  v1::JobEvent* event = job->record.add_events();
-  event->set_number(job->record.events_size());
-  event->set_state(state);
-  *event->mutable_time() = ToTimestamp(clock_->Now());
-  event->set_message(message);
+  if (job->launch == 0) return End(job, v1::Job::STATE_CANCELLED, job->end_as);
+  CancelLaunch(job, job->end_as);
+  // Nothing of it will be computed, but the nodes come to it only behind what is before it.
+  if (BeforeItOnPlan(*job) != nullptr) Conclude(job, v1::Job::STATE_CANCELLED, job->end_as);
 }
 
 void SchedulerImpl::End(Job* job, v1::Job::State state, const absl::Status& error) {
-  job->ended = true;
+  GiveBack(job, error.ok());
+  Conclude(job, state, error);
+}
+
+void SchedulerImpl::GiveBack(Job* job, bool c_is_whole) {
   queue_.erase(job->id);
+  const uint64_t c = job->spec.tensors[kC];
+  if (job->touched_c) catalog_->SetContents(c, c_is_whole);
+  if (const auto it = writers_.find(c); it != writers_.end() && --it->second == 0)
+    writers_.erase(it);
+  for (const auto& [tensor, lease] : std::exchange(job->leases, {})) catalog_->Release(lease);
+  if (job->plan != nullptr) plans_.LetGo(std::exchange(job->plan, nullptr));
+  RequestPump();
+}
+
+void SchedulerImpl::Conclude(Job* job, v1::Job::State state, const absl::Status& error) {
+  job->ended = true;
   loop_->Cancel(job->timer);
   *job->record.mutable_end_time() = ToTimestamp(clock_->Now());
   if (!error.ok()) {
@@ -216,42 +255,51 @@ void SchedulerImpl::End(Job* job, v1::Job::State state, const absl::Status& erro
       named = WithReason(named, kReasonDeadline);
     *job->record.mutable_error() = ToProto(named);
   }
-  AddEvent(job, state, error.ok() ? "done" : std::string(error.message()));
+  if (const std::string& id = job->record.request_id(); !id.empty())
+    requests_.End(id, state, error.code());
   (state == v1::Job::STATE_SUCCEEDED ? succeeded_
    : state == v1::Job::STATE_FAILED  ? failed_
                                      : cancelled_)
       ->Add();
-
-  const uint64_t c = job->spec.tensors[kC];
-  if (job->touched_c) catalog_->SetContents(c, error.ok());
-  if (const auto it = writers_.find(c); it != writers_.end() && --it->second == 0)
-    writers_.erase(it);
-  for (const auto& [tensor, lease] : std::exchange(job->leases, {})) catalog_->Release(lease);
-  if (job->plan != nullptr) plans_.LetGo(std::exchange(job->plan, nullptr));
-
   ended_.push_back(job->id);
   if (ended_.size() > kMaxWithSteps) {
     Job* old = jobs_.at(ended_[ended_.size() - 1 - kMaxWithSteps]).get();
     for (v1::RankReport& rank : *old->record.mutable_ranks()) rank.clear_steps();
   }
-  for (auto& [number, waiter] : std::exchange(job->waiters, {})) {
-    loop_->Cancel(waiter.timer);
-    waiter.reply(job->record);
-  }
+  AddEvent(job, state, error.ok() ? "done" : std::string(error.message()));
+  AnswerSubmitters(job);
   RequestPump();
 }
 
+void SchedulerImpl::Withdraw(Job* job, const absl::Status& error) {
+  loop_->Cancel(job->timer);
+  GiveBack(job, false);
+  if (!job->spec.new_c.empty()) {
+    v1::DeleteTensorRequest request;
+    request.set_tensor_id(job->spec.tensors[kC]);
+    catalog_->DeleteTensor({}, request, [](const absl::StatusOr<v1::DeleteTensorResponse>&) {});
+  }
+  requests_.Drop(job->record.request_id());
+  auto node = jobs_.extract(job->id);
+  const std::unique_ptr<Job> gone = std::move(node.mapped());
+  for (auto& [number, waiter] : gone->waiters) {
+    loop_->Cancel(waiter.timer);
+    waiter.wake(error, *gone);
+  }
+  for (Reply<v1::Job>& reply : gone->submitters) reply(error);
+}
+
 void SchedulerImpl::TrimHistory() {
-  while (ended_.size() > kMaxEnded) {
-    const auto it = jobs_.find(ended_.front());
+  // One that is still launched is needed.
+  while (ended_.size() > kMaxEnded && jobs_.at(ended_.front())->launch == 0) {
+    jobs_.erase(ended_.front());
     ended_.pop_front();
-    if (const std::string& id = it->second->record.request_id(); !id.empty()) requests_.erase(id);
-    jobs_.erase(it);
   }
 }
 
 void SchedulerImpl::OnGenerationEnded(const std::vector<int>&, const absl::Status& reason) {
   plans_.Forget();
+  part_times_.clear();
   std::vector<Job*> all;
   for (const auto* jobs : {&launched_, &queue_}) {
     for (const auto& [key, job] : *jobs) all.push_back(job);
@@ -260,7 +308,12 @@ void SchedulerImpl::OnGenerationEnded(const std::vector<int>&, const absl::Statu
   for (Job* job : all) {
     job->plan = nullptr;
     job->launch = 0;
-    End(job, v1::Job::STATE_FAILED, reason);
+    if (std::exchange(job->draining, false)) loop_->Cancel(job->drain_timer);
+    if (job->ended) {
+      GiveBack(job, false);
+    } else {
+      End(job, v1::Job::STATE_FAILED, reason);
+    }
   }
 }
 
@@ -276,11 +329,8 @@ void SchedulerImpl::OnReport(int node, const v1::Report& report) {
 
 }  // namespace scheduler
 
-std::unique_ptr<Scheduler> Scheduler::Create(Loop* loop, const Clock* clock, Members* members,
-                                             Placement* placement, Catalog* catalog,
-                                             Metrics* metrics) {
-  return std::make_unique<scheduler::SchedulerImpl>(loop, clock, members, placement, catalog,
-                                                    metrics);
+std::unique_ptr<Scheduler> Scheduler::Create(const Parts& parts) {
+  return std::make_unique<scheduler::SchedulerImpl>(parts);
 }
 
 }  // namespace agmm

@@ -19,10 +19,22 @@ namespace agmm {
 class Scheduler : public WorldListener {
  public:
   virtual ~Scheduler() = default;
-  static std::unique_ptr<Scheduler> Create(Loop* loop, const Clock* clock, Members* members,
-                                           Placement* placement, Catalog* catalog,
-                                           Metrics* metrics);
+  // All outlive the scheduler, but for the loops: those end before it, `planner` first.
+  struct Parts {
+    Loop* loop = nullptr;
+    Loop* planner = nullptr;  // plans and proves schedules, which may take seconds
+    const Clock* clock = Clock::Real();
+    Members* members = nullptr;
+    Placement* placement = nullptr;
+    Catalog* catalog = nullptr;
+    Metrics* metrics = nullptr;
+    std::string transport;  // what carries bytes between nodes; for the jobs' records
+    // How long a node has to report the end of a launch that was cancelled, before it is given up.
+    absl::Duration drain_limit = absl::Seconds(10);
+  };
+  static std::unique_ptr<Scheduler> Create(const Parts& parts);
 
+  // Replies once the job's plan is made; a request that cannot be planned leaves nothing behind.
   virtual void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>) = 0;
   virtual void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>) = 0;
   virtual void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>) = 0;

@@ -1,9 +1,11 @@
-// The scheduler's state. What clients ask is in scheduler.cc, the queue in scheduler_queue.cc, what
-// is launched in scheduler_launch.cc.
+// The scheduler's state. Submission and ends are in scheduler.cc, what clients wait for in
+// scheduler_watch.cc, the queue in scheduler_queue.cc, what is launched in scheduler_launch.cc.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,8 +14,11 @@
 #include <vector>
 
 #include "daemon/job/admission.h"
+#include "daemon/job/figures.h"
 #include "daemon/job/plan_cache.h"
+#include "daemon/job/request_log.h"
 #include "daemon/job/scheduler.h"
+#include "daemon/job/workspaces.h"
 
 namespace agmm::scheduler {
 
@@ -28,19 +33,29 @@ inline constexpr size_t kMaxWithSteps = 64;
 // themselves, and can say who waited for whom.
 inline constexpr absl::Duration kDeadlineGrace = absl::Milliseconds(250);
 
+// Problems whose T_gemm and T_ag are remembered.
+inline constexpr size_t kMaxPartTimes = 4096;
+
+struct Job;
+
+// Waits for an event behind `after_event`, or for the job's end.
 struct Waiter {
-  Reply<v1::Job> reply;
+  int64_t after_event = 0;
+  std::function<void(const absl::Status&, const Job&)> wake;
   Loop::Timer timer;
   std::shared_ptr<CancelToken> cancel;
 };
+inline constexpr int64_t kUntilEnd = std::numeric_limits<int64_t>::max();
 
 struct Job {
   uint64_t id = 0;
   JobSpec spec;
   v1::Job record;
-  std::string session, request_body;
+  std::vector<Reply<v1::Job>> submitters;  // to be answered once its plan is made
   absl::Time deadline;
   Loop::Timer timer;
+  // For its clients. One that was launched behind others on its plan may still be launched: its memory is its
+  // own until all nodes have reported.
   bool ended = false;
 
   // While queued.
@@ -56,17 +71,19 @@ struct Job {
   absl::Status first_error;  // reported
   absl::Status end_as;       // what a cancel wants it to end as
   bool victim = false;       // a launch before it spoiled the plan
-  std::map<int, v1::RankReport> reports;
+  RankReports reports;
+  Loop::Timer drain_timer;   // runs from its cancel on
+  bool draining = false;
 
   std::map<uint64_t, Waiter> waiters;
 };
 
 google::protobuf::Timestamp ToTimestamp(absl::Time time);
+google::protobuf::Duration ToDuration(absl::Duration duration);
 
 class SchedulerImpl : public Scheduler {
  public:
-  SchedulerImpl(Loop* loop, const Clock* clock, Members* members, Placement* placement,
-                Catalog* catalog, Metrics* metrics);
+  explicit SchedulerImpl(const Parts& parts);
   ~SchedulerImpl() override;
 
   void SubmitJob(const CallContext& ctx, const v1::SubmitJobRequest& request,
@@ -87,17 +104,34 @@ class SchedulerImpl : public Scheduler {
   void OnReport(int node, const v1::Report& report) override;
 
  private:
-  // Clients (scheduler.cc).
-  absl::StatusOr<v1::Job> Submit(const CallContext& ctx, const v1::SubmitJobRequest& request);
+  // Submission and ends (scheduler.cc).
+  // Takes the reply along when it returns OK.
+  absl::Status Submit(const CallContext& ctx, const v1::SubmitJobRequest& request,
+                      Reply<v1::Job>* reply);
+  // What the request log holds of a request that comes again.
+  void Repeat(const RequestLog::Entry& entry, const v1::SubmitJobRequest& request,
+              Reply<v1::Job> reply);
+  absl::StatusOr<uint64_t> CreateC(const CallContext& ctx, const v1::SubmitJobRequest& request,
+                                   const JobSpec& spec);
+  v1::Job RecordOf(const Job& job, const CallContext& ctx, const v1::SubmitJobRequest& request) const;
   absl::StatusOr<Job*> Find(uint64_t job_id);
+  void Cancel(Job* job, const absl::Status& reason);
+  // Ends a job that is not launched (any more) on any node.
+  void End(Job* job, v1::Job::State state, const absl::Status& error);
+  // What it holds. Not while a node may still use it.
+  void GiveBack(Job* job, bool c_is_whole);
+  // For its clients: the record, and who waits.
+  void Conclude(Job* job, v1::Job::State state, const absl::Status& error);
+  // As if it had never been admitted, because of `error`.
+  void Withdraw(Job* job, const absl::Status& error);
+  void AnswerSubmitters(Job* job);
+  void TrimHistory();
+
+  // What clients wait for (scheduler_watch.cc).
+  void Await(const CallContext& ctx, Job* job, Waiter waiter);
   // Callers that repeat their waits leave no trail of old ones.
   void DropGoneWaiters(Job* job);
-  void Cancel(Job* job, const absl::Status& reason);
-  // Ends a job that is not launched (any more) on any node: gives back what it holds and tells who
-  // waits.
-  void End(Job* job, v1::Job::State state, const absl::Status& error);
   void AddEvent(Job* job, v1::Job::State state, const std::string& message);
-  void TrimHistory();
 
   // The queue (scheduler_queue.cc).
   void Enqueue(Job* job);
@@ -110,15 +144,21 @@ class SchedulerImpl : public Scheduler {
   const Job* InTheWayOf(const Job& job) const;
   void OnDeadline(uint64_t job_id);
   std::string WhatItWaitsFor(const Job& job) const;
+  void OnPlanned(PreparedPlan* plan);
   void OnPlanPrepared(int node, const v1::PlanPrepared& prepared);
+  std::vector<Job*> QueuedOn(const PreparedPlan* plan) const;
 
   // What is launched (scheduler_launch.cc).
   void Launch(Job* job);
   void OnLaunchDone(int node, const v1::LaunchDone& done);
   // Keeps the first error, has the others drain, and takes the plan out of use.
   void OnLaunchError(Job* job, int node, const absl::Status& error);
-  void CancelLaunch(const Job& job, const absl::Status& reason);
+  void CancelLaunch(Job* job, const absl::Status& reason);
+  // A launch before it on its plan, or null: a node ends those one after the other.
+  const Job* BeforeItOnPlan(const Job& job) const;
+  void OnDrainLimit(uint64_t job_id);
   void FinishLaunch(Job* job);
+  void FillFigures(Job* job);
   void PutBack(Job* job);
 
   Loop* const loop_;
@@ -126,18 +166,22 @@ class SchedulerImpl : public Scheduler {
   Members* const members_;
   Placement* const placement_;
   Catalog* const catalog_;
+  const std::string transport_;
+  const absl::Duration drain_limit_;
+  WorkspacePool workspaces_;
   PlanCache plans_;
+  RequestLog requests_;
   Metrics::Counter* const submitted_;
   Metrics::Counter* const succeeded_;
   Metrics::Counter* const failed_;
   Metrics::Counter* const cancelled_;
 
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
-  std::map<std::string, uint64_t> requests_;
   std::map<uint64_t, Job*> queue_;     // by id: admission order
   std::map<uint64_t, Job*> launched_;  // by launch
   std::map<uint64_t, int> writers_;    // tensor -> jobs not ended that write it
   std::deque<uint64_t> ended_;         // oldest first
+  std::map<std::string, PartTimes> part_times_;  // by JobSpec::problem_key; of this generation
   bool pump_requested_ = false;
   bool plans_missing_ = false;  // a queued job holds no plan
   uint64_t next_job_ = 1, next_launch_ = 1, next_waiter_ = 1;

@@ -10,18 +10,6 @@
 #include "proto/convert/status.h"
 
 namespace agmm::scheduler {
-namespace {
-
-google::protobuf::Duration ToDuration(absl::Duration duration) {
-  google::protobuf::Duration proto;
-  const int64_t nanos = absl::ToInt64Nanoseconds(duration);
-  proto.set_seconds(nanos / 1000000000);
-  proto.set_nanos(static_cast<int32_t>(nanos % 1000000000));
-  return proto;
-}
-
-}  // namespace
-
 void SchedulerImpl::Launch(Job* job) {
   const absl::Duration left = job->deadline - clock_->Now();
   if (left <= absl::ZeroDuration()) return OnDeadline(job->id);
@@ -48,6 +36,7 @@ void SchedulerImpl::Launch(Job* job) {
   launch->set_plan_id(job->plan->id);
   launch->set_first_epoch(job->plan->next_epoch);
   launch->set_epoch_count(job->spec.repeat);
+  launch->set_workspace_offset_bytes(job->plan->workspace.offset_bytes);
   *launch->mutable_timeout() = ToDuration(left);
   job->plan->next_epoch += job->spec.repeat;
 
@@ -80,35 +69,70 @@ void SchedulerImpl::OnLaunchError(Job* job, int node, const absl::Status& error)
       absl::StatusCode::kAborted,
       absl::StrFormat("job %d failed on node %s", job->id, members_->node_name(node)));
   // The others wait for what will not come any more.
-  CancelLaunch(*job, others);
+  CancelLaunch(job, others);
   if (job->plan->retired) return;
   PreparedPlan* plan = job->plan;
   plans_.Retire(plan);
   for (auto it = launched_.upper_bound(job->launch); it != launched_.end(); ++it) {
     if (it->second->plan != plan) continue;
     it->second->victim = true;
-    CancelLaunch(*it->second, others);
+    CancelLaunch(it->second, others);
   }
-  std::vector<Job*> queued;
-  for (const auto& [id, waiting] : queue_) {
-    if (waiting->plan == plan) queued.push_back(waiting);
-  }
-  for (Job* waiting : queued) {
+  for (Job* waiting : QueuedOn(plan)) {
     plans_.LetGo(std::exchange(waiting->plan, nullptr));
     plans_missing_ = true;
   }
 }
 
-void SchedulerImpl::CancelLaunch(const Job& job, const absl::Status& reason) {
+void SchedulerImpl::CancelLaunch(Job* job, const absl::Status& reason) {
   v1::Command command;
-  command.mutable_cancel_launch()->set_job_id(job.id);
+  command.mutable_cancel_launch()->set_job_id(job->id);
   *command.mutable_cancel_launch()->mutable_reason() = ToProto(reason);
-  for (int node : job.reporting) members_->Send(node, command);
+  for (int node : job->reporting) members_->Send(node, command);
+  if (std::exchange(job->draining, true)) return;
+  job->drain_timer = loop_->PostAfter(drain_limit_, [this, id = job->id] { OnDrainLimit(id); });
+}
+
+const Job* SchedulerImpl::BeforeItOnPlan(const Job& job) const {
+  for (const auto& [number, other] : launched_) {
+    if (number >= job.launch) break;
+    if (other->plan == job.plan) return other;
+  }
+  return nullptr;
+}
+
+// A node that beats and yet does not end what it was told to end would hold up the job, and its memory, for
+// ever.
+void SchedulerImpl::OnDrainLimit(uint64_t job_id) {
+  Job* job = jobs_.at(job_id).get();
+  if (BeforeItOnPlan(*job) != nullptr) {
+    job->drain_timer = loop_->PostAfter(drain_limit_, [this, job_id] { OnDrainLimit(job_id); });
+    return;
+  }
+  // Ends the generation, and with it everything.
+  members_->Lose(*job->reporting.begin(),
+                 absl::StrFormat("it has not reported the end of job %d within %s of its cancel",
+                                 job_id, absl::FormatDuration(drain_limit_)));
+}
+
+void SchedulerImpl::FillFigures(Job* job) {
+  const ScheduleFacts& facts = job->plan->planned.facts;
+  PartTimes parts = PartTimesOf(facts, job->spec.problem.mesh, job->reports);
+  if (parts.gemm_us > 0) {
+    if (part_times_.size() >= kMaxPartTimes) part_times_.clear();
+    part_times_[job->spec.problem_key] = parts;
+  } else if (const auto it = part_times_.find(job->spec.problem_key); it != part_times_.end()) {
+    parts = it->second;
+  }
+  *job->record.mutable_figures() = FiguresOf(job->spec.problem, facts, parts, job->reports);
 }
 
 void SchedulerImpl::FinishLaunch(Job* job) {
   launched_.erase(job->launch);
   job->launch = 0;
+  if (std::exchange(job->draining, false)) loop_->Cancel(job->drain_timer);
+  if (job->ended) return GiveBack(job, false);
+  if (job->first_error.ok()) FillFigures(job);
   if (job->victim && !job->first_error.ok() && job->end_as.ok()) return PutBack(job);
   for (auto& [rank, report] : job->reports) *job->record.add_ranks() = std::move(report);
   if (job->first_error.ok()) {

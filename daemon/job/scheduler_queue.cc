@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/job/scheduler_impl.h"
@@ -84,7 +85,7 @@ void SchedulerImpl::HoldPlans() {
     absl::StatusOr<PreparedPlan*> plan = plans_.Hold(job->spec);
     if (plan.ok()) {
       job->plan = *plan;
-      job->record.set_plan_hash(job->plan->hash);
+      job->record.set_plan_hash(job->plan->planned.hash);
     } else {
       broken.emplace_back(job, plan.status());
     }
@@ -119,6 +120,7 @@ const Job* SchedulerImpl::InTheWayOf(const Job& job) const {
 
 void SchedulerImpl::OnDeadline(uint64_t job_id) {
   Job* job = jobs_.at(job_id).get();
+  if (job->ended) return;
   if (job->launch == 0) {
     End(job, v1::Job::STATE_FAILED,
         absl::DeadlineExceededError(
@@ -133,11 +135,15 @@ void SchedulerImpl::OnDeadline(uint64_t job_id) {
   }
   std::vector<std::string> names;
   for (int node : job->reporting) names.push_back(members_->node_name(node));
-  CancelLaunch(*job,
-               WithReason(absl::DeadlineExceededError(absl::StrFormat(
-                              "job %d ran out of its %s; it was running on %s", job_id,
-                              absl::FormatDuration(job->spec.timeout), absl::StrJoin(names, ", "))),
-                          kReasonDeadline));
+  const Job* before = BeforeItOnPlan(*job);
+  const absl::Status late = WithReason(
+      absl::DeadlineExceededError(absl::StrFormat(
+          "job %d ran out of its %s; it was %s", job_id, absl::FormatDuration(job->spec.timeout),
+          before == nullptr ? absl::StrCat("running on ", absl::StrJoin(names, ", "))
+                            : absl::StrFormat("launched behind job %d, which was running", before->id))),
+      kReasonDeadline);
+  CancelLaunch(job, late);
+  if (before != nullptr) Conclude(job, v1::Job::STATE_FAILED, late);
 }
 
 std::string SchedulerImpl::WhatItWaitsFor(const Job& job) const {
@@ -146,6 +152,7 @@ std::string SchedulerImpl::WhatItWaitsFor(const Job& job) const {
                            job.leases_awaited);
   }
   if (job.plan == nullptr) return "its plan, which a failed job has just spoilt";
+  if (job.plan->planning) return "its plan, which was being made";
   if (!job.plan->preparing.empty()) {
     std::vector<std::string> names;
     for (int node : job.plan->preparing) names.push_back(members_->node_name(node));
@@ -162,16 +169,33 @@ std::string SchedulerImpl::WhatItWaitsFor(const Job& job) const {
   return absl::StrFormat("job %d, which was running", running->id);
 }
 
+std::vector<Job*> SchedulerImpl::QueuedOn(const PreparedPlan* plan) const {
+  std::vector<Job*> jobs;
+  for (const auto& [id, job] : queue_) {
+    if (job->plan == plan) jobs.push_back(job);
+  }
+  return jobs;
+}
+
+void SchedulerImpl::OnPlanned(PreparedPlan* plan) {
+  const absl::Status error = plan->error;
+  for (Job* job : QueuedOn(plan)) {
+    if (error.ok()) {
+      job->record.set_plan_hash(plan->planned.hash);
+      AnswerSubmitters(job);
+    } else if (!job->submitters.empty()) {
+      Withdraw(job, error);
+    } else {
+      End(job, v1::Job::STATE_FAILED, error);
+    }
+  }
+}
+
 void SchedulerImpl::OnPlanPrepared(int node, const v1::PlanPrepared& prepared) {
   PreparedPlan* plan = plans_.OnPrepared(node, prepared);
   if (plan == nullptr) return;
-  if (!plan->error.ok()) {
-    const absl::Status error = plan->error;
-    std::vector<Job*> waiting;
-    for (const auto& [id, job] : queue_) {
-      if (job->plan == plan) waiting.push_back(job);
-    }
-    for (Job* job : waiting) End(job, v1::Job::STATE_FAILED, error);
+  if (const absl::Status error = plan->error; !error.ok()) {
+    for (Job* job : QueuedOn(plan)) End(job, v1::Job::STATE_FAILED, error);
   }
   RequestPump();
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/rpc/reply.h"
+#include "daemon/rpc/watch_job.h"
 
 namespace agmm {
 
@@ -43,6 +44,11 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
   return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->ListJobs(call, *request, std::move(reply));
   });
+}
+
+grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(
+    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
+  return StartWatchJob(control_, CallContextOf(context), *request);
 }
 
 }  // namespace agmm

@@ -93,12 +93,14 @@ ucs_status_t PlanMessages::OnMessage(const void* bytes, size_t length, const Pay
       Receiver::Verdict::kPark) {
     return used ? UCS_INPROGRESS : UCS_OK;
   }
-  std::list<Parked>& parked = parked_[node];
-  if (parked.size() >= kMaxParkedPerPeer) {
+  Peer& peer = peers_[node];
+  const int64_t copied = payload.rendezvous ? 0 : static_cast<int64_t>(payload.length);
+  if (peer.parked.size() >= kMaxParkedPerPeer || peer.bytes + copied > kMaxParkedBytesPerPeer) {
     stats_->too_many_parked.Add();
     return UCS_OK;
   }
-  Parked& kept = parked.emplace_back();
+  peer.bytes += copied;
+  Parked& kept = peer.parked.emplace_back();
   kept.generation = header.envelope.generation;
   kept.message = message;
   kept.bytes = header.bytes;
@@ -113,8 +115,8 @@ ucs_status_t PlanMessages::OnMessage(const void* bytes, size_t length, const Pay
 }
 
 void PlanMessages::Resume() {
-  for (auto& [node, parked] : parked_) {
-    for (auto it = parked.begin(); it != parked.end();) {
+  for (auto& [node, peer] : peers_) {
+    for (auto it = peer.parked.begin(); it != peer.parked.end();) {
       bool used = false;
       if (Offer(node, it->generation, it->message, it->bytes, it->payload, &used) ==
           Receiver::Verdict::kPark) {
@@ -122,17 +124,20 @@ void PlanMessages::Resume() {
         continue;
       }
       if (!used) receives_->Release(it->payload);
-      it = parked.erase(it);
+      peer.bytes -= static_cast<int64_t>(it->copy.size());
+      it = peer.parked.erase(it);
       stats_->parked.Add(-1);
     }
   }
 }
 
 void PlanMessages::DropIf(int node, const std::function<bool(const Parked&)>& drop) {
-  auto found = parked_.find(node);
-  if (found == parked_.end()) return;
-  found->second.remove_if([&](const Parked& parked) {
+  auto found = peers_.find(node);
+  if (found == peers_.end()) return;
+  Peer& peer = found->second;
+  peer.parked.remove_if([&](const Parked& parked) {
     if (!drop(parked)) return false;
+    peer.bytes -= static_cast<int64_t>(parked.copy.size());
     stats_->stale_generation.Add();
     stats_->parked.Add(-1);
     receives_->Release(parked.payload);
@@ -142,7 +147,7 @@ void PlanMessages::DropIf(int node, const std::function<bool(const Parked&)>& dr
 
 void PlanMessages::DropStale() {
   const uint64_t current = worlds_.generation();
-  for (auto& [node, parked] : parked_) {
+  for (auto& [node, peer] : peers_) {
     DropIf(node, [&](const Parked& parked) { return parked.generation != current; });
   }
 }
@@ -152,7 +157,7 @@ void PlanMessages::DropNode(int node, uint64_t generation) {
 }
 
 void PlanMessages::DropAll() {
-  for (auto& [node, parked] : parked_) {
+  for (auto& [node, peer] : peers_) {
     DropIf(node, [](const Parked&) { return true; });
   }
 }

@@ -15,7 +15,10 @@
 
 namespace agmm::transport {
 
-constexpr int kMaxParkedPerPeer = 64;
+// As many as the hops of the largest schedule: all that a peer which was launched first can send. Large
+// messages leave their bytes with the sender; those of small ones are kept.
+constexpr int kMaxParkedPerPeer = 1 << 16;
+constexpr int64_t kMaxParkedBytesPerPeer = 64 << 20;
 
 class PlanMessages {
  public:
@@ -45,6 +48,11 @@ class PlanMessages {
     std::vector<std::byte> copy;  // what payload.data points to, unless it is a rendezvous
   };
 
+  struct Peer {
+    std::list<Parked> parked;  // in the order they came
+    int64_t bytes = 0;         // in their copies
+  };
+
   void DropIf(int node, const std::function<bool(const Parked&)>& drop);
   // Lets the receiver decide. True if UCX uses the payload's descriptor up.
   Receiver::Verdict Offer(int node, uint64_t generation, const Message& message, int64_t bytes,
@@ -56,7 +64,7 @@ class PlanMessages {
   Receives* const receives_;
   Receiver* const receiver_;
   Stats* const stats_;
-  std::map<int, std::list<Parked>> parked_;  // by node, in the order they came
+  std::map<int, Peer> peers_;  // by node
 };
 
 }  // namespace agmm::transport

@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <ucp/api/ucp.h>
 #include <ucs/debug/debug.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 
 namespace agmm::transport {
 namespace {
@@ -96,6 +98,17 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
     settings.emplace_back("RNDV_THRESH", absl::StrCat(options.rndv_threshold_bytes));
   }
   return settings;
+}
+
+std::string UcxDescription(const TransportOptions& options) {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return absl::StrFormat(
+      "ucx %d.%d.%d, %s, active messages%s", major, minor, release,
+      options.force_tcp ? "tcp" : "tcp and shared memory",
+      options.rndv_threshold_bytes > 0
+          ? absl::StrFormat(", rendezvous from %s", FormatBytes(options.rndv_threshold_bytes))
+          : "");
 }
 
 void ReturnSignals() {

@@ -15,6 +15,9 @@ namespace agmm::transport {
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
     const TransportOptions& options);
 
+// "ucx 1.13.1, tcp, active messages, rendezvous from 64 KiB".
+std::string UcxDescription(const TransportOptions& options);
+
 // UCX installs handlers for SIGSEGV and the like, and for SIGHUP, when its library is loaded. Gives
 // the signals back to the process, unless the environment asks for UCX_HANDLE_ERRORS. Once is
 // enough.

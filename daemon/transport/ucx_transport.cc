@@ -8,6 +8,7 @@
 #include "daemon/transport/endpoints.h"
 #include "daemon/transport/plan_messages.h"
 #include "daemon/transport/receives.h"
+#include "daemon/transport/ucx_config.h"
 #include "daemon/transport/ucx_worker.h"
 #include "daemon/transport/world.h"
 #include "kernels/base/clock.h"
@@ -150,6 +151,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const Transpo
 }
 
 std::string UcxTransport::address() const { return core_->address_; }
+std::string UcxTransport::description() const { return transport::UcxDescription(core_->options_); }
 
 absl::Status UcxTransport::Connect(int node, const std::string& address, uint64_t incarnation) {
   if (node < 0) {

@@ -67,7 +67,7 @@ struct TransportCounters {
   int64_t bad_check = 0;         // the keyed check of the header does not hold
   int64_t unknown = 0;           // for a plan, an epoch or a request that is not known (any more)
   int64_t wrong_length = 0;      // as many bytes as the receiver's own schedule does not expect
-  int64_t too_many_parked = 0;   // above 64 a peer
+  int64_t too_many_parked = 0;   // above the bounds of plan_messages.h
   int64_t parked = 0;            // now
   int64_t parked_total = 0;      // ever
   int64_t staging_bytes = 0;     // now in copies for rows that cannot travel as they lie
@@ -95,6 +95,8 @@ class UcxTransport final : public Transport {
 
   // What a peer needs for Connect: opaque bytes, for the hello.
   std::string address() const;
+  // How plans' messages travel: "ucx 1.13.1, tcp, active messages, rendezvous from 64 KiB".
+  std::string description() const;
 
   // Makes the connection to `node` at `address`, in the background; a broken one is reported by
   // OnPeerFailure. A connection to an older incarnation or a failed one is replaced. Call it for

@@ -13,6 +13,7 @@ namespace agmm {
 struct WorldRank {
   int node = 0;
   int64_t heap_bytes = 0;
+  std::string device = {};  // "cpu: 2 threads, oneDNN 2.6.3, avx512_bf16"
 };
 
 // One ordered stream to each member. A seam: tests put a fake here.
@@ -29,6 +30,9 @@ class Members {
   // Queues `command` on the stream to `node`; dropped when it is gone (its loss is on its way to
   // WorldListener).
   virtual void Send(int node, v1::Command command) = 0;
+  // Gives up on a node whose stream lives but which does not do what it should, because of `why`: the
+  // generation ends. It may join again.
+  virtual void Lose(int node, const std::string& why) = 0;
 };
 
 // What the catalog and the scheduler hear of the world. On the loop.

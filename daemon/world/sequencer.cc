@@ -136,7 +136,7 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
   if (node.link == link) return;
   if (const std::shared_ptr<MemberLink> old = node.link; old != nullptr) {
     const bool restarted = node.hello.incarnation() != hello.incarnation();
-    Lose(index, restarted ? "it was started anew" : "it joined again");
+    Drop(index, restarted ? "it was started anew" : "it joined again");
     // Were there two daemons for one node, they would take turns for ever.
     if (restarted) {
       old->Refuse(Differs("incarnation", ToHex(node.hello.incarnation()), ToHex(hello.incarnation())));
@@ -166,17 +166,31 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
 }
 
 void Sequencer::OnLost(const MemberLink* link, const std::string& how) {
-  if (const int node = NodeOf(link); node >= 0 && !stopping_) Lose(node, how);
+  if (const int node = NodeOf(link); node >= 0 && !stopping_) Drop(node, how);
 }
 
 // Joining again is how a node gets new connections to all others. It must not be the sequencer's own that goes.
 void Sequencer::OnPeerBroken(int node, const v1::PeerBroken& broken) {
   const int lost = broken.node() == 0 ? node : broken.node();
   if (lost <= 0 || lost >= node_count() || nodes_[lost].link == nullptr) return;
-  const std::shared_ptr<MemberLink> link = nodes_[lost].link;
   Lose(lost, absl::StrFormat("the transport between %s and %s broke: %s", Describe(node),
                              Describe(broken.node()), broken.reason()));
-  link->Close();
+}
+
+void Sequencer::Lose(int node, const std::string& why) {
+  const std::shared_ptr<MemberLink> link = nodes_[node].link;
+  if (link == nullptr || stopping_) return;
+  if (node != 0) {
+    Drop(node, why);
+    link->Close();
+    return;
+  }
+  // Its own stream goes only with the daemon: the world begins anew once it has drained.
+  spdlog::warn("{} is given up: {}", Describe(node), why);
+  EndGeneration({}, WithReason(absl::AbortedError(absl::StrFormat("%s was given up: %s",
+                                                                  Describe(node), why)),
+                               kReasonPeerLost));
+  SendWorld();
 }
 
 void Sequencer::Stop() {
@@ -186,7 +200,7 @@ void Sequencer::Stop() {
                                kReasonPeerLost));
 }
 
-void Sequencer::Lose(int index, const std::string& how) {
+void Sequencer::Drop(int index, const std::string& how) {
   Node& node = nodes_[index];
   node.link = nullptr;
   node.ready = false;
@@ -248,8 +262,12 @@ void Sequencer::SetRanks() {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const bool there = nodes_[i].link != nullptr;
     for (int device = 0; device < config_.nodes[i].devices; ++device) {
-      ranks_.push_back({static_cast<int>(i),
-                        there ? nodes_[i].hello.devices(device).heap_bytes() : 0});
+      WorldRank& rank = ranks_.emplace_back();
+      rank.node = static_cast<int>(i);
+      if (!there) continue;
+      const v1::DeviceHello& hello = nodes_[i].hello.devices(device);
+      rank.heap_bytes = hello.heap_bytes();
+      rank.device = absl::StrCat(hello.kind(), ": ", hello.description());
     }
   }
 }

@@ -44,6 +44,7 @@ class Sequencer final : public Members {
   std::string node_name(int node) const override { return config_.nodes[node].name; }
   const std::vector<WorldRank>& ranks() const override { return ranks_; }
   void Send(int node, v1::Command command) override;
+  void Lose(int node, const std::string& why) override;
 
  private:
   struct Node {
@@ -58,7 +59,7 @@ class Sequencer final : public Members {
   void OnWorldReady(int node);
   void OnPeerBroken(int node, const v1::PeerBroken& broken);
   // The node is gone: ends the generation, if one had begun.
-  void Lose(int node, const std::string& how);
+  void Drop(int node, const std::string& how);
   void EndGeneration(const std::vector<int>& lost, const absl::Status& reason);
   // Tells all who are there.
   void SendWorld();

@@ -14,12 +14,11 @@ CpuExecutor::~CpuExecutor() {
   run_.reset();
 }
 
-absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedule,
-                                  int64_t workspace_offset, const Peers& peers) {
+absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedule, const Peers& peers) {
   if (run_.has_value())
     return absl::FailedPreconditionError("an executor is prepared once; make another for another plan");
-  AGMM_ASSIGN_OR_RETURN(
-      program_, Lower(problem, schedule, workspace_offset, peers, queue_.threads, *queue_.library));
+  AGMM_ASSIGN_OR_RETURN(program_,
+                        Lower(problem, schedule, peers, queue_.threads, *queue_.library));
   problem_ = problem;
   schedule_ = schedule;
   peers_ = peers;

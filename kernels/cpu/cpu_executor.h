@@ -29,8 +29,7 @@ class CpuExecutor final : public Executor {
   // plan on this node must have drained too, for they signal each other.
   ~CpuExecutor() override;
 
-  absl::Status Prepare(const Problem& problem, const Schedule& schedule, int64_t workspace_offset,
-                       const Peers& peers) override;
+  absl::Status Prepare(const Problem& problem, const Schedule& schedule, const Peers& peers) override;
   void Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
            DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override;

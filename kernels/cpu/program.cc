@@ -14,11 +14,10 @@ constexpr int64_t kCopyPieceBytes = 1 << 20;
 
 class Lowering {
  public:
-  Lowering(const Problem& problem, const Schedule& schedule, int64_t workspace_offset,
-           const Peers& peers, int threads, GemmLibrary& library)
+  Lowering(const Problem& problem, const Schedule& schedule, const Peers& peers, int threads,
+           GemmLibrary& library)
       : problem_(problem),
         schedule_(schedule),
-        workspace_offset_(workspace_offset),
         peers_(peers),
         threads_(threads),
         library_(library) {}
@@ -28,6 +27,7 @@ class Lowering {
     const std::vector<Step>& steps = schedule_.ranks[peers_.self];
     written_ = WrittenOperands();
     program_.slots = SlotCounts(schedule_)[peers_.self];
+    program_.workspace_bytes = schedule_.workspace_bytes;
     program_.lanes.resize(LaneCount(steps));
     program_.chip_bytes.resize(program_.lanes.size(), 0);
     for (const Tensor& tensor : problem_.tensors)
@@ -259,17 +259,15 @@ class Lowering {
     }
     Heap* heap = peers_.heaps[place.rank];
     const int64_t end = place.offset_bytes + SpanBytes(block, place);
-    const bool workspace = place.buffer == kWorkspace;
-    const int64_t room = workspace ? schedule_.workspace_bytes
-                                   : ShardBytes(problem_.mesh, problem_.tensors[place.buffer]);
-    if (end > room || (workspace && (workspace_offset_ < 0 ||
-                                    workspace_offset_ > heap->size_bytes() - end))) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "a block ends %d B into a buffer of %d B (workspace at %d in a heap of %d B)", end, room,
-          workspace_offset_, heap->size_bytes()));
+    const int64_t room = place.buffer == kWorkspace
+                             ? schedule_.workspace_bytes
+                             : ShardBytes(problem_.mesh, problem_.tensors[place.buffer]);
+    if (end > room || end > heap->size_bytes()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("a block ends %d B into a buffer of %d B in a heap of %d B", end, room,
+                          heap->size_bytes()));
     }
-    return Memory{heap->host().data(), place.buffer,
-                  place.offset_bytes + (workspace ? workspace_offset_ : 0), place.pitch_bytes,
+    return Memory{heap->host().data(), place.buffer, place.offset_bytes, place.pitch_bytes,
                   place.dtype};
   }
 
@@ -304,7 +302,6 @@ class Lowering {
 
   const Problem& problem_;
   const Schedule& schedule_;
-  const int64_t workspace_offset_;
   const Peers& peers_;
   const int threads_;
   GemmLibrary& library_;
@@ -314,10 +311,9 @@ class Lowering {
 
 }  // namespace
 
-absl::StatusOr<Program> Lower(const Problem& problem, const Schedule& schedule,
-                              int64_t workspace_offset, const Peers& peers, int threads,
-                              GemmLibrary& library) {
-  return Lowering(problem, schedule, workspace_offset, peers, threads, library).Run();
+absl::StatusOr<Program> Lower(const Problem& problem, const Schedule& schedule, const Peers& peers,
+                              int threads, GemmLibrary& library) {
+  return Lowering(problem, schedule, peers, threads, library).Run();
 }
 
 }  // namespace agmm

@@ -16,15 +16,15 @@
 
 namespace agmm {
 
-// A Place whose base is still open for resident buffers: operands move between epochs.
+// A Place whose base is still open: operands and workspace move between epochs.
 struct Memory {
   std::byte* heap = nullptr;  // null: on another node
   Buffer buffer = kWorkspace;
-  int64_t offset_bytes = 0, pitch_bytes = 0;  // within the buffer; from the heap's base for the workspace
+  int64_t offset_bytes = 0, pitch_bytes = 0;  // within the buffer
   DType dtype = DType::kF32;
 
   std::byte* At(const Operands& operands, int64_t row) const {
-    const int64_t base = buffer == kWorkspace ? 0 : operands.offsets[buffer];
+    const int64_t base = buffer == kWorkspace ? operands.workspace_offset : operands.offsets[buffer];
     return heap + base + offset_bytes + row * pitch_bytes;
   }
   Matrix Rows(const Operands& operands, int64_t row) const {
@@ -83,13 +83,13 @@ struct Program {
   std::vector<std::vector<int>> lanes;   // step indices in order
   std::vector<int64_t> chip_bytes;       // by lane: room for sums between multiplies
   std::vector<int64_t> operand_bytes;    // by operand: what a shard takes in a heap
+  int64_t workspace_bytes = 0;
   int slots = 0;
 };
 
 // Lowers `schedule` for peers.self and makes the matmuls.
 // Errors: INVALID_ARGUMENT for a schedule that names what is not there or what this device cannot run.
-absl::StatusOr<Program> Lower(const Problem& problem, const Schedule& schedule,
-                              int64_t workspace_offset, const Peers& peers, int threads,
-                              GemmLibrary& library);
+absl::StatusOr<Program> Lower(const Problem& problem, const Schedule& schedule, const Peers& peers,
+                              int threads, GemmLibrary& library);
 
 }  // namespace agmm

@@ -61,23 +61,29 @@ absl::Status RankRun::Begin(uint64_t epoch, const Operands& operands) {
                         operands.offsets.size(), operands.versions.size(), count));
   }
   for (size_t i = 0; i < count; ++i) {
-    for (Heap* heap : peers_.heaps) {
-      if (heap == nullptr) continue;
-      if (operands.offsets[i] < 0 || operands.offsets[i] % kRowAlignBytes != 0 ||
-          operands.offsets[i] > heap->size_bytes() - program_.operand_bytes[i]) {
-        return absl::InvalidArgumentError(absl::StrFormat(
-            "%s of %d B at offset %d does not lie in a heap of %d B at a multiple of %d",
-            problem_.tensors[i].name, program_.operand_bytes[i], operands.offsets[i],
-            heap->size_bytes(), kRowAlignBytes));
-      }
-    }
+    AGMM_RETURN_IF_ERROR(
+        CheckLies(problem_.tensors[i].name, operands.offsets[i], program_.operand_bytes[i]));
   }
+  AGMM_RETURN_IF_ERROR(
+      CheckLies("the workspace", operands.workspace_offset, program_.workspace_bytes));
   operands_ = operands;
   for (Lane& lane : lanes_) {
     lane.position = 0;
     lane.started = lane.finishing = lane.packing = false;
     lane.packed.reset();
     lane.since_ns = report_.start_ns;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankRun::CheckLies(absl::string_view what, int64_t offset, int64_t bytes) const {
+  for (Heap* heap : peers_.heaps) {
+    if (heap == nullptr || bytes == 0) continue;
+    if (offset < 0 || offset % kRowAlignBytes != 0 || offset > heap->size_bytes() - bytes) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s of %d B at offset %d does not lie in a heap of %d B at a multiple of %d", what, bytes,
+          offset, heap->size_bytes(), kRowAlignBytes));
+    }
   }
   return absl::OkStatus();
 }

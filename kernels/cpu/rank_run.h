@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kernels/cpu/pack_cache.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/slots.h"
@@ -81,6 +82,8 @@ class RankRun {
     Scratch chip;  // sums between multiplies, f32, rows dense
   };
 
+  // Whether `bytes` at `offset` are within the heaps of this node's ranks.
+  absl::Status CheckLies(absl::string_view what, int64_t offset, int64_t bytes) const;
   int StepOf(size_t lane) const;  // -1 behind the last
   bool Ready(const ProgramStep& step) const;
   void Start(Lane& lane, int step);

@@ -12,19 +12,20 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
     return absl::InvalidArgumentError(
         absl::StrFormat("writes buffer %d; there are %d operands", place.buffer, operands));
   }
-  int64_t base = context.workspace_offset;
-  int64_t room = context.schedule.workspace_bytes;
-  if (place.buffer != kWorkspace) {
-    if (context.operand_offsets == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("writes %s, which has no place before the epoch is launched here",
-                          context.problem.tensors[place.buffer].name));
-    }
-    base = (*context.operand_offsets)[place.buffer];
-    room = ShardBytes(context.problem.mesh, context.problem.tensors[place.buffer]);
-  }
+  const bool workspace = place.buffer == kWorkspace;
   Heap* heap = context.heaps[place.rank];
   const int64_t end = place.offset_bytes + SpanBytes(block, place);
+  const int64_t room = workspace
+                           ? context.schedule.workspace_bytes
+                           : ShardBytes(context.problem.mesh, context.problem.tensors[place.buffer]);
+  if (context.operands == nullptr && place.offset_bytes >= 0 && end <= room) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "writes %s, which has no place before the epoch is launched here",
+        workspace ? "the workspace" : context.problem.tensors[place.buffer].name));
+  }
+  const int64_t base = context.operands == nullptr ? 0
+                       : workspace                 ? context.operands->workspace_offset
+                                                   : context.operands->offsets[place.buffer];
   if (place.offset_bytes < 0 || end > room || base < 0 ||
       base > heap->size_bytes() - end) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -38,6 +39,12 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
 
 bool SameNode(const ArrivalContext& context, Rank a, Rank b) {
   return a >= 0 && a < static_cast<Rank>(context.nodes.size()) && context.nodes[a] == context.nodes[b];
+}
+
+absl::Status CheckBytes(int64_t bytes, int64_t expected) {
+  if (bytes == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("it carries %d B; the schedule says %d", bytes, expected));
 }
 
 absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node, const Message& message,
@@ -73,11 +80,12 @@ absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node, co
     if (to.rank != arrival.slot.rank)
       return absl::InvalidArgumentError(absl::StrFormat("it writes at rank %d and signals rank %d",
                                                         to.rank, arrival.slot.rank));
+    AGMM_RETURN_IF_ERROR(
+        CheckBytes(bytes, transfer->block.rows.size() * RowBytes(transfer->block, to)));
     AGMM_ASSIGN_OR_RETURN(arrival.to, Locate(context, transfer->block, to));
+    return arrival;
   }
-  if (bytes != arrival.to.bytes())
-    return absl::InvalidArgumentError(
-        absl::StrFormat("it carries %d B; the schedule says %d", bytes, arrival.to.bytes()));
+  AGMM_RETURN_IF_ERROR(CheckBytes(bytes, 0));
   return arrival;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/device/executor.h"
 #include "kernels/device/heap.h"
 #include "kernels/device/transport.h"
 #include "kernels/schedule/schedule.h"
@@ -18,8 +19,7 @@ struct ArrivalContext {
   const std::vector<int>& nodes;    // by rank
   int node = 0;                     // this one
   const std::vector<Heap*>& heaps;  // by rank; null on other nodes
-  int64_t workspace_offset = 0;
-  const std::vector<int64_t>* operand_offsets = nullptr;  // null: not bound for this epoch yet
+  const Operands* operands = nullptr;  // null: not bound for this epoch yet
 };
 
 struct Arrival {
@@ -28,7 +28,7 @@ struct Arrival {
 };
 
 // Errors: INVALID_ARGUMENT for a message that this schedule never sends from `from_node` to this one, or
-// of another size; FAILED_PRECONDITION where it is right and the operand it writes is not bound yet.
+// of another size; FAILED_PRECONDITION where it is right and what it writes is not bound yet.
 absl::StatusOr<Arrival> ResolveArrival(const ArrivalContext& context, int from_node,
                                        const Message& message, int64_t bytes);
 

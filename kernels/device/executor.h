@@ -27,10 +27,13 @@ struct Peers {
   std::vector<int> world_ranks;    // what to call each rank in errors; empty: its own number
 };
 
-// Where the operands lie in this epoch. Offsets into the heap, the same on every rank of the mesh.
+// Where everything lies in this epoch. Offsets into the heap, the same on every rank of the mesh.
 struct Operands {
   std::vector<int64_t> offsets;    // by operand
   std::vector<uint64_t> versions;  // by operand: changes when the contents change; keys packed copies
+  // Where the workspace begins. It may be another one than in the epoch before once that one is over on every
+  // rank: what credits say of it, that its readers are done, then holds of any place.
+  int64_t workspace_offset = 0;
 };
 
 // When a step started (its waits held) and ended, CLOCK_MONOTONIC nanoseconds. 0 where it never did.
@@ -50,11 +53,9 @@ class Executor {
   using DoneCallback = std::function<void(const EpochReport&)>;
   virtual ~Executor() = default;
 
-  // Lowers the schedule for peers.self, builds kernels, clears the slots. `workspace_offset` is where the
-  // plan's workspace begins in the heaps of all ranks. Once, before anything else.
+  // Lowers the schedule for peers.self, builds kernels, clears the slots. Once, before anything else.
   // Errors: INVALID_ARGUMENT for a schedule that this device cannot run.
-  virtual absl::Status Prepare(const Problem& problem, const Schedule& schedule,
-                               int64_t workspace_offset, const Peers& peers) = 0;
+  virtual absl::Status Prepare(const Problem& problem, const Schedule& schedule, const Peers& peers) = 0;
 
   // Queues one epoch behind all that were queued on this device before; returns at once. `epoch` rises by
   // one from 1. `done` runs exactly once, on a thread of the device, when the rank has no step left to do

@@ -46,7 +46,7 @@ void BM_Device(benchmark::State& state, DType dtype) {
   const Schedule schedule = Plan(problem, UniformTopology(1, 1).value(), {}).value();
   const auto device = CreateCpuDevice(static_cast<int>(state.range(0)));
   const auto heap = device->CreateHeap(64 << 20).value();
-  const Operands operands{{0, 16 << 20, 32 << 20}, {1, 1, 1}};
+  const Operands operands{{0, 16 << 20, 32 << 20}, {1, 1, 1}, 48 << 20};
   Fill(heap->host().data() + operands.offsets[kA], kM * kK, dtype);
   Fill(heap->host().data() + operands.offsets[kB], kK * kN, dtype);
   const auto executor = device->CreateExecutor();
@@ -54,7 +54,7 @@ void BM_Device(benchmark::State& state, DType dtype) {
   peers.executors = {executor.get()};
   peers.heaps = {heap.get()};
   peers.nodes = {0};
-  Check(executor->Prepare(problem, schedule, 48 << 20, peers));
+  Check(executor->Prepare(problem, schedule, peers));
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t done = 0, epoch = 0;

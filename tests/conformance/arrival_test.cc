@@ -28,7 +28,7 @@ class ArrivalTest : public testing::Test {
     return options;
   }
   absl::StatusOr<Arrival> Resolve(const Message& message, int64_t bytes, int from_node = 0) {
-    const ArrivalContext context{problem_, schedule_, nodes_, 1, heaps_, workspace_offset_, operands_};
+    const ArrivalContext context{problem_, schedule_, nodes_, 1, heaps_, operands_};
     return ResolveArrival(context, from_node, message, bytes);
   }
   absl::StatusCode Code(const Message& message, int64_t bytes, int from_node = 0) {
@@ -43,14 +43,14 @@ class ArrivalTest : public testing::Test {
   Schedule schedule_;
   const std::vector<int> nodes_{0, 1};
   const std::vector<Heap*> heaps_;
-  int64_t workspace_offset_ = 4096;
-  const std::vector<int64_t>* operands_ = nullptr;
+  Operands bound_{{8192, 16384, 32768}, {1, 1, 1}, 4096};
+  const Operands* operands_ = &bound_;
   int send_ = -1, credit_ = -1;
 };
 
 TEST_F(ArrivalTest, AWorkspaceOutsideTheHeapIsRefusedWhateverItsOffset) {
   for (int64_t offset : {int64_t{-128}, INT64_MIN, int64_t{1} << 20, INT64_MAX - 127}) {
-    workspace_offset_ = offset;
+    bound_.workspace_offset = offset;
     EXPECT_EQ(Code(Sent(), kBytes), absl::StatusCode::kInvalidArgument) << offset;
   }
 }
@@ -91,15 +91,18 @@ TEST_F(ArrivalTest, WhatTheScheduleNeverSendsIsRefused) {
   }
 }
 
-TEST_F(ArrivalTest, AnUnboundOperandIsNotAnError) {
-  // A schedule that writes into a peer's C.
+TEST_F(ArrivalTest, WhatIsNotBoundYetIsNotAnError) {
+  operands_ = nullptr;
+  EXPECT_EQ(Code(Sent(), kBytes), absl::StatusCode::kFailedPrecondition) << "the workspace";
+  EXPECT_EQ(Code(Sent(), kBytes - 4), absl::StatusCode::kInvalidArgument) << "wrong in any place";
+  EXPECT_EQ(Code({1, 5, 0, credit_, 0}, 0), absl::StatusCode::kOk) << "it writes nothing";
+  // A schedule that writes into a peer's A.
   auto& step = schedule_.ranks[0][send_];
   Place& to = std::get<Transfer>(step.op).to[0];
   to.buffer = kA;
   to.offset_bytes = 0;
   EXPECT_EQ(Code(Sent(), kBytes), absl::StatusCode::kFailedPrecondition);
-  const std::vector<int64_t> offsets{8192, 16384, 32768};
-  operands_ = &offsets;
+  operands_ = &bound_;
   const auto arrival = Resolve(Sent(), kBytes);
   ASSERT_TRUE(arrival.ok()) << arrival.status();
   EXPECT_EQ(arrival->to.data, cluster_.heap(1)->host().data() + 8192);

@@ -175,7 +175,7 @@ TEST_P(DeviceTest, ASchedulesMistakesAreRefusedByName) {
     peers.executors = {executor.get(), peer.get()};
     peers.heaps = {cluster.heap(0), cluster.heap(1)};
     peers.nodes = {0, 0};
-    return executor->Prepare(c.problem(), schedule, 0, peers);
+    return executor->Prepare(c.problem(), schedule, peers);
   };
   EXPECT_EQ(prepare(c.schedule()), absl::OkStatus());
   Schedule outside = c.schedule();

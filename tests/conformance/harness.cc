@@ -119,9 +119,9 @@ PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Sched
       }()) {
   const std::vector<int>& nodes = cluster.topology().node_of_rank;
   const Rank ranks = static_cast<Rank>(nodes.size());
-  workspace_offset_ = cluster.Allocate(schedule.workspace_bytes);
+  operands_.workspace_offset = cluster.Allocate(schedule.workspace_bytes);
   for (const Tensor& tensor : problem.tensors)
-    offsets_.push_back(cluster.Allocate(ShardBytes(problem.mesh, tensor)));
+    operands_.offsets.push_back(cluster.Allocate(ShardBytes(problem.mesh, tensor)));
   for (Rank rank = 0; rank < ranks; ++rank)
     executors_.push_back(cluster.device(rank)->CreateExecutor());
   for (Rank self = 0; self < ranks; ++self) {
@@ -138,12 +138,9 @@ PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Sched
     }
     cluster.network().Register(plan_, nodes[self],
                                {&problem_, &schedule_, nodes, peers.heaps, peers.executors,
-                                workspace_offset_, offsets_});
-    if (absl::Status status =
-            executors_[self]->Prepare(problem_, schedule_, workspace_offset_, peers);
-        !status.ok()) {
+                                operands_});
+    if (absl::Status status = executors_[self]->Prepare(problem_, schedule_, peers); !status.ok())
       Die(status.ToString());
-    }
   }
 }
 
@@ -156,7 +153,7 @@ PreparedPlan::~PreparedPlan() {
 }
 
 std::byte* PreparedPlan::At(Rank rank, Operand operand) const {
-  return cluster_.heap(rank)->host().data() + offsets_[operand];
+  return cluster_.heap(rank)->host().data() + operands_.offsets[operand];
 }
 
 void PreparedPlan::Poison(Rank rank, Operand operand) {
@@ -202,8 +199,7 @@ void PreparedPlan::ReadC(Rank rank, Values* whole) const {
 
 void PreparedPlan::Run(Rank rank, uint64_t epoch, uint64_t b_version, absl::Time deadline,
                        Executor::DoneCallback done) {
-  Operands operands;
-  operands.offsets = offsets_;
+  Operands operands = operands_;
   operands.versions = {epoch, b_version, epoch};
   {
     std::lock_guard lock(mutex_);

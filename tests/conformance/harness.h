@@ -114,8 +114,7 @@ class PreparedPlan {
   const Problem problem_;
   const Schedule schedule_;
   const uint64_t plan_;
-  int64_t workspace_offset_ = 0;
-  std::vector<int64_t> offsets_;
+  Operands operands_;  // without versions
   std::vector<std::unique_ptr<Executor>> executors_;
 };
 

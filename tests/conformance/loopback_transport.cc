@@ -104,9 +104,8 @@ absl::Status LoopbackTransport::Hand(const Parcel& parcel) {
   const auto it = endpoints_.find({parcel.message.plan, parcel.to});
   if (it == endpoints_.end()) return absl::NotFoundError("no such plan on the node");
   const Endpoint& endpoint = it->second;
-  const ArrivalContext context{*endpoint.problem, *endpoint.schedule,        endpoint.nodes,
-                               parcel.to,         endpoint.heaps,            endpoint.workspace_offset,
-                               &endpoint.operand_offsets};
+  const ArrivalContext context{*endpoint.problem, *endpoint.schedule, endpoint.nodes,
+                               parcel.to,         endpoint.heaps,     &endpoint.operands};
   const absl::StatusOr<Arrival> arrival =
       ResolveArrival(context, parcel.from, parcel.message, parcel.rows.bytes());
   if (!arrival.ok()) return arrival.status();

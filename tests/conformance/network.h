@@ -23,8 +23,7 @@ class Network {
     std::vector<int> nodes;
     std::vector<Heap*> heaps;          // by rank; null on other nodes
     std::vector<Executor*> executors;  // likewise
-    int64_t workspace_offset = 0;
-    std::vector<int64_t> operand_offsets;
+    Operands operands;
   };
   virtual void Register(uint64_t plan, int node, Endpoint endpoint) = 0;
   // Nothing of the plan is under way any more.

@@ -77,9 +77,8 @@ class UcxNetwork::Node final : public Receiver, public BulkStore {
       if (transfer != nullptr && message.part < static_cast<int>(transfer->to.size()))
         bytes = transfer->block.rows.size() * RowBytes(transfer->block, transfer->from);
     }
-    const ArrivalContext context{*endpoint.problem,         *endpoint.schedule, endpoint.nodes, node_,
-                                 endpoint.heaps, endpoint.workspace_offset,
-                                 &endpoint.operand_offsets};
+    const ArrivalContext context{*endpoint.problem, *endpoint.schedule, endpoint.nodes,
+                                 node_,             endpoint.heaps,     &endpoint.operands};
     absl::StatusOr<Arrival> arrival = ResolveArrival(context, from_node, message, bytes);
     if (found != nullptr) *found = std::move(endpoint);
     return arrival;

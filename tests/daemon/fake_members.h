@@ -31,6 +31,8 @@ class FakeMembers : public Members {
   const std::vector<WorldRank>& ranks() const override { return ranks_; }
   void Send(int node, v1::Command command) override { sent.push_back({node, std::move(command)}); }
 
+  void Lose(int node, const std::string& why) override { lost.emplace_back(node, why); }
+
   // Takes out the commands of one kind, in the order they were sent.
   std::vector<Sent> Take(v1::Command::CommandCase kind) {
     std::vector<Sent> taken, rest;
@@ -45,6 +47,7 @@ class FakeMembers : public Members {
   uint64_t generation_value = 1;
   absl::Status complete;
   std::vector<Sent> sent;
+  std::vector<std::pair<int, std::string>> lost;
 
  private:
   const int nodes_;

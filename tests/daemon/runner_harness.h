@@ -1,6 +1,7 @@
 // Runners of several nodes in one process, with real CPU devices and a transport that copies.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -45,6 +46,14 @@ class CopyTransport {
     std::lock_guard lock(mutex_);
     receivers_[node] = receiver;
   }
+  // Offers `node` again what it parked.
+  void Resume(int node) {
+    std::lock_guard lock(mutex_);
+    ++resumes_;
+    std::list<Item>& parked = parked_[node];
+    items_.splice(items_.begin(), parked);
+    wake_.notify_one();
+  }
   // The end that `node` sends through.
   std::unique_ptr<Transport> End(int node) { return std::make_unique<Sender>(this, node); }
 
@@ -54,6 +63,7 @@ class CopyTransport {
     Message message;
     Rows rows;
     std::function<void(absl::Status)> done;
+    std::vector<std::byte> copy;  // of what is parked: the sender goes on
   };
   class Sender : public Transport {
    public:
@@ -61,7 +71,7 @@ class CopyTransport {
     void Send(int node, const Message& message, Rows from,
               std::function<void(absl::Status)> done) override {
       std::lock_guard lock(owner_->mutex_);
-      owner_->items_.push_back({node_, node, message, from, std::move(done)});
+      owner_->items_.push_back({node_, node, message, from, std::move(done), {}});
       owner_->wake_.notify_one();
     }
 
@@ -74,6 +84,7 @@ class CopyTransport {
     while (true) {
       Item item;
       Receiver* receiver;
+      int resumes;
       {
         std::unique_lock lock(mutex_);
         wake_.wait(lock, [this] { return stopping_ || !items_.empty(); });
@@ -81,24 +92,47 @@ class CopyTransport {
         item = std::move(items_.front());
         items_.pop_front();
         receiver = receivers_.at(item.to);
+        resumes = resumes_;
       }
       Rows to;
-      if (receiver->Accept(item.from, item.message, item.rows.bytes(), &to) ==
-          Receiver::Verdict::kReceive) {
+      const Receiver::Verdict verdict =
+          receiver->Accept(item.from, item.message, item.rows.bytes(), &to);
+      if (verdict == Receiver::Verdict::kReceive) {
         for (int64_t row = 0; row < to.rows; ++row) {
           std::memcpy(to.data + row * to.pitch_bytes, item.rows.data + row * item.rows.pitch_bytes,
                       to.row_bytes);
         }
         receiver->Arrived(item.from, item.message, absl::OkStatus());
+      } else if (verdict == Receiver::Verdict::kPark) {
+        Park(std::move(item), resumes);
+        continue;
       }
       item.done(absl::OkStatus());
     }
   }
 
+  void Park(Item item, int resumes) {
+    std::lock_guard lock(mutex_);
+    if (item.copy.empty()) {
+      item.copy.resize(item.rows.bytes());
+      for (int64_t row = 0; row < item.rows.rows; ++row) {
+        std::memcpy(item.copy.data() + row * item.rows.row_bytes,
+                    item.rows.data + row * item.rows.pitch_bytes, item.rows.row_bytes);
+      }
+      item.done(absl::OkStatus());
+      item.done = [](absl::Status) {};
+      item.rows = {item.copy.data(), item.rows.rows, item.rows.row_bytes, item.rows.row_bytes};
+    }
+    // Resumed while it was on its way here: offered again at once.
+    (resumes == resumes_ ? parked_[item.to] : items_).push_back(std::move(item));
+  }
+
   std::mutex mutex_;
   std::condition_variable wake_;
   std::map<int, Receiver*> receivers_;
-  std::deque<Item> items_;
+  std::list<Item> items_;
+  int resumes_ = 0;
+  std::map<int, std::list<Item>> parked_;  // by the node that parked them
   bool stopping_ = false;
   std::thread thread_;
 };
@@ -161,7 +195,7 @@ class RunnerWorld {
                                       raw->came.notify_one();
                                     });
       if (nodes > 1) made->transport = wire_.End(node);
-      made->runner->SetTransport(made->transport.get(), [] {});
+      made->runner->SetTransport(made->transport.get(), [this, node] { wire_.Resume(node); });
       wire_.SetReceiver(node, made->runner.get());
     }
   }
@@ -197,8 +231,6 @@ class RunnerWorld {
     command.set_dtype(ToProto(problem.tensors[kA].dtype));
     *command.mutable_options() = ToProto(options);
     command.set_plan_hash(HashHex(PlanHash(problem, ScheduleOf(problem, options))));
-    // A quarter of the heap for each of the first plans.
-    command.set_workspace_offset_bytes(kHeapBytes / 2 + kHeapBytes / 4 * (plan % 2));
     return command;
   }
   Schedule ScheduleOf(const Problem& problem, const PlanOptions& options) const {
@@ -223,6 +255,8 @@ class RunnerWorld {
     command.set_first_epoch(first_epoch);
     command.set_epoch_count(epochs);
     for (int64_t offset : kOffsets) command.add_offset_bytes(offset);
+    // A quarter of the heap for each of the first plans.
+    command.set_workspace_offset_bytes(kHeapBytes / 2 + kHeapBytes / 4 * (plan % 2));
     for (int i = 0; i < 3; ++i) command.add_versions(1);
     command.mutable_timeout()->set_nanos(
         static_cast<int32_t>(absl::ToInt64Nanoseconds(timeout % absl::Seconds(1))));
@@ -258,6 +292,21 @@ class RunnerWorld {
       }
       std::memset(Base(rank) + kOffsets[kC], 0xa5, ShardBytes(problem.mesh, problem.tensors[kC]));
     }
+  }
+  static constexpr std::byte kPoison{0x5a};
+  // The second half of every heap, where workspaces lie.
+  void PoisonWorkspaces() {
+    for (Rank rank = 0; rank < ranks(); ++rank)
+      std::fill(Base(rank) + kHeapBytes / 2, Base(rank) + kHeapBytes, kPoison);
+  }
+  // Whether anything in [begin, end) of any heap is not poison.
+  bool WorkspaceWritten(int64_t begin, int64_t end) {
+    for (Rank rank = 0; rank < ranks(); ++rank) {
+      if (std::any_of(Base(rank) + begin, Base(rank) + end,
+                      [](std::byte value) { return value != kPoison; }))
+        return true;
+    }
+    return false;
   }
   // How many elements of C are not the product.
   int64_t WrongElements(const Problem& problem) {

@@ -265,10 +265,12 @@ TEST_F(StalledRunner, MessagesThatAreNotOfARunningPlanAreDropped) {
   EXPECT_EQ(verdict(good, bytes), Receiver::Verdict::kDrop);
 }
 
-TEST_F(StalledRunner, AMessageMayComeBeforeItsLaunch) {
+TEST_F(StalledRunner, AMessageThatComesBeforeItsLaunchWaitsForIt) {
   int64_t bytes = 0;
   const Message message = MessageWithBytes(&bytes);
   Rows to;
+  ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kPark);
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1));
   ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kReceive);
   EXPECT_EQ(to.bytes(), bytes);
   // What rank 1 would send: its rows of A.
@@ -279,7 +281,6 @@ TEST_F(StalledRunner, AMessageMayComeBeforeItsLaunch) {
       out[col] = world_.ValueOf(kA, shard.rows.begin + row, col);
   }
   node_.runner->Arrived(1, message, absl::OkStatus());
-  node_.runner->Launch(world_.LaunchOf(1, 1, 1));
   EXPECT_TRUE(node_.DoneOf(1).ok());
 }
 
@@ -287,8 +288,8 @@ TEST_F(StalledRunner, AFailedJobIsReportedOnceNothingArrivesForItsPlan) {
   int64_t bytes = 0;
   const Message message = MessageWithBytes(&bytes);
   Rows to;
-  ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kReceive);
   node_.runner->Launch(world_.LaunchOf(1, 1, 1));
+  ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kReceive);
   node_.runner->Cancel(world_.CancelOf(1));
   ExpectNoReport();
   node_.runner->Arrived(1, message, absl::OkStatus());
@@ -299,6 +300,7 @@ TEST_F(StalledRunner, AGenerationIsNotOverWhileSomethingArrives) {
   int64_t bytes = 0;
   const Message message = MessageWithBytes(&bytes);
   Rows to;
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1));
   ASSERT_EQ(node_.runner->Accept(1, message, bytes, &to), Receiver::Verdict::kReceive);
   Notification drained;
   node_.runner->EndGeneration(absl::AbortedError("over"), [&] { drained.Notify(); });
@@ -317,6 +319,30 @@ TEST_F(StalledRunner, BytesThatDoNotArriveFailTheJob) {
   const absl::Status status = node_.DoneOf(1);
   EXPECT_EQ(status.code(), Code::kAborted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("the connection broke"));
+}
+
+TEST_F(StalledRunner, APlanComputesInWhateverWorkspaceALaunchGivesIt) {
+  for (uint64_t epoch = 1; epoch <= 6; ++epoch) {
+    world_.Fill(problem_);
+    v1::LaunchJob launch = world_.LaunchOf(epoch, 1, epoch);
+    const int64_t place = RunnerWorld::kHeapBytes / 2 + (epoch % 3) * 65536;
+    launch.set_workspace_offset_bytes(place);
+    world_.PoisonWorkspaces();
+    world_.LaunchEverywhere(launch);
+    for (int node : {0, 1}) ASSERT_TRUE(world_.node(node).DoneOf(epoch).ok());
+    EXPECT_EQ(world_.WrongElements(problem_), 0);
+    EXPECT_TRUE(world_.WorkspaceWritten(place, place + 32768));
+    EXPECT_FALSE(world_.WorkspaceWritten(RunnerWorld::kHeapBytes / 2, place));
+  }
+}
+
+TEST_F(StalledRunner, AWorkspaceOutsideTheHeapFailsTheJobByName) {
+  v1::LaunchJob launch = world_.LaunchOf(1, 1, 1);
+  launch.set_workspace_offset_bytes(RunnerWorld::kHeapBytes);
+  node_.runner->Launch(launch);
+  const absl::Status status = node_.DoneOf(1);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the workspace"));
 }
 
 // What the sequencer does, at random: every launch is reported once, a plan's in command order, and

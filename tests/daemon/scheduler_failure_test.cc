@@ -70,10 +70,12 @@ TEST_F(SchedulerTest, TheFirstErrorStaysAndTheOthersDrainAtOnce) {
   EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
   EXPECT_EQ(job.error().code(), static_cast<int>(Code::kDataLoss));
   EXPECT_THAT(job.error().message(), HasSubstr("node n1: the cause"));
-  // The plan went with it.
+  // The plan went with it; its workspace serves the next, for all ranks have reported.
   EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
-  EXPECT_EQ(WorkspaceBytes(), 0);
   EXPECT_EQ(Metric("plans_cached"), 0);
+  SubmitOk(Request(t));
+  EXPECT_EQ(AnswerPrepared(), 2);
+  EXPECT_EQ(Metric("workspaces_allocated_total"), 1);
 }
 
 TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainInOrderOnANewPlan) {
@@ -164,6 +166,73 @@ TEST_F(SchedulerTest, ARunningJobsDeadlineIsCalledInFromHere) {
   EXPECT_EQ(Get(id)->error().code(), static_cast<int>(Code::kDeadlineExceeded));
 }
 
+TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsCancelForItsClientsOnly) {
+  const Operands3 t = MakeOperands();
+  const Operands3 own = {t.a, t.b, Create("[M, N_x]", 64, 48)};
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(own));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first, second));
+  const Answer<v1::Job> waiter = StartWait(second);
+  EXPECT_EQ(Cancel(second)->state(), v1::Job::STATE_CANCELLED);
+  EXPECT_EQ(waiter.Get()->state(), v1::Job::STATE_CANCELLED);
+  EXPECT_THAT(Cancelled(), ElementsAre(std::pair(0, second), std::pair(1, second)));
+  // The nodes come to it behind the first; until then its C is its own.
+  Answer<v1::BeginAccessResponse> write;
+  v1::BeginAccessRequest request;
+  request.set_tensor_id(own.c);
+  request.set_write(true);
+  Do([&] { catalog_->BeginAccess({}, request, write.reply()); });
+  DoneEverywhere(first);
+  EXPECT_FALSE(write.has());
+  Done(0, second, absl::CancelledError("drained"));
+  EXPECT_FALSE(write.has());
+  Done(1, second, absl::CancelledError("drained"));
+  EXPECT_TRUE(write.Get().ok());
+  EXPECT_EQ(Get(second)->events_size(), 3);
+  EXPECT_EQ(Metric("jobs_cancelled_total"), 1);
+  EXPECT_EQ(Metric("jobs_failed_total"), 0);
+}
+
+TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsDeadline) {
+  const Operands3 t = MakeOperands();
+  const uint64_t first = SubmitOk(Request(t));
+  AnswerPrepared();
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_timeout()->set_nanos(100000000);
+  const uint64_t second = SubmitOk(request);
+  EXPECT_THAT(Launched(), ElementsAre(first, second));
+  const v1::Job job = *StartWait(second).Get();
+  EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
+  EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline);
+  EXPECT_THAT(job.error().message(), HasSubstr("launched behind job " + std::to_string(first)));
+  EXPECT_EQ(State(first), v1::Job::STATE_RUNNING);
+  // No node is given up for what it cannot have come to.
+  absl::SleepFor(4 * Parts().drain_limit);
+  Do([&] { EXPECT_TRUE(members_.lost.empty()); });
+  Do([&] {
+    scheduler_->OnGenerationEnded({}, absl::AbortedError("over"));
+    EXPECT_EQ(Metric("jobs_failed_total"), 2);
+  });
+}
+
+TEST_F(SchedulerTest, ANodeThatDoesNotEndWhatWasCancelledIsGivenUp) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_TRUE(Cancel(id).ok());
+  Done(0, id, absl::CancelledError("drained"));
+  std::vector<std::pair<int, std::string>> lost;
+  for (const absl::Time end = absl::Now() + kPatience; lost.empty() && absl::Now() < end;) {
+    Do([&] { lost = members_.lost; });
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].first, 1);
+  EXPECT_THAT(lost[0].second, HasSubstr("job " + std::to_string(id)));
+  Do([&] { scheduler_->OnGenerationEnded({1}, absl::AbortedError("n1 was lost")); });
+  EXPECT_EQ(State(id), v1::Job::STATE_FAILED);
+}
+
 TEST_F(SchedulerTest, AWaitEndsAtItsOwnDeadline) {
   const Operands3 t = MakeOperands();
   const uint64_t id = SubmitOk(Request(t));
@@ -218,8 +287,9 @@ TEST_F(SchedulerTest, TheEndOfAGenerationEndsAllJobsAndLaterOnesRun) {
 
 TEST_F(SchedulerTest, TimesAndDeadlinesComeFromTheClockItIsGiven) {
   ManualClock clock;
-  const auto scheduler =
-      Scheduler::Create(&loop_, &clock, &members_, &placement_, catalog_.get(), &metrics_);
+  Scheduler::Parts parts = Parts();
+  parts.clock = &clock;
+  const auto scheduler = Scheduler::Create(parts);
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
   request.mutable_timeout()->set_seconds(60);

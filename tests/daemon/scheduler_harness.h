@@ -73,14 +73,26 @@ class SchedulerTest : public ::testing::Test {
   // Two nodes with one rank each.
   explicit SchedulerTest(int64_t heap_bytes = 4 << 20) : members_(2, 1, heap_bytes) {
     catalog_ = Catalog::Create(&members_, &placement_);
-    scheduler_ =
-        Scheduler::Create(&loop_, Clock::Real(), &members_, &placement_, catalog_.get(), &metrics_);
+    scheduler_ = Scheduler::Create(Parts());
     Do([&] {
       catalog_->OnReady();
       scheduler_->OnReady();
     });
   }
   ~SchedulerTest() override { loop_.Stop(); }
+
+  Scheduler::Parts Parts() {
+    Scheduler::Parts parts;
+    parts.loop = &loop_;
+    parts.planner = &planner_;
+    parts.members = &members_;
+    parts.placement = &placement_;
+    parts.catalog = catalog_.get();
+    parts.metrics = &metrics_;
+    parts.transport = "a wire";
+    parts.drain_limit = absl::Milliseconds(50);
+    return parts;
+  }
 
   // Runs `task` on the loop, and everything that it posts there.
   template <typename Task>
@@ -91,6 +103,13 @@ class SchedulerTest : public ::testing::Test {
       loop_.Post([&] { loop_.Post([&] { done.Notify(); }); });
     });
     done.Wait();
+  }
+  // What the planner was given has been planned, and what follows from it done.
+  void Settle() {
+    Notification idle;
+    Do([&] { planner_.Post([&] { idle.Notify(); }); });
+    idle.Wait();
+    Do([] {});
   }
   void Report(int node, const v1::Report& report) {
     Do([&] {
@@ -197,6 +216,7 @@ class SchedulerTest : public ::testing::Test {
   }
   // Every node answers what it was asked to prepare, with the hash it was sent.
   int AnswerPrepared() {
+    Settle();
     const auto asked = Take(v1::Command::kPreparePlan);
     for (const auto& [node, command] : asked) {
       v1::Report report;
@@ -225,6 +245,7 @@ class SchedulerTest : public ::testing::Test {
   // The jobs launched since the last call, once each.
   std::vector<uint64_t> Launched() {
     std::vector<uint64_t> jobs;
+    Settle();
     for (const auto& [node, command] : Take(v1::Command::kLaunchJob))
       if (jobs.empty() || jobs.back() != command.launch_job().job_id())
         jobs.push_back(command.launch_job().job_id());
@@ -249,7 +270,7 @@ class SchedulerTest : public ::testing::Test {
   Metrics metrics_;
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
-  Loop loop_;
+  Loop loop_, planner_;
 };
 
 }  // namespace agmm

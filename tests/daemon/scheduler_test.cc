@@ -299,7 +299,6 @@ TEST_F(SchedulerTest, ANodeThatPlansDifferentlyFailsTheJobWithBothHashes) {
   EXPECT_THAT(job.error().message(), HasSubstr("00000000000000ff"));
   EXPECT_THAT(job.error().message(), HasSubstr(job.plan_hash()));
   EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
-  EXPECT_EQ(WorkspaceBytes(), 0);
 }
 
 TEST_F(SchedulerTest, WaitsOfCallersWhoAreGoneDoNotPileUp) {
@@ -315,49 +314,6 @@ TEST_F(SchedulerTest, WaitsOfCallersWhoAreGoneDoNotPileUp) {
   EXPECT_FALSE(next.has());
   ASSERT_TRUE(Cancel(id).ok());
   EXPECT_TRUE(next.Get().ok());
-}
-
-TEST_F(SchedulerTest, TheOldestEndedJobsAreForgotten) {
-  const Operands3 t = MakeOperands();
-  v1::SubmitJobRequest request = Request(t);
-  request.set_request_id("first");
-  const uint64_t first = SubmitOk(request);
-  EXPECT_TRUE(Cancel(first).ok());
-  request.clear_request_id();
-  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Cancel(SubmitOk(request)).ok());
-  const absl::Status gone = Get(first).status();
-  EXPECT_EQ(gone.code(), Code::kNotFound);
-  EXPECT_THAT(std::string(gone.message()), HasSubstr("forgotten"));
-  EXPECT_TRUE(Get(first + 1).ok());
-  EXPECT_THAT(std::string(Get(first + 5000).status().message()), HasSubstr("never"));
-  request.set_request_id("first");
-  EXPECT_NE(SubmitOk(request), first);
-}
-
-TEST_F(SchedulerTest, IdlePlansMakeRoomForTensorsAndUsedOnesDoNot) {
-  const Operands3 t = MakeOperands();
-  const uint64_t id = SubmitOk(Request(t));
-  AnswerPrepared();
-  const auto fill = [&] {
-    int64_t largest = 0;
-    Do([&] { largest = placement_.free_bytes(0); });
-    Answer<v1::Tensor> created;
-    // As many rows of a page as are free, and one.
-    Do([&] {
-      catalog_->CreateTensor({}, TensorRequest("", "[M, K]", largest / 4096 + 1, 1024, MeshOf(2)),
-                             created.reply());
-    });
-    return created;
-  };
-  EXPECT_GT(WorkspaceBytes(), 0);
-  EXPECT_EQ(fill().Get().status().code(), Code::kResourceExhausted);
-  EXPECT_GT(WorkspaceBytes(), 0);
-  DoneEverywhere(id);
-  EXPECT_GT(WorkspaceBytes(), 0);
-  const Answer<v1::Tensor> created = fill();
-  EXPECT_EQ(WorkspaceBytes(), 0);
-  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
-  EXPECT_FALSE(created.has()) << created.Get().status();
 }
 
 TEST_F(SchedulerTest, TheCacheKeepsAtMost64Plans) {

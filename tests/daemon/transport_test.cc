@@ -183,15 +183,21 @@ TEST(Transport, ParkedMessagesWaitForTheReceiver) {
   for (const Patch& patch : to) EXPECT_EQ(patch.Wrong(i++), std::nullopt);
 }
 
-TEST(Transport, NoMoreThan64MessagesOfAPeerAreParked) {
+TEST(Transport, NoMoreThan64MiBOfAPeersSmallMessagesAreParked) {
   Cluster cluster(3);
   Outcomes sent;
-  for (int i = 0; i < 100; ++i) cluster[0].Send(2, {1, 2, 0, i, 0}, {}, sent.Next());
-  for (int i = 0; i < 10; ++i) cluster[1].Send(2, {1, 2, 1, i, 0}, {}, sent.Next());
-  ASSERT_TRUE(Eventually([&] { return cluster.receiver(2).offered() == 110; }));
-  EXPECT_TRUE(Eventually([&] { return cluster[2].counters().parked == 74; }));
-  EXPECT_TRUE(Eventually([&] { return cluster[2].counters().too_many_parked == 36; }));
-  ASSERT_TRUE(sent.Wait(110));
+  constexpr int64_t kEager = 60000, kRendezvous = 1 << 20, kKept = (64 << 20) / kEager;
+  Patch small(1, kEager, kEager), large(1, kRendezvous, kRendezvous);
+  const int count = kKept + 50;
+  for (int i = 0; i < count; ++i) cluster[0].Send(2, {1, 2, 0, i, 0}, small.rows(), sent.Next());
+  ASSERT_TRUE(Eventually([&] { return cluster.receiver(2).offered() == count; }));
+  EXPECT_TRUE(Eventually([&] { return cluster[2].counters().parked == kKept; }));
+  EXPECT_TRUE(Eventually([&] { return cluster[2].counters().too_many_parked == 50; }));
+  // Neither another peer's, nor large ones, whose bytes are still there.
+  cluster[1].Send(2, {1, 2, 1, 0, 0}, small.rows(), sent.Next());
+  for (int i = 0; i < 100; ++i) cluster[0].Send(2, {1, 2, 0, count + i, 0}, large.rows(), sent.Next());
+  EXPECT_TRUE(Eventually([&] { return cluster[2].counters().parked == kKept + 101; }));
+  EXPECT_EQ(cluster[2].counters().too_many_parked, 50);
 }
 
 TEST(Transport, ANewGenerationDropsWhatIsParked) {

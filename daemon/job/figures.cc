@@ -1,0 +1,107 @@
+#include "daemon/job/figures.h"
+
+#include <algorithm>
+#include <variant>
+
+namespace agmm {
+namespace {
+
+void Move(const Topology& topology, const Block& block, const Place& from, Rank to,
+          ScheduleFacts* facts) {
+  if (from.rank == to) return;
+  const bool one_node = topology.node_of_rank[from.rank] == topology.node_of_rank[to];
+  (one_node ? facts->memory_bytes : facts->network_bytes) += block.rows.size() * RowBytes(block, from);
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// The slowest rank's time of each epoch that was kept, oldest first. Empty unless every rank has reported
+// as many.
+std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) {
+  std::vector<double> slowest;
+  for (int rank : mesh.ranks) {
+    const auto it = reports.find(rank);
+    if (it == reports.end()) return {};
+    const auto& epochs = it->second.epoch_us();
+    if (slowest.empty()) slowest.resize(epochs.size(), 0);
+    if (epochs.size() != static_cast<int>(slowest.size())) return {};
+    for (int i = 0; i < epochs.size(); ++i) slowest[i] = std::max(slowest[i], epochs[i]);
+  }
+  return slowest;
+}
+
+}  // namespace
+
+ScheduleFacts FactsOf(const Topology& topology, const Schedule& schedule) {
+  ScheduleFacts facts;
+  for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
+    const std::vector<Step>& steps = schedule.ranks[rank];
+    int count = 0, multiply_step = -1;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (const auto* transfer = std::get_if<Transfer>(&steps[i].op)) {
+        facts.transfers |= !transfer->to.empty();
+        for (const Place& to : transfer->to)
+          Move(topology, transfer->block, transfer->from, to.rank, &facts);
+      } else if (const auto* multiply = std::get_if<Multiply>(&steps[i].op)) {
+        ++count;
+        multiply_step = static_cast<int>(i);
+        Move(topology, multiply->a, multiply->a_place, rank, &facts);
+        Move(topology, multiply->b, multiply->b_place, rank, &facts);
+      } else {
+        const auto& reduce = std::get<Reduce>(steps[i].op);
+        Move(topology, reduce.c, reduce.from, rank, &facts);
+      }
+    }
+    facts.step_counts.push_back(static_cast<int>(steps.size()));
+    facts.multiplies.push_back(count == 1 ? multiply_step : -1);
+  }
+  return facts;
+}
+
+PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankReports& reports) {
+  PartTimes parts;
+  for (size_t rank = 0; rank < facts.multiplies.size(); ++rank) {
+    const auto it = reports.find(mesh.ranks[rank]);
+    if (it == reports.end() || it->second.steps_size() != facts.step_counts[rank] ||
+        facts.multiplies[rank] < 0) {
+      return {};
+    }
+    const v1::StepTime& time = it->second.steps(facts.multiplies[rank]);
+    if (time.end_us() <= time.start_us()) return {};
+    parts.gemm_us = std::max(parts.gemm_us, time.end_us() - time.start_us());
+    if (facts.transfers) parts.gather_us = std::max(parts.gather_us, time.start_us());
+  }
+  return parts;
+}
+
+v1::JobFigures FiguresOf(const Problem& problem, const ScheduleFacts& facts, const PartTimes& parts,
+                         const RankReports& reports) {
+  v1::JobFigures figures;
+  std::vector<double> epochs = SlowestRankUs(problem.mesh, reports);
+  // The first one warms up.
+  if (epochs.size() > 1) epochs.erase(epochs.begin());
+  figures.set_time_us(Median(std::move(epochs)));
+  figures.set_gemm_us(parts.gemm_us);
+  figures.set_gather_us(parts.gather_us);
+  figures.set_flop_count(2.0 * static_cast<double>(problem.m()) * static_cast<double>(problem.n()) *
+                         static_cast<double>(problem.k()));
+  for (const auto& [path, bytes] : {std::pair<const char*, int64_t>{"memory", facts.memory_bytes},
+                                    {"network", facts.network_bytes}}) {
+    if (bytes == 0) continue;
+    v1::PathBytes* moved = figures.add_moved();
+    moved->set_path(path);
+    moved->set_bytes(bytes);
+  }
+  if (figures.time_us() <= 0) return figures;
+  figures.set_tflops(figures.flop_count() / figures.time_us() * 1e-6);
+  if (parts.gemm_us > 0)
+    figures.set_overlap(std::max(parts.gemm_us, parts.gather_us) / figures.time_us());
+  return figures;
+}
+
+}  // namespace agmm

@@ -1,0 +1,64 @@
+// Which request ids have been used, for what, and how it ended: outlives the jobs' own records. On the loop
+// only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "agmm/v1/job.pb.h"
+#include "kernels/base/clock.h"
+
+namespace agmm {
+
+// An id is remembered from its job's admission until this long after its end, or the job's own timeout after
+// it where that is longer: whoever repeats a request within the time it has waits for nothing twice.
+inline constexpr absl::Duration kRequestMemory = absl::Minutes(10);
+inline constexpr size_t kMaxRequests = 8 << 20;
+
+class RequestLog {
+ public:
+  struct Entry {
+    uint64_t body = 0;  // a hash
+    uint64_t job_id = 0;
+    absl::Time end;               // InfiniteFuture: not ended
+    absl::Duration timeout;
+    v1::Job::State state = v1::Job::STATE_QUEUED;  // once ended
+    absl::StatusCode code = absl::StatusCode::kOk;
+  };
+
+  explicit RequestLog(const Clock* clock, size_t max_entries = kMaxRequests)
+      : clock_(clock), max_entries_(max_entries) {}
+
+  // Null: never used, or forgotten. Until the next call.
+  const Entry* Find(absl::string_view request_id);
+  // Whether `entry` was made for this body.
+  static bool Same(const Entry& entry, absl::string_view body);
+  // Errors: RESOURCE_EXHAUSTED when it is full.
+  absl::Status CheckRoom();
+  void Add(absl::string_view request_id, absl::string_view body, uint64_t job_id,
+           absl::Duration timeout);
+  void End(absl::string_view request_id, v1::Job::State state, absl::StatusCode code);
+  // The job was never admitted after all.
+  void Drop(absl::string_view request_id);
+  size_t size() const { return entries_.size(); }
+
+ private:
+  using Key = std::pair<uint64_t, uint64_t>;  // two hashes of the id
+  using Expiry = std::pair<absl::Time, Key>;
+  static Key KeyOf(absl::string_view request_id);
+  void Forget();
+
+  const Clock* const clock_;
+  const size_t max_entries_;
+  absl::flat_hash_map<Key, Entry> entries_;
+  std::priority_queue<Expiry, std::vector<Expiry>, std::greater<>> expiries_;  // of what has ended
+};
+
+}  // namespace agmm

@@ -1,0 +1,296 @@
+// Plans and workspaces: when they are made, lent, and given back.
+#include "absl/strings/str_cat.h"
+#include "daemon/job/scheduler.h"
+#include "daemon/job/workspaces.h"
+#include "gmock/gmock.h"
+#include "kernels/base/failpoint.h"
+#include "tests/daemon/scheduler_harness.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Code = absl::StatusCode;
+
+class Workspaces : public ::testing::Test {
+ protected:
+  Workspaces() : pool_(&placement_, &metrics_) {
+    placement_.Reset({1 << 20, 1 << 20});
+    placement_.set_reclaim([this] { return pool_.Reclaim(); });
+  }
+  WorkspacePool::Loan Take(int64_t bytes, uint64_t last = 0, std::vector<int> ranks = {0, 1}) {
+    return pool_.Take(ranks, bytes, last).value();
+  }
+  int64_t allocated() { return metrics_.counter("workspaces_allocated_total")->value(); }
+  Placement placement_;
+  Metrics metrics_;
+  WorkspacePool pool_;
+};
+
+TEST_F(Workspaces, TheOneItHadThenTheSmallestThatServesThenANewOne) {
+  const auto large = Take(64 << 10), small = Take(8 << 10), medium = Take(16 << 10);
+  EXPECT_EQ(allocated(), 3);
+  for (const auto& loan : {large, small, medium}) pool_.Return(loan.id);
+  EXPECT_EQ(Take(4 << 10, large.id).id, large.id);
+  EXPECT_EQ(Take(4 << 10, large.id).id, small.id) << "the one it had is lent";
+  EXPECT_EQ(Take(12 << 10).id, medium.id);
+  EXPECT_EQ(allocated(), 3);
+  Take(4 << 10);
+  EXPECT_EQ(allocated(), 4);
+}
+
+TEST_F(Workspaces, OneThatIsTooSmallOrOfOtherRanksDoesNotServe) {
+  const auto small = Take(4 << 10), alone = Take(64 << 10, 0, {0});
+  pool_.Return(small.id);
+  pool_.Return(alone.id);
+  const auto other = Take(8 << 10, small.id);
+  EXPECT_NE(other.id, small.id);
+  EXPECT_NE(other.id, alone.id);
+}
+
+TEST_F(Workspaces, AFullHeapTakesBackIdleOnesAndNoOthers) {
+  const auto lent = Take(256 << 10), idle = Take(512 << 10);
+  pool_.Return(idle.id);
+  EXPECT_EQ(pool_.Take({0, 1}, 900 << 10, 0).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(placement_.used_bytes(0, MemoryClass::kWorkspace), 256 << 10);
+  pool_.Return(lent.id);
+  EXPECT_TRUE(pool_.Take({0, 1}, 900 << 10, lent.id).ok());
+  pool_.Forget();
+  EXPECT_EQ(placement_.free_bytes(0), 1 << 20);
+}
+
+class Plans : public SchedulerTest {
+ protected:
+  void Warm(const v1::SubmitJobRequest& request) {
+    const uint64_t id = SubmitOk(request);
+    AnswerPrepared();
+    DoneEverywhere(id);
+    ASSERT_EQ(State(id), v1::Job::STATE_SUCCEEDED);
+  }
+  // Where the jobs that were launched since the last call have their workspace.
+  std::vector<int64_t> Offsets() {
+    std::vector<int64_t> offsets;
+    for (const auto& [node, command] : Take(v1::Command::kLaunchJob))
+      if (node == 0) offsets.push_back(command.launch_job().workspace_offset_bytes());
+    return offsets;
+  }
+};
+
+TEST_F(Plans, AThousandWarmJobsPlanAndAllocateNothingWhateverM) {
+  const Operands3 large = MakeOperands(64), small = MakeOperands(32);
+  Warm(Request(large));
+  Warm(Request(small));
+  EXPECT_EQ(Metric("plans_prepared_total"), 2);
+  EXPECT_EQ(Metric("workspaces_allocated_total"), 1);
+  const int64_t bytes = WorkspaceBytes();
+  for (int i = 0; i < 500; ++i) {
+    EndWrite(BeginWrite(large.a), true);
+    ASSERT_NO_FATAL_FAILURE(Warm(Request(large)));
+    ASSERT_NO_FATAL_FAILURE(Warm(Request(small)));
+  }
+  EXPECT_EQ(Metric("plans_prepared_total"), 2);
+  EXPECT_EQ(Metric("workspaces_allocated_total"), 1);
+  EXPECT_EQ(WorkspaceBytes(), bytes);
+}
+
+TEST_F(Plans, TwoPlansAtATimeHaveWorkspacesOfTheirOwn) {
+  const Operands3 large = MakeOperands(64), small = MakeOperands(32);
+  Warm(Request(large));
+  Offsets();
+  const uint64_t first = SubmitOk(Request(small));  // takes the large one's
+  const uint64_t second = SubmitOk(Request(large));
+  AnswerPrepared();
+  const std::vector<int64_t> offsets = Offsets();
+  ASSERT_EQ(offsets.size(), 2u);
+  EXPECT_NE(offsets[0], offsets[1]);
+  EXPECT_EQ(Metric("workspaces_allocated_total"), 2);
+  DoneEverywhere(first);
+  DoneEverywhere(second);
+}
+
+TEST_F(Plans, AWorkspaceChangesOnlyWhenNothingOfItsPlanIsLaunched) {
+  const Operands3 t = MakeOperands(64), small = MakeOperands(32);
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t));
+  AnswerPrepared();
+  DoneEverywhere(first);
+  const uint64_t other = SubmitOk(Request(small)), third = SubmitOk(Request(t));
+  AnswerPrepared();
+  const std::vector<int64_t> offsets = Offsets();
+  ASSERT_EQ(offsets.size(), 4u);
+  EXPECT_EQ(offsets[0], offsets[1]);
+  EXPECT_NE(offsets[0], offsets[2]);
+  EXPECT_EQ(offsets[0], offsets[3]);
+  for (uint64_t id : {second, other, third}) DoneEverywhere(id);
+}
+
+TEST_F(Plans, AFailedPlansWorkspaceIsLentAgainOnlyOnceAllRanksHaveReported) {
+  const Operands3 t = MakeOperands();
+  const uint64_t first = SubmitOk(Request(t));
+  AnswerPrepared();
+  Done(1, first, absl::DataLossError("the cause"));
+  v1::SubmitJobRequest direct = Request(MakeOperands());
+  direct.mutable_options()->set_algorithm("direct");
+  const uint64_t second = SubmitOk(direct);
+  AnswerPrepared();
+  const std::vector<int64_t> offsets = Offsets();
+  ASSERT_EQ(offsets.size(), 2u);
+  EXPECT_NE(offsets[0], offsets[1]);
+  Done(0, first, absl::AbortedError("cancelled"));
+  DoneEverywhere(second);
+  SubmitOk(direct);
+  EXPECT_EQ(Metric("workspaces_allocated_total"), 2);
+}
+
+TEST_F(Plans, IdleWorkspacesMakeRoomForTensorsAndUsedOnesDoNot) {
+  const Operands3 t = MakeOperands();
+  const uint64_t id = SubmitOk(Request(t));
+  AnswerPrepared();
+  const auto fill = [&] {
+    int64_t free = 0;
+    Do([&] { free = placement_.free_bytes(0); });
+    Answer<v1::Tensor> created;
+    // As many rows of a page as are free, and one.
+    Do([&] {
+      catalog_->CreateTensor({}, TensorRequest("", "[M, K]", free / 4096 + 1, 1024, MeshOf(2)),
+                             created.reply());
+    });
+    return created;
+  };
+  EXPECT_GT(WorkspaceBytes(), 0);
+  EXPECT_EQ(fill().Get().status().code(), Code::kResourceExhausted);
+  EXPECT_GT(WorkspaceBytes(), 0);
+  DoneEverywhere(id);
+  EXPECT_GT(WorkspaceBytes(), 0);
+  const Answer<v1::Tensor> created = fill();
+  EXPECT_EQ(WorkspaceBytes(), 0);
+  EXPECT_FALSE(created.has()) << created.Get().status();
+  EXPECT_EQ(Metric("plans_cached"), 1) << "a plan without a workspace takes nothing";
+}
+
+// Arms a failpoint for as long as it lives.
+struct Armed {
+  explicit Armed(const char* name) : name(name) { failpoint::Arm(name); }
+  ~Armed() { failpoint::Disarm(name); }
+  const char* const name;
+};
+
+TEST_F(Plans, OthersGoOnWhileASchedulesProofTakesLong) {
+  const Operands3 t = MakeOperands(64, MeshOf(1, 0)), u = MakeOperands(32, MeshOf(1, 1));
+  Warm(Request(u, MeshOf(1, 1)));
+  Answer<v1::Job> submitted;
+  uint64_t other = 0;
+  {
+    Armed held("scheduler.hold_plan");
+    Do([&] { scheduler_->SubmitJob({}, Request(t, MeshOf(1, 0)), submitted.reply()); });
+    other = SubmitOk(Request(u, MeshOf(1, 1)));
+    Do([] {});
+    const auto launches = Take(v1::Command::kLaunchJob);
+    ASSERT_EQ(launches.size(), 2u) << "of the warm one, and of this";
+    EXPECT_EQ(launches.back().command.launch_job().job_id(), other);
+    EXPECT_FALSE(submitted.has());
+  }
+  const absl::StatusOr<v1::Job> job = submitted.Get();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->state(), v1::Job::STATE_QUEUED);
+  EXPECT_EQ(job->plan_hash().size(), 16u);
+}
+
+TEST_F(Plans, ARequestRepeatedWhileItsPlanIsMadeIsAnsweredWithTheSameJob) {
+  v1::SubmitJobRequest request = Request(MakeOperands());
+  request.set_request_id("r1");
+  Answer<v1::Job> first, second;
+  {
+    Armed held("scheduler.hold_plan");
+    for (auto* answer : {&first, &second})
+      Do([&] { scheduler_->SubmitJob({}, request, answer->reply()); });
+    EXPECT_FALSE(second.has());
+  }
+  EXPECT_EQ(first.Get()->job_id(), second.Get()->job_id());
+  EXPECT_EQ(Metric("jobs_submitted_total"), 1);
+}
+
+TEST_F(Plans, CancelAndDeadlineReachAJobWhosePlanIsBeingMade) {
+  v1::SubmitJobRequest request = Request(MakeOperands());
+  v1::SubmitJobRequest late = Request(MakeOperands(32));
+  late.mutable_timeout()->set_nanos(10000000);
+  request.set_session_id("s1");
+  Armed held("scheduler.hold_plan");
+  Answer<v1::Job> cancelled, timed_out;
+  Do([&] { scheduler_->SubmitJob({}, request, cancelled.reply()); });
+  Do([&] { scheduler_->SubmitJob({}, late, timed_out.reply()); });
+  Do([&] { scheduler_->EndSession("s1"); });
+  EXPECT_EQ(cancelled.Get()->state(), v1::Job::STATE_CANCELLED);
+  const v1::Job job = *timed_out.Get();
+  EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
+  EXPECT_THAT(job.error().message(), HasSubstr("its plan, which was being made"));
+}
+
+TEST_F(Plans, APlanThatTheHeapCannotHoldIsRefusedAtSubmitAndLeavesNothing) {
+  // Tensors take all but a page.
+  const Operands3 t = MakeOperands(640);
+  int64_t free = 0;
+  Do([&] { free = placement_.free_bytes(0); });
+  Create("[M, K]", free / 4096 - 1, 1024);
+  v1::SubmitJobRequest request = Request(t);
+  request.set_request_id("r1");
+  EXPECT_EQ(Submit(request).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(Submit(request).status().code(), Code::kResourceExhausted) << "not a job of that id";
+  EXPECT_EQ(Metric("jobs_submitted_total"), 0);
+  EXPECT_EQ(Metric("jobs_failed_total"), 0);
+  EXPECT_EQ(Metric("plans_cached"), 0);
+  EXPECT_TRUE(Take(v1::Command::kPreparePlan).empty());
+  Answer<v1::ListJobsResponse> list;
+  Do([&] { scheduler_->ListJobs({}, {}, list.reply()); });
+  EXPECT_EQ(list.Get()->jobs_size(), 0);
+}
+
+TEST_F(Plans, ANameForCThatNobodyHasIsGivenToANewTensor) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_tensors(2)->set_name("Y");
+  request.set_session_id("s1");
+  const absl::StatusOr<v1::Job> job = Submit(request);
+  ASSERT_TRUE(job.ok()) << job.status();
+  const uint64_t c = job->tensor_ids(2);
+  for (const auto& [node, command] : Take(v1::Command::kPlaceTensor))
+    Report(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
+  v1::Tensor tensor;
+  Do([&] { tensor = catalog_->Find(c).value(); });
+  EXPECT_EQ(tensor.name(), "Y");
+  EXPECT_EQ(tensor.owner(), "uid:7");
+  EXPECT_EQ(tensor.session_id(), "s1");
+  EXPECT_EQ(tensor.spec().sharding(), "[M, N_x]");
+  EXPECT_EQ(tensor.spec().rows(), 64);
+  EXPECT_EQ(tensor.spec().cols(), 48);
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(job->job_id()));
+  DoneEverywhere(job->job_id());
+  EXPECT_EQ(StateOf(c), v1::Tensor::STATE_READY);
+  EXPECT_EQ(Submit(request)->tensor_ids(2), c) << "now it has a tensor";
+}
+
+TEST_F(Plans, ARefusedSubmitLeavesNoC) {
+  const Operands3 t = MakeOperands(640);
+  int64_t free = 0;
+  Do([&] { free = placement_.free_bytes(0); });
+  // Room for a C and not for a workspace beside it.
+  Create("[M, K]", free / 4096 - 16, 1024);
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_tensors(2)->set_name("Y");
+  EXPECT_EQ(Submit(request).status().code(), Code::kResourceExhausted);
+  request.mutable_options()->set_algorithm("magic");
+  EXPECT_EQ(Submit(request).status().code(), Code::kInvalidArgument);
+  for (const auto& [node, command] : Take(v1::Command::kPlaceTensor))
+    Report(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
+  v1::TensorRef name;
+  name.set_name("Y");
+  Do([&] { EXPECT_EQ(catalog_->Resolve(name).status().code(), Code::kNotFound); });
+  request = Request(t);
+  request.mutable_tensors(0)->set_name("X");
+  EXPECT_EQ(Submit(request).status().code(), Code::kNotFound) << "inputs are not made";
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,223 @@
+// What is remembered of jobs, by whom they can be found, and who is told.
+#include "absl/strings/str_cat.h"
+#include "daemon/job/request_log.h"
+#include "daemon/job/scheduler.h"
+#include "gmock/gmock.h"
+#include "tests/daemon/scheduler_harness.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+TEST(RequestLog, AnIdIsForgottenExactlyWhenItsTimeIsOver) {
+  ManualClock clock;
+  RequestLog log(&clock);
+  log.Add("short", "body", 1, absl::Minutes(1));
+  log.Add("long", "body", 2, absl::Minutes(20));
+  clock.Advance(absl::Hours(30));
+  ASSERT_NE(log.Find("short"), nullptr) << "its job has not ended";
+  log.End("short", v1::Job::STATE_SUCCEEDED, Code::kOk);
+  log.End("long", v1::Job::STATE_FAILED, Code::kInternal);
+  clock.Advance(absl::Minutes(10) - absl::Nanoseconds(1));
+  EXPECT_NE(log.Find("short"), nullptr);
+  clock.Advance(absl::Nanoseconds(1));
+  EXPECT_EQ(log.Find("short"), nullptr);
+  clock.Advance(absl::Minutes(10) - absl::Nanoseconds(1));
+  ASSERT_NE(log.Find("long"), nullptr);
+  EXPECT_EQ(log.Find("long")->code, Code::kInternal);
+  clock.Advance(absl::Nanoseconds(1));
+  EXPECT_EQ(log.Find("long"), nullptr);
+  EXPECT_EQ(log.size(), 0u);
+}
+
+TEST(RequestLog, AFullLogSaysSoUntilIdsAreForgotten) {
+  ManualClock clock;
+  RequestLog log(&clock, 2);
+  for (const char* id : {"a", "b"}) {
+    ASSERT_TRUE(log.CheckRoom().ok());
+    log.Add(id, "body", 1, absl::Minutes(1));
+  }
+  EXPECT_EQ(log.CheckRoom().code(), Code::kResourceExhausted);
+  log.End("a", v1::Job::STATE_SUCCEEDED, Code::kOk);
+  EXPECT_EQ(log.CheckRoom().code(), Code::kResourceExhausted);
+  clock.Advance(absl::Minutes(10));
+  EXPECT_TRUE(log.CheckRoom().ok());
+  EXPECT_NE(log.Find("b"), nullptr);
+}
+
+class Records : public SchedulerTest {
+ protected:
+  Records() {
+    Scheduler::Parts parts = SchedulerTest::Parts();
+    parts.clock = &clock_;
+    scheduler_ = Scheduler::Create(parts);
+  }
+  ~Records() override { loop_.Stop(); }
+  v1::ListJobsResponse List(int page_size, uint64_t before) {
+    Answer<v1::ListJobsResponse> list;
+    v1::ListJobsRequest request;
+    request.set_page_size(page_size);
+    request.set_before_job_id(before);
+    Do([&] { scheduler_->ListJobs({}, request, list.reply()); });
+    return *list.Get();
+  }
+  Answer<v1::PollJobResponse> Poll(uint64_t job, int64_t after,
+                                   absl::Time deadline = absl::InfiniteFuture()) {
+    Answer<v1::PollJobResponse> polled;
+    CallContext ctx;
+    ctx.deadline = deadline;
+    v1::PollJobRequest request;
+    request.set_job_id(job);
+    request.set_after_event(after);
+    Do([&] { scheduler_->PollJob(ctx, request, polled.reply()); });
+    return polled;
+  }
+  ManualClock clock_;
+};
+
+TEST_F(Records, TenThousandJobsThroughAHistoryOfAThousandAreAllKnownByTheirRequests) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  std::vector<uint64_t> jobs;
+  for (int i = 0; i < 10000; ++i) {
+    request.set_request_id(absl::StrCat("r", i));
+    jobs.push_back(SubmitOk(request));
+    if (i == 1) {
+      AnswerPrepared();
+      DoneEverywhere(jobs[0]);
+      Done(0, jobs[1], absl::InternalError("broken"));
+      Done(1, jobs[1], absl::AbortedError("cancelled"));
+    } else if (i > 1) {
+      ASSERT_TRUE(Cancel(jobs.back()).ok());
+    }
+  }
+  EXPECT_EQ(Get(jobs[0]).status().code(), Code::kNotFound);
+  EXPECT_THAT(std::string(Get(jobs[0]).status().message()), HasSubstr("forgotten"));
+  EXPECT_THAT(std::string(Get(jobs.back() + 1).status().message()), HasSubstr("never"));
+  clock_.Advance(absl::Minutes(10) - absl::Nanoseconds(1));
+  for (int i = 0; i < 10000; ++i) {
+    request.set_request_id(absl::StrCat("r", i));
+    const absl::StatusOr<v1::Job> job = Submit(request);
+    ASSERT_TRUE(job.ok()) << job.status();
+    ASSERT_EQ(job->job_id(), jobs[i]);
+    ASSERT_EQ(job->request_id(), request.request_id());
+    ASSERT_EQ(job->has_end_time(), true);
+    ASSERT_EQ(job->state(), i == 0   ? v1::Job::STATE_SUCCEEDED
+                            : i == 1 ? v1::Job::STATE_FAILED
+                                     : v1::Job::STATE_CANCELLED);
+    if (i == 1) {
+      EXPECT_EQ(job->error().code(), static_cast<int>(Code::kInternal));
+      EXPECT_THAT(job->explanation(), HasSubstr("details are forgotten"));
+    }
+  }
+  request.set_request_id("r0");
+  request.set_repeat_count(7);
+  EXPECT_EQ(Submit(request).status().code(), Code::kAlreadyExists);
+  EXPECT_EQ(Metric("jobs_submitted_total"), 10000);
+  clock_.Advance(absl::Nanoseconds(1));
+  EXPECT_GT(SubmitOk(request), jobs.back());
+}
+
+TEST_F(Records, JobsAreListedNewestFirstPageByPage) {
+  const Operands3 t = MakeOperands();
+  std::vector<uint64_t> jobs;
+  for (int i = 0; i < 5; ++i) jobs.push_back(SubmitOk(Request(t)));
+  AnswerPrepared();
+  DoneEverywhere(jobs[0]);
+  const auto ids = [](const v1::ListJobsResponse& list) {
+    std::vector<uint64_t> ids;
+    for (const v1::Job& job : list.jobs()) ids.push_back(job.job_id());
+    return ids;
+  };
+  const v1::ListJobsResponse first = List(2, 0);
+  EXPECT_THAT(ids(first), ElementsAre(jobs[4], jobs[3]));
+  const v1::ListJobsResponse second = List(2, first.next_before_job_id());
+  EXPECT_THAT(ids(second), ElementsAre(jobs[2], jobs[1]));
+  const v1::ListJobsResponse third = List(2, second.next_before_job_id());
+  EXPECT_THAT(ids(third), ElementsAre(jobs[0]));
+  EXPECT_EQ(third.next_before_job_id(), 0u);
+  EXPECT_EQ(third.jobs(0).state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(third.jobs(0).events_size(), 0);
+  EXPECT_EQ(third.jobs(0).ranks(0).steps_size(), 0);
+  EXPECT_EQ(List(0, 0).jobs_size(), 5);
+  EXPECT_EQ(List(5, 0).next_before_job_id(), 0u);
+  EXPECT_EQ(List(0, 1).jobs_size(), 0);
+}
+
+TEST_F(Records, APollBringsWhatIsBehindItsEventAndTheJobOnceItHasEnded) {
+  const uint64_t id = SubmitOk(Request(MakeOperands()));
+  const v1::PollJobResponse begun = *Poll(id, 0).Get();
+  ASSERT_EQ(begun.events_size(), 1);
+  EXPECT_EQ(begun.events(0).state(), v1::Job::STATE_QUEUED);
+  EXPECT_FALSE(begun.has_job());
+  const Answer<v1::PollJobResponse> next = Poll(id, 1), end = Poll(id, 2);
+  EXPECT_FALSE(next.has());
+  AnswerPrepared();
+  ASSERT_EQ(next.Get()->events_size(), 1);
+  EXPECT_EQ(next.Get()->events(0).number(), 2);
+  EXPECT_FALSE(end.has());
+  DoneEverywhere(id);
+  ASSERT_EQ(end.Get()->events_size(), 1);
+  EXPECT_EQ(end.Get()->events(0).state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(end.Get()->job().state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(end.Get()->job().ranks_size(), 2);
+  EXPECT_EQ(Poll(id, 0).Get()->events_size(), 3);
+  EXPECT_EQ(Poll(id, 3).Get()->events_size(), 0);
+  EXPECT_TRUE(Poll(id, 3).Get()->has_job());
+  EXPECT_EQ(Poll(id + 1, 0).Get().status().code(), Code::kNotFound);
+}
+
+TEST_F(Records, APollEndsAtItsOwnDeadlineAndThoseOfTheGoneDoNotPileUp) {
+  const uint64_t id = SubmitOk(Request(MakeOperands()));
+  EXPECT_EQ(Poll(id, 1, clock_.Now() + absl::Milliseconds(10)).Get().status().code(),
+            Code::kDeadlineExceeded);
+  CallContext gone;
+  Answer<v1::PollJobResponse> answer;
+  v1::PollJobRequest request;
+  request.set_job_id(id);
+  request.set_after_event(1);
+  Do([&] { scheduler_->PollJob(gone, request, answer.reply()); });
+  gone.cancel->Cancel(absl::CancelledError("hung up"));
+  EXPECT_FALSE(Poll(id, 1).has());
+  EXPECT_EQ(answer.Get().status().message(), "hung up");
+}
+
+TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
+  for (WorldRank& rank : members_.mutable_ranks()) rank.device = "cpu: a fine one";
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.set_session_id("s1");
+  request.mutable_timeout()->set_seconds(7);
+  request.mutable_options()->set_algorithm("serial");
+  const uint64_t serial = SubmitOk(request);
+  AnswerPrepared();
+  for (const auto& [node, command] : Take(v1::Command::kLaunchJob)) {
+    v1::Report report;
+    report.mutable_launch_done()->set_job_id(command.launch_job().job_id());
+    v1::RankReport* rank = report.mutable_launch_done()->add_ranks();
+    rank->set_rank(node);
+    rank->add_epoch_us(100);
+    rank->add_epoch_us(40 + node);
+    Report(node, report);
+  }
+  const v1::Job job = *Get(serial);
+  EXPECT_EQ(job.m(), 64);
+  EXPECT_EQ(job.n(), 48);
+  EXPECT_EQ(job.k(), 32);
+  EXPECT_EQ(job.dtype(), v1::DTYPE_F32);
+  EXPECT_EQ(job.session_id(), "s1");
+  EXPECT_EQ(job.timeout().seconds(), 7);
+  EXPECT_EQ(job.engine(), "cpu: a fine one");
+  EXPECT_EQ(job.transport(), "a wire");
+  EXPECT_EQ(job.figures().time_us(), 41);
+  EXPECT_EQ(job.figures().flop_count(), 2.0 * 64 * 48 * 32);
+  ASSERT_EQ(job.figures().moved_size(), 1);
+  EXPECT_EQ(job.figures().moved(0).path(), "network");
+  EXPECT_EQ(job.figures().moved(0).bytes(), 64 * 32 * 4);  // each half of A to the other rank
+}
+
+}  // namespace
+}  // namespace agmm
