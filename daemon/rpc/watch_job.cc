@@ -6,9 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/rpc/status.h"
 #include "daemon/rpc/validate.h"
+#include "proto/convert/status.h"
 
 namespace agmm {
 namespace {
@@ -64,10 +66,11 @@ class WatchJobReactor final : public grpc::ServerWriteReactor<v1::WatchJobRespon
     {
       std::lock_guard lock(mutex_);
       if (polled.ok()) {
+        begun_ = true;
         polled_ = *std::move(polled);
         next_ = 0;
       } else if (!absl::IsDeadlineExceeded(polled.status()) || absl::Now() >= call_.deadline) {
-        if (end_ == std::nullopt) end_ = polled.status();
+        if (end_ == std::nullopt) end_ = begun_ ? AsLoss(polled.status()) : polled.status();
       }
       poll = GoOn();
     }
@@ -78,6 +81,14 @@ class WatchJobReactor final : public grpc::ServerWriteReactor<v1::WatchJobRespon
     std::lock_guard lock(mutex_);
     if (end_ == std::nullopt) end_ = status;
     GoOn();
+  }
+
+  // Once a watch has begun, there is a sequencer: one that cannot be asked any more, or that ends its calls
+  // because it stops, is lost.
+  static absl::Status AsLoss(const absl::Status& status) {
+    if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) return status;
+    return WithReason(absl::AbortedError(absl::StrCat("the watch has ended: ", status.message())),
+                      kReasonPeerLost);
   }
 
   // With the lock, when something has changed. True: the caller is to poll, without the lock.
@@ -114,6 +125,7 @@ class WatchJobReactor final : public grpc::ServerWriteReactor<v1::WatchJobRespon
   std::mutex mutex_;
   v1::PollJobResponse polled_;
   int next_ = 0;  // of its events
+  bool begun_ = false;
   v1::WatchJobResponse response_;
   bool writing_ = false, finished_ = false;
   std::optional<absl::Status> end_;  // OK: behind the last event

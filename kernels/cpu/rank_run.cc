@@ -36,6 +36,7 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
       peers_(peers),
       slots_(slots),
       packs_(packs),
+      hold_(absl::StrFormat("executor.hold_rank_%d", WorldRank(peers.self))),
       lanes_(program.lanes.size()) {
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
     lanes_[lane].chip.Get(program.chip_bytes[lane]);
@@ -94,6 +95,7 @@ int RankRun::StepOf(size_t lane) const {
 }
 
 bool RankRun::Ready(const ProgramStep& step) const {
+  if (AGMM_FAILPOINT(hold_)) return false;
   return std::all_of(step.waits.begin(), step.waits.end(), [&](const Wait& wait) {
     return slots_.Holds(wait, epoch_) || (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit"));
   });

@@ -114,6 +114,7 @@ class RankRun {
   const Slots& slots_;
   PackCache& packs_;
 
+  const std::string hold_;  // the failpoint that lets no step of this rank begin
   uint64_t epoch_ = 0;
   Operands operands_;
   std::vector<Lane> lanes_;
