@@ -29,9 +29,6 @@ agmm::Status Run(const char* endpoint) {
   put = (*client)->Put("B", {.rows = kK, .cols = kN, .sharding = "[K, N_x]"}, b.data(), BytesOf(b));
   if (!put.ok()) return put.status();
 
-  put = (*client)->Create("C", {.rows = kM, .cols = kN, .sharding = "[M, N_x]"});
-  if (!put.ok()) return put.status();
-
   auto job = (*client)->Submit(
       {.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = "A", .b = "B", .c = "C"});
   if (!job.ok()) return job.status();
