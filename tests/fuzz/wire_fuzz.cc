@@ -109,10 +109,10 @@ void CheckPlan(Node& node, absl::string_view bytes) {
   const std::vector<int> nodes{0, 1};
   const std::vector<Heap*> heaps{nullptr, &node.heap};
   // What the launch bound is fuzzed, too: a sequencer may err.
-  const std::vector<int64_t> offsets(3, static_cast<int64_t>(header.check));
-  const ArrivalContext context{node.problem, node.schedule, nodes, 1, heaps,
-                               header.reserved == 0 ? 4096 : static_cast<int64_t>(header.plan),
-                               &offsets};
+  Operands operands;
+  operands.offsets.assign(3, static_cast<int64_t>(header.check));
+  operands.workspace_offset = header.reserved == 0 ? 4096 : static_cast<int64_t>(header.plan);
+  const ArrivalContext context{node.problem, node.schedule, nodes, 1, heaps, &operands};
   const Message message{header.plan, header.epoch, header.source_rank % 3, header.step % 64,
                         header.part % 4};
   const absl::StatusOr<Arrival> arrival =

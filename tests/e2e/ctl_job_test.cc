@@ -1,0 +1,140 @@
+// agmmctl job, as users run it.
+#include <signal.h>
+
+#include <map>
+#include <set>
+
+#include "absl/strings/str_split.h"
+#include "tests/e2e/ctl.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+using CtlJob = Ctl;
+
+TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
+  const Matrix want = PutOperands();
+  const std::string out = Ok(
+      {"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", "ring", "--repeat", "3", "--wait"});
+  EXPECT_THAT(out, StartsWith("job 1\n"));
+  EXPECT_THAT(out, HasSubstr("queued"));
+  EXPECT_THAT(out, HasSubstr("running"));
+  EXPECT_THAT(out, HasSubstr("succeeded"));
+  EXPECT_THAT(out, HasSubstr("\nring, "));
+  EXPECT_TRUE(SameBits(Get("Y"), want));
+
+  const Json job = OkJson({"job", "show", "1"});
+  EXPECT_EQ(job["state"], "succeeded");
+  EXPECT_EQ(job["algorithm"], "ring");
+  EXPECT_EQ(job["repeat"], 3);
+  EXPECT_GT(job["figures"]["time_us"], 0);
+  EXPECT_TRUE(job["figures"]["gemm_us"].is_null());
+  EXPECT_THAT(Ok({"job", "show", "1"}),
+              HasSubstr("T_gemm     not known: run it once with --algorithm serial\n"));
+  const Json list = OkJson({"job", "list"});
+  ASSERT_EQ(list["jobs"].size(), 1);
+  EXPECT_EQ(list["jobs"][0]["job_id"], 1);
+
+  // Of a job that has ended, the events from there on, one a line.
+  const std::string events = Ok({"job", "watch", "1", "--from", "2", "--json"});
+  std::vector<int> numbers;
+  for (absl::string_view line : absl::StrSplit(events, '\n', absl::SkipEmpty())) {
+    const Json event = Json::parse(line);
+    EXPECT_EQ(event["schema"], "agmm.job_event.v1");
+    numbers.push_back(event["number"]);
+  }
+  ASSERT_FALSE(numbers.empty());
+  EXPECT_EQ(numbers.front(), 2);
+  EXPECT_EQ(numbers.size() + 1, job["events"].size());
+}
+
+TEST_F(CtlJob, TheSameRequestIdIsTheSameJob) {
+  PutOperands();
+  const std::vector<std::string> submit = {"job",         "submit",       "--bind",
+                                           "A=X,B=W,C=Y", "--request-id", "once"};
+  const Json first = OkJson(submit);
+  EXPECT_EQ(OkJson(submit)["job_id"], first["job_id"]);
+  std::vector<std::string> other = submit;
+  other.insert(other.end(), {"--repeat", "2"});
+  ExpectError(other, 5, "once");
+}
+
+TEST_F(CtlJob, ATraceHasEveryStepOfEveryRank) {
+  PutOperands();
+  for (const char* algorithm : {"ring", "direct"})
+    Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", algorithm, "--wait"});
+  const std::string path = world_.Path("t.json");
+  Ok({"job", "trace", "1", "2", "--out", path});
+  const Json trace = Json::parse(ReadFile(path), nullptr, false);
+  ASSERT_FALSE(trace.is_discarded());
+  std::map<int, std::set<int>> ranks_of_job;
+  std::set<int> nodes;
+  for (const Json& event : trace["traceEvents"]) {
+    ASSERT_TRUE(event.contains("ph") && event.contains("pid") && event.contains("tid") &&
+                event.contains("name"));
+    if (event["ph"] != "X") continue;
+    ranks_of_job[event["args"]["job"]].insert(event["args"]["rank"].get<int>());
+    nodes.insert(event["pid"].get<int>());
+    EXPECT_GE(event["ts"], 0);
+    EXPECT_GE(event["dur"], 0);
+  }
+  EXPECT_EQ(ranks_of_job[1], (std::set<int>{0, 1, 2, 3}));
+  EXPECT_EQ(ranks_of_job[2], (std::set<int>{0, 1, 2, 3}));
+  EXPECT_EQ(nodes, (std::set<int>{0, 1}));
+}
+
+TEST_F(CtlJob, ACancelledJobEndsWhoeverWatchesIt) {
+  PutOperands();
+  const std::string job = SubmitForever();
+  const std::unique_ptr<Process> watch = world_.StartCtl(0, {"job", "watch", job});
+  ASSERT_TRUE(Prints(watch.get(), "running"));
+  EXPECT_THAT(Ok({"job", "cancel", job}), HasSubstr("is cancelled"));
+  EXPECT_EQ(watch->Wait(kHang), 130);
+  EXPECT_THAT(watch->out(), HasSubstr("cancelled"));
+  EXPECT_TRUE(Reaches(job, "cancelled"));
+  ExpectError({"job", "trace", job, "--out", world_.Path("t.json")}, 5, "cancelled");
+}
+
+TEST_F(CtlJob, AnInterruptEndsAWatchAndCancelsAWaitingSubmit) {
+  PutOperands();
+  const std::string job = SubmitForever();
+  const std::unique_ptr<Process> watch = world_.StartCtl(0, {"job", "watch", job});
+  ASSERT_TRUE(Prints(watch.get(), "running"));
+  watch->Signal(SIGINT);
+  EXPECT_EQ(watch->Wait(kHang), 130);
+  EXPECT_THAT(watch->err(), HasSubstr("goes on"));
+  EXPECT_EQ(OkJson({"job", "show", job})["state"], "running");
+  Ok({"job", "cancel", job});
+  ASSERT_TRUE(Reaches(job, "cancelled"));
+
+  const std::unique_ptr<Process> submit = world_.StartCtl(
+      0, {"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--wait"});
+  ASSERT_TRUE(Prints(submit.get(), "running"));
+  submit->Signal(SIGINT);
+  EXPECT_EQ(submit->Wait(kHang), 130);
+  EXPECT_EQ(submit->err(), "agmmctl: job 2 is cancelled\n");
+  EXPECT_TRUE(Reaches("2", "cancelled"));
+}
+
+TEST_F(CtlJob, ExitCodesTellTheCasesApart) {
+  PutOperands();
+  ExpectError({"job", "submit", "--bind", "A=X,B=W"}, 2, "add C=NAME");
+  ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", "0"}, 2, "--repeat");
+  ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--chunks", "0"}, 2, "--chunks");
+  ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--timeout", "0s"}, 2, "--timeout");
+  ExpectError({"job", "show", "77"}, 4, "77");
+  ExpectError({"job", "submit", "--bind", "A=V,B=W,C=Y"}, 4, "\"V\"");
+  // Its sharding is not the spec's.
+  Put("S", SmallIntegers(80, 80, 1), {"--sharding", "[K, N_x]"});
+  ExpectError({"job", "submit", "--bind", "A=S,B=W,C=Y"}, 5, "stands for A");
+  ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout", "200ms",
+               "--wait"},
+              6, "--timeout 200ms");
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,279 @@
+// Eight clients at three daemons, thousands of operations each: every C exact, every read whole, and
+// nothing left behind.
+#include <dirent.h>
+
+#include <atomic>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/agmm.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/matrices.h"
+#include "tests/e2e/world.h"
+
+namespace agmm {
+namespace {
+
+constexpr int kClients = 8, kNodes = 3;
+constexpr int64_t kK = 64, kN = 48;
+// gRPC's own pools breathe by a few threads; one left behind by each client, job or call would be many.
+constexpr int kPoolThreads = 5;
+constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
+
+// $AGMM_SOAK_OPERATIONS of each client, else 2,000.
+int Operations() {
+  int operations = 0;
+  const char* text = std::getenv("AGMM_SOAK_OPERATIONS");
+  return text != nullptr && absl::SimpleAtoi(text, &operations) ? operations : 2000;
+}
+
+int Descriptors(pid_t pid) {
+  DIR* directory = opendir(absl::StrCat("/proc/", pid, "/fd").c_str());
+  if (directory == nullptr) return -1;
+  int count = -2;  // "." and ".."
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+// A line of /proc/PID/status, such as "Threads" or "VmRSS" (KiB).
+int64_t ProcessField(pid_t pid, const std::string& field) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
+  std::string word;
+  int64_t value = 0;
+  while (file >> word)
+    if (word == field + ":" && file >> value) return value;
+  return -1;
+}
+
+struct Held {
+  int descriptors = 0;
+  int64_t threads = 0, tensor_bytes = 0, staging_bytes = 0;
+  bool operator==(const Held&) const = default;
+};
+
+void PrintTo(const Held& held, std::ostream* out) {
+  *out << absl::StrFormat("%d descriptors, %d threads, %d B in tensors, %d B staged", held.descriptors,
+                          held.threads, held.tensor_bytes, held.staging_bytes);
+}
+
+class Soak : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+    std::printf("AGMM_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  }
+
+  std::unique_ptr<Client> Connect(int node) {
+    Result<std::unique_ptr<Client>> client = Client::Connect({.endpoint = world_.endpoint(node)});
+    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+  Held HeldBy(int node) {
+    Held held;
+    const pid_t pid = world_.daemon(node).pid();
+    held.descriptors = Descriptors(pid);
+    held.threads = ProcessField(pid, "Threads");
+    const v1::GetStatusResponse status = world_.Status(node);
+    for (const v1::NodeStatus& other : status.nodes())
+      for (const v1::DeviceStatus& device : other.devices()) held.tensor_bytes += device.tensor_bytes();
+    held.staging_bytes = static_cast<int64_t>(MetricOf(status, "transport_staging_bytes"));
+    return held;
+  }
+
+  const uint64_t seed_ = TestSeed();
+  World world_{{.nodes = kNodes, .devices = 2, .heap = "64MiB"}};
+};
+
+// One client's thread: its own X and Y tensors, W and S of all.
+class Worker {
+ public:
+  Worker(Client* client, int number, uint64_t seed, const Matrix& w)
+      : client_(client), name_(absl::StrCat(number)), random_(seed * 1000 + number), w_(w) {
+    for (int64_t rows : {int64_t{1}, int64_t{33}, int64_t{96}}) {
+      x_.push_back(SmallIntegers(rows, kK, random_()));
+      product_.push_back(Product(x_.back(), w_));
+    }
+  }
+
+  void Run(int operations) {
+    while (done_ < operations && !::testing::Test::HasFailure()) {
+      const unsigned dice = random_() % 100;
+      if (dice < 40) {
+        OneProduct();
+      } else if (dice < 60) {
+        Pipelined();
+      } else if (dice < 80) {
+        Shared();
+      } else if (dice < 90) {
+        DeleteSomething();
+      } else {
+        CancelOne();
+      }
+    }
+    for (const std::string& name : {"X", "Y", "Z"})
+      for (size_t i = 0; i < x_.size(); ++i) Forget(Name(name, i));
+  }
+  int64_t products() const { return products_; }
+
+ private:
+  std::string Name(const std::string& kind, size_t i) const { return absl::StrCat(kind, name_, ".", i); }
+  static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); }
+
+  size_t PutSomeX() {
+    const size_t i = random_() % x_.size();
+    // New contents each time, so that a stale A would be seen.
+    x_[i] = SmallIntegers(x_[i].rows, kK, random_());
+    product_[i] = Product(x_[i], w_);
+    TensorSpec spec{.rows = x_[i].rows, .cols = kK, .sharding = "[M_x, K]"};
+    const Result<TensorInfo> put =
+        client_->Put(Name("X", i), spec, x_[i].values.data(), x_[i].values.size() * sizeof(float));
+    ExpectOk(put.status());
+    ++done_;
+    return i;
+  }
+  Result<JobHandle> Submit(size_t i, const std::string& c, int repeat = 1) {
+    static constexpr const char* kAlgorithms[] = {"auto", "ring", "direct", "serial"};
+    ++done_;
+    return client_->Submit({.spec = kSpec, .a = Name("X", i), .b = "W", .c = Name(c, i),
+                            .algorithm = kAlgorithms[random_() % 4], .repeat_count = repeat});
+  }
+  void ExpectProduct(size_t i, const std::string& c) {
+    Matrix got{x_[i].rows, kN, std::vector<float>(x_[i].rows * kN, -1)};
+    const Result<TensorInfo> info =
+        client_->Get(Name(c, i), got.values.data(), got.values.size() * sizeof(float));
+    ExpectOk(info.status());
+    EXPECT_TRUE(SameBits(got, product_[i])) << Name(c, i);
+    ++done_;
+    ++products_;
+  }
+
+  void OneProduct() {
+    const size_t i = PutSomeX();
+    Result<JobHandle> job = Submit(i, "Y");
+    ExpectOk(job.status());
+    if (!job.ok()) return;
+    ExpectOk(job->Wait().status());
+    ExpectProduct(i, "Y");
+  }
+  // Nobody waits: the get behind the submits sees the last C.
+  void Pipelined() {
+    const size_t i = PutSomeX();
+    for (const char* c : {"Y", "Z", "Z", "Y"}) ExpectOk(Submit(i, c).status());
+    ExpectProduct(i, "Z");
+    ExpectProduct(i, "Y");
+  }
+  // All clients write S, in two shapes; who reads sees one write, whole.
+  void Shared() {
+    ++done_;
+    const int64_t rows = random_() % 2 == 0 ? 40 : 57;
+    if (random_() % 2 == 0) {
+      const std::vector<float> values(rows * kK, static_cast<float>(random_() % 1000));
+      ExpectOk(client_->Put("S", {.rows = rows, .cols = kK, .sharding = "[M_x, K]"}, values.data(),
+                            values.size() * sizeof(float)).status());
+      return;
+    }
+    std::vector<float> seen;
+    const Result<TensorInfo> info =
+        client_->Get("S", [&](int64_t offset, const std::byte* from, int64_t size) {
+          seen.resize((offset + size) / sizeof(float));
+          std::memcpy(reinterpret_cast<std::byte*>(seen.data()) + offset, from, size);
+          return Status();
+        });
+    ExpectOk(info.status());
+    EXPECT_THAT(seen, ::testing::Each(seen.empty() ? 0.0f : seen.front()));
+  }
+  void DeleteSomething() {
+    ++done_;
+    Forget(Name(random_() % 2 == 0 ? "Y" : "Z", random_() % x_.size()));
+  }
+  void Forget(const std::string& name) {
+    const Status status = client_->Delete(name);
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kNotFound) << status.ToString();
+  }
+  void CancelOne() {
+    const size_t i = PutSomeX();
+    Result<JobHandle> job = Submit(i, "Y", 2000);
+    ExpectOk(job.status());
+    if (!job.ok()) return;
+    ExpectOk(job->Cancel());
+    const Result<JobInfo> ended = job->Wait();
+    EXPECT_TRUE(ended.ok() || ended.status().code() == StatusCode::kCancelled)
+        << ended.status().ToString();
+    ++done_;
+  }
+
+  Client* const client_;
+  const std::string name_;
+  std::mt19937_64 random_;
+  const Matrix& w_;
+  std::vector<Matrix> x_, product_;
+  int done_ = 0;
+  int64_t products_ = 0;
+};
+
+TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
+  const Matrix w = SmallIntegers(kK, kN, seed_);
+  const std::vector<float> s(40 * kK, 1);
+  const auto round = [&](int operations) {
+    std::unique_ptr<Client> owner = Connect(0);
+    ASSERT_NE(owner, nullptr);
+    ASSERT_TRUE(owner->Put("W", {.rows = kK, .cols = kN, .sharding = "[K, N_x]"}, w.values.data(),
+                           w.values.size() * sizeof(float)).ok());
+    ASSERT_TRUE(owner->Put("S", {.rows = 40, .cols = kK, .sharding = "[M_x, K]"}, s.data(),
+                           s.size() * sizeof(float)).ok());
+    std::atomic<int64_t> products = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kClients; ++i) {
+      threads.emplace_back([&, i] {
+        const std::unique_ptr<Client> client = Connect(i % kNodes);
+        if (client == nullptr) return;
+        Worker worker(client.get(), i, seed_, w);
+        worker.Run(operations);
+        products += worker.products();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const char* name : {"W", "S"}) EXPECT_TRUE(owner->Delete(name).ok());
+    std::printf("%lld products compared\n", static_cast<long long>(products));
+    EXPECT_GT(products, operations / 10);
+  };
+
+  // The first round fills caches and starts the threads that gRPC keeps.
+  ASSERT_NO_FATAL_FAILURE(round(100));
+  std::vector<Held> before(kNodes);
+  const auto settle = [&](int node) {
+    Held held = HeldBy(node);
+    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
+      absl::SleepFor(absl::Milliseconds(500));
+      const Held now = HeldBy(node);
+      if (now == held) break;
+      held = now;
+    }
+    return held;
+  };
+  for (int node = 0; node < kNodes; ++node) before[node] = settle(node);
+  ASSERT_EQ(before[0].tensor_bytes, 0);
+
+  ASSERT_NO_FATAL_FAILURE(round(Operations()));
+  for (int node = 0; node < kNodes; ++node) {
+    EXPECT_TRUE(world_.WaitFor(node, "what it held before", [&](const v1::GetStatusResponse&) {
+      const Held now = HeldBy(node);
+      return now.descriptors <= before[node].descriptors && now.threads <= before[node].threads + kPoolThreads &&
+             now.tensor_bytes == 0 && now.staging_bytes == 0;
+    })) << "before: " << ::testing::PrintToString(before[node])
+        << "; now: " << ::testing::PrintToString(HeldBy(node));
+    std::printf("node %d: %s, %lld MiB resident\n", node, ::testing::PrintToString(HeldBy(node)).c_str(),
+                static_cast<long long>(ProcessField(world_.daemon(node).pid(), "VmRSS") / 1024));
+  }
+}
+
+}  // namespace
+}  // namespace agmm
