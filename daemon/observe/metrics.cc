@@ -3,19 +3,19 @@
 namespace agmm {
 
 Metrics::Counter* Metrics::counter(absl::string_view name) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   std::unique_ptr<Counter>& counter = counters_[std::string(name)];
   if (counter == nullptr) counter = std::make_unique<Counter>();
   return counter.get();
 }
 
 void Metrics::SetGauge(absl::string_view name, std::function<double()> read) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   gauges_[std::string(name)] = std::move(read);
 }
 
 std::vector<std::pair<std::string, double>> Metrics::Snapshot() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   std::map<std::string, double> all;
   for (const auto& [name, counter] : counters_) all[name] = static_cast<double>(counter->value());
   for (const auto& [name, read] : gauges_) all[name] = read();

@@ -6,12 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 
 namespace agmm {
 
@@ -36,7 +37,7 @@ class Metrics {
   std::vector<std::pair<std::string, double>> Snapshot() const;
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::string, std::unique_ptr<Counter>> counters_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::function<double()>> gauges_ ABSL_GUARDED_BY(mutex_);
 };

@@ -9,7 +9,7 @@ namespace agmm {
 SilenceGuard::SilenceGuard(Loop* loop, absl::Duration limit, std::function<void()> silent)
     : state_(std::make_shared<State>()) {
   {
-    absl::MutexLock lock(&state_->mutex);
+    std::lock_guard lock(state_->mutex);
     state_->silent = std::move(silent);
   }
   Touch();
@@ -17,7 +17,7 @@ SilenceGuard::SilenceGuard(Loop* loop, absl::Duration limit, std::function<void(
 }
 
 SilenceGuard::~SilenceGuard() {
-  absl::MutexLock lock(&state_->mutex);
+  std::lock_guard lock(state_->mutex);
   state_->silent = nullptr;
 }
 
@@ -27,7 +27,7 @@ void SilenceGuard::Watch(Loop* loop, absl::Duration limit, std::weak_ptr<State> 
   loop->PostAfter(limit, [loop, limit, weak = std::move(weak)] {
     const std::shared_ptr<State> state = weak.lock();
     if (state == nullptr) return;
-    absl::MutexLock lock(&state->mutex);
+    std::lock_guard lock(state->mutex);
     if (state->silent == nullptr) return;
     const int64_t quiet_ns = MonotonicNanos() - state->last_ns.load(std::memory_order_relaxed);
     if (quiet_ns >= absl::ToInt64Nanoseconds(limit)) {

@@ -4,8 +4,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 
-#include "absl/synchronization/mutex.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "daemon/world/loop.h"
 
@@ -23,7 +24,7 @@ class SilenceGuard {
 
  private:
   struct State {
-    absl::Mutex mutex;
+    std::mutex mutex;
     std::function<void()> silent ABSL_GUARDED_BY(mutex);
     std::atomic<int64_t> last_ns{0};
   };

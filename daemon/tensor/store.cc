@@ -42,7 +42,7 @@ absl::Status TensorStore::Place(const v1::Tensor& tensor) {
   const int64_t pitch = ShardPitchBytes(placed.mesh, placed.tensor);
   auto entry = std::make_shared<const Entry>(
       Entry{std::move(placed.mesh), std::move(placed.tensor), offset, pitch});
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   tensors_[tensor.tensor_id()] = std::move(entry);
   return absl::OkStatus();
 }
@@ -50,7 +50,7 @@ absl::Status TensorStore::Place(const v1::Tensor& tensor) {
 void TensorStore::Drop(uint64_t tensor_id) {
   std::shared_ptr<const Entry> entry;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     const auto it = tensors_.find(tensor_id);
     if (it == tensors_.end()) return;
     entry = std::move(it->second);
@@ -62,7 +62,7 @@ void TensorStore::Drop(uint64_t tensor_id) {
 void TensorStore::DropAll() {
   std::map<uint64_t, std::shared_ptr<const Entry>> dropped;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     dropped.swap(tensors_);
   }
   for (const auto& [id, entry] : dropped) TellDropped(*entry);
@@ -78,7 +78,7 @@ void TensorStore::TellDropped(const Entry& entry) const {
 }
 
 std::shared_ptr<const TensorStore::Entry> TensorStore::Find(uint64_t tensor_id) const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   const auto it = tensors_.find(tensor_id);
   return it == tensors_.end() ? nullptr : it->second;
 }

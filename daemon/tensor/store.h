@@ -6,10 +6,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/transport/ucx_transport.h"
 #include "kernels/device/heap.h"
@@ -69,7 +70,7 @@ class TensorStore : public BulkStore {
   const Dropped dropped_;
   std::function<void()> era_ended_;
   std::atomic<uint64_t> era_{0};
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<uint64_t, std::shared_ptr<const Entry>> tensors_ ABSL_GUARDED_BY(mutex_);
 };
 

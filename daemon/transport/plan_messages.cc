@@ -43,7 +43,7 @@ void PlanMessages::Send(int node, const Message& message, int64_t bytes, Outgoin
     outbound->SetHeader(header);
     stats_->plan.Sent(header.bytes);
     if (AGMM_FAILPOINT("transport.delay")) {
-      static std::minstd_rand random(std::random_device{}());
+      thread_local std::minstd_rand random(std::random_device{}());
       worker_->After(absl::Microseconds(random() % 1000),
                      [this, node, outbound = std::move(outbound)]() mutable {
                        endpoints_->Send(node, std::move(outbound));

@@ -1,6 +1,7 @@
 #include "daemon/transport/ucx_transport.h"
 
 #include <atomic>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -88,7 +89,7 @@ class UcxTransport::Core {
     bulk_.FailNode(node, worlds_.generation(), why);
     std::function<void(int, absl::Status)> handler;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       handler = on_peer_failure_;
     }
     if (handler != nullptr && !closing_) handler(node, std::move(why));
@@ -133,7 +134,7 @@ class UcxTransport::Core {
   std::atomic<bool> resuming_{false};
   bool closing_ = false;    // on the progress thread
   int64_t give_up_ns_ = 0;  // on the progress thread
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::function<void(int, absl::Status)> on_peer_failure_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -242,7 +243,7 @@ void UcxTransport::ReadBlock(int node, const BulkBlock& block, Rows to,
 TransportCounters UcxTransport::counters() const { return core_->stats_.Snapshot(); }
 
 void UcxTransport::OnPeerFailure(std::function<void(int, absl::Status)> handler) {
-  absl::MutexLock lock(&core_->mutex_);
+  std::lock_guard lock(core_->mutex_);
   core_->on_peer_failure_ = std::move(handler);
 }
 

@@ -91,7 +91,7 @@ UcxWorker::~UcxWorker() { Close(); }
 void UcxWorker::Close() {
   std::vector<Task> left;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     closed_ = true;
     left.swap(tasks_);
   }
@@ -109,7 +109,7 @@ void UcxWorker::Start(std::function<bool()> busy) {
 
 void UcxWorker::Stop(std::function<bool()> finished) {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     finished_ = std::move(finished);
   }
   Post([] {});
@@ -117,7 +117,7 @@ void UcxWorker::Stop(std::function<bool()> finished) {
 }
 
 void UcxWorker::Post(Task task) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   if (closed_) return;  // the task goes with the caller's argument, after the lock
   tasks_.push_back(std::move(task));
   if (!asleep_) return;
@@ -131,7 +131,7 @@ void UcxWorker::After(absl::Duration delay, Task task) {
 
 bool UcxWorker::RunTasks() {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     running_.swap(tasks_);
   }
   const bool any = !running_.empty();
@@ -160,7 +160,7 @@ void UcxWorker::Loop() {
     }
     std::function<bool()> finished;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       finished = finished_;
     }
     if (finished != nullptr && finished()) return;
@@ -178,14 +178,14 @@ void UcxWorker::Sleep() {
     nap = std::min(nap, absl::Nanoseconds(timers_.begin()->first - MonotonicNanos()));
   }
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     if (!tasks_.empty()) return;
     asleep_ = true;
   }
   pollfd fds[] = {{ucx_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
   const timespec timeout = absl::ToTimespec(std::max(nap, absl::ZeroDuration()));
   ppoll(fds, 2, &timeout, nullptr);
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   asleep_ = false;
   eventfd_t count;
   if (fds[1].revents != 0) eventfd_read(wake_fd_, &count);

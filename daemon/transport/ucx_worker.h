@@ -7,14 +7,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "daemon/transport/ucx_transport.h"
 
@@ -68,7 +69,7 @@ class UcxWorker {
   std::multimap<int64_t, Task> timers_;  // by MonotonicNanos; on the thread only
   std::vector<Task> running_;            // on the thread only
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool asleep_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

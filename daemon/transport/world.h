@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
 #include "daemon/transport/stats.h"
 #include "daemon/transport/wire.h"
 
@@ -22,21 +22,21 @@ struct World {
 class CurrentWorld {
  public:
   void Set(std::shared_ptr<const World> world) {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     world_ = std::move(world);
   }
   // Null before the first Set.
   std::shared_ptr<const World> Get() const {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     return world_;
   }
   uint64_t generation() const {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     return world_ == nullptr ? 0 : world_->generation;
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   std::shared_ptr<const World> world_;
 };
 

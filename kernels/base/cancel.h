@@ -3,10 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 
 namespace agmm {
 
@@ -17,7 +17,7 @@ class CancelToken {
   void Cancel(absl::Status reason) {
     std::vector<std::function<void(const absl::Status&)>> run;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       if (!reason_.ok()) return;
       reason_ = reason;
       run.swap(callbacks_);
@@ -26,14 +26,14 @@ class CancelToken {
   }
   // OK while not cancelled, then the reason.
   absl::Status status() const {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     return reason_;
   }
   // Runs `callback` on cancellation, or at once when that has already happened.
   void OnCancel(std::function<void(const absl::Status&)> callback) {
     absl::Status reason;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       if (reason_.ok()) {
         callbacks_.push_back(std::move(callback));
         return;
@@ -44,7 +44,7 @@ class CancelToken {
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   absl::Status reason_;
   std::vector<std::function<void(const absl::Status&)>> callbacks_;
 };

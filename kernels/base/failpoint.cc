@@ -3,17 +3,18 @@
 #include <atomic>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 
 namespace agmm::failpoint {
 namespace {
 
 struct Registry {
-  absl::Mutex mutex;
+  std::mutex mutex;
   std::map<std::string, int64_t, std::less<>> counts ABSL_GUARDED_BY(mutex);
   std::atomic<int> armed{0};
 
@@ -39,14 +40,14 @@ Registry& Global() {
 
 void Arm(absl::string_view name, int64_t count) {
   Registry& registry = Global();
-  absl::MutexLock lock(&registry.mutex);
+  std::lock_guard lock(registry.mutex);
   registry.counts[std::string(name)] = count;
   registry.armed = static_cast<int>(registry.counts.size());
 }
 
 void Disarm(absl::string_view name) {
   Registry& registry = Global();
-  absl::MutexLock lock(&registry.mutex);
+  std::lock_guard lock(registry.mutex);
   registry.counts.erase(std::string(name));
   registry.armed = static_cast<int>(registry.counts.size());
 }
@@ -54,7 +55,7 @@ void Disarm(absl::string_view name) {
 bool Hit(absl::string_view name) {
   Registry& registry = Global();
   if (registry.armed.load(std::memory_order_relaxed) == 0) return false;
-  absl::MutexLock lock(&registry.mutex);
+  std::lock_guard lock(registry.mutex);
   auto it = registry.counts.find(std::string(name));
   if (it == registry.counts.end() || it->second == 0) return false;
   if (it->second > 0) --it->second;

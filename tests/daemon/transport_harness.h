@@ -2,19 +2,21 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/time/clock.h"
 #include "daemon/transport/ucx_transport.h"
 #include "gtest/gtest.h"
@@ -42,25 +44,24 @@ class Outcomes {
   void Add(absl::Status status) { state_->Add(std::move(status)); }
   // False when fewer have come after kPatience.
   bool Wait(size_t count) const {
-    absl::MutexLock lock(&state_->mutex);
-    const auto enough = [this, count] {
-      state_->mutex.AssertReaderHeld();
-      return state_->all.size() >= count;
-    };
-    return state_->mutex.AwaitWithTimeout(absl::Condition(&enough), kPatience);
+    std::unique_lock lock(state_->mutex);
+    return state_->changed.wait_for(lock, absl::ToChronoNanoseconds(kPatience),
+                                    [&] { return state_->all.size() >= count; });
   }
   std::vector<absl::Status> all() const {
-    absl::MutexLock lock(&state_->mutex);
+    std::lock_guard lock(state_->mutex);
     return state_->all;
   }
 
  private:
   struct State {
-    absl::Mutex mutex;
+    std::mutex mutex;
+    std::condition_variable changed;
     std::vector<absl::Status> all ABSL_GUARDED_BY(mutex);
     void Add(absl::Status status) {
-      absl::MutexLock lock(&mutex);
+      std::lock_guard lock(mutex);
       all.push_back(std::move(status));
+      changed.notify_all();
     }
   };
   const std::shared_ptr<State> state_ = std::make_shared<State>();
@@ -81,21 +82,21 @@ inline MessageKey KeyOf(const Message& m) { return {m.plan, m.epoch, m.source, m
 class MapReceiver : public Receiver {
  public:
   void Expect(const Message& message, Rows to) {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     expected_[KeyOf(message)] = to;
   }
   void DropTheRest() {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     rest_ = Verdict::kDrop;
   }
   // All messages into fresh memory.
   void TakeAll() {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     take_all_ = true;
   }
 
   Verdict Accept(int from_node, const Message& message, int64_t bytes, Rows* to) override {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     ++offered_;
     if (take_all_) {
       memory_.emplace_back(bytes);
@@ -109,24 +110,24 @@ class MapReceiver : public Receiver {
   }
   void Arrived(int from_node, const Message& message, const absl::Status& status) override {
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       ++arrivals_[KeyOf(message)];
     }
     arrived.Add(status);
   }
   int arrivals(const Message& message) {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     return arrivals_[KeyOf(message)];
   }
   int offered() {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     return offered_;
   }
 
   Outcomes arrived;
 
  private:
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::map<MessageKey, Rows> expected_ ABSL_GUARDED_BY(mutex_);
   std::map<MessageKey, int> arrivals_ ABSL_GUARDED_BY(mutex_);
   std::list<std::vector<std::byte>> memory_ ABSL_GUARDED_BY(mutex_);

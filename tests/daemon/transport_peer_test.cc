@@ -113,8 +113,8 @@ struct Survivor {
   ScratchReceiver receiver;
   MatrixStore store{1, 1, 1};
   std::vector<std::byte> bytes = std::vector<std::byte>(kLarge);
-  std::unique_ptr<UcxTransport> transport;
   Outcomes failures;
+  std::unique_ptr<UcxTransport> transport;  // first to go: it calls into the rest
 
   Survivor() {
     transport = UcxTransport::Create({}, &receiver, &store).value();
