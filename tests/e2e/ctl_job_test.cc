@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "tests/e2e/ctl.h"
 
@@ -85,6 +86,47 @@ TEST_F(CtlJob, ATraceHasEveryStepOfEveryRank) {
   EXPECT_EQ(ranks_of_job[1], (std::set<int>{0, 1, 2, 3}));
   EXPECT_EQ(ranks_of_job[2], (std::set<int>{0, 1, 2, 3}));
   EXPECT_EQ(nodes, (std::set<int>{0, 1}));
+}
+
+// Two jobs on ranks of their own, both behind one that holds all ranks until it is cancelled.
+TEST_F(CtlJob, JobsOnDisjointRanksComputeAtTheSameInstant) {
+  for (const auto& [suffix, ranks] : {std::pair{"1", "0-1"}, {"2", "2-3"}}) {
+    for (const auto& [name, sharding] : {std::pair{"A", "[M_x, K]"}, {"B", "[K, N_x]"}}) {
+      Ok({"tensor", "fill", absl::StrCat(name, suffix), "--shape", "1280x1280", "--dtype", "f32",
+          "--sharding", sharding, "--ranks", ranks, "--seed", "1"});
+    }
+  }
+  PutOperands();
+  const std::string first = SubmitForever();
+  ASSERT_TRUE(Reaches(first, "running"));
+  std::vector<std::string> jobs;
+  for (const std::string suffix : {"1", "2"}) {
+    const std::string bind = absl::StrFormat("A=A%s,B=B%s,C=C%s", suffix, suffix, suffix);
+    jobs.push_back(absl::StrCat(OkJson({"job", "submit", "--bind", bind}).value("job_id", 0)));
+  }
+  Ok({"job", "cancel", first});
+  for (const std::string& job : jobs) ASSERT_TRUE(Reaches(job, "succeeded"));
+
+  const std::string path = world_.Path("t.json");
+  Ok({"job", "trace", jobs[0], jobs[1], "--out", path});
+  const Json trace = Json::parse(ReadFile(path), nullptr, false);
+  ASSERT_FALSE(trace.is_discarded());
+  struct Interval {
+    double begin, end;
+  };
+  std::map<std::string, std::vector<Interval>> multiplies;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["cat"] != "multiply") continue;
+    const double begin = event["ts"];
+    multiplies[absl::StrCat(event["args"]["job"].get<int>())].push_back(
+        {begin, begin + event["dur"].get<double>()});
+  }
+  double together_us = 0;
+  for (const Interval& a : multiplies[jobs[0]])
+    for (const Interval& b : multiplies[jobs[1]])
+      together_us += std::max(0.0, std::min(a.end, b.end) - std::max(a.begin, b.begin));
+  std::printf("%.0f us of multiplies lie side by side\n", together_us);
+  EXPECT_GT(together_us, 0);
 }
 
 TEST_F(CtlJob, ACancelledJobEndsWhoeverWatchesIt) {
