@@ -56,7 +56,7 @@ void AddFigures(const v1::Job& job, Fields* fields) {
     return;
   }
   const v1::JobFigures& figures = job.figures();
-  const std::string serial = "not known: run it once with --algorithm serial";
+  const std::string serial = "not known: run it with --algorithm serial --repeat 3";
   auto time = [](double us) { return absl::StrFormat("%.3f ms", us / 1000); };
   fields->Add("T", figures.time_us() == 0
                        ? "not known: no rank reported its time"

@@ -47,31 +47,6 @@ std::vector<double> AfterWarmUp(std::vector<double> runs) {
   return runs;
 }
 
-SerialParts PartsOfSerial(const v1::Job& job, const Mesh& mesh, const Schedule& schedule) {
-  const std::vector<const v1::RankReport*> reports = ReportsByRank(job, mesh);
-  if (reports.size() != schedule.ranks.size()) return {};
-  double gemm_us = 0, gather_us = 0;
-  bool moved = false;
-  for (size_t rank = 0; rank < reports.size(); ++rank) {
-    const std::vector<Step>& steps = schedule.ranks[rank];
-    if (reports[rank]->steps_size() != static_cast<int>(steps.size())) return {};
-    int multiplies = 0;
-    for (size_t i = 0; i < steps.size(); ++i) {
-      moved |= std::holds_alternative<Transfer>(steps[i].op);
-      if (!std::holds_alternative<Multiply>(steps[i].op)) continue;
-      const v1::StepTime& time = reports[rank]->steps(static_cast<int>(i));
-      if (++multiplies > 1 || time.end_us() <= time.start_us()) return {};
-      gemm_us = std::max(gemm_us, time.end_us() - time.start_us());
-      gather_us = std::max(gather_us, time.start_us());
-    }
-  }
-  if (gemm_us == 0) return {};
-  SerialParts parts;
-  parts.gemm_ms = gemm_us / 1000;
-  if (moved) parts.gather_ms = gather_us / 1000;
-  return parts;
-}
-
 Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms,
                    SerialParts parts) {
   Comparison result{fused_ms, unfused_ms, parts.gemm_ms, parts.gather_ms};

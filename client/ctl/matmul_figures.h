@@ -19,13 +19,10 @@ std::optional<double> Median(std::vector<double> values);
 // Without the first run, which warms up, where there are others.
 std::vector<double> AfterWarmUp(std::vector<double> runs);
 
-// The two halves of a serial job's last epoch, in ms, slowest rank each.
+// The two halves of a serial job, in ms.
 struct SerialParts {
-  std::optional<double> gemm_ms;    // its one multiply over the contiguous operand
-  std::optional<double> gather_ms;  // from the epoch's start to the start of that multiply
+  std::optional<double> gemm_ms, gather_ms;
 };
-// `schedule` is what the job ran, rank for rank and step for step.
-SerialParts PartsOfSerial(const v1::Job& job, const Mesh& mesh, const Schedule& schedule);
 
 // Fused against unfused, as the overlap literature has it (Flux's E). Times in ms.
 struct Comparison {

@@ -64,6 +64,7 @@ struct Job {
   absl::Status lease_error;      // its world has ended
   PreparedPlan* plan = nullptr;  // null: not held, because one like it is just being retired
   bool touched_c = false;        // launched once: C is not what it was
+  bool warm = false;             // its last epoch is not the plan's first
 
   // While launched.
   uint64_t launch = 0;       // rises in launch order; 0: queued

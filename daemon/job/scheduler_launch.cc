@@ -39,6 +39,7 @@ void SchedulerImpl::Launch(Job* job) {
   launch->set_workspace_offset_bytes(job->plan->workspace.offset_bytes);
   *launch->mutable_timeout() = ToDuration(left);
   job->plan->next_epoch += job->spec.repeat;
+  job->warm = job->plan->next_epoch > 2;
 
   queue_.erase(job->id);
   job->launch = next_launch_++;
@@ -119,8 +120,11 @@ void SchedulerImpl::FillFigures(Job* job) {
   const ScheduleFacts& facts = job->plan->planned.facts;
   PartTimes parts = PartTimesOf(facts, job->spec.problem.mesh, job->reports);
   if (parts.gemm_us > 0) {
-    if (part_times_.size() >= kMaxPartTimes) part_times_.clear();
-    part_times_[job->spec.problem_key] = parts;
+    // The first epoch packs B, and would flatter whatever is compared with it.
+    if (job->warm) {
+      if (part_times_.size() >= kMaxPartTimes) part_times_.clear();
+      part_times_[job->spec.problem_key] = parts;
+    }
   } else if (const auto it = part_times_.find(job->spec.problem_key); it != part_times_.end()) {
     parts = it->second;
   }

@@ -2,7 +2,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 
 namespace agmm {
@@ -16,28 +15,9 @@ Problem OnTwoRanks() {
   return *ParseProblem(kDefaultSpec, mesh, {8, 6, 4}, DType::kF32);
 }
 
-// Each rank's multiply runs from start_us to end_us, everything else before it.
-v1::Job SerialJob(const Problem& problem, const Schedule& schedule,
-                  std::vector<std::pair<double, double>> times) {
-  v1::Job job;
-  for (size_t rank = 0; rank < times.size(); ++rank) {
-    v1::RankReport* report = job.add_ranks();
-    report->set_rank(problem.mesh.ranks[rank]);
-    report->add_epoch_us(times[rank].second);
-    for (const Step& step : schedule.ranks[rank]) {
-      const bool multiply = std::holds_alternative<Multiply>(step.op);
-      v1::StepTime* time = report->add_steps();
-      time->set_start_us(multiply ? times[rank].first : 1);
-      time->set_end_us(multiply ? times[rank].second : 2);
-    }
-  }
-  return job;
-}
-
 class Figures : public ::testing::Test {
  protected:
   const Problem problem_ = OnTwoRanks();
-  const Schedule serial_ = *Plan(problem_, {{0, 1}}, {"serial", 1});
 };
 
 TEST_F(Figures, TheSlowestRankCountsEpochByEpoch) {
@@ -63,34 +43,6 @@ TEST_F(Figures, MediansDropTheWarmUp) {
   EXPECT_EQ(Median({9, 1, 5, 7}), 6);
   EXPECT_THAT(AfterWarmUp({100, 1, 2}), ElementsAre(1, 2));
   EXPECT_THAT(AfterWarmUp({100}), ElementsAre(100));
-}
-
-TEST_F(Figures, PartsOfSerialAreTheSlowestRanks) {
-  const SerialParts parts = PartsOfSerial(
-      SerialJob(problem_, serial_, {{3000, 5000}, {2000, 7000}}), problem_.mesh, serial_);
-  EXPECT_EQ(parts.gemm_ms, 5);
-  EXPECT_EQ(parts.gather_ms, 3);
-}
-
-TEST_F(Figures, PartsThatCannotBeKnownAreAbsent) {
-  v1::Job job = SerialJob(problem_, serial_, {{3000, 5000}, {2000, 7000}});
-  job.mutable_ranks(1)->mutable_steps()->RemoveLast();
-  EXPECT_EQ(PartsOfSerial(job, problem_.mesh, serial_).gemm_ms, std::nullopt)
-      << "other steps than planned";
-  // Several multiplies are no unfused product.
-  const Schedule ring = *Plan(problem_, {{0, 1}}, {"ring", 1});
-  EXPECT_EQ(
-      PartsOfSerial(SerialJob(problem_, ring, {{3000, 5000}, {2000, 7000}}), problem_.mesh, ring)
-          .gemm_ms,
-      std::nullopt);
-  // Without a transfer there is no gather to time.
-  const Problem local =
-      *ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", problem_.mesh, {8, 6, 4}, DType::kF32);
-  const Schedule schedule = *Plan(local, {{0, 1}}, {"serial", 1});
-  const SerialParts parts =
-      PartsOfSerial(SerialJob(local, schedule, {{10, 5010}, {10, 4010}}), local.mesh, schedule);
-  EXPECT_EQ(parts.gemm_ms, 5);
-  EXPECT_EQ(parts.gather_ms, std::nullopt);
 }
 
 TEST_F(Figures, CompareFollowsTheDefinitions) {

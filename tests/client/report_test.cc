@@ -80,8 +80,8 @@ TEST(JobReport, WhatIsNotKnownSaysHowToKnowIt) {
   job.mutable_figures()->clear_gemm_us();
   job.mutable_figures()->clear_overlap();
   EXPECT_THAT(JobText(job),
-              AllOf(HasSubstr("T_gemm     not known: run it once with --algorithm serial"),
-                    HasSubstr("R          not known: run it once with --algorithm serial")));
+              AllOf(HasSubstr("T_gemm     not known: run it with --algorithm serial --repeat 3"),
+                    HasSubstr("R          not known: run it with --algorithm serial --repeat 3")));
   job.mutable_figures()->clear_moved();
   EXPECT_THAT(JobText(job), HasSubstr("nothing has to be gathered"));
   job.clear_figures();

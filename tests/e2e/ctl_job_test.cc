@@ -35,7 +35,7 @@ TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
   EXPECT_GT(job["figures"]["time_us"], 0);
   EXPECT_TRUE(job["figures"]["gemm_us"].is_null());
   EXPECT_THAT(Ok({"job", "show", "1"}),
-              HasSubstr("T_gemm     not known: run it once with --algorithm serial\n"));
+              HasSubstr("T_gemm     not known: run it with --algorithm serial --repeat 3\n"));
   const Json list = OkJson({"job", "list"});
   ASSERT_EQ(list["jobs"].size(), 1);
   EXPECT_EQ(list["jobs"][0]["job_id"], 1);
@@ -51,6 +51,20 @@ TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
   ASSERT_FALSE(numbers.empty());
   EXPECT_EQ(numbers.front(), 2);
   EXPECT_EQ(numbers.size() + 1, job["events"].size());
+}
+
+TEST_F(CtlJob, AWarmSerialRunTellsLaterJobsWhatTheyAreComparedWith) {
+  PutOperands();
+  const auto submit = [&](const std::string& algorithm, const std::string& repeat) {
+    Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", algorithm, "--repeat", repeat, "--wait"});
+    return OkJson({"job", "list"})["jobs"][0]["figures"];
+  };
+  EXPECT_GT(submit("serial", "1")["gemm_us"], 0) << "its own";
+  EXPECT_TRUE(submit("ring", "1")["gemm_us"].is_null()) << "a cold run is no measure for others";
+  const Json serial = submit("serial", "3"), ring = submit("ring", "3");
+  EXPECT_EQ(ring["gemm_us"], serial["gemm_us"]);
+  EXPECT_EQ(ring["gather_us"], serial["gather_us"]);
+  EXPECT_GT(ring["overlap"], 0);
 }
 
 TEST_F(CtlJob, TheSameRequestIdIsTheSameJob) {
