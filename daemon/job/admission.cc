@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "daemon/bounds.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/problem.h"
@@ -14,8 +13,6 @@ namespace agmm {
 namespace {
 
 constexpr absl::Duration kDefaultTimeout = absl::Seconds(60);
-constexpr absl::Duration kMaxTimeout = absl::Hours(24);
-constexpr int kMaxRepeat = 1000000;
 // Planning and proving so many hops takes one or two seconds; both grow faster than that number.
 constexpr int64_t kMaxHops = 1 << 16;
 
@@ -46,27 +43,12 @@ absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, co
       NameOf(proto), wanted.name, Text(mesh, wanted), Text(found.mesh, found.tensor)));
 }
 
+// Counts and bounds were checked where the request came in.
 absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catalog, JobSpec* job) {
-  AGMM_RETURN_IF_ERROR(CheckLength("request id", request.request_id(), kMaxIdBytes));
-  AGMM_RETURN_IF_ERROR(CheckLength("session id", request.session_id(), kMaxIdBytes));
   job->repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
-  if (job->repeat < 1 || job->repeat > kMaxRepeat) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("a repeat count of %d is outside [1, %d]; submit several jobs for more",
-                        job->repeat, kMaxRepeat));
-  }
   job->timeout =
       absl::Seconds(request.timeout().seconds()) + absl::Nanoseconds(request.timeout().nanos());
   if (job->timeout == absl::ZeroDuration()) job->timeout = kDefaultTimeout;
-  if (job->timeout < absl::ZeroDuration() || job->timeout > kMaxTimeout) {
-    return absl::InvalidArgumentError(absl::StrFormat("a timeout of %s is outside (0, %s]",
-                                                      absl::FormatDuration(job->timeout),
-                                                      absl::FormatDuration(kMaxTimeout)));
-  }
-  if (request.tensors_size() != 3) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d tensors are given; a product has 3: A, B and C", request.tensors_size()));
-  }
   for (int i = 0; i < 3; ++i) {
     const v1::TensorRef& ref = request.tensors(i);
     const absl::StatusOr<uint64_t> found = catalog.Resolve(ref);

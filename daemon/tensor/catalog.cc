@@ -4,7 +4,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/bounds.h"
 #include "daemon/tensor/catalog_impl.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
@@ -55,9 +54,6 @@ absl::StatusOr<uint64_t> CatalogImpl::CreateAtOnce(const CallContext& ctx,
 absl::StatusOr<Entry*> CatalogImpl::Make(const CallContext& ctx,
                                          const v1::CreateTensorRequest& request, Link link) {
   AGMM_RETURN_IF_ERROR(members_->Complete());
-  AGMM_RETURN_IF_ERROR(CheckLength("request id", request.request_id(), kMaxIdBytes));
-  AGMM_RETURN_IF_ERROR(CheckLength("session id", request.session_id(), kMaxIdBytes));
-  AGMM_RETURN_IF_ERROR(CheckLength("name", request.name(), kMaxNameBytes));
   const auto taken = names_.find(request.name());
   if (link == Link::kLinked && taken != names_.end()) {
     return absl::AlreadyExistsError(

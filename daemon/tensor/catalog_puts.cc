@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "daemon/bounds.h"
 #include "daemon/tensor/catalog_impl.h"
 #include "kernels/base/status.h"
 #include "proto/convert/problem.h"
@@ -23,7 +22,6 @@ bool SameSpec(const PlacedTensor& a, const PlacedTensor& b) {
 absl::StatusOr<Entry*> CatalogImpl::OpenPut(const CallContext& ctx,
                                             const v1::CreateTensorRequest& put, Lease* lease) {
   lease->session = put.session_id();
-  AGMM_RETURN_IF_ERROR(CheckLength("session id", put.session_id(), kMaxIdBytes));
   if (const auto named = names_.find(put.name()); named != names_.end()) {
     AGMM_ASSIGN_OR_RETURN(const PlacedTensor wanted, FromProto(put.spec()));
     Entry* entry = &entries_.at(named->second);

@@ -74,32 +74,6 @@ TEST_F(CatalogTest, ARepeatedRequestReturnsTheSameTensor) {
   EXPECT_EQ((*Create(request))->status().code(), absl::StatusCode::kAlreadyExists);
 }
 
-TEST_F(CatalogTest, TextsThatAreTooLongAreRefusedWithLengthAndBound) {
-  const auto refused = [&](const v1::CreateTensorRequest& request, const std::string& message) {
-    const Created created = Create(request);
-    ASSERT_TRUE(created->has_value()) << message;
-    EXPECT_EQ((*created)->status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string((*created)->status().message()), HasSubstr(message));
-  };
-  v1::CreateTensorRequest longest =
-      TensorRequest(std::string(256, 'n'), "[M_x, K]", 8, 8, MeshOf(4));
-  longest.set_request_id(std::string(256, 'r'));
-  longest.set_session_id(std::string(256, 's'));
-  v1::CreateTensorRequest request = longest;
-  request.mutable_name()->push_back('n');
-  refused(request, "the name has 257 bytes; at most 256");
-  request = longest;
-  request.mutable_request_id()->push_back('r');
-  refused(request, "the request id has 257 bytes; at most 256");
-  request = longest;
-  request.mutable_session_id()->push_back('s');
-  refused(request, "the session id has 257 bytes; at most 256");
-  request = longest;
-  request.mutable_spec()->set_sharding("[M_x, K" + std::string(4096, ' ') + "]");
-  refused(request, "1024");
-  EXPECT_EQ(Make(longest).name(), longest.name());
-}
-
 TEST_F(CatalogTest, AMeshOutsideTheWorldIsRefused) {
   const absl::Status status =
       (*Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4, 1))))->status();
