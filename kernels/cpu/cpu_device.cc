@@ -31,7 +31,9 @@ class CpuDevice final : public Device {
     packs_.Forget(begin, begin + bytes);
   }
   DeviceInfo info() const override {
-    return {"cpu", absl::StrFormat("%d threads, %s", threads_, GemmDescription()), threads_};
+    return {"cpu",
+            absl::StrFormat("%d thread%s, %s", threads_, threads_ == 1 ? "" : "s", GemmDescription()),
+            threads_};
   }
   DeviceCounters counters() const override {
     std::lock_guard lock(monitor_->mutex);
