@@ -1,0 +1,93 @@
+// A resident weight and a fresh activation for each job, as a server of a model has it: once warm, nothing is
+// planned, packed or allocated any more, also when M shrinks.
+#include <string>
+#include <vector>
+
+#include "client/agmm.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/matrices.h"
+#include "tests/e2e/world.h"
+
+namespace agmm {
+namespace {
+
+constexpr int kJobs = 1000, kNodes = 2;
+constexpr int64_t kK = 128, kN = 96;
+
+struct Work {
+  int64_t plans = 0, workspaces = 0, packs = 0, allocations = 0, tensor_bytes = 0;
+  bool operator==(const Work&) const = default;
+};
+
+void PrintTo(const Work& work, std::ostream* out) {
+  *out << work.plans << " plans, " << work.workspaces << " workspaces, " << work.packs << " packs, "
+       << work.allocations << " allocations, " << work.tensor_bytes << " B in tensors";
+}
+
+class Warm : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+    Result<std::unique_ptr<Client>> client = Client::Connect({.endpoint = world_.endpoint(1)});
+    ASSERT_TRUE(client.ok()) << client.status().ToString();
+    client_ = *std::move(client);
+    ExpectOk(client_->Put("W", {.rows = kK, .cols = kN, .sharding = "[K, N_x]"}, w_.values.data(),
+                          w_.values.size() * sizeof(float)).status());
+  }
+  static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); }
+
+  // C of a new X of so many rows, checked where `check`.
+  void RunOne(int64_t rows, uint64_t seed, bool check) {
+    const std::string x = "X" + std::to_string(rows), y = "Y" + std::to_string(rows);
+    const Matrix a = SmallIntegers(rows, kK, seed);
+    ExpectOk(client_->Put(x, {.rows = rows, .cols = kK, .sharding = "[M_x, K]"}, a.values.data(),
+                          a.values.size() * sizeof(float)).status());
+    Result<JobHandle> job =
+        client_->Submit({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = x, .b = "W", .c = y});
+    ExpectOk(job.status());
+    if (!job.ok()) return;
+    ExpectOk(job->Wait().status());
+    if (!check) return;
+    Matrix got{rows, kN, std::vector<float>(rows * kN, -1)};
+    ExpectOk(client_->Get(y, got.values.data(), got.values.size() * sizeof(float)).status());
+    EXPECT_TRUE(SameBits(got, Product(a, w_)));
+  }
+
+  Work Done() {
+    // Daemons tell each other what their devices have done with a beat, twice a second.
+    absl::SleepFor(absl::Milliseconds(1500));
+    const v1::GetStatusResponse status = world_.Status(0);
+    Work work;
+    work.plans = static_cast<int64_t>(MetricOf(status, "plans_prepared_total"));
+    work.workspaces = static_cast<int64_t>(MetricOf(status, "workspaces_allocated_total"));
+    for (const v1::NodeStatus& node : status.nodes()) {
+      for (const v1::DeviceStatus& device : node.devices()) {
+        work.packs += device.pack_count();
+        work.allocations += device.allocation_count();
+        work.tensor_bytes += device.tensor_bytes();
+      }
+    }
+    return work;
+  }
+
+  World world_{{.nodes = kNodes, .devices = 2}};
+  const Matrix w_ = SmallIntegers(kK, kN, 7);
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(Warm, AThousandJobsPlanPackAndAllocateNothing) {
+  for (int64_t rows : {256, 100, 1}) RunOne(rows, 1, true);
+  const Work before = Done();
+  EXPECT_EQ(before.plans, 3);
+  EXPECT_EQ(before.workspaces, 1) << "what M = 256 needs serves the smaller ones";
+  EXPECT_GT(before.packs, 0);
+  for (int i = 0; i < kJobs && !HasFailure(); ++i) {
+    constexpr int64_t kRows[] = {256, 100, 1};
+    RunOne(kRows[i % 3], 2 + i, i % 20 < 3);
+  }
+  EXPECT_EQ(Done(), before);
+}
+
+}  // namespace
+}  // namespace agmm
