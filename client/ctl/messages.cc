@@ -52,21 +52,6 @@ std::vector<int> RanksOf(const v1::Mesh& mesh) {
   return known.ok() ? known->ranks : std::vector<int>();
 }
 
-absl::Time FromProto(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
-}
-
-absl::Duration FromProto(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
-
-google::protobuf::Duration ToProto(absl::Duration duration) {
-  google::protobuf::Duration proto;
-  proto.set_seconds(absl::ToInt64Seconds(duration));
-  proto.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration % absl::Seconds(1))));
-  return proto;
-}
-
 bool HasEnded(const v1::Job& job) {
   return job.state() == v1::Job::STATE_SUCCEEDED || job.state() == v1::Job::STATE_FAILED ||
          job.state() == v1::Job::STATE_CANCELLED;

@@ -5,12 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/tensor.pb.h"
-#include "google/protobuf/duration.pb.h"
-#include "google/protobuf/timestamp.pb.h"
+#include "proto/convert/time.h"
 
 namespace agmm {
 
@@ -25,10 +23,6 @@ std::string DTypeName(v1::DType dtype);
 std::string AxesText(const v1::Mesh& mesh);
 // World ranks, in the mesh's order.
 std::vector<int> RanksOf(const v1::Mesh& mesh);
-
-absl::Time FromProto(const google::protobuf::Timestamp& time);
-absl::Duration FromProto(const google::protobuf::Duration& duration);
-google::protobuf::Duration ToProto(absl::Duration duration);
 
 bool HasEnded(const v1::Job& job);
 

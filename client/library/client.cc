@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "client/library/job_handle.h"
 #include "client/library/to_public.h"
+#include "proto/convert/time.h"
 
 namespace agmm {
 namespace {
@@ -31,7 +32,7 @@ v1::TensorRef RefTo(const std::string& name) {
 }
 
 absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
-  const absl::Duration timeout = absl::Seconds(wire.seconds()) + absl::Nanoseconds(wire.nanos());
+  const absl::Duration timeout = FromProto(wire);
   return timeout > absl::ZeroDuration() ? timeout : kJobTimeout;
 }
 
@@ -144,10 +145,8 @@ Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) 
   request.mutable_options()->set_algorithm(given.algorithm);
   request.mutable_options()->set_chunk_count(given.chunk_count);
   request.set_repeat_count(given.repeat_count);
-  if (given.timeout != Milliseconds::zero()) {
-    request.mutable_timeout()->set_seconds(given.timeout.count() / 1000);
-    request.mutable_timeout()->set_nanos(static_cast<int>(given.timeout.count() % 1000) * 1'000'000);
-  }
+  if (given.timeout != Milliseconds::zero())
+    *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));
   request.set_session_id(impl_->core->session());
   const auto job = impl_->core->connection()->SubmitJob(request, limit);
   if (!job.ok()) return ToPublic(job.status());

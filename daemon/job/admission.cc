@@ -8,6 +8,7 @@
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/problem.h"
+#include "proto/convert/time.h"
 
 namespace agmm {
 namespace {
@@ -46,8 +47,7 @@ absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, co
 // Counts and bounds were checked where the request came in.
 absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catalog, JobSpec* job) {
   job->repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
-  job->timeout =
-      absl::Seconds(request.timeout().seconds()) + absl::Nanoseconds(request.timeout().nanos());
+  job->timeout = FromProto(request.timeout());
   if (job->timeout == absl::ZeroDuration()) job->timeout = kDefaultTimeout;
   for (int i = 0; i < 3; ++i) {
     const v1::TensorRef& ref = request.tensors(i);

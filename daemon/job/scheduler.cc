@@ -20,22 +20,6 @@ std::string BodyOf(v1::SubmitJobRequest request) {
 
 }  // namespace
 
-google::protobuf::Timestamp ToTimestamp(absl::Time time) {
-  google::protobuf::Timestamp timestamp;
-  const int64_t nanos = absl::ToUnixNanos(time);
-  timestamp.set_seconds(nanos / 1000000000);
-  timestamp.set_nanos(static_cast<int32_t>(nanos % 1000000000));
-  return timestamp;
-}
-
-google::protobuf::Duration ToDuration(absl::Duration duration) {
-  google::protobuf::Duration proto;
-  const int64_t nanos = absl::ToInt64Nanoseconds(duration);
-  proto.set_seconds(nanos / 1000000000);
-  proto.set_nanos(static_cast<int32_t>(nanos % 1000000000));
-  return proto;
-}
-
 SchedulerImpl::SchedulerImpl(const Parts& parts)
     : loop_(parts.loop),
       clock_(parts.clock),
@@ -83,7 +67,7 @@ void SchedulerImpl::Repeat(const RequestLog::Entry& entry, const v1::SubmitJobRe
   job.set_job_id(entry.job_id);
   job.set_request_id(request.request_id());
   job.set_state(entry.state);
-  *job.mutable_end_time() = ToTimestamp(entry.end);
+  *job.mutable_end_time() = ToProto(entry.end);
   job.set_explanation(absl::StrFormat(
       "the details are forgotten: %d jobs have ended since this one did", kMaxEnded));
   if (entry.code != absl::StatusCode::kOk) {
@@ -163,8 +147,8 @@ v1::Job SchedulerImpl::RecordOf(const Job& job, const CallContext& ctx,
   record.set_explanation(spec.explanation);
   if (job.plan != nullptr) record.set_plan_hash(job.plan->planned.hash);
   record.set_repeat_count(spec.repeat);
-  *record.mutable_timeout() = ToDuration(spec.timeout);
-  *record.mutable_create_time() = ToTimestamp(clock_->Now());
+  *record.mutable_timeout() = ToProto(spec.timeout);
+  *record.mutable_create_time() = ToProto(clock_->Now());
   record.set_owner(ctx.principal);
   record.set_generation(members_->generation());
   std::set<std::string> engines;
@@ -248,7 +232,7 @@ void SchedulerImpl::GiveBack(Job* job, bool c_is_whole) {
 void SchedulerImpl::Conclude(Job* job, v1::Job::State state, const absl::Status& error) {
   job->ended = true;
   loop_->Cancel(job->timer);
-  *job->record.mutable_end_time() = ToTimestamp(clock_->Now());
+  *job->record.mutable_end_time() = ToProto(clock_->Now());
   if (!error.ok()) {
     absl::Status named = error;
     if (named.code() == absl::StatusCode::kDeadlineExceeded && ReasonOf(named).empty())

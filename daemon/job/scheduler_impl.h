@@ -19,6 +19,7 @@
 #include "daemon/job/request_log.h"
 #include "daemon/job/scheduler.h"
 #include "daemon/job/workspaces.h"
+#include "proto/convert/time.h"
 
 namespace agmm::scheduler {
 
@@ -78,9 +79,6 @@ struct Job {
 
   std::map<uint64_t, Waiter> waiters;
 };
-
-google::protobuf::Timestamp ToTimestamp(absl::Time time);
-google::protobuf::Duration ToDuration(absl::Duration duration);
 
 class SchedulerImpl : public Scheduler {
  public:

@@ -37,7 +37,7 @@ void SchedulerImpl::Launch(Job* job) {
   launch->set_first_epoch(job->plan->next_epoch);
   launch->set_epoch_count(job->spec.repeat);
   launch->set_workspace_offset_bytes(job->plan->workspace.offset_bytes);
-  *launch->mutable_timeout() = ToDuration(left);
+  *launch->mutable_timeout() = ToProto(left);
   job->plan->next_epoch += job->spec.repeat;
   job->warm = job->plan->next_epoch > 2;
 
@@ -46,7 +46,7 @@ void SchedulerImpl::Launch(Job* job) {
   launched_[job->launch] = job;
   job->reporting = job->plan->nodes;
   job->touched_c = true;
-  if (!job->record.has_start_time()) *job->record.mutable_start_time() = ToTimestamp(clock_->Now());
+  if (!job->record.has_start_time()) *job->record.mutable_start_time() = ToProto(clock_->Now());
   AddEvent(
       job, v1::Job::STATE_RUNNING,
       absl::StrFormat("launched from epoch %d of plan %d", launch->first_epoch(), job->plan->id));

@@ -92,7 +92,7 @@ void SchedulerImpl::AddEvent(Job* job, v1::Job::State state, const std::string& 
   v1::JobEvent* event = job->record.add_events();
   event->set_number(job->record.events_size());
   event->set_state(state);
-  *event->mutable_time() = ToTimestamp(clock_->Now());
+  *event->mutable_time() = ToProto(clock_->Now());
   event->set_message(message);
   for (auto it = job->waiters.begin(); it != job->waiters.end();) {
     if (!job->ended && job->record.events_size() <= it->second.after_event) {

@@ -88,7 +88,7 @@ absl::StatusOr<Entry*> CatalogImpl::Make(const CallContext& ctx,
   entry.tensor.set_shard_bytes(bytes);
   entry.tensor.set_owner(ctx.principal);
   entry.tensor.set_session_id(request.session_id());
-  *entry.tensor.mutable_create_time() = ToTimestamp(clock_->Now());
+  *entry.tensor.mutable_create_time() = ToProto(clock_->Now());
   entry.placing = entry.nodes;
   if (link == Link::kLinked && !request.name().empty()) names_[request.name()] = id;
   v1::Command command;
