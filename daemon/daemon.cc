@@ -2,11 +2,11 @@
 
 #include <spdlog/spdlog.h>
 
+#include <latch>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/notification.h"
 #include "daemon/observe/process.h"
 #include "daemon/world/local_link.h"
 #include "kernels/base/clock.h"
@@ -228,11 +228,11 @@ void Daemon::EnterWorld() {
 
 Daemon::~Daemon() {
   // Runs also for a daemon that was never whole.
-  absl::Notification drained;
+  std::latch drained(1);
   if (member_ != nullptr) {
     loop_->Post([&] {
       if (sequencer_ != nullptr) sequencer_->Stop();
-      member_->Stop(absl::UnavailableError("the daemon is stopping"), [&] { drained.Notify(); });
+      member_->Stop(absl::UnavailableError("the daemon is stopping"), [&] { drained.count_down(); });
     });
   }
   join_.reset();
@@ -240,7 +240,7 @@ Daemon::~Daemon() {
   uploads_.reset();
   remote_.reset();
   heartbeat_.reset();
-  if (member_ != nullptr) drained.WaitForNotification();
+  if (member_ != nullptr) drained.wait();
   loop_->Stop();
   transport_.reset();
 }

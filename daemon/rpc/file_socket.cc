@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -97,13 +98,13 @@ FileSocket::~FileSocket() {
 
 std::string FileSocket::Offer(std::vector<int> fds) {
   std::string token = RandomHex(kTokenBytes);
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   offers_[token] = std::move(fds);
   return token;
 }
 
 void FileSocket::Withdraw(const std::string& token) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   offers_.erase(token);
 }
 
@@ -129,7 +130,7 @@ void FileSocket::Serve(int connection) {
     return;
   }
   // Under the lock, so that Withdraw may close them; one byte fits in any socket's buffer.
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   const auto offer = offers_.find(token);
   if (offer == offers_.end()) return;
   SendFiles(connection, offer->second);

@@ -4,12 +4,13 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 
 namespace agmm {
 
@@ -40,7 +41,7 @@ class FileSocket {
 
   const std::string path_;
   const int listener_, wake_;
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::map<std::string, std::vector<int>> offers_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -185,7 +187,7 @@ class MapTensorReactor final
   void Continue(Change change) {
     Next next;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       change();
       next = Drive();
     }
@@ -216,7 +218,7 @@ class MapTensorReactor final
   void GiveBack() {
     bool commit;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       commit = committing_ && status_.ok();
     }
     if (!token_.empty()) mappings_->files_.load()->Withdraw(token_);
@@ -246,7 +248,7 @@ class MapTensorReactor final
   const uint64_t era_ = mappings_->parts_.io->era();
   std::shared_ptr<MapTensorReactor> self_;
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   v1::MapTensorRequest request_;    // gRPC's while reading_
   v1::MapTensorResponse response_;  // gRPC's while writing_
   // Written under the lock; read without it once set, or ending (status_).
@@ -297,7 +299,7 @@ absl::Status Mappings::CheckPlace(const v1::Tensor& tensor, bool writable) const
 
 absl::Status Mappings::Add(MapTensorReactor* key, const std::string& session_id,
                            std::weak_ptr<MapTensorReactor> mapping) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   if (open_.size() >= kMaxMappings) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%d mappings are open at this daemon, as many as it takes; end one first", open_.size()));
@@ -307,14 +309,14 @@ absl::Status Mappings::Add(MapTensorReactor* key, const std::string& session_id,
 }
 
 void Mappings::Remove(MapTensorReactor* key) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   open_.erase(key);
 }
 
 void Mappings::EndSession(const std::string& session_id) {
   std::vector<std::shared_ptr<MapTensorReactor>> ended;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     for (const auto& [key, open] : open_)
       if (open.session_id == session_id) ended.push_back(open.mapping.lock());
   }
@@ -325,7 +327,7 @@ void Mappings::EndSession(const std::string& session_id) {
 void Mappings::EndAll(const absl::Status& why) {
   std::vector<std::shared_ptr<MapTensorReactor>> ended;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     for (const auto& [key, open] : open_) ended.push_back(open.mapping.lock());
   }
   for (const auto& mapping : ended)

@@ -5,11 +5,12 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "daemon/call_context.h"
 #include "daemon/rpc/file_socket.h"
@@ -52,7 +53,7 @@ class Mappings {
   TensorStore* const store_;
   const std::vector<std::string> node_names_;
   std::atomic<FileSocket*> files_ = nullptr;
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::map<MapTensorReactor*, Open> open_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,8 +1,9 @@
 #include <array>
+#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "daemon/rpc/reply.h"
 #include "daemon/rpc/silence_guard.h"
 #include "daemon/rpc/tensor_streams.h"
@@ -101,7 +102,7 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
     Slot* fill = nullptr;
     bool end = false;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       change();
       Drive(&fill, &end);
     }
@@ -152,7 +153,7 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
 
   void OnSilence() {
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       if (!sending_) return;  // it is us who are slow
       Note(absl::DeadlineExceededError(absl::StrFormat("the client has taken nothing for %s",
                                                        absl::FormatDuration(kClientSilenceLimit))));
@@ -177,7 +178,7 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
   const CallContext call_;
   grpc::CallbackServerContext* const context_;
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::array<Slot, 2> slots_;
   // Written under the lock; read without it once set (tensor_, access_id_) or ending (status_).
   v1::Tensor tensor_;

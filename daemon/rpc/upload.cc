@@ -1,8 +1,9 @@
 #include <array>
+#include <mutex>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "daemon/rpc/reply.h"
 #include "daemon/rpc/silence_guard.h"
 #include "daemon/rpc/tensor_streams.h"
@@ -150,7 +151,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::UploadRequest> {
 
   void OnSilence() {
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       if (begun_) return;  // the upload itself watches
     }
     Fail(absl::DeadlineExceededError(absl::StrFormat("the client has sent nothing for %s",
@@ -168,7 +169,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::UploadRequest> {
   void Continue(Change change) {
     Next next;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       change();
       next = Drive();
     }
@@ -210,7 +211,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::UploadRequest> {
   const CallContext call_;
   v1::UploadResponse* const response_;
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   std::array<Slot, 2> slots_;
   // Written under the lock; read without it once set (hold_, checksum_) or ending (status_, reset_).
   Uploads::Hold hold_;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -27,12 +28,12 @@ class Parts {
   explicit Parts(std::function<void(absl::Status)> done) : done_(std::move(done)) {}
 
   void Begin() {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     ++open_;
   }
   void End(const absl::Status& status) {
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       if (status_.ok()) status_ = status;
       if (--open_ > 0) return;
     }
@@ -41,7 +42,7 @@ class Parts {
 
  private:
   const std::function<void(absl::Status)> done_;
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   absl::Status status_;
   int open_ = 1;  // the caller's own
 };

@@ -1,6 +1,7 @@
 #include "daemon/tensor/upload.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -51,7 +52,7 @@ void UploadRecord::Open(const CallContext& call) {
 
 void UploadRecord::OnOpened(absl::StatusOr<v1::BeginAccessResponse> response) {
   After after;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   opening_ = false;
   last_ns_ = MonotonicNanos();
   if (!response.ok()) {
@@ -74,7 +75,7 @@ void UploadRecord::OnOpened(absl::StatusOr<v1::BeginAccessResponse> response) {
 
 uint64_t UploadRecord::Attach(Listener listener) {
   After after;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   if (closed_now_ && !failure_.ok()) return 0;
   CheckEra();
   EndStream(absl::AbortedError(absl::StrFormat(
@@ -92,7 +93,7 @@ uint64_t UploadRecord::Attach(Listener listener) {
 
 void UploadRecord::Detach(uint64_t stream) {
   After after;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   // A failure is told once its lease is given back.
   if (stream_.number != stream || (!failure_.ok() && !closed_now_)) return;
   last_ns_ = MonotonicNanos();
@@ -139,7 +140,7 @@ void UploadRecord::Place(uint64_t stream, const v1::UploadChunk& chunk, Told don
   int64_t offset = 0;
   absl::Status refusal;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     last_ns_ = MonotonicNanos();
     CheckEra();
     refusal = failure_;
@@ -166,7 +167,7 @@ void UploadRecord::Place(uint64_t stream, const v1::UploadChunk& chunk, Told don
 
 void UploadRecord::OnPlaced(const absl::Status& status) {
   After after;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   last_ns_ = MonotonicNanos();
   --placing_;
   if (!status.ok()) Fail(status);
@@ -189,7 +190,7 @@ absl::Status UploadRecord::CheckCommit(uint64_t checksum) {
 
 void UploadRecord::Commit(uint64_t stream, uint64_t checksum, Reply<v1::Tensor> reply) {
   After after;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   last_ns_ = MonotonicNanos();
   CheckEra();
   absl::Status refusal = failure_;
@@ -220,7 +221,7 @@ v1::Upload UploadRecord::Progress() const {
 
 void UploadRecord::Get(Reply<v1::Upload> reply) {
   After after;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   CheckEra();
   if (closed_now_ && !failure_.ok()) {
     after.Add([reply = std::move(reply), failure = failure_] { reply(failure); });
@@ -234,7 +235,7 @@ void UploadRecord::Get(Reply<v1::Upload> reply) {
 
 void UploadRecord::Abort(absl::Status why, std::function<void()> done) {
   After after;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   if (closed_now_) return after.Add(std::move(done));
   aborters_.push_back(std::move(done));
   // What is being committed is too late to end.
@@ -244,7 +245,7 @@ void UploadRecord::Abort(absl::Status why, std::function<void()> done) {
 
 void UploadRecord::EndSession(const std::string& session_id) {
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     const bool tensors = !opening_ && tensor_.session_id() == session_id;
     if (!tensors && request_.put().session_id() != session_id) return;
   }
@@ -289,7 +290,7 @@ void UploadRecord::Drive(After* after) {
 void UploadRecord::OnCommitted(absl::StatusOr<v1::EndAccessResponse> response) {
   After after;
   {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     committing_ = false;
     if (response.ok()) {
       committed_ = std::move(*response->mutable_tensor());
@@ -309,7 +310,7 @@ void UploadRecord::OnCommitted(absl::StatusOr<v1::EndAccessResponse> response) {
 
 void UploadRecord::OnGivenBack() {
   After after;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   closed_now_ = true;
   after.Add([closed = closed_] { closed(false); });
   for (auto& reply : std::exchange(committers_, {}))
@@ -328,7 +329,7 @@ void UploadRecord::Watch(absl::Duration delay) {
 
 void UploadRecord::OnWatch() {
   After after;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard lock(mutex_);
   if (closing_ || !failure_.ok()) return;
   // While we are at work for a stream that waits, it is not the client who is silent.
   const bool ours = placing_ > 0 || committing_ || (opening_ && stream_.number != 0);

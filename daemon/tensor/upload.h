@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/call_context.h"
@@ -95,7 +96,7 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   CallContext call_;     // of who began it
   v1::Tensor tensor_;    // does not change once it is open
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
   bool opening_ ABSL_GUARDED_BY(mutex_) = true;      // the lease has not been granted yet
   bool committing_ ABSL_GUARDED_BY(mutex_) = false;  // asked for and allowed
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;     // the lease is being given back

@@ -1,10 +1,13 @@
 #include "daemon/tensor/uploads.h"
 
+#include <condition_variable>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/clock.h"
 
@@ -15,7 +18,8 @@ struct Uploads::Registry {
   explicit Registry(UploadLimits limits) : limits(limits) {}
 
   const UploadLimits limits;
-  absl::Mutex mutex;
+  std::mutex mutex;
+  std::condition_variable closed;  // an upload has
   std::map<std::string, std::shared_ptr<UploadRecord>> uploads ABSL_GUARDED_BY(mutex);
   // Committed ones, oldest first: when, which.
   std::deque<std::pair<int64_t, std::string>> kept ABSL_GUARDED_BY(mutex);
@@ -31,14 +35,16 @@ struct Uploads::Registry {
   }
   void Close(const std::string& id, bool committed) {
     std::shared_ptr<UploadRecord> gone;  // after the lock
-    absl::MutexLock lock(&mutex);
+    std::lock_guard lock(mutex);
     if (committed) {
       kept.emplace_back(MonotonicNanos(), id);
+      closed.notify_all();
       return Forget();
     }
     const auto it = uploads.find(id);
     gone = std::move(it->second);
     uploads.erase(it);
+    closed.notify_all();
   }
   std::vector<std::shared_ptr<UploadRecord>> All() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::vector<std::shared_ptr<UploadRecord>> all;
@@ -46,7 +52,7 @@ struct Uploads::Registry {
     return all;
   }
   std::shared_ptr<UploadRecord> Find(const std::string& id) {
-    absl::MutexLock lock(&mutex);
+    std::lock_guard lock(mutex);
     Forget();
     const auto it = uploads.find(id);
     return it == uploads.end() ? nullptr : it->second;
@@ -59,17 +65,14 @@ Uploads::Uploads(const TransferParts& parts, UploadLimits limits)
 Uploads::~Uploads() {
   std::vector<std::shared_ptr<UploadRecord>> uploads;
   {
-    absl::MutexLock lock(&registry_->mutex);
+    std::lock_guard lock(registry_->mutex);
     registry_->stopping = true;
     uploads = registry_->All();
   }
   for (const auto& upload : uploads)
     upload->Abort(absl::UnavailableError("the daemon is stopping"), [] {});
-  absl::MutexLock lock(&registry_->mutex);
-  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_->mutex) {
-    return registry_->open() == 0;
-  };
-  registry_->mutex.Await(absl::Condition(&none));
+  std::unique_lock lock(registry_->mutex);
+  registry_->closed.wait(lock, [this] { return registry_->open() == 0; });
 }
 
 absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
@@ -79,7 +82,7 @@ absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
     std::shared_ptr<UploadRecord> upload;
     bool made = false;
     {
-      absl::MutexLock lock(&registry_->mutex);
+      std::lock_guard lock(registry_->mutex);
       registry_->Forget();
       if (registry_->stopping) return absl::UnavailableError("the daemon is stopping");
       if (const auto it = registry_->uploads.find(begin.upload_id());
@@ -130,7 +133,7 @@ void Uploads::Abort(const v1::AbortUploadRequest& request, Reply<v1::AbortUpload
 void Uploads::EndSession(const std::string& session_id) {
   std::vector<std::shared_ptr<UploadRecord>> uploads;
   {
-    absl::MutexLock lock(&registry_->mutex);
+    std::lock_guard lock(registry_->mutex);
     uploads = registry_->All();
   }
   for (const auto& upload : uploads) upload->EndSession(session_id);
