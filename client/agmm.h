@@ -166,6 +166,46 @@ using Reader = std::function<Status(int64_t offset_bytes, std::byte* into, int64
 // Takes bytes [offset, offset + size), in order, each once, on the calling thread. An error ends the get.
 using Writer = std::function<Status(int64_t offset_bytes, const std::byte* from, int64_t size_bytes)>;
 
+struct MappingState;
+
+// A tensor's shards in this process's own memory: what is read and written there is the tensor. Meanwhile
+// what would write the tensor waits, for a writable one also what would read it; its holder must not wait
+// for such a job. Thread-safe, but for moves, the end, and what is done with the memory.
+//
+// It is detached by its commit, and when its client, session, world or daemon ends; a writable one without
+// a commit then leaves the tensor without contents. The memory stays with this object, but reads zeros, and
+// writes reach nobody; only what is written just as the daemon ends it may reach the space's next user.
+class Mapping {
+ public:
+  // Rows and columns [begin, end) of the tensor. Row r begins at data + (r - row_begin) * pitch_bytes, its
+  // elements side by side. To write where the mapping is not writable is a fault.
+  struct Shard {
+    int rank = 0;
+    int64_t row_begin = 0, row_end = 0, col_begin = 0, col_end = 0;
+    int64_t pitch_bytes = 0;
+    std::byte* data = nullptr;
+  };
+
+  Mapping();  // of nothing: no shards, detached; as one that was moved from
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();  // ends it; the memory is gone
+
+  const TensorInfo& tensor() const;  // as it was mapped
+  std::span<const Shard> shards() const;
+  bool detached() const;
+  // Makes what the shards hold the contents, and detaches. Once; nobody may be writing there. Errors:
+  // FAILED_PRECONDITION for one that is read-only or committed, or whose client is gone; CANCELLED, ABORTED
+  // or UNAVAILABLE for one that was detached before; DEADLINE_EXCEEDED: detached, and the tensor's version
+  // says whether the new contents count.
+  Result<TensorInfo> Commit(Milliseconds timeout = {});
+
+ private:
+  friend class Client;
+  explicit Mapping(std::unique_ptr<MappingState> state);
+  std::unique_ptr<MappingState> state_;
+};
+
 // ---- Jobs --------------------------------------------------------------------------------------------
 
 struct JobRequest {
@@ -275,7 +315,7 @@ struct ClientOptions {
   // end when the connection breaks, so that nothing is repeated then.
   bool session = false;
   Milliseconds call_timeout = std::chrono::seconds(30);
-  // Of puts, gets and fills.
+  // Of puts, gets, fills and mappings.
   Milliseconds transfer_timeout = std::chrono::minutes(10);
 };
 
@@ -301,7 +341,7 @@ class Client {
  public:
   // Finds the daemon; the rest of the world need not be there. Errors: INVALID_ARGUMENT, UNAVAILABLE.
   static Result<std::unique_ptr<Client>> Connect(ClientOptions options = {});
-  // Ends the calls in progress and waits for their callbacks. Not from a callback.
+  // Ends the calls in progress and the mappings, and waits for the callbacks. Not from a callback.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -330,6 +370,12 @@ class Client {
                          const TransferOptions& options = {});
   Result<TensorInfo> Get(const std::string& name, const Writer& writer,
                          const TransferOptions& options = {});
+
+  // Opens the shards that lie on the connected daemon's devices, in their turn: waits as a put (writable) or
+  // a get does. Never repeated. A writable one holds the old contents, or anything where there are none.
+  // Errors: NOT_FOUND; FAILED_PRECONDITION over TCP, for shards on other nodes (any, to write; all, to
+  // read), and to read a tensor without contents; RESOURCE_EXHAUSTED; DEADLINE_EXCEEDED; UNAVAILABLE.
+  Result<Mapping> Map(const std::string& name, bool writable, Milliseconds timeout = {});
 
   Result<std::vector<TensorInfo>> List(Milliseconds timeout = {});
   // Errors: NOT_FOUND.

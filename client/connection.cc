@@ -17,6 +17,9 @@ namespace {
 // A stopped daemon, or a host that went away, is noticed in their sum.
 constexpr int kKeepaliveMs = 20'000, kKeepaliveTimeoutMs = 10'000;
 constexpr int kMaxMessageBytes = 64 << 20;
+// What a stream may have received that its reader has not taken. gRPC's own guess grows to tens of MiB with a
+// fast daemon and a slow disk.
+constexpr int kWindowBytes = 4 << 20;
 // A daemon that was lost is looked for so often.
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
 
@@ -35,6 +38,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Jobs of many steps and lists of many tensors are long; the daemon bounds them.
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   // Daemons are reached directly, whatever the environment says of the web.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(endpoint.target, grpc::InsecureChannelCredentials(), arguments);

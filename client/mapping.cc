@@ -69,55 +69,55 @@ absl::StatusOr<std::vector<int>> FetchFiles(const v1::MapTensorResponse& respons
   return fds;
 }
 
+// False if the deadline came first.
+template <typename Holds>
+bool WaitUntil(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+               absl::Time deadline, Holds holds) {
+  if (deadline != absl::InfiniteFuture())
+    return changed.wait_until(lock, absl::ToChronoTime(deadline), holds);
+  changed.wait(lock, holds);
+  return true;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Mapping>> Mapping::Open(Connection* connection,
-                                                       const v1::BeginMapping& begin,
-                                                       absl::Time deadline) {
-  std::unique_ptr<Mapping> mapping(new Mapping(connection));
-  mapping->stream_ = connection->tensors()->MapTensor(mapping->call_.context());
-  v1::MapTensorRequest request;
-  *request.mutable_begin() = begin;
-  mapping->stream_->Write(request);
+TensorMapping::TensorMapping(Connection* connection, const v1::BeginMapping& begin,
+                             std::function<void()> on_end)
+    : writable_(begin.writable()), on_end_(std::move(on_end)) {
   // The stream outlives the deadline, which is that of its first answer.
-  std::mutex mutex;
-  std::condition_variable answered;
-  bool done = false, late = false;
-  std::thread timer([&] {
-    std::unique_lock lock(mutex);
-    const auto is_done = [&] { return done; };
-    if (deadline == absl::InfiniteFuture()) {
-      answered.wait(lock, is_done);
-    } else if (!answered.wait_until(lock, absl::ToChronoTime(deadline), is_done)) {
-      late = true;
-      mapping->call_.context()->TryCancel();
-    }
-  });
-  v1::MapTensorResponse response;
-  const bool ok = mapping->stream_->Read(&response);
+  call_.emplace(connection, absl::InfiniteFuture());
+  *request_.mutable_begin() = begin;
+  connection->tensors()->async()->MapTensor(call_->context(), this);
+  AddHold();
+  StartWrite(&request_);
+  StartRead(&response_);
+  StartCall();
+}
+
+absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* connection,
+                                                                   const v1::BeginMapping& begin,
+                                                                   absl::Time deadline,
+                                                                   std::function<void()> on_end) {
+  std::unique_ptr<TensorMapping> mapping(
+      new TensorMapping(connection, begin, std::move(on_end)));
+  bool in_time = false;
   {
-    std::lock_guard lock(mutex);
-    done = true;
-    answered.notify_one();
-  }
-  timer.join();
-  absl::Status status;
-  if (ok) status = mapping->Map(response, begin.writable(), deadline);
-  if (!ok || !status.ok()) {
+    std::unique_lock lock(mapping->mutex_);
+    in_time = WaitUntil(mapping->changed_, lock, deadline, [&] {
+      return mapping->done_ || (mapping->answered_ && !mapping->writing_);
+    });
     // A stream that the daemon has ended says why itself.
-    if (ok) mapping->call_.context()->TryCancel();
-    const absl::Status end = mapping->call_.Convert(mapping->stream_->Finish());
-    mapping->stream_.reset();
-    if (late)
-      return absl::DeadlineExceededError("the tensor was in use until the deadline of the mapping");
-    return ok ? status : end;
+    if (mapping->done_) return mapping->status_;
   }
-  mapping->watcher_ = std::thread([raw = mapping.get()] { raw->Watch(); });
+  if (!in_time)
+    return absl::DeadlineExceededError("the tensor was in use until the deadline of the mapping");
+  AGMM_RETURN_IF_ERROR(mapping->Map(mapping->response_, deadline));
+  // From here on its end detaches the memory.
+  mapping->StartRead(&mapping->response_);
   return mapping;
 }
 
-absl::Status Mapping::Map(const v1::MapTensorResponse& response, bool writable,
-                          absl::Time deadline) {
+absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, absl::Time deadline) {
   AGMM_ASSIGN_OR_RETURN(const std::vector<int> fds, FetchFiles(response, deadline));
   const absl::Cleanup close_all = [&] {
     for (int fd : fds) close(fd);
@@ -132,61 +132,115 @@ absl::Status Mapping::Map(const v1::MapTensorResponse& response, bool writable,
     const size_t bytes = (shard.row_end() - shard.row_begin()) * shard.pitch_bytes();
     if (shard.file() < 0 || shard.file() >= static_cast<int>(fds.size()))
       return absl::InternalError("a shard lies in a file that did not come");
-    void* data = mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+    void* data = mmap(nullptr, bytes, writable_ ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
                       fds[shard.file()], shard.offset_bytes());
     if (data == MAP_FAILED)
       return absl::ErrnoToStatus(errno, absl::StrFormat("rank %d cannot be mapped", shard.rank()));
-    regions_.push_back({static_cast<std::byte*>(data), bytes});
+    shard_bytes_.push_back(bytes);
     shards_.push_back({shard.rank(), shard.row_begin(), shard.row_end(), shard.col_begin(),
                        shard.col_end(), shard.pitch_bytes(), static_cast<std::byte*>(data)});
   }
   return absl::OkStatus();
 }
 
-void Mapping::Watch() {
-  v1::MapTensorResponse response;
-  while (stream_->Read(&response)) {
-    std::lock_guard lock(mutex_);
-    committed_ = true;
-    committed_tensor_ = response.tensor();
+absl::StatusOr<v1::Tensor> TensorMapping::Commit(absl::Time deadline) {
+  if (!writable_) {
+    return absl::FailedPreconditionError(
+        "a mapping that is only read has nothing to commit; open a writable one");
   }
-  // From here on the memory may be anybody's.
-  Detach();
-  const absl::Status status = call_.Convert(stream_->Finish());
-  std::lock_guard lock(mutex_);
-  ended_ = true;
-  status_ = status.ok() ? absl::AbortedError("the mapping has ended") : status;
+  std::unique_lock lock(mutex_);
+  if (committing_)
+    return absl::FailedPreconditionError("the mapping has been committed; map the tensor again");
+  if (held_) {
+    committing_ = true;
+    // Before the daemon knows: the next user of the tensor is never written to.
+    Detach();
+    request_.mutable_commit();
+    StartWriteLast(&request_, grpc::WriteOptions());
+    Release();
+  }
+  const auto is_done = [this] { return done_; };
+  const bool in_time = WaitUntil(changed_, lock, deadline, is_done);
+  if (!in_time) {
+    Cancel();
+    changed_.wait(lock, is_done);
+  }
+  if (committed_.has_value()) return *committed_;
+  if (in_time) return status_;
+  return absl::DeadlineExceededError(absl::StrFormat(
+      "the daemon did not answer the commit of \"%s\" in time; its version says whether the contents "
+      "are the new ones",
+      tensor_.name()));
 }
 
-void Mapping::Detach() {
-  for (const Region& region : regions_) {
-    mmap(region.data, region.bytes, PROT_READ | PROT_WRITE,
+absl::Status TensorMapping::status() const {
+  std::lock_guard lock(mutex_);
+  if (done_) return status_;
+  return detached_ ? absl::AbortedError("the mapping is ending") : absl::OkStatus();
+}
+
+void TensorMapping::OnWriteDone(bool) {
+  std::lock_guard lock(mutex_);
+  writing_ = false;
+  changed_.notify_all();
+}
+
+void TensorMapping::OnReadDone(bool ok) {
+  std::lock_guard lock(mutex_);
+  if (!ok) {
+    // From here on the memory may be anybody's.
+    Detach();
+    return Release();
+  }
+  if (answered_) {
+    committed_ = response_.tensor();
+    return StartRead(&response_);
+  }
+  answered_ = true;
+  changed_.notify_all();
+}
+
+void TensorMapping::OnDone(const grpc::Status& status) {
+  std::function<void()> on_end;
+  {
+    std::lock_guard lock(mutex_);
+    Detach();
+    status_ = call_->Convert(status);
+    if (status_.ok()) status_ = absl::AbortedError("the mapping has ended");
+    call_.reset();
+    on_end = std::move(on_end_);
+  }
+  on_end();
+  std::lock_guard lock(mutex_);
+  done_ = true;
+  // Under the lock: whoever waits may destroy this object next.
+  changed_.notify_all();
+}
+
+void TensorMapping::Detach() {
+  if (std::exchange(detached_, true)) return;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    mmap(shards_[i].data, shard_bytes_[i], PROT_READ | PROT_WRITE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
   }
 }
 
-absl::StatusOr<v1::Tensor> Mapping::Commit() {
-  v1::MapTensorRequest request;
-  request.mutable_commit();
-  // Where the stream has ended, its status says why.
-  if (stream_->Write(request)) stream_->WritesDone();
-  if (watcher_.joinable()) watcher_.join();
-  std::lock_guard lock(mutex_);
-  if (committed_) return committed_tensor_;
-  return status_;
+void TensorMapping::Cancel() {
+  if (call_.has_value()) call_->context()->TryCancel();
 }
 
-absl::Status Mapping::status() const {
-  std::lock_guard lock(mutex_);
-  return ended_ ? status_ : absl::OkStatus();
+void TensorMapping::Release() {
+  if (std::exchange(held_, false)) RemoveHold();
 }
 
-Mapping::~Mapping() {
-  if (watcher_.joinable()) {
-    call_.context()->TryCancel();
-    watcher_.join();
+TensorMapping::~TensorMapping() {
+  {
+    std::unique_lock lock(mutex_);
+    Cancel();
+    Release();
+    changed_.wait(lock, [this] { return done_; });
   }
-  for (const Region& region : regions_) munmap(region.data, region.bytes);
+  for (size_t i = 0; i < shards_.size(); ++i) munmap(shards_[i].data, shard_bytes_[i]);
 }
 
 }  // namespace agmm

@@ -5,9 +5,10 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,8 +19,9 @@
 
 namespace agmm {
 
-// Thread-safe, but for what is done with the memory.
-class Mapping {
+// Takes no thread. Thread-safe, but for what is done with the memory.
+class TensorMapping final
+    : private grpc::ClientBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse> {
  public:
   // A shard: rows x columns of the tensor, row-major, rows pitch_bytes apart. Read-only, and a write is a
   // fault of this process, unless the mapping is writable.
@@ -30,48 +32,63 @@ class Mapping {
     std::byte* data = nullptr;
   };
 
-  // Waits for the jobs before it, until `deadline`. Errors: FAILED_PRECONDITION where the shards are not on
-  // that daemon's devices (all of them, to write), over TCP, or for a read of a tensor without contents.
-  static absl::StatusOr<std::unique_ptr<Mapping>> Open(Connection* connection,
-                                                       const v1::BeginMapping& begin,
-                                                       absl::Time deadline);
+  // Waits for the jobs before it, until `deadline`. Calls `on_end`, once and from any thread, when it uses
+  // the connection no more: when the mapping has ended, or cannot be. Errors: FAILED_PRECONDITION where the
+  // shards are not on that daemon's devices (all of them, to write), over TCP, or for a read of a tensor
+  // without contents.
+  static absl::StatusOr<std::unique_ptr<TensorMapping>> Open(
+      Connection* connection, const v1::BeginMapping& begin, absl::Time deadline,
+      std::function<void()> on_end = [] {});
   // Gives the tensor back: a writable one that was not committed is left without contents. The memory of
   // the shards is gone.
-  ~Mapping();
-  Mapping(const Mapping&) = delete;
+  ~TensorMapping() override;
+  TensorMapping(const TensorMapping&) = delete;
 
   const v1::Tensor& tensor() const { return tensor_; }
   const std::vector<Shard>& shards() const { return shards_; }
 
-  // The shards hold the new contents. Once; what is written to them later reaches nobody. Returns the tensor
-  // with its new version. Errors: ABORTED or CANCELLED when the mapping had ended before.
-  absl::StatusOr<v1::Tensor> Commit();
+  // The shards hold the new contents; what is written to them from now on reaches nobody. Once. Returns the
+  // tensor with its new version. Errors: FAILED_PRECONDITION for one that is only read, or has been
+  // committed; ABORTED or CANCELLED when the mapping had ended before; DEADLINE_EXCEEDED, and then it has
+  // ended, with or without new contents.
+  absl::StatusOr<v1::Tensor> Commit(absl::Time deadline);
 
-  // OK while the memory is the tensor's. Once the daemon has ended the mapping (its session, its world or
-  // the daemon itself is gone), why: the memory is then zeros that nobody shares.
+  // OK while the memory is the tensor's. Once the mapping has ended (it is committed; its session, its world
+  // or the daemon itself is gone; the connection was interrupted), why: the memory is then zeros that nobody
+  // shares.
   absl::Status status() const;
 
  private:
-  struct Region {
-    std::byte* data;
-    size_t bytes;
-  };
-  explicit Mapping(Connection* connection) : call_(connection, absl::InfiniteFuture()) {}
-  absl::Status Map(const v1::MapTensorResponse& response, bool writable, absl::Time deadline);
-  void Watch();
+  TensorMapping(Connection* connection, const v1::BeginMapping& begin,
+                std::function<void()> on_end);
+  absl::Status Map(const v1::MapTensorResponse& response, absl::Time deadline);
+  // The memory is this process's alone.
   void Detach();
+  void Cancel();
+  // Nothing more will be sent or read: the call may end.
+  void Release();
 
-  Connection::Call call_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::MapTensorRequest, v1::MapTensorResponse>> stream_;
+  void OnWriteDone(bool ok) override;
+  void OnReadDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+  const bool writable_;
   v1::Tensor tensor_;
   std::vector<Shard> shards_;
-  std::vector<Region> regions_;
+  std::vector<size_t> shard_bytes_;
+  v1::MapTensorRequest request_;    // gRPC's while writing_
+  v1::MapTensorResponse response_;  // gRPC's while it reads
+
   mutable std::mutex mutex_;
-  absl::Status status_;
-  bool ended_ = false;  // the stream has
-  bool committed_ = false;
-  v1::Tensor committed_tensor_;
-  std::thread watcher_;
+  std::condition_variable changed_;
+  std::optional<Connection::Call> call_;  // until the call is done
+  std::function<void()> on_end_;
+  bool held_ = true;  // against its end, so that it may be written and read from any thread
+  bool writing_ = true, answered_ = false, committing_ = false;
+  bool detached_ = false;
+  bool done_ = false;  // gRPC uses this object no more
+  std::optional<v1::Tensor> committed_;
+  absl::Status status_;  // once done_
 };
 
 }  // namespace agmm

@@ -58,7 +58,6 @@ class LibraryTest : public ::testing::Test {
     ASSERT_TRUE(put_a.ok()) << put_a.status().ToString();
     const auto put_b = client.Put("B" + suffix, SpecB(), b.data(), BytesIn(b));
     ASSERT_TRUE(put_b.ok()) << put_b.status().ToString();
-    (void)client.Create("C" + suffix, {.rows = kM, .cols = kN, .sharding = "[M, N_x]"});
   }
   static JobRequest Request(const std::string& suffix = "") {
     return {.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",

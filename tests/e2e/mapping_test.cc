@@ -77,8 +77,8 @@ class MappingOfTwo : public ::testing::Test {
     begin.set_session_id(session);
     return begin;
   }
-  static float At(const Mapping& mapping, int64_t row, int64_t col) {
-    for (const Mapping::Shard& shard : mapping.shards()) {
+  static float At(const TensorMapping& mapping, int64_t row, int64_t col) {
+    for (const TensorMapping::Shard& shard : mapping.shards()) {
       if (row < shard.row_begin || row >= shard.row_end) continue;
       float value;
       std::memcpy(&value, shard.data + (row - shard.row_begin) * shard.pitch_bytes + col * 4, 4);
@@ -108,13 +108,13 @@ class MappingOfTwo : public ::testing::Test {
 TEST_F(MappingOfTwo, WhatIsWrittenInPlaceIsTheTensor) {
   const auto connection = Connect(1);
   const v1::Tensor before = Put(connection.get(), {1});
-  const auto mapping = Mapping::Open(connection.get(), Begin(true), Soon());
+  const auto mapping = TensorMapping::Open(connection.get(), Begin(true), Soon());
   ASSERT_TRUE(mapping.ok()) << mapping.status();
   ASSERT_EQ((*mapping)->shards().size(), 1u);
   EXPECT_EQ(At(**mapping, kRows - 1, kCols - 1), 1.0f);
   const float seven = 7;
   std::memcpy((*mapping)->shards()[0].data, &seven, 4);
-  const auto tensor = (*mapping)->Commit();
+  const auto tensor = (*mapping)->Commit(Soon());
   ASSERT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_GT(tensor->version(), before.version());
   EXPECT_EQ(FirstElement(connection.get()), 7.0f);
@@ -127,7 +127,7 @@ TEST_F(MappingOfTwo, WhatIsWrittenInPlaceIsTheTensor) {
 TEST_F(MappingOfTwo, AReadableOneCannotBeWritten) {
   const auto connection = Connect(0);
   Put(connection.get(), {0, 1});
-  const auto mapping = Mapping::Open(connection.get(), Begin(false), Soon());
+  const auto mapping = TensorMapping::Open(connection.get(), Begin(false), Soon());
   ASSERT_TRUE(mapping.ok()) << mapping.status();
   // Only what lies here.
   ASSERT_EQ((*mapping)->shards().size(), 1u);
@@ -144,12 +144,12 @@ TEST_F(MappingOfTwo, OneThatEndsWithoutACommitLeavesNoContents) {
   {
     // Its client is gone without a word.
     const auto other = Connect(1);
-    const auto mapping = Mapping::Open(other.get(), Begin(true), Soon());
+    const auto mapping = TensorMapping::Open(other.get(), Begin(true), Soon());
     ASSERT_TRUE(mapping.ok()) << mapping.status();
-    const auto second = Mapping::Open(connection.get(), Begin(false), absl::Now());
+    const auto second = TensorMapping::Open(connection.get(), Begin(false), absl::Now());
     EXPECT_EQ(second.status().code(), absl::StatusCode::kDeadlineExceeded);
   }
-  const auto mapping = Mapping::Open(connection.get(), Begin(false), Soon());
+  const auto mapping = TensorMapping::Open(connection.get(), Begin(false), Soon());
   EXPECT_EQ(mapping.status().code(), absl::StatusCode::kFailedPrecondition);
   // The lease is free.
   Put(connection.get(), {1});
@@ -158,7 +158,7 @@ TEST_F(MappingOfTwo, OneThatEndsWithoutACommitLeavesNoContents) {
 TEST_F(MappingOfTwo, OneThatIsNotWhollyHereIsNotWrittenAndKeepsItsContents) {
   const auto connection = Connect(0);
   Put(connection.get(), {0, 1});
-  const auto mapping = Mapping::Open(connection.get(), Begin(true), Soon());
+  const auto mapping = TensorMapping::Open(connection.get(), Begin(true), Soon());
   EXPECT_EQ(mapping.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(mapping.status().message()), HasSubstr("rank 1 is on node b"));
   EXPECT_EQ(FirstElement(connection.get()), 1.0f);
@@ -167,7 +167,7 @@ TEST_F(MappingOfTwo, OneThatIsNotWhollyHereIsNotWrittenAndKeepsItsContents) {
 TEST_F(MappingOfTwo, OverTcpIsRefused) {
   Put(Connect(0).get(), {0});
   Connection connection(*ResolveEndpoint(world_.Address(0)));
-  const auto mapping = Mapping::Open(&connection, Begin(false), Soon());
+  const auto mapping = TensorMapping::Open(&connection, Begin(false), Soon());
   EXPECT_EQ(mapping.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(mapping.status().message()), HasSubstr("unix socket"));
 }
@@ -178,7 +178,7 @@ TEST_F(MappingOfTwo, EndsWithItsSession) {
   auto owner = Connect(1);
   const auto session = owner->OpenSession();
   ASSERT_TRUE(session.ok()) << session.status();
-  const auto mapping = Mapping::Open(connection.get(), Begin(true, *session), Soon());
+  const auto mapping = TensorMapping::Open(connection.get(), Begin(true, *session), Soon());
   ASSERT_TRUE(mapping.ok()) << mapping.status();
   EXPECT_EQ(At(**mapping, 0, 0), 1.0f);
   EXPECT_TRUE((*mapping)->status().ok());
@@ -188,7 +188,7 @@ TEST_F(MappingOfTwo, EndsWithItsSession) {
   EXPECT_EQ(At(**mapping, 0, 0), 0.0f);
   const float nine = 9;
   std::memcpy((*mapping)->shards()[0].data, &nine, 4);
-  EXPECT_FALSE((*mapping)->Commit().ok());
+  EXPECT_FALSE((*mapping)->Commit(Soon()).ok());
   Put(connection.get(), {1});
   EXPECT_EQ(FirstElement(connection.get()), 1.0f);
 }
@@ -196,7 +196,7 @@ TEST_F(MappingOfTwo, EndsWithItsSession) {
 TEST_F(MappingOfTwo, EndsWithItsWorld) {
   const auto connection = Connect(1);
   Put(connection.get(), {1});
-  const auto mapping = Mapping::Open(connection.get(), Begin(false), Soon());
+  const auto mapping = TensorMapping::Open(connection.get(), Begin(false), Soon());
   ASSERT_TRUE(mapping.ok()) << mapping.status();
   world_.Stop(0);
   EXPECT_TRUE(Eventually([&] { return !(*mapping)->status().ok(); }));

@@ -27,7 +27,7 @@ constexpr int kExitInUse = 3;  // agmmd's exit code for an address in use
 std::vector<int> FreePorts(int count) {
   std::vector<int> sockets, ports;
   for (int i = 0; i < count; ++i) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -72,7 +72,8 @@ void World::WriteConfigs() {
   }
   absl::StrAppend(&world, "}\n");
   for (int node = 0; node < options_.nodes; ++node) {
-    std::string local = absl::StrFormat("local {\n  node: \"n%d\"\n", node);
+    std::string local =
+        absl::StrFormat("local {\n  node: \"n%d\"\n  socket: \"%s\"\n", node, socket(node));
     for (int device = 0; device < options_.devices; ++device)
       absl::StrAppendFormat(&local, "  device { kind: \"cpu\" threads: 1 heap: \"%s\" }\n",
                             options_.heap);
@@ -116,6 +117,8 @@ bool World::AnyPortWasTaken() {
 void World::Kill(int node) { daemons_[node].reset(); }
 
 std::string World::endpoint(int node) const { return absl::StrCat("127.0.0.1:", ports_[node]); }
+
+std::string World::socket(int node) const { return Path(absl::StrCat("n", node, ".sock")); }
 
 std::unique_ptr<Connection> World::Connect(int node) const {
   return std::make_unique<Connection>(*ResolveEndpoint(endpoint(node)));

@@ -49,6 +49,8 @@ class World {
 
   // "127.0.0.1:port".
   std::string endpoint(int node) const;
+  // The path of its unix socket, also an endpoint.
+  std::string socket(int node) const;
   // In a folder that goes with this object.
   std::string Path(const std::string& name) const { return directory_ + "/" + name; }
   std::unique_ptr<Connection> Connect(int node) const;

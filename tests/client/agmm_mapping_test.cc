@@ -1,0 +1,206 @@
+// Tensors in place through the public library.
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "tests/client/library_fixture.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LibraryMapping : public LibraryTest {
+ protected:
+  void SetUp() override {
+    LibraryTest::SetUp();
+    client_ = ConnectHere();
+    ASSERT_NE(client_, nullptr);
+    PutAB(*client_);
+  }
+  std::unique_ptr<Client> ConnectHere(bool session = false) const {
+    return Connect(session, world_.socket(0));
+  }
+  static Mapping Map(Client& client, const std::string& name, bool writable) {
+    Result<Mapping> mapping = client.Map(name, writable);
+    EXPECT_TRUE(mapping.ok()) << mapping.status().ToString();
+    return mapping.ok() ? *std::move(mapping) : Mapping();
+  }
+  // The whole tensor, from its shards or to them.
+  static void Copy(const Mapping& mapping, std::vector<float>* values, bool write) {
+    const int64_t cols = mapping.tensor().spec.cols;
+    values->resize(mapping.tensor().spec.rows * cols);
+    for (const Mapping::Shard& shard : mapping.shards()) {
+      const int64_t bytes = (shard.col_end - shard.col_begin) * 4;
+      for (int64_t row = shard.row_begin; row < shard.row_end; ++row) {
+        std::byte* const here = shard.data + (row - shard.row_begin) * shard.pitch_bytes;
+        float* const there = values->data() + row * cols + shard.col_begin;
+        if (write)
+          std::memcpy(here, there, bytes);
+        else
+          std::memcpy(there, here, bytes);
+      }
+    }
+  }
+  static std::vector<float> Read(const Mapping& mapping) {
+    std::vector<float> values;
+    Copy(mapping, &values, /*write=*/false);
+    return values;
+  }
+  static void Write(const Mapping& mapping, std::vector<float> values) {
+    Copy(mapping, &values, /*write=*/true);
+  }
+  static std::vector<float> GetA(Client& client) {
+    std::vector<float> a(kM * kK, -99);
+    const auto got = client.Get("A", a.data(), BytesIn(a));
+    EXPECT_TRUE(got.ok()) << got.status().ToString();
+    return a;
+  }
+  static std::vector<float> Zeros() { return std::vector<float>(kM * kK); }
+
+  const std::vector<float> old_ = Integers(kM * kK, 1), new_ = Integers(kM * kK, 5);
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(LibraryMapping, WhatIsWrittenInPlaceCountsWithItsCommit) {
+  const auto before = client_->Find("A");
+  ASSERT_TRUE(before.ok());
+  Mapping mapping = Map(*client_, "A", /*writable=*/true);
+  ASSERT_EQ(mapping.shards().size(), 2u);
+  EXPECT_EQ(mapping.shards()[1].rank, 1);
+  EXPECT_EQ(mapping.shards()[1].row_end, kM);
+  EXPECT_GE(mapping.shards()[1].pitch_bytes, kK * 4);
+  EXPECT_EQ(mapping.tensor().id, before->id);
+  EXPECT_EQ(Read(mapping), old_);
+  EXPECT_FALSE(mapping.detached());
+  Write(mapping, new_);
+  const auto committed = mapping.Commit();
+  ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+  EXPECT_GT(committed->version, before->version);
+  EXPECT_EQ(GetA(*client_), new_);
+  // What is written from now on reaches nobody.
+  EXPECT_TRUE(mapping.detached());
+  EXPECT_EQ(Read(mapping), Zeros());
+  Write(mapping, old_);
+  EXPECT_EQ(GetA(*client_), new_);
+  EXPECT_EQ(mapping.Commit().status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(LibraryMapping, WhatIsReadInPlaceIsWhatAGetReads) {
+  Mapping mapping = Map(*client_, "A", /*writable=*/false);
+  EXPECT_EQ(Read(mapping), GetA(*client_));
+  ASSERT_FALSE(mapping.shards().empty());
+  EXPECT_EQ(mprotect(mapping.shards()[0].data, 4096, PROT_READ | PROT_WRITE), -1);
+  EXPECT_EQ(errno, EACCES);
+  EXPECT_EQ(mapping.Commit().status().code(), StatusCode::kFailedPrecondition);
+  // It is one value, wherever it is moved.
+  Mapping moved = std::move(mapping);
+  EXPECT_TRUE(mapping.detached());
+  EXPECT_TRUE(mapping.shards().empty());
+  EXPECT_EQ(mapping.Commit().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(moved.detached());
+  EXPECT_EQ(Read(moved), old_);
+  // Its end lets the next writer in.
+  moved = Mapping();
+  EXPECT_TRUE(client_->Put("A", SpecA(), new_.data(), BytesIn(new_)).ok());
+}
+
+TEST_F(LibraryMapping, AJobThatIsSubmittedMeanwhileSeesWhatIsCommitted) {
+  Mapping mapping = Map(*client_, "A", /*writable=*/true);
+  const JobHandle job = Submit(*client_, Request());
+  EXPECT_EQ(job.Info()->state, JobState::kQueued);
+  Write(mapping, new_);
+  EXPECT_TRUE(mapping.Commit().ok());
+  const auto done = job.Wait();
+  ASSERT_TRUE(done.ok()) << done.status().ToString();
+  std::vector<float> c(kM * kN, -99);
+  ASSERT_TRUE(client_->Get("C", c.data(), BytesIn(c)).ok());
+  EXPECT_EQ(c, Product(new_, Integers(kK * kN, 2)));
+}
+
+TEST_F(LibraryMapping, OverTcpItIsRefused) {
+  const auto remote = Connect();
+  for (const bool writable : {false, true}) {
+    const Status status = remote->Map("A", writable).status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("unix socket"));
+  }
+  EXPECT_EQ(GetA(*client_), old_);
+  EXPECT_EQ(client_->Map("none", false).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(LibraryMapping, OneThatIsDroppedWithoutItsCommitLeavesNoContents) {
+  { Mapping mapping = Map(*client_, "A", /*writable=*/true); }
+  std::vector<float> a(kM * kK);
+  EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a)).status().code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(client_->Map("A", false).status().code(), StatusCode::kFailedPrecondition);
+  // Such a tensor can be written in place.
+  Mapping mapping = Map(*client_, "A", /*writable=*/true);
+  Write(mapping, new_);
+  EXPECT_TRUE(mapping.Commit().ok());
+  EXPECT_EQ(GetA(*client_), new_);
+}
+
+TEST_F(LibraryMapping, AMapAndWhatItHoldsUpWaitNoLongerThanTheirTimeouts) {
+  Mapping mapping = Map(*client_, "A", /*writable=*/true);
+  EXPECT_EQ(client_->Map("A", false, Milliseconds(50)).status().code(),
+            StatusCode::kDeadlineExceeded);
+  std::vector<float> a(kM * kK);
+  EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a), {.timeout = Milliseconds(50), .progress = nullptr})
+                .status()
+                .code(),
+            StatusCode::kDeadlineExceeded);
+  Write(mapping, new_);
+  EXPECT_TRUE(mapping.Commit().ok());
+  EXPECT_EQ(GetA(*client_), new_);
+}
+
+TEST_F(LibraryMapping, OneThatOutlivesItsClientIsDetached) {
+  for (const bool session : {false, true}) {
+    auto mine = ConnectHere(session);
+    Mapping writable = Map(*mine, "A", true), readable = Map(*mine, "B", false);
+    mine.reset();
+    for (Mapping* mapping : {&writable, &readable}) {
+      EXPECT_TRUE(mapping->detached());
+      EXPECT_EQ(mapping->shards().size(), 2u);
+      for (const float value : Read(*mapping)) ASSERT_EQ(value, 0);
+    }
+    Write(writable, new_);
+    const Status status = writable.Commit().status();
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("the client of the mapping of \"A\" is gone"));
+    // Both tensors are free, and the one that was to be written is empty.
+    std::vector<float> a(kM * kK);
+    EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a)).status().code(),
+              StatusCode::kFailedPrecondition);
+    PutAB(*client_);
+    EXPECT_EQ(GetA(*client_), old_);
+  }
+}
+
+TEST_F(LibraryMapping, ACommitMayMeetTheEndOfItsClient) {
+  for (int round = 0; round < 20; ++round) {
+    auto mine = ConnectHere();
+    Mapping mapping = Map(*mine, "A", true);
+    std::thread committer([&] { (void)mapping.Commit(); });
+    mine.reset();
+    committer.join();
+    EXPECT_TRUE(mapping.detached());
+  }
+}
+
+TEST_F(LibraryMapping, AKilledDaemonDetachesIt) {
+  Mapping mapping = Map(*client_, "A", true);
+  world_.Kill(0);
+  EXPECT_TRUE(Await([&] { return mapping.detached(); }));
+  EXPECT_EQ(Read(mapping), Zeros());
+  const auto committed = mapping.Commit();
+  EXPECT_EQ(committed.status().code(), StatusCode::kUnavailable) << committed.status().ToString();
+}
+
+}  // namespace
+}  // namespace agmm
