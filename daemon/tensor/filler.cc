@@ -61,14 +61,15 @@ void Filler::Run() {
     v1::Report report;
     report.mutable_tensor_filled()->set_tensor_id(command.tensor_id());
     *report.mutable_tensor_filled()->mutable_error() = ToProto(filled);
+    // One that ended by itself while it was told to stop is of the generation that is over, too. A report
+    // leaves while this still counts as running: nobody drains before it, so it cannot be taken for one of
+    // the next generation.
+    if (!stop_) report_(std::move(report));
     lock.lock();
     running_ = false;
-    // One that ended by itself while it was told to stop is of the generation that is over, too.
-    const bool stopped = stop_;
     if (!ending_) stop_ = false;
     const std::vector<std::function<void()>> drained = std::exchange(drained_, {});
     lock.unlock();
-    if (!stopped) report_(std::move(report));
     for (const auto& call : drained) call();
     lock.lock();
   }

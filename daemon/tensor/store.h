@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -45,8 +46,14 @@ class TensorStore : public BulkStore {
 
   // Counts the generations that have ended on this node. With one end the leases of all transfers.
   uint64_t era() const { return era_.load(); }
+  // While it is held no generation ends: for the few copies behind a look at era().
+  std::shared_lock<std::shared_mutex> KeepEra() const { return std::shared_lock(era_mutex_); }
+  // Waits for those who keep the era: what they write is in place, or on its way in the old generation.
   void EndTransfers() {
-    ++era_;
+    {
+      std::lock_guard lock(era_mutex_);
+      ++era_;
+    }
     if (era_ended_) era_ended_();
   }
   // `ended` runs with each end of a generation, on the loop. Set before the first.
@@ -69,6 +76,7 @@ class TensorStore : public BulkStore {
   const std::vector<Heap*> heaps_;
   const Dropped dropped_;
   std::function<void()> era_ended_;
+  mutable std::shared_mutex era_mutex_;
   std::atomic<uint64_t> era_{0};
   mutable std::mutex mutex_;
   std::map<uint64_t, std::shared_ptr<const Entry>> tensors_ ABSL_GUARDED_BY(mutex_);

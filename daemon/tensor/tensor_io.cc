@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 #include "proto/convert/blocks.h"
 #include "proto/convert/problem.h"
@@ -122,7 +124,6 @@ absl::Status TensorIo::CheckEra(const v1::Tensor& tensor, uint64_t era) const {
 
 void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data,
                      uint64_t era, std::function<void(absl::Status)> done) {
-  if (absl::Status status = CheckEra(tensor, era); !status.ok()) return done(std::move(status));
   const absl::StatusOr<PlacedTensor> placed = Check(tensor);
   if (!placed.ok()) return done(placed.status());
   const auto pieces = PartsOfPiece(placed->tensor.rows, placed->tensor.cols, placed->tensor.dtype,
@@ -130,6 +131,11 @@ void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::strin
   if (!pieces.ok()) return done(pieces.status());
   // Rows have no const form; nothing is written through these.
   auto* bytes = reinterpret_cast<std::byte*>(const_cast<char*>(data.data()));
+  std::shared_lock<std::shared_mutex> kept = store_->KeepEra();
+  if (absl::Status status = CheckEra(tensor, era); !status.ok()) {
+    kept.unlock();
+    return done(std::move(status));
+  }
   auto parts = std::make_shared<Parts>(std::move(done));
   for (const PiecePart& piece : *pieces) {
     for (Rank rank = 0; rank < placed->mesh.size(); ++rank) {
@@ -148,10 +154,13 @@ void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::strin
         continue;
       }
       const absl::StatusOr<Rows> to = store_->Resolve(self_node_, part.block, /*write=*/true);
+      if (AGMM_FAILPOINT("tensor_io.slow_copy")) absl::SleepFor(absl::Milliseconds(100));
       if (to.ok()) Copy(from, *to);
       parts->End(to.status());
     }
   }
+  // `done` may write again, and must not do so under the lock.
+  kept.unlock();
   parts->End(absl::OkStatus());
 }
 

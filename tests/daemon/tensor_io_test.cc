@@ -2,9 +2,12 @@
 
 #include <cstring>
 #include <set>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/cpu/cpu_device.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/transport_harness.h"
@@ -190,6 +193,27 @@ TEST(TensorIo, AWriteThatOutlivesItsGenerationIsRefused) {
   EXPECT_EQ(node.heaps[0]->host()[0], std::byte{0xa5});
   EXPECT_TRUE(world.Write(0, tensor, 0, data).ok());
   EXPECT_EQ(node.heaps[0]->host()[0], std::byte{0});
+}
+
+TEST(TensorIo, AGenerationEndsBehindTheCopiesThatBeganInIt) {
+  MemoryWorld world(1);
+  MemoryNode& node = *world.nodes[0];
+  const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(2)), 0);
+  ASSERT_TRUE(world.Place(tensor).ok());
+  const std::string data(8 * 8 * 4, 'x');
+  failpoint::Arm("tensor_io.slow_copy", 1);
+  const uint64_t era = node.io->era();
+  Outcomes done;
+  std::thread writer([&] { node.io->Write(tensor, 0, data, era, done.Next()); });
+  absl::SleepFor(absl::Milliseconds(30));
+  node.store->EndTransfers();
+  // From here on the memory may be somebody else's.
+  const auto heap = node.heaps[0]->host();
+  const std::string seen(reinterpret_cast<const char*>(heap.data()), heap.size());
+  writer.join();
+  EXPECT_TRUE(done.Wait(1));
+  EXPECT_EQ(std::memcmp(seen.data(), heap.data(), heap.size()), 0);
+  failpoint::Disarm("tensor_io.slow_copy");
 }
 
 TEST(TensorStore, TellsWhoseBytesAreGone) {

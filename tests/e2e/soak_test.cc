@@ -118,7 +118,7 @@ class Worker {
         CancelOne();
       }
     }
-    for (const std::string& name : {"X", "Y", "Z"})
+    for (const char* name : {"X", "Y", "Z"})
       for (size_t i = 0; i < x_.size(); ++i) Forget(Name(name, i));
   }
   int64_t products() const { return products_; }
