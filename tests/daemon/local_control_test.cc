@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "absl/synchronization/notification.h"
 #include "tests/daemon/catalog_fixture.h"
+#include "tests/daemon/notification.h"
 
 namespace agmm {
 namespace {
@@ -27,13 +27,13 @@ class LocalControlTest : public CatalogTest {
     request.set_tensor_id(tensor_);
     request.set_write(true);
     absl::StatusOr<v1::BeginAccessResponse> answer = absl::UnknownError("no answer");
-    absl::Notification answered;
+    Notification answered;
     control_->BeginAccess(ctx, request, [&](Access access) {
       answer = std::move(access);
       on_reply();
       answered.Notify();
     });
-    if (!answered.WaitForNotificationWithTimeout(absl::Seconds(30)))
+    if (!answered.WaitFor(absl::Seconds(30)))
       return absl::DeadlineExceededError("no answer");
     return answer;
   }

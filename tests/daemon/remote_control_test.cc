@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "daemon/rpc/call_context.h"
 #include "daemon/rpc/status.h"
 #include "kernels/base/status.h"
 #include "proto/convert/status.h"
+#include "tests/daemon/notification.h"
 
 namespace agmm {
 namespace {
@@ -52,7 +52,7 @@ class FakeJobs final : public v1::JobService::CallbackService {
   absl::Status answer;
   std::map<std::string, std::string> metadata;
   std::chrono::system_clock::time_point deadline;
-  absl::Notification waiting;
+  Notification waiting;
 };
 
 class NoRunner final : public Runner {
@@ -93,12 +93,12 @@ class RemoteControlTest : public testing::Test {
   template <typename Call>
   static absl::StatusOr<v1::Job> Await(const Call& call) {
     absl::StatusOr<v1::Job> result = absl::UnknownError("no reply came");
-    absl::Notification replied;
+    Notification replied;
     call([&](absl::StatusOr<v1::Job> job) {
       result = std::move(job);
       replied.Notify();
     });
-    replied.WaitForNotification();
+    replied.Wait();
     return result;
   }
 
@@ -164,7 +164,7 @@ TEST_F(RemoteControlTest, WaitingCallsEndWhenTheStreamDoes) {
   const absl::Status reason = WithReason(absl::AbortedError("node a was lost"), kReasonPeerLost);
   const absl::StatusOr<v1::Job> job = Await([&](Reply<v1::Job> reply) {
     remote_->WaitJob({}, {}, std::move(reply));
-    ASSERT_TRUE(jobs_.waiting.WaitForNotificationWithTimeout(kPatience));
+    ASSERT_TRUE(jobs_.waiting.WaitFor(kPatience));
     remote_->SetLost(reason);
   });
   EXPECT_EQ(job.status(), reason);
@@ -177,14 +177,14 @@ TEST_F(RemoteControlTest, WaitingCallsEndWithTheDaemon) {
   remote_->SetConnected();
   const absl::StatusOr<v1::Job> job = Await([&](Reply<v1::Job> reply) {
     remote_->WaitJob({}, {}, std::move(reply));
-    ASSERT_TRUE(jobs_.waiting.WaitForNotificationWithTimeout(kPatience));
+    ASSERT_TRUE(jobs_.waiting.WaitFor(kPatience));
     remote_.reset();
   });
   EXPECT_TRUE(absl::IsUnavailable(job.status())) << job.status();
 }
 
 TEST_F(RemoteControlTest, StatusIsAnsweredAloneWhenTheSequencerIsNotThere) {
-  absl::Notification replied;
+  Notification replied;
   remote_->GetStatus({}, {}, [&](absl::StatusOr<v1::GetStatusResponse> status) {
     EXPECT_TRUE(status.ok()) << status.status();
     if (status.ok()) {
@@ -194,7 +194,7 @@ TEST_F(RemoteControlTest, StatusIsAnsweredAloneWhenTheSequencerIsNotThere) {
     }
     replied.Notify();
   });
-  EXPECT_TRUE(replied.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(replied.WaitFor(kPatience));
 }
 
 }  // namespace

@@ -3,13 +3,15 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
+#include "absl/base/thread_annotations.h"
 #include "daemon/rpc/tensor_service.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -77,9 +79,10 @@ class FakeControl final : public Control {
   void BeginAccess(const CallContext&, const v1::BeginAccessRequest& request,
                    Reply<v1::BeginAccessResponse> reply) override {
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       begun_ = request;
       ++begins_;
+      changed_.notify_all();
       waiting_ = std::move(reply);
       if (hold_) return;
     }
@@ -92,8 +95,9 @@ class FakeControl final : public Control {
     EXPECT_TRUE(call.cancel->status().ok());
     absl::Status error;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       commits_.push_back(request.commit());
+      changed_.notify_all();
       error = end_error_;
     }
     v1::EndAccessResponse response;
@@ -109,7 +113,7 @@ class FakeControl final : public Control {
   void Grant() {
     Reply<v1::BeginAccessResponse> reply;
     {
-      absl::MutexLock lock(&mutex_);
+      std::lock_guard lock(mutex_);
       reply = std::exchange(waiting_, nullptr);
     }
     if (!begin_error_.ok()) return reply(begin_error_);
@@ -120,26 +124,24 @@ class FakeControl final : public Control {
   }
 
   v1::BeginAccessRequest AwaitBegun() {
-    absl::MutexLock lock(&mutex_);
-    const auto begun = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return begins_ > 0;
-    };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&begun), kHang));
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang),
+                                  [this] { return begins_ > 0; }));
     return begun_;
   }
   // What the accesses ended as, once one has.
   std::vector<bool> AwaitEnded() {
-    absl::MutexLock lock(&mutex_);
-    const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !commits_.empty(); };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&ended), kHang));
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang),
+                                  [this] { return !commits_.empty(); }));
     return commits_;
   }
   int begins() {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     return begins_;
   }
   std::vector<bool> commits() {
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard lock(mutex_);
     return commits_;
   }
 
@@ -151,7 +153,8 @@ class FakeControl final : public Control {
  private:
   static absl::Status No() { return absl::UnimplementedError("not asked for by these tests"); }
 
-  absl::Mutex mutex_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
   v1::BeginAccessRequest begun_ ABSL_GUARDED_BY(mutex_);
   Reply<v1::BeginAccessResponse> waiting_ ABSL_GUARDED_BY(mutex_);
   int begins_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,9 +1,9 @@
 #include <list>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/daemon/notification.h"
 #include "tests/daemon/transport_harness.h"
 
 namespace agmm {
@@ -99,15 +99,15 @@ TEST(TransportBulk, QuietWaitsForReceivesOfOlderGenerations) {
   Cluster cluster(2);
   Patch from(1000, 1000, 1000);
   from.Fill(1);
-  absl::Notification start[8], deliver[8];
+  Notification start[8], deliver[8];
   Outcomes written, older, newer;
   int attempt = 0;
   const auto under_way = [&] {
     // What is posted while the sender's thread is held begins together: the write is offered, and then the
     // thread is held again before it can deliver. A connection that is still being made offers nothing.
-    cluster[0].Quiesce(0, [&, attempt] { start[attempt].WaitForNotification(); });
+    cluster[0].Quiesce(0, [&, attempt] { start[attempt].Wait(); });
     cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
-    cluster[0].Quiesce(0, [&, attempt] { deliver[attempt].WaitForNotification(); });
+    cluster[0].Quiesce(0, [&, attempt] { deliver[attempt].Wait(); });
     start[attempt].Notify();
     for (int i = 0; i < 200; ++i, absl::SleepFor(absl::Milliseconds(2))) {
       // The rows are apart there, so that the receive is staged.

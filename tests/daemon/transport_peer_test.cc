@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <list>
@@ -229,6 +230,7 @@ TEST(TransportPeer, ATransportEndsUnderLoad) {
   for (int round = 0; round < 5; ++round) {
     Outcomes sent;
     std::vector<std::byte> bytes(1 << 20);
+    std::array<std::array<std::byte, 100>, 3> read;
     {
       Cluster cluster(3);
       cluster.receiver(0).TakeAll();
@@ -238,8 +240,8 @@ TEST(TransportPeer, ATransportEndsUnderLoad) {
           const int64_t size = i % 2 == 0 ? 100 : 1 << 20;
           cluster[node].Send((node + 1) % 3, {1, 1, node, i, 0}, {bytes.data(), 1, size, size},
                              sent.Next());
-          cluster[node].ReadBlock((node + 2) % 3, {7, 0, 0, 1, 0, 100}, {bytes.data(), 1, 100, 100},
-                                  sent.Next());
+          cluster[node].ReadBlock((node + 2) % 3, {7, 0, 0, 1, 0, 100},
+                                  {read[node].data(), 1, 100, 100}, sent.Next());
         }
       }
       cluster.nodes[1]->transport.reset();

@@ -1,4 +1,5 @@
 // Every way an upload can end gives its lease back.
+#include "tests/daemon/notification.h"
 #include "tests/daemon/upload_fixture.h"
 
 namespace agmm {
@@ -37,16 +38,13 @@ TEST_F(Uploading, AnAbortWhileItWaitsGivesTheLeaseBackWhenItComes) {
   v1::AbortUploadRequest request;
   request.set_upload_id("up");
   v1::AbortUploadResponse response;
-  absl::Mutex mutex;
-  bool done = false;
+  Notification done;
   stub_->async()->AbortUpload(&context, &request, &response, [&](const grpc::Status& status) {
     EXPECT_TRUE(status.ok());
-    absl::MutexLock lock(&mutex);
-    done = true;
+    done.Notify();
   });
   control_.Grant();
-  absl::MutexLock lock(&mutex);
-  EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&done), kHang));
+  ASSERT_TRUE(done.WaitFor(kHang));
   EXPECT_THAT(control_.commits(), ElementsAre(false));
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/rpc/status.h"
 #include "proto/convert/status.h"
 #include "kernels/base/failpoint.h"
+#include "tests/daemon/notification.h"
 #include "tests/daemon/world_harness.h"
 #include "tests/fuzz/valid_requests.h"
 
@@ -135,13 +136,13 @@ TEST(World, ComesTogetherAfterAConnectionThatCouldNotBeMade) {
 TEST(World, DaemonOfAnotherConfigurationIsRefusedWithBothValues) {
   TestWorld world(2);
   ASSERT_TRUE(world.Start(0).ok());
-  absl::Notification refused;
+  Notification refused;
   absl::Status why;
   ASSERT_TRUE(world.Start(1, world.ConfigOf(1, "other"), [&](absl::Status status) {
     why = status;
     refused.Notify();
   }).ok());
-  ASSERT_TRUE(refused.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(refused.WaitFor(kPatience));
   EXPECT_TRUE(absl::IsFailedPrecondition(why));
   EXPECT_THAT(std::string(why.message()), HasSubstr("cluster is other here and test there"));
   world.Stop(1);
