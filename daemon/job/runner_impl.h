@@ -59,6 +59,7 @@ struct Part {
   int fed = 0;          // epochs given to the executor
   int outstanding = 0;  // of those, not done
   std::deque<double> epoch_us;
+  bool began = false;   // one of them, at least
   EpochReport last;
 };
 

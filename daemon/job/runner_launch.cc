@@ -132,6 +132,7 @@ void RunnerImpl::OnEpochDone(const LaunchPtr& launch, int part_index, const Epoc
     --devices_[device].outstanding;
     Part& part = launch->parts[part_index];
     --part.outstanding;
+    part.began |= report.start_ns > 0;
     if (report.status.ok()) {
       part.epoch_us.push_back((report.end_ns - report.start_ns) * 1e-3);
       if (part.epoch_us.size() > kEpochTimesKept) part.epoch_us.pop_front();
@@ -216,6 +217,7 @@ v1::Report RunnerImpl::ReportOf(const runner::Launch& launch) const {
   const int64_t wall_ns = absl::ToUnixNanos(absl::Now()), now_ns = MonotonicNanos();
   for (size_t i = 0; i < plan.locals.size(); ++i) {
     const Part& part = launch.parts[i];
+    if (part.began) done->set_began(true);
     v1::RankReport* rank = done->add_ranks();
     rank->set_rank(plan.problem.mesh.ranks[plan.locals[i].rank]);
     rank->set_node(self_node_);

@@ -291,7 +291,8 @@ void SchedulerImpl::OnGenerationEnded(const std::vector<int>&, const absl::Statu
   launched_.clear();
   for (Job* job : all) {
     job->plan = nullptr;
-    job->launch = 0;
+    // Nobody says any more whether it had begun.
+    if (std::exchange(job->launch, 0) != 0) job->touched_c = true;
     if (std::exchange(job->draining, false)) loop_->Cancel(job->drain_timer);
     if (job->ended) {
       GiveBack(job, false);

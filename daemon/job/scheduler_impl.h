@@ -64,7 +64,7 @@ struct Job {
   int leases_awaited = 0;
   absl::Status lease_error;      // its world has ended
   PreparedPlan* plan = nullptr;  // null: not held, because one like it is just being retired
-  bool touched_c = false;        // launched once: C is not what it was
+  bool touched_c = false;        // an epoch of it began somewhere: C is not what it was
   bool warm = false;             // its last epoch is not the plan's first
 
   // While launched.

@@ -45,7 +45,6 @@ void SchedulerImpl::Launch(Job* job) {
   job->launch = next_launch_++;
   launched_[job->launch] = job;
   job->reporting = job->plan->nodes;
-  job->touched_c = true;
   if (!job->record.has_start_time()) *job->record.mutable_start_time() = ToProto(clock_->Now());
   AddEvent(
       job, v1::Job::STATE_RUNNING,
@@ -58,6 +57,7 @@ void SchedulerImpl::OnLaunchDone(int node, const v1::LaunchDone& done) {
   if (it == jobs_.end() || it->second->launch == 0 || it->second->reporting.erase(node) == 0)
     return;
   Job* job = it->second.get();
+  job->touched_c |= done.began();
   for (const v1::RankReport& report : done.ranks()) job->reports[report.rank()] = report;
   if (absl::Status error = FromProto(done.error()); !error.ok()) OnLaunchError(job, node, error);
   if (job->reporting.empty()) FinishLaunch(job);

@@ -102,7 +102,7 @@ void LaunchQueue::Work(int index) {
       if (dead != queue_.end()) {
         EpochReport report;
         report.status = dead->target->failure;
-        report.start_ns = report.end_ns = MonotonicNanos();
+        report.end_ns = MonotonicNanos();  // it never began
         Report(dead, report, lock);
         continue;
       }

@@ -43,7 +43,7 @@ struct StepTime {
 
 struct EpochReport {
   absl::Status status;
-  int64_t start_ns = 0, end_ns = 0;
+  int64_t start_ns = 0, end_ns = 0;  // start 0: it never began, and C is what it was
   std::vector<StepTime> steps;  // one a step of this rank
 };
 

@@ -163,9 +163,10 @@ TEST_F(StalledRunner, ACancelledJobDrainsAndSpoilsItsPlan) {
   node_.runner->Launch(world_.LaunchOf(1, 1, 1, 1000));
   ExpectNoReport();
   node_.runner->Cancel(world_.CancelOf(1));
-  const absl::Status status = node_.DoneOf(1);
-  EXPECT_EQ(status.code(), Code::kCancelled);
+  v1::LaunchDone done;
+  const absl::Status status = node_.DoneOf(1, &done);
   EXPECT_EQ(ReasonOf(status), kReasonCancelled);
+  EXPECT_TRUE(done.began());
   node_.runner->Launch(world_.LaunchOf(2, 1, 1001));
   EXPECT_EQ(node_.DoneOf(2).code(), Code::kCancelled);
 }
@@ -198,11 +199,14 @@ TEST_F(StalledRunner, ACancelSparesLaunchesBeforeItOnThePlan) {
   node_.runner->Cancel(world_.CancelOf(2));
   ExpectNoReport();
   world_.node(1).runner->Launch(world_.LaunchOf(1, 1, 1));
-  EXPECT_TRUE(node_.DoneOf(1).ok());
+  v1::LaunchDone done;
+  EXPECT_TRUE(node_.DoneOf(1, &done).ok() && done.began());
   EXPECT_TRUE(world_.node(1).DoneOf(1).ok());
   EXPECT_EQ(world_.WrongElements(problem_), 0);
-  EXPECT_EQ(node_.DoneOf(2).code(), Code::kCancelled);
-  EXPECT_EQ(node_.DoneOf(3).code(), Code::kCancelled);
+  for (uint64_t job : {2, 3}) {
+    EXPECT_EQ(node_.DoneOf(job, &done).code(), Code::kCancelled);
+    EXPECT_FALSE(done.began());  // though fed to the device
+  }
 }
 
 TEST_F(StalledRunner, ACancelDoesNotWaitForOtherPlans) {

@@ -193,6 +193,28 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsCancelForItsCli
   EXPECT_EQ(Metric("jobs_failed_total"), 0);
 }
 
+TEST_F(SchedulerTest, AJobThatNeverBeganLeavesTheCOfTheJobBeforeIt) {
+  const Operands3 t = MakeOperands();
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first, second));
+  EXPECT_TRUE(Cancel(second).ok());
+  DoneEverywhere(first);
+  for (int node : {0, 1}) Done(node, second, absl::CancelledError("drained"), /*began=*/false);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_READY);
+}
+
+TEST_F(SchedulerTest, AJobThatBeganOnOneNodeAndWasCancelledEmptiesItsC) {
+  const Operands3 t = MakeOperands();
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_TRUE(Cancel(second).ok());
+  DoneEverywhere(first);
+  Done(0, second, absl::CancelledError("drained"), /*began=*/false);
+  Done(1, second, absl::CancelledError("drained"), /*began=*/true);
+  EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_EMPTY);
+}
+
 TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsDeadline) {
   const Operands3 t = MakeOperands();
   const uint64_t first = SubmitOk(Request(t));

@@ -226,10 +226,12 @@ class SchedulerTest : public ::testing::Test {
     }
     return static_cast<int>(asked.size());
   }
-  void Done(int node, uint64_t job, const absl::Status& status = absl::OkStatus()) {
+  void Done(int node, uint64_t job, const absl::Status& status = absl::OkStatus(),
+            bool began = true) {
     v1::Report report;
     v1::LaunchDone* done = report.mutable_launch_done();
     done->set_job_id(job);
+    done->set_began(began);
     if (!status.ok()) *done->mutable_error() = ToProto(status);
     v1::RankReport* rank = done->add_ranks();
     rank->set_rank(node);
