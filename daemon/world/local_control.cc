@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+
 namespace agmm {
 
 void LocalControl::GetStatus(const CallContext& context, const v1::GetStatusRequest& request,
@@ -30,6 +32,11 @@ void LocalControl::OpenedSession(const CallContext& context, const v1::OpenedSes
   OnLoop(context, request, std::move(reply),
          [this](const CallContext&, const v1::OpenedSessionRequest& request,
                 Reply<v1::OpenedSessionResponse> reply) {
+           if (request.node() < 0 || request.node() >= parts_.sequencer->node_count()) {
+             return reply(absl::InvalidArgumentError(
+                 absl::StrFormat("a session of node %d; the world has nodes 0 to %d", request.node(),
+                                 parts_.sequencer->node_count() - 1)));
+           }
            if (request.session_id().empty() || !sessions_.emplace(request.session_id(), request.node()).second) {
              return reply(absl::AlreadyExistsError("the session id is empty or taken; choose another"));
            }
@@ -52,6 +59,12 @@ void LocalControl::EndSession(const std::string& session) {
   parts_.catalog->EndSession(session);
 }
 
+absl::Status LocalControl::CheckSession(const std::string& session) const {
+  if (session.empty() || sessions_.contains(session)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("session %s has ended; open a new one", session));
+}
+
 void LocalControl::OnNodeLost(int node) {
   parts_.catalog->EndAccessesOf(node);
   std::vector<std::string> ended;
@@ -65,8 +78,9 @@ void LocalControl::OnNodeLost(int node) {
 
 void LocalControl::CreateTensor(const CallContext& context, const v1::CreateTensorRequest& request,
                                 Reply<v1::Tensor> reply) {
-  OnLoop(context, request, std::move(reply), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
-    catalog->CreateTensor(c, r, std::move(reply));
+  OnLoop(context, request, std::move(reply), [this](const auto& c, const auto& r, auto reply) {
+    if (const absl::Status open = CheckSession(r.session_id()); !open.ok()) return reply(open);
+    parts_.catalog->CreateTensor(c, r, std::move(reply));
   });
 }
 
@@ -91,8 +105,9 @@ void LocalControl::GetTensor(const CallContext& context, const v1::GetTensorRequ
 
 void LocalControl::FillTensor(const CallContext& context, const v1::FillTensorRequest& request,
                               Reply<v1::Tensor> reply) {
-  OnLoop(context, request, std::move(reply), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
-    catalog->FillTensor(c, r, std::move(reply));
+  OnLoop(context, request, std::move(reply), [this](const auto& c, const auto& r, auto reply) {
+    if (const absl::Status open = CheckSession(r.put().session_id()); !open.ok()) return reply(open);
+    parts_.catalog->FillTensor(c, r, std::move(reply));
   });
 }
 
@@ -112,8 +127,9 @@ void LocalControl::BeginAccess(const CallContext& context, const v1::BeginAccess
       });
     });
   };
-  OnLoop(context, request, std::move(kept), [catalog = parts_.catalog](const auto& c, const auto& r, auto reply) {
-    catalog->BeginAccess(c, r, std::move(reply));
+  OnLoop(context, request, std::move(kept), [this](const auto& c, const auto& r, auto reply) {
+    if (const absl::Status open = CheckSession(r.put().session_id()); !open.ok()) return reply(open);
+    parts_.catalog->BeginAccess(c, r, std::move(reply));
   });
 }
 
@@ -126,8 +142,9 @@ void LocalControl::EndAccess(const CallContext& context, const v1::EndAccessRequ
 
 void LocalControl::SubmitJob(const CallContext& context, const v1::SubmitJobRequest& request,
                              Reply<v1::Job> reply) {
-  OnLoop(context, request, std::move(reply), [jobs = parts_.scheduler](const auto& c, const auto& r, auto reply) {
-    jobs->SubmitJob(c, r, std::move(reply));
+  OnLoop(context, request, std::move(reply), [this](const auto& c, const auto& r, auto reply) {
+    if (const absl::Status open = CheckSession(r.session_id()); !open.ok()) return reply(open);
+    parts_.scheduler->SubmitJob(c, r, std::move(reply));
   });
 }
 

@@ -54,6 +54,8 @@ class LocalControl final : public Control {
     });
   }
   void EndSession(const std::string& session);
+  // Nothing new belongs to a session that has ended: nobody would end it.
+  absl::Status CheckSession(const std::string& session) const;
 
   const Parts parts_;
   std::map<std::string, int> sessions_;  // to the node its client is connected to; on the loop

@@ -1,4 +1,4 @@
-// Accesses whose caller vanishes at the worst moment: no lease stays behind.
+// What a caller leaves behind: accesses whose caller vanishes at the worst moment, sessions that have ended.
 #include "daemon/world/local_control.h"
 
 #include <gtest/gtest.h>
@@ -16,6 +16,15 @@ class LocalControlTest : public CatalogTest {
     parts.loop = &loop_;
     parts.catalog = catalog_.get();
     parts.placement = &placement_;
+    parts.sequencer = &sequencer_;
+    Scheduler::Parts scheduler;
+    scheduler.loop = scheduler.planner = &loop_;
+    scheduler.members = &members_;
+    scheduler.placement = &placement_;
+    scheduler.catalog = catalog_.get();
+    scheduler.metrics = &metrics_;
+    scheduler_ = Scheduler::Create(scheduler);
+    parts.scheduler = scheduler_.get();
     control_ = std::make_unique<LocalControl>(parts);
     tensor_ = MakeReady("A").tensor_id();
   }
@@ -38,7 +47,35 @@ class LocalControlTest : public CatalogTest {
     return answer;
   }
 
+  static Config TwoNodes() {
+    Config config;
+    config.cluster = "demo";
+    config.nodes = {{"a", "127.0.0.1:7101", 2}, {"b", "127.0.0.1:7102", 2}};
+    return config;
+  }
+  template <typename Response, typename Request, typename Call>
+  absl::StatusOr<Response> Ask(Call call, const Request& request) {
+    auto answer = std::make_shared<absl::StatusOr<Response>>(absl::UnknownError("no answer"));
+    auto answered = std::make_shared<Notification>();
+    (control_.get()->*call)({}, request, [answer, answered](absl::StatusOr<Response> given) {
+      *answer = std::move(given);
+      answered->Notify();
+    });
+    if (!answered->WaitFor(absl::Seconds(30)))
+      return absl::DeadlineExceededError("no answer");
+    return *answer;
+  }
+  absl::Status Open(const std::string& session, int node) {
+    v1::OpenedSessionRequest request;
+    request.set_session_id(session);
+    request.set_node(node);
+    return Ask<v1::OpenedSessionResponse>(&LocalControl::OpenedSession, request).status();
+  }
+
   uint64_t tensor_ = 0;
+  Metrics metrics_;
+  Sequencer sequencer_{TwoNodes(), &metrics_};
+  std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<LocalControl> control_;
   Loop loop_;  // runs on top of the above
 };
@@ -54,6 +91,36 @@ TEST_F(LocalControlTest, AnAccessWhoseAnswerDidNotArriveIsEnded) {
   ASSERT_TRUE(BeginWrite(ctx).ok());
   ctx.cancel->Cancel(absl::CancelledError("the answer could not be sent"));
   EXPECT_TRUE(BeginWrite({}).ok());
+}
+
+TEST_F(LocalControlTest, NothingNewBelongsToASessionThatHasEnded) {
+  ASSERT_TRUE(Open("s", 1).ok());
+  v1::CloseSessionRequest close;
+  close.set_session_id("s");
+  ASSERT_TRUE(Ask<v1::CloseSessionResponse>(&LocalControl::CloseSession, close).ok());
+
+  v1::CreateTensorRequest create = TensorRequest("late", "[M_x, K]", 8, 8, MeshOf(4));
+  create.set_session_id("s");
+  v1::FillTensorRequest fill;
+  *fill.mutable_put() = create;
+  v1::BeginAccessRequest put;
+  *put.mutable_put() = create;
+  v1::SubmitJobRequest submit;
+  submit.set_session_id("s");
+  for (const absl::Status& status :
+       {Ask<v1::Tensor>(&LocalControl::CreateTensor, create).status(),
+        Ask<v1::Tensor>(&LocalControl::FillTensor, fill).status(),
+        Ask<v1::BeginAccessResponse>(&LocalControl::BeginAccess, put).status(),
+        Ask<v1::Job>(&LocalControl::SubmitJob, submit).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_EQ(status.message(), "session s has ended; open a new one");
+  }
+  EXPECT_EQ(Ask<v1::ListTensorsResponse>(&LocalControl::ListTensors, v1::ListTensorsRequest())->tensors_size(), 1);
+}
+
+TEST_F(LocalControlTest, ASessionIsOfANodeOfTheWorld) {
+  EXPECT_EQ(Open("s", 2).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Open("s", 1).ok());
 }
 
 }  // namespace
