@@ -18,6 +18,15 @@ v1::Job WithoutStepTimes(v1::Job job) {
   return job;
 }
 
+// As an entry of a list.
+v1::Job WithoutTimes(v1::Job job) {
+  for (v1::RankReport& rank : *job.mutable_ranks()) {
+    rank.clear_steps();
+    rank.clear_epoch_us();
+  }
+  return job;
+}
+
 }  // namespace
 
 void SchedulerImpl::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& request,
@@ -113,7 +122,7 @@ void SchedulerImpl::ListJobs(const CallContext&, const v1::ListJobsRequest& requ
   while (it != jobs_.begin() && response.jobs_size() < size) {
     --it;
     v1::Job* job = response.add_jobs();
-    *job = WithoutStepTimes(it->second->record);
+    *job = WithoutTimes(it->second->record);
     job->clear_events();
   }
   if (it != jobs_.begin()) response.set_next_before_job_id(it->first);

@@ -185,6 +185,17 @@ TEST_F(Records, APollEndsAtItsOwnDeadlineAndThoseOfTheGoneDoNotPileUp) {
   EXPECT_EQ(answer.Get().status().message(), "hung up");
 }
 
+TEST_F(Records, AListLeavesOutTheTimesOfEpochsAndSteps) {
+  const uint64_t id = SubmitOk(Request(MakeOperands()));
+  AnswerPrepared();
+  DoneEverywhere(id);
+  EXPECT_EQ(Get(id)->ranks(0).epoch_us_size(), 1);
+  const v1::ListJobsResponse list = List(1, 0);
+  ASSERT_EQ(list.jobs(0).ranks_size(), 2);
+  EXPECT_EQ(list.jobs(0).ranks(0).epoch_us_size(), 0);
+  EXPECT_EQ(list.jobs(0).ranks(0).steps_size(), 0);
+}
+
 TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
   for (WorldRank& rank : members_.mutable_ranks()) rank.device = "cpu: a fine one";
   const Operands3 t = MakeOperands();
@@ -197,6 +208,7 @@ TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
   for (const auto& [node, command] : Take(v1::Command::kLaunchJob)) {
     v1::Report report;
     report.mutable_launch_done()->set_job_id(command.launch_job().job_id());
+    report.mutable_launch_done()->set_began(true);
     v1::RankReport* rank = report.mutable_launch_done()->add_ranks();
     rank->set_rank(node);
     rank->add_epoch_us(100);
