@@ -18,7 +18,7 @@ absl::StatusOr<std::optional<v1::WatchJobResponse>> JobWatch::Next() {
     while (stream_->Read(&response)) {
       // A daemon that sends an event twice is forgiven.
       if (response.event().number() <= request_.after_event() && !response.has_job()) continue;
-      request_.set_after_event(response.event().number());
+      if (response.has_event()) request_.set_after_event(response.event().number());
       return response;
     }
     const absl::Status status = call_->Convert(stream_->Finish());

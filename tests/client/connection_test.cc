@@ -80,6 +80,13 @@ class FakeDaemon final : public v1::JobService::Service,
       response.mutable_event()->set_number(number);
       if (number == 4) response.mutable_job()->set_state(v1::Job::STATE_SUCCEEDED);
       writer->Write(response);
+      if (number == job_alone_after) {
+        v1::WatchJobResponse job;
+        job.mutable_job()->set_job_id(request->job_id());
+        writer->Write(job);
+        while (number == job_alone_after && !context->IsCancelled())
+          absl::SleepFor(absl::Milliseconds(1));
+      }
       while (number == hold_watch_after && !context->IsCancelled())
         absl::SleepFor(absl::Milliseconds(1));
     }
@@ -88,7 +95,7 @@ class FakeDaemon final : public v1::JobService::Service,
 
   std::atomic<int> statuses = 0, submits = 0, deletes = 0, watches = 0;
   std::atomic<bool> incomplete = false;
-  std::atomic<int> hold_watch_after = 0;
+  std::atomic<int> hold_watch_after = 0, job_alone_after = 0;
 
  private:
   static grpc::Status Error(const absl::Status& status) {
@@ -177,6 +184,24 @@ TEST_F(ConnectionTest, ADeadlineBoundsTheAttempts) {
   const absl::Status status = connection_.GetStatus(absl::Milliseconds(200)).status();
   EXPECT_THAT(status.code(), ::testing::AnyOf(absl::StatusCode::kUnavailable,
                                               absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(ConnectionTest, AWatchThatBreaksBehindAnAnswerWithoutAnEventForgetsNothing) {
+  daemon_.job_alone_after = 3;
+  JobWatch watch(&connection_, 7, /*after_event=*/0, absl::Now() + kHang);
+  std::vector<int64_t> numbers;
+  while (true) {
+    const auto next = watch.Next();
+    ASSERT_TRUE(next.ok()) << next.status();
+    if (!next->has_value()) break;
+    if ((*next)->has_event()) {
+      numbers.push_back((*next)->event().number());
+    } else {
+      daemon_.job_alone_after = 0;
+      proxy_.Cut();
+    }
+  }
+  EXPECT_THAT(numbers, ElementsAre(1, 2, 3, 4));
 }
 
 TEST_F(ConnectionTest, AWatchGoesOnBehindTheLastEvent) {
