@@ -269,9 +269,9 @@ struct JobHandleState;
 // A submitted job. A small value: copies are the same job. May outlive its client; then every call fails
 // with FAILED_PRECONDITION, and what was pending has ended with CANCELLED. Thread-safe, but for assignment.
 //
-// Callbacks run one after the other on one thread of the client. They may call everything in this header, but
-// what blocks there holds up the callbacks behind it; a Wait for another job is better a Then. They must not
-// throw, and not destroy the client. Each runs exactly once, at the latest while the client is destroyed.
+// Callbacks run one by one on one thread of the client; once it is gone, at once on the caller's. They may call
+// all of this header, but what blocks there holds up those behind it; a Wait is better a Then. They must not
+// throw or destroy the client. Each runs exactly once, at the latest while the client is destroyed.
 class JobHandle {
  public:
   JobHandle() = default;  // no job: every call fails
@@ -341,7 +341,7 @@ class Client {
  public:
   // Finds the daemon; the rest of the world need not be there. Errors: INVALID_ARGUMENT, UNAVAILABLE.
   static Result<std::unique_ptr<Client>> Connect(ClientOptions options = {});
-  // Ends the calls in progress and the mappings, and waits for the callbacks. Not from a callback.
+  // Ends the calls in progress and the mappings, and waits for them and the callbacks. Not from a callback.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

@@ -70,6 +70,8 @@ absl::StatusOr<v1::CreateTensorRequest> ClientImpl::RequestFor(const std::string
 }
 
 Result<WorldInfo> Client::World(Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const auto status = impl_->core->connection()->GetStatus(impl_->core->CallTimeout(timeout));
   if (!status.ok()) return ToPublic(status.status());
   return ToPublic(*status);
@@ -77,6 +79,8 @@ Result<WorldInfo> Client::World(Milliseconds timeout) {
 
 Result<TensorInfo> Client::Create(const std::string& name, const TensorSpec& spec,
                                   Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const absl::Duration limit = impl_->core->CallTimeout(timeout);
   const auto request = impl_->RequestFor(name, spec, limit);
   if (!request.ok()) return ToPublic(request.status());
@@ -87,6 +91,8 @@ Result<TensorInfo> Client::Create(const std::string& name, const TensorSpec& spe
 
 Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
                                 const Filling& filling, Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const absl::Duration limit = impl_->core->TransferTimeout(timeout);
   auto put = impl_->RequestFor(name, spec, impl_->core->CallTimeout({}));
   if (!put.ok()) return ToPublic(put.status());
@@ -112,6 +118,8 @@ Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
 }
 
 Result<std::vector<TensorInfo>> Client::List(Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const auto list = impl_->core->connection()->ListTensors(impl_->core->CallTimeout(timeout));
   if (!list.ok()) return ToPublic(list.status());
   std::vector<TensorInfo> tensors;
@@ -120,6 +128,8 @@ Result<std::vector<TensorInfo>> Client::List(Milliseconds timeout) {
 }
 
 Result<TensorInfo> Client::Find(const std::string& name, Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const auto tensor =
       impl_->core->connection()->GetTensor(RefTo(name), impl_->core->CallTimeout(timeout));
   if (!tensor.ok()) return ToPublic(tensor.status());
@@ -127,6 +137,8 @@ Result<TensorInfo> Client::Find(const std::string& name, Milliseconds timeout) {
 }
 
 Status Client::Delete(const std::string& name, Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const Result<TensorInfo> tensor = Find(name, timeout);
   if (!tensor.ok()) return tensor.status();
   return ToPublic(
@@ -134,6 +146,8 @@ Status Client::Delete(const std::string& name, Milliseconds timeout) {
 }
 
 Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const absl::Duration limit = impl_->core->CallTimeout(timeout);
   v1::SubmitJobRequest request;
   request.set_request_id(NewRequestId());
@@ -154,12 +168,16 @@ Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) 
 }
 
 Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const auto job = impl_->core->connection()->GetJob(id, impl_->core->CallTimeout(timeout));
   if (!job.ok()) return ToPublic(job.status());
   return impl_->Handle(id, TimeoutOf(job->timeout()));
 }
 
 Result<std::vector<JobInfo>> Client::Jobs(int limit, Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const absl::Time deadline = absl::Now() + impl_->core->CallTimeout(timeout);
   std::vector<JobInfo> jobs;
   v1::ListJobsRequest request;

@@ -28,6 +28,10 @@ void HoldGrpc() {
 
 }  // namespace
 
+Status ClientGone() {
+  return Status(StatusCode::kCancelled, "the client is being destroyed; end its calls first");
+}
+
 absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise) {
   const Milliseconds chosen = given == Milliseconds::zero() ? otherwise : given;
   return std::min(absl::FromChrono(chosen), kLongest);

@@ -70,6 +70,9 @@ class CoreUse {
   Core* const core_;
 };
 
+// Of a call on a client that is being destroyed.
+Status ClientGone();
+
 // A duration of the public header; zero means `otherwise`.
 absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise);
 

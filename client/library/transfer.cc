@@ -52,6 +52,8 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, 
 
 Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, const Reader& reader,
                                const TransferOptions& options) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
   const std::optional<int64_t> total_bytes = BytesIn(spec);
   if (!total_bytes.has_value()) {
     return Status(StatusCode::kInvalidArgument,
@@ -101,6 +103,8 @@ Result<TensorInfo> Client::Get(const std::string& name, const Writer& writer,
 
 Result<TensorInfo> ClientImpl::Download(const std::string& name, const TakePiece& take,
                                           const TransferOptions& options) const {
+  const CoreUse use(core.get());
+  if (!use.ok()) return ClientGone();
   v1::TensorRef ref;
   ref.set_name(name);
   int64_t total_bytes = 0;

@@ -1,8 +1,11 @@
 // Tensors through the public library.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -128,6 +131,26 @@ TEST_F(LibraryTensor, TensorsAreListedFoundFilledAndDeleted) {
   EXPECT_EQ(found->spec.sharding, "[M_x, K]");
   EXPECT_TRUE(client->Delete("F").ok());
   EXPECT_EQ(client->Delete("F").code(), StatusCode::kNotFound);
+}
+
+TEST_F(LibraryTensor, ADestroyedClientWaitsForItsTransfers) {
+  std::unique_ptr<Client> client = Connect();
+  const std::vector<float> a = Integers(kM * kK, 1);
+  ASSERT_TRUE(client->Put("A", SpecA(), a.data(), BytesIn(a)).ok());
+  std::atomic<bool> began = false, destroyed = false;
+  std::thread getter([&, client = client.get()] {
+    (void)client->Get("A", [&](int64_t, const std::byte*, int64_t) {
+      began = true;
+      // Long enough for what must not happen to happen.
+      absl::SleepFor(absl::Milliseconds(100));
+      EXPECT_FALSE(destroyed);
+      return Status();
+    });
+  });
+  EXPECT_TRUE(Await([&] { return began.load(); }));
+  client.reset();
+  destroyed = true;
+  getter.join();
 }
 
 TEST_F(LibraryTensor, ATensorOnSomeRanksTakesNothingOnOthers) {
