@@ -1,6 +1,7 @@
 // agmmctl job submit, watch: a product of tensors, and its events as they come.
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
+#include <atomic>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -82,14 +83,19 @@ absl::StatusOr<v1::SubmitJobRequest> MakeRequest(Connection* connection, const S
 // The job as it ended; its events are printed as they come. Ctrl-C cancels it.
 absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& job,
                                          absl::Duration timeout, bool json) {
-  const Interrupt interrupt([&] { connection->Interrupt(); });
+  std::atomic<bool> interrupted = false;
+  const Interrupt interrupt([&] {
+    interrupted = true;
+    connection->Interrupt();
+  });
   const EventPrinter print(job, json);
   std::function<void(const v1::JobEvent&)> on_event;
   if (!json) on_event = print;
   absl::StatusOr<v1::Job> ended =
       AwaitJob(connection, job.job_id(), /*after_event=*/0, timeout, on_event);
   if (ended.ok()) return ended;
-  if (!absl::IsCancelled(ended.status())) {
+  // A daemon that stops says CANCELLED, too.
+  if (!absl::IsCancelled(ended.status()) || !interrupted) {
     return Annotate(ended.status(),
                     absl::StrFormat("job %d may still run; see `agmmctl job show %d`", job.job_id(),
                                     job.job_id()));
@@ -130,13 +136,17 @@ struct WatchFlags {
 
 absl::Status RunWatch(const WatchFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
-  const Interrupt interrupt([&] { connection->Interrupt(); });
+  std::atomic<bool> interrupted = false;
+  const Interrupt interrupt([&] {
+    interrupted = true;
+    connection->Interrupt();
+  });
   AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(flags.id));
   const absl::Duration timeout = FromProto(job.timeout());
   const absl::StatusOr<v1::Job> ended =
       AwaitJob(connection.get(), flags.id, flags.from > 0 ? flags.from - 1 : 0, timeout,
                EventPrinter(job, options.json));
-  if (absl::IsCancelled(ended.status())) {
+  if (absl::IsCancelled(ended.status()) && interrupted) {
     return absl::CancelledError(
         absl::StrFormat("stopped watching job %d, which goes on", flags.id));
   }

@@ -1,0 +1,94 @@
+// What agmmctl does where a daemon says CANCELLED of its own accord.
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agmm/v1/job.grpc.pb.h"
+#include "agmm/v1/tensor.grpc.pb.h"
+#include "gmock/gmock.h"
+#include "proto/convert/status.h"
+#include "tests/e2e/world.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Stops while somebody waits for a job.
+class StoppingDaemon final : public v1::JobService::Service, public v1::TensorService::Service {
+ public:
+  StoppingDaemon() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(static_cast<v1::JobService::Service*>(this));
+    builder.RegisterService(static_cast<v1::TensorService::Service*>(this));
+    server_ = builder.BuildAndStart();
+  }
+  ~StoppingDaemon() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  grpc::Status GetTensor(grpc::ServerContext*, const v1::GetTensorRequest* request,
+                         v1::Tensor* tensor) override {
+    v1::TensorSpec& spec = *tensor->mutable_spec();
+    spec.set_rows(8);
+    spec.set_cols(8);
+    spec.set_dtype(v1::DTYPE_F32);
+    spec.set_sharding(request->tensor().name() == "X" ? "[M_x, K]" : "[K, N_x]");
+    v1::MeshAxis& axis = *spec.mutable_mesh()->add_axes();
+    axis.set_name("x");
+    axis.set_size(1);
+    spec.mutable_mesh()->add_ranks(0);
+    return grpc::Status::OK;
+  }
+  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest*, v1::Job* job) override {
+    job->set_job_id(7);
+    return grpc::Status::OK;
+  }
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*, v1::Job* job) override {
+    job->set_job_id(7);
+    return grpc::Status::OK;
+  }
+  grpc::Status WatchJob(grpc::ServerContext*, const v1::WatchJobRequest*,
+                        grpc::ServerWriter<v1::WatchJobResponse>*) override {
+    const absl::Status stopping = absl::CancelledError("the daemon is stopping");
+    return grpc::Status(grpc::StatusCode::CANCELLED, std::string(stopping.message()),
+                        ToProto(stopping).SerializeAsString());
+  }
+  grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest*, v1::Job*) override {
+    ++cancels;
+    return grpc::Status::OK;
+  }
+
+  std::atomic<int> cancels = 0;
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class CtlStopping : public ::testing::Test {
+ protected:
+  std::string ErrorOf(std::vector<std::string> arguments) {
+    std::vector<std::string> argv = {Program("agmmctl"), "--endpoint", daemon_.endpoint()};
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
+    Process process(argv, absl::StrCat(::testing::TempDir(), "/ctl_stopping"));
+    EXPECT_EQ(process.Wait(kHang), 130);
+    return process.err();
+  }
+  StoppingDaemon daemon_;
+};
+
+TEST_F(CtlStopping, ADaemonThatStopsIsNoCtrlC) {
+  const std::string error = ErrorOf({"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"});
+  EXPECT_THAT(error, HasSubstr("the daemon is stopping"));
+  EXPECT_THAT(error, HasSubstr("may still run"));
+  EXPECT_EQ(daemon_.cancels, 0);
+  EXPECT_THAT(ErrorOf({"job", "watch", "7"}), HasSubstr("the daemon is stopping"));
+}
+
+}  // namespace
+}  // namespace agmm
