@@ -1,6 +1,6 @@
 // The daemon's one control thread. All state of the control plane (members, catalog, jobs, plans) is touched
-// on it alone, so that none of it needs a lock. Nothing on it waits; the longest that it does is to plan and
-// prove a new schedule (plan_cache.cc).
+// on it alone, so that none of it needs a lock. Nothing on it waits, and what takes
+// long, such as to plan and prove a new schedule, has a thread of its own (plan_cache.cc).
 #pragma once
 
 #include <condition_variable>
