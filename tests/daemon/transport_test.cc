@@ -184,10 +184,10 @@ TEST(Transport, ParkedMessagesWaitForTheReceiver) {
 }
 
 TEST(Transport, NoMoreThan64MiBOfAPeersSmallMessagesAreParked) {
+  constexpr int64_t kEager = 60000, kRendezvous = 1 << 20, kKept = (64 << 20) / kEager;
+  Patch small(1, kEager, kEager), large(1, kRendezvous, kRendezvous);  // outlive the sends
   Cluster cluster(3);
   Outcomes sent;
-  constexpr int64_t kEager = 60000, kRendezvous = 1 << 20, kKept = (64 << 20) / kEager;
-  Patch small(1, kEager, kEager), large(1, kRendezvous, kRendezvous);
   const int count = kKept + 50;
   for (int i = 0; i < count; ++i) cluster[0].Send(2, {1, 2, 0, i, 0}, small.rows(), sent.Next());
   ASSERT_TRUE(Eventually([&] { return cluster.receiver(2).offered() == count; }));
