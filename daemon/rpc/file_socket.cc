@@ -24,6 +24,7 @@ constexpr size_t kTokenBytes = 16;  // twice as many hex digits
 // Clients are served one after the other; one that does not speak holds the others up for so long.
 constexpr timeval kPatience = {0, 500'000};
 constexpr int kBacklog = 64;
+constexpr int kShortageMs = 100;  // between two looks
 
 // Ourselves, or root.
 bool IsTrusted(int connection) {
@@ -115,7 +116,12 @@ void FileSocket::Run() {
     if (watched[0].revents != 0) return;
     if (watched[1].revents == 0) continue;
     const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection < 0) continue;
+    if (connection < 0) {
+      // The client stays in the queue while descriptors or memory are short: no use to look at once.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        poll(watched, 1, kShortageMs);
+      continue;
+    }
     if (IsTrusted(connection)) Serve(connection);
     close(connection);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/rpc/reply.h"
+#include "daemon/rpc/silence_guard.h"
 #include "kernels/base/status.h"
 #include "proto/convert/problem.h"
 
@@ -45,7 +47,10 @@ class MapTensorReactor final
 
   void Start() {
     self_ = shared_from_this();
-    Continue([] {});
+    silence_.emplace(mappings_->parts_.loop, mappings_->silence_, [this] { OnSilence(); });
+    Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      Note(mappings_->Add(this, weak_from_this()));
+    });
   }
   void OnReadDone(bool ok) override {
     bool begin = false;
@@ -98,7 +103,15 @@ class MapTensorReactor final
     return absl::OkStatus();
   }
 
-  // The place is looked at before there is a lease: the end of one that was to write empties the tensor.
+  void OnSilence() {
+    Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      if (begun_) return;
+      Note(absl::DeadlineExceededError(absl::StrFormat(
+          "the client has not begun its mapping for %s", absl::FormatDuration(mappings_->silence_))));
+    });
+  }
+
+  // The place is looked at before there is a lease, for which others would have to wait.
   void Begin() {
     const v1::BeginMapping& begin = request_.begin();
     writable_ = begin.writable();
@@ -106,10 +119,7 @@ class MapTensorReactor final
       return OnBegun(absl::FailedPreconditionError(
           "shards are mapped by clients of the same host; connect over the daemon's unix socket"));
     }
-    if (absl::Status added = mappings_->Add(this, begin.session_id(), weak_from_this());
-        !added.ok()) {
-      return OnBegun(std::move(added));
-    }
+    mappings_->SetSession(this, begin.session_id());
     v1::GetTensorRequest request;
     *request.mutable_tensor() = begin.tensor();
     mappings_->parts_.control->GetTensor(
@@ -140,6 +150,7 @@ class MapTensorReactor final
       Note(mappings_->parts_.io->CheckEra(response->tensor(), era_));
       if (status_.ok()) Note(Offer(response->tensor()));
       if (!status_.ok()) return;
+      offered_ = true;
       *response_.mutable_tensor() = std::move(*response->mutable_tensor());
       writing_ = true;
       StartWrite(&response_);
@@ -178,9 +189,9 @@ class MapTensorReactor final
     return absl::OkStatus();
   }
 
-  // The first error is the one to tell.
+  // The first error is the one to tell. Once a commit is on its way, its answer alone decides.
   void Note(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (status_.ok() && !given_back_) status_ = std::move(status);
+    if (status_.ok() && !commit_sent_ && !given_back_) status_ = std::move(status);
   }
 
   template <typename Change>
@@ -217,15 +228,18 @@ class MapTensorReactor final
 
   void GiveBack() {
     bool commit;
+    AccessEnd how;
     {
       std::lock_guard lock(mutex_);
-      commit = committing_ && status_.ok();
+      commit = commit_sent_ = committing_ && status_.ok();
+      how = commit ? AccessEnd::kCommitted : offered_ ? AccessEnd::kSpoiled : AccessEnd::kUntouched;
     }
     if (!token_.empty()) mappings_->files_.load()->Withdraw(token_);
-    EndAccess(mappings_->parts_, call_, access_id_, commit,
+    EndAccess(mappings_->parts_, call_, access_id_, how,
               [self = shared_from_this(), commit](absl::StatusOr<v1::EndAccessResponse> response) {
                 self->Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
                   --self->pending_;
+                  self->commit_sent_ = false;
                   if (commit || self->status_.ok()) self->Note(response.status());
                   self->given_back_ = true;
                   if (!commit || !response.ok() || !self->status_.ok()) return;
@@ -262,11 +276,14 @@ class MapTensorReactor final
   bool begun_ ABSL_GUARDED_BY(mutex_) = false, ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool committing_ ABSL_GUARDED_BY(mutex_) = false, given_back_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool offered_ ABSL_GUARDED_BY(mutex_) = false;      // the client may write from now on
+  bool commit_sent_ ABSL_GUARDED_BY(mutex_) = false;  // and not answered yet
+  std::optional<SilenceGuard> silence_;  // first to go: it calls into the rest
 };
 
 Mappings::Mappings(const TransferParts& parts, TensorStore* store,
-                   std::vector<std::string> node_names)
-    : parts_(parts), store_(store), node_names_(std::move(node_names)) {}
+                   std::vector<std::string> node_names, absl::Duration silence)
+    : parts_(parts), store_(store), node_names_(std::move(node_names)), silence_(silence) {}
 
 grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* Mappings::Start(
     grpc::CallbackServerContext* context, CallContext call) {
@@ -297,15 +314,20 @@ absl::Status Mappings::CheckPlace(const v1::Tensor& tensor, bool writable) const
       tensor.tensor_id()));
 }
 
-absl::Status Mappings::Add(MapTensorReactor* key, const std::string& session_id,
-                           std::weak_ptr<MapTensorReactor> mapping) {
+absl::Status Mappings::Add(MapTensorReactor* key, std::weak_ptr<MapTensorReactor> mapping) {
   std::lock_guard lock(mutex_);
   if (open_.size() >= kMaxMappings) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%d mappings are open at this daemon, as many as it takes; end one first", open_.size()));
   }
-  open_[key] = {session_id, std::move(mapping)};
+  open_[key] = {"", std::move(mapping)};
   return absl::OkStatus();
+}
+
+void Mappings::SetSession(MapTensorReactor* key, const std::string& session_id) {
+  std::lock_guard lock(mutex_);
+  // One that is just ending may have gone from here.
+  if (const auto it = open_.find(key); it != open_.end()) it->second.session_id = session_id;
 }
 
 void Mappings::Remove(MapTensorReactor* key) {

@@ -14,6 +14,7 @@
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "daemon/call_context.h"
 #include "daemon/rpc/file_socket.h"
+#include "daemon/rpc/tensor_streams.h"
 #include "daemon/tensor/access.h"
 #include "daemon/tensor/store.h"
 
@@ -25,7 +26,9 @@ class MapTensorReactor;
 class Mappings {
  public:
   // All outlive the streams. `node_names` by world rank.
-  Mappings(const TransferParts& parts, TensorStore* store, std::vector<std::string> node_names);
+  // A stream that has not begun its mapping within `silence` is ended.
+  Mappings(const TransferParts& parts, TensorStore* store, std::vector<std::string> node_names,
+           absl::Duration silence = kClientSilenceLimit);
   // Mappings are refused until then.
   void SetFiles(FileSocket* files) { files_ = files; }
 
@@ -38,9 +41,9 @@ class Mappings {
 
  private:
   friend class MapTensorReactor;
-  // Errors: RESOURCE_EXHAUSTED.
-  absl::Status Add(MapTensorReactor* key, const std::string& session_id,
-                   std::weak_ptr<MapTensorReactor> mapping);
+  // Counts a stream from its start; its session is known once it begins. Errors: RESOURCE_EXHAUSTED.
+  absl::Status Add(MapTensorReactor* key, std::weak_ptr<MapTensorReactor> mapping);
+  void SetSession(MapTensorReactor* key, const std::string& session_id);
   void Remove(MapTensorReactor* key);
   // OK where the shards of `tensor` can be mapped here: all of them to write, one to read.
   absl::Status CheckPlace(const v1::Tensor& tensor, bool writable) const;
@@ -52,6 +55,7 @@ class Mappings {
   const TransferParts parts_;
   TensorStore* const store_;
   const std::vector<std::string> node_names_;
+  const absl::Duration silence_;
   std::atomic<FileSocket*> files_ = nullptr;
   std::mutex mutex_;
   std::map<MapTensorReactor*, Open> open_ ABSL_GUARDED_BY(mutex_);

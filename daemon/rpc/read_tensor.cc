@@ -168,10 +168,12 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
       Finish(ToGrpc(status_));
       return;
     }
-    EndAccess(parts_, call_, access_id_, false, [this](absl::StatusOr<v1::EndAccessResponse> r) {
-      // A lease that ended with its world held nobody off: what was sent may be of two contents.
-      Finish(ToGrpc(status_.ok() ? r.status() : status_));
-    });
+    EndAccess(parts_, call_, access_id_, AccessEnd::kUntouched,
+              [this](absl::StatusOr<v1::EndAccessResponse> r) {
+                // A lease that ended with its world held nobody off: what was sent may be of two
+                // contents.
+                Finish(ToGrpc(status_.ok() ? r.status() : status_));
+              });
   }
 
   const TransferParts parts_;

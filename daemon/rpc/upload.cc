@@ -4,6 +4,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "daemon/rpc/reply.h"
 #include "daemon/rpc/silence_guard.h"
 #include "daemon/rpc/tensor_streams.h"
@@ -168,13 +169,21 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::UploadRequest> {
   template <typename Change>
   void Continue(Change change) {
     Next next;
+    Uploads::Hold left;
     {
       std::lock_guard lock(mutex_);
       change();
       next = Drive();
+      if (next == Next::kDetach) left = hold_;
     }
     if (next == Next::kCommit) Commit();
-    if (next == Next::kDetach) hold_.upload->Detach(hold_.stream);
+    if (next == Next::kDetach) {
+      // The upload may end the stream on another thread, and that this object, before we get there.
+      if (AGMM_FAILPOINT("rpc.upload.detach_late")) {
+        while (AGMM_FAILPOINT("rpc.upload.detach_waits")) absl::SleepFor(absl::Milliseconds(1));
+      }
+      left.upload->Detach(left.stream);
+    }
     if (next != Next::kFinish) return;
     // As from a connection that broke, without a word of this daemon.
     if (reset_) return Finish({grpc::StatusCode::UNAVAILABLE, "reset"});

@@ -20,11 +20,12 @@ void BeginAccess(const TransferParts& parts, const CallContext& call,
   parts.control->BeginAccess(WithoutEnd(call), request, std::move(reply));
 }
 
-void EndAccess(const TransferParts& parts, const CallContext& call, uint64_t access_id, bool commit,
+void EndAccess(const TransferParts& parts, const CallContext& call, uint64_t access_id, AccessEnd how,
                Reply<v1::EndAccessResponse> reply) {
   v1::EndAccessRequest request;
   request.set_access_id(access_id);
-  request.set_commit(commit);
+  request.set_commit(how == AccessEnd::kCommitted);
+  request.set_untouched(how == AccessEnd::kUntouched);
   parts.control->EndAccess(WithoutEnd(call), request, std::move(reply));
 }
 

@@ -4,6 +4,7 @@
 #include "agmm/v1/peer.pb.h"
 #include "daemon/call_context.h"
 #include "daemon/control.h"
+#include "daemon/tensor/catalog.h"
 #include "daemon/tensor/tensor_io.h"
 #include "daemon/world/loop.h"
 
@@ -22,7 +23,7 @@ struct TransferParts {
 // and what for; the node is filled in.
 void BeginAccess(const TransferParts& parts, const CallContext& call,
                  v1::BeginAccessRequest request, Reply<v1::BeginAccessResponse> reply);
-void EndAccess(const TransferParts& parts, const CallContext& call, uint64_t access_id, bool commit,
+void EndAccess(const TransferParts& parts, const CallContext& call, uint64_t access_id, AccessEnd how,
                Reply<v1::EndAccessResponse> reply);
 
 }  // namespace agmm

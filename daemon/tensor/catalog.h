@@ -18,6 +18,10 @@ namespace agmm {
 // kJob goes along with kJob: jobs on one tensor run on the same ranks, in launch order.
 enum class LeaseKind { kRead, kWrite, kJob };
 
+// What an access leaves: the new contents of a write; what was there before; or, of a write that came
+// to no commit, no contents.
+enum class AccessEnd { kCommitted, kUntouched, kSpoiled };
+
 class Catalog : public WorldListener {
  public:
   virtual ~Catalog() = default;

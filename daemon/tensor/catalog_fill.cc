@@ -65,7 +65,8 @@ void CatalogImpl::OnFilled(int node, const v1::TensorFilled& filled) {
   if (!filling.nodes.empty()) return;
   const std::unique_ptr<Filling> done = std::move(entry->filling);
   absl::StatusOr<v1::Tensor> tensor =
-      End(entry, LeaseOf(entry, done->lease), /*commit=*/done->error.ok());
+      End(entry, LeaseOf(entry, done->lease),
+          done->error.ok() ? AccessEnd::kCommitted : AccessEnd::kSpoiled);
   if (!done->error.ok()) tensor = done->error;
   done->reply(std::move(tensor));
 }

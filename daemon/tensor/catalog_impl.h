@@ -29,6 +29,7 @@ struct Lease {
   bool put = false;     // its commit gives the entry its name
   std::string session;  // ends it as long as it waits
   std::shared_ptr<CancelToken> cancel;  // of who asked; null: a job
+  v1::Tensor::State before = v1::Tensor::STATE_EMPTY;  // what a granted write found
   GrantedFn granted_fn;
 };
 
@@ -150,8 +151,8 @@ class CatalogImpl : public Catalog {
   // one. Sets what the lease has of the put.
   absl::StatusOr<Entry*> OpenPut(const CallContext& ctx, const v1::CreateTensorRequest& put,
                                  Lease* lease);
-  // Ends a granted lease; `commit` is for a write. The tensor as it is then.
-  absl::StatusOr<v1::Tensor> End(Entry* entry, std::list<Lease>::iterator lease, bool commit);
+  // Ends a granted lease. The tensor as it is then.
+  absl::StatusOr<v1::Tensor> End(Entry* entry, std::list<Lease>::iterator lease, AccessEnd how);
   static void EndWrite(Entry* entry, bool ready);
 
   absl::StatusOr<Entry*> FillTarget(const CallContext& ctx, const v1::FillTensorRequest& request,

@@ -103,7 +103,10 @@ void CatalogImpl::GrantNext(Entry* entry, Callbacks* callbacks) {
       continue;
     }
     lease->granted = true;
-    if (lease->kind == LeaseKind::kWrite) entry->tensor.set_state(v1::Tensor::STATE_WRITING);
+    if (lease->kind == LeaseKind::kWrite) {
+      lease->before = entry->tensor.state();
+      entry->tensor.set_state(v1::Tensor::STATE_WRITING);
+    }
     ++lease;
   }
 }

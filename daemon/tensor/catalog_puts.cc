@@ -82,7 +82,10 @@ void CatalogImpl::EndAccess(const CallContext&, const v1::EndAccessRequest& requ
                                            "whole transfer",
                                            request.access_id())));
   }
-  absl::StatusOr<v1::Tensor> tensor = End(entry, lease, request.commit());
+  const AccessEnd how = request.commit()      ? AccessEnd::kCommitted
+                        : request.untouched() ? AccessEnd::kUntouched
+                                              : AccessEnd::kSpoiled;
+  absl::StatusOr<v1::Tensor> tensor = End(entry, lease, how);
   if (!tensor.ok()) return reply(tensor.status());
   v1::EndAccessResponse response;
   *response.mutable_tensor() = *std::move(tensor);
@@ -90,7 +93,8 @@ void CatalogImpl::EndAccess(const CallContext&, const v1::EndAccessRequest& requ
 }
 
 absl::StatusOr<v1::Tensor> CatalogImpl::End(Entry* entry, std::list<Lease>::iterator lease,
-                                            bool commit) {
+                                            AccessEnd how) {
+  const bool commit = how == AccessEnd::kCommitted;
   absl::Status refusal;
   if (commit && lease->put && entry->link == Link::kGone) {
     refusal = absl::CancelledError(
@@ -98,7 +102,13 @@ absl::StatusOr<v1::Tensor> CatalogImpl::End(Entry* entry, std::list<Lease>::iter
                         "a session that is open",
                         Describe(entry->tensor)));
   }
-  if (lease->kind == LeaseKind::kWrite) EndWrite(entry, commit && refusal.ok());
+  if (lease->kind == LeaseKind::kWrite) {
+    if (how == AccessEnd::kUntouched) {
+      entry->tensor.set_state(lease->before);
+    } else {
+      EndWrite(entry, commit && refusal.ok());
+    }
+  }
   if (commit && entry->link == Link::kPut) {
     entry->link = Link::kLinked;
     const std::string& name = entry->tensor.name();
@@ -126,7 +136,8 @@ void CatalogImpl::EndAccessesOf(int node) {
     if (entry == nullptr) continue;
     const auto lease = LeaseOf(entry, id);
     if (lease->granted) {
-      End(entry, lease, /*commit=*/false).IgnoreError();
+      // Whether it had written nobody can say any more.
+      End(entry, lease, AccessEnd::kSpoiled).IgnoreError();
     } else {
       Refuse(entry, lease,
              WithReason(absl::AbortedError(

@@ -272,14 +272,15 @@ void UploadRecord::Drive(After* after) {
   if (!failure_.ok()) {
     closing_ = true;
     if (access_id_ == 0) return after->Add([self] { self->OnGivenBack(); });
-    after->Add([self, access = access_id_] {
-      EndAccess(self->parts_, self->call_, access, false,
+    const AccessEnd how = accepted_bytes_ == 0 ? AccessEnd::kUntouched : AccessEnd::kSpoiled;
+    after->Add([self, access = access_id_, how] {
+      EndAccess(self->parts_, self->call_, access, how,
                 [self](const absl::StatusOr<v1::EndAccessResponse>&) { self->OnGivenBack(); });
     });
   } else if (committing_) {
     closing_ = true;
     after->Add([self, access = access_id_] {
-      EndAccess(self->parts_, self->call_, access, true,
+      EndAccess(self->parts_, self->call_, access, AccessEnd::kCommitted,
                 [self](absl::StatusOr<v1::EndAccessResponse> response) {
                   self->OnCommitted(std::move(response));
                 });

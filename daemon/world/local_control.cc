@@ -119,6 +119,7 @@ void LocalControl::BeginAccess(const CallContext& context, const v1::BeginAccess
                                          reply = std::move(reply)](absl::StatusOr<v1::BeginAccessResponse> begun) {
     v1::EndAccessRequest end;
     if (begun.ok()) end.set_access_id(begun->access_id());
+    end.set_untouched(true);
     reply(std::move(begun));
     if (end.access_id() == 0) return;
     cancel->OnCancel([loop, catalog, end](const absl::Status&) {

@@ -78,10 +78,11 @@ class CatalogTest : public ::testing::Test {
     ref.set_name(name);
     return catalog_->Resolve(ref).value_or(0);
   }
-  absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit) {
+  absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit, bool untouched = false) {
     v1::EndAccessRequest request;
     request.set_access_id(access);
     request.set_commit(commit);
+    request.set_untouched(untouched);
     absl::StatusOr<v1::Tensor> answer = absl::UnknownError("no answer");
     catalog_->EndAccess({}, request, [&](absl::StatusOr<v1::EndAccessResponse> response) {
       if (response.ok()) {

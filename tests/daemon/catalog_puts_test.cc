@@ -70,6 +70,27 @@ TEST_F(CatalogPutsTest, ARewriteThatIsNotCommittedLeavesTheTensorEmpty) {
   EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_EMPTY);
 }
 
+TEST_F(CatalogPutsTest, AnUntouchedRewriteLeavesTheTensorAsItWas) {
+  const v1::Tensor before = MakeReady("A");
+  const uint64_t job = catalog_->Acquire(before.tensor_id(), [](const absl::Status&) {});
+  const Opened put = Put(Small());
+  catalog_->Release(job);
+  ASSERT_TRUE(Granted(put));
+  const Opened reader = Begin(before.tensor_id(), false);
+  const auto tensor = End(AccessOf(put), false, /*untouched=*/true);
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_EQ(tensor->state(), v1::Tensor::STATE_READY);
+  EXPECT_EQ(tensor->version(), before.version());
+  EXPECT_TRUE(Granted(reader));
+}
+
+TEST_F(CatalogPutsTest, AnUntouchedWriteOfAnEmptyTensorLeavesItEmpty) {
+  const uint64_t id = Make("A").tensor_id();
+  const Opened write = Begin(id, true);
+  ASSERT_TRUE(Granted(write));
+  EXPECT_EQ(End(AccessOf(write), false, /*untouched=*/true)->state(), v1::Tensor::STATE_EMPTY);
+}
+
 TEST_F(CatalogPutsTest, AnotherDtypeShardingOrMeshIsAnotherSpec) {
   const uint64_t id = MakeReady("A").tensor_id();
   for (const v1::CreateTensorRequest& request :

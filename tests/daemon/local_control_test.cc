@@ -90,7 +90,15 @@ TEST_F(LocalControlTest, AnAccessWhoseAnswerDidNotArriveIsEnded) {
   CallContext ctx;
   ASSERT_TRUE(BeginWrite(ctx).ok());
   ctx.cancel->Cancel(absl::CancelledError("the answer could not be sent"));
-  EXPECT_TRUE(BeginWrite({}).ok());
+  const auto next = BeginWrite({});
+  ASSERT_TRUE(next.ok());
+  // Nobody had heard where to write: the contents are what they were.
+  absl::Notification ended;
+  loop_.Post([&] {
+    EXPECT_EQ(End(next->access_id(), false, /*untouched=*/true)->state(), v1::Tensor::STATE_READY);
+    ended.Notify();
+  });
+  EXPECT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(30)));
 }
 
 TEST_F(LocalControlTest, NothingNewBelongsToASessionThatHasEnded) {

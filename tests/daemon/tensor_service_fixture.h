@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "daemon/rpc/tensor_service.h"
+#include "daemon/rpc/tensor_streams.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
@@ -70,7 +71,7 @@ class FakeControl final : public Control {
     r(No());
   }
   void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor> r) override {
-    r(No());
+    r(tensor_);
   }
   void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor> r) override {
     r(No());
@@ -93,20 +94,29 @@ class FakeControl final : public Control {
     EXPECT_GE(request.access_id(), kAccess);
     EXPECT_EQ(call.deadline, absl::InfiniteFuture());
     EXPECT_TRUE(call.cancel->status().ok());
-    absl::Status error;
     {
       std::lock_guard lock(mutex_);
       commits_.push_back(request.commit());
+      untouched_.push_back(request.untouched());
+      ending_ = std::move(reply);
       changed_.notify_all();
-      error = end_error_;
+      if (hold_end_) return;
     }
+    AnswerEnd();
+  }
+
+  // Answers the EndAccess that waits.
+  void AnswerEnd() {
+    Reply<v1::EndAccessResponse> reply;
+    {
+      std::lock_guard lock(mutex_);
+      reply = std::exchange(ending_, nullptr);
+    }
+    if (!end_error_.ok()) return reply(end_error_);
     v1::EndAccessResponse response;
     *response.mutable_tensor() = tensor_;
     response.mutable_tensor()->set_version(5);
-    if (error.ok())
-      reply(response);
-    else
-      reply(error);
+    reply(response);
   }
 
   // Answers the BeginAccess that waits.
@@ -145,9 +155,15 @@ class FakeControl final : public Control {
     return commits_;
   }
 
+  // Whether they were, of a write, before anything was written.
+  std::vector<bool> untouched() {
+    std::lock_guard lock(mutex_);
+    return untouched_;
+  }
+
   // Set before they are asked for.
   v1::Tensor tensor_;
-  bool hold_ = false;
+  bool hold_ = false, hold_end_ = false;
   absl::Status begin_error_, end_error_;
 
  private:
@@ -158,7 +174,8 @@ class FakeControl final : public Control {
   v1::BeginAccessRequest begun_ ABSL_GUARDED_BY(mutex_);
   Reply<v1::BeginAccessResponse> waiting_ ABSL_GUARDED_BY(mutex_);
   int begins_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<bool> commits_ ABSL_GUARDED_BY(mutex_);
+  Reply<v1::EndAccessResponse> ending_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> commits_ ABSL_GUARDED_BY(mutex_), untouched_ ABSL_GUARDED_BY(mutex_);
 };
 
 class TensorContents : public ::testing::Test {
@@ -175,14 +192,16 @@ class TensorContents : public ::testing::Test {
     ASSERT_EQ(store_->Place(control_.tensor_), absl::OkStatus());
     const TransferParts parts{&control_, io_.get(), &loop_, kNode};
     uploads_ = std::make_unique<Uploads>(parts, limits_);
-    mappings_.emplace(parts, store_.get(), std::vector<std::string>{"n0"});
+    mappings_.emplace(parts, store_.get(), std::vector<std::string>{"n0"}, silence_);
     service_ = std::make_unique<TensorService>(parts, uploads_.get(), &*mappings_);
     grpc::ServerBuilder builder;
     builder.RegisterService(service_.get());
+    Configure(&builder);
     server_ = builder.BuildAndStart();
     stub_ = v1::TensorService::NewStub(server_->InProcessChannel({}));
   }
   void TearDown() override { server_->Shutdown(); }
+  virtual void Configure(grpc::ServerBuilder*) {}
 
   // Every element's byte pattern tells where it belongs.
   static std::string Contents() {
@@ -203,6 +222,7 @@ class TensorContents : public ::testing::Test {
   static constexpr int kNode = 3;
   FakeControl control_;
   UploadLimits limits_;
+  absl::Duration silence_ = kClientSilenceLimit;
   Loop loop_;
   std::unique_ptr<Device> device_ = CreateCpuDevice(1);
   std::unique_ptr<Heap> heap_;
