@@ -28,14 +28,15 @@ agmm::Status Round(agmm::Client& client, int value) {
   const agmm::TensorSpec spec = {
       .rows = kTokens, .cols = kIn, .type = agmm::ElementType::kBF16, .sharding = "[M_x, K]"};
   // The name's tensor has this spec from the second round on: its contents are rewritten in place.
-  if (auto put = client.Put("X", spec, x.data(), BytesOf(x)); !put.ok()) return put.status();
+  if (auto put = client.Put("model.X", spec, x.data(), BytesOf(x)); !put.ok()) return put.status();
   auto job = client.Submit(
-      {.spec = "X[M_x, K] * W[K, N_x] -> Y[M, N_x]", .a = "X", .b = "W", .c = "Y"});
+      {.spec = "X[M_x, K] * W[K, N_x] -> Y[M, N_x]", .a = "model.X", .b = "model.W",
+       .c = "model.Y"});
   if (!job.ok()) return job.status();
   // No wait for the job: a get behind a submit sees its C. But its error would be seen here.
   if (auto done = job->Wait(); !done.ok()) return done.status();
   std::vector<uint16_t> y(kTokens * kOut);
-  if (auto got = client.Get("Y", y.data(), BytesOf(y)); !got.ok()) return got.status();
+  if (auto got = client.Get("model.Y", y.data(), BytesOf(y)); !got.ok()) return got.status();
   // W is 1/32 everywhere: each element is K * value / 32.
   const float expected = static_cast<float>(kIn) * value / 32;
   for (const float element : agmm::FromBF16(y))
@@ -47,7 +48,7 @@ agmm::Status Run(const char* endpoint, int rounds) {
   auto client = agmm::Client::Connect({.endpoint = endpoint, .session = true});
   if (!client.ok()) return client.status();
   const std::vector<uint16_t> w = agmm::ToBF16(std::vector<float>(kIn * kOut, 1.f / 32));
-  auto weight = (*client)->Put("W",
+  auto weight = (*client)->Put("model.W",
                                {.rows = kIn,
                                 .cols = kOut,
                                 .type = agmm::ElementType::kBF16,

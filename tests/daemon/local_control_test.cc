@@ -93,12 +93,12 @@ TEST_F(LocalControlTest, AnAccessWhoseAnswerDidNotArriveIsEnded) {
   const auto next = BeginWrite({});
   ASSERT_TRUE(next.ok());
   // Nobody had heard where to write: the contents are what they were.
-  absl::Notification ended;
+  Notification ended;
   loop_.Post([&] {
     EXPECT_EQ(End(next->access_id(), false, /*untouched=*/true)->state(), v1::Tensor::STATE_READY);
     ended.Notify();
   });
-  EXPECT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_TRUE(ended.WaitFor(absl::Seconds(30)));
 }
 
 TEST_F(LocalControlTest, NothingNewBelongsToASessionThatHasEnded) {
