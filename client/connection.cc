@@ -20,6 +20,7 @@ constexpr int kMaxMessageBytes = 64 << 20;
 // What a stream may have received that its reader has not taken. gRPC's own guess grows to tens of MiB with a
 // fast daemon and a slow disk.
 constexpr int kWindowBytes = 4 << 20;
+constexpr int kConnectMs = 5'000;
 // A daemon that was lost is looked for so often.
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
 
@@ -29,7 +30,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   // No longer than ours: gRPC refuses calls while it waits to dial again.
   const int first_ms = static_cast<int>(absl::ToInt64Milliseconds(kFirstDelay));
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, first_ms);
+  // How long one attempt may take: a host that is busy is not one where nobody listens.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, first_ms);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(kMaxDelay)));

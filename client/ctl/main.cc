@@ -1,6 +1,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cstdio>
 #include <iostream>
 #include <string>
 
@@ -66,7 +67,8 @@ int Main(int argc, char** argv) {
     PrintError(status.message());
     return ExitCode(status.code());
   }
-  if (!std::cout.flush()) {
+  // Also what C wrote, and what failed before.
+  if (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     PrintError("cannot write the output");
     return kExitFailed;
   }

@@ -116,12 +116,14 @@ class SequencerTest : public testing::Test {
 };
 
 TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
+  const std::string protocol = absl::StrCat(kProtocolVersion);
   const struct {
     const char* field;
     std::function<void(v1::Hello*)> spoil;
     const char *yours, *mine;
   } cases[] = {
-      {"protocol_version", [](v1::Hello* h) { h->set_protocol_version(77); }, "77", "1"},
+      {"protocol_version", [](v1::Hello* h) { h->set_protocol_version(77); }, "77",
+       protocol.c_str()},
       {"plan_format_version", [](v1::Hello* h) { h->set_plan_format_version(77); }, "77", "1"},
       {"message_version", [](v1::Hello* h) { h->set_message_version(77); }, "77", "1"},
       {"cluster", [](v1::Hello* h) { h->set_cluster("other"); }, "other", "demo"},

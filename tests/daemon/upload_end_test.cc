@@ -1,9 +1,7 @@
 // Every way an upload can end gives its lease back.
-#include <malloc.h>
 
 #include <thread>
 
-#include "kernels/base/failpoint.h"
 #include "tests/daemon/notification.h"
 #include "tests/daemon/upload_fixture.h"
 
@@ -123,34 +121,6 @@ TEST_F(Uploading, EndsWithItsDaemon) {
   uploads_.reset();
   EXPECT_THAT(control_.commits(), ElementsAre(false));
 }
-
-#ifdef AGMM_FAILPOINTS
-TEST_F(Uploading, AStreamThatIsTakenOverAsItLeavesIsNotTouchedAnyMore) {
-  // What is freed reads as garbage.
-  mallopt(M_PERTURB, 0xa5);
-  control_.hold_end_ = true;
-  Client first(this), second(this);
-  first.Begin();
-  first.SendContents(0, kTotal);
-  v1::UploadRequest commit;
-  commit.mutable_commit()->set_checksum(ChecksumOfContents());
-  first.stream->Write(commit);
-  EXPECT_THAT(control_.AwaitEnded(), ElementsAre(true));
-  failpoint::Arm("rpc.upload.detach_waits");
-  failpoint::Arm("rpc.upload.detach_late", 1);
-  std::thread answer([&] { control_.AnswerEnd(); });
-  AwaitBytes(kTotal);
-  second.Begin();
-  EXPECT_TRUE(first.stream->Finish().ok());
-  second.context.TryCancel();
-  second.stream->Finish();
-  server_->Shutdown();  // the streams are gone
-  failpoint::Disarm("rpc.upload.detach_waits");
-  answer.join();
-  failpoint::Disarm("rpc.upload.detach_late");
-  mallopt(M_PERTURB, 0);
-}
-#endif
 
 class UploadingInSilence : public Uploading {
  protected:

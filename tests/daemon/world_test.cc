@@ -66,7 +66,8 @@ TEST(World, IncompleteOneNamesWhoIsMissing) {
   ASSERT_TRUE(Eventually([&] { return world.Status(0).nodes(2).state() == v1::NodeStatus::STATE_JOINING; }));
   for (int node : {0, 2})
     EXPECT_THAT(world.WaitNotReady(node), HasSubstr("waiting for node b (" + world.Address(1) + ")"));
-  const auto request = Valid<v1::CreateTensorRequest>();
+  auto request = Valid<v1::CreateTensorRequest>();
+  request.clear_session_id();
   grpc::ClientContext context;
   v1::Tensor tensor;
   const absl::Status refused =
