@@ -148,10 +148,6 @@ absl::Status NpyReader::ReadElements(int64_t begin, int64_t count, void* out) co
   return absl::OkStatus();
 }
 
-namespace {
-
-// The file that `path` names or will name, links followed. Only regular files are replaced, and only those that
-// their owner lets be written.
 absl::StatusOr<std::string> WritableTarget(const std::string& path) {
   struct stat info;
   if (path.empty()) return absl::InvalidArgumentError("the output has no name; give a file");
@@ -167,8 +163,6 @@ absl::StatusOr<std::string> WritableTarget(const std::string& path) {
   std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
   return real == nullptr ? path : std::string(real.get());
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::Create(const std::string& path, int64_t rows,
                                                              int64_t cols, DType dtype) {

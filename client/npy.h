@@ -13,6 +13,10 @@
 
 namespace agmm {
 
+// The file that `path` names or will name, links followed. Only regular files are replaced, and only
+// those that their owner lets be written. Errors: INVALID_ARGUMENT.
+absl::StatusOr<std::string> WritableTarget(const std::string& path);
+
 // Thread-compatible; the file must not change while it is read.
 class NpyReader {
  public:

@@ -19,6 +19,7 @@
 #include "client/ctl/trace.h"
 #include "client/ctl/verbs.h"
 #include "client/ctl/world.h"
+#include "client/npy.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -67,7 +68,8 @@ absl::Status RunCancel(uint64_t id, const Options& options) {
 }
 
 // Beside its place first, so that nobody reads half of it.
-absl::Status WriteWhole(const std::string& path, const std::string& text) {
+absl::Status WriteWhole(const std::string& given, const std::string& text) {
+  AGMM_ASSIGN_OR_RETURN(const std::string path, WritableTarget(given));
   const std::string temporary = absl::StrCat(path, ".tmp-", getpid());
   std::ofstream file(temporary, std::ios::binary);
   file << text;

@@ -83,6 +83,7 @@ TEST_F(CtlJob, ATraceHasEveryStepOfEveryRank) {
   for (const char* algorithm : {"ring", "direct"})
     Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", algorithm, "--wait"});
   const std::string path = world_.Path("t.json");
+  ExpectError({"job", "trace", "1", "--out", world_.Path("")}, 2, "no regular file");
   Ok({"job", "trace", "1", "2", "--out", path});
   const Json trace = Json::parse(ReadFile(path), nullptr, false);
   ASSERT_FALSE(trace.is_discarded());
