@@ -10,6 +10,9 @@ namespace agmm {
 
 class Notification {
  public:
+  Notification() = default;
+  // Not before who notifies is through.
+  ~Notification() { std::lock_guard lock(mutex_); }
   void Notify() {
     std::lock_guard lock(mutex_);
     notified_ = true;
