@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/session.h"
+#include "proto/channel/channel.h"
 #include "proto/convert/status.h"
 
 namespace agmm {
@@ -35,16 +36,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, first_ms);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(kMaxDelay)));
-  // A connection of its own: with a shared one, a new attempt would wait out the back-off of an old
-  // one.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Jobs of many steps and lists of many tensors are long; the daemon bounds them.
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
-  // Daemons are reached directly, whatever the environment says of the web.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(endpoint.target, grpc::InsecureChannelCredentials(), arguments);
+  return OpenChannel(endpoint.target, std::move(arguments));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "absl/time/clock.h"
+#include "proto/channel/channel.h"
 #include "tests/daemon/tensor_service_fixture.h"
 
 namespace agmm {
@@ -30,7 +31,7 @@ class MapTensor : public TensorContents {
     files_ = *FileSocket::Start(folder_ + "/files");
     mappings_->SetFiles(files_.get());
     stub_ = v1::TensorService::NewStub(
-        grpc::CreateChannel("unix:" + folder_ + "/s", grpc::InsecureChannelCredentials()));
+        OpenChannel("unix:" + folder_ + "/s"));
   }
   void Configure(grpc::ServerBuilder* builder) override {
     builder->AddListeningPort("unix:" + folder_ + "/s", grpc::InsecureServerCredentials());

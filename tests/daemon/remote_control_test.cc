@@ -15,6 +15,7 @@
 #include "daemon/rpc/call_context.h"
 #include "daemon/rpc/status.h"
 #include "kernels/base/status.h"
+#include "proto/channel/channel.h"
 #include "proto/convert/status.h"
 #include "tests/daemon/notification.h"
 
@@ -76,10 +77,7 @@ class RemoteControlTest : public testing::Test {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&jobs_);
     server_ = builder.BuildAndStart();
-    grpc::ChannelArguments args;
-    args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    channel_ = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),
-                                         grpc::InsecureChannelCredentials(), args);
+    channel_ = OpenChannel("127.0.0.1:" + std::to_string(port));
     EXPECT_TRUE(channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience)));
     remote_ = std::make_unique<RemoteControl>(channel_, "node a (127.0.0.1:1)", &view_);
   }
@@ -160,7 +158,6 @@ TEST_F(RemoteControlTest, VanishedSequencerIsAPeerLost) {
 }
 
 TEST_F(RemoteControlTest, WaitingCallsEndWhenTheStreamDoes) {
-  GTEST_SKIP() << "gRPC aborts in about one run of ten (ref_counted.h, prior > 0): to be understood";
   remote_->SetConnected();
   const absl::Status reason = WithReason(absl::AbortedError("node a was lost"), kReasonPeerLost);
   const absl::StatusOr<v1::Job> job = Await([&](Reply<v1::Job> reply) {

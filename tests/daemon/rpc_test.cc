@@ -9,6 +9,7 @@
 
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/rpc/status.h"
+#include "proto/channel/channel.h"
 #include "proto/convert/status.h"
 #include "tests/daemon/world_harness.h"
 
@@ -28,7 +29,7 @@ class RpcTest : public testing::Test {
         Daemon::Start(DefaultConfigFor(1, int64_t{64} << 20, socket_), [](absl::Status) {});
     EXPECT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
-    channel_ = grpc::CreateChannel("unix:" + socket_, grpc::InsecureChannelCredentials());
+    channel_ = OpenChannel("unix:" + socket_);
     EXPECT_TRUE(Eventually([&] { return Status().ready(); }));
   }
   ~RpcTest() override {

@@ -21,6 +21,7 @@
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
+#include "proto/channel/channel.h"
 
 namespace agmm {
 
@@ -82,12 +83,7 @@ class TestWorld {
   }
   void Stop(int node) { daemons_[node].reset(); }
 
-  std::shared_ptr<grpc::Channel> Channel(int node) const {
-    grpc::ChannelArguments args;
-    args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    return grpc::CreateCustomChannel(Address(node), grpc::InsecureChannelCredentials(), args);
-  }
+  std::shared_ptr<grpc::Channel> Channel(int node) const { return OpenChannel(Address(node)); }
   // What `node` answers.
   v1::GetStatusResponse Status(int node) const {
     grpc::ClientContext context;

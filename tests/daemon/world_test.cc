@@ -8,6 +8,7 @@
 
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/rpc/status.h"
+#include "proto/channel/channel.h"
 #include "proto/convert/status.h"
 #include "kernels/base/failpoint.h"
 #include "tests/daemon/notification.h"
@@ -190,7 +191,7 @@ class SocketWorld : public testing::Test {
     context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
     v1::GetStatusResponse status;
     auto stub = v1::ClusterService::NewStub(
-        grpc::CreateChannel("unix:" + config_.socket, grpc::InsecureChannelCredentials()));
+        OpenChannel("unix:" + config_.socket));
     const grpc::Status result = stub->GetStatus(&context, {}, &status);
     EXPECT_TRUE(result.ok()) << result.error_message();
     return status;

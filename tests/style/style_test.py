@@ -20,10 +20,11 @@ ARROWS = {
     "kernels/cpu": ["kernels/device", "kernels/schedule", "kernels/base"],
     "kernels/cuda": ["kernels/device", "kernels/schedule", "kernels/base"],
     "proto": [],
+    "proto/channel": [],
     "proto/convert": ["proto", "kernels/schedule", "kernels/base"],
-    "daemon": ["proto", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device",
+    "daemon": ["proto", "proto/channel", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device",
                "kernels/schedule", "kernels/base"],
-    "client": ["proto", "proto/convert", "kernels/base"],
+    "client": ["proto", "proto/channel", "proto/convert", "kernels/base"],
     "client/ctl": ["client", "proto", "proto/convert", "kernels/schedule", "kernels/base"],
     "client/examples": ["client"],
 }
@@ -33,7 +34,7 @@ LIBRARIES = [
     (re.compile(r"(cuda|cublas|nccl|nvrtc|cupti)\w*\.h$|cutlass/|cute/"), ("kernels/cuda/",)),
     (re.compile(r"(ucp|uct|ucs)/"), ("daemon/transport/",)),
     (re.compile(r"(grpc|grpcpp|grpc\+\+)/|.*\.grpc\.pb\.h$"),
-     ("daemon/rpc/", "daemon/world/", "daemon/main.cc", "client/")),
+     ("daemon/rpc/", "daemon/world/", "daemon/main.cc", "client/", "proto/channel/")),
     (re.compile(r"(dnnl|oneapi)\b"), ("kernels/cpu/",)),
 ]
 
