@@ -14,10 +14,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
+
+constexpr absl::Duration kLockPoll = absl::Milliseconds(20);
 
 absl::Status Errno(absl::string_view what) { return absl::ErrnoToStatus(errno, std::string(what)); }
 
@@ -41,8 +44,20 @@ bool Answers(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::Take(const std::string& path) {
+absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::Take(
+    const std::string& path, absl::Duration patience,
+    const std::function<void(const absl::Status&)>& waiting) {
   AGMM_RETURN_IF_ERROR(MakeDirectory(path));
+  const absl::Time end = absl::Now() + patience;
+  for (bool told = false;; told = true) {
+    absl::StatusOr<std::unique_ptr<SocketLock>> lock = TakeNow(path);
+    if (!absl::IsAlreadyExists(lock.status()) || absl::Now() >= end) return lock;
+    if (!told) waiting(lock.status());
+    absl::SleepFor(kLockPoll);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::TakeNow(const std::string& path) {
   const std::string lock_path = path + ".lock";
   const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return Errno(absl::StrCat("the lock ", lock_path, " cannot be opened"));

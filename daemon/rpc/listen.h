@@ -1,10 +1,12 @@
 // The places where a daemon listens, checked before gRPC takes them: so that what is wrong can be said.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace agmm {
 
@@ -12,13 +14,17 @@ namespace agmm {
 // process, however that ends.
 class SocketLock {
  public:
-  // Makes the directory (mode 0700) if there is none; removes the socket of a dead process.
+  // Makes the directory (mode 0700) if there is none; removes the socket of a dead process. A process that
+  // was killed may hold it a moment longer: waits for `patience` at most, after calling `waiting` once.
   // Errors: ALREADY_EXISTS when a live process has it, naming its pid.
-  static absl::StatusOr<std::unique_ptr<SocketLock>> Take(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<SocketLock>> Take(
+      const std::string& path, absl::Duration patience,
+      const std::function<void(const absl::Status& in_use)>& waiting);
   ~SocketLock();
   SocketLock(const SocketLock&) = delete;
 
  private:
+  static absl::StatusOr<std::unique_ptr<SocketLock>> TakeNow(const std::string& path);
   explicit SocketLock(int fd) : fd_(fd) {}
   const int fd_;
 };

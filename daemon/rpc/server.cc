@@ -3,6 +3,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -20,6 +21,8 @@ namespace {
 constexpr int kMaxThreads = 8;
 // What calls may take to end on their own when the server stops.
 constexpr std::chrono::milliseconds kGrace(200);
+// A daemon that was killed needs a moment to give its heaps back, and then its lock.
+constexpr absl::Duration kLockPatience = absl::Seconds(2);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& tcp, const std::string& socket,
@@ -29,13 +32,19 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& t
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<RpcServer> server(new RpcServer);
   grpc::ServerBuilder builder;
+  // First the lock: a dying process that held it has left the port, too, when that is free.
+  if (!socket.empty()) {
+    AGMM_ASSIGN_OR_RETURN(server->lock_,
+                          SocketLock::Take(socket, kLockPatience, [](const absl::Status& in_use) {
+                            spdlog::info("waiting up to {} in case that process is ending: {}",
+                                         absl::FormatDuration(kLockPatience),
+                                         std::string(in_use.message()));
+                          }));
+    builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials());
+  }
   if (!tcp.empty()) {
     AGMM_RETURN_IF_ERROR(CheckTcpAddress(tcp));
     builder.AddListeningPort(tcp, grpc::InsecureServerCredentials(), &server->port_);
-  }
-  if (!socket.empty()) {
-    AGMM_ASSIGN_OR_RETURN(server->lock_, SocketLock::Take(socket));
-    builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials());
   }
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);

@@ -179,6 +179,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::UploadRequest> {
     if (next == Next::kCommit) Commit();
     if (next == Next::kDetach) {
       // The upload may end the stream on another thread, and that this object, before we get there.
+      while (AGMM_FAILPOINT("rpc.upload.detach_waits")) absl::SleepFor(absl::Milliseconds(1));
       left.upload->Detach(left.stream);
     }
     if (next != Next::kFinish) return;

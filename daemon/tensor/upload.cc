@@ -83,6 +83,11 @@ uint64_t UploadRecord::Attach(Listener listener) {
             &after);
   last_ns_ = MonotonicNanos();
   stream_ = {++streams_, -1, std::move(listener)};
+  // A committed upload is watched while a stream is there.
+  if (closed_now_ && !watching_) {
+    watching_ = true;
+    after.Add([this, self = shared_from_this()] { Watch(silence_limit_); });
+  }
   if (!opening_ && failure_.ok()) {
     after.Add(
         [opened = std::exchange(stream_.listener.opened, nullptr)] { opened(absl::OkStatus()); });
@@ -331,15 +336,24 @@ void UploadRecord::Watch(absl::Duration delay) {
 void UploadRecord::OnWatch() {
   After after;
   std::lock_guard lock(mutex_);
-  if (closing_ || !failure_.ok()) return;
+  watching_ = false;
+  // What has failed ends its stream with its lease.
+  if (!failure_.ok() || (closed_now_ && stream_.number == 0)) return;
   // While we are at work for a stream that waits, it is not the client who is silent.
   const bool ours = placing_ > 0 || committing_ || (opening_ && stream_.number != 0);
   const absl::Duration quiet = absl::Nanoseconds(MonotonicNanos() - last_ns_);
   if (ours || quiet < silence_limit_) {
+    watching_ = true;
     after.Add([this, self = shared_from_this(), delay = ours ? silence_limit_ : silence_limit_ - quiet] {
       Watch(delay);
     });
     return;
+  }
+  if (closed_now_) {
+    return EndStream(absl::DeadlineExceededError(absl::StrFormat(
+                         "the client has sent nothing of upload %s, which is committed, for %s",
+                         id_, absl::FormatDuration(silence_limit_))),
+                     &after);
   }
   Fail(absl::DeadlineExceededError(
       absl::StrFormat("the client has sent nothing of upload %s for %s; its space was given back",

@@ -97,6 +97,7 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   v1::Tensor tensor_;    // does not change once it is open
 
   std::mutex mutex_;
+  bool watching_ ABSL_GUARDED_BY(mutex_) = true;     // from Open on; OnWatch will come
   bool opening_ ABSL_GUARDED_BY(mutex_) = true;      // the lease has not been granted yet
   bool committing_ ABSL_GUARDED_BY(mutex_) = false;  // asked for and allowed
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;     // the lease is being given back

@@ -13,9 +13,13 @@
 namespace agmm::failpoint {
 namespace {
 
+struct Armed {
+  int64_t left = 0, hits = 0;
+};
+
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, int64_t, std::less<>> counts ABSL_GUARDED_BY(mutex);
+  std::map<std::string, Armed, std::less<>> counts ABSL_GUARDED_BY(mutex);
   std::atomic<int> armed{0};
 
   Registry() {
@@ -25,7 +29,7 @@ struct Registry {
       std::pair<std::string, std::string> entry = absl::StrSplit(item, absl::MaxSplits('=', 1));
       int64_t count = -1;
       if (entry.second != "*" && !absl::SimpleAtoi(entry.second, &count)) count = 1;
-      counts[entry.first] = count;
+      counts[entry.first] = {count, 0};
     }
     armed = static_cast<int>(counts.size());
   }
@@ -41,7 +45,7 @@ Registry& Global() {
 void Arm(absl::string_view name, int64_t count) {
   Registry& registry = Global();
   std::lock_guard lock(registry.mutex);
-  registry.counts[std::string(name)] = count;
+  registry.counts[std::string(name)] = {count, 0};
   registry.armed = static_cast<int>(registry.counts.size());
 }
 
@@ -57,9 +61,17 @@ bool Hit(absl::string_view name) {
   if (registry.armed.load(std::memory_order_relaxed) == 0) return false;
   std::lock_guard lock(registry.mutex);
   auto it = registry.counts.find(std::string(name));
-  if (it == registry.counts.end() || it->second == 0) return false;
-  if (it->second > 0) --it->second;
+  if (it == registry.counts.end() || it->second.left == 0) return false;
+  if (it->second.left > 0) --it->second.left;
+  ++it->second.hits;
   return true;
+}
+
+int64_t Hits(absl::string_view name) {
+  Registry& registry = Global();
+  std::lock_guard lock(registry.mutex);
+  const auto it = registry.counts.find(std::string(name));
+  return it == registry.counts.end() ? 0 : it->second.hits;
 }
 
 }  // namespace agmm::failpoint

@@ -24,5 +24,7 @@ void Arm(absl::string_view name, int64_t count = -1);
 void Disarm(absl::string_view name);
 // True if `name` is armed; uses up one count. Cheap (one relaxed load) while nothing is armed.
 bool Hit(absl::string_view name);
+// How often Hit has returned true since `name` was armed; 0 when it is not.
+int64_t Hits(absl::string_view name);
 
 }  // namespace agmm::failpoint

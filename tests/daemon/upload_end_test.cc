@@ -1,7 +1,7 @@
 // Every way an upload can end gives its lease back.
-
 #include <thread>
 
+#include "kernels/base/failpoint.h"
 #include "tests/daemon/notification.h"
 #include "tests/daemon/upload_fixture.h"
 
@@ -122,6 +122,83 @@ TEST_F(Uploading, EndsWithItsDaemon) {
   EXPECT_THAT(control_.commits(), ElementsAre(false));
 }
 
+// A stream that a test holds in its own hand, next to the clients'.
+struct Stream {
+  Uploads::Hold Attach(Uploads* uploads) {
+    v1::BeginUpload begin;
+    begin.set_upload_id("up");
+    begin.set_tensor_id(kTensor);
+    UploadRecord::Listener listener;
+    listener.opened = [this](absl::Status status) { opened = status; };
+    listener.ended = [this](absl::Status status) {
+      end = std::move(status);
+      ended.Notify();
+    };
+    absl::StatusOr<Uploads::Hold> hold = uploads->Attach({}, begin, std::move(listener));
+    EXPECT_TRUE(hold.ok()) << hold.status();
+    return hold.value_or(Uploads::Hold());
+  }
+  absl::Status opened = absl::UnknownError("not yet"), end;
+  Notification ended;
+};
+
+class UploadingCommitted : public Uploading {
+ protected:
+  // Sends all and asks for the commit, whose answer is held back.
+  void AskForCommit(Client* client) {
+    control_.hold_end_ = true;
+    client->Begin();
+    client->SendContents(0, kTotal);
+    v1::UploadRequest commit;
+    commit.mutable_commit()->set_checksum(ChecksumOfContents());
+    client->stream->Write(commit);
+    EXPECT_THAT(control_.AwaitEnded(), ElementsAre(true));
+  }
+};
+
+TEST_F(UploadingCommitted, AStreamThatTakesOverHearsOfTheCommitThatIsOnItsWay) {
+  Client older(this);
+  AskForCommit(&older);
+  Stream newer;
+  const Uploads::Hold hold = newer.Attach(uploads_.get());
+  EXPECT_EQ(newer.opened, absl::OkStatus());
+  absl::StatusOr<v1::Tensor> committed = absl::UnknownError("not yet");
+  hold.upload->Commit(hold.stream, ChecksumOfContents(),
+                      [&](absl::StatusOr<v1::Tensor> tensor) { committed = std::move(tensor); });
+  EXPECT_EQ(committed.status(), absl::UnknownError("not yet"));
+  control_.AnswerEnd();
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  EXPECT_EQ(committed->version(), 5u);
+  EXPECT_EQ(older.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(control_.begins(), 1);
+  EXPECT_THAT(control_.commits(), ElementsAre(true));
+  hold.upload->Detach(hold.stream);
+  ASSERT_TRUE(newer.ended.WaitFor(kHang));
+  EXPECT_EQ(newer.end, absl::OkStatus());
+}
+
+#ifdef AGMM_FAILPOINTS
+TEST_F(UploadingCommitted, AStreamThatIsTakenOverAsItLeavesIsNotTouchedAnyMore) {
+  // A touch of what is freed is for the sanitizers to see.
+  Client first(this);
+  AskForCommit(&first);
+  failpoint::Arm("rpc.upload.detach_waits");
+  std::thread answer([&] { control_.AnswerEnd(); });
+  const absl::Time end = absl::Now() + kHang;
+  while (failpoint::Hits("rpc.upload.detach_waits") == 0 && absl::Now() < end)
+    absl::SleepFor(absl::Milliseconds(1));
+  // It has its answer and is about to leave: the next one may end it.
+  Stream second;
+  const Uploads::Hold hold = second.Attach(uploads_.get());
+  EXPECT_TRUE(first.stream->Finish().ok());
+  server_->Shutdown();  // its reactor is gone
+  failpoint::Disarm("rpc.upload.detach_waits");
+  answer.join();
+  hold.upload->Detach(hold.stream);
+  EXPECT_TRUE(second.ended.WaitFor(kHang));
+}
+#endif
+
 class UploadingInSilence : public Uploading {
  protected:
   UploadingInSilence() { limits_.silence = absl::Milliseconds(50); }
@@ -143,6 +220,26 @@ TEST_F(UploadingInSilence, AClientThatIsGoneLosesItsLease) {
     client.context.TryCancel();
   }
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
+}
+
+TEST_F(UploadingInSilence, AStreamThatComesBackToACommittedUploadMayNotBeSilentEither) {
+  {
+    Client client(this);
+    client.Begin();
+    client.SendContents(0, kTotal);
+    ASSERT_TRUE(client.Commit(ChecksumOfContents()).ok());
+  }
+  // Also behind another one.
+  for (int i = 0; i < 2; ++i) {
+    Client client(this);
+    client.Begin();
+    EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
+  // The commit stands.
+  Client client(this);
+  client.Begin();
+  EXPECT_TRUE(client.Commit(ChecksumOfContents()).ok());
+  EXPECT_EQ(control_.begins(), 1);
 }
 
 class UploadingWithinBounds : public Uploading {

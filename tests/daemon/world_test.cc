@@ -7,6 +7,7 @@
 #include <string>
 
 #include "agmm/v1/job.grpc.pb.h"
+#include "daemon/rpc/listen.h"
 #include "daemon/rpc/status.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/status.h"
@@ -211,6 +212,24 @@ TEST_F(SocketWorld, OfOneIsReadyAndNotOnTcp) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   ASSERT_EQ(stat((directory_ + "/sub").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
+TEST_F(SocketWorld, ALockIsWaitedForInCaseItsProcessIsEnding) {
+  const auto take = [this](absl::Duration patience, const std::function<void(const absl::Status&)>& waiting) {
+    return SocketLock::Take(config_.socket, patience, waiting);
+  };
+  auto dying = take(absl::ZeroDuration(), [](const absl::Status&) {});
+  ASSERT_TRUE(dying.ok()) << dying.status();
+  int told = 0;
+  const auto next = take(kPatience, [&](const absl::Status& in_use) {
+    ++told;
+    EXPECT_THAT(std::string(in_use.message()), HasSubstr(absl::StrCat("in use by pid ", getpid())));
+    dying->reset();
+  });
+  EXPECT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(told, 1);
+  // One that lives on is told as before.
+  EXPECT_TRUE(absl::IsAlreadyExists(take(absl::Milliseconds(1), [](const absl::Status&) {}).status()));
 }
 
 TEST_F(SocketWorld, LiveSocketIsNotTakenAndADeadOneIs) {
