@@ -49,10 +49,9 @@ PlanCache::PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, Lo
 
 PlanCache::~PlanCache() { *forgotten_ = true; }
 
-absl::StatusOr<PreparedPlan*> PlanCache::Hold(const JobSpec& job) {
+PreparedPlan* PlanCache::Hold(const JobSpec& job) {
   const auto it = by_key_.find(job.plan_key);
   PreparedPlan* plan = it == by_key_.end() ? Make(job) : it->second;
-  if (!plan->planning && plan->users == 0) AGMM_RETURN_IF_ERROR(LendWorkspace(plan));
   ++plan->users;
   plan->last_use = next_use_++;
   while (by_key_.size() > kMaxPlans && RetireIdle()) {
@@ -60,12 +59,24 @@ absl::StatusOr<PreparedPlan*> PlanCache::Hold(const JobSpec& job) {
   return plan;
 }
 
-absl::Status PlanCache::LendWorkspace(PreparedPlan* plan) {
-  if (plan->planned.workspace_bytes == 0) return absl::OkStatus();
-  AGMM_ASSIGN_OR_RETURN(plan->workspace,
-                        workspaces_->Take(plan->ranks, plan->planned.workspace_bytes,
-                                          plan->workspace.id));
+absl::Status PlanCache::CheckRoom(const PreparedPlan& plan) const {
+  if (plan.planned.workspace_bytes == 0) return absl::OkStatus();
+  return Annotate(workspaces_->CheckRoom(plan.ranks, plan.planned.workspace_bytes),
+                  "no room for the job's workspace, even with no other lent");
+}
+
+absl::Status PlanCache::BeginLaunch(PreparedPlan* plan) {
+  if (plan->launched == 0 && plan->planned.workspace_bytes > 0) {
+    AGMM_ASSIGN_OR_RETURN(plan->workspace,
+                          workspaces_->Take(plan->ranks, plan->planned.workspace_bytes,
+                                            plan->workspace.id));
+  }
+  ++plan->launched;
   return absl::OkStatus();
+}
+
+void PlanCache::EndLaunch(PreparedPlan* plan) {
+  if (--plan->launched == 0 && plan->workspace.id != 0) workspaces_->Return(plan->workspace.id);
 }
 
 PreparedPlan* PlanCache::Make(const JobSpec& job) {
@@ -94,7 +105,7 @@ void PlanCache::OnPlanned(uint64_t id, const JobSpec& job, Planned planned) {
   plan->planning = false;
   plan->planned = std::move(planned);
   plan->error = plan->planned.status;
-  if (plan->error.ok() && plan->users > 0) plan->error = LendWorkspace(plan);
+  if (plan->error.ok() && plan->users > 0) plan->error = CheckRoom(*plan);
   if (plan->error.ok()) Send(plan, job);
   const bool awaited = plan->users > 0;
   if (!plan->error.ok()) Retire(plan);
@@ -120,7 +131,6 @@ void PlanCache::Send(PreparedPlan* plan, const JobSpec& job) {
 
 void PlanCache::LetGo(PreparedPlan* plan) {
   if (--plan->users > 0) return;
-  if (plan->workspace.id != 0) workspaces_->Return(plan->workspace.id);
   EraseIfOver(plan);
 }
 

@@ -44,9 +44,10 @@ struct PreparedPlan {
   bool sent = false;        // to the nodes
   bool retired = false;     // out of the cache; lives for its users and its answers
   uint64_t next_epoch = 1;
-  int users = 0;  // jobs that hold it
+  int users = 0;     // jobs that hold it
+  int launched = 0;  // those of them that have been launched and are not over everywhere
   uint64_t last_use = 0;
-  // Lent by the pool while there are users, so that it changes only when nothing of the plan is launched;
+  // Lent by the pool while jobs of it are launched, so that it changes only when nothing of the plan is;
   // afterwards the id of the last.
   WorkspacePool::Loan workspace;
   bool settled() const { return !planning && preparing.empty(); }
@@ -62,10 +63,16 @@ class PlanCache {
   ~PlanCache();
 
   // The plan for `job`, held for one job; begins to make it where there is none.
-  // Errors: RESOURCE_EXHAUSTED when there is no workspace for one that is made.
-  absl::StatusOr<PreparedPlan*> Hold(const JobSpec& job);
-  // Only when nothing that was launched for the holder is under way on any node.
+  PreparedPlan* Hold(const JobSpec& job);
   void LetGo(PreparedPlan* plan);
+  // That the workspace of one that is made would have room if no other were lent.
+  // Errors: RESOURCE_EXHAUSTED with HEAP_FULL, as it would be then.
+  absl::Status CheckRoom(const PreparedPlan& plan) const;
+  // For each launch; from the first to the last end the plan has its workspace.
+  // Errors: RESOURCE_EXHAUSTED with HEAP_FULL; then nothing has begun.
+  absl::Status BeginLaunch(PreparedPlan* plan);
+  // Only when all nodes have reported the launch's end.
+  void EndLaunch(PreparedPlan* plan);
   // Its slots are of no use any more: nobody gets it from now on.
   void Retire(PreparedPlan* plan);
   // True while a retired plan of this key is held.
@@ -81,7 +88,6 @@ class PlanCache {
   void OnPlanned(uint64_t id, const JobSpec& job, Planned planned);
   // Asks the nodes to prepare it.
   void Send(PreparedPlan* plan, const JobSpec& job);
-  absl::Status LendWorkspace(PreparedPlan* plan);
   // Retires the plan that was idle longest. False when all are in use.
   bool RetireIdle();
   void EraseIfOver(PreparedPlan* plan);

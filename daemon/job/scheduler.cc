@@ -36,7 +36,9 @@ SchedulerImpl::SchedulerImpl(const Parts& parts)
       succeeded_(parts.metrics->counter("jobs_succeeded_total")),
       failed_(parts.metrics->counter("jobs_failed_total")),
       cancelled_(parts.metrics->counter("jobs_cancelled_total")) {
-  placement_->set_reclaim([this] { return workspaces_.Reclaim(); });
+  placement_->set_reclaim([this](const std::vector<int>& ranks, int64_t bytes) {
+    return workspaces_.Reclaim(ranks, bytes);
+  });
 }
 
 SchedulerImpl::~SchedulerImpl() { placement_->set_reclaim(nullptr); }
@@ -88,10 +90,7 @@ absl::Status SchedulerImpl::Submit(const CallContext& ctx, const v1::SubmitJobRe
   AGMM_ASSIGN_OR_RETURN(JobSpec spec, Admit(request, *members_, *catalog_, [this](uint64_t tensor) {
                           return writers_.count(tensor) > 0;
                         }));
-  PreparedPlan* plan = nullptr;
-  if (!plans_.Retiring(spec.plan_key)) {
-    AGMM_ASSIGN_OR_RETURN(plan, plans_.Hold(spec));
-  }
+  PreparedPlan* plan = plans_.Retiring(spec.plan_key) ? nullptr : plans_.Hold(spec);
   if (!spec.new_c.empty()) {
     const absl::StatusOr<uint64_t> c = CreateC(ctx, request, spec);
     if (!c.ok()) {
@@ -114,7 +113,10 @@ absl::Status SchedulerImpl::Submit(const CallContext& ctx, const v1::SubmitJobRe
     requests_.Add(request.request_id(), BodyOf(request), job->id, job->spec.timeout);
   job->submitters.push_back(std::move(*reply));
   Enqueue(job);
-  if (plan == nullptr || !plan->planning) AnswerSubmitters(job);
+  if (plan != nullptr && plan->planning) return absl::OkStatus();
+  // Asked with the C that was made for it in its place.
+  const absl::Status room = plan == nullptr ? absl::OkStatus() : plans_.CheckRoom(*plan);
+  room.ok() ? AnswerSubmitters(job) : Withdraw(job, room);
   return absl::OkStatus();
 }
 

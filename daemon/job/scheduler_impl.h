@@ -26,6 +26,8 @@ namespace agmm::scheduler {
 inline constexpr size_t kMaxLaunched = 64;
 // A job is launched behind so many epochs of its plan at most.
 inline constexpr int64_t kMaxEpochsAhead = 4;
+// Of launched jobs on the same ranks: one is in use, the other is for the launch ahead.
+inline constexpr size_t kMaxWorkspaces = 2;
 inline constexpr size_t kMaxQueued = 10000;
 inline constexpr size_t kMaxEnded = 1000;
 // Ended jobs that still have the times of their steps, which are most of a record.
@@ -141,6 +143,8 @@ class SchedulerImpl : public Scheduler {
   void Pump();
   // A launched job that has to end before `job` is launched, or null.
   const Job* InTheWayOf(const Job& job) const;
+  // A launched job that may hold memory of `job`'s ranks, or null.
+  const Job* LaunchedOnRanksOf(const Job& job) const;
   void OnDeadline(uint64_t job_id);
   std::string WhatItWaitsFor(const Job& job) const;
   void OnPlanned(PreparedPlan* plan);
@@ -148,7 +152,8 @@ class SchedulerImpl : public Scheduler {
   std::vector<Job*> QueuedOn(const PreparedPlan* plan) const;
 
   // What is launched (scheduler_launch.cc).
-  void Launch(Job* job);
+  // Launches or ends it. False: it waits for launched jobs to give back memory.
+  bool Launch(Job* job);
   void OnLaunchDone(int node, const v1::LaunchDone& done);
   // Keeps the first error, has the others drain, and takes the plan out of use.
   void OnLaunchError(Job* job, int node, const absl::Status& error);

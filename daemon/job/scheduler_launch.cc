@@ -10,27 +10,40 @@
 #include "proto/convert/status.h"
 
 namespace agmm::scheduler {
-void SchedulerImpl::Launch(Job* job) {
+
+bool SchedulerImpl::Launch(Job* job) {
   const absl::Duration left = job->deadline - clock_->Now();
-  if (left <= absl::ZeroDuration()) return OnDeadline(job->id);
+  if (left <= absl::ZeroDuration()) {
+    OnDeadline(job->id);
+    return true;
+  }
   v1::Command command;
   v1::LaunchJob* launch = command.mutable_launch_job();
   for (int i : {kA, kB, kC}) {
     const absl::StatusOr<v1::Tensor> tensor =
         catalog_->Leased(job->leases.at(job->spec.tensors[i]));
-    if (!tensor.ok()) return End(job, v1::Job::STATE_FAILED, tensor.status());
-    if (i != kC && tensor->state() != v1::Tensor::STATE_READY) {
-      return End(
-          job, v1::Job::STATE_FAILED,
-          absl::FailedPreconditionError(absl::StrFormat(
-              "tensor %d stands for %s and has no contents: the write or the job that was to bring "
-              "them has failed; write it and submit again",
-              tensor->tensor_id(), job->spec.problem.tensors[i].name)));
+    absl::Status usable = tensor.status();
+    if (usable.ok() && i != kC && tensor->state() != v1::Tensor::STATE_READY) {
+      usable = absl::FailedPreconditionError(absl::StrFormat(
+          "tensor %d stands for %s and has no contents: the write or the job that was to bring "
+          "them has failed; write it and submit again",
+          tensor->tensor_id(), job->spec.problem.tensors[i].name));
+    }
+    if (!usable.ok()) {
+      End(job, v1::Job::STATE_FAILED, usable);
+      return true;
     }
     launch->add_offset_bytes(tensor->offset_bytes());
     // Names the contents for ever: ids begin anew with a new sequencer, generations do not.
     launch->add_versions(Fnv1a(
         absl::StrCat(members_->generation(), " ", tensor->tensor_id(), " ", tensor->version())));
+  }
+  if (const absl::Status lent = plans_.BeginLaunch(job->plan); !lent.ok()) {
+    // No deadlock: what is launched on its ranks has all that it needs and ends, and nothing goes past it there.
+    if (LaunchedOnRanksOf(*job) != nullptr) return false;
+    // There was room when it was admitted; tensors have taken it since.
+    End(job, v1::Job::STATE_FAILED, Annotate(lent, "no room for the job's workspace"));
+    return true;
   }
   launch->set_job_id(job->id);
   launch->set_plan_id(job->plan->id);
@@ -50,6 +63,7 @@ void SchedulerImpl::Launch(Job* job) {
       job, v1::Job::STATE_RUNNING,
       absl::StrFormat("launched from epoch %d of plan %d", launch->first_epoch(), job->plan->id));
   for (int node : job->reporting) members_->Send(node, command);
+  return true;
 }
 
 void SchedulerImpl::OnLaunchDone(int node, const v1::LaunchDone& done) {
@@ -134,6 +148,7 @@ void SchedulerImpl::FillFigures(Job* job) {
 void SchedulerImpl::FinishLaunch(Job* job) {
   launched_.erase(job->launch);
   job->launch = 0;
+  plans_.EndLaunch(job->plan);
   if (std::exchange(job->draining, false)) loop_->Cancel(job->drain_timer);
   if (job->ended) return GiveBack(job, false);
   if (job->first_error.ok()) FillFigures(job);

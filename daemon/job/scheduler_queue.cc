@@ -19,6 +19,8 @@ bool ShareRanks(const Job& a, const Job& b) {
                             a.spec.problem.mesh.ranks.end()) != theirs.end();
 }
 
+bool NeedsWorkspace(const Job& job) { return job.plan->planned.workspace_bytes > 0; }
+
 }  // namespace
 
 void SchedulerImpl::Enqueue(Job* job) {
@@ -65,42 +67,36 @@ void SchedulerImpl::Pump() {
     } else if (!job->lease_error.ok()) {
       End(job, v1::Job::STATE_FAILED, job->lease_error);
     } else if (job->leases_awaited > 0 || job->plan == nullptr || !job->plan->ready() ||
-               InTheWayOf(*job) != nullptr) {
+               InTheWayOf(*job) != nullptr || !Launch(job)) {
       taken.insert(ranks.begin(), ranks.end());
-    } else {
-      Launch(job);
     }
   }
 }
 
 void SchedulerImpl::HoldPlans() {
   plans_missing_ = false;
-  std::vector<std::pair<Job*, absl::Status>> broken;
   for (const auto& [id, job] : queue_) {
     if (job->plan != nullptr) continue;
     if (plans_.Retiring(job->spec.plan_key)) {
       plans_missing_ = true;
       continue;
     }
-    absl::StatusOr<PreparedPlan*> plan = plans_.Hold(job->spec);
-    if (plan.ok()) {
-      job->plan = *plan;
-      job->record.set_plan_hash(job->plan->planned.hash);
-    } else {
-      broken.emplace_back(job, plan.status());
-    }
+    job->plan = plans_.Hold(job->spec);
+    job->record.set_plan_hash(job->plan->planned.hash);
   }
-  for (auto& [job, error] : broken) End(job, v1::Job::STATE_FAILED, error);
 }
 
 // Jobs are launched ahead of each other's ends where each rank's own order keeps them apart. Not so
 // where one reads what another writes, for the reader has to know how the writer ended; nor where
 // another plan writes the same C, for a launch that is put back would come behind it; nor behind
 // many epochs of the same plan, for a node ends its launches on a plan one after the other, and
-// only a job in the queue can be cancelled, or time out, on its own.
+// only a job in the queue can be cancelled, or time out, on its own; nor where it would take one more
+// workspace from ranks whose jobs have kMaxWorkspaces.
 const Job* SchedulerImpl::InTheWayOf(const Job& job) const {
   const uint64_t* mine = job.spec.tensors;
   const Job* first_on_plan = nullptr;
+  const Job* first_with_workspace = nullptr;
+  std::set<const PreparedPlan*> with_workspace;
   int64_t epochs = 0;
   for (const auto& [number, other] : launched_) {
     const uint64_t* theirs = other->spec.tensors;
@@ -109,13 +105,26 @@ const Job* SchedulerImpl::InTheWayOf(const Job& job) const {
     }
     if (other->plan != job.plan) {
       if (theirs[kC] == mine[kC]) return other;
+      if (NeedsWorkspace(*other) && ShareRanks(*other, job)) {
+        if (with_workspace.empty()) first_with_workspace = other;
+        with_workspace.insert(other->plan);
+      }
       continue;
     }
     if (first_on_plan == nullptr) first_on_plan = other;
     epochs += other->spec.repeat;
   }
   if (epochs > kMaxEpochsAhead) return first_on_plan;
+  if (job.plan->launched == 0 && NeedsWorkspace(job) && with_workspace.size() >= kMaxWorkspaces)
+    return first_with_workspace;
   return launched_.size() < kMaxLaunched ? nullptr : launched_.begin()->second;
+}
+
+const Job* SchedulerImpl::LaunchedOnRanksOf(const Job& job) const {
+  for (const auto& [number, other] : launched_) {
+    if (ShareRanks(*other, job)) return other;
+  }
+  return nullptr;
 }
 
 void SchedulerImpl::OnDeadline(uint64_t job_id) {
@@ -164,9 +173,11 @@ std::string SchedulerImpl::WhatItWaitsFor(const Job& job) const {
     return absl::StrFormat("job %d, which is before it in the queue and waited for %s", id,
                            WhatItWaitsFor(*before));
   }
-  const Job* running = InTheWayOf(job);
-  if (running == nullptr) return "its launch";
-  return absl::StrFormat("job %d, which was running", running->id);
+  if (const Job* running = InTheWayOf(job); running != nullptr)
+    return absl::StrFormat("job %d, which was running", running->id);
+  if (const Job* running = LaunchedOnRanksOf(job); running != nullptr)
+    return absl::StrFormat("room for its workspace, beside job %d, which was running", running->id);
+  return "its launch";
 }
 
 std::vector<Job*> SchedulerImpl::QueuedOn(const PreparedPlan* plan) const {

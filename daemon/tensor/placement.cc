@@ -85,7 +85,7 @@ absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64
       Take(ranks, fit->first, RoundUp(bytes, kPlacementAlign), memory_class);
       return fit->first;
     }
-    if (could_fit && reclaim_ && reclaim_()) continue;
+    if (could_fit && reclaim_ && reclaim_(ranks, bytes)) continue;
     const int fullest = *std::min_element(
         ranks.begin(), ranks.end(), [&](int a, int b) { return free_bytes(a) < free_bytes(b); });
     return WithReason(
@@ -98,6 +98,15 @@ absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64
             FormatBytes(Largest(common)), fullest, Holders(fullest))),
         kReasonHeapFull);
   }
+}
+
+absl::Status Placement::CheckRoom(const std::vector<int>& ranks, int64_t bytes,
+                                  const std::vector<Piece>& freed) const {
+  Placement then = *this;
+  then.reclaim_ = nullptr;
+  for (const Piece& piece : freed)
+    then.Free(piece.ranks, piece.offset_bytes, piece.bytes, MemoryClass::kWorkspace);
+  return then.Allocate(ranks, bytes, MemoryClass::kWorkspace).status();
 }
 
 std::string Placement::Holders(int rank) const {

@@ -20,14 +20,23 @@ class Placement {
  public:
   // Ranks with the bytes of their heaps; forgets everything placed before.
   void Reset(const std::vector<int64_t>& heap_bytes);
-  // Tried, as often as it returns true, before Allocate gives up on what an empty heap could hold:
-  // frees something that nobody needs now.
-  void set_reclaim(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
+  // Tried, as often as it returns true, before Allocate gives up on what an empty heap could hold: frees
+  // something that nobody needs now, so that `bytes` on `ranks` find room.
+  using Reclaim = std::function<bool(const std::vector<int>& ranks, int64_t bytes)>;
+  void set_reclaim(Reclaim reclaim) { reclaim_ = std::move(reclaim); }
 
   // The lowest offset at which `bytes` (> 0) are free on all of `ranks`; a multiple of 4096.
   // Errors: RESOURCE_EXHAUSTED with HEAP_FULL: asked, free, largest free piece common to the ranks.
   absl::StatusOr<int64_t> Allocate(const std::vector<int>& ranks, int64_t bytes,
                                    MemoryClass memory_class);
+  // OK if Allocate would find room once `freed`, which are workspaces, were given back; else its error, as it
+  // would be then. Changes nothing.
+  struct Piece {
+    std::vector<int> ranks;
+    int64_t offset_bytes = 0, bytes = 0;
+  };
+  absl::Status CheckRoom(const std::vector<int>& ranks, int64_t bytes,
+                         const std::vector<Piece>& freed) const;
   // Names the largest of what lies on a rank, for errors: "W 1.00 GiB, X 512 MiB"; may be empty.
   void set_describe_tensors(std::function<std::string(int rank)> describe) {
     describe_tensors_ = std::move(describe);
@@ -54,7 +63,7 @@ class Placement {
   std::string Holders(int rank) const;
 
   std::vector<HeapState> heaps_;
-  std::function<bool()> reclaim_;
+  Reclaim reclaim_;
   std::function<std::string(int)> describe_tensors_;
 };
 

@@ -80,7 +80,7 @@ TEST(Placement, ReclaimIsTriedBeforeGivingUp) {
   Placement placement = Make({2 * kPage});
   ASSERT_TRUE(placement.Allocate({0}, 2 * kPage, MemoryClass::kWorkspace).ok());
   int calls = 0;
-  placement.set_reclaim([&] {
+  placement.set_reclaim([&](const std::vector<int>&, int64_t) {
     if (++calls > 1) return false;
     placement.Free({0}, 0, 2 * kPage, MemoryClass::kWorkspace);
     return true;
@@ -95,7 +95,7 @@ TEST(Placement, NothingIsReclaimedForWhatNoHeapCouldHold) {
   Placement placement = Make({8 * kPage, 4 * kPage + 1});
   ASSERT_TRUE(placement.Allocate({0, 1}, kPage, MemoryClass::kWorkspace).ok());
   int calls = 0;
-  placement.set_reclaim([&] {
+  placement.set_reclaim([&](const std::vector<int>&, int64_t) {
     ++calls;
     return false;
   });

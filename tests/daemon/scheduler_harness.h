@@ -244,6 +244,13 @@ class SchedulerTest : public ::testing::Test {
     Done(1, job);
     Done(0, job);
   }
+  // Runs a job to its end.
+  void Warm(const v1::SubmitJobRequest& request) {
+    const uint64_t id = SubmitOk(request);
+    AnswerPrepared();
+    DoneEverywhere(id);
+    ASSERT_EQ(State(id), v1::Job::STATE_SUCCEEDED);
+  }
   // The jobs launched since the last call, once each.
   std::vector<uint64_t> Launched() {
     std::vector<uint64_t> jobs;

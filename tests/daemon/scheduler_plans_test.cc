@@ -1,7 +1,6 @@
-// Plans and workspaces: when they are made, lent, and given back.
+// Plans: when they are made and given back, and what a submit that is refused leaves.
 #include "absl/strings/str_cat.h"
 #include "daemon/job/scheduler.h"
-#include "daemon/job/workspaces.h"
 #include "gmock/gmock.h"
 #include "kernels/base/failpoint.h"
 #include "tests/daemon/scheduler_harness.h"
@@ -14,69 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Code = absl::StatusCode;
 
-class Workspaces : public ::testing::Test {
- protected:
-  Workspaces() : pool_(&placement_, &metrics_) {
-    placement_.Reset({1 << 20, 1 << 20});
-    placement_.set_reclaim([this] { return pool_.Reclaim(); });
-  }
-  WorkspacePool::Loan Take(int64_t bytes, uint64_t last = 0, std::vector<int> ranks = {0, 1}) {
-    return pool_.Take(ranks, bytes, last).value();
-  }
-  int64_t allocated() { return metrics_.counter("workspaces_allocated_total")->value(); }
-  Placement placement_;
-  Metrics metrics_;
-  WorkspacePool pool_;
-};
-
-TEST_F(Workspaces, TheOneItHadThenTheSmallestThatServesThenANewOne) {
-  const auto large = Take(64 << 10), small = Take(8 << 10), medium = Take(16 << 10);
-  EXPECT_EQ(allocated(), 3);
-  for (const auto& loan : {large, small, medium}) pool_.Return(loan.id);
-  EXPECT_EQ(Take(4 << 10, large.id).id, large.id);
-  EXPECT_EQ(Take(4 << 10, large.id).id, small.id) << "the one it had is lent";
-  EXPECT_EQ(Take(12 << 10).id, medium.id);
-  EXPECT_EQ(allocated(), 3);
-  Take(4 << 10);
-  EXPECT_EQ(allocated(), 4);
-}
-
-TEST_F(Workspaces, OneThatIsTooSmallOrOfOtherRanksDoesNotServe) {
-  const auto small = Take(4 << 10), alone = Take(64 << 10, 0, {0});
-  pool_.Return(small.id);
-  pool_.Return(alone.id);
-  const auto other = Take(8 << 10, small.id);
-  EXPECT_NE(other.id, small.id);
-  EXPECT_NE(other.id, alone.id);
-}
-
-TEST_F(Workspaces, AFullHeapTakesBackIdleOnesAndNoOthers) {
-  const auto lent = Take(256 << 10), idle = Take(512 << 10);
-  pool_.Return(idle.id);
-  EXPECT_EQ(pool_.Take({0, 1}, 900 << 10, 0).status().code(), Code::kResourceExhausted);
-  EXPECT_EQ(placement_.used_bytes(0, MemoryClass::kWorkspace), 256 << 10);
-  pool_.Return(lent.id);
-  EXPECT_TRUE(pool_.Take({0, 1}, 900 << 10, lent.id).ok());
-  pool_.Forget();
-  EXPECT_EQ(placement_.free_bytes(0), 1 << 20);
-}
-
-class Plans : public SchedulerTest {
- protected:
-  void Warm(const v1::SubmitJobRequest& request) {
-    const uint64_t id = SubmitOk(request);
-    AnswerPrepared();
-    DoneEverywhere(id);
-    ASSERT_EQ(State(id), v1::Job::STATE_SUCCEEDED);
-  }
-  // Where the jobs that were launched since the last call have their workspace.
-  std::vector<int64_t> Offsets() {
-    std::vector<int64_t> offsets;
-    for (const auto& [node, command] : Take(v1::Command::kLaunchJob))
-      if (node == 0) offsets.push_back(command.launch_job().workspace_offset_bytes());
-    return offsets;
-  }
-};
+class Plans : public SchedulerTest {};
 
 TEST_F(Plans, AThousandWarmJobsPlanAndAllocateNothingWhateverM) {
   const Operands3 large = MakeOperands(64), small = MakeOperands(32);
@@ -93,54 +30,6 @@ TEST_F(Plans, AThousandWarmJobsPlanAndAllocateNothingWhateverM) {
   EXPECT_EQ(Metric("plans_prepared_total"), 2);
   EXPECT_EQ(Metric("workspaces_allocated_total"), 1);
   EXPECT_EQ(WorkspaceBytes(), bytes);
-}
-
-TEST_F(Plans, TwoPlansAtATimeHaveWorkspacesOfTheirOwn) {
-  const Operands3 large = MakeOperands(64), small = MakeOperands(32);
-  Warm(Request(large));
-  Offsets();
-  const uint64_t first = SubmitOk(Request(small));  // takes the large one's
-  const uint64_t second = SubmitOk(Request(large));
-  AnswerPrepared();
-  const std::vector<int64_t> offsets = Offsets();
-  ASSERT_EQ(offsets.size(), 2u);
-  EXPECT_NE(offsets[0], offsets[1]);
-  EXPECT_EQ(Metric("workspaces_allocated_total"), 2);
-  DoneEverywhere(first);
-  DoneEverywhere(second);
-}
-
-TEST_F(Plans, AWorkspaceChangesOnlyWhenNothingOfItsPlanIsLaunched) {
-  const Operands3 t = MakeOperands(64), small = MakeOperands(32);
-  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t));
-  AnswerPrepared();
-  DoneEverywhere(first);
-  const uint64_t other = SubmitOk(Request(small)), third = SubmitOk(Request(t));
-  AnswerPrepared();
-  const std::vector<int64_t> offsets = Offsets();
-  ASSERT_EQ(offsets.size(), 4u);
-  EXPECT_EQ(offsets[0], offsets[1]);
-  EXPECT_NE(offsets[0], offsets[2]);
-  EXPECT_EQ(offsets[0], offsets[3]);
-  for (uint64_t id : {second, other, third}) DoneEverywhere(id);
-}
-
-TEST_F(Plans, AFailedPlansWorkspaceIsLentAgainOnlyOnceAllRanksHaveReported) {
-  const Operands3 t = MakeOperands();
-  const uint64_t first = SubmitOk(Request(t));
-  AnswerPrepared();
-  Done(1, first, absl::DataLossError("the cause"));
-  v1::SubmitJobRequest direct = Request(MakeOperands());
-  direct.mutable_options()->set_algorithm("direct");
-  const uint64_t second = SubmitOk(direct);
-  AnswerPrepared();
-  const std::vector<int64_t> offsets = Offsets();
-  ASSERT_EQ(offsets.size(), 2u);
-  EXPECT_NE(offsets[0], offsets[1]);
-  Done(0, first, absl::AbortedError("cancelled"));
-  DoneEverywhere(second);
-  SubmitOk(direct);
-  EXPECT_EQ(Metric("workspaces_allocated_total"), 2);
 }
 
 TEST_F(Plans, IdleWorkspacesMakeRoomForTensorsAndUsedOnesDoNot) {

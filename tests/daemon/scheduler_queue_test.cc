@@ -98,14 +98,15 @@ TEST_F(SchedulerTest, AJobBehindALongOneTimesOutInTheQueueNamingWhatIsInItsWay) 
 }
 
 TEST_F(SchedulerTest, AtMost64JobsAreLaunchedAhead) {
-  const Operands3 t = MakeOperands();
+  const uint64_t b = Ready("[K, N_x]", 32, 48);
   std::vector<uint64_t> jobs;
+  uint64_t a = 0;
   for (int i = 0; i < 66; ++i) {
-    // Plans of their own, with results of their own.
-    const Operands3 own = {t.a, t.b, Create("[M, N_x]", 64, 48)};
-    v1::SubmitJobRequest request = Request(own);
-    request.mutable_options()->set_algorithm("ring");
-    request.mutable_options()->set_chunk_count(i / 5 + 1);
+    // Five to a plan, which needs no workspace, with results of their own.
+    const int64_t m = 64 + i / 5;
+    if (i % 5 == 0) a = Ready("[M, K]", m, 32);
+    v1::SubmitJobRequest request = Request({a, b, Create("[M, N_x]", m, 48)});
+    request.set_spec("A[M, K] * B[K, N_x] -> C[M, N_x]");
     jobs.push_back(SubmitOk(request));
   }
   AnswerPrepared();

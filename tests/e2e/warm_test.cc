@@ -89,5 +89,57 @@ TEST_F(Warm, AThousandJobsPlanPackAndAllocateNothing) {
   EXPECT_EQ(Done(), before);
 }
 
+// X is M x K; the jobs differ in N, and each gathers all of X.
+TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
+  constexpr int kShapes = 50;
+  constexpr int64_t kM = 512, kDepth = 1024;
+  const Matrix x = SmallIntegers(kM, kDepth, 3);
+  ExpectOk(client_->Put("X", {.rows = kM, .cols = kDepth, .sharding = "[M_x, K]"}, x.values.data(),
+                        x.values.size() * sizeof(float)).status());
+  std::vector<Matrix> b;
+  for (int i = 0; i < kShapes; ++i) {
+    b.push_back(SmallIntegers(kDepth, 4 + i, 100 + i));
+    ExpectOk(client_->Put("B" + std::to_string(i),
+                          {.rows = kDepth, .cols = 4 + i, .sharding = "[K, N_x]"}, b[i].values.data(),
+                          b[i].values.size() * sizeof(float)).status());
+  }
+  const auto submit = [&](int i, const std::string& y, int repeat) {
+    Result<JobHandle> job = client_->Submit({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = "X",
+                                             .b = "B" + std::to_string(i), .c = y,
+                                             .repeat_count = repeat});
+    ExpectOk(job.status());
+    return job;
+  };
+  // Holds up the queue.
+  Result<JobHandle> first = submit(0, "Y", 100000);
+  ASSERT_TRUE(first.ok());
+  std::vector<JobHandle> jobs;
+  for (int i = 0; i < kShapes && !HasFailure(); ++i) {
+    Result<JobHandle> job = submit(i, "Y" + std::to_string(i), 1);
+    if (job.ok()) jobs.push_back(*std::move(job));
+  }
+  int64_t heap = 0, workspaces = 0;
+  const v1::GetStatusResponse status = world_.Status(0);
+  for (const v1::NodeStatus& node : status.nodes()) {
+    for (const v1::DeviceStatus& device : node.devices()) {
+      heap = device.heap_bytes();
+      workspaces = std::max<int64_t>(workspaces, device.workspace_bytes());
+    }
+  }
+  // Half of X, at least, for each that is launched.
+  constexpr int64_t kGathered = kM * kDepth * sizeof(float) / 2;
+  EXPECT_GT(kShapes * kGathered, heap);
+  EXPECT_GE(workspaces, kGathered);
+  EXPECT_LE(workspaces, 4 * kGathered);
+  ExpectOk(first->Cancel());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    ExpectOk(jobs[i].Wait().status());
+    Matrix got{kM, b[i].cols, std::vector<float>(kM * b[i].cols, -1)};
+    ExpectOk(client_->Get("Y" + std::to_string(i), got.values.data(),
+                          got.values.size() * sizeof(float)).status());
+    EXPECT_TRUE(SameBits(got, Product(x, b[i]))) << i;
+  }
+}
+
 }  // namespace
 }  // namespace agmm
