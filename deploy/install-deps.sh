@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what agmm is built, tested and shown with, from the distribution's own packages
 # (Debian 12, Ubuntu 24.04). As root, or with sudo. Does nothing, at once, when all of it is there.
-# With --long also what tests/run.sh --long wants.
+# With --long also what tests/run.sh --long wants, with --bench what tests/bench/run.sh compares with.
 set -euo pipefail
 
 # ocl-icd-opencl-dev: the CMake files of libdnnl-dev ask for it; agmm does not use it.
@@ -16,6 +16,7 @@ packages=(
 
 # The fuzzers are libFuzzer's; clang 14 has no _Float16.
 if [[ ${1:-} == --long ]]; then packages+=(clang-16 libclang-rt-16-dev libomp-16-dev); fi
+if [[ ${1:-} == --bench ]]; then packages+=(openmpi-bin libopenmpi-dev); fi
 
 fail() {
   echo "install-deps.sh: $*" >&2

@@ -1,0 +1,99 @@
+"""The arithmetic of the table, and nothing else. Times are microseconds; bf16 has 2 bytes.
+
+    T_gemm      the fastest unsplit local GEMM of [M, K] x [K, N / P], all hosts at once, the slowest of them
+    T_ag        the fastest all-gather of A by anybody in the run
+    T_lb        max(T_gemm, T_ag)
+    T_lb_cpu    max(T_ag, T_gemm + c bytes): bytes sent and received by a rank, c from the minimal sleeping UCX loop
+    T_unfused   the fastest gather and then one GEMM, by anybody in the run
+    R           T_lb / T              R_cpu    T_lb_cpu / T
+    speedup     T_unfused / T         E        1 - (T - T_gemm) / (T_unfused - T_gemm), where there is over 5 % to hide
+T is the median over the rounds of the slowest rank's time.
+"""
+
+from statistics import median, quantiles
+
+ELEMENT_BYTES = 2
+LEAST_TO_HIDE = 0.05
+
+
+def rows_of(m, hosts):
+    """By rank; the first m % hosts have one more."""
+    return [m // hosts + (rank < m % hosts) for rank in range(hosts)]
+
+
+def bytes_moved(m, k, hosts):
+    """Sent and received by the rank that moves most: its rows to every other, everybody else's to it."""
+    return max((hosts - 1) * own + (m - own) for own in rows_of(m, hosts)) * k * ELEMENT_BYTES
+
+
+def link_us(m, k, hosts, rate_bits):
+    """What the busiest link needs, one way, at its full rate."""
+    one_way = max(max((hosts - 1) * own, m - own) for own in rows_of(m, hosts)) * k * ELEMENT_BYTES
+    return one_way * 8 / rate_bits * 1e6
+
+
+def spread(samples):
+    """Half of the middle half, as a share of the median; None of fewer than three."""
+    if len(samples) < 3:
+        return None
+    low, _, high = quantiles(samples, n=4, method="inclusive")
+    return (high - low) / 2 / median(samples)
+
+
+def fastest(samples_by_name):
+    """(name, median) of the one with the least median, or None."""
+    medians = {name: median(samples) for name, samples in samples_by_name.items() if samples}
+    return min(medians.items(), key=lambda item: item[1]) if medians else None
+
+
+def figures(case):
+    """What follows from a case's samples; `case` as report.py describes it, without `figures`."""
+    gemm_by, gemm = fastest(case["gemm_us"])
+    gather_by, gather = fastest(case["gather_us"])
+    unfused_by, unfused = fastest({name: case["samples_us"][name] for name in case["unfused"]})
+    c = median(case["c_ns"])
+    moved = bytes_moved(case["m"], case["k"], case["hosts"])
+    lower = max(gemm, gather)
+    lower_cpu = max(gather, gemm + c * moved / 1000)
+    contenders = {}
+    for name, samples in case["samples_us"].items():
+        t = median(samples)
+        to_hide = unfused - gemm
+        contenders[name] = {
+            "t_us": t,
+            "spread": spread(samples),
+            "r": lower / t,
+            "r_cpu": lower_cpu / t,
+            "speedup": unfused / t,
+            "e": 1 - (t - gemm) / to_hide if to_hide > LEAST_TO_HIDE * gemm else None,
+        }
+    return {
+        "t_gemm_us": gemm,
+        "t_gemm_by": gemm_by,
+        "t_ag_us": gather,
+        "t_ag_by": gather_by,
+        "c_ns": c,
+        "bytes_moved": moved,
+        "link_us": link_us(case["m"], case["k"], case["hosts"], case["rate_bits"]),
+        "t_lb_us": lower,
+        "t_lb_cpu_us": lower_cpu,
+        "t_unfused_us": unfused,
+        "t_unfused_by": unfused_by,
+        "contenders": contenders,
+        "versus": versus(contenders),
+    }
+
+
+def versus(contenders):
+    """The best of agmm, chosen by hand and by `auto`, against the best of the others: T / T."""
+    ours = {name: one["t_us"] for name, one in contenders.items() if name.startswith("agmm ")}
+    others = {name: one["t_us"] for name, one in contenders.items() if not name.startswith("agmm ")}
+    if not ours or not others:
+        return None
+    best, rival = min(ours, key=ours.get), min(others, key=others.get)
+    return {
+        "agmm": best,
+        "other": rival,
+        "ratio": ours[best] / others[rival],
+        "auto_ratio": ours["agmm auto"] / others[rival] if "agmm auto" in ours else None,
+    }

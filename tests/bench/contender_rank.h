@@ -1,0 +1,106 @@
+// What every rank of a C++ contender shares: how it talks to the driver (ranks.py), how a matrix is
+// split, and the operands. Between commands a rank sleeps in read(), so that the core belongs to
+// the others.
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace agmm::bench {
+
+using Words = std::vector<std::string>;
+using BF16 = uint16_t;
+
+// Takes commands, one a line, from FOLDER/in.RANK and answers each with one line in
+// FOLDER/out.RANK: "ok ..." with what `answer` returned, or "error ..." with what it threw. Returns
+// at the end of the commands.
+inline void Serve(const std::string& folder, int rank,
+                  const std::function<std::string(const Words&)>& answer) {
+  std::ifstream in(folder + "/in." + std::to_string(rank));
+  std::ofstream out(folder + "/out." + std::to_string(rank));
+  out << "ok ready" << std::endl;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream text(line);
+    Words words;
+    for (std::string word; text >> word;) words.push_back(word);
+    try {
+      out << "ok " << answer(words) << std::endl;
+    } catch (const std::exception& error) {
+      out << "error " << error.what() << std::endl;
+    }
+  }
+}
+
+// The hosts share the machine's clock, so all ranks begin a run at one moment, kLeadUs after the
+// last of them was ready, and a run's time is from that moment to its end here: nobody gains by
+// beginning late.
+inline constexpr double kLeadUs = 500;
+inline double NowUs() {
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+inline void WaitUntil(double us) {
+  while (NowUs() < us) sched_yield();
+}
+
+struct Part {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// The first total % parts parts have one more; as agmm splits.
+inline Part PartOf(int64_t total, int parts, int part) {
+  const int64_t size = total / parts, larger = total % parts;
+  const int64_t begin = part * size + std::min<int64_t>(part, larger);
+  return {begin, begin + size + (part < larger ? 1 : 0)};
+}
+
+// Small integers are exact.
+inline BF16 ToBF16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return static_cast<BF16>(bits >> 16);
+}
+
+struct Free {
+  void operator()(void* data) const { std::free(data); }
+};
+using Buffer = std::unique_ptr<BF16[], Free>;
+
+inline Buffer MakeBuffer(int64_t count) {
+  const int64_t bytes = (count * 2 + 4095) / 4096 * 4096 + 4096;
+  auto* data = static_cast<BF16*>(std::aligned_alloc(4096, bytes));
+  if (data == nullptr) throw std::bad_alloc();
+  std::memset(data, 0xff, bytes);  // NaN
+  return Buffer(data);
+}
+
+// Rows x columns of a row-major int8 matrix of `width` columns in a file, as bf16.
+inline Buffer Load(const std::string& path, int64_t width, Part rows, Part cols) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<int8_t> line(cols.size());
+  Buffer to = MakeBuffer(rows.size() * cols.size());
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    file.seekg(row * width + cols.begin);
+    file.read(reinterpret_cast<char*>(line.data()), cols.size());
+    if (!file) throw std::runtime_error(path + " is too short");
+    BF16* out = to.get() + (row - rows.begin) * cols.size();
+    for (int64_t i = 0; i < cols.size(); ++i) out[i] = ToBF16(line[i]);
+  }
+  return to;
+}
+
+}  // namespace agmm::bench

@@ -1,0 +1,209 @@
+"""What of the benchmark can be wrong without a root shell: its arithmetic, its shapes and operands, how it talks to
+ranks, and what it prints. The golden table is made anew with `harness_test.py --write`."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import numpy
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import bounds  # noqa: E402
+import chart  # noqa: E402
+import report  # noqa: E402
+import shapes  # noqa: E402
+from ranks import ContenderFailed, Ranks  # noqa: E402
+
+GOLDEN = HERE.parent / "golden/bench"
+
+
+def canned():
+    """A run by hand: 2 hosts, 4096 x 4096 x 512, 4 Gbit/s; the numbers of ANCHORS' table."""
+    case = {
+        "rate_bits": 4e9,
+        "name": "2048x4096x256",
+        "m": 4096,
+        "n": 512,
+        "k": 4096,
+        "hosts": 2,
+        "samples_us": {
+            "agmm auto": [40000, 42000, 41000, 43000, 39000],
+            "agmm serial": [58000, 58000, 58000],
+            "mpi allgather + gemm": [57500, 57500, 57500],
+        },
+        "gemm_us": {"B plain": [25000, 24000], "B packed": [21000, 21000]},
+        "gather_us": {"mpi": [36100, 36100], "ucx": [36500]},
+        "c_ns": [0.3, 0.4, 0.5],
+        "unfused": ["agmm serial", "mpi allgather + gemm"],
+        "notes": {"agmm auto": "ring, 8 chunks a shard"},
+    }
+    tiny = {
+        **case,
+        "rate_bits": 2e9,
+        "name": "nothing to hide",
+        "m": 3,
+        "n": 3,
+        "k": 16,
+        "samples_us": {"agmm auto": [103], "mpi allgather + gemm": [104]},
+        "gemm_us": {"B plain": [100]},
+        "gather_us": {"mpi": [10]},
+        "unfused": ["mpi allgather + gemm"],
+        "notes": {},
+    }
+    for one in (case, tiny):
+        one["figures"] = bounds.figures(one)
+    return {
+        "schema": "agmm.bench.v1",
+        "seed": 7,
+        "rounds": 5,
+        "hosts": 2,
+        "share_cores": False,
+        "machine": {
+            "cpu": "A CPU & Co",
+            "cores": 2,
+            "kernel": "6.1",
+            "load": 3.0,
+            "packages": {"libucx0": "1.13.1"},
+            "agmm": "abc",
+        },
+        "missing": {"torch": "it is not there"},
+        "left_out": ["random 1 at 4 Gbit/s"],
+        "cases": [case, tiny],
+    }
+
+
+class Bounds(unittest.TestCase):
+    def test_bytes_are_what_the_busiest_rank_sends_and_receives(self):
+        self.assertEqual(bounds.bytes_moved(4096, 4096, 2), 2 * 2048 * 4096 * 2)
+        # 3 hosts, 4 rows: the first has 2, sends them twice and receives 2.
+        self.assertEqual(bounds.bytes_moved(4, 10, 3), (2 * 2 + 2) * 10 * 2)
+
+    def test_a_link_carries_one_way(self):
+        self.assertAlmostEqual(bounds.link_us(4096, 4096, 2, 4e9), 2048 * 4096 * 2 * 8 / 4e9 * 1e6)
+        # The last of 3 hosts has 1 of 4 rows and receives 3; the first sends 2 rows twice.
+        self.assertAlmostEqual(bounds.link_us(4, 10, 3, 1e9), 4 * 10 * 2 * 8 / 1e9 * 1e6)
+
+    def test_figures_are_the_definitions(self):
+        f = canned()["cases"][0]["figures"]
+        self.assertEqual((f["t_gemm_us"], f["t_gemm_by"]), (21000, "B packed"))
+        self.assertEqual((f["t_ag_us"], f["t_ag_by"]), (36100, "mpi"))
+        self.assertEqual(f["t_lb_us"], 36100)
+        self.assertEqual(f["c_ns"], 0.4)
+        self.assertAlmostEqual(f["t_lb_cpu_us"], max(36100, 21000 + 0.4e-3 * 33554432))
+        self.assertEqual((f["t_unfused_us"], f["t_unfused_by"]), (57500, "mpi allgather + gemm"))
+        auto = f["contenders"]["agmm auto"]
+        self.assertEqual(auto["t_us"], 41000)
+        self.assertAlmostEqual(auto["r"], 36100 / 41000)
+        self.assertAlmostEqual(auto["e"], 1 - 20000 / 36500)
+        self.assertAlmostEqual(auto["speedup"], 57500 / 41000)
+        self.assertAlmostEqual(auto["spread"], 1000 / 41000)
+        self.assertAlmostEqual(f["versus"]["ratio"], 41000 / 57500)
+
+    def test_the_wire_counts_on_cpus(self):
+        case = canned()["cases"][0]
+        case["c_ns"] = [1.0]
+        self.assertAlmostEqual(bounds.figures(case)["t_lb_cpu_us"], 21000 + 33554.432)
+
+    def test_there_is_no_e_without_something_to_hide(self):
+        f = canned()["cases"][1]["figures"]
+        self.assertIsNone(f["contenders"]["agmm auto"]["e"])
+        self.assertAlmostEqual(f["contenders"]["agmm auto"]["speedup"], 104 / 103)
+        self.assertIsNone(f["contenders"]["agmm auto"]["spread"])
+
+
+class Shapes(unittest.TestCase):
+    def test_the_suite_is_an_eighth(self):
+        by_name = {shape.name: shape for shape in shapes.suite(2)}
+        self.assertEqual(by_name["LLaMA-7B"][1:], (1024, 1376, 512))
+        self.assertEqual(by_name["LLaMA-3-405B"][1:], (2048, 6656, 2048))
+        self.assertEqual(by_name["decode M=1"][1:], (1, 3584, 1024))
+        self.assertEqual(by_name["decode M=4097"].m, 513)
+        self.assertEqual(by_name["Pallas unit"][1:], (256, 1024, 512))
+
+    def test_a_seed_draws_the_same_shapes(self):
+        self.assertEqual(shapes.draw(7, 2, 3), shapes.draw(7, 2, 3))
+        self.assertNotEqual(shapes.draw(7, 2, 3), shapes.draw(8, 2, 3))
+
+    def test_a_shape_is_a_size_a_rank(self):
+        self.assertEqual(shapes.parse("2048x4096x256", 3)[1:], (6144, 768, 4096))
+        for text in ("2048x4096", "axbxc", "0x1x1"):
+            with self.assertRaises(ValueError):
+                shapes.parse(text, 2)
+
+    def test_operands_are_those_of_a_fill(self):
+        def element(seed, index):  # daemon/tensor/fill.h, one at a time
+            mask = (1 << 64) - 1
+            z = seed + (index + 1) * 0x9E3779B97F4A7C15 & mask
+            z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & mask
+            z = (z ^ z >> 27) * 0x94D049BB133111EB & mask
+            return ((z ^ z >> 31) >> 32) * 9 // (1 << 32) - 4
+
+        values = shapes.integers(5, 7, 11)
+        self.assertEqual(values.flatten().tolist(), [element(5, i) for i in range(77)])
+
+    def test_bf16_rounds_to_nearest_even(self):
+        # 257 and 259 lie between two bf16 numbers.
+        bits = shapes.to_bf16(numpy.array([1, -2, 257, 259, 0], numpy.float32))
+        self.assertEqual([hex(b) for b in bits], ["0x3f80", "0xc000", "0x4380", "0x4382", "0x0"])
+
+    def test_every_shard_has_rows_in_the_sample(self):
+        self.assertEqual(shapes.sampled_rows(1, 2), [0])
+        self.assertLessEqual({0, 258, 259, 516}, set(shapes.sampled_rows(517, 2)))
+
+
+class TalkingToRanks(unittest.TestCase):
+    def ranks(self, folder, script, count=2):
+        ranks = Ranks("someone", pathlib.Path(folder) / "ranks", count)
+        self.addCleanup(ranks.close)
+        for rank in range(count):
+            ranks.start(["sh", "-c", script.replace("RANK", str(rank)), "sh", str(ranks.folder)])
+        return ranks
+
+    def test_the_slowest_rank_counts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = self.ranks(
+                folder,
+                'exec <"$1/in.RANK" >"$1/out.RANK"; echo ok ready; while read -r line; do echo "ok 1RANK.5 2"; done',
+            )
+            ranks.ready(30)
+            self.assertEqual(ranks.run("x", 2), [11.5, 2.0])
+
+    def test_a_rank_that_ends_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = self.ranks(folder, "echo no such library >&2; exit 3")
+            with self.assertRaisesRegex(ContenderFailed, "someone has ended with code 3 at `start`.*no such library"):
+                ranks.ready(30)
+
+    def test_an_error_is_passed_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = self.ranks(folder, 'exec <"$1/in.RANK" >"$1/out.RANK"; echo error out of memory; read -r line')
+            with self.assertRaisesRegex(ContenderFailed, "error out of memory"):
+                ranks.ready(30)
+
+
+class Report(unittest.TestCase):
+    maxDiff = None
+
+    def test_the_table_is_the_golden_one(self):
+        self.assertEqual(report.text(json.loads(json.dumps(canned()))), (GOLDEN / "table.txt").read_text())
+
+    def test_the_table_fits_a_terminal(self):
+        for line in report.text(canned()).splitlines():
+            self.assertLessEqual(len(line), report.WIDTH, line)
+
+    def test_the_chart_is_well_formed(self):
+        root = xml.etree.ElementTree.fromstring(chart.svg(canned()))
+        self.assertEqual(len(root.findall(".//{*}title")), 5)  # a mark a contender and case
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        GOLDEN.mkdir(exist_ok=True)
+        (GOLDEN / "table.txt").write_text(report.text(json.loads(json.dumps(canned()))))
+    else:
+        unittest.main()

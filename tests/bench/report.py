@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""The table of a run, from its JSON:  report.py bench.json
+
+The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
+    machine      {cpu, cores, kernel, load, packages{name: version}, agmm}
+    seed, rounds, hosts, share_cores
+    missing      {contender: why it did not run}
+    left_out[]   cases that --quick had no time for
+    cases[]      rate_bits, name, m, n, k, hosts
+                 samples_us{contender: [T]}     every measured run, the slowest rank's, in order
+                 gemm_us{who: [t]}, gather_us{who: [t]}, c_ns[]
+                 unfused[]                      the contenders that gather and then multiply, once
+                 notes{contender: what it chose}
+                 figures                        bounds.py: what follows from the above
+"""
+
+import json
+import sys
+from statistics import median
+
+WIDTH = 110
+
+
+def ms(us):
+    return f"{us / 1000:.{3 if us < 9_995 else 2 if us < 99_950 else 1}f}"
+
+
+def number(value, text="{:.2f}"):
+    return "-" if value is None else text.format(value)
+
+
+def percent(value):
+    return number(value if value is None else 100 * value, "{:.1f}")
+
+
+def machine_lines(run):
+    machine = run["machine"]
+    yield f"{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}"
+    yield ", ".join(
+        f"{name} {version}" for name, version in machine["packages"].items()
+    ) + f", agmm {machine['agmm']}"
+    cores = "which share cores: compare, do not conclude" if run["share_cores"] else "one core each"
+    yield f"{run['hosts']} hosts, {cores}; tbf burst 256kb both ways; seed {run['seed']}; {run['rounds']} rounds"
+    if machine["load"] > 0.5:
+        yield f"the machine was busy when this began (load {machine['load']:.2f}): believe ratios with care, times not"
+    for name, why in run["missing"].items():
+        yield f"without {name}: {why}"
+
+
+def case_lines(case):
+    f = case["figures"]
+    shard = ""
+    if case["m"] % case["hosts"] == 0 and case["n"] % case["hosts"] == 0:
+        shard = f" (m_shard {case['m'] // case['hosts']}, n_shard {case['n'] // case['hosts']})"
+    yield f"{case['name']}: M {case['m']} K {case['k']} N {case['n']}{shard} bf16, {case['rate_bits'] / 1e9:g} Gbit/s each way"
+    yield (
+        f"  T_gemm {ms(f['t_gemm_us'])} ms ({f['t_gemm_by']})   T_ag {ms(f['t_ag_us'])} ms ({f['t_ag_by']}; "
+        f"bytes / link rate {ms(f['link_us'])})   c {f['c_ns']:.3f} ns/B"
+    )
+    yield (
+        f"  T_lb {ms(f['t_lb_us'])} ms   T_lb_cpu {ms(f['t_lb_cpu_us'])} ms   "
+        f"T_unfused {ms(f['t_unfused_us'])} ms ({f['t_unfused_by']})"
+    )
+    yield f"  {'contender':22}{'T':>10}{'+-':>7}{'R':>8}{'R_cpu':>8}{'E':>8}{'speedup':>9}  chosen"
+    yield f"  {'':22}{'ms':>10}{'%':>7}"
+    for name, one in f["contenders"].items():
+        line = (
+            f"  {name:22}{ms(one['t_us']):>10}{percent(one['spread']):>7}{number(one['r']):>8}{number(one['r_cpu']):>8}"
+            f"{number(one['e']):>8}{number(one['speedup']):>9}  {case['notes'].get(name, '')}"
+        )
+        yield line.rstrip()[:WIDTH]
+    against = f["versus"]
+    if against:
+        yield (
+            f"  {against['agmm']} / {against['other']} = {against['ratio']:.2f}"
+            + (f", agmm auto / it = {against['auto_ratio']:.2f}" if against["auto_ratio"] else "")
+        )
+
+
+def summary_lines(run):
+    """One line a case, then what the goals ask for."""
+    yield f"{'':28}{'link':>6}{'T_lb_cpu':>10}  {'best agmm':16}{'T':>9}{'R_cpu':>7}  {'best other':21}{'T':>8}"
+    yield f"{'':28}{'Gbit':>6}{'ms':>10}  {'':16}{'ms':>9}{'':7}  {'':21}{'ms':>8}"
+    ratios, r_cpu = [], []
+    for case in run["cases"]:
+        f = case["figures"]
+        against = f["versus"]
+        if not against:
+            continue
+        ours, other = f["contenders"][against["agmm"]], f["contenders"][against["other"]]
+        ratios.append(against["ratio"])
+        r_cpu.append(ours["r_cpu"])
+        yield (
+            f"{case['name'][:27]:28}{case['rate_bits'] / 1e9:>6g}{ms(f['t_lb_cpu_us']):>10}  {against['agmm'][:15]:16}"
+            f"{ms(ours['t_us']):>9}{ours['r_cpu']:>7.2f}  {against['other'][:20]:21}{ms(other['t_us']):>8}"
+        )
+    for name in run["left_out"]:
+        yield f"left out, there was no time: {name}"
+    if ratios:
+        yield (
+            f"T of the best agmm / T of the best other: median {median(ratios):.2f}, worst {max(ratios):.2f} "
+            f"(goal: 0.90, 1.00), over {len(ratios)} cases"
+        )
+        yield f"R_cpu of the best agmm: median {median(r_cpu):.2f}, worst {min(r_cpu):.2f} (goal: 0.92)"
+
+
+def text(run):
+    lines = list(machine_lines(run))
+    for case in run["cases"]:
+        lines += ["", *case_lines(case)]
+    return "\n".join([*lines, "", *summary_lines(run)]) + "\n"
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as file:
+        sys.stdout.write(text(json.load(file)))

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# tests/bench/run.sh [--quick] [--suite] [--help]: agmm against what people would use instead, on two to four
+# hosts made of network namespaces. Needs root. Installs what is missing, builds into build-bench/, measures;
+# NOTES.md says what, and how torch joins.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
+  if ((EUID != 0)); then
+    echo "tests/bench/run.sh: making network namespaces needs root; run it as root" >&2
+    exit 1
+  fi
+  deploy/install-deps.sh --bench
+  build=build-bench
+  configure=(cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DAGMM_BUILD_TESTS=ON -DAGMM_BENCH=ON)
+  if command -v ccache >/dev/null; then configure+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  mkdir -p "$build"
+  { "${configure[@]}" && cmake --build "$build" --target agmmd agmmctl agmm_jobs mpi_rank ucx_rank; } >"$build/build.log" 2>&1 || {
+    tail -n 40 "$build/build.log" >&2
+    echo "tests/bench/run.sh: the build failed; all of it is in $build/build.log" >&2
+    exit 1
+  }
+fi
+# The python that the numpy package belongs to.
+PYTHONDONTWRITEBYTECODE=1 exec /usr/bin/python3 tests/bench/bench.py "$@"

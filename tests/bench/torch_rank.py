@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""What people write with PyTorch instead of using agmm: all_gather_into_tensor over Gloo, then matmul, in bf16.
+
+    torch_rank.py FOLDER RANK SIZE      commands as in contender_rank.h; WHAT is gather or unfused
+
+all_gather_into_tensor wants shards of one size: those that are not are padded with rows of zeros, as a user would.
+"""
+
+import pathlib
+import sys
+import time
+
+import numpy
+import torch
+import torch.distributed as dist
+
+LEAD_S = 500e-6  # kLeadUs
+
+
+def part_of(total, parts, part):
+    size, larger = divmod(total, parts)
+    begin = part * size + min(part, larger)
+    return begin, begin + size + (part < larger)
+
+
+class Rank:
+    def __init__(self, folder, rank, size):
+        self.rank, self.size = rank, size
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
+
+    def answer(self, words):
+        if words[0] == "shape":
+            return self.set_shape(*map(int, words[1:4]), pathlib.Path(words[4]))
+        if words[0] == "run":
+            return " ".join(f"{self.time(words[1]):.3f}" for _ in range(int(words[2])))
+        if words[0] == "rows":
+            return self.write_rows(*words[1:3], list(map(int, words[3:])))
+        raise ValueError(f"unknown command {words[0]}")
+
+    def set_shape(self, m, n, k, data):
+        self.m = m
+        self.m_pad = -(-m // self.size)
+        begin, end = part_of(m, self.size, self.rank)
+        a = numpy.fromfile(data / "A.i8", numpy.int8).reshape(m, k)[begin:end]
+        left, right = part_of(n, self.size, self.rank)
+        b = numpy.fromfile(data / "B.i8", numpy.int8).reshape(k, n)[:, left:right]
+        self.own = torch.zeros(self.m_pad, k, dtype=torch.bfloat16)
+        self.own[: end - begin] = torch.from_numpy(a)
+        self.a = torch.zeros(self.m_pad * self.size, k, dtype=torch.bfloat16)
+        self.c = torch.empty(self.m_pad * self.size, right - left, dtype=torch.bfloat16)
+        # Row-major, or transposed as torch.nn.Linear keeps its weight: what is faster here.
+        b = torch.from_numpy(numpy.ascontiguousarray(b)).to(torch.bfloat16)
+        layouts = {"row-major": b, "transposed": b.t().contiguous().t()}
+        times = {}
+        for name, self.b in layouts.items():
+            self.time("unfused")
+            times[name] = min(self.time("gemm") for _ in range(3))
+        slowest = torch.tensor([times[name] for name in layouts])
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        chosen = list(layouts)[int(slowest.argmin())]
+        self.b = layouts[chosen]
+        return chosen
+
+    def time(self, what):
+        start = torch.tensor([time.monotonic() + LEAD_S], dtype=torch.float64)
+        dist.all_reduce(start, dist.ReduceOp.MAX)
+        start = start.item()
+        while time.monotonic() < start:
+            time.sleep(0)
+        if what != "gemm":
+            dist.all_gather_into_tensor(self.a, self.own)
+        if what != "gather":
+            torch.matmul(self.a, self.b, out=self.c)
+        return (time.monotonic() - start) * 1e6
+
+    def write_rows(self, what, file, rows):
+        self.a.fill_(float("nan"))
+        self.c.fill_(float("nan"))
+        self.time(what)
+        starts = [part_of(self.m, self.size, r) for r in range(self.size)]
+        padded = [
+            r * self.m_pad + row - begin
+            for row in rows
+            for r, (begin, end) in enumerate(starts)
+            if begin <= row < end
+        ]
+        self.c[padded].view(torch.int16).numpy().tofile(f"{file}.{self.rank}")
+        return ""
+
+
+def main():
+    folder, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    with open(f"{folder}/in.{rank}") as commands, open(
+        f"{folder}/out.{rank}", "w", buffering=1
+    ) as out, torch.no_grad():
+        this = Rank(folder, rank, size)
+        out.write(f"ok torch {torch.__version__}\n")
+        for line in commands:
+            try:
+                out.write(f"ok {this.answer(line.split())}\n")
+            except Exception as error:  # of any kind: the driver says whose it was
+                out.write("error " + " ".join(str(error).split()) + "\n")
+
+
+if __name__ == "__main__":
+    main()
