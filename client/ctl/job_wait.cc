@@ -1,8 +1,10 @@
 #include "client/ctl/job_wait.h"
 
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -12,6 +14,18 @@
 #include "proto/convert/status.h"
 
 namespace agmm {
+namespace {
+
+bool NamesJob(absl::string_view message, uint64_t job_id) {
+  const std::string name = absl::StrCat("job ", job_id);
+  for (size_t at = message.find(name); at != message.npos; at = message.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if (end == message.size() || !absl::ascii_isdigit(message[end])) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 absl::StatusOr<v1::Job> AwaitJob(Connection* connection, uint64_t job_id, int64_t after_event,
                                  absl::Duration timeout,
@@ -36,6 +50,7 @@ absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout) {
     return absl::InternalError(
         absl::StrFormat("job %d did not succeed and the daemon does not say why", job.job_id()));
   }
+  if (NamesJob(error.message(), job.job_id())) return error;
   return Annotate(error, absl::IsDeadlineExceeded(error)
                              ? absl::StrFormat("job %d did not end within --timeout %s",
                                                job.job_id(), absl::FormatDuration(timeout))
