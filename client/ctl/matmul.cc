@@ -31,7 +31,8 @@
 namespace agmm {
 namespace {
 
-constexpr int kCompareRuns = 5;
+// With the first of each, which warms up.
+constexpr int kCompareRuns = 5, kFewestCompareRuns = 2;
 
 struct MatmulFlags {
   std::string a, b, out, spec = kDefaultSpec, mesh, dtype, timeout = "60s";
@@ -75,6 +76,7 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   }
   AGMM_ASSIGN_OR_RETURN(inputs.timeout, ParseTimeout(flags.timeout));
   inputs.repeat = flags.repeat > 0 ? flags.repeat : flags.compare ? kCompareRuns : 1;
+  if (flags.compare) inputs.repeat = std::max(inputs.repeat, kFewestCompareRuns);
   if (!flags.mesh.empty()) {
     // What means nothing is refused before a daemon is asked.
     AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(flags.mesh));
@@ -282,7 +284,7 @@ void AddMatmul(CLI::App& app, const Options& options, Action* action) {
                    "Axes over the ranks, such as x=4 (default: x=<all ranks>)");
   verb->add_option("--dtype", flags->dtype, "f32, bf16 or f16 (default: the files')");
   AddPlanOptions(verb, &flags->options);
-  verb->add_option("--repeat", flags->repeat, "Runs (default: 1; 5 of each with --compare)")
+  verb->add_option("--repeat", flags->repeat, "Runs (default: 1; with --compare 5 of each, at least 2)")
       ->check(CLI::Range(1, kMaxRepeat));
   verb->add_option("--timeout", flags->timeout, "For each job, from admission to its end")
       ->capture_default_str();
