@@ -58,6 +58,7 @@ struct Plan {
 struct Part {
   int fed = 0;          // epochs given to the executor
   int outstanding = 0;  // of those, not done
+  int succeeded = 0;    // of those
   std::deque<double> epoch_us;
   bool began = false;   // one of them, at least
   EpochReport last;

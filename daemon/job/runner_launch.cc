@@ -134,6 +134,7 @@ void RunnerImpl::OnEpochDone(const LaunchPtr& launch, int part_index, const Epoc
     --part.outstanding;
     part.began |= report.start_ns > 0;
     if (report.status.ok()) {
+      ++part.succeeded;
       part.epoch_us.push_back((report.end_ns - report.start_ns) * 1e-3);
       if (part.epoch_us.size() > kEpochTimesKept) part.epoch_us.pop_front();
     } else if (launch->status.ok()) {
@@ -212,6 +213,12 @@ v1::Report RunnerImpl::ReportOf(const runner::Launch& launch) const {
   done->set_job_id(launch.job);
   absl::Status status = launch.status;
   if (status.ok() && launch.stopped) status = plan.failure;
+  // Where it stood when its time ran out says little of a job that is only long.
+  if (absl::IsDeadlineExceeded(status) && launch.epochs > 1) {
+    int succeeded = launch.epochs;
+    for (const Part& part : launch.parts) succeeded = std::min(succeeded, part.succeeded);
+    status = Annotate(status, absl::StrFormat("%d of %d epochs done", succeeded, launch.epochs));
+  }
   if (!status.ok()) *done->mutable_error() = ToProto(status);
   // Steps are stamped by a clock that only this host has.
   const int64_t wall_ns = absl::ToUnixNanos(absl::Now()), now_ns = MonotonicNanos();

@@ -54,6 +54,23 @@ class CopyTransport {
     items_.splice(items_.begin(), parked);
     wake_.notify_one();
   }
+  // Until Release, what is sent to `node` is on its way: its sender is done with it.
+  void Hold(int node) {
+    std::lock_guard lock(mutex_);
+    holding_ = node;
+  }
+  bool WaitUntilHeld(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return held_.size() >= count; });
+  }
+  // Returns when all that was held has been offered.
+  void Release() {
+    std::unique_lock lock(mutex_);
+    holding_ = -1;
+    items_.splice(items_.end(), held_);
+    wake_.notify_one();
+    changed_.wait(lock, [&] { return items_.empty() && idle_; });
+  }
   // The end that `node` sends through.
   std::unique_ptr<Transport> End(int node) { return std::make_unique<Sender>(this, node); }
 
@@ -63,7 +80,7 @@ class CopyTransport {
     Message message;
     Rows rows;
     std::function<void(absl::Status)> done;
-    std::vector<std::byte> copy;  // of what is parked: the sender goes on
+    std::vector<std::byte> copy;  // of what is parked or held
   };
   class Sender : public Transport {
    public:
@@ -87,10 +104,20 @@ class CopyTransport {
       int resumes;
       {
         std::unique_lock lock(mutex_);
+        idle_ = true;
+        changed_.notify_all();
         wake_.wait(lock, [this] { return stopping_ || !items_.empty(); });
         if (items_.empty()) return;
+        idle_ = false;
         item = std::move(items_.front());
         items_.pop_front();
+        if (item.to == holding_) {
+          lock.unlock();
+          Copy(&item);
+          lock.lock();
+          held_.push_back(std::move(item));
+          continue;
+        }
         receiver = receivers_.at(item.to);
         resumes = resumes_;
       }
@@ -111,24 +138,31 @@ class CopyTransport {
     }
   }
 
-  void Park(Item item, int resumes) {
-    std::lock_guard lock(mutex_);
-    if (item.copy.empty()) {
-      item.copy.resize(item.rows.bytes());
-      for (int64_t row = 0; row < item.rows.rows; ++row) {
-        std::memcpy(item.copy.data() + row * item.rows.row_bytes,
-                    item.rows.data + row * item.rows.pitch_bytes, item.rows.row_bytes);
-      }
-      item.done(absl::OkStatus());
-      item.done = [](absl::Status) {};
-      item.rows = {item.copy.data(), item.rows.rows, item.rows.row_bytes, item.rows.row_bytes};
+  // Its sender goes on.
+  static void Copy(Item* item) {
+    if (!item->copy.empty()) return;
+    item->copy.resize(item->rows.bytes());
+    for (int64_t row = 0; row < item->rows.rows; ++row) {
+      std::memcpy(item->copy.data() + row * item->rows.row_bytes,
+                  item->rows.data + row * item->rows.pitch_bytes, item->rows.row_bytes);
     }
+    item->done(absl::OkStatus());
+    item->done = [](absl::Status) {};
+    item->rows = {item->copy.data(), item->rows.rows, item->rows.row_bytes, item->rows.row_bytes};
+  }
+
+  void Park(Item item, int resumes) {
+    Copy(&item);
+    std::lock_guard lock(mutex_);
     // Resumed while it was on its way here: offered again at once.
     (resumes == resumes_ ? parked_[item.to] : items_).push_back(std::move(item));
   }
 
   std::mutex mutex_;
-  std::condition_variable wake_;
+  std::condition_variable wake_, changed_;
+  int holding_ = -1;
+  bool idle_ = false;
+  std::list<Item> held_;
   std::map<int, Receiver*> receivers_;
   std::list<Item> items_;
   int resumes_ = 0;
@@ -266,6 +300,9 @@ class RunnerWorld {
   void LaunchEverywhere(const v1::LaunchJob& command) {
     for (auto& node : nodes_) node->runner->Launch(command);
   }
+  void HoldMessagesTo(int node) { wire_.Hold(node); }
+  bool WaitUntilHeld(size_t count) { return wire_.WaitUntilHeld(count); }
+  void LetMessagesGo() { wire_.Release(); }
   static v1::CancelLaunch CancelOf(uint64_t job) {
     v1::CancelLaunch command;
     command.set_job_id(job);

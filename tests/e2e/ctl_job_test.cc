@@ -12,6 +12,7 @@ namespace agmm {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
 
@@ -65,6 +66,17 @@ TEST_F(CtlJob, AWarmSerialRunTellsLaterJobsWhatTheyAreComparedWith) {
   EXPECT_EQ(ring["gemm_us"], serial["gemm_us"]);
   EXPECT_EQ(ring["gather_us"], serial["gather_us"]);
   EXPECT_GT(ring["overlap"], 0);
+}
+
+TEST_F(CtlJob, AFirstComparisonTellsItsJobWhatItIsComparedWith) {
+  WriteNpy(world_.Path("A.npy"), SmallIntegers(96, 80, 1));
+  WriteNpy(world_.Path("B.npy"), SmallIntegers(80, 64, 2));
+  const Json ran = OkJson({"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
+                           world_.Path("C.npy"), "--compare", "--repeat", "1"});
+  EXPECT_EQ(ran["runs_ms"].size(), 2u) << "one of them warms up";
+  const Json figures = OkJson({"job", "list"})["jobs"][0]["figures"];
+  EXPECT_GT(figures["gemm_us"], 0);
+  EXPECT_GT(figures["overlap"], 0);
 }
 
 TEST_F(CtlJob, TheSameRequestIdIsTheSameJob) {
@@ -154,6 +166,25 @@ TEST_F(CtlJob, ACancelledJobEndsWhoeverWatchesIt) {
   EXPECT_THAT(watch->out(), HasSubstr("cancelled"));
   EXPECT_TRUE(Reaches(job, "cancelled"));
   ExpectError({"job", "trace", job, "--out", world_.Path("t.json")}, 5, "cancelled");
+}
+
+TEST_F(CtlJob, WhoWaitsForAJobThatIsCancelledIsToldItsNameOnce) {
+  PutOperands();
+  const std::unique_ptr<Process> submit = world_.StartCtl(
+      0, {"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--wait"});
+  ASSERT_TRUE(Prints(submit.get(), "running"));
+  Ok({"job", "cancel", "1"});
+  EXPECT_EQ(submit->Wait(kHang), 130);
+  EXPECT_EQ(submit->err(), "agmmctl: job 1 was cancelled\n");
+}
+
+TEST_F(CtlJob, ALongJobsDeadlineSaysHowFarItCame) {
+  PutOperands();
+  const Ran ran = Run({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout",
+                       "500ms", "--wait"});
+  EXPECT_EQ(ran.exit_code, 6);
+  EXPECT_THAT(ran.err, MatchesRegex(
+      "agmmctl: job 1 did not end within --timeout 500ms: node n[01]: [1-9][0-9]* of 1000000 epochs done: .*\n"));
 }
 
 TEST_F(CtlJob, AnInterruptEndsAWatchAndCancelsAWaitingSubmit) {

@@ -1,0 +1,53 @@
+// What a job that failed says, and what it leaves alone.
+#include "gmock/gmock.h"
+#include "tests/daemon/runner_harness.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::StartsWith;
+using Code = absl::StatusCode;
+
+class RunnerFailure : public ::testing::Test {
+ protected:
+  RunnerFailure() : problem_(world_.ProblemOf(16, 16, 16)) {
+    world_.Fill(problem_);
+    for (uint64_t plan : {1, 2}) world_.Prepare(world_.PrepareOf(plan, problem_));
+  }
+
+  RunnerWorld world_{2, 1};
+  const Problem problem_;
+};
+
+TEST_F(RunnerFailure, ADeadlineSaysHowManyEpochsWereDone) {
+  world_.node(0).runner->Launch(world_.LaunchOf(1, 1, 1, 5, absl::Seconds(1)));
+  world_.node(1).runner->Launch(world_.LaunchOf(1, 1, 1, 2));
+  ASSERT_TRUE(world_.node(1).DoneOf(1).ok());
+  const absl::Status status = world_.node(0).DoneOf(1);
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), StartsWith("2 of 5 epochs done: rank 0"));
+}
+
+TEST_F(RunnerFailure, WhatAFailedJobSentBeforeItsReportsWritesNothingAfterThem) {
+  constexpr int64_t kWorkspace = RunnerWorld::kHeapBytes / 2;
+  world_.HoldMessagesTo(0);
+  v1::LaunchJob first = world_.LaunchOf(1, 1, 1), second = world_.LaunchOf(2, 2, 1);
+  for (v1::LaunchJob* launch : {&first, &second}) launch->set_workspace_offset_bytes(kWorkspace);
+  world_.LaunchEverywhere(first);
+  ASSERT_TRUE(world_.WaitUntilHeld(1));
+  for (int node : {0, 1}) world_.node(node).runner->Cancel(world_.CancelOf(1));
+  EXPECT_EQ(world_.node(0).DoneOf(1).code(), Code::kCancelled);
+  // This one had what it needs.
+  EXPECT_NE(world_.node(1).DoneOf(1).code(), Code::kUnknown);
+
+  // From here on it may be another plan's.
+  world_.PoisonWorkspaces();
+  world_.LetMessagesGo();
+  EXPECT_FALSE(world_.WorkspaceWritten(kWorkspace, RunnerWorld::kHeapBytes));
+  world_.LaunchEverywhere(second);
+  for (int node : {0, 1}) EXPECT_TRUE(world_.node(node).DoneOf(2).ok());
+  EXPECT_EQ(world_.WrongElements(problem_), 0);
+}
+
+}  // namespace
+}  // namespace agmm
