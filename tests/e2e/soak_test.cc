@@ -1,7 +1,8 @@
 // Eight clients at three daemons, thousands of operations each: every C exact, every read whole, and
-// nothing left behind.
+// nothing left behind, neither in the heaps nor in the daemons.
 #include <dirent.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <random>
@@ -25,6 +26,11 @@ constexpr int kClients = 8, kNodes = 3;
 constexpr int64_t kK = 64, kN = 48;
 // gRPC's own pools breathe by a few threads; one left behind by each client, job or call would be many.
 constexpr int kPoolThreads = 5;
+// All jobs are of all ranks, for which at most two workspaces are kept; the largest holds an X of 96 rows.
+constexpr int64_t kMostWorkspace = 2 * 96 * kK * sizeof(float);
+// What a daemon may grow by from the middle of the work to its end, for each operation of a client. It remembers
+// each commit for a minute, 3 KiB, and the sequencer each request for ten; malloc keeps some of what was freed.
+constexpr int64_t kMostGrowthKiB = 4;
 constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
 
 // $AGMM_SOAK_OPERATIONS of each client, else 2,000.
@@ -56,12 +62,14 @@ int64_t ProcessField(pid_t pid, const std::string& field) {
 struct Held {
   int descriptors = 0;
   int64_t threads = 0, tensor_bytes = 0, staging_bytes = 0;
+  int64_t workspace_bytes = 0;  // of the device that has most
   bool operator==(const Held&) const = default;
 };
 
 void PrintTo(const Held& held, std::ostream* out) {
-  *out << absl::StrFormat("%d descriptors, %d threads, %d B in tensors, %d B staged", held.descriptors,
-                          held.threads, held.tensor_bytes, held.staging_bytes);
+  *out << absl::StrFormat("%d descriptors, %d threads, %d B in tensors, %d B in workspaces, %d B staged",
+                          held.descriptors, held.threads, held.tensor_bytes, held.workspace_bytes,
+                          held.staging_bytes);
 }
 
 class Soak : public ::testing::Test {
@@ -76,6 +84,7 @@ class Soak : public ::testing::Test {
     EXPECT_TRUE(client.ok()) << client.status().ToString();
     return client.ok() ? *std::move(client) : nullptr;
   }
+  int64_t ResidentKiB(int node) { return ProcessField(world_.daemon(node).pid(), "VmRSS"); }
   Held HeldBy(int node) {
     Held held;
     const pid_t pid = world_.daemon(node).pid();
@@ -83,7 +92,10 @@ class Soak : public ::testing::Test {
     held.threads = ProcessField(pid, "Threads");
     const v1::GetStatusResponse status = world_.Status(node);
     for (const v1::NodeStatus& other : status.nodes())
-      for (const v1::DeviceStatus& device : other.devices()) held.tensor_bytes += device.tensor_bytes();
+      for (const v1::DeviceStatus& device : other.devices()) {
+        held.tensor_bytes += device.tensor_bytes();
+        held.workspace_bytes = std::max<int64_t>(held.workspace_bytes, device.workspace_bytes());
+      }
     held.staging_bytes = static_cast<int64_t>(MetricOf(status, "transport_staging_bytes"));
     return held;
   }
@@ -262,16 +274,22 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
   for (int node = 0; node < kNodes; ++node) before[node] = settle(node);
   ASSERT_EQ(before[0].tensor_bytes, 0);
 
-  ASSERT_NO_FATAL_FAILURE(round(Operations()));
+  ASSERT_NO_FATAL_FAILURE(round(Operations() / 2));
+  std::vector<int64_t> resident(kNodes);
+  for (int node = 0; node < kNodes; ++node) resident[node] = ResidentKiB(node);
+  ASSERT_NO_FATAL_FAILURE(round(Operations() / 2));
   for (int node = 0; node < kNodes; ++node) {
     EXPECT_TRUE(world_.WaitFor(node, "what it held before", [&](const v1::GetStatusResponse&) {
       const Held now = HeldBy(node);
       return now.descriptors <= before[node].descriptors && now.threads <= before[node].threads + kPoolThreads &&
-             now.tensor_bytes == 0 && now.staging_bytes == 0;
+             now.tensor_bytes == 0 && now.staging_bytes == 0 && now.workspace_bytes <= kMostWorkspace;
     })) << "before: " << ::testing::PrintToString(before[node])
         << "; now: " << ::testing::PrintToString(HeldBy(node));
-    std::printf("node %d: %s, %lld MiB resident\n", node, ::testing::PrintToString(HeldBy(node)).c_str(),
-                static_cast<long long>(ProcessField(world_.daemon(node).pid(), "VmRSS") / 1024));
+    const int64_t now = ResidentKiB(node);
+    EXPECT_LE(now, resident[node] + kMostGrowthKiB * Operations()) << "node " << node;
+    std::printf("node %d: %s, %lld KiB resident, %lld in the middle\n", node,
+                ::testing::PrintToString(HeldBy(node)).c_str(), static_cast<long long>(now),
+                static_cast<long long>(resident[node]));
   }
 }
 
