@@ -21,6 +21,11 @@ namespace {
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr int kPortAttempts = 4;
 constexpr int kExitInUse = 3;  // agmmd's exit code for an address in use
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
 
 }  // namespace
 
@@ -52,6 +57,7 @@ World::World(WorldOptions options) : options_(std::move(options)), daemons_(opti
 }
 
 World::~World() {
+  if (kSanitized) EndInGoodOrder();
   for (int node = 0; node < options_.nodes; ++node) Kill(node);
   if (::testing::Test::HasFailure()) {
     for (int node = 0; node < options_.nodes; ++node) {
@@ -62,6 +68,21 @@ World::~World() {
   }
   std::error_code ignored;  // leftovers in a temporary directory fail no test
   std::filesystem::remove_all(directory_, ignored);
+}
+
+// What a daemon leaks is told as it ends, and what the sanitizers find in mid-run may look to a test
+// like the kill that it expected.
+void World::EndInGoodOrder() {
+  for (const auto& daemon : daemons_)
+    if (daemon != nullptr && daemon->Running()) daemon->Signal(SIGTERM);
+  for (int node = 0; node < options_.nodes; ++node) {
+    if (daemons_[node] != nullptr) {
+      EXPECT_TRUE(daemons_[node]->Wait(kHang).has_value()) << "daemon " << node << " does not stop";
+    }
+    const std::string log = ReadFile(Path(absl::StrCat("n", node, ".err")));
+    EXPECT_EQ(log.find("Sanitizer:"), std::string::npos) << "in daemon " << node;
+    EXPECT_EQ(log.find("runtime error:"), std::string::npos) << "in daemon " << node;
+  }
 }
 
 void World::WriteConfigs() {
