@@ -2,69 +2,43 @@
 // under these locks, and the distribution builds neither gRPC nor absl for the sanitizer, so that
 // whatever a callback sees would look like a race. Linked before absl, these functions take the
 // place of its own, for gRPC too, and call them. Only in builds with AGMM_SANITIZE=thread.
-#include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-
-namespace {
-
-// absl's function of the name that `ours` has. The first word of a pointer to member is the
-// function's address.
-template <typename Member>
-Member Absls(Member ours) {
-  void* address = nullptr;
-  std::memcpy(&address, &ours, sizeof(address));
-  Dl_info info = {};
-  const bool named = dladdr(address, &info) != 0 && info.dli_sname != nullptr;
-  void* const theirs = named ? dlsym(RTLD_NEXT, info.dli_sname) : nullptr;
-  if (theirs == nullptr) {
-    std::fprintf(stderr, "absl has no %s; tests/tsan must be linked before it\n",
-                 named ? info.dli_sname : "function of this name");
-    std::abort();
-  }
-  std::memcpy(&ours, &theirs, sizeof(theirs));
-  return ours;
-}
-
-}  // namespace
+#include "tests/tsan/next.h"
 
 namespace absl {
 ABSL_NAMESPACE_BEGIN
 
 void Mutex::Lock() {
-  static const auto theirs = Absls(&Mutex::Lock);
+  static const auto theirs = Next(&Mutex::Lock);
   (this->*theirs)();
   __tsan_acquire(this);
 }
 
 bool Mutex::TryLock() {
-  static const auto theirs = Absls(&Mutex::TryLock);
+  static const auto theirs = Next(&Mutex::TryLock);
   const bool locked = (this->*theirs)();
   if (locked) __tsan_acquire(this);
   return locked;
 }
 
 void Mutex::Unlock() {
-  static const auto theirs = Absls(&Mutex::Unlock);
+  static const auto theirs = Next(&Mutex::Unlock);
   __tsan_release(this);
   (this->*theirs)();
 }
 
 void CondVar::Wait(Mutex* mutex) {
-  static const auto theirs = Absls(&CondVar::Wait);
+  static const auto theirs = Next(&CondVar::Wait);
   __tsan_release(mutex);
   (this->*theirs)(mutex);
   __tsan_acquire(mutex);
 }
 
 bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
-  static const auto theirs = Absls(&CondVar::WaitWithTimeout);
+  static const auto theirs = Next(&CondVar::WaitWithTimeout);
   __tsan_release(mutex);
   const bool late = (this->*theirs)(mutex, timeout);
   __tsan_acquire(mutex);
@@ -72,7 +46,7 @@ bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
 }
 
 bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
-  static const auto theirs = Absls(&CondVar::WaitWithDeadline);
+  static const auto theirs = Next(&CondVar::WaitWithDeadline);
   __tsan_release(mutex);
   const bool late = (this->*theirs)(mutex, deadline);
   __tsan_acquire(mutex);

@@ -1,0 +1,25 @@
+// The library's own function behind one of ours of the same name.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+// For member functions. The first word of a pointer to one is the function's address.
+template <typename Member>
+Member Next(Member ours) {
+  void* address = nullptr;
+  std::memcpy(&address, &ours, sizeof(address));
+  Dl_info info = {};
+  const bool named = dladdr(address, &info) != 0 && info.dli_sname != nullptr;
+  void* const theirs = named ? dlsym(RTLD_NEXT, info.dli_sname) : nullptr;
+  if (theirs == nullptr) {
+    std::fprintf(stderr, "there is no other %s; tests/tsan must be linked before its library\n",
+                 named ? info.dli_sname : "function of this name");
+    std::abort();
+  }
+  std::memcpy(&ours, &theirs, sizeof(theirs));
+  return ours;
+}
