@@ -73,10 +73,10 @@ void SchedulerImpl::Await(const CallContext& ctx, Job* job, Waiter waiter) {
           if (it == jobs_.end()) return;
           const auto late = it->second->waiters.extract(number);
           if (late.empty()) return;
-          late.mapped().wake(WithReason(absl::DeadlineExceededError(absl::StrFormat(
-                                            "job %d is still %s; wait again, or cancel it", id,
-                                            it->second->launch == 0 ? "queued" : "running")),
-                                        kReasonDeadline),
+          // Without a reason: DEADLINE is the job's own.
+          late.mapped().wake(absl::DeadlineExceededError(absl::StrFormat(
+                                 "job %d is still %s; wait again, or cancel it", id,
+                                 it->second->launch == 0 ? "queued" : "running")),
                              *it->second);
         });
   }

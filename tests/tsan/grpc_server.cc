@@ -1,6 +1,7 @@
 // Tells the thread sanitizer what a server's callbacks of one call order. They are counted, and the one that
 // finds itself the last goes on to OnCancel or OnDone; libgrpc++ counts some of them where the sanitizer does
 // not see it. See absl_locks.cc for how these functions come before gRPC's own.
+#include <grpcpp/server.h>
 #include <grpcpp/support/server_callback.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -43,4 +44,18 @@ void ServerCallbackCall::ScheduleOnDone(bool inline_ondone) {
 }
 
 }  // namespace internal
+
+// A call lets go of its server after its OnDone; Shutdown waits for the last.
+void Server::UnrefWithPossibleNotify() {
+  static const auto theirs = Next(&Server::UnrefWithPossibleNotify);
+  __tsan_release(&shutdown_refs_outstanding_);
+  (this->*theirs)();
+}
+
+void Server::UnrefAndWaitLocked() {
+  static const auto theirs = Next(&Server::UnrefAndWaitLocked);
+  (this->*theirs)();
+  __tsan_acquire(&shutdown_refs_outstanding_);
+}
+
 }  // namespace grpc

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 
-// For member functions. The first word of a pointer to one is the function's address.
-template <typename Member>
-Member Next(Member ours) {
+// For functions and member functions. The first word of a pointer to either is the function's address.
+template <typename Function>
+Function Next(Function ours) {
   void* address = nullptr;
   std::memcpy(&address, &ours, sizeof(address));
   Dl_info info = {};
