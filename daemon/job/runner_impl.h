@@ -105,6 +105,7 @@ class RunnerImpl : public Runner {
   std::vector<DeviceCounters> counters() const override;
 
   Verdict Accept(int from_node, const Message& message, int64_t bytes, Rows* to) override;
+  void Lost(int from_node, const Message& message, const absl::Status& why) override;
   void Arrived(int from_node, const Message& message, const absl::Status& status) override;
 
  private:

@@ -50,6 +50,21 @@ Receiver::Verdict RunnerImpl::Accept(int from_node, const Message& message, int6
   return Verdict::kReceive;
 }
 
+// Whoever waits for it would wait for ever.
+void RunnerImpl::Lost(int, const Message& message, const absl::Status& why) {
+  Actions actions;
+  {
+    std::lock_guard lock(mutex_);
+    const PlanPtr plan = FindPlan(message.plan);
+    if (plan == nullptr) return;
+    ++busy_;
+    Fail(plan, why, &actions);
+    Advance(plan, &actions);
+  }
+  Act(actions);
+  EndBusy();
+}
+
 void RunnerImpl::Arrived(int from_node, const Message& message, const absl::Status& status) {
   PlanPtr plan;
   bool signal = false;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/units.h"
 
 namespace agmm::transport {
 
@@ -97,6 +98,12 @@ ucs_status_t PlanMessages::OnMessage(const void* bytes, size_t length, const Pay
   const int64_t copied = payload.rendezvous ? 0 : static_cast<int64_t>(payload.length);
   if (peer.parked.size() >= kMaxParkedPerPeer || peer.bytes + copied > kMaxParkedBytesPerPeer) {
     stats_->too_many_parked.Add();
+    receiver_->Lost(node, message,
+                    absl::ResourceExhaustedError(absl::StrFormat(
+                        "node %d is %d messages ahead of the launches here, small ones with %s, and %d or %s is "
+                        "what can be kept; ask for fewer chunks",
+                        node, peer.parked.size() + 1, FormatBytes(peer.bytes + copied), kMaxParkedPerPeer,
+                        FormatBytes(kMaxParkedBytesPerPeer))));
     return UCS_OK;
   }
   peer.bytes += copied;

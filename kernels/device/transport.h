@@ -47,12 +47,14 @@ class Receiver {
  public:
   enum class Verdict {
     kReceive,  // `to` is set: put the bytes there, then call Arrived
-    kPark,     // keep the message, at most 64 a peer, and offer it again after Transport wakes for it
+    kPark,     // keep the message, and offer it again after Transport wakes for it; or lose it, and say so
     kDrop,     // stale or wrong: count it and forget it
   };
   virtual ~Receiver() = default;
   // `from_node` sent `message` with `bytes` bytes behind it.
   virtual Verdict Accept(int from_node, const Message& message, int64_t bytes, Rows* to) = 0;
+  // A message that was to be parked is gone, for `why`: there was no room for it.
+  virtual void Lost(int from_node, const Message& message, const absl::Status& why) = 0;
   // The bytes of an accepted message are in place, or the receive failed. Exactly once each.
   virtual void Arrived(int from_node, const Message& message, const absl::Status& status) = 0;
 };

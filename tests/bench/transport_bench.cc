@@ -26,6 +26,7 @@ struct End : Receiver, BulkStore {
     *to = {in.data(), 1, bytes, bytes};
     return Verdict::kReceive;
   }
+  void Lost(int, const Message&, const absl::Status&) override {}  // nothing is parked
   void Arrived(int, const Message&, const absl::Status& status) override {
     if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
     absl::MutexLock lock(&mutex);

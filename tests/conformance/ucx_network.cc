@@ -41,6 +41,7 @@ class UcxNetwork::Node final : public Receiver, public BulkStore {
     return Verdict::kReceive;
   }
 
+  void Lost(int, const Message&, const absl::Status&) override {}  // nothing is parked
   void Arrived(int from_node, const Message& message, const absl::Status& status) override {
     Executor* executor = nullptr;
     Endpoint endpoint;

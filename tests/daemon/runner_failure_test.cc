@@ -28,6 +28,16 @@ TEST_F(RunnerFailure, ADeadlineSaysHowManyEpochsWereDone) {
   EXPECT_THAT(std::string(status.message()), StartsWith("2 of 5 epochs done: rank 0"));
 }
 
+TEST_F(RunnerFailure, AMessageThatIsLostBeforeItsLaunchFailsTheJobByName) {
+  world_.node(0).runner->Lost(1, {1, 1, 1, 0, 0}, absl::ResourceExhaustedError("node 1 is far ahead"));
+  for (int node : {0, 1}) world_.node(node).runner->Launch(world_.LaunchOf(1, 1, 1));
+  const absl::Status status = world_.node(0).DoneOf(1);
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_EQ(status.message(), "node 1 is far ahead");
+  world_.node(1).runner->Cancel(world_.CancelOf(1));
+  EXPECT_NE(world_.node(1).DoneOf(1).code(), Code::kUnknown);
+}
+
 TEST_F(RunnerFailure, WhatAFailedJobSentBeforeItsReportsWritesNothingAfterThem) {
   constexpr int64_t kWorkspace = RunnerWorld::kHeapBytes / 2;
   world_.HoldMessagesTo(0);

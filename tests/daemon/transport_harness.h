@@ -108,6 +108,7 @@ class MapReceiver : public Receiver {
     *to = it->second;
     return Verdict::kReceive;
   }
+  void Lost(int, const Message&, const absl::Status& why) override { lost.Add(why); }
   void Arrived(int from_node, const Message& message, const absl::Status& status) override {
     {
       std::lock_guard lock(mutex_);
@@ -124,7 +125,7 @@ class MapReceiver : public Receiver {
     return offered_;
   }
 
-  Outcomes arrived;
+  Outcomes arrived, lost;
 
  private:
   std::mutex mutex_;

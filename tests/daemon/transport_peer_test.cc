@@ -101,6 +101,7 @@ class ScratchReceiver : public Receiver {
     *to = {memory_.data(), 1, bytes, bytes};
     return Verdict::kReceive;
   }
+  void Lost(int, const Message&, const absl::Status& why) override { ADD_FAILURE() << why; }
   void Arrived(int, const Message&, const absl::Status& status) override {
     ++(status.ok() ? arrived : failed);
   }

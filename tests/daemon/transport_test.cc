@@ -193,6 +193,11 @@ TEST(Transport, NoMoreThan64MiBOfAPeersSmallMessagesAreParked) {
   ASSERT_TRUE(Eventually([&] { return cluster.receiver(2).offered() == count; }));
   EXPECT_TRUE(Eventually([&] { return cluster[2].counters().parked == kKept; }));
   EXPECT_TRUE(Eventually([&] { return cluster[2].counters().too_many_parked == 50; }));
+  ASSERT_TRUE(cluster.receiver(2).lost.Wait(50));
+  for (const absl::Status& why : cluster.receiver(2).lost.all()) {
+    EXPECT_EQ(why.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(why.message()), testing::HasSubstr("node 0 is 1119 messages ahead"));
+  }
   // Neither another peer's, nor large ones, whose bytes are still there.
   cluster[1].Send(2, {1, 2, 1, 0, 0}, small.rows(), sent.Next());
   for (int i = 0; i < 100; ++i) cluster[0].Send(2, {1, 2, 0, count + i, 0}, large.rows(), sent.Next());
