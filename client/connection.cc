@@ -22,6 +22,7 @@ constexpr int kMaxMessageBytes = 64 << 20;
 // fast daemon and a slow disk.
 constexpr int kWindowBytes = 4 << 20;
 constexpr int kConnectMs = 5'000;
+constexpr int kPage = 1000;  // as many as a daemon sends at once
 // A daemon that was lost is looked for so often.
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
 
@@ -109,9 +110,20 @@ absl::StatusOr<v1::Tensor> Connection::GetTensor(const v1::TensorRef& tensor,
 }
 
 absl::StatusOr<v1::ListTensorsResponse> Connection::ListTensors(absl::Duration timeout) {
-  return Run<v1::ListTensorsResponse>({absl::Now() + timeout}, [&](auto* context, auto* response) {
-    return tensors_->ListTensors(context, {}, response);
-  });
+  const absl::Time deadline = absl::Now() + timeout;
+  v1::ListTensorsResponse all;
+  v1::ListTensorsRequest request;
+  request.set_page_size(kPage);
+  do {
+    auto page = Run<v1::ListTensorsResponse>({deadline}, [&](auto* context, auto* response) {
+      return tensors_->ListTensors(context, request, response);
+    });
+    if (!page.ok()) return page;
+    request.set_after_tensor_id(page->next_after_tensor_id());
+    all.MergeFrom(*page);
+  } while (request.after_tensor_id() != 0);
+  all.clear_next_after_tensor_id();
+  return all;
 }
 
 absl::Status Connection::DeleteTensor(uint64_t tensor_id, absl::Duration timeout) {

@@ -64,6 +64,7 @@ class Connection {
   // Errors: NOT_FOUND.
   absl::StatusOr<v1::Tensor> GetTensor(const v1::TensorRef& tensor,
                                        absl::Duration timeout = kShortCall);
+  // All pages, as one response.
   absl::StatusOr<v1::ListTensorsResponse> ListTensors(absl::Duration timeout = kShortCall);
   // Errors: NOT_FOUND, but not where an attempt of this call may have deleted it.
   absl::Status DeleteTensor(uint64_t tensor_id, absl::Duration timeout = kShortCall);

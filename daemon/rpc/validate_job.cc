@@ -7,7 +7,6 @@ namespace agmm {
 namespace {
 
 constexpr int kMaxRepeat = 1000000;
-constexpr int kMaxJobsPage = 1000;
 constexpr int kProductTensors = 3;
 
 }  // namespace
@@ -48,7 +47,7 @@ absl::Status Validate(const v1::CancelJobRequest& request) {
 }
 
 absl::Status Validate(const v1::ListJobsRequest& request) {
-  return CheckBetween("page_size", request.page_size(), 0, kMaxJobsPage,
+  return CheckBetween("page_size", request.page_size(), 0, kMaxPage,
                       "ask for the next page for more");
 }
 

@@ -12,13 +12,13 @@ namespace {
 // The smallest element; a dtype's own the stream checks, which knows the tensor.
 constexpr int64_t kElementBytes = 2;
 
-absl::Status CheckPut(absl::string_view field, const v1::CreateTensorRequest& request) {
-  const auto at = [&](const char* name) { return absl::StrCat(field, name); };
+// Also within a put or a fill: its fields go by their own names, which are those of flags and of agmm.h.
+absl::Status CheckPut(const v1::CreateTensorRequest& request) {
   // A name is given or left out.
-  if (!request.name().empty()) AGMM_RETURN_IF_ERROR(CheckName(at("name"), request.name()));
-  AGMM_RETURN_IF_ERROR(CheckId(at("session_id"), request.session_id()));
-  AGMM_RETURN_IF_ERROR(CheckId(at("request_id"), request.request_id()));
-  return CheckSpec(at("spec"), request.spec());
+  if (!request.name().empty()) AGMM_RETURN_IF_ERROR(CheckName("name", request.name()));
+  AGMM_RETURN_IF_ERROR(CheckId("session_id", request.session_id()));
+  AGMM_RETURN_IF_ERROR(CheckId("request_id", request.request_id()));
+  return CheckSpec("spec", request.spec());
 }
 
 absl::Status NoTarget(absl::string_view field) {
@@ -35,7 +35,7 @@ absl::Status CheckBegin(const v1::BeginUpload& begin) {
   AGMM_RETURN_IF_ERROR(CheckIdGiven("begin.upload_id", begin.upload_id()));
   switch (begin.target_case()) {
     case v1::BeginUpload::kTensorId: return CheckIdGiven("begin.tensor_id", begin.tensor_id());
-    case v1::BeginUpload::kPut: return CheckPut("begin.put.", begin.put());
+    case v1::BeginUpload::kPut: return CheckPut(begin.put());
     case v1::BeginUpload::TARGET_NOT_SET: break;
   }
   return NoTarget("begin");
@@ -55,13 +55,16 @@ absl::Status CheckChunk(const v1::UploadChunk& chunk) {
 
 }  // namespace
 
-absl::Status Validate(const v1::CreateTensorRequest& request) { return CheckPut("", request); }
+absl::Status Validate(const v1::CreateTensorRequest& request) { return CheckPut(request); }
 
 absl::Status Validate(const v1::DeleteTensorRequest& request) {
   return CheckIdGiven("tensor_id", request.tensor_id());
 }
 
-absl::Status Validate(const v1::ListTensorsRequest&) { return absl::OkStatus(); }
+absl::Status Validate(const v1::ListTensorsRequest& request) {
+  return CheckBetween("page_size", request.page_size(), 0, kMaxPage,
+                      "ask for the next page for more");
+}
 
 absl::Status Validate(const v1::GetTensorRequest& request) {
   return CheckRef("tensor", request.tensor());
@@ -73,7 +76,7 @@ absl::Status Validate(const v1::FillTensorRequest& request) {
       AGMM_RETURN_IF_ERROR(CheckIdGiven("tensor_id", request.tensor_id()));
       break;
     case v1::FillTensorRequest::kPut:
-      AGMM_RETURN_IF_ERROR(CheckPut("put.", request.put()));
+      AGMM_RETURN_IF_ERROR(CheckPut(request.put()));
       break;
     case v1::FillTensorRequest::TARGET_NOT_SET: return NoTarget("the request");
   }

@@ -80,6 +80,10 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
   AGMM_RETURN_IF_ERROR(CheckLength(field, name, kMaxNameBytes));
   if (name.front() == '#')
     return Wrong(field, "begins with '#', which marks an id; begin it otherwise");
+  if (const size_t comma = name.find(','); comma != name.npos) {
+    return Wrong(field, absl::StrFormat("has ',' at byte %d, which parts names from each other on command lines; "
+                                        "use another character, such as '.' or '/'", comma));
+  }
   if (name.front() == ' ' || name.back() == ' ')
     return Wrong(field, "begins or ends with a space; leave it out");
   for (size_t at = 0; at < name.size();) {

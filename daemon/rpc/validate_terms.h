@@ -15,6 +15,7 @@ namespace agmm {
 inline constexpr size_t kMaxIdBytes = 256;
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxNotationBytes = 1024;
+inline constexpr int kMaxPage = 1000;
 inline constexpr int kMaxMeshAxes = 32;
 inline constexpr size_t kMaxAxisNameBytes = 32;
 // More than a world holds, and small enough that sums of a thousand sizes do not overflow.
@@ -27,8 +28,8 @@ absl::Status CheckIdGiven(absl::string_view field, absl::string_view id);
 // Ids that daemons make: not 0.
 absl::Status CheckIdGiven(absl::string_view field, uint64_t id);
 
-// UTF-8 without control characters, not beginning with '#' (which marks an id on command lines) and
-// without a space at either end. Empty is no name.
+// UTF-8 without control characters, not beginning with '#' and without ',' (which mark an id and part
+// names on command lines), without a space at either end. Empty is no name.
 absl::Status CheckName(absl::string_view field, absl::string_view name);
 
 // `value` in [min, max].

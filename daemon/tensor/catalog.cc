@@ -1,3 +1,5 @@
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +15,26 @@
 
 namespace agmm {
 namespace catalog {
+namespace {
+
+// Its name alone, where it has one.
+std::string Called(const v1::Tensor& tensor) {
+  return tensor.name().empty() ? absl::StrCat("tensor ", tensor.tensor_id())
+                               : absl::Utf8SafeCEscape(tensor.name());
+}
+
+// What went with its world, in one line however much it was.
+void LogLost(const std::vector<std::string>& tensors, absl::string_view why) {
+  constexpr size_t kNamed = 8;
+  if (tensors.empty()) return;
+  const size_t named = std::min(kNamed, tensors.size());
+  spdlog::warn("{} tensor{} lost: {}{}; {}", tensors.size(), tensors.size() == 1 ? " is" : "s are",
+               absl::StrJoin(tensors.begin(), tensors.begin() + named, ", "),
+               tensors.size() > named ? absl::StrFormat(", and %d more", tensors.size() - named) : "",
+               std::string(why));
+}
+
+}  // namespace
 
 Entry* CatalogImpl::FindLinked(uint64_t tensor_id) {
   const auto it = entries_.find(tensor_id);
@@ -182,9 +204,7 @@ std::string CatalogImpl::LargestOn(int rank) const {
     const char* state = here[i]->link == Link::kGone  ? ", deleted and still in use"
                         : here[i]->link == Link::kPut ? ", being put"
                                                       : "";
-    texts.push_back(absl::StrCat(tensor.name().empty() ? absl::StrCat("tensor ", tensor.tensor_id())
-                                                       : absl::Utf8SafeCEscape(tensor.name()),
-                                 " ", FormatBytes(tensor.shard_bytes()), state));
+    texts.push_back(absl::StrCat(Called(tensor), " ", FormatBytes(tensor.shard_bytes()), state));
   }
   if (here.size() > named) texts.push_back(absl::StrCat(here.size() - named, " more"));
   return absl::StrJoin(texts, ", ");
@@ -198,10 +218,17 @@ void CatalogImpl::DeleteTensor(const CallContext&, const v1::DeleteTensorRequest
   reply(v1::DeleteTensorResponse());
 }
 
-v1::ListTensorsResponse CatalogImpl::ListTensors() const {
+v1::ListTensorsResponse CatalogImpl::ListTensors(const v1::ListTensorsRequest& request) const {
+  constexpr int kDefaultPage = 100;
+  const int limit = request.page_size() > 0 ? request.page_size() : kDefaultPage;
   v1::ListTensorsResponse response;
-  for (const auto& [id, entry] : entries_) {
-    if (entry.link == Link::kLinked) *response.add_tensors() = entry.tensor;
+  for (auto it = entries_.upper_bound(request.after_tensor_id()); it != entries_.end(); ++it) {
+    if (it->second.link != Link::kLinked) continue;
+    if (response.tensors_size() == limit) {
+      response.set_next_after_tensor_id(response.tensors(limit - 1).tensor_id());
+      break;
+    }
+    *response.add_tensors() = it->second.tensor;
   }
   return response;
 }
@@ -231,6 +258,7 @@ absl::StatusOr<v1::Tensor> CatalogImpl::Find(uint64_t tensor_id) const {
 void CatalogImpl::OnGenerationEnded(const std::vector<int>& lost_nodes,
                                     const absl::Status& reason) {
   Callbacks callbacks;
+  std::vector<std::string> lost_tensors;
   between_ = true;
   lease_tensors_.clear();
   for (auto it = entries_.begin(); it != entries_.end();) {
@@ -251,8 +279,10 @@ void CatalogImpl::OnGenerationEnded(const std::vector<int>& lost_nodes,
     if (entry.tensor.state() == v1::Tensor::STATE_WRITING) EndWrite(&entry, false);
     const bool lost = std::any_of(lost_nodes.begin(), lost_nodes.end(),
                                   [&](int node) { return entry.nodes.count(node) > 0; });
+    if (lost && created) lost_tensors.push_back(Called(entry.tensor));
     if (lost || !created) Unlink(&entry);
   }
+  LogLost(lost_tensors, reason.message());
 }
 
 void CatalogImpl::OnReady() {
@@ -263,7 +293,10 @@ void CatalogImpl::OnReady() {
     same = placement_->heap_bytes(static_cast<int>(rank)) == heaps[rank];
   if (!same) {
     // The first world, or other heaps than before: nothing that was placed has a place.
-    while (!entries_.empty()) Unlink(&entries_.begin()->second);
+    std::vector<std::string> lost_tensors;
+    for (; !entries_.empty(); Unlink(&entries_.begin()->second))
+      lost_tensors.push_back(Called(entries_.begin()->second.tensor));
+    LogLost(lost_tensors, "a daemon has come back with another heap");
     placement_->Reset(heaps);
   }
   between_ = false;

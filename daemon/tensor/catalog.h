@@ -38,7 +38,7 @@ class Catalog : public WorldListener {
                                                 const v1::CreateTensorRequest&) = 0;
   virtual void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
                             Reply<v1::DeleteTensorResponse>) = 0;
-  virtual v1::ListTensorsResponse ListTensors() const = 0;
+  virtual v1::ListTensorsResponse ListTensors(const v1::ListTensorsRequest&) const = 0;
   virtual absl::StatusOr<v1::Tensor> GetTensor(const v1::GetTensorRequest&) const = 0;
   // Replies once every node has filled its shards. If one fails, the tensor is left empty, or goes
   // if this made it.

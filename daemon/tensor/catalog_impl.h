@@ -96,7 +96,7 @@ class CatalogImpl : public Catalog {
                                         const v1::CreateTensorRequest& request) override;
   void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest& request,
                     Reply<v1::DeleteTensorResponse> reply) override;
-  v1::ListTensorsResponse ListTensors() const override;
+  v1::ListTensorsResponse ListTensors(const v1::ListTensorsRequest& request) const override;
   absl::StatusOr<v1::Tensor> GetTensor(const v1::GetTensorRequest& request) const override;
   void FillTensor(const CallContext& ctx, const v1::FillTensorRequest& request,
                   Reply<v1::Tensor> reply) override;

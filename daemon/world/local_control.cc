@@ -15,8 +15,11 @@ void LocalControl::GetStatus(const CallContext& context, const v1::GetStatusRequ
     parts.sequencer->FillStatus(&status);
     for (v1::NodeStatus& node : *status.mutable_nodes()) {
       for (v1::DeviceStatus& device : *node.mutable_devices()) {
-        // Before the first complete world nothing is placed.
-        if (device.rank() >= parts.placement->rank_count()) continue;
+        // Nothing is placed before the first complete world, nor in a heap that is missing or has changed since.
+        if (device.rank() >= parts.placement->rank_count() ||
+            device.heap_bytes() != parts.placement->heap_bytes(device.rank())) {
+          continue;
+        }
         device.set_heap_free_bytes(parts.placement->free_bytes(device.rank()));
         device.set_heap_largest_free_bytes(parts.placement->largest_free_bytes(device.rank()));
         device.set_tensor_bytes(parts.placement->used_bytes(device.rank(), MemoryClass::kTensor));
@@ -94,7 +97,9 @@ void LocalControl::DeleteTensor(const CallContext& context, const v1::DeleteTens
 void LocalControl::ListTensors(const CallContext& context, const v1::ListTensorsRequest& request,
                                Reply<v1::ListTensorsResponse> reply) {
   OnLoop(context, request, std::move(reply),
-         [catalog = parts_.catalog](const auto&, const auto&, auto reply) { reply(catalog->ListTensors()); });
+         [catalog = parts_.catalog](const auto&, const auto& request, auto reply) {
+           reply(catalog->ListTensors(request));
+         });
 }
 
 void LocalControl::GetTensor(const CallContext& context, const v1::GetTensorRequest& request,

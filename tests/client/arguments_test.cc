@@ -59,6 +59,7 @@ TEST(Arguments, BindingsComeInTheSpecsOrder) {
   EXPECT_EQ((*refs)[2].name(), "Y");
   EXPECT_EQ(ParseBindings("X[I,J]*W[J,K]->Out[I,K]", "X=a,W=b,Out=c")->at(2).name(), "c");
   const char* spec = "A[M_x,K] * B[K,N_x] -> C[M,N_x]";
+  EXPECT_EQ(ParseBindings(spec, "A=layer=3,B=W,C=Y")->at(0).name(), "layer=3");
   EXPECT_THAT(ParseBindings(spec, "A=X,B=W").status().message(), HasSubstr("add C=NAME"));
   EXPECT_THAT(ParseBindings(spec, "A=X,B=W,C=Y,D=Z").status().message(), HasSubstr("\"D=Z\""));
   EXPECT_THAT(ParseBindings(spec, "A=X,A=Y,B=W,C=Y").status().message(), HasSubstr("A twice"));

@@ -32,7 +32,7 @@ TEST_F(CatalogPutsTest, APutOfAFreeNameIsGrantedOncePlacedAndNamedByItsCommit) {
   EXPECT_EQ((**put)->tensor().state(), v1::Tensor::STATE_WRITING);
   EXPECT_EQ(Named("A"), 0u);
   EXPECT_FALSE(catalog_->Find(id).ok());
-  EXPECT_EQ(catalog_->ListTensors().tensors_size(), 0);
+  EXPECT_EQ(catalog_->ListTensors({}).tensors_size(), 0);
   const auto committed = End(AccessOf(put), true);
   ASSERT_TRUE(committed.ok()) << committed.status();
   EXPECT_EQ(committed->state(), v1::Tensor::STATE_READY);
@@ -144,7 +144,7 @@ TEST_F(CatalogPutsTest, OfTwoSwapsTheLastCommitWinsAndNothingIsLeft) {
   EXPECT_EQ(Named("A"), TensorOf(second));
   ASSERT_TRUE(End(AccessOf(first), true).ok());
   EXPECT_EQ(Named("A"), TensorOf(first));
-  EXPECT_EQ(catalog_->ListTensors().tensors_size(), 1);
+  EXPECT_EQ(catalog_->ListTensors({}).tensors_size(), 1);
   EXPECT_EQ(Free(), kHeap - 4096);
   EXPECT_TRUE(Delete(TensorOf(first)).ok());
   EXPECT_EQ(Free(), kHeap);

@@ -191,10 +191,31 @@ TEST_F(CatalogTest, TheEndOfASessionDeletesItsTensors) {
   AnswerPlaced();
   ASSERT_TRUE(creating->has_value());
   EXPECT_FALSE((*creating)->ok());
-  const v1::ListTensorsResponse all = catalog_->ListTensors();
+  const v1::ListTensorsResponse all = catalog_->ListTensors({});
   ASSERT_EQ(all.tensors_size(), 1);
   EXPECT_EQ(all.tensors(0).tensor_id(), kept);
   EXPECT_EQ(Free(), kHeap - 4096);
+}
+
+TEST_F(CatalogTest, TensorsAreListedInPagesThatEndWithTheLastOne) {
+  std::vector<uint64_t> made, listed;
+  for (const char* name : {"A", "B", "C", "D", "E"}) made.push_back(Make(name).tensor_id());
+  ASSERT_TRUE(Delete(made[1]).ok());
+  made.erase(made.begin() + 1);
+  v1::ListTensorsRequest request;
+  request.set_page_size(2);
+  for (int page = 0; page < 2; ++page) {
+    const v1::ListTensorsResponse response = catalog_->ListTensors(request);
+    ASSERT_EQ(response.tensors_size(), 2);
+    for (const v1::Tensor& tensor : response.tensors()) listed.push_back(tensor.tensor_id());
+    EXPECT_EQ(response.next_after_tensor_id(), page == 0 ? made[1] : 0);
+    request.set_after_tensor_id(response.next_after_tensor_id());
+  }
+  EXPECT_EQ(listed, made);
+  // What went meanwhile is no obstacle.
+  request.set_after_tensor_id(made[1]);
+  ASSERT_TRUE(Delete(made[1]).ok());
+  EXPECT_EQ(catalog_->ListTensors(request).tensors(0).tensor_id(), made[2]);
 }
 
 TEST_F(CatalogTest, AccessesEndWithTheNodeThatHoldsThem) {

@@ -1,3 +1,9 @@
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <sstream>
+
 #include "gmock/gmock.h"
 #include "tests/daemon/catalog_fixture.h"
 
@@ -44,15 +50,46 @@ TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
   Make("lost");
 }
 
+// What is logged while this lives.
+class Logged {
+ public:
+  Logged() {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~Logged() { spdlog::set_default_logger(before_); }
+  std::string text() const { return text_.str(); }
+
+ private:
+  const std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+  std::ostringstream text_;
+};
+
+TEST_F(CatalogTest, LostTensorsAreLoggedByNameInOneBoundedLine) {
+  const Logged logged;
+  Make(TensorRequest("kept", "[M_x, K]", 8, 8, MeshOf(2)));
+  for (int i = 0; i < 10; ++i) Make(absl::StrCat("T", i));
+  const Created creating = Create(TensorRequest("creating", "[M_x, K]", 8, 8, MeshOf(4)));
+  members_.complete = absl::UnavailableError("n1 is missing");
+  catalog_->OnGenerationEnded({1}, absl::AbortedError("node n1 was lost"));
+  const std::string text = logged.text();
+  EXPECT_THAT(text, ::testing::HasSubstr("10 tensors are lost: T0, T1, T2, T3, T4, T5, T6, T7, and 2 "
+                                         "more; node n1 was lost"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("kept")));
+}
+
 TEST_F(CatalogTest, OtherHeapsThanBeforeForgetEverything) {
+  const Logged logged;
   Make("A");
   members_.complete = absl::UnavailableError("n1 is missing");
   catalog_->OnGenerationEnded({}, absl::AbortedError("restart"));
   for (WorldRank& rank : members_.mutable_ranks()) rank.heap_bytes = 2 * kHeap;
   members_.complete = absl::OkStatus();
   catalog_->OnReady();
-  EXPECT_EQ(catalog_->ListTensors().tensors_size(), 0);
+  EXPECT_EQ(catalog_->ListTensors({}).tensors_size(), 0);
   EXPECT_EQ(Free(), 2 * kHeap);
+  EXPECT_THAT(logged.text(), ::testing::HasSubstr("1 tensor is lost: A; a daemon has come back with"));
 }
 
 }  // namespace

@@ -80,6 +80,22 @@ class LocalControlTest : public CatalogTest {
   Loop loop_;  // runs on top of the above
 };
 
+TEST_F(LocalControlTest, AHeapThatIsMissingHasNothingFree) {
+  ASSERT_EQ(placement_.rank_count(), 4) << "placed in a world that was complete";
+  const auto status = Ask<v1::GetStatusResponse>(&LocalControl::GetStatus, v1::GetStatusRequest());
+  ASSERT_TRUE(status.ok());
+  ASSERT_EQ(status->nodes_size(), 2);
+  for (const v1::NodeStatus& node : status->nodes()) {
+    EXPECT_EQ(node.state(), v1::NodeStatus::STATE_MISSING);
+    for (const v1::DeviceStatus& device : node.devices()) {
+      EXPECT_EQ(device.heap_bytes(), 0);
+      EXPECT_EQ(device.heap_free_bytes(), 0);
+      EXPECT_EQ(device.heap_largest_free_bytes(), 0);
+      EXPECT_EQ(device.tensor_bytes(), 0);
+    }
+  }
+}
+
 TEST_F(LocalControlTest, AnAccessGrantedAsItsCallerGoesIsEnded) {
   CallContext ctx;
   ASSERT_TRUE(BeginWrite(ctx, [&] { ctx.cancel->Cancel(absl::CancelledError("gone")); }).ok());

@@ -42,6 +42,8 @@ TEST(Validate, NamesAreShortPrintableUtf8) {
   Accepted<Create>(name("\xe5\x90\x8d \xf0\x9f\x98\x80"));
   Refused<Create>(name(std::string(257, 'n')), "name has 257 bytes; at most 256 are taken");
   Refused<Create>(name("#7"), "begins with '#', which marks an id");
+  Refused<Create>(name("a,b"), "has ',' at byte 1, which parts names from each other");
+  Accepted<Create>(name("layer=3/W"));
   Refused<Create>(name(" x"), "begins or ends with a space");
   Refused<Create>(name("x "), "begins or ends with a space");
   Refused<Create>(name("a\nb"), "control character U+000A at byte 1");
@@ -157,7 +159,11 @@ TEST(Validate, AFillHasATargetAndAKind) {
   Refused<Fill>([](Fill& r) { r.clear_target(); }, "has no target; set tensor_id, or put");
   Refused<Fill>([](Fill& r) { r.set_tensor_id(0); }, "tensor_id is 0");
   Refused<Fill>([](Fill& r) { r.mutable_put()->mutable_spec()->set_rows(0); },
-                "put.spec.rows is 0");
+                "spec.rows is 0");
+  v1::FillTensorRequest fill = Valid<Fill>();
+  fill.mutable_put()->mutable_spec()->set_rows(0);
+  EXPECT_THAT(std::string(Validate(fill).message()), ::testing::StartsWith("spec.rows"))
+      << "the tensor's fields go by their own names, wherever they stand";
   Refused<Fill>([](Fill& r) { r.clear_fill(); }, "fill.kind is 0; use UNIFORM");
   Refused<Fill>([](Fill& r) { r.mutable_fill()->set_kind(static_cast<v1::Fill::Kind>(99)); },
                 "fill.kind is 99");
