@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "kernels/base/checksum.h"
+#include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "proto/convert/blocks.h"
 #include "proto/convert/problem.h"
@@ -18,13 +18,6 @@ namespace agmm {
 namespace {
 
 constexpr absl::Duration kAbortCall = absl::Seconds(2);
-
-std::string RandomId() {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < 4; ++i) absl::StrAppendFormat(&id, "%08x", random());
-  return id;
-}
 
 class Uploader {
  public:
@@ -194,7 +187,7 @@ class Downloader {
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read,
                                   const Progress& progress, absl::Time deadline) {
-  if (begin.upload_id().empty()) begin.set_upload_id(RandomId());
+  if (begin.upload_id().empty()) begin.set_upload_id(RandomHex(kIdBytes));
   return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline).Run();
 }
 

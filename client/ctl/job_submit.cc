@@ -4,7 +4,6 @@
 #include <atomic>
 #include <iostream>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "client/ctl/to_json.h"
 #include "client/ctl/verbs.h"
 #include "client/ctl/world.h"
+#include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/problem.h"
@@ -31,11 +31,6 @@ struct SubmitFlags {
   int repeat = 1;
   bool wait = false;
 };
-
-std::string NewRequestId() {
-  std::random_device random;
-  return absl::StrFormat("agmmctl-%08x%08x%08x%08x", random(), random(), random(), random());
-}
 
 // Prints events in the form that was asked for.
 class EventPrinter {
@@ -70,7 +65,8 @@ absl::StatusOr<v1::SubmitJobRequest> MakeRequest(Connection* connection, const S
   AGMM_RETURN_IF_ERROR(
       ParseProblem(flags.spec, mesh, {a.spec().rows(), b.spec().cols(), a.spec().cols()}, dtype)
           .status());
-  request.set_request_id(flags.request_id.empty() ? NewRequestId() : flags.request_id);
+  request.set_request_id(flags.request_id.empty() ? absl::StrCat("agmmctl-", RandomHex(kIdBytes))
+                                                  : flags.request_id);
   request.set_spec(flags.spec);
   *request.mutable_mesh() = a.spec().mesh();
   for (const v1::TensorRef& ref : refs) *request.add_tensors() = ref;

@@ -9,9 +9,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/ctl/wait_line.h"
+#include "client/job_outcome.h"
 #include "client/job_watch.h"
 #include "kernels/base/status.h"
-#include "proto/convert/status.h"
 
 namespace agmm {
 namespace {
@@ -44,13 +44,8 @@ absl::StatusOr<v1::Job> AwaitJob(Connection* connection, uint64_t job_id, int64_
 }
 
 absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout) {
-  if (job.state() == v1::Job::STATE_SUCCEEDED) return absl::OkStatus();
-  const absl::Status error = FromProto(job.error());
-  if (error.ok()) {
-    return absl::InternalError(
-        absl::StrFormat("job %d did not succeed and the daemon does not say why", job.job_id()));
-  }
-  if (NamesJob(error.message(), job.job_id())) return error;
+  const absl::Status error = OutcomeOf(job);
+  if (error.ok() || NamesJob(error.message(), job.job_id())) return error;
   return Annotate(error, absl::IsDeadlineExceeded(error)
                              ? absl::StrFormat("job %d did not end within --timeout %s",
                                                job.job_id(), absl::FormatDuration(timeout))

@@ -1,29 +1,16 @@
 #include "client/library/client.h"
 
-#include <sys/random.h>
-
-#include <array>
 #include <utility>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/string_view.h"
 #include "client/library/job_handle.h"
 #include "client/library/to_public.h"
+#include "kernels/base/random.h"
 #include "proto/convert/time.h"
 
 namespace agmm {
 namespace {
 
-// What a daemon gives a job that names no timeout.
-constexpr absl::Duration kJobTimeout = absl::Seconds(60);
-
-// 128 random bits.
-std::string NewRequestId() {
-  std::array<char, 16> bytes;
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    FailWith(Status(StatusCode::kInternal, "the kernel gives no random bytes"));
-  return absl::BytesToHexString(absl::string_view(bytes.data(), bytes.size()));
-}
+std::string NewRequestId() { return RandomHex(kIdBytes); }
 
 v1::TensorRef RefTo(const std::string& name) {
   v1::TensorRef ref;
@@ -33,7 +20,7 @@ v1::TensorRef RefTo(const std::string& name) {
 
 absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
   const absl::Duration timeout = FromProto(wire);
-  return timeout > absl::ZeroDuration() ? timeout : kJobTimeout;
+  return timeout > absl::ZeroDuration() ? timeout : kDefaultJobTimeout;
 }
 
 }  // namespace
@@ -164,7 +151,7 @@ Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) 
   request.set_session_id(impl_->core->session());
   const auto job = impl_->core->connection()->SubmitJob(request, limit);
   if (!job.ok()) return ToPublic(job.status());
-  return impl_->Handle(job->job_id(), ToTimeout(given.timeout, absl::ToChronoMilliseconds(kJobTimeout)));
+  return impl_->Handle(job->job_id(), ToTimeout(given.timeout, absl::ToChronoMilliseconds(kDefaultJobTimeout)));
 }
 
 Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {

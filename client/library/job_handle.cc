@@ -36,7 +36,7 @@ Result<JobInfo> JobHandle::Wait(Milliseconds timeout) const {
   const absl::StatusOr<v1::Job> job =
       state_->core->connection()->WaitJob(id_, state_->WaitDeadline(timeout));
   if (!job.ok()) return ToPublic(job.status());
-  return OutcomeOf(*job);
+  return JobResult(*job);
 }
 
 void JobHandle::Then(std::function<void(const Result<JobInfo>&)> callback,

@@ -38,7 +38,7 @@ class PendingWait : public std::enable_shared_from_this<PendingWait> {
       return core_->loop()->PostIn(*delay, [self = shared_from_this()] { self->Start(); });
     }
     call_.reset();
-    callback_(status.ok() ? OutcomeOf(job_) : Result<JobInfo>(ToPublic(status)));
+    callback_(status.ok() ? JobResult(job_) : Result<JobInfo>(ToPublic(status)));
     callback_ = nullptr;
     core_->End();
   }
@@ -137,7 +137,7 @@ class PendingWatch : public std::enable_shared_from_this<PendingWatch> {
   }
 
   Result<JobInfo> Outcome(const absl::Status& status) const {
-    if (job_.has_value()) return OutcomeOf(*job_);
+    if (job_.has_value()) return JobResult(*job_);
     if (!stopped_) return ToPublic(status);
     return Status(StatusCode::kCancelled,
                   absl::StrFormat("the watch of job %d was ended by its callback", request_.job_id()));

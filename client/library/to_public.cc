@@ -1,7 +1,7 @@
 #include "client/library/to_public.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "client/job_outcome.h"
 #include "proto/convert/status.h"
 
 namespace agmm {
@@ -145,13 +145,10 @@ WorldInfo ToPublic(const v1::GetStatusResponse& status) {
   return world;
 }
 
-Result<JobInfo> OutcomeOf(const v1::Job& job) {
-  if (job.state() == v1::Job::STATE_SUCCEEDED) return ToPublic(job);
-  const absl::Status error = FromProto(job.error());
-  if (!error.ok()) return ToPublic(error);
-  return Status(StatusCode::kInternal,
-                absl::StrFormat("job %d has not succeeded, and the daemon does not say why; see its log",
-                                job.job_id()));
+Result<JobInfo> JobResult(const v1::Job& job) {
+  const absl::Status outcome = OutcomeOf(job);
+  if (!outcome.ok()) return ToPublic(outcome);
+  return ToPublic(job);
 }
 
 }  // namespace agmm

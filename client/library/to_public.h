@@ -19,6 +19,6 @@ WorldInfo ToPublic(const v1::GetStatusResponse& status);
 v1::DType ToWire(ElementType type);
 
 // What a Wait for a job that has ended returns: the job, or its error.
-Result<JobInfo> OutcomeOf(const v1::Job& job);
+Result<JobInfo> JobResult(const v1::Job& job);
 
 }  // namespace agmm

@@ -13,7 +13,6 @@
 namespace agmm {
 namespace {
 
-constexpr absl::Duration kDefaultTimeout = absl::Seconds(60);
 // Planning and proving so many hops takes one or two seconds; both grow faster than that number.
 constexpr int64_t kMaxHops = 1 << 16;
 
@@ -48,7 +47,7 @@ absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, co
 absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catalog, JobSpec* job) {
   job->repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
   job->timeout = FromProto(request.timeout());
-  if (job->timeout == absl::ZeroDuration()) job->timeout = kDefaultTimeout;
+  if (job->timeout == absl::ZeroDuration()) job->timeout = kDefaultJobTimeout;
   for (int i = 0; i < 3; ++i) {
     const v1::TensorRef& ref = request.tensors(i);
     const absl::StatusOr<uint64_t> found = catalog.Resolve(ref);

@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "daemon/world/random.h"
+#include "kernels/base/random.h"
 
 namespace agmm {
 namespace {

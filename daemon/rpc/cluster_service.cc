@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "daemon/rpc/reply.h"
-#include "daemon/world/random.h"
+#include "kernels/base/random.h"
 
 namespace agmm {
 
@@ -14,7 +14,7 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
                             public std::enable_shared_from_this<SessionStream> {
  public:
   SessionStream(ClusterService* service, const CallContext& call) : service_(service), call_(call) {
-    event_.set_session_id(RandomHex(16));
+    event_.set_session_id(RandomHex(kIdBytes));
   }
 
   void Open() {

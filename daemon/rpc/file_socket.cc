@@ -15,7 +15,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "daemon/world/random.h"
+#include "kernels/base/random.h"
 
 namespace agmm {
 namespace {

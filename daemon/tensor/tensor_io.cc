@@ -29,9 +29,11 @@ class Parts {
  public:
   explicit Parts(std::function<void(absl::Status)> done) : done_(std::move(done)) {}
 
-  void Begin() {
-    std::lock_guard lock(mutex_);
-    ++open_;
+  // Of one more part: what it is to call when it is done.
+  static std::function<void(absl::Status)> Next(const std::shared_ptr<Parts>& parts) {
+    std::lock_guard lock(parts->mutex_);
+    ++parts->open_;
+    return [parts](const absl::Status& status) { parts->End(status); };
   }
   void End(const absl::Status& status) {
     {
@@ -101,8 +103,11 @@ TensorIo::TensorIo(TensorStore* store, UcxTransport* transport, int self_node,
       self_node_(self_node),
       node_of_rank_(std::move(node_of_rank)) {}
 
-absl::StatusOr<PlacedTensor> TensorIo::Check(const v1::Tensor& tensor) const {
-  AGMM_ASSIGN_OR_RETURN(PlacedTensor placed, FromProto(tensor.spec()));
+absl::StatusOr<TensorIo::Pieces> TensorIo::Locate(const v1::Tensor& tensor, int64_t offset_bytes,
+                                                  size_t size_bytes) const {
+  Pieces located;
+  AGMM_ASSIGN_OR_RETURN(located.tensor, FromProto(tensor.spec()));
+  const PlacedTensor& placed = located.tensor;
   for (int rank : placed.mesh.ranks) {
     if (rank >= static_cast<int>(node_of_rank_.size())) {
       return absl::InvalidArgumentError(
@@ -110,7 +115,10 @@ absl::StatusOr<PlacedTensor> TensorIo::Check(const v1::Tensor& tensor) const {
                           node_of_rank_.size()));
     }
   }
-  return placed;
+  AGMM_ASSIGN_OR_RETURN(
+      located.pieces, PartsOfPiece(placed.tensor.rows, placed.tensor.cols, placed.tensor.dtype,
+                                   offset_bytes, static_cast<int64_t>(size_bytes)));
+  return located;
 }
 
 absl::Status TensorIo::CheckEra(const v1::Tensor& tensor, uint64_t era) const {
@@ -122,13 +130,26 @@ absl::Status TensorIo::CheckEra(const v1::Tensor& tensor, uint64_t era) const {
       kReasonPeerLost);
 }
 
+void TensorIo::Move(bool write, const BulkBlock& block, const Rows& rows,
+                    std::function<void(absl::Status)> done) {
+  if (rows.rows == 0) return done(absl::OkStatus());
+  const int node = node_of_rank_[block.rank];
+  if (node != self_node_) {
+    if (transport_ == nullptr) return done(NoWay(block.rank, node));
+    if (write) return transport_->WriteBlock(node, block, rows, std::move(done));
+    return transport_->ReadBlock(node, block, rows, std::move(done));
+  }
+  const absl::StatusOr<Rows> shard = store_->Resolve(self_node_, block, write);
+  if (write && AGMM_FAILPOINT("tensor_io.slow_copy")) absl::SleepFor(absl::Milliseconds(100));
+  if (shard.ok()) write ? Copy(rows, *shard) : Copy(*shard, rows);
+  done(shard.status());
+}
+
 void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data,
                      uint64_t era, std::function<void(absl::Status)> done) {
-  const absl::StatusOr<PlacedTensor> placed = Check(tensor);
-  if (!placed.ok()) return done(placed.status());
-  const auto pieces = PartsOfPiece(placed->tensor.rows, placed->tensor.cols, placed->tensor.dtype,
-                                   offset_bytes, static_cast<int64_t>(data.size()));
-  if (!pieces.ok()) return done(pieces.status());
+  const absl::StatusOr<Pieces> located = Locate(tensor, offset_bytes, data.size());
+  if (!located.ok()) return done(located.status());
+  const PlacedTensor& placed = located->tensor;
   // Rows have no const form; nothing is written through these.
   auto* bytes = reinterpret_cast<std::byte*>(const_cast<char*>(data.data()));
   std::shared_lock<std::shared_mutex> kept = store_->KeepEra();
@@ -137,26 +158,10 @@ void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::strin
     return done(std::move(status));
   }
   auto parts = std::make_shared<Parts>(std::move(done));
-  for (const PiecePart& piece : *pieces) {
-    for (Rank rank = 0; rank < placed->mesh.size(); ++rank) {
-      const Part part = PartOf(tensor, *placed, piece, rank);
-      const Rows from = RowsOf(part, *placed, piece, bytes);
-      if (from.rows == 0) continue;
-      parts->Begin();
-      const int node = node_of_rank_[part.block.rank];
-      if (node != self_node_) {
-        if (transport_ == nullptr) {
-          parts->End(NoWay(part.block.rank, node));
-        } else {
-          transport_->WriteBlock(node, part.block, from,
-                                 [parts](absl::Status status) { parts->End(status); });
-        }
-        continue;
-      }
-      const absl::StatusOr<Rows> to = store_->Resolve(self_node_, part.block, /*write=*/true);
-      if (AGMM_FAILPOINT("tensor_io.slow_copy")) absl::SleepFor(absl::Milliseconds(100));
-      if (to.ok()) Copy(from, *to);
-      parts->End(to.status());
+  for (const PiecePart& piece : located->pieces) {
+    for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
+      const Part part = PartOf(tensor, placed, piece, rank);
+      Move(/*write=*/true, part.block, RowsOf(part, placed, piece, bytes), Parts::Next(parts));
     }
   }
   // `done` may write again, and must not do so under the lock.
@@ -166,40 +171,23 @@ void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::strin
 
 void TensorIo::Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<char> data,
                     std::function<void(absl::Status)> done) {
-  const absl::StatusOr<PlacedTensor> placed = Check(tensor);
-  if (!placed.ok()) return done(placed.status());
-  const auto pieces = PartsOfPiece(placed->tensor.rows, placed->tensor.cols, placed->tensor.dtype,
-                                   offset_bytes, static_cast<int64_t>(data.size()));
-  if (!pieces.ok()) return done(pieces.status());
+  const absl::StatusOr<Pieces> located = Locate(tensor, offset_bytes, data.size());
+  if (!located.ok()) return done(located.status());
+  const PlacedTensor& placed = located->tensor;
   auto* bytes = reinterpret_cast<std::byte*>(data.data());
   // Each shard from one of the ranks that hold it, one of this node's where there is one.
   std::map<std::pair<int64_t, int64_t>, Rank> holders;
-  for (Rank rank = 0; rank < placed->mesh.size(); ++rank) {
-    const Block shard = ShardBlock(placed->mesh, placed->tensor, 0, rank);
+  for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
+    const Block shard = ShardBlock(placed.mesh, placed.tensor, 0, rank);
     if (shard.empty()) continue;
     const auto [it, first] = holders.try_emplace({shard.rows.begin, shard.cols.begin}, rank);
-    if (!first && node_of_rank_[placed->mesh.ranks[rank]] == self_node_) it->second = rank;
+    if (!first && node_of_rank_[placed.mesh.ranks[rank]] == self_node_) it->second = rank;
   }
   auto parts = std::make_shared<Parts>(std::move(done));
-  for (const PiecePart& piece : *pieces) {
+  for (const PiecePart& piece : located->pieces) {
     for (const auto& [begin, rank] : holders) {
-      const Part part = PartOf(tensor, *placed, piece, rank);
-      const Rows to = RowsOf(part, *placed, piece, bytes);
-      if (to.rows == 0) continue;
-      parts->Begin();
-      const int node = node_of_rank_[part.block.rank];
-      if (node != self_node_) {
-        if (transport_ == nullptr) {
-          parts->End(NoWay(part.block.rank, node));
-        } else {
-          transport_->ReadBlock(node, part.block, to,
-                                [parts](absl::Status status) { parts->End(status); });
-        }
-        continue;
-      }
-      const absl::StatusOr<Rows> from = store_->Resolve(self_node_, part.block, /*write=*/false);
-      if (from.ok()) Copy(*from, to);
-      parts->End(from.status());
+      const Part part = PartOf(tensor, placed, piece, rank);
+      Move(/*write=*/false, part.block, RowsOf(part, placed, piece, bytes), Parts::Next(parts));
     }
   }
   parts->End(absl::OkStatus());

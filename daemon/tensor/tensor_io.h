@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/tensor/store.h"
+#include "proto/convert/blocks.h"
 #include "proto/convert/problem.h"
 
 namespace agmm {
@@ -41,7 +42,16 @@ class TensorIo {
             std::function<void(absl::Status)> done);
 
  private:
-  absl::StatusOr<PlacedTensor> Check(const v1::Tensor& tensor) const;
+  // A tensor, and which of its elements a run of its contents is.
+  struct Pieces {
+    PlacedTensor tensor;
+    std::vector<PiecePart> pieces;
+  };
+  absl::StatusOr<Pieces> Locate(const v1::Tensor& tensor, int64_t offset_bytes,
+                                size_t size_bytes) const;
+  // Writes `rows` to the block of a shard, or reads them from there; on this node before it returns.
+  void Move(bool write, const BulkBlock& block, const Rows& rows,
+            std::function<void(absl::Status)> done);
 
   TensorStore* const store_;
   UcxTransport* const transport_;

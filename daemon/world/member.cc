@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/world/protocol.h"
-#include "daemon/world/random.h"
+#include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "proto/convert/status.h"
 

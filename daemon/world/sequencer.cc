@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/world/protocol.h"
-#include "daemon/world/random.h"
 #include "daemon/world/status_view.h"
+#include "kernels/base/random.h"
 #include "proto/convert/status.h"
 
 namespace agmm {

@@ -7,6 +7,9 @@
 
 namespace agmm {
 
+// Of a SubmitJobRequest that names no timeout.
+inline constexpr absl::Duration kDefaultJobTimeout = absl::Seconds(60);
+
 inline google::protobuf::Timestamp ToProto(absl::Time time) {
   google::protobuf::Timestamp timestamp;
   const int64_t seconds = absl::ToUnixSeconds(time);  // rounded down

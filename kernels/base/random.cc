@@ -1,4 +1,4 @@
-#include "daemon/world/random.h"
+#include "kernels/base/random.h"
 
 #include <sys/random.h>
 

@@ -1,4 +1,4 @@
-// Random names: incarnations, keys, sessions.
+// Random names: incarnations, keys, sessions, requests, uploads.
 #pragma once
 
 #include <string>
@@ -7,6 +7,8 @@ namespace agmm {
 
 // `count` bytes from the kernel.
 std::string RandomBytes(int count);
+// Enough for names that are never met twice.
+inline constexpr int kIdBytes = 16;
 // 2 * `count` lower-case hex digits.
 std::string RandomHex(int count);
 std::string ToHex(const std::string& bytes);
