@@ -19,6 +19,12 @@ namespace {
 
 constexpr absl::Duration kAbortCall = absl::Seconds(2);
 
+// As Connection::WaitToRetry.
+bool Reconnect(Connection* connection, absl::Duration delay, const Progress& progress) {
+  if (progress.reconnecting) progress.reconnecting();
+  return connection->WaitToRetry(delay);
+}
+
 class Uploader {
  public:
   Uploader(Connection* connection, v1::BeginUpload begin, int64_t total_bytes, const ReadFn& read,
@@ -36,7 +42,7 @@ class Uploader {
     while (true) {
       std::optional<absl::Duration> delay;
       absl::StatusOr<v1::Tensor> tensor = Send(&delay);
-      if (!tensor.ok() && delay.has_value() && connection_->WaitToRetry(*delay)) {
+      if (!tensor.ok() && delay.has_value() && Reconnect(connection_, *delay, progress_)) {
         const absl::StatusOr<v1::Upload> upload = connection_->GetUpload(begin_.upload_id());
         if (upload.ok() && upload->has_tensor()) return upload->tensor();
         if (upload.ok() || absl::IsNotFound(upload.status())) {
@@ -89,7 +95,7 @@ class Uploader {
       if (!stream->Write(request)) return absl::OkStatus();
       position_ += size;
       if (position_ == hashed_bytes_) retry_.emplace(connection_, deadline_);
-      progress_(position_);
+      progress_.moved(position_);
     }
     request.mutable_commit()->set_checksum(checksum_.value());
     stream->Write(request);
@@ -120,7 +126,7 @@ class Downloader {
   absl::StatusOr<v1::Tensor> Run() {
     std::optional<absl::Duration> delay;
     absl::Status status = Receive(&delay);
-    while (!status.ok() && delay.has_value() && connection_->WaitToRetry(*delay))
+    while (!status.ok() && delay.has_value() && Reconnect(connection_, *delay, progress_))
       status = Receive(&delay);
     if (!status.ok()) return status;
     if (position_ == total_bytes_) return tensor_;
@@ -155,7 +161,7 @@ class Downloader {
     AGMM_RETURN_IF_ERROR(write_(tensor_, position_, response.data()));
     position_ += size;
     retry_.emplace(connection_, deadline_);
-    progress_(position_);
+    progress_.moved(position_);
     return absl::OkStatus();
   }
 

@@ -13,8 +13,13 @@
 
 namespace agmm {
 
-// Told after each piece how many bytes of the contents are through; less than before after a break.
-using Progress = std::function<void(int64_t bytes)>;
+// What is told on the calling thread while contents move.
+struct Progress {
+  // After each piece: how many bytes of the contents are through; less than before after a break.
+  std::function<void(int64_t bytes)> moved;
+  // The connection broke, and the daemon is looked for; may be null.
+  std::function<void()> reconnecting = nullptr;
+};
 
 // Fills `out` with bytes [offset_bytes, offset_bytes + size_bytes) of the contents: row-major without
 // padding, in the tensor's dtype, little endian. Offsets rise, but for a break: then some bytes are asked

@@ -2,7 +2,8 @@
 //
 //   0    done
 //   2    usage, or input that means nothing        INVALID_ARGUMENT
-//   3    no daemon, or the world is not complete   UNAVAILABLE
+//   3    no daemon, the world is not complete, or  UNAVAILABLE
+//        it lost a daemon in a put, a get, a fill
 //   4    not found                                 NOT_FOUND
 //   5    it means something, but not here, now     FAILED_PRECONDITION, ALREADY_EXISTS,
 //        or for you: the state, another's rights,  OUT_OF_RANGE, PERMISSION_DENIED,
@@ -17,13 +18,10 @@
 
 namespace agmm {
 
-inline constexpr int kExitUsage = 2;
-inline constexpr int kExitFailed = 7;
-
 constexpr int ExitCode(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kOk: return 0;
-    case absl::StatusCode::kInvalidArgument: return kExitUsage;
+    case absl::StatusCode::kInvalidArgument: return 2;
     case absl::StatusCode::kUnavailable: return 3;
     case absl::StatusCode::kNotFound: return 4;
     case absl::StatusCode::kFailedPrecondition:
@@ -35,7 +33,7 @@ constexpr int ExitCode(absl::StatusCode code) {
     case absl::StatusCode::kDeadlineExceeded: return 6;
     case absl::StatusCode::kResourceExhausted: return 8;
     case absl::StatusCode::kCancelled: return 130;
-    default: return kExitFailed;
+    default: return 7;
   }
 }
 

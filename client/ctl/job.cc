@@ -39,7 +39,7 @@ absl::Status RunList(int limit, const Options& options) {
     request.set_before_job_id(page.next_before_job_id());
   } while (request.before_job_id() != 0 && all.jobs_size() < limit);
   if (options.json)
-    std::cout << ToJson(all).dump() << "\n";
+    std::cout << JsonLine(ToJson(all));
   else
     std::cout << JobTable(all);
   return absl::OkStatus();
@@ -49,7 +49,7 @@ absl::Status RunShow(uint64_t id, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
   AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(id));
   if (options.json)
-    std::cout << ToJson(job).dump() << "\n";
+    std::cout << JsonLine(ToJson(job));
   else
     std::cout << JobText(job);
   return absl::OkStatus();
@@ -59,7 +59,7 @@ absl::Status RunCancel(uint64_t id, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
   AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->CancelJob(id));
   if (options.json)
-    std::cout << ToJson(job).dump() << "\n";
+    std::cout << JsonLine(ToJson(job));
   else if (HasEnded(job) && job.state() != v1::Job::STATE_CANCELLED)
     std::cout << "job " << id << " had ended before: " << StateName(job.state()) << "\n";
   else
@@ -96,12 +96,10 @@ absl::Status RunTrace(const TraceFlags& flags, const Options& options) {
   const auto steps = std::count_if(events.begin(), events.end(),
                                    [](const auto& event) { return event["ph"] == "X"; });
   if (options.json) {
-    std::cout << nlohmann::ordered_json{{"schema", "agmm.trace_file.v1"},
-                                        {"out", flags.out},
-                                        {"job_ids", flags.ids},
-                                        {"step_count", steps}}
-                     .dump()
-              << "\n";
+    std::cout << JsonLine({{"schema", "agmm.trace_file.v1"},
+                           {"out", flags.out},
+                           {"job_ids", flags.ids},
+                           {"step_count", steps}});
   } else {
     std::cout << flags.out << ": " << steps
               << " steps; open it in https://ui.perfetto.dev or chrome://tracing\n";

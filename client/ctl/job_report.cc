@@ -82,7 +82,7 @@ void AddFigures(const v1::Job& job, Fields* fields) {
 }
 
 std::string EventTable(const v1::Job& job) {
-  Table table({{"event"}, {"after", "s"}, {"state", "", true}, {"", "", true}});
+  Table table({{"event"}, {"after", "s"}, {"state", "", Column::kText}, {"", "", Column::kText}});
   for (const v1::JobEvent& event : job.events()) {
     const absl::Duration after = FromProto(event.time()) - FromProto(job.create_time());
     table.AddRow({absl::StrCat(event.number()),
@@ -97,22 +97,22 @@ std::string EventTable(const v1::Job& job) {
 std::string JobTable(const v1::ListJobsResponse& list) {
   if (list.jobs().empty()) return "no jobs\n";
   Table table({{"id"},
-               {"state", "", true},
-               {"m x n x k"},
-               {"dtype", "", true},
-               {"algorithm", "", true},
-               {"ranks", "", true},
+               {"state", "", Column::kText},
+               {"m x n x k", "", Column::kLong},
+               {"dtype", "", Column::kText},
+               {"algorithm", "", Column::kLong},
+               {"ranks", "", Column::kLong},
                {"epochs"},
                {"T", "ms"},
                {"rate", "TFLOP/s"},
-               {"created", "", true}});
+               {"created", "", Column::kText}});
   for (const v1::Job& job : list.jobs()) {
     const v1::JobFigures& figures = job.figures();
     const absl::Time created = FromProto(job.create_time());
-    table.AddRow({absl::StrCat(job.job_id()), StateName(job.state()), Elide(Size(job), 14),
+    table.AddRow({absl::StrCat(job.job_id()), StateName(job.state()), Size(job),
                   DTypeName(job.dtype()),
-                  job.options().algorithm().empty() ? "-" : Elide(job.options().algorithm(), 9),
-                  Elide(FormatRanks(RanksOf(job.mesh())), 9), absl::StrCat(job.repeat_count()),
+                  job.options().algorithm().empty() ? "-" : job.options().algorithm(),
+                  FormatRanks(RanksOf(job.mesh())), absl::StrCat(job.repeat_count()),
                   Milliseconds(figures.time_us()),
                   figures.tflops() > 0 ? absl::StrFormat("%.3f", figures.tflops()) : "-",
                   absl::FormatTime("%H:%M:%S", created, absl::LocalTimeZone())});

@@ -2,6 +2,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
 #include <atomic>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -37,9 +38,11 @@ class EventPrinter {
  public:
   EventPrinter(const v1::Job& job, bool json) : job_(job), json_(json) {}
 
-  void operator()(const v1::JobEvent& event) const {
+  int64_t printed() const { return printed_; }
+  void operator()(const v1::JobEvent& event) {
+    ++printed_;
     if (json_)
-      std::cout << ToJson(job_.job_id(), event).dump() << "\n";
+      std::cout << JsonLine(ToJson(job_.job_id(), event));
     else
       std::cout << EventLine(event, FromProto(event.time()) - FromProto(job_.create_time()))
                 << "\n";
@@ -49,6 +52,7 @@ class EventPrinter {
  private:
   const v1::Job& job_;
   const bool json_;
+  int64_t printed_ = 0;
 };
 
 absl::StatusOr<v1::SubmitJobRequest> MakeRequest(Connection* connection, const SubmitFlags& flags,
@@ -84,9 +88,8 @@ absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& 
     interrupted = true;
     connection->Interrupt();
   });
-  const EventPrinter print(job, json);
   std::function<void(const v1::JobEvent&)> on_event;
-  if (!json) on_event = print;
+  if (!json) on_event = EventPrinter(job, json);
   absl::StatusOr<v1::Job> ended =
       AwaitJob(connection, job.job_id(), /*after_event=*/0, timeout, on_event);
   if (ended.ok()) return ended;
@@ -111,7 +114,7 @@ absl::Status RunSubmit(const SubmitFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(v1::Job job, connection->SubmitJob(request));
   if (!flags.wait) {
     if (options.json)
-      std::cout << ToJson(job).dump() << "\n";
+      std::cout << JsonLine(ToJson(job));
     else
       std::cout << "job " << job.job_id() << "\n";
     return absl::OkStatus();
@@ -119,10 +122,14 @@ absl::Status RunSubmit(const SubmitFlags& flags, const Options& options) {
   if (!options.json) std::cout << "job " << job.job_id() << std::endl;
   AGMM_ASSIGN_OR_RETURN(job, WaitForSubmitted(connection.get(), job, timeout, options.json));
   if (options.json)
-    std::cout << ToJson(job).dump() << "\n";
+    std::cout << JsonLine(ToJson(job));
   else if (job.state() == v1::Job::STATE_SUCCEEDED)
     std::cout << FigureLine(job) << "\n";
   return OutcomeOf(job, timeout);
+}
+
+int64_t LastEvent(const v1::Job& job) {
+  return job.events().empty() ? 0 : job.events(job.events_size() - 1).number();
 }
 
 struct WatchFlags {
@@ -139,14 +146,19 @@ absl::Status RunWatch(const WatchFlags& flags, const Options& options) {
   });
   AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(flags.id));
   const absl::Duration timeout = FromProto(job.timeout());
+  EventPrinter print(job, options.json);
   const absl::StatusOr<v1::Job> ended =
       AwaitJob(connection.get(), flags.id, flags.from > 0 ? flags.from - 1 : 0, timeout,
-               EventPrinter(job, options.json));
+               std::ref(print));
   if (absl::IsCancelled(ended.status()) && interrupted) {
     return absl::CancelledError(
         absl::StrFormat("stopped watching job %d, which goes on", flags.id));
   }
   AGMM_RETURN_IF_ERROR(ended.status());
+  if (print.printed() == 0 && !options.json) {
+    std::cout << absl::StrFormat("job %d has no event %d: it ended with event %d, %s\n", flags.id,
+                                 flags.from, LastEvent(*ended), StateName(ended->state()));
+  }
   return OutcomeOf(*ended, timeout);
 }
 

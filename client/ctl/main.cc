@@ -1,6 +1,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -9,12 +10,21 @@
 #include "client/ctl/exit_code.h"
 #include "client/ctl/suggest.h"
 #include "client/ctl/table.h"
+#include "client/ctl/to_json.h"
 #include "client/ctl/verbs.h"
 
 namespace agmm {
 namespace {
 
-void PrintError(absl::string_view message) { std::cerr << "agmmctl: " << message << std::endl; }
+// Prints it on stderr; the exit code.
+int Fail(const absl::Status& error, bool json) {
+  if (json)
+    std::cerr << JsonLine(ToJson(error));
+  else
+    std::cerr << "agmmctl: " << error.message() << "\n";
+  std::cerr.flush();
+  return ExitCode(error.code());
+}
 
 // Help texts beside their column of flags keep to 100 columns.
 void WrapHelp(CLI::App* app) {
@@ -47,7 +57,7 @@ int Main(int argc, char** argv) {
   app.add_option("--endpoint", options.endpoint,
                  "host:port or unix:path of a daemon (default: the local daemon's socket)")
       ->envname("AGMM_ENDPOINT");
-  app.add_flag("--json", options.json, "Print JSON instead of text");
+  app.add_flag("--json", options.json, "Print JSON instead of text; an error is JSON on stderr");
   AddStatus(app, options, &action);
   AddTensor(app, options, &action);
   AddJob(app, options, &action);
@@ -59,19 +69,16 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
     const std::string mistake = VerbMistake(app);
-    PrintError(mistake.empty() ? error.what() + SeeHelp(app) : mistake);
-    return kExitUsage;
+    // A line that cannot be parsed has set nothing.
+    const bool json = std::find(argv, argv + argc, std::string("--json")) != argv + argc;
+    return Fail(
+        absl::InvalidArgumentError(mistake.empty() ? error.what() + SeeHelp(app) : mistake), json);
   }
   const absl::Status status = action();
-  if (!status.ok()) {
-    PrintError(status.message());
-    return ExitCode(status.code());
-  }
+  if (!status.ok()) return Fail(status, options.json);
   // Also what C wrote, and what failed before.
-  if (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    PrintError("cannot write the output");
-    return kExitFailed;
-  }
+  if (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    return Fail(absl::UnknownError("cannot write the output"), options.json);
   return 0;
 }
 

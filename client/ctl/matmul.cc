@@ -18,6 +18,7 @@
 #include "client/ctl/matmul_report.h"
 #include "client/ctl/messages.h"
 #include "client/ctl/progress_bar.h"
+#include "client/ctl/to_json.h"
 #include "client/ctl/verbs.h"
 #include "client/ctl/world.h"
 #include "client/npy_transfer.h"
@@ -125,12 +126,12 @@ class Matmul {
     result.plan_agrees = Agrees(result.job, schedule);
     result.algorithm = result.plan_agrees ? schedule.algorithm : result.job.options().algorithm();
 
-    ProgressBar bar(flags_.out, problem_.m() * problem_.n() * SizeOf(out_dtype));
+    ProgressBar bar(flags_.out, problem_.m() * problem_.n() * SizeOf(inputs_.dtype));
     v1::TensorRef c;
     c.set_tensor_id(tensors_[kC].tensor_id());
-    AGMM_RETURN_IF_ERROR(DownloadFile(connection_, c, out.get(), [&](int64_t bytes) {
-                           bar.Update(bytes / SizeOf(inputs_.dtype) * SizeOf(out_dtype));
-                         }).status());
+    AGMM_RETURN_IF_ERROR(
+        TransferError(DownloadFile(connection_, c, out.get(), bar.progress()).status(),
+                      absl::StrCat(flags_.out, " is not written")));
     AGMM_RETURN_IF_ERROR(out->Commit());
     result.problem = problem_;
     result.shared_host = SharesHost(status_, problem_.mesh);
@@ -166,12 +167,12 @@ class Matmul {
   }
 
   absl::Status Send(const NpyReader& file, const std::string& path, const v1::Tensor& tensor) {
-    ProgressBar bar(path, file.rows() * file.row_bytes());
+    ProgressBar bar(path, file.rows() * file.cols() * SizeOf(inputs_.dtype));
     v1::BeginUpload begin;
     begin.set_tensor_id(tensor.tensor_id());
-    return UploadFile(connection_, begin, file, inputs_.dtype, [&](int64_t bytes) {
-             bar.Update(bytes / SizeOf(inputs_.dtype) * SizeOf(file.dtype()));
-           }).status();
+    return TransferError(
+        UploadFile(connection_, begin, file, inputs_.dtype, bar.progress()).status(),
+        absl::StrCat(path, " did not arrive"));
   }
 
   // Runs a job to its end; a job that did not succeed is an error.
@@ -263,7 +264,7 @@ absl::Status RunMatmul(const MatmulFlags& flags, const Options& options) {
   const Interrupt interrupt([&] { connection->Interrupt(); });
   AGMM_ASSIGN_OR_RETURN(const MatmulResult result, Matmul(connection.get(), flags, inputs).Run());
   if (options.json)
-    std::cout << ToJson(result).dump() << "\n";
+    std::cout << JsonLine(ToJson(result));
   else
     PrintForPeople(result);
   return absl::OkStatus();

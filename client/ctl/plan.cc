@@ -14,6 +14,7 @@
 #include "client/ctl/arguments.h"
 #include "client/ctl/plan_json.h"
 #include "client/ctl/table.h"
+#include "client/ctl/to_json.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
@@ -165,7 +166,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
                                             "); this is a bug, please report it"));
   }
   if (options.json) {
-    std::cout << PlanJson(problem, topology, schedule).dump() << "\n";
+    std::cout << JsonLine(PlanJson(problem, topology, schedule));
     return absl::OkStatus();
   }
   const std::vector<Traffic> traffic = TrafficOf(topology, schedule);

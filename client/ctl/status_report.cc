@@ -25,13 +25,13 @@ std::string StatusText(const v1::GetStatusResponse& status) {
         "use them\n";
   }
   Table nodes({{"node"},
-               {"name", "", true},
-               {"address", "", true},
-               {"state", "", true},
-               {"incarnation", "", true},
-               {"ranks", "", true},
+               {"name", "", Column::kLong},
+               {"address", "", Column::kLong},
+               {"state", "", Column::kText},
+               {"incarnation", "", Column::kText},
+               {"ranks", "", Column::kText},
                {"staging", "MiB"}});
-  Table devices({{"rank"}, {"node", "", true}, {"kind", "", true}, {"description", "", true}});
+  Table devices({{"rank"}, {"node", "", Column::kLong}, {"kind", "", Column::kText}, {"description", "", Column::kLong}});
   Table memory({{"rank"},
                 {"heap", "MiB"},
                 {"free", "MiB"},
@@ -42,7 +42,7 @@ std::string StatusText(const v1::GetStatusResponse& status) {
                 {"scratch", "MiB"}});
   bool any_device = false;
   for (const v1::NodeStatus& node : status.nodes()) {
-    nodes.AddRow({absl::StrCat(node.index()), Elide(node.name(), 16), Elide(node.address(), 24),
+    nodes.AddRow({absl::StrCat(node.index()), node.name(), node.address(),
                   StateName(node.state()),
                   node.incarnation().empty() ? "-" : node.incarnation().substr(0, 8), Ranks(node),
                   Mebibytes(node.staging_bytes())});
@@ -50,7 +50,7 @@ std::string StatusText(const v1::GetStatusResponse& status) {
       any_device = true;
       const std::string rank = absl::StrCat(device.rank());
       devices.AddRow(
-          {rank, Elide(node.name(), 16), device.kind(), Elide(device.description(), 68)});
+          {rank, node.name(), device.kind(), device.description()});
       memory.AddRow({rank, Mebibytes(device.heap_bytes()), Mebibytes(device.heap_free_bytes()),
                      Mebibytes(device.heap_largest_free_bytes()), Mebibytes(device.tensor_bytes()),
                      Mebibytes(device.workspace_bytes()), Mebibytes(device.packed_bytes()),

@@ -12,6 +12,9 @@
 namespace agmm {
 namespace {
 constexpr size_t kLineColumns = 100;
+constexpr size_t kGap = 2;
+// Long texts keep so much of themselves.
+constexpr size_t kLeastColumns = 8;
 }  // namespace
 
 void Table::AddRow(std::vector<std::string> cells) {
@@ -32,18 +35,38 @@ std::string Table::ToString() const {
   for (const auto& line : lines) {
     for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
   }
+  Shorten(&widths);
   std::string result;
   for (const auto& line : lines) {
     std::string text;
     for (size_t i = 0; i < line.size(); ++i) {
-      const std::string padding(widths[i] - line[i].size(), ' ');
-      absl::StrAppend(&text, i == 0 ? "" : "  ", columns_[i].text ? "" : padding, line[i],
-                      columns_[i].text ? padding : "");
+      const std::string cell = Elide(line[i], widths[i]);
+      const std::string padding(widths[i] - cell.size(), ' ');
+      const bool left = columns_[i].kind != Column::kNumber;
+      absl::StrAppend(&text, i == 0 ? "" : std::string(kGap, ' '), left ? "" : padding, cell,
+                      left ? padding : "");
     }
     absl::StripTrailingAsciiWhitespace(&text);
     absl::StrAppend(&result, text, "\n");
   }
   return result;
+}
+
+// The widest first, a column at a time.
+void Table::Shorten(std::vector<size_t>* widths) const {
+  size_t total = kGap * (widths->size() - 1);
+  for (size_t width : *widths) total += width;
+  for (; total > kLineColumns; --total) {
+    size_t widest = widths->size();
+    for (size_t i = 0; i < widths->size(); ++i) {
+      if (columns_[i].kind == Column::kLong && (*widths)[i] > kLeastColumns &&
+          (widest == widths->size() || (*widths)[i] > (*widths)[widest])) {
+        widest = i;
+      }
+    }
+    if (widest == widths->size()) return;
+    --(*widths)[widest];
+  }
 }
 
 std::string Fields::ToString() const {
@@ -55,7 +78,7 @@ std::string Fields::ToString() const {
     head.resize(indent, ' ');
     absl::StrAppend(&result, head,
                     absl::StrReplaceAll(Wrap(text, kLineColumns - indent),
-                                        {{"\n", "\n" + std::string(indent, ' ')}}),
+                                        {{"\n", absl::StrCat("\n", std::string(indent, ' '))}}),
                     "\n");
   }
   return result;

@@ -12,9 +12,15 @@
 namespace agmm {
 
 struct Column {
+  enum Kind {
+    kNumber,  // aligned right
+    kText,    // aligned left
+    kLong,    // text that is shortened where the table is wider than 100 columns, down to 8
+  };
+
   std::string name;
-  std::string unit;   // may be empty
-  bool text = false;  // aligned left; numbers are aligned right
+  std::string unit = {};  // may be empty
+  Kind kind = kNumber;
 };
 
 // Aligned columns, with their units in a row of their own.
@@ -28,6 +34,9 @@ class Table {
   std::string ToString() const;
 
  private:
+  // Long columns, until the line fits or none can give any more.
+  void Shorten(std::vector<size_t>* widths) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };

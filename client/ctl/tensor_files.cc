@@ -1,13 +1,17 @@
 // agmmctl tensor put, get: contents from files and to files.
 #include <CLI/App.hpp>
+#include <iostream>
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/interrupt.h"
 #include "client/ctl/progress_bar.h"
+#include "client/ctl/tensor_report.h"
 #include "client/ctl/tensor_spec.h"
+#include "client/ctl/to_json.h"
 #include "client/ctl/verbs.h"
 #include "client/ctl/world.h"
 #include "client/npy_transfer.h"
@@ -70,14 +74,14 @@ absl::Status RunPut(const PutFlags& flags, const Options& options) {
   absl::StatusOr<v1::Tensor> tensor;
   {
     ProgressBar bar(flags.file, Bytes(file->rows(), file->cols(), dtype));
-    tensor = UploadFile(connection.get(), begin, *file, dtype,
-                        [&](int64_t bytes) { bar.Update(bytes); });
+    tensor = UploadFile(connection.get(), begin, *file, dtype, bar.progress());
   }
   if (absl::IsCancelled(tensor.status())) {
     return absl::CancelledError(absl::StrFormat(
         "the upload of %s is cancelled; what was new of %s is freed", flags.file, flags.name));
   }
-  AGMM_RETURN_IF_ERROR(tensor.status());
+  AGMM_RETURN_IF_ERROR(
+      TransferError(tensor.status(), absl::StrCat(flags.name, " is not written")));
   PrintTensor(*tensor, options);
   return absl::OkStatus();
 }
@@ -101,12 +105,16 @@ absl::Status RunGet(const GetFlags& flags, const Options& options) {
   absl::StatusOr<v1::Tensor> tensor;
   {
     ProgressBar bar(flags.file, Bytes(rows, cols, dtype));
-    tensor =
-        DownloadFile(connection.get(), ref, file.get(), [&](int64_t bytes) { bar.Update(bytes); });
+    tensor = DownloadFile(connection.get(), ref, file.get(), bar.progress());
   }
-  AGMM_RETURN_IF_ERROR(tensor.status());
+  AGMM_RETURN_IF_ERROR(
+      TransferError(tensor.status(), absl::StrCat(flags.file, " is not written")));
   AGMM_RETURN_IF_ERROR(file->Commit());
-  PrintTensor(*tensor, options);
+  const SavedFile saved{flags.file, flags.raw, file->dtype()};
+  if (options.json)
+    std::cout << JsonLine(ToJson(*tensor, saved));
+  else
+    std::cout << TensorLine(*tensor) << "\n" << SavedLine(*tensor, saved) << "\n";
   return absl::OkStatus();
 }
 

@@ -31,20 +31,20 @@ std::string Bytes(int64_t bytes) {
 std::string TensorTable(const v1::ListTensorsResponse& list) {
   if (list.tensors().empty()) return "no tensors\n";
   Table table({{"id"},
-               {"name", "", true},
+               {"name", "", Column::kLong},
                {"shape"},
-               {"dtype", "", true},
-               {"sharding", "", true},
-               {"ranks", "", true},
-               {"state", "", true},
+               {"dtype", "", Column::kText},
+               {"sharding", "", Column::kLong},
+               {"mesh", "", Column::kLong},
+               {"ranks", "", Column::kLong},
+               {"state", "", Column::kText},
                {"version"},
                {"a rank", "MiB"}});
   for (const v1::Tensor& tensor : list.tensors()) {
     const v1::TensorSpec& spec = tensor.spec();
-    table.AddRow({absl::StrCat(tensor.tensor_id()),
-                  tensor.name().empty() ? "-" : Elide(tensor.name(), 16), ShapeText(spec),
-                  DTypeName(spec.dtype()), Elide(spec.sharding(), 14),
-                  Elide(FormatRanks(RanksOf(spec.mesh())), 9), StateName(tensor.state()),
+    table.AddRow({absl::StrCat(tensor.tensor_id()), tensor.name().empty() ? "-" : tensor.name(),
+                  ShapeText(spec), DTypeName(spec.dtype()), spec.sharding(), AxesText(spec.mesh()),
+                  FormatRanks(RanksOf(spec.mesh())), StateName(tensor.state()),
                   absl::StrCat(tensor.version()), Mebibytes(tensor.shard_bytes())});
   }
   return table.ToString();
@@ -52,7 +52,7 @@ std::string TensorTable(const v1::ListTensorsResponse& list) {
 
 std::string MemoryTable(const v1::GetStatusResponse& status) {
   const Memory memory = MemoryOf(status);
-  Table table({{"memory", "", true},
+  Table table({{"memory", "", Column::kText},
                {"tensors", "MiB"},
                {"workspaces", "MiB"},
                {"packed", "MiB"},
@@ -72,6 +72,13 @@ std::string TensorLine(const v1::Tensor& tensor) {
                          tensor.name().empty() ? "" : tensor.name() + " ", tensor.tensor_id(),
                          ShapeText(tensor.spec()), DTypeName(tensor.spec().dtype()),
                          Spread(tensor.spec()), tensor.version());
+}
+
+std::string SavedLine(const v1::Tensor& tensor, const SavedFile& saved) {
+  const v1::TensorSpec& spec = tensor.spec();
+  return absl::StrFormat("%s: %s %s%s, %s", saved.path, ShapeText(spec), Name(saved.dtype),
+                         saved.raw ? " without a header" : "",
+                         FormatBytes(spec.rows() * spec.cols() * SizeOf(saved.dtype)));
 }
 
 std::string TensorText(const v1::Tensor& tensor) {

@@ -56,7 +56,7 @@ absl::Status RefuseSpread(const SpecFlags& flags, const std::string& name) {
 
 void PrintTensor(const v1::Tensor& tensor, const Options& options) {
   if (options.json)
-    std::cout << ToJson(tensor).dump() << "\n";
+    std::cout << JsonLine(ToJson(tensor));
   else
     std::cout << TensorLine(tensor) << "\n";
 }

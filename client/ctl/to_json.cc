@@ -55,9 +55,7 @@ Json EventJson(const v1::JobEvent& event) {
           {"message", event.message()}};
 }
 
-Json ErrorJson(const v1::Job& job) {
-  if (!job.has_error()) return nullptr;
-  const absl::Status error = FromProto(job.error());
+Json ErrorJson(const absl::Status& error) {
   return {{"code", absl::StatusCodeToString(error.code())},
           {"message", std::string(error.message())},
           {"reason", Known(ReasonOf(error))}};
@@ -129,6 +127,22 @@ Json ToJson(const v1::Tensor& tensor) {
           {"create_time", TimeJson(tensor.has_create_time(), tensor.create_time())}};
 }
 
+Json ToJson(const v1::Tensor& tensor, const SavedFile& saved) {
+  Json json = ToJson(tensor);
+  json["file"] = {{"path", saved.path},
+                  {"format", saved.raw ? "raw" : "npy"},
+                  {"dtype", std::string(Name(saved.dtype))}};
+  return json;
+}
+
+Json ToJson(const absl::Status& error) {
+  return {{"schema", "agmm.error.v1"}, {"error", ErrorJson(error)}};
+}
+
+std::string JsonLine(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 Json ToJson(const v1::ListTensorsResponse& list, const v1::GetStatusResponse& status) {
   Json tensors = Json::array();
   for (const v1::Tensor& tensor : list.tensors()) tensors.push_back(ToJson(tensor));
@@ -178,7 +192,7 @@ Json ToJson(const v1::Job& job) {
           {"create_time", TimeJson(job.has_create_time(), job.create_time())},
           {"start_time", TimeJson(job.has_start_time(), job.start_time())},
           {"end_time", TimeJson(job.has_end_time(), job.end_time())},
-          {"error", ErrorJson(job)},
+          {"error", job.has_error() ? ErrorJson(FromProto(job.error())) : Json(nullptr)},
           {"figures", FiguresJson(job)},
           {"reports", std::move(ranks)},
           {"events", std::move(events)}};

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/status/status.h"
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/tensor.pb.h"
+#include "client/ctl/tensor_report.h"
 
 namespace agmm {
 
@@ -17,9 +19,17 @@ nlohmann::ordered_json ToJson(const v1::GetStatusResponse& status, const std::st
 
 // "agmm.tensor.v1".
 nlohmann::ordered_json ToJson(const v1::Tensor& tensor);
+// The same, with what a get has written of it.
+nlohmann::ordered_json ToJson(const v1::Tensor& tensor, const SavedFile& saved);
 // "agmm.tensor_list.v1", with the bytes by class of `status`, summed over the ranks.
 nlohmann::ordered_json ToJson(const v1::ListTensorsResponse& list,
                               const v1::GetStatusResponse& status);
+
+// "agmm.error.v1": why agmmctl failed.
+nlohmann::ordered_json ToJson(const absl::Status& error);
+
+// The document as a line. Bytes that are no UTF-8, which names of files may have, become U+FFFD.
+std::string JsonLine(const nlohmann::ordered_json& json);
 
 // "agmm.job.v1".
 nlohmann::ordered_json ToJson(const v1::Job& job);

@@ -12,7 +12,7 @@ namespace agmm {
 // The flags that stand in front of or behind any verb.
 struct Options {
   std::string endpoint;  // of the daemon to ask; empty: the local daemon's socket
-  bool json = false;     // one JSON document on stdout instead of text for people
+  bool json = false;     // JSON instead of text for people: results on stdout, an error on stderr
 };
 
 // What the chosen verb does. Prints its result on stdout; an error goes back to main.

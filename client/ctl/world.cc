@@ -14,12 +14,20 @@ absl::StatusOr<std::unique_ptr<Connection>> Connect(const Options& options) {
   return std::make_unique<Connection>(std::move(endpoint));
 }
 
-absl::StatusOr<v1::GetStatusResponse> ReadyWorld(Connection* connection) {
-  AGMM_ASSIGN_OR_RETURN(v1::GetStatusResponse status, connection->GetStatus());
+absl::StatusOr<v1::GetStatusResponse> ReadyWorld(Connection* connection, absl::Duration timeout) {
+  AGMM_ASSIGN_OR_RETURN(v1::GetStatusResponse status, connection->GetStatus(timeout));
   if (status.ready()) return status;
   return WithReason(
       absl::UnavailableError(absl::StrCat("the world is not ready: ", status.reason())),
       kReasonWorldIncomplete);
+}
+
+absl::Status TransferError(const absl::Status& status, absl::string_view what) {
+  if (!absl::IsAborted(status) || ReasonOf(status) != kReasonPeerLost) return status;
+  return WithReason(
+      absl::UnavailableError(absl::StrCat(what, ": ", status.message(),
+                                          "; wait for `agmmctl status --ready`, then try again")),
+      kReasonPeerLost);
 }
 
 std::vector<int> NodesOfWorld(const v1::GetStatusResponse& status) {

@@ -29,9 +29,9 @@ std::optional<int64_t> BytesIn(const TensorSpec& spec) {
 }
 
 Progress ProgressOf(const TransferOptions& options, int64_t total_bytes) {
-  return [&options, total_bytes](int64_t moved_bytes) {
+  return {[&options, total_bytes](int64_t moved_bytes) {
     if (options.progress) options.progress(moved_bytes, total_bytes);
-  };
+  }};
 }
 
 }  // namespace
@@ -117,9 +117,9 @@ Result<TensorInfo> ClientImpl::Download(const std::string& name, const TakePiece
     return FromPublic(take(*info, offset_bytes, reinterpret_cast<const std::byte*>(data.data()),
                            static_cast<int64_t>(data.size())));
   };
-  const Progress progress = [&](int64_t moved_bytes) {
+  const Progress progress{[&](int64_t moved_bytes) {
     if (options.progress) options.progress(moved_bytes, total_bytes);
-  };
+  }};
   const absl::StatusOr<v1::Tensor> tensor =
       agmm::Download(core->connection(), ref, write, progress,
                      absl::Now() + core->TransferTimeout(options.timeout));

@@ -45,7 +45,7 @@ class TensorIo {
   // A tensor, and which of its elements a run of its contents is.
   struct Pieces {
     PlacedTensor tensor;
-    std::vector<PiecePart> pieces;
+    absl::InlinedVector<PiecePart, 3> pieces;
   };
   absl::StatusOr<Pieces> Locate(const v1::Tensor& tensor, int64_t offset_bytes,
                                 size_t size_bytes) const;

@@ -52,7 +52,7 @@ absl::Status Fill(Connection& connection, const v1::Tensor& tensor) {
     std::fill_n(reinterpret_cast<float*>(out), size / sizeof(float), 1.0f);
     return absl::OkStatus();
   };
-  return Upload(&connection, begin, kSize * kSize * sizeof(float), ones, [](int64_t) {}).status();
+  return Upload(&connection, begin, kSize * kSize * sizeof(float), ones, {[](int64_t) {}}).status();
 }
 
 std::string Percentiles(std::vector<double> us) {

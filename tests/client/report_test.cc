@@ -39,8 +39,13 @@ TEST(TensorReport, FitsInAHundredColumnsWhateverTheNames) {
   const std::string table = TensorTable(list);
   EXPECT_LE(Widest(table), 100) << table;
   EXPECT_THAT(table, AllOf(HasSubstr("4096x512  bf16"), HasSubstr("[K, N_x]")));
-  EXPECT_THAT(table, HasSubstr("4-7"));
+  EXPECT_THAT(table, HasSubstr("  x=4"));
+  EXPECT_THAT(table, HasSubstr("  4-7"));
   EXPECT_THAT(table, HasSubstr("nn.."));
+  // What fits is shown whole.
+  list.mutable_tensors()->RemoveLast();
+  list.mutable_tensors(0)->set_name("layers.12.attention");
+  EXPECT_THAT(TensorTable(list), HasSubstr("layers.12.attention  4096x512"));
   EXPECT_LE(Widest(MemoryTable(SomeStatus())), 100) << MemoryTable(SomeStatus());
   EXPECT_EQ(TensorTable({}), "no tensors\n");
 }
@@ -125,6 +130,17 @@ TEST(Progress, HasTheRateAndTheTimeLeft) {
   // Not before there is something to tell it from.
   EXPECT_THAT(ProgressText("W.npy", 1, 1 << 30, absl::Milliseconds(100)), Not(HasSubstr("left")));
   EXPECT_THAT(ProgressText("W.npy", 0, 0, absl::Seconds(1)), HasSubstr("100 %"));
+}
+
+TEST(Progress, SaysThatTheConnectionIsSought) {
+  EXPECT_EQ(ReconnectingText("W.npy", 256 << 20, 1 << 30),
+            " 25 %  [######..................]  256 MiB of 1 GiB  reconnecting  W.npy");
+}
+
+TEST(TensorReport, AGetSaysWhatItWrote) {
+  EXPECT_EQ(SavedLine(SomeTensor(), {"W.npy", false, DType::kF32}), "W.npy: 4096x512 f32, 8 MiB");
+  EXPECT_EQ(SavedLine(SomeTensor(), {"W.raw", true, DType::kBF16}),
+            "W.raw: 4096x512 bf16 without a header, 4 MiB");
 }
 
 TEST(Wait, HasTheTimeAndItsBound) {

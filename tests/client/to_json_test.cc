@@ -2,6 +2,7 @@
 #include "client/ctl/to_json.h"
 
 #include "gtest/gtest.h"
+#include "proto/convert/status.h"
 #include "tests/client/messages_fixture.h"
 #include "tests/golden/golden.h"
 
@@ -15,6 +16,20 @@ void ExpectGoldenJson(const std::string& name, const Json& json) {
 }
 
 TEST(ToJson, OfATensorIsTheGoldenOne) { ExpectGoldenJson("tensor.json", ToJson(SomeTensor())); }
+
+TEST(ToJson, OfAGetSaysWhatItWrote) {
+  ExpectGoldenJson("tensor_get.json", ToJson(SomeTensor(), {"W.npy", false, DType::kF32}));
+}
+
+TEST(ToJson, OfAnErrorHasItsCodeItsReasonAndItsMessage) {
+  ExpectGoldenJson("error.json", ToJson(WithReason(absl::ResourceExhaustedError("no 4 GiB are free"),
+                                                   kReasonHeapFull)));
+  EXPECT_TRUE(ToJson(absl::NotFoundError("no W"))["error"]["reason"].is_null());
+}
+
+TEST(JsonLine, HoldsWhateverAFileIsCalled) {
+  EXPECT_EQ(JsonLine({{"file", "a\xff"}}), "{\"file\":\"a\xef\xbf\xbd\"}\n");
+}
 
 TEST(ToJson, OfAListHasTheTensorsAndTheBytesByClass) {
   v1::ListTensorsResponse list;

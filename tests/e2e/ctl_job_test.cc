@@ -54,6 +54,15 @@ TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
   EXPECT_EQ(numbers.size() + 1, job["events"].size());
 }
 
+TEST_F(CtlJob, AWatchBehindTheLastEventSaysSo) {
+  PutOperands();
+  Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"});
+  const size_t events = OkJson({"job", "show", "1"})["events"].size();
+  EXPECT_EQ(Ok({"job", "watch", "1", "--from", "99"}),
+            absl::StrFormat("job 1 has no event 99: it ended with event %d, succeeded\n", events));
+  EXPECT_EQ(Ok({"job", "watch", "1", "--from", "99", "--json"}), "");
+}
+
 TEST_F(CtlJob, AWarmSerialRunTellsLaterJobsWhatTheyAreComparedWith) {
   PutOperands();
   const auto submit = [&](const std::string& algorithm, const std::string& repeat) {

@@ -23,10 +23,38 @@ TEST_F(CtlTensor, TensorsArePutListedShownReadAndDeleted) {
   EXPECT_THAT(Ok({"tensor", "show", "W"}), HasSubstr("[K, N_x] over mesh x=2 on ranks 1-2\n"));
   EXPECT_TRUE(SameBits(Get("W"), matrix));
   EXPECT_TRUE(SameBits(Get(absl::StrCat("#", put["tensor_id"].get<int>())), matrix));
+  const std::string path = world_.Path("again.npy");
+  EXPECT_THAT(Ok({"tensor", "get", "W", path}), HasSubstr("\n" + path + ": 37x53 f32, 7.66 KiB\n"));
+  EXPECT_EQ(OkJson({"tensor", "get", "W", path})["file"]["path"], path);
   EXPECT_EQ(Ok({"tensor", "rm", "W"}), "");
   EXPECT_EQ(Ok({"tensor", "list"}).substr(0, 11), "no tensors\n");
   ExpectError({"tensor", "get", "W", world_.Path("none.npy")}, 4, "\"W\"");
   EXPECT_EQ(ReadFile(world_.Path("none.npy")), "");
+}
+
+TEST_F(CtlTensor, SeveralAreDeletedAndThoseThatAreNotThereAreNamed) {
+  for (const char* name : {"A", "B", "C"}) Ok({"tensor", "fill", name, "--shape", "2x2"});
+  ExpectError({"tensor", "rm", "A", "#x"}, 2, "\"#x\"");
+  ExpectError({"tensor", "rm", "A", "V", "B", "U"}, 4, "2 of 4 tensors are not there: V, U; the others");
+  EXPECT_EQ(OkJson({"tensor", "list"})["tensors"].size(), 1);
+  EXPECT_EQ(Ok({"tensor", "rm", "C"}), "");
+}
+
+TEST_F(CtlTensor, AnErrorIsJsonWhereJsonIsAsked) {
+  for (const auto& [arguments, code, exit] :
+       {std::tuple{std::vector<std::string>{"tensor", "show", "V", "--json"}, "NOT_FOUND", 4},
+        {std::vector<std::string>{"tensor", "lst", "--json"}, "INVALID_ARGUMENT", 2},
+        {std::vector<std::string>{"--json", "tensor", "fill", "V", "--shape", "65536x65536"},
+         "RESOURCE_EXHAUSTED", 8}}) {
+    const Ran ran = Run(arguments);
+    EXPECT_EQ(ran.exit_code, exit);
+    EXPECT_EQ(ran.out, "");
+    const Json json = Json::parse(ran.err, nullptr, false);
+    ASSERT_FALSE(json.is_discarded()) << ran.err;
+    EXPECT_EQ(json["schema"], "agmm.error.v1");
+    EXPECT_EQ(json["error"]["code"], code);
+    if (exit == 8) EXPECT_EQ(json["error"]["reason"], "HEAP_FULL");
+  }
 }
 
 TEST_F(CtlTensor, WithoutFlagsATensorIsWholeOnEveryRank) {

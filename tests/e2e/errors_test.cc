@@ -219,6 +219,24 @@ TEST(IncompleteWorld, NamesWhoIsMissing) {
   }
 }
 
+TEST(StatusReady, WaitsForTheDaemonAndForTheWorld) {
+  World world({.nodes = 2});
+  const Ran alone = world.Ctl(0, {"status", "--ready", "--timeout", "200ms"});
+  EXPECT_EQ(alone.exit_code, 3);
+  EXPECT_THAT(alone.err, HasSubstr("after 200ms: no daemon answers"));
+  const auto waiting = world.StartCtl(0, {"status", "--ready", "--timeout", "60s"});
+  world.Start(0);
+  ASSERT_TRUE(world.WaitFor(0, "an answer", [](const v1::GetStatusResponse&) { return true; }));
+  const Ran incomplete = world.Ctl(0, {"status", "--ready", "--timeout", "200ms"});
+  EXPECT_EQ(incomplete.exit_code, 3);
+  EXPECT_THAT(incomplete.err, HasSubstr("n1"));
+  EXPECT_TRUE(waiting->Running());
+  world.Start(1);
+  EXPECT_EQ(waiting->Wait(kHang), 0) << waiting->err();
+  EXPECT_THAT(waiting->out(), HasSubstr("generation 1  ready"));
+  EXPECT_EQ(world.Ctl(0, {"status", "--timeout", "1s"}).exit_code, 2) << "only with --ready";
+}
+
 TEST(Config, AMistakeIsNamedWithFileLineAndColumn) {
   World world({});
   const std::string path = world.Path("typo.txtpb");

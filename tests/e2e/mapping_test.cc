@@ -66,7 +66,7 @@ class MappingOfTwo : public ::testing::Test {
       std::fill_n(reinterpret_cast<float*>(out), size / sizeof(float), 1.0f);
       return absl::OkStatus();
     };
-    const auto tensor = Upload(connection, begin, kRows * kCols * 4, ones, [](int64_t) {});
+    const auto tensor = Upload(connection, begin, kRows * kCols * 4, ones, {[](int64_t) {}});
     EXPECT_TRUE(tensor.ok()) << tensor.status();
     return tensor.value_or(v1::Tensor());
   }
@@ -96,7 +96,7 @@ class MappingOfTwo : public ::testing::Test {
       if (offset == 0) std::memcpy(&first, data.data(), 4);
       return absl::OkStatus();
     };
-    const auto tensor = Download(connection, ref, take, [](int64_t) {});
+    const auto tensor = Download(connection, ref, take, {[](int64_t) {}});
     EXPECT_TRUE(tensor.ok()) << tensor.status();
     return first;
   }

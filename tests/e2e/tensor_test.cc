@@ -52,7 +52,7 @@ absl::Status FromContents(int64_t offset, int64_t size, char* out) {
   return absl::OkStatus();
 }
 
-void Nothing(int64_t) {}
+const Progress Nothing{[](int64_t) {}};
 
 absl::StatusOr<std::string> DownloadAll(Connection* connection, const v1::TensorRef& ref) {
   std::string bytes;
@@ -146,16 +146,20 @@ TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
   Proxy proxy(std::stoi(world_.endpoint(1).substr(world_.endpoint(1).rfind(':') + 1)));
   Connection connection(*ResolveEndpoint(proxy.endpoint()));
   ASSERT_TRUE(connection.GetStatus().ok());
-  int cuts = 0;
+  int cuts = 0, reconnecting = 0;
+  Progress progress{[&](int64_t bytes) {
+    if (bytes > (2 << 20) * (cuts + 1)) {
+      ++cuts;
+      proxy.Cut();
+    }
+  }};
+  progress.reconnecting = [&] { ++reconnecting; };
   const auto tensor = Upload(&connection, Put("[M_x, K]", {0, 1, 2}), Contents().size(),
-                             FromContents, [&](int64_t bytes) {
-                               if (bytes > (2 << 20) * (cuts + 1)) {
-                                 ++cuts;
-                                 proxy.Cut();
-                               }
-                             });
+                             FromContents, progress);
   ASSERT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_EQ(cuts, 2);
+  EXPECT_GE(reconnecting, 2);
+  reconnecting = 0;
   std::string bytes;
   const auto read = Download(
       &connection, ByName("A"),
@@ -165,7 +169,8 @@ TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
         if (cuts-- > 0) proxy.Cut();
         return absl::OkStatus();
       },
-      Nothing);
+      progress);
+  EXPECT_GE(reconnecting, 2);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(bytes == Contents());
 }

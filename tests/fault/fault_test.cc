@@ -254,5 +254,19 @@ TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
       }));
 }
 
+TEST(FaultOfAPut, APeerLostInMidPutIsNoJobThatFailed) {
+  World world({.nodes = 2, .failpoints = "tensor_io.slow_copy=*"});
+  ASSERT_NO_FATAL_FAILURE(world.StartAll());
+  WriteNpy(world.Path("W.npy"), SmallIntegers(2048, 2048, 1));
+  const auto put = world.StartCtl(0, {"tensor", "put", "W", world.Path("W.npy"), "--sharding", "[M_x, K]"});
+  ASSERT_TRUE(world.WaitFor(0, "the space to be taken", [](const v1::GetStatusResponse& status) {
+    return TensorBytes(status) > 0;
+  }));
+  world.Kill(1);
+  EXPECT_EQ(put->Wait(kHang), 3);
+  EXPECT_THAT(put->err(), StartsWith("agmmctl: W is not written: "));
+  EXPECT_THAT(put->err(), HasSubstr("agmmctl status --ready"));
+}
+
 }  // namespace
 }  // namespace agmm
