@@ -26,7 +26,7 @@ absl::Status TransferError(const absl::Status& status, absl::string_view what) {
   if (!absl::IsAborted(status) || ReasonOf(status) != kReasonPeerLost) return status;
   return WithReason(
       absl::UnavailableError(absl::StrCat(what, ": ", status.message(),
-                                          "; wait for `agmmctl status --ready`, then try again")),
+                                          " (`agmmctl status --ready` waits for the world)")),
       kReasonPeerLost);
 }
 

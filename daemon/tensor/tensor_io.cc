@@ -125,7 +125,7 @@ absl::Status TensorIo::CheckEra(const v1::Tensor& tensor, uint64_t era) const {
   if (era == store_->era()) return absl::OkStatus();
   return WithReason(
       absl::AbortedError(absl::StrFormat(
-          "the world changed while tensor %d was being written; repeat the whole transfer",
+          "the world lost or gained a daemon while tensor %d was being written; repeat the whole transfer",
           tensor.tensor_id())),
       kReasonPeerLost);
 }

@@ -19,7 +19,7 @@ TEST_F(CtlTensor, TensorsArePutListedShownReadAndDeleted) {
   ASSERT_EQ(list["tensors"].size(), 1);
   EXPECT_EQ(list["tensors"][0]["tensor_id"], put["tensor_id"]);
   EXPECT_GT(list["memory"]["tensor_bytes"], 0);
-  EXPECT_THAT(Ok({"tensor", "list"}), HasSubstr("[K, N_x]  1-2"));
+  EXPECT_THAT(Ok({"tensor", "list"}), HasSubstr("[K, N_x]  x=2   1-2"));
   EXPECT_THAT(Ok({"tensor", "show", "W"}), HasSubstr("[K, N_x] over mesh x=2 on ranks 1-2\n"));
   EXPECT_TRUE(SameBits(Get("W"), matrix));
   EXPECT_TRUE(SameBits(Get(absl::StrCat("#", put["tensor_id"].get<int>())), matrix));

@@ -146,8 +146,9 @@ TEST_F(OneNode, AFullHeapSaysWhatIsFreeAndTakesNothing) {
 }
 
 TEST_F(OneNode, AnAddressInUseIsNamed) {
-  // The same file twice: the port is taken.
-  Process second({Program("agmmd"), "--config", world_.Path("n0.txtpb")}, world_.Path("second"));
+  // The same file twice, with a socket of its own: the port is taken.
+  Process second({Program("agmmd"), "--config", world_.Path("n0.txtpb"), "--socket", world_.Path("second.sock")},
+                 world_.Path("second"));
   ASSERT_EQ(second.Wait(kHang), 3) << second.err();
   EXPECT_THAT(second.out() + second.err(), HasSubstr(world_.endpoint(0)));
   EXPECT_TRUE(world_.WaitReady(0));
