@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/ctl/arguments.h"
 #include "kernels/base/status.h"
@@ -18,7 +19,9 @@ absl::StatusOr<v1::GetStatusResponse> ReadyWorld(Connection* connection, absl::D
   AGMM_ASSIGN_OR_RETURN(v1::GetStatusResponse status, connection->GetStatus(timeout));
   if (status.ready()) return status;
   return WithReason(
-      absl::UnavailableError(absl::StrCat("the world is not ready: ", status.reason())),
+      absl::UnavailableError(absl::StartsWith(status.reason(), "the world")
+                                 ? status.reason()
+                                 : absl::StrCat("the world is not ready: ", status.reason())),
       kReasonWorldIncomplete);
 }
 
