@@ -15,7 +15,8 @@
 //
 // When the connection to the daemon breaks, calls that are safe to repeat (reads, submits, cancels,
 // deletes, puts that go on where they were) are repeated for about 10 s; then they fail with UNAVAILABLE. A
-// daemon that was never there fails at once.
+// daemon that was never there fails at once. With node 0's daemon go all tensors and jobs: what was about one of
+// them fails with ABORTED, PEER_LOST, and never meets another that has its id.
 #pragma once
 
 #include <chrono>
@@ -71,16 +72,14 @@ class [[nodiscard]] Status {
   const std::string& message() const { return message_; }
   // For programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, CANCELLED, DEADLINE, or empty.
   const std::string& reason() const { return reason_; }
-  // "NOT_FOUND: there is no tensor \"W\"".
-  std::string ToString() const;
+  std::string ToString() const;  // "NOT_FOUND: there is no tensor \"W\""
 
  private:
   StatusCode code_ = StatusCode::kOk;
   std::string message_, reason_;
 };
 
-// Prints `status` and ends the process: what value() of an error does.
-[[noreturn]] void FailWith(const Status& status);
+[[noreturn]] void FailWith(const Status& status);  // prints it and ends the process, as value() of an error
 
 // A T, or the error why there is none.
 template <typename T>
@@ -111,8 +110,7 @@ class [[nodiscard]] Result {
 // ---- Tensors -----------------------------------------------------------------------------------------
 
 enum class ElementType { kF32, kBF16, kF16 };
-// Bytes an element takes: 4, 2, 2.
-int64_t BytesOf(ElementType type);
+int64_t BytesOf(ElementType type);  // of an element: 4, 2, 2
 
 // bf16 is the upper half of an f32. Rounds to nearest even; NaN stays NaN; out of range becomes infinity.
 std::vector<uint16_t> ToBF16(std::span<const float> values);
@@ -131,7 +129,7 @@ struct TensorSpec {
 };
 
 struct TensorInfo {
-  uint64_t id = 0;  // never used twice within a world
+  uint64_t id = 0;  // ids begin at 1 again when node 0's daemon is restarted
   std::string name;
   TensorSpec spec;
   bool has_contents = false;
@@ -348,10 +346,11 @@ class Client {
 
   Result<WorldInfo> World(Milliseconds timeout = {});
 
-  // Writes the whole contents. Where `name` stands for a tensor of this spec, rewrites that one, in its turn;
-  // else makes a new tensor, which takes the name once its contents are whole.
+  // Writes the whole contents. Where `name` stands for a tensor of this spec, rewrites that one, in its turn,
+  // which lasts as long as before; else makes a new tensor, which takes the name once its contents are whole.
   //   data: rows x cols elements of spec.type, row-major; size_bytes must be exactly theirs.
-  // Errors: INVALID_ARGUMENT; RESOURCE_EXHAUSTED; UNAVAILABLE; DEADLINE_EXCEEDED. A put that failed leaves
+  // Errors: INVALID_ARGUMENT; FAILED_PRECONDITION for the name of another session's tensor or, in a session, of
+  // a lasting one of another spec; RESOURCE_EXHAUSTED; UNAVAILABLE; DEADLINE_EXCEEDED. A put that failed leaves
   // what had the name as it was where the put would have made a new tensor, else without contents.
   Result<TensorInfo> Put(const std::string& name, const TensorSpec& spec, const void* data,
                          int64_t size_bytes, const TransferOptions& options = {});
@@ -383,7 +382,8 @@ class Client {
   // The name is free at once, the space when no job uses it any more. Errors: NOT_FOUND.
   Status Delete(const std::string& name, Milliseconds timeout = {});
 
-  // Admits a job. However often the connection breaks meanwhile, it is one job.
+  // Admits a job. However often the connection breaks meanwhile, it is one job; where node 0's daemon, and the
+  // job with it, goes meanwhile, one of the next, too, if that has the tensors.
   // Errors: INVALID_ARGUMENT for a spec that means nothing; FAILED_PRECONDITION for tensors that do not fit
   // it; UNIMPLEMENTED; UNAVAILABLE while the world is not complete, naming who is missing.
   Result<JobHandle> Submit(const JobRequest& request, Milliseconds timeout = {});

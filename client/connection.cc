@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "client/session.h"
 #include "proto/channel/channel.h"
+#include "proto/convert/metadata.h"
 #include "proto/convert/status.h"
 
 namespace agmm {
@@ -57,17 +58,40 @@ Connection::~Connection() = default;
 
 template <typename Response, typename Send>
 absl::StatusOr<Response> Connection::Run(const Options& options, Send send) {
-  Retry retry(this, options.deadline);
+  Retry retry = options.sequencer.has_value() ? Retry(this, options.deadline, *options.sequencer)
+                                              : Retry(this, options.deadline);
   while (true) {
-    Call call(this, options.deadline, options.interruptible);
+    Call call(this, options.deadline, retry.sequencer(), options.interruptible);
     Response response;
     const absl::Status status = call.Convert(send(call.context(), &response));
-    if (status.ok()) return response;
+    if (status.ok()) {
+      Learn(response);
+      return response;
+    }
     if (options.gone_is_done && retry.count() > 0 && absl::IsNotFound(status)) return response;
     if (!options.safe) return status;
     const std::optional<absl::Duration> delay = retry.Next(call);
     if (!delay.has_value() || !WaitToRetry(*delay, options.interruptible)) return status;
   }
+}
+
+template <typename Response>
+void Connection::Learn(const Response& response) {
+  std::string sequencer;
+  if constexpr (requires { response.sequencer(); }) {
+    sequencer = response.sequencer();
+  } else if constexpr (requires { response.sequencer_node(); }) {
+    for (const v1::NodeStatus& node : response.nodes())
+      if (node.index() == response.sequencer_node()) sequencer = node.incarnation();
+  }
+  if (sequencer.empty()) return;
+  std::lock_guard lock(mutex_);
+  sequencer_ = std::move(sequencer);
+}
+
+std::string Connection::known_sequencer() {
+  std::lock_guard lock(mutex_);
+  return sequencer_;
 }
 
 absl::StatusOr<v1::GetStatusResponse> Connection::GetStatus(absl::Duration timeout) {
@@ -104,7 +128,9 @@ absl::StatusOr<v1::Tensor> Connection::GetTensor(const v1::TensorRef& tensor,
                                                  absl::Duration timeout) {
   v1::GetTensorRequest request;
   *request.mutable_tensor() = tensor;
-  return Run<v1::Tensor>({absl::Now() + timeout}, [&](auto* context, auto* response) {
+  Options options{absl::Now() + timeout};
+  if (tensor.has_tensor_id()) options.sequencer = "";
+  return Run<v1::Tensor>(options, [&](auto* context, auto* response) {
     return tensors_->GetTensor(context, request, response);
   });
 }
@@ -126,10 +152,11 @@ absl::StatusOr<v1::ListTensorsResponse> Connection::ListTensors(absl::Duration t
   return all;
 }
 
-absl::Status Connection::DeleteTensor(uint64_t tensor_id, absl::Duration timeout) {
+absl::Status Connection::DeleteTensor(const Id& tensor, absl::Duration timeout) {
   v1::DeleteTensorRequest request;
-  request.set_tensor_id(tensor_id);
+  request.set_tensor_id(tensor.number);
   Options options{absl::Now() + timeout};
+  options.sequencer = tensor.sequencer;
   options.gone_is_done = true;
   return Run<v1::DeleteTensorResponse>(options, [&](auto* context, auto* response) {
            return tensors_->DeleteTensor(context, request, response);
@@ -157,34 +184,46 @@ absl::Status Connection::AbortUpload(const std::string& upload_id, absl::Duratio
 }
 
 absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request,
-                                              absl::Duration timeout) {
-  return Run<v1::Job>(
-      {absl::Now() + timeout, !request.request_id().empty()},
-      [&](auto* context, auto* response) { return jobs_->SubmitJob(context, request, response); });
+                                              absl::Duration timeout,
+                                              const std::string& sequencer) {
+  Options options{absl::Now() + timeout, !request.request_id().empty()};
+  const bool by_id = std::any_of(request.tensors().begin(), request.tensors().end(),
+                                 [](const v1::TensorRef& ref) { return ref.has_tensor_id(); });
+  // Names mean something to every sequencer.
+  if (by_id) options.sequencer = sequencer;
+  return Run<v1::Job>(options, [&](auto* context, auto* response) {
+    return jobs_->SubmitJob(context, request, response);
+  });
 }
 
-absl::StatusOr<v1::Job> Connection::GetJob(uint64_t job_id, absl::Duration timeout) {
+absl::StatusOr<v1::Job> Connection::GetJob(const Id& job, absl::Duration timeout) {
   v1::GetJobRequest request;
-  request.set_job_id(job_id);
-  return Run<v1::Job>({absl::Now() + timeout}, [&](auto* context, auto* response) {
+  request.set_job_id(job.number);
+  Options options{absl::Now() + timeout};
+  options.sequencer = job.sequencer;
+  return Run<v1::Job>(options, [&](auto* context, auto* response) {
     return jobs_->GetJob(context, request, response);
   });
 }
 
-absl::StatusOr<v1::Job> Connection::WaitJob(uint64_t job_id, absl::Time deadline) {
+absl::StatusOr<v1::Job> Connection::WaitJob(const Id& job, absl::Time deadline) {
   v1::WaitJobRequest request;
-  request.set_job_id(job_id);
-  return Run<v1::Job>({deadline}, [&](auto* context, auto* response) {
+  request.set_job_id(job.number);
+  Options options{deadline};
+  options.sequencer = job.sequencer;
+  return Run<v1::Job>(options, [&](auto* context, auto* response) {
     return jobs_->WaitJob(context, request, response);
   });
 }
 
-absl::StatusOr<v1::Job> Connection::CancelJob(uint64_t job_id, absl::Duration timeout) {
+absl::StatusOr<v1::Job> Connection::CancelJob(const Id& job, absl::Duration timeout) {
   v1::CancelJobRequest request;
-  request.set_job_id(job_id);
-  return Run<v1::Job>(
-      {absl::Now() + timeout, true, /*interruptible=*/false},
-      [&](auto* context, auto* response) { return jobs_->CancelJob(context, request, response); });
+  request.set_job_id(job.number);
+  Options options{absl::Now() + timeout, true, /*interruptible=*/false};
+  options.sequencer = job.sequencer;
+  return Run<v1::Job>(options, [&](auto* context, auto* response) {
+    return jobs_->CancelJob(context, request, response);
+  });
 }
 
 absl::StatusOr<v1::ListJobsResponse> Connection::ListJobs(const v1::ListJobsRequest& request,
@@ -215,6 +254,11 @@ std::optional<absl::Duration> Connection::Retry::Next(const Call& call) {
     delay_ = kFirstDelay;
   }
   if (now + delay_ >= give_up_) return std::nullopt;
+  if (about_id_ && sequencer_.empty()) {
+    // Whose id it was nobody can say.
+    if (known_.empty()) return std::nullopt;
+    sequencer_ = known_;
+  }
   ++count_;
   return std::exchange(delay_, std::min(2 * delay_, kMaxDelay));
 }
@@ -228,8 +272,10 @@ bool Connection::WaitToRetry(absl::Duration delay, bool interruptible) {
   return !SessionLost();
 }
 
-Connection::Call::Call(Connection* connection, absl::Time deadline, bool interruptible)
+Connection::Call::Call(Connection* connection, absl::Time deadline, const std::string& sequencer,
+                       bool interruptible)
     : connection_(connection) {
+  if (!sequencer.empty()) context_.AddMetadata(kSequencerKey, sequencer);
   if (deadline != absl::InfiniteFuture()) context_.set_deadline(absl::ToChronoTime(deadline));
   if (!interruptible) return;
   std::lock_guard lock(connection_->mutex_);

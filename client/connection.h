@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +35,17 @@ inline constexpr absl::Duration kPlacingCall = absl::Seconds(30);
 inline constexpr absl::Duration kFillingCall = absl::Minutes(10);
 // How long a daemon that was lost may take to come back.
 inline constexpr absl::Duration kRetryBound = absl::Seconds(10);
+
+// The id of a job or a tensor, and the sequencer that gave it, as Job and Tensor say: every sequencer begins
+// at 1. The next one refuses it with ABORTED and PEER_LOST. Without a sequencer, as people type it, it means
+// what has the id now; such a call is repeated for the sequencer that the connection knew when it began.
+struct Id {
+  Id(uint64_t id, std::string sequencer = "") : number(id), sequencer(std::move(sequencer)) {}
+  uint64_t number;
+  std::string sequencer;
+};
+inline Id IdOf(const v1::Job& job) { return Id(job.job_id(), job.sequencer()); }
+inline Id IdOf(const v1::Tensor& tensor) { return Id(tensor.tensor_id(), tensor.sequencer()); }
 
 // Thread-safe. A `timeout` bounds a call with all its attempts.
 class Connection {
@@ -67,7 +79,7 @@ class Connection {
   // All pages, as one response.
   absl::StatusOr<v1::ListTensorsResponse> ListTensors(absl::Duration timeout = kShortCall);
   // Errors: NOT_FOUND, but not where an attempt of this call may have deleted it.
-  absl::Status DeleteTensor(uint64_t tensor_id, absl::Duration timeout = kShortCall);
+  absl::Status DeleteTensor(const Id& tensor, absl::Duration timeout = kShortCall);
 
   // Of the daemon that the upload came through; answers once what it has received is in place.
   // Errors: NOT_FOUND.
@@ -75,16 +87,19 @@ class Connection {
                                        absl::Duration timeout = kPlacingCall);
   absl::Status AbortUpload(const std::string& upload_id, absl::Duration timeout = kShortCall);
 
-  // Tries again where there is a request id.
+  // Tries again where there is a request id: it is one job of one sequencer. Where that goes meanwhile, and the
+  // job with it, the next one is asked for it, too, if all tensors are given by name. `sequencer` gave those
+  // ids otherwise.
   absl::StatusOr<v1::Job> SubmitJob(const v1::SubmitJobRequest& request,
-                                    absl::Duration timeout = kPlacingCall);
+                                    absl::Duration timeout = kPlacingCall,
+                                    const std::string& sequencer = "");
   // The job as it is. Errors: NOT_FOUND.
-  absl::StatusOr<v1::Job> GetJob(uint64_t job_id, absl::Duration timeout = kShortCall);
+  absl::StatusOr<v1::Job> GetJob(const Id& job, absl::Duration timeout = kShortCall);
   // The job once it has ended, however it ended. DEADLINE_EXCEEDED when the daemon does not say so
   // by then.
-  absl::StatusOr<v1::Job> WaitJob(uint64_t job_id, absl::Time deadline);
+  absl::StatusOr<v1::Job> WaitJob(const Id& job, absl::Time deadline);
   // Goes out after an Interrupt, too.
-  absl::StatusOr<v1::Job> CancelJob(uint64_t job_id, absl::Duration timeout = kShortCall);
+  absl::StatusOr<v1::Job> CancelJob(const Id& job, absl::Duration timeout = kShortCall);
   // One page. See JobWatch for the events of one job.
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,
                                                 absl::Duration timeout = kShortCall);
@@ -96,7 +111,9 @@ class Connection {
   // do not block; a call with an infinite deadline is one whose work has no bound.
   class Call {
    public:
-    Call(Connection* connection, absl::Time deadline, bool interruptible = true);
+    // `sequencer` gave the ids in the request.
+    Call(Connection* connection, absl::Time deadline, const std::string& sequencer = "",
+         bool interruptible = true);
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -114,12 +131,22 @@ class Connection {
     bool lost_ = false;
   };
 
-  // When a call that is safe to repeat goes out again.
+  // When a call that is safe to repeat goes out again, and to whom.
   class Retry {
    public:
+    // Of a call that means the same to every sequencer.
     Retry(Connection* connection, absl::Time deadline)
         : connection_(connection), deadline_(deadline) {}
+    // Of one about an id of `sequencer`'s, as in Id.
+    Retry(Connection* connection, absl::Time deadline, const std::string& sequencer)
+        : connection_(connection),
+          deadline_(deadline),
+          about_id_(true),
+          sequencer_(sequencer),
+          known_(sequencer.empty() ? connection->known_sequencer() : sequencer) {}
 
+    // Of the next attempt's Call.
+    const std::string& sequencer() const { return sequencer_; }
     // How long to wait before the next attempt, behind `call`, whose status has been converted.
     // Absent: that status stands.
     std::optional<absl::Duration> Next(const Call& call);
@@ -128,12 +155,17 @@ class Connection {
    private:
     Connection* const connection_;
     const absl::Time deadline_;
+    const bool about_id_ = false;
+    std::string sequencer_, known_;
     absl::Time give_up_;
     absl::Duration delay_;
     int count_ = 0;
   };
   // Waits out what Retry said; true if the next attempt may begin.
   bool WaitToRetry(absl::Duration delay, bool interruptible = true);
+
+  // Of the last answer that named one; empty: none has.
+  std::string known_sequencer();
 
   v1::TensorService::Stub* tensors() { return tensors_.get(); }
   v1::JobService::Stub* jobs() { return jobs_.get(); }
@@ -145,11 +177,14 @@ class Connection {
     bool safe = true;
     bool interruptible = true;
     bool gone_is_done = false;  // NOT_FOUND behind the first attempt is OK
+    std::optional<std::string> sequencer = std::nullopt;  // where it is about an id
   };
   // Attempts `send(context, response)` as `options` allow.
   template <typename Response, typename Send>
   absl::StatusOr<Response> Run(const Options& options, Send send);
   bool SessionLost();
+  template <typename Response>
+  void Learn(const Response& response);
 
   const Endpoint endpoint_;
   std::unique_ptr<v1::ClusterService::Stub> cluster_;
@@ -160,6 +195,7 @@ class Connection {
   std::condition_variable interruption_;
   bool interrupted_ = false;
   bool answered_ = false;  // a daemon has been there
+  std::string sequencer_;  // see known_sequencer
   std::set<grpc::ClientContext*> active_;
   std::unique_ptr<Session> session_;
 };

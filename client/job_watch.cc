@@ -11,7 +11,7 @@ JobWatch::~JobWatch() {
 absl::StatusOr<std::optional<v1::WatchJobResponse>> JobWatch::Next() {
   while (!over_) {
     if (stream_ == nullptr) {
-      call_ = std::make_unique<Connection::Call>(connection_, deadline_);
+      call_ = std::make_unique<Connection::Call>(connection_, deadline_, retry_.sequencer());
       stream_ = connection_->jobs()->WatchJob(call_->context(), request_);
     }
     v1::WatchJobResponse response;

@@ -12,7 +12,7 @@
 
 namespace agmm {
 
-//   JobWatch watch(&connection, job_id, /*after_event=*/0, deadline);
+//   JobWatch watch(&connection, IdOf(job), /*after_event=*/0, deadline);
 //   while (true) {
 //     AGMM_ASSIGN_OR_RETURN(const std::optional<v1::WatchJobResponse> next, watch.Next());
 //     if (!next) break;  // the job has ended; the last response had it
@@ -22,9 +22,9 @@ namespace agmm {
 class JobWatch {
  public:
   // Events with numbers above `after_event`; 0: all. `connection` lives longer.
-  JobWatch(Connection* connection, uint64_t job_id, int64_t after_event, absl::Time deadline)
-      : connection_(connection), deadline_(deadline), retry_(connection, deadline) {
-    request_.set_job_id(job_id);
+  JobWatch(Connection* connection, const Id& job, int64_t after_event, absl::Time deadline)
+      : connection_(connection), deadline_(deadline), retry_(connection, deadline, job.sequencer) {
+    request_.set_job_id(job.number);
     request_.set_after_event(after_event);
   }
   ~JobWatch();
@@ -32,7 +32,7 @@ class JobWatch {
   JobWatch& operator=(const JobWatch&) = delete;
 
   // Blocks until the next event; absent behind the last one. After an error it is over.
-  // Errors: NOT_FOUND, DEADLINE_EXCEEDED, UNAVAILABLE, CANCELLED after an Interrupt.
+  // Errors: NOT_FOUND, ABORTED where its sequencer is gone, DEADLINE_EXCEEDED, UNAVAILABLE, CANCELLED after an Interrupt.
   absl::StatusOr<std::optional<v1::WatchJobResponse>> Next();
   // The number of the last event; where another watch would go on.
   int64_t last_event() const { return request_.after_event(); }

@@ -38,8 +38,8 @@ class Converter {
 DType FileDType(DType dtype) { return dtype == DType::kBF16 ? DType::kF32 : dtype; }
 
 absl::StatusOr<v1::Tensor> UploadFile(Connection* connection, v1::BeginUpload begin,
-                                      const NpyReader& file, DType dtype,
-                                      const Progress& progress) {
+                                      const NpyReader& file, DType dtype, const Progress& progress,
+                                      const std::string& sequencer) {
   Converter converter(file.dtype(), dtype);
   std::vector<char> elements;
   const ReadFn read = [&](int64_t offset, int64_t size, char* out) -> absl::Status {
@@ -51,11 +51,12 @@ absl::StatusOr<v1::Tensor> UploadFile(Connection* connection, v1::BeginUpload be
     return absl::OkStatus();
   };
   return Upload(connection, std::move(begin), file.rows() * file.cols() * SizeOf(dtype), read,
-                progress);
+                progress, absl::InfiniteFuture(), sequencer);
 }
 
 absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::TensorRef& tensor,
-                                        NpyWriter* file, const Progress& progress) {
+                                        NpyWriter* file, const Progress& progress,
+                                        const std::string& sequencer) {
   std::vector<char> elements;
   const WriteFn write = [&](const v1::Tensor& found, int64_t offset,
                             absl::string_view data) -> absl::Status {
@@ -73,7 +74,7 @@ absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::Tensor
     Converter(dtype, file->dtype()).Run(data.data(), elements.data(), count);
     return file->WriteElements(first, count, elements.data());
   };
-  return Download(connection, tensor, write, progress);
+  return Download(connection, tensor, write, progress, absl::InfiniteFuture(), sequencer);
 }
 
 }  // namespace agmm

@@ -28,14 +28,15 @@ bool Reconnect(Connection* connection, absl::Duration delay, const Progress& pro
 class Uploader {
  public:
   Uploader(Connection* connection, v1::BeginUpload begin, int64_t total_bytes, const ReadFn& read,
-           const Progress& progress, absl::Time deadline)
+           const Progress& progress, absl::Time deadline, const std::string& sequencer)
       : connection_(connection),
         deadline_(deadline),
+        sequencer_(sequencer),
         begin_(std::move(begin)),
         total_bytes_(total_bytes),
         read_(read),
         progress_(progress) {
-    retry_.emplace(connection_, deadline_);
+    StartRetries();
   }
 
   absl::StatusOr<v1::Tensor> Run() {
@@ -59,9 +60,16 @@ class Uploader {
   }
 
  private:
+  void StartRetries() {
+    if (begin_.has_put())
+      retry_.emplace(connection_, deadline_);
+    else
+      retry_.emplace(connection_, deadline_, sequencer_);
+  }
+
   // One stream, from position_ on. Sets `delay` where it broke and there may be another.
   absl::StatusOr<v1::Tensor> Send(std::optional<absl::Duration>* delay) {
-    Connection::Call call(connection_, deadline_);
+    Connection::Call call(connection_, deadline_, retry_->sequencer());
     v1::UploadResponse response;
     const std::unique_ptr<grpc::ClientWriter<v1::UploadRequest>> stream =
         connection_->tensors()->Upload(call.context(), &response);
@@ -94,7 +102,7 @@ class Uploader {
       hashed_bytes_ = std::max(hashed_bytes_, position_ + size);
       if (!stream->Write(request)) return absl::OkStatus();
       position_ += size;
-      if (position_ == hashed_bytes_) retry_.emplace(connection_, deadline_);
+      if (position_ == hashed_bytes_) StartRetries();
       progress_.moved(position_);
     }
     request.mutable_commit()->set_checksum(checksum_.value());
@@ -104,6 +112,7 @@ class Uploader {
 
   Connection* const connection_;
   const absl::Time deadline_;
+  const std::string sequencer_;
   const v1::BeginUpload begin_;
   const int64_t total_bytes_;
   const ReadFn& read_;
@@ -117,10 +126,10 @@ class Uploader {
 class Downloader {
  public:
   Downloader(Connection* connection, const v1::TensorRef& tensor, const WriteFn& write,
-             const Progress& progress, absl::Time deadline)
-      : connection_(connection), deadline_(deadline), write_(write), progress_(progress) {
+             const Progress& progress, absl::Time deadline, const std::string& sequencer)
+      : connection_(connection), deadline_(deadline), sequencer_(sequencer), write_(write), progress_(progress) {
     *request_.mutable_tensor() = tensor;
-    retry_.emplace(connection_, deadline_);
+    StartRetries();
   }
 
   absl::StatusOr<v1::Tensor> Run() {
@@ -135,9 +144,16 @@ class Downloader {
   }
 
  private:
+  void StartRetries() {
+    if (request_.tensor().has_tensor_id())
+      retry_.emplace(connection_, deadline_, sequencer_);
+    else
+      retry_.emplace(connection_, deadline_);
+  }
+
   // One stream, from position_ on. Sets `delay` where it broke and there may be another.
   absl::Status Receive(std::optional<absl::Duration>* delay) {
-    Connection::Call call(connection_, deadline_);
+    Connection::Call call(connection_, deadline_, retry_->sequencer());
     request_.set_offset_bytes(position_);
     const std::unique_ptr<grpc::ClientReader<v1::ReadTensorResponse>> stream =
         connection_->tensors()->ReadTensor(call.context(), request_);
@@ -160,7 +176,7 @@ class Downloader {
     if (size == 0) return absl::OkStatus();
     AGMM_RETURN_IF_ERROR(write_(tensor_, position_, response.data()));
     position_ += size;
-    retry_.emplace(connection_, deadline_);
+    StartRetries();
     progress_.moved(position_);
     return absl::OkStatus();
   }
@@ -171,13 +187,16 @@ class Downloader {
     tensor_ = tensor;
     total_bytes_ = tensor.spec().rows() * tensor.spec().cols() * SizeOf(dtype);
     request_.mutable_tensor()->set_tensor_id(tensor.tensor_id());
+    sequencer_ = tensor.sequencer();
     request_.set_version(tensor.version());
     begun_ = true;
+    StartRetries();
     return absl::OkStatus();
   }
 
   Connection* const connection_;
   const absl::Time deadline_;
+  std::string sequencer_;
   const WriteFn& write_;
   const Progress& progress_;
   v1::ReadTensorRequest request_;
@@ -192,15 +211,16 @@ class Downloader {
 
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read,
-                                  const Progress& progress, absl::Time deadline) {
+                                  const Progress& progress, absl::Time deadline,
+                                  const std::string& sequencer) {
   if (begin.upload_id().empty()) begin.set_upload_id(RandomHex(kIdBytes));
-  return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline).Run();
+  return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline, sequencer).Run();
 }
 
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
                                     const WriteFn& write, const Progress& progress,
-                                    absl::Time deadline) {
-  return Downloader(connection, tensor, write, progress, deadline).Run();
+                                    absl::Time deadline, const std::string& sequencer) {
+  return Downloader(connection, tensor, write, progress, deadline, sequencer).Run();
 }
 
 }  // namespace agmm

@@ -34,16 +34,19 @@ using WriteFn = std::function<absl::Status(const v1::Tensor& tensor, int64_t off
 // Returns the tensor with its new version. Waits for the jobs before it, as long as they take. Errors, all
 // of which leave a new tensor's space free: those of `read`; INVALID_ARGUMENT where the tensor has not
 // total_bytes; DATA_LOSS; ABORTED when the world or the session ended meanwhile; UNAVAILABLE when the
-// daemon did not come back.
+// daemon did not come back. `sequencer` gave the id, where `begin` names a tensor by one. A put by name that
+// breaks goes on, or begins anew, with whatever sequencer is there.
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read,
                                   const Progress& progress,
-                                  absl::Time deadline = absl::InfiniteFuture());
+                                  absl::Time deadline = absl::InfiniteFuture(),
+                                  const std::string& sequencer = "");
 
 // Reads the whole contents, of one version. Errors: those of `write`; FAILED_PRECONDITION for a tensor
-// without contents; ABORTED where they changed while the connection was broken; UNAVAILABLE.
+// without contents; ABORTED where they changed, or went with their sequencer, while the connection was broken; UNAVAILABLE.
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
                                     const WriteFn& write, const Progress& progress,
-                                    absl::Time deadline = absl::InfiniteFuture());
+                                    absl::Time deadline = absl::InfiniteFuture(),
+                                    const std::string& sequencer = "");
 
 }  // namespace agmm

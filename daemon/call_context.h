@@ -17,6 +17,7 @@ struct CallContext {
   absl::Time deadline = absl::InfiniteFuture();
   std::string traceparent;  // W3C trace context, passed on as it came
   std::string session;      // empty: none
+  std::string sequencer;    // that gave the ids in the request; empty: whichever is there
   // Cancelled when the caller is gone: whoever waits on its behalf may stop. Shared by the copies.
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "daemon/observe/process.h"
 #include "daemon/world/local_link.h"
+#include "kernels/base/random.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
@@ -134,7 +135,7 @@ void Daemon::CreateMember(std::function<void(absl::Status)> on_refused) {
 }
 
 void Daemon::CreateSequencer() {
-  sequencer_ = std::make_unique<Sequencer>(config_, &metrics_);
+  sequencer_ = std::make_unique<Sequencer>(config_, &metrics_, ToHex(member_->incarnation()));
   catalog_ = Catalog::Create(sequencer_.get(), &placement_);
   planner_ = std::make_unique<Loop>();
   Scheduler::Parts scheduler;

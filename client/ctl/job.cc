@@ -88,7 +88,9 @@ absl::Status RunTrace(const TraceFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
   std::vector<v1::Job> jobs;
   for (uint64_t id : flags.ids) {
-    AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(), connection->GetJob(id));
+    // All of one sequencer's.
+    const std::string sequencer = jobs.empty() ? "" : jobs.front().sequencer();
+    AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(), connection->GetJob({id, sequencer}));
   }
   AGMM_ASSIGN_OR_RETURN(const nlohmann::ordered_json trace, TraceOf(jobs));
   AGMM_RETURN_IF_ERROR(WriteWhole(flags.out, trace.dump() + "\n"));

@@ -22,6 +22,7 @@
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/problem.h"
+#include "proto/convert/status.h"
 
 namespace agmm {
 namespace {
@@ -55,8 +56,8 @@ class EventPrinter {
   int64_t printed_ = 0;
 };
 
-absl::StatusOr<v1::SubmitJobRequest> MakeRequest(Connection* connection, const SubmitFlags& flags,
-                                                 absl::Duration timeout) {
+absl::StatusOr<v1::Job> Submit(Connection* connection, const SubmitFlags& flags,
+                               absl::Duration timeout) {
   v1::SubmitJobRequest request;
   AGMM_ASSIGN_OR_RETURN(const std::vector<v1::TensorRef> refs,
                         ParseBindings(flags.spec, flags.bindings));
@@ -77,7 +78,7 @@ absl::StatusOr<v1::SubmitJobRequest> MakeRequest(Connection* connection, const S
   *request.mutable_options() = ToProto(flags.options);
   request.set_repeat_count(flags.repeat);
   *request.mutable_timeout() = ToProto(timeout);
-  return request;
+  return connection->SubmitJob(request, kPlacingCall, a.sequencer());
 }
 
 // The job as it ended; its events are printed as they come. Ctrl-C cancels it.
@@ -91,17 +92,19 @@ absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& 
   std::function<void(const v1::JobEvent&)> on_event;
   if (!json) on_event = EventPrinter(job, json);
   absl::StatusOr<v1::Job> ended =
-      AwaitJob(connection, job.job_id(), /*after_event=*/0, timeout, on_event);
-  if (ended.ok()) return ended;
+      AwaitJob(connection, IdOf(job), /*after_event=*/0, timeout, on_event);
+  // Without its sequencer the job is gone.
+  if (ended.ok() || ReasonOf(ended.status()) == kReasonPeerLost) return ended;
   // A daemon that stops says CANCELLED, too.
   if (!absl::IsCancelled(ended.status()) || !interrupted) {
     return Annotate(ended.status(),
                     absl::StrFormat("job %d may still run; see `agmmctl job show %d`", job.job_id(),
                                     job.job_id()));
   }
-  const absl::StatusOr<v1::Job> cancelled = connection->CancelJob(job.job_id());
+  const absl::StatusOr<v1::Job> cancelled = connection->CancelJob(IdOf(job));
   if (cancelled.ok())
     return absl::CancelledError(absl::StrFormat("job %d is cancelled", job.job_id()));
+  if (ReasonOf(cancelled.status()) == kReasonPeerLost) return cancelled.status();
   return Annotate(cancelled.status(),
                   absl::StrFormat("job %d could not be cancelled and may still run", job.job_id()));
 }
@@ -109,9 +112,7 @@ absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& 
 absl::Status RunSubmit(const SubmitFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(flags.timeout));
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
-  AGMM_ASSIGN_OR_RETURN(const v1::SubmitJobRequest request,
-                        MakeRequest(connection.get(), flags, timeout));
-  AGMM_ASSIGN_OR_RETURN(v1::Job job, connection->SubmitJob(request));
+  AGMM_ASSIGN_OR_RETURN(v1::Job job, Submit(connection.get(), flags, timeout));
   if (!flags.wait) {
     if (options.json)
       std::cout << JsonLine(ToJson(job));
@@ -148,7 +149,7 @@ absl::Status RunWatch(const WatchFlags& flags, const Options& options) {
   const absl::Duration timeout = FromProto(job.timeout());
   EventPrinter print(job, options.json);
   const absl::StatusOr<v1::Job> ended =
-      AwaitJob(connection.get(), flags.id, flags.from > 0 ? flags.from - 1 : 0, timeout,
+      AwaitJob(connection.get(), IdOf(job), flags.from > 0 ? flags.from - 1 : 0, timeout,
                std::ref(print));
   if (absl::IsCancelled(ended.status()) && interrupted) {
     return absl::CancelledError(

@@ -27,13 +27,13 @@ bool NamesJob(absl::string_view message, uint64_t job_id) {
 
 }  // namespace
 
-absl::StatusOr<v1::Job> AwaitJob(Connection* connection, uint64_t job_id, int64_t after_event,
+absl::StatusOr<v1::Job> AwaitJob(Connection* connection, const Id& job, int64_t after_event,
                                  absl::Duration timeout,
                                  const std::function<void(const v1::JobEvent&)>& on_event) {
-  WaitLine line(absl::StrCat("job ", job_id), timeout);
+  WaitLine line(absl::StrCat("job ", job.number), timeout);
   const absl::Time deadline = absl::Now() + timeout + kDaemonGrace;
-  if (!on_event) return connection->WaitJob(job_id, deadline);
-  JobWatch watch(connection, job_id, after_event, deadline);
+  if (!on_event) return connection->WaitJob(job, deadline);
+  JobWatch watch(connection, job, after_event, deadline);
   v1::Job ended;
   while (true) {
     AGMM_ASSIGN_OR_RETURN(std::optional<v1::WatchJobResponse> next, watch.Next());

@@ -15,7 +15,7 @@ inline constexpr absl::Duration kDaemonGrace = absl::Seconds(15);
 // The job once it has ended, however it ended. `on_event`, if any, is told its events behind
 // `after_event` as they come; on a terminal the time is shown. `timeout` is the job's.
 // Errors: as JobWatch's.
-absl::StatusOr<v1::Job> AwaitJob(Connection* connection, uint64_t job_id, int64_t after_event,
+absl::StatusOr<v1::Job> AwaitJob(Connection* connection, const Id& job, int64_t after_event,
                                  absl::Duration timeout,
                                  const std::function<void(const v1::JobEvent&)>& on_event);
 

@@ -130,7 +130,7 @@ class Matmul {
     v1::TensorRef c;
     c.set_tensor_id(tensors_[kC].tensor_id());
     AGMM_RETURN_IF_ERROR(
-        TransferError(DownloadFile(connection_, c, out.get(), bar.progress()).status(),
+        TransferError(DownloadFile(connection_, c, out.get(), bar.progress(), tensors_[kC].sequencer()).status(),
                       absl::StrCat(flags_.out, " is not written")));
     AGMM_RETURN_IF_ERROR(out->Commit());
     result.problem = problem_;
@@ -171,7 +171,7 @@ class Matmul {
     v1::BeginUpload begin;
     begin.set_tensor_id(tensor.tensor_id());
     return TransferError(
-        UploadFile(connection_, begin, file, inputs_.dtype, bar.progress()).status(),
+        UploadFile(connection_, begin, file, inputs_.dtype, bar.progress(), tensor.sequencer()).status(),
         absl::StrCat(path, " did not arrive"));
   }
 
@@ -187,14 +187,15 @@ class Matmul {
     request.set_repeat_count(repeat);
     *request.mutable_timeout() = ToProto(inputs_.timeout);
     request.set_session_id(session_);
-    AGMM_ASSIGN_OR_RETURN(const v1::Job submitted, connection_->SubmitJob(request));
+    AGMM_ASSIGN_OR_RETURN(const v1::Job submitted, connection_->SubmitJob(
+                                                       request, kPlacingCall, tensors_[kA].sequencer()));
     const absl::StatusOr<v1::Job> job =
-        AwaitJob(connection_, submitted.job_id(), /*after_event=*/0, inputs_.timeout, nullptr);
+        AwaitJob(connection_, IdOf(submitted), /*after_event=*/0, inputs_.timeout, nullptr);
     if (!job.ok()) {
       // Ctrl-C, or a daemon that is slow to answer: nobody waits for the job any more. The first
       // error is the one to tell, and the end of the session cancels what this call cannot.
       if (!absl::IsUnavailable(job.status()))
-        connection_->CancelJob(submitted.job_id()).IgnoreError();
+        connection_->CancelJob(IdOf(submitted)).IgnoreError();
       return job.status();
     }
     AGMM_RETURN_IF_ERROR(OutcomeOf(*job, inputs_.timeout));

@@ -41,7 +41,7 @@ absl::Status RunShow(const std::string& name, const Options& options) {
 
 absl::Status RemoveOne(Connection* connection, const std::string& name, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, FindTensor(connection, name));
-  AGMM_RETURN_IF_ERROR(connection->DeleteTensor(tensor.tensor_id()));
+  AGMM_RETURN_IF_ERROR(connection->DeleteTensor(IdOf(tensor)));
   // Says nothing, as rm does; machines get what was there.
   if (options.json) std::cout << JsonLine(ToJson(tensor));
   return absl::OkStatus();

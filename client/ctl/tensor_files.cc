@@ -48,6 +48,7 @@ absl::Status RunPut(const PutFlags& flags, const Options& options) {
   }
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
   v1::BeginUpload begin;
+  std::string sequencer;  // of its id
   if (ref.has_tensor_id()) {
     AGMM_RETURN_IF_ERROR(RefuseSpread(flags.spec, flags.name));
     AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, connection->GetTensor(ref));
@@ -63,6 +64,7 @@ absl::Status RunPut(const PutFlags& flags, const Options& options) {
     }
     dtype = its;
     begin.set_tensor_id(ref.tensor_id());
+    sequencer = tensor.sequencer();
   } else {
     begin.mutable_put()->set_name(ref.name());
     AGMM_ASSIGN_OR_RETURN(
@@ -74,7 +76,7 @@ absl::Status RunPut(const PutFlags& flags, const Options& options) {
   absl::StatusOr<v1::Tensor> tensor;
   {
     ProgressBar bar(flags.file, Bytes(file->rows(), file->cols(), dtype));
-    tensor = UploadFile(connection.get(), begin, *file, dtype, bar.progress());
+    tensor = UploadFile(connection.get(), begin, *file, dtype, bar.progress(), sequencer);
   }
   if (absl::IsCancelled(tensor.status())) {
     return absl::CancelledError(absl::StrFormat(
@@ -105,7 +107,7 @@ absl::Status RunGet(const GetFlags& flags, const Options& options) {
   absl::StatusOr<v1::Tensor> tensor;
   {
     ProgressBar bar(flags.file, Bytes(rows, cols, dtype));
-    tensor = DownloadFile(connection.get(), ref, file.get(), bar.progress());
+    tensor = DownloadFile(connection.get(), ref, file.get(), bar.progress(), found.sequencer());
   }
   AGMM_RETURN_IF_ERROR(
       TransferError(tensor.status(), absl::StrCat(flags.file, " is not written")));

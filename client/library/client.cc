@@ -126,10 +126,10 @@ Result<TensorInfo> Client::Find(const std::string& name, Milliseconds timeout) {
 Status Client::Delete(const std::string& name, Milliseconds timeout) {
   const CoreUse use(impl_->core.get());
   if (!use.ok()) return ClientGone();
-  const Result<TensorInfo> tensor = Find(name, timeout);
-  if (!tensor.ok()) return tensor.status();
-  return ToPublic(
-      impl_->core->connection()->DeleteTensor(tensor->id, impl_->core->CallTimeout(timeout)));
+  const absl::Duration limit = impl_->core->CallTimeout(timeout);
+  const auto tensor = impl_->core->connection()->GetTensor(RefTo(name), limit);
+  if (!tensor.ok()) return ToPublic(tensor.status());
+  return ToPublic(impl_->core->connection()->DeleteTensor(IdOf(*tensor), limit));
 }
 
 Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
@@ -151,7 +151,7 @@ Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) 
   request.set_session_id(impl_->core->session());
   const auto job = impl_->core->connection()->SubmitJob(request, limit);
   if (!job.ok()) return ToPublic(job.status());
-  return impl_->Handle(job->job_id(), ToTimeout(given.timeout, absl::ToChronoMilliseconds(kDefaultJobTimeout)));
+  return impl_->Handle(IdOf(*job), ToTimeout(given.timeout, absl::ToChronoMilliseconds(kDefaultJobTimeout)));
 }
 
 Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {
@@ -159,7 +159,7 @@ Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {
   if (!use.ok()) return ClientGone();
   const auto job = impl_->core->connection()->GetJob(id, impl_->core->CallTimeout(timeout));
   if (!job.ok()) return ToPublic(job.status());
-  return impl_->Handle(id, TimeoutOf(job->timeout()));
+  return impl_->Handle(IdOf(*job), TimeoutOf(job->timeout()));
 }
 
 Result<std::vector<JobInfo>> Client::Jobs(int limit, Milliseconds timeout) {
@@ -179,13 +179,14 @@ Result<std::vector<JobInfo>> Client::Jobs(int limit, Milliseconds timeout) {
   return jobs;
 }
 
-JobHandle ClientImpl::Handle(uint64_t id, absl::Duration job_timeout) const {
+JobHandle ClientImpl::Handle(const Id& job, absl::Duration job_timeout) const {
   auto state = std::make_shared<JobHandleState>();
   state->core = core;
   state->job_timeout = job_timeout;
+  state->sequencer = job.sequencer;
   JobHandle handle;
   handle.state_ = std::move(state);
-  handle.id_ = id;
+  handle.id_ = job.number;
   return handle;
 }
 

@@ -18,7 +18,7 @@ class ClientImpl {
   // How a tensor of this name and spec is asked for; with a request id of its own.
   absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name, const TensorSpec& spec,
                                                      absl::Duration timeout) const;
-  JobHandle Handle(uint64_t id, absl::Duration job_timeout) const;
+  JobHandle Handle(const Id& job, absl::Duration job_timeout) const;
 
   using TakePiece = std::function<Status(const TensorInfo& tensor, int64_t offset_bytes,
                                          const std::byte* from, int64_t size_bytes)>;

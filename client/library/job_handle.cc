@@ -34,7 +34,7 @@ Result<JobInfo> JobHandle::Wait(Milliseconds timeout) const {
   const CoreUse use(CoreOf(state_));
   if (!use.ok()) return Gone(id_);
   const absl::StatusOr<v1::Job> job =
-      state_->core->connection()->WaitJob(id_, state_->WaitDeadline(timeout));
+      state_->core->connection()->WaitJob({id_, state_->sequencer}, state_->WaitDeadline(timeout));
   if (!job.ok()) return ToPublic(job.status());
   return JobResult(*job);
 }
@@ -43,7 +43,7 @@ void JobHandle::Then(std::function<void(const Result<JobInfo>&)> callback,
                      Milliseconds timeout) const {
   Core* const core = CoreOf(state_);
   if (core == nullptr || !core->Begin()) return callback(Gone(id_));
-  StartWait(state_->core, id_, state_->WaitDeadline(timeout), std::move(callback));
+  StartWait(state_->core, {id_, state_->sequencer}, state_->WaitDeadline(timeout), std::move(callback));
 }
 
 std::future<Result<JobInfo>> JobHandle::Done(Milliseconds timeout) const {
@@ -58,15 +58,15 @@ void JobHandle::Watch(std::function<bool(const JobEvent&)> on_event,
                       Milliseconds timeout) const {
   Core* const core = CoreOf(state_);
   if (core == nullptr || !core->Begin()) return on_end(Gone(id_));
-  StartWatch(state_->core, id_, after_event, state_->WaitDeadline(timeout), std::move(on_event),
-             std::move(on_end));
+  StartWatch(state_->core, {id_, state_->sequencer}, after_event, state_->WaitDeadline(timeout),
+             std::move(on_event), std::move(on_end));
 }
 
 Result<JobInfo> JobHandle::Info(Milliseconds timeout) const {
   const CoreUse use(CoreOf(state_));
   if (!use.ok()) return Gone(id_);
   const absl::StatusOr<v1::Job> job =
-      state_->core->connection()->GetJob(id_, state_->core->CallTimeout(timeout));
+      state_->core->connection()->GetJob({id_, state_->sequencer}, state_->core->CallTimeout(timeout));
   if (!job.ok()) return ToPublic(job.status());
   return ToPublic(*job);
 }
@@ -75,7 +75,9 @@ Status JobHandle::Cancel(Milliseconds timeout) const {
   const CoreUse use(CoreOf(state_));
   if (!use.ok()) return Gone(id_);
   return ToPublic(
-      state_->core->connection()->CancelJob(id_, state_->core->CallTimeout(timeout)).status());
+      state_->core->connection()
+          ->CancelJob({id_, state_->sequencer}, state_->core->CallTimeout(timeout))
+          .status());
 }
 
 }  // namespace agmm

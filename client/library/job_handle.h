@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/time/time.h"
 #include "client/agmm.h"
@@ -14,6 +15,7 @@ struct JobHandleState {
 
   std::shared_ptr<Core> core;
   absl::Duration job_timeout;
+  std::string sequencer;  // that gave the id
 };
 
 }  // namespace agmm

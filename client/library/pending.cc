@@ -14,16 +14,16 @@ namespace {
 // Everything of these two happens on the core's loop, but for what gRPC calls, which only posts.
 class PendingWait : public std::enable_shared_from_this<PendingWait> {
  public:
-  PendingWait(std::shared_ptr<Core> core, uint64_t job_id, absl::Time deadline, OnOutcome callback)
+  PendingWait(std::shared_ptr<Core> core, const Id& job, absl::Time deadline, OnOutcome callback)
       : core_(std::move(core)),
         deadline_(deadline),
-        retry_(core_->connection(), deadline),
+        retry_(core_->connection(), deadline, job.sequencer),
         callback_(std::move(callback)) {
-    request_.set_job_id(job_id);
+    request_.set_job_id(job.number);
   }
 
   void Start() {
-    call_.emplace(core_->connection(), deadline_);
+    call_.emplace(core_->connection(), deadline_, retry_.sequencer());
     core_->connection()->jobs()->async()->WaitJob(
         call_->context(), &request_, &job_, [self = shared_from_this()](const grpc::Status& status) {
           Core* const core = self->core_.get();
@@ -54,15 +54,15 @@ class PendingWait : public std::enable_shared_from_this<PendingWait> {
 
 class PendingWatch : public std::enable_shared_from_this<PendingWatch> {
  public:
-  PendingWatch(std::shared_ptr<Core> core, uint64_t job_id, int64_t after_event, absl::Time deadline,
+  PendingWatch(std::shared_ptr<Core> core, const Id& job, int64_t after_event, absl::Time deadline,
                std::function<bool(const JobEvent&)> on_event, OnOutcome on_end)
       : core_(std::move(core)),
         deadline_(deadline),
-        retry_(core_->connection(), deadline),
+        retry_(core_->connection(), deadline, job.sequencer),
         on_event_(std::move(on_event)),
         on_end_(std::move(on_end)),
         after_event_(after_event) {
-    request_.set_job_id(job_id);
+    request_.set_job_id(job.number);
   }
 
   void Start() {
@@ -76,7 +76,7 @@ class PendingWatch : public std::enable_shared_from_this<PendingWatch> {
   class Stream final : public grpc::ClientReadReactor<v1::WatchJobResponse> {
    public:
     explicit Stream(std::shared_ptr<PendingWatch> watch)
-        : watch_(std::move(watch)), call_(watch_->core_->connection(), watch_->deadline_) {}
+        : watch_(std::move(watch)), call_(watch_->core_->connection(), watch_->deadline_, watch_->retry_.sequencer()) {}
 
     void Begin() {
       watch_->core_->connection()->jobs()->async()->WatchJob(call_.context(), &watch_->request_, this);
@@ -129,7 +129,7 @@ class PendingWatch : public std::enable_shared_from_this<PendingWatch> {
     on_event_ = nullptr;
     if (status.ok() && !stopped_ && !job_.has_value()) {
       // There was nothing behind after_event: the job has ended.
-      return StartWait(core_, request_.job_id(), deadline_, std::move(on_end_));
+      return StartWait(core_, {request_.job_id(), retry_.sequencer()}, deadline_, std::move(on_end_));
     }
     on_end_(Outcome(status));
     on_end_ = nullptr;
@@ -157,13 +157,13 @@ class PendingWatch : public std::enable_shared_from_this<PendingWatch> {
 
 }  // namespace
 
-void StartWait(std::shared_ptr<Core> core, uint64_t job_id, absl::Time deadline, OnOutcome callback) {
-  std::make_shared<PendingWait>(std::move(core), job_id, deadline, std::move(callback))->Start();
+void StartWait(std::shared_ptr<Core> core, const Id& job, absl::Time deadline, OnOutcome callback) {
+  std::make_shared<PendingWait>(std::move(core), job, deadline, std::move(callback))->Start();
 }
 
-void StartWatch(std::shared_ptr<Core> core, uint64_t job_id, int64_t after_event, absl::Time deadline,
+void StartWatch(std::shared_ptr<Core> core, const Id& job, int64_t after_event, absl::Time deadline,
                 std::function<bool(const JobEvent&)> on_event, OnOutcome on_end) {
-  std::make_shared<PendingWatch>(std::move(core), job_id, after_event, deadline, std::move(on_event),
+  std::make_shared<PendingWatch>(std::move(core), job, after_event, deadline, std::move(on_event),
                                  std::move(on_end))
       ->Start();
 }

@@ -15,8 +15,8 @@ namespace agmm {
 using OnOutcome = std::function<void(const Result<JobInfo>&)>;
 
 // Of a core that has begun a use for it, which ends when the callback has run.
-void StartWait(std::shared_ptr<Core> core, uint64_t job_id, absl::Time deadline, OnOutcome callback);
-void StartWatch(std::shared_ptr<Core> core, uint64_t job_id, int64_t after_event, absl::Time deadline,
+void StartWait(std::shared_ptr<Core> core, const Id& job, absl::Time deadline, OnOutcome callback);
+void StartWatch(std::shared_ptr<Core> core, const Id& job, int64_t after_event, absl::Time deadline,
                 std::function<bool(const JobEvent&)> on_event, OnOutcome on_end);
 
 }  // namespace agmm

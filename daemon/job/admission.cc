@@ -56,6 +56,9 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catal
       continue;
     }
     AGMM_ASSIGN_OR_RETURN(job->tensors[i], found);
+    if (i != kC || ref.has_tensor_id()) continue;
+    AGMM_ASSIGN_OR_RETURN(const v1::Tensor c, catalog.Find(*found));
+    AGMM_RETURN_IF_ERROR(CheckOwner(c, request.session_id(), /*replaces=*/false));
   }
   if (job->tensors[kC] == job->tensors[kA] || job->tensors[kC] == job->tensors[kB]) {
     return absl::InvalidArgumentError(absl::StrFormat(

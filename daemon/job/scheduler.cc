@@ -67,6 +67,7 @@ void SchedulerImpl::Repeat(const RequestLog::Entry& entry, const v1::SubmitJobRe
   }
   v1::Job job;
   job.set_job_id(entry.job_id);
+  job.set_sequencer(members_->incarnation());
   job.set_request_id(request.request_id());
   job.set_state(entry.state);
   *job.mutable_end_time() = ToProto(entry.end);
@@ -136,6 +137,7 @@ v1::Job SchedulerImpl::RecordOf(const Job& job, const CallContext& ctx,
   const Problem& problem = spec.problem;
   v1::Job record;
   record.set_job_id(job.id);
+  record.set_sequencer(members_->incarnation());
   record.set_request_id(request.request_id());
   record.set_session_id(request.session_id());
   record.set_spec(request.spec());

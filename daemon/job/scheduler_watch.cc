@@ -51,6 +51,7 @@ void SchedulerImpl::PollJob(const CallContext& ctx, const v1::PollJobRequest& re
                                                                        const Job& job) {
     if (!status.ok()) return reply(status);
     v1::PollJobResponse response;
+    response.set_sequencer(job.record.sequencer());
     for (const v1::JobEvent& event : job.record.events())
       if (event.number() > after) *response.add_events() = event;
     if (job.ended) *response.mutable_job() = WithoutStepTimes(job.record);

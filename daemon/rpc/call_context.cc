@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/random.h"
+#include "proto/convert/metadata.h"
 
 namespace agmm {
 namespace {
@@ -77,6 +78,7 @@ CallContext MakeCallContext(const grpc::ServerContextBase& context) {
   if (call.deadline > absl::Now() + kLongest) call.deadline = absl::InfiniteFuture();
   call.traceparent = Metadata(context, kTraceparentKey);
   call.session = Metadata(context, kSessionKey);
+  call.sequencer = Metadata(context, kSequencerKey);
   return call;
 }
 

@@ -21,6 +21,7 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
     v1::OpenedSessionRequest request;
     request.set_session_id(event_.session_id());
     request.set_node(service_->node_);
+    request.set_key(key_);
     service_->control_->OpenedSession(
         call_, request, [self = shared_from_this()](absl::StatusOr<v1::OpenedSessionResponse> opened) {
           self->OnOpened(opened.status());
@@ -73,12 +74,14 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
     service_->on_end_(event_.session_id());
     v1::CloseSessionRequest request;
     request.set_session_id(event_.session_id());
+    request.set_key(key_);
     // A sequencer that cannot be told has lost this daemon, and ends its sessions for that.
     service_->control_->CloseSession({}, request, [](const absl::StatusOr<v1::CloseSessionResponse>&) {});
   }
 
   ClusterService* const service_;
   const CallContext call_;
+  const uint64_t key_ = RandomId();
   v1::SessionEvent event_;
   std::mutex mutex_;
   absl::Status end_;

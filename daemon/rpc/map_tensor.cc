@@ -81,7 +81,10 @@ class MapTensorReactor final
     });
   }
   void OnCancel() override {
-    Fail(absl::CancelledError("the client is gone, or the daemon is stopping"));
+    const std::shared_ptr<CancelToken> cancel = call_.cancel;
+    const absl::Status gone = absl::CancelledError("the client is gone, or the daemon is stopping");
+    Fail(gone);
+    cancel->Cancel(gone);
   }
   void OnDone() override { self_.reset(); }
 
@@ -135,7 +138,9 @@ class MapTensorReactor final
           v1::BeginAccessRequest access;
           access.set_tensor_id(tensor->tensor_id());
           access.set_write(self->writable_);
-          BeginAccess(self->mappings_->parts_, self->call_, std::move(access),
+          CallContext call = self->call_;
+          call.sequencer = tensor->sequencer();
+          BeginAccess(self->mappings_->parts_, call, std::move(access),
                       [self](auto response) { self->OnBegun(std::move(response)); });
         });
   }

@@ -50,9 +50,10 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
   }
 
   void OnCancel() override {
-    Continue([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      Note(absl::CancelledError("the client is gone, or the daemon is stopping"));
-    });
+    const std::shared_ptr<CancelToken> cancel = call_.cancel;
+    const absl::Status gone = absl::CancelledError("the client is gone, or the daemon is stopping");
+    Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Note(gone); });
+    cancel->Cancel(gone);
   }
   void OnDone() override { delete this; }
 

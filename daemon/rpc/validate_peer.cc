@@ -18,6 +18,7 @@ absl::Status Validate(const v1::BeginAccessRequest& request) {
 }
 
 absl::Status Validate(const v1::EndAccessRequest& request) {
+  AGMM_RETURN_IF_ERROR(CheckBetween("node", request.node(), 0, INT32_MAX, "give the daemon's own"));
   return CheckIdGiven("access_id", request.access_id());
 }
 

@@ -68,6 +68,8 @@ class WatchJobReactor final : public grpc::ServerWriteReactor<v1::WatchJobRespon
       if (polled.ok()) {
         begun_ = true;
         polled_ = *std::move(polled);
+        // From here on it is this job, whatever has its id later.
+        call_.sequencer = polled_.sequencer();
         next_ = 0;
       } else if (!absl::IsDeadlineExceeded(polled.status()) || absl::Now() >= call_.deadline) {
         if (end_ == std::nullopt) end_ = begun_ ? AsLoss(polled.status()) : polled.status();
@@ -119,7 +121,7 @@ class WatchJobReactor final : public grpc::ServerWriteReactor<v1::WatchJobRespon
   }
 
   Control* const control_;
-  const CallContext call_;
+  CallContext call_;  // as poll_: of whoever polls
   v1::PollJobRequest poll_;
   std::shared_ptr<WatchJobReactor> self_;  // until done
   std::mutex mutex_;

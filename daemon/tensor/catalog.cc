@@ -41,19 +41,31 @@ Entry* CatalogImpl::FindLinked(uint64_t tensor_id) {
   return it == entries_.end() || it->second.link != Link::kLinked ? nullptr : &it->second;
 }
 
-Entry* CatalogImpl::FindRequest(const std::string& request_id) {
-  const auto it = requests_.find(request_id);
-  return request_id.empty() || it == requests_.end() ? nullptr : &entries_.at(it->second);
+absl::StatusOr<Entry*> CatalogImpl::FindRequest(const std::string& key,
+                                                const v1::CreateTensorRequest& request) {
+  const auto it = requests_.find(key);
+  if (request.request_id().empty() || it == requests_.end()) return nullptr;
+  Entry* entry = &entries_.at(it->second);
+  if (entry->request_body == request.SerializeAsString()) return entry;
+  return absl::AlreadyExistsError(absl::StrFormat(
+      "request id %s was used for %s with another body; use a new id for a new tensor",
+      request.request_id(), Describe(entry->tensor)));
+}
+
+void CatalogImpl::RememberRequest(const std::string& key, const v1::CreateTensorRequest& request,
+                                  Entry* entry) {
+  if (request.request_id().empty()) return;
+  entry->request_key = key;
+  entry->request_body = request.SerializeAsString();
+  requests_[key] = entry->tensor.tensor_id();
 }
 
 void CatalogImpl::CreateTensor(const CallContext& ctx, const v1::CreateTensorRequest& request,
                                Reply<v1::Tensor> reply) {
-  if (Entry* entry = FindRequest(request.request_id()); entry != nullptr) {
-    if (entry->request_body != request.SerializeAsString()) {
-      return reply(absl::AlreadyExistsError(absl::StrFormat(
-          "request id %s was used for %s with another body; use a new id for a new tensor",
-          request.request_id(), Describe(entry->tensor))));
-    }
+  const std::string key = absl::StrCat("create ", request.request_id());
+  const absl::StatusOr<Entry*> known = FindRequest(key, request);
+  if (!known.ok()) return reply(known.status());
+  if (Entry* entry = *known; entry != nullptr) {
     if (entry->placing.empty()) return reply(entry->tensor);
     entry->creators.push_back(std::move(reply));
     return;
@@ -61,9 +73,7 @@ void CatalogImpl::CreateTensor(const CallContext& ctx, const v1::CreateTensorReq
   const absl::StatusOr<Entry*> made = Make(ctx, request, Link::kLinked);
   if (!made.ok()) return reply(made.status());
   Entry* entry = *made;
-  entry->request_id = request.request_id();
-  entry->request_body = request.SerializeAsString();
-  if (!request.request_id().empty()) requests_[request.request_id()] = entry->tensor.tensor_id();
+  RememberRequest(key, request, entry);
   entry->creators.push_back(std::move(reply));
 }
 
@@ -110,6 +120,7 @@ absl::StatusOr<Entry*> CatalogImpl::Make(const CallContext& ctx,
   entry.tensor.set_shard_bytes(bytes);
   entry.tensor.set_owner(ctx.principal);
   entry.tensor.set_session_id(request.session_id());
+  entry.tensor.set_sequencer(members_->incarnation());
   *entry.tensor.mutable_create_time() = ToProto(clock_->Now());
   entry.placing = entry.nodes;
   if (link == Link::kLinked && !request.name().empty()) names_[request.name()] = id;
@@ -155,7 +166,7 @@ void CatalogImpl::Unlink(Entry* entry) {
   entry->link = Link::kGone;
   const uint64_t id = entry->tensor.tensor_id();
   for (auto [index, key] :
-       {std::pair{&names_, &entry->tensor.name()}, {&requests_, &entry->request_id}}) {
+       {std::pair{&names_, &entry->tensor.name()}, {&requests_, &entry->request_key}}) {
     if (const auto it = index->find(*key); it != index->end() && it->second == id) index->erase(it);
   }
   Settle(entry);
@@ -165,8 +176,11 @@ void CatalogImpl::Settle(Entry* entry) {
   Callbacks callbacks;
   GrantNext(entry, &callbacks);
   if (!entry->leases.empty()) return;
-  // A put is over with its lease.
-  if (entry->link == Link::kPut) entry->link = Link::kGone;
+  if (entry->link == Link::kPut) {
+    // A put is over with its lease.
+    entry->link = Link::kGone;
+    requests_.erase(entry->request_key);
+  }
   if (entry->link == Link::kGone && entry->placing.empty()) Erase(entry);
 }
 

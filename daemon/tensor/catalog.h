@@ -22,6 +22,12 @@ enum class LeaseKind { kRead, kWrite, kJob };
 // to no commit, no contents.
 enum class AccessEnd { kCommitted, kUntouched, kSpoiled };
 
+// That something of `session` (empty: none) may write `found` by its name; `replaces` it by another tensor, or
+// only its contents. Nobody loses what he put with the end of another's session: what belongs to a session is
+// written by name in that session alone, and what lasts is not replaced in a session. A session may write the
+// contents of what lasts, which goes on lasting. Errors: FAILED_PRECONDITION.
+absl::Status CheckOwner(const v1::Tensor& found, const std::string& session, bool replaces);
+
 class Catalog : public WorldListener {
  public:
   virtual ~Catalog() = default;
@@ -45,9 +51,11 @@ class Catalog : public WorldListener {
   virtual void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>) = 0;
   // Replies when the lease is granted. A put opens the tensor that has its name, if that is of the
   // same shape, dtype, sharding and mesh (which stays whose it is), else a new one: nobody finds
-  // that before its commit gives it the name and unlinks what had it; without commit it goes.
+  // that before its commit gives it the name and unlinks what had it; without commit it goes. As
+  // CheckOwner allows, also at the commit.
   virtual void BeginAccess(const CallContext&, const v1::BeginAccessRequest&,
                            Reply<v1::BeginAccessResponse>) = 0;
+  // Of one that still waits: takes it back.
   virtual void EndAccess(const CallContext&, const v1::EndAccessRequest&,
                          Reply<v1::EndAccessResponse>) = 0;
   // Deletes what belongs to the session, and ends its puts: those that wait at once, the others by

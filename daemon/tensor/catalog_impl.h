@@ -22,7 +22,7 @@ namespace agmm::catalog {
 // A lease, granted or waiting. Given the lease's id, or why it is not to be had.
 using GrantedFn = std::function<void(absl::StatusOr<uint64_t>)>;
 struct Lease {
-  uint64_t id = 0;
+  uint64_t id = 0;  // random: to know it is the right to end it
   LeaseKind kind = LeaseKind::kRead;
   bool granted = false;
   int node = -1;  // the daemon that holds the access; -1: it is none, EndAccess cannot end it
@@ -51,7 +51,7 @@ struct Entry {
   v1::Tensor tensor;
   std::vector<int> ranks;
   std::set<int> nodes;
-  std::string request_id, request_body;
+  std::string request_key, request_body;  // of what made it; empty: it had no id
   std::set<int> placing;  // nodes that have not answered PlaceTensor; no lease is granted before
   absl::Status place_error;
   std::vector<Reply<v1::Tensor>> creators;
@@ -122,7 +122,9 @@ class CatalogImpl : public Catalog {
  private:
   // Null unless the tensor is there for everybody.
   Entry* FindLinked(uint64_t tensor_id);
-  Entry* FindRequest(const std::string& request_id);
+  // What `request` made under `key`, its id and what it was for; null: nothing yet. Errors: ALREADY_EXISTS.
+  absl::StatusOr<Entry*> FindRequest(const std::string& key, const v1::CreateTensorRequest& request);
+  void RememberRequest(const std::string& key, const v1::CreateTensorRequest& request, Entry* entry);
   Entry* OfLease(uint64_t lease);
   static std::list<Lease>::iterator LeaseOf(Entry* entry, uint64_t id);
   // False between two generations: nothing may be sent and nothing begins.
@@ -169,7 +171,7 @@ class CatalogImpl : public Catalog {
   std::vector<std::pair<int, uint64_t>>
       drops_;  // node, tensor: to be sent when the world is complete
   bool between_ = false;
-  uint64_t next_tensor_ = 1, next_lease_ = 1;
+  uint64_t next_tensor_ = 1;
 };
 
 }  // namespace agmm::catalog

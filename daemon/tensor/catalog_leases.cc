@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "daemon/tensor/catalog_impl.h"
+#include "kernels/base/random.h"
 
 namespace agmm::catalog {
 
@@ -54,8 +55,8 @@ void CatalogImpl::SetContents(uint64_t tensor_id, bool ready) {
 }
 
 uint64_t CatalogImpl::Admit(Entry* entry, Lease lease) {
-  const uint64_t id = next_lease_++;
-  lease.id = id;
+  if (lease.id == 0) lease.id = RandomId();
+  const uint64_t id = lease.id;
   lease_tensors_[id] = entry->tensor.tensor_id();
   entry->leases.push_back(std::move(lease));
   Settle(entry);

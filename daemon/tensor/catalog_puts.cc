@@ -2,6 +2,7 @@
 #include <deque>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/tensor/catalog_impl.h"
 #include "kernels/base/status.h"
@@ -22,14 +23,24 @@ bool SameSpec(const PlacedTensor& a, const PlacedTensor& b) {
 absl::StatusOr<Entry*> CatalogImpl::OpenPut(const CallContext& ctx,
                                             const v1::CreateTensorRequest& put, Lease* lease) {
   lease->session = put.session_id();
+  const std::string key = absl::StrCat("put ", put.request_id());
+  AGMM_ASSIGN_OR_RETURN(Entry* const known, FindRequest(key, put));
+  if (known != nullptr) {
+    lease->put = known->link == Link::kPut;
+    return known;
+  }
   if (const auto named = names_.find(put.name()); named != names_.end()) {
     AGMM_ASSIGN_OR_RETURN(const PlacedTensor wanted, FromProto(put.spec()));
     Entry* entry = &entries_.at(named->second);
     AGMM_ASSIGN_OR_RETURN(const PlacedTensor found, FromProto(entry->tensor.spec()));
-    if (SameSpec(wanted, found)) return entry;
+    const bool rewrites = SameSpec(wanted, found);
+    AGMM_RETURN_IF_ERROR(CheckOwner(entry->tensor, put.session_id(), /*replaces=*/!rewrites));
+    if (rewrites) return entry;
   }
   lease->put = true;
-  return Make(ctx, put, Link::kPut);
+  AGMM_ASSIGN_OR_RETURN(Entry* const made, Make(ctx, put, Link::kPut));
+  RememberRequest(key, put, made);
+  return made;
 }
 
 void CatalogImpl::BeginAccess(const CallContext& ctx, const v1::BeginAccessRequest& request,
@@ -40,7 +51,10 @@ void CatalogImpl::BeginAccess(const CallContext& ctx, const v1::BeginAccessReque
         absl::StrFormat("an access from node %d; the world's are 0 to %d", request.node(),
                         members_->node_count() - 1)));
   }
+  if (lease_tensors_.count(request.access_id()) > 0)
+    return reply(absl::AlreadyExistsError("the access id is taken; choose another"));
   Lease lease;
+  lease.id = request.access_id();
   lease.kind = request.write() || request.has_put() ? LeaseKind::kWrite : LeaseKind::kRead;
   lease.node = request.node();
   lease.cancel = ctx.cancel;
@@ -75,12 +89,19 @@ void CatalogImpl::EndAccess(const CallContext&, const v1::EndAccessRequest& requ
   Entry* entry = OfLease(request.access_id());
   const auto lease =
       entry == nullptr ? std::list<Lease>::iterator() : LeaseOf(entry, request.access_id());
-  if (entry == nullptr || !lease->granted || lease->node < 0) {
+  if (entry == nullptr || lease->node < 0 || lease->node != request.node()) {
     return reply(
-        absl::AbortedError(absl::StrFormat("access %d is not open: it was never begun, or ended "
-                                           "with a daemon or its world; repeat the "
+        absl::AbortedError(absl::StrFormat("access %016x is not open at node %d: it was never begun, "
+                                           "or ended with a daemon or its world; repeat the "
                                            "whole transfer",
-                                           request.access_id())));
+                                           request.access_id(), request.node())));
+  }
+  if (!lease->granted) {
+    const v1::Tensor tensor = entry->tensor;  // it may go
+    Refuse(entry, lease, absl::CancelledError("who asked for the access has taken that back"));
+    v1::EndAccessResponse response;
+    *response.mutable_tensor() = tensor;
+    return reply(std::move(response));
   }
   const AccessEnd how = request.commit()      ? AccessEnd::kCommitted
                         : request.untouched() ? AccessEnd::kUntouched
@@ -102,6 +123,12 @@ absl::StatusOr<v1::Tensor> CatalogImpl::End(Entry* entry, std::list<Lease>::iter
                         "a session that is open",
                         Describe(entry->tensor)));
   }
+  const bool links = commit && entry->link == Link::kPut;
+  const auto old = links ? names_.find(entry->tensor.name()) : names_.end();
+  if (old != names_.end()) {
+    refusal = CheckOwner(entries_.at(old->second).tensor, entry->tensor.session_id(),
+                         /*replaces=*/true);
+  }
   if (lease->kind == LeaseKind::kWrite) {
     if (how == AccessEnd::kUntouched) {
       entry->tensor.set_state(lease->before);
@@ -109,11 +136,11 @@ absl::StatusOr<v1::Tensor> CatalogImpl::End(Entry* entry, std::list<Lease>::iter
       EndWrite(entry, commit && refusal.ok());
     }
   }
-  if (commit && entry->link == Link::kPut) {
+  if (links && refusal.ok()) {
     entry->link = Link::kLinked;
     const std::string& name = entry->tensor.name();
     // What had the name lives on as long as somebody uses it.
-    if (const auto old = names_.find(name); old != names_.end()) Unlink(&entries_.at(old->second));
+    if (old != names_.end()) Unlink(&entries_.at(old->second));
     if (!name.empty()) names_[name] = entry->tensor.tensor_id();
   }
   v1::Tensor tensor = entry->tensor;
@@ -173,3 +200,22 @@ void CatalogImpl::EndWrite(Entry* entry, bool ready) {
 }
 
 }  // namespace agmm::catalog
+
+namespace agmm {
+
+absl::Status CheckOwner(const v1::Tensor& found, const std::string& session, bool replaces) {
+  const bool lasts = found.session_id().empty();
+  if (found.session_id() == session || (lasts && !replaces)) return absl::OkStatus();
+  if (lasts) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is of another shape, dtype, sharding or mesh, and lasts: a session does not replace it; choose "
+        "another name, or delete it first",
+        catalog::Describe(found)));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s belongs to another session, of %s, and goes with it; choose another name, or "
+                      "delete it first",
+                      catalog::Describe(found), found.owner()));
+}
+
+}  // namespace agmm

@@ -44,7 +44,9 @@ void UploadRecord::Open(const CallContext& call) {
     request.set_tensor_id(request_.tensor_id());
   }
   Watch(silence_limit_);
-  BeginAccess(parts_, call_, std::move(request),
+  CallContext opening = call_;
+  opening.cancel = waiting_;
+  BeginAccess(parts_, opening, std::move(request),
               [self = shared_from_this()](absl::StatusOr<v1::BeginAccessResponse> response) {
                 self->OnOpened(std::move(response));
               });
@@ -272,6 +274,8 @@ void UploadRecord::Drive(After* after) {
     for (auto& watcher : std::exchange(watchers_, {}))
       after->Add([watcher = std::move(watcher), progress = Progress()] { watcher(progress); });
   }
+  if (opening_ && !failure_.ok())
+    after->Add([cancel = waiting_, why = failure_] { cancel->Cancel(why); });
   if (opening_ || placing_ > 0 || closing_) return;
   const std::shared_ptr<UploadRecord> self = shared_from_this();
   if (!failure_.ok()) {

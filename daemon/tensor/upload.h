@@ -94,6 +94,8 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   const std::function<void(bool)> closed_;
   const uint64_t era_;
   CallContext call_;     // of who began it
+  // Of the wait for the lease: ends with the upload, and not with who began it.
+  const std::shared_ptr<CancelToken> waiting_ = std::make_shared<CancelToken>();
   v1::Tensor tensor_;    // does not change once it is open
 
   std::mutex mutex_;

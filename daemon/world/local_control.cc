@@ -40,7 +40,7 @@ void LocalControl::OpenedSession(const CallContext& context, const v1::OpenedSes
                  absl::StrFormat("a session of node %d; the world has nodes 0 to %d", request.node(),
                                  parts_.sequencer->node_count() - 1)));
            }
-           if (request.session_id().empty() || !sessions_.emplace(request.session_id(), request.node()).second) {
+           if (request.session_id().empty() || !sessions_.try_emplace(request.session_id(), Session{request.node(), request.key()}).second) {
              return reply(absl::AlreadyExistsError("the session id is empty or taken; choose another"));
            }
            reply(v1::OpenedSessionResponse());
@@ -52,7 +52,15 @@ void LocalControl::CloseSession(const CallContext& context, const v1::CloseSessi
   OnLoop(context, request, std::move(reply),
          [this](const CallContext&, const v1::CloseSessionRequest& request,
                 Reply<v1::CloseSessionResponse> reply) {
-           if (sessions_.erase(request.session_id()) > 0) EndSession(request.session_id());
+           if (const auto it = sessions_.find(request.session_id()); it != sessions_.end()) {
+             // Its id stands in what belongs to it, for all to see.
+             if (it->second.key != request.key()) {
+               return reply(absl::PermissionDeniedError(absl::StrFormat(
+                   "session %s is closed by the daemon that opened it, with its key", request.session_id())));
+             }
+             sessions_.erase(it);
+             EndSession(request.session_id());
+           }
            reply(v1::CloseSessionResponse());
          });
 }
@@ -71,8 +79,8 @@ absl::Status LocalControl::CheckSession(const std::string& session) const {
 void LocalControl::OnNodeLost(int node) {
   parts_.catalog->EndAccessesOf(node);
   std::vector<std::string> ended;
-  for (const auto& [session, at] : sessions_)
-    if (at == node) ended.push_back(session);
+  for (const auto& [session, open] : sessions_)
+    if (open.node == node) ended.push_back(session);
   for (const std::string& session : ended) {
     sessions_.erase(session);
     EndSession(session);
@@ -120,10 +128,11 @@ void LocalControl::BeginAccess(const CallContext& context, const v1::BeginAccess
                                Reply<v1::BeginAccessResponse> reply) {
   // A caller who goes as the access is granted, or while the answer is on its way to it, never hears of it:
   // nobody else would end it.
-  Reply<v1::BeginAccessResponse> kept = [loop = parts_.loop, catalog = parts_.catalog, cancel = context.cancel,
+  Reply<v1::BeginAccessResponse> kept = [loop = parts_.loop, catalog = parts_.catalog, cancel = context.cancel, node = request.node(),
                                          reply = std::move(reply)](absl::StatusOr<v1::BeginAccessResponse> begun) {
     v1::EndAccessRequest end;
     if (begun.ok()) end.set_access_id(begun->access_id());
+    end.set_node(node);
     end.set_untouched(true);
     reply(std::move(begun));
     if (end.access_id() == 0) return;

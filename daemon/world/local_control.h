@@ -8,6 +8,7 @@
 #include "daemon/job/scheduler.h"
 #include "daemon/tensor/catalog.h"
 #include "daemon/tensor/placement.h"
+#include "daemon/world/earlier_sequencer.h"
 #include "daemon/world/loop.h"
 #include "daemon/world/sequencer.h"
 
@@ -46,9 +47,11 @@ class LocalControl final : public Control {
   void OnNodeLost(int node);
 
  private:
-  // Runs call(context, request, reply) on the loop.
+  // Runs call(context, request, reply) on the loop; refuses ids that another sequencer gave.
   template <typename Request, typename Response, typename Call>
   void OnLoop(const CallContext& context, const Request& request, Reply<Response> reply, Call call) {
+    if (!context.sequencer.empty() && context.sequencer != parts_.sequencer->incarnation())
+      return reply(OfAnEarlierSequencer(request));
     parts_.loop->Post([context, request, reply = std::move(reply), call]() mutable {
       call(context, request, std::move(reply));
     });
@@ -58,7 +61,11 @@ class LocalControl final : public Control {
   absl::Status CheckSession(const std::string& session) const;
 
   const Parts parts_;
-  std::map<std::string, int> sessions_;  // to the node its client is connected to; on the loop
+  struct Session {
+    int node = 0;      // that its client is connected to
+    uint64_t key = 0;  // of who may close it
+  };
+  std::map<std::string, Session> sessions_;  // on the loop
 };
 
 }  // namespace agmm

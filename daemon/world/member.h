@@ -63,6 +63,8 @@ class Member {
   void Stop(const absl::Status& reason, std::function<void()> drained);
 
   bool refused() const { return refused_; }
+  // 16 random bytes, of this process. On any thread.
+  const std::string& incarnation() const { return incarnation_; }
 
  private:
   void OnWorld(const v1::World& world);

@@ -20,6 +20,8 @@ struct WorldRank {
 class Members {
  public:
   virtual ~Members() = default;
+  // Of this process: ids that it gives are no other's.
+  virtual const std::string& incarnation() const = 0;
   virtual uint64_t generation() const = 0;
   // OK when every node has joined and is ready; else UNAVAILABLE with WORLD_INCOMPLETE, naming who is missing.
   virtual absl::Status Complete() const = 0;

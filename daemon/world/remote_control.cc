@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "daemon/rpc/call_context.h"
 #include "daemon/rpc/status.h"
+#include "proto/convert/metadata.h"
 #include "proto/convert/status.h"
 
 namespace agmm {
@@ -20,6 +21,7 @@ void Fill(const CallContext& from, grpc::ClientContext* to) {
   const std::pair<const char*, const std::string&> metadata[] = {{kRequestIdKey, from.request_id},
                                                                  {kTraceparentKey, from.traceparent},
                                                                  {kSessionKey, from.session},
+                                                                 {kSequencerKey, from.sequencer},
                                                                  {kPrincipalKey, from.principal}};
   for (const auto& [key, value] : metadata)
     if (!value.empty()) to->AddMetadata(key, value);

@@ -62,8 +62,9 @@ v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
   return v1::Refusal();
 }
 
-Sequencer::Sequencer(const Config& config, Metrics* metrics)
+Sequencer::Sequencer(const Config& config, Metrics* metrics, std::string incarnation)
     : config_(config),
+      incarnation_(std::move(incarnation)),
       stale_reports_(metrics->counter("world_stale_reports_total")),
       nodes_lost_(metrics->counter("world_nodes_lost_total")),
       nodes_(config.nodes.size()) {

@@ -11,6 +11,7 @@
 #include "daemon/observe/metrics.h"
 #include "daemon/world/link.h"
 #include "daemon/world/members.h"
+#include "kernels/base/random.h"
 
 namespace agmm {
 
@@ -20,7 +21,8 @@ v1::Refusal CheckHello(const Config& config, const v1::Hello& hello);
 // On the loop only.
 class Sequencer final : public Members {
  public:
-  Sequencer(const Config& config, Metrics* metrics);
+  // `incarnation` is the process's, as its member says it, in hex.
+  Sequencer(const Config& config, Metrics* metrics, std::string incarnation = RandomHex(16));
 
   // In the order in which they hear of readiness; of an end in the reverse order. Before the first message.
   void SetListeners(std::vector<WorldListener*> listeners) { listeners_ = std::move(listeners); }
@@ -38,6 +40,7 @@ class Sequencer final : public Members {
   // World, nodes and their devices, without what lies in the heaps.
   void FillStatus(v1::GetStatusResponse* status) const;
 
+  const std::string& incarnation() const override { return incarnation_; }
   uint64_t generation() const override { return generation_; }
   absl::Status Complete() const override;
   int node_count() const override { return static_cast<int>(nodes_.size()); }
@@ -68,6 +71,7 @@ class Sequencer final : public Members {
   void SetRanks();
 
   const Config config_;
+  const std::string incarnation_;
   Metrics::Counter* const stale_reports_;
   Metrics::Counter* const nodes_lost_;
   std::vector<WorldListener*> listeners_;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "absl/strings/escaping.h"
 
@@ -22,6 +23,12 @@ std::string RandomBytes(int count) {
 }
 
 std::string RandomHex(int count) { return ToHex(RandomBytes(count)); }
+
+uint64_t RandomId() {
+  uint64_t id = 0;
+  while (id == 0) std::memcpy(&id, RandomBytes(sizeof(id)).data(), sizeof(id));
+  return id;
+}
 
 std::string ToHex(const std::string& bytes) { return absl::BytesToHexString(bytes); }
 

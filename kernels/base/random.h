@@ -1,6 +1,7 @@
 // Random names: incarnations, keys, sessions, requests, uploads.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace agmm {
@@ -11,6 +12,8 @@ std::string RandomBytes(int count);
 inline constexpr int kIdBytes = 16;
 // 2 * `count` lower-case hex digits.
 std::string RandomHex(int count);
+// 64 random bits, not all 0.
+uint64_t RandomId();
 std::string ToHex(const std::string& bytes);
 
 }  // namespace agmm

@@ -83,11 +83,11 @@ absl::Status Run(const std::string& endpoint_text, int jobs) {
     const int64_t begin_ns = MonotonicNanos();
     AGMM_ASSIGN_OR_RETURN(const v1::Job submitted, connection.SubmitJob(request));
     AGMM_ASSIGN_OR_RETURN(const v1::Job job,
-                          connection.WaitJob(submitted.job_id(), absl::Now() + absl::Seconds(60)));
+                          connection.WaitJob(IdOf(submitted), absl::Now() + absl::Seconds(60)));
     const int64_t end_ns = MonotonicNanos();
     if (job.state() != v1::Job::STATE_SUCCEEDED) return FromProto(job.error());
     AGMM_RETURN_IF_ERROR(
-        connection.WaitJob(job.job_id(), absl::Now() + absl::Seconds(60)).status());
+        connection.WaitJob(IdOf(job), absl::Now() + absl::Seconds(60)).status());
     const int64_t waited_ns = MonotonicNanos();
     if (i < kWarmUp) continue;
     job_us.push_back((end_ns - begin_ns) / 1e3);

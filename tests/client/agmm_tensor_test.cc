@@ -180,6 +180,26 @@ TEST_F(LibraryTensor, TheTensorsOfASessionEndWithTheirClient) {
   EXPECT_TRUE(Await([&] { return other->Find("A").status().code() == StatusCode::kNotFound; }));
 }
 
+TEST_F(LibraryTensor, ASessionRewritesWhatLastsButDoesNotReplaceIt) {
+  const auto other = Connect();
+  PutAB(*other);
+  {
+    const auto client = Connect(/*session=*/true);
+    PutAB(*client, "", 5);
+    const std::vector<float> row(kK);
+    const auto put = client->Put("A", {.rows = 1, .cols = kK, .sharding = "[M, K]"}, row.data(), BytesIn(row));
+    EXPECT_EQ(put.status().code(), StatusCode::kFailedPrecondition) << put.status().ToString();
+    EXPECT_THAT(put.status().message(), HasSubstr("\"A\""));
+    const JobHandle job = Submit(*client, Request());
+    ASSERT_TRUE(job.Wait(kHangMs).ok());
+  }
+  EXPECT_TRUE(Await([&] { return other->Find("C").status().code() == StatusCode::kNotFound; }));
+  std::vector<float> a(kM * kK);
+  ASSERT_TRUE(other->Get("A", a.data(), BytesIn(a)).ok());
+  EXPECT_EQ(a, Integers(kM * kK, 5));
+  EXPECT_TRUE(other->Find("B").ok());
+}
+
 TEST_F(LibraryTensor, APutGoesOnOverABrokenConnection) {
   const auto proxy = MakeProxy();
   const auto client = Connect(/*session=*/false, proxy->endpoint());

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "client/job_watch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/convert/metadata.h"
 #include "proto/convert/status.h"
 #include "tests/client/proxy.h"
 
@@ -51,6 +53,7 @@ class FakeDaemon final : public v1::JobService::Service,
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* response) override {
     ++statuses;
+    if (names_sequencer) response->add_nodes()->set_incarnation("first");
     return incomplete ? Error(WithReason(absl::UnavailableError("waiting for node b"),
                                          kReasonWorldIncomplete))
                       : grpc::Status::OK;
@@ -63,17 +66,20 @@ class FakeDaemon final : public v1::JobService::Service,
     while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
     return grpc::Status::OK;
   }
-  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest*,
+  grpc::Status SubmitJob(grpc::ServerContext* context, const v1::SubmitJobRequest*,
                          v1::Job* response) override {
+    Hear(*context);
     response->set_job_id(++submits);
     return grpc::Status::OK;
   }
-  grpc::Status DeleteTensor(grpc::ServerContext*, const v1::DeleteTensorRequest*,
+  grpc::Status DeleteTensor(grpc::ServerContext* context, const v1::DeleteTensorRequest*,
                             v1::DeleteTensorResponse*) override {
+    Hear(*context);
     return ++deletes == 1 ? grpc::Status::OK : Error(absl::NotFoundError("no tensor 5"));
   }
   grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
                         grpc::ServerWriter<v1::WatchJobResponse>* writer) override {
+    Hear(*context);
     ++watches;
     for (int number = request->after_event() + 1; number <= 4; ++number) {
       v1::WatchJobResponse response;
@@ -94,14 +100,28 @@ class FakeDaemon final : public v1::JobService::Service,
   }
 
   std::atomic<int> statuses = 0, submits = 0, deletes = 0, watches = 0;
-  std::atomic<bool> incomplete = false;
+  std::atomic<bool> incomplete = false, names_sequencer = true;
   std::atomic<int> hold_watch_after = 0, job_alone_after = 0;
+  // Of each call about ids, the sequencer that it was sent with.
+  std::vector<std::string> sequencers() {
+    std::lock_guard lock(mutex_);
+    return sequencers_;
+  }
 
  private:
+  void Hear(const grpc::ServerContext& context) {
+    const auto sent = context.client_metadata().find(kSequencerKey);
+    std::lock_guard lock(mutex_);
+    sequencers_.emplace_back(sent == context.client_metadata().end()
+                                 ? ""
+                                 : std::string(sent->second.data(), sent->second.size()));
+  }
   static grpc::Status Error(const absl::Status& status) {
     return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
                         std::string(status.message()), ToProto(status).SerializeAsString());
   }
+  std::mutex mutex_;
+  std::vector<std::string> sequencers_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -144,6 +164,36 @@ TEST_F(ConnectionTest, ASubmitGoesOutAgainWithItsRequestIdOnly) {
   LoseTheAnswer([&] { job = connection_.SubmitJob(request); }, [&] { return daemon_.submits == 2; });
   EXPECT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(daemon_.submits, 3);
+  // Names mean the same to every sequencer.
+  EXPECT_THAT(daemon_.sequencers(), ElementsAre("", "", ""));
+}
+
+TEST_F(ConnectionTest, AnAttemptForABareIdIsRepeatedForTheSequencerThatWasKnownOnly) {
+  LoseTheAnswer([&] { connection_.DeleteTensor(5).IgnoreError(); },
+                [&] { return daemon_.deletes == 1; });
+  EXPECT_THAT(daemon_.sequencers(), ElementsAre("", "first"));
+
+  daemon_.names_sequencer = false;
+  Connection other(*ResolveEndpoint(proxy_.endpoint()));
+  ASSERT_TRUE(other.GetStatus().ok());
+  absl::Status status;
+  LoseTheAnswer([&] { status = other.DeleteTensor(5); }, [&] { return daemon_.deletes == 3; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(daemon_.deletes, 3);
+}
+
+TEST_F(ConnectionTest, EveryAttemptForAnIdCarriesItsSequencer) {
+  LoseTheAnswer([&] { connection_.DeleteTensor({5, "before"}).IgnoreError(); },
+                [&] { return daemon_.deletes == 1; });
+  EXPECT_THAT(daemon_.sequencers(), ElementsAre("before", "before"));
+  daemon_.job_alone_after = 3;
+  JobWatch watch(&connection_, {7, "before"}, /*after_event=*/0, absl::Now() + kHang);
+  for (auto next = watch.Next(); next.ok() && next->has_value(); next = watch.Next()) {
+    if ((*next)->has_event()) continue;
+    daemon_.job_alone_after = 0;
+    proxy_.Cut();
+  }
+  EXPECT_THAT(daemon_.sequencers(), ElementsAre("before", "before", "before", "before"));
 }
 
 TEST_F(ConnectionTest, ADeleteThatIsRepeatedFindsItsWorkDone) {

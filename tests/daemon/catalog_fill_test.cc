@@ -57,6 +57,16 @@ TEST_F(CatalogFillTest, AFillWaitsForItsTurnAndAnswersOnceEveryNodeHasFilled) {
   EXPECT_TRUE(Granted(read));
 }
 
+TEST_F(CatalogFillTest, AFillInASessionDoesNotReplaceWhatLasts) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  v1::FillTensorRequest request = OfPut("A", 16);
+  request.mutable_put()->set_session_id("s1");
+  const Created fill = Fill(request);
+  ASSERT_TRUE(fill->has_value());
+  EXPECT_TRUE(absl::IsFailedPrecondition((*fill)->status())) << (*fill)->status();
+  EXPECT_EQ(Named("A"), id);
+}
+
 TEST_F(CatalogFillTest, AFillOfANewNameMakesTheTensorAndOneOfAnotherSpecSwaps) {
   const Created first = Fill(OfPut("A", 8));
   AnswerPlaced();

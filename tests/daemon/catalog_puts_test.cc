@@ -1,4 +1,6 @@
 // Puts: what rewrites, what swaps, and that nothing is left of one that comes to no commit.
+#include <set>
+
 #include "gmock/gmock.h"
 #include "tests/daemon/catalog_fixture.h"
 
@@ -13,6 +15,10 @@ class CatalogPutsTest : public CatalogTest {
   }
   static v1::CreateTensorRequest Large(const std::string& name = "A") {
     return TensorRequest(name, "[M_x, K]", 256, 8, MeshOf(4));
+  }
+  static v1::CreateTensorRequest OfSession(const std::string& session, v1::CreateTensorRequest request) {
+    request.set_session_id(session);
+    return request;
   }
   Opened PutPlaced(const v1::CreateTensorRequest& request) {
     const Opened put = Put(request);
@@ -235,6 +241,58 @@ TEST_F(CatalogPutsTest, ATensorThatWasPutGoesWithItsSession) {
   EXPECT_EQ(Free(), kHeap);
 }
 
+TEST_F(CatalogPutsTest, ASessionDoesNotReplaceWhatLasts) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  const Opened put = Put(OfSession("s1", Large()));
+  ASSERT_TRUE(put->has_value());
+  EXPECT_TRUE(absl::IsFailedPrecondition((*put)->status())) << (*put)->status();
+  EXPECT_THAT((*put)->status().message(),
+              testing::AllOf(testing::HasSubstr("\"A\""), testing::HasSubstr("lasts"),
+                             testing::HasSubstr("another name, or delete it first")));
+  EXPECT_EQ(Free(), kHeap - 4096);
+  catalog_->EndSession("s1");
+  EXPECT_EQ(Named("A"), id);
+}
+
+TEST_F(CatalogPutsTest, ASessionMayRewriteWhatLastsWhichGoesOnLasting) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  const Opened put = Put(OfSession("s1", Small()));
+  ASSERT_TRUE(Granted(put));
+  EXPECT_EQ(End(AccessOf(put), true)->version(), 2u);
+  catalog_->EndSession("s1");
+  EXPECT_EQ(Named("A"), id);
+  EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_READY);
+}
+
+TEST_F(CatalogPutsTest, WhatBelongsToASessionIsPutInThatSessionAlone) {
+  ASSERT_TRUE(End(AccessOf(PutPlaced(OfSession("s1", Small()))), true).ok());
+  const uint64_t id = Named("A");
+  for (const char* other : {"", "s2"}) {
+    for (const v1::CreateTensorRequest& request : {Small(), Large()}) {
+      const Opened put = Put(OfSession(other, request));
+      ASSERT_TRUE(put->has_value());
+      EXPECT_TRUE(absl::IsFailedPrecondition((*put)->status())) << (*put)->status();
+      EXPECT_THAT((*put)->status().message(), testing::HasSubstr("belongs to another session"));
+    }
+  }
+  // By its id it is meant, whoever owns it.
+  const Opened write = Begin(id, true);
+  ASSERT_TRUE(Granted(write));
+  ASSERT_TRUE(End(AccessOf(write), true).ok());
+  ASSERT_TRUE(End(AccessOf(PutPlaced(OfSession("s1", Large()))), true).ok());
+  EXPECT_NE(Named("A"), id);
+}
+
+TEST_F(CatalogPutsTest, ANameThatAnotherOwnerHasTakenMeanwhileIsNotTakenOver) {
+  const Opened mine = PutPlaced(OfSession("s1", Large())), lasting = PutPlaced(Small());
+  ASSERT_TRUE(End(AccessOf(lasting), true).ok());
+  const absl::Status refused = End(AccessOf(mine), true).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_EQ(Named("A"), TensorOf(lasting));
+  EXPECT_EQ(catalog_->Find(TensorOf(lasting))->state(), v1::Tensor::STATE_READY);
+  EXPECT_EQ(Free(), kHeap - 4096);
+}
+
 TEST_F(CatalogPutsTest, AnAccessByNameIsOneToWhatHasTheNameNow) {
   v1::BeginAccessRequest request;
   request.set_name("A");
@@ -249,6 +307,62 @@ TEST_F(CatalogPutsTest, AnAccessByNameIsOneToWhatHasTheNameNow) {
   request.set_name("");
   begin();
   EXPECT_TRUE(absl::IsInvalidArgument(answer.status()));
+}
+
+TEST_F(CatalogPutsTest, APutThatIsRepeatedMakesOneTensor) {
+  v1::CreateTensorRequest request = Small("");
+  request.set_request_id("r");
+  const Opened first = PutPlaced(request);
+  ASSERT_TRUE(End(AccessOf(first), true).ok());
+  const Opened again = Put(request);
+  ASSERT_TRUE(Granted(again));
+  EXPECT_EQ(TensorOf(again), TensorOf(first));
+  EXPECT_EQ(End(AccessOf(again), true)->version(), 2u);
+  EXPECT_EQ(catalog_->ListTensors({}).tensors_size(), 1);
+  request.set_session_id("s1");
+  EXPECT_TRUE(absl::IsAlreadyExists((*Put(request))->status()));
+  // One that came to no commit is forgotten.
+  request.set_request_id("other");
+  ASSERT_TRUE(End(AccessOf(PutPlaced(request)), false).ok());
+  EXPECT_TRUE(End(AccessOf(PutPlaced(request)), true).ok());
+}
+
+TEST_F(CatalogPutsTest, AnAccessIsEndedByTheNodeThatHasItAlone) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  const Opened write = Begin(id, true, 1);
+  ASSERT_TRUE(Granted(write));
+  EXPECT_TRUE(absl::IsAborted(End(AccessOf(write), true).status()));
+  EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_WRITING);
+  EXPECT_TRUE(End(AccessOf(write), true, /*untouched=*/false, /*node=*/1).ok());
+}
+
+TEST_F(CatalogPutsTest, TheIdsOfAccessesTellNothingOfEachOther) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  std::set<uint64_t> ids;
+  for (int i = 0; i < 8; ++i) ids.insert(AccessOf(Begin(id, false)));
+  EXPECT_EQ(ids.size(), 8u);
+  EXPECT_GT(*ids.rbegin() - *ids.begin(), uint64_t{1} << 32);
+}
+
+TEST_F(CatalogPutsTest, AnAccessThatWaitsIsTakenBackByItsId) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  const Opened reader = Begin(id, false);
+  ASSERT_TRUE(Granted(reader));
+  v1::BeginAccessRequest request;
+  request.set_tensor_id(id);
+  request.set_write(true);
+  request.set_access_id(77);
+  absl::Status waiting;
+  catalog_->BeginAccess({}, request, [&](const Access& a) { waiting = a.status(); });
+  absl::Status taken;
+  catalog_->BeginAccess({}, request, [&](const Access& a) { taken = a.status(); });
+  EXPECT_TRUE(absl::IsAlreadyExists(taken)) << taken;
+  const Opened behind = Begin(id, false);
+  EXPECT_FALSE(behind->has_value());
+  ASSERT_TRUE(End(77, false, /*untouched=*/true).ok());
+  EXPECT_TRUE(absl::IsCancelled(waiting)) << waiting;
+  EXPECT_TRUE(Granted(behind));
+  EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_READY);
 }
 
 TEST_F(CatalogPutsTest, AnAccessFromNoNodeIsRefused) {

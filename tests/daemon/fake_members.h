@@ -24,6 +24,7 @@ class FakeMembers : public Members {
       for (int i = 0; i < ranks_per_node; ++i) ranks_.push_back({node, heap_bytes});
   }
 
+  const std::string& incarnation() const override { return incarnation_value; }
   uint64_t generation() const override { return generation_value; }
   absl::Status Complete() const override { return complete; }
   int node_count() const override { return nodes_; }
@@ -44,6 +45,7 @@ class FakeMembers : public Members {
 
   std::vector<WorldRank>& mutable_ranks() { return ranks_; }
 
+  std::string incarnation_value = "the sequencer";
   uint64_t generation_value = 1;
   absl::Status complete;
   std::vector<Sent> sent;

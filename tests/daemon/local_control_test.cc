@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "tests/daemon/catalog_fixture.h"
 #include "tests/daemon/notification.h"
 
@@ -54,10 +55,10 @@ class LocalControlTest : public CatalogTest {
     return config;
   }
   template <typename Response, typename Request, typename Call>
-  absl::StatusOr<Response> Ask(Call call, const Request& request) {
+  absl::StatusOr<Response> Ask(Call call, const Request& request, const CallContext& ctx = {}) {
     auto answer = std::make_shared<absl::StatusOr<Response>>(absl::UnknownError("no answer"));
     auto answered = std::make_shared<Notification>();
-    (control_.get()->*call)({}, request, [answer, answered](absl::StatusOr<Response> given) {
+    (control_.get()->*call)(ctx, request, [answer, answered](absl::StatusOr<Response> given) {
       *answer = std::move(given);
       answered->Notify();
     });
@@ -140,6 +141,47 @@ TEST_F(LocalControlTest, NothingNewBelongsToASessionThatHasEnded) {
     EXPECT_EQ(status.message(), "session s has ended; open a new one");
   }
   EXPECT_EQ(Ask<v1::ListTensorsResponse>(&LocalControl::ListTensors, v1::ListTensorsRequest())->tensors_size(), 1);
+}
+
+TEST_F(LocalControlTest, ASessionIsClosedByWhoKnowsItsKeyAlone) {
+  v1::OpenedSessionRequest open;
+  open.set_session_id("s");
+  open.set_node(1);
+  open.set_key(77);
+  ASSERT_TRUE(Ask<v1::OpenedSessionResponse>(&LocalControl::OpenedSession, open).ok());
+  v1::CloseSessionRequest close;
+  close.set_session_id("s");
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      Ask<v1::CloseSessionResponse>(&LocalControl::CloseSession, close).status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(Open("s", 1)));  // it is still open
+  close.set_key(77);
+  EXPECT_TRUE(Ask<v1::CloseSessionResponse>(&LocalControl::CloseSession, close).ok());
+  EXPECT_TRUE(Open("s", 1).ok());
+}
+
+TEST_F(LocalControlTest, IdsOfAnEarlierSequencerAreRefused) {
+  v1::GetTensorRequest get;
+  get.mutable_tensor()->set_tensor_id(tensor_);
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(13);
+  v1::DeleteTensorRequest erase;
+  erase.set_tensor_id(tensor_);
+  CallContext before;
+  before.sequencer = "another";
+  for (const auto& [status, what] :
+       {std::pair{Ask<v1::Tensor>(&LocalControl::GetTensor, get, before).status(), "tensor 1 belonged"},
+        {Ask<v1::Job>(&LocalControl::CancelJob, cancel, before).status(),
+         "job 13 belonged to the sequencer of before its restart; it is gone: submit it again"},
+        {Ask<v1::DeleteTensorResponse>(&LocalControl::DeleteTensor, erase, before).status(),
+         "tensor 1 belonged"}}) {
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    EXPECT_EQ(ReasonOf(status), kReasonPeerLost);
+    EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
+  }
+  CallContext now;
+  now.sequencer = sequencer_.incarnation();
+  EXPECT_TRUE(Ask<v1::Tensor>(&LocalControl::GetTensor, get, now).ok());
+  EXPECT_TRUE(Ask<v1::Tensor>(&LocalControl::GetTensor, get).ok());
 }
 
 TEST_F(LocalControlTest, ASessionIsOfANodeOfTheWorld) {

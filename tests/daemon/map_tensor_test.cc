@@ -72,6 +72,17 @@ TEST_F(MapTensor, OneThatEndsBeforeItIsOfferedLeavesTheTensorUntouched) {
   EXPECT_THAT(control_.untouched(), ElementsAre(true));
 }
 
+TEST_F(MapTensor, ALeaseThatItsClientDoesNotWaitForIsTakenBack) {
+  control_.hold_ = true;
+  Client client(this);
+  client.Begin();
+  control_.AwaitBegun();
+  client.context.TryCancel();
+  client.stream->Finish();
+  control_.AwaitTakenBack();
+  EXPECT_THAT(control_.commits(), testing::IsEmpty());
+}
+
 TEST_F(MapTensor, OneThatWasOfferedDoesNot) {
   Client client(this);
   client.Begin();

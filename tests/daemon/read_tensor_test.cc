@@ -97,13 +97,25 @@ TEST_F(ReadTensor, EndsItsAccessWhenItBreaks) {
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
 }
 
-TEST_F(ReadTensor, GivesBackALeaseThatComesWhenItsClientHasGone) {
+TEST_F(ReadTensor, TakesBackALeaseThatItsClientDoesNotWaitFor) {
   control_.hold_ = true;
   grpc::ClientContext context;
   auto stream = stub_->ReadTensor(&context, request_);
   control_.AwaitBegun();
   context.TryCancel();
   stream->Finish();
+  control_.AwaitTakenBack();
+  EXPECT_THAT(control_.commits(), IsEmpty());
+}
+
+TEST_F(ReadTensor, GivesBackALeaseThatComesWhenItsClientHasGone) {
+  control_.hold_ = control_.granted_meanwhile_ = true;
+  grpc::ClientContext context;
+  auto stream = stub_->ReadTensor(&context, request_);
+  control_.AwaitBegun();
+  context.TryCancel();
+  stream->Finish();
+  control_.AwaitTakenBack();
   EXPECT_THAT(control_.commits(), IsEmpty());
   control_.Grant();
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));

@@ -66,6 +66,7 @@ class NoRunner final : public Runner {
   void EndGeneration(const absl::Status&, std::function<void()> drained) override { drained(); }
   std::vector<DeviceCounters> counters() const override { return {}; }
   Verdict Accept(int, const Message&, int64_t, Rows*) override { return Verdict::kDrop; }
+  void Lost(int, const Message&, const absl::Status&) override {}
   void Arrived(int, const Message&, const absl::Status&) override {}
 };
 

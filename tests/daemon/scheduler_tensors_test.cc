@@ -1,4 +1,5 @@
 // Jobs and what else happens to their tensors: in the order in which the sequencer admitted it.
+#include "absl/strings/match.h"
 #include "tests/daemon/scheduler_harness.h"
 
 namespace agmm {
@@ -74,6 +75,25 @@ TEST_F(SchedulerTensorsTest, AGetAfterASubmitSeesItsC) {
   DoneEverywhere(job);
   ASSERT_TRUE(get.Get().ok()) << get.Get().status();
   EXPECT_EQ(get.Get()->tensor().version(), 1u);
+}
+
+TEST_F(SchedulerTensorsTest, ACOfAnotherSessionIsNotWrittenByItsName) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_tensors(2)->set_name("Y");
+  request.set_session_id("s1");
+  const absl::StatusOr<v1::Job> mine = Submit(request);  // makes it
+  ASSERT_TRUE(mine.ok()) << mine.status();
+  for (const char* other : {"", "s2"}) {
+    request.set_session_id(other);
+    const absl::Status refused = Submit(request).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_TRUE(absl::StrContains(refused.message(), "\"Y\" belongs to another session")) << refused;
+  }
+  // What lasts may be written in a session.
+  Named("Z", "[M, N_x]", 64, 48);
+  request.mutable_tensors(2)->set_name("Z");
+  EXPECT_TRUE(Submit(request).ok());
 }
 
 TEST_F(SchedulerTensorsTest, TwoJobsThatWriteOneCKeepTheirOrderAndAGetBetweenThemSeesTheFirst) {

@@ -91,6 +91,11 @@ class FakeControl final : public Control {
   }
   void EndAccess(const CallContext& call, const v1::EndAccessRequest& request,
                  Reply<v1::EndAccessResponse> reply) override {
+    if (IsTakenBack(request)) {
+      reply(absl::AbortedError("it is not open yet"));
+      if (!granted_meanwhile_) Take()(absl::CancelledError("taken back"));
+      return;
+    }
     EXPECT_GE(request.access_id(), kAccess);
     EXPECT_EQ(call.deadline, absl::InfiniteFuture());
     EXPECT_TRUE(call.cancel->status().ok());
@@ -121,11 +126,7 @@ class FakeControl final : public Control {
 
   // Answers the BeginAccess that waits.
   void Grant() {
-    Reply<v1::BeginAccessResponse> reply;
-    {
-      std::lock_guard lock(mutex_);
-      reply = std::exchange(waiting_, nullptr);
-    }
+    const Reply<v1::BeginAccessResponse> reply = Take();
     if (!begin_error_.ok()) return reply(begin_error_);
     v1::BeginAccessResponse response;
     response.set_access_id(kAccess + begins());
@@ -161,12 +162,31 @@ class FakeControl final : public Control {
     return untouched_;
   }
 
+  void AwaitTakenBack() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang), [this] { return taken_back_; }));
+  }
+
   // Set before they are asked for.
+  bool granted_meanwhile_ = false;  // too late to take one back
   v1::Tensor tensor_;
   bool hold_ = false, hold_end_ = false;
   absl::Status begin_error_, end_error_;
 
  private:
+  // Of one that waits.
+  bool IsTakenBack(const v1::EndAccessRequest& request) {
+    std::lock_guard lock(mutex_);
+    if (waiting_ == nullptr || request.access_id() != begun_.access_id()) return false;
+    EXPECT_TRUE(request.untouched());
+    taken_back_ = true;
+    changed_.notify_all();
+    return true;
+  }
+  Reply<v1::BeginAccessResponse> Take() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(waiting_, nullptr);
+  }
   static absl::Status No() { return absl::UnimplementedError("not asked for by these tests"); }
 
   std::mutex mutex_;
@@ -174,6 +194,7 @@ class FakeControl final : public Control {
   v1::BeginAccessRequest begun_ ABSL_GUARDED_BY(mutex_);
   Reply<v1::BeginAccessResponse> waiting_ ABSL_GUARDED_BY(mutex_);
   int begins_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool taken_back_ ABSL_GUARDED_BY(mutex_) = false;
   Reply<v1::EndAccessResponse> ending_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> commits_ ABSL_GUARDED_BY(mutex_), untouched_ ABSL_GUARDED_BY(mutex_);
 };

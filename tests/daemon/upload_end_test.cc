@@ -28,8 +28,35 @@ TEST_F(Uploading, AnAbortGivesTheLeaseBackAtOnce) {
   EXPECT_TRUE(other.Commit(ChecksumOfContents()).ok());
 }
 
-TEST_F(Uploading, AnAbortWhileItWaitsGivesTheLeaseBackWhenItComes) {
+TEST_F(Uploading, AnAbortWhileItWaitsTakesTheLeaseBack) {
   control_.hold_ = true;
+  Client client(this);
+  client.Begin();
+  control_.AwaitBegun();
+  Abort();
+  control_.AwaitTakenBack();
+  EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(control_.commits(), IsEmpty());
+}
+
+// It outlives its stream.
+TEST_F(Uploading, AStreamThatBreaksWhileItWaitsTakesNothingBack) {
+  control_.hold_ = true;
+  Client client(this);
+  client.Begin();
+  control_.AwaitBegun();
+  client.context.TryCancel();
+  client.stream->Finish();
+  control_.Grant();
+  Client other(this);
+  other.Begin();
+  other.SendContents(0, kTotal);
+  EXPECT_TRUE(other.Commit(ChecksumOfContents()).ok());
+  EXPECT_EQ(control_.begins(), 1);
+}
+
+TEST_F(Uploading, AnAbortWhileItWaitsGivesTheLeaseBackWhenItComes) {
+  control_.hold_ = control_.granted_meanwhile_ = true;
   Client client(this);
   client.Begin();
   control_.AwaitBegun();
