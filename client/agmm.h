@@ -171,8 +171,8 @@ struct MappingState;
 // for such a job. Thread-safe, but for moves, the end, and what is done with the memory.
 //
 // It is detached by its commit, and when its client, session, world or daemon ends; a writable one without
-// a commit then leaves the tensor without contents. The memory stays with this object, but reads zeros, and
-// writes reach nobody; only what is written just as the daemon ends it may reach the space's next user.
+// a commit then leaves the tensor without contents. The memory stays here but reads zeros, writes reach
+// nobody, and only then is the space another's: a stopped process keeps it. A forked child has none of it.
 class Mapping {
  public:
   // Rows and columns [begin, end) of the tensor. Row r begins at data + (r - row_begin) * pitch_bytes, its

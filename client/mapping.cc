@@ -1,18 +1,11 @@
 #include "client/mapping.h"
 
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status.h"
@@ -20,53 +13,25 @@
 namespace agmm {
 namespace {
 
-constexpr absl::Duration kFetch = absl::Seconds(5);
-constexpr int kMaxFiles = 64;
-
-absl::Status NoFiles(const std::string& socket, absl::string_view why) {
-  return absl::UnavailableError(
-      absl::StrFormat("the files of the mapping cannot be fetched at %s: %s", socket, why));
+// Memory of the file that a forked child does not inherit. MAP_FAILED, and errno, where it is not to be had.
+void* MapShared(size_t bytes, bool writable, int file, int64_t offset_bytes) {
+  const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  // A fork that comes in between hands on nothing that can be touched.
+  void* const data = mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, file, offset_bytes);
+  if (data == MAP_FAILED) return MAP_FAILED;
+  if (madvise(data, bytes, MADV_DONTFORK) == 0 && mprotect(data, bytes, access) == 0) return data;
+  const int error = errno;
+  munmap(data, bytes);
+  errno = error;
+  return MAP_FAILED;
 }
 
-// The descriptors that `token` stands for; the caller's to close.
-absl::StatusOr<std::vector<int>> FetchFiles(const v1::MapTensorResponse& response,
-                                            absl::Time deadline) {
-  const std::string& path = response.file_socket();
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return NoFiles(path, "its path is too long");
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return NoFiles(path, std::strerror(errno));
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  const absl::Duration left = std::clamp(deadline - absl::Now(), absl::Milliseconds(1), kFetch);
-  const timeval patience = absl::ToTimeval(left);
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-      send(fd, response.token().data(), response.token().size(), MSG_NOSIGNAL) !=
-          static_cast<ssize_t>(response.token().size())) {
-    return NoFiles(path, std::strerror(errno));
-  }
-  char byte;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFiles * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-  if (got < 0) return NoFiles(path, std::strerror(errno));
-  if (got == 0) return NoFiles(path, "the daemon does not know the token, or not this user");
-  std::vector<int> fds;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    fds.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    std::memcpy(fds.data(), CMSG_DATA(header), fds.size() * sizeof(int));
-  }
-  return fds;
+// Memory of this process's own in its place, which holds zeros. Where that is not to be had, none that can be
+// touched. False if the old one is still there.
+bool ReplaceByOwn(void* data, size_t bytes) {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+  return mmap(data, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) != MAP_FAILED ||
+         mmap(data, bytes, PROT_NONE, kFlags, -1, 0) != MAP_FAILED || munmap(data, bytes) == 0;
 }
 
 // False if the deadline came first.
@@ -118,10 +83,8 @@ absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* c
 }
 
 absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, absl::Time deadline) {
-  AGMM_ASSIGN_OR_RETURN(const std::vector<int> fds, FetchFiles(response, deadline));
-  const absl::Cleanup close_all = [&] {
-    for (int fd : fds) close(fd);
-  };
+  AGMM_RETURN_IF_ERROR(files_.Fetch(response, deadline));
+  const std::vector<int>& fds = files_.files();
   tensor_ = response.tensor();
   if (static_cast<int>(fds.size()) != response.file_count()) {
     return absl::InternalError(
@@ -132,14 +95,14 @@ absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, absl::Tim
     const size_t bytes = (shard.row_end() - shard.row_begin()) * shard.pitch_bytes();
     if (shard.file() < 0 || shard.file() >= static_cast<int>(fds.size()))
       return absl::InternalError("a shard lies in a file that did not come");
-    void* data = mmap(nullptr, bytes, writable_ ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
-                      fds[shard.file()], shard.offset_bytes());
+    void* const data = MapShared(bytes, writable_, fds[shard.file()], shard.offset_bytes());
     if (data == MAP_FAILED)
       return absl::ErrnoToStatus(errno, absl::StrFormat("rank %d cannot be mapped", shard.rank()));
     shard_bytes_.push_back(bytes);
     shards_.push_back({shard.rank(), shard.row_begin(), shard.row_end(), shard.col_begin(),
                        shard.col_end(), shard.pitch_bytes(), static_cast<std::byte*>(data)});
   }
+  files_.CloseFiles();
   return absl::OkStatus();
 }
 
@@ -153,7 +116,7 @@ absl::StatusOr<v1::Tensor> TensorMapping::Commit(absl::Time deadline) {
     return absl::FailedPreconditionError("the mapping has been committed; map the tensor again");
   if (held_) {
     committing_ = true;
-    // Before the daemon knows: the next user of the tensor is never written to.
+    // Until then the daemon does not take the commit.
     Detach();
     request_.mutable_commit();
     StartWriteLast(&request_, grpc::WriteOptions());
@@ -188,7 +151,7 @@ void TensorMapping::OnWriteDone(bool) {
 void TensorMapping::OnReadDone(bool ok) {
   std::lock_guard lock(mutex_);
   if (!ok) {
-    // From here on the memory may be anybody's.
+    // The daemon wants the memory back, or is gone.
     Detach();
     return Release();
   }
@@ -219,10 +182,9 @@ void TensorMapping::OnDone(const grpc::Status& status) {
 
 void TensorMapping::Detach() {
   if (std::exchange(detached_, true)) return;
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    mmap(shards_[i].data, shard_bytes_[i], PROT_READ | PROT_WRITE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-  }
+  bool all = true;
+  for (size_t i = 0; i < shards_.size(); ++i) all &= ReplaceByOwn(shards_[i].data, shard_bytes_[i]);
+  if (all) files_.LetGo();
 }
 
 void TensorMapping::Cancel() {

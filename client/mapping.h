@@ -1,5 +1,6 @@
 // A tensor's shards in this process's own memory: what is read and written there is the tensor itself. For
-// clients on the daemon's host, connected over its unix socket.
+// clients on the daemon's host, connected over its unix socket. The daemon gives the memory to nobody else
+// before this process has detached or ended, also where the stream has broken. A forked child has none of it.
 #pragma once
 
 #include <condition_variable>
@@ -16,6 +17,7 @@
 #include "absl/time/time.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "client/connection.h"
+#include "client/mapped_files.h"
 
 namespace agmm {
 
@@ -62,7 +64,7 @@ class TensorMapping final
   TensorMapping(Connection* connection, const v1::BeginMapping& begin,
                 std::function<void()> on_end);
   absl::Status Map(const v1::MapTensorResponse& response, absl::Time deadline);
-  // The memory is this process's alone.
+  // The memory is this process's alone, and the daemon knows.
   void Detach();
   void Cancel();
   // Nothing more will be sent or read: the call may end.
@@ -76,6 +78,7 @@ class TensorMapping final
   v1::Tensor tensor_;
   std::vector<Shard> shards_;
   std::vector<size_t> shard_bytes_;
+  MappedFiles files_;               // let go of once all shards are detached
   v1::MapTensorRequest request_;    // gRPC's while writing_
   v1::MapTensorResponse response_;  // gRPC's while it reads
 

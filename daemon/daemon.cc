@@ -131,6 +131,7 @@ void Daemon::CreateMember(std::function<void(absl::Status)> on_refused) {
     };
     handlers.complete = [this](bool complete) { server_->SetServing(complete); };
   }
+  handlers.held = [this] { return mappings_->Held(); };
   member_->SetHandlers(std::move(handlers));
 }
 
@@ -181,6 +182,7 @@ absl::Status Daemon::Serve() {
   std::vector<std::string> node_names;
   for (int node : config_.node_of_rank()) node_names.push_back(config_.nodes[node].name);
   mappings_ = std::make_unique<Mappings>(transfers, store_.get(), std::move(node_names));
+  mappings_->OnReport([this](v1::Report report) { member_->Report(std::move(report)); });
   store_->OnEraEnded([this] {
     mappings_->EndAll(WithReason(
         absl::AbortedError("the world changed; map the tensor again"), kReasonPeerLost));
@@ -238,6 +240,8 @@ Daemon::~Daemon() {
   }
   join_.reset();
   if (server_ != nullptr) server_->Stop();
+  // Clients that let go from now on have nothing to give back.
+  files_.reset();
   uploads_.reset();
   remote_.reset();
   heartbeat_.reset();

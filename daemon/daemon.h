@@ -83,8 +83,8 @@ class Daemon {
   std::unique_ptr<Join> join_;
   Control* control_ = nullptr;               // local_ or remote_
   std::unique_ptr<Uploads> uploads_;
-  std::unique_ptr<FileSocket> files_;        // null without a unix socket
   std::unique_ptr<Mappings> mappings_;
+  std::unique_ptr<FileSocket> files_;        // null without a unix socket
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<TensorService> tensor_service_;
   std::unique_ptr<JobService> job_service_;

@@ -65,6 +65,7 @@ Memory MemoryOf(const v1::GetStatusResponse& status) {
       memory.heap_bytes += device.heap_bytes();
       memory.free_bytes += device.heap_free_bytes();
       memory.tensor_bytes += device.tensor_bytes();
+      memory.held_bytes += device.held_bytes();
       memory.workspace_bytes += device.workspace_bytes();
       memory.packed_bytes += device.packed_bytes();
       memory.scratch_bytes += device.scratch_bytes();

@@ -37,6 +37,7 @@ std::string StatusText(const v1::GetStatusResponse& status) {
                 {"free", "MiB"},
                 {"largest free", "MiB"},
                 {"tensors", "MiB"},
+                {"held", "MiB"},
                 {"workspaces", "MiB"},
                 {"packed", "MiB"},
                 {"scratch", "MiB"}});
@@ -53,7 +54,8 @@ std::string StatusText(const v1::GetStatusResponse& status) {
           {rank, node.name(), device.kind(), device.description()});
       memory.AddRow({rank, Mebibytes(device.heap_bytes()), Mebibytes(device.heap_free_bytes()),
                      Mebibytes(device.heap_largest_free_bytes()), Mebibytes(device.tensor_bytes()),
-                     Mebibytes(device.workspace_bytes()), Mebibytes(device.packed_bytes()),
+                     Mebibytes(device.held_bytes()), Mebibytes(device.workspace_bytes()),
+                     Mebibytes(device.packed_bytes()),
                      Mebibytes(device.scratch_bytes())});
     }
   }

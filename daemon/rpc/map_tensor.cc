@@ -1,27 +1,30 @@
 #include "daemon/rpc/map_tensor.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/rpc/reply.h"
 #include "daemon/rpc/silence_guard.h"
 #include "kernels/base/status.h"
-#include "proto/convert/problem.h"
 
 namespace agmm {
 namespace {
 
-constexpr size_t kMaxMappings = 256;
+// What a client needs a fraction of to let go; only who has been stopped, or hangs, takes longer.
+constexpr absl::Duration kLetGo = absl::Seconds(1);
 
 // The same memory through a descriptor of its own, which may not be written through where it is not
 // `writable`.
@@ -34,16 +37,16 @@ absl::StatusOr<int> Reopen(int fd, bool writable) {
 
 }  // namespace
 
-// One MapTensor call. Lives until OnDone, and as long as somebody is about to end it.
+// One MapTensor call, and the mapping itself. Lives until OnDone, as long as somebody is about to end it,
+// and as long as its client's connection to the file socket: that, and not the stream, says whether the
+// memory is mapped. The lease is given back behind both.
 class MapTensorReactor final
     : public grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>,
+      public OpenMapping,
       public std::enable_shared_from_this<MapTensorReactor> {
  public:
   MapTensorReactor(Mappings* mappings, bool local, CallContext call)
       : mappings_(mappings), local_(local), call_(std::move(call)) {}
-  ~MapTensorReactor() override {
-    for (int fd : fds_) close(fd);
-  }
 
   void Start() {
     self_ = shared_from_this();
@@ -62,7 +65,7 @@ class MapTensorReactor final
         if (!begun_) Note(absl::InvalidArgumentError("the mapping ended before its first message"));
         return;
       }
-      if (ending_ || !status_.ok()) return;
+      if (finished_ || !status_.ok()) return;
       Note(CheckMessage());
       if (!status_.ok()) return;
       if (begun_) {
@@ -88,12 +91,17 @@ class MapTensorReactor final
   }
   void OnDone() override { self_.reset(); }
 
-  void Fail(absl::Status why) {
+  void Fail(absl::Status why) override {
     Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Note(std::move(why)); });
+  }
+  std::optional<v1::MemoryHeld> Held() override {
+    std::lock_guard lock(mutex_);
+    if (!offered_ || detached_ || EraCheck().ok()) return std::nullopt;
+    return HoldMemory();
   }
 
  private:
-  enum class Next { kNothing, kGiveBack, kFinish };
+  enum class Next { kNothing, kWithdraw, kGiveBack, kFinish };
 
   absl::Status CheckMessage() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     AGMM_RETURN_IF_ERROR(Validate(request_));
@@ -151,9 +159,10 @@ class MapTensorReactor final
       Note(response.status());
       if (!response.ok()) return;
       access_id_ = response->access_id();
+      tensor_ = response->tensor();
       // The lease of an earlier generation is void.
-      Note(mappings_->parts_.io->CheckEra(response->tensor(), era_));
-      if (status_.ok()) Note(Offer(response->tensor()));
+      Note(EraCheck());
+      if (status_.ok()) Note(Offer());
       if (!status_.ok()) return;
       offered_ = true;
       *response_.mutable_tensor() = std::move(*response->mutable_tensor());
@@ -162,10 +171,15 @@ class MapTensorReactor final
     });
   }
 
+  absl::Status EraCheck() const { return mappings_->parts_.io->CheckEra(tensor_, era_); }
+
   // Fills response_ with the shards, and the token of their files.
-  absl::Status Offer(const v1::Tensor& tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    AGMM_ASSIGN_OR_RETURN(const auto shards, mappings_->store_->Shards(tensor.tensor_id()));
-    std::vector<int> heaps;
+  absl::Status Offer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    AGMM_ASSIGN_OR_RETURN(const auto shards, mappings_->store_->Shards(tensor_.tensor_id()));
+    std::vector<int> heaps, fds;
+    absl::Cleanup close_fds = [&] {
+      for (int fd : fds) close(fd);
+    };
     for (const LocalShard& shard : shards) {
       const auto heap = std::find(heaps.begin(), heaps.end(), shard.fd);
       v1::MappedShard* mapped = response_.add_shards();
@@ -177,7 +191,7 @@ class MapTensorReactor final
         }
         heaps.push_back(shard.fd);
         AGMM_ASSIGN_OR_RETURN(const int fd, Reopen(shard.fd, writable_));
-        fds_.push_back(fd);
+        fds.push_back(fd);
       }
       mapped->set_rank(shard.rank);
       mapped->set_row_begin(shard.rows.begin);
@@ -186,33 +200,41 @@ class MapTensorReactor final
       mapped->set_col_end(shard.cols.end);
       mapped->set_offset_bytes(shard.offset_bytes);
       mapped->set_pitch_bytes(shard.pitch_bytes);
+      ranks_.insert(shard.rank);
     }
-    token_ = mappings_->files_.load()->Offer(fds_);
+    std::move(close_fds).Cancel();
+    response_.set_file_count(static_cast<int>(fds.size()));
+    FileSocket* const files = mappings_->files_.load();
+    token_ = files->Offer(std::move(fds), [self = shared_from_this()] { self->OnLetGo(); });
     response_.set_token(token_);
-    response_.set_file_socket(mappings_->files_.load()->path());
-    response_.set_file_count(static_cast<int>(fds_.size()));
+    response_.set_file_socket(files->path());
     return absl::OkStatus();
   }
 
   // The first error is the one to tell. Once a commit is on its way, its answer alone decides.
   void Note(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (status_.ok() && !commit_sent_ && !given_back_) status_ = std::move(status);
+    if (status_.ok() && !commit_sent_ && !given_back_ && !finished_) status_ = std::move(status);
   }
 
   template <typename Change>
   void Continue(Change change) {
     Next next;
+    bool over;
     {
       std::lock_guard lock(mutex_);
       change();
       next = Drive();
+      over = finished_ && pending_ == 0 && (access_id_ == 0 || given_back_) && !over_;
+      over_ |= over;
     }
+    if (next == Next::kWithdraw) Withdraw();
     if (next == Next::kGiveBack) GiveBack();
-    if (next == Next::kFinish) End();
+    // Who hears of the end may begin another one.
+    if (over) mappings_->Remove(this);
+    if (next == Next::kFinish) Finish(ToGrpc(status_));
   }
 
   Next Drive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (ending_) return Next::kNothing;
     if (status_.ok() && !ended_) {
       const bool open = begun_ && pending_ == 0 && !writing_;
       if (!reading_ && (open || !begun_)) {
@@ -224,11 +246,79 @@ class MapTensorReactor final
     }
     if (pending_ > 0 || writing_) return Next::kNothing;
     if (access_id_ != 0 && !given_back_) {
-      ++pending_;
-      return Next::kGiveBack;
+      if (!offered_ || detached_) {
+        ++pending_;
+        return Next::kGiveBack;
+      }
+      if (!withdrawn_) {
+        withdrawn_ = true;
+        ++pending_;
+        return Next::kWithdraw;
+      }
+      // A commit waits for its client to let go. All else is told at once, so that the client does.
+      if (committing_ && status_.ok()) return Next::kNothing;
     }
-    ending_ = true;
+    if (std::exchange(finished_, true)) return Next::kNothing;
     return Next::kFinish;
+  }
+
+  void Withdraw() {
+    const std::optional<pid_t> client = mappings_->files_.load()->Withdraw(token_);
+    if (client.has_value()) {
+      mappings_->parts_.loop->PostAfter(kLetGo, [weak = weak_from_this(), client = *client] {
+        if (const auto self = weak.lock(); self != nullptr) self->OnNotLetGo(client);
+      });
+    }
+    Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      --pending_;
+      if (!client.has_value()) detached_ = true;
+    });
+  }
+
+  // The connection of the client that had fetched the files has ended.
+  void OnLetGo() {
+    Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { detached_ = true; });
+    // Behind whatever the loop reports as held.
+    mappings_->parts_.loop->Post([self = shared_from_this()] {
+      v1::Report report;
+      {
+        std::lock_guard lock(self->mutex_);
+        if (self->hold_id_ == 0) return;
+        report.mutable_memory_released()->set_hold_id(self->hold_id_);
+        if (self->told_) spdlog::info("the memory of tensor {} is let go of", self->tensor_.tensor_id());
+      }
+      self->mappings_->report_(std::move(report));
+    });
+  }
+
+  // On the loop. The lease, or what is held of it, goes on; it is only said.
+  void OnNotLetGo(pid_t client) {
+    v1::Report report;
+    {
+      std::lock_guard lock(mutex_);
+      if (detached_) return;
+      told_ = true;
+      spdlog::warn(
+          "pid {} still has the memory of tensor {} \"{}\" mapped, {} s after that had to end: it is kept "
+          "back until the process lets go or ends",
+          client, tensor_.tensor_id(), tensor_.name(), absl::ToInt64Seconds(kLetGo));
+      // Of another generation all is reported with the next.
+      if (!EraCheck().ok()) return;
+      *report.mutable_memory_held() = HoldMemory();
+    }
+    mappings_->report_(std::move(report));
+  }
+
+  v1::MemoryHeld HoldMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (hold_id_ == 0) hold_id_ = mappings_->next_hold_++;
+    v1::MemoryHeld held;
+    held.set_hold_id(hold_id_);
+    held.mutable_ranks()->Add(ranks_.begin(), ranks_.end());
+    held.set_offset_bytes(tensor_.offset_bytes());
+    held.set_bytes(tensor_.shard_bytes());
+    held.set_writable(writable_);
+    held.set_tensor_name(tensor_.name());
+    return held;
   }
 
   void GiveBack() {
@@ -236,10 +326,14 @@ class MapTensorReactor final
     AccessEnd how;
     {
       std::lock_guard lock(mutex_);
+      // Of an earlier generation there is no lease any more, and its number may be another's.
+      const absl::Status gone = EraCheck();
+      Note(gone);
       commit = commit_sent_ = committing_ && status_.ok();
       how = commit ? AccessEnd::kCommitted : offered_ ? AccessEnd::kSpoiled : AccessEnd::kUntouched;
+      if (!gone.ok()) access_id_ = 0;
     }
-    if (!token_.empty()) mappings_->files_.load()->Withdraw(token_);
+    if (access_id_ == 0) return Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { --pending_; });
     EndAccess(mappings_->parts_, call_, access_id_, how,
               [self = shared_from_this(), commit](absl::StatusOr<v1::EndAccessResponse> response) {
                 self->Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
@@ -256,11 +350,6 @@ class MapTensorReactor final
               });
   }
 
-  void End() {
-    mappings_->Remove(this);
-    Finish(ToGrpc(status_));
-  }
-
   Mappings* const mappings_;
   const bool local_;
   const CallContext call_;
@@ -270,25 +359,27 @@ class MapTensorReactor final
   std::mutex mutex_;
   v1::MapTensorRequest request_;    // gRPC's while reading_
   v1::MapTensorResponse response_;  // gRPC's while writing_
-  // Written under the lock; read without it once set, or ending (status_).
+  // Written under the lock; read without it once set, or once finished_ (status_).
   bool writable_ = false;
   uint64_t access_id_ = 0;
+  v1::Tensor tensor_;
+  std::set<int> ranks_;  // whose heaps are mapped
   std::string token_;
-  std::vector<int> fds_;
   absl::Status status_;
   int pending_ ABSL_GUARDED_BY(mutex_) = 0;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false, ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool committing_ ABSL_GUARDED_BY(mutex_) = false, given_back_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;     // gRPC has its status
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;         // nothing is left of it
   bool offered_ ABSL_GUARDED_BY(mutex_) = false;      // the client may write from now on
+  bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;    // if it had not fetched the files, it never will
+  bool detached_ ABSL_GUARDED_BY(mutex_) = false;     // no process has the memory mapped
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;         // that one has, and should not
+  uint64_t hold_id_ ABSL_GUARDED_BY(mutex_) = 0;      // it was reported as held
   bool commit_sent_ ABSL_GUARDED_BY(mutex_) = false;  // and not answered yet
   std::optional<SilenceGuard> silence_;  // first to go: it calls into the rest
 };
-
-Mappings::Mappings(const TransferParts& parts, TensorStore* store,
-                   std::vector<std::string> node_names, absl::Duration silence)
-    : parts_(parts), store_(store), node_names_(std::move(node_names)), silence_(silence) {}
 
 grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* Mappings::Start(
     grpc::CallbackServerContext* context, CallContext call) {
@@ -296,69 +387,6 @@ grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* Mappings::
       this, absl::StartsWith(context->peer(), "unix:"), std::move(call));
   reactor->Start();
   return reactor.get();
-}
-
-absl::Status Mappings::CheckPlace(const v1::Tensor& tensor, bool writable) const {
-  AGMM_ASSIGN_OR_RETURN(const PlacedTensor placed, FromProto(tensor.spec()));
-  AGMM_ASSIGN_OR_RETURN(const auto shards, store_->Shards(tensor.tensor_id()));
-  for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
-    if (ShardBlock(placed.mesh, placed.tensor, 0, rank).empty()) continue;
-    const int world_rank = placed.mesh.ranks[rank];
-    const bool here = std::any_of(shards.begin(), shards.end(),
-                                  [&](const auto& shard) { return shard.rank == world_rank; });
-    if (here == writable) continue;
-    if (here) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "tensor %d is written in place where all its shards are, and that of rank %d is on node %s; "
-        "use upload",
-        tensor.tensor_id(), world_rank, node_names_[world_rank]));
-  }
-  if (writable) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "tensor %d has no shard on this daemon's devices; ask another daemon, or read it",
-      tensor.tensor_id()));
-}
-
-absl::Status Mappings::Add(MapTensorReactor* key, std::weak_ptr<MapTensorReactor> mapping) {
-  std::lock_guard lock(mutex_);
-  if (open_.size() >= kMaxMappings) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%d mappings are open at this daemon, as many as it takes; end one first", open_.size()));
-  }
-  open_[key] = {"", std::move(mapping)};
-  return absl::OkStatus();
-}
-
-void Mappings::SetSession(MapTensorReactor* key, const std::string& session_id) {
-  std::lock_guard lock(mutex_);
-  // One that is just ending may have gone from here.
-  if (const auto it = open_.find(key); it != open_.end()) it->second.session_id = session_id;
-}
-
-void Mappings::Remove(MapTensorReactor* key) {
-  std::lock_guard lock(mutex_);
-  open_.erase(key);
-}
-
-void Mappings::EndSession(const std::string& session_id) {
-  std::vector<std::shared_ptr<MapTensorReactor>> ended;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [key, open] : open_)
-      if (open.session_id == session_id) ended.push_back(open.mapping.lock());
-  }
-  for (const auto& mapping : ended)
-    if (mapping != nullptr) mapping->Fail(absl::CancelledError("the session of the mapping has ended"));
-}
-
-void Mappings::EndAll(const absl::Status& why) {
-  std::vector<std::shared_ptr<MapTensorReactor>> ended;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [key, open] : open_) ended.push_back(open.mapping.lock());
-  }
-  for (const auto& mapping : ended)
-    if (mapping != nullptr) mapping->Fail(why);
 }
 
 }  // namespace agmm

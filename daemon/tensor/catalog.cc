@@ -132,6 +132,8 @@ absl::StatusOr<Entry*> CatalogImpl::Make(const CallContext& ctx,
 
 void CatalogImpl::OnReport(int node, const v1::Report& report) {
   if (report.has_tensor_filled()) return OnFilled(node, report.tensor_filled());
+  if (report.has_memory_held()) return OnHeld(node, report.memory_held());
+  if (report.has_memory_released()) return OnReleased(node, report.memory_released());
   if (!report.has_tensor_placed()) return;
   const v1::TensorPlaced& placed = report.tensor_placed();
   const auto it = entries_.find(placed.tensor_id());
@@ -155,9 +157,11 @@ void CatalogImpl::EndPlacing(Entry* entry) {
     callbacks.Add([reply = std::move(reply), answer] { reply(answer); });
   if (entry->place_error.ok()) return Settle(entry);
   for (Lease& lease : entry->leases) {
+    if (lease.held) continue;
     lease_tensors_.erase(lease.id);
     callbacks.Add([granted = std::move(lease.granted_fn), answer] { granted(answer.status()); });
   }
+  ForgetHolds(entry);
   entry->leases.clear();
   Unlink(entry);
 }
@@ -215,7 +219,8 @@ std::string CatalogImpl::LargestOn(int rank) const {
   std::vector<std::string> texts;
   for (size_t i = 0; i < named; ++i) {
     const v1::Tensor& tensor = here[i]->tensor;
-    const char* state = here[i]->link == Link::kGone  ? ", deleted and still in use"
+    const char* state = here[i]->holds > 0            ? ", held by a client that was to let go of it"
+                        : here[i]->link == Link::kGone ? ", deleted and still in use"
                         : here[i]->link == Link::kPut ? ", being put"
                                                       : "";
     texts.push_back(absl::StrCat(Called(tensor), " ", FormatBytes(tensor.shard_bytes()), state));
@@ -275,6 +280,8 @@ void CatalogImpl::OnGenerationEnded(const std::vector<int>& lost_nodes,
   std::vector<std::string> lost_tensors;
   between_ = true;
   lease_tensors_.clear();
+  // Their nodes name them again.
+  holds_.clear();
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = it->second;
     ++it;  // the entry may go
@@ -288,6 +295,7 @@ void CatalogImpl::OnGenerationEnded(const std::vector<int>& lost_nodes,
     }
     const bool created = entry.placing.empty() && entry.link == Link::kLinked;
     entry.creators.clear();
+    ForgetHolds(&entry);
     entry.leases.clear();
     entry.placing.clear();
     if (entry.tensor.state() == v1::Tensor::STATE_WRITING) EndWrite(&entry, false);
@@ -325,6 +333,7 @@ void CatalogImpl::OnReady() {
     *command.mutable_place_tensor()->mutable_tensor() = entry.tensor;
     for (int node : entry.nodes) members_->Send(node, command);
   }
+  for (auto& [key, hold] : holds_) TakeHold(&hold);
 }
 
 }  // namespace catalog

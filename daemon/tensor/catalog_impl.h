@@ -1,6 +1,6 @@
 // The catalog's state: entries and their leases. Creation and the world's events are in catalog.cc,
 // leases in catalog_leases.cc, what opens and ends writes in catalog_puts.cc, fills in
-// catalog_fill.cc.
+// catalog_fill.cc, what clients have not let go of in catalog_holds.cc.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct Lease {
   bool granted = false;
   int node = -1;  // the daemon that holds the access; -1: it is none, EndAccess cannot end it
   bool put = false;     // its commit gives the entry its name
+  bool held = false;    // of memory that clients have not let go of: ends with its Hold alone
   std::string session;  // ends it as long as it waits
   std::shared_ptr<CancelToken> cancel;  // of who asked; null: a job
   v1::Tensor::State before = v1::Tensor::STATE_EMPTY;  // what a granted write found
@@ -58,6 +59,14 @@ struct Entry {
   Link link = Link::kLinked;
   std::list<Lease> leases;  // in admission order
   std::unique_ptr<Filling> filling;
+  int holds = 0;  // its memory counts as held while there are any
+};
+
+// Memory of a node that its clients may still have mapped. While nothing may be sent it waits in the list;
+// then it is a lease of the tensor that lies there, or of an entry made for it.
+struct Hold {
+  v1::MemoryHeld memory;
+  uint64_t tensor = 0, lease = 0;  // 0: not taken yet
 };
 
 inline std::string Describe(const v1::Tensor& tensor) {
@@ -162,12 +171,21 @@ class CatalogImpl : public Catalog {
   void StartFill(uint64_t lease, const v1::Fill& fill, Reply<v1::Tensor> reply);
   void OnFilled(int node, const v1::TensorFilled& filled);
 
+  void OnHeld(int node, const v1::MemoryHeld& memory);
+  void OnReleased(int node, const v1::MemoryReleased& released);
+  // The tensor at the place that is held, or a new entry that nobody finds; null: somebody else has it.
+  Entry* HeldEntry(const v1::MemoryHeld& memory);
+  void TakeHold(Hold* hold);
+  // The memory counts as a tensor's again.
+  void ForgetHolds(Entry* entry);
+
   Members* const members_;
   Placement* const placement_;
   const Clock* const clock_;
   std::map<uint64_t, Entry> entries_;
   std::map<std::string, uint64_t> names_, requests_;
   std::map<uint64_t, uint64_t> lease_tensors_;
+  std::map<std::pair<int, uint64_t>, Hold> holds_;  // of this generation, by node and the node's id
   std::vector<std::pair<int, uint64_t>>
       drops_;  // node, tensor: to be sent when the world is complete
   bool between_ = false;

@@ -109,12 +109,39 @@ absl::Status Placement::CheckRoom(const std::vector<int>& ranks, int64_t bytes,
   return then.Allocate(ranks, bytes, MemoryClass::kWorkspace).status();
 }
 
+bool Placement::AllocateAt(const std::vector<int>& ranks, int64_t offset, int64_t bytes,
+                           MemoryClass memory_class) {
+  if (ranks.empty() || offset < 0 || offset % kPlacementAlign != 0 || bytes <= 0) return false;
+  for (int rank : ranks) {
+    if (rank < 0 || rank >= rank_count()) return false;
+    const Pieces& free = heaps_[rank].free;
+    const auto behind = free.upper_bound(offset);
+    if (behind == free.begin()) return false;
+    const auto piece = std::prev(behind);
+    // Pieces are whole pages, so what holds `bytes` holds them rounded up.
+    if (bytes > piece->second - (offset - piece->first)) return false;
+  }
+  Take(ranks, offset, RoundUp(bytes, kPlacementAlign), memory_class);
+  return true;
+}
+
+void Placement::Reclass(const std::vector<int>& ranks, int64_t bytes, MemoryClass from,
+                        MemoryClass to) {
+  const int64_t rounded = RoundUp(bytes, kPlacementAlign);
+  for (int rank : ranks) {
+    heaps_[rank].used[static_cast<int>(from)] -= rounded;
+    heaps_[rank].used[static_cast<int>(to)] += rounded;
+  }
+}
+
 std::string Placement::Holders(int rank) const {
   std::string largest = describe_tensors_ == nullptr ? "" : describe_tensors_(rank);
   if (!largest.empty()) largest = absl::StrFormat(" (%s)", largest);
-  return absl::StrFormat("tensors %s%s, workspaces %s",
-                         FormatBytes(used_bytes(rank, MemoryClass::kTensor)), largest,
-                         FormatBytes(used_bytes(rank, MemoryClass::kWorkspace)));
+  const int64_t held = used_bytes(rank, MemoryClass::kHeld);
+  return absl::StrFormat(
+      "tensors %s%s%s, workspaces %s", FormatBytes(used_bytes(rank, MemoryClass::kTensor) + held),
+      largest, held == 0 ? "" : absl::StrFormat(", of which %s are held by clients", FormatBytes(held)),
+      FormatBytes(used_bytes(rank, MemoryClass::kWorkspace)));
 }
 
 void Placement::Take(const std::vector<int>& ranks, int64_t offset, int64_t bytes,

@@ -13,7 +13,8 @@
 
 namespace agmm {
 
-enum class MemoryClass { kTensor, kWorkspace };
+// kHeld: of tensors that clients have not let go of.
+enum class MemoryClass { kTensor, kWorkspace, kHeld };
 
 // Thread-compatible.
 class Placement {
@@ -37,6 +38,11 @@ class Placement {
   };
   absl::Status CheckRoom(const std::vector<int>& ranks, int64_t bytes,
                          const std::vector<Piece>& freed) const;
+  // Takes the place that is named, if it is free on all of `ranks`, which are different.
+  bool AllocateAt(const std::vector<int>& ranks, int64_t offset, int64_t bytes,
+                  MemoryClass memory_class);
+  // Counts what is allocated as another class from now on.
+  void Reclass(const std::vector<int>& ranks, int64_t bytes, MemoryClass from, MemoryClass to);
   // Names the largest of what lies on a rank, for errors: "W 1.00 GiB, X 512 MiB"; may be empty.
   void set_describe_tensors(std::function<std::string(int rank)> describe) {
     describe_tensors_ = std::move(describe);
@@ -54,7 +60,7 @@ class Placement {
   struct HeapState {
     int64_t size = 0;
     std::map<int64_t, int64_t> free;  // offset -> bytes, coalesced
-    int64_t used[2] = {0, 0};
+    int64_t used[3] = {0, 0, 0};
   };
 
   void Take(const std::vector<int>& ranks, int64_t offset, int64_t bytes, MemoryClass memory_class);

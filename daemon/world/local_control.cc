@@ -23,6 +23,7 @@ void LocalControl::GetStatus(const CallContext& context, const v1::GetStatusRequ
         device.set_heap_free_bytes(parts.placement->free_bytes(device.rank()));
         device.set_heap_largest_free_bytes(parts.placement->largest_free_bytes(device.rank()));
         device.set_tensor_bytes(parts.placement->used_bytes(device.rank(), MemoryClass::kTensor));
+        device.set_held_bytes(parts.placement->used_bytes(device.rank(), MemoryClass::kHeld));
         device.set_workspace_bytes(parts.placement->used_bytes(device.rank(), MemoryClass::kWorkspace));
       }
     }

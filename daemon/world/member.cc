@@ -162,6 +162,11 @@ void Member::OnDrained() {
 }
 
 void Member::BeReady() {
+  for (v1::MemoryHeld& memory : handlers_.held()) {
+    v1::Report held;
+    *held.mutable_memory_held() = std::move(memory);
+    Report(std::move(held));
+  }
   v1::Report ready;
   ready.mutable_world_ready();
   Report(std::move(ready));

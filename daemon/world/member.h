@@ -41,6 +41,8 @@ class Member {
     std::function<void()> joined = [] {};
     // The sequencer was lost: ABORTED with PEER_LOST, naming it. What it knew of this daemon is void.
     std::function<void(const absl::Status&)> lost = [](const absl::Status&) {};
+    // What clients still have mapped of the generations before.
+    std::function<std::vector<v1::MemoryHeld>()> held = [] { return std::vector<v1::MemoryHeld>(); };
     // Whether this node has done its part for a world in which nobody is missing.
     std::function<void(bool)> complete = [](bool) {};
   };

@@ -122,6 +122,7 @@ inline v1::GetStatusResponse SomeStatus() {
         heap_free_bytes: 1073741823000
         heap_largest_free_bytes: 1073741822000
         tensor_bytes: 10
+        held_bytes: 15
         workspace_bytes: 20
         packed_bytes: 30
         scratch_bytes: 40

@@ -1,15 +1,16 @@
 // How a mapping ends, and what its end says of the contents. That the memory is the tensor's: tests/e2e.
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 
 #include "absl/time/clock.h"
 #include "proto/channel/channel.h"
+#include "tests/base/temp_folder.h"
+#include "tests/daemon/notification.h"
 #include "tests/daemon/tensor_service_fixture.h"
 
 namespace agmm {
@@ -18,29 +19,69 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::string MakeFolder() {
-  std::string folder = "/tmp/agmm-map-tensor-XXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
+bool Eventually(const std::function<bool()>& holds) {
+  const absl::Time end = absl::Now() + kHang;
+  while (!holds()) {
+    if (absl::Now() > end) return false;
+    absl::SleepFor(absl::Milliseconds(2));
+  }
+  return true;
 }
+
+// A client's part of the file socket: sends the token, takes what comes, and stays connected.
+class Fetched {
+ public:
+  Fetched(const std::string& path, const std::string& token)
+      : fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    Connect(path);
+    Send(token);
+    Take();
+  }
+  // Its token is not sent yet.
+  explicit Fetched(int fd) : fd_(fd) {}
+  ~Fetched() { close(fd_); }
+
+  void Connect(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+    ASSERT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  void Send(const std::string& token) {
+    EXPECT_EQ(send(fd_, token.data(), token.size(), MSG_NOSIGNAL), static_cast<ssize_t>(token.size()));
+  }
+  void Take() { EXPECT_TRUE(Gets()); }
+  bool Gets() {
+    char byte;
+    return recv(fd_, &byte, 1, 0) == 1;
+  }
+
+ private:
+  const int fd_;
+};
 
 class MapTensor : public TensorContents {
  protected:
   void SetUp() override {
     TensorContents::SetUp();
-    files_ = *FileSocket::Start(folder_ + "/files");
+    mappings_->OnReport([this](v1::Report report) {
+      std::lock_guard lock(mutex_);
+      reports_.push_back(std::move(report));
+    });
+    files_ = *FileSocket::Start(folder_ / "files");
     mappings_->SetFiles(files_.get());
     stub_ = v1::TensorService::NewStub(
-        OpenChannel("unix:" + folder_ + "/s"));
+        OpenChannel(absl::StrCat("unix:", folder_ / "s")));
   }
   void Configure(grpc::ServerBuilder* builder) override {
-    builder->AddListeningPort("unix:" + folder_ + "/s", grpc::InsecureServerCredentials());
+    builder->AddListeningPort(absl::StrCat("unix:", folder_ / "s"), grpc::InsecureServerCredentials());
   }
 
   struct Client {
     explicit Client(MapTensor* test) { stream = test->stub_->MapTensor(&context); }
-    void Begin() {
+    void Begin(const std::string& session = "") {
       v1::MapTensorRequest request;
+      request.mutable_begin()->set_session_id(session);
       request.mutable_begin()->mutable_tensor()->set_tensor_id(kTensor);
       request.mutable_begin()->set_writable(true);
       stream->Write(request);
@@ -56,7 +97,40 @@ class MapTensor : public TensorContents {
     std::unique_ptr<grpc::ClientReaderWriter<v1::MapTensorRequest, v1::MapTensorResponse>> stream;
   };
 
-  const std::string folder_ = MakeFolder();
+  const TempFolder folder_{"map-tensor"};
+  // The first report of this kind, once it has come.
+  v1::Report AwaitReport(v1::Report::ReportCase kind) {
+    const absl::Time end = absl::Now() + kHang;
+    while (absl::Now() < end) {
+      {
+        std::lock_guard lock(mutex_);
+        for (const v1::Report& report : reports_)
+          if (report.report_case() == kind) return report;
+      }
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+    ADD_FAILURE() << "no report " << kind;
+    return {};
+  }
+  // As the member asks, on the loop.
+  std::vector<v1::MemoryHeld> Held() {
+    std::vector<v1::MemoryHeld> held;
+    Notification done;
+    loop_.Post([&] {
+      held = mappings_->Held();
+      done.Notify();
+    });
+    EXPECT_TRUE(done.WaitFor(kHang));
+    return held;
+  }
+  void EndWorld() {
+    store_->EndTransfers();
+    mappings_->EndAll(absl::AbortedError("the world changed"));
+  }
+  Fetched Fetch(const Client& client) { return {folder_ / "files", client.response.token()}; }
+
+  std::mutex mutex_;
+  std::vector<v1::Report> reports_;
   std::unique_ptr<FileSocket> files_;
 };
 
@@ -116,6 +190,101 @@ TEST_F(MapTensor, ACommitThatIsRefusedFails) {
   EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
 }
 
+TEST_F(MapTensor, TheLeaseComesBackWithTheConnectionAndNotWithTheStream) {
+  Client client(this);
+  client.Begin();
+  ASSERT_TRUE(client.stream->Read(&client.response));
+  {
+    const Fetched fetched = Fetch(client);
+    client.context.TryCancel();
+    EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+    // Said, once it takes longer than it should, and kept all the same.
+    const v1::MemoryHeld held = AwaitReport(v1::Report::kMemoryHeld).memory_held();
+    EXPECT_EQ(held.bytes(), control_.tensor_.shard_bytes());
+    EXPECT_TRUE(held.writable());
+    EXPECT_THAT(held.ranks(), ElementsAre(0));
+    EXPECT_THAT(control_.commits(), IsEmpty());
+    EXPECT_EQ(mappings_->count(), 1u);
+    // Its generation is not over: it is a lease of this one.
+    EXPECT_THAT(Held(), IsEmpty());
+  }
+  EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
+  EXPECT_THAT(control_.untouched(), ElementsAre(false));
+  EXPECT_EQ(AwaitReport(v1::Report::kMemoryReleased).memory_released().hold_id(),
+            AwaitReport(v1::Report::kMemoryHeld).memory_held().hold_id());
+  EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+}
+
+TEST_F(MapTensor, ACommitCountsOnceItsClientHasLetGo) {
+  Client client(this);
+  client.Begin();
+  ASSERT_TRUE(client.stream->Read(&client.response));
+  {
+    const Fetched fetched = Fetch(client);
+    client.Commit();
+    AwaitReport(v1::Report::kMemoryHeld);
+    EXPECT_THAT(control_.commits(), IsEmpty());
+  }
+  EXPECT_THAT(control_.AwaitEnded(), ElementsAre(true));
+  ASSERT_TRUE(client.stream->Read(&client.response));
+  EXPECT_EQ(client.response.tensor().version(), 5u);
+  EXPECT_TRUE(client.stream->Finish().ok());
+}
+
+TEST_F(MapTensor, ACommitWhoseSessionEndsBeforeItsClientHasLetGoIsNone) {
+  Client client(this);
+  client.Begin("mine");
+  ASSERT_TRUE(client.stream->Read(&client.response));
+  {
+    const Fetched fetched = Fetch(client);
+    client.Commit();
+    mappings_->EndSession("mine");
+    EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+    EXPECT_THAT(control_.commits(), IsEmpty());
+  }
+  EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
+}
+
+TEST_F(MapTensor, WhatIsMappedWhenItsGenerationEndsIsHeldAndHasNoLeaseToGiveBack) {
+  Client client(this);
+  client.Begin();
+  ASSERT_TRUE(client.stream->Read(&client.response));
+  uint64_t hold = 0;
+  {
+    const Fetched fetched = Fetch(client);
+    EndWorld();
+    EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+    const auto held = Held();
+    ASSERT_EQ(held.size(), 1u);
+    EXPECT_EQ(held[0].bytes(), control_.tensor_.shard_bytes());
+    EXPECT_TRUE(held[0].writable());
+    hold = held[0].hold_id();
+    // And in the generation behind that under the same id.
+    EndWorld();
+    ASSERT_EQ(Held().size(), 1u);
+    EXPECT_EQ(Held()[0].hold_id(), hold);
+  }
+  EXPECT_EQ(AwaitReport(v1::Report::kMemoryReleased).memory_released().hold_id(), hold);
+  EXPECT_THAT(Held(), IsEmpty());
+  EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+  EXPECT_THAT(control_.commits(), IsEmpty());
+}
+
+TEST_F(MapTensor, WhatNobodyHasFetchedIsNotHeld) {
+  Client client(this);
+  client.Begin();
+  ASSERT_TRUE(client.stream->Read(&client.response));
+  EndWorld();
+  EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(Held(), IsEmpty());
+  EXPECT_EQ(mappings_->count(), 0u);
+  // It never will be.
+  Fetched late(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  late.Connect(folder_ / "files");
+  late.Send(client.response.token());
+  EXPECT_FALSE(late.Gets());
+}
+
 class MapTensorInSilence : public MapTensor {
  protected:
   MapTensorInSilence() { silence_ = absl::Milliseconds(50); }
@@ -128,48 +297,37 @@ TEST_F(MapTensorInSilence, AStreamThatDoesNotBeginIsEnded) {
 }
 
 TEST_F(MapTensor, StreamsThatHaveNotBegunCount) {
-  // More than are taken: the last to come is refused without a word of its own.
   std::vector<std::unique_ptr<Client>> clients;
-  for (int i = 0; i < 257; ++i) {
-    clients.push_back(std::make_unique<Client>(this));
-    if (i < 256) clients.back()->context.set_wait_for_ready(true);
-  }
+  for (int i = 0; i < 256; ++i) clients.push_back(std::make_unique<Client>(this));
+  ASSERT_TRUE(Eventually([&] { return mappings_->count() == clients.size(); }));
   Client late(this);
   EXPECT_EQ(late.stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   for (const auto& client : clients) client->context.TryCancel();
   for (const auto& client : clients) client->stream->Finish();
 }
 
-absl::Duration CpuTime() {
-  timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return absl::DurationFromTimespec(now);
-}
-
 TEST(FileSocket, RestsWhileThereAreNoDescriptors) {
-  const std::string path = MakeFolder() + "/files";
-  const auto files = FileSocket::Start(path);
+  const TempFolder folder("file-socket");
+  const auto files = FileSocket::Start(folder / "files");
   ASSERT_TRUE(files.ok()) << files.status();
-  const std::string token = (*files)->Offer({0});
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-  const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const std::string token = (*files)->Offer({dup(0)}, [] {});
+  Fetched client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit none = before;
   none.rlim_cur = 3;  // poll takes its two
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  ASSERT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  const absl::Duration cpu = CpuTime();
-  absl::SleepFor(absl::Milliseconds(500));
-  EXPECT_LT(CpuTime() - cpu, absl::Milliseconds(100));
+  const absl::Time begin = absl::Now();
+  client.Connect(folder / "files");
+  EXPECT_TRUE(Eventually([&] { return (*files)->accepts() >= 3; }));
+  // A look at the end of each pause: however slow the machine is, it is never more.
+  const int64_t looks = (*files)->accepts();
+  const int64_t pauses = absl::ToInt64Milliseconds(absl::Now() - begin) / FileSocket::kShortageMs;
+  EXPECT_LE(looks, pauses + 1);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   // Who waited is served.
-  char byte;
-  ASSERT_EQ(send(client, token.data(), token.size(), MSG_NOSIGNAL), static_cast<ssize_t>(token.size()));
-  EXPECT_EQ(recv(client, &byte, 1, 0), 1);
-  close(client);
+  client.Send(token);
+  client.Take();
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Shards in place: what a client writes there is the tensor, and when it no longer may, it no longer can.
 #include "client/mapping.h"
 
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,6 +15,7 @@
 #include "daemon/rpc/file_socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/base/temp_folder.h"
 #include "tests/daemon/world_harness.h"
 
 namespace agmm {
@@ -24,12 +24,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kRows = 100, kCols = 33;
-
-std::string MakeFolder() {
-  std::string folder = "/tmp/agmm-mapping-XXXXXX";
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
-}
 
 class MappingOfTwo : public ::testing::Test {
  protected:
@@ -41,7 +35,7 @@ class MappingOfTwo : public ::testing::Test {
     }
     for (int node : {0, 1}) ASSERT_NE(world_.WaitReady(node), 0u);
   }
-  std::string Socket(int node) const { return folder_ + "/" + std::to_string(node); }
+  std::string Socket(int node) const { return folder_ / std::to_string(node); }
   std::unique_ptr<Connection> Connect(int node) {
     auto connection = std::make_unique<Connection>(*ResolveEndpoint(Socket(node)));
     EXPECT_TRUE(connection->GetStatus().ok());
@@ -101,7 +95,7 @@ class MappingOfTwo : public ::testing::Test {
     return first;
   }
 
-  const std::string folder_ = MakeFolder();
+  const TempFolder folder_{"mapping"};
   TestWorld world_{2};
 };
 
@@ -221,39 +215,39 @@ ssize_t Fetch(const std::string& path, const std::string& token) {
 }
 
 TEST(FileSocket, ATokenIsGoodOnce) {
-  const std::string folder = MakeFolder();
-  const auto files = FileSocket::Start(folder + "/files");
+  const TempFolder folder("file-socket");
+  const auto files = FileSocket::Start(folder / "files");
   ASSERT_TRUE(files.ok()) << files.status();
   struct stat info;
-  ASSERT_EQ(stat((folder + "/files").c_str(), &info), 0);
+  ASSERT_EQ(stat((folder / "files").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
-  const std::string token = (*files)->Offer({0});
-  EXPECT_EQ(Fetch(folder + "/files", std::string(32, '0')), 0);
-  EXPECT_EQ(Fetch(folder + "/files", token), 1);
-  EXPECT_EQ(Fetch(folder + "/files", token), 0);
-  const std::string withdrawn = (*files)->Offer({0});
+  const std::string token = (*files)->Offer({dup(0)}, [] {});
+  EXPECT_EQ(Fetch(folder / "files", std::string(32, '0')), 0);
+  EXPECT_EQ(Fetch(folder / "files", token), 1);
+  EXPECT_EQ(Fetch(folder / "files", token), 0);
+  const std::string withdrawn = (*files)->Offer({dup(0)}, [] {});
   (*files)->Withdraw(withdrawn);
-  EXPECT_EQ(Fetch(folder + "/files", withdrawn), 0);
+  EXPECT_EQ(Fetch(folder / "files", withdrawn), 0);
 }
 
 TEST(FileSocket, AnotherUserGetsNothing) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
-  const std::string folder = MakeFolder();
-  const auto files = FileSocket::Start(folder + "/files");
+  const TempFolder folder("file-socket");
+  const auto files = FileSocket::Start(folder / "files");
   ASSERT_TRUE(files.ok()) << files.status();
   // As if the modes let everybody in.
-  ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
-  ASSERT_EQ(chmod((folder + "/files").c_str(), 0666), 0);
-  const std::string token = (*files)->Offer({0});
+  ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
+  ASSERT_EQ(chmod((folder / "files").c_str(), 0666), 0);
+  const std::string token = (*files)->Offer({dup(0)}, [] {});
   const pid_t child = fork();
   if (child == 0) {
     const bool other = setgid(65534) == 0 && setuid(65534) == 0;
-    _exit(!other ? 2 : Fetch(folder + "/files", token) == 0 ? 0 : 1);
+    _exit(!other ? 2 : Fetch(folder / "files", token) == 0 ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_EQ(Fetch(folder + "/files", token), 1);
+  EXPECT_EQ(Fetch(folder / "files", token), 1);
 }
 
 }  // namespace

@@ -43,6 +43,12 @@ void WriteStreams() {
   reports.add_reports()->mutable_plan_prepared()->set_plan_id(1);
   reports.add_reports()->mutable_launch_done()->set_job_id(1);
   reports.add_reports()->mutable_tensor_filled()->set_tensor_id(1);
+  v1::MemoryHeld* held = reports.add_reports()->mutable_memory_held();
+  held->set_hold_id(1);
+  held->add_ranks(0);
+  held->set_bytes(4096);
+  held->set_writable(true);
+  reports.add_reports()->mutable_memory_released()->set_hold_id(1);
   v1::MemberMessage broken;
   broken.add_reports()->mutable_peer_broken()->set_node(1);
   v1::MemberMessage failed;

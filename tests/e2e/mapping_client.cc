@@ -1,0 +1,48 @@
+// A client that has a tensor mapped and does not stop to write there, for tests that stop and kill it.
+//
+//   mapping_client ENDPOINT TENSOR [fork]
+//
+// Prints "mapped" once it writes. With "fork" a forked child lives on, which prints "forked" where it does
+// not have the memory.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "client/agmm.h"
+
+namespace {
+
+void Say(const char* what) {
+  std::printf("%s\n", what);
+  std::fflush(stdout);
+}
+
+int Run(const std::string& endpoint, const std::string& name, bool forks) {
+  const auto client = agmm::Client::Connect({.endpoint = endpoint, .session = true});
+  if (!client.ok()) agmm::FailWith(client.status());
+  const auto mapping = (*client)->Map(name, /*writable=*/true);
+  if (!mapping.ok()) agmm::FailWith(mapping.status());
+  const agmm::Mapping::Shard& shard = mapping->shards()[0];
+  const size_t bytes = (shard.row_end - shard.row_begin) * shard.pitch_bytes;
+  if (forks && fork() == 0) {
+    alarm(60);  // when the test has long ended
+    // There is no such memory here: nothing of it may be locked or touched.
+    Say(madvise(shard.data, bytes, MADV_NORMAL) != 0 && errno == ENOMEM ? "forked" : "forked with the memory");
+    while (true) pause();
+  }
+  for (bool told = false;; told = true) {
+    std::memset(shard.data, 0x5a, bytes);
+    if (!told) Say("mapped");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  return Run(argv[1], argv[2], argc > 3 && std::string(argv[3]) == "fork");
+}
