@@ -334,7 +334,7 @@ struct WorldInfo {
 class ClientImpl;
 
 // Thread-safe. Names are resolved when a call is admitted: a get behind a submit sees its C, and a put
-// behind a submit does not disturb it.
+// behind a submit does not disturb it. They are UTF-8 of at most 256 bytes, without ',' and no '#' in front.
 class Client {
  public:
   // Finds the daemon; the rest of the world need not be there. Errors: INVALID_ARGUMENT, UNAVAILABLE.

@@ -77,6 +77,14 @@ class FakeDaemon final : public v1::JobService::Service,
     Hear(*context);
     return ++deletes == 1 ? grpc::Status::OK : Error(absl::NotFoundError("no tensor 5"));
   }
+  // Two tensors in all, whatever the page.
+  grpc::Status ListTensors(grpc::ServerContext*, const v1::ListTensorsRequest* request,
+                           v1::ListTensorsResponse* response) override {
+    const uint64_t id = request->after_tensor_id() + 1;
+    response->add_tensors()->set_tensor_id(id);
+    if (id < 2) response->set_next_after_tensor_id(id);
+    return grpc::Status::OK;
+  }
   grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
                         grpc::ServerWriter<v1::WatchJobResponse>* writer) override {
     Hear(*context);
@@ -143,6 +151,13 @@ class ConnectionTest : public ::testing::Test {
   Proxy proxy_{daemon_.port()};
   Connection connection_{*ResolveEndpoint(proxy_.endpoint())};
 };
+
+TEST_F(ConnectionTest, AListOfTensorsHasAllPages) {
+  const auto list = connection_.ListTensors();
+  ASSERT_TRUE(list.ok()) << list.status();
+  ASSERT_EQ(list->tensors_size(), 2);
+  EXPECT_EQ(list->tensors(1).tensor_id(), 2);
+}
 
 TEST_F(ConnectionTest, AReadGoesOutAgain) {
   absl::StatusOr<v1::GetStatusResponse> status;

@@ -223,7 +223,7 @@ TEST_F(CtlJob, ExitCodesTellTheCasesApart) {
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", "0"}, 2, "--repeat");
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--chunks", "0"}, 2, "--chunks");
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--timeout", "0s"}, 2, "--timeout");
-  ExpectError({"job", "show", "77"}, 4, "77");
+  ExpectError({"job", "show", "77"}, 4, "no job 77 is known here: ids begin again");
   ExpectError({"job", "submit", "--bind", "A=V,B=W,C=Y"}, 4, "\"V\"");
   // Its sharding is not the spec's.
   Put("S", SmallIntegers(80, 80, 1), {"--sharding", "[K, N_x]"});
