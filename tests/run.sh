@@ -14,7 +14,8 @@ fi
 
 # What has threads that share something.
 thread_tests=(base conformance_device conformance_failure daemon_transport daemon_transport_bulk
-  daemon_scheduler daemon_upload daemon_read_tensor)
+  daemon_transport_peer daemon_scheduler daemon_upload daemon_read_tensor daemon_map_tensor
+  daemon_remote_control daemon_session daemon_job_service client_channel)
 # What takes bytes from outside, and what owns memory.
 address_tests=(base conformance_device conformance_failure daemon_transport daemon_transport_bulk
   client_npy fuzz_schedule_text fuzz_config fuzz_npy)
