@@ -62,6 +62,7 @@ int Main(int argc, char** argv) {
   AddTensor(app, options, &action);
   AddJob(app, options, &action);
   AddMatmul(app, options, &action);
+  AddBench(app, options, &action);
   AddPlan(app, options, &action);
   WrapHelp(&app);
   try {

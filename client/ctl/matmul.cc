@@ -14,20 +14,17 @@
 #include "client/connection.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/interrupt.h"
-#include "client/ctl/job_wait.h"
 #include "client/ctl/matmul_report.h"
-#include "client/ctl/messages.h"
+#include "client/ctl/product.h"
 #include "client/ctl/progress_bar.h"
 #include "client/ctl/to_json.h"
 #include "client/ctl/verbs.h"
+#include "client/ctl/wait_line.h"
 #include "client/ctl/world.h"
 #include "client/npy_transfer.h"
-#include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
-#include "kernels/schedule/text.h"
-#include "proto/convert/problem.h"
 
 namespace agmm {
 namespace {
@@ -86,86 +83,42 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   return inputs;
 }
 
-std::string HostOf(const v1::NodeStatus& node) {
-  return node.address().substr(0, node.address().rfind(':'));
-}
-
-// True when two CPU devices of the mesh are on one host: on one node, or on nodes of one address.
-bool SharesHost(const v1::GetStatusResponse& status, const Mesh& mesh) {
-  std::vector<std::string> hosts;
-  for (const v1::NodeStatus& node : status.nodes()) {
-    for (const v1::DeviceStatus& device : node.devices()) {
-      const bool takes_part =
-          std::find(mesh.ranks.begin(), mesh.ranks.end(), device.rank()) != mesh.ranks.end();
-      if (takes_part && device.kind() == "cpu") hosts.push_back(HostOf(node));
-    }
-  }
-  std::sort(hosts.begin(), hosts.end());
-  return std::adjacent_find(hosts.begin(), hosts.end()) != hosts.end();
-}
-
-// One product on a connected world: its tensors, and the jobs on them.
+// Sends the files, multiplies, and fetches the product.
 class Matmul {
  public:
   Matmul(Connection* connection, const MatmulFlags& flags, const Inputs& inputs)
       : connection_(connection), flags_(flags), inputs_(inputs) {}
 
   absl::StatusOr<MatmulResult> Run() {
-    AGMM_RETURN_IF_ERROR(MeetWorld());
+    // What the world cannot hold or nobody can plan is refused before any byte is sent.
+    AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection_, flags_.mesh));
+    AGMM_ASSIGN_OR_RETURN(const Problem problem,
+                          ParseProblem(flags_.spec, site.mesh, inputs_.shape, inputs_.dtype));
+    AGMM_RETURN_IF_ERROR(Plan(problem, site.topology, flags_.options).status());
     const DType out_dtype = FileDType(inputs_.dtype);
     AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<NpyWriter> out,
-                          NpyWriter::Create(flags_.out, problem_.m(), problem_.n(), out_dtype));
-    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
-    for (const Tensor& tensor : problem_.tensors) AGMM_RETURN_IF_ERROR(Create(tensor));
-    AGMM_RETURN_IF_ERROR(Send(*inputs_.a, flags_.a, tensors_[kA]));
-    AGMM_RETURN_IF_ERROR(Send(*inputs_.b, flags_.b, tensors_[kB]));
+                          NpyWriter::Create(flags_.out, problem.m(), problem.n(), out_dtype));
+    AGMM_ASSIGN_OR_RETURN(const std::string session, connection_->OpenSession());
+    Product product(connection_, session, flags_.spec, problem, site.topology, inputs_.timeout);
+    AGMM_RETURN_IF_ERROR(product.Create());
+    AGMM_RETURN_IF_ERROR(Send(*inputs_.a, flags_.a, product.tensor(kA)));
+    AGMM_RETURN_IF_ERROR(Send(*inputs_.b, flags_.b, product.tensor(kB)));
 
     MatmulResult result;
-    AGMM_RETURN_IF_ERROR(flags_.compare ? RunCompared(&result) : RunAlone(&result));
-    AGMM_ASSIGN_OR_RETURN(const Schedule schedule, PlanOf(result.job));
-    result.plan_agrees = Agrees(result.job, schedule);
+    AGMM_RETURN_IF_ERROR(flags_.compare ? RunCompared(&product, &result)
+                                        : RunAlone(&product, &result));
+    AGMM_ASSIGN_OR_RETURN(const Schedule schedule, product.PlanOf(result.job));
+    result.plan_agrees = product.Agrees(result.job, schedule);
     result.algorithm = result.plan_agrees ? schedule.algorithm : result.job.options().algorithm();
-
-    ProgressBar bar(flags_.out, problem_.m() * problem_.n() * SizeOf(inputs_.dtype));
-    v1::TensorRef c;
-    c.set_tensor_id(tensors_[kC].tensor_id());
-    AGMM_RETURN_IF_ERROR(
-        TransferError(DownloadFile(connection_, c, out.get(), bar.progress(), tensors_[kC].sequencer()).status(),
-                      absl::StrCat(flags_.out, " is not written")));
-    AGMM_RETURN_IF_ERROR(out->Commit());
-    result.problem = problem_;
-    result.shared_host = SharesHost(status_, problem_.mesh);
+    AGMM_RETURN_IF_ERROR(Fetch(product.tensor(kC), out.get()));
+    result.problem = problem;
+    result.shared_host = SharesHost(site);
     result.out = flags_.out;
     result.out_dtype = out_dtype;
     return result;
   }
 
  private:
-  // Learns the world, and refuses what it cannot hold or nobody can plan before any byte is sent.
-  absl::Status MeetWorld() {
-    AGMM_ASSIGN_OR_RETURN(status_, ReadyWorld(connection_));
-    const std::vector<int> nodes = NodesOfWorld(status_);
-    const std::string text = flags_.mesh.empty() ? absl::StrCat("x=", nodes.size()) : flags_.mesh;
-    AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(text));
-    if (mesh.size() > static_cast<int>(nodes.size())) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "mesh %s needs %d ranks and the world has %d", text, mesh.size(), nodes.size()));
-    }
-    for (int rank : mesh.ranks) topology_.node_of_rank.push_back(nodes[rank]);
-    AGMM_ASSIGN_OR_RETURN(problem_, ParseProblem(flags_.spec, mesh, inputs_.shape, inputs_.dtype));
-    return Plan(problem_, topology_, flags_.options).status();
-  }
-
-  absl::Status Create(const Tensor& tensor) {
-    v1::CreateTensorRequest request;
-    *request.mutable_spec() = ToProto(problem_.mesh, tensor);
-    request.set_session_id(session_);
-    request.set_request_id(NextRequestId());
-    AGMM_ASSIGN_OR_RETURN(v1::Tensor created, connection_->CreateTensor(request));
-    tensors_.push_back(std::move(created));
-    return absl::OkStatus();
-  }
-
   absl::Status Send(const NpyReader& file, const std::string& path, const v1::Tensor& tensor) {
     ProgressBar bar(path, file.rows() * file.cols() * SizeOf(inputs_.dtype));
     v1::BeginUpload begin;
@@ -175,36 +128,24 @@ class Matmul {
         absl::StrCat(path, " did not arrive"));
   }
 
-  // Runs a job to its end; a job that did not succeed is an error.
-  absl::StatusOr<v1::Job> RunJob(const PlanOptions& options, int repeat) {
-    v1::SubmitJobRequest request;
-    request.set_request_id(NextRequestId());
-    request.set_spec(flags_.spec);
-    *request.mutable_mesh() = ToProto(problem_.mesh);
-    for (const v1::Tensor& tensor : tensors_)
-      request.add_tensors()->set_tensor_id(tensor.tensor_id());
-    *request.mutable_options() = ToProto(options);
-    request.set_repeat_count(repeat);
-    *request.mutable_timeout() = ToProto(inputs_.timeout);
-    request.set_session_id(session_);
-    AGMM_ASSIGN_OR_RETURN(const v1::Job submitted, connection_->SubmitJob(
-                                                       request, kPlacingCall, tensors_[kA].sequencer()));
-    const absl::StatusOr<v1::Job> job =
-        AwaitJob(connection_, IdOf(submitted), /*after_event=*/0, inputs_.timeout, nullptr);
-    if (!job.ok()) {
-      // Ctrl-C, or a daemon that is slow to answer: nobody waits for the job any more. The first
-      // error is the one to tell, and the end of the session cancels what this call cannot.
-      if (!absl::IsUnavailable(job.status()))
-        connection_->CancelJob(IdOf(submitted)).IgnoreError();
-      return job.status();
-    }
-    AGMM_RETURN_IF_ERROR(OutcomeOf(*job, inputs_.timeout));
-    return job;
+  absl::Status Fetch(const v1::Tensor& tensor, NpyWriter* out) {
+    ProgressBar bar(flags_.out, tensor.spec().rows() * tensor.spec().cols() * SizeOf(inputs_.dtype));
+    v1::TensorRef c;
+    c.set_tensor_id(tensor.tensor_id());
+    AGMM_RETURN_IF_ERROR(
+        TransferError(DownloadFile(connection_, c, out, bar.progress(), tensor.sequencer()).status(),
+                      absl::StrCat(flags_.out, " is not written")));
+    return out->Commit();
   }
 
-  absl::Status RunAlone(MatmulResult* result) {
-    AGMM_ASSIGN_OR_RETURN(result->job, RunJob(flags_.options, inputs_.repeat));
-    result->runs_ms = SlowestRankMs(result->job, problem_.mesh);
+  absl::StatusOr<v1::Job> RunJob(Product* product, const PlanOptions& options, int repeat) {
+    const WaitLine line("multiply", inputs_.timeout);
+    return product->Run(options, repeat);
+  }
+
+  absl::Status RunAlone(Product* product, MatmulResult* result) {
+    AGMM_ASSIGN_OR_RETURN(result->job, RunJob(product, flags_.options, inputs_.repeat));
+    result->runs_ms = SlowestRankMs(result->job, product->problem().mesh);
     result->warm_up_dropped =
         inputs_.repeat > 1 && static_cast<int>(result->runs_ms.size()) == inputs_.repeat;
     result->time_ms =
@@ -214,49 +155,27 @@ class Matmul {
 
   // Serial and fused in turn, so that what the machine does besides meets both; the last C is the
   // fused one.
-  absl::Status RunCompared(MatmulResult* result) {
-    std::vector<double> unfused_ms, gemm_ms, gather_ms;
+  absl::Status RunCompared(Product* product, MatmulResult* result) {
+    const Mesh& mesh = product->problem().mesh;
+    SerialRuns serial;
     for (int run = 0; run < inputs_.repeat; ++run) {
-      AGMM_ASSIGN_OR_RETURN(const v1::Job serial, RunJob({"serial"}, 1));
-      Append(SlowestRankMs(serial, problem_.mesh), &unfused_ms);
-      const v1::JobFigures& parts = serial.figures();
-      if (parts.gemm_us() > 0) gemm_ms.push_back(parts.gemm_us() / 1000);
-      if (parts.gather_us() > 0) gather_ms.push_back(parts.gather_us() / 1000);
-      AGMM_ASSIGN_OR_RETURN(result->job, RunJob(flags_.options, 1));
-      Append(SlowestRankMs(result->job, problem_.mesh), &result->runs_ms);
+      AGMM_ASSIGN_OR_RETURN(const v1::Job unfused, RunJob(product, {"serial"}, 1));
+      serial.Add(unfused, mesh);
+      AGMM_ASSIGN_OR_RETURN(result->job, RunJob(product, flags_.options, 1));
+      const std::vector<double> fused_ms = SlowestRankMs(result->job, mesh);
+      result->runs_ms.insert(result->runs_ms.end(), fused_ms.begin(), fused_ms.end());
     }
     result->warm_up_dropped = result->runs_ms.size() > 1;
     result->time_ms = Median(AfterWarmUp(result->runs_ms));
-    result->comparison = Compare(result->time_ms, Median(AfterWarmUp(unfused_ms)),
-                                 {Median(AfterWarmUp(gemm_ms)), Median(AfterWarmUp(gather_ms))});
+    result->comparison =
+        Compare(result->time_ms, Median(AfterWarmUp(serial.unfused_ms)),
+                {Median(AfterWarmUp(serial.gemm_ms)), Median(AfterWarmUp(serial.gather_ms))});
     return absl::OkStatus();
   }
-
-  static void Append(const std::vector<double>& from, std::vector<double>* to) {
-    to->insert(to->end(), from.begin(), from.end());
-  }
-
-  // What the job's concrete options mean, planned here.
-  absl::StatusOr<Schedule> PlanOf(const v1::Job& job) const {
-    AGMM_ASSIGN_OR_RETURN(const PlanOptions options, FromProto(job.options()));
-    return Plan(problem_, topology_, options);
-  }
-
-  bool Agrees(const v1::Job& job, const Schedule& schedule) const {
-    return HashHex(PlanHash(problem_, schedule)) == job.plan_hash();
-  }
-
-  std::string NextRequestId() { return absl::StrCat(session_, "-", ++requests_); }
 
   Connection* const connection_;
   const MatmulFlags& flags_;
   const Inputs& inputs_;
-  v1::GetStatusResponse status_;
-  Topology topology_;
-  Problem problem_;
-  std::string session_;
-  std::vector<v1::Tensor> tensors_;
-  int requests_ = 0;
 };
 
 absl::Status RunMatmul(const MatmulFlags& flags, const Options& options) {

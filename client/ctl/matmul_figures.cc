@@ -42,9 +42,36 @@ std::optional<double> Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+std::optional<double> Spread(std::vector<double> values) {
+  if (values.size() < 3) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  const auto quantile = [&](double share) {
+    const double at = share * static_cast<double>(values.size() - 1);
+    const size_t below = static_cast<size_t>(at);
+    const size_t above = std::min(below + 1, values.size() - 1);
+    return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+  };
+  const double median = quantile(0.5);
+  if (median <= 0) return std::nullopt;
+  return (quantile(0.75) - quantile(0.25)) / 2 / median;
+}
+
+std::optional<double> Tflops(const Problem& problem, std::optional<double> time_ms) {
+  if (!time_ms || *time_ms <= 0) return std::nullopt;
+  return 2.0 * problem.m() * problem.n() * problem.k() / (*time_ms * 1e9);
+}
+
 std::vector<double> AfterWarmUp(std::vector<double> runs) {
   if (runs.size() > 1) runs.erase(runs.begin());
   return runs;
+}
+
+void SerialRuns::Add(const v1::Job& job, const Mesh& mesh) {
+  const std::vector<double> runs = SlowestRankMs(job, mesh);
+  unfused_ms.insert(unfused_ms.end(), runs.begin(), runs.end());
+  const v1::JobFigures& parts = job.figures();
+  if (parts.gemm_us() > 0) gemm_ms.push_back(parts.gemm_us() / 1000);
+  if (parts.gather_us() > 0) gather_ms.push_back(parts.gather_us() / 1000);
 }
 
 Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms,

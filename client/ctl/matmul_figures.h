@@ -16,8 +16,20 @@ std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh);
 // Of an even number of values the mean of the two in the middle. Absent for none.
 std::optional<double> Median(std::vector<double> values);
 
+// Half of the middle half of the values, as a share of their median. Absent for fewer than three.
+std::optional<double> Spread(std::vector<double> values);
+
+// 2 M N K in so many ms.
+std::optional<double> Tflops(const Problem& problem, std::optional<double> time_ms);
+
 // Without the first run, which warms up, where there are others.
 std::vector<double> AfterWarmUp(std::vector<double> runs);
+
+// What serial jobs took, one after the other, in ms; what a job does not know of itself is left out.
+struct SerialRuns {
+  std::vector<double> unfused_ms, gemm_ms, gather_ms;
+  void Add(const v1::Job& job, const Mesh& mesh);
+};
 
 // The two halves of a serial job, in ms.
 struct SerialParts {

@@ -11,18 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Text(const std::optional<double>& value) {
-  return value ? absl::StrFormat("%.3f", *value) : "-";
-}
-
-Json Number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
-
-std::optional<double> Tflops(const MatmulResult& result) {
-  if (!result.time_ms || *result.time_ms <= 0) return std::nullopt;
-  const Problem& p = result.problem;
-  return 2.0 * p.m() * p.n() * p.k() / (*result.time_ms * 1e9);
-}
-
 // "median of 4 runs after a warm-up".
 std::string Basis(const MatmulResult& result) {
   const size_t runs = result.runs_ms.size();
@@ -45,12 +33,18 @@ std::string How(const MatmulResult& result) {
 
 }  // namespace
 
+std::string Text(const std::optional<double>& value) {
+  return value ? absl::StrFormat("%.3f", *value) : "-";
+}
+
+Json Number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
 void PrintForPeople(const MatmulResult& result) {
   std::cout << ToString(result.problem) << "\n"
             << "algorithm  " << How(result) << "\n"
             << "plan       " << result.job.plan_hash() << "\n"
             << "T          " << Text(result.time_ms) << " ms, " << Basis(result) << "\n"
-            << "rate       " << Text(Tflops(result)) << " TFLOP/s\n"
+            << "rate       " << Text(Tflops(result.problem, result.time_ms)) << " TFLOP/s\n"
             << "C          " << result.out << ", " << result.problem.m() << " x "
             << result.problem.n() << " " << Name(result.out_dtype) << "\n";
   if (result.comparison) {
@@ -74,11 +68,7 @@ void PrintForPeople(const MatmulResult& result) {
                  "steps cannot "
                  "be told apart; use the agmmctl of their version\n";
   }
-  if (result.shared_host) {
-    std::cout << "note: CPU devices of one host share its cores and memory; times are those of "
-                 "this host, not of "
-                 "devices of their own\n";
-  }
+  if (result.shared_host) std::cout << kSharedHostNote;
 }
 
 Json ToJson(const MatmulResult& result) {
@@ -114,7 +104,7 @@ Json ToJson(const MatmulResult& result) {
           {"repeat", result.job.repeat_count()},
           {"runs_ms", result.runs_ms},
           {"time_ms", Number(result.time_ms)},
-          {"tflops", Number(Tflops(result))},
+          {"tflops", Number(Tflops(result.problem, result.time_ms))},
           {"shared_host", result.shared_host},
           {"out", result.out},
           {"out_dtype", std::string(out_dtype)},

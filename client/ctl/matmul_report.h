@@ -12,6 +12,15 @@
 
 namespace agmm {
 
+// Of a result where CPU devices of one host took part.
+inline constexpr char kSharedHostNote[] =
+    "note: CPU devices of one host share its cores and memory; times are those of this host, not of\n"
+    "devices of their own\n";
+
+// "1.250"; "-" and null for what is not known.
+std::string Text(const std::optional<double>& value);
+nlohmann::ordered_json Number(const std::optional<double>& value);
+
 struct MatmulResult {
   Problem problem;
   v1::Job job;                    // the last one of the asked algorithm; its C is the output

@@ -20,6 +20,7 @@ using Action = std::function<absl::Status()>;
 
 // Each adds its subcommand to `app`; when that is chosen, parsing sets *action. `options` and
 // `action` outlive the parse and the action.
+void AddBench(CLI::App& app, const Options& options, Action* action);
 void AddJob(CLI::App& app, const Options& options, Action* action);
 void AddMatmul(CLI::App& app, const Options& options, Action* action);
 void AddPlan(CLI::App& app, const Options& options, Action* action);

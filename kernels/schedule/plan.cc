@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/gather.h"
 
@@ -14,7 +15,7 @@ constexpr int64_t kMinChunkBytes = 256 << 10;
 constexpr int kMaxChosenChunks = 8;
 
 bool Known(const std::string& algorithm) {
-  return algorithm == "auto" || algorithm == "serial" || algorithm == "ring" || algorithm == "direct";
+  return std::find(Algorithms().begin(), Algorithms().end(), algorithm) != Algorithms().end();
 }
 
 // Fused forms overlap the first transfer with the own shard's multiply whatever the chunk; smaller chunks
@@ -60,11 +61,18 @@ Schedule PlanLocal(const Problem& problem) {
 
 }  // namespace
 
+const std::vector<std::string>& Algorithms() {
+  static const auto* const all = new std::vector<std::string>{"auto", "serial", "ring", "direct"};
+  return *all;
+}
+
 absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                            const PlanOptions& options) {
   if (!Known(options.algorithm)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "algorithm \"%s\" is not known; use auto, serial, ring or direct", options.algorithm));
+    const std::vector<std::string>& all = Algorithms();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("algorithm \"%s\" is not known; use %s or %s", options.algorithm,
+                        absl::StrJoin(all.begin(), all.end() - 1, ", "), all.back()));
   }
   if (options.chunks < 0 || options.chunks > kMaxChunks) {
     return absl::InvalidArgumentError(absl::StrFormat(

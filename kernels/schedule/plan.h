@@ -18,6 +18,9 @@ struct PlanOptions {
 
 inline constexpr int kMaxChunks = 256;
 
+// What PlanOptions::algorithm may be.
+const std::vector<std::string>& Algorithms();
+
 // Fills in what was left open ("auto", 0 chunks); what comes out plans the same on every daemon.
 // Errors: INVALID_ARGUMENT for an unknown algorithm or a chunk count outside [0, kMaxChunks].
 absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,

@@ -45,6 +45,27 @@ TEST_F(Figures, MediansDropTheWarmUp) {
   EXPECT_THAT(AfterWarmUp({100}), ElementsAre(100));
 }
 
+TEST_F(Figures, SpreadIsHalfOfTheMiddleHalf) {
+  EXPECT_EQ(Spread({1, 2}), std::nullopt);
+  EXPECT_DOUBLE_EQ(*Spread({13, 8, 10, 9, 11}), 1.0 / 10) << "between 9 and 11";
+  EXPECT_DOUBLE_EQ(*Spread({2, 4, 1, 3}), 0.75 / 2.5) << "between 1.75 and 3.25";
+}
+
+TEST_F(Figures, SerialRunsKeepTheirParts) {
+  v1::Job job;
+  for (int rank : {3, 5}) {
+    v1::RankReport* report = job.add_ranks();
+    report->set_rank(rank);
+    report->add_epoch_us(1000.0 * rank);
+  }
+  job.mutable_figures()->set_gemm_us(3000);
+  SerialRuns runs;
+  runs.Add(job, problem_.mesh);
+  EXPECT_THAT(runs.unfused_ms, ElementsAre(5));
+  EXPECT_THAT(runs.gemm_ms, ElementsAre(3));
+  EXPECT_THAT(runs.gather_ms, IsEmpty()) << "0 is not known";
+}
+
 TEST_F(Figures, CompareFollowsTheDefinitions) {
   const Comparison c = Compare(10, 16, {8, 6});
   EXPECT_EQ(c.lower_bound_ms, 8);

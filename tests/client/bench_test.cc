@@ -1,0 +1,180 @@
+// What agmmctl bench makes of its runs.
+#include "absl/strings/str_split.h"
+#include "client/ctl/bench_report.h"
+#include "client/ctl/bench_shapes.h"
+#include "client/ctl/product.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/messages_fixture.h"
+#include "tests/golden/golden.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+BenchRow Row(const std::string& algorithm, std::vector<double> runs_ms) {
+  BenchRow row{algorithm, SomeJob(), std::move(runs_ms), true};
+  if (algorithm != "auto") {
+    row.job.mutable_options()->set_algorithm(algorithm);
+    row.job.clear_explanation();
+  }
+  return row;
+}
+
+// T_gemm 8, T_ag 6, unfused 15: direct is the best, auto is ring.
+BenchCase SomeCase() {
+  BenchCase one;
+  one.name = "LLaMA-7B / 8";
+  one.problem = *ParseProblem(kDefaultSpec, *ParseMesh("x=2"), {1024, 1376, 512}, DType::kBF16);
+  one.shared_host = true;
+  one.rows = {Row("serial", {15, 14, 16}), Row("ring", {12, 11, 13}), Row("direct", {10, 10, 10.4}),
+              Row("auto", {11, 12, 11})};
+  one.serial = {{15, 14, 16}, {8, 8, 9}, {6, 6, 6}};
+  return one;
+}
+
+BenchCase Skipped() {
+  BenchCase one = SomeCase();
+  one.rows.clear();
+  one.serial = {};
+  one.skipped = "tensors of 3 GiB and a workspace of 1 GiB are needed on each rank, and rank 1 has 1 GiB free of 2 GiB";
+  return one;
+}
+
+size_t Widest(const std::string& text) {
+  size_t widest = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) widest = std::max(widest, line.size());
+  return widest;
+}
+
+TEST(Bench, FiguresAreOfTheMediansAgainstSerial) {
+  const BenchCase one = SomeCase();
+  const BenchFigures direct = FiguresOf(one, one.rows[2]);
+  EXPECT_EQ(direct.comparison.fused_ms, 10);
+  EXPECT_EQ(direct.comparison.lower_bound_ms, 8);
+  EXPECT_DOUBLE_EQ(*direct.comparison.ratio, 0.8);
+  EXPECT_DOUBLE_EQ(*direct.comparison.speedup, 1.5);
+  EXPECT_DOUBLE_EQ(*direct.comparison.efficiency, 1 - 2.0 / 7);
+  EXPECT_NEAR(*direct.spread, 0.01, 1e-9) << "half of the middle half: [10, 10.2]";
+  EXPECT_DOUBLE_EQ(*direct.tflops, 2.0 * 1024 * 1376 * 512 / 10e9);
+}
+
+TEST(Bench, TheBestIsTheFastestThatIsRightAndNamed) {
+  BenchCase one = SomeCase();
+  EXPECT_EQ(BestOf(one)->algorithm, "direct");
+  one.rows[2].exact = false;
+  EXPECT_EQ(BestOf(one)->algorithm, "ring") << "not auto, which names nothing";
+  EXPECT_EQ(BestOf(Skipped()), nullptr);
+}
+
+TEST(Bench, TextMarksTheBestAndSaysWhatAutoRan) {
+  const std::string text = BenchText(SomeCase());
+  for (const char* what :
+       {"LLaMA-7B / 8  M=1024 N=1376 K=512 bf16  mesh x=2\n",
+        "T_gemm 8.000 ms  T_ag 6.000 ms  T_lb 8.000 ms  T_unfused 15.000 ms\n",
+        "\ndirect          2  10.000  1.0  0.800  0.714    1.500    0.144  best\n",
+        "auto ran ring, 2 chunks a shard (auto is ring)\n"}) {
+    EXPECT_THAT(text, HasSubstr(what));
+  }
+  EXPECT_LE(Widest(text), 100) << text;
+}
+
+TEST(Bench, TextStaysWithinAHundredColumns) {
+  BenchCase one = SomeCase();
+  one.name = "LLaMA-3-70B M=32768 / 1024";
+  for (BenchRow& row : one.rows) {
+    row.algorithm = "ring_bidirectional";
+    row.job.mutable_options()->set_chunk_count(256);
+    row.runs_ms = {86'400'000, 86'400'000, 86'400'000};
+    row.exact = false;
+  }
+  EXPECT_LE(Widest(BenchText(one)), 100) << BenchText(one);
+  BenchCase large = SomeCase();
+  large.name = one.name;
+  large.problem = *ParseProblem(kDefaultSpec, *ParseMesh("x=2"), {kMaxDimension, kMaxDimension, kMaxDimension},
+                                DType::kBF16);
+  for (BenchRow& row : large.rows) row.runs_ms = {86'400'000, 86'400'000, 86'400'000};
+  EXPECT_LE(Widest(BenchSummary({large, Skipped()})), 100) << BenchSummary({large, Skipped()});
+  EXPECT_LE(Widest(BenchText(Skipped())), 100);
+}
+
+TEST(Bench, SummaryHasALineForEachProductAndSaysThatAHostIsShared) {
+  const std::string text = BenchSummary({SomeCase(), Skipped()});
+  EXPECT_THAT(text, HasSubstr("8.000  direct   10.000  0.800    1.500        1.100\n")) << "auto: 11 / 10";
+  EXPECT_THAT(text, HasSubstr("skipped\n"));
+  EXPECT_THAT(text, HasSubstr("share its cores"));
+  EXPECT_THAT(text, HasSubstr("Every C has the bits of serial's\n"));
+  BenchCase alone = SomeCase();
+  alone.rows[1].exact = std::nullopt;
+  EXPECT_THAT(BenchSummary({alone}), Not(HasSubstr("Every C")));
+  alone.shared_host = false;
+  EXPECT_THAT(BenchSummary({alone}), AllOf(HasSubstr("T_lb = max"), Not(HasSubstr("share its cores")),
+                                           Not(HasSubstr("direct"))));
+}
+
+TEST(Bench, JsonIsTheGoldenOne) {
+  std::string text;
+  for (const BenchCase& one : {SomeCase(), Skipped()}) {
+    for (const auto& line : ToJson(one)) text += line.dump(1) + "\n";
+  }
+  ExpectGolden("json/bench.json", text);
+}
+
+TEST(Bench, AWrongCIsAnErrorThatNamesIt) {
+  EXPECT_TRUE(OutcomeOf(std::vector{SomeCase(), Skipped()}).ok());
+  BenchCase wrong = SomeCase();
+  wrong.rows[1].exact = false;
+  EXPECT_THAT(BenchText(wrong), HasSubstr("WRONG"));
+  const absl::Status status = OutcomeOf(std::vector{SomeCase(), wrong});
+  EXPECT_TRUE(absl::IsInternal(status));
+  EXPECT_THAT(status.message(), HasSubstr("ring on M=1024 N=1376 K=512"));
+  wrong.rows[1].exact = std::nullopt;
+  EXPECT_TRUE(OutcomeOf(std::vector{wrong}).ok());
+  EXPECT_THAT(BenchText(wrong), HasSubstr("C not compared"));
+}
+
+TEST(Bench, NothingThatFitsIsAnError) {
+  const absl::Status status = OutcomeOf(std::vector{Skipped(), Skipped()});
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 has 1 GiB free of 2 GiB"));
+}
+
+TEST(Bench, TheSuiteIsDividedAndRoundedUp) {
+  const std::vector<BenchShape> suite = Suite(4, 8);
+  EXPECT_EQ(suite.size(), 22);
+  const auto sizes = [&](const std::string& name) -> std::vector<int64_t> {
+    for (const BenchShape& one : suite)
+      if (one.name == name) return {one.shape.m, one.shape.n, one.shape.k};
+    return {};
+  };
+  EXPECT_THAT(sizes("LLaMA-7B"), ElementsAre(1024, 1376, 512));
+  EXPECT_THAT(sizes("decode M=1"), ElementsAre(1, 3584, 1024));
+  EXPECT_THAT(sizes("decode M=4097"), ElementsAre(513, 3584, 1024));
+  EXPECT_THAT(sizes("Pallas unit"), ElementsAre(128 * 4, 512 * 4, 512)) << "a size a rank";
+  EXPECT_EQ(SmallSuite(4, 8).size(), 4);
+}
+
+TEST(Site, RoomIsWhatNobodyNeedsNow) {
+  Site site;
+  site.status = SomeStatus();
+  site.mesh = *ParseMesh("x=1", {site.status.nodes(0).devices(0).rank()});
+  v1::DeviceStatus& device = *site.status.mutable_nodes(0)->mutable_devices(0);
+  device.set_heap_bytes(1 << 20);
+  device.set_heap_free_bytes(160 << 10);
+  device.set_workspace_bytes(32 << 10);
+  const Problem problem =
+      *ParseProblem("A[M, K] * B[K, N] -> C[M, N]", site.mesh, {128, 128, 128}, DType::kF32);
+  EXPECT_TRUE(CheckRoom(site, problem, 0).ok()) << "3 * 64 KiB";
+  const absl::Status status = CheckRoom(site, problem, 4096);
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_THAT(status.message(), HasSubstr("192 KiB and a workspace of 4 KiB"));
+  device.set_rank(7);
+  EXPECT_TRUE(CheckRoom(site, problem, 4096).ok()) << "of the mesh's ranks alone";
+}
+
+}  // namespace
+}  // namespace agmm
