@@ -2,9 +2,7 @@
 
 import argparse
 import json
-import os
 import pathlib
-import platform
 import random
 import shutil
 import signal
@@ -21,6 +19,7 @@ import contenders
 import report
 import shapes
 from hosts import CannotMakeHosts, Hosts
+from machine import machine
 from ranks import ContenderFailed
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -87,31 +86,6 @@ def shape_list(options):
         chosen += shapes.suite(options.hosts) if options.suite else []
         count = 2 if count is None else count
     return chosen + shapes.draw(options.seed, options.hosts, count, 40_000 if options.quick else 150_000)
-
-
-def machine(torch_version):
-    packages = {}
-    for name in ("libucx0", "libdnnl2", "openmpi-bin"):
-        done = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", name], capture_output=True, text=True)
-        packages[name] = done.stdout or "?"
-    if torch_version:
-        packages["torch"] = torch_version
-    model = [
-        line.partition(":")[2].strip()
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True
-    )
-    return {
-        "cpu": model[0] if model else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "load": os.getloadavg()[0],
-        "packages": packages,
-        "agmm": commit.stdout.strip() or "?",
-    }
 
 
 class Bench:

@@ -1,9 +1,11 @@
-// C[1024, 1024] = A[1024, 4096] * B[4096, 1024] on one CPU device of W workers, against one plain oneDNN
-// call with W OpenMP threads. Items are floating point operations; the CPU column is what all threads spent,
-// and holds on a machine that others use too.
+// C[M, N] = A[M, K] * B[K, N] on one CPU device of W workers, against one plain oneDNN call with W OpenMP
+// threads. Items are floating point operations; the CPU column is what all threads spent, and holds on a machine
+// that others use too.
+//   gemm_bench [--shape=MxNxK]... [flags of Google Benchmark]      without a shape 1024x1024x4096
 #include <benchmark/benchmark.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
@@ -21,10 +25,8 @@
 namespace agmm {
 namespace {
 
-constexpr int64_t kM = 1024, kN = 1024, kK = 4096;
-
-void SetRate(benchmark::State& state) {
-  state.SetItemsProcessed(state.iterations() * 2 * kM * kN * kK);
+void SetRate(benchmark::State& state, const Shape& shape) {
+  state.SetItemsProcessed(state.iterations() * 2 * shape.m * shape.n * shape.k);
 }
 
 // Never 0 everywhere, never denormal.
@@ -40,15 +42,22 @@ void Check(const absl::Status& status) {
   std::abort();
 }
 
-void BM_Device(benchmark::State& state, DType dtype) {
+void BM_Device(benchmark::State& state, DType dtype, Shape shape) {
   const Problem problem = ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", ParseMesh("x=1").value(),
-                                       {kM, kN, kK}, dtype).value();
+                                       shape, dtype).value();
   const Schedule schedule = Plan(problem, UniformTopology(1, 1).value(), {}).value();
   const auto device = CreateCpuDevice(static_cast<int>(state.range(0)));
-  const auto heap = device->CreateHeap(64 << 20).value();
-  const Operands operands{{0, 16 << 20, 32 << 20}, {1, 1, 1}, 48 << 20};
-  Fill(heap->host().data() + operands.offsets[kA], kM * kK, dtype);
-  Fill(heap->host().data() + operands.offsets[kB], kK * kN, dtype);
+  Operands operands{{0, 0, 0}, {1, 1, 1}, 0};
+  int64_t end = 0;
+  for (Operand operand : {kA, kB, kC}) {
+    operands.offsets[operand] = end;
+    end += RoundUp(ShardBytes(problem.mesh, problem.tensors[operand]), 4096);
+  }
+  operands.workspace_offset = end;
+  const auto heap = device->CreateHeap(end + 4096).value();
+  for (Operand operand : {kA, kB})  // with the padding between the rows
+    Fill(heap->host().data() + operands.offsets[operand],
+         ShardBytes(problem.mesh, problem.tensors[operand]) / SizeOf(dtype), dtype);
   const auto executor = device->CreateExecutor();
   Peers peers;
   peers.executors = {executor.get()};
@@ -70,21 +79,22 @@ void BM_Device(benchmark::State& state, DType dtype) {
   };
   run();
   for (auto _ : state) run();
-  SetRate(state);
+  SetRate(state, shape);
 }
 
-void BM_Plain(benchmark::State& state, DType dtype) {
+void BM_Plain(benchmark::State& state, DType dtype, Shape shape) {
+  const auto [m, n, k] = shape;
   using dnnl::memory;
   omp_set_num_threads(static_cast<int>(state.range(0)));
   // An engine beside the device's: run plain and device benchmarks in processes of their own.
   static const auto* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(*engine);
   const auto type = dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
-  const memory::desc a({kM, kK}, type, memory::format_tag::ab), b({kK, kN}, type, memory::format_tag::ab),
-      c({kM, kN}, type, memory::format_tag::ab);
+  const memory::desc a({m, k}, type, memory::format_tag::ab), b({k, n}, type, memory::format_tag::ab),
+      c({m, n}, type, memory::format_tag::ab);
   memory a_memory(a, *engine), b_memory(b, *engine), c_memory(c, *engine);
-  Fill(static_cast<std::byte*>(a_memory.get_data_handle()), kM * kK, dtype);
-  Fill(static_cast<std::byte*>(b_memory.get_data_handle()), kK * kN, dtype);
+  Fill(static_cast<std::byte*>(a_memory.get_data_handle()), m * k, dtype);
+  Fill(static_cast<std::byte*>(b_memory.get_data_handle()), k * n, dtype);
   dnnl::matmul matmul({dnnl::matmul::desc(a, b, c), *engine});
   const std::unordered_map<int, memory> arguments{
       {DNNL_ARG_SRC, a_memory}, {DNNL_ARG_WEIGHTS, b_memory}, {DNNL_ARG_DST, c_memory}};
@@ -93,16 +103,16 @@ void BM_Plain(benchmark::State& state, DType dtype) {
     matmul.execute(stream, arguments);
     stream.wait();
   }
-  SetRate(state);
+  SetRate(state, shape);
 }
 
-void Register() {
+void Register(const Shape& shape) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const std::string name(Name(dtype));
-    benchmark::RegisterBenchmark(("device/" + name).c_str(), BM_Device, dtype)
+    const std::string name = absl::StrFormat("%s/%dx%dx%d", Name(dtype), shape.m, shape.n, shape.k);
+    benchmark::RegisterBenchmark(("device/" + name).c_str(), BM_Device, dtype, shape)
         ->Arg(1)->Arg(2)->UseRealTime()->MeasureProcessCPUTime();
     if (dtype == DType::kF16) continue;  // oneDNN has none
-    benchmark::RegisterBenchmark(("plain/" + name).c_str(), BM_Plain, dtype)
+    benchmark::RegisterBenchmark(("plain/" + name).c_str(), BM_Plain, dtype, shape)
         ->Arg(1)->Arg(2)->UseRealTime()->MeasureProcessCPUTime();
   }
 }
@@ -112,6 +122,16 @@ void Register() {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  agmm::Register();
+  std::vector<agmm::Shape> shapes;
+  for (int i = 1; i < argc; ++i) {
+    long long m = 0, n = 0, k = 0;
+    if (std::sscanf(argv[i], "--shape=%lldx%lldx%lld", &m, &n, &k) != 3 || std::min({m, n, k}) < 1) {
+      std::fprintf(stderr, "%s is not --shape=MxNxK\n", argv[i]);
+      return 2;
+    }
+    shapes.push_back({m, n, k});
+  }
+  if (shapes.empty()) shapes.push_back({1024, 1024, 4096});
+  for (const agmm::Shape& shape : shapes) agmm::Register(shape);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -1,15 +1,16 @@
-// Times a warm 64x64x64 job through a running world, submit to done, beside a bare call that takes the same way.
+// Times warm 64x64x64 jobs through a running world: one after the other, submit to done, beside a bare call that
+// takes the same way; then with 64 of them in flight.
 //
-//   submit_bench ENDPOINT [JOBS]
+//   submit_bench ENDPOINT [JOBS [PIPELINED_JOBS]]
 //
-// Prints {"jobs", "rpc_us": {"p50","p99"}, "submit_done_us": {"p50","p99"}}. The bare call is a WaitJob for a job that has
-// ended: client to daemon, to the sequencer, and back.
-#include <unistd.h>
-
+// Prints {"jobs", "rpc_us": {"p50","p99"}, "submit_done_us": {"p50","p99"},
+//         "pipelined": {"jobs", "in_flight", "jobs_a_second", "lost"}}. The bare call is a WaitJob for a job that has
+// ended: client to daemon, to the sequencer, and back. A job is lost unless it succeeded under an id of its own.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/connection.h"
-#include "client/npy.h"
 #include "client/tensor_transfer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status.h"
@@ -29,6 +29,7 @@ namespace {
 
 constexpr int64_t kSize = 64;
 constexpr int kWarmUp = 100;
+constexpr int kInFlight = 64;
 
 absl::StatusOr<v1::Tensor> MakeTensor(Connection& connection, const std::string& session,
                                       const std::string& sharding, int ranks) {
@@ -61,7 +62,76 @@ std::string Percentiles(std::vector<double> us) {
   return absl::StrFormat("{\"p50\": %.1f, \"p99\": %.1f}", at(0.5), at(0.99));
 }
 
-absl::Status Run(const std::string& endpoint_text, int jobs) {
+// One client that always has kInFlight jobs on their way: each is submitted, awaited, and followed by the next.
+class Pipeline {
+ public:
+  Pipeline(Connection& connection, const v1::SubmitJobRequest& request, int jobs)
+      : connection_(connection), request_(request), jobs_(jobs) {}
+
+  // Jobs a second.
+  double Run() {
+    const int64_t begin_ns = MonotonicNanos();
+    for (int i = 0; i < std::min(kInFlight, jobs_); ++i) Start(std::make_shared<Lane>());
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ == jobs_; });
+    return jobs_ / ((MonotonicNanos() - begin_ns) * 1e-9);
+  }
+  int lost() const { return jobs_ - static_cast<int>(succeeded_.size()); }
+
+ private:
+  struct Lane {
+    std::unique_ptr<grpc::ClientContext> context;
+    v1::SubmitJobRequest submit;
+    v1::WaitJobRequest wait;
+    v1::Job job;
+  };
+
+  void Renew(Lane& lane) {
+    lane.context = std::make_unique<grpc::ClientContext>();
+    lane.context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  }
+
+  void Start(const std::shared_ptr<Lane>& lane) {
+    {
+      std::lock_guard lock(mutex_);
+      if (started_ == jobs_) return;
+      lane->submit = request_;
+      lane->submit.set_request_id(absl::StrCat(request_.session_id(), "-pipelined-", ++started_));
+    }
+    Renew(*lane);
+    connection_.jobs()->async()->SubmitJob(lane->context.get(), &lane->submit, &lane->job,
+                                           [this, lane](const grpc::Status& status) {
+                                             if (!status.ok()) return End(lane, false);
+                                             Await(lane);
+                                           });
+  }
+  void Await(const std::shared_ptr<Lane>& lane) {
+    Renew(*lane);
+    lane->wait.set_job_id(lane->job.job_id());
+    connection_.jobs()->async()->WaitJob(lane->context.get(), &lane->wait, &lane->job,
+                                         [this, lane](const grpc::Status& status) {
+                                           End(lane, status.ok() && lane->job.state() == v1::Job::STATE_SUCCEEDED);
+                                         });
+  }
+  void End(const std::shared_ptr<Lane>& lane, bool succeeded) {
+    const uint64_t id = lane->job.job_id();
+    Start(lane);
+    std::lock_guard lock(mutex_);
+    if (succeeded) succeeded_.insert(id);
+    ++ended_;
+    changed_.notify_one();
+  }
+
+  Connection& connection_;
+  const v1::SubmitJobRequest request_;
+  const int jobs_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int started_ = 0, ended_ = 0;
+  std::set<uint64_t> succeeded_;
+};
+
+absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs) {
   AGMM_ASSIGN_OR_RETURN(const Endpoint endpoint, ResolveEndpoint(endpoint_text));
   Connection connection(endpoint);
   AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse world, connection.GetStatus());
@@ -93,8 +163,12 @@ absl::Status Run(const std::string& endpoint_text, int jobs) {
     job_us.push_back((end_ns - begin_ns) / 1e3);
     rpc_us.push_back((waited_ns - end_ns) / 1e3);
   }
-  absl::PrintF("{\"jobs\": %d, \"rpc_us\": %s, \"submit_done_us\": %s}\n", jobs, Percentiles(rpc_us),
-               Percentiles(job_us));
+  Pipeline pipeline(connection, request, pipelined_jobs);
+  const double rate = pipeline.Run();
+  absl::PrintF(
+      "{\"jobs\": %d, \"rpc_us\": %s, \"submit_done_us\": %s, \"pipelined\": {\"jobs\": %d, \"in_flight\": %d, "
+      "\"jobs_a_second\": %.1f, \"lost\": %d}}\n",
+      jobs, Percentiles(rpc_us), Percentiles(job_us), pipelined_jobs, kInFlight, rate, pipeline.lost());
   return absl::OkStatus();
 }
 
@@ -102,12 +176,13 @@ absl::Status Run(const std::string& endpoint_text, int jobs) {
 }  // namespace agmm
 
 int main(int argc, char** argv) {
-  int jobs = 2000;
-  if (argc < 2 || argc > 3 || (argc == 3 && (!absl::SimpleAtoi(argv[2], &jobs) || jobs < 1))) {
-    absl::FPrintF(stderr, "usage: submit_bench ENDPOINT [JOBS]\n");
+  int jobs = 2000, pipelined = 20000;
+  if (argc < 2 || argc > 4 || (argc > 2 && (!absl::SimpleAtoi(argv[2], &jobs) || jobs < 1)) ||
+      (argc > 3 && (!absl::SimpleAtoi(argv[3], &pipelined) || pipelined < 1))) {
+    absl::FPrintF(stderr, "usage: submit_bench ENDPOINT [JOBS [PIPELINED_JOBS]]\n");
     return 2;
   }
-  const absl::Status status = agmm::Run(argv[1], jobs);
+  const absl::Status status = agmm::Run(argv[1], jobs, pipelined);
   if (status.ok()) return 0;
   absl::FPrintF(stderr, "submit_bench: %s\n", std::string(status.message()));
   return 1;

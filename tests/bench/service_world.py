@@ -1,0 +1,121 @@
+"""A world of daemons on this machine, and what /proc says of their processes."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import tempfile
+import time
+
+DEADLINE_S = 30
+
+
+class ServiceFailed(Exception):
+    """One line."""
+
+
+class World:
+    """`nodes` daemons with a device each. With `hosts` (hosts.py) each is on a host of its own, else all are on loopback."""
+
+    def __init__(self, binaries, nodes, heap="1GiB", threads=1, hosts=None):
+        self.binaries, self.nodes, self.heap, self.threads, self.hosts = binaries, nodes, heap, threads, hosts
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="agmm-figures.")
+        path = pathlib.Path(self.folder.name)
+        ports = [7101] * self.nodes if self.hosts else free_ports(self.nodes)
+        addresses = [
+            f"{self.hosts.address(node) if self.hosts else '127.0.0.1'}:{port}" for node, port in enumerate(ports)
+        ]
+        self.tcp = addresses
+        self.sockets = [str(path / f"{node}.sock") for node in range(self.nodes)]
+        listed = "\n".join(
+            f'  node {{ name: "n{node}" address: "{address}" devices: 1 }}' for node, address in enumerate(addresses)
+        )
+        self.daemons = []
+        started = time.monotonic()
+        try:
+            for node in range(self.nodes):
+                config = path / f"{node}.txtpb"
+                config.write_text(
+                    f'world {{\n  cluster: "figures"\n{listed}\n}}\n'
+                    f'local {{ node: "n{node}" socket: "{self.sockets[node]}"\n'
+                    f'  device {{ kind: "cpu" threads: {self.threads} heap: "{self.heap}" }} }}\n'
+                )
+                command = [str(self.binaries / "agmmd"), "--config", str(config)]
+                if self.hosts:
+                    command = self.hosts.command(node, command)
+                with open(path / f"{node}.log", "w") as log:
+                    self.daemons.append(subprocess.Popen(command, stderr=log))
+            self._await_ready(started)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for daemon in self.daemons:
+            daemon.terminate()
+        for daemon in self.daemons:
+            try:
+                daemon.wait(5)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        self.folder.cleanup()
+
+    def _await_ready(self, started):
+        while time.monotonic() < started + DEADLINE_S:
+            done = self._ctl("status")
+            if done.returncode == 0 and json.loads(done.stdout)["ready"]:
+                self.ready_s = time.monotonic() - started
+                return
+            time.sleep(0.005)
+        raise ServiceFailed(f"the world was not ready within {DEADLINE_S} s")
+
+    # By the last node's socket: of several, not the sequencer's.
+    def _ctl(self, *arguments):
+        return subprocess.run(
+            [str(self.binaries / "agmmctl"), "--endpoint", f"unix:{self.sockets[-1]}", "--json", *arguments],
+            capture_output=True,
+            text=True,
+        )
+
+    def ctl(self, *arguments):
+        """What agmmctl printed: a list of documents."""
+        done = self._ctl(*arguments)
+        if done.returncode != 0:
+            raise ServiceFailed(f"agmmctl {' '.join(arguments)}: {done.stderr.strip()}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def pids(self):
+        return [daemon.pid for daemon in self.daemons]
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def status_value(pid, key):
+    """Of /proc/PID/status; context switches are those of every thread that still runs, not only of the first."""
+    paths = [pathlib.Path(f"/proc/{pid}/status")]
+    if key == "voluntary_ctxt_switches":
+        paths = list(pathlib.Path(f"/proc/{pid}/task").glob("*/status"))
+    total = 0
+    for path in paths:
+        for line in path.read_text().splitlines():
+            if line.startswith(key + ":"):
+                total += int(line.split()[1])
+    return total
