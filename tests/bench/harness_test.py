@@ -16,6 +16,8 @@ sys.path.insert(0, str(HERE))
 import bounds  # noqa: E402
 import chart  # noqa: E402
 import report  # noqa: E402
+import service_figures  # noqa: E402
+import service_parts  # noqa: E402
 import shapes  # noqa: E402
 from ranks import ContenderFailed, Ranks  # noqa: E402
 
@@ -75,6 +77,23 @@ def canned():
         "left_out": ["random 1 at 4 Gbit/s"],
         "cases": [case, tiny],
     }
+
+
+class ServiceFigures(unittest.TestCase):
+    def test_a_ratio_meets_its_goal_from_there_on(self):
+        met = service_parts.ratio_row("upload", "bare stream", 0.9, 0.9, "(1 GB/s)", {"seconds": [1.0]})
+        self.assertEqual(
+            (met.goal, met.seen, met.met, met.values), ("0.9", "0.90  (1 GB/s)", True, {"ratio": 0.9, "seconds": [1.0]})
+        )
+        self.assertFalse(service_parts.ratio_row("upload", "bare stream", 0.9, 0.89, "", {}).met)
+        self.assertEqual([service_figures.verdict(met._replace(met=m)) for m in (True, False, None)], ["met", "MISSED", ""])
+
+    def test_a_job_lasts_from_its_launch_to_its_end(self):
+        job = {"start_time": "2026-11-21T19:59:59.999000Z", "end_time": "2026-11-21T20:00:00.250500Z"}
+        self.assertAlmostEqual(service_parts.job_us(job), 251_500, delta=1)
+
+    def test_every_part_has_a_name_of_its_own(self):
+        self.assertEqual(len(set(service_figures.NAMES)), len(service_parts.PARTS))
 
 
 class Bounds(unittest.TestCase):

@@ -238,17 +238,20 @@ def gemm(settings):
         jobs, plain = {sizes: [] for sizes in suite}, {sizes: [] for sizes in suite}
         with World(settings.binaries, 1, "2GiB", settings.threads) as world:
             for _ in range(settings.rounds):
-                for one in world.ctl("bench", *flags, "--dtype", dtype, "--algorithm", "auto", "--rounds", "3"):
+                for one in world.ctl("bench", *flags, "--dtype", dtype, "--algorithm", "auto", "--rounds", "5"):
                     if one["algorithm"] == "auto":
                         jobs[one["m"], one["n"], one["k"]].append(one["time_ms"] / 1e3)
                 seen = run_json(
                     settings.binaries / "gemm_bench",
                     *[f"--shape={m}x{n}x{k}" for m, n, k in suite],
                     f"--benchmark_filter=plain/{dtype}/.*/{settings.threads}/",
-                    "--benchmark_min_time=0.1",
+                    "--benchmark_min_time=0.02",
+                    "--benchmark_repetitions=5",
                     "--benchmark_format=json",
                 )
                 for one in seen["benchmarks"]:
+                    if one["run_type"] != "iteration":
+                        continue
                     m, n, k = map(int, one["name"].split("/")[2].split("x"))
                     plain[m, n, k].append(2 * m * n * k / one["items_per_second"])
         ratios = {}
