@@ -59,6 +59,11 @@ absl::StatusOr<BenchPlan> Check(const BenchFlags& flags) {
     AGMM_ASSIGN_OR_RETURN(BenchShape shape, ParseBenchShape(text));
     plan.shapes.push_back(std::move(shape));
   }
+  if (flags.scale > 0 && !plan.shapes.empty() && !flags.suite) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--scale %d divides the suite and there are only shapes; leave it out, or add --suite",
+        flags.scale));
+  }
   AGMM_ASSIGN_OR_RETURN(plan.dtype, ParseDType(flags.dtype));
   AGMM_ASSIGN_OR_RETURN(plan.timeout, ParseTimeout(flags.timeout));
   plan.rounds = flags.rounds > 0 ? flags.rounds : flags.quick ? kQuickRounds : kRounds;
@@ -71,7 +76,7 @@ absl::StatusOr<BenchPlan> Check(const BenchFlags& flags) {
   return plan;
 }
 
-// What is left of a suite that has one product twice.
+// Those that were written, then the suite.
 std::vector<BenchShape> ShapesOf(const BenchFlags& flags, const BenchPlan& plan, const Site& site) {
   std::vector<BenchShape> shapes = plan.shapes;
   if (!shapes.empty() && !flags.suite) return shapes;
@@ -87,7 +92,7 @@ std::vector<BenchShape> ShapesOf(const BenchFlags& flags, const BenchPlan& plan,
   return shapes;
 }
 
-// Plans of a product, by the name that was asked for.
+// A plan, by the name that it was asked for.
 struct Offer {
   std::string algorithm;
   Schedule schedule;

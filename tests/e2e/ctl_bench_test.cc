@@ -96,6 +96,7 @@ TEST_F(CtlBench, MistakesAreSaidBeforeAnythingRuns) {
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.err, HasSubstr("expected M=, N= or K="));
   ExpectError({"bench", "--algorithm", "magic"}, 2, "use all, auto");
+  ExpectError({"bench", "--shape", "M=8,N=8,K=8", "--scale", "2"}, 2, "add --suite");
   ExpectError({"bench", "--mesh", "x=5"}, 2, "needs 5 ranks");
   ExpectError({"bench", "--timeout", "never"}, 2, "--timeout");
   ExpectNothingIsLeft();
