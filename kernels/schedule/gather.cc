@@ -7,8 +7,6 @@
 namespace agmm {
 namespace {
 
-constexpr int kComputeLane = 0, kSendLane = 1;
-
 class Builder {
  public:
   Builder(const Problem& problem, const GatherRoutes& routes)
@@ -23,7 +21,8 @@ class Builder {
     for (Rank rank = 0; rank < problem_.mesh.size(); ++rank) {
       for (int chunk : routes_.multiplies[rank])
         schedule.ranks[rank].push_back(MultiplyStep(rank, chunk));
-      for (const Hop& hop : routes_.sends[rank]) schedule.ranks[rank].push_back(SendStep(hop));
+      for (int i = 0; i < static_cast<int>(routes_.sends[rank].size()); ++i)
+        schedule.ranks[rank].push_back(SendStep(routes_.sends[rank][i], SendLane(i)));
     }
     return schedule;
   }
@@ -106,9 +105,9 @@ class Builder {
     return step;
   }
 
-  Step SendStep(const Hop& hop) {
+  Step SendStep(const Hop& hop, int lane) {
     Step step;
-    step.lane = kSendLane;
+    step.lane = lane;
     const Arrival& arrival = arrivals_.at({hop.to, hop.chunk});
     step.signals.push_back(arrival.arrived);
     for (const Slot& credit : arrival.credits) step.waits.push_back({credit, 1});

@@ -44,9 +44,16 @@ GatherRoutes SplitShards(const Problem& problem, int chunks, std::vector<GatherG
 // True if the rank has columns of C to compute; one that has none needs no A.
 bool HasColumns(const Problem& problem, Rank rank);
 
-// Lane 0 multiplies, lane 1 sends. Each arrival has a place of its own in the workspace; its sender holds
+// Lane 0 multiplies, those from 1 on send (SendLane). Each arrival has a place of its own in the workspace; its sender holds
 // one credit for each of its readers.
 Schedule BuildGather(const Problem& problem, const std::string& algorithm, const GatherRoutes& routes);
+
+inline constexpr int kComputeLane = 0;
+// The sends of a rank take turns on a few lanes: one alone would leave the link idle between the end of
+// a send and the beginning of the next, and many would all arrive late together.
+inline constexpr int kSendLanes = 3;
+// The lane of a rank's index-th send.
+constexpr int SendLane(int index) { return kComputeLane + 1 + index % kSendLanes; }
 
 // The planners; Plan() in plan.h chooses among them and closes what they return. `chunks` >= 1.
 Schedule PlanSerial(const Problem& problem);

@@ -3,11 +3,6 @@
 #include "kernels/schedule/gather.h"
 
 namespace agmm {
-namespace {
-
-constexpr int kComputeLane = 0, kSendLane = 1;
-
-}  // namespace
 
 Schedule PlanSerial(const Problem& problem) {
   const Tensor& a = problem.tensors[kA];
@@ -33,7 +28,7 @@ Schedule PlanSerial(const Problem& problem) {
         const int to = (i - d + size) % size;
         if (!HasColumns(problem, group[to])) continue;
         const Slot arrived{group[to], slots[group[to]]++}, credit{group[i], slots[group[i]]++};
-        sends[i].push_back({Transfer{shard(i), resident(i), {gathered(to, i)}}, kSendLane,
+        sends[i].push_back({Transfer{shard(i), resident(i), {gathered(to, i)}}, SendLane(static_cast<int>(sends[i].size())),
                             {{credit, 1}}, {arrived}});
         multiplies[to].waits.push_back({arrived, 0});
         multiplies[to].signals.push_back(credit);
