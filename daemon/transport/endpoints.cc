@@ -13,11 +13,29 @@ struct Endpoint : std::enable_shared_from_this<Endpoint> {
   uint64_t incarnation = 0;
   std::string address;
   uint64_t generation = 0;  // the last one served; set on close
-  ucp_ep_h handle = nullptr;
+  // Two connections: what this node sends goes out on the first alone, and what the peer sends comes in on the
+  // second. On one for both, the "go ahead" for the peer's bytes would queue behind our own: one direction would
+  // wait for the end of the other (NOTES.md).
+  ucp_ep_h out = nullptr, in = nullptr;
   absl::Status failure;
   bool closing = false, flushed = false, cut = false;
   std::unordered_set<Outbound*> sending;
 };
+
+namespace {
+
+void ForceClose(Endpoint* endpoint) {
+  for (ucp_ep_h* handle : {&endpoint->out, &endpoint->in}) {
+    if (*handle == nullptr) continue;
+    ucp_request_param_t params{};
+    params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(*handle, nullptr), &params);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  }
+}
+
+}  // namespace
 
 absl::Status PeerLost(int node, absl::string_view why) {
   return absl::AbortedError(absl::StrFormat(
@@ -62,8 +80,12 @@ void Endpoints::Open(int node, const std::string& worker_address, uint64_t incar
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &Endpoints::OnError;
   params.err_handler.arg = endpoint.get();
-  const ucs_status_t status = ucp_ep_create(worker_->handle(), &params, &endpoint->handle);
-  if (status != UCS_OK) {
+  // UCX joins what both ends open to each other in turn, so that both must agree which is whose.
+  const bool first = worker_->address() < worker_address;
+  for (ucp_ep_h* handle : {first ? &endpoint->out : &endpoint->in, first ? &endpoint->in : &endpoint->out}) {
+    const ucs_status_t status = ucp_ep_create(worker_->handle(), &params, handle);
+    if (status == UCS_OK) continue;
+    ForceClose(endpoint.get());
     stats_->peers_failed.Add();
     on_failure_(node, FromUcs(status, absl::StrFormat("connecting to node %d", node)));
     return;
@@ -83,7 +105,7 @@ void Endpoints::Send(int node, std::unique_ptr<Outbound> message) {
   params.cb.send = &Endpoints::OnSent;
   params.user_data = message.get();
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(it->second->handle, message->kind, message->header.data(),
+      ucp_am_send_nbx(it->second->out, message->kind, message->header.data(),
                       message->header_length, message->data.data, message->data.length, &params);
   if (UCS_PTR_IS_PTR(request)) {
     message->endpoint = it->second;
@@ -155,7 +177,7 @@ void Endpoints::StartClose(const std::shared_ptr<Endpoint>& endpoint, uint64_t g
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = &Endpoints::OnFlushed;
   params.user_data = endpoint.get();
-  endpoint->flushed = !UCS_PTR_IS_PTR(ucp_ep_flush_nbx(endpoint->handle, &params));
+  endpoint->flushed = !UCS_PTR_IS_PTR(ucp_ep_flush_nbx(endpoint->out, &params));
   worker_->After(flush_timeout_, [this, endpoint] { Cut(endpoint); });
   Drained(endpoint);
 }
@@ -175,12 +197,7 @@ void Endpoints::Drained(const std::shared_ptr<Endpoint>& endpoint) {
 
 void Endpoints::Cut(const std::shared_ptr<Endpoint>& endpoint) {
   if (std::exchange(endpoint->cut, true)) return;
-  ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint->handle, &params);
-  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
-  endpoint->handle = nullptr;
+  ForceClose(endpoint.get());
   worker_->Post([this, endpoint] { Drained(endpoint); });
   worker_->After(flush_timeout_, [this, endpoint] {
     Abandon(endpoint.get());
