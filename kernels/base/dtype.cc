@@ -42,8 +42,15 @@ float F16ToF32(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16
 
 namespace {
 
-// The same conversions in bulk: several times faster where the compiler may use F16C.
-#define AGMM_F16_LOOPS(name, attributes)                                                    \
+// F32ToBF16 without a branch, which the compiler can vectorize.
+inline uint16_t NarrowToBF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1), quiet = bits | 0x400000;
+  return static_cast<uint16_t>(((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded) >> 16);
+}
+
+// The same conversions in bulk: several times faster where the compiler may use AVX2 and F16C.
+#define AGMM_HALF_LOOPS(name, attributes)                                                   \
   attributes void FromF16##name(const uint16_t* from, float* to, int64_t count) {           \
     for (int64_t i = 0; i < count; ++i)                                                     \
       to[i] = static_cast<float>(std::bit_cast<_Float16>(from[i]));                         \
@@ -51,16 +58,23 @@ namespace {
   attributes void ToF16##name(const float* from, uint16_t* to, int64_t count) {             \
     for (int64_t i = 0; i < count; ++i)                                                     \
       to[i] = std::bit_cast<uint16_t>(static_cast<_Float16>(from[i]));                      \
+  }                                                                                         \
+  attributes void FromBF16##name(const uint16_t* from, float* to, int64_t count) {          \
+    for (int64_t i = 0; i < count; ++i)                                                     \
+      to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i]) << 16);                   \
+  }                                                                                         \
+  attributes void ToBF16##name(const float* from, uint16_t* to, int64_t count) {            \
+    for (int64_t i = 0; i < count; ++i) to[i] = NarrowToBF16(from[i]);                      \
   }
-AGMM_F16_LOOPS(Plain, )
+AGMM_HALF_LOOPS(Plain, )
 #ifdef __x86_64__
-AGMM_F16_LOOPS(Fast, __attribute__((target("avx2,f16c"))))
+AGMM_HALF_LOOPS(Fast, __attribute__((target("avx2,f16c"))))
 const bool kFast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 #else
-AGMM_F16_LOOPS(Fast, )
+AGMM_HALF_LOOPS(Fast, )
 constexpr bool kFast = false;
 #endif
-#undef AGMM_F16_LOOPS
+#undef AGMM_HALF_LOOPS
 
 }  // namespace
 
@@ -71,8 +85,7 @@ void ConvertToF32(DType dtype, const void* from, float* to, int64_t count) {
       if (from != to) std::memcpy(to, from, count * sizeof(float));
       return;
     case DType::kBF16:
-      for (int64_t i = 0; i < count; ++i) to[i] = BF16ToF32(half[i]);
-      return;
+      return kFast ? FromBF16Fast(half, to, count) : FromBF16Plain(half, to, count);
     case DType::kF16:
       return kFast ? FromF16Fast(half, to, count) : FromF16Plain(half, to, count);
   }
@@ -85,8 +98,7 @@ void ConvertFromF32(DType dtype, const float* from, void* to, int64_t count) {
       if (from != to) std::memcpy(to, from, count * sizeof(float));
       return;
     case DType::kBF16:
-      for (int64_t i = 0; i < count; ++i) half[i] = F32ToBF16(from[i]);
-      return;
+      return kFast ? ToBF16Fast(from, half, count) : ToBF16Plain(from, half, count);
     case DType::kF16:
       return kFast ? ToF16Fast(from, half, count) : ToF16Plain(from, half, count);
   }

@@ -181,7 +181,9 @@ class Lowering {
       op->direct = !op->has_acc || dense;
     }
     Matmul::Key key{pieces.front().rows, op->n, op->k, op->compute, DType::kF32, op->accumulate};
-    if (op->direct && op->finish) key.out = op->out.dtype;
+    // What only lies elsewhere than the matmul can write is written as it is to be, and copied.
+    if (op->finish && !op->accumulate && native) op->sum = op->out.dtype;
+    key.out = op->sum;
     AGMM_ASSIGN_OR_RETURN(op->full, library_.Get(key));
     key.m = pieces.back().rows;
     AGMM_ASSIGN_OR_RETURN(op->last, library_.Get(key));

@@ -62,6 +62,7 @@ struct MultiplyOp {
   DType compute = DType::kF32;
   std::shared_ptr<const Matmul> full, last;  // for a piece of piece_rows, and for the last one
   bool direct = false;  // the matmul writes where the result belongs, not into scratch
+  DType sum = DType::kF32;  // what the matmul writes
 };
 
 struct ReduceOp {

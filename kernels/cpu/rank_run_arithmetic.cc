@@ -27,7 +27,7 @@ ScratchNeed RankRun::Need() const {
       const bool last = piece.row + piece.rows == op->rows;
       ScratchNeed one = (last ? op->last : op->full)->Need();
       if (CopiesA(*op)) one.a = piece.rows * op->k * SizeOf(op->compute);
-      if (SumsInScratch(*op)) one.c = piece.rows * op->n * SizeOf(DType::kF32);
+      if (SumsInScratch(*op)) one.c = piece.rows * op->n * SizeOf(op->sum);
       need.Cover(one);
     }
   }
@@ -52,8 +52,9 @@ absl::Status RankRun::MultiplyPiece(const MultiplyOp& op, const Piece& piece, La
   const Matrix result = op.finish ? op.out.Rows(operands_, piece.row) : acc;
   Matrix sum = result;
   if (!op.direct) {
+    const int64_t scratch_pitch = op.n * SizeOf(op.sum);
     sum = SumsInScratch(op)
-              ? Matrix{worker.c.Get(piece.rows * sum_pitch), sum_pitch, DType::kF32}
+              ? Matrix{worker.c.Get(piece.rows * scratch_pitch), scratch_pitch, op.sum}
               : chip;
     if (op.accumulate && op.has_acc) CopyRows(acc, sum, piece.rows, op.n);
   }
