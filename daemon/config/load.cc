@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/config/config.h"
+#include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
 
 namespace agmm {
@@ -62,7 +62,7 @@ absl::StatusOr<Config> DefaultConfig(const std::string& socket) {
   const absl::StatusOr<std::string> path = socket.empty() ? DefaultSocket() : socket;
   if (!path.ok()) return path.status();
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  return DefaultConfigFor(static_cast<int>(std::thread::hardware_concurrency()), memory, *path);
+  return DefaultConfigFor(UsableCores(), memory, *path);
 }
 
 }  // namespace agmm

@@ -151,6 +151,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const Transpo
   return std::unique_ptr<UcxTransport>(new UcxTransport(std::move(core)));
 }
 
+ProgressEngine* UcxTransport::progress() { return core_->worker_.get(); }
 std::string UcxTransport::address() const { return core_->address_; }
 std::string UcxTransport::description() const { return transport::UcxDescription(core_->options_); }
 

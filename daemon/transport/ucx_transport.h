@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/device/progress_engine.h"
 #include "kernels/device/transport.h"
 
 namespace agmm {
@@ -97,6 +98,10 @@ class UcxTransport final : public Transport {
   std::string address() const;
   // How plans' messages travel: "ucx 1.13.1, tcp, active messages, rendezvous from 64 KiB".
   std::string description() const;
+
+  // For a thread that would wait otherwise. Valid as long as the transport; whoever has the seat must have left it
+  // before the transport ends.
+  ProgressEngine* progress();
 
   // Makes the connection to `node` at `address`, in the background; a broken one is reported by
   // OnPeerFailure. A connection to an older incarnation or a failed one is replaced. Call it for

@@ -1,6 +1,7 @@
 #include "daemon/transport/ucx_worker.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "daemon/transport/ucx_config.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status.h"
@@ -111,8 +113,8 @@ void UcxWorker::Stop(std::function<bool()> finished) {
   {
     std::lock_guard lock(mutex_);
     finished_ = std::move(finished);
+    WakeSleeper();
   }
-  Post([] {});
   thread_.join();
 }
 
@@ -120,8 +122,17 @@ void UcxWorker::Post(Task task) {
   std::lock_guard lock(mutex_);
   if (closed_) return;  // the task goes with the caller's argument, after the lock
   tasks_.push_back(std::move(task));
-  if (!asleep_) return;
-  asleep_ = false;
+  if (asleep_) WakeSleeper();
+}
+
+void UcxWorker::Wake() {
+  std::lock_guard lock(mutex_);
+  WakeSleeper();
+}
+
+void UcxWorker::WakeSleeper() {
+  woken_ = !asleep_;
+  if (!std::exchange(asleep_, false)) return;
   eventfd_write(wake_fd_, 1);
 }
 
@@ -151,35 +162,96 @@ bool UcxWorker::RunTimers() {
   return any;
 }
 
+bool UcxWorker::Round() {
+  bool worked = RunTasks();
+  worked |= RunTimers();
+  for (int round = 0; round < kProgressRounds && ucp_worker_progress(worker_) != 0; ++round) {
+    worked = true;
+  }
+  return worked;
+}
+
 void UcxWorker::Loop() {
   while (true) {
-    bool worked = RunTasks();
-    worked |= RunTimers();
-    for (int round = 0; round < kProgressRounds && ucp_worker_progress(worker_) != 0; ++round) {
-      worked = true;
-    }
     std::function<bool()> finished;
     {
-      std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      if (lent_to_ != std::thread::id()) {
+        aside_ = true;
+        seat_.notify_all();
+        seat_.wait(lock, [this] { return lent_to_ == std::thread::id(); });
+        aside_ = false;
+      }
       finished = finished_;
     }
+    const bool worked = Round();
     if (finished != nullptr && finished()) return;
-    if (!worked) Sleep();
+    if (!worked) Sleep(kIdleNap);
   }
 }
 
-void UcxWorker::Sleep() {
+bool UcxWorker::Take() {
+  std::unique_lock lock(mutex_);
+  const bool mine = lent_to_ == std::this_thread::get_id();
+  if (finished_ != nullptr || (!mine && lent_to_ != std::thread::id())) {
+    if (mine) lent_to_ = {};
+    seat_.notify_all();
+    return false;
+  }
+  if (mine) return true;
+  lent_to_ = std::this_thread::get_id();
+  WakeSleeper();
+  seat_.wait(lock, [this] { return aside_; });
+  return true;
+}
+
+bool UcxWorker::Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl::Duration spin) {
+  if (!Take()) return false;
+  const int64_t spin_ns = absl::ToInt64Nanoseconds(spin);
+  int64_t sleep_from_ns = MonotonicNanos() + spin_ns;
+  while (!done()) {
+    if (!Take()) return false;
+    const bool worked = Round();
+    const int64_t now_ns = MonotonicNanos();
+    if (worked) {
+      sleep_from_ns = now_ns + spin_ns;
+    } else if (now_ns < sleep_from_ns) {
+      sched_yield();
+    } else {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) break;
+      Sleep(std::min(left, kIdleNap));
+    }
+  }
+  return true;
+}
+
+bool UcxWorker::Poll() {
+  if (!Take()) return false;
+  while (Round()) {
+  }
+  return true;
+}
+
+void UcxWorker::Leave() {
+  std::lock_guard lock(mutex_);
+  if (lent_to_ != std::this_thread::get_id()) return;
+  lent_to_ = {};
+  seat_.notify_all();
+}
+
+void UcxWorker::Sleep(absl::Duration limit) {
   // Arming fails while there is something left to progress.
   const ucs_status_t armed = ucp_worker_arm(worker_);
   if (armed == UCS_ERR_BUSY) return;
-  absl::Duration nap = busy_() ? kBusyNap : kIdleNap;
+  absl::Duration nap = std::min(limit, busy_() ? kBusyNap : kIdleNap);
   if (armed != UCS_OK) nap = absl::Milliseconds(1);
   if (!timers_.empty()) {
     nap = std::min(nap, absl::Nanoseconds(timers_.begin()->first - MonotonicNanos()));
   }
   {
     std::lock_guard lock(mutex_);
-    if (!tasks_.empty()) return;
+    if (!tasks_.empty() || std::exchange(woken_, false)) return;
     asleep_ = true;
   }
   pollfd fds[] = {{ucx_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};

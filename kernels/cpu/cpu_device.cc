@@ -30,6 +30,7 @@ class CpuDevice final : public Device {
     const std::byte* begin = heap->host().data() + offset;
     packs_.Forget(begin, begin + bytes);
   }
+  void Lend(ProgressEngine* progress) override { launches_.Lend(progress); }
   DeviceInfo info() const override {
     return {"cpu",
             absl::StrFormat("%d thread%s, %s", threads_, threads_ == 1 ? "" : "s", GemmDescription()),

@@ -12,6 +12,12 @@
 #include "kernels/base/clock.h"
 
 namespace agmm {
+namespace {
+
+// In an epoch the next message is mostly that close; falling asleep and waking up take as long.
+constexpr absl::Duration kSpin = absl::Microseconds(50);
+
+}  // namespace
 
 LaunchQueue::LaunchQueue(std::shared_ptr<Monitor> monitor, int threads)
     : monitor_(std::move(monitor)), reserved_(threads), threads_(threads) {
@@ -22,8 +28,8 @@ LaunchQueue::~LaunchQueue() {
   {
     std::lock_guard lock(monitor_->mutex);
     stopping_ = true;
+    monitor_->WakeAll();
   }
-  monitor_->wake.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -32,7 +38,7 @@ void LaunchQueue::Reserve(const ScratchNeed& need) {
   if (need_.Cover(need)) {
     ++needs_;
     reserved_ = 0;
-    monitor_->wake.notify_all();
+    monitor_->WakeAll();
   }
   monitor_->drained.wait(lock, [this] { return reserved_ == threads_; });
 }
@@ -58,7 +64,7 @@ void LaunchQueue::Push(Launch launch) {
   alarm_ = std::min(alarm_, launch.deadline);
   queue_.push_back(std::move(launch));
   // All of them: a sleeper may have to take note of an earlier alarm.
-  monitor_->wake.notify_all();
+  monitor_->WakeAll();
 }
 
 void LaunchQueue::Cancel(LaunchTarget* target, const absl::Status& reason) {
@@ -78,7 +84,7 @@ void LaunchQueue::Cancel(LaunchTarget* target, const absl::Status& reason) {
     target->failure = reason;
     sweep_ = true;
   }
-  monitor_->wake.notify_all();
+  monitor_->WakeAll();
 }
 
 void LaunchQueue::Drain(LaunchTarget* target) {
@@ -88,14 +94,22 @@ void LaunchQueue::Drain(LaunchTarget* target) {
 
 void LaunchQueue::Wake(LaunchTarget* target) {
   std::lock_guard lock(monitor_->mutex);
-  if (sleeping_ > 0 && !queue_.empty() && queue_.front().target == target) monitor_->wake.notify_one();
+  if (sleeping_ > 0 && !queue_.empty() && queue_.front().target == target) monitor_->WakeOne();
+}
+
+void LaunchQueue::Lend(ProgressEngine* progress) {
+  std::unique_lock lock(monitor_->mutex);
+  lent_to_ = progress;
+  monitor_->WakeAll();
+  if (progress == nullptr) monitor_->drained.wait(lock, [this] { return !seated_; });
 }
 
 void LaunchQueue::Work(int index) {
-  GemmWorker worker(index);
+  Worker worker{index == 0, GemmWorker(index)};
   std::unique_lock lock(monitor_->mutex);
   while (true) {
-    TakeScratch(worker);
+    TakeScratch(worker.gemm);
+    TendSeat(worker, lock);
     const absl::Time now = absl::Now();
     if (sweep_ || now >= alarm_) {
       const Iterator dead = FindDead(now);
@@ -112,12 +126,31 @@ void LaunchQueue::Work(int index) {
     } else if (queue_.empty() && stopping_) {
       return;
     } else {
-      Sleep(lock);
+      Sleep(worker, lock);
     }
   }
 }
 
-void LaunchQueue::Advance(Launch& front, GemmWorker& worker, std::unique_lock<std::mutex>& lock) {
+void LaunchQueue::TendSeat(Worker& worker, std::unique_lock<std::mutex>& lock) {
+  if (worker.seat == nullptr) return;
+  bool keeps = worker.seat == lent_to_ && !stopping_;
+  if (keeps) {
+    lock.unlock();
+    keeps = worker.seat->Poll();
+    lock.lock();
+  }
+  if (!keeps) LeaveSeat(worker);
+}
+
+void LaunchQueue::LeaveSeat(Worker& worker) {
+  if (worker.seat == nullptr) return;
+  worker.seat->Leave();
+  worker.seat = nullptr;
+  seated_ = false;
+  monitor_->drained.notify_all();
+}
+
+void LaunchQueue::Advance(Launch& front, Worker& worker, std::unique_lock<std::mutex>& lock) {
   LaunchTarget& target = *front.target;
   RankRun& run = *target.run;
   if (front.state == Launch::kQueued) {
@@ -131,26 +164,47 @@ void LaunchQueue::Advance(Launch& front, GemmWorker& worker, std::unique_lock<st
     return;
   }
   if (const auto task = run.Next()) {
-    if (sleeping_ > 0 && run.HasTask()) monitor_->wake.notify_one();
-    const int64_t scratch_bytes = worker.scratch_bytes(), allocations = worker.allocations();
-    run.Execute(*task, worker, lock);
-    monitor_->counters.scratch_bytes += worker.scratch_bytes() - scratch_bytes;
-    monitor_->counters.allocations += worker.allocations() - allocations;
+    if (sleeping_ > 0 && run.HasTask()) monitor_->WakeOne();
+    if (run.IsLong(*task)) LeaveSeat(worker);
+    GemmWorker& gemm = worker.gemm;
+    const int64_t scratch_bytes = gemm.scratch_bytes(), allocations = gemm.allocations();
+    run.Execute(*task, gemm, lock);
+    monitor_->counters.scratch_bytes += gemm.scratch_bytes() - scratch_bytes;
+    monitor_->counters.allocations += gemm.allocations() - allocations;
     return;
   }
-  Sleep(lock);
+  Sleep(worker, lock);
 }
 
-void LaunchQueue::Sleep(std::unique_lock<std::mutex>& lock) {
+void LaunchQueue::Sleep(Worker& worker, std::unique_lock<std::mutex>& lock) {
   ++sleeping_;
-  if (alarm_ == absl::InfiniteFuture()) {
-    monitor_->wake.wait(lock);
-  } else {
-    // Far deadlines would overflow the clock's nanoseconds.
-    const absl::Time until = std::min(alarm_, absl::Now() + absl::Hours(1));
-    monitor_->wake.wait_until(lock, absl::ToChronoTime(until));
+  // Far deadlines would overflow the clock's nanoseconds.
+  const absl::Time until = std::min(alarm_, absl::Now() + absl::Hours(1));
+  if (!SleepDriving(worker, until, lock)) {
+    if (alarm_ == absl::InfiniteFuture()) {
+      monitor_->wake.wait(lock);
+    } else {
+      monitor_->wake.wait_until(lock, absl::ToChronoTime(until));
+    }
   }
   --sleeping_;
+}
+
+bool LaunchQueue::SleepDriving(Worker& worker, absl::Time until, std::unique_lock<std::mutex>& lock) {
+  if (!worker.drives || lent_to_ == nullptr || stopping_) return false;
+  ProgressEngine* const progress = lent_to_;
+  const bool running = !queue_.empty() && queue_.front().state == Launch::kRunning;
+  seated_ = true;
+  monitor_->driven = progress;
+  monitor_->stirred = false;
+  lock.unlock();
+  const bool drove = progress->Drive([this] { return monitor_->stirred.load(); }, until,
+                                     running ? kSpin : absl::ZeroDuration());
+  lock.lock();
+  monitor_->driven = nullptr;
+  worker.seat = progress;
+  if (!drove) LeaveSeat(worker);
+  return drove || monitor_->stirred;
 }
 
 LaunchQueue::Iterator LaunchQueue::FindDead(absl::Time now) {
@@ -202,7 +256,7 @@ void LaunchQueue::Report(Iterator launch, const EpochReport& report,
   LaunchTarget* target = launch->target;
   queue_.erase(launch);
   if (--target->queued == 0) monitor_->drained.notify_all();
-  monitor_->wake.notify_all();
+  monitor_->WakeAll();
   // The next launch of this target is its first now, with a deadline or a failure of its own.
   sweep_ = true;
 }

@@ -50,15 +50,29 @@ class LaunchQueue {
   void Drain(LaunchTarget* target);
   // A slot of `target` has risen.
   void Wake(LaunchTarget* target);
+  // As Device::Lend: the first worker drives while it waits.
+  void Lend(ProgressEngine* progress);
 
  private:
   using Iterator = std::list<Launch>::iterator;
 
+  // A worker's own. With the seat of a transport it polls between tasks, and leaves it before a long one.
+  struct Worker {
+    bool drives = false;  // where there is something to drive
+    GemmWorker gemm;
+    ProgressEngine* seat = nullptr;
+  };
+
   void Work(int index);
-  void Advance(Launch& front, GemmWorker& worker, std::unique_lock<std::mutex>& lock);
+  void Advance(Launch& front, Worker& worker, std::unique_lock<std::mutex>& lock);
+  // Leaves the seat that the worker has no right to any more, or polls.
+  void TendSeat(Worker& worker, std::unique_lock<std::mutex>& lock);
+  void LeaveSeat(Worker& worker);
   // Does what Reserve asked for.
   void TakeScratch(GemmWorker& worker);
-  void Sleep(std::unique_lock<std::mutex>& lock);
+  void Sleep(Worker& worker, std::unique_lock<std::mutex>& lock);
+  // True when it has waited so.
+  bool SleepDriving(Worker& worker, absl::Time until, std::unique_lock<std::mutex>& lock);
   // One launch that will never run because its target failed or its deadline has passed; end() if none.
   Iterator FindDead(absl::Time now);
   // No epoch of the launch's target runs after this; one in progress drains. The first reason stays.
@@ -71,6 +85,8 @@ class LaunchQueue {
   const std::shared_ptr<Monitor> monitor_;
   std::list<Launch> queue_;
   int sleeping_ = 0;
+  ProgressEngine* lent_to_ = nullptr;
+  bool seated_ = false;  // a worker has a seat
   bool stopping_ = false;
   ScratchNeed need_;
   uint64_t needs_ = 0;  // how often it has risen

@@ -13,6 +13,10 @@
 namespace agmm {
 namespace {
 
+// A core does so many in about ten milliseconds; what comes meanwhile lies in the buffers of the sockets, and is
+// cheaper to fetch in one go (NOTES.md).
+constexpr double kLongFlops = 4e9;
+
 // Nothing half of the time and else up to a millisecond, where a test asks for it.
 void RandomDelay() {
   if (!AGMM_FAILPOINT("executor.delay")) return;
@@ -226,6 +230,12 @@ const EpochReport& RankRun::Close() {
   return report_;
 }
 
+bool RankRun::IsLong(const Task& task) const {
+  if (task.kind == Task::kPack) return true;
+  const auto* multiply = std::get_if<MultiplyOp>(&program_.steps[task.step].op);
+  return multiply != nullptr && 2.0 * task.piece.rows * multiply->n * multiply->k > kLongFlops;
+}
+
 void RankRun::Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock) {
   const ProgramStep& step = program_.steps[task.step];
   Lane& lane = lanes_[task.lane];
@@ -300,7 +310,7 @@ void RankRun::SendDone(int step, bool carries_bytes, const absl::Status& status)
                                           Describe(problem_, schedule_.ranks[peers_.self][step]),
                                           epoch_)));
   }
-  monitor_->wake.notify_one();
+  monitor_->WakeOne();
 }
 
 void RankRun::Copy(const Task& task, std::unique_lock<std::mutex>& lock) {
@@ -355,7 +365,7 @@ void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::m
   }
   lane.packed = std::make_shared<const PackedB>(*std::move(packed));
   if (multiply.b_is_operand) packs_.Fill(KeyOf(multiply), version, lane.packed);
-  monitor_->wake.notify_all();
+  monitor_->WakeAll();
 }
 
 }  // namespace agmm

@@ -1,6 +1,7 @@
 // One epoch of one rank in progress: which lane stands where, what can be done now, and who waits for what.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -23,8 +24,19 @@ namespace agmm {
 struct Monitor {
   std::mutex mutex;
   DeviceCounters counters;
-  std::condition_variable wake;     // something may be ready, over or cancelled
+  std::condition_variable wake;     // something may be ready, over or cancelled: WakeOne, WakeAll
   std::condition_variable drained;  // an executor's launch is over
+  ProgressEngine* driven = nullptr;       // what a worker drives while it waits
+  std::atomic<bool> stirred{false};  // it is to come back
+
+  // With the mutex held. Who drives is always woken.
+  void WakeOne() { wake.notify_one(), Stir(); }
+  void WakeAll() { wake.notify_all(), Stir(); }
+
+ private:
+  void Stir() {
+    if (driven != nullptr && !stirred.exchange(true)) driven->Wake();
+  }
 };
 
 // Every method is called with monitor->mutex held. At most one epoch at a time.
@@ -54,6 +66,8 @@ class RankRun {
   std::optional<Task> Next();
   // Whether Next would find more for another worker without anything new having happened.
   bool HasTask() const;
+  // Whether `task` may keep a worker for longer than messages can be left lying.
+  bool IsLong(const Task& task) const;
   // Does `task`; gives up `lock` meanwhile.
   void Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock);
   // Nothing is left to do, in hand or in flight.

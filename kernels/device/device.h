@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device/executor.h"
 #include "kernels/device/heap.h"
+#include "kernels/device/progress_engine.h"
 
 namespace agmm {
 
@@ -36,6 +37,8 @@ class Device {
   // The contents of [offset, offset + bytes) of `heap` are gone: what was made from them (packed operands)
   // goes too.
   virtual void ForgetContents(Heap* heap, int64_t offset, int64_t bytes) = 0;
+  // From now on a thread of the device that waits drives `progress`. Null: none does any more when this returns.
+  virtual void Lend(ProgressEngine* progress) = 0;
   virtual DeviceInfo info() const = 0;
   virtual DeviceCounters counters() const = 0;
 };

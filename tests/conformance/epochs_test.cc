@@ -91,22 +91,36 @@ INSTANTIATE_TEST_SUITE_P(All, Epochs,
 // The same through the daemon's own transport: real sockets, rendezvous and all, every message late.
 class EpochsOverUcx : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
-TEST_P(EpochsOverUcx, EachSeesItsOwnInputsAlone) {
-  const auto& [kind, c] = GetParam();
+void RunOverUcx(const DeviceKind& kind, const Case& c, bool lent) {
   SCOPED_TRACE(testing::Message() << "AGMM_SEED " << Seed());
   const auto network = std::make_shared<UcxNetwork>(c.nodes);
   Cluster::Options options;
   options.threads = c.threads;
   options.network = network;
   Cluster cluster(kind, c.topology(), options);
+  const std::vector<int>& nodes = cluster.topology().node_of_rank;
+  for (size_t rank = 0; lent && rank < nodes.size(); ++rank) {
+    // The first device of each node.
+    if (rank == 0 || nodes[rank] != nodes[rank - 1]) cluster.device(rank)->Lend(network->progress(nodes[rank]));
+  }
   PreparedPlan plan(cluster, c.problem(), c.schedule());
   Armed step_delay("executor.delay"), message_delay("transport.delay");
   const auto wrong = Endless(plan, 1000).Go();
+  for (size_t rank = 0; rank < nodes.size(); ++rank) cluster.device(rank)->Lend(nullptr);
   ASSERT_TRUE(wrong.ok()) << wrong.status();
   EXPECT_EQ(*wrong, 0);
   EXPECT_GT(network->bytes_sent(), 0);
   EXPECT_EQ(network->first_misfit(), absl::OkStatus());
   EXPECT_TRUE(cluster.GuardsAreWhole());
+}
+
+TEST_P(EpochsOverUcx, EachSeesItsOwnInputsAlone) {
+  RunOverUcx(std::get<0>(GetParam()), std::get<1>(GetParam()), /*lent=*/false);
+}
+
+// With workers that drive the transport while they wait.
+TEST_P(EpochsOverUcx, SoItDoesWithWorkersLent) {
+  RunOverUcx(std::get<0>(GetParam()), std::get<1>(GetParam()), /*lent=*/true);
 }
 
 const std::vector<Case> kUcxCases = {

@@ -106,6 +106,7 @@ UcxNetwork::UcxNetwork(int nodes) {
 UcxNetwork::~UcxNetwork() = default;
 
 Transport* UcxNetwork::from(int node) { return &nodes_[node]->transport(); }
+ProgressEngine* UcxNetwork::progress(int node) { return nodes_[node]->transport().progress(); }
 
 void UcxNetwork::Register(uint64_t plan, int node, Endpoint endpoint) {
   std::lock_guard lock(mutex_);

@@ -19,6 +19,7 @@ class UcxNetwork final : public Network {
   ~UcxNetwork() override;
 
   Transport* from(int node) override;
+  ProgressEngine* progress(int node);
   void Register(uint64_t plan, int node, Endpoint endpoint) override;
   void Unregister(uint64_t plan) override;
   absl::Status first_misfit() const override;

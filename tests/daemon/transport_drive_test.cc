@@ -1,0 +1,145 @@
+// A transport whose seat is lent to another thread.
+#include <atomic>
+#include <latch>
+#include <set>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/daemon/transport_harness.h"
+
+namespace agmm {
+namespace {
+
+// A thread that drives `engine` until it is told to end.
+class Driver {
+ public:
+  explicit Driver(ProgressEngine* engine)
+      : engine_(engine), thread_([this] {
+          // What it does first when it has the seat.
+          drove_ = engine_->Drive(
+              [this] {
+                if (!seated_.exchange(true)) in_seat_.count_down();
+                return ending_.load();
+              },
+              absl::InfiniteFuture(), absl::ZeroDuration());
+          if (!seated_.exchange(true)) in_seat_.count_down();
+          if (drove_) engine_->Leave();
+        }) {
+    in_seat_.wait();
+  }
+  ~Driver() {
+    if (thread_.joinable()) End();
+  }
+  // What Drive has returned.
+  bool End() {
+    ending_ = true;
+    engine_->Wake();
+    return Join();
+  }
+  bool Join() {
+    thread_.join();
+    return drove_;
+  }
+  std::thread::id id() const { return thread_.get_id(); }
+
+ private:
+  ProgressEngine* const engine_;
+  std::atomic<bool> ending_ = false, seated_ = false;
+  bool drove_ = false;
+  std::latch in_seat_{1};
+  std::thread thread_;
+};
+
+// Sends one message from node 0 to node 1; the thread on which the sender was told that it is gone.
+std::thread::id SendAndSeeWhere(Cluster& cluster, int step) {
+  const Message message{1, 1, 0, step, 0};
+  Patch from(1, 1 << 17, 1 << 17), to(1, 1 << 17, 1 << 17);
+  from.Fill(step);
+  cluster.receiver(1).Expect(message, to.rows());
+  std::thread::id where;
+  Outcomes sent;
+  cluster[0].Send(1, message, from.rows(), [&where, done = sent.Next()](absl::Status status) {
+    where = std::this_thread::get_id();
+    done(std::move(status));
+  });
+  EXPECT_TRUE(sent.Wait(1));
+  EXPECT_TRUE(cluster.receiver(1).arrived.Wait(step));
+  EXPECT_EQ(to.Wrong(step), std::nullopt);
+  return where;
+}
+
+TEST(TransportDrive, CallbacksRunOnWhoeverHasTheSeat) {
+  Cluster cluster(2);
+  const std::thread::id own = SendAndSeeWhere(cluster, 1);
+  {
+    Driver driver(cluster[0].progress()), other(cluster[1].progress());
+    EXPECT_EQ(SendAndSeeWhere(cluster, 2), driver.id());
+    EXPECT_TRUE(driver.End());
+  }
+  EXPECT_EQ(SendAndSeeWhere(cluster, 3), own);
+  Driver again(cluster[0].progress());
+  EXPECT_EQ(SendAndSeeWhere(cluster, 4), again.id());
+}
+
+TEST(TransportDrive, OneThreadAtATimeHasTheSeat) {
+  Cluster cluster(2);
+  Driver first(cluster[0].progress()), second(cluster[0].progress());
+  EXPECT_FALSE(second.Join());
+  EXPECT_EQ(SendAndSeeWhere(cluster, 1), first.id());
+}
+
+TEST(TransportDrive, AtItsDeadlineItReturnsWithTheSeat) {
+  Cluster cluster(2);
+  ProgressEngine* const engine = cluster[0].progress();
+  EXPECT_TRUE(engine->Drive([] { return false; }, absl::Now() + absl::Milliseconds(5),
+                            absl::Microseconds(50)));
+  Driver other(engine);
+  EXPECT_FALSE(other.Join());
+  engine->Leave();
+}
+
+TEST(TransportDrive, PollDoesWhatThereIsToDo) {
+  Cluster cluster(2);
+  ProgressEngine* const engine = cluster[0].progress();
+  ASSERT_TRUE(engine->Drive([] { return true; }, absl::InfiniteFuture(), absl::ZeroDuration()));
+  Outcomes sent;
+  cluster.receiver(1).Expect({1, 1, 0, 1, 0}, {});
+  cluster[0].Send(1, {1, 1, 0, 1, 0}, {}, sent.Next());
+  EXPECT_TRUE(sent.all().empty());  // nobody drives
+  EXPECT_TRUE(Eventually([&] { return engine->Poll() && !sent.all().empty(); }));
+  EXPECT_TRUE(Eventually([&] { return engine->Poll() && cluster.receiver(1).arrivals({1, 1, 0, 1, 0}) == 1; }));
+  engine->Leave();
+}
+
+TEST(TransportDrive, ATransportThatClosesTakesTheSeat) {
+  Cluster cluster(2);
+  Driver driver(cluster[0].progress());
+  cluster.nodes[0]->transport.reset();
+  EXPECT_FALSE(driver.Join());
+}
+
+// Each direction has a connection of its own (daemon/transport/NOTES.md): on one for both, the second half of
+// this would wait for the first.
+TEST(TransportDrive, BytesComeInWhileMoreThanSocketsHoldGoOut) {
+  Cluster cluster(2);
+  constexpr int64_t kLarge = 256 << 20;
+  Patch out(1, kLarge, kLarge), out_to(1, kLarge, kLarge), in(1, 1 << 20, 1 << 20), in_to(1, 1 << 20, 1 << 20);
+  out.Fill(1), in.Fill(2);
+  cluster.receiver(1).Expect({1, 1, 0, 1, 0}, out_to.rows());
+  cluster.receiver(0).Expect({1, 1, 1, 2, 0}, in_to.rows());
+  Outcomes out_sent, in_sent;
+  cluster[0].Send(1, {1, 1, 0, 1, 0}, out.rows(), out_sent.Next());
+  // The large one is on its way when the other begins.
+  ASSERT_TRUE(Eventually([&] { return cluster.receiver(1).offered() == 1; }));
+  cluster[1].Send(0, {1, 1, 1, 2, 0}, in.rows(), in_sent.Next());
+  ASSERT_TRUE(cluster.receiver(0).arrived.Wait(1));
+  EXPECT_TRUE(out_sent.all().empty()) << "the small message has waited for the large one";
+  EXPECT_EQ(in_to.Wrong(2), std::nullopt);
+  ASSERT_TRUE(cluster.receiver(1).arrived.Wait(1));
+  EXPECT_EQ(out_to.Wrong(1), std::nullopt);
+}
+
+}  // namespace
+}  // namespace agmm
