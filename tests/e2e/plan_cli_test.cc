@@ -141,7 +141,7 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
   const struct {
     const char *arguments, *out;
   } cases[] = {
-      {"", "agmmctl: a verb is missing behind agmmctl: status, tensor, job, matmul, plan\n"},
+      {"", "agmmctl: a verb is missing behind agmmctl: status, tensor, job, matmul, bench, plan\n"},
       {"paln", "agmmctl: \"paln\" is no verb of agmmctl; did you mean \"plan\"?\n"},
       {"tensor lst", "agmmctl: \"lst\" is no verb of agmmctl tensor; did you mean \"list\"?\n"},
       {"plan", "agmmctl: --shape is required; see agmmctl plan --help\n"},
