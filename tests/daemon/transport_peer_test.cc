@@ -75,7 +75,9 @@ class PeerProcess {
   }
   ~PeerProcess() {
     Signal(SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "it has ended by itself, with " << WEXITSTATUS(status);
     close(to_);
     close(from_);
   }

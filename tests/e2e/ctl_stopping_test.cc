@@ -11,6 +11,7 @@
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "proto/convert/status.h"
+#include "tests/base/temp_folder.h"
 #include "tests/e2e/world.h"
 
 namespace agmm {
@@ -75,10 +76,11 @@ class CtlStopping : public ::testing::Test {
   std::string ErrorOf(std::vector<std::string> arguments) {
     std::vector<std::string> argv = {Program("agmmctl"), "--endpoint", daemon_.endpoint()};
     argv.insert(argv.end(), arguments.begin(), arguments.end());
-    Process process(argv, absl::StrCat(::testing::TempDir(), "/ctl_stopping"));
+    Process process(argv, folder_ / arguments[1]);
     EXPECT_EQ(process.Wait(kHang), 130);
     return process.err();
   }
+  const TempFolder folder_{"ctl_stopping"};
   StoppingDaemon daemon_;
 };
 

@@ -68,10 +68,15 @@ Process::Process(const std::vector<std::string>& argv, std::string log,
   if (pid_ < 0) code_ = 127;
 }
 
+// What a sanitizer finds in a program may look to a test like the end that it expected.
 Process::~Process() {
-  if (!Running()) return;
-  Signal(SIGKILL);
-  Wait(absl::InfiniteDuration());
+  if (Running()) {
+    Signal(SIGKILL);
+    Wait(absl::InfiniteDuration());
+  }
+  const std::string log = err();
+  for (const char* report : {"Sanitizer:", "runtime error:"})
+    EXPECT_EQ(log.find(report), std::string::npos) << log_ << ".err:\n" << log;
 }
 
 void Process::Signal(int signal) {

@@ -17,7 +17,7 @@ class Process {
   // Starts argv[0]. Its stdout goes to `log`.out, its stderr to `log`.err.
   Process(const std::vector<std::string>& argv, std::string log,
           const std::map<std::string, std::string>& environment = {});
-  // SIGKILLs it if it still runs.
+  // SIGKILLs it if it still runs. A sanitizer's report in its stderr fails the test.
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;

@@ -36,7 +36,7 @@ class World {
  public:
   explicit World(WorldOptions options);
   // Kills the daemons; prints their logs if the test has failed. Built with sanitizers it lets them
-  // end in good order, and what they have found fails the test.
+  // end in good order, so that these tell what is leaked.
   ~World();
   World(const World&) = delete;
 
