@@ -21,11 +21,6 @@ namespace {
 constexpr absl::Duration kStatusPoll = absl::Milliseconds(20);
 constexpr int kPortAttempts = 4;
 constexpr int kExitInUse = 3;  // agmmd's exit code for an address in use
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 }  // namespace
 

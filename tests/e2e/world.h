@@ -17,6 +17,12 @@ namespace agmm {
 // What a healthy machine needs a fraction of; only hangs reach it.
 inline constexpr absl::Duration kHang = absl::Seconds(60);
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 struct WorldOptions {
   int nodes = 1;
   int devices = 1;  // of each node, one thread each
