@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -113,12 +114,15 @@ int Run(const Config& config) {
   } else {
     spdlog::error("{}", std::string(refused.message()));
   }
-  std::thread([] {
-    std::this_thread::sleep_for(std::chrono::seconds(kStopLimitSeconds));
+  std::promise<void> ended;
+  std::thread limit([has_ended = ended.get_future()] {
+    if (has_ended.wait_for(std::chrono::seconds(kStopLimitSeconds)) == std::future_status::ready) return;
     spdlog::error("not everything ended within {} s; ending anyhow", kStopLimitSeconds);
     _exit(kFailed);
-  }).detach();
+  });
   daemon->reset();
+  ended.set_value();
+  limit.join();
   return refused.ok() ? kOk : kRefused;
 }
 

@@ -73,6 +73,10 @@ Uploads::~Uploads() {
     upload->Abort(absl::UnavailableError("the daemon is stopping"), [] {});
   std::unique_lock lock(registry_->mutex);
   registry_->closed.wait(lock, [this] { return registry_->open() == 0; });
+  // The committed ones, which hold the registry.
+  const auto kept = std::exchange(registry_->uploads, {});
+  registry_->kept.clear();
+  lock.unlock();
 }
 
 absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,

@@ -8,7 +8,8 @@ namespace {
 // A channel starts gRPC's callback threads with its first callback call and lets go of them when it is
 // destroyed, which this one never is. It leads nowhere: a channel without credentials fails its calls at once.
 void KeepCallbackThreads() {
-  static auto* const keeper = [] {
+  // Kept in memory, where whoever looks for leaks finds it.
+  [[gnu::used]] static auto* const keeper = [] {
     auto* channel =
         new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("unused", /*creds=*/nullptr));
     struct Call {
@@ -21,7 +22,6 @@ void KeepCallbackThreads() {
                                           [call](const grpc::Status&) {});
     return channel;
   }();
-  static_cast<void>(keeper);
 }
 
 }  // namespace
