@@ -16,9 +16,10 @@ fi
 thread_tests=(base conformance_device conformance_failure daemon_transport daemon_transport_bulk
   daemon_transport_peer daemon_scheduler daemon_upload daemon_read_tensor daemon_map_tensor
   daemon_remote_control daemon_session daemon_job_service client_channel)
-# What takes bytes from outside, and what owns memory.
+# What takes bytes from outside, and what owns memory; the daemons themselves in fault.
 address_tests=(base conformance_device conformance_failure daemon_transport daemon_transport_bulk
-  client_npy fuzz_schedule_text fuzz_config fuzz_npy)
+  daemon_catalog daemon_scheduler client_npy client_agmm_tensor fault fuzz_schedule_text fuzz_config
+  fuzz_npy)
 
 # configure FOLDER [CMAKE ARGUMENTS]
 configure() {
