@@ -12,7 +12,11 @@ namespace {
 
 // A chunk below this is all overhead: a message, a signal and a GEMM call for too little work.
 constexpr int64_t kMinChunkBytes = 256 << 10;
+// A multiply of fewer rows waits for B from memory, which each chunk reads anew.
+constexpr int64_t kMinChunkRows = 128;
 constexpr int kMaxChosenChunks = 8;
+// Bytes of B that come from memory in the time of a byte of A over a link between nodes.
+constexpr int64_t kMemoryOverLink = 30;
 
 bool Known(const std::string& algorithm) {
   return std::find(Algorithms().begin(), Algorithms().end(), algorithm) != Algorithms().end();
@@ -22,8 +26,39 @@ bool Known(const std::string& algorithm) {
 // let a forwarded shard leave before all of it has come.
 int ChooseChunks(const Problem& problem) {
   const int64_t shard_bytes = ShardBytes(problem.mesh, problem.tensors[kA]);
-  return static_cast<int>(
-      std::clamp<int64_t>(shard_bytes / kMinChunkBytes, 1, kMaxChosenChunks));
+  const int64_t rows = ShardBlock(problem, kA, 0).rows.size();  // of the largest
+  return static_cast<int>(std::clamp<int64_t>(
+      std::min(shard_bytes / kMinChunkBytes, rows / kMinChunkRows), 1, kMaxChosenChunks));
+}
+
+bool NothingToGather(const Problem& problem) {
+  const std::vector<int>& a_rows = problem.tensors[kA].sharding.rows;
+  return a_rows == problem.tensors[kC].sharding.rows ||
+         std::all_of(a_rows.begin(), a_rows.end(),
+                     [&](int axis) { return problem.mesh.axes[axis].size == 1; });
+}
+
+// Fused forms read B once a chunk, serial once in all. With few rows that costs more than the gather that it hides.
+bool TooFewRowsToFuse(const Problem& problem, int group, int chunks) {
+  const int64_t rows = ShardBlock(problem, kA, 0).rows.size();
+  const int64_t columns = ShardBlock(problem, kB, 0).cols.size();
+  if (rows / chunks >= kMinChunkRows) return false;
+  return columns * (int64_t{group} * chunks - 1) > kMemoryOverLink * rows * (group - 1);
+}
+
+std::string ChooseAlgorithm(const Problem& problem, const Topology& topology, int chunks) {
+  if (NothingToGather(problem)) return "ring";
+  const std::vector<std::vector<Rank>> groups = GatherGroups(problem);
+  if (TooFewRowsToFuse(problem, static_cast<int>(groups[0].size()), chunks)) return "serial";
+  for (const std::vector<Rank>& group : groups) {
+    for (size_t i = 0; i < group.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        // What comes to the node once can be passed on there.
+        if (topology.SameNode(group[i], group[j])) return "ring";
+      }
+    }
+  }
+  return "direct";
 }
 
 // A sharded along M and not along K, C whole along M, B and C sharded alike along N.
@@ -36,13 +71,6 @@ absl::Status CheckGatherAlongM(const Problem& problem) {
       "no planner for %s; this release gathers A along M (A[M_x, K] * B[K, N_x] -> C[M, N_x]) or "
       "multiplies what is already in place (A[M_x, K] * B[K, N] -> C[M_x, N])",
       ToString(problem)));
-}
-
-bool NothingToGather(const Problem& problem) {
-  const std::vector<int>& a_rows = problem.tensors[kA].sharding.rows;
-  return a_rows == problem.tensors[kC].sharding.rows ||
-         std::all_of(a_rows.begin(), a_rows.end(),
-                     [&](int axis) { return problem.mesh.axes[axis].size == 1; });
 }
 
 // Nothing moves: every rank holds the rows of A that its C needs.
@@ -80,7 +108,10 @@ absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topolog
         kMaxChunks));
   }
   PlanOptions resolved = options;
-  if (resolved.algorithm == "auto") resolved.algorithm = "ring";
+  if (resolved.algorithm == "auto") {
+    const int chunks = resolved.chunks > 0 ? resolved.chunks : ChooseChunks(problem);
+    resolved.algorithm = ChooseAlgorithm(problem, topology, chunks);
+  }
   if (resolved.algorithm == "serial") {
     resolved.chunks = 1;
   } else if (resolved.chunks == 0) {
@@ -91,7 +122,11 @@ absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topolog
 
 std::string ExplainChoice(const PlanOptions& asked, const PlanOptions& resolved) {
   if (asked.algorithm != "auto") return "";
-  return absl::StrFormat("auto is always %s in this release", resolved.algorithm);
+  if (resolved.algorithm == "serial")
+    return "auto takes serial: so few rows cost more in pieces, for B is read once a piece, than their gather takes";
+  if (resolved.algorithm == "direct")
+    return "auto takes direct: each rank that gathers is on a node of its own";
+  return "auto takes ring: ranks of one node gather together";
 }
 
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
