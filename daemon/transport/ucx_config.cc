@@ -88,6 +88,9 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
       {"NET_DEVICES", device},
       {"HANDLE_ERRORS", "none"},
       {"TX_SEG_SIZE", "64k"},
+      // What lies in the socket delays what comes behind it; the kernel's own choice grows to several
+      // milliseconds of a link (NOTES.md).
+      {"SNDBUF", "1m"},
       // A connect to a host that is gone must not hold up the progress thread.
       {"CONN_NB", "y"},
       {"PUT_ENABLE", options.tcp_put ? "y" : "n"},

@@ -16,6 +16,8 @@ namespace {
 
 // In an epoch the next message is mostly that close; falling asleep and waking up take as long.
 constexpr absl::Duration kSpin = absl::Microseconds(50);
+// Behind one, for whoever submits the next when he has seen the last: a core that has slept finds its caches cold.
+constexpr absl::Duration kLinger = absl::Microseconds(500);
 
 }  // namespace
 
@@ -194,12 +196,13 @@ bool LaunchQueue::SleepDriving(Worker& worker, absl::Time until, std::unique_loc
   if (!worker.drives || lent_to_ == nullptr || stopping_) return false;
   ProgressEngine* const progress = lent_to_;
   const bool running = !queue_.empty() && queue_.front().state == Launch::kRunning;
+  const bool lingering = MonotonicNanos() - reported_ns_ < absl::ToInt64Nanoseconds(kLinger);
   seated_ = true;
   monitor_->driven = progress;
   monitor_->stirred = false;
   lock.unlock();
   const bool drove = progress->Drive([this] { return monitor_->stirred.load(); }, until,
-                                     running ? kSpin : absl::ZeroDuration());
+                                     running ? kSpin : lingering ? kLinger : absl::ZeroDuration());
   lock.lock();
   monitor_->driven = nullptr;
   worker.seat = progress;
@@ -249,6 +252,7 @@ void LaunchQueue::Report(Iterator launch, const EpochReport& report,
                          std::unique_lock<std::mutex>& lock) {
   launch->state = Launch::kReporting;
   ++monitor_->counters.epochs;
+  reported_ns_ = MonotonicNanos();
   lock.unlock();
   launch->done(report);
   launch->done = nullptr;  // what it holds goes before the launch counts as over

@@ -87,6 +87,7 @@ class LaunchQueue {
   int sleeping_ = 0;
   ProgressEngine* lent_to_ = nullptr;
   bool seated_ = false;  // a worker has a seat
+  int64_t reported_ns_ = 0;  // when the last launch was over
   bool stopping_ = false;
   ScratchNeed need_;
   uint64_t needs_ = 0;  // how often it has risen

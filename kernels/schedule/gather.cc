@@ -22,7 +22,7 @@ class Builder {
       for (int chunk : routes_.multiplies[rank])
         schedule.ranks[rank].push_back(MultiplyStep(rank, chunk));
       for (int i = 0; i < static_cast<int>(routes_.sends[rank].size()); ++i)
-        schedule.ranks[rank].push_back(SendStep(routes_.sends[rank][i], SendLane(i)));
+        schedule.ranks[rank].push_back(SendStep(routes_.sends[rank][i], SendLane(problem_, i)));
     }
     return schedule;
   }
@@ -124,6 +124,10 @@ class Builder {
 };
 
 }  // namespace
+
+int SendLane(const Problem& problem, int index) {
+  return kComputeLane + 1 + index % std::clamp(64 / problem.mesh.size(), 2, 8);
+}
 
 std::vector<std::vector<Rank>> GatherGroups(const Problem& problem) {
   // Ranks agree along every axis that does not shard A's rows; within a group the shard's first row

@@ -49,11 +49,10 @@ bool HasColumns(const Problem& problem, Rank rank);
 Schedule BuildGather(const Problem& problem, const std::string& algorithm, const GatherRoutes& routes);
 
 inline constexpr int kComputeLane = 0;
-// The sends of a rank take turns on a few lanes: one alone would leave the link idle between the end of
-// a send and the beginning of the next, and many would all arrive late together.
-inline constexpr int kSendLanes = 3;
-// The lane of a rank's index-th send.
-constexpr int SendLane(int index) { return kComputeLane + 1 + index % kSendLanes; }
+// The lane of a rank's index-th send. They take turns on several, for on one the link would idle between the end
+// of a send and the beginning of the next; on fewer where many ranks have many sends each (verifying takes memory
+// for each pair of a step and a lane).
+int SendLane(const Problem& problem, int index);
 
 // The planners; Plan() in plan.h chooses among them and closes what they return. `chunks` >= 1.
 Schedule PlanSerial(const Problem& problem);

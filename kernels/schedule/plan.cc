@@ -14,7 +14,9 @@ namespace {
 constexpr int64_t kMinChunkBytes = 256 << 10;
 // A multiply of fewer rows waits for B from memory, which each chunk reads anew.
 constexpr int64_t kMinChunkRows = 128;
-constexpr int kMaxChosenChunks = 8;
+// The last chunk to arrive is multiplied when nothing is left to hide it behind; but every chunk is a step on every
+// rank of its group.
+constexpr int64_t kMaxChosenChunks = 16, kMaxGroupChunks = 64;
 // Bytes of B that come from memory in the time of a byte of A over a link between nodes.
 constexpr int64_t kMemoryOverLink = 30;
 
@@ -27,8 +29,9 @@ bool Known(const std::string& algorithm) {
 int ChooseChunks(const Problem& problem) {
   const int64_t shard_bytes = ShardBytes(problem.mesh, problem.tensors[kA]);
   const int64_t rows = ShardBlock(problem, kA, 0).rows.size();  // of the largest
-  return static_cast<int>(std::clamp<int64_t>(
-      std::min(shard_bytes / kMinChunkBytes, rows / kMinChunkRows), 1, kMaxChosenChunks));
+  const int64_t group = static_cast<int64_t>(GatherGroups(problem)[0].size());
+  return static_cast<int>(std::max<int64_t>(
+      1, std::min({shard_bytes / kMinChunkBytes, rows / kMinChunkRows, kMaxGroupChunks / group, kMaxChosenChunks})));
 }
 
 bool NothingToGather(const Problem& problem) {

@@ -28,8 +28,9 @@ Schedule PlanSerial(const Problem& problem) {
         const int to = (i - d + size) % size;
         if (!HasColumns(problem, group[to])) continue;
         const Slot arrived{group[to], slots[group[to]]++}, credit{group[i], slots[group[i]]++};
-        sends[i].push_back({Transfer{shard(i), resident(i), {gathered(to, i)}}, SendLane(static_cast<int>(sends[i].size())),
-                            {{credit, 1}}, {arrived}});
+        const int lane = SendLane(problem, static_cast<int>(sends[i].size()));
+        sends[i].push_back(
+            {Transfer{shard(i), resident(i), {gathered(to, i)}}, lane, {{credit, 1}}, {arrived}});
         multiplies[to].waits.push_back({arrived, 0});
         multiplies[to].signals.push_back(credit);
       }
