@@ -18,7 +18,7 @@ TEST_F(SchedulerTest, AJobRunsOnceItsPlanIsPreparedEverywhere) {
   ASSERT_TRUE(admitted.ok()) << admitted.status();
   EXPECT_EQ(admitted->state(), v1::Job::STATE_QUEUED);
   EXPECT_EQ(admitted->owner(), "uid:7");
-  EXPECT_EQ(admitted->options().algorithm(), "ring");
+  EXPECT_EQ(admitted->options().algorithm(), "direct");
   EXPECT_EQ(admitted->plan_hash().size(), 16u);
   const uint64_t id = admitted->job_id();
 
@@ -229,7 +229,7 @@ TEST_F(SchedulerTest, AWriterOfAnotherJobsInputWaitsForItsEnd) {
 TEST_F(SchedulerTest, AnotherPlanWithTheSameResultWaits) {
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest other = Request(t);
-  other.mutable_options()->set_algorithm("direct");
+  other.mutable_options()->set_algorithm("ring");
   const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(other);
   AnswerPrepared();
   EXPECT_THAT(Launched(), ElementsAre(first));

@@ -294,16 +294,16 @@ TEST_F(Lent, AFailedPlansWorkspaceIsLentAgainOnlyOnceAllRanksHaveReported) {
   const uint64_t first = SubmitOk(Request(t));
   AnswerPrepared();
   Done(1, first, absl::DataLossError("the cause"));
-  v1::SubmitJobRequest direct = Request(MakeOperands());
-  direct.mutable_options()->set_algorithm("direct");
-  const uint64_t second = SubmitOk(direct);
+  v1::SubmitJobRequest ring = Request(MakeOperands());
+  ring.mutable_options()->set_algorithm("ring");
+  const uint64_t second = SubmitOk(ring);
   AnswerPrepared();
   const std::vector<int64_t> offsets = Offsets();
   ASSERT_EQ(offsets.size(), 2u);
   EXPECT_NE(offsets[0], offsets[1]);
   Done(0, first, absl::AbortedError("cancelled"));
   DoneEverywhere(second);
-  SubmitOk(direct);
+  SubmitOk(ring);
   EXPECT_EQ(Metric("workspaces_allocated_total"), 2);
 }
 
