@@ -26,7 +26,8 @@ void Heartbeat::Watch(std::weak_ptr<Pulse> pulse) {
 }
 
 void Heartbeat::Run() {
-  const int64_t period_ns = absl::ToInt64Nanoseconds(kHeartbeatPeriod);
+  const int64_t period_ns = absl::ToInt64Nanoseconds(kHeartbeatPeriod / 2);
+  bool due = false;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     if (pulses_.empty()) {
@@ -47,7 +48,11 @@ void Heartbeat::Run() {
       }
     }
     lock.unlock();
-    for (const auto& pulse : alive) pulse->Beat(now_ns, now_ns - before_ns < 2 * period_ns);
+    due = !due;
+    for (const auto& pulse : alive) {
+      if (now_ns - before_ns < 2 * period_ns) pulse->Judge(now_ns);
+      pulse->Beat(due);
+    }
     alive.clear();
     lock.lock();
   }

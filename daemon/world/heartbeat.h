@@ -13,9 +13,11 @@ namespace agmm {
 class Pulse {
  public:
   virtual ~Pulse() = default;
-  // Every kHeartbeatPeriod: sends a heartbeat, and ends the stream when nothing came for kSilenceLimit.
-  // `judge` is false when this machine itself slept: then what has come may still wait to be read.
-  virtual void Beat(int64_t now_ns, bool judge) = 0;
+  // Twice a kHeartbeatPeriod: ends the stream when nothing came for kSilenceLimit. Left out when this machine itself
+  // slept: then what has come may still wait to be read.
+  virtual void Judge(int64_t now_ns) = 0;
+  // After that: sends a heartbeat where one is `due`, every other time, or has something to tell.
+  virtual void Beat(bool due) = 0;
 };
 
 // Thread-safe. Sleeps while it has nobody to watch.

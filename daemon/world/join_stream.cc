@@ -20,22 +20,29 @@ std::shared_ptr<JoinStream> JoinStream::Start(v1::PeerService::Stub* stub, Heart
   return stream;
 }
 
-void JoinStream::Beat(int64_t now_ns, bool judge) {
+void JoinStream::Judge(int64_t now_ns) {
   const int64_t heard_ns = heard_ns_;
-  if (heard_ns == 0) return;
-  if (judge && now_ns - heard_ns > absl::ToInt64Nanoseconds(kSilenceLimit)) {
+  if (heard_ns != 0 && now_ns - heard_ns > absl::ToInt64Nanoseconds(kSilenceLimit))
     End(absl::StrFormat("no message for %s", absl::FormatDuration(kSilenceLimit)));
+}
+
+void JoinStream::Beat(bool due) {
+  if (heard_ns_ == 0) return;
+  v1::Heartbeat heartbeat;
+  v1::NodeUsage usage = handlers_.usage();
+  if (std::string now = usage.SerializeAsString(); !told_.has_value() || now != *told_) {
+    told_ = std::move(now);
+    *heartbeat.mutable_usage() = std::move(usage);
+  } else if (!due) {
     return;
   }
-  v1::Heartbeat heartbeat;
-  *heartbeat.mutable_usage() = handlers_.usage();
   Write(queue_.PushHeartbeat(std::move(heartbeat)));
 }
 
 void JoinStream::OnReadDone(bool ok) {
   if (!ok) return End("");
-  heard_ns_ = MonotonicNanos();
-  handlers_.message(std::move(in_));
+  const bool first = heard_ns_.exchange(MonotonicNanos()) == 0;
+  if (first || in_.has_refusal() || in_.commands_size() > 0) handlers_.message(std::move(in_));
   in_.Clear();
   StartRead(&in_);
 }

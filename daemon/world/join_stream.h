@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "agmm/v1/peer.grpc.pb.h"
@@ -25,6 +26,7 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::MemberMessage, v1::S
  public:
   // Called on gRPC's threads, `usage` on the heartbeat's.
   struct Handlers {
+    // The first, and those that say more than that the sequencer is there.
     std::function<void(v1::SequencerMessage)> message;
     // Once, the last call. `how`: "its stream broke (UNAVAILABLE: Socket closed)".
     std::function<void(std::string how)> ended;
@@ -36,7 +38,8 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::MemberMessage, v1::S
 
   void Send(v1::MemberMessage message) override { Write(queue_.Push(std::move(message))); }
   void Close() { End("it was closed"); }
-  void Beat(int64_t now_ns, bool judge) override;
+  void Judge(int64_t now_ns) override;
+  void Beat(bool due) override;
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -55,6 +58,7 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::MemberMessage, v1::S
   v1::SequencerMessage in_;
   OutQueue<v1::MemberMessage> queue_;
   std::atomic<int64_t> heard_ns_{0};  // 0: not connected yet
+  std::optional<std::string> told_;   // the usage of the last beat that had one; on the heartbeat's thread
   std::mutex mutex_;
   std::string how_;                   // the first reason
   std::shared_ptr<JoinStream> self_;  // until done

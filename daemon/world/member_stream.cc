@@ -24,12 +24,13 @@ void MemberStream::Refuse(v1::Refusal refusal) {
   Send(std::move(message));
 }
 
-void MemberStream::Beat(int64_t now_ns, bool judge) {
-  if (judge && now_ns - heard_ns_ > absl::ToInt64Nanoseconds(kSilenceLimit)) {
+void MemberStream::Judge(int64_t now_ns) {
+  if (now_ns - heard_ns_ > absl::ToInt64Nanoseconds(kSilenceLimit))
     End(absl::StrFormat("no message for %s", absl::FormatDuration(kSilenceLimit)), /*cancel=*/true);
-    return;
-  }
-  Write(queue_.PushHeartbeat({}));
+}
+
+void MemberStream::Beat(bool due) {
+  if (due) Write(queue_.PushHeartbeat({}));
 }
 
 void MemberStream::OnReadDone(bool ok) {

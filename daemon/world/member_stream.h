@@ -32,7 +32,8 @@ class MemberStream final : public grpc::ServerBidiReactor<v1::MemberMessage, v1:
   void Send(v1::SequencerMessage message) override { Write(queue_.Push(std::move(message))); }
   void Refuse(v1::Refusal refusal) override;
   void Close() override { End("it was closed", /*cancel=*/true); }
-  void Beat(int64_t now_ns, bool judge) override;
+  void Judge(int64_t now_ns) override;
+  void Beat(bool due) override;
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;

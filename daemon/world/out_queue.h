@@ -44,7 +44,10 @@ class OutQueue {
     std::lock_guard lock(mutex_);
     if (closed_) return nullptr;
     if (!waiting_.empty()) {
-      if (Mergeable(waiting_.back())) *waiting_.back().mutable_heartbeat() = std::move(heartbeat);
+      Message& last = waiting_.back();
+      // A usage that waits is still the last one where this beat brings none.
+      if (Mergeable(last) && (heartbeat.has_usage() || !last.has_heartbeat()))
+        *last.mutable_heartbeat() = std::move(heartbeat);
       return nullptr;
     }
     *waiting_.emplace_back().mutable_heartbeat() = std::move(heartbeat);

@@ -9,8 +9,9 @@ inline constexpr int kProtocolVersion = 3;    // the messages of peer.proto and 
 inline constexpr int kPlanFormatVersion = 1;  // what a plan hash is taken over
 inline constexpr int kMessageVersion = 1;     // the transport's headers
 
-// Both ends of a stream beat, each from a thread of its own; silence ends the stream.
-inline constexpr absl::Duration kHeartbeatPeriod = absl::Milliseconds(500);
+// Both ends of a stream beat, each from a thread of its own; silence ends the stream. Silence is judged, and a usage
+// that has changed told, twice in a period: what every beat costs an idle daemon, a look does not.
+inline constexpr absl::Duration kHeartbeatPeriod = absl::Seconds(1);
 inline constexpr absl::Duration kSilenceLimit = absl::Milliseconds(2500);
 
 // gRPC keepalive. A server that is pinged more often than it allows ends the connection, so both stand here.

@@ -130,7 +130,7 @@ def memory(settings):
         fill(world, "B", size, size, "[K, N_x]")
         for algorithm in ("serial", "ring", "direct"):
             world.ctl("job", "submit", "--bind", "A=A,B=B,C=C", "--algorithm", algorithm, "--repeat", "3", "--wait")
-        time.sleep(1.5)  # daemons tell each other what their devices hold twice a second
+        time.sleep(1.5)  # daemons tell each other within half a second
         yield memory_row("memory of a daemon, after jobs", world)
         world.ctl("tensor", "rm", "A", "B", "C")
         time.sleep(1.5)

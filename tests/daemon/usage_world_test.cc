@@ -6,6 +6,7 @@
 
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/rpc/status.h"
+#include "daemon/world/out_queue.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
 
@@ -90,6 +91,19 @@ TEST_F(UsageWorldTest, EveryDaemonTellsTheUsageOfAllAndWarmJobsChangeNothingOfIt
     EXPECT_EQ(after.packed_bytes(), before[node].packed_bytes()) << node;
     EXPECT_EQ(after.scratch_bytes(), before[node].scratch_bytes()) << node;
   }
+}
+
+TEST(OutQueue, AUsageThatWaitsStaysWhenABeatWithoutOneComes) {
+  OutQueue<v1::MemberMessage> queue;
+  ASSERT_NE(queue.PushHeartbeat({}), nullptr);  // being written
+  v1::Heartbeat first, last;
+  first.mutable_usage()->set_staging_bytes(1);
+  last.mutable_usage()->set_staging_bytes(2);
+  for (const v1::Heartbeat& beat : {first, last, v1::Heartbeat()}) EXPECT_EQ(queue.PushHeartbeat(beat), nullptr);
+  const v1::MemberMessage* next = queue.Next();
+  ASSERT_NE(next, nullptr);
+  EXPECT_EQ(next->heartbeat().usage().staging_bytes(), 2);
+  EXPECT_EQ(queue.Next(), nullptr);
 }
 
 }  // namespace

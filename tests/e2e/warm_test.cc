@@ -55,7 +55,7 @@ class Warm : public ::testing::Test {
   }
 
   Work Done() {
-    // Daemons tell each other what their devices have done with a beat, twice a second.
+    // Daemons tell each other what their devices have done within half a second.
     absl::SleepFor(absl::Milliseconds(1500));
     const v1::GetStatusResponse status = world_.Status(0);
     Work work;
