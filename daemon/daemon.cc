@@ -78,6 +78,9 @@ absl::Status Daemon::CreateDevices() {
     devices_.push_back(std::move(device));
     heaps_.push_back(std::move(heap));
   }
+  std::vector<int> files;
+  for (const Heap* heap : heaps) files.push_back(heap->fd());
+  AddHeapGauge(std::move(files), &metrics_);
   const int first_rank = config_.first_rank(config_.self);
   store_ = std::make_unique<TensorStore>(
       first_rank, heaps, [this, heaps](int local, int64_t offset, int64_t bytes) {

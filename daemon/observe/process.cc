@@ -1,11 +1,13 @@
 #include "daemon/observe/process.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <system_error>
+#include <utility>
 
 #include "kernels/base/clock.h"
 
@@ -17,6 +19,12 @@ double ResidentBytes() {
   double total_pages = 0, resident_pages = 0;
   statm >> total_pages >> resident_pages;
   return resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double FileBytes(int fd) {
+  constexpr double kBlock = 512;  // of st_blocks, whatever the file system
+  struct stat status {};
+  return fstat(fd, &status) == 0 ? kBlock * static_cast<double>(status.st_blocks) : 0;
 }
 
 double OpenFds() {
@@ -32,6 +40,14 @@ void AddProcessGauges(Metrics* metrics) {
   metrics->SetGauge("process_open_fds", OpenFds);
   metrics->SetGauge("process_uptime_seconds", [start_ns = MonotonicNanos()] {
     return static_cast<double>(MonotonicNanos() - start_ns) * 1e-9;
+  });
+}
+
+void AddHeapGauge(std::vector<int> fds, Metrics* metrics) {
+  metrics->SetGauge("heap_resident_bytes", [fds = std::move(fds)] {
+    double bytes = 0;
+    for (int fd : fds) bytes += FileBytes(fd);
+    return bytes;
   });
 }
 

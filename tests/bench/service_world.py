@@ -74,17 +74,17 @@ class World:
             time.sleep(0.005)
         raise ServiceFailed(f"the world was not ready within {DEADLINE_S} s")
 
-    # By the last node's socket: of several, not the sequencer's.
-    def _ctl(self, *arguments):
+    # By the last node's socket unless told: of several, not the sequencer's.
+    def _ctl(self, *arguments, node=-1):
         return subprocess.run(
-            [str(self.binaries / "agmmctl"), "--endpoint", f"unix:{self.sockets[-1]}", "--json", *arguments],
+            [str(self.binaries / "agmmctl"), "--endpoint", f"unix:{self.sockets[node]}", "--json", *arguments],
             capture_output=True,
             text=True,
         )
 
-    def ctl(self, *arguments):
+    def ctl(self, *arguments, node=-1):
         """What agmmctl printed: a list of documents."""
-        done = self._ctl(*arguments)
+        done = self._ctl(*arguments, node=node)
         if done.returncode != 0:
             raise ServiceFailed(f"agmmctl {' '.join(arguments)}: {done.stderr.strip()}")
         return [json.loads(line) for line in done.stdout.splitlines()]

@@ -11,6 +11,7 @@
 #include "daemon/rpc/status.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/status.h"
+#include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
 
 namespace agmm {
@@ -109,6 +110,26 @@ TEST_F(RpcTest, OwnerIsTheUserOfTheSocket) {
   const grpc::Status status = v1::TensorService::NewStub(channel_)->CreateTensor(&context, request, &tensor);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(tensor.owner(), absl::StrCat("uid:", geteuid()));
+}
+
+TEST_F(RpcTest, WhatAHeapHasTakenOfTheMachineIsToldAndStaysWithTheHeap) {
+  EXPECT_EQ(Metric("heap_resident_bytes"), 0);
+  v1::FillTensorRequest request;
+  *request.mutable_put() = TensorRequest("A", "[M, K]", 512, 512, MeshOf(1));
+  request.mutable_fill()->set_kind(v1::Fill::KIND_INTEGERS);
+  const auto tensors = v1::TensorService::NewStub(channel_);
+  v1::Tensor tensor;
+  grpc::ClientContext fill, drop;
+  grpc::Status status = tensors->FillTensor(&fill, request, &tensor);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const double taken = Metric("heap_resident_bytes");
+  EXPECT_GE(taken, tensor.shard_bytes());
+  v1::DeleteTensorRequest gone;
+  gone.set_tensor_id(tensor.tensor_id());
+  v1::DeleteTensorResponse deleted;
+  status = tensors->DeleteTensor(&drop, gone, &deleted);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(Metric("heap_resident_bytes"), taken);
 }
 
 TEST_F(RpcTest, RequestsThatMeanNothingAreRefusedAtTheEdge) {
