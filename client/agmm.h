@@ -214,7 +214,7 @@ struct JobRequest {
   // As in TensorSpec.
   std::string mesh = {};
   std::vector<int> ranks = {};
-  // "auto", "serial", "ring" or "direct"; empty is auto. Pieces a shard travels in; 0: chosen.
+  // "auto", "serial", "ring", "direct" or "peer"; empty is auto. Pieces a shard travels in; 0: chosen.
   std::string algorithm = {};
   int chunk_count = 0;
   // How often the product is computed; for measurements.

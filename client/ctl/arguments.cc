@@ -163,7 +163,7 @@ absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text) {
 }
 
 void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
-  verb->add_option("--algorithm", options->algorithm, "auto, serial, ring or direct")
+  verb->add_option("--algorithm", options->algorithm, "auto, serial, ring, direct or peer")
       ->capture_default_str();
   verb->add_option("--chunks", options->chunks,
                    "Pieces of a shard that travel on their own (default: chosen)")

@@ -140,11 +140,11 @@ std::string StepsText(const Problem& problem, const Schedule& schedule, bool ful
 }
 
 // "ring, 8 chunks a shard (auto is ...)".
-std::string AlgorithmLine(const Schedule& schedule, const PlanOptions& asked,
+std::string AlgorithmLine(const Problem& problem, const Schedule& schedule, const PlanOptions& asked,
                           const PlanOptions& resolved) {
   if (schedule.algorithm != resolved.algorithm)
     return absl::StrCat(schedule.algorithm, " (nothing has to move)");
-  const std::string why = ExplainChoice(asked, resolved);
+  const std::string why = ExplainChoice(problem, asked, resolved);
   return absl::StrCat(schedule.algorithm, ", ", resolved.chunks,
                       resolved.chunks == 1 ? " chunk" : " chunks", " a shard",
                       why.empty() ? "" : absl::StrCat(" (", why, ")"));
@@ -171,7 +171,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   }
   const std::vector<Traffic> traffic = TrafficOf(topology, schedule);
   std::cout << ToString(problem) << "\n"
-            << "algorithm  " << AlgorithmLine(schedule, flags.options, resolved) << "\n"
+            << "algorithm  " << AlgorithmLine(problem, schedule, flags.options, resolved) << "\n"
             << "plan       " << HashHex(PlanHash(problem, schedule)) << ", verified\n"
             << "workspace  " << FormatBytes(schedule.workspace_bytes) << " on every rank\n"
             << "steps      " << CountLine(schedule) << "\n"

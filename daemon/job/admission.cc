@@ -125,7 +125,7 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   AGMM_ASSIGN_OR_RETURN(const PlanOptions asked, FromProto(request.options()));
   AGMM_ASSIGN_OR_RETURN(job.options, ResolveOptions(job.problem, job.topology, asked));
   AGMM_RETURN_IF_ERROR(CheckSize(job.problem, job.options));
-  job.explanation = ExplainChoice(asked, job.options);
+  job.explanation = ExplainChoice(job.problem, asked, job.options);
   job.problem_key =
       absl::StrFormat("%s ranks %s", ToString(job.problem), absl::StrJoin(mesh.ranks, ","));
   job.plan_key =

@@ -15,16 +15,27 @@ std::string Seconds(int64_t since_ns) {
   return seconds >= 1 ? absl::StrFormat("%.1f s", seconds) : FormatMicros(seconds * 1e6);
 }
 
-// What the step does that raises `slot`.
-std::string Producer(const Problem& problem, const Schedule& schedule, const Slot& slot) {
-  for (const auto& steps : schedule.ranks) {
-    for (const Step& step : steps) {
+struct Producer {
+  Rank rank = 0;
+  const Step* step = nullptr;
+};
+
+// Who raises `slot`.
+Producer ProducerOf(const Schedule& schedule, const Slot& slot) {
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (const Step& step : schedule.ranks[rank]) {
       for (const Slot& signal : step.signals) {
-        if (signal == slot) return Describe(problem, step);
+        if (signal == slot) return {static_cast<Rank>(rank), &step};
       }
     }
   }
-  return "which no step raises";
+  return {};
+}
+
+// A copy names the rank that it comes from.
+bool NamesItsRank(const Step& step) {
+  const auto* transfer = std::get_if<Transfer>(&step.op);
+  return transfer != nullptr && !transfer->to.empty();
 }
 
 }  // namespace
@@ -61,9 +72,15 @@ std::string RankRun::Stall() const {
     }
   }
   if (waiting >= 0) {
+    const Producer producer = ProducerOf(schedule_, missing->slot);
+    std::string what = "which no step raises";
+    if (producer.step != nullptr) {
+      what = Describe(problem_, *producer.step);
+      if (!NamesItsRank(*producer.step)) absl::StrAppend(&what, " at rank ", WorldRank(producer.rank));
+    }
     return absl::StrFormat("%s waited %s for slot %d:%d (%s), epoch %d", StepText(waiting),
                            Seconds(since_ns), WorldRank(missing->slot.rank), missing->slot.index,
-                           Producer(problem_, schedule_, missing->slot), epoch_);
+                           what, epoch_);
   }
   if (busy >= 0) {
     return absl::StrFormat("%s was still at work after %s (%s), epoch %d", StepText(busy),

@@ -72,18 +72,10 @@ class Builder {
     return {kA, routes_.chunks[chunk].rows, {0, problem_.k()}};
   }
 
-  // The place of a row block in a resident shard.
-  Place Resident(Operand operand, Rank rank, int64_t first_row) const {
-    const Tensor& tensor = problem_.tensors[operand];
-    const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor);
-    const Block shard = ShardBlock(problem_, operand, rank);
-    return {rank, operand, (first_row - shard.rows.begin) * pitch, pitch, tensor.dtype};
-  }
-
   // Where `rank` reads `chunk`; adds the wait for its arrival and the credit for having read it.
   Place Source(Rank rank, int chunk, Step* step) {
     if (routes_.chunks[chunk].owner == rank)
-      return Resident(kA, rank, routes_.chunks[chunk].rows.begin);
+      return ResidentRows(problem_, kA, rank, routes_.chunks[chunk].rows.begin);
     Arrival& arrival = arrivals_.at({rank, chunk});
     step->waits.push_back({arrival.arrived, 0});
     step->signals.push_back(arrival.credits[arrival.next_credit++]);
@@ -93,15 +85,8 @@ class Builder {
   Step MultiplyStep(Rank rank, int chunk) {
     Step step;
     step.lane = kComputeLane;
-    const Range rows = routes_.chunks[chunk].rows;
-    Multiply multiply;
-    multiply.a = BlockOf(chunk);
-    multiply.b = ShardBlock(problem_, kB, rank);
-    multiply.c = {kC, rows, multiply.b.cols};
-    multiply.a_place = Source(rank, chunk, &step);
-    multiply.b_place = Resident(kB, rank, 0);
-    multiply.out = Resident(kC, rank, rows.begin);
-    step.op = multiply;
+    const Place a = Source(rank, chunk, &step);
+    step.op = RowsTimesB(problem_, rank, routes_.chunks[chunk].rows, a);
     return step;
   }
 
@@ -176,6 +161,24 @@ GatherRoutes SplitShards(const Problem& problem, int chunks, std::vector<GatherG
 
 bool HasColumns(const Problem& problem, Rank rank) {
   return !ShardBlock(problem, kC, rank).cols.empty();
+}
+
+Place ResidentRows(const Problem& problem, Operand operand, Rank rank, int64_t first_row) {
+  const Tensor& tensor = problem.tensors[operand];
+  const int64_t pitch = ShardPitchBytes(problem.mesh, tensor);
+  const Block shard = ShardBlock(problem, operand, rank);
+  return {rank, operand, (first_row - shard.rows.begin) * pitch, pitch, tensor.dtype};
+}
+
+Multiply RowsTimesB(const Problem& problem, Rank rank, Range rows, const Place& a_place) {
+  Multiply multiply;
+  multiply.a = {kA, rows, {0, problem.k()}};
+  multiply.b = ShardBlock(problem, kB, rank);
+  multiply.c = {kC, rows, multiply.b.cols};
+  multiply.a_place = a_place;
+  multiply.b_place = ResidentRows(problem, kB, rank, 0);
+  multiply.out = ResidentRows(problem, kC, rank, rows.begin);
+  return multiply;
 }
 
 Schedule BuildGather(const Problem& problem, const std::string& algorithm,

@@ -44,6 +44,12 @@ GatherRoutes SplitShards(const Problem& problem, int chunks, std::vector<GatherG
 // True if the rank has columns of C to compute; one that has none needs no A.
 bool HasColumns(const Problem& problem, Rank rank);
 
+// Where the rows from `first_row` on of a rank's shard lie. B is whole along its rows.
+Place ResidentRows(const Problem& problem, Operand operand, Rank rank, int64_t first_row);
+
+// Rows of A that lie whole at `a_place`, times the rank's B, into its C.
+Multiply RowsTimesB(const Problem& problem, Rank rank, Range rows, const Place& a_place);
+
 // Lane 0 multiplies, those from 1 on send (SendLane). Each arrival has a place of its own in the workspace; its sender holds
 // one credit for each of its readers.
 Schedule BuildGather(const Problem& problem, const std::string& algorithm, const GatherRoutes& routes);
@@ -58,5 +64,7 @@ int SendLane(const Problem& problem, int index);
 Schedule PlanSerial(const Problem& problem);
 Schedule PlanRing(const Problem& problem, int chunks);
 Schedule PlanDirect(const Problem& problem, int chunks);
+// Each of GatherGroups must lie within a node.
+Schedule PlanPeer(const Problem& problem, int chunks);
 
 }  // namespace agmm

@@ -1,6 +1,8 @@
 #include "kernels/schedule/plan.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -17,8 +19,9 @@ constexpr int64_t kMinChunkRows = 128;
 // The last chunk to arrive is multiplied when nothing is left to hide it behind; but every chunk is a step on every
 // rank of its group.
 constexpr int64_t kMaxChosenChunks = 16, kMaxGroupChunks = 64;
-// Bytes of B that come from memory in the time of a byte of A over a link between nodes.
-constexpr int64_t kMemoryOverLink = 30;
+// Bytes of B that come from memory in the time of a byte of A over a link between nodes, and of one copied
+// within a node.
+constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
 
 bool Known(const std::string& algorithm) {
   return std::find(Algorithms().begin(), Algorithms().end(), algorithm) != Algorithms().end();
@@ -41,18 +44,35 @@ bool NothingToGather(const Problem& problem) {
                      [&](int axis) { return problem.mesh.axes[axis].size == 1; });
 }
 
+// Two ranks on different nodes that gather together, if there are any.
+std::optional<std::pair<Rank, Rank>> GathersBetweenNodes(const Problem& problem, const Topology& topology) {
+  for (const std::vector<Rank>& group : GatherGroups(problem)) {
+    for (Rank rank : group) {
+      if (!topology.SameNode(rank, group[0])) return std::pair(group[0], rank);
+    }
+  }
+  return std::nullopt;
+}
+
 // Fused forms read B once a chunk, serial once in all. With few rows that costs more than the gather that it hides.
-bool TooFewRowsToFuse(const Problem& problem, int group, int chunks) {
+// memory_over_gather: bytes of B read from memory while one of A is gathered.
+bool TooFewRowsToFuse(const Problem& problem, int group, int chunks, int64_t memory_over_gather) {
   const int64_t rows = ShardBlock(problem, kA, 0).rows.size();
   const int64_t columns = ShardBlock(problem, kB, 0).cols.size();
   if (rows / chunks >= kMinChunkRows) return false;
-  return columns * (int64_t{group} * chunks - 1) > kMemoryOverLink * rows * (group - 1);
+  return columns * (int64_t{group} * chunks - 1) > memory_over_gather * rows * (group - 1);
 }
 
+// `chunks` as asked, 0: open.
 std::string ChooseAlgorithm(const Problem& problem, const Topology& topology, int chunks) {
   if (NothingToGather(problem)) return "ring";
   const std::vector<std::vector<Rank>> groups = GatherGroups(problem);
-  if (TooFewRowsToFuse(problem, static_cast<int>(groups[0].size()), chunks)) return "serial";
+  const int group_size = static_cast<int>(groups[0].size());
+  if (!GathersBetweenNodes(problem, topology)) {
+    return TooFewRowsToFuse(problem, group_size, std::max(chunks, 1), kMemoryOverCopy) ? "serial" : "peer";
+  }
+  if (chunks == 0) chunks = ChooseChunks(problem);
+  if (TooFewRowsToFuse(problem, group_size, chunks, kMemoryOverLink)) return "serial";
   for (const std::vector<Rank>& group : groups) {
     for (size_t i = 0; i < group.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
@@ -62,6 +82,18 @@ std::string ChooseAlgorithm(const Problem& problem, const Topology& topology, in
     }
   }
   return "direct";
+}
+
+// Peer loads reach no other node.
+absl::Status CheckWithinNodes(const Problem& problem, const Topology& topology) {
+  if (NothingToGather(problem)) return absl::OkStatus();
+  const auto apart = GathersBetweenNodes(problem, topology);
+  if (!apart) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "algorithm peer multiplies out of the memory of one node, and ranks %d and %d, which gather "
+      "together, are on nodes %d and %d; use ring or direct",
+      apart->first, apart->second, topology.node_of_rank[apart->first],
+      topology.node_of_rank[apart->second]));
 }
 
 // A sharded along M and not along K, C whole along M, B and C sharded alike along N.
@@ -93,7 +125,7 @@ Schedule PlanLocal(const Problem& problem) {
 }  // namespace
 
 const std::vector<std::string>& Algorithms() {
-  static const auto* const all = new std::vector<std::string>{"auto", "serial", "ring", "direct"};
+  static const auto* const all = new std::vector<std::string>{"auto", "serial", "ring", "direct", "peer"};
   return *all;
 }
 
@@ -111,25 +143,28 @@ absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topolog
         kMaxChunks));
   }
   PlanOptions resolved = options;
-  if (resolved.algorithm == "auto") {
-    const int chunks = resolved.chunks > 0 ? resolved.chunks : ChooseChunks(problem);
-    resolved.algorithm = ChooseAlgorithm(problem, topology, chunks);
-  }
+  if (resolved.algorithm == "auto")
+    resolved.algorithm = ChooseAlgorithm(problem, topology, resolved.chunks);
+  if (resolved.algorithm == "peer") AGMM_RETURN_IF_ERROR(CheckWithinNodes(problem, topology));
   if (resolved.algorithm == "serial") {
     resolved.chunks = 1;
   } else if (resolved.chunks == 0) {
-    resolved.chunks = ChooseChunks(problem);
+    // Where nothing travels, pieces hide nothing.
+    resolved.chunks = resolved.algorithm == "peer" ? 1 : ChooseChunks(problem);
   }
   return resolved;
 }
 
-std::string ExplainChoice(const PlanOptions& asked, const PlanOptions& resolved) {
+std::string ExplainChoice(const Problem& problem, const PlanOptions& asked, const PlanOptions& resolved) {
   if (asked.algorithm != "auto") return "";
+  if (NothingToGather(problem)) return "nothing has to move";
   if (resolved.algorithm == "serial")
     return "auto takes serial: so few rows cost more in pieces, for B is read once a piece, than their gather takes";
   if (resolved.algorithm == "direct")
     return "auto takes direct: each rank that gathers is on a node of its own";
-  return "auto takes ring: ranks of one node gather together";
+  if (resolved.algorithm == "peer")
+    return "auto takes peer: all ranks that gather share a node and read each other's shards where they lie";
+  return "auto takes ring: some ranks that gather share a node, others do not";
 }
 
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
@@ -145,6 +180,7 @@ absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
   if (NothingToGather(problem)) return PlanLocal(problem);
   if (resolved.algorithm == "serial") return Close(PlanSerial(problem));
   if (resolved.algorithm == "direct") return Close(PlanDirect(problem, resolved.chunks));
+  if (resolved.algorithm == "peer") return Close(PlanPeer(problem, resolved.chunks));
   return Close(PlanRing(problem, resolved.chunks));
 }
 

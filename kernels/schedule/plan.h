@@ -11,7 +11,7 @@
 namespace agmm {
 
 struct PlanOptions {
-  std::string algorithm = "auto";  // auto | serial | ring | direct
+  std::string algorithm = "auto";  // auto | serial | ring | direct | peer
   int chunks = 0;                  // pieces of each shard that travel and multiply on their own; 0: chosen
   bool operator==(const PlanOptions&) const = default;
 };
@@ -22,12 +22,13 @@ inline constexpr int kMaxChunks = 256;
 const std::vector<std::string>& Algorithms();
 
 // Fills in what was left open ("auto", 0 chunks); what comes out plans the same on every daemon.
-// Errors: INVALID_ARGUMENT for an unknown algorithm or a chunk count outside [0, kMaxChunks].
+// Errors: INVALID_ARGUMENT for an unknown algorithm, a chunk count outside [0, kMaxChunks], or peer where
+// ranks of different nodes gather together.
 absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                            const PlanOptions& options);
 
 // One sentence: why ResolveOptions chose what it chose. Empty where nothing was left open.
-std::string ExplainChoice(const PlanOptions& asked, const PlanOptions& resolved);
+std::string ExplainChoice(const Problem& problem, const PlanOptions& asked, const PlanOptions& resolved);
 
 // Errors: INVALID_ARGUMENT for a problem or options that mean nothing; UNIMPLEMENTED for a product that
 // no planner covers.

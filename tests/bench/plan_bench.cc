@@ -18,7 +18,7 @@ struct Case {
   Case(const std::string& algorithm, int ranks)
       : problem(ParseProblem(kDefaultSpec, ParseMesh(absl::StrCat("x=", ranks)).value(), {8192, 28672, 8192},
                              DType::kBF16).value()),
-        topology(UniformTopology(ranks, ranks / 2).value()),
+        topology(UniformTopology(ranks, algorithm == "peer" ? 1 : ranks / 2).value()),
         options{algorithm} {}
   const Problem problem;
   const Topology topology;

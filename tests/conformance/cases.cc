@@ -20,6 +20,8 @@ T OrDie(absl::StatusOr<T> value) {
   std::abort();
 }
 
+bool OneNode(const std::string& algorithm) { return algorithm == "peer"; }
+
 std::vector<Case> MakeCases() {
   const DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
   std::vector<Case> cases;
@@ -28,10 +30,10 @@ std::vector<Case> MakeCases() {
   int turn = 0;
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (DType dtype : kDTypes) {
-      for (const char* algorithm : {"serial", "ring", "direct"}) {
+      for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
         Case c{algorithm, dtype, ranks};
         c.m = kRows[turn % 3];
-        c.nodes = std::min(ranks, 1 + turn % 4);
+        c.nodes = OneNode(algorithm) ? 1 : std::min(ranks, 1 + turn % 4);
         c.chunks = algorithm == std::string("serial") ? 1 : 1 + (turn / 3) % 3;
         c.threads = 1 + turn % 2;
         c.n = 61;
@@ -41,24 +43,26 @@ std::vector<Case> MakeCases() {
       }
     }
   }
-  // Every shape with every algorithm, over two nodes.
-  for (const char* algorithm : {"serial", "ring", "direct"}) {
+  // Every shape with every algorithm, over two nodes where it can.
+  for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
     for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 2, 5}, {1000, 61, 333},
                            {128, 64, 64}, {257, 7, 1}, {64, 3, 2000}}) {
-      Case c{algorithm, DType::kBF16, 4, 2, algorithm == std::string("serial") ? 1 : 2, m, n, k, 2};
+      Case c{algorithm, DType::kBF16, 4, OneNode(algorithm) ? 1 : 2, algorithm == std::string("serial") ? 1 : 2, m, n, k, 2};
       cases.push_back(c);
       c.dtype = DType::kF32;
       cases.push_back(c);
     }
   }
   // Meshes of two axes, and products for which nothing moves.
-  for (const char* algorithm : {"serial", "ring", "direct"}) {
+  for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
     Case c{algorithm, DType::kBF16, 6, 2, algorithm == std::string("serial") ? 1 : 2, 97, 61, 40, 1};
     c.mesh = "dp=2,tp=3";
     c.spec = "A[M_tp, K] * B[K, N_tp] -> C[M, N_tp]";
     cases.push_back(c);
     c.spec = "A[M_dptp, K] * B[K, N_tp] -> C[M, N_tp]";
+    if (OneNode(algorithm)) c.nodes = 1;
     cases.push_back(c);
+    c.nodes = 2;
     c.spec = "A[M_dp, K] * B[K, N_tp] -> C[M_dp, N_tp]";
     cases.push_back(c);
   }

@@ -63,9 +63,10 @@ void ExpectOrdered(const Schedule& schedule, const std::vector<EpochReport>& rep
 }
 
 TEST_P(DeviceTest, StepsStartBehindTheirLaneAndTheirWaits) {
-  for (const char* algorithm : {"serial", "ring", "direct"}) {
+  for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
     SCOPED_TRACE(algorithm);
-    const Case c{algorithm, DType::kF32, 4, 2, algorithm == std::string("serial") ? 1 : 3, 200, 40, 50, 2};
+    const Case c{algorithm, DType::kF32, 4, algorithm == std::string("peer") ? 1 : 2,
+                 algorithm == std::string("serial") ? 1 : 3, 200, 40, 50, 2};
     Cluster::Options options;
     options.threads = c.threads;
     Cluster cluster(GetParam(), c.topology(), options);

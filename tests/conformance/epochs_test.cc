@@ -76,7 +76,13 @@ TEST_P(Epochs, EachSeesItsOwnInputsAlone) {
   EXPECT_TRUE(cluster.GuardsAreWhole());
 }
 
-const std::vector<Case> kEpochCases = {
+// No credits: joins at both ends of an epoch keep it apart from its neighbours.
+const std::vector<Case> kPeerCases = {
+    {"peer", DType::kF32, 3, 1, 1, 23, 13, 29, 1},
+    {"peer", DType::kBF16, 4, 1, 2, 23, 13, 29, 2},
+    {"peer", DType::kF16, 4, 1, 1, 3, 2, 29, 1},  // ranks without rows, ranks without columns
+};
+const std::vector<Case> kCreditCases = {
     {"ring", DType::kF32, 3, 1, 2, 23, 13, 29, 1},   {"ring", DType::kBF16, 4, 2, 1, 23, 13, 29, 1},
     {"direct", DType::kF32, 4, 2, 1, 23, 13, 29, 1}, {"direct", DType::kBF16, 2, 1, 2, 23, 13, 29, 2},
     {"serial", DType::kF32, 3, 1, 1, 23, 13, 29, 2}, {"serial", DType::kF16, 2, 2, 1, 23, 13, 29, 1},
@@ -85,7 +91,10 @@ auto Name = [](const auto& info) {
   return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name();
 };
 INSTANTIATE_TEST_SUITE_P(All, Epochs,
-                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kEpochCases)),
+                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kCreditCases)),
+                         Name);
+INSTANTIATE_TEST_SUITE_P(Peer, Epochs,
+                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kPeerCases)),
                          Name);
 
 // The same through the daemon's own transport: real sockets, rendezvous and all, every message late.
@@ -155,8 +164,43 @@ TEST_P(Credits, WithoutThemTheEpochsMixAndTheTestSeesIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Credits,
-                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kEpochCases)),
+                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kCreditCases)),
                          Name);
+
+class Joins : public testing::TestWithParam<DeviceKind> {};
+
+// Waits of the joins where `entry` is false, of the multiplies where it is true, are left out.
+Schedule WithoutJoins(Schedule schedule, bool entry) {
+  for (std::vector<Step>& steps : schedule.ranks) {
+    for (Step& step : steps) {
+      if (std::holds_alternative<Multiply>(step.op) == entry) step.waits.clear();
+    }
+  }
+  return schedule;
+}
+
+TEST_P(Joins, WithoutThemTheEpochsMixAndTheTestSeesIt) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "without joins there is a race, which the sanitizer sees, too";
+#endif
+  const Case& c = kPeerCases[0];
+  Armed delay("executor.delay");
+  for (bool entry : {false, true}) {
+    int64_t wrong = 0;
+    for (int attempt = 0; attempt < 20 && wrong == 0; ++attempt) {
+      Cluster cluster(GetParam(), c.topology());
+      PreparedPlan plan(cluster, c.problem(), WithoutJoins(c.schedule(), entry));
+      const auto seen = Endless(plan, 100).Go();
+      ASSERT_TRUE(seen.ok()) << seen.status();
+      wrong = *seen;
+    }
+    EXPECT_GT(wrong, 0) << (entry ? "nobody waited for the others' epochs" : "nobody waited for readers")
+                        << ", and it made no difference";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Joins, testing::ValuesIn(DeviceKinds()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace agmm::test

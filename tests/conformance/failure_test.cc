@@ -168,6 +168,41 @@ TEST_P(Failure, OperandsOutsideTheHeapAreRefused) {
   EXPECT_EQ(reports.Wait()[0].status.code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Three ranks of one node that read each other's A; rank 1 never begins.
+class PeerFailure : public Failure {
+ protected:
+  static inline const Case kPeer{"peer", DType::kF32, 3, 1, 1, 40, 12, 20, 1};
+  PeerFailure() : peers_(GetParam(), kPeer.topology()), plan_(peers_, kPeer.problem(), kPeer.schedule(), {10, 11, 12}) {
+    Fill(plan_);
+  }
+  Cluster peers_;
+  PreparedPlan plan_;
+};
+
+TEST_P(PeerFailure, ADeadlineSaysWhoHasNotBegun) {
+  Reports reports(2);
+  plan_.Run(0, 1, 1, absl::Now() + kSoon, reports.At(0));
+  plan_.Run(2, 1, 1, absl::Now() + kSoon, reports.At(1));
+  for (const EpochReport& report : reports.Wait()) {
+    EXPECT_EQ(report.status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(report.status.message()),
+                ContainsRegex("^rank 1[02] lane 0 step [0-9]+ waited [0-9.]+ m?s for slot 1[02]:[0-9]+ "
+                              "\\(a join at rank 11\\), epoch 1$"));
+  }
+}
+
+TEST_P(PeerFailure, ACancelledRankLeavesNobodyHanging) {
+  Reports reports(2);
+  plan_.Run(0, 1, 1, absl::InfiniteFuture(), reports.At(0));
+  plan_.Run(2, 1, 1, absl::InfiniteFuture(), reports.At(1));
+  for (Rank rank : {0, 2}) plan_.executor(rank)->Cancel(absl::CancelledError("somebody asked"));
+  for (const EpochReport& report : reports.Wait())
+    EXPECT_EQ(report.status.code(), absl::StatusCode::kCancelled);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PeerFailure, testing::ValuesIn(DeviceKinds()),
+                         [](const auto& info) { return info.param.name; });
+
 INSTANTIATE_TEST_SUITE_P(All, Failure, testing::ValuesIn(DeviceKinds()),
                          [](const auto& info) { return info.param.name; });
 

@@ -29,10 +29,10 @@ TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
     for (float& value : magnitude_b.data) value = std::abs(value);
     const Values exact = Product(a, b), magnitude = Product(magnitude_a, magnitude_b);
     std::vector<float> first;
-    for (const char* algorithm : {"serial", "ring", "direct"}) {
+    for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
       for (int chunks : {1, 3, 70}) {
         if (algorithm == std::string("serial") && chunks != 1) continue;
-        const Case c{algorithm, dtype, 4, 2, chunks, m, n, k, 2};
+        const Case c{algorithm, dtype, 4, algorithm == std::string("peer") ? 1 : 2, chunks, m, n, k, 2};
         SCOPED_TRACE(c.name());
         Cluster::Options options;
         options.threads = c.threads;

@@ -44,6 +44,11 @@ TEST_F(JobFigures, BytesAreCountedByTheWayTheyGo) {
     EXPECT_EQ(together.memory_bytes, 8 * 4 * 4) << algorithm;
     EXPECT_EQ(together.network_bytes, 0);
   }
+  // Nothing is copied, but half of A is loaded from the other rank's memory.
+  const ScheduleFacts peer = FactsOf({{0, 0}}, *Plan(problem_, {{0, 0}}, {"peer", 1}));
+  EXPECT_EQ(peer.memory_bytes, 8 * 4 * 4);
+  EXPECT_EQ(peer.network_bytes, 0);
+  EXPECT_FALSE(peer.transfers) << "its joins are none";
 }
 
 TEST_F(JobFigures, TheSlowestRankCountsEpochByEpochWithoutTheFirst) {

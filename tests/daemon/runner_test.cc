@@ -17,7 +17,7 @@ using Code = absl::StatusCode;
 constexpr absl::Duration kMoment = absl::Milliseconds(50);
 
 TEST(Runner, OneNodeComputesC) {
-  for (const char* algorithm : {"serial", "ring", "direct"}) {
+  for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
     for (DType dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(algorithm);
       RunnerWorld world(1, 2);

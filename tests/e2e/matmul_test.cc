@@ -66,14 +66,26 @@ TEST_P(MatmulOn, SmallIntegersAreExactWithEveryAlgorithm) {
        {Case{1, 61, 333}, Case{97, 61, 333}, Case{1000, 61, 333}, Case{5, 3, 7}, Case{1, 1, 1}}) {
     const Matrix a = SmallIntegers(c.m, c.k, seed), b = SmallIntegers(c.k, c.n, seed + 1);
     const Matrix want = Product(a, b);
-    for (const std::vector<std::string>& flags : {std::vector<std::string>{"--algorithm", "serial"},
-                                                  {"--algorithm", "ring", "--chunks", "3"},
-                                                  {"--algorithm", "direct", "--chunks", "2"},
-                                                  {"--algorithm", "auto", "--repeat", "3"}}) {
+    std::vector<std::vector<std::string>> asked = {{"--algorithm", "serial"},
+                                                   {"--algorithm", "ring", "--chunks", "3"},
+                                                   {"--algorithm", "direct", "--chunks", "2"},
+                                                   {"--algorithm", "auto", "--repeat", "3"}};
+    if (std::get<0>(GetParam()) == 1) asked.push_back({"--algorithm", "peer", "--repeat", "20"});
+    for (const std::vector<std::string>& flags : asked) {
       EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, flags), want))
           << c.m << " x " << c.n << " x " << c.k << " " << flags[1];
     }
   }
+}
+
+TEST_P(MatmulOn, PeerLoadsReachNoOtherNode) {
+  if (std::get<0>(GetParam()) == 1) GTEST_SKIP() << "there is no other node";
+  WriteNpy(world_.Path("A.npy"), SmallIntegers(97, 33, 1));
+  WriteNpy(world_.Path("B.npy"), SmallIntegers(33, 61, 2));
+  const Ran ran = world_.Ctl(0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
+                                 world_.Path("C.npy"), "--algorithm", "peer"});
+  EXPECT_EQ(ran.exit_code, 2) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("algorithm peer multiplies out of the memory of one node"));
 }
 
 TEST_P(MatmulOn, ClientsAtOnceDoNotMeet) {

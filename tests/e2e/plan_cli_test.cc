@@ -75,6 +75,15 @@ TEST(PlanCli, FullTextHasTheStepsOfEveryRank) {
   EXPECT_THAT(result.out, Not(HasSubstr("--full")));
 }
 
+TEST(PlanCli, OnOneNodeAutoCopiesNothing) {
+  const Result result = Agmmctl("plan --shape M=1024,N=1024,K=1024 --mesh x=4");
+  ASSERT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("algorithm  peer, 1 chunk a shard (auto takes peer: "));
+  EXPECT_THAT(result.out, HasSubstr("workspace  0 B on every rank\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nsteps      24: 16 multiply, 8 join\n"));
+  EXPECT_THAT(result.out, HasSubstr("\nmoved      6 MiB by memory an epoch\n"));
+}
+
 TEST(PlanCli, ProductsThatMoveNothingSaySo) {
   const Result result =
       Agmmctl("plan --spec 'A[M_x, K] * B[K, N] -> C[M_x, N]' --shape M=8,N=4,K=4 --mesh x=2");
@@ -158,6 +167,8 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --dtype f8", "agmmctl: dtype \"f8\" is not known"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --algorithm magic",
        "agmmctl: algorithm \"magic\" is not known"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=4 --nodes 2 --algorithm peer",
+       "agmmctl: algorithm peer multiplies out of the memory of one node, and ranks 0 and 2, which"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 257", "agmmctl: --chunks: Value 257 not in range 1 to 256"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 0",
        "agmmctl: --chunks: Value 0 not in range 1 to 256"},

@@ -48,6 +48,16 @@ const Case kCases[] = {
      2,
      0,
      {"direct", 1}},
+    {"peer_2", kDefaultSpec, "x=2", {8, 4, 4}, DType::kF32, 1, 0, {"peer", 0}},
+    {"peer_3_ragged_chunks_2", kDefaultSpec, "x=3", {7, 2, 333}, DType::kBF16, 1, 0, {"peer", 2}},
+    {"peer_2_by_2",
+     "A[M_tp, K] * B[K, N_tp] -> C[M, N_tp]",
+     "dp=2,tp=2",
+     {8, 8, 8},
+     DType::kF32,
+     2,
+     0,
+     {"peer", 1}},
 };
 
 class GoldenPlan : public ::testing::TestWithParam<Case> {};

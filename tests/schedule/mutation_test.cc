@@ -91,7 +91,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"ring", 3, 3, 1, {6, 6, 2}, true}, Case{"ring", 3, 1, 2, {7, 4, 2}, true},
                     Case{"direct", 2, 2, 2, {5, 4, 2}, true},
                     Case{"direct", 3, 1, 1, {6, 6, 2}, true},
-                    Case{"direct", 3, 3, 2, {7, 4, 2}, true}));
+                    Case{"direct", 3, 3, 2, {7, 4, 2}, true},
+                    Case{"peer", 2, 1, 2, {5, 4, 2}, true}, Case{"peer", 3, 1, 1, {6, 6, 2}, true},
+                    Case{"peer", 3, 1, 2, {7, 4, 2}, true}, Case{"peer", 3, 1, 1, {2, 2, 2}, true}));
 
 INSTANTIATE_TEST_SUITE_P(
     Refuse, Mutation,
@@ -99,7 +101,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"ring", 4, 2, 3, {33, 40, 9}, false},
                     Case{"ring", 8, 4, 2, {33, 40, 9}, false},
                     Case{"direct", 5, 5, 3, {33, 40, 9}, false},
-                    Case{"direct", 8, 4, 2, {33, 40, 9}, false}));
+                    Case{"direct", 8, 4, 2, {33, 40, 9}, false},
+                    Case{"peer", 5, 1, 3, {33, 40, 9}, false},
+                    Case{"peer", 8, 1, 1, {5, 7, 9}, false}));
 
 // What Verify refuses though every executor may well run it exact, and why.
 struct Exception {

@@ -1,6 +1,8 @@
 // What holds for every plan.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,7 +15,7 @@
 namespace agmm::test {
 namespace {
 
-constexpr const char* kAlgorithms[] = {"serial", "ring", "direct"};
+constexpr const char* kAlgorithms[] = {"serial", "ring", "direct", "peer"};
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 // Plans, proves, and closes once more.
@@ -24,6 +26,11 @@ void Check(int ranks, const Topology& topology, Shape shape, DType dtype,
                                Name(dtype)));
   const Problem problem = MakeProblem(ranks, shape, dtype, spec);
   const absl::StatusOr<Schedule> plan = Plan(problem, topology, options);
+  if (options.algorithm == std::string("peer") && topology.node_of_rank.front() != topology.node_of_rank.back() &&
+      problem.tensors[kA].sharding.rows != problem.tensors[kC].sharding.rows) {
+    ASSERT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << plan.status();
+    return;
+  }
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(Verify(problem, topology, *plan), absl::OkStatus());
   ASSERT_EQ(Close(*plan), *plan);
@@ -77,7 +84,7 @@ TEST(EveryPlan, IsProvedForRandomProblems) {
     const Topology topology =
         UniformTopology(ranks, (ranks + devices - 1) / devices, devices).value();
     const Shape shape = {draw(300), draw(300), draw(300)};
-    const PlanOptions options = {kAlgorithms[random() % 3], static_cast<int>(draw(8))};
+    const PlanOptions options = {kAlgorithms[random() % std::size(kAlgorithms)], static_cast<int>(draw(8))};
     Check(ranks, topology, shape, kDTypes[random() % 3], options,
           random() % 2 ? kDefaultSpec : specs[random() % 4]);
     if (HasFatalFailure()) return;
@@ -86,7 +93,82 @@ TEST(EveryPlan, IsProvedForRandomProblems) {
 
 TEST(EveryPlan, OfAWideMeshIsProved) {
   for (const char* algorithm : kAlgorithms) {
-    Check(32, MakeTopology(32, 4), {8192, 4096, 1024}, DType::kBF16, {algorithm, 8});
+    Check(32, MakeTopology(32, algorithm == std::string("peer") ? 1 : 4), {8192, 4096, 1024}, DType::kBF16, {algorithm, 8});
+  }
+}
+
+// Ranks 0 to 2 are on one node and 3 to 5 on another: dp=2,tp=3.
+constexpr char kWithinNodes[] = "A[M_tp, K] * B[K, N_tp] -> C[M, N_tp]";
+constexpr char kBetweenNodes[] = "A[M_dp, K] * B[K, N_tp] -> C[M, N_tp]";
+
+absl::StatusOr<Problem> TwoAxes(const std::string& spec, Shape shape) {
+  return ParseProblem(spec, ParseMesh("dp=2,tp=3").value(), shape, DType::kF32);
+}
+
+TEST(Peer, IsPlannedWhereEachGroupIsWithinANode) {
+  const Topology topology = MakeTopology(6, 2);
+  for (int64_t m : {1, 2, 97}) {
+    for (int64_t n : {1, 61}) {
+      for (int chunks : {1, 2}) {
+        const Problem problem = TwoAxes(kWithinNodes, {m, n, 40}).value();
+        const absl::StatusOr<Schedule> plan = Plan(problem, topology, {"peer", chunks});
+        ASSERT_TRUE(plan.ok()) << plan.status();
+        EXPECT_EQ(Verify(problem, topology, *plan), absl::OkStatus());
+        EXPECT_EQ(plan->workspace_bytes, 0);
+        for (const std::vector<Step>& steps : plan->ranks) {
+          for (const Step& step : steps) {
+            const auto* transfer = std::get_if<Transfer>(&step.op);
+            EXPECT_TRUE(transfer == nullptr || transfer->to.empty()) << "nothing is copied";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
+  const Problem problem = TwoAxes(kBetweenNodes, {97, 61, 40}).value();
+  for (const char* algorithm : {"peer", "auto"}) {
+    const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {algorithm});
+    if (algorithm == std::string("auto")) {
+      ASSERT_TRUE(resolved.ok());
+      EXPECT_NE(resolved->algorithm, "peer");
+      continue;
+    }
+    EXPECT_EQ(resolved.status(), absl::InvalidArgumentError(
+                                     "algorithm peer multiplies out of the memory of one node, and ranks 0 and "
+                                     "3, which gather together, are on nodes 0 and 1; use ring or direct"));
+  }
+}
+
+TEST(Peer, IsWhatAutoTakesWithinNodesWithWholeShards) {
+  const Problem problem = TwoAxes(kWithinNodes, {960, 384, 4096}).value();
+  const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(*resolved, (PlanOptions{"peer", 1}));
+  EXPECT_EQ(ExplainChoice(problem, {}, *resolved),
+            "auto takes peer: all ranks that gather share a node and read each other's shards where they lie");
+  EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3}).value(), (PlanOptions{"peer", 3}));
+}
+
+// What Verify says of a peer plan whose joins are gone.
+TEST(Peer, WithoutEntryOrExitAnOwnersShardIsReadOutsideOfItsEpoch) {
+  const Problem problem = MakeProblem(3, {9, 6, 4});
+  const Topology topology = MakeTopology(3, 1);
+  const Schedule plan = Plan(problem, topology, {"peer", 1}).value();
+  for (Rank rank = 0; rank < 3; ++rank) {
+    Schedule without = plan;
+    without.ranks[rank].pop_back();
+    EXPECT_THAT(std::string(Verify(problem, topology, without).message()),
+                testing::HasSubstr("may end its epoch meanwhile"));
+    without = plan;
+    for (std::vector<Step>& steps : without.ranks) {
+      for (Step& step : steps) {
+        if (std::holds_alternative<Multiply>(step.op)) step.waits.clear();
+      }
+    }
+    EXPECT_THAT(std::string(Verify(problem, topology, without).message()),
+                testing::HasSubstr("may not have launched yet"));
   }
 }
 
