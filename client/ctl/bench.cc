@@ -28,7 +28,7 @@
 namespace agmm {
 namespace {
 
-constexpr char kAll[] = "all", kSerial[] = "serial", kAuto[] = "auto";
+constexpr char kAll[] = "all", kSerial[] = "serial";
 constexpr int kRounds = 7, kQuickRounds = 3, kMaxRounds = 1000;
 constexpr int kCpuScale = 8;
 constexpr uint64_t kSeedA = 1, kSeedB = 2;

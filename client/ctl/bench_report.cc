@@ -14,7 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kAuto[] = "auto";
 
 std::string Percent(const std::optional<double>& share) {
   return share ? absl::StrFormat("%.1f", 100 * *share) : "-";

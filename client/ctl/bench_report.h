@@ -13,6 +13,9 @@
 
 namespace agmm {
 
+// The algorithm that is not one: its row says what it chose.
+inline constexpr char kAuto[] = "auto";
+
 // One algorithm on one product.
 struct BenchRow {
   std::string algorithm;        // as it was asked for: "auto", "ring"

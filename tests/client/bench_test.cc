@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/messages_fixture.h"
+#include "tests/client/widest.h"
 #include "tests/golden/golden.h"
 
 namespace agmm {
@@ -43,12 +44,6 @@ BenchCase Skipped() {
   one.serial = {};
   one.skipped = "tensors of 3 GiB and a workspace of 1 GiB are needed on each rank, and rank 1 has 1 GiB free of 2 GiB";
   return one;
-}
-
-size_t Widest(const std::string& text) {
-  size_t widest = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) widest = std::max(widest, line.size());
-  return widest;
 }
 
 TEST(Bench, FiguresAreOfTheMediansAgainstSerial) {

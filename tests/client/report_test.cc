@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/messages_fixture.h"
+#include "tests/client/widest.h"
 
 namespace agmm {
 namespace {
@@ -16,12 +17,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-size_t Widest(const std::string& text) {
-  size_t widest = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) widest = std::max(widest, line.size());
-  return widest;
-}
 
 TEST(TensorReport, FitsInAHundredColumnsWhateverTheNames) {
   v1::ListTensorsResponse list;
