@@ -210,7 +210,8 @@ class Agmm:
         _, found, names = said.partition("; use ")
         if not found:
             raise ContenderFailed(f"agmm does not list its algorithms: {said.strip()}")
-        return names.strip().replace(" or ", ", ").split(", ")
+        # A host is a node, and peer wants all ranks on one.
+        return [name for name in names.strip().replace(" or ", ", ").split(", ") if name != "peer"]
 
     def _socket(self, host):
         return self.folder / f"{host}.sock"
