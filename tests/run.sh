@@ -12,13 +12,17 @@ if [[ ${1:-} == --long ]]; then
   shift
 fi
 
-# What has threads that share something.
+# What has threads that share something, the library and daemons of several processes among it.
 thread_tests=(base conformance_device conformance_failure daemon_transport daemon_transport_bulk
-  daemon_transport_peer daemon_scheduler daemon_upload daemon_read_tensor daemon_map_tensor
-  daemon_remote_control daemon_session daemon_job_service client_channel)
-# What takes bytes from outside, and what owns memory; the daemons themselves in fault.
+  daemon_transport_drive daemon_transport_peer daemon_catalog daemon_scheduler daemon_runner daemon_upload
+  daemon_read_tensor daemon_map_tensor daemon_remote_control daemon_session daemon_job_service
+  client_channel client_connection client_agmm_job client_agmm_tensor client_agmm_mapping e2e_mapping
+  e2e_restart)
+# What takes bytes from outside, and what owns memory; the soak, kills and restarts of daemons.
 address_tests=(base conformance_device conformance_failure daemon_transport daemon_transport_bulk
-  daemon_catalog daemon_scheduler client_npy client_agmm_tensor fault fuzz_schedule_text fuzz_config
+  daemon_transport_drive daemon_catalog daemon_scheduler daemon_upload daemon_read_tensor daemon_map_tensor
+  daemon_session daemon_job_service daemon_world client_npy client_ctl client_agmm_job client_agmm_tensor
+  client_agmm_mapping e2e_tensor e2e_mapping_process e2e_restart e2e_soak fault fuzz_schedule_text fuzz_config
   fuzz_npy)
 
 # configure FOLDER [CMAKE ARGUMENTS]
