@@ -15,9 +15,9 @@ fi
 # What has threads that share something, the library and daemons of several processes among it.
 thread_tests=(base conformance_device conformance_failure daemon_transport daemon_transport_bulk
   daemon_transport_drive daemon_transport_peer daemon_catalog daemon_scheduler daemon_runner daemon_upload
-  daemon_read_tensor daemon_map_tensor daemon_remote_control daemon_session daemon_job_service
-  client_channel client_connection client_agmm_job client_agmm_tensor client_agmm_mapping e2e_mapping
-  e2e_restart)
+  daemon_read_tensor daemon_map_tensor daemon_remote_control daemon_session daemon_job_service daemon_world
+  client_channel client_connection client_agmm_job client_agmm_tensor client_agmm_mapping e2e_tensor e2e_mapping
+  e2e_mapping_process e2e_restart e2e_soak fault)
 # What takes bytes from outside, and what owns memory; the soak, kills and restarts of daemons.
 address_tests=(base conformance_device conformance_failure daemon_transport daemon_transport_bulk
   daemon_transport_drive daemon_catalog daemon_scheduler daemon_upload daemon_read_tensor daemon_map_tensor

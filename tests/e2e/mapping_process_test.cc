@@ -100,7 +100,7 @@ TEST_F(MappingProcess, AWriterThatIsKilledGivesItsMemoryBack) {
 
 TEST_F(MappingProcess, AStoppedWritersTensorWaitsForItAndTheNewWorldDoesNot) {
   auto writer = StartWriter();
-  writer->Signal(SIGSTOP);
+  writer->Stop();
   Restart(2);
   // The world is there; the tensor is not.
   EXPECT_TRUE(WaitHeld(kBytes));
@@ -122,7 +122,7 @@ TEST_F(MappingProcess, AStoppedWritersTensorWaitsForItAndTheNewWorldDoesNot) {
 
 TEST_F(MappingProcess, AStoppedWritersSpaceIsNotGivenAwayByANewSequencer) {
   auto writer = StartWriter();
-  writer->Signal(SIGSTOP);
+  writer->Stop();
   Restart(0);
   EXPECT_TRUE(WaitHeld(kBytes));
   // Nothing else is short.
@@ -139,7 +139,7 @@ TEST_F(MappingProcess, AStoppedWritersSpaceIsNotGivenAwayByANewSequencer) {
 
 TEST_F(MappingProcess, AStoppedWriterThatIsKilledGivesItsMemoryBack) {
   auto writer = StartWriter();
-  writer->Signal(SIGSTOP);
+  writer->Stop();
   Restart(2);
   EXPECT_TRUE(WaitHeld(kBytes));
   // Its name is free at once.

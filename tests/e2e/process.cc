@@ -83,6 +83,14 @@ void Process::Signal(int signal) {
   if (!code_) kill(pid_, signal);
 }
 
+void Process::Stop() {
+  Signal(SIGSTOP);
+  // Only the thread that takes the signal stops the others: until then they may still answer.
+  siginfo_t info = {};
+  if (!code_) EXPECT_EQ(waitid(P_PID, pid_, &info, WSTOPPED | WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(info.si_code, CLD_STOPPED) << log_;
+}
+
 std::optional<int> Process::Wait(absl::Duration limit) {
   const absl::Time deadline = absl::Now() + limit;
   while (!code_) {

@@ -24,6 +24,8 @@ class Process {
 
   // No effect once it has been reaped by Wait.
   void Signal(int signal);
+  // SIGSTOP; returns when each of its threads has stopped. SIGCONT lets it go on.
+  void Stop();
   // Waits for its end and reaps it: the exit code, or 128 + the signal that ended it. Absent if it
   // still runs after `limit`.
   std::optional<int> Wait(absl::Duration limit);

@@ -35,7 +35,7 @@ class Restart : public Ctl {
                             "--timeout", "10m"});
     // So that it has heard which job it is, and waits.
     EXPECT_TRUE(Prints(client.get(), "admitted"));
-    client->Signal(SIGSTOP);
+    client->Stop();
     return client;
   }
   void ExpectRuns(const std::string& job) { EXPECT_TRUE(Reaches(job, "running")); }

@@ -238,9 +238,12 @@ class FaultAlone : public Fault {
 };
 
 TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "a signal's handler runs when the thread that waits in gRPC, unseen by the sanitizer, is back";
+#endif
   const std::unique_ptr<Process> client = StartLongJob(0);
   // A daemon that answers nothing: the first Ctrl-C waits for it to cancel the job.
-  world_.daemon(0).Signal(SIGSTOP);
+  world_.daemon(0).Stop();
   client->Signal(SIGINT);
   absl::SleepFor(absl::Milliseconds(300));
   EXPECT_TRUE(client->Running()) << client->err();

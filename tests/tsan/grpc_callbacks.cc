@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/tsan/messages.h"
+
 namespace {
 
 // Stands for gRPC++'s functor of one batch.
@@ -21,6 +23,7 @@ struct Callback : grpc_completion_queue_functor {
 void Run(grpc_completion_queue_functor* functor, int ok) {
   auto* const callback = static_cast<Callback*>(functor);
   __tsan_acquire(callback);
+  Received();
   grpc_completion_queue_functor* const theirs = callback->theirs;
   delete callback;
   theirs->functor_run(theirs, ok);
@@ -55,6 +58,7 @@ bool IsFunctor(const void* tag) {
 
 extern "C" grpc_call_error grpc_call_start_batch(grpc_call* call, const grpc_op* ops, size_t nops,
                                                  void* tag, void* reserved) {
+  Sending();
   static const auto theirs =
       reinterpret_cast<decltype(&grpc_call_start_batch)>(dlsym(RTLD_NEXT, "grpc_call_start_batch"));
   if (theirs == nullptr) std::abort();

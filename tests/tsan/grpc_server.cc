@@ -1,10 +1,12 @@
 // Tells the thread sanitizer what a server's callbacks of one call order. They are counted, and the one that
 // finds itself the last goes on to OnCancel or OnDone; libgrpc++ counts some of them where the sanitizer does
 // not see it. See absl_locks.cc for how these functions come before gRPC's own.
+#include <grpc/grpc.h>
 #include <grpcpp/server.h>
 #include <grpcpp/support/server_callback.h>
 #include <sanitizer/tsan_interface.h>
 
+#include "tests/tsan/messages.h"
 #include "tests/tsan/next.h"
 
 namespace grpc {
@@ -45,6 +47,16 @@ void ServerCallbackCall::ScheduleOnDone(bool inline_ondone) {
 
 }  // namespace internal
 
+// A server keeps an object for the next call, made by whichever thread took the one before, and begins with this
+// one's arrival; see grpc_metadata_array_init. That thread may be older than the server, too: gRPC's threads serve
+// all of a process.
+void ServerContextBase::BindDeadlineAndMetadata(gpr_timespec deadline, grpc_metadata_array* metadata) {
+  static const auto theirs = Next(&ServerContextBase::BindDeadlineAndMetadata);
+  __tsan_acquire(metadata);
+  Received();
+  (this->*theirs)(deadline, metadata);
+}
+
 // A call lets go of its server after its OnDone; Shutdown waits for the last.
 void Server::UnrefWithPossibleNotify() {
   static const auto theirs = Next(&Server::UnrefWithPossibleNotify);
@@ -59,3 +71,15 @@ void Server::UnrefAndWaitLocked() {
 }
 
 }  // namespace grpc
+
+extern "C" void grpc_metadata_array_init(grpc_metadata_array* array) {
+  static const auto theirs = Next(&grpc_metadata_array_init);
+  theirs(array);
+  __tsan_release(array);
+}
+
+extern "C" void grpc_server_start(grpc_server* server) {
+  static const auto theirs = Next(&grpc_server_start);
+  Sending();
+  theirs(server);
+}

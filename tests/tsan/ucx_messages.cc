@@ -1,0 +1,38 @@
+// Tells the thread sanitizer what UCX's active messages order, see messages.h. See absl_locks.cc for how these
+// functions come before UCX's own.
+#include <ucp/api/ucp.h>
+
+#include "tests/tsan/messages.h"
+#include "tests/tsan/next.h"
+
+namespace {
+
+// Stands for one handler of the program. Kept for as long as the process.
+struct Handler {
+  ucp_am_recv_callback_t theirs;
+  void* arg;
+};
+
+ucs_status_t Run(void* arg, const void* header, size_t header_length, void* data, size_t length,
+                 const ucp_am_recv_param_t* param) {
+  Received();
+  const auto* const handler = static_cast<const Handler*>(arg);
+  return handler->theirs(handler->arg, header, header_length, data, length, param);
+}
+
+}  // namespace
+
+extern "C" ucs_status_t ucp_worker_set_am_recv_handler(ucp_worker_h worker, const ucp_am_handler_param_t* param) {
+  static const auto theirs = Next(&ucp_worker_set_am_recv_handler);
+  ucp_am_handler_param_t with_ours = *param;
+  with_ours.arg = new Handler{param->cb, param->arg};
+  with_ours.cb = Run;
+  return theirs(worker, &with_ours);
+}
+
+extern "C" ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void* header, size_t header_length,
+                                            const void* buffer, size_t count, const ucp_request_param_t* param) {
+  static const auto theirs = Next(&ucp_am_send_nbx);
+  Sending();
+  return theirs(ep, id, header, header_length, buffer, count, param);
+}
