@@ -2,22 +2,24 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "kernels/base/large_pages.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
 
 // Memory of the file that a forked child does not inherit. MAP_FAILED, and errno, where it is not to be had.
-void* MapShared(size_t bytes, bool writable, int file, int64_t offset_bytes) {
+void* MapForThisProcess(size_t bytes, bool writable, int file, int64_t offset_bytes) {
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   // A fork that comes in between hands on nothing that can be touched.
-  void* const data = mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, file, offset_bytes);
+  void* const data = MapShared(bytes, PROT_NONE, file, offset_bytes);
   if (data == MAP_FAILED) return MAP_FAILED;
   if (madvise(data, bytes, MADV_DONTFORK) == 0 && mprotect(data, bytes, access) == 0) return data;
   const int error = errno;
@@ -79,6 +81,7 @@ absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* c
   AGMM_RETURN_IF_ERROR(mapping->Map(mapping->response_, deadline));
   // From here on its end detaches the memory.
   mapping->StartRead(&mapping->response_);
+  if (begin.writable()) mapping->TakeLargePages(deadline);
   return mapping;
 }
 
@@ -95,7 +98,7 @@ absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, absl::Tim
     const size_t bytes = (shard.row_end() - shard.row_begin()) * shard.pitch_bytes();
     if (shard.file() < 0 || shard.file() >= static_cast<int>(fds.size()))
       return absl::InternalError("a shard lies in a file that did not come");
-    void* const data = MapShared(bytes, writable_, fds[shard.file()], shard.offset_bytes());
+    void* const data = MapForThisProcess(bytes, writable_, fds[shard.file()], shard.offset_bytes());
     if (data == MAP_FAILED)
       return absl::ErrnoToStatus(errno, absl::StrFormat("rank %d cannot be mapped", shard.rank()));
     shard_bytes_.push_back(bytes);
@@ -104,6 +107,19 @@ absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, absl::Tim
   }
   files_.CloseFiles();
   return absl::OkStatus();
+}
+
+void TensorMapping::TakeLargePages(absl::Time deadline) {
+  constexpr size_t kStretchBytes = 8 * kLargePageBytes;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    for (size_t at = 0; at < shard_bytes_[i]; at += kStretchBytes) {
+      // The memory is not detached under its feet, nor has that to wait for long.
+      std::lock_guard lock(mutex_);
+      if (detached_ || absl::Now() >= deadline) return;
+      const size_t bytes = std::min(kStretchBytes + kLargePageBytes, shard_bytes_[i] - at);
+      if (!MakeLargePages(shards_[i].data + at, static_cast<int64_t>(bytes))) return;
+    }
+  }
 }
 
 absl::StatusOr<v1::Tensor> TensorMapping::Commit(absl::Time deadline) {

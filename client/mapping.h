@@ -64,6 +64,8 @@ class TensorMapping final
   TensorMapping(Connection* connection, const v1::BeginMapping& begin,
                 std::function<void()> on_end);
   absl::Status Map(const v1::MapTensorResponse& response, absl::Time deadline);
+  // What is to be written is written into large pages, where the machine has them.
+  void TakeLargePages(absl::Time deadline);
   // The memory is this process's alone, and the daemon knows.
   void Detach();
   void Cancel();

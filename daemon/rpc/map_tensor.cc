@@ -181,16 +181,17 @@ class MapTensorReactor final
       for (int fd : fds) close(fd);
     };
     for (const LocalShard& shard : shards) {
-      const auto heap = std::find(heaps.begin(), heaps.end(), shard.fd);
+      const int heap_fd = shard.heap->fd();
+      const auto heap = std::find(heaps.begin(), heaps.end(), heap_fd);
       v1::MappedShard* mapped = response_.add_shards();
       mapped->set_file(static_cast<int>(heap - heaps.begin()));
       if (heap == heaps.end()) {
-        if (shard.fd < 0 || heaps.size() == FileSocket::kMaxFiles) {
+        if (heap_fd < 0 || heaps.size() == FileSocket::kMaxFiles) {
           return absl::FailedPreconditionError(absl::StrFormat(
               "the memory of rank %d cannot be mapped by clients; use upload and read", shard.rank));
         }
-        heaps.push_back(shard.fd);
-        AGMM_ASSIGN_OR_RETURN(const int fd, Reopen(shard.fd, writable_));
+        heaps.push_back(heap_fd);
+        AGMM_ASSIGN_OR_RETURN(const int fd, Reopen(heap_fd, writable_));
         fds.push_back(fd);
       }
       mapped->set_rank(shard.rank);

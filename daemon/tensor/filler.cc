@@ -82,6 +82,9 @@ absl::Status Filler::FillAll(const v1::FillShards& command) {
     for (int64_t row = 0; row < shard.rows.size(); ++row) {
       const int64_t index = (shard.rows.begin + row) * shard.tensor_cols + shard.cols.begin;
       std::byte* const to = shard.data + row * shard.pitch_bytes;
+      const int64_t begin = shard.offset_bytes + row * shard.pitch_bytes;
+      shard.heap->Back({begin, begin + shard.pitch_bytes},
+                       {shard.offset_bytes, shard.offset_bytes + shard.rows.size() * shard.pitch_bytes});
       for (int64_t col = 0; col < shard.cols.size(); col += kPiece) {
         while (AGMM_FAILPOINT("filler.stuck") && !stop_) absl::SleepFor(absl::Milliseconds(1));
         if (stop_) return absl::CancelledError("the generation has ended");

@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<LocalShard>> TensorStore::Shards(uint64_t tensor_id) 
     if (block.empty()) continue;
     shards.push_back({block.rows, block.cols, entry->tensor.cols, entry->tensor.dtype,
                       heaps_[local]->host().data() + entry->offset_bytes, entry->pitch_bytes,
-                      entry->mesh.ranks[rank], heaps_[local]->fd(), entry->offset_bytes});
+                      entry->mesh.ranks[rank], heaps_[local], entry->offset_bytes});
   }
   return shards;
 }
@@ -130,8 +130,12 @@ absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block,
   rows.pitch_bytes = entry->pitch_bytes;
   // Every row owns the bytes up to the next one.
   rows.padded = block.col_begin == 0 && block.col_end == shard.cols.size();
-  rows.data = heaps_[local]->host().data() + entry->offset_bytes +
-              block.row_begin * entry->pitch_bytes + block.col_begin * element;
+  const auto row_offset = [&](int64_t row) { return entry->offset_bytes + row * entry->pitch_bytes; };
+  if (write) {
+    heaps_[local]->Back({row_offset(block.row_begin), row_offset(block.row_end)},
+                        {row_offset(0), row_offset(shard.rows.size())});
+  }
+  rows.data = heaps_[local]->host().data() + row_offset(block.row_begin) + block.col_begin * element;
   return rows;
 }
 

@@ -27,8 +27,8 @@ struct LocalShard {
   std::byte* data = nullptr;
   int64_t pitch_bytes = 0;
   int rank = 0;  // of the world
-  int fd = -1;   // the heap's file, where there is one, and where the shard begins in it
-  int64_t offset_bytes = 0;
+  Heap* heap = nullptr;
+  int64_t offset_bytes = 0;  // in the heap
 };
 
 class TensorStore : public BulkStore {

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -12,6 +13,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/large_pages.h"
 #include "kernels/base/units.h"
 
 namespace agmm {
@@ -29,6 +31,9 @@ int64_t AvailableBytes() {
   }
   return std::numeric_limits<int64_t>::max();
 }
+
+// What is taken at a time: a call costs the kernel a word with every processor.
+constexpr int64_t kStretchBytes = 4 * kLargePageBytes;
 
 absl::Status Refused(int64_t size_bytes, const char* call) {
   return absl::ResourceExhaustedError(
@@ -57,10 +62,29 @@ absl::StatusOr<std::unique_ptr<CpuHeap>> CpuHeap::Create(int64_t size_bytes) {
   if (ftruncate(fd, size_bytes) != 0) return Refused(size_bytes, "ftruncate");
   if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return Refused(size_bytes, "fcntl(F_ADD_SEALS)");
-  void* data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  void* data = MapShared(size_bytes, PROT_READ | PROT_WRITE, fd, 0);
   if (data == MAP_FAILED) return Refused(size_bytes, "mmap");
   std::move(close_fd).Cancel();
   return std::unique_ptr<CpuHeap>(new CpuHeap(fd, static_cast<std::byte*>(data), size_bytes));
+}
+
+CpuHeap::CpuHeap(int fd, std::byte* data, int64_t size_bytes)
+    : fd_(fd), data_(data), size_bytes_(size_bytes), backed_(size_bytes / kLargePageBytes) {}
+
+void CpuHeap::Back(const Range& written, const Range& tensor) {
+  if (!large_pages_.load(std::memory_order_relaxed)) return;
+  // Of the pages around, those that hold nothing but this tensor.
+  const Range asked{std::max(written.begin / kStretchBytes * kStretchBytes, tensor.begin),
+                    std::min(RoundUp(written.end, kStretchBytes), tensor.end)};
+  const int64_t end = asked.end / kLargePageBytes;
+  for (int64_t page = CeilDiv(asked.begin, kLargePageBytes); page < end; ++page) {
+    int64_t behind = page;
+    while (behind < end && !backed_[behind].exchange(true, std::memory_order_relaxed)) ++behind;
+    if (behind == page) continue;
+    if (!MakeLargePages(data_ + page * kLargePageBytes, (behind - page) * kLargePageBytes))
+      large_pages_.store(false, std::memory_order_relaxed);
+    page = behind;
+  }
 }
 
 CpuHeap::~CpuHeap() {

@@ -1,7 +1,9 @@
 // A heap in a memfd: mapped by this process, and by any other that is given the descriptor.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/device/heap.h"
@@ -23,15 +25,18 @@ class CpuHeap final : public Heap {
   absl::Span<std::byte> host() override {
     return {data_, static_cast<size_t>(size_bytes_)};
   }
+  void Back(const Range& written, const Range& tensor) override;
   int fd() const override { return fd_; }
 
  private:
-  CpuHeap(int fd, std::byte* data, int64_t size_bytes)
-      : fd_(fd), data_(data), size_bytes_(size_bytes) {}
+  CpuHeap(int fd, std::byte* data, int64_t size_bytes);
 
   const int fd_;
   std::byte* const data_;
   const int64_t size_bytes_;
+  // Large pages that somebody has asked for, by their place in the file; none are asked for once there are none.
+  std::vector<std::atomic<bool>> backed_;
+  std::atomic<bool> large_pages_{true};
 };
 
 }  // namespace agmm

@@ -5,8 +5,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/large_pages.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/cpu_gemm.h"
@@ -127,6 +133,48 @@ TEST(CpuHeap, IsSharedThroughItsDescriptorAndCannotBeResized) {
   EXPECT_NE(ftruncate((*heap)->fd(), 4096), 0);
   EXPECT_NE(ftruncate((*heap)->fd(), 2 << 20), 0);
   munmap(other, 1 << 20);
+}
+
+// Of the mapping that begins at `data`.
+int64_t LargePages(const void* data) {
+  std::ifstream maps("/proc/self/smaps");
+  const std::string begin = absl::StrFormat("%x-", reinterpret_cast<uintptr_t>(data));
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(" kB") == std::string::npos) here = absl::StartsWith(line, begin);
+    int64_t kib = 0;
+    if (here && std::sscanf(line.c_str(), "ShmemPmdMapped: %ld kB", &kib) == 1)
+      return (kib << 10) / kLargePageBytes;
+  }
+  return 0;
+}
+
+TEST(CpuHeap, WhatATensorIsWrittenToIsInLargePages) {
+  const auto probe = CpuHeap::Create(kLargePageBytes);
+  ASSERT_TRUE(probe.ok()) << probe.status();
+  if (!MakeLargePages((*probe)->host().data(), kLargePageBytes))
+    GTEST_SKIP() << "this machine has no large pages for files";
+  const auto heap = CpuHeap::Create(64 * kLargePageBytes);
+  ASSERT_TRUE(heap.ok()) << heap.status();
+  std::byte* const data = (*heap)->host().data();
+  const Range tensor{kLargePageBytes + 4096, 12 * kLargePageBytes};
+  data[tensor.begin] = data[5 * kLargePageBytes - 1] = std::byte{42};
+  // A row beyond the tensor's first stretch: not the pages that others have a part of, nor all of the tensor.
+  (*heap)->Back({5 * kLargePageBytes, 5 * kLargePageBytes + 4096}, tensor);
+  EXPECT_EQ(LargePages(data), 4);
+  (*heap)->Back(tensor, tensor);
+  EXPECT_EQ(LargePages(data), 10);
+  EXPECT_EQ(data[tensor.begin], std::byte{42});
+  EXPECT_EQ(data[5 * kLargePageBytes - 1], std::byte{42});
+  EXPECT_EQ(data[7 * kLargePageBytes], std::byte{0});
+  // As another process maps it: from the middle of a large page on.
+  const int64_t bytes = 4 * kLargePageBytes;
+  void* const other = MapShared(bytes, PROT_READ, (*heap)->fd(), tensor.begin);
+  ASSERT_NE(other, MAP_FAILED);
+  ASSERT_TRUE(MakeLargePages(static_cast<std::byte*>(other), bytes));
+  EXPECT_EQ(LargePages(other), 3);
+  EXPECT_EQ(*static_cast<std::byte*>(other), std::byte{42});
+  munmap(other, bytes);
 }
 
 }  // namespace

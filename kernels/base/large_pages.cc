@@ -1,0 +1,53 @@
+#include "kernels/base/large_pages.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+// As in <linux/mman.h>, which older libraries lack.
+constexpr int kPopulateRead = 22, kCollapse = 25;
+constexpr int64_t kPageBytes = 4096;
+
+}  // namespace
+
+void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes) {
+  const int64_t size = RoundUp(bytes, kPageBytes);
+  // Room for any shift of the beginning; what is left over goes back.
+  const int64_t room = size + kLargePageBytes;
+  void* const reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return MAP_FAILED;
+  auto* const begin = static_cast<std::byte*>(reserved);
+  const int64_t wanted = offset_bytes % kLargePageBytes;
+  const int64_t have = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin) % kLargePageBytes);
+  const int64_t shift = (wanted - have + kLargePageBytes) % kLargePageBytes;
+  void* const data =
+      mmap(begin + shift, size, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, offset_bytes);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    munmap(reserved, room);
+    errno = error;
+    return MAP_FAILED;
+  }
+  if (shift > 0) munmap(begin, shift);
+  munmap(begin + shift + size, room - shift - size);
+  return data;
+}
+
+bool MakeLargePages(std::byte* data, int64_t bytes) {
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data));
+  const int64_t begin = RoundUp(address, kLargePageBytes) - address;
+  const int64_t end = (address + bytes) / kLargePageBytes * kLargePageBytes - address;
+  if (begin >= end) return true;
+  // A page that is not there at all has nothing to be made of.
+  for (int64_t at = begin; at < end; at += kLargePageBytes) {
+    if (madvise(data + at, kPageBytes, kPopulateRead) != 0) return false;
+  }
+  return madvise(data + begin, end - begin, kCollapse) == 0;
+}
+
+}  // namespace agmm
