@@ -1,6 +1,10 @@
 #include "kernels/base/checksum.h"
 
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>  // as xxhash.h, with the widest vectors of this processor
+#else
 #include <xxhash.h>
+#endif
 
 #include <new>
 
