@@ -4,9 +4,8 @@
 //   if (!client.ok()) return Fail(client.status());
 //   (*client)->Put("A", {.rows = m, .cols = k, .sharding = "[M_x, K]"}, a.data(), a.size() * 4);
 //   (*client)->Put("B", {.rows = k, .cols = n, .sharding = "[K, N_x]"}, b.data(), b.size() * 4);
-//   auto job = (*client)->Submit({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
-//                                 .a = "A", .b = "B", .c = "C"});
-//   if (!job.ok() || !job->Wait().ok()) ...
+//   auto done = (*client)->Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = "A", .b = "B", .c = "C"});
+//   if (!done.ok()) return Fail(done.status());
 //   (*client)->Get("C", c.data(), c.size() * 4);
 //
 // Matrices are row-major without padding, in host memory as on the wire; a tensor's sharding says how its
@@ -36,14 +35,15 @@ namespace agmm {
 
 using Milliseconds = std::chrono::milliseconds;
 using WallTime = std::chrono::system_clock::time_point;
+class ClientImpl;
+struct JobHandleState;
+struct MappingState;
 
 // ---- Status ------------------------------------------------------------------------------------------
 
 // The codes of gRPC.
 enum class StatusCode {
-  kOk = 0,
-  kCancelled = 1,
-  kUnknown = 2,
+  kOk = 0, kCancelled = 1, kUnknown = 2,
   kInvalidArgument = 3,     // what was asked makes no sense, whatever the state of the world
   kDeadlineExceeded = 4,    // of a job with reason DEADLINE, of a call without
   kNotFound = 5,            // no tensor of this name, no job of this id
@@ -56,8 +56,7 @@ enum class StatusCode {
   kUnimplemented = 12,      // no planner for this product
   kInternal = 13,
   kUnavailable = 14,        // no daemon; with reason WORLD_INCOMPLETE: it waits for others
-  kDataLoss = 15,
-  kUnauthenticated = 16,
+  kDataLoss = 15, kUnauthenticated = 16,
 };
 
 class [[nodiscard]] Status {
@@ -164,8 +163,6 @@ using Reader = std::function<Status(int64_t offset_bytes, std::byte* into, int64
 // Takes bytes [offset, offset + size), in order, each once, on the calling thread. An error ends the get.
 using Writer = std::function<Status(int64_t offset_bytes, const std::byte* from, int64_t size_bytes)>;
 
-struct MappingState;
-
 // A tensor's shards in this process's own memory: what is read and written there is the tensor. Meanwhile
 // what would write the tensor waits, for a writable one also what would read it; its holder must not wait
 // for such a job. Thread-safe, but for moves, the end, and what is done with the memory.
@@ -262,8 +259,6 @@ struct JobEvent {
   std::string message;
 };
 
-struct JobHandleState;
-
 // A submitted job. A small value: copies are the same job. May outlive its client; then every call fails
 // with FAILED_PRECONDITION, and what was pending has ended with CANCELLED. Thread-safe, but for assignment.
 //
@@ -331,8 +326,6 @@ struct WorldInfo {
   std::vector<WorldDevice> devices;  // of the nodes that are there
 };
 
-class ClientImpl;
-
 // Thread-safe. Names are resolved when a call is admitted: a get behind a submit sees its C, and a put
 // behind a submit does not disturb it. They are UTF-8 of at most 256 bytes, without ',' and no '#' in front.
 class Client {
@@ -387,6 +380,11 @@ class Client {
   // Errors: INVALID_ARGUMENT for a spec that means nothing; FAILED_PRECONDITION for tensors that do not fit
   // it; UNIMPLEMENTED; UNAVAILABLE while the world is not complete, naming who is missing.
   Result<JobHandle> Submit(const JobRequest& request, Milliseconds timeout = {});
+  // Submit and Wait in one, admitted in the order of the calls, with their errors; `on_end` is called as those of
+  // JobHandle. For many small jobs: those that are asked for, or end, at about one time travel together.
+  // `timeout` is a Wait's. For a job that is to be watched or cancelled, Submit.
+  void Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end, Milliseconds timeout = {});
+  Result<JobInfo> Run(const JobRequest& request, Milliseconds timeout = {});
   // A job that someone has submitted. Errors: NOT_FOUND.
   Result<JobHandle> FindJob(uint64_t id, Milliseconds timeout = {});
   // Newest first, at most `limit`.

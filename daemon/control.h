@@ -1,6 +1,9 @@
 // What the sequencer does, wherever it is: LocalControl on its own daemon, RemoteControl on the others.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/peer.pb.h"
@@ -8,6 +11,15 @@
 #include "daemon/call_context.h"
 
 namespace agmm {
+
+// Where the outcomes of a caller's jobs go. Thread-safe; never blocks.
+class JobOutcomes {
+ public:
+  virtual ~JobOutcomes() = default;
+  virtual void Add(v1::JobOutcome outcome) = 0;
+  // What was added goes out; so those that come together travel together.
+  virtual void Flush() = 0;
+};
 
 // Thread-safe; never blocks. Errors of every call: UNAVAILABLE while there is no sequencer or the world is
 // not complete (naming who is missing), ABORTED with PEER_LOST when the sequencer went away meanwhile.
@@ -29,6 +41,8 @@ class Control {
   virtual void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>) = 0;
   virtual void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>) = 0;
   virtual void ListJobs(const CallContext&, const v1::ListJobsRequest&, Reply<v1::ListJobsResponse>) = 0;
+  // SubmitJob and then WaitJob of each; `outcomes` is given one for each.
+  virtual void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>, std::shared_ptr<JobOutcomes> outcomes) = 0;
   virtual void PollJob(const CallContext&, const v1::PollJobRequest&, Reply<v1::PollJobResponse>) = 0;
 };
 

@@ -131,7 +131,7 @@ void Daemon::CreateMember(std::function<void(absl::Status)> on_refused) {
   Member::Handlers handlers;
   handlers.refused = std::move(on_refused);
   if (!config_.is_sequencer()) {
-    handlers.joined = [this] { remote_->SetConnected(); };
+    handlers.joined = [this](const std::shared_ptr<SequencerLink>& link) { remote_->SetConnected(link); };
     handlers.lost = [this](const absl::Status& reason) {
       remote_->SetLost(reason);
       cluster_service_->EndSessions(reason);
@@ -164,6 +164,9 @@ void Daemon::CreateSequencer() {
   local_ = std::make_unique<LocalControl>(parts);
   sequencer_->SetListeners({catalog_.get(), scheduler_.get()});
   sequencer_->OnNodeLost([this](int node) { local_->OnNodeLost(node); });
+  sequencer_->OnForwardedJobs([this](const std::shared_ptr<MemberLink>& link, const v1::ForwardedJobs& jobs) {
+    local_->RunForwarded(link, jobs);
+  });
   sequencer_->OnReadyChanged([this](bool ready) { server_->SetServing(ready); });
   control_ = local_.get();
 }
@@ -175,6 +178,9 @@ void Daemon::CreateRemote() {
       channel_, absl::StrFormat("node %s (%s)", sequencer.name, sequencer.address), view_.get());
   control_ = remote_.get();
   join_ = std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get(), view_.get());
+  join_->OnOutcomes([this](google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>* outcomes) {
+    remote_->OnOutcomes(outcomes);
+  });
 }
 
 absl::Status Daemon::Serve() {

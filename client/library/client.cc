@@ -1,5 +1,6 @@
 #include "client/library/client.h"
 
+#include <future>
 #include <utility>
 
 #include "client/library/job_handle.h"
@@ -16,6 +17,10 @@ v1::TensorRef RefTo(const std::string& name) {
   v1::TensorRef ref;
   ref.set_name(name);
   return ref;
+}
+
+absl::Duration JobTimeout(const JobRequest& request) {
+  return ToTimeout(request.timeout, absl::ToChronoMilliseconds(kDefaultJobTimeout));
 }
 
 absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
@@ -132,15 +137,12 @@ Status Client::Delete(const std::string& name, Milliseconds timeout) {
   return ToPublic(impl_->core->connection()->DeleteTensor(IdOf(*tensor), limit));
 }
 
-Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const absl::Duration limit = impl_->core->CallTimeout(timeout);
+absl::StatusOr<v1::SubmitJobRequest> ClientImpl::RequestFor(const JobRequest& given, absl::Duration timeout) const {
   v1::SubmitJobRequest request;
   request.set_request_id(NewRequestId());
   request.set_spec(given.spec);
-  absl::StatusOr<v1::Mesh> mesh = impl_->core->MeshOf(given.mesh, given.ranks, limit);
-  if (!mesh.ok()) return ToPublic(mesh.status());
+  absl::StatusOr<v1::Mesh> mesh = core->MeshOf(given.mesh, given.ranks, timeout);
+  if (!mesh.ok()) return mesh.status();
   *request.mutable_mesh() = *std::move(mesh);
   for (const std::string* name : {&given.a, &given.b, &given.c}) *request.add_tensors() = RefTo(*name);
   request.mutable_options()->set_algorithm(given.algorithm);
@@ -148,10 +150,50 @@ Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) 
   request.set_repeat_count(given.repeat_count);
   if (given.timeout != Milliseconds::zero())
     *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));
-  request.set_session_id(impl_->core->session());
-  const auto job = impl_->core->connection()->SubmitJob(request, limit);
+  request.set_session_id(core->session());
+  return request;
+}
+
+Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
+  const CoreUse use(impl_->core.get());
+  if (!use.ok()) return ClientGone();
+  const absl::Duration limit = impl_->core->CallTimeout(timeout);
+  const auto request = impl_->RequestFor(given, limit);
+  if (!request.ok()) return ToPublic(request.status());
+  const auto job = impl_->core->connection()->SubmitJob(*request, limit);
   if (!job.ok()) return ToPublic(job.status());
-  return impl_->Handle(IdOf(*job), ToTimeout(given.timeout, absl::ToChronoMilliseconds(kDefaultJobTimeout)));
+  return impl_->Handle(IdOf(*job), JobTimeout(given));
+}
+
+void ClientImpl::Run(const JobRequest& given, Milliseconds timeout, bool may_run_anywhere,
+                     std::function<void(const Result<JobInfo>&)> on_end) const {
+  auto request = RequestFor(given, core->CallTimeout({}));
+  auto end = [core = core, on_end = std::move(on_end)](const absl::StatusOr<v1::Job>& job) {
+    on_end(job.ok() ? JobResult(*job) : Result<JobInfo>(ToPublic(job.status())));
+    core->End();
+  };
+  if (!request.ok()) return core->loop()->Post([end, status = request.status()] { end(status); });
+  const absl::Duration limit =
+      timeout == Milliseconds::zero() ? JobTimeout(given) + core->CallTimeout({}) : ToTimeout(timeout, {});
+  core->runs()->Run(*std::move(request), absl::Now() + limit, may_run_anywhere, std::move(end));
+}
+
+void Client::Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end, Milliseconds timeout) {
+  if (!impl_->core->Begin()) return on_end(ClientGone());
+  impl_->Run(request, timeout, /*may_run_anywhere=*/false, std::move(on_end));
+}
+
+Result<JobInfo> Client::Run(const JobRequest& request, Milliseconds timeout) {
+  // The loop, which sees to what goes wrong with a run, would be held up here.
+  if (impl_->core->loop()->OnThisThread()) {
+    const auto job = Submit(request);
+    return job.ok() ? job->Wait(timeout) : Result<JobInfo>(job.status());
+  }
+  if (!impl_->core->Begin()) return ClientGone();
+  auto ended = std::make_shared<std::promise<Result<JobInfo>>>();
+  impl_->Run(request, timeout, /*may_run_anywhere=*/true,
+             [ended](const Result<JobInfo>& outcome) { ended->set_value(outcome); });
+  return ended->get_future().get();
 }
 
 Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {

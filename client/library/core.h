@@ -15,6 +15,7 @@
 #include "client/agmm.h"
 #include "client/connection.h"
 #include "client/library/callback_loop.h"
+#include "client/library/runs.h"
 
 namespace agmm {
 
@@ -33,6 +34,7 @@ class Core {
   void End();
   Connection* connection() { return &*connection_; }
   CallbackLoop* loop() { return &*loop_; }
+  Runs* runs() { return runs_.get(); }
 
   const std::string& session() const { return session_; }
   absl::Duration CallTimeout(Milliseconds given) const;
@@ -47,6 +49,7 @@ class Core {
   const ClientOptions options_;
   std::optional<Connection> connection_;
   std::optional<CallbackLoop> loop_;
+  const std::shared_ptr<Runs> runs_ = std::make_shared<Runs>(this);
   std::string session_;
 
   std::mutex mutex_;

@@ -45,24 +45,34 @@ SchedulerImpl::~SchedulerImpl() { placement_->set_reclaim(nullptr); }
 
 void SchedulerImpl::SubmitJob(const CallContext& ctx, const v1::SubmitJobRequest& request,
                               Reply<v1::Job> reply) {
+  SubmitAs(ctx, request, {std::move(reply), /*runs=*/false, ctx.cancel});
+}
+
+void SchedulerImpl::RunJob(const CallContext& ctx, const v1::SubmitJobRequest& request,
+                           Reply<v1::Job> reply) {
+  SubmitAs(ctx, request, {std::move(reply), /*runs=*/true, ctx.cancel});
+}
+
+void SchedulerImpl::SubmitAs(const CallContext& ctx, const v1::SubmitJobRequest& request,
+                             Submitter submitter) {
   if (!request.request_id().empty()) {
     const RequestLog::Entry* known = requests_.Find(request.request_id());
-    if (known != nullptr) return Repeat(*known, request, std::move(reply));
+    if (known != nullptr) return Repeat(*known, request, std::move(submitter));
   }
-  if (absl::Status status = Submit(ctx, request, &reply); !status.ok()) reply(status);
+  if (absl::Status status = Submit(ctx, request, &submitter); !status.ok()) submitter.reply(status);
 }
 
 void SchedulerImpl::Repeat(const RequestLog::Entry& entry, const v1::SubmitJobRequest& request,
-                           Reply<v1::Job> reply) {
+                           Submitter submitter) {
   if (!RequestLog::Same(entry, BodyOf(request))) {
-    return reply(absl::AlreadyExistsError(absl::StrFormat(
+    return submitter.reply(absl::AlreadyExistsError(absl::StrFormat(
         "request id %s was used for job %d with another body; use a new id for a new job",
         request.request_id(), entry.job_id)));
   }
   if (const auto it = jobs_.find(entry.job_id); it != jobs_.end()) {
     Job* job = it->second.get();
-    if (job->submitters.empty()) return reply(job->record);
-    job->submitters.push_back(std::move(reply));
+    if (job->submitters.empty()) return AnswerSubmitter(job, std::move(submitter));
+    job->submitters.push_back(std::move(submitter));
     return;
   }
   v1::Job job;
@@ -77,11 +87,11 @@ void SchedulerImpl::Repeat(const RequestLog::Entry& entry, const v1::SubmitJobRe
     job.mutable_error()->set_code(static_cast<int>(entry.code));
     job.mutable_error()->set_message("the message is forgotten");
   }
-  reply(std::move(job));
+  submitter.reply(std::move(job));
 }
 
 absl::Status SchedulerImpl::Submit(const CallContext& ctx, const v1::SubmitJobRequest& request,
-                                   Reply<v1::Job>* reply) {
+                                   Submitter* submitter) {
   AGMM_RETURN_IF_ERROR(members_->Complete());
   if (queue_.size() >= kMaxQueued) {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -112,7 +122,7 @@ absl::Status SchedulerImpl::Submit(const CallContext& ctx, const v1::SubmitJobRe
   jobs_[job->id] = std::move(owned);
   if (!request.request_id().empty())
     requests_.Add(request.request_id(), BodyOf(request), job->id, job->spec.timeout);
-  job->submitters.push_back(std::move(*reply));
+  job->submitters.push_back(std::move(*submitter));
   Enqueue(job);
   if (plan != nullptr && plan->planning) return absl::OkStatus();
   // Asked with the C that was made for it in its place.
@@ -167,7 +177,8 @@ v1::Job SchedulerImpl::RecordOf(const Job& job, const CallContext& ctx,
 void SchedulerImpl::AnswerSubmitters(Job* job) {
   if (job->submitters.empty()) return;
   submitted_->Add();
-  for (Reply<v1::Job>& reply : std::exchange(job->submitters, {})) reply(job->record);
+  for (Submitter& submitter : std::exchange(job->submitters, {}))
+    AnswerSubmitter(job, std::move(submitter));
 }
 
 absl::StatusOr<Job*> SchedulerImpl::Find(uint64_t job_id) {
@@ -276,7 +287,7 @@ void SchedulerImpl::Withdraw(Job* job, const absl::Status& error) {
     loop_->Cancel(waiter.timer);
     waiter.wake(error, *gone);
   }
-  for (Reply<v1::Job>& reply : gone->submitters) reply(error);
+  for (Submitter& submitter : gone->submitters) submitter.reply(error);
 }
 
 void SchedulerImpl::TrimHistory() {

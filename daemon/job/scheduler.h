@@ -36,6 +36,8 @@ class Scheduler : public WorldListener {
 
   // Replies once the job's plan is made; a request that cannot be planned leaves nothing behind.
   virtual void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>) = 0;
+  // SubmitJob, and replies as WaitJob does, without events and ranks.
+  virtual void RunJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>) = 0;
   virtual void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>) = 0;
   virtual void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>) = 0;
   virtual void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>) = 0;

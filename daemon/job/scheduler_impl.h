@@ -44,17 +44,24 @@ struct Job;
 // Waits for an event behind `after_event`, or for the job's end.
 struct Waiter {
   int64_t after_event = 0;
-  std::function<void(const absl::Status&, const Job&)> wake;
+  std::function<void(const absl::Status&, Job&)> wake;
   Loop::Timer timer;
   std::shared_ptr<CancelToken> cancel;
 };
 inline constexpr int64_t kUntilEnd = std::numeric_limits<int64_t>::max();
 
+// Who submitted a job; who runs it hears only of its end.
+struct Submitter {
+  Reply<v1::Job> reply;
+  bool runs = false;
+  std::shared_ptr<CancelToken> cancel;
+};
+
 struct Job {
   uint64_t id = 0;
   JobSpec spec;
   v1::Job record;
-  std::vector<Reply<v1::Job>> submitters;  // to be answered once its plan is made
+  std::vector<Submitter> submitters;  // to be answered once its plan is made
   absl::Time deadline;
   Loop::Timer timer;
   // For its clients. One that was launched behind others on its plan may still be launched: its memory is its
@@ -89,6 +96,8 @@ class SchedulerImpl : public Scheduler {
 
   void SubmitJob(const CallContext& ctx, const v1::SubmitJobRequest& request,
                  Reply<v1::Job> reply) override;
+  void RunJob(const CallContext& ctx, const v1::SubmitJobRequest& request,
+              Reply<v1::Job> reply) override;
   void GetJob(const CallContext&, const v1::GetJobRequest& request, Reply<v1::Job> reply) override;
   void WaitJob(const CallContext& ctx, const v1::WaitJobRequest& request,
                Reply<v1::Job> reply) override;
@@ -106,12 +115,13 @@ class SchedulerImpl : public Scheduler {
 
  private:
   // Submission and ends (scheduler.cc).
-  // Takes the reply along when it returns OK.
+  void SubmitAs(const CallContext& ctx, const v1::SubmitJobRequest& request, Submitter submitter);
+  // Takes the submitter along when it returns OK.
   absl::Status Submit(const CallContext& ctx, const v1::SubmitJobRequest& request,
-                      Reply<v1::Job>* reply);
+                      Submitter* submitter);
   // What the request log holds of a request that comes again.
   void Repeat(const RequestLog::Entry& entry, const v1::SubmitJobRequest& request,
-              Reply<v1::Job> reply);
+              Submitter submitter);
   absl::StatusOr<uint64_t> CreateC(const CallContext& ctx, const v1::SubmitJobRequest& request,
                                    const JobSpec& spec);
   v1::Job RecordOf(const Job& job, const CallContext& ctx, const v1::SubmitJobRequest& request) const;
@@ -129,7 +139,8 @@ class SchedulerImpl : public Scheduler {
   void TrimHistory();
 
   // What clients wait for (scheduler_watch.cc).
-  void Await(const CallContext& ctx, Job* job, Waiter waiter);
+  void Await(absl::Time deadline, Job* job, Waiter waiter);
+  void AnswerSubmitter(Job* job, Submitter submitter);
   // Callers that repeat their waits leave no trail of old ones.
   void DropGoneWaiters(Job* job);
   void AddEvent(Job* job, v1::Job::State state, const std::string& message);

@@ -18,6 +18,17 @@ v1::Job WithoutStepTimes(v1::Job job) {
   return job;
 }
 
+// For who runs many: without ranks and events, which are most of a record and are not copied here.
+v1::Job WithoutRanks(v1::Job* record) {
+  v1::Job most;
+  most.mutable_ranks()->Swap(record->mutable_ranks());
+  most.mutable_events()->Swap(record->mutable_events());
+  v1::Job job = *record;
+  record->mutable_ranks()->Swap(most.mutable_ranks());
+  record->mutable_events()->Swap(most.mutable_events());
+  return job;
+}
+
 // As an entry of a list.
 v1::Job WithoutTimes(v1::Job job) {
   for (v1::RankReport& rank : *job.mutable_ranks()) {
@@ -38,7 +49,19 @@ void SchedulerImpl::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& re
   waiter.wake = [reply = std::move(reply)](const absl::Status& status, const Job& job) {
     status.ok() ? reply(job.record) : reply(status);
   };
-  Await(ctx, *job, std::move(waiter));
+  waiter.cancel = ctx.cancel;
+  Await(ctx.deadline, *job, std::move(waiter));
+}
+
+void SchedulerImpl::AnswerSubmitter(Job* job, Submitter submitter) {
+  if (!submitter.runs) return submitter.reply(job->record);
+  Waiter waiter;
+  waiter.after_event = kUntilEnd;
+  waiter.cancel = std::move(submitter.cancel);
+  waiter.wake = [reply = std::move(submitter.reply)](const absl::Status& status, Job& job) {
+    status.ok() ? reply(WithoutRanks(&job.record)) : reply(status);
+  };
+  Await(absl::InfiniteFuture(), job, std::move(waiter));
 }
 
 void SchedulerImpl::PollJob(const CallContext& ctx, const v1::PollJobRequest& request,
@@ -57,18 +80,18 @@ void SchedulerImpl::PollJob(const CallContext& ctx, const v1::PollJobRequest& re
     if (job.ended) *response.mutable_job() = WithoutStepTimes(job.record);
     reply(std::move(response));
   };
-  Await(ctx, *job, std::move(waiter));
+  waiter.cancel = ctx.cancel;
+  Await(ctx.deadline, *job, std::move(waiter));
 }
 
-void SchedulerImpl::Await(const CallContext& ctx, Job* job, Waiter waiter) {
+void SchedulerImpl::Await(absl::Time deadline, Job* job, Waiter waiter) {
   if (job->ended || job->record.events_size() > waiter.after_event)
     return waiter.wake(absl::OkStatus(), *job);
   DropGoneWaiters(job);
   const uint64_t number = next_waiter_++;
-  waiter.cancel = ctx.cancel;
-  if (ctx.deadline != absl::InfiniteFuture()) {
+  if (deadline != absl::InfiniteFuture()) {
     waiter.timer = loop_->PostAfter(
-        std::max(absl::ZeroDuration(), ctx.deadline - clock_->Now()),
+        std::max(absl::ZeroDuration(), deadline - clock_->Now()),
         [this, id = job->id, number] {
           const auto it = jobs_.find(id);
           if (it == jobs_.end()) return;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/rpc/reply.h"
+#include "daemon/rpc/run_jobs.h"
 #include "daemon/rpc/watch_job.h"
 
 namespace agmm {
@@ -44,6 +45,11 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
   return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
     control_->ListJobs(call, *request, std::move(reply));
   });
+}
+
+grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>* JobService::RunJobs(
+    grpc::CallbackServerContext* context) {
+  return StartRunJobs(control_, CallContextOf(context));
 }
 
 grpc::ServerWriteReactor<v1::WatchJobResponse>* JobService::WatchJob(

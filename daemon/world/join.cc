@@ -46,6 +46,7 @@ void Join::Start() {
   handlers.message = [this](v1::SequencerMessage message) {
     loop_->Post([this, message = std::move(message)] { member_->OnMessage(message); });
   };
+  handlers.outcomes = outcomes_;
   handlers.ended = [this](std::string how) {
     loop_->Post([this, how = std::move(how)] {
       stream_ = nullptr;

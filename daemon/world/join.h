@@ -4,9 +4,11 @@
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "agmm/v1/peer.grpc.pb.h"
 #include "daemon/world/heartbeat.h"
@@ -27,6 +29,10 @@ class Join {
        const StatusView* view);
   // Ends the stream and waits for its end; the loop must still run. On another thread than the loop.
   ~Join();
+  // `taken` takes, on any thread, what becomes of forwarded jobs. Before Start.
+  void OnOutcomes(std::function<void(google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>*)> taken) {
+    outcomes_ = std::move(taken);
+  }
   // On the loop.
   void Start();
 
@@ -36,6 +42,7 @@ class Join {
   Heartbeat* const heartbeat_;
   Member* const member_;
   const StatusView* const view_;
+  std::function<void(google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>*)> outcomes_;
   std::shared_ptr<JoinStream> stream_;  // on the loop
   std::string last_how_;                // on the loop
   bool stopping_ = false;               // on the loop

@@ -42,6 +42,7 @@ void JoinStream::Beat(bool due) {
 void JoinStream::OnReadDone(bool ok) {
   if (!ok) return End("");
   const bool first = heard_ns_.exchange(MonotonicNanos()) == 0;
+  if (in_.outcomes_size() > 0) handlers_.outcomes(in_.mutable_outcomes());
   if (first || in_.has_refusal() || in_.commands_size() > 0) handlers_.message(std::move(in_));
   in_.Clear();
   StartRead(&in_);

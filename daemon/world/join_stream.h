@@ -28,6 +28,8 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::MemberMessage, v1::S
   struct Handlers {
     // The first, and those that say more than that the sequencer is there.
     std::function<void(v1::SequencerMessage)> message;
+    // Of jobs that were forwarded; before the rest of their message.
+    std::function<void(google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>*)> outcomes;
     // Once, the last call. `how`: "its stream broke (UNAVAILABLE: Socket closed)".
     std::function<void(std::string how)> ended;
     // What this node holds, for its heartbeats. Any thread.

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "daemon/rpc/validate.h"
+#include "daemon/world/job_outcomes.h"
 
 namespace agmm {
 
@@ -162,6 +164,48 @@ void LocalControl::SubmitJob(const CallContext& context, const v1::SubmitJobRequ
     if (const absl::Status open = CheckSession(r.session_id()); !open.ok()) return reply(open);
     parts_.scheduler->SubmitJob(c, r, std::move(reply));
   });
+}
+
+void LocalControl::RunJob(const CallContext& context, const v1::SubmitJobRequest& request, Reply<v1::Job> reply) {
+  if (!context.sequencer.empty() && context.sequencer != parts_.sequencer->incarnation())
+    return reply(OfAnEarlierSequencer(request));
+  if (const absl::Status open = CheckSession(request.session_id()); !open.ok()) return reply(open);
+  parts_.scheduler->RunJob(context, request, std::move(reply));
+}
+
+void LocalControl::RunJobs(const CallContext& context, std::vector<v1::SubmitJobRequest> jobs,
+                           std::shared_ptr<JobOutcomes> outcomes) {
+  parts_.loop->Post([this, context, jobs = std::move(jobs), outcomes = std::move(outcomes)] {
+    for (const v1::SubmitJobRequest& job : jobs) {
+      RunJob(context, job, [loop = parts_.loop, outcomes, id = job.request_id()](absl::StatusOr<v1::Job> ended) {
+        outcomes->Add(ToOutcome(id, std::move(ended)));
+        loop->PostLast([outcomes] { outcomes->Flush(); });
+      });
+    }
+  });
+}
+
+void LocalControl::RunForwarded(const std::shared_ptr<MemberLink>& link, const v1::ForwardedJobs& jobs) {
+  CallContext context;
+  context.principal = jobs.principal();
+  context.sequencer = jobs.sequencer();
+  uint64_t number = jobs.first_number();
+  for (const v1::SubmitJobRequest& job : jobs.jobs()) {
+    Reply<v1::Job> reply = [link, number](absl::StatusOr<v1::Job> ended) {
+      v1::SequencerMessage message;
+      v1::ForwardedOutcome* outcome = message.add_outcomes();
+      outcome->set_number(number);
+      *outcome->mutable_outcome() = ToOutcome("", std::move(ended));
+      link->Send(std::move(message));
+    };
+    ++number;
+    // Another daemon may be of any make.
+    if (const absl::Status valid = Validate(job); !valid.ok()) {
+      reply(valid);
+    } else {
+      RunJob(context, job, std::move(reply));
+    }
+  }
 }
 
 void LocalControl::GetJob(const CallContext& context, const v1::GetJobRequest& request, Reply<v1::Job> reply) {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "daemon/control.h"
 #include "daemon/job/scheduler.h"
@@ -42,6 +45,10 @@ class LocalControl final : public Control {
   void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>) override;
   void ListJobs(const CallContext&, const v1::ListJobsRequest&, Reply<v1::ListJobsResponse>) override;
   void PollJob(const CallContext&, const v1::PollJobRequest&, Reply<v1::PollJobResponse>) override;
+  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>, std::shared_ptr<JobOutcomes>) override;
+
+  // On the loop: the same for a member's client; the outcomes go by its link.
+  void RunForwarded(const std::shared_ptr<MemberLink>& link, const v1::ForwardedJobs& jobs);
 
   // On the loop: what a client or an access of that daemon held ends with it.
   void OnNodeLost(int node);
@@ -56,6 +63,7 @@ class LocalControl final : public Control {
       call(context, request, std::move(reply));
     });
   }
+  void RunJob(const CallContext& context, const v1::SubmitJobRequest& request, Reply<v1::Job> reply);
   void EndSession(const std::string& session);
   // Nothing new belongs to a session that has ended: nobody would end it.
   absl::Status CheckSession(const std::string& session) const;

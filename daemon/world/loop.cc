@@ -1,20 +1,40 @@
 #include "daemon/world/loop.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "kernels/base/clock.h"
 
 namespace agmm {
+namespace {
+// So long what is to be run last waits for a loop that never has nothing to do.
+constexpr int kMaxRounds = 4;
+}  // namespace
 
 Loop::Loop() : thread_([this] { Run(); }) {}
 
 Loop::~Loop() { Stop(); }
 
 void Loop::Post(Task task) {
-  std::lock_guard lock(mutex_);
-  if (stopping_) return;
-  posted_.push_back(std::move(task));
-  if (posted_.size() == 1) wake_.notify_one();
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    posted_.push_back(std::move(task));
+    if (posted_.size() > 1) return;
+  }
+  // Without the lock, for which the loop would only sleep again.
+  wake_.notify_one();
+}
+
+void Loop::PostLast(Task task) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    last_.push_back(std::move(task));
+    if (last_.size() > 1) return;
+  }
+  wake_.notify_one();
 }
 
 Loop::Timer Loop::PostAfter(absl::Duration delay, Task task) {
@@ -45,6 +65,7 @@ bool Loop::OnLoop() const { return std::this_thread::get_id() == thread_.get_id(
 
 void Loop::Run() {
   std::vector<Task> tasks;
+  int rounds = 0;
   std::unique_lock lock(mutex_);
   while (true) {
     // Due timers run however busy the loop is; one a round, straight from the map, so that Cancel on the loop
@@ -53,7 +74,7 @@ void Loop::Run() {
     if (!timers_.empty() && timers_.begin()->first.first <= MonotonicNanos()) {
       timer = std::move(timers_.begin()->second);
       timers_.erase(timers_.begin());
-    } else if (posted_.empty()) {
+    } else if (posted_.empty() && last_.empty()) {
       if (stopping_) return;
       if (timers_.empty()) {
         wake_.wait(lock);
@@ -64,6 +85,11 @@ void Loop::Run() {
       continue;
     }
     tasks.swap(posted_);
+    if (tasks.empty() || ++rounds == kMaxRounds) {
+      std::move(last_.begin(), last_.end(), std::back_inserter(tasks));
+      last_.clear();
+      rounds = 0;
+    }
     lock.unlock();
     if (timer) timer();
     timer = nullptr;

@@ -28,6 +28,9 @@ class Loop {
 
   // Runs `task` on the loop, in the order of posting. Thread-safe; after Stop it is dropped.
   void Post(Task task);
+  // Runs `task` on the loop behind all that is posted, and what that posts; at the latest a few rounds of the loop on.
+  // For what many tasks of a burst want done once. Thread-safe.
+  void PostLast(Task task);
   // Runs `task` on the loop after `delay` unless cancelled. Thread-safe.
   Timer PostAfter(absl::Duration delay, Task task);
   // No effect on one that has run. On the loop only: then it is certain not to run.
@@ -41,7 +44,7 @@ class Loop {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Task> posted_;
+  std::vector<Task> posted_, last_;
   std::map<Timer, Task> timers_;
   uint64_t next_timer_ = 1;
   bool stopping_ = false;

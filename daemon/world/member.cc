@@ -94,7 +94,7 @@ void Member::OnMessage(const v1::SequencerMessage& message) {
         refusal.mine())));
     return;
   }
-  if (!std::exchange(accepted_, true)) handlers_.joined();
+  if (!std::exchange(accepted_, true)) handlers_.joined(link_);
   for (const v1::Command& command : message.commands()) {
     if (command.has_world()) {
       if (const absl::Status sound = CheckWorld(config_, command.world()); !sound.ok()) {
@@ -145,6 +145,7 @@ void Member::Drain(const absl::Status& reason) {
 
 void Member::OnDrained() {
   draining_ = false;
+  SendReports();
   if (stopped_) return stopped_();
   if (std::exchange(forget_tensors_, false)) parts_.store->DropAll();
   if (!next_.has_value()) return;
@@ -231,11 +232,17 @@ void Member::Report(v1::Report report) {
   // the generation it belongs to.
   parts_.loop->Post([this, report = std::move(report)]() mutable {
     if (link_ == nullptr || generation_ == 0) return;
-    v1::MemberMessage message;
-    message.set_generation(generation_);
-    *message.add_reports() = std::move(report);
-    link_->Send(std::move(message));
+    if (reports_.reports_size() == 0) parts_.loop->PostLast([this] { SendReports(); });
+    reports_.add_reports()->Swap(&report);
   });
+}
+
+void Member::SendReports() {
+  if (reports_.reports_size() == 0) return;
+  reports_.set_generation(generation_);
+  v1::MemberMessage message;
+  message.Swap(&reports_);
+  if (link_ != nullptr) link_->Send(std::move(message));
 }
 
 void Member::OnPeerBroken(int node, const std::string& reason) {
@@ -251,6 +258,7 @@ void Member::OnPeerBroken(int node, const std::string& reason) {
 
 void Member::OnStreamEnded(const std::string& how) {
   link_ = nullptr;
+  reports_.Clear();
   if (stopped_ || refused_) return;
   if (!std::exchange(accepted_, false)) return;
   const absl::Status reason =

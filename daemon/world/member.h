@@ -38,7 +38,7 @@ class Member {
     // The sequencer does not want this daemon, ever.
     std::function<void(const absl::Status&)> refused = [](const absl::Status&) {};
     // The sequencer has answered; forwarded calls can be made.
-    std::function<void()> joined = [] {};
+    std::function<void(const std::shared_ptr<SequencerLink>&)> joined = [](const auto&) {};
     // The sequencer was lost: ABORTED with PEER_LOST, naming it. What it knew of this daemon is void.
     std::function<void(const absl::Status&)> lost = [](const absl::Status&) {};
     // What clients still have mapped of the generations before.
@@ -74,6 +74,8 @@ class Member {
   // Ends the generation; when all is quiet takes up the world that came last.
   void Drain(const absl::Status& reason);
   void OnDrained();
+  // What was reported since goes out, of the generation that it is of.
+  void SendReports();
   // Connects to all others. False when that cannot be, which the sequencer is told.
   bool Enter(const v1::World& world);
   // Nothing of an older generation runs or arrives here any more.
@@ -99,6 +101,7 @@ class Member {
   std::optional<v1::World> next_;    // to be entered once drained
   std::vector<v1::Command> waiting_; // of next_'s generation
   std::function<void()> stopped_;    // set by Stop
+  v1::MemberMessage reports_;        // on their way to the link
 };
 
 }  // namespace agmm

@@ -18,10 +18,19 @@ grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* MemberStream::
 MemberStream::MemberStream(grpc::CallbackServerContext* context, Handlers handlers)
     : handlers_(std::move(handlers)), heard_ns_(MonotonicNanos()), context_(context) {}
 
+void MemberStream::Send(v1::SequencerMessage message) {
+  queue_.Add(std::move(message));
+  if (flushes_.exchange(true)) return;
+  handlers_.later([self = shared_from_this()] {
+    self->flushes_ = false;
+    self->Write(self->queue_.Flush());
+  });
+}
+
 void MemberStream::Refuse(v1::Refusal refusal) {
   v1::SequencerMessage message;
   *message.mutable_refusal() = std::move(refusal);
-  Send(std::move(message));
+  Write(queue_.Push(std::move(message)));
 }
 
 void MemberStream::Judge(int64_t now_ns) {
@@ -36,7 +45,7 @@ void MemberStream::Beat(bool due) {
 void MemberStream::OnReadDone(bool ok) {
   if (!ok) return End("its stream broke", /*cancel=*/true);
   heard_ns_ = MonotonicNanos();
-  if (in_.has_hello() || in_.reports_size() > 0 || in_.heartbeat().has_usage()) {
+  if (in_.has_hello() || in_.reports_size() > 0 || in_.heartbeat().has_usage() || in_.jobs_size() > 0) {
     handlers_.message(shared_from_this(), std::move(in_));
     // The stream may have ended beside this, and its loss been told before the message that joins it.
     if (queue_.closed()) handlers_.lost(shared_from_this(), "its stream broke");

@@ -25,11 +25,13 @@ class MemberStream final : public grpc::ServerBidiReactor<v1::MemberMessage, v1:
     std::function<void(std::shared_ptr<MemberLink>, v1::MemberMessage)> message;
     // At least once, and behind the last message. `how`: "its stream broke".
     std::function<void(std::shared_ptr<MemberLink>, std::string how)> lost;
+    // Runs what it is given behind what is being done: then all of it travels in one message.
+    std::function<void(std::function<void()>)> later;
   };
   static grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* Start(
       grpc::CallbackServerContext* context, Heartbeat* heartbeat, Handlers handlers);
 
-  void Send(v1::SequencerMessage message) override { Write(queue_.Push(std::move(message))); }
+  void Send(v1::SequencerMessage message) override;
   void Refuse(v1::Refusal refusal) override;
   void Close() override { End("it was closed", /*cancel=*/true); }
   void Judge(int64_t now_ns) override;
@@ -53,6 +55,7 @@ class MemberStream final : public grpc::ServerBidiReactor<v1::MemberMessage, v1:
   v1::MemberMessage in_;
   OutQueue<v1::SequencerMessage> queue_;
   std::atomic<int64_t> heard_ns_;
+  std::atomic<bool> flushes_{false};            // a flush is on its way
   grpc::CallbackServerContext* const context_;  // until done
   std::shared_ptr<MemberStream> self_;          // until done
 };

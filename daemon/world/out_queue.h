@@ -11,12 +11,17 @@
 namespace agmm {
 
 inline bool Mergeable(const v1::SequencerMessage& message) { return !message.has_refusal(); }
+// Whether what it says counts in its generation alone.
+inline bool OfGeneration(const v1::SequencerMessage& message) { return message.commands_size() > 0; }
 inline void Merge(v1::SequencerMessage* into, v1::SequencerMessage* from) {
   for (v1::Command& command : *from->mutable_commands()) into->add_commands()->Swap(&command);
+  for (v1::ForwardedOutcome& outcome : *from->mutable_outcomes()) into->add_outcomes()->Swap(&outcome);
 }
 inline bool Mergeable(const v1::MemberMessage& message) { return !message.has_hello(); }
+inline bool OfGeneration(const v1::MemberMessage& message) { return message.reports_size() > 0; }
 inline void Merge(v1::MemberMessage* into, v1::MemberMessage* from) {
   for (v1::Report& report : *from->mutable_reports()) into->add_reports()->Swap(&report);
+  for (v1::ForwardedJobs& jobs : *from->mutable_jobs()) into->add_jobs()->Swap(&jobs);
 }
 
 // Thread-safe. A message that Push or Next returned is to be written now, and stays until Next.
@@ -27,16 +32,18 @@ class OutQueue {
   const Message* Push(Message message) {
     std::lock_guard lock(mutex_);
     if (closed_) return nullptr;
-    const size_t bytes = message.ByteSizeLong();
-    if (!waiting_.empty() && waiting_.back().generation() == message.generation() &&
-        Mergeable(waiting_.back()) && Mergeable(message) && last_bytes_ + bytes <= kMergedBytes) {
-      Merge(&waiting_.back(), &message);
-      last_bytes_ += bytes;
-      return nullptr;
-    }
-    waiting_.push_back(std::move(message));
-    last_bytes_ = bytes;
+    AddLocked(std::move(message));
     return Take();
+  }
+  // Waits for the next Push or Flush, or for the end of the write in flight.
+  void Add(Message message) {
+    std::lock_guard lock(mutex_);
+    if (!closed_) AddLocked(std::move(message));
+  }
+  // As Push.
+  const Message* Flush() {
+    std::lock_guard lock(mutex_);
+    return closed_ ? nullptr : Take();
   }
 
   // A message with a heartbeat alone; what waits anyhow takes it along.
@@ -94,6 +101,19 @@ class OutQueue {
  private:
   static constexpr size_t kMergedBytes = 1 << 20;
 
+  void AddLocked(Message message) {
+    const size_t bytes = message.ByteSizeLong();
+    Message* last = waiting_.empty() ? nullptr : &waiting_.back();
+    if (last != nullptr && Mergeable(*last) && Mergeable(message) && last_bytes_ + bytes <= kMergedBytes &&
+        (last->generation() == message.generation() || !OfGeneration(*last) || !OfGeneration(message))) {
+      if (OfGeneration(message)) last->set_generation(message.generation());
+      Merge(last, &message);
+      last_bytes_ += bytes;
+      return;
+    }
+    waiting_.push_back(std::move(message));
+    last_bytes_ = bytes;
+  }
   const Message* Take() {
     if (writing_ || waiting_.empty()) return nullptr;
     writing_ = true;

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "daemon/rpc/call_context.h"
 #include "daemon/rpc/status.h"
+#include "daemon/world/job_outcomes.h"
 #include "proto/convert/metadata.h"
 #include "proto/convert/status.h"
 
@@ -51,13 +52,15 @@ RemoteControl::~RemoteControl() {
   left_.wait(lock, [this] { return under_way_.empty(); });
 }
 
-void RemoteControl::SetConnected() {
+void RemoteControl::SetConnected(std::shared_ptr<SequencerLink> link) {
   std::lock_guard lock(mutex_);
   if (!stopping_) down_ = absl::OkStatus();
+  link_ = std::move(link);
 }
 
 void RemoteControl::SetLost(const absl::Status& reason) {
   std::vector<std::shared_ptr<CallBase>> calls;
+  std::map<uint64_t, Running> lost_jobs;
   {
     std::lock_guard lock(mutex_);
     down_ = stopping_ ? reason
@@ -68,8 +71,14 @@ void RemoteControl::SetLost(const absl::Status& reason) {
       call->lost = reason;
       calls.push_back(call);
     }
+    link_ = nullptr;
+    lost_jobs.swap(running_);
   }
   for (const auto& call : calls) call->context.TryCancel();
+  for (const auto& [number, job] : lost_jobs) {
+    job.outcomes->Add(ErrorOutcome(job.request_id, reason));
+    job.outcomes->Flush();
+  }
 }
 
 absl::Status RemoteControl::Admit(const std::shared_ptr<CallBase>& call, uint64_t* number) {
@@ -93,6 +102,46 @@ absl::Status RemoteControl::ResultOf(const CallBase& call, const grpc::Status& s
                       kReasonPeerLost);
   }
   return FromGrpc(status);
+}
+
+void RemoteControl::RunJobs(const CallContext& context, std::vector<v1::SubmitJobRequest> jobs,
+                            std::shared_ptr<JobOutcomes> outcomes) {
+  v1::MemberMessage message;
+  v1::ForwardedJobs* forwarded = message.add_jobs();
+  forwarded->set_principal(context.principal);
+  forwarded->set_sequencer(context.sequencer);
+  std::shared_ptr<SequencerLink> link;
+  absl::Status down;
+  {
+    std::lock_guard lock(mutex_);
+    down = down_;
+    link = link_;
+    forwarded->set_first_number(next_job_);
+    if (down.ok())
+      for (const v1::SubmitJobRequest& job : jobs) running_[next_job_++] = {outcomes, job.request_id()};
+  }
+  if (!down.ok()) {
+    for (const v1::SubmitJobRequest& job : jobs) outcomes->Add(ErrorOutcome(job.request_id(), down));
+    return outcomes->Flush();
+  }
+  for (v1::SubmitJobRequest& job : jobs) forwarded->add_jobs()->Swap(&job);
+  link->Send(std::move(message));
+}
+
+void RemoteControl::OnOutcomes(google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>* outcomes) {
+  std::vector<std::shared_ptr<JobOutcomes>> takers;
+  for (v1::ForwardedOutcome& forwarded : *outcomes) {
+    std::map<uint64_t, Running>::node_type job;
+    {
+      std::lock_guard lock(mutex_);
+      job = running_.extract(forwarded.number());
+    }
+    if (job.empty()) continue;
+    forwarded.mutable_outcome()->set_request_id(std::move(job.mapped().request_id));
+    job.mapped().outcomes->Add(std::move(*forwarded.mutable_outcome()));
+    if (takers.empty() || takers.back() != job.mapped().outcomes) takers.push_back(std::move(job.mapped().outcomes));
+  }
+  for (const auto& taker : takers) taker->Flush();
 }
 
 void RemoteControl::Leave(uint64_t number) {

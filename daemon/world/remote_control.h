@@ -9,12 +9,14 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "agmm/v1/cluster.grpc.pb.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/peer.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "daemon/control.h"
+#include "daemon/world/link.h"
 #include "daemon/world/status_view.h"
 
 namespace agmm {
@@ -28,8 +30,8 @@ class RemoteControl final : public Control {
   // Ends the calls under way and waits for their ends.
   ~RemoteControl() override;
 
-  // The stream to the sequencer is up.
-  void SetConnected();
+  // The stream to the sequencer is up; jobs are forwarded by `link`.
+  void SetConnected(std::shared_ptr<SequencerLink> link);
   // It is down: ends the calls under way with `reason`.
   void SetLost(const absl::Status& reason);
 
@@ -49,11 +51,21 @@ class RemoteControl final : public Control {
   void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>) override;
   void ListJobs(const CallContext&, const v1::ListJobsRequest&, Reply<v1::ListJobsResponse>) override;
   void PollJob(const CallContext&, const v1::PollJobRequest&, Reply<v1::PollJobResponse>) override;
+  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>, std::shared_ptr<JobOutcomes>) override;
+
+  // From the stream, on any thread; takes them along.
+  void OnOutcomes(google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>* outcomes);
 
  private:
   struct CallBase {
     grpc::ClientContext context;
     absl::Status lost;  // set: the call was ended here, because of this
+  };
+
+  // A job that was forwarded and has no outcome yet.
+  struct Running {
+    std::shared_ptr<JobOutcomes> outcomes;
+    std::string request_id;
   };
 
   // `start(context, request, response, done)` makes the call.
@@ -77,6 +89,9 @@ class RemoteControl final : public Control {
   bool stopping_ = false;
   uint64_t next_ = 1;
   std::map<uint64_t, std::shared_ptr<CallBase>> under_way_;
+  std::shared_ptr<SequencerLink> link_;
+  uint64_t next_job_ = 1;
+  std::map<uint64_t, Running> running_;
 };
 
 }  // namespace agmm

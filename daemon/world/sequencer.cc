@@ -111,6 +111,8 @@ void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link, const v1::Mem
   if (message.has_hello()) OnHello(link, message.hello());
   const int node = NodeOf(link.get());
   if (node >= 0 && message.heartbeat().has_usage()) nodes_[node].usage = message.heartbeat().usage();
+  if (node >= 0)
+    for (const v1::ForwardedJobs& jobs : message.jobs()) on_jobs_(link, jobs);
   for (const v1::Report& report : message.reports()) {
     // Reports may change the world under our feet.
     if (node < 0 || NodeOf(link.get()) != node || message.generation() != generation_) {

@@ -28,6 +28,10 @@ class Sequencer final : public Members {
   void SetListeners(std::vector<WorldListener*> listeners) { listeners_ = std::move(listeners); }
   // A node went away; after the listeners have heard of it.
   void OnNodeLost(std::function<void(int node)> handler) { on_node_lost_ = std::move(handler); }
+  // Jobs that a member forwards; their outcomes go back by its link.
+  void OnForwardedJobs(std::function<void(const std::shared_ptr<MemberLink>&, const v1::ForwardedJobs&)> handler) {
+    on_jobs_ = std::move(handler);
+  }
   // Whether jobs can run, whenever that changes.
   void OnReadyChanged(std::function<void(bool ready)> handler) { on_ready_ = std::move(handler); }
 
@@ -76,6 +80,7 @@ class Sequencer final : public Members {
   Metrics::Counter* const nodes_lost_;
   std::vector<WorldListener*> listeners_;
   std::function<void(int)> on_node_lost_ = [](int) {};
+  std::function<void(const std::shared_ptr<MemberLink>&, const v1::ForwardedJobs&)> on_jobs_ = [](const auto&, const auto&) {};
   std::function<void(bool)> on_ready_ = [](bool) {};
   std::vector<Node> nodes_;
   std::vector<WorldRank> ranks_;

@@ -1,27 +1,32 @@
 // Times warm 64x64x64 jobs through a running world: one after the other, submit to done, beside a bare call that
 // takes the same way; then with 64 of them in flight.
 //
-//   submit_bench ENDPOINT [JOBS [PIPELINED_JOBS]]
+//   submit_bench ENDPOINT [JOBS [PIPELINED_JOBS [BY_CALLS]]]
 //
-// Prints {"jobs", "rpc_us": {"p50","p99"}, "submit_done_us": {"p50","p99"},
-//         "pipelined": {"jobs", "in_flight", "jobs_a_second", "lost"}}. The bare call is a WaitJob for a job that has
-// ended: client to daemon, to the sequencer, and back. A job is lost unless it succeeded under an id of its own.
+// Prints {"jobs", "rpc_us": {"p50","p99"}, "run_us": {...}, "submit_wait_us": {...},
+//         "pipelined": {"jobs", "in_flight", "jobs_a_second", "lost"}, "pipelined_calls": {...}}. The bare call is a
+// WaitJob for a job that has ended: client to daemon, to the sequencer, and back. A job runs by Client::Run, and for
+// comparison by two calls, SubmitJob and WaitJob. A job is lost unless it succeeded under an id of its own.
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/agmm.h"
 #include "client/connection.h"
-#include "client/tensor_transfer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
+#include "proto/convert/problem.h"
 #include "proto/convert/status.h"
 
 namespace agmm {
@@ -31,52 +36,73 @@ constexpr int64_t kSize = 64;
 constexpr int kWarmUp = 100;
 constexpr int kInFlight = 64;
 
-absl::StatusOr<v1::Tensor> MakeTensor(Connection& connection, const std::string& session,
-                                      const std::string& sharding, int ranks) {
-  v1::CreateTensorRequest request;
-  request.set_session_id(session);
-  v1::TensorSpec* spec = request.mutable_spec();
-  spec->set_rows(kSize);
-  spec->set_cols(kSize);
-  spec->set_dtype(v1::DTYPE_F32);
-  spec->set_sharding(sharding);
-  v1::MeshAxis* axis = spec->mutable_mesh()->add_axes();
-  axis->set_name("x");
-  axis->set_size(ranks);
-  return connection.CreateTensor(request);
-}
-
-absl::Status Fill(Connection& connection, const v1::Tensor& tensor) {
-  v1::BeginUpload begin;
-  begin.set_tensor_id(tensor.tensor_id());
-  const ReadFn ones = [](int64_t, int64_t size, char* out) {
-    std::fill_n(reinterpret_cast<float*>(out), size / sizeof(float), 1.0f);
-    return absl::OkStatus();
-  };
-  return Upload(&connection, begin, kSize * kSize * sizeof(float), ones, {[](int64_t) {}}).status();
-}
-
 std::string Percentiles(std::vector<double> us) {
   std::sort(us.begin(), us.end());
   auto at = [&](double share) { return us[static_cast<size_t>(share * (us.size() - 1))]; };
   return absl::StrFormat("{\"p50\": %.1f, \"p99\": %.1f}", at(0.5), at(0.99));
 }
 
-// One client that always has kInFlight jobs on their way: each is submitted, awaited, and followed by the next.
+// One client that always has kInFlight jobs on their way: each is followed by the next.
 class Pipeline {
  public:
-  Pipeline(Connection& connection, const v1::SubmitJobRequest& request, int jobs)
-      : connection_(connection), request_(request), jobs_(jobs) {}
+  explicit Pipeline(int jobs) : jobs_(jobs) {}
+  virtual ~Pipeline() = default;
 
-  // Jobs a second.
-  double Run() {
+  std::string Measure() {
     const int64_t begin_ns = MonotonicNanos();
-    for (int i = 0; i < std::min(kInFlight, jobs_); ++i) Start(std::make_shared<Lane>());
+    for (int i = 0; i < std::min(kInFlight, jobs_); ++i) Next();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ == jobs_; });
-    return jobs_ / ((MonotonicNanos() - begin_ns) * 1e-9);
+    return absl::StrFormat("{\"jobs\": %d, \"in_flight\": %d, \"jobs_a_second\": %.1f, \"lost\": %d}", jobs_, kInFlight,
+                           jobs_ / ((MonotonicNanos() - begin_ns) * 1e-9), jobs_ - static_cast<int>(succeeded_.size()));
   }
-  int lost() const { return jobs_ - static_cast<int>(succeeded_.size()); }
+
+ protected:
+  // Begins job `number`; End comes behind it.
+  virtual void Begin(int number) = 0;
+  // `id` of one that succeeded, else 0.
+  void End(uint64_t id) {
+    Next();
+    std::lock_guard lock(mutex_);
+    if (id != 0) succeeded_.insert(id);
+    if (++ended_ == jobs_) changed_.notify_one();
+  }
+
+ private:
+  void Next() {
+    int number;
+    {
+      std::lock_guard lock(mutex_);
+      if (started_ == jobs_) return;
+      number = ++started_;
+    }
+    Begin(number);
+  }
+
+  const int jobs_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int started_ = 0, ended_ = 0;
+  std::set<uint64_t> succeeded_;
+};
+
+class RunPipeline final : public Pipeline {
+ public:
+  RunPipeline(Client& client, const JobRequest& request, int jobs) : Pipeline(jobs), client_(client), request_(request) {}
+
+ private:
+  void Begin(int) override {
+    client_.Run(request_, [this](const Result<JobInfo>& job) { End(job.ok() ? job->id : 0); });
+  }
+
+  Client& client_;
+  const JobRequest request_;
+};
+
+class CallPipeline final : public Pipeline {
+ public:
+  CallPipeline(Connection& connection, const v1::SubmitJobRequest& request, int jobs)
+      : Pipeline(jobs), connection_(connection), request_(request) {}
 
  private:
   struct Lane {
@@ -91,84 +117,82 @@ class Pipeline {
     lane.context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   }
 
-  void Start(const std::shared_ptr<Lane>& lane) {
-    {
-      std::lock_guard lock(mutex_);
-      if (started_ == jobs_) return;
-      lane->submit = request_;
-      lane->submit.set_request_id(absl::StrCat(request_.session_id(), "-pipelined-", ++started_));
-    }
+  void Begin(int number) override {
+    const auto lane = std::make_shared<Lane>();
+    lane->submit = request_;
+    lane->submit.set_request_id(absl::StrCat(request_.request_id(), "-pipelined-", number));
     Renew(*lane);
-    connection_.jobs()->async()->SubmitJob(lane->context.get(), &lane->submit, &lane->job,
-                                           [this, lane](const grpc::Status& status) {
-                                             if (!status.ok()) return End(lane, false);
-                                             Await(lane);
-                                           });
+    connection_.jobs()->async()->SubmitJob(
+        lane->context.get(), &lane->submit, &lane->job,
+        [this, lane](const grpc::Status& status) { status.ok() ? Await(lane) : End(0); });
   }
   void Await(const std::shared_ptr<Lane>& lane) {
     Renew(*lane);
     lane->wait.set_job_id(lane->job.job_id());
-    connection_.jobs()->async()->WaitJob(lane->context.get(), &lane->wait, &lane->job,
-                                         [this, lane](const grpc::Status& status) {
-                                           End(lane, status.ok() && lane->job.state() == v1::Job::STATE_SUCCEEDED);
-                                         });
-  }
-  void End(const std::shared_ptr<Lane>& lane, bool succeeded) {
-    const uint64_t id = lane->job.job_id();
-    Start(lane);
-    std::lock_guard lock(mutex_);
-    if (succeeded) succeeded_.insert(id);
-    ++ended_;
-    changed_.notify_one();
+    connection_.jobs()->async()->WaitJob(
+        lane->context.get(), &lane->wait, &lane->job, [this, lane](const grpc::Status& status) {
+          End(status.ok() && lane->job.state() == v1::Job::STATE_SUCCEEDED ? lane->job.job_id() : 0);
+        });
   }
 
   Connection& connection_;
   const v1::SubmitJobRequest request_;
-  const int jobs_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int started_ = 0, ended_ = 0;
-  std::set<uint64_t> succeeded_;
 };
 
-absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs) {
+absl::Status ToAbsl(const Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+}
+
+absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs, int by_calls_jobs) {
   AGMM_ASSIGN_OR_RETURN(const Endpoint endpoint, ResolveEndpoint(endpoint_text));
   Connection connection(endpoint);
-  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse world, connection.GetStatus());
-  int ranks = 0;
-  for (const v1::NodeStatus& node : world.nodes()) ranks += node.devices_size();
-  AGMM_ASSIGN_OR_RETURN(const std::string session, connection.OpenSession());
-  v1::SubmitJobRequest request;
-  request.set_spec(kDefaultSpec);
-  request.set_session_id(session);
-  for (const char* sharding : {"[M_x, K]", "[K, N_x]", "[M, N_x]"}) {
-    AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, MakeTensor(connection, session, sharding, ranks));
-    if (request.tensors_size() < 2) AGMM_RETURN_IF_ERROR(Fill(connection, tensor));
-    request.add_tensors()->set_tensor_id(tensor.tensor_id());
-    *request.mutable_mesh() = tensor.spec().mesh();
+  auto connected = Client::Connect({.endpoint = endpoint_text});
+  if (!connected.ok()) return ToAbsl(connected.status());
+  Client& client = **connected;
+  auto world = client.World();
+  if (!world.ok()) return ToAbsl(world.status());
+  const std::string mesh = absl::StrCat("x=", world->devices.size());
+  const std::string prefix = absl::StrCat("submit_bench.", getpid(), ".");
+  const std::vector<float> ones(kSize * kSize, 1.0f);
+  JobRequest job{.spec = kDefaultSpec, .a = prefix + "A", .b = prefix + "B", .c = prefix + "C", .mesh = mesh};
+  for (const auto& [name, sharding] : {std::pair(job.a, "[M_x, K]"), std::pair(job.b, "[K, N_x]")}) {
+    const auto put = client.Put(name, {.rows = kSize, .cols = kSize, .sharding = sharding, .mesh = mesh}, ones.data(),
+                                kSize * kSize * sizeof(float));
+    if (!put.ok()) return ToAbsl(put.status());
   }
-  std::vector<double> rpc_us, job_us;
+  v1::SubmitJobRequest request;
+  request.set_spec(job.spec);
+  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshFromText(mesh, {}));
+  for (const std::string& name : {job.a, job.b, job.c}) request.add_tensors()->set_name(name);
+  std::vector<double> rpc_us, run_us, calls_us;
   for (int i = 0; i < kWarmUp + jobs; ++i) {
-    request.set_request_id(absl::StrCat(session, "-", i));
     const int64_t begin_ns = MonotonicNanos();
+    const auto ran = client.Run(job);
+    const int64_t ran_ns = MonotonicNanos();
+    if (!ran.ok()) return ToAbsl(ran.status());
+    request.set_request_id(absl::StrCat(prefix, i));
+    const int64_t submitted_ns = MonotonicNanos();
     AGMM_ASSIGN_OR_RETURN(const v1::Job submitted, connection.SubmitJob(request));
-    AGMM_ASSIGN_OR_RETURN(const v1::Job job,
+    AGMM_ASSIGN_OR_RETURN(const v1::Job ended,
                           connection.WaitJob(IdOf(submitted), absl::Now() + absl::Seconds(60)));
-    const int64_t end_ns = MonotonicNanos();
-    if (job.state() != v1::Job::STATE_SUCCEEDED) return FromProto(job.error());
+    const int64_t ended_ns = MonotonicNanos();
+    if (ended.state() != v1::Job::STATE_SUCCEEDED) return FromProto(ended.error());
     AGMM_RETURN_IF_ERROR(
-        connection.WaitJob(IdOf(job), absl::Now() + absl::Seconds(60)).status());
+        connection.WaitJob(IdOf(ended), absl::Now() + absl::Seconds(60)).status());
     const int64_t waited_ns = MonotonicNanos();
     if (i < kWarmUp) continue;
-    job_us.push_back((end_ns - begin_ns) / 1e3);
-    rpc_us.push_back((waited_ns - end_ns) / 1e3);
+    run_us.push_back((ran_ns - begin_ns) / 1e3);
+    calls_us.push_back((ended_ns - submitted_ns) / 1e3);
+    rpc_us.push_back((waited_ns - ended_ns) / 1e3);
   }
-  Pipeline pipeline(connection, request, pipelined_jobs);
-  const double rate = pipeline.Run();
-  absl::PrintF(
-      "{\"jobs\": %d, \"rpc_us\": %s, \"submit_done_us\": %s, \"pipelined\": {\"jobs\": %d, \"in_flight\": %d, "
-      "\"jobs_a_second\": %.1f, \"lost\": %d}}\n",
-      jobs, Percentiles(rpc_us), Percentiles(job_us), pipelined_jobs, kInFlight, rate, pipeline.lost());
+  RunPipeline by_run(client, job, pipelined_jobs);
+  CallPipeline by_calls(connection, request, by_calls_jobs);
+  const std::string run = by_run.Measure(), calls = by_calls.Measure();
+  absl::PrintF("{\"jobs\": %d, \"rpc_us\": %s, \"run_us\": %s, \"submit_wait_us\": %s, \"pipelined\": %s, "
+               "\"pipelined_calls\": %s}\n",
+               jobs, Percentiles(rpc_us), Percentiles(run_us), Percentiles(calls_us), run, calls);
+  for (const std::string& name : {job.a, job.b, job.c})
+    if (const Status gone = client.Delete(name); !gone.ok()) return ToAbsl(gone);
   return absl::OkStatus();
 }
 
@@ -176,13 +200,14 @@ absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs)
 }  // namespace agmm
 
 int main(int argc, char** argv) {
-  int jobs = 2000, pipelined = 20000;
-  if (argc < 2 || argc > 4 || (argc > 2 && (!absl::SimpleAtoi(argv[2], &jobs) || jobs < 1)) ||
-      (argc > 3 && (!absl::SimpleAtoi(argv[3], &pipelined) || pipelined < 1))) {
-    absl::FPrintF(stderr, "usage: submit_bench ENDPOINT [JOBS [PIPELINED_JOBS]]\n");
+  int jobs = 2000, pipelined = 20000, by_calls = 5000;
+  if (argc < 2 || argc > 5 || (argc > 2 && (!absl::SimpleAtoi(argv[2], &jobs) || jobs < 1)) ||
+      (argc > 3 && (!absl::SimpleAtoi(argv[3], &pipelined) || pipelined < 1)) ||
+      (argc > 4 && (!absl::SimpleAtoi(argv[4], &by_calls) || by_calls < 1))) {
+    absl::FPrintF(stderr, "usage: submit_bench ENDPOINT [JOBS [PIPELINED_JOBS [BY_CALLS]]]\n");
     return 2;
   }
-  const absl::Status status = agmm::Run(argv[1], jobs, pipelined);
+  const absl::Status status = agmm::Run(argv[1], jobs, pipelined, by_calls);
   if (status.ok()) return 0;
   absl::FPrintF(stderr, "submit_bench: %s\n", std::string(status.message()));
   return 1;

@@ -70,6 +70,27 @@ class NoRunner final : public Runner {
   void Arrived(int, const Message&, const absl::Status&) override {}
 };
 
+class FakeLink final : public SequencerLink {
+ public:
+  void Send(v1::MemberMessage message) override { sent.push_back(std::move(message)); }
+  std::vector<v1::MemberMessage> sent;
+};
+
+// What a caller of RunJobs was told.
+class Told final : public JobOutcomes {
+ public:
+  void Add(v1::JobOutcome outcome) override { added.push_back(std::move(outcome)); }
+  void Flush() override { flushed = added.size(); }
+  std::vector<v1::JobOutcome> added;
+  size_t flushed = 0;
+};
+
+std::vector<v1::SubmitJobRequest> JobsCalled(const std::vector<std::string>& ids) {
+  std::vector<v1::SubmitJobRequest> jobs;
+  for (const std::string& id : ids) jobs.emplace_back().set_request_id(id);
+  return jobs;
+}
+
 class RemoteControlTest : public testing::Test {
  protected:
   RemoteControlTest() {
@@ -108,10 +129,55 @@ class RemoteControlTest : public testing::Test {
   NoRunner runner_;
   StatusView view_{DefaultConfigFor(1, 1 << 20, "/x"), &runner_, nullptr, &metrics_};
   std::unique_ptr<RemoteControl> remote_;
+  const std::shared_ptr<FakeLink> link_ = std::make_shared<FakeLink>();
 };
 
+TEST_F(RemoteControlTest, JobsGoByTheStreamAndTheirOutcomesFindWhoRunsThem) {
+  remote_->SetConnected(link_);
+  const auto first = std::make_shared<Told>(), second = std::make_shared<Told>();
+  CallContext context;
+  context.principal = "uid:7";
+  context.sequencer = "s1";
+  remote_->RunJobs(context, JobsCalled({"a", "b"}), first);
+  remote_->RunJobs({}, JobsCalled({"c"}), second);
+  ASSERT_EQ(link_->sent.size(), 2u);
+  const v1::ForwardedJobs& forwarded = link_->sent[0].jobs(0);
+  EXPECT_EQ(forwarded.principal(), "uid:7");
+  EXPECT_EQ(forwarded.sequencer(), "s1");
+  ASSERT_EQ(forwarded.jobs_size(), 2);
+  EXPECT_EQ(forwarded.jobs(1).request_id(), "b");
+  v1::SequencerMessage answer;
+  for (const uint64_t number : {link_->sent[1].jobs(0).first_number(), forwarded.first_number() + 1, uint64_t{99}}) {
+    v1::ForwardedOutcome* outcome = answer.add_outcomes();
+    outcome->set_number(number);
+    outcome->mutable_outcome()->mutable_job()->set_job_id(number);
+  }
+  remote_->OnOutcomes(answer.mutable_outcomes());
+  ASSERT_EQ(first->added.size(), 1u);
+  EXPECT_EQ(first->flushed, 1u);
+  EXPECT_EQ(first->added[0].request_id(), "b");
+  EXPECT_EQ(first->added[0].job().job_id(), forwarded.first_number() + 1);
+  ASSERT_EQ(second->added.size(), 1u);
+  EXPECT_EQ(second->added[0].request_id(), "c");
+}
+
+TEST_F(RemoteControlTest, ForwardedJobsEndWithTheStream) {
+  const auto told = std::make_shared<Told>();
+  remote_->RunJobs({}, JobsCalled({"early"}), told);
+  ASSERT_EQ(told->flushed, 1u);
+  EXPECT_EQ(ReasonOf(FromProto(told->added[0].error())), kReasonWorldIncomplete);
+  remote_->SetConnected(link_);
+  remote_->RunJobs({}, JobsCalled({"a"}), told);
+  EXPECT_EQ(told->flushed, 1u);
+  const absl::Status reason = WithReason(absl::AbortedError("node a was lost"), kReasonPeerLost);
+  remote_->SetLost(reason);
+  ASSERT_EQ(told->flushed, 2u);
+  EXPECT_EQ(told->added[1].request_id(), "a");
+  EXPECT_EQ(FromProto(told->added[1].error()), reason);
+}
+
 TEST_F(RemoteControlTest, ContextTravelsAlong) {
-  remote_->SetConnected();
+  remote_->SetConnected(link_);
   CallContext context;
   context.principal = "uid:7";
   context.request_id = "r1";
@@ -129,7 +195,7 @@ TEST_F(RemoteControlTest, ContextTravelsAlong) {
 }
 
 TEST_F(RemoteControlTest, ErrorsKeepCodeMessageAndReason) {
-  remote_->SetConnected();
+  remote_->SetConnected(link_);
   for (const absl::Status& error :
        {WithReason(absl::ResourceExhaustedError("asked 5, free 4"), kReasonHeapFull),
         WithReason(absl::UnavailableError("waiting for node b"), kReasonWorldIncomplete),
@@ -149,7 +215,7 @@ TEST_F(RemoteControlTest, CallsBeforeTheStreamIsUpNameTheSequencer) {
 }
 
 TEST_F(RemoteControlTest, VanishedSequencerIsAPeerLost) {
-  remote_->SetConnected();
+  remote_->SetConnected(link_);
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
   const absl::Status got = GetJob().status();
@@ -159,7 +225,7 @@ TEST_F(RemoteControlTest, VanishedSequencerIsAPeerLost) {
 }
 
 TEST_F(RemoteControlTest, WaitingCallsEndWhenTheStreamDoes) {
-  remote_->SetConnected();
+  remote_->SetConnected(link_);
   const absl::Status reason = WithReason(absl::AbortedError("node a was lost"), kReasonPeerLost);
   const absl::StatusOr<v1::Job> job = Await([&](Reply<v1::Job> reply) {
     remote_->WaitJob({}, {}, std::move(reply));
@@ -168,12 +234,12 @@ TEST_F(RemoteControlTest, WaitingCallsEndWhenTheStreamDoes) {
   });
   EXPECT_EQ(job.status(), reason);
   EXPECT_TRUE(absl::IsUnavailable(GetJob().status()));
-  remote_->SetConnected();
+  remote_->SetConnected(link_);
   EXPECT_TRUE(GetJob().ok());
 }
 
 TEST_F(RemoteControlTest, WaitingCallsEndWithTheDaemon) {
-  remote_->SetConnected();
+  remote_->SetConnected(link_);
   const absl::StatusOr<v1::Job> job = Await([&](Reply<v1::Job> reply) {
     remote_->WaitJob({}, {}, std::move(reply));
     ASSERT_TRUE(jobs_.waiting.WaitFor(kPatience));

@@ -231,5 +231,38 @@ TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
   EXPECT_EQ(job.figures().moved(0).bytes(), 64 * 32 * 4);  // each half of A to the other rank
 }
 
+TEST_F(Records, WhoRunsAJobHearsOfItsEndAlone) {
+  const auto run = [&](const v1::SubmitJobRequest& request) {
+    Answer<v1::Job> answer;
+    Do([&] { scheduler_->RunJob({}, request, answer.reply()); });
+    return answer;
+  };
+  v1::SubmitJobRequest request = Request(MakeOperands());
+  request.set_request_id("r");
+  const Answer<v1::Job> first = run(request);
+  AnswerPrepared();
+  const std::vector<uint64_t> launched = Launched();
+  ASSERT_EQ(launched.size(), 1u);
+  // The same request is the same job, whoever asks and how.
+  const Answer<v1::Job> again = run(request);
+  EXPECT_EQ(Submit(request)->job_id(), launched[0]);
+  EXPECT_FALSE(first.has());
+  EXPECT_FALSE(again.has());
+  DoneEverywhere(launched[0]);
+  for (const auto& answer : {first, again, run(request)}) {
+    ASSERT_TRUE(answer.Get().ok());
+    EXPECT_EQ(answer.Get()->job_id(), launched[0]);
+    EXPECT_EQ(answer.Get()->state(), v1::Job::STATE_SUCCEEDED);
+    EXPECT_GT(answer.Get()->figures().time_us(), 0);
+    EXPECT_EQ(answer.Get()->ranks_size() + answer.Get()->events_size(), 0);
+  }
+  EXPECT_EQ(Get(launched[0])->ranks_size(), 2) << "the record keeps them";
+  EXPECT_EQ(Get(launched[0])->events_size(), 3);
+  request.set_spec("A[M_z, K] * B[K, N_x] -> C[M, N_x]");
+  EXPECT_EQ(run(request).Get().status().code(), Code::kAlreadyExists);
+  request.set_request_id("other");
+  EXPECT_EQ(run(request).Get().status().code(), Code::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace agmm

@@ -70,6 +70,7 @@ class FakeControl final : public Control {
                Reply<v1::PollJobResponse> r) override {
     r(No());
   }
+  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>, std::shared_ptr<JobOutcomes>) override {}
   void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor> r) override {
     r(tensor_);
   }

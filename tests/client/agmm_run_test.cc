@@ -1,0 +1,162 @@
+// Jobs that the library submits and awaits in one: Client::Run.
+#include <atomic>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <set>
+
+#include "absl/time/clock.h"
+#include "tests/client/library_fixture.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using Outcome = Result<JobInfo>;
+
+class LibraryRun : public LibraryTest {
+ protected:
+  void SetUp() override {
+    LibraryTest::SetUp();
+    client_ = Connect();
+    ASSERT_NE(client_, nullptr);
+    PutAB(*client_);
+  }
+  static std::future<Outcome> Start(Client& client, const JobRequest& request, Milliseconds timeout = {}) {
+    auto promise = std::make_shared<std::promise<Outcome>>();
+    client.Run(request, [promise](const Outcome& outcome) { promise->set_value(outcome); }, timeout);
+    return promise->get_future();
+  }
+  static Outcome Get(std::future<Outcome>& future) {
+    if (future.wait_for(kHangMs) != std::future_status::ready)
+      return Status(StatusCode::kUnknown, "the future never came");
+    return future.get();
+  }
+
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(LibraryRun, AProductIsExactAndWhatWaitWouldSay) {
+  const Outcome ran = client_->Run(Request());
+  ASSERT_TRUE(ran.ok()) << ran.status().ToString();
+  ExpectExact(*client_);
+  const auto job = client_->FindJob(ran->id);
+  ASSERT_TRUE(job.ok());
+  const Outcome waited = job->Wait();
+  ASSERT_TRUE(waited.ok());
+  EXPECT_EQ(ran->plan_hash, waited->plan_hash);
+  EXPECT_EQ(ran->figures.time_us, waited->figures.time_us);
+  EXPECT_EQ(ran->end_time, waited->end_time);
+  EXPECT_EQ(ran->explanation, waited->explanation);
+  EXPECT_EQ(ran->m, kM);
+}
+
+TEST_F(LibraryRun, ErrorsAreThoseOfSubmitAndWait) {
+  JobRequest request = Request();
+  request.a = "nobody";
+  EXPECT_EQ(client_->Run(request).status().code(), StatusCode::kNotFound);
+  request = Request();
+  request.spec = "A[M_z, K] * B[K, N_x] -> C[M, N_x]";
+  EXPECT_EQ(client_->Run(request).status().code(), StatusCode::kInvalidArgument);
+  request = LongRequest();
+  request.timeout = Milliseconds(50);
+  const Status late = client_->Run(request).status();
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(late.reason(), "DEADLINE") << "the job's own";
+}
+
+TEST_F(LibraryRun, ATimeoutIsOfTheWaitAndTheJobGoesOn) {
+  const Status late = client_->Run(LongRequest(), Milliseconds(300)).status();
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late.ToString();
+  EXPECT_EQ(late.reason(), "");
+  const auto jobs = client_->Jobs(1);
+  ASSERT_TRUE(jobs.ok());
+  ASSERT_EQ(jobs->size(), 1u);
+  EXPECT_EQ(jobs->front().state, JobState::kRunning);
+  EXPECT_TRUE(client_->FindJob(jobs->front().id)->Cancel().ok());
+}
+
+TEST_F(LibraryRun, ACancelledJobSaysSo) {
+  std::future<Outcome> future = Start(*client_, LongRequest());
+  EXPECT_TRUE(Await([&] {
+    const auto jobs = client_->Jobs(1);
+    return jobs.ok() && !jobs->empty() && client_->FindJob(jobs->front().id)->Cancel().ok();
+  }));
+  EXPECT_EQ(Get(future).status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(LibraryRun, ManyThatRunEachOtherEndOnceEach) {
+  constexpr int kJobs = 300, kLanes = 40;
+  std::atomic<int> started = 0, ended = 0;
+  std::mutex mutex;
+  std::set<uint64_t> ids;
+  std::promise<void> all;
+  std::function<void()> next = [&] {
+    if (++started > kJobs) return;
+    client_->Run(Request(), [&](const Outcome& outcome) {
+      ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+      {
+        std::lock_guard lock(mutex);
+        ids.insert(outcome->id);
+      }
+      next();
+      if (++ended == kJobs) all.set_value();
+    });
+  };
+  for (int lane = 0; lane < kLanes; ++lane) next();
+  ASSERT_EQ(all.get_future().wait_for(kHangMs), std::future_status::ready);
+  EXPECT_EQ(ids.size(), static_cast<size_t>(kJobs));
+  ExpectExact(*client_);
+}
+
+TEST_F(LibraryRun, ACallbackMayRunAndWait) {
+  std::promise<Outcome> second;
+  client_->Run(Request(), [&](const Outcome&) { second.set_value(client_->Run(Request())); });
+  std::future<Outcome> future = second.get_future();
+  EXPECT_TRUE(Get(future).ok());
+}
+
+TEST_F(LibraryRun, WhatABrokenConnectionLeavesOpenIsOneJob) {
+  const auto proxy = MakeProxy();
+  const auto client = Connect(/*session=*/false, proxy->endpoint());
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(client->Run(Request()).ok());
+  const size_t before = client_->Jobs(1000)->size();
+  // The daemon hears of the jobs, and the client nothing of their ends.
+  proxy->HoldAnswers();
+  std::vector<std::future<Outcome>> futures;
+  for (int i = 0; i < 5; ++i) futures.push_back(Start(*client, Request()));
+  EXPECT_TRUE(Await([&] { return client_->Jobs(1000)->size() == before + 5; }));
+  proxy->Cut();
+  std::set<uint64_t> ids;
+  for (std::future<Outcome>& future : futures) {
+    const Outcome outcome = Get(future);
+    ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+    ids.insert(outcome->id);
+  }
+  EXPECT_EQ(ids.size(), 5u);
+  EXPECT_EQ(client_->Jobs(1000)->size(), before + 5);
+}
+
+TEST_F(LibraryRun, ADaemonThatGoesForGoodEndsTheRuns) {
+  const auto proxy = MakeProxy();
+  const auto client = Connect(/*session=*/true, proxy->endpoint());
+  ASSERT_NE(client, nullptr);
+  std::future<Outcome> future = Start(*client, LongRequest());
+  EXPECT_TRUE(Await([&] { return !client_->Jobs(1)->empty(); }));
+  proxy->Stop();
+  // Its session, and the job with it, went with the connection.
+  EXPECT_EQ(Get(future).status().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(LibraryRun, ADestroyedClientEndsItsRuns) {
+  auto client = Connect(/*session=*/true);
+  std::future<Outcome> future = Start(*client, LongRequest());
+  EXPECT_TRUE(Await([&] { return !client_->Jobs(1)->empty(); }));
+  client.reset();
+  EXPECT_EQ(Get(future).status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(Await([&] { return client_->Jobs(1)->front().state == JobState::kCancelled; })) << "it was of the session";
+}
+
+}  // namespace
+}  // namespace agmm
