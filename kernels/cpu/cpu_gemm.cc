@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "kernels/cpu/tiles.h"
 
 namespace agmm {
 namespace {
@@ -96,6 +97,8 @@ DType ComputeDType(DType dtype) {
   return dtype == DType::kBF16 && MultipliesBF16() ? DType::kBF16 : DType::kF32;
 }
 
+bool MultipliesAnyPitch(DType compute) { return compute == DType::kBF16 && HasTiles(); }
+
 bool RowsSumAlike() {
   static const bool alike = WithOneThread([] {
     return absl::StartsWith(FullPiece(64, 64, DType::kF32).impl_info_str(), "brg");
@@ -151,8 +154,17 @@ void GemmWorker::Reserve(const ScratchNeed& need) {
   padding.Get(need.padding);
 }
 
+Matmul::Matmul(const Key& key)
+    : key_(key),
+      tiles_(true),
+      rows_(key.m),
+      scratchpad_bytes_(TileProduct{key.m, key.n, key.k}.ScratchBytes()),
+      packed_layout_({PackedTileBytes(key.n, key.k)}, dnnl::memory::data_type::u8,
+                     dnnl::memory::format_tag::a) {}
+
 Matmul::Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc& desc, int workers)
     : key_(key),
+      tiles_(false),
       rows_(rows),
       scratchpad_bytes_(std::max<int64_t>(desc.scratchpad_desc().get_size(), 1)),
       packed_layout_(desc.weights_desc()),
@@ -177,8 +189,15 @@ ScratchNeed Matmul::Need() const {
   return need;
 }
 
-absl::Status Matmul::Run(const std::byte* a, const PackedB& b, std::byte* c,
-                         GemmWorker& worker) const {
+absl::Status Matmul::Run(ConstMatrix a_rows, const PackedB& b, Matrix c_rows, GemmWorker& worker) const {
+  if (tiles_) {
+    MultiplyTiles({key_.m, key_.n, key_.k, key_.add}, a_rows,
+                  static_cast<const std::byte*>(b.memory.get_data_handle()), c_rows,
+                  worker.library.Get(scratchpad_bytes_));
+    return absl::OkStatus();
+  }
+  const std::byte* const a = a_rows.data;
+  std::byte* const c = c_rows.data;
   if (rows_ == key_.m) return Execute(a, b, c, worker);
   const int64_t a_bytes = key_.m * key_.k * SizeOf(key_.dtype);
   const int64_t c_bytes = key_.m * key_.n * SizeOf(key_.out);
@@ -229,6 +248,11 @@ absl::StatusOr<PackedB> Matmul::Pack(ConstMatrix b, GemmWorker& worker) const {
     b = wide;
   }
   try {
+    if (tiles_) {
+      PackedB packed{dnnl::memory(packed_layout_, Engine()), static_cast<int64_t>(packed_layout_.get_size())};
+      PackTiles(b, n, k, static_cast<std::byte*>(packed.memory.get_data_handle()));
+      return packed;
+    }
     const dnnl::memory::desc plain({k, n}, ToDnnl(key_.dtype), {b.pitch_bytes / element_bytes, 1});
     dnnl::memory from(plain, Engine(), const_cast<std::byte*>(b.data));
     PackedB packed{dnnl::memory(packed_layout_, Engine()),
@@ -250,6 +274,11 @@ absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key
   std::erase_if(matmuls_, [&](const auto& entry) {
     return entry.first != key && entry.second.expired();
   });
+  if (MultipliesAnyPitch(key.dtype)) {
+    std::shared_ptr<const Matmul> made(new Matmul(key));
+    it->second = made;
+    return made;
+  }
   try {
     return WithOneThread([&] {
       const dnnl::memory::desc layout = FullPiece(key.n, key.k, key.dtype).weights_desc();

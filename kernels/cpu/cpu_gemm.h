@@ -1,6 +1,7 @@
-// The GEMM of the CPU device: oneDNN matmul primitives over dense pieces of A and a packed B.
+// The GEMM of the CPU device, over pieces of A and a packed B: bf16 by tiles (tiles.h) where there are any, all else by
+// oneDNN matmul primitives.
 //
-// Everything is created for one OpenMP thread; the parallelism is the caller's workers. All descriptors
+// Those are created for one OpenMP thread; the parallelism is the caller's workers. All their descriptors
 // of A and C pieces are dense: only for those does oneDNN 2.6 take its fast kernels (NOTES.md).
 #pragma once
 
@@ -21,6 +22,8 @@ namespace agmm {
 
 // The dtype in which oneDNN multiplies operands of `dtype` on this machine: bf16 where it can, else f32.
 DType ComputeDType(DType dtype);
+// Whether pieces of A and C may have any pitch, multiplied in `compute`; else they are dense.
+bool MultipliesAnyPitch(DType compute);
 // Whether a row's sums do not depend on how many rows its piece has: then C is bit-identical however its
 // rows were cut. So with AVX-512; without it oneDNN takes other kernels for other numbers of rows.
 bool RowsSumAlike();
@@ -75,7 +78,7 @@ struct GemmWorker {
   }
 };
 
-// C[m, n] (+)= A[m, k] * B[k, n] for one (m, n, k, dtypes); A and C dense.
+// C[m, n] (+)= A[m, k] * B[k, n] for one (m, n, k, dtypes).
 class Matmul {
  public:
   struct Key {
@@ -85,8 +88,9 @@ class Matmul {
     bool add = false;           // C += (f32 only)
     auto operator<=>(const Key&) const = default;
   };
-  // Reads A at `a` and writes (adds to) C at `c`, at the calling worker's cost alone.
-  absl::Status Run(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
+  // Writes (adds to) C at the calling worker's cost alone. A and C are of key.dtype and key.out, and dense
+  // unless MultipliesAnyPitch.
+  absl::Status Run(ConstMatrix a, const PackedB& b, Matrix c, GemmWorker& worker) const;
   // What Run takes of a worker's scratch.
   ScratchNeed Need() const;
   // Packs B[k, n], of any dtype, for this matmul and every other of its (n, k, dtype).
@@ -97,12 +101,14 @@ class Matmul {
   struct Arguments {
     dnnl::memory a, c, scratchpad;
   };
+  explicit Matmul(const Key& key);  // by tiles
   Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc& desc, int workers);
   int64_t PaddedABytes() const;
   int64_t PaddedCBytes() const;
   absl::Status Execute(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
 
   const Key key_;
+  const bool tiles_;
   const int64_t rows_;  // that the primitive multiplies; those behind key_.m are padding
   const int64_t scratchpad_bytes_;
   const dnnl::memory::desc packed_layout_;

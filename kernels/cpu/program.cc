@@ -172,7 +172,7 @@ class Lowering {
   // The sum starts where a matmul can go on: on chip, in place, or in scratch and converted afterwards.
   absl::Status ChooseMatmuls(const std::vector<Piece>& pieces, MultiplyOp* op) {
     const Memory& result = op->finish ? op->out : op->acc;
-    const bool dense = result.pitch_bytes == op->n * SizeOf(result.dtype);
+    const bool dense = MultipliesAnyPitch(op->compute) || result.pitch_bytes == op->n * SizeOf(result.dtype);
     const bool native = result.dtype == DType::kF32 ||
                         (result.dtype == DType::kBF16 && op->compute == DType::kBF16);
     if (op->finish) {

@@ -8,7 +8,8 @@ namespace {
 
 // A has to be copied before it can be multiplied.
 bool CopiesA(const MultiplyOp& op) {
-  return op.a.dtype != op.compute || op.a.pitch_bytes != op.k * SizeOf(op.compute);
+  if (op.a.dtype != op.compute) return true;
+  return !MultipliesAnyPitch(op.compute) && op.a.pitch_bytes != op.k * SizeOf(op.compute);
 }
 
 // The matmul adds up neither where the result belongs nor on chip.
@@ -58,7 +59,7 @@ absl::Status RankRun::MultiplyPiece(const MultiplyOp& op, const Piece& piece, La
               : chip;
     if (op.accumulate && op.has_acc) CopyRows(acc, sum, piece.rows, op.n);
   }
-  AGMM_RETURN_IF_ERROR(matmul.Run(a.data, *lane.packed, sum.data, worker));
+  AGMM_RETURN_IF_ERROR(matmul.Run(a, *lane.packed, sum, worker));
   if (sum.data != result.data) CopyRows(sum, result, piece.rows, op.n);
   return absl::OkStatus();
 }

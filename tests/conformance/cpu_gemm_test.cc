@@ -18,6 +18,7 @@
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_heap.h"
 #include "kernels/cpu/pack_cache.h"
+#include "kernels/cpu/tiles.h"
 #include "tests/conformance/harness.h"
 
 namespace agmm::test {
@@ -53,7 +54,7 @@ TEST_P(Gemm, ARowIsTheSameInPiecesOfAnySize) {
       ASSERT_TRUE(matmul.ok()) << matmul.status();
       if (m == kMaxRows) packed = (*matmul)->Pack({b.data(), n * SizeOf(dtype), dtype}, worker).value();
       std::vector<std::byte> c(whole.size(), std::byte{0xff});
-      ASSERT_TRUE((*matmul)->Run(a.data(), packed, c.data(), worker).ok());
+      ASSERT_TRUE((*matmul)->Run({a.data(), k * SizeOf(dtype), dtype}, packed, {c.data(), row_bytes, out}, worker).ok());
       if (m == kMaxRows) whole = c;
       EXPECT_EQ(std::memcmp(c.data(), whole.data(), m * row_bytes), 0) << "m " << m;
     }
@@ -68,6 +69,44 @@ INSTANTIATE_TEST_SUITE_P(All, Gemm,
                            return std::string(Name(std::get<0>(info.param))) + "_to_" +
                                   std::string(Name(std::get<1>(info.param)));
                          });
+
+// Whole numbers as `dtype`, rows `pitch_bytes` apart, and behind each row what nobody may read or write.
+std::vector<std::byte> Pitched(const Values& values, int64_t pitch_bytes, DType dtype) {
+  std::vector<std::byte> bytes(values.rows * pitch_bytes, std::byte{0xff});
+  for (int64_t row = 0; row < values.rows; ++row) {
+    ConvertFromF32(dtype, values.data.data() + row * values.cols, bytes.data() + row * pitch_bytes, values.cols);
+  }
+  return bytes;
+}
+
+TEST(Tiles, MultiplyShapesAndPitchesOfAnySizeAndTouchNothingElse) {
+  if (!HasTiles()) GTEST_SKIP() << "this processor has no tiles";
+  constexpr DType kIn = DType::kBF16;
+  for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {16, 32, 32}, {17, 33, 31}, {33, 16, 300},
+                         {49, 47, 513}, {70, 96, 257}, {128, 64, 1000}}) {
+    for (const auto& [out, add] : {std::pair(DType::kBF16, false), {DType::kF32, false}, {DType::kF32, true}}) {
+      SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k << " to " << Name(out) << (add ? ", added" : ""));
+      const Values a = SmallIntegers(m, k, 1), b = SmallIntegers(k, n, 2), before = SmallIntegers(m, n, 3);
+      Values expected = before;
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          float sum = add ? before.data[i * n + j] : 0;
+          for (int64_t l = 0; l < k; ++l) sum += a.data[i * k + l] * b.data[l * n + j];
+          expected.data[i * n + j] = sum;
+        }
+      }
+      const int64_t a_pitch = (k + 3) * SizeOf(kIn), b_pitch = (n + 5) * SizeOf(kIn), c_pitch = (n + 1) * SizeOf(out);
+      const std::vector<std::byte> a_bytes = Pitched(a, a_pitch, kIn), b_bytes = Pitched(b, b_pitch, kIn);
+      GemmLibrary library(1);
+      GemmWorker worker(0);
+      const auto matmul = library.Get({m, n, k, kIn, out, add}).value();
+      const PackedB packed = matmul->Pack({b_bytes.data(), b_pitch, kIn}, worker).value();
+      std::vector<std::byte> c = Pitched(before, c_pitch, out);
+      ASSERT_TRUE(matmul->Run({a_bytes.data(), a_pitch, kIn}, packed, {c.data(), c_pitch, out}, worker).ok());
+      EXPECT_EQ(c, Pitched(expected, c_pitch, out));
+    }
+  }
+}
 
 TEST(GemmLibrary, SharesAMatmulWhileSomebodyHoldsIt) {
   GemmLibrary library(1);
