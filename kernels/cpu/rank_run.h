@@ -111,6 +111,7 @@ class RankRun {
   void Send(const Task& task, std::unique_lock<std::mutex>& lock);
   void Copy(const Task& task, std::unique_lock<std::mutex>& lock);
   void Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock);
+  void Back(const Memory& result, const Piece& piece) const;
   absl::Status MultiplyPiece(const MultiplyOp& multiply, const Piece& piece, Lane& lane,
                              GemmWorker& worker) const;
   void ReducePiece(const ReduceOp& reduce, const Piece& piece) const;

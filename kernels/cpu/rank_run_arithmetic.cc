@@ -35,6 +35,17 @@ ScratchNeed RankRun::Need() const {
   return need;
 }
 
+// What is written for the first time lies in large pages.
+void RankRun::Back(const Memory& result, const Piece& piece) const {
+  Heap* const heap = peers_.heaps[peers_.self];
+  if (result.heap != heap->host().data()) return;
+  const bool workspace = result.buffer == kWorkspace;
+  const int64_t begin = workspace ? operands_.workspace_offset : operands_.offsets[result.buffer];
+  const int64_t bytes = workspace ? program_.workspace_bytes : program_.operand_bytes[result.buffer];
+  const int64_t at = begin + result.offset_bytes + piece.row * result.pitch_bytes;
+  heap->Back({at, at + piece.rows * result.pitch_bytes}, {begin, begin + bytes});
+}
+
 absl::Status RankRun::MultiplyPiece(const MultiplyOp& op, const Piece& piece, Lane& lane,
                                     GemmWorker& worker) const {
   const bool last = piece.row + piece.rows == op.rows;
@@ -50,6 +61,7 @@ absl::Status RankRun::MultiplyPiece(const MultiplyOp& op, const Piece& piece, La
   const Matrix chip{lane.chip.Get(0) + piece.row * sum_pitch, sum_pitch, DType::kF32};
   // Where the sum so far lies, where the result belongs, and where the matmul adds up.
   const Matrix acc = op.has_acc ? op.acc.Rows(operands_, piece.row) : chip;
+  if (op.finish) Back(op.out, piece);
   const Matrix result = op.finish ? op.out.Rows(operands_, piece.row) : acc;
   Matrix sum = result;
   if (!op.direct) {

@@ -5,13 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <string>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_format.h"
 #include "kernels/base/large_pages.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/convert.h"
@@ -20,6 +15,7 @@
 #include "kernels/cpu/pack_cache.h"
 #include "kernels/cpu/tiles.h"
 #include "tests/conformance/harness.h"
+#include "tests/conformance/large_pages.h"
 
 namespace agmm::test {
 namespace {
@@ -174,25 +170,8 @@ TEST(CpuHeap, IsSharedThroughItsDescriptorAndCannotBeResized) {
   munmap(other, 1 << 20);
 }
 
-// Of the mapping that begins at `data`.
-int64_t LargePages(const void* data) {
-  std::ifstream maps("/proc/self/smaps");
-  const std::string begin = absl::StrFormat("%x-", reinterpret_cast<uintptr_t>(data));
-  bool here = false;
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find(" kB") == std::string::npos) here = absl::StartsWith(line, begin);
-    int64_t kib = 0;
-    if (here && std::sscanf(line.c_str(), "ShmemPmdMapped: %ld kB", &kib) == 1)
-      return (kib << 10) / kLargePageBytes;
-  }
-  return 0;
-}
-
 TEST(CpuHeap, WhatATensorIsWrittenToIsInLargePages) {
-  const auto probe = CpuHeap::Create(kLargePageBytes);
-  ASSERT_TRUE(probe.ok()) << probe.status();
-  if (!MakeLargePages((*probe)->host().data(), kLargePageBytes))
-    GTEST_SKIP() << "this machine has no large pages for files";
+  if (!HasLargePages()) GTEST_SKIP() << "this machine has no large pages for files";
   const auto heap = CpuHeap::Create(64 * kLargePageBytes);
   ASSERT_TRUE(heap.ok()) << heap.status();
   std::byte* const data = (*heap)->host().data();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/units.h"
 #include "tests/conformance/cases.h"
+#include "tests/conformance/large_pages.h"
 
 namespace agmm::test {
 namespace {
@@ -60,6 +61,18 @@ void ExpectOrdered(const Schedule& schedule, const std::vector<EpochReport>& rep
       }
     }
   }
+}
+
+TEST_P(DeviceTest, ResultsLieInLargePages) {
+  if (!HasLargePages()) GTEST_SKIP() << "this machine has no large pages for files";
+  const Case c{"serial", DType::kF32, 1, 1, 1, 2048, 1024, 16, 1};
+  Cluster cluster(GetParam(), c.topology(), Cluster::Options());
+  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  Fill(plan, SmallIntegers(c.m, c.k, Seed()), SmallIntegers(c.k, c.n, Seed() + 1));
+  EXPECT_EQ(LargePages(cluster.heap(0)->host().data()), 0);
+  ASSERT_EQ(plan.RunAll(1)[0].status, absl::OkStatus());
+  // Of 8 MiB, with a beginning and an end that others may share.
+  EXPECT_GE(LargePages(cluster.heap(0)->host().data()), 3);
 }
 
 TEST_P(DeviceTest, StepsStartBehindTheirLaneAndTheirWaits) {
