@@ -3,9 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 
 #include "absl/cleanup/cleanup.h"
@@ -61,18 +59,6 @@ dnnl::matmul::primitive_desc FullPiece(int64_t n, int64_t k, DType compute) {
   return Describe({kLayoutRows, n, k, compute, DType::kF32, false}, any);
 }
 
-// The least number of rows, from key.m on, for which oneDNN takes the kernel of a full piece: with AMX it
-// gives few rows to a kernel without, which adds up along K in another order.
-int64_t RowsOfOneKernel(const Matmul::Key& key, const dnnl::memory::desc& weights) {
-  Matmul::Key full = key;
-  full.m = std::max(key.m, kLayoutRows);
-  const std::string kernel = Describe(full, weights).impl_info_str();
-  Matmul::Key tried = key;
-  while (tried.m < full.m && kernel != Describe(tried, weights).impl_info_str())
-    tried.m = std::bit_ceil(static_cast<uint64_t>(tried.m) + 1);
-  return tried.m;
-}
-
 bool MultipliesBF16() {
   static const bool can = WithOneThread([] {
     try {
@@ -97,7 +83,14 @@ DType ComputeDType(DType dtype) {
   return dtype == DType::kBF16 && MultipliesBF16() ? DType::kBF16 : DType::kF32;
 }
 
-bool MultipliesAnyPitch(DType compute) { return compute == DType::kBF16 && HasTiles(); }
+bool MultipliesAnyPitch(DType compute) {
+  // Where oneDNN would take kernels with AMX: it has looked at the processor, and can be told to do without. Those
+  // kernels add up few rows in another order.
+  static const bool tiles = MultipliesBF16() && WithOneThread([] {
+    return absl::StrContains(FullPiece(64, 64, DType::kBF16).impl_info_str(), "amx") && AskForTiles();
+  });
+  return compute == DType::kBF16 && tiles;
+}
 
 bool RowsSumAlike() {
   static const bool alike = WithOneThread([] {
@@ -143,29 +136,25 @@ bool ScratchNeed::Cover(const ScratchNeed& other) {
   a = std::max(a, other.a);
   c = std::max(c, other.c);
   library = std::max(library, other.library);
-  padding = std::max(padding, other.padding);
-  return a > before.a || c > before.c || library > before.library || padding > before.padding;
+  return a > before.a || c > before.c || library > before.library;
 }
 
 void GemmWorker::Reserve(const ScratchNeed& need) {
   a.Get(need.a);
   c.Get(need.c);
   library.Get(need.library);
-  padding.Get(need.padding);
 }
 
 Matmul::Matmul(const Key& key)
     : key_(key),
       tiles_(true),
-      rows_(key.m),
       scratchpad_bytes_(TileProduct{key.m, key.n, key.k}.ScratchBytes()),
       packed_layout_({PackedTileBytes(key.n, key.k)}, dnnl::memory::data_type::u8,
                      dnnl::memory::format_tag::a) {}
 
-Matmul::Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc& desc, int workers)
+Matmul::Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int workers)
     : key_(key),
       tiles_(false),
-      rows_(rows),
       scratchpad_bytes_(std::max<int64_t>(desc.scratchpad_desc().get_size(), 1)),
       packed_layout_(desc.weights_desc()),
       primitive_(desc) {
@@ -176,43 +165,16 @@ Matmul::Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc&
   }
 }
 
-int64_t Matmul::PaddedABytes() const {
-  return RoundUp(rows_ * key_.k * SizeOf(key_.dtype), kCacheLine);
-}
-
-int64_t Matmul::PaddedCBytes() const { return rows_ * key_.n * SizeOf(key_.out); }
-
 ScratchNeed Matmul::Need() const {
   ScratchNeed need;
   need.library = scratchpad_bytes_;
-  if (rows_ != key_.m) need.padding = PaddedABytes() + PaddedCBytes();
   return need;
 }
 
-absl::Status Matmul::Run(ConstMatrix a_rows, const PackedB& b, Matrix c_rows, GemmWorker& worker) const {
-  if (tiles_) {
-    MultiplyTiles({key_.m, key_.n, key_.k, key_.add}, a_rows,
-                  static_cast<const std::byte*>(b.memory.get_data_handle()), c_rows,
-                  worker.library.Get(scratchpad_bytes_));
-    return absl::OkStatus();
-  }
-  const std::byte* const a = a_rows.data;
-  std::byte* const c = c_rows.data;
-  if (rows_ == key_.m) return Execute(a, b, c, worker);
-  const int64_t a_bytes = key_.m * key_.k * SizeOf(key_.dtype);
-  const int64_t c_bytes = key_.m * key_.n * SizeOf(key_.out);
-  const int64_t padded_a_bytes = PaddedABytes();
-  const int64_t padded_c_bytes = PaddedCBytes();
-  std::byte* const padded_a = worker.padding.Get(padded_a_bytes + padded_c_bytes);
-  std::byte* const padded_c = padded_a + padded_a_bytes;
-  std::memcpy(padded_a, a, a_bytes);
-  std::memset(padded_a + a_bytes, 0, padded_a_bytes - a_bytes);
-  if (key_.add) {
-    std::memcpy(padded_c, c, c_bytes);
-    std::memset(padded_c + c_bytes, 0, padded_c_bytes - c_bytes);
-  }
-  AGMM_RETURN_IF_ERROR(Execute(padded_a, b, padded_c, worker));
-  std::memcpy(c, padded_c, c_bytes);
+absl::Status Matmul::Run(ConstMatrix a, const PackedB& b, Matrix c, GemmWorker& worker) const {
+  if (!tiles_) return Execute(a.data, b, c.data, worker);
+  MultiplyTiles({key_.m, key_.n, key_.k, key_.add}, a, static_cast<const std::byte*>(b.memory.get_data_handle()), c,
+                worker.library.Get(scratchpad_bytes_));
   return absl::OkStatus();
 }
 
@@ -282,10 +244,7 @@ absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key
   try {
     return WithOneThread([&] {
       const dnnl::memory::desc layout = FullPiece(key.n, key.k, key.dtype).weights_desc();
-      Matmul::Key padded = key;
-      padded.m = RowsOfOneKernel(key, layout);
-      std::shared_ptr<const Matmul> made(
-          new Matmul(key, padded.m, Describe(padded, layout), workers_));
+      std::shared_ptr<const Matmul> made(new Matmul(key, Describe(key, layout), workers_));
       it->second = made;
       return made;
     });

@@ -57,7 +57,7 @@ struct PackedB {
 
 // What a worker needs of each of its scratches, in bytes.
 struct ScratchNeed {
-  int64_t a = 0, c = 0, library = 0, padding = 0;
+  int64_t a = 0, c = 0, library = 0;
   // Raises this to what `other` needs; false if it was enough.
   bool Cover(const ScratchNeed& other);
 };
@@ -67,14 +67,14 @@ struct GemmWorker {
   explicit GemmWorker(int index);
   const int index;
   dnnl::stream stream;
-  Scratch a, c, library, padding;
+  Scratch a, c, library;
   void Reserve(const ScratchNeed& need);
   uint64_t needs_met = 0;  // the launch queue's
   int64_t scratch_bytes() const {
-    return a.bytes() + c.bytes() + library.bytes() + padding.bytes();
+    return a.bytes() + c.bytes() + library.bytes();
   }
   int64_t allocations() const {
-    return a.allocations() + c.allocations() + library.allocations() + padding.allocations();
+    return a.allocations() + c.allocations() + library.allocations();
   }
 };
 
@@ -102,14 +102,11 @@ class Matmul {
     dnnl::memory a, c, scratchpad;
   };
   explicit Matmul(const Key& key);  // by tiles
-  Matmul(const Key& key, int64_t rows, const dnnl::matmul::primitive_desc& desc, int workers);
-  int64_t PaddedABytes() const;
-  int64_t PaddedCBytes() const;
+  Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int workers);
   absl::Status Execute(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
 
   const Key key_;
   const bool tiles_;
-  const int64_t rows_;  // that the primitive multiplies; those behind key_.m are padding
   const int64_t scratchpad_bytes_;
   const dnnl::memory::desc packed_layout_;
   dnnl::matmul primitive_;

@@ -11,8 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "oneapi/dnnl/dnnl.hpp"
-
 #define AGMM_TILES __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
 
 namespace agmm {
@@ -121,17 +119,11 @@ void PackRows(ConstMatrix a, int64_t rows, int64_t k, std::byte* packed) {
   }
 }
 
-bool MayUseTiles() {
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_amx &&
-         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 }  // namespace
 
-bool HasTiles() {
-  static const bool has = MayUseTiles();
-  return has;
+bool AskForTiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 int64_t PackedTileBytes(int64_t n, int64_t k) { return CeilDiv(n, kBlock) * CeilDiv(k, kStep) * kStepBytes; }
@@ -202,7 +194,7 @@ AGMM_TILES void MultiplyTiles(const TileProduct& product, ConstMatrix a, const s
 
 namespace agmm {
 
-bool HasTiles() { return false; }
+bool AskForTiles() { return false; }
 int64_t PackedTileBytes(int64_t, int64_t) { return 0; }
 void PackTiles(ConstMatrix, int64_t, int64_t, std::byte*) {}
 int64_t TileProduct::ScratchBytes() const { return 0; }

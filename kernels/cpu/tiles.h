@@ -9,8 +9,8 @@
 
 namespace agmm {
 
-// Whether this processor has tiles, this process may use them, and oneDNN has not been told to do without.
-bool HasTiles();
+// Whether the kernel gives the tiles of a processor that has them, with bf16, to this process.
+bool AskForTiles();
 
 // B[k, n] of bf16 as MultiplyTiles reads it; `packed` begins on a cache line.
 int64_t PackedTileBytes(int64_t n, int64_t k);
@@ -23,7 +23,7 @@ struct TileProduct {
   // Of the memory, on a cache line, that MultiplyTiles takes besides.
   int64_t ScratchBytes() const;
 };
-// A[rows, k] of bf16; C[rows, n] of f32, or of bf16. Only where HasTiles().
+// A[rows, k] of bf16; C[rows, n] of f32, or of bf16. Only once AskForTiles().
 void MultiplyTiles(const TileProduct& product, ConstMatrix a, const std::byte* packed_b, Matrix c, std::byte* scratch);
 
 }  // namespace agmm
