@@ -50,4 +50,11 @@ bool MakeLargePages(std::byte* data, int64_t bytes) {
   return madvise(data + begin, end - begin, kCollapse) == 0;
 }
 
+void PreferLargePages(std::byte* data, int64_t bytes) {
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data));
+  const int64_t begin = RoundUp(address, kLargePageBytes) - address;
+  const int64_t end = (address + bytes) / kLargePageBytes * kLargePageBytes - address;
+  if (begin < end) static_cast<void>(madvise(data + begin, end - begin, MADV_HUGEPAGE));
+}
+
 }  // namespace agmm

@@ -17,4 +17,7 @@ void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes);
 // whoever uses it meanwhile; holes hold zeros. False where the machine has none: a matter of speed alone.
 bool MakeLargePages(std::byte* data, int64_t bytes);
 
+// Asks for large pages for memory of this process's own that is yet to be touched. A matter of speed alone.
+void PreferLargePages(std::byte* data, int64_t bytes);
+
 }  // namespace agmm

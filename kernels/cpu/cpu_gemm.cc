@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/large_pages.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/tiles.h"
@@ -212,7 +213,9 @@ absl::StatusOr<PackedB> Matmul::Pack(ConstMatrix b, GemmWorker& worker) const {
   try {
     if (tiles_) {
       PackedB packed{dnnl::memory(packed_layout_, Engine()), static_cast<int64_t>(packed_layout_.get_size())};
-      PackTiles(b, n, k, static_cast<std::byte*>(packed.memory.get_data_handle()));
+      auto* const to = static_cast<std::byte*>(packed.memory.get_data_handle());
+      PreferLargePages(to, packed.bytes);
+      PackTiles(b, n, k, to);
       return packed;
     }
     const dnnl::memory::desc plain({k, n}, ToDnnl(key_.dtype), {b.pitch_bytes / element_bytes, 1});
