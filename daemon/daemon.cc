@@ -11,7 +11,6 @@
 #include "daemon/world/local_link.h"
 #include "kernels/base/random.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/cores.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
@@ -107,8 +106,8 @@ absl::Status Daemon::CreateTransport() {
     AddTransportGauges(transport_.get(), &metrics_);
     heartbeat_ = std::make_unique<Heartbeat>();
   }
-  // With more cores than workers the transport's own thread has one of them, and works beside the arithmetic.
-  if (transport_ != nullptr && devices_.size() == 1 && config_.devices[0].threads == 1 && UsableCores() == 1)
+  // Several workers have somebody to drive while one waits.
+  if (transport_ != nullptr && devices_.size() == 1 && config_.devices[0].threads == 1)
     devices_[0]->Lend(transport_->progress());
   runner_->SetTransport(transport_.get(), [this] {
     if (transport_ != nullptr) transport_->Resume();

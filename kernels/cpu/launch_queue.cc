@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/cores.h"
 
 namespace agmm {
 namespace {
@@ -22,7 +23,8 @@ constexpr absl::Duration kLinger = absl::Microseconds(500);
 }  // namespace
 
 LaunchQueue::LaunchQueue(std::shared_ptr<Monitor> monitor, int threads)
-    : monitor_(std::move(monitor)), reserved_(threads), threads_(threads) {
+    : monitor_(std::move(monitor)), reserved_(threads), threads_(threads),
+      core_to_spare_(UsableCores() > threads) {
   for (int index = 0; index < threads; ++index) workers_.emplace_back([this, index] { Work(index); });
 }
 
@@ -167,7 +169,7 @@ void LaunchQueue::Advance(Launch& front, Worker& worker, std::unique_lock<std::m
   }
   if (const auto task = run.Next()) {
     if (sleeping_ > 0 && run.HasTask()) monitor_->WakeOne();
-    if (run.IsLong(*task)) LeaveSeat(worker);
+    if (run.IsLong(*task, core_to_spare_)) LeaveSeat(worker);
     GemmWorker& gemm = worker.gemm;
     const int64_t scratch_bytes = gemm.scratch_bytes(), allocations = gemm.allocations();
     run.Execute(*task, gemm, lock);

@@ -95,6 +95,7 @@ class LaunchQueue {
   bool sweep_ = false;                            // a launch may be dead
   absl::Time alarm_ = absl::InfiniteFuture();     // the next deadline that somebody must act on
   const int threads_;
+  const bool core_to_spare_;  // beside the workers
   std::vector<std::thread> workers_;
 };
 

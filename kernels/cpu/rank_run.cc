@@ -16,6 +16,9 @@ namespace {
 // A core does so many in about ten milliseconds; what comes meanwhile lies in the buffers of the sockets, and is
 // cheaper to fetch in one go (NOTES.md).
 constexpr double kLongFlops = 4e9;
+// Where a core is free the transport's own thread works there beside a multiply of that many; a shorter one is over
+// before it has woken up.
+constexpr double kLongFlopsBeside = 1e7;
 
 // Nothing half of the time and else up to a millisecond, where a test asks for it.
 void RandomDelay() {
@@ -230,10 +233,10 @@ const EpochReport& RankRun::Close() {
   return report_;
 }
 
-bool RankRun::IsLong(const Task& task) const {
+bool RankRun::IsLong(const Task& task, bool beside) const {
   if (task.kind == Task::kPack) return true;
   const auto* multiply = std::get_if<MultiplyOp>(&program_.steps[task.step].op);
-  return multiply != nullptr && 2.0 * task.piece.rows * multiply->n * multiply->k > kLongFlops;
+  return multiply != nullptr && 2.0 * task.piece.rows * multiply->n * multiply->k > (beside ? kLongFlopsBeside : kLongFlops);
 }
 
 void RankRun::Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock) {

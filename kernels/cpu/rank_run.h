@@ -66,8 +66,9 @@ class RankRun {
   std::optional<Task> Next();
   // Whether Next would find more for another worker without anything new having happened.
   bool HasTask() const;
-  // Whether `task` may keep a worker for longer than messages can be left lying.
-  bool IsLong(const Task& task) const;
+  // Whether `task` may keep a worker for longer than messages can be left lying, where somebody may see to them
+  // `beside` it, or not.
+  bool IsLong(const Task& task, bool beside) const;
   // Does `task`; gives up `lock` meanwhile.
   void Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock);
   // Nothing is left to do, in hand or in flight.
