@@ -16,25 +16,19 @@ Loop::Loop() : thread_([this] { Run(); }) {}
 
 Loop::~Loop() { Stop(); }
 
+// Notified with the lock: what was posted may be what ends the loop.
 void Loop::Post(Task task) {
-  {
-    std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    posted_.push_back(std::move(task));
-    if (posted_.size() > 1) return;
-  }
-  // Without the lock, for which the loop would only sleep again.
-  wake_.notify_one();
+  std::lock_guard lock(mutex_);
+  if (stopping_) return;
+  posted_.push_back(std::move(task));
+  if (posted_.size() == 1) wake_.notify_one();
 }
 
 void Loop::PostLast(Task task) {
-  {
-    std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    last_.push_back(std::move(task));
-    if (last_.size() > 1) return;
-  }
-  wake_.notify_one();
+  std::lock_guard lock(mutex_);
+  if (stopping_) return;
+  last_.push_back(std::move(task));
+  if (last_.size() == 1) wake_.notify_one();
 }
 
 Loop::Timer Loop::PostAfter(absl::Duration delay, Task task) {
