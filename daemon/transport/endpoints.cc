@@ -104,6 +104,10 @@ void Endpoints::Send(int node, std::unique_ptr<Outbound> message) {
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = &Endpoints::OnSent;
   params.user_data = message.get();
+  if (message->push) {
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+    params.flags = UCP_AM_SEND_FLAG_EAGER;
+  }
   const ucs_status_ptr_t request =
       ucp_am_send_nbx(it->second->out, message->kind, message->header.data(),
                       message->header_length, message->data.data, message->data.length, &params);

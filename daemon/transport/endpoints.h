@@ -31,6 +31,7 @@ struct Outbound {
   std::array<std::byte, sizeof(wire::BulkHeader)> header;
   size_t header_length = 0;
   Outgoing data;
+  bool push = false;  // eager, however large
   std::string text;  // what data.data points to, of an answer that is an error
   Done done;
   std::shared_ptr<Endpoint> endpoint;

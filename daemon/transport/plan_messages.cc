@@ -31,6 +31,7 @@ void PlanMessages::Send(int node, const Message& message, int64_t bytes, Outgoin
   auto outbound = std::make_unique<Outbound>();
   outbound->kind = wire::kPlan;
   outbound->data = std::move(data);
+  outbound->push = message.push;
   outbound->done = std::move(done);
   worker_->Post([this, node, world, header, outbound = std::move(outbound)]() mutable {
     if (AGMM_FAILPOINT("transport.drop")) {

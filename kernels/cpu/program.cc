@@ -1,6 +1,7 @@
 #include "kernels/cpu/program.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
@@ -11,6 +12,9 @@ namespace {
 
 // A copy is shared between workers in pieces of about this size.
 constexpr int64_t kCopyPieceBytes = 1 << 20;
+// What a rank pushes to a node in an epoch before it waits to be asked: about what a socket takes, and for all ranks of
+// a node a quarter of what the receiver parks of a peer (daemon/transport/plan_messages.h), for two plans at a time.
+constexpr int64_t kPushBytes = 1 << 20, kPushBytesOfNode = 16 << 20;
 
 class Lowering {
  public:
@@ -124,9 +128,20 @@ class Lowering {
         return absl::InvalidArgumentError(absl::StrFormat(
             "sends to rank %d and raises no slot there; signals[%d] must", to.rank, i));
       op.sends.push_back(static_cast<int>(i));
+      op.push.resize(transfer.to.size());
+      op.push[i] = Pushes(peers_.nodes[to.rank], op.rows * RowBytes(transfer.block, transfer.from));
     }
     lowered->op = std::move(op);
     return absl::OkStatus();
+  }
+
+  // The first of what goes to a node does not wait until the receiver, who may be at a multiply, asks for it.
+  bool Pushes(int node, int64_t bytes) {
+    const int64_t ranks = std::count(peers_.nodes.begin(), peers_.nodes.end(), peers_.nodes[peers_.self]);
+    int64_t& pushed = pushed_[node];
+    if (pushed + bytes > std::min(kPushBytes, kPushBytesOfNode / ranks)) return false;
+    pushed += bytes;
+    return true;
   }
 
   absl::Status LowerMultiply(const Multiply& multiply, ProgramStep* lowered) {
@@ -307,7 +322,8 @@ class Lowering {
   const Peers& peers_;
   const int threads_;
   GemmLibrary& library_;
-  std::vector<bool> written_;  // by operand
+  std::vector<bool> written_;     // by operand
+  std::map<int, int64_t> pushed_;  // bytes by node
   Program program_;
 };
 

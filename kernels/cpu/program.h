@@ -51,6 +51,7 @@ struct CopyOp {
   std::vector<Memory> to;
   int64_t rows = 0, cols = 0;
   std::vector<int> sends;  // indices into `to` on other nodes
+  std::vector<bool> push;  // by index into `to`: see Message
 };
 
 struct MultiplyOp {

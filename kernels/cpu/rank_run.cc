@@ -294,7 +294,7 @@ void RankRun::Send(const Task& task, std::unique_lock<std::mutex>& lock) {
   ++in_flight_;
   lock.unlock();
   peers_.transport->Send(step.signals[task.part].node,
-                         {peers_.plan, epoch_, peers_.self, task.step, task.part}, rows,
+                         {peers_.plan, epoch_, peers_.self, task.step, task.part, copy.push[task.part]}, rows,
                          [this, monitor = monitor_, step = task.step](absl::Status status) {
                            std::lock_guard guard(monitor->mutex);
                            SendDone(step, true, status);

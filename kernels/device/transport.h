@@ -18,6 +18,9 @@ struct Message {
   Rank source = 0;  // rank of the plan's mesh whose step this is
   int step = 0;     // index into Schedule::ranks[source]
   int part = 0;     // index into Step::signals, and into Transfer::to while that is shorter
+  // The bytes are to go at once, and to be kept where nobody waits for them yet; large ones otherwise go when the
+  // receiver asks for them. Not on the wire.
+  bool push = false;
 };
 
 // Rows of memory on the host, `pitch_bytes` apart. rows == 0: no bytes.

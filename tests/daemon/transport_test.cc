@@ -183,6 +183,25 @@ TEST(Transport, ParkedMessagesWaitForTheReceiver) {
   for (const Patch& patch : to) EXPECT_EQ(patch.Wrong(i++), std::nullopt);
 }
 
+TEST(Transport, PushedBytesDoNotWaitUntilTheyAreAskedFor) {
+  constexpr int64_t kBytes = 512 << 10;
+  Cluster cluster(2);
+  Patch from(1, kBytes, kBytes), to(1, kBytes, kBytes);
+  from.Fill(7);
+  Outcomes pushed, asked;
+  cluster[0].Send(1, {1, 2, 0, 0, 0}, from.rows(), asked.Next());
+  cluster[0].Send(1, {1, 2, 0, 1, 0, /*push=*/true}, from.rows(), pushed.Next());
+  ASSERT_TRUE(Eventually([&] { return cluster[1].counters().parked == 2; }));
+  ASSERT_TRUE(pushed.Wait(1));
+  ExpectAllOk(pushed.all());
+  EXPECT_TRUE(asked.all().empty());
+  cluster.receiver(1).Expect({1, 2, 0, 1, 0}, to.rows());
+  cluster[1].Resume();
+  ASSERT_TRUE(cluster.receiver(1).arrived.Wait(1));
+  ExpectAllOk(cluster.receiver(1).arrived.all());
+  EXPECT_EQ(to.Wrong(7), std::nullopt);
+}
+
 TEST(Transport, NoMoreThan64MiBOfAPeersSmallMessagesAreParked) {
   constexpr int64_t kEager = 60000, kRendezvous = 1 << 20, kKept = (64 << 20) / kEager;
   Patch small(1, kEager, kEager), large(1, kRendezvous, kRendezvous);  // outlive the sends
