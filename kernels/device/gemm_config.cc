@@ -8,8 +8,9 @@ namespace agmm {
 namespace {
 
 // A single worker tends to the transport between pieces (progress_engine.h): messages wait for as long as a core
-// takes for so much, about half a millisecond.
+// takes for so much, about half a millisecond. But no less than kLeastRows: B passes through the caches once a piece.
 constexpr double kPieceFlops = 5e8;
+constexpr int64_t kLeastRows = 128;
 
 }  // namespace
 
@@ -21,7 +22,7 @@ GemmConfig ChooseGemmConfig(int64_t rows, int64_t n, int64_t k, DType dtype, int
   int64_t most = 128;
   if (threads == 1) {
     most = 256;
-    while (most > 64 && 2.0 * static_cast<double>(most) * n * k > kPieceFlops) most /= 2;
+    while (most > kLeastRows && 2.0 * static_cast<double>(most) * n * k > kPieceFlops) most /= 2;
   }
   config.piece_rows = std::clamp<int64_t>(RoundUp(CeilDiv(rows, threads), 16), 16, most);
   return config;
