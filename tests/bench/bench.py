@@ -19,7 +19,7 @@ import contenders
 import report
 import shapes
 from hosts import CannotMakeHosts, Hosts
-from machine import machine
+from machine import has_tiles, machine
 from ranks import ContenderFailed
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -174,13 +174,11 @@ class Bench:
                 turns.append(
                     (case["samples_us"].setdefault(form, []), lambda count, c=contender, f=form: c.run(f, count))
                 )
-        for form in ("gemm_plain", "gemm_packed"):
-            turns.append(
-                (
-                    case["gemm_us"].setdefault(form.replace("gemm_", "B "), []),
-                    lambda count, f=form: self.mpi.run(f, count),
-                )
-            )
+        gemms = {"B plain": "gemm_plain", "B packed": "gemm_packed"}
+        if has_tiles():
+            gemms["agmm's tiles"] = "gemm_tiles"
+        for name, form in gemms.items():
+            turns.append((case["gemm_us"].setdefault(name, []), lambda count, f=form: self.mpi.run(f, count)))
         gathers = {
             "mpi": lambda count: self.mpi.run("gather", count),
             "ucx": lambda count: self.ucx.move(shard, count)[0],

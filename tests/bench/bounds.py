@@ -1,6 +1,7 @@
 """The arithmetic of the table, and nothing else. Times are microseconds; bf16 has 2 bytes.
 
-    T_gemm      the fastest unsplit local GEMM of [M, K] x [K, N / P], all hosts at once, the slowest of them
+    T_gemm      the fastest local GEMM of [M, K] x [K, N / P], oneDNN's in one call or agmm's own, all hosts at once, the
+                slowest of them
     T_ag        the fastest all-gather of A by anybody in the run
     T_lb        max(T_gemm, T_ag)
     T_lb_cpu    max(T_ag, T_gemm + c bytes): bytes sent and received by a rank, c from the minimal sleeping UCX loop

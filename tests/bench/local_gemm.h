@@ -2,11 +2,15 @@
 // thread.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <map>
 #include <utility>
+#include <vector>
 
+#include "kernels/cpu/tiles.h"
 #include "oneapi/dnnl/dnnl.hpp"
 #include "tests/bench/contender_rank.h"
 
@@ -70,6 +74,35 @@ class LocalGemm {
   dnnl::stream stream_;
   std::list<dnnl::memory> weights_;
   std::map<std::pair<int64_t, bool>, Prepared> prepared_;
+};
+
+// The same by agmm's own tiles, 128 rows at a time, as its device does it: B packed before.
+class LocalTiles {
+ public:
+  LocalTiles(const BF16* b, int64_t k, int64_t n)
+      : k_(k), n_(n), b_(PackedTileBytes(n, k)), scratch_(TileProduct{kRows, n, k}.ScratchBytes()) {
+    PackTiles({reinterpret_cast<const std::byte*>(b), n * kElement, DType::kBF16}, n, k, b_.get());
+  }
+
+  void Run(const BF16* a, int64_t m, BF16* c) {
+    for (int64_t row = 0; row < m; row += kRows) {
+      MultiplyTiles({std::min(kRows, m - row), n_, k_},
+                    {reinterpret_cast<const std::byte*>(a + row * k_), k_ * kElement, DType::kBF16}, b_.get(),
+                    {reinterpret_cast<std::byte*>(c + row * n_), n_ * kElement, DType::kBF16}, scratch_.get());
+    }
+  }
+
+ private:
+  static constexpr int64_t kRows = 128, kElement = sizeof(BF16);
+  struct Aligned {  // on a cache line
+    explicit Aligned(int64_t bytes) : memory(bytes + 64) {}
+    std::byte* get() {
+      return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+    }
+    std::vector<std::byte> memory;
+  };
+  const int64_t k_, n_;
+  Aligned b_, scratch_;
 };
 
 }  // namespace agmm::bench

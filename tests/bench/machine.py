@@ -8,6 +8,11 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
+def has_tiles():
+    """What kernels/cpu/tiles.h asks for, too."""
+    return " amx_bf16 " in pathlib.Path("/proc/cpuinfo").read_text()
+
+
 def machine(torch_version=None):
     packages = {}
     for name in ("libucx0", "libdnnl2", "openmpi-bin"):

@@ -1,16 +1,15 @@
 // What people write with MPI and oneDNN instead of using agmm: one rank a host.
-//   mpirun ... mpi_rank FOLDER      commands as in contender_rank.h
-//     shape M N K DATA          loads this rank's rows of DATA/A.i8 and columns of DATA/B.i8,
-//     chooses what is fastest run WHAT COUNT            the microseconds of COUNT runs here, begun
-//     together rows WHAT FILE ROW...     runs WHAT over a poisoned C and writes these rows of this
-//     rank's C, bf16
+//   mpirun ... mpi_rank FOLDER    commands as in contender_rank.h
+//     shape M N K DATA            loads this rank's rows of DATA/A.i8 and columns of DATA/B.i8, chooses what is fastest
+//     run WHAT COUNT              the microseconds of COUNT runs here, begun together
+//     rows WHAT FILE ROW...       runs WHAT over a poisoned C and writes these rows of this rank's C, bf16
 // WHAT is
-//   gemm_plain, gemm_packed     [M, K] x [K, N / P] of a gathered A, B row-major or in oneDNN's own
-//   layout gather                      MPI_Allgather(v) of A unfused                     gather,
-//   then the faster gemm chunks                      isend and irecv by chunks of rows to and from
-//   every peer, multiplied as they arrive,
-//                               MPI_Testsome between the pieces; B packed; chunk and piece chosen
-//                               by trying
+//   gemm_plain, gemm_packed       [M, K] x [K, N / P] of a gathered A, B row-major or in oneDNN's own layout
+//   gemm_tiles                    the same by agmm's tiles, where the processor has them: for the bounds alone
+//   gather                        MPI_Allgather(v) of A
+//   unfused                       gather, then the faster of oneDNN's
+//   chunks                        isend and irecv by chunks of rows to and from every peer, multiplied as they arrive,
+//                                 MPI_Testsome between the pieces; B packed; chunk and piece chosen by trying
 #include <mpi.h>
 #include <omp.h>
 
@@ -60,11 +59,13 @@ class Rank {
       offsets_.push_back(static_cast<int>(rows_[r].begin * k));
     }
     gemm_.reset();
+    tiles_.reset();
     own_ = Load(data + "/A.i8", k, rows_[rank_], {0, k});
     b_ = Load(data + "/B.i8", n, {0, k}, PartOf(n, size_, rank_));
     a_ = MakeBuffer(m * k);
     c_ = MakeBuffer(m * n_);
     gemm_.emplace(b_.get(), k, n_);
+    if (AskForTiles()) tiles_.emplace(b_.get(), k, n_);
     Gather();
     packed_ = Fastest("gemm_packed") < Fastest("gemm_plain");
     double best = 0;
@@ -108,6 +109,8 @@ class Rank {
       gemm_->Run(a_.get(), m_, c_.get(), false);
     } else if (what == "gemm_packed") {
       gemm_->Run(a_.get(), m_, c_.get(), true);
+    } else if (what == "gemm_tiles" && tiles_) {
+      tiles_->Run(a_.get(), m_, c_.get());
     } else if (what == "gather") {
       Gather();
     } else if (what == "unfused") {
@@ -209,6 +212,7 @@ class Rank {
   std::vector<int> counts_, offsets_;
   Buffer own_, a_, b_, c_;  // this rank's rows of A; all of A; this rank's columns of B and C
   std::optional<LocalGemm> gemm_;
+  std::optional<LocalTiles> tiles_;
   bool packed_ = false;
   Cut cut_ = kCuts[0];
 };
