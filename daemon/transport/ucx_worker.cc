@@ -20,6 +20,8 @@ namespace {
 
 // Rounds of progress before tasks get their turn.
 constexpr int kProgressRounds = 64;
+// Of a Poll, each of that many.
+constexpr int kPollRounds = 8;
 // UCX finishes some work (endpoints that are being discarded) only when it is called, without an
 // event.
 constexpr absl::Duration kBusyNap = absl::Milliseconds(20);
@@ -228,7 +230,8 @@ bool UcxWorker::Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl:
 
 bool UcxWorker::Poll() {
   if (!Take()) return false;
-  while (Round()) {
+  // Not for as long as there is something: what others write here must not hold up whose seat this is.
+  for (int round = 0; round < kPollRounds && Round(); ++round) {
   }
   return true;
 }

@@ -13,6 +13,9 @@ namespace {
 constexpr int kPopulateRead = 22, kCollapse = 25;
 constexpr int64_t kPageBytes = 4096;
 
+// Whether madvise has said that there is no such thing here, not that there is none just now.
+bool Missing(int result) { return result != 0 && (errno == EINVAL || errno == ENOSYS || errno == EPERM); }
+
 }  // namespace
 
 void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes) {
@@ -45,9 +48,9 @@ bool MakeLargePages(std::byte* data, int64_t bytes) {
   if (begin >= end) return true;
   // A page that is not there at all has nothing to be made of.
   for (int64_t at = begin; at < end; at += kLargePageBytes) {
-    if (madvise(data + at, kPageBytes, kPopulateRead) != 0) return false;
+    if (Missing(madvise(data + at, kPageBytes, kPopulateRead))) return false;
   }
-  return madvise(data + begin, end - begin, kCollapse) == 0;
+  return !Missing(madvise(data + begin, end - begin, kCollapse));
 }
 
 void PreferLargePages(std::byte* data, int64_t bytes) {

@@ -14,7 +14,8 @@ inline constexpr int64_t kLargePageBytes = int64_t{2} << 20;
 void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes);
 
 // Makes large pages of the whole ones in [data, data + bytes), which MapShared has mapped. What they hold stays,
-// whoever uses it meanwhile; holes hold zeros. False where the machine has none: a matter of speed alone.
+// whoever uses it meanwhile; holes hold zeros. False where the machine has none at all; where it has none now, they stay small: a matter of
+// speed alone.
 bool MakeLargePages(std::byte* data, int64_t bytes);
 
 // Asks for large pages for memory of this process's own that is yet to be touched. A matter of speed alone.

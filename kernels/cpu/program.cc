@@ -12,8 +12,9 @@ namespace {
 
 // A copy is shared between workers in pieces of about this size.
 constexpr int64_t kCopyPieceBytes = 1 << 20;
-// What a rank pushes to a node in an epoch before it waits to be asked: about what a socket takes, and for all ranks of
-// a node a quarter of what the receiver parks of a peer (daemon/transport/plan_messages.h), for two plans at a time.
+// What a rank pushes to a node in an epoch before it waits to be asked: about what a socket takes, and for all of the
+// plan's ranks on its node a quarter of what the receiver parks of a peer (daemon/transport/plan_messages.h), for two
+// plans at a time.
 constexpr int64_t kPushBytes = 1 << 20, kPushBytesOfNode = 16 << 20;
 
 class Lowering {

@@ -8,7 +8,8 @@ namespace agmm {
 namespace {
 
 // A single worker tends to the transport between pieces (progress_engine.h): messages wait for as long as a core
-// takes for so much, about half a millisecond. But no less than kLeastRows: B passes through the caches once a piece.
+// takes for so much, about half a millisecond with AMX. But no less than kLeastRows, whatever that takes: B passes through the caches
+// once a piece.
 constexpr double kPieceFlops = 5e8;
 constexpr int64_t kLeastRows = 128;
 

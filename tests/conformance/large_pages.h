@@ -1,6 +1,10 @@
 // What memory is made of.
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -8,14 +12,23 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/large_pages.h"
-#include "kernels/cpu/cpu_heap.h"
 
 namespace agmm::test {
 
-// Whether this machine has any for the files of heaps.
+// Whether this machine has any for files in memory: asked without the code under test.
 inline bool HasLargePages() {
-  const auto heap = CpuHeap::Create(kLargePageBytes);
-  return heap.ok() && MakeLargePages((*heap)->host().data(), kLargePageBytes);
+  constexpr size_t kLarge = size_t{2} << 20;
+  const int fd = memfd_create("large-pages", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, kLarge) != 0) return false;
+  void* const room = mmap(nullptr, 2 * kLarge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* const aligned =
+      reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(room) + kLarge - 1) / kLarge * kLarge);
+  if (mmap(aligned, kLarge, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != aligned) return false;
+  close(fd);
+  aligned[0] = 1;
+  const bool has = madvise(aligned, kLarge, 25 /* MADV_COLLAPSE */) == 0;
+  munmap(room, 2 * kLarge);
+  return has;
 }
 
 // The large pages of the mapping that begins at `data`.

@@ -6,6 +6,7 @@
 #include <link.h>
 #include <sanitizer/tsan_interface.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
@@ -18,12 +19,13 @@ namespace {
 // Stands for gRPC++'s functor of one batch.
 struct Callback : grpc_completion_queue_functor {
   grpc_completion_queue_functor* theirs = nullptr;
+  bool receives = false;
 };
 
 void Run(grpc_completion_queue_functor* functor, int ok) {
   auto* const callback = static_cast<Callback*>(functor);
   __tsan_acquire(callback);
-  Received();
+  if (callback->receives) Received();
   grpc_completion_queue_functor* const theirs = callback->theirs;
   delete callback;
   theirs->functor_run(theirs, ok);
@@ -58,7 +60,8 @@ bool IsFunctor(const void* tag) {
 
 extern "C" grpc_call_error grpc_call_start_batch(grpc_call* call, const grpc_op* ops, size_t nops,
                                                  void* tag, void* reserved) {
-  Sending();
+  const auto has = [&](auto wanted) { return std::any_of(ops, ops + nops, wanted); };
+  if (has([](const grpc_op& op) { return op.op <= GRPC_OP_SEND_STATUS_FROM_SERVER; })) Sending();
   static const auto theirs =
       reinterpret_cast<decltype(&grpc_call_start_batch)>(dlsym(RTLD_NEXT, "grpc_call_start_batch"));
   if (theirs == nullptr) std::abort();
@@ -67,6 +70,7 @@ extern "C" grpc_call_error grpc_call_start_batch(grpc_call* call, const grpc_op*
   callback->functor_run = Run;
   callback->theirs = static_cast<grpc_completion_queue_functor*>(tag);
   callback->inlineable = callback->theirs->inlineable;
+  callback->receives = has([](const grpc_op& op) { return op.op >= GRPC_OP_RECV_INITIAL_METADATA; });
   __tsan_release(callback);
   const grpc_call_error error = theirs(call, ops, nops, callback, reserved);
   if (error != GRPC_CALL_OK) delete callback;
