@@ -12,8 +12,9 @@
 
 namespace agmm {
 namespace {
-// Of jobs that travel together.
+// Of jobs that travel together; the daemon takes 4096 in a message.
 constexpr size_t kMergedBytes = 1 << 20;
+constexpr int kMergedJobs = 1024;
 }  // namespace
 
 // One attempt. Holds a use of the core until its end has been seen to.
@@ -76,7 +77,8 @@ void Runs::Send() {
   if (stream_ == nullptr) return;
   v1::RunJobsRequest* const request = stream_->request();
   request->Clear();
-  for (size_t bytes = 0; !waiting_.empty() && bytes < kMergedBytes; waiting_.pop_front()) {
+  for (size_t bytes = 0; !waiting_.empty() && bytes < kMergedBytes && request->jobs_size() < kMergedJobs;
+       waiting_.pop_front()) {
     const auto pending = pending_.find(waiting_.front());
     if (pending == pending_.end()) continue;
     *request->add_jobs() = pending->second.request;
@@ -102,6 +104,13 @@ std::optional<Runs::Pending> Runs::Take(const std::string& request_id) {
   if (node.empty()) return std::nullopt;
   deadlines_.erase(node.mapped().deadline);
   return std::move(node.mapped());
+}
+
+std::map<std::string, Runs::Pending> Runs::TakeAll() {
+  deadlines_.clear();
+  waiting_.clear();
+  retry_.reset();
+  return std::exchange(pending_, {});
 }
 
 void Runs::OnOutcomes(v1::RunJobsResponse* response) {
@@ -149,23 +158,28 @@ void Runs::OnBroken() {
 void Runs::OnStreamEnd(const grpc::Status& status) {
   std::shared_ptr<Stream> stream;
   absl::Status why;
-  bool given_up = false;
+  std::map<std::string, Pending> given_up;
   {
     std::lock_guard lock(mutex_);
     stream = std::exchange(stream_, nullptr);
     writing_ = broken_ = false;
-    why = stream->call()->Convert(status);
-    if (!pending_.empty()) {
+    // A daemon that ends the stream in good order owes what is pending all the same.
+    const bool early = status.ok() && !pending_.empty();
+    why = stream->call()->Convert(
+        early ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon has ended the stream") : status);
+    if (pending_.empty()) {
+      retry_.reset();
+    } else {
       if (!retry_.has_value()) retry_.emplace(core_->connection(), absl::InfiniteFuture());
       if (const auto delay = retry_->Next(*stream->call()); delay.has_value()) {
         resting_ = true;
         core_->loop()->PostIn(*delay, [self = shared_from_this()] { self->SendAgain(); });
       } else {
-        given_up = true;
+        given_up = TakeAll();
       }
     }
   }
-  if (given_up) EndAll(why.ok() ? absl::UnavailableError("the daemon has ended the stream; run the jobs again") : why);
+  for (auto& [id, pending] : given_up) pending.on_end(why);
   stream.reset();
   core_->End();
 }
@@ -173,6 +187,7 @@ void Runs::OnStreamEnd(const grpc::Status& status) {
 void Runs::SendAgain() {
   std::lock_guard lock(mutex_);
   resting_ = false;
+  if (pending_.empty()) retry_.reset();
   waiting_.clear();
   std::map<uint64_t, std::string> in_order;
   for (const auto& [id, pending] : pending_) in_order.emplace(pending.number, id);
@@ -180,10 +195,12 @@ void Runs::SendAgain() {
   Send();
 }
 
-// One task for all deadlines: few of them ever pass.
+// One task for all deadlines behind it: few of them ever pass.
 void Runs::AwaitDeadline() {
-  if (deadlines_.empty() || std::exchange(deadline_posted_, true)) return;
+  if (deadlines_.empty()) return;
   const absl::Time first = deadlines_.begin()->first;
+  if (!armed_.empty() && *armed_.begin() <= first) return;
+  armed_.insert(first);
   core_->loop()->PostIn(first - absl::Now(), [self = shared_from_this(), first] { self->EndLate(first); });
 }
 
@@ -193,7 +210,7 @@ void Runs::EndLate(absl::Time armed_for) {
     std::lock_guard lock(mutex_);
     const absl::Time now = absl::Now();
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) late.push_back(*Take(deadlines_.begin()->second));
-    deadline_posted_ = false;
+    armed_.erase(armed_for);
     // Early only where the client is being destroyed, which ends all that is pending.
     if (now >= armed_for) AwaitDeadline();
   }
@@ -207,9 +224,7 @@ void Runs::EndAll(const absl::Status& why) {
   std::map<std::string, Pending> all;
   {
     std::lock_guard lock(mutex_);
-    all.swap(pending_);
-    deadlines_.clear();
-    waiting_.clear();
+    all = TakeAll();
   }
   for (auto& [id, pending] : all) pending.on_end(why);
 }

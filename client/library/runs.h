@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -47,6 +48,7 @@ class Runs : public std::enable_shared_from_this<Runs> {
   void Send();
   void AwaitDeadline();
   std::optional<Pending> Take(const std::string& request_id);
+  std::map<std::string, Pending> TakeAll();
   // Without.
   void SendOnLoop();
   void OnOutcomes(v1::RunJobsResponse* response);
@@ -66,8 +68,9 @@ class Runs : public std::enable_shared_from_this<Runs> {
   std::shared_ptr<Stream> stream_;                    // null: none is open
   bool writing_ = false, broken_ = false;             // of stream_; broken: its end is on its way
   bool resting_ = false;                              // a new stream is opened after a while
-  bool send_posted_ = false, deadline_posted_ = false;
-  std::optional<Connection::Retry> retry_;
+  bool send_posted_ = false;
+  std::set<absl::Time> armed_;              // when EndLate is due; a first deadline has one no later
+  std::optional<Connection::Retry> retry_;  // of what is pending, since its last outcome
 };
 
 }  // namespace agmm

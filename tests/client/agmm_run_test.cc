@@ -66,7 +66,10 @@ TEST_F(LibraryRun, ErrorsAreThoseOfSubmitAndWait) {
 }
 
 TEST_F(LibraryRun, ATimeoutIsOfTheWaitAndTheJobGoesOn) {
-  const Status late = client_->Run(LongRequest(), Milliseconds(300)).status();
+  // Whose own timeout is far off.
+  ASSERT_TRUE(client_->Run(Request(), std::chrono::minutes(10)).ok());
+  std::future<Outcome> future = Start(*client_, LongRequest(), Milliseconds(300));
+  const Status late = Get(future).status();
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late.ToString();
   EXPECT_EQ(late.reason(), "");
   const auto jobs = client_->Jobs(1);
@@ -136,6 +139,22 @@ TEST_F(LibraryRun, WhatABrokenConnectionLeavesOpenIsOneJob) {
   }
   EXPECT_EQ(ids.size(), 5u);
   EXPECT_EQ(client_->Jobs(1000)->size(), before + 5);
+}
+
+TEST_F(LibraryRun, EveryOutageMayLastAsLongAsTheFirst) {
+  const auto proxy = MakeProxy();
+  const auto client = Connect(/*session=*/false, proxy->endpoint());
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(client->Run(Request()).ok());
+  proxy->Break();
+  EXPECT_EQ(client->Run(Request()).status().code(), StatusCode::kUnavailable);
+  std::future<Outcome> future = Start(*client, Request());
+  // Its first attempt is long over by then.
+  const int before = proxy->refused();
+  EXPECT_TRUE(Await([&] { return proxy->refused() >= before + 2; }));
+  proxy->Mend();
+  const Outcome outcome = Get(future);
+  EXPECT_TRUE(outcome.ok()) << outcome.status().ToString();
 }
 
 TEST_F(LibraryRun, ADaemonThatGoesForGoodEndsTheRuns) {

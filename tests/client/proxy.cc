@@ -68,6 +68,11 @@ void Proxy::Cut() {
   ++cuts_;
 }
 
+void Proxy::Break() {
+  broken_ = true;
+  Cut();
+}
+
 void Proxy::Stop() {
   stopping_ = true;
   if (acceptor_.joinable()) acceptor_.join();
@@ -77,6 +82,11 @@ void Proxy::Accept() {
   while (!stopping_) {
     if (!Readable(listener_)) continue;
     const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (broken_) {
+      close(client);
+      ++refused_;
+      continue;
+    }
     const int daemon = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in address = Loopback(to_port_);
     if (connect(daemon, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {

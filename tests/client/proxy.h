@@ -23,6 +23,10 @@ class Proxy {
   void HoldAnswers() { hold_ = true; }
   // Closes all connections; later ones work.
   void Cut();
+  // Closes all connections, and every later one at once, until Mend.
+  void Break();
+  void Mend() { broken_ = false; }
+  int refused() const { return refused_; }
   // Connections are refused, and those that are open closed.
   void Stop();
 
@@ -32,8 +36,8 @@ class Proxy {
 
   const int to_port_;
   int listener_ = -1, port_ = 0;
-  std::atomic<bool> hold_ = false, stopping_ = false;
-  std::atomic<int> cuts_ = 0;
+  std::atomic<bool> hold_ = false, broken_ = false, stopping_ = false;
+  std::atomic<int> cuts_ = 0, refused_ = 0;
   std::mutex mutex_;
   std::set<std::thread*> pumps_;
   std::thread acceptor_;
