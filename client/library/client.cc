@@ -3,13 +3,18 @@
 #include <future>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "client/library/job_handle.h"
 #include "client/library/to_public.h"
 #include "kernels/base/random.h"
+#include "kernels/base/utf8.h"
 #include "proto/convert/time.h"
 
 namespace agmm {
 namespace {
+
+// As the daemons bound it.
+constexpr size_t kMaxJobBytes = 1 << 20;
 
 std::string NewRequestId() { return RandomHex(kIdBytes); }
 
@@ -26,6 +31,24 @@ absl::Duration JobTimeout(const JobRequest& request) {
 absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
   const absl::Duration timeout = FromProto(wire);
   return timeout > absl::ZeroDuration() ? timeout : kDefaultJobTimeout;
+}
+
+// What a daemon could not even read would end the stream that all Runs share.
+absl::Status CheckReadable(const v1::SubmitJobRequest& request) {
+  std::vector<std::pair<const char*, const std::string*>> texts = {{"spec", &request.spec()},
+                                                                   {"algorithm", &request.options().algorithm()}};
+  for (const v1::TensorRef& ref : request.tensors()) texts.push_back({"the name of a tensor", &ref.name()});
+  for (const auto& [field, text] : texts) {
+    if (const auto at = NoUtf8From(*text); at.has_value())
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s is no UTF-8 from byte %d on; encode it as UTF-8", field, *at));
+  }
+  if (const size_t bytes = request.ByteSizeLong(); bytes > kMaxJobBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the job's request has %d bytes; at most %d are taken; use a shorter spec and shorter names", bytes,
+        kMaxJobBytes));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -151,6 +174,7 @@ absl::StatusOr<v1::SubmitJobRequest> ClientImpl::RequestFor(const JobRequest& gi
   if (given.timeout != Milliseconds::zero())
     *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));
   request.set_session_id(core->session());
+  if (const absl::Status readable = CheckReadable(request); !readable.ok()) return readable;
   return request;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/base/utf8.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
 #include "proto/convert/problem.h"
@@ -26,25 +27,6 @@ absl::Status CheckLength(absl::string_view field, absl::string_view text, size_t
 
 absl::Status CheckGiven(absl::string_view field, absl::string_view text) {
   return text.empty() ? Wrong(field, "is empty; set it") : absl::OkStatus();
-}
-
-// Reads one code point of `text` from *at on. False where the bytes are no UTF-8: overlong forms
-// and surrogates included.
-bool NextCodePoint(absl::string_view text, size_t* at, uint32_t* code) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(*at);
-  const int length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3
-                     : first < 0xf5 ? 4 : 0;
-  if (length == 0 || text.size() - *at < static_cast<size_t>(length)) return false;
-  *code = length == 1 ? first : first & (0x7f >> length);
-  for (int i = 1; i < length; ++i) {
-    if ((byte(*at + i) & 0xc0) != 0x80) return false;
-    *code = *code << 6 | (byte(*at + i) & 0x3f);
-  }
-  const uint32_t least = length == 3 ? 0x800 : length == 4 ? 0x10000 : 0;
-  if (*code < least || *code > 0x10ffff || (*code >= 0xd800 && *code < 0xe000)) return false;
-  *at += length;
-  return true;
 }
 
 // Control characters, line and paragraph separators, and what turns the direction of text around:

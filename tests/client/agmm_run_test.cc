@@ -79,6 +79,24 @@ TEST_F(LibraryRun, ATimeoutIsOfTheWaitAndTheJobGoesOn) {
   EXPECT_TRUE(client_->FindJob(jobs->front().id)->Cancel().ok());
 }
 
+TEST_F(LibraryRun, WhatADaemonCouldNotReadFailsAlone) {
+  std::future<Outcome> other = Start(*client_, LongRequest());
+  EXPECT_TRUE(Await([&] { return client_->Jobs(1)->size() == 1; }));
+  JobRequest request = Request();
+  request.b = "B\xff";
+  const Status no_text = client_->Run(request).status();
+  EXPECT_EQ(no_text.code(), StatusCode::kInvalidArgument) << no_text.ToString();
+  EXPECT_THAT(no_text.ToString(), HasSubstr("no UTF-8 from byte 1 on"));
+  EXPECT_EQ(client_->Submit(request).status().code(), StatusCode::kInvalidArgument);
+  request = Request();
+  request.spec.append(9 << 20, ' ');
+  const Status too_long = client_->Run(request).status();
+  EXPECT_EQ(too_long.code(), StatusCode::kInvalidArgument) << too_long.ToString();
+  EXPECT_THAT(too_long.ToString(), HasSubstr("1048576"));
+  EXPECT_TRUE(client_->FindJob(client_->Jobs(1)->front().id)->Cancel().ok());
+  EXPECT_EQ(Get(other).status().code(), StatusCode::kCancelled);
+}
+
 TEST_F(LibraryRun, ACancelledJobSaysSo) {
   std::future<Outcome> future = Start(*client_, LongRequest());
   EXPECT_TRUE(Await([&] {
