@@ -16,6 +16,8 @@ namespace agmm {
 namespace {
 
 constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
+// Of forwarded jobs that travel together: all of a client's message could be too much for the daemons' stream.
+constexpr size_t kForwardedBytes = 1 << 20;
 
 void Fill(const CallContext& from, grpc::ClientContext* to) {
   if (from.deadline != absl::InfiniteFuture()) to->set_deadline(absl::ToChronoTime(from.deadline));
@@ -106,17 +108,14 @@ absl::Status RemoteControl::ResultOf(const CallBase& call, const grpc::Status& s
 
 void RemoteControl::RunJobs(const CallContext& context, std::vector<v1::SubmitJobRequest> jobs,
                             std::shared_ptr<JobOutcomes> outcomes) {
-  v1::MemberMessage message;
-  v1::ForwardedJobs* forwarded = message.add_jobs();
-  forwarded->set_principal(context.principal);
-  forwarded->set_sequencer(context.sequencer);
   std::shared_ptr<SequencerLink> link;
   absl::Status down;
+  uint64_t number = 0;
   {
     std::lock_guard lock(mutex_);
     down = down_;
     link = link_;
-    forwarded->set_first_number(next_job_);
+    number = next_job_;
     if (down.ok())
       for (const v1::SubmitJobRequest& job : jobs) running_[next_job_++] = {outcomes, job.request_id()};
   }
@@ -124,8 +123,18 @@ void RemoteControl::RunJobs(const CallContext& context, std::vector<v1::SubmitJo
     for (const v1::SubmitJobRequest& job : jobs) outcomes->Add(ErrorOutcome(job.request_id(), down));
     return outcomes->Flush();
   }
-  for (v1::SubmitJobRequest& job : jobs) forwarded->add_jobs()->Swap(&job);
-  link->Send(std::move(message));
+  for (size_t next = 0; next < jobs.size();) {
+    v1::MemberMessage message;
+    v1::ForwardedJobs* forwarded = message.add_jobs();
+    forwarded->set_principal(context.principal);
+    forwarded->set_sequencer(context.sequencer);
+    forwarded->set_first_number(number + next);
+    for (size_t bytes = 0; next < jobs.size() && bytes < kForwardedBytes; ++next) {
+      bytes += jobs[next].ByteSizeLong();
+      forwarded->add_jobs()->Swap(&jobs[next]);
+    }
+    link->Send(std::move(message));
+  }
 }
 
 void RemoteControl::OnOutcomes(google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>* outcomes) {

@@ -161,6 +161,32 @@ TEST_F(RemoteControlTest, JobsGoByTheStreamAndTheirOutcomesFindWhoRunsThem) {
   EXPECT_EQ(second->added[0].request_id(), "c");
 }
 
+TEST_F(RemoteControlTest, JobsOfALongMessageTravelInSeveral) {
+  remote_->SetConnected(link_);
+  const auto told = std::make_shared<Told>();
+  std::vector<v1::SubmitJobRequest> jobs = JobsCalled({"a", "b", "c", "d", "e"});
+  for (v1::SubmitJobRequest& job : jobs) job.set_spec(std::string(700 << 10, 'A'));
+  CallContext context;
+  context.principal = "uid:7";
+  remote_->RunJobs(context, jobs, told);
+  v1::SequencerMessage answer;
+  for (const v1::MemberMessage& message : link_->sent) {
+    EXPECT_LE(message.ByteSizeLong(), size_t{2} << 20);
+    EXPECT_EQ(message.jobs(0).principal(), "uid:7");
+    for (int i = 0; i < message.jobs(0).jobs_size(); ++i) {
+      v1::ForwardedOutcome* outcome = answer.add_outcomes();
+      outcome->set_number(message.jobs(0).first_number() + i);
+      outcome->mutable_outcome()->mutable_job()->set_spec(message.jobs(0).jobs(i).request_id());
+    }
+  }
+  remote_->OnOutcomes(answer.mutable_outcomes());
+  ASSERT_EQ(told->added.size(), jobs.size());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(told->added[i].request_id(), jobs[i].request_id());
+    EXPECT_EQ(told->added[i].job().spec(), jobs[i].request_id());
+  }
+}
+
 TEST_F(RemoteControlTest, ForwardedJobsEndWithTheStream) {
   const auto told = std::make_shared<Told>();
   remote_->RunJobs({}, JobsCalled({"early"}), told);
