@@ -15,7 +15,8 @@
 namespace agmm {
 namespace {
 
-// Of jobs that have been read and whose outcomes have not been sent: further ones are left in the stream.
+// Of jobs that have been read and whose outcomes have not been sent: further ones are left in the stream. And of
+// those in one message.
 constexpr int kMaxUnanswered = 4096;
 // Of one job, so that it fits the daemons' streams; and of outcomes that travel together.
 constexpr size_t kMaxJobBytes = 1 << 20, kMergedBytes = 1 << 20;
@@ -73,6 +74,12 @@ class RunJobsReactor final : public grpc::ServerBidiReactor<v1::RunJobsRequest, 
     std::vector<v1::SubmitJobRequest> jobs;
     std::vector<v1::JobOutcome> refused;
     absl::Status broken;
+    if (request_.jobs_size() > kMaxUnanswered) {
+      broken = absl::InvalidArgumentError(absl::StrFormat(
+          "a message of RunJobs has %d jobs; at most %d are taken; send them in several", request_.jobs_size(),
+          kMaxUnanswered));
+      request_.clear_jobs();
+    }
     for (v1::SubmitJobRequest& job : *request_.mutable_jobs()) {
       absl::Status valid = Validate(job);
       const size_t bytes = job.ByteSizeLong();

@@ -125,6 +125,18 @@ TEST_F(RunJobsTest, AJobWithoutARequestIdEndsTheStream) {
   EXPECT_THAT(std::string(end.message()), HasSubstr("request_id"));
 }
 
+TEST_F(RunJobsTest, TooManyJobsInAMessageEndTheStream) {
+  Stream run(world_, 1);
+  v1::RunJobsRequest request;
+  for (int i = 0; i < 4097; ++i) *request.add_jobs() = Request(absl::StrCat(i));
+  EXPECT_TRUE(run.stream->Write(request));
+  run.Read(1);
+  EXPECT_EQ(run.outcomes.size(), 0u);
+  const absl::Status end = FromGrpc(run.stream->Finish());
+  EXPECT_TRUE(absl::IsInvalidArgument(end)) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("4097 jobs; at most 4096"));
+}
+
 TEST_F(RunJobsTest, JobsOutliveTheirStreamAndTheSameRequestFindsThem) {
   failpoint::Arm("executor.hold_rank_1");
   v1::RunJobsRequest request;
