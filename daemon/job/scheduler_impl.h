@@ -87,6 +87,7 @@ struct Job {
   bool draining = false;
 
   std::map<uint64_t, Waiter> waiters;
+  size_t look_for_gone_at = 0;  // so many waiters: then those of the gone are dropped
 };
 
 class SchedulerImpl : public Scheduler {

@@ -87,7 +87,10 @@ void SchedulerImpl::PollJob(const CallContext& ctx, const v1::PollJobRequest& re
 void SchedulerImpl::Await(absl::Time deadline, Job* job, Waiter waiter) {
   if (job->ended || job->record.events_size() > waiter.after_event)
     return waiter.wake(absl::OkStatus(), *job);
-  DropGoneWaiters(job);
+  if (job->waiters.size() >= job->look_for_gone_at) {
+    DropGoneWaiters(job);
+    job->look_for_gone_at = 2 * job->waiters.size();
+  }
   const uint64_t number = next_waiter_++;
   if (deadline != absl::InfiniteFuture()) {
     waiter.timer = loop_->PostAfter(
