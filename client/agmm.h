@@ -380,9 +380,9 @@ class Client {
   // Errors: INVALID_ARGUMENT for a spec that means nothing; FAILED_PRECONDITION for tensors that do not fit
   // it; UNIMPLEMENTED; UNAVAILABLE while the world is not complete, naming who is missing.
   Result<JobHandle> Submit(const JobRequest& request, Milliseconds timeout = {});
-  // Submit and Wait in one, admitted in the order of the calls, with their errors; `on_end` is called as those of
-  // JobHandle. For many small jobs: those that are asked for, or end, at about one time travel together.
-  // `timeout` is a Wait's. For a job that is to be watched or cancelled, Submit.
+  // Submit and Wait in one, with their errors; `on_end` is called as those of JobHandle. For many small jobs: those
+  // that are asked for, or end, at about one time travel together. Admitted in the order of the Runs; before other
+  // calls that use its tensors, wait for its end. `timeout` is a Wait's. For a job to be watched or cancelled, Submit.
   void Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end, Milliseconds timeout = {});
   Result<JobInfo> Run(const JobRequest& request, Milliseconds timeout = {});
   // A job that someone has submitted. Errors: NOT_FOUND.
