@@ -222,7 +222,11 @@ class TensorContents : public ::testing::Test {
     server_ = builder.BuildAndStart();
     stub_ = v1::TensorService::NewStub(server_->InProcessChannel({}));
   }
-  void TearDown() override { server_->Shutdown(); }
+  void TearDown() override {
+    server_->Shutdown();
+    // While what its tasks touch is still there, members of the tests' own fixtures among it.
+    loop_.Stop();
+  }
   virtual void Configure(grpc::ServerBuilder*) {}
 
   // Every element's byte pattern tells where it belongs.
