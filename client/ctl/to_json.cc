@@ -44,6 +44,7 @@ Json RankJson(const v1::RankReport& report) {
     steps.push_back({{"start_us", step.start_us()}, {"end_us", step.end_us()}});
   return {{"rank", report.rank()},
           {"node", report.node()},
+          {"start_unix_us", Known(report.start_unix_us())},
           {"epoch_start_unix_us", Known(report.epoch_start_unix_us())},
           {"epoch_us", std::move(epochs)},
           {"steps", std::move(steps)}};

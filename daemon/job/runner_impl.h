@@ -60,7 +60,7 @@ struct Part {
   int outstanding = 0;  // of those, not done
   int succeeded = 0;    // of those
   std::deque<double> epoch_us;
-  bool began = false;   // one of them, at least
+  int64_t start_ns = 0;  // of the first that began
   EpochReport last;
 };
 

@@ -132,7 +132,7 @@ void RunnerImpl::OnEpochDone(const LaunchPtr& launch, int part_index, const Epoc
     --devices_[device].outstanding;
     Part& part = launch->parts[part_index];
     --part.outstanding;
-    part.began |= report.start_ns > 0;
+    if (part.start_ns == 0) part.start_ns = report.start_ns;
     if (report.status.ok()) {
       ++part.succeeded;
       part.epoch_us.push_back((report.end_ns - report.start_ns) * 1e-3);
@@ -224,13 +224,14 @@ v1::Report RunnerImpl::ReportOf(const runner::Launch& launch) const {
   const int64_t wall_ns = absl::ToUnixNanos(absl::Now()), now_ns = MonotonicNanos();
   for (size_t i = 0; i < plan.locals.size(); ++i) {
     const Part& part = launch.parts[i];
-    if (part.began) done->set_began(true);
+    if (part.start_ns > 0) done->set_began(true);
     v1::RankReport* rank = done->add_ranks();
     rank->set_rank(plan.problem.mesh.ranks[plan.locals[i].rank]);
     rank->set_node(self_node_);
     rank->mutable_epoch_us()->Add(part.epoch_us.begin(), part.epoch_us.end());
-    if (part.last.start_ns > 0)
-      rank->set_epoch_start_unix_us((wall_ns - (now_ns - part.last.start_ns)) * 1e-3);
+    const auto unix_us = [&](int64_t at_ns) { return at_ns == 0 ? 0 : (wall_ns - (now_ns - at_ns)) * 1e-3; };
+    rank->set_start_unix_us(unix_us(part.start_ns));
+    rank->set_epoch_start_unix_us(unix_us(part.last.start_ns));
     for (const StepTime& step : part.last.steps) {
       v1::StepTime* time = rank->add_steps();
       if (step.start_ns > 0) time->set_start_us((step.start_ns - part.last.start_ns) * 1e-3);

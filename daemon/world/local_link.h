@@ -16,8 +16,11 @@ class LocalMemberLink final : public MemberLink {
  public:
   LocalMemberLink(Loop* loop, Member* member) : loop_(loop), member_(member) {}
   void Send(v1::SequencerMessage message) override {
-    // Posted, so that a command never runs within the call that gave it.
-    loop_->Post([member = member_, message = std::move(message)] { member->OnMessage(message); });
+    // Behind what streams write now to the others: theirs has further to go, and a worker here would take the core.
+    // Posted in any case, so that a command never runs within the call that gave it.
+    loop_->PostLast([loop = loop_, member = member_, message = std::move(message)]() mutable {
+      loop->Post([member, message = std::move(message)] { member->OnMessage(message); });
+    });
   }
   void Refuse(v1::Refusal refusal) override {
     v1::SequencerMessage message;

@@ -1,7 +1,7 @@
 """Who is measured. Each has the same four things:
     forms                       {name in the table: what it runs}
     set_shape(shape, data)      operands in place, everything that lasts prepared; {name: what it chose}
-    run(form, count)            microseconds of `count` runs, each the slowest rank's
+    run(form, count, products)  microseconds a product of `count` runs, each of `products` in a row; the slowest rank's
     rows(form, rows)            runs once over a poisoned C; these rows of it, as bf16 bits
 """
 
@@ -32,8 +32,8 @@ class RankContender:
         self.shape = shape
         return self.chosen(self.ranks.call(f"shape {shape.m} {shape.n} {shape.k} {data}")[0].split())
 
-    def run(self, form, count):
-        return self.ranks.run(self.forms.get(form, form), count)
+    def run(self, form, count, products=1):
+        return self.ranks.run(self.forms.get(form, form), count, products)
 
     def rows(self, form, rows):
         file = self.ranks.folder / "rows"
@@ -260,9 +260,10 @@ class Agmm:
     def _poison(self):
         self._fill("bench.C", self.shape.m, self.shape.n, "[M, N_x]", "--kind", "constant", "--value", str(POISON))
 
-    def run(self, form, count):
-        answer = [float(word) for word in self.client.call(f"run {self.forms[form]} {count}")[0].split()]
-        self.gather_us += [us for us in answer[count + 1 :] if us]  # the first one finds the others' caches
+    def run(self, form, count, products=1):
+        answer = [float(word) for word in self.client.call(f"run {self.forms[form]} {count} {products}")[0].split()]
+        if products == 1:
+            self.gather_us += [us for us in answer[count + 1 :] if us]  # the first one finds the others' caches
         return answer[:count]
 
     def rows(self, form, rows):

@@ -1,7 +1,8 @@
 // What people write with MPI and oneDNN instead of using agmm: one rank a host.
 //   mpirun ... mpi_rank FOLDER    commands as in contender_rank.h
 //     shape M N K DATA            loads this rank's rows of DATA/A.i8 and columns of DATA/B.i8, chooses what is fastest
-//     run WHAT COUNT              the microseconds of COUNT runs here, begun together
+//     run WHAT COUNT PRODUCTS     the microseconds of COUNT runs here, begun together; each is of PRODUCTS products one
+//                                 behind the other, and a product's share is answered
 //     rows WHAT FILE ROW...       runs WHAT over a poisoned C and writes these rows of this rank's C, bf16
 // WHAT is
 //   gemm_plain, gemm_packed       [M, K] x [K, N / P] of a gathered A, B row-major or in oneDNN's own layout
@@ -44,7 +45,7 @@ class Rank {
     if (words.at(0) == "shape")
       return SetShape(std::stoll(words.at(1)), std::stoll(words.at(2)), std::stoll(words.at(3)),
                       words.at(4));
-    if (words[0] == "run") return Times(words.at(1), std::stoi(words.at(2)));
+    if (words[0] == "run") return Times(words.at(1), std::stoi(words.at(2)), std::stoi(words.at(3)));
     if (words[0] == "rows") return WriteRows(words);
     throw std::invalid_argument("unknown command " + words[0]);
   }
@@ -94,17 +95,22 @@ class Rank {
     return best;
   }
 
-  std::string Times(const std::string& what, int count) {
+  std::string Times(const std::string& what, int count, int products) {
     std::ostringstream text;
     text.precision(12);
-    for (int i = 0; i < count; ++i) text << Time(what) << " ";
+    for (int i = 0; i < count; ++i) text << Time(what, products) << " ";
     return text.str();
   }
 
-  double Time(const std::string& what) {
+  double Time(const std::string& what, int products = 1) {
     double start = NowUs() + kLeadUs;
     MPI_Allreduce(MPI_IN_PLACE, &start, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     WaitUntil(start);
+    for (int i = 0; i < products; ++i) Do(what);
+    return (NowUs() - start) / products;
+  }
+
+  void Do(const std::string& what) {
     if (what == "gemm_plain") {
       gemm_->Run(a_.get(), m_, c_.get(), false);
     } else if (what == "gemm_packed") {
@@ -121,7 +127,6 @@ class Rank {
     } else {
       throw std::invalid_argument("unknown contender " + what);
     }
-    return NowUs() - start;
   }
 
   void Gather() {

@@ -49,9 +49,9 @@ class Ranks:
             os.write(fd, text.encode() + b"\n")
         return self._answers(deadline_s, lines[0][:60])
 
-    def run(self, what, count):
-        """Microseconds of `count` runs, each the slowest rank's."""
-        answers = [[float(word) for word in answer.split()] for answer in self.call(f"run {what} {count}")]
+    def run(self, what, count, products=1):
+        """Microseconds a product of `count` runs of `products`, each the slowest rank's."""
+        answers = [[float(word) for word in answer.split()] for answer in self.call(f"run {what} {count} {products}")]
         return [max(times) for times in zip(*answers)]
 
     def _answers(self, deadline_s, asked):

@@ -32,7 +32,7 @@ class Rank:
         if words[0] == "shape":
             return self.set_shape(*map(int, words[1:4]), pathlib.Path(words[4]))
         if words[0] == "run":
-            return " ".join(f"{self.time(words[1]):.3f}" for _ in range(int(words[2])))
+            return " ".join(f"{self.time(words[1], int(words[3])):.3f}" for _ in range(int(words[2])))
         if words[0] == "rows":
             return self.write_rows(*words[1:3], list(map(int, words[3:])))
         raise ValueError(f"unknown command {words[0]}")
@@ -61,17 +61,18 @@ class Rank:
         self.b = layouts[chosen]
         return chosen
 
-    def time(self, what):
+    def time(self, what, products=1):
         start = torch.tensor([time.monotonic() + LEAD_S], dtype=torch.float64)
         dist.all_reduce(start, dist.ReduceOp.MAX)
         start = start.item()
         while time.monotonic() < start:
             time.sleep(0)
-        if what != "gemm":
-            dist.all_gather_into_tensor(self.a, self.own)
-        if what != "gather":
-            torch.matmul(self.a, self.b, out=self.c)
-        return (time.monotonic() - start) * 1e6
+        for _ in range(products):
+            if what != "gemm":
+                dist.all_gather_into_tensor(self.a, self.own)
+            if what != "gather":
+                torch.matmul(self.a, self.b, out=self.c)
+        return (time.monotonic() - start) / products * 1e6
 
     def write_rows(self, what, file, rows):
         self.a.fill_(float("nan"))

@@ -68,7 +68,8 @@ inline v1::Job SomeJob() {
     ranks {
       rank: 0
       node: 0
-      epoch_start_unix_us: 1700000000500000
+      start_unix_us: 1700000000500000
+      epoch_start_unix_us: 1700000000501500
       epoch_us: 1500
       epoch_us: 1250.5
       steps { start_us: 1 end_us: 1000 }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -315,8 +316,22 @@ TEST_F(JobServiceTest, CAndARecordComeOfASubmitByNames) {
   EXPECT_GT(job.figures().time_us(), 0);
   EXPECT_GT(job.figures().tflops(), 0);
   ASSERT_EQ(job.ranks_size(), 2);
-  for (const v1::RankReport& rank : job.ranks())
-    EXPECT_NEAR(rank.epoch_start_unix_us(), absl::ToUnixMicros(absl::Now()), 600e6);
+  for (const v1::RankReport& rank : job.ranks()) {
+    EXPECT_NEAR(rank.start_unix_us(), absl::ToUnixMicros(absl::Now()), 600e6);
+    EXPECT_EQ(rank.start_unix_us(), rank.epoch_start_unix_us());
+  }
+}
+
+TEST_F(JobServiceTest, EpochsLieBetweenTheFirstBeginAndTheLast) {
+  v1::SubmitJobRequest request = Request("in a row");
+  request.set_repeat_count(5);
+  const v1::Job job = Wait(Submit(request));
+  ASSERT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error().message();
+  for (const v1::RankReport& rank : job.ranks()) {
+    ASSERT_EQ(rank.epoch_us_size(), 5);
+    const double first_four = std::accumulate(rank.epoch_us().begin(), rank.epoch_us().end() - 1, 0.0);
+    EXPECT_GE(rank.epoch_start_unix_us() - rank.start_unix_us(), first_four - 1) << "a microsecond for rounding";
+  }
 }
 
 }  // namespace
