@@ -25,6 +25,8 @@ from ranks import ContenderFailed
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # rounds, seconds that a turn may take, runs of a turn
 FULL, QUICK = (7, 0.5, 8), (3, 0.2, 4)
+# A run of products in a row takes about so long, and is of at most so many; of fewer than two there is none.
+ROW_US, MOST_IN_A_ROW, ROWS_A_TURN = 10_000, 32, 2
 QUICK_ENDS_S = 112  # no case begins that would end later, if it took as long as the longest before it
 MIB = 1 << 20
 
@@ -168,25 +170,39 @@ class Bench:
             "c_ns": [],
             "notes": notes,
         }
-        turns = []  # where the samples go, and what runs
-        for contender in self.all:
-            for form in contender.forms:
-                turns.append(
-                    (case["samples_us"].setdefault(form, []), lambda count, c=contender, f=form: c.run(f, count))
-                )
-        gemms = {"B plain": "gemm_plain", "B packed": "gemm_packed"}
-        if has_tiles():
-            gemms["agmm's tiles"] = "gemm_tiles"
-        for name, form in gemms.items():
-            turns.append((case["gemm_us"].setdefault(name, []), lambda count, f=form: self.mpi.run(f, count)))
+        runs = {
+            "samples_us": [(form, contender, form) for contender in self.all for form in contender.forms],
+            "gemm_us": [("B plain", self.mpi, "gemm_plain"), ("B packed", self.mpi, "gemm_packed")],
+        }
         gathers = {
             "mpi": lambda count: self.mpi.run("gather", count),
             "ucx": lambda count: self.ucx.move(shard, count)[0],
         }
+        if has_tiles():
+            runs["gemm_us"].append(("agmm's tiles", self.mpi, "gemm_tiles"))
         if self.torch:
             gathers["torch"] = lambda count: self.torch.run("gather", count)
+
+        def turns_of(to, products):
+            return [
+                (
+                    to.setdefault(kind, {}).setdefault(name, []),
+                    lambda count, c=contender, f=form: c.run(f, count, products),
+                )
+                for kind, chosen in runs.items()
+                for name, contender, form in chosen
+            ]
+
+        turns = turns_of(case, 1)  # where the samples go, and what runs
         turns += [(case["gather_us"].setdefault(name, []), run) for name, run in gathers.items()]
-        counts = [max(1, min(most, int(turn_s * 1e6 / max(run(1)[0], 1)))) for _, run in turns]
+        alone_us = [run(1)[0] for _, run in turns]
+        counts = [max(1, min(most, int(turn_s * 1e6 / max(us, 1)))) for us in alone_us]
+        products = min(MOST_IN_A_ROW, int(ROW_US / min(alone_us[: len(runs["samples_us"])])))
+        if products > 1:
+            case["in_a_row"] = {"products": products}
+            rows = turns_of(case["in_a_row"], products)
+            turns += rows
+            counts += [ROWS_A_TURN] * len(rows)
         for number in range(rounds):
             first = number * len(turns) // rounds
             for i in [*range(first, len(turns)), *range(first)]:
@@ -204,6 +220,8 @@ class Bench:
             if form in case["samples_us"]
         ]
         case["figures"] = bounds.figures(case)
+        if "in_a_row" in case:
+            case["in_a_row"]["figures"] = bounds.figures({**case, **case["in_a_row"]})
         return case
 
 

@@ -57,8 +57,14 @@ def canned():
         "unfused": ["mpi allgather + gemm"],
         "notes": {},
     }
+    tiny["in_a_row"] = {
+        "products": 32,
+        "samples_us": {"agmm auto": [98, 99, 100], "mpi allgather + gemm": [104, 104, 105]},
+        "gemm_us": {"B plain": [96]},
+    }
     for one in (case, tiny):
         one["figures"] = bounds.figures(one)
+    tiny["in_a_row"]["figures"] = bounds.figures({**tiny, **tiny["in_a_row"]})
     return {
         "schema": "agmm.bench.v1",
         "seed": 7,
@@ -133,6 +139,12 @@ class Bounds(unittest.TestCase):
         self.assertIsNone(f["contenders"]["agmm auto"]["e"])
         self.assertAlmostEqual(f["contenders"]["agmm auto"]["speedup"], 104 / 103)
         self.assertIsNone(f["contenders"]["agmm auto"]["spread"])
+
+
+    def test_products_in_a_row_have_bounds_of_their_own(self):
+        f = canned()["cases"][1]["in_a_row"]["figures"]
+        self.assertEqual((f["t_gemm_us"], f["t_ag_us"]), (96, 10))
+        self.assertAlmostEqual(f["versus"]["ratio"], 99 / 104)
 
 
 class Shapes(unittest.TestCase):

@@ -12,6 +12,9 @@ The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
                  unfused[]                      the contenders that gather and then multiply, once
                  notes{contender: what it chose}
                  figures                        bounds.py: what follows from the above
+                 in_a_row                       the same of products one behind the other, a product's share of the time;
+                                                where one takes less than 5 ms: {products, samples_us, gemm_us, figures};
+                                                T_ag is the one alone
 """
 
 import json
@@ -67,12 +70,23 @@ def case_lines(case):
         f"  T_lb {ms(f['t_lb_us'])} ms   T_lb_cpu {ms(f['t_lb_cpu_us'])} ms   "
         f"T_unfused {ms(f['t_unfused_us'])} ms ({f['t_unfused_by']})"
     )
-    yield f"  {'contender':22}{'T':>10}{'+-':>7}{'R':>8}{'R_cpu':>8}{'E':>8}{'speedup':>9}  chosen"
+    yield from contender_lines(f, case["notes"])
+    if "in_a_row" in case:
+        f = case["in_a_row"]["figures"]
+        yield (
+            f"  {case['in_a_row']['products']} in a row, each:   T_gemm {ms(f['t_gemm_us'])} ms   T_ag {ms(f['t_ag_us'])} ms   "
+            f"T_lb_cpu {ms(f['t_lb_cpu_us'])} ms"
+        )
+        yield from contender_lines(f, {})
+
+
+def contender_lines(f, notes):
+    yield f"  {'contender':22}{'T':>10}{'+-':>7}{'R':>8}{'R_cpu':>8}{'E':>8}{'speedup':>9}" + "  chosen" * bool(notes)
     yield f"  {'':22}{'ms':>10}{'%':>7}"
     for name, one in f["contenders"].items():
         line = (
             f"  {name:22}{ms(one['t_us']):>10}{percent(one['spread']):>7}{number(one['r']):>8}{number(one['r_cpu']):>8}"
-            f"{number(one['e']):>8}{number(one['speedup']):>9}  {case['notes'].get(name, '')}"
+            f"{number(one['e']):>8}{number(one['speedup']):>9}  {notes.get(name, '')}"
         )
         yield line.rstrip()[:WIDTH]
     against = f["versus"]
@@ -84,31 +98,41 @@ def case_lines(case):
 
 
 def summary_lines(run):
-    """One line a case, then what the goals ask for."""
+    """One line a case, alone and in a row, then what the goals ask for."""
+    yield from summary_table("each alone", [(case, case["figures"]) for case in run["cases"]])
+    rows = [(case, case["in_a_row"]["figures"]) for case in run["cases"] if "in_a_row" in case]
+    if rows:
+        yield ""
+        yield from summary_table("in a row, where one takes less than 5 ms", rows)
+        both = [case.get("in_a_row", case)["figures"] for case in run["cases"]]
+        yield f"the short ones in a row, the others alone: {ratio_text(both)}"
+    for name in run["left_out"]:
+        yield f"left out, there was no time: {name}"
+    yield from busy_lines(run)
+
+
+def ratio_text(all_figures):
+    ratios = [f["versus"]["ratio"] for f in all_figures if f["versus"]]
+    return f"median {median(ratios):.2f}, worst {max(ratios):.2f} (goal: 0.90, 1.00), over {len(ratios)} cases"
+
+
+def summary_table(title, cases):
+    cases = [(case, f) for case, f in cases if f["versus"]]
+    if not cases:
+        return
+    yield title
     yield f"{'':28}{'link':>6}{'T_lb_cpu':>10}  {'best agmm':16}{'T':>9}{'R_cpu':>7}  {'best other':21}{'T':>8}"
     yield f"{'':28}{'Gbit':>6}{'ms':>10}  {'':16}{'ms':>9}{'':7}  {'':21}{'ms':>8}"
-    ratios, r_cpu = [], []
-    for case in run["cases"]:
-        f = case["figures"]
+    for case, f in cases:
         against = f["versus"]
-        if not against:
-            continue
         ours, other = f["contenders"][against["agmm"]], f["contenders"][against["other"]]
-        ratios.append(against["ratio"])
-        r_cpu.append(ours["r_cpu"])
         yield (
             f"{case['name'][:27]:28}{case['rate_bits'] / 1e9:>6g}{ms(f['t_lb_cpu_us']):>10}  {against['agmm'][:15]:16}"
             f"{ms(ours['t_us']):>9}{ours['r_cpu']:>7.2f}  {against['other'][:20]:21}{ms(other['t_us']):>8}"
         )
-    for name in run["left_out"]:
-        yield f"left out, there was no time: {name}"
-    if ratios:
-        yield (
-            f"T of the best agmm / T of the best other: median {median(ratios):.2f}, worst {max(ratios):.2f} "
-            f"(goal: 0.90, 1.00), over {len(ratios)} cases"
-        )
-        yield f"R_cpu of the best agmm: median {median(r_cpu):.2f}, worst {min(r_cpu):.2f} (goal: 0.92)"
-        yield from busy_lines(run)
+    yield f"T of the best agmm / T of the best other: {ratio_text([f for _, f in cases])}"
+    r_cpu = [f["contenders"][f["versus"]["agmm"]]["r_cpu"] for _, f in cases]
+    yield f"R_cpu of the best agmm: median {median(r_cpu):.2f}, worst {min(r_cpu):.2f} (goal: 0.92)"
 
 
 def text(run):
