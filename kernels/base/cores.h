@@ -1,8 +1,14 @@
 #pragma once
 
+#include "absl/strings/string_view.h"
+
 namespace agmm {
 
-// How many cores this process may use: taskset, cpusets and Slurm give fewer than the machine has.
+// How many cores this process may use, one at least: taskset, cpusets and Slurm give fewer than the machine has, and a
+// container's quota may be of less time than its cores have.
 int UsableCores();
+
+// Whole cores of a cgroup's cpu.max, "200000 100000" or "max 100000"; 0: no limit, or not such a text.
+int CoresOfQuota(absl::string_view cpu_max);
 
 }  // namespace agmm

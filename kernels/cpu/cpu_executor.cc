@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_executor.h"
 
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -24,12 +25,15 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedu
   peers_ = peers;
   slots_.emplace(program_.slots);
   std::unique_lock lock(queue_.monitor->mutex);
-  run_.emplace(queue_.monitor, program_, problem_, schedule_, peers_, *slots_, *queue_.packs);
+  try {
+    run_.emplace(queue_.monitor, program_, problem_, schedule_, peers_, *slots_, *queue_.packs);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("no memory for the sums that a plan's rank keeps; give the daemon more memory");
+  }
   target_.run = &*run_;
   const ScratchNeed need = run_->Need();
   lock.unlock();
-  queue_.launches->Reserve(need);
-  return absl::OkStatus();
+  return queue_.launches->Reserve(need);
 }
 
 void CpuExecutor::Run(uint64_t epoch, const Operands& operands, absl::Time deadline,

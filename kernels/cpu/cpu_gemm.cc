@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/large_pages.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
@@ -121,11 +123,12 @@ Scratch::~Scratch() { std::free(data_); }
 
 std::byte* Scratch::Get(int64_t bytes) {
   if (bytes > bytes_) {
-    std::free(data_);
+    bytes = RoundUp(bytes, kCacheLine);
+    auto* const data = static_cast<std::byte*>(AGMM_FAILPOINT("scratch.none") ? nullptr : std::aligned_alloc(kCacheLine, bytes));
+    if (data == nullptr) throw std::bad_alloc();
+    std::free(std::exchange(data_, data));
+    bytes_ = bytes;
     ++allocations_;
-    bytes_ = RoundUp(bytes, kCacheLine);
-    data_ = static_cast<std::byte*>(std::aligned_alloc(kCacheLine, bytes_));
-    if (data_ == nullptr) throw std::bad_alloc();
   }
   return data_;
 }

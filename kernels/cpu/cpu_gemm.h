@@ -37,7 +37,7 @@ class Scratch {
   Scratch() = default;
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  // At least `bytes`; the contents are lost when it grows.
+  // At least `bytes`; the contents are lost when it grows. Throws std::bad_alloc, and is what it was.
   std::byte* Get(int64_t bytes);
   int64_t bytes() const { return bytes_; }
   // How often it grew.
@@ -68,7 +68,7 @@ struct GemmWorker {
   const int index;
   dnnl::stream stream;
   Scratch a, c, library;
-  void Reserve(const ScratchNeed& need);
+  void Reserve(const ScratchNeed& need);  // throws as Get
   uint64_t needs_met = 0;  // the launch queue's
   int64_t scratch_bytes() const {
     return a.bytes() + c.bytes() + library.bytes();

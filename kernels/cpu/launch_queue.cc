@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cores.h"
+#include "kernels/base/units.h"
 
 namespace agmm {
 namespace {
@@ -37,20 +39,34 @@ LaunchQueue::~LaunchQueue() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void LaunchQueue::Reserve(const ScratchNeed& need) {
+absl::Status LaunchQueue::Reserve(const ScratchNeed& need) {
   std::unique_lock lock(monitor_->mutex);
   if (need_.Cover(need)) {
     ++needs_;
     reserved_ = 0;
+    short_ = false;
     monitor_->WakeAll();
   }
   monitor_->drained.wait(lock, [this] { return reserved_ == threads_; });
+  if (!short_) {
+    met_ = need_;
+    return absl::OkStatus();
+  }
+  // The next one asks anew.
+  need_ = met_;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "no memory for the %s of scratch that each of %d threads needs; ask for more chunks, or give the daemon more memory",
+      FormatBytes(need.a + need.c + need.library), threads_));
 }
 
 void LaunchQueue::TakeScratch(GemmWorker& worker) {
   if (worker.needs_met == needs_) return;
   const int64_t bytes = worker.scratch_bytes(), allocations = worker.allocations();
-  worker.Reserve(need_);
+  try {
+    worker.Reserve(need_);
+  } catch (const std::bad_alloc&) {
+    short_ = true;
+  }
   monitor_->counters.scratch_bytes += worker.scratch_bytes() - bytes;
   monitor_->counters.allocations += worker.allocations() - allocations;
   worker.needs_met = needs_;

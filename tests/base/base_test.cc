@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/cancel.h"
+#include "kernels/base/cores.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/hash.h"
@@ -24,6 +25,15 @@ TEST(DType, EveryHalfValueSurvivesTheWayThroughF32) {
     if (!std::isnan(F16ToF32(half))) EXPECT_EQ(F32ToF16(F16ToF32(half)), half);
     else EXPECT_TRUE(std::isnan(F16ToF32(F32ToF16(F16ToF32(half)))));
   }
+}
+
+TEST(Cores, OfAQuotaAreWholeAndOneAtLeast) {
+  EXPECT_EQ(CoresOfQuota("200000 100000"), 2);
+  EXPECT_EQ(CoresOfQuota("250000 100000\n"), 2);
+  EXPECT_EQ(CoresOfQuota("50000 100000"), 1);
+  for (const char* none : {"max 100000", "", "200000", "0 100000", "-1 100000", "200000 0", "x y", "1 2 3"})
+    EXPECT_EQ(CoresOfQuota(none), 0) << none;
+  EXPECT_GE(UsableCores(), 1);
 }
 
 TEST(DType, TiesRoundToEven) {

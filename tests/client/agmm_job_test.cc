@@ -11,27 +11,13 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Outcome = Result<JobInfo>;
 
-class LibraryJob : public LibraryTest {
+class LibraryJob : public LibraryJobTest {
  protected:
-  void SetUp() override {
-    LibraryTest::SetUp();
-    client_ = Connect();
-    ASSERT_NE(client_, nullptr);
-    PutAB(*client_);
-  }
   // Until the job runs on its devices.
   static void AwaitRunning(const JobHandle& job) {
     EXPECT_TRUE(Await([&] { return job.Info()->state == JobState::kRunning; }));
   }
-  static Outcome Get(std::future<Outcome>& future) {
-    if (future.wait_for(kHangMs) != std::future_status::ready)
-      return Status(StatusCode::kUnknown, "the future never came");
-    return future.get();
-  }
-
-  std::unique_ptr<Client> client_;
 };
 
 TEST_F(LibraryJob, AProductIsExact) {

@@ -12,28 +12,14 @@ namespace agmm {
 namespace {
 
 using ::testing::HasSubstr;
-using Outcome = Result<JobInfo>;
 
-class LibraryRun : public LibraryTest {
+class LibraryRun : public LibraryJobTest {
  protected:
-  void SetUp() override {
-    LibraryTest::SetUp();
-    client_ = Connect();
-    ASSERT_NE(client_, nullptr);
-    PutAB(*client_);
-  }
   static std::future<Outcome> Start(Client& client, const JobRequest& request, Milliseconds timeout = {}) {
     auto promise = std::make_shared<std::promise<Outcome>>();
     client.Run(request, [promise](const Outcome& outcome) { promise->set_value(outcome); }, timeout);
     return promise->get_future();
   }
-  static Outcome Get(std::future<Outcome>& future) {
-    if (future.wait_for(kHangMs) != std::future_status::ready)
-      return Status(StatusCode::kUnknown, "the future never came");
-    return future.get();
-  }
-
-  std::unique_ptr<Client> client_;
 };
 
 TEST_F(LibraryRun, AProductIsExactAndWhatWaitWouldSay) {

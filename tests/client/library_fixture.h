@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -94,6 +95,26 @@ class LibraryTest : public ::testing::Test {
   }
 
   class World world_;
+};
+
+using Outcome = Result<JobInfo>;
+
+// With a client that has A and B there.
+class LibraryJobTest : public LibraryTest {
+ protected:
+  void SetUp() override {
+    LibraryTest::SetUp();
+    client_ = Connect();
+    ASSERT_NE(client_, nullptr);
+    PutAB(*client_);
+  }
+  static Outcome Get(std::future<Outcome>& future) {
+    if (future.wait_for(kHangMs) != std::future_status::ready)
+      return Status(StatusCode::kUnknown, "the future never came");
+    return future.get();
+  }
+
+  std::unique_ptr<Client> client_;
 };
 
 }  // namespace agmm

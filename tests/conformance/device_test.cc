@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/units.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/large_pages.h"
@@ -20,6 +21,15 @@ class DeviceTest : public testing::TestWithParam<DeviceKind> {
       plan.Write(rank, kB, b);
       plan.Poison(rank, kC);
     }
+  }
+  // Rank 0 of two on one node.
+  static absl::Status Prepare(Cluster& cluster, const Problem& problem, const Schedule& schedule) {
+    const auto executor = cluster.device(0)->CreateExecutor(), peer = cluster.device(1)->CreateExecutor();
+    Peers peers;
+    peers.executors = {executor.get(), peer.get()};
+    peers.heaps = {cluster.heap(0), cluster.heap(1)};
+    peers.nodes = {0, 0};
+    return executor->Prepare(problem, schedule, peers);
   }
 };
 
@@ -183,14 +193,7 @@ TEST_P(DeviceTest, AHeapThatDoesNotFitIsRefusedWithBothFigures) {
 TEST_P(DeviceTest, ASchedulesMistakesAreRefusedByName) {
   const Case c{"ring", DType::kF32, 2, 1, 1, 40, 12, 20, 1};
   Cluster cluster(GetParam(), c.topology());
-  const auto prepare = [&](const Schedule& schedule) {
-    const auto executor = cluster.device(0)->CreateExecutor(), peer = cluster.device(1)->CreateExecutor();
-    Peers peers;
-    peers.executors = {executor.get(), peer.get()};
-    peers.heaps = {cluster.heap(0), cluster.heap(1)};
-    peers.nodes = {0, 0};
-    return executor->Prepare(c.problem(), schedule, peers);
-  };
+  const auto prepare = [&](const Schedule& schedule) { return Prepare(cluster, c.problem(), schedule); };
   EXPECT_EQ(prepare(c.schedule()), absl::OkStatus());
   Schedule outside = c.schedule();
   for (Step& step : outside.ranks[0])
@@ -204,6 +207,25 @@ TEST_P(DeviceTest, ASchedulesMistakesAreRefusedByName) {
     if (auto* multiply = std::get_if<Multiply>(&step.op)) multiply->accumulate = true;
   EXPECT_THAT(std::string(prepare(chain).message()), testing::HasSubstr("sum on chip"));
 }
+
+#ifdef AGMM_FAILPOINTS
+TEST_P(DeviceTest, APlanThatGetsNoScratchIsRefusedAndTheNextOneIsNot) {
+  const Case c{"ring", DType::kBF16, 2, 1, 1, 40, 12, 20, 1};
+  Cluster cluster(GetParam(), c.topology());
+  failpoint::Arm("scratch.none");
+  const absl::Status refused = Prepare(cluster, c.problem(), c.schedule());
+  failpoint::Disarm("scratch.none");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("of scratch"));
+  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  const Values a = SmallIntegers(c.problem().m(), c.problem().k(), 1), b = SmallIntegers(c.problem().k(), c.problem().n(), 2);
+  Fill(plan, a, b);
+  Reports reports(2);
+  for (Rank rank = 0; rank < 2; ++rank) plan.Run(rank, 1, 1, absl::Now() + absl::Seconds(60), reports.At(rank));
+  for (const EpochReport& report : reports.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
+  EXPECT_EQ(plan.CountWrong(0, Product(a, b)), 0);
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(All, DeviceTest, testing::ValuesIn(DeviceKinds()),
                          [](const auto& info) { return info.param.name; });
