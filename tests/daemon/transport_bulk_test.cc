@@ -101,10 +101,16 @@ TEST(TransportBulk, QuietWaitsForReceivesOfOlderGenerations) {
   from.Fill(1);
   Notification start[8], deliver[8];
   Outcomes written, older, newer;
+  // Large writes over a connection that is still being made are offered at no certain time.
+  cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
+  ASSERT_TRUE(written.Wait(1));
+  from.Fill(2);
   int attempt = 0;
   const auto under_way = [&] {
+    // The staging of the write before is given back behind its answer.
+    EXPECT_TRUE(Eventually([&] { return cluster[1].counters().staging_bytes == 0; }));
     // What is posted while the sender's thread is held begins together: the write is offered, and then the
-    // thread is held again before it can deliver. A connection that is still being made offers nothing.
+    // thread is held again before it can deliver.
     cluster[0].Quiesce(0, [&, attempt] { start[attempt].Wait(); });
     cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
     cluster[0].Quiesce(0, [&, attempt] { deliver[attempt].Wait(); });
@@ -114,7 +120,7 @@ TEST(TransportBulk, QuietWaitsForReceivesOfOlderGenerations) {
       if (cluster[1].counters().staging_bytes > 0) return true;
     }
     deliver[attempt].Notify();
-    EXPECT_TRUE(written.Wait(attempt + 1));
+    EXPECT_TRUE(written.Wait(attempt + 2));
     return false;
   };
   while (!under_way()) ASSERT_LT(++attempt, 8) << "no receive stays under way";
