@@ -21,22 +21,13 @@ int CoresOfSet() {
   return std::thread::hardware_concurrency();  // more than fit the set
 }
 
-// The least quota of this process's cgroup (version 2) and of those around it; 0: none.
-int CoresOfQuotas() {
-  std::string path;
+// This process's; a container sees its own as the root.
+std::string OwnGroup() {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
-    if (absl::string_view own = line; absl::ConsumePrefix(&own, "0::")) path = std::string(own);
+    if (absl::string_view own = line; absl::ConsumePrefix(&own, "0::")) return std::string(own);
   }
-  int least = 0;
-  // A container sees its own group as the root, whose quota is a file there.
-  for (size_t end = path.size();; end = path.rfind('/', end - 1)) {
-    std::ifstream file("/sys/fs/cgroup" + path.substr(0, end) + "/cpu.max");
-    std::string text;
-    const int cores = std::getline(file, text) ? CoresOfQuota(text) : 0;
-    if (cores > 0) least = least == 0 ? cores : std::min(least, cores);
-    if (end == 0 || end == std::string::npos) return least;
-  }
+  return "";
 }
 
 }  // namespace
@@ -50,8 +41,19 @@ int CoresOfQuota(absl::string_view cpu_max) {
   return static_cast<int>(std::clamp<int64_t>(quota / period, 1, 1 << 20));
 }
 
+int CoresOfGroup(const std::string& root, const std::string& group) {
+  int least = 0;
+  for (size_t end = group.size();; end = group.rfind('/', end - 1)) {
+    std::ifstream file(root + group.substr(0, end) + "/cpu.max");
+    std::string text;
+    const int cores = std::getline(file, text) ? CoresOfQuota(text) : 0;
+    if (cores > 0) least = least == 0 ? cores : std::min(least, cores);
+    if (end == 0 || end == std::string::npos) return least;
+  }
+}
+
 int UsableCores() {
-  const int set = CoresOfSet(), quota = CoresOfQuotas();
+  const int set = CoresOfSet(), quota = CoresOfGroup("/sys/fs/cgroup", OwnGroup());
   return std::max(1, quota == 0 ? set : std::min(set, quota));
 }
 

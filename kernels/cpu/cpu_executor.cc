@@ -33,7 +33,13 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedu
   target_.run = &*run_;
   const ScratchNeed need = run_->Need();
   lock.unlock();
-  return queue_.launches->Reserve(need);
+  absl::Status reserved = queue_.launches->Reserve(need);
+  if (!reserved.ok()) {
+    lock.lock();
+    target_.run = nullptr;
+    run_.reset();
+  }
+  return reserved;
 }
 
 void CpuExecutor::Run(uint64_t epoch, const Operands& operands, absl::Time deadline,

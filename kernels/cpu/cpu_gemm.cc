@@ -207,13 +207,17 @@ absl::Status Matmul::Execute(const std::byte* a, const PackedB& b, std::byte* c,
 absl::StatusOr<PackedB> Matmul::Pack(ConstMatrix b, GemmWorker& worker) const {
   const int64_t n = key_.n, k = key_.k;
   const int64_t element_bytes = SizeOf(key_.dtype);
+  const auto refusal = [&](const char* why) {
+    return absl::ResourceExhaustedError(absl::StrFormat("B of %d x %d %s could not be packed into %s: %s", k, n,
+                                                        Name(b.dtype), FormatBytes(packed_layout_.get_size()), why));
+  };
   Scratch converted;
-  if (b.dtype != key_.dtype) {
-    const Matrix wide{converted.Get(k * n * element_bytes), n * element_bytes, key_.dtype};
-    CopyRows(b, wide, k, n);
-    b = wide;
-  }
   try {
+    if (b.dtype != key_.dtype) {
+      const Matrix wide{converted.Get(k * n * element_bytes), n * element_bytes, key_.dtype};
+      CopyRows(b, wide, k, n);
+      b = wide;
+    }
     if (tiles_) {
       PackedB packed{dnnl::memory(packed_layout_, Engine()), static_cast<int64_t>(packed_layout_.get_size())};
       auto* const to = static_cast<std::byte*>(packed.memory.get_data_handle());
@@ -229,9 +233,9 @@ absl::StatusOr<PackedB> Matmul::Pack(ConstMatrix b, GemmWorker& worker) const {
     worker.stream.wait();
     return packed;
   } catch (const dnnl::error& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("B of %d x %d %s could not be packed into %s: %s", k, n, Name(b.dtype),
-                        FormatBytes(packed_layout_.get_size()), error.what()));
+    return refusal(error.what());
+  } catch (const std::bad_alloc&) {
+    return refusal("no memory");
   }
 }
 

@@ -40,22 +40,20 @@ LaunchQueue::~LaunchQueue() {
 }
 
 absl::Status LaunchQueue::Reserve(const ScratchNeed& need) {
+  const std::lock_guard one(reserving_);
   std::unique_lock lock(monitor_->mutex);
-  if (need_.Cover(need)) {
-    ++needs_;
-    reserved_ = 0;
-    short_ = false;
-    monitor_->WakeAll();
-  }
+  const ScratchNeed before = need_;
+  if (!need_.Cover(need)) return absl::OkStatus();
+  ++needs_;
+  reserved_ = 0;
+  short_ = false;
+  monitor_->WakeAll();
   monitor_->drained.wait(lock, [this] { return reserved_ == threads_; });
-  if (!short_) {
-    met_ = need_;
-    return absl::OkStatus();
-  }
-  // The next one asks anew.
-  need_ = met_;
+  if (!short_) return absl::OkStatus();
+  // Workers that have got it keep it; the others have what they had.
+  need_ = before;
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "no memory for the %s of scratch that each of %d threads needs; ask for more chunks, or give the daemon more memory",
+      "no memory for %s of scratch, which each of %d threads needs; give the daemon more, or fewer threads",
       FormatBytes(need.a + need.c + need.library), threads_));
 }
 

@@ -41,7 +41,8 @@ class LaunchQueue {
   // Waits for the workers; the queue must be empty.
   ~LaunchQueue();
 
-  // Returns once every worker has scratch for `need`: no task allocates any then. Errors: RESOURCE_EXHAUSTED.
+  // Returns once every worker has scratch for `need`: no task allocates any then. One caller at a time is served.
+  // Errors: RESOURCE_EXHAUSTED.
   absl::Status Reserve(const ScratchNeed& need);
   void Push(Launch launch);
   // Fails the launches of `target` that are not over; where there is none, nothing happens.
@@ -89,7 +90,8 @@ class LaunchQueue {
   bool seated_ = false;  // a worker has a seat
   int64_t reported_ns_ = 0;  // when the last launch was over
   bool stopping_ = false;
-  ScratchNeed need_, met_;  // what all workers are to have, and what they do have
+  std::mutex reserving_;    // before the monitor's
+  ScratchNeed need_;        // of all that was reserved, and of what is being
   uint64_t needs_ = 0;      // how often need_ has changed
   bool short_ = false;      // a worker has not got it
   int reserved_ = 0;    // workers that have scratch for it

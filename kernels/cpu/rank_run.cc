@@ -45,10 +45,11 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
       packs_(packs),
       hold_(absl::StrFormat("executor.hold_rank_%d", WorldRank(peers.self))),
       lanes_(program.lanes.size()) {
-  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-    lanes_[lane].chip.Get(program.chip_bytes[lane]);
-    monitor_->counters.scratch_bytes += lanes_[lane].chip.bytes();
-    monitor_->counters.allocations += lanes_[lane].chip.allocations();
+  // All before any is counted: one may not be had.
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane].chip.Get(program.chip_bytes[lane]);
+  for (const Lane& lane : lanes_) {
+    monitor_->counters.scratch_bytes += lane.chip.bytes();
+    monitor_->counters.allocations += lane.chip.allocations();
   }
 }
 

@@ -54,7 +54,8 @@ class Executor {
   virtual ~Executor() = default;
 
   // Lowers the schedule for peers.self, builds kernels, clears the slots. Once, before anything else.
-  // Errors: INVALID_ARGUMENT for a schedule that this device cannot run.
+  // Errors: INVALID_ARGUMENT for a schedule that this device cannot run, RESOURCE_EXHAUSTED for want of memory; this
+  // executor is of no use then.
   virtual absl::Status Prepare(const Problem& problem, const Schedule& schedule, const Peers& peers) = 0;
 
   // Queues one epoch behind all that were queued on this device before; returns at once. `epoch` rises by

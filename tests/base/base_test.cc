@@ -1,5 +1,7 @@
 // kernels/base: conversions, sizes, cancellation, failpoints.
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "tests/base/temp_folder.h"
 
 namespace agmm {
 namespace {
@@ -33,7 +36,24 @@ TEST(Cores, OfAQuotaAreWholeAndOneAtLeast) {
   EXPECT_EQ(CoresOfQuota("50000 100000"), 1);
   for (const char* none : {"max 100000", "", "200000", "0 100000", "-1 100000", "200000 0", "x y", "1 2 3"})
     EXPECT_EQ(CoresOfQuota(none), 0) << none;
-  EXPECT_GE(UsableCores(), 1);
+}
+
+TEST(Cores, AreWhatTheNarrowestGroupAroundHas) {
+  const TempFolder root("cgroups");
+  const auto limit = [&](const std::string& group, const std::string& cpu_max) {
+    std::filesystem::create_directories(root / group);
+    std::ofstream(root / (group + "/cpu.max")) << cpu_max << "\n";
+  };
+  limit(".", "max 100000");
+  EXPECT_EQ(CoresOfGroup(root.path(), "/a/b"), 0);
+  limit("a", "300000 100000");
+  limit("a/b", "800000 100000");
+  EXPECT_EQ(CoresOfGroup(root.path(), "/a/b"), 3);
+  EXPECT_EQ(CoresOfGroup(root.path(), "/"), 0);
+  EXPECT_EQ(CoresOfGroup(root.path(), "/no/such"), 0);
+  limit(".", "200000 100000");
+  EXPECT_EQ(CoresOfGroup(root.path(), "/a/b"), 2);
+  EXPECT_EQ(CoresOfGroup(root.path(), ""), 2);
 }
 
 TEST(DType, TiesRoundToEven) {

@@ -1,6 +1,7 @@
 """Runs agmm and what people would use instead, in turn, on hosts of its own; run.sh is its front door."""
 
 import argparse
+import itertools
 import json
 import pathlib
 import random
@@ -143,13 +144,13 @@ class Bench:
         rows = shapes.sampled_rows(a.shape[0], self.hosts.count)
         exact = shapes.reference(a, b, rows)
         for contender in self.all:
-            for form in contender.forms:
-                got = contender.rows(form, rows)
+            for form, products in itertools.product(contender.forms, (1, 3)):
+                got = contender.rows(form, rows, products)
                 wrong = numpy.argwhere(got != exact)
                 if len(wrong):
                     row, col = wrong[0]
                     raise ContenderFailed(
-                        f"{form} computes garbage: C[{rows[row]}, {col}] has the bits {got[row, col]:#06x} and should have "
+                        f"{form} computes garbage, {products} in a row: C[{rows[row]}, {col}] has the bits {got[row, col]:#06x} and should have "
                         f"{exact[row, col]:#06x}; {len(wrong)} of {exact.size} sampled elements are wrong"
                     )
 
@@ -195,7 +196,7 @@ class Bench:
 
         turns = turns_of(case, 1)  # where the samples go, and what runs
         turns += [(case["gather_us"].setdefault(name, []), run) for name, run in gathers.items()]
-        alone_us = [run(1)[0] for _, run in turns]
+        alone_us = [min(run(2)) for _, run in turns]
         counts = [max(1, min(most, int(turn_s * 1e6 / max(us, 1)))) for us in alone_us]
         products = min(MOST_IN_A_ROW, int(ROW_US / min(alone_us[: len(runs["samples_us"])])))
         if products > 1:

@@ -2,7 +2,7 @@
     forms                       {name in the table: what it runs}
     set_shape(shape, data)      operands in place, everything that lasts prepared; {name: what it chose}
     run(form, count, products)  microseconds a product of `count` runs, each of `products` in a row; the slowest rank's
-    rows(form, rows)            runs once over a poisoned C; these rows of it, as bf16 bits
+    rows(form, rows, products)  runs so many in a row over a poisoned C; these rows of it, as bf16 bits
 """
 
 import json
@@ -35,9 +35,9 @@ class RankContender:
     def run(self, form, count, products=1):
         return self.ranks.run(self.forms.get(form, form), count, products)
 
-    def rows(self, form, rows):
+    def rows(self, form, rows, products):
         file = self.ranks.folder / "rows"
-        self.ranks.call(f"rows {self.forms[form]} {file} {' '.join(map(str, rows))}")
+        self.ranks.call(f"rows {self.forms[form]} {products} {file} {' '.join(map(str, rows))}")
         parts = []
         for rank in range(self.ranks.size):
             begin, end = part_of(self.shape.n, self.ranks.size, rank)
@@ -238,9 +238,10 @@ class Agmm:
             "tensor", "fill", name, "--shape", f"{rows}x{cols}", "--dtype", "bf16", "--sharding", sharding, *kind
         )
 
-    def _job(self, algorithm):
+    def _job(self, algorithm, products=1):
+        bind = "A=bench.A,B=bench.B,C=bench.C"
         return self._ctl(
-            "job", "submit", "--bind", "A=bench.A,B=bench.B,C=bench.C", "--algorithm", algorithm, "--wait"
+            "job", "submit", "--bind", bind, "--algorithm", algorithm, "--repeat", str(products), "--wait"
         )
 
     def set_shape(self, shape, data):
@@ -266,9 +267,9 @@ class Agmm:
             self.gather_us += [us for us in answer[count + 1 :] if us]  # the first one finds the others' caches
         return answer[:count]
 
-    def rows(self, form, rows):
+    def rows(self, form, rows, products):
         self._poison()
-        self._job(self.forms[form])
+        self._job(self.forms[form], products)
         file = self.folder / "C.raw"
         self._ctl("tensor", "get", "bench.C", str(file), "--raw")
         c = numpy.memmap(file, numpy.uint16, "r", shape=(self.shape.m, self.shape.n))

@@ -146,6 +146,14 @@ class Bounds(unittest.TestCase):
         self.assertEqual((f["t_gemm_us"], f["t_ag_us"]), (96, 10))
         self.assertAlmostEqual(f["versus"]["ratio"], 99 / 104)
 
+    def test_a_link_carries_no_more_in_a_row_than_its_rate_and_a_burst(self):
+        case = {**canned()["cases"][0], "gather_us": {"mpi": [1000]}}
+        self.assertEqual(bounds.figures(case)["t_ag_us"], 1000)
+        f = bounds.figures({**case, "products": 4})
+        # 16 MiB a product at 4 Gbit/s, less a quarter of 256 KiB.
+        self.assertAlmostEqual(f["t_ag_us"], ((16 << 20) - (64 << 10)) * 8 / 4e9 * 1e6)
+        self.assertEqual(f["t_ag_by"], "link")
+
 
 class Shapes(unittest.TestCase):
     def test_the_suite_is_an_eighth(self):

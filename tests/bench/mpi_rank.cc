@@ -3,7 +3,7 @@
 //     shape M N K DATA            loads this rank's rows of DATA/A.i8 and columns of DATA/B.i8, chooses what is fastest
 //     run WHAT COUNT PRODUCTS     the microseconds of COUNT runs here, begun together; each is of PRODUCTS products one
 //                                 behind the other, and a product's share is answered
-//     rows WHAT FILE ROW...       runs WHAT over a poisoned C and writes these rows of this rank's C, bf16
+//     rows WHAT PRODUCTS FILE ROW...   runs WHAT over a poisoned C and writes these rows of this rank's C, bf16
 // WHAT is
 //   gemm_plain, gemm_packed       [M, K] x [K, N / P] of a gathered A, B row-major or in oneDNN's own layout
 //   gemm_tiles                    the same by agmm's tiles, where the processor has them: for the bounds alone
@@ -28,10 +28,17 @@ namespace {
 struct Cut {
   int64_t chunk, piece;
 };
+struct Choice {
+  bool packed = false;
+  Cut cut = {64, 64};
+};
 // Each was the best one on some shape and rate.
 constexpr Cut kCuts[] = {{64, 64},   {128, 128},  {256, 64},  {256, 256},
                          {512, 128}, {1024, 128}, {1024, 512}};
 constexpr int kTrialRuns = 2;
+// What is best for products in a row is tried with so many, where one takes less than this.
+constexpr int kTrialProducts = 8;
+constexpr double kShortUs = 5000;
 
 class Rank {
  public:
@@ -68,27 +75,36 @@ class Rank {
     gemm_.emplace(b_.get(), k, n_);
     if (AskForTiles()) tiles_.emplace(b_.get(), k, n_);
     Gather();
-    packed_ = Fastest("gemm_packed") < Fastest("gemm_plain");
+    alone_ = {};
+    const double us = Choose(&alone_, 1);
+    in_a_row_ = alone_;
+    if (us < kShortUs) Choose(&in_a_row_, kTrialProducts);
+    return (alone_.packed ? "packed " : "plain ") + std::to_string(alone_.cut.chunk) + " " +
+           std::to_string(alone_.cut.piece);
+  }
+
+  // What is fastest with so many products in a row; microseconds of a product in chunks then.
+  double Choose(Choice* choice, int products) {
+    const double packed_us = Fastest("gemm_packed", products);
+    choice->packed = packed_us < Fastest("gemm_plain", products);
     double best = 0;
+    Cut fastest;
     for (const Cut& cut : kCuts) {
-      const Cut before = cut_;
-      cut_ = cut;
-      const double us = Fastest("chunks");
-      if (best == 0 || us < best) {
-        best = us;
-      } else {
-        cut_ = before;
-      }
+      choice->cut = cut;
+      const double us = Fastest("chunks", products);
+      if (best != 0 && us >= best) continue;
+      best = us;
+      fastest = cut;
     }
-    return (packed_ ? "packed " : "plain ") + std::to_string(cut_.chunk) + " " +
-           std::to_string(cut_.piece);
+    choice->cut = fastest;
+    return best;
   }
 
   // The least time of a few runs; the same number on every rank, as the slowest had it.
-  double Fastest(const std::string& what) {
-    double best = Time(what);  // prepares, too
+  double Fastest(const std::string& what, int products) {
+    double best = Time(what, products);  // prepares, too
     for (int i = 0; i < kTrialRuns; ++i) {
-      double us = Time(what);
+      double us = Time(what, products);
       MPI_Allreduce(MPI_IN_PLACE, &us, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
       best = i == 0 ? us : std::min(best, us);
     }
@@ -106,11 +122,12 @@ class Rank {
     double start = NowUs() + kLeadUs;
     MPI_Allreduce(MPI_IN_PLACE, &start, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     WaitUntil(start);
-    for (int i = 0; i < products; ++i) Do(what);
+    const Choice& choice = products == 1 ? alone_ : in_a_row_;
+    for (int i = 0; i < products; ++i) Do(what, choice);
     return (NowUs() - start) / products;
   }
 
-  void Do(const std::string& what) {
+  void Do(const std::string& what, const Choice& choice) {
     if (what == "gemm_plain") {
       gemm_->Run(a_.get(), m_, c_.get(), false);
     } else if (what == "gemm_packed") {
@@ -121,9 +138,9 @@ class Rank {
       Gather();
     } else if (what == "unfused") {
       Gather();
-      gemm_->Run(a_.get(), m_, c_.get(), packed_);
+      gemm_->Run(a_.get(), m_, c_.get(), choice.packed);
     } else if (what == "chunks") {
-      Chunks();
+      Chunks(choice.cut);
     } else {
       throw std::invalid_argument("unknown contender " + what);
     }
@@ -139,15 +156,15 @@ class Rank {
     }
   }
 
-  void Chunks() {
+  void Chunks(const Cut& cut) {
     std::vector<MPI_Request> receives, sends;
     std::vector<Part> arriving;
     // Chunk by chunk from all peers, and to them in an order that is each rank's own, so that no
     // link idles.
-    for (int64_t at = 0; at < rows_[0].size(); at += cut_.chunk) {
+    for (int64_t at = 0; at < rows_[0].size(); at += cut.chunk) {
       for (int step = 1; step < size_; ++step) {
         const int from = (rank_ + size_ - step) % size_, to = (rank_ + step) % size_;
-        const Part in = ChunkOf(from, at), out = ChunkOf(rank_, at);
+        const Part in = ChunkOf(from, at, cut), out = ChunkOf(rank_, at, cut);
         if (in.size() > 0) {
           MPI_Irecv(a_.get() + in.begin * k_, static_cast<int>(in.size() * k_), MPI_UINT16_T, from,
                     static_cast<int>(at), MPI_COMM_WORLD, &receives.emplace_back());
@@ -172,8 +189,8 @@ class Rank {
       arrived += count;
     };
     const auto multiply = [&](const Part& rows, BF16* a) {
-      for (int64_t row = rows.begin; row < rows.end; row += cut_.piece) {
-        gemm_->Run(a + (row - rows.begin) * k_, std::min(cut_.piece, rows.end - row),
+      for (int64_t row = rows.begin; row < rows.end; row += cut.piece) {
+        gemm_->Run(a + (row - rows.begin) * k_, std::min(cut.piece, rows.end - row),
                    c_.get() + row * n_, true);
         collect(false);
       }
@@ -193,21 +210,21 @@ class Rank {
   }
 
   // The chunk of rank r's rows that begins `at` rows into them; empty past their end.
-  Part ChunkOf(int r, int64_t at) const {
+  Part ChunkOf(int r, int64_t at, const Cut& cut) const {
     const int64_t begin = std::min(rows_[r].begin + at, rows_[r].end);
-    return {begin, std::min(begin + cut_.chunk, rows_[r].end)};
+    return {begin, std::min(begin + cut.chunk, rows_[r].end)};
   }
 
   std::string WriteRows(const Words& words) {
     std::memset(c_.get(), 0xff, m_ * n_ * sizeof(BF16));
     if (words.at(1).rfind("gemm", 0) != 0) std::memset(a_.get(), 0xff, m_ * k_ * sizeof(BF16));
-    Time(words.at(1));
-    std::ofstream file(words.at(2) + "." + std::to_string(rank_), std::ios::binary);
-    for (size_t i = 3; i < words.size(); ++i)
+    Time(words.at(1), std::stoi(words.at(2)));
+    std::ofstream file(words.at(3) + "." + std::to_string(rank_), std::ios::binary);
+    for (size_t i = 4; i < words.size(); ++i)
       file.write(reinterpret_cast<const char*>(c_.get() + std::stoll(words[i]) * n_),
                  n_ * sizeof(BF16));
     file.close();
-    if (!file) throw std::runtime_error("cannot write " + words[2]);
+    if (!file) throw std::runtime_error("cannot write " + words[3]);
     return "";
   }
 
@@ -218,8 +235,7 @@ class Rank {
   Buffer own_, a_, b_, c_;  // this rank's rows of A; all of A; this rank's columns of B and C
   std::optional<LocalGemm> gemm_;
   std::optional<LocalTiles> tiles_;
-  bool packed_ = false;
-  Cut cut_ = kCuts[0];
+  Choice alone_, in_a_row_;
 };
 
 }  // namespace

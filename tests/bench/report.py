@@ -13,8 +13,7 @@ The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
                  notes{contender: what it chose}
                  figures                        bounds.py: what follows from the above
                  in_a_row                       the same of products one behind the other, a product's share of the time;
-                                                where one takes less than 5 ms: {products, samples_us, gemm_us, figures};
-                                                T_ag is the one alone
+                                                where one takes less than 5 ms: {products, samples_us, gemm_us, figures}
 """
 
 import json
@@ -74,8 +73,8 @@ def case_lines(case):
     if "in_a_row" in case:
         f = case["in_a_row"]["figures"]
         yield (
-            f"  {case['in_a_row']['products']} in a row, each:   T_gemm {ms(f['t_gemm_us'])} ms   T_ag {ms(f['t_ag_us'])} ms   "
-            f"T_lb_cpu {ms(f['t_lb_cpu_us'])} ms"
+            f"  {case['in_a_row']['products']} in a row, each: T_gemm {ms(f['t_gemm_us'])} ms   T_ag {ms(f['t_ag_us'])} ms "
+            f"({f['t_ag_by']})   T_lb_cpu {ms(f['t_lb_cpu_us'])} ms   T_unfused {ms(f['t_unfused_us'])} ms"
         )
         yield from contender_lines(f, {})
 
@@ -104,16 +103,9 @@ def summary_lines(run):
     if rows:
         yield ""
         yield from summary_table("in a row, where one takes less than 5 ms", rows)
-        both = [case.get("in_a_row", case)["figures"] for case in run["cases"]]
-        yield f"the short ones in a row, the others alone: {ratio_text(both)}"
     for name in run["left_out"]:
         yield f"left out, there was no time: {name}"
     yield from busy_lines(run)
-
-
-def ratio_text(all_figures):
-    ratios = [f["versus"]["ratio"] for f in all_figures if f["versus"]]
-    return f"median {median(ratios):.2f}, worst {max(ratios):.2f} (goal: 0.90, 1.00), over {len(ratios)} cases"
 
 
 def summary_table(title, cases):
@@ -130,7 +122,11 @@ def summary_table(title, cases):
             f"{case['name'][:27]:28}{case['rate_bits'] / 1e9:>6g}{ms(f['t_lb_cpu_us']):>10}  {against['agmm'][:15]:16}"
             f"{ms(ours['t_us']):>9}{ours['r_cpu']:>7.2f}  {against['other'][:20]:21}{ms(other['t_us']):>8}"
         )
-    yield f"T of the best agmm / T of the best other: {ratio_text([f for _, f in cases])}"
+    ratios = [f["versus"]["ratio"] for _, f in cases]
+    yield (
+        f"T of the best agmm / T of the best other: median {median(ratios):.2f}, worst {max(ratios):.2f} (goal: 0.90, 1.00), "
+        f"over {len(ratios)} cases"
+    )
     r_cpu = [f["contenders"][f["versus"]["agmm"]]["r_cpu"] for _, f in cases]
     yield f"R_cpu of the best agmm: median {median(r_cpu):.2f}, worst {min(r_cpu):.2f} (goal: 0.92)"
 

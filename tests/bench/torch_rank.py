@@ -34,7 +34,7 @@ class Rank:
         if words[0] == "run":
             return " ".join(f"{self.time(words[1], int(words[3])):.3f}" for _ in range(int(words[2])))
         if words[0] == "rows":
-            return self.write_rows(*words[1:3], list(map(int, words[3:])))
+            return self.write_rows(words[1], int(words[2]), words[3], list(map(int, words[4:])))
         raise ValueError(f"unknown command {words[0]}")
 
     def set_shape(self, m, n, k, data):
@@ -74,10 +74,10 @@ class Rank:
                 torch.matmul(self.a, self.b, out=self.c)
         return (time.monotonic() - start) / products * 1e6
 
-    def write_rows(self, what, file, rows):
+    def write_rows(self, what, products, file, rows):
         self.a.fill_(float("nan"))
         self.c.fill_(float("nan"))
-        self.time(what)
+        self.time(what, products)
         starts = [part_of(self.m, self.size, r) for r in range(self.size)]
         padded = [
             r * self.m_pad + row - begin

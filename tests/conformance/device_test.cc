@@ -210,10 +210,11 @@ TEST_P(DeviceTest, ASchedulesMistakesAreRefusedByName) {
 
 #ifdef AGMM_FAILPOINTS
 TEST_P(DeviceTest, APlanThatGetsNoScratchIsRefusedAndTheNextOneIsNot) {
-  const Case c{"ring", DType::kBF16, 2, 1, 1, 40, 12, 20, 1};
+  const Case c{"ring", DType::kBF16, 2, 1, 1, 40, 12, 20, 1}, larger{"ring", DType::kBF16, 2, 1, 1, 400, 120, 200, 1};
   Cluster cluster(GetParam(), c.topology());
+  EXPECT_EQ(Prepare(cluster, c.problem(), c.schedule()), absl::OkStatus());
   failpoint::Arm("scratch.none");
-  const absl::Status refused = Prepare(cluster, c.problem(), c.schedule());
+  const absl::Status refused = Prepare(cluster, larger.problem(), larger.schedule());
   failpoint::Disarm("scratch.none");
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("of scratch"));

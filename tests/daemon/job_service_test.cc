@@ -327,6 +327,7 @@ TEST_F(JobServiceTest, EpochsLieBetweenTheFirstBeginAndTheLast) {
   request.set_repeat_count(5);
   const v1::Job job = Wait(Submit(request));
   ASSERT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error().message();
+  ASSERT_EQ(job.ranks_size(), 2);
   for (const v1::RankReport& rank : job.ranks()) {
     ASSERT_EQ(rank.epoch_us_size(), 5);
     const double first_four = std::accumulate(rank.epoch_us().begin(), rank.epoch_us().end() - 1, 0.0);

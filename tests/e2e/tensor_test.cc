@@ -147,14 +147,11 @@ TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
   Connection connection(*ResolveEndpoint(proxy.endpoint()));
   ASSERT_TRUE(connection.GetStatus().ok());
   int cuts = 0, reconnecting = 0;
-  // Twice, and not again before the first has been noticed: what lies in buffers goes on for a while.
-  const auto cut = [&] {
-    if (cuts == 2 || reconnecting < cuts) return;
+  // Not again before the first has been noticed: what lies in buffers goes on for a while.
+  Progress progress{[&](int64_t bytes) {
+    if (cuts == 2 || reconnecting < cuts || bytes <= (2 << 20) * (cuts + 1)) return;
     ++cuts;
     proxy.Cut();
-  };
-  Progress progress{[&](int64_t bytes) {
-    if (bytes > (2 << 20) * (cuts + 1)) cut();
   }};
   progress.reconnecting = [&] { ++reconnecting; };
   const auto tensor = Upload(&connection, Put("[M_x, K]", {0, 1, 2}), Contents().size(),
@@ -164,17 +161,17 @@ TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
   EXPECT_GE(reconnecting, 2);
   cuts = reconnecting = 0;
   progress.moved = Nothing.moved;
-  std::string bytes;
+  std::string bytes;  // more than the client's end holds in buffers, so that it must notice
   const auto read = Download(
       &connection, ByName("A"),
       [&](const v1::Tensor&, int64_t offset, absl::string_view data) {
         EXPECT_EQ(offset, static_cast<int64_t>(bytes.size()));
         bytes.append(data.data(), data.size());
-        cut();
+        if (cuts++ == 0) proxy.Cut();
         return absl::OkStatus();
       },
       progress);
-  EXPECT_GE(reconnecting, 2);
+  EXPECT_GE(reconnecting, 1);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(bytes == Contents());
 }
