@@ -232,7 +232,7 @@ void Daemon::ServeFiles() {
 void Daemon::EnterWorld() {
   loop_->Post([this] {
     if (config_.is_sequencer()) {
-      auto link = std::make_shared<LocalMemberLink>(loop_.get(), member_.get());
+      auto link = std::make_shared<LocalMemberLink>(loop_.get(), member_.get(), alone());
       member_->OnStream(std::make_shared<LocalSequencerLink>(sequencer_.get(), link));
     } else {
       spdlog::info("joining the world at node {} ({})", config_.nodes[0].name, config_.nodes[0].address);

@@ -14,13 +14,14 @@ namespace agmm {
 // Both outlive the loop's run.
 class LocalMemberLink final : public MemberLink {
  public:
-  LocalMemberLink(Loop* loop, Member* member) : loop_(loop), member_(member) {}
+  LocalMemberLink(Loop* loop, Member* member, bool alone) : loop_(loop), member_(member), alone_(alone) {}
   void Send(v1::SequencerMessage message) override {
-    // Behind what streams write now to the others: theirs has further to go, and a worker here would take the core.
-    // Posted in any case, so that a command never runs within the call that gave it.
-    loop_->PostLast([loop = loop_, member = member_, message = std::move(message)]() mutable {
-      loop->Post([member, message = std::move(message)] { member->OnMessage(message); });
-    });
+    // Posted, so that a command never runs within the call that gave it.
+    auto give = [member = member_, message = std::move(message)] { member->OnMessage(message); };
+    if (alone_) return loop_->Post(std::move(give));
+    // Behind what streams write to the others, which they do last: theirs has further to go, and a worker here would
+    // take the core.
+    loop_->PostLast([loop = loop_, give = std::move(give)]() mutable { loop->Post(std::move(give)); });
   }
   void Refuse(v1::Refusal refusal) override {
     v1::SequencerMessage message;
@@ -33,6 +34,7 @@ class LocalMemberLink final : public MemberLink {
  private:
   Loop* const loop_;
   Member* const member_;
+  const bool alone_;  // in a world of one node
 };
 
 class LocalSequencerLink final : public SequencerLink {

@@ -29,7 +29,7 @@ class Loop {
   // Runs `task` on the loop, in the order of posting. Thread-safe; after Stop it is dropped.
   void Post(Task task);
   // Runs `task` on the loop behind all that is posted, and what that posts; at the latest a few rounds of the loop on.
-  // For what many tasks of a burst want done once. Thread-safe.
+  // For what many tasks of a burst want done once, and what is to come behind that. Thread-safe.
   void PostLast(Task task);
   // Runs `task` on the loop after `delay` unless cancelled. Thread-safe.
   Timer PostAfter(absl::Duration delay, Task task);

@@ -71,11 +71,19 @@ def idle(settings):
             )
 
 
+def small_jobs(settings, nodes):
+    with World(settings.binaries, nodes) as world:
+        return run_json(settings.binaries / "submit_bench", world.tcp[-1], settings.jobs, settings.pipelined_jobs)
+
+
+def pipelined_row(what, pipelined):
+    rate, lost = pipelined["jobs_a_second"], pipelined["lost"]
+    seen = f"{rate:.0f} a second, {lost} lost of {pipelined['jobs']}"
+    return Row(what, "-", "8000 a s", seen, rate >= 8000 and lost == 0, pipelined)
+
+
 def submit(settings):
-    with World(settings.binaries, 2) as world:
-        seen = run_json(
-            settings.binaries / "submit_bench", world.tcp[-1], settings.jobs, settings.pipelined_jobs
-        )
+    seen = small_jobs(settings, 2)
     rpc, job, calls, pipelined = seen["rpc_us"], seen["run_us"], seen["submit_wait_us"], seen["pipelined"]
     against = f"bare call {rpc['p50']:.0f} us"
     yield Row(
@@ -83,15 +91,7 @@ def submit(settings):
     )
     yield Row("the same, p99", f"bare call {rpc['p99']:.0f} us", "2 ms", f"{job['p99']:.0f} us", job["p99"] < 2000, job)
     yield Row("the same as two calls, Submit and Wait", against, "-", f"{calls['p50']:.0f} us, p99 {calls['p99']:.0f}", None, calls)
-    rate, lost = pipelined["jobs_a_second"], pipelined["lost"]
-    yield Row(
-        f"pipelined 64^3 jobs, {pipelined['in_flight']} in flight",
-        "-",
-        "8000 a s",
-        f"{rate:.0f} a second, {lost} lost of {pipelined['jobs']}",
-        rate >= 8000 and lost == 0,
-        pipelined,
-    )
+    yield pipelined_row(f"pipelined 64^3 jobs, {pipelined['in_flight']} in flight, two nodes", pipelined)
     calls = seen["pipelined_calls"]
     yield Row(
         "the same as two calls each",
@@ -101,6 +101,8 @@ def submit(settings):
         None,
         calls,
     )
+    pipelined = small_jobs(settings, 1)["pipelined"]
+    yield pipelined_row(f"pipelined 64^3 jobs, {pipelined['in_flight']} in flight, one node", pipelined)
 
 
 def fill(world, name, rows, cols, sharding, dtype="bf16"):
