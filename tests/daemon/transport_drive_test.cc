@@ -129,17 +129,17 @@ TEST(TransportDrive, BytesComeInWhileMoreThanSocketsHoldGoOut) {
   out.Fill(1), in.Fill(2);
   cluster.receiver(1).Expect({1, 1, 0, 1, 0}, out_to.rows());
   cluster.receiver(0).Expect({1, 1, 1, 2, 0}, in_to.rows());
-  // Seen where it happens: this thread may be late.
+  // Begun and seen where it happens: this thread may be late. The large one is on its way when the other begins.
   std::atomic<bool> out_is_through = false, in_was_late = false;
   Outcomes out_sent, in_sent;
+  cluster.receiver(1).OnFirst([&] {
+    cluster[1].Send(0, {1, 1, 1, 2, 0}, in.rows(), [&, done = in_sent.Next()](absl::Status status) {
+      in_was_late = out_is_through.load();
+      done(std::move(status));
+    });
+  });
   cluster[0].Send(1, {1, 1, 0, 1, 0}, out.rows(), [&, done = out_sent.Next()](absl::Status status) {
     out_is_through = true;
-    done(std::move(status));
-  });
-  // The large one is on its way when the other begins.
-  ASSERT_TRUE(Eventually([&] { return cluster.receiver(1).offered() == 1; }));
-  cluster[1].Send(0, {1, 1, 1, 2, 0}, in.rows(), [&, done = in_sent.Next()](absl::Status status) {
-    in_was_late = out_is_through.load();
     done(std::move(status));
   });
   ASSERT_TRUE(in_sent.Wait(1));
