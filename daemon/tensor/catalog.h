@@ -47,7 +47,7 @@ class Catalog : public WorldListener {
   virtual v1::ListTensorsResponse ListTensors(const v1::ListTensorsRequest&) const = 0;
   virtual absl::StatusOr<v1::Tensor> GetTensor(const v1::GetTensorRequest&) const = 0;
   // Replies once every node has filled its shards. If one fails, the tensor is left empty, or goes
-  // if this made it.
+  // if this made it; so it does if the caller has gone by then, and what had the name keeps it.
   virtual void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>) = 0;
   // Replies when the lease is granted. A put opens the tensor that has its name, if that is of the
   // same shape, dtype, sharding and mesh (which stays whose it is), else a new one: nobody finds

@@ -64,9 +64,11 @@ void CatalogImpl::OnFilled(int node, const v1::TensorFilled& filled) {
   if (absl::Status error = FromProto(filled.error()); filling.error.ok()) filling.error = error;
   if (!filling.nodes.empty()) return;
   const std::unique_ptr<Filling> done = std::move(entry->filling);
+  const auto lease = LeaseOf(entry, done->lease);
+  // Who has gone is not there to be told of a tensor that took another's name.
+  if (done->error.ok() && entry->link == Link::kPut) done->error = lease->cancel->status();
   absl::StatusOr<v1::Tensor> tensor =
-      End(entry, LeaseOf(entry, done->lease),
-          done->error.ok() ? AccessEnd::kCommitted : AccessEnd::kSpoiled);
+      End(entry, lease, done->error.ok() ? AccessEnd::kCommitted : AccessEnd::kSpoiled);
   if (!done->error.ok()) tensor = done->error;
   done->reply(std::move(tensor));
 }

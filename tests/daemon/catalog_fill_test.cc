@@ -143,6 +143,31 @@ TEST_F(CatalogFillTest, ACallerWhoGoesBeforeItsTurnFillsNothing) {
   EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_READY);
 }
 
+TEST_F(CatalogFillTest, ANewOneOfACallerWhoHasGoneGoesAndWhatHadTheNameKeepsIt) {
+  const uint64_t old = MakeReady("A").tensor_id();
+  const int64_t left = Free();
+  CallContext gone;
+  const Created fill = Fill(OfPut("A", 256), gone);
+  AnswerPlaced();
+  gone.cancel->Cancel(absl::CancelledError("hung up"));
+  AnswerFilled();
+  ASSERT_TRUE(fill->has_value());
+  EXPECT_TRUE(absl::IsCancelled((*fill)->status())) << (*fill)->status();
+  EXPECT_EQ(Named("A"), old);
+  EXPECT_EQ(catalog_->Find(old)->state(), v1::Tensor::STATE_READY);
+  EXPECT_EQ(Free(), left);
+  // What is filled in place is what it was filled with.
+  const Created same = Fill(OfTensor(old), gone);
+  EXPECT_TRUE(absl::IsCancelled((*same)->status()));
+  CallContext late;
+  const Created begun = Fill(OfTensor(old), late);
+  late.cancel->Cancel(absl::CancelledError("hung up"));
+  const uint64_t version = catalog_->Find(old)->version();
+  AnswerFilled();
+  EXPECT_TRUE((*begun)->ok());
+  EXPECT_EQ(catalog_->Find(old)->version(), version + 1);
+}
+
 TEST_F(CatalogFillTest, AnAccessCannotEndAFill) {
   const uint64_t id = Make("A").tensor_id();
   const auto before = Begin(id, true);
