@@ -63,14 +63,8 @@ build() {
   free_mib=$(df --output=avail -m . | tail -n 1)
   [[ -x build/bin/agmmd ]] || ((free_mib >= 1024)) ||
     fail "$PWD has ${free_mib} MiB free; the build needs 1024"
-  local configure=(cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DAGMM_BUILD_TESTS=OFF
-    -DAGMM_FAILPOINTS=OFF)
-  if command -v ccache >/dev/null; then configure+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-  mkdir -p build
-  "${configure[@]}" >"$log" 2>&1 || {
-    cat "$log" >&2
-    fail "configuring failed, see above"
-  }
+  # What is there is built as it was set up.
+  [[ -f build/build.ninja || -f build/Makefile ]] || configure "$log"
   # A status line on a terminal; in a pipe only what goes wrong.
   if [[ -t 1 ]]; then
     cmake --build build --target agmmd agmmctl
@@ -80,6 +74,18 @@ build() {
       fail "the build failed, see above"
     }
   fi
+}
+
+# configure LOG
+configure() {
+  local log=$1 generate=(cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DAGMM_BUILD_TESTS=OFF
+    -DAGMM_FAILPOINTS=OFF)
+  if command -v ccache >/dev/null; then generate+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+  mkdir -p build
+  "${generate[@]}" >"$log" 2>&1 || {
+    cat "$log" >&2
+    fail "configuring failed, see above"
+  }
 }
 
 # Two free TCP ports of loopback.
