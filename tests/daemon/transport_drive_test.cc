@@ -120,10 +120,16 @@ TEST(TransportDrive, ATransportThatClosesTakesTheSeat) {
   EXPECT_FALSE(driver.Join());
 }
 
-// Each direction has a connection of its own (daemon/transport/NOTES.md): on one for both, the second half of
-// this would wait for the first.
-TEST(TransportDrive, BytesComeInWhileMoreThanSocketsHoldGoOut) {
+// Whether a small message from node 1 to node 0 was sent before a large one the other way was.
+bool PassesALargeOne() {
   Cluster cluster(2);
+  // Over connections that are made: while one is, what is sent on it waits.
+  for (int node : {0, 1}) {
+    Outcomes sent;
+    cluster.receiver(1 - node).Expect({1, 1, node, 0, 0}, {});
+    cluster[node].Send(1 - node, {1, 1, node, 0, 0}, {}, sent.Next());
+    EXPECT_TRUE(sent.Wait(1) && cluster.receiver(1 - node).arrived.Wait(1));
+  }
   constexpr int64_t kLarge = 256 << 20;
   Patch out(1, kLarge, kLarge), out_to(1, kLarge, kLarge), in(1, 1 << 20, 1 << 20), in_to(1, 1 << 20, 1 << 20);
   out.Fill(1), in.Fill(2);
@@ -132,7 +138,7 @@ TEST(TransportDrive, BytesComeInWhileMoreThanSocketsHoldGoOut) {
   // Begun and seen where it happens: this thread may be late. The large one is on its way when the other begins.
   std::atomic<bool> out_is_through = false, in_was_late = false;
   Outcomes out_sent, in_sent;
-  cluster.receiver(1).OnFirst([&] {
+  cluster.receiver(1).OnNext([&] {
     cluster[1].Send(0, {1, 1, 1, 2, 0}, in.rows(), [&, done = in_sent.Next()](absl::Status status) {
       in_was_late = out_is_through.load();
       done(std::move(status));
@@ -142,13 +148,22 @@ TEST(TransportDrive, BytesComeInWhileMoreThanSocketsHoldGoOut) {
     out_is_through = true;
     done(std::move(status));
   });
-  ASSERT_TRUE(in_sent.Wait(1));
-  ASSERT_TRUE(cluster.receiver(0).arrived.Wait(1));
-  EXPECT_FALSE(in_was_late) << "the small message has waited for the large one";
+  EXPECT_TRUE(in_sent.Wait(1) && cluster.receiver(0).arrived.Wait(2));
+  EXPECT_TRUE(out_sent.Wait(1) && cluster.receiver(1).arrived.Wait(2));
   EXPECT_EQ(in_to.Wrong(2), std::nullopt);
-  ASSERT_TRUE(out_sent.Wait(1));
-  ASSERT_TRUE(cluster.receiver(1).arrived.Wait(1));
   EXPECT_EQ(out_to.Wrong(1), std::nullopt);
+  return !in_was_late;
+}
+
+// Each direction has a connection of its own (daemon/transport/NOTES.md). On one for both, the small message waits for
+// the large one every time; on two, now and then, where a busy machine lets one of the threads sleep that long.
+TEST(TransportDrive, BytesComeInWhileMoreThanSocketsHoldGoOut) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "a matter of which thread comes when, and the sanitizer slows one down more than the other";
+#endif
+  constexpr int kTries = 6;
+  int tries = 1;
+  while (!PassesALargeOne() && !HasFailure()) ASSERT_LT(tries++, kTries) << "the small message has always waited for the large one";
 }
 
 }  // namespace

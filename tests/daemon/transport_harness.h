@@ -96,11 +96,11 @@ class MapReceiver : public Receiver {
     take_all_ = true;
   }
 
-  // On the transport's thread, with the first message that is offered. Before it is sent.
-  void OnFirst(std::function<void()> first) { first_ = std::move(first); }
+  // On the transport's thread, with the next message that is offered. Before it is sent.
+  void OnNext(std::function<void()> next) { next_ = std::move(next); }
 
   Verdict Accept(int from_node, const Message& message, int64_t bytes, Rows* to) override {
-    if (const auto first = std::exchange(first_, nullptr)) first();
+    if (const auto next = std::exchange(next_, nullptr)) next();
     std::lock_guard lock(mutex_);
     ++offered_;
     if (take_all_) {
@@ -140,7 +140,7 @@ class MapReceiver : public Receiver {
   Verdict rest_ ABSL_GUARDED_BY(mutex_) = Verdict::kPark;
   bool take_all_ ABSL_GUARDED_BY(mutex_) = false;
   int offered_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::function<void()> first_;
+  std::function<void()> next_;
 };
 
 // One tensor, id 7: a matrix of `rows` x `cols` bytes, `pitch` apart, on rank 0.
