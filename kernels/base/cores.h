@@ -7,8 +7,7 @@
 namespace agmm {
 
 // How many cores this process may use, one at least: taskset, cpusets and Slurm give fewer than the machine has, and a
-// container's quota may be of less time than its cores have.
-// Of cgroups version 2 alone.
+// container's quota (of cgroups version 2) may be of less time than its cores have.
 int UsableCores();
 
 // Whole cores of a cgroup's cpu.max, "200000 100000" or "max 100000"; 0: no limit, or not such a text.
