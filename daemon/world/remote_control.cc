@@ -1,6 +1,7 @@
 #include "daemon/world/remote_control.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -173,6 +174,12 @@ void RemoteControl::Forward(const CallContext& context, const Request& request, 
   Fill(context, &call->context);
   uint64_t number = 0;
   if (absl::Status down = Admit(call, &number); !down.ok()) return call->reply(down);
+  // A fill goes on without its caller, and must know that he has gone (Catalog::FillTensor).
+  if constexpr (std::is_same_v<Request, v1::FillTensorRequest>) {
+    context.cancel->OnCancel([weak = std::weak_ptr<Call>(call)](const absl::Status&) {
+      if (const auto begun = weak.lock(); begun != nullptr) begun->context.TryCancel();
+    });
+  }
   start(&call->context, &call->request, &call->response, [this, call, number](grpc::Status status) {
     const absl::Status result = ResultOf(*call, status);
     if (result.ok()) {
