@@ -23,8 +23,9 @@ class World:
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="agmm-figures.")
+        self.held = []
         path = pathlib.Path(self.folder.name)
-        ports = [7101] * self.nodes if self.hosts else free_ports(self.nodes)
+        ports = [7101] * self.nodes if self.hosts else self._hold_ports()
         addresses = [
             f"{self.hosts.address(node) if self.hosts else '127.0.0.1'}:{port}" for node, port in enumerate(ports)
         ]
@@ -63,7 +64,17 @@ class World:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        for one in self.held:
+            one.close()
         self.folder.cleanup()
+
+    # Ports of loopback that nobody else is given meanwhile: bound, but not listened on.
+    def _hold_ports(self):
+        self.held = [socket.socket() for _ in range(self.nodes)]
+        for one in self.held:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in self.held]
 
     def _await_ready(self, started):
         while time.monotonic() < started + DEADLINE_S:
@@ -91,16 +102,6 @@ class World:
 
     def pids(self):
         return [daemon.pid for daemon in self.daemons]
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def cpu_seconds(pid):

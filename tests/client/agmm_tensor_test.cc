@@ -220,8 +220,8 @@ TEST_F(LibraryTensor, APutGoesOnOverABrokenConnection) {
 }
 
 TEST(Library, ADaemonThatIsNotThereIsSaidSoAtOnce) {
-  const auto client =
-      Client::Connect({.endpoint = "127.0.0.1:" + std::to_string(FreePorts(1)[0])});
+  const HeldPorts port(1);
+  const auto client = Client::Connect({.endpoint = "127.0.0.1:" + std::to_string(port[0])});
   EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(client.status().message(), HasSubstr("no daemon answers at"));
   EXPECT_EQ(Client::Connect({.endpoint = "nonsense"}).status().code(),

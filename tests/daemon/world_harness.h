@@ -1,11 +1,8 @@
 // Several daemons in one process, on free ports of the loopback, with real streams and transports.
 #pragma once
 
-#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <functional>
@@ -22,29 +19,12 @@
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "proto/channel/channel.h"
+#include "tests/base/held_ports.h"
 
 namespace agmm {
 
 // Long enough for a loaded machine; reached only by a test that fails.
 inline constexpr absl::Duration kPatience = absl::Seconds(30);
-
-// Ports that were free a moment ago, all different.
-inline std::vector<int> FreePorts(int count) {
-  std::vector<int> fds, ports;
-  for (int i = 0; i < count; ++i) {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    fds.push_back(fd);
-    ports.push_back(ntohs(address.sin_port));
-  }
-  for (int fd : fds) close(fd);
-  return ports;
-}
 
 // True once `holds` does; false when the patience ends first.
 inline bool Eventually(const std::function<bool()>& holds) {
@@ -59,7 +39,7 @@ inline bool Eventually(const std::function<bool()>& holds) {
 // Nodes "a", "b", ... with one small device each.
 class TestWorld {
  public:
-  explicit TestWorld(int nodes) : ports_(FreePorts(nodes)), daemons_(nodes) {}
+  explicit TestWorld(int nodes) : ports_(nodes), daemons_(nodes) {}
 
   Config ConfigOf(int node, const std::string& cluster = "test") const {
     std::string text = absl::StrCat("world { cluster: \"", cluster, "\"\n");
@@ -117,7 +97,7 @@ class TestWorld {
   }
 
  private:
-  const std::vector<int> ports_;
+  const HeldPorts ports_;
   std::vector<std::unique_ptr<Daemon>> daemons_;
 };
 

@@ -1,9 +1,6 @@
 #include "tests/e2e/world.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -19,35 +16,16 @@ namespace agmm {
 namespace {
 
 constexpr absl::Duration kStatusPoll = absl::Milliseconds(20);
-constexpr int kPortAttempts = 4;
-constexpr int kExitInUse = 3;  // agmmd's exit code for an address in use
 
 }  // namespace
 
-std::vector<int> FreePorts(int count) {
-  std::vector<int> sockets, ports;
-  for (int i = 0; i < count; ++i) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    ports.push_back(ntohs(address.sin_port));
-    sockets.push_back(fd);
-  }
-  for (int fd : sockets) close(fd);
-  return ports;
-}
-
 std::string Program(const std::string& name) { return absl::StrCat(AGMM_BIN_DIR, "/", name); }
 
-World::World(WorldOptions options) : options_(std::move(options)), daemons_(options_.nodes) {
+World::World(WorldOptions options)
+    : options_(std::move(options)), ports_(options_.nodes), daemons_(options_.nodes) {
   std::string pattern = ::testing::TempDir() + "agmm-world.XXXXXX";
   if (mkdtemp(pattern.data()) == nullptr) ADD_FAILURE() << "no temporary directory " << pattern;
   directory_ = pattern;
-  ports_ = FreePorts(options_.nodes);
   WriteConfigs();
 }
 
@@ -103,26 +81,8 @@ void World::Start(int node) {
 }
 
 void World::StartAll() {
-  ::testing::AssertionResult ready = ::testing::AssertionFailure();
-  for (int attempt = 0; attempt < kPortAttempts && !ready; ++attempt) {
-    if (attempt > 0) {
-      if (!AnyPortWasTaken()) break;
-      for (int node = 0; node < options_.nodes; ++node) Kill(node);
-      ports_ = FreePorts(options_.nodes);
-      WriteConfigs();
-    }
-    for (int node = 0; node < options_.nodes; ++node) Start(node);
-    ready = WaitReady(0);
-    for (int node = 1; node < options_.nodes && ready; ++node) ready = WaitReady(node);
-  }
-  ASSERT_TRUE(ready);
-}
-
-bool World::AnyPortWasTaken() {
-  for (const auto& daemon : daemons_) {
-    if (daemon->Wait(absl::ZeroDuration()) == kExitInUse) return true;
-  }
-  return false;
+  for (int node = 0; node < options_.nodes; ++node) Start(node);
+  for (int node = 0; node < options_.nodes; ++node) ASSERT_TRUE(WaitReady(node));
 }
 
 void World::Kill(int node) { daemons_[node].reset(); }

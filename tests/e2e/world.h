@@ -10,6 +10,7 @@
 #include "agmm/v1/cluster.pb.h"
 #include "client/connection.h"
 #include "gtest/gtest.h"
+#include "tests/base/held_ports.h"
 #include "tests/e2e/process.h"
 
 namespace agmm {
@@ -35,9 +36,6 @@ struct Ran {
   std::string out, err;
 };
 
-// Free TCP ports of loopback. Others may take them before a daemon does.
-std::vector<int> FreePorts(int count);
-
 class World {
  public:
   explicit World(WorldOptions options);
@@ -47,8 +45,7 @@ class World {
   World(const World&) = delete;
 
   void Start(int node);
-  // Starts all and waits until jobs can run; takes other ports where someone has taken these
-  // meanwhile.
+  // Starts all and waits until jobs can run.
   void StartAll();
   // SIGKILL.
   void Kill(int node);
@@ -76,11 +73,10 @@ class World {
  private:
   void EndInGoodOrder();
   void WriteConfigs();
-  bool AnyPortWasTaken();
 
   const WorldOptions options_;
   std::string directory_;
-  std::vector<int> ports_;
+  const HeldPorts ports_;
   std::vector<std::unique_ptr<Process>> daemons_;
   int programs_ = 0;
 };

@@ -1,0 +1,46 @@
+// TCP ports of loopback that nobody else is given while this object lives, however often a daemon on them ends and
+// starts again: each is kept bound, but not listened on, by a socket that lets others listen there who set
+// SO_REUSEADDR, as daemons do. The kernel gives such a port to nobody who asks for just any.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace agmm {
+
+class HeldPorts {
+ public:
+  explicit HeldPorts(int count) {
+    for (int i = 0; i < count; ++i) {
+      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const int one = 1;
+      EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)), 0);
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      socklen_t size = sizeof(address);
+      EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+      EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+      sockets_.push_back(fd);
+      ports_.push_back(ntohs(address.sin_port));
+    }
+  }
+  ~HeldPorts() {
+    for (int fd : sockets_) close(fd);
+  }
+  HeldPorts(const HeldPorts&) = delete;
+
+  int operator[](size_t i) const { return ports_[i]; }
+  size_t size() const { return ports_.size(); }
+
+ private:
+  std::vector<int> sockets_, ports_;
+};
+
+}  // namespace agmm
