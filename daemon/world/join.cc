@@ -8,10 +8,6 @@
 #include "proto/channel/channel.h"
 
 namespace agmm {
-namespace {
-constexpr absl::Duration kRetry = absl::Milliseconds(100);
-}  // namespace
-
 std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -52,7 +48,8 @@ void Join::Start() {
       stream_ = nullptr;
       if (std::exchange(last_how_, how) != how) spdlog::debug("the stream to the sequencer ended: {}", how);
       member_->OnStreamEnded(how);
-      if (!stopping_ && !member_->refused()) retry_ = loop_->PostAfter(kRetry, [this] { Start(); });
+      const absl::Duration retry = member_->retry();
+      if (!stopping_ && retry < absl::InfiniteDuration()) retry_ = loop_->PostAfter(retry, [this] { Start(); });
       std::lock_guard lock(mutex_);
       running_ = false;
       ended_.notify_all();

@@ -67,6 +67,7 @@ void Member::OnStream(std::shared_ptr<SequencerLink> link) {
   if (stopped_) return;
   link_ = std::move(link);
   accepted_ = false;
+  retry_ = kRetryJoin;
   v1::MemberMessage message;
   message.set_generation(last_generation_);
   v1::Hello* hello = message.mutable_hello();
@@ -80,21 +81,23 @@ void Member::OnStream(std::shared_ptr<SequencerLink> link) {
   hello->set_message_version(kMessageVersion);
   if (parts_.transport != nullptr) hello->set_transport_address(parts_.transport->address());
   for (const v1::DeviceHello& device : parts_.devices) *hello->add_devices() = device;
+  for (const NodeConfig& node : config_.nodes) {
+    v1::ConfiguredNode* configured = hello->add_nodes();
+    configured->set_name(node.name);
+    configured->set_address(node.address);
+    configured->set_devices(node.devices);
+  }
   hello->set_last_generation(last_generation_);
   link_->Send(std::move(message));
 }
 
 void Member::OnMessage(const v1::SequencerMessage& message) {
   if (stopped_) return;
-  if (message.has_refusal()) {
-    const v1::Refusal& refusal = message.refusal();
-    refused_ = true;
-    handlers_.refused(absl::FailedPreconditionError(absl::StrFormat(
-        "refused by sequencer: %s is %s here and %s there; make them equal", refusal.field(), refusal.yours(),
-        refusal.mine())));
-    return;
+  if (message.has_refusal()) return OnRefusal(message.refusal());
+  if (!std::exchange(accepted_, true)) {
+    refusal_.clear();
+    handlers_.joined(link_);
   }
-  if (!std::exchange(accepted_, true)) handlers_.joined(link_);
   for (const v1::Command& command : message.commands()) {
     if (command.has_world()) {
       if (const absl::Status sound = CheckWorld(config_, command.world()); !sound.ok()) {
@@ -112,6 +115,23 @@ void Member::OnMessage(const v1::SequencerMessage& message) {
       Obey(command);
     }
   }
+}
+
+void Member::OnRefusal(const v1::Refusal& refusal) {
+  const absl::Status why = absl::FailedPreconditionError(
+      absl::StrFormat("refused by the sequencer, %s: %s is %s here and %s there; make them equal", Describe(0),
+                      refusal.field(), refusal.yours(), refusal.mine()));
+  // It was in this world before, so a sequencer that does not know it has been started with another configuration,
+  // and will be with the right one. Unless it is this daemon whose place another has taken.
+  if (last_generation_ > 0 && refusal.field() != kIncarnationField) {
+    retry_ = kRetryRefused;
+    if (refusal_ == why.message()) return;
+    refusal_ = std::string(why.message());
+    spdlog::error("{}; trying again every {}", refusal_, absl::FormatDuration(kRetryRefused));
+    return handlers_.lost(Lost(refusal_));
+  }
+  retry_ = absl::InfiniteDuration();
+  handlers_.refused(why);
 }
 
 void Member::OnWorld(const v1::World& world) {
@@ -259,7 +279,7 @@ void Member::OnPeerBroken(int node, const std::string& reason) {
 void Member::OnStreamEnded(const std::string& how) {
   link_ = nullptr;
   reports_.Clear();
-  if (stopped_ || refused_) return;
+  if (stopped_ || retry_ == absl::InfiniteDuration()) return;
   if (!std::exchange(accepted_, false)) return;
   const absl::Status reason =
       Lost(absl::StrFormat("the sequencer, %s, was lost: %s", Describe(0), how));

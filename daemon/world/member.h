@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "daemon/config/config.h"
 #include "daemon/job/runner.h"
 #include "daemon/observe/metrics.h"
@@ -16,6 +17,7 @@
 #include "daemon/transport/ucx_transport.h"
 #include "daemon/world/link.h"
 #include "daemon/world/loop.h"
+#include "daemon/world/protocol.h"
 
 namespace agmm {
 
@@ -35,7 +37,7 @@ class Member {
     std::vector<v1::DeviceHello> devices;
   };
   struct Handlers {
-    // The sequencer does not want this daemon, ever.
+    // The sequencer does not want this daemon, which was in no world of its before.
     std::function<void(const absl::Status&)> refused = [](const absl::Status&) {};
     // The sequencer has answered; forwarded calls can be made.
     std::function<void(const std::shared_ptr<SequencerLink>&)> joined = [](const auto&) {};
@@ -64,11 +66,13 @@ class Member {
   // Ends everything with `reason` for good; `drained` runs on the loop.
   void Stop(const absl::Status& reason, std::function<void()> drained);
 
-  bool refused() const { return refused_; }
+  // How long after a stream's end the next is tried: for ever where the sequencer does not want this daemon.
+  absl::Duration retry() const { return retry_; }
   // 16 random bytes, of this process. On any thread.
   const std::string& incarnation() const { return incarnation_; }
 
  private:
+  void OnRefusal(const v1::Refusal& refusal);
   void OnWorld(const v1::World& world);
   void Obey(const v1::Command& command);
   // Ends the generation; when all is quiet takes up the world that came last.
@@ -92,7 +96,8 @@ class Member {
   Handlers handlers_;
   std::shared_ptr<SequencerLink> link_;
   bool accepted_ = false;            // the sequencer has answered on this stream
-  bool refused_ = false;
+  absl::Duration retry_ = kRetryJoin;
+  std::string refusal_;              // why the sequencer did not take it the last time
   uint64_t generation_ = 0;          // 0: in none
   uint64_t last_generation_ = 0;     // the highest one seen
   v1::World world_;                  // of generation_

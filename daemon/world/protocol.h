@@ -5,7 +5,7 @@
 
 namespace agmm {
 
-inline constexpr int kProtocolVersion = 4;    // the messages of peer.proto and their order
+inline constexpr int kProtocolVersion = 5;    // the messages of peer.proto and their order
 inline constexpr int kPlanFormatVersion = 1;  // what a plan hash is taken over
 inline constexpr int kMessageVersion = 1;     // the transport's headers
 
@@ -20,6 +20,13 @@ inline constexpr int kKeepaliveTimeoutMs = 5'000;
 inline constexpr int kMinPingIntervalMs = 4'000;
 
 inline constexpr int kMaxMessageBytes = 8 << 20;
+
+// After the end of a stream, and after a refusal that may pass.
+inline constexpr absl::Duration kRetryJoin = absl::Milliseconds(100);
+inline constexpr absl::Duration kRetryRefused = absl::Seconds(2);
+
+// Refused for this field: another daemon has taken the node.
+inline constexpr char kIncarnationField[] = "incarnation";
 
 // A killed peer's stream breaks, too, and says more; a broken transport alone is told after so long.
 inline constexpr absl::Duration kTransportGrace = absl::Seconds(1);

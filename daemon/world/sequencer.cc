@@ -26,6 +26,25 @@ v1::Refusal Differs(absl::string_view field, std::string yours, std::string mine
   refusal.set_mine(std::move(mine));
   return refusal;
 }
+
+// Why the hashes of two worlds differ.
+v1::Refusal WorldsDiffer(const Config& config, const v1::Hello& hello) {
+  const int nodes = static_cast<int>(config.nodes.size());
+  for (int i = 0; i < std::min(nodes, hello.nodes_size()); ++i) {
+    const v1::ConfiguredNode& yours = hello.nodes(i);
+    const NodeConfig& mine = config.nodes[i];
+    if (yours.name() != mine.name) return Differs(absl::StrFormat("nodes[%d].name", i), yours.name(), mine.name);
+    if (yours.address() != mine.address)
+      return Differs(absl::StrFormat("nodes[%d].address", i), yours.address(), mine.address);
+    if (yours.devices() != mine.devices) {
+      return Differs(absl::StrFormat("nodes[%d].devices", i), absl::StrCat(yours.devices()),
+                     absl::StrCat(mine.devices));
+    }
+  }
+  if (hello.nodes_size() != nodes)
+    return Differs("number of nodes", absl::StrCat(hello.nodes_size()), absl::StrCat(nodes));
+  return Differs("config_hash", hello.config_hash(), config.hash);
+}
 }  // namespace
 
 v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
@@ -36,7 +55,7 @@ v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
   for (const auto& [field, yours, mine] : versions)
     if (yours != mine) return Differs(field, absl::StrCat(yours), absl::StrCat(mine));
   if (hello.cluster() != config.cluster) return Differs("cluster", hello.cluster(), config.cluster);
-  if (hello.config_hash() != config.hash) return Differs("config_hash", hello.config_hash(), config.hash);
+  if (hello.config_hash() != config.hash) return WorldsDiffer(config, hello);
   const int nodes = static_cast<int>(config.nodes.size());
   if (hello.node() < 0 || hello.node() >= nodes)
     return Differs("node", absl::StrCat(hello.node()), absl::StrFormat("0 to %d", nodes - 1));
@@ -52,7 +71,7 @@ v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
     }
   }
   if (hello.incarnation().size() != kIncarnationBytes) {
-    return Differs("incarnation", absl::StrFormat("%d bytes", hello.incarnation().size()),
+    return Differs(kIncarnationField, absl::StrFormat("%d bytes", hello.incarnation().size()),
                    absl::StrFormat("%d bytes", kIncarnationBytes));
   }
   if (hello.last_generation() > kMaxGeneration) {
@@ -142,7 +161,7 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
     Drop(index, restarted ? "it was started anew" : "it joined again");
     // Were there two daemons for one node, they would take turns for ever.
     if (restarted) {
-      old->Refuse(Differs("incarnation", ToHex(node.hello.incarnation()), ToHex(hello.incarnation())));
+      old->Refuse(Differs(kIncarnationField, ToHex(node.hello.incarnation()), ToHex(hello.incarnation())));
     } else {
       old->Close();
     }

@@ -81,6 +81,12 @@ class SequencerTest : public testing::Test {
     hello.set_message_version(kMessageVersion);
     hello.set_last_generation(last_generation);
     for (int i = 0; i < config_.nodes[node].devices; ++i) hello.add_devices()->set_heap_bytes(4096 * (node + 1));
+    for (const NodeConfig& configured : config_.nodes) {
+      v1::ConfiguredNode* added = hello.add_nodes();
+      added->set_name(configured.name);
+      added->set_address(configured.address);
+      added->set_devices(configured.devices);
+    }
     return hello;
   }
   std::shared_ptr<FakeLink> Join(const v1::Hello& hello) {
@@ -115,6 +121,14 @@ class SequencerTest : public testing::Test {
   std::shared_ptr<FakeLink> a_, b_;
 };
 
+// `spoil` in a configuration that has another hash for it.
+std::function<void(v1::Hello*)> Other(std::function<void(v1::Hello*)> spoil) {
+  return [spoil = std::move(spoil)](v1::Hello* hello) {
+    spoil(hello);
+    hello->set_config_hash("feed");
+  };
+}
+
 TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
   const std::string protocol = absl::StrCat(kProtocolVersion);
   const struct {
@@ -128,6 +142,12 @@ TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
       {"message_version", [](v1::Hello* h) { h->set_message_version(77); }, "77", "1"},
       {"cluster", [](v1::Hello* h) { h->set_cluster("other"); }, "other", "demo"},
       {"config_hash", [](v1::Hello* h) { h->set_config_hash("feed"); }, "feed", "0123456789abcdef"},
+      {"nodes[1].name", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_name("c"); }), "c", "b"},
+      {"nodes[0].address", Other([](v1::Hello* h) { h->mutable_nodes(0)->set_address("h:1"); }), "h:1",
+       "127.0.0.1:7101"},
+      {"nodes[1].devices", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_devices(4); }), "4", "1"},
+      {"number of nodes", Other([](v1::Hello* h) { h->add_nodes(); }), "3", "2"},
+      {"number of nodes", Other([](v1::Hello* h) { h->clear_nodes(); }), "0", "2"},
       {"node", [](v1::Hello* h) { h->set_node(2); }, "2", "0 to 1"},
       {"node", [](v1::Hello* h) { h->set_node(-1); }, "-1", "0 to 1"},
       {"node_name", [](v1::Hello* h) { h->set_node_name("c"); }, "c", "b"},

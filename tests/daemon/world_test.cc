@@ -151,6 +151,27 @@ TEST(World, DaemonOfAnotherConfigurationIsRefusedWithBothValues) {
   world.Stop(1);
 }
 
+TEST(World, AMemberOutlivesASequencerOfAnotherConfiguration) {
+  TestWorld world(2);
+  bool refused = false;
+  ASSERT_TRUE(world.Start(0).ok());
+  ASSERT_TRUE(world.Start(1, world.ConfigOf(1), [&](const absl::Status&) { refused = true; }).ok());
+  const uint64_t first = world.WaitReady(1);
+  world.Stop(0);
+  Config wrong = world.ConfigOf(0);
+  wrong.nodes[1].devices = 2;
+  wrong.hash = "0123456789abcdef";
+  ASSERT_TRUE(world.Start(0, wrong, [](absl::Status) {}).ok());
+  EXPECT_TRUE(Eventually([&] {
+    return world.WaitNotReady(1).find("nodes[1].devices is 1 here and 2 there") != std::string::npos;
+  }));
+  world.Stop(0);
+  ASSERT_TRUE(world.Start(0).ok());
+  EXPECT_GT(world.WaitReady(1, first), first);
+  world.Stop(1);
+  EXPECT_FALSE(refused);
+}
+
 TEST(World, HostsMayHaveNames) {
   TestWorld world(2);
   for (int node : {0, 1}) {
