@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "client/session.h"
 #include "proto/channel/channel.h"
@@ -317,8 +318,14 @@ absl::Status Connection::Call::Convert(const grpc::Status& status) {
         return absl::PermissionDeniedError(absl::StrFormat(
             "no permission to use %s; ask as the user who runs its daemon", endpoint));
       }
+      // What gRPC says of a name that it cannot find.
+      if (absl::StrContains(status.error_message(), "DNS resolution failed")) {
+        return absl::UnavailableError(absl::StrFormat(
+            "the host of %s cannot be found; check its name, or give its address", endpoint));
+      }
       return absl::UnavailableError(absl::StrFormat(
-          "no daemon answers at %s; start one with `agmmd`, or name one with --endpoint",
+          "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one: host:port "
+          "or unix:/path",
           endpoint));
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::DeadlineExceededError(absl::StrFormat(

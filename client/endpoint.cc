@@ -53,8 +53,8 @@ absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given) {
     const char* directory = std::getenv("XDG_RUNTIME_DIR");
     if (directory == nullptr || *directory == '\0') {
       return absl::InvalidArgumentError(
-          "XDG_RUNTIME_DIR is not set, so there is no default socket; name a daemon with "
-          "--endpoint");
+          "XDG_RUNTIME_DIR is not set, so there is no default socket; give the endpoint of a "
+          "daemon: host:port or unix:/path");
     }
     text = absl::StrCat(directory, "/agmm/agmmd.sock");
   }

@@ -151,6 +151,10 @@ absl::Status NpyReader::ReadElements(int64_t begin, int64_t count, void* out) co
 absl::StatusOr<std::string> WritableTarget(const std::string& path) {
   struct stat info;
   if (path.empty()) return absl::InvalidArgumentError("the output has no name; give a file");
+  if (path == "-") {
+    return absl::InvalidArgumentError(
+        "a matrix is not written to standard output, for its parts come in any order; name a file");
+  }
   if (stat(path.c_str(), &info) != 0) return path;
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(

@@ -113,6 +113,8 @@ try:
     (m, k), (k2, n) = (np.load(path, mmap_mode="r", allow_pickle=False).shape for path in (a, b))
 except Exception as error:
     sys.exit(f"demo.sh: {a} and {b} are not two .npy matrices: {error}")
+if k != k2:
+    sys.exit(f"demo.sh: A is {m} x {k} and B is {k2} x {n}: A needs as many columns as B has rows")
 heap = 4 * (2 * m * k + k2 * n + m * n) + (64 << 20)
 print(m, n, k, f"{heap // (1 << 20) + 1}MiB")
 PY

@@ -273,7 +273,7 @@ absl::Status RunBench(const BenchFlags& flags, const Options& options) {
 void AddBench(CLI::App& app, const Options& options, Action* action) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* verb =
-      app.add_subcommand("bench", "Time every algorithm against the unfused product on this world");
+      app.add_subcommand("bench", "Time every algorithm against the unfused product");
   verb->add_option("--shape", flags->shapes, "Sizes, such as M=8192,N=4096,K=4096; may be repeated")
       ->take_all();
   verb->add_flag("--suite", flags->suite,
@@ -293,7 +293,7 @@ void AddBench(CLI::App& app, const Options& options, Action* action) {
   verb->add_option("--timeout", flags->timeout, "For each job, from admission to its end")
       ->capture_default_str();
   verb->footer(
-      "Operands are small integers made on the devices, in a session that ends with the command. Each\n"
+      "Operands are small integers made on the devices, in a session that ends with the command. Each "
       "algorithm's C is compared with that of serial, bit by bit. With --json, one result a line.");
   verb->callback([flags, &options, action] {
     *action = [flags, &options] { return RunBench(*flags, options); };

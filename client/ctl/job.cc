@@ -141,8 +141,7 @@ void AddJob(CLI::App& app, const Options& options, Action* action) {
          action);
 
   auto flags = std::make_shared<TraceFlags>();
-  CLI::App* trace = group->add_subcommand(
-      "trace", "Write when every step ran, for Perfetto or chrome://tracing; of several jobs, too");
+  CLI::App* trace = group->add_subcommand("trace", "Write when every step ran, for Perfetto");
   trace->add_option("ID", flags->ids, "The jobs")->required();
   trace->add_option("--out", flags->out, "The file, JSON")->required();
   trace->callback([flags, &options, action] {

@@ -194,12 +194,11 @@ void AddJobSubmit(CLI::App* group, const Options& options, Action* action) {
 
 void AddJobWatch(CLI::App* group, const Options& options, Action* action) {
   auto flags = std::make_shared<WatchFlags>();
-  CLI::App* verb = group->add_subcommand(
-      "watch", "Print a job's events until it has ended, and exit as it ended");
+  CLI::App* verb = group->add_subcommand("watch", "Print a job's events until it has ended");
   verb->add_option("ID", flags->id, "The job, as submit and list number it")->required();
   verb->add_option("--from", flags->from, "The first event to print (default: all)")
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
-  verb->footer("Ctrl-C ends the watch, not the job. With --json, one event a line.");
+  verb->footer("Exits as the job ended. Ctrl-C ends the watch, not the job. With --json, one event a line.");
   verb->callback([flags, &options, action] {
     *action = [flags, &options] { return RunWatch(*flags, options); };
   });

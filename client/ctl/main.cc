@@ -26,10 +26,13 @@ int Fail(const absl::Status& error, bool json) {
   return ExitCode(error.code());
 }
 
-// Help texts beside their column of flags keep to 100 columns.
+// Help keeps to 80 columns, texts beside their column of flags too.
+constexpr int kHelpColumns = 80, kFlagColumns = 22;
+
 void WrapHelp(CLI::App* app) {
   for (CLI::Option* option : app->get_options())
-    option->description(Wrap(option->get_description(), 68));
+    option->description(Wrap(option->get_description(), kHelpColumns - kFlagColumns));
+  app->footer(Wrap(app->get_footer(), kHelpColumns));
   for (CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) WrapHelp(verb);
 }
 
@@ -50,8 +53,8 @@ int Main(int argc, char** argv) {
   app.fallthrough();
   app.footer(
       "Exit codes: 0 done, 2 usage, 3 unavailable, 4 not found, 5 not allowed in this state or "
-      "not\n"
-      "covered by this release, 6 deadline, 7 failed, 8 no space, 130 cancelled.");
+      "not covered by this release, 6 deadline, 7 failed, 8 no space, 130 cancelled.");
+  app.get_formatter()->column_width(kFlagColumns);
   Options options;
   Action action;
   app.add_option("--endpoint", options.endpoint,

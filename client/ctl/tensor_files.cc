@@ -122,8 +122,7 @@ absl::Status RunGet(const GetFlags& flags, const Options& options) {
 
 constexpr char kPutFooter[] =
     "A name in use: same shape, dtype, sharding and mesh rewrite its contents, in turn with its "
-    "jobs;\n"
-    "else a new tensor takes the name once it is whole, and the old one is deleted.\n"
+    "jobs; else a new tensor takes the name once it is whole, and the old one is deleted. "
     "Ctrl-C ends the upload and frees its space.";
 
 }  // namespace

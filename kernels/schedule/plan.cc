@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
@@ -156,10 +157,16 @@ absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topolog
 }
 
 std::string ExplainChoice(const Problem& problem, const PlanOptions& asked, const PlanOptions& resolved) {
-  if (asked.algorithm != "auto") return "";
-  if (NothingToGather(problem)) return "nothing has to move";
-  if (resolved.algorithm == "serial")
-    return "auto takes serial: so few rows cost more in pieces, for B is read once a piece, than their gather takes";
+  if (NothingToGather(problem)) return asked.algorithm == "auto" ? "nothing has to move" : "";
+  std::string whole;
+  if (resolved.algorithm == "serial" && asked.chunks > 1)
+    whole = absl::StrFormat("serial takes shards whole, not in the %d chunks that were asked for", asked.chunks);
+  if (asked.algorithm != "auto") return whole;
+  if (resolved.algorithm == "serial") {
+    return absl::StrCat(
+        "auto takes serial: so few rows cost more in pieces, for B is read once a piece, than their gather takes",
+        whole.empty() ? "" : "; ", whole);
+  }
   if (resolved.algorithm == "direct")
     return "auto takes direct: each rank that gathers is on a node of its own";
   if (resolved.algorithm == "peer")

@@ -270,6 +270,7 @@ TEST_F(Npy, WhatTheFormatCannotHoldIsRefused) {
 
 TEST_F(Npy, OnlyRegularWritableFilesAreReplaced) {
   EXPECT_FALSE(NpyWriter::Create("/dev/null", 2, 3, DType::kF32).ok());
+  EXPECT_FALSE(NpyWriter::Create("-", 2, 3, DType::kF32).ok());
   EXPECT_FALSE(NpyWriter::Create(Path(""), 2, 3, DType::kF32).ok());  // the folder
   EXPECT_FALSE(NpyWriter::Create("", 2, 3, DType::kF32).ok());
   std::ofstream(Path("locked.npy")) << "kept";

@@ -198,7 +198,8 @@ TEST(NoDaemon, IsNamedWithWhatToDo) {
   const Ran ran = world.Ctl(0, {"status"});
   EXPECT_EQ(ran.exit_code, 3);
   EXPECT_EQ(ran.err, absl::StrCat("agmmctl: no daemon answers at ", world.endpoint(0),
-                                  "; start one with `agmmd`, or name one with --endpoint\n"));
+                                  "; start one with `agmmd`, or give the endpoint of one: host:port or "
+                                  "unix:/path\n"));
 }
 
 TEST(IncompleteWorld, NamesWhoIsMissing) {

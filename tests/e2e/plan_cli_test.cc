@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/client/widest.h"
 #include "tests/golden/golden.h"
 
 namespace agmm {
@@ -196,7 +197,13 @@ TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
 }
 
 TEST(Cli, HelpAndVersionAreNoErrors) {
-  EXPECT_EQ(Agmmctl("--help").exit_code, 0);
+  for (const char* verb :
+       {"", "status", "matmul", "bench", "plan", "tensor", "tensor put", "tensor get", "tensor fill", "tensor list",
+        "tensor show", "tensor rm", "job", "job submit", "job list", "job show", "job watch", "job cancel", "job trace"}) {
+    const Result help = Agmmctl(absl::StrCat(verb, " --help"));
+    EXPECT_EQ(help.exit_code, 0) << verb;
+    EXPECT_LE(Widest(help.out), 80u) << help.out;
+  }
   EXPECT_THAT(Agmmctl("plan --help").out, HasSubstr("--shape"));
   const Result version = Agmmctl("--version");
   EXPECT_EQ(version.exit_code, 0);

@@ -151,6 +151,17 @@ TEST(Peer, IsWhatAutoTakesWithinNodesWithWholeShards) {
   EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3}).value(), (PlanOptions{"peer", 3}));
 }
 
+TEST(Serial, SaysWhenItDoesNotTakeTheChunksThatWereAskedFor) {
+  const Problem problem = MakeProblem(3, {96, 64, 48});
+  const PlanOptions asked{"serial", 4};
+  const PlanOptions resolved = ResolveOptions(problem, MakeTopology(3, 3), asked).value();
+  EXPECT_EQ(resolved, (PlanOptions{"serial", 1}));
+  const std::string whole = "serial takes shards whole, not in the 4 chunks that were asked for";
+  EXPECT_EQ(ExplainChoice(problem, asked, resolved), whole);
+  EXPECT_EQ(ExplainChoice(problem, {"serial", 1}, resolved), "");
+  EXPECT_THAT(ExplainChoice(problem, {"auto", 4}, resolved), testing::EndsWith("; " + whole));
+}
+
 // What Verify says of a peer plan whose joins are gone.
 TEST(Peer, WithoutEntryOrExitAnOwnersShardIsReadOutsideOfItsEpoch) {
   const Problem problem = MakeProblem(3, {9, 6, 4});
