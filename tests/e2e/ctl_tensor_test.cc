@@ -53,7 +53,9 @@ TEST_F(CtlTensor, AnErrorIsJsonWhereJsonIsAsked) {
     ASSERT_FALSE(json.is_discarded()) << ran.err;
     EXPECT_EQ(json["schema"], "agmm.error.v1");
     EXPECT_EQ(json["error"]["code"], code);
-    if (exit == 8) EXPECT_EQ(json["error"]["reason"], "HEAP_FULL");
+    if (exit == 8) {
+      EXPECT_EQ(json["error"]["reason"], "HEAP_FULL");
+    }
   }
 }
 

@@ -87,7 +87,9 @@ void Process::Stop() {
   Signal(SIGSTOP);
   // Only the thread that takes the signal stops the others: until then they may still answer.
   siginfo_t info = {};
-  if (!code_) EXPECT_EQ(waitid(P_PID, pid_, &info, WSTOPPED | WEXITED | WNOWAIT), 0);
+  if (!code_) {
+    EXPECT_EQ(waitid(P_PID, pid_, &info, WSTOPPED | WEXITED | WNOWAIT), 0);
+  }
   EXPECT_EQ(info.si_code, CLD_STOPPED) << log_;
 }
 

@@ -286,7 +286,9 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
     })) << "before: " << ::testing::PrintToString(before[node])
         << "; now: " << ::testing::PrintToString(HeldBy(node));
     const int64_t now = ResidentKiB(node);
-    if (!kSanitized) EXPECT_LE(now, resident[node] + kMostGrowthKiB * Operations()) << "node " << node;
+    if (!kSanitized) {
+      EXPECT_LE(now, resident[node] + kMostGrowthKiB * Operations()) << "node " << node;
+    }
     std::printf("node %d: %s, %lld KiB resident, %lld in the middle\n", node,
                 ::testing::PrintToString(HeldBy(node)).c_str(), static_cast<long long>(now),
                 static_cast<long long>(resident[node]));
