@@ -325,7 +325,7 @@ absl::Status Connection::Call::Convert(const grpc::Status& status) {
       }
       return absl::UnavailableError(absl::StrFormat(
           "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one: host:port "
-          "or unix:/path",
+          "or unix:/path (agmmctl: --endpoint)",
           endpoint));
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::DeadlineExceededError(absl::StrFormat(

@@ -54,7 +54,7 @@ absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given) {
     if (directory == nullptr || *directory == '\0') {
       return absl::InvalidArgumentError(
           "XDG_RUNTIME_DIR is not set, so there is no default socket; give the endpoint of a "
-          "daemon: host:port or unix:/path");
+          "daemon: host:port or unix:/path (agmmctl: --endpoint)");
     }
     text = absl::StrCat(directory, "/agmm/agmmd.sock");
   }

@@ -153,7 +153,7 @@ absl::StatusOr<std::string> WritableTarget(const std::string& path) {
   if (path.empty()) return absl::InvalidArgumentError("the output has no name; give a file");
   if (path == "-") {
     return absl::InvalidArgumentError(
-        "a matrix is not written to standard output, for its parts come in any order; name a file");
+        "output goes to a file, not to standard output; give its name");
   }
   if (stat(path.c_str(), &info) != 0) return path;
   if (!S_ISREG(info.st_mode)) {

@@ -131,8 +131,8 @@ void Daemon::CreateMember(std::function<void(absl::Status)> on_refused) {
   handlers.refused = std::move(on_refused);
   if (!config_.is_sequencer()) {
     handlers.joined = [this](const std::shared_ptr<SequencerLink>& link) { remote_->SetConnected(link); };
-    handlers.lost = [this](const absl::Status& reason) {
-      remote_->SetLost(reason);
+    handlers.lost = [this](const absl::Status& reason, const std::string& next) {
+      remote_->SetLost(reason, next);
       cluster_service_->EndSessions(reason);
     };
     handlers.complete = [this](bool complete) { server_->SetServing(complete); };

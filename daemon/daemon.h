@@ -34,7 +34,7 @@ namespace agmm {
 
 class Daemon {
  public:
-  // `on_refused` runs once, on any thread, if the sequencer refuses this daemon.
+  // `on_refused` runs once, on any thread, if the sequencer refuses this daemon for good.
   // Errors: ALREADY_EXISTS when an address is in use; RESOURCE_EXHAUSTED when the heaps do not fit.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Config& config,
                                                        std::function<void(absl::Status)> on_refused);

@@ -38,9 +38,10 @@ bool SchedulerImpl::Launch(Job* job) {
     launch->add_versions(Fnv1a(
         absl::StrCat(members_->generation(), " ", tensor->tensor_id(), " ", tensor->version())));
   }
+  const Job* before = LaunchedOnRanksOf(*job);
   if (const absl::Status lent = plans_.BeginLaunch(job->plan); !lent.ok()) {
     // No deadlock: what is launched on its ranks has all that it needs and ends, and nothing goes past it there.
-    if (LaunchedOnRanksOf(*job) != nullptr) return false;
+    if (before != nullptr) return false;
     // There was room when it was admitted; tensors have taken it since.
     End(job, v1::Job::STATE_FAILED, Annotate(lent, "no room for the job's workspace"));
     return true;
@@ -54,7 +55,6 @@ bool SchedulerImpl::Launch(Job* job) {
   job->plan->next_epoch += job->spec.repeat;
   job->warm = job->plan->next_epoch > 2;
 
-  const Job* before = LaunchedOnRanksOf(*job);
   const std::string behind = before == nullptr ? "" : absl::StrCat("behind job ", before->id, " ");
   queue_.erase(job->id);
   job->launch = next_launch_++;

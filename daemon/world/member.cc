@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/world/protocol.h"
@@ -118,20 +119,24 @@ void Member::OnMessage(const v1::SequencerMessage& message) {
 }
 
 void Member::OnRefusal(const v1::Refusal& refusal) {
-  const absl::Status why = absl::FailedPreconditionError(
-      absl::StrFormat("refused by the sequencer, %s: %s is %s here and %s there; make them equal", Describe(0),
-                      refusal.field(), refusal.yours(), refusal.mine()));
-  // It was in this world before, so a sequencer that does not know it has been started with another configuration,
-  // and will be with the right one. Unless it is this daemon whose place another has taken.
-  if (last_generation_ > 0 && refusal.field() != kIncarnationField) {
+  accepted_ = false;  // a heartbeat may have come first
+  const std::string& self = config_.node().name;
+  const std::string why =
+      refusal.field() == "incarnation"
+          ? absl::StrFormat("another daemon has joined as node %s; stop one of the two", self)
+          : absl::StrFormat("refused by the sequencer, %s: %s is %s on node %s and %s on node %s; make them equal",
+                            Describe(0), refusal.field(), refusal.yours(), self, refusal.mine(),
+                            config_.nodes[0].name);
+  // It was in this world before, so that one of the two has been started anew with another configuration, and may
+  // be once more with the right one. Nothing else that can differ passes.
+  if (last_generation_ > 0 && absl::StartsWith(refusal.field(), "world")) {
     retry_ = kRetryRefused;
-    if (refusal_ == why.message()) return;
-    refusal_ = std::string(why.message());
-    spdlog::error("{}; trying again every {}", refusal_, absl::FormatDuration(kRetryRefused));
-    return handlers_.lost(Lost(refusal_));
+    if (std::exchange(refusal_, why) != why)
+      spdlog::error("{}; trying again every {}", why, absl::FormatDuration(kRetryRefused));
+    return handlers_.lost(Lost(why), "");
   }
   retry_ = absl::InfiniteDuration();
-  handlers_.refused(why);
+  handlers_.refused(absl::FailedPreconditionError(why));
 }
 
 void Member::OnWorld(const v1::World& world) {
@@ -289,7 +294,7 @@ void Member::OnStreamEnded(const std::string& how) {
   waiting_.clear();
   forget_tensors_ = true;
   handlers_.complete(false);
-  handlers_.lost(reason);
+  handlers_.lost(reason, "waiting for it to come back");
   CutLost(v1::World());
   world_.Clear();
   Drain(reason);

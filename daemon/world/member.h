@@ -37,12 +37,13 @@ class Member {
     std::vector<v1::DeviceHello> devices;
   };
   struct Handlers {
-    // The sequencer does not want this daemon, which was in no world of its before.
+    // The sequencer does not want this daemon, and will not.
     std::function<void(const absl::Status&)> refused = [](const absl::Status&) {};
     // The sequencer has answered; forwarded calls can be made.
     std::function<void(const std::shared_ptr<SequencerLink>&)> joined = [](const auto&) {};
-    // The sequencer was lost: ABORTED with PEER_LOST, naming it. What it knew of this daemon is void.
-    std::function<void(const absl::Status&)> lost = [](const absl::Status&) {};
+    // The sequencer was lost: ABORTED with PEER_LOST, naming it, and what is done about it. What it knew of this
+    // daemon is void.
+    std::function<void(const absl::Status&, const std::string& next)> lost = [](const auto&, const auto&) {};
     // What clients still have mapped of the generations before.
     std::function<std::vector<v1::MemoryHeld>()> held = [] { return std::vector<v1::MemoryHeld>(); };
     // Whether this node has done its part for a world in which nobody is missing.
@@ -66,7 +67,7 @@ class Member {
   // Ends everything with `reason` for good; `drained` runs on the loop.
   void Stop(const absl::Status& reason, std::function<void()> drained);
 
-  // How long after a stream's end the next is tried: for ever where the sequencer does not want this daemon.
+  // How long after a stream's end the next is tried: never where the sequencer does not want this daemon.
   absl::Duration retry() const { return retry_; }
   // 16 random bytes, of this process. On any thread.
   const std::string& incarnation() const { return incarnation_; }

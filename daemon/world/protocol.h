@@ -25,9 +25,6 @@ inline constexpr int kMaxMessageBytes = 8 << 20;
 inline constexpr absl::Duration kRetryJoin = absl::Milliseconds(100);
 inline constexpr absl::Duration kRetryRefused = absl::Seconds(2);
 
-// Refused for this field: another daemon has taken the node.
-inline constexpr char kIncarnationField[] = "incarnation";
-
 // A killed peer's stream breaks, too, and says more; a broken transport alone is told after so long.
 inline constexpr absl::Duration kTransportGrace = absl::Seconds(1);
 

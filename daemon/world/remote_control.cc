@@ -50,7 +50,7 @@ RemoteControl::~RemoteControl() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  SetLost(absl::UnavailableError("the daemon is stopping"));
+  SetLost(absl::UnavailableError("the daemon is stopping"), "");
   std::unique_lock lock(mutex_);
   left_.wait(lock, [this] { return under_way_.empty(); });
 }
@@ -61,14 +61,14 @@ void RemoteControl::SetConnected(std::shared_ptr<SequencerLink> link) {
   link_ = std::move(link);
 }
 
-void RemoteControl::SetLost(const absl::Status& reason) {
+void RemoteControl::SetLost(const absl::Status& reason, const std::string& next) {
   std::vector<std::shared_ptr<CallBase>> calls;
   std::map<uint64_t, Running> lost_jobs;
   {
     std::lock_guard lock(mutex_);
     down_ = stopping_ ? reason
-                      : WithReason(absl::UnavailableError(absl::StrCat(reason.message(),
-                                                                       "; waiting for it to come back")),
+                      : WithReason(absl::UnavailableError(
+                                       absl::StrCat(reason.message(), next.empty() ? "" : "; ", next)),
                                    kReasonWorldIncomplete);
     for (const auto& [number, call] : under_way_) {
       call->lost = reason;

@@ -32,8 +32,8 @@ class RemoteControl final : public Control {
 
   // The stream to the sequencer is up; jobs are forwarded by `link`.
   void SetConnected(std::shared_ptr<SequencerLink> link);
-  // It is down: ends the calls under way with `reason`.
-  void SetLost(const absl::Status& reason);
+  // It is down: ends the calls under way with `reason`. Those that come are told `next`, too, if it is not empty.
+  void SetLost(const absl::Status& reason, const std::string& next);
 
   void GetStatus(const CallContext&, const v1::GetStatusRequest&, Reply<v1::GetStatusResponse>) override;
   void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&, Reply<v1::OpenedSessionResponse>) override;

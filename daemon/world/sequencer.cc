@@ -33,17 +33,17 @@ v1::Refusal WorldsDiffer(const Config& config, const v1::Hello& hello) {
   for (int i = 0; i < std::min(nodes, hello.nodes_size()); ++i) {
     const v1::ConfiguredNode& yours = hello.nodes(i);
     const NodeConfig& mine = config.nodes[i];
-    if (yours.name() != mine.name) return Differs(absl::StrFormat("nodes[%d].name", i), yours.name(), mine.name);
+    if (yours.name() != mine.name) return Differs(absl::StrFormat("world.node[%d].name", i), yours.name(), mine.name);
     if (yours.address() != mine.address)
-      return Differs(absl::StrFormat("nodes[%d].address", i), yours.address(), mine.address);
+      return Differs(absl::StrFormat("world.node[%d].address", i), yours.address(), mine.address);
     if (yours.devices() != mine.devices) {
-      return Differs(absl::StrFormat("nodes[%d].devices", i), absl::StrCat(yours.devices()),
+      return Differs(absl::StrFormat("world.node[%d].devices", i), absl::StrCat(yours.devices()),
                      absl::StrCat(mine.devices));
     }
   }
   if (hello.nodes_size() != nodes)
-    return Differs("number of nodes", absl::StrCat(hello.nodes_size()), absl::StrCat(nodes));
-  return Differs("config_hash", hello.config_hash(), config.hash);
+    return Differs("world's number of nodes", absl::StrCat(hello.nodes_size()), absl::StrCat(nodes));
+  return Differs("world's config_hash", hello.config_hash(), config.hash);
 }
 }  // namespace
 
@@ -54,7 +54,7 @@ v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
       {"message_version", hello.message_version(), kMessageVersion}};
   for (const auto& [field, yours, mine] : versions)
     if (yours != mine) return Differs(field, absl::StrCat(yours), absl::StrCat(mine));
-  if (hello.cluster() != config.cluster) return Differs("cluster", hello.cluster(), config.cluster);
+  if (hello.cluster() != config.cluster) return Differs("world.cluster", hello.cluster(), config.cluster);
   if (hello.config_hash() != config.hash) return WorldsDiffer(config, hello);
   const int nodes = static_cast<int>(config.nodes.size());
   if (hello.node() < 0 || hello.node() >= nodes)
@@ -71,7 +71,7 @@ v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
     }
   }
   if (hello.incarnation().size() != kIncarnationBytes) {
-    return Differs(kIncarnationField, absl::StrFormat("%d bytes", hello.incarnation().size()),
+    return Differs("incarnation", absl::StrFormat("%d bytes", hello.incarnation().size()),
                    absl::StrFormat("%d bytes", kIncarnationBytes));
   }
   if (hello.last_generation() > kMaxGeneration) {
@@ -111,7 +111,9 @@ absl::Status Sequencer::Complete() const {
   std::vector<std::string> missing, joining;
   for (int i = 0; i < node_count(); ++i) {
     if (nodes_[i].link == nullptr) {
-      missing.push_back(Describe(i));
+      missing.push_back(nodes_[i].refused.empty()
+                            ? Describe(i)
+                            : absl::StrFormat("%s, which was refused: %s", Describe(i), nodes_[i].refused));
     } else if (!nodes_[i].ready) {
       joining.push_back(Describe(i));
     }
@@ -148,9 +150,13 @@ void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link, const v1::Mem
 
 void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello& hello) {
   if (v1::Refusal refusal = CheckHello(config_, hello); !refusal.field().empty()) {
-    spdlog::warn("refused a daemon that calls itself node {} \"{}\": its {} is {}, mine is {}", hello.node(),
-                 hello.node_name(), refusal.field(), refusal.yours(), refusal.mine());
+    const std::string why =
+        absl::StrFormat("its %s is %s, mine is %s", refusal.field(), refusal.yours(), refusal.mine());
     link->Refuse(std::move(refusal));
+    // It may come again and again; once is enough in the log.
+    const bool one_of_us = hello.node() >= 0 && hello.node() < node_count();
+    if (one_of_us && std::exchange(nodes_[hello.node()].refused, why) == why) return;
+    spdlog::warn("refused a daemon that calls itself node {} \"{}\": {}", hello.node(), hello.node_name(), why);
     return;
   }
   const int index = hello.node();
@@ -161,12 +167,13 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
     Drop(index, restarted ? "it was started anew" : "it joined again");
     // Were there two daemons for one node, they would take turns for ever.
     if (restarted) {
-      old->Refuse(Differs(kIncarnationField, ToHex(node.hello.incarnation()), ToHex(hello.incarnation())));
+      old->Refuse(Differs("incarnation", ToHex(node.hello.incarnation()), ToHex(hello.incarnation())));
     } else {
       old->Close();
     }
   }
   node.link = link;
+  node.refused.clear();
   node.hello = hello;
   node.ready = false;
   seen_ = std::max(seen_, hello.last_generation());

@@ -56,6 +56,7 @@ class Sequencer final : public Members {
  private:
   struct Node {
     std::shared_ptr<MemberLink> link;  // null: missing
+    std::string refused;               // why the last daemon that came for it was; empty: it has joined since
     v1::Hello hello;
     v1::NodeUsage usage;               // of its last heartbeat
     bool ready = false;                // drained and connected in this generation

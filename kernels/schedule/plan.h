@@ -27,7 +27,7 @@ const std::vector<std::string>& Algorithms();
 absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                            const PlanOptions& options);
 
-// One sentence: why ResolveOptions chose what it chose. Empty where nothing was left open.
+// One sentence: why ResolveOptions chose what it chose. Empty where all that was asked for is what runs.
 std::string ExplainChoice(const Problem& problem, const PlanOptions& asked, const PlanOptions& resolved);
 
 // Errors: INVALID_ARGUMENT for a problem or options that mean nothing; UNIMPLEMENTED for a product that

@@ -196,7 +196,7 @@ TEST_F(RemoteControlTest, ForwardedJobsEndWithTheStream) {
   remote_->RunJobs({}, JobsCalled({"a"}), told);
   EXPECT_EQ(told->flushed, 1u);
   const absl::Status reason = WithReason(absl::AbortedError("node a was lost"), kReasonPeerLost);
-  remote_->SetLost(reason);
+  remote_->SetLost(reason, "waiting for it to come back");
   ASSERT_EQ(told->flushed, 2u);
   EXPECT_EQ(told->added[1].request_id(), "a");
   EXPECT_EQ(FromProto(told->added[1].error()), reason);
@@ -256,7 +256,7 @@ TEST_F(RemoteControlTest, WaitingCallsEndWhenTheStreamDoes) {
   const absl::StatusOr<v1::Job> job = Await([&](Reply<v1::Job> reply) {
     remote_->WaitJob({}, {}, std::move(reply));
     ASSERT_TRUE(jobs_.waiting.WaitFor(kPatience));
-    remote_->SetLost(reason);
+    remote_->SetLost(reason, "waiting for it to come back");
   });
   EXPECT_EQ(job.status(), reason);
   EXPECT_TRUE(absl::IsUnavailable(GetJob().status()));

@@ -140,14 +140,14 @@ TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
        protocol.c_str()},
       {"plan_format_version", [](v1::Hello* h) { h->set_plan_format_version(77); }, "77", "1"},
       {"message_version", [](v1::Hello* h) { h->set_message_version(77); }, "77", "1"},
-      {"cluster", [](v1::Hello* h) { h->set_cluster("other"); }, "other", "demo"},
-      {"config_hash", [](v1::Hello* h) { h->set_config_hash("feed"); }, "feed", "0123456789abcdef"},
-      {"nodes[1].name", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_name("c"); }), "c", "b"},
-      {"nodes[0].address", Other([](v1::Hello* h) { h->mutable_nodes(0)->set_address("h:1"); }), "h:1",
+      {"world.cluster", [](v1::Hello* h) { h->set_cluster("other"); }, "other", "demo"},
+      {"world's config_hash", [](v1::Hello* h) { h->set_config_hash("feed"); }, "feed", "0123456789abcdef"},
+      {"world.node[1].name", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_name("c"); }), "c", "b"},
+      {"world.node[0].address", Other([](v1::Hello* h) { h->mutable_nodes(0)->set_address("h:1"); }), "h:1",
        "127.0.0.1:7101"},
-      {"nodes[1].devices", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_devices(4); }), "4", "1"},
-      {"number of nodes", Other([](v1::Hello* h) { h->add_nodes(); }), "3", "2"},
-      {"number of nodes", Other([](v1::Hello* h) { h->clear_nodes(); }), "0", "2"},
+      {"world.node[1].devices", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_devices(4); }), "4", "1"},
+      {"world's number of nodes", Other([](v1::Hello* h) { h->add_nodes(); }), "3", "2"},
+      {"world's number of nodes", Other([](v1::Hello* h) { h->clear_nodes(); }), "0", "2"},
       {"node", [](v1::Hello* h) { h->set_node(2); }, "2", "0 to 1"},
       {"node", [](v1::Hello* h) { h->set_node(-1); }, "-1", "0 to 1"},
       {"node_name", [](v1::Hello* h) { h->set_node_name("c"); }, "c", "b"},
@@ -170,6 +170,18 @@ TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
     EXPECT_THAT(link->sent, IsEmpty());
   }
   EXPECT_EQ(CheckHello(config_, HelloOf(1)).field(), "");
+}
+
+TEST_F(SequencerTest, WhyANodeIsMissingIsSaidUntilItJoins) {
+  a_ = Join(HelloOf(0));
+  v1::Hello wrong = HelloOf(1);
+  Other([](v1::Hello* hello) { hello->mutable_nodes(1)->set_devices(4); })(&wrong);
+  Join(wrong);
+  EXPECT_THAT(std::string(sequencer_.Complete().message()),
+              HasSubstr("waiting for node b (127.0.0.1:7102), which was refused: its world.node[1].devices is 4, "
+                        "mine is 1"));
+  b_ = Join(HelloOf(1));
+  EXPECT_THAT(std::string(sequencer_.Complete().message()), testing::Not(HasSubstr("refused")));
 }
 
 TEST_F(SequencerTest, AMemberEntersNoWorldThatNamesNodesItDoesNotHave) {

@@ -147,7 +147,7 @@ TEST(World, DaemonOfAnotherConfigurationIsRefusedWithBothValues) {
   }).ok());
   ASSERT_TRUE(refused.WaitFor(kPatience));
   EXPECT_TRUE(absl::IsFailedPrecondition(why));
-  EXPECT_THAT(std::string(why.message()), HasSubstr("cluster is other here and test there"));
+  EXPECT_THAT(std::string(why.message()), HasSubstr("world.cluster is other on node b and test on node a"));
   world.Stop(1);
 }
 
@@ -162,14 +162,36 @@ TEST(World, AMemberOutlivesASequencerOfAnotherConfiguration) {
   wrong.nodes[1].devices = 2;
   wrong.hash = "0123456789abcdef";
   ASSERT_TRUE(world.Start(0, wrong, [](absl::Status) {}).ok());
-  EXPECT_TRUE(Eventually([&] {
-    return world.WaitNotReady(1).find("nodes[1].devices is 1 here and 2 there") != std::string::npos;
-  }));
+  for (const auto& [node, why] : {std::pair(1, "world.node[1].devices is 1 on node b and 2 on node a; make them"),
+                                  std::pair(0, "which was refused: its world.node[1].devices is 1, mine is 2")}) {
+    EXPECT_TRUE(Eventually([&] { return world.WaitNotReady(node).find(why) != std::string::npos; })) << why;
+  }
   world.Stop(0);
   ASSERT_TRUE(world.Start(0).ok());
   EXPECT_GT(world.WaitReady(1, first), first);
   world.Stop(1);
   EXPECT_FALSE(refused);
+}
+
+TEST(World, AMemberWhosePlaceIsTakenEnds) {
+  TestWorld world(2);
+  Notification refused;
+  absl::Status why;
+  ASSERT_TRUE(world.Start(0).ok());
+  ASSERT_TRUE(world.Start(1, world.ConfigOf(1), [&](absl::Status status) {
+    why = status;
+    refused.Notify();
+  }).ok());
+  const uint64_t first = world.WaitReady(1);
+  const HeldPorts port(1);
+  Config config = world.ConfigOf(1);
+  config.listen = absl::StrCat("127.0.0.1:", port[0]);
+  const auto second = Daemon::Start(config, [](absl::Status) {});
+  ASSERT_TRUE(second.ok()) << second.status();
+  ASSERT_TRUE(refused.WaitFor(kPatience));
+  EXPECT_THAT(std::string(why.message()), HasSubstr("another daemon has joined as node b"));
+  world.Stop(1);
+  EXPECT_GT(world.WaitReady(0, first), first);
 }
 
 TEST(World, HostsMayHaveNames) {

@@ -199,7 +199,14 @@ TEST(NoDaemon, IsNamedWithWhatToDo) {
   EXPECT_EQ(ran.exit_code, 3);
   EXPECT_EQ(ran.err, absl::StrCat("agmmctl: no daemon answers at ", world.endpoint(0),
                                   "; start one with `agmmd`, or give the endpoint of one: host:port or "
-                                  "unix:/path\n"));
+                                  "unix:/path (agmmctl: --endpoint)\n"));
+}
+
+TEST(NoDaemon, AHostThatHasNoAddressIsSaidToHaveNone) {
+  World world({});
+  Process agmmctl({Program("agmmctl"), "--endpoint", "no..host:7101", "status"}, world.Path("ctl"));
+  EXPECT_EQ(agmmctl.Wait(kHang), 3);
+  EXPECT_EQ(agmmctl.err(), "agmmctl: the host of no..host:7101 cannot be found; check its name, or give its address\n");
 }
 
 TEST(IncompleteWorld, NamesWhoIsMissing) {

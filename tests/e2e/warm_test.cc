@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/agmm.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -39,7 +40,7 @@ class Warm : public ::testing::Test {
 
   // C of a new X of so many rows, checked where `check`.
   void RunOne(int64_t rows, uint64_t seed, bool check) {
-    const std::string x = "X" + std::to_string(rows), y = "Y" + std::to_string(rows);
+    const std::string x = absl::StrCat("X", rows), y = absl::StrCat("Y", rows);
     const Matrix a = SmallIntegers(rows, kK, seed);
     ExpectOk(client_->Put(x, {.rows = rows, .cols = kK, .sharding = "[M_x, K]"}, a.values.data(),
                           a.values.size() * sizeof(float)).status());
@@ -99,13 +100,13 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
   std::vector<Matrix> b;
   for (int i = 0; i < kShapes; ++i) {
     b.push_back(SmallIntegers(kDepth, 4 + i, 100 + i));
-    ExpectOk(client_->Put("B" + std::to_string(i),
+    ExpectOk(client_->Put(absl::StrCat("B", i),
                           {.rows = kDepth, .cols = 4 + i, .sharding = "[K, N_x]"}, b[i].values.data(),
                           b[i].values.size() * sizeof(float)).status());
   }
   const auto submit = [&](int i, const std::string& y, int repeat) {
     Result<JobHandle> job = client_->Submit({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = "X",
-                                             .b = "B" + std::to_string(i), .c = y,
+                                             .b = absl::StrCat("B", i), .c = y,
                                              .repeat_count = repeat});
     ExpectOk(job.status());
     return job;
@@ -115,7 +116,7 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
   ASSERT_TRUE(first.ok());
   std::vector<JobHandle> jobs;
   for (int i = 0; i < kShapes && !HasFailure(); ++i) {
-    Result<JobHandle> job = submit(i, "Y" + std::to_string(i), 1);
+    Result<JobHandle> job = submit(i, absl::StrCat("Y", i), 1);
     if (job.ok()) jobs.push_back(*std::move(job));
   }
   int64_t heap = 0, workspaces = 0;
@@ -135,7 +136,7 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
   for (size_t i = 0; i < jobs.size(); ++i) {
     ExpectOk(jobs[i].Wait().status());
     Matrix got{kM, b[i].cols, std::vector<float>(kM * b[i].cols, -1)};
-    ExpectOk(client_->Get("Y" + std::to_string(i), got.values.data(),
+    ExpectOk(client_->Get(absl::StrCat("Y", i), got.values.data(),
                           got.values.size() * sizeof(float)).status());
     EXPECT_TRUE(SameBits(got, Product(x, b[i]))) << i;
   }
