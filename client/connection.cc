@@ -27,6 +27,12 @@ constexpr int kConnectMs = 5'000;
 constexpr int kPage = 1000;  // as many as a daemon sends at once
 // A daemon that was lost is looked for so often.
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
+// gRPC before 1.61 now and then takes a TCP connection that is being made for one that failed, with an error that
+// is somebody else's (grpc/grpc#35064; seen with 1.51: "No such file or directory"). A first failure that came at
+// once, and is not the other host's refusal, is therefore not believed until it has come so often.
+constexpr int kDials = 4;
+constexpr absl::Duration kAtOnce = absl::Seconds(1);
+constexpr char kRefused[] = "Connection refused";
 
 std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   grpc::ChannelArguments arguments;
@@ -247,8 +253,13 @@ bool Connection::SessionLost() {
 }
 
 std::optional<absl::Duration> Connection::Retry::Next(const Call& call) {
-  if (!call.lost() || connection_->SessionLost()) return std::nullopt;
   const absl::Time now = absl::Now();
+  if (call.doubtful_) {
+    const absl::Duration delay = kFirstDelay * (1 << dials_);
+    if (++dials_ == kDials || now - call.start_ > kAtOnce || now + delay >= deadline_) return std::nullopt;
+    return delay;
+  }
+  if (!call.lost() || connection_->SessionLost()) return std::nullopt;
   // An attempt that lived longer than the bound was a connection; the search begins anew.
   if (count_ == 0 || now - call.start_ >= kRetryBound) {
     give_up_ = std::min(deadline_, now + kRetryBound);
@@ -323,6 +334,7 @@ absl::Status Connection::Call::Convert(const grpc::Status& status) {
         return absl::UnavailableError(absl::StrFormat(
             "the host of %s cannot be found; check its name, or give its address", endpoint));
       }
+      doubtful_ = socket.empty() && !absl::StrContains(status.error_message(), kRefused);
       return absl::UnavailableError(absl::StrFormat(
           "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one: host:port "
           "or unix:/path (agmmctl: --endpoint)",

@@ -129,6 +129,7 @@ class Connection {
     const absl::Time start_ = absl::Now();
     grpc::ClientContext context_;
     bool lost_ = false;
+    bool doubtful_ = false;  // "no daemon answers" may be wrong
   };
 
   // When a call that is safe to repeat goes out again, and to whom.
@@ -150,6 +151,7 @@ class Connection {
     // How long to wait before the next attempt, behind `call`, whose status has been converted.
     // Absent: that status stands.
     std::optional<absl::Duration> Next(const Call& call);
+    // Of the attempts behind a lost one.
     int count() const { return count_; }
 
    private:
@@ -159,7 +161,7 @@ class Connection {
     std::string sequencer_, known_;
     absl::Time give_up_;
     absl::Duration delay_;
-    int count_ = 0;
+    int count_ = 0, dials_ = 0;
   };
   // Waits out what Retry said; true if the next attempt may begin.
   bool WaitToRetry(absl::Duration delay, bool interruptible = true);

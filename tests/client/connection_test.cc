@@ -302,5 +302,12 @@ TEST(Connection, ADaemonThatWasNeverThereIsNotWaitedFor) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("no daemon answers at"));
 }
 
+TEST_F(ConnectionTest, OneFailedDialIsNoMissingDaemon) {
+  proxy_.RefuseOne();
+  Connection other(*ResolveEndpoint(proxy_.endpoint()));
+  EXPECT_TRUE(other.GetStatus().ok());
+  EXPECT_EQ(proxy_.refused(), 1);
+}
+
 }  // namespace
 }  // namespace agmm

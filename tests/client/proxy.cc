@@ -82,7 +82,7 @@ void Proxy::Accept() {
   while (!stopping_) {
     if (!Readable(listener_)) continue;
     const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (broken_) {
+    if (refuse_one_.exchange(false) || broken_) {
       close(client);
       ++refused_;
       continue;

@@ -26,6 +26,8 @@ class Proxy {
   // Closes all connections, and every later one at once, until Mend.
   void Break();
   void Mend() { broken_ = false; }
+  // Closes the next connection, that one only.
+  void RefuseOne() { refuse_one_ = true; }
   int refused() const { return refused_; }
   // Connections are refused, and those that are open closed.
   void Stop();
@@ -36,7 +38,7 @@ class Proxy {
 
   const int to_port_;
   int listener_ = -1, port_ = 0;
-  std::atomic<bool> hold_ = false, broken_ = false, stopping_ = false;
+  std::atomic<bool> hold_ = false, broken_ = false, refuse_one_ = false, stopping_ = false;
   std::atomic<int> cuts_ = 0, refused_ = 0;
   std::mutex mutex_;
   std::set<std::thread*> pumps_;
