@@ -63,11 +63,15 @@ class TestWorld {
   }
   void Stop(int node) { daemons_[node].reset(); }
 
-  std::shared_ptr<grpc::Channel> Channel(int node) const { return OpenChannel(Address(node)); }
+  // To a daemon that runs. Connected: gRPC may take the first dial for a failed one (see Connection).
+  std::shared_ptr<grpc::Channel> Channel(int node) const {
+    std::shared_ptr<grpc::Channel> channel = OpenChannel(Address(node));
+    EXPECT_TRUE(channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience)));
+    return channel;
+  }
   // What `node` answers.
   v1::GetStatusResponse Status(int node) const {
     grpc::ClientContext context;
-    context.set_wait_for_ready(true);
     context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
     v1::GetStatusResponse status;
     const grpc::Status result = v1::ClusterService::NewStub(Channel(node))->GetStatus(&context, {}, &status);
