@@ -193,8 +193,8 @@ class JobServiceTest : public testing::Test {
     EXPECT_EQ(job.state(), v1::Job::STATE_FAILED) << what;
     EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline) << what;
   }
-  v1::SubmitJobRequest Timed(v1::SubmitJobRequest request) {
-    request.mutable_timeout()->set_nanos(300000000);
+  v1::SubmitJobRequest Timed(v1::SubmitJobRequest request, int ms = 300) {
+    request.mutable_timeout()->set_nanos(ms * 1'000'000);
     return request;
   }
   void ExpectJobsRun() {
@@ -293,11 +293,12 @@ TEST_F(JobServiceTest, ADeadlineReachesAJobWhereverItIs) {
   ExpectJobsRun();
   {
     Armed here("executor.hold_rank_0"), there("executor.hold_rank_1");
-    const absl::Time due = absl::Now() + absl::Milliseconds(300);
-    const uint64_t running = Submit(Timed(Request("Y")));
+    // The one that runs outlives the one that waits for its Y: behind its failure that would find no Y.
+    const absl::Time now = absl::Now();
+    const uint64_t running = Submit(Timed(Request("Y"), 900));
     const uint64_t queued = Submit(Timed(Request("Z", "Y")));
-    ExpectTimedOut(queued, due, "queued");
-    ExpectTimedOut(running, due, "running");
+    ExpectTimedOut(queued, now + absl::Milliseconds(300), "queued");
+    ExpectTimedOut(running, now + absl::Milliseconds(900), "running");
   }
   ExpectJobsRun();
   {
