@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Uploads::Registry {
   std::map<std::string, std::shared_ptr<UploadRecord>> uploads ABSL_GUARDED_BY(mutex);
   // Committed ones, oldest first: when, which.
   std::deque<std::pair<int64_t, std::string>> kept ABSL_GUARDED_BY(mutex);
+  // Ids that were aborted, also of uploads whose first message is still on its way; and when, oldest first.
+  std::set<std::string> aborted ABSL_GUARDED_BY(mutex);
+  std::deque<std::pair<int64_t, std::string>> aborts ABSL_GUARDED_BY(mutex);
   bool stopping ABSL_GUARDED_BY(mutex) = false;
 
   size_t open() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return uploads.size() - kept.size(); }
@@ -32,6 +36,18 @@ struct Uploads::Registry {
       uploads.erase(kept.front().second);
       kept.pop_front();
     }
+    while (!aborts.empty() && (aborts.front().first <= oldest_ns || aborts.size() > limits.max_kept)) {
+      aborted.erase(aborts.front().second);
+      aborts.pop_front();
+    }
+  }
+  // Its streams that come from now on are refused. Null: there is none.
+  std::shared_ptr<UploadRecord> Abort(const std::string& id) {
+    std::lock_guard lock(mutex);
+    if (aborted.insert(id).second) aborts.emplace_back(MonotonicNanos(), id);
+    Forget();
+    const auto it = uploads.find(id);
+    return it == uploads.end() ? nullptr : it->second;
   }
   void Close(const std::string& id, bool committed) {
     std::shared_ptr<UploadRecord> gone;  // after the lock
@@ -92,6 +108,9 @@ absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
       if (const auto it = registry_->uploads.find(begin.upload_id());
           it != registry_->uploads.end()) {
         upload = it->second;
+      } else if (registry_->aborted.contains(begin.upload_id())) {
+        return absl::AbortedError(absl::StrFormat(
+            "upload %s was aborted by its client; begin another, with an id of its own", begin.upload_id()));
       } else if (registry_->open() >= registry_->limits.max_open) {
         return absl::ResourceExhaustedError(
             absl::StrFormat("%d uploads are open at this daemon, as many as it takes; wait for one "
@@ -128,7 +147,7 @@ void Uploads::Get(const v1::GetUploadRequest& request, Reply<v1::Upload> reply) 
 }
 
 void Uploads::Abort(const v1::AbortUploadRequest& request, Reply<v1::AbortUploadResponse> reply) {
-  const std::shared_ptr<UploadRecord> upload = registry_->Find(request.upload_id());
+  const std::shared_ptr<UploadRecord> upload = registry_->Abort(request.upload_id());
   if (upload == nullptr) return reply(v1::AbortUploadResponse());
   upload->Abort(absl::AbortedError("the upload was aborted by its client"),
                 [reply = std::move(reply)] { reply(v1::AbortUploadResponse()); });

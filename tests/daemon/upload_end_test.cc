@@ -21,11 +21,20 @@ TEST_F(Uploading, AnAbortGivesTheLeaseBackAtOnce) {
   Abort();
   v1::Upload upload;
   EXPECT_EQ(Get(&upload).error_code(), grpc::StatusCode::NOT_FOUND);
-  // The id may be used again.
-  Client other(this);
-  other.Begin();
-  other.SendContents(0, kTotal);
-  EXPECT_TRUE(other.Commit(ChecksumOfContents()).ok());
+}
+
+TEST_F(Uploading, AnAbortHoldsForTheStreamsThatItOvertakes) {
+  Abort("overtaken");
+  Client overtaken(this);
+  overtaken.Begin("overtaken");
+  EXPECT_EQ(overtaken.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+  Client first(this);
+  SendOneMiB(&first);
+  Abort();
+  Client again(this);
+  again.Begin();
+  EXPECT_EQ(again.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(control_.begins(), 1);
 }
 
 TEST_F(Uploading, AnAbortWhileItWaitsTakesTheLeaseBack) {
@@ -294,6 +303,14 @@ TEST_F(UploadingWithinBounds, OpenUploadsAreBounded) {
   third.Begin("third");
   third.SendContents(0, kTotal);
   EXPECT_TRUE(third.Commit(ChecksumOfContents()).ok());
+}
+
+TEST_F(UploadingWithinBounds, AnAbortIsForgottenInTheEnd) {
+  Abort();
+  Client client(this);
+  client.Begin();
+  client.SendContents(0, kTotal);
+  EXPECT_TRUE(client.Commit(ChecksumOfContents()).ok());
 }
 
 TEST_F(UploadingWithinBounds, ACommitIsForgottenInTheEnd) {
