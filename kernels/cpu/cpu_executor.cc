@@ -19,7 +19,7 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedu
   if (run_.has_value())
     return absl::FailedPreconditionError("an executor is prepared once; make another for another plan");
   AGMM_ASSIGN_OR_RETURN(program_,
-                        Lower(problem, schedule, peers, queue_.threads, *queue_.library));
+                        Lower(problem, schedule, peers, queue_.threads, *queue_.gemms));
   problem_ = problem;
   schedule_ = schedule;
   peers_ = peers;

@@ -17,7 +17,7 @@ namespace agmm {
 struct CpuQueue {
   std::shared_ptr<Monitor> monitor;
   LaunchQueue* launches = nullptr;
-  GemmLibrary* library = nullptr;
+  GemmLibrary* gemms = nullptr;
   PackCache* packs = nullptr;
   int threads = 1;
 };

@@ -139,14 +139,14 @@ bool ScratchNeed::Cover(const ScratchNeed& other) {
   const ScratchNeed before = *this;
   a = std::max(a, other.a);
   c = std::max(c, other.c);
-  library = std::max(library, other.library);
-  return a > before.a || c > before.c || library > before.library;
+  scratchpad = std::max(scratchpad, other.scratchpad);
+  return a > before.a || c > before.c || scratchpad > before.scratchpad;
 }
 
 void GemmWorker::Reserve(const ScratchNeed& need) {
   a.Get(need.a);
   c.Get(need.c);
-  library.Get(need.library);
+  scratchpad.Get(need.scratchpad);
 }
 
 Matmul::Matmul(const Key& key)
@@ -171,14 +171,14 @@ Matmul::Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int wor
 
 ScratchNeed Matmul::Need() const {
   ScratchNeed need;
-  need.library = scratchpad_bytes_;
+  need.scratchpad = scratchpad_bytes_;
   return need;
 }
 
 absl::Status Matmul::Run(ConstMatrix a, const PackedB& b, Matrix c, GemmWorker& worker) const {
   if (!tiles_) return Execute(a.data, b, c.data, worker);
   MultiplyTiles({key_.m, key_.n, key_.k, key_.add}, a, static_cast<const std::byte*>(b.memory.get_data_handle()), c,
-                worker.library.Get(scratchpad_bytes_));
+                worker.scratchpad.Get(scratchpad_bytes_));
   return absl::OkStatus();
 }
 
@@ -188,7 +188,7 @@ absl::Status Matmul::Execute(const std::byte* a, const PackedB& b, std::byte* c,
   try {
     arguments.a.set_data_handle(const_cast<std::byte*>(a));
     arguments.c.set_data_handle(c);
-    arguments.scratchpad.set_data_handle(worker.library.Get(scratchpad_bytes_));
+    arguments.scratchpad.set_data_handle(worker.scratchpad.Get(scratchpad_bytes_));
     // The C call, for its argument list needs no map.
     const dnnl_exec_arg_t list[] = {{DNNL_ARG_SRC, arguments.a.get()},
                                     {DNNL_ARG_WEIGHTS, b.memory.get()},

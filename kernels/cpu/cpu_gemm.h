@@ -57,7 +57,7 @@ struct PackedB {
 
 // What a worker needs of each of its scratches, in bytes.
 struct ScratchNeed {
-  int64_t a = 0, c = 0, library = 0;
+  int64_t a = 0, c = 0, scratchpad = 0;
   // Raises this to what `other` needs; false if it was enough.
   bool Cover(const ScratchNeed& other);
 };
@@ -67,14 +67,14 @@ struct GemmWorker {
   explicit GemmWorker(int index);
   const int index;
   dnnl::stream stream;
-  Scratch a, c, library;
+  Scratch a, c, scratchpad;
   void Reserve(const ScratchNeed& need);  // throws as Get
   uint64_t needs_met = 0;  // the launch queue's
   int64_t scratch_bytes() const {
-    return a.bytes() + c.bytes() + library.bytes();
+    return a.bytes() + c.bytes() + scratchpad.bytes();
   }
   int64_t allocations() const {
-    return a.allocations() + c.allocations() + library.allocations();
+    return a.allocations() + c.allocations() + scratchpad.allocations();
   }
 };
 

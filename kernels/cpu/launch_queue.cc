@@ -54,7 +54,7 @@ absl::Status LaunchQueue::Reserve(const ScratchNeed& need) {
   need_ = before;
   return absl::ResourceExhaustedError(absl::StrFormat(
       "no memory for %s of scratch, which each of %d threads needs; give the daemon more, or fewer threads",
-      FormatBytes(need.a + need.c + need.library), threads_));
+      FormatBytes(need.a + need.c + need.scratchpad), threads_));
 }
 
 void LaunchQueue::TakeScratch(GemmWorker& worker) {
