@@ -3,7 +3,8 @@
 //
 // UNAVAILABLE without a reason says that no daemon answers, or that it was lost in mid-call, and
 // names the endpoint. Once a daemon has answered, calls that are safe to repeat try again for about
-// kRetryBound first; what a daemon itself refuses is never tried again here.
+// kRetryBound first, and before that for 0.35 s if the other host did not refuse the connection; what a daemon
+// itself refuses is never tried again here.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

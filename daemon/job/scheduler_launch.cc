@@ -55,7 +55,6 @@ bool SchedulerImpl::Launch(Job* job) {
   job->plan->next_epoch += job->spec.repeat;
   job->warm = job->plan->next_epoch > 2;
 
-  const std::string behind = before == nullptr ? "" : absl::StrCat("behind job ", before->id, " ");
   queue_.erase(job->id);
   job->launch = next_launch_++;
   launched_[job->launch] = job;
@@ -63,7 +62,9 @@ bool SchedulerImpl::Launch(Job* job) {
   if (!job->record.has_start_time()) *job->record.mutable_start_time() = ToProto(clock_->Now());
   AddEvent(
       job, v1::Job::STATE_RUNNING,
-      absl::StrFormat("launched %sfrom epoch %d of plan %d", behind, launch->first_epoch(), job->plan->id));
+      absl::StrFormat("launched %sfrom epoch %d of plan %d",
+                      before == nullptr ? "" : absl::StrCat("behind job ", before->id, " "),
+                      launch->first_epoch(), job->plan->id));
   for (int node : job->reporting) members_->Send(node, command);
   return true;
 }

@@ -32,11 +32,14 @@ struct Uploads::Registry {
   size_t open() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return uploads.size() - kept.size(); }
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const int64_t oldest_ns = MonotonicNanos() - absl::ToInt64Nanoseconds(limits.kept);
-    while (!kept.empty() && (kept.front().first <= oldest_ns || kept.size() > limits.max_kept)) {
+    const auto over = [&](const auto& ids) {
+      return !ids.empty() && (ids.front().first <= oldest_ns || ids.size() > limits.max_kept);
+    };
+    while (over(kept)) {
       uploads.erase(kept.front().second);
       kept.pop_front();
     }
-    while (!aborts.empty() && (aborts.front().first <= oldest_ns || aborts.size() > limits.max_kept)) {
+    while (over(aborts)) {
       aborted.erase(aborts.front().second);
       aborts.pop_front();
     }
@@ -45,9 +48,7 @@ struct Uploads::Registry {
   std::shared_ptr<UploadRecord> Abort(const std::string& id) {
     std::lock_guard lock(mutex);
     if (aborted.insert(id).second) aborts.emplace_back(MonotonicNanos(), id);
-    Forget();
-    const auto it = uploads.find(id);
-    return it == uploads.end() ? nullptr : it->second;
+    return Look(id);
   }
   void Close(const std::string& id, bool committed) {
     std::shared_ptr<UploadRecord> gone;  // after the lock
@@ -69,6 +70,9 @@ struct Uploads::Registry {
   }
   std::shared_ptr<UploadRecord> Find(const std::string& id) {
     std::lock_guard lock(mutex);
+    return Look(id);
+  }
+  std::shared_ptr<UploadRecord> Look(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     Forget();
     const auto it = uploads.find(id);
     return it == uploads.end() ? nullptr : it->second;
