@@ -20,16 +20,17 @@ namespace {
 // A stopped daemon, or a host that went away, is noticed in their sum.
 constexpr int kKeepaliveMs = 20'000, kKeepaliveTimeoutMs = 10'000;
 constexpr int kMaxMessageBytes = 64 << 20;
-// What a stream may have received that its reader has not taken. gRPC's own guess grows to tens of MiB with a
-// fast daemon and a slow disk.
+// What a stream may have received that its reader has not taken. gRPC's own guess grows to tens of
+// MiB with a fast daemon and a slow disk.
 constexpr int kWindowBytes = 4 << 20;
 constexpr int kConnectMs = 5'000;
 constexpr int kPage = 1000;  // as many as a daemon sends at once
 // A daemon that was lost is looked for so often.
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
-// gRPC before 1.61 now and then takes a TCP connection that is being made for one that failed, with an error that
-// is somebody else's (grpc/grpc#35064; seen with 1.51: "No such file or directory"). A first failure that came at
-// once, and is not the other host's refusal, is therefore not believed until it has come so often.
+// gRPC before 1.61 now and then takes a TCP connection that is being made for one that failed, with
+// an error that is somebody else's (grpc/grpc#35064; seen with 1.51: "No such file or directory").
+// A first failure that came at once, and is not the other host's refusal, is therefore not believed
+// until it has come so often.
 constexpr int kDials = 4;
 constexpr absl::Duration kAtOnce = absl::Seconds(1);
 constexpr char kRefused[] = "Connection refused";
@@ -126,9 +127,10 @@ absl::StatusOr<v1::Tensor> Connection::CreateTensor(const v1::CreateTensorReques
 
 absl::StatusOr<v1::Tensor> Connection::FillTensor(const v1::FillTensorRequest& request,
                                                   absl::Duration timeout) {
-  return Run<v1::Tensor>(
-      {absl::Now() + timeout, /*safe=*/false},
-      [&](auto* context, auto* response) { return tensors_->FillTensor(context, request, response); });
+  return Run<v1::Tensor>({absl::Now() + timeout, /*safe=*/false},
+                         [&](auto* context, auto* response) {
+                           return tensors_->FillTensor(context, request, response);
+                         });
 }
 
 absl::StatusOr<v1::Tensor> Connection::GetTensor(const v1::TensorRef& tensor,
@@ -165,9 +167,10 @@ absl::Status Connection::DeleteTensor(const Id& tensor, absl::Duration timeout) 
   Options options{absl::Now() + timeout};
   options.sequencer = tensor.sequencer;
   options.gone_is_done = true;
-  return Run<v1::DeleteTensorResponse>(options, [&](auto* context, auto* response) {
-           return tensors_->DeleteTensor(context, request, response);
-         })
+  return Run<v1::DeleteTensorResponse>(options,
+                                       [&](auto* context, auto* response) {
+                                         return tensors_->DeleteTensor(context, request, response);
+                                       })
       .status();
 }
 
@@ -235,9 +238,9 @@ absl::StatusOr<v1::Job> Connection::CancelJob(const Id& job, absl::Duration time
 
 absl::StatusOr<v1::ListJobsResponse> Connection::ListJobs(const v1::ListJobsRequest& request,
                                                           absl::Duration timeout) {
-  return Run<v1::ListJobsResponse>(
-      {absl::Now() + timeout},
-      [&](auto* context, auto* response) { return jobs_->ListJobs(context, request, response); });
+  return Run<v1::ListJobsResponse>({absl::Now() + timeout}, [&](auto* context, auto* response) {
+    return jobs_->ListJobs(context, request, response);
+  });
 }
 
 void Connection::Interrupt() {
@@ -256,7 +259,8 @@ std::optional<absl::Duration> Connection::Retry::Next(const Call& call) {
   const absl::Time now = absl::Now();
   if (call.doubtful_) {
     const absl::Duration delay = kFirstDelay * (1 << dials_);
-    if (++dials_ == kDials || now - call.start_ > kAtOnce || now + delay >= deadline_) return std::nullopt;
+    if (++dials_ == kDials || now - call.start_ > kAtOnce || now + delay >= deadline_)
+      return std::nullopt;
     return delay;
   }
   if (!call.lost() || connection_->SessionLost()) return std::nullopt;
@@ -342,8 +346,7 @@ absl::Status Connection::Call::Convert(const grpc::Status& status) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return absl::DeadlineExceededError(absl::StrFormat(
           "the daemon at %s did not answer in time; see `agmmctl status` and its log", endpoint));
-    default:
-      break;
+    default: break;
   }
   return absl::Status(
       static_cast<absl::StatusCode>(status.error_code()),

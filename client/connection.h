@@ -3,8 +3,8 @@
 //
 // UNAVAILABLE without a reason says that no daemon answers, or that it was lost in mid-call, and
 // names the endpoint. Once a daemon has answered, calls that are safe to repeat try again for about
-// kRetryBound first, and before that for 0.35 s if the other host did not refuse the connection; what a daemon
-// itself refuses is never tried again here.
+// kRetryBound first, and before that for 0.35 s if the other host did not refuse the connection;
+// what a daemon itself refuses is never tried again here.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -37,9 +37,10 @@ inline constexpr absl::Duration kFillingCall = absl::Minutes(10);
 // How long a daemon that was lost may take to come back.
 inline constexpr absl::Duration kRetryBound = absl::Seconds(10);
 
-// The id of a job or a tensor, and the sequencer that gave it, as Job and Tensor say: every sequencer begins
-// at 1. The next one refuses it with ABORTED and PEER_LOST. Without a sequencer, as people type it, it means
-// what has the id now; such a call is repeated for the sequencer that the connection knew when it began.
+// The id of a job or a tensor, and the sequencer that gave it, as Job and Tensor say: every
+// sequencer begins at 1. The next one refuses it with ABORTED and PEER_LOST. Without a sequencer,
+// as people type it, it means what has the id now; such a call is repeated for the sequencer that
+// the connection knew when it began.
 struct Id {
   Id(uint64_t id, std::string sequencer = "") : number(id), sequencer(std::move(sequencer)) {}
   uint64_t number;
@@ -88,9 +89,9 @@ class Connection {
                                        absl::Duration timeout = kPlacingCall);
   absl::Status AbortUpload(const std::string& upload_id, absl::Duration timeout = kShortCall);
 
-  // Tries again where there is a request id: it is one job of one sequencer. Where that goes meanwhile, and the
-  // job with it, the next one is asked for it, too, if all tensors are given by name. `sequencer` gave those
-  // ids otherwise.
+  // Tries again where there is a request id: it is one job of one sequencer. Where that goes
+  // meanwhile, and the job with it, the next one is asked for it, too, if all tensors are given by
+  // name. `sequencer` gave those ids otherwise.
   absl::StatusOr<v1::Job> SubmitJob(const v1::SubmitJobRequest& request,
                                     absl::Duration timeout = kPlacingCall,
                                     const std::string& sequencer = "");
@@ -108,8 +109,8 @@ class Connection {
   // Makes the calls in progress and all later ones fail with CANCELLED.
   void Interrupt();
 
-  // One attempt of a call: its context, and its status in our terms. For streams, and for calls that
-  // do not block; a call with an infinite deadline is one whose work has no bound.
+  // One attempt of a call: its context, and its status in our terms. For streams, and for calls
+  // that do not block; a call with an infinite deadline is one whose work has no bound.
   class Call {
    public:
     // `sequencer` gave the ids in the request.
@@ -121,7 +122,8 @@ class Connection {
 
     grpc::ClientContext* context() { return &context_; }
     absl::Status Convert(const grpc::Status& status);
-    // The status that was converted says that the connection broke, to a daemon that had been there.
+    // The status that was converted says that the connection broke, to a daemon that had been
+    // there.
     bool lost() const { return lost_; }
 
    private:

@@ -32,7 +32,8 @@ class JobWatch {
   JobWatch& operator=(const JobWatch&) = delete;
 
   // Blocks until the next event; absent behind the last one. After an error it is over.
-  // Errors: NOT_FOUND, ABORTED where its sequencer is gone, DEADLINE_EXCEEDED, UNAVAILABLE, CANCELLED after an Interrupt.
+  // Errors: NOT_FOUND, ABORTED where its sequencer is gone, DEADLINE_EXCEEDED, UNAVAILABLE,
+  // CANCELLED after an Interrupt.
   absl::StatusOr<std::optional<v1::WatchJobResponse>> Next();
   // The number of the last event; where another watch would go on.
   int64_t last_event() const { return request_.after_event(); }

@@ -25,8 +25,8 @@ namespace {
 constexpr absl::Duration kFetch = absl::Seconds(5);
 constexpr int kMaxFiles = 64;
 
-// The open connections of this process. A forked child closes its copies: one that lived on would keep the
-// memory of a parent that was killed.
+// The open connections of this process. A forked child closes its copies: one that lived on would
+// keep the memory of a parent that was killed.
 class Connections {
  public:
   static Connections& Get() {

@@ -1,5 +1,5 @@
-// The files of a mapping, and the connection that they came over: while it is open, the daemon takes it that
-// this process has them mapped, and gives the memory to nobody else.
+// The files of a mapping, and the connection that they came over: while it is open, the daemon
+// takes it that this process has them mapped, and gives the memory to nobody else.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace agmm {
 
-// Thread-compatible. A forked child has no part in it: it inherits neither the connection nor, if the owner
-// sees to that, the memory.
+// Thread-compatible. A forked child has no part in it: it inherits neither the connection nor, if
+// the owner sees to that, the memory.
 class MappedFiles {
  public:
   MappedFiles() = default;

@@ -15,7 +15,8 @@
 namespace agmm {
 namespace {
 
-// Memory of the file that a forked child does not inherit. MAP_FAILED, and errno, where it is not to be had.
+// Memory of the file that a forked child does not inherit. MAP_FAILED, and errno, where it is not
+// to be had.
 void* MapForThisProcess(size_t bytes, bool writable, int file, int64_t offset_bytes) {
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   // A fork that comes in between hands on nothing that can be touched.
@@ -28,8 +29,8 @@ void* MapForThisProcess(size_t bytes, bool writable, int file, int64_t offset_by
   return MAP_FAILED;
 }
 
-// Memory of this process's own in its place, which holds zeros. Where that is not to be had, none that can be
-// touched. False if the old one is still there.
+// Memory of this process's own in its place, which holds zeros. Where that is not to be had, none
+// that can be touched. False if the old one is still there.
 bool ReplaceByOwn(void* data, size_t bytes) {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
   return mmap(data, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) != MAP_FAILED ||
@@ -65,8 +66,7 @@ absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* c
                                                                    const v1::BeginMapping& begin,
                                                                    absl::Time deadline,
                                                                    std::function<void()> on_end) {
-  std::unique_ptr<TensorMapping> mapping(
-      new TensorMapping(connection, begin, std::move(on_end)));
+  std::unique_ptr<TensorMapping> mapping(new TensorMapping(connection, begin, std::move(on_end)));
   bool in_time = false;
   {
     std::unique_lock lock(mapping->mutex_);
@@ -146,10 +146,11 @@ absl::StatusOr<v1::Tensor> TensorMapping::Commit(absl::Time deadline) {
   }
   if (committed_.has_value()) return *committed_;
   if (in_time) return status_;
-  return absl::DeadlineExceededError(absl::StrFormat(
-      "the daemon did not answer the commit of \"%s\" in time; its version says whether the contents "
-      "are the new ones",
-      tensor_.name()));
+  return absl::DeadlineExceededError(
+      absl::StrFormat("the daemon did not answer the commit of \"%s\" in time; its version says "
+                      "whether the contents "
+                      "are the new ones",
+                      tensor_.name()));
 }
 
 absl::Status TensorMapping::status() const {

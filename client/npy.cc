@@ -121,11 +121,11 @@ absl::Status NpyReader::CheckSize(int64_t file_bytes) const {
   const int64_t room = found / SizeOf(dtype_);
   const bool truncated = cols_ > room || rows_ > room / cols_;
   if (!truncated && rows_ * row_bytes() == found) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: %s: %d x %d %s take %.0f bytes%s, %d were found", path_,
-      truncated ? "truncated" : "bytes are left over", rows_, cols_, Name(dtype_),
-      static_cast<double>(rows_) * cols_ * SizeOf(dtype_),
-      data_offset_ == 0 ? "" : " behind the header", found));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: %s: %d x %d %s take %.0f bytes%s, %d were found", path_,
+                      truncated ? "truncated" : "bytes are left over", rows_, cols_, Name(dtype_),
+                      static_cast<double>(rows_) * cols_ * SizeOf(dtype_),
+                      data_offset_ == 0 ? "" : " behind the header", found));
 }
 
 NpyReader::~NpyReader() { close(fd_); }

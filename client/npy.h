@@ -1,6 +1,6 @@
-// Matrices in NumPy's .npy files, or raw, read and written a few rows at a time: a file may be larger than
-// memory. Format versions 1.0 and 2.0, little endian, C order, two dimensions; '<f4' is f32, '<f2'
-// is f16. Source: the format as NumPy documents it, numpy.lib.format.
+// Matrices in NumPy's .npy files, or raw, read and written a few rows at a time: a file may be
+// larger than memory. Format versions 1.0 and 2.0, little endian, C order, two dimensions; '<f4' is
+// f32, '<f2' is f16. Source: the format as NumPy documents it, numpy.lib.format.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace agmm {
 
-// The file that `path` names or will name, links followed. Only regular files are replaced, and only
-// those that their owner lets be written. Errors: INVALID_ARGUMENT.
+// The file that `path` names or will name, links followed. Only regular files are replaced, and
+// only those that their owner lets be written. Errors: INVALID_ARGUMENT.
 absl::StatusOr<std::string> WritableTarget(const std::string& path);
 
 // Thread-compatible; the file must not change while it is read.

@@ -62,9 +62,9 @@ absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::Tensor
                             absl::string_view data) -> absl::Status {
     const v1::TensorSpec& spec = found.spec();
     if (spec.rows() != file->rows() || spec.cols() != file->cols()) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "tensor %d is %d x %d now, and the file was made for %d x %d; try again",
-          found.tensor_id(), spec.rows(), spec.cols(), file->rows(), file->cols()));
+      return absl::FailedPreconditionError(
+          absl::StrFormat("tensor %d is %d x %d now, and the file was made for %d x %d; try again",
+                          found.tensor_id(), spec.rows(), spec.cols(), file->rows(), file->cols()));
     }
     AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(spec.dtype()));
     const int64_t first = offset / SizeOf(dtype);

@@ -127,7 +127,11 @@ class Downloader {
  public:
   Downloader(Connection* connection, const v1::TensorRef& tensor, const WriteFn& write,
              const Progress& progress, absl::Time deadline, const std::string& sequencer)
-      : connection_(connection), deadline_(deadline), sequencer_(sequencer), write_(write), progress_(progress) {
+      : connection_(connection),
+        deadline_(deadline),
+        sequencer_(sequencer),
+        write_(write),
+        progress_(progress) {
     *request_.mutable_tensor() = tensor;
     StartRetries();
   }
@@ -169,9 +173,10 @@ class Downloader {
     if (!begun_) AGMM_RETURN_IF_ERROR(Meet(response.tensor()));
     const int64_t size = static_cast<int64_t>(response.data().size());
     if (response.offset_bytes() != position_ || size > total_bytes_ - position_) {
-      return absl::InternalError(absl::StrFormat(
-          "the daemon's answer makes no sense: %d bytes from byte %d, where byte %d of %d comes next",
-          size, response.offset_bytes(), position_, total_bytes_));
+      return absl::InternalError(
+          absl::StrFormat("the daemon's answer makes no sense: %d bytes from byte %d, where byte "
+                          "%d of %d comes next",
+                          size, response.offset_bytes(), position_, total_bytes_));
     }
     if (size == 0) return absl::OkStatus();
     AGMM_RETURN_IF_ERROR(write_(tensor_, position_, response.data()));
@@ -210,11 +215,11 @@ class Downloader {
 }  // namespace
 
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
-                                  int64_t total_bytes, const ReadFn& read,
-                                  const Progress& progress, absl::Time deadline,
-                                  const std::string& sequencer) {
+                                  int64_t total_bytes, const ReadFn& read, const Progress& progress,
+                                  absl::Time deadline, const std::string& sequencer) {
   if (begin.upload_id().empty()) begin.set_upload_id(RandomHex(kIdBytes));
-  return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline, sequencer).Run();
+  return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline, sequencer)
+      .Run();
 }
 
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,

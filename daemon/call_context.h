@@ -1,4 +1,5 @@
-// Who asks, until when, and under which names. Made once per call, in one interceptor, and carried through.
+// Who asks, until when, and under which names. Made once per call, in one interceptor, and carried
+// through.
 #pragma once
 
 #include <functional>
@@ -12,8 +13,8 @@
 namespace agmm {
 
 struct CallContext {
-  std::string principal;    // "uid:1000" over a unix socket, else the peer's address
-  std::string request_id;   // for logs; made here where the caller sent none
+  std::string principal;   // "uid:1000" over a unix socket, else the peer's address
+  std::string request_id;  // for logs; made here where the caller sent none
   absl::Time deadline = absl::InfiniteFuture();
   std::string traceparent;  // W3C trace context, passed on as it came
   std::string session;      // empty: none

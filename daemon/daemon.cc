@@ -9,8 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "daemon/observe/process.h"
 #include "daemon/world/local_link.h"
-#include "kernels/base/random.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
@@ -24,14 +24,17 @@ void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
     metrics->SetGauge(name, [=] { return static_cast<double>(read(transport->counters())); });
   };
   add("transport_sent_bytes_total", [](const TransportCounters& c) {
-    return c.plan.bytes_sent + c.bulk_write.bytes_sent + c.bulk_read.bytes_sent + c.bulk_reply.bytes_sent;
+    return c.plan.bytes_sent + c.bulk_write.bytes_sent + c.bulk_read.bytes_sent +
+           c.bulk_reply.bytes_sent;
   });
   add("transport_received_bytes_total", [](const TransportCounters& c) {
     return c.plan.bytes_received + c.bulk_write.bytes_received + c.bulk_read.bytes_received +
            c.bulk_reply.bytes_received;
   });
-  add("transport_messages_sent_total", [](const TransportCounters& c) { return c.plan.messages_sent; });
-  add("transport_messages_received_total", [](const TransportCounters& c) { return c.plan.messages_received; });
+  add("transport_messages_sent_total",
+      [](const TransportCounters& c) { return c.plan.messages_sent; });
+  add("transport_messages_received_total",
+      [](const TransportCounters& c) { return c.plan.messages_received; });
   add("transport_dropped_total", [](const TransportCounters& c) { return c.dropped(); });
   add("transport_stale_total", [](const TransportCounters& c) { return c.stale_generation; });
   add("transport_parked_messages", [](const TransportCounters& c) { return c.parked; });
@@ -41,8 +44,8 @@ void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config,
-                                                      std::function<void(absl::Status)> on_refused) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
+    const Config& config, std::function<void(absl::Status)> on_refused) {
   std::unique_ptr<Daemon> daemon(new Daemon(config));
   AddProcessGauges(&daemon->metrics_);
   AGMM_RETURN_IF_ERROR(daemon->CreateDevices());
@@ -70,8 +73,8 @@ absl::Status Daemon::CreateDevices() {
     hello.set_description(info.description);
     hello.set_thread_count(info.threads);
     hello.set_heap_bytes(heap->size_bytes());
-    spdlog::info("rank {}: {}, heap {}", config_.first_rank(config_.self) + heaps.size(), info.description,
-                 FormatBytes(heap->size_bytes()));
+    spdlog::info("rank {}: {}, heap {}", config_.first_rank(config_.self) + heaps.size(),
+                 info.description, FormatBytes(heap->size_bytes()));
     heaps.push_back(heap.get());
     local.push_back({device.get(), heap.get()});
     devices_.push_back(std::move(device));
@@ -85,10 +88,11 @@ absl::Status Daemon::CreateDevices() {
       first_rank, heaps, [this, heaps](int local, int64_t offset, int64_t bytes) {
         devices_[local]->ForgetContents(heaps[local], offset, bytes);
       });
-  runner_ = Runner::Create(config_.self, first_rank, std::move(local), config_.node_of_rank(), &metrics_,
-                           [this](v1::Report report) { member_->Report(std::move(report)); });
-  filler_ = std::make_unique<Filler>(store_.get(),
-                                     [this](v1::Report report) { member_->Report(std::move(report)); });
+  runner_ =
+      Runner::Create(config_.self, first_rank, std::move(local), config_.node_of_rank(), &metrics_,
+                     [this](v1::Report report) { member_->Report(std::move(report)); });
+  filler_ = std::make_unique<Filler>(
+      store_.get(), [this](v1::Report report) { member_->Report(std::move(report)); });
   return absl::OkStatus();
 }
 
@@ -100,8 +104,11 @@ absl::Status Daemon::CreateTransport() {
     transport_->OnPeerFailure([this, failures = metrics_.counter("transport_peer_failures_total")](
                                   int node, const absl::Status& why) {
       failures->Add();
-      spdlog::warn("the transport's connection to node {} broke: {}", config_.nodes[node].name, why.ToString());
-      loop_->Post([this, node, reason = std::string(why.message())] { member_->OnPeerBroken(node, reason); });
+      spdlog::warn("the transport's connection to node {} broke: {}", config_.nodes[node].name,
+                   why.ToString());
+      loop_->Post([this, node, reason = std::string(why.message())] {
+        member_->OnPeerBroken(node, reason);
+      });
     });
     AddTransportGauges(transport_.get(), &metrics_);
     heartbeat_ = std::make_unique<Heartbeat>();
@@ -113,7 +120,8 @@ absl::Status Daemon::CreateTransport() {
     if (transport_ != nullptr) transport_->Resume();
   });
   view_ = std::make_unique<StatusView>(config_, runner_.get(), transport_.get(), &metrics_);
-  tensor_io_ = std::make_unique<TensorIo>(store_.get(), transport_.get(), config_.self, config_.node_of_rank());
+  tensor_io_ = std::make_unique<TensorIo>(store_.get(), transport_.get(), config_.self,
+                                          config_.node_of_rank());
   return absl::OkStatus();
 }
 
@@ -130,7 +138,9 @@ void Daemon::CreateMember(std::function<void(absl::Status)> on_refused) {
   Member::Handlers handlers;
   handlers.refused = std::move(on_refused);
   if (!config_.is_sequencer()) {
-    handlers.joined = [this](const std::shared_ptr<SequencerLink>& link) { remote_->SetConnected(link); };
+    handlers.joined = [this](const std::shared_ptr<SequencerLink>& link) {
+      remote_->SetConnected(link);
+    };
     handlers.lost = [this](const absl::Status& reason, const std::string& next) {
       remote_->SetLost(reason, next);
       cluster_service_->EndSessions(reason);
@@ -163,9 +173,10 @@ void Daemon::CreateSequencer() {
   local_ = std::make_unique<LocalControl>(parts);
   sequencer_->SetListeners({catalog_.get(), scheduler_.get()});
   sequencer_->OnNodeLost([this](int node) { local_->OnNodeLost(node); });
-  sequencer_->OnForwardedJobs([this](const std::shared_ptr<MemberLink>& link, const v1::ForwardedJobs& jobs) {
-    local_->RunForwarded(link, jobs);
-  });
+  sequencer_->OnForwardedJobs(
+      [this](const std::shared_ptr<MemberLink>& link, const v1::ForwardedJobs& jobs) {
+        local_->RunForwarded(link, jobs);
+      });
   sequencer_->OnReadyChanged([this](bool ready) { server_->SetServing(ready); });
   control_ = local_.get();
 }
@@ -176,19 +187,19 @@ void Daemon::CreateRemote() {
   remote_ = std::make_unique<RemoteControl>(
       channel_, absl::StrFormat("node %s (%s)", sequencer.name, sequencer.address), view_.get());
   control_ = remote_.get();
-  join_ = std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get(), view_.get());
+  join_ =
+      std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get(), view_.get());
   join_->OnOutcomes([this](google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>* outcomes) {
     remote_->OnOutcomes(outcomes);
   });
 }
 
 absl::Status Daemon::Serve() {
-  cluster_service_ = std::make_unique<ClusterService>(
-      control_, view_.get(), config_.self,
-      [this](const std::string& session_id) {
-        uploads_->EndSession(session_id);
-        mappings_->EndSession(session_id);
-      });
+  cluster_service_ = std::make_unique<ClusterService>(control_, view_.get(), config_.self,
+                                                      [this](const std::string& session_id) {
+                                                        uploads_->EndSession(session_id);
+                                                        mappings_->EndSession(session_id);
+                                                      });
   const TransferParts transfers{control_, tensor_io_.get(), loop_.get(), config_.self};
   uploads_ = std::make_unique<Uploads>(transfers);
   std::vector<std::string> node_names;
@@ -196,17 +207,20 @@ absl::Status Daemon::Serve() {
   mappings_ = std::make_unique<Mappings>(transfers, store_.get(), std::move(node_names));
   mappings_->OnReport([this](v1::Report report) { member_->Report(std::move(report)); });
   store_->OnEraEnded([this] {
-    mappings_->EndAll(WithReason(
-        absl::AbortedError("the world changed; map the tensor again"), kReasonPeerLost));
+    mappings_->EndAll(
+        WithReason(absl::AbortedError("the world changed; map the tensor again"), kReasonPeerLost));
   });
   tensor_service_ = std::make_unique<TensorService>(transfers, uploads_.get(), mappings_.get());
   job_service_ = std::make_unique<JobService>(control_);
-  std::vector<grpc::Service*> services = {cluster_service_.get(), tensor_service_.get(), job_service_.get()};
+  std::vector<grpc::Service*> services = {cluster_service_.get(), tensor_service_.get(),
+                                          job_service_.get()};
   if (config_.is_sequencer() && !alone()) {
-    peer_service_ = std::make_unique<PeerService>(control_, loop_.get(), sequencer_.get(), heartbeat_.get());
+    peer_service_ =
+        std::make_unique<PeerService>(control_, loop_.get(), sequencer_.get(), heartbeat_.get());
     services.push_back(peer_service_.get());
   }
-  AGMM_ASSIGN_OR_RETURN(server_, RpcServer::Start(config_.listen, config_.socket, &metrics_, services));
+  AGMM_ASSIGN_OR_RETURN(server_,
+                        RpcServer::Start(config_.listen, config_.socket, &metrics_, services));
   if (!config_.socket.empty()) {
     spdlog::info("listening on unix:{}", config_.socket);
     ServeFiles();
@@ -235,7 +249,8 @@ void Daemon::EnterWorld() {
       auto link = std::make_shared<LocalMemberLink>(loop_.get(), member_.get(), alone());
       member_->OnStream(std::make_shared<LocalSequencerLink>(sequencer_.get(), link));
     } else {
-      spdlog::info("joining the world at node {} ({})", config_.nodes[0].name, config_.nodes[0].address);
+      spdlog::info("joining the world at node {} ({})", config_.nodes[0].name,
+                   config_.nodes[0].address);
       join_->Start();
     }
   });
@@ -247,7 +262,8 @@ Daemon::~Daemon() {
   if (member_ != nullptr) {
     loop_->Post([&] {
       if (sequencer_ != nullptr) sequencer_->Stop();
-      member_->Stop(absl::UnavailableError("the daemon is stopping"), [&] { drained.count_down(); });
+      member_->Stop(absl::UnavailableError("the daemon is stopping"),
+                    [&] { drained.count_down(); });
     });
   }
   join_.reset();

@@ -1,4 +1,5 @@
-// A whole daemon: its devices, its part in the world, its server. main.cc runs one; tests run several.
+// A whole daemon: its devices, its part in the world, its server. main.cc runs one; tests run
+// several.
 #pragma once
 
 #include <functional>
@@ -36,8 +37,8 @@ class Daemon {
  public:
   // `on_refused` runs once, on any thread, if the sequencer refuses this daemon for good.
   // Errors: ALREADY_EXISTS when an address is in use; RESOURCE_EXHAUSTED when the heaps do not fit.
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Config& config,
-                                                       std::function<void(absl::Status)> on_refused);
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(
+      const Config& config, std::function<void(absl::Status)> on_refused);
   // Ends the calls and the jobs, and leaves the world.
   ~Daemon();
   Daemon(const Daemon&) = delete;
@@ -69,22 +70,22 @@ class Daemon {
   std::unique_ptr<UcxTransport> transport_;  // null in a world of one node
   std::unique_ptr<TensorIo> tensor_io_;
   std::unique_ptr<StatusView> view_;
-  std::unique_ptr<Sequencer> sequencer_;     // these four, and planner_: on node 0 only
+  std::unique_ptr<Sequencer> sequencer_;  // these four, and planner_: on node 0 only
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<LocalControl> local_;
   std::unique_ptr<Member> member_;
   // Runs on top of all of the above.
   std::unique_ptr<Loop> loop_ = std::make_unique<Loop>();
-  std::unique_ptr<Loop> planner_;            // of the scheduler; posts to loop_
-  std::unique_ptr<Heartbeat> heartbeat_;     // null in a world of one node
-  std::shared_ptr<grpc::Channel> channel_;   // these three: on the other nodes
+  std::unique_ptr<Loop> planner_;           // of the scheduler; posts to loop_
+  std::unique_ptr<Heartbeat> heartbeat_;    // null in a world of one node
+  std::shared_ptr<grpc::Channel> channel_;  // these three: on the other nodes
   std::unique_ptr<RemoteControl> remote_;
   std::unique_ptr<Join> join_;
-  Control* control_ = nullptr;               // local_ or remote_
+  Control* control_ = nullptr;  // local_ or remote_
   std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<Mappings> mappings_;
-  std::unique_ptr<FileSocket> files_;        // null without a unix socket
+  std::unique_ptr<FileSocket> files_;  // null without a unix socket
   std::unique_ptr<ClusterService> cluster_service_;
   std::unique_ptr<TensorService> tensor_service_;
   std::unique_ptr<JobService> job_service_;

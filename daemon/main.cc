@@ -44,7 +44,8 @@ absl::StatusOr<Config> ReadConfig(const Flags& flags) {
     if (const absl::Status path = CheckSocketPath(flags.socket); !path.ok()) return path;
   if (!flags.log_level.empty())
     if (const absl::Status level = CheckLogLevel(flags.log_level); !level.ok()) return level;
-  absl::StatusOr<Config> config = flags.config.empty() ? DefaultConfig(flags.socket) : LoadConfig(flags.config);
+  absl::StatusOr<Config> config =
+      flags.config.empty() ? DefaultConfig(flags.socket) : LoadConfig(flags.config);
   if (!config.ok()) return config;
   if (!flags.socket.empty()) config->socket = flags.socket;
   if (!flags.log_level.empty()) config->log_level = flags.log_level;
@@ -92,7 +93,8 @@ class Stop {
 
 int Run(const Config& config) {
   std::signal(SIGPIPE, SIG_IGN);
-  // Debian builds absl with assertions, and so with a search for lock cycles in every lock that gRPC takes.
+  // Debian builds absl with assertions, and so with a search for lock cycles in every lock that
+  // gRPC takes.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   gpr_set_log_function(LogOfGrpc);
   Stop stop;
@@ -100,8 +102,8 @@ int Run(const Config& config) {
     spdlog::error("signals cannot be received: {}", std::strerror(errno));
     return kFailed;
   }
-  // Held for the life of the process: when the last user of gRPC lets go, its shutdown may wait 10 s for a thread of
-  // its own that polls. Behind `stop`, whose signal mask its threads inherit.
+  // Held for the life of the process: when the last user of gRPC lets go, its shutdown may wait 10
+  // s for a thread of its own that polls. Behind `stop`, whose signal mask its threads inherit.
   grpc_init();
   spdlog::info("agmmd {}, pid {}, node {} of cluster {}, config hash {}", AGMM_VERSION, getpid(),
                config.node().name, config.cluster, config.hash);
@@ -119,7 +121,8 @@ int Run(const Config& config) {
   }
   std::promise<void> ended;
   std::thread limit([has_ended = ended.get_future()] {
-    if (has_ended.wait_for(std::chrono::seconds(kStopLimitSeconds)) == std::future_status::ready) return;
+    if (has_ended.wait_for(std::chrono::seconds(kStopLimitSeconds)) == std::future_status::ready)
+      return;
     spdlog::error("not everything ended within {} s; ending anyhow", kStopLimitSeconds);
     _exit(kFailed);
   });
@@ -130,15 +133,20 @@ int Run(const Config& config) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("The agmm daemon. Without arguments: a world of this machine's cores, on a unix socket.", "agmmd");
+  CLI::App app(
+      "The agmm daemon. Without arguments: a world of this machine's cores, on a unix socket.",
+      "agmmd");
   Flags flags;
   app.add_option("--config", flags.config, "configuration file");
-  app.add_flag("--check-config", flags.check_config, "check the configuration, print a summary and exit");
+  app.add_flag("--check-config", flags.check_config,
+               "check the configuration, print a summary and exit");
   app.add_option("--socket", flags.socket, "path of the unix socket; overrides the configuration");
-  app.add_option("--log-level", flags.log_level, "debug, info, warn or error; overrides the configuration");
+  app.add_option("--log-level", flags.log_level,
+                 "debug, info, warn or error; overrides the configuration");
   app.set_version_flag("--version", std::string("agmmd " AGMM_VERSION));
-  app.footer("Exit codes: 0 stopped by a signal, 2 flags or configuration, 3 address in use,\n"
-             "4 refused by the sequencer, 1 anything else.");
+  app.footer(
+      "Exit codes: 0 stopped by a signal, 2 flags or configuration, 3 address in use,\n"
+      "4 refused by the sequencer, 1 anything else.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

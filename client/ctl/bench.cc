@@ -127,7 +127,8 @@ class Bench {
 
  private:
   // Serial first; of those that would run the same, the first, but `auto` always.
-  absl::StatusOr<std::vector<Offer>> Offers(const Problem& problem, const Topology& topology) const {
+  absl::StatusOr<std::vector<Offer>> Offers(const Problem& problem,
+                                            const Topology& topology) const {
     const auto asked = [&](const std::string& name) {
       const auto& list = flags_.algorithms;
       return std::find(list.begin(), list.end(), name) != list.end();
@@ -272,28 +273,32 @@ absl::Status RunBench(const BenchFlags& flags, const Options& options) {
 
 void AddBench(CLI::App& app, const Options& options, Action* action) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* verb =
-      app.add_subcommand("bench", "Time every algorithm against the unfused product");
+  CLI::App* verb = app.add_subcommand("bench", "Time every algorithm against the unfused product");
   verb->add_option("--shape", flags->shapes, "Sizes, such as M=8192,N=4096,K=4096; may be repeated")
       ->take_all();
-  verb->add_flag("--suite", flags->suite,
-                 "The layers of known models, and rows of decoding (default without --shape: four of them)");
+  verb->add_flag(
+      "--suite", flags->suite,
+      "The layers of known models, and rows of decoding (default without --shape: four of them)");
   verb->add_option("--scale", flags->scale,
                    "Divides each dimension of the suite (default: 8 with CPU devices, else 1)")
       ->check(CLI::Range(1, kMaxScale));
-  verb->add_option("--algorithm", flags->algorithms, "all, or names with commas; serial always runs")
+  verb->add_option("--algorithm", flags->algorithms,
+                   "all, or names with commas; serial always runs")
       ->delimiter(',')
       ->capture_default_str();
   verb->add_option("--dtype", flags->dtype, "f32, bf16 or f16")->capture_default_str();
   verb->add_option("--spec", flags->spec, "The product and its shardings")->capture_default_str();
-  verb->add_option("--mesh", flags->mesh, "Axes over the ranks, such as x=4 (default: x=<all ranks>)");
-  verb->add_option("--rounds", flags->rounds, "Runs of each that count (default: 7; with --quick 3)")
+  verb->add_option("--mesh", flags->mesh,
+                   "Axes over the ranks, such as x=4 (default: x=<all ranks>)");
+  verb->add_option("--rounds", flags->rounds,
+                   "Runs of each that count (default: 7; with --quick 3)")
       ->check(CLI::Range(1, kMaxRounds));
   verb->add_flag("--quick", flags->quick, "Fewer rounds");
   verb->add_option("--timeout", flags->timeout, "For each job, from admission to its end")
       ->capture_default_str();
   verb->footer(
-      "Operands are small integers made on the devices, in a session that ends with the command. Each "
+      "Operands are small integers made on the devices, in a session that ends with the command. "
+      "Each "
       "algorithm's C is compared with that of serial, bit by bit. With --json, one result a line.");
   verb->callback([flags, &options, action] {
     *action = [flags, &options] { return RunBench(*flags, options); };

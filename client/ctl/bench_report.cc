@@ -14,7 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-
 std::string Percent(const std::optional<double>& share) {
   return share ? absl::StrFormat("%.1f", 100 * *share) : "-";
 }
@@ -27,8 +26,8 @@ std::string Sizes(const Problem& p) {
 
 // "A[M_x, K] * B[K, N_x] -> C[M, N_x]".
 std::string SpecOf(const Problem& p) {
-  return absl::StrCat(ToString(p.mesh, p.tensors[kA]), " * ", ToString(p.mesh, p.tensors[kB]), " -> ",
-                      ToString(p.mesh, p.tensors[kC]));
+  return absl::StrCat(ToString(p.mesh, p.tensors[kA]), " * ", ToString(p.mesh, p.tensors[kB]),
+                      " -> ", ToString(p.mesh, p.tensors[kC]));
 }
 
 const BenchRow* AutoOf(const BenchCase& one) {
@@ -149,11 +148,13 @@ std::string BenchSummary(const std::vector<BenchCase>& cases) {
     }
     absl::StrAppend(&text, table.ToString());
   }
-  absl::StrAppend(&text,
-                  "T is the slowest rank's median after a warm-up, +- half of the middle half of the runs;\n"
-                  "T_gemm, T_ag and T_unfused are of the serial jobs. T_lb = max(T_gemm, T_ag), R = T_lb / T,\n"
-                  "speedup = T_unfused / T, E = 1 - (T - T_gemm) / (T_unfused - T_gemm) where there is over 5 %\n"
-                  "of T_gemm to hide\n");
+  absl::StrAppend(
+      &text,
+      "T is the slowest rank's median after a warm-up, +- half of the middle half of the runs;\n"
+      "T_gemm, T_ag and T_unfused are of the serial jobs. T_lb = max(T_gemm, T_ag), R = T_lb / T,\n"
+      "speedup = T_unfused / T, E = 1 - (T - T_gemm) / (T_unfused - T_gemm) where there is over 5 "
+      "%\n"
+      "of T_gemm to hide\n");
   if (EveryCIsRight(cases)) absl::StrAppend(&text, "Every C has the bits of serial's\n");
   if (std::any_of(cases.begin(), cases.end(), [](const BenchCase& c) { return c.shared_host; }))
     absl::StrAppend(&text, kSharedHostNote);
@@ -165,7 +166,9 @@ std::vector<Json> ToJson(const BenchCase& one) {
   std::vector<const BenchRow*> rows;
   for (const BenchRow& row : one.rows) rows.push_back(&row);
   if (!one.skipped.empty()) rows = {&none};
-  const auto known = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
+  const auto known = [](const std::string& text) {
+    return text.empty() ? Json(nullptr) : Json(text);
+  };
   const Problem& p = one.problem;
   std::vector<Json> lines;
   for (const BenchRow* row : rows) {
@@ -210,11 +213,13 @@ absl::Status OutcomeOf(const std::vector<BenchCase>& cases) {
   std::vector<std::string> wrong;
   for (const BenchCase& one : cases) {
     for (const BenchRow& row : one.rows)
-      if (row.exact == false) wrong.push_back(absl::StrCat(row.algorithm, " on ", Sizes(one.problem)));
+      if (row.exact == false)
+        wrong.push_back(absl::StrCat(row.algorithm, " on ", Sizes(one.problem)));
   }
   if (!wrong.empty()) {
-    return absl::InternalError(absl::StrCat("C differs from that of serial: ", absl::StrJoin(wrong, "; "),
-                                            "; this is a bug, please report it"));
+    return absl::InternalError(
+        absl::StrCat("C differs from that of serial: ", absl::StrJoin(wrong, "; "),
+                     "; this is a bug, please report it"));
   }
   const auto skipped = [](const BenchCase& one) { return !one.skipped.empty(); };
   if (std::all_of(cases.begin(), cases.end(), skipped)) {

@@ -27,8 +27,8 @@ struct BenchRow {
 struct BenchCase {
   std::string name;
   Problem problem;
-  bool shared_host = false;  // CPU devices of one host take part
-  std::string skipped;       // why it was not run; empty: it was
+  bool shared_host = false;    // CPU devices of one host take part
+  std::string skipped;         // why it was not run; empty: it was
   std::vector<BenchRow> rows;  // serial, the unfused one, is the first
   SerialRuns serial;
 };

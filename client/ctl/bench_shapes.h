@@ -16,8 +16,8 @@ struct BenchShape {
 
 inline constexpr int kMaxScale = 1024;
 
-// The layers of known models and rows of decoding, each dimension divided by `scale` and rounded up. The
-// last is a size a rank.
+// The layers of known models and rows of decoding, each dimension divided by `scale` and rounded
+// up. The last is a size a rank.
 std::vector<BenchShape> Suite(int ranks, int scale);
 // Four of them: a large product, a skewed one, one of few rows, one of ragged ones.
 std::vector<BenchShape> SmallSuite(int ranks, int scale);

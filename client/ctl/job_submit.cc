@@ -148,9 +148,8 @@ absl::Status RunWatch(const WatchFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(flags.id));
   const absl::Duration timeout = FromProto(job.timeout());
   EventPrinter print(job, options.json);
-  const absl::StatusOr<v1::Job> ended =
-      AwaitJob(connection.get(), IdOf(job), flags.from > 0 ? flags.from - 1 : 0, timeout,
-               std::ref(print));
+  const absl::StatusOr<v1::Job> ended = AwaitJob(
+      connection.get(), IdOf(job), flags.from > 0 ? flags.from - 1 : 0, timeout, std::ref(print));
   if (absl::IsCancelled(ended.status()) && interrupted) {
     return absl::CancelledError(
         absl::StrFormat("stopped watching job %d, which goes on", flags.id));
@@ -198,7 +197,8 @@ void AddJobWatch(CLI::App* group, const Options& options, Action* action) {
   verb->add_option("ID", flags->id, "The job, as submit and list number it")->required();
   verb->add_option("--from", flags->from, "The first event to print (default: all)")
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
-  verb->footer("Exits as the job ended. Ctrl-C ends the watch, not the job. With --json, one event a line.");
+  verb->footer(
+      "Exits as the job ended. Ctrl-C ends the watch, not the job. With --json, one event a line.");
   verb->callback([flags, &options, action] {
     *action = [flags, &options] { return RunWatch(*flags, options); };
   });

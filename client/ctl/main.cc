@@ -75,8 +75,8 @@ int Main(int argc, char** argv) {
     const std::string mistake = VerbMistake(app);
     // A line that cannot be parsed has set nothing.
     const bool json = std::find(argv, argv + argc, std::string("--json")) != argv + argc;
-    return Fail(
-        absl::InvalidArgumentError(mistake.empty() ? error.what() + SeeHelp(app) : mistake), json);
+    return Fail(absl::InvalidArgumentError(mistake.empty() ? error.what() + SeeHelp(app) : mistake),
+                json);
   }
   const absl::Status status = action();
   if (!status.ok()) return Fail(status, options.json);

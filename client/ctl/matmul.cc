@@ -124,17 +124,19 @@ class Matmul {
     v1::BeginUpload begin;
     begin.set_tensor_id(tensor.tensor_id());
     return TransferError(
-        UploadFile(connection_, begin, file, inputs_.dtype, bar.progress(), tensor.sequencer()).status(),
+        UploadFile(connection_, begin, file, inputs_.dtype, bar.progress(), tensor.sequencer())
+            .status(),
         absl::StrCat(path, " did not arrive"));
   }
 
   absl::Status Fetch(const v1::Tensor& tensor, NpyWriter* out) {
-    ProgressBar bar(flags_.out, tensor.spec().rows() * tensor.spec().cols() * SizeOf(inputs_.dtype));
+    ProgressBar bar(flags_.out,
+                    tensor.spec().rows() * tensor.spec().cols() * SizeOf(inputs_.dtype));
     v1::TensorRef c;
     c.set_tensor_id(tensor.tensor_id());
-    AGMM_RETURN_IF_ERROR(
-        TransferError(DownloadFile(connection_, c, out, bar.progress(), tensor.sequencer()).status(),
-                      absl::StrCat(flags_.out, " is not written")));
+    AGMM_RETURN_IF_ERROR(TransferError(
+        DownloadFile(connection_, c, out, bar.progress(), tensor.sequencer()).status(),
+        absl::StrCat(flags_.out, " is not written")));
     return out->Commit();
   }
 
@@ -205,7 +207,8 @@ void AddMatmul(CLI::App& app, const Options& options, Action* action) {
                    "Axes over the ranks, such as x=4 (default: x=<all ranks>)");
   verb->add_option("--dtype", flags->dtype, "f32, bf16 or f16 (default: the files')");
   AddPlanOptions(verb, &flags->options);
-  verb->add_option("--repeat", flags->repeat, "Runs (default: 1; with --compare 5 of each, at least 2)")
+  verb->add_option("--repeat", flags->repeat,
+                   "Runs (default: 1; with --compare 5 of each, at least 2)")
       ->check(CLI::Range(1, kMaxRepeat));
   verb->add_option("--timeout", flags->timeout, "For each job, from admission to its end")
       ->capture_default_str();

@@ -25,7 +25,8 @@ std::optional<double> Tflops(const Problem& problem, std::optional<double> time_
 // Without the first run, which warms up, where there are others.
 std::vector<double> AfterWarmUp(std::vector<double> runs);
 
-// What serial jobs took, one after the other, in ms; what a job does not know of itself is left out.
+// What serial jobs took, one after the other, in ms; what a job does not know of itself is left
+// out.
 struct SerialRuns {
   std::vector<double> unfused_ms, gemm_ms, gather_ms;
   void Add(const v1::Job& job, const Mesh& mesh);

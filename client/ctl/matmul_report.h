@@ -14,7 +14,8 @@ namespace agmm {
 
 // Of a result where CPU devices of one host took part.
 inline constexpr char kSharedHostNote[] =
-    "note: CPU devices of one host share its cores and memory; times are those of this host, not of\n"
+    "note: CPU devices of one host share its cores and memory; times are those of this host, not "
+    "of\n"
     "devices of their own\n";
 
 // "1.250"; "-" and null for what is not known.
@@ -38,9 +39,10 @@ struct MatmulResult {
 void PrintForPeople(const MatmulResult& result);
 
 // {"schema": "agmm.matmul.v1", "spec", "m", "n", "k", "dtype", "mesh": "x=4",
-//  "ranks": [world rank], "algorithm", "chunks", "explanation", "plan_hash", "plan_agrees", "job_id", "generation", "repeat",
-//  "runs_ms": [number], "time_ms", "tflops", "shared_host", "out", "out_dtype",
-//  "comparison": null or {"fused_ms", "unfused_ms", "gemm_ms", "gather_ms", "lower_bound_ms",
+//  "ranks": [world rank], "algorithm", "chunks", "explanation", "plan_hash", "plan_agrees",
+//  "job_id", "generation", "repeat", "runs_ms": [number], "time_ms", "tflops", "shared_host",
+//  "out", "out_dtype", "comparison": null or {"fused_ms", "unfused_ms", "gemm_ms", "gather_ms",
+//  "lower_bound_ms",
 //                         "ratio", "speedup", "efficiency"}}
 // A number that is not known is null.
 nlohmann::ordered_json ToJson(const MatmulResult& result);

@@ -29,8 +29,8 @@ bool HasEnded(const v1::Job& job);
 // Bytes by class, summed over what answers.
 struct Memory {
   int64_t heap_bytes = 0, free_bytes = 0;
-  int64_t tensor_bytes = 0, held_bytes = 0, workspace_bytes = 0, packed_bytes = 0, scratch_bytes = 0,
-          staging_bytes = 0;
+  int64_t tensor_bytes = 0, held_bytes = 0, workspace_bytes = 0, packed_bytes = 0,
+          scratch_bytes = 0, staging_bytes = 0;
 };
 Memory MemoryOf(const v1::GetStatusResponse& status);
 

@@ -140,8 +140,8 @@ std::string StepsText(const Problem& problem, const Schedule& schedule, bool ful
 }
 
 // "ring, 8 chunks a shard (auto is ...)".
-std::string AlgorithmLine(const Problem& problem, const Schedule& schedule, const PlanOptions& asked,
-                          const PlanOptions& resolved) {
+std::string AlgorithmLine(const Problem& problem, const Schedule& schedule,
+                          const PlanOptions& asked, const PlanOptions& resolved) {
   if (schedule.algorithm != resolved.algorithm)
     return absl::StrCat(schedule.algorithm, " (nothing has to move)");
   const std::string why = ExplainChoice(problem, asked, resolved);

@@ -65,10 +65,11 @@ absl::Status CheckRoom(const Site& site, const Problem& problem, int64_t workspa
       // What no plan uses now counts as a workspace and makes room.
       const int64_t free = device.heap_free_bytes() + device.workspace_bytes();
       if (!TakesPart(site.mesh, device) || tensor_bytes + workspace_bytes <= free) continue;
-      return absl::ResourceExhaustedError(absl::StrFormat(
-          "tensors of %s and a workspace of %s are needed on each rank, and rank %d has %s free of %s",
-          FormatBytes(tensor_bytes), FormatBytes(workspace_bytes), device.rank(), FormatBytes(free),
-          FormatBytes(device.heap_bytes())));
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("tensors of %s and a workspace of %s are needed on each rank, and rank "
+                          "%d has %s free of %s",
+                          FormatBytes(tensor_bytes), FormatBytes(workspace_bytes), device.rank(),
+                          FormatBytes(free), FormatBytes(device.heap_bytes())));
     }
   }
   return absl::OkStatus();
@@ -106,18 +107,19 @@ absl::StatusOr<v1::Job> Product::Run(const PlanOptions& options, int repeat) {
   request.set_request_id(NewRequestId());
   request.set_spec(spec_);
   *request.mutable_mesh() = ToProto(problem_.mesh);
-  for (const v1::Tensor& tensor : tensors_) request.add_tensors()->set_tensor_id(tensor.tensor_id());
+  for (const v1::Tensor& tensor : tensors_)
+    request.add_tensors()->set_tensor_id(tensor.tensor_id());
   *request.mutable_options() = ToProto(options);
   request.set_repeat_count(repeat);
   *request.mutable_timeout() = ToProto(timeout_);
   request.set_session_id(session_);
-  AGMM_ASSIGN_OR_RETURN(const v1::Job submitted, connection_->SubmitJob(request, kPlacingCall,
-                                                                        tensors_[kA].sequencer()));
+  AGMM_ASSIGN_OR_RETURN(const v1::Job submitted,
+                        connection_->SubmitJob(request, kPlacingCall, tensors_[kA].sequencer()));
   const absl::StatusOr<v1::Job> job =
       connection_->WaitJob(IdOf(submitted), absl::Now() + timeout_ + kDaemonGrace);
   if (!job.ok()) {
-    // Ctrl-C, or a daemon that is slow to answer: nobody waits for the job any more. The first error is
-    // the one to tell, and the end of the session cancels what this call cannot.
+    // Ctrl-C, or a daemon that is slow to answer: nobody waits for the job any more. The first
+    // error is the one to tell, and the end of the session cancels what this call cannot.
     if (!absl::IsUnavailable(job.status())) connection_->CancelJob(IdOf(submitted)).IgnoreError();
     return job.status();
   }

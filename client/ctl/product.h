@@ -1,5 +1,5 @@
-// A product on a connected world: its tensors, and jobs on them. What the verbs that run products of their
-// own have in common.
+// A product on a connected world: its tensors, and jobs on them. What the verbs that run products
+// of their own have in common.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,22 @@ struct Site {
   Topology topology;
 };
 
-// Where `mesh`, such as "x=4" (empty: one axis x over all ranks), lies in the world as it is now. Errors:
-// UNAVAILABLE where jobs cannot run in it; INVALID_ARGUMENT.
+// Where `mesh`, such as "x=4" (empty: one axis x over all ranks), lies in the world as it is now.
+// Errors: UNAVAILABLE where jobs cannot run in it; INVALID_ARGUMENT.
 absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh);
 
-// True when two CPU devices of the mesh are on one host: on one node, or on nodes of one address. Pure.
+// True when two CPU devices of the mesh are on one host: on one node, or on nodes of one address.
+// Pure.
 bool SharesHost(const Site& site);
 
-// OK if the tensors of `problem` and a workspace find room on every rank, as far as sums can tell: pieces
-// of free memory may still be too small. Errors: RESOURCE_EXHAUSTED, one line. Pure.
+// OK if the tensors of `problem` and a workspace find room on every rank, as far as sums can tell:
+// pieces of free memory may still be too small. Errors: RESOURCE_EXHAUSTED, one line. Pure.
 absl::Status CheckRoom(const Site& site, const Problem& problem, int64_t workspace_bytes);
 
 class Product {
  public:
-  // `problem` is `spec` on the site's mesh; what runs belongs to `session`, and `timeout` is each job's.
+  // `problem` is `spec` on the site's mesh; what runs belongs to `session`, and `timeout` is each
+  // job's.
   Product(Connection* connection, std::string session, std::string spec, Problem problem,
           Topology topology, absl::Duration timeout);
 
@@ -48,8 +50,8 @@ class Product {
   // Once they are made.
   const v1::Tensor& tensor(Operand operand) const { return tensors_[operand]; }
 
-  // Runs a job to its end; one that did not succeed is an error. Where nobody waits for it any more, as
-  // after Ctrl-C, it is cancelled.
+  // Runs a job to its end; one that did not succeed is an error. Where nobody waits for it any
+  // more, as after Ctrl-C, it is cancelled.
   absl::StatusOr<v1::Job> Run(const PlanOptions& options, int repeat);
 
   // What the job's concrete options mean, planned here.

@@ -25,8 +25,8 @@ struct StatusFlags {
   std::string timeout = "30s";
 };
 
-// What the world is once jobs can run in it, also where its daemon is yet to come. Errors: the last one when
-// `timeout` is over; at once those that no waiting mends.
+// What the world is once jobs can run in it, also where its daemon is yet to come. Errors: the last
+// one when `timeout` is over; at once those that no waiting mends.
 absl::StatusOr<v1::GetStatusResponse> AwaitReady(Connection* connection, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   const WaitLine line("waiting for the world", timeout);
@@ -44,9 +44,9 @@ absl::StatusOr<v1::GetStatusResponse> AwaitReady(Connection* connection, absl::D
 absl::Status RunStatus(const StatusFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(flags.timeout));
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
-  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
-                        flags.ready ? AwaitReady(connection.get(), timeout)
-                                    : connection->GetStatus());
+  AGMM_ASSIGN_OR_RETURN(
+      const v1::GetStatusResponse status,
+      flags.ready ? AwaitReady(connection.get(), timeout) : connection->GetStatus());
   if (options.json)
     std::cout << JsonLine(ToJson(status, connection->endpoint()));
   else
@@ -59,8 +59,8 @@ absl::Status RunStatus(const StatusFlags& flags, const Options& options) {
 void AddStatus(CLI::App& app, const Options& options, Action* action) {
   CLI::App* verb = app.add_subcommand("status", "Show the world, its devices and their memory");
   auto flags = std::make_shared<StatusFlags>();
-  CLI::Option* ready =
-      verb->add_flag("--ready", flags->ready, "Wait until jobs can run; exit with 3 if they cannot");
+  CLI::Option* ready = verb->add_flag("--ready", flags->ready,
+                                      "Wait until jobs can run; exit with 3 if they cannot");
   verb->add_option("--timeout", flags->timeout, "How long to wait, at most 24h")
       ->capture_default_str()
       ->needs(ready);

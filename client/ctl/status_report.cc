@@ -31,7 +31,10 @@ std::string StatusText(const v1::GetStatusResponse& status) {
                {"incarnation", "", Column::kText},
                {"ranks", "", Column::kText},
                {"staging", "MiB"}});
-  Table devices({{"rank"}, {"node", "", Column::kLong}, {"kind", "", Column::kText}, {"description", "", Column::kLong}});
+  Table devices({{"rank"},
+                 {"node", "", Column::kLong},
+                 {"kind", "", Column::kText},
+                 {"description", "", Column::kLong}});
   Table memory({{"rank"},
                 {"heap", "MiB"},
                 {"free", "MiB"},
@@ -43,20 +46,17 @@ std::string StatusText(const v1::GetStatusResponse& status) {
                 {"scratch", "MiB"}});
   bool any_device = false;
   for (const v1::NodeStatus& node : status.nodes()) {
-    nodes.AddRow({absl::StrCat(node.index()), node.name(), node.address(),
-                  StateName(node.state()),
+    nodes.AddRow({absl::StrCat(node.index()), node.name(), node.address(), StateName(node.state()),
                   node.incarnation().empty() ? "-" : node.incarnation().substr(0, 8), Ranks(node),
                   Mebibytes(node.staging_bytes())});
     for (const v1::DeviceStatus& device : node.devices()) {
       any_device = true;
       const std::string rank = absl::StrCat(device.rank());
-      devices.AddRow(
-          {rank, node.name(), device.kind(), device.description()});
+      devices.AddRow({rank, node.name(), device.kind(), device.description()});
       memory.AddRow({rank, Mebibytes(device.heap_bytes()), Mebibytes(device.heap_free_bytes()),
                      Mebibytes(device.heap_largest_free_bytes()), Mebibytes(device.tensor_bytes()),
                      Mebibytes(device.held_bytes()), Mebibytes(device.workspace_bytes()),
-                     Mebibytes(device.packed_bytes()),
-                     Mebibytes(device.scratch_bytes())});
+                     Mebibytes(device.packed_bytes()), Mebibytes(device.scratch_bytes())});
     }
   }
   absl::StrAppend(&text, "\n", nodes.ToString());

@@ -82,8 +82,7 @@ absl::Status RunPut(const PutFlags& flags, const Options& options) {
     return absl::CancelledError(absl::StrFormat(
         "the upload of %s is cancelled; what was new of %s is freed", flags.file, flags.name));
   }
-  AGMM_RETURN_IF_ERROR(
-      TransferError(tensor.status(), absl::StrCat(flags.name, " is not written")));
+  AGMM_RETURN_IF_ERROR(TransferError(tensor.status(), absl::StrCat(flags.name, " is not written")));
   PrintTensor(*tensor, options);
   return absl::OkStatus();
 }
@@ -109,8 +108,7 @@ absl::Status RunGet(const GetFlags& flags, const Options& options) {
     ProgressBar bar(flags.file, Bytes(rows, cols, dtype));
     tensor = DownloadFile(connection.get(), ref, file.get(), bar.progress(), found.sequencer());
   }
-  AGMM_RETURN_IF_ERROR(
-      TransferError(tensor.status(), absl::StrCat(flags.file, " is not written")));
+  AGMM_RETURN_IF_ERROR(TransferError(tensor.status(), absl::StrCat(flags.file, " is not written")));
   AGMM_RETURN_IF_ERROR(file->Commit());
   const SavedFile saved{flags.file, flags.raw, file->dtype()};
   if (options.json)

@@ -69,8 +69,7 @@ absl::Status RunFill(const FillFlags& flags, const Options& options) {
     const WaitLine line(absl::StrCat("fill ", flags.name), kFillingCall);
     tensor = connection->FillTensor(request);
   }
-  AGMM_RETURN_IF_ERROR(
-      TransferError(tensor.status(), absl::StrCat(flags.name, " is not filled")));
+  AGMM_RETURN_IF_ERROR(TransferError(tensor.status(), absl::StrCat(flags.name, " is not filled")));
   PrintTensor(*tensor, options);
   return absl::OkStatus();
 }

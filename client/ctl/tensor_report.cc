@@ -61,10 +61,10 @@ std::string MemoryTable(const v1::GetStatusResponse& status) {
                {"staging", "MiB"},
                {"heaps", "MiB"},
                {"free", "MiB"}});
-  table.AddRow({"all ranks", Mebibytes(memory.tensor_bytes), Mebibytes(memory.held_bytes), Mebibytes(memory.workspace_bytes),
-                Mebibytes(memory.packed_bytes), Mebibytes(memory.scratch_bytes),
-                Mebibytes(memory.staging_bytes), Mebibytes(memory.heap_bytes),
-                Mebibytes(memory.free_bytes)});
+  table.AddRow({"all ranks", Mebibytes(memory.tensor_bytes), Mebibytes(memory.held_bytes),
+                Mebibytes(memory.workspace_bytes), Mebibytes(memory.packed_bytes),
+                Mebibytes(memory.scratch_bytes), Mebibytes(memory.staging_bytes),
+                Mebibytes(memory.heap_bytes), Mebibytes(memory.free_bytes)});
   return table.ToString();
 }
 

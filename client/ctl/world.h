@@ -19,8 +19,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connect(const Options& options);
 absl::StatusOr<v1::GetStatusResponse> ReadyWorld(Connection* connection,
                                                  absl::Duration timeout = kShortCall);
 
-// Of a transfer; `what` is what is missing now: "W is not written". A world that lost a daemon meanwhile is
-// UNAVAILABLE to who must wait for it, and no job that failed.
+// Of a transfer; `what` is what is missing now: "W is not written". A world that lost a daemon
+// meanwhile is UNAVAILABLE to who must wait for it, and no job that failed.
 absl::Status TransferError(const absl::Status& status, absl::string_view what);
 
 // By world rank: the node.

@@ -24,14 +24,17 @@ agmm::Status Run(const char* endpoint) {
   if (!client.ok()) return client.status();
 
   const std::vector<float> a = Matrix(kM, kK, 1), b = Matrix(kK, kN, 2);
-  auto put = (*client)->Put("product.A", {.rows = kM, .cols = kK, .sharding = "[M_x, K]"}, a.data(), BytesOf(a));
+  auto put = (*client)->Put("product.A", {.rows = kM, .cols = kK, .sharding = "[M_x, K]"}, a.data(),
+                            BytesOf(a));
   if (!put.ok()) return put.status();
-  put = (*client)->Put("product.B", {.rows = kK, .cols = kN, .sharding = "[K, N_x]"}, b.data(), BytesOf(b));
+  put = (*client)->Put("product.B", {.rows = kK, .cols = kN, .sharding = "[K, N_x]"}, b.data(),
+                       BytesOf(b));
   if (!put.ok()) return put.status();
 
-  auto job = (*client)->Submit(
-      {.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = "product.A", .b = "product.B",
-       .c = "product.C"});
+  auto job = (*client)->Submit({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
+                                .a = "product.A",
+                                .b = "product.B",
+                                .c = "product.C"});
   if (!job.ok()) return job.status();
   auto done = job->Wait();
   if (!done.ok()) return done.status();

@@ -1,6 +1,6 @@
-// A layer: the weight W stays on the devices, activations X come one after the other, Y = X * W goes back.
-// Prints the median time of a round: put X, submit, wait, get Y.
-// usage: resident_weight [endpoint [rounds]]
+// A layer: the weight W stays on the devices, activations X come one after the other, Y = X * W
+// goes back. Prints the median time of a round: put X, submit, wait, get Y. usage: resident_weight
+// [endpoint [rounds]]
 #include <agmm/agmm.h>
 
 #include <algorithm>
@@ -29,9 +29,10 @@ agmm::Status Round(agmm::Client& client, int value) {
       .rows = kTokens, .cols = kIn, .type = agmm::ElementType::kBF16, .sharding = "[M_x, K]"};
   // The name's tensor has this spec from the second round on: its contents are rewritten in place.
   if (auto put = client.Put("model.X", spec, x.data(), BytesOf(x)); !put.ok()) return put.status();
-  auto job = client.Submit(
-      {.spec = "X[M_x, K] * W[K, N_x] -> Y[M, N_x]", .a = "model.X", .b = "model.W",
-       .c = "model.Y"});
+  auto job = client.Submit({.spec = "X[M_x, K] * W[K, N_x] -> Y[M, N_x]",
+                            .a = "model.X",
+                            .b = "model.W",
+                            .c = "model.Y"});
   if (!job.ok()) return job.status();
   // No wait for the job: a get behind a submit sees its C. But its error would be seen here.
   if (auto done = job->Wait(); !done.ok()) return done.status();
@@ -48,12 +49,10 @@ agmm::Status Run(const char* endpoint, int rounds) {
   auto client = agmm::Client::Connect({.endpoint = endpoint, .session = true});
   if (!client.ok()) return client.status();
   const std::vector<uint16_t> w = agmm::ToBF16(std::vector<float>(kIn * kOut, 1.f / 32));
-  auto weight = (*client)->Put("model.W",
-                               {.rows = kIn,
-                                .cols = kOut,
-                                .type = agmm::ElementType::kBF16,
-                                .sharding = "[K, N_x]"},
-                               w.data(), BytesOf(w));
+  auto weight = (*client)->Put(
+      "model.W",
+      {.rows = kIn, .cols = kOut, .type = agmm::ElementType::kBF16, .sharding = "[K, N_x]"},
+      w.data(), BytesOf(w));
   if (!weight.ok()) return weight.status();
   std::vector<double> times_us;
   for (int round = 0; round < rounds; ++round) {

@@ -35,18 +35,20 @@ absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
 
 // What a daemon could not even read would end the stream that all Runs share.
 absl::Status CheckReadable(const v1::SubmitJobRequest& request) {
-  std::vector<std::pair<const char*, const std::string*>> texts = {{"spec", &request.spec()},
-                                                                   {"algorithm", &request.options().algorithm()}};
-  for (const v1::TensorRef& ref : request.tensors()) texts.push_back({"the name of a tensor", &ref.name()});
+  std::vector<std::pair<const char*, const std::string*>> texts = {
+      {"spec", &request.spec()}, {"algorithm", &request.options().algorithm()}};
+  for (const v1::TensorRef& ref : request.tensors())
+    texts.push_back({"the name of a tensor", &ref.name()});
   for (const auto& [field, text] : texts) {
     if (const auto at = NoUtf8From(*text); at.has_value())
       return absl::InvalidArgumentError(
           absl::StrFormat("%s is no UTF-8 from byte %d on; encode it as UTF-8", field, *at));
   }
   if (const size_t bytes = request.ByteSizeLong(); bytes > kMaxJobBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the job's request has %d bytes; at most %d are taken; use a shorter spec and shorter names", bytes,
-        kMaxJobBytes));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the job's request has %d bytes; at most %d are taken; use a shorter spec "
+                        "and shorter names",
+                        bytes, kMaxJobBytes));
   }
   return absl::OkStatus();
 }
@@ -63,13 +65,14 @@ Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   auto impl = std::make_unique<ClientImpl>();
   impl->core = std::make_shared<Core>(*std::move(endpoint), std::move(options));
   std::unique_ptr<Client> client(new Client(std::move(impl)));
-  if (const absl::Status opened = client->impl_->core->Open(); !opened.ok()) return ToPublic(opened);
+  if (const absl::Status opened = client->impl_->core->Open(); !opened.ok())
+    return ToPublic(opened);
   return client;
 }
 
 absl::StatusOr<v1::CreateTensorRequest> ClientImpl::RequestFor(const std::string& name,
-                                                                 const TensorSpec& spec,
-                                                                 absl::Duration timeout) const {
+                                                               const TensorSpec& spec,
+                                                               absl::Duration timeout) const {
   v1::CreateTensorRequest request;
   request.set_name(name);
   request.mutable_spec()->set_rows(spec.rows);
@@ -115,15 +118,9 @@ Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
   *request.mutable_put() = *std::move(put);
   v1::Fill& fill = *request.mutable_fill();
   switch (filling.kind) {
-    case Filling::Kind::kUniform:
-      fill.set_kind(v1::Fill::KIND_UNIFORM);
-      break;
-    case Filling::Kind::kIntegers:
-      fill.set_kind(v1::Fill::KIND_INTEGERS);
-      break;
-    case Filling::Kind::kConstant:
-      fill.set_kind(v1::Fill::KIND_CONSTANT);
-      break;
+    case Filling::Kind::kUniform: fill.set_kind(v1::Fill::KIND_UNIFORM); break;
+    case Filling::Kind::kIntegers: fill.set_kind(v1::Fill::KIND_INTEGERS); break;
+    case Filling::Kind::kConstant: fill.set_kind(v1::Fill::KIND_CONSTANT); break;
   }
   fill.set_seed(filling.seed);
   fill.set_value(filling.value);
@@ -160,14 +157,16 @@ Status Client::Delete(const std::string& name, Milliseconds timeout) {
   return ToPublic(impl_->core->connection()->DeleteTensor(IdOf(*tensor), limit));
 }
 
-absl::StatusOr<v1::SubmitJobRequest> ClientImpl::RequestFor(const JobRequest& given, absl::Duration timeout) const {
+absl::StatusOr<v1::SubmitJobRequest> ClientImpl::RequestFor(const JobRequest& given,
+                                                            absl::Duration timeout) const {
   v1::SubmitJobRequest request;
   request.set_request_id(NewRequestId());
   request.set_spec(given.spec);
   absl::StatusOr<v1::Mesh> mesh = core->MeshOf(given.mesh, given.ranks, timeout);
   if (!mesh.ok()) return mesh.status();
   *request.mutable_mesh() = *std::move(mesh);
-  for (const std::string* name : {&given.a, &given.b, &given.c}) *request.add_tensors() = RefTo(*name);
+  for (const std::string* name : {&given.a, &given.b, &given.c})
+    *request.add_tensors() = RefTo(*name);
   request.mutable_options()->set_algorithm(given.algorithm);
   request.mutable_options()->set_chunk_count(given.chunk_count);
   request.set_repeat_count(given.repeat_count);
@@ -197,12 +196,14 @@ void ClientImpl::Run(const JobRequest& given, Milliseconds timeout, bool may_run
     core->End();
   };
   if (!request.ok()) return core->loop()->Post([end, status = request.status()] { end(status); });
-  const absl::Duration limit =
-      timeout == Milliseconds::zero() ? JobTimeout(given) + core->CallTimeout({}) : ToTimeout(timeout, {});
+  const absl::Duration limit = timeout == Milliseconds::zero()
+                                   ? JobTimeout(given) + core->CallTimeout({})
+                                   : ToTimeout(timeout, {});
   core->runs()->Run(*std::move(request), absl::Now() + limit, may_run_anywhere, std::move(end));
 }
 
-void Client::Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end, Milliseconds timeout) {
+void Client::Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
+                 Milliseconds timeout) {
   if (!impl_->core->Begin()) return on_end(ClientGone());
   impl_->Run(request, timeout, /*may_run_anywhere=*/false, std::move(on_end));
 }

@@ -17,9 +17,11 @@ namespace agmm {
 class ClientImpl {
  public:
   // How a tensor of this name and spec is asked for; with a request id of its own.
-  absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name, const TensorSpec& spec,
+  absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name,
+                                                     const TensorSpec& spec,
                                                      absl::Duration timeout) const;
-  absl::StatusOr<v1::SubmitJobRequest> RequestFor(const JobRequest& given, absl::Duration timeout) const;
+  absl::StatusOr<v1::SubmitJobRequest> RequestFor(const JobRequest& given,
+                                                  absl::Duration timeout) const;
   // Of a core that has begun a use for it, which ends when the job's outcome has been told.
   void Run(const JobRequest& request, Milliseconds timeout, bool may_run_anywhere,
            std::function<void(const Result<JobInfo>&)> on_end) const;

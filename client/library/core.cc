@@ -16,8 +16,8 @@ namespace {
 // Beyond it, times overflow somewhere.
 constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
-// gRPC stays for the life of the process: when its last user lets go, its shutdown may wait 10 s for a
-// thread of its own.
+// gRPC stays for the life of the process: when its last user lets go, its shutdown may wait 10 s
+// for a thread of its own.
 void HoldGrpc() {
   static const bool held = [] {
     grpc_init();
@@ -106,7 +106,8 @@ absl::StatusOr<int> Core::DeviceCount(absl::Duration timeout) {
     if (device_count_ > 0) return device_count_;
   }
   AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection_->GetStatus(timeout));
-  if (!status.ready()) return WithReason(absl::UnavailableError(status.reason()), kReasonWorldIncomplete);
+  if (!status.ready())
+    return WithReason(absl::UnavailableError(status.reason()), kReasonWorldIncomplete);
   std::lock_guard lock(mutex_);
   device_count_ = 0;
   for (const v1::NodeStatus& node : status.nodes()) device_count_ += node.devices_size();

@@ -25,8 +25,8 @@ class Core {
   Core(Endpoint endpoint, ClientOptions options);
   // Asks the daemon for a sign of life, and opens the session that the options want.
   absl::Status Open();
-  // Fails what is in progress, waits for its callbacks, and lets the connection go. Once; not from a
-  // callback.
+  // Fails what is in progress, waits for its callbacks, and lets the connection go. Once; not from
+  // a callback.
   void Close();
 
   // What uses the connection, for as long as it does.

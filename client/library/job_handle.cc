@@ -19,8 +19,9 @@ Status Gone(uint64_t id) {
     return Status(StatusCode::kFailedPrecondition,
                   "this JobHandle stands for no job; take one from Client::Submit");
   }
-  return Status(StatusCode::kFailedPrecondition,
-                absl::StrFormat("the client of job %d is gone; keep it as long as its handles", id));
+  return Status(
+      StatusCode::kFailedPrecondition,
+      absl::StrFormat("the client of job %d is gone; keep it as long as its handles", id));
 }
 
 }  // namespace
@@ -43,7 +44,8 @@ void JobHandle::Then(std::function<void(const Result<JobInfo>&)> callback,
                      Milliseconds timeout) const {
   Core* const core = CoreOf(state_);
   if (core == nullptr || !core->Begin()) return callback(Gone(id_));
-  StartWait(state_->core, {id_, state_->sequencer}, state_->WaitDeadline(timeout), std::move(callback));
+  StartWait(state_->core, {id_, state_->sequencer}, state_->WaitDeadline(timeout),
+            std::move(callback));
 }
 
 std::future<Result<JobInfo>> JobHandle::Done(Milliseconds timeout) const {
@@ -65,8 +67,8 @@ void JobHandle::Watch(std::function<bool(const JobEvent&)> on_event,
 Result<JobInfo> JobHandle::Info(Milliseconds timeout) const {
   const CoreUse use(CoreOf(state_));
   if (!use.ok()) return Gone(id_);
-  const absl::StatusOr<v1::Job> job =
-      state_->core->connection()->GetJob({id_, state_->sequencer}, state_->core->CallTimeout(timeout));
+  const absl::StatusOr<v1::Job> job = state_->core->connection()->GetJob(
+      {id_, state_->sequencer}, state_->core->CallTimeout(timeout));
   if (!job.ok()) return ToPublic(job.status());
   return ToPublic(*job);
 }
@@ -74,10 +76,9 @@ Result<JobInfo> JobHandle::Info(Milliseconds timeout) const {
 Status JobHandle::Cancel(Milliseconds timeout) const {
   const CoreUse use(CoreOf(state_));
   if (!use.ok()) return Gone(id_);
-  return ToPublic(
-      state_->core->connection()
-          ->CancelJob({id_, state_->sequencer}, state_->core->CallTimeout(timeout))
-          .status());
+  return ToPublic(state_->core->connection()
+                      ->CancelJob({id_, state_->sequencer}, state_->core->CallTimeout(timeout))
+                      .status());
 }
 
 }  // namespace agmm

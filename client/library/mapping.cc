@@ -58,9 +58,10 @@ Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {
   }
   const CoreUse use(state_->core.get());
   if (!use.ok()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  absl::StrFormat("the client of the mapping of \"%s\" is gone; commit before it goes",
-                                  state_->tensor.name));
+    return Status(
+        StatusCode::kFailedPrecondition,
+        absl::StrFormat("the client of the mapping of \"%s\" is gone; commit before it goes",
+                        state_->tensor.name));
   }
   const absl::StatusOr<v1::Tensor> tensor =
       state_->mapping->Commit(absl::Now() + state_->core->CallTimeout(timeout));

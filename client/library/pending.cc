@@ -25,7 +25,8 @@ class PendingWait : public std::enable_shared_from_this<PendingWait> {
   void Start() {
     call_.emplace(core_->connection(), deadline_, retry_.sequencer());
     core_->connection()->jobs()->async()->WaitJob(
-        call_->context(), &request_, &job_, [self = shared_from_this()](const grpc::Status& status) {
+        call_->context(), &request_, &job_,
+        [self = shared_from_this()](const grpc::Status& status) {
           Core* const core = self->core_.get();
           core->loop()->Post([self, status] { self->OnAnswer(status); });
         });
@@ -76,10 +77,12 @@ class PendingWatch : public std::enable_shared_from_this<PendingWatch> {
   class Stream final : public grpc::ClientReadReactor<v1::WatchJobResponse> {
    public:
     explicit Stream(std::shared_ptr<PendingWatch> watch)
-        : watch_(std::move(watch)), call_(watch_->core_->connection(), watch_->deadline_, watch_->retry_.sequencer()) {}
+        : watch_(std::move(watch)),
+          call_(watch_->core_->connection(), watch_->deadline_, watch_->retry_.sequencer()) {}
 
     void Begin() {
-      watch_->core_->connection()->jobs()->async()->WatchJob(call_.context(), &watch_->request_, this);
+      watch_->core_->connection()->jobs()->async()->WatchJob(call_.context(), &watch_->request_,
+                                                             this);
       // Reads begin on the loop: OnDone waits until there will be no more.
       AddHold();
       StartRead(&response_);
@@ -129,7 +132,8 @@ class PendingWatch : public std::enable_shared_from_this<PendingWatch> {
     on_event_ = nullptr;
     if (status.ok() && !stopped_ && !job_.has_value()) {
       // There was nothing behind after_event: the job has ended.
-      return StartWait(core_, {request_.job_id(), retry_.sequencer()}, deadline_, std::move(on_end_));
+      return StartWait(core_, {request_.job_id(), retry_.sequencer()}, deadline_,
+                       std::move(on_end_));
     }
     on_end_(Outcome(status));
     on_end_ = nullptr;
@@ -139,8 +143,9 @@ class PendingWatch : public std::enable_shared_from_this<PendingWatch> {
   Result<JobInfo> Outcome(const absl::Status& status) const {
     if (job_.has_value()) return JobResult(*job_);
     if (!stopped_) return ToPublic(status);
-    return Status(StatusCode::kCancelled,
-                  absl::StrFormat("the watch of job %d was ended by its callback", request_.job_id()));
+    return Status(
+        StatusCode::kCancelled,
+        absl::StrFormat("the watch of job %d was ended by its callback", request_.job_id()));
   }
 
   const std::shared_ptr<Core> core_;

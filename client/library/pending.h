@@ -1,5 +1,5 @@
-// Waits and watches in the background: no thread each, one callback at the end. Each keeps itself and its
-// core alive until that has run.
+// Waits and watches in the background: no thread each, one callback at the end. Each keeps itself
+// and its core alive until that has run.
 #pragma once
 
 #include <cstdint>

@@ -53,16 +53,19 @@ class Runs::Stream final : public grpc::ClientBidiReactor<v1::RunJobsRequest, v1
   v1::RunJobsResponse response_;
 };
 
-void Runs::Run(v1::SubmitJobRequest request, absl::Time deadline, bool may_run_anywhere, OnEnd on_end) {
+void Runs::Run(v1::SubmitJobRequest request, absl::Time deadline, bool may_run_anywhere,
+               OnEnd on_end) {
   std::lock_guard lock(mutex_);
   const std::string id = request.request_id();
   const auto timer = deadlines_.emplace(deadline, id);
-  pending_.emplace(id, Pending{next_++, std::move(request), timer, may_run_anywhere, std::move(on_end)});
+  pending_.emplace(
+      id, Pending{next_++, std::move(request), timer, may_run_anywhere, std::move(on_end)});
   waiting_.push_back(id);
   AwaitDeadline();
   if (!core_->loop()->OnThisThread()) return Send();
   // Behind the callbacks that are due, so that what they run goes along.
-  if (!std::exchange(send_posted_, true)) core_->loop()->Post([self = shared_from_this()] { self->SendOnLoop(); });
+  if (!std::exchange(send_posted_, true))
+    core_->loop()->Post([self = shared_from_this()] { self->SendOnLoop(); });
 }
 
 void Runs::SendOnLoop() {
@@ -77,7 +80,8 @@ void Runs::Send() {
   if (stream_ == nullptr) return;
   v1::RunJobsRequest* const request = stream_->request();
   request->Clear();
-  for (size_t bytes = 0; !waiting_.empty() && bytes < kMergedBytes && request->jobs_size() < kMergedJobs;
+  for (size_t bytes = 0;
+       !waiting_.empty() && bytes < kMergedBytes && request->jobs_size() < kMergedJobs;
        waiting_.pop_front()) {
     const auto pending = pending_.find(waiting_.front());
     if (pending == pending_.end()) continue;
@@ -126,8 +130,8 @@ void Runs::OnOutcomes(v1::RunJobsResponse* response) {
     for (v1::JobOutcome& outcome : *response->mutable_outcomes()) {
       std::optional<Pending> pending = Take(outcome.request_id());
       if (!pending.has_value()) continue;
-      absl::StatusOr<v1::Job> job =
-          absl::InternalError("the daemon has given an outcome that is none; install one build everywhere");
+      absl::StatusOr<v1::Job> job = absl::InternalError(
+          "the daemon has given an outcome that is none; install one build everywhere");
       if (outcome.has_job()) {
         job.emplace().Swap(outcome.mutable_job());
       } else if (const absl::Status error = FromProto(outcome.error()); !error.ok()) {
@@ -166,7 +170,8 @@ void Runs::OnStreamEnd(const grpc::Status& status) {
     // A daemon that ends the stream in good order owes what is pending all the same.
     const bool early = status.ok() && !pending_.empty();
     why = stream->call()->Convert(
-        early ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon has ended the stream") : status);
+        early ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon has ended the stream")
+              : status);
     if (pending_.empty()) {
       retry_.reset();
     } else {
@@ -201,7 +206,8 @@ void Runs::AwaitDeadline() {
   const absl::Time first = deadlines_.begin()->first;
   if (!armed_.empty() && *armed_.begin() <= first) return;
   armed_.insert(first);
-  core_->loop()->PostIn(first - absl::Now(), [self = shared_from_this(), first] { self->EndLate(first); });
+  core_->loop()->PostIn(first - absl::Now(),
+                        [self = shared_from_this(), first] { self->EndLate(first); });
 }
 
 void Runs::EndLate(absl::Time armed_for) {
@@ -209,14 +215,17 @@ void Runs::EndLate(absl::Time armed_for) {
   {
     std::lock_guard lock(mutex_);
     const absl::Time now = absl::Now();
-    while (!deadlines_.empty() && deadlines_.begin()->first <= now) late.push_back(*Take(deadlines_.begin()->second));
+    while (!deadlines_.empty() && deadlines_.begin()->first <= now)
+      late.push_back(*Take(deadlines_.begin()->second));
     armed_.erase(armed_for);
     // Early only where the client is being destroyed, which ends all that is pending.
     if (now >= armed_for) AwaitDeadline();
   }
   for (Pending& pending : late) {
-    pending.on_end(absl::DeadlineExceededError(absl::StrFormat(
-        "the job of request %s had not ended in time, and goes on; list the jobs, or give it a timeout", pending.request.request_id())));
+    pending.on_end(absl::DeadlineExceededError(
+        absl::StrFormat("the job of request %s had not ended in time, and goes on; list the jobs, "
+                        "or give it a timeout",
+                        pending.request.request_id())));
   }
 }
 

@@ -9,27 +9,19 @@ namespace {
 
 ElementType ToPublic(v1::DType dtype) {
   switch (dtype) {
-    case v1::DTYPE_BF16:
-      return ElementType::kBF16;
-    case v1::DTYPE_F16:
-      return ElementType::kF16;
-    default:
-      return ElementType::kF32;
+    case v1::DTYPE_BF16: return ElementType::kBF16;
+    case v1::DTYPE_F16: return ElementType::kF16;
+    default: return ElementType::kF32;
   }
 }
 
 JobState ToPublic(v1::Job::State state) {
   switch (state) {
-    case v1::Job::STATE_RUNNING:
-      return JobState::kRunning;
-    case v1::Job::STATE_SUCCEEDED:
-      return JobState::kSucceeded;
-    case v1::Job::STATE_FAILED:
-      return JobState::kFailed;
-    case v1::Job::STATE_CANCELLED:
-      return JobState::kCancelled;
-    default:
-      return JobState::kQueued;
+    case v1::Job::STATE_RUNNING: return JobState::kRunning;
+    case v1::Job::STATE_SUCCEEDED: return JobState::kSucceeded;
+    case v1::Job::STATE_FAILED: return JobState::kFailed;
+    case v1::Job::STATE_CANCELLED: return JobState::kCancelled;
+    default: return JobState::kQueued;
   }
 }
 
@@ -73,12 +65,9 @@ absl::Status FromPublic(const Status& status) {
 
 v1::DType ToWire(ElementType type) {
   switch (type) {
-    case ElementType::kBF16:
-      return v1::DTYPE_BF16;
-    case ElementType::kF16:
-      return v1::DTYPE_F16;
-    default:
-      return v1::DTYPE_F32;
+    case ElementType::kBF16: return v1::DTYPE_BF16;
+    case ElementType::kF16: return v1::DTYPE_F16;
+    default: return v1::DTYPE_F32;
   }
 }
 

@@ -11,17 +11,17 @@ namespace agmm {
 namespace {
 
 Status WrongSize(int64_t size_bytes, int64_t rows, int64_t cols, int64_t element_bytes) {
-  return Status(StatusCode::kInvalidArgument,
-                absl::StrFormat("%d bytes are given for a tensor of %d x %d elements of %d bytes; give "
-                                "%d bytes, row-major",
-                                size_bytes, rows, cols, element_bytes, rows * cols * element_bytes));
+  return Status(
+      StatusCode::kInvalidArgument,
+      absl::StrFormat("%d bytes are given for a tensor of %d x %d elements of %d bytes; give "
+                      "%d bytes, row-major",
+                      size_bytes, rows, cols, element_bytes, rows * cols * element_bytes));
 }
 
 // Rows x cols elements as bytes; absent where that makes no sense.
 std::optional<int64_t> BytesIn(const TensorSpec& spec) {
   int64_t elements = 0, bytes = 0;
-  if (spec.rows <= 0 || spec.cols <= 0 ||
-      __builtin_mul_overflow(spec.rows, spec.cols, &elements) ||
+  if (spec.rows <= 0 || spec.cols <= 0 || __builtin_mul_overflow(spec.rows, spec.cols, &elements) ||
       __builtin_mul_overflow(elements, BytesOf(spec.type), &bytes)) {
     return std::nullopt;
   }
@@ -50,16 +50,17 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, 
       options);
 }
 
-Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, const Reader& reader,
-                               const TransferOptions& options) {
+Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
+                               const Reader& reader, const TransferOptions& options) {
   const CoreUse use(impl_->core.get());
   if (!use.ok()) return ClientGone();
   const std::optional<int64_t> total_bytes = BytesIn(spec);
   if (!total_bytes.has_value()) {
-    return Status(StatusCode::kInvalidArgument,
-                  absl::StrFormat("a tensor of %d x %d elements cannot be; give at least one row and "
-                                  "one column, and less than 2^63 bytes",
-                                  spec.rows, spec.cols));
+    return Status(
+        StatusCode::kInvalidArgument,
+        absl::StrFormat("a tensor of %d x %d elements cannot be; give at least one row and "
+                        "one column, and less than 2^63 bytes",
+                        spec.rows, spec.cols));
   }
   auto put = impl_->RequestFor(name, spec, impl_->core->CallTimeout({}));
   if (!put.ok()) return ToPublic(put.status());
@@ -102,14 +103,15 @@ Result<TensorInfo> Client::Get(const std::string& name, const Writer& writer,
 }
 
 Result<TensorInfo> ClientImpl::Download(const std::string& name, const TakePiece& take,
-                                          const TransferOptions& options) const {
+                                        const TransferOptions& options) const {
   const CoreUse use(core.get());
   if (!use.ok()) return ClientGone();
   v1::TensorRef ref;
   ref.set_name(name);
   int64_t total_bytes = 0;
   std::optional<TensorInfo> info;
-  const WriteFn write = [&](const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data) {
+  const WriteFn write = [&](const v1::Tensor& tensor, int64_t offset_bytes,
+                            absl::string_view data) {
     if (!info.has_value()) {
       info = ToPublic(tensor);
       total_bytes = BytesIn(info->spec).value_or(0);

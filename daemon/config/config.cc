@@ -32,7 +32,8 @@ constexpr int kMaxThreads = 4096;
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   explicit FirstError(const std::string& file) : file_(file) {}
-  void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& what) override {
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& what) override {
     if (text_.empty()) text_ = absl::StrFormat("%s:%d:%d: %s", file_, line + 1, column + 1, what);
   }
   const std::string& text() const { return text_; }
@@ -42,7 +43,8 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// One message of the file, with where it stands: turns a wrong field into "file:line:column: field ...".
+// One message of the file, with where it stands: turns a wrong field into "file:line:column: field
+// ...".
 class Part {
  public:
   Part(const std::string& file, std::string path, const Message& message, const Tree* tree)
@@ -52,13 +54,15 @@ class Part {
   absl::Status Error(const std::string& name, absl::string_view what, int index = -1) const {
     std::string where = file_;
     const auto* field = message_.GetDescriptor()->FindFieldByName(name);
-    const bool there = !field->is_repeated() || message_.GetReflection()->FieldSize(message_, field) > 0;
+    const bool there =
+        !field->is_repeated() || message_.GetReflection()->FieldSize(message_, field) > 0;
     if (tree_ != nullptr && there) {
       // Of a repeated field as a whole, where it begins.
       const auto at = tree_->GetLocation(field, field->is_repeated() ? std::max(0, index) : -1);
       if (at.line >= 0) where = absl::StrFormat("%s:%d:%d", file_, at.line + 1, at.column + 1);
     }
-    return absl::InvalidArgumentError(absl::StrFormat("%s: %s: %s", where, Path(name, index), what));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: %s: %s", where, Path(name, index), what));
   }
   Part Nested(const std::string& name, const Message& message, int index = -1) const {
     const Tree* tree = nullptr;
@@ -126,17 +130,20 @@ absl::Status ReadWorld(const config::World& world, const Part& at, Config* confi
     if (const absl::Status name = CheckName(node.name()); !name.ok())
       return here.Error("name", name.message());
     if (!names.insert(node.name()).second)
-      return here.Error("name", absl::StrFormat("\"%s\" stands twice; names are unique", node.name()));
+      return here.Error("name",
+                        absl::StrFormat("\"%s\" stands twice; names are unique", node.name()));
     if (!node.address().empty() || world.node_size() > 1) {
-      const absl::StatusOr<std::string> host = HostOf(node.address(), world.node_size() > 1 ? 1 : 0);
+      const absl::StatusOr<std::string> host =
+          HostOf(node.address(), world.node_size() > 1 ? 1 : 0);
       if (!host.ok()) return here.Error("address", host.status().message());
       if (world.node_size() > 1 && !addresses.insert(node.address()).second)
         return here.Error("address", absl::StrFormat("\"%s\" stands twice; each daemon has its own",
                                                      node.address()));
     }
     if (node.devices() < 1 || node.devices() > kMaxDevices)
-      return here.Error("devices", absl::StrFormat("%d is outside [1, %d]; say how many devices the node has",
-                                                   node.devices(), kMaxDevices));
+      return here.Error("devices",
+                        absl::StrFormat("%d is outside [1, %d]; say how many devices the node has",
+                                        node.devices(), kMaxDevices));
     config->nodes.push_back({node.name(), node.address(), node.devices()});
   }
   config->cluster = world.cluster();
@@ -146,13 +153,16 @@ absl::Status ReadWorld(const config::World& world, const Part& at, Config* confi
 
 absl::Status ReadDevice(const config::Device& device, const Part& at, Config* config) {
   if (device.kind() != "cpu")
-    return at.Error("kind", absl::StrFormat("\"%s\" is not a device; this build has \"cpu\"", device.kind()));
+    return at.Error(
+        "kind", absl::StrFormat("\"%s\" is not a device; this build has \"cpu\"", device.kind()));
   if (device.threads() < 0 || device.threads() > kMaxThreads)
-    return at.Error("threads", absl::StrFormat("%d is outside [0, %d]", device.threads(), kMaxThreads));
+    return at.Error("threads",
+                    absl::StrFormat("%d is outside [0, %d]", device.threads(), kMaxThreads));
   if (device.heap().empty()) return at.Error("heap", "is missing; write for example \"4GiB\"");
   const absl::StatusOr<int64_t> heap = ParseBytes(device.heap());
   if (!heap.ok()) return at.Error("heap", heap.status().message());
-  if (*heap < 4096) return at.Error("heap", absl::StrFormat("%d bytes are less than a page, 4096", *heap));
+  if (*heap < 4096)
+    return at.Error("heap", absl::StrFormat("%d bytes are less than a page, 4096", *heap));
   config->devices.push_back({"cpu", std::max(1, device.threads()), *heap});
   return absl::OkStatus();
 }
@@ -169,10 +179,13 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
                                             absl::StrJoin(names, ", ")));
   }
   for (int i = 0; i < local.device_size(); ++i)
-    AGMM_RETURN_IF_ERROR(ReadDevice(local.device(i), at.Nested("device", local.device(i), i), config));
+    AGMM_RETURN_IF_ERROR(
+        ReadDevice(local.device(i), at.Nested("device", local.device(i), i), config));
   if (local.device_size() != config->node().devices) {
-    return at.Error("device", absl::StrFormat("%d stand here, but world.node[%d].devices says %d; make them equal",
-                                              local.device_size(), config->self, config->node().devices));
+    return at.Error(
+        "device",
+        absl::StrFormat("%d stand here, but world.node[%d].devices says %d; make them equal",
+                        local.device_size(), config->self, config->node().devices));
   }
   if (!local.socket().empty()) {
     if (const absl::Status path = CheckSocketPath(local.socket()); !path.ok())
@@ -207,7 +220,8 @@ int Config::first_rank(int node) const {
 
 std::vector<int> Config::node_of_rank() const {
   std::vector<int> result;
-  for (size_t i = 0; i < nodes.size(); ++i) result.insert(result.end(), nodes[i].devices, static_cast<int>(i));
+  for (size_t i = 0; i < nodes.size(); ++i)
+    result.insert(result.end(), nodes[i].devices, static_cast<int>(i));
   return result;
 }
 
@@ -215,7 +229,8 @@ absl::Status CheckSocketPath(absl::string_view path) {
   constexpr size_t kMaxPath = sizeof(sockaddr_un{}.sun_path) - 1;
   if (path.size() > kMaxPath || path.empty() || path[0] != '/') {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "\"%s\" is not a socket path: it must be absolute and have at most %d characters", path, kMaxPath));
+        "\"%s\" is not a socket path: it must be absolute and have at most %d characters", path,
+        kMaxPath));
   }
   return absl::OkStatus();
 }

@@ -26,7 +26,7 @@ struct DeviceConfig {
 struct Config {
   std::string cluster;
   std::vector<NodeConfig> nodes;  // nodes[0] is the sequencer
-  std::string hash;               // 16 hex digits over cluster and nodes; equal on all daemons of a world
+  std::string hash;  // 16 hex digits over cluster and nodes; equal on all daemons of a world
 
   int self = 0;                       // index into nodes
   std::vector<DeviceConfig> devices;  // of this node
@@ -47,13 +47,13 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& fi
 // Errors: also NOT_FOUND, PERMISSION_DENIED and the like for a file that cannot be read.
 absl::StatusOr<Config> LoadConfig(const std::string& file);
 
-// What no file says: a world of one node, "local", on a unix socket, with cpu devices that share the
-// machine's cores. `socket` empty: /run/agmm/agmmd.sock for root, else in XDG_RUNTIME_DIR.
+// What no file says: a world of one node, "local", on a unix socket, with cpu devices that share
+// the machine's cores. `socket` empty: /run/agmm/agmmd.sock for root, else in XDG_RUNTIME_DIR.
 // Errors: FAILED_PRECONDITION where there is no such directory.
 absl::StatusOr<Config> DefaultConfig(const std::string& socket);
 
-// The same with the machine given: at most 8 devices; a quarter of the memory goes to heaps, at most
-// 64 GiB each.
+// The same with the machine given: at most 8 devices; a quarter of the memory goes to heaps, at
+// most 64 GiB each.
 Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket);
 
 // Checks a --socket path or a --log-level. Errors: INVALID_ARGUMENT.

@@ -51,7 +51,8 @@ Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& sock
   const int devices = std::clamp(cores, 1, kMaxDefaultDevices);
   const int64_t heap = std::min(memory_bytes / 4 / devices, kMaxDefaultHeap) / 4096 * 4096;
   for (int i = 0; i < devices; ++i)
-    config.devices.push_back({"cpu", std::max(1, cores / devices + (i < cores % devices ? 1 : 0)), heap});
+    config.devices.push_back(
+        {"cpu", std::max(1, cores / devices + (i < cores % devices ? 1 : 0)), heap});
   config.nodes.push_back({"local", "", devices});
   config.hash = HashHex(Fnv1a(absl::StrCat("local ", devices)));
   config.socket = socket;

@@ -128,8 +128,8 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   job.explanation = ExplainChoice(job.problem, asked, job.options);
   job.problem_key =
       absl::StrFormat("%s ranks %s", ToString(job.problem), absl::StrJoin(mesh.ranks, ","));
-  job.plan_key =
-      absl::StrFormat("%s %s chunks %d", job.problem_key, job.options.algorithm, job.options.chunks);
+  job.plan_key = absl::StrFormat("%s %s chunks %d", job.problem_key, job.options.algorithm,
+                                 job.options.chunks);
   return job;
 }
 

@@ -10,7 +10,8 @@ void Move(const Topology& topology, const Block& block, const Place& from, Rank 
           ScheduleFacts* facts) {
   if (from.rank == to) return;
   const bool one_node = topology.node_of_rank[from.rank] == topology.node_of_rank[to];
-  (one_node ? facts->memory_bytes : facts->network_bytes) += block.rows.size() * RowBytes(block, from);
+  (one_node ? facts->memory_bytes : facts->network_bytes) +=
+      block.rows.size() * RowBytes(block, from);
 }
 
 double Median(std::vector<double> values) {
@@ -20,8 +21,8 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The slowest rank's time of each epoch that was kept, oldest first. Empty unless every rank has reported
-// as many.
+// The slowest rank's time of each epoch that was kept, oldest first. Empty unless every rank has
+// reported as many.
 std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) {
   std::vector<double> slowest;
   for (int rank : mesh.ranks) {

@@ -14,7 +14,8 @@ namespace agmm {
 struct ScheduleFacts {
   // Bytes that an epoch brings from one rank to another: on one node, and between nodes.
   int64_t memory_bytes = 0, network_bytes = 0;
-  // By rank of the mesh: how many steps, and which is its only multiply (-1: it has none, or several).
+  // By rank of the mesh: how many steps, and which is its only multiply (-1: it has none, or
+  // several).
   std::vector<int> step_counts, multiplies;
   bool transfers = false;  // an epoch has transfers at all, be they within a rank
 };
@@ -28,8 +29,8 @@ struct PartTimes {
 
 using RankReports = std::map<int, v1::RankReport>;  // by world rank
 
-// From the steps of an epoch in which every rank multiplies once. Not known for any other, nor for reports
-// that do not fit the schedule.
+// From the steps of an epoch in which every rank multiplies once. Not known for any other, nor for
+// reports that do not fit the schedule.
 PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankReports& reports);
 
 // `parts`: of the same problem on the same ranks.

@@ -67,9 +67,9 @@ absl::Status PlanCache::CheckRoom(const PreparedPlan& plan) const {
 
 absl::Status PlanCache::BeginLaunch(PreparedPlan* plan) {
   if (plan->launched == 0 && plan->planned.workspace_bytes > 0) {
-    AGMM_ASSIGN_OR_RETURN(plan->workspace,
-                          workspaces_->Take(plan->ranks, plan->planned.workspace_bytes,
-                                            plan->workspace.id));
+    AGMM_ASSIGN_OR_RETURN(
+        plan->workspace,
+        workspaces_->Take(plan->ranks, plan->planned.workspace_bytes, plan->workspace.id));
   }
   ++plan->launched;
   return absl::OkStatus();
@@ -91,7 +91,8 @@ PreparedPlan* PlanCache::Make(const JobSpec& job) {
   plans_[plan->id] = std::move(made);
   cached_->Add(1);
   planner_->Post([this, loop = loop_, forgotten = forgotten_, id = plan->id, job] {
-    while (AGMM_FAILPOINT("scheduler.hold_plan") && !*forgotten) absl::SleepFor(absl::Milliseconds(1));
+    while (AGMM_FAILPOINT("scheduler.hold_plan") && !*forgotten)
+      absl::SleepFor(absl::Milliseconds(1));
     if (*forgotten) return;
     loop->Post([this, forgotten, id, job, planned = MakePlan(job)]() mutable {
       if (!*forgotten) OnPlanned(id, job, std::move(planned));

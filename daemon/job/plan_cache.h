@@ -1,5 +1,5 @@
-// Plans that the world has prepared: planned, verified, agreed by hash. On the loop only; planning and
-// proving, which may take seconds, is done on a thread of its own.
+// Plans that the world has prepared: planned, verified, agreed by hash. On the loop only; planning
+// and proving, which may take seconds, is done on a thread of its own.
 #pragma once
 
 #include <atomic>
@@ -47,8 +47,8 @@ struct PreparedPlan {
   int users = 0;     // jobs that hold it
   int launched = 0;  // those of them that have been launched and are not over everywhere
   uint64_t last_use = 0;
-  // Lent by the pool while jobs of it are launched, so that it changes only when nothing of the plan is;
-  // afterwards the id of the last.
+  // Lent by the pool while jobs of it are launched, so that it changes only when nothing of the
+  // plan is; afterwards the id of the last.
   WorkspacePool::Loan workspace;
   bool settled() const { return !planning && preparing.empty(); }
   bool ready() const { return settled() && error.ok() && !retired; }
@@ -56,10 +56,10 @@ struct PreparedPlan {
 
 class PlanCache {
  public:
-  // `planner` runs beside `loop`, and ends before it does. `on_planned(plan)` runs on the loop when a plan
-  // that is held has been made; with an error it has been retired.
-  PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, Loop* planner, Metrics* metrics,
-            std::function<void(PreparedPlan*)> on_planned);
+  // `planner` runs beside `loop`, and ends before it does. `on_planned(plan)` runs on the loop when
+  // a plan that is held has been made; with an error it has been retired.
+  PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, Loop* planner,
+            Metrics* metrics, std::function<void(PreparedPlan*)> on_planned);
   ~PlanCache();
 
   // The plan for `job`, held for one job; begins to make it where there is none.

@@ -1,5 +1,5 @@
-// Which request ids have been used, for what, and how it ended: outlives the jobs' own records. On the loop
-// only.
+// Which request ids have been used, for what, and how it ended: outlives the jobs' own records. On
+// the loop only.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,9 @@
 
 namespace agmm {
 
-// An id is remembered from its job's admission until this long after its end, or the job's own timeout after
-// it where that is longer: whoever repeats a request within the time it has waits for nothing twice.
+// An id is remembered from its job's admission until this long after its end, or the job's own
+// timeout after it where that is longer: whoever repeats a request within the time it has waits for
+// nothing twice.
 inline constexpr absl::Duration kRequestMemory = absl::Minutes(10);
 inline constexpr size_t kMaxRequests = 8 << 20;
 
@@ -27,7 +28,7 @@ class RequestLog {
   struct Entry {
     uint64_t body = 0;  // a hash
     uint64_t job_id = 0;
-    absl::Time end;               // InfiniteFuture: not ended
+    absl::Time end;  // InfiniteFuture: not ended
     absl::Duration timeout;
     v1::Job::State state = v1::Job::STATE_QUEUED;  // once ended
     absl::StatusCode code = absl::StatusCode::kOk;

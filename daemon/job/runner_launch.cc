@@ -229,7 +229,9 @@ v1::Report RunnerImpl::ReportOf(const runner::Launch& launch) const {
     rank->set_rank(plan.problem.mesh.ranks[plan.locals[i].rank]);
     rank->set_node(self_node_);
     rank->mutable_epoch_us()->Add(part.epoch_us.begin(), part.epoch_us.end());
-    const auto unix_us = [&](int64_t at_ns) { return at_ns == 0 ? 0 : (wall_ns - (now_ns - at_ns)) * 1e-3; };
+    const auto unix_us = [&](int64_t at_ns) {
+      return at_ns == 0 ? 0 : (wall_ns - (now_ns - at_ns)) * 1e-3;
+    };
     rank->set_start_unix_us(unix_us(part.start_ns));
     rank->set_epoch_start_unix_us(unix_us(part.last.start_ns));
     for (const StepTime& step : part.last.steps) {

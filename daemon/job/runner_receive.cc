@@ -28,12 +28,9 @@ Receiver::Verdict RunnerImpl::Accept(int from_node, const Message& message, int6
     return Verdict::kDrop;
   }
   const runner::Launch* launch = LaunchOf(*plan, message.epoch);
-  const ArrivalContext context{plan->problem,
-                               plan->schedule,
-                               plan->nodes,
-                               self_node_,
-                               plan->heaps,
-                               launch == nullptr ? nullptr : &launch->operands};
+  const ArrivalContext context{plan->problem, plan->schedule,
+                               plan->nodes,   self_node_,
+                               plan->heaps,   launch == nullptr ? nullptr : &launch->operands};
   const absl::StatusOr<Arrival> arrival = ResolveArrival(context, from_node, message, bytes);
   // Right, but early: what it writes has no place before the epoch is launched here.
   if (absl::IsFailedPrecondition(arrival.status()) && message.epoch >= plan->next_epoch) {

@@ -184,9 +184,11 @@ void SchedulerImpl::AnswerSubmitters(Job* job) {
 absl::StatusOr<Job*> SchedulerImpl::Find(uint64_t job_id) {
   if (const auto it = jobs_.find(job_id); it != jobs_.end()) return it->second.get();
   if (job_id == 0 || job_id >= next_job_)
-    return absl::NotFoundError(absl::StrFormat(
-        "no job %d is known here: ids begin again when node 0's daemon starts anew; list the jobs for those that "
-        "exist", job_id));
+    return absl::NotFoundError(
+        absl::StrFormat("no job %d is known here: ids begin again when node 0's daemon starts "
+                        "anew; list the jobs for those that "
+                        "exist",
+                        job_id));
   return absl::NotFoundError(absl::StrFormat(
       "job %d has ended and is forgotten; the last %d are remembered", job_id, kMaxEnded));
 }

@@ -64,8 +64,8 @@ struct Job {
   std::vector<Submitter> submitters;  // to be answered once its plan is made
   absl::Time deadline;
   Loop::Timer timer;
-  // For its clients. One that was launched behind others on its plan may still be launched: its memory is its
-  // own until all nodes have reported.
+  // For its clients. One that was launched behind others on its plan may still be launched: its
+  // memory is its own until all nodes have reported.
   bool ended = false;
 
   // While queued.
@@ -83,7 +83,7 @@ struct Job {
   absl::Status end_as;       // what a cancel wants it to end as
   bool victim = false;       // a launch before it spoiled the plan
   RankReports reports;
-  Loop::Timer drain_timer;   // runs from its cancel on
+  Loop::Timer drain_timer;  // runs from its cancel on
   bool draining = false;
 
   std::map<uint64_t, Waiter> waiters;
@@ -125,7 +125,8 @@ class SchedulerImpl : public Scheduler {
               Submitter submitter);
   absl::StatusOr<uint64_t> CreateC(const CallContext& ctx, const v1::SubmitJobRequest& request,
                                    const JobSpec& spec);
-  v1::Job RecordOf(const Job& job, const CallContext& ctx, const v1::SubmitJobRequest& request) const;
+  v1::Job RecordOf(const Job& job, const CallContext& ctx,
+                   const v1::SubmitJobRequest& request) const;
   absl::StatusOr<Job*> Find(uint64_t job_id);
   void Cancel(Job* job, const absl::Status& reason);
   // Ends a job that is not launched (any more) on any node.
@@ -193,10 +194,10 @@ class SchedulerImpl : public Scheduler {
   Metrics::Counter* const cancelled_;
 
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
-  std::map<uint64_t, Job*> queue_;     // by id: admission order
-  std::map<uint64_t, Job*> launched_;  // by launch
-  std::map<uint64_t, int> writers_;    // tensor -> jobs not ended that write it
-  std::deque<uint64_t> ended_;         // oldest first
+  std::map<uint64_t, Job*> queue_;               // by id: admission order
+  std::map<uint64_t, Job*> launched_;            // by launch
+  std::map<uint64_t, int> writers_;              // tensor -> jobs not ended that write it
+  std::deque<uint64_t> ended_;                   // oldest first
   std::map<std::string, PartTimes> part_times_;  // by JobSpec::problem_key; of this generation
   bool pump_requested_ = false;
   bool plans_missing_ = false;  // a queued job holds no plan

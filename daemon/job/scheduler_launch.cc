@@ -40,7 +40,8 @@ bool SchedulerImpl::Launch(Job* job) {
   }
   const Job* before = LaunchedOnRanksOf(*job);
   if (const absl::Status lent = plans_.BeginLaunch(job->plan); !lent.ok()) {
-    // No deadlock: what is launched on its ranks has all that it needs and ends, and nothing goes past it there.
+    // No deadlock: what is launched on its ranks has all that it needs and ends, and nothing goes
+    // past it there.
     if (before != nullptr) return false;
     // There was room when it was admitted; tensors have taken it since.
     End(job, v1::Job::STATE_FAILED, Annotate(lent, "no room for the job's workspace"));
@@ -60,11 +61,10 @@ bool SchedulerImpl::Launch(Job* job) {
   launched_[job->launch] = job;
   job->reporting = job->plan->nodes;
   if (!job->record.has_start_time()) *job->record.mutable_start_time() = ToProto(clock_->Now());
-  AddEvent(
-      job, v1::Job::STATE_RUNNING,
-      absl::StrFormat("launched %sfrom epoch %d of plan %d",
-                      before == nullptr ? "" : absl::StrCat("behind job ", before->id, " "),
-                      launch->first_epoch(), job->plan->id));
+  AddEvent(job, v1::Job::STATE_RUNNING,
+           absl::StrFormat("launched %sfrom epoch %d of plan %d",
+                           before == nullptr ? "" : absl::StrCat("behind job ", before->id, " "),
+                           launch->first_epoch(), job->plan->id));
   for (int node : job->reporting) members_->Send(node, command);
   return true;
 }
@@ -119,8 +119,8 @@ const Job* SchedulerImpl::BeforeItOnPlan(const Job& job) const {
   return nullptr;
 }
 
-// A node that beats and yet does not end what it was told to end would hold up the job, and its memory, for
-// ever.
+// A node that beats and yet does not end what it was told to end would hold up the job, and its
+// memory, for ever.
 void SchedulerImpl::OnDrainLimit(uint64_t job_id) {
   Job* job = jobs_.at(job_id).get();
   if (BeforeItOnPlan(*job) != nullptr) {

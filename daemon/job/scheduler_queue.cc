@@ -90,8 +90,8 @@ void SchedulerImpl::HoldPlans() {
 // where one reads what another writes, for the reader has to know how the writer ended; nor where
 // another plan writes the same C, for a launch that is put back would come behind it; nor behind
 // many epochs of the same plan, for a node ends its launches on a plan one after the other, and
-// only a job in the queue can be cancelled, or time out, on its own; nor where it would take one more
-// workspace from ranks whose jobs have kMaxWorkspaces.
+// only a job in the queue can be cancelled, or time out, on its own; nor where it would take one
+// more workspace from ranks whose jobs have kMaxWorkspaces.
 const Job* SchedulerImpl::InTheWayOf(const Job& job) const {
   const uint64_t* mine = job.spec.tensors;
   const Job* first_on_plan = nullptr;
@@ -148,8 +148,9 @@ void SchedulerImpl::OnDeadline(uint64_t job_id) {
   const absl::Status late = WithReason(
       absl::DeadlineExceededError(absl::StrFormat(
           "job %d ran out of its %s; it was %s", job_id, absl::FormatDuration(job->spec.timeout),
-          before == nullptr ? absl::StrCat("running on ", absl::StrJoin(names, ", "))
-                            : absl::StrFormat("launched behind job %d, which was running", before->id))),
+          before == nullptr
+              ? absl::StrCat("running on ", absl::StrJoin(names, ", "))
+              : absl::StrFormat("launched behind job %d, which was running", before->id))),
       kReasonDeadline);
   CancelLaunch(job, late);
   if (before != nullptr) Conclude(job, v1::Job::STATE_FAILED, late);

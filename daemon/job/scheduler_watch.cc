@@ -94,16 +94,15 @@ void SchedulerImpl::Await(absl::Time deadline, Job* job, Waiter waiter) {
   const uint64_t number = next_waiter_++;
   if (deadline != absl::InfiniteFuture()) {
     waiter.timer = loop_->PostAfter(
-        std::max(absl::ZeroDuration(), deadline - clock_->Now()),
-        [this, id = job->id, number] {
+        std::max(absl::ZeroDuration(), deadline - clock_->Now()), [this, id = job->id, number] {
           const auto it = jobs_.find(id);
           if (it == jobs_.end()) return;
           const auto late = it->second->waiters.extract(number);
           if (late.empty()) return;
           // Without a reason: DEADLINE is the job's own.
-          late.mapped().wake(absl::DeadlineExceededError(absl::StrFormat(
-                                 "job %d is still %s; wait again, or cancel it", id,
-                                 it->second->launch == 0 ? "queued" : "running")),
+          late.mapped().wake(absl::DeadlineExceededError(
+                                 absl::StrFormat("job %d is still %s; wait again, or cancel it", id,
+                                                 it->second->launch == 0 ? "queued" : "running")),
                              *it->second);
         });
   }
@@ -143,7 +142,8 @@ void SchedulerImpl::AddEvent(Job* job, v1::Job::State state, const std::string& 
 
 void SchedulerImpl::ListJobs(const CallContext&, const v1::ListJobsRequest& request,
                              Reply<v1::ListJobsResponse> reply) {
-  const int size = request.page_size() <= 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
+  const int size =
+      request.page_size() <= 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
   v1::ListJobsResponse response;
   auto it = request.before_job_id() == 0 ? jobs_.end() : jobs_.lower_bound(request.before_job_id());
   while (it != jobs_.begin() && response.jobs_size() < size) {

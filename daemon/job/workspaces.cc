@@ -20,8 +20,8 @@ std::vector<Placement::Piece> PiecesOf(const Iterators& workspaces) {
 WorkspacePool::WorkspacePool(Placement* placement, Metrics* metrics)
     : placement_(placement), allocated_total_(metrics->counter("workspaces_allocated_total")) {}
 
-absl::StatusOr<WorkspacePool::Loan> WorkspacePool::Take(const std::vector<int>& ranks, int64_t bytes,
-                                                        uint64_t last) {
+absl::StatusOr<WorkspacePool::Loan> WorkspacePool::Take(const std::vector<int>& ranks,
+                                                        int64_t bytes, uint64_t last) {
   Iterator found = FindIdle(ranks, bytes, last);
   if (found == workspaces_.end()) {
     const std::vector<Iterator> idle = IdleOn(ranks);
@@ -108,7 +108,8 @@ void WorkspacePool::Forget() {
 
 void WorkspacePool::Free(Iterator workspace) {
   const Workspace& gone = workspace->second;
-  // What is sent for this space from now on comes behind what was sent for it before, on every node's stream.
+  // What is sent for this space from now on comes behind what was sent for it before, on every
+  // node's stream.
   placement_->Free(gone.ranks, gone.offset, gone.bytes, MemoryClass::kWorkspace);
   workspaces_.erase(workspace);
 }

@@ -18,7 +18,8 @@
 namespace agmm {
 namespace {
 
-// gRPC gives a handler no way to its interceptor, so contexts are found by the call's server context.
+// gRPC gives a handler no way to its interceptor, so contexts are found by the call's server
+// context.
 class Calls {
  public:
   void Put(const grpc::ServerContextBase* key, const CallContext* call) {
@@ -51,7 +52,8 @@ class Calls {
 constexpr size_t kMaxValueBytes = 256;
 constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
-// Fit for logs, and for being sent on: gRPC ends the process over metadata that HTTP does not allow.
+// Fit for logs, and for being sent on: gRPC ends the process over metadata that HTTP does not
+// allow.
 std::string Metadata(const grpc::ServerContextBase& context, const char* key) {
   const auto it = context.client_metadata().find(key);
   if (it == context.client_metadata().end()) return "";
@@ -102,7 +104,8 @@ class Interceptor final : public grpc::experimental::Interceptor {
       if (!status.ok()) {
         failed_->Add();
         spdlog::debug("call {} request {} by {}: code {}: {}", method_, call_.request_id,
-                      call_.principal, static_cast<int>(status.error_code()), status.error_message());
+                      call_.principal, static_cast<int>(status.error_code()),
+                      status.error_message());
       }
     }
     methods->Proceed();

@@ -15,11 +15,12 @@ namespace agmm {
 inline constexpr char kRequestIdKey[] = "x-request-id";
 inline constexpr char kTraceparentKey[] = "traceparent";
 inline constexpr char kSessionKey[] = "x-agmm-session";
-// Who asked the daemon that forwards the call. Ignored over a unix socket, where the kernel knows better.
+// Who asked the daemon that forwards the call. Ignored over a unix socket, where the kernel knows
+// better.
 inline constexpr char kPrincipalKey[] = "x-agmm-principal";
 
-// Makes the context of each call before its handler runs, counts rpcs_total and rpcs_failed_total, and
-// logs failures at debug. For ServerBuilder::experimental().SetInterceptorCreators.
+// Makes the context of each call before its handler runs, counts rpcs_total and rpcs_failed_total,
+// and logs failures at debug. For ServerBuilder::experimental().SetInterceptorCreators.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeCallContextInterceptors(
     Metrics* metrics);
 

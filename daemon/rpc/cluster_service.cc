@@ -8,8 +8,8 @@
 
 namespace agmm {
 
-// One OpenSession call: told to the sequencer, then one event, then open until either side ends it. Held by
-// the service until the call is done, and by the sequencer's answer.
+// One OpenSession call: told to the sequencer, then one event, then open until either side ends it.
+// Held by the service until the call is done, and by the sequencer's answer.
 class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
                             public std::enable_shared_from_this<SessionStream> {
  public:
@@ -23,7 +23,8 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
     request.set_node(service_->node_);
     request.set_key(key_);
     service_->control_->OpenedSession(
-        call_, request, [self = shared_from_this()](absl::StatusOr<v1::OpenedSessionResponse> opened) {
+        call_, request,
+        [self = shared_from_this()](absl::StatusOr<v1::OpenedSessionResponse> opened) {
           self->OnOpened(opened.status());
         });
   }
@@ -76,7 +77,8 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
     request.set_session_id(event_.session_id());
     request.set_key(key_);
     // A sequencer that cannot be told has lost this daemon, and ends its sessions for that.
-    service_->control_->CloseSession({}, request, [](const absl::StatusOr<v1::CloseSessionResponse>&) {});
+    service_->control_->CloseSession({}, request,
+                                     [](const absl::StatusOr<v1::CloseSessionResponse>&) {});
   }
 
   ClusterService* const service_;
@@ -92,11 +94,12 @@ grpc::ServerUnaryReactor* ClusterService::GetStatus(grpc::CallbackServerContext*
                                                     const v1::GetStatusRequest* request,
                                                     v1::GetStatusResponse* response) {
   return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
-    control_->GetStatus(call, *request,
-                        [view = view_, reply = std::move(reply)](absl::StatusOr<v1::GetStatusResponse> status) {
-                          if (status.ok()) view->Finish(&*status);
-                          reply(std::move(status));
-                        });
+    control_->GetStatus(
+        call, *request,
+        [view = view_, reply = std::move(reply)](absl::StatusOr<v1::GetStatusResponse> status) {
+          if (status.ok()) view->Finish(&*status);
+          reply(std::move(status));
+        });
   });
 }
 

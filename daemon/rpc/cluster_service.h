@@ -19,17 +19,18 @@ class SessionStream;
 
 class ClusterService final : public v1::ClusterService::CallbackService {
  public:
-  // Both outlive the server. `node` is this daemon. `on_end` is told of each session that was opened
-  // here when it has ended, on any thread.
-  ClusterService(Control* control, const StatusView* view, int node,
-                 std::function<void(const std::string& session_id)> on_end = [](const auto&) {})
+  // Both outlive the server. `node` is this daemon. `on_end` is told of each session that was
+  // opened here when it has ended, on any thread.
+  ClusterService(
+      Control* control, const StatusView* view, int node,
+      std::function<void(const std::string& session_id)> on_end = [](const auto&) {})
       : control_(control), view_(view), node_(node), on_end_(std::move(on_end)) {}
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
-  grpc::ServerWriteReactor<v1::SessionEvent>* OpenSession(grpc::CallbackServerContext* context,
-                                                          const v1::OpenSessionRequest* request) override;
+  grpc::ServerWriteReactor<v1::SessionEvent>* OpenSession(
+      grpc::CallbackServerContext* context, const v1::OpenSessionRequest* request) override;
 
   // Ends all sessions of this daemon's clients: the sequencer that knew them is gone.
   void EndSessions(const absl::Status& reason);

@@ -1,6 +1,7 @@
-// Hands file descriptors to clients of this host: a unix socket beside the daemon's own, where a token that
-// was given out over gRPC fetches what it stands for, once. The connection that fetched them stays open for
-// as long as the client may have them mapped: it ends when the client says so, and with its process.
+// Hands file descriptors to clients of this host: a unix socket beside the daemon's own, where a
+// token that was given out over gRPC fetches what it stands for, once. The connection that fetched
+// them stays open for as long as the client may have them mapped: it ends when the client says so,
+// and with its process.
 #pragma once
 
 #include <sys/types.h>
@@ -24,8 +25,9 @@ namespace agmm {
 // Thread-safe.
 class FileSocket {
  public:
-  // Listens at `path` with mode 0600. The caller holds the lock of the daemon's own socket: what is at
-  // `path` is a dead daemon's. Errors: INVALID_ARGUMENT for a path that is too long; the system's.
+  // Listens at `path` with mode 0600. The caller holds the lock of the daemon's own socket: what is
+  // at `path` is a dead daemon's. Errors: INVALID_ARGUMENT for a path that is too long; the
+  // system's.
   static absl::StatusOr<std::unique_ptr<FileSocket>> Start(const std::string& path);
   // Of what is open nobody is told any more.
   ~FileSocket();
@@ -33,11 +35,12 @@ class FileSocket {
 
   const std::string& path() const { return path_; }
 
-  // A new token for `fds`, which are closed once they have been fetched or withdrawn; at most kMaxFiles.
-  // `closed` runs once, on a thread of this object, when the connection that fetched them has ended.
+  // A new token for `fds`, which are closed once they have been fetched or withdrawn; at most
+  // kMaxFiles. `closed` runs once, on a thread of this object, when the connection that fetched
+  // them has ended.
   std::string Offer(std::vector<int> fds, std::function<void()> closed);
-  // The token means nothing any more. Nothing if nobody has fetched it: then `closed` never runs. Else who
-  // has: the pid, 0 where it is not known.
+  // The token means nothing any more. Nothing if nobody has fetched it: then `closed` never runs.
+  // Else who has: the pid, 0 where it is not known.
   std::optional<pid_t> Withdraw(const std::string& token);
 
   // How often it has asked the kernel for a connection.

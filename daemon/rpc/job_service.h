@@ -22,7 +22,8 @@ class JobService final : public v1::JobService::CallbackService {
                                       const v1::CancelJobRequest* request,
                                       v1::Job* response) override;
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
-                                     const v1::ListJobsRequest* request, v1::ListJobsResponse* response) override;
+                                     const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
   grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>* RunJobs(
       grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(

@@ -26,7 +26,8 @@ absl::Status Errno(absl::string_view what) { return absl::ErrnoToStatus(errno, s
 
 absl::Status MakeDirectory(const std::string& socket) {
   const std::string directory = socket.substr(0, socket.rfind('/'));
-  if (directory.empty() || mkdir(directory.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
+  if (directory.empty() || mkdir(directory.c_str(), 0700) == 0 || errno == EEXIST)
+    return absl::OkStatus();
   return Errno(absl::StrCat("the socket's directory ", directory, " cannot be made"));
 }
 
@@ -65,8 +66,8 @@ absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::TakeNow(const std::strin
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     char pid[32] = {};
     if (pread(fd, pid, sizeof(pid) - 1, 0) < 0) pid[0] = '\0';
-    return absl::AlreadyExistsError(
-        absl::StrFormat("socket %s is in use by pid %s; stop that daemon or give another --socket", path, pid));
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "socket %s is in use by pid %s; stop that daemon or give another --socket", path, pid));
   }
   if (Answers(path)) {
     return absl::AlreadyExistsError(
@@ -75,11 +76,14 @@ absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::TakeNow(const std::strin
   struct stat info;
   if (lstat(path.c_str(), &info) == 0) {
     if (!S_ISSOCK(info.st_mode))
-      return absl::InvalidArgumentError(absl::StrFormat("%s exists and is not a socket; give another --socket", path));
-    if (unlink(path.c_str()) != 0) return Errno(absl::StrCat("the old socket ", path, " cannot be removed"));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s exists and is not a socket; give another --socket", path));
+    if (unlink(path.c_str()) != 0)
+      return Errno(absl::StrCat("the old socket ", path, " cannot be removed"));
   }
   const std::string pid = absl::StrCat(getpid());
-  if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
+  if (ftruncate(fd, 0) != 0 ||
+      pwrite(fd, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
     return Errno(absl::StrCat("the lock ", lock_path, " cannot be written"));
   return lock;
 }
@@ -91,12 +95,15 @@ absl::StatusOr<std::string> ResolveHost(const std::string& host) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0)
-    return absl::InvalidArgumentError(absl::StrFormat("%s cannot be resolved: %s", host, gai_strerror(error)));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s cannot be resolved: %s", host, gai_strerror(error)));
   const absl::Cleanup free_list = [list] { freeaddrinfo(list); };
   char numeric[NI_MAXHOST];
-  if (const int error = getnameinfo(list->ai_addr, list->ai_addrlen, numeric, sizeof(numeric), nullptr, 0, NI_NUMERICHOST);
+  if (const int error = getnameinfo(list->ai_addr, list->ai_addrlen, numeric, sizeof(numeric),
+                                    nullptr, 0, NI_NUMERICHOST);
       error != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s has no address: %s", host, gai_strerror(error)));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has no address: %s", host, gai_strerror(error)));
   }
   return std::string(numeric);
 }
@@ -109,7 +116,8 @@ absl::Status CheckTcpAddress(const std::string& address) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* list = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &list); error != 0) {
+  if (const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &list);
+      error != 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s cannot be resolved: %s", address, gai_strerror(error)));
   }
@@ -121,8 +129,10 @@ absl::Status CheckTcpAddress(const std::string& address) {
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, 1) == 0) return absl::OkStatus();
   if (errno == EADDRINUSE)
-    return absl::AlreadyExistsError(absl::StrFormat("%s is in use; stop who listens there or change the address", address));
-  return absl::InvalidArgumentError(absl::StrFormat("%s cannot be bound: %s", address, strerror(errno)));
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s is in use; stop who listens there or change the address", address));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s cannot be bound: %s", address, strerror(errno)));
 }
 
 }  // namespace agmm

@@ -37,9 +37,9 @@ absl::StatusOr<int> Reopen(int fd, bool writable) {
 
 }  // namespace
 
-// One MapTensor call, and the mapping itself. Lives until OnDone, as long as somebody is about to end it,
-// and as long as its client's connection to the file socket: that, and not the stream, says whether the
-// memory is mapped. The lease is given back behind both.
+// One MapTensor call, and the mapping itself. Lives until OnDone, as long as somebody is about to
+// end it, and as long as its client's connection to the file socket: that, and not the stream, says
+// whether the memory is mapped. The lease is given back behind both.
 class MapTensorReactor final
     : public grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>,
       public OpenMapping,
@@ -106,19 +106,22 @@ class MapTensorReactor final
   absl::Status CheckMessage() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     AGMM_RETURN_IF_ERROR(Validate(request_));
     if (request_.has_begin() == begun_) {
-      return absl::InvalidArgumentError(begun_ ? "a message begins the mapping again"
-                                               : "the first message of a mapping does not begin it");
+      return absl::InvalidArgumentError(begun_
+                                            ? "a message begins the mapping again"
+                                            : "the first message of a mapping does not begin it");
     }
     if (begun_ && !writable_)
-      return absl::InvalidArgumentError("a mapping that is only read is committed; begin a writable one");
+      return absl::InvalidArgumentError(
+          "a mapping that is only read is committed; begin a writable one");
     return absl::OkStatus();
   }
 
   void OnSilence() {
     Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       if (begun_) return;
-      Note(absl::DeadlineExceededError(absl::StrFormat(
-          "the client has not begun its mapping for %s", absl::FormatDuration(mappings_->silence_))));
+      Note(
+          absl::DeadlineExceededError(absl::StrFormat("the client has not begun its mapping for %s",
+                                                      absl::FormatDuration(mappings_->silence_))));
     });
   }
 
@@ -188,7 +191,8 @@ class MapTensorReactor final
       if (heap == heaps.end()) {
         if (heap_fd < 0 || heaps.size() == FileSocket::kMaxFiles) {
           return absl::FailedPreconditionError(absl::StrFormat(
-              "the memory of rank %d cannot be mapped by clients; use upload and read", shard.rank));
+              "the memory of rank %d cannot be mapped by clients; use upload and read",
+              shard.rank));
         }
         heaps.push_back(heap_fd);
         AGMM_ASSIGN_OR_RETURN(const int fd, Reopen(heap_fd, writable_));
@@ -286,7 +290,8 @@ class MapTensorReactor final
         std::lock_guard lock(self->mutex_);
         if (self->hold_id_ == 0) return;
         report.mutable_memory_released()->set_hold_id(self->hold_id_);
-        if (self->told_) spdlog::info("the memory of tensor {} is let go of", self->tensor_.tensor_id());
+        if (self->told_)
+          spdlog::info("the memory of tensor {} is let go of", self->tensor_.tensor_id());
       }
       self->mappings_->report_(std::move(report));
     });
@@ -300,7 +305,8 @@ class MapTensorReactor final
       if (detached_) return;
       told_ = true;
       spdlog::warn(
-          "pid {} still has the memory of tensor {} \"{}\" mapped, {} s after that had to end: it is kept "
+          "pid {} still has the memory of tensor {} \"{}\" mapped, {} s after that had to end: it "
+          "is kept "
           "back until the process lets go or ends",
           client, tensor_.tensor_id(), tensor_.name(), absl::ToInt64Seconds(kLetGo));
       // Of another generation all is reported with the next.
@@ -334,7 +340,8 @@ class MapTensorReactor final
       how = commit ? AccessEnd::kCommitted : offered_ ? AccessEnd::kSpoiled : AccessEnd::kUntouched;
       if (!gone.ok()) access_id_ = 0;
     }
-    if (access_id_ == 0) return Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { --pending_; });
+    if (access_id_ == 0)
+      return Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { --pending_; });
     EndAccess(mappings_->parts_, call_, access_id_, how,
               [self = shared_from_this(), commit](absl::StatusOr<v1::EndAccessResponse> response) {
                 self->Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
@@ -371,15 +378,16 @@ class MapTensorReactor final
   bool reading_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false, ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool committing_ ABSL_GUARDED_BY(mutex_) = false, given_back_ ABSL_GUARDED_BY(mutex_) = false;
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;     // gRPC has its status
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;         // nothing is left of it
-  bool offered_ ABSL_GUARDED_BY(mutex_) = false;      // the client may write from now on
-  bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;    // if it had not fetched the files, it never will
-  bool detached_ ABSL_GUARDED_BY(mutex_) = false;     // no process has the memory mapped
-  bool told_ ABSL_GUARDED_BY(mutex_) = false;         // that one has, and should not
-  uint64_t hold_id_ ABSL_GUARDED_BY(mutex_) = 0;      // it was reported as held
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // gRPC has its status
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;      // nothing is left of it
+  bool offered_ ABSL_GUARDED_BY(mutex_) = false;   // the client may write from now on
+  bool withdrawn_ ABSL_GUARDED_BY(mutex_) =
+      false;                                       // if it had not fetched the files, it never will
+  bool detached_ ABSL_GUARDED_BY(mutex_) = false;  // no process has the memory mapped
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;      // that one has, and should not
+  uint64_t hold_id_ ABSL_GUARDED_BY(mutex_) = 0;   // it was reported as held
   bool commit_sent_ ABSL_GUARDED_BY(mutex_) = false;  // and not answered yet
-  std::optional<SilenceGuard> silence_;  // first to go: it calls into the rest
+  std::optional<SilenceGuard> silence_;               // first to go: it calls into the rest
 };
 
 grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* Mappings::Start(

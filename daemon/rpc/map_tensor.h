@@ -1,5 +1,5 @@
-// Shards in place: a client of this host maps the memory itself, under a lease that lives as long as its
-// MapTensor stream, and longer where the client has not let go by then.
+// Shards in place: a client of this host maps the memory itself, under a lease that lives as long
+// as its MapTensor stream, and longer where the client has not let go by then.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ class OpenMapping {
  public:
   virtual ~OpenMapping() = default;
   virtual void Fail(absl::Status why) = 0;
-  // The memory that its client may still have mapped although its generation is over; on the loop, which
-  // also reports its release. Nothing: none.
+  // The memory that its client may still have mapped although its generation is over; on the loop,
+  // which also reports its release. Nothing: none.
   virtual std::optional<v1::MemoryHeld> Held() = 0;
 };
 
@@ -45,14 +45,15 @@ class Mappings {
            absl::Duration silence = kClientSilenceLimit);
   // Mappings are refused until then. `files` goes before this object.
   void SetFiles(FileSocket* files) { files_ = files; }
-  // Told of memory that clients do not let go of, and of its release. On the loop. Set before the first.
+  // Told of memory that clients do not let go of, and of its release. On the loop. Set before the
+  // first.
   void OnReport(ReportFn report) { report_ = std::move(report); }
 
   grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* Start(
       grpc::CallbackServerContext* context, CallContext call);
 
-  // Ends those of the session; and all, as when their generation is over. What their clients still have
-  // mapped keeps its lease, or is in Held().
+  // Ends those of the session; and all, as when their generation is over. What their clients still
+  // have mapped keeps its lease, or is in Held().
   void EndSession(const std::string& session_id);
   void EndAll(const absl::Status& why);
 

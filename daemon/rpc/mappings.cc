@@ -28,10 +28,11 @@ absl::Status Mappings::CheckPlace(const v1::Tensor& tensor, bool writable) const
                                   [&](const auto& shard) { return shard.rank == world_rank; });
     if (here == writable) continue;
     if (here) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "tensor %d is written in place where all its shards are, and that of rank %d is on node %s; "
-        "use upload",
-        tensor.tensor_id(), world_rank, node_names_[world_rank]));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("tensor %d is written in place where all its shards are, and that of rank "
+                        "%d is on node %s; "
+                        "use upload",
+                        tensor.tensor_id(), world_rank, node_names_[world_rank]));
   }
   if (writable) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
@@ -61,12 +62,14 @@ void Mappings::Remove(OpenMapping* key) {
   open_.erase(key);
 }
 
-std::vector<std::shared_ptr<OpenMapping>> Mappings::Of(const std::optional<std::string>& session_id) {
+std::vector<std::shared_ptr<OpenMapping>> Mappings::Of(
+    const std::optional<std::string>& session_id) {
   std::vector<std::shared_ptr<OpenMapping>> mappings;
   std::lock_guard lock(mutex_);
   for (const auto& [key, open] : open_) {
     if (session_id.has_value() && open.session_id != *session_id) continue;
-    if (auto mapping = open.mapping.lock(); mapping != nullptr) mappings.push_back(std::move(mapping));
+    if (auto mapping = open.mapping.lock(); mapping != nullptr)
+      mappings.push_back(std::move(mapping));
   }
   return mappings;
 }

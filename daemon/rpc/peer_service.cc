@@ -18,8 +18,11 @@ grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* PeerService::J
       sequencer->OnMessage(link, message);
     });
   };
-  handlers.lost = [loop = loop_, sequencer = sequencer_](std::shared_ptr<MemberLink> link, std::string how) {
-    loop->Post([sequencer, link = std::move(link), how = std::move(how)] { sequencer->OnLost(link.get(), how); });
+  handlers.lost = [loop = loop_, sequencer = sequencer_](std::shared_ptr<MemberLink> link,
+                                                         std::string how) {
+    loop->Post([sequencer, link = std::move(link), how = std::move(how)] {
+      sequencer->OnLost(link.get(), how);
+    });
   };
   handlers.later = [loop = loop_](std::function<void()> task) { loop->PostLast(std::move(task)); };
   return MemberStream::Start(context, heartbeat_, std::move(handlers));

@@ -30,7 +30,8 @@ class PeerService final : public v1::PeerService::CallbackService {
                                          const v1::CloseSessionRequest* request,
                                          v1::CloseSessionResponse* response) override;
   grpc::ServerUnaryReactor* PollJob(grpc::CallbackServerContext* context,
-                                    const v1::PollJobRequest* request, v1::PollJobResponse* response) override;
+                                    const v1::PollJobRequest* request,
+                                    v1::PollJobResponse* response) override;
 
  private:
   Control* const control_;

@@ -191,8 +191,8 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
   const uint64_t version_;                    // that is asked for; 0: any
   int64_t row_bytes_ ABSL_GUARDED_BY(mutex_) = 0, total_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool first_ ABSL_GUARDED_BY(mutex_) = true;  // nothing has been filled yet
-  int fill_ ABSL_GUARDED_BY(mutex_) = 0;  // the slot to be filled next
-  int send_ ABSL_GUARDED_BY(mutex_) = 0;  // the slot to be sent next
+  int fill_ ABSL_GUARDED_BY(mutex_) = 0;       // the slot to be filled next
+  int send_ ABSL_GUARDED_BY(mutex_) = 0;       // the slot to be sent next
   bool opening_ ABSL_GUARDED_BY(mutex_) = true;
   bool filling_ ABSL_GUARDED_BY(mutex_) = false;
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;

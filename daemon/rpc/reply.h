@@ -15,8 +15,8 @@
 
 namespace agmm {
 
-// One unary call. Finishes with the reply; or without it, when the caller is gone or the server stops first:
-// a reply that comes later is dropped.
+// One unary call. Finishes with the reply; or without it, when the caller is gone or the server
+// stops first: a reply that comes later is dropped.
 template <typename Response>
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:

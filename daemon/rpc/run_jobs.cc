@@ -15,16 +15,17 @@
 namespace agmm {
 namespace {
 
-// Of jobs that have been read and whose outcomes have not been sent: further ones are left in the stream. And of
-// those in one message.
+// Of jobs that have been read and whose outcomes have not been sent: further ones are left in the
+// stream. And of those in one message.
 constexpr int kMaxUnanswered = 4096;
 // Of one job, so that it fits the daemons' streams; and of outcomes that travel together.
 constexpr size_t kMaxJobBytes = 1 << 20, kMergedBytes = 1 << 20;
 
 // Held until the call is done, and by the jobs under way.
-class RunJobsReactor final : public grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>,
-                             public JobOutcomes,
-                             public std::enable_shared_from_this<RunJobsReactor> {
+class RunJobsReactor final
+    : public grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>,
+      public JobOutcomes,
+      public std::enable_shared_from_this<RunJobsReactor> {
  public:
   RunJobsReactor(Control* control, CallContext call) : control_(control), call_(std::move(call)) {}
 
@@ -76,8 +77,8 @@ class RunJobsReactor final : public grpc::ServerBidiReactor<v1::RunJobsRequest, 
     absl::Status broken;
     if (request_.jobs_size() > kMaxUnanswered) {
       broken = absl::InvalidArgumentError(absl::StrFormat(
-          "a message of RunJobs has %d jobs; at most %d are taken; send them in several", request_.jobs_size(),
-          kMaxUnanswered));
+          "a message of RunJobs has %d jobs; at most %d are taken; send them in several",
+          request_.jobs_size(), kMaxUnanswered));
       request_.clear_jobs();
     }
     for (v1::SubmitJobRequest& job : *request_.mutable_jobs()) {
@@ -85,10 +86,12 @@ class RunJobsReactor final : public grpc::ServerBidiReactor<v1::RunJobsRequest, 
       const size_t bytes = job.ByteSizeLong();
       if (valid.ok() && bytes > kMaxJobBytes) {
         valid = absl::InvalidArgumentError(absl::StrFormat(
-            "a job of %d bytes is too long for RunJobs, which takes %d; use SubmitJob", bytes, kMaxJobBytes));
+            "a job of %d bytes is too long for RunJobs, which takes %d; use SubmitJob", bytes,
+            kMaxJobBytes));
       }
       if (job.request_id().empty()) {
-        broken = absl::InvalidArgumentError("a job of RunJobs has no request_id, by which its outcome would be told; give one");
+        broken = absl::InvalidArgumentError(
+            "a job of RunJobs has no request_id, by which its outcome would be told; give one");
       } else if (!valid.ok()) {
         refused.push_back(ErrorOutcome(job.request_id(), valid));
       } else {

@@ -25,21 +25,20 @@ constexpr std::chrono::milliseconds kGrace(200);
 constexpr absl::Duration kLockPatience = absl::Seconds(2);
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& tcp, const std::string& socket,
-                                                            Metrics* metrics,
-                                                            const std::vector<grpc::Service*>& services) {
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
+    const std::string& tcp, const std::string& socket, Metrics* metrics,
+    const std::vector<grpc::Service*>& services) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<RpcServer> server(new RpcServer);
   grpc::ServerBuilder builder;
   // First the lock: a dying process that held it has left the port, too, when that is free.
   if (!socket.empty()) {
-    AGMM_ASSIGN_OR_RETURN(server->lock_,
-                          SocketLock::Take(socket, kLockPatience, [](const absl::Status& in_use) {
-                            spdlog::info("waiting up to {} in case that process is ending: {}",
-                                         absl::FormatDuration(kLockPatience),
-                                         std::string(in_use.message()));
-                          }));
+    AGMM_ASSIGN_OR_RETURN(
+        server->lock_, SocketLock::Take(socket, kLockPatience, [](const absl::Status& in_use) {
+          spdlog::info("waiting up to {} in case that process is ending: {}",
+                       absl::FormatDuration(kLockPatience), std::string(in_use.message()));
+        }));
     builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials());
   }
   if (!tcp.empty()) {
@@ -58,7 +57,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& t
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeCallContextInterceptors(metrics));
@@ -70,8 +70,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const std::string& t
   server->server_ = builder.BuildAndStart();
   umask(mask);
   if (server->server_ == nullptr) {
-    return absl::AlreadyExistsError(absl::StrFormat("%s%s%s cannot be listened on; is another daemon there?", tcp,
-                                                    tcp.empty() || socket.empty() ? "" : " or ", socket));
+    return absl::AlreadyExistsError(
+        absl::StrFormat("%s%s%s cannot be listened on; is another daemon there?", tcp,
+                        tcp.empty() || socket.empty() ? "" : " or ", socket));
   }
   server->SetServing(false);
   return server;
@@ -85,6 +86,8 @@ void RpcServer::Stop() {
   server_->Wait();
 }
 
-void RpcServer::SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
+void RpcServer::SetServing(bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(serving);
+}
 
 }  // namespace agmm

@@ -17,11 +17,12 @@ class RpcServer {
  public:
   // `tcp` host:port or empty, `socket` a path or empty. The services outlive the server.
   // Errors: ALREADY_EXISTS when an address is in use.
-  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const std::string& tcp, const std::string& socket,
-                                                          Metrics* metrics,
-                                                          const std::vector<grpc::Service*>& services);
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
+      const std::string& tcp, const std::string& socket, Metrics* metrics,
+      const std::vector<grpc::Service*>& services);
   ~RpcServer();
-  // Ends all calls, for their callers with UNAVAILABLE, and waits for the ends. May be called again.
+  // Ends all calls, for their callers with UNAVAILABLE, and waits for the ends. May be called
+  // again.
   void Stop();
 
   // The TCP port that was bound, or 0.

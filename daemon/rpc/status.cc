@@ -12,7 +12,8 @@ constexpr size_t kMaxMessageBytes = 2048;
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   google::rpc::Status details = ToProto(status);
-  if (details.message().size() > kMaxMessageBytes) details.mutable_message()->resize(kMaxMessageBytes);
+  if (details.message().size() > kMaxMessageBytes)
+    details.mutable_message()->resize(kMaxMessageBytes);
   return grpc::Status(static_cast<grpc::StatusCode>(details.code()), details.message(),
                       details.SerializeAsString());
 }

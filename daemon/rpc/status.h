@@ -1,5 +1,5 @@
-// absl::Status <-> grpc::Status. The whole of it (code, message, reason) travels as google.rpc.Status in
-// grpc-status-details-bin.
+// absl::Status <-> grpc::Status. The whole of it (code, message, reason) travels as
+// google.rpc.Status in grpc-status-details-bin.
 #pragma once
 
 #include <grpcpp/support/status.h>

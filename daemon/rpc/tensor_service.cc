@@ -19,16 +19,16 @@ grpc::ServerUnaryReactor* TensorService::DeleteTensor(grpc::CallbackServerContex
                                                       const v1::DeleteTensorRequest* request,
                                                       v1::DeleteTensorResponse* response) {
   return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
-                       control_->DeleteTensor(call, *request, std::move(reply));
-                     });
+    control_->DeleteTensor(call, *request, std::move(reply));
+  });
 }
 
 grpc::ServerUnaryReactor* TensorService::ListTensors(grpc::CallbackServerContext* context,
                                                      const v1::ListTensorsRequest* request,
                                                      v1::ListTensorsResponse* response) {
   return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
-                       control_->ListTensors(call, *request, std::move(reply));
-                     });
+    control_->ListTensors(call, *request, std::move(reply));
+  });
 }
 
 grpc::ServerReadReactor<v1::UploadRequest>* TensorService::Upload(

@@ -38,9 +38,11 @@ class TensorService final : public v1::TensorService::CallbackService {
   grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* MapTensor(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* GetTensor(grpc::CallbackServerContext* context,
-                                      const v1::GetTensorRequest* request, v1::Tensor* response) override;
+                                      const v1::GetTensorRequest* request,
+                                      v1::Tensor* response) override;
   grpc::ServerUnaryReactor* FillTensor(grpc::CallbackServerContext* context,
-                                       const v1::FillTensorRequest* request, v1::Tensor* response) override;
+                                       const v1::FillTensorRequest* request,
+                                       v1::Tensor* response) override;
 
  private:
   const TransferParts parts_;

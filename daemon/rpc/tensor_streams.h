@@ -1,5 +1,5 @@
-// The contents of a tensor through this daemon: one reactor a call, which moves pieces with two of them in
-// hand. They delete themselves.
+// The contents of a tensor through this daemon: one reactor a call, which moves pieces with two of
+// them in hand. They delete themselves.
 #pragma once
 
 #include "agmm/v1/tensor.grpc.pb.h"

@@ -52,9 +52,7 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::UploadRequest> {
           passing_on_ = true;
           place = slot;
           break;
-        default:
-          wants_commit_ = ended_ = true;
-          checksum_ = slot->request.commit().checksum();
+        default: wants_commit_ = ended_ = true; checksum_ = slot->request.commit().checksum();
       }
     });
     // What is pending keeps this alive.
@@ -220,7 +218,8 @@ class UploadReactor final : public grpc::ServerReadReactor<v1::UploadRequest> {
 
   std::mutex mutex_;
   std::array<Slot, 2> slots_;
-  // Written under the lock; read without it once set (hold_, checksum_) or ending (status_, reset_).
+  // Written under the lock; read without it once set (hold_, checksum_) or ending (status_,
+  // reset_).
   Uploads::Hold hold_;
   uint64_t checksum_ = 0;
   absl::Status status_;

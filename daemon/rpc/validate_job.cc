@@ -22,9 +22,9 @@ absl::Status Validate(const v1::SubmitJobRequest& request) {
                                     "write one such as A[M_x, K] * B[K, N_x] -> C[M, N_x]"));
   AGMM_RETURN_IF_ERROR(CheckMesh("mesh", request.mesh()));
   if (request.tensors_size() != kProductTensors) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "tensors has %d entries; a product has %d: give A, B and C", request.tensors_size(),
-        kProductTensors));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensors has %d entries; a product has %d: give A, B and C",
+                        request.tensors_size(), kProductTensors));
   }
   for (int i = 0; i < request.tensors_size(); ++i)
     AGMM_RETURN_IF_ERROR(CheckRef(absl::StrFormat("tensors[%d]", i), request.tensors(i)));

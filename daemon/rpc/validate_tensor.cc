@@ -12,7 +12,8 @@ namespace {
 // The smallest element; a dtype's own the stream checks, which knows the tensor.
 constexpr int64_t kElementBytes = 2;
 
-// Also within a put or a fill: its fields go by their own names, which are those of flags and of agmm.h.
+// Also within a put or a fill: its fields go by their own names, which are those of flags and of
+// agmm.h.
 absl::Status CheckPut(const v1::CreateTensorRequest& request) {
   // A name is given or left out.
   if (!request.name().empty()) AGMM_RETURN_IF_ERROR(CheckName("name", request.name()));
@@ -75,9 +76,7 @@ absl::Status Validate(const v1::FillTensorRequest& request) {
     case v1::FillTensorRequest::kTensorId:
       AGMM_RETURN_IF_ERROR(CheckIdGiven("tensor_id", request.tensor_id()));
       break;
-    case v1::FillTensorRequest::kPut:
-      AGMM_RETURN_IF_ERROR(CheckPut(request.put()));
-      break;
+    case v1::FillTensorRequest::kPut: AGMM_RETURN_IF_ERROR(CheckPut(request.put())); break;
     case v1::FillTensorRequest::TARGET_NOT_SET: return NoTarget("the request");
   }
   const v1::Fill& fill = request.fill();

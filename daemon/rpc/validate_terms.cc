@@ -43,7 +43,8 @@ absl::Status CheckId(absl::string_view field, absl::string_view id) {
   for (size_t i = 0; i < id.size(); ++i) {
     if (absl::ascii_isprint(static_cast<unsigned char>(id[i]))) continue;
     return Wrong(field, absl::StrFormat("has byte 0x%02x at %d; use printable ASCII, such as hex "
-                                        "digits", static_cast<unsigned char>(id[i]), i));
+                                        "digits",
+                                        static_cast<unsigned char>(id[i]), i));
   }
   return absl::OkStatus();
 }
@@ -63,8 +64,11 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
   if (name.front() == '#')
     return Wrong(field, "begins with '#', which marks an id; begin it otherwise");
   if (const size_t comma = name.find(','); comma != name.npos) {
-    return Wrong(field, absl::StrFormat("has ',' at byte %d, which parts names from each other on command lines; "
-                                        "use another character, such as '.' or '/'", comma));
+    return Wrong(
+        field,
+        absl::StrFormat("has ',' at byte %d, which parts names from each other on command lines; "
+                        "use another character, such as '.' or '/'",
+                        comma));
   }
   if (name.front() == ' ' || name.back() == ' ')
     return Wrong(field, "begins or ends with a space; leave it out");
@@ -77,7 +81,8 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
     }
     if (Disturbs(code)) {
       return Wrong(field, absl::StrFormat("has the control character U+%04X at byte %d; leave it "
-                                          "out", code, begin));
+                                          "out",
+                                          code, begin));
     }
   }
   return absl::OkStatus();
@@ -123,7 +128,8 @@ absl::Status CheckMesh(absl::string_view field, const v1::Mesh& mesh) {
     size *= axis.size();
     if (size > kMaxRanks) {
       return Wrong(field, absl::StrFormat("has %d ranks up to axis %s; at most %d can be planned "
-                                          "for; make it smaller", size, axis.name(), kMaxRanks));
+                                          "for; make it smaller",
+                                          size, axis.name(), kMaxRanks));
     }
   }
   if (mesh.ranks().empty()) return absl::OkStatus();
@@ -171,8 +177,8 @@ absl::Status CheckOptions(absl::string_view field, const v1::PlanOptions& option
 absl::Status CheckTimeout(absl::string_view field, const google::protobuf::Duration& timeout) {
   const int64_t seconds = timeout.seconds(), nanos = timeout.nanos();
   const bool whole = nanos >= 0 && nanos < 1000000000;
-  if (whole && seconds >= 0 && (seconds < kMaxTimeoutSeconds ||
-                                (seconds == kMaxTimeoutSeconds && nanos == 0))) {
+  if (whole && seconds >= 0 &&
+      (seconds < kMaxTimeoutSeconds || (seconds == kMaxTimeoutSeconds && nanos == 0))) {
     return absl::OkStatus();
   }
   return Wrong(field, absl::StrFormat("is %d s and %d ns; at most %d s are taken, nanoseconds in "

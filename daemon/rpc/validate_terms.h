@@ -28,8 +28,8 @@ absl::Status CheckIdGiven(absl::string_view field, absl::string_view id);
 // Ids that daemons make: not 0.
 absl::Status CheckIdGiven(absl::string_view field, uint64_t id);
 
-// UTF-8 without control characters, not beginning with '#' and without ',' (which mark an id and part
-// names on command lines), without a space at either end. Empty is no name.
+// UTF-8 without control characters, not beginning with '#' and without ',' (which mark an id and
+// part names on command lines), without a space at either end. Empty is no name.
 absl::Status CheckName(absl::string_view field, absl::string_view name);
 
 // `value` in [min, max].

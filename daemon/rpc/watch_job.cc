@@ -85,8 +85,8 @@ class WatchJobReactor final : public grpc::ServerWriteReactor<v1::WatchJobRespon
     GoOn();
   }
 
-  // Once a watch has begun, there is a sequencer: one that cannot be asked any more, or that ends its calls
-  // because it stops, is lost.
+  // Once a watch has begun, there is a sequencer: one that cannot be asked any more, or that ends
+  // its calls because it stops, is lost.
   static absl::Status AsLoss(const absl::Status& status) {
     if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) return status;
     return WithReason(absl::AbortedError(absl::StrCat("the watch has ended: ", status.message())),

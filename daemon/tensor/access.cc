@@ -24,19 +24,21 @@ void BeginAccess(const TransferParts& parts, const CallContext& call,
   const CallContext endless = WithoutEnd(call);
   const auto answered = std::make_shared<std::atomic<bool>>(false);
   parts.control->BeginAccess(
-      endless, request, [answered, reply = std::move(reply)](absl::StatusOr<v1::BeginAccessResponse> begun) {
+      endless, request,
+      [answered, reply = std::move(reply)](absl::StatusOr<v1::BeginAccessResponse> begun) {
         *answered = true;
         reply(std::move(begun));
       });
   // One that is granted meanwhile, or asked for behind this, is the caller's to end, as without it.
   call.cancel->OnCancel([parts, endless, answered, id = request.access_id()](const absl::Status&) {
     if (*answered) return;
-    EndAccess(parts, endless, id, AccessEnd::kUntouched, [](const absl::StatusOr<v1::EndAccessResponse>&) {});
+    EndAccess(parts, endless, id, AccessEnd::kUntouched,
+              [](const absl::StatusOr<v1::EndAccessResponse>&) {});
   });
 }
 
-void EndAccess(const TransferParts& parts, const CallContext& call, uint64_t access_id, AccessEnd how,
-               Reply<v1::EndAccessResponse> reply) {
+void EndAccess(const TransferParts& parts, const CallContext& call, uint64_t access_id,
+               AccessEnd how, Reply<v1::EndAccessResponse> reply) {
   v1::EndAccessRequest request;
   request.set_access_id(access_id);
   request.set_node(parts.node);

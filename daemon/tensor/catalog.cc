@@ -28,10 +28,11 @@ void LogLost(const std::vector<std::string>& tensors, absl::string_view why) {
   constexpr size_t kNamed = 8;
   if (tensors.empty()) return;
   const size_t named = std::min(kNamed, tensors.size());
-  spdlog::warn("{} tensor{} lost: {}{}; {}", tensors.size(), tensors.size() == 1 ? " is" : "s are",
-               absl::StrJoin(tensors.begin(), tensors.begin() + named, ", "),
-               tensors.size() > named ? absl::StrFormat(", and %d more", tensors.size() - named) : "",
-               std::string(why));
+  spdlog::warn(
+      "{} tensor{} lost: {}{}; {}", tensors.size(), tensors.size() == 1 ? " is" : "s are",
+      absl::StrJoin(tensors.begin(), tensors.begin() + named, ", "),
+      tensors.size() > named ? absl::StrFormat(", and %d more", tensors.size() - named) : "",
+      std::string(why));
 }
 
 }  // namespace
@@ -219,10 +220,10 @@ std::string CatalogImpl::LargestOn(int rank) const {
   std::vector<std::string> texts;
   for (size_t i = 0; i < named; ++i) {
     const v1::Tensor& tensor = here[i]->tensor;
-    const char* state = here[i]->holds > 0            ? ", held by a client that was to let go of it"
+    const char* state = here[i]->holds > 0 ? ", held by a client that was to let go of it"
                         : here[i]->link == Link::kGone ? ", deleted and still in use"
-                        : here[i]->link == Link::kPut ? ", being put"
-                                                      : "";
+                        : here[i]->link == Link::kPut  ? ", being put"
+                                                       : "";
     texts.push_back(absl::StrCat(Called(tensor), " ", FormatBytes(tensor.shard_bytes()), state));
   }
   if (here.size() > named) texts.push_back(absl::StrCat(here.size() - named, " more"));

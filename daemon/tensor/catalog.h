@@ -18,14 +18,15 @@ namespace agmm {
 // kJob goes along with kJob: jobs on one tensor run on the same ranks, in launch order.
 enum class LeaseKind { kRead, kWrite, kJob };
 
-// What an access leaves: the new contents of a write; what was there before; or, of a write that came
-// to no commit, no contents.
+// What an access leaves: the new contents of a write; what was there before; or, of a write that
+// came to no commit, no contents.
 enum class AccessEnd { kCommitted, kUntouched, kSpoiled };
 
-// That something of `session` (empty: none) may write `found` by its name; `replaces` it by another tensor, or
-// only its contents. Nobody loses what he put with the end of another's session: what belongs to a session is
-// written by name in that session alone, and what lasts is not replaced in a session. A session may write the
-// contents of what lasts, which goes on lasting. Errors: FAILED_PRECONDITION.
+// That something of `session` (empty: none) may write `found` by its name; `replaces` it by another
+// tensor, or only its contents. Nobody loses what he put with the end of another's session: what
+// belongs to a session is written by name in that session alone, and what lasts is not replaced in
+// a session. A session may write the contents of what lasts, which goes on lasting. Errors:
+// FAILED_PRECONDITION.
 absl::Status CheckOwner(const v1::Tensor& found, const std::string& session, bool replaces);
 
 class Catalog : public WorldListener {

@@ -1,4 +1,5 @@
-// Memory that clients may still have mapped after their access to it is over: a lease that no other ends.
+// Memory that clients may still have mapped after their access to it is over: a lease that no other
+// ends.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -53,8 +54,9 @@ Entry* CatalogImpl::HeldEntry(const v1::MemoryHeld& memory) {
 void CatalogImpl::TakeHold(Hold* hold) {
   Entry* entry = HeldEntry(hold->memory);
   if (entry == nullptr) {
-    return spdlog::error("what a node holds back at byte {} of rank {} is not there to be held; it is not kept",
-                         hold->memory.offset_bytes(), hold->memory.ranks(0));
+    return spdlog::error(
+        "what a node holds back at byte {} of rank {} is not there to be held; it is not kept",
+        hold->memory.offset_bytes(), hold->memory.ranks(0));
   }
   Lease lease;
   lease.id = RandomId();

@@ -25,11 +25,11 @@ struct Lease {
   uint64_t id = 0;  // random: to know it is the right to end it
   LeaseKind kind = LeaseKind::kRead;
   bool granted = false;
-  int node = -1;  // the daemon that holds the access; -1: it is none, EndAccess cannot end it
+  int node = -1;        // the daemon that holds the access; -1: it is none, EndAccess cannot end it
   bool put = false;     // its commit gives the entry its name
   bool held = false;    // of memory that clients have not let go of: ends with its Hold alone
   std::string session;  // ends it as long as it waits
-  std::shared_ptr<CancelToken> cancel;  // of who asked; null: a job
+  std::shared_ptr<CancelToken> cancel;                 // of who asked; null: a job
   v1::Tensor::State before = v1::Tensor::STATE_EMPTY;  // what a granted write found
   GrantedFn granted_fn;
 };
@@ -62,8 +62,8 @@ struct Entry {
   int holds = 0;  // its memory counts as held while there are any
 };
 
-// Memory of a node that its clients may still have mapped. While nothing may be sent it waits in the list;
-// then it is a lease of the tensor that lies there, or of an entry made for it.
+// Memory of a node that its clients may still have mapped. While nothing may be sent it waits in
+// the list; then it is a lease of the tensor that lies there, or of an entry made for it.
 struct Hold {
   v1::MemoryHeld memory;
   uint64_t tensor = 0, lease = 0;  // 0: not taken yet
@@ -131,9 +131,12 @@ class CatalogImpl : public Catalog {
  private:
   // Null unless the tensor is there for everybody.
   Entry* FindLinked(uint64_t tensor_id);
-  // What `request` made under `key`, its id and what it was for; null: nothing yet. Errors: ALREADY_EXISTS.
-  absl::StatusOr<Entry*> FindRequest(const std::string& key, const v1::CreateTensorRequest& request);
-  void RememberRequest(const std::string& key, const v1::CreateTensorRequest& request, Entry* entry);
+  // What `request` made under `key`, its id and what it was for; null: nothing yet. Errors:
+  // ALREADY_EXISTS.
+  absl::StatusOr<Entry*> FindRequest(const std::string& key,
+                                     const v1::CreateTensorRequest& request);
+  void RememberRequest(const std::string& key, const v1::CreateTensorRequest& request,
+                       Entry* entry);
   Entry* OfLease(uint64_t lease);
   static std::list<Lease>::iterator LeaseOf(Entry* entry, uint64_t id);
   // False between two generations: nothing may be sent and nothing begins.
@@ -173,7 +176,8 @@ class CatalogImpl : public Catalog {
 
   void OnHeld(int node, const v1::MemoryHeld& memory);
   void OnReleased(int node, const v1::MemoryReleased& released);
-  // The tensor at the place that is held, or a new entry that nobody finds; null: somebody else has it.
+  // The tensor at the place that is held, or a new entry that nobody finds; null: somebody else has
+  // it.
   Entry* HeldEntry(const v1::MemoryHeld& memory);
   void TakeHold(Hold* hold);
   // The memory counts as a tensor's again.

@@ -27,8 +27,9 @@ bool CatalogImpl::WillHaveContents(uint64_t tensor_id) const {
   const auto it = entries_.find(tensor_id);
   if (it == entries_.end()) return false;
   if (it->second.tensor.state() == v1::Tensor::STATE_READY) return true;
-  return std::any_of(it->second.leases.begin(), it->second.leases.end(),
-                     [](const Lease& lease) { return lease.kind == LeaseKind::kWrite && !lease.held; });
+  return std::any_of(it->second.leases.begin(), it->second.leases.end(), [](const Lease& lease) {
+    return lease.kind == LeaseKind::kWrite && !lease.held;
+  });
 }
 
 uint64_t CatalogImpl::Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted) {

@@ -90,11 +90,11 @@ void CatalogImpl::EndAccess(const CallContext&, const v1::EndAccessRequest& requ
   const auto lease =
       entry == nullptr ? std::list<Lease>::iterator() : LeaseOf(entry, request.access_id());
   if (entry == nullptr || lease->node < 0 || lease->node != request.node()) {
-    return reply(
-        absl::AbortedError(absl::StrFormat("access %016x is not open at node %d: it was never begun, "
-                                           "or ended with a daemon or its world; repeat the "
-                                           "whole transfer",
-                                           request.access_id(), request.node())));
+    return reply(absl::AbortedError(
+        absl::StrFormat("access %016x is not open at node %d: it was never begun, "
+                        "or ended with a daemon or its world; repeat the "
+                        "whole transfer",
+                        request.access_id(), request.node())));
   }
   if (!lease->granted) {
     const v1::Tensor tensor = entry->tensor;  // it may go
@@ -167,10 +167,10 @@ void CatalogImpl::EndAccessesOf(int node) {
       End(entry, lease, AccessEnd::kSpoiled).IgnoreError();
     } else {
       Refuse(entry, lease,
-             WithReason(absl::AbortedError(
-                            absl::StrFormat("node %s, which asked for the access, is gone",
-                                            members_->node_name(node))),
-                        kReasonPeerLost));
+             WithReason(
+                 absl::AbortedError(absl::StrFormat("node %s, which asked for the access, is gone",
+                                                    members_->node_name(node))),
+                 kReasonPeerLost));
     }
   }
 }
@@ -207,15 +207,16 @@ absl::Status CheckOwner(const v1::Tensor& found, const std::string& session, boo
   const bool lasts = found.session_id().empty();
   if (found.session_id() == session || (lasts && !replaces)) return absl::OkStatus();
   if (lasts) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s is of another shape, dtype, sharding or mesh, and lasts: a session does not replace it; choose "
-        "another name, or delete it first",
-        catalog::Describe(found)));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s is of another shape, dtype, sharding or mesh, and lasts: a session "
+                        "does not replace it; choose "
+                        "another name, or delete it first",
+                        catalog::Describe(found)));
   }
-  return absl::FailedPreconditionError(
-      absl::StrFormat("%s belongs to another session, of %s, and goes with it; choose another name, or "
-                      "delete it first",
-                      catalog::Describe(found), found.owner()));
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s belongs to another session, of %s, and goes with it; choose another name, or "
+      "delete it first",
+      catalog::Describe(found), found.owner()));
 }
 
 }  // namespace agmm

@@ -22,12 +22,9 @@ inline uint64_t Mix(uint64_t z) {
 // The largest value below 1.
 float BelowOne(DType dtype) {
   switch (dtype) {
-    case DType::kF32:
-      return 1 - 0x1p-24f;
-    case DType::kBF16:
-      return 1 - 0x1p-8f;
-    case DType::kF16:
-      return 1 - 0x1p-11f;
+    case DType::kF32: return 1 - 0x1p-24f;
+    case DType::kBF16: return 1 - 0x1p-8f;
+    case DType::kF16: return 1 - 0x1p-11f;
   }
   return 0;
 }
@@ -59,8 +56,7 @@ void MakeIntegers(uint64_t z, int64_t count, float* to) {
 absl::Status CheckFill(const v1::Fill& fill, DType dtype) {
   switch (fill.kind()) {
     case v1::Fill::KIND_UNIFORM:
-    case v1::Fill::KIND_INTEGERS:
-      return absl::OkStatus();
+    case v1::Fill::KIND_INTEGERS: return absl::OkStatus();
     case v1::Fill::KIND_CONSTANT:
       if (!std::isfinite(fill.value()) ||
           std::isfinite(Rounded(static_cast<float>(fill.value()), dtype)))

@@ -61,9 +61,9 @@ void Filler::Run() {
     v1::Report report;
     report.mutable_tensor_filled()->set_tensor_id(command.tensor_id());
     *report.mutable_tensor_filled()->mutable_error() = ToProto(filled);
-    // One that ended by itself while it was told to stop is of the generation that is over, too. A report
-    // leaves while this still counts as running: nobody drains before it, so it cannot be taken for one of
-    // the next generation.
+    // One that ended by itself while it was told to stop is of the generation that is over, too. A
+    // report leaves while this still counts as running: nobody drains before it, so it cannot be
+    // taken for one of the next generation.
     if (!stop_) report_(std::move(report));
     lock.lock();
     running_ = false;
@@ -83,8 +83,9 @@ absl::Status Filler::FillAll(const v1::FillShards& command) {
       const int64_t index = (shard.rows.begin + row) * shard.tensor_cols + shard.cols.begin;
       std::byte* const to = shard.data + row * shard.pitch_bytes;
       const int64_t begin = shard.offset_bytes + row * shard.pitch_bytes;
-      shard.heap->Back({begin, begin + shard.pitch_bytes},
-                       {shard.offset_bytes, shard.offset_bytes + shard.rows.size() * shard.pitch_bytes});
+      shard.heap->Back(
+          {begin, begin + shard.pitch_bytes},
+          {shard.offset_bytes, shard.offset_bytes + shard.rows.size() * shard.pitch_bytes});
       for (int64_t col = 0; col < shard.cols.size(); col += kPiece) {
         while (AGMM_FAILPOINT("filler.stuck") && !stop_) absl::SleepFor(absl::Milliseconds(1));
         if (stop_) return absl::CancelledError("the generation has ended");

@@ -140,7 +140,8 @@ std::string Placement::Holders(int rank) const {
   const int64_t held = used_bytes(rank, MemoryClass::kHeld);
   return absl::StrFormat(
       "tensors %s%s%s, workspaces %s", FormatBytes(used_bytes(rank, MemoryClass::kTensor) + held),
-      largest, held == 0 ? "" : absl::StrFormat(", of which %s are held by clients", FormatBytes(held)),
+      largest,
+      held == 0 ? "" : absl::StrFormat(", of which %s are held by clients", FormatBytes(held)),
       FormatBytes(used_bytes(rank, MemoryClass::kWorkspace)));
 }
 

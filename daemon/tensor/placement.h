@@ -21,8 +21,8 @@ class Placement {
  public:
   // Ranks with the bytes of their heaps; forgets everything placed before.
   void Reset(const std::vector<int64_t>& heap_bytes);
-  // Tried, as often as it returns true, before Allocate gives up on what an empty heap could hold: frees
-  // something that nobody needs now, so that `bytes` on `ranks` find room.
+  // Tried, as often as it returns true, before Allocate gives up on what an empty heap could hold:
+  // frees something that nobody needs now, so that `bytes` on `ranks` find room.
   using Reclaim = std::function<bool(const std::vector<int>& ranks, int64_t bytes)>;
   void set_reclaim(Reclaim reclaim) { reclaim_ = std::move(reclaim); }
 
@@ -30,8 +30,8 @@ class Placement {
   // Errors: RESOURCE_EXHAUSTED with HEAP_FULL: asked, free, largest free piece common to the ranks.
   absl::StatusOr<int64_t> Allocate(const std::vector<int>& ranks, int64_t bytes,
                                    MemoryClass memory_class);
-  // OK if Allocate would find room once `freed`, which are workspaces, were given back; else its error, as it
-  // would be then. Changes nothing.
+  // OK if Allocate would find room once `freed`, which are workspaces, were given back; else its
+  // error, as it would be then. Changes nothing.
   struct Piece {
     std::vector<int> ranks;
     int64_t offset_bytes = 0, bytes = 0;

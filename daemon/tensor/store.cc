@@ -130,12 +130,15 @@ absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block,
   rows.pitch_bytes = entry->pitch_bytes;
   // Every row owns the bytes up to the next one.
   rows.padded = block.col_begin == 0 && block.col_end == shard.cols.size();
-  const auto row_offset = [&](int64_t row) { return entry->offset_bytes + row * entry->pitch_bytes; };
+  const auto row_offset = [&](int64_t row) {
+    return entry->offset_bytes + row * entry->pitch_bytes;
+  };
   if (write) {
     heaps_[local]->Back({row_offset(block.row_begin), row_offset(block.row_end)},
                         {row_offset(0), row_offset(shard.rows.size())});
   }
-  rows.data = heaps_[local]->host().data() + row_offset(block.row_begin) + block.col_begin * element;
+  rows.data =
+      heaps_[local]->host().data() + row_offset(block.row_begin) + block.col_begin * element;
   return rows;
 }
 

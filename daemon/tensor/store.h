@@ -48,7 +48,8 @@ class TensorStore : public BulkStore {
   uint64_t era() const { return era_.load(); }
   // While it is held no generation ends: for the few copies behind a look at era().
   std::shared_lock<std::shared_mutex> KeepEra() const { return std::shared_lock(era_mutex_); }
-  // Waits for those who keep the era: what they write is in place, or on its way in the old generation.
+  // Waits for those who keep the era: what they write is in place, or on its way in the old
+  // generation.
   void EndTransfers() {
     {
       std::lock_guard lock(era_mutex_);

@@ -69,16 +69,14 @@ Part PartOf(const v1::Tensor& proto, const PlacedTensor& placed, const PiecePart
   part.block.row_end = rows.end - shard.rows.begin;
   part.block.col_begin = cols.begin - shard.cols.begin;
   part.block.col_end = cols.end - shard.cols.begin;
-  part.piece_offset =
-      piece.offset_bytes +
-      ((rows.begin - piece.rows.begin) * piece.cols.size() + cols.begin - piece.cols.begin) *
-          SizeOf(placed.tensor.dtype);
+  part.piece_offset = piece.offset_bytes + ((rows.begin - piece.rows.begin) * piece.cols.size() +
+                                            cols.begin - piece.cols.begin) *
+                                               SizeOf(placed.tensor.dtype);
   return part;
 }
 
 // The part's rows in the piece's data.
-Rows RowsOf(const Part& part, const PlacedTensor& placed, const PiecePart& piece,
-            std::byte* data) {
+Rows RowsOf(const Part& part, const PlacedTensor& placed, const PiecePart& piece, std::byte* data) {
   const int64_t element = SizeOf(placed.tensor.dtype);
   return {data + part.piece_offset, part.block.row_end - part.block.row_begin,
           (part.block.col_end - part.block.col_begin) * element, piece.cols.size() * element};
@@ -115,18 +113,18 @@ absl::StatusOr<TensorIo::Pieces> TensorIo::Locate(const v1::Tensor& tensor, int6
                           node_of_rank_.size()));
     }
   }
-  AGMM_ASSIGN_OR_RETURN(
-      located.pieces, PartsOfPiece(placed.tensor.rows, placed.tensor.cols, placed.tensor.dtype,
-                                   offset_bytes, static_cast<int64_t>(size_bytes)));
+  AGMM_ASSIGN_OR_RETURN(located.pieces,
+                        PartsOfPiece(placed.tensor.rows, placed.tensor.cols, placed.tensor.dtype,
+                                     offset_bytes, static_cast<int64_t>(size_bytes)));
   return located;
 }
 
 absl::Status TensorIo::CheckEra(const v1::Tensor& tensor, uint64_t era) const {
   if (era == store_->era()) return absl::OkStatus();
   return WithReason(
-      absl::AbortedError(absl::StrFormat(
-          "the world lost or gained a daemon while tensor %d was being written; repeat the whole transfer",
-          tensor.tensor_id())),
+      absl::AbortedError(absl::StrFormat("the world lost or gained a daemon while tensor %d was "
+                                         "being written; repeat the whole transfer",
+                                         tensor.tensor_id())),
       kReasonPeerLost);
 }
 

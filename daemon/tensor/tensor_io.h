@@ -29,11 +29,11 @@ class TensorIo {
   // OK in the generation `era`, afterwards ABORTED with PEER_LOST: the leases of then are void.
   absl::Status CheckEra(const v1::Tensor& tensor, uint64_t era) const;
 
-  // Writes `data` as bytes [offset_bytes, offset_bytes + its size) of the contents (row-major without
-  // padding, whole elements) to every rank that holds a part of them. `data` must live until `done`,
-  // which runs once, when the bytes are in place everywhere. Errors: INVALID_ARGUMENT for bytes that
-  // are not the tensor's; ABORTED with PEER_LOST, also when `era` is over: the lease went with it, and
-  // somebody else may be writing.
+  // Writes `data` as bytes [offset_bytes, offset_bytes + its size) of the contents (row-major
+  // without padding, whole elements) to every rank that holds a part of them. `data` must live
+  // until `done`, which runs once, when the bytes are in place everywhere. Errors: INVALID_ARGUMENT
+  // for bytes that are not the tensor's; ABORTED with PEER_LOST, also when `era` is over: the lease
+  // went with it, and somebody else may be writing.
   void Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data, uint64_t era,
              std::function<void(absl::Status)> done);
 
@@ -49,7 +49,8 @@ class TensorIo {
   };
   absl::StatusOr<Pieces> Locate(const v1::Tensor& tensor, int64_t offset_bytes,
                                 size_t size_bytes) const;
-  // Writes `rows` to the block of a shard, or reads them from there; on this node before it returns.
+  // Writes `rows` to the block of a shard, or reads them from there; on this node before it
+  // returns.
   void Move(bool write, const BulkBlock& block, const Rows& rows,
             std::function<void(absl::Status)> done);
 

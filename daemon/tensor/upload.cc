@@ -24,7 +24,7 @@ class UploadRecord::After {
 };
 
 UploadRecord::UploadRecord(const TransferParts& parts, const v1::BeginUpload& begin,
-               absl::Duration silence_limit, std::function<void(bool committed)> closed)
+                           absl::Duration silence_limit, std::function<void(bool committed)> closed)
     : parts_(parts),
       id_(begin.upload_id()),
       begin_(begin.SerializeAsString()),
@@ -67,9 +67,8 @@ void UploadRecord::OnOpened(absl::StatusOr<v1::BeginAccessResponse> response) {
     element_bytes_ = dtype.ok() ? SizeOf(*dtype) : 1;
     total_bytes_ = tensor_.spec().rows() * tensor_.spec().cols() * element_bytes_;
     if (failure_.ok() && stream_.listener.opened) {
-      after.Add([opened = std::exchange(stream_.listener.opened, nullptr)] {
-        opened(absl::OkStatus());
-      });
+      after.Add(
+          [opened = std::exchange(stream_.listener.opened, nullptr)] { opened(absl::OkStatus()); });
     }
   }
   Drive(&after);
@@ -80,8 +79,8 @@ uint64_t UploadRecord::Attach(Listener listener) {
   std::lock_guard lock(mutex_);
   if (closed_now_ && !failure_.ok()) return 0;
   CheckEra();
-  EndStream(absl::AbortedError(absl::StrFormat(
-                "another stream has come for upload %s; go on with that one", id_)),
+  EndStream(absl::AbortedError(
+                absl::StrFormat("another stream has come for upload %s; go on with that one", id_)),
             &after);
   last_ns_ = MonotonicNanos();
   stream_ = {++streams_, -1, std::move(listener)};
@@ -131,14 +130,14 @@ absl::Status UploadRecord::CheckChunk(const v1::UploadChunk& chunk) const {
         absl::StrFormat("a chunk has %d bytes; 1 to %d are taken", size, kMaxPieceBytes));
   }
   if (offset % element_bytes_ != 0 || size % element_bytes_ != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "a chunk has %d bytes from byte %d; whole elements of %d bytes are taken", size, offset,
-        element_bytes_));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a chunk has %d bytes from byte %d; whole elements of %d bytes are taken",
+                        size, offset, element_bytes_));
   }
   if (size <= total_bytes_ - offset) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("a chunk ends at byte %d; tensor %d has %d", offset + size,
-                      tensor_.tensor_id(), total_bytes_));
+  return absl::InvalidArgumentError(absl::StrFormat("a chunk ends at byte %d; tensor %d has %d",
+                                                    offset + size, tensor_.tensor_id(),
+                                                    total_bytes_));
 }
 
 void UploadRecord::Place(uint64_t stream, const v1::UploadChunk& chunk, Told done) {
@@ -188,9 +187,10 @@ absl::Status UploadRecord::CheckCommit(uint64_t checksum) {
                         accepted_bytes_, total_bytes_));
   }
   if (checksum_.value() == checksum) return absl::OkStatus();
-  const absl::Status lost = absl::DataLossError(absl::StrFormat(
-      "upload %s: the bytes that came have checksum %016x, the client's have %016x; send them again",
-      id_, checksum_.value(), checksum));
+  const absl::Status lost =
+      absl::DataLossError(absl::StrFormat("upload %s: the bytes that came have checksum %016x, the "
+                                          "client's have %016x; send them again",
+                                          id_, checksum_.value(), checksum));
   if (committed_.tensor_id() == 0 && !committing_) Fail(lost);
   return lost;
 }
@@ -333,7 +333,8 @@ void UploadRecord::OnGivenBack() {
 
 void UploadRecord::Watch(absl::Duration delay) {
   parts_.loop->PostAfter(delay, [weak = weak_from_this()] {
-    if (const std::shared_ptr<UploadRecord> upload = weak.lock(); upload != nullptr) upload->OnWatch();
+    if (const std::shared_ptr<UploadRecord> upload = weak.lock(); upload != nullptr)
+      upload->OnWatch();
   });
 }
 
@@ -348,9 +349,8 @@ void UploadRecord::OnWatch() {
   const absl::Duration quiet = absl::Nanoseconds(MonotonicNanos() - last_ns_);
   if (ours || quiet < silence_limit_) {
     watching_ = true;
-    after.Add([this, self = shared_from_this(), delay = ours ? silence_limit_ : silence_limit_ - quiet] {
-      Watch(delay);
-    });
+    after.Add([this, self = shared_from_this(),
+               delay = ours ? silence_limit_ : silence_limit_ - quiet] { Watch(delay); });
     return;
   }
   if (closed_now_) {

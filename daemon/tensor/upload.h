@@ -1,5 +1,5 @@
-// One upload at the daemon that receives it: its lease, how far it has come, and which stream writes it.
-// It outlives its streams: bytes in flight land, and another stream goes on behind them.
+// One upload at the daemon that receives it: its lease, how far it has come, and which stream
+// writes it. It outlives its streams: bytes in flight land, and another stream goes on behind them.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace agmm {
 
-// Thread-safe. Callbacks run without its lock, on any thread, also before the call that brought them
-// returns. Made and found by Uploads.
+// Thread-safe. Callbacks run without its lock, on any thread, also before the call that brought
+// them returns. Made and found by Uploads.
 class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
  public:
   using Told = std::function<void(absl::Status)>;
@@ -33,18 +33,18 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   };
 
   // `closed` runs when it has been committed, or has ended otherwise, before anybody else is told.
-  UploadRecord(const TransferParts& parts, const v1::BeginUpload& begin, absl::Duration silence_limit,
-         std::function<void(bool committed)> closed);
+  UploadRecord(const TransferParts& parts, const v1::BeginUpload& begin,
+               absl::Duration silence_limit, std::function<void(bool committed)> closed);
 
   // Asks for the lease. Once.
   void Open(const CallContext& call);
-  // Takes over from the stream before. Returns the stream's number for the calls below, or 0 when the
-  // upload has ended: then nobody is told anything.
+  // Takes over from the stream before. Returns the stream's number for the calls below, or 0 when
+  // the upload has ended: then nobody is told anything.
   uint64_t Attach(Listener listener);
   void Detach(uint64_t stream);
-  // `done` once the bytes are in place, and `data` are not needed any more. What is there already is
-  // passed over. Errors: INVALID_ARGUMENT for a chunk that does not come next, which leaves the upload
-  // as it was; all others end it.
+  // `done` once the bytes are in place, and `data` are not needed any more. What is there already
+  // is passed over. Errors: INVALID_ARGUMENT for a chunk that does not come next, which leaves the
+  // upload as it was; all others end it.
   void Place(uint64_t stream, const v1::UploadChunk& chunk, Told done);
   // Errors: INVALID_ARGUMENT while bytes are missing; DATA_LOSS when the checksum differs.
   void Commit(uint64_t stream, uint64_t checksum, Reply<v1::Tensor> reply);
@@ -61,8 +61,8 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
  private:
   class After;
   struct Stream {
-    uint64_t number = 0;         // 0: none
-    int64_t position_bytes = -1; // where its next chunk begins; -1: no chunk yet
+    uint64_t number = 0;          // 0: none
+    int64_t position_bytes = -1;  // where its next chunk begins; -1: no chunk yet
     Listener listener;
   };
 
@@ -93,10 +93,10 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   const absl::Duration silence_limit_;
   const std::function<void(bool)> closed_;
   const uint64_t era_;
-  CallContext call_;     // of who began it
+  CallContext call_;  // of who began it
   // Of the wait for the lease: ends with the upload, and not with who began it.
   const std::shared_ptr<CancelToken> waiting_ = std::make_shared<CancelToken>();
-  v1::Tensor tensor_;    // does not change once it is open
+  v1::Tensor tensor_;  // does not change once it is open
 
   std::mutex mutex_;
   bool watching_ ABSL_GUARDED_BY(mutex_) = true;     // from Open on; OnWatch will come
@@ -107,10 +107,11 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   uint64_t access_id_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t element_bytes_ ABSL_GUARDED_BY(mutex_) = 1, total_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t accepted_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // received; in place when nothing is placing_
-  int placing_ ABSL_GUARDED_BY(mutex_) = 0;             // chunks in flight, of whatever stream
-  Checksum checksum_ ABSL_GUARDED_BY(mutex_);           // of what was accepted
-  v1::Tensor committed_ ABSL_GUARDED_BY(mutex_);        // has an id once it is
+  int64_t accepted_bytes_ ABSL_GUARDED_BY(mutex_) =
+      0;                                          // received; in place when nothing is placing_
+  int placing_ ABSL_GUARDED_BY(mutex_) = 0;       // chunks in flight, of whatever stream
+  Checksum checksum_ ABSL_GUARDED_BY(mutex_);     // of what was accepted
+  v1::Tensor committed_ ABSL_GUARDED_BY(mutex_);  // has an id once it is
   Stream stream_ ABSL_GUARDED_BY(mutex_);
   uint64_t streams_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_ns_ ABSL_GUARDED_BY(mutex_);  // when bytes or a stream came or went

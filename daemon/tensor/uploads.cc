@@ -24,7 +24,8 @@ struct Uploads::Registry {
   std::map<std::string, std::shared_ptr<UploadRecord>> uploads ABSL_GUARDED_BY(mutex);
   // Committed ones, oldest first: when, which.
   std::deque<std::pair<int64_t, std::string>> kept ABSL_GUARDED_BY(mutex);
-  // Ids that were aborted, also of uploads whose first message is still on its way; and when, oldest first.
+  // Ids that were aborted, also of uploads whose first message is still on its way; and when,
+  // oldest first.
   std::set<std::string> aborted ABSL_GUARDED_BY(mutex);
   std::deque<std::pair<int64_t, std::string>> aborts ABSL_GUARDED_BY(mutex);
   bool stopping ABSL_GUARDED_BY(mutex) = false;
@@ -99,8 +100,7 @@ Uploads::~Uploads() {
   lock.unlock();
 }
 
-absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
-                                              const v1::BeginUpload& begin,
+absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call, const v1::BeginUpload& begin,
                                               UploadRecord::Listener listener) {
   while (true) {
     std::shared_ptr<UploadRecord> upload;
@@ -114,7 +114,8 @@ absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
         upload = it->second;
       } else if (registry_->aborted.contains(begin.upload_id())) {
         return absl::AbortedError(absl::StrFormat(
-            "upload %s was aborted by its client; begin another, with an id of its own", begin.upload_id()));
+            "upload %s was aborted by its client; begin another, with an id of its own",
+            begin.upload_id()));
       } else if (registry_->open() >= registry_->limits.max_open) {
         return absl::ResourceExhaustedError(
             absl::StrFormat("%d uploads are open at this daemon, as many as it takes; wait for one "
@@ -122,18 +123,17 @@ absl::StatusOr<Uploads::Hold> Uploads::Attach(const CallContext& call,
                             registry_->open()));
       } else {
         made = true;
-        upload = std::make_shared<UploadRecord>(
-            parts_, begin, registry_->limits.silence,
-            [registry = registry_, id = begin.upload_id()](bool committed) {
-              registry->Close(id, committed);
-            });
+        upload =
+            std::make_shared<UploadRecord>(parts_, begin, registry_->limits.silence,
+                                           [registry = registry_, id = begin.upload_id()](
+                                               bool committed) { registry->Close(id, committed); });
         registry_->uploads.emplace(begin.upload_id(), upload);
       }
     }
     if (!made && upload->begin() != begin.SerializeAsString()) {
-      return absl::AlreadyExistsError(absl::StrFormat(
-          "upload %s was begun with another target; give this one an id of its own",
-          begin.upload_id()));
+      return absl::AlreadyExistsError(
+          absl::StrFormat("upload %s was begun with another target; give this one an id of its own",
+                          begin.upload_id()));
     }
     const uint64_t stream = upload->Attach(listener);
     if (made) upload->Open(call);

@@ -14,7 +14,8 @@ namespace agmm {
 struct UploadLimits {
   // An upload of which nothing is heard for so long loses its lease, so that its space comes back.
   absl::Duration silence = absl::Seconds(60);
-  // How long a commit may be repeated, and an aborted id may not; and how many of each are remembered at most.
+  // How long a commit may be repeated, and an aborted id may not; and how many of each are
+  // remembered at most.
   absl::Duration kept = absl::Seconds(60);
   size_t max_kept = 1 << 16;
   size_t max_open = 1024;
@@ -31,9 +32,9 @@ class Uploads {
     std::shared_ptr<UploadRecord> upload;
     uint64_t stream = 0;
   };
-  // Attaches a stream to the upload that `begin`, which is valid, names; it is opened for `call` if there
-  // is none. After an error nobody is told anything. Errors: ALREADY_EXISTS for an id that began
-  // otherwise; ABORTED for one that was; RESOURCE_EXHAUSTED; UNAVAILABLE when stopping.
+  // Attaches a stream to the upload that `begin`, which is valid, names; it is opened for `call` if
+  // there is none. After an error nobody is told anything. Errors: ALREADY_EXISTS for an id that
+  // began otherwise; ABORTED for one that was; RESOURCE_EXHAUSTED; UNAVAILABLE when stopping.
   absl::StatusOr<Hold> Attach(const CallContext& call, const v1::BeginUpload& begin,
                               UploadRecord::Listener listener);
   // Errors: NOT_FOUND, or why it has ended just now.

@@ -13,9 +13,9 @@ struct Endpoint : std::enable_shared_from_this<Endpoint> {
   uint64_t incarnation = 0;
   std::string address;
   uint64_t generation = 0;  // the last one served; set on close
-  // Two connections: what this node sends goes out on the first alone, and what the peer sends comes in on the
-  // second. On one for both, the "go ahead" for the peer's bytes would queue behind our own: one direction would
-  // wait for the end of the other (NOTES.md).
+  // Two connections: what this node sends goes out on the first alone, and what the peer sends
+  // comes in on the second. On one for both, the "go ahead" for the peer's bytes would queue behind
+  // our own: one direction would wait for the end of the other (NOTES.md).
   ucp_ep_h out = nullptr, in = nullptr;
   absl::Status failure;
   bool closing = false, flushed = false, cut = false;
@@ -82,7 +82,8 @@ void Endpoints::Open(int node, const std::string& worker_address, uint64_t incar
   params.err_handler.arg = endpoint.get();
   // UCX joins what both ends open to each other in turn, so that both must agree which is whose.
   const bool first = worker_->address() < worker_address;
-  for (ucp_ep_h* handle : {first ? &endpoint->out : &endpoint->in, first ? &endpoint->in : &endpoint->out}) {
+  for (ucp_ep_h* handle :
+       {first ? &endpoint->out : &endpoint->in, first ? &endpoint->in : &endpoint->out}) {
     const ucs_status_t status = ucp_ep_create(worker_->handle(), &params, handle);
     if (status == UCS_OK) continue;
     ForceClose(endpoint.get());

@@ -32,7 +32,7 @@ struct Outbound {
   size_t header_length = 0;
   Outgoing data;
   bool push = false;  // eager, however large
-  std::string text;  // what data.data points to, of an answer that is an error
+  std::string text;   // what data.data points to, of an answer that is an error
   Done done;
   std::shared_ptr<Endpoint> endpoint;
 

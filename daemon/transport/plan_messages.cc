@@ -101,10 +101,11 @@ ucs_status_t PlanMessages::OnMessage(const void* bytes, size_t length, const Pay
     stats_->too_many_parked.Add();
     receiver_->Lost(node, message,
                     absl::ResourceExhaustedError(absl::StrFormat(
-                        "node %d is %d messages ahead of the launches here, with %s kept for it, and %d or %s is "
+                        "node %d is %d messages ahead of the launches here, with %s kept for it, "
+                        "and %d or %s is "
                         "what can be kept; launch fewer plans at a time, or ask for fewer chunks",
-                        node, peer.parked.size() + 1, FormatBytes(peer.bytes + copied), kMaxParkedPerPeer,
-                        FormatBytes(kMaxParkedBytesPerPeer))));
+                        node, peer.parked.size() + 1, FormatBytes(peer.bytes + copied),
+                        kMaxParkedPerPeer, FormatBytes(kMaxParkedBytesPerPeer))));
     return UCS_OK;
   }
   peer.bytes += copied;

@@ -15,13 +15,14 @@
 
 namespace agmm::transport {
 
-// What a peer can be ahead by: the launches that it has and this node has not, and of each plan one epoch at
-// most, for what it would send in the next waits for credits of this one. That is as many messages as the hops of
-// the plan's schedule, which are bounded by this at admission. All of them have places of their own, in workspaces
-// that are lent at the same time, so that their bytes are bounded by this node's heaps: too much to set aside.
-// Large messages leave their bytes with the sender; of small ones, below 64 KiB, and of the first large ones of a
-// plan, which are pushed (kernels/cpu/program.cc), so much is kept as comes in while a launch is on its way. A plan
-// that is further ahead than that is failed by name.
+// What a peer can be ahead by: the launches that it has and this node has not, and of each plan one
+// epoch at most, for what it would send in the next waits for credits of this one. That is as many
+// messages as the hops of the plan's schedule, which are bounded by this at admission. All of them
+// have places of their own, in workspaces that are lent at the same time, so that their bytes are
+// bounded by this node's heaps: too much to set aside. Large messages leave their bytes with the
+// sender; of small ones, below 64 KiB, and of the first large ones of a plan, which are pushed
+// (kernels/cpu/program.cc), so much is kept as comes in while a launch is on its way. A plan that
+// is further ahead than that is failed by name.
 constexpr int kMaxParkedPerPeer = 1 << 16;
 constexpr int64_t kMaxParkedBytesPerPeer = 64 << 20;
 

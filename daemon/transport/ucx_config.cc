@@ -74,10 +74,11 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
   // Where UCX looks for interfaces. It starts without them, too, and then reaches nobody.
   const std::string entry = absl::StrCat("/sys/class/net/", device);
   if (access(entry.c_str(), F_OK) != 0) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s is not there, so UCX cannot use the interface %s; mount sysfs on /sys in this container or "
-        "network namespace",
-        entry, device));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s is not there, so UCX cannot use the interface %s; mount sysfs on /sys "
+                        "in this container or "
+                        "network namespace",
+                        entry, device));
   }
   // Options of a UCX transport are known to ucp_config_modify without the transport's name,
   // contrary to the environment: UCX_TCP_CONN_NB is CONN_NB here. With it they are ignored with a
@@ -88,8 +89,8 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
       {"NET_DEVICES", device},
       {"HANDLE_ERRORS", "none"},
       {"TX_SEG_SIZE", "64k"},
-      // What lies in the socket delays what comes behind it; the kernel's own choice grows to several
-      // milliseconds of a link (NOTES.md).
+      // What lies in the socket delays what comes behind it; the kernel's own choice grows to
+      // several milliseconds of a link (NOTES.md).
       {"SNDBUF", "1m"},
       // A connect to a host that is gone must not hold up the progress thread.
       {"CONN_NB", "y"},

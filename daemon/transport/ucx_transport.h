@@ -99,8 +99,8 @@ class UcxTransport final : public Transport {
   // How plans' messages travel: "ucx 1.13.1, tcp, active messages, rendezvous from 64 KiB".
   std::string description() const;
 
-  // For a thread that would wait otherwise. Valid as long as the transport; whoever has the seat must have left it
-  // before the transport ends.
+  // For a thread that would wait otherwise. Valid as long as the transport; whoever has the seat
+  // must have left it before the transport ends.
   ProgressEngine* progress();
 
   // Makes the connection to `node` at `address`, in the background; a broken one is reported by
@@ -118,9 +118,10 @@ class UcxTransport final : public Transport {
   // another generation are dropped; bulk requests of another generation fail with ABORTED.
   void SetWorld(uint64_t generation, int self_node, const std::array<uint8_t, 16>& key);
 
-  // Runs `done` when no receive of a generation older than `generation` is in flight: nothing of them
-  // is written here any more. Call it behind SetWorld, which lets no more of them begin. Receives of
-  // peers that hang end with Disconnect. `done` may be dropped when the transport closes.
+  // Runs `done` when no receive of a generation older than `generation` is in flight: nothing of
+  // them is written here any more. Call it behind SetWorld, which lets no more of them begin.
+  // Receives of peers that hang end with Disconnect. `done` may be dropped when the transport
+  // closes.
   void Quiesce(uint64_t generation, std::function<void()> done);
 
   // Errors given to `done`: ABORTED when the peer is not connected or was lost, FAILED_PRECONDITION

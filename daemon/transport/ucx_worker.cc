@@ -230,7 +230,8 @@ bool UcxWorker::Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl:
 
 bool UcxWorker::Poll() {
   if (!Take()) return false;
-  // Not for as long as there is something: what others write here must not hold up whose seat this is.
+  // Not for as long as there is something: what others write here must not hold up whose seat this
+  // is.
   for (int round = 0; round < kPollRounds && Round(); ++round) {
   }
   return true;

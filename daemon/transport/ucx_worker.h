@@ -1,5 +1,6 @@
-// One UCX worker and the thread that drives it: its own, or one that has been lent. UCX is called, and tasks run,
-// on that thread only; "on the thread" below and in the files around means whoever has the seat.
+// One UCX worker and the thread that drives it: its own, or one that has been lent. UCX is called,
+// and tasks run, on that thread only; "on the thread" below and in the files around means whoever
+// has the seat.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -37,8 +38,8 @@ class UcxWorker final : public ProgressEngine {
   // Runs the loop on a new thread. `busy` says on that thread whether requests are in flight: then
   // the loop looks at UCX now and then even if nothing wakes it.
   void Start(std::function<bool()> busy);
-  // Ends the loop when `finished` says so, asked on its thread after each round; then joins. Whoever has been lent
-  // loses the seat the next time it drives or polls, and must.
+  // Ends the loop when `finished` says so, asked on its thread after each round; then joins.
+  // Whoever has been lent loses the seat the next time it drives or polls, and must.
   void Stop(std::function<bool()> finished);
   // Ends UCX, after Stop: it touches no memory of ours any more. Tasks that have not run are
   // destroyed, and so are all that still come.
@@ -86,7 +87,8 @@ class UcxWorker final : public ProgressEngine {
   std::mutex mutex_;
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   bool asleep_ ABSL_GUARDED_BY(mutex_) = false;  // whoever has the seat
-  bool woken_ ABSL_GUARDED_BY(mutex_) = false;   // awake then: it must look around once more before it sleeps
+  bool woken_ ABSL_GUARDED_BY(mutex_) =
+      false;  // awake then: it must look around once more before it sleeps
   std::thread::id lent_to_ ABSL_GUARDED_BY(mutex_);
   bool aside_ ABSL_GUARDED_BY(mutex_) = false;  // the own thread waits for the seat
   std::condition_variable seat_;                // lent_to_ or aside_ has changed

@@ -1,4 +1,5 @@
-// One thread that makes streams beat and judges their silence, whatever the control thread is doing.
+// One thread that makes streams beat and judges their silence, whatever the control thread is
+// doing.
 #pragma once
 
 #include <condition_variable>
@@ -13,8 +14,8 @@ namespace agmm {
 class Pulse {
  public:
   virtual ~Pulse() = default;
-  // Twice a kHeartbeatPeriod: ends the stream when nothing came for kSilenceLimit. Left out when this machine itself
-  // slept: then what has come may still wait to be read.
+  // Twice a kHeartbeatPeriod: ends the stream when nothing came for kSilenceLimit. Left out when
+  // this machine itself slept: then what has come may still wait to be read.
   virtual void Judge(int64_t now_ns) = 0;
   // After that: sends a heartbeat where one is `due`, every other time, or has something to tell.
   virtual void Beat(bool due) = 0;

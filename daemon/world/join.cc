@@ -18,7 +18,8 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address) {
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // its pings wake both ends of an idle stream; large data goes another way
+  args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE,
+              0);  // its pings wake both ends of an idle stream; large data goes another way
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
   return OpenChannel(address, std::move(args));
@@ -46,10 +47,12 @@ void Join::Start() {
   handlers.ended = [this](std::string how) {
     loop_->Post([this, how = std::move(how)] {
       stream_ = nullptr;
-      if (std::exchange(last_how_, how) != how) spdlog::debug("the stream to the sequencer ended: {}", how);
+      if (std::exchange(last_how_, how) != how)
+        spdlog::debug("the stream to the sequencer ended: {}", how);
       member_->OnStreamEnded(how);
       const absl::Duration retry = member_->retry();
-      if (!stopping_ && retry < absl::InfiniteDuration()) retry_ = loop_->PostAfter(retry, [this] { Start(); });
+      if (!stopping_ && retry < absl::InfiniteDuration())
+        retry_ = loop_->PostAfter(retry, [this] { Start(); });
       std::lock_guard lock(mutex_);
       running_ = false;
       ended_.notify_all();

@@ -27,10 +27,12 @@ class Join {
   // All outlive this.
   Join(std::shared_ptr<grpc::Channel> channel, Loop* loop, Heartbeat* heartbeat, Member* member,
        const StatusView* view);
-  // Ends the stream and waits for its end; the loop must still run. On another thread than the loop.
+  // Ends the stream and waits for its end; the loop must still run. On another thread than the
+  // loop.
   ~Join();
   // `taken` takes, on any thread, what becomes of forwarded jobs. Before Start.
-  void OnOutcomes(std::function<void(google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>*)> taken) {
+  void OnOutcomes(
+      std::function<void(google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>*)> taken) {
     outcomes_ = std::move(taken);
   }
   // On the loop.

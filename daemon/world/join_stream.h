@@ -17,8 +17,8 @@
 
 namespace agmm {
 
-// One attempt: waits for the connection, then lives as long as the call. Lives until the call is done and
-// nobody holds it.
+// One attempt: waits for the connection, then lives as long as the call. Lives until the call is
+// done and nobody holds it.
 class JoinStream final : public grpc::ClientBidiReactor<v1::MemberMessage, v1::SequencerMessage>,
                          public SequencerLink,
                          public Pulse,
@@ -60,7 +60,8 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::MemberMessage, v1::S
   v1::SequencerMessage in_;
   OutQueue<v1::MemberMessage> queue_;
   std::atomic<int64_t> heard_ns_{0};  // 0: not connected yet
-  std::optional<std::string> told_;   // the usage of the last beat that had one; on the heartbeat's thread
+  std::optional<std::string>
+      told_;  // the usage of the last beat that had one; on the heartbeat's thread
   std::mutex mutex_;
   std::string how_;                   // the first reason
   std::shared_ptr<JoinStream> self_;  // until done

@@ -12,7 +12,8 @@ namespace agmm {
 class MemberLink {
  public:
   virtual ~MemberLink() = default;
-  // Queues `message`; it may travel merged with others of its generation. Dropped once the stream has ended.
+  // Queues `message`; it may travel merged with others of its generation. Dropped once the stream
+  // has ended.
   virtual void Send(v1::SequencerMessage message) = 0;
   // The last message. The stream ends behind it.
   virtual void Refuse(v1::Refusal refusal) = 0;

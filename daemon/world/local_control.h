@@ -29,23 +29,32 @@ class LocalControl final : public Control {
   };
   explicit LocalControl(const Parts& parts) : parts_(parts) {}
 
-  void GetStatus(const CallContext&, const v1::GetStatusRequest&, Reply<v1::GetStatusResponse>) override;
-  void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&, Reply<v1::OpenedSessionResponse>) override;
-  void CloseSession(const CallContext&, const v1::CloseSessionRequest&, Reply<v1::CloseSessionResponse>) override;
+  void GetStatus(const CallContext&, const v1::GetStatusRequest&,
+                 Reply<v1::GetStatusResponse>) override;
+  void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&,
+                     Reply<v1::OpenedSessionResponse>) override;
+  void CloseSession(const CallContext&, const v1::CloseSessionRequest&,
+                    Reply<v1::CloseSessionResponse>) override;
   void CreateTensor(const CallContext&, const v1::CreateTensorRequest&, Reply<v1::Tensor>) override;
-  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&, Reply<v1::DeleteTensorResponse>) override;
-  void ListTensors(const CallContext&, const v1::ListTensorsRequest&, Reply<v1::ListTensorsResponse>) override;
+  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
+                    Reply<v1::DeleteTensorResponse>) override;
+  void ListTensors(const CallContext&, const v1::ListTensorsRequest&,
+                   Reply<v1::ListTensorsResponse>) override;
   void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor>) override;
   void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>) override;
-  void BeginAccess(const CallContext&, const v1::BeginAccessRequest&, Reply<v1::BeginAccessResponse>) override;
-  void EndAccess(const CallContext&, const v1::EndAccessRequest&, Reply<v1::EndAccessResponse>) override;
+  void BeginAccess(const CallContext&, const v1::BeginAccessRequest&,
+                   Reply<v1::BeginAccessResponse>) override;
+  void EndAccess(const CallContext&, const v1::EndAccessRequest&,
+                 Reply<v1::EndAccessResponse>) override;
   void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>) override;
   void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>) override;
   void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>) override;
   void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>) override;
-  void ListJobs(const CallContext&, const v1::ListJobsRequest&, Reply<v1::ListJobsResponse>) override;
+  void ListJobs(const CallContext&, const v1::ListJobsRequest&,
+                Reply<v1::ListJobsResponse>) override;
   void PollJob(const CallContext&, const v1::PollJobRequest&, Reply<v1::PollJobResponse>) override;
-  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>, std::shared_ptr<JobOutcomes>) override;
+  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>,
+               std::shared_ptr<JobOutcomes>) override;
 
   // On the loop: the same for a member's client; the outcomes go by its link.
   void RunForwarded(const std::shared_ptr<MemberLink>& link, const v1::ForwardedJobs& jobs);
@@ -56,14 +65,16 @@ class LocalControl final : public Control {
  private:
   // Runs call(context, request, reply) on the loop; refuses ids that another sequencer gave.
   template <typename Request, typename Response, typename Call>
-  void OnLoop(const CallContext& context, const Request& request, Reply<Response> reply, Call call) {
+  void OnLoop(const CallContext& context, const Request& request, Reply<Response> reply,
+              Call call) {
     if (!context.sequencer.empty() && context.sequencer != parts_.sequencer->incarnation())
       return reply(OfAnEarlierSequencer(request));
     parts_.loop->Post([context, request, reply = std::move(reply), call]() mutable {
       call(context, request, std::move(reply));
     });
   }
-  void RunJob(const CallContext& context, const v1::SubmitJobRequest& request, Reply<v1::Job> reply);
+  void RunJob(const CallContext& context, const v1::SubmitJobRequest& request,
+              Reply<v1::Job> reply);
   void EndSession(const std::string& session);
   // Nothing new belongs to a session that has ended: nobody would end it.
   absl::Status CheckSession(const std::string& session) const;

@@ -1,4 +1,5 @@
-// The stream between the sequencer and the member of its own daemon: none but the loop. On the loop only.
+// The stream between the sequencer and the member of its own daemon: none but the loop. On the loop
+// only.
 #pragma once
 
 #include <memory>
@@ -14,14 +15,16 @@ namespace agmm {
 // Both outlive the loop's run.
 class LocalMemberLink final : public MemberLink {
  public:
-  LocalMemberLink(Loop* loop, Member* member, bool alone) : loop_(loop), member_(member), alone_(alone) {}
+  LocalMemberLink(Loop* loop, Member* member, bool alone)
+      : loop_(loop), member_(member), alone_(alone) {}
   void Send(v1::SequencerMessage message) override {
     // Posted, so that a command never runs within the call that gave it.
     auto give = [member = member_, message = std::move(message)] { member->OnMessage(message); };
     if (alone_) return loop_->Post(std::move(give));
-    // Behind what streams write to the others, which they do last: theirs has further to go, and a worker here would
-    // take the core.
-    loop_->PostLast([loop = loop_, give = std::move(give)]() mutable { loop->Post(std::move(give)); });
+    // Behind what streams write to the others, which they do last: theirs has further to go, and a
+    // worker here would take the core.
+    loop_->PostLast(
+        [loop = loop_, give = std::move(give)]() mutable { loop->Post(std::move(give)); });
   }
   void Refuse(v1::Refusal refusal) override {
     v1::SequencerMessage message;

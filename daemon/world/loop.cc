@@ -62,8 +62,8 @@ void Loop::Run() {
   int rounds = 0;
   std::unique_lock lock(mutex_);
   while (true) {
-    // Due timers run however busy the loop is; one a round, straight from the map, so that Cancel on the loop
-    // is certain.
+    // Due timers run however busy the loop is; one a round, straight from the map, so that Cancel
+    // on the loop is certain.
     Task timer;
     if (!timers_.empty() && timers_.begin()->first.first <= MonotonicNanos()) {
       timer = std::move(timers_.begin()->second);

@@ -1,5 +1,5 @@
-// The daemon's one control thread. All state of the control plane (members, catalog, jobs, plans) is touched
-// on it alone, so that none of it needs a lock. Nothing on it waits, and what takes
+// The daemon's one control thread. All state of the control plane (members, catalog, jobs, plans)
+// is touched on it alone, so that none of it needs a lock. Nothing on it waits, and what takes
 // long, such as to plan and prove a new schedule, has a thread of its own (plan_cache.cc).
 #pragma once
 
@@ -28,8 +28,9 @@ class Loop {
 
   // Runs `task` on the loop, in the order of posting. Thread-safe; after Stop it is dropped.
   void Post(Task task);
-  // Runs `task` on the loop behind all that is posted, and what that posts; at the latest a few rounds of the loop on.
-  // For what many tasks of a burst want done once, and what is to come behind that. Thread-safe.
+  // Runs `task` on the loop behind all that is posted, and what that posts; at the latest a few
+  // rounds of the loop on. For what many tasks of a burst want done once, and what is to come
+  // behind that. Thread-safe.
   void PostLast(Task task);
   // Runs `task` on the loop after `delay` unless cancelled. Thread-safe.
   Timer PostAfter(absl::Duration delay, Task task);

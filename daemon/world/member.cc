@@ -38,15 +38,15 @@ absl::Status Lost(const std::string& what) {
 absl::Status CheckWorld(const Config& config, const v1::World& world) {
   constexpr size_t kKeyBytes = 16;
   if (world.key().size() != kKeyBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat("its key has %d bytes; a key has %d",
-                                                      world.key().size(), kKeyBytes));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("its key has %d bytes; a key has %d", world.key().size(), kKeyBytes));
   }
   int next = 0;
   for (const v1::WorldNode& node : world.nodes()) {
     if (node.node() < next || node.node() >= static_cast<int>(config.nodes.size())) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "it lists node %d behind node %d; nodes rise and are 0 to %d", node.node(), next - 1,
-          static_cast<int>(config.nodes.size()) - 1));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("it lists node %d behind node %d; nodes rise and are 0 to %d",
+                          node.node(), next - 1, static_cast<int>(config.nodes.size()) - 1));
     }
     next = node.node() + 1;
   }
@@ -124,11 +124,13 @@ void Member::OnRefusal(const v1::Refusal& refusal) {
   const std::string why =
       refusal.field() == "incarnation"
           ? absl::StrFormat("another daemon has joined as node %s; stop one of the two", self)
-          : absl::StrFormat("refused by the sequencer, %s: %s is %s on node %s and %s on node %s; make them equal",
-                            Describe(0), refusal.field(), refusal.yours(), self, refusal.mine(),
-                            config_.nodes[0].name);
-  // It was in this world before, so that one of the two has been started anew with another configuration, and may
-  // be once more with the right one. Nothing else that can differ passes.
+          : absl::StrFormat(
+                "refused by the sequencer, %s: %s is %s on node %s and %s on node %s; make them "
+                "equal",
+                Describe(0), refusal.field(), refusal.yours(), self, refusal.mine(),
+                config_.nodes[0].name);
+  // It was in this world before, so that one of the two has been started anew with another
+  // configuration, and may be once more with the right one. Nothing else that can differ passes.
   if (last_generation_ > 0 && absl::StartsWith(refusal.field(), "world")) {
     retry_ = kRetryRefused;
     if (std::exchange(refusal_, why) != why)
@@ -153,7 +155,8 @@ std::vector<int> Member::CutLost(const v1::World& world) {
   std::vector<int> lost;
   for (const v1::WorldNode& old : world_.nodes()) {
     const v1::WorldNode* now = Find(world, old.node());
-    if (old.node() == config_.self || (now != nullptr && now->incarnation() == old.incarnation())) continue;
+    if (old.node() == config_.self || (now != nullptr && now->incarnation() == old.incarnation()))
+      continue;
     lost.push_back(old.node());
     if (parts_.transport != nullptr) parts_.transport->Disconnect(old.node());
   }
@@ -198,8 +201,8 @@ void Member::BeReady() {
   Report(std::move(ready));
   if (world_.nodes_size() == static_cast<int>(config_.nodes.size())) {
     if (!config_.is_sequencer()) {
-      spdlog::info("world complete: generation {}, {} nodes, {} ranks", generation_, config_.nodes.size(),
-                   config_.node_of_rank().size());
+      spdlog::info("world complete: generation {}, {} nodes, {} ranks", generation_,
+                   config_.nodes.size(), config_.node_of_rank().size());
     }
     handlers_.complete(true);
   }
@@ -227,14 +230,10 @@ bool Member::Enter(const v1::World& world) {
 
 void Member::Obey(const v1::Command& command) {
   switch (command.command_case()) {
-    case v1::Command::kPreparePlan:
-      return parts_.runner->Prepare(command.prepare_plan());
-    case v1::Command::kLaunchJob:
-      return parts_.runner->Launch(command.launch_job());
-    case v1::Command::kCancelLaunch:
-      return parts_.runner->Cancel(command.cancel_launch());
-    case v1::Command::kReleasePlan:
-      return parts_.runner->Release(command.release_plan());
+    case v1::Command::kPreparePlan: return parts_.runner->Prepare(command.prepare_plan());
+    case v1::Command::kLaunchJob: return parts_.runner->Launch(command.launch_job());
+    case v1::Command::kCancelLaunch: return parts_.runner->Cancel(command.cancel_launch());
+    case v1::Command::kReleasePlan: return parts_.runner->Release(command.release_plan());
     case v1::Command::kPlaceTensor: {
       v1::Report report;
       v1::TensorPlaced* placed = report.mutable_tensor_placed();
@@ -242,19 +241,16 @@ void Member::Obey(const v1::Command& command) {
       *placed->mutable_error() = ToProto(parts_.store->Place(command.place_tensor().tensor()));
       return Report(std::move(report));
     }
-    case v1::Command::kDropTensor:
-      return parts_.store->Drop(command.drop_tensor().tensor_id());
-    case v1::Command::kFillShards:
-      return parts_.filler->Fill(command.fill_shards());
+    case v1::Command::kDropTensor: return parts_.store->Drop(command.drop_tensor().tensor_id());
+    case v1::Command::kFillShards: return parts_.filler->Fill(command.fill_shards());
     case v1::Command::kWorld:
-    case v1::Command::COMMAND_NOT_SET:
-      stale_commands_->Add();
+    case v1::Command::COMMAND_NOT_SET: stale_commands_->Add();
   }
 }
 
 void Member::Report(v1::Report report) {
-  // Behind it on the loop comes OnDrained, which changes the generation: what was reported before it carries
-  // the generation it belongs to.
+  // Behind it on the loop comes OnDrained, which changes the generation: what was reported before
+  // it carries the generation it belongs to.
   parts_.loop->Post([this, report = std::move(report)]() mutable {
     if (link_ == nullptr || generation_ == 0) return;
     if (reports_.reports_size() == 0) parts_.loop->PostLast([this] { SendReports(); });

@@ -1,4 +1,5 @@
-// This daemon as a member of the world: joins, obeys commands, and starts afresh with each generation.
+// This daemon as a member of the world: joins, obeys commands, and starts afresh with each
+// generation.
 #pragma once
 
 #include <array>
@@ -41,11 +42,14 @@ class Member {
     std::function<void(const absl::Status&)> refused = [](const absl::Status&) {};
     // The sequencer has answered; forwarded calls can be made.
     std::function<void(const std::shared_ptr<SequencerLink>&)> joined = [](const auto&) {};
-    // The sequencer was lost: ABORTED with PEER_LOST, naming it, and what is done about it. What it knew of this
-    // daemon is void.
-    std::function<void(const absl::Status&, const std::string& next)> lost = [](const auto&, const auto&) {};
+    // The sequencer was lost: ABORTED with PEER_LOST, naming it, and what is done about it. What it
+    // knew of this daemon is void.
+    std::function<void(const absl::Status&, const std::string& next)> lost = [](const auto&,
+                                                                                const auto&) {};
     // What clients still have mapped of the generations before.
-    std::function<std::vector<v1::MemoryHeld>()> held = [] { return std::vector<v1::MemoryHeld>(); };
+    std::function<std::vector<v1::MemoryHeld>()> held = [] {
+      return std::vector<v1::MemoryHeld>();
+    };
     // Whether this node has done its part for a world in which nobody is missing.
     std::function<void(bool)> complete = [](bool) {};
   };
@@ -67,7 +71,8 @@ class Member {
   // Ends everything with `reason` for good; `drained` runs on the loop.
   void Stop(const absl::Status& reason, std::function<void()> drained);
 
-  // How long after a stream's end the next is tried: never where the sequencer does not want this daemon.
+  // How long after a stream's end the next is tried: never where the sequencer does not want this
+  // daemon.
   absl::Duration retry() const { return retry_; }
   // 16 random bytes, of this process. On any thread.
   const std::string& incarnation() const { return incarnation_; }
@@ -85,8 +90,8 @@ class Member {
   bool Enter(const v1::World& world);
   // Nothing of an older generation runs or arrives here any more.
   void BeReady();
-  // Cuts the connections to the nodes of the old world that are not in `world`, so that no drain waits for
-  // them. Returns those nodes.
+  // Cuts the connections to the nodes of the old world that are not in `world`, so that no drain
+  // waits for them. Returns those nodes.
   std::vector<int> CutLost(const v1::World& world);
   std::string Describe(int node) const;
 
@@ -96,18 +101,18 @@ class Member {
   Metrics::Counter* const stale_commands_;
   Handlers handlers_;
   std::shared_ptr<SequencerLink> link_;
-  bool accepted_ = false;            // the sequencer has answered on this stream
+  bool accepted_ = false;  // the sequencer has answered on this stream
   absl::Duration retry_ = kRetryJoin;
-  std::string refusal_;              // why the sequencer did not take it the last time
-  uint64_t generation_ = 0;          // 0: in none
-  uint64_t last_generation_ = 0;     // the highest one seen
-  v1::World world_;                  // of generation_
+  std::string refusal_;           // why the sequencer did not take it the last time
+  uint64_t generation_ = 0;       // 0: in none
+  uint64_t last_generation_ = 0;  // the highest one seen
+  v1::World world_;               // of generation_
   bool draining_ = false;
-  bool forget_tensors_ = false;      // once drained: the sequencer that placed them is gone
-  std::optional<v1::World> next_;    // to be entered once drained
-  std::vector<v1::Command> waiting_; // of next_'s generation
-  std::function<void()> stopped_;    // set by Stop
-  v1::MemberMessage reports_;        // on their way to the link
+  bool forget_tensors_ = false;       // once drained: the sequencer that placed them is gone
+  std::optional<v1::World> next_;     // to be entered once drained
+  std::vector<v1::Command> waiting_;  // of next_'s generation
+  std::function<void()> stopped_;     // set by Stop
+  v1::MemberMessage reports_;         // on their way to the link
 };
 
 }  // namespace agmm

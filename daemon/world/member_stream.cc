@@ -45,9 +45,11 @@ void MemberStream::Beat(bool due) {
 void MemberStream::OnReadDone(bool ok) {
   if (!ok) return End("its stream broke", /*cancel=*/true);
   heard_ns_ = MonotonicNanos();
-  if (in_.has_hello() || in_.reports_size() > 0 || in_.heartbeat().has_usage() || in_.jobs_size() > 0) {
+  if (in_.has_hello() || in_.reports_size() > 0 || in_.heartbeat().has_usage() ||
+      in_.jobs_size() > 0) {
     handlers_.message(shared_from_this(), std::move(in_));
-    // The stream may have ended beside this, and its loss been told before the message that joins it.
+    // The stream may have ended beside this, and its loss been told before the message that joins
+    // it.
     if (queue_.closed()) handlers_.lost(shared_from_this(), "its stream broke");
   }
   in_.Clear();

@@ -23,7 +23,8 @@ class Members {
   // Of this process: ids that it gives are no other's.
   virtual const std::string& incarnation() const = 0;
   virtual uint64_t generation() const = 0;
-  // OK when every node has joined and is ready; else UNAVAILABLE with WORLD_INCOMPLETE, naming who is missing.
+  // OK when every node has joined and is ready; else UNAVAILABLE with WORLD_INCOMPLETE, naming who
+  // is missing.
   virtual absl::Status Complete() const = 0;
   virtual int node_count() const = 0;
   virtual std::string node_name(int node) const = 0;
@@ -32,8 +33,8 @@ class Members {
   // Queues `command` on the stream to `node`; dropped when it is gone (its loss is on its way to
   // WorldListener).
   virtual void Send(int node, v1::Command command) = 0;
-  // Gives up on a node whose stream lives but which does not do what it should, because of `why`: the
-  // generation ends. It may join again.
+  // Gives up on a node whose stream lives but which does not do what it should, because of `why`:
+  // the generation ends. It may join again.
   virtual void Lose(int node, const std::string& why) = 0;
 };
 
@@ -41,10 +42,11 @@ class Members {
 class WorldListener {
  public:
   virtual ~WorldListener() = default;
-  // A generation ended because of `reason` (ABORTED, PEER_LOST, naming the peer). Everything in flight is
-  // void, and so is what lay on `lost_nodes`. Members drain on their own; nothing may be sent for the old
-  // generation any more. Space may be used again once OnReady is called.
-  virtual void OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason) = 0;
+  // A generation ended because of `reason` (ABORTED, PEER_LOST, naming the peer). Everything in
+  // flight is void, and so is what lay on `lost_nodes`. Members drain on their own; nothing may be
+  // sent for the old generation any more. Space may be used again once OnReady is called.
+  virtual void OnGenerationEnded(const std::vector<int>& lost_nodes,
+                                 const absl::Status& reason) = 0;
   // Every node has joined and drained.
   virtual void OnReady() = 0;
   // A report of the current generation from `node`.

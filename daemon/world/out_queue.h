@@ -1,4 +1,5 @@
-// What waits for a stream while a write is in flight: merged, so that a burst travels in few messages.
+// What waits for a stream while a write is in flight: merged, so that a burst travels in few
+// messages.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +13,13 @@ namespace agmm {
 
 inline bool Mergeable(const v1::SequencerMessage& message) { return !message.has_refusal(); }
 // Whether what it says counts in its generation alone.
-inline bool OfGeneration(const v1::SequencerMessage& message) { return message.commands_size() > 0; }
+inline bool OfGeneration(const v1::SequencerMessage& message) {
+  return message.commands_size() > 0;
+}
 inline void Merge(v1::SequencerMessage* into, v1::SequencerMessage* from) {
   for (v1::Command& command : *from->mutable_commands()) into->add_commands()->Swap(&command);
-  for (v1::ForwardedOutcome& outcome : *from->mutable_outcomes()) into->add_outcomes()->Swap(&outcome);
+  for (v1::ForwardedOutcome& outcome : *from->mutable_outcomes())
+    into->add_outcomes()->Swap(&outcome);
 }
 inline bool Mergeable(const v1::MemberMessage& message) { return !message.has_hello(); }
 inline bool OfGeneration(const v1::MemberMessage& message) { return message.reports_size() > 0; }
@@ -73,8 +77,8 @@ class OutQueue {
   // What is being written; only while it is.
   const Message& current() const { return current_; }
 
-  // Nothing is written any more; what waits is dropped. True the first time: then call Closed once the
-  // stream has been cancelled, up to which it is not finished.
+  // Nothing is written any more; what waits is dropped. True the first time: then call Closed once
+  // the stream has been cancelled, up to which it is not finished.
   bool Close() {
     std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return false;
@@ -91,7 +95,8 @@ class OutQueue {
     cancelling_ = false;
   }
 
-  // True once, when the queue is closed and no write is in flight: the stream is then to be finished.
+  // True once, when the queue is closed and no write is in flight: the stream is then to be
+  // finished.
   bool TakeEnd() {
     std::lock_guard lock(mutex_);
     if (!closed_ || cancelling_ || writing_) return false;
@@ -104,8 +109,10 @@ class OutQueue {
   void AddLocked(Message message) {
     const size_t bytes = message.ByteSizeLong();
     Message* last = waiting_.empty() ? nullptr : &waiting_.back();
-    if (last != nullptr && Mergeable(*last) && Mergeable(message) && last_bytes_ + bytes <= kMergedBytes &&
-        (last->generation() == message.generation() || !OfGeneration(*last) || !OfGeneration(message))) {
+    if (last != nullptr && Mergeable(*last) && Mergeable(message) &&
+        last_bytes_ + bytes <= kMergedBytes &&
+        (last->generation() == message.generation() || !OfGeneration(*last) ||
+         !OfGeneration(message))) {
       if (OfGeneration(message)) last->set_generation(message.generation());
       Merge(last, &message);
       last_bytes_ += bytes;

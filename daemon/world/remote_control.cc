@@ -17,16 +17,18 @@ namespace agmm {
 namespace {
 
 constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
-// Of forwarded jobs that travel together: all of a client's message could be too much for the daemons' stream.
+// Of forwarded jobs that travel together: all of a client's message could be too much for the
+// daemons' stream.
 constexpr size_t kForwardedBytes = 1 << 20;
 
 void Fill(const CallContext& from, grpc::ClientContext* to) {
   if (from.deadline != absl::InfiniteFuture()) to->set_deadline(absl::ToChronoTime(from.deadline));
-  const std::pair<const char*, const std::string&> metadata[] = {{kRequestIdKey, from.request_id},
-                                                                 {kTraceparentKey, from.traceparent},
-                                                                 {kSessionKey, from.session},
-                                                                 {kSequencerKey, from.sequencer},
-                                                                 {kPrincipalKey, from.principal}};
+  const std::pair<const char*, const std::string&> metadata[] = {
+      {kRequestIdKey, from.request_id},
+      {kTraceparentKey, from.traceparent},
+      {kSessionKey, from.session},
+      {kSequencerKey, from.sequencer},
+      {kPrincipalKey, from.principal}};
   for (const auto& [key, value] : metadata)
     if (!value.empty()) to->AddMetadata(key, value);
 }
@@ -67,8 +69,8 @@ void RemoteControl::SetLost(const absl::Status& reason, const std::string& next)
   {
     std::lock_guard lock(mutex_);
     down_ = stopping_ ? reason
-                      : WithReason(absl::UnavailableError(
-                                       absl::StrCat(reason.message(), next.empty() ? "" : "; ", next)),
+                      : WithReason(absl::UnavailableError(absl::StrCat(
+                                       reason.message(), next.empty() ? "" : "; ", next)),
                                    kReasonWorldIncomplete);
     for (const auto& [number, call] : under_way_) {
       call->lost = reason;
@@ -118,10 +120,12 @@ void RemoteControl::RunJobs(const CallContext& context, std::vector<v1::SubmitJo
     link = link_;
     number = next_job_;
     if (down.ok())
-      for (const v1::SubmitJobRequest& job : jobs) running_[next_job_++] = {outcomes, job.request_id()};
+      for (const v1::SubmitJobRequest& job : jobs)
+        running_[next_job_++] = {outcomes, job.request_id()};
   }
   if (!down.ok()) {
-    for (const v1::SubmitJobRequest& job : jobs) outcomes->Add(ErrorOutcome(job.request_id(), down));
+    for (const v1::SubmitJobRequest& job : jobs)
+      outcomes->Add(ErrorOutcome(job.request_id(), down));
     return outcomes->Flush();
   }
   for (size_t next = 0; next < jobs.size();) {
@@ -149,7 +153,8 @@ void RemoteControl::OnOutcomes(google::protobuf::RepeatedPtrField<v1::ForwardedO
     if (job.empty()) continue;
     forwarded.mutable_outcome()->set_request_id(std::move(job.mapped().request_id));
     job.mapped().outcomes->Add(std::move(*forwarded.mutable_outcome()));
-    if (takers.empty() || takers.back() != job.mapped().outcomes) takers.push_back(std::move(job.mapped().outcomes));
+    if (takers.empty() || takers.back() != job.mapped().outcomes)
+      takers.push_back(std::move(job.mapped().outcomes));
   }
   for (const auto& taker : takers) taker->Flush();
 }
@@ -161,8 +166,8 @@ void RemoteControl::Leave(uint64_t number) {
 }
 
 template <typename Request, typename Response, typename Start>
-void RemoteControl::Forward(const CallContext& context, const Request& request, Reply<Response> reply,
-                            Start start) {
+void RemoteControl::Forward(const CallContext& context, const Request& request,
+                            Reply<Response> reply, Start start) {
   struct Call : CallBase {
     Request request;
     Response response;
@@ -195,57 +200,68 @@ void RemoteControl::GetStatus(const CallContext& context, const v1::GetStatusReq
                               Reply<v1::GetStatusResponse> reply) {
   CallContext bounded = context;
   bounded.deadline = std::min(context.deadline, absl::Now() + kStatusTimeout);
-  Reply<v1::GetStatusResponse> or_alone = [this, reply = std::move(reply)](
-                                              absl::StatusOr<v1::GetStatusResponse> status) {
-    if (status.ok()) return reply(*std::move(status));
-    reply(view_->Alone(absl::IsDeadlineExceeded(status.status())
-                           ? absl::StrCat("the sequencer, ", sequencer_, ", does not answer")
-                           : std::string(status.status().message())));
-  };
-  Forward(bounded, request, std::move(or_alone), [this](auto... a) { cluster_->async()->GetStatus(a...); });
+  Reply<v1::GetStatusResponse> or_alone =
+      [this, reply = std::move(reply)](absl::StatusOr<v1::GetStatusResponse> status) {
+        if (status.ok()) return reply(*std::move(status));
+        reply(view_->Alone(absl::IsDeadlineExceeded(status.status())
+                               ? absl::StrCat("the sequencer, ", sequencer_, ", does not answer")
+                               : std::string(status.status().message())));
+      };
+  Forward(bounded, request, std::move(or_alone),
+          [this](auto... a) { cluster_->async()->GetStatus(a...); });
 }
 
-void RemoteControl::OpenedSession(const CallContext& context, const v1::OpenedSessionRequest& request,
+void RemoteControl::OpenedSession(const CallContext& context,
+                                  const v1::OpenedSessionRequest& request,
                                   Reply<v1::OpenedSessionResponse> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { peer_->async()->OpenedSession(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { peer_->async()->OpenedSession(a...); });
 }
 
 void RemoteControl::CloseSession(const CallContext& context, const v1::CloseSessionRequest& request,
                                  Reply<v1::CloseSessionResponse> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { peer_->async()->CloseSession(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { peer_->async()->CloseSession(a...); });
 }
 
 void RemoteControl::CreateTensor(const CallContext& context, const v1::CreateTensorRequest& request,
                                  Reply<v1::Tensor> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->CreateTensor(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { tensor_->async()->CreateTensor(a...); });
 }
 
 void RemoteControl::DeleteTensor(const CallContext& context, const v1::DeleteTensorRequest& request,
                                  Reply<v1::DeleteTensorResponse> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->DeleteTensor(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { tensor_->async()->DeleteTensor(a...); });
 }
 
 void RemoteControl::ListTensors(const CallContext& context, const v1::ListTensorsRequest& request,
                                 Reply<v1::ListTensorsResponse> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->ListTensors(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { tensor_->async()->ListTensors(a...); });
 }
 
 void RemoteControl::BeginAccess(const CallContext& context, const v1::BeginAccessRequest& request,
                                 Reply<v1::BeginAccessResponse> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { peer_->async()->BeginAccess(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { peer_->async()->BeginAccess(a...); });
 }
 
 void RemoteControl::EndAccess(const CallContext& context, const v1::EndAccessRequest& request,
                               Reply<v1::EndAccessResponse> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { peer_->async()->EndAccess(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { peer_->async()->EndAccess(a...); });
 }
 
 void RemoteControl::SubmitJob(const CallContext& context, const v1::SubmitJobRequest& request,
                               Reply<v1::Job> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { job_->async()->SubmitJob(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { job_->async()->SubmitJob(a...); });
 }
 
-void RemoteControl::GetJob(const CallContext& context, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
+void RemoteControl::GetJob(const CallContext& context, const v1::GetJobRequest& request,
+                           Reply<v1::Job> reply) {
   Forward(context, request, std::move(reply), [this](auto... a) { job_->async()->GetJob(a...); });
 }
 
@@ -256,17 +272,20 @@ void RemoteControl::WaitJob(const CallContext& context, const v1::WaitJobRequest
 
 void RemoteControl::CancelJob(const CallContext& context, const v1::CancelJobRequest& request,
                               Reply<v1::Job> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { job_->async()->CancelJob(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { job_->async()->CancelJob(a...); });
 }
 
 void RemoteControl::GetTensor(const CallContext& context, const v1::GetTensorRequest& request,
                               Reply<v1::Tensor> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->GetTensor(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { tensor_->async()->GetTensor(a...); });
 }
 
 void RemoteControl::FillTensor(const CallContext& context, const v1::FillTensorRequest& request,
                                Reply<v1::Tensor> reply) {
-  Forward(context, request, std::move(reply), [this](auto... a) { tensor_->async()->FillTensor(a...); });
+  Forward(context, request, std::move(reply),
+          [this](auto... a) { tensor_->async()->FillTensor(a...); });
 }
 
 void RemoteControl::ListJobs(const CallContext& context, const v1::ListJobsRequest& request,

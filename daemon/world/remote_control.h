@@ -21,37 +21,49 @@
 
 namespace agmm {
 
-// Calls carry the deadline, the ids and the principal of who asked here. Errors keep their code, message and
-// reason. Calls under way end as soon as the stream to the sequencer does, with ABORTED and PEER_LOST.
+// Calls carry the deadline, the ids and the principal of who asked here. Errors keep their code,
+// message and reason. Calls under way end as soon as the stream to the sequencer does, with ABORTED
+// and PEER_LOST.
 class RemoteControl final : public Control {
  public:
   // `sequencer` names it: "node a (10.0.0.1:7101)". `view` outlives this.
-  RemoteControl(std::shared_ptr<grpc::Channel> channel, std::string sequencer, const StatusView* view);
+  RemoteControl(std::shared_ptr<grpc::Channel> channel, std::string sequencer,
+                const StatusView* view);
   // Ends the calls under way and waits for their ends.
   ~RemoteControl() override;
 
   // The stream to the sequencer is up; jobs are forwarded by `link`.
   void SetConnected(std::shared_ptr<SequencerLink> link);
-  // It is down: ends the calls under way with `reason`. Those that come are told `next`, too, if it is not empty.
+  // It is down: ends the calls under way with `reason`. Those that come are told `next`, too, if it
+  // is not empty.
   void SetLost(const absl::Status& reason, const std::string& next);
 
-  void GetStatus(const CallContext&, const v1::GetStatusRequest&, Reply<v1::GetStatusResponse>) override;
-  void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&, Reply<v1::OpenedSessionResponse>) override;
-  void CloseSession(const CallContext&, const v1::CloseSessionRequest&, Reply<v1::CloseSessionResponse>) override;
+  void GetStatus(const CallContext&, const v1::GetStatusRequest&,
+                 Reply<v1::GetStatusResponse>) override;
+  void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&,
+                     Reply<v1::OpenedSessionResponse>) override;
+  void CloseSession(const CallContext&, const v1::CloseSessionRequest&,
+                    Reply<v1::CloseSessionResponse>) override;
   void CreateTensor(const CallContext&, const v1::CreateTensorRequest&, Reply<v1::Tensor>) override;
-  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&, Reply<v1::DeleteTensorResponse>) override;
-  void ListTensors(const CallContext&, const v1::ListTensorsRequest&, Reply<v1::ListTensorsResponse>) override;
+  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
+                    Reply<v1::DeleteTensorResponse>) override;
+  void ListTensors(const CallContext&, const v1::ListTensorsRequest&,
+                   Reply<v1::ListTensorsResponse>) override;
   void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor>) override;
   void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>) override;
-  void BeginAccess(const CallContext&, const v1::BeginAccessRequest&, Reply<v1::BeginAccessResponse>) override;
-  void EndAccess(const CallContext&, const v1::EndAccessRequest&, Reply<v1::EndAccessResponse>) override;
+  void BeginAccess(const CallContext&, const v1::BeginAccessRequest&,
+                   Reply<v1::BeginAccessResponse>) override;
+  void EndAccess(const CallContext&, const v1::EndAccessRequest&,
+                 Reply<v1::EndAccessResponse>) override;
   void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>) override;
   void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>) override;
   void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>) override;
   void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>) override;
-  void ListJobs(const CallContext&, const v1::ListJobsRequest&, Reply<v1::ListJobsResponse>) override;
+  void ListJobs(const CallContext&, const v1::ListJobsRequest&,
+                Reply<v1::ListJobsResponse>) override;
   void PollJob(const CallContext&, const v1::PollJobRequest&, Reply<v1::PollJobResponse>) override;
-  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>, std::shared_ptr<JobOutcomes>) override;
+  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>,
+               std::shared_ptr<JobOutcomes>) override;
 
   // From the stream, on any thread; takes them along.
   void OnOutcomes(google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>* outcomes);
@@ -70,7 +82,8 @@ class RemoteControl final : public Control {
 
   // `start(context, request, response, done)` makes the call.
   template <typename Request, typename Response, typename Start>
-  void Forward(const CallContext& context, const Request& request, Reply<Response> reply, Start start);
+  void Forward(const CallContext& context, const Request& request, Reply<Response> reply,
+               Start start);
   // OK: the call is among those under way. Else why it cannot be made.
   absl::Status Admit(const std::shared_ptr<CallBase>& call, uint64_t* number);
   absl::Status ResultOf(const CallBase& call, const grpc::Status& status);

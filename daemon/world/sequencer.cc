@@ -33,7 +33,8 @@ v1::Refusal WorldsDiffer(const Config& config, const v1::Hello& hello) {
   for (int i = 0; i < std::min(nodes, hello.nodes_size()); ++i) {
     const v1::ConfiguredNode& yours = hello.nodes(i);
     const NodeConfig& mine = config.nodes[i];
-    if (yours.name() != mine.name) return Differs(absl::StrFormat("world.node[%d].name", i), yours.name(), mine.name);
+    if (yours.name() != mine.name)
+      return Differs(absl::StrFormat("world.node[%d].name", i), yours.name(), mine.name);
     if (yours.address() != mine.address)
       return Differs(absl::StrFormat("world.node[%d].address", i), yours.address(), mine.address);
     if (yours.devices() != mine.devices) {
@@ -42,19 +43,23 @@ v1::Refusal WorldsDiffer(const Config& config, const v1::Hello& hello) {
     }
   }
   if (hello.nodes_size() != nodes)
-    return Differs("world's number of nodes", absl::StrCat(hello.nodes_size()), absl::StrCat(nodes));
+    return Differs("world's number of nodes", absl::StrCat(hello.nodes_size()),
+                   absl::StrCat(nodes));
   return Differs("world's config_hash", hello.config_hash(), config.hash);
 }
 }  // namespace
 
 v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
-  const struct { const char* field; int yours, mine; } versions[] = {
-      {"protocol_version", hello.protocol_version(), kProtocolVersion},
-      {"plan_format_version", hello.plan_format_version(), kPlanFormatVersion},
-      {"message_version", hello.message_version(), kMessageVersion}};
+  const struct {
+    const char* field;
+    int yours, mine;
+  } versions[] = {{"protocol_version", hello.protocol_version(), kProtocolVersion},
+                  {"plan_format_version", hello.plan_format_version(), kPlanFormatVersion},
+                  {"message_version", hello.message_version(), kMessageVersion}};
   for (const auto& [field, yours, mine] : versions)
     if (yours != mine) return Differs(field, absl::StrCat(yours), absl::StrCat(mine));
-  if (hello.cluster() != config.cluster) return Differs("world.cluster", hello.cluster(), config.cluster);
+  if (hello.cluster() != config.cluster)
+    return Differs("world.cluster", hello.cluster(), config.cluster);
   if (hello.config_hash() != config.hash) return WorldsDiffer(config, hello);
   const int nodes = static_cast<int>(config.nodes.size());
   if (hello.node() < 0 || hello.node() >= nodes)
@@ -103,7 +108,8 @@ int Sequencer::NodeOf(const MemberLink* link) const {
 }
 
 bool Sequencer::AllJoined() const {
-  return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.link != nullptr; });
+  return std::all_of(nodes_.begin(), nodes_.end(),
+                     [](const Node& node) { return node.link != nullptr; });
 }
 
 absl::Status Sequencer::Complete() const {
@@ -111,9 +117,10 @@ absl::Status Sequencer::Complete() const {
   std::vector<std::string> missing, joining;
   for (int i = 0; i < node_count(); ++i) {
     if (nodes_[i].link == nullptr) {
-      missing.push_back(nodes_[i].refused.empty()
-                            ? Describe(i)
-                            : absl::StrFormat("%s, which was refused: %s", Describe(i), nodes_[i].refused));
+      missing.push_back(
+          nodes_[i].refused.empty()
+              ? Describe(i)
+              : absl::StrFormat("%s, which was refused: %s", Describe(i), nodes_[i].refused));
     } else if (!nodes_[i].ready) {
       joining.push_back(Describe(i));
     }
@@ -127,11 +134,13 @@ absl::Status Sequencer::Complete() const {
       kReasonWorldIncomplete);
 }
 
-void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link, const v1::MemberMessage& message) {
+void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link,
+                          const v1::MemberMessage& message) {
   if (stopping_) return;
   if (message.has_hello()) OnHello(link, message.hello());
   const int node = NodeOf(link.get());
-  if (node >= 0 && message.heartbeat().has_usage()) nodes_[node].usage = message.heartbeat().usage();
+  if (node >= 0 && message.heartbeat().has_usage())
+    nodes_[node].usage = message.heartbeat().usage();
   if (node >= 0)
     for (const v1::ForwardedJobs& jobs : message.jobs()) on_jobs_(link, jobs);
   for (const v1::Report& report : message.reports()) {
@@ -150,13 +159,14 @@ void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link, const v1::Mem
 
 void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello& hello) {
   if (v1::Refusal refusal = CheckHello(config_, hello); !refusal.field().empty()) {
-    const std::string why =
-        absl::StrFormat("its %s is %s, mine is %s", refusal.field(), refusal.yours(), refusal.mine());
+    const std::string why = absl::StrFormat("its %s is %s, mine is %s", refusal.field(),
+                                            refusal.yours(), refusal.mine());
     link->Refuse(std::move(refusal));
     // It may come again and again; once is enough in the log.
     const bool one_of_us = hello.node() >= 0 && hello.node() < node_count();
     if (one_of_us && std::exchange(nodes_[hello.node()].refused, why) == why) return;
-    spdlog::warn("refused a daemon that calls itself node {} \"{}\": {}", hello.node(), hello.node_name(), why);
+    spdlog::warn("refused a daemon that calls itself node {} \"{}\": {}", hello.node(),
+                 hello.node_name(), why);
     return;
   }
   const int index = hello.node();
@@ -167,7 +177,8 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
     Drop(index, restarted ? "it was started anew" : "it joined again");
     // Were there two daemons for one node, they would take turns for ever.
     if (restarted) {
-      old->Refuse(Differs("incarnation", ToHex(node.hello.incarnation()), ToHex(hello.incarnation())));
+      old->Refuse(
+          Differs("incarnation", ToHex(node.hello.incarnation()), ToHex(hello.incarnation())));
     } else {
       old->Close();
     }
@@ -185,9 +196,10 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
   link->Send(std::move(welcome));
   if (!AllJoined()) return;
   if (generation_ > 0) {
-    EndGeneration({index}, WithReason(absl::AbortedError(absl::StrFormat(
-                                          "generation %d ended: %s joined", generation_, Describe(index))),
-                                      kReasonPeerLost));
+    EndGeneration({index},
+                  WithReason(absl::AbortedError(absl::StrFormat("generation %d ended: %s joined",
+                                                                generation_, Describe(index))),
+                             kReasonPeerLost));
   } else {
     generation_ = seen_ + 1;
   }
@@ -198,7 +210,8 @@ void Sequencer::OnLost(const MemberLink* link, const std::string& how) {
   if (const int node = NodeOf(link); node >= 0 && !stopping_) Drop(node, how);
 }
 
-// Joining again is how a node gets new connections to all others. It must not be the sequencer's own that goes.
+// Joining again is how a node gets new connections to all others. It must not be the sequencer's
+// own that goes.
 void Sequencer::OnPeerBroken(int node, const v1::PeerBroken& broken) {
   const int lost = broken.node() == 0 ? node : broken.node();
   if (lost <= 0 || lost >= node_count() || nodes_[lost].link == nullptr) return;
@@ -216,17 +229,19 @@ void Sequencer::Lose(int node, const std::string& why) {
   }
   // Its own stream goes only with the daemon: the world begins anew once it has drained.
   spdlog::warn("{} is given up: {}", Describe(node), why);
-  EndGeneration({}, WithReason(absl::AbortedError(absl::StrFormat("%s was given up: %s",
-                                                                  Describe(node), why)),
-                               kReasonPeerLost));
+  EndGeneration(
+      {},
+      WithReason(absl::AbortedError(absl::StrFormat("%s was given up: %s", Describe(node), why)),
+                 kReasonPeerLost));
   SendWorld();
 }
 
 void Sequencer::Stop() {
   if (std::exchange(stopping_, true) || generation_ == 0) return;
-  EndGeneration({}, WithReason(absl::AbortedError(absl::StrFormat("the sequencer, %s, is stopping",
-                                                                  Describe(0))),
-                               kReasonPeerLost));
+  EndGeneration(
+      {},
+      WithReason(absl::AbortedError(absl::StrFormat("the sequencer, %s, is stopping", Describe(0))),
+                 kReasonPeerLost));
 }
 
 void Sequencer::Drop(int index, const std::string& how) {
@@ -236,8 +251,9 @@ void Sequencer::Drop(int index, const std::string& how) {
   node.usage.Clear();
   SetRanks();
   nodes_lost_->Add();
-  const absl::Status reason = WithReason(
-      absl::AbortedError(absl::StrFormat("%s was lost: %s", Describe(index), how)), kReasonPeerLost);
+  const absl::Status reason =
+      WithReason(absl::AbortedError(absl::StrFormat("%s was lost: %s", Describe(index), how)),
+                 kReasonPeerLost);
   spdlog::warn("{}", std::string(reason.message()));
   // Before the first world nothing can have begun.
   if (generation_ == 0) return on_node_lost_(index);
@@ -250,7 +266,8 @@ void Sequencer::EndGeneration(const std::vector<int>& lost, const absl::Status& 
   generation_ = std::max(generation_, seen_) + 1;
   for (Node& node : nodes_) node.ready = false;
   if (std::exchange(complete_, false)) on_ready_(false);
-  for (auto it = listeners_.rbegin(); it != listeners_.rend(); ++it) (*it)->OnGenerationEnded(lost, reason);
+  for (auto it = listeners_.rbegin(); it != listeners_.rend(); ++it)
+    (*it)->OnGenerationEnded(lost, reason);
 }
 
 void Sequencer::SendWorld() {
@@ -281,7 +298,8 @@ void Sequencer::OnWorldReady(int node) {
   nodes_[node].ready = true;
   if (complete_ || !Complete().ok()) return;
   complete_ = true;
-  spdlog::info("world complete: generation {}, {} nodes, {} ranks", generation_, nodes_.size(), ranks_.size());
+  spdlog::info("world complete: generation {}, {} nodes, {} ranks", generation_, nodes_.size(),
+               ranks_.size());
   for (WorldListener* listener : listeners_) listener->OnReady();
   on_ready_(true);
 }

@@ -24,12 +24,14 @@ class Sequencer final : public Members {
   // `incarnation` is the process's, as its member says it, in hex.
   Sequencer(const Config& config, Metrics* metrics, std::string incarnation = RandomHex(16));
 
-  // In the order in which they hear of readiness; of an end in the reverse order. Before the first message.
+  // In the order in which they hear of readiness; of an end in the reverse order. Before the first
+  // message.
   void SetListeners(std::vector<WorldListener*> listeners) { listeners_ = std::move(listeners); }
   // A node went away; after the listeners have heard of it.
   void OnNodeLost(std::function<void(int node)> handler) { on_node_lost_ = std::move(handler); }
   // Jobs that a member forwards; their outcomes go back by its link.
-  void OnForwardedJobs(std::function<void(const std::shared_ptr<MemberLink>&, const v1::ForwardedJobs&)> handler) {
+  void OnForwardedJobs(
+      std::function<void(const std::shared_ptr<MemberLink>&, const v1::ForwardedJobs&)> handler) {
     on_jobs_ = std::move(handler);
   }
   // Whether jobs can run, whenever that changes.
@@ -56,10 +58,10 @@ class Sequencer final : public Members {
  private:
   struct Node {
     std::shared_ptr<MemberLink> link;  // null: missing
-    std::string refused;               // why the last daemon that came for it was; empty: it has joined since
+    std::string refused;  // why the last daemon that came for it was; empty: it has joined since
     v1::Hello hello;
-    v1::NodeUsage usage;               // of its last heartbeat
-    bool ready = false;                // drained and connected in this generation
+    v1::NodeUsage usage;  // of its last heartbeat
+    bool ready = false;   // drained and connected in this generation
   };
 
   int NodeOf(const MemberLink* link) const;  // -1: none
@@ -81,7 +83,8 @@ class Sequencer final : public Members {
   Metrics::Counter* const nodes_lost_;
   std::vector<WorldListener*> listeners_;
   std::function<void(int)> on_node_lost_ = [](int) {};
-  std::function<void(const std::shared_ptr<MemberLink>&, const v1::ForwardedJobs&)> on_jobs_ = [](const auto&, const auto&) {};
+  std::function<void(const std::shared_ptr<MemberLink>&, const v1::ForwardedJobs&)> on_jobs_ =
+      [](const auto&, const auto&) {};
   std::function<void(bool)> on_ready_ = [](bool) {};
   std::vector<Node> nodes_;
   std::vector<WorldRank> ranks_;

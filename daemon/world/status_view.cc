@@ -57,7 +57,7 @@ v1::GetStatusResponse StatusView::Alone(const std::string& reason) const {
     node->set_name(config_.nodes[i].name);
     node->set_address(config_.nodes[i].address);
     const bool self = static_cast<int>(i) == config_.self;
-    node->set_state(self ? v1::NodeStatus::STATE_JOINING
+    node->set_state(self     ? v1::NodeStatus::STATE_JOINING
                     : i == 0 ? v1::NodeStatus::STATE_MISSING
                              : v1::NodeStatus::STATE_UNSPECIFIED);
     for (int device = 0; device < config_.nodes[i].devices; ++device) {

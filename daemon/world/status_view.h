@@ -19,14 +19,16 @@ void SetUsage(const v1::NodeUsage& usage, v1::NodeStatus* node);
 class StatusView {
  public:
   // All outlive this. `transport` is null in a world of one node.
-  StatusView(const Config& config, const Runner* runner, const UcxTransport* transport, const Metrics* metrics)
+  StatusView(const Config& config, const Runner* runner, const UcxTransport* transport,
+             const Metrics* metrics)
       : config_(config), runner_(runner), transport_(transport), metrics_(metrics) {}
 
   // What this node's devices and transport hold now.
   v1::NodeUsage Usage() const;
   // Adds what the answering daemon knows best: its usage, its metrics.
   void Finish(v1::GetStatusResponse* status) const;
-  // The status when the sequencer cannot be asked: the world as configured, not ready because of `reason`.
+  // The status when the sequencer cannot be asked: the world as configured, not ready because of
+  // `reason`.
   v1::GetStatusResponse Alone(const std::string& reason) const;
 
  private:

@@ -1,5 +1,5 @@
-// XXH3, 64 bits, of bytes that come piece by piece: says whether contents arrived as they were sent.
-// Guards against accidents, not against attackers.
+// XXH3, 64 bits, of bytes that come piece by piece: says whether contents arrived as they were
+// sent. Guards against accidents, not against attackers.
 #pragma once
 
 #include <cstdint>

@@ -35,8 +35,8 @@ std::string OwnGroup() {
 int CoresOfQuota(absl::string_view cpu_max) {
   const std::vector<absl::string_view> words = absl::StrSplit(cpu_max, ' ', absl::SkipWhitespace());
   int64_t quota = 0, period = 0;
-  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &quota) || !absl::SimpleAtoi(words[1], &period) || quota <= 0 ||
-      period <= 0)
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &quota) ||
+      !absl::SimpleAtoi(words[1], &period) || quota <= 0 || period <= 0)
     return 0;
   return static_cast<int>(std::clamp<int64_t>(quota / period, 1, 1 << 20));
 }

@@ -50,21 +50,21 @@ inline uint16_t NarrowToBF16(float value) {
 }
 
 // The same conversions in bulk: several times faster where the compiler may use AVX2 and F16C.
-#define AGMM_HALF_LOOPS(name, attributes)                                                   \
-  attributes void FromF16##name(const uint16_t* from, float* to, int64_t count) {           \
-    for (int64_t i = 0; i < count; ++i)                                                     \
-      to[i] = static_cast<float>(std::bit_cast<_Float16>(from[i]));                         \
-  }                                                                                         \
-  attributes void ToF16##name(const float* from, uint16_t* to, int64_t count) {             \
-    for (int64_t i = 0; i < count; ++i)                                                     \
-      to[i] = std::bit_cast<uint16_t>(static_cast<_Float16>(from[i]));                      \
-  }                                                                                         \
-  attributes void FromBF16##name(const uint16_t* from, float* to, int64_t count) {          \
-    for (int64_t i = 0; i < count; ++i)                                                     \
-      to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i]) << 16);                   \
-  }                                                                                         \
-  attributes void ToBF16##name(const float* from, uint16_t* to, int64_t count) {            \
-    for (int64_t i = 0; i < count; ++i) to[i] = NarrowToBF16(from[i]);                      \
+#define AGMM_HALF_LOOPS(name, attributes)                                          \
+  attributes void FromF16##name(const uint16_t* from, float* to, int64_t count) {  \
+    for (int64_t i = 0; i < count; ++i)                                            \
+      to[i] = static_cast<float>(std::bit_cast<_Float16>(from[i]));                \
+  }                                                                                \
+  attributes void ToF16##name(const float* from, uint16_t* to, int64_t count) {    \
+    for (int64_t i = 0; i < count; ++i)                                            \
+      to[i] = std::bit_cast<uint16_t>(static_cast<_Float16>(from[i]));             \
+  }                                                                                \
+  attributes void FromBF16##name(const uint16_t* from, float* to, int64_t count) { \
+    for (int64_t i = 0; i < count; ++i)                                            \
+      to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i]) << 16);          \
+  }                                                                                \
+  attributes void ToBF16##name(const float* from, uint16_t* to, int64_t count) {   \
+    for (int64_t i = 0; i < count; ++i) to[i] = NarrowToBF16(from[i]);             \
   }
 AGMM_HALF_LOOPS(Plain, )
 #ifdef __x86_64__
@@ -86,8 +86,7 @@ void ConvertToF32(DType dtype, const void* from, float* to, int64_t count) {
       return;
     case DType::kBF16:
       return kFast ? FromBF16Fast(half, to, count) : FromBF16Plain(half, to, count);
-    case DType::kF16:
-      return kFast ? FromF16Fast(half, to, count) : FromF16Plain(half, to, count);
+    case DType::kF16: return kFast ? FromF16Fast(half, to, count) : FromF16Plain(half, to, count);
   }
 }
 
@@ -99,8 +98,7 @@ void ConvertFromF32(DType dtype, const float* from, void* to, int64_t count) {
       return;
     case DType::kBF16:
       return kFast ? ToBF16Fast(from, half, count) : ToBF16Plain(from, half, count);
-    case DType::kF16:
-      return kFast ? ToF16Fast(from, half, count) : ToF16Plain(from, half, count);
+    case DType::kF16: return kFast ? ToF16Fast(from, half, count) : ToF16Plain(from, half, count);
   }
 }
 

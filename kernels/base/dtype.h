@@ -24,7 +24,8 @@ uint16_t F32ToF16(float value);
 float BF16ToF32(uint16_t bits);
 float F16ToF32(uint16_t bits);
 
-// Converts `count` elements; `from` and `to` must not overlap unless they are equal and of one size.
+// Converts `count` elements; `from` and `to` must not overlap unless they are equal and of one
+// size.
 void ConvertToF32(DType dtype, const void* from, float* to, int64_t count);
 void ConvertFromF32(DType dtype, const float* from, void* to, int64_t count);
 

@@ -14,7 +14,9 @@ constexpr int kPopulateRead = 22, kCollapse = 25;
 constexpr int64_t kPageBytes = 4096;
 
 // Whether madvise has said that there is no such thing here, not that there is none just now.
-bool Missing(int result) { return result != 0 && (errno == EINVAL || errno == ENOSYS || errno == EPERM); }
+bool Missing(int result) {
+  return result != 0 && (errno == EINVAL || errno == ENOSYS || errno == EPERM);
+}
 
 }  // namespace
 
@@ -22,14 +24,15 @@ void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes) {
   const int64_t size = RoundUp(bytes, kPageBytes);
   // Room for any shift of the beginning; what is left over goes back.
   const int64_t room = size + kLargePageBytes;
-  void* const reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const reserved =
+      mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return MAP_FAILED;
   auto* const begin = static_cast<std::byte*>(reserved);
   const int64_t wanted = offset_bytes % kLargePageBytes;
   const int64_t have = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin) % kLargePageBytes);
   const int64_t shift = (wanted - have + kLargePageBytes) % kLargePageBytes;
-  void* const data =
-      mmap(begin + shift, size, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, offset_bytes);
+  void* const data = mmap(begin + shift, size, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+                          fd, offset_bytes);
   if (data == MAP_FAILED) {
     const int error = errno;
     munmap(reserved, room);

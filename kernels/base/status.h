@@ -11,10 +11,9 @@
 #define AGMM_CONCAT(a, b) AGMM_CONCAT_INNER(a, b)
 
 // Returns the status of `expr` from the enclosing function if it is an error.
-#define AGMM_RETURN_IF_ERROR(expr)                            \
-  do {                                                        \
-    if (absl::Status agmm_status = (expr); !agmm_status.ok()) \
-      return agmm_status;                                     \
+#define AGMM_RETURN_IF_ERROR(expr)                                                \
+  do {                                                                            \
+    if (absl::Status agmm_status = (expr); !agmm_status.ok()) return agmm_status; \
   } while (false)
 
 // Declares or assigns `lhs` from the StatusOr `expr`, or returns its error.

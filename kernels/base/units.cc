@@ -24,8 +24,10 @@ std::string FormatMicros(double micros) {
 }
 
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
-  static constexpr struct { absl::string_view suffix; int shift; } kUnits[] = {
-      {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"B", 0}};
+  static constexpr struct {
+    absl::string_view suffix;
+    int shift;
+  } kUnits[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"B", 0}};
   absl::string_view digits = text;
   int shift = 0;
   for (const auto& unit : kUnits) {

@@ -5,8 +5,12 @@ namespace agmm {
 bool NextCodePoint(absl::string_view text, size_t* at, uint32_t* code) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(*at);
-  const int length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3
-                     : first < 0xf5 ? 4 : 0;
+  const int length = first < 0x80   ? 1
+                     : first < 0xc2 ? 0
+                     : first < 0xe0 ? 2
+                     : first < 0xf0 ? 3
+                     : first < 0xf5 ? 4
+                                    : 0;
   if (length == 0 || text.size() - *at < static_cast<size_t>(length)) return false;
   *code = length == 1 ? first : first & (0x7f >> length);
   for (int i = 1; i < length; ++i) {

@@ -46,8 +46,7 @@ void Widen(DType dtype, const void* from, float* to, int64_t count) {
 
 void Narrow(DType dtype, const float* from, void* to, int64_t count) {
 #if defined(__x86_64__)
-  if (dtype == DType::kF16 && HasF16C())
-    return NarrowF16(from, static_cast<uint16_t*>(to), count);
+  if (dtype == DType::kF16 && HasF16C()) return NarrowF16(from, static_cast<uint16_t*>(to), count);
 #endif
   ConvertFromF32(dtype, from, to, count);
 }

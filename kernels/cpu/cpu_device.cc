@@ -32,9 +32,10 @@ class CpuDevice final : public Device {
   }
   void Lend(ProgressEngine* progress) override { launches_.Lend(progress); }
   DeviceInfo info() const override {
-    return {"cpu",
-            absl::StrFormat("%d thread%s, %s", threads_, threads_ == 1 ? "" : "s", GemmDescription()),
-            threads_};
+    return {
+        "cpu",
+        absl::StrFormat("%d thread%s, %s", threads_, threads_ == 1 ? "" : "s", GemmDescription()),
+        threads_};
   }
   DeviceCounters counters() const override {
     std::lock_guard lock(monitor_->mutex);

@@ -15,11 +15,12 @@ CpuExecutor::~CpuExecutor() {
   run_.reset();
 }
 
-absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedule, const Peers& peers) {
+absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedule,
+                                  const Peers& peers) {
   if (run_.has_value())
-    return absl::FailedPreconditionError("an executor is prepared once; make another for another plan");
-  AGMM_ASSIGN_OR_RETURN(program_,
-                        Lower(problem, schedule, peers, queue_.threads, *queue_.gemms));
+    return absl::FailedPreconditionError(
+        "an executor is prepared once; make another for another plan");
+  AGMM_ASSIGN_OR_RETURN(program_, Lower(problem, schedule, peers, queue_.threads, *queue_.gemms));
   problem_ = problem;
   schedule_ = schedule;
   peers_ = peers;
@@ -28,7 +29,8 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedu
   try {
     run_.emplace(queue_.monitor, program_, problem_, schedule_, peers_, *slots_, *queue_.packs);
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("no memory for the sums that a plan's rank keeps; give the daemon more memory");
+    return absl::ResourceExhaustedError(
+        "no memory for the sums that a plan's rank keeps; give the daemon more memory");
   }
   target_.run = &*run_;
   const ScratchNeed need = run_->Need();

@@ -25,11 +25,12 @@ struct CpuQueue {
 class CpuExecutor final : public Executor {
  public:
   explicit CpuExecutor(const CpuQueue& queue) : queue_(queue) {}
-  // Cancels what is queued and waits until it has drained. Not from a DoneCallback. The executors of its
-  // plan on this node must have drained too, for they signal each other.
+  // Cancels what is queued and waits until it has drained. Not from a DoneCallback. The executors
+  // of its plan on this node must have drained too, for they signal each other.
   ~CpuExecutor() override;
 
-  absl::Status Prepare(const Problem& problem, const Schedule& schedule, const Peers& peers) override;
+  absl::Status Prepare(const Problem& problem, const Schedule& schedule,
+                       const Peers& peers) override;
   void Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
            DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override;

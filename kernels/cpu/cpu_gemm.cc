@@ -20,7 +20,8 @@ namespace agmm {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
-// The layout of a packed B must not depend on who asks first, so it is chosen for a full piece always.
+// The layout of a packed B must not depend on who asks first, so it is chosen for a full piece
+// always.
 constexpr int64_t kLayoutRows = 128;
 
 // The only engine of the process: with a second one, execution fails.
@@ -75,9 +76,9 @@ bool MultipliesBF16() {
 }
 
 absl::Status LibraryError(const dnnl::error& error, const Matmul::Key& key) {
-  return absl::UnimplementedError(absl::StrFormat(
-      "oneDNN has no matmul of %d x %d x %d in %s to %s here: %s", key.m, key.n, key.k,
-      Name(key.dtype), Name(key.out), error.what()));
+  return absl::UnimplementedError(
+      absl::StrFormat("oneDNN has no matmul of %d x %d x %d in %s to %s here: %s", key.m, key.n,
+                      key.k, Name(key.dtype), Name(key.out), error.what()));
 }
 
 }  // namespace
@@ -87,18 +88,19 @@ DType ComputeDType(DType dtype) {
 }
 
 bool MultipliesAnyPitch(DType compute) {
-  // Where oneDNN would take kernels with AMX: it has looked at the processor, and can be told to do without. Those
-  // kernels add up few rows in another order.
-  static const bool tiles = MultipliesBF16() && WithOneThread([] {
-    return absl::StrContains(FullPiece(64, 64, DType::kBF16).impl_info_str(), "amx") && AskForTiles();
-  });
+  // Where oneDNN would take kernels with AMX: it has looked at the processor, and can be told to do
+  // without. Those kernels add up few rows in another order.
+  static const bool tiles =
+      MultipliesBF16() && WithOneThread([] {
+        return absl::StrContains(FullPiece(64, 64, DType::kBF16).impl_info_str(), "amx") &&
+               AskForTiles();
+      });
   return compute == DType::kBF16 && tiles;
 }
 
 bool RowsSumAlike() {
-  static const bool alike = WithOneThread([] {
-    return absl::StartsWith(FullPiece(64, 64, DType::kF32).impl_info_str(), "brg");
-  });
+  static const bool alike = WithOneThread(
+      [] { return absl::StartsWith(FullPiece(64, 64, DType::kF32).impl_info_str(), "brg"); });
   return alike;
 }
 
@@ -116,7 +118,8 @@ std::string GemmDescription() {
     case dnnl::cpu_isa::avx512_core_amx: isa = "avx512_amx"; break;
     default: break;
   }
-  return absl::StrFormat("oneDNN %d.%d.%d, %s", version->major, version->minor, version->patch, isa);
+  return absl::StrFormat("oneDNN %d.%d.%d, %s", version->major, version->minor, version->patch,
+                         isa);
 }
 
 Scratch::~Scratch() { std::free(data_); }
@@ -124,7 +127,8 @@ Scratch::~Scratch() { std::free(data_); }
 std::byte* Scratch::Get(int64_t bytes) {
   if (bytes > bytes_) {
     bytes = RoundUp(bytes, kCacheLine);
-    auto* const data = static_cast<std::byte*>(AGMM_FAILPOINT("scratch.none") ? nullptr : std::aligned_alloc(kCacheLine, bytes));
+    auto* const data = static_cast<std::byte*>(
+        AGMM_FAILPOINT("scratch.none") ? nullptr : std::aligned_alloc(kCacheLine, bytes));
     if (data == nullptr) throw std::bad_alloc();
     std::free(std::exchange(data_, data));
     bytes_ = bytes;
@@ -177,7 +181,8 @@ ScratchNeed Matmul::Need() const {
 
 absl::Status Matmul::Run(ConstMatrix a, const PackedB& b, Matrix c, GemmWorker& worker) const {
   if (!tiles_) return Execute(a.data, b, c.data, worker);
-  MultiplyTiles({key_.m, key_.n, key_.k, key_.add}, a, static_cast<const std::byte*>(b.memory.get_data_handle()), c,
+  MultiplyTiles({key_.m, key_.n, key_.k, key_.add}, a,
+                static_cast<const std::byte*>(b.memory.get_data_handle()), c,
                 worker.scratchpad.Get(scratchpad_bytes_));
   return absl::OkStatus();
 }
@@ -208,8 +213,9 @@ absl::StatusOr<PackedB> Matmul::Pack(ConstMatrix b, GemmWorker& worker) const {
   const int64_t n = key_.n, k = key_.k;
   const int64_t element_bytes = SizeOf(key_.dtype);
   const auto refusal = [&](const char* why) {
-    return absl::ResourceExhaustedError(absl::StrFormat("B of %d x %d %s could not be packed into %s: %s", k, n,
-                                                        Name(b.dtype), FormatBytes(packed_layout_.get_size()), why));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("B of %d x %d %s could not be packed into %s: %s", k, n, Name(b.dtype),
+                        FormatBytes(packed_layout_.get_size()), why));
   };
   Scratch converted;
   try {
@@ -219,7 +225,8 @@ absl::StatusOr<PackedB> Matmul::Pack(ConstMatrix b, GemmWorker& worker) const {
       b = wide;
     }
     if (tiles_) {
-      PackedB packed{dnnl::memory(packed_layout_, Engine()), static_cast<int64_t>(packed_layout_.get_size())};
+      PackedB packed{dnnl::memory(packed_layout_, Engine()),
+                     static_cast<int64_t>(packed_layout_.get_size())};
       auto* const to = static_cast<std::byte*>(packed.memory.get_data_handle());
       PreferLargePages(to, packed.bytes);
       PackTiles(b, n, k, to);
@@ -243,9 +250,8 @@ absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key
   std::lock_guard lock(mutex_);
   auto [it, added] = matmuls_.try_emplace(key);
   if (auto held = it->second.lock()) return held;
-  std::erase_if(matmuls_, [&](const auto& entry) {
-    return entry.first != key && entry.second.expired();
-  });
+  std::erase_if(matmuls_,
+                [&](const auto& entry) { return entry.first != key && entry.second.expired(); });
   if (MultipliesAnyPitch(key.dtype)) {
     std::shared_ptr<const Matmul> made(new Matmul(key));
     it->second = made;

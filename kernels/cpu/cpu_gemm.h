@@ -1,8 +1,9 @@
-// The GEMM of the CPU device, over pieces of A and a packed B: bf16 by tiles (tiles.h) where there are any, all else by
-// oneDNN matmul primitives.
+// The GEMM of the CPU device, over pieces of A and a packed B: bf16 by tiles (tiles.h) where there
+// are any, all else by oneDNN matmul primitives.
 //
-// Those are created for one OpenMP thread; the parallelism is the caller's workers. All their descriptors
-// of A and C pieces are dense: only for those does oneDNN 2.6 take its fast kernels (NOTES.md).
+// Those are created for one OpenMP thread; the parallelism is the caller's workers. All their
+// descriptors of A and C pieces are dense: only for those does oneDNN 2.6 take its fast kernels
+// (NOTES.md).
 #pragma once
 
 #include <cstddef>
@@ -20,12 +21,14 @@
 
 namespace agmm {
 
-// The dtype in which oneDNN multiplies operands of `dtype` on this machine: bf16 where it can, else f32.
+// The dtype in which oneDNN multiplies operands of `dtype` on this machine: bf16 where it can, else
+// f32.
 DType ComputeDType(DType dtype);
 // Whether pieces of A and C may have any pitch, multiplied in `compute`; else they are dense.
 bool MultipliesAnyPitch(DType compute);
-// Whether a row's sums do not depend on how many rows its piece has: then C is bit-identical however its
-// rows were cut. So with AVX-512; without it oneDNN takes other kernels for other numbers of rows.
+// Whether a row's sums do not depend on how many rows its piece has: then C is bit-identical
+// however its rows were cut. So with AVX-512; without it oneDNN takes other kernels for other
+// numbers of rows.
 bool RowsSumAlike();
 // "oneDNN 2.6.3, avx512_bf16".
 std::string GemmDescription();
@@ -37,7 +40,8 @@ class Scratch {
   Scratch() = default;
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  // At least `bytes`; the contents are lost when it grows. Throws std::bad_alloc, and is what it was.
+  // At least `bytes`; the contents are lost when it grows. Throws std::bad_alloc, and is what it
+  // was.
   std::byte* Get(int64_t bytes);
   int64_t bytes() const { return bytes_; }
   // How often it grew.
@@ -62,17 +66,16 @@ struct ScratchNeed {
   bool Cover(const ScratchNeed& other);
 };
 
-// What one worker thread needs beside its operands. Construct on the worker: sets its OpenMP threads to 1.
+// What one worker thread needs beside its operands. Construct on the worker: sets its OpenMP
+// threads to 1.
 struct GemmWorker {
   explicit GemmWorker(int index);
   const int index;
   dnnl::stream stream;
   Scratch a, c, scratchpad;
   void Reserve(const ScratchNeed& need);  // throws as Get
-  uint64_t needs_met = 0;  // the launch queue's
-  int64_t scratch_bytes() const {
-    return a.bytes() + c.bytes() + scratchpad.bytes();
-  }
+  uint64_t needs_met = 0;                 // the launch queue's
+  int64_t scratch_bytes() const { return a.bytes() + c.bytes() + scratchpad.bytes(); }
   int64_t allocations() const {
     return a.allocations() + c.allocations() + scratchpad.allocations();
   }
@@ -88,8 +91,8 @@ class Matmul {
     bool add = false;           // C += (f32 only)
     auto operator<=>(const Key&) const = default;
   };
-  // Writes (adds to) C at the calling worker's cost alone. A and C are of key.dtype and key.out, and dense
-  // unless MultipliesAnyPitch.
+  // Writes (adds to) C at the calling worker's cost alone. A and C are of key.dtype and key.out,
+  // and dense unless MultipliesAnyPitch.
   absl::Status Run(ConstMatrix a, const PackedB& b, Matrix c, GemmWorker& worker) const;
   // What Run takes of a worker's scratch.
   ScratchNeed Need() const;
@@ -103,7 +106,8 @@ class Matmul {
   };
   explicit Matmul(const Key& key);  // by tiles
   Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int workers);
-  absl::Status Execute(const std::byte* a, const PackedB& b, std::byte* c, GemmWorker& worker) const;
+  absl::Status Execute(const std::byte* a, const PackedB& b, std::byte* c,
+                       GemmWorker& worker) const;
 
   const Key key_;
   const bool tiles_;

@@ -19,8 +19,8 @@
 namespace agmm {
 namespace {
 
-// What the kernel says can be had without swapping. A machine that does not say is taken at its word when
-// it maps the memory.
+// What the kernel says can be had without swapping. A machine that does not say is taken at its
+// word when it maps the memory.
 int64_t AvailableBytes() {
   std::ifstream meminfo("/proc/meminfo");
   std::string key, unit;
@@ -36,11 +36,10 @@ int64_t AvailableBytes() {
 constexpr int64_t kStretchBytes = 4 * kLargePageBytes;
 
 absl::Status Refused(int64_t size_bytes, const char* call) {
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("a heap of %s could not be made: %s: %s; %s are available; give the device a "
-                      "smaller heap",
-                      FormatBytes(size_bytes), call, std::strerror(errno),
-                      FormatBytes(AvailableBytes())));
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "a heap of %s could not be made: %s: %s; %s are available; give the device a "
+      "smaller heap",
+      FormatBytes(size_bytes), call, std::strerror(errno), FormatBytes(AvailableBytes())));
 }
 
 }  // namespace
@@ -51,10 +50,10 @@ absl::StatusOr<std::unique_ptr<CpuHeap>> CpuHeap::Create(int64_t size_bytes) {
         absl::StrFormat("a heap of %d bytes: the size must be positive", size_bytes));
   }
   if (const int64_t available = AvailableBytes(); size_bytes > available) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("a heap of %s was asked for and %s are available; give the device a smaller "
-                        "heap or free memory",
-                        FormatBytes(size_bytes), FormatBytes(available)));
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "a heap of %s was asked for and %s are available; give the device a smaller "
+        "heap or free memory",
+        FormatBytes(size_bytes), FormatBytes(available)));
   }
   const int fd = memfd_create("agmm-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return Refused(size_bytes, "memfd_create");

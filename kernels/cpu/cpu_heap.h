@@ -12,19 +12,17 @@ namespace agmm {
 
 class CpuHeap final : public Heap {
  public:
-  // `size_bytes` of zeroes, page aligned, committed as they are touched. The size is sealed: no holder of
-  // the descriptor can shrink it under another's feet.
-  // Errors: INVALID_ARGUMENT for a size that is not positive; RESOURCE_EXHAUSTED when the machine has not
-  // that much memory available now, or refuses to map it.
+  // `size_bytes` of zeroes, page aligned, committed as they are touched. The size is sealed: no
+  // holder of the descriptor can shrink it under another's feet. Errors: INVALID_ARGUMENT for a
+  // size that is not positive; RESOURCE_EXHAUSTED when the machine has not that much memory
+  // available now, or refuses to map it.
   static absl::StatusOr<std::unique_ptr<CpuHeap>> Create(int64_t size_bytes);
   ~CpuHeap() override;
   CpuHeap(const CpuHeap&) = delete;
   CpuHeap& operator=(const CpuHeap&) = delete;
 
   int64_t size_bytes() const override { return size_bytes_; }
-  absl::Span<std::byte> host() override {
-    return {data_, static_cast<size_t>(size_bytes_)};
-  }
+  absl::Span<std::byte> host() override { return {data_, static_cast<size_t>(size_bytes_)}; }
   void Back(const Range& written, const Range& tensor) override;
   int fd() const override { return fd_; }
 
@@ -34,7 +32,8 @@ class CpuHeap final : public Heap {
   const int fd_;
   std::byte* const data_;
   const int64_t size_bytes_;
-  // Large pages that somebody has asked for, by their place in the file; none are asked for once there are none.
+  // Large pages that somebody has asked for, by their place in the file; none are asked for once
+  // there are none.
   std::vector<std::atomic<bool>> backed_;
   std::atomic<bool> large_pages_{true};
 };

@@ -19,15 +19,19 @@ namespace {
 
 // In an epoch the next message is mostly that close; falling asleep and waking up take as long.
 constexpr absl::Duration kSpin = absl::Microseconds(50);
-// Behind one, for whoever submits the next when he has seen the last: a core that has slept finds its caches cold.
+// Behind one, for whoever submits the next when he has seen the last: a core that has slept finds
+// its caches cold.
 constexpr absl::Duration kLinger = absl::Microseconds(500);
 
 }  // namespace
 
 LaunchQueue::LaunchQueue(std::shared_ptr<Monitor> monitor, int threads)
-    : monitor_(std::move(monitor)), reserved_(threads), threads_(threads),
+    : monitor_(std::move(monitor)),
+      reserved_(threads),
+      threads_(threads),
       core_to_spare_(UsableCores() > threads) {
-  for (int index = 0; index < threads; ++index) workers_.emplace_back([this, index] { Work(index); });
+  for (int index = 0; index < threads; ++index)
+    workers_.emplace_back([this, index] { Work(index); });
 }
 
 LaunchQueue::~LaunchQueue() {
@@ -52,9 +56,10 @@ absl::Status LaunchQueue::Reserve(const ScratchNeed& need) {
   if (!short_) return absl::OkStatus();
   // Workers that have got it keep it; the others have what they had.
   need_ = before;
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "no memory for %s of scratch, which each of %d threads needs; give the daemon more, or fewer threads",
-      FormatBytes(need.a + need.c + need.scratchpad), threads_));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("no memory for %s of scratch, which each of %d threads needs; give the "
+                      "daemon more, or fewer threads",
+                      FormatBytes(need.a + need.c + need.scratchpad), threads_));
 }
 
 void LaunchQueue::TakeScratch(GemmWorker& worker) {
@@ -74,8 +79,8 @@ void LaunchQueue::TakeScratch(GemmWorker& worker) {
 void LaunchQueue::Push(Launch launch) {
   std::lock_guard lock(monitor_->mutex);
   if (launch.target->run == nullptr)
-    launch.target->failure =
-        absl::FailedPreconditionError(absl::StrFormat("rank %d runs a plan that is not prepared", launch.rank));
+    launch.target->failure = absl::FailedPreconditionError(
+        absl::StrFormat("rank %d runs a plan that is not prepared", launch.rank));
   if (!launch.target->failure.ok()) sweep_ = true;
   ++launch.target->queued;
   launch.queued_ns = MonotonicNanos();
@@ -94,9 +99,8 @@ void LaunchQueue::Cancel(LaunchTarget* target, const absl::Status& reason) {
   Launch& front = queue_.front();
   if (front.target == target && front.state == Launch::kRunning) {
     absl::Status status(reason.code(), absl::StrCat(reason.message(), ": ", Stall(front)));
-    reason.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
-      status.SetPayload(url, payload);
-    });
+    reason.ForEachPayload(
+        [&](absl::string_view url, const absl::Cord& payload) { status.SetPayload(url, payload); });
     Fail(front, status);
   } else {
     target->failure = reason;
@@ -173,7 +177,8 @@ void LaunchQueue::Advance(Launch& front, Worker& worker, std::unique_lock<std::m
   RankRun& run = *target.run;
   if (front.state == Launch::kQueued) {
     front.state = Launch::kRunning;
-    if (absl::Status status = run.Begin(front.epoch, front.operands); !status.ok()) Fail(front, status);
+    if (absl::Status status = run.Begin(front.epoch, front.operands); !status.ok())
+      Fail(front, status);
   }
   if (run.over()) {
     // A step or a send of its own may have failed it.
@@ -208,7 +213,8 @@ void LaunchQueue::Sleep(Worker& worker, std::unique_lock<std::mutex>& lock) {
   --sleeping_;
 }
 
-bool LaunchQueue::SleepDriving(Worker& worker, absl::Time until, std::unique_lock<std::mutex>& lock) {
+bool LaunchQueue::SleepDriving(Worker& worker, absl::Time until,
+                               std::unique_lock<std::mutex>& lock) {
   if (!worker.drives || lent_to_ == nullptr || stopping_) return false;
   ProgressEngine* const progress = lent_to_;
   const bool running = !queue_.empty() && queue_.front().state == Launch::kRunning;
@@ -218,7 +224,9 @@ bool LaunchQueue::SleepDriving(Worker& worker, absl::Time until, std::unique_loc
   monitor_->stirred = false;
   lock.unlock();
   const bool drove = progress->Drive([this] { return monitor_->stirred.load(); }, until,
-                                     running ? kSpin : lingering ? kLinger : absl::ZeroDuration());
+                                     running     ? kSpin
+                                     : lingering ? kLinger
+                                                 : absl::ZeroDuration());
   lock.lock();
   monitor_->driven = nullptr;
   worker.seat = progress;
@@ -260,8 +268,9 @@ void LaunchQueue::Fail(Launch& launch, const absl::Status& status) {
 
 std::string LaunchQueue::Stall(const Launch& launch) {
   if (launch.state == Launch::kRunning) return launch.target->run->Stall();
-  return absl::StrFormat("rank %d had not begun after %.1f s behind other epochs of its device, epoch %d",
-                         launch.rank, (MonotonicNanos() - launch.queued_ns) * 1e-9, launch.epoch);
+  return absl::StrFormat(
+      "rank %d had not begun after %.1f s behind other epochs of its device, epoch %d", launch.rank,
+      (MonotonicNanos() - launch.queued_ns) * 1e-9, launch.epoch);
 }
 
 void LaunchQueue::Report(Iterator launch, const EpochReport& report,

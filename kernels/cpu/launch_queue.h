@@ -1,6 +1,6 @@
-// The workers of one device and the epochs queued on it: one first-in-first-out queue for all executors.
-// An epoch begins when the one before it is over and its `done` has returned; that is the launch order
-// which schedules are proved with.
+// The workers of one device and the epochs queued on it: one first-in-first-out queue for all
+// executors. An epoch begins when the one before it is over and its `done` has returned; that is
+// the launch order which schedules are proved with.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ class LaunchQueue {
   // Waits for the workers; the queue must be empty.
   ~LaunchQueue();
 
-  // Returns once every worker has scratch for `need`: no task allocates any then. One caller at a time is served.
-  // Errors: RESOURCE_EXHAUSTED.
+  // Returns once every worker has scratch for `need`: no task allocates any then. One caller at a
+  // time is served. Errors: RESOURCE_EXHAUSTED.
   absl::Status Reserve(const ScratchNeed& need);
   void Push(Launch launch);
   // Fails the launches of `target` that are not over; where there is none, nothing happens.
@@ -57,7 +57,8 @@ class LaunchQueue {
  private:
   using Iterator = std::list<Launch>::iterator;
 
-  // A worker's own. With the seat of a transport it polls between tasks, and leaves it before a long one.
+  // A worker's own. With the seat of a transport it polls between tasks, and leaves it before a
+  // long one.
   struct Worker {
     bool drives = false;  // where there is something to drive
     GemmWorker gemm;
@@ -74,9 +75,11 @@ class LaunchQueue {
   void Sleep(Worker& worker, std::unique_lock<std::mutex>& lock);
   // True when it has waited so.
   bool SleepDriving(Worker& worker, absl::Time until, std::unique_lock<std::mutex>& lock);
-  // One launch that will never run because its target failed or its deadline has passed; end() if none.
+  // One launch that will never run because its target failed or its deadline has passed; end() if
+  // none.
   Iterator FindDead(absl::Time now);
-  // No epoch of the launch's target runs after this; one in progress drains. The first reason stays.
+  // No epoch of the launch's target runs after this; one in progress drains. The first reason
+  // stays.
   void Fail(Launch& launch, const absl::Status& status);
   // Calls `done` and takes the launch out; gives up the lock meanwhile.
   void Report(Iterator launch, const EpochReport& report, std::unique_lock<std::mutex>& lock);
@@ -87,16 +90,16 @@ class LaunchQueue {
   std::list<Launch> queue_;
   int sleeping_ = 0;
   ProgressEngine* lent_to_ = nullptr;
-  bool seated_ = false;  // a worker has a seat
+  bool seated_ = false;      // a worker has a seat
   int64_t reported_ns_ = 0;  // when the last launch was over
   bool stopping_ = false;
-  std::mutex reserving_;    // before the monitor's
-  ScratchNeed need_;        // of all that was reserved, and of what is being
-  uint64_t needs_ = 0;      // how often need_ has changed
-  bool short_ = false;      // a worker has not got it
-  int reserved_ = 0;    // workers that have scratch for it
-  bool sweep_ = false;                            // a launch may be dead
-  absl::Time alarm_ = absl::InfiniteFuture();     // the next deadline that somebody must act on
+  std::mutex reserving_;                       // before the monitor's
+  ScratchNeed need_;                           // of all that was reserved, and of what is being
+  uint64_t needs_ = 0;                         // how often need_ has changed
+  bool short_ = false;                         // a worker has not got it
+  int reserved_ = 0;                           // workers that have scratch for it
+  bool sweep_ = false;                         // a launch may be dead
+  absl::Time alarm_ = absl::InfiniteFuture();  // the next deadline that somebody must act on
   const int threads_;
   const bool core_to_spare_;  // beside the workers
   std::vector<std::thread> workers_;

@@ -1,4 +1,5 @@
-// Packed copies of B blocks. They belong to the contents: one a block and version, the latest version only.
+// Packed copies of B blocks. They belong to the contents: one a block and version, the latest
+// version only.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class PackCache {
   };
   struct Lookup {
     std::shared_ptr<const PackedB> packed;  // null: not there
-    bool busy = false;                      // another worker is packing it; it will call Fill or Abandon
+    bool busy = false;  // another worker is packing it; it will call Fill or Abandon
   };
 
   Lookup Find(const Key& key, uint64_t version) const;

@@ -12,9 +12,9 @@ namespace {
 
 // A copy is shared between workers in pieces of about this size.
 constexpr int64_t kCopyPieceBytes = 1 << 20;
-// What a rank pushes to a node in an epoch before it waits to be asked: about what a socket takes, and for all of the
-// plan's ranks on its node a quarter of what the receiver parks of a peer (daemon/transport/plan_messages.h), for two
-// plans at a time.
+// What a rank pushes to a node in an epoch before it waits to be asked: about what a socket takes,
+// and for all of the plan's ranks on its node a quarter of what the receiver parks of a peer
+// (daemon/transport/plan_messages.h), for two plans at a time.
 constexpr int64_t kPushBytes = 1 << 20, kPushBytesOfNode = 16 << 20;
 
 class Lowering {
@@ -40,10 +40,12 @@ class Lowering {
     for (size_t i = 0; i < steps.size(); ++i) {
       absl::Status status = LowerStep(steps[i]);
       if (!status.ok())
-        return Annotate(status, absl::StrFormat("rank %d lane %d step %d", peers_.self, steps[i].lane, i));
+        return Annotate(status,
+                        absl::StrFormat("rank %d lane %d step %d", peers_.self, steps[i].lane, i));
       program_.lanes[steps[i].lane].push_back(static_cast<int>(i));
     }
-    for (size_t i = 0; i < steps.size(); ++i) AGMM_RETURN_IF_ERROR(GateCarrier(static_cast<int>(i)));
+    for (size_t i = 0; i < steps.size(); ++i)
+      AGMM_RETURN_IF_ERROR(GateCarrier(static_cast<int>(i)));
     return std::move(program_);
   }
 
@@ -53,18 +55,19 @@ class Lowering {
     if (problem_.mesh.ranks.size() != ranks || peers_.executors.size() != ranks ||
         peers_.heaps.size() != ranks || peers_.nodes.size() != ranks || peers_.self < 0 ||
         peers_.self >= static_cast<Rank>(ranks) || peers_.heaps[peers_.self] == nullptr) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "the schedule has %d ranks; the mesh has %d, and %d executors, %d heaps and %d nodes were "
-          "given for rank %d",
-          ranks, problem_.mesh.ranks.size(), peers_.executors.size(), peers_.heaps.size(),
-          peers_.nodes.size(), peers_.self));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("the schedule has %d ranks; the mesh has %d, and %d executors, %d heaps "
+                          "and %d nodes were "
+                          "given for rank %d",
+                          ranks, problem_.mesh.ranks.size(), peers_.executors.size(),
+                          peers_.heaps.size(), peers_.nodes.size(), peers_.self));
     }
     for (Rank rank = 0; rank < static_cast<Rank>(ranks); ++rank) {
       const bool same_node = peers_.nodes[rank] == peers_.nodes[peers_.self];
       if (same_node && (peers_.executors[rank] == nullptr || peers_.heaps[rank] == nullptr)) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("rank %d is on node %d with rank %d and has no %s", rank, peers_.nodes[rank],
-                            peers_.self, peers_.heaps[rank] == nullptr ? "heap" : "executor"));
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "rank %d is on node %d with rank %d and has no %s", rank, peers_.nodes[rank],
+            peers_.self, peers_.heaps[rank] == nullptr ? "heap" : "executor"));
       }
     }
     return absl::OkStatus();
@@ -76,10 +79,11 @@ class Lowering {
     lowered.lane = step.lane;
     for (const Wait& wait : step.waits) {
       if (wait.slot.rank != peers_.self || wait.slot.index < 0 || wait.lag < 0) {
-        return absl::InvalidArgumentError(absl::StrFormat(
-            "waits for slot %d:%d with lag %d; a rank waits for slots of its own, of this epoch or an "
-            "earlier one",
-            wait.slot.rank, wait.slot.index, wait.lag));
+        return absl::InvalidArgumentError(
+            absl::StrFormat("waits for slot %d:%d with lag %d; a rank waits for slots of its own, "
+                            "of this epoch or an "
+                            "earlier one",
+                            wait.slot.rank, wait.slot.index, wait.lag));
       }
       lowered.waits.push_back(wait);
     }
@@ -117,8 +121,9 @@ class Lowering {
     for (size_t i = 0; i < transfer.to.size(); ++i) {
       const Place& to = transfer.to[i];
       if (to.dtype != transfer.from.dtype)
-        return absl::InvalidArgumentError(absl::StrFormat(
-            "copies %s to %s; a transfer does not convert", Name(transfer.from.dtype), Name(to.dtype)));
+        return absl::InvalidArgumentError(
+            absl::StrFormat("copies %s to %s; a transfer does not convert",
+                            Name(transfer.from.dtype), Name(to.dtype)));
       AGMM_ASSIGN_OR_RETURN(Memory memory, Locate(transfer.block, to, kAnywhere));
       op.to.push_back(memory);
       if (memory.heap != nullptr) {
@@ -136,9 +141,11 @@ class Lowering {
     return absl::OkStatus();
   }
 
-  // The first of what goes to a node does not wait until the receiver, who may be at a multiply, asks for it.
+  // The first of what goes to a node does not wait until the receiver, who may be at a multiply,
+  // asks for it.
   bool Pushes(int node, int64_t bytes) {
-    const int64_t ranks = std::count(peers_.nodes.begin(), peers_.nodes.end(), peers_.nodes[peers_.self]);
+    const int64_t ranks =
+        std::count(peers_.nodes.begin(), peers_.nodes.end(), peers_.nodes[peers_.self]);
     int64_t& pushed = pushed_[node];
     if (pushed + bytes > std::min(kPushBytes, kPushBytesOfNode / ranks)) return false;
     pushed += bytes;
@@ -153,10 +160,12 @@ class Lowering {
     if (multiply.a.rows != multiply.c.rows || multiply.b.cols != multiply.c.cols ||
         multiply.a.cols != multiply.b.rows || multiply.c.empty() || op.k <= 0 ||
         multiply.a_place.dtype != multiply.b_place.dtype) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "multiplies %d x %d %s by %d x %d %s into %d x %d; the blocks must fit and hold something",
-          multiply.a.rows.size(), multiply.a.cols.size(), Name(multiply.a_place.dtype),
-          multiply.b.rows.size(), multiply.b.cols.size(), Name(multiply.b_place.dtype), op.rows, op.n));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("multiplies %d x %d %s by %d x %d %s into %d x %d; the blocks must fit "
+                          "and hold something",
+                          multiply.a.rows.size(), multiply.a.cols.size(),
+                          Name(multiply.a_place.dtype), multiply.b.rows.size(),
+                          multiply.b.cols.size(), Name(multiply.b_place.dtype), op.rows, op.n));
     }
     op.accumulate = multiply.accumulate;
     op.finish = multiply.finish;
@@ -185,10 +194,12 @@ class Lowering {
     return absl::OkStatus();
   }
 
-  // The sum starts where a matmul can go on: on chip, in place, or in scratch and converted afterwards.
+  // The sum starts where a matmul can go on: on chip, in place, or in scratch and converted
+  // afterwards.
   absl::Status ChooseMatmuls(const std::vector<Piece>& pieces, MultiplyOp* op) {
     const Memory& result = op->finish ? op->out : op->acc;
-    const bool dense = MultipliesAnyPitch(op->compute) || result.pitch_bytes == op->n * SizeOf(result.dtype);
+    const bool dense =
+        MultipliesAnyPitch(op->compute) || result.pitch_bytes == op->n * SizeOf(result.dtype);
     const bool native = result.dtype == DType::kF32 ||
                         (result.dtype == DType::kBF16 && op->compute == DType::kBF16);
     if (op->finish) {
@@ -218,7 +229,8 @@ class Lowering {
       AGMM_ASSIGN_OR_RETURN(op.out, Locate(reduce.c, reduce.out, kHere));
     }
     const int64_t rows = reduce.c.rows.size();
-    const int64_t piece_rows = kCopyPieceBytes / std::max<int64_t>(1, RowBytes(reduce.c, reduce.into));
+    const int64_t piece_rows =
+        kCopyPieceBytes / std::max<int64_t>(1, RowBytes(reduce.c, reduce.into));
     Cut(0, rows, std::max<int64_t>(1, piece_rows), lowered);
     lowered->op = op;
     return absl::OkStatus();
@@ -244,8 +256,9 @@ class Lowering {
     const int carrier = transfer->carrier;
     if (carrier < 0 || carrier >= static_cast<int>(program_.steps.size()) ||
         !std::holds_alternative<MultiplyOp>(program_.steps[carrier].op)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "rank %d step %d: is carried by step %d, which is not a multiply", peers_.self, index, carrier));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("rank %d step %d: is carried by step %d, which is not a multiply",
+                          peers_.self, index, carrier));
     }
     std::vector<Wait>& gates = program_.steps[carrier].waits;
     for (const Wait& wait : program_.steps[index].waits) {
@@ -254,7 +267,9 @@ class Lowering {
     return absl::OkStatus();
   }
 
-  bool IsRank(Rank rank) const { return rank >= 0 && rank < static_cast<Rank>(peers_.nodes.size()); }
+  bool IsRank(Rank rank) const {
+    return rank >= 0 && rank < static_cast<Rank>(peers_.nodes.size());
+  }
   bool IsLocal(Rank rank) const { return peers_.nodes[rank] == peers_.nodes[peers_.self]; }
 
   // Only a transfer writes to other nodes.
@@ -263,10 +278,9 @@ class Lowering {
     const int operands = static_cast<int>(problem_.tensors.size());
     if (!IsRank(place.rank) || place.buffer < kWorkspace || place.buffer >= operands ||
         place.offset_bytes < 0 || block.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("names buffer %d at rank %d + %d B for %d x %d elements, which is no place",
-                          place.buffer, place.rank, place.offset_bytes, block.rows.size(),
-                          block.cols.size()));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "names buffer %d at rank %d + %d B for %d x %d elements, which is no place", place.buffer,
+          place.rank, place.offset_bytes, block.rows.size(), block.cols.size()));
     }
     if (!IsLocal(place.rank)) {
       if (where == kHere || peers_.transport == nullptr)
@@ -323,7 +337,7 @@ class Lowering {
   const Peers& peers_;
   const int threads_;
   GemmLibrary& library_;
-  std::vector<bool> written_;     // by operand
+  std::vector<bool> written_;      // by operand
   std::map<int, int64_t> pushed_;  // bytes by node
   Program program_;
 };

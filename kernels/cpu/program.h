@@ -1,5 +1,5 @@
-// What one rank runs: its part of a schedule with every index resolved and every step cut into pieces.
-// Immutable while epochs run.
+// What one rank runs: its part of a schedule with every index resolved and every step cut into
+// pieces. Immutable while epochs run.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ struct Memory {
   DType dtype = DType::kF32;
 
   std::byte* At(const Operands& operands, int64_t row) const {
-    const int64_t base = buffer == kWorkspace ? operands.workspace_offset : operands.offsets[buffer];
+    const int64_t base =
+        buffer == kWorkspace ? operands.workspace_offset : operands.offsets[buffer];
     return heap + base + offset_bytes + row * pitch_bytes;
   }
   Matrix Rows(const Operands& operands, int64_t row) const {
@@ -62,7 +63,7 @@ struct MultiplyOp {
   bool b_is_operand = false;  // b's contents are named by its operand's version
   DType compute = DType::kF32;
   std::shared_ptr<const Matmul> full, last;  // for a piece of piece_rows, and for the last one
-  bool direct = false;  // the matmul writes where the result belongs, not into scratch
+  bool direct = false;      // the matmul writes where the result belongs, not into scratch
   DType sum = DType::kF32;  // what the matmul writes
 };
 
@@ -75,22 +76,23 @@ struct ReduceOp {
 struct ProgramStep {
   std::variant<CopyOp, MultiplyOp, ReduceOp> op;
   int lane = 0;
-  std::vector<Wait> waits;        // own, and those of the transfers it carries
+  std::vector<Wait> waits;  // own, and those of the transfers it carries
   std::vector<Signalled> signals;
   std::vector<Piece> pieces;
 };
 
 struct Program {
   std::vector<ProgramStep> steps;
-  std::vector<std::vector<int>> lanes;   // step indices in order
-  std::vector<int64_t> chip_bytes;       // by lane: room for sums between multiplies
-  std::vector<int64_t> operand_bytes;    // by operand: what a shard takes in a heap
+  std::vector<std::vector<int>> lanes;  // step indices in order
+  std::vector<int64_t> chip_bytes;      // by lane: room for sums between multiplies
+  std::vector<int64_t> operand_bytes;   // by operand: what a shard takes in a heap
   int64_t workspace_bytes = 0;
   int slots = 0;
 };
 
 // Lowers `schedule` for peers.self and makes the matmuls.
-// Errors: INVALID_ARGUMENT for a schedule that names what is not there or what this device cannot run.
+// Errors: INVALID_ARGUMENT for a schedule that names what is not there or what this device cannot
+// run.
 absl::StatusOr<Program> Lower(const Problem& problem, const Schedule& schedule, const Peers& peers,
                               int threads, GemmLibrary& library);
 

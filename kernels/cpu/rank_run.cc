@@ -13,11 +13,11 @@
 namespace agmm {
 namespace {
 
-// A core does so many in about ten milliseconds; what comes meanwhile lies in the buffers of the sockets, and is
-// cheaper to fetch in one go (NOTES.md).
+// A core does so many in about ten milliseconds; what comes meanwhile lies in the buffers of the
+// sockets, and is cheaper to fetch in one go (NOTES.md).
 constexpr double kLongFlops = 4e9;
-// Where a core is free the transport's own thread works there beside a multiply of that many; a shorter one is over
-// before it has woken up.
+// Where a core is free the transport's own thread works there beside a multiply of that many; a
+// shorter one is over before it has woken up.
 constexpr double kLongFlopsBeside = 1e7;
 
 // Nothing half of the time and else up to a millisecond, where a test asks for it.
@@ -34,8 +34,7 @@ const MultiplyOp* AsMultiply(const ProgramStep& step) { return std::get_if<Multi
 }  // namespace
 
 RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const Problem& problem,
-                 const Schedule& schedule, const Peers& peers, const Slots& slots,
-                 PackCache& packs)
+                 const Schedule& schedule, const Peers& peers, const Slots& slots, PackCache& packs)
     : monitor_(std::move(monitor)),
       program_(program),
       problem_(problem),
@@ -46,7 +45,8 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
       hold_(absl::StrFormat("executor.hold_rank_%d", WorldRank(peers.self))),
       lanes_(program.lanes.size()) {
   // All before any is counted: one may not be had.
-  for (size_t lane = 0; lane < lanes_.size(); ++lane) lanes_[lane].chip.Get(program.chip_bytes[lane]);
+  for (size_t lane = 0; lane < lanes_.size(); ++lane)
+    lanes_[lane].chip.Get(program.chip_bytes[lane]);
   for (const Lane& lane : lanes_) {
     monitor_->counters.scratch_bytes += lane.chip.bytes();
     monitor_->counters.allocations += lane.chip.allocations();
@@ -127,7 +127,8 @@ std::optional<RankRun::Task> RankRun::Next() {
   if (failed()) return std::nullopt;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
     const int step = StepOf(lane);
-    if (step >= 0 && !lanes_[lane].started && Ready(program_.steps[step])) Start(lanes_[lane], step);
+    if (step >= 0 && !lanes_[lane].started && Ready(program_.steps[step]))
+      Start(lanes_[lane], step);
   }
   for (int kind = Task::kFinish; kind <= Task::kMultiply; ++kind) {
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -191,9 +192,7 @@ std::optional<RankRun::Task> RankRun::TaskOf(size_t index, Task::Kind kind) {
     case Task::kPack:
       if (!ClaimPack(lane, *AsMultiply(step))) return std::nullopt;
       break;
-    default:
-      task.first = lane.next_piece == 0;
-      task.piece = step.pieces[lane.next_piece++];
+    default: task.first = lane.next_piece == 0; task.piece = step.pieces[lane.next_piece++];
   }
   return task;
 }
@@ -237,7 +236,8 @@ const EpochReport& RankRun::Close() {
 bool RankRun::IsLong(const Task& task, bool beside) const {
   if (task.kind == Task::kPack) return true;
   const auto* multiply = std::get_if<MultiplyOp>(&program_.steps[task.step].op);
-  return multiply != nullptr && 2.0 * task.piece.rows * multiply->n * multiply->k > (beside ? kLongFlopsBeside : kLongFlops);
+  return multiply != nullptr && 2.0 * task.piece.rows * multiply->n * multiply->k >
+                                    (beside ? kLongFlopsBeside : kLongFlops);
 }
 
 void RankRun::Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock) {
@@ -294,12 +294,13 @@ void RankRun::Send(const Task& task, std::unique_lock<std::mutex>& lock) {
                   copy.from.pitch_bytes, /*padded=*/true};
   ++in_flight_;
   lock.unlock();
-  peers_.transport->Send(step.signals[task.part].node,
-                         {peers_.plan, epoch_, peers_.self, task.step, task.part, copy.push[task.part]}, rows,
-                         [this, monitor = monitor_, step = task.step](absl::Status status) {
-                           std::lock_guard guard(monitor->mutex);
-                           SendDone(step, true, status);
-                         });
+  peers_.transport->Send(
+      step.signals[task.part].node,
+      {peers_.plan, epoch_, peers_.self, task.step, task.part, copy.push[task.part]}, rows,
+      [this, monitor = monitor_, step = task.step](absl::Status status) {
+        std::lock_guard guard(monitor->mutex);
+        SendDone(step, true, status);
+      });
   lock.lock();
 }
 
@@ -310,9 +311,9 @@ void RankRun::SendDone(int step, bool carries_bytes, const absl::Status& status)
     report_.steps[step].end_ns = MonotonicNanos();
   }
   if (!status.ok()) {
-    Fail(Annotate(status, absl::StrFormat("%s could not be sent (%s), epoch %d", StepText(step),
-                                          Describe(problem_, schedule_.ranks[peers_.self][step]),
-                                          epoch_)));
+    Fail(Annotate(status,
+                  absl::StrFormat("%s could not be sent (%s), epoch %d", StepText(step),
+                                  Describe(problem_, schedule_.ranks[peers_.self][step]), epoch_)));
   }
   monitor_->WakeOne();
 }
@@ -342,8 +343,8 @@ void RankRun::Raise(int step_index, size_t part, std::unique_lock<std::mutex>& l
     signalled.executor->Signal(signalled.slot, epoch_);
   } else {
     peers_.transport->Send(signalled.node,
-                           {peers_.plan, epoch_, peers_.self, step_index, static_cast<int>(part)}, {},
-                           [this, monitor = monitor_, step_index](absl::Status status) {
+                           {peers_.plan, epoch_, peers_.self, step_index, static_cast<int>(part)},
+                           {}, [this, monitor = monitor_, step_index](absl::Status status) {
                              std::lock_guard guard(monitor->mutex);
                              SendDone(step_index, false, status);
                            });
@@ -355,8 +356,7 @@ void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::m
   const MultiplyOp& multiply = *AsMultiply(program_.steps[task.step]);
   Lane& lane = lanes_[task.lane];
   lock.unlock();
-  absl::StatusOr<PackedB> packed =
-      multiply.full->Pack(multiply.b.Rows(operands_, 0), worker);
+  absl::StatusOr<PackedB> packed = multiply.full->Pack(multiply.b.Rows(operands_, 0), worker);
   lock.lock();
   lane.packing = false;
   ++monitor_->counters.packs;

@@ -1,4 +1,5 @@
-// One epoch of one rank in progress: which lane stands where, what can be done now, and who waits for what.
+// One epoch of one rank in progress: which lane stands where, what can be done now, and who waits
+// for what.
 #pragma once
 
 #include <atomic>
@@ -19,14 +20,14 @@
 
 namespace agmm {
 
-// Guards everything that the workers of one device share. Outlives the device while a callback of a send
-// still holds it.
+// Guards everything that the workers of one device share. Outlives the device while a callback of a
+// send still holds it.
 struct Monitor {
   std::mutex mutex;
   DeviceCounters counters;
-  std::condition_variable wake;     // something may be ready, over or cancelled: WakeOne, WakeAll
-  std::condition_variable drained;  // an executor's launch is over
-  ProgressEngine* driven = nullptr;       // what a worker drives while it waits
+  std::condition_variable wake;      // something may be ready, over or cancelled: WakeOne, WakeAll
+  std::condition_variable drained;   // an executor's launch is over
+  ProgressEngine* driven = nullptr;  // what a worker drives while it waits
   std::atomic<bool> stirred{false};  // it is to come back
 
   // With the mutex held. Who drives is always woken.
@@ -60,14 +61,15 @@ class RankRun {
 
   // What its tasks take of the scratch of whichever worker does them.
   ScratchNeed Need() const;
-  // Starts an epoch. Errors: INVALID_ARGUMENT for operands that do not lie in the heap; nothing runs then.
+  // Starts an epoch. Errors: INVALID_ARGUMENT for operands that do not lie in the heap; nothing
+  // runs then.
   absl::Status Begin(uint64_t epoch, const Operands& operands);
   // The next thing to do, or nothing while all wait. Transfers go before arithmetic.
   std::optional<Task> Next();
   // Whether Next would find more for another worker without anything new having happened.
   bool HasTask() const;
-  // Whether `task` may keep a worker for longer than messages can be left lying, where somebody may see to them
-  // `beside` it, or not.
+  // Whether `task` may keep a worker for longer than messages can be left lying, where somebody may
+  // see to them `beside` it, or not.
   bool IsLong(const Task& task, bool beside) const;
   // Does `task`; gives up `lock` meanwhile.
   void Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock);
@@ -104,7 +106,8 @@ class RankRun {
   void Start(Lane& lane, int step);
   std::optional<Task> TaskOf(size_t lane, Task::Kind kind);
   bool HasTaskOf(const Lane& lane, const ProgramStep& step, Task::Kind kind) const;
-  // True: the caller packs. False while another lane packs the same block; sets lane.packed when it is there.
+  // True: the caller packs. False while another lane packs the same block; sets lane.packed when it
+  // is there.
   bool ClaimPack(Lane& lane, const MultiplyOp& multiply);
   PackCache::Key KeyOf(const MultiplyOp& multiply) const;
 

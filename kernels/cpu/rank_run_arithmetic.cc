@@ -13,9 +13,7 @@ bool CopiesA(const MultiplyOp& op) {
 }
 
 // The matmul adds up neither where the result belongs nor on chip.
-bool SumsInScratch(const MultiplyOp& op) {
-  return !op.direct && !(op.accumulate && !op.has_acc);
-}
+bool SumsInScratch(const MultiplyOp& op) { return !op.direct && !(op.accumulate && !op.has_acc); }
 
 }  // namespace
 
@@ -41,7 +39,8 @@ void RankRun::Back(const Memory& result, const Piece& piece) const {
   if (result.heap != heap->host().data()) return;
   const bool workspace = result.buffer == kWorkspace;
   const int64_t begin = workspace ? operands_.workspace_offset : operands_.offsets[result.buffer];
-  const int64_t bytes = workspace ? program_.workspace_bytes : program_.operand_bytes[result.buffer];
+  const int64_t bytes =
+      workspace ? program_.workspace_bytes : program_.operand_bytes[result.buffer];
   const int64_t at = begin + result.offset_bytes + piece.row * result.pitch_bytes;
   heap->Back({at, at + piece.rows * result.pitch_bytes}, {begin, begin + bytes});
 }

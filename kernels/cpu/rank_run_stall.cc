@@ -76,7 +76,8 @@ std::string RankRun::Stall() const {
     std::string what = "which no step raises";
     if (producer.step != nullptr) {
       what = Describe(problem_, *producer.step);
-      if (!NamesItsRank(*producer.step)) absl::StrAppend(&what, " at rank ", WorldRank(producer.rank));
+      if (!NamesItsRank(*producer.step))
+        absl::StrAppend(&what, " at rank ", WorldRank(producer.rank));
     }
     return absl::StrFormat("%s waited %s for slot %d:%d (%s), epoch %d", StepText(waiting),
                            Seconds(since_ns), WorldRank(missing->slot.rank), missing->slot.index,

@@ -16,9 +16,8 @@ class Slots {
   // Whoever sees the new value sees what was written before.
   void Raise(int index, uint64_t epoch) {
     uint64_t seen = words_[index].load(std::memory_order_relaxed);
-    while (seen < epoch &&
-           !words_[index].compare_exchange_weak(seen, epoch, std::memory_order_release,
-                                                std::memory_order_relaxed)) {
+    while (seen < epoch && !words_[index].compare_exchange_weak(
+                               seen, epoch, std::memory_order_release, std::memory_order_relaxed)) {
     }
   }
   bool Holds(const Wait& wait, uint64_t epoch) const {

@@ -16,7 +16,8 @@
 namespace agmm {
 namespace {
 
-// A tile holds 16 rows of 64 bytes: of A 16 rows x 32 along K, of B 16 pairs along K x 16 columns, of C 16 x 16 sums.
+// A tile holds 16 rows of 64 bytes: of A 16 rows x 32 along K, of B 16 pairs along K x 16 columns,
+// of C 16 x 16 sums.
 constexpr int64_t kTileRows = 16, kTileBytes = 1024, kRowBytes = 64;
 // A step along K of a block of C: two tiles of A by two of B, into four of C.
 constexpr int64_t kStep = 32, kBlock = 32, kStepBytes = 2 * kTileBytes;
@@ -37,10 +38,11 @@ struct Ahead {
   int64_t lines_a_step = 0;
 };
 
-// Sums of 32 columns by 32 rows, or by the first 16 of them, over `steps`; goes on with `sums` unless it is the first.
+// Sums of 32 columns by 32 rows, or by the first 16 of them, over `steps`; goes on with `sums`
+// unless it is the first.
 template <bool kBoth>
-AGMM_TILES void Accumulate(const std::byte* a, const std::byte* b, int64_t steps, bool first, float* sums,
-                           Ahead* ahead) {
+AGMM_TILES void Accumulate(const std::byte* a, const std::byte* b, int64_t steps, bool first,
+                           float* sums, Ahead* ahead) {
   float* const below = sums + kTileRows * kBlock;
   if (first) {
     _tile_zero(0);
@@ -67,7 +69,8 @@ AGMM_TILES void Accumulate(const std::byte* a, const std::byte* b, int64_t steps
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
-    for (int64_t line = 0; line < ahead->lines_a_step; ++line, next += kRowBytes) _mm_prefetch(next, _MM_HINT_T1);
+    for (int64_t line = 0; line < ahead->lines_a_step; ++line, next += kRowBytes)
+      _mm_prefetch(next, _MM_HINT_T1);
   }
   ahead->at = next;
   _tile_stored(0, sums, kSumPitchBytes);
@@ -78,14 +81,17 @@ AGMM_TILES void Accumulate(const std::byte* a, const std::byte* b, int64_t steps
   }
 }
 
-AGMM_TILES void LoadSums(const Matrix& c, int64_t row, int64_t rows, int64_t col, int64_t cols, float* sums) {
+AGMM_TILES void LoadSums(const Matrix& c, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                         float* sums) {
   std::memset(sums, 0, kSumBytes);
   for (int64_t r = 0; r < rows; ++r) {
-    std::memcpy(sums + r * kBlock, c.data + (row + r) * c.pitch_bytes + col * sizeof(float), cols * sizeof(float));
+    std::memcpy(sums + r * kBlock, c.data + (row + r) * c.pitch_bytes + col * sizeof(float),
+                cols * sizeof(float));
   }
 }
 
-AGMM_TILES void StoreSums(const float* sums, const Matrix& c, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+AGMM_TILES void StoreSums(const float* sums, const Matrix& c, int64_t row, int64_t rows,
+                          int64_t col, int64_t cols) {
   const __mmask32 mask = cols == kBlock ? ~__mmask32{0} : (__mmask32{1} << cols) - 1;
   for (int64_t r = 0; r < rows; ++r, sums += kBlock) {
     std::byte* const to = c.data + (row + r) * c.pitch_bytes + col * SizeOf(c.dtype);
@@ -122,11 +128,14 @@ void PackRows(ConstMatrix a, int64_t rows, int64_t k, std::byte* packed) {
 }  // namespace
 
 bool AskForTiles() {
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  constexpr int kRequestPermission = 0x1023,
+                kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-int64_t PackedTileBytes(int64_t n, int64_t k) { return CeilDiv(n, kBlock) * CeilDiv(k, kStep) * kStepBytes; }
+int64_t PackedTileBytes(int64_t n, int64_t k) {
+  return CeilDiv(n, kBlock) * CeilDiv(k, kStep) * kStepBytes;
+}
 
 AGMM_TILES void PackTiles(ConstMatrix b, int64_t n, int64_t k, std::byte* packed) {
   for (int64_t panel = 0; panel < n; panel += kBlock) {
@@ -140,7 +149,8 @@ AGMM_TILES void PackTiles(ConstMatrix b, int64_t n, int64_t k, std::byte* packed
             const __mmask16 there = r < k ? mask : __mmask16{0};
             return _mm512_maskz_cvtepu16_epi32(there, _mm256_maskz_loadu_epi16(there, from));
           };
-          const __m512i pairs = _mm512_or_si512(load(row), _mm512_maskz_slli_epi32(mask, load(row + 1), 16));
+          const __m512i pairs =
+              _mm512_or_si512(load(row), _mm512_maskz_slli_epi32(mask, load(row + 1), 16));
           _mm512_store_si512(packed, pairs);
         }
       }
@@ -152,10 +162,11 @@ int64_t TileProduct::ScratchBytes() const {
   return CeilDiv(rows, kBlock) * (kSumBytes + CeilDiv(k, kStep) * kStepBytes);
 }
 
-AGMM_TILES void MultiplyTiles(const TileProduct& product, ConstMatrix a, const std::byte* packed_b, Matrix c,
-                              std::byte* scratch) {
+AGMM_TILES void MultiplyTiles(const TileProduct& product, ConstMatrix a, const std::byte* packed_b,
+                              Matrix c, std::byte* scratch) {
   const auto [rows, n, k, add] = product;
-  const int64_t blocks = CeilDiv(rows, kBlock), steps = CeilDiv(k, kStep), panels = CeilDiv(n, kBlock);
+  const int64_t blocks = CeilDiv(rows, kBlock), steps = CeilDiv(k, kStep),
+                panels = CeilDiv(n, kBlock);
   const int64_t panel_bytes = steps * kStepBytes;
   std::byte* const packed_a = scratch + blocks * kSumBytes;
   PackRows(a, rows, k, packed_a);

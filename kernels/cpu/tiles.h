@@ -1,5 +1,6 @@
-// C (+)= A * B of bf16 with sums in f32, by the tiles of AMX: for matrices of any pitch, in blocks that oneDNN 2.6
-// does not cut (NOTES.md). A row's sums run along K one step of 32 after the other, whatever is multiplied along.
+// C (+)= A * B of bf16 with sums in f32, by the tiles of AMX: for matrices of any pitch, in blocks
+// that oneDNN 2.6 does not cut (NOTES.md). A row's sums run along K one step of 32 after the other,
+// whatever is multiplied along.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,7 @@ struct TileProduct {
   int64_t ScratchBytes() const;
 };
 // A[rows, k] of bf16; C[rows, n] of f32, or of bf16. Only once AskForTiles().
-void MultiplyTiles(const TileProduct& product, ConstMatrix a, const std::byte* packed_b, Matrix c, std::byte* scratch);
+void MultiplyTiles(const TileProduct& product, ConstMatrix a, const std::byte* packed_b, Matrix c,
+                   std::byte* scratch);
 
 }  // namespace agmm

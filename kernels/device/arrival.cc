@@ -15,22 +15,21 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
   const bool workspace = place.buffer == kWorkspace;
   Heap* heap = context.heaps[place.rank];
   const int64_t end = place.offset_bytes + SpanBytes(block, place);
-  const int64_t room = workspace
-                           ? context.schedule.workspace_bytes
-                           : ShardBytes(context.problem.mesh, context.problem.tensors[place.buffer]);
+  const int64_t room =
+      workspace ? context.schedule.workspace_bytes
+                : ShardBytes(context.problem.mesh, context.problem.tensors[place.buffer]);
   if (context.operands == nullptr && place.offset_bytes >= 0 && end <= room) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "writes %s, which has no place before the epoch is launched here",
-        workspace ? "the workspace" : context.problem.tensors[place.buffer].name));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("writes %s, which has no place before the epoch is launched here",
+                        workspace ? "the workspace" : context.problem.tensors[place.buffer].name));
   }
   const int64_t base = context.operands == nullptr ? 0
                        : workspace                 ? context.operands->workspace_offset
                                                    : context.operands->offsets[place.buffer];
-  if (place.offset_bytes < 0 || end > room || base < 0 ||
-      base > heap->size_bytes() - end) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "writes up to %d B of a buffer of %d B at %d in a heap of %d B", end, room, base,
-        heap->size_bytes()));
+  if (place.offset_bytes < 0 || end > room || base < 0 || base > heap->size_bytes() - end) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("writes up to %d B of a buffer of %d B at %d in a heap of %d B", end, room,
+                        base, heap->size_bytes()));
   }
   // A place owns the padding of its rows (kRowAlignBytes).
   return Rows{heap->host().data() + base + place.offset_bytes, block.rows.size(),
@@ -38,7 +37,8 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
 }
 
 bool SameNode(const ArrivalContext& context, Rank a, Rank b) {
-  return a >= 0 && a < static_cast<Rank>(context.nodes.size()) && context.nodes[a] == context.nodes[b];
+  return a >= 0 && a < static_cast<Rank>(context.nodes.size()) &&
+         context.nodes[a] == context.nodes[b];
 }
 
 absl::Status CheckBytes(int64_t bytes, int64_t expected) {
@@ -47,15 +47,15 @@ absl::Status CheckBytes(int64_t bytes, int64_t expected) {
       absl::StrFormat("it carries %d B; the schedule says %d", bytes, expected));
 }
 
-absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node, const Message& message,
-                                int64_t bytes) {
+absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node,
+                                const Message& message, int64_t bytes) {
   const Rank ranks = static_cast<Rank>(context.schedule.ranks.size());
   if (message.source < 0 || message.source >= ranks)
     return absl::InvalidArgumentError(absl::StrFormat("its source is not in [0, %d)", ranks));
   if (context.nodes[message.source] != from_node || from_node == context.node)
-    return absl::InvalidArgumentError(absl::StrFormat("its source is on node %d, and it came from %d to %d",
-                                                      context.nodes[message.source], from_node,
-                                                      context.node));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("its source is on node %d, and it came from %d to %d",
+                        context.nodes[message.source], from_node, context.node));
   if (message.epoch == 0) return absl::InvalidArgumentError("epochs count from 1");
   const std::vector<Step>& steps = context.schedule.ranks[message.source];
   if (message.step < 0 || message.step >= static_cast<int>(steps.size()))
@@ -67,10 +67,11 @@ absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node, co
   Arrival arrival;
   arrival.slot = step.signals[message.part];
   if (arrival.slot.rank < 0 || arrival.slot.rank >= ranks || arrival.slot.index < 0 ||
-      context.nodes[arrival.slot.rank] != context.node || context.heaps[arrival.slot.rank] == nullptr) {
-    return absl::InvalidArgumentError(absl::StrFormat("it raises slot %d:%d, which is not on node %d",
-                                                      arrival.slot.rank, arrival.slot.index,
-                                                      context.node));
+      context.nodes[arrival.slot.rank] != context.node ||
+      context.heaps[arrival.slot.rank] == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("it raises slot %d:%d, which is not on node %d", arrival.slot.rank,
+                        arrival.slot.index, context.node));
   }
   // Bytes come with the signal of a `to` on this node; one on the source's node is written already.
   const auto* transfer = std::get_if<Transfer>(&step.op);
@@ -78,8 +79,8 @@ absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node, co
       !SameNode(context, transfer->to[message.part].rank, message.source)) {
     const Place& to = transfer->to[message.part];
     if (to.rank != arrival.slot.rank)
-      return absl::InvalidArgumentError(absl::StrFormat("it writes at rank %d and signals rank %d",
-                                                        to.rank, arrival.slot.rank));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("it writes at rank %d and signals rank %d", to.rank, arrival.slot.rank));
     AGMM_RETURN_IF_ERROR(
         CheckBytes(bytes, transfer->block.rows.size() * RowBytes(transfer->block, to)));
     AGMM_ASSIGN_OR_RETURN(arrival.to, Locate(context, transfer->block, to));

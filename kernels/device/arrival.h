@@ -1,4 +1,5 @@
-// Where a message from another node belongs. Everything but the message is this node's own knowledge.
+// Where a message from another node belongs. Everything but the message is this node's own
+// knowledge.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,9 @@ namespace agmm {
 struct ArrivalContext {
   const Problem& problem;
   const Schedule& schedule;
-  const std::vector<int>& nodes;    // by rank
-  int node = 0;                     // this one
-  const std::vector<Heap*>& heaps;  // by rank; null on other nodes
+  const std::vector<int>& nodes;       // by rank
+  int node = 0;                        // this one
+  const std::vector<Heap*>& heaps;     // by rank; null on other nodes
   const Operands* operands = nullptr;  // null: not bound for this epoch yet
 };
 
@@ -27,8 +28,9 @@ struct Arrival {
   Slot slot;  // then raise this one to the message's epoch
 };
 
-// Errors: INVALID_ARGUMENT for a message that this schedule never sends from `from_node` to this one, or
-// of another size; FAILED_PRECONDITION where it is right and what it writes is not bound yet.
+// Errors: INVALID_ARGUMENT for a message that this schedule never sends from `from_node` to this
+// one, or of another size; FAILED_PRECONDITION where it is right and what it writes is not bound
+// yet.
 absl::StatusOr<Arrival> ResolveArrival(const ArrivalContext& context, int from_node,
                                        const Message& message, int64_t bytes);
 

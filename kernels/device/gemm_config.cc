@@ -7,9 +7,9 @@
 namespace agmm {
 namespace {
 
-// A single worker tends to the transport between pieces (progress_engine.h): messages wait for as long as a core
-// takes for so much, about half a millisecond with AMX. But no less than kLeastRows, whatever that takes: B passes through the caches
-// once a piece.
+// A single worker tends to the transport between pieces (progress_engine.h): messages wait for as
+// long as a core takes for so much, about half a millisecond with AMX. But no less than kLeastRows,
+// whatever that takes: B passes through the caches once a piece.
 constexpr double kPieceFlops = 5e8;
 constexpr int64_t kLeastRows = 128;
 
@@ -18,8 +18,8 @@ constexpr int64_t kLeastRows = 128;
 GemmConfig ChooseGemmConfig(int64_t rows, int64_t n, int64_t k, DType dtype, int threads) {
   GemmConfig config;
   config.threads = threads;
-  // With B packed, pieces of 64 to 512 rows run at nearly the same rate, larger ones a little better
-  // (kernels/cpu/NOTES.md); 128 leaves every worker something to do at the end of a chunk.
+  // With B packed, pieces of 64 to 512 rows run at nearly the same rate, larger ones a little
+  // better (kernels/cpu/NOTES.md); 128 leaves every worker something to do at the end of a chunk.
   int64_t most = 128;
   if (threads == 1) {
     most = 256;

@@ -10,16 +10,17 @@
 
 namespace agmm {
 
-// Names one signal of one step in one epoch. Where its bytes go, how many they are, and which slot they
-// set, the receiver reads in its own copy of the schedule; nothing on the wire says where to write.
+// Names one signal of one step in one epoch. Where its bytes go, how many they are, and which slot
+// they set, the receiver reads in its own copy of the schedule; nothing on the wire says where to
+// write.
 struct Message {
   uint64_t plan = 0;
   uint64_t epoch = 0;
   Rank source = 0;  // rank of the plan's mesh whose step this is
   int step = 0;     // index into Schedule::ranks[source]
   int part = 0;     // index into Step::signals, and into Transfer::to while that is shorter
-  // The bytes are to go at once, and to be kept where nobody waits for them yet; large ones otherwise go when the
-  // receiver asks for them. Not on the wire.
+  // The bytes are to go at once, and to be kept where nobody waits for them yet; large ones
+  // otherwise go when the receiver asks for them. Not on the wire.
   bool push = false;
 };
 
@@ -27,8 +28,8 @@ struct Message {
 struct Rows {
   std::byte* data = nullptr;
   int64_t rows = 0, row_bytes = 0, pitch_bytes = 0;
-  // The bytes between two rows are padding, not columns of a wider block: they may travel along and may be
-  // overwritten, which spares a copy at either end.
+  // The bytes between two rows are padding, not columns of a wider block: they may travel along and
+  // may be overwritten, which spares a copy at either end.
   bool padded = false;
   int64_t bytes() const { return rows * row_bytes; }
 };
@@ -37,10 +38,10 @@ struct Rows {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Sends `message` and the bytes of `from` (rows 0: the signal alone) to `node`. Never blocks. `done` runs
-  // exactly once, on any thread, when `from` may be overwritten: OK, or why the bytes did not go. The
-  // receiver sets the slot after the last byte is in place. A failed peer fails the message, never the
-  // process.
+  // Sends `message` and the bytes of `from` (rows 0: the signal alone) to `node`. Never blocks.
+  // `done` runs exactly once, on any thread, when `from` may be overwritten: OK, or why the bytes
+  // did not go. The receiver sets the slot after the last byte is in place. A failed peer fails the
+  // message, never the process.
   virtual void Send(int node, const Message& message, Rows from,
                     std::function<void(absl::Status)> done) = 0;
 };
@@ -50,7 +51,8 @@ class Receiver {
  public:
   enum class Verdict {
     kReceive,  // `to` is set: put the bytes there, then call Arrived
-    kPark,     // keep the message, and offer it again after Transport wakes for it; or lose it, and say so
+    kPark,     // keep the message, and offer it again after Transport wakes for it; or lose it, and
+               // say so
     kDrop,     // stale or wrong: count it and forget it
   };
   virtual ~Receiver() = default;

@@ -1,5 +1,5 @@
-// Every rank pushes its own shard to all others, nearest below first, so that each receives in the order in
-// which it multiplies: its own, then upwards.
+// Every rank pushes its own shard to all others, nearest below first, so that each receives in the
+// order in which it multiplies: its own, then upwards.
 #include "kernels/schedule/gather.h"
 
 namespace agmm {

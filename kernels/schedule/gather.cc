@@ -33,8 +33,8 @@ class Builder {
     Rank sender = 0;
     Place place;
     Slot arrived;
-    std::vector<Slot> credits;          // one a reader; they live at the sender
-    int next_credit = 0;                // readers take theirs in the order they are built
+    std::vector<Slot> credits;  // one a reader; they live at the sender
+    int next_credit = 0;        // readers take theirs in the order they are built
   };
 
   Slot NewSlot(Rank rank) { return {rank, slot_counts_[rank]++}; }
@@ -68,9 +68,7 @@ class Builder {
     workspace_bytes_ = *std::max_element(used.begin(), used.end());
   }
 
-  Block BlockOf(int chunk) const {
-    return {kA, routes_.chunks[chunk].rows, {0, problem_.k()}};
-  }
+  Block BlockOf(int chunk) const { return {kA, routes_.chunks[chunk].rows, {0, problem_.k()}}; }
 
   // Where `rank` reads `chunk`; adds the wait for its arrival and the credit for having read it.
   Place Source(Rank rank, int chunk, Step* step) {

@@ -1,5 +1,5 @@
-// Gathers along M as routes: which rank passes which chunk to whom, and in which order. An algorithm only
-// writes routes; places, slots and credits follow from them here.
+// Gathers along M as routes: which rank passes which chunk to whom, and in which order. An
+// algorithm only writes routes; places, slots and credits follow from them here.
 #pragma once
 
 #include <vector>
@@ -23,12 +23,12 @@ struct Hop {
 
 struct GatherRoutes {
   std::vector<Chunk> chunks;
-  std::vector<std::vector<Hop>> sends;         // by rank, in the order they leave
-  std::vector<std::vector<int>> multiplies;    // by rank: indices into chunks, in order
+  std::vector<std::vector<Hop>> sends;       // by rank, in the order they leave
+  std::vector<std::vector<int>> multiplies;  // by rank: indices into chunks, in order
 };
 
-// The ranks that gather among each other, in the order of their shards of A: they differ only along the
-// axes that shard A's rows. One group a position along the other axes.
+// The ranks that gather among each other, in the order of their shards of A: they differ only along
+// the axes that shard A's rows. One group a position along the other axes.
 std::vector<std::vector<Rank>> GatherGroups(const Problem& problem);
 
 // One of them, with the chunks of each rank's shard.
@@ -37,8 +37,8 @@ struct GatherGroup {
   std::vector<std::vector<int>> by_shard;  // as `ranks`: indices into GatherRoutes::chunks
 };
 
-// Routes with chunks only, and the groups to which they belong: each shard in `chunks` near-equal pieces,
-// empty ones left out.
+// Routes with chunks only, and the groups to which they belong: each shard in `chunks` near-equal
+// pieces, empty ones left out.
 GatherRoutes SplitShards(const Problem& problem, int chunks, std::vector<GatherGroup>* groups);
 
 // True if the rank has columns of C to compute; one that has none needs no A.
@@ -50,14 +50,15 @@ Place ResidentRows(const Problem& problem, Operand operand, Rank rank, int64_t f
 // Rows of A that lie whole at `a_place`, times the rank's B, into its C.
 Multiply RowsTimesB(const Problem& problem, Rank rank, Range rows, const Place& a_place);
 
-// Lane 0 multiplies, those from 1 on send (SendLane). Each arrival has a place of its own in the workspace; its sender holds
-// one credit for each of its readers.
-Schedule BuildGather(const Problem& problem, const std::string& algorithm, const GatherRoutes& routes);
+// Lane 0 multiplies, those from 1 on send (SendLane). Each arrival has a place of its own in the
+// workspace; its sender holds one credit for each of its readers.
+Schedule BuildGather(const Problem& problem, const std::string& algorithm,
+                     const GatherRoutes& routes);
 
 inline constexpr int kComputeLane = 0;
-// The lane of a rank's index-th send. They take turns on several, for on one the link would idle between the end
-// of a send and the beginning of the next; on fewer where many ranks have many sends each (verifying takes memory
-// for each pair of a step and a lane).
+// The lane of a rank's index-th send. They take turns on several, for on one the link would idle
+// between the end of a send and the beginning of the next; on fewer where many ranks have many
+// sends each (verifying takes memory for each pair of a step and a lane).
 int SendLane(const Problem& problem, int index);
 
 // The planners; Plan() in plan.h chooses among them and closes what they return. `chunks` >= 1.

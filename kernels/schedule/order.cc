@@ -92,9 +92,9 @@ absl::Status Order::Index(const Schedule& schedule) {
     for (int s = 0; s < ranks_[rank].steps; ++s) {
       for (const Wait& wait : schedule.ranks[rank][s].waits) {
         if (producers_.count(wait.slot) == 0) {
-          return absl::InvalidArgumentError(absl::StrFormat(
-              "%s waits for slot %d:%d, which no step signals", StepName(schedule, rank, s),
-              wait.slot.rank, wait.slot.index));
+          return absl::InvalidArgumentError(
+              absl::StrFormat("%s waits for slot %d:%d, which no step signals",
+                              StepName(schedule, rank, s), wait.slot.rank, wait.slot.index));
         }
       }
       ForEachGatingWait(schedule, rank, s, ranks_[rank].carried[s], [&](const Wait& wait) {
@@ -166,9 +166,9 @@ absl::Status Order::Sort(const Schedule& schedule) {
       });
     }
     if (seen[rank][step]) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "%s never starts: %s %s, which cannot start before it either (a cycle)",
-          StepName(schedule, rank, step), why, StepName(schedule, from, before)));
+      return absl::FailedPreconditionError(
+          absl::StrFormat("%s never starts: %s %s, which cannot start before it either (a cycle)",
+                          StepName(schedule, rank, step), why, StepName(schedule, from, before)));
     }
     seen[rank][step] = true;
     rank = from;
@@ -228,8 +228,8 @@ void Order::Clock(const Schedule& schedule) {
         int32_t* clock = ClockOf({rank, kEnvironment, -1, 1});
         join(clock, {rank, kEnvironment, -1, 0});
         for (int s = 0; s < ranks_[rank].steps; ++s) {
-          const bool last = ranks_[rank].position[s] + 1 ==
-                            ranks_[rank].lane_length[ranks_[rank].lane[s]];
+          const bool last =
+              ranks_[rank].position[s] + 1 == ranks_[rank].lane_length[ranks_[rank].lane[s]];
           if (last) join(clock, {rank, s, -1, 0});
         }
       }

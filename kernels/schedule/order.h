@@ -73,8 +73,8 @@ class Order {
     int step = 0, lag = 0;
   };
   struct RankOrder {
-    int first_chain = 0;           // of lane 0; the other lanes' follow
-    int first_node = 0;            // environment and steps of epoch 0, then of epoch 1
+    int first_chain = 0;  // of lane 0; the other lanes' follow
+    int first_node = 0;   // environment and steps of epoch 0, then of epoch 1
     int steps = 0;
     std::vector<int> lane;         // of each step
     std::vector<int> position;     // of each step in its lane

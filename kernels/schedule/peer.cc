@@ -1,5 +1,6 @@
-// Nothing is copied: each rank multiplies its own shard, then upwards those of the others, out of their memory.
-// A shard may be read from the beginning of its owner's epoch to the end, so each owner opens and closes its own.
+// Nothing is copied: each rank multiplies its own shard, then upwards those of the others, out of
+// their memory. A shard may be read from the beginning of its owner's epoch to the end, so each
+// owner opens and closes its own.
 #include "kernels/schedule/gather.h"
 
 namespace agmm {

@@ -17,25 +17,26 @@ namespace {
 constexpr int64_t kMinChunkBytes = 256 << 10;
 // A multiply of fewer rows waits for B from memory, which each chunk reads anew.
 constexpr int64_t kMinChunkRows = 128;
-// The last chunk to arrive is multiplied when nothing is left to hide it behind; but every chunk is a step on every
-// rank of its group.
+// The last chunk to arrive is multiplied when nothing is left to hide it behind; but every chunk is
+// a step on every rank of its group.
 constexpr int64_t kMaxChosenChunks = 16, kMaxGroupChunks = 64;
-// Bytes of B that come from memory in the time of a byte of A over a link between nodes, and of one copied
-// within a node.
+// Bytes of B that come from memory in the time of a byte of A over a link between nodes, and of one
+// copied within a node.
 constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
 
 bool Known(const std::string& algorithm) {
   return std::find(Algorithms().begin(), Algorithms().end(), algorithm) != Algorithms().end();
 }
 
-// Fused forms overlap the first transfer with the own shard's multiply whatever the chunk; smaller chunks
-// let a forwarded shard leave before all of it has come.
+// Fused forms overlap the first transfer with the own shard's multiply whatever the chunk; smaller
+// chunks let a forwarded shard leave before all of it has come.
 int ChooseChunks(const Problem& problem) {
   const int64_t shard_bytes = ShardBytes(problem.mesh, problem.tensors[kA]);
   const int64_t rows = ShardBlock(problem, kA, 0).rows.size();  // of the largest
   const int64_t group = static_cast<int64_t>(GatherGroups(problem)[0].size());
-  return static_cast<int>(std::max<int64_t>(
-      1, std::min({shard_bytes / kMinChunkBytes, rows / kMinChunkRows, kMaxGroupChunks / group, kMaxChosenChunks})));
+  return static_cast<int>(
+      std::max<int64_t>(1, std::min({shard_bytes / kMinChunkBytes, rows / kMinChunkRows,
+                                     kMaxGroupChunks / group, kMaxChosenChunks})));
 }
 
 bool NothingToGather(const Problem& problem) {
@@ -46,7 +47,8 @@ bool NothingToGather(const Problem& problem) {
 }
 
 // Two ranks on different nodes that gather together, if there are any.
-std::optional<std::pair<Rank, Rank>> GathersBetweenNodes(const Problem& problem, const Topology& topology) {
+std::optional<std::pair<Rank, Rank>> GathersBetweenNodes(const Problem& problem,
+                                                         const Topology& topology) {
   for (const std::vector<Rank>& group : GatherGroups(problem)) {
     for (Rank rank : group) {
       if (!topology.SameNode(rank, group[0])) return std::pair(group[0], rank);
@@ -55,8 +57,8 @@ std::optional<std::pair<Rank, Rank>> GathersBetweenNodes(const Problem& problem,
   return std::nullopt;
 }
 
-// Fused forms read B once a chunk, serial once in all. With few rows that costs more than the gather that it hides.
-// memory_over_gather: bytes of B read from memory while one of A is gathered.
+// Fused forms read B once a chunk, serial once in all. With few rows that costs more than the
+// gather that it hides. memory_over_gather: bytes of B read from memory while one of A is gathered.
 bool TooFewRowsToFuse(const Problem& problem, int group, int chunks, int64_t memory_over_gather) {
   const int64_t rows = ShardBlock(problem, kA, 0).rows.size();
   const int64_t columns = ShardBlock(problem, kB, 0).cols.size();
@@ -70,7 +72,8 @@ std::string ChooseAlgorithm(const Problem& problem, const Topology& topology, in
   const std::vector<std::vector<Rank>> groups = GatherGroups(problem);
   const int group_size = static_cast<int>(groups[0].size());
   if (!GathersBetweenNodes(problem, topology)) {
-    return TooFewRowsToFuse(problem, group_size, std::max(chunks, 1), kMemoryOverCopy) ? "serial" : "peer";
+    return TooFewRowsToFuse(problem, group_size, std::max(chunks, 1), kMemoryOverCopy) ? "serial"
+                                                                                       : "peer";
   }
   if (chunks == 0) chunks = ChooseChunks(problem);
   if (TooFewRowsToFuse(problem, group_size, chunks, kMemoryOverLink)) return "serial";
@@ -126,7 +129,8 @@ Schedule PlanLocal(const Problem& problem) {
 }  // namespace
 
 const std::vector<std::string>& Algorithms() {
-  static const auto* const all = new std::vector<std::string>{"auto", "serial", "ring", "direct", "peer"};
+  static const auto* const all =
+      new std::vector<std::string>{"auto", "serial", "ring", "direct", "peer"};
   return *all;
 }
 
@@ -139,9 +143,9 @@ absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topolog
                         absl::StrJoin(all.begin(), all.end() - 1, ", "), all.back()));
   }
   if (options.chunks < 0 || options.chunks > kMaxChunks) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d chunks a shard are outside [1, %d]; leave it out to have it chosen", options.chunks,
-        kMaxChunks));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d chunks a shard are outside [1, %d]; leave it out to have it chosen",
+                        options.chunks, kMaxChunks));
   }
   PlanOptions resolved = options;
   if (resolved.algorithm == "auto")
@@ -156,21 +160,25 @@ absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topolog
   return resolved;
 }
 
-std::string ExplainChoice(const Problem& problem, const PlanOptions& asked, const PlanOptions& resolved) {
+std::string ExplainChoice(const Problem& problem, const PlanOptions& asked,
+                          const PlanOptions& resolved) {
   if (NothingToGather(problem)) return asked.algorithm == "auto" ? "nothing has to move" : "";
   std::string whole;
   if (resolved.algorithm == "serial" && asked.chunks > 1)
-    whole = absl::StrFormat("serial takes shards whole, not in the %d chunks that were asked for", asked.chunks);
+    whole = absl::StrFormat("serial takes shards whole, not in the %d chunks that were asked for",
+                            asked.chunks);
   if (asked.algorithm != "auto") return whole;
   if (resolved.algorithm == "serial") {
     return absl::StrCat(
-        "auto takes serial: so few rows cost more in pieces, for B is read once a piece, than their gather takes",
+        "auto takes serial: so few rows cost more in pieces, for B is read once a piece, than "
+        "their gather takes",
         whole.empty() ? "" : "; ", whole);
   }
   if (resolved.algorithm == "direct")
     return "auto takes direct: each rank that gathers is on a node of its own";
   if (resolved.algorithm == "peer")
-    return "auto takes peer: all ranks that gather share a node and read each other's shards where they lie";
+    return "auto takes peer: all ranks that gather share a node and read each other's shards where "
+           "they lie";
   return "auto takes ring: some ranks that gather share a node, others do not";
 }
 

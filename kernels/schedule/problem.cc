@@ -10,7 +10,8 @@
 namespace agmm {
 namespace {
 
-// The position of `rank` along `axes` taken together (first major), and how many positions there are.
+// The position of `rank` along `axes` taken together (first major), and how many positions there
+// are.
 struct Position {
   int part = 0, parts = 1;
 };
@@ -96,9 +97,9 @@ absl::Status Validate(const Mesh& mesh, const Tensor& tensor) {
                             mesh.ToString(), mesh.axes.size()));
       }
       if (used[axis]) {
-        return absl::InvalidArgumentError(absl::StrFormat(
-            "%s is sharded over axis %s twice; an axis can split an operand once", tensor.name,
-            mesh.axes[axis].name));
+        return absl::InvalidArgumentError(
+            absl::StrFormat("%s is sharded over axis %s twice; an axis can split an operand once",
+                            tensor.name, mesh.axes[axis].name));
       }
       used[axis] = true;
     }
@@ -111,8 +112,9 @@ absl::Status Validate(const Problem& problem) {
   int64_t size = 1;
   for (const Axis& axis : mesh.axes) {
     if (axis.size < 1 || axis.size > kMaxRanks) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "mesh axis %s has size %d; it must be between 1 and %d", axis.name, axis.size, kMaxRanks));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("mesh axis %s has size %d; it must be between 1 and %d", axis.name,
+                          axis.size, kMaxRanks));
     }
     size *= axis.size;
     if (size > kMaxRanks) {
@@ -121,15 +123,14 @@ absl::Status Validate(const Problem& problem) {
     }
   }
   if (mesh.axes.empty() || size != mesh.size()) {
-    return absl::InvalidArgumentError(absl::StrFormat("mesh %s names %d ranks and lists %d",
-                                                      mesh.ToString(), size, mesh.size()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("mesh %s names %d ranks and lists %d", mesh.ToString(), size, mesh.size()));
   }
   std::vector<int> ranks = mesh.ranks;
   std::sort(ranks.begin(), ranks.end());
   if (ranks.front() < 0 || std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("mesh ranks %s: each rank may be named once, from 0",
-                        absl::StrJoin(mesh.ranks, ",")));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "mesh ranks %s: each rank may be named once, from 0", absl::StrJoin(mesh.ranks, ",")));
   }
   if (problem.tensors.size() != 3) {
     return absl::InvalidArgumentError(
@@ -138,17 +139,18 @@ absl::Status Validate(const Problem& problem) {
   for (const Tensor& tensor : problem.tensors) AGMM_RETURN_IF_ERROR(Validate(mesh, tensor));
   const Tensor &a = problem.tensors[kA], &b = problem.tensors[kB], &c = problem.tensors[kC];
   if (a.cols != b.rows) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s has %d columns and %s has %d rows; the inner dimension must agree", a.name, a.cols,
-        b.name, b.rows));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has %d columns and %s has %d rows; the inner dimension must agree",
+                        a.name, a.cols, b.name, b.rows));
   }
   if (c.rows != a.rows || c.cols != b.cols) {
     return absl::InvalidArgumentError(absl::StrFormat("%s is %d x %d; %s * %s is %d x %d", c.name,
-                                                      c.rows, c.cols, a.name, b.name, a.rows, b.cols));
+                                                      c.rows, c.cols, a.name, b.name, a.rows,
+                                                      b.cols));
   }
   if (a.dtype != b.dtype) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s is %s and %s is %s; they must agree",
-                                                      a.name, Name(a.dtype), b.name, Name(b.dtype)));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is %s and %s is %s; they must agree", a.name, Name(a.dtype), b.name, Name(b.dtype)));
   }
   return absl::OkStatus();
 }

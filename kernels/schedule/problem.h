@@ -18,8 +18,8 @@ inline constexpr Operand kA = 0, kB = 1, kC = 2;
 // and own the padding behind them up to the next multiple.
 inline constexpr int64_t kRowAlignBytes = 128;
 
-// The most rows or columns of a tensor: every product of two dimensions and an element size is far inside
-// 63 bits.
+// The most rows or columns of a tensor: every product of two dimensions and an element size is far
+// inside 63 bits.
 inline constexpr int64_t kMaxDimension = int64_t{1} << 28;
 // The most ranks of a mesh.
 inline constexpr int kMaxRanks = 4096;
@@ -93,8 +93,8 @@ inline Block ShardBlock(const Problem& problem, Operand operand, Rank rank) {
   return ShardBlock(problem.mesh, problem.tensors[operand], operand, rank);
 }
 
-// The layout of a shard is the same on every rank, sized for the largest: rows `ShardPitchBytes` apart,
-// `ShardBytes` in all.
+// The layout of a shard is the same on every rank, sized for the largest: rows `ShardPitchBytes`
+// apart, `ShardBytes` in all.
 int64_t ShardPitchBytes(const Mesh& mesh, const Tensor& tensor);
 int64_t ShardBytes(const Mesh& mesh, const Tensor& tensor);
 

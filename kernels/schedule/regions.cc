@@ -137,8 +137,8 @@ std::vector<Region> Regions::Find(const Block& block, const Place& place) const 
   for (const Region& region : regions_) {
     const Block common = Common(region, block, place);
     if (common.empty()) continue;
-    pieces.push_back({common, PlaceWithin(region.block, region.place, common), region.slices,
-                      region.finished});
+    pieces.push_back(
+        {common, PlaceWithin(region.block, region.place, common), region.slices, region.finished});
   }
   return pieces;
 }

@@ -1,5 +1,6 @@
-// Each shard travels from neighbour to neighbour, downwards; a rank multiplies what it holds while it
-// passes it on. Order after the guide "Collective matrix multiplication" of Pallas:MGPU (JAX documentation).
+// Each shard travels from neighbour to neighbour, downwards; a rank multiplies what it holds while
+// it passes it on. Order after the guide "Collective matrix multiplication" of Pallas:MGPU (JAX
+// documentation).
 #include "kernels/schedule/gather.h"
 
 namespace agmm {
@@ -9,8 +10,8 @@ Schedule PlanRing(const Problem& problem, int chunks) {
   GatherRoutes routes = SplitShards(problem, chunks, &groups);
   for (const auto& [group, by_shard] : groups) {
     const int size = static_cast<int>(group.size());
-    // In step d the shard of group member i + d is at member i: it skips members without columns, who
-    // need nothing and would only lengthen the way.
+    // In step d the shard of group member i + d is at member i: it skips members without columns,
+    // who need nothing and would only lengthen the way.
     for (int i = 0; i < size; ++i) {
       for (int d = 0; d < size; ++d) {
         if (d > 0 && !HasColumns(problem, group[i])) continue;
@@ -20,7 +21,8 @@ Schedule PlanRing(const Problem& problem, int chunks) {
         for (int chunk : by_shard[shard]) {
           if (HasColumns(problem, group[i])) routes.multiplies[group[i]].push_back(chunk);
           if (next < size)
-            routes.sends[group[i]].push_back({chunk, group[i], group[(shard - next + size) % size]});
+            routes.sends[group[i]].push_back(
+                {chunk, group[i], group[(shard - next + size) % size]});
         }
       }
     }

@@ -17,8 +17,8 @@ namespace agmm {
 using Buffer = int;
 inline constexpr Buffer kWorkspace = -1;
 
-// Where a block lies. Resident buffers get their base address at launch. offset_bytes and pitch_bytes
-// are multiples of kRowAlignBytes; each row owns its padding up to the next multiple.
+// Where a block lies. Resident buffers get their base address at launch. offset_bytes and
+// pitch_bytes are multiples of kRowAlignBytes; each row owns its padding up to the next multiple.
 struct Place {
   Rank rank = 0;
   Buffer buffer = kWorkspace;
@@ -27,8 +27,8 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-// A monotonic 64-bit word that lives at `rank`, who is its only waiter. One step produces it, by storing
-// the number of the epoch.
+// A monotonic 64-bit word that lives at `rank`, who is its only waiter. One step produces it, by
+// storing the number of the epoch.
 struct Slot {
   Rank rank = 0;
   int index = 0;
@@ -36,18 +36,19 @@ struct Slot {
   auto operator<=>(const Slot&) const = default;
 };
 
-// Holds when the slot has reached epoch - lag. Lag 1 is a credit: "my reader of the last epoch is done
-// with this place". Nothing is awaited before epoch 1.
+// Holds when the slot has reached epoch - lag. Lag 1 is a credit: "my reader of the last epoch is
+// done with this place". Nothing is awaited before epoch 1.
 struct Wait {
   Slot slot;
   int lag = 0;
   bool operator==(const Wait&) const = default;
 };
 
-// Copies `block` from one place to others. signals[i] is set once to[i] holds the bytes. What lies at
-// another rank is complete only for who has seen its signal: a `to` at another rank needs one, at that
-// rank. The step is over when `from` has been read and the `to` at its own rank are written; signals
-// behind the last `to` are set then. An empty `to` is a join: waits and signals only.
+// Copies `block` from one place to others. signals[i] is set once to[i] holds the bytes. What lies
+// at another rank is complete only for who has seen its signal: a `to` at another rank needs one,
+// at that rank. The step is over when `from` has been read and the `to` at its own rank are
+// written; signals behind the last `to` are set then. An empty `to` is a join: waits and signals
+// only.
 struct Transfer {
   Block block;
   Place from;
@@ -57,9 +58,9 @@ struct Transfer {
 };
 
 // c (+)= a * b over the slice of K that a and b name, summed in f32.
-//   accumulate false: the sum starts from zero; true: from `acc`, or without one from the multiply just
-//   before in this lane, on the same c (one tile pass, the sum stays on chip).
-//   finish true: converts the sum into `out`; false: leaves it in `acc`, or on chip.
+//   accumulate false: the sum starts from zero; true: from `acc`, or without one from the multiply
+//   just before in this lane, on the same c (one tile pass, the sum stays on chip). finish true:
+//   converts the sum into `out`; false: leaves it in `acc`, or on chip.
 struct Multiply {
   Block a, b, c;
   Place a_place, b_place;
@@ -69,8 +70,8 @@ struct Multiply {
   bool operator==(const Multiply&) const = default;
 };
 
-// into += from, both partial sums of c; then `out` = into, converted, where finish is set. `into` is f32;
-// `from` may be narrower, or lie at a peer.
+// into += from, both partial sums of c; then `out` = into, converted, where finish is set. `into`
+// is f32; `from` may be narrower, or lie at a peer.
 struct Reduce {
   Block c;
   Place from, into, out;
@@ -88,8 +89,9 @@ struct Step {
 
 struct Schedule {
   std::string algorithm;
-  int64_t workspace_bytes = 0;           // on every rank
-  std::vector<std::vector<Step>> ranks;  // a lane's steps in their order; indices are the steps' names
+  int64_t workspace_bytes = 0;  // on every rank
+  std::vector<std::vector<Step>>
+      ranks;  // a lane's steps in their order; indices are the steps' names
   bool operator==(const Schedule&) const = default;
 };
 

@@ -1,5 +1,5 @@
-// The unfused baseline: all of A first, then one multiply. Each rank gathers the whole operand, its own
-// shard too, into one contiguous place; anything less would flatter the fused forms.
+// The unfused baseline: all of A first, then one multiply. Each rank gathers the whole operand, its
+// own shard too, into one contiguous place; anything less would flatter the fused forms.
 #include "kernels/schedule/gather.h"
 
 namespace agmm {

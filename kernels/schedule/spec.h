@@ -25,10 +25,9 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view text, std::vector<int> ranks = 
 // Parses "M=8192,N=4096,K=4096", in any order, each once.
 absl::StatusOr<Shape> ParseShape(absl::string_view text);
 
-// Parses a spec over `mesh`. The dimension names are the spec's own: the two that A and B share is K,
-// whatever it is called.
-// Errors: INVALID_ARGUMENT whose message is three lines: what is wrong and the column (from 1), the
-// text, and a caret under the column.
+// Parses a spec over `mesh`. The dimension names are the spec's own: the two that A and B share is
+// K, whatever it is called. Errors: INVALID_ARGUMENT whose message is three lines: what is wrong
+// and the column (from 1), the text, and a caret under the column.
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype);
 

@@ -6,9 +6,9 @@ namespace agmm {
 
 absl::StatusOr<Topology> UniformTopology(int ranks, int nodes, int devices_per_node) {
   if (ranks < 1 || nodes < 1 || devices_per_node < 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d ranks on %d nodes with %d devices each: every count must be positive", ranks, nodes,
-        devices_per_node));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d ranks on %d nodes with %d devices each: every count must be positive",
+                        ranks, nodes, devices_per_node));
   }
   if (devices_per_node == 0) {
     if (ranks % nodes != 0) {
@@ -22,7 +22,8 @@ absl::StatusOr<Topology> UniformTopology(int ranks, int nodes, int devices_per_n
         "%d ranks do not fit on %d nodes with %d devices each", ranks, nodes, devices_per_node));
   }
   Topology topology;
-  for (Rank rank = 0; rank < ranks; ++rank) topology.node_of_rank.push_back(rank / devices_per_node);
+  for (Rank rank = 0; rank < ranks; ++rank)
+    topology.node_of_rank.push_back(rank / devices_per_node);
   return topology;
 }
 

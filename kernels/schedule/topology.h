@@ -8,8 +8,8 @@
 
 namespace agmm {
 
-// A rank of a mesh: an index into Mesh::ranks, and so into Schedule::ranks. Schedules speak of these;
-// only the mesh knows which device of the world stands behind one.
+// A rank of a mesh: an index into Mesh::ranks, and so into Schedule::ranks. Schedules speak of
+// these; only the mesh knows which device of the world stands behind one.
 using Rank = int;
 
 struct Topology {

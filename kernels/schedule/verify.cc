@@ -60,8 +60,8 @@ absl::Status CheckPasses(const Problem& problem, const Schedule& schedule, const
     do {
       first = order.LanePredecessor(rank, first);
       const Multiply& before = std::get<Multiply>(schedule.ranks[rank][first].op);
-      for (const auto& [block, place] : {std::pair{&before.a, &before.a_place},
-                                         std::pair{&before.b, &before.b_place}}) {
+      for (const auto& [block, place] :
+           {std::pair{&before.a, &before.a_place}, std::pair{&before.b, &before.b_place}}) {
         if (!multiply->finish || multiply->out.rank != place->rank ||
             multiply->out.buffer != place->buffer ||
             !Overlap(FootprintOf(multiply->c, multiply->out), FootprintOf(*block, *place))) {

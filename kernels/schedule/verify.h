@@ -1,5 +1,5 @@
-// Proves a schedule right for every interleaving, run epoch after epoch with no barrier but each rank's
-// own order.
+// Proves a schedule right for every interleaving, run epoch after epoch with no barrier but each
+// rank's own order.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,14 +7,16 @@
 
 namespace agmm {
 
-// OK when all of this holds for epochs e and e + 1 in a row, with the environment between the epochs of
-// each rank (it writes the rank's A and B anew, reads its C and then overwrites it):
-//   - every index is in range, every place inside its buffer and aligned, blocks and places fit together;
+// OK when all of this holds for epochs e and e + 1 in a row, with the environment between the
+// epochs of each rank (it writes the rank's A and B anew, reads its C and then overwrites it):
+//   - every index is in range, every place inside its buffer and aligned, blocks and places fit
+//   together;
 //   - every slot has exactly one producer, and is awaited only at its own rank;
 //   - nothing waits for ever: waits, lanes and launches have no cycle;
 //   - any two accesses to overlapping bytes, one of them a write, are ordered by happens-before;
 //   - every read finds the block it names, of its own epoch;
-//   - every element of C that a rank holds ends with each slice of K counted once and finished once;
+//   - every element of C that a rank holds ends with each slice of K counted once and finished
+//   once;
 //   - a place of another rank is read only where `topology` puts both on one node.
 // Errors: INVALID_ARGUMENT or FAILED_PRECONDITION naming rank, lane, step and what it clashes with.
 absl::Status Verify(const Problem& problem, const Topology& topology, const Schedule& schedule);

@@ -85,8 +85,7 @@ class Contents {
     if (found == block.rows.size() * block.cols.size()) return absl::OkStatus();
     const Region* other = regions.FindOther(block, place);
     return Fail("reads %s, but finds %s", PlacedName(problem_, block, place),
-                other == nullptr ? "bytes that nothing of this epoch has written"
-                                 : Name(*other));
+                other == nullptr ? "bytes that nothing of this epoch has written" : Name(*other));
   }
 
   // Reads a partial sum; the same slices of K have to be in all of it.
@@ -188,11 +187,10 @@ class Contents {
       if (shard.empty()) continue;
       const int64_t missing = At(Resident(shard, rank)).Missing(shard);
       if (missing == 0) continue;
-      return absl::FailedPreconditionError(
-          absl::StrFormat("rank %d ends with %d of the %d elements of %s unfinished; let a step "
-                          "finish them",
-                          rank, missing, shard.rows.size() * shard.cols.size(),
-                          BlockName(problem_, shard)));
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "rank %d ends with %d of the %d elements of %s unfinished; let a step "
+          "finish them",
+          rank, missing, shard.rows.size() * shard.cols.size(), BlockName(problem_, shard)));
     }
     return absl::OkStatus();
   }

@@ -77,8 +77,8 @@ class Races {
     const Event end = {x.place.rank, kEnvironment, -1, 1};
     if (!order_.Before(begin, {x.rank, x.step, x.to, 0})) {
       return absl::FailedPreconditionError(absl::StrFormat(
-          "%s, which rank %d may not have launched yet; wait for a step of that rank",
-          Does(x), x.place.rank));
+          "%s, which rank %d may not have launched yet; wait for a step of that rank", Does(x),
+          x.place.rank));
     }
     if (!Over(x, 0, end)) {
       return absl::FailedPreconditionError(absl::StrFormat(

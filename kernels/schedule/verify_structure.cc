@@ -9,9 +9,9 @@ namespace agmm::verify {
 namespace {
 
 constexpr int kMaxLanes = 64;
-constexpr int kMaxSlots = 1 << 20;                     // of one rank
-constexpr int64_t kMaxBytes = int64_t{1} << 46;        // of a workspace
-constexpr int64_t kMaxPitchBytes = int64_t{1} << 32;   // keeps row * pitch inside 63 bits
+constexpr int kMaxSlots = 1 << 20;                    // of one rank
+constexpr int64_t kMaxBytes = int64_t{1} << 46;       // of a workspace
+constexpr int64_t kMaxPitchBytes = int64_t{1} << 32;  // keeps row * pitch inside 63 bits
 
 bool Contains(const Block& outer, const Block& inner) {
   return outer.operand == inner.operand && outer.rows.begin <= inner.rows.begin &&
@@ -24,7 +24,11 @@ class StepCheck {
  public:
   StepCheck(const Problem& problem, const Topology& topology, const Schedule& schedule, Rank rank,
             int index)
-      : problem_(problem), topology_(topology), schedule_(schedule), rank_(rank), index_(index),
+      : problem_(problem),
+        topology_(topology),
+        schedule_(schedule),
+        rank_(rank),
+        index_(index),
         step_(schedule.ranks[rank][index]) {}
 
   absl::Status Check() const {
@@ -207,13 +211,12 @@ class StepCheck {
     if (carrier == nullptr) {
       return Fail("its carrier, step %d, is no multiply of this rank", transfer.carrier);
     }
-    for (const auto& [block, place] : {std::pair{&carrier->a, &carrier->a_place},
-                                       std::pair{&carrier->b, &carrier->b_place}}) {
+    for (const auto& [block, place] :
+         {std::pair{&carrier->a, &carrier->a_place}, std::pair{&carrier->b, &carrier->b_place}}) {
       if (!Contains(*block, transfer.block)) continue;
       Place inside = *place;
-      inside.offset_bytes +=
-          (transfer.block.rows.begin - block->rows.begin) * place->pitch_bytes +
-          (transfer.block.cols.begin - block->cols.begin) * SizeOf(place->dtype);
+      inside.offset_bytes += (transfer.block.rows.begin - block->rows.begin) * place->pitch_bytes +
+                             (transfer.block.cols.begin - block->cols.begin) * SizeOf(place->dtype);
       if (block->rows.size() == 1) inside.pitch_bytes = transfer.from.pitch_bytes;
       if (inside == transfer.from) return absl::OkStatus();
     }
@@ -319,10 +322,9 @@ absl::Status CheckStructure(const Problem& problem, const Topology& topology,
                             const Schedule& schedule) {
   const int ranks = problem.mesh.size();
   if (static_cast<int>(schedule.ranks.size()) != ranks || topology.rank_count() != ranks) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the schedule has %d ranks and the topology %d; mesh %s has %d",
-                        schedule.ranks.size(), topology.rank_count(), problem.mesh.ToString(),
-                        ranks));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the schedule has %d ranks and the topology %d; mesh %s has %d", schedule.ranks.size(),
+        topology.rank_count(), problem.mesh.ToString(), ranks));
   }
   if (schedule.workspace_bytes < 0 || schedule.workspace_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -332,9 +334,8 @@ absl::Status CheckStructure(const Problem& problem, const Topology& topology,
     for (int s = 0; s < static_cast<int>(schedule.ranks[rank].size()); ++s) {
       const int lane = schedule.ranks[rank][s].lane;
       if (lane < 0 || lane >= kMaxLanes) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("rank %d lane %d step %d: lanes are 0 to %d", rank, lane, s,
-                            kMaxLanes - 1));
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "rank %d lane %d step %d: lanes are 0 to %d", rank, lane, s, kMaxLanes - 1));
       }
     }
     for (int s = 0; s < static_cast<int>(schedule.ranks[rank].size()); ++s) {

@@ -5,8 +5,9 @@
 namespace agmm {
 namespace {
 
-// A channel starts gRPC's callback threads with its first callback call and lets go of them when it is
-// destroyed, which this one never is. It leads nowhere: a channel without credentials fails its calls at once.
+// A channel starts gRPC's callback threads with its first callback call and lets go of them when it
+// is destroyed, which this one never is. It leads nowhere: a channel without credentials fails its
+// calls at once.
 void KeepCallbackThreads() {
   // Kept in memory, where whoever looks for leaks finds it.
   [[gnu::used]] static auto* const keeper = [] {
@@ -18,15 +19,16 @@ void KeepCallbackThreads() {
       grpc::ByteBuffer request{&nothing, 1}, response;
     };
     auto call = std::make_shared<Call>();
-    grpc::GenericStub(*channel).UnaryCall(&call->context, "/agmm/None", {}, &call->request, &call->response,
-                                          [call](const grpc::Status&) {});
+    grpc::GenericStub(*channel).UnaryCall(&call->context, "/agmm/None", {}, &call->request,
+                                          &call->response, [call](const grpc::Status&) {});
     return channel;
   }();
 }
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& target, grpc::ChannelArguments arguments) {
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& target,
+                                           grpc::ChannelArguments arguments) {
   KeepCallbackThreads();
   // With a shared one, a new attempt would wait out the back-off of another channel's.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

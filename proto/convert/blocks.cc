@@ -20,8 +20,8 @@ absl::StatusOr<absl::InlinedVector<PiecePart, 3>> PartsOfPiece(int64_t rows, int
   }
   if (offset_bytes % element != 0 || size_bytes % element != 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%d bytes from byte %d are not whole elements; %s has %d bytes",
-                        size_bytes, offset_bytes, Name(dtype), element));
+        absl::StrFormat("%d bytes from byte %d are not whole elements; %s has %d bytes", size_bytes,
+                        offset_bytes, Name(dtype), element));
   }
   absl::InlinedVector<PiecePart, 3> parts;
   const int64_t end = begin + size;

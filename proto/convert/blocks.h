@@ -1,5 +1,5 @@
-// The contents of a tensor as a range of bytes, row-major without padding: how they travel, and which
-// rows and columns a piece of them is. Once for daemon and client.
+// The contents of a tensor as a range of bytes, row-major without padding: how they travel, and
+// which rows and columns a piece of them is. Once for daemon and client.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ struct PiecePart {
   friend bool operator==(const PiecePart&, const PiecePart&) = default;
 };
 
-// What bytes [offset_bytes, offset_bytes + size_bytes) of a rows x cols tensor are, in order: the end of a
-// row, whole rows, the beginning of a row; those that there are, none for no bytes.
+// What bytes [offset_bytes, offset_bytes + size_bytes) of a rows x cols tensor are, in order: the
+// end of a row, whole rows, the beginning of a row; those that there are, none for no bytes.
 // Errors: INVALID_ARGUMENT for what is outside the tensor or not whole elements.
 absl::StatusOr<absl::InlinedVector<PiecePart, 3>> PartsOfPiece(int64_t rows, int64_t cols,
                                                                DType dtype, int64_t offset_bytes,
                                                                int64_t size_bytes);
 
-// Where a piece that begins at offset_bytes ends, best for who sends it: about kPieceBytes on, at the end
-// of a row where there is one, never behind total_bytes.
+// Where a piece that begins at offset_bytes ends, best for who sends it: about kPieceBytes on, at
+// the end of a row where there is one, never behind total_bytes.
 int64_t EndOfPiece(int64_t total_bytes, int64_t row_bytes, int64_t offset_bytes);
 
 }  // namespace agmm

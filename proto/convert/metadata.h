@@ -3,7 +3,8 @@
 
 namespace agmm {
 
-// With a request: which sequencer gave the ids in it, as Job and Tensor say. Another one refuses the request.
+// With a request: which sequencer gave the ids in it, as Job and Tensor say. Another one refuses
+// the request.
 inline constexpr char kSequencerKey[] = "x-agmm-sequencer";
 
 }  // namespace agmm

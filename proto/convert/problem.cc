@@ -68,8 +68,8 @@ absl::StatusOr<PlacedTensor> FromProto(const v1::TensorSpec& spec) {
   PlacedTensor placed;
   AGMM_ASSIGN_OR_RETURN(placed.mesh, FromProto(spec.mesh()));
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(spec.dtype()));
-  AGMM_ASSIGN_OR_RETURN(placed.tensor, ParseTensor(spec.sharding(), placed.mesh, spec.rows(),
-                                                   spec.cols(), dtype));
+  AGMM_ASSIGN_OR_RETURN(placed.tensor,
+                        ParseTensor(spec.sharding(), placed.mesh, spec.rows(), spec.cols(), dtype));
   return placed;
 }
 

@@ -1,5 +1,5 @@
-// Messages <-> the planners' structs, once for daemon and client. Everything that comes from the wire is
-// checked here.
+// Messages <-> the planners' structs, once for daemon and client. Everything that comes from the
+// wire is checked here.
 #pragma once
 
 #include "absl/status/statusor.h"

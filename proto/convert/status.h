@@ -1,4 +1,5 @@
-// absl::Status <-> google.rpc.Status with ErrorInfo: one vocabulary of errors from the device to the CLI.
+// absl::Status <-> google.rpc.Status with ErrorInfo: one vocabulary of errors from the device to
+// the CLI.
 #pragma once
 
 #include <string>

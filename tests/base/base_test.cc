@@ -23,10 +23,14 @@ namespace {
 TEST(DType, EveryHalfValueSurvivesTheWayThroughF32) {
   for (uint32_t bits = 0; bits <= 0xffff; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
-    if (!std::isnan(BF16ToF32(half))) EXPECT_EQ(F32ToBF16(BF16ToF32(half)), half);
-    else EXPECT_TRUE(std::isnan(BF16ToF32(F32ToBF16(BF16ToF32(half)))));
-    if (!std::isnan(F16ToF32(half))) EXPECT_EQ(F32ToF16(F16ToF32(half)), half);
-    else EXPECT_TRUE(std::isnan(F16ToF32(F32ToF16(F16ToF32(half)))));
+    if (!std::isnan(BF16ToF32(half)))
+      EXPECT_EQ(F32ToBF16(BF16ToF32(half)), half);
+    else
+      EXPECT_TRUE(std::isnan(BF16ToF32(F32ToBF16(BF16ToF32(half)))));
+    if (!std::isnan(F16ToF32(half)))
+      EXPECT_EQ(F32ToF16(F16ToF32(half)), half);
+    else
+      EXPECT_TRUE(std::isnan(F16ToF32(F32ToF16(F16ToF32(half)))));
   }
 }
 
@@ -34,7 +38,8 @@ TEST(Cores, OfAQuotaAreWholeAndOneAtLeast) {
   EXPECT_EQ(CoresOfQuota("200000 100000"), 2);
   EXPECT_EQ(CoresOfQuota("250000 100000\n"), 2);
   EXPECT_EQ(CoresOfQuota("50000 100000"), 1);
-  for (const char* none : {"max 100000", "", "200000", "0 100000", "-1 100000", "200000 0", "x y", "1 2 3"})
+  for (const char* none :
+       {"max 100000", "", "200000", "0 100000", "-1 100000", "200000 0", "x y", "1 2 3"})
     EXPECT_EQ(CoresOfQuota(none), 0) << none;
 }
 
@@ -57,7 +62,7 @@ TEST(Cores, AreWhatTheNarrowestGroupAroundHas) {
 }
 
 TEST(DType, TiesRoundToEven) {
-  EXPECT_EQ(F32ToBF16(1.0f + 1.0f / 256), F32ToBF16(1.0f));            // half way, even below
+  EXPECT_EQ(F32ToBF16(1.0f + 1.0f / 256), F32ToBF16(1.0f));               // half way, even below
   EXPECT_EQ(F32ToBF16(1.0f + 3.0f / 256), F32ToBF16(1.0f + 4.0f / 256));  // half way, even above
   EXPECT_EQ(F32ToF16(1.0f + 1.0f / 2048), F32ToF16(1.0f));
   EXPECT_EQ(F32ToF16(1.0f + 3.0f / 2048), F32ToF16(1.0f + 4.0f / 2048));
@@ -78,7 +83,8 @@ TEST(DType, ConversionsInBulkAreThoseOfSingleElements) {
     const float value = F16ToF32(halves.back());
     const float next = F16ToF32(static_cast<uint16_t>(bits + 1));
     const float middle = value / 2 + next / 2;
-    floats.insert(floats.end(), {value, middle, std::nextafter(middle, value), std::nextafter(middle, next)});
+    floats.insert(floats.end(),
+                  {value, middle, std::nextafter(middle, value), std::nextafter(middle, next)});
   }
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     std::vector<float> wide(halves.size());
@@ -91,7 +97,8 @@ TEST(DType, ConversionsInBulkAreThoseOfSingleElements) {
     ConvertFromF32(dtype, floats.data(), narrow.data(), static_cast<int64_t>(floats.size()));
     for (size_t i = 0; i < floats.size(); ++i) {
       if (std::isnan(floats[i])) continue;
-      ASSERT_EQ(narrow[i], dtype == DType::kF16 ? F32ToF16(floats[i]) : F32ToBF16(floats[i])) << floats[i];
+      ASSERT_EQ(narrow[i], dtype == DType::kF16 ? F32ToF16(floats[i]) : F32ToBF16(floats[i]))
+          << floats[i];
     }
   }
 }

@@ -1,6 +1,7 @@
-// TCP ports of loopback that nobody else is given while this object lives, however often a daemon on them ends and
-// starts again: each is kept bound, but not listened on, by a socket that lets others listen there who set
-// SO_REUSEADDR, as daemons do. The kernel gives such a port to nobody who asks for just any.
+// TCP ports of loopback that nobody else is given while this object lives, however often a daemon
+// on them ends and starts again: each is kept bound, but not listened on, by a socket that lets
+// others listen there who set SO_REUSEADDR, as daemons do. The kernel gives such a port to nobody
+// who asks for just any.
 #pragma once
 
 #include <netinet/in.h>

@@ -1,11 +1,12 @@
 // An application of agmm that stays: runs one job after the other by the library.
 //   agmm_jobs ENDPOINT FOLDER     commands as in contender_rank.h, of rank 0
-//     run ALGORITHM COUNT PRODUCTS    COUNT jobs of PRODUCTS epochs, each bench.C = bench.A bench.B; answers COUNT times
-//                                     a product, then COUNT times of the gather alone (of serial jobs; 0 elsewhere),
-//                                     microseconds
-// A job's time is from its first begin on any rank, by the ranks' own reports, to its last end; the hosts share the
-// machine's clock. That is a little more than the longest epoch of a rank, which is T in `agmmctl job show`: the ranks
-// that the launch has reached late are waited for.
+//     run ALGORITHM COUNT PRODUCTS    COUNT jobs of PRODUCTS epochs, each bench.C = bench.A
+//     bench.B; answers COUNT times
+//                                     a product, then COUNT times of the gather alone (of serial
+//                                     jobs; 0 elsewhere), microseconds
+// A job's time is from its first begin on any rank, by the ranks' own reports, to its last end; the
+// hosts share the machine's clock. That is a little more than the longest epoch of a rank, which is
+// T in `agmmctl job show`: the ranks that the launch has reached late are waited for.
 #include <cmath>
 #include <iostream>
 
@@ -26,7 +27,9 @@ struct Times {
 class Application {
  public:
   Application(const std::string& text, const Endpoint& endpoint)
-      : client_(Connect(text)), connection_(endpoint), mesh_(absl::StrFormat("x=%d", WorldSize())) {}
+      : client_(Connect(text)),
+        connection_(endpoint),
+        mesh_(absl::StrFormat("x=%d", WorldSize())) {}
 
   Times Run(const std::string& algorithm, int products) {
     const Result<JobInfo> ran = client_->Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
@@ -83,8 +86,9 @@ int main(int argc, char** argv) try {
   const absl::StatusOr<agmm::Endpoint> endpoint = agmm::ResolveEndpoint(argv[1]);
   if (!endpoint.ok()) throw std::runtime_error(std::string(endpoint.status().message()));
   agmm::bench::Application application(argv[1], *endpoint);
-  agmm::bench::Serve(argv[2], 0,
-                     [&](const agmm::bench::Words& words) { return agmm::bench::Answer(application, words); });
+  agmm::bench::Serve(argv[2], 0, [&](const agmm::bench::Words& words) {
+    return agmm::bench::Answer(application, words);
+  });
 } catch (const std::exception& error) {
   std::cerr << error.what() << "\n";
   return 1;

@@ -1,6 +1,6 @@
-// C[M, N] = A[M, K] * B[K, N] on one CPU device of W workers, against one plain oneDNN call with W OpenMP
-// threads. Items are floating point operations; the CPU column is what all threads spent, and holds on a machine
-// that others use too.
+// C[M, N] = A[M, K] * B[K, N] on one CPU device of W workers, against one plain oneDNN call with W
+// OpenMP threads. Items are floating point operations; the CPU column is what all threads spent,
+// and holds on a machine that others use too.
 //   gemm_bench [--shape=MxNxK]... [flags of Google Benchmark]      without a shape 1024x1024x4096
 #include <benchmark/benchmark.h>
 #include <omp.h>
@@ -43,8 +43,9 @@ void Check(const absl::Status& status) {
 }
 
 void BM_Device(benchmark::State& state, DType dtype, Shape shape) {
-  const Problem problem = ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", ParseMesh("x=1").value(),
-                                       shape, dtype).value();
+  const Problem problem =
+      ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", ParseMesh("x=1").value(), shape, dtype)
+          .value();
   const Schedule schedule = Plan(problem, UniformTopology(1, 1).value(), {}).value();
   const auto device = CreateCpuDevice(static_cast<int>(state.range(0)));
   Operands operands{{0, 0, 0}, {1, 1, 1}, 0};
@@ -90,8 +91,8 @@ void BM_Plain(benchmark::State& state, DType dtype, Shape shape) {
   static const auto* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(*engine);
   const auto type = dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
-  const memory::desc a({m, k}, type, memory::format_tag::ab), b({k, n}, type, memory::format_tag::ab),
-      c({m, n}, type, memory::format_tag::ab);
+  const memory::desc a({m, k}, type, memory::format_tag::ab),
+      b({k, n}, type, memory::format_tag::ab), c({m, n}, type, memory::format_tag::ab);
   memory a_memory(a, *engine), b_memory(b, *engine), c_memory(c, *engine);
   Fill(static_cast<std::byte*>(a_memory.get_data_handle()), m * k, dtype);
   Fill(static_cast<std::byte*>(b_memory.get_data_handle()), k * n, dtype);
@@ -110,10 +111,16 @@ void Register(const Shape& shape) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const std::string name = absl::StrFormat("%s/%dx%dx%d", Name(dtype), shape.m, shape.n, shape.k);
     benchmark::RegisterBenchmark(("device/" + name).c_str(), BM_Device, dtype, shape)
-        ->Arg(1)->Arg(2)->UseRealTime()->MeasureProcessCPUTime();
+        ->Arg(1)
+        ->Arg(2)
+        ->UseRealTime()
+        ->MeasureProcessCPUTime();
     if (dtype == DType::kF16) continue;  // oneDNN has none
     benchmark::RegisterBenchmark(("plain/" + name).c_str(), BM_Plain, dtype, shape)
-        ->Arg(1)->Arg(2)->UseRealTime()->MeasureProcessCPUTime();
+        ->Arg(1)
+        ->Arg(2)
+        ->UseRealTime()
+        ->MeasureProcessCPUTime();
   }
 }
 
@@ -125,7 +132,8 @@ int main(int argc, char** argv) {
   std::vector<agmm::Shape> shapes;
   for (int i = 1; i < argc; ++i) {
     long long m = 0, n = 0, k = 0;
-    if (std::sscanf(argv[i], "--shape=%lldx%lldx%lld", &m, &n, &k) != 3 || std::min({m, n, k}) < 1) {
+    if (std::sscanf(argv[i], "--shape=%lldx%lldx%lld", &m, &n, &k) != 3 ||
+        std::min({m, n, k}) < 1) {
       std::fprintf(stderr, "%s is not --shape=MxNxK\n", argv[i]);
       return 2;
     }

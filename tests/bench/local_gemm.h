@@ -87,8 +87,10 @@ class LocalTiles {
   void Run(const BF16* a, int64_t m, BF16* c) {
     for (int64_t row = 0; row < m; row += kRows) {
       MultiplyTiles({std::min(kRows, m - row), n_, k_},
-                    {reinterpret_cast<const std::byte*>(a + row * k_), k_ * kElement, DType::kBF16}, b_.get(),
-                    {reinterpret_cast<std::byte*>(c + row * n_), n_ * kElement, DType::kBF16}, scratch_.get());
+                    {reinterpret_cast<const std::byte*>(a + row * k_), k_ * kElement, DType::kBF16},
+                    b_.get(),
+                    {reinterpret_cast<std::byte*>(c + row * n_), n_ * kElement, DType::kBF16},
+                    scratch_.get());
     }
   }
 
@@ -97,7 +99,8 @@ class LocalTiles {
   struct Aligned {  // on a cache line
     explicit Aligned(int64_t bytes) : memory(bytes + 64) {}
     std::byte* get() {
-      return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+      return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 *
+                                          64);
     }
     std::vector<std::byte> memory;
   };

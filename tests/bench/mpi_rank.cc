@@ -1,16 +1,19 @@
 // What people write with MPI and oneDNN instead of using agmm: one rank a host.
 //   mpirun ... mpi_rank FOLDER    commands as in contender_rank.h
-//     shape M N K DATA            loads this rank's rows of DATA/A.i8 and columns of DATA/B.i8, chooses what is fastest
-//     run WHAT COUNT PRODUCTS     the microseconds of COUNT runs here, begun together; each is of PRODUCTS products one
+//     shape M N K DATA            loads this rank's rows of DATA/A.i8 and columns of DATA/B.i8,
+//     chooses what is fastest run WHAT COUNT PRODUCTS     the microseconds of COUNT runs here,
+//     begun together; each is of PRODUCTS products one
 //                                 behind the other, and a product's share is answered
-//     rows WHAT PRODUCTS FILE ROW...   runs WHAT over a poisoned C and writes these rows of this rank's C, bf16
+//     rows WHAT PRODUCTS FILE ROW...   runs WHAT over a poisoned C and writes these rows of this
+//     rank's C, bf16
 // WHAT is
-//   gemm_plain, gemm_packed       [M, K] x [K, N / P] of a gathered A, B row-major or in oneDNN's own layout
-//   gemm_tiles                    the same by agmm's tiles, where the processor has them: for the bounds alone
-//   gather                        MPI_Allgather(v) of A
-//   unfused                       gather, then the faster of oneDNN's
-//   chunks                        isend and irecv by chunks of rows to and from every peer, multiplied as they arrive,
-//                                 MPI_Testsome between the pieces; B packed; chunk and piece chosen by trying
+//   gemm_plain, gemm_packed       [M, K] x [K, N / P] of a gathered A, B row-major or in oneDNN's
+//   own layout gemm_tiles                    the same by agmm's tiles, where the processor has
+//   them: for the bounds alone gather                        MPI_Allgather(v) of A unfused gather,
+//   then the faster of oneDNN's chunks                        isend and irecv by chunks of rows to
+//   and from every peer, multiplied as they arrive,
+//                                 MPI_Testsome between the pieces; B packed; chunk and piece chosen
+//                                 by trying
 #include <mpi.h>
 #include <omp.h>
 
@@ -52,7 +55,8 @@ class Rank {
     if (words.at(0) == "shape")
       return SetShape(std::stoll(words.at(1)), std::stoll(words.at(2)), std::stoll(words.at(3)),
                       words.at(4));
-    if (words[0] == "run") return Times(words.at(1), std::stoi(words.at(2)), std::stoi(words.at(3)));
+    if (words[0] == "run")
+      return Times(words.at(1), std::stoi(words.at(2)), std::stoi(words.at(3)));
     if (words[0] == "rows") return WriteRows(words);
     throw std::invalid_argument("unknown command " + words[0]);
   }

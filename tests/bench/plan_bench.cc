@@ -1,5 +1,5 @@
-// Plans, and proofs of plans, of a product over meshes of 2 to 64 ranks, two to a node. All of it is done
-// once a plan by every daemon; the count of steps stands beside the time.
+// Plans, and proofs of plans, of a product over meshes of 2 to 64 ranks, two to a node. All of it
+// is done once a plan by every daemon; the count of steps stands beside the time.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -16,8 +16,9 @@ namespace {
 
 struct Case {
   Case(const std::string& algorithm, int ranks)
-      : problem(ParseProblem(kDefaultSpec, ParseMesh(absl::StrCat("x=", ranks)).value(), {8192, 28672, 8192},
-                             DType::kBF16).value()),
+      : problem(ParseProblem(kDefaultSpec, ParseMesh(absl::StrCat("x=", ranks)).value(),
+                             {8192, 28672, 8192}, DType::kBF16)
+                    .value()),
         topology(UniformTopology(ranks, algorithm == "peer" ? 1 : ranks / 2).value()),
         options{algorithm} {}
   const Problem problem;
@@ -33,7 +34,8 @@ void CountSteps(benchmark::State& state, const Schedule& schedule) {
 
 void BM_Plan(benchmark::State& state, const std::string& algorithm) {
   const Case one(algorithm, static_cast<int>(state.range(0)));
-  for (auto _ : state) benchmark::DoNotOptimize(Plan(one.problem, one.topology, one.options).value());
+  for (auto _ : state)
+    benchmark::DoNotOptimize(Plan(one.problem, one.topology, one.options).value());
   CountSteps(state, Plan(one.problem, one.topology, one.options).value());
 }
 
@@ -52,9 +54,12 @@ void BM_Verify(benchmark::State& state, const std::string& algorithm) {
 void Register() {
   for (const std::string& algorithm : Algorithms()) {
     if (algorithm == "auto") continue;
-    for (const auto& [what, run] : {std::pair("plan/", &BM_Plan), std::pair("verify/", &BM_Verify)}) {
+    for (const auto& [what, run] :
+         {std::pair("plan/", &BM_Plan), std::pair("verify/", &BM_Verify)}) {
       benchmark::RegisterBenchmark((what + algorithm).c_str(), run, algorithm)
-          ->RangeMultiplier(2)->Range(2, 64)->Unit(benchmark::kMillisecond);
+          ->RangeMultiplier(2)
+          ->Range(2, 64)
+          ->Unit(benchmark::kMillisecond);
     }
   }
 }

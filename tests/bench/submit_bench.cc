@@ -1,12 +1,14 @@
-// Times warm 64x64x64 jobs through a running world: one after the other, submit to done, beside a bare call that
-// takes the same way; then with 64 of them in flight.
+// Times warm 64x64x64 jobs through a running world: one after the other, submit to done, beside a
+// bare call that takes the same way; then with 64 of them in flight.
 //
 //   submit_bench ENDPOINT [JOBS [PIPELINED_JOBS [BY_CALLS]]]
 //
 // Prints {"jobs", "rpc_us": {"p50","p99"}, "run_us": {...}, "submit_wait_us": {...},
-//         "pipelined": {"jobs", "in_flight", "jobs_a_second", "lost"}, "pipelined_calls": {...}}. The bare call is a
-// WaitJob for a job that has ended: client to daemon, to the sequencer, and back. A job runs by Client::Run, and for
-// comparison by two calls, SubmitJob and WaitJob. A job is lost unless it succeeded under an id of its own.
+//         "pipelined": {"jobs", "in_flight", "jobs_a_second", "lost"}, "pipelined_calls": {...}}.
+//         The bare call is a
+// WaitJob for a job that has ended: client to daemon, to the sequencer, and back. A job runs by
+// Client::Run, and for comparison by two calls, SubmitJob and WaitJob. A job is lost unless it
+// succeeded under an id of its own.
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,8 +55,10 @@ class Pipeline {
     for (int i = 0; i < std::min(kInFlight, jobs_); ++i) Next();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ == jobs_; });
-    return absl::StrFormat("{\"jobs\": %d, \"in_flight\": %d, \"jobs_a_second\": %.1f, \"lost\": %d}", jobs_, kInFlight,
-                           jobs_ / ((MonotonicNanos() - begin_ns) * 1e-9), jobs_ - static_cast<int>(succeeded_.size()));
+    return absl::StrFormat(
+        "{\"jobs\": %d, \"in_flight\": %d, \"jobs_a_second\": %.1f, \"lost\": %d}", jobs_,
+        kInFlight, jobs_ / ((MonotonicNanos() - begin_ns) * 1e-9),
+        jobs_ - static_cast<int>(succeeded_.size()));
   }
 
  protected:
@@ -88,7 +92,8 @@ class Pipeline {
 
 class RunPipeline final : public Pipeline {
  public:
-  RunPipeline(Client& client, const JobRequest& request, int jobs) : Pipeline(jobs), client_(client), request_(request) {}
+  RunPipeline(Client& client, const JobRequest& request, int jobs)
+      : Pipeline(jobs), client_(client), request_(request) {}
 
  private:
   void Begin(int) override {
@@ -131,7 +136,8 @@ class CallPipeline final : public Pipeline {
     lane->wait.set_job_id(lane->job.job_id());
     connection_.jobs()->async()->WaitJob(
         lane->context.get(), &lane->wait, &lane->job, [this, lane](const grpc::Status& status) {
-          End(status.ok() && lane->job.state() == v1::Job::STATE_SUCCEEDED ? lane->job.job_id() : 0);
+          End(status.ok() && lane->job.state() == v1::Job::STATE_SUCCEEDED ? lane->job.job_id()
+                                                                           : 0);
         });
   }
 
@@ -143,7 +149,8 @@ absl::Status ToAbsl(const Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
 }
 
-absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs, int by_calls_jobs) {
+absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs,
+                 int by_calls_jobs) {
   AGMM_ASSIGN_OR_RETURN(const Endpoint endpoint, ResolveEndpoint(endpoint_text));
   Connection connection(endpoint);
   auto connected = Client::Connect({.endpoint = endpoint_text});
@@ -154,10 +161,13 @@ absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs,
   const std::string mesh = absl::StrCat("x=", world->devices.size());
   const std::string prefix = absl::StrCat("submit_bench.", getpid(), ".");
   const std::vector<float> ones(kSize * kSize, 1.0f);
-  JobRequest job{.spec = kDefaultSpec, .a = prefix + "A", .b = prefix + "B", .c = prefix + "C", .mesh = mesh};
-  for (const auto& [name, sharding] : {std::pair(job.a, "[M_x, K]"), std::pair(job.b, "[K, N_x]")}) {
-    const auto put = client.Put(name, {.rows = kSize, .cols = kSize, .sharding = sharding, .mesh = mesh}, ones.data(),
-                                kSize * kSize * sizeof(float));
+  JobRequest job{
+      .spec = kDefaultSpec, .a = prefix + "A", .b = prefix + "B", .c = prefix + "C", .mesh = mesh};
+  for (const auto& [name, sharding] :
+       {std::pair(job.a, "[M_x, K]"), std::pair(job.b, "[K, N_x]")}) {
+    const auto put =
+        client.Put(name, {.rows = kSize, .cols = kSize, .sharding = sharding, .mesh = mesh},
+                   ones.data(), kSize * kSize * sizeof(float));
     if (!put.ok()) return ToAbsl(put.status());
   }
   v1::SubmitJobRequest request;
@@ -177,8 +187,7 @@ absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs,
                           connection.WaitJob(IdOf(submitted), absl::Now() + absl::Seconds(60)));
     const int64_t ended_ns = MonotonicNanos();
     if (ended.state() != v1::Job::STATE_SUCCEEDED) return FromProto(ended.error());
-    AGMM_RETURN_IF_ERROR(
-        connection.WaitJob(IdOf(ended), absl::Now() + absl::Seconds(60)).status());
+    AGMM_RETURN_IF_ERROR(connection.WaitJob(IdOf(ended), absl::Now() + absl::Seconds(60)).status());
     const int64_t waited_ns = MonotonicNanos();
     if (i < kWarmUp) continue;
     run_us.push_back((ran_ns - begin_ns) / 1e3);
@@ -188,9 +197,10 @@ absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs,
   RunPipeline by_run(client, job, pipelined_jobs);
   CallPipeline by_calls(connection, request, by_calls_jobs);
   const std::string run = by_run.Measure(), calls = by_calls.Measure();
-  absl::PrintF("{\"jobs\": %d, \"rpc_us\": %s, \"run_us\": %s, \"submit_wait_us\": %s, \"pipelined\": %s, "
-               "\"pipelined_calls\": %s}\n",
-               jobs, Percentiles(rpc_us), Percentiles(run_us), Percentiles(calls_us), run, calls);
+  absl::PrintF(
+      "{\"jobs\": %d, \"rpc_us\": %s, \"run_us\": %s, \"submit_wait_us\": %s, \"pipelined\": %s, "
+      "\"pipelined_calls\": %s}\n",
+      jobs, Percentiles(rpc_us), Percentiles(run_us), Percentiles(calls_us), run, calls);
   for (const std::string& name : {job.a, job.b, job.c})
     if (const Status gone = client.Delete(name); !gone.ok()) return ToAbsl(gone);
   return absl::OkStatus();

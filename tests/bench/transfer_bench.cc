@@ -1,11 +1,12 @@
-// Moves a tensor of BYTES between this program and a daemon of one node, beside what could be had at best:
-// the same messages through a server of another process that only copies them into its memory, and memcpy.
+// Moves a tensor of BYTES between this program and a daemon of one node, beside what could be had
+// at best: the same messages through a server of another process that only copies them into its
+// memory, and memcpy.
 //
 //   transfer_bench TCP_ENDPOINT UNIX_ENDPOINT [BYTES, default 1 GiB] [ROUNDS, default 5]
 //
-// Prints {"bytes", "seconds": {what: [of each round]}}, where what is upload and stream_up, download and
-// stream_down, map_write (from Map to Commit, in place), map_read and memcpy. All take turns; a first round
-// does not count.
+// Prints {"bytes", "seconds": {what: [of each round]}}, where what is upload and stream_up,
+// download and stream_down, map_write (from Map to Commit, in place), map_read and memcpy. All take
+// turns; a first round does not count.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -110,9 +111,12 @@ class Transfers {
     axis->set_size(1);
     AGMM_ASSIGN_OR_RETURN(tensor_, tcp_.CreateTensor(request));
     const std::vector<std::pair<std::string, std::function<absl::Status()>>> all = {
-        {"upload", [this] { return Put(); }},        {"stream_up", [this] { return StreamUp(); }},
-        {"download", [this] { return Get(); }},      {"stream_down", [this] { return StreamDown(); }},
-        {"map_write", [this] { return MapWrite(); }}, {"map_read", [this] { return MapRead(); }},
+        {"upload", [this] { return Put(); }},
+        {"stream_up", [this] { return StreamUp(); }},
+        {"download", [this] { return Get(); }},
+        {"stream_down", [this] { return StreamDown(); }},
+        {"map_write", [this] { return MapWrite(); }},
+        {"map_read", [this] { return MapRead(); }},
         {"memcpy", [this] { return Copy(); }}};
     for (int round = -1; round < rounds; ++round) {
       for (const auto& [what, move] : all) {
@@ -130,7 +134,8 @@ class Transfers {
     std::vector<std::string> lists;
     for (const auto& [what, seconds] : seconds_)
       lists.push_back(absl::StrFormat("\"%s\": [%s]", what, absl::StrJoin(seconds, ", ")));
-    return absl::StrFormat("{\"bytes\": %d, \"seconds\": {%s}}\n", size(), absl::StrJoin(lists, ", "));
+    return absl::StrFormat("{\"bytes\": %d, \"seconds\": {%s}}\n", size(),
+                           absl::StrJoin(lists, ", "));
   }
 
  private:
@@ -174,7 +179,8 @@ class Transfers {
     grpc::ClientContext context;
     const auto stream = bare_->ReadTensor(&context, v1::ReadTensorRequest());
     for (v1::ReadTensorResponse response; stream->Read(&response);)
-      std::memcpy(to_.data() + response.offset_bytes(), response.data().data(), response.data().size());
+      std::memcpy(to_.data() + response.offset_bytes(), response.data().data(),
+                  response.data().size());
     return OkOr(stream->Finish());
   }
 
@@ -229,8 +235,10 @@ int main(int argc, char** argv) {
   int64_t bytes = int64_t{1} << 30;
   int rounds = 5;
   if (argc < 3 || argc > 5 || (argc > 3 && (!absl::SimpleAtoi(argv[3], &bytes) || bytes < 1)) ||
-      (argc > 4 && (!absl::SimpleAtoi(argv[4], &rounds) || rounds < 1)) || bytes % agmm::kRowBytes != 0) {
-    absl::FPrintF(stderr, "usage: transfer_bench TCP_ENDPOINT UNIX_ENDPOINT [BYTES, of 4096] [ROUNDS]\n");
+      (argc > 4 && (!absl::SimpleAtoi(argv[4], &rounds) || rounds < 1)) ||
+      bytes % agmm::kRowBytes != 0) {
+    absl::FPrintF(stderr,
+                  "usage: transfer_bench TCP_ENDPOINT UNIX_ENDPOINT [BYTES, of 4096] [ROUNDS]\n");
     return 2;
   }
   const absl::Status status = agmm::Run(argv[1], argv[2], bytes, rounds);

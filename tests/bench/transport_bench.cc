@@ -2,8 +2,8 @@
 // at once, for several settings of the transport. The lower bound to compare with is what plain TCP
 // does on the machine.
 //   transport_bench [message bytes, default 1 MiB] [messages, default 2000] [--json]
-// With --json of the default settings alone: {"one_way": {"mb_s_each_way", "cpu_ns_a_byte"}, "both_ways": {...}}; a byte
-// is sent and received.
+// With --json of the default settings alone: {"one_way": {"mb_s_each_way", "cpu_ns_a_byte"},
+// "both_ways": {...}}; a byte is sent and received.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -27,7 +27,10 @@ constexpr int64_t kBufferBytes = 64 << 20;
 
 struct End : Receiver, BulkStore {
   explicit End(int64_t bytes)
-      : size(bytes), places(std::max<int64_t>(1, kBufferBytes / bytes)), in(places * bytes), out(places * bytes) {}
+      : size(bytes),
+        places(std::max<int64_t>(1, kBufferBytes / bytes)),
+        in(places * bytes),
+        out(places * bytes) {}
   Verdict Accept(int, const Message& message, int64_t bytes, Rows* to) override {
     *to = {in.data() + message.step % places * size, 1, bytes, bytes};
     return Verdict::kReceive;
@@ -66,7 +69,8 @@ double CpuSeconds() {
          (use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
 }
 
-void Measure(const char* name, const TransportOptions& options, int64_t bytes, int count, bool json) {
+void Measure(const char* name, const TransportOptions& options, int64_t bytes, int count,
+             bool json) {
   for (const bool both : {false, true}) {
     End ends[2] = {End(bytes), End(bytes)};
     for (End& end : ends) end.transport = UcxTransport::Create(options, &end, &end).value();
@@ -92,11 +96,11 @@ void Measure(const char* name, const TransportOptions& options, int64_t bytes, i
     const double speed = static_cast<double>(bytes) * count / seconds / 1e6;
     const double cost = (CpuSeconds() - cpu) / moved * 1e9;
     if (json) {
-      std::printf("%s{\"mb_s_each_way\": %.1f, \"cpu_ns_a_byte\": %.4f}%s", both ? ", \"both_ways\": " : "{\"one_way\": ",
-                  speed, cost, both ? "}\n" : "");
+      std::printf("%s{\"mb_s_each_way\": %.1f, \"cpu_ns_a_byte\": %.4f}%s",
+                  both ? ", \"both_ways\": " : "{\"one_way\": ", speed, cost, both ? "}\n" : "");
     } else {
-      std::printf("%-34s %-10s %8.0f MB/s each way  %6.3f ns of CPU a byte\n", name, both ? "both ways" : "one way",
-                  speed, cost);
+      std::printf("%-34s %-10s %8.0f MB/s each way  %6.3f ns of CPU a byte\n", name,
+                  both ? "both ways" : "one way", speed, cost);
     }
     for (End& end : ends) end.transport.reset();
   }

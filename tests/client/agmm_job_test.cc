@@ -108,8 +108,7 @@ TEST_F(LibraryJob, AWatchTellsEachEdgeOnceThenTheEnd) {
   std::future<Outcome> ended = end.get_future();
   const Outcome outcome = Get(ended);
   ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
-  EXPECT_THAT(states,
-              ElementsAre(JobState::kQueued, JobState::kRunning, JobState::kSucceeded));
+  EXPECT_THAT(states, ElementsAre(JobState::kQueued, JobState::kRunning, JobState::kSucceeded));
   EXPECT_THAT(numbers, ElementsAre(1, 2, 3));
 
   // Behind the second event there is the third, behind the third the end.
@@ -226,8 +225,7 @@ TEST_F(LibraryJob, WaitsAndWatchesGoOnOverABrokenConnection) {
 TEST_F(LibraryJob, AKilledDaemonEndsWhatIsPending) {
   const auto of_session = Connect(/*session=*/true);
   const JobHandle job = Submit(*client_, LongRequest());
-  std::future<Outcome> done = job.Done(),
-                       done_of_session = of_session->FindJob(job.id())->Done();
+  std::future<Outcome> done = job.Done(), done_of_session = of_session->FindJob(job.id())->Done();
   std::promise<Outcome> end;
   job.Watch([](const JobEvent&) { return true; },
             [&](const Outcome& outcome) { end.set_value(outcome); });

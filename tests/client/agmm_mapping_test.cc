@@ -150,10 +150,11 @@ TEST_F(LibraryMapping, AMapAndWhatItHoldsUpWaitNoLongerThanTheirTimeouts) {
   EXPECT_EQ(client_->Map("A", false, Milliseconds(50)).status().code(),
             StatusCode::kDeadlineExceeded);
   std::vector<float> a(kM * kK);
-  EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a), {.timeout = Milliseconds(50), .progress = nullptr})
-                .status()
-                .code(),
-            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(
+      client_->Get("A", a.data(), BytesIn(a), {.timeout = Milliseconds(50), .progress = nullptr})
+          .status()
+          .code(),
+      StatusCode::kDeadlineExceeded);
   Write(mapping, new_);
   EXPECT_TRUE(mapping.Commit().ok());
   EXPECT_EQ(GetA(*client_), new_);

@@ -15,9 +15,11 @@ using ::testing::HasSubstr;
 
 class LibraryRun : public LibraryJobTest {
  protected:
-  static std::future<Outcome> Start(Client& client, const JobRequest& request, Milliseconds timeout = {}) {
+  static std::future<Outcome> Start(Client& client, const JobRequest& request,
+                                    Milliseconds timeout = {}) {
     auto promise = std::make_shared<std::promise<Outcome>>();
-    client.Run(request, [promise](const Outcome& outcome) { promise->set_value(outcome); }, timeout);
+    client.Run(
+        request, [promise](const Outcome& outcome) { promise->set_value(outcome); }, timeout);
     return promise->get_future();
   }
 };
@@ -178,7 +180,8 @@ TEST_F(LibraryRun, ADestroyedClientEndsItsRuns) {
   EXPECT_TRUE(Await([&] { return !client_->Jobs(1)->empty(); }));
   client.reset();
   EXPECT_EQ(Get(future).status().code(), StatusCode::kCancelled);
-  EXPECT_TRUE(Await([&] { return client_->Jobs(1)->front().state == JobState::kCancelled; })) << "it was of the session";
+  EXPECT_TRUE(Await([&] { return client_->Jobs(1)->front().state == JobState::kCancelled; }))
+      << "it was of the session";
 }
 
 }  // namespace

@@ -187,7 +187,8 @@ TEST_F(LibraryTensor, ASessionRewritesWhatLastsButDoesNotReplaceIt) {
     const auto client = Connect(/*session=*/true);
     PutAB(*client, "", 5);
     const std::vector<float> row(kK);
-    const auto put = client->Put("A", {.rows = 1, .cols = kK, .sharding = "[M, K]"}, row.data(), BytesIn(row));
+    const auto put =
+        client->Put("A", {.rows = 1, .cols = kK, .sharding = "[M, K]"}, row.data(), BytesIn(row));
     EXPECT_EQ(put.status().code(), StatusCode::kFailedPrecondition) << put.status().ToString();
     EXPECT_THAT(put.status().message(), HasSubstr("\"A\""));
     const JobHandle job = Submit(*client, Request());
@@ -205,13 +206,13 @@ TEST_F(LibraryTensor, APutGoesOnOverABrokenConnection) {
   const auto client = Connect(/*session=*/false, proxy->endpoint());
   const std::vector<float> values = Integers(700 * 1001, 3);
   bool cut = false;
-  const auto put = client->Put("T", {.rows = 700, .cols = 1001, .sharding = "[M, N_x]"},
-                               [&](int64_t offset, std::byte* into, int64_t size) {
-                                 if (offset > 0 && !std::exchange(cut, true)) proxy->Cut();
-                                 std::memcpy(into, reinterpret_cast<const char*>(values.data()) + offset,
-                                             size);
-                                 return Status();
-                               });
+  const auto put =
+      client->Put("T", {.rows = 700, .cols = 1001, .sharding = "[M, N_x]"},
+                  [&](int64_t offset, std::byte* into, int64_t size) {
+                    if (offset > 0 && !std::exchange(cut, true)) proxy->Cut();
+                    std::memcpy(into, reinterpret_cast<const char*>(values.data()) + offset, size);
+                    return Status();
+                  });
   ASSERT_TRUE(put.ok()) << put.status().ToString();
   EXPECT_TRUE(cut);
   std::vector<float> back(values.size());
@@ -230,8 +231,9 @@ TEST(Library, ADaemonThatIsNotThereIsSaidSoAtOnce) {
 
 TEST(Library, BF16RoundsToNearestEven) {
   // 1 + 2^-8 lies between two neighbours and goes to the even one; 1 + 3 * 2^-8, too.
-  const std::vector<float> values = {1.f, 1.f + 1.f / 256, 1.f + 3.f / 256, -0.f,
-                                     std::numeric_limits<float>::infinity(), std::nanf("")};
+  const std::vector<float> values = {
+      1.f,          1.f + 1.f / 256, 1.f + 3.f / 256, -0.f, std::numeric_limits<float>::infinity(),
+      std::nanf("")};
   const std::vector<float> back = FromBF16(ToBF16(values));
   ASSERT_EQ(back.size(), values.size());
   EXPECT_EQ(back[0], 1.f);

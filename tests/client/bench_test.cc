@@ -42,7 +42,9 @@ BenchCase Skipped() {
   BenchCase one = SomeCase();
   one.rows.clear();
   one.serial = {};
-  one.skipped = "tensors of 3 GiB and a workspace of 1 GiB are needed on each rank, and rank 1 has 1 GiB free of 2 GiB";
+  one.skipped =
+      "tensors of 3 GiB and a workspace of 1 GiB are needed on each rank, and rank 1 has 1 GiB "
+      "free of 2 GiB";
   return one;
 }
 
@@ -90,8 +92,8 @@ TEST(Bench, TextStaysWithinAHundredColumns) {
   EXPECT_LE(Widest(BenchText(one)), 100) << BenchText(one);
   BenchCase large = SomeCase();
   large.name = one.name;
-  large.problem = *ParseProblem(kDefaultSpec, *ParseMesh("x=2"), {kMaxDimension, kMaxDimension, kMaxDimension},
-                                DType::kBF16);
+  large.problem = *ParseProblem(kDefaultSpec, *ParseMesh("x=2"),
+                                {kMaxDimension, kMaxDimension, kMaxDimension}, DType::kBF16);
   for (BenchRow& row : large.rows) row.runs_ms = {86'400'000, 86'400'000, 86'400'000};
   EXPECT_LE(Widest(BenchSummary({large, Skipped()})), 100) << BenchSummary({large, Skipped()});
   EXPECT_LE(Widest(BenchText(Skipped())), 100);
@@ -99,7 +101,8 @@ TEST(Bench, TextStaysWithinAHundredColumns) {
 
 TEST(Bench, SummaryHasALineForEachProductAndSaysThatAHostIsShared) {
   const std::string text = BenchSummary({SomeCase(), Skipped()});
-  EXPECT_THAT(text, HasSubstr("8.000  direct   10.000  0.800    1.500        1.100\n")) << "auto: 11 / 10";
+  EXPECT_THAT(text, HasSubstr("8.000  direct   10.000  0.800    1.500        1.100\n"))
+      << "auto: 11 / 10";
   EXPECT_THAT(text, HasSubstr("skipped\n"));
   EXPECT_THAT(text, HasSubstr("share its cores"));
   EXPECT_THAT(text, HasSubstr("Every C has the bits of serial's\n"));
@@ -107,8 +110,9 @@ TEST(Bench, SummaryHasALineForEachProductAndSaysThatAHostIsShared) {
   alone.rows[1].exact = std::nullopt;
   EXPECT_THAT(BenchSummary({alone}), Not(HasSubstr("Every C")));
   alone.shared_host = false;
-  EXPECT_THAT(BenchSummary({alone}), AllOf(HasSubstr("T_lb = max"), Not(HasSubstr("share its cores")),
-                                           Not(HasSubstr("direct"))));
+  EXPECT_THAT(
+      BenchSummary({alone}),
+      AllOf(HasSubstr("T_lb = max"), Not(HasSubstr("share its cores")), Not(HasSubstr("direct"))));
 }
 
 TEST(Bench, JsonIsTheGoldenOne) {

@@ -67,8 +67,14 @@ TEST(PartsOfPiece, OutsideTheTensorOrWithinAnElementAreRefused) {
   const auto refused = [](int64_t offset, int64_t size) {
     return std::string(PartsOfPiece(3, 5, DType::kF32, offset, size).status().message());
   };
-  for (auto [offset, size] : {std::pair<int64_t, int64_t>{-4, 4}, {0, -4}, {0, 64}, {60, 4}, {64, 0},
-                              {INT64_MAX - 3, 4}, {4, INT64_MAX - 3}, {INT64_MIN, INT64_MAX}})
+  for (auto [offset, size] : {std::pair<int64_t, int64_t>{-4, 4},
+                              {0, -4},
+                              {0, 64},
+                              {60, 4},
+                              {64, 0},
+                              {INT64_MAX - 3, 4},
+                              {4, INT64_MAX - 3},
+                              {INT64_MIN, INT64_MAX}})
     EXPECT_THAT(refused(offset, size), HasSubstr("outside the tensor's 3 x 5")) << offset;
   EXPECT_THAT(refused(2, 4), HasSubstr("not whole elements"));
   EXPECT_THAT(refused(4, 3), HasSubstr("not whole elements"));

@@ -12,8 +12,8 @@
 namespace agmm {
 namespace {
 
-// Without the threads that the first channel keeps, each round would start and end its own, and the one that
-// ends them would be one of them: a use after free.
+// Without the threads that the first channel keeps, each round would start and end its own, and the
+// one that ends them would be one of them: a use after free.
 TEST(Channel, TheLastOneMayGoInACallback) {
   struct Call {
     std::shared_ptr<grpc::Channel> channel = OpenChannel("127.0.0.1:1");  // where nobody listens

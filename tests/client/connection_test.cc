@@ -1,5 +1,5 @@
-// What a connection does when its daemon goes, comes back or was never there: calls that are safe to
-// repeat are repeated, and have one effect.
+// What a connection does when its daemon goes, comes back or was never there: calls that are safe
+// to repeat are repeated, and have one effect.
 #include "client/connection.h"
 
 #include <grpcpp/grpcpp.h>
@@ -125,8 +125,8 @@ class FakeDaemon final : public v1::JobService::Service,
                                  : std::string(sent->second.data(), sent->second.size()));
   }
   static grpc::Status Error(const absl::Status& status) {
-    return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                        std::string(status.message()), ToProto(status).SerializeAsString());
+    return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
+                        ToProto(status).SerializeAsString());
   }
   std::mutex mutex_;
   std::vector<std::string> sequencers_;
@@ -169,14 +169,16 @@ TEST_F(ConnectionTest, AReadGoesOutAgain) {
 TEST_F(ConnectionTest, ASubmitGoesOutAgainWithItsRequestIdOnly) {
   absl::StatusOr<v1::Job> job;
   v1::SubmitJobRequest request;
-  LoseTheAnswer([&] { job = connection_.SubmitJob(request); }, [&] { return daemon_.submits == 1; });
+  LoseTheAnswer([&] { job = connection_.SubmitJob(request); },
+                [&] { return daemon_.submits == 1; });
   EXPECT_EQ(job.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(job.status().message()), HasSubstr("was lost in mid-call"));
   EXPECT_EQ(daemon_.submits, 1);
 
   ASSERT_TRUE(connection_.GetStatus().ok());  // is connected again
   request.set_request_id("r");
-  LoseTheAnswer([&] { job = connection_.SubmitJob(request); }, [&] { return daemon_.submits == 2; });
+  LoseTheAnswer([&] { job = connection_.SubmitJob(request); },
+                [&] { return daemon_.submits == 2; });
   EXPECT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(daemon_.submits, 3);
   // Names mean the same to every sequencer.
@@ -198,8 +200,11 @@ TEST_F(ConnectionTest, AnAttemptForABareIdIsRepeatedForTheSequencerThatWasKnownO
 }
 
 TEST_F(ConnectionTest, EveryAttemptForAnIdCarriesItsSequencer) {
-  LoseTheAnswer([&] { connection_.DeleteTensor({5, "before"}).IgnoreError(); },
-                [&] { return daemon_.deletes == 1; });
+  LoseTheAnswer(
+      [&] {
+        connection_.DeleteTensor({5, "before"}).IgnoreError();
+      },
+      [&] { return daemon_.deletes == 1; });
   EXPECT_THAT(daemon_.sequencers(), ElementsAre("before", "before"));
   daemon_.job_alone_after = 3;
   JobWatch watch(&connection_, {7, "before"}, /*after_event=*/0, absl::Now() + kHang);
@@ -213,7 +218,8 @@ TEST_F(ConnectionTest, EveryAttemptForAnIdCarriesItsSequencer) {
 
 TEST_F(ConnectionTest, ADeleteThatIsRepeatedFindsItsWorkDone) {
   absl::Status status = absl::UnknownError("");
-  LoseTheAnswer([&] { status = connection_.DeleteTensor(5); }, [&] { return daemon_.deletes == 1; });
+  LoseTheAnswer([&] { status = connection_.DeleteTensor(5); },
+                [&] { return daemon_.deletes == 1; });
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(absl::IsNotFound(connection_.DeleteTensor(5)));
 }

@@ -88,7 +88,8 @@ class LibraryTest : public ::testing::Test {
   static ::testing::AssertionResult Await(Holds holds) {
     const auto deadline = std::chrono::steady_clock::now() + kHangMs;
     while (!holds()) {
-      if (std::chrono::steady_clock::now() > deadline) return ::testing::AssertionFailure() << "never";
+      if (std::chrono::steady_clock::now() > deadline)
+        return ::testing::AssertionFailure() << "never";
       absl::SleepFor(absl::Milliseconds(2));
     }
     return ::testing::AssertionSuccess();

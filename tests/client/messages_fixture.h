@@ -75,9 +75,22 @@ inline v1::Job SomeJob() {
       steps { start_us: 1 end_us: 1000 }
     }
     ranks { rank: 1 node: 1 }
-    events { number: 1 state: STATE_QUEUED time { seconds: 1700000000 } message: "admitted" }
-    events { number: 2 state: STATE_RUNNING time { seconds: 1700000000 nanos: 500000000 } }
-    events { number: 3 state: STATE_SUCCEEDED time { seconds: 1700000001 } }
+    events {
+      number: 1
+      state: STATE_QUEUED
+      time { seconds: 1700000000 }
+      message: "admitted"
+    }
+    events {
+      number: 2
+      state: STATE_RUNNING
+      time { seconds: 1700000000 nanos: 500000000 }
+    }
+    events {
+      number: 3
+      state: STATE_SUCCEEDED
+      time { seconds: 1700000001 }
+    }
     owner: "uid:1000"
     generation: 2
     m: 64

@@ -25,12 +25,14 @@ TEST(Table, HasNoUnitsRowWithoutUnitsAndNoBlanksAtLineEnds) {
 }
 
 TEST(Table, ShortensLongTextsOnlyWhereItIsTooWide) {
-  Table table({{"long", "", Column::kLong}, {"other", "", Column::kLong}, {"text", "", Column::kText}});
+  Table table(
+      {{"long", "", Column::kLong}, {"other", "", Column::kLong}, {"text", "", Column::kText}});
   table.AddRow({std::string(40, 'a'), std::string(20, 'b'), std::string(36, 'c')});
   EXPECT_EQ(table.ToString().find(".."), std::string::npos) << "100 columns";
   table.AddRow({"", "", std::string(60, 'd')});
   const std::string text = table.ToString();
-  EXPECT_NE(text.find(std::string(16, 'a') + "..  " + std::string(16, 'b') + "..  c"), std::string::npos)
+  EXPECT_NE(text.find(std::string(16, 'a') + "..  " + std::string(16, 'b') + "..  c"),
+            std::string::npos)
       << text;
   table.AddRow({"", "", std::string(200, 'e')});
   EXPECT_NE(table.ToString().find("aaaaaa..  bbbbbb..  c"), std::string::npos) << table.ToString();

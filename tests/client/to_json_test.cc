@@ -22,8 +22,9 @@ TEST(ToJson, OfAGetSaysWhatItWrote) {
 }
 
 TEST(ToJson, OfAnErrorHasItsCodeItsReasonAndItsMessage) {
-  ExpectGoldenJson("error.json", ToJson(WithReason(absl::ResourceExhaustedError("no 4 GiB are free"),
-                                                   kReasonHeapFull)));
+  ExpectGoldenJson(
+      "error.json",
+      ToJson(WithReason(absl::ResourceExhaustedError("no 4 GiB are free"), kReasonHeapFull)));
   EXPECT_TRUE(ToJson(absl::NotFoundError("no W"))["error"]["reason"].is_null());
 }
 

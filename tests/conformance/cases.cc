@@ -25,7 +25,8 @@ bool OneNode(const std::string& algorithm) { return algorithm == "peer"; }
 std::vector<Case> MakeCases() {
   const DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
   std::vector<Case> cases;
-  // Every algorithm and dtype on every count of ranks; shapes, nodes, chunks and threads take turns.
+  // Every algorithm and dtype on every count of ranks; shapes, nodes, chunks and threads take
+  // turns.
   const int64_t kRows[] = {97, 1, 1000};
   int turn = 0;
   for (int ranks = 1; ranks <= 8; ++ranks) {
@@ -45,9 +46,21 @@ std::vector<Case> MakeCases() {
   }
   // Every shape with every algorithm, over two nodes where it can.
   for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
-    for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 2, 5}, {1000, 61, 333},
-                           {128, 64, 64}, {257, 7, 1}, {64, 3, 2000}}) {
-      Case c{algorithm, DType::kBF16, 4, OneNode(algorithm) ? 1 : 2, algorithm == std::string("serial") ? 1 : 2, m, n, k, 2};
+    for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                           {3, 2, 5},
+                           {1000, 61, 333},
+                           {128, 64, 64},
+                           {257, 7, 1},
+                           {64, 3, 2000}}) {
+      Case c{algorithm,
+             DType::kBF16,
+             4,
+             OneNode(algorithm) ? 1 : 2,
+             algorithm == std::string("serial") ? 1 : 2,
+             m,
+             n,
+             k,
+             2};
       cases.push_back(c);
       c.dtype = DType::kF32;
       cases.push_back(c);
@@ -55,7 +68,8 @@ std::vector<Case> MakeCases() {
   }
   // Meshes of two axes, and products for which nothing moves.
   for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
-    Case c{algorithm, DType::kBF16, 6, 2, algorithm == std::string("serial") ? 1 : 2, 97, 61, 40, 1};
+    Case c{algorithm, DType::kBF16, 6,  2, algorithm == std::string("serial") ? 1 : 2,
+           97,        61,           40, 1};
     c.mesh = "dp=2,tp=3";
     c.spec = "A[M_tp, K] * B[K, N_tp] -> C[M, N_tp]";
     cases.push_back(c);

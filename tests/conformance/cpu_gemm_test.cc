@@ -36,7 +36,8 @@ TEST_P(Gemm, ARowIsTheSameInPiecesOfAnySize) {
   if (!RowsSumAlike()) GTEST_SKIP() << "this machine does not promise it";
   GemmLibrary library(1);
   GemmWorker worker(0);
-  for (auto [n, k] : {std::pair<int64_t, int64_t>{61, 333}, {1, 333}, {256, 1024}, {48, 2000}, {7, 4095}}) {
+  for (auto [n, k] :
+       {std::pair<int64_t, int64_t>{61, 333}, {1, 333}, {256, 1024}, {48, 2000}, {7, 4095}}) {
     SCOPED_TRACE(testing::Message() << "n " << n << " k " << k << " AGMM_SEED " << Seed());
     const std::vector<std::byte> a = Dense(Uniform(kMaxRows, k, Seed()), dtype),
                                  b = Dense(Uniform(k, n, Seed() + 1), dtype);
@@ -47,9 +48,13 @@ TEST_P(Gemm, ARowIsTheSameInPiecesOfAnySize) {
                       int64_t{17}, int64_t{33}, int64_t{64}, int64_t{97}, int64_t{127}}) {
       const auto matmul = library.Get({m, n, k, dtype, out, false});
       ASSERT_TRUE(matmul.ok()) << matmul.status();
-      if (m == kMaxRows) packed = (*matmul)->Pack({b.data(), n * SizeOf(dtype), dtype}, worker).value();
+      if (m == kMaxRows)
+        packed = (*matmul)->Pack({b.data(), n * SizeOf(dtype), dtype}, worker).value();
       std::vector<std::byte> c(whole.size(), std::byte{0xff});
-      ASSERT_TRUE((*matmul)->Run({a.data(), k * SizeOf(dtype), dtype}, packed, {c.data(), row_bytes, out}, worker).ok());
+      ASSERT_TRUE((*matmul)
+                      ->Run({a.data(), k * SizeOf(dtype), dtype}, packed,
+                            {c.data(), row_bytes, out}, worker)
+                      .ok());
       if (m == kMaxRows) whole = c;
       EXPECT_EQ(std::memcmp(c.data(), whole.data(), m * row_bytes), 0) << "m " << m;
     }
@@ -65,11 +70,13 @@ INSTANTIATE_TEST_SUITE_P(All, Gemm,
                                   std::string(Name(std::get<1>(info.param)));
                          });
 
-// Whole numbers as `dtype`, rows `pitch_bytes` apart, and behind each row what nobody may read or write.
+// Whole numbers as `dtype`, rows `pitch_bytes` apart, and behind each row what nobody may read or
+// write.
 std::vector<std::byte> Pitched(const Values& values, int64_t pitch_bytes, DType dtype) {
   std::vector<std::byte> bytes(values.rows * pitch_bytes, std::byte{0xff});
   for (int64_t row = 0; row < values.rows; ++row) {
-    ConvertFromF32(dtype, values.data.data() + row * values.cols, bytes.data() + row * pitch_bytes, values.cols);
+    ConvertFromF32(dtype, values.data.data() + row * values.cols, bytes.data() + row * pitch_bytes,
+                   values.cols);
   }
   return bytes;
 }
@@ -77,11 +84,19 @@ std::vector<std::byte> Pitched(const Values& values, int64_t pitch_bytes, DType 
 TEST(Tiles, MultiplyShapesAndPitchesOfAnySizeAndTouchNothingElse) {
   if (!MultipliesAnyPitch(DType::kBF16)) GTEST_SKIP() << "this processor has no tiles";
   constexpr DType kIn = DType::kBF16;
-  for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {16, 32, 32}, {17, 33, 31}, {33, 16, 300},
-                         {49, 47, 513}, {70, 96, 257}, {128, 64, 1000}}) {
-    for (const auto& [out, add] : {std::pair(DType::kBF16, false), {DType::kF32, false}, {DType::kF32, true}}) {
-      SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k << " to " << Name(out) << (add ? ", added" : ""));
-      const Values a = SmallIntegers(m, k, 1), b = SmallIntegers(k, n, 2), before = SmallIntegers(m, n, 3);
+  for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                         {16, 32, 32},
+                         {17, 33, 31},
+                         {33, 16, 300},
+                         {49, 47, 513},
+                         {70, 96, 257},
+                         {128, 64, 1000}}) {
+    for (const auto& [out, add] :
+         {std::pair(DType::kBF16, false), {DType::kF32, false}, {DType::kF32, true}}) {
+      SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k << " to " << Name(out)
+                                      << (add ? ", added" : ""));
+      const Values a = SmallIntegers(m, k, 1), b = SmallIntegers(k, n, 2),
+                   before = SmallIntegers(m, n, 3);
       Values expected = before;
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < n; ++j) {
@@ -90,14 +105,18 @@ TEST(Tiles, MultiplyShapesAndPitchesOfAnySizeAndTouchNothingElse) {
           expected.data[i * n + j] = sum;
         }
       }
-      const int64_t a_pitch = (k + 3) * SizeOf(kIn), b_pitch = (n + 5) * SizeOf(kIn), c_pitch = (n + 1) * SizeOf(out);
-      const std::vector<std::byte> a_bytes = Pitched(a, a_pitch, kIn), b_bytes = Pitched(b, b_pitch, kIn);
+      const int64_t a_pitch = (k + 3) * SizeOf(kIn), b_pitch = (n + 5) * SizeOf(kIn),
+                    c_pitch = (n + 1) * SizeOf(out);
+      const std::vector<std::byte> a_bytes = Pitched(a, a_pitch, kIn),
+                                   b_bytes = Pitched(b, b_pitch, kIn);
       GemmLibrary library(1);
       GemmWorker worker(0);
       const auto matmul = library.Get({m, n, k, kIn, out, add}).value();
       const PackedB packed = matmul->Pack({b_bytes.data(), b_pitch, kIn}, worker).value();
       std::vector<std::byte> c = Pitched(before, c_pitch, out);
-      ASSERT_TRUE(matmul->Run({a_bytes.data(), a_pitch, kIn}, packed, {c.data(), c_pitch, out}, worker).ok());
+      ASSERT_TRUE(
+          matmul->Run({a_bytes.data(), a_pitch, kIn}, packed, {c.data(), c_pitch, out}, worker)
+              .ok());
       EXPECT_EQ(c, Pitched(expected, c_pitch, out));
     }
   }
@@ -176,7 +195,8 @@ TEST(CpuHeap, WhatATensorIsWrittenToIsInLargePages) {
   std::byte* const data = (*heap)->host().data();
   const Range tensor{kLargePageBytes + 4096, 12 * kLargePageBytes};
   data[tensor.begin] = data[5 * kLargePageBytes - 1] = std::byte{42};
-  // A row beyond the tensor's first stretch: not the pages that others have a part of, nor all of the tensor.
+  // A row beyond the tensor's first stretch: not the pages that others have a part of, nor all of
+  // the tensor.
   (*heap)->Back({5 * kLargePageBytes, 5 * kLargePageBytes + 4096}, tensor);
   EXPECT_EQ(LargePages(data), 4);
   (*heap)->Back(tensor, tensor);

@@ -1,4 +1,5 @@
-// What a device promises beside the product: order, time stamps, and a warm path that prepares nothing.
+// What a device promises beside the product: order, time stamps, and a warm path that prepares
+// nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,8 @@ class DeviceTest : public testing::TestWithParam<DeviceKind> {
   }
   // Rank 0 of two on one node.
   static absl::Status Prepare(Cluster& cluster, const Problem& problem, const Schedule& schedule) {
-    const auto executor = cluster.device(0)->CreateExecutor(), peer = cluster.device(1)->CreateExecutor();
+    const auto executor = cluster.device(0)->CreateExecutor(),
+               peer = cluster.device(1)->CreateExecutor();
     Peers peers;
     peers.executors = {executor.get(), peer.get()};
     peers.heaps = {cluster.heap(0), cluster.heap(1)};
@@ -45,9 +47,11 @@ void ExpectOrdered(const Schedule& schedule, const std::vector<EpochReport>& rep
       const Step& step = schedule.ranks[rank][i];
       const StepTime& time = reports[rank].steps[i];
       const auto* transfer = std::get_if<Transfer>(&step.op);
-      // The end of a transfer is that of its last `to`, and a sender hears late of what has arrived.
-      const bool exact = transfer == nullptr || transfer->to.empty() ||
-                         (transfer->to.size() == 1 && transfer->to[0].rank == static_cast<Rank>(rank));
+      // The end of a transfer is that of its last `to`, and a sender hears late of what has
+      // arrived.
+      const bool exact =
+          transfer == nullptr || transfer->to.empty() ||
+          (transfer->to.size() == 1 && transfer->to[0].rank == static_cast<Rank>(rank));
       for (const Slot& slot : step.signals) {
         producers[slot] = {exact ? time.end_ns : time.start_ns,
                            absl::StrCat("rank ", rank, " step ", i)};
@@ -88,8 +92,15 @@ TEST_P(DeviceTest, ResultsLieInLargePages) {
 TEST_P(DeviceTest, StepsStartBehindTheirLaneAndTheirWaits) {
   for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
     SCOPED_TRACE(algorithm);
-    const Case c{algorithm, DType::kF32, 4, algorithm == std::string("peer") ? 1 : 2,
-                 algorithm == std::string("serial") ? 1 : 3, 200, 40, 50, 2};
+    const Case c{algorithm,
+                 DType::kF32,
+                 4,
+                 algorithm == std::string("peer") ? 1 : 2,
+                 algorithm == std::string("serial") ? 1 : 3,
+                 200,
+                 40,
+                 50,
+                 2};
     Cluster::Options options;
     options.threads = c.threads;
     Cluster cluster(GetParam(), c.topology(), options);
@@ -193,7 +204,9 @@ TEST_P(DeviceTest, AHeapThatDoesNotFitIsRefusedWithBothFigures) {
 TEST_P(DeviceTest, ASchedulesMistakesAreRefusedByName) {
   const Case c{"ring", DType::kF32, 2, 1, 1, 40, 12, 20, 1};
   Cluster cluster(GetParam(), c.topology());
-  const auto prepare = [&](const Schedule& schedule) { return Prepare(cluster, c.problem(), schedule); };
+  const auto prepare = [&](const Schedule& schedule) {
+    return Prepare(cluster, c.problem(), schedule);
+  };
   EXPECT_EQ(prepare(c.schedule()), absl::OkStatus());
   Schedule outside = c.schedule();
   for (Step& step : outside.ranks[0])
@@ -210,7 +223,8 @@ TEST_P(DeviceTest, ASchedulesMistakesAreRefusedByName) {
 
 #ifdef AGMM_FAILPOINTS
 TEST_P(DeviceTest, APlanThatGetsNoScratchIsRefusedAndTheNextOneIsNot) {
-  const Case c{"ring", DType::kBF16, 2, 1, 1, 40, 12, 20, 1}, larger{"ring", DType::kBF16, 2, 1, 1, 400, 120, 200, 1};
+  const Case c{"ring", DType::kBF16, 2, 1, 1, 40, 12, 20, 1},
+      larger{"ring", DType::kBF16, 2, 1, 1, 400, 120, 200, 1};
   Cluster cluster(GetParam(), c.topology());
   EXPECT_EQ(Prepare(cluster, c.problem(), c.schedule()), absl::OkStatus());
   failpoint::Arm("scratch.none");
@@ -219,10 +233,12 @@ TEST_P(DeviceTest, APlanThatGetsNoScratchIsRefusedAndTheNextOneIsNot) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("of scratch"));
   PreparedPlan plan(cluster, c.problem(), c.schedule());
-  const Values a = SmallIntegers(c.problem().m(), c.problem().k(), 1), b = SmallIntegers(c.problem().k(), c.problem().n(), 2);
+  const Values a = SmallIntegers(c.problem().m(), c.problem().k(), 1),
+               b = SmallIntegers(c.problem().k(), c.problem().n(), 2);
   Fill(plan, a, b);
   Reports reports(2);
-  for (Rank rank = 0; rank < 2; ++rank) plan.Run(rank, 1, 1, absl::Now() + absl::Seconds(60), reports.At(rank));
+  for (Rank rank = 0; rank < 2; ++rank)
+    plan.Run(rank, 1, 1, absl::Now() + absl::Seconds(60), reports.At(rank));
   for (const EpochReport& report : reports.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
   EXPECT_EQ(plan.CountWrong(0, Product(a, b)), 0);
 }

@@ -1,5 +1,5 @@
-// Epoch after epoch with no barrier: each rank rewrites its A and B and poisons its C as soon as its own
-// epoch is over, whatever the others still do.
+// Epoch after epoch with no barrier: each rank rewrites its A and B and poisons its C as soon as
+// its own epoch is over, whatever the others still do.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -83,21 +83,27 @@ const std::vector<Case> kPeerCases = {
     {"peer", DType::kF16, 4, 1, 1, 3, 2, 29, 1},  // ranks without rows, ranks without columns
 };
 const std::vector<Case> kCreditCases = {
-    {"ring", DType::kF32, 3, 1, 2, 23, 13, 29, 1},   {"ring", DType::kBF16, 4, 2, 1, 23, 13, 29, 1},
-    {"direct", DType::kF32, 4, 2, 1, 23, 13, 29, 1}, {"direct", DType::kBF16, 2, 1, 2, 23, 13, 29, 2},
-    {"serial", DType::kF32, 3, 1, 1, 23, 13, 29, 2}, {"serial", DType::kF16, 2, 2, 1, 23, 13, 29, 1},
+    {"ring", DType::kF32, 3, 1, 2, 23, 13, 29, 1},
+    {"ring", DType::kBF16, 4, 2, 1, 23, 13, 29, 1},
+    {"direct", DType::kF32, 4, 2, 1, 23, 13, 29, 1},
+    {"direct", DType::kBF16, 2, 1, 2, 23, 13, 29, 2},
+    {"serial", DType::kF32, 3, 1, 1, 23, 13, 29, 2},
+    {"serial", DType::kF16, 2, 2, 1, 23, 13, 29, 1},
 };
 auto Name = [](const auto& info) {
   return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name();
 };
 INSTANTIATE_TEST_SUITE_P(All, Epochs,
-                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kCreditCases)),
+                         testing::Combine(testing::ValuesIn(DeviceKinds()),
+                                          testing::ValuesIn(kCreditCases)),
                          Name);
 INSTANTIATE_TEST_SUITE_P(Peer, Epochs,
-                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kPeerCases)),
+                         testing::Combine(testing::ValuesIn(DeviceKinds()),
+                                          testing::ValuesIn(kPeerCases)),
                          Name);
 
-// The same through the daemon's own transport: real sockets, rendezvous and all, every message late.
+// The same through the daemon's own transport: real sockets, rendezvous and all, every message
+// late.
 class EpochsOverUcx : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
 void RunOverUcx(const DeviceKind& kind, const Case& c, bool lent) {
@@ -110,7 +116,8 @@ void RunOverUcx(const DeviceKind& kind, const Case& c, bool lent) {
   const std::vector<int>& nodes = cluster.topology().node_of_rank;
   for (size_t rank = 0; lent && rank < nodes.size(); ++rank) {
     // The first device of each node.
-    if (rank == 0 || nodes[rank] != nodes[rank - 1]) cluster.device(rank)->Lend(network->progress(nodes[rank]));
+    if (rank == 0 || nodes[rank] != nodes[rank - 1])
+      cluster.device(rank)->Lend(network->progress(nodes[rank]));
   }
   PreparedPlan plan(cluster, c.problem(), c.schedule());
   Armed step_delay("executor.delay"), message_delay("transport.delay");
@@ -139,7 +146,8 @@ const std::vector<Case> kUcxCases = {
     {"serial", DType::kF32, 2, 2, 1, 23, 13, 29, 2},
 };
 INSTANTIATE_TEST_SUITE_P(All, EpochsOverUcx,
-                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kUcxCases)),
+                         testing::Combine(testing::ValuesIn(DeviceKinds()),
+                                          testing::ValuesIn(kUcxCases)),
                          Name);
 
 class Credits : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
@@ -164,7 +172,8 @@ TEST_P(Credits, WithoutThemTheEpochsMixAndTheTestSeesIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Credits,
-                         testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(kCreditCases)),
+                         testing::Combine(testing::ValuesIn(DeviceKinds()),
+                                          testing::ValuesIn(kCreditCases)),
                          Name);
 
 class Joins : public testing::TestWithParam<DeviceKind> {};
@@ -194,7 +203,8 @@ TEST_P(Joins, WithoutThemTheEpochsMixAndTheTestSeesIt) {
       ASSERT_TRUE(seen.ok()) << seen.status();
       wrong = *seen;
     }
-    EXPECT_GT(wrong, 0) << (entry ? "nobody waited for the others' epochs" : "nobody waited for readers")
+    EXPECT_GT(wrong, 0) << (entry ? "nobody waited for the others' epochs"
+                                  : "nobody waited for readers")
                         << ", and it made no difference";
   }
 }

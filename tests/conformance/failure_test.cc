@@ -1,4 +1,5 @@
-// What happens when an epoch cannot end well: it says who waited for what, drains, and leaves others alone.
+// What happens when an epoch cannot end well: it says who waited for what, drains, and leaves
+// others alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,9 +46,10 @@ TEST_P(Failure, DeadlineSaysWhoWaitedForWhat) {
   plan.Run(1, 1, 1, absl::Now() + absl::Seconds(60), reports.At(1));
   const std::vector<EpochReport> ended = reports.Wait();
   EXPECT_EQ(ended[0].status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(ended[0].status.message()),
-              ContainsRegex("^rank 10 lane [0-9]+ step [0-9]+ waited [0-9.]+ m?s for slot 10:[0-9]+ "
-                            "\\(rows 20:40 of A from rank 1\\), epoch 1$"));
+  EXPECT_THAT(
+      std::string(ended[0].status.message()),
+      ContainsRegex("^rank 10 lane [0-9]+ step [0-9]+ waited [0-9.]+ m?s for slot 10:[0-9]+ "
+                    "\\(rows 20:40 of A from rank 1\\), epoch 1$"));
   EXPECT_EQ(ended[1].status, absl::OkStatus());
 }
 
@@ -144,7 +146,8 @@ TEST_P(Failure, ADeadlinePassesInTheQueueToo) {
   other.Run(0, 1, 1, absl::Now() + kSoon, queued.At(0));
   const absl::Status late = queued.Wait()[0].status;
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(late.message()), ContainsRegex("^rank 10 had not begun after .*, epoch 1$"));
+  EXPECT_THAT(std::string(late.message()),
+              ContainsRegex("^rank 10 had not begun after .*, epoch 1$"));
   stuck.executor(0)->Cancel(absl::CancelledError("enough"));
   EXPECT_EQ(first.Wait()[0].status.code(), absl::StatusCode::kCancelled);
 }
@@ -172,7 +175,9 @@ TEST_P(Failure, OperandsOutsideTheHeapAreRefused) {
 class PeerFailure : public Failure {
  protected:
   static inline const Case kPeer{"peer", DType::kF32, 3, 1, 1, 40, 12, 20, 1};
-  PeerFailure() : peers_(GetParam(), kPeer.topology()), plan_(peers_, kPeer.problem(), kPeer.schedule(), {10, 11, 12}) {
+  PeerFailure()
+      : peers_(GetParam(), kPeer.topology()),
+        plan_(peers_, kPeer.problem(), kPeer.schedule(), {10, 11, 12}) {
     Fill(plan_);
   }
   Cluster peers_;
@@ -185,9 +190,10 @@ TEST_P(PeerFailure, ADeadlineSaysWhoHasNotBegun) {
   plan_.Run(2, 1, 1, absl::Now() + kSoon, reports.At(1));
   for (const EpochReport& report : reports.Wait()) {
     EXPECT_EQ(report.status.code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_THAT(std::string(report.status.message()),
-                ContainsRegex("^rank 1[02] lane 0 step [0-9]+ waited [0-9.]+ m?s for slot 1[02]:[0-9]+ "
-                              "\\(a join at rank 11\\), epoch 1$"));
+    EXPECT_THAT(
+        std::string(report.status.message()),
+        ContainsRegex("^rank 1[02] lane 0 step [0-9]+ waited [0-9.]+ m?s for slot 1[02]:[0-9]+ "
+                      "\\(a join at rank 11\\), epoch 1$"));
   }
 }
 

@@ -27,8 +27,8 @@ constexpr int kPoison = 0xff;  // NaN in every dtype
 }  // namespace
 
 const std::vector<DeviceKind>& DeviceKinds() {
-  static const auto* const kinds = new std::vector<DeviceKind>{
-      {"cpu", CreateCpuDevice, RowsSumAlike()}};
+  static const auto* const kinds =
+      new std::vector<DeviceKind>{{"cpu", CreateCpuDevice, RowsSumAlike()}};
   return *kinds;
 }
 
@@ -105,7 +105,8 @@ bool Cluster::GuardsAreWhole() {
   for (const auto& heap : heaps_) {
     for (int64_t guard : guards_) {
       const std::byte* begin = heap->host().data() + guard;
-      if (!std::all_of(begin, begin + kGuardBytes, [](std::byte b) { return b == kGuard; })) return false;
+      if (!std::all_of(begin, begin + kGuardBytes, [](std::byte b) { return b == kGuard; }))
+        return false;
     }
   }
   return true;
@@ -136,16 +137,17 @@ PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Sched
       peers.executors.push_back(local ? executors_[rank].get() : nullptr);
       peers.heaps.push_back(local ? cluster.heap(rank) : nullptr);
     }
-    cluster.network().Register(plan_, nodes[self],
-                               {&problem_, &schedule_, nodes, peers.heaps, peers.executors,
-                                operands_});
+    cluster.network().Register(
+        plan_, nodes[self],
+        {&problem_, &schedule_, nodes, peers.heaps, peers.executors, operands_});
     if (absl::Status status = executors_[self]->Prepare(problem_, schedule_, peers); !status.ok())
       Die(status.ToString());
   }
 }
 
 PreparedPlan::~PreparedPlan() {
-  for (const auto& executor : executors_) executor->Cancel(absl::CancelledError("the test is over"));
+  for (const auto& executor : executors_)
+    executor->Cancel(absl::CancelledError("the test is over"));
   // All have drained before the first goes: they signal each other.
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [&] { return running_ == 0; });

@@ -23,7 +23,8 @@ inline bool HasLargePages() {
   void* const room = mmap(nullptr, 2 * kLarge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   auto* const aligned =
       reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(room) + kLarge - 1) / kLarge * kLarge);
-  if (mmap(aligned, kLarge, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != aligned) return false;
+  if (mmap(aligned, kLarge, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != aligned)
+    return false;
   close(fd);
   aligned[0] = 1;
   const bool has = madvise(aligned, kLarge, 25 /* MADV_COLLAPSE */) == 0;

@@ -22,7 +22,9 @@ class LoopbackTransport::Port final : public Transport {
 };
 
 LoopbackTransport::LoopbackTransport(uint64_t seed, absl::Duration max_delay)
-    : random_(seed), max_delay_us_(absl::ToInt64Microseconds(max_delay)), thread_([this] { Deliver(); }) {}
+    : random_(seed),
+      max_delay_us_(absl::ToInt64Microseconds(max_delay)),
+      thread_([this] { Deliver(); }) {}
 
 LoopbackTransport::~LoopbackTransport() {
   {

@@ -20,13 +20,14 @@ class NoTransport final : public Transport {
   void Send(int, const Message&, Rows, std::function<void(absl::Status)>) override { FAIL(); }
 };
 
-// Bytes that rank 0 pushes to the other node, and those that it sends. A is [4096, k] bf16 over two nodes of
-// `ranks_of_node`.
+// Bytes that rank 0 pushes to the other node, and those that it sends. A is [4096, k] bf16 over two
+// nodes of `ranks_of_node`.
 std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
   const int ranks = 2 * ranks_of_node;
-  const Problem problem = ParseProblem("A[M_x, K] * B[K, N_x] -> C[M, N_x]",
-                                       ParseMesh(absl::StrCat("x=", ranks)).value(), Shape{4096, 64, k},
-                                       DType::kBF16).value();
+  const Problem problem =
+      ParseProblem("A[M_x, K] * B[K, N_x] -> C[M, N_x]",
+                   ParseMesh(absl::StrCat("x=", ranks)).value(), Shape{4096, 64, k}, DType::kBF16)
+          .value();
   PlanOptions options;
   options.algorithm = "direct";
   const Schedule schedule = Plan(problem, UniformTopology(ranks, 2).value(), options).value();

@@ -36,7 +36,8 @@ TEST_P(RandomSchedules, AreExact) {
 INSTANTIATE_TEST_SUITE_P(All, RandomSchedules,
                          testing::Combine(testing::ValuesIn(DeviceKinds()), testing::Range(0, 300)),
                          [](const auto& info) {
-                           return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param));
+                           return std::get<0>(info.param).name + "_" +
+                                  std::to_string(std::get<1>(info.param));
                          });
 
 }  // namespace

@@ -1,4 +1,5 @@
-// C of random inputs: near the product in f64, and the same to the bit however its rows were cut and sent.
+// C of random inputs: near the product in f64, and the same to the bit however its rows were cut
+// and sent.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +24,8 @@ TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
   SCOPED_TRACE(testing::Message() << "AGMM_SEED " << Seed());
   // The second shape has rows of whole 128 bytes, which the GEMM reads and writes in place.
   for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{197, 61, 333}, {257, 256, 512}}) {
-    const Values a = Rounded(Uniform(m, k, Seed()), dtype), b = Rounded(Uniform(k, n, Seed() + 1), dtype);
+    const Values a = Rounded(Uniform(m, k, Seed()), dtype),
+                 b = Rounded(Uniform(k, n, Seed() + 1), dtype);
     Values magnitude_a = a, magnitude_b = b;
     for (float& value : magnitude_a.data) value = std::abs(value);
     for (float& value : magnitude_b.data) value = std::abs(value);
@@ -32,7 +34,8 @@ TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
     for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
       for (int chunks : {1, 3, 70}) {
         if (algorithm == std::string("serial") && chunks != 1) continue;
-        const Case c{algorithm, dtype, 4, algorithm == std::string("peer") ? 1 : 2, chunks, m, n, k, 2};
+        const Case c{algorithm, dtype, 4, algorithm == std::string("peer") ? 1 : 2, chunks, m,
+                     n,         k,     2};
         SCOPED_TRACE(c.name());
         Cluster::Options options;
         options.threads = c.threads;
@@ -43,7 +46,8 @@ TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
           plan.Write(rank, kB, b);
           plan.Poison(rank, kC);
         }
-        for (const EpochReport& report : plan.RunAll(1)) ASSERT_TRUE(report.status.ok()) << report.status;
+        for (const EpochReport& report : plan.RunAll(1))
+          ASSERT_TRUE(report.status.ok()) << report.status;
         Values found{m, n, std::vector<float>(m * n)};
         for (Rank rank = 0; rank < 4; ++rank) plan.ReadC(rank, &found);
         int64_t off = 0;

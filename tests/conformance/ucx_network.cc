@@ -67,8 +67,7 @@ class UcxNetwork::Node final : public Receiver, public BulkStore {
     {
       std::lock_guard lock(network_->mutex_);
       const auto it = network_->endpoints_.find({message.plan, node_});
-      if (it == network_->endpoints_.end())
-        return absl::NotFoundError("no such plan on the node");
+      if (it == network_->endpoints_.end()) return absl::NotFoundError("no such plan on the node");
       endpoint = it->second;
     }
     if (bytes < 0) {
@@ -78,8 +77,8 @@ class UcxNetwork::Node final : public Receiver, public BulkStore {
       if (transfer != nullptr && message.part < static_cast<int>(transfer->to.size()))
         bytes = transfer->block.rows.size() * RowBytes(transfer->block, transfer->from);
     }
-    const ArrivalContext context{*endpoint.problem, *endpoint.schedule, endpoint.nodes,
-                                 node_,             endpoint.heaps,     &endpoint.operands};
+    const ArrivalContext context{*endpoint.problem, *endpoint.schedule, endpoint.nodes, node_,
+                                 endpoint.heaps,    &endpoint.operands};
     absl::StatusOr<Arrival> arrival = ResolveArrival(context, from_node, message, bytes);
     if (found != nullptr) *found = std::move(endpoint);
     return arrival;

@@ -1,4 +1,5 @@
-// The daemon's own transport between "nodes" of one process: UCX over loopback TCP, one worker a node.
+// The daemon's own transport between "nodes" of one process: UCX over loopback TCP, one worker a
+// node.
 #pragma once
 
 #include <map>

@@ -78,7 +78,8 @@ class CatalogTest : public ::testing::Test {
     ref.set_name(name);
     return catalog_->Resolve(ref).value_or(0);
   }
-  absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit, bool untouched = false, int node = 0) {
+  absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit, bool untouched = false,
+                                 int node = 0) {
     v1::EndAccessRequest request;
     request.set_node(node);
     request.set_access_id(access);

@@ -99,7 +99,8 @@ TEST_F(CatalogHolds, TheSpaceOfATensorThatIsGoneIsHeldAndNamed) {
   EXPECT_TRUE(members_.Take(v1::Command::kPlaceTensor).empty());
   const absl::Status full = (*Create(TensorRequest("C", "[M_x, K]", 2048, 8, MeshOf(2))))->status();
   EXPECT_THAT(std::string(full.message()), HasSubstr("over both 256 B, held by a client"));
-  EXPECT_THAT(std::string(full.message()), HasSubstr("), of which 4 KiB are held by clients, workspaces 0 B"));
+  EXPECT_THAT(std::string(full.message()),
+              HasSubstr("), of which 4 KiB are held by clients, workspaces 0 B"));
   Release(7);
   EXPECT_EQ(Free(0), kHeap - 4096);
   Release(8);

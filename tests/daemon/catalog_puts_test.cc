@@ -16,7 +16,8 @@ class CatalogPutsTest : public CatalogTest {
   static v1::CreateTensorRequest Large(const std::string& name = "A") {
     return TensorRequest(name, "[M_x, K]", 256, 8, MeshOf(4));
   }
-  static v1::CreateTensorRequest OfSession(const std::string& session, v1::CreateTensorRequest request) {
+  static v1::CreateTensorRequest OfSession(const std::string& session,
+                                           v1::CreateTensorRequest request) {
     request.set_session_id(session);
     return request;
   }

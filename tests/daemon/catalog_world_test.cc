@@ -73,8 +73,9 @@ TEST_F(CatalogTest, LostTensorsAreLoggedByNameInOneBoundedLine) {
   members_.complete = absl::UnavailableError("n1 is missing");
   catalog_->OnGenerationEnded({1}, absl::AbortedError("node n1 was lost"));
   const std::string text = logged.text();
-  EXPECT_THAT(text, ::testing::HasSubstr("10 tensors are lost: T0, T1, T2, T3, T4, T5, T6, T7, and 2 "
-                                         "more; node n1 was lost"));
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("10 tensors are lost: T0, T1, T2, T3, T4, T5, T6, T7, and 2 "
+                                   "more; node n1 was lost"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("kept")));
 }
@@ -89,7 +90,8 @@ TEST_F(CatalogTest, OtherHeapsThanBeforeForgetEverything) {
   catalog_->OnReady();
   EXPECT_EQ(catalog_->ListTensors({}).tensors_size(), 0);
   EXPECT_EQ(Free(), 2 * kHeap);
-  EXPECT_THAT(logged.text(), ::testing::HasSubstr("1 tensor is lost: A; a daemon has come back with"));
+  EXPECT_THAT(logged.text(),
+              ::testing::HasSubstr("1 tensor is lost: A; a daemon has come back with"));
 }
 
 }  // namespace

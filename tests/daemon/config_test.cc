@@ -68,10 +68,13 @@ TEST(Config, RanksNumberTheDevicesInListOrder) {
 TEST(Config, HashIsOfTheWorldAlone) {
   const Config b = ParseConfig(Good(), "x.conf").value();
   const Config a = ParseConfig(std::string(kWorld) + R"(local { node: "a" log_level: "debug"
-      device { kind: "cpu" heap: "1MiB" } device { kind: "cpu" heap: "1MiB" } })", "y.conf").value();
+      device { kind: "cpu" heap: "1MiB" } device { kind: "cpu" heap: "1MiB" } })",
+                               "y.conf")
+                       .value();
   EXPECT_EQ(a.hash, b.hash);
   EXPECT_EQ(a.hash.size(), 16u);
-  for (const auto& [from, to] : {std::pair{"\"demo\"", "\"dome\""}, {"7101", "7103"}, {"devices: 2", "devices: 3"}}) {
+  for (const auto& [from, to] :
+       {std::pair{"\"demo\"", "\"dome\""}, {"7101", "7103"}, {"devices: 2", "devices: 3"}}) {
     const absl::StatusOr<Config> other = ParseConfig(With(Good(), from, to), "x.conf");
     ASSERT_TRUE(other.ok()) << other.status();
     EXPECT_NE(other->hash, b.hash) << from << " -> " << to;
@@ -79,8 +82,11 @@ TEST(Config, HashIsOfTheWorldAlone) {
 }
 
 TEST(Config, ListenAndTransportAddressOverrideTheNodesAddress) {
-  const Config config = ParseConfig(With(Good(), "socket:", "listen: \"0.0.0.0:1\" transport_address: \"10.0.0.2\" socket:"),
-                                    "x.conf").value();
+  const Config config =
+      ParseConfig(
+          With(Good(), "socket:", "listen: \"0.0.0.0:1\" transport_address: \"10.0.0.2\" socket:"),
+          "x.conf")
+          .value();
   EXPECT_EQ(config.listen, "0.0.0.0:1");
   EXPECT_EQ(config.transport_address, "10.0.0.2");
 }
@@ -97,7 +103,9 @@ TEST(Config, BadSyntaxIsNamedWithLineAndColumn) {
 }
 
 TEST(Config, BadValueIsNamedWithPlaceFieldAndValue) {
-  const struct { const char *from, *to, *place, *field, *value; } cases[] = {
+  const struct {
+    const char *from, *to, *place, *field, *value;
+  } cases[] = {
       {"heap: \"64MiB\"", "heap: \"64MB\"", "x.conf:8:35: ", "local.device[0].heap", "64MB"},
       {"heap: \"64MiB\"", "heap: \"1KiB\"", "x.conf:8:35: ", "local.device[0].heap", "1024"},
       {"kind: \"cpu\"", "kind: \"gpu\"", "x.conf:8:12: ", "local.device[0].kind", "gpu"},
@@ -112,7 +120,8 @@ TEST(Config, BadValueIsNamedWithPlaceFieldAndValue) {
       {"devices: 1", "devices: 2", "x.conf:8:3: ", "local.device", "2"},
       {"\"demo\"", "\"\"", "x.conf:2:3: ", "world.cluster", "missing"},
       {"\"/tmp/b.sock\"", "\"b.sock\"", "x.conf:9:3: ", "local.socket", "b.sock"},
-      {"  device { kind: \"cpu\" threads: 3 heap: \"64MiB\" }\n", "", "x.conf: ", "local.device", "0"},
+      {"  device { kind: \"cpu\" threads: 3 heap: \"64MiB\" }\n", "", "x.conf: ", "local.device",
+       "0"},
       {"socket:", "log_level: \"loud\" socket:", "x.conf:9:3: ", "local.log_level", "loud"},
   };
   for (const auto& c : cases) {

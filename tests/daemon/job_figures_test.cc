@@ -16,7 +16,8 @@ class JobFigures : public ::testing::Test {
     return FactsOf(topology_, *Plan(problem_, topology_, {algorithm, 1}));
   }
   // Each rank's multiply runs from start_us to end_us, everything else before it.
-  RankReports Serial(const ScheduleFacts& facts, std::vector<std::pair<double, double>> times) const {
+  RankReports Serial(const ScheduleFacts& facts,
+                     std::vector<std::pair<double, double>> times) const {
     RankReports reports;
     for (size_t rank = 0; rank < times.size(); ++rank) {
       v1::RankReport& report = reports[problem_.mesh.ranks[rank]];
@@ -39,8 +40,7 @@ TEST_F(JobFigures, BytesAreCountedByTheWayTheyGo) {
     const ScheduleFacts apart = Facts(algorithm);
     EXPECT_EQ(apart.network_bytes, 8 * 4 * 4) << algorithm;  // each half of A to the other rank
     EXPECT_EQ(apart.memory_bytes, 0);
-    const ScheduleFacts together =
-        FactsOf({{0, 0}}, *Plan(problem_, {{0, 0}}, {algorithm, 1}));
+    const ScheduleFacts together = FactsOf({{0, 0}}, *Plan(problem_, {{0, 0}}, {algorithm, 1}));
     EXPECT_EQ(together.memory_bytes, 8 * 4 * 4) << algorithm;
     EXPECT_EQ(together.network_bytes, 0);
   }
@@ -53,8 +53,8 @@ TEST_F(JobFigures, BytesAreCountedByTheWayTheyGo) {
 
 TEST_F(JobFigures, TheSlowestRankCountsEpochByEpochWithoutTheFirst) {
   RankReports reports;
-  for (const auto& [rank, times] : std::map<int, std::vector<double>>{
-           {3, {9000, 4, 1, 5}}, {5, {8000, 3, 2, 9}}}) {
+  for (const auto& [rank, times] :
+       std::map<int, std::vector<double>>{{3, {9000, 4, 1, 5}}, {5, {8000, 3, 2, 9}}}) {
     for (double time : times) reports[rank].add_epoch_us(time);
   }
   const ScheduleFacts facts = Facts("ring");
@@ -84,11 +84,10 @@ TEST_F(JobFigures, ThePartsOfASerialRunAreTheSlowestRanks) {
 }
 
 TEST_F(JobFigures, WithoutATransferThereIsNoGatherToTime) {
-  const Problem local = *ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", problem_.mesh, {8, 6, 4},
-                                      DType::kF32);
+  const Problem local =
+      *ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", problem_.mesh, {8, 6, 4}, DType::kF32);
   const ScheduleFacts facts = FactsOf(topology_, *Plan(local, topology_, {"serial", 1}));
-  const PartTimes parts =
-      PartTimesOf(facts, local.mesh, Serial(facts, {{10, 5010}, {10, 4010}}));
+  const PartTimes parts = PartTimesOf(facts, local.mesh, Serial(facts, {{10, 5010}, {10, 4010}}));
   EXPECT_EQ(parts.gemm_us, 5000);
   EXPECT_EQ(parts.gather_us, 0);
 }

@@ -68,9 +68,9 @@ class Watch final : public grpc::ClientReadReactor<v1::WatchJobResponse> {
   }
   bool WaitEvents(size_t count) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, absl::ToChronoSeconds(kPatience),
-                             [&] { return events_.size() >= count || done_; }) &&
-           events_.size() >= count;
+    return changed_.wait_for(lock, absl::ToChronoSeconds(kPatience), [&] {
+      return events_.size() >= count || done_;
+    }) && events_.size() >= count;
   }
   absl::Status End() {
     std::unique_lock lock(mutex_);
@@ -293,7 +293,8 @@ TEST_F(JobServiceTest, ADeadlineReachesAJobWhereverItIs) {
   ExpectJobsRun();
   {
     Armed here("executor.hold_rank_0"), there("executor.hold_rank_1");
-    // The one that runs outlives the one that waits for its Y: behind its failure that would find no Y.
+    // The one that runs outlives the one that waits for its Y: behind its failure that would find
+    // no Y.
     const absl::Time now = absl::Now();
     const uint64_t running = Submit(Timed(Request("Y"), 900));
     const uint64_t queued = Submit(Timed(Request("Z", "Y")));
@@ -331,8 +332,10 @@ TEST_F(JobServiceTest, EpochsLieBetweenTheFirstBeginAndTheLast) {
   ASSERT_EQ(job.ranks_size(), 2);
   for (const v1::RankReport& rank : job.ranks()) {
     ASSERT_EQ(rank.epoch_us_size(), 5);
-    const double first_four = std::accumulate(rank.epoch_us().begin(), rank.epoch_us().end() - 1, 0.0);
-    EXPECT_GE(rank.epoch_start_unix_us() - rank.start_unix_us(), first_four - 1) << "a microsecond for rounding";
+    const double first_four =
+        std::accumulate(rank.epoch_us().begin(), rank.epoch_us().end() - 1, 0.0);
+    EXPECT_GE(rank.epoch_start_unix_us() - rank.start_unix_us(), first_four - 1)
+        << "a microsecond for rounding";
   }
 }
 

@@ -1,4 +1,5 @@
-// What a caller leaves behind: accesses whose caller vanishes at the worst moment, sessions that have ended.
+// What a caller leaves behind: accesses whose caller vanishes at the worst moment, sessions that
+// have ended.
 #include "daemon/world/local_control.h"
 
 #include <gtest/gtest.h>
@@ -43,8 +44,7 @@ class LocalControlTest : public CatalogTest {
       on_reply();
       answered.Notify();
     });
-    if (!answered.WaitFor(absl::Seconds(30)))
-      return absl::DeadlineExceededError("no answer");
+    if (!answered.WaitFor(absl::Seconds(30))) return absl::DeadlineExceededError("no answer");
     return answer;
   }
 
@@ -62,8 +62,7 @@ class LocalControlTest : public CatalogTest {
       *answer = std::move(given);
       answered->Notify();
     });
-    if (!answered->WaitFor(absl::Seconds(30)))
-      return absl::DeadlineExceededError("no answer");
+    if (!answered->WaitFor(absl::Seconds(30))) return absl::DeadlineExceededError("no answer");
     return *answer;
   }
   absl::Status Open(const std::string& session, int node) {
@@ -140,7 +139,9 @@ TEST_F(LocalControlTest, NothingNewBelongsToASessionThatHasEnded) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_EQ(status.message(), "session s has ended; open a new one");
   }
-  EXPECT_EQ(Ask<v1::ListTensorsResponse>(&LocalControl::ListTensors, v1::ListTensorsRequest())->tensors_size(), 1);
+  EXPECT_EQ(Ask<v1::ListTensorsResponse>(&LocalControl::ListTensors, v1::ListTensorsRequest())
+                ->tensors_size(),
+            1);
 }
 
 TEST_F(LocalControlTest, ASessionIsClosedByWhoKnowsItsKeyAlone) {
@@ -169,7 +170,8 @@ TEST_F(LocalControlTest, IdsOfAnEarlierSequencerAreRefused) {
   CallContext before;
   before.sequencer = "another";
   for (const auto& [status, what] :
-       {std::pair{Ask<v1::Tensor>(&LocalControl::GetTensor, get, before).status(), "tensor 1 belonged"},
+       {std::pair{Ask<v1::Tensor>(&LocalControl::GetTensor, get, before).status(),
+                  "tensor 1 belonged"},
         {Ask<v1::Job>(&LocalControl::CancelJob, cancel, before).status(),
          "job 13 belonged to the sequencer of before its restart; it is gone: submit it again"},
         {Ask<v1::DeleteTensorResponse>(&LocalControl::DeleteTensor, erase, before).status(),

@@ -1,4 +1,5 @@
-// How a mapping ends, and what its end says of the contents. That the memory is the tensor's: tests/e2e.
+// How a mapping ends, and what its end says of the contents. That the memory is the tensor's:
+// tests/e2e.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -48,7 +49,8 @@ class Fetched {
     ASSERT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   }
   void Send(const std::string& token) {
-    EXPECT_EQ(send(fd_, token.data(), token.size(), MSG_NOSIGNAL), static_cast<ssize_t>(token.size()));
+    EXPECT_EQ(send(fd_, token.data(), token.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(token.size()));
   }
   void Take() { EXPECT_TRUE(Gets()); }
   bool Gets() {
@@ -70,11 +72,11 @@ class MapTensor : public TensorContents {
     });
     files_ = *FileSocket::Start(folder_ / "files");
     mappings_->SetFiles(files_.get());
-    stub_ = v1::TensorService::NewStub(
-        OpenChannel(absl::StrCat("unix:", folder_ / "s")));
+    stub_ = v1::TensorService::NewStub(OpenChannel(absl::StrCat("unix:", folder_ / "s")));
   }
   void Configure(grpc::ServerBuilder* builder) override {
-    builder->AddListeningPort(absl::StrCat("unix:", folder_ / "s"), grpc::InsecureServerCredentials());
+    builder->AddListeningPort(absl::StrCat("unix:", folder_ / "s"),
+                              grpc::InsecureServerCredentials());
   }
 
   struct Client {

@@ -1,5 +1,5 @@
-// Reading contents over gRPC: where it begins, of which version, and that every way a call can end closes
-// its access.
+// Reading contents over gRPC: where it begins, of which version, and that every way a call can end
+// closes its access.
 #include "proto/convert/blocks.h"
 #include "proto/convert/status.h"
 #include "tests/daemon/tensor_service_fixture.h"

@@ -29,8 +29,8 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 // Answers GetJob with what it is told to, and WaitJob never of its own accord.
 class FakeJobs final : public v1::JobService::CallbackService {
  public:
-  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
-                                   v1::Job* response) override {
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request, v1::Job* response) override {
     metadata.clear();
     for (const auto& [key, value] : context->client_metadata())
       metadata[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
@@ -108,7 +108,8 @@ class RemoteControlTest : public testing::Test {
   absl::StatusOr<v1::Job> GetJob(const CallContext& context = {}) {
     v1::GetJobRequest request;
     request.set_job_id(7);
-    return Await([&](Reply<v1::Job> reply) { remote_->GetJob(context, request, std::move(reply)); });
+    return Await(
+        [&](Reply<v1::Job> reply) { remote_->GetJob(context, request, std::move(reply)); });
   }
   template <typename Call>
   static absl::StatusOr<v1::Job> Await(const Call& call) {
@@ -147,7 +148,8 @@ TEST_F(RemoteControlTest, JobsGoByTheStreamAndTheirOutcomesFindWhoRunsThem) {
   ASSERT_EQ(forwarded.jobs_size(), 2);
   EXPECT_EQ(forwarded.jobs(1).request_id(), "b");
   v1::SequencerMessage answer;
-  for (const uint64_t number : {link_->sent[1].jobs(0).first_number(), forwarded.first_number() + 1, uint64_t{99}}) {
+  for (const uint64_t number :
+       {link_->sent[1].jobs(0).first_number(), forwarded.first_number() + 1, uint64_t{99}}) {
     v1::ForwardedOutcome* outcome = answer.add_outcomes();
     outcome->set_number(number);
     outcome->mutable_outcome()->mutable_job()->set_job_id(number);

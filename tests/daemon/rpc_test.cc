@@ -42,7 +42,8 @@ class RpcTest : public testing::Test {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
     v1::GetStatusResponse status;
-    const grpc::Status result = v1::ClusterService::NewStub(channel_)->GetStatus(&context, {}, &status);
+    const grpc::Status result =
+        v1::ClusterService::NewStub(channel_)->GetStatus(&context, {}, &status);
     EXPECT_TRUE(result.ok()) << result.error_message();
     return status;
   }
@@ -89,9 +90,10 @@ TEST_F(RpcTest, HealthIsServingWhileTheWorldIsReady) {
 }
 
 TEST_F(RpcTest, ReflectionListsTheServices) {
-  const std::string list =
-      RawCall("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", std::string("\x3a\x00", 2));
-  for (const char* service : {"agmm.v1.ClusterService", "agmm.v1.TensorService", "agmm.v1.JobService"})
+  const std::string list = RawCall("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                                   std::string("\x3a\x00", 2));
+  for (const char* service :
+       {"agmm.v1.ClusterService", "agmm.v1.TensorService", "agmm.v1.JobService"})
     EXPECT_THAT(list, HasSubstr(service));
 }
 
@@ -107,7 +109,8 @@ TEST_F(RpcTest, OwnerIsTheUserOfTheSocket) {
   grpc::ClientContext context;
   context.AddMetadata("x-agmm-principal", "uid:4711");
   v1::Tensor tensor;
-  const grpc::Status status = v1::TensorService::NewStub(channel_)->CreateTensor(&context, request, &tensor);
+  const grpc::Status status =
+      v1::TensorService::NewStub(channel_)->CreateTensor(&context, request, &tensor);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(tensor.owner(), absl::StrCat("uid:", geteuid()));
 }
@@ -181,7 +184,8 @@ TEST_F(RpcTest, CallsUnderWayEndUnavailableWhenTheDaemonStops) {
 }
 
 TEST(Status, LongMessagesAreCutAndReasonsSurvive) {
-  const absl::Status error = WithReason(absl::AbortedError(std::string(10000, 'x')), kReasonPeerLost);
+  const absl::Status error =
+      WithReason(absl::AbortedError(std::string(10000, 'x')), kReasonPeerLost);
   const grpc::Status wire = ToGrpc(error);
   EXPECT_EQ(wire.error_message().size(), 2048u);
   EXPECT_EQ(ReasonOf(FromGrpc(wire)), kReasonPeerLost);

@@ -36,7 +36,9 @@ class RunJobsTest : public testing::Test {
       grpc::ClientContext context;
       SetDeadline(&context);
       v1::Tensor tensor;
-      EXPECT_TRUE(v1::TensorService::NewStub(world_.Channel(1))->FillTensor(&context, request, &tensor).ok());
+      EXPECT_TRUE(v1::TensorService::NewStub(world_.Channel(1))
+                      ->FillTensor(&context, request, &tensor)
+                      .ok());
     }
   }
   static void SetDeadline(grpc::ClientContext* context) {
@@ -53,7 +55,8 @@ class RunJobsTest : public testing::Test {
     request.set_request_id(id);
     request.set_spec("A[M_x, K] * B[K, N_x] -> C[M, N_x]");
     SetMesh(request.mutable_mesh());
-    for (const std::string& name : {a, std::string("B"), std::string("C")}) request.add_tensors()->set_name(name);
+    for (const std::string& name : {a, std::string("B"), std::string("C")})
+      request.add_tensors()->set_name(name);
     return request;
   }
 
@@ -105,9 +108,11 @@ TEST_F(RunJobsTest, EachJobHasOneOutcomeThroughAnyDaemon) {
       if (id == absl::StrCat(node, "-nobody")) {
         EXPECT_TRUE(absl::IsNotFound(FromProto(outcome.error()))) << outcome.error().message();
       } else if (id == absl::StrCat(node, "-negative")) {
-        EXPECT_TRUE(absl::IsInvalidArgument(FromProto(outcome.error()))) << outcome.error().message();
+        EXPECT_TRUE(absl::IsInvalidArgument(FromProto(outcome.error())))
+            << outcome.error().message();
       } else {
-        EXPECT_EQ(outcome.job().state(), v1::Job::STATE_SUCCEEDED) << id << outcome.error().message();
+        EXPECT_EQ(outcome.job().state(), v1::Job::STATE_SUCCEEDED)
+            << id << outcome.error().message();
         EXPECT_EQ(outcome.job().request_id(), id);
       }
     }

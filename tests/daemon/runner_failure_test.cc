@@ -29,7 +29,8 @@ TEST_F(RunnerFailure, ADeadlineSaysHowManyEpochsWereDone) {
 }
 
 TEST_F(RunnerFailure, AMessageThatIsLostBeforeItsLaunchFailsTheJobByName) {
-  world_.node(0).runner->Lost(1, {1, 1, 1, 0, 0}, absl::ResourceExhaustedError("node 1 is far ahead"));
+  world_.node(0).runner->Lost(1, {1, 1, 1, 0, 0},
+                              absl::ResourceExhaustedError("node 1 is far ahead"));
   for (int node : {0, 1}) world_.node(node).runner->Launch(world_.LaunchOf(1, 1, 1));
   const absl::Status status = world_.node(0).DoneOf(1);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);

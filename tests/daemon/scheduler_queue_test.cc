@@ -112,7 +112,8 @@ TEST_F(SchedulerTest, AtMost64JobsAreLaunchedAhead) {
   AnswerPrepared();
   EXPECT_EQ(Launched().size(), 64u);
   EXPECT_THAT(Get(jobs[0])->events(1).message(), Not(HasSubstr("behind")));
-  EXPECT_THAT(Get(jobs[9])->events(1).message(), HasSubstr(absl::StrCat("launched behind job ", jobs[0], " ")));
+  EXPECT_THAT(Get(jobs[9])->events(1).message(),
+              HasSubstr(absl::StrCat("launched behind job ", jobs[0], " ")));
   DoneEverywhere(jobs[0]);
   EXPECT_THAT(Launched(), ElementsAre(jobs[64]));
 }

@@ -96,7 +96,8 @@ TEST_F(Records, TenThousandJobsThroughAHistoryOfAThousandAreAllKnownByTheirReque
   }
   EXPECT_EQ(Get(jobs[0]).status().code(), Code::kNotFound);
   EXPECT_THAT(std::string(Get(jobs[0]).status().message()), HasSubstr("forgotten"));
-  EXPECT_THAT(std::string(Get(jobs.back() + 1).status().message()), HasSubstr("no job 10001 is known here"));
+  EXPECT_THAT(std::string(Get(jobs.back() + 1).status().message()),
+              HasSubstr("no job 10001 is known here"));
   clock_.Advance(absl::Minutes(10) - absl::Nanoseconds(1));
   for (int i = 0; i < 10000; ++i) {
     request.set_request_id(absl::StrCat("r", i));

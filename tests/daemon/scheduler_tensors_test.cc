@@ -88,7 +88,8 @@ TEST_F(SchedulerTensorsTest, ACOfAnotherSessionIsNotWrittenByItsName) {
     request.set_session_id(other);
     const absl::Status refused = Submit(request).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-    EXPECT_TRUE(absl::StrContains(refused.message(), "\"Y\" belongs to another session")) << refused;
+    EXPECT_TRUE(absl::StrContains(refused.message(), "\"Y\" belongs to another session"))
+        << refused;
   }
   // What lasts may be written in a session.
   Named("Z", "[M, N_x]", 64, 48);

@@ -1,4 +1,5 @@
-// Who belongs to the world and which generation it is, with streams that only remember what was sent.
+// Who belongs to the world and which generation it is, with streams that only remember what was
+// sent.
 #include "daemon/world/sequencer.h"
 
 #include <gmock/gmock.h>
@@ -47,7 +48,9 @@ struct FakeListener final : WorldListener {
     last_reason = reason;
   }
   void OnReady() override { log->push_back(name + " ready"); }
-  void OnReport(int node, const v1::Report&) override { log->push_back(absl::StrCat(name, " report of ", node)); }
+  void OnReport(int node, const v1::Report&) override {
+    log->push_back(absl::StrCat(name, " report of ", node));
+  }
   const std::string name;
   std::vector<std::string>* const log;
   std::vector<int> last_lost;
@@ -80,7 +83,8 @@ class SequencerTest : public testing::Test {
     hello.set_plan_format_version(kPlanFormatVersion);
     hello.set_message_version(kMessageVersion);
     hello.set_last_generation(last_generation);
-    for (int i = 0; i < config_.nodes[node].devices; ++i) hello.add_devices()->set_heap_bytes(4096 * (node + 1));
+    for (int i = 0; i < config_.nodes[node].devices; ++i)
+      hello.add_devices()->set_heap_bytes(4096 * (node + 1));
     for (const NodeConfig& configured : config_.nodes) {
       v1::ConfiguredNode* added = hello.add_nodes();
       added->set_name(configured.name);
@@ -141,19 +145,23 @@ TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
       {"plan_format_version", [](v1::Hello* h) { h->set_plan_format_version(77); }, "77", "1"},
       {"message_version", [](v1::Hello* h) { h->set_message_version(77); }, "77", "1"},
       {"world.cluster", [](v1::Hello* h) { h->set_cluster("other"); }, "other", "demo"},
-      {"world's config_hash", [](v1::Hello* h) { h->set_config_hash("feed"); }, "feed", "0123456789abcdef"},
-      {"world.node[1].name", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_name("c"); }), "c", "b"},
-      {"world.node[0].address", Other([](v1::Hello* h) { h->mutable_nodes(0)->set_address("h:1"); }), "h:1",
+      {"world's config_hash", [](v1::Hello* h) { h->set_config_hash("feed"); }, "feed",
+       "0123456789abcdef"},
+      {"world.node[1].name", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_name("c"); }), "c",
+       "b"},
+      {"world.node[0].address",
+       Other([](v1::Hello* h) { h->mutable_nodes(0)->set_address("h:1"); }), "h:1",
        "127.0.0.1:7101"},
-      {"world.node[1].devices", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_devices(4); }), "4", "1"},
+      {"world.node[1].devices", Other([](v1::Hello* h) { h->mutable_nodes(1)->set_devices(4); }),
+       "4", "1"},
       {"world's number of nodes", Other([](v1::Hello* h) { h->add_nodes(); }), "3", "2"},
       {"world's number of nodes", Other([](v1::Hello* h) { h->clear_nodes(); }), "0", "2"},
       {"node", [](v1::Hello* h) { h->set_node(2); }, "2", "0 to 1"},
       {"node", [](v1::Hello* h) { h->set_node(-1); }, "-1", "0 to 1"},
       {"node_name", [](v1::Hello* h) { h->set_node_name("c"); }, "c", "b"},
       {"devices", [](v1::Hello* h) { h->add_devices(); }, "2", "1"},
-      {"devices[0].heap_bytes", [](v1::Hello* h) { h->mutable_devices(0)->set_heap_bytes(-1); }, "-1",
-       "0 to 1125899906842624"},
+      {"devices[0].heap_bytes", [](v1::Hello* h) { h->mutable_devices(0)->set_heap_bytes(-1); },
+       "-1", "0 to 1125899906842624"},
       {"incarnation", [](v1::Hello* h) { h->set_incarnation("short"); }, "5 bytes", "16 bytes"},
       {"last_generation", [](v1::Hello* h) { h->set_last_generation(UINT64_MAX); },
        "18446744073709551615", "at most 4611686018427387904"},
@@ -177,9 +185,11 @@ TEST_F(SequencerTest, WhyANodeIsMissingIsSaidUntilItJoins) {
   v1::Hello wrong = HelloOf(1);
   Other([](v1::Hello* hello) { hello->mutable_nodes(1)->set_devices(4); })(&wrong);
   Join(wrong);
-  EXPECT_THAT(std::string(sequencer_.Complete().message()),
-              HasSubstr("waiting for node b (127.0.0.1:7102), which was refused: its world.node[1].devices is 4, "
-                        "mine is 1"));
+  EXPECT_THAT(
+      std::string(sequencer_.Complete().message()),
+      HasSubstr(
+          "waiting for node b (127.0.0.1:7102), which was refused: its world.node[1].devices is 4, "
+          "mine is 1"));
   b_ = Join(HelloOf(1));
   EXPECT_THAT(std::string(sequencer_.Complete().message()), testing::Not(HasSubstr("refused")));
 }
@@ -197,13 +207,15 @@ TEST_F(SequencerTest, AMemberEntersNoWorldThatNamesNodesItDoesNotHave) {
   }
   v1::World keyless = world;
   keyless.clear_key();
-  EXPECT_THAT(std::string(CheckWorld(config_, keyless).message()), HasSubstr("its key has 0 bytes"));
+  EXPECT_THAT(std::string(CheckWorld(config_, keyless).message()),
+              HasSubstr("its key has 0 bytes"));
 }
 
 TEST_F(SequencerTest, WorldBeginsWhenAllHaveJoined) {
   a_ = Join(HelloOf(0));
   EXPECT_EQ(a_->world().generation(), 0u);
-  EXPECT_THAT(std::string(sequencer_.Complete().message()), HasSubstr("waiting for node b (127.0.0.1:7102)"));
+  EXPECT_THAT(std::string(sequencer_.Complete().message()),
+              HasSubstr("waiting for node b (127.0.0.1:7102)"));
   EXPECT_EQ(ReasonOf(sequencer_.Complete()), kReasonWorldIncomplete);
   EXPECT_TRUE(absl::IsUnavailable(sequencer_.Complete()));
   b_ = Join(HelloOf(1));
@@ -243,7 +255,8 @@ TEST_F(SequencerTest, LostNodeEndsTheGenerationForTheOthers) {
   EXPECT_EQ(a_->world().generation(), 2u);
   EXPECT_EQ(a_->world().nodes_size(), 1);
   Ready(a_);
-  EXPECT_THAT(std::string(sequencer_.Complete().message()), HasSubstr("waiting for node b (127.0.0.1:7102)"));
+  EXPECT_THAT(std::string(sequencer_.Complete().message()),
+              HasSubstr("waiting for node b (127.0.0.1:7102)"));
   EXPECT_EQ(sequencer_.ranks()[2].heap_bytes, 0);
 }
 
@@ -300,7 +313,8 @@ TEST_F(SequencerTest, ReturningNodeMakesANewGeneration) {
 TEST_F(SequencerTest, NewIncarnationReplacesTheOldOneWhichIsLostFirst) {
   Form();
   const std::shared_ptr<FakeLink> again = Join(HelloOf(1, 'y'));
-  EXPECT_THAT(log_, ElementsAre("scheduler ended", "catalog ended", "lost 1", "scheduler ended", "catalog ended"));
+  EXPECT_THAT(log_, ElementsAre("scheduler ended", "catalog ended", "lost 1", "scheduler ended",
+                                "catalog ended"));
   ASSERT_EQ(b_->refusals.size(), 1u);
   EXPECT_EQ(b_->refusals[0].field(), "incarnation");
   EXPECT_EQ(again->world().nodes(1).incarnation(), std::string(16, 'y'));

@@ -1,4 +1,5 @@
-// Sessions, through any daemon: what belongs to one ends with its stream, its daemon or its sequencer.
+// Sessions, through any daemon: what belongs to one ends with its stream, its daemon or its
+// sequencer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,12 +55,14 @@ class SessionTest : public testing::Test {
     axis->set_size(1);
     grpc::ClientContext context;
     v1::Tensor tensor;
-    return FromGrpc(v1::TensorService::NewStub(world_.Channel(0))->CreateTensor(&context, request, &tensor));
+    return FromGrpc(
+        v1::TensorService::NewStub(world_.Channel(0))->CreateTensor(&context, request, &tensor));
   }
   int Tensors() {
     grpc::ClientContext context;
     v1::ListTensorsResponse list;
-    const grpc::Status status = v1::TensorService::NewStub(world_.Channel(0))->ListTensors(&context, {}, &list);
+    const grpc::Status status =
+        v1::TensorService::NewStub(world_.Channel(0))->ListTensors(&context, {}, &list);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return list.tensors_size();
   }

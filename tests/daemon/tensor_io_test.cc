@@ -228,7 +228,8 @@ TEST(TensorStore, TellsWhoseBytesAreGone) {
   ASSERT_TRUE(store.Place(TensorOf(2, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(2)), 8192)).ok());
   store.Drop(1);
   store.Drop(1);
-  EXPECT_EQ(dropped, (std::vector<std::tuple<int, int64_t, int64_t>>{{0, 4096, 512}, {1, 4096, 512}}));
+  EXPECT_EQ(dropped,
+            (std::vector<std::tuple<int, int64_t, int64_t>>{{0, 4096, 512}, {1, 4096, 512}}));
   store.DropAll();
   EXPECT_EQ(dropped.size(), 4u);
 }

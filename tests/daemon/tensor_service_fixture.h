@@ -70,7 +70,8 @@ class FakeControl final : public Control {
                Reply<v1::PollJobResponse> r) override {
     r(No());
   }
-  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>, std::shared_ptr<JobOutcomes>) override {}
+  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>,
+               std::shared_ptr<JobOutcomes>) override {}
   void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor> r) override {
     r(tensor_);
   }
@@ -137,8 +138,8 @@ class FakeControl final : public Control {
 
   v1::BeginAccessRequest AwaitBegun() {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang),
-                                  [this] { return begins_ > 0; }));
+    EXPECT_TRUE(
+        changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang), [this] { return begins_ > 0; }));
     return begun_;
   }
   // What the accesses ended as, once one has.
@@ -165,7 +166,8 @@ class FakeControl final : public Control {
 
   void AwaitTakenBack() {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang), [this] { return taken_back_; }));
+    EXPECT_TRUE(
+        changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang), [this] { return taken_back_; }));
   }
 
   // Set before they are asked for.

@@ -109,8 +109,8 @@ TEST(TransportBulk, QuietWaitsForReceivesOfOlderGenerations) {
   const auto under_way = [&] {
     // The staging of the write before is given back behind its answer.
     EXPECT_TRUE(Eventually([&] { return cluster[1].counters().staging_bytes == 0; }));
-    // What is posted while the sender's thread is held begins together: the write is offered, and then the
-    // thread is held again before it can deliver.
+    // What is posted while the sender's thread is held begins together: the write is offered, and
+    // then the thread is held again before it can deliver.
     cluster[0].Quiesce(0, [&, attempt] { start[attempt].Wait(); });
     cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
     cluster[0].Quiesce(0, [&, attempt] { deliver[attempt].Wait(); });
@@ -132,8 +132,7 @@ TEST(TransportBulk, QuietWaitsForReceivesOfOlderGenerations) {
   deliver[attempt].Notify();
   EXPECT_TRUE(newer.Wait(1));
   EXPECT_EQ(cluster[1].counters().staging_bytes, 0);
-  EXPECT_EQ(cluster.nodes[1]->store.memory[999 * 1024 + 999],
-            from.rows().data[999 * 1000 + 999]);
+  EXPECT_EQ(cluster.nodes[1]->store.memory[999 * 1024 + 999], from.rows().data[999 * 1000 + 999]);
 }
 
 TEST(TransportBulk, ManyRequestsBothWaysAtOnce) {

@@ -109,7 +109,9 @@ TEST(TransportDrive, PollDoesWhatThereIsToDo) {
   cluster[0].Send(1, {1, 1, 0, 1, 0}, {}, sent.Next());
   EXPECT_TRUE(sent.all().empty());  // nobody drives
   EXPECT_TRUE(Eventually([&] { return engine->Poll() && !sent.all().empty(); }));
-  EXPECT_TRUE(Eventually([&] { return engine->Poll() && cluster.receiver(1).arrivals({1, 1, 0, 1, 0}) == 1; }));
+  EXPECT_TRUE(Eventually([&] {
+    return engine->Poll() && cluster.receiver(1).arrivals({1, 1, 0, 1, 0}) == 1;
+  }));
   engine->Leave();
 }
 
@@ -131,11 +133,13 @@ bool PassesALargeOne() {
     EXPECT_TRUE(sent.Wait(1) && cluster.receiver(1 - node).arrived.Wait(1));
   }
   constexpr int64_t kLarge = 256 << 20;
-  Patch out(1, kLarge, kLarge), out_to(1, kLarge, kLarge), in(1, 1 << 20, 1 << 20), in_to(1, 1 << 20, 1 << 20);
+  Patch out(1, kLarge, kLarge), out_to(1, kLarge, kLarge), in(1, 1 << 20, 1 << 20),
+      in_to(1, 1 << 20, 1 << 20);
   out.Fill(1), in.Fill(2);
   cluster.receiver(1).Expect({1, 1, 0, 1, 0}, out_to.rows());
   cluster.receiver(0).Expect({1, 1, 1, 2, 0}, in_to.rows());
-  // Begun and seen where it happens: this thread may be late. The large one is on its way when the other begins.
+  // Begun and seen where it happens: this thread may be late. The large one is on its way when the
+  // other begins.
   std::atomic<bool> out_is_through = false, in_was_late = false;
   Outcomes out_sent, in_sent;
   cluster.receiver(1).OnNext([&] {
@@ -155,15 +159,18 @@ bool PassesALargeOne() {
   return !in_was_late;
 }
 
-// Each direction has a connection of its own (daemon/transport/NOTES.md). On one for both, the small message waits for
-// the large one every time; on two, now and then, where a busy machine lets one of the threads sleep that long.
+// Each direction has a connection of its own (daemon/transport/NOTES.md). On one for both, the
+// small message waits for the large one every time; on two, now and then, where a busy machine lets
+// one of the threads sleep that long.
 TEST(TransportDrive, BytesComeInWhileMoreThanSocketsHoldGoOut) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "a matter of which thread comes when, and the sanitizer slows one down more than the other";
+  GTEST_SKIP() << "a matter of which thread comes when, and the sanitizer slows one down more than "
+                  "the other";
 #endif
   constexpr int kTries = 6;
   int tries = 1;
-  while (!PassesALargeOne() && !HasFailure()) ASSERT_LT(tries++, kTries) << "the small message has always waited for the large one";
+  while (!PassesALargeOne() && !HasFailure())
+    ASSERT_LT(tries++, kTries) << "the small message has always waited for the large one";
 }
 
 }  // namespace

@@ -219,7 +219,8 @@ TEST(Transport, NoMoreThan64MiBOfAPeersSmallMessagesAreParked) {
   }
   // Neither another peer's, nor large ones, whose bytes are still there.
   cluster[1].Send(2, {1, 2, 1, 0, 0}, small.rows(), sent.Next());
-  for (int i = 0; i < 100; ++i) cluster[0].Send(2, {1, 2, 0, count + i, 0}, large.rows(), sent.Next());
+  for (int i = 0; i < 100; ++i)
+    cluster[0].Send(2, {1, 2, 0, count + i, 0}, large.rows(), sent.Next());
   EXPECT_TRUE(Eventually([&] { return cluster[2].counters().parked == kKept + 101; }));
   EXPECT_EQ(cluster[2].counters().too_many_parked, 50);
 }

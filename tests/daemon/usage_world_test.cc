@@ -99,7 +99,8 @@ TEST(OutQueue, AUsageThatWaitsStaysWhenABeatWithoutOneComes) {
   v1::Heartbeat first, last;
   first.mutable_usage()->set_staging_bytes(1);
   last.mutable_usage()->set_staging_bytes(2);
-  for (const v1::Heartbeat& beat : {first, last, v1::Heartbeat()}) EXPECT_EQ(queue.PushHeartbeat(beat), nullptr);
+  for (const v1::Heartbeat& beat : {first, last, v1::Heartbeat()})
+    EXPECT_EQ(queue.PushHeartbeat(beat), nullptr);
   const v1::MemberMessage* next = queue.Next();
   ASSERT_NE(next, nullptr);
   EXPECT_EQ(next->heartbeat().usage().staging_bytes(), 2);

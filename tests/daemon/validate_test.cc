@@ -158,8 +158,7 @@ TEST(Validate, AFillHasATargetAndAKind) {
   Accepted<Fill>([](Fill& r) { r.set_tensor_id(3); });
   Refused<Fill>([](Fill& r) { r.clear_target(); }, "has no target; set tensor_id, or put");
   Refused<Fill>([](Fill& r) { r.set_tensor_id(0); }, "tensor_id is 0");
-  Refused<Fill>([](Fill& r) { r.mutable_put()->mutable_spec()->set_rows(0); },
-                "spec.rows is 0");
+  Refused<Fill>([](Fill& r) { r.mutable_put()->mutable_spec()->set_rows(0); }, "spec.rows is 0");
   v1::FillTensorRequest fill = Valid<Fill>();
   fill.mutable_put()->mutable_spec()->set_rows(0);
   EXPECT_THAT(std::string(Validate(fill).message()), ::testing::StartsWith("spec.rows"))
@@ -231,8 +230,12 @@ TEST(Validate, TimeoutsAreWholeAndAtMostADay) {
   Accepted<Submit>(timeout(0, 0));
   Accepted<Submit>(timeout(0, 999999999));
   Accepted<Submit>(timeout(86400, 0));
-  for (auto [seconds, nanos] : {std::pair{int64_t{-1}, 0}, {int64_t{0}, -1}, {int64_t{1}, -1},
-                                {int64_t{86400}, 1}, {int64_t{1}, 1000000000}, {INT64_MAX, 0},
+  for (auto [seconds, nanos] : {std::pair{int64_t{-1}, 0},
+                                {int64_t{0}, -1},
+                                {int64_t{1}, -1},
+                                {int64_t{86400}, 1},
+                                {int64_t{1}, 1000000000},
+                                {INT64_MAX, 0},
                                 {INT64_MIN, INT32_MIN}}) {
     Refused<Submit>(timeout(seconds, nanos), "at most 86400 s are taken");
   }
@@ -260,7 +263,8 @@ TEST(Validate, AccessesHaveATarget) {
 TEST(Validate, AReadBeginsInATensor) {
   using Read = v1::ReadTensorRequest;
   Refused<Read>([](Read& r) { r.set_offset_bytes(-2); }, "offset_bytes is -2");
-  Refused<Read>([](Read& r) { r.set_offset_bytes(INT64_MAX); }, "offset_bytes is 9223372036854775807");
+  Refused<Read>([](Read& r) { r.set_offset_bytes(INT64_MAX); },
+                "offset_bytes is 9223372036854775807");
   Refused<Read>([](Read& r) { r.clear_tensor(); }, "tensor");
 }
 

@@ -214,7 +214,8 @@ TEST_F(Lent, AJobForWhoseWorkspaceThereIsNoRoomEvenAloneIsRefusedWithTheFigures)
   EXPECT_EQ(ReasonOf(refused), kReasonHeapFull);
   const std::string free = FormatBytes(NeedOf(2048) - 4096);
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("even with no other lent: "), HasSubstr("were asked for on each of ranks 0,1"),
+              AllOf(HasSubstr("even with no other lent: "),
+                    HasSubstr("were asked for on each of ranks 0,1"),
                     HasSubstr(absl::StrCat("has ", free, " free of 64 MiB")),
                     HasSubstr(absl::StrCat("free on all of them is ", free)),
                     HasSubstr("rank 0 holds tensors "), HasSubstr("workspaces 0 B")));
@@ -255,7 +256,8 @@ TEST_F(Lent, ATensorThatTookTheRoomFailsTheJobAtItsLaunch) {
   const v1::Job failed = *Get(queued);
   EXPECT_EQ(failed.state(), v1::Job::STATE_FAILED);
   EXPECT_EQ(failed.error().code(), static_cast<int>(Code::kResourceExhausted));
-  EXPECT_THAT(failed.error().message(), HasSubstr("were asked for on each of ranks 0,1; rank 0 has"));
+  EXPECT_THAT(failed.error().message(),
+              HasSubstr("were asked for on each of ranks 0,1; rank 0 has"));
   EXPECT_EQ(StateOf(large.tensors(2).tensor_id()), v1::Tensor::STATE_EMPTY);
 }
 

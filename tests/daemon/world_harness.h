@@ -44,7 +44,8 @@ class TestWorld {
   Config ConfigOf(int node, const std::string& cluster = "test") const {
     std::string text = absl::StrCat("world { cluster: \"", cluster, "\"\n");
     for (size_t i = 0; i < ports_.size(); ++i)
-      absl::StrAppend(&text, "node { name: \"", Name(i), "\" address: \"", Address(i), "\" devices: 1 }\n");
+      absl::StrAppend(&text, "node { name: \"", Name(i), "\" address: \"", Address(i),
+                      "\" devices: 1 }\n");
     absl::StrAppend(&text, "} local { node: \"", Name(node),
                     "\" device { kind: \"cpu\" threads: 1 heap: \"16MiB\" } }");
     absl::StatusOr<Config> config = ParseConfig(text, "test.conf");
@@ -54,7 +55,9 @@ class TestWorld {
   static std::string Name(size_t node) { return std::string(1, static_cast<char>('a' + node)); }
   std::string Address(size_t node) const { return absl::StrCat("127.0.0.1:", ports_[node]); }
 
-  absl::Status Start(int node) { return Start(node, ConfigOf(node), [](absl::Status) {}); }
+  absl::Status Start(int node) {
+    return Start(node, ConfigOf(node), [](absl::Status) {});
+  }
   absl::Status Start(int node, const Config& config, std::function<void(absl::Status)> on_refused) {
     absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(config, std::move(on_refused));
     if (!daemon.ok()) return daemon.status();
@@ -63,7 +66,8 @@ class TestWorld {
   }
   void Stop(int node) { daemons_[node].reset(); }
 
-  // To a daemon that runs. Connected: gRPC may take the first dial for a failed one (see Connection).
+  // To a daemon that runs. Connected: gRPC may take the first dial for a failed one (see
+  // Connection).
   std::shared_ptr<grpc::Channel> Channel(int node) const {
     std::shared_ptr<grpc::Channel> channel = OpenChannel(Address(node));
     EXPECT_TRUE(channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience)));
@@ -74,12 +78,13 @@ class TestWorld {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
     v1::GetStatusResponse status;
-    const grpc::Status result = v1::ClusterService::NewStub(Channel(node))->GetStatus(&context, {}, &status);
+    const grpc::Status result =
+        v1::ClusterService::NewStub(Channel(node))->GetStatus(&context, {}, &status);
     EXPECT_TRUE(result.ok()) << result.error_message();
     return status;
   }
-  // Waits until `node` says that the world is ready, in a generation above `above`; returns that generation, or
-  // 0 if it does not come to that.
+  // Waits until `node` says that the world is ready, in a generation above `above`; returns that
+  // generation, or 0 if it does not come to that.
   uint64_t WaitReady(int node, uint64_t above = 0) const {
     v1::GetStatusResponse status;
     const bool ready = Eventually([&] {

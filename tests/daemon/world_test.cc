@@ -9,9 +9,9 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/rpc/listen.h"
 #include "daemon/rpc/status.h"
+#include "kernels/base/failpoint.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/status.h"
-#include "kernels/base/failpoint.h"
 #include "tests/daemon/notification.h"
 #include "tests/daemon/world_harness.h"
 #include "tests/fuzz/valid_requests.h"
@@ -65,15 +65,17 @@ TEST(World, IncompleteOneNamesWhoIsMissing) {
   TestWorld world(3);
   ASSERT_TRUE(world.Start(0).ok());
   ASSERT_TRUE(world.Start(2).ok());
-  ASSERT_TRUE(Eventually([&] { return world.Status(0).nodes(2).state() == v1::NodeStatus::STATE_JOINING; }));
+  ASSERT_TRUE(Eventually(
+      [&] { return world.Status(0).nodes(2).state() == v1::NodeStatus::STATE_JOINING; }));
   for (int node : {0, 2})
-    EXPECT_THAT(world.WaitNotReady(node), HasSubstr("waiting for node b (" + world.Address(1) + ")"));
+    EXPECT_THAT(world.WaitNotReady(node),
+                HasSubstr("waiting for node b (" + world.Address(1) + ")"));
   auto request = Valid<v1::CreateTensorRequest>();
   request.clear_session_id();
   grpc::ClientContext context;
   v1::Tensor tensor;
-  const absl::Status refused =
-      FromGrpc(v1::TensorService::NewStub(world.Channel(2))->CreateTensor(&context, request, &tensor));
+  const absl::Status refused = FromGrpc(
+      v1::TensorService::NewStub(world.Channel(2))->CreateTensor(&context, request, &tensor));
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
   EXPECT_EQ(ReasonOf(refused), kReasonWorldIncomplete);
   ASSERT_TRUE(world.Start(1).ok());
@@ -141,13 +143,17 @@ TEST(World, DaemonOfAnotherConfigurationIsRefusedWithBothValues) {
   ASSERT_TRUE(world.Start(0).ok());
   Notification refused;
   absl::Status why;
-  ASSERT_TRUE(world.Start(1, world.ConfigOf(1, "other"), [&](absl::Status status) {
-    why = status;
-    refused.Notify();
-  }).ok());
+  ASSERT_TRUE(world
+                  .Start(1, world.ConfigOf(1, "other"),
+                         [&](absl::Status status) {
+                           why = status;
+                           refused.Notify();
+                         })
+                  .ok());
   ASSERT_TRUE(refused.WaitFor(kPatience));
   EXPECT_TRUE(absl::IsFailedPrecondition(why));
-  EXPECT_THAT(std::string(why.message()), HasSubstr("world.cluster is other on node b and test on node a"));
+  EXPECT_THAT(std::string(why.message()),
+              HasSubstr("world.cluster is other on node b and test on node a"));
   world.Stop(1);
 }
 
@@ -162,9 +168,11 @@ TEST(World, AMemberOutlivesASequencerOfAnotherConfiguration) {
   wrong.nodes[1].devices = 2;
   wrong.hash = "0123456789abcdef";
   ASSERT_TRUE(world.Start(0, wrong, [](absl::Status) {}).ok());
-  for (const auto& [node, why] : {std::pair(1, "world.node[1].devices is 1 on node b and 2 on node a; make them"),
-                                  std::pair(0, "which was refused: its world.node[1].devices is 1, mine is 2")}) {
-    EXPECT_TRUE(Eventually([&] { return world.WaitNotReady(node).find(why) != std::string::npos; })) << why;
+  for (const auto& [node, why] :
+       {std::pair(1, "world.node[1].devices is 1 on node b and 2 on node a; make them"),
+        std::pair(0, "which was refused: its world.node[1].devices is 1, mine is 2")}) {
+    EXPECT_TRUE(Eventually([&] { return world.WaitNotReady(node).find(why) != std::string::npos; }))
+        << why;
   }
   world.Stop(0);
   ASSERT_TRUE(world.Start(0).ok());
@@ -178,10 +186,13 @@ TEST(World, AMemberWhosePlaceIsTakenEnds) {
   Notification refused;
   absl::Status why;
   ASSERT_TRUE(world.Start(0).ok());
-  ASSERT_TRUE(world.Start(1, world.ConfigOf(1), [&](absl::Status status) {
-    why = status;
-    refused.Notify();
-  }).ok());
+  ASSERT_TRUE(world
+                  .Start(1, world.ConfigOf(1),
+                         [&](absl::Status status) {
+                           why = status;
+                           refused.Notify();
+                         })
+                  .ok());
   const uint64_t first = world.WaitReady(1);
   const HeldPorts port(1);
   Config config = world.ConfigOf(1);
@@ -211,7 +222,8 @@ TEST(World, HostsMayHaveNames) {
 TEST(World, AddressInUseIsSaidAtStart) {
   TestWorld world(2);
   ASSERT_TRUE(world.Start(1).ok());
-  const absl::StatusOr<std::unique_ptr<Daemon>> second = Daemon::Start(world.ConfigOf(1), [](absl::Status) {});
+  const absl::StatusOr<std::unique_ptr<Daemon>> second =
+      Daemon::Start(world.ConfigOf(1), [](absl::Status) {});
   EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(world.Address(1) + " is in use"));
 }
@@ -225,7 +237,8 @@ class SocketWorld : public testing::Test {
     config_ = DefaultConfigFor(1, int64_t{64} << 20, directory_ + "/sub/x.sock");
   }
   ~SocketWorld() override {
-    for (const char* name : {"/sub/x.sock", "/sub/x.sock.lock"}) unlink((directory_ + name).c_str());
+    for (const char* name : {"/sub/x.sock", "/sub/x.sock.lock"})
+      unlink((directory_ + name).c_str());
     rmdir((directory_ + "/sub").c_str());
     rmdir(directory_.c_str());
   }
@@ -234,8 +247,7 @@ class SocketWorld : public testing::Test {
     context.set_wait_for_ready(true);
     context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
     v1::GetStatusResponse status;
-    auto stub = v1::ClusterService::NewStub(
-        OpenChannel("unix:" + config_.socket));
+    auto stub = v1::ClusterService::NewStub(OpenChannel("unix:" + config_.socket));
     const grpc::Status result = stub->GetStatus(&context, {}, &status);
     EXPECT_TRUE(result.ok()) << result.error_message();
     return status;
@@ -258,7 +270,8 @@ TEST_F(SocketWorld, OfOneIsReadyAndNotOnTcp) {
 }
 
 TEST_F(SocketWorld, ALockIsWaitedForInCaseItsProcessIsEnding) {
-  const auto take = [this](absl::Duration patience, const std::function<void(const absl::Status&)>& waiting) {
+  const auto take = [this](absl::Duration patience,
+                           const std::function<void(const absl::Status&)>& waiting) {
     return SocketLock::Take(config_.socket, patience, waiting);
   };
   auto dying = take(absl::ZeroDuration(), [](const absl::Status&) {});
@@ -272,15 +285,18 @@ TEST_F(SocketWorld, ALockIsWaitedForInCaseItsProcessIsEnding) {
   EXPECT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(told, 1);
   // One that lives on is told as before.
-  EXPECT_TRUE(absl::IsAlreadyExists(take(absl::Milliseconds(1), [](const absl::Status&) {}).status()));
+  EXPECT_TRUE(
+      absl::IsAlreadyExists(take(absl::Milliseconds(1), [](const absl::Status&) {}).status()));
 }
 
 TEST_F(SocketWorld, LiveSocketIsNotTakenAndADeadOneIs) {
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(config_, [](absl::Status) {});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
-  const absl::StatusOr<std::unique_ptr<Daemon>> second = Daemon::Start(config_, [](absl::Status) {});
+  const absl::StatusOr<std::unique_ptr<Daemon>> second =
+      Daemon::Start(config_, [](absl::Status) {});
   EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat("in use by pid ", getpid())));
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr(absl::StrCat("in use by pid ", getpid())));
   daemon->reset();
   // What a killed process leaves: the socket, but nobody behind it.
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);

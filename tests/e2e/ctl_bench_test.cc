@@ -19,7 +19,8 @@ class CtlBench : public Ctl {
   std::vector<Json> Results(std::vector<std::string> arguments) {
     arguments.push_back("--json");
     std::vector<Json> results;
-    for (absl::string_view line : absl::StrSplit(Ok(std::move(arguments)), '\n', absl::SkipEmpty())) {
+    for (absl::string_view line :
+         absl::StrSplit(Ok(std::move(arguments)), '\n', absl::SkipEmpty())) {
       results.push_back(Json::parse(line, nullptr, /*allow_exceptions=*/false));
       EXPECT_EQ(results.back()["schema"], "agmm.bench_result.v1") << line;
     }
@@ -37,7 +38,8 @@ TEST_F(CtlBench, EveryAlgorithmIsTimedAndComparedWithSerial) {
   std::map<std::string, Json> by_name;
   for (const Json& result : results) by_name[result["algorithm"]] = result;
   ASSERT_EQ(results.size(), by_name.size());
-  for (const char* name : {"serial", "ring", "direct", "auto"}) ASSERT_TRUE(by_name.count(name)) << name;
+  for (const char* name : {"serial", "ring", "direct", "auto"})
+    ASSERT_TRUE(by_name.count(name)) << name;
   EXPECT_EQ(by_name.count("peer"), 0u) << "which two daemons cannot run";
   int best = 0;
   for (const Json& result : results) {
@@ -75,8 +77,8 @@ TEST_F(CtlBench, AProductThatDoesNotFitIsSkippedAndTheOthersAreNot) {
   EXPECT_THAT(text, HasSubstr("100x60x72  M=100 N=60 K=72 bf16  mesh x=4\n"));
   EXPECT_THAT(text, HasSubstr("share its cores"));
   const std::vector<Json> results =
-      Results({"bench", "--shape", "M=100000,N=1000,K=1000", "--shape", "M=100,N=60,K=72", "--rounds",
-               "1", "--algorithm", "ring"});
+      Results({"bench", "--shape", "M=100000,N=1000,K=1000", "--shape", "M=100,N=60,K=72",
+               "--rounds", "1", "--algorithm", "ring"});
   ASSERT_EQ(results.size(), 3u) << "skipped, serial and ring";
   EXPECT_THAT(results[0]["skipped"], StartsWith("tensors of "));
   EXPECT_TRUE(results[0]["time_ms"].is_null());

@@ -66,7 +66,8 @@ TEST_F(CtlJob, AWatchBehindTheLastEventSaysSo) {
 TEST_F(CtlJob, AWarmSerialRunTellsLaterJobsWhatTheyAreComparedWith) {
   PutOperands();
   const auto submit = [&](const std::string& algorithm, const std::string& repeat) {
-    Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", algorithm, "--repeat", repeat, "--wait"});
+    Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", algorithm, "--repeat", repeat,
+        "--wait"});
     return OkJson({"job", "list"})["jobs"][0]["figures"];
   };
   EXPECT_GT(submit("serial", "1")["gemm_us"], 0) << "its own";
@@ -192,8 +193,8 @@ TEST_F(CtlJob, ALongJobsDeadlineSaysHowFarItCame) {
   const Ran ran = Run({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout",
                        "500ms", "--wait"});
   EXPECT_EQ(ran.exit_code, 6);
-  EXPECT_THAT(ran.err, MatchesRegex(
-      "agmmctl: job 1 did not end within --timeout 500ms: node n[01]: [1-9][0-9]* of 1000000 epochs done: .*\n"));
+  EXPECT_THAT(ran.err, MatchesRegex("agmmctl: job 1 did not end within --timeout 500ms: node "
+                                    "n[01]: [1-9][0-9]* of 1000000 epochs done: .*\n"));
 }
 
 TEST_F(CtlJob, AnInterruptEndsAWatchAndCancelsAWaitingSubmit) {

@@ -1,4 +1,5 @@
-// agmmctl moves what is larger than itself: its memory is its buffers, whatever the size of the tensor.
+// agmmctl moves what is larger than itself: its memory is its buffers, whatever the size of the
+// tensor.
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -25,8 +26,8 @@ TEST(CtlMemory, StaysSmallWhileHalfAGiBMoves) {
   const std::string file = world.Path("sparse.raw");
   WriteFile(file, "");
   std::filesystem::resize_file(file, kRows * kCols * 4);
-  const Ran put = world.Ctl(0, {"tensor", "put", "T", file, "--shape", "4096x32768", "--dtype", "f32",
-                                "--sharding", "[M, K]"});
+  const Ran put = world.Ctl(0, {"tensor", "put", "T", file, "--shape", "4096x32768", "--dtype",
+                                "f32", "--sharding", "[M, K]"});
   ASSERT_EQ(put.exit_code, 0) << put.err;
   EXPECT_LT(PeakBytes(), kBound);
   const Ran get = world.Ctl(0, {"tensor", "get", "T", world.Path("back.npy")});

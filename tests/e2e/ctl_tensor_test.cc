@@ -35,7 +35,8 @@ TEST_F(CtlTensor, TensorsArePutListedShownReadAndDeleted) {
 TEST_F(CtlTensor, SeveralAreDeletedAndThoseThatAreNotThereAreNamed) {
   for (const char* name : {"A", "B", "C"}) Ok({"tensor", "fill", name, "--shape", "2x2"});
   ExpectError({"tensor", "rm", "A", "#x"}, 2, "\"#x\"");
-  ExpectError({"tensor", "rm", "A", "V", "B", "U"}, 4, "2 of 4 tensors are not there: V, U; the others");
+  ExpectError({"tensor", "rm", "A", "V", "B", "U"}, 4,
+              "2 of 4 tensors are not there: V, U; the others");
   EXPECT_EQ(OkJson({"tensor", "list"})["tensors"].size(), 1);
   EXPECT_EQ(Ok({"tensor", "rm", "C"}), "");
 }

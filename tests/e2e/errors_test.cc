@@ -123,8 +123,8 @@ TEST_F(OneNode, AnOutputThatCannotBeWrittenIsRefusedFirst) {
                                  world_.Path("nowhere/C.npy")});
   EXPECT_EQ(ran.exit_code, 2) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr(world_.Path("nowhere")));
-  const Ran onto_input = world_.Ctl(0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"),
-                                        "--out", world_.Path("B.npy")});
+  const Ran onto_input = world_.Ctl(
+      0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out", world_.Path("B.npy")});
   EXPECT_EQ(onto_input.exit_code, 2);
   EXPECT_THAT(onto_input.err, HasSubstr("is the input"));
   EXPECT_EQ(MetricOf(world_.Status(0), "jobs_submitted_total"), 0);
@@ -147,7 +147,8 @@ TEST_F(OneNode, AFullHeapSaysWhatIsFreeAndTakesNothing) {
 
 TEST_F(OneNode, AnAddressInUseIsNamed) {
   // The same file twice, with a socket of its own: the port is taken.
-  Process second({Program("agmmd"), "--config", world_.Path("n0.txtpb"), "--socket", world_.Path("second.sock")},
+  Process second({Program("agmmd"), "--config", world_.Path("n0.txtpb"), "--socket",
+                  world_.Path("second.sock")},
                  world_.Path("second"));
   ASSERT_EQ(second.Wait(kHang), 3) << second.err();
   EXPECT_THAT(second.out() + second.err(), HasSubstr(world_.endpoint(0)));
@@ -197,16 +198,19 @@ TEST(NoDaemon, IsNamedWithWhatToDo) {
   World world({});
   const Ran ran = world.Ctl(0, {"status"});
   EXPECT_EQ(ran.exit_code, 3);
-  EXPECT_EQ(ran.err, absl::StrCat("agmmctl: no daemon answers at ", world.endpoint(0),
-                                  "; start one with `agmmd`, or give the endpoint of one: host:port or "
-                                  "unix:/path (agmmctl: --endpoint)\n"));
+  EXPECT_EQ(ran.err,
+            absl::StrCat("agmmctl: no daemon answers at ", world.endpoint(0),
+                         "; start one with `agmmd`, or give the endpoint of one: host:port or "
+                         "unix:/path (agmmctl: --endpoint)\n"));
 }
 
 TEST(NoDaemon, AHostThatHasNoAddressIsSaidToHaveNone) {
   World world({});
   Process agmmctl({Program("agmmctl"), "--endpoint", "no..host:7101", "status"}, world.Path("ctl"));
   EXPECT_EQ(agmmctl.Wait(kHang), 3);
-  EXPECT_EQ(agmmctl.err(), "agmmctl: the host of no..host:7101 cannot be found; check its name, or give its address\n");
+  EXPECT_EQ(
+      agmmctl.err(),
+      "agmmctl: the host of no..host:7101 cannot be found; check its name, or give its address\n");
 }
 
 TEST(IncompleteWorld, NamesWhoIsMissing) {

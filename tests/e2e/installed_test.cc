@@ -1,5 +1,5 @@
-// The package as its users meet it: installed into a prefix of its own, found by CMake, and linked by
-// the examples, which run against two daemons.
+// The package as its users meet it: installed into a prefix of its own, found by CMake, and linked
+// by the examples, which run against two daemons.
 #include <string>
 #include <vector>
 
@@ -19,9 +19,7 @@ constexpr absl::Duration kBuild = absl::Minutes(5);
 class Installed : public ::testing::Test {
  protected:
   Installed() : world_({.nodes = 2, .devices = 2}) {}
-  void SetUp() override {
-    Run({AGMM_CMAKE, "--install", AGMM_BUILD_DIR, "--prefix", prefix_});
-  }
+  void SetUp() override { Run({AGMM_CMAKE, "--install", AGMM_BUILD_DIR, "--prefix", prefix_}); }
 
   // Runs it to its end, well; what it printed.
   std::string Run(const std::vector<std::string>& command) {
@@ -55,8 +53,8 @@ TEST_F(Installed, TheProgramsRunFromThere) {
 }
 
 TEST_F(Installed, TheLibraryBringsItsOwnNamesOnly) {
-  const std::string names = Run({AGMM_NM, "-DC", "--defined-only", "-f", "posix",
-                                 prefix_ + "/" AGMM_LIBDIR "/libagmm.so"});
+  const std::string names = Run(
+      {AGMM_NM, "-DC", "--defined-only", "-f", "posix", prefix_ + "/" AGMM_LIBDIR "/libagmm.so"});
   int count = 0;
   for (absl::string_view line : absl::StrSplit(names, '\n', absl::SkipEmpty())) {
     EXPECT_THAT(std::string(line), ::testing::StartsWith("agmm::"));

@@ -1,15 +1,16 @@
-// A client that has a tensor mapped and does not stop to write there, for tests that stop and kill it.
+// A client that has a tensor mapped and does not stop to write there, for tests that stop and kill
+// it.
 //
 //   mapping_client ENDPOINT TENSOR [fork]
 //
-// Prints "mapped" once it writes. With "fork" a forked child lives on, which prints "forked" where it does
-// not have the memory.
+// Prints "mapped" once it writes. With "fork" a forked child lives on, which prints "forked" where
+// it does not have the memory.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstddef>
+#include <cstdio>
 #include <string>
 
 #include "client/agmm.h"
@@ -21,7 +22,8 @@ void Say(const char* what) {
   std::fflush(stdout);
 }
 
-// Also while the library takes the memory away, which is what the tests are about, and not for the thread sanitizer.
+// Also while the library takes the memory away, which is what the tests are about, and not for the
+// thread sanitizer.
 __attribute__((no_sanitize("thread"))) void Write(std::byte* data, size_t bytes) {
   for (volatile std::byte* at = data; at != data + bytes; ++at) *at = std::byte{0x5a};
 }
@@ -36,7 +38,8 @@ int Run(const std::string& endpoint, const std::string& name, bool forks) {
   if (forks && fork() == 0) {
     alarm(60);  // when the test has long ended
     // There is no such memory here: nothing of it may be locked or touched.
-    Say(madvise(shard.data, bytes, MADV_NORMAL) != 0 && errno == ENOMEM ? "forked" : "forked with the memory");
+    Say(madvise(shard.data, bytes, MADV_NORMAL) != 0 && errno == ENOMEM ? "forked"
+                                                                        : "forked with the memory");
     while (true) pause();
   }
   for (bool told = false;; told = true) {

@@ -1,5 +1,6 @@
-// Clients that are stopped or killed while they write to a tensor in place: their memory is nobody else's
-// before they have let go of it or are gone, and nobody waits for that but who wants this memory.
+// Clients that are stopped or killed while they write to a tensor in place: their memory is nobody
+// else's before they have let go of it or are gone, and nobody waits for that but who wants this
+// memory.
 #include <signal.h>
 
 #include <memory>
@@ -43,7 +44,8 @@ class MappingProcess : public ::testing::Test {
     return {.rows = rows, .cols = kCols, .sharding = "[M_x, K]", .mesh = "x=1", .ranks = {1}};
   }
   Status TryPut(const std::string& name, Milliseconds timeout = {}) {
-    return client_->Put(name, Spec(), ones_.data(), kBytes, {.timeout = timeout, .progress = nullptr})
+    return client_
+        ->Put(name, Spec(), ones_.data(), kBytes, {.timeout = timeout, .progress = nullptr})
         .status();
   }
   void Put(const std::string& name) {
@@ -62,7 +64,8 @@ class MappingProcess : public ::testing::Test {
     if (!more.empty()) command.push_back(more);
     auto writer = std::make_unique<Process>(command, world_.Path("writer"));
     const absl::Time end = absl::Now() + kHang;
-    while (writer->out().find("mapped") == std::string::npos && absl::Now() < end && writer->Running())
+    while (writer->out().find("mapped") == std::string::npos && absl::Now() < end &&
+           writer->Running())
       absl::SleepFor(absl::Milliseconds(5));
     EXPECT_THAT(writer->out(), HasSubstr("mapped")) << writer->err();
     return writer;
@@ -109,8 +112,8 @@ TEST_F(MappingProcess, AStoppedWritersTensorWaitsForItAndTheNewWorldDoesNot) {
   EXPECT_THAT(world_.Ctl(1, {"tensor", "list"}).out, HasSubstr("held"));
   // It says who.
   EXPECT_TRUE(world_.WaitFor(1, "a log of the writer", [&](const v1::GetStatusResponse&) {
-    return ReadFile(world_.Path("n1.err")).find("pid " + std::to_string(writer->pid()) + " still has") !=
-           std::string::npos;
+    return ReadFile(world_.Path("n1.err"))
+               .find("pid " + std::to_string(writer->pid()) + " still has") != std::string::npos;
   }));
   writer->Signal(SIGCONT);
   EXPECT_TRUE(WaitHeld(0));

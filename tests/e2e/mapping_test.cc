@@ -1,4 +1,5 @@
-// Shards in place: what a client writes there is the tensor, and when it no longer may, it no longer can.
+// Shards in place: what a client writes there is the tensor, and when it no longer may, it no
+// longer can.
 #include "client/mapping.h"
 
 #include <sys/mman.h>

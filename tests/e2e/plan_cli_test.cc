@@ -97,8 +97,8 @@ TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
       "plan --json --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --algorithm direct --chunks 2");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   const Json plan = Json::parse(result.out);
-  EXPECT_THAT(Keys(plan), ElementsAre("schema", "format", "algorithm", "hash", "problem", "topology",
-                                      "workspace_bytes", "ranks"));
+  EXPECT_THAT(Keys(plan), ElementsAre("schema", "format", "algorithm", "hash", "problem",
+                                      "topology", "workspace_bytes", "ranks"));
   EXPECT_EQ(plan["format"], 1);
   EXPECT_EQ(plan["algorithm"], "direct");
   EXPECT_EQ(plan["hash"].get<std::string>().size(), 16);
@@ -169,8 +169,10 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --algorithm magic",
        "agmmctl: algorithm \"magic\" is not known"},
       {"plan --shape M=8,N=8,K=8 --mesh x=4 --nodes 2 --algorithm peer",
-       "agmmctl: algorithm peer multiplies out of the memory of one node, and ranks 0 and 2, which"},
-      {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 257", "agmmctl: --chunks: Value 257 not in range 1 to 256"},
+       "agmmctl: algorithm peer multiplies out of the memory of one node, and ranks 0 and 2, "
+       "which"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 257",
+       "agmmctl: --chunks: Value 257 not in range 1 to 256"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 0",
        "agmmctl: --chunks: Value 0 not in range 1 to 256"},
       {"plan --shape M=8,N=8,K=8 --mesh x=3 --nodes 2",
@@ -198,8 +200,9 @@ TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
 
 TEST(Cli, HelpAndVersionAreNoErrors) {
   for (const char* verb :
-       {"", "status", "matmul", "bench", "plan", "tensor", "tensor put", "tensor get", "tensor fill", "tensor list",
-        "tensor show", "tensor rm", "job", "job submit", "job list", "job show", "job watch", "job cancel", "job trace"}) {
+       {"", "status", "matmul", "bench", "plan", "tensor", "tensor put", "tensor get",
+        "tensor fill", "tensor list", "tensor show", "tensor rm", "job", "job submit", "job list",
+        "job show", "job watch", "job cancel", "job trace"}) {
     const Result help = Agmmctl(absl::StrCat(verb, " --help"));
     EXPECT_EQ(help.exit_code, 0) << verb;
     EXPECT_LE(Widest(help.out), 80u) << help.out;

@@ -1,5 +1,5 @@
-// Ids begin at 1 again when the sequencer is restarted: what clients ask of an old id never meets what has it
-// now.
+// Ids begin at 1 again when the sequencer is restarted: what clients ask of an old id never meets
+// what has it now.
 #include <signal.h>
 
 #include <cstring>
@@ -31,8 +31,8 @@ class Restart : public Ctl {
   // A client of the sequencer's own daemon, which waits for its job, held still.
   std::unique_ptr<Process> StoppedWait() {
     std::unique_ptr<Process> client =
-        world_.StartCtl(0, {"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--wait",
-                            "--timeout", "10m"});
+        world_.StartCtl(0, {"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever,
+                            "--wait", "--timeout", "10m"});
     // So that it has heard which job it is, and waits.
     EXPECT_TRUE(Prints(client.get(), "admitted"));
     client->Stop();
@@ -131,8 +131,8 @@ TEST_F(Restart, TheIdOfATensorIsNoOtherTensors) {
     ref.set_tensor_id(old->tensor_id());
     ExpectPeerLost(connection->DeleteTensor(IdOf(*old)), kGone);
     ExpectPeerLost(Download(
-                       connection.get(), ref, [](auto&&...) { return absl::OkStatus(); }, {[](int64_t) {}},
-                       absl::Now() + kHang, old->sequencer())
+                       connection.get(), ref, [](auto&&...) { return absl::OkStatus(); },
+                       {[](int64_t) {}}, absl::Now() + kHang, old->sequencer())
                        .status(),
                    kGone);
     v1::BeginUpload begin;
@@ -152,7 +152,8 @@ TEST_F(Restart, TheIdOfATensorIsNoOtherTensors) {
     submit.add_tensors()->set_tensor_id(old->tensor_id());
     submit.add_tensors()->set_name("W");
     submit.add_tensors()->set_name("Y");
-    ExpectPeerLost(connection->SubmitJob(submit, kPlacingCall, old->sequencer()).status(), "submit again");
+    ExpectPeerLost(connection->SubmitJob(submit, kPlacingCall, old->sequencer()).status(),
+                   "submit again");
     EXPECT_TRUE(SameBits(Get("X"), SmallIntegers(96, 80, 1)));
     RestartSequencer();
   }

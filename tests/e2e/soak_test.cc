@@ -1,5 +1,5 @@
-// Eight clients at three daemons, thousands of operations each: every C exact, every read whole, and
-// nothing left behind, neither in the heaps nor in the daemons.
+// Eight clients at three daemons, thousands of operations each: every C exact, every read whole,
+// and nothing left behind, neither in the heaps nor in the daemons.
 #include <dirent.h>
 
 #include <algorithm>
@@ -24,20 +24,26 @@ namespace {
 
 constexpr int kClients = 8, kNodes = 3;
 constexpr int64_t kK = 64, kN = 48;
-// gRPC's own pools breathe by a few threads; one left behind by each client, job or call would be many.
+// gRPC's own pools breathe by a few threads; one left behind by each client, job or call would be
+// many.
 constexpr int kPoolThreads = 5;
-// All jobs are of all ranks, for which at most two workspaces are kept; the largest holds an X of 96 rows.
+// All jobs are of all ranks, for which at most two workspaces are kept; the largest holds an X of
+// 96 rows.
 constexpr int64_t kMostWorkspace = 2 * 96 * kK * sizeof(float);
-// What a daemon may grow by from the middle of the work to its end, for each operation of a client. It remembers
-// each commit for a minute, 3 KiB, and the sequencer each request for ten; malloc keeps some of what was freed.
+// What a daemon may grow by from the middle of the work to its end, for each operation of a client.
+// It remembers each commit for a minute, 3 KiB, and the sequencer each request for ten; malloc
+// keeps some of what was freed.
 constexpr int64_t kMostGrowthKiB = 4;
 constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
 
-// $AGMM_SOAK_OPERATIONS of each client, else 2,000, or so many as take about as long with sanitizers.
+// $AGMM_SOAK_OPERATIONS of each client, else 2,000, or so many as take about as long with
+// sanitizers.
 int Operations() {
   int operations = 0;
   const char* text = std::getenv("AGMM_SOAK_OPERATIONS");
-  return text != nullptr && absl::SimpleAtoi(text, &operations) ? operations : kSanitized ? 200 : 2000;
+  return text != nullptr && absl::SimpleAtoi(text, &operations) ? operations
+         : kSanitized                                           ? 200
+                                                                : 2000;
 }
 
 int Descriptors(pid_t pid) {
@@ -67,9 +73,9 @@ struct Held {
 };
 
 void PrintTo(const Held& held, std::ostream* out) {
-  *out << absl::StrFormat("%d descriptors, %d threads, %d B in tensors, %d B in workspaces, %d B staged",
-                          held.descriptors, held.threads, held.tensor_bytes, held.workspace_bytes,
-                          held.staging_bytes);
+  *out << absl::StrFormat(
+      "%d descriptors, %d threads, %d B in tensors, %d B in workspaces, %d B staged",
+      held.descriptors, held.threads, held.tensor_bytes, held.workspace_bytes, held.staging_bytes);
 }
 
 class Soak : public ::testing::Test {
@@ -136,7 +142,9 @@ class Worker {
   int64_t products() const { return products_; }
 
  private:
-  std::string Name(const std::string& kind, size_t i) const { return absl::StrCat(kind, name_, ".", i); }
+  std::string Name(const std::string& kind, size_t i) const {
+    return absl::StrCat(kind, name_, ".", i);
+  }
   static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); }
 
   size_t PutSomeX() {
@@ -154,8 +162,12 @@ class Worker {
   Result<JobHandle> Submit(size_t i, const std::string& c, int repeat = 1) {
     static constexpr const char* kAlgorithms[] = {"auto", "ring", "direct", "serial"};
     ++done_;
-    return client_->Submit({.spec = kSpec, .a = Name("X", i), .b = "W", .c = Name(c, i),
-                            .algorithm = kAlgorithms[random_() % 4], .repeat_count = repeat});
+    return client_->Submit({.spec = kSpec,
+                            .a = Name("X", i),
+                            .b = "W",
+                            .c = Name(c, i),
+                            .algorithm = kAlgorithms[random_() % 4],
+                            .repeat_count = repeat});
   }
   void ExpectProduct(size_t i, const std::string& c) {
     Matrix got{x_[i].rows, kN, std::vector<float>(x_[i].rows * kN, -1)};
@@ -188,8 +200,10 @@ class Worker {
     const int64_t rows = random_() % 2 == 0 ? 40 : 57;
     if (random_() % 2 == 0) {
       const std::vector<float> values(rows * kK, static_cast<float>(random_() % 1000));
-      ExpectOk(client_->Put("S", {.rows = rows, .cols = kK, .sharding = "[M_x, K]"}, values.data(),
-                            values.size() * sizeof(float)).status());
+      ExpectOk(client_
+                   ->Put("S", {.rows = rows, .cols = kK, .sharding = "[M_x, K]"}, values.data(),
+                         values.size() * sizeof(float))
+                   .status());
       return;
     }
     std::vector<float> seen;
@@ -237,10 +251,14 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
   const auto round = [&](int operations) {
     std::unique_ptr<Client> owner = Connect(0);
     ASSERT_NE(owner, nullptr);
-    ASSERT_TRUE(owner->Put("W", {.rows = kK, .cols = kN, .sharding = "[K, N_x]"}, w.values.data(),
-                           w.values.size() * sizeof(float)).ok());
-    ASSERT_TRUE(owner->Put("S", {.rows = 40, .cols = kK, .sharding = "[M_x, K]"}, s.data(),
-                           s.size() * sizeof(float)).ok());
+    ASSERT_TRUE(owner
+                    ->Put("W", {.rows = kK, .cols = kN, .sharding = "[K, N_x]"}, w.values.data(),
+                          w.values.size() * sizeof(float))
+                    .ok());
+    ASSERT_TRUE(owner
+                    ->Put("S", {.rows = 40, .cols = kK, .sharding = "[M_x, K]"}, s.data(),
+                          s.size() * sizeof(float))
+                    .ok());
     std::atomic<int64_t> products = 0;
     std::vector<std::thread> threads;
     for (int i = 0; i < kClients; ++i) {
@@ -279,11 +297,15 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
   for (int node = 0; node < kNodes; ++node) resident[node] = ResidentKiB(node);
   ASSERT_NO_FATAL_FAILURE(round(Operations() / 2));
   for (int node = 0; node < kNodes; ++node) {
-    EXPECT_TRUE(world_.WaitFor(node, "what it held before", [&](const v1::GetStatusResponse&) {
-      const Held now = HeldBy(node);
-      return now.descriptors <= before[node].descriptors && now.threads <= before[node].threads + kPoolThreads &&
-             now.tensor_bytes == 0 && now.staging_bytes == 0 && now.workspace_bytes <= kMostWorkspace;
-    })) << "before: " << ::testing::PrintToString(before[node])
+    EXPECT_TRUE(world_.WaitFor(node, "what it held before",
+                               [&](const v1::GetStatusResponse&) {
+                                 const Held now = HeldBy(node);
+                                 return now.descriptors <= before[node].descriptors &&
+                                        now.threads <= before[node].threads + kPoolThreads &&
+                                        now.tensor_bytes == 0 && now.staging_bytes == 0 &&
+                                        now.workspace_bytes <= kMostWorkspace;
+                               }))
+        << "before: " << ::testing::PrintToString(before[node])
         << "; now: " << ::testing::PrintToString(HeldBy(node));
     const int64_t now = ResidentKiB(node);
     if (!kSanitized) {

@@ -1,4 +1,5 @@
-// Contents to and from real worlds: through any daemon, over broken connections, by clients that die.
+// Contents to and from real worlds: through any daemon, over broken connections, by clients that
+// die.
 #include <cstring>
 #include <string>
 #include <utility>
@@ -16,7 +17,8 @@ namespace {
 
 constexpr int64_t kRows = 1500, kCols = 1001;  // 5.7 MiB
 
-v1::BeginUpload Put(const std::string& sharding, std::vector<int> ranks, DType dtype = DType::kF32) {
+v1::BeginUpload Put(const std::string& sharding, std::vector<int> ranks,
+                    DType dtype = DType::kF32) {
   v1::BeginUpload begin;
   begin.mutable_put()->set_name("A");
   v1::TensorSpec* spec = begin.mutable_put()->mutable_spec();
@@ -84,8 +86,8 @@ TEST_F(ContentsOfThree, GoThroughAnyDaemonWhoeverHasTheShards) {
       SCOPED_TRACE(absl::StrCat(sharding, " through node ", through));
       const auto connection = world_.Connect(through);
       // Node 1 has none of it.
-      const auto tensor = Upload(connection.get(), Put(sharding, {2, 0}), Contents().size(),
-                                 FromContents, Nothing);
+      const auto tensor =
+          Upload(connection.get(), Put(sharding, {2, 0}), Contents().size(), FromContents, Nothing);
       ASSERT_TRUE(tensor.ok()) << tensor.status();
       EXPECT_EQ(tensor->state(), v1::Tensor::STATE_READY);
       for (int reader : {0, 1, 2}) {
@@ -140,9 +142,8 @@ TEST_F(ContentsOfThree, OfAnUploadWhoseSourceFailsGiveTheirSpaceBack) {
       Nothing);
   EXPECT_EQ(tensor.status().message(), "the disk is bad");
   // Nodes that were just making room for it answer first.
-  EXPECT_TRUE(world_.WaitFor(0, "the space to come back", [&](const auto& status) {
-    return FreeBytes(status) == free_bytes;
-  }));
+  EXPECT_TRUE(world_.WaitFor(0, "the space to come back",
+                             [&](const auto& status) { return FreeBytes(status) == free_bytes; }));
 }
 
 TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
@@ -157,8 +158,8 @@ TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
     proxy.Cut();
   }};
   progress.reconnecting = [&] { ++reconnecting; };
-  const auto tensor = Upload(&connection, Put("[M_x, K]", {0, 1, 2}), Contents().size(),
-                             FromContents, progress);
+  const auto tensor =
+      Upload(&connection, Put("[M_x, K]", {0, 1, 2}), Contents().size(), FromContents, progress);
   ASSERT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_EQ(cuts, 2);
   EXPECT_GE(reconnecting, 2);

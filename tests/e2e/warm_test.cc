@@ -1,5 +1,5 @@
-// A resident weight and a fresh activation for each job, as a server of a model has it: once warm, nothing is
-// planned, packed or allocated any more, also when M shrinks.
+// A resident weight and a fresh activation for each job, as a server of a model has it: once warm,
+// nothing is planned, packed or allocated any more, also when M shrinks.
 #include <string>
 #include <vector>
 
@@ -33,8 +33,10 @@ class Warm : public ::testing::Test {
     Result<std::unique_ptr<Client>> client = Client::Connect({.endpoint = world_.endpoint(1)});
     ASSERT_TRUE(client.ok()) << client.status().ToString();
     client_ = *std::move(client);
-    ExpectOk(client_->Put("W", {.rows = kK, .cols = kN, .sharding = "[K, N_x]"}, w_.values.data(),
-                          w_.values.size() * sizeof(float)).status());
+    ExpectOk(client_
+                 ->Put("W", {.rows = kK, .cols = kN, .sharding = "[K, N_x]"}, w_.values.data(),
+                       w_.values.size() * sizeof(float))
+                 .status());
   }
   static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); }
 
@@ -42,8 +44,10 @@ class Warm : public ::testing::Test {
   void RunOne(int64_t rows, uint64_t seed, bool check) {
     const std::string x = absl::StrCat("X", rows), y = absl::StrCat("Y", rows);
     const Matrix a = SmallIntegers(rows, kK, seed);
-    ExpectOk(client_->Put(x, {.rows = rows, .cols = kK, .sharding = "[M_x, K]"}, a.values.data(),
-                          a.values.size() * sizeof(float)).status());
+    ExpectOk(client_
+                 ->Put(x, {.rows = rows, .cols = kK, .sharding = "[M_x, K]"}, a.values.data(),
+                       a.values.size() * sizeof(float))
+                 .status());
     Result<JobHandle> job =
         client_->Submit({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = x, .b = "W", .c = y});
     ExpectOk(job.status());
@@ -95,18 +99,24 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
   constexpr int kShapes = 50;
   constexpr int64_t kM = 512, kDepth = 1024;
   const Matrix x = SmallIntegers(kM, kDepth, 3);
-  ExpectOk(client_->Put("X", {.rows = kM, .cols = kDepth, .sharding = "[M_x, K]"}, x.values.data(),
-                        x.values.size() * sizeof(float)).status());
+  ExpectOk(client_
+               ->Put("X", {.rows = kM, .cols = kDepth, .sharding = "[M_x, K]"}, x.values.data(),
+                     x.values.size() * sizeof(float))
+               .status());
   std::vector<Matrix> b;
   for (int i = 0; i < kShapes; ++i) {
     b.push_back(SmallIntegers(kDepth, 4 + i, 100 + i));
-    ExpectOk(client_->Put(absl::StrCat("B", i),
-                          {.rows = kDepth, .cols = 4 + i, .sharding = "[K, N_x]"}, b[i].values.data(),
-                          b[i].values.size() * sizeof(float)).status());
+    ExpectOk(client_
+                 ->Put(absl::StrCat("B", i),
+                       {.rows = kDepth, .cols = 4 + i, .sharding = "[K, N_x]"}, b[i].values.data(),
+                       b[i].values.size() * sizeof(float))
+                 .status());
   }
   const auto submit = [&](int i, const std::string& y, int repeat) {
-    Result<JobHandle> job = client_->Submit({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = "X",
-                                             .b = absl::StrCat("B", i), .c = y,
+    Result<JobHandle> job = client_->Submit({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
+                                             .a = "X",
+                                             .b = absl::StrCat("B", i),
+                                             .c = y,
                                              .repeat_count = repeat});
     ExpectOk(job.status());
     return job;
@@ -136,8 +146,9 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
   for (size_t i = 0; i < jobs.size(); ++i) {
     ExpectOk(jobs[i].Wait().status());
     Matrix got{kM, b[i].cols, std::vector<float>(kM * b[i].cols, -1)};
-    ExpectOk(client_->Get(absl::StrCat("Y", i), got.values.data(),
-                          got.values.size() * sizeof(float)).status());
+    ExpectOk(
+        client_->Get(absl::StrCat("Y", i), got.values.data(), got.values.size() * sizeof(float))
+            .status());
     EXPECT_TRUE(SameBits(got, Product(x, b[i]))) << i;
   }
 }

@@ -239,7 +239,8 @@ class FaultAlone : public Fault {
 
 TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "a signal's handler runs when the thread that waits in gRPC, unseen by the sanitizer, is back";
+  GTEST_SKIP() << "a signal's handler runs when the thread that waits in gRPC, unseen by the "
+                  "sanitizer, is back";
 #endif
   const std::unique_ptr<Process> client = StartLongJob(0);
   // A daemon that answers nothing: the first Ctrl-C waits for it to cancel the job.
@@ -261,7 +262,8 @@ TEST(FaultOfAPut, APeerLostInMidPutIsNoJobThatFailed) {
   World world({.nodes = 2, .failpoints = "tensor_io.slow_copy=*"});
   ASSERT_NO_FATAL_FAILURE(world.StartAll());
   WriteNpy(world.Path("W.npy"), SmallIntegers(2048, 2048, 1));
-  const auto put = world.StartCtl(0, {"tensor", "put", "W", world.Path("W.npy"), "--sharding", "[M_x, K]"});
+  const auto put =
+      world.StartCtl(0, {"tensor", "put", "W", world.Path("W.npy"), "--sharding", "[M_x, K]"});
   ASSERT_TRUE(world.WaitFor(0, "the space to be taken", [](const v1::GetStatusResponse& status) {
     return TensorBytes(status) > 0;
   }));

@@ -11,13 +11,13 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 // A property that holds for every input.
-#define FUZZ_CHECK(condition, what)                                                            \
-  do {                                                                                         \
-    if (!(condition)) {                                                                        \
-      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition,                  \
-                   std::string(what).c_str());                                                 \
-      std::abort();                                                                            \
-    }                                                                                          \
+#define FUZZ_CHECK(condition, what)                                           \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, \
+                   std::string(what).c_str());                                \
+      std::abort();                                                           \
+    }                                                                         \
   } while (false)
 
 namespace agmm::fuzz {

@@ -94,9 +94,8 @@ void WriteAll() {
   WriteChanged<v1::BeginAccessRequest>("by_id", [](auto& r) { r.set_tensor_id(7); });
   WriteChanged<v1::BeginAccessRequest>("by_name", [](auto& r) { r.set_name("weights"); });
   WriteChanged<v1::UploadRequest>("begin", [](auto& r) { r = ValidBegin(); });
-  WriteChanged<v1::UploadRequest>("begin_by_id", [](auto& r) {
-    (r = ValidBegin()).mutable_begin()->set_tensor_id(7);
-  });
+  WriteChanged<v1::UploadRequest>(
+      "begin_by_id", [](auto& r) { (r = ValidBegin()).mutable_begin()->set_tensor_id(7); });
   WriteChanged<v1::UploadRequest>("commit", [](auto& r) { r.mutable_commit()->set_checksum(1); });
   WriteChanged<v1::MapTensorRequest>("commit", [](auto& r) { r.mutable_commit(); });
   WriteChanged<v1::ReadTensorRequest>("resumed", [](auto& r) {

@@ -64,7 +64,8 @@ class World {
     FUZZ_CHECK(status.nodes_size() == 2, "nodes");
     for (int rank = 0; rank < placement_.rank_count(); ++rank) {
       FUZZ_CHECK(placement_.free_bytes(rank) >= 0 &&
-                     placement_.used_bytes(rank, MemoryClass::kTensor) >= 0, "bytes");
+                     placement_.used_bytes(rank, MemoryClass::kTensor) >= 0,
+                 "bytes");
     }
   }
 

@@ -34,13 +34,15 @@ void CheckHeader(absl::string_view text) {
              preamble);
   const absl::StatusOr<NpyHeader> same = ParseNpyDict(preamble.substr(again->offset));
   FUZZ_CHECK(same.ok() && same->shape == header->shape && same->descr == header->descr &&
-                 !same->fortran_order, preamble);
+                 !same->fortran_order,
+             preamble);
 }
 
 void CheckReader(absl::string_view text) {
   static const int fd = memfd_create("npy", 0);
-  FUZZ_CHECK(ftruncate(fd, 0) == 0 && pwrite(fd, text.data(), text.size(), 0) ==
-                                          static_cast<ssize_t>(text.size()), "memfd");
+  FUZZ_CHECK(ftruncate(fd, 0) == 0 &&
+                 pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()),
+             "memfd");
   const auto reader = NpyReader::Open(absl::StrCat("/proc/self/fd/", fd));
   if (!reader.ok()) return;
   // Open has compared the size with the shape, so the matrix is no larger than the input.

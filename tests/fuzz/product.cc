@@ -36,8 +36,9 @@ void CheckProduct(absl::string_view spec, const Mesh& mesh, const Shape& shape,
     if (!resolved.ok()) return;
     const absl::StatusOr<Schedule> schedule = Plan(*problem, topology, options);
     if (!schedule.ok()) {
-      FUZZ_CHECK(absl::IsUnimplemented(schedule.status()) ||
-                     absl::IsInvalidArgument(schedule.status()), schedule.status().ToString());
+      FUZZ_CHECK(
+          absl::IsUnimplemented(schedule.status()) || absl::IsInvalidArgument(schedule.status()),
+          schedule.status().ToString());
       return;
     }
     const absl::Status proof = Verify(*problem, topology, *schedule);

@@ -47,8 +47,9 @@ void CheckValid(const v1::CreateTensorRequest& request) { CheckPut(request); }
 void CheckValid(const v1::FillTensorRequest& request) {
   if (request.has_put()) CheckPut(request.put());
   FUZZ_CHECK(request.has_put() || request.tensor_id() != 0, "no target");
-  FUZZ_CHECK(request.fill().kind() != v1::Fill::KIND_CONSTANT ||
-                 std::isfinite(request.fill().value()), "no number");
+  FUZZ_CHECK(
+      request.fill().kind() != v1::Fill::KIND_CONSTANT || std::isfinite(request.fill().value()),
+      "no number");
 }
 void CheckValid(const v1::UploadRequest& request) {
   if (request.begin().has_put()) CheckPut(request.begin().put());
@@ -91,19 +92,19 @@ void Check(absl::string_view data) {
 
 using CheckFn = void (*)(absl::string_view);
 const std::map<absl::string_view, CheckFn>& Checks() {
-#define AGMM_CHECK_OF(name) {#name, &Check<v1::name>}
+#define AGMM_CHECK_OF(name) \
+  { #name, &Check < v1::name> }
   static const auto* const checks = new std::map<absl::string_view, CheckFn>{
       AGMM_CHECK_OF(CreateTensorRequest), AGMM_CHECK_OF(DeleteTensorRequest),
       AGMM_CHECK_OF(GetTensorRequest),    AGMM_CHECK_OF(FillTensorRequest),
       AGMM_CHECK_OF(GetUploadRequest),    AGMM_CHECK_OF(AbortUploadRequest),
-      AGMM_CHECK_OF(ReadTensorRequest),
-      AGMM_CHECK_OF(UploadRequest),       AGMM_CHECK_OF(MapTensorRequest),
-      AGMM_CHECK_OF(SubmitJobRequest),    AGMM_CHECK_OF(GetJobRequest),
-      AGMM_CHECK_OF(WaitJobRequest),      AGMM_CHECK_OF(CancelJobRequest),
-      AGMM_CHECK_OF(ListJobsRequest),     AGMM_CHECK_OF(WatchJobRequest),
-      AGMM_CHECK_OF(BeginAccessRequest),  AGMM_CHECK_OF(EndAccessRequest),
-      AGMM_CHECK_OF(OpenedSessionRequest), AGMM_CHECK_OF(CloseSessionRequest),
-      AGMM_CHECK_OF(PollJobRequest)};
+      AGMM_CHECK_OF(ReadTensorRequest),   AGMM_CHECK_OF(UploadRequest),
+      AGMM_CHECK_OF(MapTensorRequest),    AGMM_CHECK_OF(SubmitJobRequest),
+      AGMM_CHECK_OF(GetJobRequest),       AGMM_CHECK_OF(WaitJobRequest),
+      AGMM_CHECK_OF(CancelJobRequest),    AGMM_CHECK_OF(ListJobsRequest),
+      AGMM_CHECK_OF(WatchJobRequest),     AGMM_CHECK_OF(BeginAccessRequest),
+      AGMM_CHECK_OF(EndAccessRequest),    AGMM_CHECK_OF(OpenedSessionRequest),
+      AGMM_CHECK_OF(CloseSessionRequest), AGMM_CHECK_OF(PollJobRequest)};
 #undef AGMM_CHECK_OF
   return *checks;
 }

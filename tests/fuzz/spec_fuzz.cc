@@ -10,8 +10,7 @@ namespace {
 constexpr int64_t kMaxSide = 300;
 
 void CheckTensor(absl::string_view sharding, const Mesh& mesh, const Shape& shape) {
-  const absl::StatusOr<Tensor> tensor =
-      ParseTensor(sharding, mesh, shape.m, shape.n, DType::kF32);
+  const absl::StatusOr<Tensor> tensor = ParseTensor(sharding, mesh, shape.m, shape.n, DType::kF32);
   if (!tensor.ok()) return;
   const std::string written = ToString(mesh, *tensor);
   const absl::StatusOr<Tensor> again = ParseTensor(written, mesh, shape.m, shape.n, DType::kF32);

@@ -138,11 +138,17 @@ Request OfJob() {
   return request;
 }
 template <>
-inline v1::GetJobRequest Valid() { return OfJob<v1::GetJobRequest>(); }
+inline v1::GetJobRequest Valid() {
+  return OfJob<v1::GetJobRequest>();
+}
 template <>
-inline v1::WaitJobRequest Valid() { return OfJob<v1::WaitJobRequest>(); }
+inline v1::WaitJobRequest Valid() {
+  return OfJob<v1::WaitJobRequest>();
+}
 template <>
-inline v1::CancelJobRequest Valid() { return OfJob<v1::CancelJobRequest>(); }
+inline v1::CancelJobRequest Valid() {
+  return OfJob<v1::CancelJobRequest>();
+}
 
 template <>
 inline v1::ListJobsRequest Valid() {

@@ -116,8 +116,7 @@ void CheckPlan(Node& node, absl::string_view bytes) {
   const Message message{header.plan, header.epoch, header.source_rank % 3, header.step % 64,
                         header.part % 4};
   const absl::StatusOr<Arrival> arrival =
-      ResolveArrival(context, header.envelope.source_node % 3, message,
-                     header.bytes % 1024);
+      ResolveArrival(context, header.envelope.source_node % 3, message, header.bytes % 1024);
   if (arrival.ok()) FUZZ_CHECK(node.Inside(arrival->to), "an arrival outside the heap");
 }
 

@@ -32,8 +32,8 @@ bool Execution::ActMultiply(Task& task, const Multiply& m) {
         if (action == 2) {
           if (m.acc && m.accumulate) sum(i, j) = At(m.c, *m.acc, i, j);
           for (int64_t l = 0; l < k.size(); ++l) {
-            sum(i, j) += task.a[(i - rows.begin) * k.size() + l] *
-                         task.b[l * cols.size() + j - cols.begin];
+            sum(i, j) +=
+                task.a[(i - rows.begin) * k.size() + l] * task.b[l * cols.size() + j - cols.begin];
           }
         } else if (m.finish) {
           At(m.c, m.out, i, j) = sum(i, j);

@@ -1,4 +1,5 @@
-// One run of a schedule under one strategy; for interleave.cc alone. The arithmetic is in execution.cc.
+// One run of a schedule under one strategy; for interleave.cc alone. The arithmetic is in
+// execution.cc.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,10 @@ inline Range Half(Range range, int half) {
 class Execution {
  public:
   Execution(const Interleaver& of, const Strategy& strategy)
-      : of_(of), problem_(of.problem_), schedule_(of.schedule_), strategy_(strategy),
+      : of_(of),
+        problem_(of.problem_),
+        schedule_(of.schedule_),
+        strategy_(strategy),
         random_(strategy.seed) {
     const std::vector<int> slots = SlotCounts(schedule_);
     ranks_.resize(schedule_.ranks.size());
@@ -142,17 +146,13 @@ class Execution {
   bool CanAct(const Task& task) const {
     const RankState& rank = ranks_[task.id.rank];
     switch (task.id.kind) {
-      case TaskKind::kSignal:
-        return true;
-      case TaskKind::kRead:
-        return task.copy->read < kPieces;
+      case TaskKind::kSignal: return true;
+      case TaskKind::kRead: return task.copy->read < kPieces;
       case TaskKind::kWrite:
         return task.copy->written < task.copy->read ||
                (task.copy->written == kPieces && Remote(task.id));
-      case TaskKind::kEnvironment:
-        return task.id.epoch == 1 || rank.lanes_left == 0;
-      case TaskKind::kStep:
-        break;
+      case TaskKind::kEnvironment: return task.id.epoch == 1 || rank.lanes_left == 0;
+      case TaskKind::kStep: break;
     }
     const Step& step = StepOf(task.id);
     if (!task.running) {
@@ -177,18 +177,10 @@ class Execution {
         Set(task.slot, task.id.epoch);
         task.over = true;
         break;
-      case TaskKind::kRead:
-        ReadPiece(task);
-        break;
-      case TaskKind::kWrite:
-        WritePiece(task);
-        break;
-      case TaskKind::kEnvironment:
-        ActEnvironment(task);
-        break;
-      case TaskKind::kStep:
-        ActStep(index);
-        break;
+      case TaskKind::kRead: ReadPiece(task); break;
+      case TaskKind::kWrite: WritePiece(task); break;
+      case TaskKind::kEnvironment: ActEnvironment(task); break;
+      case TaskKind::kStep: ActStep(index); break;
     }
   }
 

@@ -85,25 +85,23 @@ TEST_P(Mutation, EverythingIsNeeded) {
 
 INSTANTIATE_TEST_SUITE_P(
     Run, Mutation,
-    testing::Values(Case{"serial", 2, 2, 1, {5, 4, 2}, true},
-                    Case{"serial", 3, 1, 1, {6, 5, 3}, true},
-                    Case{"ring", 2, 1, 1, {4, 4, 2}, true}, Case{"ring", 2, 2, 2, {5, 4, 2}, true},
-                    Case{"ring", 3, 3, 1, {6, 6, 2}, true}, Case{"ring", 3, 1, 2, {7, 4, 2}, true},
-                    Case{"direct", 2, 2, 2, {5, 4, 2}, true},
-                    Case{"direct", 3, 1, 1, {6, 6, 2}, true},
-                    Case{"direct", 3, 3, 2, {7, 4, 2}, true},
-                    Case{"peer", 2, 1, 2, {5, 4, 2}, true}, Case{"peer", 3, 1, 1, {6, 6, 2}, true},
-                    Case{"peer", 3, 1, 2, {7, 4, 2}, true}, Case{"peer", 3, 1, 1, {2, 2, 2}, true}));
+    testing::Values(
+        Case{"serial", 2, 2, 1, {5, 4, 2}, true}, Case{"serial", 3, 1, 1, {6, 5, 3}, true},
+        Case{"ring", 2, 1, 1, {4, 4, 2}, true}, Case{"ring", 2, 2, 2, {5, 4, 2}, true},
+        Case{"ring", 3, 3, 1, {6, 6, 2}, true}, Case{"ring", 3, 1, 2, {7, 4, 2}, true},
+        Case{"direct", 2, 2, 2, {5, 4, 2}, true}, Case{"direct", 3, 1, 1, {6, 6, 2}, true},
+        Case{"direct", 3, 3, 2, {7, 4, 2}, true}, Case{"peer", 2, 1, 2, {5, 4, 2}, true},
+        Case{"peer", 3, 1, 1, {6, 6, 2}, true}, Case{"peer", 3, 1, 2, {7, 4, 2}, true},
+        Case{"peer", 3, 1, 1, {2, 2, 2}, true}));
 
-INSTANTIATE_TEST_SUITE_P(
-    Refuse, Mutation,
-    testing::Values(Case{"serial", 8, 2, 1, {33, 40, 9}, false},
-                    Case{"ring", 4, 2, 3, {33, 40, 9}, false},
-                    Case{"ring", 8, 4, 2, {33, 40, 9}, false},
-                    Case{"direct", 5, 5, 3, {33, 40, 9}, false},
-                    Case{"direct", 8, 4, 2, {33, 40, 9}, false},
-                    Case{"peer", 5, 1, 3, {33, 40, 9}, false},
-                    Case{"peer", 8, 1, 1, {5, 7, 9}, false}));
+INSTANTIATE_TEST_SUITE_P(Refuse, Mutation,
+                         testing::Values(Case{"serial", 8, 2, 1, {33, 40, 9}, false},
+                                         Case{"ring", 4, 2, 3, {33, 40, 9}, false},
+                                         Case{"ring", 8, 4, 2, {33, 40, 9}, false},
+                                         Case{"direct", 5, 5, 3, {33, 40, 9}, false},
+                                         Case{"direct", 8, 4, 2, {33, 40, 9}, false},
+                                         Case{"peer", 5, 1, 3, {33, 40, 9}, false},
+                                         Case{"peer", 8, 1, 1, {5, 7, 9}, false}));
 
 // What Verify refuses though every executor may well run it exact, and why.
 struct Exception {

@@ -26,7 +26,8 @@ void Check(int ranks, const Topology& topology, Shape shape, DType dtype,
                                Name(dtype)));
   const Problem problem = MakeProblem(ranks, shape, dtype, spec);
   const absl::StatusOr<Schedule> plan = Plan(problem, topology, options);
-  if (options.algorithm == std::string("peer") && topology.node_of_rank.front() != topology.node_of_rank.back() &&
+  if (options.algorithm == std::string("peer") &&
+      topology.node_of_rank.front() != topology.node_of_rank.back() &&
       problem.tensors[kA].sharding.rows != problem.tensors[kC].sharding.rows) {
     ASSERT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << plan.status();
     return;
@@ -84,7 +85,8 @@ TEST(EveryPlan, IsProvedForRandomProblems) {
     const Topology topology =
         UniformTopology(ranks, (ranks + devices - 1) / devices, devices).value();
     const Shape shape = {draw(300), draw(300), draw(300)};
-    const PlanOptions options = {kAlgorithms[random() % std::size(kAlgorithms)], static_cast<int>(draw(8))};
+    const PlanOptions options = {kAlgorithms[random() % std::size(kAlgorithms)],
+                                 static_cast<int>(draw(8))};
     Check(ranks, topology, shape, kDTypes[random() % 3], options,
           random() % 2 ? kDefaultSpec : specs[random() % 4]);
     if (HasFatalFailure()) return;
@@ -93,7 +95,8 @@ TEST(EveryPlan, IsProvedForRandomProblems) {
 
 TEST(EveryPlan, OfAWideMeshIsProved) {
   for (const char* algorithm : kAlgorithms) {
-    Check(32, MakeTopology(32, algorithm == std::string("peer") ? 1 : 4), {8192, 4096, 1024}, DType::kBF16, {algorithm, 8});
+    Check(32, MakeTopology(32, algorithm == std::string("peer") ? 1 : 4), {8192, 4096, 1024},
+          DType::kBF16, {algorithm, 8});
   }
 }
 
@@ -135,9 +138,10 @@ TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
       EXPECT_NE(resolved->algorithm, "peer");
       continue;
     }
-    EXPECT_EQ(resolved.status(), absl::InvalidArgumentError(
-                                     "algorithm peer multiplies out of the memory of one node, and ranks 0 and "
-                                     "3, which gather together, are on nodes 0 and 1; use ring or direct"));
+    EXPECT_EQ(resolved.status(),
+              absl::InvalidArgumentError(
+                  "algorithm peer multiplies out of the memory of one node, and ranks 0 and "
+                  "3, which gather together, are on nodes 0 and 1; use ring or direct"));
   }
 }
 
@@ -147,8 +151,10 @@ TEST(Peer, IsWhatAutoTakesWithinNodesWithWholeShards) {
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(*resolved, (PlanOptions{"peer", 1}));
   EXPECT_EQ(ExplainChoice(problem, {}, *resolved),
-            "auto takes peer: all ranks that gather share a node and read each other's shards where they lie");
-  EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3}).value(), (PlanOptions{"peer", 3}));
+            "auto takes peer: all ranks that gather share a node and read each other's shards "
+            "where they lie");
+  EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3}).value(),
+            (PlanOptions{"peer", 3}));
 }
 
 TEST(Serial, SaysWhenItDoesNotTakeTheChunksThatWereAskedFor) {

@@ -21,8 +21,11 @@ using Use = ScheduleBuilder::Use;
 class Generator {
  public:
   Generator(const Problem& problem, const Topology& topology, std::mt19937_64& random)
-      : problem_(problem), topology_(topology), random_(random),
-        builder_(problem.mesh.size(), random), loads_from_(problem.mesh.size()) {}
+      : problem_(problem),
+        topology_(topology),
+        random_(random),
+        builder_(problem.mesh.size(), random),
+        loads_from_(problem.mesh.size()) {}
 
   Schedule Generate() {
     for (Rank rank = 0; rank < problem_.mesh.size(); ++rank) entry_.push_back(builder_.Emit(rank));
@@ -131,8 +134,8 @@ class Generator {
   // Lets `op`, at `reader`, read the piece where `holder` has it.
   Place ReadPiece(const Piece& piece, Rank holder, Op op, Rank reader) {
     const auto copy = piece.copies.find(holder);
-    if (copy != piece.copies.end() && (holder != piece.owner || !builder_.IsRead(copy->second) ||
-                                       Chance(2))) {
+    if (copy != piece.copies.end() &&
+        (holder != piece.owner || !builder_.IsRead(copy->second) || Chance(2))) {
       builder_.Read(copy->second, op);
       return builder_.PlaceOf(copy->second);
     }

@@ -111,9 +111,7 @@ TEST(Verify, ArrivalMeansThatTheSourceHasBeenRead) {
   ExpectWrong(h.Check(), "A[2:4, 0:2] at byte 4096 of rank 0's workspace");
 }
 
-TEST(Verify, PeerLoadInsideANodeIsAccepted) {
-  EXPECT_EQ(Hand::Load().Check(), absl::OkStatus());
-}
+TEST(Verify, PeerLoadInsideANodeIsAccepted) { EXPECT_EQ(Hand::Load().Check(), absl::OkStatus()); }
 
 TEST(Verify, PeerLoadWithoutEntryJoinIsRejected) {
   Hand h = Hand::Load();

@@ -70,7 +70,8 @@ extern "C" grpc_call_error grpc_call_start_batch(grpc_call* call, const grpc_op*
   callback->functor_run = Run;
   callback->theirs = static_cast<grpc_completion_queue_functor*>(tag);
   callback->inlineable = callback->theirs->inlineable;
-  callback->receives = has([](const grpc_op& op) { return op.op >= GRPC_OP_RECV_INITIAL_METADATA; });
+  callback->receives =
+      has([](const grpc_op& op) { return op.op >= GRPC_OP_RECV_INITIAL_METADATA; });
   __tsan_release(callback);
   const grpc_call_error error = theirs(call, ops, nops, callback, reserved);
   if (error != GRPC_CALL_OK) delete callback;

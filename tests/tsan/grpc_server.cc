@@ -1,6 +1,6 @@
-// Tells the thread sanitizer what a server's callbacks of one call order. They are counted, and the one that
-// finds itself the last goes on to OnCancel or OnDone; libgrpc++ counts some of them where the sanitizer does
-// not see it. See absl_locks.cc for how these functions come before gRPC's own.
+// Tells the thread sanitizer what a server's callbacks of one call order. They are counted, and the
+// one that finds itself the last goes on to OnCancel or OnDone; libgrpc++ counts some of them where
+// the sanitizer does not see it. See absl_locks.cc for how these functions come before gRPC's own.
 #include <grpc/grpc.h>
 #include <grpcpp/server.h>
 #include <grpcpp/support/server_callback.h>
@@ -47,10 +47,11 @@ void ServerCallbackCall::ScheduleOnDone(bool inline_ondone) {
 
 }  // namespace internal
 
-// A server keeps an object for the next call, made by whichever thread took the one before, and begins with this
-// one's arrival; see grpc_metadata_array_init. That thread may be older than the server, too: gRPC's threads serve
-// all of a process.
-void ServerContextBase::BindDeadlineAndMetadata(gpr_timespec deadline, grpc_metadata_array* metadata) {
+// A server keeps an object for the next call, made by whichever thread took the one before, and
+// begins with this one's arrival; see grpc_metadata_array_init. That thread may be older than the
+// server, too: gRPC's threads serve all of a process.
+void ServerContextBase::BindDeadlineAndMetadata(gpr_timespec deadline,
+                                                grpc_metadata_array* metadata) {
   static const auto theirs = Next(&ServerContextBase::BindDeadlineAndMetadata);
   __tsan_acquire(metadata);
   Received();

@@ -7,7 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
-// For functions and member functions. The first word of a pointer to either is the function's address.
+// For functions and member functions. The first word of a pointer to either is the function's
+// address.
 template <typename Function>
 Function Next(Function ours) {
   void* address = nullptr;

@@ -1,5 +1,5 @@
-// Tells the thread sanitizer what UCX's active messages order, see messages.h. See absl_locks.cc for how these
-// functions come before UCX's own.
+// Tells the thread sanitizer what UCX's active messages order, see messages.h. See absl_locks.cc
+// for how these functions come before UCX's own.
 #include <ucp/api/ucp.h>
 #include <ucs/sys/sock.h>
 
@@ -25,7 +25,8 @@ ucs_status_t Run(void* arg, const void* header, size_t header_length, void* data
 
 }  // namespace
 
-extern "C" ucs_status_t ucp_worker_set_am_recv_handler(ucp_worker_h worker, const ucp_am_handler_param_t* param) {
+extern "C" ucs_status_t ucp_worker_set_am_recv_handler(ucp_worker_h worker,
+                                                       const ucp_am_handler_param_t* param) {
   static const auto theirs = Next(&ucp_worker_set_am_recv_handler);
   ucp_am_handler_param_t with_ours = *param;
   with_ours.arg = new Handler{param->cb, param->arg};
@@ -33,15 +34,17 @@ extern "C" ucs_status_t ucp_worker_set_am_recv_handler(ucp_worker_h worker, cons
   return theirs(worker, &with_ours);
 }
 
-extern "C" ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void* header, size_t header_length,
-                                            const void* buffer, size_t count, const ucp_request_param_t* param) {
+extern "C" ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void* header,
+                                            size_t header_length, const void* buffer, size_t count,
+                                            const ucp_request_param_t* param) {
   static const auto theirs = Next(&ucp_am_send_nbx);
   Sending();
   return theirs(ep, id, header, header_length, buffer, count, param);
 }
 
-// Bytes that go straight from a tensor are read before the peer can have answered. The sanitizer's own sendmsg notes the
-// read behind the call, and is told not to (intercept_send=0, tests/CMakeLists.txt).
+// Bytes that go straight from a tensor are read before the peer can have answered. The sanitizer's
+// own sendmsg notes the read behind the call, and is told not to (intercept_send=0,
+// tests/CMakeLists.txt).
 extern "C" ucs_status_t ucs_socket_send_nb(int fd, const void* data, size_t* bytes) {
   static const auto theirs = Next(&ucs_socket_send_nb);
   __tsan_read_range(const_cast<void*>(data), *bytes);
@@ -49,7 +52,8 @@ extern "C" ucs_status_t ucs_socket_send_nb(int fd, const void* data, size_t* byt
   return theirs(fd, data, bytes);
 }
 
-extern "C" ucs_status_t ucs_socket_sendv_nb(int fd, struct iovec* parts, size_t count, size_t* bytes) {
+extern "C" ucs_status_t ucs_socket_sendv_nb(int fd, struct iovec* parts, size_t count,
+                                            size_t* bytes) {
   static const auto theirs = Next(&ucs_socket_sendv_nb);
   for (size_t i = 0; i < count; ++i) __tsan_read_range(parts[i].iov_base, parts[i].iov_len);
   Sending();
