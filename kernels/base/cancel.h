@@ -1,4 +1,4 @@
-// A one-way switch that long work polls and that wakes whoever sleeps on it.
+// A one-way switch that long work polls. Its callbacks wake threads that sleep.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace agmm {
 
-// Shared by everyone who works for one call or one job. Thread-safe.
+// Shared by all threads that work for one call or job. Thread-safe.
 class CancelToken {
  public:
   // Cancels with `reason` (not OK). The first reason wins; callbacks run once, on this thread.
@@ -29,7 +29,7 @@ class CancelToken {
     std::lock_guard lock(mutex_);
     return reason_;
   }
-  // Runs `callback` on cancellation, or at once when that has already happened.
+  // Runs `callback` on cancellation, or now if the token is already cancelled.
   void OnCancel(std::function<void(const absl::Status&)> callback) {
     absl::Status reason;
     {

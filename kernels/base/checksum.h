@@ -1,5 +1,5 @@
-// XXH3, 64 bits, of bytes that come piece by piece: says whether contents arrived as they were
-// sent. Guards against accidents, not against attackers.
+// XXH3, 64 bits, of bytes that come piece by piece: shows whether contents arrived unchanged.
+// Guards against accidents, not against attackers.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Checksum {
  public:
   Checksum();
   void Add(absl::string_view bytes);
-  // Of all bytes so far.
+  // The checksum of all bytes so far.
   uint64_t value() const;
 
  private:

@@ -12,11 +12,11 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
-  // The machine's clock; lives for ever.
+  // The machine's clock; never destroyed.
   static const Clock* Real();
 };
 
-// Nanoseconds on CLOCK_MONOTONIC: what steps are stamped with, comparable within one host.
+// Nanoseconds on CLOCK_MONOTONIC, comparable within one host. Used for the times of steps.
 int64_t MonotonicNanos();
 
 }  // namespace agmm

@@ -18,10 +18,10 @@ namespace {
 int CoresOfSet() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return std::thread::hardware_concurrency();  // more than fit the set
+  return std::thread::hardware_concurrency();  // more cores than fit the set
 }
 
-// This process's; a container sees its own as the root.
+// The cgroup of this process. A container sees its own as the root.
 std::string OwnGroup() {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {

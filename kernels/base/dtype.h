@@ -11,7 +11,7 @@ namespace agmm {
 
 enum class DType : int { kF32 = 1, kBF16 = 2, kF16 = 3 };
 
-// Bytes an element takes: 4, 2, 2.
+// Bytes of an element: 4, 2, 2.
 int64_t SizeOf(DType dtype);
 // "f32", "bf16", "f16".
 absl::string_view Name(DType dtype);

@@ -6,7 +6,6 @@
 #include <mutex>
 #include <string>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
@@ -18,8 +17,8 @@ struct Armed {
 };
 
 struct Registry {
-  std::mutex mutex;
-  std::map<std::string, Armed, std::less<>> counts ABSL_GUARDED_BY(mutex);
+  std::mutex mutex;  // guards counts
+  std::map<std::string, Armed, std::less<>> counts;
   std::atomic<int> armed{0};
 
   Registry() {

@@ -1,4 +1,4 @@
-// Named places where a test can make code fail, wait or go another way.
+// Named places where a test can make code fail, wait or take another path.
 // Built only with -DAGMM_FAILPOINTS=ON; otherwise every use is the constant `false` or nothing.
 //
 //   if (AGMM_FAILPOINT("executor.drop_credit")) return;     // true while armed
@@ -22,9 +22,9 @@ namespace agmm::failpoint {
 // The next `count` hits of `name` return true; -1 means every hit.
 void Arm(absl::string_view name, int64_t count = -1);
 void Disarm(absl::string_view name);
-// True if `name` is armed; uses up one count. Cheap (one relaxed load) while nothing is armed.
+// Whether `name` is armed; uses up one count. Cheap (one relaxed load) while no name is armed.
 bool Hit(absl::string_view name);
-// How often Hit has returned true since `name` was armed; 0 when it is not.
+// The number of true results of Hit since `name` was armed; 0 when it is not armed.
 int64_t Hits(absl::string_view name);
 
 }  // namespace agmm::failpoint

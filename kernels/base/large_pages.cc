@@ -13,7 +13,7 @@ namespace {
 constexpr int kPopulateRead = 22, kCollapse = 25;
 constexpr int64_t kPageBytes = 4096;
 
-// Whether madvise has said that there is no such thing here, not that there is none just now.
+// Whether madvise failed because the machine cannot do this, not for want of large pages just now.
 bool Missing(int result) {
   return result != 0 && (errno == EINVAL || errno == ENOSYS || errno == EPERM);
 }
@@ -22,7 +22,7 @@ bool Missing(int result) {
 
 void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes) {
   const int64_t size = RoundUp(bytes, kPageBytes);
-  // Room for any shift of the beginning; what is left over goes back.
+  // Room for any shift of the beginning; the rest is unmapped below.
   const int64_t room = size + kLargePageBytes;
   void* const reserved =
       mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -49,7 +49,7 @@ bool MakeLargePages(std::byte* data, int64_t bytes) {
   const int64_t begin = RoundUp(address, kLargePageBytes) - address;
   const int64_t end = (address + bytes) / kLargePageBytes * kLargePageBytes - address;
   if (begin >= end) return true;
-  // A page that is not there at all has nothing to be made of.
+  // MADV_COLLAPSE needs one page of each large page to be present.
   for (int64_t at = begin; at < end; at += kLargePageBytes) {
     if (Missing(madvise(data + at, kPageBytes, kPopulateRead))) return false;
   }

@@ -1,4 +1,4 @@
-#include "daemon/world/loop.h"
+#include "kernels/base/loop.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace agmm {
 namespace {
-// So long what is to be run last waits for a loop that never has nothing to do.
+// PostLast tasks run after at most this many busy rounds.
 constexpr int kMaxRounds = 4;
 }  // namespace
 
@@ -16,7 +16,7 @@ Loop::Loop() : thread_([this] { Run(); }) {}
 
 Loop::~Loop() { Stop(); }
 
-// Notified with the lock: what was posted may be what ends the loop.
+// Notifies with the lock held, because the posted task may end the loop.
 void Loop::Post(Task task) {
   std::lock_guard lock(mutex_);
   if (stopping_) return;
@@ -45,6 +45,12 @@ void Loop::Cancel(const Timer& timer) {
   timers_.erase(timer);
 }
 
+void Loop::RunTimersNow() {
+  std::lock_guard lock(mutex_);
+  timers_now_ = true;
+  wake_.notify_one();
+}
+
 void Loop::Stop() {
   {
     std::lock_guard lock(mutex_);
@@ -62,10 +68,10 @@ void Loop::Run() {
   int rounds = 0;
   std::unique_lock lock(mutex_);
   while (true) {
-    // Due timers run however busy the loop is; one a round, straight from the map, so that Cancel
-    // on the loop is certain.
+    // Due timers run even on a busy loop: one a round, taken from the map at the last moment, so
+    // that a Cancel on the loop is certain.
     Task timer;
-    if (!timers_.empty() && timers_.begin()->first.first <= MonotonicNanos()) {
+    if (!timers_.empty() && (timers_now_ || timers_.begin()->first.first <= MonotonicNanos())) {
       timer = std::move(timers_.begin()->second);
       timers_.erase(timers_.begin());
     } else if (posted_.empty() && last_.empty()) {

@@ -34,6 +34,8 @@ class Loop {
   void PostLast(Task task);
   // Runs `task` on the loop after `delay` unless cancelled. Thread-safe.
   Timer PostAfter(absl::Duration delay, Task task);
+  // Runs the timers that are set now, and later ones as soon as they are set. Thread-safe.
+  void RunTimersNow();
   // No effect on one that has run. On the loop only: then it is certain not to run.
   void Cancel(const Timer& timer);
   // Runs what was posted, then ends the thread. Not from the loop itself.
@@ -48,7 +50,7 @@ class Loop {
   std::vector<Task> posted_, last_;
   std::map<Timer, Task> timers_;
   uint64_t next_timer_ = 1;
-  bool stopping_ = false;
+  bool timers_now_ = false, stopping_ = false;
   std::thread thread_;
 };
 

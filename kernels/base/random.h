@@ -8,7 +8,7 @@ namespace agmm {
 
 // `count` bytes from the kernel.
 std::string RandomBytes(int count);
-// Enough for names that are never met twice.
+// Enough for names that never repeat.
 inline constexpr int kIdBytes = 16;
 // 2 * `count` lower-case hex digits.
 std::string RandomHex(int count);

@@ -1,27 +1,22 @@
-// absl::Status <-> google.rpc.Status with ErrorInfo: one vocabulary of errors from the device to
-// the CLI.
+// Machine-readable reasons of errors. They travel as ErrorInfo.reason on the wire.
 #pragma once
 
 #include <string>
 
 #include "absl/status/status.h"
-#include "google/rpc/status.pb.h"
+#include "absl/strings/string_view.h"
 
 namespace agmm {
 
-// Machine-readable reasons, ErrorInfo.reason on the wire.
 inline constexpr char kReasonPeerLost[] = "PEER_LOST";
 inline constexpr char kReasonWorldIncomplete[] = "WORLD_INCOMPLETE";
 inline constexpr char kReasonHeapFull[] = "HEAP_FULL";
 inline constexpr char kReasonCancelled[] = "CANCELLED";
 inline constexpr char kReasonDeadline[] = "DEADLINE";
 
-// `status` carrying `reason`; OK stays OK.
+// Returns `status` with `reason` attached; OK stays OK.
 absl::Status WithReason(absl::Status status, absl::string_view reason);
-// The reason it carries, or "".
+// Returns the reason attached to `status`, or "".
 std::string ReasonOf(const absl::Status& status);
-
-google::rpc::Status ToProto(const absl::Status& status);
-absl::Status FromProto(const google::rpc::Status& status);
 
 }  // namespace agmm

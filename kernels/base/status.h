@@ -1,4 +1,4 @@
-// Status plumbing: return early on an error, and say where it came from.
+// Status plumbing: early returns on errors, and context for their messages.
 #pragma once
 
 #include <utility>

@@ -9,11 +9,11 @@
 
 namespace agmm {
 
-// Reads one code point of `text` from *at on. False where the bytes are no UTF-8: overlong forms
-// and surrogates included.
+// Reads one code point of `text` from *at on. False where the bytes are invalid UTF-8, overlong
+// forms and surrogates included.
 bool NextCodePoint(absl::string_view text, size_t* at, uint32_t* code);
 
-// The first byte from which on `text` is no UTF-8; absent: it is.
+// The position of the first byte of `text` that is invalid UTF-8, if there is one.
 std::optional<size_t> NoUtf8From(absl::string_view text);
 
 }  // namespace agmm

@@ -1,4 +1,4 @@
-// Row-wise copies and conversions between matrices of any pitch; what feeds and empties the GEMM.
+// Row-wise copies, conversions and sums of matrices of any pitch, in front of and behind the GEMM.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct Matrix {
   operator ConstMatrix() const { return {data, pitch_bytes, dtype}; }
 };
 
-// to[i][j] = from[i][j]; equal dtypes, or one of them f32. The two do not overlap.
+// to[i][j] = from[i][j]. The dtypes are equal, or one is f32. The matrices do not overlap.
 void CopyRows(ConstMatrix from, Matrix to, int64_t rows, int64_t cols);
 
 // into[i][j] += from[i][j], added in f32; `into` is f32.

@@ -6,55 +6,48 @@
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_heap.h"
+#include "kernels/cpu/kernel_choice.h"
 
 namespace agmm {
 namespace {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads)
-      : threads_(threads),
-        monitor_(std::make_shared<Monitor>()),
-        library_(threads),
-        launches_(monitor_, threads) {}
+  explicit CpuDevice(int threads) : parts_(threads) {}
 
   absl::StatusOr<std::unique_ptr<Heap>> CreateHeap(int64_t size_bytes) override {
     return CpuHeap::Create(size_bytes);
   }
   std::unique_ptr<Executor> CreateExecutor() override {
-    return std::make_unique<CpuExecutor>(
-        CpuQueue{monitor_, &launches_, &library_, &packs_, threads_});
+    return std::make_unique<CpuExecutor>(&parts_);
   }
   void ForgetContents(Heap* heap, int64_t offset, int64_t bytes) override {
-    std::lock_guard lock(monitor_->mutex);
+    std::lock_guard lock(parts_.monitor->mutex);
     const std::byte* begin = heap->host().data() + offset;
-    packs_.Forget(begin, begin + bytes);
+    parts_.packs.Forget(begin, begin + bytes);
   }
-  void Lend(ProgressEngine* progress) override { launches_.Lend(progress); }
+  void Lend(ProgressEngine* progress) override { parts_.launches.Lend(progress); }
   DeviceInfo info() const override {
-    return {
-        "cpu",
-        absl::StrFormat("%d thread%s, %s", threads_, threads_ == 1 ? "" : "s", GemmDescription()),
-        threads_};
+    return {"cpu",
+            absl::StrFormat("%d thread%s, %s", parts_.threads, parts_.threads == 1 ? "" : "s",
+                            GemmDescription()),
+            parts_.threads, GemmRates()};
   }
   DeviceCounters counters() const override {
-    std::lock_guard lock(monitor_->mutex);
-    DeviceCounters counters = monitor_->counters;
-    counters.packed_bytes = packs_.bytes();
+    std::lock_guard lock(parts_.monitor->mutex);
+    DeviceCounters counters = parts_.monitor->counters;
+    counters.packed_bytes = parts_.packs.bytes();
     return counters;
   }
 
  private:
-  const int threads_;
-  const std::shared_ptr<Monitor> monitor_;
-  GemmLibrary library_;
-  PackCache packs_;
-  LaunchQueue launches_;  // last: its workers use all of the above
+  CpuParts parts_;
 };
 
 }  // namespace
 
 std::unique_ptr<Device> CreateCpuDevice(int threads) {
+  KernelFor(DType::kBF16, 1);  // measures now, not in the first job
   return std::make_unique<CpuDevice>(std::max(threads, 1));
 }
 

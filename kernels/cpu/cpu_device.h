@@ -7,7 +7,7 @@
 
 namespace agmm {
 
-// `threads` >= 1 workers, made now and shared by all executors of the device.
+// A device of `threads` >= 1 workers, which all its executors share.
 std::unique_ptr<Device> CreateCpuDevice(int threads);
 
 }  // namespace agmm

@@ -5,13 +5,14 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/cpu/piece_math.h"
 
 namespace agmm {
 
 CpuExecutor::~CpuExecutor() {
-  Cancel(absl::CancelledError("the plan's executor was taken down"));
-  queue_.launches->Drain(&target_);
-  std::lock_guard lock(queue_.monitor->mutex);
+  Cancel(absl::CancelledError("the plan's executor was destroyed"));
+  device_->launches.Drain(&target_);
+  std::lock_guard lock(device_->monitor->mutex);
   run_.reset();
 }
 
@@ -20,48 +21,40 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedu
   if (run_.has_value())
     return absl::FailedPreconditionError(
         "an executor is prepared once; make another for another plan");
-  AGMM_ASSIGN_OR_RETURN(program_, Lower(problem, schedule, peers, queue_.threads, *queue_.gemms));
-  problem_ = problem;
-  schedule_ = schedule;
-  peers_ = peers;
+  plan_ = {problem, schedule, peers};
+  AGMM_ASSIGN_OR_RETURN(program_, Lower(plan_, device_->threads, device_->gemms));
+  ScratchNeed need;
+  for (const ProgramStep& step : program_.steps) need.Cover(NeedOf(step));
+  AGMM_RETURN_IF_ERROR(device_->launches.Reserve(need));
   slots_.emplace(program_.slots);
-  std::unique_lock lock(queue_.monitor->mutex);
+  std::lock_guard lock(device_->monitor->mutex);
   try {
-    run_.emplace(queue_.monitor, program_, problem_, schedule_, peers_, *slots_, *queue_.packs);
+    run_.emplace(device_->monitor, program_, plan_, *slots_, device_->packs);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         "no memory for the sums that a plan's rank keeps; give the daemon more memory");
   }
   target_.run = &*run_;
-  const ScratchNeed need = run_->Need();
-  lock.unlock();
-  absl::Status reserved = queue_.launches->Reserve(need);
-  if (!reserved.ok()) {
-    lock.lock();
-    target_.run = nullptr;
-    run_.reset();
-  }
-  return reserved;
+  return absl::OkStatus();
 }
 
 void CpuExecutor::Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
                       DoneCallback done) {
-  const Rank self = peers_.self;
   Launch launch;
   launch.target = &target_;
   launch.epoch = epoch;
   launch.operands = operands;
   launch.deadline = deadline;
   launch.done = std::move(done);
-  launch.rank = peers_.world_ranks.empty() ? self : peers_.world_ranks[self];
-  queue_.launches->Push(std::move(launch));
+  launch.rank = plan_.WorldRank(plan_.peers.self);
+  device_->launches.Push(std::move(launch));
 }
 
 void CpuExecutor::Signal(int index, uint64_t epoch) {
   slots_->Raise(index, epoch);
-  queue_.launches->Wake(&target_);
+  device_->launches.Wake(&target_);
 }
 
-void CpuExecutor::Cancel(const absl::Status& reason) { queue_.launches->Cancel(&target_, reason); }
+void CpuExecutor::Cancel(const absl::Status& reason) { device_->launches.Cancel(&target_, reason); }
 
 }  // namespace agmm

@@ -13,20 +13,23 @@
 
 namespace agmm {
 
-// What the executors of one device share.
-struct CpuQueue {
-  std::shared_ptr<Monitor> monitor;
-  LaunchQueue* launches = nullptr;
-  GemmLibrary* gemms = nullptr;
-  PackCache* packs = nullptr;
-  int threads = 1;
+// The parts of a device that its executors share.
+struct CpuParts {
+  explicit CpuParts(int threads) : threads(threads), gemms(threads), launches(monitor, threads) {}
+
+  const int threads;
+  const std::shared_ptr<Monitor> monitor = std::make_shared<Monitor>();
+  GemmLibrary gemms;
+  PackCache packs;
+  LaunchQueue launches;  // last, because its workers use all of the above
 };
 
 class CpuExecutor final : public Executor {
  public:
-  explicit CpuExecutor(const CpuQueue& queue) : queue_(queue) {}
-  // Cancels what is queued and waits until it has drained. Not from a DoneCallback. The executors
-  // of its plan on this node must have drained too, for they signal each other.
+  explicit CpuExecutor(CpuParts* device) : device_(device) {}
+  // Cancels queued epochs and waits until they have drained. Must not be called from a
+  // DoneCallback. Requires that the plan's other executors on this node have drained too, because
+  // they signal each other.
   ~CpuExecutor() override;
 
   absl::Status Prepare(const Problem& problem, const Schedule& schedule,
@@ -34,14 +37,12 @@ class CpuExecutor final : public Executor {
   void Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
            DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override;
-  // Does nothing when no epoch is running or queued: what has ended well cannot be cancelled.
+  // Does nothing when no epoch is running or queued: an epoch that has ended stays as it ended.
   void Cancel(const absl::Status& reason) override;
 
  private:
-  const CpuQueue queue_;
-  Problem problem_;
-  Schedule schedule_;
-  Peers peers_;
+  CpuParts* const device_;
+  RankPlan plan_;
   Program program_;
   std::optional<Slots> slots_;
   std::optional<RankRun> run_;

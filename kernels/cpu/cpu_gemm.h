@@ -1,8 +1,8 @@
-// The GEMM of the CPU device, over pieces of A and a packed B: bf16 by tiles (tiles.h) where there
-// are any, all else by oneDNN matmul primitives.
+// The GEMM of the CPU device, over pieces of A and a packed B: oneDNN matmul primitives, and the
+// loop over AMX tiles of tiles.h. kernel_choice.h says which of them multiplies what.
 //
-// Those are created for one OpenMP thread; the parallelism is the caller's workers. All their
-// descriptors of A and C pieces are dense: only for those does oneDNN 2.6 take its fast kernels
+// The primitives are created for one OpenMP thread, because the caller's workers are the
+// parallelism. Their pieces of A and C are dense, because oneDNN 2.6 has fast kernels for no others
 // (NOTES.md).
 #pragma once
 
@@ -21,17 +21,16 @@
 
 namespace agmm {
 
-// The dtype in which oneDNN multiplies operands of `dtype` on this machine: bf16 where it can, else
-// f32.
-DType ComputeDType(DType dtype);
-// Whether pieces of A and C may have any pitch, multiplied in `compute`; else they are dense.
-bool MultipliesAnyPitch(DType compute);
-// Whether a row's sums do not depend on how many rows its piece has: then C is bit-identical
-// however its rows were cut. So with AVX-512; without it oneDNN takes other kernels for other
-// numbers of rows.
-bool RowsSumAlike();
-// "oneDNN 2.6.3, avx512_bf16".
-std::string GemmDescription();
+enum class GemmKernel {
+  kF32,    // oneDNN in f32; narrower operands are widened
+  kBF16,   // oneDNN in bf16
+  kTiles,  // bf16 by AMX tiles; A and C may have any pitch
+};
+// The dtype in which `kernel` reads A and B.
+DType InputOf(GemmKernel kernel);
+// oneDNN's name for the code behind kF32 or kBF16, such as "brg:avx512_core", for pieces of a usual
+// shape; empty where oneDNN has no such matmul on this processor.
+std::string OneDnnCode(GemmKernel kernel);
 
 // Memory on a cache line that only grows. Not thread-safe.
 class Scratch {
@@ -40,11 +39,11 @@ class Scratch {
   Scratch() = default;
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  // At least `bytes`; the contents are lost when it grows. Throws std::bad_alloc, and is what it
-  // was.
+  // Returns at least `bytes`; the contents are lost when it grows. Throws std::bad_alloc and stays
+  // as it is.
   std::byte* Get(int64_t bytes);
   int64_t bytes() const { return bytes_; }
-  // How often it grew.
+  // The number of times it grew.
   int64_t allocations() const { return allocations_; }
 
  private:
@@ -53,50 +52,50 @@ class Scratch {
   int64_t allocations_ = 0;
 };
 
-// A block of B in the layout that the matmuls of its (n, k, dtype) want. Immutable once packed.
+// A block of B in the layout that the matmuls of its (n, k, kernel) read. Immutable once packed.
 struct PackedB {
   dnnl::memory memory;
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // in that layout: a widened B takes twice the bytes of its bf16 shard
 };
 
-// What a worker needs of each of its scratches, in bytes.
+// Bytes of each of a worker's scratches.
 struct ScratchNeed {
   int64_t a = 0, c = 0, scratchpad = 0;
-  // Raises this to what `other` needs; false if it was enough.
+  // Raises this to cover `other`; false if it did already.
   bool Cover(const ScratchNeed& other);
 };
 
-// What one worker thread needs beside its operands. Construct on the worker: sets its OpenMP
-// threads to 1.
+// A worker thread's own stream and scratch. Construct it on that thread, because it sets the
+// thread's OpenMP thread count to 1.
 struct GemmWorker {
   explicit GemmWorker(int index);
   const int index;
   dnnl::stream stream;
   Scratch a, c, scratchpad;
   void Reserve(const ScratchNeed& need);  // throws as Get
-  uint64_t needs_met = 0;                 // the launch queue's
+  uint64_t needs_met = 0;                 // counted by the launch queue
   int64_t scratch_bytes() const { return a.bytes() + c.bytes() + scratchpad.bytes(); }
   int64_t allocations() const {
     return a.allocations() + c.allocations() + scratchpad.allocations();
   }
 };
 
-// C[m, n] (+)= A[m, k] * B[k, n] for one (m, n, k, dtypes).
+// C[m, n] (+)= A[m, k] * B[k, n] for one (m, n, k, kernel).
 class Matmul {
  public:
   struct Key {
     int64_t m = 0, n = 0, k = 0;
-    DType dtype = DType::kF32;  // of A and B as multiplied: ComputeDType
-    DType out = DType::kF32;    // f32, or bf16 where dtype is bf16
-    bool add = false;           // C += (f32 only)
+    GemmKernel kernel = GemmKernel::kF32;
+    DType out = DType::kF32;  // f32, or bf16 where the kernel's input is
+    bool add = false;         // C += (f32 only)
     auto operator<=>(const Key&) const = default;
   };
-  // Writes (adds to) C at the calling worker's cost alone. A and C are of key.dtype and key.out,
-  // and dense unless MultipliesAnyPitch.
+  // Multiplies on the calling thread. A is of InputOf(key.kernel), C of key.out; both are dense
+  // unless the kernel is kTiles.
   absl::Status Run(ConstMatrix a, const PackedB& b, Matrix c, GemmWorker& worker) const;
-  // What Run takes of a worker's scratch.
-  ScratchNeed Need() const;
-  // Packs B[k, n], of any dtype, for this matmul and every other of its (n, k, dtype).
+  // Bytes of the worker's scratchpad that Run takes.
+  int64_t scratchpad_bytes() const { return scratchpad_bytes_; }
+  // Packs B[k, n], of any dtype, for this matmul and every other of its (n, k, kernel).
   absl::StatusOr<PackedB> Pack(ConstMatrix b, GemmWorker& worker) const;
 
  private:
@@ -110,11 +109,10 @@ class Matmul {
                        GemmWorker& worker) const;
 
   const Key key_;
-  const bool tiles_;
   const int64_t scratchpad_bytes_;
   const dnnl::memory::desc packed_layout_;
   dnnl::matmul primitive_;
-  mutable std::vector<Arguments> arguments_;  // by worker; each touches its own only
+  mutable std::vector<Arguments> arguments_;  // by worker; each uses its own
 };
 
 // Makes and shares matmuls. One a device; thread-safe.
@@ -122,7 +120,7 @@ class GemmLibrary {
  public:
   explicit GemmLibrary(int workers) : workers_(workers) {}
 
-  // Cached as long as somebody holds it. Errors: UNIMPLEMENTED where oneDNN has no such matmul.
+  // Cached while a caller holds it. Errors: UNIMPLEMENTED where oneDNN has no such matmul.
   absl::StatusOr<std::shared_ptr<const Matmul>> Get(const Matmul::Key& key);
 
  private:

@@ -19,8 +19,8 @@
 namespace agmm {
 namespace {
 
-// What the kernel says can be had without swapping. A machine that does not say is taken at its
-// word when it maps the memory.
+// Memory that is available without swapping, as the kernel reports it. Unlimited where it reports
+// nothing; then mapping the memory fails or not.
 int64_t AvailableBytes() {
   std::ifstream meminfo("/proc/meminfo");
   std::string key, unit;
@@ -32,12 +32,12 @@ int64_t AvailableBytes() {
   return std::numeric_limits<int64_t>::max();
 }
 
-// What is taken at a time: a call costs the kernel a word with every processor.
+// Large pages are requested in stretches, because each call interrupts every processor.
 constexpr int64_t kStretchBytes = 4 * kLargePageBytes;
 
 absl::Status Refused(int64_t size_bytes, const char* call) {
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "a heap of %s could not be made: %s: %s; %s are available; give the device a "
+      "a heap of %s could not be created: %s: %s; %s are available; give the device a "
       "smaller heap",
       FormatBytes(size_bytes), call, std::strerror(errno), FormatBytes(AvailableBytes())));
 }
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<CpuHeap>> CpuHeap::Create(int64_t size_bytes) {
   }
   if (const int64_t available = AvailableBytes(); size_bytes > available) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "a heap of %s was asked for and %s are available; give the device a smaller "
+        "a heap of %s was requested and %s are available; give the device a smaller "
         "heap or free memory",
         FormatBytes(size_bytes), FormatBytes(available)));
   }
@@ -70,9 +70,9 @@ absl::StatusOr<std::unique_ptr<CpuHeap>> CpuHeap::Create(int64_t size_bytes) {
 CpuHeap::CpuHeap(int fd, std::byte* data, int64_t size_bytes)
     : fd_(fd), data_(data), size_bytes_(size_bytes), backed_(size_bytes / kLargePageBytes) {}
 
-void CpuHeap::Back(const Range& written, const Range& tensor) {
+void CpuHeap::CommitPages(const Range& written, const Range& tensor) {
   if (!large_pages_.load(std::memory_order_relaxed)) return;
-  // Of the pages around, those that hold nothing but this tensor.
+  // Only pages that belong to this tensor alone.
   const Range asked{std::max(written.begin / kStretchBytes * kStretchBytes, tensor.begin),
                     std::min(RoundUp(written.end, kStretchBytes), tensor.end)};
   const int64_t end = asked.end / kLargePageBytes;

@@ -1,4 +1,4 @@
-// A heap in a memfd: mapped by this process, and by any other that is given the descriptor.
+// A heap in a memfd, mapped by this process and by any other that gets its descriptor.
 #pragma once
 
 #include <atomic>
@@ -12,10 +12,10 @@ namespace agmm {
 
 class CpuHeap final : public Heap {
  public:
-  // `size_bytes` of zeroes, page aligned, committed as they are touched. The size is sealed: no
-  // holder of the descriptor can shrink it under another's feet. Errors: INVALID_ARGUMENT for a
-  // size that is not positive; RESOURCE_EXHAUSTED when the machine has not that much memory
-  // available now, or refuses to map it.
+  // Creates a heap of `size_bytes` of zeroes, page aligned, committed as they are touched. The size
+  // is sealed, so that no holder of the descriptor can shrink the memory that others use. Errors:
+  // INVALID_ARGUMENT for a size that is not positive; RESOURCE_EXHAUSTED when the machine does not
+  // have that much memory available now, or refuses to map it.
   static absl::StatusOr<std::unique_ptr<CpuHeap>> Create(int64_t size_bytes);
   ~CpuHeap() override;
   CpuHeap(const CpuHeap&) = delete;
@@ -23,7 +23,7 @@ class CpuHeap final : public Heap {
 
   int64_t size_bytes() const override { return size_bytes_; }
   absl::Span<std::byte> host() override { return {data_, static_cast<size_t>(size_bytes_)}; }
-  void Back(const Range& written, const Range& tensor) override;
+  void CommitPages(const Range& written, const Range& tensor) override;
   int fd() const override { return fd_; }
 
  private:
@@ -32,8 +32,8 @@ class CpuHeap final : public Heap {
   const int fd_;
   std::byte* const data_;
   const int64_t size_bytes_;
-  // Large pages that somebody has asked for, by their place in the file; none are asked for once
-  // there are none.
+  // By large page of the file: whether it was requested. No more are requested once the machine has
+  // refused one.
   std::vector<std::atomic<bool>> backed_;
   std::atomic<bool> large_pages_{true};
 };

@@ -17,11 +17,12 @@
 namespace agmm {
 namespace {
 
-// In an epoch the next message is mostly that close; falling asleep and waking up take as long.
+// Spin time within an epoch. The next message usually arrives sooner, and falling asleep and waking
+// up take as long.
 constexpr absl::Duration kSpin = absl::Microseconds(50);
-// Behind one, for whoever submits the next when he has seen the last: a core that has slept finds
-// its caches cold.
-constexpr absl::Duration kLinger = absl::Microseconds(500);
+// Spin time after a job, in case a synchronous client submits the next one; sleeping would cool the
+// caches.
+constexpr absl::Duration kSpinAfterJob = absl::Microseconds(500);
 
 }  // namespace
 
@@ -29,7 +30,7 @@ LaunchQueue::LaunchQueue(std::shared_ptr<Monitor> monitor, int threads)
     : monitor_(std::move(monitor)),
       reserved_(threads),
       threads_(threads),
-      core_to_spare_(UsableCores() > threads) {
+      has_spare_core_(UsableCores() > threads) {
   for (int index = 0; index < threads; ++index)
     workers_.emplace_back([this, index] { Work(index); });
 }
@@ -54,11 +55,11 @@ absl::Status LaunchQueue::Reserve(const ScratchNeed& need) {
   monitor_->WakeAll();
   monitor_->drained.wait(lock, [this] { return reserved_ == threads_; });
   if (!short_) return absl::OkStatus();
-  // Workers that have got it keep it; the others have what they had.
+  // The workers that allocated it keep it; the others keep their old scratch.
   need_ = before;
   return absl::ResourceExhaustedError(
       absl::StrFormat("no memory for %s of scratch, which each of %d threads needs; give the "
-                      "daemon more, or fewer threads",
+                      "daemon more memory or fewer threads",
                       FormatBytes(need.a + need.c + need.scratchpad), threads_));
 }
 
@@ -86,7 +87,7 @@ void LaunchQueue::Push(Launch launch) {
   launch.queued_ns = MonotonicNanos();
   alarm_ = std::min(alarm_, launch.deadline);
   queue_.push_back(std::move(launch));
-  // All of them: a sleeper may have to take note of an earlier alarm.
+  // All, because every sleeper has to learn of an earlier alarm.
   monitor_->WakeAll();
 }
 
@@ -181,14 +182,14 @@ void LaunchQueue::Advance(Launch& front, Worker& worker, std::unique_lock<std::m
       Fail(front, status);
   }
   if (run.over()) {
-    // A step or a send of its own may have failed it.
+    // A step or a send may have failed the run.
     if (run.failed()) Fail(front, run.status());
     Report(queue_.begin(), run.Close(), lock);
     return;
   }
   if (const auto task = run.Next()) {
     if (sleeping_ > 0 && run.HasTask()) monitor_->WakeOne();
-    if (run.IsLong(*task, core_to_spare_)) LeaveSeat(worker);
+    if (run.IsLong(*task, has_spare_core_)) LeaveSeat(worker);
     GemmWorker& gemm = worker.gemm;
     const int64_t scratch_bytes = gemm.scratch_bytes(), allocations = gemm.allocations();
     run.Execute(*task, gemm, lock);
@@ -218,15 +219,16 @@ bool LaunchQueue::SleepDriving(Worker& worker, absl::Time until,
   if (!worker.drives || lent_to_ == nullptr || stopping_) return false;
   ProgressEngine* const progress = lent_to_;
   const bool running = !queue_.empty() && queue_.front().state == Launch::kRunning;
-  const bool lingering = MonotonicNanos() - reported_ns_ < absl::ToInt64Nanoseconds(kLinger);
+  const bool just_reported =
+      MonotonicNanos() - reported_ns_ < absl::ToInt64Nanoseconds(kSpinAfterJob);
   seated_ = true;
   monitor_->driven = progress;
   monitor_->stirred = false;
   lock.unlock();
   const bool drove = progress->Drive([this] { return monitor_->stirred.load(); }, until,
-                                     running     ? kSpin
-                                     : lingering ? kLinger
-                                                 : absl::ZeroDuration());
+                                     running         ? kSpin
+                                     : just_reported ? kSpinAfterJob
+                                                     : absl::ZeroDuration());
   lock.lock();
   monitor_->driven = nullptr;
   worker.seat = progress;
@@ -238,7 +240,7 @@ LaunchQueue::Iterator LaunchQueue::FindDead(absl::Time now) {
   alarm_ = absl::InfiniteFuture();
   std::set<LaunchTarget*> seen;
   for (Iterator launch = queue_.begin(); launch != queue_.end(); ++launch) {
-    // Launches of one executor end in their order, so that only its first can be over.
+    // Only the first launch of an executor can be over, because its launches end in order.
     if (!seen.insert(launch->target).second || launch->state == Launch::kReporting) continue;
     LaunchTarget& target = *launch->target;
     if (target.failure.ok()) {
@@ -248,7 +250,7 @@ LaunchQueue::Iterator LaunchQueue::FindDead(absl::Time now) {
       }
       Fail(*launch, absl::DeadlineExceededError(Stall(*launch)));
     }
-    // One in progress drains first.
+    // A launch in progress drains first.
     if (launch->state == Launch::kQueued) return launch;
   }
   sweep_ = false;
@@ -261,7 +263,7 @@ void LaunchQueue::Fail(Launch& launch, const absl::Status& status) {
   failure = status;
   sweep_ = true;
   if (launch.state != Launch::kRunning) return;
-  // A send that failed a moment ago was first.
+  // A send may have failed the run before.
   launch.target->run->Fail(status);
   failure = launch.target->run->status();
 }
@@ -280,13 +282,13 @@ void LaunchQueue::Report(Iterator launch, const EpochReport& report,
   reported_ns_ = MonotonicNanos();
   lock.unlock();
   launch->done(report);
-  launch->done = nullptr;  // what it holds goes before the launch counts as over
+  launch->done = nullptr;  // frees what it holds before the launch counts as over
   lock.lock();
   LaunchTarget* target = launch->target;
   queue_.erase(launch);
   if (--target->queued == 0) monitor_->drained.notify_all();
   monitor_->WakeAll();
-  // The next launch of this target is its first now, with a deadline or a failure of its own.
+  // The target's next launch is now its first, with a deadline or a failure of its own.
   sweep_ = true;
 }
 

@@ -1,6 +1,6 @@
 // The workers of one device and the epochs queued on it: one first-in-first-out queue for all
-// executors. An epoch begins when the one before it is over and its `done` has returned; that is
-// the launch order which schedules are proved with.
+// executors. An epoch begins when the previous epoch is over and its `done` has returned. Verify
+// proves schedules for this launch order.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 namespace agmm {
 
-// What the queue needs of an executor. The fields are guarded by the device's monitor.
+// An executor as the queue sees it. The fields are guarded by the device's monitor.
 struct LaunchTarget {
   RankRun* run = nullptr;  // null before Prepare
-  absl::Status failure;    // why no epoch of it runs any more
+  absl::Status failure;    // why none of its epochs runs any more
   int queued = 0;          // launches whose `done` has not returned
 };
 
@@ -31,61 +31,62 @@ struct Launch {
   absl::Time deadline;
   Executor::DoneCallback done;
   int64_t queued_ns = 0;
-  int rank = 0;  // as errors call it
+  int rank = 0;  // of the world, for errors
   enum State { kQueued, kRunning, kReporting } state = kQueued;
 };
 
 class LaunchQueue {
  public:
   LaunchQueue(std::shared_ptr<Monitor> monitor, int threads);
-  // Waits for the workers; the queue must be empty.
+  // Waits for the workers. Requires an empty queue.
   ~LaunchQueue();
 
-  // Returns once every worker has scratch for `need`: no task allocates any then. One caller at a
-  // time is served. Errors: RESOURCE_EXHAUSTED.
+  // Returns once every worker has scratch for `need`, so that no task allocates any. Serves one
+  // caller at a time. Errors: RESOURCE_EXHAUSTED.
   absl::Status Reserve(const ScratchNeed& need);
   void Push(Launch launch);
-  // Fails the launches of `target` that are not over; where there is none, nothing happens.
+  // Fails the launches of `target` that are not over, if any.
   void Cancel(LaunchTarget* target, const absl::Status& reason);
   // Returns when no launch of `target` is left.
   void Drain(LaunchTarget* target);
-  // A slot of `target` has risen.
+  // Wakes a worker, because a slot of `target` has risen.
   void Wake(LaunchTarget* target);
-  // As Device::Lend: the first worker drives while it waits.
+  // As Device::Lend. The first worker drives while it waits.
   void Lend(ProgressEngine* progress);
 
  private:
   using Iterator = std::list<Launch>::iterator;
 
-  // A worker's own. With the seat of a transport it polls between tasks, and leaves it before a
-  // long one.
+  // A worker's own state. A worker that has the seat of a transport polls between tasks and leaves
+  // the seat before a long task.
   struct Worker {
-    bool drives = false;  // where there is something to drive
+    bool drives = false;  // drives the transport while it waits
     GemmWorker gemm;
     ProgressEngine* seat = nullptr;
   };
 
   void Work(int index);
   void Advance(Launch& front, Worker& worker, std::unique_lock<std::mutex>& lock);
-  // Leaves the seat that the worker has no right to any more, or polls.
+  // Polls, or leaves a seat that the worker may no longer have.
   void TendSeat(Worker& worker, std::unique_lock<std::mutex>& lock);
   void LeaveSeat(Worker& worker);
-  // Does what Reserve asked for.
+  // Allocates the scratch that Reserve asked for.
   void TakeScratch(GemmWorker& worker);
   void Sleep(Worker& worker, std::unique_lock<std::mutex>& lock);
-  // True when it has waited so.
+  // Waits by driving the transport. False without a transport to drive.
   bool SleepDriving(Worker& worker, absl::Time until, std::unique_lock<std::mutex>& lock);
-  // One launch that will never run because its target failed or its deadline has passed; end() if
-  // none.
+  // A launch that will never run because its target failed or its deadline has passed; otherwise
+  // end().
   Iterator FindDead(absl::Time now);
-  // No epoch of the launch's target runs after this; one in progress drains. The first reason
-  // stays.
+  // Fails the launch's target: none of its epochs runs after this, and one in progress drains. The
+  // first reason stays.
   void Fail(Launch& launch, const absl::Status& status);
-  // Calls `done` and takes the launch out; gives up the lock meanwhile.
+  // Calls `done` and removes the launch; gives up the lock meanwhile.
   void Report(Iterator launch, const EpochReport& report, std::unique_lock<std::mutex>& lock);
-  // Who waits for what: in the epoch in progress, or in the queue.
+  // The step that holds up the launch, or its wait in the queue.
   static std::string Stall(const Launch& launch);
 
+  // Its mutex guards all members below that are not const, but for workers_.
   const std::shared_ptr<Monitor> monitor_;
   std::list<Launch> queue_;
   int sleeping_ = 0;
@@ -93,15 +94,15 @@ class LaunchQueue {
   bool seated_ = false;      // a worker has a seat
   int64_t reported_ns_ = 0;  // when the last launch was over
   bool stopping_ = false;
-  std::mutex reserving_;                       // before the monitor's
-  ScratchNeed need_;                           // of all that was reserved, and of what is being
-  uint64_t needs_ = 0;                         // how often need_ has changed
-  bool short_ = false;                         // a worker has not got it
-  int reserved_ = 0;                           // workers that have scratch for it
+  std::mutex reserving_;                       // of the caller of Reserve; locked before monitor_
+  ScratchNeed need_;                           // all that was reserved or is being reserved
+  uint64_t needs_ = 0;                         // the number of changes of need_
+  bool short_ = false;                         // a worker could not allocate need_
+  int reserved_ = 0;                           // workers that have tried to
   bool sweep_ = false;                         // a launch may be dead
-  absl::Time alarm_ = absl::InfiniteFuture();  // the next deadline that somebody must act on
+  absl::Time alarm_ = absl::InfiniteFuture();  // the next deadline of a launch
   const int threads_;
-  const bool core_to_spare_;  // beside the workers
+  const bool has_spare_core_;  // beside the workers
   std::vector<std::thread> workers_;
 };
 

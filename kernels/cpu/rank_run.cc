@@ -8,24 +8,26 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
-#include "kernels/schedule/text.h"
+#include "kernels/cpu/piece_math.h"
 
 namespace agmm {
 namespace {
 
-// A core does so many in about ten milliseconds; what comes meanwhile lies in the buffers of the
-// sockets, and is cheaper to fetch in one go (NOTES.md).
+// About ten milliseconds of a core. Messages that arrive meanwhile wait in the buffers of the
+// sockets and are cheaper to fetch in one go (NOTES.md).
 constexpr double kLongFlops = 4e9;
-// Where a core is free the transport's own thread works there beside a multiply of that many; a
-// shorter one is over before it has woken up.
-constexpr double kLongFlopsBeside = 1e7;
+// The same where a core is free, on which the transport's own thread works meanwhile. A shorter
+// multiply ends before that thread has woken up.
+constexpr double kLongFlopsWithSpareCore = 1e7;
 
-// Nothing half of the time and else up to a millisecond, where a test asks for it.
-void RandomDelay() {
+// For tests: gives up the lock for up to a millisecond, half of the time not at all.
+void RandomDelay(std::unique_lock<std::mutex>& lock) {
   if (!AGMM_FAILPOINT("executor.delay")) return;
   thread_local uint64_t state = static_cast<uint64_t>(MonotonicNanos()) | 1;
   state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  lock.unlock();
   if (state % 2 == 0) absl::SleepFor(absl::Microseconds(state / 2 % 1000));
+  lock.lock();
 }
 
 const CopyOp* AsCopy(const ProgramStep& step) { return std::get_if<CopyOp>(&step.op); }
@@ -33,18 +35,17 @@ const MultiplyOp* AsMultiply(const ProgramStep& step) { return std::get_if<Multi
 
 }  // namespace
 
-RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const Problem& problem,
-                 const Schedule& schedule, const Peers& peers, const Slots& slots, PackCache& packs)
+RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const RankPlan& plan,
+                 const Slots& slots, PackCache& packs)
     : monitor_(std::move(monitor)),
       program_(program),
-      problem_(problem),
-      schedule_(schedule),
-      peers_(peers),
+      plan_(plan),
+      peers_(plan.peers),
       slots_(slots),
       packs_(packs),
-      hold_(absl::StrFormat("executor.hold_rank_%d", WorldRank(peers.self))),
+      hold_(absl::StrFormat("executor.hold_rank_%d", plan_.WorldRank(peers_.self))),
       lanes_(program.lanes.size()) {
-  // All before any is counted: one may not be had.
+  // All are allocated before any is counted, because an allocation may fail.
   for (size_t lane = 0; lane < lanes_.size(); ++lane)
     lanes_[lane].chip.Get(program.chip_bytes[lane]);
   for (const Lane& lane : lanes_) {
@@ -63,37 +64,9 @@ absl::Status RankRun::Begin(uint64_t epoch, const Operands& operands) {
   report_.start_ns = MonotonicNanos();
   report_.end_ns = 0;
   report_.steps.assign(program_.steps.size(), {});
-  const size_t count = program_.operand_bytes.size();
-  if (operands.offsets.size() != count || operands.versions.size() != count) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%d offsets and %d versions were given for %d operands",
-                        operands.offsets.size(), operands.versions.size(), count));
-  }
-  for (size_t i = 0; i < count; ++i) {
-    AGMM_RETURN_IF_ERROR(
-        CheckLies(problem_.tensors[i].name, operands.offsets[i], program_.operand_bytes[i]));
-  }
-  AGMM_RETURN_IF_ERROR(
-      CheckLies("the workspace", operands.workspace_offset, program_.workspace_bytes));
+  AGMM_RETURN_IF_ERROR(plan_.CheckOperands(operands));
   operands_ = operands;
-  for (Lane& lane : lanes_) {
-    lane.position = 0;
-    lane.started = lane.finishing = lane.packing = false;
-    lane.packed.reset();
-    lane.since_ns = report_.start_ns;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RankRun::CheckLies(absl::string_view what, int64_t offset, int64_t bytes) const {
-  for (Heap* heap : peers_.heaps) {
-    if (heap == nullptr || bytes == 0) continue;
-    if (offset < 0 || offset % kRowAlignBytes != 0 || offset > heap->size_bytes() - bytes) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s of %d B at offset %d does not lie in a heap of %d B at a multiple of %d", what, bytes,
-          offset, heap->size_bytes(), kRowAlignBytes));
-    }
-  }
+  for (Lane& lane : lanes_) lane.Reach(0, report_.start_ns);
   return absl::OkStatus();
 }
 
@@ -109,26 +82,14 @@ bool RankRun::Ready(const ProgramStep& step) const {
   });
 }
 
-void RankRun::Start(Lane& lane, int index) {
-  const ProgramStep& step = program_.steps[index];
-  lane.started = true;
-  lane.next_send = lane.next_piece = 0;
-  lane.pieces_left = step.pieces.size();
-  lane.sends_left = 0;
-  if (const CopyOp* copy = AsCopy(step)) {
-    lane.sends_left = copy->sends.size();
-    lane.parts_left.assign(copy->to.size(), 0);
-    for (const Piece& piece : step.pieces) ++lane.parts_left[piece.target];
-  }
-  report_.steps[index].start_ns = MonotonicNanos();
-}
-
-std::optional<RankRun::Task> RankRun::Next() {
+std::optional<Task> RankRun::Next() {
   if (failed()) return std::nullopt;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
     const int step = StepOf(lane);
-    if (step >= 0 && !lanes_[lane].started && Ready(program_.steps[step]))
-      Start(lanes_[lane], step);
+    if (step < 0 || lanes_[lane].phase != Lane::Phase::kWaiting || !Ready(program_.steps[step]))
+      continue;
+    lanes_[lane].StartStep(program_.steps[step]);
+    report_.steps[step].start_ns = MonotonicNanos();
   }
   for (int kind = Task::kFinish; kind <= Task::kMultiply; ++kind) {
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -144,74 +105,43 @@ std::optional<RankRun::Task> RankRun::Next() {
 bool RankRun::HasTask() const {
   if (failed()) return false;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (!lanes_[lane].started) continue;
     for (int kind = Task::kFinish; kind <= Task::kMultiply; ++kind) {
-      if (HasTaskOf(lanes_[lane], program_.steps[StepOf(lane)], static_cast<Task::Kind>(kind)))
-        return true;
+      if (HasTaskOf(lane, static_cast<Task::Kind>(kind))) return true;
     }
   }
   return false;
 }
 
-bool RankRun::HasTaskOf(const Lane& lane, const ProgramStep& step, Task::Kind kind) const {
-  if (kind == Task::kFinish)
-    return !lane.finishing && lane.pieces_left == 0 && lane.sends_left == 0;
-  const CopyOp* copy = AsCopy(step);
-  if (kind == Task::kSend) return copy != nullptr && lane.next_send < copy->sends.size();
-  if (lane.next_piece == step.pieces.size()) return false;
-  switch (kind) {
-    case Task::kCopy: return copy != nullptr;
-    case Task::kReduce: return std::holds_alternative<ReduceOp>(step.op);
-    case Task::kMultiply: return lane.packed != nullptr;
-    case Task::kPack: {
-      const MultiplyOp* multiply = AsMultiply(step);
-      if (multiply == nullptr || lane.packed != nullptr || lane.packing) return false;
-      return !multiply->b_is_operand ||
-             !packs_.Find(KeyOf(*multiply), operands_.versions[multiply->b.buffer]).busy;
-    }
-    default: return false;
-  }
+bool RankRun::HasTaskOf(size_t lane, Task::Kind kind) const {
+  if (lanes_[lane].phase != Lane::Phase::kRunning) return false;
+  const ProgramStep& step = program_.steps[StepOf(lane)];
+  if (!lanes_[lane].Has(step, kind)) return false;
+  if (kind != Task::kPack) return true;
+  const MultiplyOp& multiply = *AsMultiply(step);
+  return !multiply.b_is_operand ||
+         !packs_.Find(KeyOf(multiply), operands_.versions[multiply.b.buffer]).busy;
 }
 
-std::optional<RankRun::Task> RankRun::TaskOf(size_t index, Task::Kind kind) {
-  Lane& lane = lanes_[index];
-  if (!lane.started) return std::nullopt;
-  const int step_index = StepOf(index);
-  const ProgramStep& step = program_.steps[step_index];
-  if (!HasTaskOf(lane, step, kind)) return std::nullopt;
-  Task task{kind, static_cast<int>(index), step_index};
-  switch (kind) {
-    case Task::kFinish:
-      lane.finishing = true;
-      task.first = step.pieces.empty() && (AsCopy(step) == nullptr || AsCopy(step)->sends.empty());
-      break;
-    case Task::kSend:
-      task.first = lane.next_send == 0;
-      task.part = AsCopy(step)->sends[lane.next_send++];
-      break;
-    case Task::kPack:
-      if (!ClaimPack(lane, *AsMultiply(step))) return std::nullopt;
-      break;
-    default: task.first = lane.next_piece == 0; task.piece = step.pieces[lane.next_piece++];
+std::optional<Task> RankRun::TaskOf(size_t lane, Task::Kind kind) {
+  if (!HasTaskOf(lane, kind)) return std::nullopt;
+  const int index = StepOf(lane);
+  const ProgramStep& step = program_.steps[index];
+  if (const MultiplyOp* multiply = AsMultiply(step);
+      kind == Task::kPack && multiply->b_is_operand) {
+    const uint64_t version = operands_.versions[multiply->b.buffer];
+    lanes_[lane].packed = packs_.Find(KeyOf(*multiply), version).packed;
+    if (lanes_[lane].packed != nullptr) return std::nullopt;
+    packs_.Claim(KeyOf(*multiply), version);
   }
+  Task task = lanes_[lane].Take(step, kind);
+  task.lane = static_cast<int>(lane);
+  task.step = index;
   return task;
 }
 
 PackCache::Key RankRun::KeyOf(const MultiplyOp& multiply) const {
-  const Memory& b = multiply.b;
-  return {b.At(operands_, 0), b.pitch_bytes, multiply.n, multiply.k, b.dtype};
-}
-
-bool RankRun::ClaimPack(Lane& lane, const MultiplyOp& multiply) {
-  if (multiply.b_is_operand) {
-    const uint64_t version = operands_.versions[multiply.b.buffer];
-    const PackCache::Lookup found = packs_.Find(KeyOf(multiply), version);
-    lane.packed = found.packed;
-    if (found.packed != nullptr || found.busy) return false;
-    packs_.Claim(KeyOf(multiply), version);
-  }
-  lane.packing = true;
-  return true;
+  const HeapPlace& b = multiply.b;
+  return {b.At(operands_, 0), b.pitch_bytes, multiply.n, multiply.k, b.dtype, multiply.kernel};
 }
 
 bool RankRun::over() const {
@@ -233,21 +163,17 @@ const EpochReport& RankRun::Close() {
   return report_;
 }
 
-bool RankRun::IsLong(const Task& task, bool beside) const {
+bool RankRun::IsLong(const Task& task, bool has_spare_core) const {
   if (task.kind == Task::kPack) return true;
-  const auto* multiply = std::get_if<MultiplyOp>(&program_.steps[task.step].op);
+  const auto* multiply = AsMultiply(program_.steps[task.step]);
   return multiply != nullptr && 2.0 * task.piece.rows * multiply->n * multiply->k >
-                                    (beside ? kLongFlopsBeside : kLongFlops);
+                                    (has_spare_core ? kLongFlopsWithSpareCore : kLongFlops);
 }
 
 void RankRun::Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock) {
   const ProgramStep& step = program_.steps[task.step];
   Lane& lane = lanes_[task.lane];
-  if (task.first) {
-    lock.unlock();
-    RandomDelay();
-    lock.lock();
-  }
+  RandomDelay(lock);
   switch (task.kind) {
     case Task::kFinish: Finish(task, lock); break;
     case Task::kSend: Send(task, lock); break;
@@ -255,17 +181,20 @@ void RankRun::Execute(const Task& task, GemmWorker& worker, std::unique_lock<std
     case Task::kPack: Pack(task, worker, lock); break;
     case Task::kReduce: {
       lock.unlock();
-      ReducePiece(std::get<ReduceOp>(step.op), task.piece);
+      ReducePiece(std::get<ReduceOp>(step.op), task.piece, operands_);
       lock.lock();
       --lane.pieces_left;
       break;
     }
     case Task::kMultiply: {
       lock.unlock();
-      absl::Status status = MultiplyPiece(std::get<MultiplyOp>(step.op), task.piece, lane, worker);
+      const auto& multiply = std::get<MultiplyOp>(step.op);
+      if (multiply.finish) CommitPages(multiply.out, task.piece);
+      absl::Status status =
+          MultiplyPiece(multiply, task.piece, operands_, *lane.packed, lane.chip.Get(0), worker);
       lock.lock();
       --lane.pieces_left;
-      if (!status.ok()) Fail(Annotate(status, StepText(task.step)));
+      if (!status.ok()) Fail(Annotate(status, plan_.StepName(task.step)));
       break;
     }
   }
@@ -276,30 +205,30 @@ void RankRun::Finish(const Task& task, std::unique_lock<std::mutex>& lock) {
   const ProgramStep& step = program_.steps[task.step];
   const CopyOp* copy = AsCopy(step);
   const size_t own = copy != nullptr ? copy->to.size() : 0;
-  // A copy ended with its last `to`, before the slot of that one was raised.
+  // A copy ended with its last `to`, before the slot of that `to` was raised.
   if (own == 0) report_.steps[task.step].end_ns = MonotonicNanos();
   for (size_t part = own; part < step.signals.size(); ++part) Raise(task.step, part, lock);
   Lane& lane = lanes_[task.lane];
-  lane.packed.reset();
-  ++lane.position;
-  lane.started = lane.finishing = lane.packing = false;
-  lane.since_ns = MonotonicNanos();
+  lane.Reach(lane.position + 1, MonotonicNanos());
 }
 
 void RankRun::Send(const Task& task, std::unique_lock<std::mutex>& lock) {
   if (failed()) return;
-  const ProgramStep& step = program_.steps[task.step];
-  const CopyOp& copy = *AsCopy(step);
+  const CopyOp& copy = *AsCopy(program_.steps[task.step]);
   const Rows rows{copy.from.At(operands_, 0), copy.rows, copy.cols * SizeOf(copy.from.dtype),
                   copy.from.pitch_bytes, /*padded=*/true};
+  SendRows(task.step, task.part, copy.push[task.part], rows, lock);
+}
+
+void RankRun::SendRows(int step, int part, bool push, const Rows& rows,
+                       std::unique_lock<std::mutex>& lock) {
   ++in_flight_;
   lock.unlock();
   peers_.transport->Send(
-      step.signals[task.part].node,
-      {peers_.plan, epoch_, peers_.self, task.step, task.part, copy.push[task.part]}, rows,
-      [this, monitor = monitor_, step = task.step](absl::Status status) {
+      program_.steps[step].signals[part].node, {peers_.plan, epoch_, peers_.self, step, part, push},
+      rows, [this, monitor = monitor_, step, carries_bytes = rows.rows > 0](absl::Status status) {
         std::lock_guard guard(monitor->mutex);
-        SendDone(step, true, status);
+        SendDone(step, carries_bytes, status);
       });
   lock.lock();
 }
@@ -311,9 +240,8 @@ void RankRun::SendDone(int step, bool carries_bytes, const absl::Status& status)
     report_.steps[step].end_ns = MonotonicNanos();
   }
   if (!status.ok()) {
-    Fail(Annotate(status,
-                  absl::StrFormat("%s could not be sent (%s), epoch %d", StepText(step),
-                                  Describe(problem_, schedule_.ranks[peers_.self][step]), epoch_)));
+    Fail(Annotate(status, absl::StrFormat("%s could not be sent (%s), epoch %d",
+                                          plan_.StepName(step), plan_.What(step), epoch_)));
   }
   monitor_->WakeOne();
 }
@@ -336,19 +264,11 @@ void RankRun::Raise(int step_index, size_t part, std::unique_lock<std::mutex>& l
   const ProgramStep& step = program_.steps[step_index];
   if (failed() || part >= step.signals.size()) return;
   const Signalled& signalled = step.signals[part];
-  if (signalled.executor == nullptr) ++in_flight_;
+  RandomDelay(lock);
+  if (signalled.executor == nullptr)
+    return SendRows(step_index, static_cast<int>(part), /*push=*/false, {}, lock);
   lock.unlock();
-  RandomDelay();
-  if (signalled.executor != nullptr) {
-    signalled.executor->Signal(signalled.slot, epoch_);
-  } else {
-    peers_.transport->Send(signalled.node,
-                           {peers_.plan, epoch_, peers_.self, step_index, static_cast<int>(part)},
-                           {}, [this, monitor = monitor_, step_index](absl::Status status) {
-                             std::lock_guard guard(monitor->mutex);
-                             SendDone(step_index, false, status);
-                           });
-  }
+  signalled.executor->Signal(signalled.slot, epoch_);
   lock.lock();
 }
 
@@ -358,18 +278,59 @@ void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::m
   lock.unlock();
   absl::StatusOr<PackedB> packed = multiply.full->Pack(multiply.b.Rows(operands_, 0), worker);
   lock.lock();
-  lane.packing = false;
+  lane.phase = Lane::Phase::kRunning;
   ++monitor_->counters.packs;
   if (packed.ok()) ++monitor_->counters.allocations;
   const uint64_t version = multiply.b_is_operand ? operands_.versions[multiply.b.buffer] : 0;
   if (!packed.ok()) {
     if (multiply.b_is_operand) packs_.Abandon(KeyOf(multiply), version);
-    Fail(Annotate(packed.status(), StepText(task.step)));
+    Fail(Annotate(packed.status(), plan_.StepName(task.step)));
     return;
   }
   lane.packed = std::make_shared<const PackedB>(*std::move(packed));
   if (multiply.b_is_operand) packs_.Fill(KeyOf(multiply), version, lane.packed);
   monitor_->WakeAll();
+}
+
+void RankRun::CommitPages(const HeapPlace& result, const Piece& piece) const {
+  Heap* const heap = peers_.heaps[peers_.self];
+  if (result.heap != heap->host().data()) return;
+  const int64_t begin = result.BufferOffset(operands_),
+                end = begin + plan_.BufferBytes(result.buffer);
+  const int64_t at = begin + result.offset_bytes + piece.row * result.pitch_bytes;
+  heap->CommitPages({at, at + piece.rows * result.pitch_bytes}, {begin, end});
+}
+
+std::string RankRun::Stall() const {
+  // The lane that has waited longest is nearest to the cause.
+  int64_t since_ns = 0;
+  int waiting = -1, busy = -1;
+  const Wait* missing = nullptr;
+  for (size_t index = 0; index < lanes_.size(); ++index) {
+    const int step = StepOf(index);
+    if (step < 0) continue;
+    if (lanes_[index].phase != Lane::Phase::kWaiting) {
+      busy = step;
+      continue;
+    }
+    if (waiting >= 0 && lanes_[index].since_ns >= since_ns) continue;
+    for (const Wait& wait : program_.steps[step].waits) {
+      if (slots_.Holds(wait, epoch_)) continue;
+      waiting = step;
+      since_ns = lanes_[index].since_ns;
+      missing = &wait;
+      break;
+    }
+  }
+  if (waiting >= 0)
+    return absl::StrFormat("%s, epoch %d", plan_.Waiting(waiting, since_ns, missing->slot), epoch_);
+  if (busy >= 0) {
+    return absl::StrFormat("%s was still at work after %s (%s), epoch %d", plan_.StepName(busy),
+                           TimeSince(report_.steps[busy].start_ns), plan_.What(busy), epoch_);
+  }
+  return absl::StrFormat("rank %d had %d messages to other nodes in flight after %s, epoch %d",
+                         plan_.WorldRank(peers_.self), in_flight_, TimeSince(report_.start_ns),
+                         epoch_);
 }
 
 }  // namespace agmm

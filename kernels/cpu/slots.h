@@ -13,7 +13,7 @@ class Slots {
  public:
   explicit Slots(int count) : words_(new std::atomic<uint64_t>[count]()) {}
 
-  // Whoever sees the new value sees what was written before.
+  // Release order: a thread that sees the new value sees all writes before it.
   void Raise(int index, uint64_t epoch) {
     uint64_t seen = words_[index].load(std::memory_order_relaxed);
     while (seen < epoch && !words_[index].compare_exchange_weak(

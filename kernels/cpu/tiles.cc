@@ -32,14 +32,14 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Brings the panel that comes next into the second cache, a bit at every step.
+// Prefetches the next panel into the second cache, a few lines at every step.
 struct Ahead {
   const char* at = nullptr;
   int64_t lines_a_step = 0;
 };
 
-// Sums of 32 columns by 32 rows, or by the first 16 of them, over `steps`; goes on with `sums`
-// unless it is the first.
+// Adds `steps` to the sums of 32 columns by 32 rows (kBoth) or 16. `first`: starts from zero, not
+// from `sums`.
 template <bool kBoth>
 AGMM_TILES void Accumulate(const std::byte* a, const std::byte* b, int64_t steps, bool first,
                            float* sums, Ahead* ahead) {
@@ -106,7 +106,8 @@ AGMM_TILES void StoreSums(const float* sums, const Matrix& c, int64_t row, int64
   }
 }
 
-// Blocks of 32 rows, of steps, of two tiles of 16 rows, the last ones filled up with zeros.
+// Packs A as blocks of 32 rows; a block is a sequence of steps, a step two tiles of 16 rows. The
+// last ones are filled up with zeros.
 void PackRows(ConstMatrix a, int64_t rows, int64_t k, std::byte* packed) {
   const int64_t steps = CeilDiv(k, kStep), bytes = k * SizeOf(DType::kBF16);
   for (int64_t row = 0; row < RoundUp(rows, kTileRows); ++row) {

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/order.h"
 
 namespace agmm {
 namespace {
@@ -10,7 +11,7 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
   const int operands = static_cast<int>(context.problem.tensors.size());
   if (place.buffer < kWorkspace || place.buffer >= operands) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("writes buffer %d; there are %d operands", place.buffer, operands));
+        absl::StrFormat("it writes buffer %d; there are %d operands", place.buffer, operands));
   }
   const bool workspace = place.buffer == kWorkspace;
   Heap* heap = context.heaps[place.rank];
@@ -20,7 +21,7 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
                 : ShardBytes(context.problem.mesh, context.problem.tensors[place.buffer]);
   if (context.operands == nullptr && place.offset_bytes >= 0 && end <= room) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("writes %s, which has no place before the epoch is launched here",
+        absl::StrFormat("it writes %s, whose address is unknown before the epoch is launched here",
                         workspace ? "the workspace" : context.problem.tensors[place.buffer].name));
   }
   const int64_t base = context.operands == nullptr ? 0
@@ -28,17 +29,12 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
                                                    : context.operands->offsets[place.buffer];
   if (place.offset_bytes < 0 || end > room || base < 0 || base > heap->size_bytes() - end) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("writes up to %d B of a buffer of %d B at %d in a heap of %d B", end, room,
-                        base, heap->size_bytes()));
+        absl::StrFormat("it writes up to %d B of a buffer of %d B at %d in a heap of %d B", end,
+                        room, base, heap->size_bytes()));
   }
   // A place owns the padding of its rows (kRowAlignBytes).
   return Rows{heap->host().data() + base + place.offset_bytes, block.rows.size(),
               RowBytes(block, place), place.pitch_bytes, /*padded=*/true};
-}
-
-bool SameNode(const ArrivalContext& context, Rank a, Rank b) {
-  return a >= 0 && a < static_cast<Rank>(context.nodes.size()) &&
-         context.nodes[a] == context.nodes[b];
 }
 
 absl::Status CheckBytes(int64_t bytes, int64_t expected) {
@@ -54,7 +50,7 @@ absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node,
     return absl::InvalidArgumentError(absl::StrFormat("its source is not in [0, %d)", ranks));
   if (context.nodes[message.source] != from_node || from_node == context.node)
     return absl::InvalidArgumentError(
-        absl::StrFormat("its source is on node %d, and it came from %d to %d",
+        absl::StrFormat("its source is on node %d, but it came from node %d to node %d",
                         context.nodes[message.source], from_node, context.node));
   if (message.epoch == 0) return absl::InvalidArgumentError("epochs count from 1");
   const std::vector<Step>& steps = context.schedule.ranks[message.source];
@@ -73,17 +69,15 @@ absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node,
         absl::StrFormat("it raises slot %d:%d, which is not on node %d", arrival.slot.rank,
                         arrival.slot.index, context.node));
   }
-  // Bytes come with the signal of a `to` on this node; one on the source's node is written already.
-  const auto* transfer = std::get_if<Transfer>(&step.op);
-  if (transfer != nullptr && message.part < static_cast<int>(transfer->to.size()) &&
-      !SameNode(context, transfer->to[message.part].rank, message.source)) {
-    const Place& to = transfer->to[message.part];
+  if (IsArrival(step, message.source, message.part)) {
+    const Transfer& transfer = std::get<Transfer>(step.op);
+    const Place& to = transfer.to[message.part];
     if (to.rank != arrival.slot.rank)
       return absl::InvalidArgumentError(
           absl::StrFormat("it writes at rank %d and signals rank %d", to.rank, arrival.slot.rank));
     AGMM_RETURN_IF_ERROR(
-        CheckBytes(bytes, transfer->block.rows.size() * RowBytes(transfer->block, to)));
-    AGMM_ASSIGN_OR_RETURN(arrival.to, Locate(context, transfer->block, to));
+        CheckBytes(bytes, transfer.block.rows.size() * RowBytes(transfer.block, to)));
+    AGMM_ASSIGN_OR_RETURN(arrival.to, Locate(context, transfer.block, to));
     return arrival;
   }
   AGMM_RETURN_IF_ERROR(CheckBytes(bytes, 0));

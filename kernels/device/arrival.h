@@ -1,5 +1,4 @@
-// Where a message from another node belongs. Everything but the message is this node's own
-// knowledge.
+// Where a message from another node belongs, by the receiving node's own knowledge alone.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +12,26 @@
 
 namespace agmm {
 
-// What a receiver knows of the message's plan. Refers to what it is made of.
+// The receiver's view of the message's plan. Refers to its constituents.
 struct ArrivalContext {
   const Problem& problem;
   const Schedule& schedule;
   const std::vector<int>& nodes;       // by rank
-  int node = 0;                        // this one
+  int node = 0;                        // the receiving node
   const std::vector<Heap*>& heaps;     // by rank; null on other nodes
-  const Operands* operands = nullptr;  // null: not bound for this epoch yet
+  const Operands* operands = nullptr;  // null: the epoch is not launched here yet
 };
 
-struct Arrival {
-  Rows to;    // where the bytes go; rows 0: a signal alone
-  Slot slot;  // then raise this one to the message's epoch
-};
-
-// Errors: INVALID_ARGUMENT for a message that this schedule never sends from `from_node` to this
-// one, or of another size; FAILED_PRECONDITION where it is right and what it writes is not bound
-// yet.
+// Returns the destination and the slot of `message`; sets no `plan`. Errors: INVALID_ARGUMENT for a
+// message that this schedule never sends from `from_node` to this node, or of another size;
+// FAILED_PRECONDITION for a sound message whose destination is unknown before the launch.
 absl::StatusOr<Arrival> ResolveArrival(const ArrivalContext& context, int from_node,
                                        const Message& message, int64_t bytes);
+
+// Raises the slot of an arrived message. `executors`: by rank; null on other nodes.
+inline void Signal(const Arrival& arrival, uint64_t epoch,
+                   const std::vector<Executor*>& executors) {
+  executors[arrival.slot.rank]->Signal(arrival.slot.index, epoch);
+}
 
 }  // namespace agmm

@@ -16,38 +16,36 @@ namespace agmm {
 
 class Executor;
 
-// How a plan's rank reaches the others. Indexed by rank of the mesh; null for a rank on another
-// node.
+// How a plan's rank reaches the others. Vectors are by rank of the mesh, with null for ranks on
+// other nodes.
 struct Peers {
   Rank self = 0;
   std::vector<Executor*> executors;  // of this plan; executors[self] is this one
   std::vector<Heap*> heaps;
-  std::vector<int> nodes;          // which node each rank is on, as Transport::Send wants it
-  Transport* transport = nullptr;  // null where all ranks are local
+  std::vector<int> nodes;          // of each rank, for Transport::Send
+  Transport* transport = nullptr;  // null if all ranks are local
   uint64_t plan = 0;               // Message::plan
-  std::vector<int> world_ranks;    // what to call each rank in errors; empty: its own number
+  std::vector<int> world_ranks;    // numbers of the ranks in errors; empty: those of the mesh
 };
 
-// Where everything lies in this epoch. Offsets into the heap, the same on every rank of the mesh.
+// The epoch's memory: offsets into the heap, the same on every rank of the mesh.
 struct Operands {
-  std::vector<int64_t> offsets;  // by operand
-  std::vector<uint64_t>
-      versions;  // by operand: changes when the contents change; keys packed copies
-  // Where the workspace begins. It may be another one than in the epoch before once that one is
-  // over on every rank: what credits say of it, that its readers are done, then holds of any place.
+  std::vector<int64_t> offsets;    // by operand
+  std::vector<uint64_t> versions;  // by operand; change with the contents, and key packed copies
+  // The workspace may move from one epoch to the next once the earlier epoch is over on every rank:
+  // its credits, which mean that its readers are done, then hold for any memory.
   int64_t workspace_offset = 0;
 };
 
-// When a step started (its waits held) and ended, CLOCK_MONOTONIC nanoseconds. 0 where it never
-// did.
+// Start (when its waits held) and end of a step, in CLOCK_MONOTONIC nanoseconds; 0: never.
 struct StepTime {
   int64_t start_ns = 0, end_ns = 0;
 };
 
 struct EpochReport {
   absl::Status status;
-  int64_t start_ns = 0, end_ns = 0;  // start 0: it never began, and C is what it was
-  std::vector<StepTime> steps;       // one a step of this rank
+  int64_t start_ns = 0, end_ns = 0;  // start 0: the epoch never began, and C is unchanged
+  std::vector<StepTime> steps;       // by step of this rank
 };
 
 // Prepare once, run many. Thread-safe.
@@ -56,26 +54,26 @@ class Executor {
   using DoneCallback = std::function<void(const EpochReport&)>;
   virtual ~Executor() = default;
 
-  // Lowers the schedule for peers.self, builds kernels, clears the slots. Once, before anything
-  // else. Errors: INVALID_ARGUMENT for a schedule that this device cannot run, RESOURCE_EXHAUSTED
-  // for want of memory; this executor is of no use then.
+  // Lowers the schedule for peers.self, builds kernels, clears the slots. Once, before any other
+  // call. Errors: INVALID_ARGUMENT for a schedule that this device cannot run, RESOURCE_EXHAUSTED
+  // without memory; the executor is then unusable.
   virtual absl::Status Prepare(const Problem& problem, const Schedule& schedule,
                                const Peers& peers) = 0;
 
-  // Queues one epoch behind all that were queued on this device before; returns at once. `epoch`
-  // rises by one from 1. `done` runs exactly once, on a thread of the device, when the rank has no
-  // step left to do and no send in flight: OK; or after Cancel, the deadline or a failed peer, why,
-  // and who was waiting for what: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows 2048:4096
-  // of A from rank 4), epoch 17". A failed epoch fails every later one of this executor; the slots
-  // are of no use any more.
+  // Queues one epoch after all others that are queued on this device; returns at once. `epoch`
+  // counts from 1. `done` runs exactly once, on a thread of the device, when the rank has no step
+  // left to run and no send in flight: with OK, or, after Cancel, the deadline or a failed peer,
+  // with the reason and the waiting step: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows
+  // 2048:4096 of A from rank 4), epoch 17". A failed epoch fails all later ones of this executor,
+  // because its slots are then undefined.
   virtual void Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
                    DoneCallback done) = 0;
 
-  // Raises slot `index` of this rank to `epoch` (never lowers it) and wakes who waits for it.
+  // Raises slot `index` of this rank to `epoch` (never lowers it) and wakes its waiter.
   virtual void Signal(int index, uint64_t epoch) = 0;
 
-  // Fails the running epoch and all queued ones of this executor with `reason`: waits pass, no
-  // further signal is raised, the work in hand runs out, then each `done` runs.
+  // Fails the running epoch and all queued ones of this executor with `reason`: waits end, no
+  // further signal is raised, running work finishes, then each `done` runs.
   virtual void Cancel(const absl::Status& reason) = 0;
 };
 

@@ -1,5 +1,5 @@
-// One rank's symmetric memory, addressed by offset. Pointers into it never leave the device layer
-// except through `host()`.
+// One rank's symmetric memory, addressed by offset. Pointers into it leave the device layer only
+// through `host()`.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,11 @@ class Heap {
  public:
   virtual ~Heap() = default;
   virtual int64_t size_bytes() const = 0;
-  // The memory as host code sees it; empty where the host cannot address it.
+  // The memory for host code; empty if the host cannot address it.
   virtual absl::Span<std::byte> host() = 0;
-  // Bytes `written` of a tensor that has the bytes `tensor` are about to be written: takes memory
-  // for them, and what lies beside them in the tensor, in as large pages as there are. A hint:
-  // contents stay. Thread-safe.
-  virtual void Back(const Range& written, const Range& tensor) {
+  // Takes memory in large pages for the bytes `written`, which are about to be written, and for
+  // their neighbourhood within the bytes of their `tensor`. A hint: contents stay. Thread-safe.
+  virtual void CommitPages(const Range& written, const Range& tensor) {
     static_cast<void>(written), static_cast<void>(tensor);
   }
   // A file descriptor that another process of this user can map, or -1. Owned by the heap.

@@ -6,29 +6,27 @@
 
 namespace agmm {
 
-// A transport is driven by a thread of its own, or by one of a device's that waits and lends
-// itself. The second spares each message two switches between threads, which on a host with one
-// core are most of its latency. One thread at a time has the seat; the transport's own has it
-// whenever nobody else does.
+// A transport is driven by a thread of its own, or by a waiting thread that a device lends. A lent
+// thread spares each message two thread switches, which are most of its latency on a host with one
+// core. One thread at a time has the seat; the transport's own thread has it by default.
 class ProgressEngine {
  public:
   virtual ~ProgressEngine() = default;
 
-  // Takes the seat and drives, sleeping while nothing happens, until `done` says so or `deadline`
-  // has passed. `done` is asked after whatever happened and after Wake. Looks on for `spin` after
-  // the last thing that happened before it sleeps. The caller keeps the seat: it must Poll often,
-  // or Leave. False at once, and without the seat, where another has lent itself or the transport
-  // is closing.
+  // Takes the seat and drives until `done` returns true or `deadline` has passed. Calls `done`
+  // after every event and after Wake. Sleeps after `spin` without an event. The caller keeps the
+  // seat: it must Poll often, or Leave. Returns false at once, without the seat, if another lent
+  // thread has it or the transport is closing.
   virtual bool Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl::Duration spin) = 0;
 
-  // With the seat: does what there is to do now, without sleeping. False if the seat is gone, for
-  // the transport is closing.
+  // Requires the seat. Handles pending events without sleeping. Returns false if the seat was lost
+  // because the transport is closing.
   virtual bool Poll() = 0;
 
-  // Gives up the seat.
+  // Leaves the seat to the transport's own thread.
   virtual void Leave() = 0;
 
-  // Any thread, any time: has a Drive that sleeps ask `done`.
+  // Makes a sleeping Drive call `done`. Any thread, any time.
   virtual void Wake() = 0;
 };
 

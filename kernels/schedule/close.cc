@@ -1,6 +1,7 @@
-// Every schedule has one smallest set of waits with the same order of steps (the transitive
-// reduction of its graph). With it, each wait that is left carries some order alone, so that
-// dropping one is a fault that Verify finds.
+// Every schedule has one smallest set of waits with the same order of steps: the transitive
+// reduction of its graph. Each wait in it carries some order alone, so that dropping one is a fault
+// that Verify finds.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <vector>
@@ -21,103 +22,88 @@ int CarrierOf(const Step& step) {
   return transfer != nullptr ? transfer->carrier : -1;
 }
 
-// A join at the end of its lane that signals nothing: its waits gate the end of the epoch, no step.
-bool IsEndJoin(const std::vector<Step>& steps, int index) {
-  if (!IsJoin(steps[index]) || !steps[index].signals.empty()) return false;
-  for (size_t s = index + 1; s < steps.size(); ++s) {
-    if (steps[s].lane == steps[index].lane) return false;
+// A join that signals nothing; at the end of its lane it gates the end of the epoch, no step.
+bool IsIdleJoin(const Step& step) { return IsJoin(step) && step.signals.empty(); }
+
+// The last step of each lane, in their order.
+std::vector<int> LaneEnds(const std::vector<Step>& steps) {
+  std::vector<int> ends;
+  std::set<int> followed;
+  for (int s = static_cast<int>(steps.size()) - 1; s >= 0; --s) {
+    if (followed.insert(steps[s].lane).second) ends.insert(ends.begin(), s);
   }
-  return true;
+  return ends;
 }
 
+// Removes waits that others imply. `order_` stays true, because the order of the steps does not
+// change.
 class Closer {
  public:
   Closer(Schedule& schedule, const Order& order) : schedule_(schedule), order_(order) {}
 
-  // Removes each wait whose event comes before another gate of all that it gates. The order of the
-  // steps stays as it is, so `order_` stays true throughout.
+  // Removes each wait whose event comes before another gate of every step that it gates.
   void RemoveImpliedWaits() {
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
-        std::vector<Wait>& waits = schedule_.ranks[rank][s].waits;
         const int carrier = CarrierOf(schedule_.ranks[rank][s]);
-        for (int i = static_cast<int>(waits.size()) - 1; i >= 0; --i) {
-          if (!Implied(rank, s, s, i) || (carrier >= 0 && !Implied(rank, carrier, s, i))) continue;
-          waits.erase(waits.begin() + i);
-        }
+        RemoveWaits(rank, s, [&](const Wait& wait) {
+          return Implied(GatesOf(rank, s), wait) &&
+                 (carrier < 0 || Implied(GatesOf(rank, carrier), wait));
+        });
       }
     }
   }
 
-  // The same for joins at the ends of lanes, where the end of the epoch is what is gated.
+  // Does the same for joins at the ends of lanes, which gate the end of the epoch.
   void RemoveImpliedEndWaits() {
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
-      std::vector<Step>& steps = schedule_.ranks[rank];
-      for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
-        if (!IsEndJoin(steps, s)) continue;
-        for (int i = static_cast<int>(steps[s].waits.size()) - 1; i >= 0; --i) {
-          if (ImpliedAtEnd(rank, s, i)) steps[s].waits.erase(steps[s].waits.begin() + i);
-        }
+      for (int s : LaneEnds(schedule_.ranks[rank])) {
+        if (!IsIdleJoin(schedule_.ranks[rank][s])) continue;
+        RemoveWaits(rank, s, [&](const Wait& wait) { return Implied(EndGates(rank), wait); });
       }
     }
   }
 
  private:
-  Event SourceOf(const Wait& wait) const { return order_.Source(wait.slot, 1 - wait.lag); }
-
-  // Whether the event of `wait` comes before `gate`, or is it. In epoch 1, where a lag of 1 has a
-  // source.
-  bool Covers(const Event& gate, const Wait& wait) const {
-    const Event event = SourceOf(wait);
-    return event == gate || order_.Before(event, gate);
+  template <typename Idle>
+  void RemoveWaits(Rank rank, int step, const Idle& idle) {
+    std::vector<Wait>& waits = schedule_.ranks[rank][step].waits;
+    for (int i = static_cast<int>(waits.size()) - 1; i >= 0; --i) {
+      if (idle(waits[i])) waits.erase(waits.begin() + i);
+    }
   }
 
-  // Whether a gate of `gated` other than waits[index] of step `owner` covers that wait.
-  bool Implied(Rank rank, int gated, int owner, int index) const {
-    const std::vector<Step>& steps = schedule_.ranks[rank];
-    const Wait& wait = steps[owner].waits[index];
-    if (Covers({rank, order_.LanePredecessor(rank, gated), -1, 1}, wait)) return true;
-    auto by_wait_of = [&](int step) {
-      for (int i = 0; i < static_cast<int>(steps[step].waits.size()); ++i) {
-        if (step == owner && i == index) continue;
-        if (Covers(SourceOf(steps[step].waits[i]), wait)) return true;
-      }
-      return false;
-    };
-    if (by_wait_of(gated)) return true;
-    for (int transfer : order_.Carried(rank, gated)) {
-      if (by_wait_of(transfer)) return true;
-    }
-    return false;
+  // In epoch 1, where a lag of 1 has a source.
+  std::vector<Event> GatesOf(Rank rank, int step) const {
+    return order_.Gates(schedule_, rank, step, 1);
   }
 
-  // Whether the rank's epoch ends after waits[index] of the end join `join` without it too. Looks
-  // through end joins at their own gates, whose order no removed wait of theirs has changed.
-  bool ImpliedAtEnd(Rank rank, int join, int index) const {
-    const std::vector<Step>& steps = schedule_.ranks[rank];
-    const Wait& wait = steps[join].waits[index];
-    std::set<int> followed;
-    for (int s = static_cast<int>(steps.size()) - 1; s >= 0; --s) {
-      if (!followed.insert(steps[s].lane).second) continue;  // not the last of its lane
-      if (!IsEndJoin(steps, s)) {
-        if (Covers({rank, s, -1, 1}, wait)) return true;
-        continue;
-      }
-      if (Covers({rank, order_.LanePredecessor(rank, s), -1, 1}, wait)) return true;
-      for (int i = 0; i < static_cast<int>(steps[s].waits.size()); ++i) {
-        if (s == join && i == index) continue;
-        if (Covers(SourceOf(steps[s].waits[i]), wait)) return true;
-      }
+  // The gates of the end of the rank's epoch. Instead of idle joins they are the joins' gates,
+  // whose order no removed wait has changed.
+  std::vector<Event> EndGates(Rank rank) const {
+    std::vector<Event> gates;
+    for (int s : LaneEnds(schedule_.ranks[rank])) {
+      std::vector<Event> more = {{rank, s, -1, 1}};
+      if (IsIdleJoin(schedule_.ranks[rank][s])) more = GatesOf(rank, s);
+      gates.insert(gates.end(), more.begin(), more.end());
     }
-    return false;
+    return gates;
+  }
+
+  // Whether one of `gates` besides that of `wait` itself ends no earlier than the wait.
+  bool Implied(const std::vector<Event>& gates, const Wait& wait) const {
+    const Event event = order_.Source(wait.slot, 1 - wait.lag);
+    return std::count_if(gates.begin(), gates.end(), [&](const Event& gate) {
+             return event == gate || order_.Before(event, gate);
+           }) > 1;
   }
 
   Schedule& schedule_;
   const Order& order_;
 };
 
-// Removes the signals that nobody awaits and whose going moves no arrival's signal from its
-// position. True if a join lost its last one.
+// Removes signals that no step waits for, unless that would move an arrival's signal from its
+// position. True if a join lost its last signal.
 bool RemoveIdleSignals(Schedule& schedule) {
   std::set<Slot> awaited;
   for (const auto& steps : schedule.ranks) {
@@ -133,14 +119,14 @@ bool RemoveIdleSignals(Schedule& schedule) {
         if (IsArrival(step, rank, i)) break;
         if (awaited.count(step.signals[i]) == 0) step.signals.erase(step.signals.begin() + i);
       }
-      if (spoke && step.signals.empty() && IsJoin(step)) silenced = true;
+      if (spoke && IsIdleJoin(step)) silenced = true;
     }
   }
   return silenced;
 }
 
-// Hands the waits of joins that signal nothing to the next step of the lane, and drops the joins
-// that are left without any. True if something changed.
+// Moves the waits of joins that signal nothing to the next step of the lane, and drops joins
+// without waits. True if it changed the schedule.
 bool RemoveIdleJoins(Schedule& schedule) {
   bool changed = false;
   for (std::vector<Step>& steps : schedule.ranks) {
@@ -148,10 +134,10 @@ bool RemoveIdleJoins(Schedule& schedule) {
     std::vector<Step> kept;
     for (size_t s = 0; s < steps.size(); ++s) {
       Step& step = steps[s];
-      if (IsJoin(step) && step.signals.empty()) {
+      if (IsIdleJoin(step)) {
         size_t next = s + 1;
         while (next < steps.size() && steps[next].lane != step.lane) ++next;
-        // What a carried transfer waits for gates its multiply too, and would then gate more.
+        // Not to a carried transfer, whose waits would gate its multiply too.
         if (next < steps.size() && CarrierOf(steps[next]) < 0) {
           steps[next].waits.insert(steps[next].waits.end(), step.waits.begin(), step.waits.end());
           step.waits.clear();
@@ -201,7 +187,7 @@ Schedule Close(const Schedule& schedule) {
   Schedule closed = schedule;
   while (true) {
     const absl::StatusOr<Order> order = Order::Build(closed);
-    if (!order.ok()) return schedule;  // not one that can run: left as it is, for Verify to refuse
+    if (!order.ok()) return schedule;  // it cannot run, and Verify refuses it
     Closer closer(closed, *order);
     closer.RemoveImpliedWaits();
     closer.RemoveImpliedEndWaits();

@@ -15,7 +15,7 @@ bool MultipleBetween(int64_t low, int64_t high, int64_t pitch, int64_t first, in
   return std::max(first, FloorDiv(low, pitch) + 1) <= std::min(last, FloorDiv(high - 1, pitch));
 }
 
-// Rows without a gap between them are one row.
+// Makes one row of rows without a gap between them.
 Footprint Merged(Footprint f) {
   if (f.rows == 1 || f.pitch == f.width) f = {f.offset, f.rows * f.width, 1, f.rows * f.width};
   return f;

@@ -1,4 +1,4 @@
-// The bytes that a block takes at a place: rows of `width` bytes, `pitch` apart, padding included.
+// The bytes of a block at a place: rows of `width` bytes, padding included, `pitch` apart.
 #pragma once
 
 #include <cstdint>

@@ -28,18 +28,17 @@ class Builder {
   }
 
  private:
-  // What a chunk needs at a rank that it is passed to.
+  // A chunk at a rank that receives it.
   struct Arrival {
-    Rank sender = 0;
     Place place;
     Slot arrived;
-    std::vector<Slot> credits;  // one a reader; they live at the sender
-    int next_credit = 0;        // readers take theirs in the order they are built
+    std::vector<Slot> credits;  // one for each reader; in the sender's memory
+    int next_credit = 0;        // of the next reader that is built
   };
 
   Slot NewSlot(Rank rank) { return {rank, slot_counts_[rank]++}; }
 
-  // Reader count of `chunk` at `rank`: its multiply, and each hop onwards.
+  // The number of readers of `chunk` at `rank`: its multiply, and each hop onwards.
   int Readers(Rank rank, int chunk) const {
     const auto& multiplies = routes_.multiplies[rank];
     const auto& sends = routes_.sends[rank];
@@ -48,7 +47,7 @@ class Builder {
         std::count_if(sends.begin(), sends.end(), [&](const Hop& h) { return h.chunk == chunk; }));
   }
 
-  // Arrivals of one rank lie one behind the other in the order they are sent to it.
+  // Places the arrivals of each rank one behind the other, in the order in which they are sent.
   void PlaceArrivals() {
     const Tensor& a = problem_.tensors[kA];
     const int64_t pitch = ShardPitchBytes(problem_.mesh, a);
@@ -56,7 +55,6 @@ class Builder {
     for (const auto& sends : routes_.sends) {
       for (const Hop& hop : sends) {
         Arrival arrival;
-        arrival.sender = hop.from;
         arrival.place = {hop.to, kWorkspace, used[hop.to], pitch, a.dtype};
         used[hop.to] += routes_.chunks[hop.chunk].rows.size() * pitch;
         arrival.arrived = NewSlot(hop.to);
@@ -68,12 +66,11 @@ class Builder {
     workspace_bytes_ = *std::max_element(used.begin(), used.end());
   }
 
-  Block BlockOf(int chunk) const { return {kA, routes_.chunks[chunk].rows, {0, problem_.k()}}; }
+  Block BlockOf(int chunk) const { return RowsOfA(problem_, routes_.chunks[chunk].rows); }
 
-  // Where `rank` reads `chunk`; adds the wait for its arrival and the credit for having read it.
+  // The place where `rank` reads `chunk`. Adds the wait for its arrival and the credit to `step`.
   Place Source(Rank rank, int chunk, Step* step) {
-    if (routes_.chunks[chunk].owner == rank)
-      return ResidentRows(problem_, kA, rank, routes_.chunks[chunk].rows.begin);
+    if (routes_.chunks[chunk].owner == rank) return ResidentPlace(problem_, BlockOf(chunk), rank);
     Arrival& arrival = arrivals_.at({rank, chunk});
     step->waits.push_back({arrival.arrived, 0});
     step->signals.push_back(arrival.credits[arrival.next_credit++]);
@@ -113,8 +110,8 @@ int SendLane(const Problem& problem, int index) {
 }
 
 std::vector<std::vector<Rank>> GatherGroups(const Problem& problem) {
-  // Ranks agree along every axis that does not shard A's rows; within a group the shard's first row
-  // cannot order empty shards, so its index along the sharding axes does.
+  // Ranks of a group agree along every axis that does not shard A's rows. Their index along the
+  // sharding axes orders them, because empty shards have no first row.
   const Mesh& mesh = problem.mesh;
   const std::vector<int>& gathered = problem.tensors[kA].sharding.rows;
   std::map<std::vector<int>, std::map<std::vector<int>, Rank>> groups;
@@ -161,21 +158,16 @@ bool HasColumns(const Problem& problem, Rank rank) {
   return !ShardBlock(problem, kC, rank).cols.empty();
 }
 
-Place ResidentRows(const Problem& problem, Operand operand, Rank rank, int64_t first_row) {
-  const Tensor& tensor = problem.tensors[operand];
-  const int64_t pitch = ShardPitchBytes(problem.mesh, tensor);
-  const Block shard = ShardBlock(problem, operand, rank);
-  return {rank, operand, (first_row - shard.rows.begin) * pitch, pitch, tensor.dtype};
-}
+Block RowsOfA(const Problem& problem, Range rows) { return {kA, rows, {0, problem.k()}}; }
 
 Multiply RowsTimesB(const Problem& problem, Rank rank, Range rows, const Place& a_place) {
   Multiply multiply;
-  multiply.a = {kA, rows, {0, problem.k()}};
+  multiply.a = RowsOfA(problem, rows);
   multiply.b = ShardBlock(problem, kB, rank);
   multiply.c = {kC, rows, multiply.b.cols};
   multiply.a_place = a_place;
-  multiply.b_place = ResidentRows(problem, kB, rank, 0);
-  multiply.out = ResidentRows(problem, kC, rank, rows.begin);
+  multiply.b_place = ResidentPlace(problem, multiply.b, rank);
+  multiply.out = ResidentPlace(problem, multiply.c, rank);
   return multiply;
 }
 

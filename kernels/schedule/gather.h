@@ -1,5 +1,5 @@
-// Gathers along M as routes: which rank passes which chunk to whom, and in which order. An
-// algorithm only writes routes; places, slots and credits follow from them here.
+// Gathers along M as routes: the chunks that each rank passes on, to which rank, in which order. An
+// algorithm only writes routes; BuildGather derives places, slots and credits from them.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ struct Chunk {
   Range rows;  // of A
 };
 
-// Passes chunks[chunk] from one rank, who owns it or was passed it before, to another.
+// Passes chunks[chunk] from a rank that owns it, or has received it, to another rank.
 struct Hop {
   int chunk = 0;
   Rank from = 0, to = 0;
@@ -27,38 +27,38 @@ struct GatherRoutes {
   std::vector<std::vector<int>> multiplies;  // by rank: indices into chunks, in order
 };
 
-// The ranks that gather among each other, in the order of their shards of A: they differ only along
-// the axes that shard A's rows. One group a position along the other axes.
+// Groups of ranks that gather from each other, each in the order of its shards of A. The ranks of a
+// group differ only along the axes that shard A's rows.
 std::vector<std::vector<Rank>> GatherGroups(const Problem& problem);
 
-// One of them, with the chunks of each rank's shard.
+// One such group, with the chunks of each rank's shard.
 struct GatherGroup {
   std::vector<Rank> ranks;
   std::vector<std::vector<int>> by_shard;  // as `ranks`: indices into GatherRoutes::chunks
 };
 
-// Routes with chunks only, and the groups to which they belong: each shard in `chunks` near-equal
-// pieces, empty ones left out.
+// Cuts each shard into `chunks` near-equal pieces, without the empty ones. Returns routes that have
+// only chunks, and the groups to which they belong.
 GatherRoutes SplitShards(const Problem& problem, int chunks, std::vector<GatherGroup>* groups);
 
-// True if the rank has columns of C to compute; one that has none needs no A.
+// Whether the rank has columns of C to compute. If not, it needs no A.
 bool HasColumns(const Problem& problem, Rank rank);
 
-// Where the rows from `first_row` on of a rank's shard lie. B is whole along its rows.
-Place ResidentRows(const Problem& problem, Operand operand, Rank rank, int64_t first_row);
+// Whole rows of A.
+Block RowsOfA(const Problem& problem, Range rows);
 
-// Rows of A that lie whole at `a_place`, times the rank's B, into its C.
+// Multiplies whole rows of A at `a_place` by the rank's B, into its C.
 Multiply RowsTimesB(const Problem& problem, Rank rank, Range rows, const Place& a_place);
 
-// Lane 0 multiplies, those from 1 on send (SendLane). Each arrival has a place of its own in the
-// workspace; its sender holds one credit for each of its readers.
+// Lane 0 multiplies, the others send (SendLane). Each arrival has a place of its own in the
+// workspace; its sender holds one credit for each reader of that place.
 Schedule BuildGather(const Problem& problem, const std::string& algorithm,
                      const GatherRoutes& routes);
 
 inline constexpr int kComputeLane = 0;
-// The lane of a rank's index-th send. They take turns on several, for on one the link would idle
-// between the end of a send and the beginning of the next; on fewer where many ranks have many
-// sends each (verifying takes memory for each pair of a step and a lane).
+// The lane of a rank's index-th send. Sends take turns on several lanes, because with one the link
+// would idle between two sends; on fewer for a large mesh, because Verify takes memory for each
+// pair of a step and a lane.
 int SendLane(const Problem& problem, int index);
 
 // The planners; Plan() in plan.h chooses among them and closes what they return. `chunks` >= 1.

@@ -8,7 +8,7 @@
 namespace agmm {
 namespace {
 
-// Calls `use(wait)` for each wait that gates the step: its own, and those of what it carries.
+// Calls `use(wait)` for each wait that gates the step: its own, and those of its transfers.
 template <typename Use>
 void ForEachGatingWait(const Schedule& schedule, Rank rank, int step,
                        const std::vector<int>& carried, Use use) {
@@ -41,12 +41,11 @@ absl::StatusOr<Order> Order::Build(const Schedule& schedule) {
 absl::Status Order::Index(const Schedule& schedule) {
   const int rank_count = static_cast<int>(schedule.ranks.size());
   ranks_.resize(rank_count);
-  int node = 0;
   for (Rank rank = 0; rank < rank_count; ++rank) {
     const std::vector<Step>& steps = schedule.ranks[rank];
     RankOrder& out = ranks_[rank];
     out.first_chain = chains_;
-    out.first_node = node;
+    out.first_node = nodes_;
     out.steps = static_cast<int>(steps.size());
     out.carried.resize(steps.size());
     out.lane_length.resize(1, 0);
@@ -75,18 +74,18 @@ absl::Status Order::Index(const Schedule& schedule) {
               absl::StrFormat("%s signals slot %d:%d; ranks are 0 to %d",
                               StepName(schedule, rank, s), slot.rank, slot.index, rank_count - 1));
         }
-        const auto [at, is_new] = producers_.try_emplace(slot, Producer{rank, s, i});
+        const auto [at, is_new] =
+            producers_.try_emplace(slot, Event{rank, s, IsArrival(steps[s], rank, i) ? i : -1});
         if (!is_new) {
           return absl::InvalidArgumentError(absl::StrFormat(
               "%s signals slot %d:%d, which %s signals already; a slot has one producer",
               StepName(schedule, rank, s), slot.rank, slot.index,
               StepName(schedule, at->second.rank, at->second.step)));
         }
-        is_arrival_[slot] = IsArrival(steps[s], rank, i);
       }
     }
     chains_ += static_cast<int>(out.lane_length.size());
-    node += 2 * (out.steps + 1);
+    nodes_ += 2 * (out.steps + 1);
   }
   for (Rank rank = 0; rank < rank_count; ++rank) {
     for (int s = 0; s < ranks_[rank].steps; ++s) {
@@ -98,9 +97,9 @@ absl::Status Order::Index(const Schedule& schedule) {
         }
       }
       ForEachGatingWait(schedule, rank, s, ranks_[rank].carried[s], [&](const Wait& wait) {
-        if (!is_arrival_[wait.slot]) return;
-        const Producer& from = producers_[wait.slot];
-        ranks_[from.rank].arrivals[{from.step, from.position}].push_back({rank, s, wait.lag});
+        const Event& from = producers_[wait.slot];
+        if (from.to < 0) return;
+        ranks_[from.rank].arrivals[{from.step, from.to}].push_back({rank, s, wait.lag});
       });
     }
   }
@@ -108,71 +107,49 @@ absl::Status Order::Index(const Schedule& schedule) {
 }
 
 absl::Status Order::Sort(const Schedule& schedule) {
-  const int rank_count = static_cast<int>(schedule.ranks.size());
-  // missing[rank][step]: gates inside the epoch that are still to come.
-  std::vector<std::vector<int>> missing(rank_count);
-  std::vector<std::vector<std::vector<std::pair<Rank, int>>>> next(rank_count);
-  for (Rank rank = 0; rank < rank_count; ++rank) {
-    missing[rank].resize(ranks_[rank].steps, 0);
-    next[rank].resize(ranks_[rank].steps);
-  }
-  for (Rank rank = 0; rank < rank_count; ++rank) {
+  // By node of epoch 0: the number of its gates that are not in the sequence yet, and what it
+  // gates.
+  std::vector<int> missing(nodes_, 0);
+  std::vector<std::vector<Event>> gated(nodes_);
+  std::vector<Event> steps;
+  for (Rank rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     for (int s = 0; s < ranks_[rank].steps; ++s) {
-      auto gate = [&](Rank from, int step) {
-        next[from][step].push_back({rank, s});
-        ++missing[rank][s];
-      };
-      if (const int before = ranks_[rank].predecessor[s]; before >= 0) gate(rank, before);
-      ForEachGatingWait(schedule, rank, s, ranks_[rank].carried[s], [&](const Wait& wait) {
-        if (wait.lag != 0) return;
-        const Producer& from = producers_[wait.slot];
-        gate(from.rank, from.step);
-      });
-    }
-  }
-  for (Rank rank = 0; rank < rank_count; ++rank) {
-    for (int s = 0; s < ranks_[rank].steps; ++s) {
-      if (missing[rank][s] == 0) sequence_.push_back({rank, s});
+      const Event& step = steps.emplace_back(Event{rank, s});
+      for (const Event& gate : Gates(schedule, rank, s, 0)) {
+        if (gate.step == kEnvironment) continue;
+        gated[NodeOf(gate)].push_back(step);
+        ++missing[NodeOf(step)];
+      }
+      if (missing[NodeOf(step)] == 0) sequence_.push_back({rank, s});
     }
   }
   for (size_t i = 0; i < sequence_.size(); ++i) {
-    const auto [rank, step] = sequence_[i];
-    for (const auto& [r, s] : next[rank][step]) {
-      if (--missing[r][s] == 0) sequence_.push_back({r, s});
+    const auto [rank, s] = sequence_[i];
+    for (const Event& step : gated[NodeOf({rank, s})]) {
+      if (--missing[NodeOf(step)] == 0) sequence_.push_back({step.rank, step.step});
     }
   }
-  // Every step that is left has a gate that is left: walking back along them ends in a cycle.
-  Rank rank = 0;
-  int step = -1;
-  for (Rank r = 0; r < rank_count && step < 0; ++r) {
-    for (int s = 0; s < ranks_[r].steps && step < 0; ++s) {
-      if (missing[r][s] > 0) rank = r, step = s;
+  const auto is_left = [&](const Event& event) { return missing[NodeOf(event)] > 0; };
+  const auto left = std::find_if(steps.begin(), steps.end(), is_left);
+  if (left == steps.end()) return absl::OkStatus();
+  // Every step that is left has a gate that is left, so walking back along gates ends in a cycle.
+  std::vector<bool> seen(nodes_, false);
+  for (Event at = *left;;) {
+    const std::vector<Event> gates = Gates(schedule, at.rank, at.step, 0);
+    const Event gate = *std::find_if(gates.begin(), gates.end(), is_left);
+    if (seen[NodeOf(at)]) {
+      std::string why = "it follows";
+      ForEachGatingWait(
+          schedule, at.rank, at.step, ranks_[at.rank].carried[at.step], [&](const Wait& wait) {
+            if (wait.lag == 0 && Source(wait.slot, 0) == gate)
+              why = absl::StrFormat("it waits for slot %d:%d of", wait.slot.rank, wait.slot.index);
+          });
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s never starts: %s %s, which cannot start before it either (a cycle)",
+          StepName(schedule, at.rank, at.step), why, StepName(schedule, gate.rank, gate.step)));
     }
-  }
-  if (step < 0) return absl::OkStatus();
-  std::vector<std::vector<bool>> seen(rank_count);
-  for (Rank r = 0; r < rank_count; ++r) seen[r].resize(ranks_[r].steps, false);
-  while (true) {
-    Rank from = rank;
-    int before = ranks_[rank].predecessor[step];
-    std::string why = "it follows";
-    if (before < 0 || missing[rank][before] == 0) {
-      ForEachGatingWait(schedule, rank, step, ranks_[rank].carried[step], [&](const Wait& wait) {
-        const Producer& producer = producers_[wait.slot];
-        if (wait.lag != 0 || missing[producer.rank][producer.step] == 0) return;
-        from = producer.rank;
-        before = producer.step;
-        why = absl::StrFormat("it waits for slot %d:%d of", wait.slot.rank, wait.slot.index);
-      });
-    }
-    if (seen[rank][step]) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("%s never starts: %s %s, which cannot start before it either (a cycle)",
-                          StepName(schedule, rank, step), why, StepName(schedule, from, before)));
-    }
-    seen[rank][step] = true;
-    rank = from;
-    step = before;
+    seen[NodeOf(at)] = true;
+    at = gate;
   }
 }
 
@@ -191,15 +168,16 @@ int Order::StartOf(const Event& event) const {
   return 2 * (event.epoch * epoch_length + before);
 }
 
-const int32_t* Order::ClockOf(const Event& event) const {
+int64_t Order::NodeOf(const Event& event) const {
   const RankOrder& rank = ranks_[event.rank];
-  const int64_t node = rank.first_node + event.epoch * (rank.steps + 1) + event.step + 1;
-  return clocks_.data() + node * chains_;
+  return rank.first_node + event.epoch * (rank.steps + 1) + event.step + 1;
 }
 
-int32_t* Order::ClockOf(const Event& event) {
-  return const_cast<int32_t*>(std::as_const(*this).ClockOf(event));
+const int32_t* Order::ClockOf(const Event& event) const {
+  return clocks_.data() + NodeOf(event) * chains_;
 }
+
+int32_t* Order::ClockOf(const Event& event) { return clocks_.data() + NodeOf(event) * chains_; }
 
 std::vector<Event> Order::Gates(const Schedule& schedule, Rank rank, int step, int epoch) const {
   const RankOrder& at = ranks_[rank];
@@ -211,11 +189,9 @@ std::vector<Event> Order::Gates(const Schedule& schedule, Rank rank, int step, i
 }
 
 void Order::Clock(const Schedule& schedule) {
-  int64_t nodes = 0;
-  for (const RankOrder& rank : ranks_) nodes += 2 * (rank.steps + 1);
-  clocks_.assign(nodes * chains_, 0);
-  // An arrival starts with its step and so has its clock, but it is on no chain, see Before: what
-  // follows an arrival follows the start of its step only.
+  clocks_.assign(nodes_ * chains_, 0);
+  // An arrival starts with its step and so has its clock, but is on no chain (see Before): an event
+  // after an arrival is only known to be after the start of its step.
   auto join = [&](int32_t* clock, const Event& gate) {
     const int32_t* before = ClockOf(gate);
     for (int c = 0; c < chains_; ++c) clock[c] = std::max(clock[c], before[c]);
@@ -242,14 +218,15 @@ void Order::Clock(const Schedule& schedule) {
 }
 
 Event Order::Source(const Slot& slot, int epoch) const {
-  const Producer& producer = producers_.at(slot);
-  return {producer.rank, producer.step, is_arrival_.at(slot) ? producer.position : -1, epoch};
+  Event event = producers_.at(slot);
+  event.epoch = epoch;
+  return event;
 }
 
 bool Order::Before(const Event& x, const Event& y) const {
   if (x.to < 0) return ClockOf(y)[ChainOf(x)] > StartOf(x) + 1;
-  // Arrivals of a lane are not ordered among themselves, so no chain holds them; all that follows
-  // one is a step that awaits it, or follows the start of one.
+  // No chain holds arrivals, because those of a lane are not ordered among themselves. The events
+  // after an arrival are the steps that wait for it, and events after the start of such a step.
   const auto& arrivals = ranks_[x.rank].arrivals;
   const auto at = arrivals.find({x.step, x.to});
   if (at == arrivals.end()) return false;

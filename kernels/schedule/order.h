@@ -1,14 +1,14 @@
-// What happens before what: the graph of a schedule unrolled over two epochs in a row, with the
-// environment of each rank in front of each. Shared by Verify and Close.
+// Happens-before: the graph of a schedule unrolled over two epochs in a row, with the environment
+// of each rank in front of each epoch. Shared by Verify and Close.
 //
 //   environment(r, e) -> every step of r in e -> environment(r, e + 1)
 //   a lane's steps in their order
 //   producer -> waiter, inside an epoch for lag 0, from one epoch to the next for lag 1
-//   what a carried transfer waits for -> the multiply that carries it
+//   producers that a carried transfer waits for -> the multiply that carries it
 //
-// A step is one event: its edges in gate its start, its edges out leave from its end. Each `to` of
-// a transfer at another rank is an event of its own, the arrival: it starts with the step, but only
-// the signal that belongs to it comes from it.
+// A step is one event: edges into it gate its start, edges out of it leave from its end. Each `to`
+// of a transfer at another rank is an event of its own, an arrival, which starts with the step. The
+// signal of that `to` leaves from the arrival.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace agmm {
 
-// The step field of an Event that is the environment of its rank, before the epoch's steps.
+// Event::step of the environment of a rank, before the epoch's steps.
 inline constexpr int kEnvironment = -1;
 
 struct Event {
@@ -41,31 +41,26 @@ bool IsArrival(const Step& step, Rank rank, int position);
 
 class Order {
  public:
-  struct Producer {
-    Rank rank = 0;
-    int step = 0;
-    int position = 0;  // in Step::signals
-  };
-
-  // Takes 8 bytes for each pair of a step and a lane, over all ranks.
+  // Takes 8 bytes of memory for each pair of a step and a lane, over all ranks.
   // Errors: INVALID_ARGUMENT for a lane, carrier or slot out of range, a slot with two producers or
   // a wait for a slot with none; FAILED_PRECONDITION for a cycle.
   static absl::StatusOr<Order> Build(const Schedule& schedule);
 
-  // Whether `x` is over before `y` starts, in every interleaving.
+  // Whether `x` ends before `y` starts, in every interleaving.
   bool Before(const Event& x, const Event& y) const;
 
-  // One order of an epoch's steps, (rank, step), that keeps to every lane and every wait.
+  // An order of an epoch's steps, (rank, step), that respects every lane and every wait.
   const std::vector<std::pair<Rank, int>>& sequence() const { return sequence_; }
 
-  // The event behind a slot, in `epoch`.
+  // The event that raises a slot in `epoch`.
   Event Source(const Slot& slot, int epoch) const;
 
   // The step before `step` in its lane, or -1.
   int LanePredecessor(Rank rank, int step) const { return ranks_[rank].predecessor[step]; }
 
-  // The transfers that the multiply `step` carries.
-  const std::vector<int>& Carried(Rank rank, int step) const { return ranks_[rank].carried[step]; }
+  // The events whose ends gate `step` in `epoch`: its predecessor in the lane (or the launch), its
+  // own waits, and those of the transfers that it carries.
+  std::vector<Event> Gates(const Schedule& schedule, Rank rank, int step, int epoch) const;
 
  private:
   struct Waiter {
@@ -73,37 +68,36 @@ class Order {
     int step = 0, lag = 0;
   };
   struct RankOrder {
-    int first_chain = 0;  // of lane 0; the other lanes' follow
-    int first_node = 0;   // environment and steps of epoch 0, then of epoch 1
+    int first_chain = 0;     // of lane 0; the other lanes' follow
+    int64_t first_node = 0;  // environment and steps of epoch 0, then of epoch 1
     int steps = 0;
     std::vector<int> lane;         // of each step
     std::vector<int> position;     // of each step in its lane
     std::vector<int> predecessor;  // in its lane, or -1
     std::vector<int> lane_length;
     std::vector<std::vector<int>> carried;
-    std::map<std::pair<int, int>, std::vector<Waiter>> arrivals;  // (step, to) -> who awaits it
+    std::map<std::pair<int, int>, std::vector<Waiter>> arrivals;  // (step, to) -> its waiters
   };
 
   absl::Status Index(const Schedule& schedule);
   absl::Status Sort(const Schedule& schedule);
   void Clock(const Schedule& schedule);
 
-  // Chains are lanes through both epochs; the environment sits on its rank's lane 0. A step has two
-  // positions in its chain: its start, and behind that its end.
+  // A chain is a lane through both epochs; the environment is on its rank's lane 0. A step has two
+  // positions in its chain: its start, and then its end.
   int ChainOf(const Event& event) const;
   int StartOf(const Event& event) const;
+  // The node of the event's step or environment, whatever its `to`.
+  int64_t NodeOf(const Event& event) const;
   int32_t* ClockOf(const Event& event);
   const int32_t* ClockOf(const Event& event) const;
-  // The events whose ends gate `step`, in `epoch`: its lane (or launch), its waits, what it
-  // carries.
-  std::vector<Event> Gates(const Schedule& schedule, Rank rank, int step, int epoch) const;
 
   std::vector<RankOrder> ranks_;
-  std::map<Slot, Producer> producers_;
-  std::map<Slot, bool> is_arrival_;
+  std::map<Slot, Event> producers_;  // in epoch 0
   std::vector<std::pair<Rank, int>> sequence_;
   int chains_ = 0;
-  // clocks_[node * chains_ + chain]: how many positions of the chain come before the node.
+  int64_t nodes_ = 0;
+  // clocks_[node * chains_ + chain]: the number of positions of the chain before the node.
   std::vector<int32_t> clocks_;
 };
 

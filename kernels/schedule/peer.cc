@@ -1,6 +1,6 @@
-// Nothing is copied: each rank multiplies its own shard, then upwards those of the others, out of
-// their memory. A shard may be read from the beginning of its owner's epoch to the end, so each
-// owner opens and closes its own.
+// No copies: each rank multiplies its own shard, then upwards those of the others, out of their
+// memory. A shard may be read throughout its owner's epoch, so each owner begins with a join that
+// lets readers in and ends with one that waits for them.
 #include "kernels/schedule/gather.h"
 
 namespace agmm {
@@ -25,7 +25,7 @@ Schedule PlanPeer(const Problem& problem, int chunks) {
           const Range rows = routes.chunks[chunk].rows;
           Step& step = multiplies[i].emplace_back();
           step.op = RowsTimesB(problem, group[i], rows,
-                               ResidentRows(problem, kA, group[owner], rows.begin));
+                               ResidentPlace(problem, RowsOfA(problem, rows), group[owner]));
           if (d > 0 && chunk == by_shard[owner].front()) {
             const Slot begun{group[i], slots[group[i]]++};
             entries[owner].signals.push_back(begun);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -13,23 +14,19 @@
 namespace agmm {
 namespace {
 
-// A chunk below this is all overhead: a message, a signal and a GEMM call for too little work.
+// A smaller chunk is mostly overhead: a message, a signal and a GEMM call.
 constexpr int64_t kMinChunkBytes = 256 << 10;
-// A multiply of fewer rows waits for B from memory, which each chunk reads anew.
+// A multiply of fewer rows waits for B from memory, because each chunk reads B again.
 constexpr int64_t kMinChunkRows = 128;
-// The last chunk to arrive is multiplied when nothing is left to hide it behind; but every chunk is
-// a step on every rank of its group.
+// More chunks leave less to multiply after the last arrival, but every chunk is a step on every
+// rank of its group.
 constexpr int64_t kMaxChosenChunks = 16, kMaxGroupChunks = 64;
-// Bytes of B that come from memory in the time of a byte of A over a link between nodes, and of one
+// Bytes of B read from memory in the time of one byte of A over a link between nodes, and of one
 // copied within a node.
 constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
 
-bool Known(const std::string& algorithm) {
-  return std::find(Algorithms().begin(), Algorithms().end(), algorithm) != Algorithms().end();
-}
-
-// Fused forms overlap the first transfer with the own shard's multiply whatever the chunk; smaller
-// chunks let a forwarded shard leave before all of it has come.
+// Fused forms overlap the first transfer with the multiply of the rank's own shard, whatever the
+// chunk. Smaller chunks let a forwarded shard leave before all of it has arrived.
 int ChooseChunks(const Problem& problem) {
   const int64_t shard_bytes = ShardBytes(problem.mesh, problem.tensors[kA]);
   const int64_t rows = ShardBlock(problem, kA, 0).rows.size();  // of the largest
@@ -46,7 +43,7 @@ bool NothingToGather(const Problem& problem) {
                      [&](int axis) { return problem.mesh.axes[axis].size == 1; });
 }
 
-// Two ranks on different nodes that gather together, if there are any.
+// Two ranks on different nodes that gather from each other, if there are any.
 std::optional<std::pair<Rank, Rank>> GathersBetweenNodes(const Problem& problem,
                                                          const Topology& topology) {
   for (const std::vector<Rank>& group : GatherGroups(problem)) {
@@ -57,8 +54,9 @@ std::optional<std::pair<Rank, Rank>> GathersBetweenNodes(const Problem& problem,
   return std::nullopt;
 }
 
-// Fused forms read B once a chunk, serial once in all. With few rows that costs more than the
-// gather that it hides. memory_over_gather: bytes of B read from memory while one of A is gathered.
+// Whether reading B once for each chunk, as fused forms do, costs more than the gather that they
+// hide; serial reads B once. memory_over_gather: bytes of B read from memory while one of A is
+// gathered.
 bool TooFewRowsToFuse(const Problem& problem, int group, int chunks, int64_t memory_over_gather) {
   const int64_t rows = ShardBlock(problem, kA, 0).rows.size();
   const int64_t columns = ShardBlock(problem, kB, 0).cols.size();
@@ -66,7 +64,7 @@ bool TooFewRowsToFuse(const Problem& problem, int group, int chunks, int64_t mem
   return columns * (int64_t{group} * chunks - 1) > memory_over_gather * rows * (group - 1);
 }
 
-// `chunks` as asked, 0: open.
+// `chunks` as requested; 0: to be chosen.
 std::string ChooseAlgorithm(const Problem& problem, const Topology& topology, int chunks) {
   if (NothingToGather(problem)) return "ring";
   const std::vector<std::vector<Rank>> groups = GatherGroups(problem);
@@ -80,7 +78,7 @@ std::string ChooseAlgorithm(const Problem& problem, const Topology& topology, in
   for (const std::vector<Rank>& group : groups) {
     for (size_t i = 0; i < group.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
-        // What comes to the node once can be passed on there.
+        // A shard that has reached the node once is passed on within it.
         if (topology.SameNode(group[i], group[j])) return "ring";
       }
     }
@@ -88,7 +86,7 @@ std::string ChooseAlgorithm(const Problem& problem, const Topology& topology, in
   return "direct";
 }
 
-// Peer loads reach no other node.
+// Refuses peer loads from other nodes.
 absl::Status CheckWithinNodes(const Problem& problem, const Topology& topology) {
   if (NothingToGather(problem)) return absl::OkStatus();
   const auto apart = GathersBetweenNodes(problem, topology);
@@ -100,7 +98,7 @@ absl::Status CheckWithinNodes(const Problem& problem, const Topology& topology) 
       topology.node_of_rank[apart->second]));
 }
 
-// A sharded along M and not along K, C whole along M, B and C sharded alike along N.
+// Checks that A is sharded along M and not along K, and B and C alike along N.
 absl::Status CheckGatherAlongM(const Problem& problem) {
   const Sharding &a = problem.tensors[kA].sharding, &b = problem.tensors[kB].sharding,
                  &c = problem.tensors[kC].sharding;
@@ -108,20 +106,18 @@ absl::Status CheckGatherAlongM(const Problem& problem) {
     return absl::OkStatus();
   return absl::UnimplementedError(absl::StrFormat(
       "no planner for %s; this release gathers A along M (A[M_x, K] * B[K, N_x] -> C[M, N_x]) or "
-      "multiplies what is already in place (A[M_x, K] * B[K, N] -> C[M_x, N])",
+      "multiplies shards that are already in place (A[M_x, K] * B[K, N] -> C[M_x, N])",
       ToString(problem)));
 }
 
-// Nothing moves: every rank holds the rows of A that its C needs.
+// A plan without transfers: every rank holds the rows of A that its C needs.
 Schedule PlanLocal(const Problem& problem) {
-  GatherRoutes routes;
-  routes.sends.resize(problem.mesh.size());
-  routes.multiplies.resize(problem.mesh.size());
-  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
-    const Block shard = ShardBlock(problem, kA, rank);
-    if (shard.empty() || !HasColumns(problem, rank)) continue;
-    routes.multiplies[rank].push_back(static_cast<int>(routes.chunks.size()));
-    routes.chunks.push_back({rank, shard.rows});
+  std::vector<GatherGroup> groups;
+  GatherRoutes routes = SplitShards(problem, 1, &groups);
+  for (const auto& [group, by_shard] : groups) {
+    for (size_t i = 0; i < group.size(); ++i) {
+      if (HasColumns(problem, group[i])) routes.multiplies[group[i]] = by_shard[i];
+    }
   }
   return BuildGather(problem, "local", routes);
 }
@@ -136,7 +132,7 @@ const std::vector<std::string>& Algorithms() {
 
 absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                            const PlanOptions& options) {
-  if (!Known(options.algorithm)) {
+  if (!absl::c_linear_search(Algorithms(), options.algorithm)) {
     const std::vector<std::string>& all = Algorithms();
     return absl::InvalidArgumentError(
         absl::StrFormat("algorithm \"%s\" is not known; use %s or %s", options.algorithm,
@@ -154,7 +150,7 @@ absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topolog
   if (resolved.algorithm == "serial") {
     resolved.chunks = 1;
   } else if (resolved.chunks == 0) {
-    // Where nothing travels, pieces hide nothing.
+    // Peer has no transfers to hide.
     resolved.chunks = resolved.algorithm == "peer" ? 1 : ChooseChunks(problem);
   }
   return resolved;
@@ -170,7 +166,7 @@ std::string ExplainChoice(const Problem& problem, const PlanOptions& asked,
   if (asked.algorithm != "auto") return whole;
   if (resolved.algorithm == "serial") {
     return absl::StrCat(
-        "auto takes serial: so few rows cost more in pieces, for B is read once a piece, than "
+        "auto takes serial: so few rows cost more in pieces, because B is read once a piece, than "
         "their gather takes",
         whole.empty() ? "" : "; ", whole);
   }

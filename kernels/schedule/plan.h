@@ -18,27 +18,26 @@ struct PlanOptions {
 
 inline constexpr int kMaxChunks = 256;
 
-// What PlanOptions::algorithm may be.
+// The values of PlanOptions::algorithm.
 const std::vector<std::string>& Algorithms();
 
-// Fills in what was left open ("auto", 0 chunks); what comes out plans the same on every daemon.
-// Errors: INVALID_ARGUMENT for an unknown algorithm, a chunk count outside [0, kMaxChunks], or peer
-// where ranks of different nodes gather together.
+// Chooses the options that were left open ("auto", 0 chunks). The result plans the same schedule on
+// every node. Errors: INVALID_ARGUMENT for an unknown algorithm, a chunk count outside
+// [0, kMaxChunks], or peer where ranks of different nodes gather from each other.
 absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                            const PlanOptions& options);
 
-// One sentence: why ResolveOptions chose what it chose. Empty where all that was asked for is what
-// runs.
+// One sentence on why ResolveOptions chose its options. Empty where it kept all that was asked for.
 std::string ExplainChoice(const Problem& problem, const PlanOptions& asked,
                           const PlanOptions& resolved);
 
-// Errors: INVALID_ARGUMENT for a problem or options that mean nothing; UNIMPLEMENTED for a product
+// Errors: INVALID_ARGUMENT for an invalid problem or invalid options; UNIMPLEMENTED for a product
 // that no planner covers.
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
                               const PlanOptions& options);
 
-// What Plan calls at its end: the same schedule without the waits that others imply and the signals
-// that nobody awaits, slots renumbered densely. Idempotent.
+// Returns the same schedule without waits that others imply and without signals that no step waits
+// for, slots renumbered densely. Idempotent. Plan calls it at its end.
 Schedule Close(const Schedule& schedule);
 
 }  // namespace agmm

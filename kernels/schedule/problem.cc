@@ -73,12 +73,19 @@ std::string ToString(const Mesh& mesh, const Tensor& tensor) {
                          DimToString(mesh, tensor.col_dim, tensor.sharding.cols));
 }
 
+std::string SpecText(const Problem& problem) {
+  return absl::StrFormat("%s * %s -> %s", ToString(problem.mesh, problem.tensors[kA]),
+                         ToString(problem.mesh, problem.tensors[kB]),
+                         ToString(problem.mesh, problem.tensors[kC]));
+}
+
+std::string SizesText(const Problem& problem) {
+  return absl::StrFormat("M=%d N=%d K=%d %s  mesh %s", problem.m(), problem.n(), problem.k(),
+                         Name(problem.tensors[kA].dtype), problem.mesh.ToString());
+}
+
 std::string ToString(const Problem& problem) {
-  const Mesh& mesh = problem.mesh;
-  return absl::StrFormat("%s * %s -> %s  M=%d N=%d K=%d %s  mesh %s",
-                         ToString(mesh, problem.tensors[kA]), ToString(mesh, problem.tensors[kB]),
-                         ToString(mesh, problem.tensors[kC]), problem.m(), problem.n(), problem.k(),
-                         Name(problem.tensors[kA].dtype), mesh.ToString());
+  return absl::StrCat(SpecText(problem), "  ", SizesText(problem));
 }
 
 absl::Status Validate(const Mesh& mesh, const Tensor& tensor) {
@@ -107,8 +114,7 @@ absl::Status Validate(const Mesh& mesh, const Tensor& tensor) {
   return absl::OkStatus();
 }
 
-absl::Status Validate(const Problem& problem) {
-  const Mesh& mesh = problem.mesh;
+absl::Status Validate(const Mesh& mesh) {
   int64_t size = 1;
   for (const Axis& axis : mesh.axes) {
     if (axis.size < 1 || axis.size > kMaxRanks) {
@@ -124,14 +130,24 @@ absl::Status Validate(const Problem& problem) {
   }
   if (mesh.axes.empty() || size != mesh.size()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("mesh %s names %d ranks and lists %d", mesh.ToString(), size, mesh.size()));
+        absl::StrFormat("mesh %s has %d ranks and %d are listed (%s); list one for each",
+                        mesh.ToString(), size, mesh.size(), absl::StrJoin(mesh.ranks, ",")));
   }
   std::vector<int> ranks = mesh.ranks;
   std::sort(ranks.begin(), ranks.end());
-  if (ranks.front() < 0 || std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
+  const auto twice = std::adjacent_find(ranks.begin(), ranks.end());
+  const bool below = ranks.front() < 0;
+  if (below || twice != ranks.end()) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "mesh ranks %s: each rank may be named once, from 0", absl::StrJoin(mesh.ranks, ",")));
+        "mesh ranks %s name rank %d %s; name each once, from 0", absl::StrJoin(mesh.ranks, ","),
+        below ? ranks.front() : *twice, below ? "below 0" : "twice"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const Problem& problem) {
+  const Mesh& mesh = problem.mesh;
+  AGMM_RETURN_IF_ERROR(Validate(mesh));
   if (problem.tensors.size() != 3) {
     return absl::InvalidArgumentError(
         absl::StrFormat("a product has 3 tensors, not %d", problem.tensors.size()));

@@ -1,4 +1,4 @@
-// What is to be computed: a mesh, and matrices sharded over it. Says nothing about how.
+// The product to compute: a mesh, and matrices sharded over it. Nothing here says how.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ using Operand = int;  // index into Problem::tensors
 inline constexpr Operand kA = 0, kB = 1, kC = 2;
 
 // Rows of every resident tensor and of every workspace block start at multiples of this many bytes,
-// and own the padding behind them up to the next multiple.
+// and own the padding up to the next multiple.
 inline constexpr int64_t kRowAlignBytes = 128;
 
-// The most rows or columns of a tensor: every product of two dimensions and an element size is far
-// inside 63 bits.
+// The most rows or columns of a tensor, so that the product of two dimensions and an element size
+// is far inside 63 bits.
 inline constexpr int64_t kMaxDimension = int64_t{1} << 28;
 // The most ranks of a mesh.
 inline constexpr int kMaxRanks = 4096;
@@ -87,26 +87,31 @@ struct Problem {
 // first, empty ones (total < parts) last.
 Range SplitRange(int64_t total, int parts, int part);
 
-// What of `tensor` mesh rank `rank` holds; may be empty.
+// The block of `tensor` that mesh rank `rank` holds; may be empty.
 Block ShardBlock(const Mesh& mesh, const Tensor& tensor, Operand operand, Rank rank);
 inline Block ShardBlock(const Problem& problem, Operand operand, Rank rank) {
   return ShardBlock(problem.mesh, problem.tensors[operand], operand, rank);
 }
 
-// The layout of a shard is the same on every rank, sized for the largest: rows `ShardPitchBytes`
-// apart, `ShardBytes` in all.
+// The layout of a shard is the same on every rank and sized for the largest: rows are
+// `ShardPitchBytes` apart and take `ShardBytes` in all.
 int64_t ShardPitchBytes(const Mesh& mesh, const Tensor& tensor);
 int64_t ShardBytes(const Mesh& mesh, const Tensor& tensor);
 
-// One line: "A[M_x, K] * B[K, N_x] -> C[M, N_x]  M=8 N=8 K=8 bf16  mesh x=2".
+// "A[M_x, K] * B[K, N_x] -> C[M, N_x]".
+std::string SpecText(const Problem& problem);
+// "M=8 N=8 K=8 bf16  mesh x=2".
+std::string SizesText(const Problem& problem);
+// Both in one line.
 std::string ToString(const Problem& problem);
 // "A[M_x, K]" with the axis names of `mesh`.
 std::string ToString(const Mesh& mesh, const Tensor& tensor);
 
-// Sizes positive and small enough that no byte count overflows, shardings that mean something.
-// Errors: INVALID_ARGUMENT.
+// Checks that sizes are positive and small enough that no byte count overflows, that each axis
+// splits an operand once and that the matrices make a product. Errors: INVALID_ARGUMENT.
 absl::Status Validate(const Problem& problem);
-// The same of one tensor.
+// Check the mesh alone, and one tensor on a valid mesh.
+absl::Status Validate(const Mesh& mesh);
 absl::Status Validate(const Mesh& mesh, const Tensor& tensor);
 
 }  // namespace agmm

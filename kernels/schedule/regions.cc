@@ -12,7 +12,11 @@ Range Intersect(const Range& a, const Range& b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
-// A rectangle of a region: rows, and bytes within a row, both from the region's first.
+Block Intersect(const Block& a, const Block& b) {
+  return {a.operand, Intersect(a.rows, b.rows), Intersect(a.cols, b.cols)};
+}
+
+// A rectangle of a region: rows, and bytes within a row, both counted from the region's first.
 struct Cut {
   Range rows, bytes;
 };
@@ -33,7 +37,7 @@ void CutInterval(int64_t begin, int64_t end, const Footprint& region, std::vecto
   cuts.push_back({{last, last + 1}, {0, end - last * pitch}});
 }
 
-// What of `region` lies under `written`.
+// The parts of `region` under `written`.
 std::vector<Cut> CutsOf(Footprint region, const Footprint& written) {
   if (region.rows == 1) region.pitch = region.width;
   std::vector<Cut> cuts;
@@ -44,7 +48,7 @@ std::vector<Cut> CutsOf(Footprint region, const Footprint& written) {
     const int64_t row = delta >= 0 ? delta / region.pitch : -CeilDiv(-delta, region.pitch);
     const int64_t column = delta - row * region.pitch, behind = column + written.width;
     cuts.push_back({{row, row + written.rows}, {column, std::min(region.pitch, behind)}});
-    if (behind > region.pitch) {  // each row runs on into the region's next
+    if (behind > region.pitch) {  // each row continues in the region's next one
       cuts.push_back({{row + 1, row + 1 + written.rows}, {0, behind - region.pitch}});
     }
   } else {
@@ -56,7 +60,7 @@ std::vector<Cut> CutsOf(Footprint region, const Footprint& written) {
   return cuts;
 }
 
-// Appends what is left of `region` without the elements in rows x cols.
+// Appends the rest of `region` without the elements in rows x cols.
 void Without(const Region& region, const Range& rows, const Range& cols, std::vector<Region>& out) {
   const Block& block = region.block;
   const Range r = Intersect(block.rows, rows), c = Intersect(block.cols, cols);
@@ -80,8 +84,7 @@ int64_t Origin(const Block& block, const Place& place) {
 
 // The part of `region` that lies where it would if all of `block` lay at `place`; may be empty.
 Block Common(const Region& region, const Block& block, const Place& place) {
-  Block common = {block.operand, Intersect(region.block.rows, block.rows),
-                  Intersect(region.block.cols, block.cols)};
+  Block common = Intersect(block, region.block);
   if (region.block.operand != block.operand || region.place.dtype != place.dtype) return Block();
   if (common.empty()) return Block();
   const int64_t apart = Origin(region.block, region.place) - Origin(block, place);
@@ -93,13 +96,6 @@ Block Common(const Region& region, const Block& block, const Place& place) {
 }
 
 }  // namespace
-
-Place PlaceWithin(const Block& outer, const Place& place, const Block& inner) {
-  Place out = place;
-  out.offset_bytes += (inner.rows.begin - outer.rows.begin) * place.pitch_bytes +
-                      (inner.cols.begin - outer.cols.begin) * SizeOf(place.dtype);
-  return out;
-}
 
 void Regions::Write(const Region& region) {
   const Footprint written = FootprintOf(region.block, region.place);
@@ -155,8 +151,7 @@ const Region* Regions::FindOther(const Block& block, const Place& place, bool sa
 int64_t Regions::Missing(const Block& block) const {
   int64_t missing = block.rows.size() * block.cols.size();
   for (const Region& region : regions_) {
-    const Block common = {block.operand, Intersect(region.block.rows, block.rows),
-                          Intersect(region.block.cols, block.cols)};
+    const Block common = Intersect(block, region.block);
     if (region.finished && !common.empty()) missing -= common.rows.size() * common.cols.size();
   }
   return missing;

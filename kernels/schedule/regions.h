@@ -1,4 +1,4 @@
-// What the bytes of one buffer mean, while Verify walks an epoch.
+// The meaning of the bytes of one buffer while Verify walks an epoch.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,19 @@ struct Region {
   bool finished = false;
 };
 
-// Where `inner` lies if `outer`, which contains it, lies at `place`.
-Place PlaceWithin(const Block& outer, const Place& place, const Block& inner);
-
-// Regions without a common byte; what no region holds is unknown.
+// Disjoint regions. Bytes in none of them are unknown.
 class Regions {
  public:
-  // Whatever lay under the region's footprint, padding included, is gone.
+  // Adds a region; overwrites the bytes of its footprint, padding included.
   void Write(const Region& region);
 
-  // The pieces of `block` that lie where they would if all of it lay at `place`.
+  // The pieces of `block` that are where they would be if all of it were at `place`.
   std::vector<Region> Find(const Block& block, const Place& place) const;
 
-  // A region on those bytes that holds something else, or (`same` too) any. Null if there is none.
+  // A region on those bytes with other contents, or (`same`) with any. Else null.
   const Region* FindOther(const Block& block, const Place& place, bool same = false) const;
 
-  // How many elements of `block` are not here, finished.
+  // The number of elements of `block` that are not finished here.
   int64_t Missing(const Block& block) const;
 
  private:

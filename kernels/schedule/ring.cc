@@ -10,8 +10,8 @@ Schedule PlanRing(const Problem& problem, int chunks) {
   GatherRoutes routes = SplitShards(problem, chunks, &groups);
   for (const auto& [group, by_shard] : groups) {
     const int size = static_cast<int>(group.size());
-    // In step d the shard of group member i + d is at member i: it skips members without columns,
-    // who need nothing and would only lengthen the way.
+    // In step d the shard of group member i + d is at member i. Shards skip members without
+    // columns, because those need no A.
     for (int i = 0; i < size; ++i) {
       for (int d = 0; d < size; ++d) {
         if (d > 0 && !HasColumns(problem, group[i])) continue;

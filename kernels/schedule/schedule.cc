@@ -34,4 +34,17 @@ int64_t SpanBytes(const Block& block, const Place& place) {
   return (block.rows.size() - 1) * place.pitch_bytes + RowBytes(block, place);
 }
 
+Place PlaceWithin(const Block& outer, const Place& place, const Block& inner) {
+  Place out = place;
+  out.offset_bytes += (inner.rows.begin - outer.rows.begin) * place.pitch_bytes +
+                      (inner.cols.begin - outer.cols.begin) * SizeOf(place.dtype);
+  return out;
+}
+
+Place ResidentPlace(const Problem& problem, const Block& block, Rank rank) {
+  const Tensor& tensor = problem.tensors[block.operand];
+  const Place whole = {rank, block.operand, 0, ShardPitchBytes(problem.mesh, tensor), tensor.dtype};
+  return PlaceWithin(ShardBlock(problem, block.operand, rank), whole, block);
+}
+
 }  // namespace agmm

@@ -1,6 +1,6 @@
 // A schedule: for each rank, the ordered transfers, multiplies and reductions of one epoch, and the
 // signals between them. Planners make it, Verify proves it, an executor runs it; the order exists
-// nowhere else. Tiles, stages and threads are not here: see GemmConfig in kernels/device.
+// nowhere else. Tiles, stages and threads belong to the kernels.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-// A monotonic 64-bit word that lives at `rank`, who is its only waiter. One step produces it, by
-// storing the number of the epoch.
+// A monotonic 64-bit word in the memory of `rank`, the only rank that waits for it. One step
+// produces it, by storing the number of the epoch.
 struct Slot {
   Rank rank = 0;
   int index = 0;
@@ -37,16 +37,16 @@ struct Slot {
 };
 
 // Holds when the slot has reached epoch - lag. Lag 1 is a credit: "my reader of the last epoch is
-// done with this place". Nothing is awaited before epoch 1.
+// done with this place". A wait for an epoch before 1 always holds.
 struct Wait {
   Slot slot;
   int lag = 0;
   bool operator==(const Wait&) const = default;
 };
 
-// Copies `block` from one place to others. signals[i] is set once to[i] holds the bytes. What lies
-// at another rank is complete only for who has seen its signal: a `to` at another rank needs one,
-// at that rank. The step is over when `from` has been read and the `to` at its own rank are
+// Copies `block` from one place to others. signals[i] is set once to[i] holds the bytes. A `to` at
+// another rank needs a signal at that rank, because only a step that has seen the signal finds the
+// bytes complete. The step is over when `from` has been read and each `to` at its own rank is
 // written; signals behind the last `to` are set then. An empty `to` is a join: waits and signals
 // only.
 struct Transfer {
@@ -90,18 +90,22 @@ struct Step {
 struct Schedule {
   std::string algorithm;
   int64_t workspace_bytes = 0;  // on every rank
-  std::vector<std::vector<Step>>
-      ranks;  // a lane's steps in their order; indices are the steps' names
+  // By rank. The steps of a lane stand in their order; an index is a step's name.
+  std::vector<std::vector<Step>> ranks;
   bool operator==(const Schedule&) const = default;
 };
 
-// How many slots live at each rank: one more than the highest index that the schedule names there.
+// By rank: one more than the highest index of its slots that the schedule names.
 std::vector<int> SlotCounts(const Schedule& schedule);
 // The number of lanes of a rank: one more than its highest lane.
 int LaneCount(const std::vector<Step>& steps);
-// Bytes a row of `block` takes at `place`, without padding.
+// Bytes of a row of `block` at `place`, without padding.
 int64_t RowBytes(const Block& block, const Place& place);
-// Bytes from the place's first to behind its last, padding between the rows included.
+// Bytes from the first to the last of `block` at `place`, with the padding between its rows.
 int64_t SpanBytes(const Block& block, const Place& place);
+// The place of `inner` if `outer`, which contains it, is at `place`.
+Place PlaceWithin(const Block& outer, const Place& place, const Block& inner);
+// The place of `block` in the shard of its operand at `rank`, which holds it.
+Place ResidentPlace(const Problem& problem, const Block& block, Rank rank);
 
 }  // namespace agmm

@@ -1,14 +1,16 @@
 #include "kernels/schedule/spec.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
-#include "kernels/schedule/text_names.h"
+#include "kernels/schedule/text.h"
 
 namespace agmm {
 namespace {
@@ -27,7 +29,7 @@ class Scanner {
   // `what` is what the text is called in errors: "spec", "mesh".
   Scanner(absl::string_view what, absl::string_view text) : what_(what), text_(text) {}
 
-  // Refuses what no later error could quote: over-long texts and what is not printable ASCII.
+  // Refuses texts that no error could quote: over-long ones, and bytes other than printable ASCII.
   absl::Status CheckText() const {
     if (text_.size() > kMaxTextLength) {
       return ErrorAt(kMaxTextLength,
@@ -119,11 +121,10 @@ class Scanner {
   size_t at_ = 0;
 };
 
-// One dimension of an operand as written: its name, and its axes with the column of each.
+// One dimension of an operand as written.
 struct Dim {
   Token name;
   std::vector<int> axes;
-  std::vector<size_t> axis_at;
 };
 
 struct ParsedOperand {
@@ -131,50 +132,33 @@ struct ParsedOperand {
   Dim rows, cols;
 };
 
-// Cuts `subscript` into axis names of the mesh, trying long names first and going back where the
-// rest cannot be cut. On failure returns the furthest position that no axis name fits, else -1.
+// Cuts `subscript` into axis names of the mesh, long names first, with backtracking. Returns -1, or
+// on failure the furthest position that no axis name fits.
 int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>* axes) {
   std::vector<int> by_length(mesh.axes.size());
   std::iota(by_length.begin(), by_length.end(), 0);
   std::stable_sort(by_length.begin(), by_length.end(), [&](int a, int b) {
     return mesh.axes[a].name.size() > mesh.axes[b].name.size();
   });
-  // From the back: next[i] is the axis that begins a cut of subscript[i..], or -1.
-  const int length = static_cast<int>(subscript.size());
-  std::vector<int> next(length + 1, -1);
-  auto fits = [&](int axis, int at) {
-    const std::string& name = mesh.axes[axis].name;
-    return !name.empty() && subscript.substr(at, name.size()) == name;
-  };
-  auto end_of = [&](int axis, int at) {
-    return at + static_cast<int>(mesh.axes[axis].name.size());
-  };
-  for (int at = length - 1; at >= 0; --at) {
+  std::set<size_t> dead;  // positions from which nothing fits to the end
+  const std::function<bool(size_t)> cut = [&](size_t at) {
+    // Of more names than there are axes one is repeated, which the caller refuses.
+    if (at == subscript.size() || axes->size() > mesh.axes.size()) return true;
     for (int axis : by_length) {
-      if (!fits(axis, at)) continue;
-      if (end_of(axis, at) < length && next[end_of(axis, at)] < 0) continue;
-      next[at] = axis;
-      break;
+      const std::string& name = mesh.axes[axis].name;
+      if (name.empty() || subscript.substr(at, name.size()) != name) continue;
+      axes->push_back(axis);
+      if (dead.count(at + name.size()) == 0 && cut(at + name.size())) return true;
+      axes->pop_back();
     }
-  }
-  if (next[0] >= 0) {
-    for (int at = 0; at < length; at = end_of(next[at], at)) axes->push_back(next[at]);
-    return -1;
-  }
-  std::vector<bool> reached(length + 1, false);
-  reached[0] = true;
-  int furthest = 0;
-  for (int at = 0; at < length; ++at) {
-    if (!reached[at]) continue;
-    furthest = at;
-    for (int axis : by_length) {
-      if (fits(axis, at)) reached[end_of(axis, at)] = true;
-    }
-  }
-  return furthest;
+    dead.insert(at);
+    return false;
+  };
+  return cut(0) ? -1 : static_cast<int>(*dead.rbegin());
 }
 
-absl::StatusOr<Dim> ParseDim(Scanner& scanner, const Mesh& mesh) {
+// `used`: by axis, whether it splits the operand already.
+absl::StatusOr<Dim> ParseDim(Scanner& scanner, const Mesh& mesh, std::vector<bool>& used) {
   Dim dim;
   AGMM_ASSIGN_OR_RETURN(dim.name, scanner.Name("a dimension such as M"));
   if (!scanner.Consume("_")) return dim;
@@ -187,51 +171,41 @@ absl::StatusOr<Dim> ParseDim(Scanner& scanner, const Mesh& mesh) {
   }
   size_t at = subscript.at;
   for (int axis : dim.axes) {
-    dim.axis_at.push_back(at);
+    if (used[axis]) {
+      return scanner.ErrorAt(
+          at, absl::StrFormat("axis %s is used twice in one operand; it can split an operand once",
+                              mesh.axes[axis].name));
+    }
+    used[axis] = true;
     at += mesh.axes[axis].name.size();
   }
   return dim;
 }
 
-absl::Status CheckAxesOnce(const Scanner& scanner, const Mesh& mesh, const ParsedOperand& operand) {
-  std::vector<bool> used(mesh.axes.size(), false);
-  for (const Dim* dim : {&operand.rows, &operand.cols}) {
-    for (size_t i = 0; i < dim->axes.size(); ++i) {
-      if (used[dim->axes[i]]) {
-        return scanner.ErrorAt(
-            dim->axis_at[i],
-            absl::StrFormat("axis %s is used twice in one operand; it can split an operand once",
-                            mesh.axes[dim->axes[i]].name));
-      }
-      used[dim->axes[i]] = true;
-    }
-  }
-  return absl::OkStatus();
-}
-
 // "[M_x, K]" into operand->rows and operand->cols.
 absl::Status ParseDims(Scanner& scanner, const Mesh& mesh, ParsedOperand* operand) {
+  std::vector<bool> used(mesh.axes.size(), false);
   AGMM_RETURN_IF_ERROR(scanner.Expect("["));
-  AGMM_ASSIGN_OR_RETURN(operand->rows, ParseDim(scanner, mesh));
+  AGMM_ASSIGN_OR_RETURN(operand->rows, ParseDim(scanner, mesh, used));
   AGMM_RETURN_IF_ERROR(scanner.Expect(","));
-  AGMM_ASSIGN_OR_RETURN(operand->cols, ParseDim(scanner, mesh));
+  AGMM_ASSIGN_OR_RETURN(operand->cols, ParseDim(scanner, mesh, used));
   AGMM_RETURN_IF_ERROR(scanner.Expect("]"));
   if (scanner.Peek("{")) {
     return scanner.Expected("the end of the operand (sums left open, {U_x}, are not supported)");
   }
-  return CheckAxesOnce(scanner, mesh, *operand);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ParsedOperand> ParseOperand(Scanner& scanner, const Mesh& mesh) {
   ParsedOperand operand;
   AGMM_ASSIGN_OR_RETURN(operand.name, scanner.Name("an operand such as A[M, K]"));
   if (operand.name.text == kWorkspaceText)
-    return scanner.ErrorAt(operand.name.at, "the name workspace is a plan's own; use another");
+    return scanner.ErrorAt(operand.name.at, "the name workspace is reserved; use another");
   AGMM_RETURN_IF_ERROR(ParseDims(scanner, mesh, &operand));
   return operand;
 }
 
-// That the three operands make a product.
+// Checks that the three operands make a product.
 absl::Status CheckProduct(const Scanner& scanner, const ParsedOperand& a, const ParsedOperand& b,
                           const ParsedOperand& c) {
   for (auto [first, second] : {std::pair{&a, &b}, {&a, &c}, {&b, &c}}) {
@@ -277,29 +251,6 @@ Tensor MakeTensor(const ParsedOperand& operand, int64_t rows, int64_t cols, DTyp
           {operand.rows.axes, operand.cols.axes}};
 }
 
-// The ranks behind a mesh of `size`, those of the caller or the first ones.
-absl::Status SetRanks(int size, std::vector<int> ranks, Mesh* mesh) {
-  if (ranks.empty()) {
-    ranks.resize(size);
-    std::iota(ranks.begin(), ranks.end(), 0);
-  }
-  if (static_cast<int>(ranks.size()) != size) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("mesh %s has %d ranks and %d are listed (%s); list one for each",
-                        mesh->ToString(), size, ranks.size(), absl::StrJoin(ranks, ",")));
-  }
-  std::vector<int> sorted = ranks;
-  std::sort(sorted.begin(), sorted.end());
-  if (auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-      twice != sorted.end() || sorted.front() < 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "mesh ranks %s name rank %d %s; name each once, from 0", absl::StrJoin(ranks, ","),
-        sorted.front() < 0 ? sorted.front() : *twice, sorted.front() < 0 ? "below 0" : "twice"));
-  }
-  mesh->ranks = std::move(ranks);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<Mesh> ParseMesh(absl::string_view text, std::vector<int> ranks) {
@@ -329,7 +280,12 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view text, std::vector<int> ranks) {
     mesh.axes.push_back({std::string(name.text), static_cast<int>(ways)});
   } while (scanner.Consume(","));
   AGMM_RETURN_IF_ERROR(scanner.ExpectEnd());
-  AGMM_RETURN_IF_ERROR(SetRanks(static_cast<int>(size), std::move(ranks), &mesh));
+  mesh.ranks = std::move(ranks);
+  if (mesh.ranks.empty()) {
+    mesh.ranks.resize(size);
+    std::iota(mesh.ranks.begin(), mesh.ranks.end(), 0);
+  }
+  AGMM_RETURN_IF_ERROR(Validate(mesh));
   return mesh;
 }
 

@@ -18,20 +18,20 @@ struct Shape {
   int64_t m = 0, n = 0, k = 0;
 };
 
-// Parses "x=8" or "dp=2,tp=4"; `ranks` lists the world ranks behind it (empty: 0, 1, 2, ...).
+// Parses "x=8" or "dp=2,tp=4"; `ranks` lists its world ranks (empty: 0, 1, 2, ...).
 // Errors: INVALID_ARGUMENT naming the column, as below.
 absl::StatusOr<Mesh> ParseMesh(absl::string_view text, std::vector<int> ranks = {});
 
 // Parses "M=8192,N=4096,K=4096", in any order, each once.
 absl::StatusOr<Shape> ParseShape(absl::string_view text);
 
-// Parses a spec over `mesh`. The dimension names are the spec's own: the two that A and B share is
-// K, whatever it is called. Errors: INVALID_ARGUMENT whose message is three lines: what is wrong
-// and the column (from 1), the text, and a caret under the column.
+// Parses a spec over `mesh`. Dimensions may have any names; the one that A and B share is K.
+// Errors: INVALID_ARGUMENT with a message of three lines: the fault with its column (from 1), the
+// text, and a caret under the column.
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype);
 
-// One operand alone: "[K, N_x]", of `rows` x `cols`.
+// Parses the sharding of one operand, "[K, N_x]", of `rows` x `cols`.
 absl::StatusOr<Tensor> ParseTensor(absl::string_view sharding, const Mesh& mesh, int64_t rows,
                                    int64_t cols, DType dtype);
 

@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/hash.h"
-#include "kernels/schedule/text_names.h"
 
 namespace agmm {
 namespace {
@@ -26,7 +25,7 @@ std::string PlaceText(const Problem& problem, const Place& place) {
                          place.offset_bytes, place.pitch_bytes, Name(place.dtype));
 }
 
-// "A[0:4,0:8]@1:A+0/128:f32"; a place of default value, which means no place, is left out.
+// "A[0:4,0:8]@1:A+0/128:f32", or the block alone where the place is the default value.
 std::string BlockAt(const Problem& problem, const Block& block, const Place& place) {
   if (place == Place{}) return BlockText(problem, block);
   return absl::StrCat(BlockText(problem, block), "@", PlaceText(problem, place));
@@ -69,14 +68,14 @@ void AppendSlots(std::string* out, const Step& step) {
   for (const Slot& slot : step.signals) absl::StrAppend(out, " ", slot.rank, ":", slot.index);
 }
 
-// Names that need no quotes.
+// Whether a name needs no quotes.
 bool IsPlain(absl::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '_' || c == '-';
   });
 }
 
-// "rows 0:4", with the columns where they are not all of the operand's.
+// "rows 0:4", with the columns where they are only some of the operand's.
 std::string Part(const Problem& problem, const Block& block) {
   std::string text = "rows ";
   AppendRange(&text, block.rows);
@@ -147,8 +146,8 @@ std::string Describe(const Problem& problem, const Step& step) {
 }
 
 uint64_t PlanHash(const Problem& problem, const Schedule& schedule) {
-  // The axes by number, since "xy" may name one axis or two; not the mesh's world ranks, so that a
-  // plan is the same plan on any ranks.
+  // Axes go in by number, because "xy" may name one axis or two. World ranks do not, so that a plan
+  // is the same on any ranks.
   std::string header = ToString(problem);
   for (const Tensor& tensor : problem.tensors) {
     absl::StrAppend(&header, "\n", tensor.name, " ", tensor.rows, "x", tensor.cols, " ",

@@ -1,5 +1,5 @@
-// Which rank lives on which node. Ranks of one node can load and store each other's memory;
-// ranks of different nodes exchange messages.
+// The node of each rank. Ranks of one node can load and store each other's memory; ranks of
+// different nodes exchange messages.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace agmm {
 
-// A rank of a mesh: an index into Mesh::ranks, and so into Schedule::ranks. Schedules speak of
-// these; only the mesh knows which device of the world stands behind one.
+// A rank of a mesh: an index into Mesh::ranks, and so into Schedule::ranks. Schedules use these
+// alone; the mesh maps them to ranks of the world.
 using Rank = int;
 
 struct Topology {
@@ -20,7 +20,7 @@ struct Topology {
   bool operator==(const Topology&) const = default;
 };
 
-// `ranks` ranks in order over `nodes` nodes, `devices_per_node` on each (0: ranks / nodes).
+// Puts `ranks` ranks in order on `nodes` nodes, `devices_per_node` on each (0: ranks / nodes).
 // Errors: INVALID_ARGUMENT when the ranks do not fit, or do not divide and no count is given.
 absl::StatusOr<Topology> UniformTopology(int ranks, int nodes, int devices_per_node = 0);
 

@@ -8,11 +8,11 @@
 namespace agmm {
 
 // OK when all of this holds for epochs e and e + 1 in a row, with the environment between the
-// epochs of each rank (it writes the rank's A and B anew, reads its C and then overwrites it):
+// epochs of each rank (it writes the rank's A and B, reads its C and then overwrites it):
 //   - every index is in range, every place inside its buffer and aligned, blocks and places fit
 //   together;
 //   - every slot has exactly one producer, and is awaited only at its own rank;
-//   - nothing waits for ever: waits, lanes and launches have no cycle;
+//   - no deadlock: waits, lanes and launches have no cycle;
 //   - any two accesses to overlapping bytes, one of them a write, are ordered by happens-before;
 //   - every read finds the block it names, of its own epoch;
 //   - every element of C that a rank holds ends with each slice of K counted once and finished
@@ -20,5 +20,10 @@ namespace agmm {
 //   - a place of another rank is read only where `topology` puts both on one node.
 // Errors: INVALID_ARGUMENT or FAILED_PRECONDITION naming rank, lane, step and what it clashes with.
 absl::Status Verify(const Problem& problem, const Topology& topology, const Schedule& schedule);
+
+// The part of Verify that looks at the steps of `rank` one by one, for an executor that is about to
+// run them. Errors: INVALID_ARGUMENT naming rank, lane and step.
+absl::Status VerifySteps(const Problem& problem, const Topology& topology, const Schedule& schedule,
+                         Rank rank);
 
 }  // namespace agmm

@@ -5,8 +5,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/access.h"
 #include "kernels/schedule/regions.h"
-#include "kernels/schedule/verify_internal.h"
+#include "kernels/schedule/verify_checks.h"
 
 namespace agmm::verify {
 namespace {
@@ -40,35 +41,26 @@ class Contents {
       : problem_(problem), schedule_(schedule), k_{0, problem.k()} {}
 
   absl::Status Check(const Order& order) {
-    // What is left of the epoch before is as good as nothing: no read of this epoch may find it.
+    // Only A and B are known at first, because no read may find contents of the previous epoch.
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       for (Operand operand : {kA, kB}) {
         const Block shard = ShardBlock(problem_, operand, rank);
-        if (!shard.empty()) At(Resident(shard, rank)).Write({shard, Resident(shard, rank)});
+        if (shard.empty()) continue;
+        const Place place = ResidentPlace(problem_, shard, rank);
+        At(place).Write({shard, place});
       }
     }
     for (const auto& [rank, step] : order.sequence()) {
       rank_ = rank;
       step_ = step;
-      const Step& s = schedule_.ranks[rank][step];
-      if (const auto* transfer = std::get_if<Transfer>(&s.op)) {
-        AGMM_RETURN_IF_ERROR(Run(*transfer));
-      } else if (const auto* multiply = std::get_if<Multiply>(&s.op)) {
-        AGMM_RETURN_IF_ERROR(Run(*multiply, s.lane));
-      } else {
-        AGMM_RETURN_IF_ERROR(Run(std::get<Reduce>(s.op)));
-      }
+      AGMM_RETURN_IF_ERROR(
+          std::visit([this](const auto& op) { return Run(op); }, schedule_.ranks[rank][step].op));
     }
     return CheckComplete();
   }
 
  private:
   Regions& At(const Place& place) { return buffers_[{place.rank, place.buffer}]; }
-
-  Place Resident(const Block& shard, Rank rank) const {
-    const Tensor& tensor = problem_.tensors[shard.operand];
-    return {rank, shard.operand, 0, ShardPitchBytes(problem_.mesh, tensor), tensor.dtype};
-  }
 
   template <typename... Args>
   absl::Status Fail(const absl::FormatSpec<Args...>& format, const Args&... args) const {
@@ -144,11 +136,11 @@ class Contents {
     return absl::OkStatus();
   }
 
-  absl::Status Run(const Multiply& m, int lane) {
+  absl::Status Run(const Multiply& m) {
     std::vector<Region> pieces;
     AGMM_RETURN_IF_ERROR(Read(m.a, m.a_place, pieces));
     AGMM_RETURN_IF_ERROR(Read(m.b, m.b_place, pieces));
-    std::vector<Range>& on_chip = on_chip_[{rank_, lane}];
+    std::vector<Range>& on_chip = on_chip_[{rank_, schedule_.ranks[rank_][step_].lane}];
     std::vector<Range> slices;
     if (m.accumulate) {
       if (m.acc) {
@@ -185,7 +177,7 @@ class Contents {
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       const Block shard = ShardBlock(problem_, kC, rank);
       if (shard.empty()) continue;
-      const int64_t missing = At(Resident(shard, rank)).Missing(shard);
+      const int64_t missing = At(ResidentPlace(problem_, shard, rank)).Missing(shard);
       if (missing == 0) continue;
       return absl::FailedPreconditionError(absl::StrFormat(
           "rank %d ends with %d of the %d elements of %s unfinished; let a step "

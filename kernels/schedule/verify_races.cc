@@ -4,15 +4,11 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
-#include "kernels/schedule/verify_internal.h"
+#include "kernels/schedule/access.h"
+#include "kernels/schedule/verify_checks.h"
 
 namespace agmm::verify {
 namespace {
-
-struct Placed {
-  Access access;
-  Footprint footprint;
-};
 
 class Races {
  public:
@@ -20,31 +16,29 @@ class Races {
       : problem_(problem), schedule_(schedule), order_(order) {}
 
   absl::Status Check() {
-    std::map<std::pair<Rank, Buffer>, std::vector<Placed>> buffers;
+    std::map<std::pair<Rank, Buffer>, std::vector<Access>> buffers;
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
-        for (Access& access : AccessesOf(schedule_.ranks[rank][s], rank, s)) {
-          const Footprint footprint = FootprintOf(access.block, access.place);
-          buffers[{access.place.rank, access.place.buffer}].push_back({access, footprint});
-        }
+        for (const Access& access : AccessesOf(schedule_.ranks[rank][s], rank, s))
+          buffers[{access.place.rank, access.place.buffer}].push_back(access);
       }
     }
     for (auto& [where, placed] : buffers) {
-      std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+      std::stable_sort(placed.begin(), placed.end(), [](const Access& a, const Access& b) {
         return a.footprint.offset < b.footprint.offset;
       });
       for (size_t i = 0; i < placed.size(); ++i) {
-        const Placed& x = placed[i];
-        if (where.second != kWorkspace) AGMM_RETURN_IF_ERROR(CheckEnvironment(x.access));
-        if (x.access.write && !Over(x.access, 0, x.access, 1)) {
-          return Clash(x.access, "its own write of the next epoch");
+        const Access& x = placed[i];
+        if (where.second != kWorkspace) AGMM_RETURN_IF_ERROR(CheckEnvironment(x));
+        if (x.write && !Over(x, 0, x, 1)) {
+          return Clash(x, "its own write of the next epoch");
         }
         const int64_t end = x.footprint.end();
         for (size_t j = i + 1; j < placed.size() && placed[j].footprint.offset < end; ++j) {
-          const Placed& y = placed[j];
-          if (!x.access.write && !y.access.write) continue;
+          const Access& y = placed[j];
+          if (!x.write && !y.write) continue;
           if (!Overlap(x.footprint, y.footprint)) continue;
-          AGMM_RETURN_IF_ERROR(CheckPair(x.access, y.access));
+          AGMM_RETURN_IF_ERROR(CheckPair(x, y));
         }
       }
     }
@@ -52,7 +46,7 @@ class Races {
   }
 
  private:
-  // Whether `x` of epoch `ex` is over before `y` of epoch `ey` begins.
+  // Whether `x` of epoch `ex` ends before `y` of epoch `ey` begins.
   bool Over(const Access& x, int ex, const Access& y, int ey) const {
     const Event next = {y.rank, y.step, y.to, ey};
     return Over(x, ex, next);
@@ -60,7 +54,7 @@ class Races {
   bool Over(const Access& x, int ex, const Event& next) const {
     if (order_.Before({x.rank, x.step, x.to, ex}, next)) return true;
     if (!x.is_from) return false;
-    // Bytes that have arrived everywhere have been read.
+    // The read of bytes that have arrived everywhere is over.
     const auto& transfer = std::get<Transfer>(schedule_.ranks[x.rank][x.step].op);
     for (int i = 0; i < static_cast<int>(transfer.to.size()); ++i) {
       if (transfer.to[i].rank == x.rank) return false;
@@ -69,8 +63,8 @@ class Races {
     return true;
   }
 
-  // The environment writes A and B, reads C and writes it, before each epoch of the place's rank.
-  // What holds around epoch 0 holds around every epoch.
+  // Orders `x` with the environment, which writes A and B, reads C and writes it, before each epoch
+  // of the place's rank. The order around epoch 0 stands for every epoch.
   absl::Status CheckEnvironment(const Access& x) const {
     if (x.rank == x.place.rank && x.to < 0) return absl::OkStatus();  // launch order
     const Event begin = {x.place.rank, kEnvironment, -1, 0};

@@ -3,9 +3,12 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "kernels/schedule/verify_internal.h"
+#include "kernels/schedule/access.h"
+#include "kernels/schedule/footprint.h"
+#include "kernels/schedule/order.h"
+#include "kernels/schedule/verify.h"
 
-namespace agmm::verify {
+namespace agmm {
 namespace {
 
 constexpr int kMaxLanes = 64;
@@ -19,7 +22,10 @@ bool Contains(const Block& outer, const Block& inner) {
          inner.cols.end <= outer.cols.end;
 }
 
-// Checks one step; each method's errors are completed with the step's name by Fail.
+// How a step uses a place: kOwnWrite at its own rank only.
+enum class Use { kRead, kOwnWrite, kWrite };
+
+// Checks one step.
 class StepCheck {
  public:
   StepCheck(const Problem& problem, const Topology& topology, const Schedule& schedule, Rank rank,
@@ -28,55 +34,27 @@ class StepCheck {
         topology_(topology),
         schedule_(schedule),
         rank_(rank),
-        index_(index),
-        step_(schedule.ranks[rank][index]) {}
+        steps_(schedule.ranks[rank]),
+        index_(index) {}
 
   absl::Status Check() const {
+    if (step().lane < 0 || step().lane >= kMaxLanes)
+      return Fail("lanes are 0 to %d", kMaxLanes - 1);
     AGMM_RETURN_IF_ERROR(CheckSlots());
-    if (const auto* transfer = std::get_if<Transfer>(&step_.op)) return CheckTransfer(*transfer);
-    if (const auto* multiply = std::get_if<Multiply>(&step_.op)) return CheckMultiply(*multiply);
-    return CheckReduce(std::get<Reduce>(step_.op));
-  }
-
-  template <typename... Args>
-  absl::Status Fail(const absl::FormatSpec<Args...>& format, const Args&... args) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(StepName(schedule_, rank_, index_), ": ", absl::StrFormat(format, args...)));
+    return std::visit([this](const auto& op) { return CheckOp(op); }, step().op);
   }
 
  private:
-  enum class Use { kRead, kOwnWrite, kWrite };
-
+  const Step& step() const { return steps_[index_]; }
   bool IsRank(Rank rank) const {
     return rank >= 0 && rank < static_cast<int>(schedule_.ranks.size());
   }
 
-  absl::Status CheckSlots() const {
-    for (const Wait& wait : step_.waits) {
-      if (wait.slot.rank != rank_) {
-        return Fail("waits for slot %d:%d of another rank; a slot lives at its waiter",
-                    wait.slot.rank, wait.slot.index);
-      }
-      if (wait.lag != 0 && wait.lag != 1) {
-        return Fail("waits for slot %d:%d with lag %d; a lag is 0 or 1", wait.slot.rank,
-                    wait.slot.index, wait.lag);
-      }
-      AGMM_RETURN_IF_ERROR(CheckSlot(wait.slot));
-    }
-    for (const Slot& slot : step_.signals) AGMM_RETURN_IF_ERROR(CheckSlot(slot));
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckSlot(const Slot& slot) const {
-    if (!IsRank(slot.rank)) {
-      return Fail("slot %d:%d is at no rank; ranks are 0 to %d", slot.rank, slot.index,
-                  schedule_.ranks.size() - 1);
-    }
-    if (slot.index < 0 || slot.index >= kMaxSlots) {
-      return Fail("slot %d:%d is out of range; a rank has slots 0 to %d", slot.rank, slot.index,
-                  kMaxSlots - 1);
-    }
-    return absl::OkStatus();
+  // An error that begins with the step's name.
+  template <typename... Args>
+  absl::Status Fail(const absl::FormatSpec<Args...>& format, const Args&... args) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(StepName(schedule_, rank_, index_), ": ", absl::StrFormat(format, args...)));
   }
 
   absl::Status CheckBlock(const Block& block) const {
@@ -96,6 +74,36 @@ class StepCheck {
     return absl::OkStatus();
   }
 
+  absl::Status CheckResident(const Block& block, const Place& place, Use use) const {
+    if (place.buffer < 0 || place.buffer >= static_cast<int>(problem_.tensors.size())) {
+      return Fail("a place is in buffer %d; buffers are %d (workspace) and 0 to %d", place.buffer,
+                  kWorkspace, problem_.tensors.size() - 1);
+    }
+    if (place.buffer != kC && (use == Use::kOwnWrite || use == Use::kWrite)) {
+      return Fail("writes %s; operands are only read",
+                  BufferName(problem_, place.rank, place.buffer));
+    }
+    if (block.operand != place.buffer) {
+      return Fail("%s: a shard holds its own operand only", PlacedName(problem_, block, place));
+    }
+    const Place resident = ResidentPlace(problem_, block, place.rank);
+    if (place.dtype != resident.dtype) {
+      return Fail("%s is %s; the tensor is %s", PlacedName(problem_, block, place),
+                  Name(place.dtype), Name(resident.dtype));
+    }
+    const Block shard = ShardBlock(problem_, place.buffer, place.rank);
+    if (!Contains(shard, block)) {
+      return Fail("%s: the shard is only %s", PlacedName(problem_, block, place),
+                  BlockName(problem_, shard));
+    }
+    if (place != resident) {
+      return Fail("%s with rows %d bytes apart; in the shard it lies at byte %d, %d apart",
+                  PlacedName(problem_, block, place), place.pitch_bytes, resident.offset_bytes,
+                  resident.pitch_bytes);
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status CheckPlace(const Block& block, const Place& place, Use use) const {
     if (!IsRank(place.rank)) {
       return Fail("a place is at rank %d; ranks are 0 to %d", place.rank,
@@ -110,7 +118,7 @@ class StepCheck {
                   BufferName(problem_, place.rank, place.buffer));
     }
     if (place.dtype != DType::kF32 && place.dtype != DType::kBF16 && place.dtype != DType::kF16) {
-      return Fail("a place has dtype %d, which is none", static_cast<int>(place.dtype));
+      return Fail("a place has unknown dtype %d", static_cast<int>(place.dtype));
     }
     if (place.offset_bytes < 0 || place.offset_bytes % kRowAlignBytes != 0) {
       return Fail("a place is at byte %d; offsets are multiples of %d from 0", place.offset_bytes,
@@ -142,39 +150,35 @@ class StepCheck {
     return CheckResident(block, place, use);
   }
 
-  absl::Status CheckResident(const Block& block, const Place& place, Use use) const {
-    if (place.buffer < 0 || place.buffer >= static_cast<int>(problem_.tensors.size())) {
-      return Fail("a place is in buffer %d; buffers are %d (workspace) and 0 to %d", place.buffer,
-                  kWorkspace, problem_.tensors.size() - 1);
+  absl::Status CheckSlots() const {
+    for (const Wait& wait : step().waits) {
+      if (wait.slot.rank != rank_) {
+        return Fail("waits for slot %d:%d of another rank; a slot lives at its waiter",
+                    wait.slot.rank, wait.slot.index);
+      }
+      if (wait.lag != 0 && wait.lag != 1) {
+        return Fail("waits for slot %d:%d with lag %d; a lag is 0 or 1", wait.slot.rank,
+                    wait.slot.index, wait.lag);
+      }
+      AGMM_RETURN_IF_ERROR(CheckSlot(wait.slot));
     }
-    const Tensor& tensor = problem_.tensors[place.buffer];
-    if (place.buffer != kC && (use == Use::kOwnWrite || use == Use::kWrite)) {
-      return Fail("writes %s; operands are only read",
-                  BufferName(problem_, place.rank, place.buffer));
+    for (const Slot& slot : step().signals) AGMM_RETURN_IF_ERROR(CheckSlot(slot));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSlot(const Slot& slot) const {
+    if (!IsRank(slot.rank)) {
+      return Fail("slot %d:%d is at no rank; ranks are 0 to %d", slot.rank, slot.index,
+                  schedule_.ranks.size() - 1);
     }
-    if (block.operand != place.buffer) {
-      return Fail("%s: a shard holds its own operand only", PlacedName(problem_, block, place));
-    }
-    if (place.dtype != tensor.dtype) {
-      return Fail("%s is %s; the tensor is %s", PlacedName(problem_, block, place),
-                  Name(place.dtype), Name(tensor.dtype));
-    }
-    const Block shard = ShardBlock(problem_, place.buffer, place.rank);
-    if (!Contains(shard, block)) {
-      return Fail("%s: the shard is only %s", PlacedName(problem_, block, place),
-                  BlockName(problem_, shard));
-    }
-    const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor);
-    const int64_t offset = (block.rows.begin - shard.rows.begin) * pitch +
-                           (block.cols.begin - shard.cols.begin) * SizeOf(tensor.dtype);
-    if (place.pitch_bytes != pitch || place.offset_bytes != offset) {
-      return Fail("%s with rows %d bytes apart; in the shard it lies at byte %d, %d apart",
-                  PlacedName(problem_, block, place), place.pitch_bytes, offset, pitch);
+    if (slot.index < 0 || slot.index >= kMaxSlots) {
+      return Fail("slot %d:%d is out of range; a rank has slots 0 to %d", slot.rank, slot.index,
+                  kMaxSlots - 1);
     }
     return absl::OkStatus();
   }
 
-  absl::Status CheckTransfer(const Transfer& transfer) const {
+  absl::Status CheckOp(const Transfer& transfer) const {
     if (transfer.to.empty()) {
       if (transfer.carrier != -1) return Fail("a join has carrier %d, not -1", transfer.carrier);
       return absl::OkStatus();
@@ -189,13 +193,13 @@ class StepCheck {
                     Name(to.dtype));
       }
       if (to.rank == rank_) continue;
-      if (i >= static_cast<int>(step_.signals.size())) {
-        return Fail("destination %d is at rank %d and has no signal, so nobody learns of it", i,
+      if (i >= static_cast<int>(step().signals.size())) {
+        return Fail("destination %d is at rank %d and has no signal, so no rank learns of it", i,
                     to.rank);
       }
-      if (step_.signals[i].rank != to.rank) {
+      if (step().signals[i].rank != to.rank) {
         return Fail("destination %d is at rank %d, its signal %d:%d is not", i, to.rank,
-                    step_.signals[i].rank, step_.signals[i].index);
+                    step().signals[i].rank, step().signals[i].index);
       }
     }
     return CheckCarrier(transfer);
@@ -203,20 +207,17 @@ class StepCheck {
 
   absl::Status CheckCarrier(const Transfer& transfer) const {
     if (transfer.carrier == -1) return absl::OkStatus();
-    const std::vector<Step>& steps = schedule_.ranks[rank_];
     const Multiply* carrier = nullptr;
-    if (transfer.carrier >= 0 && transfer.carrier < static_cast<int>(steps.size())) {
-      carrier = std::get_if<Multiply>(&steps[transfer.carrier].op);
+    if (transfer.carrier >= 0 && transfer.carrier < static_cast<int>(steps_.size())) {
+      carrier = std::get_if<Multiply>(&steps_[transfer.carrier].op);
     }
     if (carrier == nullptr) {
-      return Fail("its carrier, step %d, is no multiply of this rank", transfer.carrier);
+      return Fail("its carrier, step %d, is not a multiply of this rank", transfer.carrier);
     }
     for (const auto& [block, place] :
          {std::pair{&carrier->a, &carrier->a_place}, std::pair{&carrier->b, &carrier->b_place}}) {
       if (!Contains(*block, transfer.block)) continue;
-      Place inside = *place;
-      inside.offset_bytes += (transfer.block.rows.begin - block->rows.begin) * place->pitch_bytes +
-                             (transfer.block.cols.begin - block->cols.begin) * SizeOf(place->dtype);
+      Place inside = PlaceWithin(*block, *place, transfer.block);
       if (block->rows.size() == 1) inside.pitch_bytes = transfer.from.pitch_bytes;
       if (inside == transfer.from) return absl::OkStatus();
     }
@@ -244,7 +245,7 @@ class StepCheck {
     return absl::OkStatus();
   }
 
-  absl::Status CheckMultiply(const Multiply& m) const {
+  absl::Status CheckOp(const Multiply& m) const {
     for (const Block* block : {&m.a, &m.b, &m.c}) AGMM_RETURN_IF_ERROR(CheckBlock(*block));
     if (m.a.operand != kA || m.b.operand != kB || m.c.operand != kC) {
       return Fail("multiplies operands %d and %d into %d; it must be %d and %d into %d",
@@ -265,15 +266,14 @@ class StepCheck {
     return CheckOnChip(m);
   }
 
-  // The multiply next to this one in its lane, if they are parts of one tile pass.
+  // The multiply next to this one in its lane, if both are parts of one tile pass.
   const Multiply* Neighbour(const Multiply& m, int direction) const {
-    const std::vector<Step>& steps = schedule_.ranks[rank_];
     int at = index_ + direction;
-    while (at >= 0 && at < static_cast<int>(steps.size()) && steps[at].lane != step_.lane) {
+    while (at >= 0 && at < static_cast<int>(steps_.size()) && steps_[at].lane != step().lane) {
       at += direction;
     }
-    if (at < 0 || at >= static_cast<int>(steps.size())) return nullptr;
-    const auto* other = std::get_if<Multiply>(&steps[at].op);
+    if (at < 0 || at >= static_cast<int>(steps_.size())) return nullptr;
+    const auto* other = std::get_if<Multiply>(&steps_[at].op);
     return other != nullptr && other->c == m.c && !other->acc ? other : nullptr;
   }
 
@@ -296,7 +296,7 @@ class StepCheck {
     return absl::OkStatus();
   }
 
-  absl::Status CheckReduce(const Reduce& reduce) const {
+  absl::Status CheckOp(const Reduce& reduce) const {
     AGMM_RETURN_IF_ERROR(CheckBlock(reduce.c));
     if (reduce.c.operand != kC) {
       return Fail("reduces %s; only sums of operand %d are", BlockName(problem_, reduce.c), kC);
@@ -312,14 +312,14 @@ class StepCheck {
   const Topology& topology_;
   const Schedule& schedule_;
   const Rank rank_;
+  const std::vector<Step>& steps_;
   const int index_;
-  const Step& step_;
 };
 
 }  // namespace
 
-absl::Status CheckStructure(const Problem& problem, const Topology& topology,
-                            const Schedule& schedule) {
+absl::Status VerifySteps(const Problem& problem, const Topology& topology, const Schedule& schedule,
+                         Rank rank) {
   const int ranks = problem.mesh.size();
   if (static_cast<int>(schedule.ranks.size()) != ranks || topology.rank_count() != ranks) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -330,19 +330,9 @@ absl::Status CheckStructure(const Problem& problem, const Topology& topology,
     return absl::InvalidArgumentError(absl::StrFormat(
         "the workspace has %d bytes; it must have 0 to %d", schedule.workspace_bytes, kMaxBytes));
   }
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    for (int s = 0; s < static_cast<int>(schedule.ranks[rank].size()); ++s) {
-      const int lane = schedule.ranks[rank][s].lane;
-      if (lane < 0 || lane >= kMaxLanes) {
-        return absl::InvalidArgumentError(absl::StrFormat(
-            "rank %d lane %d step %d: lanes are 0 to %d", rank, lane, s, kMaxLanes - 1));
-      }
-    }
-    for (int s = 0; s < static_cast<int>(schedule.ranks[rank].size()); ++s) {
-      AGMM_RETURN_IF_ERROR(StepCheck(problem, topology, schedule, rank, s).Check());
-    }
-  }
+  for (int s = 0; s < static_cast<int>(schedule.ranks[rank].size()); ++s)
+    AGMM_RETURN_IF_ERROR(StepCheck(problem, topology, schedule, rank, s).Check());
   return absl::OkStatus();
 }
 
-}  // namespace agmm::verify
+}  // namespace agmm

@@ -1,0 +1,75 @@
+#include "kernels/cpu/piece_math.h"
+
+#include "kernels/base/status.h"
+#include "kernels/cpu/convert.h"
+
+namespace agmm {
+namespace {
+
+// Whether A has to be copied before it is multiplied: to widen it, or to make its rows dense.
+bool CopiesA(const MultiplyOp& op) {
+  const DType input = InputOf(op.kernel);
+  if (op.a.dtype != input) return true;
+  return op.kernel != GemmKernel::kTiles && op.a.pitch_bytes != op.k * SizeOf(input);
+}
+
+// Whether the matmul adds up neither at the result's place nor on chip.
+bool SumsInScratch(const MultiplyOp& op) { return !op.direct && !(op.accumulate && !op.has_acc); }
+
+const Matmul& MatmulOf(const MultiplyOp& op, const Piece& piece) {
+  return piece.row + piece.rows == op.rows ? *op.last : *op.full;
+}
+
+}  // namespace
+
+ScratchNeed NeedOf(const ProgramStep& step) {
+  ScratchNeed need;
+  const auto* op = std::get_if<MultiplyOp>(&step.op);
+  if (op == nullptr) return need;
+  for (const Piece& piece : step.pieces) {
+    ScratchNeed one;
+    one.scratchpad = MatmulOf(*op, piece).scratchpad_bytes();
+    if (CopiesA(*op)) one.a = piece.rows * op->k * SizeOf(InputOf(op->kernel));
+    if (SumsInScratch(*op)) one.c = piece.rows * op->n * SizeOf(op->sum);
+    need.Cover(one);
+  }
+  return need;
+}
+
+absl::Status MultiplyPiece(const MultiplyOp& op, const Piece& piece, const Operands& operands,
+                           const PackedB& b, std::byte* chip, GemmWorker& worker) {
+  Matrix a = op.a.Rows(operands, piece.row);
+  if (CopiesA(op)) {
+    const DType input = InputOf(op.kernel);
+    const int64_t pitch = op.k * SizeOf(input);
+    const Matrix dense{worker.a.Get(piece.rows * pitch), pitch, input};
+    CopyRows(a, dense, piece.rows, op.k);
+    a = dense;
+  }
+  const int64_t sum_pitch = op.n * SizeOf(DType::kF32);
+  const Matrix on_chip{chip + piece.row * sum_pitch, sum_pitch, DType::kF32};
+  // The places of the sum so far, of the result, and of the sum that the matmul makes.
+  const Matrix acc = op.has_acc ? op.acc.Rows(operands, piece.row) : on_chip;
+  const Matrix result = op.finish ? op.out.Rows(operands, piece.row) : acc;
+  Matrix sum = result;
+  if (SumsInScratch(op)) {
+    const int64_t pitch = op.n * SizeOf(op.sum);
+    sum = {worker.c.Get(piece.rows * pitch), pitch, op.sum};
+  } else if (!op.direct) {
+    sum = on_chip;
+  }
+  if (!op.direct && op.accumulate && op.has_acc) CopyRows(acc, sum, piece.rows, op.n);
+  AGMM_RETURN_IF_ERROR(MatmulOf(op, piece).Run(a, b, sum, worker));
+  if (sum.data != result.data) CopyRows(sum, result, piece.rows, op.n);
+  return absl::OkStatus();
+}
+
+void ReducePiece(const ReduceOp& op, const Piece& piece, const Operands& operands) {
+  const Matrix into = op.into.Rows(operands, piece.row);
+  AddRows(op.from.Rows(operands, piece.row), into, piece.rows, op.cols);
+  if (!op.finish) return;
+  const Matrix out = op.out.Rows(operands, piece.row);
+  if (out.data != into.data) CopyRows(into, out, piece.rows, op.cols);
+}
+
+}  // namespace agmm

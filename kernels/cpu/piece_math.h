@@ -1,0 +1,19 @@
+// The arithmetic of one piece of a step, on the calling worker's thread.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/cpu/program.h"
+
+namespace agmm {
+
+// The scratch that the pieces of `step` take of a worker.
+ScratchNeed NeedOf(const ProgramStep& step);
+
+// Multiplies the piece's rows by `b`. `chip` holds the lane's sums between multiplies: all of op's
+// rows, in f32, dense.
+absl::Status MultiplyPiece(const MultiplyOp& op, const Piece& piece, const Operands& operands,
+                           const PackedB& b, std::byte* chip, GemmWorker& worker);
+
+void ReducePiece(const ReduceOp& op, const Piece& piece, const Operands& operands);
+
+}  // namespace agmm

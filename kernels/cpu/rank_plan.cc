@@ -1,0 +1,102 @@
+#include "kernels/cpu/rank_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+#include "kernels/schedule/text.h"
+
+namespace agmm {
+
+absl::Status RankPlan::CheckPeers() const {
+  const size_t ranks = schedule.ranks.size();
+  if (problem.mesh.ranks.size() != ranks || peers.executors.size() != ranks ||
+      peers.heaps.size() != ranks || peers.nodes.size() != ranks || peers.self < 0 ||
+      peers.self >= static_cast<Rank>(ranks) || peers.heaps[peers.self] == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the schedule has %d ranks; the mesh has %d, and %d executors, %d heaps "
+                        "and %d nodes were given for rank %d",
+                        ranks, problem.mesh.ranks.size(), peers.executors.size(),
+                        peers.heaps.size(), peers.nodes.size(), peers.self));
+  }
+  for (Rank rank = 0; rank < static_cast<Rank>(ranks); ++rank) {
+    if (IsLocal(rank) && (peers.executors[rank] == nullptr || peers.heaps[rank] == nullptr)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "rank %d is on node %d with rank %d and has no %s", rank, peers.nodes[rank], peers.self,
+          peers.heaps[rank] == nullptr ? "heap" : "executor"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+HeapPlace RankPlan::Locate(const Place& place) const {
+  std::byte* const heap = IsLocal(place.rank) ? peers.heaps[place.rank]->host().data() : nullptr;
+  return {heap, place.buffer, place.offset_bytes, place.pitch_bytes, place.dtype};
+}
+
+absl::Status RankPlan::CheckOperands(const Operands& operands) const {
+  const size_t count = problem.tensors.size();
+  if (operands.offsets.size() != count || operands.versions.size() != count) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d offsets and %d versions were given for %d operands",
+                        operands.offsets.size(), operands.versions.size(), count));
+  }
+  for (int i = 0; i < static_cast<int>(count); ++i) {
+    AGMM_RETURN_IF_ERROR(CheckLies(problem.tensors[i].name, operands.offsets[i], BufferBytes(i)));
+  }
+  return CheckLies("the workspace", operands.workspace_offset, BufferBytes(kWorkspace));
+}
+
+int64_t RankPlan::BufferBytes(Buffer buffer) const {
+  if (buffer == kWorkspace) return schedule.workspace_bytes;
+  return ShardBytes(problem.mesh, problem.tensors[buffer]);
+}
+
+absl::Status RankPlan::CheckLies(absl::string_view name, int64_t offset, int64_t bytes) const {
+  for (Heap* heap : peers.heaps) {
+    if (heap == nullptr || bytes == 0) continue;
+    if (offset < 0 || offset % kRowAlignBytes != 0 || offset > heap->size_bytes() - bytes) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s of %d B at offset %d does not lie in a heap of %d B at a multiple of %d", name, bytes,
+          offset, heap->size_bytes(), kRowAlignBytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string RankPlan::StepName(int step) const {
+  return absl::StrFormat("rank %d lane %d step %d", WorldRank(peers.self), steps()[step].lane,
+                         step);
+}
+
+std::string RankPlan::What(int step) const { return Describe(problem, steps()[step]); }
+
+std::string RankPlan::Waiting(int step, int64_t since_ns, const Slot& slot) const {
+  return absl::StrFormat("%s waited %s for slot %d:%d (%s)", StepName(step), TimeSince(since_ns),
+                         WorldRank(slot.rank), slot.index, Producer(slot));
+}
+
+std::string RankPlan::Producer(const Slot& slot) const {
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (const Step& step : schedule.ranks[rank]) {
+      if (std::count(step.signals.begin(), step.signals.end(), slot) == 0) continue;
+      std::string text = Describe(problem, step);
+      // Only the description of a copy names its rank.
+      const auto* transfer = std::get_if<Transfer>(&step.op);
+      if (transfer == nullptr || transfer->to.empty())
+        absl::StrAppend(&text, " at rank ", WorldRank(static_cast<Rank>(rank)));
+      return text;
+    }
+  }
+  return "which no step raises";
+}
+
+std::string TimeSince(int64_t since_ns) {
+  const double seconds = (MonotonicNanos() - since_ns) * 1e-9;
+  return seconds >= 1 ? absl::StrFormat("%.1f s", seconds) : FormatMicros(seconds * 1e6);
+}
+
+}  // namespace agmm

@@ -1,0 +1,74 @@
+// A plan as one of its ranks runs it: where the places of the schedule lie, and how errors name its
+// steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "kernels/cpu/convert.h"
+#include "kernels/device/executor.h"
+
+namespace agmm {
+
+// A Place in a heap. Its buffer's offset comes with each epoch, because operands and workspace move
+// between epochs.
+struct HeapPlace {
+  std::byte* heap = nullptr;  // null: on another node
+  Buffer buffer = kWorkspace;
+  int64_t offset_bytes = 0, pitch_bytes = 0;  // within the buffer
+  DType dtype = DType::kF32;
+
+  int64_t BufferOffset(const Operands& operands) const {
+    return buffer == kWorkspace ? operands.workspace_offset : operands.offsets[buffer];
+  }
+  std::byte* At(const Operands& operands, int64_t row) const {
+    return heap + BufferOffset(operands) + offset_bytes + row * pitch_bytes;
+  }
+  Matrix Rows(const Operands& operands, int64_t row) const {
+    return {At(operands, row), pitch_bytes, dtype};
+  }
+};
+
+struct RankPlan {
+  Problem problem;
+  Schedule schedule;
+  Peers peers;
+
+  const std::vector<Step>& steps() const { return schedule.ranks[peers.self]; }
+  bool IsLocal(Rank rank) const { return peers.nodes[rank] == peers.nodes[peers.self]; }
+  int WorldRank(Rank rank) const {
+    return peers.world_ranks.empty() ? rank : peers.world_ranks[rank];
+  }
+
+  // Checks that schedule, mesh and peers have the same ranks, and that every rank of this node has
+  // a heap and an executor. Errors: INVALID_ARGUMENT.
+  absl::Status CheckPeers() const;
+  // Checks that `operands` and the workspace lie in the heaps of this node's ranks. Errors:
+  // INVALID_ARGUMENT.
+  absl::Status CheckOperands(const Operands& operands) const;
+
+  // Requires that the place's step has been verified.
+  HeapPlace Locate(const Place& place) const;
+  // Bytes of a buffer on every rank.
+  int64_t BufferBytes(Buffer buffer) const;
+
+  // "rank 3 lane 1 step 5", by ranks of the world.
+  std::string StepName(int step) const;
+  // "rows 2048:4096 of A from rank 4".
+  std::string What(int step) const;
+  // "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows 2048:4096 of A from rank 4)".
+  std::string Waiting(int step, int64_t since_ns, const Slot& slot) const;
+
+ private:
+  absl::Status CheckLies(absl::string_view name, int64_t offset, int64_t bytes) const;
+  // The step that raises the slot, as What says it.
+  std::string Producer(const Slot& slot) const;
+};
+
+// The time since then: "5.0 s", "40 ms".
+std::string TimeSince(int64_t since_ns);
+
+}  // namespace agmm

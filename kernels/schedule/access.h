@@ -1,0 +1,39 @@
+// The accesses of a step to memory, and how errors name what they touch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/schedule/footprint.h"
+#include "kernels/schedule/schedule.h"
+
+namespace agmm {
+
+// One read or write of a step. Executors may do all those of a step at the same time.
+struct Access {
+  Rank rank = 0;  // of the step
+  int step = 0;
+  int to = -1;  // the arrival that does it, as in Event; -1: the step itself
+  bool write = false;
+  bool is_from = false;  // the read of Transfer::from
+  Block block;
+  Place place;
+  Footprint footprint;
+};
+std::vector<Access> AccessesOf(const Step& step, Rank rank, int index);
+
+// Bytes that other ranks receive from a rank's memory in one epoch: on its own node, and on others.
+struct Traffic {
+  int64_t own_node = 0, other_nodes = 0;
+};
+// By rank, for a schedule that verifies.
+std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedule);
+
+// "A[0:4, 0:8]".
+std::string BlockName(const Problem& problem, const Block& block);
+// "rank 1's workspace", "rank 1's A".
+std::string BufferName(const Problem& problem, Rank rank, Buffer buffer);
+// "A[0:4, 0:8] at byte 512 of rank 1's workspace".
+std::string PlacedName(const Problem& problem, const Block& block, const Place& place);
+
+}  // namespace agmm

@@ -1,0 +1,17 @@
+// The parts of Verify behind CheckPasses, in the order in which they rely on each other.
+#pragma once
+
+#include "absl/status/status.h"
+#include "kernels/schedule/order.h"
+#include "kernels/schedule/schedule.h"
+
+namespace agmm::verify {
+
+// Checks that conflicting accesses of steps, epochs and environments are ordered. Requires
+// VerifySteps.
+absl::Status CheckRaces(const Problem& problem, const Schedule& schedule, const Order& order);
+// Checks that reads find what they name and that C is complete. Walks one order of the steps, which
+// stands for all of them once CheckRaces holds.
+absl::Status CheckContents(const Problem& problem, const Schedule& schedule, const Order& order);
+
+}  // namespace agmm::verify
