@@ -1,5 +1,5 @@
-// The contents of a tensor as a range of bytes, row-major without padding: how they travel, and
-// which rows and columns a piece of them is. Once for daemon and client.
+// The contents of a tensor as a range of bytes, row-major without padding, and the rows and columns
+// of each piece. Shared by daemon and client.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,11 @@
 
 namespace agmm {
 
-// About what a sender puts into a message, and the most a receiver takes.
+// The usual data of one message, and the most that a receiver takes.
 inline constexpr int64_t kPieceBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxPieceBytes = int64_t{4} << 20;
+// How far ahead of the bytes that it has in order a receiver takes a piece.
+inline constexpr int64_t kUploadWindowBytes = int64_t{8} << 20;
 
 // Rows x columns of a tensor, and where their bytes begin in the piece that they are a part of.
 struct PiecePart {
@@ -22,15 +24,15 @@ struct PiecePart {
   friend bool operator==(const PiecePart&, const PiecePart&) = default;
 };
 
-// What bytes [offset_bytes, offset_bytes + size_bytes) of a rows x cols tensor are, in order: the
-// end of a row, whole rows, the beginning of a row; those that there are, none for no bytes.
-// Errors: INVALID_ARGUMENT for what is outside the tensor or not whole elements.
+// Returns the parts of bytes [offset_bytes, offset_bytes + size_bytes) of a rows x cols tensor, in
+// order: the end of a row, whole rows, the beginning of a row, each if it is not empty. Errors:
+// INVALID_ARGUMENT for bytes outside the tensor or partial elements.
 absl::StatusOr<absl::InlinedVector<PiecePart, 3>> PartsOfPiece(int64_t rows, int64_t cols,
                                                                DType dtype, int64_t offset_bytes,
                                                                int64_t size_bytes);
 
-// Where a piece that begins at offset_bytes ends, best for who sends it: about kPieceBytes on, at
-// the end of a row where there is one, never behind total_bytes.
+// Returns where a sender should end a piece that begins at offset_bytes: about kPieceBytes on, at
+// the end of a row if there is one, at most total_bytes.
 int64_t EndOfPiece(int64_t total_bytes, int64_t row_bytes, int64_t offset_bytes);
 
 }  // namespace agmm

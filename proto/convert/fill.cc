@@ -1,4 +1,4 @@
-#include "daemon/tensor/fill.h"
+#include "proto/convert/fill.h"
 
 #include <algorithm>
 #include <cmath>
@@ -66,7 +66,7 @@ absl::Status CheckFill(const v1::Fill& fill, DType dtype) {
           fill.value(), Name(dtype)));
     default:
       return absl::InvalidArgumentError(
-          absl::StrFormat("fill kind %d is none; use UNIFORM, INTEGERS or CONSTANT",
+          absl::StrFormat("fill kind %d does not exist; use UNIFORM, INTEGERS or CONSTANT",
                           static_cast<int>(fill.kind())));
   }
 }

@@ -19,8 +19,7 @@
 
 namespace agmm {
 
-// Errors: INVALID_ARGUMENT for a kind that is none, or a value that is finite and too large for
-// `dtype`.
+// Errors: INVALID_ARGUMENT for an unknown kind, or a finite value that is too large for `dtype`.
 absl::Status CheckFill(const v1::Fill& fill, DType dtype);
 
 // Writes elements index, index + 1, ..., index + count - 1, dense, to `to`. `fill` has been

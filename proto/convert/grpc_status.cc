@@ -1,8 +1,8 @@
-#include "daemon/rpc/status.h"
+#include "proto/convert/grpc_status.h"
 
 #include <string>
 
-#include "proto/convert/status.h"
+#include "proto/convert/rpc_status.h"
 
 namespace agmm {
 namespace {

@@ -1,10 +1,19 @@
-// Keys of gRPC metadata that both sides know.
+// Keys of gRPC metadata that both sides of a call know.
 #pragma once
 
 namespace agmm {
 
-// With a request: which sequencer gave the ids in it, as Job and Tensor say. Another one refuses
-// the request.
+// Names the request in logs.
+inline constexpr char kRequestIdKey[] = "x-request-id";
+// W3C trace context, passed on as it came.
+inline constexpr char kTraceparentKey[] = "traceparent";
+// The caller's session.
+inline constexpr char kSessionKey[] = "x-agmm-session";
+// The sequencer that gave the ids in the request, as in Job and Tensor. Another one refuses the
+// request.
 inline constexpr char kSequencerKey[] = "x-agmm-sequencer";
+// The caller at the node that relays the call. Ignored over a unix socket, where the kernel knows
+// the caller.
+inline constexpr char kPrincipalKey[] = "x-agmm-principal";
 
 }  // namespace agmm

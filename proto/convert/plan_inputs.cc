@@ -1,4 +1,4 @@
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"

@@ -15,7 +15,8 @@ v1::DType ToProto(DType dtype);
 
 absl::StatusOr<Mesh> FromProto(const v1::Mesh& mesh);
 v1::Mesh ToProto(const Mesh& mesh);
-// Of "x=4" or "dp=2,tp=4"; no ranks mean the first ones. Errors: INVALID_ARGUMENT.
+// Parses "x=4" or "dp=2,tp=4"; without ranks, the mesh has the first ones. Errors:
+// INVALID_ARGUMENT.
 absl::StatusOr<v1::Mesh> MeshFromText(absl::string_view text, const std::vector<int>& ranks);
 
 absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options);

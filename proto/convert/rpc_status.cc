@@ -1,22 +1,15 @@
-#include "proto/convert/status.h"
+#include "proto/convert/rpc_status.h"
+
+#include <string>
+#include <utility>
 
 #include "google/rpc/error_details.pb.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
-constexpr char kReasonUrl[] = "agmm/reason";
 constexpr char kDomain[] = "agmm";
 }  // namespace
-
-absl::Status WithReason(absl::Status status, absl::string_view reason) {
-  if (!status.ok()) status.SetPayload(kReasonUrl, absl::Cord(reason));
-  return status;
-}
-
-std::string ReasonOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> reason = status.GetPayload(kReasonUrl);
-  return reason.has_value() ? std::string(*reason) : "";
-}
 
 google::rpc::Status ToProto(const absl::Status& status) {
   google::rpc::Status proto;

@@ -7,7 +7,7 @@
 
 namespace agmm {
 
-// Of a SubmitJobRequest that names no timeout.
+// Timeout of a SubmitJobRequest without one.
 inline constexpr absl::Duration kDefaultJobTimeout = absl::Seconds(60);
 
 inline google::protobuf::Timestamp ToProto(absl::Time time) {
