@@ -5,65 +5,169 @@
 #include <latch>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/str_format.h"
+#include "daemon/link/heartbeat.h"
+#include "daemon/link/link.h"
+#include "daemon/link/sequencer_client.h"
+#include "daemon/node/join.h"
+#include "daemon/node/member.h"
+#include "daemon/node/runner.h"
+#include "daemon/node/status_view.h"
+#include "daemon/node/store.h"
+#include "daemon/node/tensor_io.h"
+#include "daemon/node/uploads.h"
+#include "daemon/observe/metrics.h"
 #include "daemon/observe/process.h"
-#include "daemon/world/local_link.h"
-#include "kernels/base/clock.h"
+#include "daemon/rpc/cluster_service.h"
+#include "daemon/rpc/server.h"
+#include "daemon/rpc/services.h"
+#include "daemon/sequencer/catalog.h"
+#include "daemon/sequencer/placement.h"
+#include "daemon/sequencer/scheduler.h"
+#include "daemon/sequencer/sequencer.h"
+#include "daemon/sequencer/sessions.h"
+#include "daemon/transport/ucx_transport.h"
 #include "kernels/base/random.h"
+#include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
-#include "proto/convert/status.h"
 
 namespace agmm {
 namespace {
 
 void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
-  const auto add = [&](const char* name, int64_t (*read)(const TransportCounters&)) {
-    metrics->SetGauge(name, [=] { return static_cast<double>(read(transport->counters())); });
+  const TransportCounters& c = transport->counters();
+  const auto add = [metrics](const char* name, const TransportCount& count) {
+    metrics->SetGauge(name, [&count] { return static_cast<double>(count); });
   };
-  add("transport_sent_bytes_total", [](const TransportCounters& c) {
-    return c.plan.bytes_sent + c.bulk_write.bytes_sent + c.bulk_read.bytes_sent +
-           c.bulk_reply.bytes_sent;
-  });
-  add("transport_received_bytes_total", [](const TransportCounters& c) {
-    return c.plan.bytes_received + c.bulk_write.bytes_received + c.bulk_read.bytes_received +
-           c.bulk_reply.bytes_received;
-  });
-  add("transport_messages_sent_total",
-      [](const TransportCounters& c) { return c.plan.messages_sent; });
-  add("transport_messages_received_total",
-      [](const TransportCounters& c) { return c.plan.messages_received; });
-  add("transport_dropped_total", [](const TransportCounters& c) { return c.dropped(); });
-  add("transport_stale_total", [](const TransportCounters& c) { return c.stale_generation; });
-  add("transport_parked_messages", [](const TransportCounters& c) { return c.parked; });
-  add("transport_staging_bytes", [](const TransportCounters& c) { return c.staging_bytes; });
-  add("transport_abandoned_total", [](const TransportCounters& c) { return c.abandoned; });
+  add("transport_messages_sent_total", c.plan.messages_sent);
+  add("transport_messages_received_total", c.plan.messages_received);
+  add("transport_stale_total", c.stale_generation);
+  add("transport_parked_messages", c.parked);
+  add("transport_staging_bytes", c.staging_bytes);
+  add("transport_abandoned_total", c.abandoned);
+  metrics->SetGauge("transport_sent_bytes_total", [&c] { return c.bytes_sent(); });
+  metrics->SetGauge("transport_received_bytes_total", [&c] { return c.bytes_received(); });
+  metrics->SetGauge("transport_dropped_total", [&c] { return c.dropped(); });
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
-    const Config& config, std::function<void(absl::Status)> on_refused) {
-  std::unique_ptr<Daemon> daemon(new Daemon(config));
-  AddProcessGauges(&daemon->metrics_);
-  AGMM_RETURN_IF_ERROR(daemon->CreateDevices());
-  AGMM_RETURN_IF_ERROR(daemon->CreateTransport());
-  daemon->CreateMember(std::move(on_refused));
-  if (config.is_sequencer()) {
-    daemon->CreateSequencer();
-  } else {
-    daemon->CreateRemote();
+// The stream between the sequencer and the member of its own daemon, over the loop. Both outlive
+// the loop's run. On the loop only.
+class LocalMemberLink final : public MemberLink {
+ public:
+  LocalMemberLink(Loop* loop, Member* member, bool alone)
+      : loop_(loop), member_(member), alone_(alone) {}
+  void Send(v1::SequencerMessage message) override {
+    // Posted, so that a command never runs within the call that sent it.
+    auto give = [member = member_, message = std::move(message)] { member->OnMessage(message); };
+    if (alone_) return loop_->Post(std::move(give));
+    // After the streams to other nodes have written, which they do last: those messages have
+    // further to go, and a worker here would take the core.
+    loop_->PostLast(
+        [loop = loop_, give = std::move(give)]() mutable { loop->Post(std::move(give)); });
   }
-  AGMM_RETURN_IF_ERROR(daemon->Serve());
-  daemon->EnterWorld();
-  return daemon;
+  void Refuse(v1::Refusal refusal) override {
+    v1::SequencerMessage message;
+    *message.mutable_refusal() = std::move(refusal);
+    Send(std::move(message));
+  }
+  // Ends with the daemon.
+  void Close() override {}
+
+ private:
+  Loop* const loop_;
+  Member* const member_;
+  const bool alone_;  // in a world of one node
+};
+
+class LocalSequencerLink final : public SequencerLink {
+ public:
+  LocalSequencerLink(Sequencer* sequencer, std::shared_ptr<MemberLink> member)
+      : sequencer_(sequencer), member_(std::move(member)) {}
+  void Send(v1::MemberMessage message) override { sequencer_->OnMessage(member_, message); }
+
+ private:
+  Sequencer* const sequencer_;
+  const std::shared_ptr<MemberLink> member_;
+};
+
+// All of a daemon's objects, in the order in which they are made.
+class WholeDaemon final : public Daemon {
+ public:
+  explicit WholeDaemon(const Config& config) : config_(config) {}
+  ~WholeDaemon() override;
+
+  absl::Status Start(std::function<void(absl::Status)> on_refused);
+  int port() const override { return server_->port(); }
+
+ private:
+  absl::Status CreateDevices();
+  absl::Status CreateTransport();
+  void CreateMember(std::function<void(absl::Status)> on_refused);
+  void CreateSequencer();
+  void CreateClient();
+  absl::Status Serve();
+  void ServeFiles();
+  void EnterWorld();
+  bool alone() const { return config_.nodes.size() == 1; }
+  SequencerParts sequencer_parts() {
+    return {loop_.get(),    sequencer_.get(), &placement_,
+            catalog_.get(), scheduler_.get(), sessions_.get()};
+  }
+
+  const Config config_;
+  Metrics metrics_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<Heap>> heaps_;
+  std::vector<v1::DeviceHello> hello_;
+  Placement placement_;
+  std::unique_ptr<TensorStore> store_;
+  std::unique_ptr<Filler> filler_;
+  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<UcxTransport> transport_;  // null in a world of one node
+  std::unique_ptr<TensorIo> tensor_io_;
+  std::unique_ptr<StatusView> view_;
+  std::unique_ptr<Sequencer> sequencer_;  // these four, and planner_: on node 0 only
+  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<Member> member_;
+  // Runs on top of all of the above.
+  std::unique_ptr<Loop> loop_ = std::make_unique<Loop>();
+  std::unique_ptr<Loop> planner_;           // of the scheduler; posts to loop_
+  std::unique_ptr<Heartbeat> heartbeat_;    // null in a world of one node
+  std::shared_ptr<grpc::Channel> channel_;  // these three: on the other nodes
+  std::unique_ptr<SequencerClient> client_;
+  std::unique_ptr<Join> join_;
+  SequencerCalls calls_;
+  std::unique_ptr<Uploads> uploads_;
+  std::unique_ptr<Mappings> mappings_;
+  std::unique_ptr<FileSocket> files_;  // null without a unix socket
+  std::unique_ptr<ClusterService> cluster_service_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;  // the others
+  std::unique_ptr<RpcServer> server_;
+};
+
+absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
+  AddProcessGauges(&metrics_);
+  AGMM_RETURN_IF_ERROR(CreateDevices());
+  AGMM_RETURN_IF_ERROR(CreateTransport());
+  CreateMember(std::move(on_refused));
+  if (config_.is_sequencer()) {
+    CreateSequencer();
+  } else {
+    CreateClient();
+  }
+  AGMM_RETURN_IF_ERROR(Serve());
+  EnterWorld();
+  return absl::OkStatus();
 }
 
-absl::Status Daemon::CreateDevices() {
+absl::Status WholeDaemon::CreateDevices() {
   std::vector<Heap*> heaps;
-  std::vector<Runner::LocalDevice> local;
+  std::vector<LocalDevice> local;
   for (const DeviceConfig& config : config_.devices) {
     std::unique_ptr<Device> device = CreateCpuDevice(config.threads);
     AGMM_ASSIGN_OR_RETURN(std::unique_ptr<Heap> heap, device->CreateHeap(config.heap_bytes));
@@ -75,6 +179,7 @@ absl::Status Daemon::CreateDevices() {
     hello.set_heap_bytes(heap->size_bytes());
     spdlog::info("rank {}: {}, heap {}", config_.first_rank(config_.self) + heaps.size(),
                  info.description, FormatBytes(heap->size_bytes()));
+    if (heaps.empty() && !info.measured.empty()) spdlog::info("measured: {}", info.measured);
     heaps.push_back(heap.get());
     local.push_back({device.get(), heap.get()});
     devices_.push_back(std::move(device));
@@ -88,15 +193,15 @@ absl::Status Daemon::CreateDevices() {
       first_rank, heaps, [this, heaps](int local, int64_t offset, int64_t bytes) {
         devices_[local]->ForgetContents(heaps[local], offset, bytes);
       });
-  runner_ =
-      Runner::Create(config_.self, first_rank, std::move(local), config_.node_of_rank(), &metrics_,
-                     [this](v1::Report report) { member_->Report(std::move(report)); });
+  runner_ = std::make_unique<Runner>(
+      config_.self, first_rank, std::move(local), config_.node_of_rank(), &metrics_,
+      [this](v1::Report report) { member_->Report(std::move(report)); });
   filler_ = std::make_unique<Filler>(
       store_.get(), [this](v1::Report report) { member_->Report(std::move(report)); });
   return absl::OkStatus();
 }
 
-absl::Status Daemon::CreateTransport() {
+absl::Status WholeDaemon::CreateTransport() {
   if (!alone()) {
     TransportOptions options;
     AGMM_ASSIGN_OR_RETURN(options.bind_address, ResolveHost(config_.transport_address));
@@ -113,7 +218,7 @@ absl::Status Daemon::CreateTransport() {
     AddTransportGauges(transport_.get(), &metrics_);
     heartbeat_ = std::make_unique<Heartbeat>();
   }
-  // Several workers have somebody to drive while one waits.
+  // A device of several threads has a free one to drive the transport while one waits.
   if (transport_ != nullptr && devices_.size() == 1 && config_.devices[0].threads == 1)
     devices_[0]->Lend(transport_->progress());
   runner_->SetTransport(transport_.get(), [this] {
@@ -125,35 +230,31 @@ absl::Status Daemon::CreateTransport() {
   return absl::OkStatus();
 }
 
-void Daemon::CreateMember(std::function<void(absl::Status)> on_refused) {
-  Member::Parts parts;
-  parts.loop = loop_.get();
-  parts.runner = runner_.get();
-  parts.store = store_.get();
-  parts.filler = filler_.get();
-  parts.transport = transport_.get();
-  parts.metrics = &metrics_;
-  parts.devices = hello_;
-  member_ = std::make_unique<Member>(config_, std::move(parts));
+void WholeDaemon::CreateMember(std::function<void(absl::Status)> on_refused) {
+  member_ = std::make_unique<Member>(config_, Member::Parts{.loop = loop_.get(),
+                                                            .runner = runner_.get(),
+                                                            .store = store_.get(),
+                                                            .filler = filler_.get(),
+                                                            .transport = transport_.get(),
+                                                            .metrics = &metrics_,
+                                                            .devices = hello_});
   Member::Handlers handlers;
   handlers.refused = std::move(on_refused);
   if (!config_.is_sequencer()) {
-    handlers.joined = [this](const std::shared_ptr<SequencerLink>& link) {
-      remote_->SetConnected(link);
-    };
+    handlers.joined = [this](const std::shared_ptr<SequencerLink>&) { client_->SetConnected(); };
     handlers.lost = [this](const absl::Status& reason, const std::string& next) {
-      remote_->SetLost(reason, next);
+      client_->SetLost(reason, next);
       cluster_service_->EndSessions(reason);
     };
     handlers.complete = [this](bool complete) { server_->SetServing(complete); };
   }
-  handlers.held = [this] { return mappings_->Held(); };
+  handlers.report_held = [this] { mappings_->ReportHeld(); };
   member_->SetHandlers(std::move(handlers));
 }
 
-void Daemon::CreateSequencer() {
+void WholeDaemon::CreateSequencer() {
   sequencer_ = std::make_unique<Sequencer>(config_, &metrics_, ToHex(member_->incarnation()));
-  catalog_ = Catalog::Create(sequencer_.get(), &placement_);
+  catalog_ = std::make_unique<Catalog>(sequencer_.get(), &placement_);
   planner_ = std::make_unique<Loop>();
   Scheduler::Parts scheduler;
   scheduler.loop = loop_.get();
@@ -163,62 +264,50 @@ void Daemon::CreateSequencer() {
   scheduler.catalog = catalog_.get();
   scheduler.metrics = &metrics_;
   if (transport_ != nullptr) scheduler.transport = transport_->description();
-  scheduler_ = Scheduler::Create(scheduler);
-  LocalControl::Parts parts;
-  parts.loop = loop_.get();
-  parts.sequencer = sequencer_.get();
-  parts.placement = &placement_;
-  parts.catalog = catalog_.get();
-  parts.scheduler = scheduler_.get();
-  local_ = std::make_unique<LocalControl>(parts);
+  scheduler_ = std::make_unique<Scheduler>(scheduler);
+  sessions_ =
+      std::make_unique<Sessions>(sequencer_->node_count(), catalog_.get(), scheduler_.get());
   sequencer_->SetListeners({catalog_.get(), scheduler_.get()});
-  sequencer_->OnNodeLost([this](int node) { local_->OnNodeLost(node); });
-  sequencer_->OnForwardedJobs(
-      [this](const std::shared_ptr<MemberLink>& link, const v1::ForwardedJobs& jobs) {
-        local_->RunForwarded(link, jobs);
-      });
+  sequencer_->OnNodeLost([this](int node) { sessions_->OnNodeLost(node); });
   sequencer_->OnReadyChanged([this](bool ready) { server_->SetServing(ready); });
-  control_ = local_.get();
+  calls_ = LocalCalls(sequencer_parts());
 }
 
-void Daemon::CreateRemote() {
-  const NodeConfig& sequencer = config_.nodes[0];
-  channel_ = PeerChannel(sequencer.address);
-  remote_ = std::make_unique<RemoteControl>(
-      channel_, absl::StrFormat("node %s (%s)", sequencer.name, sequencer.address), view_.get());
-  control_ = remote_.get();
+void WholeDaemon::CreateClient() {
+  channel_ = PeerChannel(config_.nodes[0].address);
+  client_ = std::make_unique<SequencerClient>(channel_, config_.Describe(0));
+  calls_ = client_->calls();
   join_ =
       std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get(), view_.get());
-  join_->OnOutcomes([this](google::protobuf::RepeatedPtrField<v1::ForwardedOutcome>* outcomes) {
-    remote_->OnOutcomes(outcomes);
-  });
 }
 
-absl::Status Daemon::Serve() {
-  cluster_service_ = std::make_unique<ClusterService>(control_, view_.get(), config_.self,
+absl::Status WholeDaemon::Serve() {
+  cluster_service_ = std::make_unique<ClusterService>(&calls_, view_.get(), config_.self,
                                                       [this](const std::string& session_id) {
                                                         uploads_->EndSession(session_id);
                                                         mappings_->EndSession(session_id);
                                                       });
-  const TransferParts transfers{control_, tensor_io_.get(), loop_.get(), config_.self};
+  const TransferParts transfers{&calls_, tensor_io_.get(), loop_.get(), config_.self};
   uploads_ = std::make_unique<Uploads>(transfers);
   std::vector<std::string> node_names;
   for (int node : config_.node_of_rank()) node_names.push_back(config_.nodes[node].name);
   mappings_ = std::make_unique<Mappings>(transfers, store_.get(), std::move(node_names));
   mappings_->OnReport([this](v1::Report report) { member_->Report(std::move(report)); });
-  store_->OnEraEnded([this] {
+  store_->OnGenerationEnd([this] {
     mappings_->EndAll(
         WithReason(absl::AbortedError("the world changed; map the tensor again"), kReasonPeerLost));
   });
-  tensor_service_ = std::make_unique<TensorService>(transfers, uploads_.get(), mappings_.get());
-  job_service_ = std::make_unique<JobService>(control_);
-  std::vector<grpc::Service*> services = {cluster_service_.get(), tensor_service_.get(),
-                                          job_service_.get()};
-  if (config_.is_sequencer() && !alone()) {
-    peer_service_ =
-        std::make_unique<PeerService>(control_, loop_.get(), sequencer_.get(), heartbeat_.get());
-    services.push_back(peer_service_.get());
+  services_.push_back(MakeContentService(transfers, uploads_.get(), mappings_.get()));
+  if (config_.is_sequencer()) {
+    services_.push_back(MakeTensorService(sequencer_parts(), calls_));
+    services_.push_back(MakeJobService(sequencer_parts()));
+    if (!alone()) services_.push_back(MakePeerService(sequencer_parts(), calls_, heartbeat_.get()));
+  } else {
+    services_.push_back(MakeRelay("agmm.v1.TensorService", client_.get()));
+    services_.push_back(MakeRelay("agmm.v1.JobService", client_.get()));
   }
+  std::vector<grpc::Service*> services = {cluster_service_.get()};
+  for (const auto& service : services_) services.push_back(service.get());
   AGMM_ASSIGN_OR_RETURN(server_,
                         RpcServer::Start(config_.listen, config_.socket, &metrics_, services));
   if (!config_.socket.empty()) {
@@ -227,13 +316,14 @@ absl::Status Daemon::Serve() {
   }
   if (!config_.listen.empty()) {
     spdlog::info("listening on {}, port {}", config_.listen, server_->port());
-    spdlog::warn("TCP is insecure: whoever reaches port {} can use this daemon", server_->port());
+    spdlog::warn("TCP is insecure: any host that reaches port {} can use this daemon",
+                 server_->port());
   }
   return absl::OkStatus();
 }
 
-void Daemon::ServeFiles() {
-  // Once the socket beside it is known to be ours.
+void WholeDaemon::ServeFiles() {
+  // Only now is the socket beside it known to be this daemon's.
   absl::StatusOr<std::unique_ptr<FileSocket>> files = FileSocket::Start(config_.socket + ".files");
   if (!files.ok()) {
     spdlog::warn("clients cannot map tensors: {}", files.status().ToString());
@@ -243,21 +333,20 @@ void Daemon::ServeFiles() {
   mappings_->SetFiles(files_.get());
 }
 
-void Daemon::EnterWorld() {
+void WholeDaemon::EnterWorld() {
   loop_->Post([this] {
     if (config_.is_sequencer()) {
       auto link = std::make_shared<LocalMemberLink>(loop_.get(), member_.get(), alone());
       member_->OnStream(std::make_shared<LocalSequencerLink>(sequencer_.get(), link));
     } else {
-      spdlog::info("joining the world at node {} ({})", config_.nodes[0].name,
-                   config_.nodes[0].address);
+      spdlog::info("joining the world at {}", config_.Describe(0));
       join_->Start();
     }
   });
 }
 
-Daemon::~Daemon() {
-  // Runs also for a daemon that was never whole.
+WholeDaemon::~WholeDaemon() {
+  // Runs also for a daemon whose start failed.
   std::latch drained(1);
   if (member_ != nullptr) {
     loop_->Post([&] {
@@ -268,15 +357,25 @@ Daemon::~Daemon() {
   }
   join_.reset();
   if (server_ != nullptr) server_->Stop();
-  // Clients that let go from now on have nothing to give back.
+  // Clients that unmap from now on have no memory to release.
   files_.reset();
-  uploads_.reset();
-  remote_.reset();
+  // Stopped, not destroyed, because the end of a session may still reach it.
+  if (uploads_ != nullptr) uploads_->Stop();
+  client_.reset();
   heartbeat_.reset();
   if (member_ != nullptr) drained.wait();
   loop_->Stop();
   for (const auto& device : devices_) device->Lend(nullptr);
   transport_.reset();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
+    const Config& config, std::function<void(absl::Status)> on_refused) {
+  auto daemon = std::make_unique<WholeDaemon>(config);
+  AGMM_RETURN_IF_ERROR(daemon->Start(std::move(on_refused)));
+  return daemon;
 }
 
 }  // namespace agmm

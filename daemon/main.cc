@@ -1,37 +1,32 @@
 // agmmd: owns this host's devices and serves them to the world.
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
-#include <poll.h>
+#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
-#include "daemon/observe/log.h"
+#include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
 
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kInUse = 3, kRefused = 4 };
 
-// How long a stop may take before the process ends anyhow.
+// Time for a stop before the process exits anyway.
 constexpr int kStopLimitSeconds = 2;
 
 struct Flags {
@@ -40,10 +35,8 @@ struct Flags {
 };
 
 absl::StatusOr<Config> ReadConfig(const Flags& flags) {
-  if (!flags.socket.empty())
-    if (const absl::Status path = CheckSocketPath(flags.socket); !path.ok()) return path;
-  if (!flags.log_level.empty())
-    if (const absl::Status level = CheckLogLevel(flags.log_level); !level.ok()) return level;
+  if (!flags.socket.empty()) AGMM_RETURN_IF_ERROR(CheckSocketPath(flags.socket));
+  if (!flags.log_level.empty()) AGMM_RETURN_IF_ERROR(CheckLogLevel(flags.log_level));
   absl::StatusOr<Config> config =
       flags.config.empty() ? DefaultConfig(flags.socket) : LoadConfig(flags.config);
   if (!config.ok()) return config;
@@ -52,58 +45,57 @@ absl::StatusOr<Config> ReadConfig(const Flags& flags) {
   return config;
 }
 
+// Sends the log to stderr. `level`: debug, info, warn or error.
+void SetUpLog(const std::string& level) {
+  auto logger =
+      std::make_shared<spdlog::logger>("agmmd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %-5l %v");
+  logger->set_level(spdlog::level::from_str(level));
+  logger->flush_on(spdlog::level::debug);
+  spdlog::set_default_logger(std::move(logger));
+}
+
 void LogOfGrpc(gpr_log_func_args* args) {
   spdlog::debug("grpc: {} ({}:{})", args->message, args->file, args->line);
 }
 
-// Ends when a signal asks for it, or when the sequencer refuses this daemon.
+// Waits for a signal, or for the sequencer to refuse this daemon.
 class Stop {
  public:
+  // Before any thread is made, because all of them inherit the mask.
   Stop() {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    // Before any thread is made: all of them inherit it.
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    signals_ = signalfd(-1, &signals, SFD_CLOEXEC);
-    refusals_ = eventfd(0, EFD_CLOEXEC);
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   }
-  bool ok() const { return signals_ >= 0 && refusals_ >= 0; }
-
   void Refuse(const absl::Status& why) {
     std::lock_guard lock(mutex_);
     refusal_ = why;
-    const uint64_t one = 1;
-    if (write(refusals_, &one, sizeof(one)) != sizeof(one)) std::abort();
+    pthread_kill(waits_, SIGTERM);  // which is blocked there, whatever other threads do
   }
   absl::Status Wait() {
-    pollfd fds[] = {{signals_, POLLIN, 0}, {refusals_, POLLIN, 0}};
-    while (poll(fds, 2, -1) < 0 && errno == EINTR) {
-    }
+    int signal = 0;
+    sigwait(&signals_, &signal);
     std::lock_guard lock(mutex_);
     return refusal_;
   }
 
  private:
-  int signals_ = -1, refusals_ = -1;
+  const pthread_t waits_ = pthread_self();
+  sigset_t signals_;
   std::mutex mutex_;
   absl::Status refusal_;
 };
 
 int Run(const Config& config) {
   std::signal(SIGPIPE, SIG_IGN);
-  // Debian builds absl with assertions, and so with a search for lock cycles in every lock that
-  // gRPC takes.
+  // Because Debian builds absl with assertions, which search for lock cycles at each lock of gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   gpr_set_log_function(LogOfGrpc);
   Stop stop;
-  if (!stop.ok()) {
-    spdlog::error("signals cannot be received: {}", std::strerror(errno));
-    return kFailed;
-  }
-  // Held for the life of the process: when the last user of gRPC lets go, its shutdown may wait 10
-  // s for a thread of its own that polls. Behind `stop`, whose signal mask its threads inherit.
+  // Held for the life of the process, because gRPC's shutdown after its last user may wait 10 s for
+  // a polling thread. After `stop`, whose signal mask its threads inherit.
   grpc_init();
   spdlog::info("agmmd {}, pid {}, node {} of cluster {}, config hash {}", AGMM_VERSION, getpid(),
                config.node().name, config.cluster, config.hash);
@@ -123,7 +115,7 @@ int Run(const Config& config) {
   std::thread limit([has_ended = ended.get_future()] {
     if (has_ended.wait_for(std::chrono::seconds(kStopLimitSeconds)) == std::future_status::ready)
       return;
-    spdlog::error("not everything ended within {} s; ending anyhow", kStopLimitSeconds);
+    spdlog::error("the stop took longer than {} s; exiting anyway", kStopLimitSeconds);
     _exit(kFailed);
   });
   daemon->reset();

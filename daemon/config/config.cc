@@ -1,8 +1,6 @@
 #include "daemon/config/config.h"
 
-#include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 #include <sys/un.h>
 
@@ -43,47 +41,42 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// One message of the file, with where it stands: turns a wrong field into "file:line:column: field
+// One message of the file with its location: turns a wrong field into "file:line:column: field
 // ...".
 class Part {
  public:
   Part(const std::string& file, std::string path, const Message& message, const Tree* tree)
       : file_(file), path_(std::move(path)), message_(message), tree_(tree) {}
 
-  // Points at field `name` (entry `index` of a repeated one), or at the file where it is not set.
-  absl::Status Error(const std::string& name, absl::string_view what, int index = -1) const {
-    std::string where = file_;
+  // Points at field `name`, or at the file where it is not set.
+  absl::Status Error(const std::string& name, absl::string_view what) const {
     const auto* field = message_.GetDescriptor()->FindFieldByName(name);
-    const bool there =
-        !field->is_repeated() || message_.GetReflection()->FieldSize(message_, field) > 0;
-    if (tree_ != nullptr && there) {
-      // Of a repeated field as a whole, where it begins.
-      const auto at = tree_->GetLocation(field, field->is_repeated() ? std::max(0, index) : -1);
-      if (at.line >= 0) where = absl::StrFormat("%s:%d:%d", file_, at.line + 1, at.column + 1);
-    }
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: %s: %s", where, Path(name, index), what));
+    // A repeated field as a whole is located at its first entry.
+    const auto at = tree_->GetLocation(field, field->is_repeated() ? 0 : -1);
+    const std::string where =
+        at.line < 0 ? file_ : absl::StrFormat("%s:%d:%d", file_, at.line + 1, at.column + 1);
+    return absl::InvalidArgumentError(absl::StrFormat("%s: %s: %s", where, Path(name), what));
+  }
+  // The error of `value`, a check of field `name`.
+  absl::Status Check(const std::string& name, const absl::Status& value) const {
+    return value.ok() ? value : Error(name, value.message());
   }
   Part Nested(const std::string& name, const Message& message, int index = -1) const {
-    const Tree* tree = nullptr;
-    if (tree_ != nullptr) {
-      const auto* field = message_.GetDescriptor()->FindFieldByName(name);
-      tree = tree_->GetTreeForNested(field, index);
-    }
-    return Part(file_, Path(name, index), message, tree);
+    const auto* field = message_.GetDescriptor()->FindFieldByName(name);
+    const std::string path = index < 0 ? Path(name) : absl::StrFormat("%s[%d]", Path(name), index);
+    return Part(file_, path, message, tree_->GetTreeForNested(field, index));
   }
 
  private:
-  std::string Path(const std::string& name, int index) const {
-    return absl::StrCat(path_, path_.empty() ? "" : ".", name,
-                        index < 0 ? "" : absl::StrFormat("[%d]", index));
+  std::string Path(const std::string& name) const {
+    return path_.empty() ? name : absl::StrCat(path_, ".", name);
   }
   const std::string file_, path_;
   const Message& message_;
   const Tree* const tree_;
 };
 
-// The host of "host:port" or "[v6]:port". Port 0, any free one, is of use only to who binds it.
+// The host of "host:port" or "[v6]:port". Port 0, any free one, makes sense only for binding.
 absl::StatusOr<std::string> HostOf(absl::string_view address, uint32_t min_port) {
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
@@ -108,34 +101,20 @@ absl::Status CheckName(absl::string_view name) {
   return absl::OkStatus();
 }
 
-std::string WorldHash(const config::World& world) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    world.SerializeToCodedStream(&coded);
-  }
-  return HashHex(Fnv1a(bytes));
-}
-
 absl::Status ReadWorld(const config::World& world, const Part& at, Config* config) {
-  if (const absl::Status name = CheckName(world.cluster()); !name.ok())
-    return at.Error("cluster", name.message());
+  AGMM_RETURN_IF_ERROR(at.Check("cluster", CheckName(world.cluster())));
   if (world.node_size() == 0) return at.Error("node", "is missing; a world has at least one node");
   std::set<std::string> names, addresses;
   for (int i = 0; i < world.node_size(); ++i) {
     const config::Node& node = world.node(i);
     const Part here = at.Nested("node", node, i);
-    if (const absl::Status name = CheckName(node.name()); !name.ok())
-      return here.Error("name", name.message());
+    AGMM_RETURN_IF_ERROR(here.Check("name", CheckName(node.name())));
     if (!names.insert(node.name()).second)
       return here.Error("name",
                         absl::StrFormat("\"%s\" stands twice; names are unique", node.name()));
     if (!node.address().empty() || world.node_size() > 1) {
-      const absl::StatusOr<std::string> host =
-          HostOf(node.address(), world.node_size() > 1 ? 1 : 0);
-      if (!host.ok()) return here.Error("address", host.status().message());
+      const int min_port = world.node_size() > 1 ? 1 : 0;
+      AGMM_RETURN_IF_ERROR(here.Check("address", HostOf(node.address(), min_port).status()));
       if (world.node_size() > 1 && !addresses.insert(node.address()).second)
         return here.Error("address", absl::StrFormat("\"%s\" stands twice; each daemon has its own",
                                                      node.address()));
@@ -147,7 +126,7 @@ absl::Status ReadWorld(const config::World& world, const Part& at, Config* confi
     config->nodes.push_back({node.name(), node.address(), node.devices()});
   }
   config->cluster = world.cluster();
-  config->hash = WorldHash(world);
+  config->hash = HashHex(Fnv1a(world.SerializeAsString()));
   return absl::OkStatus();
 }
 
@@ -160,7 +139,7 @@ absl::Status ReadDevice(const config::Device& device, const Part& at, Config* co
                     absl::StrFormat("%d is outside [0, %d]", device.threads(), kMaxThreads));
   if (device.heap().empty()) return at.Error("heap", "is missing; write for example \"4GiB\"");
   const absl::StatusOr<int64_t> heap = ParseBytes(device.heap());
-  if (!heap.ok()) return at.Error("heap", heap.status().message());
+  AGMM_RETURN_IF_ERROR(at.Check("heap", heap.status()));
   if (*heap < 4096)
     return at.Error("heap", absl::StrFormat("%d bytes are less than a page, 4096", *heap));
   config->devices.push_back({"cpu", std::max(1, device.threads()), *heap});
@@ -175,8 +154,9 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
     if (names.back() == local.node()) config->self = static_cast<int>(i);
   }
   if (config->self < 0) {
-    return at.Error("node", absl::StrFormat("\"%s\" is none of the world's nodes: %s", local.node(),
-                                            absl::StrJoin(names, ", ")));
+    return at.Error("node",
+                    absl::StrFormat("\"%s\" does not name a node of the world; those are %s",
+                                    local.node(), absl::StrJoin(names, ", ")));
   }
   for (int i = 0; i < local.device_size(); ++i)
     AGMM_RETURN_IF_ERROR(
@@ -187,30 +167,31 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
         absl::StrFormat("%d stand here, but world.node[%d].devices says %d; make them equal",
                         local.device_size(), config->self, config->node().devices));
   }
-  if (!local.socket().empty()) {
-    if (const absl::Status path = CheckSocketPath(local.socket()); !path.ok())
-      return at.Error("socket", path.message());
-  }
+  if (!local.socket().empty())
+    AGMM_RETURN_IF_ERROR(at.Check("socket", CheckSocketPath(local.socket())));
   config->socket = local.socket();
   config->listen = local.listen().empty() ? config->node().address : local.listen();
   if (config->listen.empty() && config->socket.empty())
     return at.Error("socket", "is missing, and the node has no address either; set one of them");
-  if (!config->listen.empty()) {
-    const absl::StatusOr<std::string> host = HostOf(config->listen, 0);
-    if (!host.ok()) return at.Error("listen", host.status().message());
-  }
+  if (!config->listen.empty())
+    AGMM_RETURN_IF_ERROR(at.Check("listen", HostOf(config->listen, 0).status()));
   config->transport_address = local.transport_address();
   if (config->transport_address.empty() && !config->node().address.empty())
     config->transport_address = *HostOf(config->node().address, 0);
   if (!local.log_level().empty()) {
-    if (const absl::Status level = CheckLogLevel(local.log_level()); !level.ok())
-      return at.Error("log_level", level.message());
+    AGMM_RETURN_IF_ERROR(at.Check("log_level", CheckLogLevel(local.log_level())));
     config->log_level = local.log_level();
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+std::string Config::Describe(int node) const {
+  const std::string& address = nodes[node].address;
+  return absl::StrCat("node ", nodes[node].name,
+                      address.empty() ? "" : absl::StrFormat(" (%s)", address));
+}
 
 int Config::first_rank(int node) const {
   int rank = 0;

@@ -1,4 +1,4 @@
-// What a daemon is told at start: the world it belongs to, and its own part of it.
+// A daemon's configuration: the world it belongs to, and its own part of it.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,8 @@ struct Config {
   std::string log_level = "info";
 
   const NodeConfig& node() const { return nodes[self]; }
+  // "node b (127.0.0.1:7102)".
+  std::string Describe(int node) const;
   bool is_sequencer() const { return self == 0; }
   // World rank of the first device of `node`.
   int first_rank(int node) const;
@@ -47,9 +49,9 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& fi
 // Errors: also NOT_FOUND, PERMISSION_DENIED and the like for a file that cannot be read.
 absl::StatusOr<Config> LoadConfig(const std::string& file);
 
-// What no file says: a world of one node, "local", on a unix socket, with cpu devices that share
-// the machine's cores. `socket` empty: /run/agmm/agmmd.sock for root, else in XDG_RUNTIME_DIR.
-// Errors: FAILED_PRECONDITION where there is no such directory.
+// The configuration without a file: a world of one node, "local", on a unix socket, with cpu
+// devices that share the machine's cores. `socket` empty: /run/agmm/agmmd.sock for root, else in
+// XDG_RUNTIME_DIR. Errors: FAILED_PRECONDITION if that is not set.
 absl::StatusOr<Config> DefaultConfig(const std::string& socket);
 
 // The same with the machine given: at most 8 devices; a quarter of the memory goes to heaps, at

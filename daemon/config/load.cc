@@ -1,4 +1,4 @@
-// Where configurations come from: a file, or the machine itself.
+// Loads configurations from a file, or derives them from the machine.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ absl::StatusOr<std::string> DefaultSocket() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   if (runtime == nullptr || *runtime == '\0') {
     return absl::FailedPreconditionError(
-        "there is no directory for the socket: XDG_RUNTIME_DIR is not set; give --socket PATH");
+        "XDG_RUNTIME_DIR, the directory for the socket, is not set; give --socket PATH");
   }
   return absl::StrCat(runtime, "/agmm/agmmd.sock");
 }

@@ -1,5 +1,4 @@
-// Who asks, until when, and under which names. Made once per call, in one interceptor, and carried
-// through.
+// The caller of a call, its deadline and its names. Made once per call and passed along.
 #pragma once
 
 #include <functional>
@@ -14,12 +13,12 @@ namespace agmm {
 
 struct CallContext {
   std::string principal;   // "uid:1000" over a unix socket, else the peer's address
-  std::string request_id;  // for logs; made here where the caller sent none
+  std::string request_id;  // for logs; made here if the caller sent none
   absl::Time deadline = absl::InfiniteFuture();
-  std::string traceparent;  // W3C trace context, passed on as it came
+  std::string traceparent;  // W3C trace context, passed on unchanged
   std::string session;      // empty: none
   std::string sequencer;    // that gave the ids in the request; empty: whichever is there
-  // Cancelled when the caller is gone: whoever waits on its behalf may stop. Shared by the copies.
+  // Cancelled when the caller goes away, so that work on its behalf may stop. Shared by copies.
   std::shared_ptr<CancelToken> cancel = std::make_shared<CancelToken>();
 };
 

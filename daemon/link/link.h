@@ -1,4 +1,4 @@
-// The two ends of a member's stream, whatever carries it.
+// The two ends of a member's stream, over the network or in one process.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class MemberLink {
   // Queues `message`; it may travel merged with others of its generation. Dropped once the stream
   // has ended.
   virtual void Send(v1::SequencerMessage message) = 0;
-  // The last message. The stream ends behind it.
+  // Sends the last message and ends the stream after it.
   virtual void Refuse(v1::Refusal refusal) = 0;
   // Ends the stream at once.
   virtual void Close() = 0;

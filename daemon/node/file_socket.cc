@@ -1,6 +1,6 @@
-#include "daemon/rpc/file_socket.h"
+#include "daemon/node/file_socket.h"
 
-#include <sys/epoll.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -21,12 +20,11 @@ namespace agmm {
 namespace {
 
 constexpr size_t kTokenBytes = 16;  // twice as many hex digits
-// Clients are served one after the other; one that does not speak holds the others up for so long.
+// Longest wait for one client, because clients are served one after the other.
 constexpr timeval kPatience = {0, 500'000};
 constexpr int kBacklog = 64;
-constexpr int kEvents = 16;  // at a time
 
-// Who is at the other end, if it is ourselves or root.
+// The client's pid, if it runs as this daemon's user or as root.
 std::optional<pid_t> TrustedPeer(int connection) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -49,7 +47,7 @@ void SendFiles(int connection, const std::vector<int>& fds) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
   std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
-  // Of a client that has gone the end of its connection tells.
+  // A lost client is noticed by the end of its connection.
   while (sendmsg(connection, &message, MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
@@ -67,14 +65,13 @@ absl::StatusOr<std::unique_ptr<FileSocket>> FileSocket::Start(const std::string&
   std::memcpy(address.sun_path, path.data(), path.size());
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int wake = eventfd(0, EFD_CLOEXEC);
-  const int events = epoll_create1(EPOLL_CLOEXEC);
   absl::Cleanup close_all = [&] {
-    for (int fd : {listener, wake, events}) close(fd);
+    for (int fd : {listener, wake}) close(fd);
   };
   unlink(path.c_str());
-  // Its owner's from its first moment.
+  // Created without access for others, not restricted afterwards.
   const mode_t mask = umask(0177);
-  const bool bound = listener >= 0 && wake >= 0 && events >= 0 &&
+  const bool bound = listener >= 0 && wake >= 0 &&
                      bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   const int error = errno;
   umask(mask);
@@ -83,9 +80,7 @@ absl::StatusOr<std::unique_ptr<FileSocket>> FileSocket::Start(const std::string&
                                absl::StrFormat("%s cannot be listened on", path));
   }
   std::move(close_all).Cancel();
-  std::unique_ptr<FileSocket> files(new FileSocket(path, listener, wake, events));
-  if (!files->Watch(wake, EPOLLIN) || !files->Watch(listener, EPOLLIN))
-    return absl::ErrnoToStatus(errno, absl::StrFormat("%s cannot be watched", path));
+  std::unique_ptr<FileSocket> files(new FileSocket(path, listener, wake));
   files->thread_ = std::thread([raw = files.get()] { raw->Run(); });
   return files;
 }
@@ -97,19 +92,12 @@ FileSocket::~FileSocket() {
   if (thread_.joinable()) thread_.join();
   for (auto& [token, offered] : offers_) CloseAll(&offered.fds);
   for (const auto& [connection, token] : tokens_) close(connection);
-  for (int fd : {listener_, wake_, events_}) close(fd);
+  for (int fd : {listener_, wake_}) close(fd);
   unlink(path_.c_str());
 }
 
 void FileSocket::CloseAll(std::vector<int>* fds) {
   for (int fd : std::exchange(*fds, {})) close(fd);
-}
-
-bool FileSocket::Watch(int fd, uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.fd = fd;
-  return epoll_ctl(events_, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 std::string FileSocket::Offer(std::vector<int> fds, std::function<void()> closed) {
@@ -122,10 +110,10 @@ std::string FileSocket::Offer(std::vector<int> fds, std::function<void()> closed
 }
 
 std::optional<pid_t> FileSocket::Withdraw(const std::string& token) {
-  Offered withdrawn;  // goes behind the lock
+  Offered withdrawn;  // destroyed after the lock
   std::lock_guard lock(mutex_);
   const auto it = offers_.find(token);
-  // Fetched, and closed already.
+  // The files were fetched, and the connection has ended since.
   if (it == offers_.end()) return 0;
   if (it->second.connection >= 0) return it->second.pid;
   withdrawn = std::move(it->second);
@@ -135,33 +123,34 @@ std::optional<pid_t> FileSocket::Withdraw(const std::string& token) {
 }
 
 void FileSocket::Run() {
+  bool resting = false;  // while descriptors are short the listener is not watched
   while (true) {
-    epoll_event happened[kEvents];
-    const int count = epoll_wait(events_, happened, kEvents, resting_ ? kShortageMs : -1);
+    std::vector<pollfd> fds = {{wake_, POLLIN, 0}};
+    // Only the ends of connections: further bytes of the clients are ignored.
+    for (const auto& [connection, token] : tokens_) fds.push_back({connection, POLLRDHUP, 0});
+    if (!resting) fds.push_back({listener_, POLLIN, 0});
+    const int count = poll(fds.data(), fds.size(), resting ? kShortageMs : -1);
     if (count < 0 && errno != EINTR) return;
-    if (resting_) resting_ = !Watch(listener_, EPOLLIN);
-    for (int i = 0; i < count; ++i) {
-      const int fd = happened[i].data.fd;
-      if (fd == wake_) return;
-      if (fd == listener_) {
-        Accept();
+    resting = false;
+    for (const pollfd& happened : fds) {
+      if (count < 0 || happened.revents == 0) continue;
+      if (happened.fd == wake_) return;
+      if (happened.fd == listener_) {
+        resting = !Accept();
       } else {
-        End(fd);
+        End(happened.fd);
       }
     }
   }
 }
 
-void FileSocket::Accept() {
+bool FileSocket::Accept() {
   ++accepts_;
   const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-  if (connection >= 0) {
-    if (!Serve(connection)) close(connection);
-    return;
-  }
-  // The client stays in the queue while descriptors or memory are short: no use to look at once.
-  if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-  resting_ = epoll_ctl(events_, EPOLL_CTL_DEL, listener_, nullptr) == 0;
+  if (connection < 0)
+    return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+  if (!Serve(connection)) close(connection);
+  return true;
 }
 
 bool FileSocket::Serve(int connection) {
@@ -174,12 +163,10 @@ bool FileSocket::Serve(int connection) {
       static_cast<ssize_t>(token.size())) {
     return false;
   }
-  // Under the lock, so that Withdraw knows; one byte fits in any socket's buffer.
+  // Sent with the lock, so that Withdraw sees the fetch; one byte fits in any socket's buffer.
   std::lock_guard lock(mutex_);
   const auto offer = offers_.find(token);
   if (offer == offers_.end() || offer->second.connection >= 0) return false;
-  // Its end must be seen, or nothing may be sent. What the client says besides does not matter.
-  if (!Watch(connection, EPOLLRDHUP)) return false;
   tokens_[connection] = token;
   offer->second.connection = connection;
   offer->second.pid = *peer;
@@ -189,18 +176,12 @@ bool FileSocket::Serve(int connection) {
 }
 
 void FileSocket::End(int connection) {
-  Offered ended;
-  {
-    std::lock_guard lock(mutex_);
-    const auto token = tokens_.find(connection);
-    if (token == tokens_.end()) return;
-    const auto offer = offers_.find(token->second);
-    ended = std::move(offer->second);
-    offers_.erase(offer);
-    tokens_.erase(token);
-  }
+  const std::string token = tokens_.extract(connection).mapped();
+  std::unique_lock lock(mutex_);
+  const std::function<void()> closed = std::move(offers_.extract(token).mapped().closed);
+  lock.unlock();
   close(connection);
-  ended.closed();
+  closed();
 }
 
 }  // namespace agmm

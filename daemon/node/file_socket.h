@@ -1,7 +1,6 @@
-// Hands file descriptors to clients of this host: a unix socket beside the daemon's own, where a
-// token that was given out over gRPC fetches what it stands for, once. The connection that fetched
-// them stays open for as long as the client may have them mapped: it ends when the client says so,
-// and with its process.
+// Hands file descriptors to clients of this host, over a unix socket beside the daemon's own: a
+// token that was sent over gRPC fetches them, once. The connection that fetched them stays open as
+// long as the client may have them mapped: it ends when the client closes it, or with its process.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +16,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 
 namespace agmm {
@@ -25,11 +23,11 @@ namespace agmm {
 // Thread-safe.
 class FileSocket {
  public:
-  // Listens at `path` with mode 0600. The caller holds the lock of the daemon's own socket: what is
-  // at `path` is a dead daemon's. Errors: INVALID_ARGUMENT for a path that is too long; the
-  // system's.
+  // Listens at `path` with mode 0600. Requires the lock of the daemon's own socket, because a
+  // file at `path` is then a dead daemon's and is removed. Errors: INVALID_ARGUMENT for a path that
+  // is too long; the system's.
   static absl::StatusOr<std::unique_ptr<FileSocket>> Start(const std::string& path);
-  // Of what is open nobody is told any more.
+  // Closes all connections without calling their `closed`.
   ~FileSocket();
   FileSocket(const FileSocket&) = delete;
 
@@ -39,40 +37,39 @@ class FileSocket {
   // kMaxFiles. `closed` runs once, on a thread of this object, when the connection that fetched
   // them has ended.
   std::string Offer(std::vector<int> fds, std::function<void()> closed);
-  // The token means nothing any more. Nothing if nobody has fetched it: then `closed` never runs.
-  // Else who has: the pid, 0 where it is not known.
+  // Voids the token. Returns nothing if its files were not fetched, and then `closed` never runs;
+  // else the pid of the client that fetched them, 0 if it is unknown.
   std::optional<pid_t> Withdraw(const std::string& token);
 
-  // How often it has asked the kernel for a connection.
+  // Calls of accept so far.
   int64_t accepts() const { return accepts_.load(); }
 
   static constexpr size_t kMaxFiles = 64;
-  static constexpr int kShortageMs = 100;  // between two looks while there are no descriptors
+  static constexpr int kShortageMs = 100;  // pause while descriptors are short
 
  private:
   struct Offered {
     std::vector<int> fds;
     std::function<void()> closed;
-    int connection = -1;  // that has fetched it
+    int connection = -1;  // that fetched the files
     pid_t pid = 0;
   };
-  FileSocket(std::string path, int listener, int wake, int events)
-      : path_(std::move(path)), listener_(listener), wake_(wake), events_(events) {}
+  FileSocket(std::string path, int listener, int wake)
+      : path_(std::move(path)), listener_(listener), wake_(wake) {}
   void Run();
-  void Accept();
-  // True if the connection has fetched something and stays open.
+  // False while descriptors or memory are short.
+  bool Accept();
+  // True if the connection fetched files and stays open.
   bool Serve(int connection);
   void End(int connection);
-  bool Watch(int fd, uint32_t events);
   static void CloseAll(std::vector<int>* fds);
 
   const std::string path_;
-  const int listener_, wake_, events_;
+  const int listener_, wake_;
   std::atomic<int64_t> accepts_{0};
-  bool resting_ = false;  // the thread's: the listener is not watched
   std::mutex mutex_;
-  std::map<std::string, Offered> offers_ ABSL_GUARDED_BY(mutex_);  // also those that were fetched
-  std::map<int, std::string> tokens_ ABSL_GUARDED_BY(mutex_);      // of the open connections
+  std::map<std::string, Offered> offers_;  // fetched ones, too; with mutex_
+  std::map<int, std::string> tokens_;      // of the open connections; on the thread
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-#include "daemon/world/member.h"
+#include "daemon/node/member.h"
 
 #include <spdlog/spdlog.h>
 
@@ -7,12 +7,10 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/world/protocol.h"
 #include "kernels/base/random.h"
-#include "kernels/base/status.h"
-#include "proto/convert/status.h"
+#include "kernels/base/reason.h"
+#include "proto/convert/rpc_status.h"
 
 namespace agmm {
 namespace {
@@ -45,7 +43,7 @@ absl::Status CheckWorld(const Config& config, const v1::World& world) {
   for (const v1::WorldNode& node : world.nodes()) {
     if (node.node() < next || node.node() >= static_cast<int>(config.nodes.size())) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("it lists node %d behind node %d; nodes rise and are 0 to %d",
+          absl::StrFormat("it lists node %d after node %d; nodes must ascend from 0 to %d",
                           node.node(), next - 1, static_cast<int>(config.nodes.size()) - 1));
     }
     next = node.node() + 1;
@@ -58,11 +56,6 @@ Member::Member(const Config& config, Parts parts)
       parts_(std::move(parts)),
       incarnation_(RandomBytes(16)),
       stale_commands_(parts_.metrics->counter("world_stale_commands_total")) {}
-
-std::string Member::Describe(int node) const {
-  const NodeConfig& config = config_.nodes[node];
-  return absl::StrFormat("node %s (%s)", config.name, config.address);
-}
 
 void Member::OnStream(std::shared_ptr<SequencerLink> link) {
   if (stopped_) return;
@@ -102,7 +95,7 @@ void Member::OnMessage(const v1::SequencerMessage& message) {
   for (const v1::Command& command : message.commands()) {
     if (command.has_world()) {
       if (const absl::Status sound = CheckWorld(config_, command.world()); !sound.ok()) {
-        spdlog::error("generation {} is not entered: {}", command.world().generation(),
+        spdlog::error("cannot enter generation {}: {}", command.world().generation(),
                       std::string(sound.message()));
         stale_commands_->Add();
         continue;
@@ -127,14 +120,14 @@ void Member::OnRefusal(const v1::Refusal& refusal) {
           : absl::StrFormat(
                 "refused by the sequencer, %s: %s is %s on node %s and %s on node %s; make them "
                 "equal",
-                Describe(0), refusal.field(), refusal.yours(), self, refusal.mine(),
+                config_.Describe(0), refusal.field(), refusal.yours(), self, refusal.mine(),
                 config_.nodes[0].name);
-  // It was in this world before, so that one of the two has been started anew with another
-  // configuration, and may be once more with the right one. Nothing else that can differ passes.
+  // This daemon was in the world before, so one of the two has restarted with another configuration
+  // and may restart with the right one. All other refusals are final.
   if (last_generation_ > 0 && absl::StartsWith(refusal.field(), "world")) {
     retry_ = kRetryRefused;
     if (std::exchange(refusal_, why) != why)
-      spdlog::error("{}; trying again every {}", why, absl::FormatDuration(kRetryRefused));
+      spdlog::error("{}; retrying every {}", why, absl::FormatDuration(kRetryRefused));
     return handlers_.lost(Lost(why), "");
   }
   retry_ = absl::InfiniteDuration();
@@ -148,7 +141,7 @@ void Member::OnWorld(const v1::World& world) {
   next_ = world;
   waiting_.clear();
   Drain(Lost(lost.empty() ? absl::StrFormat("generation %d ended", generation_)
-                          : absl::StrFormat("%s was lost", Describe(lost.front()))));
+                          : absl::StrFormat("%s was lost", config_.Describe(lost.front()))));
 }
 
 std::vector<int> Member::CutLost(const v1::World& world) {
@@ -182,7 +175,7 @@ void Member::OnDrained() {
   generation_ = world.generation();
   if (!Enter(world)) return;
   if (parts_.transport == nullptr) return BeReady();
-  // Memory that an older generation still writes here may be somebody else's from WorldReady on.
+  // From WorldReady on, memory that an older generation still writes to may have a new owner.
   parts_.transport->Quiesce(generation_, [this, generation = generation_] {
     parts_.loop->Post([this, generation] {
       if (generation_ == generation && !next_.has_value() && !stopped_) BeReady();
@@ -191,11 +184,7 @@ void Member::OnDrained() {
 }
 
 void Member::BeReady() {
-  for (v1::MemoryHeld& memory : handlers_.held()) {
-    v1::Report held;
-    *held.mutable_memory_held() = std::move(memory);
-    Report(std::move(held));
-  }
+  handlers_.report_held();
   v1::Report ready;
   ready.mutable_world_ready();
   Report(std::move(ready));
@@ -216,9 +205,9 @@ bool Member::Enter(const v1::World& world) {
     const absl::Status connected =
         parts_.transport->Connect(node.node(), node.transport_address(), Fold(node.incarnation()));
     if (connected.ok()) continue;
-    spdlog::error("generation {} cannot be entered: {}: {}", generation_, Describe(node.node()),
+    spdlog::error("cannot enter generation {}: {}: {}", generation_, config_.Describe(node.node()),
                   connected.ToString());
-    // As with a connection that breaks later, joining again is the way to another one.
+    // As with a connection that breaks later, both nodes must join again to connect again.
     OnPeerBroken(node.node(), std::string(connected.message()));
     return false;
   }
@@ -249,8 +238,8 @@ void Member::Obey(const v1::Command& command) {
 }
 
 void Member::Report(v1::Report report) {
-  // Behind it on the loop comes OnDrained, which changes the generation: what was reported before
-  // it carries the generation it belongs to.
+  // OnDrained, which changes the generation, runs on the loop after all earlier reports, so each
+  // report carries its own generation.
   parts_.loop->Post([this, report = std::move(report)]() mutable {
     if (link_ == nullptr || generation_ == 0) return;
     if (reports_.reports_size() == 0) parts_.loop->PostLast([this] { SendReports(); });
@@ -283,7 +272,7 @@ void Member::OnStreamEnded(const std::string& how) {
   if (stopped_ || retry_ == absl::InfiniteDuration()) return;
   if (!std::exchange(accepted_, false)) return;
   const absl::Status reason =
-      Lost(absl::StrFormat("the sequencer, %s, was lost: %s", Describe(0), how));
+      Lost(absl::StrFormat("the sequencer, %s, was lost: %s", config_.Describe(0), how));
   spdlog::warn("{}", std::string(reason.message()));
   generation_ = 0;
   next_.reset();

@@ -1,8 +1,6 @@
-// This daemon as a member of the world: joins, obeys commands, and starts afresh with each
-// generation.
+// This daemon as a member of the world: joins, obeys commands, and drains between generations.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,21 +9,21 @@
 
 #include "absl/time/time.h"
 #include "daemon/config/config.h"
-#include "daemon/job/runner.h"
+#include "daemon/link/link.h"
+#include "daemon/link/protocol.h"
+#include "daemon/node/filler.h"
+#include "daemon/node/runner.h"
+#include "daemon/node/store.h"
 #include "daemon/observe/metrics.h"
-#include "daemon/tensor/filler.h"
-#include "daemon/tensor/store.h"
 #include "daemon/transport/ucx_transport.h"
-#include "daemon/world/link.h"
-#include "daemon/world/loop.h"
-#include "daemon/world/protocol.h"
+#include "kernels/base/loop.h"
 
 namespace agmm {
 
-// That `world` is one that a member with `config` can enter. Errors: INVALID_ARGUMENT.
+// Checks that a member with `config` can enter `world`. Errors: INVALID_ARGUMENT.
 absl::Status CheckWorld(const Config& config, const v1::World& world);
 
-// On the loop only, but for Report.
+// On the loop only, except Report.
 class Member {
  public:
   struct Parts {
@@ -38,62 +36,57 @@ class Member {
     std::vector<v1::DeviceHello> devices;
   };
   struct Handlers {
-    // The sequencer does not want this daemon, and will not.
+    // The sequencer refused this daemon for good.
     std::function<void(const absl::Status&)> refused = [](const absl::Status&) {};
-    // The sequencer has answered; forwarded calls can be made.
+    // The sequencer has answered; calls can be forwarded to it.
     std::function<void(const std::shared_ptr<SequencerLink>&)> joined = [](const auto&) {};
-    // The sequencer was lost: ABORTED with PEER_LOST, naming it, and what is done about it. What it
-    // knew of this daemon is void.
+    // The sequencer was lost, and with it its knowledge of this daemon: ABORTED with PEER_LOST,
+    // naming it, and the next action.
     std::function<void(const absl::Status&, const std::string& next)> lost = [](const auto&,
                                                                                 const auto&) {};
-    // What clients still have mapped of the generations before.
-    std::function<std::vector<v1::MemoryHeld>()> held = [] {
-      return std::vector<v1::MemoryHeld>();
-    };
-    // Whether this node has done its part for a world in which nobody is missing.
+    // Reports the memory of earlier generations that clients still have mapped.
+    std::function<void()> report_held = [] {};
+    // True once this node is ready in a world without missing nodes.
     std::function<void(bool)> complete = [](bool) {};
   };
   Member(const Config& config, Parts parts);
   void SetHandlers(Handlers handlers) { handlers_ = std::move(handlers); }
 
-  // A stream to the sequencer is there, or will be: says hello on it.
+  // Says hello on a new stream to the sequencer, which may still be connecting.
   void OnStream(std::shared_ptr<SequencerLink> link);
   void OnMessage(const v1::SequencerMessage& message);
-  // The stream ended.
   void OnStreamEnded(const std::string& how);
 
-  // The transport's connection to `node` broke. On the loop.
+  // The transport's connection to `node` broke.
   void OnPeerBroken(int node, const std::string& reason);
 
-  // What the runner and the filler answer; thread-safe.
+  // Sends a report to the sequencer. Thread-safe.
   void Report(v1::Report report);
 
-  // Ends everything with `reason` for good; `drained` runs on the loop.
+  // Ends all work for good, with `reason`; `drained` runs on the loop.
   void Stop(const absl::Status& reason, std::function<void()> drained);
 
-  // How long after a stream's end the next is tried: never where the sequencer does not want this
-  // daemon.
+  // Time from a stream's end to the next attempt; infinite if the sequencer refused this daemon.
   absl::Duration retry() const { return retry_; }
-  // 16 random bytes, of this process. On any thread.
+  // 16 random bytes that identify this process. On any thread.
   const std::string& incarnation() const { return incarnation_; }
 
  private:
   void OnRefusal(const v1::Refusal& refusal);
   void OnWorld(const v1::World& world);
   void Obey(const v1::Command& command);
-  // Ends the generation; when all is quiet takes up the world that came last.
+  // Ends the generation; then OnDrained enters the latest world.
   void Drain(const absl::Status& reason);
   void OnDrained();
-  // What was reported since goes out, of the generation that it is of.
+  // Sends the collected reports with the generation that they belong to.
   void SendReports();
-  // Connects to all others. False when that cannot be, which the sequencer is told.
+  // Connects to all other nodes. On failure returns false and reports it to the sequencer.
   bool Enter(const v1::World& world);
-  // Nothing of an older generation runs or arrives here any more.
+  // Requires that no older generation runs or receives here any more.
   void BeReady();
-  // Cuts the connections to the nodes of the old world that are not in `world`, so that no drain
-  // waits for them. Returns those nodes.
+  // Cuts the connections to the nodes of the old world that are not in `world`, so that the drain
+  // does not wait for them. Returns those nodes.
   std::vector<int> CutLost(const v1::World& world);
-  std::string Describe(int node) const;
 
   const Config config_;
   const Parts parts_;
@@ -103,16 +96,16 @@ class Member {
   std::shared_ptr<SequencerLink> link_;
   bool accepted_ = false;  // the sequencer has answered on this stream
   absl::Duration retry_ = kRetryJoin;
-  std::string refusal_;           // why the sequencer did not take it the last time
+  std::string refusal_;           // the last one that may pass
   uint64_t generation_ = 0;       // 0: in none
   uint64_t last_generation_ = 0;  // the highest one seen
   v1::World world_;               // of generation_
   bool draining_ = false;
-  bool forget_tensors_ = false;       // once drained: the sequencer that placed them is gone
-  std::optional<v1::World> next_;     // to be entered once drained
-  std::vector<v1::Command> waiting_;  // of next_'s generation
+  bool forget_tensors_ = false;    // once drained, because the sequencer that placed them was lost
+  std::optional<v1::World> next_;  // entered once drained
+  std::vector<v1::Command> waiting_;  // commands of next_'s generation
   std::function<void()> stopped_;     // set by Stop
-  v1::MemberMessage reports_;         // on their way to the link
+  v1::MemberMessage reports_;         // not yet sent
 };
 
 }  // namespace agmm

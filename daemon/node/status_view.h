@@ -1,4 +1,4 @@
-// What one daemon says of itself in a status.
+// One daemon's own part of a status.
 #pragma once
 
 #include <string>
@@ -6,29 +6,25 @@
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/peer.pb.h"
 #include "daemon/config/config.h"
-#include "daemon/job/runner.h"
+#include "daemon/node/runner.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/ucx_transport.h"
 
 namespace agmm {
 
-// Into the node's status.
-void SetUsage(const v1::NodeUsage& usage, v1::NodeStatus* node);
-
 // Thread-safe.
 class StatusView {
  public:
-  // All outlive this. `transport` is null in a world of one node.
+  // Requires that all arguments outlive this. `transport` is null in a world of one node.
   StatusView(const Config& config, const Runner* runner, const UcxTransport* transport,
              const Metrics* metrics)
       : config_(config), runner_(runner), transport_(transport), metrics_(metrics) {}
 
-  // What this node's devices and transport hold now.
+  // The memory that this node's devices and transport hold now.
   v1::NodeUsage Usage() const;
-  // Adds what the answering daemon knows best: its usage, its metrics.
+  // Adds the answering daemon's usage and metrics.
   void Finish(v1::GetStatusResponse* status) const;
-  // The status when the sequencer cannot be asked: the world as configured, not ready because of
-  // `reason`.
+  // The status without a sequencer: the world as configured, not ready because of `reason`.
   v1::GetStatusResponse Alone(const std::string& reason) const;
 
  private:

@@ -1,11 +1,12 @@
-#include "daemon/tensor/store.h"
+#include "daemon/node/store.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "kernels/base/status.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 
 namespace agmm {
 
@@ -28,14 +29,13 @@ absl::Status TensorStore::Place(const v1::Tensor& tensor) {
                         tensor.tensor_id(), tensor.shard_bytes(), offset, bytes, kRowAlignBytes));
   }
   for (int rank : placed.mesh.ranks) {
-    const int local = rank - first_rank_;
-    if (local < 0 || local >= static_cast<int>(heaps_.size())) continue;
+    const int local = DeviceOf(rank);
+    if (local < 0) continue;
     const int64_t heap_bytes = static_cast<int64_t>(heaps_[local]->host().size());
     if (tensor.shard_bytes() > heap_bytes - offset) {
       return absl::OutOfRangeError(absl::StrFormat(
           "tensor %d was placed at bytes %d to %d of rank %d, whose heap has %d; give every daemon "
-          "the "
-          "heaps that the configuration says",
+          "the heaps that the configuration says",
           tensor.tensor_id(), offset, offset + tensor.shard_bytes(), rank, heap_bytes));
     }
   }
@@ -48,33 +48,30 @@ absl::Status TensorStore::Place(const v1::Tensor& tensor) {
 }
 
 void TensorStore::Drop(uint64_t tensor_id) {
-  std::shared_ptr<const Entry> entry;
-  {
-    std::lock_guard lock(mutex_);
-    const auto it = tensors_.find(tensor_id);
-    if (it == tensors_.end()) return;
-    entry = std::move(it->second);
-    tensors_.erase(it);
-  }
-  TellDropped(*entry);
+  std::unique_lock lock(mutex_);
+  const auto dropped = tensors_.extract(tensor_id);
+  lock.unlock();
+  if (!dropped.empty()) TellDropped(*dropped.mapped());
 }
 
 void TensorStore::DropAll() {
-  std::map<uint64_t, std::shared_ptr<const Entry>> dropped;
-  {
-    std::lock_guard lock(mutex_);
-    dropped.swap(tensors_);
-  }
+  std::unique_lock lock(mutex_);
+  const auto dropped = std::exchange(tensors_, {});
+  lock.unlock();
   for (const auto& [id, entry] : dropped) TellDropped(*entry);
 }
 
 void TensorStore::TellDropped(const Entry& entry) const {
   if (dropped_ == nullptr) return;
   for (int rank : entry.mesh.ranks) {
-    const int local = rank - first_rank_;
-    if (local < 0 || local >= static_cast<int>(heaps_.size())) continue;
-    dropped_(local, entry.offset_bytes, ShardBytes(entry.mesh, entry.tensor));
+    if (const int local = DeviceOf(rank); local >= 0)
+      dropped_(local, entry.offset_bytes, ShardBytes(entry.mesh, entry.tensor));
   }
+}
+
+int TensorStore::DeviceOf(int rank) const {
+  const int local = rank - first_rank_;
+  return local < static_cast<int>(heaps_.size()) ? std::max(local, -1) : -1;
 }
 
 std::shared_ptr<const TensorStore::Entry> TensorStore::Find(uint64_t tensor_id) const {
@@ -89,10 +86,9 @@ absl::StatusOr<std::vector<LocalShard>> TensorStore::Shards(uint64_t tensor_id) 
     return absl::NotFoundError(absl::StrFormat("tensor %d has no place on this node", tensor_id));
   std::vector<LocalShard> shards;
   for (Rank rank = 0; rank < entry->mesh.size(); ++rank) {
-    const int local = entry->mesh.ranks[rank] - first_rank_;
-    if (local < 0 || local >= static_cast<int>(heaps_.size())) continue;
+    const int local = DeviceOf(entry->mesh.ranks[rank]);
     const Block block = ShardBlock(entry->mesh, entry->tensor, 0, rank);
-    if (block.empty()) continue;
+    if (local < 0 || block.empty()) continue;
     shards.push_back({block.rows, block.cols, entry->tensor.cols, entry->tensor.dtype,
                       heaps_[local]->host().data() + entry->offset_bytes, entry->pitch_bytes,
                       entry->mesh.ranks[rank], heaps_[local], entry->offset_bytes});
@@ -102,17 +98,16 @@ absl::StatusOr<std::vector<LocalShard>> TensorStore::Shards(uint64_t tensor_id) 
 
 absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block, bool write) {
   const std::shared_ptr<const Entry> entry = Find(block.tensor);
-  const int local = block.rank - first_rank_;
-  const Mesh* mesh = entry == nullptr ? nullptr : &entry->mesh;
-  const auto rank = mesh == nullptr ? std::vector<int>::const_iterator()
-                                    : std::find(mesh->ranks.begin(), mesh->ranks.end(), block.rank);
-  if (mesh == nullptr || rank == mesh->ranks.end() || local < 0 ||
-      local >= static_cast<int>(heaps_.size())) {
+  const int local = DeviceOf(block.rank);
+  absl::Span<const int> ranks;
+  if (entry != nullptr) ranks = entry->mesh.ranks;
+  const auto rank = std::find(ranks.begin(), ranks.end(), block.rank);
+  if (rank == ranks.end() || local < 0) {
     return absl::NotFoundError(
         absl::StrFormat("rank %d holds nothing of a tensor %d here", block.rank, block.tensor));
   }
   const Block shard =
-      ShardBlock(*mesh, entry->tensor, 0, static_cast<Rank>(rank - mesh->ranks.begin()));
+      ShardBlock(entry->mesh, entry->tensor, 0, static_cast<Rank>(rank - ranks.begin()));
   const auto inside = [](int64_t begin, int64_t end, const Range& range) {
     return begin >= 0 && begin <= end && end <= range.size();
   };
@@ -128,14 +123,14 @@ absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block,
   rows.row_bytes = (block.col_end - block.col_begin) * element;
   rows.rows = rows.row_bytes == 0 ? 0 : block.row_end - block.row_begin;
   rows.pitch_bytes = entry->pitch_bytes;
-  // Every row owns the bytes up to the next one.
+  // A full row may be written with its padding.
   rows.padded = block.col_begin == 0 && block.col_end == shard.cols.size();
   const auto row_offset = [&](int64_t row) {
     return entry->offset_bytes + row * entry->pitch_bytes;
   };
   if (write) {
-    heaps_[local]->Back({row_offset(block.row_begin), row_offset(block.row_end)},
-                        {row_offset(0), row_offset(shard.rows.size())});
+    heaps_[local]->CommitPages({row_offset(block.row_begin), row_offset(block.row_end)},
+                               {row_offset(0), row_offset(shard.rows.size())});
   }
   rows.data =
       heaps_[local]->host().data() + row_offset(block.row_begin) + block.col_begin * element;

@@ -10,7 +10,6 @@
 #include <shared_mutex>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/transport/ucx_transport.h"
@@ -33,7 +32,7 @@ struct LocalShard {
 
 class TensorStore : public BulkStore {
  public:
-  // Told when the bytes [offset, offset + bytes) of local device `local` hold a tensor no more.
+  // Called when the bytes [offset, offset + bytes) of local device `local` no longer hold a tensor.
   using Dropped = std::function<void(int local, int64_t offset, int64_t bytes)>;
 
   // `heaps` by local device; device i is world rank first_rank + i.
@@ -44,21 +43,24 @@ class TensorStore : public BulkStore {
   void Drop(uint64_t tensor_id);
   void DropAll();
 
-  // Counts the generations that have ended on this node. With one end the leases of all transfers.
-  uint64_t era() const { return era_.load(); }
-  // While it is held no generation ends: for the few copies behind a look at era().
-  std::shared_lock<std::shared_mutex> KeepEra() const { return std::shared_lock(era_mutex_); }
-  // Waits for those who keep the era: what they write is in place, or on its way in the old
-  // generation.
+  // How many generations have ended on this node: not the world's number. The leases of all
+  // transfers end with their generation.
+  uint64_t generation() const { return generation_.load(); }
+  // While the lock is held, no generation ends: for a few copies after a check of generation().
+  std::shared_lock<std::shared_mutex> HoldGeneration() const {
+    return std::shared_lock(generation_mutex_);
+  }
+  // Ends the generation. Waits for the locks of HoldGeneration: their writes are in place, or on
+  // their way in the old generation.
   void EndTransfers() {
     {
-      std::lock_guard lock(era_mutex_);
-      ++era_;
+      std::lock_guard lock(generation_mutex_);
+      ++generation_;
     }
-    if (era_ended_) era_ended_();
+    if (on_generation_end_) on_generation_end_();
   }
-  // `ended` runs with each end of a generation, on the loop. Set before the first.
-  void OnEraEnded(std::function<void()> ended) { era_ended_ = std::move(ended); }
+  // `ended` runs at each end of a generation, on the loop. Set before the first.
+  void OnGenerationEnd(std::function<void()> ended) { on_generation_end_ = std::move(ended); }
 
   // The shards here that are not empty; they may be equal. Errors: NOT_FOUND.
   absl::StatusOr<std::vector<LocalShard>> Shards(uint64_t tensor_id) const;
@@ -69,18 +71,20 @@ class TensorStore : public BulkStore {
 
  private:
   struct Entry;
-  // Null if it is not here.
+  // Null if the tensor has no place on this node.
   std::shared_ptr<const Entry> Find(uint64_t tensor_id) const;
+  // The local device of a world rank; -1: it is on another node.
+  int DeviceOf(int rank) const;
   void TellDropped(const Entry& entry) const;
 
   const int first_rank_;
   const std::vector<Heap*> heaps_;
   const Dropped dropped_;
-  std::function<void()> era_ended_;
-  mutable std::shared_mutex era_mutex_;
-  std::atomic<uint64_t> era_{0};
+  std::function<void()> on_generation_end_;
+  mutable std::shared_mutex generation_mutex_;
+  std::atomic<uint64_t> generation_{0};
   mutable std::mutex mutex_;
-  std::map<uint64_t, std::shared_ptr<const Entry>> tensors_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::shared_ptr<const Entry>> tensors_;  // with mutex_
 };
 
 }  // namespace agmm

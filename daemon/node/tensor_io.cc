@@ -1,7 +1,6 @@
-#include "daemon/tensor/tensor_io.h"
+#include "daemon/node/tensor_io.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,15 +9,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/reason.h"
 #include "kernels/base/status.h"
-#include "proto/convert/blocks.h"
-#include "proto/convert/problem.h"
-#include "proto/convert/status.h"
+#include "proto/convert/rpc_status.h"
 
 namespace agmm {
 namespace {
 
-// What a part of a piece has in common with one rank's shard.
+// The overlap of a piece with one rank's shard.
 struct Part {
   BulkBlock block;
   int64_t piece_offset = 0;  // of its first element in the piece's data, in bytes
@@ -29,7 +27,7 @@ class Parts {
  public:
   explicit Parts(std::function<void(absl::Status)> done) : done_(std::move(done)) {}
 
-  // Of one more part: what it is to call when it is done.
+  // Adds a part, and returns the callback of its end.
   static std::function<void(absl::Status)> Next(const std::shared_ptr<Parts>& parts) {
     std::lock_guard lock(parts->mutex_);
     ++parts->open_;
@@ -48,14 +46,14 @@ class Parts {
   const std::function<void(absl::Status)> done_;
   std::mutex mutex_;
   absl::Status status_;
-  int open_ = 1;  // the caller's own
+  int open_ = 1;  // the caller's own part counts
 };
 
 Range Intersect(const Range& a, const Range& b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
-// Of mesh rank `rank`. Empty parts have no rows.
+// The part of mesh rank `rank`. Empty parts have no rows.
 Part PartOf(const v1::Tensor& proto, const PlacedTensor& placed, const PiecePart& piece,
             Rank rank) {
   const Block shard = ShardBlock(placed.mesh, placed.tensor, 0, rank);
@@ -80,16 +78,6 @@ Rows RowsOf(const Part& part, const PlacedTensor& placed, const PiecePart& piece
   const int64_t element = SizeOf(placed.tensor.dtype);
   return {data + part.piece_offset, part.block.row_end - part.block.row_begin,
           (part.block.col_end - part.block.col_begin) * element, piece.cols.size() * element};
-}
-
-void Copy(const Rows& from, const Rows& to) {
-  for (int64_t row = 0; row < from.rows; ++row)
-    std::memcpy(to.data + row * to.pitch_bytes, from.data + row * from.pitch_bytes, from.row_bytes);
-}
-
-absl::Status NoWay(int rank, int node) {
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "rank %d is on node %d, and this daemon was started for a world of one node", rank, node));
 }
 
 }  // namespace
@@ -119,8 +107,8 @@ absl::StatusOr<TensorIo::Pieces> TensorIo::Locate(const v1::Tensor& tensor, int6
   return located;
 }
 
-absl::Status TensorIo::CheckEra(const v1::Tensor& tensor, uint64_t era) const {
-  if (era == store_->era()) return absl::OkStatus();
+absl::Status TensorIo::CheckGeneration(const v1::Tensor& tensor, uint64_t generation) const {
+  if (generation == store_->generation()) return absl::OkStatus();
   return WithReason(
       absl::AbortedError(absl::StrFormat("the world lost or gained a daemon while tensor %d was "
                                          "being written; repeat the whole transfer",
@@ -133,25 +121,24 @@ void TensorIo::Move(bool write, const BulkBlock& block, const Rows& rows,
   if (rows.rows == 0) return done(absl::OkStatus());
   const int node = node_of_rank_[block.rank];
   if (node != self_node_) {
-    if (transport_ == nullptr) return done(NoWay(block.rank, node));
     if (write) return transport_->WriteBlock(node, block, rows, std::move(done));
     return transport_->ReadBlock(node, block, rows, std::move(done));
   }
   const absl::StatusOr<Rows> shard = store_->Resolve(self_node_, block, write);
   if (write && AGMM_FAILPOINT("tensor_io.slow_copy")) absl::SleepFor(absl::Milliseconds(100));
-  if (shard.ok()) write ? Copy(rows, *shard) : Copy(*shard, rows);
+  if (shard.ok()) write ? CopyRows(rows, *shard) : CopyRows(*shard, rows);
   done(shard.status());
 }
 
 void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data,
-                     uint64_t era, std::function<void(absl::Status)> done) {
+                     uint64_t generation, std::function<void(absl::Status)> done) {
   const absl::StatusOr<Pieces> located = Locate(tensor, offset_bytes, data.size());
   if (!located.ok()) return done(located.status());
   const PlacedTensor& placed = located->tensor;
   // Rows have no const form; nothing is written through these.
   auto* bytes = reinterpret_cast<std::byte*>(const_cast<char*>(data.data()));
-  std::shared_lock<std::shared_mutex> kept = store_->KeepEra();
-  if (absl::Status status = CheckEra(tensor, era); !status.ok()) {
+  std::shared_lock<std::shared_mutex> kept = store_->HoldGeneration();
+  if (absl::Status status = CheckGeneration(tensor, generation); !status.ok()) {
     kept.unlock();
     return done(std::move(status));
   }

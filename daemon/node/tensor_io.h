@@ -1,5 +1,5 @@
-// Pieces of a tensor's contents to and from its shards, wherever they are: memcpy on this node, the
-// transport to others.
+// Moves pieces of a tensor's contents to and from its shards: memcpy on this node, the transport to
+// others.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "agmm/v1/tensor.pb.h"
-#include "daemon/tensor/store.h"
+#include "daemon/node/store.h"
 #include "proto/convert/blocks.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 
 namespace agmm {
 
@@ -23,34 +23,34 @@ class TensorIo {
   TensorIo(TensorStore* store, UcxTransport* transport, int self_node,
            std::vector<int> node_of_rank);
 
-  // Names this generation; taken before a transfer asks for its lease.
-  uint64_t era() const { return store_->era(); }
+  // As TensorStore::generation; read it before a transfer requests its lease.
+  uint64_t generation() const { return store_->generation(); }
 
-  // OK in the generation `era`, afterwards ABORTED with PEER_LOST: the leases of then are void.
-  absl::Status CheckEra(const v1::Tensor& tensor, uint64_t era) const;
+  // OK until `generation` is over, then ABORTED with PEER_LOST: its leases are void.
+  absl::Status CheckGeneration(const v1::Tensor& tensor, uint64_t generation) const;
 
   // Writes `data` as bytes [offset_bytes, offset_bytes + its size) of the contents (row-major
   // without padding, whole elements) to every rank that holds a part of them. `data` must live
   // until `done`, which runs once, when the bytes are in place everywhere. Errors: INVALID_ARGUMENT
-  // for bytes that are not the tensor's; ABORTED with PEER_LOST, also when `era` is over: the lease
-  // went with it, and somebody else may be writing.
-  void Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data, uint64_t era,
-             std::function<void(absl::Status)> done);
+  // for bytes that are not the tensor's; ABORTED with PEER_LOST, also when `generation` is over:
+  // the lease ended with it, and another transfer may be writing.
+  void Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data,
+             uint64_t generation, std::function<void(absl::Status)> done);
 
   // Fills `data` with the bytes of the contents from offset_bytes on. It must live until `done`.
   void Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<char> data,
             std::function<void(absl::Status)> done);
 
  private:
-  // A tensor, and which of its elements a run of its contents is.
+  // A tensor, and the elements that a range of its contents covers.
   struct Pieces {
     PlacedTensor tensor;
     absl::InlinedVector<PiecePart, 3> pieces;
   };
   absl::StatusOr<Pieces> Locate(const v1::Tensor& tensor, int64_t offset_bytes,
                                 size_t size_bytes) const;
-  // Writes `rows` to the block of a shard, or reads them from there; on this node before it
-  // returns.
+  // Writes `rows` to the block of a shard, or reads them from it. Done before it returns if the
+  // shard is on this node.
   void Move(bool write, const BulkBlock& block, const Rows& rows,
             std::function<void(absl::Status)> done);
 

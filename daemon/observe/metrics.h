@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 
 namespace agmm {
@@ -29,17 +28,17 @@ class Metrics {
     std::atomic<int64_t> value_{0};
   };
 
-  // The counter of that name, made on first use; lives as long as the registry.
+  // Returns the counter of that name, made on first use; lives as long as the registry.
   Counter* counter(absl::string_view name);
-  // A value read when somebody looks. Replaces one of the same name.
+  // Adds a value that is read at each Snapshot. Replaces a gauge of the same name.
   void SetGauge(absl::string_view name, std::function<double()> read);
-  // All of them, sorted by name.
+  // Returns all values, sorted by name.
   std::vector<std::pair<std::string, double>> Snapshot() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, std::unique_ptr<Counter>> counters_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::function<double()>> gauges_ ABSL_GUARDED_BY(mutex_);
+  mutable std::mutex mutex_;  // guards both maps
+  std::map<std::string, std::unique_ptr<Counter>> counters_;
+  std::map<std::string, std::function<double()>> gauges_;
 };
 
 }  // namespace agmm

@@ -1,4 +1,4 @@
-// Status and sessions.
+// Status and sessions, on every node.
 #pragma once
 
 #include <functional>
@@ -6,33 +6,25 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
-#include "agmm/v1/cluster.grpc.pb.h"
-#include "daemon/control.h"
-#include "daemon/world/status_view.h"
+#include "daemon/link/sequencer_calls.h"
+#include "daemon/node/status_view.h"
+#include "daemon/rpc/method_service.h"
 
 namespace agmm {
 
 class SessionStream;
 
-class ClusterService final : public v1::ClusterService::CallbackService {
+class ClusterService final : public MethodService {
  public:
-  // Both outlive the server. `node` is this daemon. `on_end` is told of each session that was
-  // opened here when it has ended, on any thread.
+  // Both outlive the server. `node` is this node. `on_end` runs at the end of each session that was
+  // opened here, on any thread.
   ClusterService(
-      Control* control, const StatusView* view, int node,
-      std::function<void(const std::string& session_id)> on_end = [](const auto&) {})
-      : control_(control), view_(view), node_(node), on_end_(std::move(on_end)) {}
+      const SequencerCalls* sequencer, const StatusView* view, int node,
+      std::function<void(const std::string& session_id)> on_end = [](const auto&) {});
 
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const v1::GetStatusRequest* request,
-                                      v1::GetStatusResponse* response) override;
-  grpc::ServerWriteReactor<v1::SessionEvent>* OpenSession(
-      grpc::CallbackServerContext* context, const v1::OpenSessionRequest* request) override;
-
-  // Ends all sessions of this daemon's clients: the sequencer that knew them is gone.
+  // Ends all sessions of this daemon's clients, because the sequencer that knew them was lost.
   void EndSessions(const absl::Status& reason);
 
  private:
@@ -40,8 +32,7 @@ class ClusterService final : public v1::ClusterService::CallbackService {
   void Add(std::shared_ptr<SessionStream> session);
   void Remove(const std::shared_ptr<SessionStream>& session);
 
-  Control* const control_;
-  const StatusView* const view_;
+  const SequencerCalls* const sequencer_;
   const int node_;
   const std::function<void(const std::string&)> on_end_;
   std::mutex mutex_;

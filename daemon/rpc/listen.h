@@ -1,5 +1,5 @@
-// The places where a daemon listens, checked before gRPC takes them: so that what is wrong can be
-// said.
+// Checks the addresses of a daemon before gRPC binds them, because gRPC does not report why it
+// cannot.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@
 
 namespace agmm {
 
-// A unix socket's path, held for one process by a lock file beside it. The kernel gives it back
-// with the process, however that ends.
+// A unix socket's path, held for one process by a lock file beside it. The kernel releases it with
+// the process.
 class SocketLock {
  public:
-  // Makes the directory (mode 0700) if there is none; removes the socket of a dead process. A
-  // process that was killed may hold it a moment longer: waits for `patience` at most, after
-  // calling `waiting` once. Errors: ALREADY_EXISTS when a live process has it, naming its pid.
+  // Makes a missing directory (mode 0700) and removes the socket of a dead process. Waits up to
+  // `patience` for a process that was killed to release it, after calling `waiting` once. Errors:
+  // ALREADY_EXISTS when a live process has it, naming its pid.
   static absl::StatusOr<std::unique_ptr<SocketLock>> Take(
       const std::string& path, absl::Duration patience,
       const std::function<void(const absl::Status& in_use)>& waiting);
@@ -30,11 +30,11 @@ class SocketLock {
   const int fd_;
 };
 
-// The numeric address of `host`. Errors: INVALID_ARGUMENT for a name that nobody knows.
+// Returns the numeric address of `host`. Errors: INVALID_ARGUMENT for an unknown name.
 absl::StatusOr<std::string> ResolveHost(const std::string& host);
 
-// Whether host:port can be bound. Errors: ALREADY_EXISTS when it is in use; INVALID_ARGUMENT for a
-// host that this machine does not have.
+// Checks that host:port can be bound. Errors: ALREADY_EXISTS when it is in use; INVALID_ARGUMENT
+// for a host that is not an address of this machine.
 absl::Status CheckTcpAddress(const std::string& address);
 
 }  // namespace agmm

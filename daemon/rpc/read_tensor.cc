@@ -1,82 +1,71 @@
-#include <array>
 #include <mutex>
 #include <utility>
+#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
-#include "daemon/rpc/reply.h"
-#include "daemon/rpc/silence_guard.h"
-#include "daemon/rpc/tensor_streams.h"
+#include "daemon/link/stream.h"
+#include "daemon/rpc/services.h"
+#include "daemon/rpc/validate.h"
 #include "kernels/base/status.h"
 #include "proto/convert/blocks.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 
 namespace agmm {
 namespace {
 
-// Fills one slot while the other is being sent.
-class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorResponse> {
+// Messages in memory for one reader: one is filled while the other is sent.
+constexpr int kBuffers = 2;
+
+// Sends the contents in pieces, under a read lease.
+class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
  public:
-  ReadTensorReactor(const TransferParts& parts, CallContext call,
-                    grpc::CallbackServerContext* context, const v1::ReadTensorRequest& request)
-      : parts_(parts),
-        call_(std::move(call)),
-        context_(context),
-        position_(request.offset_bytes()),
-        version_(request.version()),
-        silence_(parts.loop, kClientSilenceLimit, [this] { OnSilence(); }) {}
-
-  void Begin(const v1::ReadTensorRequest& asked) {
-    if (absl::Status valid = Validate(asked); !valid.ok()) return OnBegun(std::move(valid));
-    const v1::TensorRef& tensor = asked.tensor();
-    v1::BeginAccessRequest request;
-    if (tensor.ref_case() == v1::TensorRef::kName) {
-      request.set_name(tensor.name());
-    } else {
-      request.set_tensor_id(tensor.tensor_id());
-    }
-    BeginAccess(parts_, call_, std::move(request),
-                [this](absl::StatusOr<v1::BeginAccessResponse> r) { OnBegun(std::move(r)); });
+  ReadTensorStream(const TransferParts& parts, grpc::CallbackServerContext* context,
+                   const v1::ReadTensorRequest& request)
+      : ServerStream(context), parts_(parts), request_(request), buffers_(kBuffers) {
+    position_ = request.offset_bytes();
   }
-
-  void OnWriteDone(bool ok) override {
-    silence_.Touch();
-    Continue([this, ok]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      sending_ = false;
-      slots_[send_].full = false;
-      send_ = 1 - send_;
-      if (!ok) Note(absl::CancelledError("the client is gone"));
-    });
-  }
-
-  void OnCancel() override {
-    const std::shared_ptr<CancelToken> cancel = call_.cancel;
-    const absl::Status gone = absl::CancelledError("the client is gone, or the daemon is stopping");
-    Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Note(gone); });
-    cancel->Cancel(gone);
-  }
-  void OnDone() override { delete this; }
 
  private:
-  struct Slot {
-    v1::ReadTensorResponse response;
-    bool full = false;
-  };
+  // kIdle: no piece is being read. kEnding: the lease is returned, or will be by the piece or the
+  // lease on its way.
+  enum class Phase { kOpening, kIdle, kReading, kEnding };
 
-  void OnBegun(absl::StatusOr<v1::BeginAccessResponse> response) {
-    Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      opening_ = false;
-      if (!response.ok()) {
-        Note(response.status());
-        return;
-      }
-      access_id_ = response->access_id();
-      tensor_ = std::move(*response->mutable_tensor());
-      Note(CheckRequest());
-    });
+  void OnStart() override {
+    WatchSilence(parts_.loop, kClientSilenceLimit);
+    if (absl::Status valid = Validate(request_); !valid.ok()) return OnBegun(std::move(valid));
+    v1::BeginLeaseRequest request;
+    if (request_.tensor().ref_case() == v1::TensorRef::kName) {
+      request.set_name(request_.tensor().name());
+    } else {
+      request.set_tensor_id(request_.tensor().tensor_id());
+    }
+    BeginLease(parts_, call_, std::move(request),
+               [self = Self<ReadTensorStream>()](absl::StatusOr<v1::BeginLeaseResponse> begun) {
+                 self->OnBegun(std::move(begun));
+               });
+  }
+  void OnSent(v1::ReadTensorResponse sent) override {
+    {
+      std::lock_guard lock(mutex_);
+      buffers_.push_back(std::move(sent));
+    }
+    ReadNext();
+  }
+  void OnBroken(absl::Status why) override { Stop(std::move(why)); }
+
+  void OnBegun(absl::StatusOr<v1::BeginLeaseResponse> begun) {
+    absl::Status status = begun.status();
+    if (begun.ok()) {
+      lease_id_ = begun->lease_id();
+      tensor_ = std::move(*begun->mutable_tensor());
+      status = CheckRequest();
+    }
+    if (!MayGoOn(Phase::kOpening)) return;
+    if (!status.ok()) return Stop(std::move(status));
+    ReadNext();
   }
 
-  absl::Status CheckRequest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  absl::Status CheckRequest() {
     AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(tensor_.spec().dtype()));
     row_bytes_ = tensor_.spec().cols() * SizeOf(dtype);
     total_bytes_ = tensor_.spec().rows() * row_bytes_;
@@ -85,129 +74,100 @@ class ReadTensorReactor final : public grpc::ServerWriteReactor<v1::ReadTensorRe
           "a read begins at byte %d of tensor %d; it must be in [0, %d] and a multiple of %d",
           position_, tensor_.tensor_id(), total_bytes_, SizeOf(dtype)));
     }
-    if (version_ == 0 || version_ == tensor_.version()) return absl::OkStatus();
+    if (request_.version() == 0 || request_.version() == tensor_.version()) return absl::OkStatus();
     return absl::AbortedError(absl::StrFormat(
         "tensor %d is of version %d now, and the read began with version %d; read it from the "
         "beginning",
-        tensor_.tensor_id(), tensor_.version(), version_));
+        tensor_.tensor_id(), tensor_.version(), request_.version()));
   }
 
-  // The first error is the one to tell.
-  void Note(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (status_.ok() && !ending_) status_ = std::move(status);
-  }
-
-  // Takes a change of state, then whatever it makes possible.
-  template <typename Change>
-  void Continue(Change change) {
-    Slot* fill = nullptr;
-    bool end = false;
+  // Reads the next piece if no other is being read and a buffer is free.
+  void ReadNext() {
     {
       std::lock_guard lock(mutex_);
-      change();
-      Drive(&fill, &end);
+      if (phase_ != Phase::kIdle || buffers_.empty()) return;
+      phase_ = Phase::kReading;
+      piece_ = std::move(buffers_.back());
+      buffers_.pop_back();
     }
-    if (fill != nullptr) Fill(fill);
-    if (end) End();
-  }
-
-  // Sends what is full; sets `fill` to a slot to be filled, or `end` when the call is to be ended,
-  // once. Who is given neither may be the last to touch this object.
-  void Drive(Slot** fill, bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (ending_ || opening_) return;
-    if (status_.ok()) {
-      if (!sending_ && slots_[send_].full) {
-        sending_ = true;
-        StartWrite(&slots_[send_].response);
-      }
-      if (!filling_ && !slots_[fill_].full && (first_ || position_ < total_bytes_)) {
-        filling_ = true;
-        *fill = &slots_[fill_];
-        v1::ReadTensorResponse& response = (*fill)->response;
-        response.clear_tensor();
-        if (std::exchange(first_, false)) *response.mutable_tensor() = tensor_;
-        const int64_t end = EndOfPiece(total_bytes_, row_bytes_, position_);
-        response.set_offset_bytes(position_);
-        response.mutable_data()->resize(end - position_);
-        position_ = end;
-      }
-    }
-    // Without an error a full slot is being sent.
-    if (filling_ || sending_) return;
-    ending_ = true;
-    *end = true;
-  }
-
-  void Fill(Slot* slot) {
-    v1::ReadTensorResponse& response = slot->response;
-    parts_.io->Read(tensor_, response.offset_bytes(), absl::MakeSpan(*response.mutable_data()),
-                    [this, slot](absl::Status status) {
-                      silence_.Touch();
-                      Continue([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                        filling_ = false;
-                        slot->full = true;
-                        fill_ = 1 - fill_;
-                        Note(std::move(status));
-                      });
+    piece_.clear_tensor();
+    if (position_ == request_.offset_bytes()) *piece_.mutable_tensor() = tensor_;
+    piece_.set_offset_bytes(position_);
+    const int64_t end = EndOfPiece(total_bytes_, row_bytes_, position_);
+    piece_.mutable_data()->resize(end - position_);
+    position_ = end;
+    parts_.io->Read(tensor_, piece_.offset_bytes(), absl::MakeSpan(*piece_.mutable_data()),
+                    [self = Self<ReadTensorStream>()](absl::Status status) {
+                      self->OnRead(std::move(status));
                     });
   }
 
-  void OnSilence() {
-    {
-      std::lock_guard lock(mutex_);
-      if (!sending_) return;  // it is us who are slow
-      Note(absl::DeadlineExceededError(absl::StrFormat("the client has taken nothing for %s",
-                                                       absl::FormatDuration(kClientSilenceLimit))));
-    }
-    // Ends the write that is under way; OnWriteDone ends the rest.
-    context_->TryCancel();
+  void OnRead(absl::Status status) {
+    const bool last = position_ == total_bytes_;
+    if (status.ok()) Send(std::move(piece_));
+    if (!MayGoOn(Phase::kReading)) return;
+    if (!status.ok() || last) return Stop(std::move(status));
+    ReadNext();
   }
 
-  // Once, when nothing is pending: `status_` does not change any more.
-  void End() {
-    if (access_id_ == 0) {
-      Finish(ToGrpc(status_));
-      return;
+  // Ends what `phase` was; false if the stream was stopped meanwhile.
+  bool MayGoOn(Phase phase) {
+    {
+      std::lock_guard lock(mutex_);
+      if (phase_ == phase) {
+        phase_ = Phase::kIdle;
+        return true;
+      }
     }
-    EndAccess(parts_, call_, access_id_, AccessEnd::kUntouched,
-              [this](absl::StatusOr<v1::EndAccessResponse> r) {
-                // A lease that ended with its world held nobody off: what was sent may be of two
-                // contents.
-                Finish(ToGrpc(status_.ok() ? r.status() : status_));
-              });
+    ReturnLease();
+    return false;
+  }
+
+  // The first one counts.
+  void Stop(absl::Status why) {
+    {
+      std::lock_guard lock(mutex_);
+      if (phase_ == Phase::kEnding) return;
+      end_ = std::move(why);
+      // The lease or the piece on its way goes on from here.
+      if (std::exchange(phase_, Phase::kEnding) != Phase::kIdle) return;
+    }
+    ReturnLease();
+  }
+
+  // Once, when nothing is on its way any more.
+  void ReturnLease() {
+    if (lease_id_ == 0) return End(end_);
+    EndLease(parts_, call_, lease_id_, LeaseEnd::kUntouched,
+             [self = Self<ReadTensorStream>()](const absl::StatusOr<v1::EndLeaseResponse>& ended) {
+               // A lease that ended with its generation kept no writer off: what was sent may mix
+               // two versions.
+               self->End(self->end_.ok() ? ended.status() : self->end_);
+             });
   }
 
   const TransferParts parts_;
-  const CallContext call_;
-  grpc::CallbackServerContext* const context_;
-
-  std::mutex mutex_;
-  std::array<Slot, 2> slots_;
-  // Written under the lock; read without it once set (tensor_, access_id_) or ending (status_).
+  const v1::ReadTensorRequest request_;
+  // Written by OnBegun alone.
+  uint64_t lease_id_ = 0;
   v1::Tensor tensor_;
-  uint64_t access_id_ = 0;
-  absl::Status status_;
-  int64_t position_ ABSL_GUARDED_BY(mutex_);  // where the next piece begins
-  const uint64_t version_;                    // that is asked for; 0: any
-  int64_t row_bytes_ ABSL_GUARDED_BY(mutex_) = 0, total_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool first_ ABSL_GUARDED_BY(mutex_) = true;  // nothing has been filled yet
-  int fill_ ABSL_GUARDED_BY(mutex_) = 0;       // the slot to be filled next
-  int send_ ABSL_GUARDED_BY(mutex_) = 0;       // the slot to be sent next
-  bool opening_ ABSL_GUARDED_BY(mutex_) = true;
-  bool filling_ ABSL_GUARDED_BY(mutex_) = false;
-  bool sending_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  SilenceGuard silence_;  // first to go: it calls into the rest
+  int64_t row_bytes_ = 0, total_bytes_ = 0;
+  // Touched while kReading, or on the way there.
+  int64_t position_ = 0;  // where the next piece begins
+  v1::ReadTensorResponse piece_;
+
+  std::mutex mutex_;  // of all below
+  Phase phase_ = Phase::kOpening;
+  std::vector<v1::ReadTensorResponse> buffers_;  // free ones
+  absl::Status end_;                             // from kEnding on
 };
 
 }  // namespace
 
 grpc::ServerWriteReactor<v1::ReadTensorResponse>* StartReadTensor(
-    const TransferParts& parts, CallContext call, grpc::CallbackServerContext* context,
-    const v1::ReadTensorRequest& request) {
-  auto* reactor = new ReadTensorReactor(parts, std::move(call), context, request);
-  reactor->Begin(request);
-  return reactor;
+    const TransferParts& parts, grpc::CallbackServerContext* context,
+    const v1::ReadTensorRequest* request) {
+  return StartStream<ReadTensorStream>(parts, context, *request);
 }
 
 }  // namespace agmm

@@ -1,22 +1,23 @@
-// Answers to gRPC calls from absl::StatusOr, on any thread, exactly once.
+// Answers gRPC calls with absl::StatusOr, on any thread, exactly once.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "daemon/call_context.h"
-#include "daemon/rpc/call_context.h"
-#include "daemon/rpc/status.h"
+#include "daemon/link/grpc_context.h"
+#include "daemon/link/sequencer_calls.h"
 #include "daemon/rpc/validate.h"
+#include "proto/convert/grpc_status.h"
 
 namespace agmm {
 
-// One unary call. Finishes with the reply; or without it, when the caller is gone or the server
-// stops first: a reply that comes later is dropped.
+// One unary call. Finishes with the reply, or without it when the caller goes away or the server
+// stops first; a later reply is dropped.
 template <typename Response>
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
@@ -37,7 +38,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   }
 
   void OnCancel() override {
-    const absl::Status gone = absl::CancelledError("the caller is gone, or the daemon is stopping");
+    const absl::Status gone =
+        absl::CancelledError("the caller cancelled, or the daemon is stopping");
     cancel_->Cancel(gone);
     reply()(gone);
   }
@@ -53,22 +55,19 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<State> state_;
 };
 
-// A handler in one line:
-//   return AnswerUnary(context, request, response, [&](const CallContext& call, auto reply) {
-//     control_->GetJob(call, *request, std::move(reply));
-//   });
-// A request that Validate refuses is answered here; one without a Validate does not compile.
-// `start` runs before this returns. The request may die with the caller: keep a copy for later.
-template <typename Request, typename Response, typename Start>
-grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context, const Request* request,
-                                      Response* response, Start&& start) {
+// Answers a call with `handler`, which runs before this returns. A request that Validate refuses is
+// answered here; one without a Validate does not link.
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* AnswerUnary(
+    grpc::CallbackServerContext* context, const Request* request, Response* response,
+    const std::type_identity_t<Handler<Request, Response>>& handler) {
   const CallContext context_of_call = CallContextOf(context);
   auto* call = new UnaryCall<Response>(response, context_of_call.cancel);
   Reply<Response> reply = call->reply();
   if (absl::Status valid = Validate(*request); !valid.ok()) {
     reply(std::move(valid));
   } else {
-    start(context_of_call, std::move(reply));
+    handler(context_of_call, *request, std::move(reply));
   }
   return call;
 }

@@ -1,155 +1,139 @@
-#include "daemon/rpc/run_jobs.h"
-
-#include <deque>
-#include <memory>
 #include <mutex>
-#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "daemon/rpc/status.h"
-#include "daemon/rpc/validate.h"
-#include "daemon/world/job_outcomes.h"
+#include "daemon/link/stream.h"
+#include "daemon/rpc/services.h"
+#include "proto/convert/rpc_status.h"
+#include "proto/limits.h"
 
 namespace agmm {
 namespace {
 
-// Of jobs that have been read and whose outcomes have not been sent: further ones are left in the
-// stream. And of those in one message.
-constexpr int kMaxUnanswered = 4096;
-// Of one job, so that it fits the daemons' streams; and of outcomes that travel together.
-constexpr size_t kMaxJobBytes = 1 << 20, kMergedBytes = 1 << 20;
+// Bound of the outcomes that travel in one message, beside kMergedBytes.
+constexpr int kMergedOutcomes = 256;
 
-// Held until the call is done, and by the jobs under way.
-class RunJobsReactor final
-    : public grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>,
-      public JobOutcomes,
-      public std::enable_shared_from_this<RunJobsReactor> {
+absl::Status CheckJob(const v1::SubmitJobRequest& job) {
+  const size_t bytes = job.ByteSizeLong();
+  if (bytes <= kMaxJobBytes) return Validate(job);
+  return absl::InvalidArgumentError(
+      absl::StrFormat("a job of %d bytes is too long for RunJobs, which takes %d; use SubmitJob",
+                      bytes, kMaxJobBytes));
+}
+
+class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsResponse> {
  public:
-  RunJobsReactor(Control* control, CallContext call) : control_(control), call_(std::move(call)) {}
-
-  void Begin() {
-    self_ = shared_from_this();
-    StartRead(&request_);
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      std::lock_guard lock(mutex_);
-      all_read_ = true;
-      return GoOn();
-    }
-    Take();
-    std::lock_guard lock(mutex_);
-    reads_ = false;
-    GoOn();
-  }
-  void OnWriteDone(bool ok) override {
-    std::lock_guard lock(mutex_);
-    writing_ = false;
-    if (!ok && end_ == std::nullopt) end_ = absl::CancelledError("the client is gone");
-    GoOn();
-  }
-  void OnCancel() override {
-    const absl::Status gone = absl::CancelledError("the caller is gone, or the daemon is stopping");
-    call_.cancel->Cancel(gone);
-    std::lock_guard lock(mutex_);
-    if (end_ == std::nullopt) end_ = gone;
-    GoOn();
-  }
-  void OnDone() override { const std::shared_ptr<RunJobsReactor> last = std::move(self_); }
-
-  void Add(v1::JobOutcome outcome) override {
-    std::lock_guard lock(mutex_);
-    if (end_ == std::nullopt) outcomes_.push_back(std::move(outcome));
-  }
-  void Flush() override {
-    std::lock_guard lock(mutex_);
-    GoOn();
-  }
+  RunJobsStream(const SequencerParts& parts, grpc::CallbackServerContext* context)
+      : BidiStream(context), parts_(parts) {}
 
  private:
-  // Gives what was read to the scheduler, without the lock: outcomes may come before this returns.
-  void Take() {
-    std::vector<v1::SubmitJobRequest> jobs;
-    std::vector<v1::JobOutcome> refused;
-    absl::Status broken;
-    if (request_.jobs_size() > kMaxUnanswered) {
-      broken = absl::InvalidArgumentError(absl::StrFormat(
+  void OnStart() override { Proceed(); }
+
+  void OnMessage(v1::RunJobsRequest* request) override {
+    if (absl::Status valid = CheckMessage(*request); !valid.ok()) return End(std::move(valid));
+    const int count = request->jobs_size();
+    std::vector<v1::SubmitJobRequest> jobs(count);
+    for (int i = 0; i < count; ++i) jobs[i].Swap(request->mutable_jobs(i));
+    parts_.loop->Post([self = Self<RunJobsStream>(), jobs = std::move(jobs)] {
+      for (const v1::SubmitJobRequest& job : jobs) self->Run(job);
+    });
+    std::unique_lock lock(mutex_);
+    unanswered_ += count;
+    reading_ = false;
+    lock.unlock();
+    Proceed();
+  }
+  void OnHalfClose() override {
+    std::unique_lock lock(mutex_);
+    half_closed_ = true;
+    lock.unlock();
+    Proceed();
+  }
+  void OnSent(v1::RunJobsResponse sent) override {
+    std::unique_lock lock(mutex_);
+    unanswered_ -= sent.outcomes_size();
+    lock.unlock();
+    Proceed();
+  }
+  bool Merge(v1::RunJobsResponse* last, v1::RunJobsResponse* message) override {
+    if (last->outcomes_size() + message->outcomes_size() > kMergedOutcomes) return false;
+    for (v1::JobOutcome& outcome : *message->mutable_outcomes())
+      last->add_outcomes()->Swap(&outcome);
+    return true;
+  }
+
+  // Errors end the stream.
+  static absl::Status CheckMessage(const v1::RunJobsRequest& request) {
+    if (request.jobs_size() > kMaxUnansweredJobs) {
+      return absl::InvalidArgumentError(absl::StrFormat(
           "a message of RunJobs has %d jobs; at most %d are taken; send them in several",
-          request_.jobs_size(), kMaxUnanswered));
-      request_.clear_jobs();
+          request.jobs_size(), kMaxUnansweredJobs));
     }
-    for (v1::SubmitJobRequest& job : *request_.mutable_jobs()) {
-      absl::Status valid = Validate(job);
-      const size_t bytes = job.ByteSizeLong();
-      if (valid.ok() && bytes > kMaxJobBytes) {
-        valid = absl::InvalidArgumentError(absl::StrFormat(
-            "a job of %d bytes is too long for RunJobs, which takes %d; use SubmitJob", bytes,
-            kMaxJobBytes));
-      }
-      if (job.request_id().empty()) {
-        broken = absl::InvalidArgumentError(
-            "a job of RunJobs has no request_id, by which its outcome would be told; give one");
-      } else if (!valid.ok()) {
-        refused.push_back(ErrorOutcome(job.request_id(), valid));
-      } else {
-        jobs.emplace_back().Swap(&job);
-      }
+    for (const v1::SubmitJobRequest& job : request.jobs()) {
+      if (!job.request_id().empty()) continue;
+      return absl::InvalidArgumentError(
+          "a job of RunJobs has no request_id to identify its outcome; give one");
     }
+    return absl::OkStatus();
+  }
+
+  // Reads on, or ends the call once all outcomes have been sent.
+  void Proceed() {
+    bool end = false;
     {
       std::lock_guard lock(mutex_);
-      unanswered_ += static_cast<int>(jobs.size() + refused.size());
-      for (v1::JobOutcome& outcome : refused) outcomes_.push_back(std::move(outcome));
-      if (!broken.ok() && end_ == std::nullopt) end_ = broken;
+      end = half_closed_ && unanswered_ == 0;
+      if (!end && (half_closed_ || reading_ || unanswered_ >= kMaxUnansweredJobs)) return;
+      reading_ = true;
     }
-    if (broken.ok() && !jobs.empty()) control_->RunJobs(call_, std::move(jobs), shared_from_this());
+    end ? End(absl::OkStatus()) : Read();
   }
 
-  // With the lock, when something has changed.
-  void GoOn() {
-    if (finished_) return;
-    if (end_ == std::nullopt && !reads_ && !all_read_ && unanswered_ < kMaxUnanswered) {
-      reads_ = true;
-      StartRead(&request_);
+  // The rest runs on the loop.
+  void Run(const v1::SubmitJobRequest& job) {
+    Reply<v1::Job> reply = [self = Self<RunJobsStream>(), id = job.request_id()](
+                               absl::StatusOr<v1::Job> ended) { self->Add(id, std::move(ended)); };
+    absl::Status refused = CheckJob(job);
+    if (refused.ok()) refused = CheckCaller(parts_, call_, job);
+    if (!refused.ok()) return reply(std::move(refused));
+    parts_.scheduler->RunJob(call_, job, std::move(reply));
+  }
+  void Add(const std::string& request_id, absl::StatusOr<v1::Job> job) {
+    if (outcomes_.outcomes().empty())
+      parts_.loop->PostLast([self = Self<RunJobsStream>()] { self->SendOutcomes(); });
+    v1::JobOutcome* outcome = outcomes_.add_outcomes();
+    outcome->set_request_id(request_id);
+    if (job.ok()) {
+      outcome->mutable_job()->Swap(&*job);
+    } else {
+      *outcome->mutable_error() = ToProto(job.status());
     }
-    if (writing_) return;
-    if (end_ != std::nullopt || (all_read_ && unanswered_ == 0)) {
-      finished_ = true;
-      return Finish(ToGrpc(end_.value_or(absl::OkStatus())));
-    }
-    if (outcomes_.empty()) return;
-    response_.Clear();
-    for (size_t bytes = 0; !outcomes_.empty() && bytes < kMergedBytes; outcomes_.pop_front()) {
-      bytes += outcomes_.front().ByteSizeLong();
-      response_.add_outcomes()->Swap(&outcomes_.front());
-    }
-    unanswered_ -= response_.outcomes_size();
-    writing_ = true;
-    StartWrite(&response_);
+    bytes_ += outcome->ByteSizeLong();
+    if (bytes_ >= kMergedBytes || outcomes_.outcomes_size() >= kMergedOutcomes) SendOutcomes();
+  }
+  void SendOutcomes() {
+    if (outcomes_.outcomes().empty()) return;
+    bytes_ = 0;
+    Send(std::exchange(outcomes_, {}));
   }
 
-  Control* const control_;
-  const CallContext call_;
-  v1::RunJobsRequest request_;
-  std::shared_ptr<RunJobsReactor> self_;  // until done
-  std::mutex mutex_;
-  bool reads_ = true, all_read_ = false;
-  int unanswered_ = 0;
-  std::deque<v1::JobOutcome> outcomes_;
-  v1::RunJobsResponse response_;
-  bool writing_ = false, finished_ = false;
-  std::optional<absl::Status> end_;
+  const SequencerParts parts_;
+  // On the loop: outcomes of about the same time, which travel in one message.
+  v1::RunJobsResponse outcomes_;
+  size_t bytes_ = 0;
+
+  std::mutex mutex_;  // guards what follows
+  bool reading_ = false, half_closed_ = false;
+  int unanswered_ = 0;  // jobs that were read and whose outcomes have not been sent
 };
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>* StartRunJobs(Control* control,
-                                                                               CallContext call) {
-  const auto reactor = std::make_shared<RunJobsReactor>(control, std::move(call));
-  reactor->Begin();
-  return reactor.get();
+grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>* StartRunJobs(
+    const SequencerParts& parts, grpc::CallbackServerContext* context) {
+  return StartStream<RunJobsStream>(parts, context);
 }
 
 }  // namespace agmm

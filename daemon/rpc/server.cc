@@ -11,17 +11,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/rpc/call_context.h"
-#include "daemon/world/protocol.h"
+#include "daemon/link/protocol.h"
+#include "daemon/rpc/call_counter.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
-// Of the few services that are not callbacks (reflection).
+// Threads for the services that are not callbacks (reflection).
 constexpr int kMaxThreads = 8;
-// What calls may take to end on their own when the server stops.
+// Grace period for calls to end on their own when the server stops.
 constexpr std::chrono::milliseconds kGrace(200);
-// A daemon that was killed needs a moment to give its heaps back, and then its lock.
+// Wait for a daemon that was killed: it frees its heaps before its lock.
 constexpr absl::Duration kLockPatience = absl::Seconds(2);
 }  // namespace
 
@@ -32,11 +32,12 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<RpcServer> server(new RpcServer);
   grpc::ServerBuilder builder;
-  // First the lock: a dying process that held it has left the port, too, when that is free.
+  // The lock comes first, because a dying process that held it has also left the port once it is
+  // free.
   if (!socket.empty()) {
     AGMM_ASSIGN_OR_RETURN(
         server->lock_, SocketLock::Take(socket, kLockPatience, [](const absl::Status& in_use) {
-          spdlog::info("waiting up to {} in case that process is ending: {}",
+          spdlog::info("waiting up to {} for that process to end: {}",
                        absl::FormatDuration(kLockPatience), std::string(in_use.message()));
         }));
     builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials());
@@ -52,7 +53,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   builder.SetResourceQuota(quota);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
-  // Without this a second daemon on the same port would get half of the connections.
+  // Otherwise a second daemon on the same port would get half of the connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -61,11 +62,11 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(MakeCallContextInterceptors(metrics));
+  interceptors.push_back(MakeCallCounter(metrics));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   for (grpc::Service* service : services) builder.RegisterService(service);
 
-  // The socket is its owner's from its first moment.
+  // The socket must never be open to other users, not even before a chmod.
   const mode_t mask = umask(0177);
   server->server_ = builder.BuildAndStart();
   umask(mask);

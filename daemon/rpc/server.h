@@ -21,13 +21,12 @@ class RpcServer {
       const std::string& tcp, const std::string& socket, Metrics* metrics,
       const std::vector<grpc::Service*>& services);
   ~RpcServer();
-  // Ends all calls, for their callers with UNAVAILABLE, and waits for the ends. May be called
-  // again.
+  // Ends all calls, which fails them with UNAVAILABLE, and waits for their ends. Idempotent.
   void Stop();
 
-  // The TCP port that was bound, or 0.
+  // Returns the bound TCP port, or 0.
   int port() const { return port_; }
-  // What the health service answers.
+  // Sets the answer of the health service.
   void SetServing(bool serving);
 
  private:

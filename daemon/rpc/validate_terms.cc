@@ -10,28 +10,29 @@
 #include "kernels/base/utf8.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 
 namespace agmm {
 namespace {
 
-absl::Status Wrong(absl::string_view field, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " ", what));
+template <typename... Args>
+absl::Status Wrong(absl::string_view field, const absl::FormatSpec<Args...>& what,
+                   const Args&... args) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " ", absl::StrFormat(what, args...)));
 }
 
 absl::Status CheckLength(absl::string_view field, absl::string_view text, size_t bound) {
   if (text.size() <= bound) return absl::OkStatus();
-  return Wrong(field, absl::StrFormat("has %d bytes; at most %d are taken; use a shorter one",
-                                      text.size(), bound));
+  return Wrong(field, "has %d bytes; at most %d are taken; use a shorter one", text.size(), bound);
 }
 
 absl::Status CheckGiven(absl::string_view field, absl::string_view text) {
   return text.empty() ? Wrong(field, "is empty; set it") : absl::OkStatus();
 }
 
-// Control characters, line and paragraph separators, and what turns the direction of text around:
-// a name must not change how the table around it looks.
-bool Disturbs(uint32_t code) {
+// True for control characters, line and paragraph separators and changes of text direction, because
+// a name must not break the table around it.
+bool IsDisallowed(uint32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069);
 }
@@ -42,9 +43,8 @@ absl::Status CheckId(absl::string_view field, absl::string_view id) {
   AGMM_RETURN_IF_ERROR(CheckLength(field, id, kMaxIdBytes));
   for (size_t i = 0; i < id.size(); ++i) {
     if (absl::ascii_isprint(static_cast<unsigned char>(id[i]))) continue;
-    return Wrong(field, absl::StrFormat("has byte 0x%02x at %d; use printable ASCII, such as hex "
-                                        "digits",
-                                        static_cast<unsigned char>(id[i]), i));
+    return Wrong(field, "has byte 0x%02x at %d; use printable ASCII, such as hex digits",
+                 static_cast<unsigned char>(id[i]), i);
   }
   return absl::OkStatus();
 }
@@ -55,7 +55,7 @@ absl::Status CheckIdGiven(absl::string_view field, absl::string_view id) {
 }
 
 absl::Status CheckIdGiven(absl::string_view field, uint64_t id) {
-  return id == 0 ? Wrong(field, "is 0, which is no id; set it") : absl::OkStatus();
+  return id == 0 ? Wrong(field, "is 0; set it") : absl::OkStatus();
 }
 
 absl::Status CheckName(absl::string_view field, absl::string_view name) {
@@ -64,11 +64,10 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
   if (name.front() == '#')
     return Wrong(field, "begins with '#', which marks an id; begin it otherwise");
   if (const size_t comma = name.find(','); comma != name.npos) {
-    return Wrong(
-        field,
-        absl::StrFormat("has ',' at byte %d, which parts names from each other on command lines; "
-                        "use another character, such as '.' or '/'",
-                        comma));
+    return Wrong(field,
+                 "has ',' at byte %d, which separates names on command lines; use another "
+                 "character, such as '.' or '/'",
+                 comma);
   }
   if (name.front() == ' ' || name.back() == ' ')
     return Wrong(field, "begins or ends with a space; leave it out");
@@ -76,13 +75,10 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
     const size_t begin = at;
     uint32_t code = 0;
     if (!NextCodePoint(name, &at, &code)) {
-      return Wrong(field,
-                   absl::StrFormat("is no UTF-8 from byte %d on; encode it as UTF-8", begin));
+      return Wrong(field, "is not UTF-8 from byte %d on; encode it as UTF-8", begin);
     }
-    if (Disturbs(code)) {
-      return Wrong(field, absl::StrFormat("has the control character U+%04X at byte %d; leave it "
-                                          "out",
-                                          code, begin));
+    if (IsDisallowed(code)) {
+      return Wrong(field, "has the control character U+%04X at byte %d; leave it out", code, begin);
     }
   }
   return absl::OkStatus();
@@ -91,7 +87,7 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
 absl::Status CheckBetween(absl::string_view field, int64_t value, int64_t min, int64_t max,
                           absl::string_view next) {
   if (value >= min && value <= max) return absl::OkStatus();
-  return Wrong(field, absl::StrFormat("is %d, outside [%d, %d]; %s", value, min, max, next));
+  return Wrong(field, "is %d, outside [%d, %d]; %s", value, min, max, next);
 }
 
 absl::Status CheckRef(absl::string_view field, const v1::TensorRef& ref) {
@@ -106,7 +102,7 @@ absl::Status CheckRef(absl::string_view field, const v1::TensorRef& ref) {
 
 absl::Status CheckMesh(absl::string_view field, const v1::Mesh& mesh) {
   AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(field, ".axes"), mesh.axes_size(), 1, kMaxMeshAxes,
-                                    "give so many axes, such as x=4"));
+                                    "give the axes, such as x=4"));
   std::vector<absl::string_view> names;
   int64_t size = 1;
   for (int i = 0; i < mesh.axes_size(); ++i) {
@@ -120,29 +116,27 @@ absl::Status CheckMesh(absl::string_view field, const v1::Mesh& mesh) {
                    "has a name that is empty or not of letters only; use one such as x or tp");
     }
     if (std::find(names.begin(), names.end(), axis.name()) != names.end())
-      return Wrong(here, absl::StrFormat("is called %s, as one before; give each its own name",
-                                         axis.name()));
+      return Wrong(here, "is called %s, as one before; give each its own name", axis.name());
     names.push_back(axis.name());
     AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(here, ".size"), axis.size(), 1, kMaxRanks,
                                       "give the number of ranks along it"));
     size *= axis.size();
     if (size > kMaxRanks) {
-      return Wrong(field, absl::StrFormat("has %d ranks up to axis %s; at most %d can be planned "
-                                          "for; make it smaller",
-                                          size, axis.name(), kMaxRanks));
+      return Wrong(field,
+                   "has %d ranks up to axis %s; at most %d can be planned for; make it smaller",
+                   size, axis.name(), kMaxRanks);
     }
   }
   if (mesh.ranks().empty()) return absl::OkStatus();
   if (mesh.ranks_size() != size) {
-    return Wrong(field, absl::StrFormat("has %d ranks and lists %d; list one for each, or none",
-                                        size, mesh.ranks_size()));
+    return Wrong(field, "has %d ranks and lists %d; list one for each, or none", size,
+                 mesh.ranks_size());
   }
   std::vector<int> ranks(mesh.ranks().begin(), mesh.ranks().end());
   std::sort(ranks.begin(), ranks.end());
-  if (ranks.front() < 0)
-    return Wrong(field, absl::StrFormat("lists rank %d; ranks begin at 0", ranks.front()));
+  if (ranks.front() < 0) return Wrong(field, "lists rank %d; ranks begin at 0", ranks.front());
   if (const auto twice = std::adjacent_find(ranks.begin(), ranks.end()); twice != ranks.end())
-    return Wrong(field, absl::StrFormat("lists rank %d twice; list each once", *twice));
+    return Wrong(field, "lists rank %d twice; list each once", *twice);
   return absl::OkStatus();
 }
 
@@ -152,12 +146,12 @@ absl::Status CheckSpec(absl::string_view field, const v1::TensorSpec& spec) {
                                       "a matrix has at least one row and one column"));
   }
   const absl::StatusOr<DType> dtype = FromProto(spec.dtype());
-  if (!dtype.ok()) return Wrong(absl::StrCat(field, ".dtype"), dtype.status().message());
+  if (!dtype.ok()) return Wrong(absl::StrCat(field, ".dtype"), "%s", dtype.status().message());
   // Both factors are at most kMaxDimension: no overflow.
   const int64_t bytes = spec.rows() * spec.cols() * SizeOf(*dtype);
   if (bytes > kMaxTensorBytes) {
-    return Wrong(field, absl::StrFormat("is %d x %d, %d bytes; at most %d are taken; split it",
-                                        spec.rows(), spec.cols(), bytes, kMaxTensorBytes));
+    return Wrong(field, "is %d x %d, %d bytes; at most %d are taken; split it", spec.rows(),
+                 spec.cols(), bytes, kMaxTensorBytes);
   }
   AGMM_RETURN_IF_ERROR(CheckGiven(absl::StrCat(field, ".sharding"), spec.sharding()));
   AGMM_RETURN_IF_ERROR(
@@ -181,9 +175,10 @@ absl::Status CheckTimeout(absl::string_view field, const google::protobuf::Durat
       (seconds < kMaxTimeoutSeconds || (seconds == kMaxTimeoutSeconds && nanos == 0))) {
     return absl::OkStatus();
   }
-  return Wrong(field, absl::StrFormat("is %d s and %d ns; at most %d s are taken, nanoseconds in "
-                                      "[0, 999999999]; 0 is the default",
-                                      seconds, nanos, kMaxTimeoutSeconds));
+  return Wrong(
+      field,
+      "is %d s and %d ns; at most %d s are taken, nanoseconds in [0, 999999999]; 0 is the default",
+      seconds, nanos, kMaxTimeoutSeconds);
 }
 
 }  // namespace agmm

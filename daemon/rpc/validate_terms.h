@@ -1,5 +1,5 @@
-// What several requests have in common, and its bounds. `field` is the path of the field in errors.
-// Errors are those of validate.h.
+// Checks of fields that several requests share, and their bounds. `field` is the path of the field
+// in errors. Errors are those of validate.h.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,21 @@ namespace agmm {
 inline constexpr size_t kMaxIdBytes = 256;
 inline constexpr size_t kMaxNameBytes = 256;
 inline constexpr size_t kMaxNotationBytes = 1024;
-inline constexpr int kMaxPage = 1000;
 inline constexpr int kMaxMeshAxes = 32;
 inline constexpr size_t kMaxAxisNameBytes = 32;
-// More than a world holds, and small enough that sums of a thousand sizes do not overflow.
+// More than any world holds, and small enough that sums of a thousand sizes do not overflow.
 inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 50;
 inline constexpr int64_t kMaxTimeoutSeconds = 24 * 60 * 60;
 
-// Ids that clients make: printable ASCII, so that they stand in logs and headers as they are.
+// Checks an id made by a client: printable ASCII, so that logs and headers can show it.
 absl::Status CheckId(absl::string_view field, absl::string_view id);
 absl::Status CheckIdGiven(absl::string_view field, absl::string_view id);
-// Ids that daemons make: not 0.
+// Checks an id made by a daemon: not 0.
 absl::Status CheckIdGiven(absl::string_view field, uint64_t id);
 
-// UTF-8 without control characters, not beginning with '#' and without ',' (which mark an id and
-// part names on command lines), without a space at either end. Empty is no name.
+// Checks a name: not empty, UTF-8 without control characters, without a space at either end,
+// without a leading '#' (which marks an id on command lines) and without ',' (which separates names
+// there).
 absl::Status CheckName(absl::string_view field, absl::string_view name);
 
 // `value` in [min, max].

@@ -1,25 +1,19 @@
-#include "daemon/job/admission.h"
+#include "daemon/sequencer/admission.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 #include "proto/convert/time.h"
 
 namespace agmm {
 namespace {
 
-// Planning and proving so many hops takes one or two seconds; both grow faster than that number.
+// Planning and proving this many hops takes one or two seconds; both grow faster than the number.
 constexpr int64_t kMaxHops = 1 << 16;
-
-std::string NameOf(const v1::Tensor& tensor) {
-  return absl::StrFormat("tensor %d%s", tensor.tensor_id(),
-                         tensor.name().empty() ? "" : absl::StrFormat(" \"%s\"", tensor.name()));
-}
 
 // "[M_x, K] 1024 x 512 bf16 over mesh x=2 (ranks 0,1)".
 std::string Text(const Mesh& mesh, Tensor tensor) {
@@ -29,21 +23,17 @@ std::string Text(const Mesh& mesh, Tensor tensor) {
                          absl::StrJoin(mesh.ranks, ","));
 }
 
-// That `found` can stand for `wanted`. What its dimensions are called does not matter: the C of one
-// job may be the A of the next.
+// Checks that `found` can stand for `wanted`.
 absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, const Mesh& mesh,
                           const Tensor& wanted) {
-  if (found.mesh == mesh && found.tensor.sharding == wanted.sharding &&
-      found.tensor.rows == wanted.rows && found.tensor.cols == wanted.cols &&
-      found.tensor.dtype == wanted.dtype) {
-    return absl::OkStatus();
-  }
+  if (SameSpec(found, {mesh, wanted})) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
-      "%s stands for %s, which is %s; the tensor is %s; create one that fits, or change the spec",
-      NameOf(proto), wanted.name, Text(mesh, wanted), Text(found.mesh, found.tensor)));
+      "%s stands for %s, which is %s, but the tensor is %s; create one that fits, or change the "
+      "spec",
+      Describe(proto), wanted.name, Text(mesh, wanted), Text(found.mesh, found.tensor)));
 }
 
-// Counts and bounds were checked where the request came in.
+// Counts and bounds were checked on arrival.
 absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catalog, JobSpec* job) {
   job->repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
   job->timeout = FromProto(request.timeout());
@@ -62,22 +52,22 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catal
   }
   if (job->tensors[kC] == job->tensors[kA] || job->tensors[kC] == job->tensors[kB]) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "tensor %d is input and output; give C a tensor of its own", job->tensors[kC]));
+        "tensor %d is both input and output; give C a tensor of its own", job->tensors[kC]));
   }
   return absl::OkStatus();
 }
 
-// That the schedule will be small enough to be proved here.
+// Checks that the schedule will be small enough to be proved here.
 absl::Status CheckSize(const Problem& problem, const PlanOptions& options) {
   int64_t hops = int64_t{problem.mesh.size()} * options.chunks;
   for (int axis : problem.tensors[kA].sharding.rows) hops *= problem.mesh.axes[axis].size;
   if (hops <= kMaxHops) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%d chunks a shard are too many for mesh %s: %d hops in all, at most %d can "
-                      "be planned; ask for "
-                      "%d chunks at most",
-                      options.chunks, problem.mesh.ToString(), hops, kMaxHops,
-                      std::max<int64_t>(1, options.chunks * kMaxHops / hops)));
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%d chunks a shard are too many for mesh %s: %d hops in total, at most %d can "
+      "be planned; ask for "
+      "%d chunks at most",
+      options.chunks, problem.mesh.ToString(), hops, kMaxHops,
+      std::max<int64_t>(1, options.chunks * kMaxHops / hops)));
 }
 
 }  // namespace
@@ -89,15 +79,8 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   job.spec = request.spec();
   AGMM_RETURN_IF_ERROR(ReadTerms(request, catalog, &job));
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(request.mesh()));
-  const std::vector<WorldRank>& world = members.ranks();
-  for (int rank : mesh.ranks) {
-    if (rank >= static_cast<int>(world.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("mesh %s names rank %d; the world has %d, 0 to %d", mesh.ToString(), rank,
-                          world.size(), static_cast<int>(world.size()) - 1));
-    }
-    job.topology.node_of_rank.push_back(world[rank].node);
-  }
+  AGMM_RETURN_IF_ERROR(CheckRanks(mesh, members));
+  for (int rank : mesh.ranks) job.topology.node_of_rank.push_back(members.ranks()[rank].node);
   v1::Tensor protos[3];
   PlacedTensor tensors[3];
   const int given = job.new_c.empty() ? 3 : 2;
@@ -109,7 +92,7 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   if (a.cols != b.rows) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "A, %s, has %d columns and B, %s, has %d rows; the inner dimension must agree",
-        NameOf(protos[kA]), a.cols, NameOf(protos[kB]), b.rows));
+        Describe(protos[kA]), a.cols, Describe(protos[kB]), b.rows));
   }
   AGMM_ASSIGN_OR_RETURN(job.problem,
                         ParseProblem(request.spec(), mesh, {a.rows, b.cols, a.cols}, a.dtype));
@@ -118,8 +101,8 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   for (int i : {kA, kB}) {
     if (!catalog.WillHaveContents(job.tensors[i]) && !will_be_written(job.tensors[i])) {
       return absl::FailedPreconditionError(
-          absl::StrFormat("%s stands for %s and has no contents; write it first", NameOf(protos[i]),
-                          job.problem.tensors[i].name));
+          absl::StrFormat("%s stands for %s and has no contents; write it first",
+                          Describe(protos[i]), job.problem.tensors[i].name));
     }
   }
   AGMM_ASSIGN_OR_RETURN(const PlanOptions asked, FromProto(request.options()));

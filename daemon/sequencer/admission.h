@@ -1,4 +1,4 @@
-// What a request asks for, checked against the tensors and the world.
+// Checks a request against the tensors and the world.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agmm/v1/job.pb.h"
-#include "daemon/tensor/catalog.h"
-#include "daemon/world/members.h"
+#include "daemon/sequencer/catalog.h"
+#include "daemon/sequencer/members.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
 
 namespace agmm {
 
-// A job that can run: everything concrete.
+// A job that can run, with every option resolved.
 struct JobSpec {
   std::string spec;
   Problem problem;
@@ -23,18 +23,18 @@ struct JobSpec {
   PlanOptions options;
   std::string explanation;
   std::string problem_key;  // the problem and its ranks
-  std::string plan_key;     // equal where one plan serves both
+  std::string plan_key;     // jobs with the same key share a plan
   uint64_t tensors[3] = {0, 0, 0};
-  std::string new_c;  // the name of a tensor that is to be made for C; else empty
+  std::string new_c;  // the name of a tensor to create for C; else empty
   int repeat = 1;
   absl::Duration timeout;
 };
 
-// `will_be_written` tells whether a job admitted before writes the tensor.
+// `will_be_written` returns true if a job admitted before writes the tensor.
 // A name for C that no tensor has becomes new_c, and tensors[kC] stays 0.
-// Errors: INVALID_ARGUMENT for a request that means nothing; NOT_FOUND for a tensor that is not
-// there; FAILED_PRECONDITION, naming tensor, wanted and found, for one that does not fit or has no
-// contents.
+// Errors: INVALID_ARGUMENT for an invalid request; NOT_FOUND for a tensor that does not exist;
+// FAILED_PRECONDITION, naming the tensor, the wanted and the found spec, for a tensor that does not
+// fit or has no contents.
 absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members& members,
                               const Catalog& catalog,
                               const std::function<bool(uint64_t)>& will_be_written);

@@ -1,18 +1,12 @@
-#include "daemon/job/figures.h"
+#include "daemon/sequencer/figures.h"
 
 #include <algorithm>
 #include <variant>
 
+#include "kernels/schedule/access.h"
+
 namespace agmm {
 namespace {
-
-void Move(const Topology& topology, const Block& block, const Place& from, Rank to,
-          ScheduleFacts* facts) {
-  if (from.rank == to) return;
-  const bool one_node = topology.node_of_rank[from.rank] == topology.node_of_rank[to];
-  (one_node ? facts->memory_bytes : facts->network_bytes) +=
-      block.rows.size() * RowBytes(block, from);
-}
 
 double Median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -21,8 +15,8 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The slowest rank's time of each epoch that was kept, oldest first. Empty unless every rank has
-// reported as many.
+// The slowest rank's time of each recorded epoch, oldest first. Empty unless all ranks have
+// reported the same number.
 std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) {
   std::vector<double> slowest;
   for (int rank : mesh.ranks) {
@@ -40,22 +34,18 @@ std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) 
 
 ScheduleFacts FactsOf(const Topology& topology, const Schedule& schedule) {
   ScheduleFacts facts;
-  for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
-    const std::vector<Step>& steps = schedule.ranks[rank];
+  for (const Traffic& traffic : TrafficOf(topology, schedule)) {
+    facts.memory_bytes += traffic.own_node;
+    facts.network_bytes += traffic.other_nodes;
+  }
+  for (const std::vector<Step>& steps : schedule.ranks) {
     int count = 0, multiply_step = -1;
     for (size_t i = 0; i < steps.size(); ++i) {
       if (const auto* transfer = std::get_if<Transfer>(&steps[i].op)) {
         facts.transfers |= !transfer->to.empty();
-        for (const Place& to : transfer->to)
-          Move(topology, transfer->block, transfer->from, to.rank, &facts);
-      } else if (const auto* multiply = std::get_if<Multiply>(&steps[i].op)) {
+      } else if (std::holds_alternative<Multiply>(steps[i].op)) {
         ++count;
         multiply_step = static_cast<int>(i);
-        Move(topology, multiply->a, multiply->a_place, rank, &facts);
-        Move(topology, multiply->b, multiply->b_place, rank, &facts);
-      } else {
-        const auto& reduce = std::get<Reduce>(steps[i].op);
-        Move(topology, reduce.c, reduce.from, rank, &facts);
       }
     }
     facts.step_counts.push_back(static_cast<int>(steps.size()));

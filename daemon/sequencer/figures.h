@@ -1,4 +1,4 @@
-// What a job that succeeded has to show: times, rates and bytes. Pure. What cannot be known is 0.
+// Figures of a job that succeeded: times, rates and bytes; 0 for unknown ones. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace agmm {
 
-// What of a schedule the figures need.
+// The facts of a schedule that the figures need.
 struct ScheduleFacts {
   // Bytes that an epoch brings from one rank to another: on one node, and between nodes.
   int64_t memory_bytes = 0, network_bytes = 0;
-  // By rank of the mesh: how many steps, and which is its only multiply (-1: it has none, or
+  // By rank of the mesh: the number of steps, and the index of its only multiply (-1: none or
   // several).
   std::vector<int> step_counts, multiplies;
-  bool transfers = false;  // an epoch has transfers at all, be they within a rank
+  bool transfers = false;  // an epoch has transfers, also within a rank only
 };
 ScheduleFacts FactsOf(const Topology& topology, const Schedule& schedule);
 
-// The parts of an unfused product, microseconds, the slowest rank's; 0: not known.
+// Parts of an unfused product in microseconds, of the slowest rank; 0: unknown.
 struct PartTimes {
   double gemm_us = 0;    // its one multiply
   double gather_us = 0;  // from the epoch's start to that multiply's
@@ -29,11 +29,11 @@ struct PartTimes {
 
 using RankReports = std::map<int, v1::RankReport>;  // by world rank
 
-// From the steps of an epoch in which every rank multiplies once. Not known for any other, nor for
-// reports that do not fit the schedule.
+// Computed from the steps of an epoch in which every rank multiplies once. Unknown for any other
+// epoch, and for reports that do not fit the schedule.
 PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankReports& reports);
 
-// `parts`: of the same problem on the same ranks.
+// `parts` must be of the same problem on the same ranks.
 v1::JobFigures FiguresOf(const Problem& problem, const ScheduleFacts& facts, const PartTimes& parts,
                          const RankReports& reports);
 

@@ -1,17 +1,15 @@
-#include "daemon/tensor/placement.h"
+#include "daemon/sequencer/placement.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/reason.h"
 #include "kernels/base/units.h"
-#include "proto/convert/status.h"
 
 namespace agmm {
 namespace {
-
-constexpr int64_t kPlacementAlign = 4096;
 
 using Pieces = std::map<int64_t, int64_t>;  // offset -> bytes
 
@@ -27,7 +25,7 @@ int64_t Total(const Pieces& pieces) {
   return total;
 }
 
-// What lies in both.
+// The bytes that are in both.
 Pieces Intersect(const Pieces& a, const Pieces& b) {
   Pieces both;
   auto x = a.begin(), y = b.begin();
@@ -49,9 +47,9 @@ Pieces Intersect(const Pieces& a, const Pieces& b) {
 void Placement::Reset(const std::vector<int64_t>& heap_bytes) {
   heaps_.clear();
   for (int64_t bytes : heap_bytes) {
-    HeapState heap;
+    RankHeap heap;
     heap.size = bytes;
-    // The piece behind the last whole page can hold nothing.
+    // The piece behind the last whole page is never used.
     if (const int64_t usable = bytes / kPlacementAlign * kPlacementAlign; usable > 0)
       heap.free.emplace(0, usable);
     heaps_.push_back(std::move(heap));
@@ -60,25 +58,14 @@ void Placement::Reset(const std::vector<int64_t>& heap_bytes) {
 
 absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64_t bytes,
                                             MemoryClass memory_class) {
-  for (int rank : ranks) {
-    if (rank < 0 || rank >= rank_count()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "rank %d is not in the world; its ranks are 0 to %d", rank, rank_count() - 1));
-    }
-  }
-  if (ranks.empty() || bytes <= 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d bytes on %d ranks cannot be placed; ask for at least one byte on one rank", bytes,
-        ranks.size()));
-  }
   int64_t smallest = heap_bytes(ranks[0]);
   for (int rank : ranks) smallest = std::min(smallest, heap_bytes(rank));
-  // What an empty heap could not hold is no reason to give up anything.
+  // Because reclaiming is pointless for a size that even an empty heap could not hold.
   const bool could_fit = bytes <= smallest / kPlacementAlign * kPlacementAlign;
   while (true) {
     Pieces common = heaps_[ranks[0]].free;
     for (int rank : ranks) common = Intersect(common, heaps_[rank].free);
-    // Pieces are whole pages, so what holds `bytes` holds them rounded up.
+    // Pieces are whole pages, so a piece that holds `bytes` holds them rounded up.
     const auto fit = std::find_if(common.begin(), common.end(),
                                   [&](const auto& piece) { return piece.second >= bytes; });
     if (fit != common.end()) {
@@ -90,12 +77,12 @@ absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64
         ranks.begin(), ranks.end(), [&](int a, int b) { return free_bytes(a) < free_bytes(b); });
     return WithReason(
         absl::ResourceExhaustedError(absl::StrFormat(
-            "%s were asked for on each of ranks %s; rank %d has %s free of %s, and the largest "
+            "%s were requested on each of ranks %s; rank %d has %s free of %s, and the largest "
             "piece free on all of them is %s; rank %d holds %s; delete tensors or give the devices "
             "larger heaps",
             FormatBytes(bytes), absl::StrJoin(ranks, ","), fullest,
             FormatBytes(free_bytes(fullest)), FormatBytes(heap_bytes(fullest)),
-            FormatBytes(Largest(common)), fullest, Holders(fullest))),
+            FormatBytes(Largest(common)), fullest, DescribeUsage(fullest))),
         kReasonHeapFull);
   }
 }
@@ -111,44 +98,30 @@ absl::Status Placement::CheckRoom(const std::vector<int>& ranks, int64_t bytes,
 
 bool Placement::AllocateAt(const std::vector<int>& ranks, int64_t offset, int64_t bytes,
                            MemoryClass memory_class) {
-  if (ranks.empty() || offset < 0 || offset % kPlacementAlign != 0 || bytes <= 0) return false;
+  if (offset < 0 || offset % kPlacementAlign != 0 || bytes <= 0) return false;
   for (int rank : ranks) {
-    if (rank < 0 || rank >= rank_count()) return false;
     const Pieces& free = heaps_[rank].free;
     const auto behind = free.upper_bound(offset);
     if (behind == free.begin()) return false;
     const auto piece = std::prev(behind);
-    // Pieces are whole pages, so what holds `bytes` holds them rounded up.
+    // Pieces are whole pages, so a piece that holds `bytes` holds them rounded up.
     if (bytes > piece->second - (offset - piece->first)) return false;
   }
   Take(ranks, offset, RoundUp(bytes, kPlacementAlign), memory_class);
   return true;
 }
 
-void Placement::Reclass(const std::vector<int>& ranks, int64_t bytes, MemoryClass from,
-                        MemoryClass to) {
-  const int64_t rounded = RoundUp(bytes, kPlacementAlign);
-  for (int rank : ranks) {
-    heaps_[rank].used[static_cast<int>(from)] -= rounded;
-    heaps_[rank].used[static_cast<int>(to)] += rounded;
-  }
-}
-
-std::string Placement::Holders(int rank) const {
-  std::string largest = describe_tensors_ == nullptr ? "" : describe_tensors_(rank);
-  if (!largest.empty()) largest = absl::StrFormat(" (%s)", largest);
-  const int64_t held = used_bytes(rank, MemoryClass::kHeld);
-  return absl::StrFormat(
-      "tensors %s%s%s, workspaces %s", FormatBytes(used_bytes(rank, MemoryClass::kTensor) + held),
-      largest,
-      held == 0 ? "" : absl::StrFormat(", of which %s are held by clients", FormatBytes(held)),
-      FormatBytes(used_bytes(rank, MemoryClass::kWorkspace)));
+std::string Placement::DescribeUsage(int rank) const {
+  return absl::StrFormat("tensors %s%s, workspaces %s",
+                         FormatBytes(used_bytes(rank, MemoryClass::kTensor)),
+                         describe_tensors_ == nullptr ? "" : describe_tensors_(rank),
+                         FormatBytes(used_bytes(rank, MemoryClass::kWorkspace)));
 }
 
 void Placement::Take(const std::vector<int>& ranks, int64_t offset, int64_t bytes,
                      MemoryClass memory_class) {
   for (int rank : ranks) {
-    HeapState& heap = heaps_[rank];
+    RankHeap& heap = heaps_[rank];
     const auto piece = std::prev(heap.free.upper_bound(offset));
     const int64_t begin = piece->first, end = begin + piece->second;
     heap.free.erase(piece);
@@ -162,7 +135,7 @@ void Placement::Free(const std::vector<int>& ranks, int64_t offset, int64_t byte
                      MemoryClass memory_class) {
   const int64_t rounded = RoundUp(bytes, kPlacementAlign);
   for (int rank : ranks) {
-    HeapState& heap = heaps_[rank];
+    RankHeap& heap = heaps_[rank];
     heap.used[static_cast<int>(memory_class)] -= rounded;
     auto piece = heap.free.emplace(offset, rounded).first;
     if (const auto next = std::next(piece);

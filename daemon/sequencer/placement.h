@@ -1,5 +1,4 @@
-// Symmetric placement: one free list a rank, kept by the sequencer. No collective call, no
-// lockstep.
+// Symmetric placement without collective calls: the sequencer keeps one free list for each rank.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +12,17 @@
 
 namespace agmm {
 
-// kHeld: of tensors that clients have not let go of.
-enum class MemoryClass { kTensor, kWorkspace, kHeld };
+enum class MemoryClass { kTensor, kWorkspace };
+// Allocations are whole pages.
+inline constexpr int64_t kPlacementAlign = 4096;
 
-// Thread-compatible.
+// Ranks are given by their callers as distinct ranks of the world, at least one. Thread-compatible.
 class Placement {
  public:
-  // Ranks with the bytes of their heaps; forgets everything placed before.
+  // Sets the size of each rank's heap, and forgets all allocations.
   void Reset(const std::vector<int64_t>& heap_bytes);
-  // Tried, as often as it returns true, before Allocate gives up on what an empty heap could hold:
-  // frees something that nobody needs now, so that `bytes` on `ranks` find room.
+  // Frees idle memory to make room for `bytes` on `ranks`. Before Allocate fails with a size that
+  // an empty heap could hold, it calls this again until it returns false.
   using Reclaim = std::function<bool(const std::vector<int>& ranks, int64_t bytes)>;
   void set_reclaim(Reclaim reclaim) { reclaim_ = std::move(reclaim); }
 
@@ -30,24 +30,22 @@ class Placement {
   // Errors: RESOURCE_EXHAUSTED with HEAP_FULL: asked, free, largest free piece common to the ranks.
   absl::StatusOr<int64_t> Allocate(const std::vector<int>& ranks, int64_t bytes,
                                    MemoryClass memory_class);
-  // OK if Allocate would find room once `freed`, which are workspaces, were given back; else its
-  // error, as it would be then. Changes nothing.
+  // OK if Allocate would succeed after the workspaces `freed` were freed; else its error then.
+  // Changes nothing.
   struct Piece {
     std::vector<int> ranks;
     int64_t offset_bytes = 0, bytes = 0;
   };
   absl::Status CheckRoom(const std::vector<int>& ranks, int64_t bytes,
                          const std::vector<Piece>& freed) const;
-  // Takes the place that is named, if it is free on all of `ranks`, which are different.
+  // Takes the bytes at `offset` if they are free on all of `ranks`.
   bool AllocateAt(const std::vector<int>& ranks, int64_t offset, int64_t bytes,
                   MemoryClass memory_class);
-  // Counts what is allocated as another class from now on.
-  void Reclass(const std::vector<int>& ranks, int64_t bytes, MemoryClass from, MemoryClass to);
-  // Names the largest of what lies on a rank, for errors: "W 1.00 GiB, X 512 MiB"; may be empty.
+  // Describes the tensors on a rank, for errors: " (W 1.00 GiB, X 512 MiB)"; may be empty.
   void set_describe_tensors(std::function<std::string(int rank)> describe) {
     describe_tensors_ = std::move(describe);
   }
-  // Gives back what Allocate returned for the same ranks and bytes.
+  // Frees an allocation; ranks, offset and bytes must be those of Allocate.
   void Free(const std::vector<int>& ranks, int64_t offset, int64_t bytes, MemoryClass memory_class);
 
   int64_t heap_bytes(int rank) const;
@@ -57,18 +55,18 @@ class Placement {
   int rank_count() const { return static_cast<int>(heaps_.size()); }
 
  private:
-  struct HeapState {
+  struct RankHeap {
     int64_t size = 0;
     std::map<int64_t, int64_t> free;  // offset -> bytes, coalesced
-    int64_t used[3] = {0, 0, 0};
+    int64_t used[2] = {0, 0};         // by class
   };
 
   void Take(const std::vector<int>& ranks, int64_t offset, int64_t bytes, MemoryClass memory_class);
 
   // "tensors 1.50 GiB (W 1.00 GiB, X 512 MiB), workspaces 96 MiB".
-  std::string Holders(int rank) const;
+  std::string DescribeUsage(int rank) const;
 
-  std::vector<HeapState> heaps_;
+  std::vector<RankHeap> heaps_;
   Reclaim reclaim_;
   std::function<std::string(int)> describe_tensors_;
 };

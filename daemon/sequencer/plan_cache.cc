@@ -1,4 +1,4 @@
-#include "daemon/job/plan_cache.h"
+#include "daemon/sequencer/plan_cache.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,8 +11,8 @@
 #include "kernels/base/status.h"
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
-#include "proto/convert/problem.h"
-#include "proto/convert/status.h"
+#include "proto/convert/plan_inputs.h"
+#include "proto/convert/rpc_status.h"
 
 namespace agmm {
 namespace {
@@ -26,8 +26,8 @@ Planned MakePlan(const JobSpec& job) {
   if (!schedule.ok()) return planned;
   if (absl::Status proof = Verify(job.problem, job.topology, *schedule); !proof.ok()) {
     planned.status = absl::InternalError(absl::StrFormat(
-        "the %s schedule of %s does not verify and will not run: %s; choose another "
-        "algorithm and report this",
+        "the %s schedule of %s failed its proof and will not run: %s; choose another algorithm "
+        "and report this as a bug",
         job.options.algorithm, ToString(job.problem), proof.message()));
     return planned;
   }
@@ -38,14 +38,14 @@ Planned MakePlan(const JobSpec& job) {
 }
 
 PlanCache::PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, Loop* planner,
-                     Metrics* metrics, std::function<void(PreparedPlan*)> on_planned)
+                     Metrics* metrics, std::function<void(PreparedPlan*)> on_change)
     : members_(members),
       workspaces_(workspaces),
       loop_(loop),
       planner_(planner),
       prepared_total_(metrics->counter("plans_prepared_total")),
       cached_(metrics->counter("plans_cached")),
-      on_planned_(std::move(on_planned)) {}
+      on_change_(std::move(on_change)) {}
 
 PlanCache::~PlanCache() { *forgotten_ = true; }
 
@@ -108,9 +108,13 @@ void PlanCache::OnPlanned(uint64_t id, const JobSpec& job, Planned planned) {
   plan->error = plan->planned.status;
   if (plan->error.ok() && plan->users > 0) plan->error = CheckRoom(*plan);
   if (plan->error.ok()) Send(plan, job);
+  Settle(plan);
+}
+
+void PlanCache::Settle(PreparedPlan* plan) {
   const bool awaited = plan->users > 0;
   if (!plan->error.ok()) Retire(plan);
-  if (awaited) on_planned_(plan);
+  if (awaited) on_change_(plan);
 }
 
 void PlanCache::Send(PreparedPlan* plan, const JobSpec& job) {
@@ -149,27 +153,22 @@ bool PlanCache::Retiring(const std::string& key) const {
   });
 }
 
-PreparedPlan* PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) {
+void PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) {
   const auto it = plans_.find(prepared.plan_id());
-  if (it == plans_.end() || it->second->preparing.erase(node) == 0) return nullptr;
+  if (it == plans_.end() || it->second->preparing.erase(node) == 0) return;
   PreparedPlan* plan = it->second.get();
   absl::Status error =
       Annotate(FromProto(prepared.error()), absl::StrCat("node ", members_->node_name(node)));
   if (error.ok() && prepared.plan_hash() != plan->planned.hash) {
     error = absl::InternalError(absl::StrFormat(
-        "node %s planned %s where the sequencer planned %s; the daemons differ: install one build "
+        "node %s planned %s where the sequencer planned %s; the daemons differ, install one build "
         "everywhere",
         members_->node_name(node), prepared.plan_hash(), plan->planned.hash));
   }
   if (plan->error.ok()) plan->error = error;
-  if (!plan->preparing.empty()) return nullptr;
-  if (plan->error.ok()) {
-    prepared_total_->Add();
-    return plan;
-  }
-  const bool awaited = plan->users > 0;
-  Retire(plan);
-  return awaited ? plan : nullptr;
+  if (!plan->preparing.empty()) return;
+  if (plan->error.ok()) prepared_total_->Add();
+  Settle(plan);
 }
 
 bool PlanCache::RetireIdle() {

@@ -1,5 +1,5 @@
-// Plans that the world has prepared: planned, verified, agreed by hash. On the loop only; planning
-// and proving, which may take seconds, is done on a thread of its own.
+// Plans that the world has prepared: planned, verified, agreed by hash. Touched on the loop only,
+// except planning and proving, which may take seconds and have a thread of their own.
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,18 @@
 
 #include "absl/status/statusor.h"
 #include "agmm/v1/peer.pb.h"
-#include "daemon/job/admission.h"
-#include "daemon/job/figures.h"
-#include "daemon/job/workspaces.h"
 #include "daemon/observe/metrics.h"
-#include "daemon/world/loop.h"
-#include "daemon/world/members.h"
+#include "daemon/sequencer/admission.h"
+#include "daemon/sequencer/figures.h"
+#include "daemon/sequencer/members.h"
+#include "daemon/sequencer/workspaces.h"
+#include "kernels/base/loop.h"
 
 namespace agmm {
 
-// What planning brings to light.
+// The result of planning.
 struct Planned {
-  absl::Status status;  // of Plan; INTERNAL when the schedule does not verify
+  absl::Status status;  // Plan's; INTERNAL when the schedule does not verify
   std::string hash;
   int64_t workspace_bytes = 0;
   ScheduleFacts facts;
@@ -35,20 +35,20 @@ Planned MakePlan(const JobSpec& job);
 struct PreparedPlan {
   uint64_t id = 0;
   std::string key;
-  std::vector<int> ranks;  // of the world, ascending
-  std::set<int> nodes;     // that have ranks of it
+  std::vector<int> ranks;  // world ranks, ascending
+  std::set<int> nodes;     // nodes of these ranks
   bool planning = true;
-  Planned planned;          // once not planning
+  Planned planned;          // valid once `planning` is false
   std::set<int> preparing;  // nodes that have not answered PreparePlan
-  absl::Status error;       // why it cannot be prepared
-  bool sent = false;        // to the nodes
-  bool retired = false;     // out of the cache; lives for its users and its answers
+  absl::Status error;       // the reason why it cannot be prepared
+  bool sent = false;        // PreparePlan has been sent to the nodes
+  bool retired = false;  // out of the cache; lives until its users and the nodes' answers are done
   uint64_t next_epoch = 1;
   int users = 0;     // jobs that hold it
-  int launched = 0;  // those of them that have been launched and are not over everywhere
+  int launched = 0;  // of these, jobs that are launched and not over on every node
   uint64_t last_use = 0;
-  // Lent by the pool while jobs of it are launched, so that it changes only when nothing of the
-  // plan is; afterwards the id of the last.
+  // Lent by the pool while jobs on the plan are launched, so it never changes under a launch;
+  // afterwards the id of the last one.
   WorkspacePool::Loan workspace;
   bool settled() const { return !planning && preparing.empty(); }
   bool ready() const { return settled() && error.ok() && !retired; }
@@ -56,39 +56,41 @@ struct PreparedPlan {
 
 class PlanCache {
  public:
-  // `planner` runs beside `loop`, and ends before it does. `on_planned(plan)` runs on the loop when
-  // a plan that is held has been made; with an error it has been retired.
+  // `planner` runs beside `loop`, and ends before it. `on_change(plan)` runs on the loop when a
+  // plan that jobs hold has been made, and when all nodes have answered; a plan with an error has
+  // been retired.
   PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, Loop* planner,
-            Metrics* metrics, std::function<void(PreparedPlan*)> on_planned);
+            Metrics* metrics, std::function<void(PreparedPlan*)> on_change);
   ~PlanCache();
 
-  // The plan for `job`, held for one job; begins to make it where there is none.
+  // The plan for `job`, held for one job; starts to make it if the cache does not have it.
   PreparedPlan* Hold(const JobSpec& job);
   void LetGo(PreparedPlan* plan);
-  // That the workspace of one that is made would have room if no other were lent.
-  // Errors: RESOURCE_EXHAUSTED with HEAP_FULL, as it would be then.
+  // Checks that the workspace of a plan would have room if no other workspace were lent.
+  // Errors: RESOURCE_EXHAUSTED with HEAP_FULL, as then.
   absl::Status CheckRoom(const PreparedPlan& plan) const;
-  // For each launch; from the first to the last end the plan has its workspace.
-  // Errors: RESOURCE_EXHAUSTED with HEAP_FULL; then nothing has begun.
+  // Counts a launch. The plan keeps its workspace until its last launch ends.
+  // Errors: RESOURCE_EXHAUSTED with HEAP_FULL, without an effect.
   absl::Status BeginLaunch(PreparedPlan* plan);
-  // Only when all nodes have reported the launch's end.
+  // Requires that all nodes have reported the launch's end.
   void EndLaunch(PreparedPlan* plan);
-  // Its slots are of no use any more: nobody gets it from now on.
+  // Takes the plan out of the cache, because its slots are in an unknown state.
   void Retire(PreparedPlan* plan);
   // True while a retired plan of this key is held.
   bool Retiring(const std::string& key) const;
-  // A node's answer. Returns the plan when it was the last one: it is ready, or retired with its
-  // error.
-  PreparedPlan* OnPrepared(int node, const v1::PlanPrepared& prepared);
-  // The generation has ended: so have all plans.
+  // Handles a node's answer.
+  void OnPrepared(int node, const v1::PlanPrepared& prepared);
+  // Forgets all plans, because the generation has ended.
   void Forget();
 
  private:
   PreparedPlan* Make(const JobSpec& job);
   void OnPlanned(uint64_t id, const JobSpec& job, Planned planned);
-  // Asks the nodes to prepare it.
+  // Retires a plan with an error, and says so to the jobs that hold it.
+  void Settle(PreparedPlan* plan);
+  // Sends PreparePlan to the nodes.
   void Send(PreparedPlan* plan, const JobSpec& job);
-  // Retires the plan that was idle longest. False when all are in use.
+  // Retires the plan that has been idle for longest. False when all are in use.
   bool RetireIdle();
   void EraseIfOver(PreparedPlan* plan);
 
@@ -98,10 +100,10 @@ class PlanCache {
   Loop* const planner_;
   Metrics::Counter* const prepared_total_;
   Metrics::Counter* const cached_;
-  const std::function<void(PreparedPlan*)> on_planned_;
+  const std::function<void(PreparedPlan*)> on_change_;
   std::map<uint64_t, std::unique_ptr<PreparedPlan>> plans_;
-  std::map<std::string, PreparedPlan*> by_key_;  // without the retired ones
-  // True when nobody waits any more for what the planner has been given.
+  std::map<std::string, PreparedPlan*> by_key_;  // without retired plans
+  // Set when the generation ends: the planner drops the work it was given.
   std::shared_ptr<std::atomic<bool>> forgotten_ = std::make_shared<std::atomic<bool>>(false);
   uint64_t next_plan_ = 1, next_use_ = 1;
 };

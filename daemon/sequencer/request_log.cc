@@ -1,4 +1,4 @@
-#include "daemon/job/request_log.h"
+#include "daemon/sequencer/request_log.h"
 
 #include <algorithm>
 
@@ -25,7 +25,7 @@ absl::Status RequestLog::CheckRoom() {
   Forget();
   if (entries_.size() < max_entries_) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "%d request ids are remembered, the most that are kept; submit without one, or wait up to %s",
+      "%d request ids are remembered, the maximum; submit without a request id, or wait up to %s",
       entries_.size(), absl::FormatDuration(kRequestMemory)));
 }
 

@@ -1,5 +1,5 @@
-// Which request ids have been used, for what, and how it ended: outlives the jobs' own records. On
-// the loop only.
+// The request ids that have been used, their jobs, and how those ended. Outlives the jobs' records.
+// Touched on the loop only.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,8 @@
 
 namespace agmm {
 
-// An id is remembered from its job's admission until this long after its end, or the job's own
-// timeout after it where that is longer: whoever repeats a request within the time it has waits for
-// nothing twice.
+// Time for which an id is remembered after its job's end; or the job's timeout if that is longer,
+// so that a request repeated within its own timeout never runs twice.
 inline constexpr absl::Duration kRequestMemory = absl::Minutes(10);
 inline constexpr size_t kMaxRequests = 8 << 20;
 
@@ -37,16 +36,16 @@ class RequestLog {
   explicit RequestLog(const Clock* clock, size_t max_entries = kMaxRequests)
       : clock_(clock), max_entries_(max_entries) {}
 
-  // Null: never used, or forgotten. Until the next call.
+  // Null: never used, or forgotten. Valid until the next call.
   const Entry* Find(absl::string_view request_id);
-  // Whether `entry` was made for this body.
+  // True if `entry` was made for this body.
   static bool Same(const Entry& entry, absl::string_view body);
   // Errors: RESOURCE_EXHAUSTED when it is full.
   absl::Status CheckRoom();
   void Add(absl::string_view request_id, absl::string_view body, uint64_t job_id,
            absl::Duration timeout);
   void End(absl::string_view request_id, v1::Job::State state, absl::StatusCode code);
-  // The job was never admitted after all.
+  // Forgets a request whose job could not be admitted.
   void Drop(absl::string_view request_id);
   size_t size() const { return entries_.size(); }
 
@@ -59,7 +58,7 @@ class RequestLog {
   const Clock* const clock_;
   const size_t max_entries_;
   absl::flat_hash_map<Key, Entry> entries_;
-  std::priority_queue<Expiry, std::vector<Expiry>, std::greater<>> expiries_;  // of what has ended
+  std::priority_queue<Expiry, std::vector<Expiry>, std::greater<>> expiries_;  // of ended jobs
 };
 
 }  // namespace agmm

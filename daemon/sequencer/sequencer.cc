@@ -1,4 +1,4 @@
-#include "daemon/world/sequencer.h"
+#include "daemon/sequencer/sequencer.h"
 
 #include <spdlog/spdlog.h>
 
@@ -7,16 +7,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "daemon/world/protocol.h"
-#include "daemon/world/status_view.h"
-#include "kernels/base/random.h"
-#include "proto/convert/status.h"
+#include "daemon/link/protocol.h"
+#include "daemon/link/usage.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
 constexpr size_t kIncarnationBytes = 16;
 constexpr int kKeyBytes = 16;
-// So that sums over the ranks of a world do not overflow.
+// Bounds heaps so that sums over the ranks of a world do not overflow.
 constexpr int64_t kMaxHeapBytes = int64_t{1} << 50;
 
 v1::Refusal Differs(absl::string_view field, std::string yours, std::string mine) {
@@ -27,62 +26,47 @@ v1::Refusal Differs(absl::string_view field, std::string yours, std::string mine
   return refusal;
 }
 
-// Why the hashes of two worlds differ.
-v1::Refusal WorldsDiffer(const Config& config, const v1::Hello& hello) {
-  const int nodes = static_cast<int>(config.nodes.size());
-  for (int i = 0; i < std::min(nodes, hello.nodes_size()); ++i) {
-    const v1::ConfiguredNode& yours = hello.nodes(i);
-    const NodeConfig& mine = config.nodes[i];
-    if (yours.name() != mine.name)
-      return Differs(absl::StrFormat("world.node[%d].name", i), yours.name(), mine.name);
-    if (yours.address() != mine.address)
-      return Differs(absl::StrFormat("world.node[%d].address", i), yours.address(), mine.address);
-    if (yours.devices() != mine.devices) {
-      return Differs(absl::StrFormat("world.node[%d].devices", i), absl::StrCat(yours.devices()),
-                     absl::StrCat(mine.devices));
-    }
-  }
-  if (hello.nodes_size() != nodes)
-    return Differs("world's number of nodes", absl::StrCat(hello.nodes_size()),
-                   absl::StrCat(nodes));
-  return Differs("world's config_hash", hello.config_hash(), config.hash);
-}
 }  // namespace
 
 v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
-  const struct {
-    const char* field;
-    int yours, mine;
-  } versions[] = {{"protocol_version", hello.protocol_version(), kProtocolVersion},
-                  {"plan_format_version", hello.plan_format_version(), kPlanFormatVersion},
-                  {"message_version", hello.message_version(), kMessageVersion}};
-  for (const auto& [field, yours, mine] : versions)
-    if (yours != mine) return Differs(field, absl::StrCat(yours), absl::StrCat(mine));
-  if (hello.cluster() != config.cluster)
-    return Differs("world.cluster", hello.cluster(), config.cluster);
-  if (hello.config_hash() != config.hash) return WorldsDiffer(config, hello);
+  std::vector<v1::Refusal> fields;  // the first one that differs is the refusal
+  const auto add = [&](absl::string_view name, const auto& yours, const auto& mine) {
+    fields.push_back(Differs(name, absl::StrCat(yours), absl::StrCat(mine)));
+  };
+  add("protocol_version", hello.protocol_version(), kProtocolVersion);
+  add("plan_format_version", hello.plan_format_version(), kPlanFormatVersion);
+  add("message_version", hello.message_version(), kMessageVersion);
+  add("world.cluster", hello.cluster(), config.cluster);
   const int nodes = static_cast<int>(config.nodes.size());
-  if (hello.node() < 0 || hello.node() >= nodes)
-    return Differs("node", absl::StrCat(hello.node()), absl::StrFormat("0 to %d", nodes - 1));
-  const NodeConfig& node = config.nodes[hello.node()];
-  if (hello.node_name() != node.name) return Differs("node_name", hello.node_name(), node.name);
-  if (hello.devices_size() != node.devices)
-    return Differs("devices", absl::StrCat(hello.devices_size()), absl::StrCat(node.devices));
-  for (int i = 0; i < node.devices; ++i) {
+  if (hello.config_hash() != config.hash) {
+    for (int i = 0; i < std::min(nodes, hello.nodes_size()); ++i) {
+      const std::string node = absl::StrFormat("world.node[%d].", i);
+      add(node + "name", hello.nodes(i).name(), config.nodes[i].name);
+      add(node + "address", hello.nodes(i).address(), config.nodes[i].address);
+      add(node + "devices", hello.nodes(i).devices(), config.nodes[i].devices);
+    }
+    add("world's number of nodes", hello.nodes_size(), nodes);
+    add("world's config_hash", hello.config_hash(), config.hash);
+  }
+  if (hello.node() < 0 || hello.node() >= nodes) {
+    add("node", hello.node(), absl::StrFormat("0 to %d", nodes - 1));
+  } else {
+    add("node_name", hello.node_name(), config.nodes[hello.node()].name);
+    add("devices", hello.devices_size(), config.nodes[hello.node()].devices);
+  }
+  for (int i = 0; i < hello.devices_size(); ++i) {
     const int64_t heap_bytes = hello.devices(i).heap_bytes();
     if (heap_bytes < 0 || heap_bytes > kMaxHeapBytes) {
-      return Differs(absl::StrFormat("devices[%d].heap_bytes", i), absl::StrCat(heap_bytes),
-                     absl::StrFormat("0 to %d", kMaxHeapBytes));
+      add(absl::StrFormat("devices[%d].heap_bytes", i), heap_bytes,
+          absl::StrFormat("0 to %d", kMaxHeapBytes));
     }
   }
-  if (hello.incarnation().size() != kIncarnationBytes) {
-    return Differs("incarnation", absl::StrFormat("%d bytes", hello.incarnation().size()),
-                   absl::StrFormat("%d bytes", kIncarnationBytes));
-  }
-  if (hello.last_generation() > kMaxGeneration) {
-    return Differs("last_generation", absl::StrCat(hello.last_generation()),
-                   absl::StrCat("at most ", kMaxGeneration));
-  }
+  add("incarnation", absl::StrCat(hello.incarnation().size(), " bytes"),
+      absl::StrCat(kIncarnationBytes, " bytes"));
+  if (hello.last_generation() > kMaxGeneration)
+    add("last_generation", hello.last_generation(), absl::StrCat("at most ", kMaxGeneration));
+  for (const v1::Refusal& field : fields)
+    if (field.yours() != field.mine()) return field;
   return v1::Refusal();
 }
 
@@ -93,12 +77,6 @@ Sequencer::Sequencer(const Config& config, Metrics* metrics, std::string incarna
       nodes_lost_(metrics->counter("world_nodes_lost_total")),
       nodes_(config.nodes.size()) {
   SetRanks();
-}
-
-std::string Sequencer::Describe(int node) const {
-  const NodeConfig& config = config_.nodes[node];
-  return absl::StrFormat("node %s%s", config.name,
-                         config.address.empty() ? "" : absl::StrFormat(" (%s)", config.address));
 }
 
 int Sequencer::NodeOf(const MemberLink* link) const {
@@ -117,12 +95,12 @@ absl::Status Sequencer::Complete() const {
   std::vector<std::string> missing, joining;
   for (int i = 0; i < node_count(); ++i) {
     if (nodes_[i].link == nullptr) {
-      missing.push_back(
-          nodes_[i].refused.empty()
-              ? Describe(i)
-              : absl::StrFormat("%s, which was refused: %s", Describe(i), nodes_[i].refused));
+      missing.push_back(nodes_[i].refused.empty()
+                            ? config_.Describe(i)
+                            : absl::StrFormat("%s, which was refused: %s", config_.Describe(i),
+                                              nodes_[i].refused));
     } else if (!nodes_[i].ready) {
-      joining.push_back(Describe(i));
+      joining.push_back(config_.Describe(i));
     }
   }
   if (missing.empty() && joining.empty()) return absl::OkStatus();
@@ -141,10 +119,8 @@ void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link,
   const int node = NodeOf(link.get());
   if (node >= 0 && message.heartbeat().has_usage())
     nodes_[node].usage = message.heartbeat().usage();
-  if (node >= 0)
-    for (const v1::ForwardedJobs& jobs : message.jobs()) on_jobs_(link, jobs);
   for (const v1::Report& report : message.reports()) {
-    // Reports may change the world under our feet.
+    // A report may change the world.
     if (node < 0 || NodeOf(link.get()) != node || message.generation() != generation_) {
       stale_reports_->Add();
     } else if (report.has_world_ready()) {
@@ -162,7 +138,7 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
     const std::string why = absl::StrFormat("its %s is %s, mine is %s", refusal.field(),
                                             refusal.yours(), refusal.mine());
     link->Refuse(std::move(refusal));
-    // It may come again and again; once is enough in the log.
+    // A refused daemon keeps trying; its refusal is logged once.
     const bool one_of_us = hello.node() >= 0 && hello.node() < node_count();
     if (one_of_us && std::exchange(nodes_[hello.node()].refused, why) == why) return;
     spdlog::warn("refused a daemon that calls itself node {} \"{}\": {}", hello.node(),
@@ -174,8 +150,8 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
   if (node.link == link) return;
   if (const std::shared_ptr<MemberLink> old = node.link; old != nullptr) {
     const bool restarted = node.hello.incarnation() != hello.incarnation();
-    Drop(index, restarted ? "it was started anew" : "it joined again");
-    // Were there two daemons for one node, they would take turns for ever.
+    Drop(index, restarted ? "it was restarted" : "it joined again");
+    // Refused, because two daemons for one node would otherwise replace each other for ever.
     if (restarted) {
       old->Refuse(
           Differs("incarnation", ToHex(node.hello.incarnation()), ToHex(hello.incarnation())));
@@ -189,17 +165,15 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
   node.ready = false;
   seen_ = std::max(seen_, hello.last_generation());
   SetRanks();
-  spdlog::info("{} joined, incarnation {}", Describe(index), ToHex(hello.incarnation()));
+  spdlog::info("{} joined, incarnation {}", config_.Describe(index), ToHex(hello.incarnation()));
   v1::SequencerMessage welcome;
   welcome.set_generation(generation_);
   welcome.mutable_heartbeat();
   link->Send(std::move(welcome));
   if (!AllJoined()) return;
   if (generation_ > 0) {
-    EndGeneration({index},
-                  WithReason(absl::AbortedError(absl::StrFormat("generation %d ended: %s joined",
-                                                                generation_, Describe(index))),
-                             kReasonPeerLost));
+    EndGeneration({index}, absl::StrFormat("generation %d ended: %s joined", generation_,
+                                           config_.Describe(index)));
   } else {
     generation_ = seen_ + 1;
   }
@@ -210,13 +184,13 @@ void Sequencer::OnLost(const MemberLink* link, const std::string& how) {
   if (const int node = NodeOf(link); node >= 0 && !stopping_) Drop(node, how);
 }
 
-// Joining again is how a node gets new connections to all others. It must not be the sequencer's
-// own that goes.
+// A node gets new connections to all others by joining again. The sequencer's own node cannot, so
+// the other one is dropped.
 void Sequencer::OnPeerBroken(int node, const v1::PeerBroken& broken) {
   const int lost = broken.node() == 0 ? node : broken.node();
   if (lost <= 0 || lost >= node_count() || nodes_[lost].link == nullptr) return;
-  Lose(lost, absl::StrFormat("the transport between %s and %s broke: %s", Describe(node),
-                             Describe(broken.node()), broken.reason()));
+  Lose(lost, absl::StrFormat("the transport between %s and %s broke: %s", config_.Describe(node),
+                             config_.Describe(broken.node()), broken.reason()));
 }
 
 void Sequencer::Lose(int node, const std::string& why) {
@@ -227,21 +201,15 @@ void Sequencer::Lose(int node, const std::string& why) {
     link->Close();
     return;
   }
-  // Its own stream goes only with the daemon: the world begins anew once it has drained.
-  spdlog::warn("{} is given up: {}", Describe(node), why);
-  EndGeneration(
-      {},
-      WithReason(absl::AbortedError(absl::StrFormat("%s was given up: %s", Describe(node), why)),
-                 kReasonPeerLost));
+  // The sequencer's own node stays joined; a new generation begins once it has drained.
+  spdlog::warn("dropping {}: {}", config_.Describe(node), why);
+  EndGeneration({}, absl::StrFormat("%s was dropped: %s", config_.Describe(node), why));
   SendWorld();
 }
 
 void Sequencer::Stop() {
   if (std::exchange(stopping_, true) || generation_ == 0) return;
-  EndGeneration(
-      {},
-      WithReason(absl::AbortedError(absl::StrFormat("the sequencer, %s, is stopping", Describe(0))),
-                 kReasonPeerLost));
+  EndGeneration({}, absl::StrFormat("the sequencer, %s, is stopping", config_.Describe(0)));
 }
 
 void Sequencer::Drop(int index, const std::string& how) {
@@ -251,18 +219,17 @@ void Sequencer::Drop(int index, const std::string& how) {
   node.usage.Clear();
   SetRanks();
   nodes_lost_->Add();
-  const absl::Status reason =
-      WithReason(absl::AbortedError(absl::StrFormat("%s was lost: %s", Describe(index), how)),
-                 kReasonPeerLost);
-  spdlog::warn("{}", std::string(reason.message()));
-  // Before the first world nothing can have begun.
+  const std::string why = absl::StrFormat("%s was lost: %s", config_.Describe(index), how);
+  spdlog::warn("{}", why);
+  // No job or lease exists before the first generation.
   if (generation_ == 0) return on_node_lost_(index);
-  EndGeneration({index}, reason);
+  EndGeneration({index}, why);
   on_node_lost_(index);
   SendWorld();
 }
 
-void Sequencer::EndGeneration(const std::vector<int>& lost, const absl::Status& reason) {
+void Sequencer::EndGeneration(const std::vector<int>& lost, const std::string& why) {
+  const absl::Status reason = WithReason(absl::AbortedError(why), kReasonPeerLost);
   generation_ = std::max(generation_, seen_) + 1;
   for (Node& node : nodes_) node.ready = false;
   if (std::exchange(complete_, false)) on_ready_(false);

@@ -1,4 +1,4 @@
-#include "daemon/job/workspaces.h"
+#include "daemon/sequencer/workspaces.h"
 
 #include <algorithm>
 
@@ -107,10 +107,9 @@ void WorkspacePool::Forget() {
 }
 
 void WorkspacePool::Free(Iterator workspace) {
-  const Workspace& gone = workspace->second;
-  // What is sent for this space from now on comes behind what was sent for it before, on every
-  // node's stream.
-  placement_->Free(gone.ranks, gone.offset, gone.bytes, MemoryClass::kWorkspace);
+  const Workspace& freed = workspace->second;
+  // The memory can be reused at once, because each node's stream keeps the commands in order.
+  placement_->Free(freed.ranks, freed.offset, freed.bytes, MemoryClass::kWorkspace);
   workspaces_.erase(workspace);
 }
 

@@ -1,66 +1,67 @@
-// Bytes of tensors between nodes, outside of any plan: requests of this node, and answers to
-// others'. Progress thread only, but for Write and Read.
+// Bytes of tensors between nodes, outside of any plan: this node's requests, and its answers to
+// other nodes. Progress thread only, except Start.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "daemon/transport/endpoints.h"
+#include "daemon/transport/generation.h"
 #include "daemon/transport/receives.h"
-#include "daemon/transport/world.h"
 
 namespace agmm::transport {
 
 class Bulk {
  public:
-  Bulk(UcxWorker* worker, const CurrentWorld& worlds, Endpoints* endpoints, Receives* receives,
-       BulkStore* store, Stats* stats);
+  Bulk(Shared& shared, Endpoints* endpoints, Receives* receives, BulkStore* store)
+      : shared_(shared), endpoints_(endpoints), receives_(receives), store_(store) {}
 
-  // Any thread.
-  void Write(int node, const BulkBlock& block, int64_t bytes, Outgoing data, Done done);
-  void Read(int node, const BulkBlock& block, const Rows& to, Done done);
+  // Sends a request for `bytes` bytes of `block`: kWrite with `data`, or kRead for `to`. Any
+  // thread.
+  void Start(wire::Kind kind, int node, const BulkBlock& block, int64_t bytes, Outgoing data,
+             const Rows& to, Done done);
 
-  // Active messages of the four kinds. They return UCS_INPROGRESS where `payload` is kept.
+  // Takes active messages of the four bulk kinds. Returns UCS_INPROGRESS if `payload` is kept.
   ucs_status_t OnMessage(wire::Kind kind, const void* header, size_t header_length,
                          const Payload& payload);
 
-  // Fails the requests to `node` that are as old as `generation`.
-  void FailNode(int node, uint64_t generation, absl::Status why);
-  // Fails the requests of another generation than the world's.
+  // Fails the requests of `scope`.
+  void Fail(const Scope& scope, const absl::Status& why);
+  // Fails the requests of older generations than the current one.
   void FailStale();
-  void FailAll(absl::Status why);
 
  private:
-  // Ends when it is answered (or failed) and UCX is done with what it sends.
+  // Ends once UCX no longer sends it and it is answered or has failed, in either order.
   struct Request {
     int node = -1;
     uint64_t generation = 0;
     wire::Kind answer = wire::kWritten;
     Rows to;
-    bool sending = true, waiting = true;
+    bool sending = true;  // UCX reads its header and data
+    bool waiting = true;  // for the answer
     absl::Status status;
     Done done;
   };
 
-  void Start(const wire::BulkHeader& header, Request request, std::shared_ptr<const World> world,
-             std::unique_ptr<Outbound> outbound);
   void OnSent(uint64_t id, absl::Status status);
   void Answer(uint64_t id, absl::Status status);
   void FinishIfDone(uint64_t id);
 
+  // The memory here of the block that the header names, of the size that the header says.
+  absl::StatusOr<Rows> Locate(const wire::BulkHeader& header, bool write) const;
   ucs_status_t OnWrite(const wire::BulkHeader& header, const Payload& payload);
   void OnRead(const wire::BulkHeader& header);
   ucs_status_t OnAnswer(wire::Kind kind, const wire::BulkHeader& header, const Payload& payload);
-  // Sends the answer to `request` on the way it came from: `status`, or its `data`.
+  // Sends `status`, or on success `data`, to the node that sent `request`.
   void Reply(const wire::BulkHeader& request, const absl::Status& status, Outgoing data);
 
-  UcxWorker* const worker_;
-  const CurrentWorld& worlds_;
+  Shared& shared_;
   Endpoints* const endpoints_;
   Receives* const receives_;
   BulkStore* const store_;
-  Stats* const stats_;
   uint64_t last_id_ = 0;
   std::unordered_map<uint64_t, Request> requests_;
 };

@@ -1,4 +1,4 @@
-// A callback that runs exactly once, whatever happens to its owner.
+// A callback that runs exactly once, even if its owner is destroyed.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ class Done {
     std::swap(run_, other.run_);
     return *this;
   }
-  ~Done() { (*this)(absl::AbortedError("the transport is closing; nothing more can be sent")); }
+  ~Done() { (*this)(absl::AbortedError("the transport is closing and sends nothing more")); }
 
   void operator()(absl::Status status) {
     if (auto run = std::exchange(run_, nullptr)) run(std::move(status));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/reason.h"
 
 namespace agmm::transport {
 
@@ -13,12 +14,13 @@ struct Endpoint : std::enable_shared_from_this<Endpoint> {
   uint64_t incarnation = 0;
   std::string address;
   uint64_t generation = 0;  // the last one served; set on close
-  // Two connections: what this node sends goes out on the first alone, and what the peer sends
-  // comes in on the second. On one for both, the "go ahead" for the peer's bytes would queue behind
-  // our own: one direction would wait for the end of the other (NOTES.md).
+  // Two connections: this node sends on the first alone, and the peer on the second. On a single
+  // one, the "go ahead" for the peer's bytes would queue behind this node's own bytes, so that one
+  // direction would wait for the other to end (NOTES.md).
   ucp_ep_h out = nullptr, in = nullptr;
   absl::Status failure;
-  bool closing = false, flushed = false, cut = false;
+  enum class Phase { kOpen, kFlushing, kCut } phase = Phase::kOpen;
+  bool flushed = false;
   std::unordered_set<Outbound*> sending;
 };
 
@@ -38,18 +40,17 @@ void ForceClose(Endpoint* endpoint) {
 }  // namespace
 
 absl::Status PeerLost(int node, absl::string_view why) {
-  return absl::AbortedError(absl::StrFormat(
-      "peer lost: node %d: %s; its jobs end, and the next ones run when the world has formed again",
-      node, why));
+  return WithReason(
+      absl::AbortedError(absl::StrFormat(
+          "peer lost: node %d: %s; its jobs end, and new ones run once the world has formed again",
+          node, why)),
+      kReasonPeerLost);
 }
 
-Endpoints::Endpoints(UcxWorker* worker, const CurrentWorld& worlds, Stats* stats,
-                     absl::Duration flush_timeout,
+Endpoints::Endpoints(Shared& shared, absl::Duration flush_timeout,
                      std::function<void(int, absl::Status)> on_failure,
-                     std::function<void(int, uint64_t)> on_cut)
-    : worker_(worker),
-      worlds_(worlds),
-      stats_(stats),
+                     std::function<void(const Scope&)> on_cut)
+    : shared_(shared),
       flush_timeout_(flush_timeout),
       on_failure_(std::move(on_failure)),
       on_cut_(std::move(on_cut)) {}
@@ -80,21 +81,21 @@ void Endpoints::Open(int node, const std::string& worker_address, uint64_t incar
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &Endpoints::OnError;
   params.err_handler.arg = endpoint.get();
-  // UCX joins what both ends open to each other in turn, so that both must agree which is whose.
-  const bool first = worker_->address() < worker_address;
+  // UCX pairs the connections of both ends in the order of opening, so both ends must agree on it.
+  const bool first = shared_.worker->address() < worker_address;
   for (ucp_ep_h* handle :
        {first ? &endpoint->out : &endpoint->in, first ? &endpoint->in : &endpoint->out}) {
-    const ucs_status_t status = ucp_ep_create(worker_->handle(), &params, handle);
+    const ucs_status_t status = ucp_ep_create(shared_.worker->handle(), &params, handle);
     if (status == UCS_OK) continue;
     ForceClose(endpoint.get());
-    stats_->peers_failed.Add();
+    shared_.counters.peers_failed.Add();
     on_failure_(node, FromUcs(status, absl::StrFormat("connecting to node %d", node)));
     return;
   }
   open_[node] = std::move(endpoint);
 }
 
-void Endpoints::Send(int node, std::unique_ptr<Outbound> message) {
+void Endpoints::SendSealed(int node, std::unique_ptr<Outbound> message) {
   auto it = open_.find(node);
   if (it == open_.end() || !it->second->failure.ok()) {
     message->done(
@@ -132,8 +133,8 @@ void Endpoints::OnSent(void* request, ucs_status_t status, void* user) {
   --self->sending_;
   message->done(status == UCS_OK ? absl::OkStatus()
                                  : PeerLost(endpoint->node, ucs_status_string(status)));
-  if (endpoint->closing && endpoint->sending.empty()) {
-    self->worker_->Post([self, endpoint] { self->Drained(endpoint); });
+  if (endpoint->phase != Endpoint::Phase::kOpen && endpoint->sending.empty()) {
+    self->shared_.worker->Post([self, endpoint] { self->Drained(endpoint); });
   }
 }
 
@@ -141,19 +142,19 @@ void Endpoints::OnError(void* user, ucp_ep_h, ucs_status_t status) {
   const auto endpoint = static_cast<Endpoint*>(user)->shared_from_this();
   Endpoints* const self = endpoint->owner;
   endpoint->failure = PeerLost(endpoint->node, ucs_status_string(status));
-  // An endpoint is not closed inside its own callback.
-  self->worker_->Post([self, endpoint] { self->Fail(endpoint, endpoint->failure); });
+  // Posted, because an endpoint must not be closed inside its own callback.
+  self->shared_.worker->Post([self, endpoint] { self->Fail(endpoint, endpoint->failure); });
 }
 
 void Endpoints::Fail(const std::shared_ptr<Endpoint>& endpoint, absl::Status why) {
   auto it = open_.find(endpoint->node);
   if (it == open_.end() || it->second != endpoint) {
-    Cut(endpoint);  // it was being closed already
+    Cut(endpoint);  // it is closing already
     return;
   }
   open_.erase(it);
-  StartClose(endpoint, worlds_.generation());
-  stats_->peers_failed.Add();
+  StartClose(endpoint, shared_.current.number());
+  shared_.counters.peers_failed.Add();
   on_failure_(endpoint->node, std::move(why));
 }
 
@@ -170,7 +171,7 @@ void Endpoints::CloseAll(uint64_t generation) {
 }
 
 void Endpoints::StartClose(const std::shared_ptr<Endpoint>& endpoint, uint64_t generation) {
-  endpoint->closing = true;
+  endpoint->phase = Endpoint::Phase::kFlushing;
   endpoint->generation = generation;
   closing_.push_back(endpoint);
   if (!endpoint->failure.ok()) {
@@ -183,7 +184,7 @@ void Endpoints::StartClose(const std::shared_ptr<Endpoint>& endpoint, uint64_t g
   params.cb.send = &Endpoints::OnFlushed;
   params.user_data = endpoint.get();
   endpoint->flushed = !UCS_PTR_IS_PTR(ucp_ep_flush_nbx(endpoint->out, &params));
-  worker_->After(flush_timeout_, [this, endpoint] { Cut(endpoint); });
+  shared_.worker->After(flush_timeout_, [this, endpoint] { Cut(endpoint); });
   Drained(endpoint);
 }
 
@@ -191,7 +192,7 @@ void Endpoints::OnFlushed(void* request, ucs_status_t, void* user) {
   ucp_request_free(request);
   const auto endpoint = static_cast<Endpoint*>(user)->shared_from_this();
   endpoint->flushed = true;
-  endpoint->owner->worker_->Post([endpoint] { endpoint->owner->Drained(endpoint); });
+  endpoint->owner->shared_.worker->Post([endpoint] { endpoint->owner->Drained(endpoint); });
 }
 
 void Endpoints::Drained(const std::shared_ptr<Endpoint>& endpoint) {
@@ -201,19 +202,19 @@ void Endpoints::Drained(const std::shared_ptr<Endpoint>& endpoint) {
 }
 
 void Endpoints::Cut(const std::shared_ptr<Endpoint>& endpoint) {
-  if (std::exchange(endpoint->cut, true)) return;
+  if (std::exchange(endpoint->phase, Endpoint::Phase::kCut) == Endpoint::Phase::kCut) return;
   ForceClose(endpoint.get());
-  worker_->Post([this, endpoint] { Drained(endpoint); });
-  worker_->After(flush_timeout_, [this, endpoint] {
+  shared_.worker->Post([this, endpoint] { Drained(endpoint); });
+  shared_.worker->After(flush_timeout_, [this, endpoint] {
     Abandon(endpoint.get());
-    on_cut_(endpoint->node, endpoint->generation);
+    on_cut_({endpoint->node, endpoint->generation});
   });
 }
 
 void Endpoints::Abandon(Endpoint* endpoint) {
   for (Outbound* message : endpoint->sending) {
-    stats_->abandoned.Add();
-    message->done(PeerLost(endpoint->node, "UCX did not give the message back in time"));
+    shared_.counters.abandoned.Add();
+    message->done(PeerLost(endpoint->node, "UCX did not complete the send in time"));
   }
 }
 

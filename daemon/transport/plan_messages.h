@@ -1,5 +1,5 @@
-// Messages of plans: sent, admitted, parked until their receiver wants them. Progress thread only,
-// but for Send.
+// Messages of plans: sends them, admits them, and parks them until the receiver wants them.
+// Progress thread only, except Send.
 #pragma once
 
 #include <cstddef>
@@ -10,66 +10,60 @@
 #include <vector>
 
 #include "daemon/transport/endpoints.h"
+#include "daemon/transport/generation.h"
 #include "daemon/transport/receives.h"
-#include "daemon/transport/world.h"
+#include "kernels/device/transport.h"
 
 namespace agmm::transport {
 
-// What a peer can be ahead by: the launches that it has and this node has not, and of each plan one
-// epoch at most, for what it would send in the next waits for credits of this one. That is as many
-// messages as the hops of the plan's schedule, which are bounded by this at admission. All of them
-// have places of their own, in workspaces that are lent at the same time, so that their bytes are
-// bounded by this node's heaps: too much to set aside. Large messages leave their bytes with the
-// sender; of small ones, below 64 KiB, and of the first large ones of a plan, which are pushed
-// (kernels/cpu/program.cc), so much is kept as comes in while a launch is on its way. A plan that
-// is further ahead than that is failed by name.
+// Bounds of what is parked for a peer. A peer can be ahead by the launches that have not reached
+// this node yet, and by one epoch of each plan, because the next epoch waits for this node's
+// credits. That is one message for each hop of the plan's schedule, and admission bounds the hops
+// by kMaxParkedPerPeer. Their bytes are bounded only by this node's heaps, which is too much to
+// reserve: large messages leave their bytes with the sender, and the bytes of small (below 64 KiB)
+// and pushed ones (kernels/cpu/program.cc) are kept up to kMaxParkedBytesPerPeer, enough for those
+// that arrive while a launch is on its way. Beyond the bounds the plan fails with the peer's name.
 constexpr int kMaxParkedPerPeer = 1 << 16;
 constexpr int64_t kMaxParkedBytesPerPeer = 64 << 20;
 
 class PlanMessages {
  public:
-  PlanMessages(UcxWorker* worker, const CurrentWorld& worlds, Endpoints* endpoints,
-               Receives* receives, Receiver* receiver, Stats* stats);
+  PlanMessages(Shared& shared, Endpoints* endpoints, Receives* receives, Receiver* receiver)
+      : shared_(shared), endpoints_(endpoints), receives_(receives), receiver_(receiver) {}
 
-  // Any thread. `data` lies in memory or is a copy.
+  // Any thread.
   void Send(int node, const Message& message, int64_t bytes, Outgoing data, Done done);
 
-  // An active message came. Returns UCS_INPROGRESS where `payload` is kept.
+  // Takes an active message. Returns UCS_INPROGRESS if `payload` is kept.
   ucs_status_t OnMessage(const void* header, size_t header_length, const Payload& payload);
 
-  // Offers what is parked again.
+  // Offers all parked messages again.
   void Resume();
-  // Drops what is parked of another generation than the world's.
-  void DropStale();
-  // Drops what is parked of `node` and as old as `generation`.
-  void DropNode(int node, uint64_t generation);
-  void DropAll();
+  // Drops the parked messages of `scope`.
+  void Drop(const Scope& scope);
 
  private:
-  struct Parked {
+  struct Received {
+    int node = 0;
     uint64_t generation = 0;
     Message message;
     int64_t bytes = 0;
     Payload payload;
-    std::vector<std::byte> copy;  // what payload.data points to, unless it is a rendezvous
+    std::vector<std::byte> copy = {};  // the payload's bytes once parked, unless it is a rendezvous
   };
 
   struct Peer {
-    std::list<Parked> parked;  // in the order they came
-    int64_t bytes = 0;         // in their copies
+    std::list<Received> parked;  // in the order of arrival
+    int64_t bytes = 0;           // in their copies
   };
 
-  void DropIf(int node, const std::function<bool(const Parked&)>& drop);
-  // Lets the receiver decide. True if UCX uses the payload's descriptor up.
-  Receiver::Verdict Offer(int node, uint64_t generation, const Message& message, int64_t bytes,
-                          const Payload& payload, bool* used);
+  // Offers a message to the receiver. Sets `used` if UCX has consumed the payload's descriptor.
+  Receiver::Verdict Offer(const Received& received, bool* used);
 
-  UcxWorker* const worker_;
-  const CurrentWorld& worlds_;
+  Shared& shared_;
   Endpoints* const endpoints_;
   Receives* const receives_;
   Receiver* const receiver_;
-  Stats* const stats_;
   std::map<int, Peer> peers_;  // by node
 };
 

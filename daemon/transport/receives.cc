@@ -12,7 +12,7 @@ struct Receives::Receive {
   Receives* owner = nullptr;
   int node = -1;
   uint64_t generation = 0;
-  Incoming into;  // its staging stays until UCX gives the request back: late bytes land there
+  Incoming into;  // keeps its staging until UCX completes the receive: late bytes arrive there
   bool abandoned = false;
   Done done;
 };
@@ -23,14 +23,16 @@ Receives::~Receives() {
 
 bool Receives::Take(int node, uint64_t generation, const Payload& payload, const Rows& to,
                     Done done) {
-  absl::StatusOr<Incoming> into = Place(to, payload.length, /*stage=*/payload.rendezvous, stats_);
+  absl::StatusOr<Incoming> into =
+      Place(to, payload.length, /*stage=*/payload.rendezvous, &shared_.counters);
   if (!into.ok()) {
-    if (absl::IsInvalidArgument(into.status())) stats_->wrong_length.Add();
+    if (absl::IsInvalidArgument(into.status())) shared_.counters.wrong_length.Add();
     done(into.status());
     return false;
   }
   if (!payload.rendezvous) {
-    into->ScatterFrom(static_cast<const std::byte*>(payload.data));
+    into->wire.data = static_cast<std::byte*>(payload.data);
+    CopyRows(into->wire, to);
     done(absl::OkStatus());
     return false;
   }
@@ -47,14 +49,14 @@ bool Receives::Take(int node, uint64_t generation, const Payload& payload, const
   // The callback may run, and free it, before the call returns.
   Receive* const raw = receive.release();
   receiving_.insert(raw);
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_->handle(), payload.data,
-                                                        raw->into.data, payload.length, &params);
+  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(
+      shared_.worker->handle(), payload.data, raw->into.wire.data, payload.length, &params);
   if (!UCS_PTR_IS_PTR(request)) Finish(raw, UCS_PTR_STATUS(request));
   return true;
 }
 
 void Receives::Release(const Payload& payload) {
-  if (payload.rendezvous) ucp_am_data_release(worker_->handle(), payload.data);
+  if (payload.rendezvous) ucp_am_data_release(shared_.worker->handle(), payload.data);
 }
 
 void Receives::OnReceived(void* request, ucs_status_t status, size_t, void* user) {
@@ -70,44 +72,36 @@ void Receives::Finish(Receive* raw, ucs_status_t status) {
   receive->done(status == UCS_OK ? absl::OkStatus()
                                  : PeerLost(receive->node, ucs_status_string(status)));
   receive.reset();
-  TellQuiet();
+  NotifyQuiet();
 }
 
 bool Receives::Quiet(uint64_t generation) const {
   if (AGMM_FAILPOINT("transport.receiving")) return false;
   return std::none_of(receiving_.begin(), receiving_.end(), [&](const Receive* receive) {
-    // Those abandoned are of connections that have been cut: nothing comes for them.
+    // No bytes arrive for abandoned receives, because their connections are cut.
     return receive->generation < generation && !receive->abandoned;
   });
 }
 
 void Receives::WhenQuiet(uint64_t generation, std::function<void()> done) {
   waiting_.emplace(generation, std::move(done));
-  TellQuiet();
+  NotifyQuiet();
 }
 
-void Receives::TellQuiet() {
-  // What is quiet for a generation is so for every one before it.
+void Receives::NotifyQuiet() {
+  // Quiet for a generation implies quiet for all older ones.
   while (!waiting_.empty() && Quiet(waiting_.begin()->first))
     waiting_.extract(waiting_.begin()).mapped()();
 }
 
-void Receives::Abandon(Receive* receive) {
-  if (std::exchange(receive->abandoned, true)) return;
-  stats_->abandoned.Add();
-  receive->done(PeerLost(receive->node, "UCX did not give the receive back in time"));
-}
-
-void Receives::Abandon(int node, uint64_t generation) {
+void Receives::Abandon(const Scope& scope) {
   for (Receive* receive : receiving_) {
-    if (receive->node == node && receive->generation <= generation) Abandon(receive);
+    if (!scope.Contains(receive->node, receive->generation)) continue;
+    if (std::exchange(receive->abandoned, true)) continue;
+    shared_.counters.abandoned.Add();
+    receive->done(PeerLost(receive->node, "UCX did not complete the receive in time"));
   }
-  TellQuiet();
-}
-
-void Receives::AbandonAll() {
-  for (Receive* receive : receiving_) Abandon(receive);
-  TellQuiet();
+  NotifyQuiet();
 }
 
 }  // namespace agmm::transport

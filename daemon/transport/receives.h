@@ -1,4 +1,4 @@
-// Bytes that are on their way into place. Progress thread only.
+// Payloads being received into place. Progress thread only.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,15 @@
 
 #include "absl/status/status.h"
 #include "daemon/transport/done.h"
-#include "daemon/transport/rows.h"
-#include "daemon/transport/stats.h"
+#include "daemon/transport/generation.h"
+#include "daemon/transport/staging.h"
+#include "daemon/transport/types.h"
 #include "daemon/transport/ucx_worker.h"
 
 namespace agmm::transport {
 
-// The payload of an active message as UCX presents it: bytes that are here, or a descriptor to
-// fetch them by.
+// The payload of an active message as UCX presents it: the bytes themselves, or a descriptor to
+// fetch them with.
 struct Payload {
   void* data = nullptr;
   int64_t length = 0;
@@ -26,23 +27,23 @@ struct Payload {
 
 class Receives {
  public:
-  Receives(UcxWorker* worker, Stats* stats) : worker_(worker), stats_(stats) {}
-  // The worker must have been closed by then.
+  explicit Receives(Shared& shared) : shared_(shared) {}
+  // Requires that the worker is closed.
   ~Receives();
 
-  // Brings `payload` of `node` in `generation` to `to`, then runs `done`. True if UCX uses the
-  // payload's descriptor up: the active-message callback that presented it must return
-  // UCS_INPROGRESS. If not, the callback returns UCS_OK, or the keeper of the payload calls
-  // Release. Errors given to `done`: as Place(); ABORTED when the peer is lost meanwhile.
+  // Receives `payload` of `node` in `generation` into `to`, then runs `done`. Returns true if UCX
+  // consumes the payload's descriptor: the active-message callback that presented it must return
+  // UCS_INPROGRESS. Otherwise the callback returns UCS_OK, or the owner of the payload calls
+  // Release. Errors passed to `done`: those of Place(); ABORTED when the peer is lost meanwhile.
   bool Take(int node, uint64_t generation, const Payload& payload, const Rows& to, Done done);
-  // Gives back a payload that was kept; not inside the callback that presented it.
+  // Releases a payload that was kept; not inside the callback that presented it.
   void Release(const Payload& payload);
 
-  // Tells the owners of what UCX has not given back, of `node` and as old as `generation`.
-  void Abandon(int node, uint64_t generation);
-  void AbandonAll();
+  // Fails the receives of `scope` that UCX has not completed.
+  void Abandon(const Scope& scope);
 
-  // Runs `done`, perhaps at once, when none older than `generation` is left but abandoned ones.
+  // Runs `done`, possibly at once, when all receives older than `generation` are completed or
+  // abandoned.
   void WhenQuiet(uint64_t generation, std::function<void()> done);
 
   bool idle() const { return receiving_.empty(); }
@@ -51,14 +52,12 @@ class Receives {
   struct Receive;
   static void OnReceived(void* request, ucs_status_t status, size_t length, void* user);
   void Finish(Receive* receive, ucs_status_t status);
-  void Abandon(Receive* receive);
   bool Quiet(uint64_t generation) const;
-  void TellQuiet();
+  void NotifyQuiet();
 
-  UcxWorker* const worker_;
-  Stats* const stats_;
+  Shared& shared_;
   std::unordered_set<Receive*> receiving_;
-  std::multimap<uint64_t, std::function<void()>> waiting_;  // for quiet, by generation
+  std::multimap<uint64_t, std::function<void()>> waiting_;  // callbacks of WhenQuiet
 };
 
 }  // namespace agmm::transport

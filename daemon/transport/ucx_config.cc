@@ -22,12 +22,13 @@
 namespace agmm::transport {
 namespace {
 
+constexpr int64_t kRendezvousBytes = 64 << 10;
+
 // The name of the interface that has `address`.
 absl::StatusOr<std::string> InterfaceOf(const std::string& address) {
-  in_addr v4;
-  in6_addr v6;
-  const bool is_v4 = inet_pton(AF_INET, address.c_str(), &v4) == 1;
-  if (!is_v4 && inet_pton(AF_INET6, address.c_str(), &v6) != 1) {
+  uint8_t wanted[sizeof(in6_addr)];
+  const int family = inet_pton(AF_INET, address.c_str(), wanted) == 1 ? AF_INET : AF_INET6;
+  if (family == AF_INET6 && inet_pton(AF_INET6, address.c_str(), wanted) != 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "bind address \"%s\" is not an IP address; give one of this host's", address));
   }
@@ -37,24 +38,21 @@ absl::StatusOr<std::string> InterfaceOf(const std::string& address) {
   }
   std::string found, known;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
+    const int has = entry->ifa_addr == nullptr ? AF_UNSPEC : entry->ifa_addr->sa_family;
+    if (has != AF_INET && has != AF_INET6) continue;
+    const void* const bytes = has == AF_INET ? reinterpret_cast<const std::byte*>(entry->ifa_addr) +
+                                                   offsetof(sockaddr_in, sin_addr)
+                                             : reinterpret_cast<const std::byte*>(entry->ifa_addr) +
+                                                   offsetof(sockaddr_in6, sin6_addr);
     char text[INET6_ADDRSTRLEN] = "";
-    bool same = false;
-    if (entry->ifa_addr->sa_family == AF_INET) {
-      const auto& have = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr;
-      inet_ntop(AF_INET, &have, text, sizeof(text));
-      // All of 127.0.0.0/8 is the loopback's, whatever address it shows.
-      const bool loopback = (entry->ifa_flags & IFF_LOOPBACK) && (ntohl(v4.s_addr) >> 24) == 127;
-      same = is_v4 && (have.s_addr == v4.s_addr || loopback);
-    } else if (entry->ifa_addr->sa_family == AF_INET6) {
-      const auto& have = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
-      inet_ntop(AF_INET6, &have, text, sizeof(text));
-      same = !is_v4 && std::memcmp(&have, &v6, sizeof(v6)) == 0;
-    } else {
-      continue;
-    }
+    inet_ntop(has, bytes, text, sizeof(text));
     absl::StrAppend(&known, known.empty() ? "" : ", ", text, " on ", entry->ifa_name);
-    if (same) found = entry->ifa_name;
+    // All of 127.0.0.0/8 belongs to the loopback interface, whatever address it shows.
+    const bool loopback =
+        (entry->ifa_flags & IFF_LOOPBACK) && family == AF_INET && wanted[0] == 127;
+    const size_t size = family == AF_INET ? sizeof(in_addr) : sizeof(in6_addr);
+    if (has == family && (loopback || std::memcmp(bytes, wanted, size) == 0))
+      found = entry->ifa_name;
   }
   freeifaddrs(list);
   if (found.empty()) {
@@ -71,48 +69,45 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
   AGMM_ASSIGN_OR_RETURN(
       std::string device,
       InterfaceOf(options.bind_address.empty() ? "127.0.0.1" : options.bind_address));
-  // Where UCX looks for interfaces. It starts without them, too, and then reaches nobody.
+  // UCX looks for interfaces in sysfs. It starts without sysfs, too, but then reaches no peer.
   const std::string entry = absl::StrCat("/sys/class/net/", device);
   if (access(entry.c_str(), F_OK) != 0) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("%s is not there, so UCX cannot use the interface %s; mount sysfs on /sys "
-                        "in this container or "
-                        "network namespace",
+        absl::StrFormat("%s does not exist, so UCX cannot use the interface %s; mount sysfs on "
+                        "/sys in this container or network namespace",
                         entry, device));
   }
-  // Options of a UCX transport are known to ucp_config_modify without the transport's name,
-  // contrary to the environment: UCX_TCP_CONN_NB is CONN_NB here. With it they are ignored with a
-  // warning.
+  // ucp_config_modify wants the options of a UCX transport without the transport's name, unlike the
+  // environment: UCX_TCP_CONN_NB is CONN_NB here. With the name, UCX warns and ignores the option.
   std::vector<std::pair<std::string, std::string>> settings = {
-      {"TLS", options.force_tcp ? "tcp,self" : "tcp,self,sysv,posix"},
-      // Without it UCX takes whatever interface it likes best, a container bridge for one.
+      // TCP alone, also between processes of one host: shared memory did not report a killed peer
+      // within a minute (NOTES.md).
+      {"TLS", "tcp,self"},
+      // Without it UCX chooses an interface itself, for example a container bridge.
       {"NET_DEVICES", device},
       {"HANDLE_ERRORS", "none"},
       {"TX_SEG_SIZE", "64k"},
-      // What lies in the socket delays what comes behind it; the kernel's own choice grows to
-      // several milliseconds of a link (NOTES.md).
+      // Bytes in the socket delay all later ones; the kernel's own choice grows to several
+      // milliseconds of a link (NOTES.md).
       {"SNDBUF", "1m"},
-      // A connect to a host that is gone must not hold up the progress thread.
+      // Connecting to an unreachable host must not block the progress thread.
       {"CONN_NB", "y"},
-      {"PUT_ENABLE", options.tcp_put ? "y" : "n"},
+      // Otherwise the sender of a large message writes into the receiver's memory: late bytes of a
+      // broken connection may still arrive there, and links carry less when both directions are
+      // busy (NOTES.md).
+      {"PUT_ENABLE", "n"},
+      // Messages of this size and more go by rendezvous, straight into place.
+      {"RNDV_THRESH", absl::StrCat(kRendezvousBytes)},
   };
-  if (!options.force_tcp) settings.emplace_back("MM_ERROR_HANDLING", "y");
-  if (!options.rndv_scheme.empty()) settings.emplace_back("RNDV_SCHEME", options.rndv_scheme);
-  if (options.rndv_threshold_bytes > 0) {
-    settings.emplace_back("RNDV_THRESH", absl::StrCat(options.rndv_threshold_bytes));
-  }
+  settings.insert(settings.end(), options.other_settings.begin(), options.other_settings.end());
   return settings;
 }
 
-std::string UcxDescription(const TransportOptions& options) {
+std::string UcxDescription() {
   unsigned major = 0, minor = 0, release = 0;
   ucp_get_version(&major, &minor, &release);
-  return absl::StrFormat(
-      "ucx %d.%d.%d, %s, active messages%s", major, minor, release,
-      options.force_tcp ? "tcp" : "tcp and shared memory",
-      options.rndv_threshold_bytes > 0
-          ? absl::StrFormat(", rendezvous from %s", FormatBytes(options.rndv_threshold_bytes))
-          : "");
+  return absl::StrFormat("ucx %d.%d.%d, tcp, active messages, rendezvous from %s", major, minor,
+                         release, FormatBytes(kRendezvousBytes));
 }
 
 void ReturnSignals() {
@@ -120,7 +115,7 @@ void ReturnSignals() {
   for (int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP}) {
     struct sigaction action;
     Dl_info owner;
-    // Only where the handler is UCX's: somebody may have put in another one since.
+    // Only UCX's own handlers, because the process may have installed others since.
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_DFL &&
         action.sa_handler != SIG_IGN &&
         dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) != 0 &&

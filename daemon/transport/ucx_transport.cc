@@ -7,33 +7,34 @@
 #include "absl/strings/str_format.h"
 #include "daemon/transport/bulk.h"
 #include "daemon/transport/endpoints.h"
+#include "daemon/transport/generation.h"
 #include "daemon/transport/plan_messages.h"
 #include "daemon/transport/receives.h"
 #include "daemon/transport/ucx_config.h"
 #include "daemon/transport/ucx_worker.h"
-#include "daemon/transport/world.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
 
-using transport::Done;
+namespace transport {
+namespace {
 
-class UcxTransport::Core {
+class Impl final : public UcxTransport {
  public:
-  Core(const TransportOptions& options, std::unique_ptr<transport::UcxWorker> worker,
-       Receiver* receiver, BulkStore* store)
-      : options_(options),
-        address_(wire::FrameAddress(worker->address())),
+  Impl(const TransportOptions& options, std::unique_ptr<UcxWorker> worker, Receiver* receiver,
+       BulkStore* store)
+      : flush_timeout_(options.flush_timeout),
         worker_(std::move(worker)),
-        receives_(worker_.get(), &stats_),
+        shared_{worker_.get()},
+        receives_(shared_),
         endpoints_(
-            worker_.get(), worlds_, &stats_, options.flush_timeout,
+            shared_, flush_timeout_,
             [this](int node, absl::Status why) { OnLost(node, std::move(why)); },
-            [this](int node, uint64_t generation) { receives_.Abandon(node, generation); }),
-        plans_(worker_.get(), worlds_, &endpoints_, &receives_, receiver, &stats_),
-        bulk_(worker_.get(), worlds_, &endpoints_, &receives_, store, &stats_) {}
+            [this](const Scope& scope) { receives_.Abandon(scope); }),
+        plans_(shared_, &endpoints_, &receives_, receiver),
+        bulk_(shared_, &endpoints_, &receives_, store) {}
 
   absl::Status Start() {
     for (wire::Kind kind : wire::kKinds) {
@@ -42,51 +43,134 @@ class UcxTransport::Core {
       params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                           UCP_AM_HANDLER_PARAM_FIELD_ARG;
       params.id = kind;
-      params.cb = &Core::OnMessage;
+      params.cb = &Impl::OnMessage;
       params.arg = &handlers_[kind];
-      AGMM_RETURN_IF_ERROR(
-          transport::FromUcs(ucp_worker_set_am_recv_handler(worker_->handle(), &params),
-                             "registering an active message"));
+      AGMM_RETURN_IF_ERROR(FromUcs(ucp_worker_set_am_recv_handler(worker_->handle(), &params),
+                                   "registering an active message"));
     }
     worker_->Start([this] { return endpoints_.busy() || !receives_.idle(); });
     return absl::OkStatus();
   }
 
-  void Shutdown() {
+  ~Impl() override {
     worker_->Post([this] {
       closing_ = true;
-      // Two flush timeouts are what the endpoints take at most; then UCX has had its time.
-      give_up_ns_ = MonotonicNanos() + absl::ToInt64Nanoseconds(2 * options_.flush_timeout);
-      plans_.DropAll();
-      bulk_.FailAll(absl::AbortedError("the transport is closing"));
-      endpoints_.CloseAll(worlds_.generation());
+      // Endpoints take at most two flush timeouts; UCX gets no more time.
+      give_up_ns_ = MonotonicNanos() + absl::ToInt64Nanoseconds(2 * flush_timeout_);
+      plans_.Drop({});
+      bulk_.Fail({}, absl::AbortedError("the transport is closing"));
+      endpoints_.CloseAll(shared_.current.number());
     });
     worker_->Stop([this] {
       return closing_ &&
              ((endpoints_.idle() && receives_.idle()) || MonotonicNanos() >= give_up_ns_);
     });
     endpoints_.AbandonAll();
-    receives_.AbandonAll();
+    receives_.Abandon({});
     worker_->Close();
   }
 
-  static ucs_status_t OnMessage(void* arg, const void* header, size_t header_length, void* data,
-                                size_t length, const ucp_am_recv_param_t* param) {
-    const auto& handler = *static_cast<const Handler*>(arg);
-    return handler.core->Dispatch(
-        handler.kind, header, header_length,
-        {data, static_cast<int64_t>(length), (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0});
+  ProgressEngine* progress() override { return worker_.get(); }
+  std::string address() const override { return wire::FrameAddress(worker_->address()); }
+  std::string description() const override { return UcxDescription(); }
+  const TransportCounters& counters() const override { return shared_.counters; }
+
+  absl::Status Connect(int node, const std::string& address, uint64_t incarnation) override {
+    if (node < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("node %d is negative; nodes are numbered from 0", node));
+    }
+    AGMM_ASSIGN_OR_RETURN(std::string worker_address, wire::UnframeAddress(address));
+    if (AGMM_FAILPOINT("transport.refuse_connect")) {
+      return absl::InternalError("refused by the failpoint transport.refuse_connect");
+    }
+    worker_->Post([this, node, incarnation, worker_address = std::move(worker_address),
+                   generation = shared_.current.number()] {
+      if (!closing_) endpoints_.Open(node, worker_address, incarnation, generation);
+    });
+    return absl::OkStatus();
   }
 
-  ucs_status_t Dispatch(wire::Kind kind, const void* header, size_t header_length,
-                        const transport::Payload& payload) {
-    if (closing_) return UCS_OK;
-    if (kind == wire::kPlan) return plans_.OnMessage(header, header_length, payload);
-    return bulk_.OnMessage(kind, header, header_length, payload);
+  void Disconnect(int node) override {
+    worker_->Post([this, node, generation = shared_.current.number()] {
+      endpoints_.Close(node, generation);
+      plans_.Drop({node, generation});
+      bulk_.Fail({node, generation}, PeerLost(node, "it was disconnected"));
+    });
+  }
+
+  void SetWorld(uint64_t generation, int self_node, const std::array<uint8_t, 16>& key) override {
+    auto current = std::make_shared<Generation>();
+    current->number = generation;
+    current->self_node = self_node;
+    // Fails only without memory, because Create has made a key already.
+    current->key = wire::HeaderKey::Make(key).value();
+    shared_.current.Set(std::move(current));
+    worker_->Post([this] {
+      plans_.Drop({kAllNodes, shared_.current.number() - 1});
+      bulk_.FailStale();
+    });
+  }
+
+  void Quiesce(uint64_t generation, std::function<void()> done) override {
+    worker_->Post([this, generation, done = std::move(done)]() mutable {
+      receives_.WhenQuiet(generation, std::move(done));
+    });
+  }
+
+  void Send(int node, const Message& message, Rows from,
+            std::function<void(absl::Status)> done) override {
+    SendRows(node, from, Done(std::move(done)), [&](Outgoing data, Done done) {
+      plans_.Send(node, message, from.bytes(), std::move(data), std::move(done));
+    });
+  }
+
+  void Resume() override {
+    if (resuming_.exchange(true)) return;  // one is posted already and sees the same messages
+    worker_->Post([this] {
+      resuming_ = false;
+      plans_.Resume();
+    });
+  }
+
+  void WriteBlock(int node, const BulkBlock& block, Rows from,
+                  std::function<void(absl::Status)> done) override {
+    SendRows(node, from, Done(std::move(done)), [&](Outgoing data, Done done) {
+      bulk_.Start(wire::kWrite, node, block, from.bytes(), std::move(data), {}, std::move(done));
+    });
+  }
+
+  void ReadBlock(int node, const BulkBlock& block, Rows to,
+                 std::function<void(absl::Status)> done) override {
+    Done owned(std::move(done));
+    absl::Status status = CheckRequest(node, to);
+    if (!status.ok()) return Post(std::move(owned), std::move(status));
+    bulk_.Start(wire::kRead, node, block, to.bytes(), {}, to, std::move(owned));
+  }
+
+  void OnPeerFailure(std::function<void(int, absl::Status)> handler) override {
+    std::lock_guard lock(mutex_);
+    on_peer_failure_ = std::move(handler);
+  }
+
+ private:
+  struct Handler {
+    Impl* transport = nullptr;
+    wire::Kind kind = wire::kPlan;
+  };
+
+  static ucs_status_t OnMessage(void* arg, const void* header, size_t header_length, void* data,
+                                size_t length, const ucp_am_recv_param_t* param) {
+    const auto& [self, kind] = *static_cast<const Handler*>(arg);
+    if (self->closing_) return UCS_OK;
+    const Payload payload{data, static_cast<int64_t>(length),
+                          (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0};
+    if (kind == wire::kPlan) return self->plans_.OnMessage(header, header_length, payload);
+    return self->bulk_.OnMessage(kind, header, header_length, payload);
   }
 
   void OnLost(int node, absl::Status why) {
-    bulk_.FailNode(node, worlds_.generation(), why);
+    bulk_.Fail({node, shared_.current.number()}, why);
     std::function<void(int, absl::Status)> handler;
     {
       std::lock_guard lock(mutex_);
@@ -95,19 +179,19 @@ class UcxTransport::Core {
     if (handler != nullptr && !closing_) handler(node, std::move(why));
   }
 
-  // Why nothing can be sent to `node` from `rows`; OK otherwise.
+  // Returns the reason why nothing can be sent to `node` from `rows`, or OK.
   absl::Status CheckRequest(int node, const Rows& rows) const {
-    const auto world = worlds_.Get();
-    if (world == nullptr) {
+    const auto generation = shared_.current.Get();
+    if (generation == nullptr) {
       return absl::FailedPreconditionError(
-          "the world has not formed; nothing can be sent to another node before");
+          "the world has not formed yet, so nothing can be sent to another node; retry later");
     }
-    if (node < 0 || node == world->self_node) {
+    if (node < 0 || node == generation->self_node) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "node %d is no other node (this is %d); what stays here needs no transport", node,
-          world->self_node));
+          "node %d is not another node (this is node %d); local bytes need no transport", node,
+          generation->self_node));
     }
-    return transport::CheckRows(rows);
+    return CheckRows(rows);
   }
 
   void Post(Done done, absl::Status status) {
@@ -116,136 +200,41 @@ class UcxTransport::Core {
     });
   }
 
-  struct Handler {
-    Core* core = nullptr;
-    wire::Kind kind = wire::kPlan;
-  };
+  // Calls `send` with the bytes of `from`, or `done` with the reason why they cannot be sent.
+  template <typename Sender>
+  void SendRows(int node, const Rows& from, Done done, const Sender& send) {
+    const absl::Status status = CheckRequest(node, from);
+    absl::StatusOr<Outgoing> data = status.ok() ? Gather(from, &shared_.counters) : status;
+    if (!data.ok()) return Post(std::move(done), data.status());
+    send(*std::move(data), std::move(done));
+  }
 
-  const TransportOptions options_;
-  const std::string address_;
-  transport::Stats stats_;
-  transport::CurrentWorld worlds_;
-  const std::unique_ptr<transport::UcxWorker> worker_;
-  transport::Receives receives_;
-  transport::Endpoints endpoints_;
-  transport::PlanMessages plans_;
-  transport::Bulk bulk_;
+  const absl::Duration flush_timeout_;
+  const std::unique_ptr<UcxWorker> worker_;
+  Shared shared_;
+  Receives receives_;
+  Endpoints endpoints_;
+  PlanMessages plans_;
+  Bulk bulk_;
   Handler handlers_[wire::kReadBack + 1];
   std::atomic<bool> resuming_{false};
   bool closing_ = false;    // on the progress thread
   int64_t give_up_ns_ = 0;  // on the progress thread
   std::mutex mutex_;
-  std::function<void(int, absl::Status)> on_peer_failure_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(int, absl::Status)> on_peer_failure_;  // guarded by mutex_
 };
 
-UcxTransport::UcxTransport(std::unique_ptr<Core> core) : core_(std::move(core)) {}
-UcxTransport::~UcxTransport() { core_->Shutdown(); }
+}  // namespace
+}  // namespace transport
 
 absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const TransportOptions& options,
                                                                    Receiver* receiver,
                                                                    BulkStore* store) {
   AGMM_RETURN_IF_ERROR(wire::HeaderKey::Make({}).status());
   AGMM_ASSIGN_OR_RETURN(auto worker, transport::UcxWorker::Create(options));
-  auto core = std::make_unique<Core>(options, std::move(worker), receiver, store);
-  AGMM_RETURN_IF_ERROR(core->Start());
-  return std::unique_ptr<UcxTransport>(new UcxTransport(std::move(core)));
-}
-
-ProgressEngine* UcxTransport::progress() { return core_->worker_.get(); }
-std::string UcxTransport::address() const { return core_->address_; }
-std::string UcxTransport::description() const { return transport::UcxDescription(core_->options_); }
-
-absl::Status UcxTransport::Connect(int node, const std::string& address, uint64_t incarnation) {
-  if (node < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("node %d is negative; nodes count from 0", node));
-  }
-  AGMM_ASSIGN_OR_RETURN(std::string worker_address, wire::UnframeAddress(address));
-  if (AGMM_FAILPOINT("transport.refuse_connect")) {
-    return absl::InternalError("refused by the failpoint transport.refuse_connect");
-  }
-  Core* const core = core_.get();
-  core->worker_->Post([core, node, incarnation, worker_address = std::move(worker_address),
-                       generation = core->worlds_.generation()] {
-    if (core->closing_) return;
-    core->endpoints_.Open(node, worker_address, incarnation, generation);
-  });
-  return absl::OkStatus();
-}
-
-void UcxTransport::Disconnect(int node) {
-  Core* const core = core_.get();
-  core->worker_->Post([core, node, generation = core->worlds_.generation()] {
-    core->endpoints_.Close(node, generation);
-    core->plans_.DropNode(node, generation);
-    core->bulk_.FailNode(node, generation, transport::PeerLost(node, "it was disconnected"));
-  });
-}
-
-void UcxTransport::SetWorld(uint64_t generation, int self_node,
-                            const std::array<uint8_t, 16>& key) {
-  auto world = std::make_shared<transport::World>();
-  world->generation = generation;
-  world->self_node = self_node;
-  // Create has made one already: this cannot fail but for want of memory.
-  world->key = wire::HeaderKey::Make(key).value();
-  Core* const core = core_.get();
-  core->worlds_.Set(std::move(world));
-  core->worker_->Post([core] {
-    core->plans_.DropStale();
-    core->bulk_.FailStale();
-  });
-}
-
-void UcxTransport::Quiesce(uint64_t generation, std::function<void()> done) {
-  Core* const core = core_.get();
-  core->worker_->Post([core, generation, done = std::move(done)]() mutable {
-    core->receives_.WhenQuiet(generation, std::move(done));
-  });
-}
-
-void UcxTransport::Send(int node, const Message& message, Rows from,
-                        std::function<void(absl::Status)> done) {
-  Done owned(std::move(done));
-  absl::Status status = core_->CheckRequest(node, from);
-  if (!status.ok()) return core_->Post(std::move(owned), std::move(status));
-  absl::StatusOr<transport::Outgoing> data = transport::Gather(from, &core_->stats_);
-  if (!data.ok()) return core_->Post(std::move(owned), data.status());
-  core_->plans_.Send(node, message, from.bytes(), *std::move(data), std::move(owned));
-}
-
-void UcxTransport::Resume() {
-  Core* const core = core_.get();
-  if (core->resuming_.exchange(true)) return;  // one is on its way and sees what this one would
-  core->worker_->Post([core] {
-    core->resuming_ = false;
-    core->plans_.Resume();
-  });
-}
-
-void UcxTransport::WriteBlock(int node, const BulkBlock& block, Rows from,
-                              std::function<void(absl::Status)> done) {
-  Done owned(std::move(done));
-  absl::Status status = core_->CheckRequest(node, from);
-  if (!status.ok()) return core_->Post(std::move(owned), std::move(status));
-  absl::StatusOr<transport::Outgoing> data = transport::Gather(from, &core_->stats_);
-  if (!data.ok()) return core_->Post(std::move(owned), data.status());
-  core_->bulk_.Write(node, block, from.bytes(), *std::move(data), std::move(owned));
-}
-
-void UcxTransport::ReadBlock(int node, const BulkBlock& block, Rows to,
-                             std::function<void(absl::Status)> done) {
-  Done owned(std::move(done));
-  absl::Status status = core_->CheckRequest(node, to);
-  if (!status.ok()) return core_->Post(std::move(owned), std::move(status));
-  core_->bulk_.Read(node, block, to, std::move(owned));
-}
-
-TransportCounters UcxTransport::counters() const { return core_->stats_.Snapshot(); }
-
-void UcxTransport::OnPeerFailure(std::function<void(int, absl::Status)> handler) {
-  std::lock_guard lock(core_->mutex_);
-  core_->on_peer_failure_ = std::move(handler);
+  auto made = std::make_unique<transport::Impl>(options, std::move(worker), receiver, store);
+  AGMM_RETURN_IF_ERROR(made->Start());
+  return made;
 }
 
 }  // namespace agmm

@@ -18,12 +18,11 @@
 namespace agmm::transport {
 namespace {
 
-// Rounds of progress before tasks get their turn.
-constexpr int kProgressRounds = 64;
-// Of a Poll, each of that many.
+// Calls of UCX in one round, before tasks get their turn.
+constexpr int kProgressCalls = 64;
+// Rounds of one Poll.
 constexpr int kPollRounds = 8;
-// UCX finishes some work (endpoints that are being discarded) only when it is called, without an
-// event.
+// UCX finishes some work, such as discarding endpoints, without an event, only when it is called.
 constexpr absl::Duration kBusyNap = absl::Milliseconds(20);
 constexpr absl::Duration kIdleNap = absl::Seconds(1);
 
@@ -117,14 +116,14 @@ void UcxWorker::Stop(std::function<bool()> finished) {
     finished_ = std::move(finished);
     WakeSleeper();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void UcxWorker::Post(Task task) {
   std::lock_guard lock(mutex_);
-  if (closed_) return;  // the task goes with the caller's argument, after the lock
+  if (closed_) return;  // the task is destroyed with the caller's argument, without the lock
   tasks_.push_back(std::move(task));
-  if (asleep_) WakeSleeper();
+  if (sleeper_ == Sleeper::kAsleep) WakeSleeper();
 }
 
 void UcxWorker::Wake() {
@@ -133,41 +132,33 @@ void UcxWorker::Wake() {
 }
 
 void UcxWorker::WakeSleeper() {
-  woken_ = !asleep_;
-  if (!std::exchange(asleep_, false)) return;
-  eventfd_write(wake_fd_, 1);
+  if (sleeper_ == Sleeper::kAsleep) {
+    eventfd_write(wake_fd_, 1);
+    sleeper_ = Sleeper::kAwake;
+  } else {
+    sleeper_ = Sleeper::kWoken;
+  }
 }
 
 void UcxWorker::After(absl::Duration delay, Task task) {
   timers_.emplace(MonotonicNanos() + absl::ToInt64Nanoseconds(delay), std::move(task));
 }
 
-bool UcxWorker::RunTasks() {
+bool UcxWorker::Round() {
   {
     std::lock_guard lock(mutex_);
     running_.swap(tasks_);
   }
-  const bool any = !running_.empty();
+  bool worked = !running_.empty();
   for (Task& task : running_) task();
   running_.clear();
-  return any;
-}
-
-bool UcxWorker::RunTimers() {
-  bool any = false;
   while (!timers_.empty() && timers_.begin()->first <= MonotonicNanos()) {
     Task task = std::move(timers_.begin()->second);
     timers_.erase(timers_.begin());
     task();
-    any = true;
+    worked = true;
   }
-  return any;
-}
-
-bool UcxWorker::Round() {
-  bool worked = RunTasks();
-  worked |= RunTimers();
-  for (int round = 0; round < kProgressRounds && ucp_worker_progress(worker_) != 0; ++round) {
+  for (int round = 0; round < kProgressCalls && ucp_worker_progress(worker_) != 0; ++round) {
     worked = true;
   }
   return worked;
@@ -230,8 +221,7 @@ bool UcxWorker::Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl:
 
 bool UcxWorker::Poll() {
   if (!Take()) return false;
-  // Not for as long as there is something: what others write here must not hold up whose seat this
-  // is.
+  // Bounded, because a flood from a peer must not hold up the thread with the seat.
   for (int round = 0; round < kPollRounds && Round(); ++round) {
   }
   return true;
@@ -245,7 +235,7 @@ void UcxWorker::Leave() {
 }
 
 void UcxWorker::Sleep(absl::Duration limit) {
-  // Arming fails while there is something left to progress.
+  // Arming fails while UCX has work left.
   const ucs_status_t armed = ucp_worker_arm(worker_);
   if (armed == UCS_ERR_BUSY) return;
   absl::Duration nap = std::min(limit, busy_() ? kBusyNap : kIdleNap);
@@ -255,14 +245,14 @@ void UcxWorker::Sleep(absl::Duration limit) {
   }
   {
     std::lock_guard lock(mutex_);
-    if (!tasks_.empty() || std::exchange(woken_, false)) return;
-    asleep_ = true;
+    if (!tasks_.empty() || std::exchange(sleeper_, Sleeper::kAwake) == Sleeper::kWoken) return;
+    sleeper_ = Sleeper::kAsleep;
   }
   pollfd fds[] = {{ucx_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
   const timespec timeout = absl::ToTimespec(std::max(nap, absl::ZeroDuration()));
   ppoll(fds, 2, &timeout, nullptr);
   std::lock_guard lock(mutex_);
-  asleep_ = false;
+  if (sleeper_ == Sleeper::kAsleep) sleeper_ = Sleeper::kAwake;
   eventfd_t count;
   if (fds[1].revents != 0) eventfd_read(wake_fd_, &count);
 }

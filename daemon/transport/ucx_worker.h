@@ -1,6 +1,6 @@
-// One UCX worker and the thread that drives it: its own, or one that has been lent. UCX is called,
-// and tasks run, on that thread only; "on the thread" below and in the files around means whoever
-// has the seat.
+// One UCX worker and the thread that drives it: its own thread, or one that is lent by a device.
+// UCX is called and tasks run only on the thread that has the seat
+// (kernels/device/progress_engine.h), which this folder calls the progress thread.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -14,17 +14,16 @@
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "daemon/transport/ucx_transport.h"
+#include "daemon/transport/types.h"
 #include "kernels/device/progress_engine.h"
 
 namespace agmm::transport {
 
-// `status` of UCX as ours, with `what` in front: what was tried.
+// Converts a status of UCX. `what` names the failed action, in front of UCX's message.
 absl::Status FromUcs(ucs_status_t status, absl::string_view what);
 
 class UcxWorker final : public ProgressEngine {
@@ -35,19 +34,20 @@ class UcxWorker final : public ProgressEngine {
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const TransportOptions& options);
   ~UcxWorker() override;
 
-  // Runs the loop on a new thread. `busy` says on that thread whether requests are in flight: then
-  // the loop looks at UCX now and then even if nothing wakes it.
+  // Runs the loop on a new thread. `busy`, called on the progress thread, returns true while
+  // requests are in flight: the loop then calls UCX now and then even if nothing wakes it.
   void Start(std::function<bool()> busy);
-  // Ends the loop when `finished` says so, asked on its thread after each round; then joins.
-  // Whoever has been lent loses the seat the next time it drives or polls, and must.
+  // Ends the loop when `finished`, called on the progress thread after each round, returns true;
+  // then joins; at once without Start. A lent thread loses the seat the next time it drives or
+  // polls, and must do so.
   void Stop(std::function<bool()> finished);
-  // Ends UCX, after Stop: it touches no memory of ours any more. Tasks that have not run are
-  // destroyed, and so are all that still come.
+  // Ends UCX, after Stop: it touches no memory of this process any more. Destroys the tasks that
+  // have not run, and all later ones.
   void Close();
 
-  // Runs `task` on the thread, in order. Any thread; never blocks.
+  // Runs `task` on the progress thread, in the order of posting. Any thread; never blocks.
   void Post(Task task);
-  // Runs `task` on the thread when `delay` is over. On the thread only.
+  // Runs `task` on the progress thread after `delay`. Progress thread only.
   void After(absl::Duration delay, Task task);
 
   bool Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl::Duration spin) override;
@@ -63,37 +63,38 @@ class UcxWorker final : public ProgressEngine {
   UcxWorker() = default;
   absl::Status Open(const TransportOptions& options);
   void Loop();
-  // The seat, from the own thread, who steps aside. False: it is another's, or closing.
+  // Takes the seat from the own thread, which steps aside. Returns false if another lent thread has
+  // it, or the worker is closing.
   bool Take();
-  // Tasks, timers and UCX, once. True if there was anything.
+  // Runs tasks, timers and UCX once. Returns true if any of them did something.
   bool Round();
-  bool RunTasks();
-  bool RunTimers();
   // At most for `limit`.
   void Sleep(absl::Duration limit);
-  void WakeSleeper() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Requires mutex_.
+  void WakeSleeper();
 
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::string address_;
   int ucx_fd_ = -1;   // readable when UCX has something to do; UCX's own
-  int wake_fd_ = -1;  // readable when a task came while the thread slept
+  int wake_fd_ = -1;  // readable when a task was posted while the progress thread slept
   std::function<bool()> busy_;
   std::thread thread_;
 
-  std::multimap<int64_t, Task> timers_;  // by MonotonicNanos; on the thread only
-  std::vector<Task> running_;            // on the thread only
+  std::multimap<int64_t, Task> timers_;  // by MonotonicNanos; progress thread only
+  std::vector<Task> running_;            // progress thread only
 
-  std::mutex mutex_;
-  std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  bool asleep_ ABSL_GUARDED_BY(mutex_) = false;  // whoever has the seat
-  bool woken_ ABSL_GUARDED_BY(mutex_) =
-      false;  // awake then: it must look around once more before it sleeps
-  std::thread::id lent_to_ ABSL_GUARDED_BY(mutex_);
-  bool aside_ ABSL_GUARDED_BY(mutex_) = false;  // the own thread waits for the seat
-  std::condition_variable seat_;                // lent_to_ or aside_ has changed
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::function<bool()> finished_ ABSL_GUARDED_BY(mutex_);
+  // The progress thread must run another round before it sleeps if it was woken while awake.
+  enum class Sleeper { kAwake, kWoken, kAsleep };
+
+  std::mutex mutex_;              // guards all below
+  std::condition_variable seat_;  // lent_to_ or aside_ has changed
+  std::vector<Task> tasks_;
+  Sleeper sleeper_ = Sleeper::kAwake;
+  std::thread::id lent_to_;  // none: the own thread has the seat
+  bool aside_ = false;       // the own thread waits for the seat
+  bool closed_ = false;
+  std::function<bool()> finished_;
 };
 
 }  // namespace agmm::transport

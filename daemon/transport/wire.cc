@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<HeaderKey>> HeaderKey::Make(const std::array<uint
   EVP_MAC_CTX* context = mac == nullptr ? nullptr : EVP_MAC_CTX_new(mac);
   if (context == nullptr) {
     return absl::FailedPreconditionError(
-        "OpenSSL offers no SIPHASH, which the headers' check needs; enable its default provider");
+        "OpenSSL has no SIPHASH, which the check of headers needs; enable its default provider");
   }
   std::unique_ptr<HeaderKey> made(new HeaderKey(context, key));
   size_t size = sizeof(uint64_t);
@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<HeaderKey>> HeaderKey::Make(const std::array<uint
   uint64_t sum;
   if (EVP_MAC_CTX_set_params(context, params) != 1 || !made->Sum("", 0, &sum)) {
     return absl::FailedPreconditionError(
-        "OpenSSL's SIPHASH makes no 8-byte sums; update OpenSSL 3");
+        "OpenSSL's SIPHASH does not produce 8-byte sums; update OpenSSL 3");
   }
   return made;
 }
@@ -71,7 +71,7 @@ absl::StatusOr<std::string> UnframeAddress(absl::string_view framed) {
     if (Fnv1a(address) == hash) return std::string(address);
   }
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%d bytes are not a transport address; pass on what the peer's address() gave, unchanged",
+      "%d bytes are not a transport address; pass the result of the peer's address() unchanged",
       framed.size()));
 }
 

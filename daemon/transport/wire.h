@@ -1,5 +1,4 @@
-// What travels: active-message headers, little-endian, each closed by a keyed check of the bytes
-// before it.
+// Active-message headers, little-endian, each ending with a keyed check of the bytes before it.
 #pragma once
 
 #include <array>
@@ -14,7 +13,7 @@
 
 namespace agmm::wire {
 
-static_assert(std::endian::native == std::endian::little, "headers travel as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "headers are sent as they are in memory");
 
 constexpr uint16_t kVersion = 1;
 
@@ -24,8 +23,8 @@ enum Kind : uint16_t {
   kWrite = 2,  // bytes for a block; answered by kWritten
   kRead = 3,   // asks for a block; answered by kReadBack
   kWritten = 4,
-  kReadBack =
-      5,  // the bytes asked for; or, as in kWritten, a status code with its message as payload
+  // Carries the requested bytes; or, like kWritten, a status code with its message as payload.
+  kReadBack = 5,
 };
 constexpr Kind kKinds[] = {kPlan, kWrite, kRead, kWritten, kReadBack};
 
@@ -40,7 +39,7 @@ struct PlanHeader {
   Envelope envelope;
   uint64_t plan = 0, epoch = 0;
   int32_t source_rank = 0, step = 0, part = 0, reserved = 0;
-  int64_t bytes = 0;  // what the sender's schedule says; the receiver compares it with its own
+  int64_t bytes = 0;  // by the sender's schedule; the receiver compares it with its own
   uint64_t check = 0;
 };
 
@@ -61,7 +60,7 @@ static_assert(std::has_unique_object_representations_v<PlanHeader> &&
 // SipHash-2-4 under one key. Thread-compatible.
 class HeaderKey {
  public:
-  // Errors: FAILED_PRECONDITION where OpenSSL has no SIPHASH.
+  // Errors: FAILED_PRECONDITION if OpenSSL has no SIPHASH.
   static absl::StatusOr<std::unique_ptr<HeaderKey>> Make(const std::array<uint8_t, 16>& key);
   ~HeaderKey();
   HeaderKey(const HeaderKey&) = delete;
@@ -85,7 +84,7 @@ class HeaderKey {
   const std::array<uint8_t, 16> key_;
 };
 
-// The worker address with a mark and a checksum, so that other bytes are refused before UCX parses
+// Adds a mark and a checksum to a worker address, so that other bytes are refused before UCX parses
 // them.
 std::string FrameAddress(absl::string_view worker_address);
 // Errors: INVALID_ARGUMENT.

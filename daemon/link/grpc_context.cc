@@ -1,0 +1,67 @@
+#include "daemon/link/grpc_context.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/random.h"
+#include "proto/convert/metadata.h"
+
+namespace agmm {
+namespace {
+
+constexpr size_t kMaxValueBytes = 256;
+constexpr absl::Duration kLongest = absl::Hours(24 * 365);
+
+}  // namespace
+
+std::string MetadataOf(const grpc::ServerContextBase& context, const char* key) {
+  const auto it = context.client_metadata().find(key);
+  if (it == context.client_metadata().end()) return "";
+  std::string value(it->second.data(), std::min(it->second.size(), kMaxValueBytes));
+  // gRPC ends the process over metadata that HTTP does not allow.
+  for (char& c : value)
+    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
+  return value;
+}
+
+CallContext CallContextOf(const grpc::ServerContextBase* context) {
+  CallContext call;
+  const std::string peer = context->peer();
+  if (absl::StartsWith(peer, "unix:")) {
+    // The socket's mode admits its owner only (and root).
+    call.principal = absl::StrCat("uid:", geteuid());
+  } else {
+    call.principal = MetadataOf(*context, kPrincipalKey);
+    if (call.principal.empty()) call.principal = peer;
+  }
+  call.request_id = MetadataOf(*context, kRequestIdKey);
+  if (call.request_id.empty()) call.request_id = RandomHex(8);
+  // gRPC's infinite deadline is a date far ahead.
+  call.deadline = absl::FromChrono(context->deadline());
+  if (call.deadline > absl::Now() + kLongest) call.deadline = absl::InfiniteFuture();
+  call.traceparent = MetadataOf(*context, kTraceparentKey);
+  call.session = MetadataOf(*context, kSessionKey);
+  call.sequencer = MetadataOf(*context, kSequencerKey);
+  return call;
+}
+
+void SetCaller(const CallContext& from, grpc::ClientContext* to) {
+  if (from.deadline != absl::InfiniteFuture()) to->set_deadline(absl::ToChronoTime(from.deadline));
+  const std::pair<const char*, const std::string&> metadata[] = {
+      {kRequestIdKey, from.request_id},
+      {kTraceparentKey, from.traceparent},
+      {kSessionKey, from.session},
+      {kSequencerKey, from.sequencer},
+      {kPrincipalKey, from.principal}};
+  for (const auto& [key, value] : metadata)
+    if (!value.empty()) to->AddMetadata(key, value);
+}
+
+}  // namespace agmm

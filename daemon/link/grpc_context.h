@@ -1,0 +1,22 @@
+// The CallContext of a call, from its gRPC context and to that of a call on its behalf.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <string>
+
+#include "daemon/link/call_context.h"
+
+namespace agmm {
+
+// Returns the value of `key` in the metadata of a call, fit to be logged and passed on; empty
+// without one.
+std::string MetadataOf(const grpc::ServerContextBase& context, const char* key);
+
+// Makes the context of a call; once per call, because each has a cancel token of its own.
+CallContext CallContextOf(const grpc::ServerContextBase* context);
+
+// Makes `to` the context of a call on behalf of `from`.
+void SetCaller(const CallContext& from, grpc::ClientContext* to);
+
+}  // namespace agmm

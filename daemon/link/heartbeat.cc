@@ -1,0 +1,22 @@
+#include "daemon/link/heartbeat.h"
+
+#include "daemon/link/protocol.h"
+#include "kernels/base/clock.h"
+
+namespace agmm {
+
+void Heartbeat::Schedule(std::weak_ptr<Pulse> pulse, bool due) {
+  // All pulses share their ticks, so that an idle daemon wakes once for all of them.
+  const int64_t tick_ns = absl::ToInt64Nanoseconds(kHeartbeatPeriod / 2);
+  const int64_t before_ns = MonotonicNanos();
+  loop_.PostAfter(absl::Nanoseconds(tick_ns - before_ns % tick_ns), [=, this] {
+    const std::shared_ptr<Pulse> alive = pulse.lock();
+    if (alive == nullptr) return;
+    const int64_t now_ns = MonotonicNanos();
+    if (now_ns - before_ns < 2 * tick_ns) alive->Judge(now_ns);
+    alive->Beat(due);
+    Schedule(pulse, !due);
+  });
+}
+
+}  // namespace agmm

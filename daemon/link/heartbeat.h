@@ -1,0 +1,35 @@
+// Beats the streams between daemons and ends silent ones, on a thread of its own, because a busy
+// control loop must not delay heartbeats.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "kernels/base/loop.h"
+
+namespace agmm {
+
+class Pulse {
+ public:
+  virtual ~Pulse() = default;
+  // Twice a kHeartbeatPeriod: ends the stream if it was silent for kSilenceLimit. Not called after
+  // this machine itself slept, because received messages may then still be unread.
+  virtual void Judge(int64_t now_ns) = 0;
+  // After Judge: sends a heartbeat if one is `due`, which is every other time, or if it has news.
+  virtual void Beat(bool due) = 0;
+};
+
+// Thread-safe. Sleeps while it has no pulse to beat.
+class Heartbeat {
+ public:
+  // Beats `pulse` as long as it lives elsewhere.
+  void Watch(std::weak_ptr<Pulse> pulse) { Schedule(std::move(pulse), /*due=*/true); }
+
+ private:
+  void Schedule(std::weak_ptr<Pulse> pulse, bool due);
+
+  Loop loop_;
+};
+
+}  // namespace agmm

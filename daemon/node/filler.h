@@ -1,0 +1,43 @@
+// Fills this node's shards, one tensor after the other, on a thread of its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "agmm/v1/peer.pb.h"
+#include "daemon/node/store.h"
+#include "kernels/base/loop.h"
+
+namespace agmm {
+
+// Thread-safe. Only the destructor blocks.
+class Filler {
+ public:
+  // `report` takes TensorFilled, on the filler's thread.
+  using ReportFn = std::function<void(v1::Report)>;
+  Filler(TensorStore* store, ReportFn report);
+  // Stops the fill that runs and waits for it.
+  ~Filler() { ++generation_; }
+  Filler(const Filler&) = delete;
+
+  // Requires that the tensor has been placed, and stays until TensorFilled is reported or the
+  // generation has ended.
+  void Fill(const v1::FillShards& command);
+
+  // Drops the fills that wait and stops the one that runs, within a piece, with no report.
+  // `drained` runs on the filler's thread, once no earlier fill writes any more.
+  void EndGeneration(std::function<void()> drained);
+
+ private:
+  void Run(const v1::FillShards& command, uint64_t generation);
+  // CANCELLED once `generation` is over.
+  absl::Status FillAll(const v1::FillShards& command, uint64_t generation);
+
+  TensorStore* const store_;
+  const ReportFn report_;
+  std::atomic<uint64_t> generation_{0};  // fills of earlier ones stop
+  Loop loop_;                            // last: its tasks use all of the above
+};
+
+}  // namespace agmm

@@ -1,0 +1,160 @@
+#include "daemon/node/join.h"
+
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "daemon/link/link.h"
+#include "daemon/link/merge.h"
+#include "daemon/link/protocol.h"
+#include "daemon/link/stream.h"
+#include "kernels/base/clock.h"
+#include "proto/channel/channel.h"
+#include "proto/convert/grpc_status.h"
+
+namespace agmm {
+
+std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address) {
+  grpc::ChannelArguments args;
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // the timeout of one attempt
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);
+  args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Its pings wake both ends of an idle stream; large data does not use this channel.
+  args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  args.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  args.SetMaxSendMessageSize(kMaxMessageBytes);
+  return OpenChannel(address, std::move(args));
+}
+
+// The member's end of a Join call. One attempt: waits for the connection, then lives as long as the
+// call and its owners.
+class Join::MemberEnd final
+    : public Stream<grpc::ClientBidiReactor<v1::MemberMessage, v1::SequencerMessage>,
+                    v1::MemberMessage>,
+      public SequencerLink,
+      public Pulse {
+ public:
+  // `join` waits for OnEnded, but not for the last beat.
+  explicit MemberEnd(Join* join) : join_(join), view_(join->view_) {}
+
+  void Start() {
+    Own();
+    context_.set_wait_for_ready(true);
+    join_->stub_->async()->Join(&context_, this);
+    AddHold();  // for the writes, which start on any thread
+    StartRead(&in_);
+    StartCall();
+    join_->heartbeat_->Watch(Self<MemberEnd>());
+  }
+  void Send(v1::MemberMessage message) override { Stream::Send(std::move(message)); }
+  void Close() { Break(absl::CancelledError("it was closed")); }
+  void Judge(int64_t now_ns) override {
+    const int64_t received_ns = received_ns_;
+    if (received_ns == 0 || now_ns - received_ns <= absl::ToInt64Nanoseconds(kSilenceLimit)) return;
+    Break(absl::DeadlineExceededError(
+        absl::StrFormat("no message for %s", absl::FormatDuration(kSilenceLimit))));
+  }
+  void Beat(bool due) override {
+    if (received_ns_ == 0) return;
+    v1::MemberMessage message;
+    v1::Heartbeat* const heartbeat = message.mutable_heartbeat();
+    v1::NodeUsage usage = view_->Usage();
+    if (std::string now = usage.SerializeAsString(); !told_.has_value() || now != *told_) {
+      told_ = std::move(now);
+      *heartbeat->mutable_usage() = std::move(usage);
+    } else if (!due) {
+      return;
+    }
+    Send(std::move(message));
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return OnBroken(absl::OkStatus());
+    const bool first = received_ns_.exchange(MonotonicNanos()) == 0;
+    // Later ones may be no more than a heartbeat.
+    if (first || in_.has_refusal() || in_.commands_size() > 0) {
+      join_->loop_->Post(
+          [member = join_->member_, message = std::move(in_)] { member->OnMessage(message); });
+    }
+    in_.Clear();
+    StartRead(&in_);
+  }
+  // The call's own status is coming, which says more.
+  void OnBroken(absl::Status) override { End(absl::UnknownError("its stream broke")); }
+  bool Merge(v1::MemberMessage* last, v1::MemberMessage* message) override {
+    return MergeInto(last, message);
+  }
+  void LetGo(const absl::Status&) override { RemoveHold(); }
+  void Break(absl::Status why) {
+    End(std::move(why));
+    context_.TryCancel();
+  }
+  void OnDone(const grpc::Status& status) override {
+    const auto self = Release();
+    absl::Status end;
+    {
+      std::lock_guard lock(mutex_);
+      end = status_;
+    }
+    std::string how(end.message());
+    if (absl::IsUnknown(end) && !status.ok())
+      absl::StrAppendFormat(&how, " (%s)", FromGrpc(status).ToString());
+    join_->loop_->Post([join = join_, how = std::move(how)] { join->OnEnded(how); });
+  }
+
+  Join* const join_;
+  const StatusView* const view_;
+  grpc::ClientContext context_;
+  v1::SequencerMessage in_;
+  std::atomic<int64_t> received_ns_{0};  // 0: not connected yet
+  // The usage of the last beat that had one; on the heartbeat's thread.
+  std::optional<std::string> told_;
+};
+
+Join::Join(std::shared_ptr<grpc::Channel> channel, Loop* loop, Heartbeat* heartbeat, Member* member,
+           const StatusView* view)
+    : stub_(v1::PeerService::NewStub(std::move(channel))),
+      loop_(loop),
+      heartbeat_(heartbeat),
+      member_(member),
+      view_(view) {}
+
+void Join::Start() {
+  if (closed_ != nullptr) return;
+  stream_ = std::make_shared<MemberEnd>(this);
+  stream_->Start();
+  member_->OnStream(stream_);
+}
+
+void Join::OnEnded(const std::string& how) {
+  stream_ = nullptr;
+  if (std::exchange(last_how_, how) != how)
+    spdlog::debug("the stream to the sequencer ended: {}", how);
+  member_->OnStreamEnded(how);
+  if (const auto closed = closed_; closed != nullptr) return closed->set_value();
+  const absl::Duration retry = member_->retry();
+  if (retry < absl::InfiniteDuration()) retry_ = loop_->PostAfter(retry, [this] { Start(); });
+}
+
+Join::~Join() {
+  const auto closed = std::make_shared<std::promise<void>>();
+  loop_->Post([this, closed] {
+    closed_ = closed;
+    loop_->Cancel(retry_);
+    if (stream_ != nullptr) return stream_->Close();
+    closed->set_value();
+  });
+  closed->get_future().wait();
+}
+
+}  // namespace agmm

@@ -1,0 +1,49 @@
+// Keeps a stream to the sequencer's daemon, and reconnects whenever it ends.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <future>
+#include <memory>
+#include <string>
+
+#include "agmm/v1/peer.grpc.pb.h"
+#include "daemon/link/heartbeat.h"
+#include "daemon/node/member.h"
+#include "daemon/node/status_view.h"
+#include "kernels/base/loop.h"
+
+namespace agmm {
+
+// Returns a channel to the daemon at `address` that first reconnects 100 ms after a failure.
+std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address);
+
+class Join {
+ public:
+  // Requires that all arguments outlive this, and `view` its streams' last heartbeats.
+  Join(std::shared_ptr<grpc::Channel> channel, Loop* loop, Heartbeat* heartbeat, Member* member,
+       const StatusView* view);
+  // Ends the stream and waits for its end; the loop must still run. Not on the loop.
+  ~Join();
+  // On the loop.
+  void Start();
+
+ private:
+  class MemberEnd;
+
+  // On the loop. `how`: "its stream broke (UNAVAILABLE: Socket closed)".
+  void OnEnded(const std::string& how);
+
+  const std::unique_ptr<v1::PeerService::Stub> stub_;
+  Loop* const loop_;
+  Heartbeat* const heartbeat_;
+  Member* const member_;
+  const StatusView* const view_;
+  // On the loop.
+  std::shared_ptr<MemberEnd> stream_;  // until it has ended
+  std::string last_how_;
+  Loop::Timer retry_;
+  std::shared_ptr<std::promise<void>> closed_;  // set by the destructor: no stream starts any more
+};
+
+}  // namespace agmm

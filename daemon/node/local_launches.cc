@@ -1,0 +1,226 @@
+#include "daemon/node/local_launches.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/failpoint.h"
+#include "kernels/base/status.h"
+#include "proto/convert/rpc_status.h"
+
+namespace agmm {
+namespace {
+
+// Epochs queued ahead on a device: enough that it never waits for the runner.
+constexpr int kEpochsAhead = 4;
+constexpr size_t kEpochTimesKept = 64;
+
+// No epoch of `launch` is outstanding, and none will be fed.
+bool Over(const LocalLaunch& launch) {
+  const bool no_more = launch.stopped || !launch.status.ok();
+  return std::all_of(launch.parts.begin(), launch.parts.end(), [&](const LocalLaunch::Part& part) {
+    return part.outstanding == 0 && (no_more || part.fed == launch.epochs);
+  });
+}
+
+}  // namespace
+
+LocalLaunches::LocalLaunches(int self_node, size_t devices, CallQueue* calls, Plans* plans,
+                             std::function<void(v1::Report)> report, std::function<void()> unparked)
+    : self_node_(self_node),
+      calls_(calls),
+      plans_(plans),
+      report_(std::move(report)),
+      unparked_(std::move(unparked)),
+      devices_(devices) {}
+
+void LocalLaunches::Add(const v1::LaunchJob& command, const PlanPtr& plan) {
+  if (plan == nullptr || plan->released) {
+    v1::Report report;
+    report.mutable_launch_done()->set_job_id(command.job_id());
+    *report.mutable_launch_done()->mutable_error() = ToProto(absl::InternalError(
+        absl::StrFormat("node %d cannot run job %d on plan %d, which it has not prepared",
+                        self_node_, command.job_id(), command.plan_id())));
+    return report_(std::move(report));
+  }
+  const LaunchPtr launch = Bind(command, plan);
+  plan->next_epoch = launch->first_epoch + std::max(launch->epochs, 0);
+  plan->launches.push_back(launch);
+  jobs_[launch->job] = launch;
+  if (plan->failure.ok() && launch->status.ok()) {
+    for (size_t part = 0; part < plan->locals.size(); ++part)
+      devices_[plan->locals[part].device].launches.emplace_back(launch, static_cast<int>(part));
+  }
+  unparked_();
+  Advance(plan);
+  for (const LocalPlan::LocalRank& local : plan->locals) Feed(local.device);
+}
+
+LaunchPtr LocalLaunches::Bind(const v1::LaunchJob& command, const PlanPtr& plan) const {
+  auto launch = std::make_shared<LocalLaunch>();
+  launch->job = command.job_id();
+  launch->plan = plan;
+  launch->first_epoch = command.first_epoch();
+  launch->epochs = command.epoch_count();
+  launch->operands.offsets = {command.offset_bytes().begin(), command.offset_bytes().end()};
+  launch->operands.versions = {command.versions().begin(), command.versions().end()};
+  launch->operands.workspace_offset = command.workspace_offset_bytes();
+  launch->deadline = absl::Now() + absl::Seconds(command.timeout().seconds()) +
+                     absl::Nanoseconds(command.timeout().nanos());
+  launch->parts.resize(plan->locals.size());
+  launch->stopped = !plan->failure.ok();
+  const size_t operands = plan->problem.tensors.size();
+  if (command.first_epoch() != plan->next_epoch || launch->epochs < 1 ||
+      launch->operands.offsets.size() != operands || launch->operands.versions.size() != operands) {
+    launch->status = absl::InternalError(
+        absl::StrFormat("node %d cannot run %d epochs from %d with %d operands on plan %d, "
+                        "which is at epoch %d and has %d",
+                        self_node_, launch->epochs, command.first_epoch(),
+                        launch->operands.offsets.size(), plan->id, plan->next_epoch, operands));
+  }
+  return launch;
+}
+
+void LocalLaunches::Feed(int device) {
+  DeviceQueue& queue = devices_[device];
+  while (!queue.launches.empty() && queue.outstanding < kEpochsAhead) {
+    const auto [launch, index] = queue.launches.front();
+    LocalLaunch::Part& part = launch->parts[index];
+    if (!launch->status.ok() || part.fed == launch->epochs) {
+      queue.launches.pop_front();
+      continue;
+    }
+    const uint64_t epoch = launch->first_epoch + part.fed++;
+    ++part.outstanding;
+    ++queue.outstanding;
+    calls_->Add([this, launch = launch, index = index, epoch] {
+      if (AGMM_FAILPOINT("runner.feed_late")) absl::SleepFor(absl::Milliseconds(100));
+      launch->plan->locals[index].executor->Run(
+          epoch, launch->operands, launch->deadline,
+          [this, launch, index](const EpochReport& report) { OnEpochDone(launch, index, report); });
+    });
+  }
+}
+
+void LocalLaunches::OnEpochDone(const LaunchPtr& launch, int index, const EpochReport& report) {
+  const int device = launch->plan->locals[index].device;
+  calls_->Do([&] {
+    --devices_[device].outstanding;
+    LocalLaunch::Part& part = launch->parts[index];
+    --part.outstanding;
+    if (part.start_ns == 0) part.start_ns = report.start_ns;
+    if (report.status.ok()) {
+      ++part.succeeded;
+      part.epoch_us.push_back((report.end_ns - report.start_ns) * 1e-3);
+      if (part.epoch_us.size() > kEpochTimesKept) part.epoch_us.pop_front();
+    } else if (launch->status.ok()) {
+      launch->status = report.status;
+    }
+    if (part.outstanding == 0) part.last = report;
+    Advance(launch->plan);
+    Feed(device);
+  });
+}
+
+// A cancelled executor fails everything queued on it, so a launch is stopped only when the earlier
+// ones of its plan are over.
+void LocalLaunches::Advance(const PlanPtr& plan) {
+  while (!plan->launches.empty()) {
+    const LaunchPtr first = plan->launches.front();
+    const bool well = Over(*first) && !first->stopped && first->status.ok();
+    const absl::Status& why = first->status.ok() ? first->cancel : first->status;
+    if (!well && !why.ok()) Fail(plan, why);
+    if (!Over(*first)) return;
+    // The report frees the launch's memory, so no message may still write to it.
+    if (!plan->failure.ok() && plan->receives > 0) return;
+    report_(ReportOf(*first));
+    if (const auto it = jobs_.find(first->job); it != jobs_.end() && it->second == first)
+      jobs_.erase(it);
+    plan->launches.pop_front();
+  }
+  EraseIfOver(plan, plans_);
+}
+
+void LocalLaunches::Fail(const PlanPtr& plan, const absl::Status& reason) {
+  if (!plan->failure.ok()) return;
+  plan->failure = reason;
+  for (const LaunchPtr& launch : plan->launches) launch->stopped = true;
+  // Queued after the Run of every epoch that has been fed.
+  calls_->Add([plan, reason] {
+    for (const LocalPlan::LocalRank& local : plan->locals) local.executor->Cancel(reason);
+  });
+  // Parked messages for an epoch that is never launched are offered again, and dropped.
+  unparked_();
+  for (size_t device = 0; device < devices_.size(); ++device) {
+    std::erase_if(devices_[device].launches,
+                  [&](const auto& entry) { return entry.first->plan == plan; });
+    Feed(static_cast<int>(device));
+  }
+}
+
+void LocalLaunches::Cancel(uint64_t job, const absl::Status& reason) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return;
+  const LaunchPtr launch = it->second;
+  if (launch->cancel.ok()) launch->cancel = reason;
+  Advance(launch->plan);
+}
+
+void LocalLaunches::FailEpoch(const PlanPtr& plan, uint64_t epoch, const absl::Status& reason) {
+  LocalLaunch* launch = Find(*plan, epoch);
+  if (launch == nullptr && !plan->launches.empty()) launch = plan->launches.front().get();
+  if (launch == nullptr) {
+    Fail(plan, reason);
+  } else if (launch->status.ok()) {
+    launch->status = reason;
+  }
+}
+
+LocalLaunch* LocalLaunches::Find(const LocalPlan& plan, uint64_t epoch) {
+  for (const LaunchPtr& launch : plan.launches) {
+    if (epoch >= launch->first_epoch &&
+        epoch - launch->first_epoch < static_cast<uint64_t>(launch->epochs))
+      return launch.get();
+  }
+  return nullptr;
+}
+
+v1::Report LocalLaunches::ReportOf(const LocalLaunch& launch) const {
+  const LocalPlan& plan = *launch.plan;
+  v1::Report report;
+  v1::LaunchDone* done = report.mutable_launch_done();
+  done->set_job_id(launch.job);
+  absl::Status status = launch.status;
+  if (status.ok() && launch.stopped) status = plan.failure;
+  // The step that was running at the deadline says little about a job that is merely long.
+  if (absl::IsDeadlineExceeded(status) && launch.epochs > 1) {
+    int succeeded = launch.epochs;
+    for (const LocalLaunch::Part& part : launch.parts)
+      succeeded = std::min(succeeded, part.succeeded);
+    status = Annotate(status, absl::StrFormat("%d of %d epochs done", succeeded, launch.epochs));
+  }
+  if (!status.ok()) *done->mutable_error() = ToProto(status);
+  // Steps are stamped by this host's monotonic clock; reports carry wall time.
+  const int64_t wall_ns = absl::ToUnixNanos(absl::Now()), now_ns = MonotonicNanos();
+  for (size_t i = 0; i < plan.locals.size(); ++i) {
+    const LocalLaunch::Part& part = launch.parts[i];
+    if (part.start_ns > 0) done->set_began(true);
+    v1::RankReport* rank = done->add_ranks();
+    rank->set_rank(plan.problem.mesh.ranks[plan.locals[i].rank]);
+    rank->set_node(self_node_);
+    rank->mutable_epoch_us()->Add(part.epoch_us.begin(), part.epoch_us.end());
+    const auto unix_us = [&](int64_t at_ns) {
+      return at_ns == 0 ? 0 : (wall_ns - (now_ns - at_ns)) * 1e-3;
+    };
+    rank->set_start_unix_us(unix_us(part.start_ns));
+    rank->set_epoch_start_unix_us(unix_us(part.last.start_ns));
+    for (const StepTime& step : part.last.steps) {
+      v1::StepTime* time = rank->add_steps();
+      if (step.start_ns > 0) time->set_start_us((step.start_ns - part.last.start_ns) * 1e-3);
+      if (step.end_ns > 0) time->set_end_us((step.end_ns - part.last.start_ns) * 1e-3);
+    }
+  }
+  return report;
+}
+
+}  // namespace agmm

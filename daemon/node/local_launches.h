@@ -1,0 +1,88 @@
+// Launches on this node: feeds their epochs to the devices, and reports their ends.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "daemon/node/call_queue.h"
+#include "daemon/node/local_plan.h"
+#include "kernels/device/executor.h"
+
+namespace agmm {
+
+struct LocalLaunch {
+  // One local rank's share.
+  struct Part {
+    int fed = 0;          // epochs given to the executor
+    int outstanding = 0;  // of those, not done
+    int succeeded = 0;    // of those
+    std::deque<double> epoch_us;
+    int64_t start_ns = 0;  // of the first epoch that began
+    EpochReport last;
+  };
+  uint64_t job = 0;
+  PlanPtr plan;
+  uint64_t first_epoch = 0;
+  int epochs = 0;
+  Operands operands;
+  absl::Time deadline;
+  std::vector<Part> parts;  // by LocalPlan::locals
+  absl::Status status;      // the first error of an epoch
+  absl::Status cancel;      // takes effect when the earlier launches of the plan are over
+  bool stopped = false;     // no further epoch is fed
+};
+
+using LaunchPtr = std::shared_ptr<LocalLaunch>;
+
+// Devices take epochs in command order; each plan's launches are reported in command order. All
+// methods are called within `calls->Do`.
+class LocalLaunches {
+ public:
+  // `report` takes the answers, within Do. `unparked` is called within Do when a parked message may
+  // have become acceptable, or will never be.
+  LocalLaunches(int self_node, size_t devices, CallQueue* calls, Plans* plans,
+                std::function<void(v1::Report)> report, std::function<void()> unparked);
+
+  // `plan`: null if it is not prepared here.
+  void Add(const v1::LaunchJob& command, const PlanPtr& plan);
+  // No effect on a job that is not running.
+  void Cancel(uint64_t job, const absl::Status& reason);
+  // Fails the launch of `epoch`, or without one the plan.
+  void FailEpoch(const PlanPtr& plan, uint64_t epoch, const absl::Status& reason);
+  // Ends the plan: no further epoch begins, and those in progress are cancelled.
+  void Fail(const PlanPtr& plan, const absl::Status& reason);
+  // Stops and reports the plan's launches as far as they have come; forgets a plan that is over.
+  void Advance(const PlanPtr& plan);
+  // The launch that contains `epoch`, or null.
+  static LocalLaunch* Find(const LocalPlan& plan, uint64_t epoch);
+
+ private:
+  struct DeviceQueue {
+    std::deque<std::pair<LaunchPtr, int>> launches;  // with the part; in command order
+    int outstanding = 0;                             // epochs
+  };
+
+  LaunchPtr Bind(const v1::LaunchJob& command, const PlanPtr& plan) const;
+  // Gives a device its next epochs.
+  void Feed(int device);
+  // Without the lock.
+  void OnEpochDone(const LaunchPtr& launch, int part, const EpochReport& report);
+  v1::Report ReportOf(const LocalLaunch& launch) const;
+
+  const int self_node_;
+  CallQueue* const calls_;
+  Plans* const plans_;
+  const std::function<void(v1::Report)> report_;
+  const std::function<void()> unparked_;
+  std::vector<DeviceQueue> devices_;
+  std::map<uint64_t, LaunchPtr> jobs_;  // those not yet reported
+};
+
+}  // namespace agmm

@@ -1,0 +1,71 @@
+#include "daemon/node/local_plan.h"
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/failpoint.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/status.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+#include "kernels/schedule/text.h"
+#include "proto/convert/plan_inputs.h"
+
+namespace agmm {
+
+absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& command,
+                                std::string* hash) {
+  id = command.plan_id();
+  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(command.mesh()));
+  AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(command.dtype()));
+  AGMM_ASSIGN_OR_RETURN(
+      problem, ParseProblem(command.spec(), mesh, {command.m(), command.n(), command.k()}, dtype));
+  AGMM_ASSIGN_OR_RETURN(const PlanOptions options, FromProto(command.options()));
+  const int world_size = static_cast<int>(node.node_of_rank.size());
+  for (int rank : mesh.ranks) {
+    if (rank >= world_size) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "plan %d names rank %d; the world has ranks 0 to %d", id, rank, world_size - 1));
+    }
+    nodes.push_back(node.node_of_rank[rank]);
+  }
+  AGMM_ASSIGN_OR_RETURN(schedule, Plan(problem, Topology{nodes}, options));
+  *hash = HashHex(PlanHash(problem, schedule));
+  if (AGMM_FAILPOINT("runner.plan_differs")) *hash = HashHex(0);
+  if (*hash != command.plan_hash()) {
+    return absl::InternalError(
+        absl::StrFormat("node %d planned %s but the sequencer planned %s, so the two daemons "
+                        "differ; install one build everywhere",
+                        node.index, *hash, command.plan_hash()));
+  }
+  return CreateExecutors(node);
+}
+
+absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
+  const Mesh& mesh = problem.mesh;
+  executors.resize(mesh.size());
+  heaps.resize(mesh.size());
+  for (Rank rank = 0; rank < mesh.size(); ++rank) {
+    if (nodes[rank] != node.index) continue;
+    const int device = mesh.ranks[rank] - node.first_rank;
+    locals.push_back({rank, device, node.devices[device].device->CreateExecutor()});
+    executors[rank] = locals.back().executor.get();
+    heaps[rank] = node.devices[device].heap;
+  }
+  Peers peers;
+  peers.executors = executors;
+  peers.heaps = heaps;
+  peers.nodes = nodes;
+  peers.transport = node.transport;
+  peers.plan = id;
+  peers.world_ranks = mesh.ranks;
+  for (LocalRank& local : locals) {
+    peers.self = local.rank;
+    AGMM_RETURN_IF_ERROR(local.executor->Prepare(problem, schedule, peers));
+  }
+  return absl::OkStatus();
+}
+
+void EraseIfOver(const PlanPtr& plan, Plans* plans) {
+  if (plan->released && plan->launches.empty() && plan->receives == 0) plans->erase(plan->id);
+}
+
+}  // namespace agmm

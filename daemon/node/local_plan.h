@@ -1,0 +1,72 @@
+// A plan as this node runs it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "agmm/v1/peer.pb.h"
+#include "kernels/device/device.h"
+#include "kernels/device/transport.h"
+#include "kernels/schedule/schedule.h"
+
+namespace agmm {
+
+struct LocalDevice {
+  Device* device = nullptr;
+  Heap* heap = nullptr;
+};
+
+// The node's ranks, and how they reach the others.
+struct LocalNode {
+  int index = 0;
+  int first_rank = 0;  // of the world; the devices are this rank and the following ones
+  std::vector<LocalDevice> devices;
+  std::vector<int> node_of_rank;   // covers the world
+  Transport* transport = nullptr;  // null in a world of one node
+};
+
+struct LocalLaunch;
+
+struct LocalPlan {
+  struct LocalRank {
+    Rank rank = 0;   // of the mesh
+    int device = 0;  // of this node
+    std::unique_ptr<Executor> executor;
+  };
+
+  // Constant after Prepare. The vectors are by rank of the mesh.
+  uint64_t id = 0;
+  Problem problem;
+  Schedule schedule;
+  std::vector<int> nodes;
+  std::vector<Heap*> heaps;          // null on other nodes
+  std::vector<Executor*> executors;  // null on other nodes
+  std::vector<LocalRank> locals;
+
+  // Guarded by the runner's CallQueue.
+  std::deque<std::shared_ptr<LocalLaunch>> launches;  // in command order, those not yet reported
+  absl::Status failure;   // no epoch begins and no message is accepted after
+  bool released = false;  // forgotten when nothing runs or arrives any more
+  int receives = 0;       // accepted messages that have not arrived
+  uint64_t next_epoch = 1;
+
+  // Plans for `node` and builds the executors of its ranks. `hash` is set once there is a schedule.
+  // Errors: those of the planner and the executors; INTERNAL if the sequencer's plan differs.
+  absl::Status Prepare(const LocalNode& node, const v1::PreparePlan& command, std::string* hash);
+
+ private:
+  absl::Status CreateExecutors(const LocalNode& node);
+};
+
+using PlanPtr = std::shared_ptr<LocalPlan>;
+using Plans = std::map<uint64_t, PlanPtr>;  // by id
+
+// Forgets a released plan that nothing runs on or arrives for.
+void EraseIfOver(const PlanPtr& plan, Plans* plans);
+
+}  // namespace agmm

@@ -1,0 +1,340 @@
+#include "daemon/node/mappings.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "proto/convert/plan_inputs.h"
+
+namespace agmm {
+namespace {
+
+constexpr size_t kMaxMappings = 256;
+// Grace period for a client to unmap. Healthy clients take milliseconds.
+constexpr absl::Duration kUnmapGrace = absl::Seconds(1);
+
+// A new descriptor of the same memory, read-only unless `writable`.
+absl::StatusOr<int> Reopen(int fd, bool writable) {
+  const std::string path = absl::StrCat("/proc/self/fd/", fd);
+  const int again = open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+  if (again < 0) return absl::ErrnoToStatus(errno, "the heap's file cannot be opened again");
+  return again;
+}
+
+}  // namespace
+
+Mapping::Mapping(Mappings* mappings, Client client)
+    : mappings_(mappings),
+      generation_(mappings->parts_.io->generation()),
+      client_(std::move(client)) {}
+
+void Mapping::Begin(const CallContext& call, const v1::BeginMapping& begin) {
+  {
+    std::lock_guard lock(mutex_);
+    if (phase_ != Phase::kIdle) return;
+    phase_ = Phase::kOpening;
+    call_ = call;
+    writable_ = begin.writable();
+    session_id_ = begin.session_id();
+  }
+  if (mappings_->files_ == nullptr)
+    return OnLease(absl::FailedPreconditionError("this daemon has no socket to map tensors over"));
+  v1::GetTensorRequest request;
+  *request.mutable_tensor() = begin.tensor();
+  // The place is checked before there is a lease, because others would wait for that.
+  mappings_->parts_.sequencer->get_tensor(
+      call, request, [self = shared_from_this(), call](absl::StatusOr<v1::Tensor> tensor) {
+        absl::Status status = tensor.status();
+        if (status.ok()) status = self->mappings_->CheckPlace(*tensor, self->writable_);
+        if (!status.ok()) return self->OnLease(std::move(status));
+        self->RequestLease(call, *tensor);
+      });
+}
+
+void Mapping::RequestLease(CallContext call, const v1::Tensor& tensor) {
+  v1::BeginLeaseRequest request;
+  request.set_tensor_id(tensor.tensor_id());
+  request.set_write(writable_);
+  call.sequencer = tensor.sequencer();
+  BeginLease(mappings_->parts_, call, std::move(request),
+             [self = shared_from_this()](absl::StatusOr<v1::BeginLeaseResponse> response) {
+               self->OnLease(std::move(response));
+             });
+}
+
+void Mapping::OnLease(absl::StatusOr<v1::BeginLeaseResponse> response) {
+  Deferred after;
+  std::lock_guard lock(mutex_);
+  if (!response.ok()) {
+    if (!end_.has_value()) end_ = response.status();
+    return Finish(&after);
+  }
+  lease_id_ = response->lease_id();
+  tensor_ = response->tensor();
+  v1::MapTensorResponse offer;
+  *offer.mutable_tensor() = std::move(*response->mutable_tensor());
+  if (!end_.has_value()) {
+    // A lease of an earlier generation is void.
+    absl::Status status = CheckGeneration();
+    if (status.ok()) status = Offer(&offer);
+    if (!status.ok()) end_ = std::move(status);
+  }
+  if (end_.has_value()) return ReturnLease(&after);
+  phase_ = Phase::kOpen;
+  after.Add([send = client_.send, offer = std::move(offer)] { send(offer); });
+}
+
+absl::Status Mapping::CheckGeneration() const {
+  return mappings_->parts_.io->CheckGeneration(tensor_, generation_);
+}
+
+absl::Status Mapping::Offer(v1::MapTensorResponse* response) {
+  AGMM_ASSIGN_OR_RETURN(const auto shards, mappings_->store_->Shards(tensor_.tensor_id()));
+  std::vector<int> heaps, fds;
+  absl::Cleanup close_fds = [&] {
+    for (int fd : fds) close(fd);
+  };
+  for (const LocalShard& shard : shards) {
+    const int heap_fd = shard.heap->fd();
+    const auto heap = std::find(heaps.begin(), heaps.end(), heap_fd);
+    v1::MappedShard* mapped = response->add_shards();
+    mapped->set_file(static_cast<int>(heap - heaps.begin()));
+    if (heap == heaps.end()) {
+      if (heap_fd < 0 || heaps.size() == FileSocket::kMaxFiles) {
+        return absl::FailedPreconditionError(absl::StrFormat(
+            "the memory of rank %d cannot be mapped by clients; use upload and read", shard.rank));
+      }
+      heaps.push_back(heap_fd);
+      AGMM_ASSIGN_OR_RETURN(const int fd, Reopen(heap_fd, writable_));
+      fds.push_back(fd);
+    }
+    mapped->set_rank(shard.rank);
+    mapped->set_row_begin(shard.rows.begin);
+    mapped->set_row_end(shard.rows.end);
+    mapped->set_col_begin(shard.cols.begin);
+    mapped->set_col_end(shard.cols.end);
+    mapped->set_offset_bytes(shard.offset_bytes);
+    mapped->set_pitch_bytes(shard.pitch_bytes);
+    ranks_.insert(shard.rank);
+  }
+  std::move(close_fds).Cancel();
+  response->set_file_count(static_cast<int>(fds.size()));
+  FileSocket* const files = mappings_->files_.load();
+  token_ = files->Offer(std::move(fds), [self = shared_from_this()] { self->OnUnmapped(); });
+  response->set_token(token_);
+  response->set_file_socket(files->path());
+  return absl::OkStatus();
+}
+
+void Mapping::Commit() {
+  Deferred after;
+  std::lock_guard lock(mutex_);
+  commit_ = true;
+  Advance(&after);
+}
+
+void Mapping::End(absl::Status why) {
+  Deferred after;
+  std::lock_guard lock(mutex_);
+  if (end_.has_value() || phase_ >= Phase::kReturning) return;
+  end_ = std::move(why);
+  Advance(&after);
+}
+
+void Mapping::EndSession(const std::string& session_id) {
+  {
+    std::lock_guard lock(mutex_);
+    if (session_id_ != session_id) return;
+  }
+  End(absl::CancelledError("the session of the mapping has ended"));
+}
+
+void Mapping::Advance(Deferred* after) {
+  if (!commit_ && !end_.has_value()) return;
+  if (phase_ == Phase::kIdle) return Finish(after);
+  if (phase_ == Phase::kOpen) {
+    phase_ = Phase::kUnmapping;
+    const std::optional<pid_t> client = mappings_->files_.load()->Withdraw(token_);
+    if (client.has_value()) {
+      mappings_->parts_.loop->PostAfter(kUnmapGrace, [weak = weak_from_this(), client = *client] {
+        if (const auto self = weak.lock(); self != nullptr) self->OnStillMapped(client);
+      });
+    } else {
+      unmapped_ = true;
+    }
+  }
+  if (phase_ != Phase::kUnmapping) return;
+  if (unmapped_) return ReturnLease(after);
+  // Only a commit waits: all other ends are answered at once, so that the client unmaps.
+  if (end_.has_value()) Tell(*end_, after);
+}
+
+void Mapping::ReturnLease(Deferred* after) {
+  // In a later generation the lease is void, and its id may be another's.
+  if (absl::Status status = CheckGeneration(); !status.ok()) {
+    if (!end_.has_value()) end_ = std::move(status);
+    return Finish(after);
+  }
+  const bool commit = commit_ && !end_.has_value();
+  phase_ = commit ? Phase::kCommitting : Phase::kReturning;
+  const LeaseEnd how = commit           ? LeaseEnd::kCommitted
+                       : token_.empty() ? LeaseEnd::kUntouched
+                                        : LeaseEnd::kSpoiled;
+  after->Add([self = shared_from_this(), lease_id = lease_id_, how] {
+    EndLease(self->mappings_->parts_, self->call_, lease_id, how,
+             [self](absl::StatusOr<v1::EndLeaseResponse> response) {
+               self->OnReturned(std::move(response));
+             });
+  });
+}
+
+void Mapping::OnReturned(absl::StatusOr<v1::EndLeaseResponse> response) {
+  Deferred after;
+  std::lock_guard lock(mutex_);
+  if (phase_ == Phase::kCommitting && response.ok()) {
+    v1::MapTensorResponse committed;
+    *committed.mutable_tensor() = std::move(*response->mutable_tensor());
+    after.Add([send = client_.send, committed = std::move(committed)] { send(committed); });
+  }
+  if (!end_.has_value() || end_->ok()) end_ = response.status();
+  Finish(&after);
+}
+
+void Mapping::Finish(Deferred* after) {
+  phase_ = Phase::kOver;
+  // First, because a client that hears of the end may begin another mapping.
+  after->Add([self = shared_from_this()] { self->mappings_->Remove(self.get()); });
+  Tell(*end_, after);
+}
+
+void Mapping::Tell(const absl::Status& status, Deferred* after) {
+  const Client client = std::exchange(client_, {});
+  if (client.end) after->Add([end = client.end, status] { end(status); });
+}
+
+void Mapping::OnUnmapped() {
+  {
+    Deferred after;
+    std::lock_guard lock(mutex_);
+    unmapped_ = true;
+    Advance(&after);
+  }
+  // Behind a report of the memory as held, which the loop makes.
+  mappings_->parts_.loop->Post([self = shared_from_this()] {
+    v1::Report report;
+    {
+      std::lock_guard lock(self->mutex_);
+      if (self->hold_id_ == 0) return;
+      report.mutable_memory_released()->set_hold_id(self->hold_id_);
+      spdlog::info("the memory of tensor {} was unmapped", self->tensor_.tensor_id());
+    }
+    self->mappings_->report_(std::move(report));
+  });
+}
+
+void Mapping::OnStillMapped(pid_t client) {
+  {
+    std::lock_guard lock(mutex_);
+    if (unmapped_) return;
+    spdlog::warn(
+        "pid {} still has the memory of tensor {} \"{}\" mapped, {} s after its mapping ended; the "
+        "memory stays reserved until the process unmaps it or ends",
+        client, tensor_.tensor_id(), tensor_.name(), absl::ToInt64Seconds(kUnmapGrace));
+  }
+  // Memory of an earlier generation is reported with the next one.
+  ReportHeld(/*earlier=*/false);
+}
+
+void Mapping::ReportHeld(bool earlier) {
+  v1::Report report;
+  {
+    std::lock_guard lock(mutex_);
+    if (token_.empty() || unmapped_ || CheckGeneration().ok() == earlier) return;
+    if (hold_id_ == 0) hold_id_ = mappings_->next_hold_++;
+    v1::MemoryHeld* held = report.mutable_memory_held();
+    held->set_hold_id(hold_id_);
+    held->mutable_ranks()->Add(ranks_.begin(), ranks_.end());
+    held->set_offset_bytes(tensor_.offset_bytes());
+    held->set_bytes(tensor_.shard_bytes());
+    held->set_writable(writable_);
+    held->set_tensor_name(tensor_.name());
+  }
+  mappings_->report_(std::move(report));
+}
+
+Mappings::Mappings(const TransferParts& parts, TensorStore* store,
+                   std::vector<std::string> node_names, absl::Duration silence)
+    : parts_(parts), store_(store), node_names_(std::move(node_names)), silence_(silence) {}
+
+absl::StatusOr<std::shared_ptr<Mapping>> Mappings::Create(Mapping::Client client) {
+  auto mapping = std::make_shared<Mapping>(this, std::move(client));
+  std::lock_guard lock(mutex_);
+  if (mappings_.size() >= kMaxMappings) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%d mappings are open at this daemon, or still mapped, and %d is the limit; end one first",
+        mappings_.size(), kMaxMappings));
+  }
+  mappings_[mapping.get()] = mapping;
+  return mapping;
+}
+
+absl::Status Mappings::CheckPlace(const v1::Tensor& tensor, bool writable) const {
+  AGMM_ASSIGN_OR_RETURN(const PlacedTensor placed, FromProto(tensor.spec()));
+  AGMM_ASSIGN_OR_RETURN(const auto shards, store_->Shards(tensor.tensor_id()));
+  for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
+    if (ShardBlock(placed.mesh, placed.tensor, 0, rank).empty()) continue;
+    const int world_rank = placed.mesh.ranks[rank];
+    const bool here = std::any_of(shards.begin(), shards.end(),
+                                  [&](const auto& shard) { return shard.rank == world_rank; });
+    if (here == writable) continue;
+    if (here) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrFormat("tensor %d cannot be written in place here: its shard of rank %d is on "
+                        "node %s; use upload",
+                        tensor.tensor_id(), world_rank, node_names_[world_rank]));
+  }
+  if (writable) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "tensor %d has no shard on this daemon's devices; ask another daemon, or read it",
+      tensor.tensor_id()));
+}
+
+void Mappings::Remove(Mapping* mapping) {
+  std::lock_guard lock(mutex_);
+  mappings_.erase(mapping);
+}
+
+std::vector<std::shared_ptr<Mapping>> Mappings::All() {
+  std::vector<std::shared_ptr<Mapping>> all;
+  std::lock_guard lock(mutex_);
+  for (const auto& [key, weak] : mappings_)
+    if (auto mapping = weak.lock(); mapping != nullptr) all.push_back(std::move(mapping));
+  return all;
+}
+
+void Mappings::EndSession(const std::string& session_id) {
+  for (const auto& mapping : All()) mapping->EndSession(session_id);
+}
+
+void Mappings::EndAll(const absl::Status& why) {
+  for (const auto& mapping : All()) mapping->End(why);
+}
+
+void Mappings::ReportHeld() {
+  for (const auto& mapping : All()) mapping->ReportHeld(/*earlier=*/true);
+}
+
+size_t Mappings::count() {
+  std::lock_guard lock(mutex_);
+  return mappings_.size();
+}
+
+}  // namespace agmm

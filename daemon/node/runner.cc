@@ -1,0 +1,199 @@
+#include "daemon/node/runner.h"
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/device/arrival.h"
+#include "proto/convert/rpc_status.h"
+
+namespace agmm {
+namespace {
+// No peer can be further ahead than this.
+constexpr uint64_t kMaxEpochsAhead = uint64_t{1} << 20;
+}  // namespace
+
+Runner::Runner(int self_node, int first_rank, std::vector<LocalDevice> devices,
+               std::vector<int> node_of_rank, Metrics* metrics, ReportFn report)
+    : node_{self_node, first_rank, std::move(devices), std::move(node_of_rank)},
+      report_(std::move(report)),
+      prepared_(metrics->counter("runner_plans_prepared_total")),
+      launched_(metrics->counter("runner_launches_total")),
+      dropped_(metrics->counter("runner_messages_dropped_total")),
+      parked_total_(metrics->counter("runner_messages_parked_total")),
+      launches_(
+          self_node, node_.devices.size(), &calls_, &plans_,
+          [this](v1::Report report) { Report(std::move(report)); }, [this] { OfferParked(); }) {}
+
+Runner::~Runner() {
+  auto drained = std::make_shared<std::promise<void>>();
+  EndGeneration(absl::CancelledError("the daemon is stopping"),
+                [drained] { drained->set_value(); });
+  drained->get_future().wait();
+}
+
+void Runner::SetTransport(Transport* transport, std::function<void()> offer_again) {
+  node_.transport = transport;
+  offer_again_ = std::move(offer_again);
+}
+
+PlanPtr Runner::NewPlan() {
+  ++live_plans_;
+  return PlanPtr(new LocalPlan, [this](LocalPlan* plan) {
+    helper_.Post([this, plan] {
+      delete plan;
+      calls_.Do([this] {
+        --live_plans_;
+        FinishIfDrained();
+      });
+    });
+  });
+}
+
+void Runner::Prepare(const v1::PreparePlan& command) {
+  calls_.Do([&] {
+    if (!ending_) helper_.Post([this, command, plan = NewPlan()] { PrepareNow(command, plan); });
+  });
+}
+
+void Runner::PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan) {
+  v1::Report report;
+  v1::PlanPrepared* answer = report.mutable_plan_prepared();
+  answer->set_plan_id(command.plan_id());
+  const absl::Status status = plan->Prepare(node_, command, answer->mutable_plan_hash());
+  if (!status.ok()) *answer->mutable_error() = ToProto(status);
+  if (status.ok()) prepared_->Add();
+  calls_.Do([&] {
+    if (status.ok() && !ending_) plans_[plan->id] = plan;
+    Report(std::move(report));
+  });
+}
+
+void Runner::Launch(const v1::LaunchJob& command) {
+  launched_->Add();
+  calls_.Do([&] {
+    if (!ending_) launches_.Add(command, FindPlan(command.plan_id()));
+  });
+}
+
+void Runner::Cancel(const v1::CancelLaunch& command) {
+  absl::Status reason = FromProto(command.reason());
+  if (reason.ok())
+    reason = absl::CancelledError(absl::StrFormat("job %d was cancelled", command.job_id()));
+  calls_.Do([&] { launches_.Cancel(command.job_id(), reason); });
+}
+
+void Runner::Release(const v1::ReleasePlan& command) {
+  // Runs after the plan's Prepare.
+  helper_.Post([this, id = command.plan_id()] {
+    calls_.Do([&] {
+      const PlanPtr plan = FindPlan(id);
+      if (plan == nullptr) return;
+      plan->released = true;
+      EraseIfOver(plan, &plans_);
+    });
+  });
+}
+
+void Runner::EndGeneration(const absl::Status& reason, std::function<void()> drained) {
+  calls_.Do([&] {
+    ending_ = true;
+    drained_.push_back(std::move(drained));
+    parked_ = false;  // the transport drops the messages with the generation
+    for (const auto& [id, plan] : Plans(plans_)) {
+      plan->released = true;
+      launches_.Fail(plan, reason);
+      launches_.Advance(plan);
+    }
+    FinishIfDrained();
+  });
+}
+
+void Runner::FinishIfDrained() {
+  if (!ending_ || live_plans_ > 0) return;
+  ending_ = false;
+  for (std::function<void()>& drained : std::exchange(drained_, {}))
+    calls_.AddLast(std::move(drained));
+}
+
+void Runner::Report(v1::Report report) {
+  if (ending_) return;
+  calls_.Add([this, report = std::move(report)]() mutable { report_(std::move(report)); });
+}
+
+Receiver::Verdict Runner::Accept(int from_node, const Message& message, int64_t bytes,
+                                 Arrival* arrival) {
+  Verdict verdict = Verdict::kDrop;
+  calls_.Do([&] { verdict = Resolve(from_node, message, bytes, arrival); });
+  if (verdict == Verdict::kDrop) dropped_->Add();
+  if (verdict == Verdict::kPark) parked_total_->Add();
+  return verdict;
+}
+
+Receiver::Verdict Runner::Resolve(int from_node, const Message& message, int64_t bytes,
+                                  Arrival* arrival) {
+  const PlanPtr plan = FindPlan(message.plan);
+  if (plan == nullptr || plan->released || !plan->failure.ok() || message.epoch == 0 ||
+      message.epoch > plan->next_epoch + kMaxEpochsAhead)
+    return Verdict::kDrop;
+  const LocalLaunch* launch = LocalLaunches::Find(*plan, message.epoch);
+  const ArrivalContext context{plan->problem, plan->schedule,
+                               plan->nodes,   node_.index,
+                               plan->heaps,   launch == nullptr ? nullptr : &launch->operands};
+  absl::StatusOr<Arrival> resolved = ResolveArrival(context, from_node, message, bytes);
+  // Sound but early: its bytes have no destination before the epoch is launched here.
+  if (absl::IsFailedPrecondition(resolved.status()) && message.epoch >= plan->next_epoch) {
+    parked_ = true;
+    return Verdict::kPark;
+  }
+  if (!resolved.ok()) return Verdict::kDrop;
+  ++plan->receives;
+  *arrival = *std::move(resolved);
+  arrival->plan = plan;
+  return Verdict::kReceive;
+}
+
+// The step that waits for the message would wait until its deadline.
+void Runner::Lost(int, const Message& message, const absl::Status& why) {
+  calls_.Do([&] {
+    const PlanPtr plan = FindPlan(message.plan);
+    if (plan == nullptr) return;
+    launches_.Fail(plan, why);
+    launches_.Advance(plan);
+  });
+}
+
+void Runner::Arrived(int from_node, const Message& message, const Arrival& arrival,
+                     const absl::Status& status) {
+  const auto plan = std::static_pointer_cast<LocalPlan>(arrival.plan);
+  if (status.ok()) Signal(arrival, message.epoch, plan->executors);
+  calls_.Do([&] {
+    --plan->receives;
+    if (!status.ok() && plan->failure.ok()) {
+      launches_.FailEpoch(plan, message.epoch,
+                          absl::AbortedError(absl::StrFormat(
+                              "bytes of epoch %d from node %d did not arrive: %s", message.epoch,
+                              from_node, std::string(status.message()))));
+    }
+    launches_.Advance(plan);
+  });
+}
+
+void Runner::OfferParked() {
+  if (std::exchange(parked_, false) && offer_again_) calls_.Add(offer_again_);
+}
+
+PlanPtr Runner::FindPlan(uint64_t id) const {
+  const auto it = plans_.find(id);
+  return it == plans_.end() ? nullptr : it->second;
+}
+
+std::vector<DeviceCounters> Runner::counters() const {
+  std::vector<DeviceCounters> counters;
+  for (const LocalDevice& local : node_.devices) counters.push_back(local.device->counters());
+  return counters;
+}
+
+}  // namespace agmm

@@ -1,0 +1,60 @@
+#include "daemon/rpc/call_counter.h"
+
+#include <spdlog/spdlog.h>
+
+#include "daemon/link/grpc_context.h"
+#include "proto/convert/metadata.h"
+
+namespace agmm {
+namespace {
+
+class Interceptor final : public grpc::experimental::Interceptor {
+ public:
+  Interceptor(grpc::experimental::ServerRpcInfo* info, Metrics::Counter* total,
+              Metrics::Counter* failed)
+      : context_(info->server_context()), method_(info->method()), failed_(failed) {
+    total->Add();
+  }
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    using grpc::experimental::InterceptionHookPoints;
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = methods->GetSendStatus();
+      if (!status.ok()) {
+        failed_->Add();
+        spdlog::debug("call {} request {} from {}: code {}: {}", method_,
+                      MetadataOf(*context_, kRequestIdKey), context_->peer(),
+                      static_cast<int>(status.error_code()), status.error_message());
+      }
+    }
+    methods->Proceed();
+  }
+
+ private:
+  grpc::ServerContextBase* const context_;
+  const char* const method_;
+  Metrics::Counter* const failed_;
+};
+
+class Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit Factory(Metrics* metrics)
+      : total_(metrics->counter("rpcs_total")), failed_(metrics->counter("rpcs_failed_total")) {}
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    return new Interceptor(info, total_, failed_);
+  }
+
+ private:
+  Metrics::Counter* const total_;
+  Metrics::Counter* const failed_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeCallCounter(
+    Metrics* metrics) {
+  return std::make_unique<Factory>(metrics);
+}
+
+}  // namespace agmm

@@ -1,0 +1,87 @@
+// gRPC services whose methods are added one by one.
+#pragma once
+
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/impl/codegen/server_callback_handlers.h>
+#include <grpcpp/impl/service_type.h>
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/rpc/reply.h"
+
+namespace agmm {
+
+// A method is known by its request, which no other method of its service takes. Methods that are
+// not added are UNIMPLEMENTED.
+class MethodService : public grpc::Service {
+ public:
+  using Method = google::protobuf::MethodDescriptor;
+  using Context = grpc::CallbackServerContext;
+
+  // `name`: "agmm.v1.JobService".
+  explicit MethodService(const std::string& name)
+      : service_(*google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name)) {}
+
+  // Adds a method with one response, which `handler` gives; see AnswerUnary.
+  template <typename Request, typename Response>
+  void AddUnary(Handler<Request, Response> handler) {
+    AddReactor<Request, Response>([handler = std::move(handler)](Context* context,
+                                                                 const Request* request,
+                                                                 Response* response) {
+      return AnswerUnary(context, request, response, handler);
+    });
+  }
+  // As AddUnary; `start` returns the reactor of a call.
+  template <typename Request, typename Response, typename Start>
+  void AddReactor(Start start) {
+    Add(MethodOf<Request>(), grpc::internal::RpcMethod::NORMAL_RPC,
+        new grpc::internal::CallbackUnaryHandler<Request, Response>(std::move(start)));
+  }
+  // Adds a method with a stream of responses; `start` returns the reactor of a call.
+  template <typename Request, typename Response, typename Start>
+  void AddWriteStream(Start start) {
+    Add(MethodOf<Request>(), grpc::internal::RpcMethod::SERVER_STREAMING,
+        new grpc::internal::CallbackServerStreamingHandler<Request, Response>(std::move(start)));
+  }
+  // Adds a method with streams in both directions, which on the wire any method is.
+  template <typename Request, typename Response, typename Start>
+  void AddBidiStream(Start start) {
+    AddBidiStream<Request, Response>(MethodOf<Request>(), std::move(start));
+  }
+  template <typename Request, typename Response, typename Start>
+  void AddBidiStream(const Method& method, Start start) {
+    Add(method, grpc::internal::RpcMethod::BIDI_STREAMING,
+        new grpc::internal::CallbackBidiHandler<Request, Response>(std::move(start)));
+  }
+
+  const google::protobuf::ServiceDescriptor& descriptor() const { return service_; }
+  // Returns "/agmm.v1.JobService/GetJob".
+  static std::string PathOf(const Method& method) {
+    return absl::StrCat("/", method.service()->full_name(), "/", method.name());
+  }
+
+ private:
+  template <typename Request>
+  const Method& MethodOf() const {
+    int i = 0;
+    while (service_.method(i)->input_type() != Request::descriptor()) ++i;
+    return *service_.method(i);
+  }
+  void Add(const Method& method, grpc::internal::RpcMethod::RpcType type,
+           grpc::internal::MethodHandler* handler) {
+    const std::string& path = paths_.emplace_back(PathOf(method));
+    AddMethod(new grpc::internal::RpcServiceMethod(path.c_str(), type, nullptr));
+    MarkMethodCallback(static_cast<int>(paths_.size()) - 1, handler);
+  }
+
+  const google::protobuf::ServiceDescriptor& service_;
+  std::deque<std::string> paths_;  // whose addresses stay
+};
+
+}  // namespace agmm

@@ -1,0 +1,97 @@
+// Calls that the sequencer answers, on its loop.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "daemon/rpc/reply.h"
+#include "daemon/sequencer/catalog.h"
+#include "daemon/sequencer/placement.h"
+#include "daemon/sequencer/scheduler.h"
+#include "daemon/sequencer/sequencer.h"
+#include "daemon/sequencer/sessions.h"
+#include "kernels/base/loop.h"
+#include "kernels/base/reason.h"
+
+namespace agmm {
+
+// The sequencer's things. All outlive the loop's run and are touched on the loop only.
+struct SequencerParts {
+  Loop* loop = nullptr;
+  Sequencer* sequencer = nullptr;
+  Placement* placement = nullptr;
+  Catalog* catalog = nullptr;
+  Scheduler* scheduler = nullptr;
+  Sessions* sessions = nullptr;
+};
+
+// The error for ids that a sequencer gave before node 0's daemon restarted: ABORTED and PEER_LOST,
+// naming what `request` asks for.
+template <typename Request>
+absl::Status StaleIdError(const Request& request) {
+  std::string lost =
+      "the call is about something that was lost when node 0's daemon restarted; start again";
+  const auto tensor = [](uint64_t id) {
+    return absl::StrFormat(
+        "tensor %d was lost when node 0's daemon restarted; put the tensor again", id);
+  };
+  if constexpr (requires { request.job_id(); }) {
+    lost = absl::StrFormat("job %d was lost when node 0's daemon restarted; submit it again",
+                           request.job_id());
+  } else if constexpr (requires { request.tensor_id(); }) {
+    if (request.tensor_id() != 0) lost = tensor(request.tensor_id());
+  } else if constexpr (requires { request.tensor().tensor_id(); }) {
+    if (request.tensor().tensor_id() != 0) lost = tensor(request.tensor().tensor_id());
+  } else if constexpr (requires { request.repeat_count(); }) {
+    lost =
+        "the tensors of the job were lost when node 0's daemon restarted; put them and submit "
+        "again";
+  }
+  return WithReason(absl::AbortedError(lost), kReasonPeerLost);
+}
+
+// The session that what `request` makes will belong to; empty: none.
+template <typename Request>
+std::string SessionOf(const Request& request) {
+  if constexpr (requires { request.put(); }) {
+    return request.put().session_id();
+  } else if constexpr (requires { request.session_id(); }) {
+    return request.session_id();
+  } else {
+    return "";
+  }
+}
+
+// Errors: ABORTED with PEER_LOST for ids that an earlier sequencer gave; FAILED_PRECONDITION for a
+// session that has ended. On the loop.
+template <typename Request>
+absl::Status CheckCaller(const SequencerParts& parts, const CallContext& context,
+                         const Request& request) {
+  if (!context.sequencer.empty() && context.sequencer != parts.sequencer->incarnation())
+    return StaleIdError(request);
+  return parts.sessions->Check(SessionOf(request));
+}
+
+// Returns a handler that runs `call(context, request, reply)` on the loop, once CheckCaller has
+// passed.
+template <typename Request, typename Response, typename Call>
+Handler<Request, Response> OnLoop(const SequencerParts& parts, Call call) {
+  return [parts, call = std::move(call)](const CallContext& context, const Request& request,
+                                         Reply<Response> reply) {
+    parts.loop->Post([parts, call, context, request, reply = std::move(reply)]() mutable {
+      if (absl::Status refused = CheckCaller(parts, context, request); !refused.ok())
+        return reply(std::move(refused));
+      call(context, request, std::move(reply));
+    });
+  };
+}
+template <typename Owner, typename Request, typename Response>
+Handler<Request, Response> OnLoop(const SequencerParts& parts, Owner* owner,
+                                  void (Owner::*method)(const CallContext&, const Request&,
+                                                        Reply<Response>)) {
+  return OnLoop<Request, Response>(parts, std::bind_front(method, owner));
+}
+
+}  // namespace agmm

@@ -1,0 +1,112 @@
+// The sequencer's record of tensors, and leases on their contents in admission order. Touched on
+// the loop only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agmm/v1/peer.pb.h"
+#include "agmm/v1/tensor.pb.h"
+#include "daemon/link/call_context.h"
+#include "daemon/link/lease_end.h"
+#include "daemon/sequencer/entries.h"
+#include "daemon/sequencer/holds.h"
+#include "daemon/sequencer/lease_table.h"
+#include "daemon/sequencer/members.h"
+#include "daemon/sequencer/placement.h"
+
+namespace agmm {
+
+class Catalog : public WorldListener {
+ public:
+  Catalog(Members* members, Placement* placement);
+
+  // Replies once every node of the mesh knows the tensor.
+  void CreateTensor(const CallContext&, const v1::CreateTensorRequest&, Reply<v1::Tensor>);
+  // The same for a caller on the loop that goes on at once: the tensor exists when this returns,
+  // and its leases wait for the nodes. If a node cannot place it, they end with its error and the
+  // tensor is deleted. The request id is not remembered.
+  absl::StatusOr<uint64_t> CreateAtOnce(const CallContext&, const v1::CreateTensorRequest&);
+  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
+                    Reply<v1::DeleteTensorResponse>);
+  v1::ListTensorsResponse ListTensors(const v1::ListTensorsRequest&) const;
+  absl::StatusOr<v1::Tensor> GetTensor(const v1::GetTensorRequest&) const;
+  // Replies once every node has filled its shards. If a node fails, or if the caller is lost by
+  // then, the tensor is left empty, or deleted if this call made it; a tensor that had the name
+  // keeps it.
+  void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>);
+  // Replies when the lease is granted. A put opens the tensor that has its name, if that has the
+  // same shape, dtype, sharding and mesh (and does not change its owner), else a new one. A new one
+  // is found by no client until its commit gives it the name and unlinks the tensor that had it;
+  // without a commit it is deleted. CheckOwner decides, also at the commit.
+  void BeginLease(const CallContext&, const v1::BeginLeaseRequest&, Reply<v1::BeginLeaseResponse>);
+  // Cancels a lease that still waits.
+  void EndLease(const CallContext&, const v1::EndLeaseRequest&, Reply<v1::EndLeaseResponse>);
+  // Deletes the session's tensors, and ends its puts: waiting puts at once, the others by refusing
+  // their commit.
+  void EndSession(const std::string& session_id);
+
+  // Errors: NOT_FOUND, INVALID_ARGUMENT for a ref that names nothing.
+  absl::StatusOr<uint64_t> Resolve(const v1::TensorRef& ref) const { return entries_.Resolve(ref); }
+  // Errors: NOT_FOUND, also for a deleted tensor that leases keep alive.
+  absl::StatusOr<v1::Tensor> Find(uint64_t tensor_id) const;
+  // The tensor under a lease, deleted or not. Errors: NOT_FOUND.
+  absl::StatusOr<v1::Tensor> Leased(uint64_t lease) const;
+  // True if the tensor has contents, or a write admitted before will bring them.
+  bool WillHaveContents(uint64_t tensor_id) const;
+  // Takes a kJob lease. `granted` runs on the loop, at once or when all conflicting leases admitted
+  // before have ended; with an error when the generation ends or a node cannot place the tensor.
+  // The tensor lives until Release.
+  uint64_t Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted);
+  void Release(uint64_t lease);
+  // By rank: memory of tensors that clients may still have mapped.
+  std::map<int, int64_t> HeldBytes() const { return entries_.HeldBytes(); }
+  // After a job wrote the tensor: READY with a new version; after a failed job EMPTY.
+  void SetContents(uint64_t tensor_id, bool ready);
+
+  void OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason) override;
+  void OnReady() override;
+  void OnReport(int node, const v1::Report& report) override;
+
+ private:
+  void OnPlaced(Entry* entry);
+  // The name is free at once; the entry is erased when no lease uses it.
+  void Unlink(Entry* entry);
+  // Grants the leases that can be granted; without leases, erases an entry that no client finds.
+  void GrantOrErase(Entry* entry);
+
+  uint64_t Admit(Entry* entry, Lease lease);
+  // Ends a lease without an effect on the contents.
+  void ReleaseLease(const Lease* lease);
+  // Ends a lease that waits.
+  void Refuse(Lease* lease, const absl::Status& why);
+  // Ends a granted lease. Returns the tensor at its end.
+  absl::StatusOr<v1::Tensor> End(const Lease* lease, LeaseEnd how);
+  // The entry that a put writes. Sets the lease's part of the put.
+  absl::StatusOr<Entry*> OpenPut(const CallContext& ctx, const v1::CreateTensorRequest& put,
+                                 Lease* lease);
+  absl::StatusOr<Entry*> FillTarget(const CallContext& ctx, const v1::FillTensorRequest& request,
+                                    Lease* lease);
+  void StartFill(const Lease& lease, const v1::Fill& fill, Reply<v1::Tensor> reply);
+  void OnFilled(int node, const v1::TensorFilled& filled);
+
+  // A write under way whose values every node computes for itself.
+  struct Filling {
+    uint64_t lease = 0;
+    std::set<int> nodes;  // that have not answered FillShards
+    absl::Status error;   // the first
+    Reply<v1::Tensor> reply;
+  };
+
+  Members* const members_;
+  Entries entries_;
+  LeaseTable leases_;
+  Holds holds_;
+  std::map<uint64_t, Filling> fills_;  // by tensor
+};
+
+}  // namespace agmm

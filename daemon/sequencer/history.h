@@ -1,0 +1,69 @@
+// Records of jobs: their events, the callers that wait for them, and the requests that made them.
+// Touched on the loop only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/sequencer/job.h"
+#include "daemon/sequencer/members.h"
+#include "daemon/sequencer/request_log.h"
+#include "kernels/base/clock.h"
+
+namespace agmm::scheduler {
+
+class History {
+ public:
+  // Waits for the end of a job, as Waiter::after_event. (0 waits for its admission.)
+  static constexpr int64_t kUntilEnd = INT64_MAX;
+
+  History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics);
+
+  // The job that the request made before; null for a new request. A forgotten job is returned as
+  // its state and its end, until the next call. Errors: ALREADY_EXISTS for another body.
+  absl::StatusOr<Job*> FindRequest(const v1::SubmitJobRequest& request);
+  // Errors: RESOURCE_EXHAUSTED when no further request id can be remembered.
+  absl::Status CheckRoom(const v1::SubmitJobRequest& request);
+  // Gives the job its id and remembers the request.
+  Job* Add(std::unique_ptr<Job> job, const v1::SubmitJobRequest& request);
+  // Forgets a job that could not be admitted, and wakes its waiters with `error`.
+  void Withdraw(Job* job, const absl::Status& error);
+
+  // Errors: NOT_FOUND, for a job that is forgotten too.
+  absl::StatusOr<Job*> Find(uint64_t job_id);
+  v1::ListJobsResponse List(const v1::ListJobsRequest& request) const;
+
+  // Adds an event and wakes its waiters. The first event is the job's admission.
+  void AddEvent(Job* job, v1::Job::State state, const std::string& message);
+  // Ends the job for its clients.
+  void End(Job* job, v1::Job::State state, const absl::Status& error);
+  // Wakes the waiter at its event, at `deadline` with DEADLINE_EXCEEDED, or now.
+  void Await(Job* job, absl::Time deadline, Waiter waiter);
+  // Forgets the oldest ended jobs. Invalidates pointers to jobs that have ended.
+  void Trim();
+
+ private:
+  // Wakes the waiters of the last event, and those of lost callers, which otherwise pile up where
+  // callers repeat their waits.
+  void Wake(Job* job);
+
+  const Members* const members_;
+  Loop* const loop_;
+  const Clock* const clock_;
+  Metrics::Counter* const submitted_;
+  Metrics::Counter* const succeeded_;
+  Metrics::Counter* const failed_;
+  Metrics::Counter* const cancelled_;
+  RequestLog requests_;
+  std::map<uint64_t, std::unique_ptr<Job>> jobs_;
+  std::deque<uint64_t> ended_;  // oldest first
+  Job forgotten_;               // the answer of FindRequest
+  uint64_t next_job_ = 1, next_waiter_ = 1;
+};
+
+}  // namespace agmm::scheduler

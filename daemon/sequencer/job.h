@@ -1,0 +1,71 @@
+// A job as the sequencer knows it. Touched on the loop only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "agmm/v1/job.pb.h"
+#include "daemon/sequencer/admission.h"
+#include "daemon/sequencer/figures.h"
+#include "daemon/sequencer/plan_cache.h"
+#include "kernels/base/cancel.h"
+#include "kernels/base/loop.h"
+
+namespace agmm::scheduler {
+
+struct Job;
+
+// A caller that waits for an event after `after_event`, or for the job's end.
+struct Waiter {
+  int64_t after_event = 0;
+  std::function<void(const absl::Status&, Job&)> wake;
+  std::shared_ptr<CancelToken> cancel;
+  Loop::Timer timer = {};
+};
+
+struct Job {
+  uint64_t id = 0;
+  JobSpec spec;
+  v1::Job record;
+  absl::Time deadline;
+  Loop::Timer deadline_timer;
+
+  // Set by History.
+  // True once the job has ended for its clients. A job that was launched behind others on its plan
+  // may still be launched then: it keeps its memory until all nodes have reported.
+  bool ended = false;
+  std::map<uint64_t, Waiter> waiters;
+  size_t prune_waiters_at = 0;  // number of waiters at which those of lost callers are dropped
+
+  // Set by Queue; held until no node uses them any more.
+  std::map<uint64_t, uint64_t> leases;  // by tensor
+  int leases_awaited = 0;
+  absl::Status lease_error;      // the generation has ended, or the tensor could not be placed
+  PreparedPlan* plan = nullptr;  // null while a retired plan of the same key is still in use
+
+  // Set by Launches.
+  // Why a launched job is cancelled on its nodes: to end, or to be requeued because an earlier job
+  // failed on the same plan.
+  enum class Drain { kNone, kEnd, kRequeue };
+  uint64_t launch = 0;          // rises in launch order; 0: not launched
+  const Job* behind = nullptr;  // the last job launched before it that still runs on its ranks
+  std::set<int> reporting;      // nodes that have not reported LaunchDone
+  absl::Status first_error;     // the first one that a node reported
+  Drain drain = Drain::kNone;
+  Loop::Timer drain_timer;
+  bool warm = false;     // its last epoch is not the plan's first, which packs B
+  bool wrote_c = false;  // an epoch of it began somewhere, so the old contents of C are lost
+  RankReports reports;
+
+  absl::Status end_as;  // the reason of a cancel; OK: none
+};
+
+// Only jobs that share a rank can share a tensor, because a job's operands lie on its ranks.
+bool ShareRanks(const Job& a, const Job& b);
+
+}  // namespace agmm::scheduler

@@ -1,0 +1,272 @@
+#include "daemon/sequencer/launches.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/status.h"
+#include "proto/convert/rpc_status.h"
+#include "proto/convert/time.h"
+
+namespace agmm::scheduler {
+namespace {
+
+constexpr size_t kMaxLaunched = 64;
+// Epochs of one plan behind which a further job is launched.
+constexpr int64_t kMaxEpochsAhead = 4;
+// Workspaces of launched jobs on the same ranks: one in use, the other for the launch ahead.
+constexpr size_t kMaxWorkspaces = 2;
+// Problems whose T_gemm and T_ag are remembered.
+constexpr size_t kMaxPartTimes = 4096;
+
+bool NeedsWorkspace(const Job& job) { return job.plan->planned.workspace_bytes > 0; }
+
+}  // namespace
+
+absl::StatusOr<bool> Launches::Launch(Job* job, absl::Duration left) {
+  v1::Command command;
+  v1::LaunchJob* launch = command.mutable_launch_job();
+  AGMM_RETURN_IF_ERROR(AddOperands(*job, launch));
+  if (const absl::Status lent = parts_.plans->BeginLaunch(job->plan); !lent.ok()) {
+    // No deadlock, because launched jobs on its ranks have all they need to end, and no later job
+    // overtakes this one there.
+    if (OnRanksOf(*job) != nullptr) return false;
+    // There was room at its admission; tensors have taken it since.
+    return Annotate(lent, "no room for the job's workspace");
+  }
+  launch->set_job_id(job->id);
+  launch->set_plan_id(job->plan->id);
+  launch->set_first_epoch(job->plan->next_epoch);
+  launch->set_epoch_count(job->spec.repeat);
+  launch->set_workspace_offset_bytes(job->plan->workspace.offset_bytes);
+  *launch->mutable_timeout() = ToProto(left);
+  job->plan->next_epoch += job->spec.repeat;
+  job->warm = job->plan->next_epoch > 2;
+
+  job->launch = next_launch_++;
+  launched_[job->launch] = job;
+  job->reporting = job->plan->nodes;
+  job->behind = LastBefore(*job);
+  const std::string from =
+      absl::StrFormat("from epoch %d of plan %d", launch->first_epoch(), job->plan->id);
+  if (job->behind == nullptr) {
+    SetRunning(job, absl::StrCat("launched ", from));
+  } else {
+    parts_.history->AddEvent(
+        job, v1::Job::STATE_QUEUED,
+        absl::StrFormat("launched ahead behind job %d, %s", job->behind->id, from));
+  }
+  for (int node : job->reporting) parts_.members->Send(node, command);
+  return true;
+}
+
+absl::Status Launches::AddOperands(const Job& job, v1::LaunchJob* launch) const {
+  for (int i : {kA, kB, kC}) {
+    AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor,
+                          parts_.catalog->Leased(job.leases.at(job.spec.tensors[i])));
+    if (i != kC && tensor.state() != v1::Tensor::STATE_READY) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "tensor %d stands for %s and has no contents, because the write or the job before it "
+          "failed; write the tensor and submit again",
+          tensor.tensor_id(), job.spec.problem.tensors[i].name));
+    }
+    launch->add_offset_bytes(tensor.offset_bytes());
+    // Identifies the contents for good: a new sequencer starts its ids again, but generations rise.
+    launch->add_versions(Fnv1a(absl::StrCat(parts_.members->generation(), " ", tensor.tensor_id(),
+                                            " ", tensor.version())));
+  }
+  return absl::OkStatus();
+}
+
+const Job* Launches::LastBefore(const Job& job) const {
+  for (auto it = launched_.lower_bound(job.launch); it != launched_.begin();) {
+    const Job* before = (--it)->second;
+    const std::vector<int>& theirs = before->spec.problem.mesh.ranks;
+    const std::vector<int>& mine = job.spec.problem.mesh.ranks;
+    const bool occupied = std::any_of(mine.begin(), mine.end(), [&](int rank) {
+      return std::count(theirs.begin(), theirs.end(), rank) > 0 &&
+             before->reporting.count(parts_.members->ranks()[rank].node) > 0;
+    });
+    if (occupied) return before;
+  }
+  return nullptr;
+}
+
+void Launches::SetRunning(Job* job, const std::string& message) {
+  if (job->ended || job->record.state() == v1::Job::STATE_RUNNING) return;
+  if (!job->record.has_start_time())
+    *job->record.mutable_start_time() = ToProto(parts_.clock->Now());
+  parts_.history->AddEvent(job, v1::Job::STATE_RUNNING, message);
+}
+
+// Jobs are launched ahead of each other's ends where each rank's own order keeps them apart, except
+// - where one reads a tensor that the other writes, because the reader must know how the writer
+//   ended;
+// - where another plan writes the same C, because a requeued launch would come after it;
+// - behind many epochs of the same plan, because a node ends the launches of a plan one after the
+//   other, and only a job in the queue can be cancelled, or time out, on its own;
+// - where the launch would take another workspace from ranks whose jobs have kMaxWorkspaces.
+const Job* Launches::InTheWayOf(const Job& job) const {
+  const uint64_t* mine = job.spec.tensors;
+  const Job* first_on_plan = nullptr;
+  const Job* first_with_workspace = nullptr;
+  std::set<const PreparedPlan*> with_workspace;
+  int64_t epochs = 0;
+  for (const auto& [number, other] : launched_) {
+    const uint64_t* theirs = other->spec.tensors;
+    for (int i : {kA, kB}) {
+      if (theirs[kC] == mine[i] || mine[kC] == theirs[i]) return other;
+    }
+    if (other->plan != job.plan) {
+      if (theirs[kC] == mine[kC]) return other;
+      if (NeedsWorkspace(*other) && ShareRanks(*other, job)) {
+        if (with_workspace.empty()) first_with_workspace = other;
+        with_workspace.insert(other->plan);
+      }
+      continue;
+    }
+    if (first_on_plan == nullptr) first_on_plan = other;
+    epochs += other->spec.repeat;
+  }
+  if (epochs > kMaxEpochsAhead) return first_on_plan;
+  if (job.plan->launched == 0 && NeedsWorkspace(job) && with_workspace.size() >= kMaxWorkspaces)
+    return first_with_workspace;
+  return launched_.size() < kMaxLaunched ? nullptr : launched_.begin()->second;
+}
+
+const Job* Launches::OnRanksOf(const Job& job) const {
+  for (const auto& [number, other] : launched_) {
+    if (ShareRanks(*other, job)) return other;
+  }
+  return nullptr;
+}
+
+const Job* Launches::BeforeOnPlan(const Job& job) const {
+  for (const auto& [number, other] : launched_) {
+    if (number >= job.launch) break;
+    if (other->plan == job.plan) return other;
+  }
+  return nullptr;
+}
+
+void Launches::OnDone(int node, const v1::LaunchDone& done) {
+  const absl::StatusOr<Job*> found = parts_.history->Find(done.job_id());
+  if (!found.ok() || (*found)->launch == 0 || (*found)->reporting.erase(node) == 0) return;
+  Job* job = *found;
+  const uint64_t number = job->launch;
+  job->wrote_c |= done.began();
+  if (done.began() && job->drain == Job::Drain::kNone &&
+      job->record.state() == v1::Job::STATE_QUEUED)
+    SetRunning(job, absl::StrCat("has run on node ", parts_.members->node_name(node)));
+  for (const v1::RankReport& report : done.ranks()) job->reports[report.rank()] = report;
+  if (absl::Status error = FromProto(done.error()); !error.ok()) OnError(job, node, error);
+  if (job->reporting.empty()) Finish(job);
+  for (auto it = launched_.upper_bound(number); it != launched_.end(); ++it) {
+    Job* later = it->second;
+    if (later->behind != job) continue;
+    later->behind = LastBefore(*later);
+    if (later->behind == nullptr && later->drain == Job::Drain::kNone)
+      SetRunning(later, absl::StrFormat("job %d has ended on its ranks", job->id));
+  }
+}
+
+void Launches::OnError(Job* job, int node, const absl::Status& error) {
+  if (!job->first_error.ok()) return;
+  const std::string& name = parts_.members->node_name(node);
+  job->first_error = Annotate(error, absl::StrCat("node ", name));
+  const absl::Status others(absl::StatusCode::kAborted,
+                            absl::StrFormat("job %d failed on node %s", job->id, name));
+  // The other nodes wait for messages that will not come.
+  Cancel(job, others);
+  PreparedPlan* plan = job->plan;
+  if (plan->retired) return;
+  parts_.plans->Retire(plan);
+  for (auto it = launched_.upper_bound(job->launch); it != launched_.end(); ++it) {
+    if (it->second->plan == plan) Cancel(it->second, others, Job::Drain::kRequeue);
+  }
+  parts_.on_plan_failed(plan);
+}
+
+void Launches::Cancel(Job* job, const absl::Status& reason, Job::Drain drain) {
+  v1::Command command;
+  command.mutable_cancel_launch()->set_job_id(job->id);
+  *command.mutable_cancel_launch()->mutable_reason() = ToProto(reason);
+  for (int node : job->reporting) parts_.members->Send(node, command);
+  const bool draining = job->drain != Job::Drain::kNone;
+  if (!draining || drain == Job::Drain::kRequeue) job->drain = drain;
+  if (draining) return;
+  job->drain_timer = parts_.loop->PostAfter(parts_.drain_limit, [this, job] { OnDrainLimit(job); });
+}
+
+// A node that sends heartbeats but never ends a cancelled job would hold up the job, and its
+// memory, for ever.
+void Launches::OnDrainLimit(Job* job) {
+  if (BeforeOnPlan(*job) != nullptr) {
+    job->drain_timer =
+        parts_.loop->PostAfter(parts_.drain_limit, [this, job] { OnDrainLimit(job); });
+    return;
+  }
+  // Ends the generation, and with it every job.
+  parts_.members->Lose(*job->reporting.begin(),
+                       absl::StrFormat("it has not ended job %d within %s of its cancel", job->id,
+                                       absl::FormatDuration(parts_.drain_limit)));
+}
+
+void Launches::Finish(Job* job) {
+  launched_.erase(job->launch);
+  job->launch = 0;
+  job->behind = nullptr;
+  parts_.plans->EndLaunch(job->plan);
+  if (job->drain != Job::Drain::kNone) parts_.loop->Cancel(job->drain_timer);
+  if (!job->ended && job->first_error.ok()) {
+    FillFigures(job);
+    CorrectStartTime(job);
+  }
+  parts_.on_over(job);
+}
+
+// A job that was launched ahead may have begun before the report of the job before it came.
+void Launches::CorrectStartTime(Job* job) {
+  double first_us = std::numeric_limits<double>::infinity();
+  for (const auto& [rank, report] : job->reports) {
+    if (report.start_unix_us() > 0) first_us = std::min(first_us, report.start_unix_us());
+  }
+  if (!std::isfinite(first_us) || !job->record.has_start_time()) return;
+  // The clocks of hosts may differ.
+  const absl::Time began = std::max(absl::FromUnixMicros(static_cast<int64_t>(first_us)),
+                                    FromProto(job->record.create_time()));
+  if (began < FromProto(job->record.start_time()))
+    *job->record.mutable_start_time() = ToProto(began);
+}
+
+void Launches::FillFigures(Job* job) {
+  const ScheduleFacts& facts = job->plan->planned.facts;
+  PartTimes parts = PartTimesOf(facts, job->spec.problem.mesh, job->reports);
+  if (parts.gemm_us > 0) {
+    // A first epoch packs B, and would flatter jobs that are compared with it.
+    if (job->warm) {
+      if (part_times_.size() >= kMaxPartTimes) part_times_.clear();
+      part_times_[job->spec.problem_key] = parts;
+    }
+  } else if (const auto it = part_times_.find(job->spec.problem_key); it != part_times_.end()) {
+    parts = it->second;
+  }
+  *job->record.mutable_figures() = FiguresOf(job->spec.problem, facts, parts, job->reports);
+}
+
+void Launches::Clear() {
+  part_times_.clear();
+  for (auto& [number, job] : std::exchange(launched_, {})) {
+    job->launch = 0;
+    job->behind = nullptr;
+    // Its nodes no longer report whether it had begun.
+    job->wrote_c = true;
+    if (job->drain != Job::Drain::kNone) parts_.loop->Cancel(job->drain_timer);
+  }
+}
+
+}  // namespace agmm::scheduler

@@ -1,0 +1,77 @@
+// Jobs that are launched on their nodes, from the launch to the last node's report. Touched on the
+// loop only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "daemon/sequencer/catalog.h"
+#include "daemon/sequencer/figures.h"
+#include "daemon/sequencer/history.h"
+#include "daemon/sequencer/job.h"
+#include "daemon/sequencer/members.h"
+#include "daemon/sequencer/plan_cache.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/loop.h"
+
+namespace agmm::scheduler {
+
+class Launches {
+ public:
+  struct Parts {
+    Loop* loop;
+    const Clock* clock;
+    Members* members;
+    const Catalog* catalog;
+    PlanCache* plans;
+    History* history;
+    absl::Duration drain_limit;
+    // A launch failed: its plan is retired, and the queued jobs that hold it need another.
+    std::function<void(PreparedPlan*)> on_plan_failed;
+    // No node uses the job any more.
+    std::function<void(Job*)> on_over;
+  };
+  explicit Launches(Parts parts) : parts_(std::move(parts)) {}
+
+  // Sends a queued job, whose leases are granted and whose plan is ready, to its nodes. False: its
+  // workspace needs memory that launched jobs will give back. Errors: FAILED_PRECONDITION for an
+  // input without contents, RESOURCE_EXHAUSTED where no launched job can give back the memory.
+  absl::StatusOr<bool> Launch(Job* job, absl::Duration left);
+  void OnDone(int node, const v1::LaunchDone& done);
+  // Has the job's nodes end it. A node that does not within the drain limit is lost.
+  void Cancel(Job* job, const absl::Status& reason, Job::Drain drain = Job::Drain::kEnd);
+  // The generation has ended, and with it every launch.
+  void Clear();
+
+  // The launched job that must end before `job` may be launched, or null.
+  const Job* InTheWayOf(const Job& job) const;
+  // The first launched job that may hold memory of `job`'s ranks, or null.
+  const Job* OnRanksOf(const Job& job) const;
+  // The first job launched before `job` on its plan, or null. A node ends the launches of a plan
+  // one after the other.
+  const Job* BeforeOnPlan(const Job& job) const;
+  const std::map<uint64_t, Job*>& jobs() const { return launched_; }
+
+ private:
+  absl::Status AddOperands(const Job& job, v1::LaunchJob* launch) const;
+  // The last job launched before `job` that still runs on nodes of `job`, or null.
+  const Job* LastBefore(const Job& job) const;
+  void SetRunning(Job* job, const std::string& message);
+  // Keeps the first error, cancels the job on its other nodes, and retires the plan.
+  void OnError(Job* job, int node, const absl::Status& error);
+  void OnDrainLimit(Job* job);
+  void Finish(Job* job);
+  void FillFigures(Job* job);
+  void CorrectStartTime(Job* job);
+
+  const Parts parts_;
+  std::map<uint64_t, Job*> launched_;            // by Job::launch
+  std::map<std::string, PartTimes> part_times_;  // by JobSpec::problem_key; of this generation
+  uint64_t next_launch_ = 1;
+};
+
+}  // namespace agmm::scheduler

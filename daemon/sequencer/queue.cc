@@ -1,0 +1,117 @@
+#include "daemon/sequencer/queue.h"
+
+#include <set>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace agmm::scheduler {
+namespace {
+
+constexpr size_t kMaxQueued = 10000;
+
+}  // namespace
+
+absl::Status Queue::CheckRoom() const {
+  if (jobs_.size() < kMaxQueued) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%d jobs are queued, and %d is the maximum; wait for some of them to end",
+                      jobs_.size(), kMaxQueued));
+}
+
+void Queue::Add(Job* job) {
+  jobs_[job->id] = job;
+  ++writers_[job->spec.tensors[kC]];
+  if (job->plan == nullptr) plans_missing_ = true;
+  const std::set<uint64_t> tensors(std::begin(job->spec.tensors), std::end(job->spec.tensors));
+  job->leases_awaited = static_cast<int>(tensors.size());
+  for (uint64_t tensor : tensors) {
+    // The catalog drops the callback with the lease, which the job outlives.
+    job->leases[tensor] = parts_.catalog->Acquire(tensor, [this, job](const absl::Status& granted) {
+      --job->leases_awaited;
+      if (job->lease_error.ok()) job->lease_error = granted;
+      parts_.on_change();
+    });
+  }
+  parts_.on_change();
+}
+
+void Queue::Requeue(Job* job) {
+  parts_.plans->LetGo(std::exchange(job->plan, nullptr));
+  plans_missing_ = true;
+  jobs_[job->id] = job;
+  parts_.on_change();
+}
+
+void Queue::ReleaseAll(Job* job, bool c_is_whole) {
+  jobs_.erase(job->id);
+  const uint64_t c = job->spec.tensors[kC];
+  if (job->wrote_c) parts_.catalog->SetContents(c, c_is_whole);
+  if (const auto it = writers_.find(c); it != writers_.end() && --it->second == 0)
+    writers_.erase(it);
+  for (const auto& [tensor, lease] : std::exchange(job->leases, {})) parts_.catalog->Release(lease);
+  if (job->plan != nullptr) parts_.plans->LetGo(std::exchange(job->plan, nullptr));
+  parts_.on_change();
+}
+
+std::vector<Job*> Queue::JobsOn(const PreparedPlan* plan) const {
+  std::vector<Job*> jobs;
+  for (const auto& [id, job] : jobs_) {
+    if (job->plan == plan) jobs.push_back(job);
+  }
+  return jobs;
+}
+
+void Queue::DropPlan(PreparedPlan* plan) {
+  for (Job* job : JobsOn(plan)) {
+    parts_.plans->LetGo(std::exchange(job->plan, nullptr));
+    plans_missing_ = true;
+  }
+}
+
+void Queue::HoldPlans() {
+  if (!std::exchange(plans_missing_, false)) return;
+  for (const auto& [id, job] : jobs_) {
+    if (job->plan != nullptr) continue;
+    if (parts_.plans->Retiring(job->spec.plan_key)) {
+      plans_missing_ = true;
+      continue;
+    }
+    job->plan = parts_.plans->Hold(job->spec);
+    job->record.set_plan_hash(job->plan->planned.hash);
+  }
+}
+
+bool Queue::IsReady(const Job& job) const {
+  return job.leases_awaited == 0 && job.plan != nullptr && job.plan->ready() &&
+         parts_.launches->InTheWayOf(job) == nullptr;
+}
+
+std::string Queue::DescribeWait(const Job& job) const {
+  if (job.leases_awaited > 0) {
+    return absl::StrFormat("%d of its tensors, which earlier jobs or transfers still use",
+                           job.leases_awaited);
+  }
+  if (job.plan == nullptr) return "a new plan, because an earlier job failed on the same plan";
+  if (job.plan->planning) return "its plan, which was being made";
+  if (!job.plan->preparing.empty()) {
+    std::vector<std::string> names;
+    for (int node : job.plan->preparing) names.push_back(parts_.members->node_name(node));
+    return absl::StrFormat("its plan, which %s had not prepared", absl::StrJoin(names, ", "));
+  }
+  for (const auto& [id, before] : jobs_) {
+    if (id >= job.id) break;
+    if (!ShareRanks(*before, job)) continue;
+    return absl::StrFormat("job %d, which is before it in the queue and waited for %s", id,
+                           DescribeWait(*before));
+  }
+  if (const Job* launched = parts_.launches->InTheWayOf(job); launched != nullptr)
+    return absl::StrFormat("job %d, which had not ended", launched->id);
+  if (const Job* launched = parts_.launches->OnRanksOf(job); launched != nullptr) {
+    return absl::StrFormat("memory for its workspace, which job %d had not given back",
+                           launched->id);
+  }
+  return "its launch";
+}
+
+}  // namespace agmm::scheduler

@@ -1,0 +1,67 @@
+// Jobs that are admitted and not launched, in the order of admission, and what jobs hold until they
+// are over: leases, plans, their place among the writers of C. Touched on the loop only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/sequencer/catalog.h"
+#include "daemon/sequencer/job.h"
+#include "daemon/sequencer/launches.h"
+#include "daemon/sequencer/members.h"
+#include "daemon/sequencer/plan_cache.h"
+
+namespace agmm::scheduler {
+
+class Queue {
+ public:
+  struct Parts {
+    const Members* members;
+    Catalog* catalog;
+    PlanCache* plans;
+    const Launches* launches;
+    // A queued job may have become ready.
+    std::function<void()> on_change;
+  };
+  explicit Queue(Parts parts) : parts_(std::move(parts)) {}
+
+  // Errors: RESOURCE_EXHAUSTED when the queue is full.
+  absl::Status CheckRoom() const;
+  // Takes the job's leases; its plan is held already, or a retired one of its key is in use.
+  void Add(Job* job);
+  // For a job that was launched. Its plan is retired; it keeps its leases.
+  void Requeue(Job* job);
+  // For a job that is launched.
+  void Remove(Job* job) { jobs_.erase(job->id); }
+  // Returns what the job holds. Not while a node may still use it.
+  void ReleaseAll(Job* job, bool c_is_whole);
+
+  // By id, which is the order of admission.
+  const std::map<uint64_t, Job*>& jobs() const { return jobs_; }
+  // True if a job that is not over writes the tensor.
+  bool IsWritten(uint64_t tensor) const { return writers_.count(tensor) > 0; }
+  std::vector<Job*> JobsOn(const PreparedPlan* plan) const;
+
+  // Has the queued jobs on a retired plan wait for another.
+  void DropPlan(PreparedPlan* plan);
+  // Plans again for jobs without a plan, once the retired one is not in use any more.
+  void HoldPlans();
+
+  // True if the job can be launched now, as far as jobs before it in the queue allow.
+  bool IsReady(const Job& job) const;
+  // The reason why a queued job is not launched, as a noun: "job 3, which had not ended".
+  std::string DescribeWait(const Job& job) const;
+
+ private:
+  const Parts parts_;
+  std::map<uint64_t, Job*> jobs_;
+  std::map<uint64_t, int> writers_;  // tensor -> jobs that are not over and write it
+  bool plans_missing_ = false;       // a queued job holds no plan
+};
+
+}  // namespace agmm::scheduler

@@ -1,0 +1,380 @@
+#include "daemon/sequencer/scheduler.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/reason.h"
+#include "kernels/base/status.h"
+#include "proto/convert/plan_inputs.h"
+#include "proto/convert/rpc_status.h"
+#include "proto/convert/time.h"
+
+namespace agmm {
+namespace {
+
+using scheduler::History;
+
+// Time between a launched job's deadline and its end from here: its nodes notice the deadline
+// themselves, and can say which rank waited for which.
+constexpr absl::Duration kDeadlineGrace = absl::Milliseconds(250);
+
+// Leaves out ranks and events, which are most of a record, without copying them.
+v1::Job WithoutRanks(v1::Job* record) {
+  v1::Job most;
+  most.mutable_ranks()->Swap(record->mutable_ranks());
+  most.mutable_events()->Swap(record->mutable_events());
+  v1::Job job = *record;
+  record->mutable_ranks()->Swap(most.mutable_ranks());
+  record->mutable_events()->Swap(most.mutable_events());
+  return job;
+}
+
+auto ReplyWithRecord(Reply<v1::Job> reply) {
+  return [reply = std::move(reply)](const absl::Status& status, const scheduler::Job& job) {
+    status.ok() ? reply(job.record) : reply(status);
+  };
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const Parts& parts)
+    : loop_(parts.loop),
+      clock_(parts.clock),
+      members_(parts.members),
+      placement_(parts.placement),
+      catalog_(parts.catalog),
+      transport_(parts.transport),
+      workspaces_(parts.placement, parts.metrics),
+      plans_(parts.members, &workspaces_, parts.loop, parts.planner, parts.metrics,
+             [this](PreparedPlan* plan) { OnPlan(plan); }),
+      history_(parts.members, parts.loop, parts.clock, parts.metrics),
+      launches_({parts.loop, parts.clock, parts.members, parts.catalog, &plans_, &history_,
+                 parts.drain_limit, [this](PreparedPlan* plan) { queue_.DropPlan(plan); },
+                 [this](Job* job) { OnLaunchOver(job); }}),
+      queue_({parts.members, parts.catalog, &plans_, &launches_, [this] { RequestPump(); }}) {
+  placement_->set_reclaim([this](const std::vector<int>& ranks, int64_t bytes) {
+    return workspaces_.Reclaim(ranks, bytes);
+  });
+}
+
+Scheduler::~Scheduler() { placement_->set_reclaim(nullptr); }
+
+void Scheduler::SubmitJob(const CallContext& ctx, const v1::SubmitJobRequest& request,
+                          Reply<v1::Job> reply) {
+  SubmitAndAwait(ctx, request, {0, ReplyWithRecord(std::move(reply)), ctx.cancel});
+}
+
+void Scheduler::RunJob(const CallContext& ctx, const v1::SubmitJobRequest& request,
+                       Reply<v1::Job> reply) {
+  const auto wake = [reply = std::move(reply)](const absl::Status& status, Job& job) {
+    status.ok() ? reply(WithoutRanks(&job.record)) : reply(status);
+  };
+  SubmitAndAwait(ctx, request, {History::kUntilEnd, wake, ctx.cancel});
+}
+
+void Scheduler::SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobRequest& request,
+                               Waiter waiter) {
+  absl::StatusOr<Job*> job = history_.FindRequest(request);
+  if (job.ok() && *job == nullptr) job = Submit(ctx, request);
+  if (!job.ok()) {
+    Job none;
+    return waiter.wake(job.status(), none);
+  }
+  // The job's own timeout bounds the wait.
+  history_.Await(*job, absl::InfiniteFuture(), std::move(waiter));
+}
+
+void Scheduler::GetJob(const CallContext&, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
+  const absl::StatusOr<Job*> job = history_.Find(request.job_id());
+  job.ok() ? reply((*job)->record) : reply(job.status());
+}
+
+void Scheduler::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& request,
+                        Reply<v1::Job> reply) {
+  const absl::StatusOr<Job*> job = history_.Find(request.job_id());
+  if (!job.ok()) return reply(job.status());
+  history_.Await(*job, ctx.deadline,
+                 {History::kUntilEnd, ReplyWithRecord(std::move(reply)), ctx.cancel});
+}
+
+void Scheduler::PollJob(const CallContext& ctx, const v1::WatchJobRequest& request,
+                        Reply<std::vector<v1::WatchJobResponse>> reply) {
+  const absl::StatusOr<Job*> job = history_.Find(request.job_id());
+  if (!job.ok()) return reply(job.status());
+  const int64_t after = request.after_event();
+  const auto wake = [reply = std::move(reply), after](const absl::Status& status, const Job& job) {
+    if (!status.ok()) return reply(status);
+    std::vector<v1::WatchJobResponse> responses;
+    for (const v1::JobEvent& event : job.record.events())
+      if (event.number() > after) *responses.emplace_back().mutable_event() = event;
+    if (job.ended) {
+      if (responses.empty()) responses.emplace_back();
+      v1::Job* record = responses.back().mutable_job();
+      *record = job.record;
+      for (v1::RankReport& rank : *record->mutable_ranks()) rank.clear_steps();
+    }
+    reply(std::move(responses));
+  };
+  history_.Await(*job, ctx.deadline, {after, wake, ctx.cancel});
+}
+
+void Scheduler::CancelJob(const CallContext&, const v1::CancelJobRequest& request,
+                          Reply<v1::Job> reply) {
+  const absl::StatusOr<Job*> job = history_.Find(request.job_id());
+  if (!job.ok()) return reply(job.status());
+  Cancel(*job, absl::CancelledError(absl::StrFormat("job %d was cancelled", (*job)->id)));
+  reply((*job)->record);
+}
+
+absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
+                                                  const v1::SubmitJobRequest& request) {
+  AGMM_RETURN_IF_ERROR(members_->Complete());
+  AGMM_RETURN_IF_ERROR(queue_.CheckRoom());
+  AGMM_RETURN_IF_ERROR(history_.CheckRoom(request));
+  const auto will_be_written = [this](uint64_t tensor) { return queue_.IsWritten(tensor); };
+  auto owned = std::make_unique<Job>();
+  JobSpec& spec = owned->spec;
+  AGMM_ASSIGN_OR_RETURN(spec, Admit(request, *members_, *catalog_, will_be_written));
+  PreparedPlan* plan = plans_.Retiring(spec.plan_key) ? nullptr : plans_.Hold(spec);
+  owned->plan = plan;
+  if (!spec.new_c.empty()) {
+    v1::CreateTensorRequest create;
+    create.set_name(spec.new_c);
+    create.set_session_id(request.session_id());
+    *create.mutable_spec() = ToProto(spec.problem.mesh, spec.problem.tensors[kC]);
+    const absl::StatusOr<uint64_t> c = catalog_->CreateAtOnce(ctx, create);
+    if (!c.ok()) {
+      if (plan != nullptr) plans_.LetGo(plan);
+      return c.status();
+    }
+    spec.tensors[kC] = *c;
+  }
+  FillRecord(ctx, request, owned.get());
+  Job* job = history_.Add(std::move(owned), request);
+  job->deadline = clock_->Now() + spec.timeout;
+  job->deadline_timer = loop_->PostAfter(spec.timeout, [this, job] { OnDeadline(job); });
+  queue_.Add(job);
+  if (plan != nullptr && plan->planning) return job;
+  // Checked after the C that was created for the job has taken its place.
+  if (const absl::Status room = plan == nullptr ? absl::OkStatus() : plans_.CheckRoom(*plan);
+      !room.ok()) {
+    Withdraw(job, room);
+    return room;
+  }
+  history_.AddEvent(job, v1::Job::STATE_QUEUED, "admitted");
+  return job;
+}
+
+void Scheduler::FillRecord(const CallContext& ctx, const v1::SubmitJobRequest& request,
+                           Job* job) const {
+  const JobSpec& spec = job->spec;
+  const Problem& problem = spec.problem;
+  v1::Job& record = job->record;
+  record.set_session_id(request.session_id());
+  record.set_spec(request.spec());
+  *record.mutable_mesh() = ToProto(problem.mesh);
+  record.set_m(problem.m());
+  record.set_n(problem.n());
+  record.set_k(problem.k());
+  record.set_dtype(ToProto(problem.tensors[kA].dtype));
+  for (uint64_t tensor : spec.tensors) record.add_tensor_ids(tensor);
+  *record.mutable_options() = ToProto(spec.options);
+  record.set_explanation(spec.explanation);
+  if (job->plan != nullptr) record.set_plan_hash(job->plan->planned.hash);
+  record.set_repeat_count(spec.repeat);
+  *record.mutable_timeout() = ToProto(spec.timeout);
+  record.set_owner(ctx.principal);
+  record.set_generation(members_->generation());
+  std::set<std::string> engines;
+  for (int rank : problem.mesh.ranks) engines.insert(members_->ranks()[rank].device);
+  record.set_engine(absl::StrJoin(engines, "; "));
+  const std::vector<int>& nodes = spec.topology.node_of_rank;
+  if (std::count(nodes.begin(), nodes.end(), nodes[0]) != static_cast<int64_t>(nodes.size()))
+    record.set_transport(transport_);
+}
+
+void Scheduler::OnPlan(PreparedPlan* plan) {
+  const absl::Status error = plan->error;
+  for (Job* job : queue_.JobsOn(plan)) {
+    const bool admitted = job->record.events_size() > 0;
+    if (error.ok()) {
+      job->record.set_plan_hash(plan->planned.hash);
+      if (!admitted) history_.AddEvent(job, v1::Job::STATE_QUEUED, "admitted");
+    } else if (admitted) {
+      End(job, v1::Job::STATE_FAILED, error);
+    } else {
+      Withdraw(job, error);
+    }
+  }
+  RequestPump();
+}
+
+void Scheduler::RequestPump() {
+  if (std::exchange(pump_requested_, true)) return;
+  loop_->Post([this] {
+    pump_requested_ = false;
+    Pump();
+  });
+}
+
+void Scheduler::Pump() {
+  history_.Trim();
+  // Between two generations no command is sent, and the queued jobs are about to end.
+  if (!members_->Complete().ok()) return;
+  queue_.HoldPlans();
+  // Ranks of jobs that must wait, because each rank has its jobs in the order of admission.
+  std::set<int> taken;
+  const std::map<uint64_t, Job*>& jobs = queue_.jobs();
+  for (auto it = jobs.begin(); it != jobs.end() && taken.size() < members_->ranks().size();) {
+    Job* job = it->second;
+    ++it;  // the job may leave the queue
+    const std::vector<int>& ranks = job->spec.problem.mesh.ranks;
+    if (std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return taken.count(rank) > 0; })) {
+      taken.insert(ranks.begin(), ranks.end());
+    } else if (!job->lease_error.ok()) {
+      End(job, v1::Job::STATE_FAILED, job->lease_error);
+    } else if (!queue_.IsReady(*job) || !Launch(job)) {
+      taken.insert(ranks.begin(), ranks.end());
+    }
+  }
+}
+
+bool Scheduler::Launch(Job* job) {
+  const absl::Duration left = job->deadline - clock_->Now();
+  if (left <= absl::ZeroDuration()) {
+    OnDeadline(job);
+    return true;
+  }
+  const absl::StatusOr<bool> launched = launches_.Launch(job, left);
+  if (!launched.ok()) {
+    End(job, v1::Job::STATE_FAILED, launched.status());
+  } else if (*launched) {
+    queue_.Remove(job);
+  }
+  return !launched.ok() || *launched;
+}
+
+void Scheduler::OnLaunchOver(Job* job) {
+  if (job->ended) return queue_.ReleaseAll(job, false);
+  const bool failed = !job->first_error.ok();
+  if (failed && job->drain == Job::Drain::kRequeue && job->end_as.ok()) return Requeue(job);
+  for (auto& [rank, report] : job->reports) *job->record.add_ranks() = std::move(report);
+  if (!failed) {
+    End(job, v1::Job::STATE_SUCCEEDED, absl::OkStatus());
+  } else if (!job->end_as.ok()) {
+    End(job, v1::Job::STATE_CANCELLED, job->end_as);
+  } else {
+    End(job, v1::Job::STATE_FAILED, job->first_error);
+  }
+}
+
+void Scheduler::Requeue(Job* job) {
+  job->drain = Job::Drain::kNone;
+  job->first_error = absl::OkStatus();
+  job->reports.clear();
+  queue_.Requeue(job);
+  if (job->deadline <= clock_->Now()) return OnDeadline(job);
+  history_.AddEvent(job, v1::Job::STATE_QUEUED, "requeued: an earlier job failed on the same plan");
+}
+
+void Scheduler::EndSession(const std::string& session_id) {
+  if (session_id.empty()) return;
+  for (Job* job : OpenJobs()) {
+    if (job->record.session_id() == session_id)
+      Cancel(job, absl::CancelledError(absl::StrCat("the session of job ", job->id, " has ended")));
+  }
+}
+
+std::vector<Scheduler::Job*> Scheduler::OpenJobs() const {
+  std::vector<Job*> open;
+  for (const auto* jobs : {&launches_.jobs(), &queue_.jobs()})
+    for (const auto& [key, job] : *jobs) open.push_back(job);
+  return open;
+}
+
+void Scheduler::Cancel(Job* job, const absl::Status& reason) {
+  if (job->ended || !job->end_as.ok()) return;
+  // A job that drains because of its own error keeps that, because it says more.
+  if (!job->first_error.ok() && job->drain == Job::Drain::kEnd) return;
+  job->end_as = WithReason(reason, kReasonCancelled);
+  if (job->launch == 0) return End(job, v1::Job::STATE_CANCELLED, job->end_as);
+  launches_.Cancel(job, job->end_as);
+  // It will not compute anything, but the nodes end the launches before it on its plan first.
+  if (launches_.BeforeOnPlan(*job) != nullptr) Conclude(job, v1::Job::STATE_CANCELLED, job->end_as);
+}
+
+void Scheduler::OnDeadline(Job* job) {
+  if (job->ended) return;
+  const std::string timeout = absl::FormatDuration(job->spec.timeout);
+  if (job->launch == 0) {
+    return End(job, v1::Job::STATE_FAILED,
+               absl::DeadlineExceededError(absl::StrFormat(
+                   "job %d was queued for its whole timeout of %s; it waited for %s", job->id,
+                   timeout, queue_.DescribeWait(*job))));
+  }
+  if (const absl::Duration left = job->deadline + kDeadlineGrace - clock_->Now();
+      left > absl::ZeroDuration()) {
+    job->deadline_timer = loop_->PostAfter(left, [this, job] { OnDeadline(job); });
+    return;
+  }
+  std::vector<std::string> names;
+  for (int node : job->reporting) names.push_back(members_->node_name(node));
+  const absl::Status late =
+      WithReason(absl::DeadlineExceededError(absl::StrFormat(
+                     "job %d did not end within its timeout of %s; it was %s", job->id, timeout,
+                     job->behind == nullptr
+                         ? absl::StrCat("running on ", absl::StrJoin(names, ", "))
+                         : absl::StrFormat("launched ahead behind job %d, which had not ended",
+                                           job->behind->id))),
+                 kReasonDeadline);
+  launches_.Cancel(job, late);
+  if (launches_.BeforeOnPlan(*job) != nullptr) Conclude(job, v1::Job::STATE_FAILED, late);
+}
+
+void Scheduler::End(Job* job, v1::Job::State state, const absl::Status& error) {
+  queue_.ReleaseAll(job, error.ok());
+  Conclude(job, state, error);
+}
+
+void Scheduler::Conclude(Job* job, v1::Job::State state, const absl::Status& error) {
+  loop_->Cancel(job->deadline_timer);
+  history_.End(job, state, error);
+  RequestPump();
+}
+
+void Scheduler::Withdraw(Job* job, const absl::Status& error) {
+  loop_->Cancel(job->deadline_timer);
+  queue_.ReleaseAll(job, false);
+  if (!job->spec.new_c.empty()) {
+    v1::DeleteTensorRequest request;
+    request.set_tensor_id(job->spec.tensors[kC]);
+    catalog_->DeleteTensor({}, request, [](const absl::StatusOr<v1::DeleteTensorResponse>&) {});
+  }
+  history_.Withdraw(job, error);
+}
+
+void Scheduler::OnGenerationEnded(const std::vector<int>&, const absl::Status& reason) {
+  plans_.Forget();
+  const std::vector<Job*> open = OpenJobs();
+  launches_.Clear();
+  for (Job* job : open) {
+    job->plan = nullptr;
+    if (job->ended) {
+      queue_.ReleaseAll(job, false);
+    } else {
+      End(job, v1::Job::STATE_FAILED, reason);
+    }
+  }
+}
+
+void Scheduler::OnReport(int node, const v1::Report& report) {
+  if (report.has_launch_done()) launches_.OnDone(node, report.launch_done());
+  if (report.has_plan_prepared()) plans_.OnPrepared(node, report.plan_prepared());
+}
+
+}  // namespace agmm

@@ -1,0 +1,105 @@
+// The sequencer's jobs: admission, plans, one launch order, history. Touched on the loop only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agmm/v1/job.pb.h"
+#include "agmm/v1/peer.pb.h"
+#include "daemon/link/call_context.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/sequencer/catalog.h"
+#include "daemon/sequencer/history.h"
+#include "daemon/sequencer/launches.h"
+#include "daemon/sequencer/members.h"
+#include "daemon/sequencer/placement.h"
+#include "daemon/sequencer/plan_cache.h"
+#include "daemon/sequencer/queue.h"
+#include "daemon/sequencer/workspaces.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/loop.h"
+
+namespace agmm {
+
+class Scheduler : public WorldListener {
+ public:
+  // All outlive the scheduler, except the loops: those end before it, `planner` first.
+  struct Parts {
+    Loop* loop = nullptr;
+    Loop* planner = nullptr;  // plans and proves schedules, which may take seconds
+    const Clock* clock = Clock::Real();
+    Members* members = nullptr;
+    Placement* placement = nullptr;
+    Catalog* catalog = nullptr;
+    Metrics* metrics = nullptr;
+    std::string transport;  // carries bytes between nodes; for the jobs' records
+    // Time a node has to report the end of a cancelled launch before the sequencer drops the node.
+    absl::Duration drain_limit = absl::Seconds(10);
+  };
+  explicit Scheduler(const Parts& parts);
+  ~Scheduler() override;
+
+  // Replies once the job's plan is made; a request that cannot be planned leaves nothing behind.
+  void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>);
+  // SubmitJob, and replies as WaitJob does, without events and ranks.
+  void RunJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>);
+  void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>);
+  void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>);
+  void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>);
+  // Replies once there are events after request.after_event, or the job has ended: one response for
+  // each of them, the last one with the job if it has ended.
+  void PollJob(const CallContext&, const v1::WatchJobRequest&,
+               Reply<std::vector<v1::WatchJobResponse>>);
+  const scheduler::History& history() const { return history_; }
+  // Cancels the jobs of the session.
+  void EndSession(const std::string& session_id);
+
+  void OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason) override;
+  void OnReady() override { RequestPump(); }
+  void OnReport(int node, const v1::Report& report) override;
+
+ private:
+  using Job = scheduler::Job;
+  using Waiter = scheduler::Waiter;
+
+  // Submits the request, or finds the job that it made before, and waits for that.
+  void SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobRequest& request, Waiter waiter);
+  absl::StatusOr<Job*> Submit(const CallContext& ctx, const v1::SubmitJobRequest& request);
+  void FillRecord(const CallContext& ctx, const v1::SubmitJobRequest& request, Job* job) const;
+  void OnPlan(PreparedPlan* plan);
+
+  // Pumps soon, but not inside the caller.
+  void RequestPump();
+  // Launches the jobs that can be launched, in order on each rank.
+  void Pump();
+  // Launches or ends a job that is ready. False: it waits for launched jobs to give back memory.
+  bool Launch(Job* job);
+  void OnLaunchOver(Job* job);
+  void Requeue(Job* job);
+
+  // Queued and launched jobs.
+  std::vector<Job*> OpenJobs() const;
+  void Cancel(Job* job, const absl::Status& reason);
+  void OnDeadline(Job* job);
+  // Ends a job that is not launched on any node.
+  void End(Job* job, v1::Job::State state, const absl::Status& error);
+  // Ends the job for its clients.
+  void Conclude(Job* job, v1::Job::State state, const absl::Status& error);
+  // Undoes the admission, because of `error`.
+  void Withdraw(Job* job, const absl::Status& error);
+
+  Loop* const loop_;
+  const Clock* const clock_;
+  Members* const members_;
+  Placement* const placement_;
+  Catalog* const catalog_;
+  const std::string transport_;
+  WorkspacePool workspaces_;
+  PlanCache plans_;
+  scheduler::History history_;
+  scheduler::Launches launches_;
+  scheduler::Queue queue_;
+  bool pump_requested_ = false;
+};
+
+}  // namespace agmm
