@@ -1,23 +1,22 @@
-// agmm: products of matrices that stay, sharded, on the devices of a world of daemons.
+// agmm: products of matrices that are sharded over the devices of a world of daemons.
 //
 //   auto client = agmm::Client::Connect({.session = true});
 //   if (!client.ok()) return Fail(client.status());
 //   (*client)->Put("A", {.rows = m, .cols = k, .sharding = "[M_x, K]"}, a.data(), a.size() * 4);
 //   (*client)->Put("B", {.rows = k, .cols = n, .sharding = "[K, N_x]"}, b.data(), b.size() * 4);
-//   auto done = (*client)->Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = "A", .b = "B",
-//   .c = "C"}); if (!done.ok()) return Fail(done.status());
+//   auto done = (*client)->Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
+//                               .a = "A", .b = "B", .c = "C"});
+//   if (!done.ok()) return Fail(done.status());
 //   (*client)->Get("C", c.data(), c.size() * 4);
 //
-// Matrices are row-major without padding, in host memory as on the wire; a tensor's sharding says
-// how its rows and columns are spread over the devices: "[M_x, K]": rows over mesh axis x, columns
-// not at all. Nothing throws. Every call has a deadline; a timeout of zero stands for the one in
-// ClientOptions.
+// Matrices are row-major without padding, in host memory and on the wire. A tensor's sharding says
+// how it is spread over the devices: "[M_x, K]" splits the rows over mesh axis x and keeps the
+// columns whole. Nothing throws. A timeout of zero means the one in ClientOptions.
 //
-// When the connection to the daemon breaks, calls that are safe to repeat (reads, submits, cancels,
-// deletes, puts that go on where they were) are repeated for about 10 s; then they fail with
-// UNAVAILABLE. A daemon that was never there fails at once. With node 0's daemon go all tensors and
-// jobs: what was about one of them fails with ABORTED, PEER_LOST, and never meets another that has
-// its id.
+// If the connection breaks, calls that are safe to repeat (reads, submits, cancels, deletes, puts)
+// are repeated for about 10 s and then fail with UNAVAILABLE. A call to a daemon that never
+// answered fails at once. When node 0's daemon ends, all tensors and jobs are lost: calls about
+// them fail with ABORTED, PEER_LOST, and never reach another tensor or job with the same id.
 #pragma once
 
 #include <chrono>
@@ -41,27 +40,25 @@ class ClientImpl;
 struct JobHandleState;
 struct MappingState;
 
-// ---- Status
-// ------------------------------------------------------------------------------------------
+// ---- Status ----
 
 // The codes of gRPC.
 enum class StatusCode {
   kOk = 0,
   kCancelled = 1,
   kUnknown = 2,
-  kInvalidArgument = 3,   // what was asked makes no sense, whatever the state of the world
-  kDeadlineExceeded = 4,  // of a job with reason DEADLINE, of a call without
-  kNotFound = 5,          // no tensor of this name, no job of this id
+  kInvalidArgument = 3,   // the request is wrong in any state of the world
+  kDeadlineExceeded = 4,  // reason DEADLINE: the job's timeout; no reason: the call's
+  kNotFound = 5,          // no tensor with this name, or no job with this id
   kAlreadyExists = 6,
   kPermissionDenied = 7,
-  kResourceExhausted = 8,  // the devices' memory; the message says asked, free, largest free
-  kFailedPrecondition =
-      9,          // a tensor that does not fit the spec or has no contents; a client that is gone
-  kAborted = 10,  // reason PEER_LOST: a daemon went while the job ran; submit again when it is back
+  kResourceExhausted = 8,   // device memory; the message has the bytes asked for and the bytes free
+  kFailedPrecondition = 9,  // the tensor does not fit the spec or has no contents; client destroyed
+  kAborted = 10,            // reason PEER_LOST: a daemon was lost; submit again once it is back
   kOutOfRange = 11,
   kUnimplemented = 12,  // no planner for this product
   kInternal = 13,
-  kUnavailable = 14,  // no daemon; with reason WORLD_INCOMPLETE: it waits for others
+  kUnavailable = 14,  // no daemon answers; reason WORLD_INCOMPLETE: it waits for other daemons
   kDataLoss = 15,
   kUnauthenticated = 16,
 };
@@ -74,7 +71,7 @@ class [[nodiscard]] Status {
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
-  // One line: the value, the bound, and what to do.
+  // One line: the value, the bound, and the next action.
   const std::string& message() const { return message_; }
   // For programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, CANCELLED, DEADLINE, or empty.
   const std::string& reason() const { return reason_; }
@@ -85,10 +82,10 @@ class [[nodiscard]] Status {
   std::string message_, reason_;
 };
 
-[[noreturn]] void FailWith(
-    const Status& status);  // prints it and ends the process, as value() of an error
+// Prints `status` and ends the process, as Result::value() does for an error.
+[[noreturn]] void FailWith(const Status& status);
 
-// A T, or the error why there is none.
+// A T or an error.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -97,7 +94,7 @@ class [[nodiscard]] Result {
 
   bool ok() const { return state_.index() == 1; }
   Status status() const { return ok() ? Status() : std::get<0>(state_); }
-  // Not of an error: that ends the process.
+  // Requires ok(); otherwise the process ends.
   T& value() & { return Check(), std::get<1>(state_); }
   const T& value() const& { return Check(), std::get<1>(state_); }
   T&& value() && { return Check(), std::get<1>(std::move(state_)); }
@@ -114,46 +111,43 @@ class [[nodiscard]] Result {
   std::variant<Status, T> state_;
 };
 
-// ---- Tensors
-// -----------------------------------------------------------------------------------------
+// ---- Tensors ----
 
 enum class ElementType { kF32, kBF16, kF16 };
-int64_t BytesOf(ElementType type);  // of an element: 4, 2, 2
+int64_t BytesOf(ElementType type);  // per element: 4, 2, 2
 
-// bf16 is the upper half of an f32. Rounds to nearest even; NaN stays NaN; out of range becomes
-// infinity.
+// bf16 is the upper half of an f32: rounds to nearest even, overflows to infinity, keeps NaN.
 std::vector<uint16_t> ToBF16(std::span<const float> values);
 std::vector<float> FromBF16(std::span<const uint16_t> values);
 
 struct TensorSpec {
   int64_t rows = 0, cols = 0;
   ElementType type = ElementType::kF32;
-  // "[M_x, K]": rows over mesh axis x. "[K, N]": whole on every device of the mesh.
+  // "[M_x, K]": rows split over mesh axis x. "[K, N]": whole on every device of the mesh.
   std::string sharding = {};
-  // Axes over devices: "x=4", "dp=2,tp=4". Empty: "x=" all `ranks`.
+  // Axes over devices: "x=4", "dp=2,tp=4". Empty: one axis x over `ranks`.
   std::string mesh = {};
-  // The devices of the mesh, by their rank in the world. Empty: the first ones, as many as the mesh
-  // has; all where `mesh` is empty, too. Others hold nothing of the tensor.
+  // The devices of the mesh, by rank. Empty: the first ones, as many as the mesh has, or all
+  // devices if `mesh` is empty too. Other devices hold no part of the tensor.
   std::vector<int> ranks = {};
 };
 
 struct TensorInfo {
-  uint64_t id = 0;  // ids begin at 1 again when node 0's daemon is restarted
+  uint64_t id = 0;  // ids start at 1 again when node 0's daemon restarts
   std::string name;
   TensorSpec spec;
   bool has_contents = false;
   int64_t shard_bytes = 0;  // on each rank of the mesh
-  uint64_t version = 0;     // rises with each change of the contents
+  uint64_t version = 0;     // rises with every change of the contents
   std::string owner;
-  bool of_session = false;  // goes away with the client that made it
+  bool of_session = false;  // deleted when the client that made it ends
 };
 
-// Values that are made on the devices. They depend on the seed and an element's place in the tensor
-// alone.
+// Values generated on the devices from the seed and each element's row and column.
 struct Filling {
   enum class Kind {
     kUniform,   // in [-1, 1)
-    kIntegers,  // from -4 to 4: sums of their products are exact in f32
+    kIntegers,  // from -4 to 4, so that sums of their products are exact in f32
     kConstant,  // `value` everywhere
   };
   Kind kind = Kind::kUniform;
@@ -162,34 +156,30 @@ struct Filling {
 };
 
 struct TransferOptions {
-  // With the wait for the jobs before it. Zero: ClientOptions::transfer_timeout.
+  // Includes the wait for earlier jobs. Zero: ClientOptions::transfer_timeout.
   Milliseconds timeout{0};
-  // Told, on the calling thread, after about every MiB.
+  // Called on the calling thread, about every MiB.
   std::function<void(int64_t moved_bytes, int64_t total_bytes)> progress = nullptr;
 };
 
-// Fills bytes [offset, offset + size) of a tensor's contents in. Runs on the calling thread;
-// offsets rise, but for a broken connection: then bytes are asked for again, and must be the same.
-// An error ends the put.
+// Writes bytes [offset, offset + size) of the contents to `into`, on the calling thread. Offsets
+// rise, but a broken connection repeats some, with the same bytes. An error ends the put.
 using Reader = std::function<Status(int64_t offset_bytes, std::byte* into, int64_t size_bytes)>;
-// Takes bytes [offset, offset + size), in order, each once, on the calling thread. An error ends
-// the get.
+// Takes bytes [offset, offset + size), in order, on the calling thread. An error ends the get.
 using Writer =
     std::function<Status(int64_t offset_bytes, const std::byte* from, int64_t size_bytes)>;
 
-// A tensor's shards in this process's own memory: what is read and written there is the tensor.
-// Meanwhile what would write the tensor waits, for a writable one also what would read it; its
-// holder must not wait for such a job. Thread-safe, but for moves, the end, and what is done with
-// the memory.
+// A tensor's shards in this process's memory: reads and writes there are reads and writes of the
+// tensor. Meanwhile jobs and calls that write the tensor wait, and its readers too if the mapping
+// is writable; its holder must not wait for them. Thread-safe, except for moves and the destructor.
 //
-// It is detached by its commit, and when its client, session, world or daemon ends; a writable one
-// without a commit then leaves the tensor without contents. The memory stays here but reads zeros,
-// writes reach nobody, and only then is the space another's: a stopped process keeps it. A forked
-// child has none of it.
+// Commit detaches a mapping, and so does the end of its client, session, world or daemon; a
+// writable one without a commit then leaves the tensor without contents. The memory then reads as
+// zeros and ignores writes; a stopped process keeps the space until then. Forks do not inherit it.
 class Mapping {
  public:
-  // Rows and columns [begin, end) of the tensor. Row r begins at data + (r - row_begin) *
-  // pitch_bytes, its elements side by side. To write where the mapping is not writable is a fault.
+  // Rows and columns [begin, end) of the tensor. Row r starts at data + (r - row_begin) *
+  // pitch_bytes. A write to a read-only mapping raises SIGSEGV.
   struct Shard {
     int rank = 0;
     int64_t row_begin = 0, row_end = 0, col_begin = 0, col_end = 0;
@@ -197,18 +187,18 @@ class Mapping {
     std::byte* data = nullptr;
   };
 
-  Mapping();  // of nothing: no shards, detached; as one that was moved from
+  Mapping();  // no shards, detached; also the state after a move
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
-  ~Mapping();  // ends it; the memory is gone
+  ~Mapping();  // detaches and unmaps the memory
 
-  const TensorInfo& tensor() const;  // as it was mapped
+  const TensorInfo& tensor() const;  // when it was mapped
   std::span<const Shard> shards() const;
   bool detached() const;
-  // Makes what the shards hold the contents, and detaches. Once; nobody may be writing there.
-  // Errors: FAILED_PRECONDITION for one that is read-only or committed, or whose client is gone;
-  // CANCELLED, ABORTED or UNAVAILABLE for one that was detached before; DEADLINE_EXCEEDED:
-  // detached, and the tensor's version says whether the new contents count.
+  // Makes the shards the tensor's contents, and detaches. Once; no thread may be writing there.
+  // Errors: FAILED_PRECONDITION if the mapping is read-only or committed or its client was
+  // destroyed; CANCELLED, ABORTED or UNAVAILABLE if it was detached before; DEADLINE_EXCEEDED: it
+  // is detached, and the tensor's version tells whether the contents are the new ones.
   Result<TensorInfo> Commit(Milliseconds timeout = {});
 
  private:
@@ -217,40 +207,35 @@ class Mapping {
   std::unique_ptr<MappingState> state_;
 };
 
-// ---- Jobs
-// --------------------------------------------------------------------------------------------
+// ---- Jobs ----
 
 struct JobRequest {
-  // "A[M_x, K] * B[K, N_x] -> C[M, N_x]". The shardings of the tensors must be the spec's.
+  // "A[M_x, K] * B[K, N_x] -> C[M, N_x]". The tensors' shardings must match the spec.
   std::string spec = {};
-  // Names of tensors. A name for C that no tensor has is given to a new one, as the spec wants it.
+  // Names of tensors. If no tensor has C's name, the job makes one, as the spec describes it.
   std::string a = {}, b = {}, c = {};
-  // As in TensorSpec.
-  std::string mesh = {};
-  std::vector<int> ranks = {};
-  // "auto", "serial", "ring", "direct" or "peer"; empty is auto. Pieces a shard travels in; 0:
-  // chosen.
-  std::string algorithm = {};
-  int chunk_count = 0;
-  // How often the product is computed; for measurements.
-  int repeat_count = 1;
-  // From admission to the end; then the job fails with DEADLINE_EXCEEDED. Zero: 60 s.
+  std::string mesh = {};        // see TensorSpec
+  std::vector<int> ranks = {};  // see TensorSpec
+  std::string algorithm = {};   // "auto" or empty, "serial", "ring", "direct", "peer"
+  int chunk_count = 0;          // pieces that a shard is sent in; 0: chosen by the daemon
+  int repeat_count = 1;         // times that the product is computed, for measurements
+  // From admission to the job's end; after it the job fails with DEADLINE_EXCEEDED. Zero: 60 s.
   Milliseconds timeout{0};
 };
 
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
 
-// Times are microseconds; 0 where not known.
+// Times in microseconds; 0 if not known.
 struct JobFigures {
-  double time_us = 0;  // T: one product on its slowest rank, the median where it was repeated
-  double gemm_us = 0;  // T_gemm: the arithmetic alone, from the last serial run of the same problem
+  double time_us = 0;    // T: one product on its slowest rank; the median if it was repeated
+  double gemm_us = 0;    // T_gemm: arithmetic alone, from the last serial run of the same problem
   double gather_us = 0;  // T_ag: the gather alone, from the same run
   double flop_count = 0;
   double tflops = 0;
   double overlap = 0;  // R = max(T_gemm, T_ag) / T; 1 is perfect
   struct Moved {
     std::string path;   // "memory": within a host; "network": between hosts
-    int64_t bytes = 0;  // of one product
+    int64_t bytes = 0;  // per product
   };
   std::vector<Moved> moved;
 };
@@ -258,18 +243,18 @@ struct JobFigures {
 struct JobInfo {
   uint64_t id = 0;
   JobState state = JobState::kQueued;
-  Status error;  // why, in kFailed and kCancelled
+  Status error;  // set in kFailed and kCancelled
   std::string spec;
   int64_t m = 0, n = 0, k = 0;
   ElementType type = ElementType::kF32;
-  std::string algorithm, explanation;  // what ran, and why it was chosen
+  std::string algorithm, explanation;  // the algorithm that ran, and why it was chosen
   int chunk_count = 0, repeat_count = 0;
   std::string plan_hash, engine, transport, owner;
   std::optional<WallTime> create_time, start_time, end_time;
-  JobFigures figures;  // in kSucceeded
+  JobFigures figures;  // set in kSucceeded
 };
 
-// One edge of a job's state. Numbers begin at 1 and rise.
+// A change of a job's state. Numbers start at 1 and rise.
 struct JobEvent {
   int64_t number = 0;
   JobState state = JobState::kQueued;
@@ -277,39 +262,36 @@ struct JobEvent {
   std::string message;
 };
 
-// A submitted job. A small value: copies are the same job. May outlive its client; then every call
-// fails with FAILED_PRECONDITION, and what was pending has ended with CANCELLED. Thread-safe, but
-// for assignment.
+// A submitted job; copies are handles of the same job. When the client is destroyed, pending waits
+// end with CANCELLED, and later calls with FAILED_PRECONDITION. Thread-safe, except assignment.
 //
-// Callbacks run one by one on one thread of the client; once it is gone, at once on the caller's.
-// They may call all of this header, but what blocks there holds up those behind it; a Wait is
-// better a Then. They must not throw or destroy the client. Each runs exactly once, at the latest
-// while the client is destroyed.
+// Callbacks run one at a time on one thread of the client; after its end, at once on the caller's.
+// Each runs exactly once, at the latest while the client is destroyed. They may make calls, but one
+// that blocks (prefer Then to Wait) delays the others; they must not throw or destroy the client.
 class JobHandle {
  public:
-  JobHandle() = default;  // no job: every call fails
+  JobHandle() = default;  // stands for no job; every call fails
 
   uint64_t id() const { return id_; }
 
-  // Waits until the job has succeeded. OK means that C is there.
-  // Errors: the job's own, with a reason (ABORTED PEER_LOST, CANCELLED CANCELLED, DEADLINE_EXCEEDED
-  // DEADLINE, ...); DEADLINE_EXCEEDED without one when it runs longer than `timeout`, and then goes
-  // on; UNAVAILABLE when the daemon is lost. Zero: the job's own timeout and a call's.
+  // Waits for the job to succeed, so that C has its contents. Zero: the job's timeout plus a
+  // call's. Errors: the job's own, with a reason (ABORTED PEER_LOST, CANCELLED CANCELLED,
+  // DEADLINE_EXCEEDED DEADLINE, ...); DEADLINE_EXCEEDED without a reason if the wait times out and
+  // the job goes on; UNAVAILABLE if the daemon is lost.
   Result<JobInfo> Wait(Milliseconds timeout = {}) const;
-  // The same, without waiting. `timeout` bounds the wait in the background, which takes no thread.
+  // The same in the background, without a thread per wait.
   void Then(std::function<void(const Result<JobInfo>&)> callback, Milliseconds timeout = {}) const;
   std::future<Result<JobInfo>> Done(Milliseconds timeout = {}) const;
 
-  // Calls `on_event` with each event above `after_event`, in order, each once, as they happen,
-  // until it returns false or the job has ended; then `on_end`, once, with what Wait would return,
-  // or CANCELLED after a false. Takes no thread.
+  // Calls `on_event` with each event numbered above `after_event`, in order, once, until it returns
+  // false or the job ends; then `on_end`, once, with a Wait's result, or CANCELLED after a false.
   void Watch(std::function<bool(const JobEvent&)> on_event,
              std::function<void(const Result<JobInfo>&)> on_end, int64_t after_event = 0,
              Milliseconds timeout = {}) const;
 
-  // The job as it is, also a failed one. Errors: NOT_FOUND when it is no longer remembered.
+  // The job in its current state, even a failed one. Errors: NOT_FOUND once it is forgotten.
   Result<JobInfo> Info(Milliseconds timeout = {}) const;
-  // Asks for its end, and does not wait for it. OK if it has already ended.
+  // Asks for its cancellation, without waiting for its end. OK if it has already ended.
   Status Cancel(Milliseconds timeout = {}) const;
 
  private:
@@ -318,112 +300,100 @@ class JobHandle {
   uint64_t id_ = 0;
 };
 
-// ---- The client
-// --------------------------------------------------------------------------------------
+// ---- The client ----
 
 struct ClientOptions {
-  // "unix:/path", "/path" or "host:port" of any daemon of the world; empty: $AGMM_ENDPOINT, else
-  // the local daemon's socket (as agmmctl).
+  // "unix:/path", "/path" or "host:port" of any daemon of the world. Empty: $AGMM_ENDPOINT, else
+  // the local daemon's socket (like agmmctl).
   std::string endpoint = {};
-  // The client's tensors and jobs end with it, however it ends: also when its process is killed.
-  // They also end when the connection breaks, so that nothing is repeated then.
+  // Ties the client's tensors and jobs to its life: they end when it is destroyed, when its process
+  // dies, and when the connection breaks (so calls are not repeated then).
   bool session = false;
   Milliseconds call_timeout = std::chrono::seconds(30);
-  // Of puts, gets, fills and mappings.
-  Milliseconds transfer_timeout = std::chrono::minutes(10);
+  Milliseconds transfer_timeout = std::chrono::minutes(10);  // for puts, gets, fills, mappings
 };
 
 struct WorldDevice {
   int rank = 0;
-  std::string node, kind;  // the name of its node; "cpu"
+  std::string node, kind;  // its node's name; "cpu"
   int64_t heap_bytes = 0, free_bytes = 0, largest_free_bytes = 0;
 };
 
 struct WorldInfo {
   std::string cluster, version;
-  uint64_t generation = 0;  // rises whenever a daemon comes or goes
-  bool ready = false;       // jobs can run; else `reason` says why not
+  uint64_t generation = 0;  // rises whenever a daemon joins or is lost
+  bool ready = false;       // jobs can run; otherwise `reason` says why not
   std::string reason;
-  std::vector<WorldDevice> devices;  // of the nodes that are there
+  std::vector<WorldDevice> devices;  // of the nodes that have joined
 };
 
-// Thread-safe. Names are resolved when a call is admitted: a get behind a submit sees its C, and a
-// put behind a submit does not disturb it. They are UTF-8 of at most 256 bytes, without ',' and no
-// '#' in front.
+// Thread-safe. Calls take effect in the order they are admitted: a get after a submit reads that
+// job's C, and a put after a submit does not disturb the job. Names of tensors are UTF-8, at most
+// 256 bytes, without ',' and not starting with '#'.
 class Client {
  public:
-  // Finds the daemon; the rest of the world need not be there. Errors: INVALID_ARGUMENT,
-  // UNAVAILABLE.
+  // Needs the one daemon, not yet the whole world. Errors: INVALID_ARGUMENT; UNAVAILABLE.
   static Result<std::unique_ptr<Client>> Connect(ClientOptions options = {});
-  // Ends the calls in progress and the mappings, and waits for them and the callbacks. Not from a
-  // callback.
+  // Ends calls in progress and mappings, and waits for the callbacks. Not from a callback.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
   Result<WorldInfo> World(Milliseconds timeout = {});
 
-  // Writes the whole contents. Where `name` stands for a tensor of this spec, rewrites that one, in
-  // its turn, which lasts as long as before; else makes a new tensor, which takes the name once its
-  // contents are whole.
-  //   data: rows x cols elements of spec.type, row-major; size_bytes must be exactly theirs.
-  // Errors: INVALID_ARGUMENT; FAILED_PRECONDITION for the name of another session's tensor or, in a
-  // session, of a lasting one of another spec; RESOURCE_EXHAUSTED; UNAVAILABLE; DEADLINE_EXCEEDED.
-  // A put that failed leaves what had the name as it was where the put would have made a new
-  // tensor, else without contents.
+  // Writes the whole contents. Rewrites the tensor called `name` if it has this spec, else makes a
+  // new one, which takes the name once it is complete. A failed put leaves a rewritten tensor
+  // without contents, and an old one that was to be replaced as it was.
+  //   data: rows x cols elements of spec.type, row-major; size_bytes must be exactly their size.
+  // Errors: INVALID_ARGUMENT; FAILED_PRECONDITION if `name` belongs to another session or, in one,
+  // to a permanent tensor of another spec; RESOURCE_EXHAUSTED; UNAVAILABLE; DEADLINE_EXCEEDED.
   Result<TensorInfo> Put(const std::string& name, const TensorSpec& spec, const void* data,
                          int64_t size_bytes, const TransferOptions& options = {});
   Result<TensorInfo> Put(const std::string& name, const TensorSpec& spec, const Reader& reader,
                          const TransferOptions& options = {});
-  // The same, with values that are made on the devices. Never repeated.
+  // The same, with values generated on the devices. Never repeated after a broken connection.
   Result<TensorInfo> Fill(const std::string& name, const TensorSpec& spec, const Filling& filling,
                           Milliseconds timeout = {});
-  // Reserves space; the contents are undefined until a put, a fill or a job writes them.
-  // Errors: ALREADY_EXISTS; RESOURCE_EXHAUSTED.
+  // Reserves space for contents to be written later. Errors: ALREADY_EXISTS; RESOURCE_EXHAUSTED.
   Result<TensorInfo> Create(const std::string& name, const TensorSpec& spec,
                             Milliseconds timeout = {});
 
-  // Reads the whole contents, of one version: rows x cols elements, row-major; size_bytes must be
-  // exactly theirs. Errors: NOT_FOUND; INVALID_ARGUMENT; FAILED_PRECONDITION for a tensor without
-  // contents.
+  // Reads the whole contents of one version; sizes as for Put. Errors: NOT_FOUND; INVALID_ARGUMENT;
+  // FAILED_PRECONDITION for a tensor without contents.
   Result<TensorInfo> Get(const std::string& name, void* data, int64_t size_bytes,
                          const TransferOptions& options = {});
   Result<TensorInfo> Get(const std::string& name, const Writer& writer,
                          const TransferOptions& options = {});
 
-  // Opens the shards that lie on the connected daemon's devices, in their turn: waits as a put
-  // (writable) or a get does. Never repeated. A writable one holds the old contents, or anything
-  // where there are none. Errors: NOT_FOUND; FAILED_PRECONDITION over TCP, for shards on other
-  // nodes (any, to write; all, to read), and to read a tensor without contents; RESOURCE_EXHAUSTED;
-  // DEADLINE_EXCEEDED; UNAVAILABLE.
+  // Maps the shards on the connected daemon's devices, over its unix socket, after the jobs before.
+  // A writable mapping starts with the old contents, if any. Never repeated. Errors: NOT_FOUND;
+  // FAILED_PRECONDITION over TCP, for shards on other nodes (any, to write; all, to read), or to
+  // read a tensor without contents; RESOURCE_EXHAUSTED; DEADLINE_EXCEEDED; UNAVAILABLE.
   Result<Mapping> Map(const std::string& name, bool writable, Milliseconds timeout = {});
 
   Result<std::vector<TensorInfo>> List(Milliseconds timeout = {});
-  // Errors: NOT_FOUND.
-  Result<TensorInfo> Find(const std::string& name, Milliseconds timeout = {});
-  // The name is free at once, the space when no job uses it any more. Errors: NOT_FOUND.
+  Result<TensorInfo> Find(const std::string& name, Milliseconds timeout = {});  // or NOT_FOUND
+  // Frees the name at once, and the space once no job uses it. Errors: NOT_FOUND.
   Status Delete(const std::string& name, Milliseconds timeout = {});
 
-  // Admits a job. However often the connection breaks meanwhile, it is one job; where node 0's
-  // daemon, and the job with it, goes meanwhile, one of the next, too, if that has the tensors.
-  // Errors: INVALID_ARGUMENT for a spec that means nothing; FAILED_PRECONDITION for tensors that do
-  // not fit it; UNIMPLEMENTED; UNAVAILABLE while the world is not complete, naming who is missing.
+  // Submits one job, however often the connection breaks; if node 0's daemon restarts meanwhile,
+  // also to the new one, if that has the tensors. Errors: INVALID_ARGUMENT; FAILED_PRECONDITION if
+  // the tensors do not fit the spec; UNIMPLEMENTED; UNAVAILABLE with the names of missing nodes.
   Result<JobHandle> Submit(const JobRequest& request, Milliseconds timeout = {});
-  // Submit and Wait in one, with their errors; `on_end` is called as those of JobHandle. For many
-  // small jobs: those that are asked for, or end, at about one time travel together. Admitted in
-  // the order of the Runs; before other calls that use its tensors, wait for its end. `timeout` is
-  // a Wait's. For a job to be watched or cancelled, Submit.
+  // Submit and Wait in one call, with a Wait's timeout. For many small jobs: those of about one
+  // time share messages. Runs are admitted in order; before other calls use their tensors, wait for
+  // their end. `on_end` is a callback like JobHandle's. Jobs to watch or cancel need Submit.
   void Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
            Milliseconds timeout = {});
   Result<JobInfo> Run(const JobRequest& request, Milliseconds timeout = {});
-  // A job that someone has submitted. Errors: NOT_FOUND.
+  // A job of any client. Errors: NOT_FOUND.
   Result<JobHandle> FindJob(uint64_t id, Milliseconds timeout = {});
-  // Newest first, at most `limit`.
+  // At most `limit` jobs, newest first.
   Result<std::vector<JobInfo>> Jobs(int limit = 100, Milliseconds timeout = {});
 
  private:
-  explicit Client(std::unique_ptr<ClientImpl> impl);
-  std::unique_ptr<ClientImpl> impl_;
+  explicit Client(std::shared_ptr<ClientImpl> impl);
+  std::shared_ptr<ClientImpl> impl_;
 };
 
 }  // namespace agmm

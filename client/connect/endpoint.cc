@@ -1,4 +1,4 @@
-#include "client/endpoint.h"
+#include "client/connect/endpoint.h"
 
 #include <sys/un.h>
 #include <unistd.h>
@@ -15,13 +15,13 @@
 namespace agmm {
 namespace {
 
-// The kernel's bound, without the terminating zero.
+// The kernel's limit, without the terminating zero.
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
 absl::StatusOr<Endpoint> OfSocket(absl::string_view path) {
   if (path.empty() || path.size() > kMaxSocketPath) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the socket path \"%s\" has %d characters; it needs 1 to %d", path,
+        absl::StrFormat("the socket path \"%s\" has %d characters; it must have 1 to %d", path,
                         path.size(), kMaxSocketPath));
   }
   const std::string target = absl::StrCat("unix:", path);
@@ -36,7 +36,8 @@ absl::StatusOr<Endpoint> OfHost(absl::string_view text) {
   if (colon == text.npos || host.empty() || bare_v6 ||
       !absl::SimpleAtoi(text.substr(colon + 1), &port) || port == 0 || port > 65535) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "\"%s\" is no endpoint; write host:port (port 1 to 65535), [v6]:port or unix:/path", text));
+        "\"%s\" is not an endpoint; write host:port (port 1 to 65535), [v6]:port or unix:/path",
+        text));
   }
   return Endpoint{std::string(text), absl::StrCat("dns:///", text), ""};
 }
@@ -53,14 +54,14 @@ absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given) {
     const char* directory = std::getenv("XDG_RUNTIME_DIR");
     if (directory == nullptr || *directory == '\0') {
       return absl::InvalidArgumentError(
-          "XDG_RUNTIME_DIR is not set, so there is no default socket; give the endpoint of a "
+          "XDG_RUNTIME_DIR is not set, so no default socket is known; give the endpoint of a "
           "daemon: host:port or unix:/path (agmmctl: --endpoint)");
     }
     text = absl::StrCat(directory, "/agmm/agmmd.sock");
   }
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, "unix:")) {
-    // The form of a URL, too.
+    // As in a URL.
     if (absl::StartsWith(rest, "//")) rest.remove_prefix(2);
     return OfSocket(rest);
   }

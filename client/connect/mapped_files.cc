@@ -1,4 +1,4 @@
-#include "client/mapped_files.h"
+#include "client/connect/mapped_files.h"
 
 #include <pthread.h>
 #include <sys/socket.h>
@@ -14,7 +14,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -25,8 +24,8 @@ namespace {
 constexpr absl::Duration kFetch = absl::Seconds(5);
 constexpr int kMaxFiles = 64;
 
-// The open connections of this process. A forked child closes its copies: one that lived on would
-// keep the memory of a parent that was killed.
+// The open connections of this process. A forked child closes its copies, because it would keep the
+// memory of a killed parent reserved.
 class Connections {
  public:
   static Connections& Get() {
@@ -48,22 +47,22 @@ class Connections {
   }
   void Close(int fd) {
     std::lock_guard lock(mutex_);
-    // A child's number of it may be another's.
+    // In a forked child, the number may belong to another file.
     if (open_.erase(fd) == 0) return;
-    // Seen at once, whoever else still has a copy.
+    // Ends the connection at once, even if another process has a copy of it.
     shutdown(fd, SHUT_RDWR);
     close(fd);
   }
 
  private:
-  void OnForked() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  void OnForked() {
     for (int fd : open_) close(fd);
     open_.clear();
     mutex_.unlock();
   }
 
   std::mutex mutex_;
-  std::set<int> open_ ABSL_GUARDED_BY(mutex_);
+  std::set<int> open_;  // with mutex_
 };
 
 absl::Status NoFiles(const std::string& socket, absl::string_view why) {
@@ -73,7 +72,8 @@ absl::Status NoFiles(const std::string& socket, absl::string_view why) {
 
 }  // namespace
 
-absl::Status MappedFiles::Fetch(const v1::MapTensorResponse& response, absl::Time deadline) {
+absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse& response,
+                                                    absl::Time deadline) {
   const std::string& path = response.file_socket();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -81,7 +81,7 @@ absl::Status MappedFiles::Fetch(const v1::MapTensorResponse& response, absl::Tim
   std::memcpy(address.sun_path, path.data(), path.size());
   const int fd = connection_ = Connections::Get().Open();
   if (fd < 0) return NoFiles(path, std::strerror(errno));
-  absl::Cleanup let_go = [this] { LetGo(); };
+  absl::Cleanup release = [this] { Release(); };
   const absl::Duration left = std::clamp(deadline - absl::Now(), absl::Milliseconds(1), kFetch);
   const timeval patience = absl::ToTimeval(left);
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -102,22 +102,18 @@ absl::Status MappedFiles::Fetch(const v1::MapTensorResponse& response, absl::Tim
   const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
   if (got < 0) return NoFiles(path, std::strerror(errno));
   if (got == 0) return NoFiles(path, "the daemon does not know the token, or not this user");
+  std::vector<int> files;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    files_.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    std::memcpy(files_.data(), CMSG_DATA(header), files_.size() * sizeof(int));
+    files.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(files.data(), CMSG_DATA(header), files.size() * sizeof(int));
   }
-  std::move(let_go).Cancel();
-  return absl::OkStatus();
+  std::move(release).Cancel();
+  return files;
 }
 
-void MappedFiles::CloseFiles() {
-  for (int fd : std::exchange(files_, {})) close(fd);
-}
-
-void MappedFiles::LetGo() {
-  CloseFiles();
+void MappedFiles::Release() {
   if (const int connection = std::exchange(connection_, -1); connection >= 0)
     Connections::Get().Close(connection);
 }

@@ -1,12 +1,14 @@
-#include "client/mapping.h"
+#include "client/connect/tensor_mapping.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/large_pages.h"
@@ -15,11 +17,10 @@
 namespace agmm {
 namespace {
 
-// Memory of the file that a forked child does not inherit. MAP_FAILED, and errno, where it is not
-// to be had.
+// Maps the file so that a forked child does not inherit it. MAP_FAILED, and errno, on failure.
 void* MapForThisProcess(size_t bytes, bool writable, int file, int64_t offset_bytes) {
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  // A fork that comes in between hands on nothing that can be touched.
+  // A child forked between the two calls inherits no access.
   void* const data = MapShared(bytes, PROT_NONE, file, offset_bytes);
   if (data == MAP_FAILED) return MAP_FAILED;
   if (madvise(data, bytes, MADV_DONTFORK) == 0 && mprotect(data, bytes, access) == 0) return data;
@@ -29,33 +30,23 @@ void* MapForThisProcess(size_t bytes, bool writable, int file, int64_t offset_by
   return MAP_FAILED;
 }
 
-// Memory of this process's own in its place, which holds zeros. Where that is not to be had, none
-// that can be touched. False if the old one is still there.
+// Replaces the mapping by private zeros or, without memory for them, by pages without access. False
+// if the old mapping is still there.
 bool ReplaceByOwn(void* data, size_t bytes) {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
   return mmap(data, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) != MAP_FAILED ||
          mmap(data, bytes, PROT_NONE, kFlags, -1, 0) != MAP_FAILED || munmap(data, bytes) == 0;
 }
 
-// False if the deadline came first.
-template <typename Holds>
-bool WaitUntil(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
-               absl::Time deadline, Holds holds) {
-  if (deadline != absl::InfiniteFuture())
-    return changed.wait_until(lock, absl::ToChronoTime(deadline), holds);
-  changed.wait(lock, holds);
-  return true;
-}
-
 }  // namespace
 
 TensorMapping::TensorMapping(Connection* connection, const v1::BeginMapping& begin,
-                             std::function<void()> on_end)
-    : writable_(begin.writable()), on_end_(std::move(on_end)) {
+                             std::shared_ptr<void> use)
+    : writable_(begin.writable()), use_(std::move(use)) {
   // The stream outlives the deadline, which is that of its first answer.
   call_.emplace(connection, absl::InfiniteFuture());
   *request_.mutable_begin() = begin;
-  connection->tensors()->async()->MapTensor(call_->context(), this);
+  connection->contents()->async()->MapTensor(call_->context(), this);
   AddHold();
   StartWrite(&request_);
   StartRead(&response_);
@@ -65,36 +56,39 @@ TensorMapping::TensorMapping(Connection* connection, const v1::BeginMapping& beg
 absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* connection,
                                                                    const v1::BeginMapping& begin,
                                                                    absl::Time deadline,
-                                                                   std::function<void()> on_end) {
-  std::unique_ptr<TensorMapping> mapping(new TensorMapping(connection, begin, std::move(on_end)));
+                                                                   std::shared_ptr<void> use) {
+  std::unique_ptr<TensorMapping> mapping(new TensorMapping(connection, begin, std::move(use)));
   bool in_time = false;
   {
     std::unique_lock lock(mapping->mutex_);
-    in_time = WaitUntil(mapping->changed_, lock, deadline, [&] {
+    in_time = mapping->changed_.wait_until(lock, absl::ToChronoTime(deadline), [&] {
       return mapping->done_ || (mapping->answered_ && !mapping->writing_);
     });
-    // A stream that the daemon has ended says why itself.
+    // The status of an ended stream says more than the deadline.
     if (mapping->done_) return mapping->status_;
   }
   if (!in_time)
     return absl::DeadlineExceededError("the tensor was in use until the deadline of the mapping");
   AGMM_RETURN_IF_ERROR(mapping->Map(mapping->response_, deadline));
-  // From here on its end detaches the memory.
+  // From here on, the end of the stream detaches the memory.
   mapping->StartRead(&mapping->response_);
   if (begin.writable()) mapping->TakeLargePages(deadline);
   return mapping;
 }
 
 absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, absl::Time deadline) {
-  AGMM_RETURN_IF_ERROR(files_.Fetch(response, deadline));
-  const std::vector<int>& fds = files_.files();
+  AGMM_ASSIGN_OR_RETURN(const std::vector<int> fds, files_.Fetch(response, deadline));
+  // The maps stay valid without the descriptors.
+  const absl::Cleanup close_files = [&] {
+    for (int fd : fds) close(fd);
+  };
   tensor_ = response.tensor();
   if (static_cast<int>(fds.size()) != response.file_count()) {
     return absl::InternalError(
         absl::StrFormat("%d files came for a mapping of %d", fds.size(), response.file_count()));
   }
   for (const v1::MappedShard& shard : response.shards()) {
-    // No more than the shard's own pages: what lies beside them is others'.
+    // Only the shard's own pages, because the ones beside them belong to other tensors.
     const size_t bytes = (shard.row_end() - shard.row_begin()) * shard.pitch_bytes();
     if (shard.file() < 0 || shard.file() >= static_cast<int>(fds.size()))
       return absl::InternalError("a shard lies in a file that did not come");
@@ -105,7 +99,6 @@ absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, absl::Tim
     shards_.push_back({shard.rank(), shard.row_begin(), shard.row_end(), shard.col_begin(),
                        shard.col_end(), shard.pitch_bytes(), static_cast<std::byte*>(data)});
   }
-  files_.CloseFiles();
   return absl::OkStatus();
 }
 
@@ -113,7 +106,7 @@ void TensorMapping::TakeLargePages(absl::Time deadline) {
   constexpr size_t kStretchBytes = 8 * kLargePageBytes;
   for (size_t i = 0; i < shards_.size(); ++i) {
     for (size_t at = 0; at < shard_bytes_[i]; at += kStretchBytes) {
-      // The memory is not detached under its feet, nor has that to wait for long.
+      // In stretches, because the lock keeps the memory from being detached meanwhile.
       std::lock_guard lock(mutex_);
       if (detached_ || absl::Now() >= deadline) return;
       const size_t bytes = std::min(kStretchBytes + kLargePageBytes, shard_bytes_[i] - at);
@@ -132,14 +125,14 @@ absl::StatusOr<v1::Tensor> TensorMapping::Commit(absl::Time deadline) {
     return absl::FailedPreconditionError("the mapping has been committed; map the tensor again");
   if (held_) {
     committing_ = true;
-    // Until then the daemon does not take the commit.
+    // First, because the daemon commits once the memory is unmapped.
     Detach();
     request_.mutable_commit();
     StartWriteLast(&request_, grpc::WriteOptions());
     Release();
   }
   const auto is_done = [this] { return done_; };
-  const bool in_time = WaitUntil(changed_, lock, deadline, is_done);
+  const bool in_time = changed_.wait_until(lock, absl::ToChronoTime(deadline), is_done);
   if (!in_time) {
     Cancel();
     changed_.wait(lock, is_done);
@@ -148,8 +141,7 @@ absl::StatusOr<v1::Tensor> TensorMapping::Commit(absl::Time deadline) {
   if (in_time) return status_;
   return absl::DeadlineExceededError(
       absl::StrFormat("the daemon did not answer the commit of \"%s\" in time; its version says "
-                      "whether the contents "
-                      "are the new ones",
+                      "whether the contents are the new ones",
                       tensor_.name()));
 }
 
@@ -168,7 +160,7 @@ void TensorMapping::OnWriteDone(bool) {
 void TensorMapping::OnReadDone(bool ok) {
   std::lock_guard lock(mutex_);
   if (!ok) {
-    // The daemon wants the memory back, or is gone.
+    // The daemon reclaims the memory, or was lost.
     Detach();
     return Release();
   }
@@ -181,19 +173,15 @@ void TensorMapping::OnReadDone(bool ok) {
 }
 
 void TensorMapping::OnDone(const grpc::Status& status) {
-  std::function<void()> on_end;
-  {
-    std::lock_guard lock(mutex_);
-    Detach();
-    status_ = call_->Convert(status);
-    if (status_.ok()) status_ = absl::AbortedError("the mapping has ended");
-    call_.reset();
-    on_end = std::move(on_end_);
-  }
-  on_end();
+  std::shared_ptr<void> use;  // which ends without the lock
   std::lock_guard lock(mutex_);
+  Detach();
+  status_ = call_->Convert(status);
+  if (status_.ok()) status_ = absl::AbortedError("the mapping has ended");
+  call_.reset();
+  use = std::move(use_);
   done_ = true;
-  // Under the lock: whoever waits may destroy this object next.
+  // With the lock, because a waiting thread may destroy this object next.
   changed_.notify_all();
 }
 
@@ -201,7 +189,7 @@ void TensorMapping::Detach() {
   if (std::exchange(detached_, true)) return;
   bool all = true;
   for (size_t i = 0; i < shards_.size(); ++i) all &= ReplaceByOwn(shards_[i].data, shard_bytes_[i]);
-  if (all) files_.LetGo();
+  if (all) files_.Release();
 }
 
 void TensorMapping::Cancel() {

@@ -1,13 +1,12 @@
-// A tensor's shards in this process's own memory: what is read and written there is the tensor
-// itself. For clients on the daemon's host, connected over its unix socket. The daemon gives the
-// memory to nobody else before this process has detached or ended, also where the stream has
-// broken. A forked child has none of it.
+// Maps a tensor's shards into this process's memory: reads and writes there reach the tensor
+// itself. For clients on the daemon's host, connected over its unix socket. The daemon does not
+// reuse the memory before this process has unmapped it or ended, even if the stream breaks. A
+// forked child does not inherit it.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,17 +16,17 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agmm/v1/tensor.grpc.pb.h"
-#include "client/connection.h"
-#include "client/mapped_files.h"
+#include "client/connect/connection.h"
+#include "client/connect/mapped_files.h"
 
 namespace agmm {
 
-// Takes no thread. Thread-safe, but for what is done with the memory.
+// Uses no thread of its own. Thread-safe, except for accesses to the memory.
 class TensorMapping final
     : private grpc::ClientBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse> {
  public:
-  // A shard: rows x columns of the tensor, row-major, rows pitch_bytes apart. Read-only, and a
-  // write is a fault of this process, unless the mapping is writable.
+  // A shard: rows x columns of the tensor, row-major, rows pitch_bytes apart. A write to
+  // a mapping that is not writable faults.
   struct Shard {
     int rank = 0;
     int64_t row_begin = 0, row_end = 0, col_begin = 0, col_end = 0;
@@ -35,42 +34,41 @@ class TensorMapping final
     std::byte* data = nullptr;
   };
 
-  // Waits for the jobs before it, until `deadline`. Calls `on_end`, once and from any thread, when
-  // it uses the connection no more: when the mapping has ended, or cannot be. Errors:
-  // FAILED_PRECONDITION where the shards are not on that daemon's devices (all of them, to write),
-  // over TCP, or for a read of a tensor without contents.
-  static absl::StatusOr<std::unique_ptr<TensorMapping>> Open(
-      Connection* connection, const v1::BeginMapping& begin, absl::Time deadline,
-      std::function<void()> on_end = [] {});
-  // Gives the tensor back: a writable one that was not committed is left without contents. The
-  // memory of the shards is gone.
+  // Waits for the jobs before it, until `deadline`. Drops `use`, on any thread, when the
+  // connection is no longer used: after the mapping's end, or a failure. Errors:
+  // FAILED_PRECONDITION if no shard is on that daemon's devices, or for writing not all of them;
+  // over TCP; or for a read of a tensor without contents.
+  static absl::StatusOr<std::unique_ptr<TensorMapping>> Open(Connection* connection,
+                                                             const v1::BeginMapping& begin,
+                                                             absl::Time deadline,
+                                                             std::shared_ptr<void> use = nullptr);
+  // Returns the lease: a writable tensor that was not committed is left without contents. Unmaps
+  // the shards.
   ~TensorMapping() override;
   TensorMapping(const TensorMapping&) = delete;
 
   const v1::Tensor& tensor() const { return tensor_; }
   const std::vector<Shard>& shards() const { return shards_; }
 
-  // The shards hold the new contents; what is written to them from now on reaches nobody. Once.
-  // Returns the tensor with its new version. Errors: FAILED_PRECONDITION for one that is only read,
-  // or has been committed; ABORTED or CANCELLED when the mapping had ended before;
+  // Makes the shards' bytes the new contents; later writes to the memory have no effect. Once.
+  // Returns the tensor with its new version. Errors: FAILED_PRECONDITION for a mapping that is not
+  // writable, or was committed; ABORTED or CANCELLED if the mapping had ended before;
   // DEADLINE_EXCEEDED, and then it has ended, with or without new contents.
   absl::StatusOr<v1::Tensor> Commit(absl::Time deadline);
 
-  // OK while the memory is the tensor's. Once the mapping has ended (it is committed; its session,
-  // its world or the daemon itself is gone; the connection was interrupted), why: the memory is
-  // then zeros that nobody shares.
+  // OK while the memory is the tensor's. Once the mapping has ended (by a commit, with its session,
+  // its world or the daemon, or by an interrupt), the reason: the memory is then private zeros.
   absl::Status status() const;
 
  private:
-  TensorMapping(Connection* connection, const v1::BeginMapping& begin,
-                std::function<void()> on_end);
+  TensorMapping(Connection* connection, const v1::BeginMapping& begin, std::shared_ptr<void> use);
   absl::Status Map(const v1::MapTensorResponse& response, absl::Time deadline);
-  // What is to be written is written into large pages, where the machine has them.
+  // Backs the shards with large pages, if the machine has them, before they are written.
   void TakeLargePages(absl::Time deadline);
-  // The memory is this process's alone, and the daemon knows.
+  // Replaces the shards by private memory, and tells the daemon.
   void Detach();
   void Cancel();
-  // Nothing more will be sent or read: the call may end.
+  // Lets the call end: no more messages will be sent or read.
   void Release();
 
   void OnWriteDone(bool ok) override;
@@ -81,18 +79,18 @@ class TensorMapping final
   v1::Tensor tensor_;
   std::vector<Shard> shards_;
   std::vector<size_t> shard_bytes_;
-  MappedFiles files_;               // let go of once all shards are detached
+  MappedFiles files_;               // released once all shards are detached
   v1::MapTensorRequest request_;    // gRPC's while writing_
   v1::MapTensorResponse response_;  // gRPC's while it reads
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Connection::Call> call_;  // until the call is done
-  std::function<void()> on_end_;
-  bool held_ = true;  // against its end, so that it may be written and read from any thread
+  std::shared_ptr<void> use_;
+  bool held_ = true;  // keeps the call open, so that any thread may start a write or a read
   bool writing_ = true, answered_ = false, committing_ = false;
   bool detached_ = false;
-  bool done_ = false;  // gRPC uses this object no more
+  bool done_ = false;  // gRPC no longer uses this object
   std::optional<v1::Tensor> committed_;
   absl::Status status_;  // once done_
 };

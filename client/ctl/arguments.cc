@@ -2,11 +2,11 @@
 
 #include <CLI/Validators.hpp>
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,23 +18,35 @@
 namespace agmm {
 namespace {
 
-// Digits alone: no sign, no blanks.
+// Takes digits only: no sign, no blanks.
 template <typename T>
 bool ParseCount(absl::string_view text, T* value) {
   return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit) &&
          absl::SimpleAtoi(text, value);
 }
 
-// The names in front of the spec's brackets.
+// The names before the brackets of `spec`.
 std::vector<std::string> OperandNames(absl::string_view spec) {
-  std::vector<std::string> names;
-  for (size_t bracket = spec.find('['); bracket != spec.npos;
-       bracket = spec.find('[', bracket + 1)) {
-    size_t begin = bracket;
-    while (begin > 0 && (absl::ascii_isalnum(spec[begin - 1]) || spec[begin - 1] == '_')) --begin;
-    names.emplace_back(spec.substr(begin, bracket - begin));
-  }
+  std::vector<std::string> names = absl::StrSplit(spec, '[');
+  names.pop_back();
+  for (std::string& name : names) name.erase(0, name.find_last_of(" *>") + 1);
   return names;
+}
+
+std::vector<const CLI::App*> VerbsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// The verbs below `app` that `word` may mean, with the words that lead to them: "tensor list".
+void FindNear(const CLI::App& app, const std::string& prefix, const std::string& word,
+              std::vector<std::string>* near) {
+  for (const CLI::App* verb : VerbsOf(app)) {
+    const std::string& name = verb->get_name();
+    if (EditDistance(word, name) <= (word.size() <= 3 ? 1 : 2) ||
+        (word.size() >= 2 && absl::StartsWith(name, word)))
+      near->push_back(absl::StrCat("\"", prefix, name, "\""));
+    FindNear(*verb, absl::StrCat(prefix, name, " "), word, near);
+  }
 }
 
 }  // namespace
@@ -49,14 +61,10 @@ absl::StatusOr<v1::TensorRef> ParseTensorRef(absl::string_view text) {
   uint64_t id = 0;
   if (!ParseCount(text.substr(1), &id) || id == 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("\"%s\" is no tensor's id; ids are #1, #2, ...", text));
+        absl::StrFormat("\"%s\" is not a tensor id; ids are #1, #2, ...", text));
   }
   ref.set_tensor_id(id);
   return ref;
-}
-
-std::string ToString(const v1::TensorRef& ref) {
-  return ref.has_tensor_id() ? absl::StrCat("#", ref.tensor_id()) : ref.name();
 }
 
 absl::StatusOr<std::vector<int>> ParseRanks(absl::string_view text) {
@@ -68,12 +76,13 @@ absl::StatusOr<std::vector<int>> ParseRanks(absl::string_view text) {
     if (ends.size() > 2 || !ParseCount(ends.front(), &first) || !ParseCount(ends.back(), &last) ||
         last < first || last - first >= kMaxRanks) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "--ranks \"%s\": \"%s\" is no rank and no range; write 0-3 or 0,2,4", text, part));
+          "--ranks \"%s\": \"%s\" is not a rank or a range of ranks; write 0-3 or 0,2,4", text,
+          part));
     }
     for (int rank = first; rank <= last; ++rank) {
       if (!seen.insert(rank).second) {
         return absl::InvalidArgumentError(
-            absl::StrFormat("--ranks \"%s\" names rank %d twice", text, rank));
+            absl::StrFormat("--ranks \"%s\" lists rank %d twice", text, rank));
       }
       ranks.push_back(rank);
     }
@@ -120,7 +129,7 @@ absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
   const std::vector<std::string> names = OperandNames(spec);
   if (names.size() != 3) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("spec \"%s\" names %d operands and a product has 3, as in '%s'", spec,
+        absl::StrFormat("spec \"%s\" has %d operands, but a product has 3, as in '%s'", spec,
                         names.size(), kDefaultSpec));
   }
   std::map<std::string, v1::TensorRef> bound;
@@ -131,8 +140,8 @@ absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
     const absl::string_view tensor = absl::StripAsciiWhitespace(pair.second);
     if (std::find(names.begin(), names.end(), operand) == names.end() || tensor.empty()) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "--bind \"%s\": \"%s\" binds no operand of the spec; write %s=X,%s=W,%s=Y", bindings,
-          binding, names[0], names[1], names[2]));
+          "--bind \"%s\": \"%s\" does not bind an operand of the spec; write %s=X,%s=W,%s=Y",
+          bindings, binding, names[0], names[1], names[2]));
     }
     AGMM_ASSIGN_OR_RETURN(const v1::TensorRef ref, ParseTensorRef(tensor));
     if (!bound.emplace(operand, ref).second) {
@@ -144,8 +153,8 @@ absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
   for (const std::string& name : names) {
     const auto it = bound.find(name);
     if (it == bound.end()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "--bind \"%s\" does not say which tensor is %s; add %s=NAME", bindings, name, name));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("--bind \"%s\" has no tensor for %s; add %s=NAME", bindings, name, name));
     }
     refs.push_back(it->second);
   }
@@ -158,16 +167,58 @@ absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text) {
       timeout <= absl::Hours(24)) {
     return timeout;
   }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("--timeout \"%s\" is no time from above 0 to 24h; write 60s or 5m", text));
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--timeout \"%s\" is not a time above 0 and up to 24h; write 60s or 5m", text));
 }
 
 void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
-  verb->add_option("--algorithm", options->algorithm, "auto, serial, ring, direct or peer")
+  verb->add_option("--algorithm", options->algorithm,
+                   "How to overlap: auto, serial (unfused), ring, direct or peer")
       ->capture_default_str();
-  verb->add_option("--chunks", options->chunks,
-                   "Pieces of a shard that travel on their own (default: chosen)")
+  verb->add_option(
+          "--chunks", options->chunks,
+          "Pieces that each shard is sent and multiplied in, 1 to 256 (default: chosen by the "
+          "planner)")
       ->check(CLI::Range(1, kMaxChunks));
+}
+
+int EditDistance(const std::string& a, const std::string& b) {
+  std::vector<int> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string MistakeOf(const CLI::App& app, const std::string& error) {
+  const CLI::App* chosen = &app;
+  std::string path = app.get_name();
+  for (; !chosen->get_subcommands().empty(); absl::StrAppend(&path, " ", chosen->get_name()))
+    chosen = chosen->get_subcommands().front();
+  const std::string verbs =
+      absl::StrJoin(VerbsOf(*chosen), ", ",
+                    [](std::string* out, const CLI::App* verb) { out->append(verb->get_name()); });
+  if (verbs.empty()) return absl::StrCat(error, "; see ", path, " --help");  // the verb is complete
+  const std::vector<std::string> left = app.remaining(/*recurse=*/true);
+  const auto word = std::find_if(left.begin(), left.end(), [](const std::string& text) {
+    return !text.empty() && text[0] != '-';
+  });
+  if (word == left.end())
+    return absl::StrFormat("a command is missing after \"%s\"; use one of %s", path, verbs);
+  std::vector<std::string> near;
+  FindNear(*chosen, "", *word, &near);
+  const std::string unknown =
+      chosen == &app ? absl::StrFormat("unknown command \"%s\"", *word)
+                     : absl::StrFormat("unknown command \"%s\" of \"%s\"", *word, path);
+  if (near.empty()) return absl::StrCat(unknown, "; use one of ", verbs);
+  return absl::StrCat(unknown, "; did you mean ", absl::StrJoin(near, " or "), "?");
 }
 
 }  // namespace agmm

@@ -1,5 +1,5 @@
-// What people write for agmmctl, as values. Pure, but for the flags they are added to. Errors are
-// INVALID_ARGUMENT, one line that names what was written.
+// The arguments of agmmctl as values. Errors are INVALID_ARGUMENT, in one line that quotes the
+// argument. Pure.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -14,40 +14,44 @@
 #include "absl/time/time.h"
 #include "agmm/v1/tensor.pb.h"
 #include "kernels/schedule/plan.h"
+#include "proto/limits.h"
 
 namespace agmm {
 
-inline constexpr int kMaxRepeat = 1'000'000;
-
-// "W" is the tensor of that name, "#12" the tensor with that id.
+// Parses "W", a tensor's name, or "#12", its id.
 absl::StatusOr<v1::TensorRef> ParseTensorRef(absl::string_view text);
-// As it is written: "W" or "#12".
-std::string ToString(const v1::TensorRef& ref);
 
-// "0-3", "0,2,4", "0-1,6": world ranks in the order of a mesh, each once.
+// Parses "0-3", "0,2,4" or "0-1,6": world ranks in the order of a mesh, each once.
 absl::StatusOr<std::vector<int>> ParseRanks(absl::string_view text);
 // The reverse: "0-3", "0,2,4-6".
 std::string FormatRanks(const std::vector<int>& ranks);
 
-// "4096x512": rows and columns.
 struct Dimensions {
   int64_t rows = 0, cols = 0;
 };
+// Parses "4096x512".
 absl::StatusOr<Dimensions> ParseDimensions(absl::string_view text);
 
-// `mesh` over `ranks`, as given by flags; empty: one axis x over them, or over all `world_ranks`.
+// Returns `mesh` over `ranks`, as the flags give them; by default one axis x over `ranks`, and the
+// ranks are all `world_ranks`.
 absl::StatusOr<Mesh> MeshOfFlags(const std::string& mesh, const std::string& ranks,
                                  int world_ranks);
 
-// "A=X,B=W,C=Y" for the operands of `spec`, in the spec's order, whatever the order of the
-// bindings.
+// Parses "A=X,B=W,C=Y", in any order. Returns a tensor for each operand, in the order of `spec`.
 absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
                                                          absl::string_view bindings);
 
-// "30s", "5m", "1h30m": above 0, at most 24h. Errors name the flag --timeout.
+// Parses "30s", "5m" or "1h30m": more than 0, at most 24h. Errors name the flag --timeout.
 absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text);
 
-// --algorithm and --chunks.
+// Adds --algorithm and --chunks.
 void AddPlanOptions(CLI::App* verb, PlanOptions* options);
+
+// Returns one line about the mistake for which a parse of `app` failed with `error`: a command that
+// is wrong, with the ones that may have been meant; a missing command; or `error`.
+std::string MistakeOf(const CLI::App& app, const std::string& error);
+
+// The number of letters to insert, remove or replace to make `b` of `a`.
+int EditDistance(const std::string& a, const std::string& b);
 
 }  // namespace agmm

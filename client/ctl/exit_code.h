@@ -1,17 +1,4 @@
-// What agmmctl's exit status means.
-//
-//   0    done
-//   2    usage, or input that means nothing        INVALID_ARGUMENT
-//   3    no daemon, the world is not complete, or  UNAVAILABLE
-//        it lost a daemon in a put, a get, a fill
-//   4    not found                                 NOT_FOUND
-//   5    it means something, but not here, now     FAILED_PRECONDITION, ALREADY_EXISTS,
-//        or for you: the state, another's rights,  OUT_OF_RANGE, PERMISSION_DENIED,
-//        or what this release covers forbid it     UNAUTHENTICATED, UNIMPLEMENTED
-//   6    the deadline passed                       DEADLINE_EXCEEDED
-//   7    the job failed                            ABORTED, INTERNAL, DATA_LOSS, UNKNOWN
-//   8    no space left                             RESOURCE_EXHAUSTED
-//   130  cancelled, as by Ctrl-C                   CANCELLED
+// The exit codes of agmmctl.
 #pragma once
 
 #include "absl/status/status.h"
@@ -21,9 +8,12 @@ namespace agmm {
 constexpr int ExitCode(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kOk: return 0;
-    case absl::StatusCode::kInvalidArgument: return 2;
+    case absl::StatusCode::kInvalidArgument:
+      return 2;  // usage, or an input file
+    // No daemon answers, the world is not ready, or lost a daemon in a transfer.
     case absl::StatusCode::kUnavailable: return 3;
     case absl::StatusCode::kNotFound: return 4;
+    // Refused in this state or for this user, or not supported by this release.
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kOutOfRange:
@@ -31,9 +21,9 @@ constexpr int ExitCode(absl::StatusCode code) {
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kUnimplemented: return 5;
     case absl::StatusCode::kDeadlineExceeded: return 6;
-    case absl::StatusCode::kResourceExhausted: return 8;
-    case absl::StatusCode::kCancelled: return 130;
-    default: return 7;
+    case absl::StatusCode::kResourceExhausted: return 8;  // out of memory or disk space
+    case absl::StatusCode::kCancelled: return 130;        // for example by Ctrl-C
+    default: return 7;                                    // ABORTED, INTERNAL, DATA_LOSS, UNKNOWN
   }
 }
 

@@ -1,72 +1,49 @@
 #include "client/ctl/interrupt.h"
 
-#include <fcntl.h>
+#include <semaphore.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
-#include <utility>
 
 #include "client/ctl/exit_code.h"
 
 namespace agmm {
 namespace {
 
-constexpr char kSignal = 's', kQuit = 'q';
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 
-// What a signal handler may touch.
-std::atomic<int> write_fd{-1};
 std::atomic<int> signals{0};
-static_assert(std::atomic<int>::is_always_lock_free);
-
-// The pipe is written twice at most: it has room.
-void Tell(char what) {
-  while (write(write_fd.load(), &what, 1) < 0 && errno == EINTR) {
-  }
-}
+static_assert(std::atomic<int>::is_always_lock_free);  // because the signal handler uses it
+sem_t changed;  // raised by a signal, and at the end; a signal handler may raise it
 
 void OnSignal(int) {
-  const int saved = errno;
   if (signals.fetch_add(1) > 0) _exit(ExitCode(absl::StatusCode::kCancelled));
-  Tell(kSignal);
-  errno = saved;
+  sem_post(&changed);
 }
 
 }  // namespace
 
-Interrupt::Interrupt(std::function<void()> on_first) {
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) {
-    // Out of files: signals keep their default, which ends the process and with it the session.
-    read_fd_ = -1;
-    return;
-  }
-  read_fd_ = fds[0];
-  write_fd = fds[1];
+Interrupt::Interrupt(Connection* connection) {
   signals = 0;
-  thread_ = std::thread([fd = read_fd_, on_first = std::move(on_first)] {
-    char what = kQuit;
-    while (read(fd, &what, 1) < 0 && errno == EINTR) {
+  sem_init(&changed, /*pshared=*/0, /*value=*/0);
+  thread_ = std::thread([connection] {
+    while (sem_wait(&changed) != 0) {  // a signal interrupts it
     }
-    if (what == kSignal) on_first();
+    if (signals > 0) connection->Interrupt();
   });
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, &old_int_);
-  sigaction(SIGTERM, &action, &old_term_);
-  sigaction(SIGHUP, &action, &old_hup_);
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &old_[i]);
 }
 
 Interrupt::~Interrupt() {
-  if (read_fd_ < 0) return;
-  sigaction(SIGINT, &old_int_, nullptr);
-  sigaction(SIGTERM, &old_term_, nullptr);
-  sigaction(SIGHUP, &old_hup_, nullptr);
-  Tell(kQuit);
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &old_[i], nullptr);
+  sem_post(&changed);
   thread_.join();
-  close(write_fd.exchange(-1));
-  close(read_fd_);
+  // `changed` stays, because a handler may still run on another thread.
 }
+
+bool Interrupt::happened() const { return signals > 0; }
 
 }  // namespace agmm

@@ -1,25 +1,29 @@
-// Ctrl-C, SIGTERM and SIGHUP: the first asks the work to stop, the second ends the process at once.
+// Ctrl-C, SIGTERM and SIGHUP: the first signal interrupts the calls of a connection, the second
+// ends the process.
 #pragma once
 
 #include <signal.h>
 
-#include <functional>
+#include <array>
 #include <thread>
+
+#include "client/connect/connection.h"
 
 namespace agmm {
 
-// One at a time in a process.
+// A process has at most one at a time.
 class Interrupt {
  public:
-  // Runs `on_first`, on a thread of its own, at the first signal.
-  explicit Interrupt(std::function<void()> on_first);
+  explicit Interrupt(Connection* connection);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
+  // Whether a signal has come.
+  bool happened() const;
+
  private:
-  struct sigaction old_int_, old_term_, old_hup_;
-  int read_fd_;
+  std::array<struct sigaction, 3> old_;  // of kSignals
   std::thread thread_;
 };
 

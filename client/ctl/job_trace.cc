@@ -1,4 +1,4 @@
-#include "client/ctl/trace.h"
+#include "client/ctl/job_trace.h"
 
 #include <algorithm>
 #include <map>
@@ -9,20 +9,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/ctl/messages.h"
-#include "kernels/base/hash.h"
+#include "client/connect/job_watch.h"
+#include "client/ctl/matmul_figures.h"
+#include "client/ctl/product.h"
+#include "client/ctl/report.h"
 #include "kernels/base/status.h"
-#include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
-#include "kernels/schedule/text.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 
 namespace agmm {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// A rank's lanes are threads of its node, next to each other.
+// A rank's lanes are threads of its node, with adjacent ids.
 constexpr int kLanesOfRank = 100;
 
 struct TracedJob {
@@ -32,120 +30,95 @@ struct TracedJob {
   std::vector<const v1::RankReport*> reports;  // by rank of the mesh
 };
 
-std::string PlanText(const v1::Job& job) {
-  return absl::StrFormat("job %d (%s)", job.job_id(), job.options().algorithm());
-}
-
-// By rank of the mesh; an error where one has no times of its steps.
-absl::StatusOr<std::vector<const v1::RankReport*>> ReportsOf(const v1::Job& job, const Mesh& mesh) {
-  std::map<int, const v1::RankReport*> by_world_rank;
-  for (const v1::RankReport& report : job.ranks()) by_world_rank[report.rank()] = &report;
-  std::vector<const v1::RankReport*> reports;
-  for (int world_rank : mesh.ranks) {
-    const auto it = by_world_rank.find(world_rank);
-    if (it == by_world_rank.end() || it->second->steps().empty() ||
-        it->second->epoch_start_unix_us() == 0) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "the times of job %d's steps on rank %d are not kept any more; run it again and trace it "
-          "then",
-          job.job_id(), world_rank));
-    }
-    reports.push_back(it->second);
-  }
-  return reports;
-}
-
-absl::StatusOr<TracedJob> PlanAgain(const v1::Job& job) {
+absl::StatusOr<TracedJob> StepsOf(const v1::Job& job) {
   if (job.state() != v1::Job::STATE_SUCCEEDED) {
     return absl::FailedPreconditionError(
         absl::StrFormat("job %d %s %s; only jobs that succeeded have a trace", job.job_id(),
-                        HasEnded(job) ? "has" : "is", StateName(job.state())));
+                        HasEnded(job) ? "has" : "is", EnumName(job.state())));
   }
   TracedJob traced{&job};
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(job.mesh()));
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(job.dtype()));
   AGMM_ASSIGN_OR_RETURN(traced.problem,
                         ParseProblem(job.spec(), mesh, {job.m(), job.n(), job.k()}, dtype));
-  AGMM_ASSIGN_OR_RETURN(traced.reports, ReportsOf(job, mesh));
+  traced.reports = ReportsByRank(job, mesh);
   Topology topology;
-  for (const v1::RankReport* report : traced.reports)
+  for (Rank rank = 0; rank < mesh.size(); ++rank) {
+    const v1::RankReport* report = traced.reports[rank];
+    if (report == nullptr || report->steps().empty() || report->epoch_start_unix_us() == 0) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the step times of job %d on rank %d are no longer kept; run the job again and trace it "
+          "right after",
+          job.job_id(), mesh.ranks[rank]));
+    }
     topology.node_of_rank.push_back(report->node());
-  AGMM_ASSIGN_OR_RETURN(const PlanOptions options, FromProto(job.options()));
-  AGMM_ASSIGN_OR_RETURN(traced.schedule, Plan(traced.problem, topology, options));
-  const std::string hash = HashHex(PlanHash(traced.problem, traced.schedule));
-  if (hash != job.plan_hash()) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s ran plan %s and this agmmctl makes %s of it; use the agmmctl of the daemons' version",
-        PlanText(job), job.plan_hash(), hash));
   }
+  AGMM_ASSIGN_OR_RETURN(traced.schedule, PlanAgain(traced.problem, topology, job));
   for (size_t rank = 0; rank < traced.reports.size(); ++rank) {
     const int want = static_cast<int>(traced.schedule.ranks[rank].size());
     if (traced.reports[rank]->steps_size() != want) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("%s has times of %d steps on rank %d and its plan has %d", PlanText(job),
-                          traced.reports[rank]->steps_size(), mesh.ranks[rank], want));
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "job %d (%s) has times of %d steps on rank %d, but its plan has %d steps", job.job_id(),
+          job.options().algorithm(), traced.reports[rank]->steps_size(), mesh.ranks[rank], want));
     }
   }
   return traced;
 }
-
-bool IsAll(const Range& range, int64_t total) { return range.begin == 0 && range.end == total; }
 
 std::string Text(const Range& range) { return absl::StrCat(range.begin, ":", range.end); }
 
 // "A", "A[0:512]" for rows, "B[:, 0:64]" for columns.
 std::string Text(const Problem& problem, const Block& block) {
   const Tensor& tensor = problem.tensors[block.operand];
-  const bool rows = IsAll(block.rows, tensor.rows), cols = IsAll(block.cols, tensor.cols);
+  const bool rows = block.rows == Range{0, tensor.rows}, cols = block.cols == Range{0, tensor.cols};
   if (rows && cols) return tensor.name;
   return absl::StrCat(tensor.name, "[", rows ? ":" : Text(block.rows),
                       cols ? "" : absl::StrCat(", ", Text(block.cols)), "]");
 }
 
-// "rows 0:512 of A", with the columns where they are not all.
+// "rows 0:512 of A", with columns unless the block has all of them.
 std::string Part(const Problem& problem, const Block& block) {
   const Tensor& tensor = problem.tensors[block.operand];
-  return absl::StrCat(
-      "rows ", Text(block.rows),
-      IsAll(block.cols, tensor.cols) ? "" : absl::StrCat(", columns ", Text(block.cols)), " of ",
-      tensor.name);
+  const bool cols = block.cols == Range{0, tensor.cols};
+  return absl::StrCat("rows ", Text(block.rows),
+                      cols ? "" : absl::StrCat(", columns ", Text(block.cols)), " of ",
+                      tensor.name);
 }
-
-std::string NameOf(const Problem& problem, const Transfer& op) {
-  if (op.to.empty()) return "join";
-  std::vector<std::string> others;
-  for (const Place& place : op.to) {
-    if (place.rank != op.from.rank)
-      others.push_back(absl::StrCat("rank ", problem.mesh.ranks[place.rank]));
-  }
-  if (others.empty()) return absl::StrCat("copy ", Part(problem, op.block));
-  return absl::StrFormat("send %s to %s", Part(problem, op.block), absl::StrJoin(others, ", "));
-}
-
-std::string NameOf(const Problem& problem, const Multiply& op) {
-  return absl::StrFormat("multiply %s x %s", Text(problem, op.a), Text(problem, op.b));
-}
-
-std::string NameOf(const Problem& problem, const Reduce& op) {
-  return absl::StrFormat("add %s from rank %d", Part(problem, op.c),
-                         problem.mesh.ranks[op.from.rank]);
-}
-
-const char* CategoryOf(const Transfer& op) { return op.to.empty() ? "join" : "transfer"; }
-const char* CategoryOf(const Multiply&) { return "multiply"; }
-const char* CategoryOf(const Reduce&) { return "reduce"; }
 
 int64_t BytesOf(const Block& block, const Place& place) {
   return block.rows.size() * RowBytes(block, place);
 }
 
-void AddAmount(const Transfer& op, Json* args) {
-  (*args)["bytes"] = BytesOf(op.block, op.from) * static_cast<int64_t>(op.to.size());
+// One step: "multiply A[0:512] x B", "send rows 0:512 of A to rank 3", with the world's ranks.
+struct Work {
+  std::string name;
+  const char *category, *unit;
+  int64_t amount;  // in `unit`: "bytes" or "flop"
+};
+
+Work WorkOf(const Problem& problem, const Transfer& op) {
+  if (op.to.empty()) return {"join", "join", "bytes", 0};
+  std::vector<std::string> others;
+  for (const Place& place : op.to) {
+    if (place.rank != op.from.rank)
+      others.push_back(absl::StrCat("rank ", problem.mesh.ranks[place.rank]));
+  }
+  const std::string part = Part(problem, op.block);
+  return {others.empty() ? absl::StrCat("copy ", part)
+                         : absl::StrFormat("send %s to %s", part, absl::StrJoin(others, ", ")),
+          "transfer", "bytes", BytesOf(op.block, op.from) * static_cast<int64_t>(op.to.size())};
 }
-void AddAmount(const Multiply& op, Json* args) {
-  (*args)["flop"] = 2 * op.a.rows.size() * op.b.cols.size() * op.a.cols.size();
+
+Work WorkOf(const Problem& problem, const Multiply& op) {
+  return {absl::StrFormat("multiply %s x %s", Text(problem, op.a), Text(problem, op.b)), "multiply",
+          "flop", 2 * op.a.rows.size() * op.b.cols.size() * op.a.cols.size()};
 }
-void AddAmount(const Reduce& op, Json* args) { (*args)["bytes"] = BytesOf(op.c, op.from); }
+
+Work WorkOf(const Problem& problem, const Reduce& op) {
+  return {
+      absl::StrFormat("add %s from rank %d", Part(problem, op.c), problem.mesh.ranks[op.from.rank]),
+      "reduce", "bytes", BytesOf(op.c, op.from)};
+}
 
 std::string SlotText(const Problem& problem, const Slot& slot) {
   return absl::StrCat(problem.mesh.ranks[slot.rank], ":", slot.index);
@@ -156,6 +129,7 @@ Json StepEvent(const TracedJob& traced, Rank rank, int index, double zero_unix_u
   const v1::RankReport& report = *traced.reports[rank];
   const Step& step = traced.schedule.ranks[rank][index];
   const v1::StepTime& time = report.steps(index);
+  const Work work = std::visit([&](const auto& op) { return WorkOf(problem, op); }, step.op);
   Json waits = Json::array(), signals = Json::array();
   for (const Wait& wait : step.waits)
     waits.push_back(SlotText(problem, wait.slot) + (wait.lag > 0 ? "-1" : ""));
@@ -165,12 +139,11 @@ Json StepEvent(const TracedJob& traced, Rank rank, int index, double zero_unix_u
                {"lane", step.lane},
                {"step", index},
                {"waits", waits},
-               {"signals", signals}};
-  std::visit([&](const auto& op) { AddAmount(op, &args); }, step.op);
-  const char* category = std::visit([](const auto& op) { return CategoryOf(op); }, step.op);
+               {"signals", signals},
+               {work.unit, work.amount}};
   return {{"ph", "X"},
-          {"name", StepName(problem, step)},
-          {"cat", category},
+          {"name", work.name},
+          {"cat", work.category},
           {"pid", report.node()},
           {"tid", report.rank() * kLanesOfRank + step.lane},
           {"ts", report.epoch_start_unix_us() - zero_unix_us + time.start_us()},
@@ -184,16 +157,12 @@ Json NameEvent(const char* what, int pid, int tid, const std::string& name) {
 
 }  // namespace
 
-std::string StepName(const Problem& problem, const Step& step) {
-  return std::visit([&](const auto& op) { return NameOf(problem, op); }, step.op);
-}
-
 absl::StatusOr<Json> TraceOf(const std::vector<v1::Job>& jobs) {
   std::vector<TracedJob> all;
   std::vector<double> starts;
   Json list = Json::array();
   for (const v1::Job& job : jobs) {
-    AGMM_ASSIGN_OR_RETURN(TracedJob traced, PlanAgain(job));
+    AGMM_ASSIGN_OR_RETURN(TracedJob traced, StepsOf(job));
     for (const v1::RankReport* report : traced.reports)
       starts.push_back(report->epoch_start_unix_us());
     list.push_back({{"job_id", job.job_id()},

@@ -1,12 +1,12 @@
-// When every step of jobs ran, in Chrome's trace event format, which Perfetto reads, too. Pure.
+// The times of all steps of jobs, in Chrome's trace event format, which Perfetto reads, too. Pure.
 // Source: "Trace Event Format", the JSON object form.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "agmm/v1/job.pb.h"
+#include "client/ctl/json.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
@@ -19,14 +19,11 @@ namespace agmm {
 //     "ts", "dur": microseconds,
 //     "args": {"job", "rank", "lane", "step", "waits": ["3:2"], "signals": ["0:1"], "bytes" or
 //     "flop"}}]}
-// Of each job its last epoch; times are the nodes' own clocks, from the earliest beginning of an
-// epoch. A step's time begins when its waits hold. Waits on the last epoch end in "-1"; ranks are
-// the world's. The steps' meaning is planned again here. Errors: FAILED_PRECONDITION for a job that
-// has not succeeded, whose times are forgotten, or whose plan this program makes differently;
-// INVALID_ARGUMENT for a job that makes no sense.
-absl::StatusOr<nlohmann::ordered_json> TraceOf(const std::vector<v1::Job>& jobs);
-
-// "multiply A[0:512] x B", "send rows 0:512 of A to rank 3", with the world's ranks.
-std::string StepName(const Problem& problem, const Step& step);
+// Contains the last epoch of each job. Times are the nodes' own clocks, from the earliest start of
+// an epoch; a step's time begins when its waits hold. Waits on the previous epoch end in "-1";
+// ranks are the world's. The names of steps come from planning the job again here. Errors:
+// FAILED_PRECONDITION for a job that has not succeeded, whose times are no longer kept, or whose
+// plan differs here; INVALID_ARGUMENT for a job that makes no sense.
+absl::StatusOr<Json> TraceOf(const std::vector<v1::Job>& jobs);
 
 }  // namespace agmm

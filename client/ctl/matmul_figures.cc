@@ -1,32 +1,65 @@
 #include "client/ctl/matmul_figures.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
 
-// There has to be something to hide before hiding it can be measured.
-constexpr double kLeastToHide = 0.05;
+// The smallest share of T_gemm for which hiding can be measured.
+constexpr double kMinToHide = 0.05;
+// See BusySign.
+constexpr double kMaxRatio = 1.1, kMaxSpread = 0.25, kMinSpreadMs = 1;
+// See SampledError.
+constexpr int64_t kRows = 16, kWindows = 8, kWindowCols = 8;
 
-// By rank of the mesh; empty unless every rank has a report.
+// Between two of the values by linear interpolation.
+double Quantile(const std::vector<double>& sorted, double share) {
+  const double at = share * static_cast<double>(sorted.size() - 1);
+  const size_t below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+// Returns up to `count` numbers from 0 to `last`, evenly spread, each once.
+std::vector<int64_t> SpreadOver(int64_t last, int64_t count) {
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < count; ++i) numbers.push_back(last * i / std::max<int64_t>(count - 1, 1));
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
+}
+
+absl::StatusOr<std::vector<float>> Read(const NpyReader& file, int64_t row, int64_t col,
+                                        int64_t count) {
+  std::vector<char> raw(count * SizeOf(file.dtype()));
+  AGMM_RETURN_IF_ERROR(file.ReadElements(row * file.cols() + col, count, raw.data()));
+  std::vector<float> values(count);
+  ConvertToF32(file.dtype(), raw.data(), values.data(), count);
+  return values;
+}
+
+}  // namespace
+
 std::vector<const v1::RankReport*> ReportsByRank(const v1::Job& job, const Mesh& mesh) {
   std::map<int, const v1::RankReport*> by_world_rank;
   for (const v1::RankReport& report : job.ranks()) by_world_rank[report.rank()] = &report;
   std::vector<const v1::RankReport*> reports;
   for (int world_rank : mesh.ranks) {
     const auto it = by_world_rank.find(world_rank);
-    if (it == by_world_rank.end()) return {};
-    reports.push_back(it->second);
+    reports.push_back(it == by_world_rank.end() ? nullptr : it->second);
   }
   return reports;
 }
 
-}  // namespace
-
 std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh) {
   std::vector<double> slowest;
   for (const v1::RankReport* report : ReportsByRank(job, mesh)) {
+    if (report == nullptr) return {};
     if (slowest.empty()) slowest.resize(report->epoch_us_size(), 0);
     if (report->epoch_us_size() != static_cast<int>(slowest.size())) return {};
     for (int i = 0; i < report->epoch_us_size(); ++i)
@@ -38,27 +71,15 @@ std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh) {
 std::optional<double> Median(std::vector<double> values) {
   if (values.empty()) return std::nullopt;
   std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return Quantile(values, 0.5);
 }
 
 std::optional<double> Spread(std::vector<double> values) {
   if (values.size() < 3) return std::nullopt;
   std::sort(values.begin(), values.end());
-  const auto quantile = [&](double share) {
-    const double at = share * static_cast<double>(values.size() - 1);
-    const size_t below = static_cast<size_t>(at);
-    const size_t above = std::min(below + 1, values.size() - 1);
-    return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
-  };
-  const double median = quantile(0.5);
+  const double median = Quantile(values, 0.5);
   if (median <= 0) return std::nullopt;
-  return (quantile(0.75) - quantile(0.25)) / 2 / median;
-}
-
-std::optional<double> Tflops(const Problem& problem, std::optional<double> time_ms) {
-  if (!time_ms || *time_ms <= 0) return std::nullopt;
-  return 2.0 * problem.m() * problem.n() * problem.k() / (*time_ms * 1e9);
+  return (Quantile(values, 0.75) - Quantile(values, 0.25)) / 2 / median;
 }
 
 std::vector<double> AfterWarmUp(std::vector<double> runs) {
@@ -75,17 +96,71 @@ void SerialRuns::Add(const v1::Job& job, const Mesh& mesh) {
 }
 
 Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms,
-                   SerialParts parts) {
-  Comparison result{fused_ms, unfused_ms, parts.gemm_ms, parts.gather_ms};
-  if (parts.gemm_ms && parts.gather_ms)
-    result.lower_bound_ms = std::max(*parts.gemm_ms, *parts.gather_ms);
+                   std::optional<double> gemm_ms, std::optional<double> gather_ms) {
+  Comparison result{fused_ms, unfused_ms, gemm_ms, gather_ms};
+  if (gemm_ms && gather_ms) result.lower_bound_ms = std::max(*gemm_ms, *gather_ms);
   if (!fused_ms || *fused_ms <= 0) return result;
   if (result.lower_bound_ms) result.ratio = *result.lower_bound_ms / *fused_ms;
   if (!unfused_ms) return result;
   result.speedup = *unfused_ms / *fused_ms;
-  if (parts.gemm_ms && *unfused_ms - *parts.gemm_ms > kLeastToHide * *parts.gemm_ms)
-    result.efficiency = 1 - (*fused_ms - *parts.gemm_ms) / (*unfused_ms - *parts.gemm_ms);
+  if (gemm_ms && *unfused_ms - *gemm_ms > kMinToHide * *gemm_ms)
+    result.efficiency = 1 - (*fused_ms - *gemm_ms) / (*unfused_ms - *gemm_ms);
   return result;
+}
+
+std::optional<std::string> BusySign(const Comparison& comparison, std::optional<double> spread) {
+  if (comparison.ratio > kMaxRatio)
+    return absl::StrFormat("R would be %.3f, and cannot exceed 1", *comparison.ratio);
+  if (comparison.efficiency > kMaxRatio)
+    return absl::StrFormat("E would be %.3f, and cannot exceed 1", *comparison.efficiency);
+  if (comparison.fused_ms >= kMinSpreadMs && spread > kMaxSpread)
+    return absl::StrFormat("half of the runs differ by more than +-%.0f %%", 100 * *spread);
+  return std::nullopt;
+}
+
+std::string BusyNote(const std::string& sign) {
+  return absl::StrCat("the machine is busy: ", sign,
+                      "; measure again when nothing else runs on it\n");
+}
+
+Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
+                  const SerialRuns& serial) {
+  const std::optional<double> time_ms = Median(runs_ms);
+  Figures figures;
+  figures.comparison =
+      Compare(time_ms, Median(serial.unfused_ms), Median(serial.gemm_ms), Median(serial.gather_ms));
+  figures.spread = Spread(runs_ms);
+  if (time_ms > 0)
+    figures.tflops = 2.0 * problem.m() * problem.n() * problem.k() / (*time_ms * 1e9);
+  figures.busy = BusySign(figures.comparison, figures.spread);
+  return figures;
+}
+
+absl::StatusOr<double> SampledError(const NpyReader& a, const NpyReader& b, const NpyReader& c) {
+  const std::vector<int64_t> rows = SpreadOver(c.rows() - 1, kRows);
+  std::vector<std::vector<float>> a_rows;
+  for (int64_t row : rows) {
+    AGMM_ASSIGN_OR_RETURN(a_rows.emplace_back(), Read(a, row, 0, a.cols()));
+  }
+  const int64_t width = std::min(c.cols(), kWindowCols);
+  double error = 0, norm = 0;
+  for (int64_t col : SpreadOver(c.cols() - width, kWindows)) {
+    std::vector<double> sums(rows.size() * width, 0);
+    for (int64_t k = 0; k < b.rows(); ++k) {
+      AGMM_ASSIGN_OR_RETURN(const std::vector<float> piece, Read(b, k, col, width));
+      for (size_t i = 0; i < sums.size(); ++i)
+        sums[i] += static_cast<double>(a_rows[i / width][k]) * piece[i % width];
+    }
+    for (size_t row = 0; row < rows.size(); ++row) {
+      AGMM_ASSIGN_OR_RETURN(const std::vector<float> found, Read(c, rows[row], col, width));
+      for (int64_t i = 0; i < width; ++i) {
+        const double sum = sums[row * width + i];
+        error += (found[i] - sum) * (found[i] - sum);
+        norm += sum * sum;
+      }
+    }
+  }
+  return norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
 }
 
 }  // namespace agmm

@@ -1,53 +1,76 @@
-// What a job's reports say about time. Pure. What cannot be known is absent, never guessed.
+// Times and ratios of jobs, from their reports, and the error of a product. A figure that is not
+// known is absent.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "agmm/v1/job.pb.h"
+#include "client/npy/npy.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
 
-// The slowest rank's time of each epoch that is reported (the last 64), oldest first, in ms. Empty
-// where a rank of the mesh has no report or fewer epochs than the others.
+// Returns the job's report of each rank of the mesh, in order, or null if it is missing.
+std::vector<const v1::RankReport*> ReportsByRank(const v1::Job& job, const Mesh& mesh);
+
+// Returns the slowest rank's time of each reported epoch (the last 64), oldest first, in ms. Empty
+// unless every rank of the mesh has reported the same number of epochs.
 std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh);
 
-// Of an even number of values the mean of the two in the middle. Absent for none.
+// The mean of the two middle ones for an even number of values. Absent for none.
 std::optional<double> Median(std::vector<double> values);
 
-// Half of the middle half of the values, as a share of their median. Absent for fewer than three.
+// Half of the interquartile range, as a share of the median. Absent for fewer than three values.
 std::optional<double> Spread(std::vector<double> values);
 
-// 2 M N K in so many ms.
-std::optional<double> Tflops(const Problem& problem, std::optional<double> time_ms);
-
-// Without the first run, which warms up, where there are others.
+// Without the first run, which warms up, unless it is the only one.
 std::vector<double> AfterWarmUp(std::vector<double> runs);
 
-// What serial jobs took, one after the other, in ms; what a job does not know of itself is left
-// out.
+// The times of serial jobs that ran one after the other, in ms; times that a job does not report
+// are left out.
 struct SerialRuns {
   std::vector<double> unfused_ms, gemm_ms, gather_ms;
   void Add(const v1::Job& job, const Mesh& mesh);
 };
 
-// The two halves of a serial job, in ms.
-struct SerialParts {
-  std::optional<double> gemm_ms, gather_ms;
-};
-
-// Fused against unfused, as the overlap literature has it (Flux's E). Times in ms.
+// Fused against unfused, in the terms of the literature on overlap (E is Flux's). Times in ms.
 struct Comparison {
   std::optional<double> fused_ms, unfused_ms, gemm_ms, gather_ms;
   std::optional<double> lower_bound_ms;  // max(gemm, gather)
   std::optional<double> ratio;           // R: lower bound / fused
   std::optional<double> speedup;         // unfused / fused
-  // E = 1 - (fused - gemm) / (unfused - gemm); absent where there is no more than 5 % of gemm to
-  // hide.
+  // E = 1 - (fused - gemm) / (unfused - gemm); absent unless more than 5 % of gemm can be hidden.
   std::optional<double> efficiency;
 };
 Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms,
-                   SerialParts parts);
+                   std::optional<double> gemm_ms, std::optional<double> gather_ms);
+
+// Returns what shows that other work ran on the machine during the measurement, or nothing:
+//   R or E above 1.1: no product takes less time than its slower half, or than its GEMM, and 10 %
+//     allows for noise
+//   a spread of T above 25 %, where T is at least 1 ms: shorter times vary on an idle machine, too
+// The load average is not used, because the daemons may be on other hosts and because the
+// product itself raises it.
+std::optional<std::string> BusySign(const Comparison& comparison, std::optional<double> spread);
+// "the machine is busy: ...; repeat the measurement when ...", a line.
+std::string BusyNote(const std::string& sign);
+
+// Medians of the runs of one algorithm, compared with those of serial jobs.
+struct Figures {
+  Comparison comparison;
+  std::optional<double> spread;
+  std::optional<double> tflops;     // the rate of 2 M N K operations in the median
+  std::optional<std::string> busy;  // see BusySign
+};
+Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
+                  const SerialRuns& serial);
+
+// Returns ||C - A B|| / ||A B|| in the Frobenius norm over up to 1024 elements of C: 16 rows and 8
+// windows of 8 columns, spread evenly with both ends included. A B is computed in f64 from the
+// files, so the rounding of A and B to a narrower dtype counts as an error. Reads K short pieces of
+// B for each window. Errors: those of reading.
+absl::StatusOr<double> SampledError(const NpyReader& a, const NpyReader& b, const NpyReader& c);
 
 }  // namespace agmm

@@ -1,15 +1,38 @@
 #include "client/ctl/matmul_report.h"
 
-#include <iostream>
+#include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/ctl/report.h"
 #include "client/ctl/table.h"
 
 namespace agmm {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// Printed for CPU devices that share a host.
+constexpr char kSharedHostNote[] =
+    "note: CPU devices of one host share its cores and memory; times are those of\n"
+    "this host, not of separate devices\n";
+
+// "1.250", or "-" if it is not known.
+std::string Text(const std::optional<double>& value) {
+  return value ? absl::StrFormat("%.3f", *value) : "-";
+}
+
+// Cells for R and E: their values, or "busy" where BusySign says that they mean nothing.
+std::string RatioText(const std::optional<double>& value, const std::optional<std::string>& busy) {
+  return busy && value ? "busy" : Text(value);
+}
+
+// The fields of "comparison".
+Json ComparisonJson(const Comparison& c) {
+  return {{"fused_ms", c.fused_ms},   {"unfused_ms", c.unfused_ms},         {"gemm_ms", c.gemm_ms},
+          {"gather_ms", c.gather_ms}, {"lower_bound_ms", c.lower_bound_ms}, {"ratio", c.ratio},
+          {"speedup", c.speedup},     {"efficiency", c.efficiency}};
+}
 
 // "median of 4 runs after a warm-up".
 std::string Basis(const MatmulResult& result) {
@@ -20,95 +43,231 @@ std::string Basis(const MatmulResult& result) {
                          runs - (result.warm_up_dropped ? 1 : 0), runs > 2 ? "s" : "");
 }
 
-// As `agmmctl plan` says it: "ring, 8 chunks a shard (auto is ...)".
-std::string How(const MatmulResult& result) {
-  const v1::PlanOptions& options = result.job.options();
-  if (result.algorithm != options.algorithm())
-    return absl::StrCat(result.algorithm, " (nothing has to move)");
-  const std::string& why = result.job.explanation();
-  return absl::StrCat(result.algorithm, ", ", options.chunk_count(),
-                      options.chunk_count() == 1 ? " chunk" : " chunks", " a shard",
-                      why.empty() ? "" : absl::StrCat(" (", why, ")"));
+std::string Percent(const std::optional<double>& share) {
+  return share ? absl::StrFormat("%.1f", 100 * *share) : "-";
+}
+
+const BenchRow* AutoOf(const BenchCase& one) {
+  for (const BenchRow& row : one.rows)
+    if (row.algorithm == kAuto) return &row;
+  return nullptr;
+}
+
+// The last column: "best", and warnings.
+std::string Mark(const BenchCase& one, const BenchRow& row) {
+  std::vector<std::string> marks;
+  if (&row == BestOf(one)) marks.push_back("best");
+  if (row.exact == false) marks.push_back("WRONG C");
+  if (!row.exact) marks.push_back("C not compared");
+  return absl::StrJoin(marks, ", ");
+}
+
+// T of auto / T of the best.
+std::optional<double> AutoRatio(const BenchCase& one) {
+  const BenchRow *chosen = AutoOf(one), *best = BestOf(one);
+  if (chosen == nullptr || best == nullptr || chosen->runs_ms.empty()) return std::nullopt;
+  const double best_ms = *Median(best->runs_ms);
+  if (best_ms <= 0) return std::nullopt;
+  return *Median(chosen->runs_ms) / best_ms;
+}
+
+std::string AutoLine(const BenchCase& one) {
+  const BenchRow* chosen = AutoOf(one);
+  if (chosen == nullptr) return "";
+  return absl::StrCat("auto ran ", PlanText(chosen->job.options(), chosen->job.explanation()),
+                      "\n");
+}
+
+bool EveryCIsRight(const std::vector<BenchCase>& cases) {
+  return std::all_of(cases.begin(), cases.end(), [](const BenchCase& one) {
+    return std::all_of(one.rows.begin(), one.rows.end(),
+                       [](const BenchRow& row) { return row.exact == true; });
+  });
 }
 
 }  // namespace
 
-std::string Text(const std::optional<double>& value) {
-  return value ? absl::StrFormat("%.3f", *value) : "-";
-}
-
-Json Number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
-
-void PrintForPeople(const MatmulResult& result) {
-  std::cout << ToString(result.problem) << "\n"
-            << "algorithm  " << How(result) << "\n"
-            << "plan       " << result.job.plan_hash() << "\n"
-            << "T          " << Text(result.time_ms) << " ms, " << Basis(result) << "\n"
-            << "rate       " << Text(Tflops(result.problem, result.time_ms)) << " TFLOP/s\n"
-            << "C          " << result.out << ", " << result.problem.m() << " x "
-            << result.problem.n() << " " << Name(result.out_dtype) << "\n";
-  if (result.comparison) {
-    const Comparison& c = *result.comparison;
-    Table table({{"T", "ms"},
-                 {"T_unfused", "ms"},
-                 {"T_gemm", "ms"},
-                 {"T_ag", "ms"},
-                 {"T_lb", "ms"},
-                 {"R"},
-                 {"speedup"},
-                 {"E"}});
+std::string MatmulText(const MatmulResult& result) {
+  const std::string plan =
+      PlanText(result.job.options(), result.job.explanation(), result.algorithm);
+  std::string text = absl::StrCat(
+      ToString(result.problem), "\nalgorithm  ", plan, "\nplan       ", result.job.plan_hash(),
+      "\nT          ", Text(result.figures.comparison.fused_ms), " ms, ", Basis(result),
+      "\nrate       ", Text(result.figures.tflops), " TFLOP/s\nC          ", result.out, ", ",
+      result.problem.m(), " x ", result.problem.n(), " ", Name(result.out_dtype), "\n");
+  if (result.relative_error) {
+    absl::StrAppendFormat(&text, "error      %.2g relative to f64, on a sample of C\n",
+                          *result.relative_error);
+  }
+  const Comparison& c = result.figures.comparison;
+  const std::optional<std::string>& busy = result.figures.busy;
+  if (result.compared) {
+    Table table({Number("T", "ms"), Number("T_unfused", "ms"), Number("T_gemm", "ms"),
+                 Number("T_ag", "ms"), Number("T_lb", "ms"), Number("R"), Number("speedup"),
+                 Number("E")});
     table.AddRow({Text(c.fused_ms), Text(c.unfused_ms), Text(c.gemm_ms), Text(c.gather_ms),
-                  Text(c.lower_bound_ms), Text(c.ratio), Text(c.speedup), Text(c.efficiency)});
-    std::cout << "\n"
-              << table.ToString()
-              << "T_lb = max(T_gemm, T_ag), R = T_lb / T, speedup = T_unfused / T\n";
+                  Text(c.lower_bound_ms), RatioText(c.ratio, busy), Text(c.speedup),
+                  RatioText(c.efficiency, busy)});
+    absl::StrAppend(&text, "\n", table.ToString(),
+                    "T_lb = max(T_gemm, T_ag), R = T_lb / T, speedup = T_unfused / T\n");
   }
+  if (busy) text += BusyNote(*busy);
   if (!result.plan_agrees) {
-    std::cout << "note: the daemons' plan is not the one this agmmctl makes, so the times of its "
-                 "steps cannot "
-                 "be told apart; use the agmmctl of their version\n";
+    text +=
+        "note: the daemons planned this product differently than this agmmctl, so the\n"
+        "name of the algorithm may be wrong; use the agmmctl of the daemons' version\n";
   }
-  if (result.shared_host) std::cout << kSharedHostNote;
+  if (result.shared_host) text += kSharedHostNote;
+  return text;
 }
 
 Json ToJson(const MatmulResult& result) {
-  const Problem& p = result.problem;
-  Json comparison = nullptr;
-  if (result.comparison) {
-    const Comparison& c = *result.comparison;
-    comparison = {{"fused_ms", Number(c.fused_ms)},
-                  {"unfused_ms", Number(c.unfused_ms)},
-                  {"gemm_ms", Number(c.gemm_ms)},
-                  {"gather_ms", Number(c.gather_ms)},
-                  {"lower_bound_ms", Number(c.lower_bound_ms)},
-                  {"ratio", Number(c.ratio)},
-                  {"speedup", Number(c.speedup)},
-                  {"efficiency", Number(c.efficiency)}};
+  const Json job = ToJson(result.job);
+  Json json = {{"schema", "agmm.matmul.v1"}};
+  for (const char* key : {"spec", "m", "n", "k", "dtype", "mesh", "ranks", "chunks", "explanation",
+                          "plan_hash", "job_id", "generation", "repeat"})
+    json[key] = job[key];
+  json.update({{"algorithm", result.algorithm},
+               {"plan_agrees", result.plan_agrees},
+               {"runs_ms", result.runs_ms},
+               {"time_ms", result.figures.comparison.fused_ms},
+               {"tflops", result.figures.tflops},
+               {"busy", result.figures.busy},
+               {"shared_host", result.shared_host},
+               {"out", result.out},
+               {"out_dtype", std::string(Name(result.out_dtype))},
+               {"relative_error", result.relative_error},
+               {"comparison",
+                result.compared ? ComparisonJson(result.figures.comparison) : Json(nullptr)}});
+  return json;
+}
+
+const BenchRow* BestOf(const BenchCase& one) {
+  const BenchRow* best = nullptr;
+  for (const BenchRow& row : one.rows) {
+    const std::optional<double> time_ms = Median(row.runs_ms);
+    if (row.algorithm == kAuto || !time_ms || row.exact == false) continue;
+    if (best == nullptr || *time_ms < *Median(best->runs_ms)) best = &row;
   }
-  const absl::string_view dtype = Name(p.tensors[kA].dtype), out_dtype = Name(result.out_dtype);
-  return {{"schema", "agmm.matmul.v1"},
-          {"spec", result.job.spec()},
-          {"m", p.m()},
-          {"n", p.n()},
-          {"k", p.k()},
-          {"dtype", std::string(dtype)},
-          {"mesh", p.mesh.ToString()},
-          {"ranks", p.mesh.ranks},
-          {"algorithm", result.algorithm},
-          {"chunks", result.job.options().chunk_count()},
-          {"explanation", result.job.explanation()},
-          {"plan_hash", result.job.plan_hash()},
-          {"plan_agrees", result.plan_agrees},
-          {"job_id", result.job.job_id()},
-          {"generation", result.job.generation()},
-          {"repeat", result.job.repeat_count()},
-          {"runs_ms", result.runs_ms},
-          {"time_ms", Number(result.time_ms)},
-          {"tflops", Number(Tflops(result.problem, result.time_ms))},
-          {"shared_host", result.shared_host},
-          {"out", result.out},
-          {"out_dtype", std::string(out_dtype)},
-          {"comparison", std::move(comparison)}};
+  return best;
+}
+
+std::string BenchText(const BenchCase& one) {
+  const std::string title = absl::StrCat(one.name, "  ", SizesText(one.problem), "\n");
+  if (!one.skipped.empty()) return absl::StrCat(title, Wrap("skipped: " + one.skipped, 100), "\n");
+  Table table({Words("algorithm"), Number("chunks"), Number("T", "ms"), Number("+-", "%"),
+               Number("R"), Number("E"), Number("speedup"), Number("rate", "TFLOP/s"), Words("")});
+  Comparison bounds;
+  std::string busy;
+  for (const BenchRow& row : one.rows) {
+    const Figures figures = FiguresOf(one.problem, row.runs_ms, one.serial);
+    const Comparison& c = figures.comparison;
+    bounds = c;
+    table.AddRow({row.algorithm, absl::StrCat(row.job.options().chunk_count()), Text(c.fused_ms),
+                  Percent(figures.spread), RatioText(c.ratio, figures.busy),
+                  RatioText(c.efficiency, figures.busy), Text(c.speedup), Text(figures.tflops),
+                  Mark(one, row)});
+    if (figures.busy && busy.empty())
+      busy = BusyNote(absl::StrCat(row.algorithm, ": ", *figures.busy));
+  }
+  return absl::StrCat(title, "T_gemm ", Text(bounds.gemm_ms), " ms  T_ag ", Text(bounds.gather_ms),
+                      " ms  T_lb ", Text(bounds.lower_bound_ms), " ms  T_unfused ",
+                      Text(bounds.unfused_ms), " ms\n", table.ToString(), AutoLine(one), busy);
+}
+
+std::string BenchSummary(const std::vector<BenchCase>& cases) {
+  std::string text;
+  if (cases.size() > 1) {
+    Table table({LongWords("product"), Number("M"), Number("N"), Number("K"), Number("T_lb", "ms"),
+                 Words("best"), Number("T", "ms"), Number("R"), Number("speedup"),
+                 Number("auto / best")});
+    for (const BenchCase& one : cases) {
+      const std::string m = absl::StrCat(one.problem.m()), n = absl::StrCat(one.problem.n()),
+                        k = absl::StrCat(one.problem.k());
+      const BenchRow* best = BestOf(one);
+      if (best == nullptr) {
+        table.AddRow({one.name, m, n, k, "", "skipped"});
+        continue;
+      }
+      const Figures figures = FiguresOf(one.problem, best->runs_ms, one.serial);
+      const Comparison& c = figures.comparison;
+      table.AddRow({one.name, m, n, k, Text(c.lower_bound_ms), best->algorithm, Text(c.fused_ms),
+                    RatioText(c.ratio, figures.busy), Text(c.speedup), Text(AutoRatio(one))});
+    }
+    absl::StrAppend(&text, table.ToString());
+  }
+  absl::StrAppend(
+      &text,
+      "T is the slowest rank's median after a warm-up, +- half of the interquartile\n"
+      "range. T_gemm, T_ag and T_unfused are of the serial jobs. T_lb = max(T_gemm,\n"
+      "T_ag), R = T_lb / T, speedup = T_unfused / T, E = 1 - (T - T_gemm) / (T_unfused\n"
+      "- T_gemm) if more than 5 % of T_gemm can be hidden\n");
+  if (EveryCIsRight(cases)) absl::StrAppend(&text, "Every C equals that of serial, bit by bit\n");
+  if (std::any_of(cases.begin(), cases.end(), [](const BenchCase& c) { return c.shared_host; }))
+    absl::StrAppend(&text, kSharedHostNote);
+  return text;
+}
+
+std::vector<Json> ToJson(const BenchCase& one) {
+  const BenchRow none;
+  std::vector<const BenchRow*> rows;
+  for (const BenchRow& row : one.rows) rows.push_back(&row);
+  if (!one.skipped.empty()) rows = {&none};
+  const Problem& p = one.problem;
+  std::vector<Json> lines;
+  for (const BenchRow* row : rows) {
+    const v1::Job& job = row->job;
+    const Figures figures = FiguresOf(one.problem, row->runs_ms, one.serial);
+    const bool ran = row != &none;
+    Json json = {{"schema", "agmm.bench_result.v1"},
+                 {"name", one.name},
+                 {"spec", SpecText(p)},
+                 {"m", p.m()},
+                 {"n", p.n()},
+                 {"k", p.k()},
+                 {"dtype", std::string(Name(p.tensors[kA].dtype))},
+                 {"mesh", p.mesh.ToString()},
+                 {"ranks", p.mesh.ranks},
+                 {"shared_host", one.shared_host},
+                 {"skipped", NullIfEmpty(one.skipped)},
+                 {"algorithm", NullIfEmpty(row->algorithm)},
+                 {"chosen", NullIfEmpty(job.options().algorithm())},
+                 {"chunks", ran ? Json(job.options().chunk_count()) : Json(nullptr)},
+                 {"explanation", NullIfEmpty(job.explanation())},
+                 {"plan_hash", NullIfEmpty(job.plan_hash())},
+                 {"runs_ms", row->runs_ms},
+                 {"time_ms", figures.comparison.fused_ms},
+                 {"spread", figures.spread},
+                 {"tflops", figures.tflops},
+                 {"busy", figures.busy},
+                 {"best", ran ? Json(row == BestOf(one)) : Json(nullptr)},
+                 {"exact", row->exact}};
+    json.update(ComparisonJson(figures.comparison));
+    json.erase("fused_ms");  // time_ms
+    lines.push_back(std::move(json));
+  }
+  return lines;
+}
+
+absl::Status OutcomeOf(const std::vector<BenchCase>& cases) {
+  std::vector<std::string> wrong;
+  for (const BenchCase& one : cases) {
+    for (const BenchRow& row : one.rows)
+      if (row.exact == false)
+        wrong.push_back(absl::StrCat(row.algorithm, " on ", SizesText(one.problem)));
+  }
+  if (!wrong.empty()) {
+    return absl::InternalError(
+        absl::StrCat("C differs from that of serial: ", absl::StrJoin(wrong, "; "),
+                     "; this is a bug, please report it"));
+  }
+  const auto skipped = [](const BenchCase& one) { return !one.skipped.empty(); };
+  if (std::all_of(cases.begin(), cases.end(), skipped)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no product fits; choose a smaller --shape or a larger --scale (",
+                     cases.empty() ? "" : cases.front().skipped, ")"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace agmm

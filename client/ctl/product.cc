@@ -1,20 +1,21 @@
 #include "client/ctl/product.h"
 
 #include <algorithm>
+#include <regex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "client/ctl/job_wait.h"
-#include "client/ctl/world.h"
+#include "client/connect/job_watch.h"
+#include "client/ctl/arguments.h"
+#include "client/ctl/ready_world.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 #include "proto/convert/time.h"
 
 namespace agmm {
@@ -36,11 +37,11 @@ absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh) {
   Site site;
   AGMM_ASSIGN_OR_RETURN(site.status, ReadyWorld(connection));
   const std::vector<int> nodes = NodesOfWorld(site.status);
-  const std::string text = mesh.empty() ? absl::StrCat("x=", nodes.size()) : mesh;
-  AGMM_ASSIGN_OR_RETURN(site.mesh, ParseMesh(text));
+  AGMM_ASSIGN_OR_RETURN(site.mesh, MeshOfFlags(mesh, /*ranks=*/"", static_cast<int>(nodes.size())));
   if (site.mesh.size() > static_cast<int>(nodes.size())) {
     return absl::InvalidArgumentError(absl::StrFormat("mesh %s needs %d ranks and the world has %d",
-                                                      text, site.mesh.size(), nodes.size()));
+                                                      site.mesh.ToString(), site.mesh.size(),
+                                                      nodes.size()));
   }
   for (int rank : site.mesh.ranks) site.topology.node_of_rank.push_back(nodes[rank]);
   return site;
@@ -62,7 +63,7 @@ absl::Status CheckRoom(const Site& site, const Problem& problem, int64_t workspa
   for (const Tensor& tensor : problem.tensors) tensor_bytes += ShardBytes(problem.mesh, tensor);
   for (const v1::NodeStatus& node : site.status.nodes()) {
     for (const v1::DeviceStatus& device : node.devices()) {
-      // What no plan uses now counts as a workspace and makes room.
+      // Idle plans give up their workspaces.
       const int64_t free = device.heap_free_bytes() + device.workspace_bytes();
       if (!TakesPart(site.mesh, device) || tensor_bytes + workspace_bytes <= free) continue;
       return absl::ResourceExhaustedError(
@@ -75,13 +76,44 @@ absl::Status CheckRoom(const Site& site, const Problem& problem, int64_t workspa
   return absl::OkStatus();
 }
 
+v1::SubmitJobRequest RequestJob(const std::string& spec, const PlanOptions& options, int repeat,
+                                absl::Duration timeout) {
+  v1::SubmitJobRequest request;
+  request.set_request_id(NewRequestId());
+  request.set_spec(spec);
+  *request.mutable_options() = ToProto(options);
+  request.set_repeat_count(repeat);
+  *request.mutable_timeout() = ToProto(timeout);
+  return request;
+}
+
+absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout) {
+  const absl::Status error = OutcomeOf(job);
+  const std::regex name(absl::StrCat("\\bjob ", job.job_id(), "\\b"));
+  if (error.ok() || std::regex_search(std::string(error.message()), name)) return error;
+  return Annotate(error, absl::IsDeadlineExceeded(error)
+                             ? absl::StrFormat("job %d did not end within --timeout %s",
+                                               job.job_id(), absl::FormatDuration(timeout))
+                             : absl::StrFormat("job %d", job.job_id()));
+}
+
+absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topology,
+                                   const v1::Job& job) {
+  AGMM_ASSIGN_OR_RETURN(const PlanOptions options, FromProto(job.options()));
+  AGMM_ASSIGN_OR_RETURN(Schedule schedule, Plan(problem, topology, options));
+  const std::string hash = HashHex(PlanHash(problem, schedule));
+  if (hash == job.plan_hash()) return schedule;
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "job %d (%s) ran plan %s, but this agmmctl plans %s; use the agmmctl of the daemons' version",
+      job.job_id(), options.algorithm, job.plan_hash(), hash));
+}
+
 Product::Product(Connection* connection, std::string session, std::string spec, Problem problem,
-                 Topology topology, absl::Duration timeout)
+                 absl::Duration timeout)
     : connection_(connection),
       session_(std::move(session)),
       spec_(std::move(spec)),
       problem_(std::move(problem)),
-      topology_(std::move(topology)),
       timeout_(timeout) {}
 
 absl::Status Product::Create() {
@@ -103,37 +135,23 @@ absl::Status Product::Delete() {
 }
 
 absl::StatusOr<v1::Job> Product::Run(const PlanOptions& options, int repeat) {
-  v1::SubmitJobRequest request;
-  request.set_request_id(NewRequestId());
-  request.set_spec(spec_);
+  v1::SubmitJobRequest request = RequestJob(spec_, options, repeat, timeout_);
   *request.mutable_mesh() = ToProto(problem_.mesh);
   for (const v1::Tensor& tensor : tensors_)
     request.add_tensors()->set_tensor_id(tensor.tensor_id());
-  *request.mutable_options() = ToProto(options);
-  request.set_repeat_count(repeat);
-  *request.mutable_timeout() = ToProto(timeout_);
   request.set_session_id(session_);
   AGMM_ASSIGN_OR_RETURN(const v1::Job submitted,
                         connection_->SubmitJob(request, kPlacingCall, tensors_[kA].sequencer()));
   const absl::StatusOr<v1::Job> job =
       connection_->WaitJob(IdOf(submitted), absl::Now() + timeout_ + kDaemonGrace);
   if (!job.ok()) {
-    // Ctrl-C, or a daemon that is slow to answer: nobody waits for the job any more. The first
-    // error is the one to tell, and the end of the session cancels what this call cannot.
+    // After Ctrl-C, or where the daemon is slow to answer. The first error counts; a job that this
+    // call cannot cancel is cancelled when the session ends.
     if (!absl::IsUnavailable(job.status())) connection_->CancelJob(IdOf(submitted)).IgnoreError();
     return job.status();
   }
   AGMM_RETURN_IF_ERROR(OutcomeOf(*job, timeout_));
   return job;
-}
-
-absl::StatusOr<Schedule> Product::PlanOf(const v1::Job& job) const {
-  AGMM_ASSIGN_OR_RETURN(const PlanOptions options, FromProto(job.options()));
-  return Plan(problem_, topology_, options);
-}
-
-bool Product::Agrees(const v1::Job& job, const Schedule& schedule) const {
-  return HashHex(PlanHash(problem_, schedule)) == job.plan_hash();
 }
 
 }  // namespace agmm

@@ -1,5 +1,4 @@
-// A product on a connected world: its tensors, and jobs on them. What the verbs that run products
-// of their own have in common.
+// A product on a connected world: its tensors, and jobs on them. Shared by job, matmul and bench.
 #pragma once
 
 #include <cstdint>
@@ -10,60 +9,70 @@
 #include "absl/time/time.h"
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
-#include "client/connection.h"
+#include "client/connect/connection.h"
 #include "kernels/schedule/plan.h"
 
 namespace agmm {
 
-// A mesh, and how it lies in the world.
+// A mesh and its place in the world.
 struct Site {
   v1::GetStatusResponse status;
   Mesh mesh;
   Topology topology;
 };
 
-// Where `mesh`, such as "x=4" (empty: one axis x over all ranks), lies in the world as it is now.
-// Errors: UNAVAILABLE where jobs cannot run in it; INVALID_ARGUMENT.
+// Returns the place of `mesh`, such as "x=4", in the world; by default one axis x over all ranks.
+// Errors: UNAVAILABLE if the world is not ready; INVALID_ARGUMENT.
 absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh);
 
-// True when two CPU devices of the mesh are on one host: on one node, or on nodes of one address.
+// True if two CPU devices of the mesh are on one host: on one node, or on nodes of one address.
 // Pure.
 bool SharesHost(const Site& site);
 
-// OK if the tensors of `problem` and a workspace find room on every rank, as far as sums can tell:
-// pieces of free memory may still be too small. Errors: RESOURCE_EXHAUSTED, one line. Pure.
+// Checks that the tensors of `problem` and a workspace fit on every rank, by the sums of free
+// memory; fragments may still be too small. Errors: RESOURCE_EXHAUSTED, one line. Pure.
 absl::Status CheckRoom(const Site& site, const Problem& problem, int64_t workspace_bytes);
+
+// Time after the job's own timeout in which a daemon must report the job's end.
+inline constexpr absl::Duration kDaemonGrace = absl::Seconds(15);
+
+// Returns a request with a random id, without a mesh and tensors.
+v1::SubmitJobRequest RequestJob(const std::string& spec, const PlanOptions& options, int repeat,
+                                absl::Duration timeout);
+
+// Returns OK for a job that succeeded, else its error, which names the job and, after its deadline,
+// the flag that set it.
+absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout);
+
+// Returns the schedule that the job ran, from its concrete options. Errors: FAILED_PRECONDITION if
+// the daemons planned another one.
+absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topology,
+                                   const v1::Job& job);
 
 class Product {
  public:
-  // `problem` is `spec` on the site's mesh; what runs belongs to `session`, and `timeout` is each
-  // job's.
+  // `problem` is `spec` on a mesh of the world. Tensors and jobs belong to `session`; `timeout`
+  // bounds each job.
   Product(Connection* connection, std::string session, std::string spec, Problem problem,
-          Topology topology, absl::Duration timeout);
+          absl::Duration timeout);
 
   const Problem& problem() const { return problem_; }
 
-  // Makes A, B and C, without contents. Errors: RESOURCE_EXHAUSTED.
+  // Creates A, B and C without contents. Errors: RESOURCE_EXHAUSTED.
   absl::Status Create();
-  // Gives their memory back before the session ends.
+  // Deletes them before the session ends.
   absl::Status Delete();
-  // Once they are made.
+  // Requires Create.
   const v1::Tensor& tensor(Operand operand) const { return tensors_[operand]; }
 
-  // Runs a job to its end; one that did not succeed is an error. Where nobody waits for it any
-  // more, as after Ctrl-C, it is cancelled.
+  // Runs a job to its end, and cancels it where the wait fails, for example after Ctrl-C. Errors:
+  // that of a job that did not succeed.
   absl::StatusOr<v1::Job> Run(const PlanOptions& options, int repeat);
-
-  // What the job's concrete options mean, planned here.
-  absl::StatusOr<Schedule> PlanOf(const v1::Job& job) const;
-  // Whether that is the plan that ran.
-  bool Agrees(const v1::Job& job, const Schedule& schedule) const;
 
  private:
   Connection* const connection_;
   const std::string session_, spec_;
   const Problem problem_;
-  const Topology topology_;
   const absl::Duration timeout_;
   std::vector<v1::Tensor> tensors_;
 };

@@ -1,19 +1,15 @@
-#include "client/ctl/world.h"
-
-#include <utility>
+#include "client/ctl/ready_world.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/ctl/arguments.h"
+#include "client/ctl/terminal_line.h"
+#include "client/npy/npy_transfer.h"
+#include "kernels/base/reason.h"
 #include "kernels/base/status.h"
-#include "proto/convert/status.h"
+#include "proto/convert/plan_inputs.h"
 
 namespace agmm {
-
-absl::StatusOr<std::unique_ptr<Connection>> Connect(const Options& options) {
-  AGMM_ASSIGN_OR_RETURN(Endpoint endpoint, ResolveEndpoint(options.endpoint));
-  return std::make_unique<Connection>(std::move(endpoint));
-}
 
 absl::StatusOr<v1::GetStatusResponse> ReadyWorld(Connection* connection, absl::Duration timeout) {
   AGMM_ASSIGN_OR_RETURN(v1::GetStatusResponse status, connection->GetStatus(timeout));
@@ -31,6 +27,21 @@ absl::Status TransferError(const absl::Status& status, absl::string_view what) {
       absl::UnavailableError(absl::StrCat(what, ": ", status.message(),
                                           " (`agmmctl status --ready` waits for the world)")),
       kReasonPeerLost);
+}
+
+absl::StatusOr<v1::Tensor> FetchFile(Connection* connection, const v1::Tensor& tensor,
+                                     const std::string& path, NpyWriter* file) {
+  v1::TensorRef ref;
+  ref.set_tensor_id(tensor.tensor_id());
+  absl::StatusOr<v1::Tensor> fetched;
+  {
+    AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(tensor.spec().dtype()));
+    ProgressLine line(path, tensor.spec().rows() * tensor.spec().cols() * SizeOf(dtype));
+    fetched = DownloadFile(connection, ref, file, line.progress(), tensor.sequencer());
+  }
+  AGMM_RETURN_IF_ERROR(TransferError(fetched.status(), absl::StrCat(path, " was not written")));
+  AGMM_RETURN_IF_ERROR(file->Commit());
+  return fetched;
 }
 
 std::vector<int> NodesOfWorld(const v1::GetStatusResponse& status) {

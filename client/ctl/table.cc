@@ -1,5 +1,8 @@
 #include "client/ctl/table.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,36 +14,52 @@
 
 namespace agmm {
 namespace {
-constexpr size_t kLineColumns = 100;
+size_t line_columns = 100;
+constexpr size_t kMinLineColumns = 60;
 constexpr size_t kGap = 2;
-// Long texts keep so much of themselves.
-constexpr size_t kLeastColumns = 8;
+// The width below which a long column is not shortened.
+constexpr size_t kMinLongColumns = 8;
+constexpr size_t kNoteIndent = 4;
+
+// Returns `text`, or its beginning and ".." where it is longer than `width` bytes.
+std::string Elide(absl::string_view text, size_t width) {
+  if (text.size() <= width) return std::string(text);
+  return absl::StrCat(text.substr(0, width - 2), "..");
+}
+
 }  // namespace
 
-void Table::AddRow(std::vector<std::string> cells) {
+void FitLinesToTerminal() {
+  winsize window = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
+    line_columns = std::clamp<size_t>(window.ws_col, kMinLineColumns, line_columns);
+}
+
+void Table::AddRow(std::vector<std::string> cells, std::string note) {
   cells.resize(columns_.size());
-  rows_.push_back(std::move(cells));
+  rows_.push_back({std::move(cells), std::move(note)});
 }
 
 std::string Table::ToString() const {
-  std::vector<std::vector<std::string>> lines(2);
+  std::vector<Row> lines(2);
   for (const Column& column : columns_) {
-    lines[0].push_back(column.name);
-    lines[1].push_back(column.unit);
+    lines[0].cells.push_back(column.name);
+    lines[1].cells.push_back(column.unit);
   }
   if (std::all_of(columns_.begin(), columns_.end(), [](const Column& c) { return c.unit.empty(); }))
     lines.pop_back();
   lines.insert(lines.end(), rows_.begin(), rows_.end());
   std::vector<size_t> widths(columns_.size(), 0);
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  for (const Row& line : lines) {
+    for (size_t i = 0; i < line.cells.size(); ++i)
+      widths[i] = std::max(widths[i], line.cells[i].size());
   }
   Shorten(&widths);
   std::string result;
-  for (const auto& line : lines) {
+  for (const Row& line : lines) {
     std::string text;
-    for (size_t i = 0; i < line.size(); ++i) {
-      const std::string cell = Elide(line[i], widths[i]);
+    for (size_t i = 0; i < line.cells.size(); ++i) {
+      const std::string cell = Elide(line.cells[i], widths[i]);
       const std::string padding(widths[i] - cell.size(), ' ');
       const bool left = columns_[i].kind != Column::kNumber;
       absl::StrAppend(&text, i == 0 ? "" : std::string(kGap, ' '), left ? "" : padding, cell,
@@ -48,18 +67,21 @@ std::string Table::ToString() const {
     }
     absl::StripTrailingAsciiWhitespace(&text);
     absl::StrAppend(&result, text, "\n");
+    if (!line.note.empty())
+      absl::StrAppend(&result, std::string(kNoteIndent, ' '),
+                      Elide(line.note, line_columns - kNoteIndent), "\n");
   }
   return result;
 }
 
-// The widest first, a column at a time.
+// The widest is narrowed first, by one column at a time.
 void Table::Shorten(std::vector<size_t>* widths) const {
   size_t total = kGap * (widths->size() - 1);
   for (size_t width : *widths) total += width;
-  for (; total > kLineColumns; --total) {
+  for (; total > line_columns; --total) {
     size_t widest = widths->size();
     for (size_t i = 0; i < widths->size(); ++i) {
-      if (columns_[i].kind == Column::kLong && (*widths)[i] > kLeastColumns &&
+      if (columns_[i].kind == Column::kLong && (*widths)[i] > kMinLongColumns &&
           (widest == widths->size() || (*widths)[i] > (*widths)[widest])) {
         widest = i;
       }
@@ -77,7 +99,7 @@ std::string Fields::ToString() const {
     std::string head = name;
     head.resize(indent, ' ');
     absl::StrAppend(&result, head,
-                    absl::StrReplaceAll(Wrap(text, kLineColumns - indent),
+                    absl::StrReplaceAll(Wrap(text, line_columns - indent),
                                         {{"\n", absl::StrCat("\n", std::string(indent, ' '))}}),
                     "\n");
   }
@@ -94,17 +116,6 @@ std::string Wrap(absl::string_view text, size_t width) {
     column = first || !fits ? word.size() : column + 1 + word.size();
   }
   return result;
-}
-
-std::string Mebibytes(int64_t bytes) { return absl::StrFormat("%.1f", bytes / 1048576.0); }
-
-std::string Elide(absl::string_view text, size_t width) {
-  if (text.size() <= width) return std::string(text);
-  return absl::StrCat(text.substr(0, width - 2), "..");
-}
-
-std::string LocalTime(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::LocalTimeZone());
 }
 
 }  // namespace agmm

@@ -1,47 +1,59 @@
-// Tables and lists of fields for people, and the forms of numbers in them.
+// Tables and lists of fields as text, and the forms of numbers in them.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 
 namespace agmm {
+
+// Lines of tables and fields have at most 100 columns, or as many as the terminal where stdout is a
+// narrower one. Call once, before any output.
+void FitLinesToTerminal();
 
 struct Column {
   enum Kind {
     kNumber,  // aligned right
     kText,    // aligned left
-    kLong,    // text that is shortened where the table is wider than 100 columns, down to 8
+    kLong,    // text that is shortened, to 8 bytes at the least, where the table is too wide
   };
 
   std::string name;
-  std::string unit = {};  // may be empty
+  std::string unit = {};
   Kind kind = kNumber;
 };
+inline Column Number(std::string name, std::string unit = "") { return {name, unit}; }
+inline Column Words(std::string name) { return {name, "", Column::kText}; }
+inline Column LongWords(std::string name) { return {name, "", Column::kLong}; }
 
-// Aligned columns, with their units in a row of their own.
+// Aligned columns, with a row for their units.
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // One cell a column; missing ones are empty, further ones are dropped.
-  void AddRow(std::vector<std::string> cells);
-  // Names, units (unless no column has one), rows; a line each, no blanks at the ends.
+  // Adds a cell to each column, empty where `cells` has too few. `note` is printed in a line below
+  // the row, cut to the width of a line.
+  void AddRow(std::vector<std::string> cells, std::string note = "");
+  bool empty() const { return rows_.empty(); }
+  // Returns a line for the names, one for the units if there are any, and one for each row, without
+  // trailing blanks.
   std::string ToString() const;
 
  private:
-  // Long columns, until the line fits or none can give any more.
+  // Narrows the long columns until the line fits or none can be narrowed further.
   void Shorten(std::vector<size_t>* widths) const;
 
+  struct Row {
+    std::vector<std::string> cells;
+    std::string note;
+  };
   std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> rows_;
+  std::vector<Row> rows_;
 };
 
-// One thing: a name and a text a line; texts go on under themselves before column 100.
+// A name and a text a line; texts are wrapped below themselves.
 class Fields {
  public:
   void Add(std::string name, std::string text) {
@@ -53,13 +65,7 @@ class Fields {
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 
-// `text` with line ends for blanks, so that lines have at most `width` bytes where words allow it.
+// Returns `text` in lines of at most `width` bytes, unless a word is longer.
 std::string Wrap(absl::string_view text, size_t width);
-// "1536.0": MiB, for columns of that unit.
-std::string Mebibytes(int64_t bytes);
-// `text`, or its beginning and ".." where it is longer than `width` bytes.
-std::string Elide(absl::string_view text, size_t width);
-// "2026-11-21 12:05:39", local.
-std::string LocalTime(absl::Time time);
 
 }  // namespace agmm

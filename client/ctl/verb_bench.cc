@@ -1,26 +1,25 @@
-// agmmctl bench: every algorithm against the unfused product, on the world as it is.
+// agmmctl bench: times every algorithm against the unfused product.
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/connect/tensor_transfer.h"
 #include "client/ctl/arguments.h"
-#include "client/ctl/bench_report.h"
 #include "client/ctl/bench_shapes.h"
 #include "client/ctl/interrupt.h"
+#include "client/ctl/matmul_report.h"
 #include "client/ctl/product.h"
+#include "client/ctl/ready_world.h"
 #include "client/ctl/terminal_line.h"
-#include "client/ctl/to_json.h"
 #include "client/ctl/verbs.h"
-#include "client/ctl/world.h"
-#include "client/tensor_transfer.h"
 #include "kernels/base/checksum.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan.h"
@@ -32,22 +31,22 @@ constexpr char kAll[] = "all", kSerial[] = "serial";
 constexpr int kRounds = 7, kQuickRounds = 3, kMaxRounds = 1000;
 constexpr int kCpuScale = 8;
 constexpr uint64_t kSeedA = 1, kSeedB = 2;
-// No product of integers has this element, in any dtype.
+// A value that products of integers never contain, in any dtype.
 constexpr double kPoison = 0.5;
-// A larger C is not fetched to be compared.
-constexpr int64_t kMostComparedBytes = int64_t{1} << 30;
+// The largest C that is fetched and compared.
+constexpr int64_t kMaxComparedBytes = int64_t{1} << 30;
 
 struct BenchFlags {
   bool suite = false, quick = false;
-  int scale = 0;   // 0: chosen by the kind of devices
+  int scale = 0;   // 0: chosen by the kind of device
   int rounds = 0;  // 0: kRounds or kQuickRounds
   std::vector<std::string> shapes, algorithms = {kAll};
   std::string dtype = "bf16", spec = kDefaultSpec, mesh, timeout = "60s";
 };
 
-// The flags, checked.
+// The checked flags.
 struct BenchPlan {
-  std::vector<BenchShape> shapes;  // those that were written
+  std::vector<BenchShape> shapes;  // from --shape
   DType dtype;
   absl::Duration timeout;
   int rounds;
@@ -56,27 +55,26 @@ struct BenchPlan {
 absl::StatusOr<BenchPlan> Check(const BenchFlags& flags) {
   BenchPlan plan;
   for (const std::string& text : flags.shapes) {
-    AGMM_ASSIGN_OR_RETURN(BenchShape shape, ParseBenchShape(text));
-    plan.shapes.push_back(std::move(shape));
+    AGMM_ASSIGN_OR_RETURN(const Shape shape, ParseShape(text));
+    plan.shapes.push_back({absl::StrFormat("%dx%dx%d", shape.m, shape.n, shape.k), shape});
   }
   if (flags.scale > 0 && !plan.shapes.empty() && !flags.suite) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "--scale %d divides the suite and there are only shapes; leave it out, or add --suite",
+        "--scale %d divides the suite, but only --shape is given; leave it out, or add --suite",
         flags.scale));
   }
   AGMM_ASSIGN_OR_RETURN(plan.dtype, ParseDType(flags.dtype));
   AGMM_ASSIGN_OR_RETURN(plan.timeout, ParseTimeout(flags.timeout));
   plan.rounds = flags.rounds > 0 ? flags.rounds : flags.quick ? kQuickRounds : kRounds;
   for (const std::string& name : flags.algorithms) {
-    const auto& known = Algorithms();
-    if (name == kAll || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (name == kAll || absl::c_linear_search(Algorithms(), name)) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
-        "--algorithm \"%s\" is not known; use all, %s", name, absl::StrJoin(known, ", ")));
+        "--algorithm \"%s\" is not known; use all, %s", name, absl::StrJoin(Algorithms(), ", ")));
   }
   return plan;
 }
 
-// Those that were written, then the suite.
+// The shapes of --shape, then the suite.
 std::vector<BenchShape> ShapesOf(const BenchFlags& flags, const BenchPlan& plan, const Site& site) {
   std::vector<BenchShape> shapes = plan.shapes;
   if (!shapes.empty() && !flags.suite) return shapes;
@@ -85,18 +83,12 @@ std::vector<BenchShape> ShapesOf(const BenchFlags& flags, const BenchPlan& plan,
     for (const v1::DeviceStatus& device : node.devices()) cpu |= device.kind() == "cpu";
   }
   const int scale = flags.scale > 0 ? flags.scale : cpu ? kCpuScale : 1;
-  for (BenchShape& shape : (flags.suite ? Suite : SmallSuite)(site.mesh.size(), scale)) {
+  for (BenchShape& shape : Suite(site.mesh.size(), scale, flags.suite)) {
     if (scale > 1) absl::StrAppend(&shape.name, " / ", scale);
     shapes.push_back(std::move(shape));
   }
   return shapes;
 }
-
-// A plan, by the name that it was asked for.
-struct Offer {
-  std::string algorithm;
-  Schedule schedule;
-};
 
 class Bench {
  public:
@@ -105,81 +97,65 @@ class Bench {
 
   absl::Status Run() {
     AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection_, flags_.mesh));
-    const std::vector<BenchShape> shapes = ShapesOf(flags_, plan_, site);
-    for (const BenchShape& shape : shapes) {
-      // What means nothing, or nobody can plan, is refused before anything runs.
-      AGMM_ASSIGN_OR_RETURN(const Problem problem,
-                            ParseProblem(flags_.spec, site.mesh, shape.shape, plan_.dtype));
-      AGMM_RETURN_IF_ERROR(Offers(problem, site.topology).status());
+    std::vector<BenchCase> cases;
+    for (const BenchShape& shape : ShapesOf(flags_, plan_, site)) {
+      // A product that makes no sense or cannot be planned is refused before anything runs.
+      AGMM_ASSIGN_OR_RETURN(BenchCase one, CaseOf(shape, site));
+      cases.push_back(std::move(one));
     }
     AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
-    std::vector<BenchCase> cases;
-    for (const BenchShape& shape : shapes) {
-      place_ = absl::StrFormat("%d of %d  %s", cases.size() + 1, shapes.size(), shape.name);
-      AGMM_ASSIGN_OR_RETURN(BenchCase one, RunShape(shape));
-      line_.Wipe();
-      Print(one);
-      cases.push_back(std::move(one));
+    for (size_t i = 0; i < cases.size(); ++i) {
+      case_ = absl::StrFormat("%d of %d  %s", i + 1, cases.size(), cases[i].name);
+      AGMM_RETURN_IF_ERROR(RunCase(&cases[i]));
+      line_.Print([&] { Print(cases[i]); });
     }
     if (!json_) std::cout << BenchSummary(cases);
     return OutcomeOf(cases);
   }
 
  private:
-  // Serial first; of those that would run the same, the first, but `auto` always.
-  absl::StatusOr<std::vector<Offer>> Offers(const Problem& problem,
-                                            const Topology& topology) const {
-    const auto asked = [&](const std::string& name) {
-      const auto& list = flags_.algorithms;
-      return std::find(list.begin(), list.end(), name) != list.end();
-    };
-    const bool all = asked(kAll);
-    AGMM_ASSIGN_OR_RETURN(Schedule serial, Plan(problem, topology, {kSerial}));
-    std::vector<Offer> offers = {{kSerial, std::move(serial)}};
-    for (const std::string& name : Algorithms()) {
-      if (name == kSerial || name == kAuto || !(all || asked(name))) continue;
-      absl::StatusOr<Schedule> schedule = Plan(problem, topology, {name});
-      if (!schedule.ok()) {
-        if (asked(name)) return schedule.status();
-        continue;
-      }
-      const bool again = std::any_of(offers.begin(), offers.end(), [&](const Offer& other) {
-        return other.schedule == *schedule;
-      });
-      if (!again) offers.push_back({name, *std::move(schedule)});
-    }
-    if (all || asked(kAuto)) {
-      AGMM_ASSIGN_OR_RETURN(Schedule chosen, Plan(problem, topology, {kAuto}));
-      offers.push_back({kAuto, std::move(chosen)});
-    }
-    return offers;
-  }
-
-  absl::StatusOr<BenchCase> RunShape(const BenchShape& shape) {
-    AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection_, flags_.mesh));
+  // Returns the algorithms to run as rows, serial first. Of algorithms with the same plan only the
+  // first one runs, but `auto` always does.
+  absl::StatusOr<BenchCase> CaseOf(const BenchShape& shape, const Site& site) const {
     BenchCase one;
     one.name = shape.name;
     one.shared_host = SharesHost(site);
     AGMM_ASSIGN_OR_RETURN(one.problem,
                           ParseProblem(flags_.spec, site.mesh, shape.shape, plan_.dtype));
-    AGMM_ASSIGN_OR_RETURN(const std::vector<Offer> offers, Offers(one.problem, site.topology));
-    int64_t workspace_bytes = 0;
-    for (const Offer& offer : offers) {
-      workspace_bytes = std::max(workspace_bytes, offer.schedule.workspace_bytes);
-      one.rows.push_back({offer.algorithm});
+    std::vector<std::string> names = Algorithms();
+    std::erase_if(names, [](const std::string& name) { return name == kSerial || name == kAuto; });
+    names.insert(names.begin(), kSerial);
+    names.push_back(kAuto);
+    std::vector<Schedule> plans;
+    for (const std::string& name : names) {
+      const bool asked = absl::c_linear_search(flags_.algorithms, name);
+      if (!asked && !absl::c_linear_search(flags_.algorithms, kAll) && name != kSerial) continue;
+      absl::StatusOr<Schedule> plan = Plan(one.problem, site.topology, {name});
+      if (!plan.ok()) {
+        if (asked || name == kSerial || name == kAuto) return plan.status();
+        continue;
+      }
+      if (name != kAuto && absl::c_linear_search(plans, *plan)) continue;
+      one.workspace_bytes = std::max(one.workspace_bytes, plan->workspace_bytes);
+      one.rows.push_back({name});
+      plans.push_back(*std::move(plan));
     }
-    Product product(connection_, session_, flags_.spec, one.problem, site.topology, plan_.timeout);
-    absl::Status status = CheckRoom(site, one.problem, workspace_bytes);
-    if (status.ok()) status = Measure(&product, &one);
+    return one;
+  }
+
+  absl::Status RunCase(BenchCase* one) {
+    AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection_, flags_.mesh));
+    Product product(connection_, session_, flags_.spec, one->problem, plan_.timeout);
+    absl::Status status = CheckRoom(site, one->problem, one->workspace_bytes);
+    if (status.ok()) status = Measure(&product, one);
     if (absl::IsResourceExhausted(status)) {
-      one.skipped = std::string(status.message());
-      one.rows.clear();
-      one.serial = {};
+      one->skipped = std::string(status.message());
+      one->rows.clear();
+      one->serial = {};
       status = absl::OkStatus();
     }
     AGMM_RETURN_IF_ERROR(status);
-    AGMM_RETURN_IF_ERROR(product.Delete());
-    return one;
+    return product.Delete();
   }
 
   absl::Status Measure(Product* product, BenchCase* one) {
@@ -190,7 +166,7 @@ class Bench {
     AGMM_RETURN_IF_ERROR(WarmUp(product, one));
     const int count = static_cast<int>(one->rows.size());
     for (int round = 0; round < plan_.rounds; ++round) {
-      // Each round begins with another, so that nobody always runs behind the same one.
+      // Each round begins with another algorithm, so that none always runs after the same one.
       for (int turn = 0; turn < count; ++turn) {
         BenchRow& row = one->rows[(round + turn) % count];
         Show(absl::StrFormat("round %d of %d  %s", round + 1, plan_.rounds, row.algorithm));
@@ -202,10 +178,10 @@ class Bench {
     return absl::OkStatus();
   }
 
-  // One run of each, whose time does not count, into a poisoned C, which is compared with serial's.
+  // Runs each algorithm once, untimed, into a poisoned C, and compares its C with serial's.
   absl::Status WarmUp(Product* product, BenchCase* one) {
     const Problem& p = one->problem;
-    const bool compared = p.m() * p.n() * SizeOf(p.tensors[kC].dtype) <= kMostComparedBytes;
+    const bool compared = p.m() * p.n() * SizeOf(p.tensors[kC].dtype) <= kMaxComparedBytes;
     uint64_t serial = 0;
     for (BenchRow& row : one->rows) {
       Show(absl::StrCat("warm-up  ", row.algorithm));
@@ -226,7 +202,7 @@ class Bench {
     request.mutable_fill()->set_kind(kind);
     request.mutable_fill()->set_seed(seed);
     request.mutable_fill()->set_value(kPoison);
-    return TransferError(connection_->FillTensor(request).status(), "an operand is not filled");
+    return TransferError(connection_->FillTensor(request).status(), "an operand was not filled");
   }
 
   absl::StatusOr<uint64_t> ChecksumOf(const v1::Tensor& tensor) {
@@ -243,66 +219,69 @@ class Bench {
     return checksum.value();
   }
 
-  void Show(const std::string& what) { line_.Draw(absl::StrCat(place_, "  ", what)); }
+  void Show(const std::string& what) {
+    line_.Update([&] { shown_ = absl::StrCat(case_, "  ", what); });
+  }
 
   void Print(const BenchCase& one) const {
     if (json_) {
-      for (const nlohmann::ordered_json& result : ToJson(one)) std::cout << JsonLine(result);
+      for (const Json& result : ToJson(one)) std::cout << JsonLine(result);
     } else {
       std::cout << BenchText(one) << "\n";
     }
-    std::cout.flush();  // the next may take long, and who reads a pipe waits for it
+    std::cout.flush();  // because the next case may take long, and the reader of a pipe waits
   }
 
   Connection* const connection_;
   const BenchFlags& flags_;
   const BenchPlan& plan_;
   const bool json_;
-  std::string session_, place_;
-  TerminalLine line_;
+  std::string session_, case_, shown_;
+  TerminalLine line_{[this](absl::Duration) { return shown_; }};  // last: its thread reads shown_
 };
 
-absl::Status RunBench(const BenchFlags& flags, const Options& options) {
+absl::Status RunBench(const BenchFlags& flags, const Options& options, Connection* connection) {
   AGMM_ASSIGN_OR_RETURN(const BenchPlan plan, Check(flags));
-  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
-  const Interrupt interrupt([&] { connection->Interrupt(); });
-  return Bench(connection.get(), flags, plan, options.json).Run();
+  const Interrupt interrupt(connection);
+  return Bench(connection, flags, plan, options.json).Run();
 }
 
 }  // namespace
 
-void AddBench(CLI::App& app, const Options& options, Action* action) {
+void AddBench(CLI::App* app, Command* command) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* verb = app.add_subcommand("bench", "Time every algorithm against the unfused product");
-  verb->add_option("--shape", flags->shapes, "Sizes, such as M=8192,N=4096,K=4096; may be repeated")
+  CLI::App* verb = app->add_subcommand("bench", "Time every algorithm against the unfused product");
+  verb->add_option("--shape", flags->shapes,
+                   "Sizes of a product, such as M=8192,N=4096,K=4096; may be repeated")
       ->take_all();
-  verb->add_flag(
-      "--suite", flags->suite,
-      "The layers of known models, and rows of decoding (default without --shape: four of them)");
-  verb->add_option("--scale", flags->scale,
-                   "Divides each dimension of the suite (default: 8 with CPU devices, else 1)")
+  verb->add_flag("--suite", flags->suite,
+                 "Run the layers of known models, and decoding (default without --shape: four of "
+                 "them)");
+  verb->add_option(
+          "--scale", flags->scale,
+          "Divide each dimension of the suite by this (default: 8 with CPU devices, else 1)")
       ->check(CLI::Range(1, kMaxScale));
   verb->add_option("--algorithm", flags->algorithms,
-                   "all, or names with commas; serial always runs")
+                   "all, or a comma-separated list of algorithms; serial always runs")
       ->delimiter(',')
       ->capture_default_str();
-  verb->add_option("--dtype", flags->dtype, "f32, bf16 or f16")->capture_default_str();
+  verb->add_option("--dtype", flags->dtype, "Type of the elements: f32, bf16 or f16")
+      ->capture_default_str();
   verb->add_option("--spec", flags->spec, "The product and its shardings")->capture_default_str();
   verb->add_option("--mesh", flags->mesh,
-                   "Axes over the ranks, such as x=4 (default: x=<all ranks>)");
+                   "Axes and their sizes, such as x=4 (default: x=<ranks of the world>)");
   verb->add_option("--rounds", flags->rounds,
-                   "Runs of each that count (default: 7; with --quick 3)")
+                   "Timed runs of each algorithm (default: 7; with --quick 3)")
       ->check(CLI::Range(1, kMaxRounds));
-  verb->add_flag("--quick", flags->quick, "Fewer rounds");
-  verb->add_option("--timeout", flags->timeout, "For each job, from admission to its end")
+  verb->add_flag("--quick", flags->quick, "Run 3 rounds instead of 7");
+  verb->add_option("--timeout", flags->timeout,
+                   "Time for each job, from its admission to its end, such as 60s or 5m")
       ->capture_default_str();
   verb->footer(
       "Operands are small integers made on the devices, in a session that ends with the command. "
-      "Each "
-      "algorithm's C is compared with that of serial, bit by bit. With --json, one result a line.");
-  verb->callback([flags, &options, action] {
-    *action = [flags, &options] { return RunBench(*flags, options); };
-  });
+      "The C of each algorithm is compared with that of serial, bit by bit. With --json, prints "
+      "one result a line.");
+  OnVerb(verb, command, flags, RunBench);
 }
 
 }  // namespace agmm

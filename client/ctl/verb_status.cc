@@ -1,18 +1,16 @@
-// agmmctl status: the world, its devices and their memory.
+// agmmctl status: the state of the world, its devices and their memory.
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/ctl/arguments.h"
-#include "client/ctl/status_report.h"
-#include "client/ctl/to_json.h"
+#include "client/ctl/ready_world.h"
+#include "client/ctl/report.h"
+#include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
-#include "client/ctl/wait_line.h"
-#include "client/ctl/world.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -25,11 +23,11 @@ struct StatusFlags {
   std::string timeout = "30s";
 };
 
-// What the world is once jobs can run in it, also where its daemon is yet to come. Errors: the last
-// one when `timeout` is over; at once those that no waiting mends.
+// Returns the status once the world is ready; its daemon may still be starting. Errors: the last
+// one at the end of `timeout`, or at once where waiting does not help.
 absl::StatusOr<v1::GetStatusResponse> AwaitReady(Connection* connection, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
-  const WaitLine line("waiting for the world", timeout);
+  const TerminalLine line = WaitLine("waiting for the world", timeout);
   while (true) {
     absl::StatusOr<v1::GetStatusResponse> status =
         ReadyWorld(connection, std::min(deadline - absl::Now(), kShortCall));
@@ -41,32 +39,29 @@ absl::StatusOr<v1::GetStatusResponse> AwaitReady(Connection* connection, absl::D
   }
 }
 
-absl::Status RunStatus(const StatusFlags& flags, const Options& options) {
+absl::Status RunStatus(const StatusFlags& flags, const Options& options, Connection* connection) {
   AGMM_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(flags.timeout));
-  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect(options));
-  AGMM_ASSIGN_OR_RETURN(
-      const v1::GetStatusResponse status,
-      flags.ready ? AwaitReady(connection.get(), timeout) : connection->GetStatus());
-  if (options.json)
-    std::cout << JsonLine(ToJson(status, connection->endpoint()));
-  else
-    std::cout << StatusText(status);
+  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
+                        flags.ready ? AwaitReady(connection, timeout) : connection->GetStatus());
+  Json json = ToJson(status);
+  json["endpoint"] = connection->endpoint();
+  PrintResult(options, json, StatusText(status));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-void AddStatus(CLI::App& app, const Options& options, Action* action) {
-  CLI::App* verb = app.add_subcommand("status", "Show the world, its devices and their memory");
+void AddStatus(CLI::App* app, Command* command) {
+  CLI::App* verb = app->add_subcommand("status", "Show the world, its devices and their memory");
   auto flags = std::make_shared<StatusFlags>();
   CLI::Option* ready = verb->add_flag("--ready", flags->ready,
-                                      "Wait until jobs can run; exit with 3 if they cannot");
-  verb->add_option("--timeout", flags->timeout, "How long to wait, at most 24h")
+                                      "Wait until the world is ready to run jobs; exit with 3 "
+                                      "if it is not by the end of --timeout");
+  verb->add_option("--timeout", flags->timeout,
+                   "How long --ready waits, such as 30s or 5m, at most 24h")
       ->capture_default_str()
       ->needs(ready);
-  verb->callback([flags, &options, action] {
-    *action = [flags, &options] { return RunStatus(*flags, options); };
-  });
+  OnVerb(verb, command, flags, RunStatus);
 }
 
 }  // namespace agmm

@@ -1,37 +1,64 @@
-// The verbs of agmmctl, one file each.
+// The verbs of agmmctl, a file each: verb_NAME.cc.
 #pragma once
 
 #include <CLI/App.hpp>
 #include <functional>
+#include <iostream>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "client/connect/connection.h"
+#include "client/ctl/json.h"
+#include "kernels/base/status.h"
 
 namespace agmm {
 
-// The flags that stand in front of or behind any verb.
+// The flags that every verb has.
 struct Options {
-  std::string endpoint;  // of the daemon to ask; empty: the local daemon's socket
-  bool json = false;     // JSON instead of text for people: results on stdout, an error on stderr
+  std::string endpoint;  // the daemon to ask; empty: the local daemon's socket
+  bool json = false;     // JSON instead of text: results on stdout, an error on stderr
 };
 
-// What the chosen verb does. Prints its result on stdout; an error goes back to main.
-using Action = std::function<absl::Status()>;
+// The parsed command line. `run` belongs to the chosen verb: it prints the result on stdout, and
+// main prints its error.
+struct Command {
+  Options options;
+  std::function<absl::Status()> run;
+};
 
-// Each adds its subcommand to `app`; when that is chosen, parsing sets *action. `options` and
-// `action` outlive the parse and the action.
-void AddBench(CLI::App& app, const Options& options, Action* action);
-void AddJob(CLI::App& app, const Options& options, Action* action);
-void AddMatmul(CLI::App& app, const Options& options, Action* action);
-void AddPlan(CLI::App& app, const Options& options, Action* action);
-void AddStatus(CLI::App& app, const Options& options, Action* action);
-void AddTensor(CLI::App& app, const Options& options, Action* action);
+// Each adds its verb to `app`. Parsing fills in `command`, which outlives it.
+void AddBench(CLI::App* app, Command* command);
+void AddJob(CLI::App* app, Command* command);
+void AddMatmul(CLI::App* app, Command* command);
+void AddPlan(CLI::App* app, Command* command);
+void AddStatus(CLI::App* app, Command* command);
+void AddTensor(CLI::App* app, Command* command);
 
-// Those of a group: `tensor put, get, fill`, `job submit`, `job watch`.
-void AddTensorPut(CLI::App* group, const Options& options, Action* action);
-void AddTensorGet(CLI::App* group, const Options& options, Action* action);
-void AddTensorFill(CLI::App* group, const Options& options, Action* action);
-void AddJobSubmit(CLI::App* group, const Options& options, Action* action);
-void AddJobWatch(CLI::App* group, const Options& options, Action* action);
+// Makes `run` what `verb` does; parsing has filled in *flags by then.
+template <typename Flags>
+void OnVerb(CLI::App* verb, Command* command, const std::shared_ptr<Flags>& flags,
+            absl::Status (*run)(const Flags&, const Options&)) {
+  verb->callback([=] { command->run = [=] { return run(*flags, command->options); }; });
+}
+
+// The same for a verb that asks a daemon; the first call on the connection dials it.
+template <typename Flags>
+void OnVerb(CLI::App* verb, Command* command, const std::shared_ptr<Flags>& flags,
+            absl::Status (*run)(const Flags&, const Options&, Connection*)) {
+  verb->callback([=] {
+    command->run = [=]() -> absl::Status {
+      AGMM_ASSIGN_OR_RETURN(Endpoint endpoint, ResolveEndpoint(command->options.endpoint));
+      Connection connection(std::move(endpoint));
+      return run(*flags, command->options, &connection);
+    };
+  });
+}
+
+// Prints a result, as JSON or as text.
+inline void PrintResult(const Options& options, const Json& json, const std::string& text) {
+  std::cout << (options.json ? JsonLine(json) : text);
+}
 
 }  // namespace agmm

@@ -1,4 +1,4 @@
-// C = A * B on all devices of a world, A's rows and B's columns spread over them.
+// Computes C = A * B on all devices of a world, with A's rows and B's columns spread over them.
 // usage: one_product [endpoint]
 #include <agmm/agmm.h>
 
@@ -19,7 +19,7 @@ std::vector<float> Matrix(int64_t rows, int64_t cols, int seed) {
 int64_t BytesOf(const std::vector<float>& values) { return values.size() * sizeof(float); }
 
 agmm::Status Run(const char* endpoint) {
-  // The tensors end with the client.
+  // In a session, the tensors are deleted when the client ends.
   auto client = agmm::Client::Connect({.endpoint = endpoint, .session = true});
   if (!client.ok()) return client.status();
 

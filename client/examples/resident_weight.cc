@@ -1,6 +1,6 @@
-// A layer: the weight W stays on the devices, activations X come one after the other, Y = X * W
-// goes back. Prints the median time of a round: put X, submit, wait, get Y. usage: resident_weight
-// [endpoint [rounds]]
+// A layer of a model: the weight W stays on the devices, and each round puts an activation X, waits
+// for Y = X * W, and gets Y. Prints the median time of a round.
+// usage: resident_weight [endpoint [rounds]]
 #include <agmm/agmm.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kTokens = 64, kIn = 512, kOut = 768;
 
-// A round's activation in bf16: the same small integer everywhere, and another one each round.
+// The activation of a round, in bf16: one small integer everywhere.
 std::vector<uint16_t> Activation(int value) {
   return agmm::ToBF16(std::vector<float>(kTokens * kIn, static_cast<float>(value)));
 }
@@ -27,14 +27,14 @@ agmm::Status Round(agmm::Client& client, int value) {
   const std::vector<uint16_t> x = Activation(value);
   const agmm::TensorSpec spec = {
       .rows = kTokens, .cols = kIn, .type = agmm::ElementType::kBF16, .sharding = "[M_x, K]"};
-  // The name's tensor has this spec from the second round on: its contents are rewritten in place.
+  // From the second round on, "model.X" has this spec, so its contents are rewritten in place.
   if (auto put = client.Put("model.X", spec, x.data(), BytesOf(x)); !put.ok()) return put.status();
   auto job = client.Submit({.spec = "X[M_x, K] * W[K, N_x] -> Y[M, N_x]",
                             .a = "model.X",
                             .b = "model.W",
                             .c = "model.Y"});
   if (!job.ok()) return job.status();
-  // No wait for the job: a get behind a submit sees its C. But its error would be seen here.
+  // The get below would wait for the job, too; this wait returns the job's error.
   if (auto done = job->Wait(); !done.ok()) return done.status();
   std::vector<uint16_t> y(kTokens * kOut);
   if (auto got = client.Get("model.Y", y.data(), BytesOf(y)); !got.ok()) return got.status();

@@ -1,20 +1,16 @@
-#include "client/library/client.h"
-
 #include <future>
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "client/library/job_handle.h"
-#include "client/library/to_public.h"
+#include "client/library/client_impl.h"
 #include "kernels/base/random.h"
+#include "kernels/base/status.h"
 #include "kernels/base/utf8.h"
 #include "proto/convert/time.h"
+#include "proto/limits.h"
 
 namespace agmm {
 namespace {
-
-// As the daemons bound it.
-constexpr size_t kMaxJobBytes = 1 << 20;
 
 std::string NewRequestId() { return RandomHex(kIdBytes); }
 
@@ -33,7 +29,8 @@ absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
   return timeout > absl::ZeroDuration() ? timeout : kDefaultJobTimeout;
 }
 
-// What a daemon could not even read would end the stream that all Runs share.
+// Refuses a request that a daemon cannot even read, because it would end the stream that all Runs
+// share.
 absl::Status CheckReadable(const v1::SubmitJobRequest& request) {
   std::vector<std::pair<const char*, const std::string*>> texts = {
       {"spec", &request.spec()}, {"algorithm", &request.options().algorithm()}};
@@ -42,12 +39,12 @@ absl::Status CheckReadable(const v1::SubmitJobRequest& request) {
   for (const auto& [field, text] : texts) {
     if (const auto at = NoUtf8From(*text); at.has_value())
       return absl::InvalidArgumentError(
-          absl::StrFormat("%s is no UTF-8 from byte %d on; encode it as UTF-8", field, *at));
+          absl::StrFormat("%s is not UTF-8 from byte %d on; encode it as UTF-8", field, *at));
   }
   if (const size_t bytes = request.ByteSizeLong(); bytes > kMaxJobBytes) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the job's request has %d bytes; at most %d are taken; use a shorter spec "
-                        "and shorter names",
+        absl::StrFormat("the job's request has %d bytes, the limit is %d; use a shorter spec and "
+                        "shorter names",
                         bytes, kMaxJobBytes));
   }
   return absl::OkStatus();
@@ -55,116 +52,92 @@ absl::Status CheckReadable(const v1::SubmitJobRequest& request) {
 
 }  // namespace
 
-Client::Client(std::unique_ptr<ClientImpl> impl) : impl_(std::move(impl)) {}
+Client::Client(std::shared_ptr<ClientImpl> impl) : impl_(std::move(impl)) {}
 
-Client::~Client() { impl_->core->Close(); }
+Client::~Client() { impl_->Close(); }
 
 Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   absl::StatusOr<Endpoint> endpoint = ResolveEndpoint(options.endpoint);
   if (!endpoint.ok()) return ToPublic(endpoint.status());
-  auto impl = std::make_unique<ClientImpl>();
-  impl->core = std::make_shared<Core>(*std::move(endpoint), std::move(options));
+  auto impl = std::make_shared<ClientImpl>(*std::move(endpoint), std::move(options));
   std::unique_ptr<Client> client(new Client(std::move(impl)));
-  if (const absl::Status opened = client->impl_->core->Open(); !opened.ok())
-    return ToPublic(opened);
+  if (const absl::Status opened = client->impl_->Open(); !opened.ok()) return ToPublic(opened);
   return client;
 }
 
 absl::StatusOr<v1::CreateTensorRequest> ClientImpl::RequestFor(const std::string& name,
                                                                const TensorSpec& spec,
-                                                               absl::Duration timeout) const {
+                                                               absl::Duration timeout) {
   v1::CreateTensorRequest request;
   request.set_name(name);
   request.mutable_spec()->set_rows(spec.rows);
   request.mutable_spec()->set_cols(spec.cols);
   request.mutable_spec()->set_dtype(ToWire(spec.type));
   request.mutable_spec()->set_sharding(spec.sharding);
-  absl::StatusOr<v1::Mesh> mesh = core->MeshOf(spec.mesh, spec.ranks, timeout);
-  if (!mesh.ok()) return mesh.status();
-  *request.mutable_spec()->mutable_mesh() = *std::move(mesh);
-  request.set_session_id(core->session());
+  AGMM_ASSIGN_OR_RETURN(*request.mutable_spec()->mutable_mesh(),
+                        MeshOf(spec.mesh, spec.ranks, timeout));
+  request.set_session_id(session_);
   request.set_request_id(NewRequestId());
   return request;
 }
 
 Result<WorldInfo> Client::World(Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const auto status = impl_->core->connection()->GetStatus(impl_->core->CallTimeout(timeout));
-  if (!status.ok()) return ToPublic(status.status());
-  return ToPublic(*status);
+  return impl_->Call(
+      [&](Connection* connection) { return connection->GetStatus(impl_->CallTimeout(timeout)); });
 }
 
 Result<TensorInfo> Client::Create(const std::string& name, const TensorSpec& spec,
                                   Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const absl::Duration limit = impl_->core->CallTimeout(timeout);
-  const auto request = impl_->RequestFor(name, spec, limit);
-  if (!request.ok()) return ToPublic(request.status());
-  const auto tensor = impl_->core->connection()->CreateTensor(*request, limit);
-  if (!tensor.ok()) return ToPublic(tensor.status());
-  return ToPublic(*tensor);
+  return impl_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+    const absl::Duration limit = impl_->CallTimeout(timeout);
+    AGMM_ASSIGN_OR_RETURN(const auto request, impl_->RequestFor(name, spec, limit));
+    return connection->CreateTensor(request, limit);
+  });
 }
 
 Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
                                 const Filling& filling, Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const absl::Duration limit = impl_->core->TransferTimeout(timeout);
-  auto put = impl_->RequestFor(name, spec, impl_->core->CallTimeout({}));
-  if (!put.ok()) return ToPublic(put.status());
-  v1::FillTensorRequest request;
-  *request.mutable_put() = *std::move(put);
-  v1::Fill& fill = *request.mutable_fill();
-  switch (filling.kind) {
-    case Filling::Kind::kUniform: fill.set_kind(v1::Fill::KIND_UNIFORM); break;
-    case Filling::Kind::kIntegers: fill.set_kind(v1::Fill::KIND_INTEGERS); break;
-    case Filling::Kind::kConstant: fill.set_kind(v1::Fill::KIND_CONSTANT); break;
-  }
-  fill.set_seed(filling.seed);
-  fill.set_value(filling.value);
-  const auto tensor = impl_->core->connection()->FillTensor(request, limit);
-  if (!tensor.ok()) return ToPublic(tensor.status());
-  return ToPublic(*tensor);
+  return impl_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+    v1::FillTensorRequest request;
+    AGMM_ASSIGN_OR_RETURN(*request.mutable_put(),
+                          impl_->RequestFor(name, spec, impl_->CallTimeout({})));
+    v1::Fill& fill = *request.mutable_fill();
+    switch (filling.kind) {
+      case Filling::Kind::kUniform: fill.set_kind(v1::Fill::KIND_UNIFORM); break;
+      case Filling::Kind::kIntegers: fill.set_kind(v1::Fill::KIND_INTEGERS); break;
+      case Filling::Kind::kConstant: fill.set_kind(v1::Fill::KIND_CONSTANT); break;
+    }
+    fill.set_seed(filling.seed);
+    fill.set_value(filling.value);
+    return connection->FillTensor(request, impl_->TransferTimeout(timeout));
+  });
 }
 
 Result<std::vector<TensorInfo>> Client::List(Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const auto list = impl_->core->connection()->ListTensors(impl_->core->CallTimeout(timeout));
-  if (!list.ok()) return ToPublic(list.status());
-  std::vector<TensorInfo> tensors;
-  for (const v1::Tensor& tensor : list->tensors()) tensors.push_back(ToPublic(tensor));
-  return tensors;
+  return impl_->Call(
+      [&](Connection* connection) { return connection->ListTensors(impl_->CallTimeout(timeout)); });
 }
 
 Result<TensorInfo> Client::Find(const std::string& name, Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const auto tensor =
-      impl_->core->connection()->GetTensor(RefTo(name), impl_->core->CallTimeout(timeout));
-  if (!tensor.ok()) return ToPublic(tensor.status());
-  return ToPublic(*tensor);
+  return impl_->Call([&](Connection* connection) {
+    return connection->GetTensor(RefTo(name), impl_->CallTimeout(timeout));
+  });
 }
 
 Status Client::Delete(const std::string& name, Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const absl::Duration limit = impl_->core->CallTimeout(timeout);
-  const auto tensor = impl_->core->connection()->GetTensor(RefTo(name), limit);
-  if (!tensor.ok()) return ToPublic(tensor.status());
-  return ToPublic(impl_->core->connection()->DeleteTensor(IdOf(*tensor), limit));
+  return impl_->Call([&](Connection* connection) -> absl::Status {
+    const absl::Duration limit = impl_->CallTimeout(timeout);
+    AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, connection->GetTensor(RefTo(name), limit));
+    return connection->DeleteTensor(IdOf(tensor), limit);
+  });
 }
 
 absl::StatusOr<v1::SubmitJobRequest> ClientImpl::RequestFor(const JobRequest& given,
-                                                            absl::Duration timeout) const {
+                                                            absl::Duration timeout) {
   v1::SubmitJobRequest request;
   request.set_request_id(NewRequestId());
   request.set_spec(given.spec);
-  absl::StatusOr<v1::Mesh> mesh = core->MeshOf(given.mesh, given.ranks, timeout);
-  if (!mesh.ok()) return mesh.status();
-  *request.mutable_mesh() = *std::move(mesh);
+  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout));
   for (const std::string* name : {&given.a, &given.b, &given.c})
     *request.add_tensors() = RefTo(*name);
   request.mutable_options()->set_algorithm(given.algorithm);
@@ -172,89 +145,61 @@ absl::StatusOr<v1::SubmitJobRequest> ClientImpl::RequestFor(const JobRequest& gi
   request.set_repeat_count(given.repeat_count);
   if (given.timeout != Milliseconds::zero())
     *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));
-  request.set_session_id(core->session());
-  if (const absl::Status readable = CheckReadable(request); !readable.ok()) return readable;
+  request.set_session_id(session_);
+  AGMM_RETURN_IF_ERROR(CheckReadable(request));
   return request;
 }
 
 Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const absl::Duration limit = impl_->core->CallTimeout(timeout);
-  const auto request = impl_->RequestFor(given, limit);
-  if (!request.ok()) return ToPublic(request.status());
-  const auto job = impl_->core->connection()->SubmitJob(*request, limit);
-  if (!job.ok()) return ToPublic(job.status());
-  return impl_->Handle(IdOf(*job), JobTimeout(given));
+  return impl_->Call([&](Connection* connection) -> absl::StatusOr<JobHandle> {
+    const absl::Duration limit = impl_->CallTimeout(timeout);
+    AGMM_ASSIGN_OR_RETURN(const auto request, impl_->RequestFor(given, limit));
+    AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->SubmitJob(request, limit));
+    return impl_->HandleOf(IdOf(job), JobTimeout(given));
+  });
 }
 
-void ClientImpl::Run(const JobRequest& given, Milliseconds timeout, bool may_run_anywhere,
-                     std::function<void(const Result<JobInfo>&)> on_end) const {
-  auto request = RequestFor(given, core->CallTimeout({}));
-  auto end = [core = core, on_end = std::move(on_end)](const absl::StatusOr<v1::Job>& job) {
-    on_end(job.ok() ? JobResult(*job) : Result<JobInfo>(ToPublic(job.status())));
-    core->End();
-  };
-  if (!request.ok()) return core->loop()->Post([end, status = request.status()] { end(status); });
-  const absl::Duration limit = timeout == Milliseconds::zero()
-                                   ? JobTimeout(given) + core->CallTimeout({})
-                                   : ToTimeout(timeout, {});
-  core->runs()->Run(*std::move(request), absl::Now() + limit, may_run_anywhere, std::move(end));
+void ClientImpl::Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end) {
+  auto request = RequestFor(given, CallTimeout({}));
+  if (!request.ok()) return on_end(request.status());
+  runs_->Run(*std::move(request), WaitDeadline(timeout, JobTimeout(given)), std::move(on_end));
 }
 
 void Client::Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
                  Milliseconds timeout) {
-  if (!impl_->core->Begin()) return on_end(ClientGone());
-  impl_->Run(request, timeout, /*may_run_anywhere=*/false, std::move(on_end));
+  const ClientImpl::Use client = impl_->Begin();
+  if (client == nullptr) return on_end(ClosedError());
+  client->Run(request, timeout, [client, on_end](const absl::StatusOr<v1::Job>& job) {
+    client->loop()->Post([client, on_end, outcome = JobResult(job)] { on_end(outcome); });
+  });
 }
 
 Result<JobInfo> Client::Run(const JobRequest& request, Milliseconds timeout) {
-  // The loop, which sees to what goes wrong with a run, would be held up here.
-  if (impl_->core->loop()->OnThisThread()) {
+  // A run needs the loop, so it cannot be waited for there.
+  if (impl_->loop()->OnLoop()) {
     const auto job = Submit(request);
     return job.ok() ? job->Wait(timeout) : Result<JobInfo>(job.status());
   }
-  if (!impl_->core->Begin()) return ClientGone();
+  const ClientImpl::Use client = impl_->Begin();
+  if (client == nullptr) return ClosedError();
   auto ended = std::make_shared<std::promise<Result<JobInfo>>>();
-  impl_->Run(request, timeout, /*may_run_anywhere=*/true,
-             [ended](const Result<JobInfo>& outcome) { ended->set_value(outcome); });
+  client->Run(request, timeout, [client, ended](const absl::StatusOr<v1::Job>& job) {
+    ended->set_value(JobResult(job));
+  });
   return ended->get_future().get();
 }
 
 Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const auto job = impl_->core->connection()->GetJob(id, impl_->core->CallTimeout(timeout));
-  if (!job.ok()) return ToPublic(job.status());
-  return impl_->Handle(IdOf(*job), TimeoutOf(job->timeout()));
+  return impl_->Call([&](Connection* connection) -> absl::StatusOr<JobHandle> {
+    AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(id, impl_->CallTimeout(timeout)));
+    return impl_->HandleOf(IdOf(job), TimeoutOf(job.timeout()));
+  });
 }
 
 Result<std::vector<JobInfo>> Client::Jobs(int limit, Milliseconds timeout) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const absl::Time deadline = absl::Now() + impl_->core->CallTimeout(timeout);
-  std::vector<JobInfo> jobs;
-  v1::ListJobsRequest request;
-  while (static_cast<int>(jobs.size()) < limit) {
-    request.set_page_size(std::min(limit - static_cast<int>(jobs.size()), 1000));
-    const auto page = impl_->core->connection()->ListJobs(request, deadline - absl::Now());
-    if (!page.ok()) return ToPublic(page.status());
-    for (const v1::Job& job : page->jobs()) jobs.push_back(ToPublic(job));
-    if (page->next_before_job_id() == 0) break;
-    request.set_before_job_id(page->next_before_job_id());
-  }
-  return jobs;
-}
-
-JobHandle ClientImpl::Handle(const Id& job, absl::Duration job_timeout) const {
-  auto state = std::make_shared<JobHandleState>();
-  state->core = core;
-  state->job_timeout = job_timeout;
-  state->sequencer = job.sequencer;
-  JobHandle handle;
-  handle.state_ = std::move(state);
-  handle.id_ = job.number;
-  return handle;
+  return impl_->Call([&](Connection* connection) {
+    return connection->ListJobs(limit, impl_->CallTimeout(timeout));
+  });
 }
 
 }  // namespace agmm

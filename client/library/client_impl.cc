@@ -1,4 +1,4 @@
-#include "client/library/core.h"
+#include "client/library/client_impl.h"
 
 #include <grpc/grpc.h>
 
@@ -6,29 +6,26 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/reason.h"
 #include "kernels/base/status.h"
-#include "proto/convert/problem.h"
-#include "proto/convert/status.h"
+#include "proto/convert/plan_inputs.h"
 
 namespace agmm {
 namespace {
 
-// Beyond it, times overflow somewhere.
+// Longest timeout; later times overflow somewhere.
 constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
-// gRPC stays for the life of the process: when its last user lets go, its shutdown may wait 10 s
-// for a thread of its own.
-void HoldGrpc() {
-  static const bool held = [] {
-    grpc_init();
-    return true;
-  }();
-  (void)held;
+// Keeps gRPC for the life of the process, because its shutdown may wait 10 s for a thread of its
+// own.
+void KeepGrpc() {
+  static std::once_flag once;
+  std::call_once(once, grpc_init);
 }
 
 }  // namespace
 
-Status ClientGone() {
+Status ClosedError() {
   return Status(StatusCode::kCancelled, "the client is being destroyed; end its calls first");
 }
 
@@ -37,13 +34,14 @@ absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise) {
   return std::min(absl::FromChrono(chosen), kLongest);
 }
 
-Core::Core(Endpoint endpoint, ClientOptions options) : options_(std::move(options)) {
-  HoldGrpc();
+ClientImpl::ClientImpl(Endpoint endpoint, ClientOptions options) : options_(std::move(options)) {
+  KeepGrpc();
   connection_.emplace(std::move(endpoint));
   loop_.emplace();
+  runs_.emplace(&*connection_, &*loop_);
 }
 
-absl::Status Core::Open() {
+absl::Status ClientImpl::Open() {
   const absl::Duration timeout = CallTimeout({});
   AGMM_RETURN_IF_ERROR(connection_->GetStatus(timeout).status());
   if (options_.session) {
@@ -52,55 +50,59 @@ absl::Status Core::Open() {
   return absl::OkStatus();
 }
 
-void Core::Close() {
-  if (loop_->OnThisThread()) {
+void ClientImpl::Close() {
+  if (loop_->OnLoop()) {
     FailWith(Status(StatusCode::kFailedPrecondition,
-                    "an agmm::Client was destroyed in one of its own callbacks; let another thread "
-                    "destroy it"));
+                    "an agmm::Client was destroyed in one of its own callbacks; destroy it on "
+                    "another thread"));
   }
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
   }
   connection_->Interrupt();
-  loop_->Hurry();
+  loop_->RunTimersNow();
   {
     std::unique_lock lock(mutex_);
     unused_.wait(lock, [this] { return uses_ == 0; });
   }
   loop_.reset();
+  runs_.reset();
   connection_.reset();
 }
 
-bool Core::Begin() {
+ClientImpl::Use ClientImpl::Begin() {
   std::lock_guard lock(mutex_);
-  if (closed_) return false;
+  if (closed_) return nullptr;
   ++uses_;
-  return true;
+  return Use(this, [self = shared_from_this()](ClientImpl*) {
+    std::lock_guard lock(self->mutex_);
+    if (--self->uses_ == 0) self->unused_.notify_all();
+  });
 }
 
-void Core::End() {
-  std::lock_guard lock(mutex_);
-  if (--uses_ == 0) unused_.notify_all();
-}
-
-absl::Duration Core::CallTimeout(Milliseconds given) const {
+absl::Duration ClientImpl::CallTimeout(Milliseconds given) const {
   return ToTimeout(given, options_.call_timeout);
 }
 
-absl::Duration Core::TransferTimeout(Milliseconds given) const {
+absl::Duration ClientImpl::TransferTimeout(Milliseconds given) const {
   return ToTimeout(given, options_.transfer_timeout);
 }
 
-absl::StatusOr<v1::Mesh> Core::MeshOf(const std::string& mesh, const std::vector<int>& ranks,
-                                      absl::Duration timeout) {
+absl::Time ClientImpl::WaitDeadline(Milliseconds given, absl::Duration job_timeout) const {
+  const bool is_given = given != Milliseconds::zero();
+  return absl::Now() + (is_given ? ToTimeout(given, {}) : job_timeout + CallTimeout({}));
+}
+
+absl::StatusOr<v1::Mesh> ClientImpl::MeshOf(const std::string& mesh, const std::vector<int>& ranks,
+                                            absl::Duration timeout) {
   if (!mesh.empty()) return MeshFromText(mesh, ranks);
   if (!ranks.empty()) return MeshFromText(absl::StrCat("x=", ranks.size()), ranks);
   AGMM_ASSIGN_OR_RETURN(const int count, DeviceCount(timeout));
   return MeshFromText(absl::StrCat("x=", count), {});
 }
 
-absl::StatusOr<int> Core::DeviceCount(absl::Duration timeout) {
+absl::StatusOr<int> ClientImpl::DeviceCount(absl::Duration timeout) {
   {
     std::lock_guard lock(mutex_);
     if (device_count_ > 0) return device_count_;

@@ -1,17 +1,26 @@
-#include "client/library/job_handle.h"
-
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "client/library/pending.h"
-#include "client/library/to_public.h"
+#include "client/connect/job_watch.h"
+#include "client/library/client_impl.h"
 
 namespace agmm {
+
+struct JobHandleState {
+  absl::Time WaitDeadline(Milliseconds timeout) const {
+    return client->WaitDeadline(timeout, job_timeout);
+  }
+
+  std::shared_ptr<ClientImpl> client;
+  absl::Duration job_timeout;
+  Id id;
+};
+
 namespace {
 
-Core* CoreOf(const std::shared_ptr<const JobHandleState>& state) {
-  return state == nullptr ? nullptr : state->core.get();
+ClientImpl::Use Begin(const std::shared_ptr<const JobHandleState>& state) {
+  return state == nullptr ? nullptr : state->client->Begin();
 }
 
 Status Gone(uint64_t id) {
@@ -21,31 +30,28 @@ Status Gone(uint64_t id) {
   }
   return Status(
       StatusCode::kFailedPrecondition,
-      absl::StrFormat("the client of job %d is gone; keep it as long as its handles", id));
+      absl::StrFormat("the client of job %d was destroyed; keep it as long as its handles", id));
 }
 
 }  // namespace
 
-absl::Time JobHandleState::WaitDeadline(Milliseconds timeout) const {
-  if (timeout == Milliseconds::zero()) return absl::Now() + job_timeout + core->CallTimeout({});
-  return absl::Now() + ToTimeout(timeout, {});
+JobHandle ClientImpl::HandleOf(const Id& job, absl::Duration job_timeout) {
+  JobHandle handle;
+  handle.state_ =
+      std::make_shared<JobHandleState>(JobHandleState{shared_from_this(), job_timeout, job});
+  handle.id_ = job.number;
+  return handle;
 }
 
 Result<JobInfo> JobHandle::Wait(Milliseconds timeout) const {
-  const CoreUse use(CoreOf(state_));
-  if (!use.ok()) return Gone(id_);
-  const absl::StatusOr<v1::Job> job =
-      state_->core->connection()->WaitJob({id_, state_->sequencer}, state_->WaitDeadline(timeout));
-  if (!job.ok()) return ToPublic(job.status());
-  return JobResult(*job);
+  const ClientImpl::Use client = Begin(state_);
+  if (client == nullptr) return Gone(id_);
+  return JobResult(client->connection()->WaitJob(state_->id, state_->WaitDeadline(timeout)));
 }
 
 void JobHandle::Then(std::function<void(const Result<JobInfo>&)> callback,
                      Milliseconds timeout) const {
-  Core* const core = CoreOf(state_);
-  if (core == nullptr || !core->Begin()) return callback(Gone(id_));
-  StartWait(state_->core, {id_, state_->sequencer}, state_->WaitDeadline(timeout),
-            std::move(callback));
+  Watch(/*on_event=*/nullptr, std::move(callback), /*after_event=*/0, timeout);
 }
 
 std::future<Result<JobInfo>> JobHandle::Done(Milliseconds timeout) const {
@@ -58,27 +64,26 @@ std::future<Result<JobInfo>> JobHandle::Done(Milliseconds timeout) const {
 void JobHandle::Watch(std::function<bool(const JobEvent&)> on_event,
                       std::function<void(const Result<JobInfo>&)> on_end, int64_t after_event,
                       Milliseconds timeout) const {
-  Core* const core = CoreOf(state_);
-  if (core == nullptr || !core->Begin()) return on_end(Gone(id_));
-  StartWatch(state_->core, {id_, state_->sequencer}, after_event, state_->WaitDeadline(timeout),
-             std::move(on_event), std::move(on_end));
+  const ClientImpl::Use client = Begin(state_);
+  if (client == nullptr) return on_end(Gone(id_));
+  OnJobEvent tell;
+  if (on_event) tell = [on_event](const v1::JobEvent& event) { return on_event(ToPublic(event)); };
+  WatchJob(client->connection(), client->loop(), state_->id, after_event,
+           state_->WaitDeadline(timeout), std::move(tell),
+           [client, on_end](const absl::StatusOr<v1::Job>& job) { on_end(JobResult(job)); });
 }
 
 Result<JobInfo> JobHandle::Info(Milliseconds timeout) const {
-  const CoreUse use(CoreOf(state_));
-  if (!use.ok()) return Gone(id_);
-  const absl::StatusOr<v1::Job> job = state_->core->connection()->GetJob(
-      {id_, state_->sequencer}, state_->core->CallTimeout(timeout));
-  if (!job.ok()) return ToPublic(job.status());
-  return ToPublic(*job);
+  const ClientImpl::Use client = Begin(state_);
+  if (client == nullptr) return Gone(id_);
+  return ToPublic(client->connection()->GetJob(state_->id, client->CallTimeout(timeout)));
 }
 
 Status JobHandle::Cancel(Milliseconds timeout) const {
-  const CoreUse use(CoreOf(state_));
-  if (!use.ok()) return Gone(id_);
-  return ToPublic(state_->core->connection()
-                      ->CancelJob({id_, state_->sequencer}, state_->core->CallTimeout(timeout))
-                      .status());
+  const ClientImpl::Use client = Begin(state_);
+  if (client == nullptr) return Gone(id_);
+  const auto job = client->connection()->CancelJob(state_->id, client->CallTimeout(timeout));
+  return ToPublic(job.status());
 }
 
 }  // namespace agmm

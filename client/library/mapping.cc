@@ -1,29 +1,34 @@
-#include "client/library/mapping.h"
-
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "client/library/client.h"
-#include "client/library/to_public.h"
+#include "client/connect/tensor_mapping.h"
+#include "client/library/client_impl.h"
 
 namespace agmm {
 
+struct MappingState {
+  std::shared_ptr<ClientImpl> client;
+  std::unique_ptr<TensorMapping> mapping;
+  TensorInfo tensor;
+  std::vector<Mapping::Shard> shards;
+};
+
 Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds timeout) {
-  auto state = std::make_unique<MappingState>();
-  const std::shared_ptr<Core> core = state->core = impl_->core;
-  if (!core->Begin()) {
+  const ClientImpl::Use client = impl_->Begin();
+  if (client == nullptr) {
     return Status(StatusCode::kFailedPrecondition,
                   absl::StrFormat("\"%s\" cannot be mapped: its client is being destroyed", name));
   }
   v1::BeginMapping begin;
   begin.mutable_tensor()->set_name(name);
   begin.set_writable(writable);
-  begin.set_session_id(core->session());
-  auto mapping =
-      TensorMapping::Open(core->connection(), begin, absl::Now() + core->TransferTimeout(timeout),
-                          [core] { core->End(); });
+  begin.set_session_id(client->session());
+  auto mapping = TensorMapping::Open(client->connection(), begin,
+                                     absl::Now() + client->TransferTimeout(timeout), client);
   if (!mapping.ok()) return ToPublic(mapping.status());
+  auto state = std::make_unique<MappingState>();
+  state->client = impl_;
   state->mapping = *std::move(mapping);
   state->tensor = ToPublic(state->mapping->tensor());
   for (const TensorMapping::Shard& shard : state->mapping->shards()) {
@@ -56,17 +61,14 @@ Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {
     return Status(StatusCode::kFailedPrecondition,
                   "this Mapping stands for no tensor; take one from Client::Map");
   }
-  const CoreUse use(state_->core.get());
-  if (!use.ok()) {
+  const ClientImpl::Use client = state_->client->Begin();
+  if (client == nullptr) {
     return Status(
         StatusCode::kFailedPrecondition,
-        absl::StrFormat("the client of the mapping of \"%s\" is gone; commit before it goes",
+        absl::StrFormat("the client of the mapping of \"%s\" was destroyed; commit before that",
                         state_->tensor.name));
   }
-  const absl::StatusOr<v1::Tensor> tensor =
-      state_->mapping->Commit(absl::Now() + state_->core->CallTimeout(timeout));
-  if (!tensor.ok()) return ToPublic(tensor.status());
-  return ToPublic(*tensor);
+  return ToPublic(state_->mapping->Commit(absl::Now() + client->CallTimeout(timeout)));
 }
 
 }  // namespace agmm

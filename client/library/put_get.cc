@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "client/library/client.h"
-#include "client/library/to_public.h"
-#include "client/tensor_transfer.h"
+#include "client/connect/tensor_transfer.h"
+#include "client/library/client_impl.h"
+#include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
@@ -18,7 +18,7 @@ Status WrongSize(int64_t size_bytes, int64_t rows, int64_t cols, int64_t element
                       size_bytes, rows, cols, element_bytes, rows * cols * element_bytes));
 }
 
-// Rows x cols elements as bytes; absent where that makes no sense.
+// The size of the contents in bytes; absent if a tensor cannot have this spec.
 std::optional<int64_t> BytesIn(const TensorSpec& spec) {
   int64_t elements = 0, bytes = 0;
   if (spec.rows <= 0 || spec.cols <= 0 || __builtin_mul_overflow(spec.rows, spec.cols, &elements) ||
@@ -28,10 +28,32 @@ std::optional<int64_t> BytesIn(const TensorSpec& spec) {
   return bytes;
 }
 
-Progress ProgressOf(const TransferOptions& options, int64_t total_bytes) {
-  return {[&options, total_bytes](int64_t moved_bytes) {
+// Takes a piece of the contents of `tensor`.
+using TakePiece = std::function<Status(const TensorInfo& tensor, int64_t offset_bytes,
+                                       const std::byte* from, int64_t size_bytes)>;
+
+Result<TensorInfo> GetPieces(ClientImpl* client, const std::string& name, const TakePiece& take,
+                             const TransferOptions& options) {
+  v1::TensorRef ref;
+  ref.set_name(name);
+  int64_t total_bytes = 0;
+  std::optional<TensorInfo> info;
+  const WriteFn write = [&](const v1::Tensor& tensor, int64_t offset_bytes,
+                            absl::string_view data) {
+    if (!info.has_value()) {
+      info = ToPublic(tensor);
+      total_bytes = BytesIn(info->spec).value_or(0);
+    }
+    return FromPublic(take(*info, offset_bytes, reinterpret_cast<const std::byte*>(data.data()),
+                           static_cast<int64_t>(data.size())));
+  };
+  const Progress progress{[&](int64_t moved_bytes) {
     if (options.progress) options.progress(moved_bytes, total_bytes);
   }};
+  return client->Call([&](Connection* connection) {
+    return Download(connection, ref, write, progress,
+                    absl::Now() + client->TransferTimeout(options.timeout));
+  });
 }
 
 }  // namespace
@@ -52,35 +74,32 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, 
 
 Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
                                const Reader& reader, const TransferOptions& options) {
-  const CoreUse use(impl_->core.get());
-  if (!use.ok()) return ClientGone();
-  const std::optional<int64_t> total_bytes = BytesIn(spec);
-  if (!total_bytes.has_value()) {
-    return Status(
-        StatusCode::kInvalidArgument,
-        absl::StrFormat("a tensor of %d x %d elements cannot be; give at least one row and "
-                        "one column, and less than 2^63 bytes",
-                        spec.rows, spec.cols));
-  }
-  auto put = impl_->RequestFor(name, spec, impl_->core->CallTimeout({}));
-  if (!put.ok()) return ToPublic(put.status());
-  v1::BeginUpload begin;
-  *begin.mutable_put() = *std::move(put);
-  const ReadFn read = [&reader](int64_t offset_bytes, int64_t size, char* out) {
-    return FromPublic(reader(offset_bytes, reinterpret_cast<std::byte*>(out), size));
-  };
-  const absl::StatusOr<v1::Tensor> tensor =
-      Upload(impl_->core->connection(), std::move(begin), *total_bytes, read,
-             ProgressOf(options, *total_bytes),
-             absl::Now() + impl_->core->TransferTimeout(options.timeout));
-  if (!tensor.ok()) return ToPublic(tensor.status());
-  return ToPublic(*tensor);
+  return impl_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+    const std::optional<int64_t> total_bytes = BytesIn(spec);
+    if (!total_bytes.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("a tensor cannot have %d x %d elements; give at least one row and one "
+                          "column, and less than 2^63 bytes",
+                          spec.rows, spec.cols));
+    }
+    v1::BeginUpload begin;
+    AGMM_ASSIGN_OR_RETURN(*begin.mutable_put(),
+                          impl_->RequestFor(name, spec, impl_->CallTimeout({})));
+    const ReadFn read = [&](int64_t offset_bytes, int64_t size, char* out) {
+      return FromPublic(reader(offset_bytes, reinterpret_cast<std::byte*>(out), size));
+    };
+    const Progress progress{[&](int64_t moved_bytes) {
+      if (options.progress) options.progress(moved_bytes, *total_bytes);
+    }};
+    return Upload(connection, std::move(begin), *total_bytes, read, progress,
+                  absl::Now() + impl_->TransferTimeout(options.timeout));
+  });
 }
 
 Result<TensorInfo> Client::Get(const std::string& name, void* data, int64_t size_bytes,
                                const TransferOptions& options) {
-  return impl_->Download(
-      name,
+  return GetPieces(
+      impl_.get(), name,
       [&](const TensorInfo& tensor, int64_t offset_bytes, const std::byte* from, int64_t size) {
         if (BytesIn(tensor.spec) != size_bytes) {
           return WrongSize(size_bytes, tensor.spec.rows, tensor.spec.cols,
@@ -94,39 +113,12 @@ Result<TensorInfo> Client::Get(const std::string& name, void* data, int64_t size
 
 Result<TensorInfo> Client::Get(const std::string& name, const Writer& writer,
                                const TransferOptions& options) {
-  return impl_->Download(
-      name,
+  return GetPieces(
+      impl_.get(), name,
       [&](const TensorInfo&, int64_t offset_bytes, const std::byte* from, int64_t size) {
         return writer(offset_bytes, from, size);
       },
       options);
-}
-
-Result<TensorInfo> ClientImpl::Download(const std::string& name, const TakePiece& take,
-                                        const TransferOptions& options) const {
-  const CoreUse use(core.get());
-  if (!use.ok()) return ClientGone();
-  v1::TensorRef ref;
-  ref.set_name(name);
-  int64_t total_bytes = 0;
-  std::optional<TensorInfo> info;
-  const WriteFn write = [&](const v1::Tensor& tensor, int64_t offset_bytes,
-                            absl::string_view data) {
-    if (!info.has_value()) {
-      info = ToPublic(tensor);
-      total_bytes = BytesIn(info->spec).value_or(0);
-    }
-    return FromPublic(take(*info, offset_bytes, reinterpret_cast<const std::byte*>(data.data()),
-                           static_cast<int64_t>(data.size())));
-  };
-  const Progress progress{[&](int64_t moved_bytes) {
-    if (options.progress) options.progress(moved_bytes, total_bytes);
-  }};
-  const absl::StatusOr<v1::Tensor> tensor =
-      agmm::Download(core->connection(), ref, write, progress,
-                     absl::Now() + core->TransferTimeout(options.timeout));
-  if (!tensor.ok()) return ToPublic(tensor.status());
-  return ToPublic(*tensor);
 }
 
 }  // namespace agmm

@@ -1,80 +1,75 @@
-// Jobs that are submitted and awaited in one: all of a client's by one stream, in batches both
-// ways.
+// Jobs that are submitted and awaited in one call: all of a client's share a stream, in batches
+// both ways.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agmm/v1/job.grpc.pb.h"
-#include "client/connection.h"
+#include "client/connect/connection.h"
+#include "kernels/base/loop.h"
 
 namespace agmm {
 
-class Core;
-
-// Of one core, which it holds a use of while a stream is open. Thread-safe. When the stream breaks,
-// what has no outcome is sent again, as other calls that are safe to repeat: under its request id
-// it stays one job.
-class Runs : public std::enable_shared_from_this<Runs> {
+// Thread-safe. If the stream breaks, jobs without an outcome are sent again, like other calls that
+// are safe to repeat: the request id keeps each one job.
+class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse> {
  public:
-  // The job as it ended, or why there is none.
+  // Called with the job as it ended, or with the error.
   using OnEnd = std::function<void(const absl::StatusOr<v1::Job>&)>;
 
-  explicit Runs(Core* core) : core_(core) {}
+  Runs(Connection* connection, Loop* loop);
+  // Waits for the stream, which an Interrupt has ended. All runs have ended, and so has the loop.
+  ~Runs() override;
 
-  // `request` has a request id of its own. `on_end` runs once, not within this call: on the core's
-  // loop, or where it `may_run_anywhere` on gRPC's threads. DEADLINE_EXCEEDED at `deadline`, and
-  // the job goes on.
-  void Run(v1::SubmitJobRequest request, absl::Time deadline, bool may_run_anywhere, OnEnd on_end);
+  // Gives `request` a request id of its own. Calls `on_end` once, on any thread.
+  // DEADLINE_EXCEEDED at `deadline`; the job goes on.
+  void Run(v1::SubmitJobRequest request, absl::Time deadline, OnEnd on_end);
 
  private:
-  class Stream;
+  enum class Phase {
+    kClosed,  // no stream
+    kOpen,    // a stream, with no write in progress
+    kWriting,
+    kBroken,  // the stream has failed: OnDone follows, and SendAgain if there are jobs
+  };
   struct Pending {
-    uint64_t number = 0;           // in the order of the calls
-    v1::SubmitJobRequest request;  // as it would be sent again
-    std::multimap<absl::Time, std::string>::iterator deadline;
-    bool anywhere = false;
+    v1::SubmitJobRequest request;
+    Loop::Timer deadline;
     OnEnd on_end;
   };
 
   // With the lock.
   void Open();
   void Send();
-  void AwaitDeadline();
-  std::optional<Pending> Take(const std::string& request_id);
-  std::map<std::string, Pending> TakeAll();
-  // Without.
-  void SendOnLoop();
-  void OnOutcomes(v1::RunJobsResponse* response);
-  void OnWritten();
-  void OnBroken();
-  void OnStreamEnd(const grpc::Status& status);
-  void SendAgain();
-  void EndLate(absl::Time armed_for);
-  void EndAll(const absl::Status& why);
 
-  Core* const core_;
-  std::mutex mutex_;
-  uint64_t next_ = 0;
-  std::map<std::string, Pending> pending_;            // by request id
-  std::multimap<absl::Time, std::string> deadlines_;  // of pending_
-  std::deque<std::string>
-      waiting_;  // of pending_, to be sent; those that have ended are passed over
-  std::shared_ptr<Stream> stream_;         // null: none is open
-  bool writing_ = false, broken_ = false;  // of stream_; broken: its end is on its way
-  bool resting_ = false;                   // a new stream is opened after a while
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+  void SendAgain();
+  void EndLate(const std::string& id);
+
+  Connection* const connection_;
+  Loop* const loop_;
+  const std::string prefix_;      // of the request ids
+  v1::RunJobsRequest request_;    // gRPC's in kWriting
+  v1::RunJobsResponse response_;  // gRPC's while it reads
+  std::mutex mutex_;              // guards all below
+  std::condition_variable closed_;
+  uint64_t count_ = 0;                      // of the runs so far
+  std::map<std::string, Pending> pending_;  // by request id, which is the order of the calls
+  std::string last_sent_;                   // later request ids are to be sent
+  Phase phase_ = Phase::kClosed;
+  std::optional<Connection::Call> call_;  // of the stream
+  Connection::Retry retry_;               // since the last outcome
   bool send_posted_ = false;
-  std::set<absl::Time> armed_;  // when EndLate is due; a first deadline has one no later
-  std::optional<Connection::Retry> retry_;  // of what is pending, since its last outcome
 };
 
 }  // namespace agmm

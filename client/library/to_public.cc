@@ -1,8 +1,11 @@
 #include "client/library/to_public.h"
 
 #include "absl/strings/str_cat.h"
-#include "client/job_outcome.h"
-#include "proto/convert/status.h"
+#include "absl/strings/str_join.h"
+#include "client/connect/job_watch.h"
+#include "kernels/base/reason.h"
+#include "proto/convert/rpc_status.h"
+#include "proto/convert/time.h"
 
 namespace agmm {
 namespace {
@@ -26,15 +29,13 @@ JobState ToPublic(v1::Job::State state) {
 }
 
 WallTime ToPublic(const google::protobuf::Timestamp& time) {
-  return WallTime(std::chrono::duration_cast<WallTime::duration>(
-      std::chrono::seconds(time.seconds()) + std::chrono::nanoseconds(time.nanos())));
+  return absl::ToChronoTime(FromProto(time));
 }
 
 std::string TextOf(const v1::Mesh& mesh) {
-  std::string text;
-  for (const v1::MeshAxis& axis : mesh.axes())
-    absl::StrAppend(&text, text.empty() ? "" : ",", axis.name(), "=", axis.size());
-  return text;
+  return absl::StrJoin(mesh.axes(), ",", [](std::string* text, const v1::MeshAxis& axis) {
+    absl::StrAppend(text, axis.name(), "=", axis.size());
+  });
 }
 
 JobFigures ToPublic(const v1::JobFigures& wire) {
@@ -134,10 +135,22 @@ WorldInfo ToPublic(const v1::GetStatusResponse& status) {
   return world;
 }
 
-Result<JobInfo> JobResult(const v1::Job& job) {
-  const absl::Status outcome = OutcomeOf(job);
+std::vector<TensorInfo> ToPublic(const v1::ListTensorsResponse& list) {
+  std::vector<TensorInfo> tensors;
+  for (const v1::Tensor& tensor : list.tensors()) tensors.push_back(ToPublic(tensor));
+  return tensors;
+}
+
+std::vector<JobInfo> ToPublic(const v1::ListJobsResponse& list) {
+  std::vector<JobInfo> jobs;
+  for (const v1::Job& job : list.jobs()) jobs.push_back(ToPublic(job));
+  return jobs;
+}
+
+Result<JobInfo> JobResult(const absl::StatusOr<v1::Job>& job) {
+  const absl::Status outcome = job.ok() ? OutcomeOf(*job) : job.status();
   if (!outcome.ok()) return ToPublic(outcome);
-  return ToPublic(job);
+  return ToPublic(*job);
 }
 
 }  // namespace agmm

@@ -1,7 +1,10 @@
-// The wire's messages and errors as the public header's structs.
+// Conversion of messages and errors to the public header's structs.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/tensor.pb.h"
@@ -14,11 +17,20 @@ absl::Status FromPublic(const Status& status);
 
 TensorInfo ToPublic(const v1::Tensor& tensor);
 JobInfo ToPublic(const v1::Job& job);
+inline JobHandle ToPublic(const JobHandle& job) { return job; }
 JobEvent ToPublic(const v1::JobEvent& event);
 WorldInfo ToPublic(const v1::GetStatusResponse& status);
+std::vector<TensorInfo> ToPublic(const v1::ListTensorsResponse& list);
+std::vector<JobInfo> ToPublic(const v1::ListJobsResponse& list);
 v1::DType ToWire(ElementType type);
 
-// What a Wait for a job that has ended returns: the job, or its error.
-Result<JobInfo> JobResult(const v1::Job& job);
+template <typename T>
+auto ToPublic(const absl::StatusOr<T>& result) -> Result<decltype(ToPublic(*result))> {
+  if (!result.ok()) return ToPublic(result.status());
+  return ToPublic(*result);
+}
+
+// The result of a wait: the job if it has succeeded, else its error or that of the wait.
+Result<JobInfo> JobResult(const absl::StatusOr<v1::Job>& job);
 
 }  // namespace agmm

@@ -1,23 +1,23 @@
-// Contents of tensors from and to files of matrices, converted on the way.
+// Contents of tensors from and to matrix files, with conversion of the dtype.
 #pragma once
 
-#include "client/npy.h"
-#include "client/tensor_transfer.h"
+#include "client/connect/tensor_transfer.h"
+#include "client/npy/npy.h"
 
 namespace agmm {
 
-// As Upload, of the whole file, as a tensor of `dtype`. `begin` names a tensor of its rows and
-// columns and that dtype.
+// Uploads the whole file, see Upload, to the tensor that `begin` names, which has the file's rows
+// and columns and is of `dtype`.
 absl::StatusOr<v1::Tensor> UploadFile(Connection* connection, v1::BeginUpload begin,
                                       const NpyReader& file, DType dtype, const Progress& progress,
                                       const std::string& sequencer = "");
 
-// What a tensor of this dtype is in an .npy file: bf16 becomes f32, which holds it exactly; others
-// stay.
+// The dtype of the .npy file for a tensor: f32 for bf16, because .npy has no bf16 and f32 holds it
+// exactly.
 DType FileDType(DType dtype);
 
-// As Download, to `file`, which was made for the tensor's rows and columns. Does not commit it.
-// Errors, as well: FAILED_PRECONDITION where the tensor is of another shape.
+// Downloads the tensor, see Download, to `file`, without committing it. Errors also:
+// FAILED_PRECONDITION if the tensor's shape is not that of the file.
 absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::TensorRef& tensor,
                                         NpyWriter* file, const Progress& progress,
                                         const std::string& sequencer = "");

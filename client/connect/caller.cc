@@ -1,0 +1,202 @@
+#include "client/connect/caller.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "proto/channel/channel.h"
+#include "proto/convert/metadata.h"
+#include "proto/convert/rpc_status.h"
+
+namespace agmm {
+namespace {
+
+// The sum bounds how long a stopped daemon, or an unreachable host, goes unnoticed.
+constexpr int kKeepaliveMs = 20'000, kKeepaliveTimeoutMs = 10'000;
+constexpr int kMaxMessageBytes = 64 << 20;
+// Bytes that a stream may receive ahead of its reader. gRPC's own estimate grows to tens of MiB
+// with a fast daemon and a slow disk.
+constexpr int kWindowBytes = 4 << 20;
+constexpr int kConnectMs = 5'000;
+// Delays between the attempts to find a lost daemon.
+constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
+// gRPC before 1.61 sometimes takes a TCP connection that is being made for one that failed, with an
+// unrelated error (grpc/grpc#35064; seen with 1.51: "No such file or directory"). A first failure
+// that came at once, and is not the other host's refusal, therefore counts only after this many.
+constexpr int kDials = 4;
+constexpr absl::Duration kAtOnce = absl::Seconds(1);
+constexpr char kRefused[] = "Connection refused";
+
+std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // gRPC refuses calls until it dials again, so its delays must not be longer than Retry's.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(kFirstDelay)));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(kMaxDelay)));
+  // Bounds one attempt to connect: a busy host may take its time.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
+  // Jobs of many steps and lists of many tensors are long; the daemon bounds them.
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
+  return OpenChannel(endpoint.target, std::move(arguments));
+}
+
+// True for a failure that no agmmd causes: an unknown method, or a server without gRPC or HTTP/2.
+// The phrases are gRPC's; tests/client/connection_test.cc holds them against the one installed.
+bool IsForeign(const grpc::Status& status) {
+  const std::string& message = status.error_message();
+  return status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
+         absl::StrContains(message, "Received http2 header with status") ||
+         absl::StrContains(message, "http1.x server") ||
+         absl::StrContains(message, "Failed parsing HTTP/2");
+}
+
+}  // namespace
+
+Caller::Caller(Endpoint endpoint)
+    : endpoint_(std::move(endpoint)), channel_(MakeChannel(endpoint_)) {}
+
+std::string Caller::known_sequencer() {
+  std::lock_guard lock(mutex_);
+  return sequencer_;
+}
+
+void Caller::Learn(std::string sequencer) {
+  if (sequencer.empty()) return;
+  std::lock_guard lock(mutex_);
+  sequencer_ = std::move(sequencer);
+}
+
+void Caller::SetSession(SessionState state) {
+  std::lock_guard lock(mutex_);
+  session_ = state;
+}
+
+bool Caller::SessionLost() {
+  std::lock_guard lock(mutex_);
+  return session_ == SessionState::kLost;
+}
+
+void Caller::Interrupt() {
+  std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  for (grpc::ClientContext* context : active_) context->TryCancel();
+  interruption_.notify_all();
+}
+
+bool Caller::WaitToRetry(absl::Duration delay, bool interruptible) {
+  std::unique_lock lock(mutex_);
+  interruption_.wait_for(lock, absl::ToChronoNanoseconds(delay),
+                         [&] { return interruptible && interrupted_; });
+  return session_ != SessionState::kLost;
+}
+
+std::optional<absl::Duration> Caller::Retry::Next(const Call& call) {
+  const absl::Time now = absl::Now();
+  if (call.doubtful_) {
+    const absl::Duration delay = kFirstDelay * (1 << dials_);
+    if (++dials_ == kDials || now - call.start_ > kAtOnce || now + delay >= deadline_)
+      return std::nullopt;
+    return delay;
+  }
+  if (!call.lost() || caller_->SessionLost()) return std::nullopt;
+  // An attempt that lived longer than the bound had found the daemon: a new search begins.
+  if (count_ == 0 || now - call.start_ >= kRetryBound) {
+    give_up_ = std::min(deadline_, now + kRetryBound);
+    delay_ = kFirstDelay;
+  }
+  if (now + delay_ >= give_up_) return std::nullopt;
+  if (known_.has_value()) {
+    // The sequencer that gave the id is unknown, and the next one may mean something else by it.
+    if (known_->empty()) return std::nullopt;
+    sequencer_ = *known_;
+  }
+  ++count_;
+  return std::exchange(delay_, std::min(2 * delay_, kMaxDelay));
+}
+
+Caller::Call::Call(Caller* caller, absl::Time deadline, const std::string& sequencer,
+                   bool interruptible)
+    : caller_(caller) {
+  if (!sequencer.empty()) context_.AddMetadata(kSequencerKey, sequencer);
+  if (deadline != absl::InfiniteFuture()) context_.set_deadline(absl::ToChronoTime(deadline));
+  if (!interruptible) return;
+  std::lock_guard lock(caller_->mutex_);
+  caller_->active_.insert(&context_);
+  if (caller_->interrupted_) context_.TryCancel();
+}
+
+Caller::Call::~Call() {
+  std::lock_guard lock(caller_->mutex_);
+  caller_->active_.erase(&context_);
+}
+
+absl::Status Caller::Call::Convert(const grpc::Status& status) {
+  std::lock_guard lock(caller_->mutex_);
+  google::rpc::Status details;
+  const bool from_daemon = !status.error_details().empty() &&
+                           details.ParseFromString(status.error_details()) &&
+                           details.code() == static_cast<int>(status.error_code());
+  const bool answered_before =
+      std::exchange(caller_->answered_, caller_->answered_ || status.ok() || from_daemon);
+  if (status.ok()) return absl::OkStatus();
+  return from_daemon ? FromProto(details) : NoAnswer(status, answered_before);
+}
+
+absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_before) {
+  const std::string& endpoint = caller_->endpoint_.text;
+  const std::string& socket = caller_->endpoint_.socket_path;
+  const grpc::StatusCode code = status.error_code();
+  if (!answered_before && IsForeign(status)) {
+    return absl::UnavailableError(
+        absl::StrFormat("something that is not agmmd answers at %s; give the endpoint of a daemon: "
+                        "host:port or unix:/path (agmmctl: --endpoint)",
+                        endpoint));
+  }
+  if (code == grpc::StatusCode::CANCELLED && caller_->interrupted_)
+    return absl::CancelledError("cancelled");
+  if (code == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "the daemon at %s did not answer in time; see `agmmctl status` and its log", endpoint));
+  }
+  if (code == grpc::StatusCode::UNIMPLEMENTED) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "the daemon at %s does not know this call; install the same version everywhere", endpoint));
+  }
+  if (code != grpc::StatusCode::UNAVAILABLE) {
+    return absl::Status(
+        static_cast<absl::StatusCode>(code),
+        absl::StrFormat("the call to %s failed: %s", endpoint, status.error_message()));
+  }
+  if (answered_before) {
+    lost_ = true;
+    return absl::UnavailableError(absl::StrFormat(
+        caller_->session_ != SessionState::kNone
+            ? "the daemon at %s was lost in mid-call; this client's jobs and tensors ended there"
+            : "the daemon at %s was lost in mid-call; see its log, and `agmmctl status`",
+        endpoint));
+  }
+  if (!socket.empty() && access(socket.c_str(), W_OK) != 0 && errno == EACCES) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("no permission to use %s; ask as the user who runs its daemon", endpoint));
+  }
+  if (absl::StrContains(status.error_message(), "DNS resolution failed")) {
+    return absl::UnavailableError(absl::StrFormat(
+        "the host of %s cannot be found; check its name, or give its address", endpoint));
+  }
+  doubtful_ = socket.empty() && !absl::StrContains(status.error_message(), kRefused);
+  return absl::UnavailableError(absl::StrFormat(
+      "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one: host:port "
+      "or unix:/path (agmmctl: --endpoint)",
+      endpoint));
+}
+
+}  // namespace agmm

@@ -1,0 +1,134 @@
+// Calls to one daemon: each attempt and its errors, and when a call is repeated.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/connect/endpoint.h"
+
+namespace agmm {
+
+// Longest time that a lost daemon is given to come back.
+inline constexpr absl::Duration kRetryBound = absl::Seconds(10);
+
+// Id of a job or a tensor, and the sequencer that gave it, because every sequencer's ids begin at
+// 1. Another sequencer refuses it with ABORTED and PEER_LOST. An id without a sequencer, as people
+// type it, means the job or tensor that has this number now; if such a call is repeated, then only
+// for the sequencer that the connection knew when the call began.
+struct Id {
+  Id(uint64_t id, std::string sequencer = "") : number(id), sequencer(std::move(sequencer)) {}
+  uint64_t number;
+  std::string sequencer;
+};
+
+class Session;
+
+// The state that all calls of a connection share. Thread-safe.
+class Caller {
+ public:
+  // Connects with the first call.
+  explicit Caller(Endpoint endpoint);
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  const std::string& endpoint() const { return endpoint_.text; }
+  // The sequencer's incarnation, from the last response that named it; empty if none has yet.
+  std::string known_sequencer();
+  // Makes the calls in progress and all later ones fail with CANCELLED.
+  void Interrupt();
+
+  // One attempt of a call: its context, and its status in this client's terms.
+  class Call {
+   public:
+    // `sequencer` gave the ids in the request. A call without a deadline is one whose work has no
+    // bound.
+    Call(Caller* caller, absl::Time deadline, const std::string& sequencer = "",
+         bool interruptible = true);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    grpc::ClientContext* context() { return &context_; }
+    // The daemon's own error where it sent one, else what happened to the connection.
+    absl::Status Convert(const grpc::Status& status);
+    // True if the converted status says that the connection to a daemon broke.
+    bool lost() const { return lost_; }
+
+   private:
+    friend class Caller;
+    absl::Status NoAnswer(const grpc::Status& status, bool answered_before);
+
+    Caller* const caller_;
+    const absl::Time start_ = absl::Now();
+    grpc::ClientContext context_;
+    bool lost_ = false;
+    bool doubtful_ = false;  // "no daemon answers" may be wrong: see kDials
+  };
+
+  // When a call that is safe to repeat is sent again, and to which sequencer.
+  class Retry {
+   public:
+    // `sequencer` gave the id that the call is about: see Id. Absent: the call means the same to
+    // every sequencer.
+    Retry(Caller* caller, absl::Time deadline, std::optional<std::string> sequencer = std::nullopt)
+        : caller_(caller),
+          deadline_(deadline),
+          sequencer_(sequencer.value_or("")),
+          known_(sequencer == "" ? caller->known_sequencer() : std::move(sequencer)) {}
+
+    // For the next attempt's Call.
+    const std::string& sequencer() const { return sequencer_; }
+    // The delay before the next attempt, after `call`, whose status has been converted. Absent:
+    // that status is final.
+    std::optional<absl::Duration> Next(const Call& call);
+    // How often a lost call was repeated.
+    int count() const { return count_; }
+    // After progress: a later break may last as long as the first.
+    void Restart() { count_ = dials_ = 0; }
+
+   private:
+    Caller* caller_;
+    absl::Time deadline_;
+    std::string sequencer_;
+    std::optional<std::string> known_;  // for a call about an id
+    absl::Time give_up_;
+    absl::Duration delay_;
+    int count_ = 0, dials_ = 0;
+  };
+  // Waits before the next attempt, or until an Interrupt; true if that attempt may begin.
+  bool WaitToRetry(absl::Duration delay, bool interruptible = true);
+
+ protected:
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  // Sets known_sequencer, unless `sequencer` is empty.
+  void Learn(std::string sequencer);
+
+ private:
+  friend class Session;
+  // Once the session is lost, no call is repeated, because its jobs and tensors ended with it.
+  enum class SessionState { kNone, kOpen, kLost };
+  void SetSession(SessionState state);
+  bool SessionLost();
+
+  const Endpoint endpoint_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  std::mutex mutex_;  // guards all below
+  std::condition_variable interruption_;
+  bool interrupted_ = false;
+  bool answered_ = false;  // a daemon has answered here
+  std::string sequencer_;
+  SessionState session_ = SessionState::kNone;
+  std::set<grpc::ClientContext*> active_;
+};
+
+}  // namespace agmm

@@ -1,0 +1,250 @@
+#include "client/connect/connection.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "proto/limits.h"
+
+namespace agmm {
+namespace {
+
+using Cluster = v1::ClusterService::Stub;
+using Tensors = v1::TensorService::Stub;
+using Contents = v1::ContentService::Stub;
+using Jobs = v1::JobService::Stub;
+
+// The sequencer's incarnation where the response names it, else "".
+template <typename Response>
+std::string SequencerIn(const Response& response) {
+  if constexpr (requires { response.sequencer(); }) {
+    return response.sequencer();
+  } else if constexpr (requires { response.sequencer_node(); }) {
+    for (const v1::NodeStatus& node : response.nodes())
+      if (node.index() == response.sequencer_node()) return node.incarnation();
+  }
+  return "";
+}
+
+}  // namespace
+
+// The stream that keeps a session alive.
+class Session final : private grpc::ClientReadReactor<v1::SessionEvent> {
+ public:
+  // Begins the stream.
+  Session(Caller* caller, v1::ClusterService::Stub* stub)
+      : caller_(caller), call_(caller, absl::InfiniteFuture()) {
+    stub->async()->OpenSession(call_.context(), &request_, this);
+    StartRead(&event_);
+    StartCall();
+  }
+  // Ends the session.
+  ~Session() override { Close(); }
+
+  // Returns the session's id once it is open. At most once.
+  absl::StatusOr<std::string> AwaitId(absl::Duration timeout) {
+    bool answered = false;
+    {
+      std::unique_lock lock(mutex_);
+      answered = changed_.wait_for(lock, absl::ToChronoNanoseconds(timeout),
+                                   [this] { return phase_ != Phase::kOpening; });
+      if (phase_ == Phase::kOpen) return event_.session_id();
+    }
+    Close();
+    if (!answered) {
+      return absl::DeadlineExceededError(absl::StrFormat(
+          "the daemon at %s opened no session within %s; see `agmmctl status` and its log",
+          caller_->endpoint(), absl::FormatDuration(timeout)));
+    }
+    const absl::Status status = call_.Convert(end_);
+    if (!status.ok()) return status;
+    return absl::InternalError(
+        absl::StrFormat("the daemon at %s ended a session before it gave its id; see its log",
+                        caller_->endpoint()));
+  }
+
+ private:
+  enum class Phase { kOpening, kOpen, kDone };
+
+  void OnReadDone(bool ok) override {
+    std::lock_guard lock(mutex_);
+    if (!ok) return;  // OnDone says why
+    if (phase_ == Phase::kOpening) {
+      phase_ = Phase::kOpen;
+      caller_->SetSession(Caller::SessionState::kOpen);
+      changed_.notify_all();
+    }
+    StartRead(&later_);  // fails when the stream ends
+  }
+  void OnDone(const grpc::Status& status) override {
+    std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kOpen) caller_->SetSession(Caller::SessionState::kLost);
+    end_ = status;
+    phase_ = Phase::kDone;
+    // With the lock, because the thread that waits may destroy this object next.
+    changed_.notify_all();
+  }
+  // Cancels the stream and waits for its end: gRPC calls nothing of the reactor after OnDone, and
+  // does not touch it once that has begun.
+  void Close() {
+    call_.context()->TryCancel();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return phase_ == Phase::kDone; });
+  }
+
+  Caller* const caller_;
+  Caller::Call call_;
+  const v1::OpenSessionRequest request_;
+  v1::SessionEvent event_, later_;
+  std::mutex mutex_;  // guards phase_ and end_
+  std::condition_variable changed_;
+  Phase phase_ = Phase::kOpening;
+  grpc::Status end_;
+};
+
+Connection::Connection(Endpoint endpoint)
+    : Caller(std::move(endpoint)),
+      cluster_(v1::ClusterService::NewStub(channel())),
+      tensors_(v1::TensorService::NewStub(channel())),
+      contents_(v1::ContentService::NewStub(channel())),
+      jobs_(v1::JobService::NewStub(channel())) {}
+
+Connection::~Connection() = default;
+
+template <typename Stub, typename Service, typename Request, typename Response>
+absl::StatusOr<Response> Connection::Run(const Options& options, const std::unique_ptr<Stub>& stub,
+                                         Method<Service, Request, Response> method,
+                                         const Request& request) {
+  Retry retry(this, options.deadline, options.sequencer);
+  while (true) {
+    Call call(this, options.deadline, retry.sequencer(), options.interruptible);
+    Response response;
+    const absl::Status status =
+        call.Convert((stub.get()->*method)(call.context(), request, &response));
+    if (status.ok()) {
+      Learn(SequencerIn(response));
+      return response;
+    }
+    if (options.not_found_is_ok && retry.count() > 0 && absl::IsNotFound(status)) return response;
+    if (!options.safe) return status;
+    const std::optional<absl::Duration> delay = retry.Next(call);
+    if (!delay.has_value() || !WaitToRetry(*delay, options.interruptible)) return status;
+  }
+}
+
+absl::StatusOr<v1::GetStatusResponse> Connection::GetStatus(absl::Duration timeout) {
+  return Run({.deadline = absl::Now() + timeout}, cluster_, &Cluster::GetStatus,
+             v1::GetStatusRequest());
+}
+
+absl::StatusOr<std::string> Connection::OpenSession(absl::Duration timeout) {
+  session_ = std::make_unique<Session>(this, cluster_.get());
+  return session_->AwaitId(timeout);
+}
+
+absl::StatusOr<v1::Tensor> Connection::CreateTensor(const v1::CreateTensorRequest& request,
+                                                    absl::Duration timeout) {
+  return Run({.deadline = absl::Now() + timeout, .safe = !request.request_id().empty()}, tensors_,
+             &Tensors::CreateTensor, request);
+}
+
+absl::StatusOr<v1::Tensor> Connection::FillTensor(const v1::FillTensorRequest& request,
+                                                  absl::Duration timeout) {
+  return Run({.deadline = absl::Now() + timeout, .safe = false}, tensors_, &Tensors::FillTensor,
+             request);
+}
+
+absl::StatusOr<v1::Tensor> Connection::GetTensor(const v1::TensorRef& tensor,
+                                                 absl::Duration timeout) {
+  v1::GetTensorRequest request;
+  *request.mutable_tensor() = tensor;
+  Options options{.deadline = absl::Now() + timeout};
+  if (tensor.has_tensor_id()) options.sequencer = "";
+  return Run(options, tensors_, &Tensors::GetTensor, request);
+}
+
+absl::StatusOr<v1::ListTensorsResponse> Connection::ListTensors(absl::Duration timeout) {
+  const Options options{.deadline = absl::Now() + timeout};
+  v1::ListTensorsResponse all;
+  v1::ListTensorsRequest request;
+  request.set_page_size(kMaxPage);
+  do {
+    const auto page = Run(options, tensors_, &Tensors::ListTensors, request);
+    if (!page.ok()) return page;
+    request.set_after_tensor_id(page->next_after_tensor_id());
+    all.MergeFrom(*page);
+  } while (request.after_tensor_id() != 0);
+  all.clear_next_after_tensor_id();
+  return all;
+}
+
+absl::Status Connection::DeleteTensor(const Id& tensor, absl::Duration timeout) {
+  v1::DeleteTensorRequest request;
+  request.set_tensor_id(tensor.number);
+  return Run({.deadline = absl::Now() + timeout,
+              .not_found_is_ok = true,
+              .sequencer = tensor.sequencer},
+             tensors_, &Tensors::DeleteTensor, request)
+      .status();
+}
+
+absl::Status Connection::AbortUpload(const std::string& upload_id, absl::Duration timeout) {
+  v1::AbortUploadRequest request;
+  request.set_upload_id(upload_id);
+  return Run({.deadline = absl::Now() + timeout, .interruptible = false}, contents_,
+             &Contents::AbortUpload, request)
+      .status();
+}
+
+absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request,
+                                              absl::Duration timeout,
+                                              const std::string& sequencer) {
+  Options options{.deadline = absl::Now() + timeout, .safe = !request.request_id().empty()};
+  // Names mean the same to every sequencer, ids do not.
+  if (std::any_of(request.tensors().begin(), request.tensors().end(),
+                  [](const v1::TensorRef& ref) { return ref.has_tensor_id(); })) {
+    options.sequencer = sequencer;
+  }
+  return Run(options, jobs_, &Jobs::SubmitJob, request);
+}
+
+absl::StatusOr<v1::Job> Connection::GetJob(const Id& job, absl::Duration timeout) {
+  v1::GetJobRequest request;
+  request.set_job_id(job.number);
+  return Run({.deadline = absl::Now() + timeout, .sequencer = job.sequencer}, jobs_, &Jobs::GetJob,
+             request);
+}
+
+absl::StatusOr<v1::Job> Connection::WaitJob(const Id& job, absl::Time deadline) {
+  v1::WaitJobRequest request;
+  request.set_job_id(job.number);
+  return Run({.deadline = deadline, .sequencer = job.sequencer}, jobs_, &Jobs::WaitJob, request);
+}
+
+absl::StatusOr<v1::Job> Connection::CancelJob(const Id& job, absl::Duration timeout) {
+  v1::CancelJobRequest request;
+  request.set_job_id(job.number);
+  return Run(
+      {.deadline = absl::Now() + timeout, .interruptible = false, .sequencer = job.sequencer},
+      jobs_, &Jobs::CancelJob, request);
+}
+
+absl::StatusOr<v1::ListJobsResponse> Connection::ListJobs(int limit, absl::Duration timeout) {
+  const Options options{.deadline = absl::Now() + timeout};
+  v1::ListJobsResponse all;
+  v1::ListJobsRequest request;
+  while (all.jobs_size() < limit) {
+    request.set_page_size(std::min(limit - all.jobs_size(), kMaxPage));
+    const auto page = Run(options, jobs_, &Jobs::ListJobs, request);
+    if (!page.ok()) return page;
+    all.mutable_jobs()->MergeFrom(page->jobs());
+    all.set_next_before_job_id(page->next_before_job_id());
+    if (all.next_before_job_id() == 0) break;
+    request.set_before_job_id(all.next_before_job_id());
+  }
+  return all;
+}
+
+}  // namespace agmm

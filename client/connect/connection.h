@@ -1,0 +1,109 @@
+// A client's connection to one daemon, which passes calls on to the others where needed. Every call
+// blocks, has a deadline, and fails with the daemon's own error: code, message and reason.
+//
+// UNAVAILABLE without a reason means that no daemon answers at the endpoint, or that it was lost
+// during the call. Once a daemon has answered, calls that are safe to repeat are repeated for about
+// kRetryBound first; before that for 0.35 s, unless the other host refused the connection. A call
+// that the daemon itself refused is never repeated here.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agmm/v1/cluster.grpc.pb.h"
+#include "agmm/v1/job.grpc.pb.h"
+#include "agmm/v1/tensor.grpc.pb.h"
+#include "client/connect/caller.h"
+
+namespace agmm {
+
+// Timeout of calls that only exchange small messages.
+inline constexpr absl::Duration kShortCall = absl::Seconds(10);
+// Timeout of calls that wait for every node of a mesh, to make a tensor or a plan.
+inline constexpr absl::Duration kPlacingCall = absl::Seconds(30);
+// Timeout of fills, which also wait for the jobs before them.
+inline constexpr absl::Duration kFillingCall = absl::Minutes(10);
+
+inline Id IdOf(const v1::Job& job) { return Id(job.job_id(), job.sequencer()); }
+inline Id IdOf(const v1::Tensor& tensor) { return Id(tensor.tensor_id(), tensor.sequencer()); }
+
+// Thread-safe. A `timeout` bounds a call with all its attempts.
+class Connection : public Caller {
+ public:
+  explicit Connection(Endpoint endpoint);
+  // Ends the session. No call may be in progress.
+  ~Connection();
+
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout = kShortCall);
+
+  // Opens a session and returns its id. It ends with this object, or with the process, however that
+  // ends: its jobs are cancelled and its tensors deleted. At most once. Once the session is lost,
+  // no call is repeated.
+  absl::StatusOr<std::string> OpenSession(absl::Duration timeout = kShortCall);
+
+  // Repeated if the request has a request id.
+  absl::StatusOr<v1::Tensor> CreateTensor(const v1::CreateTensorRequest& request,
+                                          absl::Duration timeout = kPlacingCall);
+  // Waits for the jobs admitted before it that use the tensor. Never repeated, because another
+  // client may have written in between.
+  absl::StatusOr<v1::Tensor> FillTensor(const v1::FillTensorRequest& request,
+                                        absl::Duration timeout = kFillingCall);
+  // Errors: NOT_FOUND.
+  absl::StatusOr<v1::Tensor> GetTensor(const v1::TensorRef& tensor,
+                                       absl::Duration timeout = kShortCall);
+  // Returns all pages as one response.
+  absl::StatusOr<v1::ListTensorsResponse> ListTensors(absl::Duration timeout = kShortCall);
+  // Errors: NOT_FOUND, except where an earlier attempt of this call may have deleted it.
+  absl::Status DeleteTensor(const Id& tensor, absl::Duration timeout = kShortCall);
+
+  // Sent after an Interrupt, too.
+  absl::Status AbortUpload(const std::string& upload_id, absl::Duration timeout = kShortCall);
+
+  // Repeated if the request has a request id, under which it is one job of one sequencer. If that
+  // sequencer is lost meanwhile, and the job with it, the next one is asked for the job, but only
+  // if all tensors are given by name. Otherwise `sequencer` gave the tensors' ids.
+  absl::StatusOr<v1::Job> SubmitJob(const v1::SubmitJobRequest& request,
+                                    absl::Duration timeout = kPlacingCall,
+                                    const std::string& sequencer = "");
+  // Returns the job in its current state. Errors: NOT_FOUND.
+  absl::StatusOr<v1::Job> GetJob(const Id& job, absl::Duration timeout = kShortCall);
+  // Returns the job once it has ended, however it ended. Errors: NOT_FOUND; DEADLINE_EXCEEDED if it
+  // is still queued or running at `deadline`. For its events, and to wait in the background, see
+  // job_watch.h.
+  absl::StatusOr<v1::Job> WaitJob(const Id& job, absl::Time deadline);
+  // Sent after an Interrupt, too.
+  absl::StatusOr<v1::Job> CancelJob(const Id& job, absl::Duration timeout = kShortCall);
+  // Returns at most `limit` jobs, from as many pages as it takes, as one response.
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(int limit, absl::Duration timeout = kShortCall);
+
+  v1::TensorService::Stub* tensors() { return tensors_.get(); }
+  v1::ContentService::Stub* contents() { return contents_.get(); }
+  v1::JobService::Stub* jobs() { return jobs_.get(); }
+
+ private:
+  struct Options {
+    absl::Time deadline;
+    bool safe = true;  // to repeat
+    bool interruptible = true;
+    bool not_found_is_ok = false;                         // after the first attempt
+    std::optional<std::string> sequencer = std::nullopt;  // for a call about an id
+  };
+  template <typename Service, typename Request, typename Response>
+  using Method = grpc::Status (Service::*)(grpc::ClientContext*, const Request&, Response*);
+  // Calls `method`, as often as `options` allow.
+  template <typename Stub, typename Service, typename Request, typename Response>
+  absl::StatusOr<Response> Run(const Options& options, const std::unique_ptr<Stub>& stub,
+                               Method<Service, Request, Response> method, const Request& request);
+
+  const std::unique_ptr<v1::ClusterService::Stub> cluster_;
+  const std::unique_ptr<v1::TensorService::Stub> tensors_;
+  const std::unique_ptr<v1::ContentService::Stub> contents_;
+  const std::unique_ptr<v1::JobService::Stub> jobs_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace agmm

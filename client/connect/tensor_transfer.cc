@@ -1,0 +1,249 @@
+#include "client/connect/tensor_transfer.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "kernels/base/checksum.h"
+#include "kernels/base/random.h"
+#include "kernels/base/status.h"
+#include "proto/convert/blocks.h"
+#include "proto/convert/plan_inputs.h"
+
+namespace agmm {
+namespace {
+
+constexpr absl::Duration kAbortCall = absl::Seconds(2);
+
+// Like Connection::WaitToRetry.
+bool Reconnect(Connection* connection, absl::Duration delay, const Progress& progress) {
+  if (progress.reconnecting) progress.reconnecting();
+  return connection->WaitToRetry(delay);
+}
+
+// Messages of an upload in flight: enough to fill the connection while one is being made.
+constexpr size_t kInFlight = 3;
+
+class Uploader {
+ public:
+  Uploader(Connection* connection, v1::BeginUpload begin, int64_t total_bytes, const ReadFn& read,
+           const Progress& progress, absl::Time deadline, const std::string& sequencer)
+      : connection_(connection),
+        deadline_(deadline),
+        begin_(std::move(begin)),
+        total_bytes_(total_bytes),
+        read_(read),
+        progress_(progress),
+        retry_(connection, deadline, begin_.has_put() ? std::nullopt : std::optional(sequencer)) {}
+
+  absl::StatusOr<v1::Tensor> Run() {
+    absl::Status status = SendAll();
+    while (!status.ok() && delay_.has_value() && Reconnect(connection_, *delay_, progress_)) {
+      status = AskPosition();
+      if (status.ok() && !tensor_.has_value()) status = SendAll();
+    }
+    if (status.ok()) return *std::move(tensor_);
+    // The space need not wait until the daemon notices the silence.
+    if (!absl::IsUnavailable(status))
+      connection_->AbortUpload(begin_.upload_id(), kAbortCall).IgnoreError();
+    return status;
+  }
+
+ private:
+  // A message, and its call.
+  struct Slot {
+    v1::UploadRequest request;
+    v1::UploadResponse response;
+    std::optional<Connection::Call> call;  // from Start to Await
+    bool done = false;                     // with mutex_, as `status`
+    grpc::Status status;
+  };
+
+  // Where to go on behind a break: bytes in flight may have arrived.
+  absl::Status AskPosition() {
+    Slot& slot = slots_[0];
+    slot.request.clear_chunk();
+    slot.request.clear_commit();
+    Start(&slot);
+    AGMM_RETURN_IF_ERROR(Await(&slot));
+    position_ = slot.response.committed_bytes();
+    return absl::OkStatus();
+  }
+
+  // Everything from position_ on, and the commit.
+  absl::Status SendAll() {
+    absl::Status status;
+    bool opened = false, committed = false;
+    for (size_t next = 0; status.ok() && !committed; ++next) {
+      Slot& slot = slots_[next % kInFlight];
+      status = Await(&slot);
+      if (status.ok()) status = Fill(&slot);
+      if (!status.ok()) break;
+      committed = slot.request.has_commit();
+      Start(&slot);
+      // The first message waits for the tensor's turn, and the others for the first.
+      if (!std::exchange(opened, true)) status = Await(&slot);
+      for (size_t i = 1; committed && status.ok() && i <= kInFlight; ++i)
+        status = Await(&slots_[(next + i) % kInFlight]);
+    }
+    for (Slot& slot : slots_) Drop(&slot);
+    if (!status.ok() || tensor_.has_value()) return status;
+    return absl::InternalError("the daemon answered a commit without the tensor");
+  }
+
+  // The message that begins at position_.
+  absl::Status Fill(Slot* slot) {
+    const int64_t size = std::min(kPieceBytes, total_bytes_ - position_);
+    slot->request.clear_commit();
+    if (size > 0) {
+      v1::UploadChunk& chunk = *slot->request.mutable_chunk();
+      chunk.set_offset_bytes(position_);
+      chunk.mutable_data()->resize(size);
+      AGMM_RETURN_IF_ERROR(read_(position_, size, chunk.mutable_data()->data()));
+      // Bytes that are sent again count once.
+      const int64_t known = std::clamp<int64_t>(hashed_bytes_ - position_, 0, size);
+      checksum_.Add(absl::string_view(chunk.data()).substr(known));
+      hashed_bytes_ = std::max(hashed_bytes_, position_ + size);
+      position_ += size;
+    } else {
+      slot->request.clear_chunk();
+    }
+    if (position_ == total_bytes_) slot->request.mutable_commit()->set_checksum(checksum_.value());
+    return absl::OkStatus();
+  }
+
+  void Start(Slot* slot) {
+    *slot->request.mutable_begin() = begin_;
+    slot->done = false;
+    slot->call.emplace(connection_, deadline_, retry_.sequencer());
+    connection_->contents()->async()->Upload(slot->call->context(), &slot->request, &slot->response,
+                                             [this, slot](grpc::Status status) {
+                                               std::lock_guard lock(mutex_);
+                                               slot->status = std::move(status);
+                                               slot->done = true;
+                                               changed_.notify_all();
+                                             });
+  }
+
+  // Waits for the slot's answer, if its message is on its way. Sets delay_ where the connection
+  // broke and there may be another.
+  absl::Status Await(Slot* slot) {
+    if (!slot->call.has_value()) return absl::OkStatus();
+    AwaitGrpc(slot);
+    const absl::Status status = slot->call->Convert(slot->status);
+    delay_ = status.ok() ? std::nullopt : retry_.Next(*slot->call);
+    slot->call.reset();
+    if (!status.ok()) return status;
+    if (slot->response.has_tensor()) tensor_ = slot->response.tensor();
+    if (slot->request.has_chunk()) {
+      const v1::UploadChunk& chunk = slot->request.chunk();
+      const int64_t end = chunk.offset_bytes() + static_cast<int64_t>(chunk.data().size());
+      if (end > placed_bytes_) retry_.Restart();
+      placed_bytes_ = std::max(placed_bytes_, end);
+      progress_.moved(end);
+    }
+    return absl::OkStatus();
+  }
+
+  // Ends the slot's call, whatever its answer is.
+  void Drop(Slot* slot) {
+    if (!slot->call.has_value()) return;
+    slot->call->context()->TryCancel();
+    AwaitGrpc(slot);
+    slot->call.reset();
+  }
+
+  void AwaitGrpc(Slot* slot) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [slot] { return slot->done; });
+  }
+
+  Connection* const connection_;
+  const absl::Time deadline_;
+  const v1::BeginUpload begin_;
+  const int64_t total_bytes_;
+  const ReadFn& read_;
+  const Progress& progress_;
+  Checksum checksum_;
+  int64_t hashed_bytes_ = 0;             // in order
+  int64_t position_ = 0;                 // of the next chunk
+  int64_t placed_bytes_ = 0;             // the most of any attempt
+  Connection::Retry retry_;              // since the last progress
+  std::optional<absl::Duration> delay_;  // until the next attempt; absent: the error is final
+  std::optional<v1::Tensor> tensor_;     // once committed
+  std::mutex mutex_;                     // of the slots' `done` and `status`
+  std::condition_variable changed_;
+  std::array<Slot, kInFlight> slots_;
+};
+
+}  // namespace
+
+absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
+                                  int64_t total_bytes, const ReadFn& read, const Progress& progress,
+                                  absl::Time deadline, const std::string& sequencer) {
+  if (begin.upload_id().empty()) begin.set_upload_id(RandomHex(kIdBytes));
+  return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline, sequencer)
+      .Run();
+}
+
+absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
+                                    const WriteFn& write, const Progress& progress,
+                                    absl::Time deadline, const std::string& sequencer) {
+  v1::ReadTensorRequest request;
+  *request.mutable_tensor() = tensor;
+  // Since the last progress.
+  Connection::Retry retry(connection, deadline,
+                          tensor.has_tensor_id() ? std::optional(sequencer) : std::nullopt);
+  std::optional<v1::Tensor> found;
+  int64_t total_bytes = 0, position = 0;
+  const auto take = [&](const v1::ReadTensorResponse& response) -> absl::Status {
+    if (!found.has_value()) {
+      found = response.tensor();
+      AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(found->spec().dtype()));
+      total_bytes = found->spec().rows() * found->spec().cols() * SizeOf(dtype);
+      // Later streams read this tensor in this version, whatever happens to the name.
+      request.mutable_tensor()->set_tensor_id(found->tensor_id());
+      request.set_version(found->version());
+      retry = {connection, deadline, found->sequencer()};
+    }
+    const int64_t size = static_cast<int64_t>(response.data().size());
+    if (response.offset_bytes() != position || size > total_bytes - position) {
+      return absl::InternalError(absl::StrFormat(
+          "the daemon sent %d bytes from byte %d, where byte %d of %d comes next; client "
+          "and daemon versions differ",
+          size, response.offset_bytes(), position, total_bytes));
+    }
+    if (size == 0) return absl::OkStatus();
+    AGMM_RETURN_IF_ERROR(write(*found, position, response.data()));
+    position += size;
+    retry.Restart();
+    progress.moved(position);
+    return absl::OkStatus();
+  };
+  v1::ReadTensorResponse response;
+  while (true) {
+    Connection::Call call(connection, deadline, retry.sequencer());
+    request.set_offset_bytes(position);
+    const auto stream = connection->contents()->ReadTensor(call.context(), request);
+    absl::Status taken;
+    while (taken.ok() && stream->Read(&response)) taken = take(response);
+    if (!taken.ok()) call.context()->TryCancel();
+    const absl::Status status = call.Convert(stream->Finish());
+    if (!taken.ok()) return taken;
+    if (status.ok()) break;
+    const std::optional<absl::Duration> delay = retry.Next(call);
+    if (!delay.has_value() || !Reconnect(connection, *delay, progress)) return status;
+  }
+  if (found.has_value() && position == total_bytes) return *std::move(found);
+  return absl::InternalError(absl::StrFormat(
+      "the daemon sent %d of %d bytes; client and daemon versions differ", position, total_bytes));
+}
+
+}  // namespace agmm

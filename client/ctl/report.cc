@@ -1,0 +1,322 @@
+#include "client/ctl/report.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/connect/job_watch.h"
+#include "client/ctl/arguments.h"
+#include "client/ctl/table.h"
+#include "kernels/base/units.h"
+#include "proto/convert/plan_inputs.h"
+#include "proto/convert/rpc_status.h"
+
+namespace agmm {
+namespace {
+
+// "1536.0", for a column in MiB.
+std::string Mebibytes(int64_t bytes) { return absl::StrFormat("%.1f", bytes / 1048576.0); }
+
+// "2026-11-21 12:05:39", in the local time zone.
+std::string LocalTime(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::LocalTimeZone());
+}
+
+std::string ShapeText(const v1::TensorSpec& spec) {
+  return absl::StrCat(spec.rows(), "x", spec.cols());
+}
+
+// "[K, N_x] over mesh x=4 on ranks 0-3".
+std::string Spread(const v1::TensorSpec& spec) {
+  const Mesh mesh = MeshOf(spec.mesh());
+  return absl::StrFormat("%s over mesh %s on ranks %s", spec.sharding(), mesh.ToString(),
+                         FormatRanks(mesh.ranks));
+}
+
+// "1 MiB (1048576 bytes)".
+std::string Bytes(int64_t bytes) {
+  return bytes < 1024 ? FormatBytes(bytes)
+                      : absl::StrFormat("%s (%d bytes)", FormatBytes(bytes), bytes);
+}
+
+std::string Size(const v1::Job& job) {
+  return absl::StrFormat("%dx%dx%d", job.m(), job.n(), job.k());
+}
+
+std::string Seconds(absl::Duration duration) {
+  return absl::StrFormat("%.3f s", absl::ToDoubleSeconds(duration));
+}
+
+std::string How(const v1::Job& job) {
+  const v1::PlanOptions& options = job.options();
+  if (options.algorithm().empty()) return "not chosen yet";
+  if (options.chunk_count() == 0) return options.algorithm();
+  return PlanText(options, "");
+}
+
+// "12.345", "86400000", or "-" where it is not known, for a column in ms.
+std::string Milliseconds(double us) {
+  if (us <= 0) return "-";
+  return us < 1e9 ? absl::StrFormat("%.3f", us / 1e3) : absl::StrFormat("%.0f", us / 1e3);
+}
+
+// The reason for missing figures.
+std::string NoFigures(const v1::Job& job) {
+  if (!HasEnded(job)) return absl::StrFormat("not known: the job is %s", EnumName(job.state()));
+  return absl::StrFormat("not known: the job has %s",
+                         job.state() == v1::Job::STATE_SUCCEEDED ? "no figures" : "not succeeded");
+}
+
+std::string Moved(const v1::JobFigures& figures) {
+  std::vector<std::string> parts;
+  for (const v1::PathBytes& path : figures.moved())
+    parts.push_back(absl::StrFormat("%s by %s", FormatBytes(path.bytes()), path.path()));
+  return parts.empty() ? "nothing" : absl::StrCat(absl::StrJoin(parts, ", "), " an epoch");
+}
+
+void AddFigures(const v1::Job& job, Fields* fields) {
+  if (!job.has_figures()) {
+    fields->Add("T", NoFigures(job));
+    return;
+  }
+  const v1::JobFigures& figures = job.figures();
+  const std::string serial = "not known: run it with --algorithm serial --repeat 3";
+  const auto add_time = [&](const char* name, double us, const char* what, std::string unknown) {
+    fields->Add(name, us == 0 ? unknown : absl::StrFormat("%.3f ms%s", us / 1000, what));
+  };
+  add_time("T", figures.time_us(),
+           job.repeat_count() > 1 ? " an epoch, slowest rank, median after the first"
+                                  : " an epoch, slowest rank",
+           "not known: no rank reported its time");
+  add_time("T_gemm", figures.gemm_us(), ", the product alone", serial);
+  add_time("T_ag", figures.gather_us(), ", the gather alone",
+           figures.moved().empty() ? "nothing has to be gathered" : serial);
+  fields->Add("R", figures.overlap() == 0
+                       ? serial
+                       : absl::StrFormat("%.3f = max(T_gemm, T_ag) / T; 1 is perfect overlap",
+                                         figures.overlap()));
+  fields->Add("FLOP", absl::StrFormat("%.4g an epoch, all ranks", figures.flop_count()));
+  fields->Add("rate", figures.tflops() == 0 ? "not known"
+                                            : absl::StrFormat("%.4g TFLOP/s", figures.tflops()));
+  fields->Add("moved", Moved(figures));
+}
+
+std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+std::string EventTable(const v1::Job& job) {
+  Table table({Number("event"), Number("after", "s"), Words("state"), Words("")});
+  for (const v1::JobEvent& event : job.events()) {
+    const absl::Duration after = FromProto(event.time()) - FromProto(job.create_time());
+    table.AddRow({absl::StrCat(event.number()),
+                  absl::StrFormat("%.3f", absl::ToDoubleSeconds(after)), EnumName(event.state()),
+                  event.message()});
+  }
+  return table.ToString();
+}
+
+}  // namespace
+
+std::string EnumName(const google::protobuf::EnumDescriptor* type, int number) {
+  const auto* value = number == 0 ? nullptr : type->FindValueByNumber(number);
+  if (value == nullptr) return "unknown";
+  return absl::AsciiStrToLower(value->name().substr(value->name().find('_') + 1));
+}
+
+Mesh MeshOf(const v1::Mesh& mesh) { return FromProto(mesh).value_or(Mesh()); }
+
+std::string PlanText(const v1::PlanOptions& options, absl::string_view why,
+                     absl::string_view schedule) {
+  if (!schedule.empty() && schedule != options.algorithm())
+    return absl::StrCat(schedule, " (nothing has to move)");
+  const int chunks = options.chunk_count();
+  return absl::StrCat(options.algorithm(), ", ", chunks, chunks == 1 ? " chunk" : " chunks",
+                      " a shard", why.empty() ? "" : absl::StrCat(" (", why, ")"));
+}
+
+int64_t Sum(const v1::GetStatusResponse& status, int64_t (v1::DeviceStatus::*bytes)() const) {
+  int64_t sum = 0;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    for (const v1::DeviceStatus& device : node.devices()) sum += (device.*bytes)();
+  }
+  return sum;
+}
+
+int64_t StagingBytes(const v1::GetStatusResponse& status) {
+  int64_t sum = 0;
+  for (const v1::NodeStatus& node : status.nodes()) sum += node.staging_bytes();
+  return sum;
+}
+
+std::string StatusText(const v1::GetStatusResponse& status) {
+  std::string text =
+      absl::StrCat("world ", status.cluster(), "  generation ", status.generation(), "  ",
+                   status.ready() ? "ready" : "not ready: " + status.reason(), "\n");
+  if (status.insecure()) {
+    text +=
+        "insecure: the daemons listen on TCP without protection; anyone who can reach\n"
+        "their ports can use them\n";
+  }
+  Table nodes({Number("node"), LongWords("name"), LongWords("address"), Words("state"),
+               Words("incarnation"), Words("ranks"), Number("staging", "MiB")});
+  Table devices({Number("rank"), LongWords("node"), Words("kind"), LongWords("description")});
+  Table memory({Number("rank"), Number("heap", "MiB"), Number("free", "MiB"),
+                Number("largest free", "MiB"), Number("tensors", "MiB"), Number("held", "MiB"),
+                Number("workspaces", "MiB"), Number("packed", "MiB"), Number("scratch", "MiB")});
+  for (const v1::NodeStatus& node : status.nodes()) {
+    std::vector<int> ranks;
+    for (const v1::DeviceStatus& device : node.devices()) {
+      ranks.push_back(device.rank());
+      const std::string rank = absl::StrCat(device.rank());
+      devices.AddRow({rank, node.name(), device.kind(), device.description()});
+      memory.AddRow({rank, Mebibytes(device.heap_bytes()), Mebibytes(device.heap_free_bytes()),
+                     Mebibytes(device.heap_largest_free_bytes()), Mebibytes(device.tensor_bytes()),
+                     Mebibytes(device.held_bytes()), Mebibytes(device.workspace_bytes()),
+                     Mebibytes(device.packed_bytes()), Mebibytes(device.scratch_bytes())});
+    }
+    nodes.AddRow({absl::StrCat(node.index()), node.name(), node.address(), EnumName(node.state()),
+                  node.incarnation().empty() ? "-" : node.incarnation().substr(0, 8),
+                  ranks.empty() ? "-" : FormatRanks(ranks), Mebibytes(node.staging_bytes())});
+  }
+  absl::StrAppend(&text, "\n", nodes.ToString());
+  if (!devices.empty()) absl::StrAppend(&text, "\n", devices.ToString(), "\n", memory.ToString());
+  return text;
+}
+
+std::string TensorTable(const v1::ListTensorsResponse& list) {
+  if (list.tensors().empty()) return "no tensors\n";
+  Table table({Number("id"), LongWords("name"), Number("shape"), Words("dtype"),
+               LongWords("sharding"), LongWords("mesh"), LongWords("ranks"), Words("state"),
+               Number("version"), Number("a rank", "MiB")});
+  for (const v1::Tensor& tensor : list.tensors()) {
+    const v1::TensorSpec& spec = tensor.spec();
+    const Mesh mesh = MeshOf(spec.mesh());
+    table.AddRow({absl::StrCat(tensor.tensor_id()), tensor.name().empty() ? "-" : tensor.name(),
+                  ShapeText(spec), EnumName(spec.dtype()), spec.sharding(), mesh.ToString(),
+                  FormatRanks(mesh.ranks), EnumName(tensor.state()), absl::StrCat(tensor.version()),
+                  Mebibytes(tensor.shard_bytes())});
+  }
+  return table.ToString();
+}
+
+std::string MemoryTable(const v1::GetStatusResponse& status) {
+  Table table({Words("memory"), Number("tensors", "MiB"), Number("held", "MiB"),
+               Number("workspaces", "MiB"), Number("packed", "MiB"), Number("scratch", "MiB"),
+               Number("staging", "MiB"), Number("heaps", "MiB"), Number("free", "MiB")});
+  using Device = v1::DeviceStatus;
+  const auto sum = [&](auto bytes) { return Mebibytes(Sum(status, bytes)); };
+  table.AddRow({"all ranks", sum(&Device::tensor_bytes), sum(&Device::held_bytes),
+                sum(&Device::workspace_bytes), sum(&Device::packed_bytes),
+                sum(&Device::scratch_bytes), Mebibytes(StagingBytes(status)),
+                sum(&Device::heap_bytes), sum(&Device::heap_free_bytes)});
+  return table.ToString();
+}
+
+std::string TensorLine(const v1::Tensor& tensor) {
+  return absl::StrFormat("%s#%d: %s %s, %s, version %d",
+                         tensor.name().empty() ? "" : tensor.name() + " ", tensor.tensor_id(),
+                         ShapeText(tensor.spec()), EnumName(tensor.spec().dtype()),
+                         Spread(tensor.spec()), tensor.version());
+}
+
+std::string SavedLine(const v1::Tensor& tensor, const SavedFile& saved) {
+  const v1::TensorSpec& spec = tensor.spec();
+  return absl::StrFormat("%s: %s %s%s, %s", saved.path, ShapeText(spec), Name(saved.dtype),
+                         saved.raw ? " without a header" : "",
+                         FormatBytes(spec.rows() * spec.cols() * SizeOf(saved.dtype)));
+}
+
+std::string TensorText(const v1::Tensor& tensor) {
+  const v1::TensorSpec& spec = tensor.spec();
+  Fields fields;
+  fields.Add("name", tensor.name().empty() ? "-" : tensor.name());
+  fields.Add("id", absl::StrCat("#", tensor.tensor_id()));
+  fields.Add("shape", absl::StrCat(ShapeText(spec), " ", EnumName(spec.dtype())));
+  fields.Add("sharding", Spread(spec));
+  fields.Add("state",
+             absl::StrFormat("%s, version %d", EnumName(tensor.state()), tensor.version()));
+  fields.Add("a rank", Bytes(tensor.shard_bytes()));
+  fields.Add("all ranks", Bytes(tensor.shard_bytes() * MeshOf(spec.mesh()).size()));
+  fields.Add("place",
+             absl::StrFormat("%d bytes into the heap of each rank", tensor.offset_bytes()));
+  fields.Add("owner", tensor.owner().empty() ? "-" : tensor.owner());
+  fields.Add("lives", tensor.session_id().empty()
+                          ? "until it is deleted"
+                          : absl::StrCat("until the end of session ", tensor.session_id()));
+  if (tensor.has_create_time()) fields.Add("created", LocalTime(FromProto(tensor.create_time())));
+  return fields.ToString();
+}
+
+std::string JobTable(const v1::ListJobsResponse& list) {
+  if (list.jobs().empty()) return "no jobs\n";
+  Table table({Number("id"), Words("state"), LongWords("m x n x k, dtype"), LongWords("algorithm"),
+               LongWords("ranks"), Number("epochs"), Number("T", "ms"), Number("rate", "TFLOP/s"),
+               Words("created")});
+  for (const v1::Job& job : list.jobs()) {
+    const v1::JobFigures& figures = job.figures();
+    const absl::Time created = FromProto(job.create_time());
+    table.AddRow({absl::StrCat(job.job_id()), EnumName(job.state()),
+                  absl::StrCat(Size(job), " ", EnumName(job.dtype())),
+                  job.options().algorithm().empty() ? "-" : job.options().algorithm(),
+                  FormatRanks(MeshOf(job.mesh()).ranks), absl::StrCat(job.repeat_count()),
+                  Milliseconds(figures.time_us()),
+                  figures.tflops() > 0 ? absl::StrFormat("%.3f", figures.tflops()) : "-",
+                  absl::FormatTime("%H:%M:%S", created, absl::LocalTimeZone())},
+                 FirstLine(job.error().message()));
+  }
+  return table.ToString();
+}
+
+std::string JobText(const v1::Job& job) {
+  Fields fields;
+  fields.Add("job", absl::StrFormat("%d  %s", job.job_id(), EnumName(job.state())));
+  if (job.has_error()) {
+    const absl::Status error = FromProto(job.error());
+    fields.Add("error", absl::StrCat(absl::StatusCodeToString(error.code()), ": ",
+                                     std::string(error.message())));
+  }
+  fields.Add("product", absl::StrFormat("%s  M=%d N=%d K=%d %s", job.spec(), job.m(), job.n(),
+                                        job.k(), EnumName(job.dtype())));
+  const Mesh mesh = MeshOf(job.mesh());
+  fields.Add("mesh", absl::StrFormat("%s on ranks %s", mesh.ToString(), FormatRanks(mesh.ranks)));
+  fields.Add("tensors", absl::StrCat("#", absl::StrJoin(job.tensor_ids(), " #")));
+  fields.Add("algorithm", How(job));
+  fields.Add("why", job.explanation().empty() ? "as asked" : job.explanation());
+  fields.Add("plan", job.plan_hash().empty() ? "not made yet" : job.plan_hash());
+  fields.Add("engine", job.engine().empty() ? "not known" : job.engine());
+  fields.Add("transport", job.transport().empty() ? "none: one node" : job.transport());
+  fields.Add("epochs", absl::StrCat(job.repeat_count()));
+  fields.Add("owner",
+             absl::StrFormat("%s, request %s, generation %d", job.owner(),
+                             job.request_id().empty() ? "-" : job.request_id(), job.generation()));
+  fields.Add("created", LocalTime(FromProto(job.create_time())));
+  if (job.has_timeout())
+    fields.Add("timeout", absl::FormatDuration(FromProto(job.timeout())) + " from then");
+  if (job.has_start_time()) {
+    const absl::Time start = FromProto(job.start_time());
+    fields.Add("waited", Seconds(start - FromProto(job.create_time())));
+    if (job.has_end_time()) fields.Add("ran", Seconds(FromProto(job.end_time()) - start));
+  }
+  AddFigures(job, &fields);
+  return absl::StrCat(fields.ToString(), "\n", EventTable(job));
+}
+
+std::string EventLine(const v1::JobEvent& event, absl::Duration after) {
+  return absl::StrFormat("%3d  %12s  %s%s%s", event.number(), Seconds(after),
+                         EnumName(event.state()), event.message().empty() ? "" : "  ",
+                         event.message());
+}
+
+std::string FigureLine(const v1::Job& job) {
+  const v1::JobFigures& figures = job.figures();
+  std::string line = How(job);
+  if (figures.time_us() > 0) {
+    absl::StrAppendFormat(&line, ": T %s an epoch, %.4g TFLOP/s", FormatMicros(figures.time_us()),
+                          figures.tflops());
+  }
+  if (figures.overlap() > 0) absl::StrAppendFormat(&line, ", R %.3f", figures.overlap());
+  return line;
+}
+
+}  // namespace agmm

@@ -1,0 +1,292 @@
+// agmmctl job: products of tensors that are on the devices.
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "client/connect/job_watch.h"
+#include "client/ctl/arguments.h"
+#include "client/ctl/interrupt.h"
+#include "client/ctl/job_trace.h"
+#include "client/ctl/product.h"
+#include "client/ctl/ready_world.h"
+#include "client/ctl/report.h"
+#include "client/ctl/terminal_line.h"
+#include "client/ctl/verbs.h"
+#include "client/npy/npy.h"
+#include "kernels/base/reason.h"
+#include "kernels/base/status.h"
+#include "kernels/schedule/spec.h"
+#include "proto/convert/plan_inputs.h"
+#include "proto/convert/rpc_status.h"
+#include "proto/limits.h"
+
+namespace agmm {
+namespace {
+
+struct SubmitFlags {
+  std::string spec = kDefaultSpec, bindings, timeout = "60s", request_id;
+  PlanOptions options;
+  int repeat = 1;
+  bool wait = false;
+};
+
+absl::StatusOr<v1::Job> Submit(Connection* connection, const SubmitFlags& flags,
+                               absl::Duration timeout) {
+  AGMM_ASSIGN_OR_RETURN(const std::vector<v1::TensorRef> refs,
+                        ParseBindings(flags.spec, flags.bindings));
+  AGMM_ASSIGN_OR_RETURN(const v1::Tensor a, connection->GetTensor(refs[kA]));
+  AGMM_ASSIGN_OR_RETURN(const v1::Tensor b, connection->GetTensor(refs[kB]));
+  // A spec that makes no sense is refused here, with its column; the sequencer checks that the
+  // tensors fit it.
+  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(a.spec().mesh()));
+  AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(a.spec().dtype()));
+  AGMM_RETURN_IF_ERROR(
+      ParseProblem(flags.spec, mesh, {a.spec().rows(), b.spec().cols(), a.spec().cols()}, dtype)
+          .status());
+  v1::SubmitJobRequest request = RequestJob(flags.spec, flags.options, flags.repeat, timeout);
+  if (!flags.request_id.empty()) request.set_request_id(flags.request_id);
+  *request.mutable_mesh() = a.spec().mesh();
+  *request.mutable_tensors() = {refs.begin(), refs.end()};
+  return connection->SubmitJob(request, kPlacingCall, a.sequencer());
+}
+
+// Prints an event as text or as JSON.
+void PrintEvent(const v1::Job& job, const v1::JobEvent& event, const Options& options) {
+  PrintResult(options, ToJson(job.job_id(), event),
+              EventLine(event, FromProto(event.time()) - FromProto(job.create_time())) + "\n");
+  std::cout.flush();  // because the reader of a pipe waits for it
+}
+
+// Returns the job once it has ended, also where it failed. Calls `on_event`, if given, with the
+// events after number `after_event` as they happen; shows the time on a terminal. `timeout` is the
+// job's. Errors: those of WatchJob.
+absl::StatusOr<v1::Job> AwaitJob(Connection* connection, const Id& job, int64_t after_event,
+                                 absl::Duration timeout,
+                                 const std::function<void(const v1::JobEvent&)>& on_event) {
+  TerminalLine line = WaitLine(absl::StrCat("job ", job.number), timeout);
+  const absl::Time deadline = absl::Now() + timeout + kDaemonGrace;
+  if (!on_event) return connection->WaitJob(job, deadline);
+  return WatchJob(connection, job, after_event, deadline, [&](const v1::JobEvent& event) {
+    line.Print([&] { on_event(event); });
+    return true;
+  });
+}
+
+// Prints the job's events as they happen and returns the ended job. Ctrl-C cancels it.
+absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& job,
+                                         absl::Duration timeout, const Options& options) {
+  const Interrupt interrupt(connection);
+  std::function<void(const v1::JobEvent&)> on_event;
+  if (!options.json) on_event = [&](const v1::JobEvent& event) { PrintEvent(job, event, options); };
+  absl::StatusOr<v1::Job> ended =
+      AwaitJob(connection, IdOf(job), /*after_event=*/0, timeout, on_event);
+  // The job was lost with its sequencer.
+  if (ended.ok() || ReasonOf(ended.status()) == kReasonPeerLost) return ended;
+  // A daemon that is stopping answers CANCELLED, too.
+  if (!absl::IsCancelled(ended.status()) || !interrupt.happened()) {
+    return Annotate(ended.status(),
+                    absl::StrFormat("job %d may still be running; see `agmmctl job show %d`",
+                                    job.job_id(), job.job_id()));
+  }
+  const absl::StatusOr<v1::Job> cancelled = connection->CancelJob(IdOf(job));
+  if (cancelled.ok())
+    return absl::CancelledError(absl::StrFormat("job %d is cancelled", job.job_id()));
+  if (ReasonOf(cancelled.status()) == kReasonPeerLost) return cancelled.status();
+  return Annotate(
+      cancelled.status(),
+      absl::StrFormat("job %d could not be cancelled and may still be running", job.job_id()));
+}
+
+absl::Status RunSubmit(const SubmitFlags& flags, const Options& options, Connection* connection) {
+  AGMM_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(flags.timeout));
+  AGMM_ASSIGN_OR_RETURN(v1::Job job, Submit(connection, flags, timeout));
+  if (!flags.wait) {
+    PrintResult(options, ToJson(job), absl::StrFormat("job %d\n", job.job_id()));
+    return absl::OkStatus();
+  }
+  if (!options.json) std::cout << "job " << job.job_id() << std::endl;
+  AGMM_ASSIGN_OR_RETURN(job, WaitForSubmitted(connection, job, timeout, options));
+  const bool succeeded = job.state() == v1::Job::STATE_SUCCEEDED;
+  PrintResult(options, ToJson(job), succeeded ? FigureLine(job) + "\n" : "");
+  return OutcomeOf(job, timeout);
+}
+
+int64_t LastEvent(const v1::Job& job) {
+  return job.events().empty() ? 0 : job.events(job.events_size() - 1).number();
+}
+
+struct WatchFlags {
+  uint64_t id = 0;
+  int64_t from = 1;
+};
+
+absl::Status RunWatch(const WatchFlags& flags, const Options& options, Connection* connection) {
+  const Interrupt interrupt(connection);
+  AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(flags.id));
+  const absl::Duration timeout = FromProto(job.timeout());
+  int printed = 0;
+  const absl::StatusOr<v1::Job> ended =
+      AwaitJob(connection, IdOf(job), flags.from - 1, timeout, [&](const v1::JobEvent& event) {
+        ++printed;
+        PrintEvent(job, event, options);
+      });
+  if (absl::IsCancelled(ended.status()) && interrupt.happened()) {
+    return absl::CancelledError(
+        absl::StrFormat("stopped watching job %d, which goes on running", flags.id));
+  }
+  AGMM_RETURN_IF_ERROR(ended.status());
+  if (printed == 0 && !options.json) {
+    std::cout << absl::StrFormat("job %d has no event %d: it ended with event %d, %s\n", flags.id,
+                                 flags.from, LastEvent(*ended), EnumName(ended->state()));
+  }
+  return OutcomeOf(*ended, timeout);
+}
+
+constexpr int kMaxListed = 1'000'000;
+
+absl::Status RunList(const int& limit, const Options& options, Connection* connection) {
+  AGMM_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, connection->ListJobs(limit));
+  PrintResult(options, ToJson(all), JobTable(all));
+  return absl::OkStatus();
+}
+
+absl::Status RunShow(const uint64_t& id, const Options& options, Connection* connection) {
+  AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(id));
+  PrintResult(options, ToJson(job), JobText(job));
+  return absl::OkStatus();
+}
+
+absl::Status RunCancel(const uint64_t& id, const Options& options, Connection* connection) {
+  AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->CancelJob(id));
+  const bool late = HasEnded(job) && job.state() != v1::Job::STATE_CANCELLED;
+  PrintResult(options, ToJson(job),
+              late ? absl::StrFormat("job %d had already %s\n", id, EnumName(job.state()))
+                   : absl::StrFormat("job %d is cancelled\n", id));
+  return absl::OkStatus();
+}
+
+// Writes a temporary file and renames it, so that a reader never sees half of the text.
+absl::Status WriteWhole(const std::string& given, const std::string& text) {
+  AGMM_ASSIGN_OR_RETURN(const std::string path, WritableTarget(given));
+  const std::string temporary = absl::StrCat(path, ".tmp-", getpid());
+  std::ofstream file(temporary, std::ios::binary);
+  file << text;
+  file.close();
+  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  std::remove(temporary.c_str());
+  return absl::InvalidArgumentError(absl::StrFormat("cannot write %s; name another --out", path));
+}
+
+struct TraceFlags {
+  std::vector<uint64_t> ids;
+  std::string out;
+};
+
+absl::Status RunTrace(const TraceFlags& flags, const Options& options, Connection* connection) {
+  std::vector<v1::Job> jobs;
+  for (uint64_t id : flags.ids) {
+    // All jobs must be of one sequencer.
+    const std::string sequencer = jobs.empty() ? "" : jobs.front().sequencer();
+    AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(), connection->GetJob({id, sequencer}));
+  }
+  AGMM_ASSIGN_OR_RETURN(const Json trace, TraceOf(jobs));
+  AGMM_RETURN_IF_ERROR(WriteWhole(flags.out, trace.dump() + "\n"));
+  const auto& events = trace["traceEvents"];
+  const auto steps = std::count_if(events.begin(), events.end(),
+                                   [](const auto& event) { return event["ph"] == "X"; });
+  PrintResult(
+      options,
+      {{"schema", "agmm.trace_file.v1"},
+       {"out", flags.out},
+       {"job_ids", flags.ids},
+       {"step_count", steps}},
+      absl::StrFormat("%s: %d steps; open it in https://ui.perfetto.dev or chrome://tracing\n",
+                      flags.out, steps));
+  return absl::OkStatus();
+}
+
+void AddOne(CLI::App* group, const std::string& name, const std::string& help,
+            absl::Status (*run)(const uint64_t&, const Options&, Connection*), Command* command) {
+  auto id = std::make_shared<uint64_t>();
+  CLI::App* verb = group->add_subcommand(name, help);
+  verb->add_option("ID", *id, "The job: its number in submit and list")->required();
+  OnVerb(verb, command, id, run);
+}
+
+void AddJobSubmit(CLI::App* group, Command* command) {
+  auto flags = std::make_shared<SubmitFlags>();
+  CLI::App* verb =
+      group->add_subcommand("submit", "Multiply tensors; the product is a tensor, too");
+  verb->add_option("--bind", flags->bindings,
+                   "The tensor of each operand, by name or by id as #12: A=X,B=W,C=Y. A new name "
+                   "for C makes a new tensor")
+      ->required();
+  verb->add_option("--spec", flags->spec,
+                   "The product and its shardings, over the mesh of A's tensor")
+      ->capture_default_str();
+  AddPlanOptions(verb, &flags->options);
+  verb->add_option("--repeat", flags->repeat, "Epochs of the job: how often the product runs")
+      ->check(CLI::Range(1, kMaxRepeat))
+      ->capture_default_str();
+  verb->add_option("--timeout", flags->timeout,
+                   "Time from the job's admission to its end, such as 60s or 5m, at most 24h")
+      ->capture_default_str();
+  verb->add_option("--request-id", flags->request_id,
+                   "Makes it safe to submit again: the same id with the same flags is the same "
+                   "job (default: random)");
+  verb->add_flag("--wait", flags->wait,
+                 "Print the job's events until it ends, and exit as it ended; Ctrl-C cancels it");
+  OnVerb(verb, command, flags, RunSubmit);
+}
+
+void AddJobWatch(CLI::App* group, Command* command) {
+  auto flags = std::make_shared<WatchFlags>();
+  CLI::App* verb = group->add_subcommand("watch", "Print a job's events until it ends");
+  verb->add_option("ID", flags->id, "The job: its number in submit and list")->required();
+  verb->add_option("--from", flags->from, "Number of the first event to print (default: 1)")
+      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
+  verb->footer(
+      "Exits as the job ended. Ctrl-C ends the watch, not the job. With --json, prints one event "
+      "a line.");
+  OnVerb(verb, command, flags, RunWatch);
+}
+
+}  // namespace
+
+void AddJob(CLI::App* app, Command* command) {
+  CLI::App* group = app->add_subcommand("job", "Products of tensors that are on the devices");
+  group->require_subcommand(1);
+  AddJobSubmit(group, command);
+
+  auto limit = std::make_shared<int>(100);
+  CLI::App* list =
+      group->add_subcommand("list", "List queued, running and ended jobs, newest first");
+  list->add_option("--limit", *limit, "Show at most this many jobs")
+      ->check(CLI::Range(1, kMaxListed))
+      ->capture_default_str();
+  OnVerb(list, command, limit, RunList);
+
+  AddOne(group, "show", "Show one job: what ran and why, its times, its events", RunShow, command);
+  AddJobWatch(group, command);
+  AddOne(group, "cancel", "Cancel a job; no error if it has already ended", RunCancel, command);
+
+  auto flags = std::make_shared<TraceFlags>();
+  CLI::App* trace =
+      group->add_subcommand("trace", "Write the times of all steps of jobs, for Perfetto");
+  trace->add_option("ID", flags->ids, "The jobs: their numbers in submit and list")->required();
+  trace->add_option("--out", flags->out, "The JSON file to write")->required();
+  OnVerb(trace, command, flags, RunTrace);
+}
+
+}  // namespace agmm

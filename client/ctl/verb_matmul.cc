@@ -1,0 +1,192 @@
+// agmmctl matmul: multiplies two .npy files and reports the time.
+#include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/connect/connection.h"
+#include "client/ctl/arguments.h"
+#include "client/ctl/interrupt.h"
+#include "client/ctl/matmul_report.h"
+#include "client/ctl/product.h"
+#include "client/ctl/ready_world.h"
+#include "client/ctl/terminal_line.h"
+#include "client/ctl/verbs.h"
+#include "client/npy/npy_transfer.h"
+#include "kernels/base/status.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+
+namespace agmm {
+namespace {
+
+// The first run of each algorithm warms up.
+constexpr int kCompareRuns = 5, kMinCompareRuns = 2;
+
+struct MatmulFlags {
+  std::string a, b, out, spec = kDefaultSpec, mesh, dtype, timeout = "60s";
+  PlanOptions options;
+  int repeat = 0;  // 0: 1, or kCompareRuns
+  bool compare = false;
+};
+
+// The checked flags, with the files open.
+struct Inputs {
+  std::unique_ptr<NpyReader> a, b;
+  DType dtype;
+  Shape shape;
+  absl::Duration timeout;
+  int repeat;
+};
+
+absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
+  Inputs inputs;
+  AGMM_ASSIGN_OR_RETURN(inputs.a, NpyReader::Open(flags.a));
+  AGMM_ASSIGN_OR_RETURN(inputs.b, NpyReader::Open(flags.b));
+  const NpyReader &a = *inputs.a, &b = *inputs.b;
+  if (a.cols() != b.rows()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is %d x %d and %s is %d x %d: the first must have as many columns (%d) as the second "
+        "has rows (%d)",
+        flags.a, a.rows(), a.cols(), flags.b, b.rows(), b.cols(), a.cols(), b.rows()));
+  }
+  for (const std::string& input : {flags.a, flags.b}) {
+    std::error_code none;  // a file that does not exist yet is another file
+    if (std::filesystem::equivalent(input, flags.out, none)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--out %s is the input %s; name another file for the product", flags.out, input));
+    }
+  }
+  inputs.shape = {a.rows(), b.cols(), a.cols()};
+  inputs.dtype = a.dtype() == b.dtype() ? a.dtype() : DType::kF32;
+  if (!flags.dtype.empty()) {
+    AGMM_ASSIGN_OR_RETURN(inputs.dtype, ParseDType(flags.dtype));
+  }
+  AGMM_ASSIGN_OR_RETURN(inputs.timeout, ParseTimeout(flags.timeout));
+  inputs.repeat = flags.repeat > 0 ? flags.repeat : flags.compare ? kCompareRuns : 1;
+  if (flags.compare) inputs.repeat = std::max(inputs.repeat, kMinCompareRuns);
+  if (!flags.mesh.empty()) {
+    // A mesh or spec that makes no sense is refused before a daemon is asked.
+    AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(flags.mesh));
+    AGMM_RETURN_IF_ERROR(ParseProblem(flags.spec, mesh, inputs.shape, inputs.dtype).status());
+  }
+  return inputs;
+}
+
+absl::Status SendFile(Connection* connection, const NpyReader& file, const std::string& path,
+                      const v1::Tensor& tensor, DType dtype) {
+  ProgressLine line(path, file.rows() * file.cols() * SizeOf(dtype));
+  v1::BeginUpload begin;
+  begin.set_tensor_id(tensor.tensor_id());
+  return TransferError(
+      UploadFile(connection, begin, file, dtype, line.progress(), tensor.sequencer()).status(),
+      absl::StrCat(path, " was not sent"));
+}
+
+// Runs the asked algorithm; with --compare serial and it in turn, because other work on the
+// machine then slows down both. The last C is that of the asked one.
+absl::Status Measure(Product* product, const MatmulFlags& flags, const Inputs& inputs,
+                     MatmulResult* result) {
+  const Mesh& mesh = product->problem().mesh;
+  const int turns = flags.compare ? inputs.repeat : 1, epochs = inputs.repeat / turns;
+  const auto run = [&](const PlanOptions& options) {
+    const TerminalLine line = WaitLine("multiply", inputs.timeout);
+    return product->Run(options, epochs);
+  };
+  SerialRuns serial;
+  for (int turn = 0; turn < turns; ++turn) {
+    if (flags.compare) {
+      AGMM_ASSIGN_OR_RETURN(const v1::Job unfused, run({"serial"}));
+      serial.Add(unfused, mesh);
+    }
+    AGMM_ASSIGN_OR_RETURN(result->job, run(flags.options));
+    for (double ms : SlowestRankMs(result->job, mesh)) result->runs_ms.push_back(ms);
+  }
+  // Compared jobs are of one epoch each; another job keeps the times of its last epochs only.
+  const int runs = static_cast<int>(result->runs_ms.size());
+  result->warm_up_dropped = flags.compare ? runs > 1 : inputs.repeat > 1 && runs == inputs.repeat;
+  result->compared = flags.compare;
+  result->figures = FiguresOf(
+      product->problem(), result->warm_up_dropped ? AfterWarmUp(result->runs_ms) : result->runs_ms,
+      {AfterWarmUp(serial.unfused_ms), AfterWarmUp(serial.gemm_ms), AfterWarmUp(serial.gather_ms)});
+  return absl::OkStatus();
+}
+
+// Sends the files, multiplies them and fetches the product.
+absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulFlags& flags,
+                                           const Inputs& inputs) {
+  // A product that does not fit or cannot be planned is refused before any byte is sent.
+  AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection, flags.mesh));
+  AGMM_ASSIGN_OR_RETURN(const Problem problem,
+                        ParseProblem(flags.spec, site.mesh, inputs.shape, inputs.dtype));
+  AGMM_RETURN_IF_ERROR(Plan(problem, site.topology, flags.options).status());
+  const DType out_dtype = FileDType(inputs.dtype);
+  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<NpyWriter> out,
+                        NpyWriter::Create(flags.out, problem.m(), problem.n(), out_dtype));
+  AGMM_ASSIGN_OR_RETURN(const std::string session, connection->OpenSession());
+  Product product(connection, session, flags.spec, problem, inputs.timeout);
+  AGMM_RETURN_IF_ERROR(product.Create());
+  AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.a, flags.a, product.tensor(kA), inputs.dtype));
+  AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.b, flags.b, product.tensor(kB), inputs.dtype));
+
+  MatmulResult result;
+  AGMM_RETURN_IF_ERROR(Measure(&product, flags, inputs, &result));
+  const absl::StatusOr<Schedule> schedule = PlanAgain(problem, site.topology, result.job);
+  result.plan_agrees = schedule.ok();
+  result.algorithm = schedule.ok() ? schedule->algorithm : result.job.options().algorithm();
+  AGMM_RETURN_IF_ERROR(FetchFile(connection, product.tensor(kC), flags.out, out.get()).status());
+  if (flags.compare) {
+    AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<NpyReader> c, NpyReader::Open(flags.out));
+    AGMM_ASSIGN_OR_RETURN(result.relative_error, SampledError(*inputs.a, *inputs.b, *c));
+  }
+  result.problem = problem;
+  result.shared_host = SharesHost(site);
+  result.out = flags.out;
+  result.out_dtype = out_dtype;
+  return result;
+}
+
+absl::Status RunMatmul(const MatmulFlags& flags, const Options& options, Connection* connection) {
+  AGMM_ASSIGN_OR_RETURN(const Inputs inputs, OpenInputs(flags));
+  const Interrupt interrupt(connection);
+  AGMM_ASSIGN_OR_RETURN(const MatmulResult result, MultiplyFiles(connection, flags, inputs));
+  PrintResult(options, ToJson(result), MatmulText(result));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddMatmul(CLI::App* app, Command* command) {
+  auto flags = std::make_shared<MatmulFlags>();
+  CLI::App* verb =
+      app->add_subcommand("matmul", "Multiply two .npy matrices on the devices of the world");
+  verb->add_option("A", flags->a, "The left matrix, M x K: an .npy file of f32 or f16")->required();
+  verb->add_option("B", flags->b, "The right matrix, K x N: an .npy file of f32 or f16")
+      ->required();
+  verb->add_option("--out", flags->out, "The .npy file for the product; bf16 is written as f32")
+      ->required();
+  verb->add_option("--spec", flags->spec, "The product and its shardings")->capture_default_str();
+  verb->add_option("--mesh", flags->mesh,
+                   "Axes and their sizes, such as x=4 (default: x=<ranks of the world>)");
+  verb->add_option("--dtype", flags->dtype,
+                   "Type to multiply in: f32, bf16 or f16 (default: the files', or f32 if they "
+                   "differ)");
+  AddPlanOptions(verb, &flags->options);
+  verb->add_option("--repeat", flags->repeat,
+                   "Runs; the first warms up (default: 1; with --compare 5 of each algorithm)")
+      ->check(CLI::Range(1, kMaxRepeat));
+  verb->add_option("--timeout", flags->timeout,
+                   "Time for each job, from its admission to its end, such as 60s or 5m")
+      ->capture_default_str();
+  verb->add_flag("--compare", flags->compare,
+                 "Compare with the unfused product, and with f64 on a sample of C");
+  OnVerb(verb, command, flags, RunMatmul);
+}
+
+}  // namespace agmm

@@ -1,0 +1,91 @@
+// The implementation of a Client, which the handles of its jobs and its mappings share.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agmm/v1/job.pb.h"
+#include "agmm/v1/tensor.pb.h"
+#include "client/agmm.h"
+#include "client/connect/connection.h"
+#include "client/library/runs.h"
+#include "client/library/to_public.h"
+#include "kernels/base/loop.h"
+
+namespace agmm {
+
+// Thread-safe.
+class ClientImpl : public std::enable_shared_from_this<ClientImpl> {
+ public:
+  ClientImpl(Endpoint endpoint, ClientOptions options);
+  // Finds the daemon, and opens the session that the options ask for.
+  absl::Status Open();
+  // Fails the calls in progress, waits for their callbacks, and ends the connection. Once; not from
+  // a callback.
+  void Close();
+
+  // Keeps the connection and the loop alive, because Close waits for its end.
+  using Use = std::shared_ptr<ClientImpl>;
+  Use Begin();  // null: closed
+  Connection* connection() { return &*connection_; }
+  Loop* loop() { return &*loop_; }  // runs the callbacks
+  // Returns what `ask` does with the connection, as the public header's type.
+  template <typename Ask>
+  auto Call(Ask ask) -> decltype(ToPublic(ask(connection())));
+
+  const std::string& session() const { return session_; }
+  absl::Duration CallTimeout(Milliseconds given) const;
+  absl::Duration TransferTimeout(Milliseconds given) const;
+  // The deadline of a wait for a job; without a given timeout, the job's and a call's.
+  absl::Time WaitDeadline(Milliseconds given, absl::Duration job_timeout) const;
+
+  // Requests with a new request id. An empty mesh means all devices of the world.
+  absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name,
+                                                     const TensorSpec& spec,
+                                                     absl::Duration timeout);
+  absl::StatusOr<v1::SubmitJobRequest> RequestFor(const JobRequest& given, absl::Duration timeout);
+  // A handle whose waits take `job_timeout` and a call's timeout by default.
+  JobHandle HandleOf(const Id& job, absl::Duration job_timeout);
+  // Calls `on_end`, which has a use, once and on any thread.
+  void Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end);
+
+ private:
+  absl::StatusOr<v1::Mesh> MeshOf(const std::string& mesh, const std::vector<int>& ranks,
+                                  absl::Duration timeout);
+  absl::StatusOr<int> DeviceCount(absl::Duration timeout);
+
+  const ClientOptions options_;
+  std::optional<Connection> connection_;
+  std::optional<Loop> loop_;
+  std::optional<Runs> runs_;
+  std::string session_;
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable unused_;
+  bool closed_ = false;
+  int uses_ = 0;
+  int device_count_ = 0;  // 0: not yet known; the configuration of a world never changes
+};
+
+// The error of a call on a client that is being destroyed.
+Status ClosedError();
+
+// A duration of the public header; zero means `otherwise`.
+absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise);
+
+template <typename Ask>
+auto ClientImpl::Call(Ask ask) -> decltype(ToPublic(ask(connection()))) {
+  const Use use = Begin();
+  if (use == nullptr) return ClosedError();
+  return ToPublic(ask(connection()));
+}
+
+}  // namespace agmm
