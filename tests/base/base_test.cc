@@ -15,7 +15,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "tests/base/temp_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace agmm {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_format.h"
 #include "client/agmm.h"
-#include "client/connection.h"
-#include "client/endpoint.h"
+#include "client/connect/connection.h"
+#include "client/connect/endpoint.h"
 #include "kernels/base/status.h"
 #include "tests/bench/contender_rank.h"
 

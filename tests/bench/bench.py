@@ -173,7 +173,11 @@ class Bench:
         }
         runs = {
             "samples_us": [(form, contender, form) for contender in self.all for form in contender.forms],
-            "gemm_us": [("B plain", self.mpi, "gemm_plain"), ("B packed", self.mpi, "gemm_packed")],
+            "gemm_us": [
+                ("B plain", self.mpi, "gemm_plain"),
+                ("B packed", self.mpi, "gemm_packed"),
+                ("widened to f32", self.mpi, "gemm_widened"),
+            ],
         }
         gathers = {
             "mpi": lambda count: self.mpi.run("gather", count),

@@ -1,7 +1,7 @@
 """The arithmetic of the table, and nothing else. Times are microseconds; bf16 has 2 bytes.
 
-    T_gemm      the fastest local GEMM of [M, K] x [K, N / P], oneDNN's in one call or agmm's own, all hosts at once, the
-                slowest of them
+    T_gemm      the fastest local GEMM of [M, K] x [K, N / P] on all hosts at once, in the time of the slowest host: one
+                oneDNN call in bf16, agmm's tiles, or oneDNN in f32 with A widened by the way
     T_ag        the fastest all-gather of A by anybody in the run
     T_lb        max(T_gemm, T_ag)
     T_lb_cpu    max(T_ag, T_gemm + c bytes): bytes sent and received by a rank, c from the minimal sleeping UCX loop

@@ -1,5 +1,5 @@
-// What every rank of a C++ contender shares: how it talks to the driver (ranks.py), how a matrix is
-// split, and the operands. Between commands a rank sleeps in read(), so that the core belongs to
+// Shared by the ranks of all C++ contenders: the dialogue with the driver (ranks.py), the split of
+// a matrix, and the operands. Between commands a rank sleeps in read(), so that the core belongs to
 // the others.
 #pragma once
 
@@ -44,8 +44,8 @@ inline void Serve(const std::string& folder, int rank,
 }
 
 // The hosts share the machine's clock, so all ranks begin a run at one moment, kLeadUs after the
-// last of them was ready, and a run's time is from that moment to its end here: nobody gains by
-// beginning late.
+// last of them was ready, and a run's time is from that moment to its end here: no rank
+// gains by beginning late.
 inline constexpr double kLeadUs = 500;
 inline double NowUs() {
   return std::chrono::duration<double, std::micro>(

@@ -163,7 +163,7 @@ class Agmm:
 
     PORT = 7101
 
-    def __init__(self, hosts, folder, binaries, algorithms=None):
+    def __init__(self, hosts, folder, binaries, algorithms=None, client=True):
         self.ctl, self.folder = str(binaries / "agmmctl"), folder / "agmm"
         self.folder.mkdir()
         self.daemons, self.gather_us = [], []
@@ -196,7 +196,9 @@ class Agmm:
                     f"agmm: a daemon ended with code {gone[0]}" if gone else "agmm: the world is not ready after 30 s"
                 )
             time.sleep(0.1)
-        self.client = Ranks("agmm", self.folder / "client", 1)
+        self.client = Ranks("agmm", self.folder / "client", 1) if client else None
+        if not client:
+            return
         self.client.start([str(binaries / "agmm_jobs"), f"unix:{self._socket(0)}", str(self.client.folder)])
         self.client.ready()
 
@@ -276,7 +278,8 @@ class Agmm:
         return numpy.array(c[rows])
 
     def close(self):
-        self.client.close()
+        if self.client:
+            self.client.close()
         for daemon in self.daemons:
             daemon.terminate()
         for daemon in self.daemons:

@@ -18,9 +18,10 @@
 #include "absl/time/clock.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/kernel_choice.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
-#include "oneapi/dnnl/dnnl.hpp"
 
 namespace agmm {
 namespace {
@@ -96,7 +97,7 @@ void BM_Plain(benchmark::State& state, DType dtype, Shape shape) {
   memory a_memory(a, *engine), b_memory(b, *engine), c_memory(c, *engine);
   Fill(static_cast<std::byte*>(a_memory.get_data_handle()), m * k, dtype);
   Fill(static_cast<std::byte*>(b_memory.get_data_handle()), k * n, dtype);
-  dnnl::matmul matmul({dnnl::matmul::desc(a, b, c), *engine});
+  dnnl::matmul matmul(DescribeMatmul(*engine, a, b, c));
   const std::unordered_map<int, memory> arguments{
       {DNNL_ARG_SRC, a_memory}, {DNNL_ARG_WEIGHTS, b_memory}, {DNNL_ARG_DST, c_memory}};
   matmul.execute(stream, arguments);
@@ -141,5 +142,6 @@ int main(int argc, char** argv) {
   }
   if (shapes.empty()) shapes.push_back({1024, 1024, 4096});
   for (const agmm::Shape& shape : shapes) agmm::Register(shape);
+  benchmark::AddCustomContext("kernels", agmm::GemmDescription());
   benchmark::RunSpecifiedBenchmarks();
 }

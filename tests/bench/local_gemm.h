@@ -1,5 +1,5 @@
-// C[m, n] = A[m, k] * B[k, n] in bf16 with sums in f32: one plain oneDNN call on the caller's
-// thread.
+// C[m, n] = A[m, k] * B[k, n] in bf16 with sums in f32, on the caller's thread: one plain oneDNN
+// call, agmm's tiles, or oneDNN in f32.
 #pragma once
 
 #include <algorithm>
@@ -10,19 +10,22 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/tiles.h"
-#include "oneapi/dnnl/dnnl.hpp"
 #include "tests/bench/contender_rank.h"
 
 namespace agmm::bench {
 
 class LocalGemm {
  public:
-  // `b` is [k, n], row-major, and stays the caller's.
-  LocalGemm(BF16* b, int64_t k, int64_t n) : b_(b), k_(k), n_(n), stream_(Engine()) {}
+  using Type = dnnl::memory::data_type;
+  // `b` is [k, n], row-major, and stays the caller's. All three matrices are of `type`.
+  LocalGemm(void* b, int64_t k, int64_t n, Type type = Type::bf16)
+      : b_(b), k_(k), n_(n), type_(type), stream_(Engine()) {}
 
-  // With `packed`, B is in the layout that oneDNN likes best for m rows; Prepare has made it.
-  void Run(BF16* a, int64_t m, BF16* c, bool packed) {
+  // With `packed`, B is in the layout that oneDNN prefers for m rows, which Prepare makes.
+  void Run(void* a, int64_t m, void* c, bool packed) {
     if (m == 0) return;
     Prepared& one = Prepare(m, packed);
     one.a.set_data_handle(a);
@@ -40,23 +43,22 @@ class LocalGemm {
     auto found = prepared_.find({m, packed});
     if (found != prepared_.end()) return found->second;
     const dnnl::memory::desc a = RowMajor(m, k_), c = RowMajor(m, n_), plain = RowMajor(k_, n_);
-    const dnnl::memory::desc any({k_, n_}, kType, dnnl::memory::format_tag::any);
-    const dnnl::matmul::primitive_desc description({a, packed ? any : plain, c}, Engine());
+    const dnnl::memory::desc any({k_, n_}, type_, dnnl::memory::format_tag::any);
+    const auto description = DescribeMatmul(Engine(), a, packed ? any : plain, c);
     Prepared one{dnnl::matmul(description), dnnl::memory(a, Engine(), DNNL_MEMORY_NONE),
                  Weights(description.weights_desc()), dnnl::memory(c, Engine(), DNNL_MEMORY_NONE)};
     return prepared_.emplace(std::pair(m, packed), std::move(one)).first->second;
   }
 
  private:
-  static constexpr auto kType = dnnl::memory::data_type::bf16;
-  static const dnnl::engine& Engine() {  // with a second one in a process, execution fails
+  static const dnnl::engine& Engine() {  // the only one, because execution fails with a second
     static const auto* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
     return *engine;
   }
-  static dnnl::memory::desc RowMajor(int64_t rows, int64_t cols) {
-    return dnnl::memory::desc({rows, cols}, kType, dnnl::memory::format_tag::ab);
+  dnnl::memory::desc RowMajor(int64_t rows, int64_t cols) const {
+    return dnnl::memory::desc({rows, cols}, type_, dnnl::memory::format_tag::ab);
   }
-  // B in this layout, once for all numbers of rows that want it.
+  // B in this layout, packed once for all numbers of rows.
   dnnl::memory Weights(const dnnl::memory::desc& layout) {
     dnnl::memory plain(RowMajor(k_, n_), Engine(), b_);
     if (layout == plain.get_desc()) return plain;
@@ -69,14 +71,15 @@ class LocalGemm {
     return weights_.emplace_back(packed);
   }
 
-  BF16* const b_;
+  void* const b_;
   const int64_t k_, n_;
+  const Type type_;
   dnnl::stream stream_;
   std::list<dnnl::memory> weights_;
   std::map<std::pair<int64_t, bool>, Prepared> prepared_;
 };
 
-// The same by agmm's own tiles, 128 rows at a time, as its device does it: B packed before.
+// The same by agmm's AMX tiles, B packed before, 128 rows at a time as on its device.
 class LocalTiles {
  public:
   LocalTiles(const BF16* b, int64_t k, int64_t n)
@@ -106,6 +109,36 @@ class LocalTiles {
   };
   const int64_t k_, n_;
   Aligned b_, scratch_;
+};
+
+// The same by oneDNN in f32, as agmm's device multiplies where that is faster: B widened and packed
+// before, A and C converted 128 rows at a time.
+class LocalWidened {
+ public:
+  LocalWidened(const BF16* b, int64_t k, int64_t n)
+      : k_(k),
+        n_(n),
+        b_(k * n),
+        a_(kRows * k),
+        c_(kRows * n),
+        gemm_(b_.data(), k, n, LocalGemm::Type::f32) {
+    ConvertToF32(DType::kBF16, b, b_.data(), k * n);
+  }
+
+  void Run(const BF16* a, int64_t m, BF16* c) {
+    for (int64_t row = 0; row < m; row += kRows) {
+      const int64_t rows = std::min(kRows, m - row);
+      ConvertToF32(DType::kBF16, a + row * k_, a_.data(), rows * k_);
+      gemm_.Run(a_.data(), rows, c_.data(), /*packed=*/true);
+      ConvertFromF32(DType::kBF16, c_.data(), c + row * n_, rows * n_);
+    }
+  }
+
+ private:
+  static constexpr int64_t kRows = 128;
+  const int64_t k_, n_;
+  std::vector<float> b_, a_, c_;
+  LocalGemm gemm_;
 };
 
 }  // namespace agmm::bench

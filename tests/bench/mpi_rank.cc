@@ -1,19 +1,24 @@
-// What people write with MPI and oneDNN instead of using agmm: one rank a host.
-//   mpirun ... mpi_rank FOLDER    commands as in contender_rank.h
-//     shape M N K DATA            loads this rank's rows of DATA/A.i8 and columns of DATA/B.i8,
-//     chooses what is fastest run WHAT COUNT PRODUCTS     the microseconds of COUNT runs here,
-//     begun together; each is of PRODUCTS products one
-//                                 behind the other, and a product's share is answered
-//     rows WHAT PRODUCTS FILE ROW...   runs WHAT over a poisoned C and writes these rows of this
-//     rank's C, bf16
-// WHAT is
-//   gemm_plain, gemm_packed       [M, K] x [K, N / P] of a gathered A, B row-major or in oneDNN's
-//   own layout gemm_tiles                    the same by agmm's tiles, where the processor has
-//   them: for the bounds alone gather                        MPI_Allgather(v) of A unfused gather,
-//   then the faster of oneDNN's chunks                        isend and irecv by chunks of rows to
-//   and from every peer, multiplied as they arrive,
-//                                 MPI_Testsome between the pieces; B packed; chunk and piece chosen
-//                                 by trying
+// The usual program with MPI and oneDNN, against which agmm is measured: one rank on each host.
+//
+//   mpirun ... mpi_rank FOLDER, with commands as in contender_rank.h
+//
+// * shape M N K DATA: loads this rank's rows of DATA/A.i8 and columns of DATA/B.i8, and chooses
+//   the fastest options.
+// * run WHAT COUNT PRODUCTS: the microseconds of COUNT runs on this rank, which all ranks begin
+//   together. Each runs PRODUCTS products in a row; the answer is a product's share.
+// * rows WHAT PRODUCTS FILE ROW...: runs WHAT over a poisoned C and writes these rows of this
+//   rank's C, in bf16.
+//
+// Values of WHAT:
+//
+// * gemm_plain, gemm_packed: [M, K] x [K, N / P] of a gathered A, B row-major or as oneDNN packs
+// it.
+// * gemm_tiles, gemm_widened: the same by agmm's tiles, where the processor has them, and by
+//   oneDNN in f32. For the bounds alone.
+// * gather: MPI_Allgather(v) of A.
+// * unfused: gather, then the faster one of oneDNN's.
+// * chunks: isend and irecv by chunks of rows to and from every peer, multiplied as they arrive,
+//   MPI_Testsome between the pieces. B is packed; chunk and piece are chosen by trial.
 #include <mpi.h>
 #include <omp.h>
 
@@ -27,7 +32,8 @@
 namespace agmm::bench {
 namespace {
 
-// How the overlapped form cuts: rows of a message, and of a multiply, which is no larger.
+// The cuts of the overlapped form: rows of a message, and of a multiply, which is as large or
+// smaller.
 struct Cut {
   int64_t chunk, piece;
 };
@@ -39,7 +45,7 @@ struct Choice {
 constexpr Cut kCuts[] = {{64, 64},   {128, 128},  {256, 64},  {256, 256},
                          {512, 128}, {1024, 128}, {1024, 512}};
 constexpr int kTrialRuns = 2;
-// What is best for products in a row is tried with so many, where one takes less than this.
+// The number of products in a row in a trial, where one product takes less than kShortUs.
 constexpr int kTrialProducts = 8;
 constexpr double kShortUs = 5000;
 
@@ -72,12 +78,14 @@ class Rank {
     }
     gemm_.reset();
     tiles_.reset();
+    widened_.reset();
     own_ = Load(data + "/A.i8", k, rows_[rank_], {0, k});
     b_ = Load(data + "/B.i8", n, {0, k}, PartOf(n, size_, rank_));
     a_ = MakeBuffer(m * k);
     c_ = MakeBuffer(m * n_);
     gemm_.emplace(b_.get(), k, n_);
     if (AskForTiles()) tiles_.emplace(b_.get(), k, n_);
+    widened_.emplace(b_.get(), k, n_);
     Gather();
     alone_ = {};
     const double us = Choose(&alone_, 1);
@@ -87,7 +95,8 @@ class Rank {
            std::to_string(alone_.cut.piece);
   }
 
-  // What is fastest with so many products in a row; microseconds of a product in chunks then.
+  // Chooses the fastest options for `products` in a row. Returns microseconds of a product in
+  // chunks.
   double Choose(Choice* choice, int products) {
     const double packed_us = Fastest("gemm_packed", products);
     choice->packed = packed_us < Fastest("gemm_plain", products);
@@ -104,7 +113,7 @@ class Rank {
     return best;
   }
 
-  // The least time of a few runs; the same number on every rank, as the slowest had it.
+  // The least time of a few runs, each that of the slowest rank; the same on every rank.
   double Fastest(const std::string& what, int products) {
     double best = Time(what, products);  // prepares, too
     for (int i = 0; i < kTrialRuns; ++i) {
@@ -138,6 +147,8 @@ class Rank {
       gemm_->Run(a_.get(), m_, c_.get(), true);
     } else if (what == "gemm_tiles" && tiles_) {
       tiles_->Run(a_.get(), m_, c_.get());
+    } else if (what == "gemm_widened") {
+      widened_->Run(a_.get(), m_, c_.get());
     } else if (what == "gather") {
       Gather();
     } else if (what == "unfused") {
@@ -239,6 +250,7 @@ class Rank {
   Buffer own_, a_, b_, c_;  // this rank's rows of A; all of A; this rank's columns of B and C
   std::optional<LocalGemm> gemm_;
   std::optional<LocalTiles> tiles_;
+  std::optional<LocalWidened> widened_;
   Choice alone_, in_a_row_;
 };
 

@@ -23,25 +23,34 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/connection.h"
-#include "client/mapping.h"
-#include "client/tensor_transfer.h"
+#include "client/connect/connection.h"
+#include "client/connect/tensor_mapping.h"
+#include "client/connect/tensor_transfer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/blocks.h"
-#include "proto/convert/status.h"
+#include "proto/convert/rpc_status.h"
 
 namespace agmm {
 namespace {
 
 constexpr int64_t kRowBytes = 4096;  // a shard without padding
+constexpr char kBareUpload[] = "/agmm.v1.ContentService/BareUpload";
 
-class BareServer final : public v1::TensorService::Service {
+class BareServer final : public v1::ContentService::Service {
  public:
-  explicit BareServer(int64_t bytes) : memory_(bytes, 1) {}
-  grpc::Status Upload(grpc::ServerContext*, grpc::ServerReader<v1::UploadRequest>* stream,
-                      v1::UploadResponse*) override {
+  explicit BareServer(int64_t bytes) : memory_(bytes, 1) {
+    using Handler =
+        grpc::internal::ClientStreamingHandler<BareServer, v1::UploadRequest, v1::UploadResponse>;
+    AddMethod(new grpc::internal::RpcServiceMethod(
+        kBareUpload, grpc::internal::RpcMethod::CLIENT_STREAMING,
+        new Handler([](BareServer* self, grpc::ServerContext* context, auto* stream,
+                       auto* response) { return self->BareUpload(context, stream, response); },
+                    this)));
+  }
+  grpc::Status BareUpload(grpc::ServerContext*, grpc::ServerReader<v1::UploadRequest>* stream,
+                          v1::UploadResponse*) {
     v1::UploadRequest request;
     while (stream->Read(&request)) {
       const v1::UploadChunk& chunk = request.chunk();
@@ -93,7 +102,8 @@ class Transfers {
   Transfers(const Endpoint& tcp, const Endpoint& local, int bare_port, int64_t bytes)
       : tcp_(tcp),
         local_(local),
-        bare_(v1::TensorService::NewStub(OpenChannel(absl::StrCat("127.0.0.1:", bare_port), {}))),
+        channel_(OpenChannel(absl::StrCat("127.0.0.1:", bare_port), {})),
+        bare_(v1::ContentService::NewStub(channel_)),
         from_(bytes, 2),
         to_(bytes, 3) {}
 
@@ -153,7 +163,11 @@ class Transfers {
   absl::Status StreamUp() {
     grpc::ClientContext context;
     v1::UploadResponse response;
-    const auto stream = bare_->Upload(&context, &response);
+    const grpc::internal::RpcMethod method(kBareUpload, grpc::internal::RpcMethod::CLIENT_STREAMING,
+                                           channel_);
+    const std::unique_ptr<grpc::ClientWriter<v1::UploadRequest>> stream(
+        grpc::internal::ClientWriterFactory<v1::UploadRequest>::Create(channel_.get(), method,
+                                                                       &context, &response));
     v1::UploadRequest request;
     for (int64_t at = 0; at < size(); at += kPieceBytes) {
       const int64_t bytes = std::min(kPieceBytes, size() - at);
@@ -210,7 +224,8 @@ class Transfers {
   }
 
   Connection tcp_, local_;
-  const std::unique_ptr<v1::TensorService::Stub> bare_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::ContentService::Stub> bare_;
   const std::vector<char> from_;
   std::vector<char> to_;
   v1::Tensor tensor_;

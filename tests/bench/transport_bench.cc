@@ -31,12 +31,12 @@ struct End : Receiver, BulkStore {
         places(std::max<int64_t>(1, kBufferBytes / bytes)),
         in(places * bytes),
         out(places * bytes) {}
-  Verdict Accept(int, const Message& message, int64_t bytes, Rows* to) override {
-    *to = {in.data() + message.step % places * size, 1, bytes, bytes};
+  Verdict Accept(int, const Message& message, int64_t bytes, Arrival* arrival) override {
+    arrival->to = {in.data() + message.step % places * size, 1, bytes, bytes};
     return Verdict::kReceive;
   }
   void Lost(int, const Message&, const absl::Status&) override {}  // nothing is parked
-  void Arrived(int, const Message&, const absl::Status& status) override {
+  void Arrived(int, const Message&, const Arrival&, const absl::Status& status) override {
     if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
     absl::MutexLock lock(&mutex);
     ++arrived;
@@ -117,15 +117,15 @@ int main(int argc, char** argv) {
   agmm::Measure("tcp (default)", base, bytes, count, json);
   if (json) return 0;
   agmm::TransportOptions get = base;
-  get.rndv_scheme = "get_zcopy";
+  get.other_settings = {{"RNDV_SCHEME", "get_zcopy"}};
   agmm::Measure("tcp, get_zcopy", get, bytes, count, json);
   agmm::TransportOptions put = base;
-  put.tcp_put = true;
+  put.other_settings = {{"PUT_ENABLE", "y"}};
   agmm::Measure("tcp, put", put, bytes, count, json);
   agmm::TransportOptions eager = base;
-  eager.rndv_threshold_bytes = int64_t{1} << 40;
+  eager.other_settings = {{"RNDV_THRESH", std::to_string(int64_t{1} << 40)}};
   agmm::Measure("tcp, eager", eager, bytes, count, json);
   agmm::TransportOptions shared = base;
-  shared.force_tcp = false;
+  shared.other_settings = {{"TLS", "tcp,self,sysv,posix"}, {"MM_ERROR_HANDLING", "y"}};
   agmm::Measure("tcp and shared memory", shared, bytes, count, json);
 }

@@ -1,13 +1,13 @@
 // What agmmctl bench makes of its runs.
 #include "absl/strings/str_split.h"
-#include "client/ctl/bench_report.h"
 #include "client/ctl/bench_shapes.h"
+#include "client/ctl/matmul_report.h"
 #include "client/ctl/product.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/messages_fixture.h"
-#include "tests/client/widest.h"
 #include "tests/golden/golden.h"
+#include "tests/support/widest.h"
 
 namespace agmm {
 namespace {
@@ -50,7 +50,7 @@ BenchCase Skipped() {
 
 TEST(Bench, FiguresAreOfTheMediansAgainstSerial) {
   const BenchCase one = SomeCase();
-  const BenchFigures direct = FiguresOf(one, one.rows[2]);
+  const Figures direct = FiguresOf(one.problem, one.rows[2].runs_ms, one.serial);
   EXPECT_EQ(direct.comparison.fused_ms, 10);
   EXPECT_EQ(direct.comparison.lower_bound_ms, 8);
   EXPECT_DOUBLE_EQ(*direct.comparison.ratio, 0.8);
@@ -105,14 +105,26 @@ TEST(Bench, SummaryHasALineForEachProductAndSaysThatAHostIsShared) {
       << "auto: 11 / 10";
   EXPECT_THAT(text, HasSubstr("skipped\n"));
   EXPECT_THAT(text, HasSubstr("share its cores"));
-  EXPECT_THAT(text, HasSubstr("Every C has the bits of serial's\n"));
+  EXPECT_THAT(text, HasSubstr("Every C equals that of serial, bit by bit\n"));
   BenchCase alone = SomeCase();
   alone.rows[1].exact = std::nullopt;
   EXPECT_THAT(BenchSummary({alone}), Not(HasSubstr("Every C")));
   alone.shared_host = false;
-  EXPECT_THAT(
-      BenchSummary({alone}),
-      AllOf(HasSubstr("T_lb = max"), Not(HasSubstr("share its cores")), Not(HasSubstr("direct"))));
+  EXPECT_THAT(BenchSummary({alone}),
+              AllOf(HasSubstr("R = T_lb / T"), Not(HasSubstr("share its cores")),
+                    Not(HasSubstr("direct"))));
+}
+
+TEST(Bench, ABusyMachineHasNoRatios) {
+  BenchCase one = SomeCase();
+  EXPECT_THAT(BenchText(one), Not(HasSubstr("busy")));
+  one.rows[2].runs_ms = {7, 7, 7};
+  EXPECT_THAT(BenchText(one),
+              AllOf(HasSubstr("  7.000  0.0   busy   busy"),
+                    HasSubstr("the machine is busy: direct: R would be 1.143, and cannot exceed")));
+  EXPECT_EQ(ToJson(one)[2]["busy"], "R would be 1.143, and cannot exceed 1");
+  EXPECT_TRUE(ToJson(one)[1]["busy"].is_null());
+  EXPECT_THAT(BenchSummary({one, Skipped()}), HasSubstr("direct   7.000  busy"));
 }
 
 TEST(Bench, JsonIsTheGoldenOne) {
@@ -143,7 +155,7 @@ TEST(Bench, NothingThatFitsIsAnError) {
 }
 
 TEST(Bench, TheSuiteIsDividedAndRoundedUp) {
-  const std::vector<BenchShape> suite = Suite(4, 8);
+  const std::vector<BenchShape> suite = Suite(4, 8, /*all=*/true);
   EXPECT_EQ(suite.size(), 22);
   const auto sizes = [&](const std::string& name) -> std::vector<int64_t> {
     for (const BenchShape& one : suite)
@@ -154,7 +166,7 @@ TEST(Bench, TheSuiteIsDividedAndRoundedUp) {
   EXPECT_THAT(sizes("decode M=1"), ElementsAre(1, 3584, 1024));
   EXPECT_THAT(sizes("decode M=4097"), ElementsAre(513, 3584, 1024));
   EXPECT_THAT(sizes("Pallas unit"), ElementsAre(128 * 4, 512 * 4, 512)) << "a size a rank";
-  EXPECT_EQ(SmallSuite(4, 8).size(), 4);
+  EXPECT_EQ(Suite(4, 8, /*all=*/false).size(), 4);
 }
 
 TEST(Site, RoomIsWhatNobodyNeedsNow) {

@@ -1,10 +1,17 @@
 // What a connection does when its daemon goes, comes back or was never there: calls that are safe
 // to repeat are repeated, and have one effect.
-#include "client/connection.h"
+#include "client/connect/connection.h"
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,12 +19,14 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "client/job_watch.h"
+#include "client/connect/job_watch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/reason.h"
 #include "proto/convert/metadata.h"
-#include "proto/convert/status.h"
-#include "tests/client/proxy.h"
+#include "proto/convert/rpc_status.h"
+#include "tests/support/patience.h"
+#include "tests/support/proxy.h"
 
 namespace agmm {
 namespace {
@@ -25,13 +34,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kHang = absl::Seconds(60);
-
 template <typename Holds>
 void Await(Holds holds) {
-  const absl::Time deadline = absl::Now() + kHang;
-  while (!holds() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
-  ASSERT_TRUE(holds());
+  ASSERT_TRUE(Eventually(holds));
 }
 
 // A daemon of a few words: counts what reaches it.
@@ -89,15 +94,16 @@ class FakeDaemon final : public v1::JobService::Service,
                         grpc::ServerWriter<v1::WatchJobResponse>* writer) override {
     Hear(*context);
     ++watches;
-    for (int number = request->after_event() + 1; number <= 4; ++number) {
+    for (int64_t number = std::min<int64_t>(request->after_event(), 3) + 1; number <= 4; ++number) {
       v1::WatchJobResponse response;
-      response.mutable_event()->set_number(number);
+      if (number > request->after_event()) response.mutable_event()->set_number(number);
       if (number == 4) response.mutable_job()->set_state(v1::Job::STATE_SUCCEEDED);
       writer->Write(response);
       if (number == job_alone_after) {
         v1::WatchJobResponse job;
         job.mutable_job()->set_job_id(request->job_id());
         writer->Write(job);
+        ++jobs_alone;
         while (number == job_alone_after && !context->IsCancelled())
           absl::SleepFor(absl::Milliseconds(1));
       }
@@ -109,7 +115,7 @@ class FakeDaemon final : public v1::JobService::Service,
 
   std::atomic<int> statuses = 0, submits = 0, deletes = 0, watches = 0;
   std::atomic<bool> incomplete = false, names_sequencer = true;
-  std::atomic<int> hold_watch_after = 0, job_alone_after = 0;
+  std::atomic<int> hold_watch_after = 0, job_alone_after = 0, jobs_alone = 0;
   // Of each call about ids, the sequencer that it was sent with.
   std::vector<std::string> sequencers() {
     std::lock_guard lock(mutex_);
@@ -145,6 +151,27 @@ class ConnectionTest : public ::testing::Test {
     Await(arrived);
     proxy_.Cut();
     caller.join();
+  }
+
+  // The numbers of job 7's events; `on_event` is called with each.
+  std::vector<int64_t> Watch(const std::string& sequencer,
+                             const std::function<void(int64_t)>& on_event) {
+    std::vector<int64_t> numbers;
+    const auto job = WatchJob(&connection_, {7, sequencer}, /*after_event=*/0,
+                              absl::Now() + kPatience, [&](const v1::JobEvent& event) {
+                                numbers.push_back(event.number());
+                                on_event(event.number());
+                                return true;
+                              });
+    EXPECT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job.value_or(v1::Job()).state(), v1::Job::STATE_SUCCEEDED);
+    return numbers;
+  }
+  // Breaks the connection behind an answer that has the job and no event.
+  void CutAfterJobAlone(int64_t number) {
+    if (number != 3) return;
+    Await([&] { return daemon_.jobs_alone == 1; });
+    proxy_.Cut();
   }
 
   FakeDaemon daemon_;
@@ -207,12 +234,7 @@ TEST_F(ConnectionTest, EveryAttemptForAnIdCarriesItsSequencer) {
       [&] { return daemon_.deletes == 1; });
   EXPECT_THAT(daemon_.sequencers(), ElementsAre("before", "before"));
   daemon_.job_alone_after = 3;
-  JobWatch watch(&connection_, {7, "before"}, /*after_event=*/0, absl::Now() + kHang);
-  for (auto next = watch.Next(); next.ok() && next->has_value(); next = watch.Next()) {
-    if ((*next)->has_event()) continue;
-    daemon_.job_alone_after = 0;
-    proxy_.Cut();
-  }
+  Watch("before", [&](int64_t number) { CutAfterJobAlone(number); });
   EXPECT_THAT(daemon_.sequencers(), ElementsAre("before", "before", "before", "before"));
 }
 
@@ -237,7 +259,7 @@ TEST_F(ConnectionTest, TheEndOfASessionEndsTheAttempts) {
   absl::StatusOr<v1::GetStatusResponse> status;
   LoseTheAnswer([&] { status = connection_.GetStatus(); }, [&] { return daemon_.statuses == 2; });
   EXPECT_EQ(status.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.status().message()), HasSubstr("is gone"));
+  EXPECT_THAT(std::string(status.status().message()), HasSubstr("jobs and tensors ended"));
   EXPECT_EQ(daemon_.statuses, 2);
 }
 
@@ -259,41 +281,28 @@ TEST_F(ConnectionTest, ADeadlineBoundsTheAttempts) {
 
 TEST_F(ConnectionTest, AWatchThatBreaksBehindAnAnswerWithoutAnEventForgetsNothing) {
   daemon_.job_alone_after = 3;
-  JobWatch watch(&connection_, 7, /*after_event=*/0, absl::Now() + kHang);
-  std::vector<int64_t> numbers;
-  while (true) {
-    const auto next = watch.Next();
-    ASSERT_TRUE(next.ok()) << next.status();
-    if (!next->has_value()) break;
-    if ((*next)->has_event()) {
-      numbers.push_back((*next)->event().number());
-    } else {
-      daemon_.job_alone_after = 0;
-      proxy_.Cut();
-    }
-  }
-  EXPECT_THAT(numbers, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(Watch("", [&](int64_t number) { CutAfterJobAlone(number); }),
+              ElementsAre(1, 2, 3, 4));
 }
 
 TEST_F(ConnectionTest, AWatchGoesOnBehindTheLastEvent) {
   daemon_.hold_watch_after = 2;
-  JobWatch watch(&connection_, 7, /*after_event=*/0, absl::Now() + kHang);
-  std::vector<int64_t> numbers;
-  bool ended = false;
-  while (true) {
-    const auto next = watch.Next();
-    ASSERT_TRUE(next.ok()) << next.status();
-    if (!next->has_value()) break;
-    numbers.push_back((*next)->event().number());
-    ended = (*next)->has_job();
-    if (numbers.size() == 2) {
-      daemon_.hold_watch_after = 0;
-      proxy_.Cut();
-    }
-  }
-  EXPECT_THAT(numbers, ElementsAre(1, 2, 3, 4));
-  EXPECT_TRUE(ended);
+  EXPECT_THAT(Watch("",
+                    [&](int64_t number) {
+                      if (number == 2) proxy_.Cut();
+                    }),
+              ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(daemon_.watches, 2);
+}
+
+TEST_F(ConnectionTest, AWaitInTheBackgroundGetsTheEndAlone) {
+  Loop loop;
+  std::promise<absl::StatusOr<v1::Job>> ended;
+  WatchJob(&connection_, &loop, 7, /*after_event=*/0, absl::Now() + kPatience, nullptr,
+           [&](const absl::StatusOr<v1::Job>& job) { ended.set_value(job); });
+  const auto job = ended.get_future().get();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->state(), v1::Job::STATE_SUCCEEDED);
 }
 
 TEST(Connection, ADaemonThatWasNeverThereIsNotWaitedFor) {
@@ -306,6 +315,70 @@ TEST(Connection, ADaemonThatWasNeverThereIsNotWaitedFor) {
   const absl::Status status = connection.SubmitJob(request).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no daemon answers at"));
+}
+
+// Answers every connection with `words`.
+class Listener {
+ public:
+  explicit Listener(std::string words) : words_(std::move(words)) {
+    fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    if (bind(fd_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(fd_, 16) != 0 ||
+        getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      std::abort();
+    }
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Listener() {
+    shutdown(fd_, SHUT_RDWR);
+    thread_.join();
+    close(fd_);
+  }
+  std::string endpoint() const { return "127.0.0.1:" + std::to_string(port_); }
+
+ private:
+  void Run() {
+    for (int client; (client = accept(fd_, nullptr, nullptr)) >= 0; close(client)) {
+      char bytes[4096];
+      if (recv(client, bytes, sizeof(bytes), 0) <= 0) continue;
+      send(client, words_.data(), words_.size(), MSG_NOSIGNAL);
+      // Until the client ends the connection, because a reset could outrun the words.
+      shutdown(client, SHUT_WR);
+      while (recv(client, bytes, sizeof(bytes), 0) > 0) continue;
+    }
+  }
+
+  const std::string words_;
+  int fd_ = -1, port_ = 0;
+  std::thread thread_;
+};
+
+void ExpectForeign(const std::string& endpoint) {
+  Connection connection(*ResolveEndpoint(endpoint));
+  const absl::Status status = connection.GetStatus().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("something that is not agmmd answers at " + endpoint));
+}
+
+TEST(Connection, AnotherServerIsNamedAsOne) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  // A service that no agmmd has; without one, gRPC does not serve the port.
+  grpc::CallbackGenericService other;
+  builder.RegisterCallbackGenericService(&other);
+  const auto server = builder.BuildAndStart();
+  ExpectForeign("127.0.0.1:" + std::to_string(port));
+}
+
+TEST(Connection, AServerOfAnotherProtocolIsNamedAsOne) {
+  ExpectForeign(Listener("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").endpoint());
+  ExpectForeign(Listener("SSH-2.0-OpenSSH_9.2\r\n").endpoint());
 }
 
 TEST_F(ConnectionTest, OneFailedDialIsNoMissingDaemon) {

@@ -1,4 +1,4 @@
-#include "client/endpoint.h"
+#include "client/connect/endpoint.h"
 
 #include <unistd.h>
 

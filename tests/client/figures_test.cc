@@ -3,11 +3,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/schedule/spec.h"
+#include "tests/support/temp_folder.h"
 
 namespace agmm {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 Problem OnTwoRanks() {
@@ -67,7 +69,7 @@ TEST_F(Figures, SerialRunsKeepTheirParts) {
 }
 
 TEST_F(Figures, CompareFollowsTheDefinitions) {
-  const Comparison c = Compare(10, 16, {8, 6});
+  const Comparison c = Compare(10, 16, 8, 6);
   EXPECT_EQ(c.lower_bound_ms, 8);
   EXPECT_DOUBLE_EQ(*c.ratio, 0.8);
   EXPECT_DOUBLE_EQ(*c.speedup, 1.6);
@@ -75,11 +77,51 @@ TEST_F(Figures, CompareFollowsTheDefinitions) {
 }
 
 TEST_F(Figures, EfficiencyNeedsSomethingToHide) {
-  EXPECT_EQ(Compare(8, 8.39, {8, 0.3}).efficiency, std::nullopt) << "less than 5 % of T_gemm";
-  EXPECT_TRUE(Compare(8, 8.41, {8, 0.3}).efficiency.has_value());
-  EXPECT_EQ(Compare(10, 16, {}).ratio, std::nullopt);
-  EXPECT_EQ(Compare(std::nullopt, 16, {8, 6}).ratio, std::nullopt);
-  EXPECT_EQ(Compare(10, std::nullopt, {8, 6}).speedup, std::nullopt);
+  EXPECT_EQ(Compare(8, 8.39, 8, 0.3).efficiency, std::nullopt) << "less than 5 % of T_gemm";
+  EXPECT_TRUE(Compare(8, 8.41, 8, 0.3).efficiency.has_value());
+  EXPECT_EQ(Compare(10, 16, {}, {}).ratio, std::nullopt);
+  EXPECT_EQ(Compare(std::nullopt, 16, 8, 6).ratio, std::nullopt);
+  EXPECT_EQ(Compare(10, std::nullopt, 8, 6).speedup, std::nullopt);
+}
+
+TEST_F(Figures, WhatCannotBeShowsABusyMachine) {
+  const Comparison possible = Compare(10, 16, 8, 6);
+  EXPECT_EQ(BusySign(possible, 0.25), std::nullopt);
+  EXPECT_THAT(*BusySign(Compare(7.2, 16, 8, 6), 0), HasSubstr("R would be 1.111"));
+  EXPECT_EQ(BusySign(Compare(7.3, 16, 8, 6), 0), std::nullopt) << "10 % of noise";
+  EXPECT_THAT(*BusySign(Compare(7.5, 8.6, 8, 6), 0), HasSubstr("E would be 1.833"));
+  EXPECT_THAT(*BusySign(possible, 0.3), HasSubstr("+-30 %"));
+  EXPECT_EQ(BusySign(Compare(0.5, 1, {}, {}), 0.3), std::nullopt) << "short times vary";
+  EXPECT_EQ(BusySign({}, std::nullopt), std::nullopt);
+}
+
+class SampledErrorTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<NpyReader> File(const std::string& name, int64_t rows, int64_t cols,
+                                  const std::vector<float>& values) {
+    const std::string path = folder_ / name;
+    auto file = *NpyWriter::Create(path, rows, cols, DType::kF32);
+    EXPECT_TRUE(file->Append(rows * cols, values.data()).ok() && file->Commit().ok());
+    return *NpyReader::Open(path);
+  }
+  const TempFolder folder_{"sampled_error"};
+};
+
+TEST_F(SampledErrorTest, IsRelativeToTheExactProduct) {
+  const auto a = File("a", 2, 3, {1, 2, 3, 4, 5, 6}), b = File("b", 3, 1, {1, 1, -1});
+  EXPECT_EQ(*SampledError(*a, *b, *File("exact", 2, 1, {0, 3})), 0);
+  EXPECT_DOUBLE_EQ(*SampledError(*a, *b, *File("near", 2, 1, {0, 3.75})), 0.25);
+}
+
+TEST_F(SampledErrorTest, SeesTheFirstAndTheLastElementOfALargeProduct) {
+  const int64_t m = 100, n = 150;
+  const auto a = File("a", m, 1, std::vector<float>(m, 1)),
+             b = File("b", 1, n, std::vector<float>(n, 1));
+  for (int64_t wrong : {int64_t{0}, m * n - 1}) {
+    std::vector<float> c(m * n, 1);
+    c[wrong] = 2;
+    EXPECT_DOUBLE_EQ(*SampledError(*a, *b, *File("c", m, n, c)), 1.0 / 32) << "1 of 1024 elements";
+  }
 }
 
 }  // namespace

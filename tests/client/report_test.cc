@@ -1,15 +1,12 @@
 // What agmmctl prints for people: within 100 columns, and honest about what is not known.
+#include "client/ctl/report.h"
 #include "absl/strings/str_split.h"
-#include "client/ctl/job_report.h"
-#include "client/ctl/progress_bar.h"
-#include "client/ctl/status_report.h"
 #include "client/ctl/table.h"
-#include "client/ctl/tensor_report.h"
-#include "client/ctl/wait_line.h"
+#include "client/ctl/terminal_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/messages_fixture.h"
-#include "tests/client/widest.h"
+#include "tests/support/widest.h"
 
 namespace agmm {
 namespace {
@@ -109,6 +106,21 @@ TEST(JobReport, ListsFitInAHundredColumns) {
   EXPECT_EQ(JobTable({}), "no jobs\n");
 }
 
+TEST(JobReport, ListsSayWhyAJobFailed) {
+  v1::ListJobsResponse list;
+  *list.add_jobs() = SomeJob();
+  EXPECT_THAT(JobTable(list), Not(HasSubstr("n1")));
+  v1::Job& failed = *list.add_jobs();
+  failed = SomeJob();
+  failed.set_state(v1::Job::STATE_FAILED);
+  failed.mutable_error()->set_code(10);
+  failed.mutable_error()->set_message("node n1 was lost\nsecond line");
+  EXPECT_THAT(JobTable(list),
+              AllOf(HasSubstr("\n    node n1 was lost\n"), Not(HasSubstr("second"))));
+  failed.mutable_error()->set_message(std::string(200, 'e'));
+  EXPECT_EQ(Widest(JobTable(list)), 100) << JobTable(list);
+}
+
 TEST(Fields, GoOnUnderThemselves) {
   Fields fields;
   fields.Add("why", std::string(60, 'a') + " " + std::string(60, 'b'));
@@ -118,17 +130,18 @@ TEST(Fields, GoOnUnderThemselves) {
 }
 
 TEST(Progress, HasTheRateAndTheTimeLeft) {
-  EXPECT_EQ(ProgressText("W.npy", 256 << 20, 1 << 30, absl::Seconds(2)),
+  EXPECT_EQ(ProgressText("W.npy", 256 << 20, 1 << 30, absl::Seconds(2), false),
             " 25 %  [######..................]  256 MiB of 1 GiB  128 MiB/s  6 s left  W.npy");
-  EXPECT_THAT(ProgressText("W.npy", 1 << 20, 1 << 30, absl::Seconds(1)),
+  EXPECT_THAT(ProgressText("W.npy", 1 << 20, 1 << 30, absl::Seconds(1), false),
               HasSubstr("17:03 min left"));
   // Not before there is something to tell it from.
-  EXPECT_THAT(ProgressText("W.npy", 1, 1 << 30, absl::Milliseconds(100)), Not(HasSubstr("left")));
-  EXPECT_THAT(ProgressText("W.npy", 0, 0, absl::Seconds(1)), HasSubstr("100 %"));
+  EXPECT_THAT(ProgressText("W.npy", 1, 1 << 30, absl::Milliseconds(100), false),
+              Not(HasSubstr("left")));
+  EXPECT_THAT(ProgressText("W.npy", 0, 0, absl::Seconds(1), false), HasSubstr("100 %"));
 }
 
 TEST(Progress, SaysThatTheConnectionIsSought) {
-  EXPECT_EQ(ReconnectingText("W.npy", 256 << 20, 1 << 30),
+  EXPECT_EQ(ProgressText("W.npy", 256 << 20, 1 << 30, absl::Seconds(2), true),
             " 25 %  [######..................]  256 MiB of 1 GiB  reconnecting  W.npy");
 }
 

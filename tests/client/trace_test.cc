@@ -1,4 +1,4 @@
-#include "client/ctl/trace.h"
+#include "client/ctl/job_trace.h"
 
 #include <set>
 
@@ -8,7 +8,7 @@
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 #include "tests/golden/golden.h"
 
 namespace agmm {
@@ -98,7 +98,7 @@ TEST(Trace, IsRefusedWhereTheStepsMeanSomethingElseOrAreGone) {
 
   job = TracedJob();
   job.mutable_ranks(1)->clear_steps();
-  EXPECT_THAT(TraceOf({job}).status().message(), HasSubstr("rank 3 are not kept any more"));
+  EXPECT_THAT(TraceOf({job}).status().message(), HasSubstr("rank 3 are no longer kept"));
   job.mutable_ranks()->RemoveLast();
   EXPECT_TRUE(absl::IsFailedPrecondition(TraceOf({job}).status()));
 

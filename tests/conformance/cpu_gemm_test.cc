@@ -1,4 +1,5 @@
 // The CPU device's arithmetic alone: every piece sums along K in one order, whatever rows it has.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -7,11 +8,13 @@
 
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/large_pages.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_heap.h"
+#include "kernels/cpu/kernel_choice.h"
 #include "kernels/cpu/pack_cache.h"
 #include "tests/conformance/harness.h"
 #include "tests/conformance/large_pages.h"
@@ -22,31 +25,32 @@ namespace {
 constexpr int64_t kMaxRows = 128;
 
 // `values` as `dtype`, rows dense.
-std::vector<std::byte> Dense(const Values& values, DType dtype) {
+std::vector<std::byte> Dense(const TestMatrix& values, DType dtype) {
   std::vector<std::byte> bytes(values.rows * values.cols * SizeOf(dtype));
-  ConvertFromF32(dtype, values.data.data(), bytes.data(), values.data.size());
+  ConvertFromF32(dtype, values.values.data(), bytes.data(), values.values.size());
   return bytes;
 }
 
-class Gemm : public testing::TestWithParam<std::tuple<DType, DType>> {};
+class Gemm : public testing::TestWithParam<std::tuple<GemmKernel, DType>> {};
 
 TEST_P(Gemm, ARowIsTheSameInPiecesOfAnySize) {
-  const auto [dtype, out] = GetParam();
-  if (ComputeDType(dtype) != dtype) GTEST_SKIP() << "this machine multiplies in f32 only";
-  if (!RowsSumAlike()) GTEST_SKIP() << "this machine does not promise it";
+  const auto [kernel, out] = GetParam();
+  if (!Has(kernel)) GTEST_SKIP() << "this processor does not have the kernel";
+  if (!RowsSumAlike(kernel)) GTEST_SKIP() << "not promised on this processor";
+  const DType dtype = InputOf(kernel);
   GemmLibrary library(1);
   GemmWorker worker(0);
   for (auto [n, k] :
        {std::pair<int64_t, int64_t>{61, 333}, {1, 333}, {256, 1024}, {48, 2000}, {7, 4095}}) {
-    SCOPED_TRACE(testing::Message() << "n " << n << " k " << k << " AGMM_SEED " << Seed());
-    const std::vector<std::byte> a = Dense(Uniform(kMaxRows, k, Seed()), dtype),
-                                 b = Dense(Uniform(k, n, Seed() + 1), dtype);
+    SCOPED_TRACE(testing::Message() << "n " << n << " k " << k);
+    const std::vector<std::byte> a = Dense(Uniform(kMaxRows, k, TestSeed()), dtype),
+                                 b = Dense(Uniform(k, n, TestSeed() + 1), dtype);
     const int64_t row_bytes = n * SizeOf(out);
     std::vector<std::byte> whole(kMaxRows * row_bytes);
     PackedB packed;
     for (int64_t m : {kMaxRows, int64_t{1}, int64_t{2}, int64_t{3}, int64_t{7}, int64_t{16},
                       int64_t{17}, int64_t{33}, int64_t{64}, int64_t{97}, int64_t{127}}) {
-      const auto matmul = library.Get({m, n, k, dtype, out, false});
+      const auto matmul = library.Get({m, n, k, kernel, out, false});
       ASSERT_TRUE(matmul.ok()) << matmul.status();
       if (m == kMaxRows)
         packed = (*matmul)->Pack({b.data(), n * SizeOf(dtype), dtype}, worker).value();
@@ -61,28 +65,67 @@ TEST_P(Gemm, ARowIsTheSameInPiecesOfAnySize) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Gemm,
-                         testing::Values(std::tuple(DType::kF32, DType::kF32),
-                                         std::tuple(DType::kBF16, DType::kF32),
-                                         std::tuple(DType::kBF16, DType::kBF16)),
-                         [](const auto& info) {
-                           return std::string(Name(std::get<0>(info.param))) + "_to_" +
-                                  std::string(Name(std::get<1>(info.param)));
-                         });
+// "tiles_to_bf16".
+std::string NameOf(const testing::TestParamInfo<std::tuple<GemmKernel, DType>>& info) {
+  const auto [kernel, out] = info.param;
+  const bool tiles = kernel == GemmKernel::kTiles;
+  return absl::StrCat(tiles ? "tiles" : Name(InputOf(kernel)), "_to_", Name(out));
+}
 
-// Whole numbers as `dtype`, rows `pitch_bytes` apart, and behind each row what nobody may read or
-// write.
-std::vector<std::byte> Pitched(const Values& values, int64_t pitch_bytes, DType dtype) {
+INSTANTIATE_TEST_SUITE_P(All, Gemm,
+                         testing::Values(std::tuple(GemmKernel::kF32, DType::kF32),
+                                         std::tuple(GemmKernel::kBF16, DType::kF32),
+                                         std::tuple(GemmKernel::kBF16, DType::kBF16),
+                                         std::tuple(GemmKernel::kTiles, DType::kF32),
+                                         std::tuple(GemmKernel::kTiles, DType::kBF16)),
+                         NameOf);
+
+TEST(KernelChoice, ABF16KernelOfTheProcessorIsChosenAndDescribed) {
+  const GemmKernel kernel = KernelFor(DType::kBF16, 4096);
+  EXPECT_TRUE(Has(kernel));
+  EXPECT_TRUE(Has(KernelFor(DType::kBF16, 1)));
+  EXPECT_EQ(KernelFor(DType::kF32, 4096), GemmKernel::kF32);
+  EXPECT_EQ(KernelFor(DType::kF16, 4096), GemmKernel::kF32);
+  const std::string words = kernel == GemmKernel::kTiles  ? "bf16 by AMX tiles"
+                            : kernel == GemmKernel::kBF16 ? "bf16 by oneDNN"
+                                                          : "bf16 widened to f32";
+  EXPECT_THAT(GemmDescription(), testing::StartsWith("oneDNN "));
+  EXPECT_THAT(GemmDescription(), testing::HasSubstr(words));
+  EXPECT_EQ(GemmRates().empty(), !Has(GemmKernel::kBF16));
+  if (kernel == GemmKernel::kF32 && !Has(GemmKernel::kBF16))
+    EXPECT_THAT(GemmDescription(), testing::HasSubstr("oneDNN has no bf16 on this processor"));
+}
+
+TEST(KernelChoice, BF16ThatIsWidenedIsExactAndItsPackedBIsCountedInF32) {
+  constexpr int64_t kM = 5, kN = 48, kK = 300;
+  const TestMatrix a = SmallIntegers(kM, kK, 1), b = SmallIntegers(kK, kN, 2);
+  const std::vector<std::byte> a_bytes = Dense(a, DType::kF32), b_bytes = Dense(b, DType::kBF16);
+  GemmLibrary library(1);
+  GemmWorker worker(0);
+  const auto matmul = library.Get({kM, kN, kK, GemmKernel::kF32, DType::kF32, false}).value();
+  const PackedB packed =
+      matmul->Pack({b_bytes.data(), kN * SizeOf(DType::kBF16), DType::kBF16}, worker).value();
+  EXPECT_GE(packed.bytes, kK * kN * SizeOf(DType::kF32));
+  std::vector<std::byte> c(kM * kN * SizeOf(DType::kF32));
+  ASSERT_TRUE(matmul
+                  ->Run({a_bytes.data(), kK * SizeOf(DType::kF32), DType::kF32}, packed,
+                        {c.data(), kN * SizeOf(DType::kF32), DType::kF32}, worker)
+                  .ok());
+  EXPECT_EQ(c, Dense(Product(a, b), DType::kF32));
+}
+
+// Whole numbers as `dtype`, rows `pitch_bytes` apart, with poison behind each row.
+std::vector<std::byte> Pitched(const TestMatrix& values, int64_t pitch_bytes, DType dtype) {
   std::vector<std::byte> bytes(values.rows * pitch_bytes, std::byte{0xff});
   for (int64_t row = 0; row < values.rows; ++row) {
-    ConvertFromF32(dtype, values.data.data() + row * values.cols, bytes.data() + row * pitch_bytes,
-                   values.cols);
+    ConvertFromF32(dtype, values.values.data() + row * values.cols,
+                   bytes.data() + row * pitch_bytes, values.cols);
   }
   return bytes;
 }
 
 TEST(Tiles, MultiplyShapesAndPitchesOfAnySizeAndTouchNothingElse) {
-  if (!MultipliesAnyPitch(DType::kBF16)) GTEST_SKIP() << "this processor has no tiles";
+  if (!Has(GemmKernel::kTiles)) GTEST_SKIP() << "this processor has no tiles";
   constexpr DType kIn = DType::kBF16;
   for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
                          {16, 32, 32},
@@ -95,14 +138,14 @@ TEST(Tiles, MultiplyShapesAndPitchesOfAnySizeAndTouchNothingElse) {
          {std::pair(DType::kBF16, false), {DType::kF32, false}, {DType::kF32, true}}) {
       SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k << " to " << Name(out)
                                       << (add ? ", added" : ""));
-      const Values a = SmallIntegers(m, k, 1), b = SmallIntegers(k, n, 2),
-                   before = SmallIntegers(m, n, 3);
-      Values expected = before;
+      const TestMatrix a = SmallIntegers(m, k, 1), b = SmallIntegers(k, n, 2),
+                       before = SmallIntegers(m, n, 3);
+      TestMatrix expected = before;
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < n; ++j) {
-          float sum = add ? before.data[i * n + j] : 0;
-          for (int64_t l = 0; l < k; ++l) sum += a.data[i * k + l] * b.data[l * n + j];
-          expected.data[i * n + j] = sum;
+          float sum = add ? before.values[i * n + j] : 0;
+          for (int64_t l = 0; l < k; ++l) sum += a.values[i * k + l] * b.values[l * n + j];
+          expected.values[i * n + j] = sum;
         }
       }
       const int64_t a_pitch = (k + 3) * SizeOf(kIn), b_pitch = (n + 5) * SizeOf(kIn),
@@ -111,7 +154,7 @@ TEST(Tiles, MultiplyShapesAndPitchesOfAnySizeAndTouchNothingElse) {
                                    b_bytes = Pitched(b, b_pitch, kIn);
       GemmLibrary library(1);
       GemmWorker worker(0);
-      const auto matmul = library.Get({m, n, k, kIn, out, add}).value();
+      const auto matmul = library.Get({m, n, k, GemmKernel::kTiles, out, add}).value();
       const PackedB packed = matmul->Pack({b_bytes.data(), b_pitch, kIn}, worker).value();
       std::vector<std::byte> c = Pitched(before, c_pitch, out);
       ASSERT_TRUE(
@@ -122,9 +165,9 @@ TEST(Tiles, MultiplyShapesAndPitchesOfAnySizeAndTouchNothingElse) {
   }
 }
 
-TEST(GemmLibrary, SharesAMatmulWhileSomebodyHoldsIt) {
+TEST(GemmLibrary, SharesAMatmulWhileACallerHoldsIt) {
   GemmLibrary library(1);
-  const Matmul::Key key{16, 32, 64, DType::kF32, DType::kF32, false};
+  const Matmul::Key key{16, 32, 64, GemmKernel::kF32, DType::kF32, false};
   const auto first = library.Get(key).value();
   EXPECT_EQ(library.Get(key).value(), first);
   Matmul::Key other = key;
@@ -133,16 +176,16 @@ TEST(GemmLibrary, SharesAMatmulWhileSomebodyHoldsIt) {
 }
 
 TEST(Convert, RowsAgreeWithTheScalarConversions) {
-  const Values values = Uniform(5, 37, Seed());
+  const TestMatrix values = Uniform(5, 37, TestSeed());
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const int64_t pitch = RoundUp(37 * SizeOf(dtype), kRowAlignBytes);
     std::vector<std::byte> narrow(5 * pitch, std::byte{0x11});
-    CopyRows({reinterpret_cast<const std::byte*>(values.data.data()), 37 * 4, DType::kF32},
+    CopyRows({reinterpret_cast<const std::byte*>(values.values.data()), 37 * 4, DType::kF32},
              {narrow.data(), pitch, dtype}, 5, 37);
     std::vector<float> wide(5 * 37);
     CopyRows({narrow.data(), pitch, dtype},
              {reinterpret_cast<std::byte*>(wide.data()), 37 * 4, DType::kF32}, 5, 37);
-    EXPECT_EQ(wide, Rounded(values, dtype).data) << Name(dtype);
+    EXPECT_EQ(wide, Rounded(values, dtype).values) << Name(dtype);
     for (int64_t row = 0; row < 5; ++row)
       EXPECT_EQ(narrow[row * pitch + 37 * SizeOf(dtype)], std::byte{0x11}) << "padding was written";
     std::vector<float> sum(5 * 37, 1.0f);
@@ -197,9 +240,9 @@ TEST(CpuHeap, WhatATensorIsWrittenToIsInLargePages) {
   data[tensor.begin] = data[5 * kLargePageBytes - 1] = std::byte{42};
   // A row beyond the tensor's first stretch: not the pages that others have a part of, nor all of
   // the tensor.
-  (*heap)->Back({5 * kLargePageBytes, 5 * kLargePageBytes + 4096}, tensor);
+  (*heap)->CommitPages({5 * kLargePageBytes, 5 * kLargePageBytes + 4096}, tensor);
   EXPECT_EQ(LargePages(data), 4);
-  (*heap)->Back(tensor, tensor);
+  (*heap)->CommitPages(tensor, tensor);
   EXPECT_EQ(LargePages(data), 10);
   EXPECT_EQ(data[tensor.begin], std::byte{42});
   EXPECT_EQ(data[5 * kLargePageBytes - 1], std::byte{42});

@@ -1,4 +1,4 @@
-// What a device promises beside the product: order, time stamps, and a warm path that prepares
+// Promises of a device beside the product: order, time stamps, and a warm path that prepares
 // nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 class DeviceTest : public testing::TestWithParam<DeviceKind> {
  protected:
-  static void Fill(PreparedPlan& plan, const Values& a, const Values& b) {
+  static void Fill(PreparedPlan& plan, const TestMatrix& a, const TestMatrix& b) {
     for (Rank rank = 0; rank < plan.rank_count(); ++rank) {
       plan.Write(rank, kA, a);
       plan.Write(rank, kB, b);
@@ -82,10 +82,10 @@ TEST_P(DeviceTest, ResultsLieInLargePages) {
   const Case c{"serial", DType::kF32, 1, 1, 1, 2048, 1024, 16, 1};
   Cluster cluster(GetParam(), c.topology(), Cluster::Options());
   PreparedPlan plan(cluster, c.problem(), c.schedule());
-  Fill(plan, SmallIntegers(c.m, c.k, Seed()), SmallIntegers(c.k, c.n, Seed() + 1));
+  Fill(plan, SmallIntegers(c.m, c.k, TestSeed()), SmallIntegers(c.k, c.n, TestSeed() + 1));
   EXPECT_EQ(LargePages(cluster.heap(0)->host().data()), 0);
   ASSERT_EQ(plan.RunAll(1)[0].status, absl::OkStatus());
-  // Of 8 MiB, with a beginning and an end that others may share.
+  // C has 8 MiB; other tensors may share its first and last page.
   EXPECT_GE(LargePages(cluster.heap(0)->host().data()), 3);
 }
 
@@ -105,7 +105,7 @@ TEST_P(DeviceTest, StepsStartBehindTheirLaneAndTheirWaits) {
     options.threads = c.threads;
     Cluster cluster(GetParam(), c.topology(), options);
     PreparedPlan plan(cluster, c.problem(), c.schedule());
-    Fill(plan, SmallIntegers(c.m, c.k, Seed()), SmallIntegers(c.k, c.n, Seed() + 1));
+    Fill(plan, SmallIntegers(c.m, c.k, TestSeed()), SmallIntegers(c.k, c.n, TestSeed() + 1));
     for (uint64_t epoch = 1; epoch <= 20; ++epoch) {
       const std::vector<EpochReport> reports = plan.RunAll(epoch);
       for (const EpochReport& report : reports) ASSERT_EQ(report.status, absl::OkStatus());
@@ -121,10 +121,10 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
   PreparedPlan first(cluster, ring.problem(), ring.schedule());
   PreparedPlan second(cluster, direct.problem(), direct.schedule());
   constexpr int kEpochs = 50;
-  std::map<PreparedPlan*, Values> c;
+  std::map<PreparedPlan*, TestMatrix> c;
   for (PreparedPlan* plan : {&first, &second}) {
-    const Values a = SmallIntegers(plan->problem().m(), plan->problem().k(), Seed());
-    const Values b = SmallIntegers(plan->problem().k(), plan->problem().n(), Seed() + 1);
+    const TestMatrix a = SmallIntegers(plan->problem().m(), plan->problem().k(), TestSeed());
+    const TestMatrix b = SmallIntegers(plan->problem().k(), plan->problem().n(), TestSeed() + 1);
     Fill(*plan, a, b);
     c[plan] = Product(a, b);
   }
@@ -154,8 +154,8 @@ TEST_P(DeviceTest, WarmEpochsPackAndAllocateNothing) {
   options.threads = c.threads;
   Cluster cluster(GetParam(), c.topology(), options);
   PreparedPlan plan(cluster, c.problem(), c.schedule());
-  const Values a = SmallIntegers(c.m, c.k, Seed());
-  Fill(plan, a, SmallIntegers(c.k, c.n, Seed() + 1));
+  const TestMatrix a = SmallIntegers(c.m, c.k, TestSeed());
+  Fill(plan, a, SmallIntegers(c.k, c.n, TestSeed() + 1));
   uint64_t epoch = 1;
   plan.RunAll(epoch++, 1);
   const DeviceCounters before = cluster.device(0)->counters();
@@ -169,7 +169,7 @@ TEST_P(DeviceTest, WarmEpochsPackAndAllocateNothing) {
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.epochs, before.epochs + 100);
   // Other contents under another version; the old copy goes.
-  const Values b = SmallIntegers(c.k, c.n, Seed() + 2);
+  const TestMatrix b = SmallIntegers(c.k, c.n, TestSeed() + 2);
   Fill(plan, a, b);
   plan.RunAll(epoch++, 2);
   after = cluster.device(0)->counters();
@@ -177,7 +177,7 @@ TEST_P(DeviceTest, WarmEpochsPackAndAllocateNothing) {
   EXPECT_EQ(after.allocations, before.allocations + 1);
   EXPECT_EQ(after.packed_bytes, before.packed_bytes);
   for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(plan.CountWrong(rank, Product(a, b)), 0);
-  // Contents that are gone take their copy along.
+  // Forgotten contents take their packed copy along.
   cluster.device(0)->ForgetContents(cluster.heap(0), 0, cluster.heap(0)->size_bytes());
   EXPECT_EQ(cluster.device(0)->counters().packed_bytes, 0);
   plan.RunAll(epoch++, 2);
@@ -197,7 +197,7 @@ TEST_P(DeviceTest, AHeapThatDoesNotFitIsRefusedWithBothFigures) {
   const absl::Status status = device->CreateHeap(int64_t{1} << 50).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              testing::ContainsRegex("^a heap of 1024 TiB was asked for and .* are available"));
+              testing::ContainsRegex("^a heap of 1024 TiB was requested and .* are available"));
   EXPECT_EQ(device->CreateHeap(0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -233,8 +233,8 @@ TEST_P(DeviceTest, APlanThatGetsNoScratchIsRefusedAndTheNextOneIsNot) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("of scratch"));
   PreparedPlan plan(cluster, c.problem(), c.schedule());
-  const Values a = SmallIntegers(c.problem().m(), c.problem().k(), 1),
-               b = SmallIntegers(c.problem().k(), c.problem().n(), 2);
+  const TestMatrix a = SmallIntegers(c.problem().m(), c.problem().k(), 1),
+                   b = SmallIntegers(c.problem().k(), c.problem().n(), 2);
   Fill(plan, a, b);
   Reports reports(2);
   for (Rank rank = 0; rank < 2; ++rank)

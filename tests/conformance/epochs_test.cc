@@ -26,8 +26,8 @@ class Endless {
       : plan_(plan), epochs_(epochs), ended_(plan.rank_count()) {
     const Problem& problem = plan.problem();
     for (int i = 0; i < kPeriod; ++i) {
-      a_.push_back(SmallIntegers(problem.m(), problem.k(), Seed() + 2 * i));
-      b_.push_back(SmallIntegers(problem.k(), problem.n(), Seed() + 2 * i + 1));
+      a_.push_back(SmallIntegers(problem.m(), problem.k(), TestSeed() + 2 * i));
+      b_.push_back(SmallIntegers(problem.k(), problem.n(), TestSeed() + 2 * i + 1));
       c_.push_back(Product(a_.back(), b_.back()));
     }
   }
@@ -55,7 +55,7 @@ class Endless {
 
   PreparedPlan& plan_;
   const uint64_t epochs_;
-  std::vector<Values> a_, b_, c_;
+  std::vector<TestMatrix> a_, b_, c_;
   std::atomic<int64_t> wrong_{0};
   Reports ended_;
 };
@@ -64,7 +64,6 @@ class Epochs : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
 TEST_P(Epochs, EachSeesItsOwnInputsAlone) {
   const auto& [kind, c] = GetParam();
-  SCOPED_TRACE(testing::Message() << "AGMM_SEED " << Seed());
   Cluster::Options options;
   options.threads = c.threads;
   Cluster cluster(kind, c.topology(), options);
@@ -107,7 +106,6 @@ INSTANTIATE_TEST_SUITE_P(Peer, Epochs,
 class EpochsOverUcx : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
 void RunOverUcx(const DeviceKind& kind, const Case& c, bool lent) {
-  SCOPED_TRACE(testing::Message() << "AGMM_SEED " << Seed());
   const auto network = std::make_shared<UcxNetwork>(c.nodes);
   Cluster::Options options;
   options.threads = c.threads;
@@ -168,7 +166,7 @@ TEST_P(Credits, WithoutThemTheEpochsMixAndTheTestSeesIt) {
     ASSERT_TRUE(seen.ok()) << seen.status();
     wrong = *seen;
   }
-  EXPECT_GT(wrong, 0) << "credits were skipped and nobody noticed";
+  EXPECT_GT(wrong, 0) << "credits were skipped without an effect";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Credits,
@@ -203,8 +201,8 @@ TEST_P(Joins, WithoutThemTheEpochsMixAndTheTestSeesIt) {
       ASSERT_TRUE(seen.ok()) << seen.status();
       wrong = *seen;
     }
-    EXPECT_GT(wrong, 0) << (entry ? "nobody waited for the others' epochs"
-                                  : "nobody waited for readers")
+    EXPECT_GT(wrong, 0) << (entry ? "no rank waited for the others' epochs"
+                                  : "no rank waited for readers")
                         << ", and it made no difference";
   }
 }

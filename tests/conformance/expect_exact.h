@@ -11,9 +11,9 @@ namespace agmm::test {
 inline void ExpectExact(PreparedPlan& plan, Cluster& cluster, uint64_t epochs) {
   const Problem& problem = plan.problem();
   for (uint64_t epoch = 1; epoch <= epochs; ++epoch) {
-    SCOPED_TRACE(testing::Message() << "epoch " << epoch << " AGMM_SEED " << Seed());
-    const Values a = SmallIntegers(problem.m(), problem.k(), Seed() + 2 * epoch);
-    const Values b = SmallIntegers(problem.k(), problem.n(), Seed() + 2 * epoch + 1);
+    SCOPED_TRACE(testing::Message() << "epoch " << epoch);
+    const TestMatrix a = SmallIntegers(problem.m(), problem.k(), TestSeed() + 2 * epoch);
+    const TestMatrix b = SmallIntegers(problem.k(), problem.n(), TestSeed() + 2 * epoch + 1);
     for (Rank rank = 0; rank < plan.rank_count(); ++rank) {
       plan.Write(rank, kA, a);
       plan.Write(rank, kB, b);
@@ -22,7 +22,7 @@ inline void ExpectExact(PreparedPlan& plan, Cluster& cluster, uint64_t epochs) {
     const std::vector<EpochReport> reports = plan.RunAll(epoch, epoch, absl::Seconds(30));
     ASSERT_EQ(cluster.network().first_misfit(), absl::OkStatus());
     for (const EpochReport& report : reports) ASSERT_TRUE(report.status.ok()) << report.status;
-    const Values c = Product(a, b);
+    const TestMatrix c = Product(a, b);
     for (Rank rank = 0; rank < plan.rank_count(); ++rank)
       EXPECT_EQ(plan.CountWrong(rank, c), 0) << "rank " << rank;
   }

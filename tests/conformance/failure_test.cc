@@ -1,5 +1,5 @@
-// What happens when an epoch cannot end well: it says who waited for what, drains, and leaves
-// others alone.
+// Epochs that cannot end well: they report which step waited for which slot, drain, and leave
+// other epochs alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ class Failure : public testing::TestWithParam<DeviceKind> {
   static constexpr absl::Duration kSoon = absl::Milliseconds(50);
 
   void Fill(PreparedPlan& plan) {
-    a_ = SmallIntegers(plan.problem().m(), plan.problem().k(), Seed());
-    b_ = SmallIntegers(plan.problem().k(), plan.problem().n(), Seed() + 1);
+    a_ = SmallIntegers(plan.problem().m(), plan.problem().k(), TestSeed());
+    b_ = SmallIntegers(plan.problem().k(), plan.problem().n(), TestSeed() + 1);
     for (Rank rank = 0; rank < plan.rank_count(); ++rank) {
       plan.Write(rank, kA, a_);
       plan.Write(rank, kB, b_);
@@ -29,12 +29,12 @@ class Failure : public testing::TestWithParam<DeviceKind> {
     }
   }
   void ExpectProduct(PreparedPlan& plan) {
-    const Values c = Product(a_, b_);
+    const TestMatrix c = Product(a_, b_);
     for (Rank rank = 0; rank < plan.rank_count(); ++rank) EXPECT_EQ(plan.CountWrong(rank, c), 0);
   }
 
   Cluster cluster_;
-  Values a_, b_;
+  TestMatrix a_, b_;
 };
 
 TEST_P(Failure, DeadlineSaysWhoWaitedForWhat) {
@@ -57,7 +57,7 @@ TEST_P(Failure, LaterEpochsFailAlikeWithoutRunning) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
   Fill(plan);
   Reports reports(3);
-  // Nobody sends to rank 0: rank 1 never runs.
+  // No rank sends to rank 0, because rank 1 never runs.
   plan.Run(0, 1, 1, absl::Now() + kSoon, reports.At(0));
   plan.Run(0, 2, 1, absl::InfiniteFuture(), reports.At(1));
   plan.Run(0, 3, 1, absl::InfiniteFuture(), reports.At(2));
@@ -77,10 +77,10 @@ TEST_P(Failure, CancelDrainsTheRunningAndTheQueued) {
   Reports reports(3);
   for (int i = 0; i < 3; ++i) plan.Run(0, i + 1, 1, absl::InfiniteFuture(), reports.At(i));
   absl::SleepFor(kSoon);
-  plan.executor(0)->Cancel(absl::CancelledError("somebody asked"));
+  plan.executor(0)->Cancel(absl::CancelledError("the caller cancelled"));
   for (const EpochReport& report : reports.Wait()) {
     EXPECT_EQ(report.status.code(), absl::StatusCode::kCancelled);
-    EXPECT_THAT(std::string(report.status.message()), HasSubstr("somebody asked"));
+    EXPECT_THAT(std::string(report.status.message()), HasSubstr("the caller cancelled"));
   }
 }
 
@@ -110,14 +110,15 @@ TEST_P(Failure, CancelFromTheCallbackOfAFinishedEpochSparesLaterOnes) {
 TEST_P(Failure, AFailedSendFailsTheEpochByName) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
   Fill(plan);
-  cluster_.loopback().FailNode(1, absl::UnavailableError("node 1 is gone"));
+  cluster_.loopback().FailNode(1, absl::UnavailableError("node 1 has failed"));
   Reports reports(2);
   plan.Run(0, 1, 1, absl::Now() + absl::Seconds(60), reports.At(0));
   plan.Run(0, 2, 1, absl::Now() + absl::Seconds(60), reports.At(1));
   const std::vector<EpochReport> ended = reports.Wait();
   EXPECT_EQ(ended[0].status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(ended[0].status.message()),
-              ContainsRegex("^rank 0 lane [0-9]+ step [0-9]+ could not be sent .*node 1 is gone"));
+  EXPECT_THAT(
+      std::string(ended[0].status.message()),
+      ContainsRegex("^rank 0 lane [0-9]+ step [0-9]+ could not be sent .*node 1 has failed"));
   EXPECT_EQ(ended[1].status, ended[0].status);
 }
 
@@ -201,7 +202,8 @@ TEST_P(PeerFailure, ACancelledRankLeavesNobodyHanging) {
   Reports reports(2);
   plan_.Run(0, 1, 1, absl::InfiniteFuture(), reports.At(0));
   plan_.Run(2, 1, 1, absl::InfiniteFuture(), reports.At(1));
-  for (Rank rank : {0, 2}) plan_.executor(rank)->Cancel(absl::CancelledError("somebody asked"));
+  for (Rank rank : {0, 2})
+    plan_.executor(rank)->Cancel(absl::CancelledError("the caller cancelled"));
   for (const EpochReport& report : reports.Wait())
     EXPECT_EQ(report.status.code(), absl::StatusCode::kCancelled);
 }

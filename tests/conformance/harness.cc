@@ -8,9 +8,10 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/cpu_gemm.h"
+#include "kernels/cpu/kernel_choice.h"
 
 namespace agmm::test {
 namespace {
@@ -26,57 +27,23 @@ constexpr int kPoison = 0xff;  // NaN in every dtype
 
 }  // namespace
 
+bool RowsSumAlike(GemmKernel kernel) {
+  if (kernel == GemmKernel::kTiles) return true;
+  const std::string code = OneDnnCode(kernel);
+  return absl::StartsWith(code, "brg") && !absl::StrContains(code, "amx");
+}
+
 const std::vector<DeviceKind>& DeviceKinds() {
-  static const auto* const kinds =
-      new std::vector<DeviceKind>{{"cpu", CreateCpuDevice, RowsSumAlike()}};
+  static const auto* const kinds = new std::vector<DeviceKind>{
+      {"cpu", CreateCpuDevice,
+       RowsSumAlike(KernelFor(DType::kF32, 1)) && RowsSumAlike(KernelFor(DType::kBF16, 1))}};
   return *kinds;
-}
-
-uint64_t Seed() {
-  const char* seed = std::getenv("AGMM_SEED");
-  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 20240607;
-}
-
-Values SmallIntegers(int64_t rows, int64_t cols, uint64_t seed) {
-  Values values{rows, cols, std::vector<float>(rows * cols)};
-  std::mt19937_64 random(seed);
-  for (float& value : values.data) value = static_cast<float>(static_cast<int>(random() % 5) - 2);
-  return values;
-}
-
-Values Uniform(int64_t rows, int64_t cols, uint64_t seed) {
-  Values values{rows, cols, std::vector<float>(rows * cols)};
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  for (float& value : values.data) value = uniform(random);
-  return values;
-}
-
-Values Rounded(Values values, DType dtype) {
-  std::vector<std::byte> narrow(values.data.size() * SizeOf(dtype));
-  ConvertFromF32(dtype, values.data.data(), narrow.data(), values.data.size());
-  ConvertToF32(dtype, narrow.data(), values.data.data(), values.data.size());
-  return values;
-}
-
-Values Product(const Values& a, const Values& b) {
-  Values c{a.rows, b.cols, std::vector<float>(a.rows * b.cols)};
-  std::vector<double> row(b.cols);
-  for (int64_t i = 0; i < a.rows; ++i) {
-    std::fill(row.begin(), row.end(), 0.0);
-    for (int64_t k = 0; k < a.cols; ++k) {
-      const double factor = a.at(i, k);
-      for (int64_t j = 0; j < b.cols; ++j) row[j] += factor * b.at(k, j);
-    }
-    for (int64_t j = 0; j < b.cols; ++j) c.data[i * b.cols + j] = static_cast<float>(row[j]);
-  }
-  return c;
 }
 
 Cluster::Cluster(const DeviceKind& kind, const Topology& topology, const Options& options)
     : topology_(topology), network_(options.network) {
   if (network_ == nullptr) {
-    auto loopback = std::make_shared<LoopbackTransport>(Seed(), options.max_delay);
+    auto loopback = std::make_shared<LoopbackTransport>(TestSeed(), options.max_delay);
     loopback_ = loopback.get();
     network_ = std::move(loopback);
   }
@@ -162,26 +129,26 @@ void PreparedPlan::Poison(Rank rank, Operand operand) {
   std::memset(At(rank, operand), kPoison, ShardBytes(problem_.mesh, problem_.tensors[operand]));
 }
 
-void PreparedPlan::Write(Rank rank, Operand operand, const Values& whole) {
+void PreparedPlan::Write(Rank rank, Operand operand, const TestMatrix& whole) {
   Poison(rank, operand);
   const Tensor& tensor = problem_.tensors[operand];
   const Block shard = ShardBlock(problem_, operand, rank);
   const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor);
   for (int64_t row = shard.rows.begin; row < shard.rows.end && !shard.cols.empty(); ++row) {
-    ConvertFromF32(tensor.dtype, &whole.data[row * whole.cols + shard.cols.begin],
+    ConvertFromF32(tensor.dtype, &whole.values[row * whole.cols + shard.cols.begin],
                    At(rank, operand) + (row - shard.rows.begin) * pitch, shard.cols.size());
   }
 }
 
-int64_t PreparedPlan::CountWrong(Rank rank, const Values& whole) const {
+int64_t PreparedPlan::CountWrong(Rank rank, const TestMatrix& whole) const {
   const Tensor& tensor = problem_.tensors[kC];
   const Block shard = ShardBlock(problem_, kC, rank);
   const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor), bytes = SizeOf(tensor.dtype);
   std::vector<std::byte> expected(shard.cols.size() * bytes);
   int64_t wrong = 0;
   for (int64_t row = shard.rows.begin; row < shard.rows.end && !shard.cols.empty(); ++row) {
-    ConvertFromF32(tensor.dtype, &whole.data[row * whole.cols + shard.cols.begin], expected.data(),
-                   shard.cols.size());
+    ConvertFromF32(tensor.dtype, &whole.values[row * whole.cols + shard.cols.begin],
+                   expected.data(), shard.cols.size());
     const std::byte* found = At(rank, kC) + (row - shard.rows.begin) * pitch;
     for (int64_t col = 0; col < shard.cols.size(); ++col)
       wrong += std::memcmp(found + col * bytes, expected.data() + col * bytes, bytes) != 0;
@@ -189,13 +156,13 @@ int64_t PreparedPlan::CountWrong(Rank rank, const Values& whole) const {
   return wrong;
 }
 
-void PreparedPlan::ReadC(Rank rank, Values* whole) const {
+void PreparedPlan::ReadC(Rank rank, TestMatrix* whole) const {
   const Tensor& tensor = problem_.tensors[kC];
   const Block shard = ShardBlock(problem_, kC, rank);
   const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor);
   for (int64_t row = shard.rows.begin; row < shard.rows.end && !shard.cols.empty(); ++row) {
     ConvertToF32(tensor.dtype, At(rank, kC) + (row - shard.rows.begin) * pitch,
-                 &whole->data[row * whole->cols + shard.cols.begin], shard.cols.size());
+                 &whole->values[row * whole->cols + shard.cols.begin], shard.cols.size());
   }
 }
 

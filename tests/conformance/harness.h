@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/cpu_gemm.h"
 #include "kernels/device/device.h"
 #include "kernels/schedule/plan.h"
 #include "tests/conformance/loopback_transport.h"
+#include "tests/support/matrix.h"
+#include "tests/support/seed.h"
 
 namespace agmm::test {
 
@@ -20,26 +23,12 @@ struct DeviceKind {
   std::function<std::unique_ptr<Device>(int threads)> create;
   bool rows_sum_alike = true;  // promises C to be the same to the bit however its rows are cut
 };
+// Whether the sums of a row do not depend on the other rows of its piece, so that C is
+// bit-identical however its rows are cut. False where oneDNN takes another kernel for few rows: in
+// bf16 with AMX, and without AVX-512.
+bool RowsSumAlike(GemmKernel kernel);
 // All kinds that this machine has.
 const std::vector<DeviceKind>& DeviceKinds();
-
-// AGMM_SEED, or a fixed one.
-uint64_t Seed();
-
-// A whole matrix, row-major, in f32.
-struct Values {
-  int64_t rows = 0, cols = 0;
-  std::vector<float> data;
-  float at(int64_t row, int64_t col) const { return data[row * cols + col]; }
-};
-// Whole numbers in [-2, 2], the same for the same seed: sums over K are exact in f32.
-Values SmallIntegers(int64_t rows, int64_t cols, uint64_t seed);
-// Uniform in [-1, 1).
-Values Uniform(int64_t rows, int64_t cols, uint64_t seed);
-// Each value as `dtype` holds it.
-Values Rounded(Values values, DType dtype);
-// a * b in f64, kept in f32: exact for small integers.
-Values Product(const Values& a, const Values& b);
 
 // Devices and heaps of all ranks, and the transport between their nodes.
 class Cluster {
@@ -90,12 +79,12 @@ class PreparedPlan {
   int rank_count() const { return static_cast<int>(executors_.size()); }
 
   // Writes what `rank` holds of an operand; everything else of its place becomes poison (NaN).
-  void Write(Rank rank, Operand operand, const Values& whole);
+  void Write(Rank rank, Operand operand, const TestMatrix& whole);
   void Poison(Rank rank, Operand operand);
   // How many elements of the rank's C differ in bits from `whole`, as C's dtype rounds it.
-  int64_t CountWrong(Rank rank, const Values& whole) const;
-  // What `rank` holds of C: what is not its own stays 0.
-  void ReadC(Rank rank, Values* whole) const;
+  int64_t CountWrong(Rank rank, const TestMatrix& whole) const;
+  // Copies the shard of C that `rank` holds into `whole`.
+  void ReadC(Rank rank, TestMatrix* whole) const;
 
   // Queues an epoch on one rank. `b_version` names the contents of B.
   void Run(Rank rank, uint64_t epoch, uint64_t b_version, absl::Time deadline,

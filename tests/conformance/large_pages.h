@@ -1,4 +1,4 @@
-// What memory is made of.
+// The page sizes of memory.
 #pragma once
 
 #include <sys/mman.h>

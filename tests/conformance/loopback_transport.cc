@@ -1,7 +1,6 @@
 #include "tests/conformance/loopback_transport.h"
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "kernels/base/clock.h"
@@ -111,11 +110,8 @@ absl::Status LoopbackTransport::Hand(const Parcel& parcel) {
   const absl::StatusOr<Arrival> arrival =
       ResolveArrival(context, parcel.from, parcel.message, parcel.rows.bytes());
   if (!arrival.ok()) return arrival.status();
-  for (int64_t row = 0; row < arrival->to.rows; ++row) {
-    std::memcpy(arrival->to.data + row * arrival->to.pitch_bytes,
-                parcel.rows.data + row * parcel.rows.pitch_bytes, arrival->to.row_bytes);
-  }
-  endpoint.executors[arrival->slot.rank]->Signal(arrival->slot.index, parcel.message.epoch);
+  CopyRows(parcel.rows, arrival->to);
+  Signal(*arrival, parcel.message.epoch, endpoint.executors);
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// What carries messages between the "nodes" of one process, and hands them to the plans there.
+// Carries messages between the "nodes" of one process, and delivers them to the plans there.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace agmm::test {
 class Network {
  public:
   virtual ~Network() = default;
-  // What `node` sends through.
+  // The transport of `node`.
   virtual Transport* from(int node) = 0;
 
   // The receiving end of one plan on one node.
@@ -26,10 +26,10 @@ class Network {
     Operands operands;
   };
   virtual void Register(uint64_t plan, int node, Endpoint endpoint) = 0;
-  // Nothing of the plan is under way any more.
+  // Requires that no message of the plan is under way.
   virtual void Unregister(uint64_t plan) = 0;
 
-  // The first message that fitted no plan; OK while there was none.
+  // The error of the first message that fitted no plan, or OK.
   virtual absl::Status first_misfit() const = 0;
 };
 

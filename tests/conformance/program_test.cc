@@ -1,4 +1,4 @@
-// What the CPU device makes of a schedule before it runs.
+// The program that the CPU device makes of a schedule.
 #include "kernels/cpu/program.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ class NoTransport final : public Transport {
   void Send(int, const Message&, Rows, std::function<void(absl::Status)>) override { FAIL(); }
 };
 
-// Bytes that rank 0 pushes to the other node, and those that it sends. A is [4096, k] bf16 over two
+// Bytes that rank 0 pushes to the other node, and bytes that it sends. A is [4096, k] bf16 over two
 // nodes of `ranks_of_node`.
 std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
   const int ranks = 2 * ranks_of_node;
@@ -44,7 +44,7 @@ std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
     peers.executors.push_back(here ? executor.get() : nullptr);
   }
   GemmLibrary library(1);
-  const Program program = Lower(problem, schedule, peers, 1, library).value();
+  const Program program = Lower({problem, schedule, peers}, 1, library).value();
   int64_t pushed = 0, sent = 0;
   for (const ProgramStep& step : program.steps) {
     const auto* copy = std::get_if<CopyOp>(&step.op);

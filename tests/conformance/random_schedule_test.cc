@@ -15,8 +15,7 @@ class RandomSchedules : public testing::TestWithParam<std::tuple<DeviceKind, int
 
 TEST_P(RandomSchedules, AreExact) {
   const auto& [kind, number] = GetParam();
-  SCOPED_TRACE(testing::Message() << "AGMM_SEED " << Seed());
-  std::mt19937_64 random(Seed() + number);
+  std::mt19937_64 random(TestSeed() + number);
   const DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
   Case c{"random", kDTypes[random() % 3], 1 + static_cast<int>(random() % 5)};
   c.nodes = 1 + static_cast<int>(random() % c.ranks);

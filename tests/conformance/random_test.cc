@@ -21,15 +21,14 @@ class Random : public testing::TestWithParam<std::tuple<DeviceKind, DType>> {};
 
 TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
   const auto& [kind, dtype] = GetParam();
-  SCOPED_TRACE(testing::Message() << "AGMM_SEED " << Seed());
   // The second shape has rows of whole 128 bytes, which the GEMM reads and writes in place.
   for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{197, 61, 333}, {257, 256, 512}}) {
-    const Values a = Rounded(Uniform(m, k, Seed()), dtype),
-                 b = Rounded(Uniform(k, n, Seed() + 1), dtype);
-    Values magnitude_a = a, magnitude_b = b;
-    for (float& value : magnitude_a.data) value = std::abs(value);
-    for (float& value : magnitude_b.data) value = std::abs(value);
-    const Values exact = Product(a, b), magnitude = Product(magnitude_a, magnitude_b);
+    const TestMatrix a = Rounded(Uniform(m, k, TestSeed()), dtype),
+                     b = Rounded(Uniform(k, n, TestSeed() + 1), dtype);
+    TestMatrix magnitude_a = a, magnitude_b = b;
+    for (float& value : magnitude_a.values) value = std::abs(value);
+    for (float& value : magnitude_b.values) value = std::abs(value);
+    const TestMatrix exact = Product(a, b), magnitude = Product(magnitude_a, magnitude_b);
     std::vector<float> first;
     for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
       for (int chunks : {1, 3, 70}) {
@@ -48,16 +47,17 @@ TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
         }
         for (const EpochReport& report : plan.RunAll(1))
           ASSERT_TRUE(report.status.ok()) << report.status;
-        Values found{m, n, std::vector<float>(m * n)};
+        TestMatrix found{m, n, std::vector<float>(m * n)};
         for (Rank rank = 0; rank < 4; ++rank) plan.ReadC(rank, &found);
         int64_t off = 0;
         for (int64_t i = 0; i < m * n; ++i) {
-          const double bound = k * std::ldexp(magnitude.data[i], -23) + Ulp(exact.data[i], dtype);
-          off += !(std::abs(double{found.data[i]} - exact.data[i]) <= bound);
+          const double bound =
+              k * std::ldexp(magnitude.values[i], -23) + Ulp(exact.values[i], dtype);
+          off += !(std::abs(double{found.values[i]} - exact.values[i]) <= bound);
         }
         EXPECT_EQ(off, 0);
-        if (first.empty()) first = found.data;
-        EXPECT_TRUE(found.data == first || !kind.rows_sum_alike)
+        if (first.empty()) first = found.values;
+        EXPECT_TRUE(found.values == first || !kind.rows_sum_alike)
             << "another order along K than serial's";
       }
     }

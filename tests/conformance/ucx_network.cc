@@ -30,28 +30,27 @@ class UcxNetwork::Node final : public Receiver, public BulkStore {
 
   UcxTransport& transport() { return *transport_; }
 
-  Verdict Accept(int from_node, const Message& message, int64_t bytes, Rows* to) override {
-    const absl::StatusOr<Arrival> arrival = Resolve(from_node, message, bytes, nullptr);
-    if (!arrival.ok()) {
+  Verdict Accept(int from_node, const Message& message, int64_t bytes, Arrival* arrival) override {
+    absl::StatusOr<Arrival> resolved = Resolve(from_node, message, bytes);
+    if (!resolved.ok()) {
       std::lock_guard lock(network_->mutex_);
-      if (network_->misfit_.ok()) network_->misfit_ = arrival.status();
+      if (network_->misfit_.ok()) network_->misfit_ = resolved.status();
       return Verdict::kDrop;
     }
-    *to = arrival->to;
+    *arrival = *std::move(resolved);
     return Verdict::kReceive;
   }
 
-  void Lost(int, const Message&, const absl::Status&) override {}  // nothing is parked
-  void Arrived(int from_node, const Message& message, const absl::Status& status) override {
-    Executor* executor = nullptr;
-    Endpoint endpoint;
-    absl::StatusOr<Arrival> arrival = Resolve(from_node, message, -1, &endpoint);
-    if (!arrival.ok()) return;  // its plan is over; nobody waits for it
-    executor = endpoint.executors[arrival->slot.rank];
+  void Lost(int, const Message&, const absl::Status&) override {}  // never parks
+  void Arrived(int, const Message& message, const Arrival& arrival,
+               const absl::Status& status) override {
+    std::lock_guard lock(network_->mutex_);
+    const auto it = network_->endpoints_.find({message.plan, node_});
+    if (it == network_->endpoints_.end()) return;  // the plan is over
     if (status.ok()) {
-      executor->Signal(arrival->slot.index, message.epoch);
+      Signal(arrival, message.epoch, it->second.executors);
     } else {
-      executor->Cancel(status);
+      it->second.executors[arrival.slot.rank]->Cancel(status);
     }
   }
 
@@ -60,28 +59,14 @@ class UcxNetwork::Node final : public Receiver, public BulkStore {
   }
 
  private:
-  // `bytes` -1: as many as the schedule says.
-  absl::StatusOr<Arrival> Resolve(int from_node, const Message& message, int64_t bytes,
-                                  Endpoint* found) const {
-    Endpoint endpoint;
-    {
-      std::lock_guard lock(network_->mutex_);
-      const auto it = network_->endpoints_.find({message.plan, node_});
-      if (it == network_->endpoints_.end()) return absl::NotFoundError("no such plan on the node");
-      endpoint = it->second;
-    }
-    if (bytes < 0) {
-      const Step& step = endpoint.schedule->ranks[message.source][message.step];
-      const auto* transfer = std::get_if<Transfer>(&step.op);
-      bytes = 0;
-      if (transfer != nullptr && message.part < static_cast<int>(transfer->to.size()))
-        bytes = transfer->block.rows.size() * RowBytes(transfer->block, transfer->from);
-    }
+  absl::StatusOr<Arrival> Resolve(int from_node, const Message& message, int64_t bytes) const {
+    std::lock_guard lock(network_->mutex_);
+    const auto it = network_->endpoints_.find({message.plan, node_});
+    if (it == network_->endpoints_.end()) return absl::NotFoundError("no such plan on the node");
+    const Endpoint& endpoint = it->second;
     const ArrivalContext context{*endpoint.problem, *endpoint.schedule, endpoint.nodes, node_,
                                  endpoint.heaps,    &endpoint.operands};
-    absl::StatusOr<Arrival> arrival = ResolveArrival(context, from_node, message, bytes);
-    if (found != nullptr) *found = std::move(endpoint);
-    return arrival;
+    return ResolveArrival(context, from_node, message, bytes);
   }
 
   UcxNetwork* const network_;

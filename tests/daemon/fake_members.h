@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/world/members.h"
+#include "daemon/sequencer/members.h"
 
 namespace agmm {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "daemon/rpc/status.h"
-#include "daemon/tensor/fill.h"
+#include "proto/convert/fill.h"
+#include "proto/convert/grpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
 
@@ -32,7 +32,7 @@ class FillWorldTest : public testing::Test {
     context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
     v1::ReadTensorRequest request;
     request.mutable_tensor()->set_tensor_id(id);
-    const auto stub = v1::TensorService::NewStub(world_.Channel(node));
+    const auto stub = v1::ContentService::NewStub(world_.Channel(node));
     const auto reader = stub->ReadTensor(&context, request);
     std::string bytes;
     v1::ReadTensorResponse response;

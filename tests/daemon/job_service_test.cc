@@ -13,9 +13,10 @@
 #include <vector>
 
 #include "agmm/v1/job.grpc.pb.h"
-#include "daemon/rpc/status.h"
 #include "kernels/base/failpoint.h"
-#include "proto/convert/status.h"
+#include "kernels/base/reason.h"
+#include "proto/convert/grpc_status.h"
+#include "proto/convert/rpc_status.h"
 #include "tests/daemon/world_harness.h"
 
 namespace agmm {
@@ -176,6 +177,10 @@ class JobServiceTest : public testing::Test {
   void WaitRunning(uint64_t id) {
     EXPECT_TRUE(Eventually([&] { return Get(id).state() == v1::Job::STATE_RUNNING; }));
   }
+  void WaitLaunchedAhead(uint64_t id) {
+    EXPECT_TRUE(Eventually([&] { return Get(id).events_size() == 2; }));
+    EXPECT_EQ(Get(id).state(), v1::Job::STATE_QUEUED);
+  }
   // Cancels the job and waits for it to be so.
   void ExpectCancelled(uint64_t id, const char* what) {
     const absl::Time begin = absl::Now();
@@ -272,7 +277,7 @@ TEST_F(JobServiceTest, ACancelReachesAJobWhereverItIs) {
     const uint64_t running = Submit(Request("Y"));
     WaitRunning(running);
     const uint64_t behind = Submit(Request("Y"));
-    WaitRunning(behind);
+    WaitLaunchedAhead(behind);
     const uint64_t queued = Submit(Request("Z", "Y"));
     EXPECT_EQ(Get(queued).state(), v1::Job::STATE_QUEUED);
     ExpectCancelled(queued, "queued");

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "agmm/v1/job.grpc.pb.h"
-#include "daemon/rpc/status.h"
+#include "kernels/base/reason.h"
 #include "proto/channel/channel.h"
-#include "proto/convert/status.h"
+#include "proto/convert/grpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
 
@@ -92,8 +92,8 @@ TEST_F(RpcTest, HealthIsServingWhileTheWorldIsReady) {
 TEST_F(RpcTest, ReflectionListsTheServices) {
   const std::string list = RawCall("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
                                    std::string("\x3a\x00", 2));
-  for (const char* service :
-       {"agmm.v1.ClusterService", "agmm.v1.TensorService", "agmm.v1.JobService"})
+  for (const char* service : {"agmm.v1.ClusterService", "agmm.v1.TensorService",
+                              "agmm.v1.ContentService", "agmm.v1.JobService"})
     EXPECT_THAT(list, HasSubstr(service));
 }
 

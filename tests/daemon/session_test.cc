@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "daemon/rpc/status.h"
-#include "proto/convert/status.h"
+#include "kernels/base/reason.h"
+#include "proto/convert/grpc_status.h"
 #include "tests/daemon/world_harness.h"
 
 namespace agmm {

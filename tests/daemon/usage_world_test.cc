@@ -1,12 +1,12 @@
-// What every node holds and has done, as any daemon tells it.
+// Memory and counters of every node, in the status of any daemon.
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
 #include "agmm/v1/job.grpc.pb.h"
-#include "daemon/rpc/status.h"
-#include "daemon/world/out_queue.h"
+#include "daemon/link/merge.h"
+#include "proto/convert/grpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
 
@@ -51,7 +51,7 @@ class UsageWorldTest : public testing::Test {
     EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error().message();
     return job;
   }
-  // Of the devices of all nodes, as `node` tells.
+  // The devices of all nodes, in the status of `node`.
   std::vector<v1::DeviceStatus> Devices(int node) const {
     const v1::GetStatusResponse status = world_.Status(node);
     std::vector<v1::DeviceStatus> devices;
@@ -83,7 +83,7 @@ TEST_F(UsageWorldTest, EveryDaemonTellsTheUsageOfAllAndWarmJobsChangeNothingOfIt
     Fill("A", "[M_x, K]", i);
     Multiply();
   }
-  // Each node of itself: nothing that is still on its way.
+  // Each node by its own status, because heartbeats may be under way.
   for (int node : {0, 1, 2}) {
     const v1::DeviceStatus after = Devices(node)[node];
     EXPECT_EQ(after.pack_count(), before[node].pack_count()) << node;
@@ -93,18 +93,30 @@ TEST_F(UsageWorldTest, EveryDaemonTellsTheUsageOfAllAndWarmJobsChangeNothingOfIt
   }
 }
 
-TEST(OutQueue, AUsageThatWaitsStaysWhenABeatWithoutOneComes) {
-  OutQueue<v1::MemberMessage> queue;
-  ASSERT_NE(queue.PushHeartbeat({}), nullptr);  // being written
-  v1::Heartbeat first, last;
-  first.mutable_usage()->set_staging_bytes(1);
-  last.mutable_usage()->set_staging_bytes(2);
-  for (const v1::Heartbeat& beat : {first, last, v1::Heartbeat()})
-    EXPECT_EQ(queue.PushHeartbeat(beat), nullptr);
-  const v1::MemberMessage* next = queue.Next();
-  ASSERT_NE(next, nullptr);
-  EXPECT_EQ(next->heartbeat().usage().staging_bytes(), 2);
-  EXPECT_EQ(queue.Next(), nullptr);
+TEST(MergeInto, AUsageThatWaitsStaysWhenABeatWithoutOneComes) {
+  v1::MemberMessage waiting, first, last, none;
+  waiting.mutable_heartbeat();
+  first.mutable_heartbeat()->mutable_usage()->set_staging_bytes(1);
+  last.mutable_heartbeat()->mutable_usage()->set_staging_bytes(2);
+  none.mutable_heartbeat();
+  for (v1::MemberMessage* beat : {&first, &last, &none}) EXPECT_TRUE(MergeInto(&waiting, beat));
+  EXPECT_EQ(waiting.heartbeat().usage().staging_bytes(), 2);
+}
+
+TEST(MergeInto, ReportsCountInTheirGenerationAlone) {
+  v1::MemberMessage waiting, report, later;
+  waiting.mutable_heartbeat();
+  report.set_generation(1);
+  report.add_reports()->mutable_world_ready();
+  later = report;
+  later.set_generation(2);
+  EXPECT_TRUE(MergeInto(&waiting, &report));
+  EXPECT_EQ(waiting.generation(), 1u);
+  EXPECT_EQ(waiting.reports_size(), 1);
+  EXPECT_FALSE(MergeInto(&waiting, &later));
+  v1::MemberMessage hello;
+  hello.mutable_hello();
+  EXPECT_FALSE(MergeInto(&waiting, &hello));
 }
 
 }  // namespace

@@ -19,22 +19,10 @@
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "proto/channel/channel.h"
-#include "tests/base/held_ports.h"
+#include "tests/support/held_ports.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
-
-// Long enough for a loaded machine; reached only by a test that fails.
-inline constexpr absl::Duration kPatience = absl::Seconds(30);
-
-// True once `holds` does; false when the patience ends first.
-inline bool Eventually(const std::function<bool()>& holds) {
-  const absl::Time end = absl::Now() + kPatience;
-  while (absl::Now() < end) {
-    if (holds()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
 
 // Nodes "a", "b", ... with one small device each.
 class TestWorld {

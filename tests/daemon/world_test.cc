@@ -8,13 +8,13 @@
 
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/rpc/listen.h"
-#include "daemon/rpc/status.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/reason.h"
 #include "proto/channel/channel.h"
-#include "proto/convert/status.h"
-#include "tests/daemon/notification.h"
+#include "proto/convert/grpc_status.h"
 #include "tests/daemon/world_harness.h"
 #include "tests/fuzz/valid_requests.h"
+#include "tests/support/notification.h"
 
 namespace agmm {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/e2e/matrices.h"
 #include "tests/e2e/world.h"
+#include "tests/support/matrix.h"
 
 namespace agmm {
 
@@ -46,7 +46,7 @@ class Ctl : public ::testing::Test {
     EXPECT_THAT(ran.err, ::testing::HasSubstr(what));
     EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << ran.err;
   }
-  nlohmann::json Put(const std::string& name, const Matrix& matrix,
+  nlohmann::json Put(const std::string& name, const TestMatrix& matrix,
                      std::vector<std::string> flags) {
     const std::string path = world_.Path(name + ".npy");
     WriteNpy(path, matrix);
@@ -54,14 +54,14 @@ class Ctl : public ::testing::Test {
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     return OkJson(arguments);
   }
-  Matrix Get(const std::string& name) {
+  TestMatrix Get(const std::string& name) {
     const std::string path = world_.Path(absl::StrCat("got", ++files_, ".npy"));
     Ok({"tensor", "get", name, path});
     return ReadNpy(path);
   }
   // A = X and B = W of small integers, for the default spec; returns their product.
-  Matrix PutOperands(int64_t m = 96, int64_t n = 64, int64_t k = 80) {
-    const Matrix a = SmallIntegers(m, k, 1), b = SmallIntegers(k, n, 2);
+  TestMatrix PutOperands(int64_t m = 96, int64_t n = 64, int64_t k = 80) {
+    const TestMatrix a = SmallIntegers(m, k, 1), b = SmallIntegers(k, n, 2);
     Put("X", a, {"--sharding", "[M_x, K]"});
     Put("W", b, {"--sharding", "[K, N_x]"});
     return Product(a, b);
@@ -73,7 +73,7 @@ class Ctl : public ::testing::Test {
   }
   ::testing::AssertionResult Reaches(const std::string& job, const std::string& state) {
     std::string last;
-    for (const absl::Time give_up = absl::Now() + kHang; absl::Now() < give_up;
+    for (const absl::Time give_up = absl::Now() + kPatience; absl::Now() < give_up;
          absl::SleepFor(absl::Milliseconds(20))) {
       last = OkJson({"job", "show", job}).value("state", "");
       if (last == state) return ::testing::AssertionSuccess();
@@ -81,7 +81,7 @@ class Ctl : public ::testing::Test {
     return ::testing::AssertionFailure() << "job " << job << " is " << last << ", not " << state;
   }
   static ::testing::AssertionResult Prints(Process* process, const std::string& what) {
-    for (const absl::Time give_up = absl::Now() + kHang; absl::Now() < give_up;
+    for (const absl::Time give_up = absl::Now() + kPatience; absl::Now() < give_up;
          absl::SleepFor(absl::Milliseconds(20))) {
       if (absl::StrContains(process->out(), what)) return ::testing::AssertionSuccess();
     }

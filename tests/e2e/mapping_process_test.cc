@@ -63,7 +63,7 @@ class MappingProcess : public ::testing::Test {
     std::vector<std::string> command = {Program("mapping_client"), world_.socket(1), "A"};
     if (!more.empty()) command.push_back(more);
     auto writer = std::make_unique<Process>(command, world_.Path("writer"));
-    const absl::Time end = absl::Now() + kHang;
+    const absl::Time end = absl::Now() + kPatience;
     while (writer->out().find("mapped") == std::string::npos && absl::Now() < end &&
            writer->Running())
       absl::SleepFor(absl::Milliseconds(5));
@@ -157,7 +157,7 @@ TEST_F(MappingProcess, AStoppedWriterThatIsKilledGivesItsMemoryBack) {
 TEST_F(MappingProcess, AForkedChildOfTheWriterHoldsNothing) {
   auto writer = StartWriter("fork");
   writer->Signal(SIGKILL);
-  EXPECT_TRUE(writer->Wait(kHang).has_value());
+  EXPECT_TRUE(writer->Wait(kPatience).has_value());
   // It lives on, and prints on.
   EXPECT_TRUE(world_.WaitFor(1, "a forked child", [&](const v1::GetStatusResponse&) {
     return writer->out().find("forked\n") != std::string::npos;

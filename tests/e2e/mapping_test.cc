@@ -1,6 +1,6 @@
 // Shards in place: what a client writes there is the tensor, and when it no longer may, it no
 // longer can.
-#include "client/mapping.h"
+#include "client/connect/tensor_mapping.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -12,19 +12,19 @@
 #include <cstring>
 #include <string>
 
-#include "client/tensor_transfer.h"
-#include "daemon/rpc/file_socket.h"
+#include "client/connect/tensor_transfer.h"
+#include "daemon/node/file_socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/base/temp_folder.h"
 #include "tests/daemon/world_harness.h"
+#include "tests/support/temp_folder.h"
 
 namespace agmm {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kRows = 100, kCols = 33;
+constexpr int64_t kMappedRows = 100, kMappedCols = 33;
 
 class MappingOfTwo : public ::testing::Test {
  protected:
@@ -49,8 +49,8 @@ class MappingOfTwo : public ::testing::Test {
     v1::BeginUpload begin;
     begin.mutable_put()->set_name("A");
     v1::TensorSpec* spec = begin.mutable_put()->mutable_spec();
-    spec->set_rows(kRows);
-    spec->set_cols(kCols);
+    spec->set_rows(kMappedRows);
+    spec->set_cols(kMappedCols);
     spec->set_dtype(v1::DTYPE_F32);
     spec->set_sharding("[M_x, K]");
     v1::MeshAxis* axis = spec->mutable_mesh()->add_axes();
@@ -61,7 +61,8 @@ class MappingOfTwo : public ::testing::Test {
       std::fill_n(reinterpret_cast<float*>(out), size / sizeof(float), 1.0f);
       return absl::OkStatus();
     };
-    const auto tensor = Upload(connection, begin, kRows * kCols * 4, ones, {[](int64_t) {}});
+    const auto tensor =
+        Upload(connection, begin, kMappedRows * kMappedCols * 4, ones, {[](int64_t) {}});
     EXPECT_TRUE(tensor.ok()) << tensor.status();
     return tensor.value_or(v1::Tensor());
   }
@@ -106,7 +107,7 @@ TEST_F(MappingOfTwo, WhatIsWrittenInPlaceIsTheTensor) {
   const auto mapping = TensorMapping::Open(connection.get(), Begin(true), Soon());
   ASSERT_TRUE(mapping.ok()) << mapping.status();
   ASSERT_EQ((*mapping)->shards().size(), 1u);
-  EXPECT_EQ(At(**mapping, kRows - 1, kCols - 1), 1.0f);
+  EXPECT_EQ(At(**mapping, kMappedRows - 1, kMappedCols - 1), 1.0f);
   const float seven = 7;
   std::memcpy((*mapping)->shards()[0].data, &seven, 4);
   const auto tensor = (*mapping)->Commit(Soon());
@@ -127,7 +128,7 @@ TEST_F(MappingOfTwo, AReadableOneCannotBeWritten) {
   // Only what lies here.
   ASSERT_EQ((*mapping)->shards().size(), 1u);
   EXPECT_EQ((*mapping)->shards()[0].rank, 0);
-  EXPECT_EQ((*mapping)->shards()[0].row_end, kRows / 2);
+  EXPECT_EQ((*mapping)->shards()[0].row_end, kMappedRows / 2);
   EXPECT_EQ(At(**mapping, 0, 0), 1.0f);
   EXPECT_EQ(mprotect((*mapping)->shards()[0].data, 4096, PROT_READ | PROT_WRITE), -1);
   EXPECT_EQ(errno, EACCES);

@@ -16,8 +16,9 @@
 #include "client/agmm.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/e2e/matrices.h"
 #include "tests/e2e/world.h"
+#include "tests/support/matrix.h"
+#include "tests/support/seed.h"
 
 namespace agmm {
 namespace {
@@ -30,7 +31,7 @@ constexpr int kPoolThreads = 5;
 // All jobs are of all ranks, for which at most two workspaces are kept; the largest holds an X of
 // 96 rows.
 constexpr int64_t kMostWorkspace = 2 * 96 * kK * sizeof(float);
-// What a daemon may grow by from the middle of the work to its end, for each operation of a client.
+// Bound on the growth of a daemon from the middle of the work to its end, per client operation.
 // It remembers each commit for a minute, 3 KiB, and the sequencer each request for ten; malloc
 // keeps some of what was freed.
 constexpr int64_t kMostGrowthKiB = 4;
@@ -113,7 +114,7 @@ class Soak : public ::testing::Test {
 // One client's thread: its own X and Y tensors, W and S of all.
 class Worker {
  public:
-  Worker(Client* client, int number, uint64_t seed, const Matrix& w)
+  Worker(Client* client, int number, uint64_t seed, const TestMatrix& w)
       : client_(client), name_(absl::StrCat(number)), random_(seed * 1000 + number), w_(w) {
     for (int64_t rows : {int64_t{1}, int64_t{33}, int64_t{96}}) {
       x_.push_back(SmallIntegers(rows, kK, random_()));
@@ -170,7 +171,7 @@ class Worker {
                             .repeat_count = repeat});
   }
   void ExpectProduct(size_t i, const std::string& c) {
-    Matrix got{x_[i].rows, kN, std::vector<float>(x_[i].rows * kN, -1)};
+    TestMatrix got{x_[i].rows, kN, std::vector<float>(x_[i].rows * kN, -1)};
     const Result<TensorInfo> info =
         client_->Get(Name(c, i), got.values.data(), got.values.size() * sizeof(float));
     ExpectOk(info.status());
@@ -239,14 +240,14 @@ class Worker {
   Client* const client_;
   const std::string name_;
   std::mt19937_64 random_;
-  const Matrix& w_;
-  std::vector<Matrix> x_, product_;
+  const TestMatrix& w_;
+  std::vector<TestMatrix> x_, product_;
   int done_ = 0;
   int64_t products_ = 0;
 };
 
 TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
-  const Matrix w = SmallIntegers(kK, kN, seed_);
+  const TestMatrix w = SmallIntegers(kK, kN, seed_);
   const std::vector<float> s(40 * kK, 1);
   const auto round = [&](int operations) {
     std::unique_ptr<Client> owner = Connect(0);

@@ -7,14 +7,11 @@
 #include "client/agmm.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/e2e/matrices.h"
 #include "tests/e2e/world.h"
+#include "tests/support/matrix.h"
 
 namespace agmm {
 namespace {
-
-constexpr int kJobs = 1000, kNodes = 2;
-constexpr int64_t kK = 128, kN = 96;
 
 struct Work {
   int64_t plans = 0, workspaces = 0, packs = 0, allocations = 0, tensor_bytes = 0;
@@ -28,6 +25,9 @@ void PrintTo(const Work& work, std::ostream* out) {
 
 class Warm : public ::testing::Test {
  protected:
+  static constexpr int kJobs = 1000, kNodes = 2;
+  static constexpr int64_t kK = 128, kN = 96;
+
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(world_.StartAll());
     Result<std::unique_ptr<Client>> client = Client::Connect({.endpoint = world_.endpoint(1)});
@@ -43,7 +43,7 @@ class Warm : public ::testing::Test {
   // C of a new X of so many rows, checked where `check`.
   void RunOne(int64_t rows, uint64_t seed, bool check) {
     const std::string x = absl::StrCat("X", rows), y = absl::StrCat("Y", rows);
-    const Matrix a = SmallIntegers(rows, kK, seed);
+    const TestMatrix a = SmallIntegers(rows, kK, seed);
     ExpectOk(client_
                  ->Put(x, {.rows = rows, .cols = kK, .sharding = "[M_x, K]"}, a.values.data(),
                        a.values.size() * sizeof(float))
@@ -54,20 +54,20 @@ class Warm : public ::testing::Test {
     if (!job.ok()) return;
     ExpectOk(job->Wait().status());
     if (!check) return;
-    Matrix got{rows, kN, std::vector<float>(rows * kN, -1)};
+    TestMatrix got{rows, kN, std::vector<float>(rows * kN, -1)};
     ExpectOk(client_->Get(y, got.values.data(), got.values.size() * sizeof(float)).status());
     EXPECT_TRUE(SameBits(got, Product(a, w_)));
   }
 
   Work Done() {
-    // Daemons tell each other what their devices have done within half a second.
-    absl::SleepFor(absl::Milliseconds(1500));
     const v1::GetStatusResponse status = world_.Status(0);
     Work work;
     work.plans = static_cast<int64_t>(MetricOf(status, "plans_prepared_total"));
     work.workspaces = static_cast<int64_t>(MetricOf(status, "workspaces_allocated_total"));
-    for (const v1::NodeStatus& node : status.nodes()) {
-      for (const v1::DeviceStatus& device : node.devices()) {
+    // Each daemon knows best what its own devices have done.
+    for (int node = 0; node < kNodes; ++node) {
+      const v1::GetStatusResponse own = world_.Status(node);
+      for (const v1::DeviceStatus& device : own.nodes(node).devices()) {
         work.packs += device.pack_count();
         work.allocations += device.allocation_count();
         work.tensor_bytes += device.tensor_bytes();
@@ -77,7 +77,7 @@ class Warm : public ::testing::Test {
   }
 
   World world_{{.nodes = kNodes, .devices = 2}};
-  const Matrix w_ = SmallIntegers(kK, kN, 7);
+  const TestMatrix w_ = SmallIntegers(kK, kN, 7);
   std::unique_ptr<Client> client_;
 };
 
@@ -98,12 +98,12 @@ TEST_F(Warm, AThousandJobsPlanPackAndAllocateNothing) {
 TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
   constexpr int kShapes = 50;
   constexpr int64_t kM = 512, kDepth = 1024;
-  const Matrix x = SmallIntegers(kM, kDepth, 3);
+  const TestMatrix x = SmallIntegers(kM, kDepth, 3);
   ExpectOk(client_
                ->Put("X", {.rows = kM, .cols = kDepth, .sharding = "[M_x, K]"}, x.values.data(),
                      x.values.size() * sizeof(float))
                .status());
-  std::vector<Matrix> b;
+  std::vector<TestMatrix> b;
   for (int i = 0; i < kShapes; ++i) {
     b.push_back(SmallIntegers(kDepth, 4 + i, 100 + i));
     ExpectOk(client_
@@ -145,7 +145,7 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
   ExpectOk(first->Cancel());
   for (size_t i = 0; i < jobs.size(); ++i) {
     ExpectOk(jobs[i].Wait().status());
-    Matrix got{kM, b[i].cols, std::vector<float>(kM * b[i].cols, -1)};
+    TestMatrix got{kM, b[i].cols, std::vector<float>(kM * b[i].cols, -1)};
     ExpectOk(
         client_->Get(absl::StrCat("Y", i), got.values.data(), got.values.size() * sizeof(float))
             .status());

@@ -3,8 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <utility>
 
@@ -23,9 +21,6 @@ std::string Program(const std::string& name) { return absl::StrCat(AGMM_BIN_DIR,
 
 World::World(WorldOptions options)
     : options_(std::move(options)), ports_(options_.nodes), daemons_(options_.nodes) {
-  std::string pattern = ::testing::TempDir() + "agmm-world.XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr) ADD_FAILURE() << "no temporary directory " << pattern;
-  directory_ = pattern;
   WriteConfigs();
 }
 
@@ -39,8 +34,6 @@ World::~World() {
                 << ReadFile(Path(absl::StrCat("n", node, ".err")));
     }
   }
-  std::error_code ignored;  // leftovers in a temporary directory fail no test
-  std::filesystem::remove_all(directory_, ignored);
 }
 
 // What a daemon leaks is told as it ends.
@@ -49,7 +42,8 @@ void World::EndInGoodOrder() {
     if (daemon != nullptr && daemon->Running()) daemon->Signal(SIGTERM);
   for (int node = 0; node < options_.nodes; ++node) {
     if (daemons_[node] == nullptr) continue;
-    EXPECT_TRUE(daemons_[node]->Wait(kHang).has_value()) << "daemon " << node << " does not stop";
+    EXPECT_TRUE(daemons_[node]->Wait(kPatience).has_value())
+        << "daemon " << node << " does not stop";
   }
 }
 
@@ -104,7 +98,7 @@ v1::GetStatusResponse World::Status(int node) const {
 ::testing::AssertionResult World::WaitFor(
     int node, const std::string& what,
     const std::function<bool(const v1::GetStatusResponse&)>& holds) const {
-  const absl::Time deadline = absl::Now() + kHang;
+  const absl::Time deadline = absl::Now() + kPatience;
   std::string last;
   do {
     const absl::StatusOr<v1::GetStatusResponse> status = Connect(node)->GetStatus();
@@ -133,7 +127,7 @@ std::unique_ptr<Process> World::StartCtl(int node, std::vector<std::string> argu
 
 Ran World::Ctl(int node, std::vector<std::string> arguments) {
   const std::unique_ptr<Process> process = StartCtl(node, std::move(arguments));
-  const std::optional<int> code = process->Wait(kHang);
+  const std::optional<int> code = process->Wait(kPatience);
   EXPECT_TRUE(code.has_value()) << "agmmctl hangs";
   return {code.value_or(-1), process->out(), process->err()};
 }

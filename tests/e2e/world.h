@@ -8,15 +8,14 @@
 
 #include "absl/time/time.h"
 #include "agmm/v1/cluster.pb.h"
-#include "client/connection.h"
+#include "client/connect/connection.h"
 #include "gtest/gtest.h"
-#include "tests/base/held_ports.h"
 #include "tests/e2e/process.h"
+#include "tests/support/held_ports.h"
+#include "tests/support/patience.h"
+#include "tests/support/temp_folder.h"
 
 namespace agmm {
-
-// What a healthy machine needs a fraction of; only hangs reach it.
-inline constexpr absl::Duration kHang = absl::Seconds(60);
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
@@ -56,11 +55,11 @@ class World {
   // The path of its unix socket, also an endpoint.
   std::string socket(int node) const;
   // In a folder that goes with this object.
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  std::string Path(const std::string& name) const { return folder_ / name; }
   std::unique_ptr<Connection> Connect(int node) const;
   // What `node` says; fails the test where it does not answer.
   v1::GetStatusResponse Status(int node) const;
-  // Until `holds` or kHang.
+  // Until `holds` or kPatience.
   ::testing::AssertionResult WaitFor(
       int node, const std::string& what,
       const std::function<bool(const v1::GetStatusResponse&)>& holds) const;
@@ -75,7 +74,7 @@ class World {
   void WriteConfigs();
 
   const WorldOptions options_;
-  std::string directory_;
+  const TempFolder folder_{"world"};
   const HeldPorts ports_;
   std::vector<std::unique_ptr<Process>> daemons_;
   int programs_ = 0;

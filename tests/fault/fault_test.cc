@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <future>
 #include <random>
 #include <string>
 #include <vector>
@@ -10,8 +11,9 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/e2e/matrices.h"
 #include "tests/e2e/world.h"
+#include "tests/support/matrix.h"
+#include "tests/support/seed.h"
 
 namespace agmm {
 namespace {
@@ -96,8 +98,8 @@ class Fault : public ::testing::Test {
     for (int node : {0, 1}) ExpectNextJobExact(node);
   }
 
-  const Matrix a_ = SmallIntegers(130, 67, 1), b_ = SmallIntegers(67, 90, 2),
-               want_ = Product(a_, b_);
+  const TestMatrix a_ = SmallIntegers(130, 67, 1), b_ = SmallIntegers(67, 90, 2),
+                   want_ = Product(a_, b_);
   World world_;
 };
 
@@ -114,7 +116,7 @@ TEST_F(Fault, CtrlCCancelsTheJobAndLeavesNothing) {
   for (int asked : {0, 1}) {
     const std::unique_ptr<Process> client = StartLongJob(asked);
     client->Signal(asked == 0 ? SIGINT : SIGTERM);
-    EXPECT_EQ(client->Wait(kHang), 130);
+    EXPECT_EQ(client->Wait(kPatience), 130);
     EXPECT_EQ(client->err(), "agmmctl: cancelled\n");
     EXPECT_EQ(client->out(), "");
     EXPECT_FALSE(OutputExists());
@@ -132,7 +134,7 @@ TEST_F(Fault, AKilledClientsJobAndTensorsGo) {
     const std::unique_ptr<Process> client = StartLongJob(asked);
     EXPECT_GT(TensorBytes(world_.Status(0)), 0);
     client->Signal(SIGKILL);
-    EXPECT_EQ(client->Wait(kHang), 128 + SIGKILL);
+    EXPECT_EQ(client->Wait(kPatience), 128 + SIGKILL);
     EXPECT_TRUE(world_.WaitFor(
         0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
           return MetricOf(status, "jobs_cancelled_total") == asked + 1 && TensorBytes(status) == 0;
@@ -159,7 +161,7 @@ TEST_F(Fault, KillsAtAnyMomentAreErrorsAndNeverWrongResults) {
     const std::unique_ptr<Process> client = world_.StartCtl(asked, Arguments({"--repeat", "20"}));
     absl::SleepFor(absl::Milliseconds(random() % 250));
     world_.Kill(killed);
-    const std::optional<int> code = client->Wait(kHang);
+    const std::optional<int> code = client->Wait(kPatience);
     EXPECT_THAT(code, AnyOf(0, 3, 7)) << client->err();
     EXPECT_EQ(OutputExists(), code == 0);
     if (code == 0) {
@@ -178,8 +180,8 @@ TEST_F(Fault, DaemonsStopInGoodOrderInMidJob) {
   for (int stopped : {1, 0}) {
     const std::unique_ptr<Process> client = StartLongJob(1 - stopped);
     world_.daemon(stopped).Signal(SIGTERM);
-    EXPECT_EQ(world_.daemon(stopped).Wait(kHang), 0);
-    EXPECT_EQ(client->Wait(kHang), 7) << client->err();
+    EXPECT_EQ(world_.daemon(stopped).Wait(kPatience), 0);
+    EXPECT_EQ(client->Wait(kPatience), 7) << client->err();
     world_.Start(stopped);
     ASSERT_TRUE(world_.WaitReady(1 - stopped));
   }
@@ -206,24 +208,26 @@ TEST_F(Fault, DaemonsStopInGoodOrderWhileClientsWaitForATensor) {
       ASSERT_TRUE(tensor.ok()) << tensor.status();
       v1::UploadRequest request;
       request.mutable_begin()->set_tensor_id(tensor->tensor_id());
-      Connection::Call first(connection.get(), absl::Now() + kHang),
-          second(connection.get(), absl::Now() + kHang);
+      Connection::Call first(connection.get(), absl::Now() + kPatience),
+          second(connection.get(), absl::Now() + kPatience);
       v1::UploadResponse response;
-      const auto holder = connection->tensors()->Upload(first.context(), &response);
       request.mutable_begin()->set_upload_id("holder");
-      holder->Write(request);
-      const auto waiter = connection->tensors()->Upload(second.context(), &response);
-      request.mutable_begin()->set_upload_id("waiter");
-      waiter->Write(request);
+      ASSERT_TRUE(connection->contents()->Upload(first.context(), request, &response).ok());
+      v1::UploadRequest waiting = request;
+      waiting.mutable_begin()->set_upload_id("waiter");
+      v1::UploadResponse unused;
+      std::promise<grpc::Status> waited;
+      connection->contents()->async()->Upload(
+          second.context(), &waiting, &unused,
+          [&](grpc::Status status) { waited.set_value(std::move(status)); });
       world_.daemon(stopped).Signal(SIGTERM);
-      EXPECT_EQ(world_.daemon(stopped).Wait(kHang), 0)
+      EXPECT_EQ(world_.daemon(stopped).Wait(kPatience), 0)
           << "asked " << asked << ", stopped " << stopped;
-      EXPECT_FALSE(waiter->Finish().ok());
-      // The tensor went with its world: what is written to it now counts for nothing.
+      EXPECT_FALSE(waited.get_future().get().ok());
+      // The tensor ended with its world: bytes that are written to it now have no effect.
       request.mutable_chunk()->set_data(std::string(8 * 8 * 4, '\0'));
-      holder->Write(request);
-      holder->WritesDone();
-      EXPECT_FALSE(holder->Finish().ok());
+      Connection::Call third(connection.get(), absl::Now() + kPatience);
+      EXPECT_FALSE(connection->contents()->Upload(third.context(), request, &response).ok());
       world_.Start(stopped);
       ASSERT_TRUE(world_.WaitReady(0));
       ASSERT_TRUE(world_.WaitReady(1));
@@ -249,7 +253,7 @@ TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
   absl::SleepFor(absl::Milliseconds(300));
   EXPECT_TRUE(client->Running()) << client->err();
   client->Signal(SIGINT);
-  EXPECT_EQ(client->Wait(kHang), 130);
+  EXPECT_EQ(client->Wait(kPatience), 130);
   EXPECT_EQ(client->err(), "") << "it has waited";
   world_.daemon(0).Signal(SIGCONT);
   EXPECT_TRUE(
@@ -268,8 +272,8 @@ TEST(FaultOfAPut, APeerLostInMidPutIsNoJobThatFailed) {
     return TensorBytes(status) > 0;
   }));
   world.Kill(1);
-  EXPECT_EQ(put->Wait(kHang), 3);
-  EXPECT_THAT(put->err(), StartsWith("agmmctl: W is not written: "));
+  EXPECT_EQ(put->Wait(kPatience), 3);
+  EXPECT_THAT(put->err(), StartsWith("agmmctl: W was not written: "));
   EXPECT_THAT(put->err(), HasSubstr("agmmctl status --ready"));
 }
 

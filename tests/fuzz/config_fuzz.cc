@@ -29,10 +29,7 @@ void Check(absl::string_view text) {
   FUZZ_CHECK(!Summary(*config).empty(), "summary");
 }
 
+[[maybe_unused]] const bool kAdded = AddTarget("config", Check);
+
 }  // namespace
 }  // namespace agmm::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  agmm::fuzz::Check(agmm::fuzz::Text(data, size));
-  return 0;
-}

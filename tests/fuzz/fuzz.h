@@ -1,14 +1,15 @@
-// What the fuzzers share.
+// Shared by the fuzz targets.
 #pragma once
 
-#include <cstdint>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 // A property that holds for every input.
 #define FUZZ_CHECK(condition, what)                                           \
@@ -22,8 +23,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace agmm::fuzz {
 
-inline absl::string_view Text(const uint8_t* data, size_t size) {
-  return {reinterpret_cast<const char*>(data), size};
+// Checks the properties of any bytes; aborts where one does not hold.
+using Target = std::function<void(absl::string_view bytes)>;
+
+// All targets of this program. Each name is a folder of tests/fuzz/corpus.
+inline std::map<std::string, Target>& Targets() {
+  static std::map<std::string, Target> targets;
+  return targets;
+}
+
+// Adds a target before main begins: const bool kAdded = AddTarget("npy", Check);
+inline bool AddTarget(const std::string& name, Target target) {
+  return Targets().emplace(name, std::move(target)).second;
 }
 
 // Cuts the next line off `text`.

@@ -15,17 +15,15 @@ if command -v ccache >/dev/null; then generate+=(-DCMAKE_CXX_COMPILER_LAUNCHER=c
 targets=("$@")
 if ((${#targets[@]} == 0)); then
   for folder in tests/fuzz/corpus/*; do targets+=("$(basename "$folder")"); done
-  cmake --build $build --target fuzzers
-else
-  cmake --build $build --target "${targets[@]/%/_fuzz}"
 fi
+cmake --build $build --target fuzzer
 
 failed=()
 for target in "${targets[@]}"; do
   mkdir -p $build/found/"$target" $build/failed/"$target"
   log=$build/failed/$target.log
   # The verifier and the parsers are quick: what takes seconds is a finding, too.
-  if $build/bin/"$target"_fuzz -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+  if AGMM_FUZZ_TARGET=$target $build/bin/fuzzer -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
     -artifact_prefix=$build/failed/"$target"/ $build/found/"$target" \
     tests/fuzz/corpus/"$target" >"$log" 2>&1; then
     echo "$target: $(grep -E '^#[0-9]+\s+DONE' "$log" | tail -n 1)"

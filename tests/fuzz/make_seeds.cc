@@ -71,7 +71,6 @@ void WriteAll() {
   WriteValid<v1::DeleteTensorRequest>();
   WriteValid<v1::GetTensorRequest>();
   WriteValid<v1::FillTensorRequest>();
-  WriteValid<v1::GetUploadRequest>();
   WriteValid<v1::AbortUploadRequest>();
   WriteValid<v1::ReadTensorRequest>();
   WriteValid<v1::UploadRequest>();
@@ -82,20 +81,19 @@ void WriteAll() {
   WriteValid<v1::CancelJobRequest>();
   WriteValid<v1::ListJobsRequest>();
   WriteValid<v1::WatchJobRequest>();
-  WriteValid<v1::BeginAccessRequest>();
-  WriteValid<v1::EndAccessRequest>();
+  WriteValid<v1::BeginLeaseRequest>();
+  WriteValid<v1::EndLeaseRequest>();
   WriteValid<v1::OpenedSessionRequest>();
   WriteValid<v1::CloseSessionRequest>();
-  WriteValid<v1::PollJobRequest>();
 
   WriteChanged<v1::GetTensorRequest>("by_id",
                                      [](auto& r) { r.mutable_tensor()->set_tensor_id(7); });
   WriteChanged<v1::FillTensorRequest>("by_id", [](auto& r) { r.set_tensor_id(7); });
-  WriteChanged<v1::BeginAccessRequest>("by_id", [](auto& r) { r.set_tensor_id(7); });
-  WriteChanged<v1::BeginAccessRequest>("by_name", [](auto& r) { r.set_name("weights"); });
-  WriteChanged<v1::UploadRequest>("begin", [](auto& r) { r = ValidBegin(); });
-  WriteChanged<v1::UploadRequest>(
-      "begin_by_id", [](auto& r) { (r = ValidBegin()).mutable_begin()->set_tensor_id(7); });
+  WriteChanged<v1::BeginLeaseRequest>("by_id", [](auto& r) { r.set_tensor_id(7); });
+  WriteChanged<v1::BeginLeaseRequest>("by_name", [](auto& r) { r.set_name("weights"); });
+  WriteChanged<v1::UploadRequest>("begin", [](auto& r) { r.clear_chunk(); });
+  WriteChanged<v1::UploadRequest>("begin_by_id",
+                                  [](auto& r) { r.mutable_begin()->set_tensor_id(7); });
   WriteChanged<v1::UploadRequest>("commit", [](auto& r) { r.mutable_commit()->set_checksum(1); });
   WriteChanged<v1::MapTensorRequest>("commit", [](auto& r) { r.mutable_commit(); });
   WriteChanged<v1::ReadTensorRequest>("resumed", [](auto& r) {

@@ -3,6 +3,7 @@
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/schedule/text_parse.h"
 
 namespace agmm::fuzz {
 namespace {

@@ -4,6 +4,7 @@
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/schedule/text_parse.h"
 
 namespace agmm::fuzz {
 namespace {
@@ -37,10 +38,7 @@ void Check(absl::string_view text) {
   }
 }
 
+[[maybe_unused]] const bool kAdded = AddTarget("schedule_text", Check);
+
 }  // namespace
 }  // namespace agmm::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  agmm::fuzz::Check(agmm::fuzz::Text(data, size));
-  return 0;
-}

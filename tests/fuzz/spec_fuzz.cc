@@ -36,10 +36,7 @@ void Check(absl::string_view text) {
   CheckTensor(sharding, *mesh, used);
 }
 
+[[maybe_unused]] const bool kAdded = AddTarget("spec", Check);
+
 }  // namespace
 }  // namespace agmm::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  agmm::fuzz::Check(agmm::fuzz::Text(data, size));
-  return 0;
-}

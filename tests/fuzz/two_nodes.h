@@ -5,7 +5,7 @@
 
 #include "agmm/v1/peer.pb.h"
 #include "daemon/config/config.h"
-#include "daemon/world/protocol.h"
+#include "daemon/link/protocol.h"
 
 namespace agmm::fuzz {
 

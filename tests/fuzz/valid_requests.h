@@ -70,13 +70,6 @@ inline v1::FillTensorRequest Valid() {
 }
 
 template <>
-inline v1::GetUploadRequest Valid() {
-  v1::GetUploadRequest request;
-  request.set_upload_id("0123456789abcdef");
-  return request;
-}
-
-template <>
 inline v1::AbortUploadRequest Valid() {
   v1::AbortUploadRequest request;
   request.set_upload_id("0123456789abcdef");
@@ -90,16 +83,11 @@ inline v1::ReadTensorRequest Valid() {
   return request;
 }
 
-inline v1::UploadRequest ValidBegin() {
-  v1::UploadRequest request;
-  request.mutable_begin()->set_upload_id("0123456789abcdef");
-  *request.mutable_begin()->mutable_put() = Valid<v1::CreateTensorRequest>();
-  return request;
-}
-
 template <>
 inline v1::UploadRequest Valid() {
   v1::UploadRequest request;
+  request.mutable_begin()->set_upload_id("0123456789abcdef");
+  *request.mutable_begin()->mutable_put() = Valid<v1::CreateTensorRequest>();
   request.mutable_chunk()->set_offset_bytes(4096);
   request.mutable_chunk()->set_data("0123456789abcdef");
   return request;
@@ -166,8 +154,8 @@ inline v1::WatchJobRequest Valid() {
 }
 
 template <>
-inline v1::BeginAccessRequest Valid() {
-  v1::BeginAccessRequest request;
+inline v1::BeginLeaseRequest Valid() {
+  v1::BeginLeaseRequest request;
   *request.mutable_put() = Valid<v1::CreateTensorRequest>();
   request.set_write(true);
   request.set_node(1);
@@ -175,9 +163,9 @@ inline v1::BeginAccessRequest Valid() {
 }
 
 template <>
-inline v1::EndAccessRequest Valid() {
-  v1::EndAccessRequest request;
-  request.set_access_id(3);
+inline v1::EndLeaseRequest Valid() {
+  v1::EndLeaseRequest request;
+  request.set_lease_id(3);
   request.set_commit(true);
   return request;
 }
@@ -194,13 +182,6 @@ template <>
 inline v1::CloseSessionRequest Valid() {
   v1::CloseSessionRequest request;
   request.set_session_id("5e551011");
-  return request;
-}
-
-template <>
-inline v1::PollJobRequest Valid() {
-  auto request = OfJob<v1::PollJobRequest>();
-  request.set_after_event(3);
   return request;
 }
 

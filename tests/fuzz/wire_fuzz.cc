@@ -2,9 +2,9 @@
 // they lead must lie in this node's heap. The first byte says what the rest is.
 #include <memory>
 
-#include "daemon/tensor/store.h"
+#include "daemon/node/store.h"
+#include "daemon/transport/generation.h"
 #include "daemon/transport/wire.h"
-#include "daemon/transport/world.h"
 #include "kernels/device/arrival.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
@@ -14,7 +14,7 @@ namespace agmm::fuzz {
 namespace {
 
 using transport::Admit;
-using transport::CurrentWorld;
+using transport::CurrentGeneration;
 
 constexpr int64_t kHeapBytes = 1 << 16;
 constexpr uint64_t kTensor = 7;
@@ -44,12 +44,12 @@ struct Node {
     tensor.set_shard_bytes(4096);
     tensor.set_offset_bytes(kHeapBytes - 4096);
     FUZZ_CHECK(store->Place(tensor).ok(), "the tensor does not fit");
-    auto made = std::make_shared<transport::World>();
-    made->generation = 3;
+    auto made = std::make_shared<transport::Generation>();
+    made->number = 3;
     made->self_node = 1;
     made->key = wire::HeaderKey::Make({1, 2, 3}).value();
-    world = made;
-    worlds.Set(world);
+    generation = made;
+    current.Set(generation);
     mesh = ParseMesh("x=2").value();
     problem = ParseProblem(kDefaultSpec, mesh, {6, 4, 5}, DType::kF32).value();
     schedule = Plan(problem, Topology{{0, 1}}, {"ring", 2}).value();
@@ -66,21 +66,21 @@ struct Node {
 
   VectorHeap heap;
   std::unique_ptr<TensorStore> store;
-  std::shared_ptr<const transport::World> world;
-  CurrentWorld worlds;
+  std::shared_ptr<const transport::Generation> generation;
+  CurrentGeneration current;
   Mesh mesh;
   Problem problem;
   Schedule schedule;
-  transport::Stats stats;
+  TransportCounters counters;
 };
 
 template <typename Header>
 bool AdmitSealed(Node& node, wire::Kind kind, absl::string_view bytes, Header* header) {
   Header sealed;
   std::memcpy(&sealed, bytes.data(), std::min(bytes.size(), sizeof(Header)));
-  sealed.envelope = {wire::kVersion, kind, sealed.envelope.source_node, node.world->generation};
-  FUZZ_CHECK(node.world->key->Seal(&sealed), "no seal");
-  const bool admitted = Admit(node.worlds, kind, &sealed, sizeof(sealed), header, &node.stats);
+  sealed.envelope = {wire::kVersion, kind, sealed.envelope.source_node, node.generation->number};
+  FUZZ_CHECK(node.generation->key->Seal(&sealed), "no seal");
+  const bool admitted = Admit(node.current, kind, &sealed, sizeof(sealed), header, &node.counters);
   FUZZ_CHECK(!admitted || header->bytes >= 0, "bytes");
   FUZZ_CHECK(!admitted || header->envelope.source_node >= 0, "source");
   return admitted;
@@ -90,7 +90,7 @@ template <typename Header>
 void CheckRaw(Node& node, wire::Kind kind, absl::string_view bytes) {
   Header header;
   // The key is this process's own: no input holds under it but by a chance of 2^-64.
-  FUZZ_CHECK(!Admit(node.worlds, kind, bytes.data(), bytes.size(), &header, &node.stats),
+  FUZZ_CHECK(!Admit(node.current, kind, bytes.data(), bytes.size(), &header, &node.counters),
              "admitted");
 }
 
@@ -128,20 +128,20 @@ void CheckAddress(absl::string_view bytes) {
   FUZZ_CHECK(back.ok() && *back == bytes, "an address does not come back");
 }
 
+void Check(absl::string_view input) {
+  if (input.empty()) return;
+  static Node& node = *new Node;
+  const absl::string_view bytes = input.substr(1);
+  switch (static_cast<uint8_t>(input[0]) % 5) {
+    case 0: CheckAddress(bytes); break;
+    case 1: CheckRaw<wire::PlanHeader>(node, wire::kPlan, bytes); break;
+    case 2: CheckRaw<wire::BulkHeader>(node, wire::kRead, bytes); break;
+    case 3: CheckBulk(node, bytes); break;
+    case 4: CheckPlan(node, bytes); break;
+  }
+}
+
+[[maybe_unused]] const bool kAdded = AddTarget("wire", Check);
+
 }  // namespace
 }  // namespace agmm::fuzz
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace agmm;  // NOLINT
-  if (size == 0) return 0;
-  static fuzz::Node& node = *new fuzz::Node;
-  const absl::string_view bytes = fuzz::Text(data + 1, size - 1);
-  switch (data[0] % 5) {
-    case 0: fuzz::CheckAddress(bytes); break;
-    case 1: fuzz::CheckRaw<wire::PlanHeader>(node, wire::kPlan, bytes); break;
-    case 2: fuzz::CheckRaw<wire::BulkHeader>(node, wire::kRead, bytes); break;
-    case 3: fuzz::CheckBulk(node, bytes); break;
-    case 4: fuzz::CheckPlan(node, bytes); break;
-  }
-  return 0;
-}

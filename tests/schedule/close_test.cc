@@ -71,7 +71,7 @@ TEST(Close, RemovesSignalsThatNobodyAwaits) {
 
 TEST(Close, KeepsTheSignalsOfArrivalsInTheirPlaces) {
   Hand h = Hand::Push();
-  // Its own copy comes first, with a signal that nobody awaits.
+  // Its own copy comes first, with a signal that no step waits for.
   h.Op<Transfer>(0, 2).to.insert(h.Op<Transfer>(0, 2).to.begin(), Hand::Work(0, 4096));
   h.At(0, 2).signals.insert(h.At(0, 2).signals.begin(), {0, 9});
   const Schedule closed = Closed(h);

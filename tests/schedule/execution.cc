@@ -1,4 +1,4 @@
-// What multiplies and reductions do, an action at a time.
+// Multiplies and reductions, one action at a time.
 #include "tests/schedule/execution.h"
 
 namespace agmm::test {

@@ -48,7 +48,7 @@ class Execution {
       state.slots.resize(slots[rank], 0);
       Task environment;
       Rename(environment, {TaskKind::kEnvironment, rank, -1, 0, 1});
-      environment.progress = kWriteInputs;  // in front of the first epoch there is no C to check
+      environment.progress = kWriteInputs;  // before the first epoch it has no C to check
       tasks_.push_back(environment);
       state.lanes.resize(std::max(1, LaneCount(schedule_.ranks[rank])));
       for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {

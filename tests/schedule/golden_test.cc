@@ -12,6 +12,7 @@
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
+#include "tests/schedule/text_parse.h"
 
 namespace agmm {
 namespace {

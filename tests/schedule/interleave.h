@@ -28,8 +28,9 @@ struct TaskId {
   int epoch = 0;  // from 1
 };
 
-// Which task acts next. Tasks have fixed random priorities drawn from `seed`, but for those that a
-// rule matches; or, with `walk`, the next one is drawn at random each time.
+// The choice of the task that acts next. Tasks have fixed random priorities drawn from `seed`,
+// except the tasks that a rule matches; or, with `walk`, the next task is drawn at random each
+// time.
 struct Strategy {
   struct Rule {
     bool any_kind = false, any_step = false, any_epoch = false;

@@ -1,9 +1,10 @@
-// What planners put into a schedule is all needed: each schedule with one thing less is refused,
-// and where it is small enough to run, each that is refused is seen to go wrong.
+// Every part of a planned schedule is needed: Verify refuses each schedule with one part less, and
+// where a refused schedule is small enough to run, a run goes wrong.
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <iterator>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -103,23 +104,31 @@ INSTANTIATE_TEST_SUITE_P(Refuse, Mutation,
                                          Case{"peer", 5, 1, 3, {33, 40, 9}, false},
                                          Case{"peer", 8, 1, 1, {5, 7, 9}, false}));
 
-// What Verify refuses though every executor may well run it exact, and why.
+// A schedule that Verify refuses though every executor may run it exactly, and the reason.
 struct Exception {
   const char* message;
   const char* reason;
+  uint64_t example;  // a seed; 0: among the first
 };
 constexpr Exception kExceptions[] = {
-    {"sum on chip", "the steps of a tile pass stand next to each other, whatever is between"},
+    {"sum on chip", "the steps of a tile pass stand next to each other, whatever is between", 0},
+    // These tests run in f32; in other dtypes the bits differ.
+    {"where finished elements belong", "a sum over all of K is a finished element in f32", 3580},
 };
 
 // Random schedules with mistakes that planners make or not: Verify refuses what goes wrong, and
 // nothing else but the exceptions.
 TEST(Mistakes, AreRefusedWhereTheyGoWrong) {
-  const uint64_t first = FirstSeed();
+  const uint64_t first = TestSeed();
   constexpr int kSeeds = 900;
   Totals totals;
   std::vector<int> excepted(std::size(kExceptions), 0);
-  for (uint64_t seed = first; seed < first + kSeeds; ++seed) {
+  std::vector<uint64_t> seeds(kSeeds);
+  std::iota(seeds.begin(), seeds.end(), first);
+  for (const Exception& exception : kExceptions) {
+    if (exception.example != 0) seeds.push_back(exception.example);
+  }
+  for (uint64_t seed : seeds) {
     std::mt19937_64 random(seed);
     const int ranks = 2 + static_cast<int>(random() % 2);
     const Problem problem = MakeProblem(ranks, {3, 4, random() % 3 == 0 ? 70 : 3});

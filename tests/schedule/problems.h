@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 #include "kernels/schedule/problem.h"
 #include "kernels/schedule/spec.h"
+#include "tests/support/seed.h"
 
 namespace agmm::test {
 
@@ -18,11 +18,5 @@ inline Problem MakeProblem(int ranks, Shape shape, DType dtype = DType::kF32,
 }
 
 inline Topology MakeTopology(int ranks, int nodes) { return UniformTopology(ranks, nodes).value(); }
-
-// The first seed of a random test: AGMM_SEED, or 1.
-inline uint64_t FirstSeed() {
-  const char* seed = std::getenv("AGMM_SEED");
-  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1;
-}
 
 }  // namespace agmm::test

@@ -1,4 +1,4 @@
-// What holds for every plan.
+// Properties of every plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ TEST(EveryPlan, IsProvedForRaggedShapes) {
 }
 
 TEST(EveryPlan, IsProvedForRandomProblems) {
-  const uint64_t seed = FirstSeed();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrFormat("AGMM_SEED=%d", seed));
   std::mt19937_64 random(seed);
   auto draw = [&](int64_t most) { return 1 + static_cast<int64_t>(random() % most); };
@@ -168,7 +168,7 @@ TEST(Serial, SaysWhenItDoesNotTakeTheChunksThatWereAskedFor) {
   EXPECT_THAT(ExplainChoice(problem, {"auto", 4}, resolved), testing::EndsWith("; " + whole));
 }
 
-// What Verify says of a peer plan whose joins are gone.
+// The errors of Verify for a peer plan without its joins.
 TEST(Peer, WithoutEntryOrExitAnOwnersShardIsReadOutsideOfItsEpoch) {
   const Problem problem = MakeProblem(3, {9, 6, 4});
   const Topology topology = MakeTopology(3, 1);

@@ -176,8 +176,9 @@ class Generator {
     builder_.Set(op, transfer);
   }
 
-  // Who `rank` reads the piece from: itself where it can, now and then a peer of its node. Its own
-  // copy at least once, since a copy that nobody awaits would arrive at any time.
+  // The rank that `rank` reads the piece from: itself where it can, now and then a peer of its
+  // node. Its own copy at least once, because a copy that no step waits for would arrive at any
+  // time.
   Rank ChooseHolder(const Piece& piece, Rank rank) {
     const auto copy = piece.copies.find(rank);
     const bool has = copy != piece.copies.end() || piece.owner == rank;

@@ -45,7 +45,7 @@ class ScheduleBuilder {
   void Read(Use use, Op reader);
   // `op` reads and writes the bytes, after the last op that did.
   void Update(Use use, Op op);
-  // Nobody will read it from here on. It must have been read.
+  // No step reads it from here on. Requires that one has read it.
   void Free(Use use) { regions_[uses_[use].region].free = true; }
 
   // With credits for each reader of a reused place, and some waits that nothing needs.

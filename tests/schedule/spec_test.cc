@@ -120,7 +120,7 @@ TEST(Spec, ErrorsPointAtTheColumn) {
       {"A[M, K] * B[K, N] -> C[M, K]", 27, "C has columns K; A * B has columns N"},
       {"A[M, K] * A[K, N] -> C[M, N]", 11, "two operands are called A"},
       {"A[M, K] * B[K, N] -> B[M, N]", 22, "two operands are called B"},
-      {"A[M, K] * workspace[K, N] -> C[M, N]", 11, "the name workspace is a plan's own"},
+      {"A[M, K] * workspace[K, N] -> C[M, N]", 11, "the name workspace is reserved"},
       {"A[M, M] * B[M, N] -> C[M, N]", 6, "dimension M is named twice"},
       {"A[M, K] * B[K, M] -> C[M, M]", 16, "dimension M is named twice"},
       {"A[M, K] * B[K, N] -> C[M, N] !", 30, "\"!\" is left over"},

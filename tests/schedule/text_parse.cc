@@ -1,4 +1,5 @@
-#include <algorithm>
+#include "tests/schedule/text_parse.h"
+
 #include <limits>
 #include <utility>
 
@@ -9,7 +10,6 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/text.h"
-#include "kernels/schedule/text_names.h"
 
 namespace agmm {
 namespace {
@@ -91,7 +91,7 @@ class Line {
       *value = static_cast<int>(i);
       return absl::OkStatus();
     }
-    return ErrorAt(begin, absl::StrFormat("\"%s\" is no operand of the problem", name));
+    return ErrorAt(begin, absl::StrFormat("\"%s\" is not an operand of the problem", name));
   }
 
   absl::Status ReadRange(Range* range) {

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/schedule/spec.h"
+#include "tests/schedule/text_parse.h"
 
 namespace agmm {
 namespace {
@@ -191,7 +192,7 @@ TEST(Text, ErrorsNameLineAndColumn) {
       {"rank 0\n", "", "line 2 column 3: expected \"rank 0\""},
       {"  1 lane", "  2 lane", "line 4 column 4: this is step 2; the next one is 1"},
       {"multiply A", "mutiply A", "line 4 column 12: expected transfer, multiply, reduce or join"},
-      {"transfer A", "transfer Q", "line 3 column 21: \"Q\" is no operand of the problem"},
+      {"transfer A", "transfer Q", "line 3 column 21: \"Q\" is not an operand of the problem"},
       {"+0/128:bf16", "+0/128:f8", "line 3 column 45: dtype \"f8\" is not known"},
       {"[0:256,", "[0:99999999999999999999,", "line 3 column 25: expected a whole number"},
       {"join", "join again", "line 8 column 17: the rest of the line is left over"},

@@ -1,4 +1,4 @@
-// What can be wrong with a step by itself.
+// Faults of a step by itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -232,7 +232,7 @@ TEST(VerifyStructure, CarrierMultipliesWhatItCarries) {
   ExpectInvalid(h, "is not among what its carrier, step 1, multiplies");
   for (int carrier : {2, 3, -2}) {
     h.Op<Transfer>(0, 2).carrier = carrier;
-    ExpectInvalid(h, "is no multiply of this rank");
+    ExpectInvalid(h, "is not a multiply of this rank");
   }
   h = Hand::Push();
   Transfer join;

@@ -1,4 +1,4 @@
-// What has to be in order for a schedule to be right: races, deadlocks, contents.
+// The order that makes a schedule right: races, deadlocks, contents.
 #include "kernels/schedule/verify.h"
 
 #include <gmock/gmock.h>
@@ -336,7 +336,7 @@ TEST(Verify, CarriedTransferGatesItsMultiply) {
   Hand h = Hand::Push();
   h.Op<Transfer>(0, 2).carrier = 0;
   EXPECT_EQ(h.Check(), absl::OkStatus());
-  // What the push waits for is signalled behind the multiply that carries it.
+  // The slot that the push waits for is signalled after the multiply that carries it.
   h.At(0, 2).waits.push_back({{0, 5}});
   h.At(0, 1).signals.push_back({0, 5});
   ExpectWrong(h.Check(), "never starts");

@@ -3,10 +3,13 @@
 Run as a test over the whole repository; the cases in SelfTest prove that each rule can fail.
 """
 
+import collections
 import os
 import re
 import sys
 import unittest
+
+import words
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDERS = ("client", "daemon", "deploy", "kernels", "proto", "tests")
@@ -22,10 +25,26 @@ ARROWS = {
     "proto": [],
     "proto/channel": [],
     "proto/convert": ["proto", "kernels/schedule", "kernels/base"],
-    "daemon": ["proto", "proto/channel", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device",
-               "kernels/schedule", "kernels/base"],
-    "client": ["proto", "proto/channel", "proto/convert", "kernels/base"],
-    "client/ctl": ["client", "proto", "proto/convert", "kernels/schedule", "kernels/base"],
+    # Wiring: daemon.cc makes everything, so it may see everything.
+    "daemon": [f"daemon/{part}" for part in ("config", "observe", "transport", "link", "sequencer", "node", "rpc")] +
+              ["proto", "proto/channel", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device", "kernels/base"],
+    "daemon/config": ["kernels/base"],
+    "daemon/observe": ["kernels/base"],
+    "daemon/transport": ["kernels/device", "kernels/schedule", "kernels/base"],
+    "daemon/link": ["daemon/observe", "proto", "proto/channel", "proto/convert", "kernels/base"],
+    # The sequencer and the node never include each other: they talk through daemon/link.
+    "daemon/sequencer": ["daemon/link", "daemon/config", "daemon/observe", "proto", "proto/convert",
+                         "kernels/schedule", "kernels/base"],
+    "daemon/node": ["daemon/link", "daemon/config", "daemon/observe", "daemon/transport", "proto", "proto/channel",
+                    "proto/convert", "kernels/device", "kernels/schedule", "kernels/base"],
+    "daemon/rpc": ["daemon/sequencer", "daemon/node", "daemon/link", "daemon/observe", "proto", "proto/convert",
+                   "kernels/device", "kernels/schedule", "kernels/base"],
+    # agmm.h, the library's header, alone.
+    "client": [],
+    "client/connect": ["proto", "proto/channel", "proto/convert", "kernels/base"],
+    "client/npy": ["client/connect", "proto", "proto/convert", "kernels/base"],
+    "client/library": ["client", "client/connect", "proto", "proto/convert", "kernels/base"],
+    "client/ctl": ["client/connect", "client/npy", "proto", "proto/convert", "kernels/schedule", "kernels/base"],
     "client/examples": ["client"],
 }
 
@@ -34,7 +53,9 @@ LIBRARIES = [
     (re.compile(r"(cuda|cublas|nccl|nvrtc|cupti)\w*\.h$|cutlass/|cute/"), ("kernels/cuda/",)),
     (re.compile(r"(ucp|uct|ucs)/"), ("daemon/transport/",)),
     (re.compile(r"(grpc|grpcpp|grpc\+\+)/|.*\.grpc\.pb\.h$"),
-     ("daemon/rpc/", "daemon/world/", "daemon/main.cc", "client/", "proto/channel/")),
+     ("daemon/rpc/", "daemon/link/", "daemon/main.cc", "client/", "proto/channel/", "proto/convert/",
+      # The calls of a node to the sequencer.
+      "daemon/node/join.", "daemon/node/leases.")),
     (re.compile(r"(dnnl|oneapi)\b"), ("kernels/cpu/",)),
 ]
 
@@ -87,7 +108,7 @@ def check_include(path, quoted, included, files):
 def check_file(path, text, files):
     """Yields "path:line: what is wrong"."""
     lines = text.splitlines()
-    if len(lines) > MAX_LINES and not path.startswith("tests/golden/"):
+    if len(lines) > MAX_LINES and not path.startswith(("tests/golden/", "tests/bench/results/")):
         yield f"{path}: {len(lines)} lines; past {MAX_LINES} it is asking to be two files"
     if not path.endswith((".cc", ".h", ".cu", ".cuh")):
         return
@@ -112,11 +133,68 @@ def check_built(path, files):
     yield f"{path}: no CMakeLists.txt names it"
 
 
+def circles(edges):
+    """The groups of nodes that reach each other, each sorted. `edges`: node -> set of nodes."""
+    reach = {}
+    for start in edges:
+        seen, queue = set(), [start]
+        while queue:
+            for target in edges.get(queue.pop(), ()):
+                if target not in seen:
+                    seen.add(target)
+                    queue.append(target)
+        reach[start] = seen
+    return sorted({tuple(sorted(b for b in reach[a] if a in reach.get(b, ()))) for a in edges
+                   if a in reach[a]})
+
+
+def check_circles(files):
+    """No two files (a header and its source as one), and no two folders, include each other in a circle."""
+    rooms, folders = {}, {}
+    for path, text in files.items():
+        if path.startswith("tests/") or not path.endswith((".cc", ".h", ".cu", ".cuh")):
+            continue
+        room = os.path.splitext(path)[0]
+        for line in text.splitlines():
+            match = INCLUDE.match(line)
+            if not match or match[2] not in files:
+                continue
+            target = os.path.splitext(match[2])[0]
+            if target != room:
+                rooms.setdefault(room, set()).add(target)
+            here, there = os.path.dirname(path), os.path.dirname(match[2])
+            if here != there:
+                folders.setdefault(here, set()).add(there)
+    for circle in circles(rooms):
+        yield f"{', '.join(circle)}: these files include each other"
+    for circle in circles(folders):
+        yield f"{', '.join(circle)}: these folders include each other"
+
+
+def check_names(files):
+    """A header's name says what it holds: no two folders of the product have headers of one name."""
+    folders = collections.defaultdict(list)
+    for path in files:
+        if path.endswith((".h", ".cuh")) and not path.startswith("tests/"):
+            folders[os.path.basename(path)].append(path)
+    for name, paths in sorted(folders.items()):
+        if len(paths) > 1:
+            yield f"{', '.join(sorted(paths))}: {name} names two things"
+
+
+def check_words(path, text):
+    """Comments and messages of the product are plain English."""
+    if not path.startswith("tests/") and path.endswith((".cc", ".h", ".cu", ".cuh", ".proto")):
+        for number, problem in words.check_text(text):
+            yield f"{path}:{number}: {problem}; see tests/style/words.py"
+
+
 def check_tree(files):
     """All that is wrong with `files`, a dict of path -> text."""
-    problems = []
+    problems = list(check_circles(files)) + list(check_names(files))
     for path, text in sorted(files.items()):
         problems += check_file(path, text, files)
+        problems += check_words(path, text)
         if path.endswith((".cc", ".cu")):
             problems += check_built(path, files)
     return problems
@@ -158,12 +236,19 @@ class SelfTest(unittest.TestCase):
                 ("kernels/device/a.cc", "kernels/cpu/cpu_device.h"),
                 ("kernels/cpu/a.cc", "kernels/cuda/device.h"),
                 ("kernels/cpu/a.cc", "agmm/v1/job.pb.h"),
-                ("kernels/cpu/a.cc", "daemon/job/queue.h"),
-                ("daemon/job/a.cc", "client/npy.h"),
-                ("client/a.cc", "daemon/job/queue.h"),
-                ("client/ctl/a.cc", "daemon/job/queue.h"),
-                ("client/a.cc", "kernels/schedule/plan.h"),
-                ("client/a.cc", "client/ctl/table.h"),
+                ("kernels/cpu/a.cc", "daemon/sequencer/queue.h"),
+                ("daemon/sequencer/a.cc", "client/npy/npy.h"),
+                ("client/connect/a.cc", "daemon/sequencer/queue.h"),
+                ("client/ctl/a.cc", "daemon/sequencer/queue.h"),
+                ("client/connect/a.cc", "kernels/schedule/plan.h"),
+                ("daemon/sequencer/a.cc", "daemon/node/runner.h"),
+                ("daemon/node/a.cc", "daemon/sequencer/catalog.h"),
+                ("daemon/link/a.cc", "daemon/node/runner.h"),
+                ("daemon/sequencer/a.cc", "daemon/rpc/server.h"),
+                ("daemon/node/a.cc", "daemon/daemon.h"),
+                ("client/connect/a.cc", "client/ctl/table.h"),
+                ("client/connect/a.cc", "client/npy/npy.h"),
+                ("client/library/a.cc", "client/npy/npy.h"),
                 ("client/ctl/a.cc", "kernels/device/device.h"),
                 ("client/examples/a.cc", "kernels/base/units.h"),
                 ("proto/convert/a.cc", "kernels/device/device.h")]:
@@ -171,36 +256,65 @@ class SelfTest(unittest.TestCase):
         for path, included in [
                 ("kernels/cpu/a.cc", "kernels/base/units.h"),
                 ("kernels/schedule/a.cc", "kernels/schedule/problem.h"),
-                ("daemon/job/a.cc", "daemon/world/loop.h"),
-                ("daemon/job/a.cc", "kernels/cpu/cpu_device.h"),
+                ("daemon/sequencer/a.cc", "kernels/base/loop.h"),
+                ("daemon/daemon.cc", "kernels/cpu/cpu_device.h"),
+                ("daemon/daemon.cc", "daemon/node/runner.h"),
                 ("proto/convert/a.cc", "agmm/v1/job.pb.h"),
-                ("client/a.cc", "proto/convert/status.h"),
+                ("client/connect/a.cc", "proto/convert/rpc_status.h"),
                 ("client/ctl/a.cc", "kernels/schedule/plan.h"),
-                ("tests/e2e/a.cc", "daemon/job/queue.h"),
-                ("tests/e2e/a.cc", "client/npy.h")]:
+                ("tests/e2e/a.cc", "daemon/sequencer/queue.h"),
+                ("tests/e2e/a.cc", "client/npy/npy.h")]:
             self.accepted(path, f'#include "{included}"')
+
+    def test_files_and_folders_do_not_include_each_other(self):
+        def found(files):
+            return list(check_circles({f"kernels/{name}": text for name, text in files.items()}))
+
+        def include(path):
+            return f'#include "kernels/{path}"\n'
+        self.assertEqual(found({"base/a.h": include("base/b.h"), "base/a.cc": include("base/a.h"),
+                                      "base/b.h": ""}), [])
+        files = {"base/a.h": include("base/b.h"), "base/b.h": "", "base/b.cc": include("base/a.h")}
+        self.assertEqual(found(files),
+                         ["kernels/base/a, kernels/base/b: these files include each other"])
+        files = {"cpu/a.h": include("device/b.h"), "device/b.h": "", "device/c.h": include("cpu/d.h"), "cpu/d.h": ""}
+        self.assertEqual(found(files), ["kernels/cpu, kernels/device: these folders include each other"])
+
+    def test_a_header_has_a_name_of_its_own(self):
+        names = lambda *paths: list(check_names(dict.fromkeys(paths, "")))
+        self.assertEqual(names("client/status.cc", "daemon/status.h", "tests/status.h"), [])
+        self.assertEqual(names("client/status.h", "daemon/status.h"),
+                         ["client/status.h, daemon/status.h: status.h names two things"])
+
+    def test_words_are_plain(self):
+        for line in ("// What was there.", "int x;  // Nobody waits for it.", 'Fail("it is gone now");',
+                     "// It begins anew.", 'Fail("there are none");', "// Those that wait."):
+            self.refused("kernels/base/a.cc", line, "words.py")
+        for line in ("// Returns the number of waiters, because it is needed.", 'Key("gone");',
+                     "// It is no longer used.", "int what;"):
+            self.accepted("kernels/base/a.cc", line)
 
     def test_libraries_stay_where_they_belong(self):
         for path, line in [
                 ("kernels/cpu/a.cc", "#include <cuda_runtime.h>"),
-                ("daemon/job/a.cc", "#include <cuda.h>"),
-                ("daemon/job/a.cc", "#include <ucp/api/ucp.h>"),
+                ("daemon/sequencer/a.cc", "#include <cuda.h>"),
+                ("daemon/sequencer/a.cc", "#include <ucp/api/ucp.h>"),
                 ("kernels/cpu/a.cc", "# include <ucs/type/status.h>"),
-                ("daemon/job/a.cc", "#include <grpcpp/grpcpp.h>"),
-                ("daemon/tensor/a.h", '#include "grpcpp/grpcpp.h"'),
-                ("proto/convert/a.cc", "#include <grpc/status.h>"),
-                ("daemon/job/a.cc", "#include <dnnl.hpp>")]:
+                ("daemon/sequencer/a.cc", "#include <grpcpp/grpcpp.h>"),
+                ("daemon/node/a.h", '#include "grpcpp/grpcpp.h"'),
+                ("kernels/base/a.cc", "#include <grpc/status.h>"),
+                ("daemon/sequencer/a.cc", "#include <dnnl.hpp>")]:
             self.refused(path, line, "alone")
-        self.refused("daemon/observe/a.cc", '#include "agmm/v1/job.grpc.pb.h"', "alone")
+        self.refused("daemon/sequencer/a.cc", '#include "agmm/v1/job.grpc.pb.h"', "alone")
         self.refused("client/agmm.h", "#include <absl/status/status.h>", "standard library only")
         self.accepted("client/agmm.h", "#include <future>")
         for path, line in [
                 ("kernels/cuda/a.cc", "#include <cuda_runtime.h>"),
                 ("daemon/transport/a.cc", "#include <ucp/api/ucp.h>"),
                 ("daemon/rpc/a.cc", "#include <grpcpp/grpcpp.h>"),
-                ("daemon/world/a.cc", "#include <grpcpp/grpcpp.h>"),
+                ("daemon/link/a.cc", "#include <grpcpp/grpcpp.h>"),
                 ("daemon/main.cc", "#include <grpcpp/grpcpp.h>"),
-                ("client/a.cc", '#include "agmm/v1/job.grpc.pb.h"'),
+                ("client/connect/a.cc", '#include "agmm/v1/job.grpc.pb.h"'),
                 ("tests/daemon/a.cc", "#include <grpcpp/grpcpp.h>"),
                 ("kernels/cpu/a.cc", "#include <dnnl.hpp>")]:
             self.accepted(path, line)
@@ -213,28 +327,28 @@ class SelfTest(unittest.TestCase):
             self.accepted("kernels/schedule/a.cc", f"#include <{included}>")
 
     def test_includes_are_rooted_at_the_repository(self):
-        header = "daemon/job/b.h"
-        found = self.problems("daemon/job/a.cc", '#include "b.h"', header)
+        header = "daemon/sequencer/b.h"
+        found = self.problems("daemon/sequencer/a.cc", '#include "b.h"', header)
         self.assertEqual(len(found), 1)
-        self.assertIn('write "daemon/job/b.h"', found[0])
-        self.assertEqual(self.problems("daemon/job/a.cc", f'#include "{header}"', header), [])
+        self.assertIn('write "daemon/sequencer/b.h"', found[0])
+        self.assertEqual(self.problems("daemon/sequencer/a.cc", f'#include "{header}"', header), [])
 
     def test_tests_are_included_by_tests_alone(self):
-        self.refused("daemon/job/a.cc", '#include "tests/golden/golden.h"', "only tests")
+        self.refused("daemon/sequencer/a.cc", '#include "tests/golden/golden.h"', "only tests")
 
     def test_files_past_400_lines_are_two_files(self):
-        self.refused("daemon/job/a.h", "\n" * 400, "asking to be two")
-        self.accepted("daemon/job/a.h", "\n" * 399)
+        self.refused("daemon/sequencer/a.h", "\n" * 400, "asking to be two")
+        self.accepted("daemon/sequencer/a.h", "\n" * 399)
         self.accepted("tests/golden/plans/a.txt", "\n" * 5000)
 
     def test_every_source_is_built(self):
-        def found(cmake, at="daemon/job/CMakeLists.txt", path="daemon/job/a.cc"):
+        def found(cmake, at="daemon/sequencer/CMakeLists.txt", path="daemon/sequencer/a.cc"):
             return check_tree({path: "", at: cmake})
         self.assertEqual(found("add_library(x STATIC a.cc)"), [])
-        self.assertEqual(found("add_library(x\n  job/a.cc\n)", "daemon/CMakeLists.txt"), [])
+        self.assertEqual(found("add_library(x\n  sequencer/a.cc\n)", "daemon/CMakeLists.txt"), [])
         for cmake in ("", "add_library(x aa.cc)", "add_library(x a.ccc)", "# a.cc"):
-            self.assertEqual(found(cmake), ["daemon/job/a.cc: no CMakeLists.txt names it"], cmake)
-        self.assertEqual(len(found("add_library(x a.cc)", "daemon/world/CMakeLists.txt")), 1)
+            self.assertEqual(found(cmake), ["daemon/sequencer/a.cc: no CMakeLists.txt names it"], cmake)
+        self.assertEqual(len(found("add_library(x a.cc)", "daemon/link/CMakeLists.txt")), 1)
 
 
 class TreeTest(unittest.TestCase):

@@ -1,13 +1,13 @@
-#include "tests/e2e/matrices.h"
+#include "tests/support/matrix.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
 
-#include "client/npy.h"
+#include "client/npy/npy.h"
 
 namespace agmm {
 namespace {
@@ -17,7 +17,7 @@ struct Sums {
   double value = 0, absolute = 0;
 };
 
-Sums Dot(const Matrix& a, const Matrix& b, int64_t row, int64_t col) {
+Sums Dot(const TestMatrix& a, const TestMatrix& b, int64_t row, int64_t col) {
   Sums sums;
   for (int64_t i = 0; i < a.cols; ++i) {
     const double product = static_cast<double>(a.at(row, i)) * b.at(i, col);
@@ -28,66 +28,71 @@ Sums Dot(const Matrix& a, const Matrix& b, int64_t row, int64_t col) {
 }
 
 template <typename Distribution>
-Matrix Drawn(int64_t rows, int64_t cols, uint64_t seed, Distribution distribution) {
+TestMatrix Drawn(int64_t rows, int64_t cols, uint64_t seed, Distribution distribution) {
   std::mt19937_64 random(seed);
-  Matrix matrix{rows, cols, std::vector<float>(rows * cols)};
+  TestMatrix matrix{rows, cols, std::vector<float>(rows * cols)};
   for (float& value : matrix.values) value = static_cast<float>(distribution(random));
   return matrix;
 }
 
 }  // namespace
 
-Matrix SmallIntegers(int64_t rows, int64_t cols, uint64_t seed) {
+TestMatrix SmallIntegers(int64_t rows, int64_t cols, uint64_t seed) {
   return Drawn(rows, cols, seed, std::uniform_int_distribution<int>(-4, 4));
 }
 
-Matrix Normal(int64_t rows, int64_t cols, uint64_t seed) {
+TestMatrix Uniform(int64_t rows, int64_t cols, uint64_t seed) {
+  return Drawn(rows, cols, seed, std::uniform_real_distribution<float>(-1, 1));
+}
+
+TestMatrix Normal(int64_t rows, int64_t cols, uint64_t seed) {
   return Drawn(rows, cols, seed, std::normal_distribution<float>());
 }
 
-uint64_t TestSeed() {
-  const char* given = std::getenv("AGMM_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-}
-
-void WriteNpy(const std::string& path, const Matrix& matrix, DType dtype) {
+void WriteNpy(const std::string& path, const TestMatrix& matrix, DType dtype) {
   const auto writer = NpyWriter::Create(path, matrix.rows, matrix.cols, dtype);
   ASSERT_TRUE(writer.ok()) << writer.status();
   std::vector<char> bytes(matrix.values.size() * SizeOf(dtype));
   ConvertFromF32(dtype, matrix.values.data(), bytes.data(), matrix.values.size());
-  ASSERT_TRUE((*writer)->WriteRows(0, matrix.rows, bytes.data()).ok());
+  ASSERT_TRUE((*writer)->Append(matrix.rows * matrix.cols, bytes.data()).ok());
   ASSERT_TRUE((*writer)->Commit().ok());
 }
 
-Matrix ReadNpy(const std::string& path) {
+TestMatrix ReadNpy(const std::string& path) {
   const auto reader = NpyReader::Open(path);
   EXPECT_TRUE(reader.ok()) << reader.status();
   if (!reader.ok()) return {};
   const NpyReader& file = **reader;
-  std::vector<char> bytes(file.rows() * file.row_bytes());
-  EXPECT_TRUE(file.ReadRows(0, file.rows(), bytes.data()).ok());
-  Matrix matrix{file.rows(), file.cols(), std::vector<float>(file.rows() * file.cols())};
+  std::vector<char> bytes(file.rows() * file.cols() * SizeOf(file.dtype()));
+  EXPECT_TRUE(file.ReadElements(0, file.rows() * file.cols(), bytes.data()).ok());
+  TestMatrix matrix{file.rows(), file.cols(), std::vector<float>(file.rows() * file.cols())};
   ConvertToF32(file.dtype(), bytes.data(), matrix.values.data(), matrix.values.size());
   return matrix;
 }
 
-Matrix Rounded(Matrix matrix, DType dtype) {
+TestMatrix Rounded(TestMatrix matrix, DType dtype) {
   std::vector<char> bytes(matrix.values.size() * SizeOf(dtype));
   ConvertFromF32(dtype, matrix.values.data(), bytes.data(), matrix.values.size());
   ConvertToF32(dtype, bytes.data(), matrix.values.data(), matrix.values.size());
   return matrix;
 }
 
-Matrix Product(const Matrix& a, const Matrix& b) {
-  Matrix c{a.rows, b.cols, std::vector<float>(a.rows * b.cols)};
+TestMatrix Product(const TestMatrix& a, const TestMatrix& b) {
+  TestMatrix c{a.rows, b.cols, std::vector<float>(a.rows * b.cols)};
+  std::vector<double> sums(b.cols);
   for (int64_t row = 0; row < c.rows; ++row) {
-    for (int64_t col = 0; col < c.cols; ++col)
-      c.values[row * c.cols + col] = static_cast<float>(Dot(a, b, row, col).value);
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (int64_t k = 0; k < a.cols; ++k) {
+      const double factor = a.at(row, k);
+      for (int64_t col = 0; col < b.cols; ++col) sums[col] += factor * b.at(k, col);
+    }
+    for (int64_t col = 0; col < b.cols; ++col)
+      c.values[row * c.cols + col] = static_cast<float>(sums[col]);
   }
   return c;
 }
 
-::testing::AssertionResult SameBits(const Matrix& got, const Matrix& want) {
+::testing::AssertionResult SameBits(const TestMatrix& got, const TestMatrix& want) {
   if (got.rows != want.rows || got.cols != want.cols) {
     return ::testing::AssertionFailure()
            << got.rows << " x " << got.cols << ", not " << want.rows << " x " << want.cols;
@@ -101,7 +106,8 @@ Matrix Product(const Matrix& a, const Matrix& b) {
   return ::testing::AssertionSuccess();
 }
 
-::testing::AssertionResult IsProductOf(const Matrix& got, const Matrix& a, const Matrix& b) {
+::testing::AssertionResult IsProductOf(const TestMatrix& got, const TestMatrix& a,
+                                       const TestMatrix& b) {
   if (got.rows != a.rows || got.cols != b.cols)
     return ::testing::AssertionFailure() << "the shape is " << got.rows << " x " << got.cols;
   for (int64_t row = 0; row < got.rows; ++row) {

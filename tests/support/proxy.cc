@@ -1,4 +1,4 @@
-#include "tests/client/proxy.h"
+#include "tests/support/proxy.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace agmm {
@@ -24,18 +25,6 @@ sockaddr_in Loopback(int port) {
 bool Readable(int fd) {
   pollfd entry = {fd, POLLIN, 0};
   return poll(&entry, 1, kLookMs) > 0;
-}
-
-bool PassOn(int from, int to) {
-  char bytes[65536];
-  const ssize_t size = recv(from, bytes, sizeof(bytes), 0);
-  if (size <= 0) return false;
-  for (ssize_t sent = 0; sent < size;) {
-    const ssize_t part = send(to, bytes + sent, size - sent, MSG_NOSIGNAL);
-    if (part <= 0) return false;
-    sent += part;
-  }
-  return true;
 }
 
 }  // namespace
@@ -100,14 +89,30 @@ void Proxy::Accept() {
   close(listener_);
 }
 
+bool Proxy::PassOn(Direction direction, int from, int to) {
+  char bytes[65536];
+  const int64_t until_cut = until_cut_[direction];
+  const int64_t most = sizeof(bytes);
+  const ssize_t size = recv(from, bytes, until_cut > 0 ? std::min(until_cut, most) : most, 0);
+  if (size <= 0) return false;
+  for (ssize_t sent = 0; sent < size;) {
+    const ssize_t part = send(to, bytes + sent, size - sent, MSG_NOSIGNAL);
+    if (part <= 0) return false;
+    sent += part;
+  }
+  if (until_cut == 0) return true;
+  until_cut_[direction] = until_cut - size;
+  return until_cut > size;
+}
+
 void Proxy::Pump(int client, int daemon) {
   const int cuts = cuts_;
   bool open = true;
   while (open && !stopping_ && cuts == cuts_) {
     pollfd fds[] = {{client, POLLIN, 0}, {daemon, static_cast<short>(hold_ ? 0 : POLLIN), 0}};
     if (poll(fds, 2, kLookMs) <= 0) continue;
-    if (fds[0].revents != 0) open = PassOn(client, daemon);
-    if (open && fds[1].revents != 0) open = hold_ ? true : PassOn(daemon, client);
+    if (fds[0].revents != 0) open = PassOn(kToDaemon, client, daemon);
+    if (open && fds[1].revents != 0) open = hold_ ? true : PassOn(kToClient, daemon, client);
   }
   // A reset, not an orderly end.
   const linger at_once = {1, 0};

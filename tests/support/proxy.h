@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <set>
 #include <string>
@@ -23,6 +24,10 @@ class Proxy {
   void HoldAnswers() { hold_ = true; }
   // Closes all connections; later ones work.
   void Cut();
+  // Closes the connection that passes on the last of the next `bytes` in this direction. Later ones
+  // work. A message that is cut in two never arrives, however much lies in buffers.
+  void CutAfterToDaemon(int64_t bytes) { until_cut_[kToDaemon] = bytes; }
+  void CutAfterToClient(int64_t bytes) { until_cut_[kToClient] = bytes; }
   // Closes all connections, and every later one at once, until Mend.
   void Break();
   void Mend() { broken_ = false; }
@@ -33,13 +38,18 @@ class Proxy {
   void Stop();
 
  private:
+  enum Direction { kToDaemon, kToClient };
+
   void Accept();
   void Pump(int client, int daemon);
+  // Whether the connection goes on.
+  bool PassOn(Direction direction, int from, int to);
 
   const int to_port_;
   int listener_ = -1, port_ = 0;
   std::atomic<bool> hold_ = false, broken_ = false, refuse_one_ = false, stopping_ = false;
   std::atomic<int> cuts_ = 0, refused_ = 0;
+  std::atomic<int64_t> until_cut_[2] = {0, 0};  // bytes; 0: no cut is planned
   std::mutex mutex_;
   std::set<std::thread*> pumps_;
   std::thread acceptor_;

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "absl/time/clock.h"
-#include "tests/client/library_fixture.h"
+#include "tests/client/library/library_fixture.h"
 
 namespace agmm {
 namespace {
@@ -16,7 +16,7 @@ class LibraryJob : public LibraryJobTest {
  protected:
   // Until the job runs on its devices.
   static void AwaitRunning(const JobHandle& job) {
-    EXPECT_TRUE(Await([&] { return job.Info()->state == JobState::kRunning; }));
+    EXPECT_TRUE(Eventually([&] { return job.Info()->state == JobState::kRunning; }));
   }
 };
 
@@ -90,7 +90,7 @@ TEST_F(LibraryJob, ManyPendingJobsTakeNoThreads) {
   EXPECT_TRUE(job.Cancel().ok());
   for (std::future<Outcome>& future : futures)
     EXPECT_EQ(Get(future).status().code(), StatusCode::kCancelled);
-  EXPECT_TRUE(Await([&] { return ended == 500; }));
+  EXPECT_TRUE(Eventually([&] { return ended == 500; }));
 }
 
 TEST_F(LibraryJob, AWatchTellsEachEdgeOnceThenTheEnd) {
@@ -169,7 +169,7 @@ TEST_F(LibraryJob, AWaitThatRunsOutLeavesTheJobAlone) {
 TEST_F(LibraryJob, AJobsOwnDeadlineEndsIt) {
   JobRequest request = LongRequest();
   request.timeout = Milliseconds(100);
-  const Status status = Submit(*client_, request).Wait(kHangMs).status();
+  const Status status = Submit(*client_, request).Wait(kPatienceMs).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.reason(), "DEADLINE");
 }
@@ -186,7 +186,7 @@ TEST_F(LibraryJob, ASubmitOverABrokenConnectionIsOneJob) {
     request.mesh = "x=2";  // one call, the one that is broken
     job = client->Submit(request);
   });
-  EXPECT_TRUE(Await([&] { return client_->Jobs()->size() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return client_->Jobs()->size() == 1; }));
   proxy->Cut();
   submitter.join();
   ASSERT_TRUE(job->ok()) << job->status().ToString();
@@ -267,7 +267,8 @@ TEST_F(LibraryJob, TheJobsOfASessionEndWithTheirClient) {
     const auto client = Connect(/*session=*/true);
     id = Submit(*client, LongRequest()).id();
   }
-  EXPECT_TRUE(Await([&] { return client_->FindJob(id)->Info()->state == JobState::kCancelled; }));
+  EXPECT_TRUE(
+      Eventually([&] { return client_->FindJob(id)->Info()->state == JobState::kCancelled; }));
 }
 
 TEST_F(LibraryJob, EightThreadsShareAClient) {

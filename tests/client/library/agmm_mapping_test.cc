@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "tests/client/library_fixture.h"
+#include "tests/client/library/library_fixture.h"
 
 namespace agmm {
 namespace {
@@ -173,7 +173,7 @@ TEST_F(LibraryMapping, OneThatOutlivesItsClientIsDetached) {
     Write(writable, new_);
     const Status status = writable.Commit().status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(status.message(), HasSubstr("the client of the mapping of \"A\" is gone"));
+    EXPECT_THAT(status.message(), HasSubstr("the client of the mapping of \"A\" was destroyed"));
     // Both tensors are free, and the one that was to be written is empty.
     std::vector<float> a(kM * kK);
     EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a)).status().code(),
@@ -197,7 +197,7 @@ TEST_F(LibraryMapping, ACommitMayMeetTheEndOfItsClient) {
 TEST_F(LibraryMapping, AKilledDaemonDetachesIt) {
   Mapping mapping = Map(*client_, "A", true);
   world_.Kill(0);
-  EXPECT_TRUE(Await([&] { return mapping.detached(); }));
+  EXPECT_TRUE(Eventually([&] { return mapping.detached(); }));
   EXPECT_EQ(Read(mapping), Zeros());
   const auto committed = mapping.Commit();
   EXPECT_EQ(committed.status().code(), StatusCode::kUnavailable) << committed.status().ToString();

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "absl/time/clock.h"
-#include "tests/client/library_fixture.h"
+#include "tests/client/library/library_fixture.h"
 
 namespace agmm {
 namespace {
@@ -69,12 +69,12 @@ TEST_F(LibraryRun, ATimeoutIsOfTheWaitAndTheJobGoesOn) {
 
 TEST_F(LibraryRun, WhatADaemonCouldNotReadFailsAlone) {
   std::future<Outcome> other = Start(*client_, LongRequest());
-  EXPECT_TRUE(Await([&] { return client_->Jobs(1)->size() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return client_->Jobs(1)->size() == 1; }));
   JobRequest request = Request();
   request.b = "B\xff";
   const Status no_text = client_->Run(request).status();
   EXPECT_EQ(no_text.code(), StatusCode::kInvalidArgument) << no_text.ToString();
-  EXPECT_THAT(no_text.ToString(), HasSubstr("no UTF-8 from byte 1 on"));
+  EXPECT_THAT(no_text.ToString(), HasSubstr("not UTF-8 from byte 1 on"));
   EXPECT_EQ(client_->Submit(request).status().code(), StatusCode::kInvalidArgument);
   request = Request();
   request.spec.append(9 << 20, ' ');
@@ -87,7 +87,7 @@ TEST_F(LibraryRun, WhatADaemonCouldNotReadFailsAlone) {
 
 TEST_F(LibraryRun, ACancelledJobSaysSo) {
   std::future<Outcome> future = Start(*client_, LongRequest());
-  EXPECT_TRUE(Await([&] {
+  EXPECT_TRUE(Eventually([&] {
     const auto jobs = client_->Jobs(1);
     return jobs.ok() && !jobs->empty() && client_->FindJob(jobs->front().id)->Cancel().ok();
   }));
@@ -113,7 +113,7 @@ TEST_F(LibraryRun, ManyThatRunEachOtherEndOnceEach) {
     });
   };
   for (int lane = 0; lane < kLanes; ++lane) next();
-  ASSERT_EQ(all.get_future().wait_for(kHangMs), std::future_status::ready);
+  ASSERT_EQ(all.get_future().wait_for(kPatienceMs), std::future_status::ready);
   EXPECT_EQ(ids.size(), static_cast<size_t>(kJobs));
   ExpectExact(*client_);
 }
@@ -135,7 +135,7 @@ TEST_F(LibraryRun, WhatABrokenConnectionLeavesOpenIsOneJob) {
   proxy->HoldAnswers();
   std::vector<std::future<Outcome>> futures;
   for (int i = 0; i < 5; ++i) futures.push_back(Start(*client, Request()));
-  EXPECT_TRUE(Await([&] { return client_->Jobs(1000)->size() == before + 5; }));
+  EXPECT_TRUE(Eventually([&] { return client_->Jobs(1000)->size() == before + 5; }));
   proxy->Cut();
   std::set<uint64_t> ids;
   for (std::future<Outcome>& future : futures) {
@@ -157,7 +157,7 @@ TEST_F(LibraryRun, EveryOutageMayLastAsLongAsTheFirst) {
   std::future<Outcome> future = Start(*client, Request());
   // Its first attempt is long over by then.
   const int before = proxy->refused();
-  EXPECT_TRUE(Await([&] { return proxy->refused() >= before + 2; }));
+  EXPECT_TRUE(Eventually([&] { return proxy->refused() >= before + 2; }));
   proxy->Mend();
   const Outcome outcome = Get(future);
   EXPECT_TRUE(outcome.ok()) << outcome.status().ToString();
@@ -168,7 +168,7 @@ TEST_F(LibraryRun, ADaemonThatGoesForGoodEndsTheRuns) {
   const auto client = Connect(/*session=*/true, proxy->endpoint());
   ASSERT_NE(client, nullptr);
   std::future<Outcome> future = Start(*client, LongRequest());
-  EXPECT_TRUE(Await([&] { return !client_->Jobs(1)->empty(); }));
+  EXPECT_TRUE(Eventually([&] { return !client_->Jobs(1)->empty(); }));
   proxy->Stop();
   // Its session, and the job with it, went with the connection.
   EXPECT_EQ(Get(future).status().code(), StatusCode::kUnavailable);
@@ -177,10 +177,10 @@ TEST_F(LibraryRun, ADaemonThatGoesForGoodEndsTheRuns) {
 TEST_F(LibraryRun, ADestroyedClientEndsItsRuns) {
   auto client = Connect(/*session=*/true);
   std::future<Outcome> future = Start(*client, LongRequest());
-  EXPECT_TRUE(Await([&] { return !client_->Jobs(1)->empty(); }));
+  EXPECT_TRUE(Eventually([&] { return !client_->Jobs(1)->empty(); }));
   client.reset();
   EXPECT_EQ(Get(future).status().code(), StatusCode::kCancelled);
-  EXPECT_TRUE(Await([&] { return client_->Jobs(1)->front().state == JobState::kCancelled; }))
+  EXPECT_TRUE(Eventually([&] { return client_->Jobs(1)->front().state == JobState::kCancelled; }))
       << "it was of the session";
 }
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "tests/client/library_fixture.h"
+#include "tests/client/library/library_fixture.h"
 
 namespace agmm {
 namespace {
@@ -147,7 +147,7 @@ TEST_F(LibraryTensor, ADestroyedClientWaitsForItsTransfers) {
       return Status();
     });
   });
-  EXPECT_TRUE(Await([&] { return began.load(); }));
+  EXPECT_TRUE(Eventually([&] { return began.load(); }));
   client.reset();
   destroyed = true;
   getter.join();
@@ -177,7 +177,8 @@ TEST_F(LibraryTensor, TheTensorsOfASessionEndWithTheirClient) {
     EXPECT_TRUE(client->Find("A")->of_session);
     EXPECT_TRUE(other->Find("A").ok());
   }
-  EXPECT_TRUE(Await([&] { return other->Find("A").status().code() == StatusCode::kNotFound; }));
+  EXPECT_TRUE(
+      Eventually([&] { return other->Find("A").status().code() == StatusCode::kNotFound; }));
 }
 
 TEST_F(LibraryTensor, ASessionRewritesWhatLastsButDoesNotReplaceIt) {
@@ -192,9 +193,10 @@ TEST_F(LibraryTensor, ASessionRewritesWhatLastsButDoesNotReplaceIt) {
     EXPECT_EQ(put.status().code(), StatusCode::kFailedPrecondition) << put.status().ToString();
     EXPECT_THAT(put.status().message(), HasSubstr("\"A\""));
     const JobHandle job = Submit(*client, Request());
-    ASSERT_TRUE(job.Wait(kHangMs).ok());
+    ASSERT_TRUE(job.Wait(kPatienceMs).ok());
   }
-  EXPECT_TRUE(Await([&] { return other->Find("C").status().code() == StatusCode::kNotFound; }));
+  EXPECT_TRUE(
+      Eventually([&] { return other->Find("C").status().code() == StatusCode::kNotFound; }));
   std::vector<float> a(kM * kK);
   ASSERT_TRUE(other->Get("A", a.data(), BytesIn(a)).ok());
   EXPECT_EQ(a, Integers(kM * kK, 5));

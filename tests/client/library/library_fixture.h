@@ -10,12 +10,12 @@
 #include "client/agmm.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/client/proxy.h"
 #include "tests/e2e/world.h"
+#include "tests/support/matrix.h"
+#include "tests/support/patience.h"
+#include "tests/support/proxy.h"
 
 namespace agmm {
-
-inline constexpr Milliseconds kHangMs{60'000};
 
 class LibraryTest : public ::testing::Test {
  protected:
@@ -38,16 +38,10 @@ class LibraryTest : public ::testing::Test {
   }
 
   static std::vector<float> Integers(int64_t count, int seed) {
-    std::vector<float> values(count);
-    for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>((i * 7 + seed) % 9 - 4);
-    return values;
+    return SmallIntegers(1, count, seed).values;
   }
   static std::vector<float> Product(const std::vector<float>& a, const std::vector<float>& b) {
-    std::vector<float> c(kM * kN);
-    for (int64_t i = 0; i < kM; ++i)
-      for (int64_t j = 0; j < kN; ++j)
-        for (int64_t k = 0; k < kK; ++k) c[i * kN + j] += a[i * kK + k] * b[k * kN + j];
-    return c;
+    return agmm::Product({kM, kK, a}, {kK, kN, b}).values;
   }
   static int64_t BytesIn(const std::vector<float>& values) { return values.size() * 4; }
   static TensorSpec SpecA() { return {.rows = kM, .cols = kK, .sharding = "[M_x, K]"}; }
@@ -84,16 +78,6 @@ class LibraryTest : public ::testing::Test {
     ASSERT_TRUE(got.ok()) << got.status().ToString();
     EXPECT_EQ(c, Product(Integers(kM * kK, seed), Integers(kK * kN, seed + 1)));
   }
-  template <typename Holds>
-  static ::testing::AssertionResult Await(Holds holds) {
-    const auto deadline = std::chrono::steady_clock::now() + kHangMs;
-    while (!holds()) {
-      if (std::chrono::steady_clock::now() > deadline)
-        return ::testing::AssertionFailure() << "never";
-      absl::SleepFor(absl::Milliseconds(2));
-    }
-    return ::testing::AssertionSuccess();
-  }
 
   class World world_;
 };
@@ -110,7 +94,7 @@ class LibraryJobTest : public LibraryTest {
     PutAB(*client_);
   }
   static Outcome Get(std::future<Outcome>& future) {
-    if (future.wait_for(kHangMs) != std::future_status::ready)
+    if (future.wait_for(kPatienceMs) != std::future_status::ready)
       return Status(StatusCode::kUnknown, "the future never came");
     return future.get();
   }

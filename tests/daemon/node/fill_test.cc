@@ -1,5 +1,5 @@
 // The values of a fill, against the documented formula.
-#include "daemon/tensor/fill.h"
+#include "proto/convert/fill.h"
 
 #include <cmath>
 #include <limits>

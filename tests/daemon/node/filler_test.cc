@@ -1,29 +1,29 @@
 // Fills of a node's shards: every element of every shard, nothing beside them, and an end that is
 // one.
-#include "daemon/tensor/filler.h"
+#include "daemon/node/filler.h"
 
 #include <cstring>
 #include <mutex>
 #include <vector>
 
-#include "daemon/tensor/fill.h"
 #include "gtest/gtest.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
-#include "proto/convert/status.h"
+#include "proto/convert/fill.h"
+#include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
-#include "tests/daemon/notification.h"
+#include "tests/support/notification.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
 namespace {
 
-constexpr int64_t kHeap = 1 << 20;
-constexpr int kRanks = 4;
-constexpr absl::Duration kPatience = absl::Seconds(30);
-
 class FillerTest : public ::testing::Test {
  protected:
+  static constexpr int64_t kHeap = 1 << 20;
+  static constexpr int kRanks = 4;
+
   FillerTest() : device_(CreateCpuDevice(1)) {
     std::vector<Heap*> raw;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -158,7 +158,7 @@ TEST_F(FillerTest, NothingIsWrittenOnceAGenerationHasDrained) {
   filler_->EndGeneration([&] { drained.Notify(); });
   ASSERT_TRUE(drained.WaitFor(kPatience));
   failpoint::Disarm("filler.stuck");
-  // The next generation's fill is the first that is reported, and finds memory that nobody else
+  // The next generation's fill is the first that is reported, and finds memory that no other fill
   // writes.
   Poison();
   Place(2, TensorRequest("", "[M_x, K]", 4, 4, MeshOf(4)), kHeap / 2);
@@ -175,9 +175,9 @@ TEST_F(FillerTest, AnIdleFillerDrainsAtOnceAndARunningOneEnds) {
 #ifndef AGMM_FAILPOINTS
   GTEST_SKIP() << "needs a fill that does not end";
 #endif
-  bool drained = false;
-  filler_->EndGeneration([&] { drained = true; });
-  EXPECT_TRUE(drained);
+  Notification drained;
+  filler_->EndGeneration([&] { drained.Notify(); });
+  EXPECT_TRUE(drained.WaitFor(kPatience));
   Place(1, TensorRequest("", "[M_x, K]", 400, 400, MeshOf(4)), 0);
   failpoint::Arm("filler.stuck");
   Start(1, 1);

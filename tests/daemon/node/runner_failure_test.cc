@@ -1,12 +1,34 @@
-// What a job that failed says, and what it leaves alone.
+// Errors of failed jobs, and their effect on other jobs.
 #include "gmock/gmock.h"
-#include "tests/daemon/runner_harness.h"
+#include "tests/daemon/node/runner_harness.h"
 
 namespace agmm {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Code = absl::StatusCode;
+
+TEST(Runner, AnotherHashIsRefusedNamingBoth) {
+  RunnerWorld world(1, 2);
+  v1::PreparePlan command = world.PrepareOf(1, world.ProblemOf(8, 8, 8));
+  const std::string mine = command.plan_hash();
+  command.set_plan_hash("00000000000000ff");
+  world.node(0).runner->Prepare(command);
+  const auto report = world.node(0).Next();
+  ASSERT_TRUE(report.has_value());
+  const absl::Status status = FromProto(report->plan_prepared().error());
+  EXPECT_EQ(status.code(), Code::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(mine));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("00000000000000ff"));
+}
+
+TEST(Runner, EpochsThatDoNotGoOnFailTheLaunch) {
+  RunnerWorld world(1, 2);
+  world.Prepare(world.PrepareOf(1, world.ProblemOf(8, 8, 8)));
+  world.LaunchEverywhere(world.LaunchOf(1, 1, 5));
+  EXPECT_EQ(world.node(0).DoneOf(1).code(), Code::kInternal);
+}
 
 class RunnerFailure : public ::testing::Test {
  protected:
@@ -48,10 +70,10 @@ TEST_F(RunnerFailure, WhatAFailedJobSentBeforeItsReportsWritesNothingAfterThem) 
   ASSERT_TRUE(world_.WaitUntilHeld(1));
   for (int node : {0, 1}) world_.node(node).runner->Cancel(world_.CancelOf(1));
   EXPECT_EQ(world_.node(0).DoneOf(1).code(), Code::kCancelled);
-  // This one had what it needs.
+  // Node 1 had received all that it needs.
   EXPECT_NE(world_.node(1).DoneOf(1).code(), Code::kUnknown);
 
-  // From here on it may be another plan's.
+  // After the reports the workspace may belong to another plan.
   world_.PoisonWorkspaces();
   world_.LetMessagesGo();
   EXPECT_FALSE(world_.WorkspaceWritten(kWorkspace, RunnerWorld::kHeapBytes));

@@ -15,22 +15,22 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/job/runner.h"
+#include "daemon/node/runner.h"
 #include "gtest/gtest.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/reason.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"
-#include "proto/convert/problem.h"
-#include "proto/convert/status.h"
-#include "tests/daemon/notification.h"
+#include "proto/convert/plan_inputs.h"
+#include "proto/convert/rpc_status.h"
+#include "tests/support/notification.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
-
-// One thread carries everything, in order, from whoever sends to whoever is to receive.
+// Delivers messages in order, on one thread, from sender to receiver.
 class CopyTransport {
  public:
   CopyTransport() : thread_([this] { Run(); }) {}
@@ -46,7 +46,7 @@ class CopyTransport {
     std::lock_guard lock(mutex_);
     receivers_[node] = receiver;
   }
-  // Offers `node` again what it parked.
+  // Offers `node` its parked messages again.
   void Resume(int node) {
     std::lock_guard lock(mutex_);
     ++resumes_;
@@ -54,7 +54,7 @@ class CopyTransport {
     items_.splice(items_.begin(), parked);
     wake_.notify_one();
   }
-  // Until Release, what is sent to `node` is on its way: its sender is done with it.
+  // Keeps messages to `node` under way until Release; their sends complete.
   void Hold(int node) {
     std::lock_guard lock(mutex_);
     holding_ = node;
@@ -63,7 +63,7 @@ class CopyTransport {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return held_.size() >= count; });
   }
-  // Returns when all that was held has been offered.
+  // Returns when all held messages have been offered.
   void Release() {
     std::unique_lock lock(mutex_);
     holding_ = -1;
@@ -71,7 +71,7 @@ class CopyTransport {
     wake_.notify_one();
     changed_.wait(lock, [&] { return items_.empty() && idle_; });
   }
-  // The end that `node` sends through.
+  // The transport of `node`.
   std::unique_ptr<Transport> End(int node) { return std::make_unique<Sender>(this, node); }
 
  private:
@@ -80,7 +80,7 @@ class CopyTransport {
     Message message;
     Rows rows;
     std::function<void(absl::Status)> done;
-    std::vector<std::byte> copy;  // of what is parked or held
+    std::vector<std::byte> copy;  // of parked and held rows
   };
   class Sender : public Transport {
    public:
@@ -121,15 +121,12 @@ class CopyTransport {
         receiver = receivers_.at(item.to);
         resumes = resumes_;
       }
-      Rows to;
+      Arrival arrival;
       const Receiver::Verdict verdict =
-          receiver->Accept(item.from, item.message, item.rows.bytes(), &to);
+          receiver->Accept(item.from, item.message, item.rows.bytes(), &arrival);
       if (verdict == Receiver::Verdict::kReceive) {
-        for (int64_t row = 0; row < to.rows; ++row) {
-          std::memcpy(to.data + row * to.pitch_bytes, item.rows.data + row * item.rows.pitch_bytes,
-                      to.row_bytes);
-        }
-        receiver->Arrived(item.from, item.message, absl::OkStatus());
+        CopyRows(item.rows, arrival.to);
+        receiver->Arrived(item.from, item.message, arrival, absl::OkStatus());
       } else if (verdict == Receiver::Verdict::kPark) {
         Park(std::move(item), resumes);
         continue;
@@ -138,23 +135,21 @@ class CopyTransport {
     }
   }
 
-  // Its sender goes on.
+  // Completes the send.
   static void Copy(Item* item) {
     if (!item->copy.empty()) return;
     item->copy.resize(item->rows.bytes());
-    for (int64_t row = 0; row < item->rows.rows; ++row) {
-      std::memcpy(item->copy.data() + row * item->rows.row_bytes,
-                  item->rows.data + row * item->rows.pitch_bytes, item->rows.row_bytes);
-    }
+    const Rows copy{item->copy.data(), item->rows.rows, item->rows.row_bytes, item->rows.row_bytes};
+    CopyRows(item->rows, copy);
     item->done(absl::OkStatus());
     item->done = [](absl::Status) {};
-    item->rows = {item->copy.data(), item->rows.rows, item->rows.row_bytes, item->rows.row_bytes};
+    item->rows = copy;
   }
 
   void Park(Item item, int resumes) {
     Copy(&item);
     std::lock_guard lock(mutex_);
-    // Resumed while it was on its way here: offered again at once.
+    // Resumed meanwhile: offered again at once.
     (resumes == resumes_ ? parked_[item.to] : items_).push_back(std::move(item));
   }
 
@@ -171,7 +166,7 @@ class CopyTransport {
   std::thread thread_;
 };
 
-// A daemon's data plane and the reports it has made.
+// A daemon's data plane, and its reports.
 struct TestNode {
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<std::unique_ptr<Heap>> heaps;
@@ -180,7 +175,7 @@ struct TestNode {
   std::mutex mutex;
   std::condition_variable came;
   std::deque<v1::Report> reports;
-  std::unique_ptr<Runner> runner;  // first to go
+  std::unique_ptr<Runner> runner;  // destroyed first
 
   // The next report, or nothing within `patience`.
   std::optional<v1::Report> Next(absl::Duration patience = kPatience) {
@@ -192,7 +187,7 @@ struct TestNode {
     reports.pop_front();
     return report;
   }
-  // The next report, which has to be the end of `job`. Its error.
+  // Returns the error of the next report, which must be the end of `job`.
   absl::Status DoneOf(uint64_t job, v1::LaunchDone* done = nullptr) {
     const std::optional<v1::Report> report = Next();
     if (!report.has_value()) return absl::UnknownError("no report came");
@@ -215,26 +210,29 @@ class RunnerWorld {
       for (int i = 0; i < devices; ++i) node_of_rank_.push_back(node);
     for (int node = 0; node < nodes; ++node) {
       auto& made = nodes_.emplace_back(std::make_unique<TestNode>());
-      std::vector<Runner::LocalDevice> local;
+      std::vector<LocalDevice> local;
       for (int i = 0; i < devices; ++i) {
         made->devices.push_back(CreateCpuDevice(threads));
         made->heaps.push_back(*made->devices.back()->CreateHeap(kHeapBytes));
         local.push_back({made->devices.back().get(), made->heaps.back().get()});
       }
       TestNode* raw = made.get();
-      made->runner = Runner::Create(node, node * devices, local, node_of_rank_, &made->metrics,
-                                    [raw](v1::Report report) {
-                                      std::lock_guard lock(raw->mutex);
-                                      raw->reports.push_back(std::move(report));
-                                      raw->came.notify_one();
-                                    });
+      made->runner = std::make_unique<Runner>(node, node * devices, local, node_of_rank_,
+                                              &made->metrics, [raw](v1::Report report) {
+                                                std::lock_guard lock(raw->mutex);
+                                                raw->reports.push_back(std::move(report));
+                                                raw->came.notify_one();
+                                              });
       if (nodes > 1) made->transport = wire_.End(node);
       made->runner->SetTransport(made->transport.get(), [this, node] { wire_.Resume(node); });
       wire_.SetReceiver(node, made->runner.get());
     }
   }
-  // Nothing may be under way when the wire goes.
-  ~RunnerWorld() { EndGeneration(); }
+  // Drains, because no message may be under way when the wire is destroyed.
+  ~RunnerWorld() {
+    EndGeneration();
+    wire_.Release();
+  }
 
   TestNode& node(int index) { return *nodes_[index]; }
   int ranks() const { return static_cast<int>(node_of_rank_.size()); }
@@ -270,7 +268,7 @@ class RunnerWorld {
   Schedule ScheduleOf(const Problem& problem, const PlanOptions& options) const {
     return *Plan(problem, Topology{node_of_rank_}, options);
   }
-  // Prepares everywhere; all have to agree.
+  // Prepares on all nodes, which must agree.
   void Prepare(const v1::PreparePlan& command) {
     for (auto& node : nodes_) node->runner->Prepare(command);
     for (auto& node : nodes_) {
@@ -331,12 +329,12 @@ class RunnerWorld {
     }
   }
   static constexpr std::byte kPoison{0x5a};
-  // The second half of every heap, where workspaces lie.
+  // The second half of every heap, which holds the workspaces.
   void PoisonWorkspaces() {
     for (Rank rank = 0; rank < ranks(); ++rank)
       std::fill(Base(rank) + kHeapBytes / 2, Base(rank) + kHeapBytes, kPoison);
   }
-  // Whether anything in [begin, end) of any heap is not poison.
+  // True if any byte in [begin, end) of any heap is not poison.
   bool WorkspaceWritten(int64_t begin, int64_t end) {
     for (Rank rank = 0; rank < ranks(); ++rank) {
       if (std::any_of(Base(rank) + begin, Base(rank) + end,
@@ -345,7 +343,7 @@ class RunnerWorld {
     }
     return false;
   }
-  // How many elements of C are not the product.
+  // The number of elements of C that differ from the product.
   int64_t WrongElements(const Problem& problem) {
     int64_t wrong = 0;
     for (Rank rank = 0; rank < ranks(); ++rank) {

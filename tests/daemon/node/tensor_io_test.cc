@@ -1,4 +1,4 @@
-#include "daemon/tensor/tensor_io.h"
+#include "daemon/node/tensor_io.h"
 
 #include <cstring>
 #include <set>
@@ -10,18 +10,20 @@
 #include "kernels/base/failpoint.h"
 #include "kernels/cpu/cpu_device.h"
 #include "tests/daemon/fake_members.h"
-#include "tests/daemon/transport_harness.h"
+#include "tests/daemon/transport/transport_harness.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kHeap = 1 << 20;
 constexpr int kRanksPerNode = 2;
 
 // A daemon's memory and its way to the others.
 struct MemoryNode {
+  static constexpr int64_t kHeap = 1 << 20;
+
   MemoryNode(int index, int nodes) : device(CreateCpuDevice(1)) {
     std::vector<Heap*> raw;
     for (int i = 0; i < kRanksPerNode; ++i) {
@@ -63,7 +65,7 @@ struct MemoryWorld {
   }
   absl::Status Write(int node, const v1::Tensor& tensor, int64_t offset, const std::string& data) {
     Outcomes done;
-    nodes[node]->io->Write(tensor, offset, data, nodes[node]->io->era(), done.Next());
+    nodes[node]->io->Write(tensor, offset, data, nodes[node]->io->generation(), done.Next());
     return done.Wait(1) ? done.all()[0] : absl::DeadlineExceededError("no answer");
   }
   absl::Status Read(int node, const v1::Tensor& tensor, int64_t offset, std::string* data) {
@@ -184,10 +186,10 @@ TEST(TensorIo, AWriteThatOutlivesItsGenerationIsRefused) {
   ASSERT_TRUE(world.Place(tensor).ok());
   std::string data(8 * 8 * 4, '\0');
   MemoryNode& node = *world.nodes[0];
-  const uint64_t era = node.io->era();
+  const uint64_t generation = node.io->generation();
   node.store->EndTransfers();
   Outcomes done;
-  node.io->Write(tensor, 0, data, era, done.Next());
+  node.io->Write(tensor, 0, data, generation, done.Next());
   ASSERT_TRUE(done.Wait(1));
   EXPECT_EQ(done.all()[0].code(), absl::StatusCode::kAborted);
   EXPECT_EQ(node.heaps[0]->host()[0], std::byte{0xa5});
@@ -202,12 +204,12 @@ TEST(TensorIo, AGenerationEndsBehindTheCopiesThatBeganInIt) {
   ASSERT_TRUE(world.Place(tensor).ok());
   const std::string data(8 * 8 * 4, 'x');
   failpoint::Arm("tensor_io.slow_copy", 1);
-  const uint64_t era = node.io->era();
+  const uint64_t generation = node.io->generation();
   Outcomes done;
-  std::thread writer([&] { node.io->Write(tensor, 0, data, era, done.Next()); });
-  absl::SleepFor(absl::Milliseconds(30));
+  std::thread writer([&] { node.io->Write(tensor, 0, data, generation, done.Next()); });
+  EXPECT_TRUE(Eventually([] { return failpoint::Hits("tensor_io.slow_copy") == 1; }));
   node.store->EndTransfers();
-  // From here on the memory may be somebody else's.
+  // From here on the memory may belong to another tensor.
   const auto heap = node.heaps[0]->host();
   const std::string seen(reinterpret_cast<const char*>(heap.data()), heap.size());
   writer.join();
@@ -249,7 +251,8 @@ TEST(TensorIo, WhatANodeDoesNotKnowItSays) {
 TEST(TensorStore, PlacesOutsideTheHeapAreRefused) {
   MemoryWorld world(1);
   const v1::CreateTensorRequest request = TensorRequest("", "[M, K]", 64, 64, MeshOf(2));
-  EXPECT_EQ(world.Place(TensorOf(1, request, kHeap - 4096)).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(world.Place(TensorOf(1, request, MemoryNode::kHeap - 4096)).code(),
+            absl::StatusCode::kOutOfRange);
   EXPECT_EQ(world.Place(TensorOf(1, request, -4096)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(world.Place(TensorOf(1, request, 64)).code(), absl::StatusCode::kInvalidArgument);
   v1::Tensor small = TensorOf(1, request, 0);

@@ -1,20 +1,24 @@
-// What a caller leaves behind: accesses whose caller vanishes at the worst moment, sessions that
-// have ended.
-#include "daemon/world/local_control.h"
-
+// The sequencer's answers to nodes and clients: leases whose caller vanishes at the worst moment,
+// sessions that have ended, ids of an earlier sequencer.
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "tests/daemon/catalog_fixture.h"
-#include "tests/daemon/notification.h"
+#include "agmm/v1/job.grpc.pb.h"
+#include "agmm/v1/tensor.grpc.pb.h"
+#include "daemon/rpc/services.h"
+#include "kernels/base/reason.h"
+#include "proto/convert/metadata.h"
+#include "tests/daemon/sequencer/catalog_fixture.h"
+#include "tests/support/notification.h"
 
 namespace agmm {
 namespace {
 
-class LocalControlTest : public CatalogTest {
+class LocalSequencerTest : public CatalogTest {
  protected:
-  LocalControlTest() {
-    LocalControl::Parts parts;
+  LocalSequencerTest() {
+    SequencerParts parts;
     parts.loop = &loop_;
     parts.catalog = catalog_.get();
     parts.placement = &placement_;
@@ -25,21 +29,33 @@ class LocalControlTest : public CatalogTest {
     scheduler.placement = &placement_;
     scheduler.catalog = catalog_.get();
     scheduler.metrics = &metrics_;
-    scheduler_ = Scheduler::Create(scheduler);
+    scheduler_ = std::make_unique<Scheduler>(scheduler);
     parts.scheduler = scheduler_.get();
-    control_ = std::make_unique<LocalControl>(parts);
+    sessions_ = std::make_unique<Sessions>(2, catalog_.get(), scheduler_.get());
+    parts.sessions = sessions_.get();
+    calls_ = LocalCalls(parts);
+    services_.push_back(MakeTensorService(parts, calls_));
+    services_.push_back(MakeJobService(parts));
+    grpc::ServerBuilder builder;
+    for (const auto& service : services_) builder.RegisterService(service.get());
+    server_ = builder.BuildAndStart();
+    tensors_ = v1::TensorService::NewStub(server_->InProcessChannel({}));
+    jobs_ = v1::JobService::NewStub(server_->InProcessChannel({}));
     tensor_ = MakeReady("A").tensor_id();
   }
-  ~LocalControlTest() override { loop_.Stop(); }
+  ~LocalSequencerTest() override {
+    server_->Shutdown();
+    loop_.Stop();
+  }
 
-  absl::StatusOr<v1::BeginAccessResponse> BeginWrite(
+  absl::StatusOr<v1::BeginLeaseResponse> BeginWrite(
       const CallContext& ctx, const std::function<void()>& on_reply = [] {}) {
-    v1::BeginAccessRequest request;
+    v1::BeginLeaseRequest request;
     request.set_tensor_id(tensor_);
     request.set_write(true);
-    absl::StatusOr<v1::BeginAccessResponse> answer = absl::UnknownError("no answer");
+    absl::StatusOr<v1::BeginLeaseResponse> answer = absl::UnknownError("no answer");
     Notification answered;
-    control_->BeginAccess(ctx, request, [&](Access access) {
+    calls_.begin_lease(ctx, request, [&](Access access) {
       answer = std::move(access);
       on_reply();
       answered.Notify();
@@ -58,31 +74,54 @@ class LocalControlTest : public CatalogTest {
   absl::StatusOr<Response> Ask(Call call, const Request& request, const CallContext& ctx = {}) {
     auto answer = std::make_shared<absl::StatusOr<Response>>(absl::UnknownError("no answer"));
     auto answered = std::make_shared<Notification>();
-    (control_.get()->*call)(ctx, request, [answer, answered](absl::StatusOr<Response> given) {
+    (calls_.*call)(ctx, request, [answer, answered](absl::StatusOr<Response> given) {
       *answer = std::move(given);
       answered->Notify();
     });
     if (!answered->WaitFor(absl::Seconds(30))) return absl::DeadlineExceededError("no answer");
     return *answer;
   }
+  // A call of a client with ids of `sequencer`.
+  template <typename Response, typename Stub, typename Request>
+  static absl::Status Call(
+      Stub* stub, grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Response*),
+      const Request& request, const std::string& sequencer = "", Response* response = nullptr) {
+    grpc::ClientContext context;
+    if (!sequencer.empty()) context.AddMetadata(kSequencerKey, sequencer);
+    Response unused;
+    return FromGrpc((stub->*call)(&context, request, response != nullptr ? response : &unused));
+  }
+  using Tensors = v1::TensorService::Stub;
+  using Jobs = v1::JobService::Stub;
   absl::Status Open(const std::string& session, int node) {
     v1::OpenedSessionRequest request;
     request.set_session_id(session);
     request.set_node(node);
-    return Ask<v1::OpenedSessionResponse>(&LocalControl::OpenedSession, request).status();
+    return Ask<v1::OpenedSessionResponse>(&SequencerCalls::opened_session, request).status();
   }
 
   uint64_t tensor_ = 0;
   Metrics metrics_;
   Sequencer sequencer_{TwoNodes(), &metrics_};
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<LocalControl> control_;
+  std::unique_ptr<Sessions> sessions_;
+  SequencerCalls calls_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Tensors> tensors_;
+  std::unique_ptr<Jobs> jobs_;
   Loop loop_;  // runs on top of the above
 };
 
-TEST_F(LocalControlTest, AHeapThatIsMissingHasNothingFree) {
+TEST_F(LocalSequencerTest, AHeapThatIsMissingHasNothingFree) {
   ASSERT_EQ(placement_.rank_count(), 4) << "placed in a world that was complete";
-  const auto status = Ask<v1::GetStatusResponse>(&LocalControl::GetStatus, v1::GetStatusRequest());
+  absl::StatusOr<v1::GetStatusResponse> status;
+  Notification answered;
+  calls_.get_status({}, {}, [&](absl::StatusOr<v1::GetStatusResponse> given) {
+    status = std::move(given);
+    answered.Notify();
+  });
+  ASSERT_TRUE(answered.WaitFor(absl::Seconds(30)));
   ASSERT_TRUE(status.ok());
   ASSERT_EQ(status->nodes_size(), 2);
   for (const v1::NodeStatus& node : status->nodes()) {
@@ -96,97 +135,97 @@ TEST_F(LocalControlTest, AHeapThatIsMissingHasNothingFree) {
   }
 }
 
-TEST_F(LocalControlTest, AnAccessGrantedAsItsCallerGoesIsEnded) {
+TEST_F(LocalSequencerTest, ALeaseGrantedAsItsCallerGoesIsEnded) {
   CallContext ctx;
   ASSERT_TRUE(BeginWrite(ctx, [&] { ctx.cancel->Cancel(absl::CancelledError("gone")); }).ok());
   EXPECT_TRUE(BeginWrite({}).ok());
 }
 
-TEST_F(LocalControlTest, AnAccessWhoseAnswerDidNotArriveIsEnded) {
+TEST_F(LocalSequencerTest, ALeaseWhoseAnswerDidNotArriveIsEnded) {
   CallContext ctx;
   ASSERT_TRUE(BeginWrite(ctx).ok());
   ctx.cancel->Cancel(absl::CancelledError("the answer could not be sent"));
   const auto next = BeginWrite({});
   ASSERT_TRUE(next.ok());
-  // Nobody had heard where to write: the contents are what they were.
+  // No client had learnt where to write, so the contents are unchanged.
   Notification ended;
   loop_.Post([&] {
-    EXPECT_EQ(End(next->access_id(), false, /*untouched=*/true)->state(), v1::Tensor::STATE_READY);
+    EXPECT_EQ(End(next->lease_id(), false, /*untouched=*/true)->state(), v1::Tensor::STATE_READY);
     ended.Notify();
   });
   EXPECT_TRUE(ended.WaitFor(absl::Seconds(30)));
 }
 
-TEST_F(LocalControlTest, NothingNewBelongsToASessionThatHasEnded) {
+TEST_F(LocalSequencerTest, NothingNewBelongsToASessionThatHasEnded) {
   ASSERT_TRUE(Open("s", 1).ok());
   v1::CloseSessionRequest close;
   close.set_session_id("s");
-  ASSERT_TRUE(Ask<v1::CloseSessionResponse>(&LocalControl::CloseSession, close).ok());
+  ASSERT_TRUE(Ask<v1::CloseSessionResponse>(&SequencerCalls::close_session, close).ok());
 
   v1::CreateTensorRequest create = TensorRequest("late", "[M_x, K]", 8, 8, MeshOf(4));
   create.set_session_id("s");
   v1::FillTensorRequest fill;
   *fill.mutable_put() = create;
-  v1::BeginAccessRequest put;
+  fill.mutable_fill()->set_kind(v1::Fill::KIND_INTEGERS);
+  v1::BeginLeaseRequest put;
   *put.mutable_put() = create;
   v1::SubmitJobRequest submit;
+  submit.set_spec("A[M_x, K] * B[K, N_x] -> C[M, N_x]");
+  *submit.mutable_mesh() = create.spec().mesh();
+  for (const char* name : {"A", "B", "C"}) submit.add_tensors()->set_name(name);
   submit.set_session_id("s");
   for (const absl::Status& status :
-       {Ask<v1::Tensor>(&LocalControl::CreateTensor, create).status(),
-        Ask<v1::Tensor>(&LocalControl::FillTensor, fill).status(),
-        Ask<v1::BeginAccessResponse>(&LocalControl::BeginAccess, put).status(),
-        Ask<v1::Job>(&LocalControl::SubmitJob, submit).status()}) {
+       {Call(tensors_.get(), &Tensors::CreateTensor, create),
+        Call(tensors_.get(), &Tensors::FillTensor, fill),
+        Ask<v1::BeginLeaseResponse>(&SequencerCalls::begin_lease, put).status(),
+        Call(jobs_.get(), &Jobs::SubmitJob, submit)}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_EQ(status.message(), "session s has ended; open a new one");
   }
-  EXPECT_EQ(Ask<v1::ListTensorsResponse>(&LocalControl::ListTensors, v1::ListTensorsRequest())
-                ->tensors_size(),
-            1);
+  v1::ListTensorsResponse list;
+  ASSERT_TRUE(
+      Call(tensors_.get(), &Tensors::ListTensors, v1::ListTensorsRequest(), "", &list).ok());
+  EXPECT_EQ(list.tensors_size(), 1);
 }
 
-TEST_F(LocalControlTest, ASessionIsClosedByWhoKnowsItsKeyAlone) {
+TEST_F(LocalSequencerTest, ASessionIsClosedByWhoKnowsItsKeyAlone) {
   v1::OpenedSessionRequest open;
   open.set_session_id("s");
   open.set_node(1);
   open.set_key(77);
-  ASSERT_TRUE(Ask<v1::OpenedSessionResponse>(&LocalControl::OpenedSession, open).ok());
+  ASSERT_TRUE(Ask<v1::OpenedSessionResponse>(&SequencerCalls::opened_session, open).ok());
   v1::CloseSessionRequest close;
   close.set_session_id("s");
   EXPECT_TRUE(absl::IsPermissionDenied(
-      Ask<v1::CloseSessionResponse>(&LocalControl::CloseSession, close).status()));
+      Ask<v1::CloseSessionResponse>(&SequencerCalls::close_session, close).status()));
   EXPECT_TRUE(absl::IsAlreadyExists(Open("s", 1)));  // it is still open
   close.set_key(77);
-  EXPECT_TRUE(Ask<v1::CloseSessionResponse>(&LocalControl::CloseSession, close).ok());
+  EXPECT_TRUE(Ask<v1::CloseSessionResponse>(&SequencerCalls::close_session, close).ok());
   EXPECT_TRUE(Open("s", 1).ok());
 }
 
-TEST_F(LocalControlTest, IdsOfAnEarlierSequencerAreRefused) {
+TEST_F(LocalSequencerTest, IdsOfAnEarlierSequencerAreRefused) {
   v1::GetTensorRequest get;
   get.mutable_tensor()->set_tensor_id(tensor_);
   v1::CancelJobRequest cancel;
   cancel.set_job_id(13);
   v1::DeleteTensorRequest erase;
   erase.set_tensor_id(tensor_);
-  CallContext before;
-  before.sequencer = "another";
   for (const auto& [status, what] :
-       {std::pair{Ask<v1::Tensor>(&LocalControl::GetTensor, get, before).status(),
-                  "tensor 1 belonged"},
-        {Ask<v1::Job>(&LocalControl::CancelJob, cancel, before).status(),
-         "job 13 belonged to the sequencer of before its restart; it is gone: submit it again"},
-        {Ask<v1::DeleteTensorResponse>(&LocalControl::DeleteTensor, erase, before).status(),
-         "tensor 1 belonged"}}) {
+       {std::pair{Call(tensors_.get(), &Tensors::GetTensor, get, "another"),
+                  "tensor 1 was lost when node 0's daemon restarted; put the tensor again"},
+        {Call(jobs_.get(), &Jobs::CancelJob, cancel, "another"),
+         "job 13 was lost when node 0's daemon restarted; submit it again"},
+        {Call(tensors_.get(), &Tensors::DeleteTensor, erase, "another"), "tensor 1 was lost"}}) {
     EXPECT_TRUE(absl::IsAborted(status)) << status;
     EXPECT_EQ(ReasonOf(status), kReasonPeerLost);
     EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
   }
-  CallContext now;
-  now.sequencer = sequencer_.incarnation();
-  EXPECT_TRUE(Ask<v1::Tensor>(&LocalControl::GetTensor, get, now).ok());
-  EXPECT_TRUE(Ask<v1::Tensor>(&LocalControl::GetTensor, get).ok());
+  EXPECT_TRUE(Call(tensors_.get(), &Tensors::GetTensor, get, sequencer_.incarnation()).ok());
+  EXPECT_TRUE(Call(tensors_.get(), &Tensors::GetTensor, get).ok());
 }
 
-TEST_F(LocalControlTest, ASessionIsOfANodeOfTheWorld) {
+TEST_F(LocalSequencerTest, ASessionIsOfANodeOfTheWorld) {
   EXPECT_EQ(Open("s", 2).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Open("s", 1).ok());
 }

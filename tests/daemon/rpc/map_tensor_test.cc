@@ -10,24 +10,15 @@
 
 #include "absl/time/clock.h"
 #include "proto/channel/channel.h"
-#include "tests/base/temp_folder.h"
-#include "tests/daemon/notification.h"
-#include "tests/daemon/tensor_service_fixture.h"
+#include "tests/daemon/rpc/tensor_service_fixture.h"
+#include "tests/support/notification.h"
+#include "tests/support/temp_folder.h"
 
 namespace agmm {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-bool Eventually(const std::function<bool()>& holds) {
-  const absl::Time end = absl::Now() + kHang;
-  while (!holds()) {
-    if (absl::Now() > end) return false;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  return true;
-}
 
 // A client's part of the file socket: sends the token, takes what comes, and stays connected.
 class Fetched {
@@ -72,7 +63,7 @@ class MapTensor : public TensorContents {
     });
     files_ = *FileSocket::Start(folder_ / "files");
     mappings_->SetFiles(files_.get());
-    stub_ = v1::TensorService::NewStub(OpenChannel(absl::StrCat("unix:", folder_ / "s")));
+    stub_ = v1::ContentService::NewStub(OpenChannel(absl::StrCat("unix:", folder_ / "s")));
   }
   void Configure(grpc::ServerBuilder* builder) override {
     builder->AddListeningPort(absl::StrCat("unix:", folder_ / "s"),
@@ -102,7 +93,7 @@ class MapTensor : public TensorContents {
   const TempFolder folder_{"map-tensor"};
   // The first report of this kind, once it has come.
   v1::Report AwaitReport(v1::Report::ReportCase kind) {
-    const absl::Time end = absl::Now() + kHang;
+    const absl::Time end = absl::Now() + kPatience;
     while (absl::Now() < end) {
       {
         std::lock_guard lock(mutex_);
@@ -119,10 +110,13 @@ class MapTensor : public TensorContents {
     std::vector<v1::MemoryHeld> held;
     Notification done;
     loop_.Post([&] {
-      held = mappings_->Held();
+      const size_t before = reports_.size();
+      mappings_->ReportHeld();
+      for (size_t i = before; i < reports_.size(); ++i)
+        if (reports_[i].has_memory_held()) held.push_back(reports_[i].memory_held());
       done.Notify();
     });
-    EXPECT_TRUE(done.WaitFor(kHang));
+    EXPECT_TRUE(done.WaitFor(kPatience));
     return held;
   }
   void EndWorld() {
@@ -141,7 +135,7 @@ TEST_F(MapTensor, OneThatEndsBeforeItIsOfferedLeavesTheTensorUntouched) {
   Client client(this);
   client.Begin();
   control_.AwaitBegun();
-  mappings_->EndAll(absl::CancelledError("the client is gone"));
+  mappings_->EndAll(absl::CancelledError("the client left"));
   control_.Grant();
   EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
   EXPECT_THAT(control_.commits(), ElementsAre(false));
@@ -327,7 +321,7 @@ TEST(FileSocket, RestsWhileThereAreNoDescriptors) {
   const int64_t pauses = absl::ToInt64Milliseconds(absl::Now() - begin) / FileSocket::kShortageMs;
   EXPECT_LE(looks, pauses + 1);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  // Who waited is served.
+  // The client that waited is served.
   client.Send(token);
   client.Take();
 }

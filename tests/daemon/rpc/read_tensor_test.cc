@@ -1,8 +1,9 @@
 // Reading contents over gRPC: where it begins, of which version, and that every way a call can end
 // closes its access.
+#include "kernels/base/reason.h"
 #include "proto/convert/blocks.h"
-#include "proto/convert/status.h"
-#include "tests/daemon/tensor_service_fixture.h"
+#include "proto/convert/rpc_status.h"
+#include "tests/daemon/rpc/tensor_service_fixture.h"
 
 namespace agmm {
 namespace {
@@ -17,7 +18,8 @@ class ReadTensor : public TensorContents {
     TensorContents::SetUp();
     control_.tensor_.set_version(5);
     absl::Status placed;
-    io_->Write(control_.tensor_, 0, contents_, io_->era(), [&](absl::Status s) { placed = s; });
+    io_->Write(control_.tensor_, 0, contents_, io_->generation(),
+               [&](absl::Status s) { placed = s; });
     ASSERT_EQ(placed, absl::OkStatus());
     request_.mutable_tensor()->set_tensor_id(kTensor);
   }

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,75 +13,31 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "daemon/rpc/tensor_service.h"
-#include "daemon/rpc/tensor_streams.h"
+#include "daemon/rpc/services.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/schedule/spec.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
 
-inline constexpr absl::Duration kHang = absl::Seconds(60);
 inline constexpr uint64_t kTensor = 7, kAccess = 99;
 
-// Grants access to one tensor, at once or when it is told to, and keeps the books.
-class FakeControl final : public Control {
+// Grants leases on one tensor, at once or when a test says so, and records how they end.
+class FakeControl {
  public:
-  void GetStatus(const CallContext&, const v1::GetStatusRequest&,
-                 Reply<v1::GetStatusResponse> r) override {
-    r(No());
+  // What a node's transfers call.
+  SequencerCalls calls() {
+    SequencerCalls calls;
+    calls.get_tensor = [this](const auto&, const auto&, auto reply) { reply(tensor_); };
+    calls.begin_lease = std::bind_front(&FakeControl::BeginLease, this);
+    calls.end_lease = std::bind_front(&FakeControl::EndLease, this);
+    return calls;
   }
-  void OpenedSession(const CallContext&, const v1::OpenedSessionRequest&,
-                     Reply<v1::OpenedSessionResponse> r) override {
-    r(No());
-  }
-  void CloseSession(const CallContext&, const v1::CloseSessionRequest&,
-                    Reply<v1::CloseSessionResponse> r) override {
-    r(No());
-  }
-  void CreateTensor(const CallContext&, const v1::CreateTensorRequest&,
-                    Reply<v1::Tensor> r) override {
-    r(No());
-  }
-  void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
-                    Reply<v1::DeleteTensorResponse> r) override {
-    r(No());
-  }
-  void ListTensors(const CallContext&, const v1::ListTensorsRequest&,
-                   Reply<v1::ListTensorsResponse> r) override {
-    r(No());
-  }
-  void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job> r) override {
-    r(No());
-  }
-  void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job> r) override { r(No()); }
-  void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job> r) override {
-    r(No());
-  }
-  void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job> r) override {
-    r(No());
-  }
-  void ListJobs(const CallContext&, const v1::ListJobsRequest&,
-                Reply<v1::ListJobsResponse> r) override {
-    r(No());
-  }
-  void PollJob(const CallContext&, const v1::PollJobRequest&,
-               Reply<v1::PollJobResponse> r) override {
-    r(No());
-  }
-  void RunJobs(const CallContext&, std::vector<v1::SubmitJobRequest>,
-               std::shared_ptr<JobOutcomes>) override {}
-  void GetTensor(const CallContext&, const v1::GetTensorRequest&, Reply<v1::Tensor> r) override {
-    r(tensor_);
-  }
-  void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor> r) override {
-    r(No());
-  }
-
-  void BeginAccess(const CallContext&, const v1::BeginAccessRequest& request,
-                   Reply<v1::BeginAccessResponse> reply) override {
+  void BeginLease(const CallContext&, const v1::BeginLeaseRequest& request,
+                  Reply<v1::BeginLeaseResponse> reply) {
     {
       std::lock_guard lock(mutex_);
       begun_ = request;
@@ -91,14 +48,14 @@ class FakeControl final : public Control {
     }
     Grant();
   }
-  void EndAccess(const CallContext& call, const v1::EndAccessRequest& request,
-                 Reply<v1::EndAccessResponse> reply) override {
+  void EndLease(const CallContext& call, const v1::EndLeaseRequest& request,
+                Reply<v1::EndLeaseResponse> reply) {
     if (IsTakenBack(request)) {
       reply(absl::AbortedError("it is not open yet"));
       if (!granted_meanwhile_) Take()(absl::CancelledError("taken back"));
       return;
     }
-    EXPECT_GE(request.access_id(), kAccess);
+    EXPECT_GE(request.lease_id(), kAccess);
     EXPECT_EQ(call.deadline, absl::InfiniteFuture());
     EXPECT_TRUE(call.cancel->status().ok());
     {
@@ -112,40 +69,40 @@ class FakeControl final : public Control {
     AnswerEnd();
   }
 
-  // Answers the EndAccess that waits.
+  // Answers the EndLease that waits.
   void AnswerEnd() {
-    Reply<v1::EndAccessResponse> reply;
+    Reply<v1::EndLeaseResponse> reply;
     {
       std::lock_guard lock(mutex_);
       reply = std::exchange(ending_, nullptr);
     }
     if (!end_error_.ok()) return reply(end_error_);
-    v1::EndAccessResponse response;
+    v1::EndLeaseResponse response;
     *response.mutable_tensor() = tensor_;
     response.mutable_tensor()->set_version(5);
     reply(response);
   }
 
-  // Answers the BeginAccess that waits.
+  // Answers the BeginLease that waits.
   void Grant() {
-    const Reply<v1::BeginAccessResponse> reply = Take();
+    const Reply<v1::BeginLeaseResponse> reply = Take();
     if (!begin_error_.ok()) return reply(begin_error_);
-    v1::BeginAccessResponse response;
-    response.set_access_id(kAccess + begins());
+    v1::BeginLeaseResponse response;
+    response.set_lease_id(kAccess + begins());
     *response.mutable_tensor() = tensor_;
     reply(response);
   }
 
-  v1::BeginAccessRequest AwaitBegun() {
+  v1::BeginLeaseRequest AwaitBegun() {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(
-        changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang), [this] { return begins_ > 0; }));
+    EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kPatience),
+                                  [this] { return begins_ > 0; }));
     return begun_;
   }
-  // What the accesses ended as, once one has.
+  // How the leases ended, once one has.
   std::vector<bool> AwaitEnded() {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang),
+    EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kPatience),
                                   [this] { return !commits_.empty(); }));
     return commits_;
   }
@@ -166,8 +123,8 @@ class FakeControl final : public Control {
 
   void AwaitTakenBack() {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(
-        changed_.wait_for(lock, absl::ToChronoNanoseconds(kHang), [this] { return taken_back_; }));
+    EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kPatience),
+                                  [this] { return taken_back_; }));
   }
 
   // Set before they are asked for.
@@ -177,28 +134,27 @@ class FakeControl final : public Control {
   absl::Status begin_error_, end_error_;
 
  private:
-  // Of one that waits.
-  bool IsTakenBack(const v1::EndAccessRequest& request) {
+  // True if `request` ends a lease that waits.
+  bool IsTakenBack(const v1::EndLeaseRequest& request) {
     std::lock_guard lock(mutex_);
-    if (waiting_ == nullptr || request.access_id() != begun_.access_id()) return false;
+    if (waiting_ == nullptr || request.lease_id() != begun_.lease_id()) return false;
     EXPECT_TRUE(request.untouched());
     taken_back_ = true;
     changed_.notify_all();
     return true;
   }
-  Reply<v1::BeginAccessResponse> Take() {
+  Reply<v1::BeginLeaseResponse> Take() {
     std::lock_guard lock(mutex_);
     return std::exchange(waiting_, nullptr);
   }
-  static absl::Status No() { return absl::UnimplementedError("not asked for by these tests"); }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  v1::BeginAccessRequest begun_ ABSL_GUARDED_BY(mutex_);
-  Reply<v1::BeginAccessResponse> waiting_ ABSL_GUARDED_BY(mutex_);
+  v1::BeginLeaseRequest begun_ ABSL_GUARDED_BY(mutex_);
+  Reply<v1::BeginLeaseResponse> waiting_ ABSL_GUARDED_BY(mutex_);
   int begins_ ABSL_GUARDED_BY(mutex_) = 0;
   bool taken_back_ ABSL_GUARDED_BY(mutex_) = false;
-  Reply<v1::EndAccessResponse> ending_ ABSL_GUARDED_BY(mutex_);
+  Reply<v1::EndLeaseResponse> ending_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> commits_ ABSL_GUARDED_BY(mutex_), untouched_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -214,15 +170,15 @@ class TensorContents : public ::testing::Test {
     *control_.tensor_.mutable_spec() = ToProto(mesh, tensor);
     control_.tensor_.set_shard_bytes(ShardBytes(mesh, tensor));
     ASSERT_EQ(store_->Place(control_.tensor_), absl::OkStatus());
-    const TransferParts parts{&control_, io_.get(), &loop_, kNode};
+    const TransferParts parts{&calls_, io_.get(), &loop_, kNode};
     uploads_ = std::make_unique<Uploads>(parts, limits_);
     mappings_.emplace(parts, store_.get(), std::vector<std::string>{"n0"}, silence_);
-    service_ = std::make_unique<TensorService>(parts, uploads_.get(), &*mappings_);
+    service_ = MakeContentService(parts, uploads_.get(), &*mappings_);
     grpc::ServerBuilder builder;
     builder.RegisterService(service_.get());
     Configure(&builder);
     server_ = builder.BuildAndStart();
-    stub_ = v1::TensorService::NewStub(server_->InProcessChannel({}));
+    stub_ = v1::ContentService::NewStub(server_->InProcessChannel({}));
   }
   void TearDown() override {
     server_->Shutdown();
@@ -237,7 +193,7 @@ class TensorContents : public ::testing::Test {
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
     return bytes;
   }
-  // What lies on the device.
+  // The bytes on the device.
   std::string Stored() {
     std::string bytes(kTotal, '\0');
     absl::Status status;
@@ -249,8 +205,9 @@ class TensorContents : public ::testing::Test {
   static constexpr int64_t kRows = 1000, kCols = 700, kTotal = kRows * kCols * 4;  // 2.7 MiB
   static constexpr int kNode = 3;
   FakeControl control_;
+  const SequencerCalls calls_ = control_.calls();
   UploadLimits limits_;
-  absl::Duration silence_ = kClientSilenceLimit;
+  absl::Duration silence_ = absl::Seconds(60);
   Loop loop_;
   std::unique_ptr<Device> device_ = CreateCpuDevice(1);
   std::unique_ptr<Heap> heap_;
@@ -258,9 +215,9 @@ class TensorContents : public ::testing::Test {
   std::unique_ptr<TensorIo> io_;
   std::unique_ptr<Uploads> uploads_;
   std::optional<Mappings> mappings_;
-  std::unique_ptr<TensorService> service_;
+  std::unique_ptr<grpc::Service> service_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<v1::TensorService::Stub> stub_;
+  std::unique_ptr<v1::ContentService::Stub> stub_;
 };
 
 }  // namespace agmm

@@ -1,10 +1,13 @@
 #include "daemon/rpc/validate.h"
+#include "agmm/v1/job.pb.h"
+#include "agmm/v1/peer.pb.h"
+#include "agmm/v1/tensor.pb.h"
 
 #include <cmath>
 #include <limits>
 
 #include "gmock/gmock.h"
-#include "proto/convert/problem.h"
+#include "proto/convert/plan_inputs.h"
 #include "tests/fuzz/valid_requests.h"
 
 namespace agmm {
@@ -42,7 +45,7 @@ TEST(Validate, NamesAreShortPrintableUtf8) {
   Accepted<Create>(name("\xe5\x90\x8d \xf0\x9f\x98\x80"));
   Refused<Create>(name(std::string(257, 'n')), "name has 257 bytes; at most 256 are taken");
   Refused<Create>(name("#7"), "begins with '#', which marks an id");
-  Refused<Create>(name("a,b"), "has ',' at byte 1, which parts names from each other");
+  Refused<Create>(name("a,b"), "has ',' at byte 1, which separates names");
   Accepted<Create>(name("layer=3/W"));
   Refused<Create>(name(" x"), "begins or ends with a space");
   Refused<Create>(name("x "), "begins or ends with a space");
@@ -54,7 +57,7 @@ TEST(Validate, NamesAreShortPrintableUtf8) {
   Refused<Create>(name("a\xe2\x80\xaetxt"), "control character U+202E");
   for (const char* bytes : {"\xff", "\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",
                             "\xf4\x90\x80\x80", "\xf0\x9f\x98"}) {
-    Refused<Create>(name(std::string("ab") + bytes), "is no UTF-8 from byte 2 on");
+    Refused<Create>(name(std::string("ab") + bytes), "is not UTF-8 from byte 2 on");
   }
 }
 
@@ -65,7 +68,6 @@ TEST(Validate, IdsOfClientsAreShortPrintableAscii) {
                   "request_id has 257 bytes");
   Refused<Create>([](Create& r) { r.set_session_id("a\tb"); }, "session_id has byte 0x09 at 1");
   Refused<Create>([](Create& r) { r.set_request_id("\xc3\xa9"); }, "request_id has byte 0xc3 at 0");
-  Refused<v1::GetUploadRequest>([](auto& r) { r.clear_upload_id(); }, "upload_id is empty");
   Refused<v1::AbortUploadRequest>([](auto& r) { r.set_upload_id("\n"); }, "upload_id has byte");
   Refused<v1::CloseSessionRequest>([](auto& r) { r.clear_session_id(); }, "session_id is empty");
   Refused<v1::OpenedSessionRequest>([](auto& r) { r.clear_session_id(); }, "session_id is empty");
@@ -80,8 +82,7 @@ TEST(Validate, IdsOfDaemonsAreNotZero) {
   Refused<v1::WaitJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
   Refused<v1::CancelJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
   Refused<v1::WatchJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
-  Refused<v1::PollJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
-  Refused<v1::EndAccessRequest>([](auto& r) { r.clear_access_id(); }, "access_id is 0");
+  Refused<v1::EndLeaseRequest>([](auto& r) { r.clear_lease_id(); }, "lease_id is 0");
 }
 
 TEST(Validate, ARefNamesATensor) {
@@ -182,20 +183,16 @@ TEST(Validate, ChunksAreBoundedAndWholeElements) {
   constexpr size_t kMost = size_t{4} << 20;
   Accepted<Upload>(chunk(0, kMost));
   Accepted<Upload>([](Upload& r) { r.mutable_commit()->set_checksum(1); });
-  Accepted<Upload>([](Upload& r) { r = ValidBegin(); });
+  Accepted<Upload>([](Upload& r) { r.clear_chunk(); });
   Refused<Upload>(chunk(0, kMost + 2), "chunk.data is 4194306, outside [1, 4194304]");
   Refused<Upload>(chunk(0, 0), "chunk.data is 0, outside [1, 4194304]");
   Refused<Upload>(chunk(-2, 2), "chunk.offset_bytes is -2");
   Refused<Upload>(chunk(INT64_MAX - 1, 2), "chunk.offset_bytes is 9223372036854775806");
   Refused<Upload>(chunk(1, 2), "cuts an element in two");
   Refused<Upload>(chunk(2, 3), "cuts an element in two");
-  Refused<Upload>([](Upload& r) { r.clear_message(); }, "set begin, chunk or commit");
-  Refused<Upload>([](Upload& r) { (r = ValidBegin()).mutable_begin()->clear_target(); },
-                  "begin has no target");
-  Refused<Upload>([](Upload& r) { (r = ValidBegin()).mutable_begin()->clear_upload_id(); },
-                  "begin.upload_id is empty");
-  Refused<Upload>([](Upload& r) { (r = ValidBegin()).mutable_begin()->set_tensor_id(0); },
-                  "begin.tensor_id is 0");
+  Refused<Upload>([](Upload& r) { r.clear_begin(); }, "begin.upload_id is empty");
+  Refused<Upload>([](Upload& r) { r.mutable_begin()->clear_target(); }, "begin has no target");
+  Refused<Upload>([](Upload& r) { r.mutable_begin()->set_tensor_id(0); }, "begin.tensor_id is 0");
   Refused<v1::MapTensorRequest>([](auto& r) { r.clear_message(); }, "set begin or commit");
 }
 
@@ -248,12 +245,11 @@ TEST(Validate, PagesAndEventsAreCountedFromZero) {
   Refused<List>([](List& r) { r.set_page_size(-1); }, "page_size is -1, outside [0, 1000]");
   Refused<List>([](List& r) { r.set_page_size(1001); }, "page_size is 1001");
   Refused<v1::WatchJobRequest>([](auto& r) { r.set_after_event(-1); }, "after_event is -1");
-  Refused<v1::PollJobRequest>([](auto& r) { r.set_after_event(-1); }, "after_event is -1");
 }
 
 TEST(Validate, AccessesHaveATarget) {
-  using Begin = v1::BeginAccessRequest;
-  Refused<Begin>([](Begin& r) { r.clear_target(); }, "an access has no target");
+  using Begin = v1::BeginLeaseRequest;
+  Refused<Begin>([](Begin& r) { r.clear_target(); }, "a lease has no target");
   Refused<Begin>([](Begin& r) { r.set_name("#1"); }, "begins with '#'");
   Refused<Begin>([](Begin& r) { r.set_tensor_id(0); }, "tensor_id is 0");
   Refused<Begin>([](Begin& r) { r.mutable_put()->mutable_spec()->set_cols(0); }, "spec.cols is 0");

@@ -1,4 +1,4 @@
-#include "daemon/job/admission.h"
+#include "daemon/sequencer/admission.h"
 
 #include "gmock/gmock.h"
 #include "tests/daemon/fake_members.h"
@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 TEST(Admission, ASchedulePastWhatCanBeProvedIsRefusedWithTheChunksThatCan) {
   FakeMembers members(2, 64, 1 << 20);
   Placement placement;
-  const std::unique_ptr<Catalog> catalog = Catalog::Create(&members, &placement);
+  const std::unique_ptr<Catalog> catalog = std::make_unique<Catalog>(&members, &placement);
   catalog->OnReady();
   v1::SubmitJobRequest request;
   request.set_spec("A[M_x, K] * B[K, N_x] -> C[M, N_x]");

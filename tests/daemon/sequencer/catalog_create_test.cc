@@ -1,6 +1,7 @@
 // Tensors that are there before their nodes have placed them: a job's C.
 #include "gmock/gmock.h"
-#include "tests/daemon/catalog_fixture.h"
+#include "kernels/base/reason.h"
+#include "tests/daemon/sequencer/catalog_fixture.h"
 
 namespace agmm {
 namespace {

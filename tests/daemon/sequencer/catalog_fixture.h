@@ -6,21 +6,23 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/tensor/catalog.h"
+#include "daemon/sequencer/catalog.h"
 #include "gtest/gtest.h"
-#include "proto/convert/status.h"
+#include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
 
 namespace agmm {
 
-using Access = absl::StatusOr<v1::BeginAccessResponse>;
+using Access = absl::StatusOr<v1::BeginLeaseResponse>;
 
 constexpr int64_t kHeap = 64 << 10;
 
 // Two nodes with two ranks each.
 class CatalogTest : public ::testing::Test {
  protected:
-  CatalogTest() : catalog_(Catalog::Create(&members_, &placement_)) { catalog_->OnReady(); }
+  CatalogTest() : catalog_(std::make_unique<Catalog>(&members_, &placement_)) {
+    catalog_->OnReady();
+  }
 
   // The answer, once it has come.
   using Created = std::shared_ptr<std::optional<absl::StatusOr<v1::Tensor>>>;
@@ -48,31 +50,31 @@ class CatalogTest : public ::testing::Test {
   v1::Tensor MakeReady(const std::string& name) {
     const v1::Tensor tensor = Make(name);
     const auto write = Begin(tensor.tensor_id(), true);
-    EXPECT_TRUE(End((**write)->access_id(), true).ok());
+    EXPECT_TRUE(End((**write)->lease_id(), true).ok());
     return *catalog_->Find(tensor.tensor_id());
   }
   using Opened = std::shared_ptr<std::optional<Access>>;
   Opened Begin(uint64_t id, bool write, int node = 0) {
     auto answer = std::make_shared<std::optional<Access>>();
-    v1::BeginAccessRequest request;
+    v1::BeginLeaseRequest request;
     request.set_tensor_id(id);
     request.set_write(write);
     request.set_node(node);
-    catalog_->BeginAccess({}, request, [answer](Access a) { *answer = std::move(a); });
+    catalog_->BeginLease({}, request, [answer](Access a) { *answer = std::move(a); });
     return answer;
   }
   Opened Put(const v1::CreateTensorRequest& put, const CallContext& ctx = {}, int node = 0) {
     auto answer = std::make_shared<std::optional<Access>>();
-    v1::BeginAccessRequest request;
+    v1::BeginLeaseRequest request;
     *request.mutable_put() = put;
     request.set_node(node);
-    catalog_->BeginAccess(ctx, request, [answer](Access a) { *answer = std::move(a); });
+    catalog_->BeginLease(ctx, request, [answer](Access a) { *answer = std::move(a); });
     return answer;
   }
   static bool Granted(const Opened& opened) { return opened->has_value() && (*opened)->ok(); }
-  static uint64_t AccessOf(const Opened& opened) { return (**opened)->access_id(); }
+  static uint64_t AccessOf(const Opened& opened) { return (**opened)->lease_id(); }
   static uint64_t TensorOf(const Opened& opened) { return (**opened)->tensor().tensor_id(); }
-  // What has the name; 0: nothing.
+  // The id of the tensor with the name; 0: none.
   uint64_t Named(const std::string& name) {
     v1::TensorRef ref;
     ref.set_name(name);
@@ -80,13 +82,13 @@ class CatalogTest : public ::testing::Test {
   }
   absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit, bool untouched = false,
                                  int node = 0) {
-    v1::EndAccessRequest request;
+    v1::EndLeaseRequest request;
     request.set_node(node);
-    request.set_access_id(access);
+    request.set_lease_id(access);
     request.set_commit(commit);
     request.set_untouched(untouched);
     absl::StatusOr<v1::Tensor> answer = absl::UnknownError("no answer");
-    catalog_->EndAccess({}, request, [&](absl::StatusOr<v1::EndAccessResponse> response) {
+    catalog_->EndLease({}, request, [&](absl::StatusOr<v1::EndLeaseResponse> response) {
       if (response.ok()) {
         answer = response->tensor();
       } else {

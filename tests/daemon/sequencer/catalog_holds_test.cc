@@ -1,6 +1,6 @@
-// Memory that clients have not let go of is nobody else's, whatever has ended.
+// Memory that clients still have mapped is not given to another tensor, also after a restart.
 #include "gmock/gmock.h"
-#include "tests/daemon/catalog_fixture.h"
+#include "tests/daemon/sequencer/catalog_fixture.h"
 
 namespace agmm {
 namespace {
@@ -42,8 +42,8 @@ class CatalogHolds : public CatalogTest {
     members_.complete = absl::OkStatus();
     catalog_->OnReady();
   }
-  int64_t Held(int rank = 0) const { return placement_.used_bytes(rank, MemoryClass::kHeld); }
-  int64_t Tensors(int rank = 0) const { return placement_.used_bytes(rank, MemoryClass::kTensor); }
+  int64_t Held() const { return catalog_->HeldBytes()[0]; }
+  int64_t Tensors() const { return placement_.used_bytes(0, MemoryClass::kTensor) - Held(); }
 };
 
 TEST_F(CatalogHolds, ATensorThatIsHeldWaitsForItsClientInTheNextGeneration) {
@@ -53,7 +53,7 @@ TEST_F(CatalogHolds, ATensorThatIsHeldWaitsForItsClientInTheNextGeneration) {
   BeReady();
   EXPECT_EQ(Held(), 4096);
   EXPECT_EQ(Tensors(), 0);
-  // Whoever wants it waits; whoever does not goes on.
+  // A lease on this tensor waits; leases on others do not.
   const Opened write = Begin(tensor.tensor_id(), true), read = Begin(tensor.tensor_id(), false);
   EXPECT_FALSE(write->has_value());
   EXPECT_FALSE(read->has_value());
@@ -95,7 +95,7 @@ TEST_F(CatalogHolds, TheSpaceOfATensorThatIsGoneIsHeldAndNamed) {
   EXPECT_EQ(Free(0), kHeap - 4096);
   EXPECT_EQ(Free(2), kHeap);
   EXPECT_EQ(Held(), 4096);
-  // Nobody is told of it.
+  // No node hears of it.
   EXPECT_TRUE(members_.Take(v1::Command::kPlaceTensor).empty());
   const absl::Status full = (*Create(TensorRequest("C", "[M_x, K]", 2048, 8, MeshOf(2))))->status();
   EXPECT_THAT(std::string(full.message()), HasSubstr("over both 256 B, held by a client"));
@@ -112,11 +112,11 @@ TEST_F(CatalogHolds, ANewSequencerPlacesNothingWhereMemoryIsHeld) {
   const v1::Tensor tensor = MakeHere("A");
   Placement placement;
   members_.complete = absl::UnavailableError("not all have joined");
-  const std::unique_ptr<Catalog> next = Catalog::Create(&members_, &placement);
+  const std::unique_ptr<Catalog> next = std::make_unique<Catalog>(&members_, &placement);
   next->OnReport(0, HeldReport(tensor, 7, true));
   members_.complete = absl::OkStatus();
   next->OnReady();
-  EXPECT_EQ(placement.used_bytes(0, MemoryClass::kHeld), 4096);
+  EXPECT_EQ(next->HeldBytes()[0], 4096);
   const auto made = next->CreateAtOnce({}, TensorRequest("B", "[M_x, K]", 8, 8, MeshOf(2)));
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(next->Find(*made)->offset_bytes(), tensor.offset_bytes() + 4096);
@@ -127,7 +127,7 @@ TEST_F(CatalogHolds, AHoldIsOfItsGeneration) {
   EndGeneration({});
   Hold(tensor, 7);
   BeReady();
-  // Let go of while the world was changing: the node does not name it again.
+  // Unmapped while the world changed: the node does not report it again.
   EndGeneration({});
   EXPECT_EQ(Held(), 0);
   BeReady();
@@ -163,8 +163,13 @@ TEST_F(CatalogHolds, ReportsThatMakeNoSenseHoldNothing) {
   v1::Report taken = HeldReport(tensor, 4, true);
   taken.mutable_memory_held()->set_bytes(kHeap);
   catalog_->OnReport(0, taken);
+  for (int rank : {-1, 99}) {
+    v1::Report outside = HeldReport(tensor, 5, true);
+    outside.mutable_memory_held()->set_ranks(0, rank);
+    catalog_->OnReport(0, outside);
+  }
   EXPECT_EQ(Held(), 0);
-  for (uint64_t hold : {1, 2, 3, 4}) Release(hold);
+  for (uint64_t hold : {1, 2, 3, 4, 5}) Release(hold);
   EXPECT_TRUE(Granted(Begin(tensor.tensor_id(), true)));
 }
 

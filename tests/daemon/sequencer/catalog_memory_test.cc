@@ -1,6 +1,7 @@
-// Who holds the heaps, and on which ranks.
+// The message of a full heap names the largest tensors on the rank.
 #include "gmock/gmock.h"
-#include "tests/daemon/catalog_fixture.h"
+#include "kernels/base/reason.h"
+#include "tests/daemon/sequencer/catalog_fixture.h"
 
 namespace agmm {
 namespace {
@@ -23,11 +24,11 @@ TEST_F(CatalogTest, AFullHeapSaysWhoHoldsIt) {
   EXPECT_EQ(ReasonOf(full), kReasonHeapFull);
   EXPECT_EQ(
       full.message(),
-      "16 KiB were asked for on each of ranks 0,1; rank 0 has 4 KiB free of 64 KiB, and the "
+      "16 KiB were requested on each of ranks 0,1; rank 0 has 4 KiB free of 64 KiB, and the "
       "largest "
       "piece free on all of them is 4 KiB; rank 0 holds tensors 56 KiB (W 24 KiB, X 16 KiB, tensor "
       "4 "
-      "12 KiB, deleted and still in use, 1 more), workspaces 4 KiB; delete tensors or give the "
+      "12 KiB, deleted but still in use, 1 more), workspaces 4 KiB; delete tensors or give the "
       "devices larger heaps");
 }
 
@@ -41,7 +42,7 @@ TEST_F(CatalogTest, AFullHeapSaysItInOneLine) {
 TEST(CatalogMemory, ATensorOfASubMeshTakesNothingElsewhereAndSharesItsOffsetWithOthers) {
   FakeMembers members(2, 4, kHeap);
   Placement placement;
-  const std::unique_ptr<Catalog> catalog = Catalog::Create(&members, &placement);
+  const std::unique_ptr<Catalog> catalog = std::make_unique<Catalog>(&members, &placement);
   catalog->OnReady();
   const auto create = [&](const std::string& name, int first) {
     const auto id =

@@ -2,7 +2,8 @@
 #include <set>
 
 #include "gmock/gmock.h"
-#include "tests/daemon/catalog_fixture.h"
+#include "kernels/base/reason.h"
+#include "tests/daemon/sequencer/catalog_fixture.h"
 
 namespace agmm {
 namespace {
@@ -108,7 +109,7 @@ TEST_F(CatalogPutsTest, AnotherDtypeShardingOrMeshIsAnotherSpec) {
     EXPECT_NE(TensorOf(put), id);
     ASSERT_TRUE(End(AccessOf(put), false).ok());
   }
-  // What a dimension is called does not matter.
+  // Names of dimensions do not matter.
   const Opened put = Put(TensorRequest("A", "[K_x, N]", 8, 8, MeshOf(4)));
   ASSERT_TRUE(Granted(put));
   EXPECT_EQ(TensorOf(put), id);
@@ -167,14 +168,7 @@ TEST_F(CatalogPutsTest, APutThatIsNotCommittedLeavesNothing) {
   EXPECT_EQ(members_.Take(v1::Command::kDropTensor).size(), 2u);
 }
 
-TEST_F(CatalogPutsTest, APutEndsWithTheNodeThatHoldsItAndWithItsGeneration) {
-  const Opened put = Put(Small(), {}, 1);
-  AnswerPlaced();
-  ASSERT_TRUE(Granted(put));
-  catalog_->EndAccessesOf(1);
-  EXPECT_EQ(Free(), kHeap);
-  EXPECT_TRUE(absl::IsAborted(End(AccessOf(put), true).status()));
-
+TEST_F(CatalogPutsTest, APutEndsWithItsGeneration) {
   const Opened open = PutPlaced(Small()), placing = Put(Large("B"));
   const absl::Status reason = absl::AbortedError("node n1 was lost");
   catalog_->OnGenerationEnded({}, reason);
@@ -247,9 +241,10 @@ TEST_F(CatalogPutsTest, ASessionDoesNotReplaceWhatLasts) {
   const Opened put = Put(OfSession("s1", Large()));
   ASSERT_TRUE(put->has_value());
   EXPECT_TRUE(absl::IsFailedPrecondition((*put)->status())) << (*put)->status();
-  EXPECT_THAT((*put)->status().message(),
-              testing::AllOf(testing::HasSubstr("\"A\""), testing::HasSubstr("lasts"),
-                             testing::HasSubstr("another name, or delete it first")));
+  EXPECT_THAT(
+      (*put)->status().message(),
+      testing::AllOf(testing::HasSubstr("\"A\""), testing::HasSubstr("a session cannot replace it"),
+                     testing::HasSubstr("another name, or delete it first")));
   EXPECT_EQ(Free(), kHeap - 4096);
   catalog_->EndSession("s1");
   EXPECT_EQ(Named("A"), id);
@@ -276,7 +271,7 @@ TEST_F(CatalogPutsTest, WhatBelongsToASessionIsPutInThatSessionAlone) {
       EXPECT_THAT((*put)->status().message(), testing::HasSubstr("belongs to another session"));
     }
   }
-  // By its id it is meant, whoever owns it.
+  // An id is allowed in any session.
   const Opened write = Begin(id, true);
   ASSERT_TRUE(Granted(write));
   ASSERT_TRUE(End(AccessOf(write), true).ok());
@@ -295,10 +290,10 @@ TEST_F(CatalogPutsTest, ANameThatAnotherOwnerHasTakenMeanwhileIsNotTakenOver) {
 }
 
 TEST_F(CatalogPutsTest, AnAccessByNameIsOneToWhatHasTheNameNow) {
-  v1::BeginAccessRequest request;
+  v1::BeginLeaseRequest request;
   request.set_name("A");
-  absl::StatusOr<v1::BeginAccessResponse> answer = absl::UnknownError("no answer");
-  const auto begin = [&] { catalog_->BeginAccess({}, request, [&](Access a) { answer = a; }); };
+  absl::StatusOr<v1::BeginLeaseResponse> answer = absl::UnknownError("no answer");
+  const auto begin = [&] { catalog_->BeginLease({}, request, [&](Access a) { answer = a; }); };
   begin();
   EXPECT_TRUE(absl::IsNotFound(answer.status()));
   const uint64_t id = MakeReady("A").tensor_id();
@@ -349,14 +344,14 @@ TEST_F(CatalogPutsTest, AnAccessThatWaitsIsTakenBackByItsId) {
   const uint64_t id = MakeReady("A").tensor_id();
   const Opened reader = Begin(id, false);
   ASSERT_TRUE(Granted(reader));
-  v1::BeginAccessRequest request;
+  v1::BeginLeaseRequest request;
   request.set_tensor_id(id);
   request.set_write(true);
-  request.set_access_id(77);
+  request.set_lease_id(77);
   absl::Status waiting;
-  catalog_->BeginAccess({}, request, [&](const Access& a) { waiting = a.status(); });
+  catalog_->BeginLease({}, request, [&](const Access& a) { waiting = a.status(); });
   absl::Status taken;
-  catalog_->BeginAccess({}, request, [&](const Access& a) { taken = a.status(); });
+  catalog_->BeginLease({}, request, [&](const Access& a) { taken = a.status(); });
   EXPECT_TRUE(absl::IsAlreadyExists(taken)) << taken;
   const Opened behind = Begin(id, false);
   EXPECT_FALSE(behind->has_value());

@@ -1,5 +1,6 @@
 #include "gmock/gmock.h"
-#include "tests/daemon/catalog_fixture.h"
+#include "kernels/base/reason.h"
+#include "tests/daemon/sequencer/catalog_fixture.h"
 
 namespace agmm {
 namespace {
@@ -100,7 +101,7 @@ TEST_F(CatalogTest, AWriteThatIsCommittedMakesTheTensorReady) {
   ASSERT_TRUE(write->has_value() && (*write)->ok());
   EXPECT_EQ((**write)->tensor().state(), v1::Tensor::STATE_WRITING);
   EXPECT_TRUE(catalog_->WillHaveContents(tensor.tensor_id()));
-  const auto ended = End((**write)->access_id(), true);
+  const auto ended = End((**write)->lease_id(), true);
   ASSERT_TRUE(ended.ok());
   EXPECT_EQ(ended->state(), v1::Tensor::STATE_READY);
   EXPECT_EQ(ended->version(), 1u);
@@ -109,7 +110,7 @@ TEST_F(CatalogTest, AWriteThatIsCommittedMakesTheTensorReady) {
 TEST_F(CatalogTest, AWriteThatIsNotCommittedLeavesTheTensorEmpty) {
   const v1::Tensor tensor = MakeReady("A");
   const auto write = Begin(tensor.tensor_id(), true);
-  EXPECT_EQ(End((**write)->access_id(), false)->state(), v1::Tensor::STATE_EMPTY);
+  EXPECT_EQ(End((**write)->lease_id(), false)->state(), v1::Tensor::STATE_EMPTY);
   EXPECT_FALSE(catalog_->WillHaveContents(tensor.tensor_id()));
 }
 
@@ -120,12 +121,12 @@ TEST_F(CatalogTest, ReadsShareAndAWriteWaitsForThem) {
   const auto read3 = Begin(tensor.tensor_id(), false);
   ASSERT_TRUE(read1->has_value() && read2->has_value());
   EXPECT_FALSE(write->has_value() || read3->has_value());
-  ASSERT_TRUE(End((**read1)->access_id(), false).ok());
+  ASSERT_TRUE(End((**read1)->lease_id(), false).ok());
   EXPECT_FALSE(write->has_value());
-  ASSERT_TRUE(End((**read2)->access_id(), false).ok());
+  ASSERT_TRUE(End((**read2)->lease_id(), false).ok());
   ASSERT_TRUE(write->has_value());
   EXPECT_FALSE(read3->has_value());
-  ASSERT_TRUE(End((**write)->access_id(), true).ok());
+  ASSERT_TRUE(End((**write)->lease_id(), true).ok());
   ASSERT_TRUE(read3->has_value() && (*read3)->ok());
   EXPECT_EQ((**read3)->tensor().version(), 2u);
 }
@@ -145,7 +146,7 @@ TEST_F(CatalogTest, JobsShareWithJobsOnly) {
   catalog_->Release(job2);
   ASSERT_TRUE(read->has_value());
   EXPECT_EQ(granted, 2);
-  ASSERT_TRUE(End((**read)->access_id(), false).ok());
+  ASSERT_TRUE(End((**read)->lease_id(), false).ok());
   EXPECT_EQ(granted, 3);
   catalog_->Release(job3);
 }
@@ -155,7 +156,7 @@ TEST_F(CatalogTest, AReadOfNoContentsIsRefusedInItsTurn) {
   const auto write = Begin(tensor.tensor_id(), true);
   const auto read = Begin(tensor.tensor_id(), false);
   const auto write2 = Begin(tensor.tensor_id(), true);
-  ASSERT_TRUE(End((**write)->access_id(), false).ok());
+  ASSERT_TRUE(End((**write)->lease_id(), false).ok());
   ASSERT_TRUE(read->has_value());
   EXPECT_EQ((*read)->status().code(), absl::StatusCode::kFailedPrecondition);
   // Its lease is given back.
@@ -212,37 +213,24 @@ TEST_F(CatalogTest, TensorsAreListedInPagesThatEndWithTheLastOne) {
     request.set_after_tensor_id(response.next_after_tensor_id());
   }
   EXPECT_EQ(listed, made);
-  // What went meanwhile is no obstacle.
+  // A page token of a deleted tensor is valid.
   request.set_after_tensor_id(made[1]);
   ASSERT_TRUE(Delete(made[1]).ok());
   EXPECT_EQ(catalog_->ListTensors(request).tensors(0).tensor_id(), made[2]);
-}
-
-TEST_F(CatalogTest, AccessesEndWithTheNodeThatHoldsThem) {
-  const v1::Tensor tensor = MakeReady("A");
-  const auto write = Begin(tensor.tensor_id(), true, 1);
-  const auto waiting = Begin(tensor.tensor_id(), true, 1);
-  const auto other = Begin(tensor.tensor_id(), true, 0);
-  catalog_->EndAccessesOf(1);
-  ASSERT_TRUE(waiting->has_value());
-  EXPECT_EQ(ReasonOf((*waiting)->status()), kReasonPeerLost);
-  ASSERT_TRUE(other->has_value());
-  EXPECT_TRUE((*other)->ok());
-  EXPECT_EQ(End((**write)->access_id(), true).status().code(), absl::StatusCode::kAborted);
 }
 
 TEST_F(CatalogTest, AnAccessIsNotGrantedToACallerWhoIsGone) {
   const v1::Tensor tensor = MakeReady("A");
   const auto write = Begin(tensor.tensor_id(), true);
   CallContext gone;
-  absl::StatusOr<v1::BeginAccessResponse> answer = absl::UnknownError("no answer");
-  v1::BeginAccessRequest request;
+  absl::StatusOr<v1::BeginLeaseResponse> answer = absl::UnknownError("no answer");
+  v1::BeginLeaseRequest request;
   request.set_tensor_id(tensor.tensor_id());
   request.set_write(true);
-  catalog_->BeginAccess(gone, request, [&](Access access) { answer = std::move(access); });
+  catalog_->BeginLease(gone, request, [&](Access access) { answer = std::move(access); });
   gone.cancel->Cancel(absl::CancelledError("hung up"));
   const auto read = Begin(tensor.tensor_id(), false);
-  ASSERT_TRUE(End((**write)->access_id(), true).ok());
+  ASSERT_TRUE(End((**write)->lease_id(), true).ok());
   EXPECT_EQ(answer.status().message(), "hung up");
   EXPECT_TRUE(read->has_value());
 }

@@ -5,7 +5,8 @@
 #include <sstream>
 
 #include "gmock/gmock.h"
-#include "tests/daemon/catalog_fixture.h"
+#include "kernels/base/reason.h"
+#include "tests/daemon/sequencer/catalog_fixture.h"
 
 namespace agmm {
 namespace {
@@ -14,7 +15,7 @@ TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
   const uint64_t lost = MakeReady("lost").tensor_id();
   const v1::Tensor kept_request = Make(TensorRequest("kept", "[M_x, K]", 8, 8, MeshOf(2)));
   const auto fill = Begin(kept_request.tensor_id(), true);
-  ASSERT_TRUE(End((**fill)->access_id(), true).ok());
+  ASSERT_TRUE(End((**fill)->lease_id(), true).ok());
   const uint64_t writing = Make(TensorRequest("writing", "[M_x, K]", 8, 8, MeshOf(2))).tensor_id();
   const auto write = Begin(writing, true), waiting = Begin(writing, true);
   const Created creating = Create(TensorRequest("creating", "[M_x, K]", 8, 8, MeshOf(2)));
@@ -32,13 +33,13 @@ TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
   EXPECT_FALSE(catalog_->Find(lost).ok());
   EXPECT_EQ(catalog_->Find(kept_request.tensor_id())->state(), v1::Tensor::STATE_READY);
   EXPECT_EQ(catalog_->Find(writing)->state(), v1::Tensor::STATE_EMPTY);
-  EXPECT_EQ(End((**write)->access_id(), true).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(End((**write)->lease_id(), true).status().code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(members_.sent.empty());
   EXPECT_EQ(Free(0), kHeap - 2 * 4096);
   EXPECT_EQ(Free(2), kHeap);
 
-  // What was deleted meanwhile is told when there is somebody to tell; what is left is placed where
-  // it lay.
+  // Once the world is complete, the nodes drop the tensors deleted meanwhile, and place the others
+  // where they were.
   EXPECT_TRUE(Delete(writing).ok());
   members_.complete = absl::OkStatus();
   catalog_->OnReady();
@@ -50,7 +51,7 @@ TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
   Make("lost");
 }
 
-// What is logged while this lives.
+// Captures the log during its lifetime.
 class Logged {
  public:
   Logged() {

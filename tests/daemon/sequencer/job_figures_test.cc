@@ -1,4 +1,4 @@
-#include "daemon/job/figures.h"
+#include "daemon/sequencer/figures.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -44,11 +44,11 @@ TEST_F(JobFigures, BytesAreCountedByTheWayTheyGo) {
     EXPECT_EQ(together.memory_bytes, 8 * 4 * 4) << algorithm;
     EXPECT_EQ(together.network_bytes, 0);
   }
-  // Nothing is copied, but half of A is loaded from the other rank's memory.
+  // No copies, but half of A is loaded from the other rank's memory.
   const ScheduleFacts peer = FactsOf({{0, 0}}, *Plan(problem_, {{0, 0}}, {"peer", 1}));
   EXPECT_EQ(peer.memory_bytes, 8 * 4 * 4);
   EXPECT_EQ(peer.network_bytes, 0);
-  EXPECT_FALSE(peer.transfers) << "its joins are none";
+  EXPECT_FALSE(peer.transfers) << "joins do not count as transfers";
 }
 
 TEST_F(JobFigures, TheSlowestRankCountsEpochByEpochWithoutTheFirst) {
@@ -78,7 +78,7 @@ TEST_F(JobFigures, ThePartsOfASerialRunAreTheSlowestRanks) {
   EXPECT_EQ(parts.gather_us, 3000);
   reports[5].mutable_steps()->RemoveLast();
   EXPECT_EQ(PartTimesOf(facts, problem_.mesh, reports).gemm_us, 0) << "other steps than planned";
-  // Several multiplies are no unfused product.
+  // Several multiplies are not an unfused product.
   const ScheduleFacts ring = Facts("ring");
   EXPECT_EQ(PartTimesOf(ring, problem_.mesh, Serial(ring, {{1, 2}, {1, 2}})).gemm_us, 0);
 }

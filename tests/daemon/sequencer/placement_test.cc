@@ -1,4 +1,4 @@
-#include "daemon/tensor/placement.h"
+#include "daemon/sequencer/placement.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/convert/status.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
@@ -65,13 +65,13 @@ TEST(Placement, BytesAreCountedByClass) {
 
 TEST(Placement, FullHeapSaysAskedFreeAndLargest) {
   Placement placement = Make({4 * kPage, 4 * kPage});
-  // What is free on 0 and on 1 has one page in common.
+  // The free memory of ranks 0 and 1 has one page in common.
   ASSERT_TRUE(placement.Allocate({0}, 2 * kPage, MemoryClass::kTensor).ok());
   ASSERT_TRUE(placement.Allocate({1}, 3 * kPage, MemoryClass::kTensor).ok());
   const absl::Status full = placement.Allocate({0, 1}, 2 * kPage, MemoryClass::kTensor).status();
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(full), kReasonHeapFull);
-  EXPECT_THAT(std::string(full.message()), HasSubstr("8 KiB were asked for"));
+  EXPECT_THAT(std::string(full.message()), HasSubstr("8 KiB were requested"));
   EXPECT_THAT(std::string(full.message()), HasSubstr("rank 1 has 4 KiB free of 16 KiB"));
   EXPECT_THAT(std::string(full.message()), HasSubstr("all of them is 4 KiB"));
 }
@@ -110,15 +110,6 @@ TEST(Placement, NothingIsReclaimedForWhatNoHeapCouldHold) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(Placement, RanksOutsideTheWorldAreRefused) {
-  Placement placement = Make({kPage});
-  EXPECT_EQ(placement.Allocate({1}, 1, MemoryClass::kTensor).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(placement.Allocate({0}, 0, MemoryClass::kTensor).status().code(),
-            absl::StatusCode::kInvalidArgument);
-}
-
-// Against a bitmap of pages a rank.
 TEST(Placement, RandomUseAgreesWithABitmap) {
   const char* given = std::getenv("AGMM_SEED");
   const uint64_t seed =

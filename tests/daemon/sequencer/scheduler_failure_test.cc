@@ -1,7 +1,8 @@
-#include "daemon/job/scheduler.h"
+#include "daemon/sequencer/scheduler.h"
 
 #include "gmock/gmock.h"
-#include "tests/daemon/scheduler_harness.h"
+#include "kernels/base/reason.h"
+#include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
 namespace {
@@ -87,7 +88,7 @@ TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainInOrderOnANewPlan) {
   const uint64_t fourth = SubmitOk(Request(MakeOperands(32)));  // waits for a plan of its own
   Done(0, first);
   Done(0, second, absl::InternalError("broken"));
-  // Those behind it are of no use; the one before it is left alone.
+  // The jobs behind it are cancelled, the job before it is not.
   EXPECT_THAT(Cancelled(),
               ElementsAre(std::pair(0, third), std::pair(1, second), std::pair(1, third)));
   Done(0, third, absl::AbortedError("spoilt"));
@@ -95,7 +96,7 @@ TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainInOrderOnANewPlan) {
   EXPECT_EQ(State(first), v1::Job::STATE_SUCCEEDED);
   Done(1, second, absl::AbortedError("cancelled"));
   EXPECT_EQ(State(second), v1::Job::STATE_FAILED);
-  EXPECT_EQ(State(third), v1::Job::STATE_RUNNING);
+  EXPECT_EQ(State(third), v1::Job::STATE_QUEUED);
   EXPECT_TRUE(Take(v1::Command::kReleasePlan).empty());
   Done(1, third, absl::AbortedError("cancelled"));
   EXPECT_EQ(State(third), v1::Job::STATE_QUEUED);
@@ -177,11 +178,11 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsCancelForItsCli
   EXPECT_EQ(waiter.Get()->state(), v1::Job::STATE_CANCELLED);
   EXPECT_THAT(Cancelled(), ElementsAre(std::pair(0, second), std::pair(1, second)));
   // The nodes come to it behind the first; until then its C is its own.
-  Answer<v1::BeginAccessResponse> write;
-  v1::BeginAccessRequest request;
+  Answer<v1::BeginLeaseResponse> write;
+  v1::BeginLeaseRequest request;
   request.set_tensor_id(own.c);
   request.set_write(true);
-  Do([&] { catalog_->BeginAccess({}, request, write.reply()); });
+  Do([&] { catalog_->BeginLease({}, request, write.reply()); });
   DoneEverywhere(first);
   EXPECT_FALSE(write.has());
   Done(0, second, absl::CancelledError("drained"));
@@ -226,7 +227,8 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsDeadline) {
   const v1::Job job = *StartWait(second).Get();
   EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
   EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline);
-  EXPECT_THAT(job.error().message(), HasSubstr("launched behind job " + std::to_string(first)));
+  EXPECT_THAT(job.error().message(),
+              HasSubstr("launched ahead behind job " + std::to_string(first)));
   EXPECT_EQ(State(first), v1::Job::STATE_RUNNING);
   // No node is given up for what it cannot have come to.
   absl::SleepFor(4 * Parts().drain_limit);
@@ -311,7 +313,7 @@ TEST_F(SchedulerTest, TimesAndDeadlinesComeFromTheClockItIsGiven) {
   ManualClock clock;
   Scheduler::Parts parts = Parts();
   parts.clock = &clock;
-  const auto scheduler = Scheduler::Create(parts);
+  const auto scheduler = std::make_unique<Scheduler>(parts);
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
   request.mutable_timeout()->set_seconds(60);

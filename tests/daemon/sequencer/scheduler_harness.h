@@ -12,15 +12,14 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/job/scheduler.h"
+#include "daemon/sequencer/scheduler.h"
 #include "gtest/gtest.h"
-#include "proto/convert/status.h"
+#include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
-#include "tests/daemon/notification.h"
+#include "tests/support/notification.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
-
-constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // An answer that may not have come.
 template <typename T>
@@ -72,8 +71,8 @@ class SchedulerTest : public ::testing::Test {
 
   // Two nodes with one rank each.
   explicit SchedulerTest(int64_t heap_bytes = 4 << 20) : members_(2, 1, heap_bytes) {
-    catalog_ = Catalog::Create(&members_, &placement_);
-    scheduler_ = Scheduler::Create(Parts());
+    catalog_ = std::make_unique<Catalog>(&members_, &placement_);
+    scheduler_ = std::make_unique<Scheduler>(Parts());
     Do([&] {
       catalog_->OnReady();
       scheduler_->OnReady();
@@ -104,7 +103,7 @@ class SchedulerTest : public ::testing::Test {
     });
     done.Wait();
   }
-  // What the planner was given has been planned, and what follows from it done.
+  // Waits for the planner to finish its work, and for the loop to handle that.
   void Settle() {
     Notification idle;
     Do([&] { planner_.Post([&] { idle.Notify(); }); });
@@ -134,19 +133,19 @@ class SchedulerTest : public ::testing::Test {
     return created.Get()->tensor_id();
   }
   uint64_t BeginWrite(uint64_t tensor) {
-    Answer<v1::BeginAccessResponse> begun;
-    v1::BeginAccessRequest request;
+    Answer<v1::BeginLeaseResponse> begun;
+    v1::BeginLeaseRequest request;
     request.set_tensor_id(tensor);
     request.set_write(true);
-    Do([&] { catalog_->BeginAccess({}, request, begun.reply()); });
-    return begun.Get()->access_id();
+    Do([&] { catalog_->BeginLease({}, request, begun.reply()); });
+    return begun.Get()->lease_id();
   }
   void EndWrite(uint64_t access, bool commit) {
-    Answer<v1::EndAccessResponse> ended;
-    v1::EndAccessRequest request;
-    request.set_access_id(access);
+    Answer<v1::EndLeaseResponse> ended;
+    v1::EndLeaseRequest request;
+    request.set_lease_id(access);
     request.set_commit(commit);
-    Do([&] { catalog_->EndAccess({}, request, ended.reply()); });
+    Do([&] { catalog_->EndLease({}, request, ended.reply()); });
     EXPECT_TRUE(ended.Get().ok());
   }
   uint64_t Ready(const std::string& sharding, int64_t rows, int64_t cols,

@@ -1,9 +1,9 @@
 // Plans: when they are made and given back, and what a submit that is refused leaves.
 #include "absl/strings/str_cat.h"
-#include "daemon/job/scheduler.h"
+#include "daemon/sequencer/scheduler.h"
 #include "gmock/gmock.h"
 #include "kernels/base/failpoint.h"
-#include "tests/daemon/scheduler_harness.h"
+#include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
 namespace {
@@ -13,9 +13,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Code = absl::StatusCode;
 
-class Plans : public SchedulerTest {};
+class PlansOfJobs : public SchedulerTest {};
 
-TEST_F(Plans, AThousandWarmJobsPlanAndAllocateNothingWhateverM) {
+TEST_F(PlansOfJobs, AThousandWarmJobsPlanAndAllocateNothingWhateverM) {
   const Operands3 large = MakeOperands(64), small = MakeOperands(32);
   Warm(Request(large));
   Warm(Request(small));
@@ -32,7 +32,7 @@ TEST_F(Plans, AThousandWarmJobsPlanAndAllocateNothingWhateverM) {
   EXPECT_EQ(WorkspaceBytes(), bytes);
 }
 
-TEST_F(Plans, IdleWorkspacesMakeRoomForTensorsAndUsedOnesDoNot) {
+TEST_F(PlansOfJobs, IdleWorkspacesMakeRoomForTensorsAndUsedOnesDoNot) {
   const Operands3 t = MakeOperands();
   const uint64_t id = SubmitOk(Request(t));
   AnswerPrepared();
@@ -65,7 +65,7 @@ struct Armed {
   const char* const name;
 };
 
-TEST_F(Plans, OthersGoOnWhileASchedulesProofTakesLong) {
+TEST_F(PlansOfJobs, OthersGoOnWhileASchedulesProofTakesLong) {
   const Operands3 t = MakeOperands(64, MeshOf(1, 0)), u = MakeOperands(32, MeshOf(1, 1));
   Warm(Request(u, MeshOf(1, 1)));
   Answer<v1::Job> submitted;
@@ -86,7 +86,7 @@ TEST_F(Plans, OthersGoOnWhileASchedulesProofTakesLong) {
   EXPECT_EQ(job->plan_hash().size(), 16u);
 }
 
-TEST_F(Plans, ARequestRepeatedWhileItsPlanIsMadeIsAnsweredWithTheSameJob) {
+TEST_F(PlansOfJobs, ARequestRepeatedWhileItsPlanIsMadeIsAnsweredWithTheSameJob) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   request.set_request_id("r1");
   Answer<v1::Job> first, second;
@@ -100,7 +100,7 @@ TEST_F(Plans, ARequestRepeatedWhileItsPlanIsMadeIsAnsweredWithTheSameJob) {
   EXPECT_EQ(Metric("jobs_submitted_total"), 1);
 }
 
-TEST_F(Plans, CancelAndDeadlineReachAJobWhosePlanIsBeingMade) {
+TEST_F(PlansOfJobs, CancelAndDeadlineReachAJobWhosePlanIsBeingMade) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   v1::SubmitJobRequest late = Request(MakeOperands(32));
   late.mutable_timeout()->set_nanos(10000000);
@@ -116,7 +116,7 @@ TEST_F(Plans, CancelAndDeadlineReachAJobWhosePlanIsBeingMade) {
   EXPECT_THAT(job.error().message(), HasSubstr("its plan, which was being made"));
 }
 
-TEST_F(Plans, APlanThatTheHeapCannotHoldIsRefusedAtSubmitAndLeavesNothing) {
+TEST_F(PlansOfJobs, APlanThatTheHeapCannotHoldIsRefusedAtSubmitAndLeavesNothing) {
   // Tensors take all but a page.
   const Operands3 t = MakeOperands(640);
   int64_t free = 0;
@@ -131,11 +131,11 @@ TEST_F(Plans, APlanThatTheHeapCannotHoldIsRefusedAtSubmitAndLeavesNothing) {
   EXPECT_EQ(Metric("plans_cached"), 0);
   EXPECT_TRUE(Take(v1::Command::kPreparePlan).empty());
   Answer<v1::ListJobsResponse> list;
-  Do([&] { scheduler_->ListJobs({}, {}, list.reply()); });
+  Do([&] { list.reply()(scheduler_->history().List({})); });
   EXPECT_EQ(list.Get()->jobs_size(), 0);
 }
 
-TEST_F(Plans, ANameForCThatNobodyHasIsGivenToANewTensor) {
+TEST_F(PlansOfJobs, ANameForCThatNobodyHasIsGivenToANewTensor) {
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
   request.mutable_tensors(2)->set_name("Y");
@@ -160,7 +160,7 @@ TEST_F(Plans, ANameForCThatNobodyHasIsGivenToANewTensor) {
   EXPECT_EQ(Submit(request)->tensor_ids(2), c) << "now it has a tensor";
 }
 
-TEST_F(Plans, ARefusedSubmitLeavesNoC) {
+TEST_F(PlansOfJobs, ARefusedSubmitLeavesNoC) {
   const Operands3 t = MakeOperands(640);
   int64_t free = 0;
   Do([&] { free = placement_.free_bytes(0); });

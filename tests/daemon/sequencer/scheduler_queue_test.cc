@@ -1,8 +1,8 @@
 // In which order jobs are launched, and how far ahead.
 #include "absl/strings/str_cat.h"
-#include "daemon/job/scheduler.h"
+#include "daemon/sequencer/scheduler.h"
 #include "gmock/gmock.h"
-#include "tests/daemon/scheduler_harness.h"
+#include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
 namespace {
@@ -92,9 +92,63 @@ TEST_F(SchedulerTest, AJobBehindALongOneTimesOutInTheQueueNamingWhatIsInItsWay) 
               HasSubstr(absl::StrCat("job ", waits,
                                      ", which is before it in the queue and waited "
                                      "for job ",
-                                     running, ", which was running")));
+                                     running, ", which had not ended")));
   EXPECT_THAT(behind.error().message(), Not(HasSubstr(absl::StrCat("job ", elsewhere, ","))));
   EXPECT_THAT(Cancelled(), IsEmpty());
+}
+
+TEST_F(SchedulerTest, AJobLaunchedAheadIsQueuedUntilTheJobBeforeItHasEnded) {
+  const Operands3 t = MakeOperands();
+  const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t)),
+                 third = SubmitOk(Request(t));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first, second, third));
+  EXPECT_EQ(State(first), v1::Job::STATE_RUNNING);
+  EXPECT_EQ(State(second), v1::Job::STATE_QUEUED);
+  EXPECT_FALSE(Get(second)->has_start_time());
+  EXPECT_THAT(Get(second)->events(1).message(),
+              HasSubstr(absl::StrCat("launched ahead behind job ", first, ",")));
+  EXPECT_THAT(Get(third)->events(1).message(),
+              HasSubstr(absl::StrCat("launched ahead behind job ", second, ",")));
+  Done(0, first);
+  EXPECT_EQ(State(second), v1::Job::STATE_QUEUED);
+  Done(1, first);
+  EXPECT_EQ(State(second), v1::Job::STATE_RUNNING);
+  EXPECT_TRUE(Get(second)->has_start_time());
+  EXPECT_EQ(State(third), v1::Job::STATE_QUEUED);
+  DoneEverywhere(second);
+  EXPECT_EQ(State(third), v1::Job::STATE_RUNNING);
+  DoneEverywhere(third);
+  std::vector<v1::Job::State> states;
+  const v1::Job job = *Get(third);
+  for (const v1::JobEvent& event : job.events()) states.push_back(event.state());
+  EXPECT_THAT(states, ElementsAre(v1::Job::STATE_QUEUED, v1::Job::STATE_QUEUED,
+                                  v1::Job::STATE_RUNNING, v1::Job::STATE_SUCCEEDED));
+}
+
+TEST_F(SchedulerTest, AJobOnSomeRanksRunsOnceTheirNodesHaveEndedTheJobBeforeIt) {
+  const Operands3 both = MakeOperands(), one = MakeOperands(64, MeshOf(1, 0));
+  const uint64_t first = SubmitOk(Request(both)), second = SubmitOk(Request(one, MeshOf(1, 0)));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first, second));
+  EXPECT_EQ(State(second), v1::Job::STATE_QUEUED);
+  Done(0, first);
+  EXPECT_EQ(State(second), v1::Job::STATE_RUNNING);
+  EXPECT_EQ(State(first), v1::Job::STATE_RUNNING);
+}
+
+TEST_F(SchedulerTest, AJobBehindTwoOthersRunsOnceBothHaveEnded) {
+  const Operands3 t = MakeOperands(64, MeshOf(1, 0)), u = MakeOperands(64, MeshOf(1, 1)),
+                  both = MakeOperands();
+  const uint64_t left = SubmitOk(Request(t, MeshOf(1, 0))),
+                 right = SubmitOk(Request(u, MeshOf(1, 1))), last = SubmitOk(Request(both));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(left, right, last));
+  EXPECT_THAT(Get(last)->events(1).message(), HasSubstr(absl::StrCat("behind job ", right, ",")));
+  Done(1, right);
+  EXPECT_EQ(State(last), v1::Job::STATE_QUEUED);
+  Done(0, left);
+  EXPECT_EQ(State(last), v1::Job::STATE_RUNNING);
 }
 
 TEST_F(SchedulerTest, AtMost64JobsAreLaunchedAhead) {
@@ -113,7 +167,7 @@ TEST_F(SchedulerTest, AtMost64JobsAreLaunchedAhead) {
   EXPECT_EQ(Launched().size(), 64u);
   EXPECT_THAT(Get(jobs[0])->events(1).message(), Not(HasSubstr("behind")));
   EXPECT_THAT(Get(jobs[9])->events(1).message(),
-              HasSubstr(absl::StrCat("launched behind job ", jobs[0], " ")));
+              HasSubstr(absl::StrCat("launched ahead behind job ", jobs[8], ",")));
   DoneEverywhere(jobs[0]);
   EXPECT_THAT(Launched(), ElementsAre(jobs[64]));
 }

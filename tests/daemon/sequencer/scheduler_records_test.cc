@@ -1,9 +1,9 @@
-// What is remembered of jobs, by whom they can be found, and who is told.
+// Records of jobs, their requests, and the callers that wait for them.
 #include "absl/strings/str_cat.h"
-#include "daemon/job/request_log.h"
-#include "daemon/job/scheduler.h"
+#include "daemon/sequencer/request_log.h"
+#include "daemon/sequencer/scheduler.h"
 #include "gmock/gmock.h"
-#include "tests/daemon/scheduler_harness.h"
+#include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
 namespace {
@@ -53,7 +53,7 @@ class Records : public SchedulerTest {
   Records() {
     Scheduler::Parts parts = SchedulerTest::Parts();
     parts.clock = &clock_;
-    scheduler_ = Scheduler::Create(parts);
+    scheduler_ = std::make_unique<Scheduler>(parts);
   }
   ~Records() override { loop_.Stop(); }
   v1::ListJobsResponse List(int page_size, uint64_t before) {
@@ -61,15 +61,15 @@ class Records : public SchedulerTest {
     v1::ListJobsRequest request;
     request.set_page_size(page_size);
     request.set_before_job_id(before);
-    Do([&] { scheduler_->ListJobs({}, request, list.reply()); });
+    Do([&] { list.reply()(scheduler_->history().List(request)); });
     return *list.Get();
   }
-  Answer<v1::PollJobResponse> Poll(uint64_t job, int64_t after,
-                                   absl::Time deadline = absl::InfiniteFuture()) {
-    Answer<v1::PollJobResponse> polled;
+  using Events = std::vector<v1::WatchJobResponse>;
+  Answer<Events> Poll(uint64_t job, int64_t after, absl::Time deadline = absl::InfiniteFuture()) {
+    Answer<Events> polled;
     CallContext ctx;
     ctx.deadline = deadline;
-    v1::PollJobRequest request;
+    v1::WatchJobRequest request;
     request.set_job_id(job);
     request.set_after_event(after);
     Do([&] { scheduler_->PollJob(ctx, request, polled.reply()); });
@@ -97,7 +97,7 @@ TEST_F(Records, TenThousandJobsThroughAHistoryOfAThousandAreAllKnownByTheirReque
   EXPECT_EQ(Get(jobs[0]).status().code(), Code::kNotFound);
   EXPECT_THAT(std::string(Get(jobs[0]).status().message()), HasSubstr("forgotten"));
   EXPECT_THAT(std::string(Get(jobs.back() + 1).status().message()),
-              HasSubstr("no job 10001 is known here"));
+              HasSubstr("job 10001 does not exist"));
   clock_.Advance(absl::Minutes(10) - absl::Nanoseconds(1));
   for (int i = 0; i < 10000; ++i) {
     request.set_request_id(absl::StrCat("r", i));
@@ -148,26 +148,39 @@ TEST_F(Records, JobsAreListedNewestFirstPageByPage) {
   EXPECT_EQ(List(0, 1).jobs_size(), 0);
 }
 
+TEST_F(Records, AListSaysWhyAJobFailed) {
+  const uint64_t id = SubmitOk(Request(MakeOperands()));
+  AnswerPrepared();
+  Done(0, id, absl::DataLossError("the cause"));
+  Done(1, id, absl::AbortedError("cancelled"));
+  const v1::ListJobsResponse list = List(1, 0);
+  ASSERT_EQ(list.jobs(0).state(), v1::Job::STATE_FAILED);
+  EXPECT_EQ(list.jobs(0).error().code(), static_cast<int>(Code::kDataLoss));
+  EXPECT_THAT(list.jobs(0).error().message(), HasSubstr("node n0: the cause"));
+}
+
 TEST_F(Records, APollBringsWhatIsBehindItsEventAndTheJobOnceItHasEnded) {
   const uint64_t id = SubmitOk(Request(MakeOperands()));
-  const v1::PollJobResponse begun = *Poll(id, 0).Get();
-  ASSERT_EQ(begun.events_size(), 1);
-  EXPECT_EQ(begun.events(0).state(), v1::Job::STATE_QUEUED);
-  EXPECT_FALSE(begun.has_job());
-  const Answer<v1::PollJobResponse> next = Poll(id, 1), end = Poll(id, 2);
+  const Events begun = *Poll(id, 0).Get();
+  ASSERT_EQ(begun.size(), 1u);
+  EXPECT_EQ(begun[0].event().state(), v1::Job::STATE_QUEUED);
+  EXPECT_FALSE(begun[0].has_job());
+  const Answer<Events> next = Poll(id, 1), end = Poll(id, 2);
   EXPECT_FALSE(next.has());
   AnswerPrepared();
-  ASSERT_EQ(next.Get()->events_size(), 1);
-  EXPECT_EQ(next.Get()->events(0).number(), 2);
+  ASSERT_EQ(next.Get()->size(), 1u);
+  EXPECT_EQ(next.Get()->at(0).event().number(), 2);
   EXPECT_FALSE(end.has());
   DoneEverywhere(id);
-  ASSERT_EQ(end.Get()->events_size(), 1);
-  EXPECT_EQ(end.Get()->events(0).state(), v1::Job::STATE_SUCCEEDED);
-  EXPECT_EQ(end.Get()->job().state(), v1::Job::STATE_SUCCEEDED);
-  EXPECT_EQ(end.Get()->job().ranks_size(), 2);
-  EXPECT_EQ(Poll(id, 0).Get()->events_size(), 3);
-  EXPECT_EQ(Poll(id, 3).Get()->events_size(), 0);
-  EXPECT_TRUE(Poll(id, 3).Get()->has_job());
+  ASSERT_EQ(end.Get()->size(), 1u);
+  EXPECT_EQ(end.Get()->at(0).event().state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(end.Get()->at(0).job().state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(end.Get()->at(0).job().ranks_size(), 2);
+  EXPECT_EQ(Poll(id, 0).Get()->size(), 3u);
+  EXPECT_FALSE(Poll(id, 0).Get()->at(0).has_job());
+  ASSERT_EQ(Poll(id, 3).Get()->size(), 1u);
+  EXPECT_FALSE(Poll(id, 3).Get()->at(0).has_event());
+  EXPECT_TRUE(Poll(id, 3).Get()->at(0).has_job());
   EXPECT_EQ(Poll(id + 1, 0).Get().status().code(), Code::kNotFound);
 }
 
@@ -176,8 +189,8 @@ TEST_F(Records, APollEndsAtItsOwnDeadlineAndThoseOfTheGoneDoNotPileUp) {
   EXPECT_EQ(Poll(id, 1, clock_.Now() + absl::Milliseconds(10)).Get().status().code(),
             Code::kDeadlineExceeded);
   CallContext gone;
-  Answer<v1::PollJobResponse> answer;
-  v1::PollJobRequest request;
+  Answer<Events> answer;
+  v1::WatchJobRequest request;
   request.set_job_id(id);
   request.set_after_event(1);
   Do([&] { scheduler_->PollJob(gone, request, answer.reply()); });
@@ -244,7 +257,7 @@ TEST_F(Records, WhoRunsAJobHearsOfItsEndAlone) {
   AnswerPrepared();
   const std::vector<uint64_t> launched = Launched();
   ASSERT_EQ(launched.size(), 1u);
-  // The same request is the same job, whoever asks and how.
+  // The same request is the same job, also from another caller and by SubmitJob.
   const Answer<v1::Job> again = run(request);
   EXPECT_EQ(Submit(request)->job_id(), launched[0]);
   EXPECT_FALSE(first.has());

@@ -1,6 +1,6 @@
 // Jobs and what else happens to their tensors: in the order in which the sequencer admitted it.
 #include "absl/strings/match.h"
-#include "tests/daemon/scheduler_harness.h"
+#include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
 namespace {
@@ -9,27 +9,27 @@ class SchedulerTensorsTest : public SchedulerTest {
  protected:
   // A tensor with a name and contents.
   uint64_t Named(const std::string& name, const std::string& sharding, int64_t rows, int64_t cols) {
-    const Answer<v1::BeginAccessResponse> put = StartPut(name, sharding, rows, cols);
-    const absl::StatusOr<v1::BeginAccessResponse> begun = put.Get();
+    const Answer<v1::BeginLeaseResponse> put = StartPut(name, sharding, rows, cols);
+    const absl::StatusOr<v1::BeginLeaseResponse> begun = put.Get();
     EXPECT_TRUE(begun.ok()) << begun.status();
-    EndWrite(begun->access_id(), true);
+    EndWrite(begun->lease_id(), true);
     return begun->tensor().tensor_id();
   }
-  Answer<v1::BeginAccessResponse> StartPut(const std::string& name, const std::string& sharding,
-                                           int64_t rows, int64_t cols) {
-    v1::BeginAccessRequest request;
+  Answer<v1::BeginLeaseResponse> StartPut(const std::string& name, const std::string& sharding,
+                                          int64_t rows, int64_t cols) {
+    v1::BeginLeaseRequest request;
     *request.mutable_put() = TensorRequest(name, sharding, rows, cols, MeshOf(2));
-    Answer<v1::BeginAccessResponse> begun;
-    Do([&] { catalog_->BeginAccess({}, request, begun.reply()); });
+    Answer<v1::BeginLeaseResponse> begun;
+    Do([&] { catalog_->BeginLease({}, request, begun.reply()); });
     for (const auto& [node, command] : Take(v1::Command::kPlaceTensor))
       Report(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
     return begun;
   }
-  Answer<v1::BeginAccessResponse> StartGet(uint64_t tensor) {
-    v1::BeginAccessRequest request;
+  Answer<v1::BeginLeaseResponse> StartGet(uint64_t tensor) {
+    v1::BeginLeaseRequest request;
     request.set_tensor_id(tensor);
-    Answer<v1::BeginAccessResponse> begun;
-    Do([&] { catalog_->BeginAccess({}, request, begun.reply()); });
+    Answer<v1::BeginLeaseResponse> begun;
+    Do([&] { catalog_->BeginLease({}, request, begun.reply()); });
     return begun;
   }
   absl::Status Delete(uint64_t tensor) {
@@ -91,7 +91,7 @@ TEST_F(SchedulerTensorsTest, ACOfAnotherSessionIsNotWrittenByItsName) {
     EXPECT_TRUE(absl::StrContains(refused.message(), "\"Y\" belongs to another session"))
         << refused;
   }
-  // What lasts may be written in a session.
+  // A session may write a permanent tensor.
   Named("Z", "[M, N_x]", 64, 48);
   request.mutable_tensors(2)->set_name("Z");
   EXPECT_TRUE(Submit(request).ok());
@@ -109,7 +109,7 @@ TEST_F(SchedulerTensorsTest, TwoJobsThatWriteOneCKeepTheirOrderAndAGetBetweenThe
   ASSERT_TRUE(between.Get().ok());
   EXPECT_EQ(between.Get()->tensor().version(), 1u);
   EXPECT_TRUE(Launched().empty());
-  EndWrite(between.Get()->access_id(), false);
+  EndWrite(between.Get()->lease_id(), false);
   EXPECT_EQ(Launched(), (std::vector{second, third}));
   DoneEverywhere(second);
   EXPECT_FALSE(after.has());
@@ -130,7 +130,7 @@ TEST_F(SchedulerTensorsTest, APutOfTheSameSpecWaitsForQueuedJobsAndLaterJobsForI
   ASSERT_TRUE(put.Get().ok());
   EXPECT_EQ(put.Get()->tensor().tensor_id(), t.a);
   EXPECT_TRUE(Launched().empty());
-  EndWrite(put.Get()->access_id(), true);
+  EndWrite(put.Get()->lease_id(), true);
   EXPECT_EQ(Launched(), std::vector{after});
 }
 

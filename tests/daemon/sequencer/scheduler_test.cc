@@ -1,8 +1,9 @@
-#include "daemon/job/scheduler.h"
+#include "daemon/sequencer/scheduler.h"
 
 #include "gmock/gmock.h"
+#include "kernels/base/reason.h"
 #include "kernels/schedule/problem.h"
-#include "tests/daemon/scheduler_harness.h"
+#include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
 namespace {
@@ -241,11 +242,11 @@ TEST_F(SchedulerTest, AWriteOfAnOperandWaitsForTheJob) {
   const Operands3 t = MakeOperands();
   const uint64_t id = SubmitOk(Request(t));
   AnswerPrepared();
-  Answer<v1::BeginAccessResponse> write;
-  v1::BeginAccessRequest request;
+  Answer<v1::BeginLeaseResponse> write;
+  v1::BeginLeaseRequest request;
   request.set_tensor_id(t.b);
   request.set_write(true);
-  Do([&] { catalog_->BeginAccess({}, request, write.reply()); });
+  Do([&] { catalog_->BeginLease({}, request, write.reply()); });
   EXPECT_FALSE(write.has());
   DoneEverywhere(id);
   EXPECT_TRUE(write.Get().ok());

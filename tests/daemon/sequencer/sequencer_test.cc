@@ -1,6 +1,5 @@
-// Who belongs to the world and which generation it is, with streams that only remember what was
-// sent.
-#include "daemon/world/sequencer.h"
+// Membership and generations, over streams that only record the messages sent.
+#include "daemon/sequencer/sequencer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/world/member.h"
-#include "daemon/world/protocol.h"
-#include "proto/convert/status.h"
+#include "daemon/link/protocol.h"
+#include "daemon/node/member.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
@@ -261,7 +260,7 @@ TEST_F(SequencerTest, LostNodeEndsTheGenerationForTheOthers) {
 }
 
 TEST_F(SequencerTest, ABrokenTransportMakesANodeJoinAgain) {
-  // Whoever tells it of whom, it is never the sequencer's own node that goes.
+  // The sequencer's own node is never dropped, whichever node reports the broken connection.
   for (const auto& [teller, broken] : {std::pair{1, 0}, std::pair{0, 1}}) {
     Form();
     const uint64_t generation = sequencer_.generation();
@@ -318,7 +317,7 @@ TEST_F(SequencerTest, NewIncarnationReplacesTheOldOneWhichIsLostFirst) {
   ASSERT_EQ(b_->refusals.size(), 1u);
   EXPECT_EQ(b_->refusals[0].field(), "incarnation");
   EXPECT_EQ(again->world().nodes(1).incarnation(), std::string(16, 'y'));
-  // What the old stream still says counts no more.
+  // Messages of the old stream are ignored.
   sequencer_.OnLost(b_.get(), "its stream broke");
   EXPECT_EQ(sequencer_.generation(), again->world().generation());
 }

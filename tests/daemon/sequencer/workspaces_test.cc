@@ -3,12 +3,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/job/workspaces.h"
+#include "daemon/sequencer/workspaces.h"
 #include "gmock/gmock.h"
+#include "kernels/base/reason.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
-#include "tests/daemon/scheduler_harness.h"
+#include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
 namespace {
@@ -133,7 +134,7 @@ class Lent : public SchedulerTest {
     request.mutable_options()->set_chunk_count(1);
     return request;
   }
-  // What it takes of both heaps.
+  // Its bytes of both heaps.
   static int64_t NeedOf(int64_t m) {
     const Problem problem = *ParseProblem(kSpec, *ParseMesh("x=2"), {m, 48, 32}, DType::kF32);
     return RoundUp(Plan(problem, Topology{{0, 1}}, {"ring", 1})->workspace_bytes, 4096);
@@ -201,7 +202,7 @@ TEST_F(Lent, AQueuedJobsDeadlineSaysThatItWaitedForRoom) {
   const Answer<v1::Job> late = StartWait(SubmitOk(large));
   AnswerPrepared();
   EXPECT_THAT(late.Get()->error().message(),
-              HasSubstr(absl::StrCat("room for its workspace, beside job ", running)));
+              HasSubstr(absl::StrCat("memory for its workspace, which job ", running)));
 }
 
 TEST_F(Lent, AJobForWhoseWorkspaceThereIsNoRoomEvenAloneIsRefusedWithTheFigures) {
@@ -215,7 +216,7 @@ TEST_F(Lent, AJobForWhoseWorkspaceThereIsNoRoomEvenAloneIsRefusedWithTheFigures)
   const std::string free = FormatBytes(NeedOf(2048) - 4096);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("even with no other lent: "),
-                    HasSubstr("were asked for on each of ranks 0,1"),
+                    HasSubstr("were requested on each of ranks 0,1"),
                     HasSubstr(absl::StrCat("has ", free, " free of 64 MiB")),
                     HasSubstr(absl::StrCat("free on all of them is ", free)),
                     HasSubstr("rank 0 holds tensors "), HasSubstr("workspaces 0 B")));
@@ -239,7 +240,7 @@ TEST_F(Lent, AJobIsRefusedWhereItsOwnNewCTakesTheRoom) {
   for (const auto& [node, command] : Take(v1::Command::kPlaceTensor))
     Report(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
   Do([&] { EXPECT_FALSE(catalog_->Resolve(with_new_c.tensors(2)).ok()); });
-  EXPECT_TRUE(Submit(request).ok()) << "what was made for the refused one is gone";
+  EXPECT_TRUE(Submit(request).ok()) << "the refused job's C is deleted";
 }
 
 TEST_F(Lent, ATensorThatTookTheRoomFailsTheJobAtItsLaunch) {
@@ -257,7 +258,7 @@ TEST_F(Lent, ATensorThatTookTheRoomFailsTheJobAtItsLaunch) {
   EXPECT_EQ(failed.state(), v1::Job::STATE_FAILED);
   EXPECT_EQ(failed.error().code(), static_cast<int>(Code::kResourceExhausted));
   EXPECT_THAT(failed.error().message(),
-              HasSubstr("were asked for on each of ranks 0,1; rank 0 has"));
+              HasSubstr("were requested on each of ranks 0,1; rank 0 has"));
   EXPECT_EQ(StateOf(large.tensors(2).tensor_id()), v1::Tensor::STATE_EMPTY);
 }
 

@@ -3,8 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/daemon/notification.h"
-#include "tests/daemon/transport_harness.h"
+#include "tests/daemon/transport/transport_harness.h"
+#include "tests/support/notification.h"
 
 namespace agmm {
 namespace {
@@ -67,7 +67,7 @@ TEST(TransportBulk, RefusalsComeBackToTheAskerAndTouchNothing) {
     BulkBlock outside = Block(0, rows, 1, 1001);
     BulkBlock other = outside;
     other.tensor = 8;
-    BulkBlock mismatch = Block(0, 1, 0, 1000);  // one row, and bytes of more
+    BulkBlock mismatch = Block(0, 1, 0, 1000);  // one row, with the bytes of more
     EXPECT_EQ(Write(cluster, 1, outside, patch.rows()).code(), absl::StatusCode::kOutOfRange);
     EXPECT_EQ(Write(cluster, 1, other, patch.rows()).code(), absl::StatusCode::kNotFound);
     EXPECT_EQ(Write(cluster, 1, mismatch, patch.rows()).code(), absl::StatusCode::kInvalidArgument);
@@ -101,22 +101,22 @@ TEST(TransportBulk, QuietWaitsForReceivesOfOlderGenerations) {
   from.Fill(1);
   Notification start[8], deliver[8];
   Outcomes written, older, newer;
-  // Large writes over a connection that is still being made are offered at no certain time.
+  // Connects first: over an unfinished connection, large writes are offered at no certain time.
   cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
   ASSERT_TRUE(written.Wait(1));
   from.Fill(2);
   int attempt = 0;
   const auto under_way = [&] {
-    // The staging of the write before is given back behind its answer.
+    // The staging of the previous write is released after its answer.
     EXPECT_TRUE(Eventually([&] { return cluster[1].counters().staging_bytes == 0; }));
-    // What is posted while the sender's thread is held begins together: the write is offered, and
+    // Requests posted while the sender's thread is held begin together: the write is offered, and
     // then the thread is held again before it can deliver.
     cluster[0].Quiesce(0, [&, attempt] { start[attempt].Wait(); });
     cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
     cluster[0].Quiesce(0, [&, attempt] { deliver[attempt].Wait(); });
     start[attempt].Notify();
     for (int i = 0; i < 200; ++i, absl::SleepFor(absl::Milliseconds(2))) {
-      // The rows are apart there, so that the receive is staged.
+      // The rows are not contiguous there, so the receive is staged.
       if (cluster[1].counters().staging_bytes > 0) return true;
     }
     deliver[attempt].Notify();

@@ -7,17 +7,17 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/daemon/transport_harness.h"
+#include "tests/daemon/transport/transport_harness.h"
 
 namespace agmm {
 namespace {
 
-// A thread that drives `engine` until it is told to end.
+// A thread that drives `engine` until End.
 class Driver {
  public:
   explicit Driver(ProgressEngine* engine)
       : engine_(engine), thread_([this] {
-          // What it does first when it has the seat.
+          // Counts down in the seat, or after Drive has refused it.
           drove_ = engine_->Drive(
               [this] {
                 if (!seated_.exchange(true)) in_seat_.count_down();
@@ -32,7 +32,7 @@ class Driver {
   ~Driver() {
     if (thread_.joinable()) End();
   }
-  // What Drive has returned.
+  // Returns the result of Drive.
   bool End() {
     ending_ = true;
     engine_->Wake();
@@ -52,7 +52,7 @@ class Driver {
   std::thread thread_;
 };
 
-// Sends one message from node 0 to node 1; the thread on which the sender was told that it is gone.
+// Sends one message from node 0 to node 1. Returns the thread on which its send completed.
 std::thread::id SendAndSeeWhere(Cluster& cluster, int step) {
   const Message message{1, 1, 0, step, 0};
   Patch from(1, 1 << 17, 1 << 17), to(1, 1 << 17, 1 << 17);
@@ -107,7 +107,7 @@ TEST(TransportDrive, PollDoesWhatThereIsToDo) {
   Outcomes sent;
   cluster.receiver(1).Expect({1, 1, 0, 1, 0}, {});
   cluster[0].Send(1, {1, 1, 0, 1, 0}, {}, sent.Next());
-  EXPECT_TRUE(sent.all().empty());  // nobody drives
+  EXPECT_TRUE(sent.all().empty());  // no thread drives
   EXPECT_TRUE(Eventually([&] { return engine->Poll() && !sent.all().empty(); }));
   EXPECT_TRUE(Eventually([&] {
     return engine->Poll() && cluster.receiver(1).arrivals({1, 1, 0, 1, 0}) == 1;
@@ -122,10 +122,10 @@ TEST(TransportDrive, ATransportThatClosesTakesTheSeat) {
   EXPECT_FALSE(driver.Join());
 }
 
-// Whether a small message from node 1 to node 0 was sent before a large one the other way was.
+// True if a small message from node 1 to node 0 was sent before a large one in the other direction.
 bool PassesALargeOne() {
   Cluster cluster(2);
-  // Over connections that are made: while one is, what is sent on it waits.
+  // Connects first, because messages wait for an unfinished connection.
   for (int node : {0, 1}) {
     Outcomes sent;
     cluster.receiver(1 - node).Expect({1, 1, node, 0, 0}, {});
@@ -138,8 +138,8 @@ bool PassesALargeOne() {
   out.Fill(1), in.Fill(2);
   cluster.receiver(1).Expect({1, 1, 0, 1, 0}, out_to.rows());
   cluster.receiver(0).Expect({1, 1, 1, 2, 0}, in_to.rows());
-  // Begun and seen where it happens: this thread may be late. The large one is on its way when the
-  // other begins.
+  // On the transports' threads, because this thread may be late. The large message is under way
+  // when the small one begins.
   std::atomic<bool> out_is_through = false, in_was_late = false;
   Outcomes out_sent, in_sent;
   cluster.receiver(1).OnNext([&] {
@@ -159,9 +159,9 @@ bool PassesALargeOne() {
   return !in_was_late;
 }
 
-// Each direction has a connection of its own (daemon/transport/NOTES.md). On one for both, the
-// small message waits for the large one every time; on two, now and then, where a busy machine lets
-// one of the threads sleep that long.
+// Each direction has its own connection (daemon/transport/NOTES.md). On a single one the small
+// message always waits for the large one; on two it waits rarely, when a busy machine stops one of
+// the threads for that long.
 TEST(TransportDrive, BytesComeInWhileMoreThanSocketsHoldGoOut) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "a matter of which thread comes when, and the sanitizer slows one down more than "

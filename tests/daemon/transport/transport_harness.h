@@ -17,24 +17,17 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/time/clock.h"
 #include "daemon/transport/ucx_transport.h"
 #include "gtest/gtest.h"
+#include "tests/support/patience.h"
+#include "tests/support/seed.h"
 
 namespace agmm {
-
-// Everything here ends long before; a test that has to wait this long has failed.
-constexpr absl::Duration kPatience = absl::Seconds(60);
 
 inline constexpr std::array<uint8_t, 16> kKey = {1, 2,  3,  4,  5,  6,  7,  8,
                                                  9, 10, 11, 12, 13, 14, 15, 16};
 inline constexpr std::byte kPoison{0xa5};
-
-inline uint64_t TestSeed() {
-  const char* given = std::getenv("AGMM_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-}
 
 // Statuses of callbacks, and waiting for them. Callbacks may outlive it.
 class Outcomes {
@@ -43,7 +36,7 @@ class Outcomes {
     return [state = state_](absl::Status status) { state->Add(std::move(status)); };
   }
   void Add(absl::Status status) { state_->Add(std::move(status)); }
-  // False when fewer have come after kPatience.
+  // Returns false if fewer have come after kPatience.
   bool Wait(size_t count) const {
     std::unique_lock lock(state_->mutex);
     return state_->changed.wait_for(lock, absl::ToChronoNanoseconds(kPatience),
@@ -58,7 +51,7 @@ class Outcomes {
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
-    std::vector<absl::Status> all ABSL_GUARDED_BY(mutex);
+    std::vector<absl::Status> all;
     void Add(absl::Status status) {
       std::lock_guard lock(mutex);
       all.push_back(std::move(status));
@@ -68,18 +61,10 @@ class Outcomes {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-inline bool Eventually(const std::function<bool()>& holds) {
-  for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end;
-       absl::SleepFor(absl::Milliseconds(2))) {
-    if (holds()) return true;
-  }
-  return holds();
-}
-
 using MessageKey = std::tuple<uint64_t, uint64_t, int, int, int>;
 inline MessageKey KeyOf(const Message& m) { return {m.plan, m.epoch, m.source, m.step, m.part}; }
 
-// Receives what it has been told to expect; parks or drops the rest.
+// Receives expected messages; parks or drops the others.
 class MapReceiver : public Receiver {
  public:
   void Expect(const Message& message, Rows to) {
@@ -90,31 +75,31 @@ class MapReceiver : public Receiver {
     std::lock_guard lock(mutex_);
     rest_ = Verdict::kDrop;
   }
-  // All messages into fresh memory.
+  // Receives all messages, into fresh memory.
   void TakeAll() {
     std::lock_guard lock(mutex_);
     take_all_ = true;
   }
 
-  // On the transport's thread, with the next message that is offered. Before it is sent.
+  // Runs `next` on the transport's thread when the next message is offered. Before it is sent.
   void OnNext(std::function<void()> next) { next_ = std::move(next); }
 
-  Verdict Accept(int from_node, const Message& message, int64_t bytes, Rows* to) override {
+  Verdict Accept(int, const Message& message, int64_t bytes, Arrival* arrival) override {
     if (const auto next = std::exchange(next_, nullptr)) next();
     std::lock_guard lock(mutex_);
     ++offered_;
     if (take_all_) {
       memory_.emplace_back(bytes);
-      *to = {memory_.back().data(), 1, bytes, bytes};
+      arrival->to = {memory_.back().data(), 1, bytes, bytes};
       return Verdict::kReceive;
     }
     auto it = expected_.find(KeyOf(message));
     if (it == expected_.end()) return rest_;
-    *to = it->second;
+    arrival->to = it->second;
     return Verdict::kReceive;
   }
   void Lost(int, const Message&, const absl::Status& why) override { lost.Add(why); }
-  void Arrived(int from_node, const Message& message, const absl::Status& status) override {
+  void Arrived(int, const Message& message, const Arrival&, const absl::Status& status) override {
     {
       std::lock_guard lock(mutex_);
       ++arrivals_[KeyOf(message)];
@@ -133,13 +118,13 @@ class MapReceiver : public Receiver {
   Outcomes arrived, lost;
 
  private:
-  std::mutex mutex_;
-  std::map<MessageKey, Rows> expected_ ABSL_GUARDED_BY(mutex_);
-  std::map<MessageKey, int> arrivals_ ABSL_GUARDED_BY(mutex_);
-  std::list<std::vector<std::byte>> memory_ ABSL_GUARDED_BY(mutex_);
-  Verdict rest_ ABSL_GUARDED_BY(mutex_) = Verdict::kPark;
-  bool take_all_ ABSL_GUARDED_BY(mutex_) = false;
-  int offered_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::mutex mutex_;  // guards all below, except next_
+  std::map<MessageKey, Rows> expected_;
+  std::map<MessageKey, int> arrivals_;
+  std::list<std::vector<std::byte>> memory_;
+  Verdict rest_ = Verdict::kPark;
+  bool take_all_ = false;
+  int offered_ = 0;
   std::function<void()> next_;
 };
 

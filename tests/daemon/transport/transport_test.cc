@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/failpoint.h"
-#include "tests/daemon/transport_harness.h"
+#include "tests/daemon/transport/transport_harness.h"
 
 namespace agmm {
 namespace {
@@ -17,7 +17,7 @@ void ExpectAllOk(const std::vector<absl::Status>& statuses) {
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
-// Sends `from` as `message` and checks that it lies in `to`, and only there, when it has arrived.
+// Sends `from` as `message` and checks that it arrives in `to`, and only there.
 void ExpectCarried(Cluster& cluster, const Message& message, Patch& from, Patch& to) {
   from.Fill(message.step + 1);
   cluster.receiver(1).Expect(message, to.rows());
@@ -217,7 +217,7 @@ TEST(Transport, NoMoreThan64MiBOfAPeersSmallMessagesAreParked) {
     EXPECT_EQ(why.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_THAT(std::string(why.message()), testing::HasSubstr("node 0 is 1119 messages ahead"));
   }
-  // Neither another peer's, nor large ones, whose bytes are still there.
+  // Other peers' messages, and large ones, whose bytes stay with the sender, do not count.
   cluster[1].Send(2, {1, 2, 1, 0, 0}, small.rows(), sent.Next());
   for (int i = 0; i < 100; ++i)
     cluster[0].Send(2, {1, 2, 0, count + i, 0}, large.rows(), sent.Next());
@@ -235,7 +235,7 @@ TEST(Transport, ANewGenerationDropsWhatIsParked) {
   cluster[1].SetWorld(2, 1, kKey);
   EXPECT_TRUE(Eventually([&] { return cluster[1].counters().parked == 0; }));
   EXPECT_EQ(cluster[1].counters().stale_generation, 2);
-  ASSERT_TRUE(sent.Wait(2));  // the sender's memory is free again
+  ASSERT_TRUE(sent.Wait(2));  // the sender may reuse its memory
 }
 
 TEST(Transport, MessagesOfAnotherGenerationAreDropped) {

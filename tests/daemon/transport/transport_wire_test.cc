@@ -7,9 +7,9 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/transport/world.h"
+#include "daemon/transport/generation.h"
 #include "gtest/gtest.h"
-#include "tests/daemon/transport_harness.h"
+#include "tests/daemon/transport/transport_harness.h"
 
 namespace agmm {
 namespace {
@@ -50,20 +50,20 @@ TEST(TransportWire, AnotherKeyGivesAnotherCheck) {
 TEST(TransportWire, OnlySoundHeadersOfThisWorldAreAdmitted) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
-  auto world = std::make_shared<transport::World>();
-  world->generation = 11;
-  world->self_node = 0;
-  world->key = wire::HeaderKey::Make(kKey).value();
-  const wire::HeaderKey& key = *world->key;
-  transport::CurrentWorld worlds;
-  transport::Stats stats;
+  auto generation = std::make_shared<transport::Generation>();
+  generation->number = 11;
+  generation->self_node = 0;
+  generation->key = wire::HeaderKey::Make(kKey).value();
+  const wire::HeaderKey& key = *generation->key;
+  transport::CurrentGeneration current;
+  TransportCounters counters;
   wire::PlanHeader out;
   const auto admitted = [&](const wire::PlanHeader& header) {
-    return Admit(worlds, wire::kPlan, &header, sizeof(header), &out, &stats);
+    return Admit(current, wire::kPlan, &header, sizeof(header), &out, &counters);
   };
   const wire::PlanHeader sound = Sealed<wire::PlanHeader>(key, wire::kPlan);
   EXPECT_FALSE(admitted(sound)) << "before there is a world";
-  worlds.Set(world);
+  current.Set(generation);
   EXPECT_TRUE(admitted(sound));
   EXPECT_EQ(out.bytes, 100);
 
@@ -76,25 +76,25 @@ TEST(TransportWire, OnlySoundHeadersOfThisWorldAreAdmitted) {
   ASSERT_TRUE(key.Seal(&header));
   EXPECT_FALSE(admitted(header));
   EXPECT_FALSE(admitted(Sealed<wire::PlanHeader>(key, wire::kRead)));
-  EXPECT_EQ(stats.malformed.value(), 3);
+  EXPECT_EQ(counters.malformed, 3);
   header = sound;
   header.envelope.generation = 12;
   ASSERT_TRUE(key.Seal(&header));
   EXPECT_FALSE(admitted(header));
-  EXPECT_EQ(stats.stale_generation.value(), 2);
+  EXPECT_EQ(counters.stale_generation, 2);
 
   std::mt19937_64 random(seed);
   for (int i = 0; i < 2000; ++i) {
-    // Of any length; half of it with an envelope that is right.
+    // Any length; half of them with a sound envelope.
     std::vector<unsigned char> bytes(i % 4 == 0 ? random() % 200 : sizeof(wire::PlanHeader));
     for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
     if (i % 2 == 0 && bytes.size() >= sizeof(wire::Envelope)) {
       std::memcpy(bytes.data(), &sound.envelope, sizeof(wire::Envelope));
     }
-    EXPECT_FALSE(Admit(worlds, wire::kPlan, bytes.data(), bytes.size(), &out, &stats));
+    EXPECT_FALSE(Admit(current, wire::kPlan, bytes.data(), bytes.size(), &out, &counters));
   }
-  EXPECT_FALSE(Admit(worlds, wire::kPlan, nullptr, sizeof(wire::PlanHeader), &out, &stats));
-  EXPECT_GT(stats.bad_check.value(), 0);
+  EXPECT_FALSE(Admit(current, wire::kPlan, nullptr, sizeof(wire::PlanHeader), &out, &counters));
+  EXPECT_GT(counters.bad_check, 0);
 }
 
 TEST(TransportWire, AddressesSurviveFramingAndNothingElsePasses) {

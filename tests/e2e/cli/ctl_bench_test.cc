@@ -110,9 +110,9 @@ TEST_F(CtlBench, CtrlCEndsItAndLeavesNothing) {
       1, {"bench", "--shape", "M=64,N=64,K=64", "--shape", "M=640,N=640,K=640", "--rounds", "100"});
   ASSERT_TRUE(Prints(bench.get(), "auto ran")) << "it is at the second product";
   bench->Signal(SIGINT);
-  EXPECT_EQ(bench->Wait(kHang), 130);
+  EXPECT_EQ(bench->Wait(kPatience), 130);
   EXPECT_THAT(bench->err(), StartsWith("agmmctl: "));
-  for (const absl::Time give_up = absl::Now() + kHang; absl::Now() < give_up;
+  for (const absl::Time give_up = absl::Now() + kPatience; absl::Now() < give_up;
        absl::SleepFor(absl::Milliseconds(20))) {
     if (OkJson({"tensor", "list"})["tensors"].empty()) break;
   }

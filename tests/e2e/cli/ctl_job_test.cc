@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 using CtlJob = Ctl;
 
 TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
-  const Matrix want = PutOperands();
+  const TestMatrix want = PutOperands();
   const std::string out = Ok(
       {"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", "ring", "--repeat", "3", "--wait"});
   EXPECT_THAT(out, StartsWith("job 1\n"));
@@ -105,7 +105,7 @@ TEST_F(CtlJob, ATraceHasEveryStepOfEveryRank) {
   for (const char* algorithm : {"ring", "direct"})
     Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", algorithm, "--wait"});
   const std::string path = world_.Path("t.json");
-  ExpectError({"job", "trace", "1", "--out", world_.Path("")}, 2, "no regular file");
+  ExpectError({"job", "trace", "1", "--out", world_.Path("")}, 2, "not a regular file");
   Ok({"job", "trace", "1", "2", "--out", path});
   const Json trace = Json::parse(ReadFile(path), nullptr, false);
   ASSERT_FALSE(trace.is_discarded());
@@ -172,7 +172,7 @@ TEST_F(CtlJob, ACancelledJobEndsWhoeverWatchesIt) {
   const std::unique_ptr<Process> watch = world_.StartCtl(0, {"job", "watch", job});
   ASSERT_TRUE(Prints(watch.get(), "running"));
   EXPECT_THAT(Ok({"job", "cancel", job}), HasSubstr("is cancelled"));
-  EXPECT_EQ(watch->Wait(kHang), 130);
+  EXPECT_EQ(watch->Wait(kPatience), 130);
   EXPECT_THAT(watch->out(), HasSubstr("cancelled"));
   EXPECT_TRUE(Reaches(job, "cancelled"));
   ExpectError({"job", "trace", job, "--out", world_.Path("t.json")}, 5, "cancelled");
@@ -184,7 +184,7 @@ TEST_F(CtlJob, WhoWaitsForAJobThatIsCancelledIsToldItsNameOnce) {
       0, {"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--wait"});
   ASSERT_TRUE(Prints(submit.get(), "running"));
   Ok({"job", "cancel", "1"});
-  EXPECT_EQ(submit->Wait(kHang), 130);
+  EXPECT_EQ(submit->Wait(kPatience), 130);
   EXPECT_EQ(submit->err(), "agmmctl: job 1 was cancelled\n");
 }
 
@@ -203,7 +203,7 @@ TEST_F(CtlJob, AnInterruptEndsAWatchAndCancelsAWaitingSubmit) {
   const std::unique_ptr<Process> watch = world_.StartCtl(0, {"job", "watch", job});
   ASSERT_TRUE(Prints(watch.get(), "running"));
   watch->Signal(SIGINT);
-  EXPECT_EQ(watch->Wait(kHang), 130);
+  EXPECT_EQ(watch->Wait(kPatience), 130);
   EXPECT_THAT(watch->err(), HasSubstr("goes on"));
   EXPECT_EQ(OkJson({"job", "show", job})["state"], "running");
   Ok({"job", "cancel", job});
@@ -213,7 +213,7 @@ TEST_F(CtlJob, AnInterruptEndsAWatchAndCancelsAWaitingSubmit) {
       0, {"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--wait"});
   ASSERT_TRUE(Prints(submit.get(), "running"));
   submit->Signal(SIGINT);
-  EXPECT_EQ(submit->Wait(kHang), 130);
+  EXPECT_EQ(submit->Wait(kPatience), 130);
   EXPECT_EQ(submit->err(), "agmmctl: job 2 is cancelled\n");
   EXPECT_TRUE(Reaches("2", "cancelled"));
 }
@@ -224,7 +224,7 @@ TEST_F(CtlJob, ExitCodesTellTheCasesApart) {
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", "0"}, 2, "--repeat");
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--chunks", "0"}, 2, "--chunks");
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--timeout", "0s"}, 2, "--timeout");
-  ExpectError({"job", "show", "77"}, 4, "no job 77 is known here: ids begin again");
+  ExpectError({"job", "show", "77"}, 4, "job 77 does not exist; job ids start again");
   ExpectError({"job", "submit", "--bind", "A=V,B=W,C=Y"}, 4, "\"V\"");
   // Its sharding is not the spec's.
   Put("S", SmallIntegers(80, 80, 1), {"--sharding", "[K, N_x]"});

@@ -10,9 +10,9 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "gmock/gmock.h"
-#include "proto/convert/status.h"
-#include "tests/base/temp_folder.h"
+#include "proto/convert/rpc_status.h"
 #include "tests/e2e/world.h"
+#include "tests/support/temp_folder.h"
 
 namespace agmm {
 namespace {
@@ -77,7 +77,7 @@ class CtlStopping : public ::testing::Test {
     std::vector<std::string> argv = {Program("agmmctl"), "--endpoint", daemon_.endpoint()};
     argv.insert(argv.end(), arguments.begin(), arguments.end());
     Process process(argv, folder_ / arguments[1]);
-    EXPECT_EQ(process.Wait(kHang), 130);
+    EXPECT_EQ(process.Wait(kPatience), 130);
     return process.err();
   }
   const TempFolder folder_{"ctl_stopping"};
@@ -87,9 +87,20 @@ class CtlStopping : public ::testing::Test {
 TEST_F(CtlStopping, ADaemonThatStopsIsNoCtrlC) {
   const std::string error = ErrorOf({"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"});
   EXPECT_THAT(error, HasSubstr("the daemon is stopping"));
-  EXPECT_THAT(error, HasSubstr("may still run"));
+  EXPECT_THAT(error, HasSubstr("may still be running"));
   EXPECT_EQ(daemon_.cancels, 0);
   EXPECT_THAT(ErrorOf({"job", "watch", "7"}), HasSubstr("the daemon is stopping"));
+}
+
+TEST_F(CtlStopping, AnotherServerIsNamedInOneLine) {
+  // It does not have the daemon's ClusterService.
+  Process process({Program("agmmctl"), "--endpoint", daemon_.endpoint(), "status"},
+                  folder_ / "status");
+  EXPECT_EQ(process.Wait(kPatience), 3);
+  EXPECT_EQ(process.err(),
+            absl::StrCat("agmmctl: something that is not agmmd answers at ", daemon_.endpoint(),
+                         "; give the endpoint of a daemon: host:port or unix:/path (agmmctl: "
+                         "--endpoint)\n"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ using Json = nlohmann::json;
 using CtlTensor = Ctl;
 
 TEST_F(CtlTensor, TensorsArePutListedShownReadAndDeleted) {
-  const Matrix matrix = Normal(37, 53, 3);
+  const TestMatrix matrix = Normal(37, 53, 3);
   const Json put = Put("W", matrix, {"--sharding", "[K, N_x]", "--ranks", "1-2"});
   EXPECT_EQ(put["schema"], "agmm.tensor.v1");
   EXPECT_EQ(put["mesh"], "x=2");
@@ -36,7 +36,7 @@ TEST_F(CtlTensor, SeveralAreDeletedAndThoseThatAreNotThereAreNamed) {
   for (const char* name : {"A", "B", "C"}) Ok({"tensor", "fill", name, "--shape", "2x2"});
   ExpectError({"tensor", "rm", "A", "#x"}, 2, "\"#x\"");
   ExpectError({"tensor", "rm", "A", "V", "B", "U"}, 4,
-              "2 of 4 tensors are not there: V, U; the others");
+              "2 of 4 tensors do not exist: V, U; the others");
   EXPECT_EQ(OkJson({"tensor", "list"})["tensors"].size(), 1);
   EXPECT_EQ(Ok({"tensor", "rm", "C"}), "");
 }
@@ -67,7 +67,7 @@ TEST_F(CtlTensor, WithoutFlagsATensorIsWholeOnEveryRank) {
 }
 
 TEST_F(CtlTensor, Bf16TravelsRawAndExactly) {
-  const Matrix matrix = Rounded(Normal(16, 24, 4), DType::kBF16);
+  const TestMatrix matrix = Rounded(Normal(16, 24, 4), DType::kBF16);
   Put("W", matrix, {"--dtype", "bf16"});
   EXPECT_TRUE(SameBits(Get("W"), matrix));
   const std::string raw = world_.Path("W.raw");
@@ -79,7 +79,7 @@ TEST_F(CtlTensor, Bf16TravelsRawAndExactly) {
 
 TEST_F(CtlTensor, ASecondPutRewritesWhereTheSpecIsTheSame) {
   const Json first = Put("W", SmallIntegers(8, 8, 1), {"--sharding", "[K, N_x]"});
-  const Matrix again = SmallIntegers(8, 8, 2);
+  const TestMatrix again = SmallIntegers(8, 8, 2);
   const Json second = Put("W", again, {"--sharding", "[K, N_x]"});
   EXPECT_EQ(second["tensor_id"], first["tensor_id"]);
   EXPECT_GT(second["version"], first["version"]);
@@ -98,7 +98,7 @@ TEST_F(CtlTensor, AFillIsTheSameHoweverItIsSharded) {
       Ok(flags);
       return Get(name);
     };
-    const Matrix rows = fill("R", {"--sharding", "[M_x, K]"});
+    const TestMatrix rows = fill("R", {"--sharding", "[M_x, K]"});
     EXPECT_TRUE(SameBits(fill("S", {"--sharding", "[K, N_x]", "--ranks", "1-3"}), rows));
     EXPECT_TRUE(SameBits(fill("T", {"--ranks", "3"}), rows));
     Ok({"tensor", "fill", "U", "--shape", "50x30", "--seed", "8", "--kind", kind});

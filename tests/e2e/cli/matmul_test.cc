@@ -9,8 +9,9 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/e2e/matrices.h"
 #include "tests/e2e/world.h"
+#include "tests/support/matrix.h"
+#include "tests/support/seed.h"
 
 namespace agmm {
 namespace {
@@ -34,14 +35,14 @@ class MatmulOn : public ::testing::TestWithParam<std::tuple<int, int>> {
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(world_.StartAll());
     // Nothing that comes later may be right because the memory was zero, or held it already.
-    Matrix huge = Normal(300, 300, 1);
+    TestMatrix huge = Normal(300, 300, 1);
     for (float& value : huge.values) value = value < 0 ? -3e38f : 3e38f;
     ASSERT_NO_FATAL_FAILURE(Multiply(huge, huge, DType::kF32, {"--algorithm", "direct"}));
   }
 
   // Through files and agmmctl, asking the last node.
-  Matrix Multiply(const Matrix& a, const Matrix& b, DType file_dtype,
-                  std::vector<std::string> flags) {
+  TestMatrix Multiply(const TestMatrix& a, const TestMatrix& b, DType file_dtype,
+                      std::vector<std::string> flags) {
     WriteNpy(world_.Path("A.npy"), a, file_dtype);
     WriteNpy(world_.Path("B.npy"), b, file_dtype);
     const std::string out = world_.Path(absl::StrCat("C", ++products_, ".npy"));
@@ -51,7 +52,7 @@ class MatmulOn : public ::testing::TestWithParam<std::tuple<int, int>> {
                            flags);
     EXPECT_EQ(last_.exit_code, 0) << last_.err;
     EXPECT_EQ(last_.err, "");
-    return last_.exit_code == 0 ? ReadNpy(out) : Matrix();
+    return last_.exit_code == 0 ? ReadNpy(out) : TestMatrix();
   }
 
   World world_;
@@ -64,8 +65,8 @@ TEST_P(MatmulOn, SmallIntegersAreExactWithEveryAlgorithm) {
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
   for (const Case& c :
        {Case{1, 61, 333}, Case{97, 61, 333}, Case{1000, 61, 333}, Case{5, 3, 7}, Case{1, 1, 1}}) {
-    const Matrix a = SmallIntegers(c.m, c.k, seed), b = SmallIntegers(c.k, c.n, seed + 1);
-    const Matrix want = Product(a, b);
+    const TestMatrix a = SmallIntegers(c.m, c.k, seed), b = SmallIntegers(c.k, c.n, seed + 1);
+    const TestMatrix want = Product(a, b);
     std::vector<std::vector<std::string>> asked = {{"--algorithm", "serial"},
                                                    {"--algorithm", "ring", "--chunks", "3"},
                                                    {"--algorithm", "direct", "--chunks", "2"},
@@ -90,7 +91,8 @@ TEST_P(MatmulOn, PeerLoadsReachNoOtherNode) {
 
 TEST_P(MatmulOn, ClientsAtOnceDoNotMeet) {
   const int nodes = std::get<0>(GetParam());
-  const Matrix a = SmallIntegers(97, 333, 1), b = SmallIntegers(333, 61, 2), want = Product(a, b);
+  const TestMatrix a = SmallIntegers(97, 333, 1), b = SmallIntegers(333, 61, 2),
+                   want = Product(a, b);
   WriteNpy(world_.Path("A.npy"), a);
   WriteNpy(world_.Path("B.npy"), b);
   std::vector<std::unique_ptr<Process>> clients;
@@ -100,7 +102,7 @@ TEST_P(MatmulOn, ClientsAtOnceDoNotMeet) {
                     world_.Path(absl::StrCat("at-once-", i, ".npy")), "--repeat", "50"}));
   }
   for (int i = 0; i < 4; ++i) {
-    ASSERT_EQ(clients[i]->Wait(kHang), 0) << clients[i]->err();
+    ASSERT_EQ(clients[i]->Wait(kPatience), 0) << clients[i]->err();
     EXPECT_TRUE(SameBits(ReadNpy(world_.Path(absl::StrCat("at-once-", i, ".npy"))), want));
   }
 }
@@ -108,8 +110,8 @@ TEST_P(MatmulOn, ClientsAtOnceDoNotMeet) {
 TEST_P(MatmulOn, NarrowTypesRoundTheExactSumOnce) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
-  const Matrix a = SmallIntegers(33, 150, seed), b = SmallIntegers(150, 41, seed + 1);
-  const Matrix want = Product(a, b);
+  const TestMatrix a = SmallIntegers(33, 150, seed), b = SmallIntegers(150, 41, seed + 1);
+  const TestMatrix want = Product(a, b);
   EXPECT_TRUE(
       SameBits(Multiply(a, b, DType::kF32, {"--dtype", "bf16"}), Rounded(want, DType::kBF16)));
   EXPECT_TRUE(
@@ -122,15 +124,15 @@ TEST_P(MatmulOn, NarrowTypesRoundTheExactSumOnce) {
 TEST_P(MatmulOn, RandomMatricesAreWithinTheErrorBoundOfFloat64) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
-  const Matrix a = Normal(97, 301, seed), b = Normal(301, 83, seed + 1);
-  const Matrix ring = Multiply(a, b, DType::kF32, {"--algorithm", "ring"});
+  const TestMatrix a = Normal(97, 301, seed), b = Normal(301, 83, seed + 1);
+  const TestMatrix ring = Multiply(a, b, DType::kF32, {"--algorithm", "ring"});
   EXPECT_TRUE(IsProductOf(ring, a, b));
   EXPECT_TRUE(IsProductOf(Multiply(a, b, DType::kF32, {"--algorithm", "serial"}), a, b));
 }
 
 TEST_P(MatmulOn, CompareGivesConsistentFigures) {
   const int ranks = std::get<0>(GetParam()) * std::get<1>(GetParam());
-  const Matrix a = SmallIntegers(64, 48, 7), b = SmallIntegers(48, 40, 8);
+  const TestMatrix a = SmallIntegers(64, 48, 7), b = SmallIntegers(48, 40, 8);
   EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, {"--compare", "--repeat", "3", "--json"}),
                        Product(a, b)));
   const Json json = Json::parse(last_.out, nullptr, /*allow_exceptions=*/false);
@@ -159,7 +161,7 @@ TEST_P(MatmulOn, CompareGivesConsistentFigures) {
 
 TEST_P(MatmulOn, SessionsLeaveNothingBehind) {
   const int64_t free = FreeBytes(world_.Status(0));
-  const Matrix a = SmallIntegers(64, 48, 7), b = SmallIntegers(48, 40, 8);
+  const TestMatrix a = SmallIntegers(64, 48, 7), b = SmallIntegers(48, 40, 8);
   Multiply(a, b, DType::kF32, {});
   EXPECT_TRUE(
       world_.WaitFor(0, "its tensors' bytes back", [&](const v1::GetStatusResponse& status) {

@@ -9,14 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/client/widest.h"
 #include "tests/golden/golden.h"
+#include "tests/support/widest.h"
 
 namespace agmm {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -46,7 +45,7 @@ std::vector<std::string> Keys(const Json& json) {
   return keys;
 }
 
-TEST(PlanCli, TextShowsTheProblemTheChoiceTheTrafficAndTheFirstRanksSteps) {
+TEST(PlanCli, TextShowsTheProblemTheChoiceAndTheTraffic) {
   const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   EXPECT_THAT(result.out,
@@ -63,17 +62,15 @@ TEST(PlanCli, TextShowsTheProblemTheChoiceTheTrafficAndTheFirstRanksSteps) {
                                     "   3     1      7              9216               0\n"));
   EXPECT_THAT(result.out, HasSubstr("\nsteps      28: 12 transfer, 16 multiply\n"));
   EXPECT_THAT(result.out, HasSubstr("\nmoved      18 KiB by memory, 18 KiB by network an epoch\n"));
-  EXPECT_THAT(result.out, HasSubstr("\nagmm schedule 1 ring ranks=4 workspace=12288\nrank 0\n"));
-  EXPECT_THAT(result.out, Not(HasSubstr("\nrank 1\n")));
-  EXPECT_THAT(result.out, EndsWith("\n... and the steps of 3 more ranks: --full\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("\nrank 0\n")));
 }
 
-TEST(PlanCli, FullTextHasTheStepsOfEveryRank) {
+TEST(PlanCli, FullTextAddsTheStepsOfEveryRank) {
   const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --full");
   ASSERT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("\nagmm schedule 1 ring ranks=4 workspace=12288\nrank 0\n"));
   for (const char* rank : {"\nrank 0\n", "\nrank 1\n", "\nrank 2\n", "\nrank 3\n"})
     EXPECT_THAT(result.out, HasSubstr(rank));
-  EXPECT_THAT(result.out, Not(HasSubstr("--full")));
 }
 
 TEST(PlanCli, OnOneNodeAutoCopiesNothing) {
@@ -151,9 +148,12 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
   const struct {
     const char *arguments, *out;
   } cases[] = {
-      {"", "agmmctl: a verb is missing behind agmmctl: status, tensor, job, matmul, bench, plan\n"},
-      {"paln", "agmmctl: \"paln\" is no verb of agmmctl; did you mean \"plan\"?\n"},
-      {"tensor lst", "agmmctl: \"lst\" is no verb of agmmctl tensor; did you mean \"list\"?\n"},
+      {"",
+       "agmmctl: a command is missing after \"agmmctl\"; use one of status, tensor, job, matmul, "
+       "bench, plan\n"},
+      {"paln", "agmmctl: unknown command \"paln\"; did you mean \"plan\"?\n"},
+      {"tensor lst",
+       "agmmctl: unknown command \"lst\" of \"agmmctl tensor\"; did you mean \"list\"?\n"},
       {"plan", "agmmctl: --shape is required; see agmmctl plan --help\n"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --colour=red",
        "agmmctl: The following argument was not expected: "

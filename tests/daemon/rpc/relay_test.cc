@@ -1,0 +1,380 @@
+// Calls that a member relays to a sequencer that the test plays.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "agmm/v1/job.grpc.pb.h"
+#include "daemon/rpc/cluster_service.h"
+#include "daemon/rpc/server.h"
+#include "daemon/rpc/services.h"
+#include "kernels/base/reason.h"
+#include "kernels/base/status.h"
+#include "proto/channel/channel.h"
+#include "proto/convert/grpc_status.h"
+#include "proto/convert/metadata.h"
+#include "tests/support/notification.h"
+#include "tests/support/patience.h"
+
+namespace agmm {
+namespace {
+
+using testing::HasSubstr;
+
+// Answers GetJob as it is told, WaitJob never, WatchJob with three events, and RunJobs with one
+// message of outcomes for each message of jobs.
+class FakeJobs final : public v1::JobService::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request, v1::Job* response) override {
+    metadata.clear();
+    for (const auto& [key, value] : context->client_metadata())
+      metadata[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
+    deadline = context->deadline();
+    response->set_job_id(request->job_id());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(answer));
+    return reactor;
+  }
+  grpc::ServerUnaryReactor* WaitJob(grpc::CallbackServerContext* context, const v1::WaitJobRequest*,
+                                    v1::Job*) override {
+    struct Waiting : grpc::ServerUnaryReactor {
+      explicit Waiting(FakeJobs* jobs) : jobs(jobs) {}
+      void OnCancel() override {
+        jobs->cancelled.Notify();
+        Finish(grpc::Status(grpc::StatusCode::CANCELLED, ""));
+      }
+      void OnDone() override { delete this; }
+      FakeJobs* const jobs;
+    };
+    waiting.Notify();
+    return new Waiting(this);
+  }
+  grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
+      grpc::CallbackServerContext*, const v1::WatchJobRequest* request) override {
+    struct Watch : grpc::ServerWriteReactor<v1::WatchJobResponse> {
+      void OnWriteDone(bool) override { Next(); }
+      void OnDone() override { delete this; }
+      void Next() {
+        if (++number > 3) return Finish(ToGrpc(end));
+        response.mutable_event()->set_number(number);
+        StartWrite(&response);
+      }
+      int number = 0;
+      absl::Status end;
+      v1::WatchJobResponse response;
+    };
+    auto* watch = new Watch;
+    watch->number = static_cast<int>(request->after_event());
+    watch->end = answer;
+    watch->Next();
+    return watch;
+  }
+  grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>* RunJobs(
+      grpc::CallbackServerContext*) override {
+    struct Run : grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse> {
+      explicit Run(FakeJobs* jobs) : jobs(jobs) { StartRead(&request); }
+      void OnReadDone(bool ok) override {
+        // A caller that goes away may look like one that has sent everything.
+        if (!ok && jobs->ends_by_cancel) return;
+        if (!ok || !jobs->answer.ok()) return Finish(ToGrpc(jobs->answer));
+        response.Clear();
+        for (const v1::SubmitJobRequest& job : request.jobs())
+          response.add_outcomes()->set_request_id(job.request_id());
+        StartWrite(&response);
+      }
+      void OnWriteDone(bool) override { StartRead(&request); }
+      void OnCancel() override {
+        jobs->cancelled.Notify();
+        if (jobs->ends_by_cancel) Finish(grpc::Status(grpc::StatusCode::CANCELLED, ""));
+      }
+      void OnDone() override { delete this; }
+      FakeJobs* const jobs;
+      v1::RunJobsRequest request;
+      v1::RunJobsResponse response;
+    };
+    return new Run(this);
+  }
+
+  absl::Status answer;
+  bool ends_by_cancel = false;  // RunJobs ends when its caller is gone, not when it has sent all
+  std::map<std::string, std::string> metadata;
+  std::chrono::system_clock::time_point deadline;
+  Notification waiting, cancelled;
+};
+
+class RelayTest : public testing::Test {
+ protected:
+  RelayTest() {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&jobs_);
+    sequencer_ = builder.BuildAndStart();
+    const auto channel = OpenChannel(absl::StrCat("127.0.0.1:", port));
+    EXPECT_TRUE(channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience)));
+    client_ = std::make_unique<SequencerClient>(channel, "node a (127.0.0.1:1)");
+    calls_ = client_->calls();
+    cluster_ = std::make_unique<ClusterService>(&calls_, &view_, 0);
+    relay_ = MakeRelay("agmm.v1.JobService", client_.get());
+    member_ = *RpcServer::Start("127.0.0.1:0", "", &metrics_, {cluster_.get(), relay_.get()});
+    channel_ = OpenChannel(absl::StrCat("127.0.0.1:", member_->port()));
+    stub_ = v1::JobService::NewStub(channel_);
+  }
+  ~RelayTest() override {
+    member_->Stop();
+    client_.reset();
+    sequencer_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  static void SetDeadline(grpc::ClientContext* context) {
+    context->set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+  }
+  absl::StatusOr<v1::Job> GetJob() {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    return GetJob(&context);
+  }
+  absl::StatusOr<v1::Job> GetJob(grpc::ClientContext* context) {
+    v1::GetJobRequest request;
+    request.set_job_id(7);
+    v1::Job job;
+    const absl::Status status = FromGrpc(stub_->GetJob(context, request, &job));
+    if (!status.ok()) return status;
+    return job;
+  }
+  // WaitJob, which is never answered; `meanwhile` runs once it has reached the sequencer.
+  absl::Status WaitJob(const std::function<void(grpc::ClientContext*)>& meanwhile) {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    grpc::Status status;
+    std::thread waits([&] {
+      v1::Job job;
+      status = stub_->WaitJob(&context, {}, &job);
+    });
+    EXPECT_TRUE(jobs_.waiting.WaitFor(kPatience));
+    meanwhile(&context);
+    waits.join();
+    return FromGrpc(status);
+  }
+  static v1::RunJobsRequest JobsCalled(const std::vector<std::string>& ids) {
+    v1::RunJobsRequest request;
+    for (const std::string& id : ids) request.add_jobs()->set_request_id(id);
+    return request;
+  }
+
+  FakeJobs jobs_;
+  std::unique_ptr<grpc::Server> sequencer_;
+  Metrics metrics_;
+  Runner runner_{0, 0, {}, {}, &metrics_, [](v1::Report) {}};  // without devices
+  StatusView view_{DefaultConfigFor(1, 1 << 20, "/x"), &runner_, nullptr, &metrics_};
+  std::unique_ptr<SequencerClient> client_;
+  SequencerCalls calls_;
+  std::unique_ptr<ClusterService> cluster_;
+  std::unique_ptr<grpc::Service> relay_;
+  std::unique_ptr<RpcServer> member_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::JobService::Stub> stub_;
+};
+
+TEST_F(RelayTest, ContextTravelsAlong) {
+  client_->SetConnected();
+  const absl::Time deadline = absl::Now() + kPatience;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(deadline));
+  const std::map<std::string, std::string> sent = {{kPrincipalKey, "uid:7"},
+                                                   {kRequestIdKey, "r1"},
+                                                   {kTraceparentKey, "00-1-2-3"},
+                                                   {kSessionKey, "s1"},
+                                                   {kSequencerKey, "q1"}};
+  for (const auto& [key, value] : sent) context.AddMetadata(key, value);
+  const absl::StatusOr<v1::Job> job = GetJob(&context);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->job_id(), 7u);
+  for (const auto& [key, value] : sent) EXPECT_EQ(jobs_.metadata[key], value) << key;
+  EXPECT_LE(absl::FromChrono(jobs_.deadline), deadline + absl::Seconds(1));
+}
+
+TEST_F(RelayTest, ErrorsKeepCodeMessageAndReason) {
+  client_->SetConnected();
+  for (const absl::Status& error :
+       {WithReason(absl::ResourceExhaustedError("asked 5, free 4"), kReasonHeapFull),
+        WithReason(absl::UnavailableError("waiting for node b"), kReasonWorldIncomplete),
+        absl::UnavailableError("without a reason"), absl::NotFoundError("no job 7")}) {
+    jobs_.answer = error;
+    const absl::Status got = GetJob().status();
+    EXPECT_EQ(got, error) << got;
+    EXPECT_EQ(ReasonOf(got), ReasonOf(error));
+  }
+}
+
+TEST_F(RelayTest, CallsBeforeTheStreamIsUpNameTheSequencer) {
+  const absl::Status got = GetJob().status();
+  EXPECT_TRUE(absl::IsUnavailable(got)) << got;
+  EXPECT_EQ(ReasonOf(got), kReasonWorldIncomplete);
+  EXPECT_THAT(std::string(got.message()), HasSubstr("node a (127.0.0.1:1)"));
+}
+
+TEST_F(RelayTest, VanishedSequencerIsAPeerLost) {
+  client_->SetConnected();
+  sequencer_->Shutdown(std::chrono::system_clock::now());
+  sequencer_->Wait();
+  const absl::Status got = GetJob().status();
+  EXPECT_TRUE(absl::IsAborted(got)) << got;
+  EXPECT_EQ(ReasonOf(got), kReasonPeerLost);
+  EXPECT_THAT(std::string(got.message()), HasSubstr("node a (127.0.0.1:1), was lost"));
+}
+
+TEST_F(RelayTest, WaitingCallsEndWhenTheStreamDoes) {
+  client_->SetConnected();
+  const absl::Status reason = WithReason(absl::AbortedError("node a was lost"), kReasonPeerLost);
+  EXPECT_EQ(WaitJob([&](auto*) { client_->SetLost(reason, "waiting for it to come back"); }),
+            reason);
+  const absl::Status next = GetJob().status();
+  EXPECT_EQ(ReasonOf(next), kReasonWorldIncomplete) << next;
+  EXPECT_THAT(std::string(next.message()), HasSubstr("node a was lost; waiting for it"));
+  client_->SetConnected();
+  EXPECT_TRUE(GetJob().ok());
+}
+
+TEST_F(RelayTest, WaitingCallsEndWithTheDaemon) {
+  client_->SetConnected();
+  const absl::Status got = WaitJob([&](auto*) { client_.reset(); });
+  EXPECT_TRUE(absl::IsUnavailable(got)) << got;
+}
+
+TEST_F(RelayTest, ACallerThatGoesAwayIsKnownAtTheSequencer) {
+  client_->SetConnected();
+  const absl::Status got = WaitJob([&](grpc::ClientContext* context) { context->TryCancel(); });
+  EXPECT_TRUE(absl::IsCancelled(got)) << got;
+  EXPECT_TRUE(jobs_.cancelled.WaitFor(kPatience));
+}
+
+TEST_F(RelayTest, ACallerOfAStreamThatGoesAwayIsKnownAtTheSequencer) {
+  client_->SetConnected();
+  jobs_.ends_by_cancel = true;
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  const auto stream = stub_->RunJobs(&context);
+  EXPECT_TRUE(stream->Write(JobsCalled({"a"})));
+  v1::RunJobsResponse response;
+  EXPECT_TRUE(stream->Read(&response));
+  context.TryCancel();
+  EXPECT_FALSE(stream->Finish().ok());
+  EXPECT_TRUE(jobs_.cancelled.WaitFor(kPatience));
+}
+
+TEST_F(RelayTest, MessagesPassInOrderInBothDirections) {
+  client_->SetConnected();
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  const auto stream = stub_->RunJobs(&context);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(stream->Write(JobsCalled({absl::StrCat(i), std::string(i * 1000, 'x')})));
+    v1::RunJobsResponse response;
+    ASSERT_TRUE(stream->Read(&response));
+    ASSERT_EQ(response.outcomes_size(), 2);
+    EXPECT_EQ(response.outcomes(0).request_id(), absl::StrCat(i));
+    EXPECT_EQ(response.outcomes(1).request_id().size(), i * 1000u);
+  }
+  // The half-close passes, too.
+  EXPECT_TRUE(stream->WritesDone());
+  v1::RunJobsResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(RelayTest, AStreamThatTheSequencerEndsDoesNotWaitForItsCaller) {
+  client_->SetConnected();
+  jobs_.answer = absl::InvalidArgumentError("a job has no request_id");
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  const auto stream = stub_->RunJobs(&context);
+  EXPECT_TRUE(stream->Write(JobsCalled({"a"})));
+  v1::RunJobsResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(FromGrpc(stream->Finish()), jobs_.answer);
+}
+
+TEST_F(RelayTest, StreamsEndWhenTheSequencerIsLost) {
+  client_->SetConnected();
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  const auto stream = stub_->RunJobs(&context);
+  EXPECT_TRUE(stream->Write(JobsCalled({"a"})));
+  v1::RunJobsResponse response;
+  EXPECT_TRUE(stream->Read(&response));
+  const absl::Status reason = WithReason(absl::AbortedError("node a was lost"), kReasonPeerLost);
+  client_->SetLost(reason, "");
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(FromGrpc(stream->Finish()), reason);
+}
+
+TEST_F(RelayTest, EventsPassAndTheStatusBehindThem) {
+  client_->SetConnected();
+  for (const absl::Status& end : {absl::OkStatus(), absl::NotFoundError("no job")}) {
+    jobs_.answer = end;
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::WatchJobRequest request;
+    request.set_after_event(1);
+    const auto stream = stub_->WatchJob(&context, request);
+    v1::WatchJobResponse response;
+    for (int number : {2, 3}) {
+      ASSERT_TRUE(stream->Read(&response));
+      EXPECT_EQ(response.event().number(), number);
+    }
+    EXPECT_FALSE(stream->Read(&response));
+    EXPECT_EQ(FromGrpc(stream->Finish()), end);
+  }
+}
+
+TEST_F(RelayTest, ReflectionListsTheRelayedService) {
+  grpc::GenericStub stub(channel_);
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
+  auto call = stub.PrepareCall(
+      &context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  call->StartCall(nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  const grpc::Slice list_services(std::string("\x3a\x00", 2));
+  call->Write(grpc::ByteBuffer(&list_services, 1), nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  grpc::ByteBuffer answer;
+  call->Read(&answer, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  grpc::Slice list;
+  ASSERT_TRUE(answer.DumpToSingleSlice(&list).ok());
+  EXPECT_THAT(std::string(reinterpret_cast<const char*>(list.begin()), list.size()),
+              HasSubstr("agmm.v1.JobService"));
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  queue.Next(&tag, &ok);
+}
+
+TEST_F(RelayTest, StatusIsAnsweredAloneWhenTheSequencerIsNotThere) {
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::GetStatusResponse status;
+  const auto stub = v1::ClusterService::NewStub(channel_);
+  ASSERT_TRUE(stub->GetStatus(&context, {}, &status).ok());
+  EXPECT_FALSE(status.ready());
+  EXPECT_THAT(status.reason(), HasSubstr("node a (127.0.0.1:1)"));
+  EXPECT_EQ(status.nodes_size(), 1);
+}
+
+}  // namespace
+}  // namespace agmm

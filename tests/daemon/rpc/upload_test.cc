@@ -1,0 +1,163 @@
+// Uploads over gRPC: what a client may send, and how it comes back after a break.
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "kernels/base/failpoint.h"
+#include "tests/daemon/rpc/upload_fixture.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(Uploading, PutsTheContentsInPlace) {
+  Client client(this);
+  ASSERT_TRUE(client.SendContents(0, kTotal).ok());
+  const grpc::Status status = client.Commit(ChecksumOfContents());
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(client.response().tensor().version(), 5);
+  EXPECT_THAT(control_.commits(), ElementsAre(true));
+  EXPECT_TRUE(control_.AwaitBegun().write());
+  EXPECT_EQ(control_.AwaitBegun().node(), kNode);
+  EXPECT_TRUE(Stored() == Contents());
+}
+
+TEST_F(Uploading, ChunksThatArriveEarlyWaitForTheOnesBeforeThem) {
+  Client client(this);
+  ASSERT_TRUE(client.Ask().ok());
+  // The last one, with the commit, arrives first.
+  v1::UploadRequest last = client.Chunk(2 << 20, Contents().substr(2 << 20));
+  last.mutable_commit()->set_checksum(ChecksumOfContents());
+  Client early(this), between(this);
+  early.Start(last);
+  between.Start(between.Chunk(1 << 20, Contents().substr(1 << 20, 1 << 20)));
+  ASSERT_TRUE(client.SendContents(0, 1 << 20).ok());
+  EXPECT_TRUE(between.Finish().ok());
+  ASSERT_TRUE(early.Finish().ok());
+  EXPECT_EQ(early.response().tensor().version(), 5);
+  EXPECT_TRUE(Stored() == Contents());
+}
+
+TEST_F(Uploading, GoesOnBehindABrokenConnection) {
+  {
+    Client client(this);
+    SendOneMiB(&client);
+  }
+  Client client(this);
+  ASSERT_TRUE(client.Ask().ok());
+  EXPECT_EQ(client.response().committed_bytes(), 1 << 20);
+  EXPECT_EQ(client.response().total_bytes(), kTotal);
+  EXPECT_FALSE(client.response().has_tensor());
+  EXPECT_THAT(control_.commits(), IsEmpty());
+  EXPECT_TRUE(client.SendContents(1 << 20, kTotal).ok());
+  EXPECT_TRUE(client.Commit(ChecksumOfContents()).ok());
+  EXPECT_EQ(control_.begins(), 1);
+  EXPECT_THAT(control_.commits(), ElementsAre(true));
+  EXPECT_TRUE(Stored() == Contents());
+}
+
+TEST_F(Uploading, SkipsBytesThatWereReceived) {
+  Client client(this);
+  SendOneMiB(&client);
+  EXPECT_TRUE(client.Send(0, "abcdefgh").ok());
+  EXPECT_TRUE(client.Send(4096, Contents().substr(4096, 1 << 20)).ok());
+  EXPECT_TRUE(client.SendContents(4096 + (1 << 20), kTotal).ok());
+  EXPECT_TRUE(client.Commit(ChecksumOfContents()).ok());
+  EXPECT_TRUE(Stored() == Contents());
+}
+
+#ifdef AGMM_FAILPOINTS
+TEST_F(Uploading, GoesOnAfterAResetByTheDaemon) {
+  failpoint::Arm("rpc.upload.reset", 1);
+  Client client(this);
+  EXPECT_EQ(client.SendContents(0, 1 << 20).error_code(), grpc::StatusCode::UNAVAILABLE);
+  ASSERT_TRUE(client.Ask().ok());
+  EXPECT_EQ(client.response().committed_bytes(), 1 << 20);
+  EXPECT_TRUE(client.SendContents(1 << 20, kTotal).ok());
+  EXPECT_TRUE(client.Commit(ChecksumOfContents()).ok());
+  EXPECT_TRUE(Stored() == Contents());
+}
+#endif
+
+TEST_F(Uploading, ACommitMayBeRepeated) {
+  for (int i = 0; i < 3; ++i) {
+    Client client(this);
+    // As from a client that did not hear the answer: from the beginning, or nothing but the commit.
+    if (i < 2) EXPECT_TRUE(client.SendContents(0, kTotal).ok());
+    ASSERT_TRUE(client.Commit(ChecksumOfContents()).ok()) << i;
+    EXPECT_EQ(client.response().tensor().version(), 5);
+  }
+  Abort();  // too late: no effect
+  Client client(this);
+  ASSERT_TRUE(client.Ask().ok());
+  EXPECT_EQ(client.response().tensor().version(), 5);
+  EXPECT_EQ(client.response().committed_bytes(), kTotal);
+  EXPECT_EQ(client.Commit(0x123).error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(control_.begins(), 1);
+  EXPECT_THAT(control_.commits(), ElementsAre(true));
+}
+
+TEST_F(Uploading, AnotherBodyUnderTheSameIdIsRefused) {
+  Client first(this);
+  SendOneMiB(&first);
+  Client second(this, "up", kTensor + 1);
+  EXPECT_EQ(second.Ask().error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  // The first is not touched by it.
+  EXPECT_TRUE(first.SendContents(1 << 20, kTotal).ok());
+  EXPECT_TRUE(first.Commit(ChecksumOfContents()).ok());
+}
+
+TEST_F(Uploading, AWrongChecksumLeavesNoContents) {
+  Client client(this);
+  EXPECT_TRUE(client.SendContents(0, kTotal).ok());
+  const grpc::Status status = client.Commit(0x123);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_THAT(status.error_message(), HasSubstr("0000000000000123"));
+  EXPECT_THAT(status.error_message(), HasSubstr(absl::StrFormat("%016x", ChecksumOfContents())));
+  EXPECT_THAT(control_.commits(), ElementsAre(false));
+  ExpectGone(&client, grpc::StatusCode::DATA_LOSS);
+}
+
+TEST_F(Uploading, AChunkTooFarAheadIsRefusedByTheOffsetThatComesNext) {
+  Client client(this);
+  SendOneMiB(&client);
+  ExpectRefused(client.Send(int64_t{64} << 20, "abcd"), "expected 1048576");
+  // One more early chunk than the daemon keeps.
+  Client early(this);
+  for (int i = 0; i < 17; ++i) early.Start(early.Chunk((1 << 20) + 4, "abcd"));
+  const absl::Time end = absl::Now() + kPatience;
+  while (early.Errors() == 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(early.Errors(), 1);
+  // None of this has ended the upload.
+  EXPECT_THAT(control_.commits(), IsEmpty());
+  EXPECT_TRUE(client.Send(1 << 20, "abcd").ok());
+  ExpectRefused(early.Finish(), "wait for the ones before them");
+}
+
+TEST_F(Uploading, PartsOfElementsAndBytesBehindTheEndAreRefused) {
+  Client client(this);
+  ASSERT_TRUE(client.Ask().ok());
+  ExpectRefused(client.Send(0, "ab"), "whole elements");
+  EXPECT_TRUE(client.Send(0, Contents().substr(0, 4)).ok());
+  ExpectRefused(client.Send(2, "abcd"), "whole elements");
+  ASSERT_TRUE(client.SendContents(0, kTotal - 4).ok());
+  ExpectRefused(client.Send(kTotal - 4, "abcdefgh"), "outside the tensor");
+}
+
+TEST_F(Uploading, AnEarlyCommitSaysWhatIsMissing) {
+  Client client(this);
+  EXPECT_TRUE(client.SendContents(0, 1 << 20).ok());
+  ExpectRefused(client.Commit(0), "1048576 of 2800000 bytes");
+  EXPECT_THAT(control_.commits(), IsEmpty());
+}
+
+TEST_F(Uploading, AMessageThatBelongsToNoUploadIsRefused) {
+  Client client(this);
+  ExpectRefused(client.Send(v1::UploadRequest()), "begin");
+  ExpectGone(&client, grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(control_.begins(), 0);
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,146 @@
+"""Runs what the documents tell people to type, and compiles the C++ they show.
+
+    docs_test.py BIN_FOLDER
+
+Every ```sh block of README.md, CONTRIBUTING.md and docs/*.md runs in one shell a document, in a network and mount
+namespace of its own, in a folder that looks like the repository. Commands that are too long for a test, or that
+another test runs, are named in ELSEWHERE.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DEADLINE_S = 120
+
+# Command -> who runs it: a file of the repository that has the words given, or "by hand".
+ELSEWHERE = {
+    "deploy/install-deps.sh": ("tests/run.sh", "deploy/install-deps.sh"),
+    "tests/run.sh": (".ci/run", "tests/run.sh"),
+    "cmake -S . -B build-test -G Ninja -DAGMM_BUILD_TESTS=ON -DAGMM_FAILPOINTS=ON": ("tests/run.sh", "-DAGMM_FAILPOINTS=ON"),
+    "cmake --build build-test": ("tests/run.sh", "cmake --build"),
+    "ctest --test-dir build-test -R Verify": ("tests/run.sh", "ctest --test-dir"),
+    "cmake -S . -B build -G Ninja && cmake --build build": ("deploy/demo.sh", "cmake --build"),
+    'cmake --install build --prefix "$PREFIX"': ("tests/e2e/cli/installed_test.cc", "--install"),
+    'cmake -S client/examples -B "$EXAMPLES" -DCMAKE_PREFIX_PATH="$PREFIX"': ("tests/e2e/cli/installed_test.cc", "CMAKE_PREFIX_PATH"),
+    'cmake --build "$EXAMPLES"': ("tests/e2e/cli/installed_test.cc", "--build"),
+    "tests/bench/run.sh --quick": ("by hand", "root, minutes, and a quiet machine"),
+}
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def without_comment(line):
+    """Comments of these documents stand behind at least two spaces."""
+    return re.sub(r"\s{2,}#.*$", "", line).rstrip()
+
+
+def script_of(document):
+    """The commands of a document that run here."""
+    lines = []
+    for block in blocks(document.read_text(), "sh"):
+        lines += [line for line in map(without_comment, block.splitlines()) if line not in ELSEWHERE]
+    return "\n".join(lines).strip()
+
+
+class Documents(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="agmm-docs-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        for entry in ROOT.iterdir():
+            if not entry.name.startswith((".", "build")):
+                (self.folder / entry.name).symlink_to(entry)
+
+    def run_script(self, script):
+        (self.folder / "script").write_text(script + "\n")
+        inside = "mount -t tmpfs none /run && ip link set lo up && exec bash -euo pipefail script"
+        environment = {
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "AGMM_BIN": str(BIN),
+            "TMPDIR": str(self.folder),
+            "LC_ALL": "C.UTF-8",
+        }
+        process = subprocess.Popen(
+            ["unshare", "-r", "-n", "-m", "--pid", "--fork", "--kill-child", "sh", "-c", inside],
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            self.fail(f"not done after {DEADLINE_S} s:\n{output}")
+        self.assertEqual(process.returncode, 0, f"{script}\n---\n{output}")
+
+    def test_there_are_documents(self):
+        self.assertGreater(len(DOCUMENTS), 5)
+
+    def test_what_runs_elsewhere_does(self):
+        text = "\n".join(document.read_text() for document in DOCUMENTS)
+        for command, (file, words) in ELSEWHERE.items():
+            self.assertIn(command, text, "no document has this command any more; remove it from ELSEWHERE")
+            if file != "by hand":
+                self.assertIn(words, (ROOT / file).read_text(), f"{file} does not run: {command}")
+
+    def test_links_lead_to_files(self):
+        for document in DOCUMENTS:
+            for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+                self.assertTrue((document.parent / target).exists(), f"{document.name}: {target}")
+
+    def test_the_reference_of_agmmctl_is_current(self):
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "docs/make_cli.py"), "--check", str(BIN)], capture_output=True, text=True
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_code_compiles(self):
+        (self.folder / "include").mkdir()
+        (self.folder / "include/agmm").symlink_to(ROOT / "client")
+        count = 0
+        for document in DOCUMENTS:
+            for code in blocks(document.read_text(), "cpp"):
+                count += 1
+                source = self.folder / f"{document.stem}{count}.cc"
+                source.write_text(code)
+                done = subprocess.run(
+                    ["c++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{self.folder}/include", source],
+                    capture_output=True,
+                    text=True,
+                )
+                self.assertEqual(done.returncode, 0, f"{document.name}:\n{done.stderr}")
+        self.assertGreaterEqual(count, 2)
+
+
+def add_test(document):
+    def test(self):
+        script = script_of(document)
+        if script:
+            self.run_script(script)
+
+    name = re.sub(r"\W", "_", document.stem.lower())
+    setattr(Documents, f"test_commands_of_{name}", test)
+
+
+for each in DOCUMENTS:
+    add_test(each)
+
+if __name__ == "__main__":
+    BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main()

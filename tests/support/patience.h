@@ -1,0 +1,25 @@
+// How long tests wait, and how they wait for what another thread or process does.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace agmm {
+
+// A healthy machine needs a fraction of it; only a test that fails waits so long.
+inline constexpr absl::Duration kPatience = absl::Seconds(60);
+inline constexpr std::chrono::milliseconds kPatienceMs{60'000};
+
+// True once `holds` does; false when kPatience ends first.
+inline bool Eventually(const std::function<bool()>& holds) {
+  for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end;
+       absl::SleepFor(absl::Milliseconds(2))) {
+    if (holds()) return true;
+  }
+  return holds();
+}
+
+}  // namespace agmm

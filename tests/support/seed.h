@@ -1,0 +1,21 @@
+// The seed of what tests draw.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+namespace agmm {
+
+// $AGMM_SEED, else always the same, because a run that fails must fail again; printed.
+inline uint64_t TestSeed() {
+  static const uint64_t seed = [] {
+    const char* given = std::getenv("AGMM_SEED");
+    const uint64_t chosen = given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
+    std::fprintf(stderr, "AGMM_SEED=%llu\n", static_cast<unsigned long long>(chosen));
+    return chosen;
+  }();
+  return seed;
+}
+
+}  // namespace agmm
