@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# usage: deploy/demo.sh [A.npy B.npy]
+# usage: deploy/demo.sh [--out C.npy] [A.npy B.npy]
 #
 # Two daemons with two CPU devices each, on loopback with UCX between them, multiply two matrices
-# (random ones where none are given), fused and unfused in turn; the product is checked against one
-# in double precision. Installs what is missing (as root or with sudo) and builds into build/.
-# Leaves nothing running.
+# (random ones by default), overlapped and one after the other in turn; the product is checked
+# against one in double precision. --out keeps the product. Installs missing packages (as root or
+# with sudo) and builds into build/, or uses the programs in $AGMM_BIN. Leaves nothing running.
 set -euo pipefail
 
 fail() {
@@ -12,18 +12,25 @@ fail() {
   exit 1
 }
 
-(($# == 0 || $# == 2)) || fail "give two matrices or none: deploy/demo.sh [A.npy B.npy]"
-a='' b=''
+a='' b='' out=''
+if [[ ${1:-} == --out ]]; then
+  (($# >= 2)) || fail "--out needs a file: deploy/demo.sh [--out C.npy] [A.npy B.npy]"
+  out=$(realpath "$2") || fail "the folder of $2 does not exist; create it or choose another --out"
+  shift 2
+fi
+(($# == 0 || $# == 2)) ||
+  fail "give two matrices or none: deploy/demo.sh [--out C.npy] [A.npy B.npy]"
 if (($# == 2)); then
   for file in "$1" "$2"; do [[ -r $file ]] || fail "cannot read $file"; done
   a=$(realpath "$1") b=$(realpath "$2")
 fi
 cd "$(dirname "$0")/.."
-python=/usr/bin/python3 # the one that the numpy package belongs to
+python=/usr/bin/python3 # the interpreter of Debian's numpy
+bin=${AGMM_BIN:-build/bin}
 ready_deadline_s=30
 work='' pids=() helper=''
 
-# Asks the daemons to go, insists after 5 s, reaps them.
+# Stops the daemons, kills them after 5 s, and reaps them.
 cleanup() {
   trap '' INT TERM HUP
   local pid tries
@@ -58,14 +65,15 @@ run_python() {
 }
 
 build() {
+  if [[ -n ${AGMM_BIN:-} ]]; then return; fi
   deploy/install-deps.sh
   local free_mib log=build/demo-build.log
   free_mib=$(df --output=avail -m . | tail -n 1)
   [[ -x build/bin/agmmd ]] || ((free_mib >= 1024)) ||
     fail "$PWD has ${free_mib} MiB free; the build needs 1024"
-  # What is there is built as it was set up.
+  # An existing build folder keeps its configuration.
   [[ -f build/build.ninja || -f build/Makefile ]] || configure "$log"
-  # A status line on a terminal; in a pipe only what goes wrong.
+  # On a terminal the build shows its progress; in a pipe it prints only errors.
   if [[ -t 1 ]]; then
     cmake --build build --target agmmd agmmctl
   else
@@ -88,7 +96,7 @@ configure() {
   }
 }
 
-# Two free TCP ports of loopback.
+# Prints two free TCP ports of loopback.
 free_ports() {
   run_python - <<'PY'
 import socket
@@ -98,7 +106,7 @@ print(*(s.getsockname()[1] for s in sockets))
 PY
 }
 
-# Makes the matrices where none were given, and prints "M N K heap": a heap holds a device's part of
+# Makes the matrices if none were given, and prints "M N K heap": a heap holds a device's part of
 # A, B and C, and all of A gathered.
 prepare_matrices() {
   run_python - "$1" "$2" "$3" <<'PY'
@@ -136,8 +144,8 @@ CONFIG
 }
 
 start_daemon() { # node name
-  # It dies with this script, even if that is killed.
-  setpriv --pdeathsig KILL build/bin/agmmd --config "$work/$1.txtpb" >"$work/$1.log" 2>&1 &
+  # The daemon dies with this script, even if the script is killed.
+  setpriv --pdeathsig KILL "$bin/agmmd" --config "$work/$1.txtpb" >"$work/$1.log" 2>&1 &
   pids+=($!)
 }
 
@@ -149,14 +157,25 @@ show_logs() {
   done
 }
 
-wait_until_ready() {
-  local deadline=$((SECONDS + ready_deadline_s)) pid
+# Starts both daemons and waits until jobs can run. Returns 1 if another program has taken one of
+# the ports since they were chosen (agmmd ends with 3).
+start_world() {
+  local deadline=$((SECONDS + ready_deadline_s)) pid code
+  free_ports >"$work/ports"
+  read -r port_a port_b <"$work/ports"
+  write_config "$work/a.txtpb" a "$port_a" "$port_b" "$heap"
+  write_config "$work/b.txtpb" b "$port_a" "$port_b" "$heap"
+  ctl=("$bin/agmmctl" --endpoint "127.0.0.1:$port_a")
+  start_daemon a
+  start_daemon b
   until "${ctl[@]}" --json status 2>/dev/null | grep -q '"ready":true'; do
     for pid in "${pids[@]}"; do
-      kill -0 "$pid" 2>/dev/null || {
-        show_logs
-        fail "a daemon has ended"
-      }
+      if kill -0 "$pid" 2>/dev/null; then continue; fi
+      code=0
+      wait "$pid" || code=$?
+      if ((code == 3)); then return 1; fi
+      show_logs
+      fail "a daemon ended with code $code"
     done
     ((SECONDS < deadline)) || {
       show_logs
@@ -164,6 +183,15 @@ wait_until_ready() {
     }
     sleep 0.1
   done
+}
+
+stop_daemons() {
+  local pid
+  for pid in "${pids[@]}"; do
+    kill -KILL "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
+  pids=()
 }
 
 # |C - C64| <= K 2^-23 |A||B| + 1 ulp, element by element; on large problems for 64 rows.
@@ -186,33 +214,33 @@ error = np.abs(c[rows].astype(np.float64) - exact)
 if not (error <= bound).all():
     i, j = np.argwhere(~(error <= bound))[0]
     sys.exit(f"demo.sh: C[{rows[i]}, {j}] is {c[rows[i], j]} and should be {exact[i, j]}")
-allowed = bound.flat[error.argmax()]
-print(f"C is right: {len(rows)} of {m} rows compared with float64, largest error {error.max():.2g} "
-      f"where {allowed:.2g} is allowed")
+relative = np.linalg.norm(error) / max(np.linalg.norm(exact), np.finfo(np.float64).tiny)
+allowed = np.linalg.norm(bound) / max(np.linalg.norm(exact), np.finfo(np.float64).tiny)
+print(f"C is right: {len(rows)} of {m} rows compared with float64, relative error {relative:.1e} "
+      f"(at most {allowed:.1e} is allowed)")
 PY
 }
 
 build
 work=$(mktemp -d "${TMPDIR:-/tmp}/agmm-demo.XXXXXX")
 make=no
+kept=$out
+out=${out:-$work/C.npy}
 if [[ -z $a ]]; then make=yes a=$work/A.npy b=$work/B.npy; fi
 prepare_matrices "$a" "$b" "$make" >"$work/shape"
 read -r m n k heap <"$work/shape"
-free_ports >"$work/ports"
-read -r port_a port_b <"$work/ports"
-write_config "$work/a.txtpb" a "$port_a" "$port_b" "$heap"
-write_config "$work/b.txtpb" b "$port_a" "$port_b" "$heap"
-ctl=(build/bin/agmmctl --endpoint "127.0.0.1:$port_a")
-start_daemon a
-start_daemon b
-wait_until_ready
+tries=0
+until start_world; do
+  stop_daemons
+  ((++tries < 5)) || fail "other programs took the chosen ports 5 times in a row; try again"
+done
 
 echo "== the world"
 "${ctl[@]}" status
 echo
-echo "== A ($m x $k) times B ($k x $n), fused and unfused in turn"
-"${ctl[@]}" matmul "$a" "$b" --out "$work/C.npy" --compare | tee "$work/matmul.txt" || {
-  # 2: the matrices do not fit; the daemons have nothing to add.
+echo "== A ($m x $k) times B ($k x $n), overlapped and one after the other"
+"${ctl[@]}" matmul "$a" "$b" --out "$out" --compare | tee "$work/matmul.txt" || {
+  # 2: the matrices do not fit each other, so the daemons' logs say nothing.
   if ((PIPESTATUS[0] != 2)); then show_logs; fi
   fail "the product failed, see above"
 }
@@ -229,4 +257,9 @@ grep -qF "$(field plan)" "$work/plan.txt" ||
 # The summary: up to the table of ranks, without the steps.
 awk '/^$/ { if (++blank == 2) exit } { print }' "$work/plan.txt"
 echo
-check_product "$a" "$b" "$work/C.npy"
+check_product "$a" "$b" "$out"
+if [[ -z $kept ]]; then
+  echo "(the product is not kept; deploy/demo.sh --out C.npy keeps it)"
+else
+  echo "the product is in $kept"
+fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what agmm is built, tested and shown with, from the distribution's own packages
-# (Debian 12, Ubuntu 24.04). As root, or with sudo. Does nothing, at once, when all of it is there.
+# (tried on Debian 12). As root, or with sudo. Does nothing, at once, when all of it is there.
 # With --long also what tests/run.sh --long wants, with --bench what tests/bench/run.sh compares with.
 set -euo pipefail
 
@@ -11,7 +11,7 @@ packages=(
   libucx-dev libabsl-dev libspdlog-dev libfmt-dev libdnnl-dev ocl-icd-opencl-dev
   libcli11-dev nlohmann-json3-dev libssl-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  python3 python3-numpy iproute2 procps
+  clang-format-14 python3 python3-numpy iproute2 procps
 )
 
 # The fuzzers are libFuzzer's; clang 14 has no _Float16.
