@@ -142,8 +142,7 @@ int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>*
   });
   std::set<size_t> dead;  // positions from which nothing fits to the end
   const std::function<bool(size_t)> cut = [&](size_t at) {
-    // Of more names than there are axes one is repeated, which the caller refuses.
-    if (at == subscript.size() || axes->size() > mesh.axes.size()) return true;
+    if (at == subscript.size()) return true;
     for (int axis : by_length) {
       const std::string& name = mesh.axes[axis].name;
       if (name.empty() || subscript.substr(at, name.size()) != name) continue;
