@@ -95,4 +95,8 @@ absl::StatusOr<Arrival> ResolveArrival(const ArrivalContext& context, int from_n
                                   message.step, message.part, message.epoch));
 }
 
+void Signal(const Arrival& arrival, uint64_t epoch, const std::vector<Executor*>& executors) {
+  executors[arrival.slot.rank]->Signal(arrival.slot.index, epoch);
+}
+
 }  // namespace agmm

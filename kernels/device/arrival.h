@@ -29,9 +29,6 @@ absl::StatusOr<Arrival> ResolveArrival(const ArrivalContext& context, int from_n
                                        const Message& message, int64_t bytes);
 
 // Raises the slot of an arrived message. `executors`: by rank; null on other nodes.
-inline void Signal(const Arrival& arrival, uint64_t epoch,
-                   const std::vector<Executor*>& executors) {
-  executors[arrival.slot.rank]->Signal(arrival.slot.index, epoch);
-}
+void Signal(const Arrival& arrival, uint64_t epoch, const std::vector<Executor*>& executors);
 
 }  // namespace agmm
