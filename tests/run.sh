@@ -20,10 +20,10 @@ export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file
 configure() {
   local build=$1
   shift
-  # Most of a file's time goes into headers: eight files at once take a fifth of it. What each file
-  # needs for itself the build shows that developers and users make.
+  # Most of a file's time goes into headers, so many files are compiled as one. The build that developers
+  # and users make shows what each file needs for itself.
   local generate=(cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DAGMM_BUILD_TESTS=ON
-    -DAGMM_FAILPOINTS=ON -DCMAKE_UNITY_BUILD=ON "$@")
+    -DAGMM_FAILPOINTS=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=20 "$@")
   if command -v ccache >/dev/null; then generate+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
   mkdir -p "$build"
   if ! "${generate[@]}" >"$build/configure.log" 2>&1; then
@@ -33,7 +33,7 @@ configure() {
   fi
 }
 
-# check FOLDER [CTEST ARGUMENTS]. Most tests wait more than they compute, so three run at once. Debian's
+# check FOLDER [CTEST ARGUMENTS]. Most tests wait more than they compute, so four run at once. Debian's
 # CTest knows --test-dir; its closing lines say how many passed and which did not. Tests that pass are
 # left out here, so that those that fail are found at once; FOLDER/junit.xml keeps how long each took.
 failed=()
@@ -43,7 +43,7 @@ check() {
   # gcc's thread sanitizer does not know the addresses that kernels with 32 random bits give.
   if [[ $build == build-thread ]] && setarch -R true 2>/dev/null; then run=(setarch -R); fi
   echo "run.sh: $build is built after $((SECONDS / 60)) minutes; its tests run"
-  "${run[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel 3 \
+  "${run[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel 4 \
     --output-junit "$PWD/$build/junit.xml" "$@" |
     grep -vE '^ +Start +[0-9]+: | +Passed +[0-9.]+ sec *$' || failed+=("$build")
   echo "run.sh: $build is done after $((SECONDS / 60)) minutes; its slowest tests, in seconds:"

@@ -120,10 +120,9 @@ TEST(World, IsNotReadyWhileSomethingOfAnOlderGenerationStillArrives) {
     return status.nodes(0).state() == v1::NodeStatus::STATE_JOINING &&
            status.nodes(1).state() == v1::NodeStatus::STATE_JOINING;
   };
+  EXPECT_TRUE(Eventually([] { return failpoint::Hits("transport.receiving") > 0; }));
   EXPECT_TRUE(Eventually(joining));
-  // Ready it would be in a few milliseconds.
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  EXPECT_TRUE(joining());
+  for (int round = 0; round < 20; ++round) EXPECT_TRUE(joining()) << round;
   failpoint::Disarm("transport.receiving");
   world.Stop(1);
   ASSERT_TRUE(world.Start(1).ok());

@@ -230,8 +230,11 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsDeadline) {
   EXPECT_THAT(job.error().message(),
               HasSubstr("launched ahead behind job " + std::to_string(first)));
   EXPECT_EQ(State(first), v1::Job::STATE_RUNNING);
-  // No node is given up for what it cannot have come to.
-  absl::SleepFor(4 * Parts().drain_limit);
+  // No node is given up for what it cannot have come to. The scheduler's timers are the loop's,
+  // too.
+  Notification over;
+  loop_.PostAfter(4 * Parts().drain_limit, [&] { over.Notify(); });
+  EXPECT_TRUE(over.WaitFor(kPatience));
   Do([&] { EXPECT_TRUE(members_.lost.empty()); });
   Do([&] {
     scheduler_->OnGenerationEnded({}, absl::AbortedError("over"));
