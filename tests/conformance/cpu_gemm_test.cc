@@ -92,8 +92,9 @@ TEST(KernelChoice, ABF16KernelOfTheProcessorIsChosenAndDescribed) {
   EXPECT_THAT(GemmDescription(), testing::StartsWith("oneDNN "));
   EXPECT_THAT(GemmDescription(), testing::HasSubstr(words));
   EXPECT_EQ(GemmRates().empty(), !Has(GemmKernel::kBF16));
-  if (kernel == GemmKernel::kF32 && !Has(GemmKernel::kBF16))
+  if (kernel == GemmKernel::kF32 && !Has(GemmKernel::kBF16)) {
     EXPECT_THAT(GemmDescription(), testing::HasSubstr("oneDNN has no bf16 on this processor"));
+  }
 }
 
 TEST(KernelChoice, BF16ThatIsWidenedIsExactAndItsPackedBIsCountedInF32) {

@@ -84,7 +84,9 @@ TEST_F(Uploading, ACommitMayBeRepeated) {
   for (int i = 0; i < 3; ++i) {
     Client client(this);
     // As from a client that did not hear the answer: from the beginning, or nothing but the commit.
-    if (i < 2) EXPECT_TRUE(client.SendContents(0, kTotal).ok());
+    if (i < 2) {
+      EXPECT_TRUE(client.SendContents(0, kTotal).ok());
+    }
     ASSERT_TRUE(client.Commit(ChecksumOfContents()).ok()) << i;
     EXPECT_EQ(client.response().tensor().version(), 5);
   }

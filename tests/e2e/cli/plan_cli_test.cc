@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct Result {
   int exit_code = -1;
@@ -39,7 +39,7 @@ Result Agmmctl(absl::string_view arguments) {
   return result;
 }
 
-std::vector<std::string> Keys(const Json& json) {
+std::vector<std::string> Keys(const OrderedJson& json) {
   std::vector<std::string> keys;
   for (const auto& item : json.items()) keys.push_back(item.key());
   return keys;
@@ -93,7 +93,7 @@ TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
   const Result result = Agmmctl(
       "plan --json --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --algorithm direct --chunks 2");
   ASSERT_EQ(result.exit_code, 0) << result.out;
-  const Json plan = Json::parse(result.out);
+  const OrderedJson plan = OrderedJson::parse(result.out);
   EXPECT_THAT(Keys(plan), ElementsAre("schema", "format", "algorithm", "hash", "problem",
                                       "topology", "workspace_bytes", "ranks"));
   EXPECT_EQ(plan["format"], 1);
@@ -101,13 +101,13 @@ TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
   EXPECT_EQ(plan["hash"].get<std::string>().size(), 16);
   EXPECT_THAT(Keys(plan["problem"]),
               ElementsAre("spec", "mesh", "m", "n", "k", "tensors", "operands"));
-  EXPECT_EQ(plan["problem"]["tensors"], Json({"A", "B", "C"}));
-  EXPECT_EQ(plan["topology"]["node_of_rank"], Json({0, 0, 1, 1}));
+  EXPECT_EQ(plan["problem"]["tensors"], OrderedJson({"A", "B", "C"}));
+  EXPECT_EQ(plan["topology"]["node_of_rank"], OrderedJson({0, 0, 1, 1}));
   ASSERT_EQ(plan["ranks"].size(), 4);
   int transfers = 0, multiplies = 0;
-  for (const Json& rank : plan["ranks"]) {
+  for (const OrderedJson& rank : plan["ranks"]) {
     EXPECT_THAT(Keys(rank), ElementsAre("rank", "node", "steps"));
-    for (const Json& step : rank["steps"]) {
+    for (const OrderedJson& step : rank["steps"]) {
       if (step["op"] == "transfer") {
         ++transfers;
         EXPECT_THAT(Keys(step), ElementsAre("lane", "op", "block", "from", "to", "carrier", "waits",
@@ -132,7 +132,7 @@ TEST(PlanCli, JsonOfASmallPlanIsTheGoldenOne) {
       "plan --shape M=8,N=4,K=4 --mesh x=2 --dtype f32 --algorithm ring --chunks 1 "
       "--json");
   ASSERT_EQ(result.exit_code, 0) << result.out;
-  ExpectGolden("plans/ring_2.json", Json::parse(result.out).dump(1) + "\n");
+  ExpectGolden("plans/ring_2.json", OrderedJson::parse(result.out).dump(1) + "\n");
 }
 
 TEST(PlanCli, TheSameQuestionHasTheSameAnswer) {
