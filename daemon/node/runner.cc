@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "kernels/device/arrival.h"
+#include "kernels/device/message_slot.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {

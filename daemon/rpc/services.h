@@ -52,7 +52,7 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* StartWatchJob(const SequencerPar
 // Many jobs of one caller, in batches both ways.
 grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>* StartRunJobs(
     const SequencerParts& parts, grpc::CallbackServerContext* context);
-// A member's stream (sequencer_end.cc).
+// A member's stream (join.cc).
 grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* StartJoin(
     const SequencerParts& parts, Heartbeat* heartbeat, grpc::CallbackServerContext* context);
 

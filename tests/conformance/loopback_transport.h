@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/device/arrival.h"
+#include "kernels/device/message_slot.h"
 #include "tests/conformance/network.h"
 
 namespace agmm::test {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kernels/base/status.h"
-#include "kernels/device/arrival.h"
+#include "kernels/device/message_slot.h"
 
 namespace agmm::test {
 namespace {

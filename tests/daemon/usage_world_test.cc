@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "agmm/v1/job.grpc.pb.h"
-#include "daemon/link/merge.h"
+#include "daemon/link/join_merge.h"
 #include "proto/convert/grpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"

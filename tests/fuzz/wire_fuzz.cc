@@ -5,7 +5,7 @@
 #include "daemon/node/store.h"
 #include "daemon/transport/generation.h"
 #include "daemon/transport/wire.h"
-#include "kernels/device/arrival.h"
+#include "kernels/device/message_slot.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-#include "kernels/device/arrival.h"
+#include "kernels/device/message_slot.h"
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"

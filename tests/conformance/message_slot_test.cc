@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/device/arrival.h"
+#include "kernels/device/message_slot.h"
 #include "tests/conformance/cases.h"
 
 namespace agmm::test {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "daemon/link/join_merge.h"
 #include "daemon/link/link.h"
-#include "daemon/link/merge.h"
 #include "daemon/link/protocol.h"
 #include "daemon/link/stream.h"
 #include "daemon/rpc/services.h"
