@@ -2,7 +2,6 @@
 // to repeat are repeated, and have one effect.
 #include "client/connect/connection.h"
 
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "agmm/v1/job.grpc.pb.h"
 #include "client/connect/job_watch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -369,9 +369,9 @@ TEST(Connection, AnotherServerIsNamedAsOne) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  // A service that no agmmd has; without one, gRPC does not serve the port.
-  grpc::CallbackGenericService other;
-  builder.RegisterCallbackGenericService(&other);
+  // Any service but ClusterService; without one, gRPC does not serve the port.
+  v1::JobService::Service other;
+  builder.RegisterService(&other);
   const auto server = builder.BuildAndStart();
   ExpectForeign("127.0.0.1:" + std::to_string(port));
 }
