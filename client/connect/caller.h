@@ -105,7 +105,7 @@ class Caller {
     absl::Duration delay_;
     int count_ = 0, dials_ = 0;
   };
-  // Waits before the next attempt, or until an Interrupt; true if that attempt may begin.
+  // Waits before the next attempt, or until an Interrupt. False if the session is lost.
   bool WaitToRetry(absl::Duration delay, bool interruptible = true);
 
  protected:

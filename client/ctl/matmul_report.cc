@@ -78,11 +78,14 @@ std::string AutoLine(const BenchCase& one) {
                       "\n");
 }
 
+// Vouches only for what was compared.
 bool EveryCIsRight(const std::vector<BenchCase>& cases) {
-  return std::all_of(cases.begin(), cases.end(), [](const BenchCase& one) {
-    return std::all_of(one.rows.begin(), one.rows.end(),
-                       [](const BenchRow& row) { return row.exact == true; });
-  });
+  const bool any = std::any_of(cases.begin(), cases.end(),
+                               [](const BenchCase& one) { return !one.rows.empty(); });
+  return any && std::all_of(cases.begin(), cases.end(), [](const BenchCase& one) {
+           return std::all_of(one.rows.begin(), one.rows.end(),
+                              [](const BenchRow& row) { return row.exact == true; });
+         });
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ class Bench {
     absl::Status status = CheckRoom(site, one->problem, one->workspace_bytes);
     if (status.ok()) status = Measure(&product, one);
     if (absl::IsResourceExhausted(status)) {
+      AGMM_RETURN_IF_ERROR(OutcomeOf({*one}));  // a wrong C is not skipped
       one->skipped = std::string(status.message());
       one->rows.clear();
       one->serial = {};

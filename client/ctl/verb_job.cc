@@ -83,6 +83,14 @@ absl::StatusOr<v1::Job> AwaitJob(Connection* connection, const Id& job, int64_t 
   });
 }
 
+// Says how the job stands by the record in CancelJob's answer.
+std::string CancelText(const v1::Job& job) {
+  if (!HasEnded(job)) return absl::StrFormat("job %d is being cancelled", job.job_id());
+  return absl::StrFormat(
+      job.state() == v1::Job::STATE_CANCELLED ? "job %d is cancelled" : "job %d had already %s",
+      job.job_id(), EnumName(job.state()));
+}
+
 // Prints the job's events as they happen and returns the ended job. Ctrl-C cancels it.
 absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& job,
                                          absl::Duration timeout, const Options& options) {
@@ -100,8 +108,10 @@ absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& 
                                     job.job_id(), job.job_id()));
   }
   const absl::StatusOr<v1::Job> cancelled = connection->CancelJob(IdOf(job));
-  if (cancelled.ok())
-    return absl::CancelledError(absl::StrFormat("job %d is cancelled", job.job_id()));
+  if (cancelled.ok()) {
+    const bool late = HasEnded(*cancelled) && cancelled->state() != v1::Job::STATE_CANCELLED;
+    return late ? cancelled : absl::CancelledError(CancelText(*cancelled));
+  }
   if (ReasonOf(cancelled.status()) == kReasonPeerLost) return cancelled.status();
   return Annotate(
       cancelled.status(),
@@ -116,7 +126,10 @@ absl::Status RunSubmit(const SubmitFlags& flags, const Options& options, Connect
     return absl::OkStatus();
   }
   if (!options.json) std::cout << "job " << job.job_id() << std::endl;
-  AGMM_ASSIGN_OR_RETURN(job, WaitForSubmitted(connection, job, timeout, options));
+  // A repeated request may be answered with a job that ended long ago, whose events are forgotten.
+  if (!HasEnded(job)) {
+    AGMM_ASSIGN_OR_RETURN(job, WaitForSubmitted(connection, job, timeout, options));
+  }
   const bool succeeded = job.state() == v1::Job::STATE_SUCCEEDED;
   PrintResult(options, ToJson(job), succeeded ? FigureLine(job) + "\n" : "");
   return OutcomeOf(job, timeout);
@@ -169,10 +182,7 @@ absl::Status RunShow(const uint64_t& id, const Options& options, Connection* con
 
 absl::Status RunCancel(const uint64_t& id, const Options& options, Connection* connection) {
   AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->CancelJob(id));
-  const bool late = HasEnded(job) && job.state() != v1::Job::STATE_CANCELLED;
-  PrintResult(options, ToJson(job),
-              late ? absl::StrFormat("job %d had already %s\n", id, EnumName(job.state()))
-                   : absl::StrFormat("job %d is cancelled\n", id));
+  PrintResult(options, ToJson(job), CancelText(job) + "\n");
   return absl::OkStatus();
 }
 

@@ -61,18 +61,18 @@ absl::StatusOr<v1::TensorSpec> MakeSpec(Connection* connection, const SpecFlags&
   return ToProto(mesh, tensor);
 }
 
-// Refuses the flags that only a new tensor can have.
+// Refuses a flag that only a new tensor can have.
+absl::Status RefuseForExisting(const char* flag, const std::string& value, const SpecFlags& flags) {
+  if (value.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s \"%s\" is for new tensors, but %s exists; leave it out, or give a name",
+                      flag, value, flags.name));
+}
+
 absl::Status RefuseSpread(const SpecFlags& flags) {
-  for (const auto& [flag, value] :
-       {std::pair("--sharding", &flags.sharding), std::pair("--mesh", &flags.mesh),
-        std::pair("--ranks", &flags.ranks)}) {
-    if (!value->empty()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s \"%s\" is for new tensors, but %s exists; leave it out, or give a name", flag, *value,
-          flags.name));
-    }
-  }
-  return absl::OkStatus();
+  AGMM_RETURN_IF_ERROR(RefuseForExisting("--sharding", flags.sharding, flags));
+  AGMM_RETURN_IF_ERROR(RefuseForExisting("--mesh", flags.mesh, flags));
+  return RefuseForExisting("--ranks", flags.ranks, flags);
 }
 
 void PrintTensor(const v1::Tensor& tensor, const Options& options) {
@@ -133,8 +133,9 @@ absl::Status RunPut(const PutFlags& flags, const Options& options, Connection* c
   }
   if (absl::IsCancelled(tensor.status())) {
     return absl::CancelledError(absl::StrFormat(
-        "the upload of %s was cancelled; %s keeps its old contents, or is freed if it was new",
-        flags.file, flags.name));
+        "the upload of %s was cancelled: %s is freed if it was new, and may have lost its contents "
+        "otherwise; see `agmmctl tensor show %s`",
+        flags.file, flags.name, flags.name));
   }
   AGMM_RETURN_IF_ERROR(
       TransferError(tensor.status(), absl::StrCat(flags.name, " was not written")));
@@ -197,10 +198,12 @@ absl::Status RunFill(const FillFlags& flags, const Options& options, Connection*
   AGMM_ASSIGN_OR_RETURN(*request.mutable_fill(), MakeFill(flags));
   if (ref.has_tensor_id()) {
     AGMM_RETURN_IF_ERROR(RefuseSpread(flags));
+    AGMM_RETURN_IF_ERROR(RefuseForExisting("--shape", flags.shape, flags));
+    AGMM_RETURN_IF_ERROR(RefuseForExisting("--dtype", flags.dtype, flags));
     request.set_tensor_id(ref.tensor_id());
   } else {
     AGMM_ASSIGN_OR_RETURN(const Dimensions shape, ParseDimensions(flags.shape));
-    AGMM_ASSIGN_OR_RETURN(const DType dtype, ParseDType(flags.dtype));
+    AGMM_ASSIGN_OR_RETURN(const DType dtype, ParseDType(flags.dtype.empty() ? "f32" : flags.dtype));
     request.mutable_put()->set_name(ref.name());
     AGMM_ASSIGN_OR_RETURN(*request.mutable_put()->mutable_spec(),
                           MakeSpec(connection, flags, shape, dtype));
@@ -298,9 +301,8 @@ void AddTensorFill(CLI::App* group, Command* command) {
   CLI::App* verb =
       group->add_subcommand("fill", "Make or rewrite a tensor with values made on the devices");
   verb->add_option("--shape", fill->shape, "ROWSxCOLS of a new tensor, such as 4096x4096");
-  fill->dtype = "f32";
-  verb->add_option("--dtype", fill->dtype, "Type of its elements: f32, bf16 or f16")
-      ->capture_default_str();
+  verb->add_option("--dtype", fill->dtype,
+                   "Type of a new tensor's elements: f32, bf16 or f16 (default: f32)");
   AddSpecFlags(verb, fill.get());
   verb->add_option(
           "--kind", fill->kind,

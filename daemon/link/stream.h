@@ -1,5 +1,5 @@
-// Ends of streaming calls: a stream owns itself, sends in order, ends once, and on the server
-// notices a client that has stopped without closing its connection.
+// Ends of streaming calls: a stream owns itself, sends in order and ends once. On the server it can
+// notice a client that has stopped without closing its connection (WatchSilence).
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -46,7 +46,7 @@ using LaunchPtr = std::shared_ptr<LocalLaunch>;
 class LocalLaunches {
  public:
   // `report` takes the answers, within Do. `unparked` is called within Do when a parked message may
-  // have become acceptable, or will never be.
+  // have become acceptable, or can no longer become so.
   LocalLaunches(int self_node, size_t devices, CallQueue* calls, Plans* plans,
                 std::function<void(v1::Report)> report, std::function<void()> unparked);
 

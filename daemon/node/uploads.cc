@@ -79,8 +79,8 @@ absl::StatusOr<Uploads::RecordPtr> Uploads::FindOrMake(const v1::UploadRequest& 
   if (end != ended_.end() && (end->second.by_client || !begins)) return end->second.why;
   if (!begins) {
     return absl::NotFoundError(
-        absl::StrFormat("upload %s is unknown to this daemon: it ended over %s ago, or the daemon "
-                        "was started again; begin again",
+        absl::StrFormat("upload %s is unknown to this daemon, which remembers ended uploads for %s "
+                        "at most and until it stops; begin again",
                         id, absl::FormatDuration(limits_.kept)));
   }
   if (open() >= limits_.max_open) {

@@ -24,9 +24,10 @@ class SessionStream final : public WriteStream<v1::SessionEvent> {
     request.set_session_id(event_.session_id());
     request.set_node(service_->node_);
     request.set_key(key_);
-    // Not cancelled with the stream, because a session that was registered must be closed.
+    // Does not end before its answer, because a session that was registered must be closed.
     CallContext call = call_;
     call.cancel = std::make_shared<CancelToken>();
+    call.deadline = absl::InfiniteFuture();
     service_->sequencer_->opened_session(
         call, request,
         [self = Self<SessionStream>()](absl::StatusOr<v1::OpenedSessionResponse> opened) {

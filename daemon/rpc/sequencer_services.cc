@@ -59,8 +59,8 @@ void BeginLeaseForCaller(const SequencerParts& parts, const CallContext& context
 
 SequencerCalls LocalCalls(const SequencerParts& parts) {
   SequencerCalls calls;
-  // The first three without CheckCaller: status has no caller to check, and a session is not open
-  // before it is opened.
+  // The first three without CheckCaller, which asks whether the caller's session is open: any
+  // caller may ask for the status, and the other two open and close sessions.
   calls.get_status = [parts](const auto&, const auto&, auto reply) {
     parts.loop->Post([parts, reply = std::move(reply)] { reply(StatusOf(parts)); });
   };

@@ -62,12 +62,12 @@ absl::Status CheckSize(const Problem& problem, const PlanOptions& options) {
   int64_t hops = int64_t{problem.mesh.size()} * options.chunks;
   for (int axis : problem.tensors[kA].sharding.rows) hops *= problem.mesh.axes[axis].size;
   if (hops <= kMaxHops) return absl::OkStatus();
+  const int64_t most = options.chunks * kMaxHops / hops;
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%d chunks a shard are too many for mesh %s: %d hops in total, at most %d can "
-      "be planned; ask for "
-      "%d chunks at most",
+      "%d chunks a shard are too many for mesh %s: %d hops in total, at most %d can be planned; %s",
       options.chunks, problem.mesh.ToString(), hops, kMaxHops,
-      std::max<int64_t>(1, options.chunks * kMaxHops / hops)));
+      most > 0 ? absl::StrFormat("ask for %d chunks at most", most)
+               : "gather along a smaller axis, or use a smaller mesh"));
 }
 
 }  // namespace

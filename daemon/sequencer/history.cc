@@ -23,6 +23,25 @@ std::string BodyOf(v1::SubmitJobRequest request) {
   return request.SerializeAsString();
 }
 
+// A copy of the record without events, steps and the times of epochs. They are swapped out of the
+// way, because to copy those of many jobs would hold up the loop.
+v1::Job Summary(v1::Job* record) {
+  v1::Job aside;
+  aside.mutable_events()->Swap(record->mutable_events());
+  for (v1::RankReport& rank : *record->mutable_ranks()) {
+    v1::RankReport* most = aside.add_ranks();
+    most->mutable_steps()->Swap(rank.mutable_steps());
+    most->mutable_epoch_us()->Swap(rank.mutable_epoch_us());
+  }
+  v1::Job summary = *record;
+  record->mutable_events()->Swap(aside.mutable_events());
+  for (int i = 0; i < record->ranks_size(); ++i) {
+    record->mutable_ranks(i)->mutable_steps()->Swap(aside.mutable_ranks(i)->mutable_steps());
+    record->mutable_ranks(i)->mutable_epoch_us()->Swap(aside.mutable_ranks(i)->mutable_epoch_us());
+  }
+  return summary;
+}
+
 }  // namespace
 
 bool ShareRanks(const Job& a, const Job& b) {
@@ -112,13 +131,7 @@ v1::ListJobsResponse History::List(const v1::ListJobsRequest& request) const {
   auto it = request.before_job_id() == 0 ? jobs_.end() : jobs_.lower_bound(request.before_job_id());
   while (it != jobs_.begin() && response.jobs_size() < size) {
     --it;
-    v1::Job* job = response.add_jobs();
-    *job = it->second->record;
-    job->clear_events();
-    for (v1::RankReport& rank : *job->mutable_ranks()) {
-      rank.clear_steps();
-      rank.clear_epoch_us();
-    }
+    *response.add_jobs() = Summary(&it->second->record);
   }
   if (it != jobs_.begin()) response.set_next_before_job_id(it->first);
   return response;

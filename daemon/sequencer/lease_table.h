@@ -47,8 +47,8 @@ class LeaseTable {
   bool IsLeased(uint64_t tensor) const { return rows_.count(tensor) > 0; }
   // True if a write, granted or waiting, will bring contents.
   bool WillBeWritten(uint64_t tensor) const;
-  // Ids of the leases that `match`; on each tensor the last one first, so that no lease is granted
-  // when they are ended in this order.
+  // Ids of the leases that `match`; on each tensor the last one first, so that none of them is
+  // granted while they are ended in this order.
   std::vector<uint64_t> Select(const std::function<bool(const Lease&)>& match) const;
 
  private:

@@ -62,7 +62,7 @@ PreparedPlan* PlanCache::Hold(const JobSpec& job) {
 absl::Status PlanCache::CheckRoom(const PreparedPlan& plan) const {
   if (plan.planned.workspace_bytes == 0) return absl::OkStatus();
   return Annotate(workspaces_->CheckRoom(plan.ranks, plan.planned.workspace_bytes),
-                  "no room for the job's workspace, even with no other lent");
+                  "no room for the job's workspace, even if no other job held one");
 }
 
 absl::Status PlanCache::BeginLaunch(PreparedPlan* plan) {

@@ -20,8 +20,9 @@ constexpr int64_t kRows = 128, kN = 256, kK = 1024;
 // kMinRuns: emulated bf16 is slow.
 constexpr int kRuns = 6, kMinRuns = 2;
 constexpr int64_t kMostNanos = 10'000'000;
-// Widening wins for every shape by this factor. With fewer rows than kMinWidenedRows a multiply is
-// otherwise bound by reading B, of which f32 has twice the bytes.
+// From this factor on, widening is taken for every number of rows; below it, only from
+// kMinWidenedRows on, because a multiply of fewer rows is bound by reading B, which has twice the
+// bytes in f32.
 constexpr double kClearGain = 3;
 constexpr int64_t kMinWidenedRows = 32;
 // Widening must win by this factor, because its packed B takes twice the memory and because nodes

@@ -86,7 +86,7 @@ class RankRun {
   void Send(const Task& task, std::unique_lock<std::mutex>& lock);
   void Copy(const Task& task, std::unique_lock<std::mutex>& lock);
   void Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock);
-  // Has the heap back the piece's rows with large pages before they are first written.
+  // Backs the piece's rows with large pages of the heap before they are first written.
   void CommitPages(const HeapPlace& result, const Piece& piece) const;
   // Raises signals[part] of the step: at once on this node, by a message on another. Gives up the
   // lock.

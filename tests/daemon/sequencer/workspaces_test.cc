@@ -215,7 +215,7 @@ TEST_F(Lent, AJobForWhoseWorkspaceThereIsNoRoomEvenAloneIsRefusedWithTheFigures)
   EXPECT_EQ(ReasonOf(refused), kReasonHeapFull);
   const std::string free = FormatBytes(NeedOf(2048) - 4096);
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("even with no other lent: "),
+              AllOf(HasSubstr("even if no other job held one: "),
                     HasSubstr("were requested on each of ranks 0,1"),
                     HasSubstr(absl::StrCat("has ", free, " free of 64 MiB")),
                     HasSubstr(absl::StrCat("free on all of them is ", free)),

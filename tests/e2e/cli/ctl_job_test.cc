@@ -109,20 +109,26 @@ TEST_F(CtlJob, ATraceHasEveryStepOfEveryRank) {
   Ok({"job", "trace", "1", "2", "--out", path});
   const Json trace = Json::parse(ReadFile(path), nullptr, false);
   ASSERT_FALSE(trace.is_discarded());
-  std::map<int, std::set<int>> ranks_of_job;
+  std::map<int, std::map<int, size_t>> steps;  // by job and rank
   std::set<int> nodes;
   for (const Json& event : trace["traceEvents"]) {
     ASSERT_TRUE(event.contains("ph") && event.contains("pid") && event.contains("tid") &&
                 event.contains("name"));
     if (event["ph"] != "X") continue;
-    ranks_of_job[event["args"]["job"]].insert(event["args"]["rank"].get<int>());
+    ++steps[event["args"]["job"]][event["args"]["rank"]];
     nodes.insert(event["pid"].get<int>());
     EXPECT_GE(event["ts"], 0);
     EXPECT_GE(event["dur"], 0);
   }
-  EXPECT_EQ(ranks_of_job[1], (std::set<int>{0, 1, 2, 3}));
-  EXPECT_EQ(ranks_of_job[2], (std::set<int>{0, 1, 2, 3}));
   EXPECT_EQ(nodes, (std::set<int>{0, 1}));
+  for (int job : {1, 2}) {
+    const Json shown = OkJson({"job", "show", std::to_string(job)});
+    const Json plan = OkJson({"plan", "--shape", "M=96,N=64,K=80", "--mesh", "x=4", "--nodes", "2",
+                              "--algorithm", shown["algorithm"].get<std::string>()});
+    ASSERT_EQ(plan["ranks"].size(), 4);
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(steps[job][rank], plan["ranks"][rank]["steps"].size()) << job << " " << rank;
+  }
 }
 
 // Two jobs on ranks of their own, both behind one that holds all ranks until it is cancelled.
@@ -171,7 +177,7 @@ TEST_F(CtlJob, ACancelledJobEndsWhoeverWatchesIt) {
   const std::string job = SubmitForever();
   const std::unique_ptr<Process> watch = world_.StartCtl(0, {"job", "watch", job});
   ASSERT_TRUE(Prints(watch.get(), "running"));
-  EXPECT_THAT(Ok({"job", "cancel", job}), HasSubstr("is cancelled"));
+  EXPECT_THAT(Ok({"job", "cancel", job}), HasSubstr("is being cancelled"));
   EXPECT_EQ(watch->Wait(kPatience), 130);
   EXPECT_THAT(watch->out(), HasSubstr("cancelled"));
   EXPECT_TRUE(Reaches(job, "cancelled"));
@@ -214,7 +220,7 @@ TEST_F(CtlJob, AnInterruptEndsAWatchAndCancelsAWaitingSubmit) {
   ASSERT_TRUE(Prints(submit.get(), "running"));
   submit->Signal(SIGINT);
   EXPECT_EQ(submit->Wait(kPatience), 130);
-  EXPECT_EQ(submit->err(), "agmmctl: job 2 is cancelled\n");
+  EXPECT_EQ(submit->err(), "agmmctl: job 2 is being cancelled\n");
   EXPECT_TRUE(Reaches("2", "cancelled"));
 }
 

@@ -115,6 +115,8 @@ TEST_F(CtlTensor, ExitCodesTellTheCasesApart) {
   ExpectError({"tensor", "put", "V", world_.Path("X.npy"), "--ranks", "2-1"}, 2, "2-1");
   ExpectError({"tensor", "put", "V", world_.Path("X.npy"), "--shape", "8x8"}, 2, "--dtype");
   ExpectError({"tensor", "put", "#7", world_.Path("X.npy"), "--ranks", "0"}, 2, "new tensors");
+  ExpectError({"tensor", "fill", "#7", "--shape", "8x8"}, 2, "new tensors");
+  ExpectError({"tensor", "fill", "#7", "--dtype", "f32"}, 2, "new tensors");
   ExpectError({"tensor", "fill", "V"}, 2, "--shape");
   ExpectError({"tensor", "fill", "V", "--shape", "2x2", "--value", "1"}, 2, "--kind");
   ExpectError({"tensor", "show", "V"}, 4, "\"V\"");
