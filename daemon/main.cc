@@ -1,6 +1,7 @@
 // agmmd: owns this host's devices and serves them to the world.
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
+#include <malloc.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -88,7 +89,13 @@ class Stop {
   absl::Status refusal_;
 };
 
+// Keeps up to this much freed memory at the end of an arena. By default glibc returns the chunks of
+// an upload, a few MiB each, to the kernel as they are freed, and takes them again page by page.
+constexpr int kKeptBytes = 16 << 20;
+
 int Run(const Config& config) {
+  mallopt(M_MMAP_THRESHOLD, kKeptBytes);
+  mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   std::signal(SIGPIPE, SIG_IGN);
   // Because Debian builds absl with assertions, which search for lock cycles at each lock of gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
