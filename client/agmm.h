@@ -36,7 +36,7 @@ namespace agmm {
 
 using Milliseconds = std::chrono::milliseconds;
 using WallTime = std::chrono::system_clock::time_point;
-class ClientImpl;
+class ClientState;
 struct JobHandleState;
 struct MappingState;
 
@@ -295,7 +295,7 @@ class JobHandle {
   Status Cancel(Milliseconds timeout = {}) const;
 
  private:
-  friend class ClientImpl;
+  friend class ClientState;
   std::shared_ptr<const JobHandleState> state_;
   uint64_t id_ = 0;
 };
@@ -392,8 +392,8 @@ class Client {
   Result<std::vector<JobInfo>> Jobs(int limit = 100, Milliseconds timeout = {});
 
  private:
-  explicit Client(std::shared_ptr<ClientImpl> impl);
-  std::shared_ptr<ClientImpl> impl_;
+  explicit Client(std::shared_ptr<ClientState> state);
+  std::shared_ptr<ClientState> state_;
 };
 
 }  // namespace agmm

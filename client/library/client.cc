@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "client/library/client_impl.h"
+#include "client/library/client_state.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "kernels/base/utf8.h"
@@ -52,22 +52,22 @@ absl::Status CheckReadable(const v1::SubmitJobRequest& request) {
 
 }  // namespace
 
-Client::Client(std::shared_ptr<ClientImpl> impl) : impl_(std::move(impl)) {}
+Client::Client(std::shared_ptr<ClientState> state) : state_(std::move(state)) {}
 
-Client::~Client() { impl_->Close(); }
+Client::~Client() { state_->Close(); }
 
 Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   absl::StatusOr<Endpoint> endpoint = ResolveEndpoint(options.endpoint);
   if (!endpoint.ok()) return ToPublic(endpoint.status());
-  auto impl = std::make_shared<ClientImpl>(*std::move(endpoint), std::move(options));
-  std::unique_ptr<Client> client(new Client(std::move(impl)));
-  if (const absl::Status opened = client->impl_->Open(); !opened.ok()) return ToPublic(opened);
+  auto state = std::make_shared<ClientState>(*std::move(endpoint), std::move(options));
+  std::unique_ptr<Client> client(new Client(std::move(state)));
+  if (const absl::Status opened = client->state_->Open(); !opened.ok()) return ToPublic(opened);
   return client;
 }
 
-absl::StatusOr<v1::CreateTensorRequest> ClientImpl::RequestFor(const std::string& name,
-                                                               const TensorSpec& spec,
-                                                               absl::Duration timeout) {
+absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::string& name,
+                                                                const TensorSpec& spec,
+                                                                absl::Duration timeout) {
   v1::CreateTensorRequest request;
   request.set_name(name);
   request.mutable_spec()->set_rows(spec.rows);
@@ -82,25 +82,25 @@ absl::StatusOr<v1::CreateTensorRequest> ClientImpl::RequestFor(const std::string
 }
 
 Result<WorldInfo> Client::World(Milliseconds timeout) {
-  return impl_->Call(
-      [&](Connection* connection) { return connection->GetStatus(impl_->CallTimeout(timeout)); });
+  return state_->Call(
+      [&](Connection* connection) { return connection->GetStatus(state_->CallTimeout(timeout)); });
 }
 
 Result<TensorInfo> Client::Create(const std::string& name, const TensorSpec& spec,
                                   Milliseconds timeout) {
-  return impl_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
-    const absl::Duration limit = impl_->CallTimeout(timeout);
-    AGMM_ASSIGN_OR_RETURN(const auto request, impl_->RequestFor(name, spec, limit));
+  return state_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+    const absl::Duration limit = state_->CallTimeout(timeout);
+    AGMM_ASSIGN_OR_RETURN(const auto request, state_->RequestFor(name, spec, limit));
     return connection->CreateTensor(request, limit);
   });
 }
 
 Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
                                 const Filling& filling, Milliseconds timeout) {
-  return impl_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+  return state_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
     v1::FillTensorRequest request;
     AGMM_ASSIGN_OR_RETURN(*request.mutable_put(),
-                          impl_->RequestFor(name, spec, impl_->CallTimeout({})));
+                          state_->RequestFor(name, spec, state_->CallTimeout({})));
     v1::Fill& fill = *request.mutable_fill();
     switch (filling.kind) {
       case Filling::Kind::kUniform: fill.set_kind(v1::Fill::KIND_UNIFORM); break;
@@ -109,31 +109,32 @@ Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
     }
     fill.set_seed(filling.seed);
     fill.set_value(filling.value);
-    return connection->FillTensor(request, impl_->TransferTimeout(timeout));
+    return connection->FillTensor(request, state_->TransferTimeout(timeout));
   });
 }
 
 Result<std::vector<TensorInfo>> Client::List(Milliseconds timeout) {
-  return impl_->Call(
-      [&](Connection* connection) { return connection->ListTensors(impl_->CallTimeout(timeout)); });
+  return state_->Call([&](Connection* connection) {
+    return connection->ListTensors(state_->CallTimeout(timeout));
+  });
 }
 
 Result<TensorInfo> Client::Find(const std::string& name, Milliseconds timeout) {
-  return impl_->Call([&](Connection* connection) {
-    return connection->GetTensor(RefTo(name), impl_->CallTimeout(timeout));
+  return state_->Call([&](Connection* connection) {
+    return connection->GetTensor(RefTo(name), state_->CallTimeout(timeout));
   });
 }
 
 Status Client::Delete(const std::string& name, Milliseconds timeout) {
-  return impl_->Call([&](Connection* connection) -> absl::Status {
-    const absl::Duration limit = impl_->CallTimeout(timeout);
+  return state_->Call([&](Connection* connection) -> absl::Status {
+    const absl::Duration limit = state_->CallTimeout(timeout);
     AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, connection->GetTensor(RefTo(name), limit));
     return connection->DeleteTensor(IdOf(tensor), limit);
   });
 }
 
-absl::StatusOr<v1::SubmitJobRequest> ClientImpl::RequestFor(const JobRequest& given,
-                                                            absl::Duration timeout) {
+absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& given,
+                                                             absl::Duration timeout) {
   v1::SubmitJobRequest request;
   request.set_request_id(NewRequestId());
   request.set_spec(given.spec);
@@ -151,15 +152,15 @@ absl::StatusOr<v1::SubmitJobRequest> ClientImpl::RequestFor(const JobRequest& gi
 }
 
 Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
-  return impl_->Call([&](Connection* connection) -> absl::StatusOr<JobHandle> {
-    const absl::Duration limit = impl_->CallTimeout(timeout);
-    AGMM_ASSIGN_OR_RETURN(const auto request, impl_->RequestFor(given, limit));
+  return state_->Call([&](Connection* connection) -> absl::StatusOr<JobHandle> {
+    const absl::Duration limit = state_->CallTimeout(timeout);
+    AGMM_ASSIGN_OR_RETURN(const auto request, state_->RequestFor(given, limit));
     AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->SubmitJob(request, limit));
-    return impl_->HandleOf(IdOf(job), JobTimeout(given));
+    return state_->HandleOf(IdOf(job), JobTimeout(given));
   });
 }
 
-void ClientImpl::Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end) {
+void ClientState::Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end) {
   auto request = RequestFor(given, CallTimeout({}));
   if (!request.ok()) return on_end(request.status());
   runs_->Run(*std::move(request), WaitDeadline(timeout, JobTimeout(given)), std::move(on_end));
@@ -167,7 +168,7 @@ void ClientImpl::Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd 
 
 void Client::Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
                  Milliseconds timeout) {
-  const ClientImpl::Use client = impl_->Begin();
+  const ClientState::Use client = state_->Begin();
   if (client == nullptr) return on_end(ClosedError());
   client->Run(request, timeout, [client, on_end](const absl::StatusOr<v1::Job>& job) {
     client->loop()->Post([client, on_end, outcome = JobResult(job)] { on_end(outcome); });
@@ -176,11 +177,11 @@ void Client::Run(const JobRequest& request, std::function<void(const Result<JobI
 
 Result<JobInfo> Client::Run(const JobRequest& request, Milliseconds timeout) {
   // A run needs the loop, so it cannot be waited for there.
-  if (impl_->loop()->OnLoop()) {
+  if (state_->loop()->OnLoop()) {
     const auto job = Submit(request);
     return job.ok() ? job->Wait(timeout) : Result<JobInfo>(job.status());
   }
-  const ClientImpl::Use client = impl_->Begin();
+  const ClientState::Use client = state_->Begin();
   if (client == nullptr) return ClosedError();
   auto ended = std::make_shared<std::promise<Result<JobInfo>>>();
   client->Run(request, timeout, [client, ended](const absl::StatusOr<v1::Job>& job) {
@@ -190,15 +191,15 @@ Result<JobInfo> Client::Run(const JobRequest& request, Milliseconds timeout) {
 }
 
 Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {
-  return impl_->Call([&](Connection* connection) -> absl::StatusOr<JobHandle> {
-    AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(id, impl_->CallTimeout(timeout)));
-    return impl_->HandleOf(IdOf(job), TimeoutOf(job.timeout()));
+  return state_->Call([&](Connection* connection) -> absl::StatusOr<JobHandle> {
+    AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(id, state_->CallTimeout(timeout)));
+    return state_->HandleOf(IdOf(job), TimeoutOf(job.timeout()));
   });
 }
 
 Result<std::vector<JobInfo>> Client::Jobs(int limit, Milliseconds timeout) {
-  return impl_->Call([&](Connection* connection) {
-    return connection->ListJobs(limit, impl_->CallTimeout(timeout));
+  return state_->Call([&](Connection* connection) {
+    return connection->ListJobs(limit, state_->CallTimeout(timeout));
   });
 }
 

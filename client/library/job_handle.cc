@@ -3,7 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/connect/job_watch.h"
-#include "client/library/client_impl.h"
+#include "client/library/client_state.h"
 
 namespace agmm {
 
@@ -12,14 +12,14 @@ struct JobHandleState {
     return client->WaitDeadline(timeout, job_timeout);
   }
 
-  std::shared_ptr<ClientImpl> client;
+  std::shared_ptr<ClientState> client;
   absl::Duration job_timeout;
   Id id;
 };
 
 namespace {
 
-ClientImpl::Use Begin(const std::shared_ptr<const JobHandleState>& state) {
+ClientState::Use Begin(const std::shared_ptr<const JobHandleState>& state) {
   return state == nullptr ? nullptr : state->client->Begin();
 }
 
@@ -35,7 +35,7 @@ Status Gone(uint64_t id) {
 
 }  // namespace
 
-JobHandle ClientImpl::HandleOf(const Id& job, absl::Duration job_timeout) {
+JobHandle ClientState::HandleOf(const Id& job, absl::Duration job_timeout) {
   JobHandle handle;
   handle.state_ =
       std::make_shared<JobHandleState>(JobHandleState{shared_from_this(), job_timeout, job});
@@ -44,7 +44,7 @@ JobHandle ClientImpl::HandleOf(const Id& job, absl::Duration job_timeout) {
 }
 
 Result<JobInfo> JobHandle::Wait(Milliseconds timeout) const {
-  const ClientImpl::Use client = Begin(state_);
+  const ClientState::Use client = Begin(state_);
   if (client == nullptr) return Gone(id_);
   return JobResult(client->connection()->WaitJob(state_->id, state_->WaitDeadline(timeout)));
 }
@@ -64,7 +64,7 @@ std::future<Result<JobInfo>> JobHandle::Done(Milliseconds timeout) const {
 void JobHandle::Watch(std::function<bool(const JobEvent&)> on_event,
                       std::function<void(const Result<JobInfo>&)> on_end, int64_t after_event,
                       Milliseconds timeout) const {
-  const ClientImpl::Use client = Begin(state_);
+  const ClientState::Use client = Begin(state_);
   if (client == nullptr) return on_end(Gone(id_));
   OnJobEvent tell;
   if (on_event) tell = [on_event](const v1::JobEvent& event) { return on_event(ToPublic(event)); };
@@ -74,13 +74,13 @@ void JobHandle::Watch(std::function<bool(const JobEvent&)> on_event,
 }
 
 Result<JobInfo> JobHandle::Info(Milliseconds timeout) const {
-  const ClientImpl::Use client = Begin(state_);
+  const ClientState::Use client = Begin(state_);
   if (client == nullptr) return Gone(id_);
   return ToPublic(client->connection()->GetJob(state_->id, client->CallTimeout(timeout)));
 }
 
 Status JobHandle::Cancel(Milliseconds timeout) const {
-  const ClientImpl::Use client = Begin(state_);
+  const ClientState::Use client = Begin(state_);
   if (client == nullptr) return Gone(id_);
   const auto job = client->connection()->CancelJob(state_->id, client->CallTimeout(timeout));
   return ToPublic(job.status());

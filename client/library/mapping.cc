@@ -3,19 +3,19 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/connect/tensor_mapping.h"
-#include "client/library/client_impl.h"
+#include "client/library/client_state.h"
 
 namespace agmm {
 
 struct MappingState {
-  std::shared_ptr<ClientImpl> client;
+  std::shared_ptr<ClientState> client;
   std::unique_ptr<TensorMapping> mapping;
   TensorInfo tensor;
   std::vector<Mapping::Shard> shards;
 };
 
 Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds timeout) {
-  const ClientImpl::Use client = impl_->Begin();
+  const ClientState::Use client = state_->Begin();
   if (client == nullptr) {
     return Status(StatusCode::kFailedPrecondition,
                   absl::StrFormat("\"%s\" cannot be mapped: its client is being destroyed", name));
@@ -28,7 +28,7 @@ Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds
                                      absl::Now() + client->TransferTimeout(timeout), client);
   if (!mapping.ok()) return ToPublic(mapping.status());
   auto state = std::make_unique<MappingState>();
-  state->client = impl_;
+  state->client = state_;
   state->mapping = *std::move(mapping);
   state->tensor = ToPublic(state->mapping->tensor());
   for (const TensorMapping::Shard& shard : state->mapping->shards()) {
@@ -61,7 +61,7 @@ Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {
     return Status(StatusCode::kFailedPrecondition,
                   "this Mapping stands for no tensor; take one from Client::Map");
   }
-  const ClientImpl::Use client = state_->client->Begin();
+  const ClientState::Use client = state_->client->Begin();
   if (client == nullptr) {
     return Status(
         StatusCode::kFailedPrecondition,

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/connect/tensor_transfer.h"
-#include "client/library/client_impl.h"
+#include "client/library/client_state.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -32,7 +32,7 @@ std::optional<int64_t> BytesIn(const TensorSpec& spec) {
 using TakePiece = std::function<Status(const TensorInfo& tensor, int64_t offset_bytes,
                                        const std::byte* from, int64_t size_bytes)>;
 
-Result<TensorInfo> GetPieces(ClientImpl* client, const std::string& name, const TakePiece& take,
+Result<TensorInfo> GetPieces(ClientState* client, const std::string& name, const TakePiece& take,
                              const TransferOptions& options) {
   v1::TensorRef ref;
   ref.set_name(name);
@@ -74,7 +74,7 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, 
 
 Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
                                const Reader& reader, const TransferOptions& options) {
-  return impl_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+  return state_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
     const std::optional<int64_t> total_bytes = BytesIn(spec);
     if (!total_bytes.has_value()) {
       return absl::InvalidArgumentError(
@@ -84,7 +84,7 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
     }
     v1::BeginUpload begin;
     AGMM_ASSIGN_OR_RETURN(*begin.mutable_put(),
-                          impl_->RequestFor(name, spec, impl_->CallTimeout({})));
+                          state_->RequestFor(name, spec, state_->CallTimeout({})));
     const ReadFn read = [&](int64_t offset_bytes, int64_t size, char* out) {
       return FromPublic(reader(offset_bytes, reinterpret_cast<std::byte*>(out), size));
     };
@@ -92,14 +92,14 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
       if (options.progress) options.progress(moved_bytes, *total_bytes);
     }};
     return Upload(connection, std::move(begin), *total_bytes, read, progress,
-                  absl::Now() + impl_->TransferTimeout(options.timeout));
+                  absl::Now() + state_->TransferTimeout(options.timeout));
   });
 }
 
 Result<TensorInfo> Client::Get(const std::string& name, void* data, int64_t size_bytes,
                                const TransferOptions& options) {
   return GetPieces(
-      impl_.get(), name,
+      state_.get(), name,
       [&](const TensorInfo& tensor, int64_t offset_bytes, const std::byte* from, int64_t size) {
         if (BytesIn(tensor.spec) != size_bytes) {
           return WrongSize(size_bytes, tensor.spec.rows, tensor.spec.cols,
@@ -114,7 +114,7 @@ Result<TensorInfo> Client::Get(const std::string& name, void* data, int64_t size
 Result<TensorInfo> Client::Get(const std::string& name, const Writer& writer,
                                const TransferOptions& options) {
   return GetPieces(
-      impl_.get(), name,
+      state_.get(), name,
       [&](const TensorInfo&, int64_t offset_bytes, const std::byte* from, int64_t size) {
         return writer(offset_bytes, from, size);
       },

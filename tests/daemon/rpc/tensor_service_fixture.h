@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "daemon/rpc/services.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -148,14 +147,14 @@ class FakeControl {
     return std::exchange(waiting_, nullptr);
   }
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  v1::BeginLeaseRequest begun_ ABSL_GUARDED_BY(mutex_);
-  Reply<v1::BeginLeaseResponse> waiting_ ABSL_GUARDED_BY(mutex_);
-  int begins_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool taken_back_ ABSL_GUARDED_BY(mutex_) = false;
-  Reply<v1::EndLeaseResponse> ending_ ABSL_GUARDED_BY(mutex_);
-  std::vector<bool> commits_ ABSL_GUARDED_BY(mutex_), untouched_ ABSL_GUARDED_BY(mutex_);
+  v1::BeginLeaseRequest begun_;
+  Reply<v1::BeginLeaseResponse> waiting_;
+  int begins_ = 0;
+  bool taken_back_ = false;
+  Reply<v1::EndLeaseResponse> ending_;
+  std::vector<bool> commits_, untouched_;
 };
 
 class TensorContents : public ::testing::Test {

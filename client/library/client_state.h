@@ -1,4 +1,4 @@
-// The implementation of a Client, which the handles of its jobs and its mappings share.
+// The state of a Client, which the handles of its jobs and its mappings share.
 #pragma once
 
 #include <condition_variable>
@@ -23,9 +23,9 @@
 namespace agmm {
 
 // Thread-safe.
-class ClientImpl : public std::enable_shared_from_this<ClientImpl> {
+class ClientState : public std::enable_shared_from_this<ClientState> {
  public:
-  ClientImpl(Endpoint endpoint, ClientOptions options);
+  ClientState(Endpoint endpoint, ClientOptions options);
   // Finds the daemon, and opens the session that the options ask for.
   absl::Status Open();
   // Fails the calls in progress, waits for their callbacks, and ends the connection. Once; not from
@@ -33,7 +33,7 @@ class ClientImpl : public std::enable_shared_from_this<ClientImpl> {
   void Close();
 
   // Keeps the connection and the loop alive, because Close waits for its end.
-  using Use = std::shared_ptr<ClientImpl>;
+  using Use = std::shared_ptr<ClientState>;
   Use Begin();  // null: closed
   Connection* connection() { return &*connection_; }
   Loop* loop() { return &*loop_; }  // runs the callbacks
@@ -82,7 +82,7 @@ Status ClosedError();
 absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise);
 
 template <typename Ask>
-auto ClientImpl::Call(Ask ask) -> decltype(ToPublic(ask(connection()))) {
+auto ClientState::Call(Ask ask) -> decltype(ToPublic(ask(connection()))) {
   const Use use = Begin();
   if (use == nullptr) return ClosedError();
   return ToPublic(ask(connection()));

@@ -1,4 +1,4 @@
-#include "client/library/client_impl.h"
+#include "client/library/client_state.h"
 
 #include <grpc/grpc.h>
 
@@ -34,14 +34,14 @@ absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise) {
   return std::min(absl::FromChrono(chosen), kLongest);
 }
 
-ClientImpl::ClientImpl(Endpoint endpoint, ClientOptions options) : options_(std::move(options)) {
+ClientState::ClientState(Endpoint endpoint, ClientOptions options) : options_(std::move(options)) {
   KeepGrpc();
   connection_.emplace(std::move(endpoint));
   loop_.emplace();
   runs_.emplace(&*connection_, &*loop_);
 }
 
-absl::Status ClientImpl::Open() {
+absl::Status ClientState::Open() {
   const absl::Duration timeout = CallTimeout({});
   AGMM_RETURN_IF_ERROR(connection_->GetStatus(timeout).status());
   if (options_.session) {
@@ -50,7 +50,7 @@ absl::Status ClientImpl::Open() {
   return absl::OkStatus();
 }
 
-void ClientImpl::Close() {
+void ClientState::Close() {
   if (loop_->OnLoop()) {
     FailWith(Status(StatusCode::kFailedPrecondition,
                     "an agmm::Client was destroyed in one of its own callbacks; destroy it on "
@@ -71,38 +71,38 @@ void ClientImpl::Close() {
   connection_.reset();
 }
 
-ClientImpl::Use ClientImpl::Begin() {
+ClientState::Use ClientState::Begin() {
   std::lock_guard lock(mutex_);
   if (closed_) return nullptr;
   ++uses_;
-  return Use(this, [self = shared_from_this()](ClientImpl*) {
+  return Use(this, [self = shared_from_this()](ClientState*) {
     std::lock_guard lock(self->mutex_);
     if (--self->uses_ == 0) self->unused_.notify_all();
   });
 }
 
-absl::Duration ClientImpl::CallTimeout(Milliseconds given) const {
+absl::Duration ClientState::CallTimeout(Milliseconds given) const {
   return ToTimeout(given, options_.call_timeout);
 }
 
-absl::Duration ClientImpl::TransferTimeout(Milliseconds given) const {
+absl::Duration ClientState::TransferTimeout(Milliseconds given) const {
   return ToTimeout(given, options_.transfer_timeout);
 }
 
-absl::Time ClientImpl::WaitDeadline(Milliseconds given, absl::Duration job_timeout) const {
+absl::Time ClientState::WaitDeadline(Milliseconds given, absl::Duration job_timeout) const {
   const bool is_given = given != Milliseconds::zero();
   return absl::Now() + (is_given ? ToTimeout(given, {}) : job_timeout + CallTimeout({}));
 }
 
-absl::StatusOr<v1::Mesh> ClientImpl::MeshOf(const std::string& mesh, const std::vector<int>& ranks,
-                                            absl::Duration timeout) {
+absl::StatusOr<v1::Mesh> ClientState::MeshOf(const std::string& mesh, const std::vector<int>& ranks,
+                                             absl::Duration timeout) {
   if (!mesh.empty()) return MeshFromText(mesh, ranks);
   if (!ranks.empty()) return MeshFromText(absl::StrCat("x=", ranks.size()), ranks);
   AGMM_ASSIGN_OR_RETURN(const int count, DeviceCount(timeout));
   return MeshFromText(absl::StrCat("x=", count), {});
 }
 
-absl::StatusOr<int> ClientImpl::DeviceCount(absl::Duration timeout) {
+absl::StatusOr<int> ClientState::DeviceCount(absl::Duration timeout) {
   {
     std::lock_guard lock(mutex_);
     if (device_count_ > 0) return device_count_;
