@@ -7,14 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
-#include "tests/support/patience.h"
 #include "tests/support/seed.h"
 
 namespace agmm {
@@ -277,23 +275,6 @@ TEST(FaultOfAPut, APeerLostInMidPutIsNoJobThatFailed) {
   EXPECT_EQ(put->Wait(kPatience), 3);
   EXPECT_THAT(put->err(), StartsWith("agmmctl: W was not written: "));
   EXPECT_THAT(put->err(), HasSubstr("agmmctl status --ready"));
-}
-
-TEST(FaultOfAPut, CtrlCOfARewriteSaysThatTheContentsMayBeLost) {
-  World world({.nodes = 1, .failpoints = "tensor_io.slow_copy=*"});
-  ASSERT_NO_FATAL_FAILURE(world.StartAll());
-  ASSERT_EQ(world.Ctl(0, {"tensor", "fill", "W", "--shape", "2048x2048"}).exit_code, 0);
-  WriteNpy(world.Path("W.npy"), SmallIntegers(2048, 2048, 1));
-  const auto put = world.StartCtl(0, {"tensor", "put", "W", world.Path("W.npy")});
-  const auto writing = [&] {
-    return absl::StrContains(world.Ctl(0, {"tensor", "show", "W"}).out, "writing");
-  };
-  ASSERT_TRUE(Eventually(writing));
-  put->Signal(SIGINT);
-  EXPECT_EQ(put->Wait(kPatience), 130);
-  EXPECT_THAT(put->err(), HasSubstr("may have lost its contents otherwise; see `agmmctl tensor "
-                                    "show W`"));
-  EXPECT_TRUE(Eventually([&] { return !writing(); }));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
-// What agmmctl does where a daemon says CANCELLED of its own accord.
+// What agmmctl does where a daemon says CANCELLED of its own accord, or answers only once the
+// client is gone.
 #include <grpcpp/grpcpp.h>
+#include <signal.h>
 
 #include <atomic>
 #include <memory>
@@ -7,11 +9,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "gmock/gmock.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/e2e/world.h"
+#include "tests/support/matrix.h"
+#include "tests/support/patience.h"
 #include "tests/support/temp_folder.h"
 
 namespace agmm {
@@ -19,14 +24,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Stops while somebody waits for a job.
-class StoppingDaemon final : public v1::JobService::Service, public v1::TensorService::Service {
+// Stops while a client waits for a job, and never finishes an upload.
+class StoppingDaemon final : public v1::JobService::Service,
+                             public v1::TensorService::Service,
+                             public v1::ContentService::Service {
  public:
   StoppingDaemon() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(static_cast<v1::JobService::Service*>(this));
     builder.RegisterService(static_cast<v1::TensorService::Service*>(this));
+    builder.RegisterService(static_cast<v1::ContentService::Service*>(this));
     server_ = builder.BuildAndStart();
   }
   ~StoppingDaemon() override { server_->Shutdown(std::chrono::system_clock::now()); }
@@ -64,7 +72,20 @@ class StoppingDaemon final : public v1::JobService::Service, public v1::TensorSe
     return grpc::Status::OK;
   }
 
-  std::atomic<int> cancels = 0;
+  grpc::Status Upload(grpc::ServerContext* context, const v1::UploadRequest*,
+                      v1::UploadResponse*) override {
+    uploading = true;
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    return grpc::Status::CANCELLED;
+  }
+  grpc::Status AbortUpload(grpc::ServerContext*, const v1::AbortUploadRequest*,
+                           v1::AbortUploadResponse*) override {
+    ++aborts;
+    return grpc::Status::OK;
+  }
+
+  std::atomic<int> cancels = 0, aborts = 0;
+  std::atomic<bool> uploading = false;
 
  private:
   int port_ = 0;
@@ -90,6 +111,19 @@ TEST_F(CtlStopping, ADaemonThatStopsIsNoCtrlC) {
   EXPECT_THAT(error, HasSubstr("may still be running"));
   EXPECT_EQ(daemon_.cancels, 0);
   EXPECT_THAT(ErrorOf({"job", "watch", "7"}), HasSubstr("the daemon is stopping"));
+}
+
+TEST_F(CtlStopping, CtrlCOfARewriteSaysThatTheContentsMayBeLost) {
+  WriteNpy(folder_ / "X.npy", SmallIntegers(8, 8, 1));
+  Process put({Program("agmmctl"), "--endpoint", daemon_.endpoint(), "tensor", "put", "#7",
+               folder_ / "X.npy"},
+              folder_ / "put");
+  ASSERT_TRUE(Eventually([&] { return daemon_.uploading.load(); })) << put.err();
+  put.Signal(SIGINT);
+  EXPECT_EQ(put.Wait(kPatience), 130);
+  EXPECT_THAT(put.err(), HasSubstr("#7 is freed if it was new, and may have lost its contents "
+                                   "otherwise; see `agmmctl tensor show #7`"));
+  EXPECT_EQ(daemon_.aborts, 1);
 }
 
 TEST_F(CtlStopping, AnotherServerIsNamedInOneLine) {
