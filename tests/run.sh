@@ -33,7 +33,7 @@ configure() {
   fi
 }
 
-# check FOLDER [CTEST ARGUMENTS]. Most tests wait more than they compute, so four run at once. Debian's
+# check FOLDER [CTEST ARGUMENTS]. Most tests wait more than they compute, so three run at once. Debian's
 # CTest knows --test-dir; its closing lines say how many passed and which did not. Tests that pass are
 # left out here, so that those that fail are found at once; FOLDER/junit.xml keeps how long each took.
 failed=()
@@ -43,7 +43,7 @@ check() {
   # gcc's thread sanitizer does not know the addresses that kernels with 32 random bits give.
   if [[ $build == build-thread ]] && setarch -R true 2>/dev/null; then run=(setarch -R); fi
   echo "run.sh: $build is built after $((SECONDS / 60)) minutes; its tests run"
-  "${run[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel 4 \
+  "${run[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel 3 \
     --output-junit "$PWD/$build/junit.xml" "$@" |
     grep -vE '^ +Start +[0-9]+: | +Passed +[0-9.]+ sec *$' || failed+=("$build")
   echo "run.sh: $build is done after $((SECONDS / 60)) minutes; its slowest tests, in seconds:"

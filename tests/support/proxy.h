@@ -27,6 +27,8 @@ class Proxy {
   // Closes the connection that passes on the last of the next `bytes` in this direction. Later ones
   // work. A message that is cut in two never arrives, however much lies in buffers.
   void CutAfterToDaemon(int64_t bytes) { until_cut_[kToDaemon] = bytes; }
+  // True once the connection has been cut after the bytes that were given last.
+  bool HasCut() const { return until_cut_[kToDaemon] == 0 && until_cut_[kToClient] == 0; }
   void CutAfterToClient(int64_t bytes) { until_cut_[kToClient] = bytes; }
   // Closes all connections, and every later one at once, until Mend.
   void Break();
