@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what agmm is built, tested and shown with, from the distribution's own packages
-# (tried on Debian 12). As root, or with sudo. Does nothing, at once, when all of it is there.
+# Installs what agmm is built, tested and shown with: the distribution's own packages (tried on Debian
+# 12), and UCX from PyPI. As root, or with sudo. Does nothing, at once, when all of it is there.
 # With --long also what tests/run.sh --long wants, with --bench what tests/bench/run.sh compares with.
 set -euo pipefail
 
@@ -11,8 +11,17 @@ packages=(
   libucx-dev libabsl-dev libspdlog-dev libfmt-dev libdnnl-dev ocl-icd-opencl-dev
   libcli11-dev nlohmann-json3-dev libssl-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format-14 python3 python3-numpy iproute2 procps
+  clang-format-14 python3 python3-numpy python3-pip iproute2 procps
 )
+
+# Debian's UCX 1.13 ends the process when a peer that was cut off comes back (daemon/transport/NOTES.md).
+# The hashes are those of the packages for x86_64 and aarch64.
+ucx=libucx-cu13==1.22.0
+ucx_hashes=(
+  --hash=sha256:c6e0aaa82dc6e49dc3ddaac465b530e014f48b6c1c6b5ae74fbdd199d824351b
+  --hash=sha256:e9699f91804388ebc8b983c24e5bd8493eed769536fd6f93db523d2eb8f26f9a
+)
+ucx_folder=/opt/agmm # CMakeLists.txt looks there, in libucx
 
 # The fuzzers are libFuzzer's; clang 14 has no _Float16.
 if [[ ${1:-} == --long ]]; then packages+=(clang-16 libclang-rt-16-dev libomp-16-dev); fi
@@ -34,20 +43,34 @@ missing=()
 for package in "${packages[@]}"; do
   grep -qxF "install ok installed $package" <<<"$installed" || missing+=("$package")
 done
-if ((${#missing[@]} == 0)); then exit 0; fi
+ucx_missing=1
+if [[ $(cat "$ucx_folder/libucx/UCX_WHEEL_VERSION.txt" 2>/dev/null) == "${ucx#*==}" ]]; then ucx_missing=; fi
+if ((${#missing[@]} == 0)) && [[ ! $ucx_missing ]]; then exit 0; fi
 
 run=()
 if ((EUID != 0)); then
   command -v sudo >/dev/null ||
-    fail "these packages are missing and installing them needs root or sudo: ${missing[*]}"
+    fail "these are missing and installing them needs root or sudo: ${missing[*]} ${ucx_missing:+$ucx}"
   run=(sudo)
 fi
 run+=(env DEBIAN_FRONTEND=noninteractive)
 
-free_mib=$(df --output=avail -m /usr | tail -n 1)
-((free_mib >= 2048)) || fail "/usr has ${free_mib} MiB free; the packages need 2048"
+if ((${#missing[@]} > 0)); then
+  free_mib=$(df --output=avail -m /usr | tail -n 1)
+  ((free_mib >= 2048)) || fail "/usr has ${free_mib} MiB free; the packages need 2048"
+  echo "installing: ${missing[*]}"
+  "${run[@]}" apt-get update -q || fail "apt-get update failed; see its messages above"
+  "${run[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}" ||
+    fail "apt-get could not install ${missing[*]}; see its messages above"
+fi
 
-echo "installing: ${missing[*]}"
-"${run[@]}" apt-get update -q || fail "apt-get update failed; see its messages above"
-"${run[@]}" apt-get install -q -y --no-install-recommends "${missing[@]}" ||
-  fail "apt-get could not install ${missing[*]}; see its messages above"
+if [[ $ucx_missing ]]; then
+  echo "installing: $ucx in $ucx_folder"
+  "${run[@]}" mkdir -p "$ucx_folder" || fail "cannot create $ucx_folder"
+  wanted=$(mktemp)
+  trap 'rm -f "$wanted"' EXIT
+  echo "$ucx ${ucx_hashes[*]}" >"$wanted"
+  "${run[@]}" /usr/bin/python3 -m pip install -q --no-deps --no-compile --only-binary :all: --upgrade \
+    --root-user-action ignore --require-hashes -r "$wanted" --target "$ucx_folder" ||
+    fail "pip could not install $ucx in $ucx_folder; see its messages above"
+fi

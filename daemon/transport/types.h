@@ -16,7 +16,8 @@ namespace agmm {
 struct TransportOptions {
   // The IP address whose interface carries the messages. Empty: loopback.
   std::string bind_address;
-  // Settings of UCX that replace those of ucx_config.cc, for measurements: names without UCX_.
+  // Settings of UCX that replace those of ucx_config.cc, for measurements: the names of UCX's
+  // environment variables without UCX_.
   std::vector<std::pair<std::string, std::string>> other_settings;
   // How long Disconnect and the destructor wait for sent messages before they cut the connection,
   // and then again for UCX to give the cut requests back.

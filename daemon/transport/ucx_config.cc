@@ -12,10 +12,12 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 
@@ -23,6 +25,20 @@ namespace agmm::transport {
 namespace {
 
 constexpr int64_t kRendezvousBytes = 64 << 10;
+
+using UcxVersion = std::pair<unsigned, unsigned>;
+// Before, ucp_config_modify wants the options of the TCP transport without its name, unlike the
+// environment; with the name it warns and ignores them.
+constexpr UcxVersion kNamesHavePrefix = {1, 17};
+// UCX 1.13 hands an event of a batch to an endpoint that an earlier event of the batch has freed,
+// when a peer comes back that was cut off (NOTES.md). Later versions before this one were not tried.
+constexpr UcxVersion kBatchesAreSafe = {1, 22};
+
+UcxVersion Version() {
+  unsigned major = 0, minor = 0, release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return {major, minor};
+}
 
 // The name of the interface that has `address`.
 absl::StatusOr<std::string> InterfaceOf(const std::string& address) {
@@ -77,8 +93,6 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
                         "/sys in this container or network namespace",
                         entry, device));
   }
-  // ucp_config_modify wants the options of a UCX transport without the transport's name, unlike the
-  // environment: UCX_TCP_CONN_NB is CONN_NB here. With the name, UCX warns and ignores the option.
   std::vector<std::pair<std::string, std::string>> settings = {
       // TCP alone, also between processes of one host: shared memory did not report a killed peer
       // within a minute (NOTES.md).
@@ -86,20 +100,24 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
       // Without it UCX chooses an interface itself, for example a container bridge.
       {"NET_DEVICES", device},
       {"HANDLE_ERRORS", "none"},
-      {"TX_SEG_SIZE", "64k"},
+      {"TCP_TX_SEG_SIZE", "64k"},
       // Bytes in the socket delay all later ones; the kernel's own choice grows to several
       // milliseconds of a link (NOTES.md).
-      {"SNDBUF", "1m"},
+      {"TCP_SNDBUF", "1m"},
       // Connecting to an unreachable host must not block the progress thread.
-      {"CONN_NB", "y"},
+      {"TCP_CONN_NB", "y"},
       // Otherwise the sender of a large message writes into the receiver's memory: late bytes of a
       // broken connection may still arrive there, and links carry less when both directions are
       // busy (NOTES.md).
-      {"PUT_ENABLE", "n"},
+      {"TCP_PUT_ENABLE", "n"},
       // Messages of this size and more go by rendezvous, straight into place.
       {"RNDV_THRESH", absl::StrCat(kRendezvousBytes)},
   };
+  if (Version() < kBatchesAreSafe) settings.emplace_back("TCP_MAX_POLL", "1");
   settings.insert(settings.end(), options.other_settings.begin(), options.other_settings.end());
+  if (Version() < kNamesHavePrefix) {
+    for (auto& [name, value] : settings) name = std::string(absl::StripPrefix(name, "TCP_"));
+  }
   return settings;
 }
 

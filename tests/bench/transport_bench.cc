@@ -120,12 +120,12 @@ int main(int argc, char** argv) {
   get.other_settings = {{"RNDV_SCHEME", "get_zcopy"}};
   agmm::Measure("tcp, get_zcopy", get, bytes, count, json);
   agmm::TransportOptions put = base;
-  put.other_settings = {{"PUT_ENABLE", "y"}};
+  put.other_settings = {{"TCP_PUT_ENABLE", "y"}};
   agmm::Measure("tcp, put", put, bytes, count, json);
   agmm::TransportOptions eager = base;
   eager.other_settings = {{"RNDV_THRESH", std::to_string(int64_t{1} << 40)}};
   agmm::Measure("tcp, eager", eager, bytes, count, json);
   agmm::TransportOptions shared = base;
-  shared.other_settings = {{"TLS", "tcp,self,sysv,posix"}, {"MM_ERROR_HANDLING", "y"}};
+  shared.other_settings = {{"TLS", "tcp,self,sysv,posix"}, {"POSIX_ERROR_HANDLING", "y"}, {"SYSV_ERROR_HANDLING", "y"}};
   agmm::Measure("tcp and shared memory", shared, bytes, count, json);
 }

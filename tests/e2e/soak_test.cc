@@ -1,10 +1,7 @@
 // Eight clients at three daemons, thousands of operations each: every C exact, every read whole,
 // and nothing left behind, neither in the heaps nor in the daemons.
-#include <dirent.h>
-
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -16,6 +13,7 @@
 #include "client/agmm.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/e2e/usage.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
 #include "tests/support/seed.h"
@@ -47,38 +45,6 @@ int Operations() {
                                                                 : 2000;
 }
 
-int Descriptors(pid_t pid) {
-  DIR* directory = opendir(absl::StrCat("/proc/", pid, "/fd").c_str());
-  if (directory == nullptr) return -1;
-  int count = -2;  // "." and ".."
-  while (readdir(directory) != nullptr) ++count;
-  closedir(directory);
-  return count;
-}
-
-// A line of /proc/PID/status, such as "Threads" or "VmRSS" (KiB).
-int64_t ProcessField(pid_t pid, const std::string& field) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
-  std::string word;
-  int64_t value = 0;
-  while (file >> word)
-    if (word == field + ":" && file >> value) return value;
-  return -1;
-}
-
-struct Held {
-  int descriptors = 0;
-  int64_t threads = 0, tensor_bytes = 0, staging_bytes = 0;
-  int64_t workspace_bytes = 0;  // of the device that has most
-  bool operator==(const Held&) const = default;
-};
-
-void PrintTo(const Held& held, std::ostream* out) {
-  *out << absl::StrFormat(
-      "%d descriptors, %d threads, %d B in tensors, %d B in workspaces, %d B staged",
-      held.descriptors, held.threads, held.tensor_bytes, held.workspace_bytes, held.staging_bytes);
-}
-
 class Soak : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -92,20 +58,7 @@ class Soak : public ::testing::Test {
     return client.ok() ? *std::move(client) : nullptr;
   }
   int64_t ResidentKiB(int node) { return ProcessField(world_.daemon(node).pid(), "VmRSS"); }
-  Held HeldBy(int node) {
-    Held held;
-    const pid_t pid = world_.daemon(node).pid();
-    held.descriptors = Descriptors(pid);
-    held.threads = ProcessField(pid, "Threads");
-    const v1::GetStatusResponse status = world_.Status(node);
-    for (const v1::NodeStatus& other : status.nodes())
-      for (const v1::DeviceStatus& device : other.devices()) {
-        held.tensor_bytes += device.tensor_bytes();
-        held.workspace_bytes = std::max<int64_t>(held.workspace_bytes, device.workspace_bytes());
-      }
-    held.staging_bytes = static_cast<int64_t>(MetricOf(status, "transport_staging_bytes"));
-    return held;
-  }
+  Usage HeldBy(int node) { return UsageOf(world_, node); }
 
   const uint64_t seed_ = TestSeed();
   World world_{{.nodes = kNodes, .devices = 2, .heap = "64MiB"}};
@@ -279,12 +232,12 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
 
   // The first round fills caches and starts the threads that gRPC keeps.
   ASSERT_NO_FATAL_FAILURE(round(100));
-  std::vector<Held> before(kNodes);
+  std::vector<Usage> before(kNodes);
   const auto settle = [&](int node) {
-    Held held = HeldBy(node);
+    Usage held = HeldBy(node);
     for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
       absl::SleepFor(absl::Milliseconds(500));
-      const Held now = HeldBy(node);
+      const Usage now = HeldBy(node);
       if (now == held) break;
       held = now;
     }
@@ -300,7 +253,7 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
   for (int node = 0; node < kNodes; ++node) {
     EXPECT_TRUE(world_.WaitFor(node, "what it held before",
                                [&](const v1::GetStatusResponse&) {
-                                 const Held now = HeldBy(node);
+                                 const Usage now = HeldBy(node);
                                  return now.descriptors <= before[node].descriptors &&
                                         now.threads <= before[node].threads + kPoolThreads &&
                                         now.tensor_bytes == 0 && now.staging_bytes == 0 &&

@@ -51,7 +51,7 @@ void World::WriteConfigs() {
   std::string world = "world {\n  cluster: \"test\"\n";
   for (int node = 0; node < options_.nodes; ++node) {
     absl::StrAppendFormat(&world, "  node { name: \"n%d\" address: \"%s\" devices: %d }\n", node,
-                          endpoint(node), options_.devices);
+                          address(node), options_.devices);
   }
   absl::StrAppend(&world, "}\n");
   for (int node = 0; node < options_.nodes; ++node) {
@@ -68,10 +68,12 @@ void World::Start(int node) {
   std::map<std::string, std::string> environment;
   if (!options_.failpoints.empty()) environment["AGMM_FAILPOINTS"] = options_.failpoints;
   daemons_[node].reset();
+  std::vector<std::string> command;
+  if (!options_.hosts.empty()) command = options_.hosts[node].first;
+  command.insert(command.end(),
+                 {Program("agmmd"), "--config", Path(absl::StrCat("n", node, ".txtpb"))});
   daemons_[node] =
-      std::make_unique<Process>(std::vector<std::string>{Program("agmmd"), "--config",
-                                                         Path(absl::StrCat("n", node, ".txtpb"))},
-                                Path(absl::StrCat("n", node)), environment);
+      std::make_unique<Process>(command, Path(absl::StrCat("n", node)), environment);
 }
 
 void World::StartAll() {
@@ -81,7 +83,14 @@ void World::StartAll() {
 
 void World::Kill(int node) { daemons_[node].reset(); }
 
-std::string World::endpoint(int node) const { return absl::StrCat("127.0.0.1:", ports_[node]); }
+std::string World::endpoint(int node) const {
+  return options_.hosts.empty() ? address(node) : socket(node);
+}
+
+std::string World::address(int node) const {
+  return absl::StrCat(options_.hosts.empty() ? "127.0.0.1" : options_.hosts[node].second, ":",
+                      ports_[node]);
+}
 
 std::string World::socket(int node) const { return Path(absl::StrCat("n", node, ".sock")); }
 

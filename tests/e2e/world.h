@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -28,6 +29,9 @@ struct WorldOptions {
   int devices = 1;  // of each node, one thread each
   std::string heap = "32MiB";
   std::string failpoints;  // AGMM_FAILPOINTS of every daemon
+  // Where each node runs: what goes in front of its command, and its IP address. Empty: here, on
+  // loopback. Tests reach daemons that run elsewhere over their unix sockets.
+  std::vector<std::pair<std::vector<std::string>, std::string>> hosts = {};
 };
 
 struct Ran {
@@ -50,8 +54,10 @@ class World {
   void Kill(int node);
   Process& daemon(int node) { return *daemons_[node]; }
 
-  // "127.0.0.1:port".
+  // "127.0.0.1:port", or the path of its unix socket if it runs on a host of its own.
   std::string endpoint(int node) const;
+  // "127.0.0.1:port": where the other daemons reach it.
+  std::string address(int node) const;
   // The path of its unix socket, also an endpoint.
   std::string socket(int node) const;
   // In a folder that goes with this object.

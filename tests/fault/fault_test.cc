@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/e2e/usage.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
 #include "tests/support/seed.h"
@@ -24,13 +25,6 @@ using ::testing::StartsWith;
 
 // How soon a client is told that a daemon has died.
 constexpr absl::Duration kTold = absl::Seconds(5);
-
-int64_t TensorBytes(const v1::GetStatusResponse& status) {
-  int64_t bytes = 0;
-  for (const v1::NodeStatus& node : status.nodes())
-    for (const v1::DeviceStatus& device : node.devices()) bytes += device.tensor_bytes();
-  return bytes;
-}
 
 class Fault : public ::testing::Test {
  protected:

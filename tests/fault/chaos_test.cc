@@ -1,0 +1,307 @@
+// Three daemons on hosts of their own, under load, while they are killed, paused and cut off from
+// each other: none ends by itself, every result is exact, every call returns, nothing is left.
+//
+// tests/fault/chaos.sh runs it for longer. $AGMM_CHAOS_SECONDS: how long faults are made.
+// $AGMM_CHAOS_FAULTS: which ones, "pause,partition"; all by default. $AGMM_SEED: the seed.
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/agmm.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/base/clock.h"
+#include "tests/e2e/usage.h"
+#include "tests/e2e/world.h"
+#include "tests/fault/network.h"
+#include "tests/support/matrix.h"
+#include "tests/support/seed.h"
+
+namespace agmm {
+namespace {
+
+constexpr int kNodes = 3, kClients = 4;
+constexpr std::chrono::seconds kCallTimeout{15};
+// Bound on how long a call takes, with what a client adds to its timeout.
+constexpr absl::Duration kLongestCall = absl::Seconds(25);
+constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
+
+std::string Setting(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : value;
+}
+
+// What the clients have seen, together.
+class Tally {
+ public:
+  void Call(const std::string& what, const Status& status, int64_t began_ns) {
+    const absl::Duration took = absl::Nanoseconds(MonotonicNanos() - began_ns);
+    std::lock_guard lock(mutex_);
+    ++calls_[absl::StrCat(what, " ", status.ok() ? "OK" : ToString(status))];
+    EXPECT_LE(took, kLongestCall) << what << ": " << status.ToString();
+    longest_ = std::max(longest_, took);
+  }
+  void Product() { ++products_; }
+  int64_t products() const { return products_; }
+  void Print() {
+    std::lock_guard lock(mutex_);
+    for (const auto& [what, count] : calls_)
+      std::printf("%8lld %s\n", static_cast<long long>(count), what.c_str());
+    std::printf("%8lld products compared; the longest call took %s\n",
+                static_cast<long long>(products_), absl::FormatDuration(longest_).c_str());
+  }
+
+ private:
+  static std::string ToString(const Status& status) {
+    const std::string text = status.ToString();
+    return text.substr(0, text.find(':'));
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, int64_t> calls_;
+  absl::Duration longest_;
+  std::atomic<int64_t> products_ = 0;
+};
+
+// A client's thread: products, and tensors of 4 MiB that keep the network busy. Calls may fail, but
+// what succeeds is right.
+class Load {
+ public:
+  Load(std::string endpoint, int number, uint64_t seed, Tally* tally)
+      : endpoint_(std::move(endpoint)), name_(absl::StrCat(number)), tally_(tally), random_(seed) {
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Load() {
+    stopping_ = true;
+    thread_.join();
+  }
+
+ private:
+  static constexpr int64_t kRows[] = {1, 33, 96}, kK = 64, kN = 48, kLarge = 1024;
+
+  void Run() {
+    while (!stopping_) {
+      if (client_ == nullptr) {
+        Result<std::unique_ptr<Client>> client =
+            Client::Connect({.endpoint = endpoint_,
+                             .call_timeout = kCallTimeout,
+                             .transfer_timeout = kCallTimeout});
+        if (client.ok()) client_ = *std::move(client);
+      }
+      if (client_ == nullptr || !(random_() % 2 == 0 ? Product() : Large()))
+        absl::SleepFor(absl::Milliseconds(50));
+    }
+    if (client_ == nullptr) return;
+    Delete("B");
+    Delete("L");
+    for (int64_t rows : kRows) {
+      Delete(absl::StrCat("A", rows));
+      Delete(absl::StrCat("C", rows));
+    }
+  }
+
+  template <typename Call>
+  bool Try(const std::string& what, const Call& call) {
+    const int64_t began_ns = MonotonicNanos();
+    const Status status = call();
+    tally_->Call(what, status, began_ns);
+    return status.ok();
+  }
+
+  void Delete(const std::string& kind) {
+    Try("delete", [&] { return client_->Delete(Name(kind)); });
+  }
+  std::string Name(const std::string& kind) const { return absl::StrCat(kind, ".", name_); }
+
+  bool Put(const std::string& kind, const TestMatrix& matrix, const std::string& sharding) {
+    return Try("put", [&] {
+      return client_
+          ->Put(Name(kind), {.rows = matrix.rows, .cols = matrix.cols, .sharding = sharding},
+                matrix.values.data(), matrix.values.size() * sizeof(float))
+          .status();
+    });
+  }
+
+  bool Product() {
+    const int64_t rows = kRows[random_() % std::size(kRows)];
+    const std::string a_kind = absl::StrCat("A", rows), c_kind = absl::StrCat("C", rows);
+    const TestMatrix a = SmallIntegers(rows, kK, random_()), b = SmallIntegers(kK, kN, random_());
+    if (!Put(a_kind, a, "[M_x, K]") || !Put("B", b, "[K, N_x]")) return false;
+    static constexpr const char* kAlgorithms[] = {"auto", "ring", "direct", "serial"};
+    const JobRequest request{.spec = kSpec,
+                             .a = Name(a_kind),
+                             .b = Name("B"),
+                             .c = Name(c_kind),
+                             .algorithm = kAlgorithms[random_() % 4],
+                             .repeat_count = random_() % 8 == 0 ? 200 : 1,
+                             .timeout = kCallTimeout};
+    if (!Try("run", [&] { return client_->Run(request).status(); })) return false;
+    TestMatrix c{rows, kN, std::vector<float>(rows * kN, -1)};
+    if (!Try("get", [&] {
+          return client_->Get(Name(c_kind), c.values.data(), c.values.size() * sizeof(float))
+              .status();
+        }))
+      return false;
+    EXPECT_TRUE(SameBits(c, agmm::Product(a, b)));
+    tally_->Product();
+    return true;
+  }
+
+  bool Large() {
+    const float value = static_cast<float>(random_() % 1000);
+    const TestMatrix whole{kLarge, kLarge, std::vector<float>(kLarge * kLarge, value)};
+    if (!Put("L", whole, "[M_x, K]")) return false;
+    std::vector<float> got(kLarge * kLarge, -1);
+    if (!Try("get", [&] {
+          return client_->Get(Name("L"), got.data(), got.size() * sizeof(float)).status();
+        }))
+      return false;
+    EXPECT_EQ(got, whole.values) << "a torn tensor";
+    return true;
+  }
+
+  const std::string endpoint_, name_;
+  Tally* const tally_;
+  std::mt19937_64 random_;
+  std::unique_ptr<Client> client_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+WorldOptions OnHosts(const Network& network) {
+  WorldOptions options{.nodes = kNodes, .devices = 2, .heap = "64MiB"};
+  for (int node = 0; node < kNodes; ++node)
+    options.hosts.emplace_back(network.Command(node), network.address(node));
+  return options;
+}
+
+class Chaos : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string missing = Network::Missing(); !missing.empty()) GTEST_SKIP() << missing;
+    network_ = std::make_unique<Network>(kNodes, seed_);
+    world_ = std::make_unique<World>(OnHosts(*network_));
+    ASSERT_NO_FATAL_FAILURE(world_->StartAll());
+  }
+  void TearDown() override {
+    world_ = nullptr;
+    network_ = nullptr;
+  }
+
+  // A daemon that has ended is a failure, and is started again.
+  void ExpectAllRun() {
+    for (int node = 0; node < kNodes; ++node) {
+      if (world_->daemon(node).Running()) continue;
+      ++deaths_;
+      ADD_FAILURE() << "daemon " << node << " ended with "
+                    << *world_->daemon(node).Wait(absl::ZeroDuration());
+      world_->Start(node);
+    }
+  }
+  absl::Duration Between(double low_s, double high_s) {
+    return absl::Seconds(std::uniform_real_distribution<>(low_s, high_s)(random_));
+  }
+
+  void Kill(int node) {
+    world_->Kill(node);
+    absl::SleepFor(Between(0, 0.5));
+    world_->Start(node);
+  }
+  // Long enough for the others to give it up.
+  void Pause(int node) {
+    world_->daemon(node).Stop();
+    absl::SleepFor(Between(2.7, 4.5));
+    world_->daemon(node).Signal(SIGCONT);
+  }
+  void Partition(int node) {
+    network_->CutOff(node);
+    absl::SleepFor(Between(2.7, 4.5));
+    network_->Mend();
+  }
+  void OneWay(int node) {
+    network_->Cut(node, (node + 1 + random_() % 2) % kNodes);
+    absl::SleepFor(Between(0.5, 4.5));
+    network_->Mend();
+  }
+  void Storm() {
+    network_->SetWeather(
+        {.loss = 0.03, .duplicates = 0.03, .reordered = 0.1, .delay = absl::Milliseconds(2)});
+    absl::SleepFor(Between(1, 3));
+    network_->SetWeather({});
+  }
+
+  const uint64_t seed_ = TestSeed();
+  std::mt19937_64 random_{seed_};
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<World> world_;
+  int deaths_ = 0;
+};
+
+TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
+  const std::map<std::string, std::function<void(int node)>> all = {
+      {"kill", [this](int node) { Kill(node); }},
+      {"one_way", [this](int node) { OneWay(node); }},
+      {"partition", [this](int node) { Partition(node); }},
+      {"pause", [this](int node) { Pause(node); }},
+      {"storm", [this](int) { Storm(); }}};
+  std::vector<std::string> chosen;
+  for (const auto& [name, run] : all) chosen.push_back(name);
+  if (const std::string given = Setting("AGMM_CHAOS_FAULTS", ""); !given.empty())
+    chosen = absl::StrSplit(given, ',');
+  int seconds = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(Setting("AGMM_CHAOS_SECONDS", "60"), &seconds));
+
+  Tally tally;
+  std::map<std::string, int> faults;
+  std::vector<std::unique_ptr<Load>> loads;
+  for (int i = 0; i < kClients; ++i)
+    loads.push_back(
+        std::make_unique<Load>(world_->endpoint(i % kNodes), i, seed_ * 100 + i, &tally));
+  const int64_t end_ns = MonotonicNanos() + seconds * 1'000'000'000LL;
+  while (MonotonicNanos() < end_ns) {
+    const int64_t before = tally.products();
+    ASSERT_TRUE(Eventually([&] { return tally.products() > before; })) << "no job succeeds";
+    absl::SleepFor(Between(0, 0.5));
+    const std::string& fault = chosen[random_() % chosen.size()];
+    const auto run = all.find(fault);
+    ASSERT_NE(run, all.end()) << fault << " is no fault";
+    run->second(static_cast<int>(random_() % kNodes));
+    const int count = ++faults[fault];
+    if (count % 10 == 0) {
+      std::printf("%d times %s, %lld products\n", count, fault.c_str(),
+                  static_cast<long long>(tally.products()));
+      std::fflush(stdout);
+    }
+    ExpectAllRun();
+    for (int node = 0; node < kNodes; ++node) {
+      const ::testing::AssertionResult ready = world_->WaitReady(node);
+      ExpectAllRun();
+      ASSERT_TRUE(ready) << "after " << fault;
+    }
+  }
+  loads.clear();
+  tally.Print();
+  for (const auto& [fault, count] : faults) std::printf("%8d times %s\n", count, fault.c_str());
+  std::printf("%8d daemons ended by themselves\n", deaths_);
+  for (int node = 0; node < kNodes; ++node) ASSERT_TRUE(world_->WaitReady(node));
+  EXPECT_TRUE(world_->WaitFor(0, "empty heaps", [](const v1::GetStatusResponse& status) {
+    return TensorBytes(status) == 0;
+  }));
+  for (int node = 0; node < kNodes; ++node)
+    std::printf("node %d: %s\n", node, ::testing::PrintToString(UsageOf(*world_, node)).c_str());
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,79 @@
+// Hosts on one machine: network namespaces, joined by a router in this process that can lose,
+// delay, duplicate, reorder and cut what they send to each other.
+//
+// Each host has one TUN device, eth0, whose packets the router reads and writes. Needs root.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace agmm {
+
+class Network {
+ public:
+  // Why no network can be made here, for GTEST_SKIP; empty if one can.
+  static std::string Missing();
+
+  Network(int hosts, uint64_t seed);
+  ~Network();
+  Network(const Network&) = delete;
+
+  // Goes in front of a program's arguments, so that it runs on `host`.
+  std::vector<std::string> Command(int host) const;
+  // "10.214.0.1".
+  std::string address(int host) const;
+
+  // What happens to each packet; probabilities from 0 to 1.
+  struct Weather {
+    double loss = 0, duplicates = 0, reordered = 0;
+    absl::Duration delay;  // one way; reordered packets take three times as long
+  };
+  void SetWeather(const Weather& weather);
+
+  // From now on packets from one host do not reach the other; the other direction goes on. With
+  // ports: only those from or to these TCP ports.
+  void Cut(int from, int to, std::set<int> ports = {});
+  // Cuts `host` off from all others, both ways.
+  void CutOff(int host);
+  // Ends all cuts.
+  void Mend();
+
+ private:
+  struct Rule {
+    int from, to;
+    std::set<int> ports;
+  };
+  struct Delayed {
+    int to;
+    std::string packet;
+  };
+
+  void Route();
+  void Take(int from, const char* packet, size_t size);
+  bool IsCut(int from, int to, const char* packet, size_t size) const;
+  bool Happens(double probability);
+  // Nanoseconds until the next delayed packet is due; -1 without one. Sends those that are due.
+  int64_t SendDue();
+
+  std::vector<std::string> names_;
+  std::vector<int> tuns_;
+  int stop_ = -1;  // an eventfd
+
+  std::mutex mutex_;  // guards all below
+  Weather weather_;
+  std::vector<Rule> cuts_;
+  std::mt19937_64 random_;
+  std::multimap<int64_t, Delayed> delayed_;  // by the time when they are due
+
+  std::thread router_;
+};
+
+}  // namespace agmm
