@@ -13,9 +13,18 @@
 
 namespace agmm {
 
+// TCP ports, both ends included. The default: any port.
+struct PortRange {
+  int first = 0, last = 0;
+};
+
 struct TransportOptions {
   // The IP address whose interface carries the messages. Empty: loopback.
   std::string bind_address;
+  // Where the other nodes connect.
+  PortRange ports;
+  // The world's; connections that do not show that they have it are closed.
+  std::string secret;
   // Settings of UCX that replace those of ucx_config.cc, for measurements: the names of UCX's
   // environment variables without UCX_.
   std::vector<std::pair<std::string, std::string>> other_settings;

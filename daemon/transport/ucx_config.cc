@@ -31,7 +31,8 @@ using UcxVersion = std::pair<unsigned, unsigned>;
 // environment; with the name it warns and ignores them.
 constexpr UcxVersion kNamesHavePrefix = {1, 17};
 // UCX 1.13 hands an event of a batch to an endpoint that an earlier event of the batch has freed,
-// when a peer comes back that was cut off (NOTES.md). Later versions before this one were not tried.
+// when a peer comes back that was cut off (NOTES.md). Later versions before this one were not
+// tried.
 constexpr UcxVersion kBatchesAreSafe = {1, 22};
 
 UcxVersion Version() {

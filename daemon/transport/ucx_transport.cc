@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "daemon/transport/address.h"
 #include "daemon/transport/bulk.h"
 #include "daemon/transport/endpoints.h"
 #include "daemon/transport/generation.h"
@@ -71,7 +72,11 @@ class Impl final : public UcxTransport {
   }
 
   ProgressEngine* progress() override { return worker_.get(); }
-  std::string address() const override { return wire::FrameAddress(worker_->address()); }
+  std::string address() const override {
+    return Frame({worker_->gate().address(), worker_->address()});
+  }
+  std::string endpoint() const override { return worker_->gate().address().socket.ToString(); }
+  int64_t refused_connections() const override { return worker_->gate().refused(); }
   std::string description() const override { return UcxDescription(); }
   const TransportCounters& counters() const override { return shared_.counters; }
 
@@ -80,11 +85,12 @@ class Impl final : public UcxTransport {
       return absl::InvalidArgumentError(
           absl::StrFormat("node %d is negative; nodes are numbered from 0", node));
     }
-    AGMM_ASSIGN_OR_RETURN(std::string worker_address, wire::UnframeAddress(address));
+    AGMM_ASSIGN_OR_RETURN(TransportAddress to, Unframe(address));
     if (AGMM_FAILPOINT("transport.refuse_connect")) {
       return absl::InternalError("refused by the failpoint transport.refuse_connect");
     }
-    worker_->Post([this, node, incarnation, worker_address = std::move(worker_address),
+    worker_->gate().Know(to.gate);
+    worker_->Post([this, node, incarnation, worker_address = std::move(to.worker),
                    generation = shared_.current.number()] {
       if (!closing_) endpoints_.Open(node, worker_address, incarnation, generation);
     });

@@ -24,8 +24,8 @@ namespace agmm {
 class UcxTransport : public Transport {
  public:
   // `receiver` and `store` must outlive the transport.
-  // Errors: INVALID_ARGUMENT if no interface of this host has the bind address, FAILED_PRECONDITION
-  // if UCX or OpenSSL lack a feature.
+  // Errors: INVALID_ARGUMENT if no interface of this host has the bind address, RESOURCE_EXHAUSTED
+  // if no port of the range is free, FAILED_PRECONDITION if UCX or OpenSSL lack a feature.
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const TransportOptions& options,
                                                               Receiver* receiver, BulkStore* store);
   // The destructor ends all connections within twice the flush timeout. All outstanding messages
@@ -35,6 +35,11 @@ class UcxTransport : public Transport {
   virtual std::string address() const = 0;
   // How messages of plans are sent: "ucx 1.13.1, tcp, active messages, rendezvous from 64 KiB".
   virtual std::string description() const = 0;
+
+  // Where the other nodes connect: "10.0.0.1:7301".
+  virtual std::string endpoint() const = 0;
+  // Connections that were closed there because they did not show the world's secret.
+  virtual int64_t refused_connections() const = 0;
 
   // For a thread that would otherwise wait. Valid as long as the transport; a thread with the seat
   // must leave it before the transport ends.

@@ -74,8 +74,14 @@ absl::Status UcxWorker::Open(const TransportOptions& options) {
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // created here, driven by the thread
   worker_params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;
-  AGMM_RETURN_IF_ERROR(
-      FromUcs(ucp_worker_create(context_, &worker_params, &worker_), "ucp_worker_create"));
+  gate_ = std::make_unique<Gate>(options);
+  ucs_status_t created;
+  {
+    const Gate::Opening opening(gate_.get());
+    created = ucp_worker_create(context_, &worker_params, &worker_);
+  }
+  AGMM_RETURN_IF_ERROR(gate_->opened());
+  AGMM_RETURN_IF_ERROR(FromUcs(created, "ucp_worker_create"));
   AGMM_RETURN_IF_ERROR(FromUcs(ucp_worker_get_efd(worker_, &ucx_fd_), "ucp_worker_get_efd"));
   ucp_address_t* address = nullptr;
   size_t length = 0;
@@ -100,6 +106,7 @@ void UcxWorker::Close() {
   }
   left.clear();
   timers_.clear();
+  gate_ = nullptr;  // before UCX closes the socket
   if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
   if (context_ != nullptr) ucp_cleanup(std::exchange(context_, nullptr));
   if (wake_fd_ >= 0) close(std::exchange(wake_fd_, -1));

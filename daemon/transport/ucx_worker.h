@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "daemon/transport/gate.h"
 #include "daemon/transport/types.h"
 #include "kernels/device/progress_engine.h"
 
@@ -58,6 +59,8 @@ class UcxWorker final : public ProgressEngine {
   ucp_worker_h handle() const { return worker_; }
   // The worker's address bytes.
   const std::string& address() const { return address_; }
+  // Until Close.
+  Gate& gate() { return *gate_; }
 
  private:
   UcxWorker() = default;
@@ -73,6 +76,7 @@ class UcxWorker final : public ProgressEngine {
   // Requires mutex_.
   void WakeSleeper();
 
+  std::unique_ptr<Gate> gate_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::string address_;

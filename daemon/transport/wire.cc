@@ -7,15 +7,9 @@
 #include <cstring>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "kernels/base/hash.h"
 
 namespace agmm::wire {
 namespace {
-
-constexpr absl::string_view kAddressMark = "agmmucx1";
 
 EVP_MAC* SipHash() {
   static EVP_MAC* const mac = EVP_MAC_fetch(nullptr, "SIPHASH", nullptr);
@@ -53,26 +47,6 @@ bool HeaderKey::Sum(const void* data, size_t size, uint64_t* sum) const {
          EVP_MAC_final(context, reinterpret_cast<unsigned char*>(sum), &written, sizeof(*sum)) ==
              1 &&
          written == sizeof(*sum);
-}
-
-std::string FrameAddress(absl::string_view worker_address) {
-  const uint64_t hash = Fnv1a(worker_address);
-  return absl::StrCat(kAddressMark,
-                      absl::string_view(reinterpret_cast<const char*>(&hash), sizeof(hash)),
-                      worker_address);
-}
-
-absl::StatusOr<std::string> UnframeAddress(absl::string_view framed) {
-  uint64_t hash = 0;
-  const size_t head = kAddressMark.size() + sizeof(hash);
-  if (framed.size() > head && absl::StartsWith(framed, kAddressMark)) {
-    std::memcpy(&hash, framed.data() + kAddressMark.size(), sizeof(hash));
-    const absl::string_view address = framed.substr(head);
-    if (Fnv1a(address) == hash) return std::string(address);
-  }
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%d bytes are not a transport address; pass the result of the peer's address() unchanged",
-      framed.size()));
 }
 
 }  // namespace agmm::wire

@@ -84,10 +84,4 @@ class HeaderKey {
   const std::array<uint8_t, 16> key_;
 };
 
-// Adds a mark and a checksum to a worker address, so that other bytes are refused before UCX parses
-// them.
-std::string FrameAddress(absl::string_view worker_address);
-// Errors: INVALID_ARGUMENT.
-absl::StatusOr<std::string> UnframeAddress(absl::string_view framed);
-
 }  // namespace agmm::wire

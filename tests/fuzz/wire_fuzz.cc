@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "daemon/node/store.h"
+#include "daemon/transport/address.h"
 #include "daemon/transport/generation.h"
 #include "daemon/transport/wire.h"
 #include "kernels/device/message_slot.h"
@@ -121,11 +122,12 @@ void CheckPlan(Node& node, absl::string_view bytes) {
 }
 
 void CheckAddress(absl::string_view bytes) {
-  const absl::StatusOr<std::string> address = wire::UnframeAddress(bytes);
-  if (address.ok()) FUZZ_CHECK(wire::FrameAddress(*address) == bytes, "frames differ");
+  const absl::StatusOr<transport::TransportAddress> address = transport::Unframe(bytes);
+  if (address.ok()) FUZZ_CHECK(transport::Frame(*address) == bytes, "frames differ");
   if (bytes.empty()) return;
-  const absl::StatusOr<std::string> back = wire::UnframeAddress(wire::FrameAddress(bytes));
-  FUZZ_CHECK(back.ok() && *back == bytes, "an address does not come back");
+  const absl::StatusOr<transport::TransportAddress> back =
+      transport::Unframe(transport::Frame({{{}, "salt"}, std::string(bytes)}));
+  FUZZ_CHECK(back.ok() && back->worker == bytes, "an address does not come back");
 }
 
 void Check(absl::string_view input) {

@@ -1,5 +1,6 @@
 #include "daemon/transport/wire.h"
 
+#include <netinet/in.h>
 #include <signal.h>
 
 #include <cstdlib>
@@ -7,6 +8,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/transport/address.h"
 #include "daemon/transport/generation.h"
 #include "gtest/gtest.h"
 #include "tests/daemon/transport/transport_harness.h"
@@ -98,14 +100,23 @@ TEST(TransportWire, OnlySoundHeadersOfThisWorldAreAdmitted) {
 }
 
 TEST(TransportWire, AddressesSurviveFramingAndNothingElsePasses) {
-  const std::string address("\0\1abc", 5);
-  EXPECT_EQ(wire::UnframeAddress(wire::FrameAddress(address)).value(), address);
-  const std::string framed = wire::FrameAddress(address);
+  transport::TransportAddress address;
+  address.gate.socket.bytes.ss_family = AF_INET;
+  address.gate.socket.size = sizeof(sockaddr_in);
+  address.gate.socket.set_port(7301);
+  address.gate.salt = "salt";
+  address.worker = std::string("\0\1abc", 5);
+  const std::string framed = transport::Frame(address);
+  const absl::StatusOr<transport::TransportAddress> back = transport::Unframe(framed);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->gate.socket.ToString(), "0.0.0.0:7301");
+  EXPECT_EQ(back->gate.salt, address.gate.salt);
+  EXPECT_EQ(back->worker, address.worker);
   for (size_t at = 0; at < framed.size(); ++at) {
     std::string other = framed;
     other[at] ^= 1;
-    EXPECT_FALSE(wire::UnframeAddress(other).ok()) << at;
-    EXPECT_FALSE(wire::UnframeAddress(framed.substr(0, at)).ok()) << at;
+    EXPECT_FALSE(transport::Unframe(other).ok()) << at;
+    EXPECT_FALSE(transport::Unframe(framed.substr(0, at)).ok()) << at;
   }
 }
 

@@ -1,0 +1,179 @@
+#include "daemon/transport/gate.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "daemon/transport/socket_calls.h"
+#include "daemon/transport/token.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/random.h"
+
+namespace agmm::transport {
+namespace {
+
+// Connections that have not shown a token yet. When there are more, the oldest one is closed,
+// because a node of the world sends its token at once.
+constexpr size_t kMaxVisitors = 256;
+constexpr int64_t kVisit_ns = 5'000'000'000;
+constexpr int kBacklog = 1024;
+
+}  // namespace
+
+Gate::Gate(const TransportOptions& options)
+    : secret_(options.secret),
+      ports_(options.ports),
+      opened_(absl::FailedPreconditionError(
+          "UCX opened no TCP port, so no other node could connect; set UCX_TLS=tcp,self")) {
+  address_.salt = RandomBytes(kSaltBytes);
+}
+
+Gate::~Gate() {
+  if (thread_.joinable()) {
+    eventfd_write(stop_, 1);
+    thread_.join();
+  }
+  // From here on UCX finds no connection, and no event.
+  SocketAddress from;
+  for (int fd = Accept(&from); fd >= 0; fd = Accept(&from)) close(fd);
+  ForgetGate(this);
+  for (Visitor& visitor : visitors_) close(visitor.fd);
+  for (int fd : {listener_, spare_, stop_})
+    if (fd >= 0) close(fd);
+}
+
+Gate::Opening::Opening(Gate* gate) { SetOpeningGate(gate); }
+Gate::Opening::~Opening() { SetOpeningGate(nullptr); }
+
+absl::Status Gate::TakeOver(int fd) {
+  const auto no_descriptor = [](const char* what) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s: %s; raise ulimit -n", what, std::strerror(errno)));
+  };
+  SocketAddress& where = address_.socket;
+  if (getsockname(fd, where.get(), &where.size) != 0) return no_descriptor("getsockname");
+  listener_ = socket(where.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener_ < 0) return no_descriptor("socket");
+  const int on = 1;
+  setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  int port = ports_.first;
+  for (; port <= ports_.last; ++port) {
+    where.set_port(port);
+    if (bind(listener_, where.get(), where.size) == 0 && listen(listener_, kBacklog) == 0) break;
+  }
+  if (port > ports_.last) {
+    return opened_ = absl::ResourceExhaustedError(
+               absl::StrFormat("no port of transport_ports \"%d-%d\" can be listened on (%s); give "
+                               "a wider range or end the programs that use it",
+                               ports_.first, ports_.last, std::strerror(errno)));
+  }
+  getsockname(listener_, where.get(), &where.size);
+  spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+  if (spare_ < 0 || stop_ < 0 || event < 0 || dup3(event, fd, O_CLOEXEC) < 0)
+    return opened_ = no_descriptor("eventfd");
+  close(event);
+  fd_ = fd;
+  thread_ = std::thread([this] { Loop(); });
+  return opened_ = absl::OkStatus();
+}
+
+void Gate::Know(const GateAddress& other) { KnowDoor(this, other, secret_); }
+
+int Gate::Accept(SocketAddress* from) {
+  std::lock_guard lock(mutex_);
+  if (admitted_.empty()) return -1;
+  eventfd_t one;
+  eventfd_read(fd_, &one);
+  const Visitor visitor = std::move(admitted_.front());
+  admitted_.pop_front();
+  *from = visitor.from;
+  return visitor.fd;
+}
+
+void Gate::Loop() {
+  while (true) {
+    std::vector<pollfd> fds = {{stop_, POLLIN, 0}, {listener_, POLLIN, 0}};
+    for (const Visitor& visitor : visitors_) fds.push_back({visitor.fd, POLLIN, 0});
+    timespec timeout{};
+    if (!visitors_.empty()) {
+      const int64_t left_ns =
+          std::max<int64_t>(visitors_.front().deadline_ns - MonotonicNanos(), 0);
+      timeout = {left_ns / 1'000'000'000, left_ns % 1'000'000'000};
+    }
+    ppoll(fds.data(), fds.size(), visitors_.empty() ? nullptr : &timeout, nullptr);
+    if (fds[0].revents != 0) return;
+    size_t i = 2;
+    for (auto it = visitors_.begin(); it != visitors_.end(); ++i) {
+      const bool over = fds[i].revents != 0 && Hear(*it);
+      it = over ? visitors_.erase(it) : std::next(it);
+    }
+    while (!visitors_.empty() && visitors_.front().deadline_ns <= MonotonicNanos()) {
+      Refuse(visitors_.front());
+      visitors_.pop_front();
+    }
+    if (fds[1].revents != 0) AcceptVisitors();
+  }
+}
+
+void Gate::AcceptVisitors() {
+  // Bounded, because a flood of connections must not keep visitors from being heard.
+  for (size_t count = 0; count < kMaxVisitors / 4; ++count) {
+    Visitor visitor;
+    visitor.fd = accept4(listener_, visitor.from.get(), &visitor.from.size, SOCK_CLOEXEC);
+    if (visitor.fd < 0 && (errno == EMFILE || errno == ENFILE) && spare_ >= 0) {
+      // Refuses the connection; otherwise the listener would stay readable for ever.
+      close(spare_);
+      visitor.fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (visitor.fd >= 0) Refuse(visitor);
+      spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
+      continue;
+    }
+    if (visitor.fd < 0) return;
+    visitor.deadline_ns = MonotonicNanos() + kVisit_ns;
+    visitors_.push_back(std::move(visitor));
+    if (visitors_.size() <= kMaxVisitors) continue;
+    Refuse(visitors_.front());
+    visitors_.pop_front();
+  }
+}
+
+bool Gate::Hear(Visitor& visitor) {
+  char bytes[kTokenBytes];
+  const ssize_t count = recv(visitor.fd, bytes, kTokenBytes - visitor.said.size(), MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (count > 0) visitor.said.append(bytes, count);
+  if (count <= 0 ||
+      !absl::StartsWith(kTokenMark, absl::string_view(visitor.said).substr(0, kTokenMark.size()))) {
+    Refuse(visitor);
+    return true;
+  }
+  if (visitor.said.size() < kTokenBytes) return false;
+  const absl::StatusOr<std::string> number = CheckToken(visitor.said, secret_, address_.salt);
+  if (!number.ok() || !used_.insert(*number).second) {
+    Refuse(visitor);
+    return true;
+  }
+  std::lock_guard lock(mutex_);
+  admitted_.push_back(std::move(visitor));
+  eventfd_write(fd_, 1);
+  return true;
+}
+
+void Gate::Refuse(Visitor& visitor) {
+  close(visitor.fd);
+  refused_.Add();
+}
+
+}  // namespace agmm::transport

@@ -1,0 +1,179 @@
+#include "daemon/transport/socket_calls.h"
+
+#include <dlfcn.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "daemon/transport/gate.h"
+#include "daemon/transport/token.h"
+
+namespace agmm::transport {
+namespace {
+
+struct Door {
+  std::set<const Gate*> known_to;
+  std::string salt, secret;
+};
+
+// Of the process, because libc's functions are.
+struct Sockets {
+  std::mutex mutex;
+  std::map<int, Gate*> gates;           // by UCX's listening socket
+  std::map<std::string, Door> doors;    // by SocketAddress::ToString
+  std::map<int, std::string> unspoken;  // tokens by connection, until its first byte is sent
+  // The sizes of gates and unspoken, so that other sockets cost no lock.
+  std::atomic<int> gate_count = 0, unspoken_count = 0;
+};
+
+Sockets& sockets() {
+  static Sockets* const made = new Sockets;  // never destroyed: libraries call until the end
+  return *made;
+}
+
+thread_local Gate* opening = nullptr;
+
+template <typename Function>
+Function* Next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+Gate* GateOf(int fd) {
+  Sockets& all = sockets();
+  if (all.gate_count == 0) return nullptr;
+  std::lock_guard lock(all.mutex);
+  const auto it = all.gates.find(fd);
+  return it == all.gates.end() ? nullptr : it->second;
+}
+
+void SetUnspoken(int fd, std::optional<std::string> token) {
+  Sockets& all = sockets();
+  if (!token.has_value() && all.unspoken_count == 0) return;
+  std::lock_guard lock(all.mutex);
+  all.unspoken.erase(fd);
+  if (token.has_value()) all.unspoken[fd] = *std::move(token);
+  all.unspoken_count = static_cast<int>(all.unspoken.size());
+}
+
+std::optional<std::string> TakeUnspoken(int fd) {
+  Sockets& all = sockets();
+  if (all.unspoken_count == 0) return std::nullopt;
+  std::lock_guard lock(all.mutex);
+  const auto found = all.unspoken.extract(fd);
+  all.unspoken_count = static_cast<int>(all.unspoken.size());
+  if (found.empty()) return std::nullopt;
+  return found.mapped();
+}
+
+std::optional<std::string> TokenFor(const SocketAddress& to) {
+  Sockets& all = sockets();
+  std::lock_guard lock(all.mutex);
+  const auto it = all.doors.find(to.ToString());
+  if (it == all.doors.end()) return std::nullopt;
+  return MakeToken(it->second.secret, it->second.salt);
+}
+
+void Copy(const SocketAddress& from, sockaddr* to, socklen_t* size) {
+  std::memcpy(to, from.get(), std::min(*size, from.size));
+  *size = from.size;
+}
+
+}  // namespace
+
+void SetOpeningGate(Gate* gate) { opening = gate; }
+
+void KnowDoor(const Gate* gate, const GateAddress& door, const std::string& secret) {
+  Sockets& all = sockets();
+  std::lock_guard lock(all.mutex);
+  Door& known = all.doors[door.socket.ToString()];
+  known.known_to.insert(gate);
+  known.salt = door.salt;
+  known.secret = secret;
+}
+
+void ForgetGate(const Gate* gate) {
+  Sockets& all = sockets();
+  std::lock_guard lock(all.mutex);
+  std::erase_if(all.gates, [&](const auto& entry) { return entry.second == gate; });
+  for (auto& [address, door] : all.doors) door.known_to.erase(gate);
+  std::erase_if(all.doors, [](const auto& entry) { return entry.second.known_to.empty(); });
+  all.gate_count = static_cast<int>(all.gates.size());
+}
+
+}  // namespace agmm::transport
+
+// Below: in front of libc's own, for this process. UCX opens and uses its sockets with them
+// (ucs/sys/sock.c, uct/tcp/tcp_iface.c).
+using namespace agmm::transport;
+
+extern "C" {
+
+int listen(int fd, int backlog) {
+  static const auto next = Next<decltype(listen)>("listen");
+  Gate* const gate = std::exchange(opening, nullptr);
+  if (gate == nullptr) return next(fd, backlog);
+  if (!gate->TakeOver(fd).ok()) {
+    errno = EADDRINUSE;
+    return -1;
+  }
+  Sockets& all = sockets();
+  std::lock_guard lock(all.mutex);
+  all.gates[fd] = gate;
+  all.gate_count = static_cast<int>(all.gates.size());
+  return 0;
+}
+
+int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept {
+  static const auto next = Next<decltype(getsockname)>("getsockname");
+  const Gate* const gate = GateOf(fd);
+  if (gate == nullptr) return next(fd, address, size);
+  Copy(gate->address().socket, address, size);
+  return 0;
+}
+
+int accept(int fd, sockaddr* address, socklen_t* size) {
+  static const auto next = Next<decltype(accept)>("accept");
+  Gate* const gate = GateOf(fd);
+  if (gate == nullptr) return next(fd, address, size);
+  SocketAddress from;
+  const int accepted = gate->Accept(&from);
+  if (accepted < 0) {
+    errno = EAGAIN;
+  } else if (address != nullptr) {
+    Copy(from, address, size);
+  }
+  return accepted;
+}
+
+int connect(int fd, const sockaddr* address, socklen_t size) {
+  static const auto next = Next<decltype(connect)>("connect");
+  SocketAddress to;
+  if ((address->sa_family == AF_INET || address->sa_family == AF_INET6) &&
+      size <= sizeof(to.bytes)) {
+    std::memcpy(&to.bytes, address, size);
+    SetUnspoken(fd, TokenFor(to));
+  }
+  return next(fd, address, size);
+}
+
+ssize_t send(int fd, const void* data, size_t size, int flags) {
+  static const auto next = Next<decltype(send)>("send");
+  if (const auto token = TakeUnspoken(fd); token.has_value()) {
+    // Fits into the buffer of a socket that has sent nothing yet.
+    if (next(fd, token->data(), token->size(), flags) != static_cast<ssize_t>(token->size())) {
+      errno = ECONNRESET;
+      return -1;
+    }
+  }
+  return next(fd, data, size, flags);
+}
+
+}  // extern "C"
