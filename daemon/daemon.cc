@@ -48,6 +48,8 @@ void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
   add("transport_parked_messages", c.parked);
   add("transport_staging_bytes", c.staging_bytes);
   add("transport_abandoned_total", c.abandoned);
+  metrics->SetGauge("transport_refused_connections_total",
+                    [transport] { return static_cast<double>(transport->refused_connections()); });
   metrics->SetGauge("transport_sent_bytes_total", [&c] { return c.bytes_sent(); });
   metrics->SetGauge("transport_received_bytes_total", [&c] { return c.bytes_received(); });
   metrics->SetGauge("transport_dropped_total", [&c] { return c.dropped(); });
@@ -147,6 +149,7 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<FileSocket> files_;  // null without a unix socket
   std::unique_ptr<ClusterService> cluster_service_;
   std::vector<std::unique_ptr<grpc::Service>> services_;  // the others
+  MemberTokens member_tokens_;
   std::unique_ptr<RpcServer> server_;
 };
 
@@ -205,6 +208,8 @@ absl::Status WholeDaemon::CreateTransport() {
   if (!alone()) {
     TransportOptions options;
     AGMM_ASSIGN_OR_RETURN(options.bind_address, ResolveHost(config_.transport_address));
+    options.ports = {config_.first_transport_port, config_.last_transport_port};
+    options.secret = config_.secret;
     AGMM_ASSIGN_OR_RETURN(transport_, UcxTransport::Create(options, runner_.get(), store_.get()));
     transport_->OnPeerFailure([this, failures = metrics_.counter("transport_peer_failures_total")](
                                   int node, const absl::Status& why) {
@@ -216,6 +221,7 @@ absl::Status WholeDaemon::CreateTransport() {
       });
     });
     AddTransportGauges(transport_.get(), &metrics_);
+    spdlog::info("peers connect at {}", transport_->endpoint());
     heartbeat_ = std::make_unique<Heartbeat>();
   }
   // A device of several threads has a free one to drive the transport while one waits.
@@ -241,7 +247,9 @@ void WholeDaemon::CreateMember(std::function<void(absl::Status)> on_refused) {
   Member::Handlers handlers;
   handlers.refused = std::move(on_refused);
   if (!config_.is_sequencer()) {
-    handlers.joined = [this](const std::shared_ptr<SequencerLink>&) { client_->SetConnected(); };
+    handlers.joined = [this](const std::shared_ptr<SequencerLink>&) {
+      client_->SetConnected(join_->token());
+    };
     handlers.lost = [this](const absl::Status& reason, const std::string& next) {
       client_->SetLost(reason, next);
       cluster_service_->EndSessions(reason);
@@ -277,8 +285,8 @@ void WholeDaemon::CreateClient() {
   channel_ = PeerChannel(config_.nodes[0].address);
   client_ = std::make_unique<SequencerClient>(channel_, config_.Describe(0));
   calls_ = client_->calls();
-  join_ =
-      std::make_unique<Join>(channel_, loop_.get(), heartbeat_.get(), member_.get(), view_.get());
+  join_ = std::make_unique<Join>(channel_, config_.secret, loop_.get(), heartbeat_.get(),
+                                 member_.get(), view_.get());
 }
 
 absl::Status WholeDaemon::Serve() {
@@ -301,15 +309,18 @@ absl::Status WholeDaemon::Serve() {
   if (config_.is_sequencer()) {
     services_.push_back(MakeTensorService(sequencer_parts(), calls_));
     services_.push_back(MakeJobService(sequencer_parts()));
-    if (!alone()) services_.push_back(MakePeerService(sequencer_parts(), calls_, heartbeat_.get()));
+    if (!alone()) {
+      services_.push_back(MakePeerService(sequencer_parts(), calls_,
+                                          {config_.secret, heartbeat_.get(), &member_tokens_}));
+    }
   } else {
     services_.push_back(MakeRelay("agmm.v1.TensorService", client_.get()));
     services_.push_back(MakeRelay("agmm.v1.JobService", client_.get()));
   }
   std::vector<grpc::Service*> services = {cluster_service_.get()};
   for (const auto& service : services_) services.push_back(service.get());
-  AGMM_ASSIGN_OR_RETURN(server_,
-                        RpcServer::Start(config_.listen, config_.socket, &metrics_, services));
+  AGMM_ASSIGN_OR_RETURN(server_, RpcServer::Start(config_.listen, config_.socket, &metrics_,
+                                                  &member_tokens_, services));
   if (!config_.socket.empty()) {
     spdlog::info("listening on unix:{}", config_.socket);
     ServeFiles();

@@ -128,6 +128,10 @@ print(m, n, k, f"{heap // (1 << 20) + 1}MiB")
 PY
 }
 
+write_secret() { # file
+  (umask 077 && head -c 32 /dev/urandom >"$1")
+}
+
 write_config() { # file, node name, ports, heap
   cat >"$1" <<CONFIG
 world {
@@ -137,6 +141,7 @@ world {
 }
 local {
   node: "$2"
+  secret: "secret"
   device { kind: "cpu" threads: 1 heap: "$5" }
   device { kind: "cpu" threads: 1 heap: "$5" }
 }
@@ -163,6 +168,7 @@ start_world() {
   local deadline=$((SECONDS + ready_deadline_s)) pid code
   free_ports >"$work/ports"
   read -r port_a port_b <"$work/ports"
+  write_secret "$work/secret"
   write_config "$work/a.txtpb" a "$port_a" "$port_b" "$heap"
   write_config "$work/b.txtpb" b "$port_a" "$port_b" "$heap"
   ctl=("$bin/agmmctl" --endpoint "127.0.0.1:$port_a")

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "daemon/config/config.pb.h"
 #include "kernels/base/hash.h"
@@ -178,6 +179,19 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
   config->transport_address = local.transport_address();
   if (config->transport_address.empty() && !config->node().address.empty())
     config->transport_address = *HostOf(config->node().address, 0);
+  config->secret_file = local.secret();
+  if (!local.transport_ports().empty()) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(local.transport_ports(), '-');
+    int& first = config->first_transport_port;
+    int& last = config->last_transport_port;
+    if (ends.size() != 2 || !absl::SimpleAtoi(ends[0], &first) ||
+        !absl::SimpleAtoi(ends[1], &last) || first < 1 || last > 65535 || first > last) {
+      return at.Error("transport_ports",
+                      absl::StrFormat("\"%s\" is not a range of ports; write for example "
+                                      "\"7200-7299\"",
+                                      local.transport_ports()));
+    }
+  }
   if (!local.log_level().empty()) {
     AGMM_RETURN_IF_ERROR(at.Check("log_level", CheckLogLevel(local.log_level())));
     config->log_level = local.log_level();

@@ -34,6 +34,9 @@ struct Config {
   std::string listen;                 // host:port to bind, or empty: no TCP
   std::string transport_address;      // host
   std::string log_level = "info";
+  std::string secret_file;                                // as configured
+  std::string secret;                                     // its contents, the same on all nodes
+  int first_transport_port = 0, last_transport_port = 0;  // 0: any
 
   const NodeConfig& node() const { return nodes[self]; }
   // "node b (127.0.0.1:7102)".

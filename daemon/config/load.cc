@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -13,6 +14,7 @@
 #include "daemon/config/config.h"
 #include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
@@ -30,6 +32,28 @@ absl::StatusOr<std::string> DefaultSocket() {
   return absl::StrCat(runtime, "/agmm/agmmd.sock");
 }
 
+absl::StatusOr<std::string> ReadSecret(const std::string& path) {
+  constexpr size_t kLeast = 16, kMost = 4096;
+  struct stat info;
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream || stat(path.c_str(), &info) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrFormat("the secret %s cannot be read", path));
+  if ((info.st_mode & 077) != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the secret %s has mode %o, so that other users can read it; run: chmod 600 %s", path,
+        info.st_mode & 07777, path));
+  }
+  std::string secret(kMost + 1, '\0');
+  stream.read(secret.data(), static_cast<std::streamsize>(secret.size()));
+  secret.resize(stream.gcount());
+  if (secret.size() < kLeast || secret.size() > kMost) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the secret %s has %s%d bytes; it needs %d to %d, the same on all nodes", path,
+        secret.size() > kMost ? "over " : "", std::min(secret.size(), kMost), kLeast, kMost));
+  }
+  return secret;
+}
+
 }  // namespace
 
 absl::StatusOr<Config> LoadConfig(const std::string& file) {
@@ -42,7 +66,17 @@ absl::StatusOr<Config> LoadConfig(const std::string& file) {
     return absl::InvalidArgumentError(absl::StrFormat("%s is a directory; give a file", file));
   std::stringstream text;
   text << stream.rdbuf();
-  return ParseConfig(text.str(), file);
+  AGMM_ASSIGN_OR_RETURN(Config config, ParseConfig(text.str(), file));
+  if (config.nodes.size() == 1) return config;
+  if (config.secret_file.empty()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: local.secret: is missing; a world of several nodes needs a file of random bytes, the "
+        "same on all of them. Make it with: (umask 077; head -c 32 /dev/urandom >world.secret)",
+        file));
+  }
+  const auto folder = std::filesystem::path(file).parent_path();
+  AGMM_ASSIGN_OR_RETURN(config.secret, ReadSecret(folder / config.secret_file));
+  return config;
 }
 
 Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket) {

@@ -13,6 +13,7 @@ namespace agmm {
 
 struct CallContext {
   std::string principal;   // "uid:1000" over a unix socket, else the peer's address
+  bool member = false;     // a daemon of the world calls, for itself or for the principal
   std::string request_id;  // for logs; made here if the caller sent none
   absl::Time deadline = absl::InfiniteFuture();
   std::string traceparent;  // W3C trace context, passed on unchanged

@@ -41,6 +41,7 @@ CallContext CallContextOf(const grpc::ServerContextBase* context) {
     call.principal = MetadataOf(*context, kPrincipalKey);
     if (call.principal.empty()) call.principal = peer;
   }
+  call.member = !MetadataOf(*context, kMemberKey).empty();
   call.request_id = MetadataOf(*context, kRequestIdKey);
   if (call.request_id.empty()) call.request_id = RandomHex(8);
   // gRPC's infinite deadline is a date far ahead.

@@ -5,7 +5,7 @@
 
 namespace agmm {
 
-inline constexpr int kProtocolVersion = 6;    // the messages of peer.proto and their order
+inline constexpr int kProtocolVersion = 7;    // the messages of peer.proto and their order
 inline constexpr int kPlanFormatVersion = 1;  // what a plan hash is taken over
 inline constexpr int kMessageVersion = 1;     // the transport's headers
 
@@ -23,10 +23,14 @@ inline constexpr int kMinPingIntervalMs = 4'000;
 
 inline constexpr int kMaxMessageBytes = 8 << 20;
 
-// Delays before the next join: after the end of a stream, and after a refusal that may be
-// temporary.
+// Delays before the next join: after the end of a stream, after a refusal that may be temporary,
+// and while another daemon is the same node.
 inline constexpr absl::Duration kRetryJoin = absl::Milliseconds(100);
 inline constexpr absl::Duration kRetryRefused = absl::Seconds(2);
+inline constexpr absl::Duration kRetryDuplicate = absl::Milliseconds(500);
+
+// The field of a refusal that a stranger gets, too.
+inline constexpr char kSecretField[] = "local.secret";
 
 // Grace period before a broken transport is reported alone, because a killed peer's stream breaks,
 // too, and has the better reason.

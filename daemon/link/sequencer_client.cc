@@ -8,6 +8,7 @@
 #include "daemon/link/grpc_context.h"
 #include "kernels/base/reason.h"
 #include "proto/convert/grpc_status.h"
+#include "proto/convert/metadata.h"
 
 namespace agmm {
 namespace {
@@ -39,8 +40,9 @@ SequencerClient::~SequencerClient() {
   left_.wait(lock, [this] { return under_way_.empty(); });
 }
 
-void SequencerClient::SetConnected() {
+void SequencerClient::SetConnected(std::string token) {
   std::lock_guard lock(mutex_);
+  token_ = std::move(token);
   if (!stopping_) down_ = absl::OkStatus();
 }
 
@@ -61,6 +63,7 @@ absl::Status SequencerClient::Enter(const CallContext& caller, const std::shared
   SetCaller(caller, &call->context);
   std::lock_guard lock(mutex_);
   if (!down_.ok()) return down_;
+  call->context.AddMetadata(kMemberKey, token_);
   under_way_.insert(call);
   return absl::OkStatus();
 }

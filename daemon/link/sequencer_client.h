@@ -32,8 +32,8 @@ class SequencerClient {
   // Ends the calls under way and waits for their ends.
   ~SequencerClient();
 
-  // The stream to the sequencer is up.
-  void SetConnected();
+  // The stream to the sequencer is up. Calls show `token` (JoinProof::CallToken).
+  void SetConnected(std::string token);
   // The stream is down: ends the calls under way with `reason`. New calls fail with `reason` and,
   // if it is not empty, `next`.
   void SetLost(const absl::Status& reason, const std::string& next);
@@ -63,6 +63,7 @@ class SequencerClient {
 
   std::mutex mutex_;  // guards what follows, and Call::lost
   std::condition_variable left_;
+  std::string token_;
   absl::Status down_;  // OK while the stream is up; else why no call can be made
   bool stopping_ = false;
   std::set<std::shared_ptr<Call>> under_way_;

@@ -9,19 +9,28 @@
 
 #include "absl/strings/str_format.h"
 #include "daemon/link/join_merge.h"
+#include "daemon/link/join_proof.h"
 #include "daemon/link/link.h"
 #include "daemon/link/protocol.h"
 #include "daemon/link/stream.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/keyed_hash.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/grpc_status.h"
 
 namespace agmm {
+namespace {
+
+// Time without an answer before it is logged, once for each stream.
+constexpr absl::Duration kAnswerPatience = absl::Seconds(5);
+
+}  // namespace
 
 std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // the timeout of one attempt
+  // The timeout of one attempt, which takes two round trips.
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
@@ -55,7 +64,14 @@ class Join::MemberEnd final
     StartCall();
     join_->heartbeat_->Watch(Self<MemberEnd>());
   }
-  void Send(v1::MemberMessage message) override { Stream::Send(std::move(message)); }
+  void Send(v1::MemberMessage message) override {
+    if (message.has_hello()) {
+      v1::Hello* const hello = message.mutable_hello();
+      hello->set_nonce(proof_.nonce);
+      hello->set_proof(proof_.OfMember(*hello));
+    }
+    Stream::Send(std::move(message));
+  }
   void Close() { Break(absl::CancelledError("it was closed")); }
   void Judge(int64_t now_ns) override {
     const int64_t received_ns = received_ns_;
@@ -80,14 +96,42 @@ class Join::MemberEnd final
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return OnBroken(absl::OkStatus());
-    const bool first = received_ns_.exchange(MonotonicNanos()) == 0;
+    received_ns_ = MonotonicNanos();
+    if (proven_ ? Hear() : Greet()) {
+      in_.Clear();
+      StartRead(&in_);
+    }
+  }
+  // Always true.
+  bool Hear() {
+    const bool first = !std::exchange(heard_, true);
     // Later ones may be no more than a heartbeat.
     if (first || in_.has_refusal() || in_.commands_size() > 0) {
       join_->loop_->Post(
           [member = join_->member_, message = std::move(in_)] { member->OnMessage(message); });
     }
-    in_.Clear();
-    StartRead(&in_);
+    return true;
+  }
+  // A challenge, which the hello answers, then a proof. False ends the stream.
+  bool Greet() {
+    if (proof_.challenge.empty() && !in_.challenge().empty()) {
+      proof_.challenge = in_.challenge();
+      join_->loop_->Post([join = join_, self = Self<MemberEnd>()] {
+        join->loop_->Cancel(join->patience_);
+        join->member_->OnStream(self);
+      });
+      return true;
+    }
+    proven_ = !proof_.challenge.empty() && SameHash(in_.proof(), proof_.OfSequencer());
+    if (proven_) {
+      join_->loop_->Post([join = join_, token = proof_.CallToken()] { join->token_ = token; });
+      return true;
+    }
+    Break(absl::PermissionDeniedError(
+        in_.refusal().field() == kSecretField
+            ? "its secret is another one; copy its local.secret file to this host"
+            : "it does not know this world's secret, or is no agmmd of this version"));
+    return false;
   }
   // The call's own status is coming, which says more.
   void OnBroken(absl::Status) override { End(absl::UnknownError("its stream broke")); }
@@ -106,10 +150,11 @@ class Join::MemberEnd final
       std::lock_guard lock(mutex_);
       end = status_;
     }
-    std::string how(end.message());
-    if (absl::IsUnknown(end) && !status.ok())
-      absl::StrAppendFormat(&how, " (%s)", FromGrpc(status).ToString());
-    join_->loop_->Post([join = join_, how = std::move(how)] { join->OnEnded(how); });
+    if (absl::IsUnknown(end) && !status.ok()) {
+      end = absl::UnknownError(
+          absl::StrFormat("%s (%s)", end.message(), FromGrpc(status).ToString()));
+    }
+    join_->loop_->Post([join = join_, end] { join->OnEnded(end); });
   }
 
   Join* const join_;
@@ -117,13 +162,17 @@ class Join::MemberEnd final
   grpc::ClientContext context_;
   v1::SequencerMessage in_;
   std::atomic<int64_t> received_ns_{0};  // 0: not connected yet
+  // On the reading thread, but for proof_, which does not change once the hello is sent.
+  JoinProof proof_{.secret = join_->secret_, .nonce = JoinNonce()};
+  bool proven_ = false, heard_ = false;
   // The usage of the last beat that had one; on the heartbeat's thread.
   std::optional<std::string> told_;
 };
 
-Join::Join(std::shared_ptr<grpc::Channel> channel, Loop* loop, Heartbeat* heartbeat, Member* member,
-           const StatusView* view)
+Join::Join(std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop,
+           Heartbeat* heartbeat, Member* member, const StatusView* view)
     : stub_(v1::PeerService::NewStub(std::move(channel))),
+      secret_(std::move(secret)),
       loop_(loop),
       heartbeat_(heartbeat),
       member_(member),
@@ -133,13 +182,21 @@ void Join::Start() {
   if (closed_ != nullptr) return;
   stream_ = std::make_shared<MemberEnd>(this);
   stream_->Start();
-  member_->OnStream(stream_);
+  patience_ = loop_->PostAfter(kAnswerPatience, [this] {
+    spdlog::warn(
+        "{} has not answered for {}; is agmmd running there, and does every firewall let "
+        "its port through?",
+        member_->sequencer(), absl::FormatDuration(kAnswerPatience));
+  });
 }
 
-void Join::OnEnded(const std::string& how) {
+void Join::OnEnded(const absl::Status& end) {
   stream_ = nullptr;
+  loop_->Cancel(patience_);
+  const std::string how(end.message());
   if (std::exchange(last_how_, how) != how)
     spdlog::debug("the stream to the sequencer ended: {}", how);
+  if (absl::IsPermissionDenied(end)) member_->OnDenied(how);
   member_->OnStreamEnded(how);
   if (const auto closed = closed_; closed != nullptr) return closed->set_value();
   const absl::Duration retry = member_->retry();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "agmm/v1/peer.grpc.pb.h"
 #include "daemon/link/heartbeat.h"
 #include "daemon/node/member.h"
@@ -21,28 +22,33 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address);
 class Join {
  public:
   // Requires that all arguments outlive this, and `view` its streams' last heartbeats.
-  Join(std::shared_ptr<grpc::Channel> channel, Loop* loop, Heartbeat* heartbeat, Member* member,
-       const StatusView* view);
+  // `secret` is the world's.
+  Join(std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop, Heartbeat* heartbeat,
+       Member* member, const StatusView* view);
   // Ends the stream and waits for its end; the loop must still run. Not on the loop.
   ~Join();
   // On the loop.
   void Start();
+  // What the calls of this member show while the stream lives. On the loop; empty before.
+  const std::string& token() const { return token_; }
 
  private:
   class MemberEnd;
 
-  // On the loop. `how`: "its stream broke (UNAVAILABLE: Socket closed)".
-  void OnEnded(const std::string& how);
+  // On the loop. `end`: why, such as "its stream broke (UNAVAILABLE: Socket closed)".
+  void OnEnded(const absl::Status& end);
 
   const std::unique_ptr<v1::PeerService::Stub> stub_;
+  const std::string secret_;
   Loop* const loop_;
   Heartbeat* const heartbeat_;
   Member* const member_;
   const StatusView* const view_;
   // On the loop.
   std::shared_ptr<MemberEnd> stream_;  // until it has ended
-  std::string last_how_;
+  std::string token_, last_how_;
   Loop::Timer retry_;
+  Loop::Timer patience_;                        // until the sequencer's first message
   std::shared_ptr<std::promise<void>> closed_;  // set by the destructor: no stream starts any more
 };
 

@@ -114,24 +114,34 @@ void Member::OnMessage(const v1::SequencerMessage& message) {
 void Member::OnRefusal(const v1::Refusal& refusal) {
   accepted_ = false;  // a heartbeat may have come first
   const std::string& self = config_.node().name;
-  const std::string why =
-      refusal.field() == "incarnation"
-          ? absl::StrFormat("another daemon has joined as node %s; stop one of the two", self)
-          : absl::StrFormat(
-                "refused by the sequencer, %s: %s is %s on node %s and %s on node %s; make them "
-                "equal",
-                config_.Describe(0), refusal.field(), refusal.yours(), self, refusal.mine(),
-                config_.nodes[0].name);
+  // The other one may be this daemon's predecessor on a host that went down, not yet given up.
+  if (refusal.field() == "incarnation") {
+    return RetryAfter(
+        kRetryDuplicate,
+        absl::StrFormat("another daemon is node %s of this world; stop one of the two", self));
+  }
+  const std::string why = absl::StrFormat(
+      "refused by the sequencer, %s: %s is %s on node %s and %s on node %s; make them equal",
+      config_.Describe(0), refusal.field(), refusal.yours(), self, refusal.mine(),
+      config_.nodes[0].name);
   // This daemon was in the world before, so one of the two has restarted with another configuration
   // and may restart with the right one. All other refusals are final.
-  if (last_generation_ > 0 && absl::StartsWith(refusal.field(), "world")) {
-    retry_ = kRetryRefused;
-    if (std::exchange(refusal_, why) != why)
-      spdlog::error("{}; retrying every {}", why, absl::FormatDuration(kRetryRefused));
-    return handlers_.lost(Lost(why), "");
-  }
+  if (last_generation_ > 0 && absl::StartsWith(refusal.field(), "world"))
+    return RetryAfter(kRetryRefused, why);
   retry_ = absl::InfiniteDuration();
   handlers_.refused(absl::FailedPreconditionError(why));
+}
+
+void Member::OnDenied(const std::string& why) {
+  if (stopped_) return;
+  RetryAfter(kRetryRefused, absl::StrFormat("%s: %s", config_.Describe(0), why));
+}
+
+void Member::RetryAfter(absl::Duration retry, const std::string& why) {
+  retry_ = retry;
+  if (std::exchange(refusal_, why) != why)
+    spdlog::error("{}; retrying every {}", why, absl::FormatDuration(retry));
+  handlers_.lost(Lost(why), "");
 }
 
 void Member::OnWorld(const v1::World& world) {

@@ -52,9 +52,11 @@ class Member {
   Member(const Config& config, Parts parts);
   void SetHandlers(Handlers handlers) { handlers_ = std::move(handlers); }
 
-  // Says hello on a new stream to the sequencer, which may still be connecting.
+  // Says hello on a new stream to the sequencer.
   void OnStream(std::shared_ptr<SequencerLink> link);
   void OnMessage(const v1::SequencerMessage& message);
+  // Before OnStreamEnded: the two ends of the stream do not know the same secret.
+  void OnDenied(const std::string& why);
   void OnStreamEnded(const std::string& how);
 
   // The transport's connection to `node` broke.
@@ -68,11 +70,15 @@ class Member {
 
   // Time from a stream's end to the next attempt; infinite if the sequencer refused this daemon.
   absl::Duration retry() const { return retry_; }
+  // "node a (10.0.0.1:7101)".
+  std::string sequencer() const { return config_.Describe(0); }
   // 16 random bytes that identify this process. On any thread.
   const std::string& incarnation() const { return incarnation_; }
 
  private:
   void OnRefusal(const v1::Refusal& refusal);
+  // The sequencer refuses this daemon now, which may pass.
+  void RetryAfter(absl::Duration retry, const std::string& why);
   void OnWorld(const v1::World& world);
   void Obey(const v1::Command& command);
   // Ends the generation; then OnDrained enters the latest world.

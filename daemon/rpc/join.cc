@@ -1,27 +1,37 @@
+#include <spdlog/spdlog.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "daemon/link/join_merge.h"
+#include "daemon/link/join_proof.h"
 #include "daemon/link/link.h"
 #include "daemon/link/protocol.h"
 #include "daemon/link/stream.h"
 #include "daemon/rpc/services.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/keyed_hash.h"
 
 namespace agmm {
 namespace {
+
+constexpr absl::Duration kWarningPeriod = absl::Seconds(2);
 
 // The sequencer's end of a Join call. Lives as long as the call and its owners.
 class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMessage>,
                            public MemberLink,
                            public Pulse {
  public:
-  SequencerEnd(const SequencerParts& parts, Heartbeat* heartbeat,
+  SequencerEnd(const SequencerParts& parts, const JoinDoor& door,
                grpc::CallbackServerContext* context)
-      : BidiStream(context), parts_(parts), heartbeat_(heartbeat) {}
+      : BidiStream(context),
+        parts_(parts),
+        door_(door),
+        proof_{.secret = door.secret, .challenge = JoinNonce()} {}
 
   void Send(v1::SequencerMessage message) override {
     Queue(std::move(message));
@@ -53,11 +63,18 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
 
  private:
   void OnStart() override {
-    heartbeat_->Watch(Self<SequencerEnd>());
+    v1::SequencerMessage challenge;
+    challenge.set_challenge(proof_.challenge);
+    BidiStream::Send(std::move(challenge));
+    door_.heartbeat->Watch(Self<SequencerEnd>());
     Read();
+  }
+  void OnOver() override {
+    if (admitted_) door_.members->Remove(proof_.CallToken());
   }
   void OnMessage(v1::MemberMessage* message) override {
     received_ns_ = MonotonicNanos();
+    if (!admitted_ && !Admit(message->hello())) return;
     if (message->has_hello() || message->reports_size() > 0 || message->heartbeat().has_usage()) {
       parts_.loop->Post([sequencer = parts_.sequencer, self = Self<SequencerEnd>(),
                          message = std::move(*message)] { sequencer->OnMessage(self, message); });
@@ -72,6 +89,32 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     return MergeInto(last, message);
   }
 
+  // The stream's first message proves that its sender knows the secret; nothing else is heard.
+  bool Admit(const v1::Hello& hello) {
+    proof_.nonce = hello.nonce();
+    if (!SameHash(hello.proof(), proof_.OfMember(hello))) {
+      v1::SequencerMessage message;
+      message.mutable_refusal()->set_field(kSecretField);
+      BidiStream::Send(std::move(message));
+      End(absl::OkStatus());
+      // Strangers must not fill the log.
+      static std::atomic<int64_t> next_warning_ns = 0;
+      const int64_t now_ns = MonotonicNanos();
+      if (now_ns < next_warning_ns.exchange(now_ns + absl::ToInt64Nanoseconds(kWarningPeriod)))
+        return false;
+      spdlog::warn(
+          "refused a daemon at {} that calls itself node {} \"{}\": it does not know this world's "
+          "secret; copy this daemon's local.secret file to that host",
+          call_.principal, hello.node(), absl::CHexEscape(hello.node_name()));
+      return false;
+    }
+    admitted_ = true;
+    door_.members->Add(proof_.CallToken());
+    v1::SequencerMessage message;
+    message.set_proof(proof_.OfSequencer());
+    BidiStream::Send(std::move(message));
+    return true;
+  }
   // Also cancels the call, because the peer may have stopped reading, and a regular end would wait
   // for it.
   void Break(const std::string& how) {
@@ -90,7 +133,9 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
   }
 
   const SequencerParts parts_;
-  Heartbeat* const heartbeat_;
+  const JoinDoor door_;
+  JoinProof proof_;        // until admitted_ on the reading thread
+  bool admitted_ = false;  // on the reading thread
   std::atomic<int64_t> received_ns_{MonotonicNanos()};
   std::atomic<bool> flushes_{false};  // a flush is on its way
 };
@@ -98,8 +143,8 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
 }  // namespace
 
 grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* StartJoin(
-    const SequencerParts& parts, Heartbeat* heartbeat, grpc::CallbackServerContext* context) {
-  return StartStream<SequencerEnd>(parts, heartbeat, context);
+    const SequencerParts& parts, const JoinDoor& door, grpc::CallbackServerContext* context) {
+  return StartStream<SequencerEnd>(parts, door, context);
 }
 
 }  // namespace agmm

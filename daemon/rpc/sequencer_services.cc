@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "daemon/rpc/method_service.h"
 #include "daemon/rpc/services.h"
 
@@ -29,6 +30,17 @@ v1::GetStatusResponse StatusOf(const SequencerParts& parts) {
     }
   }
   return status;
+}
+
+template <typename Request, typename Response>
+Handler<Request, Response> OfMembers(Handler<Request, Response> handler) {
+  return [handler = std::move(handler)](const CallContext& context, const Request& request,
+                                        Reply<Response> reply) {
+    if (context.member) return handler(context, request, std::move(reply));
+    reply(absl::PermissionDeniedError(absl::StrFormat(
+        "%s is for daemons that have joined this world; clients use the other services",
+        Request::descriptor()->full_name())));
+  };
 }
 
 // On the loop.
@@ -118,14 +130,14 @@ std::unique_ptr<grpc::Service> MakeJobService(const SequencerParts& parts) {
 }
 
 std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
-                                               const SequencerCalls& calls, Heartbeat* heartbeat) {
+                                               const SequencerCalls& calls, const JoinDoor& door) {
   auto service = std::make_unique<MethodService>("agmm.v1.PeerService");
   service->AddBidiStream<v1::MemberMessage, v1::SequencerMessage>(
-      std::bind_front(StartJoin, parts, heartbeat));
-  service->AddUnary(calls.begin_lease);
-  service->AddUnary(calls.end_lease);
-  service->AddUnary(calls.opened_session);
-  service->AddUnary(calls.close_session);
+      std::bind_front(StartJoin, parts, door));
+  service->AddUnary(OfMembers(calls.begin_lease));
+  service->AddUnary(OfMembers(calls.end_lease));
+  service->AddUnary(OfMembers(calls.opened_session));
+  service->AddUnary(OfMembers(calls.close_session));
   return service;
 }
 

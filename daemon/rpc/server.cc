@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "daemon/link/protocol.h"
 #include "daemon/rpc/call_counter.h"
+#include "daemon/rpc/caller_check.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -27,7 +28,7 @@ constexpr absl::Duration kLockPatience = absl::Seconds(2);
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const std::string& tcp, const std::string& socket, Metrics* metrics,
-    const std::vector<grpc::Service*>& services) {
+    const MemberTokens* members, const std::vector<grpc::Service*>& services) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<RpcServer> server(new RpcServer);
@@ -62,6 +63,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(MakeCallerCheck(members));
   interceptors.push_back(MakeCallCounter(metrics));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   for (grpc::Service* service : services) builder.RegisterService(service);

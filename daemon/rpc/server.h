@@ -9,17 +9,19 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/observe/metrics.h"
+#include "daemon/rpc/caller_check.h"
 #include "daemon/rpc/listen.h"
 
 namespace agmm {
 
 class RpcServer {
  public:
-  // `tcp` host:port or empty, `socket` a path or empty. The services outlive the server.
+  // `tcp` host:port or empty, `socket` a path or empty. `members`: whose calls may name another
+  // principal. All arguments outlive the server.
   // Errors: ALREADY_EXISTS when an address is in use.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const std::string& tcp, const std::string& socket, Metrics* metrics,
-      const std::vector<grpc::Service*>& services);
+      const MemberTokens* members, const std::vector<grpc::Service*>& services);
   ~RpcServer();
   // Ends all calls, which fails them with UNAVAILABLE, and waits for their ends. Idempotent.
   void Stop();

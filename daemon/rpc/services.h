@@ -16,6 +16,7 @@
 #include "daemon/node/leases.h"
 #include "daemon/node/mappings.h"
 #include "daemon/node/uploads.h"
+#include "daemon/rpc/caller_check.h"
 #include "daemon/rpc/on_loop.h"
 
 namespace agmm {
@@ -32,8 +33,14 @@ SequencerCalls LocalCalls(const SequencerParts& parts);
 std::unique_ptr<grpc::Service> MakeTensorService(const SequencerParts& parts,
                                                  const SequencerCalls& calls);
 std::unique_ptr<grpc::Service> MakeJobService(const SequencerParts& parts);
+// How members are admitted, and what the server then believes.
+struct JoinDoor {
+  std::string secret;  // of the world
+  Heartbeat* heartbeat = nullptr;
+  MemberTokens* members = nullptr;
+};
 std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
-                                               const SequencerCalls& calls, Heartbeat* heartbeat);
+                                               const SequencerCalls& calls, const JoinDoor& door);
 
 // On the other nodes: `service` ("agmm.v1.JobService") of the sequencer's daemon, under its own
 // name.
@@ -54,6 +61,6 @@ grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>* StartRunJobs(
     const SequencerParts& parts, grpc::CallbackServerContext* context);
 // A member's stream (join.cc).
 grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* StartJoin(
-    const SequencerParts& parts, Heartbeat* heartbeat, grpc::CallbackServerContext* context);
+    const SequencerParts& parts, const JoinDoor& door, grpc::CallbackServerContext* context);
 
 }  // namespace agmm

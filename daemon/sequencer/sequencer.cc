@@ -149,15 +149,20 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
   Node& node = nodes_[index];
   if (node.link == link) return;
   if (const std::shared_ptr<MemberLink> old = node.link; old != nullptr) {
-    const bool restarted = node.hello.incarnation() != hello.incarnation();
-    Drop(index, restarted ? "it was restarted" : "it joined again");
-    // Refused, because two daemons for one node would otherwise replace each other for ever.
-    if (restarted) {
-      old->Refuse(
-          Differs("incarnation", ToHex(node.hello.incarnation()), ToHex(hello.incarnation())));
-    } else {
-      old->Close();
+    // The stream of a daemon that has ended breaks, or falls silent: then the next try succeeds.
+    if (node.hello.incarnation() != hello.incarnation()) {
+      link->Refuse(
+          Differs("incarnation", ToHex(hello.incarnation()), ToHex(node.hello.incarnation())));
+      const std::string why = absl::StrCat("another daemon was this node, not incarnation ",
+                                           ToHex(hello.incarnation()));
+      if (std::exchange(node.refused, why) != why) {
+        spdlog::warn("refused a second daemon as {}, which is in the world; stop one of the two",
+                     config_.Describe(index));
+      }
+      return;
     }
+    Drop(index, "it joined again");
+    old->Close();
   }
   node.link = link;
   node.refused.clear();
@@ -215,6 +220,7 @@ void Sequencer::Stop() {
 void Sequencer::Drop(int index, const std::string& how) {
   Node& node = nodes_[index];
   node.link = nullptr;
+  node.refused.clear();
   node.ready = false;
   node.usage.Clear();
   SetRanks();

@@ -14,7 +14,7 @@ import time
 
 import numpy
 
-from hosts import DEVICE, SUBNET
+from hosts import DEVICE, SUBNET, write_secret
 from ranks import ContenderFailed, Ranks
 from shapes import SEED_A, SEED_B, part_of
 
@@ -172,11 +172,12 @@ class Agmm:
             f'  node {{ name: "h{h}" address: "{hosts.address(h)}:{self.PORT}" devices: 1 }}'
             for h in range(hosts.count)
         )
+        secret = write_secret(self.folder)
         for host in range(hosts.count):
             config = self.folder / f"{host}.txtpb"
             config.write_text(
                 f'world {{\n  cluster: "bench"\n{nodes}\n}}\n'
-                f'local {{\n  node: "h{host}"\n  socket: "{self._socket(host)}"\n'
+                f'local {{\n  node: "h{host}"\n  socket: "{self._socket(host)}"\n  secret: "{secret}"\n'
                 f'  device {{ kind: "cpu" threads: 1 heap: "2GiB" }}\n}}\n'
             )
             log = open(self.folder / f"{host}.log", "wb")

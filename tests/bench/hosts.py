@@ -25,6 +25,14 @@ class CannotMakeHosts(Exception):
     """One line: what is missing and what to do."""
 
 
+def write_secret(folder):
+    """A world's secret; returns its path."""
+    path = folder / "secret"
+    path.touch(mode=0o600)
+    path.write_bytes(os.urandom(32))
+    return path
+
+
 def tool(*command, check=True):
     done = subprocess.run(command, capture_output=True, text=True)
     if check and done.returncode != 0:

@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 import time
 
+from hosts import write_secret
+
 DEADLINE_S = 30
 
 
@@ -34,6 +36,7 @@ class World:
         listed = "\n".join(
             f'  node {{ name: "n{node}" address: "{address}" devices: 1 }}' for node, address in enumerate(addresses)
         )
+        secret = write_secret(path)
         self.daemons = []
         started = time.monotonic()
         try:
@@ -41,7 +44,7 @@ class World:
                 config = path / f"{node}.txtpb"
                 config.write_text(
                     f'world {{\n  cluster: "figures"\n{listed}\n}}\n'
-                    f'local {{ node: "n{node}" socket: "{self.sockets[node]}"\n'
+                    f'local {{ node: "n{node}" socket: "{self.sockets[node]}" secret: "{secret}"\n'
                     f'  device {{ kind: "cpu" threads: {self.threads} heap: "{self.heap}" }} }}\n'
                 )
                 command = [str(self.binaries / "agmmd"), "--config", str(config)]

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "agmm/v1/job.grpc.pb.h"
+#include "agmm/v1/peer.grpc.pb.h"
 #include "daemon/rpc/listen.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
@@ -180,28 +181,104 @@ TEST(World, AMemberOutlivesASequencerOfAnotherConfiguration) {
   EXPECT_FALSE(refused);
 }
 
-TEST(World, AMemberWhosePlaceIsTakenEnds) {
+TEST(World, ASecondDaemonOfANodeWaitsUntilTheFirstHasEnded) {
   TestWorld world(2);
-  Notification refused;
-  absl::Status why;
   ASSERT_TRUE(world.Start(0).ok());
-  ASSERT_TRUE(world
-                  .Start(1, world.ConfigOf(1),
-                         [&](absl::Status status) {
-                           why = status;
-                           refused.Notify();
-                         })
-                  .ok());
+  ASSERT_TRUE(world.Start(1).ok());
   const uint64_t first = world.WaitReady(1);
   const HeldPorts port(1);
   Config config = world.ConfigOf(1);
   config.listen = absl::StrCat("127.0.0.1:", port[0]);
-  const auto second = Daemon::Start(config, [](absl::Status) {});
+  Notification refused;
+  const auto second = Daemon::Start(config, [&](absl::Status) { refused.Notify(); });
   ASSERT_TRUE(second.ok()) << second.status();
-  ASSERT_TRUE(refused.WaitFor(kPatience));
-  EXPECT_THAT(std::string(why.message()), HasSubstr("another daemon has joined as node b"));
+  const auto stub = v1::ClusterService::NewStub(OpenChannel(config.listen));
+  v1::GetStatusResponse status;
+  EXPECT_TRUE(Eventually([&] {
+    grpc::ClientContext context;
+    return stub->GetStatus(&context, {}, &status).ok() &&
+           status.reason().find("another daemon is node b of this world; stop one of the two") !=
+               std::string::npos;
+  })) << status.reason();
+  EXPECT_EQ(world.WaitReady(0), first) << "the first one was disturbed";
+  EXPECT_FALSE(refused.WaitFor(absl::ZeroDuration())) << "a hello ended a daemon";
   world.Stop(1);
   EXPECT_GT(world.WaitReady(0, first), first);
+}
+
+// Whoever does not know the secret neither joins nor disturbs, and neither side ends.
+TEST(World, ADaemonWithAnotherSecretStaysOut) {
+  TestWorld world(2);
+  ASSERT_TRUE(world.Start(0).ok());
+  Config config = world.ConfigOf(1);
+  config.secret = "another";
+  Notification refused;
+  ASSERT_TRUE(world.Start(1, config, [&](absl::Status) { refused.Notify(); }).ok());
+  EXPECT_TRUE(Eventually([&] {
+    return world.Status(1).reason().find("its secret is another one; copy its local.secret file") !=
+           std::string::npos;
+  })) << world.Status(1).reason();
+  EXPECT_THAT(world.Status(0).reason(), HasSubstr("waiting for node b"));
+  EXPECT_FALSE(refused.WaitFor(absl::ZeroDuration()));
+  world.Stop(1);
+  ASSERT_TRUE(world.Start(1).ok());
+  EXPECT_GT(world.WaitReady(1), 0u);
+}
+
+// What strangers say over TCP: nothing of it is believed, and nothing ends.
+TEST(World, StrangersAreNotMembers) {
+  TestWorld world(2);
+  ASSERT_TRUE(world.Start(0).ok());
+  ASSERT_TRUE(world.Start(1).ok());
+  const uint64_t generation = world.WaitReady(0);
+  const auto peers = v1::PeerService::NewStub(world.Channel(0));
+  {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    const auto stream = peers->Join(&context);
+    v1::SequencerMessage from;
+    ASSERT_TRUE(stream->Read(&from));
+    EXPECT_EQ(from.challenge().size(), 16u);
+    v1::MemberMessage hello;
+    hello.mutable_hello()->set_node(1);
+    hello.mutable_hello()->set_node_name("b");
+    hello.mutable_hello()->set_incarnation(std::string(16, 'i'));
+    hello.mutable_hello()->set_proof(std::string(32, 'p'));
+    stream->Write(hello);
+    ASSERT_TRUE(stream->Read(&from));
+    EXPECT_EQ(from.refusal().field(), "local.secret");
+    EXPECT_TRUE(from.proof().empty());
+    EXPECT_FALSE(stream->Read(&from)) << "a stranger was told more: " << from.ShortDebugString();
+  }
+  {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context.AddMetadata("x-agmm-member", "let me in");
+    v1::BeginLeaseRequest request;
+    request.set_name("A");
+    v1::BeginLeaseResponse response;
+    const grpc::Status status = peers->BeginLease(&context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+  }
+  {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context.AddMetadata("x-agmm-principal", "uid:0");
+    v1::CreateTensorRequest request;
+    request.mutable_spec()->set_rows(8);
+    request.mutable_spec()->set_cols(8);
+    request.mutable_spec()->set_dtype(v1::DTYPE_F32);
+    request.mutable_spec()->set_sharding("[M, K]");
+    v1::MeshAxis* const axis = request.mutable_spec()->mutable_mesh()->add_axes();
+    axis->set_name("x");
+    axis->set_size(2);
+    v1::Tensor response;
+    const grpc::Status status =
+        v1::TensorService::NewStub(world.Channel(0))->CreateTensor(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(response.owner(), ::testing::StartsWith("ipv4:127.0.0.1:"));
+  }
+  EXPECT_EQ(world.WaitReady(1), generation);
 }
 
 TEST(World, HostsMayHaveNames) {

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <iostream>
 #include <utility>
 
@@ -48,6 +49,8 @@ void World::EndInGoodOrder() {
 }
 
 void World::WriteConfigs() {
+  WriteFile(Path("secret"), "of this world alone");
+  std::filesystem::permissions(Path("secret"), std::filesystem::perms::owner_read);
   std::string world = "world {\n  cluster: \"test\"\n";
   for (int node = 0; node < options_.nodes; ++node) {
     absl::StrAppendFormat(&world, "  node { name: \"n%d\" address: \"%s\" devices: %d }\n", node,
@@ -55,8 +58,8 @@ void World::WriteConfigs() {
   }
   absl::StrAppend(&world, "}\n");
   for (int node = 0; node < options_.nodes; ++node) {
-    std::string local =
-        absl::StrFormat("local {\n  node: \"n%d\"\n  socket: \"%s\"\n", node, socket(node));
+    std::string local = absl::StrFormat(
+        "local {\n  node: \"n%d\"\n  socket: \"%s\"\n  secret: \"secret\"\n", node, socket(node));
     for (int device = 0; device < options_.devices; ++device)
       absl::StrAppendFormat(&local, "  device { kind: \"cpu\" threads: 1 heap: \"%s\" }\n",
                             options_.heap);
@@ -72,8 +75,7 @@ void World::Start(int node) {
   if (!options_.hosts.empty()) command = options_.hosts[node].first;
   command.insert(command.end(),
                  {Program("agmmd"), "--config", Path(absl::StrCat("n", node, ".txtpb"))});
-  daemons_[node] =
-      std::make_unique<Process>(command, Path(absl::StrCat("n", node)), environment);
+  daemons_[node] = std::make_unique<Process>(command, Path(absl::StrCat("n", node)), environment);
 }
 
 void World::StartAll() {

@@ -126,7 +126,7 @@ class RelayTest : public testing::Test {
     calls_ = client_->calls();
     cluster_ = std::make_unique<ClusterService>(&calls_, &view_, 0);
     relay_ = MakeRelay("agmm.v1.JobService", client_.get());
-    member_ = *RpcServer::Start("127.0.0.1:0", "", &metrics_, {cluster_.get(), relay_.get()});
+    member_ = *RpcServer::Start("127.0.0.1:0", "", &metrics_, &members_, {cluster_.get(), relay_.get()});
     channel_ = OpenChannel(absl::StrCat("127.0.0.1:", member_->port()));
     stub_ = v1::JobService::NewStub(channel_);
   }
@@ -181,31 +181,47 @@ class RelayTest : public testing::Test {
   SequencerCalls calls_;
   std::unique_ptr<ClusterService> cluster_;
   std::unique_ptr<grpc::Service> relay_;
+  MemberTokens members_;
   std::unique_ptr<RpcServer> member_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::JobService::Stub> stub_;
 };
 
+TEST_F(RelayTest, AMembersCallNamesItsCaller) {
+  client_->SetConnected("token");
+  members_.Add("known");
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  context.AddMetadata(kPrincipalKey, "uid:7");
+  context.AddMetadata(kMemberKey, "known");
+  ASSERT_TRUE(GetJob(&context).ok());
+  EXPECT_EQ(jobs_.metadata[kPrincipalKey], "uid:7");
+}
+
 TEST_F(RelayTest, ContextTravelsAlong) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   const absl::Time deadline = absl::Now() + kPatience;
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
-  const std::map<std::string, std::string> sent = {{kPrincipalKey, "uid:7"},
-                                                   {kRequestIdKey, "r1"},
+  const std::map<std::string, std::string> sent = {{kRequestIdKey, "r1"},
                                                    {kTraceparentKey, "00-1-2-3"},
                                                    {kSessionKey, "s1"},
                                                    {kSequencerKey, "q1"}};
   for (const auto& [key, value] : sent) context.AddMetadata(key, value);
+  // What a caller over TCP says of itself is not believed.
+  context.AddMetadata(kPrincipalKey, "uid:7");
+  context.AddMetadata(kMemberKey, "guessed");
   const absl::StatusOr<v1::Job> job = GetJob(&context);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->job_id(), 7u);
   for (const auto& [key, value] : sent) EXPECT_EQ(jobs_.metadata[key], value) << key;
+  EXPECT_THAT(jobs_.metadata[kPrincipalKey], testing::StartsWith("ipv4:127.0.0.1:"));
+  EXPECT_EQ(jobs_.metadata[kMemberKey], "token");
   EXPECT_LE(absl::FromChrono(jobs_.deadline), deadline + absl::Seconds(1));
 }
 
 TEST_F(RelayTest, ErrorsKeepCodeMessageAndReason) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   for (const absl::Status& error :
        {WithReason(absl::ResourceExhaustedError("asked 5, free 4"), kReasonHeapFull),
         WithReason(absl::UnavailableError("waiting for node b"), kReasonWorldIncomplete),
@@ -225,7 +241,7 @@ TEST_F(RelayTest, CallsBeforeTheStreamIsUpNameTheSequencer) {
 }
 
 TEST_F(RelayTest, VanishedSequencerIsAPeerLost) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   sequencer_->Shutdown(std::chrono::system_clock::now());
   sequencer_->Wait();
   const absl::Status got = GetJob().status();
@@ -235,32 +251,32 @@ TEST_F(RelayTest, VanishedSequencerIsAPeerLost) {
 }
 
 TEST_F(RelayTest, WaitingCallsEndWhenTheStreamDoes) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   const absl::Status reason = WithReason(absl::AbortedError("node a was lost"), kReasonPeerLost);
   EXPECT_EQ(WaitJob([&](auto*) { client_->SetLost(reason, "waiting for it to come back"); }),
             reason);
   const absl::Status next = GetJob().status();
   EXPECT_EQ(ReasonOf(next), kReasonWorldIncomplete) << next;
   EXPECT_THAT(std::string(next.message()), HasSubstr("node a was lost; waiting for it"));
-  client_->SetConnected();
+  client_->SetConnected("token");
   EXPECT_TRUE(GetJob().ok());
 }
 
 TEST_F(RelayTest, WaitingCallsEndWithTheDaemon) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   const absl::Status got = WaitJob([&](auto*) { client_.reset(); });
   EXPECT_TRUE(absl::IsUnavailable(got)) << got;
 }
 
 TEST_F(RelayTest, ACallerThatGoesAwayIsKnownAtTheSequencer) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   const absl::Status got = WaitJob([&](grpc::ClientContext* context) { context->TryCancel(); });
   EXPECT_TRUE(absl::IsCancelled(got)) << got;
   EXPECT_TRUE(jobs_.cancelled.WaitFor(kPatience));
 }
 
 TEST_F(RelayTest, ACallerOfAStreamThatGoesAwayIsKnownAtTheSequencer) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   jobs_.ends_by_cancel = true;
   grpc::ClientContext context;
   SetDeadline(&context);
@@ -274,7 +290,7 @@ TEST_F(RelayTest, ACallerOfAStreamThatGoesAwayIsKnownAtTheSequencer) {
 }
 
 TEST_F(RelayTest, MessagesPassInOrderInBothDirections) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   grpc::ClientContext context;
   SetDeadline(&context);
   const auto stream = stub_->RunJobs(&context);
@@ -294,7 +310,7 @@ TEST_F(RelayTest, MessagesPassInOrderInBothDirections) {
 }
 
 TEST_F(RelayTest, AStreamThatTheSequencerEndsDoesNotWaitForItsCaller) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   jobs_.answer = absl::InvalidArgumentError("a job has no request_id");
   grpc::ClientContext context;
   SetDeadline(&context);
@@ -306,7 +322,7 @@ TEST_F(RelayTest, AStreamThatTheSequencerEndsDoesNotWaitForItsCaller) {
 }
 
 TEST_F(RelayTest, StreamsEndWhenTheSequencerIsLost) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   grpc::ClientContext context;
   SetDeadline(&context);
   const auto stream = stub_->RunJobs(&context);
@@ -320,7 +336,7 @@ TEST_F(RelayTest, StreamsEndWhenTheSequencerIsLost) {
 }
 
 TEST_F(RelayTest, EventsPassAndTheStatusBehindThem) {
-  client_->SetConnected();
+  client_->SetConnected("token");
   for (const absl::Status& end : {absl::OkStatus(), absl::NotFoundError("no job")}) {
     jobs_.answer = end;
     grpc::ClientContext context;

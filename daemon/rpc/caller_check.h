@@ -1,0 +1,41 @@
+// Believes what a call says of its caller only if a daemon of the world makes the call.
+#pragma once
+
+#include <grpcpp/support/server_interceptor.h>
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace agmm {
+
+// The tokens of the members whose streams live (JoinProof::CallToken). Thread-safe.
+class MemberTokens {
+ public:
+  void Add(const std::string& token) {
+    std::lock_guard lock(mutex_);
+    tokens_.insert(token);
+  }
+  void Remove(const std::string& token) {
+    std::lock_guard lock(mutex_);
+    tokens_.erase(token);
+  }
+  bool Has(const std::string& token) const {
+    std::lock_guard lock(mutex_);
+    return tokens_.count(token) > 0;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::string> tokens_;
+};
+
+// Removes kMemberKey and kPrincipalKey from the metadata of calls that show no token of `tokens`,
+// before any service sees them. `tokens` outlives the server.
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeCallerCheck(
+    const MemberTokens* tokens);
+
+}  // namespace agmm
