@@ -47,7 +47,6 @@ void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
   add("transport_stale_total", c.stale_generation);
   add("transport_parked_messages", c.parked);
   add("transport_staging_bytes", c.staging_bytes);
-  add("transport_abandoned_total", c.abandoned);
   metrics->SetGauge("transport_refused_connections_total",
                     [transport] { return static_cast<double>(transport->refused_connections()); });
   metrics->SetGauge("transport_sent_bytes_total", [&c] { return c.bytes_sent(); });
@@ -221,7 +220,6 @@ absl::Status WholeDaemon::CreateTransport() {
       });
     });
     AddTransportGauges(transport_.get(), &metrics_);
-    spdlog::info("peers connect at {}", transport_->endpoint());
     heartbeat_ = std::make_unique<Heartbeat>();
   }
   // A device of several threads has a free one to drive the transport while one waits.

@@ -29,6 +29,12 @@ inline constexpr absl::Duration kRetryJoin = absl::Milliseconds(100);
 inline constexpr absl::Duration kRetryRefused = absl::Seconds(2);
 inline constexpr absl::Duration kRetryDuplicate = absl::Milliseconds(500);
 
+// Time for all paths of the transport to be made, and between two questions on one that is silent.
+inline constexpr absl::Duration kPathLimit = absl::Seconds(10);
+inline constexpr absl::Duration kAskPathAgain = absl::Milliseconds(250);
+// Before a transport that could not be renewed is renewed again.
+inline constexpr absl::Duration kRenewAgain = absl::Seconds(1);
+
 // The field of a refusal that a stranger gets, too.
 inline constexpr char kSecretField[] = "local.secret";
 

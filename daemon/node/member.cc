@@ -21,12 +21,6 @@ const v1::WorldNode* Find(const v1::World& world, int node) {
   return nullptr;
 }
 
-uint64_t Fold(const std::string& incarnation) {
-  uint64_t value = 0;
-  std::memcpy(&value, incarnation.data(), std::min(incarnation.size(), sizeof(value)));
-  return value;
-}
-
 absl::Status Lost(const std::string& what) {
   return WithReason(absl::AbortedError(what), kReasonPeerLost);
 }
@@ -55,7 +49,10 @@ Member::Member(const Config& config, Parts parts)
     : config_(config),
       parts_(std::move(parts)),
       incarnation_(RandomBytes(16)),
-      stale_commands_(parts_.metrics->counter("world_stale_commands_total")) {}
+      stale_commands_(parts_.metrics->counter("world_stale_commands_total")),
+      paths_(parts_.loop, parts_.transport,
+             {.made = [this] { BeReady(); },
+              .broken = [this](int node, const std::string& why) { OnPeerBroken(node, why); }}) {}
 
 void Member::OnStream(std::shared_ptr<SequencerLink> link) {
   if (stopped_) return;
@@ -73,7 +70,6 @@ void Member::OnStream(std::shared_ptr<SequencerLink> link) {
   hello->set_protocol_version(kProtocolVersion);
   hello->set_plan_format_version(kPlanFormatVersion);
   hello->set_message_version(kMessageVersion);
-  if (parts_.transport != nullptr) hello->set_transport_address(parts_.transport->address());
   for (const v1::DeviceHello& device : parts_.devices) *hello->add_devices() = device;
   for (const NodeConfig& node : config_.nodes) {
     v1::ConfiguredNode* configured = hello->add_nodes();
@@ -147,50 +143,81 @@ void Member::RetryAfter(absl::Duration retry, const std::string& why) {
 void Member::OnWorld(const v1::World& world) {
   last_generation_ = std::max(last_generation_, world.generation());
   handlers_.complete(false);
-  const std::vector<int> lost = CutLost(world);
+  const std::vector<int> lost = LostIn(world);
   next_ = world;
   waiting_.clear();
   Drain(Lost(lost.empty() ? absl::StrFormat("generation %d ended", generation_)
                           : absl::StrFormat("%s was lost", config_.Describe(lost.front()))));
 }
 
-std::vector<int> Member::CutLost(const v1::World& world) {
+std::vector<int> Member::LostIn(const v1::World& world) const {
   std::vector<int> lost;
   for (const v1::WorldNode& old : world_.nodes()) {
     const v1::WorldNode* now = Find(world, old.node());
     if (old.node() == config_.self || (now != nullptr && now->incarnation() == old.incarnation()))
       continue;
     lost.push_back(old.node());
-    if (parts_.transport != nullptr) parts_.transport->Disconnect(old.node());
   }
   return lost;
 }
 
 void Member::Drain(const absl::Status& reason) {
   if (std::exchange(draining_, true)) return;
+  drained_ = false;
+  paths_.Forget();
   parts_.store->EndTransfers();
   parts_.runner->EndGeneration(reason, [this] {
-    parts_.filler->EndGeneration([this] { parts_.loop->Post([this] { OnDrained(); }); });
+    parts_.filler->EndGeneration([this] {
+      parts_.loop->Post([this] {
+        drained_ = true;
+        OnDrained();
+      });
+    });
+  });
+  // At once, because the drain waits for bytes under way, and lost nodes send and take none.
+  Renew();
+}
+
+void Member::Renew() {
+  if (parts_.transport == nullptr) return;
+  renewed_ = false;
+  parts_.transport->Renew([this](absl::StatusOr<TransportPort> port) {
+    parts_.loop->Post([this, port = std::move(port)] {
+      if (port.ok() || stopped_) {
+        renewed_ = true;
+        if (!port.ok()) return OnDrained();
+        if (std::exchange(port_.endpoint, port->endpoint) != port->endpoint)
+          spdlog::info("the other nodes' bytes arrive at {}", port->endpoint);
+        port_ = *port;
+        return OnDrained();
+      }
+      spdlog::error("cannot reach the other nodes: {}", std::string(port.status().message()));
+      parts_.loop->PostAfter(kRenewAgain, [this] { Renew(); });
+    });
   });
 }
 
 void Member::OnDrained() {
-  draining_ = false;
+  // From WorldDrained on, memory that an older generation still writes to may have a new owner.
+  draining_ = !(drained_ && renewed_);
+  if (draining_) return;
   SendReports();
   if (stopped_) return stopped_();
   if (std::exchange(forget_tensors_, false)) parts_.store->DropAll();
   if (!next_.has_value()) return;
-  const v1::World world = *std::exchange(next_, std::nullopt);
-  world_ = world;
-  generation_ = world.generation();
-  if (!Enter(world)) return;
-  if (parts_.transport == nullptr) return BeReady();
-  // From WorldReady on, memory that an older generation still writes to may have a new owner.
-  parts_.transport->Quiesce(generation_, [this, generation = generation_] {
-    parts_.loop->Post([this, generation] {
-      if (generation_ == generation && !next_.has_value() && !stopped_) BeReady();
-    });
-  });
+  world_ = *std::exchange(next_, std::nullopt);
+  generation_ = world_.generation();
+  v1::Report report;
+  v1::TransportPort* const port = report.mutable_world_drained()->mutable_port();
+  if (parts_.transport != nullptr) {
+    std::array<uint8_t, 16> key{};
+    std::copy_n(world_.key().begin(), std::min(world_.key().size(), key.size()), key.begin());
+    parts_.transport->SetWorld(generation_, config_.self, key);
+    port->set_address(port_.address);
+    port->set_endpoint(port_.endpoint);
+  }
+  Report(std::move(report));
+  for (const v1::Command& command : std::exchange(waiting_, {})) Obey(command);
 }
 
 void Member::BeReady() {
@@ -205,26 +232,6 @@ void Member::BeReady() {
     }
     handlers_.complete(true);
   }
-  for (const v1::Command& command : std::exchange(waiting_, {})) Obey(command);
-}
-
-bool Member::Enter(const v1::World& world) {
-  if (parts_.transport == nullptr) return true;
-  for (const v1::WorldNode& node : world.nodes()) {
-    if (node.node() == config_.self) continue;
-    const absl::Status connected =
-        parts_.transport->Connect(node.node(), node.transport_address(), Fold(node.incarnation()));
-    if (connected.ok()) continue;
-    spdlog::error("cannot enter generation {}: {}: {}", generation_, config_.Describe(node.node()),
-                  connected.ToString());
-    // As with a connection that breaks later, both nodes must join again to connect again.
-    OnPeerBroken(node.node(), std::string(connected.message()));
-    return false;
-  }
-  std::array<uint8_t, 16> key{};
-  std::copy_n(world.key().begin(), std::min(world.key().size(), key.size()), key.begin());
-  parts_.transport->SetWorld(world.generation(), config_.self, key);
-  return true;
 }
 
 void Member::Obey(const v1::Command& command) {
@@ -241,6 +248,9 @@ void Member::Obey(const v1::Command& command) {
       return Report(std::move(report));
     }
     case v1::Command::kDropTensor: return parts_.store->Drop(command.drop_tensor().tensor_id());
+    case v1::Command::kConnectPeers:
+      if (parts_.transport == nullptr) return BeReady();
+      return paths_.Make(command.connect_peers(), config_.self);
     case v1::Command::kFillShards: return parts_.filler->Fill(command.fill_shards());
     case v1::Command::kWorld:
     case v1::Command::COMMAND_NOT_SET: stale_commands_->Add();
@@ -290,7 +300,6 @@ void Member::OnStreamEnded(const std::string& how) {
   forget_tensors_ = true;
   handlers_.complete(false);
   handlers_.lost(reason, "waiting for it to come back");
-  CutLost(v1::World());
   world_.Clear();
   Drain(reason);
 }
@@ -298,7 +307,6 @@ void Member::OnStreamEnded(const std::string& how) {
 void Member::Stop(const absl::Status& reason, std::function<void()> drained) {
   stopped_ = std::move(drained);
   link_ = nullptr;
-  CutLost(v1::World());
   Drain(reason);
 }
 

@@ -12,6 +12,7 @@
 #include "daemon/link/link.h"
 #include "daemon/link/protocol.h"
 #include "daemon/node/filler.h"
+#include "daemon/node/paths.h"
 #include "daemon/node/runner.h"
 #include "daemon/node/store.h"
 #include "daemon/observe/metrics.h"
@@ -81,18 +82,17 @@ class Member {
   void RetryAfter(absl::Duration retry, const std::string& why);
   void OnWorld(const v1::World& world);
   void Obey(const v1::Command& command);
-  // Ends the generation; then OnDrained enters the latest world.
+  // Ends the generation and all connections of the transport; then OnDrained enters the latest
+  // world.
   void Drain(const absl::Status& reason);
+  void Renew();
   void OnDrained();
   // Sends the collected reports with the generation that they belong to.
   void SendReports();
-  // Connects to all other nodes. On failure returns false and reports it to the sequencer.
-  bool Enter(const v1::World& world);
-  // Requires that no older generation runs or receives here any more.
+  // All paths of the generation are made.
   void BeReady();
-  // Cuts the connections to the nodes of the old world that are not in `world`, so that the drain
-  // does not wait for them. Returns those nodes.
-  std::vector<int> CutLost(const v1::World& world);
+  // The nodes of the old world that are not in `world`.
+  std::vector<int> LostIn(const v1::World& world) const;
 
   const Config config_;
   const Parts parts_;
@@ -106,7 +106,11 @@ class Member {
   uint64_t generation_ = 0;       // 0: in none
   uint64_t last_generation_ = 0;  // the highest one seen
   v1::World world_;               // of generation_
-  bool draining_ = false;
+  bool draining_ = false;         // until drained_ and renewed_
+  bool drained_ = false;          // nothing runs any more
+  bool renewed_ = true;           // the transport has no connection any more
+  TransportPort port_;            // of the transport
+  Paths paths_;
   bool forget_tensors_ = false;    // once drained, because the sequencer that placed them was lost
   std::optional<v1::World> next_;  // entered once drained
   std::vector<v1::Command> waiting_;  // commands of next_'s generation

@@ -100,7 +100,10 @@ absl::Status Sequencer::Complete() const {
                             : absl::StrFormat("%s, which was refused: %s", config_.Describe(i),
                                               nodes_[i].refused));
     } else if (!nodes_[i].ready) {
-      joining.push_back(config_.Describe(i));
+      joining.push_back(
+          nodes_[i].broken.empty()
+              ? config_.Describe(i)
+              : absl::StrFormat("%s (before, %s)", config_.Describe(i), nodes_[i].broken));
     }
   }
   if (missing.empty() && joining.empty()) return absl::OkStatus();
@@ -123,6 +126,8 @@ void Sequencer::OnMessage(const std::shared_ptr<MemberLink>& link,
     // A report may change the world.
     if (node < 0 || NodeOf(link.get()) != node || message.generation() != generation_) {
       stale_reports_->Add();
+    } else if (report.has_world_drained()) {
+      OnWorldDrained(node, report.world_drained());
     } else if (report.has_world_ready()) {
       OnWorldReady(node);
     } else if (report.has_peer_broken()) {
@@ -194,8 +199,11 @@ void Sequencer::OnLost(const MemberLink* link, const std::string& how) {
 void Sequencer::OnPeerBroken(int node, const v1::PeerBroken& broken) {
   const int lost = broken.node() == 0 ? node : broken.node();
   if (lost <= 0 || lost >= node_count() || nodes_[lost].link == nullptr) return;
-  Lose(lost, absl::StrFormat("the transport between %s and %s broke: %s", config_.Describe(node),
-                             config_.Describe(broken.node()), broken.reason()));
+  const std::string why =
+      absl::StrFormat("the transport between %s and %s broke: %s", config_.Describe(node),
+                      config_.Describe(broken.node()), broken.reason());
+  nodes_[lost].broken = why;
+  Lose(lost, why);
 }
 
 void Sequencer::Lose(int node, const std::string& why) {
@@ -237,7 +245,7 @@ void Sequencer::Drop(int index, const std::string& how) {
 void Sequencer::EndGeneration(const std::vector<int>& lost, const std::string& why) {
   const absl::Status reason = WithReason(absl::AbortedError(why), kReasonPeerLost);
   generation_ = std::max(generation_, seen_) + 1;
-  for (Node& node : nodes_) node.ready = false;
+  for (Node& node : nodes_) node.drained = node.ready = false;
   if (std::exchange(complete_, false)) on_ready_(false);
   for (auto it = listeners_.rbegin(); it != listeners_.rend(); ++it)
     (*it)->OnGenerationEnded(lost, reason);
@@ -253,7 +261,6 @@ void Sequencer::SendWorld() {
     v1::WorldNode* node = world->add_nodes();
     node->set_node(static_cast<int>(i));
     node->set_incarnation(nodes_[i].hello.incarnation());
-    node->set_transport_address(nodes_[i].hello.transport_address());
     *node->mutable_devices() = nodes_[i].hello.devices();
   }
   for (int i = 0; i < node_count(); ++i) Send(i, command);
@@ -267,8 +274,23 @@ void Sequencer::Send(int node, v1::Command command) {
   nodes_[node].link->Send(std::move(message));
 }
 
+void Sequencer::OnWorldDrained(int index, const v1::WorldDrained& drained) {
+  nodes_[index].drained = true;
+  nodes_[index].port = drained.port();
+  v1::Command command;
+  for (int i = 0; i < node_count(); ++i) {
+    if (nodes_[i].link == nullptr) continue;
+    if (!nodes_[i].drained) return;
+    v1::TransportPort* const port = command.mutable_connect_peers()->add_peers();
+    *port = nodes_[i].port;
+    port->set_node(i);
+  }
+  for (int i = 0; i < node_count(); ++i) Send(i, command);
+}
+
 void Sequencer::OnWorldReady(int node) {
   nodes_[node].ready = true;
+  nodes_[node].broken.clear();
   if (complete_ || !Complete().ok()) return;
   complete_ = true;
   spdlog::info("world complete: generation {}, {} nodes, {} ranks", generation_, nodes_.size(),
@@ -307,6 +329,7 @@ void Sequencer::FillStatus(v1::GetStatusResponse* status) const {
     out->set_state(node.link == nullptr ? v1::NodeStatus::STATE_MISSING
                    : node.ready         ? v1::NodeStatus::STATE_READY
                                         : v1::NodeStatus::STATE_JOINING);
+    if (node.drained) out->set_transport_endpoint(node.port.endpoint());
     if (node.link != nullptr) out->set_incarnation(ToHex(node.hello.incarnation()));
     for (int device = 0; device < config_.nodes[i].devices; ++device) {
       v1::DeviceStatus* to = out->add_devices();

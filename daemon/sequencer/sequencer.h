@@ -56,12 +56,16 @@ class Sequencer final : public Members {
     std::shared_ptr<MemberLink> link;  // null: missing
     std::string refused;  // the reason why the last daemon was refused; empty: one has joined since
     v1::Hello hello;
-    v1::NodeUsage usage;  // from its last heartbeat
-    bool ready = false;   // drained and connected in this generation
+    v1::NodeUsage usage;     // from its last heartbeat
+    bool drained = false;    // into this generation
+    v1::TransportPort port;  // once drained
+    bool ready = false;      // connected to all others in this generation
+    std::string broken;      // why it was dropped, until it is ready again
   };
 
   int NodeOf(const MemberLink* link) const;  // -1: none
   void OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello& hello);
+  void OnWorldDrained(int node, const v1::WorldDrained& drained);
   void OnWorldReady(int node);
   void OnPeerBroken(int node, const v1::PeerBroken& broken);
   // Removes a lost node, and ends the generation if one had begun.

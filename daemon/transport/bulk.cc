@@ -25,6 +25,7 @@ wire::BulkHeader HeaderOf(const BulkBlock& block, int64_t bytes) {
 }
 
 wire::Kind AnswerTo(uint16_t kind) {
+  if (kind == wire::kPing) return wire::kPong;
   return kind == wire::kWrite ? wire::kWritten : wire::kReadBack;
 }
 
@@ -58,8 +59,8 @@ void Bulk::Start(wire::Kind kind, int node, const BulkBlock& block, int64_t byte
                         outbound = std::move(outbound)]() mutable {
     header.request = ++last_id_;
     outbound->done = Done([this, id = header.request](absl::Status status) { OnSent(id, status); });
-    (outbound->kind == wire::kWrite ? shared_.counters.bulk_write : shared_.counters.bulk_read)
-        .Sent(outbound->data.length);
+    if (outbound->kind == wire::kWrite) shared_.counters.bulk_write.Sent(outbound->data.length);
+    if (outbound->kind == wire::kRead) shared_.counters.bulk_read.Sent(0);
     const uint64_t generation = request.generation;
     requests_.emplace(header.request, std::move(request));
     endpoints_->Send(node, header, std::move(outbound));
@@ -119,10 +120,12 @@ ucs_status_t Bulk::OnMessage(wire::Kind kind, const void* bytes, size_t length,
     shared_.counters.malformed.Add();
     return UCS_OK;
   }
-  if (kind == wire::kWrite) return OnWrite(header, payload);
-  if (kind != wire::kRead) return OnAnswer(kind, header, payload);
-  OnRead(header);
-  return UCS_OK;
+  switch (kind) {
+    case wire::kWrite: return OnWrite(header, payload);
+    case wire::kRead: OnRead(header); return UCS_OK;
+    case wire::kPing: Reply(header, absl::OkStatus(), {}); return UCS_OK;
+    default: return OnAnswer(kind, header, payload);
+  }
 }
 
 absl::StatusOr<Rows> Bulk::Locate(const wire::BulkHeader& header, bool write) const {
@@ -140,8 +143,8 @@ ucs_status_t Bulk::OnWrite(const wire::BulkHeader& header, const Payload& payloa
     Reply(header, rows.status(), {});
     return UCS_OK;
   }
-  const bool used = receives_->Take(header.envelope.source_node, header.envelope.generation,
-                                    payload, *rows, Done([this, header](absl::Status status) {
+  const bool used = receives_->Take(header.envelope.source_node, payload, *rows,
+                                    Done([this, header](absl::Status status) {
                                       if (status.ok())
                                         shared_.counters.bulk_write.Received(header.bytes);
                                       Reply(header, status, {});
@@ -198,7 +201,7 @@ ucs_status_t Bulk::OnAnswer(wire::Kind kind, const wire::BulkHeader& header,
                absl::StrFormat("node %d: %s", header.envelope.source_node, text)));
     return UCS_OK;
   }
-  if (kind == wire::kWritten) {
+  if (kind != wire::kReadBack) {
     shared_.counters.bulk_reply.Received(0);
     Answer(header.request, absl::OkStatus());
     return UCS_OK;
@@ -214,7 +217,7 @@ ucs_status_t Bulk::OnAnswer(wire::Kind kind, const wire::BulkHeader& header,
   requests_.erase(it);
   const int64_t bytes = header.bytes;
   const bool used = receives_->Take(
-      header.envelope.source_node, header.envelope.generation, payload, to,
+      header.envelope.source_node, payload, to,
       Done([this, bytes, done = std::make_shared<Done>(std::move(done))](absl::Status status) {
         if (status.ok()) shared_.counters.bulk_reply.Received(bytes);
         (*done)(std::move(status));

@@ -19,12 +19,12 @@ class Bulk {
   Bulk(Shared& shared, Endpoints* endpoints, Receives* receives, BulkStore* store)
       : shared_(shared), endpoints_(endpoints), receives_(receives), store_(store) {}
 
-  // Sends a request for `bytes` bytes of `block`: kWrite with `data`, or kRead for `to`. Any
-  // thread.
+  // Sends a request for `bytes` bytes of `block`: kWrite with `data`, or kRead for `to`; or kPing,
+  // which is about none. Any thread.
   void Start(wire::Kind kind, int node, const BulkBlock& block, int64_t bytes, Outgoing data,
              const Rows& to, Done done);
 
-  // Takes active messages of the four bulk kinds. Returns UCS_INPROGRESS if `payload` is kept.
+  // Takes active messages of all kinds but kPlan. Returns UCS_INPROGRESS if `payload` is kept.
   ucs_status_t OnMessage(wire::Kind kind, const void* header, size_t header_length,
                          const Payload& payload);
 

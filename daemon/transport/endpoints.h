@@ -6,14 +6,13 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_set>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
+#include "daemon/transport/address.h"
 #include "daemon/transport/done.h"
 #include "daemon/transport/generation.h"
 #include "daemon/transport/staging.h"
@@ -46,20 +45,15 @@ absl::Status PeerLost(int node, absl::string_view why);
 
 class Endpoints {
  public:
-  // `on_failure`: a connection broke. `on_cut`: nothing more can arrive for `scope`, and receives
-  // that UCX has not completed by now must be abandoned.
-  Endpoints(Shared& shared, absl::Duration flush_timeout,
-            std::function<void(int node, absl::Status why)> on_failure,
-            std::function<void(const Scope& scope)> on_cut);
+  // `on_failure`: a connection broke.
+  Endpoints(Shared& shared, std::function<void(int node, absl::Status why)> on_failure);
   // Requires that the worker is closed.
   ~Endpoints();
 
-  // `generation`: the last one that an older connection to the node can have served.
-  void Open(int node, const std::string& worker_address, uint64_t incarnation, uint64_t generation);
-  void Close(int node, uint64_t generation);
-  void CloseAll(uint64_t generation);
-  // Fails all messages that UCX has not completed.
-  void AbandonAll();
+  void Open(int node, const TransportAddress& address);
+  // Forgets all connections and fails the messages that UCX has not completed. Requires that the
+  // worker is closed.
+  void Reset(const absl::Status& why);
 
   // Sends `message` with `header`, whose envelope and check it sets.
   template <typename Header>
@@ -74,26 +68,19 @@ class Endpoints {
     SendSealed(node, std::move(message));
   }
 
-  bool idle() const { return open_.empty() && closing_.empty(); }
-  bool busy() const { return sending_ > 0 || !closing_.empty(); }
+  // No connection was opened since the last Reset.
+  bool unused() const { return all_.empty(); }
+  bool busy() const { return sending_ > 0; }
 
  private:
   void SendSealed(int node, std::unique_ptr<Outbound> message);
   static void OnError(void* endpoint, ucp_ep_h handle, ucs_status_t status);
-  static void OnFlushed(void* request, ucs_status_t status, void* endpoint);
   static void OnSent(void* request, ucs_status_t status, void* message);
-  void Fail(const std::shared_ptr<Endpoint>& endpoint, absl::Status why);
-  void StartClose(const std::shared_ptr<Endpoint>& endpoint, uint64_t generation);
-  void Drained(const std::shared_ptr<Endpoint>& endpoint);
-  void Cut(const std::shared_ptr<Endpoint>& endpoint);
-  void Abandon(Endpoint* endpoint);
+  void Fail(const std::shared_ptr<Endpoint>& endpoint);
 
   Shared& shared_;
-  const absl::Duration flush_timeout_;
   const std::function<void(int, absl::Status)> on_failure_;
-  const std::function<void(const Scope&)> on_cut_;
-  std::map<int, std::shared_ptr<Endpoint>> open_;
-  std::list<std::shared_ptr<Endpoint>> closing_;  // until UCX has completed all sends
+  std::map<int, std::shared_ptr<Endpoint>> all_;
   int64_t sending_ = 0;
 };
 

@@ -30,9 +30,10 @@ constexpr int kBacklog = 1024;
 
 }  // namespace
 
-Gate::Gate(const TransportOptions& options)
+Gate::Gate(const TransportOptions& options, TransportCount* refused)
     : secret_(options.secret),
       ports_(options.ports),
+      refused_(refused),
       opened_(absl::FailedPreconditionError(
           "UCX opened no TCP port, so no other node could connect; set UCX_TLS=tcp,self")) {
   address_.salt = RandomBytes(kSaltBytes);
@@ -173,7 +174,7 @@ bool Gate::Hear(Visitor& visitor) {
 
 void Gate::Refuse(Visitor& visitor) {
   close(visitor.fd);
-  refused_.Add();
+  refused_->Add();
 }
 
 }  // namespace agmm::transport

@@ -23,7 +23,9 @@ namespace agmm::transport {
 // Thread-safe.
 class Gate {
  public:
-  explicit Gate(const TransportOptions& options);
+  // `refused` counts the connections that were closed because they showed no token; it outlives the
+  // gate.
+  Gate(const TransportOptions& options, TransportCount* refused);
   ~Gate();
   Gate(const Gate&) = delete;
 
@@ -43,8 +45,6 @@ class Gate {
   void Know(const GateAddress& other);
 
   const GateAddress& address() const { return address_; }
-  // Connections that were closed because they showed no token.
-  int64_t refused() const { return refused_; }
   int fd() const { return fd_; }
   // The next admitted connection, and the address of the other end; -1 without one.
   int Accept(SocketAddress* from);
@@ -65,7 +65,7 @@ class Gate {
 
   const std::string secret_;
   const PortRange ports_;
-  TransportCount refused_;
+  TransportCount* const refused_;
   absl::Status opened_;
   GateAddress address_;
   int fd_ = -1;        // UCX's, an event

@@ -57,7 +57,7 @@ Receiver::Verdict PlanMessages::Offer(const Received& received, bool* used) {
                         node, bytes, message.step, message.part, message.source, to.bytes())));
     return verdict;
   }
-  *used = receives_->Take(node, generation, payload, to, std::move(arrived));
+  *used = receives_->Take(node, payload, to, std::move(arrived));
   return verdict;
 }
 

@@ -1,28 +1,21 @@
 #include "daemon/transport/receives.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "daemon/transport/endpoints.h"
-#include "kernels/base/failpoint.h"
 
 namespace agmm::transport {
 
 struct Receives::Receive {
   Receives* owner = nullptr;
   int node = -1;
-  uint64_t generation = 0;
-  Incoming into;  // keeps its staging until UCX completes the receive: late bytes arrive there
-  bool abandoned = false;
+  Incoming into;
   Done done;
 };
 
-Receives::~Receives() {
-  for (Receive* receive : std::exchange(receiving_, {})) delete receive;
-}
+Receives::~Receives() { Reset(absl::AbortedError("the transport is closing")); }
 
-bool Receives::Take(int node, uint64_t generation, const Payload& payload, const Rows& to,
-                    Done done) {
+bool Receives::Take(int node, const Payload& payload, const Rows& to, Done done) {
   absl::StatusOr<Incoming> into =
       Place(to, payload.length, /*stage=*/payload.rendezvous, &shared_.counters);
   if (!into.ok()) {
@@ -39,7 +32,6 @@ bool Receives::Take(int node, uint64_t generation, const Payload& payload, const
   auto receive = std::make_unique<Receive>();
   receive->owner = this;
   receive->node = node;
-  receive->generation = generation;
   receive->into = *std::move(into);
   receive->done = std::move(done);
   ucp_request_param_t params{};
@@ -68,40 +60,16 @@ void Receives::OnReceived(void* request, ucs_status_t status, size_t, void* user
 void Receives::Finish(Receive* raw, ucs_status_t status) {
   receiving_.erase(raw);
   std::unique_ptr<Receive> receive(raw);
-  if (status == UCS_OK && !receive->abandoned) receive->into.Scatter();
+  if (status == UCS_OK) receive->into.Scatter();
   receive->done(status == UCS_OK ? absl::OkStatus()
                                  : PeerLost(receive->node, ucs_status_string(status)));
-  receive.reset();
-  NotifyQuiet();
 }
 
-bool Receives::Quiet(uint64_t generation) const {
-  if (AGMM_FAILPOINT("transport.receiving")) return false;
-  return std::none_of(receiving_.begin(), receiving_.end(), [&](const Receive* receive) {
-    // No bytes arrive for abandoned receives, because their connections are cut.
-    return receive->generation < generation && !receive->abandoned;
-  });
-}
-
-void Receives::WhenQuiet(uint64_t generation, std::function<void()> done) {
-  waiting_.emplace(generation, std::move(done));
-  NotifyQuiet();
-}
-
-void Receives::NotifyQuiet() {
-  // Quiet for a generation implies quiet for all older ones.
-  while (!waiting_.empty() && Quiet(waiting_.begin()->first))
-    waiting_.extract(waiting_.begin()).mapped()();
-}
-
-void Receives::Abandon(const Scope& scope) {
-  for (Receive* receive : receiving_) {
-    if (!scope.Contains(receive->node, receive->generation)) continue;
-    if (std::exchange(receive->abandoned, true)) continue;
-    shared_.counters.abandoned.Add();
-    receive->done(PeerLost(receive->node, "UCX did not complete the receive in time"));
+void Receives::Reset(const absl::Status& why) {
+  for (Receive* raw : std::exchange(receiving_, {})) {
+    const std::unique_ptr<Receive> receive(raw);
+    receive->done(why);
   }
-  NotifyQuiet();
 }
 
 }  // namespace agmm::transport

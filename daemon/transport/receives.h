@@ -3,8 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <unordered_set>
 
@@ -31,20 +29,17 @@ class Receives {
   // Requires that the worker is closed.
   ~Receives();
 
-  // Receives `payload` of `node` in `generation` into `to`, then runs `done`. Returns true if UCX
+  // Receives `payload` of `node` into `to`, then runs `done`. Returns true if UCX
   // consumes the payload's descriptor: the active-message callback that presented it must return
   // UCS_INPROGRESS. Otherwise the callback returns UCS_OK, or the owner of the payload calls
   // Release. Errors passed to `done`: those of Place(); ABORTED when the peer is lost meanwhile.
-  bool Take(int node, uint64_t generation, const Payload& payload, const Rows& to, Done done);
+  bool Take(int node, const Payload& payload, const Rows& to, Done done);
   // Releases a payload that was kept; not inside the callback that presented it.
   void Release(const Payload& payload);
 
-  // Fails the receives of `scope` that UCX has not completed.
-  void Abandon(const Scope& scope);
-
-  // Runs `done`, possibly at once, when all receives older than `generation` are completed or
-  // abandoned.
-  void WhenQuiet(uint64_t generation, std::function<void()> done);
+  // Fails the receives that UCX has not completed. Requires that the worker is closed, so that
+  // nothing writes to their places any more.
+  void Reset(const absl::Status& why);
 
   bool idle() const { return receiving_.empty(); }
 
@@ -52,12 +47,9 @@ class Receives {
   struct Receive;
   static void OnReceived(void* request, ucs_status_t status, size_t length, void* user);
   void Finish(Receive* receive, ucs_status_t status);
-  bool Quiet(uint64_t generation) const;
-  void NotifyQuiet();
 
   Shared& shared_;
   std::unordered_set<Receive*> receiving_;
-  std::multimap<uint64_t, std::function<void()>> waiting_;  // callbacks of WhenQuiet
 };
 
 }  // namespace agmm::transport

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "kernels/device/rows.h"
 
 namespace agmm {
@@ -28,9 +27,6 @@ struct TransportOptions {
   // Settings of UCX that replace those of ucx_config.cc, for measurements: the names of UCX's
   // environment variables without UCX_.
   std::vector<std::pair<std::string, std::string>> other_settings;
-  // How long Disconnect and the destructor wait for sent messages before they cut the connection,
-  // and then again for UCX to give the cut requests back.
-  absl::Duration flush_timeout = absl::Milliseconds(500);
 };
 
 // A part of one rank's shard of a tensor. Its node knows the address.
@@ -88,7 +84,6 @@ struct TransportCounters {
   TransportCount staging_bytes;    // now in copies of rows that cannot be sent or received in place
   TransportCount staging_bytes_peak;
   TransportCount peers_failed;
-  TransportCount abandoned;  // requests failed before UCX gave them back
 
   int64_t bytes_sent() const {
     return plan.bytes_sent + bulk_write.bytes_sent + bulk_read.bytes_sent + bulk_reply.bytes_sent;

@@ -13,7 +13,6 @@
 #include "daemon/transport/receives.h"
 #include "daemon/transport/ucx_config.h"
 #include "daemon/transport/ucx_worker.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 
@@ -24,63 +23,60 @@ namespace {
 
 class Impl final : public UcxTransport {
  public:
-  Impl(const TransportOptions& options, std::unique_ptr<UcxWorker> worker, Receiver* receiver,
-       BulkStore* store)
-      : flush_timeout_(options.flush_timeout),
-        worker_(std::move(worker)),
+  Impl(std::unique_ptr<UcxWorker> worker, Receiver* receiver, BulkStore* store)
+      : worker_(std::move(worker)),
         shared_{worker_.get()},
         receives_(shared_),
-        endpoints_(
-            shared_, flush_timeout_,
-            [this](int node, absl::Status why) { OnLost(node, std::move(why)); },
-            [this](const Scope& scope) { receives_.Abandon(scope); }),
+        endpoints_(shared_, [this](int node, absl::Status why) { OnLost(node, std::move(why)); }),
         plans_(shared_, &endpoints_, &receives_, receiver),
         bulk_(shared_, &endpoints_, &receives_, store) {}
 
   absl::Status Start() {
-    for (wire::Kind kind : wire::kKinds) {
-      handlers_[kind] = {this, kind};
-      ucp_am_handler_param_t params{};
-      params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                          UCP_AM_HANDLER_PARAM_FIELD_ARG;
-      params.id = kind;
-      params.cb = &Impl::OnMessage;
-      params.arg = &handlers_[kind];
-      AGMM_RETURN_IF_ERROR(FromUcs(ucp_worker_set_am_recv_handler(worker_->handle(), &params),
-                                   "registering an active message"));
-    }
+    AGMM_RETURN_IF_ERROR(SetHandlers());
     worker_->Start([this] { return endpoints_.busy() || !receives_.idle(); });
     return absl::OkStatus();
   }
 
   ~Impl() override {
-    worker_->Post([this] {
+    const absl::Status why = absl::AbortedError("the transport is closing");
+    worker_->Post([this, why] {
       closing_ = true;
-      // Endpoints take at most two flush timeouts; UCX gets no more time.
-      give_up_ns_ = MonotonicNanos() + absl::ToInt64Nanoseconds(2 * flush_timeout_);
       plans_.Drop({});
-      bulk_.Fail({}, absl::AbortedError("the transport is closing"));
-      endpoints_.CloseAll(shared_.current.number());
+      bulk_.Fail({}, why);
     });
-    worker_->Stop([this] {
-      return closing_ &&
-             ((endpoints_.idle() && receives_.idle()) || MonotonicNanos() >= give_up_ns_);
-    });
-    endpoints_.AbandonAll();
-    receives_.Abandon({});
+    worker_->Stop([this] { return closing_; });
     worker_->Close();
+    endpoints_.Reset(why);
+    receives_.Reset(why);
   }
 
   ProgressEngine* progress() override { return worker_.get(); }
-  std::string address() const override {
-    return Frame({worker_->gate().address(), worker_->address()});
-  }
-  std::string endpoint() const override { return worker_->gate().address().socket.ToString(); }
-  int64_t refused_connections() const override { return worker_->gate().refused(); }
   std::string description() const override { return UcxDescription(); }
+  int64_t refused_connections() const override { return worker_->refused(); }
   const TransportCounters& counters() const override { return shared_.counters; }
 
-  absl::Status Connect(int node, const std::string& address, uint64_t incarnation) override {
+  void Renew(std::function<void(absl::StatusOr<TransportPort>)> done) override {
+    worker_->Post([this, done = std::move(done)] {
+      if (closing_) return;
+      if (AGMM_FAILPOINT("transport.cannot_renew"))
+        return done(absl::InternalError("refused by the failpoint transport.cannot_renew"));
+      if (worker_->handle() != nullptr && endpoints_.unused()) return done(Port());
+      const absl::Status why = absl::AbortedError(
+          "the generation ended, and with it all connections between its nodes; retry");
+      plans_.Drop({});
+      absl::Status renewed = worker_->Renew([&] {
+        endpoints_.Reset(why);
+        receives_.Reset(why);
+      });
+      // Those that were sent wait for answers, which cannot come.
+      bulk_.Fail({}, why);
+      renewed.Update(renewed.ok() ? SetHandlers() : renewed);
+      if (!renewed.ok()) return done(renewed);
+      done(Port());
+    });
+  }
+
+  absl::Status Connect(int node, const std::string& address) override {
     if (node < 0) {
       return absl::InvalidArgumentError(
           absl::StrFormat("node %d is negative; nodes are numbered from 0", node));
@@ -89,20 +85,19 @@ class Impl final : public UcxTransport {
     if (AGMM_FAILPOINT("transport.refuse_connect")) {
       return absl::InternalError("refused by the failpoint transport.refuse_connect");
     }
-    worker_->gate().Know(to.gate);
-    worker_->Post([this, node, incarnation, worker_address = std::move(to.worker),
-                   generation = shared_.current.number()] {
-      if (!closing_) endpoints_.Open(node, worker_address, incarnation, generation);
+    worker_->Post([this, node, to = std::move(to)] {
+      if (closing_) return;
+      if (worker_->handle() != nullptr) worker_->gate().Know(to.gate);
+      endpoints_.Open(node, to);
     });
     return absl::OkStatus();
   }
 
-  void Disconnect(int node) override {
-    worker_->Post([this, node, generation = shared_.current.number()] {
-      endpoints_.Close(node, generation);
-      plans_.Drop({node, generation});
-      bulk_.Fail({node, generation}, PeerLost(node, "it was disconnected"));
-    });
+  void Ping(int node, std::function<void(absl::Status)> done) override {
+    Done owned(std::move(done));
+    absl::Status status = CheckRequest(node, {});
+    if (!status.ok()) return Post(std::move(owned), std::move(status));
+    bulk_.Start(wire::kPing, node, {}, 0, {}, {}, std::move(owned));
   }
 
   void SetWorld(uint64_t generation, int self_node, const std::array<uint8_t, 16>& key) override {
@@ -115,12 +110,6 @@ class Impl final : public UcxTransport {
     worker_->Post([this] {
       plans_.Drop({kAllNodes, shared_.current.number() - 1});
       bulk_.FailStale();
-    });
-  }
-
-  void Quiesce(uint64_t generation, std::function<void()> done) override {
-    worker_->Post([this, generation, done = std::move(done)]() mutable {
-      receives_.WhenQuiet(generation, std::move(done));
     });
   }
 
@@ -164,6 +153,26 @@ class Impl final : public UcxTransport {
     Impl* transport = nullptr;
     wire::Kind kind = wire::kPlan;
   };
+
+  absl::Status SetHandlers() {
+    for (wire::Kind kind : wire::kKinds) {
+      handlers_[kind] = {this, kind};
+      ucp_am_handler_param_t params{};
+      params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                          UCP_AM_HANDLER_PARAM_FIELD_ARG;
+      params.id = kind;
+      params.cb = &Impl::OnMessage;
+      params.arg = &handlers_[kind];
+      AGMM_RETURN_IF_ERROR(FromUcs(ucp_worker_set_am_recv_handler(worker_->handle(), &params),
+                                   "registering an active message"));
+    }
+    return absl::OkStatus();
+  }
+
+  TransportPort Port() {
+    const GateAddress& gate = worker_->gate().address();
+    return {Frame({gate, worker_->address()}), gate.socket.ToString()};
+  }
 
   static ucs_status_t OnMessage(void* arg, const void* header, size_t header_length, void* data,
                                 size_t length, const ucp_am_recv_param_t* param) {
@@ -215,17 +224,15 @@ class Impl final : public UcxTransport {
     send(*std::move(data), std::move(done));
   }
 
-  const absl::Duration flush_timeout_;
   const std::unique_ptr<UcxWorker> worker_;
   Shared shared_;
   Receives receives_;
   Endpoints endpoints_;
   PlanMessages plans_;
   Bulk bulk_;
-  Handler handlers_[wire::kReadBack + 1];
+  Handler handlers_[wire::kPong + 1];
   std::atomic<bool> resuming_{false};
-  bool closing_ = false;    // on the progress thread
-  int64_t give_up_ns_ = 0;  // on the progress thread
+  bool closing_ = false;  // on the progress thread
   std::mutex mutex_;
   std::function<void(int, absl::Status)> on_peer_failure_;  // guarded by mutex_
 };
@@ -238,7 +245,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const Transpo
                                                                    BulkStore* store) {
   AGMM_RETURN_IF_ERROR(wire::HeaderKey::Make({}).status());
   AGMM_ASSIGN_OR_RETURN(auto worker, transport::UcxWorker::Create(options));
-  auto made = std::make_unique<transport::Impl>(options, std::move(worker), receiver, store);
+  auto made = std::make_unique<transport::Impl>(std::move(worker), receiver, store);
   AGMM_RETURN_IF_ERROR(made->Start());
   return made;
 }

@@ -1,8 +1,9 @@
 // Messages and bulk bytes between the daemons of a world, over UCX active messages.
 //
-// One UCX worker and one thread, which sleeps while nothing happens. A message names a step of a
-// plan, and the receiver finds the destination in its own schedule. Every header carries the
-// generation of the world and a keyed check; others are dropped and counted.
+// One UCX worker for each generation of the world, and one thread, which sleeps while nothing
+// happens. A message names a step of a plan, and the receiver finds the destination in its own
+// schedule. Every header carries the generation of the world and a keyed check; others are dropped
+// and counted.
 #pragma once
 
 #include <array>
@@ -19,6 +20,12 @@
 
 namespace agmm {
 
+// Where the other nodes connect.
+struct TransportPort {
+  std::string address;   // opaque bytes, for their Connect
+  std::string endpoint;  // "10.0.0.1:7301", for people
+};
+
 // Thread-safe. Callbacks run on the progress thread and must not block; they may call any method
 // except the destructor.
 class UcxTransport : public Transport {
@@ -28,43 +35,37 @@ class UcxTransport : public Transport {
   // if no port of the range is free, FAILED_PRECONDITION if UCX or OpenSSL lack a feature.
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const TransportOptions& options,
                                                               Receiver* receiver, BulkStore* store);
-  // The destructor ends all connections within twice the flush timeout. All outstanding messages
-  // and requests fail with ABORTED before it returns. No other call may run or follow.
+  // The destructor ends all connections. All outstanding messages and requests fail with ABORTED
+  // before it returns. No other call may run or follow.
 
-  // Opaque bytes that a peer passes to Connect; sent in the hello.
-  virtual std::string address() const = 0;
   // How messages of plans are sent: "ucx 1.13.1, tcp, active messages, rendezvous from 64 KiB".
   virtual std::string description() const = 0;
 
-  // Where the other nodes connect: "10.0.0.1:7301".
-  virtual std::string endpoint() const = 0;
-  // Connections that were closed there because they did not show the world's secret.
+  // Connections of strangers that were closed.
   virtual int64_t refused_connections() const = 0;
 
   // For a thread that would otherwise wait. Valid as long as the transport; a thread with the seat
   // must leave it before the transport ends.
   virtual ProgressEngine* progress() = 0;
 
-  // Connects to `node` at `address`, in the background; OnPeerFailure reports a broken connection.
-  // Replaces a failed connection, and one to an older incarnation. Call it for every peer of a
-  // generation before SetWorld. Errors: INVALID_ARGUMENT if `address` is not the address() of a
-  // transport.
-  virtual absl::Status Connect(int node, const std::string& address, uint64_t incarnation) = 0;
+  // Ends all connections at once, and with them everything that is under way: outstanding messages,
+  // receives and requests fail with ABORTED, parked messages are dropped. Then `done` runs, with
+  // where the other nodes can connect from now on; earlier connections write to no memory here any
+  // more. Errors passed to it: those of Create; then nothing can connect until a later call.
+  virtual void Renew(std::function<void(absl::StatusOr<TransportPort>)> done) = 0;
 
-  // Gives the messages under way to `node` the flush timeout, in the background, then cuts the
-  // connection. Outstanding messages and requests fail with ABORTED within two flush timeouts of
-  // the call, and later messages at once. Drops the node's parked messages.
-  virtual void Disconnect(int node) = 0;
+  // Connects to `node` at `address`, in the background; OnPeerFailure reports a broken connection.
+  // Once for every peer between two calls of Renew. Errors: INVALID_ARGUMENT if `address` is not
+  // that of a TransportPort.
+  virtual absl::Status Connect(int node, const std::string& address) = 0;
+
+  // Runs `done` with OK once `node` has answered; after SetWorld and Connect on both nodes. An
+  // answer may be lost while the other node connects. Other errors: as Send.
+  virtual void Ping(int node, std::function<void(absl::Status)> done) = 0;
 
   // Sets the generation that messages carry and must have from now on, and the key of their check.
   // Drops the parked messages of other generations, and fails their bulk requests with ABORTED.
   virtual void SetWorld(uint64_t generation, int self_node, const std::array<uint8_t, 16>& key) = 0;
-
-  // Runs `done` when no receive older than `generation` is in flight, so that older generations
-  // write to no memory here any more. Call it after SetWorld, because then no more of them begin.
-  // Disconnect ends the receives from a peer that hangs. `done` may be dropped when the transport
-  // closes.
-  virtual void Quiesce(uint64_t generation, std::function<void()> done) = 0;
 
   // Send passes these errors to `done`: ABORTED when the peer is not connected or was lost,
   // FAILED_PRECONDITION before SetWorld, INVALID_ARGUMENT for invalid rows, RESOURCE_EXHAUSTED
@@ -86,7 +87,8 @@ class UcxTransport : public Transport {
   // Live; valid as long as the transport.
   virtual const TransportCounters& counters() const = 0;
 
-  // Sets the handler that runs when the connection to a peer breaks (not for Disconnect).
+  // Sets the handler that runs when the connection to a peer breaks (not for Renew). What was sent
+  // to it has failed then; what is being received from it fails by Renew, which should follow soon.
   virtual void OnPeerFailure(std::function<void(int, absl::Status)> handler) = 0;
 };
 

@@ -48,14 +48,14 @@ absl::Status FromUcs(ucs_status_t status, absl::string_view what) {
 }
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const TransportOptions& options) {
-  std::unique_ptr<UcxWorker> made(new UcxWorker);
-  AGMM_RETURN_IF_ERROR(made->Open(options));
+  std::unique_ptr<UcxWorker> made(new UcxWorker(options));
+  AGMM_RETURN_IF_ERROR(made->Open());
   return made;
 }
 
-absl::Status UcxWorker::Open(const TransportOptions& options) {
+absl::Status UcxWorker::Open() {
   ReturnSignals();
-  AGMM_ASSIGN_OR_RETURN(const auto settings, UcxSettings(options));
+  AGMM_ASSIGN_OR_RETURN(const auto settings, UcxSettings(options_));
   ucp_config_t* config = nullptr;
   AGMM_RETURN_IF_ERROR(
       FromUcs(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
@@ -69,12 +69,18 @@ absl::Status UcxWorker::Open(const TransportOptions& options) {
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "agmm";
   AGMM_RETURN_IF_ERROR(FromUcs(ucp_init(&params, config, &context_), "ucp_init"));
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd_ < 0)
+    return absl::ResourceExhaustedError("eventfd: no file descriptor left; raise ulimit -n");
+  return OpenWorker();
+}
 
+absl::Status UcxWorker::OpenWorker() {
   ucp_worker_params_t worker_params{};
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // created here, driven by the thread
   worker_params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;
-  gate_ = std::make_unique<Gate>(options);
+  gate_ = std::make_unique<Gate>(options_, &refused_);
   ucs_status_t created;
   {
     const Gate::Opening opening(gate_.get());
@@ -89,10 +95,21 @@ absl::Status UcxWorker::Open(const TransportOptions& options) {
       FromUcs(ucp_worker_get_address(worker_, &address, &length), "ucp_worker_get_address"));
   address_.assign(reinterpret_cast<const char*>(address), length);
   ucp_worker_release_address(worker_, address);
-  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (wake_fd_ < 0)
-    return absl::ResourceExhaustedError("eventfd: no file descriptor left; raise ulimit -n");
   return absl::OkStatus();
+}
+
+void UcxWorker::CloseWorker() {
+  gate_ = nullptr;  // before UCX closes the socket
+  if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
+  ucx_fd_ = -1;
+}
+
+absl::Status UcxWorker::Renew(const std::function<void()>& closed) {
+  CloseWorker();
+  closed();
+  absl::Status status = OpenWorker();
+  if (!status.ok()) CloseWorker();
+  return status;
 }
 
 UcxWorker::~UcxWorker() { Close(); }
@@ -106,8 +123,7 @@ void UcxWorker::Close() {
   }
   left.clear();
   timers_.clear();
-  gate_ = nullptr;  // before UCX closes the socket
-  if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
+  CloseWorker();
   if (context_ != nullptr) ucp_cleanup(std::exchange(context_, nullptr));
   if (wake_fd_ >= 0) close(std::exchange(wake_fd_, -1));
 }
@@ -165,7 +181,8 @@ bool UcxWorker::Round() {
     task();
     worked = true;
   }
-  for (int round = 0; round < kProgressCalls && ucp_worker_progress(worker_) != 0; ++round) {
+  for (int round = 0; round < kProgressCalls && worker_ != nullptr; ++round) {
+    if (ucp_worker_progress(worker_) == 0) break;
     worked = true;
   }
   return worked;
@@ -243,7 +260,7 @@ void UcxWorker::Leave() {
 
 void UcxWorker::Sleep(absl::Duration limit) {
   // Arming fails while UCX has work left.
-  const ucs_status_t armed = ucp_worker_arm(worker_);
+  const ucs_status_t armed = worker_ == nullptr ? UCS_OK : ucp_worker_arm(worker_);
   if (armed == UCS_ERR_BUSY) return;
   absl::Duration nap = std::min(limit, busy_() ? kBusyNap : kIdleNap);
   if (armed != UCS_OK) nap = absl::Milliseconds(1);

@@ -35,6 +35,12 @@ class UcxWorker final : public ProgressEngine {
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const TransportOptions& options);
   ~UcxWorker() override;
 
+  // Ends UCX's worker, with all its connections, and makes a new one with another address. All
+  // earlier requests are over when `closed` runs, in between: no callback comes, and UCX touches no
+  // memory of theirs. Progress thread only. Errors: as Create; there is no worker then, and only
+  // Renew and Stop may follow.
+  absl::Status Renew(const std::function<void()>& closed);
+
   // Runs the loop on a new thread. `busy`, called on the progress thread, returns true while
   // requests are in flight: the loop then calls UCX now and then even if nothing wakes it.
   void Start(std::function<bool()> busy);
@@ -59,12 +65,16 @@ class UcxWorker final : public ProgressEngine {
   ucp_worker_h handle() const { return worker_; }
   // The worker's address bytes.
   const std::string& address() const { return address_; }
-  // Until Close.
+  // While there is a worker. Progress thread only.
   Gate& gate() { return *gate_; }
+  // Connections that gates have refused. Any thread.
+  int64_t refused() const { return refused_; }
 
  private:
-  UcxWorker() = default;
-  absl::Status Open(const TransportOptions& options);
+  explicit UcxWorker(const TransportOptions& options) : options_(options) {}
+  absl::Status Open();
+  absl::Status OpenWorker();
+  void CloseWorker();
   void Loop();
   // Takes the seat from the own thread, which steps aside. Returns false if another lent thread has
   // it, or the worker is closing.
@@ -76,6 +86,8 @@ class UcxWorker final : public ProgressEngine {
   // Requires mutex_.
   void WakeSleeper();
 
+  const TransportOptions options_;
+  TransportCount refused_;
   std::unique_ptr<Gate> gate_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;

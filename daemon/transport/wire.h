@@ -25,8 +25,10 @@ enum Kind : uint16_t {
   kWritten = 4,
   // Carries the requested bytes; or, like kWritten, a status code with its message as payload.
   kReadBack = 5,
+  kPing = 6,  // answered by kPong
+  kPong = 7,
 };
-constexpr Kind kKinds[] = {kPlan, kWrite, kRead, kWritten, kReadBack};
+constexpr Kind kKinds[] = {kPlan, kWrite, kRead, kWritten, kReadBack, kPing, kPong};
 
 struct Envelope {
   uint16_t version = 0;

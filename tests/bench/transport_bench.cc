@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "daemon/transport/ucx_transport.h"
+#include "tests/support/transport_port.h"
 
 namespace agmm {
 namespace {
@@ -74,9 +75,9 @@ void Measure(const char* name, const TransportOptions& options, int64_t bytes, i
   for (const bool both : {false, true}) {
     End ends[2] = {End(bytes), End(bytes)};
     for (End& end : ends) end.transport = UcxTransport::Create(options, &end, &end).value();
+    const TransportPort ports[2] = {Renewed(*ends[0].transport), Renewed(*ends[1].transport)};
     for (int i : {0, 1}) {
-      if (!ends[i].transport->Connect(1 - i, ends[1 - i].transport->address(), 1).ok())
-        std::abort();
+      if (!ends[i].transport->Connect(1 - i, ports[1 - i].address).ok()) std::abort();
       ends[i].transport->SetWorld(1, i, {});
     }
     const absl::Time start = absl::Now();

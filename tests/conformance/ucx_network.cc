@@ -6,6 +6,7 @@
 
 #include "kernels/base/status.h"
 #include "kernels/device/message_slot.h"
+#include "tests/support/transport_port.h"
 
 namespace agmm::test {
 namespace {
@@ -76,11 +77,13 @@ class UcxNetwork::Node final : public Receiver, public BulkStore {
 
 UcxNetwork::UcxNetwork(int nodes) {
   for (int node = 0; node < nodes; ++node) nodes_.push_back(std::make_unique<Node>(this, node));
+  std::vector<TransportPort> ports;
+  for (const auto& node : nodes_) ports.push_back(Renewed(node->transport()));
   for (int self = 0; self < nodes; ++self) {
     for (int peer = 0; peer < nodes; ++peer) {
       if (peer == self) continue;
       const absl::Status status =
-          nodes_[self]->transport().Connect(peer, nodes_[peer]->transport().address(), 1);
+          nodes_[self]->transport().Connect(peer, ports[peer].address);
       if (!status.ok()) Die(status);
     }
     nodes_[self]->transport().SetWorld(kGeneration, self, {1, 2, 3});

@@ -50,10 +50,12 @@ struct MemoryNode {
 struct MemoryWorld {
   explicit MemoryWorld(int count) {
     for (int i = 0; i < count; ++i) nodes.push_back(std::make_unique<MemoryNode>(i, count));
+    std::vector<TransportPort> ports;
+    for (int i = 0; count > 1 && i < count; ++i) ports.push_back(Renewed(*nodes[i]->transport));
     for (int i = 0; count > 1 && i < count; ++i) {
       for (int j = 0; j < count; ++j) {
         if (i == j) continue;
-        EXPECT_TRUE(nodes[i]->transport->Connect(j, nodes[j]->transport->address(), 1).ok());
+        EXPECT_TRUE(nodes[i]->transport->Connect(j, ports[j].address).ok());
       }
       nodes[i]->transport->SetWorld(1, i, kKey);
     }
@@ -174,7 +176,7 @@ TEST(TensorIo, ALostPeerFailsTheCallOnce) {
   MemoryWorld world(2);
   const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(4)), 0);
   ASSERT_TRUE(world.Place(tensor).ok());
-  world.nodes[0]->transport->Disconnect(1);
+  Renewed(*world.nodes[0]->transport);
   std::string data(8 * 8 * 4, '\0');
   EXPECT_EQ(world.Write(0, tensor, 0, data).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(world.Read(0, tensor, 0, &data).code(), absl::StatusCode::kAborted);

@@ -95,44 +95,36 @@ TEST(TransportBulk, BlocksThatCannotBeAreDroppedAndTheWorldsEndFailsThem) {
     EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
 }
 
-TEST(TransportBulk, QuietWaitsForReceivesOfOlderGenerations) {
+TEST(TransportBulk, NothingArrivesAfterARenewal) {
   Patch from(1000, 1000, 1000);  // outlives the writes
-  Cluster cluster(2);
-  from.Fill(1);
-  Notification start[8], deliver[8];
-  Outcomes written, older, newer;
-  // Connects first: over an unfinished connection, large writes are offered at no certain time.
-  cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
-  ASSERT_TRUE(written.Wait(1));
-  from.Fill(2);
-  int attempt = 0;
-  const auto under_way = [&] {
-    // The staging of the previous write is released after its answer.
-    EXPECT_TRUE(Eventually([&] { return cluster[1].counters().staging_bytes == 0; }));
-    // Requests posted while the sender's thread is held begin together: the write is offered, and
-    // then the thread is held again before it can deliver.
-    cluster[0].Quiesce(0, [&, attempt] { start[attempt].Wait(); });
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    Cluster cluster(2);
+    Outcomes written;
+    from.Fill(attempt + 1);
     cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
-    cluster[0].Quiesce(0, [&, attempt] { deliver[attempt].Wait(); });
-    start[attempt].Notify();
-    for (int i = 0; i < 200; ++i, absl::SleepFor(absl::Milliseconds(2))) {
-      // The rows are not contiguous there, so the receive is staged.
-      if (cluster[1].counters().staging_bytes > 0) return true;
-    }
-    deliver[attempt].Notify();
-    EXPECT_TRUE(written.Wait(attempt + 2));
-    return false;
-  };
-  while (!under_way()) ASSERT_LT(++attempt, 8) << "no receive stays under way";
-  cluster[1].SetWorld(2, 1, kKey);
-  cluster[1].Quiesce(2, [&newer] { newer.Add(absl::OkStatus()); });
-  cluster[1].Quiesce(1, [&older] { older.Add(absl::OkStatus()); });
-  EXPECT_TRUE(older.Wait(1));
-  EXPECT_EQ(newer.all().size(), 0u);
-  deliver[attempt].Notify();
-  EXPECT_TRUE(newer.Wait(1));
-  EXPECT_EQ(cluster[1].counters().staging_bytes, 0);
-  EXPECT_EQ(cluster.nodes[1]->store.memory[999 * 1024 + 999], from.rows().data[999 * 1000 + 999]);
+    // At any moment of the write.
+    absl::SleepFor(absl::Microseconds(200 * attempt));
+    Renewed(*cluster.nodes[1]->transport);
+    const std::vector<std::byte> before = cluster.nodes[1]->store.memory;
+    Renewed(*cluster.nodes[0]->transport);
+    ASSERT_TRUE(written.Wait(1));
+    EXPECT_EQ(cluster.nodes[1]->store.memory, before);
+    EXPECT_EQ(cluster[1].counters().staging_bytes, 0);
+    EXPECT_EQ(cluster[0].counters().staging_bytes, 0);
+  }
+}
+
+TEST(TransportBulk, APingIsAnswered) {
+  Cluster cluster(2);
+  Outcomes answers;
+  cluster[0].Ping(1, answers.Next());
+  cluster[1].Ping(0, answers.Next());
+  ASSERT_TRUE(answers.Wait(2));
+  for (const absl::Status& status : answers.all()) EXPECT_TRUE(status.ok()) << status;
+  Renewed(*cluster.nodes[1]->transport);
+  cluster[1].Ping(0, answers.Next());
+  ASSERT_TRUE(answers.Wait(3));
+  EXPECT_EQ(answers.all()[2].code(), absl::StatusCode::kAborted) << answers.all()[2];
 }
 
 TEST(TransportBulk, ManyRequestsBothWaysAtOnce) {

@@ -22,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/patience.h"
 #include "tests/support/seed.h"
+#include "tests/support/transport_port.h"
 
 namespace agmm {
 
@@ -157,7 +158,10 @@ struct Node {
     auto made = UcxTransport::Create(options, &receiver, &store);
     EXPECT_TRUE(made.ok()) << made.status();
     transport = *std::move(made);
+    port = Renewed(*transport);
   }
+
+  TransportPort port;
 };
 
 // `count` nodes, each connected to all others, in generation 1.
@@ -170,7 +174,7 @@ struct Cluster {
       for (int j = 0; j < count; ++j) {
         if (i == j) continue;
         const absl::Status status =
-            nodes[i]->transport->Connect(j, nodes[j]->transport->address(), 1);
+            nodes[i]->transport->Connect(j, nodes[j]->port.address);
         EXPECT_TRUE(status.ok()) << status;
       }
     }

@@ -1,0 +1,48 @@
+// The transport's paths from this node to the others of a generation. A path is made once bytes
+// have travelled on it in both directions, because a firewall may let the world's port through and
+// not the transport's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "agmm/v1/peer.pb.h"
+#include "daemon/transport/ucx_transport.h"
+#include "kernels/base/loop.h"
+
+namespace agmm {
+
+// On the loop only.
+class Paths {
+ public:
+  struct Handlers {
+    std::function<void()> made;  // all of them
+    std::function<void(int node, const std::string& why)> broken;
+  };
+  // All arguments outlive this, and this outlives the loop's run.
+  Paths(Loop* loop, UcxTransport* transport, Handlers handlers)
+      : loop_(loop), transport_(transport), handlers_(std::move(handlers)) {}
+
+  // Makes the paths to all of `peers` but `self`. Requires that the transport was renewed since the
+  // last call, and has the generation of `peers`. Calls one of the handlers, later.
+  void Make(const v1::ConnectPeers& peers, int self);
+  // No handler runs for the last Make any more.
+  void Forget() { ++attempt_; }
+
+ private:
+  // Asks the nodes that have not answered, again and again.
+  void Ask(uint64_t attempt);
+  void OnAnswer(uint64_t attempt, int node, const absl::Status& status);
+  void GiveUp(uint64_t attempt);
+
+  Loop* const loop_;
+  UcxTransport* const transport_;
+  const Handlers handlers_;
+  uint64_t attempt_ = 0;
+  std::map<int, std::string> asked_;  // those that have not answered, and their endpoints
+};
+
+}  // namespace agmm
