@@ -58,6 +58,27 @@ void Endpoints::Open(int node, const TransportAddress& address) {
   }
 }
 
+void Endpoints::StartClose() {
+  for (auto& [node, endpoint] : all_) {
+    for (ucp_ep_h* handle : {&endpoint->out, &endpoint->in}) {
+      if (*handle == nullptr) continue;
+      ucp_request_param_t params{};
+      params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      const ucs_status_ptr_t request = ucp_ep_close_nbx(std::exchange(*handle, nullptr), &params);
+      if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+    }
+  }
+}
+
+bool Endpoints::closed() {
+  while (!closing_.empty() && ucp_request_check_status(closing_.back()) != UCS_INPROGRESS) {
+    ucp_request_free(closing_.back());
+    closing_.pop_back();
+  }
+  return closing_.empty() && sending_ == 0;
+}
+
 void Endpoints::Reset(const absl::Status& why) {
   for (auto& [node, endpoint] : std::exchange(all_, {})) {
     for (Outbound* message : std::exchange(endpoint->sending, {})) {
@@ -65,6 +86,7 @@ void Endpoints::Reset(const absl::Status& why) {
       owned->done(why);
     }
   }
+  closing_.clear();
   sending_ = 0;
 }
 

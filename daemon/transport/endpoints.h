@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "daemon/transport/address.h"
@@ -51,8 +52,12 @@ class Endpoints {
   ~Endpoints();
 
   void Open(int node, const TransportAddress& address);
-  // Forgets all connections and fails the messages that UCX has not completed. Requires that the
-  // worker is closed.
+  // Starts to end all connections, which completes the messages under way.
+  void StartClose();
+  // True once UCX has closed them.
+  bool closed();
+  // Forgets all connections and fails the messages that UCX has not completed. Requires that no
+  // thread calls UCX for them any more.
   void Reset(const absl::Status& why);
 
   // Sends `message` with `header`, whose envelope and check it sets.
@@ -82,6 +87,7 @@ class Endpoints {
   const std::function<void(int, absl::Status)> on_failure_;
   std::map<int, std::shared_ptr<Endpoint>> all_;
   int64_t sending_ = 0;
+  std::vector<ucs_status_ptr_t> closing_;  // requests
 };
 
 }  // namespace agmm::transport

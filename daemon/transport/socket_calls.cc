@@ -1,6 +1,8 @@
 #include "daemon/transport/socket_calls.h"
 
 #include <dlfcn.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -24,12 +26,17 @@ struct Door {
   std::string salt, secret;
 };
 
+struct Greeting {
+  std::string to;  // SocketAddress::ToString
+  std::string token;
+};
+
 // Of the process, because libc's functions are.
 struct Sockets {
   std::mutex mutex;
-  std::map<int, Gate*> gates;           // by UCX's listening socket
-  std::map<std::string, Door> doors;    // by SocketAddress::ToString
-  std::map<int, std::string> unspoken;  // tokens by connection, until its first byte is sent
+  std::map<int, Gate*> gates;         // by UCX's listening socket
+  std::map<std::string, Door> doors;  // by SocketAddress::ToString
+  std::map<int, Greeting> unspoken;   // by connection, until its first byte is sent
   // The sizes of gates and unspoken, so that other sockets cost no lock.
   std::atomic<int> gate_count = 0, unspoken_count = 0;
 };
@@ -54,15 +61,16 @@ Gate* GateOf(int fd) {
   return it == all.gates.end() ? nullptr : it->second;
 }
 
-void SetUnspoken(int fd, std::optional<std::string> token) {
+void SetUnspoken(int fd, std::optional<Greeting> greeting) {
   Sockets& all = sockets();
-  if (!token.has_value() && all.unspoken_count == 0) return;
+  if (!greeting.has_value() && all.unspoken_count == 0) return;
   std::lock_guard lock(all.mutex);
   all.unspoken.erase(fd);
-  if (token.has_value()) all.unspoken[fd] = *std::move(token);
+  if (greeting.has_value()) all.unspoken[fd] = *std::move(greeting);
   all.unspoken_count = static_cast<int>(all.unspoken.size());
 }
 
+// The token to send first, if any.
 std::optional<std::string> TakeUnspoken(int fd) {
   Sockets& all = sockets();
   if (all.unspoken_count == 0) return std::nullopt;
@@ -70,15 +78,25 @@ std::optional<std::string> TakeUnspoken(int fd) {
   const auto found = all.unspoken.extract(fd);
   all.unspoken_count = static_cast<int>(all.unspoken.size());
   if (found.empty()) return std::nullopt;
-  return found.mapped();
+  // The connection may have been closed before it spoke, and its number be another one's now.
+  SocketAddress peer;
+  if (getpeername(fd, peer.get(), &peer.size) != 0 || peer.ToString() != found.mapped().to)
+    return std::nullopt;
+  return found.mapped().token;
 }
 
-std::optional<std::string> TokenFor(const SocketAddress& to) {
+std::optional<Greeting> GreetingFor(const SocketAddress& to) {
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
   const auto it = all.doors.find(to.ToString());
   if (it == all.doors.end()) return std::nullopt;
-  return MakeToken(it->second.secret, it->second.salt);
+  return Greeting{it->first, MakeToken(it->second.secret, it->second.salt)};
+}
+
+// Breaks the connection when bytes stay unacknowledged for so long: the path is cut.
+void EndWhenSilent(int fd) {
+  constexpr unsigned kSilence_ms = 2500;
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kSilence_ms, sizeof(kSilence_ms));
 }
 
 void Copy(const SocketAddress& from, sockaddr* to, socklen_t* size) {
@@ -147,9 +165,11 @@ int accept(int fd, sockaddr* address, socklen_t* size) {
   const int accepted = gate->Accept(&from);
   if (accepted < 0) {
     errno = EAGAIN;
-  } else if (address != nullptr) {
-    Copy(from, address, size);
+    return -1;
   }
+  SetUnspoken(accepted, std::nullopt);
+  EndWhenSilent(accepted);
+  if (address != nullptr) Copy(from, address, size);
   return accepted;
 }
 
@@ -159,7 +179,9 @@ int connect(int fd, const sockaddr* address, socklen_t size) {
   if ((address->sa_family == AF_INET || address->sa_family == AF_INET6) &&
       size <= sizeof(to.bytes)) {
     std::memcpy(&to.bytes, address, size);
-    SetUnspoken(fd, TokenFor(to));
+    auto greeting = GreetingFor(to);
+    if (greeting.has_value()) EndWhenSilent(fd);
+    SetUnspoken(fd, std::move(greeting));
   }
   return next(fd, address, size);
 }

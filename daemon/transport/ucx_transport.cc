@@ -13,6 +13,7 @@
 #include "daemon/transport/receives.h"
 #include "daemon/transport/ucx_config.h"
 #include "daemon/transport/ucx_worker.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 
@@ -20,6 +21,10 @@ namespace agmm {
 
 namespace transport {
 namespace {
+
+// UCX takes a few milliseconds to end the connections of a generation.
+constexpr absl::Duration kEndLimit = absl::Seconds(1);
+constexpr int kIdleCalls = 64;
 
 class Impl final : public UcxTransport {
  public:
@@ -43,9 +48,10 @@ class Impl final : public UcxTransport {
       closing_ = true;
       plans_.Drop({});
       bulk_.Fail({}, why);
+      closed_ = EndConnections();
     });
     worker_->Stop([this] { return closing_; });
-    worker_->Close();
+    worker_->Close(closed_);
     endpoints_.Reset(why);
     receives_.Reset(why);
   }
@@ -64,7 +70,8 @@ class Impl final : public UcxTransport {
       const absl::Status why = absl::AbortedError(
           "the generation ended, and with it all connections between its nodes; retry");
       plans_.Drop({});
-      absl::Status renewed = worker_->Renew([&] {
+      const bool over = EndConnections();
+      absl::Status renewed = worker_->Renew(over, [&] {
         endpoints_.Reset(why);
         receives_.Reset(why);
       });
@@ -154,6 +161,21 @@ class Impl final : public UcxTransport {
     wire::Kind kind = wire::kPlan;
   };
 
+  // Returns true once UCX has nothing to do for the connections any more. It must not be ended
+  // before: its cleanup then frees what it still uses (NOTES.md).
+  bool EndConnections() {
+    if (worker_->handle() == nullptr) return true;
+    endpoints_.StartClose();
+    const int64_t end_ns = MonotonicNanos() + absl::ToInt64Nanoseconds(kEndLimit);
+    // UCX finishes some of it in later calls, which do not count as progress.
+    for (int idle = 0; idle < kIdleCalls;) {
+      if (MonotonicNanos() >= end_ns) return false;
+      const bool worked = ucp_worker_progress(worker_->handle()) != 0;
+      idle = worked || !endpoints_.closed() || !receives_.idle() ? 0 : idle + 1;
+    }
+    return true;
+  }
+
   absl::Status SetHandlers() {
     for (wire::Kind kind : wire::kKinds) {
       handlers_[kind] = {this, kind};
@@ -233,6 +255,7 @@ class Impl final : public UcxTransport {
   Handler handlers_[wire::kPong + 1];
   std::atomic<bool> resuming_{false};
   bool closing_ = false;  // on the progress thread
+  bool closed_ = false;   // in time, by the destructor
   std::mutex mutex_;
   std::function<void(int, absl::Status)> on_peer_failure_;  // guarded by mutex_
 };

@@ -98,23 +98,25 @@ absl::Status UcxWorker::OpenWorker() {
   return absl::OkStatus();
 }
 
-void UcxWorker::CloseWorker() {
+void UcxWorker::CloseWorker(bool over) {
   gate_ = nullptr;  // before UCX closes the socket
-  if (worker_ != nullptr) ucp_worker_destroy(std::exchange(worker_, nullptr));
+  ucp_worker_h const worker = std::exchange(worker_, nullptr);
+  if (worker != nullptr && over) ucp_worker_destroy(worker);
+  left_alone_ = left_alone_ || (worker != nullptr && !over);
   ucx_fd_ = -1;
 }
 
-absl::Status UcxWorker::Renew(const std::function<void()>& closed) {
-  CloseWorker();
+absl::Status UcxWorker::Renew(bool over, const std::function<void()>& closed) {
+  CloseWorker(over);
   closed();
   absl::Status status = OpenWorker();
-  if (!status.ok()) CloseWorker();
+  if (!status.ok()) CloseWorker(/*over=*/true);
   return status;
 }
 
 UcxWorker::~UcxWorker() { Close(); }
 
-void UcxWorker::Close() {
+void UcxWorker::Close(bool over) {
   std::vector<Task> left;
   {
     std::lock_guard lock(mutex_);
@@ -123,8 +125,9 @@ void UcxWorker::Close() {
   }
   left.clear();
   timers_.clear();
-  CloseWorker();
-  if (context_ != nullptr) ucp_cleanup(std::exchange(context_, nullptr));
+  CloseWorker(over);
+  if (context_ != nullptr && !left_alone_) ucp_cleanup(context_);
+  context_ = nullptr;
   if (wake_fd_ >= 0) close(std::exchange(wake_fd_, -1));
 }
 

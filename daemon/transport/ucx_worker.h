@@ -35,11 +35,12 @@ class UcxWorker final : public ProgressEngine {
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const TransportOptions& options);
   ~UcxWorker() override;
 
-  // Ends UCX's worker, with all its connections, and makes a new one with another address. All
-  // earlier requests are over when `closed` runs, in between: no callback comes, and UCX touches no
-  // memory of theirs. Progress thread only. Errors: as Create; there is no worker then, and only
-  // Renew and Stop may follow.
-  absl::Status Renew(const std::function<void()>& closed);
+  // Ends UCX's worker, with all its connections, and makes a new one with another address. No
+  // callback of earlier requests comes after `closed` has run, in between, and UCX touches no
+  // memory of theirs. `over`: UCX has nothing to do for them any more; otherwise the worker is left
+  // alone and its memory lost, because ending it could end the process. Progress thread only.
+  // Errors: as Create; there is no worker then, and only Renew and Stop may follow.
+  absl::Status Renew(bool over, const std::function<void()>& closed);
 
   // Runs the loop on a new thread. `busy`, called on the progress thread, returns true while
   // requests are in flight: the loop then calls UCX now and then even if nothing wakes it.
@@ -49,8 +50,8 @@ class UcxWorker final : public ProgressEngine {
   // polls, and must do so.
   void Stop(std::function<bool()> finished);
   // Ends UCX, after Stop: it touches no memory of this process any more. Destroys the tasks that
-  // have not run, and all later ones.
-  void Close();
+  // have not run, and all later ones. `over`: as in Renew.
+  void Close(bool over = true);
 
   // Runs `task` on the progress thread, in the order of posting. Any thread; never blocks.
   void Post(Task task);
@@ -74,7 +75,7 @@ class UcxWorker final : public ProgressEngine {
   explicit UcxWorker(const TransportOptions& options) : options_(options) {}
   absl::Status Open();
   absl::Status OpenWorker();
-  void CloseWorker();
+  void CloseWorker(bool over);
   void Loop();
   // Takes the seat from the own thread, which steps aside. Returns false if another lent thread has
   // it, or the worker is closing.
@@ -91,6 +92,7 @@ class UcxWorker final : public ProgressEngine {
   std::unique_ptr<Gate> gate_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
+  bool left_alone_ = false;  // a worker of the context
   std::string address_;
   int ucx_fd_ = -1;   // readable when UCX has something to do; UCX's own
   int wake_fd_ = -1;  // readable when a task was posted while the progress thread slept
