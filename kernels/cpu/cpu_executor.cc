@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "kernels/cpu/piece_math.h"
 
@@ -38,7 +39,7 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedu
   return absl::OkStatus();
 }
 
-void CpuExecutor::Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
+void CpuExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                       DoneCallback done) {
   Launch launch;
   launch.target = &target_;

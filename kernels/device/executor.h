@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
+#include "kernels/base/deadline.h"
 #include "kernels/device/heap.h"
 #include "kernels/device/transport.h"
 #include "kernels/schedule/schedule.h"
@@ -66,7 +66,7 @@ class Executor {
   // with the reason and the waiting step: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows
   // 2048:4096 of A from rank 4), epoch 17". A failed epoch fails all later ones of this executor,
   // because its slots are then undefined.
-  virtual void Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
+  virtual void Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                    DoneCallback done) = 0;
 
   // Raises slot `index` of this rank to `epoch` (never lowers it) and wakes its waiter.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/kernel_choice.h"
@@ -166,7 +167,7 @@ void PreparedPlan::ReadC(Rank rank, TestMatrix* whole) const {
   }
 }
 
-void PreparedPlan::Run(Rank rank, uint64_t epoch, uint64_t b_version, absl::Time deadline,
+void PreparedPlan::Run(Rank rank, uint64_t epoch, uint64_t b_version, Deadline deadline,
                        Executor::DoneCallback done) {
   Operands operands = operands_;
   operands.versions = {epoch, b_version, epoch};
@@ -186,7 +187,7 @@ std::vector<EpochReport> PreparedPlan::RunAll(uint64_t epoch, uint64_t b_version
                                               absl::Duration timeout) {
   Reports reports(rank_count());
   for (Rank rank = 0; rank < rank_count(); ++rank)
-    Run(rank, epoch, b_version, absl::Now() + timeout, reports.At(rank));
+    Run(rank, epoch, b_version, Deadline::After(timeout), reports.At(rank));
   return reports.Wait();
 }
 

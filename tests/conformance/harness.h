@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/deadline.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/device/device.h"
 #include "kernels/schedule/plan.h"
@@ -87,7 +88,7 @@ class PreparedPlan {
   void ReadC(Rank rank, TestMatrix* whole) const;
 
   // Queues an epoch on one rank. `b_version` names the contents of B.
-  void Run(Rank rank, uint64_t epoch, uint64_t b_version, absl::Time deadline,
+  void Run(Rank rank, uint64_t epoch, uint64_t b_version, Deadline deadline,
            Executor::DoneCallback done);
   // One epoch on all ranks; their reports.
   std::vector<EpochReport> RunAll(uint64_t epoch, uint64_t b_version = 1,

@@ -6,6 +6,7 @@
 
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/link/join_merge.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
@@ -45,7 +46,7 @@ class UsageWorldTest : public testing::Test {
     while (status.ok() && job.state() != v1::Job::STATE_SUCCEEDED &&
            job.state() != v1::Job::STATE_FAILED) {
       grpc::ClientContext context;
-      context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+      context.set_deadline(ToGrpc(Deadline::After(kPatience)));
       status = stub->WaitJob(&context, waiting, &job);
     }
     EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error().message();

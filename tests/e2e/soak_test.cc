@@ -16,6 +16,7 @@
 #include "client/agmm.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
 #include "tests/support/seed.h"
@@ -282,7 +283,7 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
   std::vector<Held> before(kNodes);
   const auto settle = [&](int node) {
     Held held = HeldBy(node);
-    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
+    for (const Deadline end = Deadline::After(absl::Seconds(20)); !end.HasPassed();) {
       absl::SleepFor(absl::Milliseconds(500));
       const Held now = HeldBy(node);
       if (now == held) break;
