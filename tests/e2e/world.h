@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +28,8 @@ struct WorldOptions {
   int nodes = 1;
   int devices = 1;  // of each node, one thread each
   std::string heap = "32MiB";
-  std::string failpoints;  // AGMM_FAILPOINTS of every daemon
+  std::string failpoints;                          // AGMM_FAILPOINTS of every daemon
+  std::map<std::string, std::string> environment;  // more, of every daemon and of agmmctl
 };
 
 struct Ran {
