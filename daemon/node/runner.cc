@@ -139,7 +139,7 @@ Receiver::Verdict Runner::Resolve(int from_node, const Message& message, int64_t
       message.epoch > plan->next_epoch + kMaxEpochsAhead)
     return Verdict::kDrop;
   const LocalLaunch* launch = LocalLaunches::Find(*plan, message.epoch);
-  const ArrivalContext context{plan->problem, plan->schedule,
+  const ArrivalContext context{plan->problem, *plan->schedule,
                                plan->nodes,   node_.index,
                                plan->heaps,   launch == nullptr ? nullptr : &launch->operands};
   absl::StatusOr<Arrival> resolved = ResolveArrival(context, from_node, message, bytes);

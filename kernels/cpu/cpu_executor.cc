@@ -17,12 +17,12 @@ CpuExecutor::~CpuExecutor() {
   run_.reset();
 }
 
-absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedule,
+absl::Status CpuExecutor::Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
                                   const Peers& peers) {
   if (run_.has_value())
     return absl::FailedPreconditionError(
         "an executor is prepared once; make another for another plan");
-  plan_ = {problem, schedule, peers};
+  plan_ = {problem, std::move(schedule), peers};
   AGMM_ASSIGN_OR_RETURN(program_, Lower(plan_, device_->threads, device_->gemms));
   ScratchNeed need;
   for (const ProgramStep& step : program_.steps) need.Cover(NeedOf(step));

@@ -33,8 +33,9 @@ class CpuExecutor final : public Executor {
   // they signal each other.
   ~CpuExecutor() override;
 
-  absl::Status Prepare(const Problem& problem, const Schedule& schedule,
+  absl::Status Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
                        const Peers& peers) override;
+  int64_t size_bytes() const override { return SizeBytes(program_); }
   void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override;
   // Does nothing when no epoch is running or queued: an epoch that has ended stays as it ended.

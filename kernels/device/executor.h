@@ -54,11 +54,14 @@ class Executor {
   using DoneCallback = std::function<void(const EpochReport&)>;
   virtual ~Executor() = default;
 
-  // Lowers the schedule for peers.self, builds kernels, clears the slots. Once, before any other
-  // call. Errors: INVALID_ARGUMENT for a schedule that this device cannot run, RESOURCE_EXHAUSTED
-  // without memory; the executor is then unusable.
-  virtual absl::Status Prepare(const Problem& problem, const Schedule& schedule,
+  // Lowers the schedule for peers.self, builds kernels, clears the slots. Keeps the schedule, which
+  // the executors of a plan share, for its errors. Once, before any other call. Errors:
+  // INVALID_ARGUMENT for a schedule that this device cannot run, RESOURCE_EXHAUSTED without memory;
+  // the executor is then unusable.
+  virtual absl::Status Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
                                const Peers& peers) = 0;
+  // Memory of the prepared plan, without the schedule.
+  virtual int64_t size_bytes() const = 0;
 
   // Queues one epoch after all others that are queued on this device; returns at once. `epoch`
   // counts from 1. `done` runs exactly once, on a thread of the device, when the rank has no step

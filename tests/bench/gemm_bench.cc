@@ -65,7 +65,7 @@ void BM_Device(benchmark::State& state, DType dtype, Shape shape) {
   peers.executors = {executor.get()};
   peers.heaps = {heap.get()};
   peers.nodes = {0};
-  Check(executor->Prepare(problem, schedule, peers));
+  Check(executor->Prepare(problem, std::make_shared<const Schedule>(schedule), peers));
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t done = 0, epoch = 0;

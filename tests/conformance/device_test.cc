@@ -32,7 +32,7 @@ class DeviceTest : public testing::TestWithParam<DeviceKind> {
     peers.executors = {executor.get(), peer.get()};
     peers.heaps = {cluster.heap(0), cluster.heap(1)};
     peers.nodes = {0, 0};
-    return executor->Prepare(problem, schedule, peers);
+    return executor->Prepare(problem, std::make_shared<const Schedule>(schedule), peers);
   }
 };
 

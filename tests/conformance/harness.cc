@@ -82,7 +82,10 @@ bool Cluster::GuardsAreWhole() {
 
 PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Schedule& schedule,
                            std::vector<int> world_ranks)
-    : cluster_(cluster), problem_(problem), schedule_(schedule), plan_([] {
+    : cluster_(cluster),
+      problem_(problem),
+      schedule_(std::make_shared<const Schedule>(schedule)),
+      plan_([] {
         static std::atomic<uint64_t> next{1};
         return next++;
       }()) {
@@ -107,7 +110,7 @@ PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Sched
     }
     cluster.network().Register(
         plan_, nodes[self],
-        {&problem_, &schedule_, nodes, peers.heaps, peers.executors, operands_});
+        {&problem_, schedule_.get(), nodes, peers.heaps, peers.executors, operands_});
     if (absl::Status status = executors_[self]->Prepare(problem_, schedule_, peers); !status.ok())
       Die(status.ToString());
   }

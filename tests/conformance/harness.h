@@ -75,7 +75,7 @@ class PreparedPlan {
   ~PreparedPlan();
 
   const Problem& problem() const { return problem_; }
-  const Schedule& schedule() const { return schedule_; }
+  const Schedule& schedule() const { return *schedule_; }
   Executor* executor(Rank rank) { return executors_[rank].get(); }
   int rank_count() const { return static_cast<int>(executors_.size()); }
 
@@ -102,7 +102,7 @@ class PreparedPlan {
   int running_ = 0;  // epochs whose callback has not returned
   Cluster& cluster_;
   const Problem problem_;
-  const Schedule schedule_;
+  const std::shared_ptr<const Schedule> schedule_;
   const uint64_t plan_;
   Operands operands_;  // without versions
   std::vector<std::unique_ptr<Executor>> executors_;
