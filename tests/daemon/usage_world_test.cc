@@ -71,6 +71,9 @@ TEST_F(UsageWorldTest, EveryDaemonTellsTheUsageOfAllAndWarmJobsChangeNothingOfIt
   // With the next heartbeats.
   for (int node : {0, 1, 2}) {
     EXPECT_TRUE(Eventually([&] {
+      const v1::GetStatusResponse status = world_.Status(node);
+      for (const v1::NodeStatus& one : status.nodes())
+        if (one.plan_bytes() == 0) return false;
       for (const v1::DeviceStatus& device : Devices(node)) {
         if (device.pack_count() != 1 || device.packed_bytes() == 0 || device.scratch_bytes() == 0 ||
             device.allocation_count() < 2)

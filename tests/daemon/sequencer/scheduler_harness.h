@@ -90,7 +90,8 @@ class SchedulerTest : public ::testing::Test {
   Scheduler::Parts Parts() {
     Scheduler::Parts parts;
     parts.loop = &loop_;
-    parts.planner = &planner_;
+    parts.planners = {&planner_, &large_planner_};
+    parts.plan_cache_bytes = 1000;
     parts.members = &members_;
     parts.placement = &placement_;
     parts.catalog = catalog_.get();
@@ -228,6 +229,8 @@ class SchedulerTest : public ::testing::Test {
       v1::Report report;
       report.mutable_plan_prepared()->set_plan_id(command.prepare_plan().plan_id());
       report.mutable_plan_prepared()->set_plan_hash(command.prepare_plan().plan_hash());
+      // Different on each node.
+      report.mutable_plan_prepared()->set_plan_bytes(plan_bytes_ - node);
       Report(node, report);
     }
     return static_cast<int>(asked.size());
@@ -280,12 +283,13 @@ class SchedulerTest : public ::testing::Test {
     return bytes;
   }
 
+  int64_t plan_bytes_ = 1;  // that the nodes report of the plans they prepare
   FakeMembers members_;
   Placement placement_;
   Metrics metrics_;
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
-  Loop loop_, planner_;
+  Loop loop_, planner_, large_planner_;
 };
 
 }  // namespace agmm
