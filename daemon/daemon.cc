@@ -130,16 +130,16 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<UcxTransport> transport_;  // null in a world of one node
   std::unique_ptr<TensorIo> tensor_io_;
   std::unique_ptr<StatusView> view_;
-  std::unique_ptr<Sequencer> sequencer_;  // these four, and planner_: on node 0 only
+  std::unique_ptr<Sequencer> sequencer_;  // these four, and the planners: on node 0 only
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Member> member_;
   // Runs on top of all of the above.
   std::unique_ptr<Loop> loop_ = std::make_unique<Loop>();
-  std::unique_ptr<Loop> planner_;           // of the scheduler; posts to loop_
-  std::unique_ptr<Heartbeat> heartbeat_;    // null in a world of one node
-  std::shared_ptr<grpc::Channel> channel_;  // these three: on the other nodes
+  std::unique_ptr<Loop> planner_, large_planner_;  // of the scheduler; post to loop_
+  std::unique_ptr<Heartbeat> heartbeat_;           // null in a world of one node
+  std::shared_ptr<grpc::Channel> channel_;         // these three: on the other nodes
   std::unique_ptr<SequencerClient> client_;
   std::unique_ptr<Join> join_;
   SequencerCalls calls_;
@@ -262,9 +262,11 @@ void WholeDaemon::CreateSequencer() {
   sequencer_ = std::make_unique<Sequencer>(config_, &metrics_, ToHex(member_->incarnation()));
   catalog_ = std::make_unique<Catalog>(sequencer_.get(), &placement_);
   planner_ = std::make_unique<Loop>();
+  large_planner_ = std::make_unique<Loop>();
   Scheduler::Parts scheduler;
   scheduler.loop = loop_.get();
-  scheduler.planner = planner_.get();
+  scheduler.planners = {planner_.get(), large_planner_.get()};
+  scheduler.plan_cache_bytes = config_.plan_cache_bytes;
   scheduler.members = sequencer_.get();
   scheduler.placement = &placement_;
   scheduler.catalog = catalog_.get();

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "proto/channel/channel.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/metadata.h"
 #include "proto/convert/rpc_status.h"
 
@@ -100,20 +101,21 @@ bool Caller::WaitToRetry(absl::Duration delay, bool interruptible) {
 }
 
 std::optional<absl::Duration> Caller::Retry::Next(const Call& call) {
-  const absl::Time now = absl::Now();
+  const int64_t now_ns = MonotonicNanos();
+  const absl::Duration lived = absl::Nanoseconds(now_ns - call.start_ns_);
   if (call.doubtful_) {
     const absl::Duration delay = kFirstDelay * (1 << dials_);
-    if (++dials_ == kDials || now - call.start_ > kAtOnce || now + delay >= deadline_)
+    if (++dials_ == kDials || lived > kAtOnce || deadline_.Left(now_ns) <= delay)
       return std::nullopt;
     return delay;
   }
   if (!call.lost() || caller_->SessionLost()) return std::nullopt;
   // An attempt that lived longer than the bound had found the daemon: a new search begins.
-  if (count_ == 0 || now - call.start_ >= kRetryBound) {
-    give_up_ = std::min(deadline_, now + kRetryBound);
+  if (count_ == 0 || lived >= kRetryBound) {
+    give_up_ = std::min(deadline_, Deadline::After(kRetryBound, now_ns));
     delay_ = kFirstDelay;
   }
-  if (now + delay_ >= give_up_) return std::nullopt;
+  if (give_up_.Left(now_ns) <= delay_) return std::nullopt;
   if (known_.has_value()) {
     // The sequencer that gave the id is unknown, and the next one may mean something else by it.
     if (known_->empty()) return std::nullopt;
@@ -123,11 +125,11 @@ std::optional<absl::Duration> Caller::Retry::Next(const Call& call) {
   return std::exchange(delay_, std::min(2 * delay_, kMaxDelay));
 }
 
-Caller::Call::Call(Caller* caller, absl::Time deadline, const std::string& sequencer,
+Caller::Call::Call(Caller* caller, Deadline deadline, const std::string& sequencer,
                    bool interruptible)
     : caller_(caller) {
   if (!sequencer.empty()) context_.AddMetadata(kSequencerKey, sequencer);
-  if (deadline != absl::InfiniteFuture()) context_.set_deadline(absl::ToChronoTime(deadline));
+  context_.set_deadline(ToGrpc(deadline));
   if (!interruptible) return;
   std::lock_guard lock(caller_->mutex_);
   caller_->active_.insert(&context_);

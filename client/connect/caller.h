@@ -12,9 +12,10 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/connect/endpoint.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -52,7 +53,7 @@ class Caller {
    public:
     // `sequencer` gave the ids in the request. A call without a deadline is one whose work has no
     // bound.
-    Call(Caller* caller, absl::Time deadline, const std::string& sequencer = "",
+    Call(Caller* caller, Deadline deadline, const std::string& sequencer = "",
          bool interruptible = true);
     ~Call();
     Call(const Call&) = delete;
@@ -69,7 +70,7 @@ class Caller {
     absl::Status NoAnswer(const grpc::Status& status, bool answered_before);
 
     Caller* const caller_;
-    const absl::Time start_ = absl::Now();
+    const int64_t start_ns_ = MonotonicNanos();
     grpc::ClientContext context_;
     bool lost_ = false;
     bool doubtful_ = false;  // "no daemon answers" may be wrong: see kDials
@@ -80,7 +81,7 @@ class Caller {
    public:
     // `sequencer` gave the id that the call is about: see Id. Absent: the call means the same to
     // every sequencer.
-    Retry(Caller* caller, absl::Time deadline, std::optional<std::string> sequencer = std::nullopt)
+    Retry(Caller* caller, Deadline deadline, std::optional<std::string> sequencer = std::nullopt)
         : caller_(caller),
           deadline_(deadline),
           sequencer_(sequencer.value_or("")),
@@ -98,10 +99,10 @@ class Caller {
 
    private:
     Caller* caller_;
-    absl::Time deadline_;
+    Deadline deadline_;
     std::string sequencer_;
     std::optional<std::string> known_;  // for a call about an id
-    absl::Time give_up_;
+    Deadline give_up_;
     absl::Duration delay_;
     int count_ = 0, dials_ = 0;
   };

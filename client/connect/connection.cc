@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/deadline.h"
 #include "proto/limits.h"
 
 namespace agmm {
@@ -35,7 +36,7 @@ class Session final : private grpc::ClientReadReactor<v1::SessionEvent> {
  public:
   // Begins the stream.
   Session(Caller* caller, v1::ClusterService::Stub* stub)
-      : caller_(caller), call_(caller, absl::InfiniteFuture()) {
+      : caller_(caller), call_(caller, Deadline::Infinite()) {
     stub->async()->OpenSession(call_.context(), &request_, this);
     StartRead(&event_);
     StartCall();
@@ -135,7 +136,7 @@ absl::StatusOr<Response> Connection::Run(const Options& options, const std::uniq
 }
 
 absl::StatusOr<v1::GetStatusResponse> Connection::GetStatus(absl::Duration timeout) {
-  return Run({.deadline = absl::Now() + timeout}, cluster_, &Cluster::GetStatus,
+  return Run({.deadline = Deadline::After(timeout)}, cluster_, &Cluster::GetStatus,
              v1::GetStatusRequest());
 }
 
@@ -146,13 +147,13 @@ absl::StatusOr<std::string> Connection::OpenSession(absl::Duration timeout) {
 
 absl::StatusOr<v1::Tensor> Connection::CreateTensor(const v1::CreateTensorRequest& request,
                                                     absl::Duration timeout) {
-  return Run({.deadline = absl::Now() + timeout, .safe = !request.request_id().empty()}, tensors_,
-             &Tensors::CreateTensor, request);
+  return Run({.deadline = Deadline::After(timeout), .safe = !request.request_id().empty()},
+             tensors_, &Tensors::CreateTensor, request);
 }
 
 absl::StatusOr<v1::Tensor> Connection::FillTensor(const v1::FillTensorRequest& request,
                                                   absl::Duration timeout) {
-  return Run({.deadline = absl::Now() + timeout, .safe = false}, tensors_, &Tensors::FillTensor,
+  return Run({.deadline = Deadline::After(timeout), .safe = false}, tensors_, &Tensors::FillTensor,
              request);
 }
 
@@ -160,13 +161,13 @@ absl::StatusOr<v1::Tensor> Connection::GetTensor(const v1::TensorRef& tensor,
                                                  absl::Duration timeout) {
   v1::GetTensorRequest request;
   *request.mutable_tensor() = tensor;
-  Options options{.deadline = absl::Now() + timeout};
+  Options options{.deadline = Deadline::After(timeout)};
   if (tensor.has_tensor_id()) options.sequencer = "";
   return Run(options, tensors_, &Tensors::GetTensor, request);
 }
 
 absl::StatusOr<v1::ListTensorsResponse> Connection::ListTensors(absl::Duration timeout) {
-  const Options options{.deadline = absl::Now() + timeout};
+  const Options options{.deadline = Deadline::After(timeout)};
   v1::ListTensorsResponse all;
   v1::ListTensorsRequest request;
   request.set_page_size(kMaxPage);
@@ -183,7 +184,7 @@ absl::StatusOr<v1::ListTensorsResponse> Connection::ListTensors(absl::Duration t
 absl::Status Connection::DeleteTensor(const Id& tensor, absl::Duration timeout) {
   v1::DeleteTensorRequest request;
   request.set_tensor_id(tensor.number);
-  return Run({.deadline = absl::Now() + timeout,
+  return Run({.deadline = Deadline::After(timeout),
               .not_found_is_ok = true,
               .sequencer = tensor.sequencer},
              tensors_, &Tensors::DeleteTensor, request)
@@ -193,7 +194,7 @@ absl::Status Connection::DeleteTensor(const Id& tensor, absl::Duration timeout) 
 absl::Status Connection::AbortUpload(const std::string& upload_id, absl::Duration timeout) {
   v1::AbortUploadRequest request;
   request.set_upload_id(upload_id);
-  return Run({.deadline = absl::Now() + timeout, .interruptible = false}, contents_,
+  return Run({.deadline = Deadline::After(timeout), .interruptible = false}, contents_,
              &Contents::AbortUpload, request)
       .status();
 }
@@ -201,7 +202,7 @@ absl::Status Connection::AbortUpload(const std::string& upload_id, absl::Duratio
 absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request,
                                               absl::Duration timeout,
                                               const std::string& sequencer) {
-  Options options{.deadline = absl::Now() + timeout, .safe = !request.request_id().empty()};
+  Options options{.deadline = Deadline::After(timeout), .safe = !request.request_id().empty()};
   // Names mean the same to every sequencer, ids do not.
   if (std::any_of(request.tensors().begin(), request.tensors().end(),
                   [](const v1::TensorRef& ref) { return ref.has_tensor_id(); })) {
@@ -213,11 +214,11 @@ absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& reques
 absl::StatusOr<v1::Job> Connection::GetJob(const Id& job, absl::Duration timeout) {
   v1::GetJobRequest request;
   request.set_job_id(job.number);
-  return Run({.deadline = absl::Now() + timeout, .sequencer = job.sequencer}, jobs_, &Jobs::GetJob,
-             request);
+  return Run({.deadline = Deadline::After(timeout), .sequencer = job.sequencer}, jobs_,
+             &Jobs::GetJob, request);
 }
 
-absl::StatusOr<v1::Job> Connection::WaitJob(const Id& job, absl::Time deadline) {
+absl::StatusOr<v1::Job> Connection::WaitJob(const Id& job, Deadline deadline) {
   v1::WaitJobRequest request;
   request.set_job_id(job.number);
   return Run({.deadline = deadline, .sequencer = job.sequencer}, jobs_, &Jobs::WaitJob, request);
@@ -227,12 +228,12 @@ absl::StatusOr<v1::Job> Connection::CancelJob(const Id& job, absl::Duration time
   v1::CancelJobRequest request;
   request.set_job_id(job.number);
   return Run(
-      {.deadline = absl::Now() + timeout, .interruptible = false, .sequencer = job.sequencer},
+      {.deadline = Deadline::After(timeout), .interruptible = false, .sequencer = job.sequencer},
       jobs_, &Jobs::CancelJob, request);
 }
 
 absl::StatusOr<v1::ListJobsResponse> Connection::ListJobs(int limit, absl::Duration timeout) {
-  const Options options{.deadline = absl::Now() + timeout};
+  const Options options{.deadline = Deadline::After(timeout)};
   v1::ListJobsResponse all;
   v1::ListJobsRequest request;
   while (all.jobs_size() < limit) {

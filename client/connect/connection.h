@@ -18,6 +18,7 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "client/connect/caller.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -74,7 +75,7 @@ class Connection : public Caller {
   // Returns the job once it has ended, however it ended. Errors: NOT_FOUND; DEADLINE_EXCEEDED if it
   // is still queued or running at `deadline`. For its events, and to wait in the background, see
   // job_watch.h.
-  absl::StatusOr<v1::Job> WaitJob(const Id& job, absl::Time deadline);
+  absl::StatusOr<v1::Job> WaitJob(const Id& job, Deadline deadline);
   // Sent after an Interrupt, too.
   absl::StatusOr<v1::Job> CancelJob(const Id& job, absl::Duration timeout = kShortCall);
   // Returns at most `limit` jobs, from as many pages as it takes, as one response.
@@ -86,7 +87,7 @@ class Connection : public Caller {
 
  private:
   struct Options {
-    absl::Time deadline;
+    Deadline deadline;
     bool safe = true;  // to repeat
     bool interruptible = true;
     bool not_found_is_ok = false;                         // after the first attempt

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "kernels/base/deadline.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {
@@ -20,7 +20,7 @@ namespace {
 class JobWatch final : private grpc::ClientReadReactor<v1::WatchJobResponse> {
  public:
   JobWatch(Connection* connection, Loop* loop, const Id& job, int64_t after_event,
-           absl::Time deadline, OnJobEvent on_event, OnJobEnd on_end)
+           Deadline deadline, OnJobEvent on_event, OnJobEnd on_end)
       : connection_(connection),
         loop_(loop),
         deadline_(deadline),
@@ -91,7 +91,7 @@ class JobWatch final : private grpc::ClientReadReactor<v1::WatchJobResponse> {
 
   Connection* const connection_;
   Loop* const loop_;
-  const absl::Time deadline_;
+  const Deadline deadline_;
   Connection::Retry retry_;
   v1::WatchJobRequest request_;    // after_event: the last one seen
   v1::WatchJobResponse response_;  // gRPC's while it reads
@@ -105,14 +105,14 @@ class JobWatch final : private grpc::ClientReadReactor<v1::WatchJobResponse> {
 }  // namespace
 
 void WatchJob(Connection* connection, Loop* loop, const Id& job, int64_t after_event,
-              absl::Time deadline, OnJobEvent on_event, OnJobEnd on_end) {
+              Deadline deadline, OnJobEvent on_event, OnJobEnd on_end) {
   (new JobWatch(connection, loop, job, after_event, deadline, std::move(on_event),
                 std::move(on_end)))
       ->Start();
 }
 
 absl::StatusOr<v1::Job> WatchJob(Connection* connection, const Id& job, int64_t after_event,
-                                 absl::Time deadline, OnJobEvent on_event) {
+                                 Deadline deadline, OnJobEvent on_event) {
   std::promise<absl::StatusOr<v1::Job>> ended;
   Loop loop;
   WatchJob(connection, &loop, job, after_event, deadline, std::move(on_event),

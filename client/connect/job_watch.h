@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "agmm/v1/job.pb.h"
 #include "client/connect/connection.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/loop.h"
 
 namespace agmm {
@@ -24,10 +24,10 @@ using OnJobEnd = std::function<void(const absl::StatusOr<v1::Job>&)>;
 // above `after_event`, and then `on_end`, both on `loop`. After a break it goes on from the last
 // event, as Connection::Retry allows. `connection` and `loop` outlive `on_end`.
 void WatchJob(Connection* connection, Loop* loop, const Id& job, int64_t after_event,
-              absl::Time deadline, OnJobEvent on_event, OnJobEnd on_end);
+              Deadline deadline, OnJobEvent on_event, OnJobEnd on_end);
 // The same, but blocks. `on_event` is called on another thread.
 absl::StatusOr<v1::Job> WatchJob(Connection* connection, const Id& job, int64_t after_event,
-                                 absl::Time deadline, OnJobEvent on_event);
+                                 Deadline deadline, OnJobEvent on_event);
 
 bool HasEnded(const v1::Job& job);
 // OK if the job has succeeded, else its error: never OK.

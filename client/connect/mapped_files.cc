@@ -16,7 +16,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 namespace {
@@ -73,7 +73,7 @@ absl::Status NoFiles(const std::string& socket, absl::string_view why) {
 }  // namespace
 
 absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse& response,
-                                                    absl::Time deadline) {
+                                                    Deadline deadline) {
   const std::string& path = response.file_socket();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -82,7 +82,7 @@ absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse&
   const int fd = connection_ = Connections::Get().Open();
   if (fd < 0) return NoFiles(path, std::strerror(errno));
   absl::Cleanup release = [this] { Release(); };
-  const absl::Duration left = std::clamp(deadline - absl::Now(), absl::Milliseconds(1), kFetch);
+  const absl::Duration left = std::clamp(deadline.Left(), absl::Milliseconds(1), kFetch);
   const timeval patience = absl::ToTimeval(left);
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));

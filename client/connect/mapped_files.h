@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "agmm/v1/tensor.pb.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -19,8 +19,7 @@ class MappedFiles {
 
   // Fetches the files by the token of `response`, for the caller to close. Once. Errors:
   // UNAVAILABLE.
-  absl::StatusOr<std::vector<int>> Fetch(const v1::MapTensorResponse& response,
-                                         absl::Time deadline);
+  absl::StatusOr<std::vector<int>> Fetch(const v1::MapTensorResponse& response, Deadline deadline);
   // Tells the daemon that the files are no longer mapped.
   void Release();
 

@@ -10,7 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/large_pages.h"
 #include "kernels/base/status.h"
 
@@ -44,7 +44,7 @@ TensorMapping::TensorMapping(Connection* connection, const v1::BeginMapping& beg
                              std::shared_ptr<void> use)
     : writable_(begin.writable()), use_(std::move(use)) {
   // The stream outlives the deadline, which is that of its first answer.
-  call_.emplace(connection, absl::InfiniteFuture());
+  call_.emplace(connection, Deadline::Infinite());
   *request_.mutable_begin() = begin;
   connection->contents()->async()->MapTensor(call_->context(), this);
   AddHold();
@@ -55,13 +55,13 @@ TensorMapping::TensorMapping(Connection* connection, const v1::BeginMapping& beg
 
 absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* connection,
                                                                    const v1::BeginMapping& begin,
-                                                                   absl::Time deadline,
+                                                                   Deadline deadline,
                                                                    std::shared_ptr<void> use) {
   std::unique_ptr<TensorMapping> mapping(new TensorMapping(connection, begin, std::move(use)));
   bool in_time = false;
   {
     std::unique_lock lock(mapping->mutex_);
-    in_time = mapping->changed_.wait_until(lock, absl::ToChronoTime(deadline), [&] {
+    in_time = mapping->changed_.wait_until(lock, deadline.time_point(), [&] {
       return mapping->done_ || (mapping->answered_ && !mapping->writing_);
     });
     // The status of an ended stream says more than the deadline.
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* c
   return mapping;
 }
 
-absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, absl::Time deadline) {
+absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, Deadline deadline) {
   AGMM_ASSIGN_OR_RETURN(const std::vector<int> fds, files_.Fetch(response, deadline));
   // The maps stay valid without the descriptors.
   const absl::Cleanup close_files = [&] {
@@ -102,20 +102,20 @@ absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, absl::Tim
   return absl::OkStatus();
 }
 
-void TensorMapping::TakeLargePages(absl::Time deadline) {
+void TensorMapping::TakeLargePages(Deadline deadline) {
   constexpr size_t kStretchBytes = 8 * kLargePageBytes;
   for (size_t i = 0; i < shards_.size(); ++i) {
     for (size_t at = 0; at < shard_bytes_[i]; at += kStretchBytes) {
       // In stretches, because the lock keeps the memory from being detached meanwhile.
       std::lock_guard lock(mutex_);
-      if (detached_ || absl::Now() >= deadline) return;
+      if (detached_ || deadline.HasPassed()) return;
       const size_t bytes = std::min(kStretchBytes + kLargePageBytes, shard_bytes_[i] - at);
       if (!MakeLargePages(shards_[i].data + at, static_cast<int64_t>(bytes))) return;
     }
   }
 }
 
-absl::StatusOr<v1::Tensor> TensorMapping::Commit(absl::Time deadline) {
+absl::StatusOr<v1::Tensor> TensorMapping::Commit(Deadline deadline) {
   if (!writable_) {
     return absl::FailedPreconditionError(
         "a mapping that is only read has nothing to commit; open a writable one");
@@ -132,7 +132,7 @@ absl::StatusOr<v1::Tensor> TensorMapping::Commit(absl::Time deadline) {
     Release();
   }
   const auto is_done = [this] { return done_; };
-  const bool in_time = changed_.wait_until(lock, absl::ToChronoTime(deadline), is_done);
+  const bool in_time = changed_.wait_until(lock, deadline.time_point(), is_done);
   if (!in_time) {
     Cancel();
     changed_.wait(lock, is_done);

@@ -14,10 +14,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "client/connect/connection.h"
 #include "client/connect/mapped_files.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -40,7 +40,7 @@ class TensorMapping final
   // over TCP; or for a read of a tensor without contents.
   static absl::StatusOr<std::unique_ptr<TensorMapping>> Open(Connection* connection,
                                                              const v1::BeginMapping& begin,
-                                                             absl::Time deadline,
+                                                             Deadline deadline,
                                                              std::shared_ptr<void> use = nullptr);
   // Returns the lease: a writable tensor that was not committed is left without contents. Unmaps
   // the shards.
@@ -54,7 +54,7 @@ class TensorMapping final
   // Returns the tensor with its new version. Errors: FAILED_PRECONDITION for a mapping that is not
   // writable, or was committed; ABORTED or CANCELLED if the mapping had ended before;
   // DEADLINE_EXCEEDED, and then it has ended, with or without new contents.
-  absl::StatusOr<v1::Tensor> Commit(absl::Time deadline);
+  absl::StatusOr<v1::Tensor> Commit(Deadline deadline);
 
   // OK while the memory is the tensor's. Once the mapping has ended (by a commit, with its session,
   // its world or the daemon, or by an interrupt), the reason: the memory is then private zeros.
@@ -62,9 +62,9 @@ class TensorMapping final
 
  private:
   TensorMapping(Connection* connection, const v1::BeginMapping& begin, std::shared_ptr<void> use);
-  absl::Status Map(const v1::MapTensorResponse& response, absl::Time deadline);
+  absl::Status Map(const v1::MapTensorResponse& response, Deadline deadline);
   // Backs the shards with large pages, if the machine has them, before they are written.
-  void TakeLargePages(absl::Time deadline);
+  void TakeLargePages(Deadline deadline);
   // Replaces the shards by private memory, and tells the daemon.
   void Detach();
   void Cancel();

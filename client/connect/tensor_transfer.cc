@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "kernels/base/checksum.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "proto/convert/blocks.h"
@@ -34,7 +35,7 @@ constexpr size_t kInFlight = 3;
 class Uploader {
  public:
   Uploader(Connection* connection, v1::BeginUpload begin, int64_t total_bytes, const ReadFn& read,
-           const Progress& progress, absl::Time deadline, const std::string& sequencer)
+           const Progress& progress, Deadline deadline, const std::string& sequencer)
       : connection_(connection),
         deadline_(deadline),
         begin_(std::move(begin)),
@@ -166,7 +167,7 @@ class Uploader {
   }
 
   Connection* const connection_;
-  const absl::Time deadline_;
+  const Deadline deadline_;
   const v1::BeginUpload begin_;
   const int64_t total_bytes_;
   const ReadFn& read_;
@@ -187,7 +188,7 @@ class Uploader {
 
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read, const Progress& progress,
-                                  absl::Time deadline, const std::string& sequencer) {
+                                  Deadline deadline, const std::string& sequencer) {
   if (begin.upload_id().empty()) begin.set_upload_id(RandomHex(kIdBytes));
   return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline, sequencer)
       .Run();
@@ -195,7 +196,7 @@ absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
 
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
                                     const WriteFn& write, const Progress& progress,
-                                    absl::Time deadline, const std::string& sequencer) {
+                                    Deadline deadline, const std::string& sequencer) {
   v1::ReadTensorRequest request;
   *request.mutable_tensor() = tensor;
   // Since the last progress.

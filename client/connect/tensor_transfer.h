@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "agmm/v1/tensor.pb.h"
 #include "client/connect/connection.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -40,7 +41,7 @@ using WriteFn = std::function<absl::Status(const v1::Tensor& tensor, int64_t off
 // sequencer.
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read, const Progress& progress,
-                                  absl::Time deadline = absl::InfiniteFuture(),
+                                  Deadline deadline = Deadline::Infinite(),
                                   const std::string& sequencer = "");
 
 // Reads the whole contents, of one version. Errors: those of `write`; FAILED_PRECONDITION for a
@@ -48,7 +49,7 @@ absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
 // connection was broken; UNAVAILABLE.
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
                                     const WriteFn& write, const Progress& progress,
-                                    absl::Time deadline = absl::InfiniteFuture(),
+                                    Deadline deadline = Deadline::Infinite(),
                                     const std::string& sequencer = "");
 
 }  // namespace agmm

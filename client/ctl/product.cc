@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "client/connect/job_watch.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/ready_world.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status.h"
@@ -143,7 +143,7 @@ absl::StatusOr<v1::Job> Product::Run(const PlanOptions& options, int repeat) {
   AGMM_ASSIGN_OR_RETURN(const v1::Job submitted,
                         connection_->SubmitJob(request, kPlacingCall, tensors_[kA].sequencer()));
   const absl::StatusOr<v1::Job> job =
-      connection_->WaitJob(IdOf(submitted), absl::Now() + timeout_ + kDaemonGrace);
+      connection_->WaitJob(IdOf(submitted), Deadline::After(timeout_ + kDaemonGrace));
   if (!job.ok()) {
     // After Ctrl-C, or where the daemon is slow to answer. The first error counts; a job that this
     // call cannot cancel is cancelled when the session ends.

@@ -159,7 +159,8 @@ std::string StatusText(const v1::GetStatusResponse& status) {
         "their ports can use them\n";
   }
   Table nodes({Number("node"), LongWords("name"), LongWords("address"), Words("state"),
-               Words("incarnation"), Words("ranks"), Number("staging", "MiB")});
+               Words("incarnation"), Words("ranks"), Number("plans", "MiB"),
+               Number("staging", "MiB")});
   Table devices({Number("rank"), LongWords("node"), Words("kind"), LongWords("description")});
   Table memory({Number("rank"), Number("heap", "MiB"), Number("free", "MiB"),
                 Number("largest free", "MiB"), Number("tensors", "MiB"), Number("held", "MiB"),
@@ -177,7 +178,8 @@ std::string StatusText(const v1::GetStatusResponse& status) {
     }
     nodes.AddRow({absl::StrCat(node.index()), node.name(), node.address(), EnumName(node.state()),
                   node.incarnation().empty() ? "-" : node.incarnation().substr(0, 8),
-                  ranks.empty() ? "-" : FormatRanks(ranks), Mebibytes(node.staging_bytes())});
+                  ranks.empty() ? "-" : FormatRanks(ranks), Mebibytes(node.plan_bytes()),
+                  Mebibytes(node.staging_bytes())});
   }
   absl::StrAppend(&text, "\n", nodes.ToString());
   if (!devices.empty()) absl::StrAppend(&text, "\n", devices.ToString(), "\n", memory.ToString());

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/units.h"
 
 namespace agmm {
@@ -32,7 +32,7 @@ std::string TimeLeft(double seconds) {
 }  // namespace
 
 TerminalLine::TerminalLine(std::function<std::string(absl::Duration)> text)
-    : text_(std::move(text)), start_(absl::Now()) {
+    : text_(std::move(text)), start_ns_(MonotonicNanos()) {
   if (isatty(STDERR_FILENO) == 1)
     thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
 }
@@ -57,7 +57,7 @@ void TerminalLine::Print(const std::function<void()>& print) {
 void TerminalLine::Run(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (!redraw_.wait_for(lock, stop, kRedraw, [&] { return stop.stop_requested(); })) {
-    std::string text = text_(absl::Now() - start_);
+    std::string text = text_(absl::Nanoseconds(MonotonicNanos() - start_ns_));
     // A line that wraps cannot be redrawn in place.
     winsize window = {};
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)

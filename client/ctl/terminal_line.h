@@ -36,7 +36,7 @@ class TerminalLine {
   void Run(std::stop_token stop);
 
   const std::function<std::string(absl::Duration)> text_;
-  const absl::Time start_;
+  const int64_t start_ns_;
   std::mutex mutex_;
   std::condition_variable_any redraw_;  // its waits end early by the stop token alone
   bool visible_ = false;                // guarded by the mutex, like all that text_ reads

@@ -21,6 +21,7 @@
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/checksum.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan.h"
 
@@ -214,8 +215,8 @@ class Bench {
       checksum.Add(data);
       return absl::OkStatus();
     };
-    const absl::StatusOr<v1::Tensor> got = Download(connection_, ref, add, {[](int64_t) {}},
-                                                    absl::InfiniteFuture(), tensor.sequencer());
+    const absl::StatusOr<v1::Tensor> got =
+        Download(connection_, ref, add, {[](int64_t) {}}, Deadline::Infinite(), tensor.sequencer());
     AGMM_RETURN_IF_ERROR(TransferError(got.status(), "C could not be compared"));
     return checksum.value();
   }

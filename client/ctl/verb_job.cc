@@ -13,7 +13,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "client/connect/job_watch.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/interrupt.h"
@@ -24,6 +23,7 @@
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
 #include "client/npy/npy.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
@@ -75,7 +75,7 @@ absl::StatusOr<v1::Job> AwaitJob(Connection* connection, const Id& job, int64_t 
                                  absl::Duration timeout,
                                  const std::function<void(const v1::JobEvent&)>& on_event) {
   TerminalLine line = WaitLine(absl::StrCat("job ", job.number), timeout);
-  const absl::Time deadline = absl::Now() + timeout + kDaemonGrace;
+  const Deadline deadline = Deadline::After(timeout + kDaemonGrace);
   if (!on_event) return connection->WaitJob(job, deadline);
   return WatchJob(connection, job, after_event, deadline, [&](const v1::JobEvent& event) {
     line.Print([&] { on_event(event); });

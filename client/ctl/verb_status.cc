@@ -11,6 +11,7 @@
 #include "client/ctl/report.h"
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -26,14 +27,14 @@ struct StatusFlags {
 // Returns the status once the world is ready; its daemon may still be starting. Errors: the last
 // one at the end of `timeout`, or at once where waiting does not help.
 absl::StatusOr<v1::GetStatusResponse> AwaitReady(Connection* connection, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const Deadline deadline = Deadline::After(timeout);
   const TerminalLine line = WaitLine("waiting for the world", timeout);
   while (true) {
     absl::StatusOr<v1::GetStatusResponse> status =
-        ReadyWorld(connection, std::min(deadline - absl::Now(), kShortCall));
+        ReadyWorld(connection, std::min(deadline.Left(), kShortCall));
     if (!absl::IsUnavailable(status.status()) && !absl::IsDeadlineExceeded(status.status()))
       return status;
-    if (absl::Now() + kPoll >= deadline)
+    if (deadline.Left() <= kPoll)
       return Annotate(status.status(), absl::StrCat("after ", absl::FormatDuration(timeout)));
     absl::SleepFor(kPoll);
   }

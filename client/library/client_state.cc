@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
@@ -89,9 +90,9 @@ absl::Duration ClientState::TransferTimeout(Milliseconds given) const {
   return ToTimeout(given, options_.transfer_timeout);
 }
 
-absl::Time ClientState::WaitDeadline(Milliseconds given, absl::Duration job_timeout) const {
+Deadline ClientState::WaitDeadline(Milliseconds given, absl::Duration job_timeout) const {
   const bool is_given = given != Milliseconds::zero();
-  return absl::Now() + (is_given ? ToTimeout(given, {}) : job_timeout + CallTimeout({}));
+  return Deadline::After(is_given ? ToTimeout(given, {}) : job_timeout + CallTimeout({}));
 }
 
 absl::StatusOr<v1::Mesh> ClientState::MeshOf(const std::string& mesh, const std::vector<int>& ranks,

@@ -18,6 +18,7 @@
 #include "client/connect/connection.h"
 #include "client/library/runs.h"
 #include "client/library/to_public.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/loop.h"
 
 namespace agmm {
@@ -45,7 +46,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   absl::Duration CallTimeout(Milliseconds given) const;
   absl::Duration TransferTimeout(Milliseconds given) const;
   // The deadline of a wait for a job; without a given timeout, the job's and a call's.
-  absl::Time WaitDeadline(Milliseconds given, absl::Duration job_timeout) const;
+  Deadline WaitDeadline(Milliseconds given, absl::Duration job_timeout) const;
 
   // Requests with a new request id. An empty mesh means all devices of the world.
   absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name,

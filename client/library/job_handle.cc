@@ -1,14 +1,14 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "client/connect/job_watch.h"
 #include "client/library/client_state.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
 struct JobHandleState {
-  absl::Time WaitDeadline(Milliseconds timeout) const {
+  Deadline WaitDeadline(Milliseconds timeout) const {
     return client->WaitDeadline(timeout, job_timeout);
   }
 

@@ -1,9 +1,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "client/connect/tensor_mapping.h"
 #include "client/library/client_state.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -25,7 +25,7 @@ Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds
   begin.set_writable(writable);
   begin.set_session_id(client->session());
   auto mapping = TensorMapping::Open(client->connection(), begin,
-                                     absl::Now() + client->TransferTimeout(timeout), client);
+                                     Deadline::After(client->TransferTimeout(timeout)), client);
   if (!mapping.ok()) return ToPublic(mapping.status());
   auto state = std::make_unique<MappingState>();
   state->client = state_;
@@ -68,7 +68,7 @@ Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {
         absl::StrFormat("the client of the mapping of \"%s\" was destroyed; commit before that",
                         state_->tensor.name));
   }
-  return ToPublic(state_->mapping->Commit(absl::Now() + client->CallTimeout(timeout)));
+  return ToPublic(state_->mapping->Commit(Deadline::After(client->CallTimeout(timeout))));
 }
 
 }  // namespace agmm

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "client/connect/tensor_transfer.h"
 #include "client/library/client_state.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -52,7 +53,7 @@ Result<TensorInfo> GetPieces(ClientState* client, const std::string& name, const
   }};
   return client->Call([&](Connection* connection) {
     return Download(connection, ref, write, progress,
-                    absl::Now() + client->TransferTimeout(options.timeout));
+                    Deadline::After(client->TransferTimeout(options.timeout)));
   });
 }
 
@@ -92,7 +93,7 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
       if (options.progress) options.progress(moved_bytes, *total_bytes);
     }};
     return Upload(connection, std::move(begin), *total_bytes, read, progress,
-                  absl::Now() + state_->TransferTimeout(options.timeout));
+                  Deadline::After(state_->TransferTimeout(options.timeout)));
   });
 }
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/random.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/limits.h"
@@ -31,18 +31,18 @@ Runs::Runs(Connection* connection, Loop* loop)
     : connection_(connection),
       loop_(loop),
       prefix_(RandomHex(kIdBytes)),
-      retry_(connection, absl::InfiniteFuture()) {}
+      retry_(connection, Deadline::Infinite()) {}
 
 Runs::~Runs() {
   std::unique_lock lock(mutex_);
   closed_.wait(lock, [this] { return !call_.has_value(); });
 }
 
-void Runs::Run(v1::SubmitJobRequest request, absl::Time deadline, OnEnd on_end) {
+void Runs::Run(v1::SubmitJobRequest request, Deadline deadline, OnEnd on_end) {
   std::lock_guard lock(mutex_);
   const std::string id = absl::StrFormat("%s-%016x", prefix_, ++count_);
   request.set_request_id(id);
-  const Loop::Timer timer = loop_->PostAfter(deadline - absl::Now(), [this, id] { EndLate(id); });
+  const Loop::Timer timer = loop_->PostAfter(deadline.Left(), [this, id] { EndLate(id); });
   pending_.emplace(id, Pending{std::move(request), timer, std::move(on_end)});
   if (!loop_->OnLoop()) return Send();
   // Behind the callbacks that are due, so that the jobs they run share a message.
@@ -71,7 +71,7 @@ void Runs::Send() {
 }
 
 void Runs::Open() {
-  call_.emplace(connection_, absl::InfiniteFuture());
+  call_.emplace(connection_, Deadline::Infinite());
   connection_->jobs()->async()->RunJobs(call_->context(), this);
   AddHold();  // for the writes, which begin on any thread
   StartRead(&response_);
@@ -148,7 +148,7 @@ void Runs::EndLate(const std::string& id) {
   std::unique_lock lock(mutex_);
   const auto found = pending_.find(id);
   // Early only while the client closes, which ends all that is pending.
-  if (found == pending_.end() || MonotonicNanos() < found->second.deadline.first) return;
+  if (found == pending_.end() || !found->second.deadline.first.HasPassed()) return;
   const auto run = pending_.extract(found);
   lock.unlock();
   run.mapped().on_end(absl::DeadlineExceededError(absl::StrFormat(

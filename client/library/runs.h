@@ -11,9 +11,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "client/connect/connection.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/loop.h"
 
 namespace agmm {
@@ -31,7 +31,7 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
 
   // Gives `request` a request id of its own. Calls `on_end` once, on any thread.
   // DEADLINE_EXCEEDED at `deadline`; the job goes on.
-  void Run(v1::SubmitJobRequest request, absl::Time deadline, OnEnd on_end);
+  void Run(v1::SubmitJobRequest request, Deadline deadline, OnEnd on_end);
 
  private:
   enum class Phase {

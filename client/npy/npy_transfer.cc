@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
 
@@ -35,7 +36,7 @@ absl::StatusOr<v1::Tensor> UploadFile(Connection* connection, v1::BeginUpload be
     return absl::OkStatus();
   };
   return Upload(connection, std::move(begin), file.rows() * file.cols() * SizeOf(dtype), read,
-                progress, absl::InfiniteFuture(), sequencer);
+                progress, Deadline::Infinite(), sequencer);
 }
 
 absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::TensorRef& tensor,
@@ -57,7 +58,7 @@ absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::Tensor
     Convert(dtype, data.data(), file->dtype(), elements.data(), count);
     return file->Append(count, elements.data());
   };
-  return Download(connection, tensor, write, progress, absl::InfiniteFuture(), sequencer);
+  return Download(connection, tensor, write, progress, Deadline::Infinite(), sequencer);
 }
 
 }  // namespace agmm

@@ -126,6 +126,11 @@ absl::Status ReadWorld(const config::World& world, const Part& at, Config* confi
                                         node.devices(), kMaxDevices));
     config->nodes.push_back({node.name(), node.address(), node.devices()});
   }
+  if (!world.plan_cache().empty()) {
+    const absl::StatusOr<int64_t> bytes = ParseBytes(world.plan_cache());
+    AGMM_RETURN_IF_ERROR(at.Check("plan_cache", bytes.status()));
+    config->plan_cache_bytes = *bytes;
+  }
   config->cluster = world.cluster();
   config->hash = HashHex(Fnv1a(world.SerializeAsString()));
   return absl::OkStatus();

@@ -26,7 +26,8 @@ struct DeviceConfig {
 struct Config {
   std::string cluster;
   std::vector<NodeConfig> nodes;  // nodes[0] is the sequencer
-  std::string hash;  // 16 hex digits over cluster and nodes; equal on all daemons of a world
+  int64_t plan_cache_bytes = int64_t{256} << 20;
+  std::string hash;  // 16 hex digits over the world block; equal on all daemons of a world
 
   int self = 0;                       // index into nodes
   std::vector<DeviceConfig> devices;  // of this node

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "kernels/base/cancel.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -15,7 +15,7 @@ struct CallContext {
   std::string principal;   // "uid:1000" over a unix socket, else the peer's address
   bool member = false;     // a daemon of the world calls, for itself or for the principal
   std::string request_id;  // for logs; made here if the caller sent none
-  absl::Time deadline = absl::InfiniteFuture();
+  Deadline deadline;
   std::string traceparent;  // W3C trace context, passed on unchanged
   std::string session;      // empty: none
   std::string sequencer;    // that gave the ids in the request; empty: whichever is there

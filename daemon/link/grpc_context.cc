@@ -9,15 +9,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "kernels/base/random.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/metadata.h"
 
 namespace agmm {
 namespace {
 
 constexpr size_t kMaxValueBytes = 256;
-constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
 }  // namespace
 
@@ -44,9 +43,7 @@ CallContext CallContextOf(const grpc::ServerContextBase* context) {
   call.member = !MetadataOf(*context, kMemberKey).empty();
   call.request_id = MetadataOf(*context, kRequestIdKey);
   if (call.request_id.empty()) call.request_id = RandomHex(8);
-  // gRPC's infinite deadline is a date far ahead.
-  call.deadline = absl::FromChrono(context->deadline());
-  if (call.deadline > absl::Now() + kLongest) call.deadline = absl::InfiniteFuture();
+  call.deadline = FromGrpc(context->raw_deadline());
   call.traceparent = MetadataOf(*context, kTraceparentKey);
   call.session = MetadataOf(*context, kSessionKey);
   call.sequencer = MetadataOf(*context, kSequencerKey);
@@ -54,7 +51,7 @@ CallContext CallContextOf(const grpc::ServerContextBase* context) {
 }
 
 void SetCaller(const CallContext& from, grpc::ClientContext* to) {
-  if (from.deadline != absl::InfiniteFuture()) to->set_deadline(absl::ToChronoTime(from.deadline));
+  to->set_deadline(ToGrpc(from.deadline));
   const std::pair<const char*, const std::string&> metadata[] = {
       {kRequestIdKey, from.request_id},
       {kTraceparentKey, from.traceparent},

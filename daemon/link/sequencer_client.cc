@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "daemon/link/grpc_context.h"
 #include "kernels/base/reason.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "proto/convert/metadata.h"
 
@@ -128,7 +128,7 @@ SequencerCalls SequencerClient::calls() {
                                                                const v1::GetStatusRequest& request,
                                                                Reply<v1::GetStatusResponse> reply) {
     CallContext bounded = caller;
-    bounded.deadline = std::min(caller.deadline, absl::Now() + kStatusTimeout);
+    bounded.deadline = std::min(caller.deadline, Deadline::After(kStatusTimeout));
     ask(bounded, request, [this, reply = std::move(reply)](auto status) {
       if (absl::IsDeadlineExceeded(status.status())) {
         status = absl::DeadlineExceededError(

@@ -4,13 +4,14 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/base/deadline.h"
 #include "kernels/base/random.h"
 
 namespace agmm {
 namespace {
 
 CallContext WithoutEnd(CallContext call) {
-  call.deadline = absl::InfiniteFuture();
+  call.deadline = Deadline::Infinite();
   call.cancel = std::make_shared<CancelToken>();
   return call;
 }

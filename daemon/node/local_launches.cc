@@ -65,8 +65,8 @@ LaunchPtr LocalLaunches::Bind(const v1::LaunchJob& command, const PlanPtr& plan)
   launch->operands.offsets = {command.offset_bytes().begin(), command.offset_bytes().end()};
   launch->operands.versions = {command.versions().begin(), command.versions().end()};
   launch->operands.workspace_offset = command.workspace_offset_bytes();
-  launch->deadline = absl::Now() + absl::Seconds(command.timeout().seconds()) +
-                     absl::Nanoseconds(command.timeout().nanos());
+  launch->deadline = Deadline::After(absl::Seconds(command.timeout().seconds()) +
+                                     absl::Nanoseconds(command.timeout().nanos()));
   launch->parts.resize(plan->locals.size());
   launch->stopped = !plan->failure.ok();
   const size_t operands = plan->problem.tensors.size();

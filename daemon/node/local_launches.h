@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "daemon/node/call_queue.h"
 #include "daemon/node/local_plan.h"
+#include "kernels/base/deadline.h"
 #include "kernels/device/executor.h"
 
 namespace agmm {
@@ -32,7 +32,7 @@ struct LocalLaunch {
   uint64_t first_epoch = 0;
   int epochs = 0;
   Operands operands;
-  absl::Time deadline;
+  Deadline deadline;
   std::vector<Part> parts;  // by LocalPlan::locals
   absl::Status status;      // the first error of an epoch
   absl::Status cancel;      // takes effect when the earlier launches of the plan are over

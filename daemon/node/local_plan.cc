@@ -1,5 +1,7 @@
 #include "daemon/node/local_plan.h"
 
+#include <utility>
+
 #include "absl/strings/str_format.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/hash.h"
@@ -27,8 +29,9 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
     }
     nodes.push_back(node.node_of_rank[rank]);
   }
-  AGMM_ASSIGN_OR_RETURN(schedule, Plan(problem, Topology{nodes}, options));
-  *hash = HashHex(PlanHash(problem, schedule));
+  AGMM_ASSIGN_OR_RETURN(Schedule planned, Plan(problem, Topology{nodes}, options));
+  schedule = std::make_shared<const Schedule>(std::move(planned));
+  *hash = HashHex(PlanHash(problem, *schedule));
   if (AGMM_FAILPOINT("runner.plan_differs")) *hash = HashHex(0);
   if (*hash != command.plan_hash()) {
     return absl::InternalError(
@@ -60,7 +63,9 @@ absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
   for (LocalRank& local : locals) {
     peers.self = local.rank;
     AGMM_RETURN_IF_ERROR(local.executor->Prepare(problem, schedule, peers));
+    size_bytes += local.executor->size_bytes();
   }
+  size_bytes += SizeBytes(*schedule);
   return absl::OkStatus();
 }
 

@@ -42,11 +42,12 @@ struct LocalPlan {
   // Constant after Prepare. The vectors are by rank of the mesh.
   uint64_t id = 0;
   Problem problem;
-  Schedule schedule;
+  std::shared_ptr<const Schedule> schedule;  // the executors share it
   std::vector<int> nodes;
   std::vector<Heap*> heaps;          // null on other nodes
   std::vector<Executor*> executors;  // null on other nodes
   std::vector<LocalRank> locals;
+  int64_t size_bytes = 0;  // the schedule and the executors
 
   // Guarded by the runner's CallQueue.
   std::deque<std::shared_ptr<LocalLaunch>> launches;  // in command order, those not yet reported

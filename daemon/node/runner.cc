@@ -1,11 +1,15 @@
 #include "daemon/node/runner.h"
 
+#include <malloc.h>
+
 #include <future>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/device/message_slot.h"
 #include "proto/convert/rpc_status.h"
 
@@ -43,6 +47,7 @@ PlanPtr Runner::NewPlan() {
   ++live_plans_;
   return PlanPtr(new LocalPlan, [this](LocalPlan* plan) {
     helper_.Post([this, plan] {
+      plan_bytes_ -= plan->size_bytes;
       delete plan;
       calls_.Do([this] {
         --live_plans_;
@@ -54,15 +59,23 @@ PlanPtr Runner::NewPlan() {
 
 void Runner::Prepare(const v1::PreparePlan& command) {
   calls_.Do([&] {
-    if (!ending_) helper_.Post([this, command, plan = NewPlan()] { PrepareNow(command, plan); });
+    if (ending_) return;
+    Loop& helper = command.large() ? large_helper_ : helper_;
+    helper.Post([this, command, plan = NewPlan()] { PrepareNow(command, plan); });
   });
 }
 
 void Runner::PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan) {
+  while (command.large() && AGMM_FAILPOINT("runner.hold_large_plan"))
+    absl::SleepFor(absl::Milliseconds(1));
   v1::Report report;
   v1::PlanPrepared* answer = report.mutable_plan_prepared();
   answer->set_plan_id(command.plan_id());
   const absl::Status status = plan->Prepare(node_, command, answer->mutable_plan_hash());
+  // Gives back the memory that planning took beside the plan.
+  if (command.large()) malloc_trim(0);
+  plan_bytes_ += plan->size_bytes;
+  answer->set_plan_bytes(plan->size_bytes);
   if (!status.ok()) *answer->mutable_error() = ToProto(status);
   if (status.ok()) prepared_->Add();
   calls_.Do([&] {
@@ -86,14 +99,11 @@ void Runner::Cancel(const v1::CancelLaunch& command) {
 }
 
 void Runner::Release(const v1::ReleasePlan& command) {
-  // Runs after the plan's Prepare.
-  helper_.Post([this, id = command.plan_id()] {
-    calls_.Do([&] {
-      const PlanPtr plan = FindPlan(id);
-      if (plan == nullptr) return;
-      plan->released = true;
-      EraseIfOver(plan, &plans_);
-    });
+  calls_.Do([&] {
+    const PlanPtr plan = FindPlan(command.plan_id());
+    if (plan == nullptr) return;
+    plan->released = true;
+    EraseIfOver(plan, &plans_);
   });
 }
 
@@ -139,7 +149,7 @@ Receiver::Verdict Runner::Resolve(int from_node, const Message& message, int64_t
       message.epoch > plan->next_epoch + kMaxEpochsAhead)
     return Verdict::kDrop;
   const LocalLaunch* launch = LocalLaunches::Find(*plan, message.epoch);
-  const ArrivalContext context{plan->problem, plan->schedule,
+  const ArrivalContext context{plan->problem, *plan->schedule,
                                plan->nodes,   node_.index,
                                plan->heaps,   launch == nullptr ? nullptr : &launch->operands};
   absl::StatusOr<Arrival> resolved = ResolveArrival(context, from_node, message, bytes);

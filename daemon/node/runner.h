@@ -2,6 +2,7 @@
 // launches in command order, and accepts the messages of other nodes for them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -51,6 +52,8 @@ class Runner final : public Receiver {
   void Arrived(int from_node, const Message& message, const Arrival& arrival,
                const absl::Status& status) override;
 
+  // Memory of the plans.
+  int64_t plan_bytes() const { return plan_bytes_; }
   // By local device. Never waits for long.
   std::vector<DeviceCounters> counters() const;
 
@@ -75,6 +78,8 @@ class Runner final : public Receiver {
   Metrics::Counter* const parked_total_;
   std::function<void()> offer_again_;  // constant after SetTransport
 
+  std::atomic<int64_t> plan_bytes_{0};
+
   CallQueue calls_;  // guards all below, and what plans and launches hold
   Plans plans_;
   int live_plans_ = 0;                          // those whose executors are not yet destroyed
@@ -83,7 +88,9 @@ class Runner final : public Receiver {
   std::vector<std::function<void()>> drained_;  // callers to notify when it has ended
   LocalLaunches launches_;
 
-  Loop helper_;  // last: its tasks use all of the above
+  // Last: their tasks use all of the above. Large plans have a thread of their own, so that small
+  // ones do not wait for them.
+  Loop helper_, large_helper_;
 };
 
 }  // namespace agmm

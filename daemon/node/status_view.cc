@@ -13,6 +13,7 @@ v1::NodeUsage StatusView::Usage() const {
     device->set_pack_count(counters.packs);
     device->set_allocation_count(counters.allocations);
   }
+  usage.set_plan_bytes(runner_->plan_bytes());
   if (transport_ != nullptr) usage.set_staging_bytes(transport_->counters().staging_bytes);
   return usage;
 }

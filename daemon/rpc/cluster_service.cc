@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/link/stream.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/random.h"
 
 namespace agmm {
@@ -27,7 +28,7 @@ class SessionStream final : public WriteStream<v1::SessionEvent> {
     // Does not end before its answer, because a session that was registered must be closed.
     CallContext call = call_;
     call.cancel = std::make_shared<CancelToken>();
-    call.deadline = absl::InfiniteFuture();
+    call.deadline = Deadline::Infinite();
     service_->sequencer_->opened_session(
         call, request,
         [self = Self<SessionStream>()](absl::StatusOr<v1::OpenedSessionResponse> opened) {

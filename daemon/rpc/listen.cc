@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -49,10 +50,10 @@ absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::Take(
     const std::string& path, absl::Duration patience,
     const std::function<void(const absl::Status&)>& waiting) {
   AGMM_RETURN_IF_ERROR(MakeDirectory(path));
-  const absl::Time end = absl::Now() + patience;
+  const Deadline end = Deadline::After(patience);
   for (bool told = false;; told = true) {
     absl::StatusOr<std::unique_ptr<SocketLock>> lock = TakeNow(path);
-    if (!absl::IsAlreadyExists(lock.status()) || absl::Now() >= end) return lock;
+    if (!absl::IsAlreadyExists(lock.status()) || end.HasPassed()) return lock;
     if (!told) waiting(lock.status());
     absl::SleepFor(kLockPoll);
   }

@@ -15,13 +15,14 @@
 #include "daemon/rpc/call_counter.h"
 #include "daemon/rpc/caller_check.h"
 #include "kernels/base/status.h"
+#include "proto/convert/grpc_deadline.h"
 
 namespace agmm {
 namespace {
 // Threads for the services that are not callbacks (reflection).
 constexpr int kMaxThreads = 8;
 // Grace period for calls to end on their own when the server stops.
-constexpr std::chrono::milliseconds kGrace(200);
+constexpr absl::Duration kGrace = absl::Milliseconds(200);
 // Wait for a daemon that was killed: it frees its heaps before its lock.
 constexpr absl::Duration kLockPatience = absl::Seconds(2);
 }  // namespace
@@ -85,7 +86,7 @@ RpcServer::~RpcServer() { Stop(); }
 
 void RpcServer::Stop() {
   if (server_ == nullptr) return;
-  server_->Shutdown(std::chrono::system_clock::now() + kGrace);
+  server_->Shutdown(ToGrpc(Deadline::After(kGrace)));
   server_->Wait();
 }
 

@@ -59,8 +59,7 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catal
 
 // Checks that the schedule will be small enough to be proved here.
 absl::Status CheckSize(const Problem& problem, const PlanOptions& options) {
-  int64_t hops = int64_t{problem.mesh.size()} * options.chunks;
-  for (int axis : problem.tensors[kA].sharding.rows) hops *= problem.mesh.axes[axis].size;
+  const int64_t hops = HopsOf(problem, options);
   if (hops <= kMaxHops) return absl::OkStatus();
   const int64_t most = options.chunks * kMaxHops / hops;
   return absl::InvalidArgumentError(absl::StrFormat(

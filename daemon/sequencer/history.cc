@@ -171,7 +171,7 @@ void History::End(Job* job, v1::Job::State state, const absl::Status& error) {
   AddEvent(job, state, error.ok() ? "done" : std::string(error.message()));
 }
 
-void History::Await(Job* job, absl::Time deadline, Waiter waiter) {
+void History::Await(Job* job, Deadline deadline, Waiter waiter) {
   if (job->ended || job->record.events_size() > waiter.after_event)
     return waiter.wake(absl::OkStatus(), *job);
   if (job->waiters.size() >= job->prune_waiters_at) {
@@ -179,9 +179,10 @@ void History::Await(Job* job, absl::Time deadline, Waiter waiter) {
     job->prune_waiters_at = 2 * job->waiters.size();
   }
   const uint64_t number = next_waiter_++;
-  if (deadline != absl::InfiniteFuture()) {
+  if (deadline != Deadline::Infinite()) {
     waiter.timer = loop_->PostAfter(
-        std::max(absl::ZeroDuration(), deadline - clock_->Now()), [this, id = job->id, number] {
+        std::max(absl::ZeroDuration(), deadline.Left(clock_->Nanos())),
+        [this, id = job->id, number] {
           const auto it = jobs_.find(id);
           if (it == jobs_.end()) return;
           Job& job = *it->second;

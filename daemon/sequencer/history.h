@@ -14,6 +14,7 @@
 #include "daemon/sequencer/members.h"
 #include "daemon/sequencer/request_log.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm::scheduler {
 
@@ -43,7 +44,7 @@ class History {
   // Ends the job for its clients.
   void End(Job* job, v1::Job::State state, const absl::Status& error);
   // Wakes the waiter at its event, at `deadline` with DEADLINE_EXCEEDED, or now.
-  void Await(Job* job, absl::Time deadline, Waiter waiter);
+  void Await(Job* job, Deadline deadline, Waiter waiter);
   // Forgets the oldest ended jobs. Invalidates pointers to jobs that have ended.
   void Trim();
 

@@ -8,12 +8,12 @@
 #include <set>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "agmm/v1/job.pb.h"
 #include "daemon/sequencer/admission.h"
 #include "daemon/sequencer/figures.h"
 #include "daemon/sequencer/plan_cache.h"
 #include "kernels/base/cancel.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/loop.h"
 
 namespace agmm::scheduler {
@@ -32,7 +32,7 @@ struct Job {
   uint64_t id = 0;
   JobSpec spec;
   v1::Job record;
-  absl::Time deadline;
+  Deadline deadline;
   Loop::Timer deadline_timer;
 
   // Set by History.

@@ -1,5 +1,7 @@
 #include "daemon/sequencer/plan_cache.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +11,7 @@
 #include "kernels/base/failpoint.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/plan.h"
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
 #include "proto/convert/plan_inputs.h"
@@ -17,6 +20,8 @@
 namespace agmm {
 namespace {
 constexpr size_t kMaxPlans = 64;
+// More hops than this take longer than some hundredths of a second to plan and prove.
+constexpr int64_t kLargeHops = 1000;
 }  // namespace
 
 Planned MakePlan(const JobSpec& job) {
@@ -37,12 +42,14 @@ Planned MakePlan(const JobSpec& job) {
   return planned;
 }
 
-PlanCache::PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, Loop* planner,
-                     Metrics* metrics, std::function<void(PreparedPlan*)> on_change)
+PlanCache::PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop,
+                     const Planners& planners, int64_t max_bytes, Metrics* metrics,
+                     std::function<void(PreparedPlan*)> on_change)
     : members_(members),
       workspaces_(workspaces),
       loop_(loop),
-      planner_(planner),
+      planners_(planners),
+      max_bytes_(max_bytes),
       prepared_total_(metrics->counter("plans_prepared_total")),
       cached_(metrics->counter("plans_cached")),
       on_change_(std::move(on_change)) {}
@@ -54,8 +61,7 @@ PreparedPlan* PlanCache::Hold(const JobSpec& job) {
   PreparedPlan* plan = it == by_key_.end() ? Make(job) : it->second;
   ++plan->users;
   plan->last_use = next_use_++;
-  while (by_key_.size() > kMaxPlans && RetireIdle()) {
-  }
+  Trim();
   return plan;
 }
 
@@ -84,20 +90,27 @@ PreparedPlan* PlanCache::Make(const JobSpec& job) {
   PreparedPlan* plan = made.get();
   plan->id = next_plan_++;
   plan->key = job.plan_key;
+  plan->large = HopsOf(job.problem, job.options) > kLargeHops;
   plan->ranks = job.problem.mesh.ranks;
   std::sort(plan->ranks.begin(), plan->ranks.end());
   plan->nodes = {job.topology.node_of_rank.begin(), job.topology.node_of_rank.end()};
   by_key_[plan->key] = plan;
   plans_[plan->id] = std::move(made);
   cached_->Add(1);
-  planner_->Post([this, loop = loop_, forgotten = forgotten_, id = plan->id, job] {
-    while (AGMM_FAILPOINT("scheduler.hold_plan") && !*forgotten)
-      absl::SleepFor(absl::Milliseconds(1));
-    if (*forgotten) return;
-    loop->Post([this, forgotten, id, job, planned = MakePlan(job)]() mutable {
-      if (!*forgotten) OnPlanned(id, job, std::move(planned));
-    });
-  });
+  Loop* const planner = plan->large ? planners_.large : planners_.small;
+  planner->Post(
+      [this, loop = loop_, forgotten = forgotten_, id = plan->id, large = plan->large, job] {
+        while (!*forgotten && (AGMM_FAILPOINT("scheduler.hold_plan") ||
+                               (large && AGMM_FAILPOINT("scheduler.hold_large_plan"))))
+          absl::SleepFor(absl::Milliseconds(1));
+        if (*forgotten) return;
+        Planned made = MakePlan(job);
+        // Gives back the memory of the schedule and its proof, hundreds of MiB.
+        if (large) malloc_trim(0);
+        loop->Post([this, forgotten, id, job, planned = std::move(made)]() mutable {
+          if (!*forgotten) OnPlanned(id, job, std::move(planned));
+        });
+      });
   return plan;
 }
 
@@ -131,12 +144,14 @@ void PlanCache::Send(PreparedPlan* plan, const JobSpec& job) {
   prepare->set_dtype(ToProto(job.problem.tensors[kA].dtype));
   *prepare->mutable_options() = ToProto(job.options);
   prepare->set_plan_hash(plan->planned.hash);
+  prepare->set_large(plan->large);
   for (int node : plan->nodes) members_->Send(node, command);
 }
 
 void PlanCache::LetGo(PreparedPlan* plan) {
   if (--plan->users > 0) return;
   EraseIfOver(plan);
+  Trim();
 }
 
 void PlanCache::Retire(PreparedPlan* plan) {
@@ -166,20 +181,31 @@ void PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) {
         members_->node_name(node), prepared.plan_hash(), plan->planned.hash));
   }
   if (plan->error.ok()) plan->error = error;
+  plan->bytes = std::max(plan->bytes, prepared.plan_bytes());
   if (!plan->preparing.empty()) return;
   if (plan->error.ok()) prepared_total_->Add();
   Settle(plan);
+  Trim();
 }
 
-bool PlanCache::RetireIdle() {
+void PlanCache::Trim() {
+  while (PreparedPlan* plan = NextToGo()) Retire(plan);
+}
+
+// A plan that exceeds the bound alone goes with its last user and drives out no other.
+PreparedPlan* PlanCache::NextToGo() const {
   PreparedPlan* oldest = nullptr;
+  int64_t bytes = 0;
   for (const auto& [key, plan] : by_key_) {
-    if (plan->users > 0 || !plan->settled()) continue;
-    if (oldest == nullptr || plan->last_use < oldest->last_use) oldest = plan;
+    const bool idle = plan->users == 0 && plan->settled();
+    if (plan->bytes > max_bytes_) {
+      if (idle) return plan;
+      continue;
+    }
+    bytes += plan->bytes;
+    if (idle && (oldest == nullptr || plan->last_use < oldest->last_use)) oldest = plan;
   }
-  if (oldest == nullptr) return false;
-  Retire(oldest);
-  return true;
+  return by_key_.size() > kMaxPlans || bytes > max_bytes_ ? oldest : nullptr;
 }
 
 void PlanCache::EraseIfOver(PreparedPlan* plan) {

@@ -1,5 +1,5 @@
 // Plans that the world has prepared: planned, verified, agreed by hash. Touched on the loop only,
-// except planning and proving, which may take seconds and have a thread of their own.
+// except planning and proving, which may take seconds and have threads of their own.
 #pragma once
 
 #include <atomic>
@@ -22,6 +22,12 @@
 
 namespace agmm {
 
+// The threads that plan and prove schedules. Large ones have their own, so that the others, which
+// take milliseconds, do not wait for them.
+struct Planners {
+  Loop *small = nullptr, *large = nullptr;
+};
+
 // The result of planning.
 struct Planned {
   absl::Status status;  // Plan's; INTERNAL when the schedule does not verify
@@ -39,6 +45,8 @@ struct PreparedPlan {
   std::set<int> nodes;     // nodes of these ranks
   bool planning = true;
   Planned planned;          // valid once `planning` is false
+  bool large = false;       // takes long to plan
+  int64_t bytes = 0;        // on the node where it takes most
   std::set<int> preparing;  // nodes that have not answered PreparePlan
   absl::Status error;       // the reason why it cannot be prepared
   bool sent = false;        // PreparePlan has been sent to the nodes
@@ -56,11 +64,12 @@ struct PreparedPlan {
 
 class PlanCache {
  public:
-  // `planner` runs beside `loop`, and ends before it. `on_change(plan)` runs on the loop when a
+  // The planners run beside `loop`, and end before it. Plans that no job holds are dropped, least
+  // recently used first, beyond `max_bytes` a node. `on_change(plan)` runs on the loop when a
   // plan that jobs hold has been made, and when all nodes have answered; a plan with an error has
   // been retired.
-  PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, Loop* planner,
-            Metrics* metrics, std::function<void(PreparedPlan*)> on_change);
+  PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, const Planners& planners,
+            int64_t max_bytes, Metrics* metrics, std::function<void(PreparedPlan*)> on_change);
   ~PlanCache();
 
   // The plan for `job`, held for one job; starts to make it if the cache does not have it.
@@ -90,14 +99,17 @@ class PlanCache {
   void Settle(PreparedPlan* plan);
   // Sends PreparePlan to the nodes.
   void Send(PreparedPlan* plan, const JobSpec& job);
-  // Retires the plan that has been idle for longest. False when all are in use.
-  bool RetireIdle();
+  // Retires idle plans until the others are within the bounds.
+  void Trim();
+  // The idle plan to retire next, or null.
+  PreparedPlan* NextToGo() const;
   void EraseIfOver(PreparedPlan* plan);
 
   Members* const members_;
   WorkspacePool* const workspaces_;
   Loop* const loop_;
-  Loop* const planner_;
+  const Planners planners_;
+  const int64_t max_bytes_;
   Metrics::Counter* const prepared_total_;
   Metrics::Counter* const cached_;
   const std::function<void(PreparedPlan*)> on_change_;

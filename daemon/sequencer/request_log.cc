@@ -47,14 +47,14 @@ void RequestLog::End(absl::string_view request_id, v1::Job::State state, absl::S
   entry.state = state;
   entry.code = code;
   entry.end = clock_->Now();
-  expiries_.emplace(entry.end + std::max(kRequestMemory, entry.timeout), key);
+  expiries_.emplace(Deadline::After(std::max(kRequestMemory, entry.timeout), clock_->Nanos()), key);
 }
 
 void RequestLog::Drop(absl::string_view request_id) { entries_.erase(KeyOf(request_id)); }
 
 void RequestLog::Forget() {
-  const absl::Time now = clock_->Now();
-  while (!expiries_.empty() && expiries_.top().first <= now) {
+  const int64_t now_ns = clock_->Nanos();
+  while (!expiries_.empty() && expiries_.top().first.HasPassed(now_ns)) {
     entries_.erase(expiries_.top().second);
     expiries_.pop();
   }

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "agmm/v1/job.pb.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -51,7 +52,7 @@ class RequestLog {
 
  private:
   using Key = std::pair<uint64_t, uint64_t>;  // two hashes of the id
-  using Expiry = std::pair<absl::Time, Key>;
+  using Expiry = std::pair<Deadline, Key>;
   static Key KeyOf(absl::string_view request_id);
   void Forget();
 

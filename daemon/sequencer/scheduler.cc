@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
@@ -50,8 +51,8 @@ Scheduler::Scheduler(const Parts& parts)
       catalog_(parts.catalog),
       transport_(parts.transport),
       workspaces_(parts.placement, parts.metrics),
-      plans_(parts.members, &workspaces_, parts.loop, parts.planner, parts.metrics,
-             [this](PreparedPlan* plan) { OnPlan(plan); }),
+      plans_(parts.members, &workspaces_, parts.loop, parts.planners, parts.plan_cache_bytes,
+             parts.metrics, [this](PreparedPlan* plan) { OnPlan(plan); }),
       history_(parts.members, parts.loop, parts.clock, parts.metrics),
       launches_({parts.loop, parts.clock, parts.members, parts.catalog, &plans_, &history_,
                  parts.drain_limit, [this](PreparedPlan* plan) { queue_.DropPlan(plan); },
@@ -86,7 +87,7 @@ void Scheduler::SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobReques
     return waiter.wake(job.status(), none);
   }
   // The job's own timeout bounds the wait.
-  history_.Await(*job, absl::InfiniteFuture(), std::move(waiter));
+  history_.Await(*job, Deadline::Infinite(), std::move(waiter));
 }
 
 void Scheduler::GetJob(const CallContext&, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
@@ -156,7 +157,7 @@ absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
   }
   FillRecord(ctx, request, owned.get());
   Job* job = history_.Add(std::move(owned), request);
-  job->deadline = clock_->Now() + spec.timeout;
+  job->deadline = Deadline::After(spec.timeout, clock_->Nanos());
   job->deadline_timer = loop_->PostAfter(spec.timeout, [this, job] { OnDeadline(job); });
   queue_.Add(job);
   if (plan != nullptr && plan->planning) return job;
@@ -245,7 +246,7 @@ void Scheduler::Pump() {
 }
 
 bool Scheduler::Launch(Job* job) {
-  const absl::Duration left = job->deadline - clock_->Now();
+  const absl::Duration left = job->deadline.Left(clock_->Nanos());
   if (left <= absl::ZeroDuration()) {
     OnDeadline(job);
     return true;
@@ -278,7 +279,7 @@ void Scheduler::Requeue(Job* job) {
   job->first_error = absl::OkStatus();
   job->reports.clear();
   queue_.Requeue(job);
-  if (job->deadline <= clock_->Now()) return OnDeadline(job);
+  if (job->deadline.HasPassed(clock_->Nanos())) return OnDeadline(job);
   history_.AddEvent(job, v1::Job::STATE_QUEUED, "requeued: an earlier job failed on the same plan");
 }
 
@@ -317,7 +318,7 @@ void Scheduler::OnDeadline(Job* job) {
                    "job %d was queued for its whole timeout of %s; it waited for %s", job->id,
                    timeout, queue_.DescribeWait(*job))));
   }
-  if (const absl::Duration left = job->deadline + kDeadlineGrace - clock_->Now();
+  if (const absl::Duration left = job->deadline.Left(clock_->Nanos()) + kDeadlineGrace;
       left > absl::ZeroDuration()) {
     job->deadline_timer = loop_->PostAfter(left, [this, job] { OnDeadline(job); });
     return;

@@ -23,10 +23,11 @@ namespace agmm {
 
 class Scheduler : public WorldListener {
  public:
-  // All outlive the scheduler, except the loops: those end before it, `planner` first.
+  // All outlive the scheduler, except the loops: those end before it, the planners first.
   struct Parts {
     Loop* loop = nullptr;
-    Loop* planner = nullptr;  // plans and proves schedules, which may take seconds
+    Planners planners;
+    int64_t plan_cache_bytes = 0;  // of a node, that no job holds
     const Clock* clock = Clock::Real();
     Members* members = nullptr;
     Placement* placement = nullptr;

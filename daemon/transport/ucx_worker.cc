@@ -10,9 +10,9 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "daemon/transport/ucx_config.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 
 namespace agmm::transport {
@@ -225,7 +225,7 @@ bool UcxWorker::Take() {
   return true;
 }
 
-bool UcxWorker::Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl::Duration spin) {
+bool UcxWorker::Drive(absl::FunctionRef<bool()> done, Deadline deadline, absl::Duration spin) {
   if (!Take()) return false;
   const int64_t spin_ns = absl::ToInt64Nanoseconds(spin);
   int64_t sleep_from_ns = MonotonicNanos() + spin_ns;
@@ -238,7 +238,7 @@ bool UcxWorker::Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl:
     } else if (now_ns < sleep_from_ns) {
       sched_yield();
     } else {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline.Left(now_ns);
       if (left <= absl::ZeroDuration()) break;
       Sleep(std::min(left, kIdleNap));
     }

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "daemon/transport/gate.h"
 #include "daemon/transport/types.h"
+#include "kernels/base/deadline.h"
 #include "kernels/device/progress_engine.h"
 
 namespace agmm::transport {
@@ -58,7 +59,7 @@ class UcxWorker final : public ProgressEngine {
   // Runs `task` on the progress thread after `delay`. Progress thread only.
   void After(absl::Duration delay, Task task);
 
-  bool Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl::Duration spin) override;
+  bool Drive(absl::FunctionRef<bool()> done, Deadline deadline, absl::Duration spin) override;
   bool Poll() override;
   void Leave() override;
   void Wake() override;

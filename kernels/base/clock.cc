@@ -2,11 +2,14 @@
 
 #include <ctime>
 
+#include "absl/time/clock.h"
+
 namespace agmm {
 namespace {
 class RealClock final : public Clock {
  public:
   absl::Time Now() const override { return absl::Now(); }
+  int64_t Nanos() const override { return MonotonicNanos(); }
 };
 }  // namespace
 

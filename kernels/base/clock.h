@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace agmm {
@@ -11,7 +10,10 @@ namespace agmm {
 class Clock {
  public:
   virtual ~Clock() = default;
+  // Wall time, which an administrator may set: for what people read, never for a wait.
   virtual absl::Time Now() const = 0;
+  // As the function below.
+  virtual int64_t Nanos() const = 0;
   // The machine's clock; never destroyed.
   static const Clock* Real();
 };

@@ -1,10 +1,7 @@
 #include "kernels/base/loop.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
-
-#include "kernels/base/clock.h"
 
 namespace agmm {
 namespace {
@@ -33,7 +30,7 @@ void Loop::PostLast(Task task) {
 
 Loop::Timer Loop::PostAfter(absl::Duration delay, Task task) {
   std::lock_guard lock(mutex_);
-  const Timer timer{MonotonicNanos() + absl::ToInt64Nanoseconds(delay), next_timer_++};
+  const Timer timer{Deadline::After(delay), next_timer_++};
   if (stopping_) return timer;
   timers_.emplace(timer, std::move(task));
   if (timers_.begin()->first == timer) wake_.notify_one();
@@ -71,7 +68,7 @@ void Loop::Run() {
     // Due timers run even on a busy loop: one a round, taken from the map at the last moment, so
     // that a Cancel on the loop is certain.
     Task timer;
-    if (!timers_.empty() && (timers_now_ || timers_.begin()->first.first <= MonotonicNanos())) {
+    if (!timers_.empty() && (timers_now_ || timers_.begin()->first.first.HasPassed())) {
       timer = std::move(timers_.begin()->second);
       timers_.erase(timers_.begin());
     } else if (posted_.empty() && last_.empty()) {
@@ -79,8 +76,7 @@ void Loop::Run() {
       if (timers_.empty()) {
         wake_.wait(lock);
       } else {
-        wake_.wait_for(lock,
-                       std::chrono::nanoseconds(timers_.begin()->first.first - MonotonicNanos()));
+        wake_.wait_until(lock, timers_.begin()->first.first.time_point());
       }
       continue;
     }

@@ -13,13 +13,14 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
 class Loop {
  public:
   using Task = std::function<void()>;
-  using Timer = std::pair<int64_t, uint64_t>;  // when (CLOCK_MONOTONIC ns), number
+  using Timer = std::pair<Deadline, uint64_t>;  // when, number
 
   Loop();
   // Runs what was posted before, drops the timers, joins.

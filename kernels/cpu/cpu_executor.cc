@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "kernels/cpu/piece_math.h"
 
@@ -16,12 +17,12 @@ CpuExecutor::~CpuExecutor() {
   run_.reset();
 }
 
-absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedule,
+absl::Status CpuExecutor::Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
                                   const Peers& peers) {
   if (run_.has_value())
     return absl::FailedPreconditionError(
         "an executor is prepared once; make another for another plan");
-  plan_ = {problem, schedule, peers};
+  plan_ = {problem, std::move(schedule), peers};
   AGMM_ASSIGN_OR_RETURN(program_, Lower(plan_, device_->threads, device_->gemms));
   ScratchNeed need;
   for (const ProgramStep& step : program_.steps) need.Cover(NeedOf(step));
@@ -38,7 +39,7 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, const Schedule& schedu
   return absl::OkStatus();
 }
 
-void CpuExecutor::Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
+void CpuExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                       DoneCallback done) {
   Launch launch;
   launch.target = &target_;

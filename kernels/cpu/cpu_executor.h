@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/base/deadline.h"
 #include "kernels/cpu/launch_queue.h"
 #include "kernels/cpu/pack_cache.h"
 #include "kernels/cpu/program.h"
@@ -32,10 +33,10 @@ class CpuExecutor final : public Executor {
   // they signal each other.
   ~CpuExecutor() override;
 
-  absl::Status Prepare(const Problem& problem, const Schedule& schedule,
+  absl::Status Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
                        const Peers& peers) override;
-  void Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
-           DoneCallback done) override;
+  int64_t size_bytes() const override { return SizeBytes(program_); }
+  void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override;
   // Does nothing when no epoch is running or queued: an epoch that has ended stays as it ended.
   void Cancel(const absl::Status& reason) override;

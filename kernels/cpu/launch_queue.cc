@@ -1,7 +1,6 @@
 #include "kernels/cpu/launch_queue.h"
 
 #include <algorithm>
-#include <chrono>
 #include <new>
 #include <set>
 #include <string>
@@ -9,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cores.h"
 #include "kernels/base/units.h"
@@ -133,9 +131,9 @@ void LaunchQueue::Work(int index) {
   while (true) {
     TakeScratch(worker.gemm);
     TendSeat(worker, lock);
-    const absl::Time now = absl::Now();
-    if (sweep_ || now >= alarm_) {
-      const Iterator dead = FindDead(now);
+    const int64_t now_ns = MonotonicNanos();
+    if (sweep_ || alarm_.HasPassed(now_ns)) {
+      const Iterator dead = FindDead(now_ns);
       if (dead != queue_.end()) {
         EpochReport report;
         report.status = dead->target->failure;
@@ -202,20 +200,12 @@ void LaunchQueue::Advance(Launch& front, Worker& worker, std::unique_lock<std::m
 
 void LaunchQueue::Sleep(Worker& worker, std::unique_lock<std::mutex>& lock) {
   ++sleeping_;
-  // Far deadlines would overflow the clock's nanoseconds.
-  const absl::Time until = std::min(alarm_, absl::Now() + absl::Hours(1));
-  if (!SleepDriving(worker, until, lock)) {
-    if (alarm_ == absl::InfiniteFuture()) {
-      monitor_->wake.wait(lock);
-    } else {
-      monitor_->wake.wait_until(lock, absl::ToChronoTime(until));
-    }
-  }
+  const Deadline until = alarm_;
+  if (!SleepDriving(worker, until, lock)) monitor_->wake.wait_until(lock, until.time_point());
   --sleeping_;
 }
 
-bool LaunchQueue::SleepDriving(Worker& worker, absl::Time until,
-                               std::unique_lock<std::mutex>& lock) {
+bool LaunchQueue::SleepDriving(Worker& worker, Deadline until, std::unique_lock<std::mutex>& lock) {
   if (!worker.drives || lent_to_ == nullptr || stopping_) return false;
   ProgressEngine* const progress = lent_to_;
   const bool running = !queue_.empty() && queue_.front().state == Launch::kRunning;
@@ -236,15 +226,15 @@ bool LaunchQueue::SleepDriving(Worker& worker, absl::Time until,
   return drove || monitor_->stirred;
 }
 
-LaunchQueue::Iterator LaunchQueue::FindDead(absl::Time now) {
-  alarm_ = absl::InfiniteFuture();
+LaunchQueue::Iterator LaunchQueue::FindDead(int64_t now_ns) {
+  alarm_ = Deadline::Infinite();
   std::set<LaunchTarget*> seen;
   for (Iterator launch = queue_.begin(); launch != queue_.end(); ++launch) {
     // Only the first launch of an executor can be over, because its launches end in order.
     if (!seen.insert(launch->target).second || launch->state == Launch::kReporting) continue;
     LaunchTarget& target = *launch->target;
     if (target.failure.ok()) {
-      if (launch->deadline > now) {
+      if (!launch->deadline.HasPassed(now_ns)) {
         alarm_ = std::min(alarm_, launch->deadline);
         continue;
       }

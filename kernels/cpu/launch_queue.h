@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "absl/time/time.h"
+#include "kernels/base/deadline.h"
 #include "kernels/cpu/rank_run.h"
 #include "kernels/device/executor.h"
 
@@ -28,7 +28,7 @@ struct Launch {
   LaunchTarget* target = nullptr;
   uint64_t epoch = 0;
   Operands operands;
-  absl::Time deadline;
+  Deadline deadline;
   Executor::DoneCallback done;
   int64_t queued_ns = 0;
   int rank = 0;  // of the world, for errors
@@ -74,10 +74,10 @@ class LaunchQueue {
   void TakeScratch(GemmWorker& worker);
   void Sleep(Worker& worker, std::unique_lock<std::mutex>& lock);
   // Waits by driving the transport. False without a transport to drive.
-  bool SleepDriving(Worker& worker, absl::Time until, std::unique_lock<std::mutex>& lock);
+  bool SleepDriving(Worker& worker, Deadline until, std::unique_lock<std::mutex>& lock);
   // A launch that will never run because its target failed or its deadline has passed; otherwise
   // end().
-  Iterator FindDead(absl::Time now);
+  Iterator FindDead(int64_t now_ns);
   // Fails the launch's target: none of its epochs runs after this, and one in progress drains. The
   // first reason stays.
   void Fail(Launch& launch, const absl::Status& status);
@@ -94,13 +94,13 @@ class LaunchQueue {
   bool seated_ = false;      // a worker has a seat
   int64_t reported_ns_ = 0;  // when the last launch was over
   bool stopping_ = false;
-  std::mutex reserving_;                       // of the caller of Reserve; locked before monitor_
-  ScratchNeed need_;                           // all that was reserved or is being reserved
-  uint64_t needs_ = 0;                         // the number of changes of need_
-  bool short_ = false;                         // a worker could not allocate need_
-  int reserved_ = 0;                           // workers that have tried to
-  bool sweep_ = false;                         // a launch may be dead
-  absl::Time alarm_ = absl::InfiniteFuture();  // the next deadline of a launch
+  std::mutex reserving_;  // of the caller of Reserve; locked before monitor_
+  ScratchNeed need_;      // all that was reserved or is being reserved
+  uint64_t needs_ = 0;    // the number of changes of need_
+  bool short_ = false;    // a worker could not allocate need_
+  int reserved_ = 0;      // workers that have tried to
+  bool sweep_ = false;    // a launch may be dead
+  Deadline alarm_;        // the next deadline of a launch
   const int threads_;
   const bool has_spare_core_;  // beside the workers
   std::vector<std::thread> workers_;

@@ -58,12 +58,12 @@ class Lowering {
   absl::StatusOr<Program> Run() {
     AGMM_RETURN_IF_ERROR(plan_.CheckPeers());
     AGMM_RETURN_IF_ERROR(
-        VerifySteps(plan_.problem, Topology{peers_.nodes}, plan_.schedule, peers_.self));
+        VerifySteps(plan_.problem, Topology{peers_.nodes}, *plan_.schedule, peers_.self));
     const std::vector<Step>& steps = plan_.steps();
-    written_ = WrittenOperands(plan_.schedule, plan_.problem.tensors.size());
+    written_ = WrittenOperands(*plan_.schedule, plan_.problem.tensors.size());
     ranks_of_node_ =
         std::count(peers_.nodes.begin(), peers_.nodes.end(), peers_.nodes[peers_.self]);
-    program_.slots = SlotCounts(plan_.schedule)[peers_.self];
+    program_.slots = SlotCounts(*plan_.schedule)[peers_.self];
     program_.lanes.resize(LaneCount(steps));
     program_.chip_bytes.resize(program_.lanes.size(), 0);
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -213,6 +213,23 @@ class Lowering {
 };
 
 }  // namespace
+
+int64_t SizeBytes(const Program& program) {
+  int64_t bytes = 0;
+  const auto add = [&](const auto& vector) { bytes += vector.capacity() * sizeof(vector[0]); };
+  add(program.steps);
+  for (const ProgramStep& step : program.steps) {
+    add(step.waits);
+    add(step.signals);
+    add(step.pieces);
+    if (const auto* copy = std::get_if<CopyOp>(&step.op)) {
+      add(copy->to);
+      add(copy->sends);
+    }
+  }
+  for (const std::vector<int>& lane : program.lanes) add(lane);
+  return bytes;
+}
 
 absl::StatusOr<Program> Lower(const RankPlan& plan, int threads, GemmLibrary& library) {
   return Lowering(plan, threads, library).Run();

@@ -69,6 +69,9 @@ struct Program {
   int slots = 0;
 };
 
+// Memory that it takes, without the matmuls, which programs share.
+int64_t SizeBytes(const Program& program);
+
 // Lowers the steps of `plan` and makes the matmuls.
 // Errors: INVALID_ARGUMENT for steps that VerifySteps refuses, and for peers that do not fit.
 absl::StatusOr<Program> Lower(const RankPlan& plan, int threads, GemmLibrary& library);

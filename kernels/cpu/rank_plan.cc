@@ -12,7 +12,7 @@
 namespace agmm {
 
 absl::Status RankPlan::CheckPeers() const {
-  const size_t ranks = schedule.ranks.size();
+  const size_t ranks = schedule->ranks.size();
   if (problem.mesh.ranks.size() != ranks || peers.executors.size() != ranks ||
       peers.heaps.size() != ranks || peers.nodes.size() != ranks || peers.self < 0 ||
       peers.self >= static_cast<Rank>(ranks) || peers.heaps[peers.self] == nullptr) {
@@ -51,7 +51,7 @@ absl::Status RankPlan::CheckOperands(const Operands& operands) const {
 }
 
 int64_t RankPlan::BufferBytes(Buffer buffer) const {
-  if (buffer == kWorkspace) return schedule.workspace_bytes;
+  if (buffer == kWorkspace) return schedule->workspace_bytes;
   return ShardBytes(problem.mesh, problem.tensors[buffer]);
 }
 
@@ -80,8 +80,8 @@ std::string RankPlan::Waiting(int step, int64_t since_ns, const Slot& slot) cons
 }
 
 std::string RankPlan::Producer(const Slot& slot) const {
-  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    for (const Step& step : schedule.ranks[rank]) {
+  for (size_t rank = 0; rank < schedule->ranks.size(); ++rank) {
+    for (const Step& step : schedule->ranks[rank]) {
       if (std::count(step.signals.begin(), step.signals.end(), slot) == 0) continue;
       std::string text = Describe(problem, step);
       // Only the description of a copy names its rank.

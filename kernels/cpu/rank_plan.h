@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -34,10 +35,10 @@ struct HeapPlace {
 
 struct RankPlan {
   Problem problem;
-  Schedule schedule;
+  std::shared_ptr<const Schedule> schedule;
   Peers peers;
 
-  const std::vector<Step>& steps() const { return schedule.ranks[peers.self]; }
+  const std::vector<Step>& steps() const { return schedule->ranks[peers.self]; }
   bool IsLocal(Rank rank) const { return peers.nodes[rank] == peers.nodes[peers.self]; }
   int WorldRank(Rank rank) const {
     return peers.world_ranks.empty() ? rank : peers.world_ranks[rank];

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
+#include "kernels/base/deadline.h"
 #include "kernels/device/heap.h"
 #include "kernels/device/transport.h"
 #include "kernels/schedule/schedule.h"
@@ -54,11 +54,14 @@ class Executor {
   using DoneCallback = std::function<void(const EpochReport&)>;
   virtual ~Executor() = default;
 
-  // Lowers the schedule for peers.self, builds kernels, clears the slots. Once, before any other
-  // call. Errors: INVALID_ARGUMENT for a schedule that this device cannot run, RESOURCE_EXHAUSTED
-  // without memory; the executor is then unusable.
-  virtual absl::Status Prepare(const Problem& problem, const Schedule& schedule,
+  // Lowers the schedule for peers.self, builds kernels, clears the slots. Keeps the schedule, which
+  // the executors of a plan share, for its errors. Once, before any other call. Errors:
+  // INVALID_ARGUMENT for a schedule that this device cannot run, RESOURCE_EXHAUSTED without memory;
+  // the executor is then unusable.
+  virtual absl::Status Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
                                const Peers& peers) = 0;
+  // Memory of the prepared plan, without the schedule.
+  virtual int64_t size_bytes() const = 0;
 
   // Queues one epoch after all others that are queued on this device; returns at once. `epoch`
   // counts from 1. `done` runs exactly once, on a thread of the device, when the rank has no step
@@ -66,7 +69,7 @@ class Executor {
   // with the reason and the waiting step: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows
   // 2048:4096 of A from rank 4), epoch 17". A failed epoch fails all later ones of this executor,
   // because its slots are then undefined.
-  virtual void Run(uint64_t epoch, const Operands& operands, absl::Time deadline,
+  virtual void Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                    DoneCallback done) = 0;
 
   // Raises slot `index` of this rank to `epoch` (never lowers it) and wakes its waiter.

@@ -3,6 +3,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -17,7 +18,7 @@ class ProgressEngine {
   // after every event and after Wake. Sleeps after `spin` without an event. The caller keeps the
   // seat: it must Poll often, or Leave. Returns false at once, without the seat, if another lent
   // thread has it or the transport is closing.
-  virtual bool Drive(absl::FunctionRef<bool()> done, absl::Time deadline, absl::Duration spin) = 0;
+  virtual bool Drive(absl::FunctionRef<bool()> done, Deadline deadline, absl::Duration spin) = 0;
 
   // Requires the seat. Handles pending events without sleeping. Returns false if the seat was lost
   // because the transport is closing.

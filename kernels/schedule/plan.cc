@@ -178,6 +178,12 @@ std::string ExplainChoice(const Problem& problem, const PlanOptions& asked,
   return "auto takes ring: some ranks that gather share a node, others do not";
 }
 
+int64_t HopsOf(const Problem& problem, const PlanOptions& options) {
+  int64_t hops = int64_t{problem.mesh.size()} * options.chunks;
+  for (int axis : problem.tensors[kA].sharding.rows) hops *= problem.mesh.axes[axis].size;
+  return hops;
+}
+
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
                               const PlanOptions& options) {
   AGMM_RETURN_IF_ERROR(Validate(problem));

@@ -2,6 +2,7 @@
 // every daemon plans the same schedule for itself.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct PlanOptions {
 };
 
 inline constexpr int kMaxChunks = 256;
+
+// Blocks that travel or are read, which the time to plan and to prove goes by, for options that
+// ResolveOptions has resolved.
+int64_t HopsOf(const Problem& problem, const PlanOptions& options);
 
 // The values of PlanOptions::algorithm.
 const std::vector<std::string>& Algorithms();

@@ -19,6 +19,20 @@ std::vector<int> SlotCounts(const Schedule& schedule) {
   return counts;
 }
 
+int64_t SizeBytes(const Schedule& schedule) {
+  int64_t bytes = 0;
+  const auto add = [&](const auto& vector) { bytes += vector.capacity() * sizeof(vector[0]); };
+  for (const auto& steps : schedule.ranks) {
+    add(steps);
+    for (const Step& step : steps) {
+      add(step.waits);
+      add(step.signals);
+      if (const auto* transfer = std::get_if<Transfer>(&step.op)) add(transfer->to);
+    }
+  }
+  return bytes;
+}
+
 int LaneCount(const std::vector<Step>& steps) {
   int count = 0;
   for (const Step& step : steps) count = std::max(count, step.lane + 1);

@@ -97,6 +97,8 @@ struct Schedule {
 
 // By rank: one more than the highest index of its slots that the schedule names.
 std::vector<int> SlotCounts(const Schedule& schedule);
+// Memory that it takes.
+int64_t SizeBytes(const Schedule& schedule);
 // The number of lanes of a rank: one more than its highest lane.
 int LaneCount(const std::vector<Step>& steps);
 // Bytes of a row of `block` at `place`, without padding.

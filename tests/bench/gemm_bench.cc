@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/kernel_choice.h"
@@ -65,12 +65,12 @@ void BM_Device(benchmark::State& state, DType dtype, Shape shape) {
   peers.executors = {executor.get()};
   peers.heaps = {heap.get()};
   peers.nodes = {0};
-  Check(executor->Prepare(problem, schedule, peers));
+  Check(executor->Prepare(problem, std::make_shared<const Schedule>(schedule), peers));
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t done = 0, epoch = 0;
   const auto run = [&] {
-    executor->Run(++epoch, operands, absl::InfiniteFuture(), [&](const EpochReport& report) {
+    executor->Run(++epoch, operands, Deadline::Infinite(), [&](const EpochReport& report) {
       Check(report.status);
       std::lock_guard lock(mutex);
       ++done;

@@ -29,6 +29,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
 
@@ -120,7 +121,7 @@ class CallPipeline final : public Pipeline {
 
   void Renew(Lane& lane) {
     lane.context = std::make_unique<grpc::ClientContext>();
-    lane.context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    lane.context->set_deadline(ToGrpc(Deadline::After(absl::Seconds(60))));
   }
 
   void Begin(int number) override {
@@ -161,7 +162,7 @@ class BarePipeline final : public Pipeline {
 
   void Begin(int number) override {
     const auto lane = std::make_shared<Lane>();
-    lane->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    lane->context.set_deadline(ToGrpc(Deadline::After(absl::Seconds(60))));
     connection_.tensors()->async()->GetTensor(
         &lane->context, &request_, &lane->tensor,
         [this, lane, number](const grpc::Status& status) { End(status.ok() ? number : 0); });
@@ -210,10 +211,11 @@ absl::Status Run(const std::string& endpoint_text, int jobs, int pipelined_jobs,
     const int64_t submitted_ns = MonotonicNanos();
     AGMM_ASSIGN_OR_RETURN(const v1::Job submitted, connection.SubmitJob(request));
     AGMM_ASSIGN_OR_RETURN(const v1::Job ended,
-                          connection.WaitJob(IdOf(submitted), absl::Now() + absl::Seconds(60)));
+                          connection.WaitJob(IdOf(submitted), Deadline::After(absl::Seconds(60))));
     const int64_t ended_ns = MonotonicNanos();
     if (ended.state() != v1::Job::STATE_SUCCEEDED) return FromProto(ended.error());
-    AGMM_RETURN_IF_ERROR(connection.WaitJob(IdOf(ended), absl::Now() + absl::Seconds(60)).status());
+    AGMM_RETURN_IF_ERROR(
+        connection.WaitJob(IdOf(ended), Deadline::After(absl::Seconds(60))).status());
     const int64_t waited_ns = MonotonicNanos();
     if (i < kWarmUp) continue;
     run_us.push_back((ran_ns - begin_ns) / 1e3);

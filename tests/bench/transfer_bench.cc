@@ -27,6 +27,7 @@
 #include "client/connect/tensor_mapping.h"
 #include "client/connect/tensor_transfer.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/blocks.h"
@@ -203,7 +204,7 @@ class Transfers {
     begin.mutable_tensor()->set_tensor_id(tensor_.tensor_id());
     begin.set_writable(writable);
     AGMM_ASSIGN_OR_RETURN(std::unique_ptr<TensorMapping> mapping,
-                          TensorMapping::Open(&local_, begin, absl::Now() + absl::Minutes(1)));
+                          TensorMapping::Open(&local_, begin, Deadline::After(absl::Minutes(1))));
     if (mapping->shards().size() != 1 || mapping->shards()[0].pitch_bytes != kRowBytes)
       return absl::InternalError("the tensor is not one piece; use a world of one device");
     return mapping;
@@ -211,7 +212,7 @@ class Transfers {
   absl::Status MapWrite() {
     AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<TensorMapping> mapping, Map(/*writable=*/true));
     std::memcpy(mapping->shards()[0].data, from_.data(), from_.size());
-    return mapping->Commit(absl::Now() + absl::Minutes(1)).status();
+    return mapping->Commit(Deadline::After(absl::Minutes(1))).status();
   }
   absl::Status MapRead() {
     AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<TensorMapping> mapping, Map(/*writable=*/false));

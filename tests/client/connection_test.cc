@@ -23,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/reason.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/metadata.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/support/patience.h"
@@ -52,7 +53,7 @@ class FakeDaemon final : public v1::JobService::Service,
     builder.RegisterService(static_cast<v1::ClusterService::Service*>(this));
     server_ = builder.BuildAndStart();
   }
-  ~FakeDaemon() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  ~FakeDaemon() override { server_->Shutdown(ToGrpc(Deadline::After(absl::ZeroDuration()))); }
   int port() const { return port_; }
 
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
@@ -158,7 +159,7 @@ class ConnectionTest : public ::testing::Test {
                              const std::function<void(int64_t)>& on_event) {
     std::vector<int64_t> numbers;
     const auto job = WatchJob(&connection_, {7, sequencer}, /*after_event=*/0,
-                              absl::Now() + kPatience, [&](const v1::JobEvent& event) {
+                              Deadline::After(kPatience), [&](const v1::JobEvent& event) {
                                 numbers.push_back(event.number());
                                 on_event(event.number());
                                 return true;
@@ -266,7 +267,7 @@ TEST_F(ConnectionTest, TheEndOfASessionEndsTheAttempts) {
 TEST_F(ConnectionTest, AnInterruptEndsTheWaitForADaemon) {
   proxy_.Stop();
   absl::Status status;
-  std::thread caller([&] { status = connection_.WaitJob(1, absl::InfiniteFuture()).status(); });
+  std::thread caller([&] { status = connection_.WaitJob(1, Deadline::Infinite()).status(); });
   connection_.Interrupt();
   caller.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
@@ -298,7 +299,7 @@ TEST_F(ConnectionTest, AWatchGoesOnBehindTheLastEvent) {
 TEST_F(ConnectionTest, AWaitInTheBackgroundGetsTheEndAlone) {
   Loop loop;
   std::promise<absl::StatusOr<v1::Job>> ended;
-  WatchJob(&connection_, &loop, 7, /*after_event=*/0, absl::Now() + kPatience, nullptr,
+  WatchJob(&connection_, &loop, 7, /*after_event=*/0, Deadline::After(kPatience), nullptr,
            [&](const absl::StatusOr<v1::Job>& job) { ended.set_value(job); });
   const auto job = ended.get_future().get();
   ASSERT_TRUE(job.ok()) << job.status();

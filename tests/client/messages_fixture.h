@@ -127,6 +127,7 @@ inline v1::GetStatusResponse SomeStatus() {
       state: STATE_READY
       incarnation: "00112233445566778899aabbccddeeff"
       staging_bytes: 512
+      plan_bytes: 1048576
       devices {
         rank: 0
         kind: "cpu"

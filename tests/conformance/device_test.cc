@@ -6,6 +6,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/units.h"
 #include "tests/conformance/cases.h"
@@ -31,7 +32,7 @@ class DeviceTest : public testing::TestWithParam<DeviceKind> {
     peers.executors = {executor.get(), peer.get()};
     peers.heaps = {cluster.heap(0), cluster.heap(1)};
     peers.nodes = {0, 0};
-    return executor->Prepare(problem, schedule, peers);
+    return executor->Prepare(problem, std::make_shared<const Schedule>(schedule), peers);
   }
 };
 
@@ -135,7 +136,7 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
   for (Rank rank = 0; rank < 3; ++rank) {
     for (uint64_t epoch = 1; epoch <= kEpochs; ++epoch) {
       for (PreparedPlan* plan : {&first, &second}) {
-        plan->Run(rank, epoch, 1, absl::Now() + absl::Seconds(60),
+        plan->Run(rank, epoch, 1, Deadline::After(absl::Seconds(60)),
                   [&, plan, rank, done = reports.At(next++)](const EpochReport& report) {
                     wrong += plan->CountWrong(rank, c[plan]);
                     plan->Poison(rank, kC);
@@ -238,7 +239,7 @@ TEST_P(DeviceTest, APlanThatGetsNoScratchIsRefusedAndTheNextOneIsNot) {
   Fill(plan, a, b);
   Reports reports(2);
   for (Rank rank = 0; rank < 2; ++rank)
-    plan.Run(rank, 1, 1, absl::Now() + absl::Seconds(60), reports.At(rank));
+    plan.Run(rank, 1, 1, Deadline::After(absl::Seconds(60)), reports.At(rank));
   for (const EpochReport& report : reports.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
   EXPECT_EQ(plan.CountWrong(0, Product(a, b)), 0);
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/ucx_network.h"
@@ -45,7 +46,7 @@ class Endless {
     plan_.Write(rank, kA, a_[epoch % kPeriod]);
     plan_.Write(rank, kB, b_[epoch % kPeriod]);
     plan_.Poison(rank, kC);
-    plan_.Run(rank, epoch, epoch, absl::Now() + absl::Minutes(2),
+    plan_.Run(rank, epoch, epoch, Deadline::After(absl::Minutes(2)),
               [this, rank, epoch, ended = ended_.At(rank)](const EpochReport& report) {
                 wrong_ += plan_.CountWrong(rank, c_[epoch % kPeriod]);
                 if (!report.status.ok() || epoch == epochs_) return ended(report);

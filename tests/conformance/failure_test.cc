@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/base/deadline.h"
 #include "tests/conformance/cases.h"
 
 namespace agmm::test {
@@ -42,8 +43,8 @@ TEST_P(Failure, DeadlineSaysWhoWaitedForWhat) {
   Fill(plan);
   cluster_.loopback().Blackhole(0);
   Reports reports(2);
-  plan.Run(0, 1, 1, absl::Now() + kSoon, reports.At(0));
-  plan.Run(1, 1, 1, absl::Now() + absl::Seconds(60), reports.At(1));
+  plan.Run(0, 1, 1, Deadline::After(kSoon), reports.At(0));
+  plan.Run(1, 1, 1, Deadline::After(absl::Seconds(60)), reports.At(1));
   const std::vector<EpochReport> ended = reports.Wait();
   EXPECT_EQ(ended[0].status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(
@@ -58,16 +59,16 @@ TEST_P(Failure, LaterEpochsFailAlikeWithoutRunning) {
   Fill(plan);
   Reports reports(3);
   // No rank sends to rank 0, because rank 1 never runs.
-  plan.Run(0, 1, 1, absl::Now() + kSoon, reports.At(0));
-  plan.Run(0, 2, 1, absl::InfiniteFuture(), reports.At(1));
-  plan.Run(0, 3, 1, absl::InfiniteFuture(), reports.At(2));
+  plan.Run(0, 1, 1, Deadline::After(kSoon), reports.At(0));
+  plan.Run(0, 2, 1, Deadline::Infinite(), reports.At(1));
+  plan.Run(0, 3, 1, Deadline::Infinite(), reports.At(2));
   const std::vector<EpochReport> ended = reports.Wait();
   EXPECT_EQ(ended[0].status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ended[1].status, ended[0].status);
   EXPECT_EQ(ended[2].status, ended[0].status);
   EXPECT_TRUE(ended[2].steps.empty());
   Reports late(1);
-  plan.Run(0, 4, 1, absl::InfiniteFuture(), late.At(0));
+  plan.Run(0, 4, 1, Deadline::Infinite(), late.At(0));
   EXPECT_EQ(late.Wait()[0].status, ended[0].status);
 }
 
@@ -75,7 +76,7 @@ TEST_P(Failure, CancelDrainsTheRunningAndTheQueued) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
   Fill(plan);
   Reports reports(3);
-  for (int i = 0; i < 3; ++i) plan.Run(0, i + 1, 1, absl::InfiniteFuture(), reports.At(i));
+  for (int i = 0; i < 3; ++i) plan.Run(0, i + 1, 1, Deadline::Infinite(), reports.At(i));
   absl::SleepFor(kSoon);
   plan.executor(0)->Cancel(absl::CancelledError("the caller cancelled"));
   for (const EpochReport& report : reports.Wait()) {
@@ -97,7 +98,7 @@ TEST_P(Failure, CancelFromTheCallbackOfAFinishedEpochSparesLaterOnes) {
   Fill(plan);
   Reports reports(2);
   for (Rank rank = 0; rank < 2; ++rank) {
-    plan.Run(rank, 1, 1, absl::Now() + absl::Seconds(60),
+    plan.Run(rank, 1, 1, Deadline::After(absl::Seconds(60)),
              [&plan, rank, done = reports.At(rank)](const EpochReport& report) {
                plan.executor(rank)->Cancel(absl::CancelledError("too late"));
                done(report);
@@ -112,8 +113,8 @@ TEST_P(Failure, AFailedSendFailsTheEpochByName) {
   Fill(plan);
   cluster_.loopback().FailNode(1, absl::UnavailableError("node 1 has failed"));
   Reports reports(2);
-  plan.Run(0, 1, 1, absl::Now() + absl::Seconds(60), reports.At(0));
-  plan.Run(0, 2, 1, absl::Now() + absl::Seconds(60), reports.At(1));
+  plan.Run(0, 1, 1, Deadline::After(absl::Seconds(60)), reports.At(0));
+  plan.Run(0, 2, 1, Deadline::After(absl::Seconds(60)), reports.At(1));
   const std::vector<EpochReport> ended = reports.Wait();
   EXPECT_EQ(ended[0].status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(
@@ -127,11 +128,12 @@ TEST_P(Failure, OtherPlansOfTheDeviceGoOn) {
   PreparedPlan other(cluster_, kCase.problem(), kCase.schedule());
   Fill(other);
   Reports first(1), queued(1), fine(4);
-  stuck.Run(0, 1, 1, absl::Now() + kSoon, first.At(0));
+  stuck.Run(0, 1, 1, Deadline::After(kSoon), first.At(0));
   for (uint64_t epoch = 1; epoch <= 2; ++epoch) {
     for (Rank rank = 0; rank < 2; ++rank)
-      other.Run(rank, epoch, 1, absl::Now() + absl::Seconds(60), fine.At(2 * (epoch - 1) + rank));
-    if (epoch == 1) stuck.Run(0, 2, 1, absl::InfiniteFuture(), queued.At(0));
+      other.Run(rank, epoch, 1, Deadline::After(absl::Seconds(60)),
+                fine.At(2 * (epoch - 1) + rank));
+    if (epoch == 1) stuck.Run(0, 2, 1, Deadline::Infinite(), queued.At(0));
   }
   EXPECT_EQ(first.Wait()[0].status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(queued.Wait()[0].status.code(), absl::StatusCode::kDeadlineExceeded);
@@ -143,8 +145,8 @@ TEST_P(Failure, ADeadlinePassesInTheQueueToo) {
   PreparedPlan stuck(cluster_, kCase.problem(), kCase.schedule());
   PreparedPlan other(cluster_, kCase.problem(), kCase.schedule(), {10, 11});
   Reports first(1), queued(1);
-  stuck.Run(0, 1, 1, absl::InfiniteFuture(), first.At(0));
-  other.Run(0, 1, 1, absl::Now() + kSoon, queued.At(0));
+  stuck.Run(0, 1, 1, Deadline::Infinite(), first.At(0));
+  other.Run(0, 1, 1, Deadline::After(kSoon), queued.At(0));
   const absl::Status late = queued.Wait()[0].status;
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(late.message()),
@@ -157,8 +159,8 @@ TEST_P(Failure, AnExecutorTakenDownDrainsFirst) {
   Reports reports(2);
   {
     PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
-    plan.Run(0, 1, 1, absl::InfiniteFuture(), reports.At(0));
-    plan.Run(0, 2, 1, absl::InfiniteFuture(), reports.At(1));
+    plan.Run(0, 1, 1, Deadline::Infinite(), reports.At(0));
+    plan.Run(0, 2, 1, Deadline::Infinite(), reports.At(1));
   }
   for (const EpochReport& report : reports.Wait())
     EXPECT_EQ(report.status.code(), absl::StatusCode::kCancelled);
@@ -168,7 +170,7 @@ TEST_P(Failure, OperandsOutsideTheHeapAreRefused) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
   Reports reports(1);
   Operands operands{{0, 0, cluster_.heap(0)->size_bytes()}, {1, 1, 1}};
-  plan.executor(0)->Run(1, operands, absl::InfiniteFuture(), reports.At(0));
+  plan.executor(0)->Run(1, operands, Deadline::Infinite(), reports.At(0));
   EXPECT_EQ(reports.Wait()[0].status.code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -187,8 +189,8 @@ class PeerFailure : public Failure {
 
 TEST_P(PeerFailure, ADeadlineSaysWhoHasNotBegun) {
   Reports reports(2);
-  plan_.Run(0, 1, 1, absl::Now() + kSoon, reports.At(0));
-  plan_.Run(2, 1, 1, absl::Now() + kSoon, reports.At(1));
+  plan_.Run(0, 1, 1, Deadline::After(kSoon), reports.At(0));
+  plan_.Run(2, 1, 1, Deadline::After(kSoon), reports.At(1));
   for (const EpochReport& report : reports.Wait()) {
     EXPECT_EQ(report.status.code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(
@@ -200,8 +202,8 @@ TEST_P(PeerFailure, ADeadlineSaysWhoHasNotBegun) {
 
 TEST_P(PeerFailure, ACancelledRankLeavesNobodyHanging) {
   Reports reports(2);
-  plan_.Run(0, 1, 1, absl::InfiniteFuture(), reports.At(0));
-  plan_.Run(2, 1, 1, absl::InfiniteFuture(), reports.At(1));
+  plan_.Run(0, 1, 1, Deadline::Infinite(), reports.At(0));
+  plan_.Run(2, 1, 1, Deadline::Infinite(), reports.At(1));
   for (Rank rank : {0, 2})
     plan_.executor(rank)->Cancel(absl::CancelledError("the caller cancelled"));
   for (const EpochReport& report : reports.Wait())

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/kernel_choice.h"
@@ -81,7 +82,10 @@ bool Cluster::GuardsAreWhole() {
 
 PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Schedule& schedule,
                            std::vector<int> world_ranks)
-    : cluster_(cluster), problem_(problem), schedule_(schedule), plan_([] {
+    : cluster_(cluster),
+      problem_(problem),
+      schedule_(std::make_shared<const Schedule>(schedule)),
+      plan_([] {
         static std::atomic<uint64_t> next{1};
         return next++;
       }()) {
@@ -106,7 +110,7 @@ PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Sched
     }
     cluster.network().Register(
         plan_, nodes[self],
-        {&problem_, &schedule_, nodes, peers.heaps, peers.executors, operands_});
+        {&problem_, schedule_.get(), nodes, peers.heaps, peers.executors, operands_});
     if (absl::Status status = executors_[self]->Prepare(problem_, schedule_, peers); !status.ok())
       Die(status.ToString());
   }
@@ -166,7 +170,7 @@ void PreparedPlan::ReadC(Rank rank, TestMatrix* whole) const {
   }
 }
 
-void PreparedPlan::Run(Rank rank, uint64_t epoch, uint64_t b_version, absl::Time deadline,
+void PreparedPlan::Run(Rank rank, uint64_t epoch, uint64_t b_version, Deadline deadline,
                        Executor::DoneCallback done) {
   Operands operands = operands_;
   operands.versions = {epoch, b_version, epoch};
@@ -186,7 +190,7 @@ std::vector<EpochReport> PreparedPlan::RunAll(uint64_t epoch, uint64_t b_version
                                               absl::Duration timeout) {
   Reports reports(rank_count());
   for (Rank rank = 0; rank < rank_count(); ++rank)
-    Run(rank, epoch, b_version, absl::Now() + timeout, reports.At(rank));
+    Run(rank, epoch, b_version, Deadline::After(timeout), reports.At(rank));
   return reports.Wait();
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/deadline.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/device/device.h"
 #include "kernels/schedule/plan.h"
@@ -74,7 +75,7 @@ class PreparedPlan {
   ~PreparedPlan();
 
   const Problem& problem() const { return problem_; }
-  const Schedule& schedule() const { return schedule_; }
+  const Schedule& schedule() const { return *schedule_; }
   Executor* executor(Rank rank) { return executors_[rank].get(); }
   int rank_count() const { return static_cast<int>(executors_.size()); }
 
@@ -87,7 +88,7 @@ class PreparedPlan {
   void ReadC(Rank rank, TestMatrix* whole) const;
 
   // Queues an epoch on one rank. `b_version` names the contents of B.
-  void Run(Rank rank, uint64_t epoch, uint64_t b_version, absl::Time deadline,
+  void Run(Rank rank, uint64_t epoch, uint64_t b_version, Deadline deadline,
            Executor::DoneCallback done);
   // One epoch on all ranks; their reports.
   std::vector<EpochReport> RunAll(uint64_t epoch, uint64_t b_version = 1,
@@ -101,7 +102,7 @@ class PreparedPlan {
   int running_ = 0;  // epochs whose callback has not returned
   Cluster& cluster_;
   const Problem problem_;
-  const Schedule schedule_;
+  const std::shared_ptr<const Schedule> schedule_;
   const uint64_t plan_;
   Operands operands_;  // without versions
   std::vector<std::unique_ptr<Executor>> executors_;

@@ -44,7 +44,8 @@ std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
     peers.executors.push_back(here ? executor.get() : nullptr);
   }
   GemmLibrary library(1);
-  const Program program = Lower({problem, schedule, peers}, 1, library).value();
+  const Program program =
+      Lower({problem, std::make_shared<const Schedule>(schedule), peers}, 1, library).value();
   int64_t pushed = 0, sent = 0;
   for (const ProgramStep& step : program.steps) {
     const auto* copy = std::get_if<CopyOp>(&step.op);

@@ -57,6 +57,18 @@ TEST(Config, SaysWhatTheFileSays) {
   EXPECT_EQ(config->log_level, "info");
 }
 
+TEST(Config, ThePlanCacheIsBytesOfTheWorld) {
+  EXPECT_EQ(ParseConfig(Good(), "x.conf")->plan_cache_bytes, 256 << 20);
+  const absl::StatusOr<Config> config = ParseConfig(
+      With(Good(), "cluster: \"demo\"", "cluster: \"demo\" plan_cache: \"1MiB\""), "x.conf");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->plan_cache_bytes, 1 << 20);
+  EXPECT_NE(config->hash, ParseConfig(Good(), "x.conf")->hash) << "all daemons have the same";
+  EXPECT_NE(ErrorOf(With(Good(), "cluster: \"demo\"", "cluster: \"demo\" plan_cache: \"much\""))
+                .find("world.plan_cache"),
+            std::string::npos);
+}
+
 TEST(Config, RanksNumberTheDevicesInListOrder) {
   const absl::StatusOr<Config> config = ParseConfig(Good(), "x.conf");
   ASSERT_TRUE(config.ok()) << config.status();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "proto/convert/fill.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
@@ -19,7 +20,7 @@ class FillWorldTest : public testing::Test {
   }
   absl::StatusOr<v1::Tensor> Fill(int node, const v1::FillTensorRequest& request) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context.set_deadline(ToGrpc(Deadline::After(kPatience)));
     v1::Tensor tensor;
     const absl::Status status = FromGrpc(
         v1::TensorService::NewStub(world_.Channel(node))->FillTensor(&context, request, &tensor));
@@ -29,7 +30,7 @@ class FillWorldTest : public testing::Test {
   // Row-major without padding.
   absl::StatusOr<std::string> Read(int node, uint64_t id) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context.set_deadline(ToGrpc(Deadline::After(kPatience)));
     v1::ReadTensorRequest request;
     request.mutable_tensor()->set_tensor_id(id);
     const auto stub = v1::ContentService::NewStub(world_.Channel(node));

@@ -15,6 +15,7 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/world_harness.h"
@@ -108,7 +109,7 @@ class JobServiceTest : public testing::Test {
   }
   static void SetDeadline(grpc::ClientContext* context) {
     context->set_wait_for_ready(true);
-    context->set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context->set_deadline(ToGrpc(Deadline::After(kPatience)));
   }
   void Fill(const std::string& name, const std::string& sharding) {
     v1::FillTensorRequest request;
@@ -183,18 +184,17 @@ class JobServiceTest : public testing::Test {
   }
   // Cancels the job and waits for it to be so.
   void ExpectCancelled(uint64_t id, const char* what) {
-    const absl::Time begin = absl::Now();
+    const int64_t begin_ns = MonotonicNanos();
     Cancel(id);
     const v1::Job job = Wait(id);
     std::printf("cancelled while %s: %s\n", what,
-                absl::FormatDuration(absl::Now() - begin).c_str());
+                absl::FormatDuration(absl::Nanoseconds(MonotonicNanos() - begin_ns)).c_str());
     EXPECT_EQ(job.state(), v1::Job::STATE_CANCELLED) << what;
     EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonCancelled) << what;
   }
-  void ExpectTimedOut(uint64_t id, absl::Time due, const char* what) {
+  void ExpectTimedOut(uint64_t id, Deadline due, const char* what) {
     const v1::Job job = Wait(id);
-    std::printf("deadline while %s: %s late\n", what,
-                absl::FormatDuration(absl::Now() - due).c_str());
+    std::printf("deadline while %s: %s late\n", what, absl::FormatDuration(-due.Left()).c_str());
     EXPECT_EQ(job.state(), v1::Job::STATE_FAILED) << what;
     EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline) << what;
   }
@@ -300,16 +300,17 @@ TEST_F(JobServiceTest, ADeadlineReachesAJobWhereverItIs) {
     Armed here("executor.hold_rank_0"), there("executor.hold_rank_1");
     // The one that runs outlives the one that waits for its Y: behind its failure that would find
     // no Y.
-    const absl::Time now = absl::Now();
+    const Deadline soon = Deadline::After(absl::Milliseconds(300));
+    const Deadline later = Deadline::After(absl::Milliseconds(900));
     const uint64_t running = Submit(Timed(Request("Y"), 900));
     const uint64_t queued = Submit(Timed(Request("Z", "Y")));
-    ExpectTimedOut(queued, now + absl::Milliseconds(300), "queued");
-    ExpectTimedOut(running, now + absl::Milliseconds(900), "running");
+    ExpectTimedOut(queued, soon, "queued");
+    ExpectTimedOut(running, later, "running");
   }
   ExpectJobsRun();
   {
     Armed peer("executor.hold_rank_1");
-    const absl::Time due = absl::Now() + absl::Milliseconds(300);
+    const Deadline due = Deadline::After(absl::Milliseconds(300));
     ExpectTimedOut(Submit(Timed(Request("Y"))), due, "waiting on a peer");
   }
   ExpectJobsRun();

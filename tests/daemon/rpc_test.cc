@@ -10,6 +10,7 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "kernels/base/reason.h"
 #include "proto/channel/channel.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
@@ -58,7 +59,7 @@ class RpcTest : public testing::Test {
   std::string RawCall(const std::string& method, const std::string& request) {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context.set_deadline(ToGrpc(Deadline::After(kPatience)));
     grpc::CompletionQueue queue;
     auto call = stub.PrepareCall(&context, method, &queue);
     void* tag = nullptr;

@@ -10,6 +10,7 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/world_harness.h"
@@ -44,7 +45,7 @@ class RunJobsTest : public testing::Test {
   }
   static void SetDeadline(grpc::ClientContext* context) {
     context->set_wait_for_ready(true);
-    context->set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context->set_deadline(ToGrpc(Deadline::After(kPatience)));
   }
   static void SetMesh(v1::Mesh* mesh) {
     v1::MeshAxis* axis = mesh->add_axes();

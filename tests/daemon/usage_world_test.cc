@@ -6,6 +6,7 @@
 
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/link/join_merge.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
@@ -45,7 +46,7 @@ class UsageWorldTest : public testing::Test {
     while (status.ok() && job.state() != v1::Job::STATE_SUCCEEDED &&
            job.state() != v1::Job::STATE_FAILED) {
       grpc::ClientContext context;
-      context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+      context.set_deadline(ToGrpc(Deadline::After(kPatience)));
       status = stub->WaitJob(&context, waiting, &job);
     }
     EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error().message();
@@ -70,6 +71,9 @@ TEST_F(UsageWorldTest, EveryDaemonTellsTheUsageOfAllAndWarmJobsChangeNothingOfIt
   // With the next heartbeats.
   for (int node : {0, 1, 2}) {
     EXPECT_TRUE(Eventually([&] {
+      const v1::GetStatusResponse status = world_.Status(node);
+      for (const v1::NodeStatus& one : status.nodes())
+        if (one.plan_bytes() == 0) return false;
       for (const v1::DeviceStatus& device : Devices(node)) {
         if (device.pack_count() != 1 || device.packed_bytes() == 0 || device.scratch_bytes() == 0 ||
             device.allocation_count() < 2)

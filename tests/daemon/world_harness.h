@@ -12,13 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "agmm/v1/cluster.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "proto/channel/channel.h"
+#include "proto/convert/grpc_deadline.h"
 #include "tests/support/held_ports.h"
 #include "tests/support/patience.h"
 
@@ -58,13 +57,13 @@ class TestWorld {
   // Connection).
   std::shared_ptr<grpc::Channel> Channel(int node) const {
     std::shared_ptr<grpc::Channel> channel = OpenChannel(Address(node));
-    EXPECT_TRUE(channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience)));
+    EXPECT_TRUE(channel->WaitForConnected(ToGrpc(Deadline::After(kPatience))));
     return channel;
   }
   // What `node` answers.
   v1::GetStatusResponse Status(int node) const {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context.set_deadline(ToGrpc(Deadline::After(kPatience)));
     v1::GetStatusResponse status;
     const grpc::Status result =
         v1::ClusterService::NewStub(Channel(node))->GetStatus(&context, {}, &status);

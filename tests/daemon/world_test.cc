@@ -12,6 +12,7 @@
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
 #include "proto/channel/channel.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "tests/daemon/world_harness.h"
 #include "tests/fuzz/valid_requests.h"
@@ -313,7 +314,7 @@ class SocketWorld : public testing::Test {
   v1::GetStatusResponse Status() const {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context.set_deadline(ToGrpc(Deadline::After(kPatience)));
     v1::GetStatusResponse status;
     auto stub = v1::ClusterService::NewStub(OpenChannel("unix:" + config_.socket));
     const grpc::Status result = stub->GetStatus(&context, {}, &status);

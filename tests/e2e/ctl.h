@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
 
@@ -73,7 +74,7 @@ class Ctl : public ::testing::Test {
   }
   ::testing::AssertionResult Reaches(const std::string& job, const std::string& state) {
     std::string last;
-    for (const absl::Time give_up = absl::Now() + kPatience; absl::Now() < give_up;
+    for (const Deadline give_up = Deadline::After(kPatience); !give_up.HasPassed();
          absl::SleepFor(absl::Milliseconds(20))) {
       last = OkJson({"job", "show", job}).value("state", "");
       if (last == state) return ::testing::AssertionSuccess();
@@ -81,7 +82,7 @@ class Ctl : public ::testing::Test {
     return ::testing::AssertionFailure() << "job " << job << " is " << last << ", not " << state;
   }
   static ::testing::AssertionResult Prints(Process* process, const std::string& what) {
-    for (const absl::Time give_up = absl::Now() + kPatience; absl::Now() < give_up;
+    for (const Deadline give_up = Deadline::After(kPatience); !give_up.HasPassed();
          absl::SleepFor(absl::Milliseconds(20))) {
       if (absl::StrContains(process->out(), what)) return ::testing::AssertionSuccess();
     }

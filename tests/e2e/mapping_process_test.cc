@@ -10,6 +10,7 @@
 #include "client/agmm.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
 
 namespace agmm {
@@ -63,8 +64,8 @@ class MappingProcess : public ::testing::Test {
     std::vector<std::string> command = {Program("mapping_client"), world_.socket(1), "A"};
     if (!more.empty()) command.push_back(more);
     auto writer = std::make_unique<Process>(command, world_.Path("writer"));
-    const absl::Time end = absl::Now() + kPatience;
-    while (writer->out().find("mapped") == std::string::npos && absl::Now() < end &&
+    const Deadline end = Deadline::After(kPatience);
+    while (writer->out().find("mapped") == std::string::npos && !end.HasPassed() &&
            writer->Running())
       absl::SleepFor(absl::Milliseconds(5));
     EXPECT_THAT(writer->out(), HasSubstr("mapped")) << writer->err();

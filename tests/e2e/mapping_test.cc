@@ -16,6 +16,7 @@
 #include "daemon/node/file_socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/daemon/world_harness.h"
 #include "tests/support/temp_folder.h"
 
@@ -42,7 +43,7 @@ class MappingOfTwo : public ::testing::Test {
     EXPECT_TRUE(connection->GetStatus().ok());
     return connection;
   }
-  static absl::Time Soon() { return absl::Now() + kPatience; }
+  static Deadline Soon() { return Deadline::After(kPatience); }
 
   // A tensor on these ranks, all of whose elements are 1.
   v1::Tensor Put(Connection* connection, const std::vector<int>& ranks) {
@@ -142,7 +143,7 @@ TEST_F(MappingOfTwo, OneThatEndsWithoutACommitLeavesNoContents) {
     const auto other = Connect(1);
     const auto mapping = TensorMapping::Open(other.get(), Begin(true), Soon());
     ASSERT_TRUE(mapping.ok()) << mapping.status();
-    const auto second = TensorMapping::Open(connection.get(), Begin(false), absl::Now());
+    const auto second = TensorMapping::Open(connection.get(), Begin(false), Deadline::After({}));
     EXPECT_EQ(second.status().code(), absl::StatusCode::kDeadlineExceeded);
   }
   const auto mapping = TensorMapping::Open(connection.get(), Begin(false), Soon());

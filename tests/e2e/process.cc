@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 namespace {
@@ -94,12 +95,12 @@ void Process::Stop() {
 }
 
 std::optional<int> Process::Wait(absl::Duration limit) {
-  const absl::Time deadline = absl::Now() + limit;
+  const Deadline deadline = Deadline::After(limit);
   while (!code_) {
     int status = 0;
     if (waitpid(pid_, &status, WNOHANG) == pid_) {
       code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    } else if (absl::Now() >= deadline) {
+    } else if (deadline.HasPassed()) {
       return std::nullopt;
     } else {
       absl::SleepFor(kPoll);

@@ -9,6 +9,7 @@
 
 #include "client/agmm.h"
 #include "client/connect/tensor_transfer.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
 #include "tests/e2e/ctl.h"
 
@@ -131,7 +132,7 @@ TEST_F(Restart, TheIdOfATensorIsNoOtherTensors) {
     ExpectPeerLost(connection->DeleteTensor(IdOf(*old)), kGone);
     ExpectPeerLost(Download(
                        connection.get(), ref, [](auto&&...) { return absl::OkStatus(); },
-                       {[](int64_t) {}}, absl::Now() + kPatience, old->sequencer())
+                       {[](int64_t) {}}, Deadline::After(kPatience), old->sequencer())
                        .status(),
                    kGone);
     v1::BeginUpload begin;
@@ -142,7 +143,7 @@ TEST_F(Restart, TheIdOfATensorIsNoOtherTensors) {
                          std::memset(out, 0, size);
                          return absl::OkStatus();
                        },
-                       {[](int64_t) {}}, absl::Now() + kPatience, old->sequencer())
+                       {[](int64_t) {}}, Deadline::After(kPatience), old->sequencer())
                        .status(),
                    kGone);
     v1::SubmitJobRequest submit;
@@ -177,7 +178,7 @@ TEST_F(Restart, ADownloadDoesNotGoOnWithAnotherTensor) {
         put("2");
         return absl::OkStatus();
       },
-      {[](int64_t) {}}, absl::Now() + kPatience);
+      {[](int64_t) {}}, Deadline::After(kPatience));
   ExpectPeerLost(got.status(), kGone);
 }
 

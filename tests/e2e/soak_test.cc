@@ -13,6 +13,7 @@
 #include "client/agmm.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/usage.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
@@ -235,7 +236,7 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
   std::vector<Usage> before(kNodes);
   const auto settle = [&](int node) {
     Usage held = HeldBy(node);
-    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
+    for (const Deadline end = Deadline::After(absl::Seconds(20)); !end.HasPassed();) {
       absl::SleepFor(absl::Milliseconds(500));
       const Usage now = HeldBy(node);
       if (now == held) break;

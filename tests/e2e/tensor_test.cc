@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/npy/npy_transfer.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
 #include "tests/support/proxy.h"
@@ -110,7 +111,7 @@ TEST_F(ContentsOfThree, OfAClientThatDiesInMidUploadGiveTheirSpaceBackWithItsSes
     request.mutable_begin()->set_upload_id("up");
     request.mutable_begin()->mutable_put()->set_session_id(*session);
     {
-      Connection::Call call(connection.get(), absl::InfiniteFuture());
+      Connection::Call call(connection.get(), Deadline::Infinite());
       v1::UploadResponse response;
       request.mutable_chunk()->set_data(Contents().substr(0, 1 << 20));
       ASSERT_TRUE(connection->contents()->Upload(call.context(), request, &response).ok());

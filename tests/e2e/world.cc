@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 namespace {
@@ -68,7 +69,7 @@ void World::WriteConfigs() {
 }
 
 void World::Start(int node) {
-  std::map<std::string, std::string> environment;
+  std::map<std::string, std::string> environment = options_.environment;
   if (!options_.failpoints.empty()) environment["AGMM_FAILPOINTS"] = options_.failpoints;
   daemons_[node].reset();
   std::vector<std::string> command;
@@ -109,7 +110,7 @@ v1::GetStatusResponse World::Status(int node) const {
 ::testing::AssertionResult World::WaitFor(
     int node, const std::string& what,
     const std::function<bool(const v1::GetStatusResponse&)>& holds) const {
-  const absl::Time deadline = absl::Now() + kPatience;
+  const Deadline deadline = Deadline::After(kPatience);
   std::string last;
   do {
     const absl::StatusOr<v1::GetStatusResponse> status = Connect(node)->GetStatus();
@@ -121,7 +122,7 @@ v1::GetStatusResponse World::Status(int node) const {
                << "a daemon has ended; node " << node << " says " << last;
     }
     absl::SleepFor(kStatusPoll);
-  } while (absl::Now() < deadline);
+  } while (!deadline.HasPassed());
   return ::testing::AssertionFailure()
          << "node " << node << " never had " << what << "; the last answer: " << last;
 }
@@ -133,7 +134,8 @@ v1::GetStatusResponse World::Status(int node) const {
 
 std::unique_ptr<Process> World::StartCtl(int node, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {Program("agmmctl"), "--endpoint", endpoint(node)});
-  return std::make_unique<Process>(arguments, Path(absl::StrCat("ctl", ++programs_)));
+  return std::make_unique<Process>(arguments, Path(absl::StrCat("ctl", ++programs_)),
+                                   options_.environment);
 }
 
 Ran World::Ctl(int node, std::vector<std::string> arguments) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,7 +29,8 @@ struct WorldOptions {
   int nodes = 1;
   int devices = 1;  // of each node, one thread each
   std::string heap = "32MiB";
-  std::string failpoints;  // AGMM_FAILPOINTS of every daemon
+  std::string failpoints;                          // AGMM_FAILPOINTS of every daemon
+  std::map<std::string, std::string> environment;  // more, of every daemon and of agmmctl
   // Where each node runs: what goes in front of its command, and its IP address. Empty: here, on
   // loopback. Tests reach daemons that run elsewhere over their unix sockets.
   std::vector<std::pair<std::vector<std::string>, std::string>> hosts = {};

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/usage.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
@@ -202,8 +203,8 @@ TEST_F(Fault, DaemonsStopInGoodOrderWhileClientsWaitForATensor) {
       ASSERT_TRUE(tensor.ok()) << tensor.status();
       v1::UploadRequest request;
       request.mutable_begin()->set_tensor_id(tensor->tensor_id());
-      Connection::Call first(connection.get(), absl::Now() + kPatience),
-          second(connection.get(), absl::Now() + kPatience);
+      Connection::Call first(connection.get(), Deadline::After(kPatience)),
+          second(connection.get(), Deadline::After(kPatience));
       v1::UploadResponse response;
       request.mutable_begin()->set_upload_id("holder");
       ASSERT_TRUE(connection->contents()->Upload(first.context(), request, &response).ok());
@@ -220,7 +221,7 @@ TEST_F(Fault, DaemonsStopInGoodOrderWhileClientsWaitForATensor) {
       EXPECT_FALSE(waited.get_future().get().ok());
       // The tensor ended with its world: bytes that are written to it now have no effect.
       request.mutable_chunk()->set_data(std::string(8 * 8 * 4, '\0'));
-      Connection::Call third(connection.get(), absl::Now() + kPatience);
+      Connection::Call third(connection.get(), Deadline::After(kPatience));
       EXPECT_FALSE(connection->contents()->Upload(third.context(), request, &response).ok());
       world_.Start(stopped);
       ASSERT_TRUE(world_.WaitReady(0));

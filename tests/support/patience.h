@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -15,7 +16,7 @@ inline constexpr std::chrono::milliseconds kPatienceMs{60'000};
 
 // True once `holds` does; false when kPatience ends first.
 inline bool Eventually(const std::function<bool()>& holds) {
-  for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end;
+  for (const Deadline end = Deadline::After(kPatience); !end.HasPassed();
        absl::SleepFor(absl::Milliseconds(2))) {
     if (holds()) return true;
   }

@@ -24,7 +24,8 @@ class LocalSequencerTest : public CatalogTest {
     parts.placement = &placement_;
     parts.sequencer = &sequencer_;
     Scheduler::Parts scheduler;
-    scheduler.loop = scheduler.planner = &loop_;
+    scheduler.loop = &loop_;
+    scheduler.planners = {&loop_, &loop_};
     scheduler.members = &members_;
     scheduler.placement = &placement_;
     scheduler.catalog = catalog_.get();

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "absl/time/clock.h"
+#include "kernels/base/deadline.h"
 #include "proto/channel/channel.h"
 #include "tests/daemon/rpc/tensor_service_fixture.h"
 #include "tests/support/notification.h"
@@ -93,8 +94,8 @@ class MapTensor : public TensorContents {
   const TempFolder folder_{"map-tensor"};
   // The first report of this kind, once it has come.
   v1::Report AwaitReport(v1::Report::ReportCase kind) {
-    const absl::Time end = absl::Now() + kPatience;
-    while (absl::Now() < end) {
+    const Deadline end = Deadline::After(kPatience);
+    while (!end.HasPassed()) {
       {
         std::lock_guard lock(mutex_);
         for (const v1::Report& report : reports_)

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/rpc/cluster_service.h"
 #include "daemon/rpc/server.h"
@@ -20,6 +19,7 @@
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "proto/channel/channel.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "proto/convert/metadata.h"
 #include "tests/support/notification.h"
@@ -39,7 +39,7 @@ class FakeJobs final : public v1::JobService::CallbackService {
     metadata.clear();
     for (const auto& [key, value] : context->client_metadata())
       metadata[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
-    deadline = context->deadline();
+    deadline = FromGrpc(context->raw_deadline());
     response->set_job_id(request->job_id());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(ToGrpc(answer));
@@ -108,7 +108,7 @@ class FakeJobs final : public v1::JobService::CallbackService {
   absl::Status answer;
   bool ends_by_cancel = false;  // RunJobs ends when its caller is gone, not when it has sent all
   std::map<std::string, std::string> metadata;
-  std::chrono::system_clock::time_point deadline;
+  Deadline deadline;
   Notification waiting, cancelled;
 };
 
@@ -121,7 +121,7 @@ class RelayTest : public testing::Test {
     builder.RegisterService(&jobs_);
     sequencer_ = builder.BuildAndStart();
     const auto channel = OpenChannel(absl::StrCat("127.0.0.1:", port));
-    EXPECT_TRUE(channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience)));
+    EXPECT_TRUE(channel->WaitForConnected(ToGrpc(Deadline::After(kPatience))));
     client_ = std::make_unique<SequencerClient>(channel, "node a (127.0.0.1:1)");
     calls_ = client_->calls();
     cluster_ = std::make_unique<ClusterService>(&calls_, &view_, 0);
@@ -133,11 +133,11 @@ class RelayTest : public testing::Test {
   ~RelayTest() override {
     member_->Stop();
     client_.reset();
-    sequencer_->Shutdown(std::chrono::system_clock::now());
+    sequencer_->Shutdown(ToGrpc(Deadline::After(absl::ZeroDuration())));
   }
 
   static void SetDeadline(grpc::ClientContext* context) {
-    context->set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    context->set_deadline(ToGrpc(Deadline::After(kPatience)));
   }
   absl::StatusOr<v1::Job> GetJob() {
     grpc::ClientContext context;
@@ -200,9 +200,9 @@ TEST_F(RelayTest, AMembersCallNamesItsCaller) {
 
 TEST_F(RelayTest, ContextTravelsAlong) {
   client_->SetConnected("token");
-  const absl::Time deadline = absl::Now() + kPatience;
+  const Deadline deadline = Deadline::After(kPatience);
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(deadline));
+  context.set_deadline(ToGrpc(deadline));
   const std::map<std::string, std::string> sent = {{kRequestIdKey, "r1"},
                                                    {kTraceparentKey, "00-1-2-3"},
                                                    {kSessionKey, "s1"},
@@ -217,7 +217,7 @@ TEST_F(RelayTest, ContextTravelsAlong) {
   for (const auto& [key, value] : sent) EXPECT_EQ(jobs_.metadata[key], value) << key;
   EXPECT_THAT(jobs_.metadata[kPrincipalKey], testing::StartsWith("ipv4:127.0.0.1:"));
   EXPECT_EQ(jobs_.metadata[kMemberKey], "token");
-  EXPECT_LE(absl::FromChrono(jobs_.deadline), deadline + absl::Seconds(1));
+  EXPECT_LE(jobs_.deadline.Left(), deadline.Left() + absl::Seconds(1));
 }
 
 TEST_F(RelayTest, ErrorsKeepCodeMessageAndReason) {
@@ -242,7 +242,7 @@ TEST_F(RelayTest, CallsBeforeTheStreamIsUpNameTheSequencer) {
 
 TEST_F(RelayTest, VanishedSequencerIsAPeerLost) {
   client_->SetConnected("token");
-  sequencer_->Shutdown(std::chrono::system_clock::now());
+  sequencer_->Shutdown(ToGrpc(Deadline::After(absl::ZeroDuration())));
   sequencer_->Wait();
   const absl::Status got = GetJob().status();
   EXPECT_TRUE(absl::IsAborted(got)) << got;

@@ -15,6 +15,7 @@
 #include "daemon/rpc/services.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
@@ -55,7 +56,7 @@ class FakeControl {
       return;
     }
     EXPECT_GE(request.lease_id(), kAccess);
-    EXPECT_EQ(call.deadline, absl::InfiniteFuture());
+    EXPECT_EQ(call.deadline, Deadline::Infinite());
     EXPECT_TRUE(call.cancel->status().ok());
     {
       std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 // Uploads over gRPC: what a client may send, and how it comes back after a break.
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
 #include "tests/daemon/rpc/upload_fixture.h"
 
@@ -128,8 +129,8 @@ TEST_F(Uploading, AChunkTooFarAheadIsRefusedByTheOffsetThatComesNext) {
   // One more early chunk than the daemon keeps.
   Client early(this);
   for (int i = 0; i < 17; ++i) early.Start(early.Chunk((1 << 20) + 4, "abcd"));
-  const absl::Time end = absl::Now() + kPatience;
-  while (early.Errors() == 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  const Deadline end = Deadline::After(kPatience);
+  while (early.Errors() == 0 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(early.Errors(), 1);
   // None of this has ended the upload.
   EXPECT_THAT(control_.commits(), IsEmpty());

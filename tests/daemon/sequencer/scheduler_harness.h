@@ -14,6 +14,7 @@
 
 #include "daemon/sequencer/scheduler.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/support/notification.h"
@@ -57,12 +58,18 @@ class Answer {
 // Stands still until it is moved.
 class ManualClock final : public Clock {
  public:
-  absl::Time Now() const override { return start_ + absl::Nanoseconds(passed_ns_.load()); }
+  absl::Time Now() const override {
+    return start_ + absl::Nanoseconds(passed_ns_.load() + set_ns_.load());
+  }
+  int64_t Nanos() const override { return start_ns_ + passed_ns_.load(); }
   void Advance(absl::Duration by) { passed_ns_ += absl::ToInt64Nanoseconds(by); }
+  // As an administrator sets the wall clock.
+  void SetWall(absl::Duration by) { set_ns_ += absl::ToInt64Nanoseconds(by); }
 
  private:
   const absl::Time start_ = absl::Now();
-  std::atomic<int64_t> passed_ns_{0};
+  const int64_t start_ns_ = MonotonicNanos();
+  std::atomic<int64_t> passed_ns_{0}, set_ns_{0};
 };
 
 class SchedulerTest : public ::testing::Test {
@@ -83,7 +90,8 @@ class SchedulerTest : public ::testing::Test {
   Scheduler::Parts Parts() {
     Scheduler::Parts parts;
     parts.loop = &loop_;
-    parts.planner = &planner_;
+    parts.planners = {&planner_, &large_planner_};
+    parts.plan_cache_bytes = 1000;
     parts.members = &members_;
     parts.placement = &placement_;
     parts.catalog = catalog_.get();
@@ -197,7 +205,7 @@ class SchedulerTest : public ::testing::Test {
     return job.Get();
   }
   v1::Job::State State(uint64_t id) { return Get(id)->state(); }
-  Answer<v1::Job> StartWait(uint64_t id, absl::Time deadline = absl::InfiniteFuture()) {
+  Answer<v1::Job> StartWait(uint64_t id, Deadline deadline = Deadline::Infinite()) {
     Answer<v1::Job> job;
     CallContext ctx;
     ctx.deadline = deadline;
@@ -221,6 +229,8 @@ class SchedulerTest : public ::testing::Test {
       v1::Report report;
       report.mutable_plan_prepared()->set_plan_id(command.prepare_plan().plan_id());
       report.mutable_plan_prepared()->set_plan_hash(command.prepare_plan().plan_hash());
+      // Different on each node.
+      report.mutable_plan_prepared()->set_plan_bytes(plan_bytes_ - node);
       Report(node, report);
     }
     return static_cast<int>(asked.size());
@@ -273,12 +283,13 @@ class SchedulerTest : public ::testing::Test {
     return bytes;
   }
 
+  int64_t plan_bytes_ = 1;  // that the nodes report of the plans they prepare
   FakeMembers members_;
   Placement placement_;
   Metrics metrics_;
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
-  Loop loop_, planner_;
+  Loop loop_, planner_, large_planner_;
 };
 
 }  // namespace agmm

@@ -86,6 +86,62 @@ TEST_F(PlansOfJobs, OthersGoOnWhileASchedulesProofTakesLong) {
   EXPECT_EQ(job->plan_hash().size(), 16u);
 }
 
+TEST_F(PlansOfJobs, ASmallPlanDoesNotWaitForALargeOne) {
+  const Operands3 t = MakeOperands(1024), u = MakeOperands(32);
+  v1::SubmitJobRequest many = Request(t);
+  many.mutable_options()->set_chunk_count(256);
+  Answer<v1::Job> large;
+  {
+    Armed held("scheduler.hold_large_plan");
+    Do([&] { scheduler_->SubmitJob({}, many, large.reply()); });
+    SubmitOk(Request(u));  // answered once it is planned
+    EXPECT_FALSE(large.has());
+    const auto asked = Take(v1::Command::kPreparePlan);
+    ASSERT_EQ(asked.size(), 2u);
+    EXPECT_FALSE(asked[0].command.prepare_plan().large());
+  }
+  ASSERT_TRUE(large.Get().ok()) << large.Get().status();
+  const auto asked = Take(v1::Command::kPreparePlan);
+  ASSERT_EQ(asked.size(), 2u);
+  EXPECT_TRUE(asked[0].command.prepare_plan().large()) << "its nodes must not wait either";
+}
+
+TEST_F(PlansOfJobs, IdlePlansBeyondTheBytesGoInTheOrderOfTheirLastUse) {
+  const Operands3 first = MakeOperands(16), second = MakeOperands(32), third = MakeOperands(48);
+  plan_bytes_ = 400;
+  Warm(Request(first));
+  Warm(Request(second));
+  Warm(Request(first));
+  EXPECT_EQ(Metric("plans_cached"), 2);
+  EXPECT_TRUE(Take(v1::Command::kReleasePlan).empty());
+  Warm(Request(third));
+  EXPECT_EQ(Metric("plans_cached"), 2);
+  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u) << "both nodes forget the second";
+  EXPECT_EQ(Metric("plans_prepared_total"), 3);
+  Warm(Request(first));
+  EXPECT_EQ(Metric("plans_prepared_total"), 3) << "the first was kept";
+  Warm(Request(second));
+  EXPECT_EQ(Metric("plans_prepared_total"), 4);
+}
+
+TEST_F(PlansOfJobs, APlanLargerThanTheCacheRunsAndGoesAfterItsLastUseAlone) {
+  const Operands3 small = MakeOperands(16), large = MakeOperands(32);
+  plan_bytes_ = 900;
+  Warm(Request(small));
+  plan_bytes_ = 1001;
+  const uint64_t one = SubmitOk(Request(large)), two = SubmitOk(Request(large));
+  AnswerPrepared();
+  DoneEverywhere(one);
+  EXPECT_EQ(State(one), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(Metric("plans_cached"), 2) << "the second job holds it";
+  DoneEverywhere(two);
+  EXPECT_EQ(State(two), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(Metric("plans_cached"), 1);
+  EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
+  Warm(Request(small));
+  EXPECT_EQ(Metric("plans_prepared_total"), 2) << "the small one was kept";
+}
+
 TEST_F(PlansOfJobs, ARequestRepeatedWhileItsPlanIsMadeIsAnsweredWithTheSameJob) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   request.set_request_id("r1");

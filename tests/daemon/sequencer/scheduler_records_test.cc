@@ -3,6 +3,7 @@
 #include "daemon/sequencer/request_log.h"
 #include "daemon/sequencer/scheduler.h"
 #include "gmock/gmock.h"
+#include "kernels/base/deadline.h"
 #include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
@@ -22,7 +23,9 @@ TEST(RequestLog, AnIdIsForgottenExactlyWhenItsTimeIsOver) {
   log.End("short", v1::Job::STATE_SUCCEEDED, Code::kOk);
   log.End("long", v1::Job::STATE_FAILED, Code::kInternal);
   clock.Advance(absl::Minutes(10) - absl::Nanoseconds(1));
+  clock.SetWall(absl::Hours(1));
   EXPECT_NE(log.Find("short"), nullptr);
+  clock.SetWall(-absl::Hours(2));
   clock.Advance(absl::Nanoseconds(1));
   EXPECT_EQ(log.Find("short"), nullptr);
   clock.Advance(absl::Minutes(10) - absl::Nanoseconds(1));
@@ -65,7 +68,7 @@ class Records : public SchedulerTest {
     return *list.Get();
   }
   using Events = std::vector<v1::WatchJobResponse>;
-  Answer<Events> Poll(uint64_t job, int64_t after, absl::Time deadline = absl::InfiniteFuture()) {
+  Answer<Events> Poll(uint64_t job, int64_t after, Deadline deadline = Deadline::Infinite()) {
     Answer<Events> polled;
     CallContext ctx;
     ctx.deadline = deadline;
@@ -186,8 +189,9 @@ TEST_F(Records, APollBringsWhatIsBehindItsEventAndTheJobOnceItHasEnded) {
 
 TEST_F(Records, APollEndsAtItsOwnDeadlineAndThoseOfTheGoneDoNotPileUp) {
   const uint64_t id = SubmitOk(Request(MakeOperands()));
-  EXPECT_EQ(Poll(id, 1, clock_.Now() + absl::Milliseconds(10)).Get().status().code(),
-            Code::kDeadlineExceeded);
+  EXPECT_EQ(
+      Poll(id, 1, Deadline::After(absl::Milliseconds(10), clock_.Nanos())).Get().status().code(),
+      Code::kDeadlineExceeded);
   CallContext gone;
   Answer<Events> answer;
   v1::WatchJobRequest request;

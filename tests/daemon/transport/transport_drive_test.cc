@@ -4,9 +4,9 @@
 #include <set>
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/daemon/transport/transport_harness.h"
 
 namespace agmm {
@@ -23,7 +23,7 @@ class Driver {
                 if (!seated_.exchange(true)) in_seat_.count_down();
                 return ending_.load();
               },
-              absl::InfiniteFuture(), absl::ZeroDuration());
+              Deadline::Infinite(), absl::ZeroDuration());
           if (!seated_.exchange(true)) in_seat_.count_down();
           if (drove_) engine_->Leave();
         }) {
@@ -93,7 +93,7 @@ TEST(TransportDrive, OneThreadAtATimeHasTheSeat) {
 TEST(TransportDrive, AtItsDeadlineItReturnsWithTheSeat) {
   Cluster cluster(2);
   ProgressEngine* const engine = cluster[0].progress();
-  EXPECT_TRUE(engine->Drive([] { return false; }, absl::Now() + absl::Milliseconds(5),
+  EXPECT_TRUE(engine->Drive([] { return false; }, Deadline::After(absl::Milliseconds(5)),
                             absl::Microseconds(50)));
   Driver other(engine);
   EXPECT_FALSE(other.Join());
@@ -103,7 +103,7 @@ TEST(TransportDrive, AtItsDeadlineItReturnsWithTheSeat) {
 TEST(TransportDrive, PollDoesWhatThereIsToDo) {
   Cluster cluster(2);
   ProgressEngine* const engine = cluster[0].progress();
-  ASSERT_TRUE(engine->Drive([] { return true; }, absl::InfiniteFuture(), absl::ZeroDuration()));
+  ASSERT_TRUE(engine->Drive([] { return true; }, Deadline::Infinite(), absl::ZeroDuration()));
   Outcomes sent;
   cluster.receiver(1).Expect({1, 1, 0, 1, 0}, {});
   cluster[0].Send(1, {1, 1, 0, 1, 0}, {}, sent.Next());

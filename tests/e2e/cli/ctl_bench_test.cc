@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_split.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/ctl.h"
 
 namespace agmm {
@@ -112,7 +113,7 @@ TEST_F(CtlBench, CtrlCEndsItAndLeavesNothing) {
   bench->Signal(SIGINT);
   EXPECT_EQ(bench->Wait(kPatience), 130);
   EXPECT_THAT(bench->err(), StartsWith("agmmctl: "));
-  for (const absl::Time give_up = absl::Now() + kPatience; absl::Now() < give_up;
+  for (const Deadline give_up = Deadline::After(kPatience); !give_up.HasPassed();
        absl::SleepFor(absl::Milliseconds(20))) {
     if (OkJson({"tensor", "list"})["tensors"].empty()) break;
   }

@@ -13,6 +13,7 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "gmock/gmock.h"
+#include "proto/convert/grpc_deadline.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
@@ -37,7 +38,7 @@ class StoppingDaemon final : public v1::JobService::Service,
     builder.RegisterService(static_cast<v1::ContentService::Service*>(this));
     server_ = builder.BuildAndStart();
   }
-  ~StoppingDaemon() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  ~StoppingDaemon() override { server_->Shutdown(ToGrpc(Deadline::After(absl::ZeroDuration()))); }
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
 
   grpc::Status GetTensor(grpc::ServerContext*, const v1::GetTensorRequest* request,

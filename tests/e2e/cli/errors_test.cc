@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
 
@@ -165,7 +166,7 @@ TEST(Socket, InUseIsNamedAndTheFirstDaemonLivesOn) {
   };
   const std::unique_ptr<Process> first = start("first");
   auto ready = [&] { return Connection(*ResolveEndpoint(socket)).GetStatus().ok(); };
-  for (absl::Time deadline = absl::Now() + kPatience; !ready() && absl::Now() < deadline;)
+  for (Deadline deadline = Deadline::After(kPatience); !ready() && !deadline.HasPassed();)
     absl::SleepFor(absl::Milliseconds(20));
   ASSERT_TRUE(ready()) << first->err();
   const std::unique_ptr<Process> second = start("second");
@@ -184,7 +185,7 @@ TEST(Socket, ADaemonThatHasServedStopsInGoodOrder) {
       const auto status = Connection(*ResolveEndpoint(socket)).GetStatus();
       return status.ok() && status->ready();
     };
-    for (absl::Time deadline = absl::Now() + kPatience; !ready() && absl::Now() < deadline;)
+    for (Deadline deadline = Deadline::After(kPatience); !ready() && !deadline.HasPassed();)
       absl::SleepFor(absl::Milliseconds(20));
     Process client({Program("agmmctl"), "--endpoint", socket, "matmul", world.Path("A.npy"),
                     world.Path("A.npy"), "--out", world.Path("C.npy")},

@@ -1,0 +1,38 @@
+// The plans that a node keeps: who waits for whom, and the memory they take.
+#include "daemon/node/runner.h"
+#include "gtest/gtest.h"
+#include "kernels/base/failpoint.h"
+#include "tests/daemon/node/runner_harness.h"
+#include "tests/support/patience.h"
+
+namespace agmm {
+namespace {
+
+TEST(Runner, ASmallPlanDoesNotWaitForALargeOneAndBothAreAccounted) {
+  RunnerWorld world(2, 1);
+  Runner& runner = *world.node(0).runner;
+  v1::PreparePlan large = world.PrepareOf(1, world.ProblemOf(64, 8, 8), "ring", 16);
+  large.set_large(true);
+  failpoint::Arm("runner.hold_large_plan");
+  for (int node : {0, 1}) world.node(node).runner->Prepare(large);
+  world.Prepare(world.PrepareOf(2, world.ProblemOf(8, 8, 8)));
+  failpoint::Disarm("runner.hold_large_plan");
+  for (int node : {0, 1}) {
+    const auto report = world.node(node).Next();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_EQ(report->plan_prepared().plan_id(), 1u);
+    EXPECT_EQ(report->plan_prepared().error().code(), 0);
+    EXPECT_GT(report->plan_prepared().plan_bytes(), 16 * 400);
+  }
+  const int64_t both = runner.plan_bytes();
+  v1::ReleasePlan release;
+  release.set_plan_id(1);
+  runner.Release(release);
+  EXPECT_TRUE(Eventually([&] { return runner.plan_bytes() < both; }));
+  EXPECT_GT(runner.plan_bytes(), 0);
+  world.EndGeneration();
+  EXPECT_EQ(runner.plan_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace agmm
