@@ -18,7 +18,12 @@ struct Endpoint : std::enable_shared_from_this<Endpoint> {
   ucp_ep_h out = nullptr, in = nullptr;
   absl::Status failure;
   std::unordered_set<Outbound*> sending;
+  std::vector<std::unique_ptr<Outbound>> waiting;  // until it is connected
 };
+
+namespace {
+constexpr unsigned kBothGreeted = 0b11;
+}  // namespace
 
 absl::Status PeerLost(int node, absl::string_view why) {
   return WithReason(
@@ -40,22 +45,67 @@ void Endpoints::Open(int node, const TransportAddress& address) {
   endpoint->node = node;
   endpoint->address = address;
   all_[node] = endpoint;
+  if (shared_.worker->address() < address.worker) {
+    Connect(endpoint.get());
+    Greet(endpoint.get());
+  } else if (greeted_[node] == kBothGreeted) {
+    Connect(endpoint.get());
+  }
+}
+
+void Endpoints::Connect(Endpoint* endpoint) {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(endpoint->address.worker.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &Endpoints::OnError;
-  params.err_handler.arg = endpoint.get();
+  params.err_handler.arg = endpoint;
   // UCX pairs the connections of both ends in the order of opening, so both ends must agree on it.
-  const bool first = shared_.worker->address() < address.worker;
+  const bool first = shared_.worker->address() < endpoint->address.worker;
   for (ucp_ep_h* handle :
        {first ? &endpoint->out : &endpoint->in, first ? &endpoint->in : &endpoint->out}) {
     const ucs_status_t status = shared_.worker->handle() == nullptr
                                     ? UCS_ERR_NO_DEVICE
                                     : ucp_ep_create(shared_.worker->handle(), &params, handle);
-    if (status != UCS_OK) return OnError(endpoint.get(), nullptr, status);
+    if (status != UCS_OK) return OnError(endpoint, nullptr, status);
   }
+  for (auto& message : std::exchange(endpoint->waiting, {}))
+    SendOn(endpoint, endpoint->out, std::move(message));
+}
+
+void Endpoints::Greet(Endpoint* endpoint) {
+  const std::shared_ptr<const Generation> generation = shared_.current.Get();
+  if (generation == nullptr || !endpoint->failure.ok()) return;
+  for (int connection : {0, 1}) {
+    auto message = std::make_unique<Outbound>(wire::kGreet, generation);
+    wire::BulkHeader header;
+    header.rank = connection;
+    if (Seal(header, message.get()))
+      SendOn(endpoint, connection == 0 ? endpoint->out : endpoint->in, std::move(message));
+  }
+}
+
+ucs_status_t Endpoints::OnGreeting(const void* bytes, size_t length) {
+  wire::BulkHeader header;
+  if (!Admit(shared_.current, wire::kGreet, bytes, length, &header, &shared_.counters))
+    return UCS_OK;
+  if (header.rank < 0 || header.rank > 1) {
+    shared_.counters.malformed.Add();
+    return UCS_OK;
+  }
+  const int node = header.envelope.source_node;
+  unsigned& greeted = greeted_[node];
+  greeted |= 1u << header.rank;
+  if (greeted != kBothGreeted) return UCS_OK;
+  // Posted, because this is a call from within UCX.
+  shared_.worker->Post([this, node, generation = shared_.current.number()] {
+    const auto it = all_.find(node);
+    if (it == all_.end() || shared_.current.number() != generation) return;
+    Endpoint& endpoint = *it->second;
+    if (endpoint.out == nullptr && endpoint.failure.ok()) Connect(&endpoint);
+  });
+  return UCS_OK;
 }
 
 void Endpoints::StartClose() {
@@ -80,7 +130,9 @@ bool Endpoints::closed() {
 }
 
 void Endpoints::Reset(const absl::Status& why) {
+  greeted_.clear();
   for (auto& [node, endpoint] : std::exchange(all_, {})) {
+    for (const auto& message : std::exchange(endpoint->waiting, {})) message->done(why);
     for (Outbound* message : std::exchange(endpoint->sending, {})) {
       const std::unique_ptr<Outbound> owned(message);
       owned->done(why);
@@ -95,6 +147,11 @@ void Endpoints::SendSealed(int node, std::unique_ptr<Outbound> message) {
   if (it == all_.end()) return message->done(PeerLost(node, "it is not connected"));
   Endpoint& endpoint = *it->second;
   if (!endpoint.failure.ok()) return message->done(endpoint.failure);
+  if (endpoint.out == nullptr) return endpoint.waiting.push_back(std::move(message));
+  SendOn(&endpoint, endpoint.out, std::move(message));
+}
+
+void Endpoints::SendOn(Endpoint* endpoint, ucp_ep_h handle, std::unique_ptr<Outbound> message) {
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.send = &Endpoints::OnSent;
@@ -104,17 +161,17 @@ void Endpoints::SendSealed(int node, std::unique_ptr<Outbound> message) {
     params.flags = UCP_AM_SEND_FLAG_EAGER;
   }
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(endpoint.out, message->kind, message->header.data(), message->header_length,
+      ucp_am_send_nbx(handle, message->kind, message->header.data(), message->header_length,
                       message->data.data, message->data.length, &params);
   if (UCS_PTR_IS_PTR(request)) {
-    message->endpoint = it->second;
-    endpoint.sending.insert(message.release());
+    message->endpoint = endpoint->shared_from_this();
+    endpoint->sending.insert(message.release());
     ++sending_;
     return;
   }
   message->done(UCS_PTR_STATUS(request) == UCS_OK
                     ? absl::OkStatus()
-                    : PeerLost(node, ucs_status_string(UCS_PTR_STATUS(request))));
+                    : PeerLost(endpoint->node, ucs_status_string(UCS_PTR_STATUS(request))));
 }
 
 void Endpoints::OnSent(void* request, ucs_status_t status, void* user) {
@@ -147,6 +204,7 @@ void Endpoints::Fail(const std::shared_ptr<Endpoint>& endpoint) {
   // UCX may still read them, but nobody gets what it reads.
   const std::vector<Outbound*> sending(endpoint->sending.begin(), endpoint->sending.end());
   for (Outbound* message : sending) message->done(endpoint->failure);
+  for (const auto& message : std::exchange(endpoint->waiting, {})) message->done(endpoint->failure);
   shared_.counters.peers_failed.Add();
   on_failure_(endpoint->node, endpoint->failure);
 }

@@ -51,7 +51,12 @@ class Endpoints {
   // Requires that the worker is closed.
   ~Endpoints();
 
+  // Connects to `node`, or waits for its greetings: of the two nodes one connects first, because
+  // UCX uses freed memory when two connections between the same ends meet on the way (NOTES.md).
+  // Messages wait meanwhile.
   void Open(int node, const TransportAddress& address);
+  // Takes an active message of kind kGreet.
+  ucs_status_t OnGreeting(const void* header, size_t header_length);
   // Starts to end all connections, which completes the messages under way.
   void StartClose();
   // True once UCX has closed them.
@@ -63,13 +68,8 @@ class Endpoints {
   // Sends `message` with `header`, whose envelope and check it sets.
   template <typename Header>
   void Send(int node, Header header, std::unique_ptr<Outbound> message) {
-    static_assert(sizeof(Header) <= sizeof(message->header));
-    const Generation& generation = *message->generation;
-    header.envelope = {wire::kVersion, message->kind, generation.self_node, generation.number};
-    if (!generation.key->Seal(&header))
+    if (!Seal(header, message.get()))
       return message->done(absl::InternalError("OpenSSL failed to compute a header's check"));
-    std::memcpy(message->header.data(), &header, sizeof(header));
-    message->header_length = sizeof(header);
     SendSealed(node, std::move(message));
   }
 
@@ -78,7 +78,21 @@ class Endpoints {
   bool busy() const { return sending_ > 0; }
 
  private:
+  template <typename Header>
+  static bool Seal(Header header, Outbound* message) {
+    static_assert(sizeof(Header) <= sizeof(message->header));
+    const Generation& generation = *message->generation;
+    header.envelope = {wire::kVersion, message->kind, generation.self_node, generation.number};
+    if (!generation.key->Seal(&header)) return false;
+    std::memcpy(message->header.data(), &header, sizeof(header));
+    message->header_length = sizeof(header);
+    return true;
+  }
   void SendSealed(int node, std::unique_ptr<Outbound> message);
+  // Through `handle`, a connection to the endpoint.
+  void SendOn(Endpoint* endpoint, ucp_ep_h handle, std::unique_ptr<Outbound> message);
+  void Connect(Endpoint* endpoint);
+  void Greet(Endpoint* endpoint);
   static void OnError(void* endpoint, ucp_ep_h handle, ucs_status_t status);
   static void OnSent(void* request, ucs_status_t status, void* message);
   void Fail(const std::shared_ptr<Endpoint>& endpoint);
@@ -86,6 +100,7 @@ class Endpoints {
   Shared& shared_;
   const std::function<void(int, absl::Status)> on_failure_;
   std::map<int, std::shared_ptr<Endpoint>> all_;
+  std::map<int, unsigned> greeted_;  // the connections of a node that have greeted, a bit each
   int64_t sending_ = 0;
   std::vector<ucs_status_ptr_t> closing_;  // requests
 };

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "daemon/transport/address.h"
 #include "daemon/transport/bulk.h"
@@ -165,6 +166,9 @@ class Impl final : public UcxTransport {
   // before: its cleanup then frees what it still uses (NOTES.md).
   bool EndConnections() {
     if (worker_->handle() == nullptr) return true;
+    // Nothing that arrives from here on is kept, because UCX forgets it with the worker.
+    ending_ = true;
+    const absl::Cleanup ended = [this] { ending_ = false; };
     endpoints_.StartClose();
     const int64_t end_ns = MonotonicNanos() + absl::ToInt64Nanoseconds(kEndLimit);
     // UCX finishes some of it in later calls, which do not count as progress.
@@ -199,9 +203,10 @@ class Impl final : public UcxTransport {
   static ucs_status_t OnMessage(void* arg, const void* header, size_t header_length, void* data,
                                 size_t length, const ucp_am_recv_param_t* param) {
     const auto& [self, kind] = *static_cast<const Handler*>(arg);
-    if (self->closing_) return UCS_OK;
+    if (self->ending_) return UCS_OK;
     const Payload payload{data, static_cast<int64_t>(length),
                           (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0};
+    if (kind == wire::kGreet) return self->endpoints_.OnGreeting(header, header_length);
     if (kind == wire::kPlan) return self->plans_.OnMessage(header, header_length, payload);
     return self->bulk_.OnMessage(kind, header, header_length, payload);
   }
@@ -252,9 +257,10 @@ class Impl final : public UcxTransport {
   Endpoints endpoints_;
   PlanMessages plans_;
   Bulk bulk_;
-  Handler handlers_[wire::kPong + 1];
+  Handler handlers_[wire::kGreet + 1];
   std::atomic<bool> resuming_{false};
   bool closing_ = false;  // on the progress thread
+  bool ending_ = false;   // likewise: the connections
   bool closed_ = false;   // in time, by the destructor
   std::mutex mutex_;
   std::function<void(int, absl::Status)> on_peer_failure_;  // guarded by mutex_

@@ -27,8 +27,9 @@ enum Kind : uint16_t {
   kReadBack = 5,
   kPing = 6,  // answered by kPong
   kPong = 7,
+  kGreet = 8,  // the first message of a connection, which `rank` numbers
 };
-constexpr Kind kKinds[] = {kPlan, kWrite, kRead, kWritten, kReadBack, kPing, kPong};
+constexpr Kind kKinds[] = {kPlan, kWrite, kRead, kWritten, kReadBack, kPing, kPong, kGreet};
 
 struct Envelope {
   uint16_t version = 0;

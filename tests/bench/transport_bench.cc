@@ -76,9 +76,9 @@ void Measure(const char* name, const TransportOptions& options, int64_t bytes, i
     End ends[2] = {End(bytes), End(bytes)};
     for (End& end : ends) end.transport = UcxTransport::Create(options, &end, &end).value();
     const TransportPort ports[2] = {Renewed(*ends[0].transport), Renewed(*ends[1].transport)};
+    for (int i : {0, 1}) ends[i].transport->SetWorld(1, i, {});
     for (int i : {0, 1}) {
       if (!ends[i].transport->Connect(1 - i, ports[1 - i].address).ok()) std::abort();
-      ends[i].transport->SetWorld(1, i, {});
     }
     const absl::Time start = absl::Now();
     const double cpu = CpuSeconds();

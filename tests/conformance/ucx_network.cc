@@ -79,6 +79,8 @@ UcxNetwork::UcxNetwork(int nodes) {
   for (int node = 0; node < nodes; ++node) nodes_.push_back(std::make_unique<Node>(this, node));
   std::vector<TransportPort> ports;
   for (const auto& node : nodes_) ports.push_back(Renewed(node->transport()));
+  for (int self = 0; self < nodes; ++self)
+    nodes_[self]->transport().SetWorld(kGeneration, self, {1, 2, 3});
   for (int self = 0; self < nodes; ++self) {
     for (int peer = 0; peer < nodes; ++peer) {
       if (peer == self) continue;
@@ -86,7 +88,6 @@ UcxNetwork::UcxNetwork(int nodes) {
           nodes_[self]->transport().Connect(peer, ports[peer].address);
       if (!status.ok()) Die(status);
     }
-    nodes_[self]->transport().SetWorld(kGeneration, self, {1, 2, 3});
   }
 }
 

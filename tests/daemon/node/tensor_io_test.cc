@@ -51,13 +51,15 @@ struct MemoryWorld {
   explicit MemoryWorld(int count) {
     for (int i = 0; i < count; ++i) nodes.push_back(std::make_unique<MemoryNode>(i, count));
     std::vector<TransportPort> ports;
-    for (int i = 0; count > 1 && i < count; ++i) ports.push_back(Renewed(*nodes[i]->transport));
+    for (int i = 0; count > 1 && i < count; ++i) {
+      ports.push_back(Renewed(*nodes[i]->transport));
+      nodes[i]->transport->SetWorld(1, i, kKey);
+    }
     for (int i = 0; count > 1 && i < count; ++i) {
       for (int j = 0; j < count; ++j) {
         if (i == j) continue;
         EXPECT_TRUE(nodes[i]->transport->Connect(j, ports[j].address).ok());
       }
-      nodes[i]->transport->SetWorld(1, i, kKey);
     }
   }
   absl::Status Place(const v1::Tensor& tensor) {

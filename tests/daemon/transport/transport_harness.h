@@ -170,6 +170,12 @@ struct Cluster {
 
   explicit Cluster(int count, TransportOptions options = {}) {
     for (int i = 0; i < count; ++i) nodes.push_back(std::make_unique<Node>(options));
+    SetWorld(1);
+    Connect();
+  }
+  // Returns once each has answered each other.
+  void Connect() {
+    const int count = static_cast<int>(nodes.size());
     for (int i = 0; i < count; ++i) {
       for (int j = 0; j < count; ++j) {
         if (i == j) continue;
@@ -178,7 +184,12 @@ struct Cluster {
         EXPECT_TRUE(status.ok()) << status;
       }
     }
-    SetWorld(1);
+    Outcomes answers;
+    for (int i = 0; i < count; ++i)
+      for (int j = 0; j < count; ++j)
+        if (i != j) nodes[i]->transport->Ping(j, answers.Next());
+    EXPECT_TRUE(answers.Wait(count * (count - 1)));
+    for (const absl::Status& status : answers.all()) EXPECT_TRUE(status.ok()) << status;
   }
   void SetWorld(uint64_t generation) {
     for (size_t i = 0; i < nodes.size(); ++i) nodes[i]->transport->SetWorld(generation, i, kKey);

@@ -40,8 +40,8 @@ int PeerMain(const std::string& mode) {
   WriteLine(STDOUT_FILENO, absl::BytesToHexString(node.port.address));
   const std::string address = absl::HexStringToBytes(ReadLine(STDIN_FILENO));
   const uint64_t generation = std::stoull(ReadLine(STDIN_FILENO));
-  if (!node.transport->Connect(0, address).ok()) return 1;
   node.transport->SetWorld(generation, 1, kKey);
+  if (!node.transport->Connect(0, address).ok()) return 1;
   WriteLine(STDOUT_FILENO, "ready");
   std::vector<std::byte> bytes(kLarge);
   std::atomic<int> under_way{0};
@@ -126,9 +126,9 @@ struct Survivor {
   }
   void Join(PeerProcess& peer, uint64_t generation) {
     const TransportPort port = Renewed(*transport);
+    transport->SetWorld(generation, 0, kKey);
     const absl::Status status = transport->Connect(1, peer.address());
     ASSERT_TRUE(status.ok()) << status;
-    transport->SetWorld(generation, 0, kKey);
     peer.Join(port, generation);
   }
   void Send(int count, uint64_t epoch, Outcomes* sent) {
@@ -206,11 +206,9 @@ TEST(TransportPeer, TheSameTransportsConnectAgainAfterARenewal) {
   cluster.receiver(1).TakeAll();
   for (uint64_t generation = 2; generation < 12; ++generation) {
     SCOPED_TRACE(absl::StrCat("generation ", generation));
-    TransportPort ports[2];
-    for (int node : {0, 1}) ports[node] = Renewed(cluster[node]);
+    for (int node : {0, 1}) cluster.nodes[node]->port = Renewed(cluster[node]);
     cluster.SetWorld(generation);
-    for (int node : {0, 1})
-      ASSERT_TRUE(cluster[node].Connect(1 - node, ports[1 - node].address).ok());
+    cluster.Connect();
     std::vector<std::byte> bytes(1 << 20);
     Outcomes sent;
     for (int node : {0, 1}) {
