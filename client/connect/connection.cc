@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "client/connect/readable.h"
+#include "kernels/base/status.h"
 #include "proto/limits.h"
 
 namespace agmm {
@@ -146,18 +148,21 @@ absl::StatusOr<std::string> Connection::OpenSession(absl::Duration timeout) {
 
 absl::StatusOr<v1::Tensor> Connection::CreateTensor(const v1::CreateTensorRequest& request,
                                                     absl::Duration timeout) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(request));
   return Run({.deadline = absl::Now() + timeout, .safe = !request.request_id().empty()}, tensors_,
              &Tensors::CreateTensor, request);
 }
 
 absl::StatusOr<v1::Tensor> Connection::FillTensor(const v1::FillTensorRequest& request,
                                                   absl::Duration timeout) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(request.put()));
   return Run({.deadline = absl::Now() + timeout, .safe = false}, tensors_, &Tensors::FillTensor,
              request);
 }
 
 absl::StatusOr<v1::Tensor> Connection::GetTensor(const v1::TensorRef& tensor,
                                                  absl::Duration timeout) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(tensor));
   v1::GetTensorRequest request;
   *request.mutable_tensor() = tensor;
   Options options{.deadline = absl::Now() + timeout};
@@ -201,6 +206,7 @@ absl::Status Connection::AbortUpload(const std::string& upload_id, absl::Duratio
 absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request,
                                               absl::Duration timeout,
                                               const std::string& sequencer) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(request));
   Options options{.deadline = absl::Now() + timeout, .safe = !request.request_id().empty()};
   // Names mean the same to every sequencer, ids do not.
   if (std::any_of(request.tensors().begin(), request.tensors().end(),

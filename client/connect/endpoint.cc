@@ -3,9 +3,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -58,6 +61,12 @@ absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given) {
           "daemon: host:port or unix:/path (agmmctl: --endpoint)");
     }
     text = absl::StrCat(directory, "/agmm/agmmd.sock");
+  }
+  if (std::any_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("\"%s\" is not an endpoint, because it has a control character; write "
+                        "host:port, [v6]:port or unix:/path",
+                        absl::CHexEscape(text)));
   }
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, "unix:")) {

@@ -31,7 +31,7 @@ Status ClosedError() {
 
 absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise) {
   const Milliseconds chosen = given == Milliseconds::zero() ? otherwise : given;
-  return std::min(absl::FromChrono(chosen), kLongest);
+  return std::clamp(absl::FromChrono(chosen), -kLongest, kLongest);
 }
 
 ClientState::ClientState(Endpoint endpoint, ClientOptions options) : options_(std::move(options)) {

@@ -64,6 +64,7 @@ std::future<Result<JobInfo>> JobHandle::Done(Milliseconds timeout) const {
 void JobHandle::Watch(std::function<bool(const JobEvent&)> on_event,
                       std::function<void(const Result<JobInfo>&)> on_end, int64_t after_event,
                       Milliseconds timeout) const {
+  if (!on_end) on_end = [](const Result<JobInfo>&) {};
   const ClientState::Use client = Begin(state_);
   if (client == nullptr) return on_end(Gone(id_));
   OnJobEvent tell;
