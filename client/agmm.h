@@ -17,6 +17,7 @@
 // are repeated for about 10 s and then fail with UNAVAILABLE. A call to a daemon that never
 // answered fails at once. When node 0's daemon ends, all tensors and jobs are lost: calls about
 // them fail with ABORTED, PEER_LOST, and never reach another tensor or job with the same id.
+// In a forked child all calls fail with FAILED_PRECONDITION; the parent's go on.
 #pragma once
 
 #include <chrono>

@@ -37,6 +37,7 @@ Client::~Client() { state_->Close(); }
 Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   absl::StatusOr<Endpoint> endpoint = ResolveEndpoint(options.endpoint);
   if (!endpoint.ok()) return ToPublic(endpoint.status());
+  if (Forked()) return ForkedError();
   for (const auto& [name, value] : {std::pair{"call_timeout", options.call_timeout},
                                     {"transfer_timeout", options.transfer_timeout}}) {
     if (value <= Milliseconds::zero()) {
@@ -165,20 +166,20 @@ void Client::Run(const JobRequest& request, std::function<void(const Result<JobI
                  Milliseconds timeout) {
   if (!on_end) on_end = [](const Result<JobInfo>&) {};
   const ClientState::Use client = state_->Begin();
-  if (client == nullptr) return on_end(ClosedError());
+  if (client == nullptr) return on_end(Refusal());
   client->Run(request, timeout, [client, on_end](const absl::StatusOr<v1::Job>& job) {
     client->loop()->Post([client, on_end, outcome = JobResult(job)] { on_end(outcome); });
   });
 }
 
 Result<JobInfo> Client::Run(const JobRequest& request, Milliseconds timeout) {
+  const ClientState::Use client = state_->Begin();
+  if (client == nullptr) return Refusal();
   // A run needs the loop, so it cannot be waited for there.
-  if (state_->loop()->OnLoop()) {
+  if (client->loop()->OnLoop()) {
     const auto job = Submit(request);
     return job.ok() ? job->Wait(timeout) : Result<JobInfo>(job.status());
   }
-  const ClientState::Use client = state_->Begin();
-  if (client == nullptr) return ClosedError();
   auto ended = std::make_shared<std::promise<Result<JobInfo>>>();
   client->Run(request, timeout, [client, ended](const absl::StatusOr<v1::Job>& job) {
     ended->set_value(JobResult(job));

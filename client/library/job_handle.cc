@@ -28,9 +28,9 @@ Status Gone(uint64_t id) {
     return Status(StatusCode::kFailedPrecondition,
                   "this JobHandle stands for no job; take one from Client::Submit");
   }
-  return Status(
+  return Refusal(Status(
       StatusCode::kFailedPrecondition,
-      absl::StrFormat("the client of job %d was destroyed; keep it as long as its handles", id));
+      absl::StrFormat("the client of job %d was destroyed; keep it as long as its handles", id)));
 }
 
 }  // namespace
