@@ -223,10 +223,20 @@ absl::StatusOr<v1::Job> Connection::GetJob(const Id& job, absl::Duration timeout
              request);
 }
 
+absl::Status NotEndedError(uint64_t job, absl::Duration timeout) {
+  return absl::DeadlineExceededError(absl::StrFormat(
+      "job %d had not ended after a wait of %s, and goes on; wait again, or cancel it", job,
+      absl::FormatDuration(absl::Floor(timeout + absl::Microseconds(500), absl::Milliseconds(1)))));
+}
+
 absl::StatusOr<v1::Job> Connection::WaitJob(const Id& job, absl::Time deadline) {
   v1::WaitJobRequest request;
   request.set_job_id(job.number);
-  return Run({.deadline = deadline, .sequencer = job.sequencer}, jobs_, &Jobs::WaitJob, request);
+  const absl::Duration timeout = deadline - absl::Now();
+  auto ended =
+      Run({.deadline = deadline, .sequencer = job.sequencer}, jobs_, &Jobs::WaitJob, request);
+  if (absl::IsDeadlineExceeded(ended.status())) return NotEndedError(job.number, timeout);
+  return ended;
 }
 
 absl::StatusOr<v1::Job> Connection::CancelJob(const Id& job, absl::Duration timeout) {
