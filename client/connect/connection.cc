@@ -56,15 +56,16 @@ class Session final : private grpc::ClientReadReactor<v1::SessionEvent> {
     }
     Close();
     if (!answered) {
-      return absl::DeadlineExceededError(absl::StrFormat(
-          "the daemon at %s opened no session within %s; see `agmmctl status` and its log",
-          caller_->endpoint(), absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError(
+          absl::StrFormat("the daemon at %s opened no session within %s; see its log, and %s",
+                          caller_->endpoint().text, absl::FormatDuration(timeout),
+                          caller_->endpoint().wording.status));
     }
     const absl::Status status = call_.Convert(end_);
     if (!status.ok()) return status;
     return absl::InternalError(
         absl::StrFormat("the daemon at %s ended a session before it gave its id; see its log",
-                        caller_->endpoint()));
+                        caller_->endpoint().text));
   }
 
  private:

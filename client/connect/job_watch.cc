@@ -84,7 +84,7 @@ class JobWatch final : private grpc::ClientReadReactor<v1::WatchJobResponse> {
     if (!status.ok()) return status;
     return absl::InternalError(
         absl::StrFormat("the daemon at %s ended the watch of job %d before the job; see its log",
-                        connection_->endpoint(), id));
+                        connection_->endpoint().text, id));
   }
 
   Connection* const connection_;
