@@ -11,12 +11,13 @@
 //
 // Matrices are row-major without padding, in host memory and on the wire. A tensor's sharding says
 // how it is spread over the devices: "[M_x, K]" splits the rows over mesh axis x and keeps the
-// columns whole. Nothing throws. A timeout of zero means the one in ClientOptions.
+// columns whole. Nothing throws, nor may callbacks. A timeout of zero: that of ClientOptions.
 //
 // If the connection breaks, calls that are safe to repeat (reads, submits, cancels, deletes, puts)
 // are repeated for about 10 s and then fail with UNAVAILABLE. A call to a daemon that never
 // answered fails at once. When node 0's daemon ends, all tensors and jobs are lost: calls about
 // them fail with ABORTED, PEER_LOST, and never reach another tensor or job with the same id.
+// In a forked child all calls fail with FAILED_PRECONDITION; the parent's go on.
 #pragma once
 
 #include <chrono>
@@ -266,8 +267,8 @@ struct JobEvent {
 // end with CANCELLED, and later calls with FAILED_PRECONDITION. Thread-safe, except assignment.
 //
 // Callbacks run one at a time on one thread of the client; after its end, at once on the caller's.
-// Each runs exactly once, at the latest while the client is destroyed. They may make calls, but one
-// that blocks (prefer Then to Wait) delays the others; they must not throw or destroy the client.
+// Each runs once (an empty one never), at the latest while the client is destroyed. They may make
+// calls, but must not destroy the client; one that blocks (prefer Then to Wait) delays the others.
 class JobHandle {
  public:
   JobHandle() = default;  // stands for no job; every call fails
@@ -309,7 +310,7 @@ struct ClientOptions {
   // Ties the client's tensors and jobs to its life: they end when it is destroyed, when its process
   // dies, and when the connection breaks (so calls are not repeated then).
   bool session = false;
-  Milliseconds call_timeout = std::chrono::seconds(30);
+  Milliseconds call_timeout = std::chrono::seconds(30);      // more than zero, both
   Milliseconds transfer_timeout = std::chrono::minutes(10);  // for puts, gets, fills, mappings
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/grpc_deadline.h"
@@ -155,19 +156,20 @@ absl::Status Caller::Call::Convert(const grpc::Status& status) {
 
 absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_before) {
   const std::string& endpoint = caller_->endpoint_.text;
+  const Wording& wording = caller_->endpoint_.wording;
   const std::string& socket = caller_->endpoint_.socket_path;
   const grpc::StatusCode code = status.error_code();
   if (!answered_before && IsForeign(status)) {
     return absl::UnavailableError(
-        absl::StrFormat("something that is not agmmd answers at %s; give the endpoint of a daemon: "
-                        "host:port or unix:/path (agmmctl: --endpoint)",
-                        endpoint));
+        absl::StrFormat("something that is not agmmd answers at %s; give the endpoint of a daemon "
+                        "with %s: host:port or unix:/path",
+                        endpoint, wording.endpoint));
   }
   if (code == grpc::StatusCode::CANCELLED && caller_->interrupted_)
     return absl::CancelledError("cancelled");
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::DeadlineExceededError(absl::StrFormat(
-        "the daemon at %s did not answer in time; see `agmmctl status` and its log", endpoint));
+        "the daemon at %s did not answer in time; see its log, and %s", endpoint, wording.status));
   }
   if (code == grpc::StatusCode::UNIMPLEMENTED) {
     return absl::UnimplementedError(absl::StrFormat(
@@ -180,11 +182,11 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
   }
   if (answered_before) {
     lost_ = true;
-    return absl::UnavailableError(absl::StrFormat(
-        caller_->session_ != SessionState::kNone
-            ? "the daemon at %s was lost in mid-call; this client's jobs and tensors ended there"
-            : "the daemon at %s was lost in mid-call; see its log, and `agmmctl status`",
-        endpoint));
+    return absl::UnavailableError(
+        absl::StrCat("the daemon at ", endpoint, " was lost in mid-call; ",
+                     caller_->session_ != SessionState::kNone
+                         ? "this client's jobs and tensors ended there"
+                         : absl::StrCat("see its log, and ", wording.status)));
   }
   if (!socket.empty() && access(socket.c_str(), W_OK) != 0 && errno == EACCES) {
     return absl::PermissionDeniedError(
@@ -196,9 +198,9 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
   }
   doubtful_ = socket.empty() && !absl::StrContains(status.error_message(), kRefused);
   return absl::UnavailableError(absl::StrFormat(
-      "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one: host:port "
-      "or unix:/path (agmmctl: --endpoint)",
-      endpoint));
+      "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one with %s: "
+      "host:port or unix:/path",
+      endpoint, wording.endpoint));
 }
 
 }  // namespace agmm

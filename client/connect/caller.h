@@ -42,7 +42,7 @@ class Caller {
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
-  const std::string& endpoint() const { return endpoint_.text; }
+  const Endpoint& endpoint() const { return endpoint_; }
   // The sequencer's incarnation, from the last response that named it; empty if none has yet.
   std::string known_sequencer();
   // Makes the calls in progress and all later ones fail with CANCELLED.

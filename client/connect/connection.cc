@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "client/connect/readable.h"
 #include "kernels/base/deadline.h"
+#include "kernels/base/status.h"
 #include "proto/limits.h"
 
 namespace agmm {
@@ -55,15 +57,16 @@ class Session final : private grpc::ClientReadReactor<v1::SessionEvent> {
     }
     Close();
     if (!answered) {
-      return absl::DeadlineExceededError(absl::StrFormat(
-          "the daemon at %s opened no session within %s; see `agmmctl status` and its log",
-          caller_->endpoint(), absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError(
+          absl::StrFormat("the daemon at %s opened no session within %s; see its log, and %s",
+                          caller_->endpoint().text, absl::FormatDuration(timeout),
+                          caller_->endpoint().wording.status));
     }
     const absl::Status status = call_.Convert(end_);
     if (!status.ok()) return status;
     return absl::InternalError(
         absl::StrFormat("the daemon at %s ended a session before it gave its id; see its log",
-                        caller_->endpoint()));
+                        caller_->endpoint().text));
   }
 
  private:
@@ -147,18 +150,21 @@ absl::StatusOr<std::string> Connection::OpenSession(absl::Duration timeout) {
 
 absl::StatusOr<v1::Tensor> Connection::CreateTensor(const v1::CreateTensorRequest& request,
                                                     absl::Duration timeout) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(request));
   return Run({.deadline = Deadline::After(timeout), .safe = !request.request_id().empty()},
              tensors_, &Tensors::CreateTensor, request);
 }
 
 absl::StatusOr<v1::Tensor> Connection::FillTensor(const v1::FillTensorRequest& request,
                                                   absl::Duration timeout) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(request.put()));
   return Run({.deadline = Deadline::After(timeout), .safe = false}, tensors_, &Tensors::FillTensor,
              request);
 }
 
 absl::StatusOr<v1::Tensor> Connection::GetTensor(const v1::TensorRef& tensor,
                                                  absl::Duration timeout) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(tensor));
   v1::GetTensorRequest request;
   *request.mutable_tensor() = tensor;
   Options options{.deadline = Deadline::After(timeout)};
@@ -202,6 +208,7 @@ absl::Status Connection::AbortUpload(const std::string& upload_id, absl::Duratio
 absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request,
                                               absl::Duration timeout,
                                               const std::string& sequencer) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(request));
   Options options{.deadline = Deadline::After(timeout), .safe = !request.request_id().empty()};
   // Names mean the same to every sequencer, ids do not.
   if (std::any_of(request.tensors().begin(), request.tensors().end(),
@@ -218,10 +225,20 @@ absl::StatusOr<v1::Job> Connection::GetJob(const Id& job, absl::Duration timeout
              &Jobs::GetJob, request);
 }
 
+absl::Status NotEndedError(uint64_t job, absl::Duration timeout) {
+  return absl::DeadlineExceededError(absl::StrFormat(
+      "job %d had not ended after a wait of %s, and goes on; wait again, or cancel it", job,
+      absl::FormatDuration(absl::Floor(timeout + absl::Microseconds(500), absl::Milliseconds(1)))));
+}
+
 absl::StatusOr<v1::Job> Connection::WaitJob(const Id& job, Deadline deadline) {
   v1::WaitJobRequest request;
   request.set_job_id(job.number);
-  return Run({.deadline = deadline, .sequencer = job.sequencer}, jobs_, &Jobs::WaitJob, request);
+  const absl::Duration timeout = deadline.Left();
+  auto ended =
+      Run({.deadline = deadline, .sequencer = job.sequencer}, jobs_, &Jobs::WaitJob, request);
+  if (absl::IsDeadlineExceeded(ended.status())) return NotEndedError(job.number, timeout);
+  return ended;
 }
 
 absl::StatusOr<v1::Job> Connection::CancelJob(const Id& job, absl::Duration timeout) {

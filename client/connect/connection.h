@@ -107,4 +107,7 @@ class Connection : public Caller {
   std::unique_ptr<Session> session_;
 };
 
+// The error of a wait of `timeout` for a job that is still queued or running.
+absl::Status NotEndedError(uint64_t job, absl::Duration timeout);
+
 }  // namespace agmm

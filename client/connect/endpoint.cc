@@ -3,9 +3,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,17 +21,17 @@ namespace {
 // The kernel's limit, without the terminating zero.
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
-absl::StatusOr<Endpoint> OfSocket(absl::string_view path) {
+absl::StatusOr<Endpoint> OfSocket(absl::string_view path, const Wording& wording) {
   if (path.empty() || path.size() > kMaxSocketPath) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the socket path \"%s\" has %d characters; it must have 1 to %d", path,
                         path.size(), kMaxSocketPath));
   }
   const std::string target = absl::StrCat("unix:", path);
-  return Endpoint{target, target, std::string(path)};
+  return Endpoint{target, target, std::string(path), wording};
 }
 
-absl::StatusOr<Endpoint> OfHost(absl::string_view text) {
+absl::StatusOr<Endpoint> OfHost(absl::string_view text, const Wording& wording) {
   const size_t colon = text.rfind(':');
   const absl::string_view host = text.substr(0, colon);
   const bool bare_v6 = host.find(':') != host.npos && !absl::StartsWith(host, "[");
@@ -39,12 +42,12 @@ absl::StatusOr<Endpoint> OfHost(absl::string_view text) {
         "\"%s\" is not an endpoint; write host:port (port 1 to 65535), [v6]:port or unix:/path",
         text));
   }
-  return Endpoint{std::string(text), absl::StrCat("dns:///", text), ""};
+  return Endpoint{std::string(text), absl::StrCat("dns:///", text), "", wording};
 }
 
 }  // namespace
 
-absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given) {
+absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given, const Wording& wording) {
   std::string text(given);
   if (text.empty()) {
     if (const char* env = std::getenv("AGMM_ENDPOINT"); env != nullptr) text = env;
@@ -54,20 +57,27 @@ absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given) {
     const char* directory = std::getenv("XDG_RUNTIME_DIR");
     if (directory == nullptr || *directory == '\0') {
       return absl::InvalidArgumentError(
-          "XDG_RUNTIME_DIR is not set, so no default socket is known; give the endpoint of a "
-          "daemon: host:port or unix:/path (agmmctl: --endpoint)");
+          absl::StrFormat("XDG_RUNTIME_DIR is not set, so no default socket is known; give the "
+                          "endpoint of a daemon with %s: host:port or unix:/path",
+                          wording.endpoint));
     }
     text = absl::StrCat(directory, "/agmm/agmmd.sock");
+  }
+  if (std::any_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("\"%s\" is not an endpoint, because it has a control character; write "
+                        "host:port, [v6]:port or unix:/path",
+                        absl::CHexEscape(text)));
   }
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, "unix:")) {
     // As in a URL.
     if (absl::StartsWith(rest, "//")) rest.remove_prefix(2);
-    return OfSocket(rest);
+    return OfSocket(rest, wording);
   }
   if (absl::StartsWith(rest, "/") || absl::StartsWith(rest, "./") || absl::StartsWith(rest, "../"))
-    return OfSocket(rest);
-  return OfHost(rest);
+    return OfSocket(rest, wording);
+  return OfHost(rest, wording);
 }
 
 }  // namespace agmm

@@ -8,15 +8,22 @@
 
 namespace agmm {
 
+// How errors call what their reader can use. By default, as the C++ library's users know it.
+struct Wording {
+  std::string endpoint = "ClientOptions::endpoint";
+  std::string status = "Client::World";
+};
+
 struct Endpoint {
   std::string text;         // for messages: "unix:/run/agmm/agmmd.sock", "10.0.0.1:7101"
   std::string target;       // for gRPC
   std::string socket_path;  // empty for TCP
+  Wording wording;
 };
 
 // Parses "unix:/path", "/path" or "host:port". Empty means $AGMM_ENDPOINT, else the local daemon's
 // socket: /run/agmm/agmmd.sock for root, $XDG_RUNTIME_DIR/agmm/agmmd.sock for other users.
 // Errors: INVALID_ARGUMENT.
-absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given);
+absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given, const Wording& wording = {});
 
 }  // namespace agmm

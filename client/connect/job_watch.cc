@@ -23,6 +23,7 @@ class JobWatch final : private grpc::ClientReadReactor<v1::WatchJobResponse> {
            Deadline deadline, OnJobEvent on_event, OnJobEnd on_end)
       : connection_(connection),
         loop_(loop),
+        timeout_(deadline.Left()),
         deadline_(deadline),
         retry_(connection, deadline, job.sequencer),
         on_event_(std::move(on_event)),
@@ -79,18 +80,16 @@ class JobWatch final : private grpc::ClientReadReactor<v1::WatchJobResponse> {
     if (job_.has_value()) return *std::move(job_);
     if (stopped_)
       return absl::CancelledError(absl::StrFormat("the callback ended the watch of job %d", id));
-    if (absl::IsDeadlineExceeded(status)) {
-      return absl::DeadlineExceededError(absl::StrFormat(
-          "the wait for job %d timed out; wait again for its end, or cancel the job", id));
-    }
+    if (absl::IsDeadlineExceeded(status)) return NotEndedError(id, timeout_);
     if (!status.ok()) return status;
     return absl::InternalError(
         absl::StrFormat("the daemon at %s ended the watch of job %d before the job; see its log",
-                        connection_->endpoint(), id));
+                        connection_->endpoint().text, id));
   }
 
   Connection* const connection_;
   Loop* const loop_;
+  const absl::Duration timeout_;
   const Deadline deadline_;
   Connection::Retry retry_;
   v1::WatchJobRequest request_;    // after_event: the last one seen

@@ -10,6 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
+#include "client/connect/readable.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/large_pages.h"
 #include "kernels/base/status.h"
@@ -57,6 +58,7 @@ absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* c
                                                                    const v1::BeginMapping& begin,
                                                                    Deadline deadline,
                                                                    std::shared_ptr<void> use) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(begin.tensor()));
   std::unique_ptr<TensorMapping> mapping(new TensorMapping(connection, begin, std::move(use)));
   bool in_time = false;
   {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "client/connect/readable.h"
 #include "kernels/base/checksum.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/random.h"
@@ -189,6 +190,7 @@ class Uploader {
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read, const Progress& progress,
                                   Deadline deadline, const std::string& sequencer) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(begin.put()));
   if (begin.upload_id().empty()) begin.set_upload_id(RandomHex(kIdBytes));
   return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline, sequencer)
       .Run();
@@ -197,6 +199,7 @@ absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
                                     const WriteFn& write, const Progress& progress,
                                     Deadline deadline, const std::string& sequencer) {
+  AGMM_RETURN_IF_ERROR(CheckReadable(tensor));
   v1::ReadTensorRequest request;
   *request.mutable_tensor() = tensor;
   // Since the last progress.

@@ -45,7 +45,7 @@ absl::Status RunStatus(const StatusFlags& flags, const Options& options, Connect
   AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
                         flags.ready ? AwaitReady(connection, timeout) : connection->GetStatus());
   Json json = ToJson(status);
-  json["endpoint"] = connection->endpoint();
+  json["endpoint"] = connection->endpoint().text;
   PrintResult(options, json, StatusText(status));
   return absl::OkStatus();
 }

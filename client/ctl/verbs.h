@@ -21,6 +21,9 @@ struct Options {
   bool json = false;     // JSON instead of text: results on stdout, an error on stderr
 };
 
+// How errors of the connection call what people can use.
+inline const Wording kWording = {.endpoint = "--endpoint", .status = "`agmmctl status`"};
+
 // The parsed command line. `run` belongs to the chosen verb: it prints the result on stdout, and
 // main prints its error.
 struct Command {
@@ -49,7 +52,8 @@ void OnVerb(CLI::App* verb, Command* command, const std::shared_ptr<Flags>& flag
             absl::Status (*run)(const Flags&, const Options&, Connection*)) {
   verb->callback([=] {
     command->run = [=]() -> absl::Status {
-      AGMM_ASSIGN_OR_RETURN(Endpoint endpoint, ResolveEndpoint(command->options.endpoint));
+      AGMM_ASSIGN_OR_RETURN(Endpoint endpoint,
+                            ResolveEndpoint(command->options.endpoint, kWording));
       Connection connection(std::move(endpoint));
       return run(*flags, command->options, &connection);
     };

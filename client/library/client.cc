@@ -2,12 +2,11 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "client/connect/readable.h"
 #include "client/library/client_state.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status.h"
-#include "kernels/base/utf8.h"
 #include "proto/convert/time.h"
-#include "proto/limits.h"
 
 namespace agmm {
 namespace {
@@ -29,27 +28,6 @@ absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
   return timeout > absl::ZeroDuration() ? timeout : kDefaultJobTimeout;
 }
 
-// Refuses a request that a daemon cannot even read, because it would end the stream that all Runs
-// share.
-absl::Status CheckReadable(const v1::SubmitJobRequest& request) {
-  std::vector<std::pair<const char*, const std::string*>> texts = {
-      {"spec", &request.spec()}, {"algorithm", &request.options().algorithm()}};
-  for (const v1::TensorRef& ref : request.tensors())
-    texts.push_back({"the name of a tensor", &ref.name()});
-  for (const auto& [field, text] : texts) {
-    if (const auto at = NoUtf8From(*text); at.has_value())
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s is not UTF-8 from byte %d on; encode it as UTF-8", field, *at));
-  }
-  if (const size_t bytes = request.ByteSizeLong(); bytes > kMaxJobBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the job's request has %d bytes, the limit is %d; use a shorter spec and "
-                        "shorter names",
-                        bytes, kMaxJobBytes));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 Client::Client(std::shared_ptr<ClientState> state) : state_(std::move(state)) {}
@@ -59,6 +37,15 @@ Client::~Client() { state_->Close(); }
 Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   absl::StatusOr<Endpoint> endpoint = ResolveEndpoint(options.endpoint);
   if (!endpoint.ok()) return ToPublic(endpoint.status());
+  if (Forked()) return ForkedError();
+  for (const auto& [name, value] : {std::pair{"call_timeout", options.call_timeout},
+                                    {"transfer_timeout", options.transfer_timeout}}) {
+    if (value <= Milliseconds::zero()) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          absl::StrFormat("ClientOptions::%s is %d ms; give more than 0 ms", name, value.count()));
+    }
+  }
   auto state = std::make_shared<ClientState>(*std::move(endpoint), std::move(options));
   std::unique_ptr<Client> client(new Client(std::move(state)));
   if (const absl::Status opened = client->state_->Open(); !opened.ok()) return ToPublic(opened);
@@ -68,6 +55,11 @@ Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
 absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::string& name,
                                                                 const TensorSpec& spec,
                                                                 absl::Duration timeout) {
+  if (spec.type != ElementType::kF32 && spec.type != ElementType::kBF16 &&
+      spec.type != ElementType::kF16) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("TensorSpec::type is %d; use kF32, kBF16 or kF16", spec.type));
+  }
   v1::CreateTensorRequest request;
   request.set_name(name);
   request.mutable_spec()->set_rows(spec.rows);
@@ -106,6 +98,10 @@ Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
       case Filling::Kind::kUniform: fill.set_kind(v1::Fill::KIND_UNIFORM); break;
       case Filling::Kind::kIntegers: fill.set_kind(v1::Fill::KIND_INTEGERS); break;
       case Filling::Kind::kConstant: fill.set_kind(v1::Fill::KIND_CONSTANT); break;
+    }
+    if (fill.kind() == v1::Fill::KIND_UNSPECIFIED) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "Filling::kind is %d; use kUniform, kIntegers or kConstant", filling.kind));
     }
     fill.set_seed(filling.seed);
     fill.set_value(filling.value);
@@ -147,7 +143,6 @@ absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& g
   if (given.timeout != Milliseconds::zero())
     *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));
   request.set_session_id(session_);
-  AGMM_RETURN_IF_ERROR(CheckReadable(request));
   return request;
 }
 
@@ -162,27 +157,29 @@ Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) 
 
 void ClientState::Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end) {
   auto request = RequestFor(given, CallTimeout({}));
-  if (!request.ok()) return on_end(request.status());
+  const absl::Status status = request.ok() ? CheckReadable(*request) : request.status();
+  if (!status.ok()) return on_end(status);
   runs_->Run(*std::move(request), WaitDeadline(timeout, JobTimeout(given)), std::move(on_end));
 }
 
 void Client::Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
                  Milliseconds timeout) {
+  if (!on_end) on_end = [](const Result<JobInfo>&) {};
   const ClientState::Use client = state_->Begin();
-  if (client == nullptr) return on_end(ClosedError());
+  if (client == nullptr) return on_end(Refusal());
   client->Run(request, timeout, [client, on_end](const absl::StatusOr<v1::Job>& job) {
     client->loop()->Post([client, on_end, outcome = JobResult(job)] { on_end(outcome); });
   });
 }
 
 Result<JobInfo> Client::Run(const JobRequest& request, Milliseconds timeout) {
+  const ClientState::Use client = state_->Begin();
+  if (client == nullptr) return Refusal();
   // A run needs the loop, so it cannot be waited for there.
-  if (state_->loop()->OnLoop()) {
+  if (client->loop()->OnLoop()) {
     const auto job = Submit(request);
     return job.ok() ? job->Wait(timeout) : Result<JobInfo>(job.status());
   }
-  const ClientState::Use client = state_->Begin();
-  if (client == nullptr) return ClosedError();
   auto ended = std::make_shared<std::promise<Result<JobInfo>>>();
   client->Run(request, timeout, [client, ended](const absl::StatusOr<v1::Job>& job) {
     ended->set_value(JobResult(job));
@@ -198,6 +195,10 @@ Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {
 }
 
 Result<std::vector<JobInfo>> Client::Jobs(int limit, Milliseconds timeout) {
+  if (limit < 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  absl::StrFormat("limit is %d; give 0 or more", limit));
+  }
   return state_->Call([&](Connection* connection) {
     return connection->ListJobs(limit, state_->CallTimeout(timeout));
   });

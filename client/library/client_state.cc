@@ -1,7 +1,5 @@
 #include "client/library/client_state.h"
 
-#include <grpc/grpc.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -17,26 +15,17 @@ namespace {
 // Longest timeout; later times overflow somewhere.
 constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
-// Keeps gRPC for the life of the process, because its shutdown may wait 10 s for a thread of its
-// own.
-void KeepGrpc() {
-  static std::once_flag once;
-  std::call_once(once, grpc_init);
-}
-
 }  // namespace
 
-Status ClosedError() {
-  return Status(StatusCode::kCancelled, "the client is being destroyed; end its calls first");
-}
+Status Refusal(Status closed) { return Forked() ? ForkedError() : closed; }
 
 absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise) {
   const Milliseconds chosen = given == Milliseconds::zero() ? otherwise : given;
-  return std::min(absl::FromChrono(chosen), kLongest);
+  return std::clamp(absl::FromChrono(chosen), -kLongest, kLongest);
 }
 
 ClientState::ClientState(Endpoint endpoint, ClientOptions options) : options_(std::move(options)) {
-  KeepGrpc();
+  StartGrpc();
   connection_.emplace(std::move(endpoint));
   loop_.emplace();
   runs_.emplace(&*connection_, &*loop_);
@@ -52,6 +41,10 @@ absl::Status ClientState::Open() {
 }
 
 void ClientState::Close() {
+  if (Forked()) {
+    kept_ = shared_from_this();
+    return;
+  }
   if (loop_->OnLoop()) {
     FailWith(Status(StatusCode::kFailedPrecondition,
                     "an agmm::Client was destroyed in one of its own callbacks; destroy it on "
@@ -73,6 +66,7 @@ void ClientState::Close() {
 }
 
 ClientState::Use ClientState::Begin() {
+  if (Forked()) return nullptr;
   std::lock_guard lock(mutex_);
   if (closed_) return nullptr;
   ++uses_;

@@ -16,6 +16,7 @@
 #include "agmm/v1/tensor.pb.h"
 #include "client/agmm.h"
 #include "client/connect/connection.h"
+#include "client/library/fork.h"
 #include "client/library/runs.h"
 #include "client/library/to_public.h"
 #include "kernels/base/deadline.h"
@@ -30,12 +31,12 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   // Finds the daemon, and opens the session that the options ask for.
   absl::Status Open();
   // Fails the calls in progress, waits for their callbacks, and ends the connection. Once; not from
-  // a callback.
+  // a callback. In a forked child, keeps this object for ever instead.
   void Close();
 
   // Keeps the connection and the loop alive, because Close waits for its end.
   using Use = std::shared_ptr<ClientState>;
-  Use Begin();  // null: closed
+  Use Begin();  // null: closed, or in a forked child; Refusal is the error
   Connection* connection() { return &*connection_; }
   Loop* loop() { return &*loop_; }  // runs the callbacks
   // Returns what `ask` does with the connection, as the public header's type.
@@ -68,6 +69,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   std::optional<Loop> loop_;
   std::optional<Runs> runs_;
   std::string session_;
+  std::shared_ptr<ClientState> kept_;  // this, in a forked child
 
   std::mutex mutex_;  // guards all below
   std::condition_variable unused_;
@@ -76,8 +78,9 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   int device_count_ = 0;  // 0: not yet known; the configuration of a world never changes
 };
 
-// The error of a call on a client that is being destroyed.
-Status ClosedError();
+// The error of a call for which Begin was null: `closed`, unless this is a forked child.
+Status Refusal(Status closed = {StatusCode::kCancelled,
+                                "the client is being destroyed; end its calls first"});
 
 // A duration of the public header; zero means `otherwise`.
 absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise);
@@ -85,7 +88,7 @@ absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise);
 template <typename Ask>
 auto ClientState::Call(Ask ask) -> decltype(ToPublic(ask(connection()))) {
   const Use use = Begin();
-  if (use == nullptr) return ClosedError();
+  if (use == nullptr) return Refusal();
   return ToPublic(ask(connection()));
 }
 

@@ -28,9 +28,9 @@ Status Gone(uint64_t id) {
     return Status(StatusCode::kFailedPrecondition,
                   "this JobHandle stands for no job; take one from Client::Submit");
   }
-  return Status(
+  return Refusal(Status(
       StatusCode::kFailedPrecondition,
-      absl::StrFormat("the client of job %d was destroyed; keep it as long as its handles", id));
+      absl::StrFormat("the client of job %d was destroyed; keep it as long as its handles", id)));
 }
 
 }  // namespace
@@ -64,6 +64,7 @@ std::future<Result<JobInfo>> JobHandle::Done(Milliseconds timeout) const {
 void JobHandle::Watch(std::function<bool(const JobEvent&)> on_event,
                       std::function<void(const Result<JobInfo>&)> on_end, int64_t after_event,
                       Milliseconds timeout) const {
+  if (!on_end) on_end = [](const Result<JobInfo>&) {};
   const ClientState::Use client = Begin(state_);
   if (client == nullptr) return on_end(Gone(id_));
   OnJobEvent tell;

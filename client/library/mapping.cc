@@ -8,6 +8,11 @@
 namespace agmm {
 
 struct MappingState {
+  // In a forked child the memory is not there, and the stream is the parent's.
+  ~MappingState() {
+    if (Forked()) static_cast<void>(mapping.release());
+  }
+
   std::shared_ptr<ClientState> client;
   std::unique_ptr<TensorMapping> mapping;
   TensorInfo tensor;
@@ -17,8 +22,9 @@ struct MappingState {
 Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds timeout) {
   const ClientState::Use client = state_->Begin();
   if (client == nullptr) {
-    return Status(StatusCode::kFailedPrecondition,
-                  absl::StrFormat("\"%s\" cannot be mapped: its client is being destroyed", name));
+    return Refusal(
+        Status(StatusCode::kFailedPrecondition,
+               absl::StrFormat("\"%s\" cannot be mapped: its client is being destroyed", name)));
   }
   v1::BeginMapping begin;
   begin.mutable_tensor()->set_name(name);
@@ -50,11 +56,13 @@ const TensorInfo& Mapping::tensor() const {
 }
 
 std::span<const Mapping::Shard> Mapping::shards() const {
-  if (state_ == nullptr) return {};
+  if (state_ == nullptr || Forked()) return {};
   return state_->shards;
 }
 
-bool Mapping::detached() const { return state_ == nullptr || !state_->mapping->status().ok(); }
+bool Mapping::detached() const {
+  return state_ == nullptr || Forked() || !state_->mapping->status().ok();
+}
 
 Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {
   if (state_ == nullptr) {
@@ -63,10 +71,10 @@ Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {
   }
   const ClientState::Use client = state_->client->Begin();
   if (client == nullptr) {
-    return Status(
+    return Refusal(Status(
         StatusCode::kFailedPrecondition,
         absl::StrFormat("the client of the mapping of \"%s\" was destroyed; commit before that",
-                        state_->tensor.name));
+                        state_->tensor.name)));
   }
   return ToPublic(state_->mapping->Commit(Deadline::After(client->CallTimeout(timeout))));
 }

@@ -19,6 +19,17 @@ Status WrongSize(int64_t size_bytes, int64_t rows, int64_t cols, int64_t element
                       size_bytes, rows, cols, element_bytes, rows * cols * element_bytes));
 }
 
+Status NullData(int64_t size_bytes) {
+  return Status(StatusCode::kInvalidArgument,
+                absl::StrFormat("data is null; give the address of %d bytes", size_bytes));
+}
+
+// For an empty std::function.
+Status NoCallback(absl::string_view argument, absl::string_view what) {
+  return Status(StatusCode::kInvalidArgument,
+                absl::StrFormat("%s is empty; give a function that %s", argument, what));
+}
+
 // The size of the contents in bytes; absent if a tensor cannot have this spec.
 std::optional<int64_t> BytesIn(const TensorSpec& spec) {
   int64_t elements = 0, bytes = 0;
@@ -63,6 +74,7 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, 
                                int64_t size_bytes, const TransferOptions& options) {
   if (const std::optional<int64_t> bytes = BytesIn(spec); bytes.has_value() && *bytes != size_bytes)
     return WrongSize(size_bytes, spec.rows, spec.cols, BytesOf(spec.type));
+  if (data == nullptr) return NullData(size_bytes);
   const char* const from = static_cast<const char*>(data);
   return Put(
       name, spec,
@@ -75,6 +87,7 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, 
 
 Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
                                const Reader& reader, const TransferOptions& options) {
+  if (!reader) return NoCallback("reader", "fills the buffer it gets");
   return state_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
     const std::optional<int64_t> total_bytes = BytesIn(spec);
     if (!total_bytes.has_value()) {
@@ -99,6 +112,7 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
 
 Result<TensorInfo> Client::Get(const std::string& name, void* data, int64_t size_bytes,
                                const TransferOptions& options) {
+  if (data == nullptr) return NullData(size_bytes);
   return GetPieces(
       state_.get(), name,
       [&](const TensorInfo& tensor, int64_t offset_bytes, const std::byte* from, int64_t size) {
@@ -114,6 +128,7 @@ Result<TensorInfo> Client::Get(const std::string& name, void* data, int64_t size
 
 Result<TensorInfo> Client::Get(const std::string& name, const Writer& writer,
                                const TransferOptions& options) {
+  if (!writer) return NoCallback("writer", "takes the bytes it gets");
   return GetPieces(
       state_.get(), name,
       [&](const TensorInfo&, int64_t offset_bytes, const std::byte* from, int64_t size) {

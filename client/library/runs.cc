@@ -152,8 +152,8 @@ void Runs::EndLate(const std::string& id) {
   const auto run = pending_.extract(found);
   lock.unlock();
   run.mapped().on_end(absl::DeadlineExceededError(absl::StrFormat(
-      "job of request %s is still running after the wait's deadline; list the jobs to follow it, "
-      "or set JobRequest::timeout",
+      "the job of request %s had not ended when the wait for it timed out, and goes on; find it "
+      "with Client::Jobs, or set JobRequest::timeout",
       id)));
 }
 

@@ -69,6 +69,10 @@ IMPURE_STD = {"atomic", "barrier", "chrono", "condition_variable", "filesystem",
 # The library's header shows its users nothing but the standard library.
 PUBLIC_HEADER = "client/agmm.h"
 
+# Messages elsewhere reach users of the library, too.
+COMMAND_LINES = ("client/ctl/", "daemon/main.cc", "daemon/config/", "daemon/rpc/listen.cc")
+COMMAND_WORDS = re.compile(r"agmmctl|(^|\W)--[a-z]")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -189,12 +193,23 @@ def check_words(path, text):
             yield f"{path}:{number}: {problem}; see tests/style/words.py"
 
 
+def check_messages(path, text):
+    """Messages that reach programs name neither flags nor agmmctl's verbs."""
+    if path.startswith(("tests/", *COMMAND_LINES)) or not path.endswith((".cc", ".h")):
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        for found in words.STRING.findall(line.split("//")[0]):
+            if COMMAND_WORDS.search(found):
+                yield f'{path}:{number}: "{found}" names a flag or agmmctl, and may reach a program'
+
+
 def check_tree(files):
     """All that is wrong with `files`, a dict of path -> text."""
     problems = list(check_circles(files)) + list(check_names(files))
     for path, text in sorted(files.items()):
         problems += check_file(path, text, files)
         problems += check_words(path, text)
+        problems += check_messages(path, text)
         if path.endswith((".cc", ".cu")):
             problems += check_built(path, files)
     return problems
@@ -293,6 +308,13 @@ class SelfTest(unittest.TestCase):
         for line in ("// Returns the number of waiters, because it is needed.", 'Key("gone");',
                      "// It is no longer used.", "int what;"):
             self.accepted("kernels/base/a.cc", line)
+
+    def test_messages_to_programs_name_no_flags(self):
+        for line in ('Fail("see `agmmctl status`");', 'Fail("give (--endpoint)");'):
+            self.refused("client/connect/a.cc", line, "may reach a program")
+            self.accepted("client/ctl/a.cc", line)
+        for line in ("--count;  // agmmctl status", 'Fail("a -- b");'):
+            self.accepted("client/connect/a.cc", line)
 
     def test_libraries_stay_where_they_belong(self):
         for path, line in [

@@ -160,8 +160,14 @@ TEST_F(LibraryJob, AWaitThatRunsOutLeavesTheJobAlone) {
   const Status status = job.Wait(Milliseconds(50)).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.reason(), "");
-  std::future<Outcome> done = job.Done(Milliseconds(50));
-  EXPECT_EQ(Get(done).status().code(), StatusCode::kDeadlineExceeded);
+  std::future<Outcome> future = job.Done(Milliseconds(50));
+  const Status done = Get(future).status();
+  EXPECT_EQ(done.code(), StatusCode::kDeadlineExceeded);
+  for (const Status& each : {status, done}) {
+    EXPECT_THAT(each.message(),
+                HasSubstr("job " + std::to_string(job.id()) + " had not ended after a wait of "));
+    EXPECT_THAT(each.message(), HasSubstr("ms, and goes on; wait again, or cancel it"));
+  }
   EXPECT_NE(job.Info()->state, JobState::kFailed);
   EXPECT_TRUE(job.Cancel().ok());
 }

@@ -227,6 +227,7 @@ TEST(Library, ADaemonThatIsNotThereIsSaidSoAtOnce) {
   const auto client = Client::Connect({.endpoint = "127.0.0.1:" + std::to_string(port[0])});
   EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(client.status().message(), HasSubstr("no daemon answers at"));
+  EXPECT_THAT(client.status().message(), HasSubstr("with ClientOptions::endpoint"));
   EXPECT_EQ(Client::Connect({.endpoint = "nonsense"}).status().code(),
             StatusCode::kInvalidArgument);
 }

@@ -134,8 +134,8 @@ TEST_F(CtlStopping, AnotherServerIsNamedInOneLine) {
   EXPECT_EQ(process.Wait(kPatience), 3);
   EXPECT_EQ(process.err(),
             absl::StrCat("agmmctl: something that is not agmmd answers at ", daemon_.endpoint(),
-                         "; give the endpoint of a daemon: host:port or unix:/path (agmmctl: "
-                         "--endpoint)\n"));
+                         "; give the endpoint of a daemon with --endpoint: host:port or "
+                         "unix:/path\n"));
 }
 
 }  // namespace

@@ -202,8 +202,8 @@ TEST(NoDaemon, IsNamedWithWhatToDo) {
   EXPECT_EQ(ran.exit_code, 3);
   EXPECT_EQ(ran.err,
             absl::StrCat("agmmctl: no daemon answers at ", world.endpoint(0),
-                         "; start one with `agmmd`, or give the endpoint of one: host:port or "
-                         "unix:/path (agmmctl: --endpoint)\n"));
+                         "; start one with `agmmd`, or give the endpoint of one with --endpoint: "
+                         "host:port or unix:/path\n"));
 }
 
 TEST(NoDaemon, AHostThatHasNoAddressIsSaidToHaveNone) {

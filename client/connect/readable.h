@@ -1,0 +1,16 @@
+// Refuses requests whose texts are not UTF-8: a daemon cannot read them, and answers something
+// else. Errors: INVALID_ARGUMENT, which names the field and the byte.
+#pragma once
+
+#include "absl/status/status.h"
+#include "agmm/v1/job.pb.h"
+#include "agmm/v1/tensor.pb.h"
+
+namespace agmm {
+
+absl::Status CheckReadable(const v1::TensorRef& tensor);
+absl::Status CheckReadable(const v1::CreateTensorRequest& request);
+// Also the size, because a larger request would end the stream that it shares with others.
+absl::Status CheckReadable(const v1::SubmitJobRequest& request);
+
+}  // namespace agmm

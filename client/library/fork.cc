@@ -1,0 +1,35 @@
+#include "client/library/fork.h"
+
+#include <grpc/grpc.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "absl/strings/str_format.h"
+
+namespace agmm {
+namespace {
+
+std::atomic<pid_t> starter = 0;  // the process that has started gRPC; 0: none has
+
+}  // namespace
+
+void StartGrpc() {
+  // Kept, because gRPC's shutdown may wait 10 s for a thread of its own.
+  if (starter.exchange(getpid()) == 0) grpc_init();
+}
+
+bool Forked() {
+  const pid_t process = starter;
+  return process != 0 && process != getpid();
+}
+
+Status ForkedError() {
+  return Status(StatusCode::kFailedPrecondition,
+                absl::StrFormat("process %d was forked from process %d, and a connection does not "
+                                "survive a fork; fork before the first Client::Connect, or exec a "
+                                "program that connects",
+                                getpid(), starter.load()));
+}
+
+}  // namespace agmm
