@@ -5,7 +5,10 @@
 
 namespace agmm {
 
-inline bool TravelsAlone(const v1::SequencerMessage& message) { return message.has_refusal(); }
+inline bool TravelsAlone(const v1::SequencerMessage& message) {
+  // The member takes nothing else from the messages that prove.
+  return message.has_refusal() || !message.challenge().empty() || !message.proof().empty();
+}
 inline bool TravelsAlone(const v1::MemberMessage& message) { return message.has_hello(); }
 inline auto* ItemsOf(v1::SequencerMessage* message) { return message->mutable_commands(); }
 inline auto* ItemsOf(v1::MemberMessage* message) { return message->mutable_reports(); }

@@ -1,6 +1,6 @@
 // How both ends of a Join show that they know the world's secret, which is never sent. Until TLS
-// replaces it, this keeps out whoever cannot read the secret; it does not protect the bytes that
-// follow.
+// replaces it, this keeps strangers out, who cannot read the secret; it does not protect the bytes
+// that follow.
 #pragma once
 
 #include <string>

@@ -130,7 +130,7 @@ class Join::MemberEnd final
     Break(absl::PermissionDeniedError(
         in_.refusal().field() == kSecretField
             ? "its secret is another one; copy its local.secret file to this host"
-            : "it does not know this world's secret, or is no agmmd of this version"));
+            : "it does not know this world's secret, or is an agmmd of another version"));
     return false;
   }
   // The call's own status is coming, which says more.

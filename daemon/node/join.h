@@ -29,7 +29,7 @@ class Join {
   ~Join();
   // On the loop.
   void Start();
-  // What the calls of this member show while the stream lives. On the loop; empty before.
+  // The token that this member's calls show while the stream lives. On the loop; empty before.
   const std::string& token() const { return token_; }
 
  private:

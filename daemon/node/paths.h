@@ -42,7 +42,7 @@ class Paths {
   UcxTransport* const transport_;
   const Handlers handlers_;
   uint64_t attempt_ = 0;
-  std::map<int, std::string> asked_;  // those that have not answered, and their endpoints
+  std::map<int, std::string> asked_;  // endpoints of the nodes that have not answered yet
 };
 
 }  // namespace agmm

@@ -26,7 +26,7 @@ void Append(absl::string_view field, std::string* to) {
   absl::StrAppend(to, absl::string_view(std::string(1, static_cast<char>(field.size()))), field);
 }
 
-// A field that Append has written. False if there is none.
+// Takes a field that Append has written. False without one.
 bool Take(absl::string_view* from, absl::string_view* field) {
   if (from->empty()) return false;
   const size_t size = static_cast<unsigned char>(from->front());

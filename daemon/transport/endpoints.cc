@@ -201,7 +201,7 @@ void Endpoints::OnError(void* user, ucp_ep_h, ucs_status_t status) {
 void Endpoints::Fail(const std::shared_ptr<Endpoint>& endpoint) {
   auto it = all_.find(endpoint->node);
   if (it == all_.end() || it->second != endpoint) return;  // of an earlier worker
-  // UCX may still read them, but nobody gets what it reads.
+  // UCX may still read them, but the bytes that it reads arrive nowhere.
   const std::vector<Outbound*> sending(endpoint->sending.begin(), endpoint->sending.end());
   for (Outbound* message : sending) message->done(endpoint->failure);
   for (const auto& message : std::exchange(endpoint->waiting, {})) message->done(endpoint->failure);

@@ -14,7 +14,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "daemon/transport/socket_calls.h"
 #include "daemon/transport/token.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
@@ -47,14 +46,14 @@ Gate::~Gate() {
   // From here on UCX finds no connection, and no event.
   SocketAddress from;
   for (int fd = Accept(&from); fd >= 0; fd = Accept(&from)) close(fd);
-  ForgetGate(this);
+  Forget(this);
   for (Visitor& visitor : visitors_) close(visitor.fd);
   for (int fd : {listener_, spare_, stop_})
     if (fd >= 0) close(fd);
 }
 
-Gate::Opening::Opening(Gate* gate) { SetOpeningGate(gate); }
-Gate::Opening::~Opening() { SetOpeningGate(nullptr); }
+Gate::Opening::Opening(Gate* gate) { SetNextListener(gate); }
+Gate::Opening::~Opening() { SetNextListener(nullptr); }
 
 absl::Status Gate::TakeOver(int fd) {
   const auto no_descriptor = [](const char* what) {
@@ -90,7 +89,7 @@ absl::Status Gate::TakeOver(int fd) {
   return opened_ = absl::OkStatus();
 }
 
-void Gate::Know(const GateAddress& other) { KnowDoor(this, other, secret_); }
+void Gate::Know(const GateAddress& other) { ShowTokens(this, other, secret_); }
 
 int Gate::Accept(SocketAddress* from) {
   std::lock_guard lock(mutex_);

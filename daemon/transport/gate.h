@@ -1,9 +1,10 @@
 // The port at which the other nodes' UCX connects. Nothing that a stranger sends there reaches UCX,
 // whose TCP transport trusts every byte.
 //
-// A gate listens in place of UCX. Whoever connects first sends a one-time token: a random number
-// and its keyed hash under the world's secret. Only then UCX is given the connection. UCX has no
-// hook for this, so socket_calls.cc defines the few socket functions that its TCP transport calls.
+// A gate listens in place of UCX. A node that connects sends a one-time token first: a random
+// number and its keyed hash under the world's secret. Only then does UCX get the connection. UCX
+// has no hook for this, so socket_calls.cc defines the socket functions that its TCP transport
+// calls.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +17,18 @@
 
 #include "absl/status/status.h"
 #include "daemon/transport/address.h"
+#include "daemon/transport/socket_calls.h"
 #include "daemon/transport/types.h"
 
 namespace agmm::transport {
 
 // Thread-safe.
-class Gate {
+class Gate final : public Listener {
  public:
   // `refused` counts the connections that were closed because they showed no token; it outlives the
   // gate.
   Gate(const TransportOptions& options, TransportCount* refused);
-  ~Gate();
+  ~Gate() override;
   Gate(const Gate&) = delete;
 
   // While one exists, the socket that this thread listens on belongs to the gate.
@@ -35,19 +37,17 @@ class Gate {
     explicit Opening(Gate* gate);
     ~Opening();
   };
-  // Listens in place of the socket `fd`, at its address and a port of the range, and turns `fd`
-  // into an event that is readable while admitted connections wait. Errors: RESOURCE_EXHAUSTED.
-  absl::Status TakeOver(int fd);
-  // What TakeOver returned; FAILED_PRECONDITION if it was not called.
+  // At the socket's address and a port of the range. Errors: RESOURCE_EXHAUSTED.
+  absl::Status TakeOver(int fd) override;
+  // The result of TakeOver; FAILED_PRECONDITION if it was not called.
   absl::Status opened() const { return opened_; }
 
   // Connections of this process to `other` show a token. Until the destructor.
   void Know(const GateAddress& other);
 
   const GateAddress& address() const { return address_; }
-  int fd() const { return fd_; }
-  // The next admitted connection, and the address of the other end; -1 without one.
-  int Accept(SocketAddress* from);
+  const SocketAddress& where() const override { return address_.socket; }
+  int Accept(SocketAddress* from) override;
 
  private:
   struct Visitor {

@@ -15,14 +15,13 @@
 #include <set>
 #include <utility>
 
-#include "daemon/transport/gate.h"
 #include "daemon/transport/token.h"
 
 namespace agmm::transport {
 namespace {
 
 struct Door {
-  std::set<const Gate*> known_to;
+  std::set<const Listener*> users;
   std::string salt, secret;
 };
 
@@ -31,14 +30,14 @@ struct Greeting {
   std::string token;
 };
 
-// Of the process, because libc's functions are.
+// One for the process, like the functions of libc.
 struct Sockets {
   std::mutex mutex;
-  std::map<int, Gate*> gates;         // by UCX's listening socket
-  std::map<std::string, Door> doors;  // by SocketAddress::ToString
-  std::map<int, Greeting> unspoken;   // by connection, until its first byte is sent
-  // The sizes of gates and unspoken, so that other sockets cost no lock.
-  std::atomic<int> gate_count = 0, unspoken_count = 0;
+  std::map<int, Listener*> listeners;  // by the socket of UCX
+  std::map<std::string, Door> doors;   // by SocketAddress::ToString
+  std::map<int, Greeting> unspoken;    // by connection, until its first byte is sent
+  // The sizes of listeners and unspoken, so that other sockets cost no lock.
+  std::atomic<int> listener_count = 0, unspoken_count = 0;
 };
 
 Sockets& sockets() {
@@ -46,19 +45,19 @@ Sockets& sockets() {
   return *made;
 }
 
-thread_local Gate* opening = nullptr;
+thread_local Listener* next_listener = nullptr;
 
 template <typename Function>
 Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-Gate* GateOf(int fd) {
+Listener* ListenerOf(int fd) {
   Sockets& all = sockets();
-  if (all.gate_count == 0) return nullptr;
+  if (all.listener_count == 0) return nullptr;
   std::lock_guard lock(all.mutex);
-  const auto it = all.gates.find(fd);
-  return it == all.gates.end() ? nullptr : it->second;
+  const auto it = all.listeners.find(fd);
+  return it == all.listeners.end() ? nullptr : it->second;
 }
 
 void SetUnspoken(int fd, std::optional<Greeting> greeting) {
@@ -106,24 +105,24 @@ void Copy(const SocketAddress& from, sockaddr* to, socklen_t* size) {
 
 }  // namespace
 
-void SetOpeningGate(Gate* gate) { opening = gate; }
+void SetNextListener(Listener* listener) { next_listener = listener; }
 
-void KnowDoor(const Gate* gate, const GateAddress& door, const std::string& secret) {
+void ShowTokens(const Listener* user, const GateAddress& gate, const std::string& secret) {
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
-  Door& known = all.doors[door.socket.ToString()];
-  known.known_to.insert(gate);
-  known.salt = door.salt;
+  Door& known = all.doors[gate.socket.ToString()];
+  known.users.insert(user);
+  known.salt = gate.salt;
   known.secret = secret;
 }
 
-void ForgetGate(const Gate* gate) {
+void Forget(const Listener* listener) {
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
-  std::erase_if(all.gates, [&](const auto& entry) { return entry.second == gate; });
-  for (auto& [address, door] : all.doors) door.known_to.erase(gate);
-  std::erase_if(all.doors, [](const auto& entry) { return entry.second.known_to.empty(); });
-  all.gate_count = static_cast<int>(all.gates.size());
+  std::erase_if(all.listeners, [&](const auto& entry) { return entry.second == listener; });
+  for (auto& [address, door] : all.doors) door.users.erase(listener);
+  std::erase_if(all.doors, [](const auto& entry) { return entry.second.users.empty(); });
+  all.listener_count = static_cast<int>(all.listeners.size());
 }
 
 }  // namespace agmm::transport
@@ -136,33 +135,33 @@ extern "C" {
 
 int listen(int fd, int backlog) {
   static const auto next = Next<decltype(listen)>("listen");
-  Gate* const gate = std::exchange(opening, nullptr);
-  if (gate == nullptr) return next(fd, backlog);
-  if (!gate->TakeOver(fd).ok()) {
+  Listener* const listener = std::exchange(next_listener, nullptr);
+  if (listener == nullptr) return next(fd, backlog);
+  if (!listener->TakeOver(fd).ok()) {
     errno = EADDRINUSE;
     return -1;
   }
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
-  all.gates[fd] = gate;
-  all.gate_count = static_cast<int>(all.gates.size());
+  all.listeners[fd] = listener;
+  all.listener_count = static_cast<int>(all.listeners.size());
   return 0;
 }
 
 int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept {
   static const auto next = Next<decltype(getsockname)>("getsockname");
-  const Gate* const gate = GateOf(fd);
-  if (gate == nullptr) return next(fd, address, size);
-  Copy(gate->address().socket, address, size);
+  const Listener* const listener = ListenerOf(fd);
+  if (listener == nullptr) return next(fd, address, size);
+  Copy(listener->where(), address, size);
   return 0;
 }
 
 int accept(int fd, sockaddr* address, socklen_t* size) {
   static const auto next = Next<decltype(accept)>("accept");
-  Gate* const gate = GateOf(fd);
-  if (gate == nullptr) return next(fd, address, size);
+  Listener* const listener = ListenerOf(fd);
+  if (listener == nullptr) return next(fd, address, size);
   SocketAddress from;
-  const int accepted = gate->Accept(&from);
+  const int accepted = listener->Accept(&from);
   if (accepted < 0) {
     errno = EAGAIN;
     return -1;

@@ -1,18 +1,31 @@
-// Which sockets of UCX belong to gates. The functions of libc that UCX's TCP transport calls are
-// defined in socket_calls.cc and look here; all other calls go on to libc.
+// In front of the functions of libc that UCX's TCP transport calls for its sockets: those of gates
+// are treated here, and all other calls of the process go on to libc.
 #pragma once
 
 #include <string>
 
+#include "absl/status/status.h"
+#include "daemon/transport/address.h"
+
 namespace agmm::transport {
 
-class Gate;
-struct GateAddress;
+// Stands behind a socket on which UCX believes to listen. Thread-safe.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  // Listens in place of the socket `fd`, and turns `fd` into an event that is readable while
+  // connections wait.
+  virtual absl::Status TakeOver(int fd) = 0;
+  // Where it listens. After TakeOver.
+  virtual const SocketAddress& where() const = 0;
+  // The next connection for UCX, and the address of the other end; -1 without one.
+  virtual int Accept(SocketAddress* from) = 0;
+};
 
-// The next socket that this thread listens on belongs to `gate`.
-void SetOpeningGate(Gate* gate);
-// Connections of this process to `door` begin with a token. Forgotten with `gate`.
-void KnowDoor(const Gate* gate, const GateAddress& door, const std::string& secret);
-void ForgetGate(const Gate* gate);
+// The next socket that this thread listens on belongs to `listener`; null: to libc.
+void SetNextListener(Listener* listener);
+// Connections of this process to `gate` begin with a token, until `user` is forgotten.
+void ShowTokens(const Listener* user, const GateAddress& gate, const std::string& secret);
+void Forget(const Listener* listener);
 
 }  // namespace agmm::transport

@@ -76,7 +76,7 @@ class Impl final : public UcxTransport {
         endpoints_.Reset(why);
         receives_.Reset(why);
       });
-      // Those that were sent wait for answers, which cannot come.
+      // The answers to requests that were sent cannot come any more.
       bulk_.Fail({}, why);
       renewed.Update(renewed.ok() ? SetHandlers() : renewed);
       if (!renewed.ok()) return done(renewed);

@@ -55,8 +55,8 @@ class UcxTransport : public Transport {
   virtual void Renew(std::function<void(absl::StatusOr<TransportPort>)> done) = 0;
 
   // Connects to `node` at `address`, in the background; OnPeerFailure reports a broken connection.
-  // Once for every peer between two calls of Renew, and after SetWorld. Errors: INVALID_ARGUMENT if `address` is not
-  // that of a TransportPort.
+  // Once for every peer between two calls of Renew, and after SetWorld. Errors: INVALID_ARGUMENT if
+  // `address` is not that of a TransportPort.
   virtual absl::Status Connect(int node, const std::string& address) = 0;
 
   // Runs `done` with OK once `node` has answered; after SetWorld and Connect on both nodes. An

@@ -40,7 +40,7 @@ class UcxWorker final : public ProgressEngine {
   // callback of earlier requests comes after `closed` has run, in between, and UCX touches no
   // memory of theirs. `over`: UCX has nothing to do for them any more; otherwise the worker is left
   // alone and its memory lost, because ending it could end the process. Progress thread only.
-  // Errors: as Create; there is no worker then, and only Renew and Stop may follow.
+  // Errors: as Create; no worker exists then, and only Renew and Stop may follow.
   absl::Status Renew(bool over, const std::function<void()>& closed);
 
   // Runs the loop on a new thread. `busy`, called on the progress thread, returns true while

@@ -127,6 +127,7 @@ int main(int argc, char** argv) {
   eager.other_settings = {{"RNDV_THRESH", std::to_string(int64_t{1} << 40)}};
   agmm::Measure("tcp, eager", eager, bytes, count, json);
   agmm::TransportOptions shared = base;
-  shared.other_settings = {{"TLS", "tcp,self,sysv,posix"}, {"POSIX_ERROR_HANDLING", "y"}, {"SYSV_ERROR_HANDLING", "y"}};
+  shared.other_settings = {
+      {"TLS", "tcp,self,sysv,posix"}, {"POSIX_ERROR_HANDLING", "y"}, {"SYSV_ERROR_HANDLING", "y"}};
   agmm::Measure("tcp and shared memory", shared, bytes, count, json);
 }

@@ -84,8 +84,7 @@ UcxNetwork::UcxNetwork(int nodes) {
   for (int self = 0; self < nodes; ++self) {
     for (int peer = 0; peer < nodes; ++peer) {
       if (peer == self) continue;
-      const absl::Status status =
-          nodes_[self]->transport().Connect(peer, ports[peer].address);
+      const absl::Status status = nodes_[self]->transport().Connect(peer, ports[peer].address);
       if (!status.ok()) Die(status);
     }
   }

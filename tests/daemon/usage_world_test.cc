@@ -123,5 +123,17 @@ TEST(MergeInto, ReportsCountInTheirGenerationAlone) {
   EXPECT_FALSE(MergeInto(&waiting, &hello));
 }
 
+// A member reads nothing else from them: a World that came along would be lost.
+TEST(MergeInto, ProofsTravelAlone) {
+  v1::SequencerMessage challenge, proof, world;
+  challenge.set_challenge("c");
+  proof.set_proof("p");
+  world.add_commands()->mutable_world();
+  v1::SequencerMessage last = challenge, next = proof;
+  EXPECT_FALSE(MergeInto(&last, &next));
+  last = proof;
+  EXPECT_FALSE(MergeInto(&last, &world));
+}
+
 }  // namespace
 }  // namespace agmm

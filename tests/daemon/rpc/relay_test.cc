@@ -126,7 +126,8 @@ class RelayTest : public testing::Test {
     calls_ = client_->calls();
     cluster_ = std::make_unique<ClusterService>(&calls_, &view_, 0);
     relay_ = MakeRelay("agmm.v1.JobService", client_.get());
-    member_ = *RpcServer::Start("127.0.0.1:0", "", &metrics_, &members_, {cluster_.get(), relay_.get()});
+    member_ =
+        *RpcServer::Start("127.0.0.1:0", "", &metrics_, &members_, {cluster_.get(), relay_.get()});
     channel_ = OpenChannel(absl::StrCat("127.0.0.1:", member_->port()));
     stub_ = v1::JobService::NewStub(channel_);
   }

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/link/protocol.h"
 #include "daemon/node/member.h"
 #include "kernels/base/reason.h"
+#include "tests/daemon/sequencer/sequencer_fixture.h"
 
 namespace agmm {
 namespace {
@@ -20,109 +20,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-struct FakeLink final : MemberLink {
-  void Send(v1::SequencerMessage message) override { sent.push_back(std::move(message)); }
-  void Refuse(v1::Refusal refusal) override { refusals.push_back(std::move(refusal)); }
-  void Close() override { closed = true; }
-
-  // The last World that was sent, or one of generation 0.
-  v1::World world() const {
-    for (auto it = sent.rbegin(); it != sent.rend(); ++it)
-      for (const v1::Command& command : it->commands())
-        if (command.has_world()) return command.world();
-    return {};
-  }
-
-  std::vector<v1::SequencerMessage> sent;
-  std::vector<v1::Refusal> refusals;
-  bool closed = false;
-};
-
-struct FakeListener final : WorldListener {
-  FakeListener(std::string name, std::vector<std::string>* log) : name(std::move(name)), log(log) {}
-  void OnGenerationEnded(const std::vector<int>& lost, const absl::Status& reason) override {
-    log->push_back(name + " ended");
-    last_lost = lost;
-    last_reason = reason;
-  }
-  void OnReady() override { log->push_back(name + " ready"); }
-  void OnReport(int node, const v1::Report&) override {
-    log->push_back(absl::StrCat(name, " report of ", node));
-  }
-  const std::string name;
-  std::vector<std::string>* const log;
-  std::vector<int> last_lost;
-  absl::Status last_reason;
-};
-
-class SequencerTest : public testing::Test {
- protected:
-  SequencerTest() {
-    sequencer_.SetListeners({&catalog_, &scheduler_});
-    sequencer_.OnReadyChanged([this](bool ready) { ready_ = ready; });
-    sequencer_.OnNodeLost([this](int node) { log_.push_back(absl::StrCat("lost ", node)); });
-  }
-
-  static Config TwoNodes() {
-    Config config;
-    config.cluster = "demo";
-    config.hash = "0123456789abcdef";
-    config.nodes = {{"a", "127.0.0.1:7101", 2}, {"b", "127.0.0.1:7102", 1}};
-    return config;
-  }
-  v1::Hello HelloOf(int node, char incarnation = 'x', uint64_t last_generation = 0) const {
-    v1::Hello hello;
-    hello.set_cluster("demo");
-    hello.set_config_hash("0123456789abcdef");
-    hello.set_node(node);
-    hello.set_node_name(config_.nodes[node].name);
-    hello.set_incarnation(std::string(16, incarnation));
-    hello.set_protocol_version(kProtocolVersion);
-    hello.set_plan_format_version(kPlanFormatVersion);
-    hello.set_message_version(kMessageVersion);
-    hello.set_last_generation(last_generation);
-    for (int i = 0; i < config_.nodes[node].devices; ++i)
-      hello.add_devices()->set_heap_bytes(4096 * (node + 1));
-    for (const NodeConfig& configured : config_.nodes) {
-      v1::ConfiguredNode* added = hello.add_nodes();
-      added->set_name(configured.name);
-      added->set_address(configured.address);
-      added->set_devices(configured.devices);
-    }
-    return hello;
-  }
-  std::shared_ptr<FakeLink> Join(const v1::Hello& hello) {
-    auto link = std::make_shared<FakeLink>();
-    v1::MemberMessage message;
-    *message.mutable_hello() = hello;
-    sequencer_.OnMessage(link, message);
-    return link;
-  }
-  void Ready(const std::shared_ptr<FakeLink>& link) {
-    v1::MemberMessage message;
-    message.set_generation(link->world().generation());
-    message.add_reports()->mutable_world_ready();
-    sequencer_.OnMessage(link, message);
-  }
-  // Both nodes joined and ready.
-  void Form() {
-    a_ = Join(HelloOf(0));
-    b_ = Join(HelloOf(1));
-    Ready(a_);
-    Ready(b_);
-    ASSERT_TRUE(sequencer_.Complete().ok()) << sequencer_.Complete();
-    log_.clear();
-  }
-
-  const Config config_ = TwoNodes();
-  Metrics metrics_;
-  std::vector<std::string> log_;
-  FakeListener catalog_{"catalog", &log_}, scheduler_{"scheduler", &log_};
-  Sequencer sequencer_{config_, &metrics_};
-  bool ready_ = false;
-  std::shared_ptr<FakeLink> a_, b_;
-};
 
 // `spoil` in a configuration that has another hash for it.
 std::function<void(v1::Hello*)> Other(std::function<void(v1::Hello*)> spoil) {
@@ -307,6 +204,49 @@ TEST_F(SequencerTest, ReturningNodeMakesANewGeneration) {
   Ready(b_);
   EXPECT_THAT(log_, ElementsAre("catalog ready", "scheduler ready"));
   EXPECT_TRUE(ready_);
+}
+
+TEST_F(SequencerTest, NodesConnectOnceAllHaveDrained) {
+  a_ = Join(HelloOf(0));
+  b_ = Join(HelloOf(1));
+  Drained(b_, "127.0.0.1:72");
+  EXPECT_FALSE(a_->peers().has_value());
+  Drained(a_, "127.0.0.1:71");
+  for (const auto& link : {a_, b_}) {
+    ASSERT_TRUE(link->peers().has_value());
+    ASSERT_EQ(link->peers()->peers_size(), 2);
+    EXPECT_EQ(link->peers()->peers(0).endpoint(), "127.0.0.1:71");
+    EXPECT_EQ(link->peers()->peers(1).node(), 1);
+    EXPECT_EQ(link->peers()->peers(1).endpoint(), "127.0.0.1:72");
+  }
+  EXPECT_FALSE(sequencer_.Complete().ok()) << "no path is made yet";
+  v1::GetStatusResponse status;
+  sequencer_.FillStatus(&status);
+  EXPECT_EQ(status.nodes(1).transport_endpoint(), "127.0.0.1:72");
+  // In the next generation, all drain again.
+  a_->sent.clear();
+  sequencer_.OnLost(b_.get(), "its stream broke");
+  b_ = Join(HelloOf(1, 'y'));
+  Drained(a_, "127.0.0.1:73");
+  EXPECT_FALSE(a_->peers().has_value());
+  Drained(b_, "127.0.0.1:74");
+  EXPECT_EQ(a_->peers()->peers(0).endpoint(), "127.0.0.1:73");
+}
+
+TEST_F(SequencerTest, ABrokenPathIsNamedWhileTheWorldIsNotReady) {
+  Form();
+  v1::Report broken;
+  broken.mutable_peer_broken()->set_node(1);
+  broken.mutable_peer_broken()->set_reason("no answer from 127.0.0.1:72 within 10s");
+  Send(a_, broken);
+  b_ = Join(HelloOf(1));
+  EXPECT_THAT(std::string(sequencer_.Complete().message()),
+              HasSubstr("node b (127.0.0.1:7102) (before, the transport between node a "
+                        "(127.0.0.1:7101) and node b (127.0.0.1:7102) broke: no answer from "
+                        "127.0.0.1:72 within 10s)"));
+  Ready(a_);
+  Ready(b_);
+  EXPECT_TRUE(sequencer_.Complete().ok());
 }
 
 TEST_F(SequencerTest, AnotherIncarnationWaitsUntilTheFirstIsLost) {

@@ -179,8 +179,7 @@ struct Cluster {
     for (int i = 0; i < count; ++i) {
       for (int j = 0; j < count; ++j) {
         if (i == j) continue;
-        const absl::Status status =
-            nodes[i]->transport->Connect(j, nodes[j]->port.address);
+        const absl::Status status = nodes[i]->transport->Connect(j, nodes[j]->port.address);
         EXPECT_TRUE(status.ok()) << status;
       }
     }

@@ -329,8 +329,7 @@ TEST(Transport, AddressesThatNoTransportMadeAreRefused) {
   address.back() ^= 1;
   EXPECT_EQ(cluster[0].Connect(1, address).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(cluster[0].Connect(1, "").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(cluster[0].Connect(-1, right).code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(cluster[0].Connect(-1, right).code(), absl::StatusCode::kInvalidArgument);
   MapReceiver receiver;
   MatrixStore store(1, 1, 1);
   TransportOptions elsewhere;
