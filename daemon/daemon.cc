@@ -209,6 +209,7 @@ absl::Status WholeDaemon::CreateTransport() {
     AGMM_ASSIGN_OR_RETURN(options.bind_address, ResolveHost(config_.transport_address));
     options.ports = {config_.first_transport_port, config_.last_transport_port};
     options.secret = config_.secret;
+    options.describe = [this](int node) { return config_.Describe(node); };
     AGMM_ASSIGN_OR_RETURN(transport_, UcxTransport::Create(options, runner_.get(), store_.get()));
     transport_->OnPeerFailure([this, failures = metrics_.counter("transport_peer_failures_total")](
                                   int node, const absl::Status& why) {

@@ -20,6 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
+#include "daemon/transport/ucx_config.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -68,6 +69,7 @@ class Stop {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGHUP);  // of a terminal that closes
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   }
   void Refuse(const absl::Status& why) {
@@ -97,6 +99,7 @@ int Run(const Config& config) {
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   std::signal(SIGPIPE, SIG_IGN);
+  transport::ReturnSignals();
   // Because Debian builds absl with assertions, which search for lock cycles at each lock of gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   gpr_set_log_function(LogOfGrpc);

@@ -198,7 +198,7 @@ ucs_status_t Bulk::OnAnswer(wire::Kind kind, const wire::BulkHeader& header,
     Answer(header.request,
            absl::Status(
                known ? static_cast<absl::StatusCode>(header.code) : absl::StatusCode::kUnknown,
-               absl::StrFormat("node %d: %s", header.envelope.source_node, text)));
+               absl::StrFormat("%s: %s", shared_.describe(header.envelope.source_node), text)));
     return UCS_OK;
   }
   if (kind != wire::kReadBack) {

@@ -25,11 +25,11 @@ namespace {
 constexpr unsigned kBothGreeted = 0b11;
 }  // namespace
 
-absl::Status PeerLost(int node, absl::string_view why) {
+absl::Status PeerLost(const Shared& shared, int node, absl::string_view why) {
   return WithReason(
       absl::AbortedError(absl::StrFormat(
-          "peer lost: node %d: %s; its jobs end, and new ones run once the world has formed again",
-          node, why)),
+          "peer lost: %s: %s; its jobs end, and new ones run once the world has formed again",
+          shared.describe(node), why)),
       kReasonPeerLost);
 }
 
@@ -144,7 +144,7 @@ void Endpoints::Reset(const absl::Status& why) {
 
 void Endpoints::SendSealed(int node, std::unique_ptr<Outbound> message) {
   auto it = all_.find(node);
-  if (it == all_.end()) return message->done(PeerLost(node, "it is not connected"));
+  if (it == all_.end()) return message->done(PeerLost(shared_, node, "it is not connected"));
   Endpoint& endpoint = *it->second;
   if (!endpoint.failure.ok()) return message->done(endpoint.failure);
   if (endpoint.out == nullptr) return endpoint.waiting.push_back(std::move(message));
@@ -169,9 +169,10 @@ void Endpoints::SendOn(Endpoint* endpoint, ucp_ep_h handle, std::unique_ptr<Outb
     ++sending_;
     return;
   }
-  message->done(UCS_PTR_STATUS(request) == UCS_OK
-                    ? absl::OkStatus()
-                    : PeerLost(endpoint->node, ucs_status_string(UCS_PTR_STATUS(request))));
+  message->done(
+      UCS_PTR_STATUS(request) == UCS_OK
+          ? absl::OkStatus()
+          : PeerLost(shared_, endpoint->node, ucs_status_string(UCS_PTR_STATUS(request))));
 }
 
 void Endpoints::OnSent(void* request, ucs_status_t status, void* user) {
@@ -181,7 +182,8 @@ void Endpoints::OnSent(void* request, ucs_status_t status, void* user) {
   endpoint->sending.erase(message.get());
   --endpoint->owner->sending_;
   message->done(status == UCS_OK ? absl::OkStatus()
-                                 : PeerLost(endpoint->node, ucs_status_string(status)));
+                                 : PeerLost(endpoint->owner->shared_, endpoint->node,
+                                            ucs_status_string(status)));
 }
 
 void Endpoints::OnError(void* user, ucp_ep_h, ucs_status_t status) {
@@ -189,7 +191,7 @@ void Endpoints::OnError(void* user, ucp_ep_h, ucs_status_t status) {
   Endpoints* const self = endpoint->owner;
   if (!endpoint->failure.ok()) return;  // of its other connection, too
   endpoint->failure =
-      PeerLost(endpoint->node,
+      PeerLost(self->shared_, endpoint->node,
                absl::StrFormat("its transport at %s: %s", endpoint->address.gate.socket.ToString(),
                                ucs_status_string(status)));
   // Posted, because this may be a call from within any call of UCX.

@@ -42,7 +42,7 @@ struct Outbound {
 };
 
 // The error of all requests and messages that a lost peer leaves behind.
-absl::Status PeerLost(int node, absl::string_view why);
+absl::Status PeerLost(const Shared& shared, int node, absl::string_view why);
 
 class Endpoints {
  public:

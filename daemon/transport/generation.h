@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "daemon/transport/types.h"
@@ -56,6 +58,7 @@ class UcxWorker;
 // Shared by the parts of a transport, and outlives them.
 struct Shared {
   UcxWorker* const worker;
+  const std::function<std::string(int node)> describe;
   CurrentGeneration current;
   TransportCounters counters;
 };

@@ -62,7 +62,7 @@ void Receives::Finish(Receive* raw, ucs_status_t status) {
   std::unique_ptr<Receive> receive(raw);
   if (status == UCS_OK) receive->into.Scatter();
   receive->done(status == UCS_OK ? absl::OkStatus()
-                                 : PeerLost(receive->node, ucs_status_string(status)));
+                                 : PeerLost(shared_, receive->node, ucs_status_string(status)));
 }
 
 void Receives::Reset(const absl::Status& why) {

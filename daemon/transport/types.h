@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,10 @@ struct TransportOptions {
   PortRange ports;
   // The world's; connections that do not show that they have it are closed.
   std::string secret;
+  // Names a node in errors: "node b (10.0.0.2:7101)".
+  std::function<std::string(int node)> describe = [](int node) {
+    return "node " + std::to_string(node);
+  };
   // Settings of UCX that replace those of ucx_config.cc, for measurements: the names of UCX's
   // environment variables without UCX_.
   std::vector<std::pair<std::string, std::string>> other_settings;

@@ -29,9 +29,10 @@ constexpr int kIdleCalls = 64;
 
 class Impl final : public UcxTransport {
  public:
-  Impl(std::unique_ptr<UcxWorker> worker, Receiver* receiver, BulkStore* store)
+  Impl(const TransportOptions& options, std::unique_ptr<UcxWorker> worker, Receiver* receiver,
+       BulkStore* store)
       : worker_(std::move(worker)),
-        shared_{worker_.get()},
+        shared_{worker_.get(), options.describe},
         receives_(shared_),
         endpoints_(shared_, [this](int node, absl::Status why) { OnLost(node, std::move(why)); }),
         plans_(shared_, &endpoints_, &receives_, receiver),
@@ -274,7 +275,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(const Transpo
                                                                    BulkStore* store) {
   AGMM_RETURN_IF_ERROR(wire::HeaderKey::Make({}).status());
   AGMM_ASSIGN_OR_RETURN(auto worker, transport::UcxWorker::Create(options));
-  auto made = std::make_unique<transport::Impl>(std::move(worker), receiver, store);
+  auto made = std::make_unique<transport::Impl>(options, std::move(worker), receiver, store);
   AGMM_RETURN_IF_ERROR(made->Start());
   return made;
 }

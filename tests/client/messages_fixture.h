@@ -126,7 +126,8 @@ inline v1::GetStatusResponse SomeStatus() {
       address: "127.0.0.1:7101"
       state: STATE_READY
       incarnation: "00112233445566778899aabbccddeeff"
-      transport_endpoint: "127.0.0.1:41001" staging_bytes: 512
+      transport_endpoint: "127.0.0.1:41001"
+      staging_bytes: 512
       plan_bytes: 1048576
       devices {
         rank: 0

@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <random>
 #include <string>
@@ -255,6 +256,23 @@ TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
       world_.WaitFor(0, "a cancelled job and no tensors", [&](const v1::GetStatusResponse& status) {
         return MetricOf(status, "jobs_cancelled_total") == 1 && TensorBytes(status) == 0;
       }));
+}
+
+// UCX's library takes SIGHUP and the fatal signals when it is loaded.
+TEST_F(FaultAlone, AHangUpStopsTheDaemonInGoodOrder) {
+  const int64_t caught = [&] {
+    std::ifstream file(absl::StrCat("/proc/", world_.daemon(0).pid(), "/status"));
+    std::string word, mask;
+    while (file >> word)
+      if (word == "SigCgt:" && file >> mask) return std::stoll(mask, nullptr, 16);
+    return -1ll;
+  }();
+  if (!kSanitized) {
+    for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGHUP})
+      EXPECT_EQ(caught >> (signal - 1) & 1, 0) << signal;
+  }
+  world_.daemon(0).Signal(SIGHUP);
+  EXPECT_EQ(world_.daemon(0).Wait(kPatience), 0);
 }
 
 TEST(FaultOfAPut, APeerLostInMidPutIsNoJobThatFailed) {

@@ -1,5 +1,6 @@
 // The package as its users meet it: installed into a prefix of its own, found by CMake, and linked
 // by the examples, which run against two daemons.
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,11 @@ TEST_F(Installed, ExamplesAreBuiltAgainstItAndRun) {
 TEST_F(Installed, TheProgramsRunFromThere) {
   EXPECT_THAT(Run({prefix_ + "/bin/agmmd", "--version"}), HasSubstr("agmmd"));
   EXPECT_THAT(Run({prefix_ + "/bin/agmmctl", "--version"}), HasSubstr("agmmctl"));
+  // The UCX that it was built with, not the distribution's.
+  if (std::filesystem::exists(prefix_ + "/" AGMM_LIBDIR "/agmm")) {
+    EXPECT_THAT(Run({"/usr/bin/ldd", prefix_ + "/bin/agmmd"}),
+                HasSubstr("/bin/../" AGMM_LIBDIR "/agmm/libucp.so.0"));
+  }
 }
 
 TEST_F(Installed, TheLibraryBringsItsOwnNamesOnly) {
