@@ -11,6 +11,7 @@
 #include "client/ctl/arguments.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/table.h"
+#include "client/ctl/terminal_text.h"
 #include "client/ctl/verbs.h"
 
 namespace agmm {
@@ -21,7 +22,7 @@ int Fail(const absl::Status& error, bool json) {
   if (json)
     std::cerr << JsonLine(ToJson(error));
   else
-    std::cerr << "agmmctl: " << error.message() << "\n";
+    std::cerr << "agmmctl: " << Printable(error.message()) << "\n";
   std::cerr.flush();
   return ExitCode(error.code());
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/ctl/terminal_text.h"
 
 namespace agmm {
 namespace {
@@ -21,10 +22,14 @@ constexpr size_t kGap = 2;
 constexpr size_t kMinLongColumns = 8;
 constexpr size_t kNoteIndent = 4;
 
-// Returns `text`, or its beginning and ".." where it is longer than `width` bytes.
+// Returns `text`, or its beginning and ".." where it has more columns than `width`.
 std::string Elide(absl::string_view text, size_t width) {
-  if (text.size() <= width) return std::string(text);
-  return absl::StrCat(text.substr(0, width - 2), "..");
+  if (ColumnsOf(text) <= width) return std::string(text);
+  return absl::StrCat(FirstColumns(text, width - 2), "..");
+}
+
+std::string OnOneLine(absl::string_view text) {
+  return absl::StrReplaceAll(Printable(text), {{"\n", "\\n"}});
 }
 
 }  // namespace
@@ -37,7 +42,8 @@ void FitLinesToTerminal() {
 
 void Table::AddRow(std::vector<std::string> cells, std::string note) {
   cells.resize(columns_.size());
-  rows_.push_back({std::move(cells), std::move(note)});
+  for (std::string& cell : cells) cell = OnOneLine(cell);
+  rows_.push_back({std::move(cells), OnOneLine(note)});
 }
 
 std::string Table::ToString() const {
@@ -52,7 +58,7 @@ std::string Table::ToString() const {
   std::vector<size_t> widths(columns_.size(), 0);
   for (const Row& line : lines) {
     for (size_t i = 0; i < line.cells.size(); ++i)
-      widths[i] = std::max(widths[i], line.cells[i].size());
+      widths[i] = std::max(widths[i], ColumnsOf(line.cells[i]));
   }
   Shorten(&widths);
   std::string result;
@@ -60,7 +66,7 @@ std::string Table::ToString() const {
     std::string text;
     for (size_t i = 0; i < line.cells.size(); ++i) {
       const std::string cell = Elide(line.cells[i], widths[i]);
-      const std::string padding(widths[i] - cell.size(), ' ');
+      const std::string padding(widths[i] - ColumnsOf(cell), ' ');
       const bool left = columns_[i].kind != Column::kNumber;
       absl::StrAppend(&text, i == 0 ? "" : std::string(kGap, ' '), left ? "" : padding, cell,
                       left ? padding : "");
@@ -111,9 +117,10 @@ std::string Wrap(absl::string_view text, size_t width) {
   size_t column = 0;
   for (absl::string_view word : absl::StrSplit(text, ' ')) {
     const bool first = result.empty();
-    const bool fits = column + 1 + word.size() <= width;
+    const size_t columns = ColumnsOf(word);
+    const bool fits = column + 1 + columns <= width;
     absl::StrAppend(&result, first ? "" : fits ? " " : "\n", word);
-    column = first || !fits ? word.size() : column + 1 + word.size();
+    column = first || !fits ? columns : column + 1 + columns;
   }
   return result;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "client/ctl/terminal_text.h"
 
 namespace agmm {
 
@@ -17,7 +18,7 @@ struct Column {
   enum Kind {
     kNumber,  // aligned right
     kText,    // aligned left
-    kLong,    // text that is shortened, to 8 bytes at the least, where the table is too wide
+    kLong,    // text that is shortened, to 8 columns at the least, where the table is too wide
   };
 
   std::string name;
@@ -34,7 +35,7 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   // Adds a cell to each column, empty where `cells` has too few. `note` is printed in a line below
-  // the row, cut to the width of a line.
+  // the row, cut to the width of a line. Control characters of both are escaped.
   void AddRow(std::vector<std::string> cells, std::string note = "");
   bool empty() const { return rows_.empty(); }
   // Returns a line for the names, one for the units if there are any, and one for each row, without
@@ -56,8 +57,9 @@ class Table {
 // A name and a text a line; texts are wrapped below themselves.
 class Fields {
  public:
-  void Add(std::string name, std::string text) {
-    fields_.emplace_back(std::move(name), std::move(text));
+  // Control characters of `text` are escaped; newlines begin lines.
+  void Add(std::string name, absl::string_view text) {
+    fields_.emplace_back(std::move(name), Printable(text));
   }
   std::string ToString() const;
 
@@ -65,7 +67,7 @@ class Fields {
   std::vector<std::pair<std::string, std::string>> fields_;
 };
 
-// Returns `text` in lines of at most `width` bytes, unless a word is longer.
+// Returns `text` in lines of at most `width` columns, unless a word is longer.
 std::string Wrap(absl::string_view text, size_t width);
 
 }  // namespace agmm

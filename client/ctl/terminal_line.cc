@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/ctl/terminal_text.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/units.h"
 
@@ -57,12 +58,13 @@ void TerminalLine::Print(const std::function<void()>& print) {
 void TerminalLine::Run(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (!redraw_.wait_for(lock, stop, kRedraw, [&] { return stop.stop_requested(); })) {
-    std::string text = text_(absl::Nanoseconds(MonotonicNanos() - start_ns_));
+    const std::string text = Printable(text_(absl::Nanoseconds(MonotonicNanos() - start_ns_)));
+    absl::string_view shown = text;
     // A line that wraps cannot be redrawn in place.
     winsize window = {};
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
-      text.resize(std::min<size_t>(text.size(), window.ws_col - 1));
-    absl::FPrintF(stderr, "\r\033[K%s", text);
+      shown = FirstColumns(text, window.ws_col - 1);
+    absl::FPrintF(stderr, "\r\033[K%s", shown);
     visible_ = true;
   }
 }

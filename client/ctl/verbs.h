@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "client/connect/connection.h"
 #include "client/ctl/json.h"
+#include "client/ctl/terminal_text.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -62,7 +63,7 @@ void OnVerb(CLI::App* verb, Command* command, const std::shared_ptr<Flags>& flag
 
 // Prints a result, as JSON or as text.
 inline void PrintResult(const Options& options, const Json& json, const std::string& text) {
-  std::cout << (options.json ? JsonLine(json) : text);
+  std::cout << (options.json ? JsonLine(json) : Printable(text));
 }
 
 }  // namespace agmm

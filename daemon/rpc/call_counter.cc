@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <atomic>
+
 #include "daemon/link/grpc_context.h"
 #include "proto/convert/metadata.h"
 
@@ -21,11 +23,17 @@ class Interceptor final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
       const grpc::Status status = methods->GetSendStatus();
       if (!status.ok()) {
-        failed_->Add();
+        cancelled_ = status.error_code() == grpc::StatusCode::CANCELLED;
+        if (!cancelled_) failed_->Add();
         spdlog::debug("call {} request {} from {}: code {}: {}", method_,
                       MetadataOf(*context_, kRequestIdKey), context_->peer(),
                       static_cast<int>(status.error_code()), status.error_message());
       }
+    }
+    // Comes behind a status that the client gets, and says whether it has left before.
+    if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) &&
+        cancelled_ && !context_->IsCancelled()) {
+      failed_->Add();
     }
     methods->Proceed();
   }
@@ -34,6 +42,7 @@ class Interceptor final : public grpc::experimental::Interceptor {
   grpc::ServerContextBase* const context_;
   const char* const method_;
   Metrics::Counter* const failed_;
+  std::atomic<bool> cancelled_ = false;  // so says the status
 };
 
 class Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {

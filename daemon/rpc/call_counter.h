@@ -9,8 +9,8 @@
 
 namespace agmm {
 
-// Counts rpcs_total and rpcs_failed_total, and logs failures at debug. For
-// ServerBuilder::experimental().SetInterceptorCreators.
+// Counts rpcs_total and rpcs_failed_total, and logs failures at debug. A call that its client ends
+// has not failed. For ServerBuilder::experimental().SetInterceptorCreators.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeCallCounter(
     Metrics* metrics);
 

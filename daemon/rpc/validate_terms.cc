@@ -30,13 +30,6 @@ absl::Status CheckGiven(absl::string_view field, absl::string_view text) {
   return text.empty() ? Wrong(field, "is empty; set it") : absl::OkStatus();
 }
 
-// True for control characters, line and paragraph separators and changes of text direction, because
-// a name must not break the table around it.
-bool IsDisallowed(uint32_t code) {
-  return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
-         (code >= 0x2066 && code <= 0x2069);
-}
-
 }  // namespace
 
 absl::Status CheckId(absl::string_view field, absl::string_view id) {
@@ -77,7 +70,7 @@ absl::Status CheckName(absl::string_view field, absl::string_view name) {
     if (!NextCodePoint(name, &at, &code)) {
       return Wrong(field, "is not UTF-8 from byte %d on; encode it as UTF-8", begin);
     }
-    if (IsDisallowed(code)) {
+    if (IsControl(code)) {
       return Wrong(field, "has the control character U+%04X at byte %d; leave it out", code, begin);
     }
   }

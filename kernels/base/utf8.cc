@@ -30,4 +30,9 @@ std::optional<size_t> NoUtf8From(absl::string_view text) {
   return std::nullopt;
 }
 
+bool IsControl(uint32_t code) {
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069);
+}
+
 }  // namespace agmm

@@ -16,4 +16,8 @@ bool NextCodePoint(absl::string_view text, size_t* at, uint32_t* code);
 // The position of the first byte of `text` that is invalid UTF-8, if there is one.
 std::optional<size_t> NoUtf8From(absl::string_view text);
 
+// True for control characters, line and paragraph separators and changes of text direction, which
+// break the line or the table around them.
+bool IsControl(uint32_t code);
+
 }  // namespace agmm

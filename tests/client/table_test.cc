@@ -1,5 +1,7 @@
 #include "client/ctl/table.h"
 
+#include <locale.h>
+
 #include "client/ctl/exit_code.h"
 #include "gtest/gtest.h"
 
@@ -36,6 +38,69 @@ TEST(Table, ShortensLongTextsOnlyWhereItIsTooWide) {
       << text;
   table.AddRow({"", "", std::string(200, 'e')});
   EXPECT_NE(table.ToString().find("aaaaaa..  bbbbbb..  c"), std::string::npos) << table.ToString();
+}
+
+// Which knows the widths of characters.
+bool HasLocale() {
+  const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", /*base=*/nullptr);
+  if (locale != nullptr) freelocale(locale);
+  return locale != nullptr;
+}
+
+TEST(Table, CountsColumnsAndNotBytes) {
+  if (!HasLocale()) GTEST_SKIP() << "the locale C.UTF-8 is missing";
+  Table table({{"name", "", Column::kText}, {"n"}});
+  table.AddRow({"\xc3\xa4", "1"});                      // a letter of two bytes
+  table.AddRow({"e\xcc\x81", "2"});                     // a letter and a combining mark
+  table.AddRow({"\xe4\xb8\xad\xe6\x96\x87", "3"});      // two letters of two columns
+  table.AddRow({"\xef\xbc\xa1\xf0\x9f\x98\x80", "4"});  // a wide A, an emoji
+  EXPECT_EQ(table.ToString(),
+            "name  n\n"
+            "\xc3\xa4     1\n"
+            "e\xcc\x81     2\n"
+            "\xe4\xb8\xad\xe6\x96\x87  3\n"
+            "\xef\xbc\xa1\xf0\x9f\x98\x80  4\n");
+}
+
+TEST(Table, CutsBetweenCharacters) {
+  if (!HasLocale()) GTEST_SKIP() << "the locale C.UTF-8 is missing";
+  const auto repeated = [](int count, const std::string& text) {
+    std::string result;
+    for (int i = 0; i < count; ++i) result += text;
+    return result;
+  };
+  const std::string wide = "\xe4\xb8\xad", marked = "e\xcc\x81";
+  Table table({{"long", "", Column::kLong}});
+  table.AddRow({repeated(49, wide) + "x"}, repeated(48, wide));
+  EXPECT_EQ(table.ToString().find(".."), std::string::npos) << "99 and 96 columns";
+  table.AddRow({repeated(51, wide)}, repeated(49, wide));
+  table.AddRow({"x" + repeated(51, wide)});
+  table.AddRow({repeated(101, marked)});
+  const std::string text = table.ToString();
+  EXPECT_NE(text.find("\n" + repeated(49, wide) + "..\n    " + repeated(47, wide) + "..\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\nx" + repeated(48, wide) + "..\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n" + repeated(98, marked) + "..\n"), std::string::npos) << text;
+}
+
+TEST(Table, EscapesControlCharacters) {
+  Table table({{"name", "", Column::kText}, {"n"}});
+  table.AddRow({"a\x1b[31m\n\x7f", "1"}, "b\r\xe2\x80\xae\xff");
+  EXPECT_EQ(table.ToString(),
+            "name             n\n"
+            "a\\x1b[31m\\n\\x7f  1\n"
+            "    b\\x0d\\xe2\\x80\\xae\\xff\n");
+  Fields fields;
+  fields.Add("error", "a\n\x1b[0m");
+  EXPECT_EQ(fields.ToString(), "error  a\n       \\x1b[0m\n");
+}
+
+TEST(Wrap, CountsColumns) {
+  if (!HasLocale()) GTEST_SKIP() << "the locale C.UTF-8 is missing";
+  EXPECT_EQ(Wrap("\xe4\xb8\xad \xe4\xb8\xad \xe4\xb8\xad", 5),
+            "\xe4\xb8\xad \xe4\xb8\xad\n\xe4\xb8\xad");
+  EXPECT_EQ(Wrap("\xc3\xa4 \xc3\xa4 \xc3\xa4", 5), "\xc3\xa4 \xc3\xa4 \xc3\xa4");
 }
 
 TEST(ExitCode, TellsTheDocumentedCasesApart) {

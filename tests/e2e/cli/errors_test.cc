@@ -12,12 +12,14 @@
 #include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
+#include "tests/support/temp_folder.h"
 
 namespace agmm {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 int Lines(const std::string& text) {
@@ -194,6 +196,14 @@ TEST(Socket, ADaemonThatHasServedStopsInGoodOrder) {
     daemon.Signal(SIGTERM);
     EXPECT_EQ(daemon.Wait(kPatience), 0) << daemon.err();
   }
+}
+
+TEST(ControlCharacters, DoNotReachTheTerminal) {
+  const TempFolder folder("control");
+  Process agmmctl({Program("agmmctl"), "\x1b[31m"}, folder / "agmmctl");
+  EXPECT_EQ(agmmctl.Wait(kPatience), 2);
+  EXPECT_THAT(agmmctl.err(), HasSubstr("\\x1b[31m"));
+  EXPECT_THAT(agmmctl.err(), Not(HasSubstr("\x1b")));
 }
 
 TEST(NoDaemon, IsNamedWithWhatToDo) {

@@ -1,0 +1,71 @@
+#include "client/ctl/terminal_text.h"
+
+#include <locale.h>
+#include <wchar.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/utf8.h"
+
+namespace agmm {
+namespace {
+
+struct Extent {
+  size_t bytes = 0, columns = 0;
+};
+
+// The extent of as many whole characters from the beginning of `text` as fit into `columns`.
+Extent ExtentOfFirst(absl::string_view text, size_t columns) {
+  // The widths are those of wcwidth, which knows them in this locale, whatever the user's is. Where
+  // it is missing, and for characters that it does not know, a width is one.
+  static const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", /*base=*/nullptr);
+  const locale_t before = uselocale(utf8);
+  Extent extent;
+  while (extent.bytes < text.size()) {
+    size_t end = extent.bytes;
+    uint32_t code = 0;
+    int width = -1;
+    if (NextCodePoint(text, &end, &code)) {
+      width = wcwidth(static_cast<wchar_t>(code));
+    } else {
+      ++end;
+    }
+    const size_t sum = extent.columns + (width < 0 ? 1 : width);
+    if (sum > columns) break;
+    extent = {end, sum};
+  }
+  uselocale(before);
+  return extent;
+}
+
+}  // namespace
+
+size_t ColumnsOf(absl::string_view text) {
+  return ExtentOfFirst(text, std::numeric_limits<size_t>::max()).columns;
+}
+
+absl::string_view FirstColumns(absl::string_view text, size_t columns) {
+  return text.substr(0, ExtentOfFirst(text, columns).bytes);
+}
+
+std::string Printable(absl::string_view text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    uint32_t code = 0;
+    const bool valid = NextCodePoint(text, &at, &code);
+    if (!valid) ++at;
+    if (valid && (code == '\n' || !IsControl(code))) {
+      absl::StrAppend(&result, text.substr(begin, at - begin));
+      continue;
+    }
+    for (char byte : text.substr(begin, at - begin))
+      absl::StrAppendFormat(&result, "\\x%02x", static_cast<unsigned char>(byte));
+  }
+  return result;
+}
+
+}  // namespace agmm
