@@ -50,7 +50,7 @@ class Jobs final : public v1::JobService::CallbackService {
 class CallCounter : public testing::Test {
  protected:
   CallCounter() {
-    auto server = RpcServer::Start("127.0.0.1:0", "", &metrics_, {&jobs_});
+    auto server = RpcServer::Start("127.0.0.1:0", "", &metrics_, &members_, {&jobs_});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     stub_ = v1::JobService::NewStub(OpenChannel("127.0.0.1:" + std::to_string(server_->port())));
@@ -72,6 +72,7 @@ class CallCounter : public testing::Test {
     return metrics_.counter("rpcs_failed_total")->value();
   }
 
+  MemberTokens members_;
   Metrics metrics_;
   Jobs jobs_;
   std::unique_ptr<RpcServer> server_;
