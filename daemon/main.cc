@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -91,6 +92,15 @@ class Stop {
   absl::Status refusal_;
 };
 
+// Every client and every peer takes some, and a server that has none left accepts no connection any
+// more.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 // Keeps up to this much freed memory at the end of an arena. By default glibc returns the chunks of
 // an upload, a few MiB each, to the kernel as they are freed, and takes them again page by page.
 constexpr int kKeptBytes = 16 << 20;
@@ -100,6 +110,7 @@ int Run(const Config& config) {
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   std::signal(SIGPIPE, SIG_IGN);
   transport::ReturnSignals();
+  RaiseDescriptorLimit();
   // Because Debian builds absl with assertions, which search for lock cycles at each lock of gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   gpr_set_log_function(LogOfGrpc);

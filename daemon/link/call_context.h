@@ -12,8 +12,10 @@
 namespace agmm {
 
 struct CallContext {
-  std::string principal;   // "uid:1000" over a unix socket, else the peer's address
-  bool member = false;     // a daemon of the world calls, for itself or for the principal
+  std::string principal;  // "uid:1000" over a unix socket, else the peer's address
+  // A daemon of the world calls, for itself or for the principal; or one that says so, and may have
+  // been until its stream to the sequencer ended.
+  bool member = false, former_member = false;
   std::string request_id;  // for logs; made here if the caller sent none
   Deadline deadline;
   std::string traceparent;  // W3C trace context, passed on unchanged

@@ -40,7 +40,9 @@ CallContext CallContextOf(const grpc::ServerContextBase* context) {
     call.principal = MetadataOf(*context, kPrincipalKey);
     if (call.principal.empty()) call.principal = peer;
   }
-  call.member = !MetadataOf(*context, kMemberKey).empty();
+  const std::string member = MetadataOf(*context, kMemberKey);
+  call.former_member = member == kFormerMember;
+  call.member = !member.empty() && !call.former_member;
   call.request_id = MetadataOf(*context, kRequestIdKey);
   if (call.request_id.empty()) call.request_id = RandomHex(8);
   call.deadline = FromGrpc(context->raw_deadline());

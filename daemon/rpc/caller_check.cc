@@ -14,10 +14,11 @@ class CheckInterceptor final : public grpc::experimental::Interceptor {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_INITIAL_METADATA)) {
       auto* const metadata = methods->GetRecvInitialMetadata();
       const auto token = metadata->find(kMemberKey);
-      if (token == metadata->end() ||
-          !tokens_->Has(std::string(token->second.data(), token->second.size()))) {
+      const bool shown = token != metadata->end();
+      if (!shown || !tokens_->Has(std::string(token->second.data(), token->second.size()))) {
         metadata->erase(kMemberKey);
         metadata->erase(kPrincipalKey);
+        if (shown) metadata->emplace(kMemberKey, kFormerMember);
       }
     }
     methods->Proceed();

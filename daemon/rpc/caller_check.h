@@ -33,8 +33,8 @@ class MemberTokens {
   std::set<std::string> tokens_;
 };
 
-// Removes kMemberKey and kPrincipalKey from the metadata of calls that show no token of `tokens`,
-// before any service sees them. `tokens` outlives the server.
+// Where a call shows no token of `tokens`: sets kMemberKey to kFormerMember, if it is there, and
+// removes kPrincipalKey, before any service sees them. `tokens` outlives the server.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeCallerCheck(
     const MemberTokens* tokens);
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "daemon/rpc/method_service.h"
 #include "daemon/rpc/services.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
@@ -37,6 +38,12 @@ Handler<Request, Response> OfMembers(Handler<Request, Response> handler) {
   return [handler = std::move(handler)](const CallContext& context, const Request& request,
                                         Reply<Response> reply) {
     if (context.member) return handler(context, request, std::move(reply));
+    if (context.former_member) {
+      return reply(WithReason(
+          absl::AbortedError("the stream of the calling daemon has ended; retry once it has "
+                             "joined again"),
+          kReasonPeerLost));
+    }
     reply(absl::PermissionDeniedError(absl::StrFormat(
         "%s is for daemons that have joined this world; clients use the other services",
         Request::descriptor()->full_name())));

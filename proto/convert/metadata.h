@@ -12,9 +12,10 @@ inline constexpr char kSessionKey[] = "x-agmm-session";
 // The sequencer that gave the ids in the request, as in Job and Tensor. Another one refuses the
 // request.
 inline constexpr char kSequencerKey[] = "x-agmm-sequencer";
-// Shows that the call comes from a daemon of the world. Calls with another value lose this key and
-// the next (daemon/rpc/caller_check.h).
+// Shows that the call comes from a daemon of the world. A server changes any other value into
+// kFormerMember, and removes the next key then (daemon/rpc/caller_check.h).
 inline constexpr char kMemberKey[] = "x-agmm-member";
+inline constexpr char kFormerMember[] = "former";
 // The caller at the node that relays the call. Ignored over a unix socket, where the kernel knows
 // the caller.
 inline constexpr char kPrincipalKey[] = "x-agmm-principal";

@@ -246,12 +246,18 @@ TEST(World, StrangersAreNotMembers) {
   {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
-    context.AddMetadata("x-agmm-member", "let me in");
     v1::BeginLeaseRequest request;
     request.set_name("A");
     v1::BeginLeaseResponse response;
     const grpc::Status status = peers->BeginLease(&context, request, &response);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+    // A daemon whose stream has just ended gets this answer, too.
+    grpc::ClientContext again;
+    again.set_deadline(context.deadline());
+    again.AddMetadata("x-agmm-member", "let me in");
+    const absl::Status former = FromGrpc(peers->BeginLease(&again, request, &response));
+    EXPECT_EQ(former.code(), absl::StatusCode::kAborted) << former;
+    EXPECT_EQ(ReasonOf(former), kReasonPeerLost);
   }
   {
     grpc::ClientContext context;

@@ -1,5 +1,6 @@
 // Daemons and clients that die, or are told to: who hears of it, who lives on, and what comes back.
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -273,6 +274,12 @@ TEST_F(FaultAlone, AHangUpStopsTheDaemonInGoodOrder) {
   }
   world_.daemon(0).Signal(SIGHUP);
   EXPECT_EQ(world_.daemon(0).Wait(kPatience), 0);
+}
+
+TEST_F(FaultAlone, TheDaemonTakesAllDescriptorsThatItMayHave) {
+  rlimit limit{};
+  ASSERT_EQ(prlimit(world_.daemon(0).pid(), RLIMIT_NOFILE, nullptr, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
 }
 
 TEST(FaultOfAPut, APeerLostInMidPutIsNoJobThatFailed) {
