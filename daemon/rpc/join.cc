@@ -55,7 +55,8 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
       Break(absl::StrFormat("no message for %s", absl::FormatDuration(kSilenceLimit)));
   }
   void Beat(bool due) override {
-    if (!due) return;
+    // The proof is the first message behind the challenge.
+    if (!due || !admitted_) return;
     v1::SequencerMessage message;
     message.mutable_heartbeat();
     BidiStream::Send(std::move(message));
@@ -108,11 +109,11 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
           call_.principal, hello.node(), absl::CHexEscape(hello.node_name()));
       return false;
     }
-    admitted_ = true;
     door_.members->Add(proof_.CallToken());
     v1::SequencerMessage message;
     message.set_proof(proof_.OfSequencer());
     BidiStream::Send(std::move(message));
+    admitted_ = true;
     return true;
   }
   // Also cancels the call, because the peer may have stopped reading, and a regular end would wait
@@ -134,8 +135,8 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
 
   const SequencerParts parts_;
   const JoinDoor door_;
-  JoinProof proof_;        // until admitted_ on the reading thread
-  bool admitted_ = false;  // on the reading thread
+  JoinProof proof_;  // until admitted_ on the reading thread
+  std::atomic<bool> admitted_{false};
   std::atomic<int64_t> received_ns_{MonotonicNanos()};
   std::atomic<bool> flushes_{false};  // a flush is on its way
 };

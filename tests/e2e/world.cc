@@ -61,6 +61,7 @@ void World::WriteConfigs() {
   for (int node = 0; node < options_.nodes; ++node) {
     std::string local = absl::StrFormat(
         "local {\n  node: \"n%d\"\n  socket: \"%s\"\n  secret: \"secret\"\n", node, socket(node));
+    absl::StrAppend(&local, options_.local);
     for (int device = 0; device < options_.devices; ++device)
       absl::StrAppendFormat(&local, "  device { kind: \"cpu\" threads: 1 heap: \"%s\" }\n",
                             options_.heap);

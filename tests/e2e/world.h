@@ -31,6 +31,7 @@ struct WorldOptions {
   std::string heap = "32MiB";
   std::string failpoints;                          // AGMM_FAILPOINTS of every daemon
   std::map<std::string, std::string> environment;  // more, of every daemon and of agmmctl
+  std::string local;                               // more fields of `local`
   // Where each node runs: what goes in front of its command, and its IP address. Empty: here, on
   // loopback. Tests reach daemons that run elsewhere over their unix sockets.
   std::vector<std::pair<std::vector<std::string>, std::string>> hosts = {};
