@@ -18,9 +18,13 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
+#include "daemon/observe/service_manager.h"
 #include "daemon/transport/ucx_config.h"
 #include "kernels/base/status.h"
 
@@ -101,6 +105,14 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// `state`: "READY=1", "STOPPING=1" or empty. `text`: shown by `systemctl status`.
+void Notify(absl::string_view state, absl::string_view text) {
+  const std::string line = absl::StrReplaceAll(text, {{"\n", " "}});
+  const absl::Status sent =
+      NotifyServiceManager(absl::StrCat(state, state.empty() ? "" : "\n", "STATUS=", line));
+  if (!sent.ok()) spdlog::warn("the service manager learns nothing: {}", sent.ToString());
+}
+
 // Keeps up to this much freed memory at the end of an arena. By default glibc returns the chunks of
 // an upload, a few MiB each, to the kernel as they are freed, and takes them again page by page.
 constexpr int kKeptBytes = 16 << 20;
@@ -124,13 +136,20 @@ int Run(const Config& config) {
       Daemon::Start(config, [&stop](const absl::Status& why) { stop.Refuse(why); });
   if (!daemon.ok()) {
     spdlog::error("{}", std::string(daemon.status().message()));
+    Notify("", daemon.status().message());
     return absl::IsAlreadyExists(daemon.status()) ? kInUse : kFailed;
   }
+  // Ready means that it answers calls, not that the world is complete: that depends on other hosts,
+  // which may start later, and a start that waits for them would run into systemd's limit.
+  Notify("READY=1",
+         absl::StrFormat("serving as node %s of cluster %s", config.node().name, config.cluster));
   const absl::Status refused = stop.Wait();
   if (refused.ok()) {
     spdlog::info("stopping");
+    Notify("STOPPING=1", "stopping");
   } else {
     spdlog::error("{}", std::string(refused.message()));
+    Notify("STOPPING=1", refused.message());
   }
   std::promise<void> ended;
   std::thread limit([has_ended = ended.get_future()] {

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 
 constexpr absl::Duration kBuild = absl::Minutes(5);
 
@@ -58,13 +59,45 @@ TEST_F(Installed, TheProgramsRunFromThere) {
   }
 }
 
+TEST_F(Installed, TheServiceStartsTheDaemonThatIsThere) {
+  const std::string unit = prefix_ + "/lib/systemd/system/agmmd.service";
+  EXPECT_THAT(ReadFile(unit),
+              HasSubstr("\nExecStart=" + prefix_ + "/bin/agmmd --config /etc/agmm/"));
+  const std::string analyze = "/usr/bin/systemd-analyze";
+  if (!std::filesystem::exists(analyze)) GTEST_SKIP() << "no " << analyze << " checks the unit";
+  Process verify({analyze, "verify", "--man=no", unit}, world_.Path("verify"));
+  EXPECT_EQ(verify.Wait(kBuild), 0);
+  // It passes over what it does not know, with a warning.
+  EXPECT_EQ(verify.out() + verify.err(), "");
+}
+
+TEST_F(Installed, TheServiceHasAnAbsolutePathWhereThePrefixHasNot) {
+  Run({AGMM_CMAKE, "-E", "chdir", world_.Path(""), AGMM_CMAKE, "--install", AGMM_BUILD_DIR,
+       "--prefix", "other/"});
+  EXPECT_THAT(ReadFile(world_.Path("other/lib/systemd/system/agmmd.service")),
+              HasSubstr("\nExecStart=" + world_.Path("other/bin/agmmd ")));
+}
+
+TEST_F(Installed, TheServicesUserIsCreated) {
+  const std::string users = ReadFile(prefix_ + "/lib/sysusers.d/agmmd.conf");
+  EXPECT_THAT(users, HasSubstr("\nu agmm "));
+  EXPECT_THAT(ReadFile(prefix_ + "/lib/systemd/system/agmmd.service"), HasSubstr("\nUser=agmm\n"));
+  const std::string sysusers = "/usr/bin/systemd-sysusers";
+  if (!std::filesystem::exists(sysusers)) GTEST_SKIP() << "no " << sysusers << " creates users";
+  const std::string root = world_.Path("root");
+  std::filesystem::create_directories(root + "/etc/sysusers.d");
+  WriteFile(root + "/etc/sysusers.d/agmmd.conf", users);
+  Run({sysusers, "--root=" + root, "agmmd.conf"});
+  EXPECT_THAT(ReadFile(root + "/etc/passwd"), MatchesRegex("agmm:.*:/usr/sbin/nologin\n"));
+}
+
 TEST_F(Installed, TheLibraryBringsItsOwnNamesOnly) {
   const std::string names = Run(
       {AGMM_NM, "-DC", "--defined-only", "-f", "posix", prefix_ + "/" AGMM_LIBDIR "/libagmm.so"});
   int count = 0;
   for (absl::string_view line : absl::StrSplit(names, '\n', absl::SkipEmpty())) {
     EXPECT_THAT(std::string(line), ::testing::StartsWith("agmm::"));
-    EXPECT_THAT(std::string(line), ::testing::Not(HasSubstr("agmm::v1")));
+    EXPECT_THAT(std::string(line), Not(HasSubstr("agmm::v1")));
     ++count;
   }
   EXPECT_GT(count, 20);

@@ -1,0 +1,111 @@
+// agmmd under a service manager: what it reports to NOTIFY_SOCKET, and when.
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/world.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Datagrams arrive here, as at systemd's socket. `name`: a path, or '@' and an abstract name.
+class NotifySocket {
+ public:
+  explicit NotifySocket(const std::string& name)
+      : fd_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    if (name[0] == '@') address.sun_path[0] = '\0';
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+    EXPECT_EQ(bind(fd_, reinterpret_cast<const sockaddr*>(&address), size), 0) << name;
+  }
+  ~NotifySocket() { close(fd_); }
+  NotifySocket(const NotifySocket&) = delete;
+
+  // The next datagram; empty where none comes within kPatience.
+  std::string Receive() {
+    pollfd ready{fd_, POLLIN, 0};
+    if (poll(&ready, 1, kPatienceMs.count()) != 1) return "";
+    char text[4096];
+    const ssize_t size = recv(fd_, text, sizeof(text), 0);
+    return std::string(text, size < 0 ? 0 : size);
+  }
+
+ private:
+  const int fd_;
+};
+
+class Service : public ::testing::Test {
+ protected:
+  // A world whose daemons report to `socket`.
+  static WorldOptions Reporting(const std::string& socket, int nodes = 1) {
+    return {.nodes = nodes, .environment = {{"NOTIFY_SOCKET", socket}}};
+  }
+  std::string path() const { return folder_ / "notify"; }
+
+  const TempFolder folder_{"service"};
+};
+
+TEST_F(Service, IsReadyOnceItAnswersAndSaysThatItStops) {
+  NotifySocket manager(path());
+  World world(Reporting(path()));
+  world.Start(0);
+  EXPECT_EQ(manager.Receive(), "READY=1\nSTATUS=serving as node n0 of cluster test");
+  // At once, not after a while.
+  EXPECT_EQ(world.Ctl(0, {"status"}).exit_code, 0);
+  world.daemon(0).Signal(SIGTERM);
+  EXPECT_EQ(manager.Receive(), "STOPPING=1\nSTATUS=stopping");
+  EXPECT_EQ(world.daemon(0).Wait(kPatience), 0);
+}
+
+TEST_F(Service, OfAWorldThatIsNotCompleteIsReady) {
+  NotifySocket manager(path());
+  World world(Reporting(path(), 2));
+  world.Start(1);
+  EXPECT_THAT(manager.Receive(), StartsWith("READY=1\nSTATUS=serving as node n1 "));
+  EXPECT_TRUE(world.daemon(1).Running());
+}
+
+TEST_F(Service, ReachesAManagerWithAnAbstractSocket) {
+  // Named after the folder, so that tests that run together do not meet.
+  const std::string name = "@" + folder_.path();
+  NotifySocket manager(name);
+  World world(Reporting(name));
+  world.Start(0);
+  EXPECT_THAT(manager.Receive(), StartsWith("READY=1\n"));
+}
+
+TEST_F(Service, SaysWhyItCannotStart) {
+  World holder({});
+  ASSERT_NO_FATAL_FAILURE(holder.StartAll());
+  NotifySocket manager(path());
+  Process second({Program("agmmd"), "--config", holder.Path("n0.txtpb")}, folder_ / "second",
+                 {{"NOTIFY_SOCKET", path()}});
+  EXPECT_EQ(second.Wait(kPatience), 3) << second.err();
+  const std::string said = manager.Receive();
+  EXPECT_THAT(said, StartsWith("STATUS=socket "));
+  EXPECT_THAT(said, HasSubstr("is in use by pid"));
+}
+
+TEST_F(Service, RunsWithoutTheManagerThatItCannotReach) {
+  const std::string too_long = "/" + std::string(200, 'x');
+  for (const std::string& name : {path(), too_long, std::string("vsock:2:1")}) {
+    World world(Reporting(name));
+    ASSERT_NO_FATAL_FAILURE(world.StartAll());
+    EXPECT_THAT(ReadFile(world.Path("n0.err")), HasSubstr("NOTIFY_SOCKET=" + name));
+  }
+}
+
+}  // namespace
+}  // namespace agmm
