@@ -14,6 +14,7 @@
 #include "daemon/config/config.h"
 #include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -96,8 +97,7 @@ Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& sock
 absl::StatusOr<Config> DefaultConfig(const std::string& socket) {
   const absl::StatusOr<std::string> path = socket.empty() ? DefaultSocket() : socket;
   if (!path.ok()) return path.status();
-  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  return DefaultConfigFor(UsableCores(), memory, *path);
+  return DefaultConfigFor(UsableCores(), UsableMemory(), *path);
 }
 
 }  // namespace agmm

@@ -3,14 +3,13 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "kernels/base/cgroup.h"
 
 namespace agmm {
 namespace {
@@ -19,15 +18,6 @@ int CoresOfSet() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
   return std::thread::hardware_concurrency();  // more cores than fit the set
-}
-
-// The cgroup of this process. A container sees its own as the root.
-std::string OwnGroup() {
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (absl::string_view own = line; absl::ConsumePrefix(&own, "0::")) return std::string(own);
-  }
-  return "";
 }
 
 }  // namespace
@@ -42,18 +32,12 @@ int CoresOfQuota(absl::string_view cpu_max) {
 }
 
 int CoresOfGroup(const std::string& root, const std::string& group) {
-  int least = 0;
-  for (size_t end = group.size();; end = group.rfind('/', end - 1)) {
-    std::ifstream file(root + group.substr(0, end) + "/cpu.max");
-    std::string text;
-    const int cores = std::getline(file, text) ? CoresOfQuota(text) : 0;
-    if (cores > 0) least = least == 0 ? cores : std::min(least, cores);
-    if (end == 0 || end == std::string::npos) return least;
-  }
+  return static_cast<int>(LeastLimit(root, group, "cpu.max", CoresOfQuota));
 }
 
 int UsableCores() {
-  const int set = CoresOfSet(), quota = CoresOfGroup("/sys/fs/cgroup", OwnGroup());
+  const int set = CoresOfSet();
+  const int quota = CoresOfGroup("/sys/fs/cgroup", GroupOf("/proc/self/cgroup", ""));
   return std::max(1, quota == 0 ? set : std::min(set, quota));
 }
 
