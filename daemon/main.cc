@@ -37,15 +37,20 @@ enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kInUse = 3, kRefused = 4 };
 constexpr int kStopLimitSeconds = 2;
 
 struct Flags {
-  std::string config, socket, log_level;
+  std::string config, node, socket, log_level;
   bool check_config = false;
 };
 
 absl::StatusOr<Config> ReadConfig(const Flags& flags) {
   if (!flags.socket.empty()) AGMM_RETURN_IF_ERROR(CheckSocketPath(flags.socket));
   if (!flags.log_level.empty()) AGMM_RETURN_IF_ERROR(CheckLogLevel(flags.log_level));
-  absl::StatusOr<Config> config =
-      flags.config.empty() ? DefaultConfig(flags.socket) : LoadConfig(flags.config);
+  if (!flags.node.empty() && flags.config.empty()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--node %s names a node of a configuration; give its file with --config", flags.node));
+  }
+  absl::StatusOr<Config> config = flags.config.empty()
+                                      ? DefaultConfig(flags.socket)
+                                      : LoadConfig(flags.config, NodeNamesHere(flags.node));
   if (!config.ok()) return config;
   if (!flags.socket.empty()) config->socket = flags.socket;
   if (!flags.log_level.empty()) config->log_level = flags.log_level;
@@ -130,8 +135,10 @@ int Run(const Config& config) {
   // Held for the life of the process, because gRPC's shutdown after its last user may wait 10 s for
   // a polling thread. After `stop`, whose signal mask its threads inherit.
   grpc_init();
-  spdlog::info("agmmd {}, pid {}, node {} of cluster {}, config hash {}", AGMM_VERSION, getpid(),
-               config.node().name, config.cluster, config.hash);
+  const std::string named =
+      config.named_by.empty() ? "" : absl::StrFormat(" (named by %s)", config.named_by);
+  spdlog::info("agmmd {}, pid {}, node {}{} of cluster {}, config hash {}", AGMM_VERSION, getpid(),
+               config.node().name, named, config.cluster, config.hash);
   absl::StatusOr<std::unique_ptr<Daemon>> daemon =
       Daemon::Start(config, [&stop](const absl::Status& why) { stop.Refuse(why); });
   if (!daemon.ok()) {
@@ -170,6 +177,9 @@ int Main(int argc, char** argv) {
       "agmmd");
   Flags flags;
   app.add_option("--config", flags.config, "configuration file");
+  app.add_option("--node", flags.node,
+                 "name of this daemon's node; overrides AGMM_NODE, the configuration and, without\n"
+                 "these, the host's name");
   app.add_flag("--check-config", flags.check_config,
                "check the configuration, print a summary and exit");
   app.add_option("--socket", flags.socket, "path of the unix socket; overrides the configuration");

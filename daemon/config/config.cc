@@ -8,12 +8,14 @@
 #include <set>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "daemon/config/config.pb.h"
+#include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 
@@ -152,27 +154,38 @@ absl::Status ReadDevice(const config::Device& device, const Part& at, Config* co
   return absl::OkStatus();
 }
 
-absl::Status ReadLocal(const config::Local& local, const Part& at, Config* config) {
-  std::vector<std::string> names;
-  config->self = -1;
-  for (size_t i = 0; i < config->nodes.size(); ++i) {
-    names.push_back(config->nodes[i].name);
-    if (names.back() == local.node()) config->self = static_cast<int>(i);
-  }
-  if (config->self < 0) {
-    return at.Error("node",
-                    absl::StrFormat("\"%s\" does not name a node of the world; those are %s",
-                                    local.node(), absl::StrJoin(names, ", ")));
+absl::Status ReadDevices(const config::Local& local, const Part& at, Config* config) {
+  if (local.device_size() == 0) {
+    config->devices = DefaultDevices(config->node().devices, UsableCores(), UsableMemory());
+    return absl::OkStatus();
   }
   for (int i = 0; i < local.device_size(); ++i)
     AGMM_RETURN_IF_ERROR(
         ReadDevice(local.device(i), at.Nested("device", local.device(i), i), config));
   if (local.device_size() != config->node().devices) {
-    return at.Error(
-        "device",
-        absl::StrFormat("%d stand here, but world.node[%d].devices says %d; make them equal",
-                        local.device_size(), config->self, config->node().devices));
+    return at.Error("device",
+                    absl::StrFormat("%d stand here, but world.node[%d].devices says %d; make them "
+                                    "equal, or leave all out for devices that share the cores",
+                                    local.device_size(), config->self, config->node().devices));
   }
+  return absl::OkStatus();
+}
+
+// `world` and `at` are the places of the two blocks, for errors.
+absl::Status ReadSelf(const config::Local& local, const NodeNames& names, const Part& world,
+                      const Part& at, Config* config) {
+  std::vector<std::string> nodes;
+  for (const NodeConfig& node : config->nodes) nodes.push_back(node.name);
+  const absl::StatusOr<OwnNode> own = FindOwnNode(nodes, local.node(), names);
+  const bool configured = names.option.empty() && names.variable.empty() && !local.node().empty();
+  AGMM_RETURN_IF_ERROR((configured ? at : world).Check("node", own.status()));
+  config->self = own->index;
+  config->named_by = own->named_by;
+  return absl::OkStatus();
+}
+
+absl::Status ReadLocal(const config::Local& local, const Part& at, Config* config) {
+  AGMM_RETURN_IF_ERROR(ReadDevices(local, at, config));
   if (!local.socket().empty())
     AGMM_RETURN_IF_ERROR(at.Check("socket", CheckSocketPath(local.socket())));
   config->socket = local.socket();
@@ -242,7 +255,8 @@ absl::Status CheckLogLevel(absl::string_view level) {
       absl::StrFormat("\"%s\" is not a level; use debug, info, warn or error", level));
 }
 
-absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file) {
+absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file,
+                                   const NodeNames& names) {
   config::File message;
   Tree tree;
   FirstError error(file);
@@ -256,25 +270,32 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& fi
   if (!message.has_world()) return root.Error("world", "is missing");
   if (!message.has_local()) return root.Error("local", "is missing");
   Config config;
-  AGMM_RETURN_IF_ERROR(ReadWorld(message.world(), root.Nested("world", message.world()), &config));
-  AGMM_RETURN_IF_ERROR(ReadLocal(message.local(), root.Nested("local", message.local()), &config));
+  const Part world = root.Nested("world", message.world());
+  const Part local = root.Nested("local", message.local());
+  AGMM_RETURN_IF_ERROR(ReadWorld(message.world(), world, &config));
+  AGMM_RETURN_IF_ERROR(ReadSelf(message.local(), names, world, local, &config));
+  AGMM_RETURN_IF_ERROR(ReadLocal(message.local(), local, &config));
   return config;
 }
 
 std::string Summary(const Config& config) {
   std::string text = absl::StrFormat("cluster %s, config hash %s\n", config.cluster, config.hash);
+  const std::string named =
+      config.named_by.empty() ? "" : absl::StrFormat(" (named by %s)", config.named_by);
   for (size_t i = 0; i < config.nodes.size(); ++i) {
     const NodeConfig& node = config.nodes[i];
     const int first = config.first_rank(static_cast<int>(i));
     absl::StrAppendFormat(&text, "node %d %s at %s: ranks %d to %d%s%s\n", i, node.name,
                           node.address.empty() ? "(no address)" : node.address, first,
                           first + node.devices - 1, i == 0 ? ", sequencer" : "",
-                          static_cast<int>(i) == config.self ? ", this daemon" : "");
+                          static_cast<int>(i) == config.self ? ", this daemon" + named : "");
   }
   for (const DeviceConfig& device : config.devices) {
     absl::StrAppendFormat(&text, "device %s: %d threads, heap %s\n", device.kind, device.threads,
                           FormatBytes(device.heap_bytes));
   }
+  absl::StrAppendFormat(&text, "plan_cache %s\n", FormatBytes(config.plan_cache_bytes));
+  if (!config.secret.empty()) absl::StrAppendFormat(&text, "secret %s\n", config.secret_file);
   if (!config.socket.empty()) absl::StrAppendFormat(&text, "socket %s\n", config.socket);
   if (!config.listen.empty()) absl::StrAppendFormat(&text, "listen %s (insecure)\n", config.listen);
   return text;

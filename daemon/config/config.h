@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "daemon/config/own_node.h"
 
 namespace agmm {
 
@@ -30,13 +31,14 @@ struct Config {
   std::string hash;  // 16 hex digits over the world block; equal on all daemons of a world
 
   int self = 0;                       // index into nodes
+  std::string named_by;               // what says so: "--node", "AGMM_NODE", ...; may be empty
   std::vector<DeviceConfig> devices;  // of this node
   std::string socket;                 // path, or empty
   std::string listen;                 // host:port to bind, or empty: no TCP
   std::string transport_address;      // host
   std::string log_level = "info";
-  std::string secret_file;                                // as configured
-  std::string secret;                                     // its contents, the same on all nodes
+  std::string secret_file;  // path; LoadConfig adds the configuration's folder
+  std::string secret;       // its contents, the same on all nodes
   int first_transport_port = 0, last_transport_port = 0;  // 0: any
 
   const NodeConfig& node() const { return nodes[self]; }
@@ -48,18 +50,23 @@ struct Config {
   std::vector<int> node_of_rank() const;
 };
 
-// `file` names the source in errors. Errors: INVALID_ARGUMENT, one line: "file:line:column: what".
-absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file);
+// `file` names the source in errors; `names` are those of this daemon's node outside of it.
+// Errors: INVALID_ARGUMENT, one line: "file:line:column: what".
+absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file,
+                                   const NodeNames& names = {});
 // Errors: also NOT_FOUND, PERMISSION_DENIED and the like for a file that cannot be read.
-absl::StatusOr<Config> LoadConfig(const std::string& file);
+absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& names = {});
 
 // The configuration without a file: a world of one node, "local", on a unix socket, with cpu
 // devices that share the machine's cores. `socket` empty: /run/agmm/agmmd.sock for root, else in
 // XDG_RUNTIME_DIR. Errors: FAILED_PRECONDITION if that is not set.
 absl::StatusOr<Config> DefaultConfig(const std::string& socket);
 
-// The same with the machine given: at most 8 devices; a quarter of the memory goes to heaps, at
-// most 64 GiB each.
+// `count` cpu devices that share `cores`; a quarter of the memory goes to heaps, at most 64 GiB
+// each.
+std::vector<DeviceConfig> DefaultDevices(int count, int cores, int64_t memory_bytes);
+
+// The configuration without a file, with the machine given: at most 8 devices.
 Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket);
 
 // Checks a --socket path or a --log-level. Errors: INVALID_ARGUMENT.

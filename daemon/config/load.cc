@@ -57,7 +57,7 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<Config> LoadConfig(const std::string& file) {
+absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& names) {
   errno = 0;
   struct stat info;
   std::ifstream stream(file);
@@ -67,7 +67,7 @@ absl::StatusOr<Config> LoadConfig(const std::string& file) {
     return absl::InvalidArgumentError(absl::StrFormat("%s is a directory; give a file", file));
   std::stringstream text;
   text << stream.rdbuf();
-  AGMM_ASSIGN_OR_RETURN(Config config, ParseConfig(text.str(), file));
+  AGMM_ASSIGN_OR_RETURN(Config config, ParseConfig(text.str(), file, names));
   if (config.nodes.size() == 1) return config;
   if (config.secret_file.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -75,19 +75,24 @@ absl::StatusOr<Config> LoadConfig(const std::string& file) {
         "same on all of them. Make it with: (umask 077; head -c 32 /dev/urandom >world.secret)",
         file));
   }
-  const auto folder = std::filesystem::path(file).parent_path();
-  AGMM_ASSIGN_OR_RETURN(config.secret, ReadSecret(folder / config.secret_file));
+  config.secret_file = std::filesystem::path(file).parent_path() / config.secret_file;
+  AGMM_ASSIGN_OR_RETURN(config.secret, ReadSecret(config.secret_file));
   return config;
+}
+
+std::vector<DeviceConfig> DefaultDevices(int count, int cores, int64_t memory_bytes) {
+  const int64_t heap = std::min(memory_bytes / 4 / count, kMaxDefaultHeap) / 4096 * 4096;
+  std::vector<DeviceConfig> devices;
+  for (int i = 0; i < count; ++i)
+    devices.push_back({"cpu", std::max(1, cores / count + (i < cores % count ? 1 : 0)), heap});
+  return devices;
 }
 
 Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket) {
   Config config;
   config.cluster = "local";
   const int devices = std::clamp(cores, 1, kMaxDefaultDevices);
-  const int64_t heap = std::min(memory_bytes / 4 / devices, kMaxDefaultHeap) / 4096 * 4096;
-  for (int i = 0; i < devices; ++i)
-    config.devices.push_back(
-        {"cpu", std::max(1, cores / devices + (i < cores % devices ? 1 : 0)), heap});
+  config.devices = DefaultDevices(devices, cores, memory_bytes);
   config.nodes.push_back({"local", "", devices});
   config.hash = HashHex(Fnv1a(absl::StrCat("local ", devices)));
   config.socket = socket;

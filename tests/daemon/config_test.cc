@@ -3,7 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
+
+#include "kernels/base/cores.h"
+#include "kernels/base/memory.h"
+#include "tests/support/temp_folder.h"
 
 namespace agmm {
 namespace {
@@ -132,8 +139,6 @@ TEST(Config, BadValueIsNamedWithPlaceFieldAndValue) {
       {"devices: 1", "devices: 2", "x.conf:8:3: ", "local.device", "2"},
       {"\"demo\"", "\"\"", "x.conf:2:3: ", "world.cluster", "missing"},
       {"\"/tmp/b.sock\"", "\"b.sock\"", "x.conf:9:3: ", "local.socket", "b.sock"},
-      {"  device { kind: \"cpu\" threads: 3 heap: \"64MiB\" }\n", "", "x.conf: ", "local.device",
-       "0"},
       {"socket:", "log_level: \"loud\" socket:", "x.conf:9:3: ", "local.log_level", "loud"},
   };
   for (const auto& c : cases) {
@@ -156,6 +161,33 @@ TEST(Config, MissingPartsAreNamed) {
 TEST(Config, SocketPathThatTheKernelCannotHoldIsRefused) {
   const std::string path = "/" + std::string(200, 'x');
   EXPECT_THAT(ErrorOf(With(Good(), "/tmp/b.sock", path)), HasSubstr("at most 107 characters"));
+}
+
+TEST(Config, WithoutDevicesTheNodesOwnShareTheMachine) {
+  const std::string device = "  device { kind: \"cpu\" threads: 3 heap: \"64MiB\" }\n";
+  const std::string text = With(With(Good(), device, ""), "devices: 1", "devices: 3");
+  const absl::StatusOr<Config> config = ParseConfig(text, "x.conf");
+  ASSERT_TRUE(config.ok()) << config.status();
+  const std::vector<DeviceConfig> expected = DefaultDevices(3, UsableCores(), UsableMemory());
+  ASSERT_EQ(config->devices.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(config->devices[i].kind, "cpu");
+    EXPECT_EQ(config->devices[i].threads, expected[i].threads);
+    EXPECT_EQ(config->devices[i].heap_bytes, expected[i].heap_bytes);
+  }
+}
+
+TEST(Config, SummaryNamesThePlanCacheAndTheSecretsFile) {
+  const TempFolder folder("config");
+  std::ofstream(folder / "x.conf") << With(Good(), "socket:", "secret: \"key\" socket:");
+  std::ofstream(folder / "key") << std::string(16, 'k');
+  std::filesystem::permissions(folder / "key", std::filesystem::perms::owner_read);
+  const absl::StatusOr<Config> config = LoadConfig(folder / "x.conf");
+  ASSERT_TRUE(config.ok()) << config.status();
+  const std::string summary = Summary(*config);
+  EXPECT_THAT(summary, HasSubstr("\nplan_cache 256 MiB\n"));
+  EXPECT_THAT(summary, HasSubstr("\nsecret " + (folder / "key") + "\n"));
+  EXPECT_THAT(summary, HasSubstr(", this daemon (named by local.node)\n"));
 }
 
 TEST(Config, MissingFileSaysWhich) {

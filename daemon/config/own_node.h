@@ -1,0 +1,32 @@
+// Which node of the world a daemon is, where one configuration serves all hosts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace agmm {
+
+// Names of a daemon's node that are not in its configuration; empty ones are not given.
+struct NodeNames {
+  std::string option;    // of --node
+  std::string variable;  // of AGMM_NODE
+  std::string host;      // the host's, as gethostname gives it
+};
+
+// The names on this host.
+NodeNames NodeNamesHere(const std::string& option);
+
+struct OwnNode {
+  int index = 0;         // in the list
+  std::string named_by;  // "--node", "AGMM_NODE", "local.node" or "the host's name"
+};
+
+// Finds a daemon's node in `nodes`, the names of the world's. The first name that is given decides:
+// --node, AGMM_NODE, `configured`, then the host's full name, then what stands before its first
+// dot. Errors: INVALID_ARGUMENT; names what was tried, the nodes, and the next action.
+absl::StatusOr<OwnNode> FindOwnNode(const std::vector<std::string>& nodes,
+                                    const std::string& configured, const NodeNames& names);
+
+}  // namespace agmm
