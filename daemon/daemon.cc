@@ -7,9 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/link/beats.h"
 #include "daemon/link/heartbeat.h"
-#include "daemon/link/link.h"
 #include "daemon/link/sequencer_client.h"
+#include "daemon/local_links.h"
 #include "daemon/node/join.h"
 #include "daemon/node/member.h"
 #include "daemon/node/runner.h"
@@ -37,6 +38,8 @@
 namespace agmm {
 namespace {
 
+constexpr absl::Duration kMemoryPeriod = absl::Seconds(5);
+
 void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
   const TransportCounters& c = transport->counters();
   const auto add = [metrics](const char* name, const TransportCount& count) {
@@ -54,46 +57,6 @@ void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
   metrics->SetGauge("transport_dropped_total", [&c] { return c.dropped(); });
 }
 
-// The stream between the sequencer and the member of its own daemon, over the loop. Both outlive
-// the loop's run. On the loop only.
-class LocalMemberLink final : public MemberLink {
- public:
-  LocalMemberLink(Loop* loop, Member* member, bool alone)
-      : loop_(loop), member_(member), alone_(alone) {}
-  void Send(v1::SequencerMessage message) override {
-    // Posted, so that a command never runs within the call that sent it.
-    auto give = [member = member_, message = std::move(message)] { member->OnMessage(message); };
-    if (alone_) return loop_->Post(std::move(give));
-    // After the streams to other nodes have written, which they do last: those messages have
-    // further to go, and a worker here would take the core.
-    loop_->PostLast(
-        [loop = loop_, give = std::move(give)]() mutable { loop->Post(std::move(give)); });
-  }
-  void Refuse(v1::Refusal refusal) override {
-    v1::SequencerMessage message;
-    *message.mutable_refusal() = std::move(refusal);
-    Send(std::move(message));
-  }
-  // Ends with the daemon.
-  void Close() override {}
-
- private:
-  Loop* const loop_;
-  Member* const member_;
-  const bool alone_;  // in a world of one node
-};
-
-class LocalSequencerLink final : public SequencerLink {
- public:
-  LocalSequencerLink(Sequencer* sequencer, std::shared_ptr<MemberLink> member)
-      : sequencer_(sequencer), member_(std::move(member)) {}
-  void Send(v1::MemberMessage message) override { sequencer_->OnMessage(member_, message); }
-
- private:
-  Sequencer* const sequencer_;
-  const std::shared_ptr<MemberLink> member_;
-};
-
 // All of a daemon's objects, in the order in which they are made.
 class WholeDaemon final : public Daemon {
  public:
@@ -110,8 +73,10 @@ class WholeDaemon final : public Daemon {
   void CreateSequencer();
   void CreateClient();
   absl::Status Serve();
+  absl::Status ServePeers();
   void ServeFiles();
   void EnterWorld();
+  void KeepLittleMemory();
   bool alone() const { return config_.nodes.size() == 1; }
   SequencerParts sequencer_parts() {
     return {loop_.get(),    sequencer_.get(), &placement_,
@@ -138,8 +103,9 @@ class WholeDaemon final : public Daemon {
   // Runs on top of all of the above.
   std::unique_ptr<Loop> loop_ = std::make_unique<Loop>();
   std::unique_ptr<Loop> planner_, large_planner_;  // of the scheduler; post to loop_
-  std::unique_ptr<Heartbeat> heartbeat_;           // null in a world of one node
-  std::shared_ptr<grpc::Channel> channel_;         // these three: on the other nodes
+  std::unique_ptr<Heartbeat> heartbeat_;           // these two: null in a world of one node
+  std::unique_ptr<Beats> beats_;
+  std::shared_ptr<grpc::Channel> channel_;  // these three: on the other nodes
   std::unique_ptr<SequencerClient> client_;
   std::unique_ptr<Join> join_;
   SequencerCalls calls_;
@@ -147,9 +113,12 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<Mappings> mappings_;
   std::unique_ptr<FileSocket> files_;  // null without a unix socket
   std::unique_ptr<ClusterService> cluster_service_;
-  std::vector<std::unique_ptr<grpc::Service>> services_;  // the others
+  std::vector<std::unique_ptr<grpc::Service>> services_, peer_services_;  // the others
   MemberTokens member_tokens_;
   std::unique_ptr<RpcServer> server_;
+  // For the other daemons, on the first node of several: no flood of clients takes their
+  // connections.
+  std::unique_ptr<RpcServer> peer_server_;
 };
 
 absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
@@ -164,6 +133,7 @@ absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
   }
   AGMM_RETURN_IF_ERROR(Serve());
   EnterWorld();
+  KeepLittleMemory();
   return absl::OkStatus();
 }
 
@@ -283,11 +253,12 @@ void WholeDaemon::CreateSequencer() {
 }
 
 void WholeDaemon::CreateClient() {
-  channel_ = PeerChannel(config_.nodes[0].address);
+  channel_ = PeerChannel(config_.peer_address);
+  beats_ = Beats::Ask(config_.peer_address);
   client_ = std::make_unique<SequencerClient>(channel_, config_.Describe(0));
   calls_ = client_->calls();
   join_ = std::make_unique<Join>(channel_, config_.secret, loop_.get(), heartbeat_.get(),
-                                 member_.get(), view_.get());
+                                 beats_.get(), member_.get(), view_.get());
 }
 
 absl::Status WholeDaemon::Serve() {
@@ -310,10 +281,7 @@ absl::Status WholeDaemon::Serve() {
   if (config_.is_sequencer()) {
     services_.push_back(MakeTensorService(sequencer_parts(), calls_));
     services_.push_back(MakeJobService(sequencer_parts()));
-    if (!alone()) {
-      services_.push_back(MakePeerService(sequencer_parts(), calls_,
-                                          {config_.secret, heartbeat_.get(), &member_tokens_}));
-    }
+    if (!alone()) AGMM_RETURN_IF_ERROR(ServePeers());
   } else {
     services_.push_back(MakeRelay("agmm.v1.TensorService", client_.get()));
     services_.push_back(MakeRelay("agmm.v1.JobService", client_.get()));
@@ -334,6 +302,28 @@ absl::Status WholeDaemon::Serve() {
   return absl::OkStatus();
 }
 
+absl::Status WholeDaemon::ServePeers() {
+  absl::StatusOr<std::vector<int>> sockets = BindUdp(config_.listen_peers);
+  if (!sockets.ok()) {
+    spdlog::warn("no beats (UDP), so a flood of calls may lose a node: {}",
+                 std::string(sockets.status().message()));
+    sockets.emplace();
+  }
+  beats_ = Beats::Answer(*std::move(sockets));
+  const JoinDoor door{config_.secret, heartbeat_.get(), beats_.get(), &member_tokens_,
+                      [this](const std::string& peer) { peer_server_->Trust(peer); }};
+  peer_services_.push_back(std::make_unique<ClusterService>(&calls_, view_.get(), config_.self));
+  peer_services_.push_back(MakeTensorService(sequencer_parts(), calls_));
+  peer_services_.push_back(MakeJobService(sequencer_parts()));
+  peer_services_.push_back(MakePeerService(sequencer_parts(), calls_, door));
+  std::vector<grpc::Service*> services;
+  for (const auto& service : peer_services_) services.push_back(service.get());
+  AGMM_ASSIGN_OR_RETURN(peer_server_, RpcServer::Start(config_.listen_peers, "", &metrics_,
+                                                       &member_tokens_, services));
+  spdlog::info("the other daemons join at {}", config_.listen_peers);
+  return absl::OkStatus();
+}
+
 void WholeDaemon::ServeFiles() {
   // Only now is the socket beside it known to be this daemon's.
   absl::StatusOr<std::unique_ptr<FileSocket>> files = FileSocket::Start(config_.socket + ".files");
@@ -351,9 +341,16 @@ void WholeDaemon::EnterWorld() {
       auto link = std::make_shared<LocalMemberLink>(loop_.get(), member_.get(), alone());
       member_->OnStream(std::make_shared<LocalSequencerLink>(sequencer_.get(), link));
     } else {
-      spdlog::info("joining the world at {}", config_.Describe(0));
+      spdlog::info("joining the world of {} at {}", config_.Describe(0), config_.peer_address);
       join_->Start();
     }
+  });
+}
+
+void WholeDaemon::KeepLittleMemory() {
+  loop_->PostAfter(kMemoryPeriod, [this] {
+    ReturnFreedMemory();
+    KeepLittleMemory();
   });
 }
 
@@ -368,7 +365,8 @@ WholeDaemon::~WholeDaemon() {
     });
   }
   join_.reset();
-  if (server_ != nullptr) server_->Stop();
+  for (RpcServer* server : {server_.get(), peer_server_.get()})
+    if (server != nullptr) server->Stop();
   // Clients that unmap from now on have no memory to release.
   files_.reset();
   // Stopped, not destroyed, because the end of a session may still reach it.

@@ -96,11 +96,11 @@ configure() {
   }
 }
 
-# Prints two free TCP ports of loopback.
+# Prints three free TCP ports of loopback.
 free_ports() {
   run_python - <<'PY'
 import socket
-sockets = [socket.socket() for _ in range(2)]
+sockets = [socket.socket() for _ in range(3)]
 for s in sockets: s.bind(("127.0.0.1", 0))
 print(*(s.getsockname()[1] for s in sockets))
 PY
@@ -138,6 +138,7 @@ world {
   cluster: "demo"
   node { name: "a" address: "127.0.0.1:$3" devices: 2 }
   node { name: "b" address: "127.0.0.1:$4" devices: 2 }
+  peer_port: $peer_port
 }
 local {
   node: "$2"
@@ -167,7 +168,7 @@ show_logs() {
 start_world() {
   local deadline=$((SECONDS + ready_deadline_s)) pid code
   free_ports >"$work/ports"
-  read -r port_a port_b <"$work/ports"
+  read -r port_a port_b peer_port <"$work/ports"
   write_secret "$work/secret"
   write_config "$work/a.txtpb" a "$port_a" "$port_b" "$heap"
   write_config "$work/b.txtpb" b "$port_a" "$port_b" "$heap"

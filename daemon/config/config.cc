@@ -93,6 +93,11 @@ absl::StatusOr<std::string> HostOf(absl::string_view address, uint32_t min_port)
   return std::string(host);
 }
 
+// `address` with another port.
+std::string WithPort(absl::string_view address, int port) {
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
 absl::Status CheckName(absl::string_view name) {
   for (char c : name) {
     if (!absl::ascii_isalnum(c) && c != '-' && c != '_' && c != '.') {
@@ -101,6 +106,25 @@ absl::Status CheckName(absl::string_view name) {
     }
   }
   if (name.empty()) return absl::InvalidArgumentError("is missing; give it a name");
+  return absl::OkStatus();
+}
+
+absl::Status ReadPeerPort(const config::World& world, const Part& at, Config* config) {
+  if (world.node_size() == 1) return absl::OkStatus();
+  const std::string& address = world.node(0).address();
+  int port = world.peer_port();
+  if (port == 0 && absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) --port;
+  if (port < 1 || port > 65535)
+    return at.Error("peer_port", absl::StrFormat("%d is outside [1, 65535]", port));
+  config->peer_address = WithPort(address, port);
+  for (const config::Node& node : world.node()) {
+    if (node.address() == config->peer_address) {
+      return at.Error("peer_port",
+                      absl::StrFormat("%d is the port of node %s, where clients are; take another "
+                                      "port of %s's host",
+                                      port, node.name(), world.node(0).name()));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -128,6 +152,7 @@ absl::Status ReadWorld(const config::World& world, const Part& at, Config* confi
                                         node.devices(), kMaxDevices));
     config->nodes.push_back({node.name(), node.address(), node.devices()});
   }
+  AGMM_RETURN_IF_ERROR(ReadPeerPort(world, at, config));
   if (!world.plan_cache().empty()) {
     const absl::StatusOr<int64_t> bytes = ParseBytes(world.plan_cache());
     AGMM_RETURN_IF_ERROR(at.Check("plan_cache", bytes.status()));
@@ -194,6 +219,13 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
     return at.Error("socket", "is missing, and the node has no address either; set one of them");
   if (!config->listen.empty())
     AGMM_RETURN_IF_ERROR(at.Check("listen", HostOf(config->listen, 0).status()));
+  if (config->is_sequencer() && !config->peer_address.empty()) {
+    const std::string& peers = config->peer_address;
+    config->listen_peers = local.listen().empty()
+                               ? peers
+                               : absl::StrCat(local.listen().substr(0, local.listen().rfind(':')),
+                                              peers.substr(peers.rfind(':')));
+  }
   config->transport_address = local.transport_address();
   if (config->transport_address.empty() && !config->node().address.empty())
     config->transport_address = *HostOf(config->node().address, 0);
@@ -298,6 +330,8 @@ std::string Summary(const Config& config) {
   if (!config.secret.empty()) absl::StrAppendFormat(&text, "secret %s\n", config.secret_file);
   if (!config.socket.empty()) absl::StrAppendFormat(&text, "socket %s\n", config.socket);
   if (!config.listen.empty()) absl::StrAppendFormat(&text, "listen %s (insecure)\n", config.listen);
+  if (!config.listen_peers.empty())
+    absl::StrAppendFormat(&text, "listen for daemons %s\n", config.listen_peers);
   return text;
 }
 

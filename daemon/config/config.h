@@ -28,13 +28,15 @@ struct Config {
   std::string cluster;
   std::vector<NodeConfig> nodes;  // nodes[0] is the sequencer
   int64_t plan_cache_bytes = int64_t{256} << 20;
-  std::string hash;  // 16 hex digits over the world block; equal on all daemons of a world
+  std::string peer_address;  // host:port where the first node listens for the other daemons
+  std::string hash;          // 16 hex digits over the world block; equal on all daemons of a world
 
   int self = 0;                       // index into nodes
   std::string named_by;               // what says so: "--node", "AGMM_NODE", ...; may be empty
   std::vector<DeviceConfig> devices;  // of this node
   std::string socket;                 // path, or empty
   std::string listen;                 // host:port to bind, or empty: no TCP
+  std::string listen_peers;           // likewise for the other daemons; on the first node alone
   std::string transport_address;      // host
   std::string log_level = "info";
   std::string secret_file;  // path; LoadConfig adds the configuration's folder

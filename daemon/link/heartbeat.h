@@ -13,7 +13,7 @@ namespace agmm {
 class Pulse {
  public:
   virtual ~Pulse() = default;
-  // Twice a kHeartbeatPeriod: ends the stream if it was silent for kSilenceLimit. Not called after
+  // Twice a kHeartbeatPeriod: ends the stream if it is silent (IsSilent). Not called after
   // this machine itself slept, because received messages may then still be unread.
   virtual void Judge(int64_t now_ns) = 0;
   // After Judge: sends a heartbeat if one is `due`, which is every other time, or if it has news.

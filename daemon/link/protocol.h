@@ -5,7 +5,7 @@
 
 namespace agmm {
 
-inline constexpr int kProtocolVersion = 7;    // the messages of peer.proto and their order
+inline constexpr int kProtocolVersion = 8;    // the messages of peer.proto and their order
 inline constexpr int kPlanFormatVersion = 1;  // what a plan hash is taken over
 inline constexpr int kMessageVersion = 1;     // the transport's headers
 
@@ -14,6 +14,8 @@ inline constexpr int kMessageVersion = 1;     // the transport's headers
 // an idle daemon cheap.
 inline constexpr absl::Duration kHeartbeatPeriod = absl::Seconds(1);
 inline constexpr absl::Duration kSilenceLimit = absl::Milliseconds(2500);
+// The same while the other end's beats arrive: it lives, but something delays its stream.
+inline constexpr absl::Duration kStreamSilenceLimit = absl::Seconds(10);
 
 // gRPC keepalive. Both sides' values are here because a server ends connections that ping more
 // often than it allows.

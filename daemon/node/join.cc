@@ -53,7 +53,7 @@ class Join::MemberEnd final
       public Pulse {
  public:
   // `join` waits for OnEnded, but not for the last beat.
-  explicit MemberEnd(Join* join) : join_(join), view_(join->view_) {}
+  explicit MemberEnd(Join* join) : join_(join), beats_(join->beats_), view_(join->view_) {}
 
   void Start() {
     Own();
@@ -75,9 +75,10 @@ class Join::MemberEnd final
   void Close() { Break(absl::CancelledError("it was closed")); }
   void Judge(int64_t now_ns) override {
     const int64_t received_ns = received_ns_;
-    if (received_ns == 0 || now_ns - received_ns <= absl::ToInt64Nanoseconds(kSilenceLimit)) return;
-    Break(absl::DeadlineExceededError(
-        absl::StrFormat("no message for %s", absl::FormatDuration(kSilenceLimit))));
+    if (received_ns == 0) return;
+    const int64_t beat_ns = proven_ ? beats_->heard_ns(token_) : 0;
+    if (IsSilent(now_ns, received_ns, beat_ns))
+      Break(absl::DeadlineExceededError(SilenceOf(now_ns, received_ns)));
   }
   void Beat(bool due) override {
     if (received_ns_ == 0) return;
@@ -122,9 +123,11 @@ class Join::MemberEnd final
       });
       return true;
     }
-    proven_ = !proof_.challenge.empty() && SameHash(in_.proof(), proof_.OfSequencer());
-    if (proven_) {
-      join_->loop_->Post([join = join_, token = proof_.CallToken()] { join->token_ = token; });
+    if (!proof_.challenge.empty() && SameHash(in_.proof(), proof_.OfSequencer())) {
+      token_ = proof_.CallToken();
+      beats_->Begin(token_);
+      proven_ = true;
+      join_->loop_->Post([join = join_, token = token_] { join->token_ = token; });
       return true;
     }
     Break(absl::PermissionDeniedError(
@@ -145,6 +148,7 @@ class Join::MemberEnd final
   }
   void OnDone(const grpc::Status& status) override {
     const auto self = Release();
+    if (proven_) beats_->End(token_);
     absl::Status end;
     {
       std::lock_guard lock(mutex_);
@@ -158,23 +162,27 @@ class Join::MemberEnd final
   }
 
   Join* const join_;
+  Beats* const beats_;
   const StatusView* const view_;
   grpc::ClientContext context_;
   v1::SequencerMessage in_;
   std::atomic<int64_t> received_ns_{0};  // 0: not connected yet
   // On the reading thread, but for proof_, which does not change once the hello is sent.
   JoinProof proof_{.secret = join_->secret_, .nonce = JoinNonce()};
-  bool proven_ = false, heard_ = false;
+  std::string token_;  // once proven_
+  std::atomic<bool> proven_{false};
+  bool heard_ = false;
   // The usage of the last beat that had one; on the heartbeat's thread.
   std::optional<std::string> told_;
 };
 
 Join::Join(std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop,
-           Heartbeat* heartbeat, Member* member, const StatusView* view)
+           Heartbeat* heartbeat, Beats* beats, Member* member, const StatusView* view)
     : stub_(v1::PeerService::NewStub(std::move(channel))),
       secret_(std::move(secret)),
       loop_(loop),
       heartbeat_(heartbeat),
+      beats_(beats),
       member_(member),
       view_(view) {}
 

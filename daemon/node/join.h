@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "agmm/v1/peer.grpc.pb.h"
+#include "daemon/link/beats.h"
 #include "daemon/link/heartbeat.h"
 #include "daemon/node/member.h"
 #include "daemon/node/status_view.h"
@@ -21,10 +22,10 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address);
 
 class Join {
  public:
-  // Requires that all arguments outlive this, and `view` its streams' last heartbeats.
+  // Requires that all arguments outlive this, and `view` and `beats` its streams' last heartbeats.
   // `secret` is the world's.
   Join(std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop, Heartbeat* heartbeat,
-       Member* member, const StatusView* view);
+       Beats* beats, Member* member, const StatusView* view);
   // Ends the stream and waits for its end; the loop must still run. Not on the loop.
   ~Join();
   // On the loop.
@@ -42,6 +43,7 @@ class Join {
   const std::string secret_;
   Loop* const loop_;
   Heartbeat* const heartbeat_;
+  Beats* const beats_;
   Member* const member_;
   const StatusView* const view_;
   // On the loop.

@@ -31,6 +31,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
       : BidiStream(context),
         parts_(parts),
         door_(door),
+        peer_(context->peer()),
         proof_{.secret = door.secret, .challenge = JoinNonce()} {}
 
   void Send(v1::SequencerMessage message) override {
@@ -51,8 +52,9 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
   }
   void Close() override { Break("it was closed"); }
   void Judge(int64_t now_ns) override {
-    if (now_ns - received_ns_ > absl::ToInt64Nanoseconds(kSilenceLimit))
-      Break(absl::StrFormat("no message for %s", absl::FormatDuration(kSilenceLimit)));
+    const int64_t received_ns = received_ns_;
+    const int64_t beat_ns = admitted_ ? door_.beats->heard_ns(token_) : 0;
+    if (IsSilent(now_ns, received_ns, beat_ns)) Break(SilenceOf(now_ns, received_ns));
   }
   void Beat(bool due) override {
     // The proof is the first message behind the challenge.
@@ -71,7 +73,9 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     Read();
   }
   void OnOver() override {
-    if (admitted_) door_.members->Remove(proof_.CallToken());
+    if (!admitted_) return;
+    door_.members->Remove(token_);
+    door_.beats->End(token_);
   }
   void OnMessage(v1::MemberMessage* message) override {
     received_ns_ = MonotonicNanos();
@@ -109,7 +113,10 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
           call_.principal, hello.node(), absl::CHexEscape(hello.node_name()));
       return false;
     }
-    door_.members->Add(proof_.CallToken());
+    token_ = proof_.CallToken();
+    door_.members->Add(token_);
+    door_.beats->Begin(token_);
+    door_.trust(peer_);
     v1::SequencerMessage message;
     message.set_proof(proof_.OfSequencer());
     BidiStream::Send(std::move(message));
@@ -135,7 +142,9 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
 
   const SequencerParts parts_;
   const JoinDoor door_;
-  JoinProof proof_;  // until admitted_ on the reading thread
+  const std::string peer_;
+  JoinProof proof_;    // until admitted_ on the reading thread
+  std::string token_;  // likewise
   std::atomic<bool> admitted_{false};
   std::atomic<int64_t> received_ns_{MonotonicNanos()};
   std::atomic<bool> flushes_{false};  // a flush is on its way

@@ -10,18 +10,22 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/deadline.h"
+#include "kernels/base/socket_address.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
 
 constexpr absl::Duration kLockPoll = absl::Milliseconds(20);
+// Connections that wait for the acceptor; the kernel takes its own bound where that is less.
+constexpr int kBacklog = 1024;
 
 absl::Status Errno(absl::string_view what) { return absl::ErrnoToStatus(errno, std::string(what)); }
 
@@ -109,12 +113,15 @@ absl::StatusOr<std::string> ResolveHost(const std::string& host) {
   return std::string(numeric);
 }
 
-absl::Status CheckTcpAddress(const std::string& address) {
+namespace {
+
+// Sockets of `type` at all addresses of host:port.
+absl::StatusOr<std::vector<int>> BindAll(const std::string& address, int type, int* port) {
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
   if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
   addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_socktype = type;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* list = nullptr;
   if (const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &list);
@@ -123,17 +130,64 @@ absl::Status CheckTcpAddress(const std::string& address) {
         absl::StrFormat("%s cannot be resolved: %s", address, gai_strerror(error)));
   }
   const absl::Cleanup free_list = [list] { freeaddrinfo(list); };
-  const int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::vector<int> sockets;
+  absl::Cleanup close_all = [&sockets] {
+    for (int fd : sockets) close(fd);
+  };
+  *port = 0;
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    const int fd = socket(at->ai_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return Errno("no socket can be made");
+    sockets.push_back(fd);
+    const int on = 1;
+    // With datagrams it would let two daemons have one port.
+    if (type == SOCK_STREAM) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    SocketAddress where;
+    where.size = at->ai_addrlen;
+    std::memcpy(&where.bytes, at->ai_addr, where.size);
+    // A host of several addresses has one port.
+    if (*port != 0) where.set_port(*port);
+    if (bind(fd, where.get(), where.size) != 0 ||
+        (type == SOCK_STREAM && listen(fd, kBacklog) != 0)) {
+      if (errno == EADDRINUSE) {
+        return absl::AlreadyExistsError(absl::StrFormat(
+            "%s is in use; stop the program that listens there or change the address", address));
+      }
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s cannot be bound: %s", address, strerror(errno)));
+    }
+    getsockname(fd, where.get(), &where.size);
+    *port = where.port();
+  }
+  std::move(close_all).Cancel();
+  return sockets;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int>> ListenTcp(const std::string& address, int* port) {
+  return BindAll(address, SOCK_STREAM, port);
+}
+
+absl::StatusOr<std::vector<int>> BindUdp(const std::string& address) {
+  int port;
+  return BindAll(address, SOCK_DGRAM, &port);
+}
+
+absl::StatusOr<int> ListenUnix(const std::string& path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return Errno("no socket can be made");
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  const int one = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, 1) == 0) return absl::OkStatus();
-  if (errno == EADDRINUSE)
-    return absl::AlreadyExistsError(
-        absl::StrFormat("%s is in use; stop who listens there or change the address", address));
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s cannot be bound: %s", address, strerror(errno)));
+  sockaddr_un where{};
+  where.sun_family = AF_UNIX;
+  std::strncpy(where.sun_path, path.c_str(), sizeof(where.sun_path) - 1);
+  // The socket must never be open to other users, not even before a chmod.
+  const mode_t mask = umask(0177);
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)) == 0;
+  umask(mask);
+  if (bound && listen(fd, kBacklog) == 0) return fd;
+  const absl::Status error = Errno(absl::StrCat("the socket ", path, " cannot be listened on"));
+  close(fd);
+  return error;
 }
 
 }  // namespace agmm

@@ -1,10 +1,10 @@
-// Checks the addresses of a daemon before gRPC binds them, because gRPC does not report why it
-// cannot.
+// The sockets that a daemon listens on.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -33,8 +33,13 @@ class SocketLock {
 // Returns the numeric address of `host`. Errors: INVALID_ARGUMENT for an unknown name.
 absl::StatusOr<std::string> ResolveHost(const std::string& host);
 
-// Checks that host:port can be bound. Errors: ALREADY_EXISTS when it is in use; INVALID_ARGUMENT
-// for a host that is not an address of this machine.
-absl::Status CheckTcpAddress(const std::string& address);
+// Sockets that listen at all addresses of host:port; the caller closes them. `*port` becomes the
+// port, which the kernel chooses if `address` says 0. Errors: ALREADY_EXISTS when it is in use;
+// INVALID_ARGUMENT for a host that is not an address of this machine; RESOURCE_EXHAUSTED.
+absl::StatusOr<std::vector<int>> ListenTcp(const std::string& address, int* port);
+// Likewise for datagrams; `address` has a port.
+absl::StatusOr<std::vector<int>> BindUdp(const std::string& address);
+// One that listens at `path`, for this user (and root) alone. The caller holds its SocketLock.
+absl::StatusOr<int> ListenUnix(const std::string& path);
 
 }  // namespace agmm

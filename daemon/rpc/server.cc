@@ -4,13 +4,13 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/cleanup/cleanup.h"
 #include "daemon/link/protocol.h"
 #include "daemon/rpc/call_counter.h"
 #include "daemon/rpc/caller_check.h"
@@ -25,6 +25,22 @@ constexpr int kMaxThreads = 8;
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
 // Wait for a daemon that was killed: it frees its heaps before its lock.
 constexpr absl::Duration kLockPatience = absl::Seconds(2);
+// Memory for calls under way; beyond it gRPC reads less, then ends calls.
+constexpr size_t kQuotaBytes = size_t{1} << 30;
+// The bound of one connection. A client's further calls wait until one ends. A client may well
+// watch thousands of jobs, and the other daemons relay the calls of all their clients on one
+// connection.
+constexpr int kMaxStreams = 10'000;
+// For a client to speak HTTP/2 after it has connected.
+constexpr int kHandshakeTimeoutMs = 5'000;
+
+// A connection takes two descriptors; at least half of all are for other purposes.
+size_t ConnectionBound() {
+  constexpr size_t kMost = 4096;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return std::min<size_t>(kMost, limit.rlim_cur / 8);
+}
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
@@ -33,7 +49,11 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<RpcServer> server(new RpcServer);
-  grpc::ServerBuilder builder;
+  std::vector<std::vector<int>> listeners;
+  absl::Cleanup close_listeners = [&listeners] {
+    for (const std::vector<int>& some : listeners)
+      for (int fd : some) close(fd);
+  };
   // The lock comes first, because a dying process that held it has also left the port once it is
   // free.
   if (!socket.empty()) {
@@ -42,21 +62,31 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
           spdlog::info("waiting up to {} for that process to end: {}",
                        absl::FormatDuration(kLockPatience), std::string(in_use.message()));
         }));
-    builder.AddListeningPort(absl::StrCat("unix:", socket), grpc::InsecureServerCredentials());
+    AGMM_ASSIGN_OR_RETURN(const int listener, ListenUnix(socket));
+    listeners.push_back({listener});
+    server->socket_ = socket;
   }
   if (!tcp.empty()) {
-    AGMM_RETURN_IF_ERROR(CheckTcpAddress(tcp));
-    builder.AddListeningPort(tcp, grpc::InsecureServerCredentials(), &server->port_);
+    AGMM_ASSIGN_OR_RETURN(std::vector<int> some, ListenTcp(tcp, &server->port_));
+    listeners.push_back(std::move(some));
+  }
+  grpc::ServerBuilder builder;
+  std::vector<std::unique_ptr<Acceptor::Server>> entries;
+  for (size_t i = 0; i < listeners.size(); ++i) {
+    entries.push_back(builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials()));
   }
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   grpc::ResourceQuota quota("agmmd");
   quota.SetMaxThreads(kMaxThreads);
+  quota.Resize(kQuotaBytes);
   builder.SetResourceQuota(quota);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
-  // Otherwise a second daemon on the same port would get half of the connections.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -68,17 +98,16 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   interceptors.push_back(MakeCallCounter(metrics));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   for (grpc::Service* service : services) builder.RegisterService(service);
-
-  // The socket must never be open to other users, not even before a chmod.
-  const mode_t mask = umask(0177);
-  server->server_ = builder.BuildAndStart();
-  umask(mask);
-  if (server->server_ == nullptr) {
-    return absl::AlreadyExistsError(
-        absl::StrFormat("%s%s%s cannot be listened on; is another daemon there?", tcp,
-                        tcp.empty() || socket.empty() ? "" : " or ", socket));
+  std::move(close_listeners).Cancel();
+  for (size_t i = 0; i < listeners.size(); ++i) {
+    server->acceptors_.push_back(std::make_unique<Acceptor>(
+        std::move(listeners[i]), ConnectionBound(), std::move(entries[i]), metrics));
   }
+  server->server_ = builder.BuildAndStart();
+  if (server->server_ == nullptr)
+    return absl::ResourceExhaustedError("gRPC cannot start a server; see the line above");
   server->SetServing(false);
+  for (const auto& acceptor : server->acceptors_) acceptor->Start();
   return server;
 }
 
@@ -86,6 +115,8 @@ RpcServer::~RpcServer() { Stop(); }
 
 void RpcServer::Stop() {
   if (server_ == nullptr) return;
+  for (const auto& acceptor : acceptors_) acceptor->Stop();
+  if (!socket_.empty()) unlink(socket_.c_str());
   server_->Shutdown(ToGrpc(Deadline::After(kGrace)));
   server_->Wait();
 }

@@ -1,4 +1,4 @@
-// The gRPC server of a daemon.
+// A gRPC server of a daemon.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/observe/metrics.h"
+#include "daemon/rpc/acceptor.h"
 #include "daemon/rpc/caller_check.h"
 #include "daemon/rpc/listen.h"
 
@@ -18,7 +19,7 @@ class RpcServer {
  public:
   // `tcp` host:port or empty, `socket` a path or empty. `members`: whose calls may name another
   // principal. All arguments outlive the server.
-  // Errors: ALREADY_EXISTS when an address is in use.
+  // Errors: ALREADY_EXISTS when an address is in use; INVALID_ARGUMENT; RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const std::string& tcp, const std::string& socket, Metrics* metrics,
       const MemberTokens* members, const std::vector<grpc::Service*>& services);
@@ -28,12 +29,19 @@ class RpcServer {
 
   // Returns the bound TCP port, or 0.
   int port() const { return port_; }
+  // See Acceptor.
+  void Trust(const std::string& peer) {
+    for (const auto& acceptor : acceptors_) acceptor->Trust(peer);
+  }
   // Sets the answer of the health service.
   void SetServing(bool serving);
 
  private:
   RpcServer() = default;
+  // Connections over TCP cannot use up those of the unix socket.
+  std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::unique_ptr<SocketLock> lock_;
+  std::string socket_;  // to be removed at the end
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 };

@@ -5,12 +5,14 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
+#include "daemon/link/beats.h"
 #include "daemon/link/heartbeat.h"
 #include "daemon/link/sequencer_client.h"
 #include "daemon/node/leases.h"
@@ -37,7 +39,9 @@ std::unique_ptr<grpc::Service> MakeJobService(const SequencerParts& parts);
 struct JoinDoor {
   std::string secret;  // of the world
   Heartbeat* heartbeat = nullptr;
+  Beats* beats = nullptr;
   MemberTokens* members = nullptr;
+  std::function<void(const std::string& peer)> trust;  // the connection of a member
 };
 std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
                                                const SequencerCalls& calls, const JoinDoor& door);

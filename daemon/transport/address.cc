@@ -1,26 +1,17 @@
 #include "daemon/transport/address.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include <cstdint>
 #include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "kernels/base/hash.h"
 
 namespace agmm::transport {
 namespace {
 
 constexpr absl::string_view kMark = "agmmucx2";
-
-in_port_t& PortOf(sockaddr_storage& bytes) {
-  return bytes.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bytes).sin6_port
-                                     : reinterpret_cast<sockaddr_in&>(bytes).sin_port;
-}
 
 void Append(absl::string_view field, std::string* to) {
   absl::StrAppend(to, absl::string_view(std::string(1, static_cast<char>(field.size()))), field);
@@ -37,21 +28,6 @@ bool Take(absl::string_view* from, absl::string_view* field) {
 }
 
 }  // namespace
-
-int SocketAddress::port() const { return ntohs(PortOf(const_cast<sockaddr_storage&>(bytes))); }
-void SocketAddress::set_port(int port) { PortOf(bytes) = htons(static_cast<uint16_t>(port)); }
-
-std::string SocketAddress::ToString() const {
-  char text[INET6_ADDRSTRLEN] = "?";
-  if (bytes.ss_family == AF_INET6) {
-    const auto& in6 = reinterpret_cast<const sockaddr_in6&>(bytes);
-    inet_ntop(AF_INET6, &in6.sin6_addr, text, sizeof(text));
-    return absl::StrFormat("[%s]:%d", text, port());
-  }
-  const auto& in = reinterpret_cast<const sockaddr_in&>(bytes);
-  inet_ntop(AF_INET, &in.sin_addr, text, sizeof(text));
-  return absl::StrFormat("%s:%d", text, port());
-}
 
 std::string Frame(const TransportAddress& address) {
   const SocketAddress& socket = address.gate.socket;

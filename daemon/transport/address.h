@@ -1,27 +1,13 @@
 // Where a transport is reached: opaque to all others, who pass it on in the hello.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/base/socket_address.h"
 
 namespace agmm::transport {
-
-// The address of a TCP socket.
-struct SocketAddress {
-  sockaddr_storage bytes = {};
-  socklen_t size = sizeof(bytes);
-
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&bytes); }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
-  int port() const;
-  void set_port(int port);
-  // "10.0.0.1:7301", "[::1]:7301".
-  std::string ToString() const;
-};
 
 // A gate's socket, and the random bytes that tokens for it are made with.
 struct GateAddress {

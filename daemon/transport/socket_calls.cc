@@ -129,6 +129,7 @@ void Forget(const Listener* listener) {
 
 // Below: in front of libc's own, for this process. UCX opens and uses its sockets with them
 // (ucs/sys/sock.c, uct/tcp/tcp_iface.c).
+using namespace agmm;
 using namespace agmm::transport;
 
 extern "C" {

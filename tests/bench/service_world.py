@@ -27,9 +27,10 @@ class World:
         self.folder = tempfile.TemporaryDirectory(prefix="agmm-figures.")
         self.held = []
         path = pathlib.Path(self.folder.name)
-        ports = [7101] * self.nodes if self.hosts else self._hold_ports()
+        ports = [7101] * self.nodes + [7100] if self.hosts else self._hold_ports()
         addresses = [
-            f"{self.hosts.address(node) if self.hosts else '127.0.0.1'}:{port}" for node, port in enumerate(ports)
+            f"{self.hosts.address(node) if self.hosts else '127.0.0.1'}:{port}"
+            for node, port in enumerate(ports[: self.nodes])
         ]
         self.tcp = addresses
         self.sockets = [str(path / f"{node}.sock") for node in range(self.nodes)]
@@ -43,7 +44,7 @@ class World:
             for node in range(self.nodes):
                 config = path / f"{node}.txtpb"
                 config.write_text(
-                    f'world {{\n  cluster: "figures"\n{listed}\n}}\n'
+                    f'world {{\n  cluster: "figures"\n{listed}\n  peer_port: {ports[-1]}\n}}\n'
                     f'local {{ node: "n{node}" socket: "{self.sockets[node]}" secret: "{secret}"\n'
                     f'  device {{ kind: "cpu" threads: {self.threads} heap: "{self.heap}" }} }}\n'
                 )
@@ -71,9 +72,9 @@ class World:
             one.close()
         self.folder.cleanup()
 
-    # Ports of loopback that nobody else is given meanwhile: bound, but not listened on.
+    # Ports of loopback, one a node and the peers', that nobody else is given meanwhile: bound, but not listened on.
     def _hold_ports(self):
-        self.held = [socket.socket() for _ in range(self.nodes)]
+        self.held = [socket.socket() for _ in range(self.nodes + 1)]
         for one in self.held:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(("127.0.0.1", 0))

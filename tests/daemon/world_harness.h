@@ -26,13 +26,14 @@ namespace agmm {
 // Nodes "a", "b", ... with one small device each.
 class TestWorld {
  public:
-  explicit TestWorld(int nodes) : ports_(nodes), daemons_(nodes) {}
+  explicit TestWorld(int nodes) : ports_(nodes + 1), daemons_(nodes) {}
 
   Config ConfigOf(int node, const std::string& cluster = "test") const {
     std::string text = absl::StrCat("world { cluster: \"", cluster, "\"\n");
-    for (size_t i = 0; i < ports_.size(); ++i)
+    for (size_t i = 0; i < daemons_.size(); ++i)
       absl::StrAppend(&text, "node { name: \"", Name(i), "\" address: \"", Address(i),
                       "\" devices: 1 }\n");
+    if (daemons_.size() > 1) absl::StrAppend(&text, "peer_port: ", ports_[daemons_.size()], " ");
     absl::StrAppend(&text, "} local { node: \"", Name(node),
                     "\" device { kind: \"cpu\" threads: 1 heap: \"16MiB\" } }");
     absl::StatusOr<Config> config = ParseConfig(text, "test.conf");
@@ -41,6 +42,9 @@ class TestWorld {
   }
   static std::string Name(size_t node) { return std::string(1, static_cast<char>('a' + node)); }
   std::string Address(size_t node) const { return absl::StrCat("127.0.0.1:", ports_[node]); }
+
+  // Where the other daemons join.
+  std::string PeerAddress() const { return absl::StrCat("127.0.0.1:", ports_[daemons_.size()]); }
 
   absl::Status Start(int node) {
     return Start(node, ConfigOf(node), [](absl::Status) {});

@@ -224,7 +224,7 @@ TEST(World, StrangersAreNotMembers) {
   ASSERT_TRUE(world.Start(0).ok());
   ASSERT_TRUE(world.Start(1).ok());
   const uint64_t generation = world.WaitReady(0);
-  const auto peers = v1::PeerService::NewStub(world.Channel(0));
+  const auto peers = v1::PeerService::NewStub(OpenChannel(world.PeerAddress()));
   {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));

@@ -22,7 +22,7 @@ constexpr absl::Duration kStatusPoll = absl::Milliseconds(20);
 std::string Program(const std::string& name) { return absl::StrCat(AGMM_BIN_DIR, "/", name); }
 
 World::World(WorldOptions options)
-    : options_(std::move(options)), ports_(options_.nodes), daemons_(options_.nodes) {
+    : options_(std::move(options)), ports_(options_.nodes + 1), daemons_(options_.nodes) {
   WriteConfigs();
 }
 
@@ -57,7 +57,7 @@ void World::WriteConfigs() {
     absl::StrAppendFormat(&world, "  node { name: \"n%d\" address: \"%s\" devices: %d }\n", node,
                           address(node), options_.devices);
   }
-  absl::StrAppend(&world, "}\n");
+  absl::StrAppendFormat(&world, "  peer_port: %d\n}\n", peer_port());
   for (int node = 0; node < options_.nodes; ++node) {
     std::string local = absl::StrFormat(
         "local {\n  node: \"n%d\"\n  socket: \"%s\"\n  secret: \"secret\"\n", node, socket(node));

@@ -59,8 +59,10 @@ class World {
 
   // "127.0.0.1:port", or the path of its unix socket if it runs on a host of its own.
   std::string endpoint(int node) const;
-  // "127.0.0.1:port": where the other daemons reach it.
+  // "127.0.0.1:port": where clients reach it, and errors say it is.
   std::string address(int node) const;
+  // Where the other daemons join.
+  int peer_port() const { return ports_[options_.nodes]; }
   // The path of its unix socket, also an endpoint.
   std::string socket(int node) const;
   // In a folder that goes with this object.
@@ -84,7 +86,7 @@ class World {
 
   const WorldOptions options_;
   const TempFolder folder_{"world"};
-  const HeldPorts ports_;
+  const HeldPorts ports_;  // of the nodes, and the first node's for the other daemons
   std::vector<std::unique_ptr<Process>> daemons_;
   int programs_ = 0;
 };

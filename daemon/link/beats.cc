@@ -1,0 +1,176 @@
+#include "daemon/link/beats.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "daemon/link/protocol.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/keyed_hash.h"
+#include "kernels/base/socket_address.h"
+
+namespace agmm {
+namespace {
+
+// A datagram: the mark, the stream's id, the beat's number, and a keyed hash of both and of the
+// direction, which keeps a stranger from returning a question as its answer.
+constexpr absl::string_view kMark = "agmmbeat";
+constexpr size_t kIdBytes = 16, kNumberBytes = sizeof(uint64_t), kHashBytes = 16;
+constexpr size_t kBytes = kMark.size() + kIdBytes + kNumberBytes + kHashBytes;
+constexpr absl::string_view kQuestion = "agmm beat question", kAnswer = "agmm beat answer";
+constexpr int kAtOnce = 64;
+
+std::string IdOf(const std::string& key) {
+  return KeyedHash(key, {"agmm beat stream"}).substr(0, kIdBytes);
+}
+
+std::string Signed(absl::string_view direction, const std::string& key, const std::string& id,
+                   uint64_t number) {
+  const absl::string_view bytes(reinterpret_cast<const char*>(&number), sizeof(number));
+  return absl::StrCat(kMark, id, bytes,
+                      KeyedHash(key, {direction, id, bytes}).substr(0, kHashBytes));
+}
+
+// A socket connected to host:port; -1 without one, which the next beat tries again.
+int Connect(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* list = nullptr;
+  if (getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &list) != 0) return -1;
+  int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) != 0) {
+    close(fd);
+    fd = -1;
+  }
+  freeaddrinfo(list);
+  return fd;
+}
+
+}  // namespace
+
+std::unique_ptr<Beats> Beats::Answer(std::vector<int> sockets) {
+  return std::unique_ptr<Beats>(new Beats(std::move(sockets), ""));
+}
+
+std::unique_ptr<Beats> Beats::Ask(const std::string& address) {
+  return std::unique_ptr<Beats>(new Beats({}, address));
+}
+
+Beats::Beats(std::vector<int> sockets, std::string address)
+    : address_(std::move(address)),
+      sockets_(std::move(sockets)),
+      stop_(eventfd(0, EFD_CLOEXEC)),
+      thread_([this] { Loop(); }) {}
+
+Beats::~Beats() {
+  eventfd_write(stop_, 1);
+  thread_.join();
+  for (int fd : sockets_) close(fd);
+  close(stop_);
+}
+
+void Beats::Begin(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  streams_[IdOf(key)] = {.key = key};
+}
+
+void Beats::End(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  streams_.erase(IdOf(key));
+}
+
+int64_t Beats::heard_ns(const std::string& key) const {
+  std::lock_guard lock(mutex_);
+  const auto it = streams_.find(IdOf(key));
+  return it == streams_.end() ? 0 : it->second.heard_ns;
+}
+
+void Beats::Loop() {
+  const bool asks = !address_.empty();
+  const int64_t period_ms = absl::ToInt64Milliseconds(kHeartbeatPeriod / 2);
+  int64_t next_ms = 0;
+  while (true) {
+    const int64_t now_ms = MonotonicNanos() / 1'000'000;
+    if (asks && now_ms >= next_ms) {
+      AskAll();
+      next_ms = now_ms + period_ms;
+    }
+    std::vector<pollfd> fds = {{stop_, POLLIN, 0}};
+    for (int fd : sockets_) fds.push_back({fd, POLLIN, 0});
+    poll(fds.data(), fds.size(), asks ? static_cast<int>(next_ms - now_ms) : -1);
+    if (fds[0].revents != 0) return;
+    for (size_t i = 1; i < fds.size(); ++i)
+      if (fds[i].revents != 0) Receive(fds[i].fd);
+  }
+}
+
+void Beats::AskAll() {
+  std::vector<std::string> beats;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, stream] : streams_)
+      beats.push_back(Signed(kQuestion, stream.key, id, ++stream.sent));
+  }
+  if (beats.empty()) return;
+  if (sockets_.empty()) {
+    const int fd = Connect(address_);
+    if (fd < 0) return;
+    sockets_.push_back(fd);
+  }
+  for (const std::string& beat : beats) send(sockets_[0], beat.data(), beat.size(), 0);
+}
+
+void Beats::Receive(int fd) {
+  for (int count = 0; count < kAtOnce; ++count) {
+    char bytes[kBytes + 1];
+    SocketAddress from;
+    const ssize_t size = recvfrom(fd, bytes, sizeof(bytes), MSG_DONTWAIT, from.get(), &from.size);
+    if (size < 0) return;
+    const absl::string_view beat(bytes, size);
+    if (size != kBytes || !absl::StartsWith(beat, kMark)) continue;
+    const std::string id(beat.substr(kMark.size(), kIdBytes));
+    uint64_t number;
+    std::memcpy(&number, bytes + kMark.size() + kIdBytes, sizeof(number));
+    std::string answer;
+    {
+      std::lock_guard lock(mutex_);
+      const auto it = streams_.find(id);
+      if (it == streams_.end()) continue;
+      Stream& stream = it->second;
+      const bool asks = !address_.empty();
+      // An old beat may be a stranger's copy.
+      if (number <= stream.received ||
+          !SameHash(beat, Signed(asks ? kAnswer : kQuestion, stream.key, id, number)))
+        continue;
+      stream.received = number;
+      stream.heard_ns = MonotonicNanos();
+      if (!asks) answer = Signed(kAnswer, stream.key, id, number);
+    }
+    if (!answer.empty()) sendto(fd, answer.data(), answer.size(), 0, from.get(), from.size);
+  }
+}
+
+bool IsSilent(int64_t now_ns, int64_t message_ns, int64_t beat_ns) {
+  return now_ns - std::max(message_ns, beat_ns) > absl::ToInt64Nanoseconds(kSilenceLimit) ||
+         now_ns - message_ns > absl::ToInt64Nanoseconds(kStreamSilenceLimit);
+}
+
+std::string SilenceOf(int64_t now_ns, int64_t message_ns) {
+  const bool long_silence = now_ns - message_ns > absl::ToInt64Nanoseconds(kStreamSilenceLimit);
+  return absl::StrCat("no message for ",
+                      absl::FormatDuration(long_silence ? kStreamSilenceLimit : kSilenceLimit));
+}
+
+}  // namespace agmm

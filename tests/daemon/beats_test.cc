@@ -1,0 +1,130 @@
+// Signs of life beside the streams.
+#include "daemon/link/beats.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/link/protocol.h"
+#include "daemon/rpc/listen.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/socket_address.h"
+#include "tests/support/patience.h"
+
+namespace agmm {
+namespace {
+
+// A bound UDP socket of loopback.
+int Bound(std::string* address) {
+  const auto sockets = BindUdp("127.0.0.1:0");
+  EXPECT_TRUE(sockets.ok()) << sockets.status();
+  SocketAddress where;
+  getsockname(sockets->front(), where.get(), &where.size);
+  *address = where.ToString();
+  return sockets->front();
+}
+
+// What arrives next; empty if nothing does.
+std::string Receive(int fd, SocketAddress* from) {
+  char bytes[256];
+  ssize_t size = -1;
+  EXPECT_TRUE(Eventually([&] {
+    size = recvfrom(fd, bytes, sizeof(bytes), MSG_DONTWAIT, from->get(), &from->size);
+    return size >= 0;
+  }));
+  return size < 0 ? "" : std::string(bytes, size);
+}
+
+TEST(Beats, BothEndsHearEachOtherWhileTheStreamLives) {
+  std::string address;
+  const auto answers = Beats::Answer({Bound(&address)});
+  const auto asks = Beats::Ask(address);
+  for (Beats* end : {answers.get(), asks.get()}) {
+    EXPECT_EQ(end->heard_ns("key"), 0);
+    end->Begin("key");
+  }
+  for (Beats* end : {answers.get(), asks.get()}) {
+    EXPECT_TRUE(Eventually([&] { return end->heard_ns("key") > 0; }));
+    const int64_t first_ns = end->heard_ns("key");
+    EXPECT_TRUE(Eventually([&] { return end->heard_ns("key") > first_ns; })) << "only once";
+  }
+  asks->End("key");
+  EXPECT_EQ(asks->heard_ns("key"), 0);
+}
+
+TEST(Beats, AStrangersKeyIsNotHeard) {
+  std::string address;
+  const auto answers = Beats::Answer({Bound(&address)});
+  const auto stranger = Beats::Ask(address), member = Beats::Ask(address);
+  answers->Begin("key");
+  stranger->Begin("other");
+  member->Begin("key");
+  EXPECT_TRUE(Eventually([&] { return member->heard_ns("key") > 0; }));
+  EXPECT_EQ(stranger->heard_ns("other"), 0);
+}
+
+TEST(Beats, CopiesAndReturnedQuestionsAreNotHeard) {
+  std::string address;
+  const int wire = Bound(&address);
+  const auto asks = Beats::Ask(address);
+  asks->Begin("key");
+  SocketAddress from;
+  const std::string question = Receive(wire, &from);
+  ASSERT_FALSE(question.empty());
+  // As its answer, cut short, and long.
+  for (const std::string& bytes : {question, question.substr(1), question + "x", std::string()})
+    sendto(wire, bytes.data(), bytes.size(), 0, from.get(), from.size);
+  // The next question is sent behind what arrived.
+  EXPECT_FALSE(Receive(wire, &from).empty());
+  EXPECT_EQ(asks->heard_ns("key"), 0);
+
+  std::string answering;
+  const auto answers = Beats::Answer({Bound(&answering)});
+  answers->Begin("key");
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(std::stoi(answering.substr(answering.rfind(':') + 1)));
+  const auto say = [&](const std::string& bytes) {
+    sendto(wire, bytes.data(), bytes.size(), 0, reinterpret_cast<sockaddr*>(&to), sizeof(to));
+  };
+  say(question);
+  const std::string answer = Receive(wire, &from);
+  EXPECT_EQ(answer.size(), question.size());
+  EXPECT_NE(answer, question);
+  EXPECT_GT(answers->heard_ns("key"), 0);
+  // A copy has no answer, and the asking end's next question has.
+  std::string next;
+  do {
+    next = Receive(wire, &from);
+  } while (next == question);
+  say(question);
+  say(next);
+  constexpr size_t kNumberAt = 24, kNumberBytes = 8;
+  EXPECT_EQ(Receive(wire, &from).substr(kNumberAt, kNumberBytes),
+            next.substr(kNumberAt, kNumberBytes));
+  close(wire);
+}
+
+TEST(Beats, SilenceIsJudgedByBoth) {
+  const int64_t silence = absl::ToInt64Nanoseconds(kSilenceLimit);
+  const int64_t stream = absl::ToInt64Nanoseconds(kStreamSilenceLimit);
+  const int64_t now = 100 * stream;
+  EXPECT_FALSE(IsSilent(now, now - silence, 0));
+  EXPECT_TRUE(IsSilent(now, now - silence - 1, 0));
+  EXPECT_TRUE(IsSilent(now, now - silence - 1, now - silence - 1));
+  EXPECT_FALSE(IsSilent(now, now - silence - 1, now - silence));
+  EXPECT_FALSE(IsSilent(now, now - stream, now));
+  EXPECT_TRUE(IsSilent(now, now - stream - 1, now)) << "its stream may hang for ever";
+  EXPECT_EQ(SilenceOf(now, now - silence - 1), "no message for 2.5s");
+  EXPECT_EQ(SilenceOf(now, now - stream - 1), "no message for 10s");
+}
+
+}  // namespace
+}  // namespace agmm

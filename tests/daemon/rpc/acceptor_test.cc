@@ -1,0 +1,135 @@
+// Connections of a server: how many, and which of them break.
+#include "daemon/rpc/acceptor.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agmm/v1/job.grpc.pb.h"
+#include "daemon/rpc/server.h"
+#include "proto/channel/channel.h"
+#include "proto/convert/grpc_deadline.h"
+#include "tests/support/call_flood.h"
+#include "tests/support/patience.h"
+#include "tests/support/temp_folder.h"
+
+namespace agmm {
+namespace {
+
+class PeerJobs final : public v1::JobService::CallbackService {
+ public:
+  explicit PeerJobs(std::vector<std::string>* peers) : peers_(peers) {}
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest*,
+                                   v1::Job*) override {
+    peers_->push_back(context->peer());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+ private:
+  std::vector<std::string>* const peers_;  // one call at a time
+};
+
+class AcceptorTest : public ::testing::Test {
+ protected:
+  void Start(const std::string& tcp, const std::string& socket = "") {
+    auto server = RpcServer::Start(tcp, socket, &metrics_, &members_, {&jobs_});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  bool Answers(const std::string& endpoint) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(ToGrpc(Deadline::After(kPatience)));
+    v1::Job job;
+    return v1::JobService::NewStub(OpenChannel(endpoint))->GetJob(&context, {}, &job).ok();
+  }
+  double Count(const std::string& name) { return metrics_.counter(name)->value(); }
+
+  Metrics metrics_;
+  MemberTokens members_;
+  std::vector<std::string> peers_;
+  PeerJobs jobs_{&peers_};
+  const TempFolder folder_{"acceptor"};
+  std::unique_ptr<RpcServer> server_;
+};
+
+TEST_F(AcceptorTest, ServesBothFamiliesAndUnixSockets) {
+  Start("[::]:0", folder_ / "socket");
+  const std::string port = std::to_string(server_->port());
+  EXPECT_TRUE(Answers("127.0.0.1:" + port));
+  EXPECT_TRUE(Answers("[::1]:" + port));
+  EXPECT_TRUE(Answers("unix:" + (folder_ / "socket")));
+  ASSERT_EQ(peers_.size(), 3u);
+  EXPECT_EQ(peers_[0].rfind("ipv4:127.0.0.1:", 0), 0u) << peers_[0];
+  EXPECT_EQ(peers_[2].rfind("unix:", 0), 0u) << peers_[2];
+  server_->Stop();
+  EXPECT_NE(access((folder_ / "socket").c_str(), F_OK), 0) << "the socket is left behind";
+}
+
+TEST_F(AcceptorTest, APortInUseIsNamed) {
+  Start("127.0.0.1:0");
+  const std::string address = "127.0.0.1:" + std::to_string(server_->port());
+  const auto second = RpcServer::Start(address, "", &metrics_, &members_, {});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_NE(second.status().message().find(address), std::string::npos) << second.status();
+}
+
+// A flood breaks its own connections, then is not let in; once it has ended, its host is.
+TEST_F(AcceptorTest, AFloodIsBrokenAndItsHostServedAgain) {
+  Start("127.0.0.1:0", folder_ / "socket");
+  const std::string address = "127.0.0.1:" + std::to_string(server_->port());
+  {
+    const CallFlood flood(address);
+    EXPECT_TRUE(Eventually([&] { return Count("rpc_connections_broken_total") >= 2; }));
+    EXPECT_TRUE(Eventually([&] { return Count("rpc_connections_refused_total") >= 2; }));
+    EXPECT_TRUE(Answers("unix:" + (folder_ / "socket")));
+  }
+  EXPECT_TRUE(Answers(address));
+}
+
+// Names peers as gRPC does, in both families.
+TEST_F(AcceptorTest, ATrustedConnectionIsNeverBroken) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "too slow for a flood: the allowance comes back faster";
+#endif
+  for (const char* host : {"127.0.0.1", "[::1]"}) {
+    int resets = 0;
+    for (const bool trusted : {false, true}) {
+      Start(std::string(host) + ":0");
+      const std::string address = std::string(host) + ":" + std::to_string(server_->port());
+      ASSERT_TRUE(Answers(address));
+      const double before = Count("rpc_connections_broken_total");
+      const auto stub = v1::JobService::NewStub(OpenChannel(address));
+      const auto get = [&] {
+        grpc::ClientContext context;
+        context.set_wait_for_ready(true);
+        context.set_deadline(ToGrpc(Deadline::After(kPatience)));
+        v1::Job job;
+        return stub->GetJob(&context, {}, &job).ok();
+      };
+      ASSERT_TRUE(get());
+      if (trusted) server_->Trust(peers_.back());
+      for (int i = 0; trusted ? i < 2 * resets : Count("rpc_connections_broken_total") == before;
+           ++i) {
+        grpc::ClientContext context;
+        const auto stream = stub->RunJobs(&context);
+        context.TryCancel();
+        EXPECT_FALSE(stream->Finish().ok());
+        if (!trusted) resets = i + 1;
+      }
+      if (trusted) {
+        EXPECT_TRUE(get());
+        EXPECT_EQ(Count("rpc_connections_broken_total"), before) << host;
+      }
+      server_->Stop();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace agmm

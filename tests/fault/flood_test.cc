@@ -1,0 +1,110 @@
+// Floods of calls and of connections: the daemons keep their peers, their memory and their ears.
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/connect/connection.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/usage.h"
+#include "tests/e2e/world.h"
+#include "tests/support/call_flood.h"
+#include "tests/support/matrix.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kFlood = absl::Seconds(4);
+
+class Flood : public ::testing::Test {
+ protected:
+  void Start(WorldOptions options) {
+    world_ = std::make_unique<World>(std::move(options));
+    ASSERT_NO_FATAL_FAILURE(world_->StartAll());
+    generation_ = world_->Status(0).generation();
+  }
+  std::string Log(int node) const { return world_->daemon(node).err(); }
+  // One way to answer: the world has not changed, and multiplies.
+  void ExpectHealthy() {
+    for (int node = 0; node < 3; ++node)
+      EXPECT_THAT(Log(node), Not(HasSubstr(" was lost"))) << "node " << node;
+    EXPECT_EQ(world_->Status(0).generation(), generation_);
+    WriteNpy(world_->Path("A.npy"), SmallIntegers(64, 32, 1));
+    WriteNpy(world_->Path("B.npy"), SmallIntegers(32, 48, 2));
+    const Ran ran = world_->Ctl(1, {"matmul", world_->Path("A.npy"), world_->Path("B.npy"), "--out",
+                                    world_->Path("C.npy")});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  }
+
+  std::unique_ptr<World> world_;
+  uint64_t generation_ = 0;
+};
+
+TEST_F(Flood, CallsThatAreResetLoseNoNodeAndNoMemory) {
+  ASSERT_NO_FATAL_FAILURE(Start({.nodes = 3}));
+  const std::string endpoints[] = {world_->address(0), world_->address(1), world_->socket(0),
+                                   // Strangers, where daemons join.
+                                   absl::StrCat("127.0.0.1:", world_->peer_port())};
+  const int64_t before_kib = ProcessField(world_->daemon(0).pid(), "VmRSS");
+  {
+    std::vector<std::unique_ptr<CallFlood>> floods;
+    for (const std::string& endpoint : endpoints)
+      floods.push_back(std::make_unique<CallFlood>(endpoint));
+    absl::SleepFor(kFlood);
+    for (const auto& flood : floods) {
+      EXPECT_GT(flood->broken(), 1) << "of " << flood->calls() << " calls";
+      std::printf("%ld calls, %ld connections broken\n", (long)flood->calls(),
+                  (long)flood->broken());
+    }
+  }
+  ExpectHealthy();
+  EXPECT_GT(MetricOf(world_->Status(0), "rpc_connections_broken_total"), 0);
+  EXPECT_THAT(Log(0), HasSubstr("broke the connection of ipv4:127.0.0.1:"));
+  if (kSanitized) return;  // their memory is their own
+  EXPECT_TRUE(Eventually([&] {
+    return ProcessField(world_->daemon(0).pid(), "VmRSS") < before_kib + (100 << 10);
+  })) << "node 0 had "
+      << before_kib << " KiB, and has " << ProcessField(world_->daemon(0).pid(), "VmRSS");
+  EXPECT_LT(ProcessField(world_->daemon(0).pid(), "VmHWM"), before_kib + (600 << 10));
+}
+
+// More connections than descriptors, for a while.
+TEST_F(Flood, ConnectionsBeyondTheBoundAreRefusedAndLaterOnesServed) {
+  constexpr int kDescriptors = 512, kConnections = 600;
+  WorldOptions options{.nodes = 3};
+  options.hosts.assign(
+      3, {{"/usr/bin/prlimit", absl::StrCat("--nofile=", kDescriptors)}, "127.0.0.1"});
+  ASSERT_NO_FATAL_FAILURE(Start(std::move(options)));
+  double refused = 0;
+  for (const std::string& endpoint :
+       {world_->address(0), world_->socket(0), absl::StrCat("127.0.0.1:", world_->peer_port())}) {
+    std::vector<int> connections;
+    for (int i = 0; i < kConnections; ++i)
+      if (const int fd = ConnectTo(endpoint); fd >= 0) connections.push_back(fd);
+    // The other daemons were connected before.
+    EXPECT_TRUE(world_->Status(1).ready());
+    for (int fd : connections) close(fd);
+    for (const std::string& each : {world_->address(0), world_->socket(0)}) {
+      EXPECT_TRUE(Eventually([&] { return Connection(*ResolveEndpoint(each)).GetStatus().ok(); }))
+          << each;
+    }
+    const double now = MetricOf(world_->Status(0), "rpc_connections_refused_total");
+    EXPECT_GT(now, refused + kConnections / 4) << endpoint;
+    refused = now;
+  }
+  EXPECT_THAT(Log(0), HasSubstr("refused a connection: 64 connections are open"));
+  // Daemons can still join.
+  world_->Kill(2);
+  world_->Start(2);
+  for (int node = 0; node < 3; ++node) EXPECT_TRUE(world_->WaitReady(node));
+}
+
+}  // namespace
+}  // namespace agmm

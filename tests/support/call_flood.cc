@@ -1,0 +1,112 @@
+#include "tests/support/call_flood.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace agmm {
+namespace {
+
+constexpr int kReset = 3, kHeaders = 1, kSettings = 4, kEndHeaders = 4;
+constexpr uint32_t kCancel = 8;
+constexpr int kCallsAtOnce = 200;
+
+std::string BigEndian(uint32_t value, int bytes) {
+  std::string text;
+  for (int i = bytes - 1; i >= 0; --i) text.push_back(static_cast<char>(value >> (8 * i)));
+  return text;
+}
+
+std::string Frame(int type, int flags, uint32_t stream, const std::string& payload) {
+  return BigEndian(static_cast<uint32_t>(payload.size()), 3) + static_cast<char>(type) +
+         static_cast<char>(flags) + BigEndian(stream, 4) + payload;
+}
+
+// HPACK, neither indexed nor compressed.
+std::string Header(const std::string& name, const std::string& value) {
+  return std::string(1, '\0') + static_cast<char>(name.size()) + name +
+         static_cast<char>(value.size()) + value;
+}
+
+}  // namespace
+
+int ConnectTo(const std::string& endpoint) {
+  sockaddr_storage bytes{};
+  socklen_t size;
+  if (endpoint[0] == '/') {
+    auto& address = reinterpret_cast<sockaddr_un&>(bytes);
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, endpoint.c_str(), sizeof(address.sun_path) - 1);
+    size = sizeof(address);
+  } else {
+    auto& address = reinterpret_cast<sockaddr_in&>(bytes);
+    const size_t colon = endpoint.rfind(':');
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(std::atoi(endpoint.c_str() + colon + 1)));
+    inet_pton(AF_INET, endpoint.substr(0, colon).c_str(), &address.sin_addr);
+    size = sizeof(address);
+  }
+  const int fd = socket(bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd >= 0 && connect(fd, reinterpret_cast<sockaddr*>(&bytes), size) == 0) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+CallFlood::CallFlood(const std::string& endpoint)
+    : endpoint_(endpoint), thread_([this] { Run(); }) {}
+
+CallFlood::~CallFlood() {
+  stopping_ = true;
+  thread_.join();
+}
+
+void CallFlood::Run() {
+  while (!stopping_) {
+    const int fd = ConnectTo(endpoint_);
+    if (fd >= 0) {
+      Flood(fd);
+      if (!stopping_) ++broken_;
+      close(fd);
+    } else {
+      usleep(1000);
+    }
+  }
+}
+
+void CallFlood::Flood(int fd) {
+  const std::string headers = Header(":method", "POST") + Header(":scheme", "http") +
+                              Header(":authority", "flood") +
+                              Header(":path", "/agmm.v1.ClusterService/GetStatus") +
+                              Header("te", "trailers") + Header("content-type", "application/grpc");
+  std::string unsent = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(kSettings, 0, 0, "");
+  uint32_t stream = 1;
+  while (!stopping_) {
+    if (unsent.empty()) {
+      for (int i = 0; i < kCallsAtOnce; ++i, stream += 2)
+        unsent += Frame(kHeaders, kEndHeaders, stream, headers) +
+                  Frame(kReset, 0, stream, BigEndian(kCancel, 4));
+      calls_ += kCallsAtOnce;
+    }
+    const ssize_t sent = send(fd, unsent.data(), unsent.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent > 0) {
+      unsent.erase(0, sent);
+      continue;
+    }
+    if (errno != EAGAIN) return;
+    pollfd ready{fd, POLLIN | POLLOUT, 0};
+    poll(&ready, 1, 100);
+    // What the daemon says must not fill its buffers.
+    char answers[1 << 16];
+    if ((ready.revents & POLLIN) != 0 && recv(fd, answers, sizeof(answers), MSG_DONTWAIT) == 0)
+      return;
+  }
+}
+
+}  // namespace agmm
