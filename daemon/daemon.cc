@@ -291,11 +291,12 @@ void WholeDaemon::CreateClient() {
 }
 
 absl::Status WholeDaemon::Serve() {
-  cluster_service_ = std::make_unique<ClusterService>(&calls_, view_.get(), config_.self,
-                                                      [this](const std::string& session_id) {
-                                                        uploads_->EndSession(session_id);
-                                                        mappings_->EndSession(session_id);
-                                                      });
+  cluster_service_ =
+      std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions,
+                                       [this](const std::string& session_id) {
+                                         uploads_->EndSession(session_id);
+                                         mappings_->EndSession(session_id);
+                                       });
   const TransferParts transfers{&calls_, tensor_io_.get(), loop_.get(), config_.self};
   uploads_ = std::make_unique<Uploads>(transfers);
   std::vector<std::string> node_names;

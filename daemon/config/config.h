@@ -35,6 +35,7 @@ struct Config {
   std::string listen;                 // host:port to bind, or empty: no TCP
   std::string transport_address;      // host
   std::string log_level = "info";
+  int max_sessions = 4096;
   std::string secret_file;                                // as configured
   std::string secret;                                     // its contents, the same on all nodes
   int first_transport_port = 0, last_transport_port = 0;  // 0: any

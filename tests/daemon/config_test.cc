@@ -69,6 +69,18 @@ TEST(Config, ThePlanCacheIsBytesOfTheWorld) {
             std::string::npos);
 }
 
+TEST(Config, SessionsAreBounded) {
+  EXPECT_EQ(ParseConfig(Good(), "x.conf")->max_sessions, 4096);
+  const auto with = [](const char* sessions) {
+    return With(Good(), "node: \"b\"", absl::StrCat("node: \"b\" sessions: ", sessions));
+  };
+  const absl::StatusOr<Config> config = ParseConfig(with("12"), "x.conf");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->max_sessions, 12);
+  for (const char* wrong : {"-1", "1000001"})
+    EXPECT_NE(ErrorOf(with(wrong)).find("local.sessions"), std::string::npos);
+}
+
 TEST(Config, RanksNumberTheDevicesInListOrder) {
   const absl::StatusOr<Config> config = ParseConfig(Good(), "x.conf");
   ASSERT_TRUE(config.ok()) << config.status();
