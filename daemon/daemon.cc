@@ -107,7 +107,7 @@ class WholeDaemon final : public Daemon {
   absl::Status CreateDevices();
   absl::Status CreateTransport();
   void CreateMember(std::function<void(absl::Status)> on_refused);
-  void CreateSequencer();
+  absl::Status CreateSequencer();
   void CreateClient();
   absl::Status Serve();
   void ServeFiles();
@@ -136,7 +136,7 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Member> member_;
   // Runs on top of all of the above.
-  std::unique_ptr<Loop> loop_ = std::make_unique<Loop>();
+  std::unique_ptr<Loop> loop_ = std::make_unique<Loop>("the daemon's state");
   std::unique_ptr<Loop> planner_, large_planner_;  // of the scheduler; post to loop_
   std::unique_ptr<Heartbeat> heartbeat_;           // null in a world of one node
   std::shared_ptr<grpc::Channel> channel_;         // these three: on the other nodes
@@ -154,11 +154,12 @@ class WholeDaemon final : public Daemon {
 
 absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
   AddProcessGauges(&metrics_);
+  AGMM_RETURN_IF_ERROR(loop_->status());
   AGMM_RETURN_IF_ERROR(CreateDevices());
   AGMM_RETURN_IF_ERROR(CreateTransport());
   CreateMember(std::move(on_refused));
   if (config_.is_sequencer()) {
-    CreateSequencer();
+    AGMM_RETURN_IF_ERROR(CreateSequencer());
   } else {
     CreateClient();
   }
@@ -171,7 +172,7 @@ absl::Status WholeDaemon::CreateDevices() {
   std::vector<Heap*> heaps;
   std::vector<LocalDevice> local;
   for (const DeviceConfig& config : config_.devices) {
-    std::unique_ptr<Device> device = CreateCpuDevice(config.threads);
+    AGMM_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, CreateCpuDevice(config.threads));
     AGMM_ASSIGN_OR_RETURN(std::unique_ptr<Heap> heap, device->CreateHeap(config.heap_bytes));
     const DeviceInfo info = device->info();
     v1::DeviceHello& hello = hello_.emplace_back();
@@ -198,9 +199,10 @@ absl::Status WholeDaemon::CreateDevices() {
   runner_ = std::make_unique<Runner>(
       config_.self, first_rank, std::move(local), config_.node_of_rank(), &metrics_,
       [this](v1::Report report) { member_->Report(std::move(report)); });
+  AGMM_RETURN_IF_ERROR(runner_->status());
   filler_ = std::make_unique<Filler>(
       store_.get(), [this](v1::Report report) { member_->Report(std::move(report)); });
-  return absl::OkStatus();
+  return filler_->status();
 }
 
 absl::Status WholeDaemon::CreateTransport() {
@@ -222,6 +224,7 @@ absl::Status WholeDaemon::CreateTransport() {
     });
     AddTransportGauges(transport_.get(), &metrics_);
     heartbeat_ = std::make_unique<Heartbeat>();
+    AGMM_RETURN_IF_ERROR(heartbeat_->status());
   }
   // A device of several threads has a free one to drive the transport while one waits.
   if (transport_ != nullptr && devices_.size() == 1 && config_.devices[0].threads == 1)
@@ -259,11 +262,13 @@ void WholeDaemon::CreateMember(std::function<void(absl::Status)> on_refused) {
   member_->SetHandlers(std::move(handlers));
 }
 
-void WholeDaemon::CreateSequencer() {
+absl::Status WholeDaemon::CreateSequencer() {
+  planner_ = std::make_unique<Loop>("plans and their proofs");
+  large_planner_ = std::make_unique<Loop>("large plans and their proofs");
+  for (const Loop* loop : {planner_.get(), large_planner_.get()})
+    AGMM_RETURN_IF_ERROR(loop->status());
   sequencer_ = std::make_unique<Sequencer>(config_, &metrics_, ToHex(member_->incarnation()));
   catalog_ = std::make_unique<Catalog>(sequencer_.get(), &placement_);
-  planner_ = std::make_unique<Loop>();
-  large_planner_ = std::make_unique<Loop>();
   Scheduler::Parts scheduler;
   scheduler.loop = loop_.get();
   scheduler.planners = {planner_.get(), large_planner_.get()};
@@ -280,6 +285,7 @@ void WholeDaemon::CreateSequencer() {
   sequencer_->OnNodeLost([this](int node) { sessions_->OnNodeLost(node); });
   sequencer_->OnReadyChanged([this](bool ready) { server_->SetServing(ready); });
   calls_ = LocalCalls(sequencer_parts());
+  return absl::OkStatus();
 }
 
 void WholeDaemon::CreateClient() {

@@ -11,18 +11,24 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "daemon/address_space.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "daemon/transport/ucx_config.h"
 #include "kernels/base/status.h"
+#include "kernels/base/thread.h"
 
 namespace agmm {
 namespace {
@@ -101,6 +107,29 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Reports an exception that nothing caught: memory or a thread that the system did not have, in a
+// library or on a thread of one.
+void EndWithReason() {
+  bool exhausted = false;
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    exhausted = true;
+  } catch (const std::system_error& error) {
+    exhausted = error.code() == std::errc::resource_unavailable_try_again ||
+                error.code() == std::errc::not_enough_memory;
+  } catch (...) {
+  }
+  if (!exhausted) std::abort();  // with a core, because it is a mistake of the program
+  // Without memory of its own.
+  constexpr char kText[] =
+      "agmmd: out of memory or threads; give the daemon more memory, or raise the limits of "
+      "address "
+      "space (ulimit -v) and of processes (ulimit -u)\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  _exit(kFailed);
+}
+
 // Keeps up to this much freed memory at the end of an arena. By default glibc returns the chunks of
 // an upload, a few MiB each, to the kernel as they are freed, and takes them again page by page.
 constexpr int kKeptBytes = 16 << 20;
@@ -133,19 +162,22 @@ int Run(const Config& config) {
     spdlog::error("{}", std::string(refused.message()));
   }
   std::promise<void> ended;
-  std::thread limit([has_ended = ended.get_future()] {
+  absl::StatusOr<std::thread> limit = StartThread("the limit of the stop", [&ended] {
+    const auto has_ended = ended.get_future();
     if (has_ended.wait_for(std::chrono::seconds(kStopLimitSeconds)) == std::future_status::ready)
       return;
     spdlog::error("the stop took longer than {} s; exiting anyway", kStopLimitSeconds);
     _exit(kFailed);
   });
+  if (!limit.ok()) spdlog::warn("{}", std::string(limit.status().message()));
   daemon->reset();
   ended.set_value();
-  limit.join();
+  if (limit.ok()) limit->join();
   return refused.ok() ? kOk : kRefused;
 }
 
 int Main(int argc, char** argv) {
+  std::set_terminate(EndWithReason);
   CLI::App app(
       "The agmm daemon. Without arguments: a world of this machine's cores, on a unix socket.",
       "agmmd");
@@ -175,6 +207,10 @@ int Main(int argc, char** argv) {
     return kOk;
   }
   SetUpLog(config->log_level);
+  if (absl::Status fits = FitAddressSpace(*config); !fits.ok()) {
+    spdlog::error("{}", std::string(fits.message()));
+    return kFailed;
+  }
   return Run(*config);
 }
 

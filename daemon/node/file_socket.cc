@@ -16,6 +16,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/random.h"
+#include "kernels/base/status.h"
+#include "kernels/base/thread.h"
 
 namespace agmm {
 namespace {
@@ -83,7 +85,8 @@ absl::StatusOr<std::unique_ptr<FileSocket>> FileSocket::Start(const std::string&
   }
   std::move(close_all).Cancel();
   std::unique_ptr<FileSocket> files(new FileSocket(path, listener, wake));
-  files->thread_ = std::thread([raw = files.get()] { raw->Run(); });
+  AGMM_ASSIGN_OR_RETURN(files->thread_,
+                        StartThread("the file socket", [raw = files.get()] { raw->Run(); }));
   return files;
 }
 
