@@ -157,7 +157,8 @@ Receiver::Verdict Runner::Resolve(int from_node, const Message& message, int64_t
   const LocalLaunch* launch = LocalLaunches::Find(*plan, message.epoch);
   const ArrivalContext context{plan->problem, *plan->schedule,
                                plan->nodes,   node_.index,
-                               plan->heaps,   launch == nullptr ? nullptr : &launch->operands};
+                               plan->heaps,   launch == nullptr ? nullptr : &launch->operands,
+                               &plan->names};
   absl::StatusOr<Arrival> resolved = ResolveArrival(context, from_node, message, bytes);
   // Sound but early: its bytes have no destination before the epoch is launched here.
   if (absl::IsFailedPrecondition(resolved.status()) && message.epoch >= plan->next_epoch) {
