@@ -8,18 +8,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -28,7 +25,6 @@
 #include "daemon/daemon.h"
 #include "daemon/transport/ucx_config.h"
 #include "kernels/base/status.h"
-#include "kernels/base/thread.h"
 
 namespace agmm {
 namespace {
@@ -107,6 +103,18 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Ends the process if the stop takes too long. By a signal, because a daemon that has no thread
+// left is the one whose stop may hang.
+void LimitStop() {
+  std::signal(SIGALRM, [](int) {
+    constexpr char kText[] = "agmmd: the stop took longer than 2 s; exiting anyway\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+    _exit(kFailed);
+  });
+  static_assert(kStopLimitSeconds == 2);  // as the text says
+  alarm(kStopLimitSeconds);
+}
+
 // Reports an exception that nothing caught: memory or a thread that the system did not have, in a
 // library or on a thread of one.
 void EndWithReason() {
@@ -161,18 +169,9 @@ int Run(const Config& config) {
   } else {
     spdlog::error("{}", std::string(refused.message()));
   }
-  std::promise<void> ended;
-  absl::StatusOr<std::thread> limit = StartThread("the limit of the stop", [&ended] {
-    const auto has_ended = ended.get_future();
-    if (has_ended.wait_for(std::chrono::seconds(kStopLimitSeconds)) == std::future_status::ready)
-      return;
-    spdlog::error("the stop took longer than {} s; exiting anyway", kStopLimitSeconds);
-    _exit(kFailed);
-  });
-  if (!limit.ok()) spdlog::warn("{}", std::string(limit.status().message()));
+  LimitStop();
   daemon->reset();
-  ended.set_value();
-  if (limit.ok()) limit->join();
+  alarm(0);
   return refused.ok() ? kOk : kRefused;
 }
 
