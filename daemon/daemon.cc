@@ -70,8 +70,8 @@ class WholeDaemon final : public Daemon {
   absl::Status CreateDevices();
   absl::Status CreateTransport();
   void CreateMember(std::function<void(absl::Status)> on_refused);
-  void CreateSequencer();
-  void CreateClient();
+  absl::Status CreateSequencer();
+  absl::Status CreateClient();
   absl::Status Serve();
   absl::Status ServePeers();
   void ServeFiles();
@@ -101,7 +101,7 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Member> member_;
   // Runs on top of all of the above.
-  std::unique_ptr<Loop> loop_ = std::make_unique<Loop>();
+  std::unique_ptr<Loop> loop_ = std::make_unique<Loop>("the daemon's state");
   std::unique_ptr<Loop> planner_, large_planner_;  // of the scheduler; post to loop_
   std::unique_ptr<Heartbeat> heartbeat_;           // these two: null in a world of one node
   std::unique_ptr<Beats> beats_;
@@ -123,13 +123,14 @@ class WholeDaemon final : public Daemon {
 
 absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
   AddProcessGauges(&metrics_);
+  AGMM_RETURN_IF_ERROR(loop_->status());
   AGMM_RETURN_IF_ERROR(CreateDevices());
   AGMM_RETURN_IF_ERROR(CreateTransport());
   CreateMember(std::move(on_refused));
   if (config_.is_sequencer()) {
-    CreateSequencer();
+    AGMM_RETURN_IF_ERROR(CreateSequencer());
   } else {
-    CreateClient();
+    AGMM_RETURN_IF_ERROR(CreateClient());
   }
   AGMM_RETURN_IF_ERROR(Serve());
   EnterWorld();
@@ -141,7 +142,7 @@ absl::Status WholeDaemon::CreateDevices() {
   std::vector<Heap*> heaps;
   std::vector<LocalDevice> local;
   for (const DeviceConfig& config : config_.devices) {
-    std::unique_ptr<Device> device = CreateCpuDevice(config.threads);
+    AGMM_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, CreateCpuDevice(config.threads));
     AGMM_ASSIGN_OR_RETURN(std::unique_ptr<Heap> heap, device->CreateHeap(config.heap_bytes));
     const DeviceInfo info = device->info();
     v1::DeviceHello& hello = hello_.emplace_back();
@@ -168,9 +169,10 @@ absl::Status WholeDaemon::CreateDevices() {
   runner_ = std::make_unique<Runner>(
       config_.self, first_rank, std::move(local), config_.node_of_rank(), &metrics_,
       [this](v1::Report report) { member_->Report(std::move(report)); });
+  AGMM_RETURN_IF_ERROR(runner_->status());
   filler_ = std::make_unique<Filler>(
       store_.get(), [this](v1::Report report) { member_->Report(std::move(report)); });
-  return absl::OkStatus();
+  return filler_->status();
 }
 
 absl::Status WholeDaemon::CreateTransport() {
@@ -192,6 +194,7 @@ absl::Status WholeDaemon::CreateTransport() {
     });
     AddTransportGauges(transport_.get(), &metrics_);
     heartbeat_ = std::make_unique<Heartbeat>();
+    AGMM_RETURN_IF_ERROR(heartbeat_->status());
   }
   // A device of several threads has a free one to drive the transport while one waits.
   if (transport_ != nullptr && devices_.size() == 1 && config_.devices[0].threads == 1)
@@ -229,11 +232,13 @@ void WholeDaemon::CreateMember(std::function<void(absl::Status)> on_refused) {
   member_->SetHandlers(std::move(handlers));
 }
 
-void WholeDaemon::CreateSequencer() {
+absl::Status WholeDaemon::CreateSequencer() {
+  planner_ = std::make_unique<Loop>("plans and their proofs");
+  large_planner_ = std::make_unique<Loop>("large plans and their proofs");
+  for (const Loop* loop : {planner_.get(), large_planner_.get()})
+    AGMM_RETURN_IF_ERROR(loop->status());
   sequencer_ = std::make_unique<Sequencer>(config_, &metrics_, ToHex(member_->incarnation()));
   catalog_ = std::make_unique<Catalog>(sequencer_.get(), &placement_);
-  planner_ = std::make_unique<Loop>();
-  large_planner_ = std::make_unique<Loop>();
   Scheduler::Parts scheduler;
   scheduler.loop = loop_.get();
   scheduler.planners = {planner_.get(), large_planner_.get()};
@@ -250,23 +255,26 @@ void WholeDaemon::CreateSequencer() {
   sequencer_->OnNodeLost([this](int node) { sessions_->OnNodeLost(node); });
   sequencer_->OnReadyChanged([this](bool ready) { server_->SetServing(ready); });
   calls_ = LocalCalls(sequencer_parts());
+  return absl::OkStatus();
 }
 
-void WholeDaemon::CreateClient() {
+absl::Status WholeDaemon::CreateClient() {
   channel_ = PeerChannel(config_.peer_address);
-  beats_ = Beats::Ask(config_.peer_address);
+  AGMM_ASSIGN_OR_RETURN(beats_, Beats::Ask(config_.peer_address));
   client_ = std::make_unique<SequencerClient>(channel_, config_.Describe(0));
   calls_ = client_->calls();
   join_ = std::make_unique<Join>(channel_, config_.secret, loop_.get(), heartbeat_.get(),
                                  beats_.get(), member_.get(), view_.get());
+  return absl::OkStatus();
 }
 
 absl::Status WholeDaemon::Serve() {
-  cluster_service_ = std::make_unique<ClusterService>(&calls_, view_.get(), config_.self,
-                                                      [this](const std::string& session_id) {
-                                                        uploads_->EndSession(session_id);
-                                                        mappings_->EndSession(session_id);
-                                                      });
+  cluster_service_ =
+      std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions,
+                                       [this](const std::string& session_id) {
+                                         uploads_->EndSession(session_id);
+                                         mappings_->EndSession(session_id);
+                                       });
   const TransferParts transfers{&calls_, tensor_io_.get(), loop_.get(), config_.self};
   uploads_ = std::make_unique<Uploads>(transfers);
   std::vector<std::string> node_names;
@@ -309,10 +317,11 @@ absl::Status WholeDaemon::ServePeers() {
                  std::string(sockets.status().message()));
     sockets.emplace();
   }
-  beats_ = Beats::Answer(*std::move(sockets));
+  AGMM_ASSIGN_OR_RETURN(beats_, Beats::Answer(*std::move(sockets)));
   const JoinDoor door{config_.secret, heartbeat_.get(), beats_.get(), &member_tokens_,
                       [this](const std::string& peer) { peer_server_->Trust(peer); }};
-  peer_services_.push_back(std::make_unique<ClusterService>(&calls_, view_.get(), config_.self));
+  peer_services_.push_back(
+      std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions));
   peer_services_.push_back(MakeTensorService(sequencer_parts(), calls_));
   peer_services_.push_back(MakeJobService(sequencer_parts()));
   peer_services_.push_back(MakePeerService(sequencer_parts(), calls_, door));

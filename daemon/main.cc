@@ -8,20 +8,22 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <future>
+#include <cstdlib>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
-#include <thread>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/address_space.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "daemon/observe/service_manager.h"
@@ -101,8 +103,7 @@ class Stop {
   absl::Status refusal_;
 };
 
-// Every client and every peer takes some, and a server that has none left accepts no connection any
-// more.
+// Every client and every peer takes some.
 void RaiseDescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -116,6 +117,41 @@ void Notify(absl::string_view state, absl::string_view text) {
   const absl::Status sent =
       NotifyServiceManager(absl::StrCat(state, state.empty() ? "" : "\n", "STATUS=", line));
   if (!sent.ok()) spdlog::warn("the service manager learns nothing: {}", sent.ToString());
+}
+
+// Ends the process if the stop takes too long. By a signal, because a daemon that has no thread
+// left is the one whose stop may hang.
+void LimitStop() {
+  std::signal(SIGALRM, [](int) {
+    constexpr char kText[] = "agmmd: the stop took longer than 2 s; exiting anyway\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+    _exit(kFailed);
+  });
+  static_assert(kStopLimitSeconds == 2);  // as the text says
+  alarm(kStopLimitSeconds);
+}
+
+// Reports an exception that nothing caught: memory or a thread that the system did not have, in a
+// library or on a thread of one.
+void EndWithReason() {
+  bool exhausted = false;
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    exhausted = true;
+  } catch (const std::system_error& error) {
+    exhausted = error.code() == std::errc::resource_unavailable_try_again ||
+                error.code() == std::errc::not_enough_memory;
+  } catch (...) {
+  }
+  if (!exhausted) std::abort();  // with a core, because it is a mistake of the program
+  // Without memory of its own.
+  constexpr char kText[] =
+      "agmmd: out of memory or threads; give the daemon more memory, or raise the limits of "
+      "address "
+      "space (ulimit -v) and of processes (ulimit -u)\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  _exit(kFailed);
 }
 
 // Keeps up to this much freed memory at the end of an arena. By default glibc returns the chunks of
@@ -158,20 +194,14 @@ int Run(const Config& config) {
     spdlog::error("{}", std::string(refused.message()));
     Notify("STOPPING=1", refused.message());
   }
-  std::promise<void> ended;
-  std::thread limit([has_ended = ended.get_future()] {
-    if (has_ended.wait_for(std::chrono::seconds(kStopLimitSeconds)) == std::future_status::ready)
-      return;
-    spdlog::error("the stop took longer than {} s; exiting anyway", kStopLimitSeconds);
-    _exit(kFailed);
-  });
+  LimitStop();
   daemon->reset();
-  ended.set_value();
-  limit.join();
+  alarm(0);
   return refused.ok() ? kOk : kRefused;
 }
 
 int Main(int argc, char** argv) {
+  std::set_terminate(EndWithReason);
   CLI::App app(
       "The agmm daemon. Without arguments: a world of this machine's cores, on a unix socket.",
       "agmmd");
@@ -204,6 +234,10 @@ int Main(int argc, char** argv) {
     return kOk;
   }
   SetUpLog(config->log_level);
+  if (absl::Status fits = FitAddressSpace(*config); !fits.ok()) {
+    spdlog::error("{}", std::string(fits.message()));
+    return kFailed;
+  }
   return Run(*config);
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/deadline.h"
+#include "kernels/base/status.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {
@@ -113,7 +114,8 @@ void WatchJob(Connection* connection, Loop* loop, const Id& job, int64_t after_e
 absl::StatusOr<v1::Job> WatchJob(Connection* connection, const Id& job, int64_t after_event,
                                  Deadline deadline, OnJobEvent on_event) {
   std::promise<absl::StatusOr<v1::Job>> ended;
-  Loop loop;
+  Loop loop("the wait for a job");
+  AGMM_RETURN_IF_ERROR(loop.status());
   WatchJob(connection, &loop, job, after_event, deadline, std::move(on_event),
            [&](const absl::StatusOr<v1::Job>& job) { ended.set_value(job); });
   return ended.get_future().get();

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "client/ctl/exit_code.h"
+#include "kernels/base/thread.h"
 
 namespace agmm {
 namespace {
@@ -26,11 +27,14 @@ void OnSignal(int) {
 Interrupt::Interrupt(Connection* connection) {
   signals = 0;
   sem_init(&changed, /*pshared=*/0, /*value=*/0);
-  thread_ = std::thread([connection] {
+  absl::StatusOr<std::thread> thread = StartThread("signals", [connection] {
     while (sem_wait(&changed) != 0) {  // a signal interrupts it
     }
     if (signals > 0) connection->Interrupt();
   });
+  // Without one, the first signal ends the process.
+  if (!thread.ok()) return;
+  thread_ = *std::move(thread);
   struct sigaction action = {};
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;
@@ -38,6 +42,7 @@ Interrupt::Interrupt(Connection* connection) {
 }
 
 Interrupt::~Interrupt() {
+  if (!thread_.joinable()) return;
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &old_[i], nullptr);
   sem_post(&changed);
   thread_.join();

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "client/ctl/terminal_text.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/thread.h"
 #include "kernels/base/units.h"
 
 namespace agmm {
@@ -34,12 +35,16 @@ std::string TimeLeft(double seconds) {
 
 TerminalLine::TerminalLine(std::function<std::string(absl::Duration)> text)
     : text_(std::move(text)), start_ns_(MonotonicNanos()) {
-  if (isatty(STDERR_FILENO) == 1)
-    thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
+  if (isatty(STDERR_FILENO) != 1) return;
+  absl::StatusOr<std::thread> thread =
+      StartThread("the line on the terminal", [this] { Run(stop_.get_token()); });
+  // Without one nothing is drawn.
+  if (thread.ok()) thread_ = *std::move(thread);
 }
 
 TerminalLine::~TerminalLine() {
-  thread_ = {};  // ends it
+  stop_.request_stop();
+  if (thread_.joinable()) thread_.join();
   Print([] {});
 }
 

@@ -40,7 +40,8 @@ class TerminalLine {
   std::mutex mutex_;
   std::condition_variable_any redraw_;  // its waits end early by the stop token alone
   bool visible_ = false;                // guarded by the mutex, like all that text_ reads
-  std::jthread thread_;
+  std::stop_source stop_;
+  std::thread thread_;
 };
 
 // The line of a wait for `label`, such as "job 3", that lasts at most `limit`.

@@ -27,11 +27,12 @@ absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise) {
 ClientState::ClientState(Endpoint endpoint, ClientOptions options) : options_(std::move(options)) {
   StartGrpc();
   connection_.emplace(std::move(endpoint));
-  loop_.emplace();
+  loop_.emplace("the client's callbacks");
   runs_.emplace(&*connection_, &*loop_);
 }
 
 absl::Status ClientState::Open() {
+  AGMM_RETURN_IF_ERROR(loop_->status());
   const absl::Duration timeout = CallTimeout({});
   AGMM_RETURN_IF_ERROR(connection_->GetStatus(timeout).status());
   if (options_.session) {

@@ -15,7 +15,7 @@
 #include "daemon/config/config.pb.h"
 #include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/memory.h"
+#include "kernels/base/usable_memory.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 
@@ -28,6 +28,7 @@ using Tree = TextFormat::ParseInfoTree;
 
 constexpr int kMaxDevices = 1024;
 constexpr int kMaxThreads = 4096;
+constexpr int kMaxSessions = 1'000'000;
 
 // Keeps the first error, which is the one to fix.
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -242,6 +243,11 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
                                       local.transport_ports()));
     }
   }
+  if (local.sessions() < 0 || local.sessions() > kMaxSessions) {
+    return at.Error("sessions",
+                    absl::StrFormat("%d is outside [0, %d]", local.sessions(), kMaxSessions));
+  }
+  if (local.sessions() > 0) config->max_sessions = local.sessions();
   if (!local.log_level().empty()) {
     AGMM_RETURN_IF_ERROR(at.Check("log_level", CheckLogLevel(local.log_level())));
     config->log_level = local.log_level();

@@ -39,6 +39,7 @@ struct Config {
   std::string listen_peers;           // likewise for the other daemons; on the first node alone
   std::string transport_address;      // host
   std::string log_level = "info";
+  int max_sessions = 4096;
   std::string secret_file;  // path; LoadConfig adds the configuration's folder
   std::string secret;       // its contents, the same on all nodes
   int first_transport_port = 0, last_transport_port = 0;  // 0: any

@@ -14,7 +14,7 @@
 #include "daemon/config/config.h"
 #include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/memory.h"
+#include "kernels/base/usable_memory.h"
 #include "kernels/base/status.h"
 
 namespace agmm {

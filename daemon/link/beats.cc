@@ -17,6 +17,8 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/keyed_hash.h"
 #include "kernels/base/socket_address.h"
+#include "kernels/base/status.h"
+#include "kernels/base/thread.h"
 
 namespace agmm {
 namespace {
@@ -60,23 +62,28 @@ int Connect(const std::string& address) {
 
 }  // namespace
 
-std::unique_ptr<Beats> Beats::Answer(std::vector<int> sockets) {
-  return std::unique_ptr<Beats>(new Beats(std::move(sockets), ""));
+absl::StatusOr<std::unique_ptr<Beats>> Beats::Answer(std::vector<int> sockets) {
+  return Start(std::unique_ptr<Beats>(new Beats(std::move(sockets), "")));
 }
 
-std::unique_ptr<Beats> Beats::Ask(const std::string& address) {
-  return std::unique_ptr<Beats>(new Beats({}, address));
+absl::StatusOr<std::unique_ptr<Beats>> Beats::Ask(const std::string& address) {
+  return Start(std::unique_ptr<Beats>(new Beats({}, address)));
+}
+
+absl::StatusOr<std::unique_ptr<Beats>> Beats::Start(std::unique_ptr<Beats> beats) {
+  AGMM_ASSIGN_OR_RETURN(beats->thread_,
+                        StartThread("the beats", [raw = beats.get()] { raw->Loop(); }));
+  return beats;
 }
 
 Beats::Beats(std::vector<int> sockets, std::string address)
-    : address_(std::move(address)),
-      sockets_(std::move(sockets)),
-      stop_(eventfd(0, EFD_CLOEXEC)),
-      thread_([this] { Loop(); }) {}
+    : address_(std::move(address)), sockets_(std::move(sockets)), stop_(eventfd(0, EFD_CLOEXEC)) {}
 
 Beats::~Beats() {
-  eventfd_write(stop_, 1);
-  thread_.join();
+  if (thread_.joinable()) {
+    eventfd_write(stop_, 1);
+    thread_.join();
+  }
   for (int fd : sockets_) close(fd);
   close(stop_);
 }

@@ -17,12 +17,13 @@ namespace agmm {
 
 // One end: the sequencer's daemon answers, the others ask. Each stream that lives has a key
 // (JoinProof::CallToken) that both ends know; a beat carries a keyed hash. Thread-safe.
+// Without a thread for it neither end can be made: RESOURCE_EXHAUSTED.
 class Beats {
  public:
   // Makes the sequencer's end; takes over `sockets`, bound to the peer port.
-  static std::unique_ptr<Beats> Answer(std::vector<int> sockets);
+  static absl::StatusOr<std::unique_ptr<Beats>> Answer(std::vector<int> sockets);
   // Makes another daemon's end, which asks at `address` (host:port) while a stream lives.
-  static std::unique_ptr<Beats> Ask(const std::string& address);
+  static absl::StatusOr<std::unique_ptr<Beats>> Ask(const std::string& address);
   ~Beats();
   Beats(const Beats&) = delete;
 
@@ -40,6 +41,7 @@ class Beats {
   };
 
   Beats(std::vector<int> sockets, std::string address);
+  static absl::StatusOr<std::unique_ptr<Beats>> Start(std::unique_ptr<Beats> beats);
   void Loop();
   void Receive(int fd);
   void AskAll();

@@ -23,13 +23,15 @@ class Pulse {
 // Thread-safe. Sleeps while it has no pulse to beat.
 class Heartbeat {
  public:
+  // RESOURCE_EXHAUSTED if it has no thread, and never beats.
+  const absl::Status& status() const { return loop_.status(); }
   // Beats `pulse` as long as it lives elsewhere.
   void Watch(std::weak_ptr<Pulse> pulse) { Schedule(std::move(pulse), /*due=*/true); }
 
  private:
   void Schedule(std::weak_ptr<Pulse> pulse, bool due);
 
-  Loop loop_;
+  Loop loop_{"heartbeats"};
 };
 
 }  // namespace agmm

@@ -4,24 +4,28 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/random.h"
+#include "kernels/base/status.h"
+#include "kernels/base/thread.h"
 
 namespace agmm {
 namespace {
 
-constexpr size_t kTokenBytes = 16;  // twice as many hex digits
-// Longest wait for one client, because clients are served one after the other.
-constexpr timeval kPatience = {0, 500'000};
+constexpr size_t kTokenBytes = 16;
+constexpr size_t kTokenDigits = 2 * kTokenBytes;
+// From a client's connection to the last byte of its token.
+constexpr absl::Duration kPatience = absl::Seconds(2);
 constexpr int kBacklog = 64;
 
 // The client's pid, if it runs as this daemon's user or as root.
@@ -81,7 +85,8 @@ absl::StatusOr<std::unique_ptr<FileSocket>> FileSocket::Start(const std::string&
   }
   std::move(close_all).Cancel();
   std::unique_ptr<FileSocket> files(new FileSocket(path, listener, wake));
-  files->thread_ = std::thread([raw = files.get()] { raw->Run(); });
+  AGMM_ASSIGN_OR_RETURN(files->thread_,
+                        StartThread("the file socket", [raw = files.get()] { raw->Run(); }));
   return files;
 }
 
@@ -92,6 +97,7 @@ FileSocket::~FileSocket() {
   if (thread_.joinable()) thread_.join();
   for (auto& [token, offered] : offers_) CloseAll(&offered.fds);
   for (const auto& [connection, token] : tokens_) close(connection);
+  for (const Visitor& visitor : visitors_) close(visitor.connection);
   for (int fd : {listener_, wake_}) close(fd);
   unlink(path_.c_str());
 }
@@ -128,8 +134,10 @@ void FileSocket::Run() {
     std::vector<pollfd> fds = {{wake_, POLLIN, 0}};
     // Only the ends of connections: further bytes of the clients are ignored.
     for (const auto& [connection, token] : tokens_) fds.push_back({connection, POLLRDHUP, 0});
+    for (const Visitor& visitor : visitors_) fds.push_back({visitor.connection, POLLIN, 0});
+    // Last, because a number that it gives may have been another connection's in this round.
     if (!resting) fds.push_back({listener_, POLLIN, 0});
-    const int count = poll(fds.data(), fds.size(), resting ? kShortageMs : -1);
+    const int count = poll(fds.data(), fds.size(), resting ? kShortageMs : PatienceMs());
     if (count < 0 && errno != EINTR) return;
     resting = false;
     for (const pollfd& happened : fds) {
@@ -137,40 +145,68 @@ void FileSocket::Run() {
       if (happened.fd == wake_) return;
       if (happened.fd == listener_) {
         resting = !Accept();
-      } else {
+      } else if (tokens_.contains(happened.fd)) {
         End(happened.fd);
+      } else {
+        Hear(std::find_if(visitors_.begin(), visitors_.end(), [&](const Visitor& visitor) {
+          return visitor.connection == happened.fd;
+        }));
       }
     }
+    while (!visitors_.empty() && visitors_.front().deadline.HasPassed()) DropOldest();
   }
+}
+
+int FileSocket::PatienceMs() const {
+  if (visitors_.empty()) return -1;
+  const int64_t left_ms = absl::ToInt64Milliseconds(visitors_.front().deadline.Left());
+  // One more, because a fraction of a millisecond must not become a busy wait.
+  return static_cast<int>(std::max<int64_t>(left_ms, 0)) + 1;
+}
+
+void FileSocket::DropOldest() {
+  close(visitors_.front().connection);
+  visitors_.pop_front();
 }
 
 bool FileSocket::Accept() {
   ++accepts_;
-  const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+  const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (connection < 0)
     return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
-  if (!Serve(connection)) close(connection);
+  const std::optional<pid_t> peer = TrustedPeer(connection);
+  if (!peer.has_value()) {
+    close(connection);
+    return true;
+  }
+  visitors_.push_back({connection, *peer, Deadline::After(kPatience)});
+  // A client sends its token at once, so most are served here.
+  Hear(std::prev(visitors_.end()));
+  if (visitors_.size() > kMaxVisitors) DropOldest();
   return true;
 }
 
-bool FileSocket::Serve(int connection) {
-  const std::optional<pid_t> peer = TrustedPeer(connection);
-  if (!peer.has_value()) return false;
-  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
-  setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
-  std::string token(2 * kTokenBytes, '\0');
-  if (recv(connection, token.data(), token.size(), MSG_WAITALL) !=
-      static_cast<ssize_t>(token.size())) {
-    return false;
-  }
+void FileSocket::Hear(std::deque<Visitor>::iterator visitor) {
+  char digits[kTokenDigits];
+  const ssize_t got =
+      recv(visitor->connection, digits, kTokenDigits - visitor->token.size(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got > 0) visitor->token.append(digits, got);
+  if (got > 0 && visitor->token.size() < kTokenDigits) return;
+  const Visitor over = std::move(*visitor);
+  visitors_.erase(visitor);
+  if (got <= 0 || !Serve(over)) close(over.connection);
+}
+
+bool FileSocket::Serve(const Visitor& visitor) {
   // Sent with the lock, so that Withdraw sees the fetch; one byte fits in any socket's buffer.
   std::lock_guard lock(mutex_);
-  const auto offer = offers_.find(token);
+  const auto offer = offers_.find(visitor.token);
   if (offer == offers_.end() || offer->second.connection >= 0) return false;
-  tokens_[connection] = token;
-  offer->second.connection = connection;
-  offer->second.pid = *peer;
-  SendFiles(connection, offer->second.fds);
+  tokens_[visitor.connection] = visitor.token;
+  offer->second.connection = visitor.connection;
+  offer->second.pid = visitor.pid;
+  SendFiles(visitor.connection, offer->second.fds);
   CloseAll(&offer->second.fds);
   return true;
 }

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/deadline.h"
 
 namespace agmm {
 
@@ -46,6 +48,8 @@ class FileSocket {
 
   static constexpr size_t kMaxFiles = 64;
   static constexpr int kShortageMs = 100;  // pause while descriptors are short
+  // Clients that have not sent their token yet. Each has two seconds; one more ends the oldest.
+  static constexpr size_t kMaxVisitors = 64;
 
  private:
   struct Offered {
@@ -54,13 +58,25 @@ class FileSocket {
     int connection = -1;  // that fetched the files
     pid_t pid = 0;
   };
+  // A client that has not sent all of its token.
+  struct Visitor {
+    int connection = -1;
+    pid_t pid = 0;
+    Deadline deadline;
+    std::string token = "";
+  };
   FileSocket(std::string path, int listener, int wake)
       : path_(std::move(path)), listener_(listener), wake_(wake) {}
   void Run();
   // False while descriptors or memory are short.
   bool Accept();
+  // Takes what the visitor has sent; its visit ends with its whole token.
+  void Hear(std::deque<Visitor>::iterator visitor);
   // True if the connection fetched files and stays open.
-  bool Serve(int connection);
+  bool Serve(const Visitor& visitor);
+  void DropOldest();
+  // Until the oldest visitor's deadline; -1 without visitors.
+  int PatienceMs() const;
   void End(int connection);
   static void CloseAll(std::vector<int>* fds);
 
@@ -69,7 +85,8 @@ class FileSocket {
   std::atomic<int64_t> accepts_{0};
   std::mutex mutex_;
   std::map<std::string, Offered> offers_;  // fetched ones, too; with mutex_
-  std::map<int, std::string> tokens_;      // of the open connections; on the thread
+  std::map<int, std::string> tokens_;      // of the connections that fetched; on the thread
+  std::deque<Visitor> visitors_;           // in the order of arrival; on the thread
   std::thread thread_;
 };
 

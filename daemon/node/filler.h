@@ -21,6 +21,9 @@ class Filler {
   ~Filler() { ++generation_; }
   Filler(const Filler&) = delete;
 
+  // RESOURCE_EXHAUSTED if it has no thread, and can take no command.
+  const absl::Status& status() const { return loop_.status(); }
+
   // Requires that the tensor has been placed, and stays until TensorFilled is reported or the
   // generation has ended.
   void Fill(const v1::FillShards& command);
@@ -37,7 +40,7 @@ class Filler {
   TensorStore* const store_;
   const ReportFn report_;
   std::atomic<uint64_t> generation_{0};  // fills of earlier ones stop
-  Loop loop_;                            // last: its tasks use all of the above
+  Loop loop_{"fills"};                   // last: its tasks use all of the above
 };
 
 }  // namespace agmm

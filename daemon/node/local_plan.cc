@@ -30,8 +30,7 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
     nodes.push_back(node.node_of_rank[rank]);
   }
   AGMM_ASSIGN_OR_RETURN(Schedule planned, Plan(problem, Topology{nodes}, options));
-  schedule = std::make_shared<const Schedule>(std::move(planned));
-  *hash = HashHex(PlanHash(problem, *schedule));
+  *hash = HashHex(PlanHash(problem, planned));
   if (AGMM_FAILPOINT("runner.plan_differs")) *hash = HashHex(0);
   if (*hash != command.plan_hash()) {
     return absl::InternalError(
@@ -39,6 +38,11 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
                         "differ; install one build everywhere",
                         node.index, *hash, command.plan_hash()));
   }
+  std::vector<bool> mine;
+  for (int of_rank : nodes) mine.push_back(of_rank == node.index);
+  SchedulePart part = PartOf(std::move(planned), mine);
+  schedule = std::make_shared<const Schedule>(std::move(part.schedule));
+  names = std::move(part.names);
   return CreateExecutors(node);
 }
 

@@ -12,6 +12,7 @@
 #include "agmm/v1/peer.pb.h"
 #include "kernels/device/device.h"
 #include "kernels/device/transport.h"
+#include "kernels/schedule/part.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
@@ -42,7 +43,9 @@ struct LocalPlan {
   // Constant after Prepare. The vectors are by rank of the mesh.
   uint64_t id = 0;
   Problem problem;
-  std::shared_ptr<const Schedule> schedule;  // the executors share it
+  // The part of it that this node needs (PartOf), which the executors share.
+  std::shared_ptr<const Schedule> schedule;
+  StepNames names;
   std::vector<int> nodes;
   std::vector<Heap*> heaps;          // null on other nodes
   std::vector<Executor*> executors;  // null on other nodes

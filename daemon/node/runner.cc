@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/memory.h"
 #include "kernels/device/message_slot.h"
 #include "proto/convert/rpc_status.h"
 
@@ -36,6 +37,10 @@ Runner::~Runner() {
   EndGeneration(absl::CancelledError("the daemon is stopping"),
                 [drained] { drained->set_value(); });
   drained->get_future().wait();
+}
+
+absl::Status Runner::status() const {
+  return helper_.status().ok() ? large_helper_.status() : helper_.status();
 }
 
 void Runner::SetTransport(Transport* transport, std::function<void()> offer_again) {
@@ -71,7 +76,8 @@ void Runner::PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan) {
   v1::Report report;
   v1::PlanPrepared* answer = report.mutable_plan_prepared();
   answer->set_plan_id(command.plan_id());
-  const absl::Status status = plan->Prepare(node_, command, answer->mutable_plan_hash());
+  const absl::Status status = WithinMemory(
+      "the plan", [&] { return plan->Prepare(node_, command, answer->mutable_plan_hash()); });
   // Gives back the memory that planning took beside the plan.
   if (command.large()) malloc_trim(0);
   plan_bytes_ += plan->size_bytes;
@@ -151,7 +157,8 @@ Receiver::Verdict Runner::Resolve(int from_node, const Message& message, int64_t
   const LocalLaunch* launch = LocalLaunches::Find(*plan, message.epoch);
   const ArrivalContext context{plan->problem, *plan->schedule,
                                plan->nodes,   node_.index,
-                               plan->heaps,   launch == nullptr ? nullptr : &launch->operands};
+                               plan->heaps,   launch == nullptr ? nullptr : &launch->operands,
+                               &plan->names};
   absl::StatusOr<Arrival> resolved = ResolveArrival(context, from_node, message, bytes);
   // Sound but early: its bytes have no destination before the epoch is launched here.
   if (absl::IsFailedPrecondition(resolved.status()) && message.epoch >= plan->next_epoch) {

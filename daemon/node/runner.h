@@ -31,6 +31,9 @@ class Runner final : public Receiver {
          std::vector<int> node_of_rank, Metrics* metrics, ReportFn report);
   ~Runner() override;
 
+  // RESOURCE_EXHAUSTED if it has no threads, and can take no command.
+  absl::Status status() const;
+
   // Before the first command. `transport` is null in a world of one node. `offer_again` has it
   // offer the parked messages again; called after a launch that may have use for one.
   void SetTransport(Transport* transport, std::function<void()> offer_again);
@@ -90,7 +93,7 @@ class Runner final : public Receiver {
 
   // Last: their tasks use all of the above. Large plans have a thread of their own, so that small
   // ones do not wait for them.
-  Loop helper_, large_helper_;
+  Loop helper_{"plans"}, large_helper_{"large plans"};
 };
 
 }  // namespace agmm

@@ -2,11 +2,15 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/status.h"
 
 namespace agmm {
 
 Uploads::Uploads(const TransferParts& parts, UploadLimits limits)
-    : parts_(parts), limits_(limits) {}
+    : parts_(parts),
+      limits_(limits),
+      quota_("uploads", "wait for one to end, or ask another daemon",
+             OwnerQuota::Quarters(limits.max_open)) {}
 
 Uploads::~Uploads() { Stop(); }
 
@@ -40,7 +44,9 @@ void Uploads::Remember(const std::string& id, absl::Status why, bool by_client) 
   ended_.insert_or_assign(id, End{std::move(why), by_client, now_ns});
 }
 
-void Uploads::Close(const std::string& id, const absl::Status& failure) {
+void Uploads::Close(const std::string& id, const std::string& principal,
+                    const absl::Status& failure) {
+  quota_.Return(principal);
   RecordPtr gone;  // after the lock
   std::lock_guard lock(mutex_);
   if (failure.ok()) {
@@ -67,7 +73,8 @@ Uploads::RecordPtr Uploads::Find(const std::string& id) {
   return it == uploads_.end() ? nullptr : it->second;
 }
 
-absl::StatusOr<Uploads::RecordPtr> Uploads::FindOrMake(const v1::UploadRequest& message,
+absl::StatusOr<Uploads::RecordPtr> Uploads::FindOrMake(const CallContext& call,
+                                                       const v1::UploadRequest& message,
                                                        bool* made) {
   const std::string& id = message.begin().upload_id();
   std::lock_guard lock(mutex_);
@@ -83,16 +90,13 @@ absl::StatusOr<Uploads::RecordPtr> Uploads::FindOrMake(const v1::UploadRequest& 
                         "at most and until it stops; begin again",
                         id, absl::FormatDuration(limits_.kept)));
   }
-  if (open() >= limits_.max_open) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%d uploads are open at this daemon, and %d is the limit; wait for one to end, or ask "
-        "another daemon",
-        open(), limits_.max_open));
-  }
+  AGMM_RETURN_IF_ERROR(quota_.Take(call.principal));
   *made = true;
   auto upload = std::make_shared<UploadRecord>(
       parts_, message.begin(), limits_.silence,
-      [this, id](const absl::Status& failure) { Close(id, failure); });
+      [this, id, principal = call.principal](const absl::Status& failure) {
+        Close(id, principal, failure);
+      });
   uploads_.emplace(id, upload);
   return upload;
 }
@@ -100,7 +104,7 @@ absl::StatusOr<Uploads::RecordPtr> Uploads::FindOrMake(const v1::UploadRequest& 
 void Uploads::Write(const CallContext& call, std::shared_ptr<v1::UploadRequest> message,
                     UploadRecord::Answer answer) {
   bool made = false;
-  const absl::StatusOr<RecordPtr> upload = FindOrMake(*message, &made);
+  const absl::StatusOr<RecordPtr> upload = FindOrMake(call, *message, &made);
   if (!upload.ok()) return answer(upload.status());
   if (!made && (*upload)->begin() != message->begin().SerializeAsString()) {
     return answer(absl::AlreadyExistsError(

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/link/call_context.h"
+#include "daemon/link/owner_quota.h"
 #include "daemon/node/leases.h"
 #include "kernels/base/checksum.h"
 #include "kernels/base/deferred.h"
@@ -26,13 +27,15 @@
 namespace agmm {
 
 struct UploadLimits {
-  // An upload whose client is silent for this long loses its lease, so that its space is free.
-  absl::Duration silence = absl::Seconds(60);
+  // An upload whose client is silent for this long loses its lease, so that its space is free. Long
+  // enough for a client that finds its connection cut: 10 s until gRPC notices, and as long as
+  // client/connect looks for its daemon (kRetryBound).
+  absl::Duration silence = absl::Seconds(20);
   // How long a commit may be repeated, an aborted id may not be used, and the reason of a failure
   // is known; and how many commits and other ends are remembered at most.
   absl::Duration kept = absl::Seconds(60);
   size_t max_kept = 1 << 16;
-  size_t max_open = 1024;
+  int max_open = 1024;  // a quarter of them for each owner
 };
 
 // One upload: its lease, and how far it has come. Thread-safe; answers run without its lock, on any
@@ -154,9 +157,10 @@ class Uploads {
   };
 
   // The upload that `message` names. Errors: as Write says.
-  absl::StatusOr<RecordPtr> FindOrMake(const v1::UploadRequest& message, bool* made);
+  absl::StatusOr<RecordPtr> FindOrMake(const CallContext& call, const v1::UploadRequest& message,
+                                       bool* made);
   // The last call of an upload.
-  void Close(const std::string& id, const absl::Status& failure);
+  void Close(const std::string& id, const std::string& principal, const absl::Status& failure);
   std::vector<RecordPtr> All();
 
   // With the lock, as all below. Null if it is unknown.
@@ -167,6 +171,7 @@ class Uploads {
 
   const TransferParts parts_;
   const UploadLimits limits_;
+  OwnerQuota quota_;
   std::mutex mutex_;                // of all below
   std::condition_variable closed_;  // notified for each upload that closes
   std::map<std::string, RecordPtr> uploads_;

@@ -21,6 +21,8 @@
 #include "daemon/rpc/metered_sockets.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/socket_address.h"
+#include "kernels/base/status.h"
+#include "kernels/base/thread.h"
 
 namespace agmm {
 namespace {
@@ -66,8 +68,9 @@ Acceptor::Acceptor(std::vector<int> listeners, size_t bound, std::unique_ptr<Ser
   epoll_ctl(poll_, EPOLL_CTL_ADD, stop_, &event);
 }
 
-void Acceptor::Start() {
-  thread_ = std::thread([this] { Loop(); });
+absl::Status Acceptor::Start() {
+  AGMM_ASSIGN_OR_RETURN(thread_, StartThread("accepting connections", [this] { Loop(); }));
+  return absl::OkStatus();
 }
 
 void Acceptor::Stop() {

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/rpc/frame_meter.h"
@@ -34,8 +35,8 @@ class Acceptor {
   ~Acceptor() { Stop(); }
   Acceptor(const Acceptor&) = delete;
 
-  // Once gRPC's server has started.
-  void Start();
+  // Once gRPC's server has started. Errors: RESOURCE_EXHAUSTED without a thread.
+  absl::Status Start();
   // Accepts no more. Idempotent.
   void Stop();
   // The connection of `peer`, as grpc::ServerContext::peer names it, is a daemon's: nothing that it

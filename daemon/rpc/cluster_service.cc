@@ -6,6 +6,7 @@
 #include "daemon/link/stream.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/random.h"
+#include "kernels/base/status.h"
 
 namespace agmm {
 
@@ -20,7 +21,9 @@ class SessionStream final : public WriteStream<v1::SessionEvent> {
 
  private:
   void OnStart() override {
-    service_->Add(Self<SessionStream>());
+    if (absl::Status full = service_->Add(Self<SessionStream>(), call_.principal); !full.ok())
+      return End(full);
+    admitted_ = true;
     v1::OpenedSessionRequest request;
     request.set_session_id(event_.session_id());
     request.set_node(service_->node_);
@@ -38,22 +41,28 @@ class SessionStream final : public WriteStream<v1::SessionEvent> {
   // The regular end of a session: a client ends it by cancelling the call.
   void OnBroken(absl::Status) override { End(absl::OkStatus()); }
   void OnOver() override {
-    service_->Remove(Self<SessionStream>());
-    if (Pass(&over_)) Close();
+    if (admitted_ && Pass(&over_)) Close();
   }
 
   void OnOpened(const absl::Status& status) {
-    if (!status.ok()) return End(status);
-    Send(event_);
-    if (Pass(&opened_)) Close();
+    registered_ = status.ok();
+    if (registered_) {
+      Send(event_);
+    } else {
+      End(status);
+    }
+    if (Pass(&answered_)) Close();
   }
-  // Sets the flag. True once the session was opened and the stream is over.
+  // Sets the flag. True once the sequencer has answered and the stream is over.
   bool Pass(bool* flag) {
     std::lock_guard lock(mutex_);
     *flag = true;
-    return opened_ && over_;
+    return answered_ && over_;
   }
   void Close() {
+    // Only now, because what waits for the sequencer takes memory, too.
+    service_->Remove(Self<SessionStream>(), call_.principal);
+    if (!registered_) return;
     service_->on_end_(event_.session_id());
     v1::CloseSessionRequest request;
     request.set_session_id(event_.session_id());
@@ -66,16 +75,20 @@ class SessionStream final : public WriteStream<v1::SessionEvent> {
   ClusterService* const service_;
   const uint64_t key_ = RandomId();
   v1::SessionEvent event_;
-  std::mutex mutex_;  // guards what follows
-  bool opened_ = false, over_ = false;
+  bool admitted_ = false;    // from OnStart on
+  bool registered_ = false;  // at the sequencer; from its answer on
+  std::mutex mutex_;         // guards what follows
+  bool answered_ = false, over_ = false;
 };
 
 ClusterService::ClusterService(const SequencerCalls* sequencer, const StatusView* view, int node,
-                               std::function<void(const std::string&)> on_end)
+                               int max_sessions, std::function<void(const std::string&)> on_end)
     : MethodService("agmm.v1.ClusterService"),
       sequencer_(sequencer),
       node_(node),
-      on_end_(std::move(on_end)) {
+      on_end_(std::move(on_end)),
+      quota_("sessions", "close some, ask another daemon, or raise local.sessions",
+             OwnerQuota::Quarters(max_sessions)) {
   AddUnary<v1::GetStatusRequest, v1::GetStatusResponse>(
       [sequencer, view](const auto& call, const auto& request, auto reply) {
         sequencer->get_status(call, request, [view, reply = std::move(reply)](auto status) {
@@ -99,12 +112,17 @@ void ClusterService::EndSessions(const absl::Status& reason) {
   for (const auto& session : sessions) session->End(reason);
 }
 
-void ClusterService::Add(std::shared_ptr<SessionStream> session) {
+absl::Status ClusterService::Add(std::shared_ptr<SessionStream> session,
+                                 const std::string& principal) {
+  AGMM_RETURN_IF_ERROR(quota_.Take(principal));
   std::lock_guard lock(mutex_);
   sessions_.insert(std::move(session));
+  return absl::OkStatus();
 }
 
-void ClusterService::Remove(const std::shared_ptr<SessionStream>& session) {
+void ClusterService::Remove(const std::shared_ptr<SessionStream>& session,
+                            const std::string& principal) {
+  quota_.Return(principal);
   std::lock_guard lock(mutex_);
   sessions_.erase(session);
 }

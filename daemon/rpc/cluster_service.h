@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "daemon/link/owner_quota.h"
 #include "daemon/link/sequencer_calls.h"
 #include "daemon/node/status_view.h"
 #include "daemon/rpc/method_service.h"
@@ -18,10 +19,11 @@ class SessionStream;
 
 class ClusterService final : public MethodService {
  public:
-  // Both outlive the server. `node` is this node. `on_end` runs at the end of each session that was
-  // opened here, on any thread.
+  // Both outlive the server. `node` is this node. `max_sessions` may be open here, a quarter of
+  // them for each owner. `on_end` runs at the end of each session that was opened here, on any
+  // thread.
   ClusterService(
-      const SequencerCalls* sequencer, const StatusView* view, int node,
+      const SequencerCalls* sequencer, const StatusView* view, int node, int max_sessions,
       std::function<void(const std::string& session_id)> on_end = [](const auto&) {});
 
   // Ends all sessions of this daemon's clients, because the sequencer that knew them was lost.
@@ -29,12 +31,14 @@ class ClusterService final : public MethodService {
 
  private:
   friend class SessionStream;
-  void Add(std::shared_ptr<SessionStream> session);
-  void Remove(const std::shared_ptr<SessionStream>& session);
+  // Errors: RESOURCE_EXHAUSTED.
+  absl::Status Add(std::shared_ptr<SessionStream> session, const std::string& principal);
+  void Remove(const std::shared_ptr<SessionStream>& session, const std::string& principal);
 
   const SequencerCalls* const sequencer_;
   const int node_;
   const std::function<void(const std::string&)> on_end_;
+  OwnerQuota quota_;
   std::mutex mutex_;
   std::set<std::shared_ptr<SessionStream>> sessions_;
 };

@@ -107,7 +107,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   if (server->server_ == nullptr)
     return absl::ResourceExhaustedError("gRPC cannot start a server; see the line above");
   server->SetServing(false);
-  for (const auto& acceptor : server->acceptors_) acceptor->Start();
+  for (const auto& acceptor : server->acceptors_) AGMM_RETURN_IF_ERROR(acceptor->Start());
   return server;
 }
 

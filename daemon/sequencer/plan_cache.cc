@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/text.h"
@@ -22,9 +23,8 @@ namespace {
 constexpr size_t kMaxPlans = 64;
 // More hops than this take longer than some hundredths of a second to plan and prove.
 constexpr int64_t kLargeHops = 1000;
-}  // namespace
 
-Planned MakePlan(const JobSpec& job) {
+Planned PlanAndProve(const JobSpec& job) {
   Planned planned;
   const absl::StatusOr<Schedule> schedule = Plan(job.problem, job.topology, job.options);
   planned.status = schedule.status();
@@ -39,6 +39,18 @@ Planned MakePlan(const JobSpec& job) {
   planned.hash = HashHex(PlanHash(job.problem, *schedule));
   planned.workspace_bytes = schedule->workspace_bytes;
   planned.facts = FactsOf(job.topology, *schedule);
+  return planned;
+}
+
+}  // namespace
+
+Planned MakePlan(const JobSpec& job) {
+  Planned planned;
+  planned.status = WithinMemory(
+      absl::StrFormat("the plan and proof of %d hops", HopsOf(job.problem, job.options)), [&] {
+        planned = PlanAndProve(job);
+        return planned.status;
+      });
   return planned;
 }
 

@@ -17,6 +17,7 @@
 #include "daemon/transport/token.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
+#include "kernels/base/thread.h"
 
 namespace agmm::transport {
 namespace {
@@ -85,8 +86,9 @@ absl::Status Gate::TakeOver(int fd) {
     return opened_ = no_descriptor("eventfd");
   close(event);
   fd_ = fd;
-  thread_ = std::thread([this] { Loop(); });
-  return opened_ = absl::OkStatus();
+  absl::StatusOr<std::thread> thread = StartThread("the transport's gate", [this] { Loop(); });
+  if (thread.ok()) thread_ = *std::move(thread);
+  return opened_ = thread.status();
 }
 
 void Gate::Know(const GateAddress& other) { ShowTokens(this, other, secret_); }

@@ -40,8 +40,7 @@ class Impl final : public UcxTransport {
 
   absl::Status Start() {
     AGMM_RETURN_IF_ERROR(SetHandlers());
-    worker_->Start([this] { return endpoints_.busy() || !receives_.idle(); });
-    return absl::OkStatus();
+    return worker_->Start([this] { return endpoints_.busy() || !receives_.idle(); });
   }
 
   ~Impl() override {

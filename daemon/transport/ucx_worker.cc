@@ -14,6 +14,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
+#include "kernels/base/thread.h"
 
 namespace agmm::transport {
 namespace {
@@ -131,9 +132,10 @@ void UcxWorker::Close(bool over) {
   if (wake_fd_ >= 0) close(std::exchange(wake_fd_, -1));
 }
 
-void UcxWorker::Start(std::function<bool()> busy) {
+absl::Status UcxWorker::Start(std::function<bool()> busy) {
   busy_ = std::move(busy);
-  thread_ = std::thread([this] { Loop(); });
+  AGMM_ASSIGN_OR_RETURN(thread_, StartThread("the transport", [this] { Loop(); }));
+  return absl::OkStatus();
 }
 
 void UcxWorker::Stop(std::function<bool()> finished) {

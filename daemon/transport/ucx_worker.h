@@ -45,7 +45,8 @@ class UcxWorker final : public ProgressEngine {
 
   // Runs the loop on a new thread. `busy`, called on the progress thread, returns true while
   // requests are in flight: the loop then calls UCX now and then even if nothing wakes it.
-  void Start(std::function<bool()> busy);
+  // Errors: RESOURCE_EXHAUSTED without a thread.
+  absl::Status Start(std::function<bool()> busy);
   // Ends the loop when `finished`, called on the progress thread after each round, returns true;
   // then joins; at once without Start. A lent thread loses the seat the next time it drives or
   // polls, and must do so.

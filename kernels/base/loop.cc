@@ -3,13 +3,19 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kernels/base/thread.h"
+
 namespace agmm {
 namespace {
 // PostLast tasks run after at most this many busy rounds.
 constexpr int kMaxRounds = 4;
 }  // namespace
 
-Loop::Loop() : thread_([this] { Run(); }) {}
+Loop::Loop(absl::string_view purpose) {
+  absl::StatusOr<std::thread> thread = StartThread(purpose, [this] { Run(); });
+  status_ = thread.status();
+  if (thread.ok()) thread_ = *std::move(thread);
+}
 
 Loop::~Loop() { Stop(); }
 

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/base/deadline.h"
 
@@ -22,7 +24,8 @@ class Loop {
   using Task = std::function<void()>;
   using Timer = std::pair<Deadline, uint64_t>;  // when, number
 
-  Loop();
+  // `purpose` names its thread in errors, which `status` returns.
+  explicit Loop(absl::string_view purpose);
   // Runs what was posted before, drops the timers, joins.
   ~Loop();
   Loop(const Loop&) = delete;
@@ -42,6 +45,8 @@ class Loop {
   // Runs what was posted, then ends the thread. Not from the loop itself.
   void Stop();
   bool OnLoop() const;
+  // RESOURCE_EXHAUSTED if its thread could not be started: then no task ever runs.
+  const absl::Status& status() const { return status_; }
 
  private:
   void Run();
@@ -52,6 +57,7 @@ class Loop {
   std::map<Timer, Task> timers_;
   uint64_t next_timer_ = 1;
   bool timers_now_ = false, stopping_ = false;
+  absl::Status status_;
   std::thread thread_;
 };
 

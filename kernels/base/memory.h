@@ -1,16 +1,28 @@
+// Work that may need more memory than there is, and then fails alone.
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include <new>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "kernels/base/failpoint.h"
 
 namespace agmm {
 
-// Bytes of memory that this process may use: the host's, or less where a cgroup limits it, as in a
-// container.
-int64_t UsableMemory();
-
-// The least memory limit of the process's cgroups and of their parents; 0: no limit. `groups` is
-// /proc/self/cgroup, `root` the folder where the hierarchies are mounted, /sys/fs/cgroup.
-int64_t MemoryOfGroups(const std::string& groups, const std::string& root);
+// Returns what `work` does, an absl::Status. `name` is a noun for it: "a plan of 960 hops". Errors,
+// besides its own: RESOURCE_EXHAUSTED; what it had allocated is free again.
+template <typename Work>
+absl::Status WithinMemory(absl::string_view name, Work work) {
+  try {
+    if (AGMM_FAILPOINT("memory.none")) throw std::bad_alloc();
+    return work();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s needs more memory than the daemon can have; ask for fewer ranks or chunks, or give the "
+        "daemon more memory (ulimit -v, memory.max of its cgroup)",
+        name));
+  }
+}
 
 }  // namespace agmm

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_heap.h"
@@ -14,6 +15,8 @@ namespace {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threads) : parts_(threads) {}
+
+  const absl::Status& status() const { return parts_.launches.status(); }
 
   absl::StatusOr<std::unique_ptr<Heap>> CreateHeap(int64_t size_bytes) override {
     return CpuHeap::Create(size_bytes);
@@ -46,9 +49,11 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> CreateCpuDevice(int threads) {
+absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(int threads) {
   KernelFor(DType::kBF16, 1);  // measures now, not in the first job
-  return std::make_unique<CpuDevice>(std::max(threads, 1));
+  auto device = std::make_unique<CpuDevice>(std::max(threads, 1));
+  AGMM_RETURN_IF_ERROR(device->status());
+  return device;
 }
 
 }  // namespace agmm

@@ -3,11 +3,13 @@
 
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "kernels/device/device.h"
 
 namespace agmm {
 
-// A device of `threads` >= 1 workers, which all its executors share.
-std::unique_ptr<Device> CreateCpuDevice(int threads);
+// A device of `threads` >= 1 workers, which all its executors share. Errors: RESOURCE_EXHAUSTED if
+// not all workers can be started.
+absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(int threads);
 
 }  // namespace agmm

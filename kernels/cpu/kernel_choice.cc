@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/thread.h"
 #include "kernels/cpu/tiles.h"
 
 namespace agmm {
@@ -95,7 +96,10 @@ Choice Measure() {
 const Choice& ChoiceOfBF16() {
   static const Choice choice = [] {
     Choice made;
-    std::thread([&] { made = Measure(); }).join();
+    absl::StatusOr<std::thread> measures =
+        StartThread("measuring the kernels", [&] { made = Measure(); });
+    // Without a thread it is not measured, as without memory.
+    if (measures.ok()) measures->join();
     return made;
   }();
   return choice;

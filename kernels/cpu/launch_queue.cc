@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cores.h"
+#include "kernels/base/thread.h"
 #include "kernels/base/units.h"
 
 namespace agmm {
@@ -29,8 +30,14 @@ LaunchQueue::LaunchQueue(std::shared_ptr<Monitor> monitor, int threads)
       reserved_(threads),
       threads_(threads),
       has_spare_core_(UsableCores() > threads) {
-  for (int index = 0; index < threads; ++index)
-    workers_.emplace_back([this, index] { Work(index); });
+  for (int index = 0; index < threads; ++index) {
+    absl::StatusOr<std::thread> worker =
+        StartThread(absl::StrFormat("worker %d of %d of a device", index + 1, threads),
+                    [this, index] { Work(index); });
+    status_ = worker.status();
+    if (!worker.ok()) return;
+    workers_.push_back(*std::move(worker));
+  }
 }
 
 LaunchQueue::~LaunchQueue() {

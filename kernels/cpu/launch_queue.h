@@ -41,6 +41,9 @@ class LaunchQueue {
   // Waits for the workers. Requires an empty queue.
   ~LaunchQueue();
 
+  // RESOURCE_EXHAUSTED if not all workers could be started: then nothing else may be called.
+  const absl::Status& status() const { return status_; }
+
   // Returns once every worker has scratch for `need`, so that no task allocates any. Serves one
   // caller at a time. Errors: RESOURCE_EXHAUSTED.
   absl::Status Reserve(const ScratchNeed& need);
@@ -86,7 +89,7 @@ class LaunchQueue {
   // The step that holds up the launch, or its wait in the queue.
   static std::string Stall(const Launch& launch);
 
-  // Its mutex guards all members below that are not const, but for workers_.
+  // Its mutex guards all members below that are not const, but for status_ and workers_.
   const std::shared_ptr<Monitor> monitor_;
   std::list<Launch> queue_;
   int sleeping_ = 0;
@@ -103,6 +106,7 @@ class LaunchQueue {
   Deadline alarm_;        // the next deadline of a launch
   const int threads_;
   const bool has_spare_core_;  // beside the workers
+  absl::Status status_;        // constant from the constructor on
   std::vector<std::thread> workers_;
 };
 

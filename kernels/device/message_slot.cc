@@ -53,10 +53,12 @@ absl::StatusOr<Arrival> Resolve(const ArrivalContext& context, int from_node,
         absl::StrFormat("its source is on node %d, but it came from node %d to node %d",
                         context.nodes[message.source], from_node, context.node));
   if (message.epoch == 0) return absl::InvalidArgumentError("epochs count from 1");
-  const std::vector<Step>& steps = context.schedule.ranks[message.source];
-  if (message.step < 0 || message.step >= static_cast<int>(steps.size()))
-    return absl::InvalidArgumentError(absl::StrFormat("its step is not in [0, %d)", steps.size()));
-  const Step& step = steps[message.step];
+  const Step* const found = FindStep(context.schedule, context.names, message.source, message.step);
+  if (found == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("its source has no such step that signals node %d", context.node));
+  }
+  const Step& step = *found;
   if (message.part < 0 || message.part >= static_cast<int>(step.signals.size()))
     return absl::InvalidArgumentError(
         absl::StrFormat("its part is not in [0, %d)", step.signals.size()));

@@ -8,6 +8,7 @@
 #include "kernels/device/executor.h"
 #include "kernels/device/heap.h"
 #include "kernels/device/transport.h"
+#include "kernels/schedule/part.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
@@ -20,6 +21,7 @@ struct ArrivalContext {
   int node = 0;                        // the receiving node
   const std::vector<Heap*>& heaps;     // by rank; null on other nodes
   const Operands* operands = nullptr;  // null: the epoch is not launched here yet
+  const StepNames* names = nullptr;    // of the schedule's steps; null: it is whole
 };
 
 // Returns the destination and the slot of `message`; sets no `plan`. Errors: INVALID_ARGUMENT for a

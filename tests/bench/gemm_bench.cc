@@ -48,7 +48,7 @@ void BM_Device(benchmark::State& state, DType dtype, Shape shape) {
       ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", ParseMesh("x=1").value(), shape, dtype)
           .value();
   const Schedule schedule = Plan(problem, UniformTopology(1, 1).value(), {}).value();
-  const auto device = CreateCpuDevice(static_cast<int>(state.range(0)));
+  const auto device = *CreateCpuDevice(static_cast<int>(state.range(0)));
   Operands operands{{0, 0, 0}, {1, 1, 1}, 0};
   int64_t end = 0;
   for (Operand operand : {kA, kB, kC}) {

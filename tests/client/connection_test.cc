@@ -297,7 +297,7 @@ TEST_F(ConnectionTest, AWatchGoesOnBehindTheLastEvent) {
 }
 
 TEST_F(ConnectionTest, AWaitInTheBackgroundGetsTheEndAlone) {
-  Loop loop;
+  Loop loop("a test");
   std::promise<absl::StatusOr<v1::Job>> ended;
   WatchJob(&connection_, &loop, 7, /*after_event=*/0, Deadline::After(kPatience), nullptr,
            [&](const absl::StatusOr<v1::Job>& job) { ended.set_value(job); });

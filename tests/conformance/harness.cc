@@ -36,7 +36,7 @@ bool RowsSumAlike(GemmKernel kernel) {
 
 const std::vector<DeviceKind>& DeviceKinds() {
   static const auto* const kinds = new std::vector<DeviceKind>{
-      {"cpu", CreateCpuDevice,
+      {"cpu", [](int threads) { return *CreateCpuDevice(threads); },
        RowsSumAlike(KernelFor(DType::kF32, 1)) && RowsSumAlike(KernelFor(DType::kBF16, 1))}};
   return *kinds;
 }

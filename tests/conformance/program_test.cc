@@ -31,7 +31,7 @@ std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
   PlanOptions options;
   options.algorithm = "direct";
   const Schedule schedule = Plan(problem, UniformTopology(ranks, 2).value(), options).value();
-  const auto device = CreateCpuDevice(1);
+  const auto device = *CreateCpuDevice(1);
   const auto heap = device->CreateHeap(64 << 20).value();
   const auto executor = device->CreateExecutor();
   NoTransport transport;

@@ -43,8 +43,8 @@ std::string Receive(int fd, SocketAddress* from) {
 
 TEST(Beats, BothEndsHearEachOtherWhileTheStreamLives) {
   std::string address;
-  const auto answers = Beats::Answer({Bound(&address)});
-  const auto asks = Beats::Ask(address);
+  const auto answers = *Beats::Answer({Bound(&address)});
+  const auto asks = *Beats::Ask(address);
   for (Beats* end : {answers.get(), asks.get()}) {
     EXPECT_EQ(end->heard_ns("key"), 0);
     end->Begin("key");
@@ -60,8 +60,8 @@ TEST(Beats, BothEndsHearEachOtherWhileTheStreamLives) {
 
 TEST(Beats, AStrangersKeyIsNotHeard) {
   std::string address;
-  const auto answers = Beats::Answer({Bound(&address)});
-  const auto stranger = Beats::Ask(address), member = Beats::Ask(address);
+  const auto answers = *Beats::Answer({Bound(&address)});
+  const auto stranger = *Beats::Ask(address), member = *Beats::Ask(address);
   answers->Begin("key");
   stranger->Begin("other");
   member->Begin("key");
@@ -72,7 +72,7 @@ TEST(Beats, AStrangersKeyIsNotHeard) {
 TEST(Beats, CopiesAndReturnedQuestionsAreNotHeard) {
   std::string address;
   const int wire = Bound(&address);
-  const auto asks = Beats::Ask(address);
+  const auto asks = *Beats::Ask(address);
   asks->Begin("key");
   SocketAddress from;
   const std::string question = Receive(wire, &from);
@@ -85,7 +85,7 @@ TEST(Beats, CopiesAndReturnedQuestionsAreNotHeard) {
   EXPECT_EQ(asks->heard_ns("key"), 0);
 
   std::string answering;
-  const auto answers = Beats::Answer({Bound(&answering)});
+  const auto answers = *Beats::Answer({Bound(&answering)});
   answers->Begin("key");
   sockaddr_in to{};
   to.sin_family = AF_INET;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/base/cores.h"
-#include "kernels/base/memory.h"
+#include "kernels/base/usable_memory.h"
 #include "tests/support/temp_folder.h"
 
 namespace agmm {
@@ -74,6 +74,18 @@ TEST(Config, ThePlanCacheIsBytesOfTheWorld) {
   EXPECT_NE(ErrorOf(With(Good(), "cluster: \"demo\"", "cluster: \"demo\" plan_cache: \"much\""))
                 .find("world.plan_cache"),
             std::string::npos);
+}
+
+TEST(Config, SessionsAreBounded) {
+  EXPECT_EQ(ParseConfig(Good(), "x.conf")->max_sessions, 4096);
+  const auto with = [](const char* sessions) {
+    return With(Good(), "node: \"b\"", absl::StrCat("node: \"b\" sessions: ", sessions));
+  };
+  const absl::StatusOr<Config> config = ParseConfig(with("12"), "x.conf");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->max_sessions, 12);
+  for (const char* wrong : {"-1", "1000001"})
+    EXPECT_NE(ErrorOf(with(wrong)).find("local.sessions"), std::string::npos);
 }
 
 TEST(Config, RanksNumberTheDevicesInListOrder) {

@@ -103,5 +103,28 @@ TEST_F(SessionTest, StreamEndsWhenTheSequencerIsLost) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("node a"));
 }
 
+TEST(SessionBounds, OneOwnerHasAQuarterAndEndedSessionsCountNoMore) {
+  TestWorld world(1);
+  Config config = world.ConfigOf(0);
+  config.max_sessions = 8;
+  ASSERT_TRUE(world.Start(0, config, [](absl::Status) {}).ok());
+  world.WaitReady(0);
+  // All over connections of their own, from one host.
+  Session first(world.Channel(0));
+  auto second = std::make_unique<Session>(world.Channel(0));
+  ASSERT_FALSE(first.id.empty());
+  ASSERT_FALSE(second->id.empty());
+  Session third(world.Channel(0));
+  EXPECT_EQ(third.id, "");
+  const absl::Status refusal = third.End();
+  EXPECT_TRUE(absl::IsResourceExhausted(refusal)) << refusal;
+  EXPECT_THAT(std::string(refusal.message()),
+              testing::AllOf(testing::HasSubstr("2 sessions of ipv4:127.0.0.1 are open"),
+                             testing::HasSubstr("2 is the limit"),
+                             testing::HasSubstr("raise local.sessions")));
+  second.reset();
+  EXPECT_TRUE(Eventually([&] { return !Session(world.Channel(0)).id.empty(); }));
+}
+
 }  // namespace
 }  // namespace agmm

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/npy/npy_transfer.h"
+#include "daemon/node/uploads.h"
 #include "gtest/gtest.h"
 #include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
@@ -125,6 +126,27 @@ TEST_F(ContentsOfThree, OfAClientThatDiesInMidUploadGiveTheirSpaceBackWithItsSes
       return FreeBytes(status) == free_bytes;
     }));
   }
+}
+
+TEST(Contents, OfAClientThatLooksForItsDaemonStay) {
+  EXPECT_GT(UploadLimits().silence, kRetryBound) << "the library promises to go on until then";
+}
+
+TEST_F(ContentsOfThree, OfAClientThatIsKilledInMidUploadGiveTheirSpaceBackSoon) {
+  const int64_t free_bytes = FreeNow();
+  v1::UploadRequest request;
+  *request.mutable_begin() = Put("[M_x, K]", {0, 1, 2});
+  request.mutable_begin()->set_upload_id("up");
+  {
+    const auto connection = world_.Connect(1);
+    Connection::Call call(connection.get(), Deadline::Infinite());
+    v1::UploadResponse response;
+    ASSERT_TRUE(connection->contents()->Upload(call.context(), request, &response).ok());
+  }
+  EXPECT_LT(FreeNow(), free_bytes);
+  // Without a session, only its silence tells.
+  EXPECT_TRUE(world_.WaitFor(0, "the space to come back",
+                             [&](const auto& status) { return FreeBytes(status) == free_bytes; }));
 }
 
 TEST_F(ContentsOfThree, OfAnUploadWhoseSourceFailsGiveTheirSpaceBack) {

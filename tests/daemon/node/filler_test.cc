@@ -24,7 +24,7 @@ class FillerTest : public ::testing::Test {
   static constexpr int64_t kHeap = 1 << 20;
   static constexpr int kRanks = 4;
 
-  FillerTest() : device_(CreateCpuDevice(1)) {
+  FillerTest() : device_(*CreateCpuDevice(1)) {
     std::vector<Heap*> raw;
     for (int rank = 0; rank < kRanks; ++rank) {
       heaps_.push_back(*device_->CreateHeap(kHeap));

@@ -212,7 +212,7 @@ class RunnerWorld {
       auto& made = nodes_.emplace_back(std::make_unique<TestNode>());
       std::vector<LocalDevice> local;
       for (int i = 0; i < devices; ++i) {
-        made->devices.push_back(CreateCpuDevice(threads));
+        made->devices.push_back(*CreateCpuDevice(threads));
         made->heaps.push_back(*made->devices.back()->CreateHeap(kHeapBytes));
         local.push_back({made->devices.back().get(), made->heaps.back().get()});
       }

@@ -24,7 +24,7 @@ constexpr int kRanksPerNode = 2;
 struct MemoryNode {
   static constexpr int64_t kHeap = 1 << 20;
 
-  MemoryNode(int index, int nodes) : device(CreateCpuDevice(1)) {
+  MemoryNode(int index, int nodes) : device(*CreateCpuDevice(1)) {
     std::vector<Heap*> raw;
     for (int i = 0; i < kRanksPerNode; ++i) {
       heaps.push_back(*device->CreateHeap(kHeap));

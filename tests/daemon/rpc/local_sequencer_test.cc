@@ -111,7 +111,7 @@ class LocalSequencerTest : public CatalogTest {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Tensors> tensors_;
   std::unique_ptr<Jobs> jobs_;
-  Loop loop_;  // runs on top of the above
+  Loop loop_{"a test"};  // runs on top of the above
 };
 
 TEST_F(LocalSequencerTest, AHeapThatIsMissingHasNothingFree) {

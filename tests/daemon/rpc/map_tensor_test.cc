@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <deque>
 #include <functional>
 
 #include "absl/time/clock.h"
@@ -43,6 +44,10 @@ class Fetched {
   void Send(const std::string& token) {
     EXPECT_EQ(send(fd_, token.data(), token.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(token.size()));
+  }
+  void GiveUpAfter(absl::Duration limit) {
+    const timeval patience = absl::ToTimeval(limit);
+    ASSERT_EQ(setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
   }
   void Take() { EXPECT_TRUE(Gets()); }
   bool Gets() {
@@ -324,6 +329,41 @@ TEST(FileSocket, RestsWhileThereAreNoDescriptors) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   // The client that waited is served.
   client.Send(token);
+  client.Take();
+}
+
+TEST(FileSocket, SilentClientsDelayNoOther) {
+  const TempFolder folder("file-socket");
+  const auto files = FileSocket::Start(folder / "files");
+  ASSERT_TRUE(files.ok()) << files.status();
+  // One after the other, they would take ten times as long as a client waits for its files.
+  std::deque<Fetched> silent;
+  for (int i = 0; i < 100; ++i) {
+    silent.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    silent.back().Connect(folder / "files");
+  }
+  Fetched client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  client.GiveUpAfter(absl::Seconds(5));
+  client.Connect(folder / "files");
+  client.Send((*files)->Offer({dup(0)}, [] {}));
+  client.Take();
+  // Each connection is ended, those beyond the bound at once.
+  for (Fetched& one : silent) EXPECT_FALSE(one.Gets());
+}
+
+TEST(FileSocket, ATokenMayComeInPieces) {
+  const TempFolder folder("file-socket");
+  const auto files = FileSocket::Start(folder / "files");
+  ASSERT_TRUE(files.ok()) << files.status();
+  const std::string token = (*files)->Offer({dup(0)}, [] {});
+  Fetched other(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Fetched client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  client.Connect(folder / "files");
+  client.Send(token.substr(0, 5));
+  // Accepted after the first piece was heard.
+  other.Connect(folder / "files");
+  EXPECT_TRUE(Eventually([&] { return (*files)->accepts() == 2; }));
+  client.Send(token.substr(5));
   client.Take();
 }
 

@@ -124,7 +124,7 @@ class RelayTest : public testing::Test {
     EXPECT_TRUE(channel->WaitForConnected(ToGrpc(Deadline::After(kPatience))));
     client_ = std::make_unique<SequencerClient>(channel, "node a (127.0.0.1:1)");
     calls_ = client_->calls();
-    cluster_ = std::make_unique<ClusterService>(&calls_, &view_, 0);
+    cluster_ = std::make_unique<ClusterService>(&calls_, &view_, 0, 100);
     relay_ = MakeRelay("agmm.v1.JobService", client_.get());
     member_ =
         *RpcServer::Start("127.0.0.1:0", "", &metrics_, &members_, {cluster_.get(), relay_.get()});

@@ -208,8 +208,8 @@ class TensorContents : public ::testing::Test {
   const SequencerCalls calls_ = control_.calls();
   UploadLimits limits_;
   absl::Duration silence_ = absl::Seconds(60);
-  Loop loop_;
-  std::unique_ptr<Device> device_ = CreateCpuDevice(1);
+  Loop loop_{"a test"};
+  std::unique_ptr<Device> device_ = *CreateCpuDevice(1);
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<TensorStore> store_;
   std::unique_ptr<TensorIo> io_;

@@ -6,6 +6,7 @@ namespace agmm {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST_F(Uploading, AnAbortGivesTheLeaseBackAtOnce) {
@@ -218,6 +219,23 @@ TEST_F(UploadingWithinBounds, OpenUploadsAreBounded) {
   // One that is committed is open no more.
   EXPECT_TRUE(third.SendContents(0, kTotal).ok());
   EXPECT_TRUE(third.Commit(ChecksumOfContents()).ok());
+}
+
+class UploadingWithOthers : public Uploading {
+ protected:
+  UploadingWithOthers() { limits_.max_open = 8; }
+};
+
+TEST_F(UploadingWithOthers, OneOwnerHasAQuarter) {
+  Client first(this, "first"), second(this, "second"), third(this, "third");
+  EXPECT_TRUE(first.Ask().ok());
+  EXPECT_TRUE(second.Ask().ok());
+  const grpc::Status refusal = third.Ask();
+  EXPECT_EQ(refusal.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refusal.error_message(), HasSubstr("2 is the limit for one owner"));
+  Abort("first");
+  EXPECT_TRUE(third.Ask().ok());
+  EXPECT_TRUE(second.Ask().ok()) << "one that is open may go on";
 }
 
 TEST_F(UploadingWithinBounds, AnAbortIsForgottenInTheEnd) {

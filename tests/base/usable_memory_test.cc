@@ -1,6 +1,6 @@
 // Limits of memory, read from trees as those of /sys/fs/cgroup, and the group from a file as
 // /proc/self/cgroup.
-#include "kernels/base/memory.h"
+#include "kernels/base/usable_memory.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/base/memory.h"
+#include "kernels/base/usable_memory.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,42 @@
+// Bounds on what clients hold, in all and for each owner.
+#include "daemon/link/owner_quota.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(OwnerQuota, AllConnectionsOfAHostAreOneOwner) {
+  EXPECT_EQ(OwnerOf("ipv4:10.0.0.1:4321"), "ipv4:10.0.0.1");
+  EXPECT_EQ(OwnerOf("ipv6:[::1]:4321"), "ipv6:[::1]");
+  EXPECT_EQ(OwnerOf("uid:1000"), "uid:1000");
+}
+
+TEST(OwnerQuota, OneOwnerLeavesRoomForTheOthers) {
+  OwnerQuota quota("sessions", "close some", {.all = 3, .owner = 2});
+  EXPECT_TRUE(quota.Take("uid:1").ok());
+  EXPECT_TRUE(quota.Take("uid:1").ok());
+  const absl::Status refusal = quota.Take("uid:1");
+  EXPECT_TRUE(absl::IsResourceExhausted(refusal));
+  EXPECT_EQ(refusal.message(),
+            "2 sessions of uid:1 are open at this daemon, and 2 is the limit for one owner; close "
+            "some");
+  EXPECT_TRUE(quota.Take("uid:2").ok());
+  EXPECT_THAT(std::string(quota.Take("uid:2").message()),
+              HasSubstr("3 sessions are open at this daemon, and 3 is the limit; close some"));
+  quota.Return("uid:1");
+  EXPECT_TRUE(quota.Take("uid:3").ok()) << "what was returned is anyone's";
+}
+
+TEST(OwnerQuota, AQuarterIsNeverNothing) {
+  EXPECT_EQ(OwnerQuota::Quarters(4096).owner, 1024);
+  EXPECT_EQ(OwnerQuota::Quarters(1).owner, 1);
+}
+
+}  // namespace
+}  // namespace agmm

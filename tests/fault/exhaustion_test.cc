@@ -1,0 +1,120 @@
+// Daemons without enough address space or threads: they serve, or say in one line why not.
+#include <signal.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/world.h"
+#include "tests/support/matrix.h"
+#include "tests/support/patience.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kFailed = 1;  // of agmmd
+
+// Runs a program with so much address space.
+std::vector<std::string> Within(int64_t mib) {
+  return {"/bin/sh", "-c", "ulimit -v $0 && exec \"$@\"", absl::StrCat(mib << 10)};
+}
+
+std::vector<std::string> Errors(const std::string& log) {
+  std::vector<std::string> errors;
+  for (absl::string_view line : absl::StrSplit(log, '\n'))
+    if (absl::StrContains(line, " error ") || absl::StartsWith(line, "agmmd:") ||
+        absl::StrContains(line, "terminate"))
+      errors.emplace_back(line);
+  return errors;
+}
+
+// `nodes`: 2 with UCX. The first daemon alone, which serves also while the other one is missing.
+void ServesOrSaysWhyNot(int nodes, int64_t mib, bool* served) {
+  SCOPED_TRACE(absl::StrCat(mib, " MiB"));
+  World world(
+      {.nodes = nodes, .heap = "16MiB", .hosts = {{Within(mib), "127.0.0.1"}, {{}, "127.0.0.1"}}});
+  world.Start(0);
+  Process& daemon = world.daemon(0);
+  *served = Eventually([&] {
+              return !daemon.Running() || absl::StrContains(daemon.err(), "listening on 127.0.0.1");
+            }) &&
+            daemon.Running();
+  if (*served) {
+    EXPECT_EQ(world.Status(0).nodes_size(), nodes);
+    daemon.Signal(SIGTERM);
+    EXPECT_EQ(daemon.Wait(kPatience), 0) << daemon.err();
+  } else {
+    EXPECT_EQ(daemon.Wait(kPatience), kFailed) << daemon.err();
+    const std::vector<std::string> errors = Errors(daemon.err());
+    ASSERT_EQ(errors.size(), 1u) << daemon.err();
+    EXPECT_THAT(errors[0], HasSubstr("ulimit -v"));
+  }
+}
+
+class AddressSpace : public ::testing::TestWithParam<int> {};
+
+TEST_P(AddressSpace, TooLittleIsOneLineAndEnoughServes) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
+  bool served = false;
+  // With less, the system cannot load the program.
+  for (int64_t mib : {100, 140, 200, 300, 400, 500, 600, 700, 1000})
+    ServesOrSaysWhyNot(GetParam(), mib, &served);
+  for (int64_t mib = 2000; !served && mib < 64000; mib *= 2)
+    ServesOrSaysWhyNot(GetParam(), mib, &served);
+  EXPECT_TRUE(served);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, AddressSpace, ::testing::Values(1, 2));
+
+TEST(Threads, ADaemonThatCannotStartOneSaysWhich) {
+  for (const char* purpose :
+       {"the daemon's state", "worker 1 of 1 of a device", "plans", "large plans", "fills",
+        "the transport", "the transport's gate", "heartbeats", "plans and their proofs",
+        "large plans and their proofs"}) {
+    SCOPED_TRACE(purpose);
+    World world({.nodes = 2, .failpoints = absl::StrCat("thread.none ", purpose, "=*")});
+    world.Start(0);
+    EXPECT_EQ(world.daemon(0).Wait(kPatience), kFailed) << world.daemon(0).err();
+    const std::vector<std::string> errors = Errors(world.daemon(0).err());
+    ASSERT_EQ(errors.size(), 1u) << world.daemon(0).err();
+    EXPECT_THAT(errors[0], HasSubstr(absl::StrCat("no thread for ", purpose, " could be started")));
+    EXPECT_THAT(errors[0], HasSubstr("ulimit -u"));
+  }
+}
+
+TEST(Threads, ADaemonServesWithoutTheOnesThatItCanDoWithout) {
+  for (const char* purpose : {"the file socket", "measuring the kernels"}) {
+    SCOPED_TRACE(purpose);
+    World world({.failpoints = absl::StrCat("thread.none ", purpose, "=*")});
+    ASSERT_NO_FATAL_FAILURE(world.StartAll());
+    world.daemon(0).Signal(SIGTERM);
+    EXPECT_EQ(world.daemon(0).Wait(kPatience), 0);
+  }
+}
+
+TEST(Memory, APlanThatFindsNoneFailsItsJobAlone) {
+  World world({.nodes = 2, .failpoints = "memory.none=1"});
+  ASSERT_NO_FATAL_FAILURE(world.StartAll());
+  WriteNpy(world.Path("A.npy"), SmallIntegers(64, 64, 1));
+  const auto matmul = [&] {
+    return world.Ctl(
+        0, {"matmul", world.Path("A.npy"), world.Path("A.npy"), "--out", world.Path("C.npy")});
+  };
+  // The sequencer's first one, then node 1's.
+  for (const char* what : {"the plan and proof of 4 hops", "node n1: the plan"}) {
+    const Ran failed = matmul();
+    EXPECT_NE(failed.exit_code, 0);
+    EXPECT_THAT(failed.err, HasSubstr(absl::StrCat(what, " needs more memory")));
+  }
+  const Ran third = matmul();
+  EXPECT_EQ(third.exit_code, 0) << third.err;
+}
+
+}  // namespace
+}  // namespace agmm
