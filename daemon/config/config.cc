@@ -15,9 +15,9 @@
 #include "daemon/config/config.pb.h"
 #include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/usable_memory.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "kernels/base/usable_memory.h"
 
 namespace agmm {
 namespace {

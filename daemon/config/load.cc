@@ -14,8 +14,8 @@
 #include "daemon/config/config.h"
 #include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/usable_memory.h"
 #include "kernels/base/status.h"
+#include "kernels/base/usable_memory.h"
 
 namespace agmm {
 namespace {

@@ -1,13 +1,16 @@
-// Three daemons on hosts of their own, under load, while they are killed, paused and cut off from
-// each other: none ends by itself, every result is exact, every call returns, nothing is left.
+// Three daemons on hosts of their own, under load, while they are killed, paused, flooded and cut
+// off from each other: none ends by itself, every result is exact, every call returns, nothing is
+// left.
 //
 // tests/fault/chaos.sh runs it for longer. $AGMM_CHAOS_SECONDS: how long faults are made.
 // $AGMM_CHAOS_FAULTS: which ones, "pause,partition"; all by default. $AGMM_SEED: the seed.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -26,6 +29,7 @@
 #include "tests/e2e/usage.h"
 #include "tests/e2e/world.h"
 #include "tests/fault/network.h"
+#include "tests/support/call_flood.h"
 #include "tests/support/matrix.h"
 #include "tests/support/seed.h"
 
@@ -42,6 +46,18 @@ constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
 constexpr int kSpareDescriptors = 8, kSpareThreads = 5;
 // Two heaps of 64 MiB, and what a daemon takes beside them.
 constexpr int64_t kMostResidentKiB = 400 << 10;
+
+// How many pieces of shared memory a process has mapped.
+int SharedMappings(pid_t pid) {
+  std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    for (const char* kind : {"/memfd:", "/dev/shm/", "/SYSV"})
+      if (line.find(kind) != std::string::npos) ++count;
+  }
+  EXPECT_GT(count, 0) << "a heap is shared memory";
+  return count;
+}
 
 std::string Setting(const char* name, const char* otherwise) {
   const char* value = std::getenv(name);
@@ -241,6 +257,16 @@ class Chaos : public ::testing::Test {
     absl::SleepFor(Between(0.5, 4.5));
     network_->Mend();
   }
+  // Of calls on connections without end, and of connections that say nothing.
+  void Flood(int node) {
+    constexpr int kSilent = 600;
+    const CallFlood calls(world_->socket(node));
+    std::vector<int> silent;
+    for (int i = 0; i < kSilent; ++i)
+      if (const int fd = ConnectTo(world_->socket(node)); fd >= 0) silent.push_back(fd);
+    absl::SleepFor(Between(0.5, 2));
+    for (int fd : silent) close(fd);
+  }
   void Storm() {
     network_->SetWeather(
         {.loss = 0.03, .duplicates = 0.03, .reordered = 0.1, .delay = absl::Milliseconds(2)});
@@ -257,6 +283,7 @@ class Chaos : public ::testing::Test {
 
 TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
   const std::map<std::string, std::function<void(int node)>> all = {
+      {"flood", [this](int node) { Flood(node); }},
       {"kill", [this](int node) { Kill(node); }},
       {"one_way", [this](int node) { OneWay(node); }},
       {"partition", [this](int node) { Partition(node); }},
@@ -282,7 +309,11 @@ TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
   ASSERT_TRUE(Eventually([&] { return tally.products() > 100; }));
   loads.clear();
   std::vector<Usage> before;
-  for (int node = 0; node < kNodes; ++node) before.push_back(UsageOf(*world_, node));
+  std::vector<int> mapped_before;
+  for (int node = 0; node < kNodes; ++node) {
+    before.push_back(UsageOf(*world_, node));
+    mapped_before.push_back(SharedMappings(world_->daemon(node).pid()));
+  }
   load();
   const int64_t end_ns = MonotonicNanos() + seconds * 1'000'000'000LL;
   while (MonotonicNanos() < end_ns) {
@@ -323,8 +354,14 @@ TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
     })) << "node "
         << node << " held " << ::testing::PrintToString(before[node]) << ", and now "
         << ::testing::PrintToString(now);
-    const int64_t resident_kib = ProcessField(world_->daemon(node).pid(), "VmRSS");
-    EXPECT_LT(resident_kib, kMostResidentKiB);
+    EXPECT_EQ(SharedMappings(world_->daemon(node).pid()), mapped_before[node]) << "node " << node;
+    // After a flood, memory goes back a little later.
+    int64_t resident_kib = 0;
+    EXPECT_TRUE(Eventually([&] {
+      resident_kib = ProcessField(world_->daemon(node).pid(), "VmRSS");
+      return resident_kib < kMostResidentKiB;
+    })) << "node "
+        << node << " has " << resident_kib << " KiB";
     std::printf("node %d: %s, %lld MiB resident\n", node, ::testing::PrintToString(now).c_str(),
                 static_cast<long long>(resident_kib / 1024));
   }
