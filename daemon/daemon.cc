@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/gauges.h"
 #include "daemon/link/beats.h"
 #include "daemon/link/heartbeat.h"
 #include "daemon/link/sequencer_client.h"
@@ -39,23 +40,6 @@ namespace agmm {
 namespace {
 
 constexpr absl::Duration kMemoryPeriod = absl::Seconds(5);
-
-void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
-  const TransportCounters& c = transport->counters();
-  const auto add = [metrics](const char* name, const TransportCount& count) {
-    metrics->SetGauge(name, [&count] { return static_cast<double>(count); });
-  };
-  add("transport_messages_sent_total", c.plan.messages_sent);
-  add("transport_messages_received_total", c.plan.messages_received);
-  add("transport_stale_total", c.stale_generation);
-  add("transport_parked_messages", c.parked);
-  add("transport_staging_bytes", c.staging_bytes);
-  metrics->SetGauge("transport_refused_connections_total",
-                    [transport] { return static_cast<double>(transport->refused_connections()); });
-  metrics->SetGauge("transport_sent_bytes_total", [&c] { return c.bytes_sent(); });
-  metrics->SetGauge("transport_received_bytes_total", [&c] { return c.bytes_received(); });
-  metrics->SetGauge("transport_dropped_total", [&c] { return c.dropped(); });
-}
 
 // All of a daemon's objects, in the order in which they are made.
 class WholeDaemon final : public Daemon {
@@ -133,6 +117,7 @@ absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
     AGMM_RETURN_IF_ERROR(CreateClient());
   }
   AGMM_RETURN_IF_ERROR(Serve());
+  if (beats_ != nullptr) AddBeatGauge(beats_.get(), &metrics_);
   EnterWorld();
   KeepLittleMemory();
   return absl::OkStatus();
@@ -289,14 +274,13 @@ absl::Status WholeDaemon::Serve() {
   if (config_.is_sequencer()) {
     services_.push_back(MakeTensorService(sequencer_parts(), calls_));
     services_.push_back(MakeJobService(sequencer_parts()));
-    if (!alone()) AGMM_RETURN_IF_ERROR(ServePeers());
   } else {
     services_.push_back(MakeRelay("agmm.v1.TensorService", client_.get()));
     services_.push_back(MakeRelay("agmm.v1.JobService", client_.get()));
   }
   std::vector<grpc::Service*> services = {cluster_service_.get()};
   for (const auto& service : services_) services.push_back(service.get());
-  AGMM_ASSIGN_OR_RETURN(server_, RpcServer::Start(config_.listen, config_.socket, &metrics_,
+  AGMM_ASSIGN_OR_RETURN(server_, RpcServer::Start({config_.listen, config_.socket}, &metrics_,
                                                   &member_tokens_, services));
   if (!config_.socket.empty()) {
     spdlog::info("listening on unix:{}", config_.socket);
@@ -307,7 +291,10 @@ absl::Status WholeDaemon::Serve() {
     spdlog::warn("TCP is insecure: any host that reaches port {} can use this daemon",
                  server_->port());
   }
-  return absl::OkStatus();
+  // Behind the lock of the socket, which waits for a dying process to leave its ports.
+  if (!config_.listen_peers.empty()) AGMM_RETURN_IF_ERROR(ServePeers());
+  AGMM_RETURN_IF_ERROR(server_->Open());
+  return peer_server_ == nullptr ? absl::OkStatus() : peer_server_->Open();
 }
 
 absl::Status WholeDaemon::ServePeers() {
@@ -320,15 +307,16 @@ absl::Status WholeDaemon::ServePeers() {
   AGMM_ASSIGN_OR_RETURN(beats_, Beats::Answer(*std::move(sockets)));
   const JoinDoor door{config_.secret, heartbeat_.get(), beats_.get(), &member_tokens_,
                       [this](const std::string& peer) { peer_server_->Trust(peer); }};
-  peer_services_.push_back(
-      std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions));
-  peer_services_.push_back(MakeTensorService(sequencer_parts(), calls_));
-  peer_services_.push_back(MakeJobService(sequencer_parts()));
+  peer_services_.push_back(MembersOnly(
+      std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions)));
+  peer_services_.push_back(MembersOnly(MakeTensorService(sequencer_parts(), calls_)));
+  peer_services_.push_back(MembersOnly(MakeJobService(sequencer_parts())));
   peer_services_.push_back(MakePeerService(sequencer_parts(), calls_, door));
   std::vector<grpc::Service*> services;
   for (const auto& service : peer_services_) services.push_back(service.get());
-  AGMM_ASSIGN_OR_RETURN(peer_server_, RpcServer::Start(config_.listen_peers, "", &metrics_,
-                                                       &member_tokens_, services));
+  AGMM_ASSIGN_OR_RETURN(
+      peer_server_, RpcServer::Start({config_.listen_peers, "", /*members_only=*/true}, &metrics_,
+                                     &member_tokens_, services));
   spdlog::info("the other daemons join at {}", config_.listen_peers);
   return absl::OkStatus();
 }
@@ -373,7 +361,8 @@ WholeDaemon::~WholeDaemon() {
                     [&] { drained.count_down(); });
     });
   }
-  join_.reset();
+  // Stopped, not destroyed, because the loop may still use it.
+  if (join_ != nullptr) join_->Stop();
   for (RpcServer* server : {server_.get(), peer_server_.get()})
     if (server != nullptr) server->Stop();
   // Clients that unmap from now on have no memory to release.

@@ -128,6 +128,10 @@ void LimitStop() {
     _exit(kFailed);
   });
   static_assert(kStopLimitSeconds == 2);  // as the text says
+  sigset_t set;                           // the program that started this one may have blocked it
+  sigemptyset(&set);
+  sigaddset(&set, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   alarm(kStopLimitSeconds);
 }
 

@@ -17,8 +17,8 @@
 namespace agmm {
 namespace {
 
-// The sum bounds how long a stopped daemon, or an unreachable host, goes unnoticed.
-constexpr int kKeepaliveMs = 20'000, kKeepaliveTimeoutMs = 10'000;
+constexpr int kKeepaliveMs = 10'000, kKeepaliveTimeoutMs = 5'000;
+static_assert(absl::Milliseconds(kKeepaliveMs + kKeepaliveTimeoutMs) == kNoticeBound);
 constexpr int kMaxMessageBytes = 64 << 20;
 // Bytes that a stream may receive ahead of its reader. gRPC's own estimate grows to tens of MiB
 // with a fast daemon and a slow disk.

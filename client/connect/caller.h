@@ -19,6 +19,8 @@
 
 namespace agmm {
 
+// How long a stopped daemon, or an unreachable host, goes unnoticed at most.
+inline constexpr absl::Duration kNoticeBound = absl::Seconds(15);
 // Longest time that a lost daemon is given to come back.
 inline constexpr absl::Duration kRetryBound = absl::Seconds(10);
 

@@ -227,6 +227,11 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
                                : absl::StrCat(local.listen().substr(0, local.listen().rfind(':')),
                                               peers.substr(peers.rfind(':')));
   }
+  if (config->listen_peers == config->listen && !config->listen.empty()) {
+    return at.Error("listen", absl::StrFormat("%s is where the other daemons join "
+                                              "(world.peer_port); take another port",
+                                              config->listen));
+  }
   config->transport_address = local.transport_address();
   if (config->transport_address.empty() && !config->node().address.empty())
     config->transport_address = *HostOf(config->node().address, 0);

@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <poll.h>
+#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -42,8 +43,9 @@ std::string Signed(absl::string_view direction, const std::string& key, const st
                       KeyedHash(key, {direction, id, bytes}).substr(0, kHashBytes));
 }
 
-// A socket connected to host:port; -1 without one, which the next beat tries again.
-int Connect(const std::string& address) {
+// A socket connected to one of the addresses of host:port, each attempt to the next; -1 without
+// one.
+int Connect(const std::string& address, size_t attempt) {
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
   if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
@@ -51,8 +53,11 @@ int Connect(const std::string& address) {
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* list = nullptr;
   if (getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &list) != 0) return -1;
-  int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) != 0) {
+  std::vector<const addrinfo*> all;
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) all.push_back(at);
+  const addrinfo* const to = all[attempt % all.size()];
+  int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0 && connect(fd, to->ai_addr, to->ai_addrlen) != 0) {
     close(fd);
     fd = -1;
   }
@@ -71,6 +76,8 @@ absl::StatusOr<std::unique_ptr<Beats>> Beats::Ask(const std::string& address) {
 }
 
 absl::StatusOr<std::unique_ptr<Beats>> Beats::Start(std::unique_ptr<Beats> beats) {
+  if (beats->stop_ < 0)
+    return absl::ResourceExhaustedError("no descriptor for the beats; raise ulimit -n");
   AGMM_ASSIGN_OR_RETURN(beats->thread_,
                         StartThread("the beats", [raw = beats.get()] { raw->Loop(); }));
   return beats;
@@ -85,7 +92,7 @@ Beats::~Beats() {
     thread_.join();
   }
   for (int fd : sockets_) close(fd);
-  close(stop_);
+  if (stop_ >= 0) close(stop_);
 }
 
 void Beats::Begin(const std::string& key) {
@@ -125,18 +132,34 @@ void Beats::Loop() {
 
 void Beats::AskAll() {
   std::vector<std::string> beats;
+  int64_t heard_ns = 0;
   {
     std::lock_guard lock(mutex_);
-    for (auto& [id, stream] : streams_)
+    for (auto& [id, stream] : streams_) {
       beats.push_back(Signed(kQuestion, stream.key, id, ++stream.sent));
+      heard_ns = std::max(heard_ns, stream.heard_ns);
+    }
   }
   if (beats.empty()) return;
-  if (sockets_.empty()) {
-    const int fd = Connect(address_);
-    if (fd < 0) return;
-    sockets_.push_back(fd);
-  }
+  Reconnect(heard_ns);
+  if (sockets_.empty()) return;
   for (const std::string& beat : beats) send(sockets_[0], beat.data(), beat.size(), 0);
+}
+
+void Beats::Reconnect(int64_t heard_ns) {
+  const int64_t now_ns = MonotonicNanos();
+  const int64_t limit_ns = absl::ToInt64Nanoseconds(2 * kHeartbeatPeriod);
+  if (!sockets_.empty() && now_ns - std::max(heard_ns, connected_ns_) <= limit_ns) return;
+  if (!sockets_.empty()) close(sockets_[0]);
+  sockets_.clear();
+  // The name may have other addresses by now, too.
+  const int fd = Connect(address_, attempts_++);
+  if (fd >= 0) sockets_.push_back(fd);
+  connected_ns_ = now_ns;
+  constexpr size_t kPatience = 5;
+  if (attempts_ == kPatience)
+    spdlog::warn("{} answers no beat; let UDP through to that port, or load may lose this node",
+                 address_);
 }
 
 void Beats::Receive(int fd) {
@@ -163,6 +186,7 @@ void Beats::Receive(int fd) {
         continue;
       stream.received = number;
       stream.heard_ns = MonotonicNanos();
+      ++heard_total_;
       if (!asks) answer = Signed(kAnswer, stream.key, id, number);
     }
     if (!answer.empty()) sendto(fd, answer.data(), answer.size(), 0, from.get(), from.size);

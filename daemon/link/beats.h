@@ -3,6 +3,8 @@
 // beat, and so loses no node. Where UDP does not get through, the streams' own heartbeats remain.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,7 +18,7 @@
 namespace agmm {
 
 // One end: the sequencer's daemon answers, the others ask. Each stream that lives has a key
-// (JoinProof::CallToken) that both ends know; a beat carries a keyed hash. Thread-safe.
+// (JoinProof::BeatKey) that both ends know; a beat carries a keyed hash. Thread-safe.
 // Without a thread for it neither end can be made: RESOURCE_EXHAUSTED.
 class Beats {
  public:
@@ -32,6 +34,8 @@ class Beats {
   void End(const std::string& key);
   // When the other end of this stream was last heard, on the monotonic clock; 0: never.
   int64_t heard_ns(const std::string& key) const;
+  // Beats of all streams that were heard.
+  int64_t heard_total() const { return heard_total_; }
 
  private:
   struct Stream {
@@ -45,10 +49,15 @@ class Beats {
   void Loop();
   void Receive(int fd);
   void AskAll();
+  // Connects to the next of the addresses that the host has, unless answers come from this one.
+  void Reconnect(int64_t heard_ns);
 
   const std::string address_;  // empty: answers
-  std::vector<int> sockets_;   // on the thread
-  const int stop_;             // an event
+  std::vector<int> sockets_;   // these three on the thread
+  size_t attempts_ = 0;
+  int64_t connected_ns_ = 0;
+  const int stop_;  // an event
+  std::atomic<int64_t> heard_total_ = 0;
   mutable std::mutex mutex_;
   std::map<std::string, Stream> streams_;  // by id; guarded by mutex_
   std::thread thread_;

@@ -17,4 +17,8 @@ std::string JoinProof::CallToken() const {
   return ToHex(KeyedHash(secret, {"agmm calls", challenge, nonce}));
 }
 
+std::string JoinProof::BeatKey() const {
+  return KeyedHash(secret, {"agmm beats", challenge, nonce});
+}
+
 }  // namespace agmm

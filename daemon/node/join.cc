@@ -76,7 +76,7 @@ class Join::MemberEnd final
   void Judge(int64_t now_ns) override {
     const int64_t received_ns = received_ns_;
     if (received_ns == 0) return;
-    const int64_t beat_ns = proven_ ? beats_->heard_ns(token_) : 0;
+    const int64_t beat_ns = proven_ ? beats_->heard_ns(beat_key_) : 0;
     if (IsSilent(now_ns, received_ns, beat_ns))
       Break(absl::DeadlineExceededError(SilenceOf(now_ns, received_ns)));
   }
@@ -125,7 +125,8 @@ class Join::MemberEnd final
     }
     if (!proof_.challenge.empty() && SameHash(in_.proof(), proof_.OfSequencer())) {
       token_ = proof_.CallToken();
-      beats_->Begin(token_);
+      beat_key_ = proof_.BeatKey();
+      beats_->Begin(beat_key_);
       proven_ = true;
       join_->loop_->Post([join = join_, token = token_] { join->token_ = token; });
       return true;
@@ -148,7 +149,7 @@ class Join::MemberEnd final
   }
   void OnDone(const grpc::Status& status) override {
     const auto self = Release();
-    if (proven_) beats_->End(token_);
+    if (proven_) beats_->End(beat_key_);
     absl::Status end;
     {
       std::lock_guard lock(mutex_);
@@ -169,7 +170,7 @@ class Join::MemberEnd final
   std::atomic<int64_t> received_ns_{0};  // 0: not connected yet
   // On the reading thread, but for proof_, which does not change once the hello is sent.
   JoinProof proof_{.secret = join_->secret_, .nonce = JoinNonce()};
-  std::string token_;  // once proven_
+  std::string token_, beat_key_;  // once proven_
   std::atomic<bool> proven_{false};
   bool heard_ = false;
   // The usage of the last beat that had one; on the heartbeat's thread.
@@ -211,7 +212,8 @@ void Join::OnEnded(const absl::Status& end) {
   if (retry < absl::InfiniteDuration()) retry_ = loop_->PostAfter(retry, [this] { Start(); });
 }
 
-Join::~Join() {
+void Join::Stop() {
+  if (std::exchange(stopped_, true)) return;
   const auto closed = std::make_shared<std::promise<void>>();
   loop_->Post([this, closed] {
     closed_ = closed;

@@ -26,8 +26,9 @@ class Join {
   // `secret` is the world's.
   Join(std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop, Heartbeat* heartbeat,
        Beats* beats, Member* member, const StatusView* view);
-  // Ends the stream and waits for its end; the loop must still run. Not on the loop.
-  ~Join();
+  ~Join() { Stop(); }
+  // Ends the stream and waits for its end; the loop must still run. Not on the loop. Idempotent.
+  void Stop();
   // On the loop.
   void Start();
   // The token that this member's calls show while the stream lives. On the loop; empty before.
@@ -51,7 +52,8 @@ class Join {
   std::string token_, last_how_;
   Loop::Timer retry_;
   Loop::Timer patience_;                        // until the sequencer's first message
-  std::shared_ptr<std::promise<void>> closed_;  // set by the destructor: no stream starts any more
+  std::shared_ptr<std::promise<void>> closed_;  // set by Stop: no stream starts any more
+  bool stopped_ = false;                        // not on the loop
 };
 
 }  // namespace agmm

@@ -27,10 +27,10 @@
 namespace agmm {
 
 struct UploadLimits {
-  // An upload whose client is silent for this long loses its lease, so that its space is free. Long
-  // enough for a client that finds its connection cut: 10 s until gRPC notices, and as long as
-  // client/connect looks for its daemon (kRetryBound).
-  absl::Duration silence = absl::Seconds(20);
+  // An upload whose client is silent for this long loses its lease, so that its space is free. A
+  // client whose connection is cut must have time to notice (kNoticeBound of client/connect) and to
+  // look for its daemon (kRetryBound).
+  absl::Duration silence = absl::Seconds(30);
   // How long a commit may be repeated, an aborted id may not be used, and the reason of a failure
   // is known; and how many commits and other ends are remembered at most.
   absl::Duration kept = absl::Seconds(60);

@@ -45,8 +45,8 @@ void AddProcessGauges(Metrics* metrics) {
 }
 
 void ReturnFreedMemory() {
-  // The daemon keeps less on purpose, for its next calls (main.cc).
-  constexpr size_t kMuch = size_t{64} << 20;
+  // Uploads leave less, which is kept for the next ones on purpose (main.cc).
+  constexpr size_t kMuch = size_t{256} << 20;
   if (mallinfo2().fordblks > kMuch) malloc_trim(0);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -29,13 +31,28 @@ namespace {
 
 constexpr int kAtOnce = 64;  // so that no listener keeps another one waiting
 constexpr int64_t kWarningPeriod_ns = 2'000'000'000;
-// The pause before the next attempt to get a descriptor.
-constexpr int64_t kDescriptorPause_ms = 20;
-// Resets, pings and settings of the clients at a host. A call that was reset costs some 20 KB until
-// it has ended.
-constexpr int64_t kControl = 2'000, kControlPerSecond = 1'000;
-// Left to a host for it to connect.
-constexpr int64_t kLeastAllowance = 200;
+// The pause before the next attempt to accept where descriptors or memory are short.
+constexpr int64_t kPause_ms = 20;
+// Bounds of a host, see HostLoad. A call costs some 20 KB until it has ended.
+constexpr int64_t kControl = 4'000, kControlPerSecond = 2'000, kOpenCalls = 8'000;
+// A host with less of kControl left gets no connection.
+constexpr int64_t kLeastControl = 200;
+// For a daemon to prove that it belongs to the world.
+constexpr int64_t kTrustLimit_ns = 10'000'000'000;
+constexpr int kTrustCheck_ms = 1'000;
+
+// The kernel's own calls. gRPC closes the descriptors that are accepted here where the thread
+// sanitizer does not see it; so it must not see either that they were opened.
+int Accept(int listener) {
+  return static_cast<int>(
+      syscall(SYS_accept4, listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+void Close(int fd) { syscall(SYS_close, fd); }
+bool Watch(int poll, int fd, uint32_t events) {
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  return syscall(SYS_epoll_ctl, poll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+void Unwatch(int poll, int fd) { syscall(SYS_epoll_ctl, poll, EPOLL_CTL_DEL, fd, nullptr); }
 
 // As grpc::ServerContext::peer names it.
 std::string GrpcName(const SocketAddress& peer) {
@@ -48,27 +65,38 @@ std::string GrpcName(const SocketAddress& peer) {
   return absl::StrCat("ipv6:", absl::StrReplaceAll(text, {{"[", "%5B"}, {"]", "%5D"}}));
 }
 
+// A name of the peer's host: its IPv4 address, or the 64 bits of an IPv6 address that are its
+// network's, because a host may have all addresses of that.
+std::string HostName(const SocketAddress& peer) {
+  if (peer.bytes.ss_family == AF_UNIX) return "";
+  const std::string name = GrpcName(peer);
+  if (!absl::StartsWith(name, "ipv6:")) return name.substr(0, name.rfind(':'));
+  const auto& address = reinterpret_cast<const sockaddr_in6&>(peer.bytes).sin6_addr;
+  return std::string(reinterpret_cast<const char*>(address.s6_addr), 8);
+}
+
 }  // namespace
 
-Acceptor::Acceptor(std::vector<int> listeners, size_t bound, std::unique_ptr<Server> server,
+Acceptor::Acceptor(std::vector<int> listeners, Bounds bounds, std::unique_ptr<Server> server,
                    Metrics* metrics)
     : listeners_(std::move(listeners)),
-      bound_(bound),
+      bounds_(bounds),
       server_(std::move(server)),
       refused_(metrics->counter("rpc_connections_refused_total")),
       broken_(metrics->counter("rpc_connections_broken_total")),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_(eventfd(0, EFD_CLOEXEC)),
-      spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {
-  for (int fd : listeners_) {
-    epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
-    epoll_ctl(poll_, EPOLL_CTL_ADD, fd, &event);
-  }
-  epoll_event event{.events = EPOLLIN, .data = {.fd = stop_}};
-  epoll_ctl(poll_, EPOLL_CTL_ADD, stop_, &event);
-}
+      spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
 
 absl::Status Acceptor::Start() {
+  std::vector<int> watched = listeners_;
+  watched.push_back(stop_);
+  for (int fd : watched) {
+    if (!Watch(poll_, fd, EPOLLIN)) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "the listening sockets cannot be watched: %s; raise ulimit -n", std::strerror(errno)));
+    }
+  }
   AGMM_ASSIGN_OR_RETURN(thread_, StartThread("accepting connections", [this] { Loop(); }));
   return absl::OkStatus();
 }
@@ -79,11 +107,9 @@ void Acceptor::Stop() {
     eventfd_write(stop_, 1);
     thread_.join();
   }
+  Unmeter(this);
   std::lock_guard lock(mutex_);
-  for (const auto& [second, connection] : open_) {
-    Unmeter(connection.fd, connection.meter.get());
-    close(second);
-  }
+  for (const auto& [second, connection] : open_) Close(second);
   open_.clear();
   for (int fd : listeners_) close(fd);
   for (int fd : {poll_, stop_, spare_})
@@ -99,7 +125,8 @@ void Acceptor::Trust(absl::string_view peer) {
 void Acceptor::Loop() {
   while (true) {
     epoll_event events[kAtOnce];
-    const int count = epoll_wait(poll_, events, kAtOnce, -1);
+    const int count =
+        epoll_wait(poll_, events, kAtOnce, bounds_.members_only ? kTrustCheck_ms : -1);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_) return;
@@ -109,89 +136,113 @@ void Acceptor::Loop() {
         Forget(fd);
       }
     }
+    if (bounds_.members_only) EndStrangers();
   }
+}
+
+void Acceptor::EndStrangers() {
+  const int64_t before_ns = MonotonicNanos() - kTrustLimit_ns;
+  std::lock_guard lock(mutex_);
+  for (const auto& [second, connection] : open_)
+    if (connection.since_ns < before_ns && !connection.meter->trusted())
+      shutdown(second, SHUT_RDWR);
 }
 
 void Acceptor::AcceptFrom(int listener) {
   for (int count = 0; count < kAtOnce; ++count) {
-    int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-      const std::string why = absl::StrFormat("%s; raise ulimit -n", std::strerror(errno));
+    int fd = Accept(listener);
+    if (fd >= 0) {
+      Take(fd);
+      continue;
+    }
+    if (errno == EAGAIN) return;
+    const int error = errno;
+    if (error == EMFILE || error == ENFILE) {
       // The connection would otherwise wait, and the listener stay readable for ever.
       if (spare_ >= 0) close(spare_);
-      fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (fd >= 0) Refuse(fd, why);
+      fd = Accept(listener);
+      if (fd >= 0) Refuse(fd, absl::StrFormat("%s; raise ulimit -n", std::strerror(error)));
       spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
       if (fd >= 0 && spare_ >= 0) continue;
-      usleep(kDescriptorPause_ms * 1000);
-      return;
     }
-    if (fd < 0) return;
-    Take(fd);
+    // Others are of a connection that has broken already, unless memory is short.
+    if (error != ECONNABORTED && error != EINTR) usleep(kPause_ms * 1000);
   }
+}
+
+std::string Acceptor::ReasonToRefuse(const SocketAddress& peer, HostLoad& host) {
+  const char* const next = "end clients that are not needed, or raise ulimit -n";
+  {
+    std::lock_guard lock(mutex_);
+    if (open_.size() >= bounds_.connections) {
+      return absl::StrFormat("%d connections are open, which is the bound; %s", open_.size(), next);
+    }
+  }
+  const int most = static_cast<int>(bounds_.connections / 2);
+  if (peer.bytes.ss_family != AF_UNIX && host.connections >= most) {
+    return absl::StrFormat("%s's host has %d connections, which is the bound for one host; %s",
+                           GrpcName(peer), most, next);
+  }
+  if (host.control.Left(MonotonicNanos()) < kLeastControl)
+    return absl::StrCat(GrpcName(peer), "'s host floods this daemon");
+  return "";
 }
 
 void Acceptor::Take(int fd) {
   SocketAddress peer;
   if (getpeername(fd, peer.get(), &peer.size) != 0) {
-    close(fd);  // left already
+    Close(fd);  // left already
     return;
   }
-  {
-    std::lock_guard lock(mutex_);
-    if (open_.size() >= bound_) {
-      return Refuse(fd, absl::StrFormat("%d connections are open, which is the bound; end clients "
-                                        "that are not needed, or raise ulimit -n",
-                                        bound_));
-    }
-  }
-  const std::shared_ptr<Allowance> allowance = AllowanceOf(peer);
-  if (allowance->Left(MonotonicNanos()) < kLeastAllowance)
-    return Refuse(fd, absl::StrFormat("%s floods this daemon", GrpcName(peer)));
+  const std::shared_ptr<HostLoad> host = HostOf(peer);
+  if (const std::string why = ReasonToRefuse(peer, *host); !why.empty()) return Refuse(fd, why);
   if (peer.bytes.ss_family != AF_UNIX) {
     const int on = 1, silence_ms = kKeepaliveTimeoutMs;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof(silence_ms));
   }
-  // Tells when the connection ends, also if this side does: gRPC shuts it down before it closes its
-  // own.
+  // When either side ends the connection, the second descriptor is hung up: gRPC shuts a socket
+  // down before it closes its descriptor.
   const int second = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (second < 0) return Refuse(fd, absl::StrFormat("%s; raise ulimit -n", std::strerror(errno)));
-  Connection connection{fd, GrpcName(peer), std::make_shared<FrameMeter>(allowance)};
-  Meter(fd, connection.meter, [this, allowance, name = connection.peer] {
+  if (second < 0 || !Watch(poll_, second, 0)) {
+    const std::string error = std::strerror(errno);
+    if (second >= 0) Close(second);
+    return Refuse(fd, error + "; raise ulimit -n");
+  }
+  const auto meter = std::make_shared<FrameMeter>(host);
+  const std::string name = GrpcName(peer);
+  Meter(fd, this, meter, [this, name] {
     broken_->Add();
-    Warn(
-        absl::StrFormat("broke the connection of %s: more than %d resets, pings and settings at "
-                        "once and %d a second from there, or too many calls",
-                        name, allowance->most(), allowance->per_second()));
+    Warn(absl::StrFormat(
+        "broke the connection of %s: its host asks for more than %d resets, pings and settings at "
+        "once and %d a second, has more than %d calls open, or begins too many",
+        name, kControl, kControlPerSecond, kOpenCalls));
   });
   {
     std::lock_guard lock(mutex_);
-    open_[second] = std::move(connection);
+    open_[second] = {name, meter, MonotonicNanos()};
   }
-  epoll_event event{.events = 0, .data = {.fd = second}};
-  epoll_ctl(poll_, EPOLL_CTL_ADD, second, &event);
   Server::NewConnectionParameters parameters;
   parameters.fd = fd;
   server_->HandleNewConnection(&parameters);
 }
 
-std::shared_ptr<Allowance> Acceptor::AllowanceOf(const SocketAddress& peer) {
-  const std::string host =
-      peer.bytes.ss_family == AF_UNIX ? "" : peer.ToString().substr(0, peer.ToString().rfind(':'));
+std::shared_ptr<HostLoad> Acceptor::HostOf(const SocketAddress& peer) {
   const int64_t now_ns = MonotonicNanos();
-  if (allowances_.size() >= 2 * bound_) {
-    std::erase_if(allowances_, [now_ns](const auto& entry) {
-      return entry.second.use_count() == 1 && entry.second->Left(now_ns) == entry.second->most();
+  if (hosts_.size() >= 2 * bounds_.connections) {
+    std::erase_if(hosts_, [now_ns](const auto& entry) {
+      HostLoad& host = *entry.second;
+      return host.connections == 0 && host.control.Left(now_ns) == host.control.most();
     });
   }
-  std::shared_ptr<Allowance>& allowance = allowances_[host];
-  if (allowance == nullptr) allowance = std::make_shared<Allowance>(kControl, kControlPerSecond);
-  return allowance;
+  std::shared_ptr<HostLoad>& host = hosts_[HostName(peer)];
+  if (host == nullptr)
+    host.reset(new HostLoad{.control = {kControl, kControlPerSecond}, .max_open = kOpenCalls});
+  return host;
 }
 
 void Acceptor::Refuse(int fd, absl::string_view why) {
-  close(fd);
+  Close(fd);
   refused_->Add();
   Warn(absl::StrCat("refused a connection: ", why));
 }
@@ -208,11 +259,12 @@ void Acceptor::Warn(const std::string& what) {
 void Acceptor::Forget(int second) {
   std::lock_guard lock(mutex_);
   // gRPC's descriptor may still keep the socket, and with it this entry.
-  epoll_ctl(poll_, EPOLL_CTL_DEL, second, nullptr);
+  Unwatch(poll_, second);
   const auto it = open_.find(second);
-  Unmeter(it->second.fd, it->second.meter.get());
+  // The meter stays until another socket has this number: gRPC may still read what has arrived.
+  it->second.meter->Close(MonotonicNanos());
   open_.erase(it);
-  close(second);
+  Close(second);
 }
 
 }  // namespace agmm

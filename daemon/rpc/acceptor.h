@@ -1,6 +1,6 @@
 // Accepts a server's connections in gRPC's place. gRPC's own listener has no bound, and stops for
-// good once it finds no free descriptor. Clients that flood their connections lose them
-// (FrameMeter), and get new ones no faster than their flood may go on.
+// good once it finds no free descriptor. A client that floods its connection (FrameMeter) loses it,
+// and its host gets no other one until the server has recovered.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -27,15 +27,19 @@ namespace agmm {
 class Acceptor {
  public:
   using Server = grpc::experimental::ExternalConnectionAcceptor;
+  struct Bounds {
+    size_t connections;  // half of them for the clients of one host
+    bool members_only;   // closes connections that are not trusted soon
+  };
 
   // Hands the connections of `listeners`, non-blocking sockets that this closes, to `server`.
-  // Closes those beyond `bound`. `metrics` outlives this.
-  Acceptor(std::vector<int> listeners, size_t bound, std::unique_ptr<Server> server,
+  // Closes those beyond the bounds. `metrics` outlives this.
+  Acceptor(std::vector<int> listeners, Bounds bounds, std::unique_ptr<Server> server,
            Metrics* metrics);
   ~Acceptor() { Stop(); }
   Acceptor(const Acceptor&) = delete;
 
-  // Once gRPC's server has started. Errors: RESOURCE_EXHAUSTED without a thread.
+  // Once gRPC's server has started. Errors: RESOURCE_EXHAUSTED without a thread or a descriptor.
   absl::Status Start();
   // Accepts no more. Idempotent.
   void Stop();
@@ -44,23 +48,27 @@ class Acceptor {
   void Trust(absl::string_view peer);
 
  private:
+  struct Connection {
+    std::string peer;  // as gRPC names it
+    std::shared_ptr<FrameMeter> meter;
+    int64_t since_ns;
+  };
+
   void Loop();
   void AcceptFrom(int listener);
   void Take(int fd);
+  // Empty if `host` may have one more connection, else why not.
+  std::string ReasonToRefuse(const SocketAddress& peer, HostLoad& host);
   void Refuse(int fd, absl::string_view why);
   void Forget(int second);
-  // The clients at a host share one; so do all on the unix socket.
-  std::shared_ptr<Allowance> AllowanceOf(const SocketAddress& peer);
+  // Ends the connections that had to be trusted by now.
+  void EndStrangers();
+  // The clients of one host share one; so do all on the unix socket.
+  std::shared_ptr<HostLoad> HostOf(const SocketAddress& peer);
   void Warn(const std::string& what);
 
-  struct Connection {
-    int fd = -1;       // gRPC's
-    std::string peer;  // as gRPC names it
-    std::shared_ptr<FrameMeter> meter;
-  };
-
   const std::vector<int> listeners_;
-  const size_t bound_;
+  const Bounds bounds_;
   const std::unique_ptr<Server> server_;
   Metrics::Counter* const refused_;
   Metrics::Counter* const broken_;
@@ -68,11 +76,13 @@ class Acceptor {
   int spare_;              // closed to have a descriptor for a connection that is refused
   std::atomic<int64_t> next_warning_ns_ = 0;
   bool stopped_ = false;
-  std::map<std::string, std::shared_ptr<Allowance>> allowances_;  // by host; on the thread
+  std::map<std::string, std::shared_ptr<HostLoad>> hosts_;  // on the thread
   std::thread thread_;
 
   std::mutex mutex_;
-  std::map<int, Connection> open_;  // by a second descriptor of the socket; guarded by mutex_
+  // By a second descriptor of the socket, which says when the connection has ended. Guarded by
+  // mutex_.
+  std::map<int, Connection> open_;
 };
 
 }  // namespace agmm

@@ -1,5 +1,6 @@
 #include "daemon/rpc/caller_check.h"
 
+#include "kernels/base/reason.h"
 #include "proto/convert/metadata.h"
 
 namespace agmm {
@@ -41,6 +42,18 @@ class CheckFactory final : public grpc::experimental::ServerInterceptorFactoryIn
 };
 
 }  // namespace
+
+absl::Status CheckMember(const CallContext& call) {
+  if (call.member) return absl::OkStatus();
+  if (call.former_member) {
+    return WithReason(absl::AbortedError("the stream of the calling daemon has ended; retry once "
+                                         "it has joined again"),
+                      kReasonPeerLost);
+  }
+  return absl::PermissionDeniedError(
+      "this is for daemons that have joined this world; clients use the node's address and the "
+      "other services");
+}
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeCallerCheck(
     const MemberTokens* tokens) {

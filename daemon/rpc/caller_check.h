@@ -8,7 +8,8 @@
 #include <set>
 #include <string>
 
-#include "absl/strings/string_view.h"
+#include "absl/status/status.h"
+#include "daemon/link/call_context.h"
 
 namespace agmm {
 
@@ -32,6 +33,10 @@ class MemberTokens {
   mutable std::mutex mutex_;
   std::set<std::string> tokens_;
 };
+
+// OK for a call of a member. Errors: ABORTED (PEER_LOST) for one whose stream has ended;
+// PERMISSION_DENIED.
+absl::Status CheckMember(const CallContext& call);
 
 // Where a call shows no token of `tokens`: sets kMemberKey to kFormerMember, if it is there, and
 // removes kPrincipalKey, before any service sees them. `tokens` outlives the server.

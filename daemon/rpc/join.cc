@@ -53,7 +53,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
   void Close() override { Break("it was closed"); }
   void Judge(int64_t now_ns) override {
     const int64_t received_ns = received_ns_;
-    const int64_t beat_ns = admitted_ ? door_.beats->heard_ns(token_) : 0;
+    const int64_t beat_ns = admitted_ ? door_.beats->heard_ns(beat_key_) : 0;
     if (IsSilent(now_ns, received_ns, beat_ns)) Break(SilenceOf(now_ns, received_ns));
   }
   void Beat(bool due) override {
@@ -75,7 +75,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
   void OnOver() override {
     if (!admitted_) return;
     door_.members->Remove(token_);
-    door_.beats->End(token_);
+    door_.beats->End(beat_key_);
   }
   void OnMessage(v1::MemberMessage* message) override {
     received_ns_ = MonotonicNanos();
@@ -115,7 +115,8 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     }
     token_ = proof_.CallToken();
     door_.members->Add(token_);
-    door_.beats->Begin(token_);
+    beat_key_ = proof_.BeatKey();
+    door_.beats->Begin(beat_key_);
     door_.trust(peer_);
     v1::SequencerMessage message;
     message.set_proof(proof_.OfSequencer());
@@ -143,8 +144,8 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
   const SequencerParts parts_;
   const JoinDoor door_;
   const std::string peer_;
-  JoinProof proof_;    // until admitted_ on the reading thread
-  std::string token_;  // likewise
+  JoinProof proof_;               // until admitted_ on the reading thread
+  std::string token_, beat_key_;  // likewise
   std::atomic<bool> admitted_{false};
   std::atomic<int64_t> received_ns_{MonotonicNanos()};
   std::atomic<bool> flushes_{false};  // a flush is on its way

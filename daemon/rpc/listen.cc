@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -137,6 +138,7 @@ absl::StatusOr<std::vector<int>> BindAll(const std::string& address, int type, i
   *port = 0;
   for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
     const int fd = socket(at->ai_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && errno == EAFNOSUPPORT && at->ai_next != nullptr) continue;
     if (fd < 0) return Errno("no socket can be made");
     sockets.push_back(fd);
     const int on = 1;
@@ -147,8 +149,17 @@ absl::StatusOr<std::vector<int>> BindAll(const std::string& address, int type, i
     std::memcpy(&where.bytes, at->ai_addr, where.size);
     // A host of several addresses has one port.
     if (*port != 0) where.set_port(*port);
+    // The unspecified address of IPv6 stands for those of IPv4, too.
+    const int off = 0;
+    if (at->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     if (bind(fd, where.get(), where.size) != 0 ||
         (type == SOCK_STREAM && listen(fd, kBacklog) != 0)) {
+      // A name may have addresses of a family, or of a network, that this host does not have.
+      if (errno == EADDRNOTAVAIL && (sockets.size() > 1 || at->ai_next != nullptr)) {
+        close(fd);
+        sockets.pop_back();
+        continue;
+      }
       if (errno == EADDRINUSE) {
         return absl::AlreadyExistsError(absl::StrFormat(
             "%s is in use; stop the program that listens there or change the address", address));

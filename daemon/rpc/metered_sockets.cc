@@ -1,21 +1,24 @@
 #include "daemon/rpc/metered_sockets.h"
 
-#include <dlfcn.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
+#include <shared_mutex>
 #include <unordered_map>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "kernels/base/clock.h"
 
 namespace agmm {
 namespace {
 
 struct Metered {
+  const void* owner;
   std::shared_ptr<FrameMeter> meter;
   std::function<void()> broken;
   uint64_t cookie;  // of the socket: its number may be another one's after gRPC has closed it
@@ -23,9 +26,9 @@ struct Metered {
 
 // One for the process, like the functions of libc.
 struct MeteredSockets {
-  std::mutex mutex;
-  std::unordered_map<int, Metered> sockets;
-  std::atomic<size_t> count = 0;  // so that processes without any pay nothing
+  std::shared_mutex mutex;
+  std::unordered_map<int, Metered> sockets;  // guarded by mutex
+  std::atomic<size_t> count = 0;             // so that processes without any pay nothing
 };
 
 MeteredSockets& metered() {
@@ -40,66 +43,92 @@ uint64_t CookieOf(int fd) {
   return cookie;
 }
 
-// False if the connection has to break.
-bool Pass(int fd, const msghdr& message, ssize_t bytes) {
-  MeteredSockets& all = metered();
-  std::shared_ptr<FrameMeter> meter;
-  uint64_t cookie;
-  {
-    std::lock_guard lock(all.mutex);
-    const auto it = all.sockets.find(fd);
-    if (it == all.sockets.end()) return true;
-    meter = it->second.meter;
-    cookie = it->second.cookie;
-  }
-  if (CookieOf(fd) != cookie) return true;
-  const int64_t now_ns = MonotonicNanos();
+// Shows `see` the first `bytes` of the message, while it returns true. Returns what it did last.
+template <typename See>
+bool ForEachPart(const msghdr& message, ssize_t bytes, See see) {
   size_t left = static_cast<size_t>(bytes);
-  bool fine = true;
-  for (size_t i = 0; i < message.msg_iovlen && left > 0; ++i) {
+  bool more = true;
+  for (size_t i = 0; i < message.msg_iovlen && left > 0 && more; ++i) {
     const iovec& part = message.msg_iov[i];
     const size_t size = std::min(left, part.iov_len);
-    fine = fine && meter->Read({static_cast<const char*>(part.iov_base), size}, now_ns);
+    more = see(absl::string_view(static_cast<const char*>(part.iov_base), size));
     left -= size;
   }
-  if (fine) return true;
-  std::function<void()> broken;
+  return more;
+}
+
+// Runs `use` with the meter of `fd`, if it has one. Under a shared lock, so that Unmeter waits.
+template <typename Use>
+bool WithMeter(int fd, Use use) {
+  MeteredSockets& all = metered();
+  if (all.count == 0) return true;
+  const int error = errno;
+  bool result = true;
   {
-    std::lock_guard lock(all.mutex);
+    std::shared_lock lock(all.mutex);
     const auto it = all.sockets.find(fd);
-    if (it != all.sockets.end() && it->second.meter == meter) broken = it->second.broken;
+    if (it != all.sockets.end() && CookieOf(fd) == it->second.cookie) result = use(it->second);
   }
-  if (broken != nullptr) broken();
-  return false;
+  errno = error;
+  return result;
+}
+
+// False if the connection has to break.
+bool Received(int fd, const msghdr& message, ssize_t bytes) {
+  return WithMeter(fd, [&](const Metered& socket) {
+    const int64_t now_ns = MonotonicNanos();
+    const bool fine = ForEachPart(message, bytes, [&](absl::string_view part) {
+      return socket.meter->Received(part, now_ns);
+    });
+    if (!fine) socket.broken();
+    return fine;
+  });
+}
+
+void Sent(int fd, const msghdr& message, ssize_t bytes) {
+  WithMeter(fd, [&](const Metered& socket) {
+    return ForEachPart(message, bytes, [&](absl::string_view part) {
+      socket.meter->Sent(part);
+      return true;
+    });
+  });
 }
 
 }  // namespace
 
-void Meter(int fd, std::shared_ptr<FrameMeter> meter, std::function<void()> broken) {
+void Meter(int fd, const void* owner, std::shared_ptr<FrameMeter> meter,
+           std::function<void()> broken) {
   MeteredSockets& all = metered();
   const uint64_t cookie = CookieOf(fd);
   std::lock_guard lock(all.mutex);
-  all.sockets[fd] = {std::move(meter), std::move(broken), cookie};
+  all.sockets[fd] = {owner, std::move(meter), std::move(broken), cookie};
   all.count = all.sockets.size();
 }
 
-void Unmeter(int fd, const FrameMeter* meter) {
+void Unmeter(const void* owner) {
   MeteredSockets& all = metered();
   std::lock_guard lock(all.mutex);
-  const auto it = all.sockets.find(fd);
-  if (it == all.sockets.end() || it->second.meter.get() != meter) return;
-  all.sockets.erase(it);
+  std::erase_if(all.sockets, [owner](const auto& entry) { return entry.second.owner == owner; });
   all.count = all.sockets.size();
 }
 
 }  // namespace agmm
 
-// In front of libc's own, for this process.
-extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
-  using Function = decltype(recvmsg);
-  static auto* const next = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "recvmsg"));
-  const ssize_t bytes = next(fd, message, flags);
-  if (bytes <= 0 || agmm::metered().count == 0 || agmm::Pass(fd, *message, bytes)) return bytes;
+// Below: in place of libc's own, for this process. They ask the kernel themselves, because a
+// sanitizer would take calls of libc from here for ours, and does not see what gRPC's locks order.
+extern "C" {
+
+ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  const ssize_t bytes = syscall(SYS_recvmsg, fd, message, flags);
+  if (bytes <= 0 || agmm::Received(fd, *message, bytes)) return bytes;
   errno = ECONNRESET;
   return -1;
 }
+
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  const ssize_t bytes = syscall(SYS_sendmsg, fd, message, flags);
+  if (bytes > 0) agmm::Sent(fd, *message, bytes);
+  return bytes;
+}
+
+}  // extern "C"

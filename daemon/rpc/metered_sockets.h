@@ -1,5 +1,5 @@
-// In front of the function of libc with which gRPC reads from its sockets (tcp_posix.cc): what
-// arrives on those named here goes through a meter first.
+// In front of the functions of libc with which gRPC reads from its sockets and writes to them
+// (tcp_posix.cc): a meter sees what passes through the sockets named here.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,12 @@
 
 namespace agmm {
 
-// From now on `meter` reads what arrives at `fd`. Once that is too much, the connection breaks and
-// `broken` is called. Replaces the meter of an earlier socket with this number. Thread-safe, like
-// Unmeter.
-void Meter(int fd, std::shared_ptr<FrameMeter> meter, std::function<void()> broken);
-// No effect if `fd` has another meter by now.
-void Unmeter(int fd, const FrameMeter* meter);
+// From now on `meter` sees what passes through `fd`. When the client has asked for too much, the
+// connection breaks and `broken` is called. Replaces the meter of an earlier socket with this
+// number. `owner` is for Unmeter. Thread-safe, like Unmeter.
+void Meter(int fd, const void* owner, std::shared_ptr<FrameMeter> meter,
+           std::function<void()> broken);
+// Forgets all meters of `owner`: waits for `broken` where it runs.
+void Unmeter(const void* owner);
 
 }  // namespace agmm

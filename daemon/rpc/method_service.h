@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/rpc/caller_check.h"
 #include "daemon/rpc/reply.h"
 
 namespace agmm {
@@ -41,13 +42,15 @@ class MethodService : public grpc::Service {
   template <typename Request, typename Response, typename Start>
   void AddReactor(Start start) {
     Add(MethodOf<Request>(), grpc::internal::RpcMethod::NORMAL_RPC,
-        new grpc::internal::CallbackUnaryHandler<Request, Response>(std::move(start)));
+        new grpc::internal::CallbackUnaryHandler<Request, Response>(
+            Guarded<grpc::ServerUnaryReactor>(std::move(start))));
   }
   // Adds a method with a stream of responses; `start` returns the reactor of a call.
   template <typename Request, typename Response, typename Start>
   void AddWriteStream(Start start) {
     Add(MethodOf<Request>(), grpc::internal::RpcMethod::SERVER_STREAMING,
-        new grpc::internal::CallbackServerStreamingHandler<Request, Response>(std::move(start)));
+        new grpc::internal::CallbackServerStreamingHandler<Request, Response>(
+            Guarded<grpc::ServerWriteReactor<Response>>(std::move(start))));
   }
   // Adds a method with streams in both directions, which on the wire any method is.
   template <typename Request, typename Response, typename Start>
@@ -57,8 +60,12 @@ class MethodService : public grpc::Service {
   template <typename Request, typename Response, typename Start>
   void AddBidiStream(const Method& method, Start start) {
     Add(method, grpc::internal::RpcMethod::BIDI_STREAMING,
-        new grpc::internal::CallbackBidiHandler<Request, Response>(std::move(start)));
+        new grpc::internal::CallbackBidiHandler<Request, Response>(
+            Guarded<grpc::ServerBidiReactor<Request, Response>>(std::move(start))));
   }
+
+  // From now on calls that are not a member's fail (CheckMember). Before the server starts.
+  void RefuseStrangers() { refuses_strangers_ = true; }
 
   const google::protobuf::ServiceDescriptor& descriptor() const { return service_; }
   // Returns "/agmm.v1.JobService/GetJob".
@@ -67,6 +74,25 @@ class MethodService : public grpc::Service {
   }
 
  private:
+  // A call that fails at once.
+  template <typename Reactor>
+  class Refusal final : public Reactor {
+   public:
+    explicit Refusal(const absl::Status& why) { this->Finish(ToGrpc(why)); }
+
+   private:
+    void OnDone() override { delete this; }
+  };
+  template <typename Reactor, typename Start>
+  auto Guarded(Start start) {
+    return [this, start = std::move(start)](Context* context, auto... rest) -> Reactor* {
+      if (refuses_strangers_) {
+        if (const absl::Status stranger = CheckMember(CallContextOf(context)); !stranger.ok())
+          return new Refusal<Reactor>(stranger);
+      }
+      return start(context, rest...);
+    };
+  }
   template <typename Request>
   const Method& MethodOf() const {
     int i = 0;
@@ -82,6 +108,7 @@ class MethodService : public grpc::Service {
 
   const google::protobuf::ServiceDescriptor& service_;
   std::deque<std::string> paths_;  // whose addresses stay
+  bool refuses_strangers_ = false;
 };
 
 }  // namespace agmm

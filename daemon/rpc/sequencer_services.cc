@@ -37,16 +37,9 @@ template <typename Request, typename Response>
 Handler<Request, Response> OfMembers(Handler<Request, Response> handler) {
   return [handler = std::move(handler)](const CallContext& context, const Request& request,
                                         Reply<Response> reply) {
-    if (context.member) return handler(context, request, std::move(reply));
-    if (context.former_member) {
-      return reply(WithReason(
-          absl::AbortedError("the stream of the calling daemon has ended; retry once it has "
-                             "joined again"),
-          kReasonPeerLost));
-    }
-    reply(absl::PermissionDeniedError(absl::StrFormat(
-        "%s is for daemons that have joined this world; clients use the other services",
-        Request::descriptor()->full_name())));
+    if (absl::Status stranger = CheckMember(context); !stranger.ok())
+      return reply(std::move(stranger));
+    handler(context, request, std::move(reply));
   };
 }
 
@@ -145,6 +138,11 @@ std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
   service->AddUnary(OfMembers(calls.end_lease));
   service->AddUnary(OfMembers(calls.opened_session));
   service->AddUnary(OfMembers(calls.close_session));
+  return service;
+}
+
+std::unique_ptr<grpc::Service> MembersOnly(std::unique_ptr<grpc::Service> service) {
+  static_cast<MethodService&>(*service).RefuseStrangers();
   return service;
 }
 

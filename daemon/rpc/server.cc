@@ -30,22 +30,24 @@ constexpr size_t kQuotaBytes = size_t{1} << 30;
 // The bound of one connection. A client's further calls wait until one ends. A client may well
 // watch thousands of jobs, and the other daemons relay the calls of all their clients on one
 // connection.
-constexpr int kMaxStreams = 10'000;
+constexpr int kMaxStreams = 4'000;
 // For a client to speak HTTP/2 after it has connected.
 constexpr int kHandshakeTimeoutMs = 5'000;
 
-// A connection takes two descriptors; at least half of all are for other purposes.
+// A connection takes two descriptors, and a daemon has up to three listeners. So half of all
+// descriptors are for other purposes.
 size_t ConnectionBound() {
   constexpr size_t kMost = 4096;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  return std::min<size_t>(kMost, limit.rlim_cur / 8);
+  return std::min<size_t>(kMost, limit.rlim_cur / 12);
 }
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
-    const std::string& tcp, const std::string& socket, Metrics* metrics,
-    const MemberTokens* members, const std::vector<grpc::Service*>& services) {
+    const Listening& listening, Metrics* metrics, const MemberTokens* members,
+    const std::vector<grpc::Service*>& services) {
+  const std::string &tcp = listening.tcp, &socket = listening.socket;
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<RpcServer> server(new RpcServer);
@@ -101,22 +103,27 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   std::move(close_listeners).Cancel();
   for (size_t i = 0; i < listeners.size(); ++i) {
     server->acceptors_.push_back(std::make_unique<Acceptor>(
-        std::move(listeners[i]), ConnectionBound(), std::move(entries[i]), metrics));
+        std::move(listeners[i]), Acceptor::Bounds{ConnectionBound(), listening.members_only},
+        std::move(entries[i]), metrics));
   }
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr)
     return absl::ResourceExhaustedError("gRPC cannot start a server; see the line above");
   server->SetServing(false);
-  for (const auto& acceptor : server->acceptors_) AGMM_RETURN_IF_ERROR(acceptor->Start());
   return server;
+}
+
+absl::Status RpcServer::Open() {
+  for (const auto& acceptor : acceptors_) AGMM_RETURN_IF_ERROR(acceptor->Start());
+  return absl::OkStatus();
 }
 
 RpcServer::~RpcServer() { Stop(); }
 
 void RpcServer::Stop() {
-  if (server_ == nullptr) return;
   for (const auto& acceptor : acceptors_) acceptor->Stop();
   if (!socket_.empty()) unlink(socket_.c_str());
+  if (server_ == nullptr) return;
   server_->Shutdown(ToGrpc(Deadline::After(kGrace)));
   server_->Wait();
 }

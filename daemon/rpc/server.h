@@ -17,12 +17,19 @@ namespace agmm {
 
 class RpcServer {
  public:
-  // `tcp` host:port or empty, `socket` a path or empty. `members`: whose calls may name another
-  // principal. All arguments outlive the server.
-  // Errors: ALREADY_EXISTS when an address is in use; INVALID_ARGUMENT; RESOURCE_EXHAUSTED.
+  struct Listening {
+    std::string tcp;            // host:port, or empty
+    std::string socket;         // a path, or empty
+    bool members_only = false;  // see Acceptor
+  };
+  // Connections wait until Open. `members`: whose calls may name another principal. The pointers
+  // outlive the server. Errors: ALREADY_EXISTS when an address is in use; INVALID_ARGUMENT;
+  // RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
-      const std::string& tcp, const std::string& socket, Metrics* metrics,
-      const MemberTokens* members, const std::vector<grpc::Service*>& services);
+      const Listening& listening, Metrics* metrics, const MemberTokens* members,
+      const std::vector<grpc::Service*>& services);
+  // Accepts connections from now on. Errors: RESOURCE_EXHAUSTED.
+  absl::Status Open();
   ~RpcServer();
   // Ends all calls, which fails them with UNAVAILABLE, and waits for their ends. Idempotent.
   void Stop();

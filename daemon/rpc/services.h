@@ -46,6 +46,9 @@ struct JoinDoor {
 std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
                                                const SequencerCalls& calls, const JoinDoor& door);
 
+// `service`, of those here, for members alone: other callers get PERMISSION_DENIED.
+std::unique_ptr<grpc::Service> MembersOnly(std::unique_ptr<grpc::Service> service);
+
 // On the other nodes: `service` ("agmm.v1.JobService") of the sequencer's daemon, under its own
 // name.
 std::unique_ptr<grpc::Service> MakeRelay(const std::string& service, SequencerClient* sequencer);

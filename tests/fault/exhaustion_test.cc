@@ -76,8 +76,11 @@ TEST(Threads, ADaemonThatCannotStartOneSaysWhich) {
   for (const char* purpose :
        {"the daemon's state", "worker 1 of 1 of a device", "plans", "large plans", "fills",
         "the transport", "the transport's gate", "heartbeats", "plans and their proofs",
-        "large plans and their proofs"}) {
+        "large plans and their proofs", "the beats", "accepting connections"}) {
     SCOPED_TRACE(purpose);
+#ifdef __SANITIZE_ADDRESS__
+    if (std::string(purpose) == "the transport's gate") continue;  // UCX leaks if it cannot listen
+#endif
     World world({.nodes = 2, .failpoints = absl::StrCat("thread.none ", purpose, "=*")});
     world.Start(0);
     EXPECT_EQ(world.daemon(0).Wait(kPatience), kFailed) << world.daemon(0).err();

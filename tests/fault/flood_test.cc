@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -33,9 +34,16 @@ class Flood : public ::testing::Test {
   std::string Log(int node) const { return world_->daemon(node).err(); }
   // One way to answer: the world has not changed, and multiplies.
   void ExpectHealthy() {
-    for (int node = 0; node < 3; ++node)
+    for (int node = 0; node < 3; ++node) {
       EXPECT_THAT(Log(node), Not(HasSubstr(" was lost"))) << "node " << node;
-    EXPECT_EQ(world_->Status(0).generation(), generation_);
+      // Right behind a flood, a client may still be refused; and the nodes hear each other beside
+      // their streams, too.
+      EXPECT_TRUE(world_->WaitFor(node, "the same world, and beats",
+                                  [&](const v1::GetStatusResponse& status) {
+                                    return status.ready() && status.generation() == generation_ &&
+                                           MetricOf(status, "beats_heard_total") > 0;
+                                  }));
+    }
     WriteNpy(world_->Path("A.npy"), SmallIntegers(64, 32, 1));
     WriteNpy(world_->Path("B.npy"), SmallIntegers(32, 48, 2));
     const Ran ran = world_->Ctl(1, {"matmul", world_->Path("A.npy"), world_->Path("B.npy"), "--out",
@@ -48,31 +56,35 @@ class Flood : public ::testing::Test {
 };
 
 TEST_F(Flood, CallsThatAreResetLoseNoNodeAndNoMemory) {
+  if (kSanitized) GTEST_SKIP() << "sanitized daemons are so slow that a flood waits for them";
   ASSERT_NO_FATAL_FAILURE(Start({.nodes = 3}));
-  const std::string endpoints[] = {world_->address(0), world_->address(1), world_->socket(0),
-                                   // Strangers, where daemons join.
-                                   absl::StrCat("127.0.0.1:", world_->peer_port())};
+  using Kind = CallFlood::Kind;
+  const std::pair<std::string, Kind> kinds[] = {
+      {world_->address(0), Kind::kReset},
+      {world_->address(0), Kind::kLeave},
+      {world_->address(1), Kind::kReset},
+      {world_->socket(0), Kind::kReset},
+      // Strangers, where daemons join.
+      {absl::StrCat("127.0.0.1:", world_->peer_port()), Kind::kReset}};
   const int64_t before_kib = ProcessField(world_->daemon(0).pid(), "VmRSS");
   {
     std::vector<std::unique_ptr<CallFlood>> floods;
-    for (const std::string& endpoint : endpoints)
-      floods.push_back(std::make_unique<CallFlood>(endpoint));
+    for (const auto& [endpoint, kind] : kinds)
+      floods.push_back(std::make_unique<CallFlood>(endpoint, kind));
     absl::SleepFor(kFlood);
-    for (const auto& flood : floods) {
-      EXPECT_GT(flood->broken(), 1) << "of " << flood->calls() << " calls";
-      std::printf("%ld calls, %ld connections broken\n", (long)flood->calls(),
-                  (long)flood->broken());
-    }
+    for (const auto& flood : floods)
+      EXPECT_GT(flood->ended(), 1) << "after " << flood->calls() << " calls";
   }
   ExpectHealthy();
-  EXPECT_GT(MetricOf(world_->Status(0), "rpc_connections_broken_total"), 0);
+  EXPECT_TRUE(world_->WaitFor(0, "broken connections", [](const v1::GetStatusResponse& status) {
+    return MetricOf(status, "rpc_connections_broken_total") > 0;
+  }));
   EXPECT_THAT(Log(0), HasSubstr("broke the connection of ipv4:127.0.0.1:"));
-  if (kSanitized) return;  // their memory is their own
   EXPECT_TRUE(Eventually([&] {
-    return ProcessField(world_->daemon(0).pid(), "VmRSS") < before_kib + (100 << 10);
+    return ProcessField(world_->daemon(0).pid(), "VmRSS") < before_kib + (350 << 10);
   })) << "node 0 had "
       << before_kib << " KiB, and has " << ProcessField(world_->daemon(0).pid(), "VmRSS");
-  EXPECT_LT(ProcessField(world_->daemon(0).pid(), "VmHWM"), before_kib + (600 << 10));
+  EXPECT_LT(ProcessField(world_->daemon(0).pid(), "VmHWM"), before_kib + (1 << 20));
 }
 
 // More connections than descriptors, for a while.
@@ -95,11 +107,14 @@ TEST_F(Flood, ConnectionsBeyondTheBoundAreRefusedAndLaterOnesServed) {
       EXPECT_TRUE(Eventually([&] { return Connection(*ResolveEndpoint(each)).GetStatus().ok(); }))
           << each;
     }
-    const double now = MetricOf(world_->Status(0), "rpc_connections_refused_total");
-    EXPECT_GT(now, refused + kConnections / 4) << endpoint;
-    refused = now;
+    // Those that were closed before they were accepted do not count.
+    EXPECT_TRUE(world_->WaitFor(0, "its refusals", [&](const v1::GetStatusResponse& status) {
+      return MetricOf(status, "rpc_connections_refused_total") > refused;
+    })) << endpoint;
+    refused = MetricOf(world_->Status(0), "rpc_connections_refused_total");
   }
-  EXPECT_THAT(Log(0), HasSubstr("refused a connection: 64 connections are open"));
+  EXPECT_THAT(Log(0), HasSubstr("'s host has 21 connections, which is the bound for one host"));
+  EXPECT_THAT(Log(0), HasSubstr("refused a connection: 42 connections are open, which is the"));
   // Daemons can still join.
   world_->Kill(2);
   world_->Start(2);

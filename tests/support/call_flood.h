@@ -8,18 +8,19 @@
 
 namespace agmm {
 
-// Begins calls of GetStatus and resets each at once ("rapid reset"), on one connection after the
-// other, until the destructor.
+// Begins calls of GetStatus on one connection after the other, until the destructor. Resets each at
+// once ("rapid reset"), or leaves them to the end of the connection.
 class CallFlood {
  public:
+  enum class Kind { kReset, kLeave };
   // `endpoint`: "127.0.0.1:port", or the path of a unix socket.
-  explicit CallFlood(const std::string& endpoint);
+  explicit CallFlood(const std::string& endpoint, Kind kind = Kind::kReset);
   ~CallFlood();
   CallFlood(const CallFlood&) = delete;
 
   int64_t calls() const { return calls_; }
-  // How often the daemon has broken the connection.
-  int64_t broken() const { return broken_; }
+  // How many connections the daemon has broken, or the flood has left.
+  int64_t ended() const { return ended_; }
 
  private:
   void Run();
@@ -27,8 +28,9 @@ class CallFlood {
   void Flood(int fd);
 
   const std::string endpoint_;
+  const Kind kind_;
   std::atomic<bool> stopping_ = false;
-  std::atomic<int64_t> calls_ = 0, broken_ = 0;
+  std::atomic<int64_t> calls_ = 0, ended_ = 0;
   std::thread thread_;
 };
 

@@ -50,9 +50,10 @@ class Jobs final : public v1::JobService::CallbackService {
 class CallCounter : public testing::Test {
  protected:
   CallCounter() {
-    auto server = RpcServer::Start("127.0.0.1:0", "", &metrics_, &members_, {&jobs_});
+    auto server = RpcServer::Start({"127.0.0.1:0"}, &metrics_, &members_, {&jobs_});
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
+    EXPECT_TRUE(server_->Open().ok());
     stub_ = v1::JobService::NewStub(OpenChannel("127.0.0.1:" + std::to_string(server_->port())));
   }
   // Watches such a job, leaves after the first event if told so, and returns how many calls have

@@ -35,59 +35,102 @@ std::string Many(int count, const std::string& frame) {
 
 class Meter : public ::testing::Test {
  protected:
-  Meter() { EXPECT_TRUE(meter_.Read(kPreface, kSecond_ns)); }
-  const std::shared_ptr<Allowance> control_ = std::make_shared<Allowance>(10, 5);
-  FrameMeter meter_{control_};
+  Meter() { EXPECT_TRUE(meter_.Received(kPreface, kSecond_ns)); }
+  bool Says(const std::string& bytes, int64_t now_ns = kSecond_ns) {
+    return meter_.Received(bytes, now_ns);
+  }
+  int64_t Left(int64_t now_ns = kSecond_ns) { return host_->control.Left(now_ns); }
+
+  const std::shared_ptr<HostLoad> host_{new HostLoad{.control = {10, 5}, .max_open = 20}};
+  FrameMeter meter_{host_};
 };
 
-TEST_F(Meter, AsManyResetsAsTheAllowanceHas) {
-  EXPECT_TRUE(meter_.Read(Many(10, Frame(kReset)), kSecond_ns));
-  EXPECT_FALSE(meter_.Read(Frame(kReset), kSecond_ns));
+TEST_F(Meter, AsManyResetsAsTheHostMayMake) {
+  EXPECT_TRUE(Says(Many(10, Frame(kReset))));
+  EXPECT_FALSE(Says(Frame(kReset)));
 }
 
 TEST_F(Meter, TheAllowanceComesBackWithTime) {
-  EXPECT_FALSE(meter_.Read(Many(11, Frame(kReset)), kSecond_ns));
-  EXPECT_EQ(control_->Left(2 * kSecond_ns), 5);
-  EXPECT_TRUE(meter_.Read(Many(5, Frame(kReset)), 2 * kSecond_ns));
-  EXPECT_FALSE(meter_.Read(Frame(kReset), 2 * kSecond_ns));
-  EXPECT_EQ(control_->Left(20 * kSecond_ns), 10);
+  EXPECT_FALSE(Says(Many(11, Frame(kReset))));
+  EXPECT_EQ(Left(2 * kSecond_ns), 5);
+  EXPECT_TRUE(Says(Many(5, Frame(kReset)), 2 * kSecond_ns));
+  EXPECT_FALSE(Says(Frame(kReset), 2 * kSecond_ns));
+  EXPECT_EQ(Left(20 * kSecond_ns), 10);
 }
 
 TEST_F(Meter, ConnectionsOfOneHostShareIt) {
-  FrameMeter other(control_);
-  EXPECT_TRUE(other.Read(std::string(kPreface) + Many(6, Frame(kReset)), kSecond_ns));
-  EXPECT_FALSE(meter_.Read(Many(5, Frame(kReset)), kSecond_ns));
+  FrameMeter other(host_);
+  EXPECT_EQ(host_->connections, 2);
+  EXPECT_TRUE(other.Received(std::string(kPreface) + Many(6, Frame(kReset)), kSecond_ns));
+  EXPECT_FALSE(Says(Many(5, Frame(kReset))));
 }
 
-TEST_F(Meter, PingsAndSettingsCountUnlessTheServerAsked) {
-  EXPECT_TRUE(
-      meter_.Read(Many(100, Frame(kPing, 8, 1)) + Many(100, Frame(kSettings, 0, 1)), kSecond_ns));
-  EXPECT_TRUE(meter_.Read(Many(5, Frame(kPing, 8)) + Many(5, Frame(kSettings, 6)), kSecond_ns));
-  EXPECT_FALSE(meter_.Read(Frame(kPing, 8), kSecond_ns));
+TEST_F(Meter, PingsAndSettingsCountUnlessTheyAreAnswers) {
+  EXPECT_TRUE(Says(Many(100, Frame(kPing, 8, 1)) + Many(100, Frame(kSettings, 0, 1))));
+  EXPECT_TRUE(Says(Many(5, Frame(kPing, 8)) + Many(5, Frame(kSettings, 6))));
+  EXPECT_FALSE(Says(Frame(kPing, 8)));
 }
 
 TEST_F(Meter, ContentsAreNoFrames) {
-  EXPECT_TRUE(meter_.Read(Many(100, Frame(kData, 70'000)), kSecond_ns));
-  EXPECT_TRUE(meter_.Read(Many(10, Frame(kReset)), kSecond_ns));
+  EXPECT_TRUE(Says(Many(100, Frame(kData, 70'000))));
+  EXPECT_TRUE(Says(Many(10, Frame(kReset))));
 }
 
 TEST_F(Meter, BytesMayArriveOneByOne) {
   for (char byte : Many(10, Frame(kData, 300) + Frame(kReset)))
-    EXPECT_TRUE(meter_.Read({&byte, 1}, kSecond_ns));
+    EXPECT_TRUE(meter_.Received({&byte, 1}, kSecond_ns));
   const std::string last = Frame(kReset);
-  EXPECT_TRUE(meter_.Read(last.substr(0, 8), kSecond_ns));
-  EXPECT_FALSE(meter_.Read(last.substr(8, 1), kSecond_ns));
+  EXPECT_TRUE(Says(last.substr(0, 8)));
+  EXPECT_FALSE(Says(last.substr(8, 1)));
 }
 
-TEST_F(Meter, CallsHaveABoundOfTheirOwn) {
-  EXPECT_TRUE(meter_.Read(Many(50'000, Frame(kHeaders)), kSecond_ns));
-  EXPECT_FALSE(meter_.Read(Frame(kHeaders), kSecond_ns));
-  EXPECT_EQ(control_->Left(kSecond_ns), 10);
+TEST_F(Meter, CallsThatAreNotAnsweredHaveABound) {
+  EXPECT_TRUE(Says(Many(20, Frame(kHeaders))));
+  EXPECT_FALSE(Says(Frame(kHeaders)));
+}
+
+TEST_F(Meter, AnsweredCallsAreNotBounded) {
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(Says(Many(20, Frame(kHeaders))));
+    // The first headers and the contents of an answer do not end it.
+    meter_.Sent(Many(20, Frame(kHeaders) + Frame(kData, 100)));
+    ASSERT_EQ(host_->open, 20);
+    meter_.Sent(Many(20, Frame(kHeaders, 4, 1)));
+    ASSERT_EQ(host_->open, 0);
+  }
+  EXPECT_EQ(Left(), 10);
+}
+
+TEST_F(Meter, AnsweredCallsHaveARate) {
+  for (int i = 0; i < 2'500; ++i) {
+    ASSERT_TRUE(Says(Many(20, Frame(kHeaders))));
+    meter_.Sent(Many(20, Frame(kHeaders, 4, 1)));
+  }
+  EXPECT_FALSE(Says(Frame(kHeaders)));
+}
+
+// A client that closes its connection resets its calls.
+TEST_F(Meter, CallsThatAConnectionLeavesBehindAreCharged) {
+  EXPECT_TRUE(Says(Many(20, Frame(kHeaders))));
+  meter_.Sent(Many(2, Frame(kHeaders, 4, 1)));
+  meter_.Close(kSecond_ns);
+  EXPECT_EQ(host_->open, 0);
+  EXPECT_EQ(host_->connections, 0);
+  EXPECT_EQ(Left(), -5) << "no more than comes back in a second";
+  // The server reads what had arrived before.
+  EXPECT_EQ(Left(10 * kSecond_ns), 10);
+  EXPECT_TRUE(Says(Many(10, Frame(kHeaders)), 10 * kSecond_ns));
+  EXPECT_FALSE(Says(Frame(kHeaders), 10 * kSecond_ns));
+  EXPECT_EQ(host_->open, 0);
 }
 
 TEST_F(Meter, ATrustedConnectionHasNoBound) {
+  EXPECT_TRUE(Says(Many(7, Frame(kHeaders))));
   meter_.Trust();
-  EXPECT_TRUE(meter_.Read(Many(1000, Frame(kReset)) + Many(60'000, Frame(kHeaders)), kSecond_ns));
+  EXPECT_EQ(host_->open, 0);
+  EXPECT_TRUE(Says(Many(1000, Frame(kReset)) + Many(60'000, Frame(kHeaders))));
+  meter_.Close(kSecond_ns);
+  EXPECT_EQ(Left(), 10);
 }
 
 }  // namespace

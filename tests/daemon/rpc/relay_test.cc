@@ -127,7 +127,8 @@ class RelayTest : public testing::Test {
     cluster_ = std::make_unique<ClusterService>(&calls_, &view_, 0, 100);
     relay_ = MakeRelay("agmm.v1.JobService", client_.get());
     member_ =
-        *RpcServer::Start("127.0.0.1:0", "", &metrics_, &members_, {cluster_.get(), relay_.get()});
+        *RpcServer::Start({"127.0.0.1:0"}, &metrics_, &members_, {cluster_.get(), relay_.get()});
+    EXPECT_TRUE(member_->Open().ok());
     channel_ = OpenChannel(absl::StrCat("127.0.0.1:", member_->port()));
     stub_ = v1::JobService::NewStub(channel_);
   }

@@ -160,16 +160,19 @@ TEST_P(MatmulOn, CompareGivesConsistentFigures) {
 }
 
 TEST_P(MatmulOn, SessionsLeaveNothingBehind) {
-  const int64_t free = FreeBytes(world_.Status(0));
   const TestMatrix a = SmallIntegers(64, 48, 7), b = SmallIntegers(48, 40, 8);
   Multiply(a, b, DType::kF32, {});
   EXPECT_TRUE(
       world_.WaitFor(0, "its tensors' bytes back", [&](const v1::GetStatusResponse& status) {
-        int64_t tensor_bytes = 0;
-        for (const v1::NodeStatus& node : status.nodes())
-          for (const v1::DeviceStatus& device : node.devices())
-            tensor_bytes += device.tensor_bytes();
-        return tensor_bytes == 0 && FreeBytes(status) <= free;
+        int64_t tensor_bytes = 0, workspace_bytes = 0, heap_bytes = 0;
+        for (const v1::NodeStatus& node : status.nodes()) {
+          for (const v1::DeviceStatus& device : node.devices()) {
+            tensor_bytes += device.tensor_bytes() + device.held_bytes();
+            workspace_bytes += device.workspace_bytes();
+            heap_bytes += device.heap_bytes();
+          }
+        }
+        return tensor_bytes == 0 && FreeBytes(status) + workspace_bytes == heap_bytes;
       }));
 }
 
