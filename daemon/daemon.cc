@@ -30,6 +30,7 @@
 #include "daemon/sequencer/sequencer.h"
 #include "daemon/sequencer/sessions.h"
 #include "daemon/transport/ucx_transport.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
@@ -40,6 +41,8 @@ namespace agmm {
 namespace {
 
 constexpr absl::Duration kMemoryPeriod = absl::Seconds(5);
+// Uploads leave less, which is kept for the next ones on purpose (main.cc).
+constexpr size_t kKeptFreeBytes = size_t{256} << 20;
 
 // All of a daemon's objects, in the order in which they are made.
 class WholeDaemon final : public Daemon {
@@ -346,7 +349,7 @@ void WholeDaemon::EnterWorld() {
 
 void WholeDaemon::KeepLittleMemory() {
   loop_->PostAfter(kMemoryPeriod, [this] {
-    ReturnFreedMemory();
+    ReturnFreedMemory(kKeptFreeBytes);
     KeepLittleMemory();
   });
 }

@@ -1,7 +1,5 @@
 #include "daemon/node/runner.h"
 
-#include <malloc.h>
-
 #include <future>
 #include <memory>
 #include <string>
@@ -79,7 +77,7 @@ void Runner::PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan) {
   const absl::Status status = WithinMemory(
       "the plan", [&] { return plan->Prepare(node_, command, answer->mutable_plan_hash()); });
   // Gives back the memory that planning took beside the plan.
-  if (command.large()) malloc_trim(0);
+  if (command.large()) ReturnFreedMemory();
   plan_bytes_ += plan->size_bytes;
   answer->set_plan_bytes(plan->size_bytes);
   if (!status.ok()) *answer->mutable_error() = ToProto(status);

@@ -1,6 +1,5 @@
 #include "daemon/observe/process.h"
 
-#include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,12 +41,6 @@ void AddProcessGauges(Metrics* metrics) {
   metrics->SetGauge("process_uptime_seconds", [start_ns = MonotonicNanos()] {
     return static_cast<double>(MonotonicNanos() - start_ns) * 1e-9;
   });
-}
-
-void ReturnFreedMemory() {
-  // Uploads leave less, which is kept for the next ones on purpose (main.cc).
-  constexpr size_t kMuch = size_t{256} << 20;
-  if (mallinfo2().fordblks > kMuch) malloc_trim(0);
 }
 
 void AddHeapGauge(std::vector<int> fds, Metrics* metrics) {

@@ -1,4 +1,4 @@
-// Gauges of this process, and its memory.
+// Gauges of this process.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,5 @@ void AddProcessGauges(Metrics* metrics);
 // heap_resident_bytes: the machine's memory behind the heaps' files. Memory that was written once
 // stays resident when it is free again, so that the next tensor there costs no page faults.
 void AddHeapGauge(std::vector<int> fds, Metrics* metrics);
-
-// Gives freed memory back to the kernel if malloc keeps much of it, as after a flood of calls.
-void ReturnFreedMemory();
 
 }  // namespace agmm

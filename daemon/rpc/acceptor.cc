@@ -33,10 +33,8 @@ constexpr int kAtOnce = 64;  // so that no listener keeps another one waiting
 constexpr int64_t kWarningPeriod_ns = 2'000'000'000;
 // The pause before the next attempt to accept where descriptors or memory are short.
 constexpr int64_t kPause_ms = 20;
-// Bounds of a host, see HostLoad. A call costs some 20 KB until it has ended.
-constexpr int64_t kControl = 4'000, kControlPerSecond = 2'000, kOpenCalls = 8'000;
-// A host with less of kControl left gets no connection.
-constexpr int64_t kLeastControl = 200;
+// A host with less of HostBounds::control left gets no connection.
+constexpr double kLeastControl = 0.05;
 // For a daemon to prove that it belongs to the world.
 constexpr int64_t kTrustLimit_ns = 10'000'000'000;
 constexpr int kTrustCheck_ms = 1'000;
@@ -116,10 +114,14 @@ void Acceptor::Stop() {
     if (fd >= 0) close(fd);
 }
 
-void Acceptor::Trust(absl::string_view peer) {
+bool Acceptor::Trust(absl::string_view peer) {
   std::lock_guard lock(mutex_);
-  for (const auto& [second, connection] : open_)
-    if (connection.peer == peer) connection.meter->Trust();
+  for (const auto& [second, connection] : open_) {
+    if (connection.peer != peer) continue;
+    connection.meter->Trust();
+    return true;
+  }
+  return false;
 }
 
 void Acceptor::Loop() {
@@ -183,7 +185,7 @@ std::string Acceptor::ReasonToRefuse(const SocketAddress& peer, HostLoad& host) 
     return absl::StrFormat("%s's host has %d connections, which is the bound for one host; %s",
                            GrpcName(peer), most, next);
   }
-  if (host.control.Left(MonotonicNanos()) < kLeastControl)
+  if (host.control.Left(MonotonicNanos()) < kLeastControl * bounds_.host.control)
     return absl::StrCat(GrpcName(peer), "'s host floods this daemon");
   return "";
 }
@@ -216,7 +218,7 @@ void Acceptor::Take(int fd) {
     Warn(absl::StrFormat(
         "broke the connection of %s: its host asks for more than %d resets, pings and settings at "
         "once and %d a second, has more than %d calls open, or begins too many",
-        name, kControl, kControlPerSecond, kOpenCalls));
+        name, bounds_.host.control, bounds_.host.control_per_second, bounds_.host.open_calls));
   });
   {
     std::lock_guard lock(mutex_);
@@ -237,7 +239,8 @@ std::shared_ptr<HostLoad> Acceptor::HostOf(const SocketAddress& peer) {
   }
   std::shared_ptr<HostLoad>& host = hosts_[HostName(peer)];
   if (host == nullptr)
-    host.reset(new HostLoad{.control = {kControl, kControlPerSecond}, .max_open = kOpenCalls});
+    host.reset(new HostLoad{.control = {bounds_.host.control, bounds_.host.control_per_second},
+                            .max_open = bounds_.host.open_calls});
   return host;
 }
 

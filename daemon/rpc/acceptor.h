@@ -27,9 +27,16 @@ namespace agmm {
 class Acceptor {
  public:
   using Server = grpc::experimental::ExternalConnectionAcceptor;
+  // What the clients of one host may have together, see HostLoad. A call costs some 20 KB until it
+  // has ended.
+  struct HostBounds {
+    int64_t control = 4'000, control_per_second = 2'000;
+    int64_t open_calls = 8'000;
+  };
   struct Bounds {
     size_t connections;  // half of them for the clients of one host
     bool members_only;   // closes connections that are not trusted soon
+    HostBounds host;
   };
 
   // Hands the connections of `listeners`, non-blocking sockets that this closes, to `server`.
@@ -44,8 +51,8 @@ class Acceptor {
   // Accepts no more. Idempotent.
   void Stop();
   // The connection of `peer`, as grpc::ServerContext::peer names it, is a daemon's: nothing that it
-  // asks for is bounded.
-  void Trust(absl::string_view peer);
+  // asks for is bounded. Returns false without such a connection.
+  bool Trust(absl::string_view peer);
 
  private:
   struct Connection {

@@ -103,7 +103,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   std::move(close_listeners).Cancel();
   for (size_t i = 0; i < listeners.size(); ++i) {
     server->acceptors_.push_back(std::make_unique<Acceptor>(
-        std::move(listeners[i]), Acceptor::Bounds{ConnectionBound(), listening.members_only},
+        std::move(listeners[i]),
+        Acceptor::Bounds{ConnectionBound(), listening.members_only, listening.host},
         std::move(entries[i]), metrics));
   }
   server->server_ = builder.BuildAndStart();

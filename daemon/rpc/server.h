@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ class RpcServer {
     std::string tcp;            // host:port, or empty
     std::string socket;         // a path, or empty
     bool members_only = false;  // see Acceptor
+    Acceptor::HostBounds host = {};
   };
   // Connections wait until Open. `members`: whose calls may name another principal. The pointers
   // outlive the server. Errors: ALREADY_EXISTS when an address is in use; INVALID_ARGUMENT;
@@ -37,8 +39,9 @@ class RpcServer {
   // Returns the bound TCP port, or 0.
   int port() const { return port_; }
   // See Acceptor.
-  void Trust(const std::string& peer) {
-    for (const auto& acceptor : acceptors_) acceptor->Trust(peer);
+  bool Trust(const std::string& peer) {
+    return std::any_of(acceptors_.begin(), acceptors_.end(),
+                       [&](const auto& acceptor) { return acceptor->Trust(peer); });
   }
   // Sets the answer of the health service.
   void SetServing(bool serving);

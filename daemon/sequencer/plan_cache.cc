@@ -1,7 +1,5 @@
 #include "daemon/sequencer/plan_cache.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -118,7 +116,7 @@ PreparedPlan* PlanCache::Make(const JobSpec& job) {
         if (*forgotten) return;
         Planned made = MakePlan(job);
         // Gives back the memory of the schedule and its proof, hundreds of MiB.
-        if (large) malloc_trim(0);
+        if (large) ReturnFreedMemory();
         loop->Post([this, forgotten, id, job, planned = std::move(made)]() mutable {
           if (!*forgotten) OnPlanned(id, job, std::move(planned));
         });

@@ -1,6 +1,7 @@
-// Work that may need more memory than there is, and then fails alone.
+// Work that may need more memory than there is and then fails alone, and memory that malloc keeps.
 #pragma once
 
+#include <cstddef>
 #include <new>
 
 #include "absl/status/status.h"
@@ -11,7 +12,8 @@
 namespace agmm {
 
 // Returns what `work` does, an absl::Status. `name` is a noun for it: "a plan of 960 hops". Errors,
-// besides its own: RESOURCE_EXHAUSTED; what it had allocated is free again.
+// besides its own: RESOURCE_EXHAUSTED; then `work` has been left in the middle, and the caller
+// drops what it was making.
 template <typename Work>
 absl::Status WithinMemory(absl::string_view name, Work work) {
   try {
@@ -24,5 +26,8 @@ absl::Status WithinMemory(absl::string_view name, Work work) {
         name));
   }
 }
+
+// Gives freed memory back to the kernel if malloc keeps more than `least_bytes` of it.
+void ReturnFreedMemory(size_t least_bytes = 0);
 
 }  // namespace agmm

@@ -15,7 +15,7 @@
 namespace agmm {
 namespace {
 
-// What version 1 says where there is no limit.
+// Version 1 gives this number where there is no limit.
 constexpr char kNoLimit[] = "9223372036854771712";
 
 class Memory : public ::testing::Test {

@@ -30,7 +30,7 @@ int Bound(std::string* address) {
   return sockets->front();
 }
 
-// What arrives next; empty if nothing does.
+// Returns the next datagram; empty if none comes.
 std::string Receive(int fd, SocketAddress* from) {
   char bytes[256];
   ssize_t size = -1;

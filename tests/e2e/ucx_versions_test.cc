@@ -14,7 +14,8 @@ using ::testing::Not;
 
 TEST(UcxVersions, TheDistributionsMovesAndMultiplies) {
   const std::string folder = AGMM_DISTRIBUTION_UCX;
-  if (folder.empty()) GTEST_SKIP() << "there is no libucp.so.0 beside the one of the build";
+  if (folder.empty())
+    GTEST_SKIP() << "the distribution's UCX is not installed, or is the one of the build";
   WorldOptions options{.nodes = 3, .devices = 2};
   options.environment["LD_LIBRARY_PATH"] = folder;
   World world(options);

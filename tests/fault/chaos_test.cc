@@ -257,7 +257,7 @@ class Chaos : public ::testing::Test {
     absl::SleepFor(Between(0.5, 4.5));
     network_->Mend();
   }
-  // Of calls on connections without end, and of connections that say nothing.
+  // Floods the node with calls, and with connections that stay silent.
   void Flood(int node) {
     constexpr int kSilent = 600;
     const CallFlood calls(world_->socket(node));

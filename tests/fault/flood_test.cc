@@ -107,7 +107,7 @@ TEST_F(Flood, ConnectionsBeyondTheBoundAreRefusedAndLaterOnesServed) {
       EXPECT_TRUE(Eventually([&] { return Connection(*ResolveEndpoint(each)).GetStatus().ok(); }))
           << each;
     }
-    // Those that were closed before they were accepted do not count.
+    // A connection that is closed before it is accepted does not count.
     EXPECT_TRUE(world_->WaitFor(0, "its refusals", [&](const v1::GetStatusResponse& status) {
       return MetricOf(status, "rpc_connections_refused_total") > refused;
     })) << endpoint;

@@ -1,4 +1,4 @@
-// What a node keeps of a schedule: its own steps, and what arrives.
+// A node keeps the part of a schedule that concerns it: its own steps, and those that send to it.
 #include "kernels/schedule/part.h"
 
 #include <gtest/gtest.h>

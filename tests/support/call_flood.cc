@@ -105,7 +105,7 @@ void CallFlood::Flood(int fd) {
     if (errno != EAGAIN) return;
     pollfd ready{fd, POLLIN | POLLOUT, 0};
     poll(&ready, 1, 100);
-    // What the daemon says must not fill its buffers.
+    // The daemon's answers are read, so that they do not fill its buffers.
     char answers[1 << 16];
     if ((ready.revents & POLLIN) != 0 && recv(fd, answers, sizeof(answers), MSG_DONTWAIT) == 0)
       return;

@@ -1,4 +1,4 @@
-// What a client may ask of HTTP/2.
+// Clients may ask only so much of HTTP/2.
 #include "daemon/rpc/frame_meter.h"
 
 #include <gtest/gtest.h>

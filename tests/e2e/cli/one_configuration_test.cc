@@ -20,8 +20,8 @@ using ::testing::StartsWith;
 
 class OneConfiguration : public ::testing::Test {
  protected:
-  // Of two nodes, named so that no host is; `second` is the second one's name, `local` more of the
-  // block.
+  // Writes the configuration of two nodes, with names that no host has. `second` is the name of the
+  // second one; `local` is added to that block.
   std::string Write(const std::string& second, const std::string& local) const {
     const std::string path = world_.Path("shared.txtpb");
     WriteFile(path, absl::StrFormat(R"(world {
