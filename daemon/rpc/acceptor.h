@@ -27,8 +27,7 @@ namespace agmm {
 class Acceptor {
  public:
   using Server = grpc::experimental::ExternalConnectionAcceptor;
-  // What the clients of one host may have together, see HostLoad. A call costs some 20 KB until it
-  // has ended.
+  // Bounds of a HostLoad. A call costs some 20 KB until it has ended.
   struct HostBounds {
     int64_t control = 4'000, control_per_second = 2'000;
     int64_t open_calls = 8'000;
