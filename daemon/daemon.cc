@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/gauges.h"
 #include "daemon/link/beats.h"
 #include "daemon/link/heartbeat.h"
@@ -191,7 +192,7 @@ absl::Status WholeDaemon::CreateTransport() {
     if (transport_ != nullptr) transport_->Resume();
   });
   view_ = std::make_unique<StatusView>(config_, runner_.get(), transport_.get(), &metrics_);
-  tensor_io_ = std::make_unique<TensorIo>(store_.get(), transport_.get(), config_.self,
+  tensor_io_ = std::make_unique<TensorIo>(loop_.get(), store_.get(), transport_.get(), config_.self,
                                           config_.node_of_rank());
   return absl::OkStatus();
 }
@@ -269,9 +270,11 @@ absl::Status WholeDaemon::Serve() {
   for (int node : config_.node_of_rank()) node_names.push_back(config_.nodes[node].name);
   mappings_ = std::make_unique<Mappings>(transfers, store_.get(), std::move(node_names));
   mappings_->OnReport([this](v1::Report report) { member_->Report(std::move(report)); });
-  store_->OnGenerationEnd([this] {
+  store_->OnGenerationEnd([this](const absl::Status& why) {
+    tensor_io_->OnGenerationEnd();
     mappings_->EndAll(
-        WithReason(absl::AbortedError("the world changed; map the tensor again"), kReasonPeerLost));
+        WithReason(absl::AbortedError(absl::StrCat(why.message(), "; map the tensor again")),
+                   kReasonPeerLost));
   });
   services_.push_back(MakeContentService(transfers, uploads_.get(), mappings_.get()));
   if (config_.is_sequencer()) {

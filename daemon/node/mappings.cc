@@ -93,7 +93,7 @@ void Mapping::OnLease(absl::StatusOr<v1::BeginLeaseResponse> response) {
 }
 
 absl::Status Mapping::CheckGeneration() const {
-  return mappings_->parts_.io->CheckGeneration(tensor_, generation_);
+  return mappings_->parts_.io->CheckGeneration(tensor_.tensor_id(), generation_);
 }
 
 absl::Status Mapping::Offer(v1::MapTensorResponse* response) {

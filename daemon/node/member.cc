@@ -15,12 +15,6 @@
 namespace agmm {
 namespace {
 
-const v1::WorldNode* Find(const v1::World& world, int node) {
-  for (const v1::WorldNode& entry : world.nodes())
-    if (entry.node() == node) return &entry;
-  return nullptr;
-}
-
 absl::Status Lost(const std::string& what) {
   return WithReason(absl::AbortedError(what), kReasonPeerLost);
 }
@@ -143,29 +137,17 @@ void Member::RetryAfter(absl::Duration retry, const std::string& why) {
 void Member::OnWorld(const v1::World& world) {
   last_generation_ = std::max(last_generation_, world.generation());
   handlers_.complete(false);
-  const std::vector<int> lost = LostIn(world);
   next_ = world;
   waiting_.clear();
-  Drain(Lost(lost.empty() ? absl::StrFormat("generation %d ended", generation_)
-                          : absl::StrFormat("%s was lost", config_.Describe(lost.front()))));
-}
-
-std::vector<int> Member::LostIn(const v1::World& world) const {
-  std::vector<int> lost;
-  for (const v1::WorldNode& old : world_.nodes()) {
-    const v1::WorldNode* now = Find(world, old.node());
-    if (old.node() == config_.self || (now != nullptr && now->incarnation() == old.incarnation()))
-      continue;
-    lost.push_back(old.node());
-  }
-  return lost;
+  Drain(Lost(world.ended().empty() ? absl::StrFormat("generation %d ended", generation_)
+                                   : world.ended()));
 }
 
 void Member::Drain(const absl::Status& reason) {
   if (std::exchange(draining_, true)) return;
   drained_ = false;
   paths_.Forget();
-  parts_.store->EndTransfers();
+  parts_.store->EndTransfers(reason);
   parts_.runner->EndGeneration(reason, [this] {
     parts_.filler->EndGeneration([this] {
       parts_.loop->Post([this] {

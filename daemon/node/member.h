@@ -91,8 +91,6 @@ class Member {
   void SendReports();
   // All paths of the generation are made.
   void BeReady();
-  // The nodes of the old world that are not in `world`.
-  std::vector<int> LostIn(const v1::World& world) const;
 
   const Config config_;
   const Parts parts_;

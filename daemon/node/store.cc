@@ -19,6 +19,20 @@ struct TensorStore::Entry {
 TensorStore::TensorStore(int first_rank, std::vector<Heap*> heaps, Dropped dropped)
     : first_rank_(first_rank), heaps_(std::move(heaps)), dropped_(std::move(dropped)) {}
 
+void TensorStore::EndTransfers(const absl::Status& why) {
+  {
+    std::scoped_lock lock(generation_mutex_, mutex_);
+    ++generation_;
+    ended_ = why;
+  }
+  if (on_generation_end_) on_generation_end_(why);
+}
+
+absl::Status TensorStore::ended() const {
+  std::lock_guard lock(mutex_);
+  return ended_;
+}
+
 absl::Status TensorStore::Place(const v1::Tensor& tensor) {
   AGMM_ASSIGN_OR_RETURN(PlacedTensor placed, FromProto(tensor.spec()));
   const int64_t bytes = ShardBytes(placed.mesh, placed.tensor);

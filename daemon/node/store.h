@@ -50,17 +50,15 @@ class TensorStore : public BulkStore {
   std::shared_lock<std::shared_mutex> HoldGeneration() const {
     return std::shared_lock(generation_mutex_);
   }
-  // Ends the generation. Waits for the locks of HoldGeneration: their writes are in place, or on
-  // their way in the old generation.
-  void EndTransfers() {
-    {
-      std::lock_guard lock(generation_mutex_);
-      ++generation_;
-    }
-    if (on_generation_end_) on_generation_end_();
+  // Ends the generation because of `why`, an error. Waits for the locks of HoldGeneration: their
+  // writes are in place, or on their way in the old generation.
+  void EndTransfers(const absl::Status& why);
+  // Returns why the latest generation that has ended did; OK before the first end.
+  absl::Status ended() const;
+  // `handler` runs at each end of a generation, on the loop, with the reason. Set before the first.
+  void OnGenerationEnd(std::function<void(const absl::Status&)> handler) {
+    on_generation_end_ = std::move(handler);
   }
-  // `ended` runs at each end of a generation, on the loop. Set before the first.
-  void OnGenerationEnd(std::function<void()> ended) { on_generation_end_ = std::move(ended); }
 
   // The shards here that are not empty; they may be equal. Errors: NOT_FOUND.
   absl::StatusOr<std::vector<LocalShard>> Shards(uint64_t tensor_id) const;
@@ -80,11 +78,12 @@ class TensorStore : public BulkStore {
   const int first_rank_;
   const std::vector<Heap*> heaps_;
   const Dropped dropped_;
-  std::function<void()> on_generation_end_;
+  std::function<void(const absl::Status&)> on_generation_end_;
   mutable std::shared_mutex generation_mutex_;
   std::atomic<uint64_t> generation_{0};
-  mutable std::mutex mutex_;
-  std::map<uint64_t, std::shared_ptr<const Entry>> tensors_;  // with mutex_
+  mutable std::mutex mutex_;  // guards what follows
+  absl::Status ended_;
+  std::map<uint64_t, std::shared_ptr<const Entry>> tensors_;
 };
 
 }  // namespace agmm

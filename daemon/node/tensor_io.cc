@@ -16,6 +16,9 @@
 namespace agmm {
 namespace {
 
+// The sequencer notices a daemon's death at once, and its silence after some seconds.
+constexpr absl::Duration kReasonLimit = absl::Seconds(4);
+
 // The overlap of a piece with one rank's shard.
 struct Part {
   BulkBlock block;
@@ -82,9 +85,10 @@ Rows RowsOf(const Part& part, const PlacedTensor& placed, const PiecePart& piece
 
 }  // namespace
 
-TensorIo::TensorIo(TensorStore* store, UcxTransport* transport, int self_node,
+TensorIo::TensorIo(Loop* loop, TensorStore* store, UcxTransport* transport, int self_node,
                    std::vector<int> node_of_rank)
-    : store_(store),
+    : loop_(loop),
+      store_(store),
       transport_(transport),
       self_node_(self_node),
       node_of_rank_(std::move(node_of_rank)) {}
@@ -107,13 +111,48 @@ absl::StatusOr<TensorIo::Pieces> TensorIo::Locate(const v1::Tensor& tensor, int6
   return located;
 }
 
-absl::Status TensorIo::CheckGeneration(const v1::Tensor& tensor, uint64_t generation) const {
+absl::Status TensorIo::CheckGeneration(uint64_t tensor_id, uint64_t generation) const {
   if (generation == store_->generation()) return absl::OkStatus();
-  return WithReason(
-      absl::AbortedError(absl::StrFormat("the world lost or gained a daemon while tensor %d was "
-                                         "being written; repeat the whole transfer",
-                                         tensor.tensor_id())),
-      kReasonPeerLost);
+  return WithReason(absl::AbortedError(absl::StrFormat("%s; repeat the whole transfer of tensor %d",
+                                                       store_->ended().message(), tensor_id)),
+                    kReasonPeerLost);
+}
+
+std::function<void(absl::Status)> TensorIo::Explained(uint64_t tensor_id, uint64_t generation,
+                                                      std::function<void(absl::Status)> done) {
+  return [this, tensor_id, generation, done = std::move(done)](absl::Status status) {
+    if (!absl::IsAborted(status)) return done(std::move(status));
+    WaitForReason({tensor_id, generation, std::move(status), done});
+  };
+}
+
+void TensorIo::WaitForReason(Broken broken) {
+  const uint64_t generation = broken.generation;
+  std::unique_lock lock(mutex_);
+  const uint64_t id = next_broken_++;
+  broken_.emplace(id, std::move(broken));
+  lock.unlock();
+  if (store_->generation() != generation) return Answer(id);
+  loop_->PostAfter(kReasonLimit, [this, id] { Answer(id); });
+}
+
+void TensorIo::Answer(uint64_t id) {
+  std::unique_lock lock(mutex_);
+  const auto found = broken_.extract(id);
+  lock.unlock();
+  if (found.empty()) return;
+  Broken& broken = found.mapped();
+  const absl::Status reason = CheckGeneration(broken.tensor_id, broken.generation);
+  broken.done(reason.ok() ? std::move(broken.status) : reason);
+}
+
+void TensorIo::OnGenerationEnd() {
+  std::vector<uint64_t> ids;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, broken] : broken_) ids.push_back(id);
+  }
+  for (uint64_t id : ids) Answer(id);
 }
 
 void TensorIo::Move(bool write, const BulkBlock& block, const Rows& rows,
@@ -125,7 +164,7 @@ void TensorIo::Move(bool write, const BulkBlock& block, const Rows& rows,
     return transport_->ReadBlock(node, block, rows, std::move(done));
   }
   const absl::StatusOr<Rows> shard = store_->Resolve(self_node_, block, write);
-  if (write && AGMM_FAILPOINT("tensor_io.slow_copy")) absl::SleepFor(absl::Milliseconds(100));
+  if (AGMM_FAILPOINT("tensor_io.slow_copy")) absl::SleepFor(absl::Milliseconds(100));
   if (shard.ok()) write ? CopyRows(rows, *shard) : CopyRows(*shard, rows);
   done(shard.status());
 }
@@ -138,11 +177,11 @@ void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::strin
   // Rows have no const form; nothing is written through these.
   auto* bytes = reinterpret_cast<std::byte*>(const_cast<char*>(data.data()));
   std::shared_lock<std::shared_mutex> kept = store_->HoldGeneration();
-  if (absl::Status status = CheckGeneration(tensor, generation); !status.ok()) {
+  if (absl::Status status = CheckGeneration(tensor.tensor_id(), generation); !status.ok()) {
     kept.unlock();
     return done(std::move(status));
   }
-  auto parts = std::make_shared<Parts>(std::move(done));
+  auto parts = std::make_shared<Parts>(Explained(tensor.tensor_id(), generation, std::move(done)));
   for (const PiecePart& piece : located->pieces) {
     for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
       const Part part = PartOf(tensor, placed, piece, rank);
@@ -155,9 +194,11 @@ void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::strin
 }
 
 void TensorIo::Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<char> data,
-                    std::function<void(absl::Status)> done) {
+                    uint64_t generation, std::function<void(absl::Status)> done) {
   const absl::StatusOr<Pieces> located = Locate(tensor, offset_bytes, data.size());
   if (!located.ok()) return done(located.status());
+  if (absl::Status status = CheckGeneration(tensor.tensor_id(), generation); !status.ok())
+    return done(std::move(status));
   const PlacedTensor& placed = located->tensor;
   auto* bytes = reinterpret_cast<std::byte*>(data.data());
   // Each shard from one of the ranks that hold it, one of this node's where there is one.
@@ -168,7 +209,7 @@ void TensorIo::Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<c
     const auto [it, first] = holders.try_emplace({shard.rows.begin, shard.cols.begin}, rank);
     if (!first && node_of_rank_[placed.mesh.ranks[rank]] == self_node_) it->second = rank;
   }
-  auto parts = std::make_shared<Parts>(std::move(done));
+  auto parts = std::make_shared<Parts>(Explained(tensor.tensor_id(), generation, std::move(done)));
   for (const PiecePart& piece : located->pieces) {
     for (const auto& [begin, rank] : holders) {
       const Part part = PartOf(tensor, placed, piece, rank);

@@ -2,7 +2,10 @@
 // others.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +14,7 @@
 #include "absl/types/span.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/node/store.h"
+#include "kernels/base/loop.h"
 #include "proto/convert/blocks.h"
 #include "proto/convert/plan_inputs.h"
 
@@ -20,14 +24,18 @@ namespace agmm {
 class TensorIo {
  public:
   // `node_of_rank` by world rank; `transport` null in a world of one node.
-  TensorIo(TensorStore* store, UcxTransport* transport, int self_node,
+  TensorIo(Loop* loop, TensorStore* store, UcxTransport* transport, int self_node,
            std::vector<int> node_of_rank);
 
   // As TensorStore::generation; read it before a transfer requests its lease.
   uint64_t generation() const { return store_->generation(); }
 
-  // OK until `generation` is over, then ABORTED with PEER_LOST: its leases are void.
-  absl::Status CheckGeneration(const v1::Tensor& tensor, uint64_t generation) const;
+  // OK until `generation` is over, then ABORTED with PEER_LOST, which says why it ended: its leases
+  // are void.
+  absl::Status CheckGeneration(uint64_t tensor_id, uint64_t generation) const;
+  // Answers the transfers that wait for the reason, see Explained. After the store's generation has
+  // ended.
+  void OnGenerationEnd();
 
   // Writes `data` as bytes [offset_bytes, offset_bytes + its size) of the contents (row-major
   // without padding, whole elements) to every rank that holds a part of them. `data` must live
@@ -38,8 +46,9 @@ class TensorIo {
              uint64_t generation, std::function<void(absl::Status)> done);
 
   // Fills `data` with the bytes of the contents from offset_bytes on. It must live until `done`.
+  // Errors: as Write.
   void Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<char> data,
-            std::function<void(absl::Status)> done);
+            uint64_t generation, std::function<void(absl::Status)> done);
 
  private:
   // A tensor, and the elements that a range of its contents covers.
@@ -54,10 +63,28 @@ class TensorIo {
   void Move(bool write, const BulkBlock& block, const Rows& rows,
             std::function<void(absl::Status)> done);
 
+  // When a node is lost, connections of the others break too, and maybe first: so an error of the
+  // transport does not tell which node it was. The sequencer does, soon after. Returns a function
+  // that passes a status to `done`, and for ABORTED waits for the end of `generation` to pass its
+  // reason instead.
+  std::function<void(absl::Status)> Explained(uint64_t tensor_id, uint64_t generation,
+                                              std::function<void(absl::Status)> done);
+  struct Broken {
+    uint64_t tensor_id, generation;
+    absl::Status status;
+    std::function<void(absl::Status)> done;
+  };
+  void WaitForReason(Broken broken);
+  void Answer(uint64_t id);
+
+  Loop* const loop_;
   TensorStore* const store_;
   UcxTransport* const transport_;
   const int self_node_;
   const std::vector<int> node_of_rank_;
+  std::mutex mutex_;  // guards what follows
+  std::map<uint64_t, Broken> broken_;
+  uint64_t next_broken_ = 0;
 };
 
 }  // namespace agmm

@@ -232,7 +232,8 @@ void UploadRecord::Fail(absl::Status why) {
 
 void UploadRecord::CheckGeneration() {
   if (phase_ != Phase::kOpen) return;
-  if (absl::Status status = parts_.io->CheckGeneration(tensor_, generation_); !status.ok())
+  if (absl::Status status = parts_.io->CheckGeneration(tensor_.tensor_id(), generation_);
+      !status.ok())
     Fail(std::move(status));
 }
 

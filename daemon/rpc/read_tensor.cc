@@ -21,7 +21,11 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
  public:
   ReadTensorStream(const TransferParts& parts, grpc::CallbackServerContext* context,
                    const v1::ReadTensorRequest& request)
-      : ServerStream(context), parts_(parts), request_(request), buffers_(kBuffers) {
+      : ServerStream(context),
+        parts_(parts),
+        request_(request),
+        generation_(parts.io->generation()),
+        buffers_(kBuffers) {
     position_ = request.offset_bytes();
   }
 
@@ -97,7 +101,7 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
     piece_.mutable_data()->resize(end - position_);
     position_ = end;
     parts_.io->Read(tensor_, piece_.offset_bytes(), absl::MakeSpan(*piece_.mutable_data()),
-                    [self = Self<ReadTensorStream>()](absl::Status status) {
+                    generation_, [self = Self<ReadTensorStream>()](absl::Status status) {
                       self->OnRead(std::move(status));
                     });
   }
@@ -148,6 +152,7 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
 
   const TransferParts parts_;
   const v1::ReadTensorRequest request_;
+  const uint64_t generation_;  // of the lease
   // Written by OnBegun alone.
   uint64_t lease_id_ = 0;
   v1::Tensor tensor_;

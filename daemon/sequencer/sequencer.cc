@@ -244,6 +244,7 @@ void Sequencer::Drop(int index, const std::string& how) {
 
 void Sequencer::EndGeneration(const std::vector<int>& lost, const std::string& why) {
   const absl::Status reason = WithReason(absl::AbortedError(why), kReasonPeerLost);
+  ended_ = why;
   generation_ = std::max(generation_, seen_) + 1;
   for (Node& node : nodes_) node.drained = node.ready = false;
   if (std::exchange(complete_, false)) on_ready_(false);
@@ -256,6 +257,7 @@ void Sequencer::SendWorld() {
   v1::World* world = command.mutable_world();
   world->set_generation(generation_);
   world->set_key(RandomBytes(kKeyBytes));
+  world->set_ended(ended_);
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].link == nullptr) continue;
     v1::WorldNode* node = world->add_nodes();

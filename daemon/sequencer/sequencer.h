@@ -87,6 +87,7 @@ class Sequencer final : public Members {
   std::vector<WorldRank> ranks_;
   uint64_t generation_ = 0;  // 0: the world was never complete
   uint64_t seen_ = 0;        // the highest generation that any member has seen
+  std::string ended_;        // why the last generation ended; empty before that
   bool complete_ = false;    // all ready in this generation
   bool stopping_ = false;
 };

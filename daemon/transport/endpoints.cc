@@ -28,7 +28,7 @@ constexpr unsigned kBothGreeted = 0b11;
 absl::Status PeerLost(const Shared& shared, int node, absl::string_view why) {
   return WithReason(
       absl::AbortedError(absl::StrFormat(
-          "peer lost: %s: %s; its jobs end, and new ones run once the world has formed again",
+          "%s was lost: %s; its jobs end, and new ones run once the world has formed again",
           shared.describe(node), why)),
       kReasonPeerLost);
 }

@@ -8,9 +8,11 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/reason.h"
 #include "kernels/cpu/cpu_device.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/transport/transport_harness.h"
+#include "tests/support/notification.h"
 #include "tests/support/patience.h"
 
 namespace agmm {
@@ -36,7 +38,7 @@ struct MemoryNode {
     std::vector<int> node_of_rank;
     for (int rank = 0; rank < nodes * kRanksPerNode; ++rank)
       node_of_rank.push_back(rank / kRanksPerNode);
-    io = std::make_unique<TensorIo>(store.get(), transport.get(), index, node_of_rank);
+    io = std::make_unique<TensorIo>(&loop, store.get(), transport.get(), index, node_of_rank);
   }
   std::unique_ptr<Device> device;
   std::vector<std::unique_ptr<Heap>> heaps;
@@ -44,6 +46,7 @@ struct MemoryNode {
   std::unique_ptr<TensorStore> store;
   std::unique_ptr<UcxTransport> transport;
   std::unique_ptr<TensorIo> io;
+  Loop loop{"test"};  // last: its tasks use the above
 };
 
 // Nodes with two ranks each, connected.
@@ -74,7 +77,8 @@ struct MemoryWorld {
   }
   absl::Status Read(int node, const v1::Tensor& tensor, int64_t offset, std::string* data) {
     Outcomes done;
-    nodes[node]->io->Read(tensor, offset, absl::MakeSpan(*data), done.Next());
+    nodes[node]->io->Read(tensor, offset, absl::MakeSpan(*data), nodes[node]->io->generation(),
+                          done.Next());
     return done.Wait(1) ? done.all()[0] : absl::DeadlineExceededError("no answer");
   }
   std::vector<std::unique_ptr<MemoryNode>> nodes;
@@ -191,7 +195,7 @@ TEST(TensorIo, AWriteThatOutlivesItsGenerationIsRefused) {
   std::string data(8 * 8 * 4, '\0');
   MemoryNode& node = *world.nodes[0];
   const uint64_t generation = node.io->generation();
-  node.store->EndTransfers();
+  node.store->EndTransfers(absl::AbortedError("node b was lost"));
   Outcomes done;
   node.io->Write(tensor, 0, data, generation, done.Next());
   ASSERT_TRUE(done.Wait(1));
@@ -199,6 +203,27 @@ TEST(TensorIo, AWriteThatOutlivesItsGenerationIsRefused) {
   EXPECT_EQ(node.heaps[0]->host()[0], std::byte{0xa5});
   EXPECT_TRUE(world.Write(0, tensor, 0, data).ok());
   EXPECT_EQ(node.heaps[0]->host()[0], std::byte{0});
+}
+
+TEST(TensorIo, ABrokenConnectionIsReportedAsTheLossThatEndsTheGeneration) {
+  MemoryWorld world(2);
+  MemoryNode& node = *world.nodes[0];
+  const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(4)), 0);
+  ASSERT_TRUE(world.Place(tensor).ok());
+  Notification broken;
+  node.transport->OnPeerFailure([&](int, const absl::Status&) { broken.Notify(); });
+  std::string data(8 * 8 * 4, 'x');
+  ASSERT_TRUE(world.Write(0, tensor, 0, data).ok());
+  // As node b ends its connections when it has lost node c.
+  world.nodes[1]->transport = nullptr;
+  ASSERT_TRUE(broken.WaitFor(kPatience));
+  Outcomes done;
+  node.io->Read(tensor, 0, absl::MakeSpan(data), node.io->generation(), done.Next());
+  node.store->EndTransfers(absl::AbortedError("node c was lost"));
+  node.io->OnGenerationEnd();
+  ASSERT_TRUE(done.Wait(1));
+  EXPECT_EQ(ReasonOf(done.all()[0]), kReasonPeerLost);
+  EXPECT_EQ(done.all()[0].message(), "node c was lost; repeat the whole transfer of tensor 1");
 }
 
 TEST(TensorIo, AGenerationEndsBehindTheCopiesThatBeganInIt) {
@@ -212,7 +237,7 @@ TEST(TensorIo, AGenerationEndsBehindTheCopiesThatBeganInIt) {
   Outcomes done;
   std::thread writer([&] { node.io->Write(tensor, 0, data, generation, done.Next()); });
   EXPECT_TRUE(Eventually([] { return failpoint::Hits("tensor_io.slow_copy") == 1; }));
-  node.store->EndTransfers();
+  node.store->EndTransfers(absl::AbortedError("node b was lost"));
   // From here on the memory may belong to another tensor.
   const auto heap = node.heaps[0]->host();
   const std::string seen(reinterpret_cast<const char*>(heap.data()), heap.size());

@@ -126,7 +126,7 @@ class MapTensor : public TensorContents {
     return held;
   }
   void EndWorld() {
-    store_->EndTransfers();
+    store_->EndTransfers(absl::AbortedError("node b was lost"));
     mappings_->EndAll(absl::AbortedError("the world changed"));
   }
   Fetched Fetch(const Client& client) { return {folder_ / "files", client.response.token()}; }

@@ -163,7 +163,7 @@ class TensorContents : public ::testing::Test {
   void SetUp() override {
     heap_ = *device_->CreateHeap(16 << 20);
     store_ = std::make_unique<TensorStore>(0, std::vector<Heap*>{heap_.get()});
-    io_ = std::make_unique<TensorIo>(store_.get(), nullptr, 0, std::vector<int>{0});
+    io_ = std::make_unique<TensorIo>(&loop_, store_.get(), nullptr, 0, std::vector<int>{0});
     const Mesh mesh = *ParseMesh("x=1");
     const Tensor tensor = *ParseTensor("[M_x, K]", mesh, kRows, kCols, DType::kF32);
     control_.tensor_.set_tensor_id(kTensor);
@@ -197,7 +197,8 @@ class TensorContents : public ::testing::Test {
   std::string Stored() {
     std::string bytes(kTotal, '\0');
     absl::Status status;
-    io_->Read(control_.tensor_, 0, absl::MakeSpan(bytes), [&](absl::Status s) { status = s; });
+    io_->Read(control_.tensor_, 0, absl::MakeSpan(bytes), io_->generation(),
+              [&](absl::Status s) { status = s; });
     EXPECT_EQ(status, absl::OkStatus());
     return bytes;
   }

@@ -84,7 +84,7 @@ TEST_F(Uploading, AnAbortWhileItWaitsGivesTheLeaseBackWhenItComes) {
 TEST_F(Uploading, AnUploadOfAnEarlierGenerationIsAborted) {
   Client client(this);
   SendOneMiB(&client);
-  store_->EndTransfers();
+  store_->EndTransfers(absl::AbortedError("node b was lost"));
   EXPECT_EQ(client.SendContents(1 << 20, kTotal).error_code(), grpc::StatusCode::ABORTED);
   EXPECT_THAT(control_.commits(), ElementsAre(false));
 }
@@ -92,7 +92,7 @@ TEST_F(Uploading, AnUploadOfAnEarlierGenerationIsAborted) {
 TEST_F(Uploading, AQuestionAboutAnUploadOfAnEarlierGenerationIsAborted) {
   Client client(this);
   SendOneMiB(&client);
-  store_->EndTransfers();
+  store_->EndTransfers(absl::AbortedError("node b was lost"));
   EXPECT_EQ(client.Ask().error_code(), grpc::StatusCode::ABORTED);
   ExpectGone(&client, grpc::StatusCode::ABORTED);
 }

@@ -1,0 +1,109 @@
+// Commands that lose a node say which one, no matter whose daemon they asked.
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/usage.h"
+#include "tests/e2e/world.h"
+#include "tests/support/matrix.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kThree = 3;                     // nodes
+constexpr int kNoDaemon = 3, kJobFailed = 7;  // exit codes
+constexpr int kSize = 2048;                   // 16 MiB, more than what sockets hold
+
+// The node that is lost, and the one whose daemon is asked.
+class LostPeer : public ::testing::TestWithParam<std::tuple<int, int>> {
+ protected:
+  void SetUp() override {
+    WriteNpy(world_.Path("W.npy"), SmallIntegers(kSize, kSize, 1));
+    ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+  }
+  // Fails the test unless it succeeds.
+  void Ctl(const std::vector<std::string>& arguments) {
+    const Ran ran = world_.Ctl(asked_, arguments);
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  }
+  std::vector<std::string> Put(const std::string& name,
+                               const std::string& sharding = "[M_x, K]") const {
+    return {"tensor", "put", name, world_.Path("W.npy"), "--sharding", sharding};
+  }
+  double Metric(const std::string& name) { return MetricOf(world_.Status(asked_), name); }
+
+  // Runs a command, kills the node once `under_way` holds, and expects `exit_code`.
+  void ExpectNamed(const std::vector<std::string>& arguments, int exit_code,
+                   const std::function<bool(const v1::GetStatusResponse&)>& under_way) {
+    const std::unique_ptr<Process> command = world_.StartCtl(asked_, arguments);
+    ASSERT_TRUE(world_.WaitFor(asked_, "the command to be under way", under_way)) << command->err();
+    // It cannot end before the node does.
+    command->Signal(SIGSTOP);
+    world_.Kill(lost_);
+    if (asked_ != lost_) {
+      EXPECT_TRUE(world_.WaitFor(
+          asked_, "the loss", [](const v1::GetStatusResponse& status) { return !status.ready(); }));
+    }
+    command->Signal(SIGCONT);
+    EXPECT_EQ(command->Wait(kPatience), asked_ == lost_ ? kNoDaemon : exit_code) << command->err();
+    for (int node = 0; node < kThree; ++node) {
+      if (node == lost_) {
+        EXPECT_THAT(command->err(), HasSubstr(world_.address(node)));
+        if (asked_ != lost_) {
+          EXPECT_THAT(command->err(), HasSubstr(absl::StrCat("node n", node)));
+        }
+      } else {
+        EXPECT_THAT(command->err(), Not(HasSubstr(absl::StrCat("node n", node))));
+      }
+    }
+  }
+
+  const int lost_ = std::get<0>(GetParam()), asked_ = std::get<1>(GetParam());
+  World world_{{.nodes = kThree, .heap = "64MiB", .failpoints = "tensor_io.slow_copy=*"}};
+};
+
+TEST_P(LostPeer, IsNamedByAPut) {
+  ExpectNamed(Put("W"), kNoDaemon,
+              [](const v1::GetStatusResponse& status) { return TensorBytes(status) > 0; });
+}
+
+TEST_P(LostPeer, IsNamedByAGet) {
+  // Each piece has a part on the node that is asked, which copies slowly.
+  ASSERT_NO_FATAL_FAILURE(Ctl(Put("W", "[M, K_x]")));
+  const double before = Metric("transport_received_bytes_total");
+  ExpectNamed({"tensor", "get", "W", world_.Path("out.npy")}, kNoDaemon,
+              [&](const v1::GetStatusResponse& status) {
+                return MetricOf(status, "transport_received_bytes_total") > before;
+              });
+}
+
+TEST_P(LostPeer, IsNamedByAJob) {
+  ASSERT_NO_FATAL_FAILURE(Ctl(Put("X")));
+  ASSERT_NO_FATAL_FAILURE(Ctl(Put("W", "[K, N_x]")));
+  ExpectNamed({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", "1000000", "--timeout", "10m",
+               "--wait"},
+              kJobFailed, [](const v1::GetStatusResponse& status) {
+                return MetricOf(status, "runner_launches_total") > 0;
+              });
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, LostPeer,
+                         ::testing::Values(std::tuple(1, 0), std::tuple(1, 1), std::tuple(1, 2),
+                                           std::tuple(0, 2)),
+                         [](const auto& info) {
+                           return absl::StrFormat("Lost%dAsked%d", std::get<0>(info.param),
+                                                  std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace agmm
