@@ -41,7 +41,9 @@
 namespace agmm {
 namespace {
 
-constexpr absl::Duration kMemoryPeriod = absl::Seconds(5);
+constexpr absl::Duration kMemoryPeriod = absl::Seconds(1);
+// With more than this beside its plans, a daemon is behind with the calls of a flood.
+constexpr size_t kStrainBytes = size_t{256} << 20;
 // Uploads leave less, which is kept for the next ones on purpose (main.cc).
 constexpr size_t kKeptFreeBytes = size_t{256} << 20;
 
@@ -352,6 +354,9 @@ void WholeDaemon::EnterWorld() {
 
 void WholeDaemon::KeepLittleMemory() {
   loop_->PostAfter(kMemoryPeriod, [this] {
+    const size_t usual_bytes = kStrainBytes + static_cast<size_t>(config_.plan_cache_bytes);
+    for (RpcServer* server : {server_.get(), peer_server_.get()})
+      if (server != nullptr) server->SetStrained(AllocatedBytes() > usual_bytes);
     ReturnFreedMemory(kKeptFreeBytes);
     KeepLittleMemory();
   });

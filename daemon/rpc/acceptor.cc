@@ -35,6 +35,7 @@ constexpr int64_t kWarningPeriod_ns = 2'000'000'000;
 constexpr int64_t kPause_ms = 20;
 // A host with less of HostBounds::control left gets no connection.
 constexpr double kLeastControl = 0.05;
+constexpr int64_t kStrainedPart = 100;  // of HostBounds::control_per_second
 // For a daemon to prove that it belongs to the world.
 constexpr int64_t kTrustLimit_ns = 10'000'000'000;
 constexpr int kTrustCheck_ms = 1'000;
@@ -122,6 +123,17 @@ bool Acceptor::Trust(absl::string_view peer) {
     return true;
   }
   return false;
+}
+
+int64_t Acceptor::ControlPerSecond() const {
+  return bounds_.host.control_per_second / (strained_ ? kStrainedPart : 1);
+}
+
+void Acceptor::SetStrained(bool strained) {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(strained_, strained) == strained) return;
+  const int64_t now_ns = MonotonicNanos();
+  for (const auto& [name, host] : hosts_) host->control.SetPerSecond(ControlPerSecond(), now_ns);
 }
 
 void Acceptor::Loop() {
@@ -217,8 +229,10 @@ void Acceptor::Take(int fd) {
     broken_->Add();
     Warn(absl::StrFormat(
         "broke the connection of %s: its host asks for more than %d resets, pings and settings at "
-        "once and %d a second, has more than %d calls open, or begins too many",
-        name, bounds_.host.control, bounds_.host.control_per_second, bounds_.host.open_calls));
+        "once and %d a second (%d while much memory is in use), has more than %d calls open, or "
+        "begins too many",
+        name, bounds_.host.control, bounds_.host.control_per_second,
+        bounds_.host.control_per_second / kStrainedPart, bounds_.host.open_calls));
   });
   {
     std::lock_guard lock(mutex_);
@@ -231,6 +245,7 @@ void Acceptor::Take(int fd) {
 
 std::shared_ptr<HostLoad> Acceptor::HostOf(const SocketAddress& peer) {
   const int64_t now_ns = MonotonicNanos();
+  std::lock_guard lock(mutex_);
   if (hosts_.size() >= 2 * bounds_.connections) {
     std::erase_if(hosts_, [now_ns](const auto& entry) {
       HostLoad& host = *entry.second;
@@ -239,7 +254,7 @@ std::shared_ptr<HostLoad> Acceptor::HostOf(const SocketAddress& peer) {
   }
   std::shared_ptr<HostLoad>& host = hosts_[HostName(peer)];
   if (host == nullptr)
-    host.reset(new HostLoad{.control = {bounds_.host.control, bounds_.host.control_per_second},
+    host.reset(new HostLoad{.control = {bounds_.host.control, ControlPerSecond()},
                             .max_open = bounds_.host.open_calls});
   return host;
 }

@@ -47,6 +47,9 @@ class Acceptor {
 
   // Once gRPC's server has started. Errors: RESOURCE_EXHAUSTED without a thread or a descriptor.
   absl::Status Start();
+  // While the daemon is strained, hosts that have used up HostBounds::control get a hundredth of
+  // control_per_second: a machine that is slow, or busy, ends fewer calls than that.
+  void SetStrained(bool strained);
   // Accepts no more. Idempotent.
   void Stop();
   // The connection of `peer`, as grpc::ServerContext::peer names it, is a daemon's: nothing that it
@@ -69,6 +72,7 @@ class Acceptor {
   void Forget(int second);
   // Ends the connections that had to be trusted by now.
   void EndStrangers();
+  int64_t ControlPerSecond() const;  // with mutex_
   // The clients of one host share one; so do all on the unix socket.
   std::shared_ptr<HostLoad> HostOf(const SocketAddress& peer);
   void Warn(const std::string& what);
@@ -82,12 +86,12 @@ class Acceptor {
   int spare_;              // closed to have a descriptor for a connection that is refused
   std::atomic<int64_t> next_warning_ns_ = 0;
   bool stopped_ = false;
-  std::map<std::string, std::shared_ptr<HostLoad>> hosts_;  // on the thread
   std::thread thread_;
 
-  std::mutex mutex_;
-  // By a second descriptor of the socket, which says when the connection has ended. Guarded by
-  // mutex_.
+  std::mutex mutex_;  // guards what follows
+  std::map<std::string, std::shared_ptr<HostLoad>> hosts_;
+  bool strained_ = false;
+  // By a second descriptor of the socket, which says when the connection has ended.
   std::map<int, Connection> open_;
 };
 

@@ -52,6 +52,12 @@ int64_t Allowance::Left(int64_t now_ns) {
   return static_cast<int64_t>(left_);
 }
 
+void Allowance::SetPerSecond(int64_t per_second, int64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  Refill(now_ns);
+  per_second_ = per_second;
+}
+
 template <typename See>
 void FrameWalk::Walk(absl::string_view bytes, See see) {
   while (!bytes.empty()) {

@@ -24,16 +24,18 @@ class Allowance {
   void Charge(int64_t count, int64_t now_ns);
   // May be negative.
   int64_t Left(int64_t now_ns);
+  // Changes the rate from now on.
+  void SetPerSecond(int64_t per_second, int64_t now_ns);
 
   int64_t most() const { return most_; }
-  int64_t per_second() const { return per_second_; }
 
  private:
   // With the lock.
   void Refill(int64_t now_ns);
 
-  const int64_t most_, per_second_;
-  std::mutex mutex_;
+  const int64_t most_;
+  std::mutex mutex_;  // guards what follows
+  int64_t per_second_;
   double left_;
   int64_t refilled_ns_ = 0;
 };

@@ -43,6 +43,10 @@ class RpcServer {
     return std::any_of(acceptors_.begin(), acceptors_.end(),
                        [&](const auto& acceptor) { return acceptor->Trust(peer); });
   }
+  // See Acceptor.
+  void SetStrained(bool strained) {
+    for (const auto& acceptor : acceptors_) acceptor->SetStrained(strained);
+  }
   // Sets the answer of the health service.
   void SetServing(bool serving);
 

@@ -4,12 +4,20 @@
 
 namespace agmm {
 
+// The sanitizers have a malloc of their own. glibc's is then unused, and the first two threads that
+// ask about it at once crash in its initialization.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+
+size_t AllocatedBytes() { return 0; }
+void ReturnFreedMemory(size_t) {}
+
+#else
+
+size_t AllocatedBytes() { return mallinfo2().uordblks; }
 void ReturnFreedMemory(size_t least_bytes) {
-  // The sanitizers have a malloc of their own. glibc's is then unused, and the first two threads
-  // that ask for it at once crash in its initialization.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   if (least_bytes == 0 || mallinfo2().fordblks > least_bytes) malloc_trim(0);
-#endif
 }
+
+#endif
 
 }  // namespace agmm

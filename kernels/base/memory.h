@@ -27,6 +27,9 @@ absl::Status WithinMemory(absl::string_view name, Work work) {
   }
 }
 
+// Returns the bytes that malloc has given out, without blocks of many MiB; 0 under sanitizers.
+size_t AllocatedBytes();
+
 // Gives freed memory back to the kernel if malloc keeps more than `least_bytes` of it.
 void ReturnFreedMemory(size_t least_bytes = 0);
 

@@ -33,6 +33,14 @@ std::string Many(int count, const std::string& frame) {
   return all;
 }
 
+TEST(Allowance, RefillsAtTheRateOfTheTime) {
+  Allowance allowance(100, 10);
+  EXPECT_TRUE(allowance.Take(100, kSecond_ns));
+  allowance.SetPerSecond(1, 2 * kSecond_ns);
+  EXPECT_EQ(allowance.Left(2 * kSecond_ns), 10);
+  EXPECT_EQ(allowance.Left(5 * kSecond_ns), 13);
+}
+
 class Meter : public ::testing::Test {
  protected:
   Meter() { EXPECT_TRUE(meter_.Received(kPreface, kSecond_ns)); }
