@@ -11,12 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "daemon/transport/token.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
+#include "kernels/base/status.h"
 #include "kernels/base/thread.h"
 
 namespace agmm::transport {
@@ -56,7 +58,7 @@ Gate::~Gate() {
 Gate::Opening::Opening(Gate* gate) { SetNextListener(gate); }
 Gate::Opening::~Opening() { SetNextListener(nullptr); }
 
-absl::Status Gate::TakeOver(int fd) {
+absl::Status Gate::Listen(int fd) {
   const auto no_descriptor = [](const char* what) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%s: %s; raise ulimit -n", what, std::strerror(errno)));
@@ -73,22 +75,22 @@ absl::Status Gate::TakeOver(int fd) {
     if (bind(listener_, where.get(), where.size) == 0 && listen(listener_, kBacklog) == 0) break;
   }
   if (port > ports_.last) {
-    return opened_ = absl::ResourceExhaustedError(
-               absl::StrFormat("no port of transport_ports \"%d-%d\" can be listened on (%s); give "
-                               "a wider range or end the programs that use it",
-                               ports_.first, ports_.last, std::strerror(errno)));
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("no port of transport_ports \"%d-%d\" can be listened on (%s); give "
+                        "a wider range or end the programs that use it",
+                        ports_.first, ports_.last, std::strerror(errno)));
   }
   getsockname(listener_, where.get(), &where.size);
   spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
   stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-  if (spare_ < 0 || stop_ < 0 || event < 0 || dup3(event, fd, O_CLOEXEC) < 0)
-    return opened_ = no_descriptor("eventfd");
-  close(event);
+  const absl::Cleanup close_event = [event] { close(event); };
+  if (spare_ < 0 || stop_ < 0 || event < 0) return no_descriptor("eventfd");
   fd_ = fd;
-  absl::StatusOr<std::thread> thread = StartThread("the transport's gate", [this] { Loop(); });
-  if (thread.ok()) thread_ = *std::move(thread);
-  return opened_ = thread.status();
+  AGMM_ASSIGN_OR_RETURN(thread_, StartThread("the transport's gate", [this] { Loop(); }));
+  // Last, because UCX goes on with its own socket if anything fails. No node is admitted before the
+  // other nodes know the address.
+  return dup3(event, fd, O_CLOEXEC) < 0 ? no_descriptor("dup3") : absl::OkStatus();
 }
 
 void Gate::Know(const GateAddress& other) { ShowTokens(this, other, secret_); }

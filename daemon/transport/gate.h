@@ -38,7 +38,7 @@ class Gate final : public Listener {
     ~Opening();
   };
   // At the socket's address and a port of the range. Errors: RESOURCE_EXHAUSTED.
-  absl::Status TakeOver(int fd) override;
+  absl::Status TakeOver(int fd) override { return opened_ = Listen(fd); }
   // The result of TakeOver; FAILED_PRECONDITION if it was not called.
   absl::Status opened() const { return opened_; }
 
@@ -57,6 +57,7 @@ class Gate final : public Listener {
     std::string said;  // so far, of the token
   };
 
+  absl::Status Listen(int fd);
   void Loop();
   void AcceptVisitors();
   // Reads from the visitor. True once it has been admitted or closed.
