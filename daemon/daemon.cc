@@ -13,6 +13,7 @@
 #include "daemon/link/heartbeat.h"
 #include "daemon/link/sequencer_client.h"
 #include "daemon/local_links.h"
+#include "daemon/memory_watch.h"
 #include "daemon/node/join.h"
 #include "daemon/node/member.h"
 #include "daemon/node/runner.h"
@@ -31,7 +32,6 @@
 #include "daemon/sequencer/sequencer.h"
 #include "daemon/sequencer/sessions.h"
 #include "daemon/transport/ucx_transport.h"
-#include "kernels/base/memory.h"
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
@@ -40,12 +40,6 @@
 
 namespace agmm {
 namespace {
-
-constexpr absl::Duration kMemoryPeriod = absl::Seconds(1);
-// With more than this beside its plans, a daemon is behind with the calls of a flood.
-constexpr size_t kStrainBytes = size_t{256} << 20;
-// Uploads leave less, which is kept for the next ones on purpose (main.cc).
-constexpr size_t kKeptFreeBytes = size_t{256} << 20;
 
 // All of a daemon's objects, in the order in which they are made.
 class WholeDaemon final : public Daemon {
@@ -66,7 +60,6 @@ class WholeDaemon final : public Daemon {
   absl::Status ServePeers();
   void ServeFiles();
   void EnterWorld();
-  void KeepLittleMemory();
   bool alone() const { return config_.nodes.size() == 1; }
   SequencerParts sequencer_parts() {
     return {loop_.get(),    sequencer_.get(), &placement_,
@@ -109,6 +102,11 @@ class WholeDaemon final : public Daemon {
   // For the other daemons, on the first node of several: no flood of clients takes their
   // connections.
   std::unique_ptr<RpcServer> peer_server_;
+  MemoryWatch memory_{loop_.get(), [this] { return static_cast<size_t>(runner_->plan_bytes()); },
+                      [this](bool strained) {
+                        for (RpcServer* server : {server_.get(), peer_server_.get()})
+                          if (server != nullptr) server->SetStrained(strained);
+                      }};
 };
 
 absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
@@ -125,7 +123,7 @@ absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
   AGMM_RETURN_IF_ERROR(Serve());
   if (beats_ != nullptr) AddBeatGauge(beats_.get(), &metrics_);
   EnterWorld();
-  KeepLittleMemory();
+  memory_.Start();
   return absl::OkStatus();
 }
 
@@ -171,6 +169,7 @@ absl::Status WholeDaemon::CreateTransport() {
     TransportOptions options;
     AGMM_ASSIGN_OR_RETURN(options.bind_address, ResolveHost(config_.transport_address));
     options.ports = {config_.first_transport_port, config_.last_transport_port};
+    options.other_ports = config_.listen_ports();
     options.secret = config_.secret;
     options.describe = [this](int node) { return config_.Describe(node); };
     AGMM_ASSIGN_OR_RETURN(transport_, UcxTransport::Create(options, runner_.get(), store_.get()));
@@ -314,7 +313,10 @@ absl::Status WholeDaemon::ServePeers() {
   }
   AGMM_ASSIGN_OR_RETURN(beats_, Beats::Answer(*std::move(sockets)));
   const JoinDoor door{config_.secret, heartbeat_.get(), beats_.get(), &member_tokens_,
-                      [this](const std::string& peer) { peer_server_->Trust(peer); }};
+                      [this](const std::string& peer) {
+                        if (peer_server_->Trust(peer)) return;
+                        spdlog::warn("the bounds of strangers hold for {}, which has joined", peer);
+                      }};
   peer_services_.push_back(MembersOnly(
       std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions)));
   peer_services_.push_back(MembersOnly(MakeTensorService(sequencer_parts(), calls_)));
@@ -352,16 +354,6 @@ void WholeDaemon::EnterWorld() {
   });
 }
 
-void WholeDaemon::KeepLittleMemory() {
-  loop_->PostAfter(kMemoryPeriod, [this] {
-    const size_t usual_bytes = kStrainBytes + static_cast<size_t>(config_.plan_cache_bytes);
-    for (RpcServer* server : {server_.get(), peer_server_.get()})
-      if (server != nullptr) server->SetStrained(AllocatedBytes() > usual_bytes);
-    ReturnFreedMemory(kKeptFreeBytes);
-    KeepLittleMemory();
-  });
-}
-
 WholeDaemon::~WholeDaemon() {
   // Runs also for a daemon whose start failed.
   std::latch drained(1);
@@ -370,6 +362,8 @@ WholeDaemon::~WholeDaemon() {
       if (sequencer_ != nullptr) sequencer_->Stop();
       member_->Stop(absl::UnavailableError("the daemon is stopping"),
                     [&] { drained.count_down(); });
+      // The generation has ended, and was the last one.
+      if (tensor_io_ != nullptr) tensor_io_->Stop();
     });
   }
   // Stopped, not destroyed, because the loop may still use it.

@@ -262,6 +262,15 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
 
 }  // namespace
 
+std::set<int> Config::listen_ports() const {
+  std::set<int> ports;
+  for (const std::string& address : {listen, listen_peers}) {
+    int port = 0;
+    if (absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) ports.insert(port);
+  }
+  return ports;
+}
+
 std::string Config::Describe(int node) const {
   const std::string& address = nodes[node].address;
   return absl::StrCat("node ", nodes[node].name,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ struct Config {
   // World rank of the first device of `node`.
   int first_rank(int node) const;
   std::vector<int> node_of_rank() const;
+  // The ports of `listen` and `listen_peers`.
+  std::set<int> listen_ports() const;
 };
 
 // `file` names the source in errors; `names` are those of this daemon's node outside of it.

@@ -8,12 +8,14 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "daemon/link/join_merge.h"
 #include "daemon/link/join_proof.h"
 #include "daemon/link/link.h"
 #include "daemon/link/protocol.h"
 #include "daemon/link/stream.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/keyed_hash.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/grpc_status.h"
@@ -81,7 +83,7 @@ class Join::MemberEnd final
       Break(absl::DeadlineExceededError(SilenceOf(now_ns, received_ns)));
   }
   void Beat(bool due) override {
-    if (received_ns_ == 0) return;
+    if (!proven_) return;  // the hello is the first message
     v1::MemberMessage message;
     v1::Heartbeat* const heartbeat = message.mutable_heartbeat();
     v1::NodeUsage usage = view_->Usage();
@@ -119,6 +121,7 @@ class Join::MemberEnd final
       proof_.challenge = in_.challenge();
       join_->loop_->Post([join = join_, self = Self<MemberEnd>()] {
         join->loop_->Cancel(join->patience_);
+        if (AGMM_FAILPOINT("join.late_hello")) absl::SleepFor(2 * kHeartbeatPeriod);
         join->member_->OnStream(self);
       });
       return true;

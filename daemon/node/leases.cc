@@ -33,19 +33,24 @@ void BeginLease(const TransferParts& parts, const CallContext& call, v1::BeginLe
   // A lease that is granted all the same is returned by the caller.
   call.cancel->OnCancel([parts, endless, answered, id = request.lease_id()](const absl::Status&) {
     if (*answered) return;
-    EndLease(parts, endless, id, LeaseEnd::kUntouched,
+    EndLease(parts, endless, {id, 0, parts.io->generation()}, LeaseEnd::kUntouched,
              [](const absl::StatusOr<v1::EndLeaseResponse>&) {});
   });
 }
 
-void EndLease(const TransferParts& parts, const CallContext& call, uint64_t lease_id, LeaseEnd how,
-              Reply<v1::EndLeaseResponse> reply) {
+void EndLease(const TransferParts& parts, const CallContext& call, const LeaseOfTensor& lease,
+              LeaseEnd how, Reply<v1::EndLeaseResponse> reply) {
   v1::EndLeaseRequest request;
-  request.set_lease_id(lease_id);
+  request.set_lease_id(lease.lease_id);
   request.set_node(parts.node);
   request.set_commit(how == LeaseEnd::kCommitted);
   request.set_untouched(how == LeaseEnd::kUntouched);
-  parts.sequencer->end_lease(WithoutEnd(call), request, std::move(reply));
+  parts.sequencer->end_lease(
+      WithoutEnd(call), request,
+      [io = parts.io, lease, reply = std::move(reply)](absl::StatusOr<v1::EndLeaseResponse> ended) {
+        if (ended.ok()) return reply(std::move(ended));
+        io->Explain(lease.tensor_id, lease.generation, ended.status(), reply);
+      });
 }
 
 }  // namespace agmm

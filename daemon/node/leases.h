@@ -24,7 +24,12 @@ struct TransferParts {
 // lease that still waits is withdrawn, and answered at once.
 void BeginLease(const TransferParts& parts, const CallContext& call, v1::BeginLeaseRequest request,
                 Reply<v1::BeginLeaseResponse> reply);
-void EndLease(const TransferParts& parts, const CallContext& call, uint64_t lease_id, LeaseEnd how,
-              Reply<v1::EndLeaseResponse> reply);
+// An error says why `generation` ended, if it did, see TensorIo::Explain.
+struct LeaseOfTensor {
+  uint64_t lease_id, tensor_id;
+  uint64_t generation;  // as TensorIo::generation before BeginLease
+};
+void EndLease(const TransferParts& parts, const CallContext& call, const LeaseOfTensor& lease,
+              LeaseEnd how, Reply<v1::EndLeaseResponse> reply);
 
 }  // namespace agmm

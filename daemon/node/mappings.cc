@@ -189,7 +189,8 @@ void Mapping::ReturnLease(Deferred* after) {
                        : token_.empty() ? LeaseEnd::kUntouched
                                         : LeaseEnd::kSpoiled;
   after->Add([self = shared_from_this(), lease_id = lease_id_, how] {
-    EndLease(self->mappings_->parts_, self->call_, lease_id, how,
+    EndLease(self->mappings_->parts_, self->call_,
+             {lease_id, self->tensor_.tensor_id(), self->generation_}, how,
              [self](absl::StatusOr<v1::EndLeaseResponse> response) {
                self->OnReturned(std::move(response));
              });

@@ -21,16 +21,18 @@ TensorStore::TensorStore(int first_rank, std::vector<Heap*> heaps, Dropped dropp
 
 void TensorStore::EndTransfers(const absl::Status& why) {
   {
-    std::scoped_lock lock(generation_mutex_, mutex_);
-    ++generation_;
-    ended_ = why;
+    std::lock_guard lock(generation_mutex_);
+    std::lock_guard reasons(mutex_);
+    ended_.emplace(generation_++, why);
+    if (ended_.size() > kRememberedEnds) ended_.erase(ended_.begin());
   }
   if (on_generation_end_) on_generation_end_(why);
 }
 
-absl::Status TensorStore::ended() const {
+absl::Status TensorStore::ended(uint64_t generation) const {
   std::lock_guard lock(mutex_);
-  return ended_;
+  if (const auto it = ended_.find(generation); it != ended_.end()) return it->second;
+  return absl::AbortedError("the world has changed many times since");
 }
 
 absl::Status TensorStore::Place(const v1::Tensor& tensor) {

@@ -53,8 +53,8 @@ class TensorStore : public BulkStore {
   // Ends the generation because of `why`, an error. Waits for the locks of HoldGeneration: their
   // writes are in place, or on their way in the old generation.
   void EndTransfers(const absl::Status& why);
-  // Returns why the latest generation that has ended did; OK before the first end.
-  absl::Status ended() const;
+  // Returns why `generation` ended, if it has and is one of the last kRememberedEnds.
+  absl::Status ended(uint64_t generation) const;
   // `handler` runs at each end of a generation, on the loop, with the reason. Set before the first.
   void OnGenerationEnd(std::function<void(const absl::Status&)> handler) {
     on_generation_end_ = std::move(handler);
@@ -81,8 +81,9 @@ class TensorStore : public BulkStore {
   std::function<void(const absl::Status&)> on_generation_end_;
   mutable std::shared_mutex generation_mutex_;
   std::atomic<uint64_t> generation_{0};
-  mutable std::mutex mutex_;  // guards what follows
-  absl::Status ended_;
+  static constexpr size_t kRememberedEnds = 64;
+  mutable std::mutex mutex_;                // guards what follows
+  std::map<uint64_t, absl::Status> ended_;  // by generation
   std::map<uint64_t, std::shared_ptr<const Entry>> tensors_;
 };
 

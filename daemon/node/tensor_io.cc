@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "daemon/link/protocol.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
@@ -16,8 +17,9 @@
 namespace agmm {
 namespace {
 
-// The sequencer notices a daemon's death at once, and its silence after some seconds.
-constexpr absl::Duration kReasonLimit = absl::Seconds(4);
+// The sequencer notices a daemon's death at once, and its silence a little later. Where beats still
+// arrive it takes longer; then the transport's words are passed on.
+const absl::Duration kReasonLimit = kSilenceLimit + kTransportGrace + absl::Milliseconds(500);
 
 // The overlap of a piece with one rank's shard.
 struct Part {
@@ -113,26 +115,21 @@ absl::StatusOr<TensorIo::Pieces> TensorIo::Locate(const v1::Tensor& tensor, int6
 
 absl::Status TensorIo::CheckGeneration(uint64_t tensor_id, uint64_t generation) const {
   if (generation == store_->generation()) return absl::OkStatus();
-  return WithReason(absl::AbortedError(absl::StrFormat("%s; repeat the whole transfer of tensor %d",
-                                                       store_->ended().message(), tensor_id)),
-                    kReasonPeerLost);
+  return WithReason(
+      absl::AbortedError(absl::StrFormat("%s; repeat the whole transfer of tensor %d",
+                                         store_->ended(generation).message(), tensor_id)),
+      kReasonPeerLost);
 }
 
-std::function<void(absl::Status)> TensorIo::Explained(uint64_t tensor_id, uint64_t generation,
-                                                      std::function<void(absl::Status)> done) {
-  return [this, tensor_id, generation, done = std::move(done)](absl::Status status) {
-    if (!absl::IsAborted(status)) return done(std::move(status));
-    WaitForReason({tensor_id, generation, std::move(status), done});
-  };
-}
-
-void TensorIo::WaitForReason(Broken broken) {
-  const uint64_t generation = broken.generation;
+void TensorIo::Explain(uint64_t tensor_id, uint64_t generation, absl::Status status,
+                       std::function<void(absl::Status)> done) {
+  if (status.ok()) return done(std::move(status));
   std::unique_lock lock(mutex_);
   const uint64_t id = next_broken_++;
-  broken_.emplace(id, std::move(broken));
+  const bool wait = absl::IsAborted(status) && !stopped_;
+  broken_.emplace(id, Broken{tensor_id, generation, std::move(status), std::move(done)});
   lock.unlock();
-  if (store_->generation() != generation) return Answer(id);
+  if (!wait || store_->generation() != generation) return Answer(id);
   loop_->PostAfter(kReasonLimit, [this, id] { Answer(id); });
 }
 
@@ -141,18 +138,28 @@ void TensorIo::Answer(uint64_t id) {
   const auto found = broken_.extract(id);
   lock.unlock();
   if (found.empty()) return;
-  Broken& broken = found.mapped();
+  const Broken& broken = found.mapped();
   const absl::Status reason = CheckGeneration(broken.tensor_id, broken.generation);
-  broken.done(reason.ok() ? std::move(broken.status) : reason);
+  broken.done(reason.ok() ? broken.status : reason);
 }
 
-void TensorIo::OnGenerationEnd() {
+void TensorIo::AnswerAll() {
   std::vector<uint64_t> ids;
   {
     std::lock_guard lock(mutex_);
     for (const auto& [id, broken] : broken_) ids.push_back(id);
   }
   for (uint64_t id : ids) Answer(id);
+}
+
+void TensorIo::OnGenerationEnd() { AnswerAll(); }
+
+void TensorIo::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  AnswerAll();
 }
 
 void TensorIo::Move(bool write, const BulkBlock& block, const Rows& rows,
@@ -181,7 +188,10 @@ void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::strin
     kept.unlock();
     return done(std::move(status));
   }
-  auto parts = std::make_shared<Parts>(Explained(tensor.tensor_id(), generation, std::move(done)));
+  auto parts = std::make_shared<Parts>(
+      [this, id = tensor.tensor_id(), generation, done = std::move(done)](absl::Status status) {
+        Explain(id, generation, std::move(status), done);
+      });
   for (const PiecePart& piece : located->pieces) {
     for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
       const Part part = PartOf(tensor, placed, piece, rank);
@@ -209,7 +219,10 @@ void TensorIo::Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<c
     const auto [it, first] = holders.try_emplace({shard.rows.begin, shard.cols.begin}, rank);
     if (!first && node_of_rank_[placed.mesh.ranks[rank]] == self_node_) it->second = rank;
   }
-  auto parts = std::make_shared<Parts>(Explained(tensor.tensor_id(), generation, std::move(done)));
+  auto parts = std::make_shared<Parts>(
+      [this, id = tensor.tensor_id(), generation, done = std::move(done)](absl::Status status) {
+        Explain(id, generation, std::move(status), done);
+      });
   for (const PiecePart& piece : located->pieces) {
     for (const auto& [begin, rank] : holders) {
       const Part part = PartOf(tensor, placed, piece, rank);

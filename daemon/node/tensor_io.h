@@ -33,9 +33,10 @@ class TensorIo {
   // OK until `generation` is over, then ABORTED with PEER_LOST, which says why it ended: its leases
   // are void.
   absl::Status CheckGeneration(uint64_t tensor_id, uint64_t generation) const;
-  // Answers the transfers that wait for the reason, see Explained. After the store's generation has
-  // ended.
+  // Answers the transfers that wait in Explain. Call it when the store's generation has ended.
   void OnGenerationEnd();
+  // From now on nothing waits in Explain. Call it when no generation will end any more.
+  void Stop();
 
   // Writes `data` as bytes [offset_bytes, offset_bytes + its size) of the contents (row-major
   // without padding, whole elements) to every rank that holds a part of them. `data` must live
@@ -46,9 +47,16 @@ class TensorIo {
              uint64_t generation, std::function<void(absl::Status)> done);
 
   // Fills `data` with the bytes of the contents from offset_bytes on. It must live until `done`.
-  // Errors: as Write.
+  // Errors: as Write, and those of the store where the bytes lie.
   void Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<char> data,
             uint64_t generation, std::function<void(absl::Status)> done);
+
+  // Passes `status`, with which a transfer ended, to `done`; in place of an error, the reason for
+  // which `generation` ended. For ABORTED it waits for that end: when a node is lost, the others
+  // renew their connections, and a transfer may notice this first. It could only blame a healthy
+  // node; the sequencer tells which one it was.
+  void Explain(uint64_t tensor_id, uint64_t generation, absl::Status status,
+               std::function<void(absl::Status)> done);
 
  private:
   // A tensor, and the elements that a range of its contents covers.
@@ -63,19 +71,13 @@ class TensorIo {
   void Move(bool write, const BulkBlock& block, const Rows& rows,
             std::function<void(absl::Status)> done);
 
-  // When a node is lost, connections of the others break too, and maybe first: so an error of the
-  // transport does not tell which node it was. The sequencer does, soon after. Returns a function
-  // that passes a status to `done`, and for ABORTED waits for the end of `generation` to pass its
-  // reason instead.
-  std::function<void(absl::Status)> Explained(uint64_t tensor_id, uint64_t generation,
-                                              std::function<void(absl::Status)> done);
   struct Broken {
     uint64_t tensor_id, generation;
     absl::Status status;
     std::function<void(absl::Status)> done;
   };
-  void WaitForReason(Broken broken);
   void Answer(uint64_t id);
+  void AnswerAll();
 
   Loop* const loop_;
   TensorStore* const store_;
@@ -85,6 +87,7 @@ class TensorIo {
   std::mutex mutex_;  // guards what follows
   std::map<uint64_t, Broken> broken_;
   uint64_t next_broken_ = 0;
+  bool stopped_ = false;
 };
 
 }  // namespace agmm

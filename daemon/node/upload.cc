@@ -253,8 +253,8 @@ void UploadRecord::Drive(Deferred* after) {
                                               : LeaseEnd::kSpoiled;
   after->Add([self = shared_from_this(), commit, how, lease_id = lease_id_] {
     if (lease_id == 0) return self->OnClosed(false, v1::EndLeaseResponse());
-    EndLease(self->parts_, self->call_, lease_id, how,
-             [self, commit](absl::StatusOr<v1::EndLeaseResponse> response) {
+    EndLease(self->parts_, self->call_, {lease_id, self->tensor_.tensor_id(), self->generation_},
+             how, [self, commit](absl::StatusOr<v1::EndLeaseResponse> response) {
                self->OnClosed(commit, std::move(response));
              });
   });

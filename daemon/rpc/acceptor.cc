@@ -117,12 +117,14 @@ void Acceptor::Stop() {
 
 bool Acceptor::Trust(absl::string_view peer) {
   std::lock_guard lock(mutex_);
+  bool found = false;
   for (const auto& [second, connection] : open_) {
     if (connection.peer != peer) continue;
+    // One that has ended may still be here with the same name.
     connection.meter->Trust();
-    return true;
+    found = true;
   }
-  return false;
+  return found;
 }
 
 int64_t Acceptor::ControlPerSecond() const {

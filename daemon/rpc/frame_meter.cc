@@ -43,7 +43,7 @@ bool Allowance::Take(int64_t count, int64_t now_ns) {
 void Allowance::Charge(int64_t count, int64_t now_ns) {
   std::lock_guard lock(mutex_);
   Refill(now_ns);
-  left_ = std::max(left_ - static_cast<double>(count), -static_cast<double>(per_second_));
+  left_ = std::max(left_ - static_cast<double>(count), -static_cast<double>(most_) / 2);
 }
 
 int64_t Allowance::Left(int64_t now_ns) {
@@ -111,7 +111,8 @@ bool FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
     EndCalls(resets);
   }
   control += resets;
-  if (calls > 0) fine = calls_.Take(calls, now_ns) && fine;
+  // A host in debt could otherwise leave calls behind on connections that it has opened before.
+  if (calls > 0) fine = calls_.Take(calls, now_ns) && host_->control.Left(now_ns) >= 0 && fine;
   if (control > 0) fine = host_->control.Take(control, now_ns) && fine;
   return fine;
 }

@@ -20,7 +20,7 @@ class Allowance {
       : most_(most), per_second_(per_second), left_(static_cast<double>(most)) {}
   // Takes `count`, and returns false if less was left; then nothing is.
   bool Take(int64_t count, int64_t now_ns);
-  // Takes `count` even if less is left. At most the allowance of a second is then owed.
+  // Takes `count` even if less is left. At most half of `most` is then owed.
   void Charge(int64_t count, int64_t now_ns);
   // May be negative.
   int64_t Left(int64_t now_ns);

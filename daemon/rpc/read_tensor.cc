@@ -142,7 +142,7 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
   // Once, when nothing is on its way any more.
   void ReturnLease() {
     if (lease_id_ == 0) return End(end_);
-    EndLease(parts_, call_, lease_id_, LeaseEnd::kUntouched,
+    EndLease(parts_, call_, {lease_id_, tensor_.tensor_id(), generation_}, LeaseEnd::kUntouched,
              [self = Self<ReadTensorStream>()](const absl::StatusOr<v1::EndLeaseResponse>& ended) {
                // A lease that ended with its generation kept no writer off: what was sent may mix
                // two versions.
@@ -152,7 +152,7 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
 
   const TransferParts parts_;
   const v1::ReadTensorRequest request_;
-  const uint64_t generation_;  // of the lease
+  const uint64_t generation_;  // before the lease was requested
   // Written by OnBegun alone.
   uint64_t lease_id_ = 0;
   v1::Tensor tensor_;

@@ -40,8 +40,8 @@ class RpcServer {
   int port() const { return port_; }
   // See Acceptor.
   bool Trust(const std::string& peer) {
-    return std::any_of(acceptors_.begin(), acceptors_.end(),
-                       [&](const auto& acceptor) { return acceptor->Trust(peer); });
+    return std::count_if(acceptors_.begin(), acceptors_.end(),
+                         [&](const auto& acceptor) { return acceptor->Trust(peer); }) > 0;
   }
   // See Acceptor.
   void SetStrained(bool strained) {

@@ -17,6 +17,7 @@ struct Endpoint : std::enable_shared_from_this<Endpoint> {
   // direction would wait for the other to end (NOTES.md).
   ucp_ep_h out = nullptr, in = nullptr;
   absl::Status failure;
+  std::string broken;  // how, if it has failed
   std::unordered_set<Outbound*> sending;
   std::vector<std::unique_ptr<Outbound>> waiting;  // until it is connected
 };
@@ -190,10 +191,10 @@ void Endpoints::OnError(void* user, ucp_ep_h, ucs_status_t status) {
   const auto endpoint = static_cast<Endpoint*>(user)->shared_from_this();
   Endpoints* const self = endpoint->owner;
   if (!endpoint->failure.ok()) return;  // of its other connection, too
-  endpoint->failure =
-      PeerLost(self->shared_, endpoint->node,
-               absl::StrFormat("its transport at %s: %s", endpoint->address.gate.socket.ToString(),
-                               ucs_status_string(status)));
+  endpoint->broken =
+      absl::StrFormat("its transport at %s: %s", endpoint->address.gate.socket.ToString(),
+                      ucs_status_string(status));
+  endpoint->failure = PeerLost(self->shared_, endpoint->node, endpoint->broken);
   // Posted, because this may be a call from within any call of UCX.
   self->shared_.worker->Post([self, endpoint] { self->Fail(endpoint); });
 }
@@ -208,7 +209,7 @@ void Endpoints::Fail(const std::shared_ptr<Endpoint>& endpoint) {
   for (Outbound* message : sending) message->done(endpoint->failure);
   for (const auto& message : std::exchange(endpoint->waiting, {})) message->done(endpoint->failure);
   shared_.counters.peers_failed.Add();
-  on_failure_(endpoint->node, endpoint->failure);
+  on_failure_(endpoint->node, absl::AbortedError(endpoint->broken));
 }
 
 }  // namespace agmm::transport

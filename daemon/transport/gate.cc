@@ -35,6 +35,7 @@ constexpr int kBacklog = 1024;
 Gate::Gate(const TransportOptions& options, TransportCount* refused)
     : secret_(options.secret),
       ports_(options.ports),
+      other_ports_(options.other_ports),
       refused_(refused),
       opened_(absl::FailedPreconditionError(
           "UCX opened no TCP port, so no other node could connect; set UCX_TLS=tcp,self")) {
@@ -65,32 +66,44 @@ absl::Status Gate::Listen(int fd) {
   };
   SocketAddress& where = address_.socket;
   if (getsockname(fd, where.get(), &where.size) != 0) return no_descriptor("getsockname");
-  listener_ = socket(where.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (listener_ < 0) return no_descriptor("socket");
-  const int on = 1;
-  setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // First, so that UCX has an event in any case: a socket on which nothing listens hangs up at
+  // once.
+  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+  const absl::Cleanup close_event = [event] { close(event); };
+  if (event < 0 || dup3(event, fd, O_CLOEXEC) < 0) return no_descriptor("eventfd");
+  fd_ = fd;
   int port = ports_.first;
-  for (; port <= ports_.last; ++port) {
-    where.set_port(port);
-    if (bind(listener_, where.get(), where.size) == 0 && listen(listener_, kBacklog) == 0) break;
-  }
+  while (port <= ports_.last && !ListenAt(port)) ++port;
   if (port > ports_.last) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("no port of transport_ports \"%d-%d\" can be listened on (%s); give "
                         "a wider range or end the programs that use it",
                         ports_.first, ports_.last, std::strerror(errno)));
   }
-  getsockname(listener_, where.get(), &where.size);
   spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
   stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-  const absl::Cleanup close_event = [event] { close(event); };
-  if (spare_ < 0 || stop_ < 0 || event < 0) return no_descriptor("eventfd");
-  fd_ = fd;
+  if (spare_ < 0 || stop_ < 0) return no_descriptor("eventfd");
   AGMM_ASSIGN_OR_RETURN(thread_, StartThread("the transport's gate", [this] { Loop(); }));
-  // Last, because UCX goes on with its own socket if anything fails. No node is admitted before the
-  // other nodes know the address.
-  return dup3(event, fd, O_CLOEXEC) < 0 ? no_descriptor("dup3") : absl::OkStatus();
+  return absl::OkStatus();
+}
+
+bool Gate::ListenAt(int port) {
+  SocketAddress& where = address_.socket;
+  // A daemon takes these later; until then, the system may give them as any other free port.
+  for (int tries = 0; tries <= static_cast<int>(other_ports_.size()); ++tries) {
+    if (listener_ >= 0) close(listener_);
+    listener_ = socket(where.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (listener_ < 0) return false;
+    const int on = 1;
+    setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    where.set_port(port);
+    if (bind(listener_, where.get(), where.size) != 0 || listen(listener_, kBacklog) != 0)
+      return false;
+    getsockname(listener_, where.get(), &where.size);
+    if (other_ports_.count(where.port()) == 0) return true;
+  }
+  errno = EADDRINUSE;
+  return false;
 }
 
 void Gate::Know(const GateAddress& other) { ShowTokens(this, other, secret_); }

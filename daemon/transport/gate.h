@@ -37,9 +37,9 @@ class Gate final : public Listener {
     explicit Opening(Gate* gate);
     ~Opening();
   };
-  // At the socket's address and a port of the range. Errors: RESOURCE_EXHAUSTED.
-  absl::Status TakeOver(int fd) override { return opened_ = Listen(fd); }
-  // The result of TakeOver; FAILED_PRECONDITION if it was not called.
+  // At the socket's address and a port of the range.
+  void TakeOver(int fd) override { opened_ = Listen(fd); }
+  // The result of TakeOver: RESOURCE_EXHAUSTED; FAILED_PRECONDITION if it was not called.
   absl::Status opened() const { return opened_; }
 
   // Connections of this process to `other` show a token. Until the destructor.
@@ -58,6 +58,8 @@ class Gate final : public Listener {
   };
 
   absl::Status Listen(int fd);
+  // Binds listener_ to `port` (0: any) of address_, and listens. False if that cannot be.
+  bool ListenAt(int port);
   void Loop();
   void AcceptVisitors();
   // Reads from the visitor. True once it has been admitted or closed.
@@ -66,6 +68,7 @@ class Gate final : public Listener {
 
   const std::string secret_;
   const PortRange ports_;
+  const std::set<int> other_ports_;
   TransportCount* const refused_;
   absl::Status opened_;
   GateAddress address_;

@@ -138,9 +138,7 @@ int listen(int fd, int backlog) {
   static const auto next = Next<decltype(listen)>("listen");
   Listener* const listener = std::exchange(next_listener, nullptr);
   if (listener == nullptr) return next(fd, backlog);
-  // UCX is not told of a failure, because it would leave behind what it has allocated. The
-  // listener's owner learns of it, and ends the worker.
-  if (!listener->TakeOver(fd).ok()) return 0;
+  listener->TakeOver(fd);
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
   all.listeners[fd] = listener;

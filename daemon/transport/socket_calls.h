@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "daemon/transport/address.h"
 
 namespace agmm::transport {
@@ -14,8 +13,9 @@ class Listener {
  public:
   virtual ~Listener() = default;
   // Listens in place of the socket `fd`, and turns `fd` into an event that is readable while
-  // connections wait.
-  virtual absl::Status TakeOver(int fd) = 0;
+  // connections wait. UCX is not told of a failure, because it would leave behind what it has
+  // allocated: the owner of the listener looks for one, and ends UCX's worker.
+  virtual void TakeOver(int fd) = 0;
   // Where it listens. After TakeOver.
   virtual const SocketAddress& where() const = 0;
   // The next connection for UCX, and the address of the other end; -1 without one.

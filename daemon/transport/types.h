@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,8 @@ struct TransportOptions {
   std::string bind_address;
   // Where the other nodes connect.
   PortRange ports;
+  // Not there: ports that this process will listen on for others.
+  std::set<int> other_ports;
   // The world's; connections that do not show that they have it are closed.
   std::string secret;
   // Names a node in errors: "node b (10.0.0.2:7101)".

@@ -34,6 +34,17 @@ TEST(World, OfTwoFormsWhoeverComesFirst) {
   }
 }
 
+// A heartbeat before the hello was taken for a daemon with another secret.
+TEST(World, ABusyDaemonSaysHelloBeforeItsHeartbeats) {
+  failpoint::Arm("join.late_hello", 1);
+  TestWorld world(2);
+  ASSERT_TRUE(world.Start(0).ok());
+  ASSERT_TRUE(world.Start(1).ok());
+  EXPECT_EQ(world.WaitReady(0), 1u);
+  EXPECT_EQ(failpoint::Hits("join.late_hello"), 1);  // another stream would hit it again
+  failpoint::Disarm("join.late_hello");
+}
+
 TEST(World, StatusIsTheSameThroughEveryDaemon) {
   TestWorld world(2);
   ASSERT_TRUE(world.Start(0).ok());

@@ -1,6 +1,7 @@
 // Commands that lose a node say which one, no matter whose daemon they asked.
 #include <signal.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -36,6 +37,7 @@ class LostPeer : public ::testing::TestWithParam<std::tuple<int, int>> {
     const Ran ran = world_.Ctl(asked_, arguments);
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
   }
+  // With "[M, K_x]", each piece has a part on the node that is asked, which copies slowly.
   std::vector<std::string> Put(const std::string& name,
                                const std::string& sharding = "[M_x, K]") const {
     return {"tensor", "put", name, world_.Path("W.npy"), "--sharding", sharding};
@@ -73,12 +75,11 @@ class LostPeer : public ::testing::TestWithParam<std::tuple<int, int>> {
 };
 
 TEST_P(LostPeer, IsNamedByAPut) {
-  ExpectNamed(Put("W"), kNoDaemon,
+  ExpectNamed(Put("W", "[M, K_x]"), kNoDaemon,
               [](const v1::GetStatusResponse& status) { return TensorBytes(status) > 0; });
 }
 
 TEST_P(LostPeer, IsNamedByAGet) {
-  // Each piece has a part on the node that is asked, which copies slowly.
   ASSERT_NO_FATAL_FAILURE(Ctl(Put("W", "[M, K_x]")));
   const double before = Metric("transport_received_bytes_total");
   ExpectNamed({"tensor", "get", "W", world_.Path("out.npy")}, kNoDaemon,

@@ -19,6 +19,7 @@ namespace agmm {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr int kRanksPerNode = 2;
 
@@ -44,9 +45,9 @@ struct MemoryNode {
   std::vector<std::unique_ptr<Heap>> heaps;
   MapReceiver receiver;
   std::unique_ptr<TensorStore> store;
-  std::unique_ptr<UcxTransport> transport;
   std::unique_ptr<TensorIo> io;
-  Loop loop{"test"};  // last: its tasks use the above
+  Loop loop{"test"};                        // its tasks use io
+  std::unique_ptr<UcxTransport> transport;  // last: what is under way ends with it
 };
 
 // Nodes with two ranks each, connected.
@@ -224,6 +225,31 @@ TEST(TensorIo, ABrokenConnectionIsReportedAsTheLossThatEndsTheGeneration) {
   ASSERT_TRUE(done.Wait(1));
   EXPECT_EQ(ReasonOf(done.all()[0]), kReasonPeerLost);
   EXPECT_EQ(done.all()[0].message(), "node c was lost; repeat the whole transfer of tensor 1");
+}
+
+TEST(TensorIo, EachGenerationHasAReasonOfItsOwn) {
+  MemoryWorld world(1);
+  MemoryNode& node = *world.nodes[0];
+  const uint64_t generation = node.io->generation();
+  node.store->EndTransfers(absl::AbortedError("node b was lost"));
+  node.store->EndTransfers(absl::AbortedError("node b joined"));
+  EXPECT_THAT(std::string(node.io->CheckGeneration(1, generation).message()),
+              StartsWith("node b was lost;"));
+  EXPECT_THAT(std::string(node.io->CheckGeneration(1, generation + 1).message()),
+              StartsWith("node b joined;"));
+  EXPECT_TRUE(node.io->CheckGeneration(1, generation + 2).ok());
+}
+
+TEST(TensorIo, NothingWaitsForAReasonAfterTheStop) {
+  MemoryWorld world(1);
+  MemoryNode& node = *world.nodes[0];
+  Outcomes done;
+  node.io->Explain(1, node.io->generation(), absl::AbortedError("before"), done.Next());
+  node.io->Stop();
+  node.io->Explain(1, node.io->generation(), absl::AbortedError("behind"), done.Next());
+  ASSERT_TRUE(done.Wait(2));
+  EXPECT_EQ(done.all()[0].message(), "before");
+  EXPECT_EQ(done.all()[1].message(), "behind");
 }
 
 TEST(TensorIo, AGenerationEndsBehindTheCopiesThatBeganInIt) {

@@ -85,7 +85,7 @@ TEST_F(AcceptorTest, APortInUseIsNamed) {
 // A flood breaks its own connections, then is not let in; once it has ended, its host is.
 TEST_F(AcceptorTest, AFloodIsBrokenAndItsHostServedAgain) {
   Start("127.0.0.1:0", folder_ / "socket", {.control = 400});
-  // The slowest machine gets more than then remains.
+  // Even the slowest machine reads more resets than are then allowed.
   server_->SetStrained(true);
   const std::string address = "127.0.0.1:" + std::to_string(server_->port());
   {
@@ -97,10 +97,11 @@ TEST_F(AcceptorTest, AFloodIsBrokenAndItsHostServedAgain) {
   EXPECT_TRUE(Answers(address));
 }
 
-// In both families, whose peers gRPC names differently. See frame_meter_test for what it changes.
+// gRPC names the peers of each family differently. frame_meter_test shows what trust changes.
 TEST_F(AcceptorTest, FindsTheConnectionToTrustByThePeersName) {
-  for (const std::string host : {"127.0.0.1", "[::1]"}) {
-    Start("[::]:0");
+  for (const auto& [listen, host] : std::vector<std::pair<std::string, std::string>>{
+           {"127.0.0.1:0", "127.0.0.1"}, {"[::]:0", "127.0.0.1"}, {"[::]:0", "[::1]"}}) {
+    Start(listen);
     const auto channel = OpenChannel(host + ":" + std::to_string(server_->port()));
     const auto stub = v1::JobService::NewStub(channel);
     grpc::ClientContext context;

@@ -150,6 +150,7 @@ TEST_F(SequencerTest, LostNodeEndsTheGenerationForTheOthers) {
   EXPECT_EQ(sequencer_.generation(), 2u);
   EXPECT_EQ(a_->world().generation(), 2u);
   EXPECT_EQ(a_->world().nodes_size(), 1);
+  EXPECT_EQ(a_->world().ended(), catalog_.last_reason.message());
   Ready(a_);
   EXPECT_THAT(std::string(sequencer_.Complete().message()),
               HasSubstr("waiting for node b (127.0.0.1:7102)"));

@@ -141,6 +141,14 @@ TEST(TransportGate, ListensOnAPortOfTheRange) {
   }();
   TransportOptions options = WithSecret();
   options.ports = {free, free};
+  {
+    TransportOptions without = options;
+    without.other_ports = {free};
+    MapReceiver receiver;
+    MatrixStore store(1, 1, 1);
+    EXPECT_EQ(UcxTransport::Create(without, &receiver, &store).status().code(),
+              absl::StatusCode::kResourceExhausted);
+  }
   Node node(options);
   EXPECT_EQ(node.port.endpoint, absl::StrCat("127.0.0.1:", free));
   EXPECT_EQ(Renewed(*node.transport).endpoint, node.port.endpoint);
