@@ -103,12 +103,21 @@ class Stop {
   absl::Status refusal_;
 };
 
-// Every client and every peer takes some.
-void RaiseDescriptorLimit() {
+// Every client and every peer takes some. Errors: RESOURCE_EXHAUSTED if there are too few, because
+// libraries end the process where they find none.
+absl::Status RaiseDescriptorLimit(size_t nodes) {
+  constexpr size_t kAlone = 64, kOfAPeer = 16;
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+  const size_t least = kAlone + kOfAPeer * (nodes - 1);
+  if (limit.rlim_cur >= least) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%d descriptors may be open, and a daemon of a world of %d nodes takes up to "
+                      "%d; raise ulimit "
+                      "-n",
+                      limit.rlim_cur, nodes, least));
 }
 
 // `state`: "READY=1", "STOPPING=1" or empty. `text`: shown by `systemctl status`.
@@ -167,7 +176,10 @@ int Run(const Config& config) {
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   std::signal(SIGPIPE, SIG_IGN);
   transport::ReturnSignals();
-  RaiseDescriptorLimit();
+  if (const absl::Status enough = RaiseDescriptorLimit(config.nodes.size()); !enough.ok()) {
+    spdlog::error("{}", std::string(enough.message()));
+    return kFailed;
+  }
   // Because Debian builds absl with assertions, which search for lock cycles at each lock of gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   gpr_set_log_function(LogOfGrpc);

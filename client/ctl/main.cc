@@ -2,6 +2,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -40,6 +41,7 @@ void WrapHelp(CLI::App* app) {
 int Main(int argc, char** argv) {
   // Errors are one line of ours; gRPC's log says them again in its own words.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of its write
   FitLinesToTerminal();
   CLI::App app("Multiplies sharded matrices on a world of agmm daemons.", "agmmctl");
   app.set_version_flag("--version", std::string("agmmctl ") + AGMM_VERSION);

@@ -22,6 +22,8 @@ absl::StatusOr<v1::GetStatusResponse> ReadyWorld(Connection* connection, absl::D
 }
 
 absl::Status TransferError(const absl::Status& status, absl::string_view what) {
+  if (absl::IsUnavailable(status) && ReasonOf(status).empty())
+    return absl::UnavailableError(absl::StrCat(what, ": ", status.message()));
   if (!absl::IsAborted(status) || ReasonOf(status) != kReasonPeerLost) return status;
   return WithReason(
       absl::UnavailableError(absl::StrCat(what, ": ", status.message(),

@@ -12,6 +12,7 @@
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/deadline.h"
+#include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -34,8 +35,11 @@ absl::StatusOr<v1::GetStatusResponse> AwaitReady(Connection* connection, absl::D
         ReadyWorld(connection, std::min(deadline.Left(), kShortCall));
     if (!absl::IsUnavailable(status.status()) && !absl::IsDeadlineExceeded(status.status()))
       return status;
-    if (deadline.Left() <= kPoll)
-      return Annotate(status.status(), absl::StrCat("after ", absl::FormatDuration(timeout)));
+    if (deadline.Left() <= kPoll) {
+      const absl::Status last =
+          Annotate(status.status(), absl::StrCat("after ", absl::FormatDuration(timeout)));
+      return WithReason(absl::UnavailableError(last.message()), ReasonOf(status.status()));
+    }
     absl::SleepFor(kPoll);
   }
 }

@@ -131,6 +131,8 @@ absl::Status RunPut(const PutFlags& flags, const Options& options, Connection* c
     ProgressLine line(flags.file, file->rows() * file->cols() * SizeOf(dtype));
     tensor = UploadFile(connection, begin, *file, dtype, line.progress(), sequencer);
   }
+  if (absl::IsCancelled(tensor.status()) && !interrupt.happened())
+    tensor = absl::UnavailableError(tensor.status().message());  // the daemon is stopping
   if (absl::IsCancelled(tensor.status())) {
     return absl::CancelledError(absl::StrFormat(
         "the upload of %s was cancelled: %s is freed if it was new, and may have lost its contents "

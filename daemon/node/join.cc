@@ -158,11 +158,16 @@ class Join::MemberEnd final
       std::lock_guard lock(mutex_);
       end = status_;
     }
-    if (absl::IsUnknown(end) && !status.ok()) {
+    // The sequencer says why it ends a stream; gRPC itself gives no details.
+    const bool given_up = absl::IsUnknown(end) && !status.error_details().empty() &&
+                          status.error_code() == grpc::StatusCode::CANCELLED;
+    if (given_up) {
+      end = absl::UnknownError(status.error_message());
+    } else if (absl::IsUnknown(end) && !status.ok()) {
       end = absl::UnknownError(
           absl::StrFormat("%s (%s)", end.message(), FromGrpc(status).ToString()));
     }
-    join_->loop_->Post([join = join_, end] { join->OnEnded(end); });
+    join_->loop_->Post([join = join_, end, given_up] { join->OnEnded(end, given_up); });
   }
 
   Join* const join_;
@@ -202,14 +207,14 @@ void Join::Start() {
   });
 }
 
-void Join::OnEnded(const absl::Status& end) {
+void Join::OnEnded(const absl::Status& end, bool given_up) {
   stream_ = nullptr;
   loop_->Cancel(patience_);
   const std::string how(end.message());
   if (std::exchange(last_how_, how) != how)
     spdlog::debug("the stream to the sequencer ended: {}", how);
   if (absl::IsPermissionDenied(end)) member_->OnDenied(how);
-  member_->OnStreamEnded(how);
+  member_->OnStreamEnded(how, given_up);
   if (const auto closed = closed_; closed != nullptr) return closed->set_value();
   const absl::Duration retry = member_->retry();
   if (retry < absl::InfiniteDuration()) retry_ = loop_->PostAfter(retry, [this] { Start(); });

@@ -38,7 +38,7 @@ class Join {
   class MemberEnd;
 
   // On the loop. `end`: why, such as "its stream broke (UNAVAILABLE: Socket closed)".
-  void OnEnded(const absl::Status& end);
+  void OnEnded(const absl::Status& end, bool given_up);
 
   const std::unique_ptr<v1::PeerService::Stub> stub_;
   const std::string secret_;

@@ -268,13 +268,15 @@ void Member::OnPeerBroken(int node, const std::string& reason) {
   });
 }
 
-void Member::OnStreamEnded(const std::string& how) {
+void Member::OnStreamEnded(const std::string& how, bool given_up) {
   link_ = nullptr;
   reports_.Clear();
   if (stopped_ || retry_ == absl::InfiniteDuration()) return;
   if (!std::exchange(accepted_, false)) return;
   const absl::Status reason =
-      Lost(absl::StrFormat("the sequencer, %s, was lost: %s", config_.Describe(0), how));
+      Lost(given_up ? absl::StrFormat("%s was lost: the sequencer, %s, gave it up: %s",
+                                      config_.Describe(config_.self), config_.Describe(0), how)
+                    : absl::StrFormat("the sequencer, %s, was lost: %s", config_.Describe(0), how));
   spdlog::warn("{}", std::string(reason.message()));
   generation_ = 0;
   next_.reset();

@@ -58,7 +58,8 @@ class Member {
   void OnMessage(const v1::SequencerMessage& message);
   // Before OnStreamEnded: the two ends of the stream do not know the same secret.
   void OnDenied(const std::string& why);
-  void OnStreamEnded(const std::string& how);
+  // `given_up`: the sequencer ended the stream, and lives.
+  void OnStreamEnded(const std::string& how, bool given_up);
 
   // The transport's connection to `node` broke.
   void OnPeerBroken(int node, const std::string& reason);

@@ -72,6 +72,18 @@ TEST_P(AddressSpace, TooLittleIsOneLineAndEnoughServes) {
 
 INSTANTIATE_TEST_SUITE_P(Nodes, AddressSpace, ::testing::Values(1, 2));
 
+TEST(Descriptors, TooFewAreOneLine) {
+  WorldOptions options{.nodes = 2};
+  options.hosts.assign(2, {{"/usr/bin/prlimit", "--nofile=79"}, "127.0.0.1"});
+  World world(options);
+  world.Start(0);
+  EXPECT_EQ(world.daemon(0).Wait(kPatience), kFailed) << world.daemon(0).err();
+  const std::vector<std::string> errors = Errors(world.daemon(0).err());
+  ASSERT_EQ(errors.size(), 1u) << world.daemon(0).err();
+  EXPECT_THAT(errors[0], HasSubstr("79 descriptors may be open"));
+  EXPECT_THAT(errors[0], HasSubstr("2 nodes takes up to 80; raise ulimit -n"));
+}
+
 TEST(Threads, ADaemonThatCannotStartOneSaysWhich) {
   for (const char* purpose :
        {"the daemon's state", "worker 1 of 1 of a device", "plans", "large plans", "fills",

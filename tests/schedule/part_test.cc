@@ -53,8 +53,9 @@ TEST(Part, HasTheStepsOfItsRanksAndThoseThatSignalThem) {
           if (found != nullptr) EXPECT_EQ(*found, step);
         }
         const int end = static_cast<int>(whole.ranks[rank].size());
-        for (int name : {-1, end})
+        for (int name : {-1, end}) {
           EXPECT_EQ(FindStep(part.schedule, &part.names, rank, name), nullptr);
+        }
       }
       EXPECT_GT(dropped, 0);
     }
