@@ -6,8 +6,8 @@
 namespace agmm {
 namespace {
 
-constexpr absl::Duration kPeriod = absl::Seconds(1);
-constexpr int kTrimPeriods = 5;
+constexpr absl::Duration kPeriod = absl::Seconds(2);
+constexpr int kTrimPeriods = 3;
 constexpr size_t kStrainBytes = size_t{256} << 20;
 // Uploads leave less, which is kept for the next ones on purpose (main.cc).
 constexpr size_t kKeptFreeBytes = size_t{256} << 20;

@@ -13,7 +13,7 @@ namespace agmm {
 class MemoryWatch {
  public:
   // `usual_bytes`: what may be allocated beside what a busy daemon needs for its calls. `strained`
-  // hears each second whether it is much more, which calls that are behind probably hold.
+  // hears every other second whether it is much more, which calls that are behind probably hold.
   MemoryWatch(Loop* loop, std::function<size_t()> usual_bytes, std::function<void(bool)> strained)
       : loop_(loop), usual_bytes_(std::move(usual_bytes)), strained_(std::move(strained)) {}
   void Start();

@@ -32,6 +32,8 @@ constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl:
 constexpr int kDials = 4;
 constexpr absl::Duration kAtOnce = absl::Seconds(1);
 constexpr char kRefused[] = "Connection refused";
+// A connection was made, but nothing came over it: the daemon is stopped, or too busy.
+constexpr char kSilent[] = "before receiving SETTINGS frame";
 
 std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
   grpc::ChannelArguments arguments;
@@ -186,7 +188,8 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
         absl::StrCat("the daemon at ", endpoint, " was lost in mid-call; ",
                      caller_->session_ != SessionState::kNone
                          ? "this client's jobs and tensors ended there"
-                         : absl::StrCat("see its log, and ", wording.status)));
+                         : absl::StrFormat("see its log, or ask another daemon of its world (%s)",
+                                           wording.endpoint)));
   }
   if (!socket.empty() && access(socket.c_str(), W_OK) != 0 && errno == EACCES) {
     return absl::PermissionDeniedError(
@@ -195,6 +198,12 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
   if (absl::StrContains(status.error_message(), "DNS resolution failed")) {
     return absl::UnavailableError(absl::StrFormat(
         "the host of %s cannot be found; check its name, or give its address", endpoint));
+  }
+  if (absl::StrContains(status.error_message(), kSilent)) {
+    return absl::UnavailableError(absl::StrFormat(
+        "something listens at %s, but says nothing; if it is agmmd, it is stopped or too busy: see "
+        "its log, or start it again",
+        endpoint));
   }
   doubtful_ = socket.empty() && !absl::StrContains(status.error_message(), kRefused);
   return absl::UnavailableError(absl::StrFormat(

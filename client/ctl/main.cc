@@ -9,17 +9,29 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/table.h"
 #include "client/ctl/terminal_text.h"
 #include "client/ctl/verbs.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
 
+// After a lost daemon, every command can be given again once the world has formed.
+absl::Status WithAdvice(const absl::Status& error) {
+  if (ReasonOf(error) != kReasonPeerLost) return error;
+  return WithReason(
+      absl::Status(error.code(), absl::StrCat(error.message(),
+                                              " (`agmmctl status --ready` waits for the world)")),
+      kReasonPeerLost);
+}
+
 // Prints the error on stderr and returns the exit code.
-int Fail(const absl::Status& error, bool json) {
+int Fail(const absl::Status& failure, bool json) {
+  const absl::Status error = WithAdvice(failure);
   if (json)
     std::cerr << JsonLine(ToJson(error));
   else

@@ -25,10 +25,8 @@ absl::Status TransferError(const absl::Status& status, absl::string_view what) {
   if (absl::IsUnavailable(status) && ReasonOf(status).empty())
     return absl::UnavailableError(absl::StrCat(what, ": ", status.message()));
   if (!absl::IsAborted(status) || ReasonOf(status) != kReasonPeerLost) return status;
-  return WithReason(
-      absl::UnavailableError(absl::StrCat(what, ": ", status.message(),
-                                          " (`agmmctl status --ready` waits for the world)")),
-      kReasonPeerLost);
+  return WithReason(absl::UnavailableError(absl::StrCat(what, ": ", status.message())),
+                    kReasonPeerLost);
 }
 
 absl::StatusOr<v1::Tensor> FetchFile(Connection* connection, const v1::Tensor& tensor,

@@ -100,7 +100,9 @@ absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& 
   absl::StatusOr<v1::Job> ended =
       AwaitJob(connection, IdOf(job), /*after_event=*/0, timeout, on_event);
   // The job was lost with its sequencer.
-  if (ended.ok() || ReasonOf(ended.status()) == kReasonPeerLost) return ended;
+  if (ended.ok()) return ended;
+  if (ReasonOf(ended.status()) == kReasonPeerLost)
+    return NamingJob(ended.status(), job.job_id(), absl::StrFormat("job %d is lost", job.job_id()));
   // A daemon that is stopping answers CANCELLED, too.
   if (!absl::IsCancelled(ended.status()) || !interrupt.happened()) {
     return Annotate(ended.status(),

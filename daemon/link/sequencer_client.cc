@@ -77,7 +77,7 @@ absl::Status SequencerClient::Result(const Call& call, const grpc::Status& statu
   // Daemons answer with details; without them gRPC itself reports a broken connection.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty()) {
     return WithReason(absl::AbortedError(absl::StrCat("the sequencer, ", sequencer_,
-                                                      ", was lost: ", status.error_message())),
+                                                      ", was lost: its connection broke")),
                       kReasonPeerLost);
   }
   return FromGrpc(status);

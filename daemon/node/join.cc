@@ -163,11 +163,10 @@ class Join::MemberEnd final
                           status.error_code() == grpc::StatusCode::CANCELLED;
     if (given_up) {
       end = absl::UnknownError(status.error_message());
-    } else if (absl::IsUnknown(end) && !status.ok()) {
-      end = absl::UnknownError(
-          absl::StrFormat("%s (%s)", end.message(), FromGrpc(status).ToString()));
     }
-    join_->loop_->Post([join = join_, end, given_up] { join->OnEnded(end, given_up); });
+    join_->loop_->Post([join = join_, end, given_up, detail = FromGrpc(status).ToString()] {
+      join->OnEnded(end, given_up, detail);
+    });
   }
 
   Join* const join_;
@@ -207,12 +206,12 @@ void Join::Start() {
   });
 }
 
-void Join::OnEnded(const absl::Status& end, bool given_up) {
+void Join::OnEnded(const absl::Status& end, bool given_up, const std::string& detail) {
   stream_ = nullptr;
   loop_->Cancel(patience_);
   const std::string how(end.message());
-  if (std::exchange(last_how_, how) != how)
-    spdlog::debug("the stream to the sequencer ended: {}", how);
+  if (std::exchange(last_detail_, detail) != detail)
+    spdlog::debug("the stream to the sequencer ended: {} ({})", how, detail);
   if (absl::IsPermissionDenied(end)) member_->OnDenied(how);
   member_->OnStreamEnded(how, given_up);
   if (const auto closed = closed_; closed != nullptr) return closed->set_value();

@@ -84,8 +84,7 @@ Acceptor::Acceptor(std::vector<int> listeners, Bounds bounds, std::unique_ptr<Se
       refused_(metrics->counter("rpc_connections_refused_total")),
       broken_(metrics->counter("rpc_connections_broken_total")),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
-      stop_(eventfd(0, EFD_CLOEXEC)),
-      spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
+      stop_(eventfd(0, EFD_CLOEXEC)) {}
 
 absl::Status Acceptor::Start() {
   std::vector<int> watched = listeners_;
@@ -111,7 +110,7 @@ void Acceptor::Stop() {
   for (const auto& [second, connection] : open_) Close(second);
   open_.clear();
   for (int fd : listeners_) close(fd);
-  for (int fd : {poll_, stop_, spare_})
+  for (int fd : {poll_, stop_})
     if (fd >= 0) close(fd);
 }
 
@@ -141,8 +140,8 @@ void Acceptor::SetStrained(bool strained) {
 void Acceptor::Loop() {
   while (true) {
     epoll_event events[kAtOnce];
-    const int count =
-        epoll_wait(poll_, events, kAtOnce, bounds_.members_only ? kTrustCheck_ms : -1);
+    const int wait_ms = bounds_.members_only ? EndStrangers() : -1;
+    const int count = epoll_wait(poll_, events, kAtOnce, wait_ms);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_) return;
@@ -152,34 +151,33 @@ void Acceptor::Loop() {
         Forget(fd);
       }
     }
-    if (bounds_.members_only) EndStrangers();
   }
 }
 
-void Acceptor::EndStrangers() {
+int Acceptor::EndStrangers() {
   const int64_t before_ns = MonotonicNanos() - kTrustLimit_ns;
+  int wait_ms = -1;
   std::lock_guard lock(mutex_);
-  for (const auto& [second, connection] : open_)
-    if (connection.since_ns < before_ns && !connection.meter->trusted())
-      shutdown(second, SHUT_RDWR);
+  for (const auto& [second, connection] : open_) {
+    if (connection.meter->trusted()) continue;
+    wait_ms = kTrustCheck_ms;
+    if (connection.since_ns < before_ns) shutdown(second, SHUT_RDWR);
+  }
+  return wait_ms;
 }
 
 void Acceptor::AcceptFrom(int listener) {
   for (int count = 0; count < kAtOnce; ++count) {
-    int fd = Accept(listener);
+    const int fd = Accept(listener);
     if (fd >= 0) {
       Take(fd);
       continue;
     }
     if (errno == EAGAIN) return;
     const int error = errno;
-    if (error == EMFILE || error == ENFILE) {
-      // The connection would otherwise wait, and the listener stay readable for ever.
-      if (spare_ >= 0) close(spare_);
-      fd = Accept(listener);
-      if (fd >= 0) Refuse(fd, absl::StrFormat("%s; raise ulimit -n", std::strerror(error)));
-      spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
-      if (fd >= 0 && spare_ >= 0) continue;
+    if ((error == EMFILE || error == ENFILE) && spare_.Refuse(listener)) {
+      Refused(absl::StrFormat("%s; raise ulimit -n", std::strerror(error)));
+      if (spare_.kept()) continue;
     }
     // Others are of a connection that has broken already, unless memory is short.
     if (error != ECONNABORTED && error != EINTR) usleep(kPause_ms * 1000);
@@ -263,6 +261,10 @@ std::shared_ptr<HostLoad> Acceptor::HostOf(const SocketAddress& peer) {
 
 void Acceptor::Refuse(int fd, absl::string_view why) {
   Close(fd);
+  Refused(why);
+}
+
+void Acceptor::Refused(absl::string_view why) {
   refused_->Add();
   Warn(absl::StrCat("refused a connection: ", why));
 }

@@ -20,6 +20,7 @@
 #include "daemon/observe/metrics.h"
 #include "daemon/rpc/frame_meter.h"
 #include "kernels/base/socket_address.h"
+#include "kernels/base/spare_descriptor.h"
 
 namespace agmm {
 
@@ -69,9 +70,11 @@ class Acceptor {
   // Empty if `host` may have one more connection, else why not.
   std::string ReasonToRefuse(const SocketAddress& peer, HostLoad& host);
   void Refuse(int fd, absl::string_view why);
+  void Refused(absl::string_view why);
   void Forget(int second);
-  // Ends the connections that had to be trusted by now.
-  void EndStrangers();
+  // Ends the connections that had to be trusted by now. Returns the milliseconds until it has to be
+  // called again; -1: once there is another connection.
+  int EndStrangers();
   int64_t ControlPerSecond() const;  // with mutex_
   // The clients of one host share one; so do all on the unix socket.
   std::shared_ptr<HostLoad> HostOf(const SocketAddress& peer);
@@ -83,7 +86,7 @@ class Acceptor {
   Metrics::Counter* const refused_;
   Metrics::Counter* const broken_;
   const int poll_, stop_;  // an epoll, and an event in it
-  int spare_;              // closed to have a descriptor for a connection that is refused
+  SpareDescriptor spare_;
   std::atomic<int64_t> next_warning_ns_ = 0;
   bool stopped_ = false;
   std::thread thread_;

@@ -32,7 +32,7 @@ absl::StatusOr<uint64_t> Catalog::CreateAtOnce(const CallContext& ctx,
 void Catalog::DeleteTensor(const CallContext&, const v1::DeleteTensorRequest& request,
                            Reply<v1::DeleteTensorResponse> reply) {
   Entry* entry = entries_.FindLinked(request.tensor_id());
-  if (entry == nullptr) return reply(NoSuchTensor(request.tensor_id()));
+  if (entry == nullptr) return reply(entries_.NotFound(request.tensor_id()));
   Unlink(entry);
   reply(v1::DeleteTensorResponse());
 }
@@ -48,7 +48,7 @@ absl::StatusOr<v1::Tensor> Catalog::GetTensor(const v1::GetTensorRequest& reques
 
 absl::StatusOr<v1::Tensor> Catalog::Find(uint64_t tensor_id) const {
   const Entry* entry = entries_.Find(tensor_id);
-  if (entry == nullptr || entry->link != Link::kLinked) return NoSuchTensor(tensor_id);
+  if (entry == nullptr || entry->link != Link::kLinked) return entries_.NotFound(tensor_id);
   return entry->tensor;
 }
 
@@ -116,7 +116,7 @@ uint64_t Catalog::Admit(Entry* entry, Lease lease) {
 uint64_t Catalog::Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted) {
   Entry* entry = entries_.FindLinked(tensor_id);
   if (entry == nullptr) {
-    granted(NoSuchTensor(tensor_id));
+    granted(entries_.NotFound(tensor_id));
     return 0;
   }
   Lease lease;
@@ -178,7 +178,7 @@ void Catalog::BeginLease(const CallContext& ctx, const v1::BeginLeaseRequest& re
     const absl::StatusOr<uint64_t> id = Resolve(ref);
     if (!id.ok()) return reply(id.status());
     entry = entries_.FindLinked(*id);
-    if (*entry == nullptr) return reply(NoSuchTensor(*id));
+    if (*entry == nullptr) return reply(entries_.NotFound(*id));
   }
   if (!entry.ok()) return reply(entry.status());
   lease.on_granted = [this, reply = std::move(reply)](const absl::StatusOr<uint64_t>& id) {
@@ -269,7 +269,7 @@ absl::StatusOr<Entry*> Catalog::FillTarget(const CallContext& ctx,
                                            const v1::FillTensorRequest& request, Lease* lease) {
   AGMM_RETURN_IF_ERROR(members_->Complete());
   Entry* entry = request.has_put() ? nullptr : entries_.FindLinked(request.tensor_id());
-  if (!request.has_put() && entry == nullptr) return NoSuchTensor(request.tensor_id());
+  if (!request.has_put() && entry == nullptr) return entries_.NotFound(request.tensor_id());
   const v1::TensorSpec& spec = request.has_put() ? request.put().spec() : entry->tensor.spec();
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(spec.dtype()));
   AGMM_RETURN_IF_ERROR(CheckFill(request.fill(), dtype));

@@ -1,7 +1,5 @@
 #include "daemon/sequencer/entries.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 
 #include "absl/strings/escaping.h"
@@ -16,36 +14,6 @@
 #include "proto/limits.h"
 
 namespace agmm {
-namespace {
-
-std::string DisplayName(const v1::Tensor& tensor) {
-  return tensor.name().empty() ? absl::StrCat("tensor ", tensor.tensor_id())
-                               : absl::Utf8SafeCEscape(tensor.name());
-}
-
-// Logs the tensors that were lost, in one line however many they are.
-void LogLost(const std::vector<std::string>& tensors, absl::string_view why) {
-  constexpr size_t kNamed = 8;
-  if (tensors.empty()) return;
-  const size_t named = std::min(kNamed, tensors.size());
-  spdlog::warn(
-      "{} tensor{} lost: {}{}; {}", tensors.size(), tensors.size() == 1 ? " is" : "s are",
-      absl::StrJoin(tensors.begin(), tensors.begin() + named, ", "),
-      tensors.size() > named ? absl::StrFormat(", and %d more", tensors.size() - named) : "",
-      std::string(why));
-}
-
-}  // namespace
-
-std::string Describe(const v1::Tensor& tensor) {
-  return absl::StrFormat("tensor %d%s", tensor.tensor_id(),
-                         tensor.name().empty() ? "" : absl::StrFormat(" \"%s\"", tensor.name()));
-}
-
-absl::Status NoSuchTensor(uint64_t tensor_id) {
-  return absl::NotFoundError(
-      absl::StrFormat("tensor %d does not exist; list the existing tensors", tensor_id));
-}
 
 bool SameSpec(const PlacedTensor& a, const PlacedTensor& b) {
   return a.mesh == b.mesh && a.tensor.sharding == b.tensor.sharding &&
@@ -110,8 +78,13 @@ absl::StatusOr<uint64_t> Entries::Resolve(const v1::TensorRef& ref) const {
     return absl::InvalidArgumentError("a tensor is given by its id or its name; neither is set");
   }
   if (const auto it = names_.find(ref.name()); it != names_.end()) return it->second;
-  return absl::NotFoundError(
-      absl::StrFormat("tensor \"%s\" does not exist; list the existing tensors", ref.name()));
+  return lost_.NotFound(ref);
+}
+
+absl::Status Entries::NotFound(uint64_t tensor_id) const {
+  v1::TensorRef ref;
+  ref.set_tensor_id(tensor_id);
+  return lost_.NotFound(ref);
 }
 
 v1::ListTensorsResponse Entries::List(const v1::ListTensorsRequest& request) const {
@@ -237,7 +210,9 @@ Entry* Entries::OnPlaced(int node, const v1::TensorPlaced& placed) {
 void Entries::LinkEntry(Entry* entry) {
   entry->link = Entry::Link::kLinked;
   const v1::Tensor& tensor = entry->tensor;
-  if (!tensor.name().empty()) names_[tensor.name()] = tensor.tensor_id();
+  if (tensor.name().empty()) return;
+  names_[tensor.name()] = tensor.tensor_id();
+  lost_.Forget(tensor.name());
 }
 
 void Entries::Unlink(Entry* entry) {
@@ -276,7 +251,7 @@ void Entries::SendDrops() {
 void Entries::OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason,
                                 Deferred* replies) {
   world_down_ = true;
-  std::vector<std::string> lost_tensors;
+  std::vector<v1::Tensor> lost_tensors;
   for (auto it = entries_.begin(); it != entries_.end();) {
     Entry& entry = it->second;
     ++it;  // the entry may be erased
@@ -287,10 +262,10 @@ void Entries::OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::
     if (entry.tensor.state() == v1::Tensor::STATE_WRITING) SetContents(&entry, false);
     const bool lost = std::any_of(lost_nodes.begin(), lost_nodes.end(),
                                   [&](int node) { return entry.nodes.count(node) > 0; });
-    if (lost && created) lost_tensors.push_back(DisplayName(entry.tensor));
+    if (lost && created) lost_tensors.push_back(entry.tensor);
     if (lost || !created) Erase(&entry);
   }
-  LogLost(lost_tensors, reason.message());
+  lost_.Add(lost_tensors, reason.message());
 }
 
 void Entries::OnReady() {
@@ -301,10 +276,10 @@ void Entries::OnReady() {
     same = placement_->heap_bytes(static_cast<int>(rank)) == heaps[rank];
   if (!same) {
     // The first world, or other heaps than before: no tensor keeps its place.
-    std::vector<std::string> lost_tensors;
+    std::vector<v1::Tensor> lost_tensors;
     for (; !entries_.empty(); Erase(&entries_.begin()->second))
-      lost_tensors.push_back(DisplayName(entries_.begin()->second.tensor));
-    LogLost(lost_tensors, "a daemon has come back with another heap");
+      lost_tensors.push_back(entries_.begin()->second.tensor);
+    lost_.Add(lost_tensors, "a daemon has come back with another heap");
     placement_->Reset(heaps);
   }
   world_down_ = false;

@@ -12,6 +12,7 @@
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/link/call_context.h"
+#include "daemon/sequencer/lost_tensors.h"
 #include "daemon/sequencer/members.h"
 #include "daemon/sequencer/placement.h"
 #include "kernels/base/deferred.h"
@@ -36,9 +37,6 @@ struct Entry {
   int holds = 0;  // on its memory; while there are any, that counts as held
 };
 
-// 'tensor 7 "W"'.
-std::string Describe(const v1::Tensor& tensor);
-absl::Status NoSuchTensor(uint64_t tensor_id);
 // True if a tensor of one can have the contents of the other. Names of dimensions do not matter.
 bool SameSpec(const PlacedTensor& a, const PlacedTensor& b);
 // Errors: INVALID_ARGUMENT for a mesh with ranks that the world does not have.
@@ -63,6 +61,8 @@ class Entries {
   Entry* FindNamed(const std::string& name);
   // The tensor that `ref` stands for. Errors: NOT_FOUND, INVALID_ARGUMENT for an empty ref.
   absl::StatusOr<uint64_t> Resolve(const v1::TensorRef& ref) const;
+  // The error for an id without a linked entry.
+  absl::Status NotFound(uint64_t tensor_id) const;
   v1::ListTensorsResponse List(const v1::ListTensorsRequest& request) const;
   // By rank: memory of tensors that clients may still have mapped.
   std::map<int, int64_t> HeldBytes() const;
@@ -105,6 +105,7 @@ class Entries {
   Members* const members_;
   Placement* const placement_;
   std::map<uint64_t, Entry> entries_;
+  LostTensors lost_;
   std::map<std::string, uint64_t> names_, requests_;
   std::vector<std::pair<int, uint64_t>> drops_;  // node, tensor: sent once the world is complete
   bool world_down_ = false;

@@ -16,8 +16,7 @@ struct Endpoint : std::enable_shared_from_this<Endpoint> {
   // one, the "go ahead" for the peer's bytes would queue behind this node's own bytes, so that one
   // direction would wait for the other to end (NOTES.md).
   ucp_ep_h out = nullptr, in = nullptr;
-  absl::Status failure;
-  std::string broken;  // how, if it has failed
+  std::string broken;  // how, once it has failed
   std::unordered_set<Outbound*> sending;
   std::vector<std::unique_ptr<Outbound>> waiting;  // until it is connected
 };
@@ -77,7 +76,7 @@ void Endpoints::Connect(Endpoint* endpoint) {
 
 void Endpoints::Greet(Endpoint* endpoint) {
   const std::shared_ptr<const Generation> generation = shared_.current.Get();
-  if (generation == nullptr || !endpoint->failure.ok()) return;
+  if (generation == nullptr || !endpoint->broken.empty()) return;
   for (int connection : {0, 1}) {
     auto message = std::make_unique<Outbound>(wire::kGreet, generation);
     wire::BulkHeader header;
@@ -104,7 +103,7 @@ ucs_status_t Endpoints::OnGreeting(const void* bytes, size_t length) {
     const auto it = all_.find(node);
     if (it == all_.end() || shared_.current.number() != generation) return;
     Endpoint& endpoint = *it->second;
-    if (endpoint.out == nullptr && endpoint.failure.ok()) Connect(&endpoint);
+    if (endpoint.out == nullptr && endpoint.broken.empty()) Connect(&endpoint);
   });
   return UCS_OK;
 }
@@ -147,7 +146,7 @@ void Endpoints::SendSealed(int node, std::unique_ptr<Outbound> message) {
   auto it = all_.find(node);
   if (it == all_.end()) return message->done(PeerLost(shared_, node, "it is not connected"));
   Endpoint& endpoint = *it->second;
-  if (!endpoint.failure.ok()) return message->done(endpoint.failure);
+  if (!endpoint.broken.empty()) return message->done(PeerLost(shared_, node, endpoint.broken));
   if (endpoint.out == nullptr) return endpoint.waiting.push_back(std::move(message));
   SendOn(&endpoint, endpoint.out, std::move(message));
 }
@@ -190,11 +189,10 @@ void Endpoints::OnSent(void* request, ucs_status_t status, void* user) {
 void Endpoints::OnError(void* user, ucp_ep_h, ucs_status_t status) {
   const auto endpoint = static_cast<Endpoint*>(user)->shared_from_this();
   Endpoints* const self = endpoint->owner;
-  if (!endpoint->failure.ok()) return;  // of its other connection, too
+  if (!endpoint->broken.empty()) return;  // of its other connection, too
   endpoint->broken =
       absl::StrFormat("its transport at %s: %s", endpoint->address.gate.socket.ToString(),
                       ucs_status_string(status));
-  endpoint->failure = PeerLost(self->shared_, endpoint->node, endpoint->broken);
   // Posted, because this may be a call from within any call of UCX.
   self->shared_.worker->Post([self, endpoint] { self->Fail(endpoint); });
 }
@@ -206,8 +204,9 @@ void Endpoints::Fail(const std::shared_ptr<Endpoint>& endpoint) {
   if (it == all_.end() || it->second != endpoint) return;  // of an earlier worker
   // UCX may still read them, but the bytes that it reads arrive nowhere.
   const std::vector<Outbound*> sending(endpoint->sending.begin(), endpoint->sending.end());
-  for (Outbound* message : sending) message->done(endpoint->failure);
-  for (const auto& message : std::exchange(endpoint->waiting, {})) message->done(endpoint->failure);
+  const absl::Status failure = PeerLost(shared_, endpoint->node, endpoint->broken);
+  for (Outbound* message : sending) message->done(failure);
+  for (const auto& message : std::exchange(endpoint->waiting, {})) message->done(failure);
   shared_.counters.peers_failed.Add();
   on_failure_(endpoint->node, absl::AbortedError(endpoint->broken));
 }

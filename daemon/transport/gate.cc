@@ -52,7 +52,7 @@ Gate::~Gate() {
   for (int fd = Accept(&from); fd >= 0; fd = Accept(&from)) close(fd);
   Forget(this);
   for (Visitor& visitor : visitors_) close(visitor.fd);
-  for (int fd : {listener_, spare_, stop_})
+  for (int fd : {listener_, stop_})
     if (fd >= 0) close(fd);
 }
 
@@ -80,9 +80,8 @@ absl::Status Gate::Listen(int fd) {
                         "a wider range or end the programs that use it",
                         ports_.first, ports_.last, std::strerror(errno)));
   }
-  spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
   stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (spare_ < 0 || stop_ < 0) return no_descriptor("eventfd");
+  if (!spare_.kept() || stop_ < 0) return no_descriptor("eventfd");
   AGMM_ASSIGN_OR_RETURN(thread_, StartThread("the transport's gate", [this] { Loop(); }));
   return absl::OkStatus();
 }
@@ -149,12 +148,8 @@ void Gate::AcceptVisitors() {
   for (size_t count = 0; count < kMaxVisitors / 4; ++count) {
     Visitor visitor;
     visitor.fd = accept4(listener_, visitor.from.get(), &visitor.from.size, SOCK_CLOEXEC);
-    if (visitor.fd < 0 && (errno == EMFILE || errno == ENFILE) && spare_ >= 0) {
-      // Refuses the connection; otherwise the listener would stay readable for ever.
-      close(spare_);
-      visitor.fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-      if (visitor.fd >= 0) Refuse(visitor);
-      spare_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (visitor.fd < 0 && (errno == EMFILE || errno == ENFILE) && spare_.Refuse(listener_)) {
+      refused_->Add();
       continue;
     }
     if (visitor.fd < 0) return;

@@ -19,6 +19,7 @@
 #include "daemon/transport/address.h"
 #include "daemon/transport/socket_calls.h"
 #include "daemon/transport/types.h"
+#include "kernels/base/spare_descriptor.h"
 
 namespace agmm::transport {
 
@@ -74,8 +75,8 @@ class Gate final : public Listener {
   GateAddress address_;
   int fd_ = -1;        // UCX's, an event
   int listener_ = -1;  // the socket
-  int spare_ = -1;     // closed to have a descriptor for a connection that is refused
   int stop_ = -1;      // an event: the thread ends
+  SpareDescriptor spare_;
   std::thread thread_;
   // On the thread.
   std::list<Visitor> visitors_;

@@ -59,7 +59,10 @@ TEST_F(Restart, AWaitThatIsRepeatedDoesNotMeetAnotherJob) {
   ASSERT_EQ(SubmitForever(), "1");
   watcher->Signal(SIGCONT);
   EXPECT_EQ(watcher->Wait(kPatience), 7);
-  EXPECT_EQ(watcher->err(), absl::StrCat("agmmctl: job 1 ", kGone, "; submit it again\n"));
+  EXPECT_EQ(watcher->err(),
+            absl::StrCat("agmmctl: job 1 ", kGone,
+                         "; submit it again (`agmmctl status --ready` waits for the "
+                         "world)\n"));
   ExpectRuns("1");
 }
 

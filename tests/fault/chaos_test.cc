@@ -257,13 +257,24 @@ class Chaos : public ::testing::Test {
     absl::SleepFor(Between(0.5, 4.5));
     network_->Mend();
   }
-  // Floods the node with calls, and with connections that stay silent.
+  // Floods the node with calls, and with connections that stay silent: on its own host, or from
+  // another one, at the port for clients or the one where daemons join.
   void Flood(int node) {
     constexpr int kSilent = 600;
-    const CallFlood calls(world_->socket(node));
+    const std::string ways[] = {world_->socket(node), world_->address(node),
+                                absl::StrCat(network_->address(0), ":", world_->peer_port())};
+    const std::string way = ways[random_() % std::size(ways)];
+    const int from = static_cast<int>((way == ways[2] ? 0 : node) + 1 + random_() % 2) % kNodes;
+    const auto connect = [&, local = way == ways[0]] {
+      int fd = -1;
+      if (local) return ConnectTo(way);
+      network_->On(from, [&] { fd = ConnectTo(way); });
+      return fd;
+    };
+    const CallFlood calls(connect);
     std::vector<int> silent;
     for (int i = 0; i < kSilent; ++i)
-      if (const int fd = ConnectTo(world_->socket(node)); fd >= 0) silent.push_back(fd);
+      if (const int fd = connect(); fd >= 0) silent.push_back(fd);
     absl::SleepFor(Between(0.5, 2));
     for (int fd : silent) close(fd);
   }

@@ -58,6 +58,8 @@ class LostPeer : public ::testing::TestWithParam<std::tuple<int, int>> {
     }
     command->Signal(SIGCONT);
     EXPECT_EQ(command->Wait(kPatience), asked_ == lost_ ? kNoDaemon : exit_code) << command->err();
+    EXPECT_THAT(command->err(), HasSubstr(asked_ == lost_ ? "ask another daemon of its world"
+                                                          : "`agmmctl status --ready` waits"));
     for (int node = 0; node < kThree; ++node) {
       if (node == lost_) {
         EXPECT_THAT(command->err(), HasSubstr(world_.address(node)));

@@ -62,20 +62,26 @@ void RemoveAbandoned() {
   }
 }
 
-// eth0 of the namespace `name`.
-int OpenTun(const std::string& name) {
-  int tun = -1;
-  // On a thread of its own, because the namespace is the thread's.
+// On a thread of its own, because the namespace is the thread's.
+void RunIn(const std::string& name, const std::function<void()>& use) {
   std::thread([&] {
     const int space = open(absl::StrCat(kNamespaces, "/", name).c_str(), O_RDONLY | O_CLOEXEC);
     EXPECT_EQ(setns(space, CLONE_NEWNET), 0) << name;
     close(space);
+    use();
+  }).join();
+}
+
+// eth0 of the namespace `name`.
+int OpenTun(const std::string& name) {
+  int tun = -1;
+  RunIn(name, [&] {
     tun = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     ifreq request{};
     std::strcpy(request.ifr_name, "eth0");
     request.ifr_flags = IFF_TUN | IFF_NO_PI;
     EXPECT_EQ(ioctl(tun, TUNSETIFF, &request), 0) << name;
-  }).join();
+  });
   return tun;
 }
 
@@ -120,6 +126,8 @@ Network::~Network() {
 std::vector<std::string> Network::Command(int host) const {
   return {kIp, "netns", "exec", names_[host]};
 }
+
+void Network::On(int host, const std::function<void()>& use) const { RunIn(names_[host], use); }
 
 std::string Network::address(int host) const { return absl::StrCat("10.214.0.", host + 1); }
 

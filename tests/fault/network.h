@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <random>
@@ -28,6 +29,8 @@ class Network {
 
   // Goes in front of a program's arguments, so that it runs on `host`.
   std::vector<std::string> Command(int host) const;
+  // Runs `use` on `host`: sockets that it opens are that host's.
+  void On(int host, const std::function<void()>& use) const;
   // "10.214.0.1".
   std::string address(int host) const;
 

@@ -50,7 +50,9 @@ TEST(Part, HasTheStepsOfItsRanksAndThoseThatSignalThem) {
           const Step* const found = FindStep(part.schedule, &part.names, rank, name);
           ASSERT_EQ(found != nullptr, mine[rank] || arrives) << rank << " " << name;
           if (found == nullptr) ++dropped;
-          if (found != nullptr) EXPECT_EQ(*found, step);
+          if (found != nullptr) {
+            EXPECT_EQ(*found, step);
+          }
         }
         const int end = static_cast<int>(whole.ranks[rank].size());
         for (int name : {-1, end}) {

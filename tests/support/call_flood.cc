@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace agmm {
 namespace {
@@ -61,7 +62,10 @@ int ConnectTo(const std::string& endpoint) {
 }
 
 CallFlood::CallFlood(const std::string& endpoint, Kind kind)
-    : endpoint_(endpoint), kind_(kind), thread_([this] { Run(); }) {}
+    : CallFlood([endpoint] { return ConnectTo(endpoint); }, kind) {}
+
+CallFlood::CallFlood(std::function<int()> connect, Kind kind)
+    : connect_(std::move(connect)), kind_(kind), thread_([this] { Run(); }) {}
 
 CallFlood::~CallFlood() {
   stopping_ = true;
@@ -70,7 +74,7 @@ CallFlood::~CallFlood() {
 
 void CallFlood::Run() {
   while (!stopping_) {
-    const int fd = ConnectTo(endpoint_);
+    const int fd = connect_();
     if (fd >= 0) {
       Flood(fd);
       if (!stopping_) ++ended_;

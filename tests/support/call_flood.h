@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -15,6 +16,8 @@ class CallFlood {
   enum class Kind { kReset, kLeave };
   // `endpoint`: "127.0.0.1:port", or the path of a unix socket.
   explicit CallFlood(const std::string& endpoint, Kind kind = Kind::kReset);
+  // `connect` returns a connected socket, or -1.
+  explicit CallFlood(std::function<int()> connect, Kind kind = Kind::kReset);
   ~CallFlood();
   CallFlood(const CallFlood&) = delete;
 
@@ -27,7 +30,7 @@ class CallFlood {
   // Until the connection breaks.
   void Flood(int fd);
 
-  const std::string endpoint_;
+  const std::function<int()> connect_;
   const Kind kind_;
   std::atomic<bool> stopping_ = false;
   std::atomic<int64_t> calls_ = 0, ended_ = 0;

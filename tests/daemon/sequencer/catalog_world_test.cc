@@ -81,6 +81,26 @@ TEST_F(CatalogTest, LostTensorsAreLoggedByNameInOneBoundedLine) {
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("kept")));
 }
 
+TEST_F(CatalogTest, WhoAsksForALostTensorLearnsWhyUntilItIsPutAgain) {
+  const uint64_t lost = Make("W").tensor_id();
+  v1::TensorRef name;
+  name.set_name("W");
+  members_.complete = absl::UnavailableError("n1 is missing");
+  catalog_->OnGenerationEnded({1}, absl::AbortedError("node n1 was lost"));
+  EXPECT_EQ(catalog_->Resolve(name).status(),
+            absl::NotFoundError("tensor \"W\" is lost: node n1 was lost; put it again"));
+  EXPECT_EQ(catalog_->Find(lost).status().message(),
+            absl::StrFormat("tensor %d is lost: node n1 was lost; put it again", lost));
+  EXPECT_THAT(std::string(catalog_->Find(lost + 1).status().message()),
+              ::testing::HasSubstr("does not exist"));
+
+  members_.complete = absl::OkStatus();
+  catalog_->OnReady();
+  ASSERT_TRUE(Delete(Make("W").tensor_id()).ok());
+  EXPECT_THAT(std::string(catalog_->Resolve(name).status().message()),
+              ::testing::HasSubstr("does not exist"));
+}
+
 TEST_F(CatalogTest, OtherHeapsThanBeforeForgetEverything) {
   const Logged logged;
   Make("A");
