@@ -54,7 +54,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
 }
 
 // True for a failure that no agmmd causes: an unknown method, or a server without gRPC or HTTP/2.
-// The phrases are gRPC's; tests/client/connection_test.cc holds them against the one installed.
+// The phrases are gRPC's; tests/client/other_servers_test.cc holds them against the one installed.
 bool IsForeign(const grpc::Status& status) {
   const std::string& message = status.error_message();
   return status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||

@@ -20,7 +20,7 @@
 namespace agmm {
 namespace {
 
-// After a lost daemon, every command can be given again once the world has formed.
+// After a lost daemon, commands succeed again once the world has formed.
 absl::Status WithAdvice(const absl::Status& error) {
   if (ReasonOf(error) != kReasonPeerLost) return error;
   return WithReason(

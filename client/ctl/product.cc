@@ -90,15 +90,15 @@ v1::SubmitJobRequest RequestJob(const std::string& spec, const PlanOptions& opti
 absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout) {
   const absl::Status error = OutcomeOf(job);
   return NamingJob(error, job.job_id(),
-                   absl::IsDeadlineExceeded(error)
-                       ? absl::StrFormat("job %d did not end within --timeout %s", job.job_id(),
-                                         absl::FormatDuration(timeout))
-                       : absl::StrFormat("job %d", job.job_id()));
+                   absl::IsDeadlineExceeded(error) ? absl::StrCat(" did not end within --timeout ",
+                                                                  absl::FormatDuration(timeout))
+                                                   : "");
 }
 
-absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_view context) {
+absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_view what) {
   const std::regex name(absl::StrCat("\\bjob ", job, "\\b"));
-  return std::regex_search(std::string(error.message()), name) ? error : Annotate(error, context);
+  if (std::regex_search(std::string(error.message()), name)) return error;
+  return Annotate(error, absl::StrCat("job ", job, what));
 }
 
 absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topology,

@@ -44,8 +44,8 @@ v1::SubmitJobRequest RequestJob(const std::string& spec, const PlanOptions& opti
 // Returns OK for a job that succeeded, else its error, which names the job and, after its deadline,
 // the flag that set it.
 absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout);
-// Returns `error` with "`context`: " in front, unless it names the job already.
-absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_view context);
+// Returns `error` with "job 7`what`: " in front, unless it names the job already.
+absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_view what = "");
 
 // Returns the schedule that the job ran, from its concrete options. Errors: FAILED_PRECONDITION if
 // the daemons planned another one.

@@ -99,10 +99,9 @@ absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& 
   if (!options.json) on_event = [&](const v1::JobEvent& event) { PrintEvent(job, event, options); };
   absl::StatusOr<v1::Job> ended =
       AwaitJob(connection, IdOf(job), /*after_event=*/0, timeout, on_event);
-  // The job was lost with its sequencer.
   if (ended.ok()) return ended;
-  if (ReasonOf(ended.status()) == kReasonPeerLost)
-    return NamingJob(ended.status(), job.job_id(), absl::StrFormat("job %d is lost", job.job_id()));
+  // Its generation ended, and the job with it.
+  if (ReasonOf(ended.status()) == kReasonPeerLost) return NamingJob(ended.status(), job.job_id());
   // A daemon that is stopping answers CANCELLED, too.
   if (!absl::IsCancelled(ended.status()) || !interrupt.happened()) {
     return Annotate(ended.status(),
@@ -114,7 +113,8 @@ absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& 
     const bool late = HasEnded(*cancelled) && cancelled->state() != v1::Job::STATE_CANCELLED;
     return late ? cancelled : absl::CancelledError(CancelText(*cancelled));
   }
-  if (ReasonOf(cancelled.status()) == kReasonPeerLost) return cancelled.status();
+  if (ReasonOf(cancelled.status()) == kReasonPeerLost)
+    return NamingJob(cancelled.status(), job.job_id());
   return Annotate(
       cancelled.status(),
       absl::StrFormat("job %d could not be cancelled and may still be running", job.job_id()));
@@ -160,7 +160,7 @@ absl::Status RunWatch(const WatchFlags& flags, const Options& options, Connectio
     return absl::CancelledError(
         absl::StrFormat("stopped watching job %d, which goes on running", flags.id));
   }
-  AGMM_RETURN_IF_ERROR(ended.status());
+  if (!ended.ok()) return NamingJob(ended.status(), flags.id);
   if (printed == 0 && !options.json) {
     std::cout << absl::StrFormat("job %d has no event %d: it ended with event %d, %s\n", flags.id,
                                  flags.from, LastEvent(*ended), EnumName(ended->state()));

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/link/join_merge.h"
 #include "daemon/link/join_proof.h"
@@ -210,8 +210,10 @@ void Join::OnEnded(const absl::Status& end, bool given_up, const std::string& de
   stream_ = nullptr;
   loop_->Cancel(patience_);
   const std::string how(end.message());
-  if (std::exchange(last_detail_, detail) != detail)
-    spdlog::debug("the stream to the sequencer ended: {} ({})", how, detail);
+  const std::string line =
+      absl::StrCat("the stream to the sequencer ended: ", how, " (", detail, ")");
+  if (std::exchange(last_end_, line) != line)
+    spdlog::log(token_.empty() ? spdlog::level::debug : spdlog::level::info, "{}", line);
   if (absl::IsPermissionDenied(end)) member_->OnDenied(how);
   member_->OnStreamEnded(how, given_up);
   if (const auto closed = closed_; closed != nullptr) return closed->set_value();

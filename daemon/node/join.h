@@ -37,7 +37,7 @@ class Join {
  private:
   class MemberEnd;
 
-  // On the loop. `end`: why, such as "its stream broke (UNAVAILABLE: Socket closed)".
+  // On the loop. `end`: why, such as "its stream broke". `detail`: in the words of gRPC.
   void OnEnded(const absl::Status& end, bool given_up, const std::string& detail);
 
   const std::unique_ptr<v1::PeerService::Stub> stub_;
@@ -49,7 +49,7 @@ class Join {
   const StatusView* const view_;
   // On the loop.
   std::shared_ptr<MemberEnd> stream_;  // until it has ended
-  std::string token_, last_detail_;
+  std::string token_, last_end_;
   Loop::Timer retry_;
   Loop::Timer patience_;                        // until the sequencer's first message
   std::shared_ptr<std::promise<void>> closed_;  // set by Stop: no stream starts any more

@@ -50,7 +50,8 @@ void LostTensors::Add(const std::vector<v1::Tensor>& tensors, absl::string_view 
 }
 
 void LostTensors::Forget(const std::string& name) {
-  std::erase_if(lost_, [&](const Lost& lost) { return lost.tensor.name() == name; });
+  for (Lost& lost : lost_)
+    if (lost.tensor.name() == name) lost.tensor.clear_name();
 }
 
 absl::Status LostTensors::NotFound(const v1::TensorRef& ref) const {
@@ -60,7 +61,8 @@ absl::Status LostTensors::NotFound(const v1::TensorRef& ref) const {
       ref.has_tensor_id() ? Describe(tensor) : absl::StrFormat("tensor \"%s\"", ref.name());
   for (const Lost& lost : lost_)
     if (Is(lost.tensor, ref))
-      return absl::NotFoundError(absl::StrCat(what, " is lost: ", lost.why, "; put it again"));
+      return absl::NotFoundError(absl::StrCat(
+          what, " is lost: ", lost.why, "; write it, or run the job that computes it, again"));
   return absl::NotFoundError(absl::StrCat(what, " does not exist; list the existing tensors"));
 }
 

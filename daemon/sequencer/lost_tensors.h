@@ -21,7 +21,7 @@ class LostTensors {
  public:
   // Logs `tensors` in one line, and remembers the last thousand of all. `why`: without a period.
   void Add(const std::vector<v1::Tensor>& tensors, absl::string_view why);
-  // A new tensor has this name.
+  // A new tensor has this name, which means no lost one any more.
   void Forget(const std::string& name);
   // NOT_FOUND for a tensor that does not exist. Says why it was lost if it was.
   absl::Status NotFound(const v1::TensorRef& ref) const;

@@ -81,7 +81,8 @@ absl::Status Gate::Listen(int fd) {
                         ports_.first, ports_.last, std::strerror(errno)));
   }
   stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (!spare_.kept() || stop_ < 0) return no_descriptor("eventfd");
+  if (stop_ < 0) return no_descriptor("eventfd");
+  if (!spare_.kept()) return absl::ResourceExhaustedError("no descriptor is free; raise ulimit -n");
   AGMM_ASSIGN_OR_RETURN(thread_, StartThread("the transport's gate", [this] { Loop(); }));
   return absl::OkStatus();
 }

@@ -13,7 +13,8 @@ class SpareDescriptor {
 
   bool kept() const { return fd_ >= 0; }
   // After accept has failed with EMFILE or ENFILE: accepts one connection of `listener`, which does
-  // not block, in place of the spare, and closes it. Returns false if no connection waits.
+  // not block, in place of the spare, and closes it. Returns false if no connection
+  // waits, or if another thread has taken the descriptor.
   bool Refuse(int listener);
 
  private:

@@ -82,15 +82,16 @@ TEST_F(CatalogTest, LostTensorsAreLoggedByNameInOneBoundedLine) {
 }
 
 TEST_F(CatalogTest, WhoAsksForALostTensorLearnsWhyUntilItIsPutAgain) {
+  constexpr char kLost[] =
+      " is lost: node n1 was lost; write it, or run the job that computes it, again";
   const uint64_t lost = Make("W").tensor_id();
   v1::TensorRef name;
   name.set_name("W");
   members_.complete = absl::UnavailableError("n1 is missing");
   catalog_->OnGenerationEnded({1}, absl::AbortedError("node n1 was lost"));
   EXPECT_EQ(catalog_->Resolve(name).status(),
-            absl::NotFoundError("tensor \"W\" is lost: node n1 was lost; put it again"));
-  EXPECT_EQ(catalog_->Find(lost).status().message(),
-            absl::StrFormat("tensor %d is lost: node n1 was lost; put it again", lost));
+            absl::NotFoundError(absl::StrCat("tensor \"W\"", kLost)));
+  EXPECT_EQ(catalog_->Find(lost).status().message(), absl::StrCat("tensor ", lost, kLost));
   EXPECT_THAT(std::string(catalog_->Find(lost + 1).status().message()),
               ::testing::HasSubstr("does not exist"));
 
@@ -99,6 +100,7 @@ TEST_F(CatalogTest, WhoAsksForALostTensorLearnsWhyUntilItIsPutAgain) {
   ASSERT_TRUE(Delete(Make("W").tensor_id()).ok());
   EXPECT_THAT(std::string(catalog_->Resolve(name).status().message()),
               ::testing::HasSubstr("does not exist"));
+  EXPECT_EQ(catalog_->Find(lost).status().message(), absl::StrCat("tensor ", lost, kLost));
 }
 
 TEST_F(CatalogTest, OtherHeapsThanBeforeForgetEverything) {
