@@ -14,6 +14,7 @@
 #include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/text.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/time.h"

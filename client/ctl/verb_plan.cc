@@ -1,5 +1,6 @@
 // agmmctl plan: plans a product and verifies the plan, without a daemon.
 #include "kernels/schedule/plan.h"
+#include "kernels/schedule/plan_hash.h"
 
 #include <CLI/App.hpp>
 #include <algorithm>

@@ -7,8 +7,8 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan.h"
+#include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
-#include "kernels/schedule/text.h"
 #include "proto/convert/plan_inputs.h"
 
 namespace agmm {

@@ -11,7 +11,7 @@
 #include "kernels/base/memory.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan.h"
-#include "kernels/schedule/text.h"
+#include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/verify.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"

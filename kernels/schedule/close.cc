@@ -6,6 +6,8 @@
 #include <set>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "kernels/schedule/clocks.h"
 #include "kernels/schedule/order.h"
 #include "kernels/schedule/plan.h"
 
@@ -35,71 +37,204 @@ std::vector<int> LaneEnds(const std::vector<Step>& steps) {
   return ends;
 }
 
-// Removes waits that others imply. `order_` stays true, because the order of the steps does not
-// change.
+// Finds gates of a node of epoch 1, where a lag of 1 has a source, that come before another one of
+// them.
+class EarlierGates {
+ public:
+  using Gates = absl::Span<const Order::Gate>;
+
+  explicit EarlierGates(const Order& order) : order_(order), clocks_(order) {}
+  int blocks() const { return clocks_.blocks(); }
+  // From here on, Find looks at the chains of `block`.
+  void Compute(int block) { clocks_.Compute(block_ = block); }
+  // Calls `found` with the position of each.
+  template <typename Found>
+  void Find(Gates gates, Found found) const {
+    if (std::none_of(gates.begin(), gates.end(), [&](const auto& gate) { return Concerns(gate); }))
+      return;
+    // How far the chains are before the gates, and at the gates themselves.
+    int32_t before[Clocks::kChains] = {}, at[Clocks::kChains] = {};
+    for (const Order::Gate& gate : gates) {
+      const int32_t* clock = clocks_.Before(NodeOf(gate));
+      for (int c = 0; c < Clocks::kChains; ++c) before[c] = std::max(before[c], clock[c]);
+      const int chain = order_.ChainOf(gate.index);
+      if (Clocks::BlockOf(chain) != block_) continue;
+      int32_t& own = at[chain % Clocks::kChains];
+      own = std::max(own, order_.StartOf(NodeOf(gate)) + (gate.arrival < 0 ? 2 : 1));
+    }
+    for (int i = 0; i < static_cast<int>(gates.size()); ++i)
+      if (IsEarlier(gates[i], before, at)) found(i);
+  }
+
+ private:
+  static Order::Node NodeOf(const Order::Gate& gate) { return {gate.index, 1 - gate.lag}; }
+  bool InBlock(int index) const { return Clocks::BlockOf(order_.ChainOf(index)) == block_; }
+
+  bool IsEarlier(const Order::Gate& gate, const int32_t* before, const int32_t* at) const {
+    if (gate.arrival < 0) {
+      if (!InBlock(gate.index)) return false;
+      const int c = order_.ChainOf(gate.index) % Clocks::kChains;
+      const int start = order_.StartOf(NodeOf(gate));
+      return before[c] > start + 1 || at[c] > start + 2;  // its own end is at start + 2
+    }
+    // An arrival is before the steps that wait for it.
+    const auto waiters = order_.WaitersOf(gate.arrival);
+    return std::any_of(waiters.begin(), waiters.end(), [&](const Order::Waiter& waiter) {
+      const Order::Node step = {waiter.index, 1 - gate.lag + waiter.lag};
+      if (step.epoch > 1 || !InBlock(step.index)) return false;
+      const int c = order_.ChainOf(step.index) % Clocks::kChains;
+      return std::max(before[c], at[c]) > order_.StartOf(step);
+    });
+  }
+  // Whether the block can say anything about the gate.
+  bool Concerns(const Order::Gate& gate) const {
+    if (gate.arrival < 0) return InBlock(gate.index);
+    const auto waiters = order_.WaitersOf(gate.arrival);
+    return std::any_of(waiters.begin(), waiters.end(),
+                       [&](const Order::Waiter& waiter) { return InBlock(waiter.index); });
+  }
+
+  const Order& order_;
+  Clocks clocks_;
+  int block_ = 0;
+};
+
+// Removes waits that others imply: a wait that comes before another gate of every step that it
+// gates, and all but one of the same waits. The order of the steps does not change.
 class Closer {
  public:
-  Closer(Schedule& schedule, const Order& order) : schedule_(schedule), order_(order) {}
-
-  // Removes each wait whose event comes before another gate of every step that it gates.
-  void RemoveImpliedWaits() {
-    for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
-      for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
-        const int carrier = CarrierOf(schedule_.ranks[rank][s]);
-        RemoveWaits(rank, s, [&](const Wait& wait) {
-          return Implied(GatesOf(rank, s), wait) &&
-                 (carrier < 0 || Implied(GatesOf(rank, carrier), wait));
-        });
+  Closer(Schedule& schedule, const Order& order)
+      : schedule_(schedule), order_(order), steps_(AllGates()), ends_(schedule.ranks.size()) {
+    for (Rank rank = 0; rank < Ranks(); ++rank) AddEnd(rank);
+    EarlierGates gates(order);
+    for (int block = 0; block < gates.blocks(); ++block) {
+      gates.Compute(block);
+      for (int index = 0; index < order.nodes(); ++index) {
+        if (order.IsEnvironment(index)) continue;
+        gates.Find(order.GatesOf(index),
+                   [&](int i) { steps_.earlier[FirstGate(index) + i] = true; });
       }
+      for (Marks& end : ends_) gates.Find(end.gates, [&](int i) { end.earlier[i] = true; });
     }
   }
 
-  // Does the same for joins at the ends of lanes, which gate the end of the epoch.
-  void RemoveImpliedEndWaits() {
-    for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
-      for (int s : LaneEnds(schedule_.ranks[rank])) {
-        if (!IsIdleJoin(schedule_.ranks[rank][s])) continue;
-        RemoveWaits(rank, s, [&](const Wait& wait) { return Implied(EndGates(rank), wait); });
+  void Run() {
+    for (Rank rank = 0; rank < Ranks(); ++rank) {
+      RemoveImplied(rank);
+      RemoveImpliedAtEnd(rank);
+      std::vector<Step>& steps = schedule_.ranks[rank];
+      for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
+        const size_t first = FirstWait(rank, s);
+        size_t i = 0;
+        std::erase_if(steps[s].waits, [&](const Wait&) { return steps_.removed[first + i++]; });
       }
     }
   }
 
  private:
-  template <typename Idle>
-  void RemoveWaits(Rank rank, int step, const Idle& idle) {
-    std::vector<Wait>& waits = schedule_.ranks[rank][step].waits;
-    for (int i = static_cast<int>(waits.size()) - 1; i >= 0; --i) {
-      if (idle(waits[i])) waits.erase(waits.begin() + i);
+  // Gates that are looked at together, and what was found.
+  struct Marks {
+    explicit Marks(absl::Span<const Order::Gate> all)
+        : gates(all.begin(), all.end()), earlier(all.size()), removed(all.size()) {}
+    Marks() = default;
+    std::vector<Order::Gate> gates;
+    std::vector<bool> earlier, removed;
+
+    // Whether the gate at `at`, of those in [begin, end), comes before another one or is one of
+    // two.
+    bool Implied(size_t at, size_t begin, size_t end) const {
+      if (earlier[at]) return true;
+      for (size_t i = begin; i < end; ++i)
+        if (i != at && gates[i] == gates[at] && !removed[i]) return true;
+      return false;
     }
+  };
+
+  Rank Ranks() const { return static_cast<Rank>(schedule_.ranks.size()); }
+  absl::Span<const Order::Gate> AllGates() const {
+    if (order_.nodes() == 0) return {};
+    const auto first = order_.GatesOf(0), last = order_.GatesOf(order_.nodes() - 1);
+    return absl::MakeConstSpan(first.data(), last.data() + last.size());
+  }
+  // Positions in steps_.
+  size_t FirstGate(int index) const { return order_.GatesOf(index).data() - AllGates().data(); }
+  size_t FirstWait(Rank rank, int step) const {
+    return FirstGate(order_.NodeOf({rank, step}).index) + 1;
+  }
+  bool Implied(size_t gate, Rank rank, int step) const {
+    const int index = order_.NodeOf({rank, step}).index;
+    const size_t first = FirstGate(index);
+    return steps_.Implied(gate, first, first + order_.GatesOf(index).size());
   }
 
-  // In epoch 1, where a lag of 1 has a source.
-  std::vector<Event> GatesOf(Rank rank, int step) const {
-    return order_.Gates(schedule_, rank, step, 1);
-  }
-
-  // The gates of the end of the rank's epoch. Instead of idle joins they are the joins' gates,
-  // whose order no removed wait has changed.
-  std::vector<Event> EndGates(Rank rank) const {
-    std::vector<Event> gates;
+  // The gates of the end of the rank's epoch, which counts where a lane ends with an idle join.
+  // Instead of idle joins they are the joins' gates, whose order no removed wait changes.
+  void AddEnd(Rank rank) {
+    std::vector<Order::Gate> gates;
+    bool idle = false;
     for (int s : LaneEnds(schedule_.ranks[rank])) {
-      std::vector<Event> more = {{rank, s, -1, 1}};
-      if (IsIdleJoin(schedule_.ranks[rank][s])) more = GatesOf(rank, s);
-      gates.insert(gates.end(), more.begin(), more.end());
+      const int index = order_.NodeOf({rank, s}).index;
+      if (!IsIdleJoin(schedule_.ranks[rank][s])) {
+        gates.push_back({index});
+        continue;
+      }
+      idle = true;
+      gates.insert(gates.end(), order_.GatesOf(index).begin(), order_.GatesOf(index).end());
     }
-    return gates;
+    if (idle) ends_[rank] = Marks(gates);
   }
 
-  // Whether one of `gates` besides that of `wait` itself ends no earlier than the wait.
-  bool Implied(const std::vector<Event>& gates, const Wait& wait) const {
-    const Event event = order_.Source(wait.slot, 1 - wait.lag);
-    return std::count_if(gates.begin(), gates.end(), [&](const Event& gate) {
-             return event == gate || order_.Before(event, gate);
-           }) > 1;
+  void RemoveImplied(Rank rank) {
+    const std::vector<Step>& steps = schedule_.ranks[rank];
+    // By step, where the waits of its next carried transfer stand among its gates.
+    std::vector<size_t> next(steps.size()), carried(steps.size());
+    for (int s = 0; s < static_cast<int>(steps.size()); ++s)
+      next[s] = FirstWait(rank, s) + steps[s].waits.size();
+    for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
+      const int carrier = CarrierOf(steps[s]);
+      if (carrier < 0) continue;
+      carried[s] = next[carrier];
+      next[carrier] += steps[s].waits.size();
+    }
+    for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
+      const int carrier = CarrierOf(steps[s]);
+      for (size_t i = steps[s].waits.size(); i-- > 0;) {
+        const size_t wait = FirstWait(rank, s) + i, there = carried[s] + i;
+        if (!Implied(wait, rank, s) || (carrier >= 0 && !Implied(there, rank, carrier))) continue;
+        steps_.removed[wait] = true;
+        if (carrier >= 0) steps_.removed[there] = true;
+      }
+    }
+  }
+
+  void RemoveImpliedAtEnd(Rank rank) {
+    Marks& end = ends_[rank];
+    if (end.gates.empty()) return;
+    size_t first = 0;
+    const std::vector<int> lane_ends = LaneEnds(schedule_.ranks[rank]);
+    const auto for_each_join = [&](auto use) {
+      first = 0;
+      for (int s : lane_ends) {
+        const Step& step = schedule_.ranks[rank][s];
+        if (IsIdleJoin(step)) use(first + 1, FirstWait(rank, s), step.waits.size());
+        first += IsIdleJoin(step) ? 1 + step.waits.size() : 1;
+      }
+    };
+    for_each_join([&](size_t at, size_t wait, size_t count) {
+      for (size_t i = 0; i < count; ++i) end.removed[at + i] = steps_.removed[wait + i];
+    });
+    for_each_join([&](size_t at, size_t wait, size_t count) {
+      for (size_t i = count; i-- > 0;) {
+        if (end.removed[at + i] || !end.Implied(at + i, 0, end.gates.size())) continue;
+        end.removed[at + i] = steps_.removed[wait + i] = true;
+      }
+    });
   }
 
   Schedule& schedule_;
   const Order& order_;
+  Marks steps_;              // by gate of a step
+  std::vector<Marks> ends_;  // by rank; empty without idle joins
 };
 
 // Removes signals that no step waits for, unless that would move an arrival's signal from its
@@ -188,9 +323,7 @@ Schedule Close(const Schedule& schedule) {
   while (true) {
     const absl::StatusOr<Order> order = Order::Build(closed);
     if (!order.ok()) return schedule;  // it cannot run, and Verify refuses it
-    Closer closer(closed, *order);
-    closer.RemoveImpliedWaits();
-    closer.RemoveImpliedEndWaits();
+    Closer(closed, *order).Run();
     const bool silenced = RemoveIdleSignals(closed);
     const bool removed = RemoveIdleJoins(closed);
     if (!silenced && !removed) break;

@@ -6,19 +6,6 @@
 #include "kernels/base/status.h"
 
 namespace agmm {
-namespace {
-
-// Calls `use(wait)` for each wait that gates the step: its own, and those of its transfers.
-template <typename Use>
-void ForEachGatingWait(const Schedule& schedule, Rank rank, int step,
-                       const std::vector<int>& carried, Use use) {
-  for (const Wait& wait : schedule.ranks[rank][step].waits) use(wait);
-  for (int transfer : carried) {
-    for (const Wait& wait : schedule.ranks[rank][transfer].waits) use(wait);
-  }
-}
-
-}  // namespace
 
 std::string StepName(const Schedule& schedule, Rank rank, int step) {
   return absl::StrFormat("rank %d lane %d step %d", rank, schedule.ranks[rank][step].lane, step);
@@ -32,211 +19,211 @@ bool IsArrival(const Step& step, Rank rank, int position) {
 
 absl::StatusOr<Order> Order::Build(const Schedule& schedule) {
   Order order;
-  AGMM_RETURN_IF_ERROR(order.Index(schedule));
+  AGMM_RETURN_IF_ERROR(order.IndexSteps(schedule));
+  AGMM_RETURN_IF_ERROR(order.IndexWaits(schedule));
   AGMM_RETURN_IF_ERROR(order.Sort(schedule));
-  order.Clock(schedule);
   return order;
 }
 
-absl::Status Order::Index(const Schedule& schedule) {
+absl::Status Order::IndexSteps(const Schedule& schedule) {
   const int rank_count = static_cast<int>(schedule.ranks.size());
-  ranks_.resize(rank_count);
+  for (int count : SlotCounts(schedule)) {
+    slot_begin_.push_back(static_cast<int>(producers_.size()));
+    producers_.resize(producers_.size() + count);
+  }
+  slot_begin_.push_back(static_cast<int>(producers_.size()));
+  int arrivals = 0;
   for (Rank rank = 0; rank < rank_count; ++rank) {
     const std::vector<Step>& steps = schedule.ranks[rank];
-    RankOrder& out = ranks_[rank];
-    out.first_chain = chains_;
-    out.first_node = nodes_;
-    out.steps = static_cast<int>(steps.size());
-    out.carried.resize(steps.size());
-    out.lane_length.resize(1, 0);
-    std::vector<int> last(1, -1);
-    for (int s = 0; s < out.steps; ++s) {
-      const int lane = steps[s].lane;
-      const auto* transfer = std::get_if<Transfer>(&steps[s].op);
+    const int first_chain = chains();
+    first_node_.push_back(nodes());
+    chain_length_.push_back(1);  // the environment
+    const auto add = [&](int chain, int position) {
+      rank_.push_back(rank);
+      chain_.push_back(chain);
+      position_.push_back(position);
+      arrival_begin_.push_back(arrivals);
+    };
+    add(first_chain, 0);
+    for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
+      const Step& step = steps[s];
+      const auto* transfer = std::get_if<Transfer>(&step.op);
       const int carrier = transfer != nullptr ? transfer->carrier : -1;
-      if (lane < 0 || carrier < -1 || carrier >= out.steps) {
+      if (step.lane < 0 || carrier < -1 || carrier >= static_cast<int>(steps.size())) {
         return absl::InvalidArgumentError(
             absl::StrFormat("rank %d step %d has lane %d and carrier %d; lanes start at 0, and the "
                             "rank has %d steps",
-                            rank, s, lane, carrier, out.steps));
+                            rank, s, step.lane, carrier, steps.size()));
       }
-      if (carrier >= 0) out.carried[carrier].push_back(s);
-      out.lane_length.resize(std::max<size_t>(out.lane_length.size(), lane + 1), 0);
-      last.resize(out.lane_length.size(), -1);
-      out.lane.push_back(lane);
-      out.position.push_back(out.lane_length[lane]++);
-      out.predecessor.push_back(last[lane]);
-      last[lane] = s;
-      for (int i = 0; i < static_cast<int>(steps[s].signals.size()); ++i) {
-        const Slot& slot = steps[s].signals[i];
-        if (slot.rank < 0 || slot.rank >= rank_count) {
+      if (carrier >= 0) carried_.emplace_back(first_node_[rank] + carrier + 1, s);
+      const int chain = first_chain + step.lane;
+      if (chain >= chains()) chain_length_.resize(chain + 1, 0);
+      add(chain, chain_length_[chain]++);
+      if (transfer != nullptr)
+        arrivals += static_cast<int>(std::min(transfer->to.size(), step.signals.size()));
+      for (int i = 0; i < static_cast<int>(step.signals.size()); ++i) {
+        const Slot& slot = step.signals[i];
+        if (slot.rank < 0 || slot.rank >= rank_count || slot.index < 0) {
           return absl::InvalidArgumentError(
-              absl::StrFormat("%s signals slot %d:%d; ranks are 0 to %d",
+              absl::StrFormat("%s signals slot %d:%d; ranks are 0 to %d, and slots start at 0",
                               StepName(schedule, rank, s), slot.rank, slot.index, rank_count - 1));
         }
-        const auto [at, is_new] =
-            producers_.try_emplace(slot, Event{rank, s, IsArrival(steps[s], rank, i) ? i : -1});
-        if (!is_new) {
+        Producer& producer = producers_[slot_begin_[slot.rank] + slot.index];
+        if (producer.rank >= 0) {
           return absl::InvalidArgumentError(absl::StrFormat(
               "%s signals slot %d:%d, which %s signals already; a slot has one producer",
               StepName(schedule, rank, s), slot.rank, slot.index,
-              StepName(schedule, at->second.rank, at->second.step)));
+              StepName(schedule, producer.rank, producer.step)));
         }
+        producer = {rank, s, IsArrival(step, rank, i) ? i : -1};
       }
     }
-    chains_ += static_cast<int>(out.lane_length.size());
-    nodes_ += 2 * (out.steps + 1);
   }
-  for (Rank rank = 0; rank < rank_count; ++rank) {
-    for (int s = 0; s < ranks_[rank].steps; ++s) {
-      for (const Wait& wait : schedule.ranks[rank][s].waits) {
-        if (producers_.count(wait.slot) == 0) {
-          return absl::InvalidArgumentError(
-              absl::StrFormat("%s waits for slot %d:%d, which no step signals",
-                              StepName(schedule, rank, s), wait.slot.rank, wait.slot.index));
-        }
-      }
-      ForEachGatingWait(schedule, rank, s, ranks_[rank].carried[s], [&](const Wait& wait) {
-        const Event& from = producers_[wait.slot];
-        if (from.to < 0) return;
-        ranks_[from.rank].arrivals[{from.step, from.to}].push_back({rank, s, wait.lag});
-      });
+  first_node_.push_back(nodes());
+  arrival_begin_.push_back(arrivals);
+  std::sort(carried_.begin(), carried_.end());
+  return absl::OkStatus();
+}
+
+const Order::Producer* Order::ProducerOf(const Slot& slot) const {
+  if (slot.rank < 0 || slot.rank + 1 >= static_cast<int>(slot_begin_.size()) || slot.index < 0 ||
+      slot.index >= slot_begin_[slot.rank + 1] - slot_begin_[slot.rank]) {
+    return nullptr;
+  }
+  const Producer& producer = producers_[slot_begin_[slot.rank] + slot.index];
+  return producer.rank < 0 ? nullptr : &producer;
+}
+
+absl::Status Order::AddGate(const Schedule& schedule, Rank rank, int step, const Wait& wait) {
+  const Producer* producer = ProducerOf(wait.slot);
+  if (producer == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s waits for slot %d:%d, which no step signals",
+                        StepName(schedule, rank, step), wait.slot.rank, wait.slot.index));
+  }
+  const Event event = {producer->rank, producer->step, producer->to};
+  gates_.push_back({NodeOf(event).index, event.to < 0 ? -1 : ArrivalOf(event), wait.lag});
+  return absl::OkStatus();
+}
+
+absl::Status Order::IndexWaits(const Schedule& schedule) {
+  auto carried = carried_.begin();
+  std::vector<int> last;  // node of each lane
+  // The gates of a rank's environment stand in front of those of its steps.
+  for (Rank rank = 0; rank + 1 < static_cast<int>(first_node_.size()); ++rank) {
+    const int environment = first_node_[rank];
+    const std::vector<Step>& steps = schedule.ranks[rank];
+    gate_begin_.push_back(static_cast<int>(gates_.size()));
+    gates_.push_back({environment, -1, 1});
+    last.assign(LaneCount(steps), -1);
+    for (int s = 0; s < static_cast<int>(steps.size()); ++s)
+      last[steps[s].lane] = environment + s + 1;
+    for (int end : last)
+      if (end >= 0) gates_.push_back({end, -1, 1});
+    last.assign(last.size(), environment);
+    for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
+      gate_begin_.push_back(static_cast<int>(gates_.size()));
+      const int index = environment + s + 1;
+      gates_.push_back({std::exchange(last[steps[s].lane], index), -1, 0});
+      for (const Wait& wait : steps[s].waits)
+        AGMM_RETURN_IF_ERROR(AddGate(schedule, rank, s, wait));
+      for (; carried != carried_.end() && carried->first == index; ++carried)
+        for (const Wait& wait : steps[carried->second].waits)
+          AGMM_RETURN_IF_ERROR(AddGate(schedule, rank, carried->second, wait));
     }
   }
+  gate_begin_.push_back(static_cast<int>(gates_.size()));
+  // The waiters of each arrival.
+  waiter_begin_.assign(arrival_begin_.back() + 2, 0);
+  for (const Gate& gate : gates_)
+    if (gate.arrival >= 0) ++waiter_begin_[gate.arrival + 2];
+  for (size_t i = 2; i < waiter_begin_.size(); ++i) waiter_begin_[i] += waiter_begin_[i - 1];
+  waiters_.resize(waiter_begin_.back());
+  for (int index = 0; index < nodes(); ++index)
+    for (const Gate& gate : GatesOf(index))
+      if (gate.arrival >= 0) waiters_[waiter_begin_[gate.arrival + 1]++] = {index, gate.lag};
+  waiter_begin_.pop_back();
   return absl::OkStatus();
 }
 
 absl::Status Order::Sort(const Schedule& schedule) {
-  // By node of epoch 0: the number of its gates that are not in the sequence yet, and what it
-  // gates.
-  std::vector<int> missing(nodes_, 0);
-  std::vector<std::vector<Event>> gated(nodes_);
-  std::vector<Event> steps;
-  for (Rank rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-    for (int s = 0; s < ranks_[rank].steps; ++s) {
-      const Event& step = steps.emplace_back(Event{rank, s});
-      for (const Event& gate : Gates(schedule, rank, s, 0)) {
-        if (gate.step == kEnvironment) continue;
-        gated[NodeOf(gate)].push_back(step);
-        ++missing[NodeOf(step)];
-      }
-      if (missing[NodeOf(step)] == 0) sequence_.push_back({rank, s});
+  // By node: the number of its gates that are not in the sequence yet, and what it gates.
+  std::vector<int> missing(nodes(), 0), gated_begin(nodes() + 2, 0), gated;
+  place_.assign(nodes(), -1);
+  std::vector<bool> environment(nodes(), false);
+  for (size_t rank = 0; rank + 1 < first_node_.size(); ++rank)
+    environment[first_node_[rank]] = true;
+  const auto for_each_edge = [&](auto use) {
+    for (int index = 0; index < nodes(); ++index) {
+      for (const Gate& gate : GatesOf(index))
+        if (gate.lag == 0 && !environment[gate.index]) use(gate.index, index);
     }
-  }
-  for (size_t i = 0; i < sequence_.size(); ++i) {
-    const auto [rank, s] = sequence_[i];
-    for (const Event& step : gated[NodeOf({rank, s})]) {
-      if (--missing[NodeOf(step)] == 0) sequence_.push_back({step.rank, step.step});
-    }
-  }
-  const auto is_left = [&](const Event& event) { return missing[NodeOf(event)] > 0; };
-  const auto left = std::find_if(steps.begin(), steps.end(), is_left);
-  if (left == steps.end()) return absl::OkStatus();
-  // Every step that is left has a gate that is left, so walking back along gates ends in a cycle.
-  std::vector<bool> seen(nodes_, false);
-  for (Event at = *left;;) {
-    const std::vector<Event> gates = Gates(schedule, at.rank, at.step, 0);
-    const Event gate = *std::find_if(gates.begin(), gates.end(), is_left);
-    if (seen[NodeOf(at)]) {
-      std::string why = "it follows";
-      ForEachGatingWait(
-          schedule, at.rank, at.step, ranks_[at.rank].carried[at.step], [&](const Wait& wait) {
-            if (wait.lag == 0 && Source(wait.slot, 0) == gate)
-              why = absl::StrFormat("it waits for slot %d:%d of", wait.slot.rank, wait.slot.index);
-          });
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "%s never starts: %s %s, which cannot start before it either (a cycle)",
-          StepName(schedule, at.rank, at.step), why, StepName(schedule, gate.rank, gate.step)));
-    }
-    seen[NodeOf(at)] = true;
-    at = gate;
-  }
-}
-
-int Order::ChainOf(const Event& event) const {
-  const RankOrder& rank = ranks_[event.rank];
-  return rank.first_chain + (event.step == kEnvironment ? 0 : rank.lane[event.step]);
-}
-
-int Order::StartOf(const Event& event) const {
-  const RankOrder& rank = ranks_[event.rank];
-  const bool environment = event.step == kEnvironment;
-  const int lane = environment ? 0 : rank.lane[event.step];
-  const int first = lane == 0 && !environment ? 1 : 0;
-  const int epoch_length = rank.lane_length[lane] + (lane == 0 ? 1 : 0);
-  const int before = environment ? 0 : first + rank.position[event.step];
-  return 2 * (event.epoch * epoch_length + before);
-}
-
-int64_t Order::NodeOf(const Event& event) const {
-  const RankOrder& rank = ranks_[event.rank];
-  return rank.first_node + event.epoch * (rank.steps + 1) + event.step + 1;
-}
-
-const int32_t* Order::ClockOf(const Event& event) const {
-  return clocks_.data() + NodeOf(event) * chains_;
-}
-
-int32_t* Order::ClockOf(const Event& event) { return clocks_.data() + NodeOf(event) * chains_; }
-
-std::vector<Event> Order::Gates(const Schedule& schedule, Rank rank, int step, int epoch) const {
-  const RankOrder& at = ranks_[rank];
-  std::vector<Event> gates = {{rank, at.predecessor[step], -1, epoch}};  // -1 is the environment
-  ForEachGatingWait(schedule, rank, step, at.carried[step], [&](const Wait& wait) {
-    if (wait.lag <= epoch) gates.push_back(Source(wait.slot, epoch - wait.lag));
-  });
-  return gates;
-}
-
-void Order::Clock(const Schedule& schedule) {
-  clocks_.assign(nodes_ * chains_, 0);
-  // An arrival starts with its step and so has its clock, but is on no chain (see Before): an event
-  // after an arrival is only known to be after the start of its step.
-  auto join = [&](int32_t* clock, const Event& gate) {
-    const int32_t* before = ClockOf(gate);
-    for (int c = 0; c < chains_; ++c) clock[c] = std::max(clock[c], before[c]);
-    int32_t& own = clock[ChainOf(gate)];
-    own = std::max(own, StartOf(gate) + (gate.to < 0 ? 2 : 1));
   };
-  for (int epoch = 0; epoch < 2; ++epoch) {
-    if (epoch == 1) {
-      for (Rank rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-        int32_t* clock = ClockOf({rank, kEnvironment, -1, 1});
-        join(clock, {rank, kEnvironment, -1, 0});
-        for (int s = 0; s < ranks_[rank].steps; ++s) {
-          const bool last =
-              ranks_[rank].position[s] + 1 == ranks_[rank].lane_length[ranks_[rank].lane[s]];
-          if (last) join(clock, {rank, s, -1, 0});
-        }
+  for_each_edge([&](int from, int to) {
+    ++gated_begin[from + 2];
+    ++missing[to];
+  });
+  for (size_t i = 2; i < gated_begin.size(); ++i) gated_begin[i] += gated_begin[i - 1];
+  gated.resize(gated_begin.back());
+  for_each_edge([&](int from, int to) { gated[gated_begin[from + 1]++] = to; });
+  const auto append = [&](int index) {
+    place_[index] = static_cast<int>(sequence_.size());
+    sequence_.emplace_back(rank_[index], index - first_node_[rank_[index]] - 1);
+  };
+  const int steps = nodes() - static_cast<int>(schedule.ranks.size());
+  sequence_.reserve(steps);
+  for (int index = 0; index < nodes(); ++index)
+    if (!environment[index] && missing[index] == 0) append(index);
+  for (size_t i = 0; i < sequence_.size(); ++i) {
+    const int index = NodeOf({sequence_[i].first, sequence_[i].second}).index;
+    for (int at = gated_begin[index]; at < gated_begin[index + 1]; ++at)
+      if (--missing[gated[at]] == 0) append(gated[at]);
+  }
+  return static_cast<int>(sequence_.size()) == steps ? absl::OkStatus() : Cycle(schedule, missing);
+}
+
+absl::Status Order::Cycle(const Schedule& schedule, const std::vector<int>& missing) const {
+  // Every step that is left has a gate that is left, so walking back along gates ends in a cycle.
+  std::vector<bool> seen(nodes(), false);
+  int at = static_cast<int>(
+      std::find_if(missing.begin(), missing.end(), [](int left) { return left > 0; }) -
+      missing.begin());
+  while (true) {
+    const absl::Span<const Gate> gates = GatesOf(at);
+    const Gate& gate = *std::find_if(gates.begin(), gates.end(), [&](const Gate& one) {
+      return one.lag == 0 && missing[one.index] > 0;
+    });
+    if (!seen[at]) {
+      seen[at] = true;
+      at = gate.index;
+      continue;
+    }
+    const Rank rank = rank_[at], other = rank_[gate.index];
+    const int step = at - first_node_[rank] - 1, other_step = gate.index - first_node_[other] - 1;
+    std::string why = "it follows";
+    const auto look = [&](int waits_of) {
+      for (const Wait& wait : schedule.ranks[rank][waits_of].waits) {
+        if (wait.lag == 0 && NodeOf(Source(wait.slot, 0)).index == gate.index)
+          why = absl::StrFormat("it waits for slot %d:%d of", wait.slot.rank, wait.slot.index);
       }
-    }
-    for (const auto& [rank, step] : sequence_) {
-      int32_t* clock = ClockOf({rank, step, -1, epoch});
-      for (const Event& gate : Gates(schedule, rank, step, epoch)) join(clock, gate);
-    }
+    };
+    look(step);
+    for (const auto& [carrier, transfer] : carried_)
+      if (carrier == at) look(transfer);
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s never starts: %s %s, which cannot start before it either (a cycle)",
+        StepName(schedule, rank, step), why, StepName(schedule, other, other_step)));
   }
 }
 
 Event Order::Source(const Slot& slot, int epoch) const {
-  Event event = producers_.at(slot);
-  event.epoch = epoch;
-  return event;
+  const Producer& producer = *ProducerOf(slot);
+  return {producer.rank, producer.step, producer.to, epoch};
 }
 
-bool Order::Before(const Event& x, const Event& y) const {
-  if (x.to < 0) return ClockOf(y)[ChainOf(x)] > StartOf(x) + 1;
-  // No chain holds arrivals, because those of a lane are not ordered among themselves. The events
-  // after an arrival are the steps that wait for it, and events after the start of such a step.
-  const auto& arrivals = ranks_[x.rank].arrivals;
-  const auto at = arrivals.find({x.step, x.to});
-  if (at == arrivals.end()) return false;
-  for (const Waiter& waiter : at->second) {
-    const Event step = {waiter.rank, waiter.step, -1, x.epoch + waiter.lag};
-    if (step.epoch > 1) continue;
-    const bool is_y = step.rank == y.rank && step.step == y.step && step.epoch == y.epoch;
-    if (is_y || ClockOf(y)[ChainOf(step)] > StartOf(step)) return true;
-  }
-  return false;
+int Order::LanePredecessor(Rank rank, int step) const {
+  const int before = GatesOf(NodeOf({rank, step}).index)[0].index;
+  return before - first_node_[rank] - 1;  // kEnvironment is -1, too
 }
 
 }  // namespace agmm

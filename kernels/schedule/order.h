@@ -12,12 +12,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
@@ -39,66 +39,92 @@ std::string StepName(const Schedule& schedule, Rank rank, int step);
 // Whether signals[position] belongs to an arrival at another rank.
 bool IsArrival(const Step& step, Rank rank, int position);
 
+// The graph in flat arrays: time and memory are linear in the steps and their waits. Questions
+// (questions.h) are answered from it.
 class Order {
  public:
-  // Takes 8 bytes of memory for each pair of a step and a lane, over all ranks.
+  // A step or an environment in one of the epochs.
+  struct Node {
+    int index = 0, epoch = 0;
+    bool operator==(const Node&) const = default;
+  };
+  // An event that has to end before a node starts.
+  struct Gate {
+    int index = 0;     // of the node
+    int arrival = -1;  // an arrival of that node; -1: its end
+    int lag = 0;       // how many epochs before the gated node's
+    bool operator==(const Gate&) const = default;
+  };
+  struct Waiter {
+    int index = 0, lag = 0;
+  };
+
   // Errors: INVALID_ARGUMENT for a lane, carrier or slot out of range, a slot with two producers or
   // a wait for a slot with none; FAILED_PRECONDITION for a cycle.
   static absl::StatusOr<Order> Build(const Schedule& schedule);
 
-  // Whether `x` ends before `y` starts, in every interleaving.
-  bool Before(const Event& x, const Event& y) const;
-
   // An order of an epoch's steps, (rank, step), that respects every lane and every wait.
   const std::vector<std::pair<Rank, int>>& sequence() const { return sequence_; }
-
   // The event that raises a slot in `epoch`.
   Event Source(const Slot& slot, int epoch) const;
-
   // The step before `step` in its lane, or -1.
-  int LanePredecessor(Rank rank, int step) const { return ranks_[rank].predecessor[step]; }
+  int LanePredecessor(Rank rank, int step) const;
 
-  // The events whose ends gate `step` in `epoch`: its predecessor in the lane (or the launch), its
-  // own waits, and those of the transfers that it carries.
-  std::vector<Event> Gates(const Schedule& schedule, Rank rank, int step, int epoch) const;
-
- private:
-  struct Waiter {
-    Rank rank = 0;
-    int step = 0, lag = 0;
-  };
-  struct RankOrder {
-    int first_chain = 0;     // of lane 0; the other lanes' follow
-    int64_t first_node = 0;  // environment and steps of epoch 0, then of epoch 1
-    int steps = 0;
-    std::vector<int> lane;         // of each step
-    std::vector<int> position;     // of each step in its lane
-    std::vector<int> predecessor;  // in its lane, or -1
-    std::vector<int> lane_length;
-    std::vector<std::vector<int>> carried;
-    std::map<std::pair<int, int>, std::vector<Waiter>> arrivals;  // (step, to) -> its waiters
-  };
-
-  absl::Status Index(const Schedule& schedule);
-  absl::Status Sort(const Schedule& schedule);
-  void Clock(const Schedule& schedule);
+  // Nodes of one epoch.
+  int nodes() const { return static_cast<int>(rank_.size()); }
+  Node NodeOf(const Event& event) const {
+    return {first_node_[event.rank] + event.step + 1, event.epoch};
+  }
+  Rank RankOf(int index) const { return rank_[index]; }
+  bool IsEnvironment(int index) const { return place_[index] < 0; }
+  // The place in sequence(); -1 for environments.
+  int PlaceOf(int index) const { return place_[index]; }
+  // The predecessor in the lane (or the environment), the step's own waits, and those of the
+  // transfers that it carries, in this order. Of an environment: the end of the epoch before.
+  absl::Span<const Gate> GatesOf(int index) const {
+    return absl::MakeConstSpan(gates_).subspan(gate_begin_[index],
+                                               gate_begin_[index + 1] - gate_begin_[index]);
+  }
+  // The steps that an arrival gates.
+  int ArrivalOf(const Event& event) const { return arrival_begin_[NodeOf(event).index] + event.to; }
+  absl::Span<const Waiter> WaitersOf(int arrival) const {
+    return absl::MakeConstSpan(waiters_).subspan(
+        waiter_begin_[arrival], waiter_begin_[arrival + 1] - waiter_begin_[arrival]);
+  }
 
   // A chain is a lane through both epochs; the environment is on its rank's lane 0. A step has two
   // positions in its chain: its start, and then its end.
-  int ChainOf(const Event& event) const;
-  int StartOf(const Event& event) const;
-  // The node of the event's step or environment, whatever its `to`.
-  int64_t NodeOf(const Event& event) const;
-  int32_t* ClockOf(const Event& event);
-  const int32_t* ClockOf(const Event& event) const;
+  int chains() const { return static_cast<int>(chain_length_.size()); }
+  int ChainOf(int index) const { return chain_[index]; }
+  int StartOf(const Node& node) const {
+    return 2 * (node.epoch * chain_length_[chain_[node.index]] + position_[node.index]);
+  }
 
-  std::vector<RankOrder> ranks_;
-  std::map<Slot, Event> producers_;  // in epoch 0
+ private:
+  struct Producer {
+    Rank rank = -1;  // -1: none
+    int step = 0, to = -1;
+  };
+
+  absl::Status IndexSteps(const Schedule& schedule);
+  absl::Status IndexWaits(const Schedule& schedule);
+  absl::Status Sort(const Schedule& schedule);
+  absl::Status Cycle(const Schedule& schedule, const std::vector<int>& missing) const;
+  const Producer* ProducerOf(const Slot& slot) const;
+  // Appends the gates of `wait`, which gates the node `index`.
+  absl::Status AddGate(const Schedule& schedule, Rank rank, int step, const Wait& wait);
+
+  std::vector<int> first_node_;  // by rank; one more at the end
+  // By node.
+  std::vector<int> rank_, chain_, position_, place_, arrival_begin_, gate_begin_;
+  std::vector<int> chain_length_;  // nodes of one epoch
+  std::vector<Gate> gates_;
+  std::vector<std::pair<int, int>> carried_;  // (node of a multiply, step of a transfer), sorted
+  std::vector<int> waiter_begin_;             // by arrival
+  std::vector<Waiter> waiters_;
+  std::vector<int> slot_begin_;  // by rank
+  std::vector<Producer> producers_;
   std::vector<std::pair<Rank, int>> sequence_;
-  int chains_ = 0;
-  int64_t nodes_ = 0;
-  // clocks_[node * chains_ + chain]: the number of positions of the chain before the node.
-  std::vector<int32_t> clocks_;
 };
 
 }  // namespace agmm

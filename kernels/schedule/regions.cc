@@ -97,24 +97,65 @@ Block Common(const Region& region, const Block& block, const Place& place) {
 
 }  // namespace
 
+template <typename Use>
+void Regions::ForEachNear(const Footprint& footprint, Use use) const {
+  for (auto it = regions_.lower_bound(footprint.offset - longest_);
+       it != regions_.end() && it->first < footprint.end(); ++it) {
+    if (!use(it)) return;
+  }
+}
+
+void Regions::Add(const Region& region) {
+  const Footprint footprint = FootprintOf(region.block, region.place);
+  longest_ = std::max(longest_, footprint.end() - footprint.offset);
+  regions_.emplace(footprint.offset, region);
+}
+
+bool Regions::Unite(Region& region) {
+  Footprint beside = FootprintOf(region.block, region.place);
+  beside.offset -= beside.pitch;
+  beside.rows += 2;
+  ByOffset::const_iterator found = regions_.end();
+  ForEachNear(beside, [&](ByOffset::const_iterator it) {
+    const Region& other = it->second;
+    const Block &a = region.block, &b = other.block;
+    if (!other.finished || a.operand != b.operand || region.place.dtype != other.place.dtype ||
+        region.place.pitch_bytes != other.place.pitch_bytes ||
+        Origin(a, region.place) != Origin(b, other.place)) {
+      return true;
+    }
+    const auto meet = [](const Range& x, const Range& y) {
+      return x.end == y.begin || y.end == x.begin;
+    };
+    if ((a.rows == b.rows && meet(a.cols, b.cols)) || (a.cols == b.cols && meet(a.rows, b.rows)))
+      found = it;
+    return found == regions_.end();
+  });
+  if (found == regions_.end()) return false;
+  const Block &a = region.block, &b = found->second.block;
+  const Block both = {a.operand,
+                      {std::min(a.rows.begin, b.rows.begin), std::max(a.rows.end, b.rows.end)},
+                      {std::min(a.cols.begin, b.cols.begin), std::max(a.cols.end, b.cols.end)}};
+  region.place = PlaceWithin(a, region.place, both);
+  region.block = both;
+  regions_.erase(found);
+  return true;
+}
+
 void Regions::Write(const Region& region) {
   const Footprint written = FootprintOf(region.block, region.place);
-  std::vector<Region> touched;
-  size_t kept = 0;
-  for (size_t i = 0; i < regions_.size(); ++i) {
-    if (Overlap(FootprintOf(regions_[i].block, regions_[i].place), written)) {
-      touched.push_back(std::move(regions_[i]));
-    } else {
-      if (kept != i) regions_[kept] = std::move(regions_[i]);
-      ++kept;
-    }
-  }
-  regions_.resize(kept);
-  for (Region& old : touched) {
+  std::vector<ByOffset::const_iterator> near;
+  ForEachNear(written, [&](ByOffset::const_iterator it) {
+    if (Overlap(FootprintOf(it->second.block, it->second.place), written)) near.push_back(it);
+    return true;
+  });
+  for (const auto& it : near) {
+    const Region old = it->second;
+    regions_.erase(it);
     const int64_t size = SizeOf(old.place.dtype);
-    const Block block = old.block;
-    std::vector<Region> pieces = {std::move(old)}, next;
-    for (const Cut& cut : CutsOf(FootprintOf(block, pieces[0].place), written)) {
+    const Block& block = old.block;
+    std::vector<Region> pieces = {old}, next;
+    for (const Cut& cut : CutsOf(FootprintOf(block, old.place), written)) {
       const Range rows = {block.rows.begin + cut.rows.begin, block.rows.begin + cut.rows.end};
       const Range cols = {block.cols.begin + cut.bytes.begin / size,
                           block.cols.begin + CeilDiv(cut.bytes.end, size)};
@@ -123,34 +164,44 @@ void Regions::Write(const Region& region) {
       std::swap(pieces, next);
       if (pieces.empty()) break;
     }
-    regions_.insert(regions_.end(), pieces.begin(), pieces.end());
+    for (const Region& piece : pieces) Add(piece);
   }
-  regions_.push_back(region);
+  Region whole = region;
+  while (whole.finished && Unite(whole)) continue;
+  Add(whole);
 }
 
 std::vector<Region> Regions::Find(const Block& block, const Place& place) const {
   std::vector<Region> pieces;
-  for (const Region& region : regions_) {
+  ForEachNear(FootprintOf(block, place), [&](ByOffset::const_iterator it) {
+    const Region& region = it->second;
     const Block common = Common(region, block, place);
-    if (common.empty()) continue;
-    pieces.push_back(
-        {common, PlaceWithin(region.block, region.place, common), region.slices, region.finished});
-  }
+    if (!common.empty()) {
+      pieces.push_back({common, PlaceWithin(region.block, region.place, common), region.slices,
+                        region.finished});
+    }
+    return true;
+  });
   return pieces;
 }
 
 const Region* Regions::FindOther(const Block& block, const Place& place, bool same) const {
   const Footprint footprint = FootprintOf(block, place);
-  for (const Region& region : regions_) {
-    if (!Overlap(FootprintOf(region.block, region.place), footprint)) continue;
-    if (same || Common(region, block, place).empty()) return &region;
-  }
-  return nullptr;
+  const Region* found = nullptr;
+  ForEachNear(footprint, [&](ByOffset::const_iterator it) {
+    const Region& region = it->second;
+    if (Overlap(FootprintOf(region.block, region.place), footprint) &&
+        (same || Common(region, block, place).empty())) {
+      found = &region;
+    }
+    return found == nullptr;
+  });
+  return found;
 }
 
 int64_t Regions::Missing(const Block& block) const {
   int64_t missing = block.rows.size() * block.cols.size();
-  for (const Region& region : regions_) {
+  for (const auto& [offset, region] : regions_) {
     const Block common = Intersect(block, region.block);
     if (region.finished && !common.empty()) missing -= common.rows.size() * common.cols.size();
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "kernels/schedule/footprint.h"
@@ -20,7 +21,8 @@ struct Region {
 // Disjoint regions. Bytes in none of them are unknown.
 class Regions {
  public:
-  // Adds a region; overwrites the bytes of its footprint, padding included.
+  // Adds a region; overwrites the bytes of its footprint, padding included. Finished regions that
+  // make one rectangle become one.
   void Write(const Region& region);
 
   // The pieces of `block` that are where they would be if all of it were at `place`.
@@ -33,7 +35,17 @@ class Regions {
   int64_t Missing(const Block& block) const;
 
  private:
-  std::vector<Region> regions_;
+  using ByOffset = std::multimap<int64_t, Region>;
+
+  // Calls `use` with each region that may share bytes with `footprint`, until it returns false.
+  template <typename Use>
+  void ForEachNear(const Footprint& footprint, Use use) const;
+  void Add(const Region& region);
+  // Unites `region` with a finished one beside it. Returns false if it has no such neighbour.
+  bool Unite(Region& region);
+
+  ByOffset regions_;     // by their first byte
+  int64_t longest_ = 0;  // bytes from the first to the last of a region, at most
 };
 
 }  // namespace agmm::verify

@@ -6,7 +6,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "kernels/base/hash.h"
 
 namespace agmm {
 namespace {
@@ -143,18 +142,6 @@ std::string Print(const Problem& problem, const Schedule& schedule) {
 
 std::string Describe(const Problem& problem, const Step& step) {
   return std::visit([&](const auto& op) { return Phrase(problem, op); }, step.op);
-}
-
-uint64_t PlanHash(const Problem& problem, const Schedule& schedule) {
-  // Axes go in by number, because "xy" may name one axis or two. World ranks do not, so that a plan
-  // is the same on any ranks.
-  std::string header = ToString(problem);
-  for (const Tensor& tensor : problem.tensors) {
-    absl::StrAppend(&header, "\n", tensor.name, " ", tensor.rows, "x", tensor.cols, " ",
-                    Name(tensor.dtype), " ", absl::StrJoin(tensor.sharding.rows, "."), "/",
-                    absl::StrJoin(tensor.sharding.cols, "."));
-  }
-  return Fnv1a(Print(problem, schedule), Fnv1a(absl::StrCat(header, "\n")));
 }
 
 }  // namespace agmm

@@ -19,7 +19,4 @@ std::string Print(const Problem& problem, const Schedule& schedule);
 // One short sentence for one step, for errors: "rows 2048:4096 of A from rank 4".
 std::string Describe(const Problem& problem, const Step& step);
 
-// Hash of the printed form and the problem. Nodes compare it before they run a plan.
-uint64_t PlanHash(const Problem& problem, const Schedule& schedule);
-
 }  // namespace agmm

@@ -5,89 +5,182 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/access.h"
+#include "kernels/schedule/questions.h"
 #include "kernels/schedule/verify_checks.h"
 
 namespace agmm::verify {
 namespace {
 
+// Pairs of accesses that a look at the order does not settle are kept until all questions are
+// answered together. The error is the first clash in their order.
 class Races {
  public:
   Races(const Problem& problem, const Schedule& schedule, const Order& order)
-      : problem_(problem), schedule_(schedule), order_(order) {}
+      : problem_(problem), schedule_(schedule), questions_(order) {}
 
   absl::Status Check() {
-    std::map<std::pair<Rank, Buffer>, std::vector<Access>> buffers;
+    absl::Status clash;
+    for (const auto& [buffer, users] : UsersByBuffer()) {
+      clash = CheckBuffer(buffer, users);
+      if (!clash.ok()) break;
+    }
+    questions_.Settle();
+    for (const Doubt& doubt : doubts_)
+      AGMM_RETURN_IF_ERROR(Judge(doubt.rule, AccessOf(doubt.x), AccessOf(doubt.y)).clash);
+    return clash;
+  }
+
+ private:
+  using Place = std::pair<Rank, Buffer>;
+  // An access in few bytes.
+  struct User {
+    Rank rank = 0;
+    int step = 0, access = 0;
+  };
+  enum class Rule { kEnvironment, kNextEpoch, kPair };
+  struct Doubt {
+    Rule rule;
+    User x, y;
+  };
+  struct Verdict {
+    absl::Status clash;
+    bool unknown = false;  // the order has not been settled
+  };
+
+  Access AccessOf(const User& user) const {
+    return AccessesOf(schedule_.ranks[user.rank][user.step], user.rank, user.step)[user.access];
+  }
+
+  template <typename Use>
+  void ForEachAccess(Use use) const {
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
-        for (const Access& access : AccessesOf(schedule_.ranks[rank][s], rank, s))
-          buffers[{access.place.rank, access.place.buffer}].push_back(access);
+        const std::vector<Access> accesses = AccessesOf(schedule_.ranks[rank][s], rank, s);
+        for (int i = 0; i < static_cast<int>(accesses.size()); ++i)
+          use(accesses[i], User{rank, s, i});
       }
     }
-    for (auto& [where, placed] : buffers) {
-      std::stable_sort(placed.begin(), placed.end(), [](const Access& a, const Access& b) {
-        return a.footprint.offset < b.footprint.offset;
-      });
-      for (size_t i = 0; i < placed.size(); ++i) {
-        const Access& x = placed[i];
-        if (where.second != kWorkspace) AGMM_RETURN_IF_ERROR(CheckEnvironment(x));
-        if (x.write && !Over(x, 0, x, 1)) {
-          return Clash(x, "its own write of the next epoch");
-        }
-        const int64_t end = x.footprint.end();
-        for (size_t j = i + 1; j < placed.size() && placed[j].footprint.offset < end; ++j) {
-          const Access& y = placed[j];
-          if (!x.write && !y.write) continue;
-          if (!Overlap(x.footprint, y.footprint)) continue;
-          AGMM_RETURN_IF_ERROR(CheckPair(x, y));
-        }
+  }
+
+  // Leaves out what cannot clash: reads of the rank's own buffers that no step writes.
+  std::map<Place, std::vector<User>> UsersByBuffer() const {
+    std::map<Place, std::vector<User>> users;
+    ForEachAccess([&](const Access& access, const User&) {
+      if (access.write) users[{access.place.rank, access.place.buffer}];
+    });
+    ForEachAccess([&](const Access& access, const User& user) {
+      const auto written = users.find({access.place.rank, access.place.buffer});
+      if (written != users.end()) {
+        written->second.push_back(user);
+      } else if (access.rank != access.place.rank) {
+        users[{access.place.rank, access.place.buffer}].push_back(user);
+      }
+    });
+    return users;
+  }
+
+  absl::Status CheckBuffer(const Place& buffer, const std::vector<User>& users) {
+    std::vector<std::pair<Access, User>> placed;
+    placed.reserve(users.size());
+    for (const User& user : users) placed.emplace_back(AccessOf(user), user);
+    std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) {
+      return a.first.footprint.offset < b.first.footprint.offset;
+    });
+    const bool written = std::any_of(placed.begin(), placed.end(),
+                                     [](const auto& user) { return user.first.write; });
+    const auto check = [&](Rule rule, const auto& x, const auto& y) {
+      Verdict verdict = Judge(rule, x.first, y.first);
+      if (verdict.unknown) doubts_.push_back({rule, x.second, y.second});
+      return std::move(verdict.clash);
+    };
+    for (size_t i = 0; i < placed.size(); ++i) {
+      const auto& [x, user] = placed[i];
+      if (buffer.second != kWorkspace)
+        AGMM_RETURN_IF_ERROR(check(Rule::kEnvironment, placed[i], placed[i]));
+      if (x.write) AGMM_RETURN_IF_ERROR(check(Rule::kNextEpoch, placed[i], placed[i]));
+      const int64_t end = x.footprint.end();
+      for (size_t j = i + 1; written && j < placed.size() && placed[j].first.footprint.offset < end;
+           ++j) {
+        const Access& y = placed[j].first;
+        if ((!x.write && !y.write) || !Overlap(x.footprint, y.footprint)) continue;
+        AGMM_RETURN_IF_ERROR(check(Rule::kPair, placed[i], placed[j]));
       }
     }
     return absl::OkStatus();
   }
 
- private:
-  // Whether `x` of epoch `ex` ends before `y` of epoch `ey` begins.
-  bool Over(const Access& x, int ex, const Access& y, int ey) const {
-    const Event next = {y.rank, y.step, y.to, ey};
-    return Over(x, ex, next);
+  Verdict Judge(Rule rule, const Access& x, const Access& y) {
+    switch (rule) {
+      case Rule::kEnvironment: return WithEnvironment(x);
+      case Rule::kNextEpoch:
+        return Unless(Over(x, 0, x, 1),
+                      [&] { return Clash(x, "its own write of the next epoch"); });
+      case Rule::kPair: break;
+    }
+    return Pair(x, y);
   }
-  bool Over(const Access& x, int ex, const Event& next) const {
-    if (order_.Before({x.rank, x.step, x.to, ex}, next)) return true;
-    if (!x.is_from) return false;
+
+  // The verdict where `ordered` is all that matters.
+  template <typename Clash>
+  static Verdict Unless(Known ordered, const Clash& clash) {
+    if (ordered == Known::kYes) return {};
+    return ordered == Known::kUnknown ? Verdict{absl::OkStatus(), true} : Verdict{clash()};
+  }
+
+  // Whether `x` of epoch `ex` ends before `y` of epoch `ey` begins.
+  Known Over(const Access& x, int ex, const Access& y, int ey) {
+    return Over(x, ex, Event{y.rank, y.step, y.to, ey});
+  }
+  Known Over(const Access& x, int ex, const Event& next) {
+    const Known over = questions_.Before({x.rank, x.step, x.to, ex}, next);
+    if (over == Known::kYes || !x.is_from) return over;
     // The read of bytes that have arrived everywhere is over.
     const auto& transfer = std::get<Transfer>(schedule_.ranks[x.rank][x.step].op);
+    Known arrived = Known::kYes;
     for (int i = 0; i < static_cast<int>(transfer.to.size()); ++i) {
-      if (transfer.to[i].rank == x.rank) return false;
-      if (!order_.Before({x.rank, x.step, i, ex}, next)) return false;
+      const Known one = transfer.to[i].rank == x.rank
+                            ? Known::kNo
+                            : questions_.Before({x.rank, x.step, i, ex}, next);
+      if (one == Known::kNo) return over;
+      if (one == Known::kUnknown) arrived = one;
     }
-    return true;
+    return arrived;
   }
 
   // Orders `x` with the environment, which writes A and B, reads C and writes it, before each epoch
   // of the place's rank. The order around epoch 0 stands for every epoch.
-  absl::Status CheckEnvironment(const Access& x) const {
-    if (x.rank == x.place.rank && x.to < 0) return absl::OkStatus();  // launch order
+  Verdict WithEnvironment(const Access& x) {
+    if (x.rank == x.place.rank && x.to < 0) return {};  // launch order
     const Event begin = {x.place.rank, kEnvironment, -1, 0};
     const Event end = {x.place.rank, kEnvironment, -1, 1};
-    if (!order_.Before(begin, {x.rank, x.step, x.to, 0})) {
+    Verdict verdict = Unless(questions_.Before(begin, {x.rank, x.step, x.to, 0}), [&] {
       return absl::FailedPreconditionError(absl::StrFormat(
           "%s, which rank %d may not have launched yet; wait for a step of that rank", Does(x),
           x.place.rank));
-    }
-    if (!Over(x, 0, end)) {
+    });
+    if (!verdict.clash.ok()) return verdict;
+    Verdict at_end = Unless(Over(x, 0, end), [&] {
       return absl::FailedPreconditionError(absl::StrFormat(
           "%s, and rank %d may end its epoch meanwhile; let a step of that rank wait for it",
           Does(x), x.place.rank));
-    }
-    return absl::OkStatus();
+    });
+    at_end.unknown |= verdict.unknown;
+    return at_end;
   }
 
-  absl::Status CheckPair(const Access& x, const Access& y) const {
-    const bool same_event = x.rank == y.rank && x.step == y.step && x.to == y.to;
-    if (same_event || !(Over(x, 0, y, 0) || Over(y, 0, x, 0))) return Clash(x, Does(y));
-    if (!Over(x, 0, y, 1)) return Clash(x, Does(y) + " in the next epoch");
-    if (!Over(y, 0, x, 1)) return Clash(y, Does(x) + " in the next epoch");
-    return absl::OkStatus();
+  Verdict Pair(const Access& x, const Access& y) {
+    if (x.rank == y.rank && x.step == y.step && x.to == y.to) return {Clash(x, Does(y))};
+    const Known x_first = Over(x, 0, y, 0);
+    const Known y_first = x_first == Known::kYes ? Known::kNo : Over(y, 0, x, 0);
+    if (x_first != Known::kYes && y_first != Known::kYes) {
+      if (x_first == Known::kUnknown || y_first == Known::kUnknown) return {absl::OkStatus(), true};
+      return {Clash(x, Does(y))};
+    }
+    // The first is over before the second, and so before the second of the next epoch.
+    const Access& second = x_first == Known::kYes ? y : x;
+    const Access& first = x_first == Known::kYes ? x : y;
+    return Unless(Over(second, 0, first, 1),
+                  [&] { return Clash(second, Does(first) + " in the next epoch"); });
   }
 
   std::string Does(const Access& x) const {
@@ -102,7 +195,8 @@ class Races {
 
   const Problem& problem_;
   const Schedule& schedule_;
-  const Order& order_;
+  Questions questions_;
+  std::vector<Doubt> doubts_;
 };
 
 }  // namespace

@@ -1,13 +1,16 @@
-// Plans, and proofs of plans, of a product over meshes of 2 to 64 ranks, two to a node. All of it
-// is done once a plan by every daemon; the count of steps stands beside the time.
+// Plans, proofs of plans and their hashes, in CPU time: of products over meshes of 2 to 256 ranks,
+// two to a node (peer: all on one). All of it is done once a plan by every daemon; the count of
+// steps stands beside the time. "plan/ring/64x8": 64 ranks, 8 chunks a shard.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/schedule/plan.h"
+#include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/verify.h"
 
@@ -15,12 +18,14 @@ namespace agmm {
 namespace {
 
 struct Case {
-  Case(const std::string& algorithm, int ranks)
+  Case(const std::string& algorithm, int ranks, int chunks)
       : problem(ParseProblem(kDefaultSpec, ParseMesh(absl::StrCat("x=", ranks)).value(),
-                             {8192, 28672, 8192}, DType::kBF16)
+                             {1024 * ranks, 28672, 8192}, DType::kBF16)
                     .value()),
         topology(UniformTopology(ranks, algorithm == "peer" ? 1 : ranks / 2).value()),
-        options{algorithm} {}
+        options{algorithm, chunks} {}
+  Schedule Planned() const { return Plan(problem, topology, options).value(); }
+
   const Problem problem;
   const Topology topology;
   const PlanOptions options;
@@ -32,16 +37,13 @@ void CountSteps(benchmark::State& state, const Schedule& schedule) {
   state.counters["steps"] = static_cast<double>(steps);
 }
 
-void BM_Plan(benchmark::State& state, const std::string& algorithm) {
-  const Case one(algorithm, static_cast<int>(state.range(0)));
-  for (auto _ : state)
-    benchmark::DoNotOptimize(Plan(one.problem, one.topology, one.options).value());
-  CountSteps(state, Plan(one.problem, one.topology, one.options).value());
+void BM_Plan(benchmark::State& state, const Case& one) {
+  for (auto _ : state) benchmark::DoNotOptimize(one.Planned());
+  CountSteps(state, one.Planned());
 }
 
-void BM_Verify(benchmark::State& state, const std::string& algorithm) {
-  const Case one(algorithm, static_cast<int>(state.range(0)));
-  const Schedule schedule = Plan(one.problem, one.topology, one.options).value();
+void BM_Verify(benchmark::State& state, const Case& one) {
+  const Schedule schedule = one.Planned();
   for (auto _ : state) {
     if (const absl::Status status = Verify(one.problem, one.topology, schedule); !status.ok()) {
       std::fprintf(stderr, "%s\n", status.ToString().c_str());
@@ -51,15 +53,24 @@ void BM_Verify(benchmark::State& state, const std::string& algorithm) {
   CountSteps(state, schedule);
 }
 
+void BM_Hash(benchmark::State& state, const Case& one) {
+  const Schedule schedule = one.Planned();
+  for (auto _ : state) benchmark::DoNotOptimize(PlanHash(one.problem, schedule));
+  CountSteps(state, schedule);
+}
+
 void Register() {
+  constexpr std::pair<int, int> kSizes[] = {{2, 1}, {8, 1}, {8, 4}, {64, 1}, {64, 8}, {256, 1}};
   for (const std::string& algorithm : Algorithms()) {
     if (algorithm == "auto") continue;
-    for (const auto& [what, run] :
-         {std::pair("plan/", &BM_Plan), std::pair("verify/", &BM_Verify)}) {
-      benchmark::RegisterBenchmark((what + algorithm).c_str(), run, algorithm)
-          ->RangeMultiplier(2)
-          ->Range(2, 64)
-          ->Unit(benchmark::kMillisecond);
+    for (const auto& [ranks, chunks] : kSizes) {
+      const Case one(algorithm, ranks, chunks);
+      for (const auto& [what, run] : {std::pair("plan", &BM_Plan), std::pair("verify", &BM_Verify),
+                                      std::pair("hash", &BM_Hash)}) {
+        benchmark::RegisterBenchmark(
+            absl::StrCat(what, "/", algorithm, "/", ranks, "x", chunks).c_str(), run, one)
+            ->Unit(benchmark::kMillisecond);
+      }
     }
   }
 }

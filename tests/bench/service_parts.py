@@ -355,17 +355,18 @@ def link(settings):
 def plan(settings):
     seen = run_json(settings.binaries / "plan_bench", "--benchmark_min_time=0.1", "--benchmark_format=json")
     times = {one["name"]: one for one in seen["benchmarks"]}
-    for algorithm in sorted({name.split("/")[1] for name in times}):
-        for ranks in (2, 8, 64):
-            took = [times[f"{what}/{algorithm}/{ranks}"] for what in ("plan", "verify")]
-            yield Row(
-                f"plan and verify {algorithm}, {ranks} ranks",
-                f"{took[0]['steps']:.0f} steps",
-                "-",
-                f"{took[0]['real_time']:.2f} + {took[1]['real_time']:.2f} ms",
-                None,
-                {"plan_ms": took[0]["real_time"], "verify_ms": took[1]["real_time"], "steps": took[0]["steps"]},
-            )
+    for algorithm, size in dict.fromkeys(tuple(name.split("/")[1:]) for name in times):
+        took = {what: times[f"{what}/{algorithm}/{size}"] for what in ("plan", "verify", "hash")}
+        ranks, chunks = size.split("x")
+        ms = {what: one["cpu_time"] for what, one in took.items()}
+        yield Row(
+            f"{algorithm}, {ranks} ranks, chunks {chunks}: core time",
+            f"{took['plan']['steps']:.0f} steps",
+            "-",
+            f"plan {ms['plan']:.2f}, verify {ms['verify']:.2f}, hash {ms['hash']:.2f} ms",
+            None,
+            {"ms": ms, "steps": took["plan"]["steps"]},
+        )
 
 
 PARTS = (idle, submit, repeat, memory, transfer, gemm, wire, link, plan)

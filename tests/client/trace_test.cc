@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/hash.h"
 #include "kernels/schedule/plan.h"
+#include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"
 #include "proto/convert/plan_inputs.h"

@@ -1,5 +1,6 @@
 // The text of a schedule for a fixed problem: what parses prints the same, and the verifier has an
 // answer to it.
+#include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"

@@ -2,11 +2,14 @@
 
 #include <cstdlib>
 #include <random>
+#include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
 #include "tests/schedule/text_parse.h"
 
@@ -258,6 +261,24 @@ TEST(PlanHash, TellsOneAxisFromTwoOfTheSameLetters) {
   const uint64_t hash = PlanHash(problem, {});
   problem.tensors[kA].sharding.rows = {0, 1};
   EXPECT_NE(PlanHash(problem, {}), hash);
+}
+
+TEST(PlanHash, ChangesWithEachNumberOfTheText) {
+  const Problem problem = SmallProblem();
+  const std::string text = kSmallText;
+  std::set<uint64_t> hashes = {PlanHash(problem, SmallSchedule())};
+  size_t changed = 1;
+  for (size_t at = text.find("rank 0"); at < text.size(); ++at) {
+    if (!absl::ascii_isdigit(text[at])) continue;
+    std::string other = text;
+    other[at] = text[at] == '9' ? '1' : static_cast<char>(text[at] + 1);
+    const auto schedule = Parse(problem, other);
+    if (!schedule.ok() || *schedule == SmallSchedule()) continue;  // the number of a rank or a step
+    hashes.insert(PlanHash(problem, *schedule));
+    ++changed;
+  }
+  EXPECT_GT(changed, 100u);
+  EXPECT_EQ(hashes.size(), changed);
 }
 
 }  // namespace

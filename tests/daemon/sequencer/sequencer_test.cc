@@ -31,6 +31,7 @@ std::function<void(v1::Hello*)> Other(std::function<void(v1::Hello*)> spoil) {
 
 TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
   const std::string protocol = absl::StrCat(kProtocolVersion);
+  const std::string format = absl::StrCat(kPlanFormatVersion);
   const struct {
     const char* field;
     std::function<void(v1::Hello*)> spoil;
@@ -38,7 +39,8 @@ TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
   } cases[] = {
       {"protocol_version", [](v1::Hello* h) { h->set_protocol_version(77); }, "77",
        protocol.c_str()},
-      {"plan_format_version", [](v1::Hello* h) { h->set_plan_format_version(77); }, "77", "1"},
+      {"plan_format_version", [](v1::Hello* h) { h->set_plan_format_version(77); }, "77",
+       format.c_str()},
       {"message_version", [](v1::Hello* h) { h->set_message_version(77); }, "77", "1"},
       {"world.cluster", [](v1::Hello* h) { h->set_cluster("other"); }, "other", "demo"},
       {"world's config_hash", [](v1::Hello* h) { h->set_config_hash("feed"); }, "feed",

@@ -1,0 +1,111 @@
+#include "kernels/schedule/plan_hash.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "kernels/base/checksum.h"
+
+namespace agmm {
+namespace {
+
+// The numbers of a schedule, each list with its length in front, so that no two schedules have the
+// same ones.
+class Numbers {
+ public:
+  void Add(int64_t number) { numbers_.push_back(number); }
+  void Add(const Range& range) {
+    Add(range.begin);
+    Add(range.end);
+  }
+  void Add(const Block& block) {
+    Add(block.operand);
+    Add(block.rows);
+    Add(block.cols);
+  }
+  void Add(const Place& place) {
+    Add(place.rank);
+    Add(place.buffer);
+    Add(place.offset_bytes);
+    Add(place.pitch_bytes);
+    Add(static_cast<int64_t>(place.dtype));
+  }
+  void Add(const Slot& slot) {
+    Add(slot.rank);
+    Add(slot.index);
+  }
+  void Add(const Wait& wait) {
+    Add(wait.slot);
+    Add(wait.lag);
+  }
+  void Add(const Transfer& op) {
+    Add(op.block);
+    Add(op.from);
+    AddAll(op.to);
+    Add(op.carrier);
+  }
+  void Add(const Multiply& op) {
+    for (const Block* block : {&op.a, &op.b, &op.c}) Add(*block);
+    Add(op.a_place);
+    Add(op.b_place);
+    Add(op.acc.has_value());
+    if (op.acc) Add(*op.acc);
+    Add(op.out);
+    Add(op.accumulate);
+    Add(op.finish);
+  }
+  void Add(const Reduce& op) {
+    Add(op.c);
+    for (const Place* place : {&op.from, &op.into, &op.out}) Add(*place);
+    Add(op.finish);
+  }
+  void Add(const Step& step) {
+    Add(static_cast<int64_t>(step.op.index()));
+    std::visit([this](const auto& op) { Add(op); }, step.op);
+    Add(step.lane);
+    AddAll(step.waits);
+    AddAll(step.signals);
+  }
+  template <typename Item>
+  void AddAll(const std::vector<Item>& items) {
+    Add(static_cast<int64_t>(items.size()));
+    for (const Item& item : items) Add(item);
+  }
+
+  // Hands them over, and forgets them.
+  void MoveTo(Checksum& sum) {
+    sum.Add(absl::string_view(reinterpret_cast<const char*>(numbers_.data()),
+                              numbers_.size() * sizeof(int64_t)));
+    numbers_.clear();
+  }
+
+ private:
+  std::vector<int64_t> numbers_;
+};
+
+}  // namespace
+
+uint64_t PlanHash(const Problem& problem, const Schedule& schedule) {
+  // Axes go in by number, because "xy" may name one axis or two. World ranks do not, so that a plan
+  // is the same on any ranks.
+  std::string header = ToString(problem);
+  for (const Tensor& tensor : problem.tensors) {
+    absl::StrAppend(&header, "\n", tensor.name, " ", tensor.rows, "x", tensor.cols, " ",
+                    Name(tensor.dtype), " ", absl::StrJoin(tensor.sharding.rows, "."), "/",
+                    absl::StrJoin(tensor.sharding.cols, "."));
+  }
+  Checksum sum;
+  sum.Add(absl::StrCat(header, "\n", schedule.algorithm, "\n"));
+  Numbers numbers;
+  numbers.Add(schedule.workspace_bytes);
+  numbers.Add(static_cast<int64_t>(schedule.ranks.size()));
+  for (const std::vector<Step>& steps : schedule.ranks) {
+    numbers.AddAll(steps);
+    numbers.MoveTo(sum);
+  }
+  return sum.value();
+}
+
+}  // namespace agmm

@@ -1,0 +1,90 @@
+#include "kernels/schedule/questions.h"
+
+#include <vector>
+
+#include "kernels/schedule/clocks.h"
+
+namespace agmm {
+
+Known Questions::Before(const Event& x, const Event& y) {
+  const Order::Node from = order_.NodeOf(x), to = order_.NodeOf(y);
+  if (x.to < 0) return Ask({from, to, true});
+  // Behind an arrival are the steps that wait for it, and all that is behind their starts.
+  Known known = Known::kNo;
+  for (const Order::Waiter& waiter : order_.WaitersOf(order_.ArrivalOf(x))) {
+    const Order::Node step = {waiter.index, x.epoch + waiter.lag};
+    if (step.epoch > 1) continue;
+    const Known one = step == to ? Known::kYes : Ask({step, to, false});
+    if (one == Known::kYes) return one;
+    if (one == Known::kUnknown) known = one;
+  }
+  return known;
+}
+
+Known Questions::Ask(const Question& question) {
+  const Known known = Look(question);
+  return known == Known::kUnknown ? asked_.try_emplace(question, known).first->second : known;
+}
+
+// Walks back from `y`, gate by gate. In plans it is a reader's own wait that orders it behind its
+// writer, and a writer's own credit that orders it behind the reader before.
+Known Questions::Look(const Question& question) const {
+  const auto& [x, y, end] = question;
+  constexpr int kNodes = 24;
+  if (x.epoch > y.epoch) return Known::kNo;
+  if (x.epoch == y.epoch && order_.PlaceOf(x.index) >= order_.PlaceOf(y.index)) return Known::kNo;
+  const Rank rank = order_.RankOf(x.index);
+  // A rank's environment is between the epochs, and in front of the steps.
+  const auto launched_behind = [&, environment =
+                                       order_.IsEnvironment(x.index)](const Order::Node& node) {
+    return order_.RankOf(node.index) == rank && (node.epoch > x.epoch || environment);
+  };
+  if (launched_behind(y)) return Known::kYes;
+  const int chain = order_.ChainOf(x.index), position = order_.StartOf(x) + (end ? 1 : 0);
+  Order::Node queue[kNodes] = {y};
+  int count = 1;
+  bool complete = true;
+  for (int i = 0; i < count; ++i) {
+    for (const Order::Gate& gate : order_.GatesOf(queue[i].index)) {
+      const Order::Node node = {gate.index, queue[i].epoch - gate.lag};
+      if (node.epoch < x.epoch) continue;
+      if (order_.ChainOf(node.index) == chain &&
+          order_.StartOf(node) + (gate.arrival < 0 ? 2 : 1) > position) {
+        return Known::kYes;
+      }
+      if (node.epoch == x.epoch && order_.PlaceOf(node.index) <= order_.PlaceOf(x.index)) continue;
+      if (launched_behind(node)) return Known::kYes;
+      if (count < kNodes) {
+        queue[count++] = node;
+      } else {
+        complete = false;
+      }
+    }
+  }
+  return complete ? Known::kNo : Known::kUnknown;
+}
+
+void Questions::Settle() {
+  std::vector<std::vector<Question>> by_block;
+  for (const auto& [question, known] : asked_) {
+    if (known != Known::kUnknown) continue;
+    const size_t block = Clocks::BlockOf(order_.ChainOf(question.x.index));
+    if (by_block.size() <= block) by_block.resize(block + 1);
+    by_block[block].push_back(question);
+  }
+  if (by_block.empty()) return;
+  Clocks clocks(order_);
+  for (size_t block = 0; block < by_block.size(); ++block) {
+    if (by_block[block].empty()) continue;
+    clocks.Compute(static_cast<int>(block));
+    for (const Question& question : by_block[block]) {
+      const auto& [x, y, end] = question;
+      asked_[question] =
+          clocks.Before(y, order_.ChainOf(x.index)) > order_.StartOf(x) + (end ? 1 : 0)
+              ? Known::kYes
+              : Known::kNo;
+    }
+  }
+}
+
+}  // namespace agmm

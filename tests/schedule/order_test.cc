@@ -1,0 +1,170 @@
+// The order of a schedule against a search of its unrolled graph that takes no short cut.
+#include "kernels/schedule/order.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/questions.h"
+#include "tests/schedule/problems.h"
+#include "tests/schedule/random_schedule.h"
+#include "tests/support/seed.h"
+
+namespace agmm::test {
+namespace {
+
+// Every start, end and arrival of two epochs, with an edge to each that it is before.
+class Unrolled {
+ public:
+  explicit Unrolled(const Schedule& schedule) : schedule_(schedule) {
+    std::map<Slot, Event> producers;
+    ForEachStep([&](Rank rank, int s, const Step& step) {
+      for (int i = 0; i < static_cast<int>(step.signals.size()); ++i)
+        producers[step.signals[i]] = {rank, s, IsArrival(step, rank, i) ? i : -1};
+    });
+    for (int epoch : {0, 1}) {
+      for (Rank rank = 0; rank < Ranks(); ++rank) Link(rank, epoch);
+      ForEachStep([&](Rank rank, int s, const Step& step) {
+        const auto* transfer = std::get_if<Transfer>(&step.op);
+        for (const Wait& wait : step.waits) {
+          Event from = producers.at(wait.slot);
+          from.epoch = epoch - wait.lag;
+          if (from.epoch < 0) continue;
+          Edge(From(from), Start({rank, s, -1, epoch}));
+          if (transfer != nullptr && transfer->carrier >= 0)
+            Edge(From(from), Start({rank, transfer->carrier, -1, epoch}));
+        }
+      });
+    }
+  }
+
+  // All events behind the end of `x`.
+  std::set<std::tuple<Rank, int, int>> Behind(const Event& x) const {
+    std::set<Moment> seen;
+    std::vector<Moment> left = {From(x)};
+    std::set<std::tuple<Rank, int, int>> starts;
+    while (!left.empty()) {
+      const Moment at = left.back();
+      left.pop_back();
+      const auto edges = edges_.find(at);
+      if (edges == edges_.end()) continue;
+      for (const Moment& next : edges->second) {
+        if (!seen.insert(next).second) continue;
+        left.push_back(next);
+        const auto& [rank, step, epoch, what] = next;
+        if (what == kStart) starts.emplace(rank, step, epoch);
+      }
+    }
+    return starts;
+  }
+  std::vector<Event> Events() const {
+    std::vector<Event> events;
+    for (int epoch : {0, 1}) {
+      for (Rank rank = 0; rank < Ranks(); ++rank) events.push_back({rank, kEnvironment, -1, epoch});
+      ForEachStep([&](Rank rank, int s, const Step& step) {
+        events.push_back({rank, s, -1, epoch});
+        for (int i = 0; i < static_cast<int>(step.signals.size()); ++i)
+          if (IsArrival(step, rank, i)) events.push_back({rank, s, i, epoch});
+      });
+    }
+    return events;
+  }
+
+ private:
+  static constexpr int kStart = -2, kEnd = -1;     // else the index of an arrival
+  using Moment = std::tuple<Rank, int, int, int>;  // rank, step, epoch, one of those
+  static Moment Start(const Event& e) { return {e.rank, e.step, e.epoch, kStart}; }
+  static Moment From(const Event& e) { return {e.rank, e.step, e.epoch, e.to < 0 ? kEnd : e.to}; }
+  void Edge(const Moment& from, const Moment& to) { edges_[from].push_back(to); }
+  Rank Ranks() const { return static_cast<Rank>(schedule_.ranks.size()); }
+  template <typename Use>
+  void ForEachStep(Use use) const {
+    for (Rank rank = 0; rank < Ranks(); ++rank)
+      for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s)
+        use(rank, s, schedule_.ranks[rank][s]);
+  }
+
+  // The lanes of a rank, between its environments.
+  void Link(Rank rank, int epoch) {
+    const Event environment = {rank, kEnvironment, -1, epoch};
+    Edge(Start(environment), From(environment));
+    if (epoch == 0) Edge(From(environment), Start({rank, kEnvironment, -1, 1}));
+    std::map<int, Event> last;
+    for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
+      const Step& step = schedule_.ranks[rank][s];
+      const Event event = {rank, s, -1, epoch};
+      Edge(From(environment), Start(event));
+      if (const auto before = last.find(step.lane); before != last.end())
+        Edge(From(before->second), Start(event));
+      last[step.lane] = event;
+      Edge(Start(event), From(event));
+      for (int i = 0; i < static_cast<int>(step.signals.size()); ++i)
+        if (IsArrival(step, rank, i)) Edge(Start(event), From({rank, s, i, epoch}));
+      if (epoch == 0) Edge(From(event), Start({rank, kEnvironment, -1, 1}));
+    }
+  }
+
+  const Schedule& schedule_;
+  std::map<Moment, std::vector<Moment>> edges_;
+};
+
+// Returns how many answers took clocks.
+int ExpectSame(const Schedule& schedule) {
+  const auto order = Order::Build(schedule);
+  EXPECT_TRUE(order.ok()) << order.status();
+  const Unrolled unrolled(schedule);
+  const std::vector<Event> events = unrolled.Events();
+  Questions questions(*order);
+  int unknown = 0;
+  for (const Event& x : events)
+    for (const Event& y : events) unknown += questions.Before(x, y) == Known::kUnknown;
+  questions.Settle();
+  int differ = 0;
+  for (const Event& x : events) {
+    const auto behind = unrolled.Behind(x);
+    for (const Event& y : events) {
+      const bool before = behind.count({y.rank, y.step, y.epoch}) > 0;
+      differ += questions.Before(x, y) != (before ? Known::kYes : Known::kNo);
+    }
+  }
+  EXPECT_EQ(differ, 0) << "of " << events.size() * events.size();
+  return unknown;
+}
+
+TEST(Order, IsThatOfTheUnrolledGraph) {
+  int unknown = 0;
+  for (uint64_t seed = TestSeed(); seed < TestSeed() + 40; ++seed) {
+    SCOPED_TRACE(absl::StrFormat("AGMM_SEED=%d", seed));
+    std::mt19937_64 random(seed);
+    const int ranks = 1 + static_cast<int>(random() % 4);
+    const Problem problem = MakeProblem(ranks, {6, 4, 70});
+    const Schedule schedule =
+        RandomSchedule(problem, MakeTopology(ranks, random() % 2 ? ranks : 1), random);
+    unknown += ExpectSame(schedule);
+    unknown += ExpectSame(Close(schedule));
+  }
+  EXPECT_GT(unknown, 1000);
+}
+
+// More lanes than there are clocks at a time.
+TEST(Order, IsThatOfTheUnrolledGraphWithManyLanes) {
+  for (const char* algorithm : {"ring", "direct", "peer", "serial"}) {
+    SCOPED_TRACE(algorithm);
+    constexpr int kRanks = 9;
+    const bool peer = std::string(algorithm) == "peer";
+    const absl::StatusOr<Schedule> plan =
+        Plan(MakeProblem(kRanks, {9, 9, 4}), MakeTopology(kRanks, peer ? 1 : kRanks), {algorithm});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ExpectSame(*plan);
+  }
+}
+
+}  // namespace
+}  // namespace agmm::test
