@@ -14,26 +14,38 @@ class Clocks {
  public:
   static constexpr int kChains = 32;
 
-  explicit Clocks(const Order& order)
-      : order_(order), clocks_(size_t{2} * order.nodes() * kChains) {}
+  explicit Clocks(const Order& order);
   // Computes those of the chains from block * kChains on.
   void Compute(int block);
   static int BlockOf(int chain) { return chain / kChains; }
   int blocks() const { return (order_.chains() + kChains - 1) / kChains; }
 
   // The number of positions of the block's chains that come before the start of `node`.
-  const int32_t* Before(const Order::Node& node) const { return &clocks_[At(node)]; }
+  const int32_t* Before(const Order::Node& node) const {
+    const int row = node.epoch * order_.nodes() + RowOf(node.index);
+    return &clocks_[static_cast<size_t>(row) * kChains];
+  }
   // The same for one chain of the block.
   int32_t Before(const Order::Node& node, int chain) const { return Before(node)[chain % kChains]; }
 
  private:
-  size_t At(const Order::Node& node) const {
-    return (static_cast<size_t>(node.epoch) * order_.nodes() + node.index) * kChains;
+  // A gate, with all that a pass needs of it in one place.
+  struct Edge {
+    int row = 0, lag = 0;       // of the gate
+    int chain = 0, length = 0;  // of one epoch, in positions
+    int position = 0;           // behind it, in epoch 0
+  };
+
+  // Rows are in the order of the sequence, behind the environments: most gates are a little before.
+  int RowOf(int index) const {
+    const int place = order_.PlaceOf(index);
+    return place < 0 ? order_.RankOf(index) : ranks_ + place;
   }
-  void Join(const Order::Node& node);
 
   const Order& order_;
-  int block_ = 0;
+  const int ranks_;
+  std::vector<int> edge_begin_;  // by row
+  std::vector<Edge> edges_;
   std::vector<int32_t> clocks_;
 };
 
