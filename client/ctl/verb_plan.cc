@@ -14,10 +14,12 @@
 #include "client/ctl/arguments.h"
 #include "client/ctl/report.h"
 #include "client/ctl/table.h"
+#include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "kernels/base/usable_memory.h"
 #include "kernels/schedule/access.h"
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"
@@ -208,6 +210,34 @@ class PlanJson {
   const Problem& problem_;
 };
 
+// Refuses plans that take more memory than there is: the system may end other programs for it.
+absl::Status CheckMemory(const PlanCost& cost) {
+  const int64_t usable = UsableMemory();
+  if (cost.bytes <= usable) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the plan has about %d steps and takes about %s to plan and to prove; this process may use "
+      "%s; use fewer chunks (--chunks) or fewer ranks (--mesh)",
+      cost.steps, FormatBytes(cost.bytes), FormatBytes(usable)));
+}
+
+absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& topology,
+                                       const PlanOptions& options, const PlanCost& cost) {
+  const char* phase = "planning";
+  TerminalLine line([&](absl::Duration elapsed) -> std::string {
+    if (elapsed < absl::Seconds(1)) return "";
+    return absl::StrFormat("%s about %d steps  %s", phase, cost.steps,
+                           absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))));
+  });
+  absl::StatusOr<Schedule> schedule = Plan(problem, topology, options);
+  if (!schedule.ok()) return schedule;
+  line.Update([&] { phase = "verifying"; });
+  const absl::Status verified = Verify(problem, topology, *schedule);
+  if (verified.ok()) return schedule;
+  return absl::InternalError(absl::StrCat("the planner made a plan that does not verify (",
+                                          verified.message(),
+                                          "); this is a bug, please report it"));
+}
+
 absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(flags.mesh));
   AGMM_ASSIGN_OR_RETURN(const Shape shape, ParseShape(flags.shape));
@@ -217,12 +247,10 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
                         UniformTopology(mesh.size(), flags.nodes, flags.devices_per_node));
   AGMM_ASSIGN_OR_RETURN(const PlanOptions resolved,
                         ResolveOptions(problem, topology, flags.options));
-  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, Plan(problem, topology, resolved));
-  if (const absl::Status verified = Verify(problem, topology, schedule); !verified.ok()) {
-    return absl::InternalError(absl::StrCat("the planner made a plan that does not verify (",
-                                            verified.message(),
-                                            "); this is a bug, please report it"));
-  }
+  PlanCost cost = CostOf(problem, resolved);
+  if (options.json || flags.full) cost.bytes *= 2;  // the text of each step
+  AGMM_RETURN_IF_ERROR(CheckMemory(cost));
+  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, PlanAndVerify(problem, topology, resolved, cost));
   const std::vector<Traffic> traffic = TrafficOf(topology, schedule);
   const std::string algorithm = PlanText(
       ToProto(resolved), ExplainChoice(problem, flags.options, resolved), schedule.algorithm);

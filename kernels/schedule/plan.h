@@ -23,6 +23,12 @@ inline constexpr int kMaxChunks = 256;
 // ResolveOptions has resolved.
 int64_t HopsOf(const Problem& problem, const PlanOptions& options);
 
+// About how many steps the plan has, and the memory that it takes to plan and to prove it.
+struct PlanCost {
+  int64_t steps = 0, bytes = 0;
+};
+PlanCost CostOf(const Problem& problem, const PlanOptions& resolved);
+
 // The values of PlanOptions::algorithm.
 const std::vector<std::string>& Algorithms();
 

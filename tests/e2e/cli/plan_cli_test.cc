@@ -1,6 +1,7 @@
 // agmmctl plan as a user meets it: the program itself, its output, its exit codes.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -184,6 +185,23 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.out, StartsWith(bad.out));
   }
+}
+
+TEST(PlanCli, APlanThatIsTooLargeIsRefusedAtOnceWithWhatItTakes) {
+  const Result result = Agmmctl(
+      "plan --shape M=1048576,N=4096,K=4096 --mesh x=4096 --nodes 512 --algorithm ring --chunks "
+      "256");
+  EXPECT_EQ(result.exit_code, 8);
+  EXPECT_THAT(result.out, HasSubstr("about 8589934592 steps and takes about 10.94 TiB"));
+  EXPECT_THAT(result.out, HasSubstr("--chunks"));
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
+}
+
+TEST(PlanCli, ALocalProductOnManyRanksIsSmall) {
+  const Result result = Agmmctl(
+      "plan --shape M=1048576,N=4096,K=4096 --mesh x=4096 --nodes 512 --spec "
+      "\"A[M_x, K] * B[K, N] -> C[M_x, N]\" --chunks 256");
+  EXPECT_EQ(result.exit_code, 0) << result.out;
 }
 
 TEST(PlanCli, ProductsThatNoPlannerCoversAreRefused) {
