@@ -4,13 +4,23 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+
 namespace agmm {
 namespace {
 
 class Builder {
  public:
   Builder(const Problem& problem, const GatherRoutes& routes)
-      : problem_(problem), routes_(routes), slot_counts_(problem.mesh.size(), 0) {}
+      : problem_(problem),
+        routes_(routes),
+        slot_counts_(problem.mesh.size(), 0),
+        readers_(problem.mesh.size() * routes.chunks.size()) {
+    for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+      for (int chunk : routes.multiplies[rank]) ++Readers(rank, chunk);
+      for (const Hop& hop : routes.sends[rank]) ++Readers(rank, hop.chunk);
+    }
+  }
 
   Schedule Build(const std::string& algorithm) {
     Schedule schedule;
@@ -39,13 +49,7 @@ class Builder {
   Slot NewSlot(Rank rank) { return {rank, slot_counts_[rank]++}; }
 
   // The number of readers of `chunk` at `rank`: its multiply, and each hop onwards.
-  int Readers(Rank rank, int chunk) const {
-    const auto& multiplies = routes_.multiplies[rank];
-    const auto& sends = routes_.sends[rank];
-    return static_cast<int>(
-        std::count(multiplies.begin(), multiplies.end(), chunk) +
-        std::count_if(sends.begin(), sends.end(), [&](const Hop& h) { return h.chunk == chunk; }));
-  }
+  int& Readers(Rank rank, int chunk) { return readers_[rank * routes_.chunks.size() + chunk]; }
 
   // Places the arrivals of each rank one behind the other, in the order in which they are sent.
   void PlaceArrivals() {
@@ -99,7 +103,8 @@ class Builder {
   const Problem& problem_;
   const GatherRoutes& routes_;
   std::vector<int> slot_counts_;
-  std::map<std::pair<Rank, int>, Arrival> arrivals_;  // by (rank, chunk)
+  std::vector<int> readers_;                                     // by rank and chunk
+  absl::flat_hash_map<std::pair<Rank, int>, Arrival> arrivals_;  // by (rank, chunk)
   int64_t workspace_bytes_ = 0;
 };
 
