@@ -12,13 +12,10 @@ namespace {
 class Builder {
  public:
   Builder(const Problem& problem, const GatherRoutes& routes)
-      : problem_(problem),
-        routes_(routes),
-        slot_counts_(problem.mesh.size(), 0),
-        readers_(problem.mesh.size() * routes.chunks.size()) {
+      : problem_(problem), routes_(routes), slot_counts_(problem.mesh.size(), 0) {
     for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
-      for (int chunk : routes.multiplies[rank]) ++Readers(rank, chunk);
-      for (const Hop& hop : routes.sends[rank]) ++Readers(rank, hop.chunk);
+      for (int chunk : routes.multiplies[rank]) ++readers_[{rank, chunk}];
+      for (const Hop& hop : routes.sends[rank]) ++readers_[{rank, hop.chunk}];
     }
   }
 
@@ -48,9 +45,6 @@ class Builder {
 
   Slot NewSlot(Rank rank) { return {rank, slot_counts_[rank]++}; }
 
-  // The number of readers of `chunk` at `rank`: its multiply, and each hop onwards.
-  int& Readers(Rank rank, int chunk) { return readers_[rank * routes_.chunks.size() + chunk]; }
-
   // Places the arrivals of each rank one behind the other, in the order in which they are sent.
   void PlaceArrivals() {
     const Tensor& a = problem_.tensors[kA];
@@ -62,7 +56,7 @@ class Builder {
         arrival.place = {hop.to, kWorkspace, used[hop.to], pitch, a.dtype};
         used[hop.to] += routes_.chunks[hop.chunk].rows.size() * pitch;
         arrival.arrived = NewSlot(hop.to);
-        for (int i = Readers(hop.to, hop.chunk); i > 0; --i)
+        for (int i = readers_[{hop.to, hop.chunk}]; i > 0; --i)
           arrival.credits.push_back(NewSlot(hop.from));
         arrivals_.emplace(std::pair(hop.to, hop.chunk), std::move(arrival));
       }
@@ -103,7 +97,8 @@ class Builder {
   const Problem& problem_;
   const GatherRoutes& routes_;
   std::vector<int> slot_counts_;
-  std::vector<int> readers_;                                     // by rank and chunk
+  // The number of readers of a chunk at a rank: its multiply, and each hop onwards.
+  absl::flat_hash_map<std::pair<Rank, int>, int> readers_;
   absl::flat_hash_map<std::pair<Rank, int>, Arrival> arrivals_;  // by (rank, chunk)
   int64_t workspace_bytes_ = 0;
 };

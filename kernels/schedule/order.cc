@@ -27,11 +27,6 @@ absl::StatusOr<Order> Order::Build(const Schedule& schedule) {
 
 absl::Status Order::IndexSteps(const Schedule& schedule) {
   const int rank_count = static_cast<int>(schedule.ranks.size());
-  for (int count : SlotCounts(schedule)) {
-    slot_begin_.push_back(static_cast<int>(producers_.size()));
-    producers_.resize(producers_.size() + count);
-  }
-  slot_begin_.push_back(static_cast<int>(producers_.size()));
   int arrivals = 0;
   for (Rank rank = 0; rank < rank_count; ++rank) {
     const std::vector<Step>& steps = schedule.ranks[rank];
@@ -63,19 +58,19 @@ absl::Status Order::IndexSteps(const Schedule& schedule) {
         arrivals += static_cast<int>(std::min(transfer->to.size(), step.signals.size()));
       for (int i = 0; i < static_cast<int>(step.signals.size()); ++i) {
         const Slot& slot = step.signals[i];
-        if (slot.rank < 0 || slot.rank >= rank_count || slot.index < 0) {
+        if (slot.rank < 0 || slot.rank >= rank_count) {
           return absl::InvalidArgumentError(
-              absl::StrFormat("%s signals slot %d:%d; ranks are 0 to %d, and slots start at 0",
+              absl::StrFormat("%s signals slot %d:%d; ranks are 0 to %d",
                               StepName(schedule, rank, s), slot.rank, slot.index, rank_count - 1));
         }
-        Producer& producer = producers_[slot_begin_[slot.rank] + slot.index];
-        if (producer.rank >= 0) {
+        const auto [at, is_new] = producers_.try_emplace(
+            {slot.rank, slot.index}, Producer{rank, s, IsArrival(step, rank, i) ? i : -1});
+        if (!is_new) {
           return absl::InvalidArgumentError(absl::StrFormat(
               "%s signals slot %d:%d, which %s signals already; a slot has one producer",
               StepName(schedule, rank, s), slot.rank, slot.index,
-              StepName(schedule, producer.rank, producer.step)));
+              StepName(schedule, at->second.rank, at->second.step)));
         }
-        producer = {rank, s, IsArrival(step, rank, i) ? i : -1};
       }
     }
   }
@@ -86,12 +81,8 @@ absl::Status Order::IndexSteps(const Schedule& schedule) {
 }
 
 const Order::Producer* Order::ProducerOf(const Slot& slot) const {
-  if (slot.rank < 0 || slot.rank + 1 >= static_cast<int>(slot_begin_.size()) || slot.index < 0 ||
-      slot.index >= slot_begin_[slot.rank + 1] - slot_begin_[slot.rank]) {
-    return nullptr;
-  }
-  const Producer& producer = producers_[slot_begin_[slot.rank] + slot.index];
-  return producer.rank < 0 ? nullptr : &producer;
+  const auto at = producers_.find({slot.rank, slot.index});
+  return at == producers_.end() ? nullptr : &at->second;
 }
 
 absl::Status Order::AddGate(const Schedule& schedule, Rank rank, int step, const Wait& wait) {

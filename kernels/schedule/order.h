@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/schedule/schedule.h"
@@ -102,7 +103,7 @@ class Order {
 
  private:
   struct Producer {
-    Rank rank = -1;  // -1: none
+    Rank rank = 0;
     int step = 0, to = -1;
   };
 
@@ -122,8 +123,7 @@ class Order {
   std::vector<std::pair<int, int>> carried_;  // (node of a multiply, step of a transfer), sorted
   std::vector<int> waiter_begin_;             // by arrival
   std::vector<Waiter> waiters_;
-  std::vector<int> slot_begin_;  // by rank
-  std::vector<Producer> producers_;
+  absl::flat_hash_map<std::pair<Rank, int>, Producer> producers_;  // by rank and index of the slot
   std::vector<std::pair<Rank, int>> sequence_;
 };
 

@@ -189,9 +189,9 @@ PlanCost CostOf(const Problem& problem, const PlanOptions& resolved) {
 
 int64_t HopsOf(const Problem& problem, const PlanOptions& options) {
   if (NothingToGather(problem)) return problem.mesh.size();
-  int64_t hops = int64_t{problem.mesh.size()} * options.chunks;
-  for (int axis : problem.tensors[kA].sharding.rows) hops *= problem.mesh.axes[axis].size;
-  return hops;
+  int64_t chunks = options.chunks;  // of a group
+  for (int axis : problem.tensors[kA].sharding.rows) chunks *= problem.mesh.axes[axis].size;
+  return problem.mesh.size() * std::min(chunks, problem.m());
 }
 
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,

@@ -1,6 +1,7 @@
 #include "kernels/schedule/plan_hash.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -97,8 +98,12 @@ uint64_t PlanHash(const Problem& problem, const Schedule& schedule) {
                     absl::StrJoin(tensor.sharding.cols, "."));
   }
   Checksum sum;
-  sum.Add(absl::StrCat(header, "\n", schedule.algorithm, "\n"));
   Numbers numbers;
+  for (const std::string* text : {&std::as_const(header), &schedule.algorithm}) {
+    numbers.Add(static_cast<int64_t>(text->size()));
+    numbers.MoveTo(sum);
+    sum.Add(*text);
+  }
   numbers.Add(schedule.workspace_bytes);
   numbers.Add(static_cast<int64_t>(schedule.ranks.size()));
   for (const std::vector<Step>& steps : schedule.ranks) {

@@ -55,8 +55,10 @@ absl::Status CheckPasses(const Problem& problem, const Schedule& schedule, const
       AGMM_RETURN_IF_ERROR(check({rank, step, first, wait.slot}));
     }
   }
-  questions.Settle();
-  for (const PassWait& wait : doubts) AGMM_RETURN_IF_ERROR(check(wait));
+  while (!doubts.empty()) {
+    questions.Settle();
+    for (const PassWait& wait : std::exchange(doubts, {})) AGMM_RETURN_IF_ERROR(check(wait));
+  }
   return absl::OkStatus();
 }
 

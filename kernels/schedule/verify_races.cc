@@ -24,9 +24,15 @@ class Races {
       clash = CheckBuffer(buffer, users);
       if (!clash.ok()) break;
     }
-    questions_.Settle();
-    for (const Doubt& doubt : doubts_)
-      AGMM_RETURN_IF_ERROR(Judge(doubt.rule, AccessOf(doubt.x), AccessOf(doubt.y)).clash);
+    // An answer may lead to the next question.
+    while (!doubts_.empty()) {
+      questions_.Settle();
+      for (const Doubt& doubt : std::exchange(doubts_, {})) {
+        const Verdict verdict = Judge(doubt.rule, AccessOf(doubt.x), AccessOf(doubt.y));
+        AGMM_RETURN_IF_ERROR(verdict.clash);
+        if (verdict.unknown) doubts_.push_back(doubt);
+      }
+    }
     return clash;
   }
 

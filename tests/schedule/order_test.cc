@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "kernels/schedule/gather.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/questions.h"
+#include "kernels/schedule/verify.h"
 #include "tests/schedule/problems.h"
 #include "tests/schedule/random_schedule.h"
 #include "tests/support/seed.h"
@@ -164,6 +166,53 @@ TEST(Order, IsThatOfTheUnrolledGraphWithManyLanes) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     ExpectSame(*plan);
   }
+}
+
+// Two ranks on two nodes; each sends its shard of A to the other one. Rank 1 reads what arrives
+// only behind 64 other steps. `late`: it gives its credit then; else at once, so that the next
+// epoch may overwrite what it reads.
+Schedule ReadsLate(const Problem& problem, bool late) {
+  constexpr int kRows = 64;
+  const int64_t pitch = ShardPitchBytes(problem.mesh, problem.tensors[kA]);
+  const auto work = [&](Rank rank, int64_t row) {
+    return Place{rank, kWorkspace, row * pitch, pitch, DType::kF32};
+  };
+  const auto send = [&](Rank from, Rank to) {
+    const Block shard = ShardBlock(problem, kA, from);
+    return Transfer{shard, ResidentPlace(problem, shard, from), {work(to, 0)}};
+  };
+  const auto own = [&](Rank rank, int64_t row) {
+    const Range rows = {row, row + 1};
+    return RowsTimesB(problem, rank, rows, ResidentPlace(problem, RowsOfA(problem, rows), rank));
+  };
+  Schedule schedule;
+  schedule.algorithm = "hand";
+  schedule.workspace_bytes = kRows * pitch;
+  schedule.ranks.resize(2);
+  auto& first = schedule.ranks[0];
+  auto& second = schedule.ranks[1];
+  first.push_back({send(0, 1), 1, {{{0, 0}, 1}}, {{1, 0}}});
+  for (int i = 0; i < kRows; ++i) first.push_back({own(0, i), 0});
+  for (int i = 0; i < kRows; ++i)
+    first.push_back({RowsTimesB(problem, 0, {kRows + i, kRows + i + 1}, work(0, i)), 0});
+  first[1 + kRows].waits.push_back({{0, 1}});
+  first.back().signals.push_back({1, 1});
+  second.push_back({send(1, 0), 2, {{{1, 1}, 1}}, {{0, 1}}});
+  second.push_back({Transfer(), 1, {{{1, 0}}}, {{1, 2}}});
+  for (int i = 0; i < kRows; ++i) second.push_back({own(1, kRows + i), 0});
+  second[2].waits.push_back({{1, 2}});
+  second.push_back({RowsTimesB(problem, 1, {0, kRows}, work(1, 0)), 0});
+  second[late ? second.size() - 1 : 1].signals.push_back({0, 0});
+  return schedule;
+}
+
+// The order of the two accesses takes clocks, and only then the next epoch's can be asked.
+TEST(Order, AQuestionThatAnAnswerRaisesIsAskedToo) {
+  const Problem problem = MakeProblem(2, {128, 4, 2});
+  const Topology topology = MakeTopology(2, 2);
+  EXPECT_EQ(Verify(problem, topology, ReadsLate(problem, true)), absl::OkStatus());
+  EXPECT_EQ(Verify(problem, topology, ReadsLate(problem, false)).code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "daemon/sequencer/admission.h"
 
+#include <utility>
+
 #include "gmock/gmock.h"
 #include "tests/daemon/fake_members.h"
 
@@ -16,8 +18,10 @@ TEST(Admission, ASchedulePastWhatCanBeProvedIsRefusedWithTheChunksThatCan) {
   v1::SubmitJobRequest request;
   request.set_spec("A[M_x, K] * B[K, N_x] -> C[M, N_x]");
   *request.mutable_mesh() = MeshOf(128);
-  for (const char* sharding : {"[M_x, K]", "[K, N_x]", "[M, N_x]"}) {
-    catalog->CreateTensor({}, TensorRequest("", sharding, 128, 128, MeshOf(128)),
+  // Eight rows a rank, so that eight chunks of a shard are not empty.
+  for (const auto& [sharding, rows] :
+       {std::pair("[M_x, K]", 1024), {"[K, N_x]", 128}, {"[M, N_x]", 1024}}) {
+    catalog->CreateTensor({}, TensorRequest("", sharding, rows, 128, MeshOf(128)),
                           [&](absl::StatusOr<v1::Tensor> tensor) {
                             ASSERT_TRUE(tensor.ok()) << tensor.status();
                             request.add_tensors()->set_tensor_id(tensor->tensor_id());
