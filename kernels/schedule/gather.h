@@ -57,8 +57,8 @@ Schedule BuildGather(const Problem& problem, const std::string& algorithm,
 
 inline constexpr int kComputeLane = 0;
 // The lane of a rank's index-th send. Sends take turns on several lanes, because with one the link
-// would idle between two sends; on fewer for a large mesh, because Verify takes memory for each
-// pair of a step and a lane.
+// would idle between two sends; on fewer for a large mesh, because Close and Verify take a pass
+// over all steps for each few lanes of all ranks.
 int SendLane(const Problem& problem, int index);
 
 // The planners; Plan() in plan.h chooses among them and closes what they return. `chunks` >= 1.
