@@ -31,6 +31,8 @@ constexpr size_t kIdBytes = 16, kNumberBytes = sizeof(uint64_t), kHashBytes = 16
 constexpr size_t kBytes = kMark.size() + kIdBytes + kNumberBytes + kHashBytes;
 constexpr absl::string_view kQuestion = "agmm beat question", kAnswer = "agmm beat answer";
 constexpr int kAtOnce = 64;
+// A question without an answer is asked again after this long.
+const absl::Duration kAskAgain = kHeartbeatPeriod / 4;
 
 std::string IdOf(const std::string& key) {
   return KeyedHash(key, {"agmm beat stream"}).substr(0, kIdBytes);
@@ -113,21 +115,35 @@ int64_t Beats::heard_ns(const std::string& key) const {
 
 void Beats::Loop() {
   const bool asks = !address_.empty();
-  const int64_t period_ms = absl::ToInt64Milliseconds(kHeartbeatPeriod / 2);
-  int64_t next_ms = 0;
+  int64_t asked_ms = 0;
   while (true) {
-    const int64_t now_ms = MonotonicNanos() / 1'000'000;
-    if (asks && now_ms >= next_ms) {
-      AskAll();
-      next_ms = now_ms + period_ms;
+    int wait_ms = -1;
+    if (asks) {
+      // Each beat wakes both hosts: an idle world asks no more often than it must.
+      const int64_t pause_ms =
+          absl::ToInt64Milliseconds(AllAnswered() ? kHeartbeatPeriod : kAskAgain);
+      const int64_t now_ms = MonotonicNanos() / 1'000'000;
+      if (now_ms >= asked_ms + pause_ms) {
+        AskAll();
+        asked_ms = now_ms;
+        continue;
+      }
+      wait_ms = static_cast<int>(asked_ms + pause_ms - now_ms);
     }
     std::vector<pollfd> fds = {{stop_, POLLIN, 0}};
     for (int fd : sockets_) fds.push_back({fd, POLLIN, 0});
-    poll(fds.data(), fds.size(), asks ? static_cast<int>(next_ms - now_ms) : -1);
+    poll(fds.data(), fds.size(), wait_ms);
     if (fds[0].revents != 0) return;
     for (size_t i = 1; i < fds.size(); ++i)
       if (fds[i].revents != 0) Receive(fds[i].fd);
   }
+}
+
+bool Beats::AllAnswered() const {
+  std::lock_guard lock(mutex_);
+  return std::all_of(streams_.begin(), streams_.end(), [](const auto& stream) {
+    return stream.second.received == stream.second.sent;
+  });
 }
 
 void Beats::AskAll() {

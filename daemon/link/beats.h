@@ -49,6 +49,7 @@ class Beats {
   void Loop();
   void Receive(int fd);
   void AskAll();
+  bool AllAnswered() const;
   // Connects to the next of the addresses that the host has, unless answers come from this one.
   void Reconnect(int64_t heard_ns);
 
