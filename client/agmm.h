@@ -217,9 +217,11 @@ struct JobRequest {
   std::string a = {}, b = {}, c = {};
   std::string mesh = {};        // see TensorSpec
   std::vector<int> ranks = {};  // see TensorSpec
-  std::string algorithm = {};   // "auto" or empty, "serial", "ring", "direct", "peer"
-  int chunk_count = 0;          // pieces that a shard is sent in; 0: chosen by the daemon
-  int repeat_count = 1;         // times that the product is computed, for measurements
+  std::string algorithm = {};   // "auto" or empty, or one that `agmmctl plan --help` names
+  std::string split = {};       // axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon
+  int chunk_count = 0, k_chunk_count = 0;  // pieces of a shard along M or N, and along K; 0: chosen
+  int workspace_shard_count = 0;           // gathered shards that a rank holds at a time; 0: all
+  int repeat_count = 1;                    // times that the product is computed, for measurements
   // From admission to the job's end; after it the job fails with DEADLINE_EXCEEDED. Zero: 60 s.
   Milliseconds timeout{0};
 };
@@ -231,9 +233,7 @@ struct JobFigures {
   double time_us = 0;    // T: one product on its slowest rank; the median if it was repeated
   double gemm_us = 0;    // T_gemm: arithmetic alone, from the last serial run of the same problem
   double gather_us = 0;  // T_ag: the gather alone, from the same run
-  double flop_count = 0;
-  double tflops = 0;
-  double overlap = 0;  // R = max(T_gemm, T_ag) / T; 1 is perfect
+  double flop_count = 0, tflops = 0, overlap = 0;  // overlap: max(T_gemm, T_ag) / T; 1 is perfect
   struct Moved {
     std::string path;   // "memory": within a host; "network": between hosts
     int64_t bytes = 0;  // per product
@@ -248,8 +248,8 @@ struct JobInfo {
   std::string spec;
   int64_t m = 0, n = 0, k = 0;
   ElementType type = ElementType::kF32;
-  std::string algorithm, explanation;  // the algorithm that ran, and why it was chosen
-  int chunk_count = 0, repeat_count = 0;
+  std::string split, algorithm, explanation;  // as it ran, and why the algorithm was chosen
+  int chunk_count = 0, k_chunk_count = 0, workspace_shard_count = 0, repeat_count = 0;
   std::string plan_hash, engine, transport, owner;
   std::optional<WallTime> create_time, start_time, end_time;
   JobFigures figures;  // set in kSucceeded

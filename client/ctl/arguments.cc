@@ -173,13 +173,28 @@ absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text) {
 
 void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
   verb->add_option("--algorithm", options->algorithm,
-                   "How to overlap: auto, serial (unfused), ring, direct or peer")
+                   "How shards travel: auto, serial (unfused), ring, bidirectional_ring, "
+                   "split_ring, direct, hierarchical, hierarchical_peer, torus or peer")
       ->capture_default_str();
   verb->add_option(
           "--chunks", options->chunks,
           "Pieces that each shard is sent and multiplied in, 1 to 256 (default: chosen by the "
           "planner)")
       ->check(CLI::Range(1, kMaxChunks));
+  verb->add_option("--k-chunks", options->k_chunks,
+                   "Pieces along K, 1 to 256 (default: chosen by the planner)")
+      ->check(CLI::Range(1, kMaxChunks));
+  verb->add_option("--split", options->split,
+                   "Mesh axes that cut M, N and K of the product, such as M=x,N=y, or none "
+                   "(default: the split that moves the fewest bytes)");
+  verb->add_option("--workspace-shards", options->workspace_shards,
+                   "Gathered shards that a rank holds at a time, 2 to 256 (default: all)")
+      ->check(CLI::Range(2, kMaxChunks));
+  verb->add_option_function<std::string>(
+          "--send", [options](const std::string& how) { options->carried = how == "carried"; },
+          "How shards are sent: copied, or carried by the multiply that reads the same tiles "
+          "(default: copied)")
+      ->check(CLI::IsMember({"copied", "carried"}));
 }
 
 int EditDistance(const std::string& a, const std::string& b) {

@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
 // Parses "30s", "5m" or "1h30m": more than 0, at most 24h. Errors name the flag --timeout.
 absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text);
 
-// Adds --algorithm and --chunks.
+// Adds --algorithm, --chunks, --k-chunks, --split, --workspace-shards and --send.
 void AddPlanOptions(CLI::App* verb, PlanOptions* options);
 
 // Returns one line about the mistake for which a parse of `app` failed with `error`: a command that

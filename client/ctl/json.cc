@@ -38,6 +38,8 @@ constexpr NamePair kRenamed[] = {{"DeviceStatus.thread_count", "threads"},
                                  {"ListTensorsResponse.next_after_tensor_id", ""},
                                  {"NodeStatus.index", "node"},
                                  {"PlanOptions.chunk_count", "chunks"},
+                                 {"PlanOptions.k_chunk_count", "k_chunks"},
+                                 {"PlanOptions.workspace_shard_count", "workspace_shards"},
                                  {"Tensor.sequencer", ""}};
 
 // Numbers and texts, or messages of them, whose zero means "not known" or "none".
@@ -48,6 +50,7 @@ constexpr absl::string_view kZeroIsNull[] = {"Job.engine",
                                              "Job.transport",
                                              "JobFigures",
                                              "PlanOptions.algorithm",
+                                             "PlanOptions.split",
                                              "Tensor.name",
                                              "RankReport.start_unix_us",
                                              "RankReport.epoch_start_unix_us",

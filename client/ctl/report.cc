@@ -131,8 +131,15 @@ std::string PlanText(const v1::PlanOptions& options, absl::string_view why,
   if (!schedule.empty() && schedule != options.algorithm())
     return absl::StrCat(schedule, " (nothing has to move)");
   const int chunks = options.chunk_count();
-  return absl::StrCat(options.algorithm(), ", ", chunks, chunks == 1 ? " chunk" : " chunks",
-                      " a shard", why.empty() ? "" : absl::StrCat(" (", why, ")"));
+  std::string text = absl::StrCat(options.algorithm(), ", ", chunks,
+                                  chunks == 1 ? " chunk" : " chunks", " a shard");
+  if (options.k_chunk_count() > 1)
+    absl::StrAppend(&text, ", ", options.k_chunk_count(), " along K");
+  if (options.workspace_shard_count() > 0)
+    absl::StrAppend(&text, ", ", options.workspace_shard_count(), " shards at a time");
+  if (options.carried()) absl::StrAppend(&text, ", carried");
+  if (!why.empty()) absl::StrAppend(&text, " (", why, ")");
+  return text;
 }
 
 int64_t Sum(const v1::GetStatusResponse& status, int64_t (v1::DeviceStatus::*bytes)() const) {
@@ -284,6 +291,7 @@ std::string JobText(const v1::Job& job) {
   fields.Add("mesh", absl::StrFormat("%s on ranks %s", mesh.ToString(), FormatRanks(mesh.ranks)));
   fields.Add("tensors", absl::StrCat("#", absl::StrJoin(job.tensor_ids(), " #")));
   fields.Add("algorithm", How(job));
+  if (!job.options().split().empty()) fields.Add("split", job.options().split());
   fields.Add("why", job.explanation().empty() ? "as asked" : job.explanation());
   fields.Add("plan", job.plan_hash().empty() ? "not made yet" : job.plan_hash());
   fields.Add("engine", job.engine().empty() ? "not known" : job.engine());

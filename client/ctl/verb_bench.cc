@@ -68,9 +68,10 @@ absl::StatusOr<BenchPlan> Check(const BenchFlags& flags) {
   AGMM_ASSIGN_OR_RETURN(plan.timeout, ParseTimeout(flags.timeout));
   plan.rounds = flags.rounds > 0 ? flags.rounds : flags.quick ? kQuickRounds : kRounds;
   for (const std::string& name : flags.algorithms) {
-    if (name == kAll || absl::c_linear_search(Algorithms(), name)) continue;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--algorithm \"%s\" is not known; use all, %s", name, absl::StrJoin(Algorithms(), ", ")));
+    if (name == kAll || absl::c_linear_search(AlgorithmNames(), name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--algorithm \"%s\" is not known; use all, %s", name,
+                        absl::StrJoin(AlgorithmNames(), ", ")));
   }
   return plan;
 }
@@ -123,7 +124,7 @@ class Bench {
     one.shared_host = SharesHost(site);
     AGMM_ASSIGN_OR_RETURN(one.problem,
                           ParseProblem(flags_.spec, site.mesh, shape.shape, plan_.dtype));
-    std::vector<std::string> names = Algorithms();
+    std::vector<std::string> names = AlgorithmNames();
     std::erase_if(names, [](const std::string& name) { return name == kSerial || name == kAuto; });
     names.insert(names.begin(), kSerial);
     names.push_back(kAuto);

@@ -12,6 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/ctl/arguments.h"
+#include "client/ctl/explain.h"
+#include "client/ctl/plan_json.h"
 #include "client/ctl/report.h"
 #include "client/ctl/table.h"
 #include "client/ctl/terminal_line.h"
@@ -33,7 +35,7 @@ struct PlanFlags {
   std::string spec = kDefaultSpec, shape, dtype = "bf16", mesh;
   int nodes = 1, devices_per_node = 0;
   PlanOptions options;
-  bool full = false;
+  bool full = false, explain = false;
 };
 
 std::string RankTable(const Topology& topology, const Schedule& schedule,
@@ -73,8 +75,9 @@ std::string CountText(const Schedule& schedule) {
   return absl::StrFormat("%d: %s", total, absl::StrJoin(parts, ", "));
 }
 
-// "1.31 GiB by memory, 192 MiB by network an epoch": the bytes between ranks.
-std::string MovedText(const std::vector<Traffic>& by_rank) {
+// "1.31 GiB by memory, 192 MiB by network an epoch": the bytes between ranks. Behind those between
+// nodes the least that any plan of the split sends.
+std::string MovedText(const std::vector<Traffic>& by_rank, int64_t least) {
   Traffic sum;
   for (const Traffic& traffic : by_rank) {
     sum.own_node += traffic.own_node;
@@ -83,132 +86,12 @@ std::string MovedText(const std::vector<Traffic>& by_rank) {
   std::vector<std::string> parts;
   if (sum.own_node > 0) parts.push_back(FormatBytes(sum.own_node) + " by memory");
   if (sum.other_nodes > 0) parts.push_back(FormatBytes(sum.other_nodes) + " by network");
-  return parts.empty() ? "nothing" : absl::StrCat(absl::StrJoin(parts, ", "), " an epoch");
+  if (parts.empty()) return "nothing";
+  const std::string bound =
+      sum.other_nodes > 0 ? absl::StrCat("; ", FormatBytes(least), " between nodes is the least")
+                          : "";
+  return absl::StrCat(absl::StrJoin(parts, ", "), " an epoch", bound);
 }
-
-// A plan as JSON: the structs of kernels/schedule field by field, so that other programs can verify
-// it.
-// Format 1, where R is a rank of the mesh:
-//   {"schema": "agmm.plan.v1", "format": 1, "algorithm": "ring", "hash": 16 hex digits,
-//    "problem": {"spec": "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
-//                "mesh": {"axes": [{"name", "size"}], "ranks": [world rank of each R]},
-//                "m", "n", "k", "tensors": ["A", "B", "C"],
-//                "operands": [{"name", "rows", "cols", "dtype", "row_dim", "col_dim",
-//                              "row_axes": ["x"], "col_axes": []}]},
-//    "topology": {"node_of_rank": [node of each R]},
-//    "workspace_bytes",
-//    "ranks": [{"rank": R, "node", "steps": [step]}]}
-//   step:     {"lane", "op", ..., "waits": [{"slot": "R:index", "lag"}], "signals": ["R:index"]}
-//   transfer: "block", "from": place, "to": [place], "carrier"
-//   multiply: "a", "b", "c": blocks, "a_place", "b_place", "acc" (place or null), "out": places,
-//             "accumulate", "finish"
-//   reduce:   "c": block, "from", "into", "out": places, "finish"
-//   block:    {"operand": "A", "rows": [begin, end], "cols": [begin, end]}
-//   place:    {"rank": R, "buffer": "A" or "workspace", "offset", "pitch": bytes, "dtype"}
-class PlanJson {
- public:
-  explicit PlanJson(const Problem& problem) : problem_(problem) {}
-
-  Json Of(const Topology& topology, const Schedule& schedule) const {
-    Json ranks = Json::array();
-    for (Rank rank = 0; rank < topology.rank_count(); ++rank) {
-      ranks.push_back({{"rank", rank},
-                       {"node", topology.node_of_rank[rank]},
-                       {"steps", Of(schedule.ranks[rank])}});
-    }
-    return {{"schema", "agmm.plan.v1"},
-            {"format", 1},
-            {"algorithm", schedule.algorithm},
-            {"hash", HashHex(PlanHash(problem_, schedule))},
-            {"problem", OfProblem()},
-            {"topology", {{"node_of_rank", topology.node_of_rank}}},
-            {"workspace_bytes", schedule.workspace_bytes},
-            {"ranks", ranks}};
-  }
-
- private:
-  template <typename T>
-  Json Of(const std::vector<T>& items) const {
-    Json list = Json::array();
-    for (const T& item : items) list.push_back(Of(item));
-    return list;
-  }
-
-  Json OfProblem() const {
-    Json names = Json::array();
-    for (const Tensor& tensor : problem_.tensors) names.push_back(tensor.name);
-    return {{"spec", SpecText(problem_)},
-            {"mesh", {{"axes", Of(problem_.mesh.axes)}, {"ranks", problem_.mesh.ranks}}},
-            {"m", problem_.m()},
-            {"n", problem_.n()},
-            {"k", problem_.k()},
-            {"tensors", names},
-            {"operands", Of(problem_.tensors)}};
-  }
-  Json Of(const Axis& axis) const { return {{"name", axis.name}, {"size", axis.size}}; }
-  Json Of(const Tensor& tensor) const {
-    return {{"name", tensor.name},
-            {"rows", tensor.rows},
-            {"cols", tensor.cols},
-            {"dtype", Of(tensor.dtype)},
-            {"row_dim", tensor.row_dim},
-            {"col_dim", tensor.col_dim},
-            {"row_axes", AxisNames(tensor.sharding.rows)},
-            {"col_axes", AxisNames(tensor.sharding.cols)}};
-  }
-  Json AxisNames(const std::vector<int>& axes) const {
-    Json names = Json::array();
-    for (int axis : axes) names.push_back(problem_.mesh.axes[axis].name);
-    return names;
-  }
-  Json Of(DType dtype) const { return std::string(Name(dtype)); }
-
-  Json Of(const Step& step) const {
-    Json json = {{"lane", step.lane}};
-    json.update(std::visit([this](const auto& op) { return Of(op); }, step.op));
-    json.update({{"waits", Of(step.waits)}, {"signals", Of(step.signals)}});
-    return json;
-  }
-  Json Of(const Transfer& op) const {
-    return {{"op", "transfer"},
-            {"block", Of(op.block)},
-            {"from", Of(op.from)},
-            {"to", Of(op.to)},
-            {"carrier", op.carrier}};
-  }
-  Json Of(const Multiply& op) const {
-    return {{"op", "multiply"},
-            {"a", Of(op.a)},
-            {"b", Of(op.b)},
-            {"c", Of(op.c)},
-            {"a_place", Of(op.a_place)},
-            {"b_place", Of(op.b_place)},
-            {"acc", op.acc ? Of(*op.acc) : Json(nullptr)},
-            {"out", Of(op.out)},
-            {"accumulate", op.accumulate},
-            {"finish", op.finish}};
-  }
-  Json Of(const Reduce& op) const {
-    return {{"op", "reduce"},      {"c", Of(op.c)},     {"from", Of(op.from)},
-            {"into", Of(op.into)}, {"out", Of(op.out)}, {"finish", op.finish}};
-  }
-  Json Of(const Block& block) const {
-    return {{"operand", OperandText(problem_, block.operand)},
-            {"rows", {block.rows.begin, block.rows.end}},
-            {"cols", {block.cols.begin, block.cols.end}}};
-  }
-  Json Of(const Place& place) const {
-    return {{"rank", place.rank},
-            {"buffer", OperandText(problem_, place.buffer)},
-            {"offset", place.offset_bytes},
-            {"pitch", place.pitch_bytes},
-            {"dtype", Of(place.dtype)}};
-  }
-  Json Of(const Wait& wait) const { return {{"slot", Of(wait.slot)}, {"lag", wait.lag}}; }
-  Json Of(const Slot& slot) const { return absl::StrCat(slot.rank, ":", slot.index); }
-
-  const Problem& problem_;
-};
 
 // Refuses plans that take more memory than there is: the system may end other programs for it.
 absl::Status CheckMemory(const PlanCost& cost) {
@@ -247,20 +130,30 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
                         UniformTopology(mesh.size(), flags.nodes, flags.devices_per_node));
   AGMM_ASSIGN_OR_RETURN(const PlanOptions resolved,
                         ResolveOptions(problem, topology, flags.options));
-  PlanCost cost = CostOf(problem, resolved);
+  PlanCost cost = CostOf(problem, topology, resolved);
   if (options.json || flags.full) cost.bytes *= 2;  // the text of each step
   AGMM_RETURN_IF_ERROR(CheckMemory(cost));
   AGMM_ASSIGN_OR_RETURN(const Schedule schedule, PlanAndVerify(problem, topology, resolved, cost));
-  const std::vector<Traffic> traffic = TrafficOf(topology, schedule);
-  const std::string algorithm = PlanText(
-      ToProto(resolved), ExplainChoice(problem, flags.options, resolved), schedule.algorithm);
+  PlanReport planned = {problem, topology, resolved,
+                        ExplainChoice(problem, topology, flags.options, resolved), schedule};
+  planned.traffic = TrafficOf(problem, topology, schedule);
+  AGMM_ASSIGN_OR_RETURN(planned.least_between_nodes,
+                        LeastBetweenNodes(problem, topology, resolved));
   std::string text = absl::StrCat(
-      ToString(problem), "\nalgorithm  ", algorithm, "\nplan       ",
+      ToString(problem), "\nsplit      ", resolved.split, "\nalgorithm  ",
+      PlanText(ToProto(resolved), planned.why, schedule.algorithm), "\nplan       ",
       HashHex(PlanHash(problem, schedule)), ", verified\nworkspace  ",
       FormatBytes(schedule.workspace_bytes), " on every rank\nsteps      ", CountText(schedule),
-      "\nmoved      ", MovedText(traffic), "\n\n", RankTable(topology, schedule, traffic));
+      "\nmoved      ", MovedText(planned.traffic, planned.least_between_nodes), "\n\n",
+      RankTable(topology, schedule, planned.traffic));
   if (flags.full) absl::StrAppend(&text, "\n", Print(problem, schedule));
-  PrintResult(options, options.json ? PlanJson(problem).Of(topology, schedule) : Json(), text);
+  Json json = options.json ? PlanJson(planned) : Json();
+  if (flags.explain) {
+    AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
+    absl::StrAppend(&text, "\n", ExplainText(problem, split));
+    if (options.json) json["explanation"] = ExplainJson(problem, split);
+  }
+  PrintResult(options, json, text);
   return absl::OkStatus();
 }
 
@@ -283,6 +176,8 @@ void AddPlan(CLI::App* app, Command* command) {
                    "Number of ranks of a node (default: ranks / nodes)");
   AddPlanOptions(verb, &flags->options);
   verb->add_flag("--full", flags->full, "Print the steps of every rank, too");
+  verb->add_flag("--explain", flags->explain,
+                 "Print every split of the product with its bytes, flops and memory, too");
   OnVerb(verb, command, flags, RunPlan);
 }
 

@@ -139,6 +139,9 @@ absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& g
     *request.add_tensors() = RefTo(*name);
   request.mutable_options()->set_algorithm(given.algorithm);
   request.mutable_options()->set_chunk_count(given.chunk_count);
+  request.mutable_options()->set_k_chunk_count(given.k_chunk_count);
+  request.mutable_options()->set_split(given.split);
+  request.mutable_options()->set_workspace_shard_count(given.workspace_shard_count);
   request.set_repeat_count(given.repeat_count);
   if (given.timeout != Milliseconds::zero())
     *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));

@@ -5,8 +5,8 @@
 
 namespace agmm {
 
-inline constexpr int kProtocolVersion = 9;    // the messages of peer.proto and their order
-inline constexpr int kPlanFormatVersion = 2;  // what a plan hash is taken over
+inline constexpr int kProtocolVersion = 10;   // the messages of peer.proto and their order
+inline constexpr int kPlanFormatVersion = 3;  // what a plan hash is taken over
 inline constexpr int kMessageVersion = 1;     // the transport's headers
 
 // Both ends of a stream send heartbeats, each from its own thread; silence ends the stream. Checked

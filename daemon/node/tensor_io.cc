@@ -54,10 +54,6 @@ class Parts {
   int open_ = 1;  // the caller's own part counts
 };
 
-Range Intersect(const Range& a, const Range& b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
 // The part of mesh rank `rank`. Empty parts have no rows.
 Part PartOf(const v1::Tensor& proto, const PlacedTensor& placed, const PiecePart& piece,
             Rank rank) {

@@ -157,6 +157,13 @@ absl::Status CheckSpec(absl::string_view field, const v1::TensorSpec& spec) {
 absl::Status CheckOptions(absl::string_view field, const v1::PlanOptions& options) {
   // Which names there are the planner knows.
   AGMM_RETURN_IF_ERROR(CheckId(absl::StrCat(field, ".algorithm"), options.algorithm()));
+  AGMM_RETURN_IF_ERROR(
+      CheckLength(absl::StrCat(field, ".split"), options.split(), kMaxNotationBytes));
+  for (const auto& [name, count] : {std::pair(".k_chunk_count", options.k_chunk_count()),
+                                    {".workspace_shard_count", options.workspace_shard_count()}}) {
+    AGMM_RETURN_IF_ERROR(
+        CheckBetween(absl::StrCat(field, name), count, 0, kMaxChunks, "0 lets the daemon choose"));
+  }
   return CheckBetween(absl::StrCat(field, ".chunk_count"), options.chunk_count(), 0, kMaxChunks,
                       "leave it at 0 to have it chosen");
 }

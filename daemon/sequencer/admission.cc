@@ -58,13 +58,15 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catal
 }
 
 // Checks that the schedule will be small enough to be proved here.
-absl::Status CheckSize(const Problem& problem, const PlanOptions& options) {
-  const int64_t hops = HopsOf(problem, options);
+absl::Status CheckSize(const Problem& problem, const Topology& topology,
+                       const PlanOptions& options) {
+  const int64_t hops = HopsOf(problem, topology, options);
   if (hops <= kMaxHops) return absl::OkStatus();
-  const int64_t most = options.chunks * kMaxHops / hops;
+  const int64_t chunks = int64_t{options.chunks} * options.k_chunks;
+  const int64_t most = chunks * kMaxHops / hops;
   return absl::InvalidArgumentError(absl::StrFormat(
       "%d chunks a shard are too many for mesh %s: %d hops in total, at most %d can be planned; %s",
-      options.chunks, problem.mesh.ToString(), hops, kMaxHops,
+      chunks, problem.mesh.ToString(), hops, kMaxHops,
       most > 0 ? absl::StrFormat("ask for %d chunks at most", most)
                : "gather along a smaller axis, or use a smaller mesh"));
 }
@@ -106,12 +108,11 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   }
   AGMM_ASSIGN_OR_RETURN(const PlanOptions asked, FromProto(request.options()));
   AGMM_ASSIGN_OR_RETURN(job.options, ResolveOptions(job.problem, job.topology, asked));
-  AGMM_RETURN_IF_ERROR(CheckSize(job.problem, job.options));
-  job.explanation = ExplainChoice(job.problem, asked, job.options);
+  AGMM_RETURN_IF_ERROR(CheckSize(job.problem, job.topology, job.options));
+  job.explanation = ExplainChoice(job.problem, job.topology, asked, job.options);
   job.problem_key =
       absl::StrFormat("%s ranks %s", ToString(job.problem), absl::StrJoin(mesh.ranks, ","));
-  job.plan_key = absl::StrFormat("%s %s chunks %d", job.problem_key, job.options.algorithm,
-                                 job.options.chunks);
+  job.plan_key = absl::StrCat(job.problem_key, " ", ToString(job.options));
   return job;
 }
 

@@ -32,9 +32,9 @@ std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) 
 
 }  // namespace
 
-ScheduleFacts FactsOf(const Topology& topology, const Schedule& schedule) {
+ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Schedule& schedule) {
   ScheduleFacts facts;
-  for (const Traffic& traffic : TrafficOf(topology, schedule)) {
+  for (const Traffic& traffic : TrafficOf(problem, topology, schedule)) {
     facts.memory_bytes += traffic.own_node;
     facts.network_bytes += traffic.other_nodes;
   }
@@ -43,13 +43,14 @@ ScheduleFacts FactsOf(const Topology& topology, const Schedule& schedule) {
     for (size_t i = 0; i < steps.size(); ++i) {
       if (const auto* transfer = std::get_if<Transfer>(&steps[i].op)) {
         facts.transfers |= !transfer->to.empty();
+        facts.c_travels |= !transfer->to.empty() && transfer->block.operand == problem.product.c;
       } else if (std::holds_alternative<Multiply>(steps[i].op)) {
         ++count;
         multiply_step = static_cast<int>(i);
       }
     }
     facts.step_counts.push_back(static_cast<int>(steps.size()));
-    facts.multiplies.push_back(count == 1 ? multiply_step : -1);
+    facts.multiplies.push_back(count == 1 ? multiply_step : count == 0 ? kNoMultiply : -1);
   }
   return facts;
 }
@@ -57,6 +58,7 @@ ScheduleFacts FactsOf(const Topology& topology, const Schedule& schedule) {
 PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankReports& reports) {
   PartTimes parts;
   for (size_t rank = 0; rank < facts.multiplies.size(); ++rank) {
+    if (facts.multiplies[rank] == kNoMultiply) continue;
     const auto it = reports.find(mesh.ranks[rank]);
     if (it == reports.end() || it->second.steps_size() != facts.step_counts[rank] ||
         facts.multiplies[rank] < 0) {
@@ -65,7 +67,13 @@ PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankRe
     const v1::StepTime& time = it->second.steps(facts.multiplies[rank]);
     if (time.end_us() <= time.start_us()) return {};
     parts.gemm_us = std::max(parts.gemm_us, time.end_us() - time.start_us());
-    if (facts.transfers) parts.gather_us = std::max(parts.gather_us, time.start_us());
+    double last_us = time.end_us();
+    if (facts.c_travels) {
+      for (const v1::StepTime& step : it->second.steps())
+        last_us = std::max(last_us, step.end_us());
+    }
+    if (facts.transfers)
+      parts.gather_us = std::max(parts.gather_us, time.start_us() + last_us - time.end_us());
   }
   return parts;
 }

@@ -10,21 +10,25 @@
 
 namespace agmm {
 
+inline constexpr int kNoMultiply = -2;
+
 // The facts of a schedule that the figures need.
 struct ScheduleFacts {
   // Bytes that an epoch brings from one rank to another: on one node, and between nodes.
   int64_t memory_bytes = 0, network_bytes = 0;
-  // By rank of the mesh: the number of steps, and the index of its only multiply (-1: none or
-  // several).
+  // By rank of the mesh: the number of steps, and the index of its only multiply (-1: it has
+  // several, kNoMultiply: none).
   std::vector<int> step_counts, multiplies;
   bool transfers = false;  // an epoch has transfers, also within a rank only
+  bool c_travels = false;  // some of them behind the multiply, of its result
 };
-ScheduleFacts FactsOf(const Topology& topology, const Schedule& schedule);
+ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Schedule& schedule);
 
 // Parts of an unfused product in microseconds, of the slowest rank; 0: unknown.
 struct PartTimes {
   double gemm_us = 0;    // its one multiply
-  double gather_us = 0;  // from the epoch's start to that multiply's
+  double gather_us = 0;  // from the epoch's start to that multiply's; with the time behind it
+                         // where C travels
 };
 
 using RankReports = std::map<int, v1::RankReport>;  // by world rank

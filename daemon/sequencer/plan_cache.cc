@@ -36,7 +36,7 @@ Planned PlanAndProve(const JobSpec& job) {
   }
   planned.hash = HashHex(PlanHash(job.problem, *schedule));
   planned.workspace_bytes = schedule->workspace_bytes;
-  planned.facts = FactsOf(job.topology, *schedule);
+  planned.facts = FactsOf(job.problem, job.topology, *schedule);
   return planned;
 }
 
@@ -44,11 +44,12 @@ Planned PlanAndProve(const JobSpec& job) {
 
 Planned MakePlan(const JobSpec& job) {
   Planned planned;
-  planned.status = WithinMemory(
-      absl::StrFormat("the plan and proof of %d hops", HopsOf(job.problem, job.options)), [&] {
-        planned = PlanAndProve(job);
-        return planned.status;
-      });
+  planned.status = WithinMemory(absl::StrFormat("the plan and proof of %d hops",
+                                                HopsOf(job.problem, job.topology, job.options)),
+                                [&] {
+                                  planned = PlanAndProve(job);
+                                  return planned.status;
+                                });
   return planned;
 }
 
@@ -100,7 +101,7 @@ PreparedPlan* PlanCache::Make(const JobSpec& job) {
   PreparedPlan* plan = made.get();
   plan->id = next_plan_++;
   plan->key = job.plan_key;
-  plan->large = HopsOf(job.problem, job.options) > kLargeHops;
+  plan->large = HopsOf(job.problem, job.topology, job.options) > kLargeHops;
   plan->ranks = job.problem.mesh.ranks;
   std::sort(plan->ranks.begin(), plan->ranks.end());
   plan->nodes = {job.topology.node_of_rank.begin(), job.topology.node_of_rank.end()};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/large_pages.h"
+#include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/tiles.h"
@@ -156,40 +158,59 @@ absl::Status Matmul::Execute(const std::byte* a, const PackedB& b, std::byte* c,
   return absl::OkStatus();
 }
 
+PackedB Matmul::PackedAt(std::byte* memory) const {
+  return {dnnl::memory(packed_layout_, Engine(), memory), packed_bytes()};
+}
+
+int64_t Matmul::widened_bytes(DType dtype) const {
+  const DType input = InputOf(key_.kernel);
+  return dtype == input ? 0 : key_.k * key_.n * SizeOf(input);
+}
+
 absl::StatusOr<PackedB> Matmul::Pack(ConstMatrix b, GemmWorker& worker) const {
+  Scratch widened;
+  PackedB packed;
+  try {
+    packed = {dnnl::memory(packed_layout_, Engine()), packed_bytes()};
+    if (key_.kernel == GemmKernel::kTiles)
+      PreferLargePages(static_cast<std::byte*>(packed.memory.get_data_handle()), packed.bytes);
+  } catch (const std::exception& error) {
+    return NotPacked(b, error);
+  }
+  AGMM_RETURN_IF_ERROR(PackAgain(b, worker, widened, packed));
+  return packed;
+}
+
+absl::Status Matmul::PackAgain(ConstMatrix b, GemmWorker& worker, Scratch& widened,
+                               PackedB& packed) const {
   const int64_t n = key_.n, k = key_.k;
   const DType input = InputOf(key_.kernel);
   const int64_t element_bytes = SizeOf(input);
-  const auto refusal = [&](const char* why) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("B of %d x %d %s could not be packed into %s: %s", k, n, Name(b.dtype),
-                        FormatBytes(packed_layout_.get_size()), why));
-  };
-  Scratch converted;
   try {
     if (b.dtype != input) {
-      const Matrix wide{converted.Get(k * n * element_bytes), n * element_bytes, input};
+      const Matrix wide{widened.Get(widened_bytes(b.dtype)), n * element_bytes, input};
       CopyRows(b, wide, k, n);
       b = wide;
     }
-    PackedB packed{dnnl::memory(packed_layout_, Engine()),
-                   static_cast<int64_t>(packed_layout_.get_size())};
     if (key_.kernel == GemmKernel::kTiles) {
-      auto* const to = static_cast<std::byte*>(packed.memory.get_data_handle());
-      PreferLargePages(to, packed.bytes);
-      PackTiles(b, n, k, to);
-      return packed;
+      PackTiles(b, n, k, static_cast<std::byte*>(packed.memory.get_data_handle()));
+      return absl::OkStatus();
     }
     const dnnl::memory::desc plain({k, n}, ToDnnl(input), {b.pitch_bytes / element_bytes, 1});
     dnnl::memory from(plain, Engine(), const_cast<std::byte*>(b.data));
     dnnl::reorder(from, packed.memory).execute(worker.stream, from, packed.memory);
     worker.stream.wait();
-    return packed;
-  } catch (const dnnl::error& error) {
-    return refusal(error.what());
-  } catch (const std::bad_alloc&) {
-    return refusal("out of memory");
+    return absl::OkStatus();
+  } catch (const std::exception& error) {  // oneDNN's, or no memory
+    return NotPacked(b, error);
   }
+}
+
+absl::Status Matmul::NotPacked(ConstMatrix b, const std::exception& error) const {
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "B of %d x %d %s could not be packed into %s: %s", key_.k, key_.n, Name(b.dtype),
+      FormatBytes(packed_bytes()),
+      dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "out of memory" : error.what()));
 }
 
 absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key& key) {

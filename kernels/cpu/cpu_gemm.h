@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -97,6 +98,15 @@ class Matmul {
   int64_t scratchpad_bytes() const { return scratchpad_bytes_; }
   // Packs B[k, n], of any dtype, for this matmul and every other of its (n, k, kernel).
   absl::StatusOr<PackedB> Pack(ConstMatrix b, GemmWorker& worker) const;
+  // A packed B whose bytes lie at `memory`, on a cache line, for PackAgain to fill. Throws as
+  // oneDNN does.
+  PackedB PackedAt(std::byte* memory) const;
+  int64_t packed_bytes() const { return static_cast<int64_t>(packed_layout_.get_size()); }
+  // Bytes of scratch in which PackAgain widens a B of `dtype`.
+  int64_t widened_bytes(DType dtype) const;
+  // Packs B again into `packed`. Allocates nothing where `widened` has widened_bytes.
+  absl::Status PackAgain(ConstMatrix b, GemmWorker& worker, Scratch& widened,
+                         PackedB& packed) const;
 
  private:
   friend class GemmLibrary;
@@ -107,6 +117,7 @@ class Matmul {
   Matmul(const Key& key, const dnnl::matmul::primitive_desc& desc, int workers);
   absl::Status Execute(const std::byte* a, const PackedB& b, std::byte* c,
                        GemmWorker& worker) const;
+  absl::Status NotPacked(ConstMatrix b, const std::exception& error) const;
 
   const Key key_;
   const int64_t scratchpad_bytes_;

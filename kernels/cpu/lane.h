@@ -41,7 +41,8 @@ struct Lane {
   size_t sends_left = 0, pieces_left = 0;
   std::vector<int> parts_left;  // pieces, by `to` of a copy
   std::shared_ptr<const PackedB> packed;
-  Scratch chip;  // sums between multiplies, f32, rows dense
+  Scratch chip;      // sums between multiplies, f32, rows dense
+  Scratch packed_b;  // of the step that runs, where its B has arrived
 };
 
 }  // namespace agmm

@@ -26,6 +26,8 @@ ScratchNeed NeedOf(const ProgramStep& step) {
   ScratchNeed need;
   const auto* op = std::get_if<MultiplyOp>(&step.op);
   if (op == nullptr) return need;
+  // A worker packs with the scratch that it does not yet multiply with.
+  if (!op->b_is_operand) need.a = op->full->widened_bytes(op->b.dtype);
   for (const Piece& piece : step.pieces) {
     ScratchNeed one;
     one.scratchpad = MatmulOf(*op, piece).scratchpad_bytes();

@@ -36,11 +36,12 @@ int64_t PieceRows(const MultiplyOp& op, int threads) {
 }
 
 // By operand: whether a step writes it. Then its version does not identify its contents.
-std::vector<bool> WrittenOperands(const Schedule& schedule, size_t operands) {
+std::vector<bool> WrittenOperands(const Problem& problem, const Schedule& schedule) {
+  const size_t operands = problem.tensors.size();
   std::vector<bool> written(operands, false);
   for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
     for (const Step& step : schedule.ranks[rank]) {
-      for (const Access& access : AccessesOf(step, rank, 0)) {
+      for (const Access& access : AccessesOf(problem, step, rank, 0)) {
         const Buffer buffer = access.place.buffer;
         if (access.write && buffer >= 0 && buffer < static_cast<Buffer>(operands))
           written[buffer] = true;
@@ -60,12 +61,13 @@ class Lowering {
     AGMM_RETURN_IF_ERROR(
         VerifySteps(plan_.problem, Topology{peers_.nodes}, *plan_.schedule, peers_.self));
     const std::vector<Step>& steps = plan_.steps();
-    written_ = WrittenOperands(*plan_.schedule, plan_.problem.tensors.size());
+    written_ = WrittenOperands(plan_.problem, *plan_.schedule);
     ranks_of_node_ =
         std::count(peers_.nodes.begin(), peers_.nodes.end(), peers_.nodes[peers_.self]);
     program_.slots = SlotCounts(*plan_.schedule)[peers_.self];
     program_.lanes.resize(LaneCount(steps));
     program_.chip_bytes.resize(program_.lanes.size(), 0);
+    program_.packed_bytes.resize(program_.lanes.size(), 0);
     for (size_t i = 0; i < steps.size(); ++i) {
       absl::Status status = LowerStep(steps[i]);
       if (!status.ok())
@@ -102,6 +104,7 @@ class Lowering {
       op.rows = transfer.block.rows.size();
       op.cols = transfer.block.cols.size();
       op.from = plan_.Locate(transfer.from);
+      op.padded = OwnsPadding(plan_.problem, transfer.block, transfer.from);
       op.push.resize(transfer.to.size());
     }
     const int64_t row_bytes = RowBytes(transfer.block, transfer.from);
@@ -140,6 +143,10 @@ class Lowering {
     op.kernel = KernelFor(multiply.a_place.dtype, plan_.problem.m());
     Cut(0, op.rows, PieceRows(op, threads_), lowered);
     AGMM_RETURN_IF_ERROR(ChooseMatmuls(lowered->pieces, &op));
+    if (!op.b_is_operand) {
+      int64_t& packed = program_.packed_bytes[lowered->lane];
+      packed = std::max(packed, op.full->packed_bytes());
+    }
     lowered->op = std::move(op);
     return absl::OkStatus();
   }

@@ -32,6 +32,7 @@ struct CopyOp {
   HeapPlace from;
   std::vector<HeapPlace> to;
   int64_t rows = 0, cols = 0;
+  bool padded = false;     // the bytes behind its rows at `from` are padding: see Rows
   std::vector<int> sends;  // indices into `to` on other nodes
   std::vector<bool> push;  // by index into `to`: see Message
 };
@@ -66,6 +67,7 @@ struct Program {
   std::vector<ProgramStep> steps;
   std::vector<std::vector<int>> lanes;  // step indices in order
   std::vector<int64_t> chip_bytes;      // by lane: room for sums between multiplies
+  std::vector<int64_t> packed_bytes;    // by lane: room for a packed B that has arrived
   int slots = 0;
 };
 

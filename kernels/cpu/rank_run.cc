@@ -46,16 +46,28 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
       hold_(absl::StrFormat("executor.hold_rank_%d", plan_.WorldRank(peers_.self))),
       lanes_(program.lanes.size()) {
   // All are allocated before any is counted, because an allocation may fail.
-  for (size_t lane = 0; lane < lanes_.size(); ++lane)
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
     lanes_[lane].chip.Get(program.chip_bytes[lane]);
+    lanes_[lane].packed_b.Get(program.packed_bytes[lane]);
+  }
+  for (const ProgramStep& step : program.steps) {
+    const MultiplyOp* multiply = AsMultiply(step);
+    std::shared_ptr<PackedB>& packed = arrived_b_.emplace_back();
+    if (multiply != nullptr && !multiply->b_is_operand)
+      packed =
+          std::make_shared<PackedB>(multiply->full->PackedAt(lanes_[step.lane].packed_b.Get(0)));
+  }
   for (const Lane& lane : lanes_) {
-    monitor_->counters.scratch_bytes += lane.chip.bytes();
-    monitor_->counters.allocations += lane.chip.allocations();
+    for (const Scratch* scratch : {&lane.chip, &lane.packed_b}) {
+      monitor_->counters.scratch_bytes += scratch->bytes();
+      monitor_->counters.allocations += scratch->allocations();
+    }
   }
 }
 
 RankRun::~RankRun() {
-  for (const Lane& lane : lanes_) monitor_->counters.scratch_bytes -= lane.chip.bytes();
+  for (const Lane& lane : lanes_)
+    monitor_->counters.scratch_bytes -= lane.chip.bytes() + lane.packed_b.bytes();
 }
 
 absl::Status RankRun::Begin(uint64_t epoch, const Operands& operands) {
@@ -216,7 +228,7 @@ void RankRun::Send(const Task& task, std::unique_lock<std::mutex>& lock) {
   if (failed()) return;
   const CopyOp& copy = *AsCopy(program_.steps[task.step]);
   const Rows rows{copy.from.At(operands_, 0), copy.rows, copy.cols * SizeOf(copy.from.dtype),
-                  copy.from.pitch_bytes, /*padded=*/true};
+                  copy.from.pitch_bytes, copy.padded};
   SendRows(task.step, task.part, copy.push[task.part], rows, lock);
 }
 
@@ -275,19 +287,28 @@ void RankRun::Raise(int step_index, size_t part, std::unique_lock<std::mutex>& l
 void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock) {
   const MultiplyOp& multiply = *AsMultiply(program_.steps[task.step]);
   Lane& lane = lanes_[task.lane];
+  const std::shared_ptr<PackedB>& arrived = arrived_b_[task.step];
   lock.unlock();
-  absl::StatusOr<PackedB> packed = multiply.full->Pack(multiply.b.Rows(operands_, 0), worker);
+  std::shared_ptr<const PackedB> packed = arrived;
+  absl::Status status;
+  if (arrived != nullptr) {
+    status = multiply.full->PackAgain(multiply.b.Rows(operands_, 0), worker, worker.a, *arrived);
+  } else if (auto made = multiply.full->Pack(multiply.b.Rows(operands_, 0), worker); made.ok()) {
+    packed = std::make_shared<const PackedB>(*std::move(made));
+  } else {
+    status = made.status();
+  }
   lock.lock();
   lane.phase = Lane::Phase::kRunning;
   ++monitor_->counters.packs;
-  if (packed.ok()) ++monitor_->counters.allocations;
   const uint64_t version = multiply.b_is_operand ? operands_.versions[multiply.b.buffer] : 0;
-  if (!packed.ok()) {
+  if (!status.ok()) {
     if (multiply.b_is_operand) packs_.Abandon(KeyOf(multiply), version);
-    Fail(Annotate(packed.status(), plan_.StepName(task.step)));
+    Fail(Annotate(status, plan_.StepName(task.step)));
     return;
   }
-  lane.packed = std::make_shared<const PackedB>(*std::move(packed));
+  if (arrived == nullptr) ++monitor_->counters.allocations;
+  lane.packed = std::move(packed);
   if (multiply.b_is_operand) packs_.Fill(KeyOf(multiply), version, lane.packed);
   monitor_->WakeAll();
 }

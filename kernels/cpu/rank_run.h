@@ -108,6 +108,8 @@ class RankRun {
   uint64_t epoch_ = 0;
   Operands operands_;
   std::vector<Lane> lanes_;
+  // By step, of multiplies whose B has arrived: a view of its lane's memory.
+  std::vector<std::shared_ptr<PackedB>> arrived_b_;
   int working_ = 0;    // tasks that workers run
   int in_flight_ = 0;  // sends whose callback has not run
   EpochReport report_;

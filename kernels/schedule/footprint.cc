@@ -24,8 +24,16 @@ Footprint Merged(Footprint f) {
 }  // namespace
 
 Footprint FootprintOf(const Block& block, const Place& place) {
-  return {place.offset_bytes, place.pitch_bytes, block.rows.size(),
-          RoundUp(RowBytes(block, place), kRowAlignBytes)};
+  return {place.offset_bytes, place.pitch_bytes, block.rows.size(), RowBytes(block, place)};
+}
+
+Footprint PaddedFootprintOf(const Problem& problem, const Block& block, const Place& place) {
+  Footprint footprint = FootprintOf(block, place);
+  // Rows begin at multiples of kRowAlignBytes; a block may begin within one.
+  if (OwnsPadding(problem, block, place))
+    footprint.width =
+        RoundUp(footprint.offset + footprint.width, kRowAlignBytes) - footprint.offset;
+  return footprint;
 }
 
 bool Overlap(const Footprint& first, const Footprint& second) {

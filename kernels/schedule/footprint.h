@@ -1,4 +1,4 @@
-// The bytes of a block at a place: rows of `width` bytes, padding included, `pitch` apart.
+// The bytes of a block at a place: rows of `width` bytes, `pitch` apart.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,10 @@ struct Footprint {
   int64_t end() const { return offset + (rows - 1) * pitch + width; }
 };
 
+// The bytes of the block's elements.
 Footprint FootprintOf(const Block& block, const Place& place);
+// The same with the padding that the place owns (OwnsPadding), which a write may overwrite.
+Footprint PaddedFootprintOf(const Problem& problem, const Block& block, const Place& place);
 
 // Whether two footprints in one buffer share a byte. Exact.
 bool Overlap(const Footprint& a, const Footprint& b);

@@ -7,45 +7,65 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/schedule/algorithm.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
 
+// How a product is to be computed. The defaults leave everything open that can be chosen.
 struct PlanOptions {
-  std::string algorithm = "auto";  // auto | serial | ring | direct | peer
-  int chunks = 0;  // pieces of each shard that travel and multiply on their own; 0: chosen
+  std::string algorithm = "auto";  // or the name of one of Algorithms()
+  // Pieces along M or N of each shard that travel and multiply on their own; 0: chosen.
+  int chunks = 0;
+  int k_chunks = 0;          // pieces along K; 0: chosen
+  std::string split;         // which axes cut M, N and K, as "M=x,N=y" or "none"; empty: chosen
+  int workspace_shards = 0;  // the most gathered shards that a rank holds at a time; 0: all
+  bool carried = false;      // sends name the multiply whose tiles feed them
   bool operator==(const PlanOptions&) const = default;
 };
 
+// "ring, chunks 4, along K 1, split N=x", with what else is not the default: two options that say
+// the same plan the same.
+std::string ToString(const PlanOptions& options);
+
+// The most chunks, k_chunks and workspace_shards.
 inline constexpr int kMaxChunks = 256;
 
 // Blocks that travel or are read, which the time to plan and to prove goes by, for options that
 // ResolveOptions has resolved.
-int64_t HopsOf(const Problem& problem, const PlanOptions& options);
+int64_t HopsOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved);
 
 // About how many steps the plan has, and the memory that it takes to plan and to prove it.
 struct PlanCost {
   int64_t steps = 0, bytes = 0;
 };
-PlanCost CostOf(const Problem& problem, const PlanOptions& resolved);
+PlanCost CostOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved);
 
 // The values of PlanOptions::algorithm.
-const std::vector<std::string>& Algorithms();
+std::vector<std::string> AlgorithmNames();
 
-// Chooses the options that were left open ("auto", 0 chunks). The result plans the same schedule on
-// every node. Errors: INVALID_ARGUMENT for an unknown algorithm, a chunk count outside
-// [0, kMaxChunks], or peer where ranks of different nodes gather from each other.
+// The bytes that have to cross between nodes in an epoch of any plan of this split: each node gets
+// what its ranks need and none of them has, once. Errors: those of the split.
+absl::StatusOr<int64_t> LeastBetweenNodes(const Problem& problem, const Topology& topology,
+                                          const PlanOptions& resolved);
+
+// Chooses the options that were left open. The result plans the same schedule on every node.
+// Errors: INVALID_ARGUMENT for an unknown algorithm, a split that names no axis of the mesh, a
+// count out of range, or options that exclude each other; UNIMPLEMENTED for a split that needs a
+// sum.
 absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                            const PlanOptions& options);
 
 // One sentence on why ResolveOptions chose its options. Empty where it kept all that was asked for.
-std::string ExplainChoice(const Problem& problem, const PlanOptions& asked,
-                          const PlanOptions& resolved);
+std::string ExplainChoice(const Problem& problem, const Topology& topology,
+                          const PlanOptions& asked, const PlanOptions& resolved);
 
-// Errors: INVALID_ARGUMENT for an invalid problem or invalid options; UNIMPLEMENTED for a product
-// that no planner covers.
+// Errors: INVALID_ARGUMENT for an invalid problem, and those of ResolveOptions.
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
                               const PlanOptions& options);
+// The same by an algorithm that has no name in the options.
+absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& problem,
+                                  const Topology& topology, const PlanOptions& options);
 
 // Returns the same schedule without waits that others imply and without signals that no step waits
 // for, slots renumbered densely. Idempotent. Plan calls it at its end.

@@ -96,6 +96,8 @@ uint64_t PlanHash(const Problem& problem, const Schedule& schedule) {
     absl::StrAppend(&header, "\n", tensor.name, " ", tensor.rows, "x", tensor.cols, " ",
                     Name(tensor.dtype), " ", absl::StrJoin(tensor.sharding.rows, "."), "/",
                     absl::StrJoin(tensor.sharding.cols, "."));
+    if (!tensor.sharding.open.empty())
+      absl::StrAppend(&header, "/", absl::StrJoin(tensor.sharding.open, "."));
   }
   Checksum sum;
   Numbers numbers;

@@ -10,28 +10,20 @@
 namespace agmm {
 namespace {
 
-// The position of `rank` along `axes` taken together (first major), and how many positions there
-// are.
-struct Position {
-  int part = 0, parts = 1;
-};
-Position Along(const Mesh& mesh, const std::vector<int>& axes, Rank rank) {
-  Position position;
-  for (int axis : axes) {
-    position.part = position.part * mesh.axes[axis].size + mesh.Coordinate(rank, axis);
-    position.parts *= mesh.axes[axis].size;
-  }
-  return position;
-}
-
-std::string DimToString(const Mesh& mesh, const std::string& dim, const std::vector<int>& axes) {
-  if (axes.empty()) return dim;
-  return absl::StrCat(dim, "_", absl::StrJoin(axes, "", [&](std::string* out, int axis) {
-                        out->append(mesh.axes[axis].name);
-                      }));
+// "M_xy", or "M" without axes.
+std::string Subscripted(const Mesh& mesh, const std::string& name, const std::vector<int>& axes) {
+  return axes.empty() ? name : absl::StrCat(name, "_", AxesText(mesh, axes));
 }
 
 }  // namespace
+
+Range Intersect(const Range& a, const Range& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+Block Intersect(const Block& a, const Block& b) {
+  return {a.operand, Intersect(a.rows, b.rows), Intersect(a.cols, b.cols)};
+}
 
 int Mesh::Coordinate(Rank rank, int axis) const {
   int stride = 1;
@@ -45,6 +37,20 @@ std::string Mesh::ToString() const {
   });
 }
 
+std::string AxesText(const Mesh& mesh, const std::vector<int>& axes) {
+  return absl::StrJoin(axes, "",
+                       [&](std::string* out, int axis) { out->append(mesh.axes[axis].name); });
+}
+
+Position PositionAlong(const Mesh& mesh, const std::vector<int>& axes, Rank rank) {
+  Position position;
+  for (int axis : axes) {
+    position.part = position.part * mesh.axes[axis].size + mesh.Coordinate(rank, axis);
+    position.parts *= mesh.axes[axis].size;
+  }
+  return position;
+}
+
 Range SplitRange(int64_t total, int parts, int part) {
   const int64_t size = total / parts, larger = total % parts;
   const int64_t begin = part * size + std::min<int64_t>(part, larger);
@@ -52,8 +58,8 @@ Range SplitRange(int64_t total, int parts, int part) {
 }
 
 Block ShardBlock(const Mesh& mesh, const Tensor& tensor, Operand operand, Rank rank) {
-  const Position row = Along(mesh, tensor.sharding.rows, rank);
-  const Position col = Along(mesh, tensor.sharding.cols, rank);
+  const Position row = PositionAlong(mesh, tensor.sharding.rows, rank);
+  const Position col = PositionAlong(mesh, tensor.sharding.cols, rank);
   return {operand, SplitRange(tensor.rows, row.parts, row.part),
           SplitRange(tensor.cols, col.parts, col.part)};
 }
@@ -68,20 +74,23 @@ int64_t ShardBytes(const Mesh& mesh, const Tensor& tensor) {
 }
 
 std::string ToString(const Mesh& mesh, const Tensor& tensor) {
-  return absl::StrFormat("%s[%s, %s]", tensor.name,
-                         DimToString(mesh, tensor.row_dim, tensor.sharding.rows),
-                         DimToString(mesh, tensor.col_dim, tensor.sharding.cols));
+  const Sharding& sharding = tensor.sharding;
+  std::string text =
+      absl::StrFormat("%s[%s, %s]", tensor.name, Subscripted(mesh, tensor.row_dim, sharding.rows),
+                      Subscripted(mesh, tensor.col_dim, sharding.cols));
+  if (!sharding.open.empty())
+    absl::StrAppend(&text, "{", Subscripted(mesh, "U", sharding.open), "}");
+  return text;
 }
 
 std::string SpecText(const Problem& problem) {
-  return absl::StrFormat("%s * %s -> %s", ToString(problem.mesh, problem.tensors[kA]),
-                         ToString(problem.mesh, problem.tensors[kB]),
-                         ToString(problem.mesh, problem.tensors[kC]));
+  return absl::StrFormat("%s * %s -> %s", ToString(problem.mesh, problem.a()),
+                         ToString(problem.mesh, problem.b()), ToString(problem.mesh, problem.c()));
 }
 
 std::string SizesText(const Problem& problem) {
   return absl::StrFormat("M=%d N=%d K=%d %s  mesh %s", problem.m(), problem.n(), problem.k(),
-                         Name(problem.tensors[kA].dtype), problem.mesh.ToString());
+                         Name(problem.a().dtype), problem.mesh.ToString());
 }
 
 std::string ToString(const Problem& problem) {
@@ -96,7 +105,7 @@ absl::Status Validate(const Mesh& mesh, const Tensor& tensor) {
     }
   }
   std::vector<bool> used(mesh.axes.size(), false);
-  for (const auto* axes : {&tensor.sharding.rows, &tensor.sharding.cols}) {
+  for (const auto* axes : {&tensor.sharding.rows, &tensor.sharding.cols, &tensor.sharding.open}) {
     for (int axis : *axes) {
       if (axis < 0 || axis >= static_cast<int>(mesh.axes.size())) {
         return absl::InvalidArgumentError(
@@ -105,7 +114,8 @@ absl::Status Validate(const Mesh& mesh, const Tensor& tensor) {
       }
       if (used[axis]) {
         return absl::InvalidArgumentError(
-            absl::StrFormat("%s is sharded over axis %s twice; an axis can split an operand once",
+            absl::StrFormat("%s is sharded over axis %s twice; an axis can split an operand, or "
+                            "leave its sum open, once",
                             tensor.name, mesh.axes[axis].name));
       }
       used[axis] = true;
@@ -153,7 +163,7 @@ absl::Status Validate(const Problem& problem) {
         absl::StrFormat("a product has 3 tensors, not %d", problem.tensors.size()));
   }
   for (const Tensor& tensor : problem.tensors) AGMM_RETURN_IF_ERROR(Validate(mesh, tensor));
-  const Tensor &a = problem.tensors[kA], &b = problem.tensors[kB], &c = problem.tensors[kC];
+  const Tensor &a = problem.a(), &b = problem.b(), &c = problem.c();
   if (a.cols != b.rows) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s has %d columns and %s has %d rows; the inner dimension must agree",

@@ -12,10 +12,11 @@
 namespace agmm {
 
 using Operand = int;  // index into Problem::tensors
+// The operands of a product in the notation's order, which is that of Problem::tensors.
 inline constexpr Operand kA = 0, kB = 1, kC = 2;
 
-// Rows of every resident tensor and of every workspace block start at multiples of this many bytes,
-// and own the padding up to the next multiple.
+// Rows of every resident tensor and of the workspace begin at multiples of this many bytes. The
+// bytes between the end of a row and the next multiple are its padding.
 inline constexpr int64_t kRowAlignBytes = 128;
 
 // The most rows or columns of a tensor, so that the product of two dimensions and an element size
@@ -39,6 +40,10 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
+// The elements that both have; may be empty.
+Range Intersect(const Range& a, const Range& b);
+Block Intersect(const Block& a, const Block& b);
+
 struct Axis {
   std::string name;
   int size = 1;
@@ -58,9 +63,11 @@ struct Mesh {
   bool operator==(const Mesh&) const = default;
 };
 
-// Which mesh axes each dimension is split over, major axis first.
+// Which mesh axes each dimension is split over, major axis first, as indices into Mesh::axes.
 struct Sharding {
-  std::vector<int> rows, cols;  // indices into Mesh::axes
+  std::vector<int> rows, cols;
+  // Axes along which each rank holds a part of a sum that is still to be added up: {U_x}.
+  std::vector<int> open;
   bool operator==(const Sharding&) const = default;
 };
 
@@ -73,15 +80,36 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
-// tensors[kA] * tensors[kB] -> tensors[kC].
+// The operands by role: tensors[a] * tensors[b] -> tensors[c].
+struct Roles {
+  Operand a = kA, b = kB, c = kC;
+  bool operator==(const Roles&) const = default;
+};
+
+// Dimensions have the names that the tensors give them: M, the rows of a and of c; N, the columns
+// of b and of c; K, the columns of a and the rows of b.
 struct Problem {
   Mesh mesh;
   std::vector<Tensor> tensors;
-  int64_t m() const { return tensors[kA].rows; }
-  int64_t k() const { return tensors[kA].cols; }
-  int64_t n() const { return tensors[kB].cols; }
+  Roles product;
+
+  const Tensor& a() const { return tensors[product.a]; }
+  const Tensor& b() const { return tensors[product.b]; }
+  const Tensor& c() const { return tensors[product.c]; }
+  int64_t m() const { return a().rows; }
+  int64_t k() const { return a().cols; }
+  int64_t n() const { return b().cols; }
   bool operator==(const Problem&) const = default;
 };
+
+// "xy": the names of axes, major first.
+std::string AxesText(const Mesh& mesh, const std::vector<int>& axes);
+
+// The position of a rank along axes taken together, the first major, and how many there are.
+struct Position {
+  int part = 0, parts = 1;
+};
+Position PositionAlong(const Mesh& mesh, const std::vector<int>& axes, Rank rank);
 
 // The part-th of `parts` near-equal pieces of [0, total): sizes differ by at most one, larger ones
 // first, empty ones (total < parts) last.

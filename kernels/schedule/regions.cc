@@ -8,14 +8,6 @@
 namespace agmm::verify {
 namespace {
 
-Range Intersect(const Range& a, const Range& b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
-Block Intersect(const Block& a, const Block& b) {
-  return {a.operand, Intersect(a.rows, b.rows), Intersect(a.cols, b.cols)};
-}
-
 // A rectangle of a region: rows, and bytes within a row, both counted from the region's first.
 struct Cut {
   Range rows, bytes;
@@ -142,8 +134,7 @@ bool Regions::Unite(Region& region) {
   return true;
 }
 
-void Regions::Write(const Region& region) {
-  const Footprint written = FootprintOf(region.block, region.place);
+void Regions::Write(const Region& region, const Footprint& written) {
   std::vector<ByOffset::const_iterator> near;
   ForEachNear(written, [&](ByOffset::const_iterator it) {
     if (Overlap(FootprintOf(it->second.block, it->second.place), written)) near.push_back(it);

@@ -21,9 +21,9 @@ struct Region {
 // Disjoint regions. Bytes in none of them are unknown.
 class Regions {
  public:
-  // Adds a region; overwrites the bytes of its footprint, padding included. Finished regions that
-  // make one rectangle become one.
-  void Write(const Region& region);
+  // Adds a region; the bytes of `written`, which has those of its block, are overwritten. Finished
+  // regions that make one rectangle become one.
+  void Write(const Region& region, const Footprint& written);
 
   // The pieces of `block` that are where they would be if all of it were at `place`.
   std::vector<Region> Find(const Block& block, const Place& place) const;

@@ -55,6 +55,13 @@ Place PlaceWithin(const Block& outer, const Place& place, const Block& inner) {
   return out;
 }
 
+bool OwnsPadding(const Problem& problem, const Block& block, const Place& place) {
+  const int64_t last = place.buffer == kWorkspace
+                           ? problem.tensors[block.operand].cols
+                           : ShardBlock(problem, block.operand, place.rank).cols.end;
+  return block.cols.end == last;
+}
+
 Place ResidentPlace(const Problem& problem, const Block& block, Rank rank) {
   const Tensor& tensor = problem.tensors[block.operand];
   const Place whole = {rank, block.operand, 0, ShardPitchBytes(problem.mesh, tensor), tensor.dtype};

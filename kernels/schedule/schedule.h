@@ -17,8 +17,8 @@ namespace agmm {
 using Buffer = int;
 inline constexpr Buffer kWorkspace = -1;
 
-// Where a block lies. Resident buffers get their base address at launch. offset_bytes and
-// pitch_bytes are multiples of kRowAlignBytes; each row owns its padding up to the next multiple.
+// Where a block lies. Resident buffers get their base address at launch. Rows of a buffer begin at
+// multiples of kRowAlignBytes and so pitch_bytes is one; a block begins at any element of a row.
 struct Place {
   Rank rank = 0;
   Buffer buffer = kWorkspace;
@@ -107,6 +107,9 @@ int64_t RowBytes(const Block& block, const Place& place);
 int64_t SpanBytes(const Block& block, const Place& place);
 // The place of `inner` if `outer`, which contains it, is at `place`.
 Place PlaceWithin(const Block& outer, const Place& place, const Block& inner);
+// Whether the padding behind the rows of `block` at `place` belongs to it, because it reaches the
+// last column of its row: of the shard, or in the workspace of the operand.
+bool OwnsPadding(const Problem& problem, const Block& block, const Place& place);
 // The place of `block` in the shard of its operand at `rank`, which holds it.
 Place ResidentPlace(const Problem& problem, const Block& block, Rank rank);
 

@@ -4,122 +4,17 @@
 #include <functional>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/scanner.h"
 #include "kernels/schedule/text.h"
 
 namespace agmm {
 namespace {
-
-constexpr size_t kMaxTextLength = 1024;
-
-// A piece of the text and where it begins, counted from 0.
-struct Token {
-  absl::string_view text;
-  size_t at = 0;
-};
-
-// Reads tokens of one text; spaces between them mean nothing.
-class Scanner {
- public:
-  // `what` is what the text is called in errors: "spec", "mesh".
-  Scanner(absl::string_view what, absl::string_view text) : what_(what), text_(text) {}
-
-  // Refuses texts that no error could quote: over-long ones, and bytes other than printable ASCII.
-  absl::Status CheckText() const {
-    if (text_.size() > kMaxTextLength) {
-      return ErrorAt(kMaxTextLength,
-                     absl::StrFormat("the text has %d characters; at most %d are read",
-                                     text_.size(), kMaxTextLength));
-    }
-    for (size_t i = 0; i < text_.size(); ++i) {
-      if (absl::ascii_isprint(static_cast<unsigned char>(text_[i]))) continue;
-      return ErrorAt(i, absl::StrFormat("byte 0x%02x is not a printable ASCII character; write "
-                                        "letters, digits, spaces and _ [ ] , = * ->",
-                                        static_cast<unsigned char>(text_[i])));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status ErrorAt(size_t at, absl::string_view problem) const {
-    std::string quoted(text_.substr(0, kMaxTextLength));
-    for (char& c : quoted) {
-      if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
-    }
-    return absl::InvalidArgumentError(absl::StrFormat("%s column %d: %s\n%s\n%s^", what_, at + 1,
-                                                      problem, quoted, std::string(at, ' ')));
-  }
-
-  // "found `what`" for errors at the next token.
-  absl::Status Expected(absl::string_view what) {
-    SkipSpaces();
-    if (AtEnd()) return ErrorAt(at_, absl::StrFormat("expected %s, found the end", what));
-    return ErrorAt(at_, absl::StrFormat("expected %s, found \"%c\"", what, text_[at_]));
-  }
-
-  bool AtEnd() {
-    SkipSpaces();
-    return at_ == text_.size();
-  }
-  bool Peek(absl::string_view symbol) {
-    SkipSpaces();
-    return text_.substr(at_, symbol.size()) == symbol;
-  }
-  bool Consume(absl::string_view symbol) {
-    if (!Peek(symbol)) return false;
-    at_ += symbol.size();
-    return true;
-  }
-  absl::Status Expect(absl::string_view symbol) {
-    if (Consume(symbol)) return absl::OkStatus();
-    return Expected(absl::StrFormat("\"%s\"", symbol));
-  }
-  absl::Status ExpectEnd() {
-    if (AtEnd()) return absl::OkStatus();
-    return ErrorAt(at_, absl::StrFormat("\"%s\" is left over", text_.substr(at_)));
-  }
-
-  // Letters and digits, possibly none.
-  Token Word() {
-    SkipSpaces();
-    const size_t begin = at_;
-    while (at_ < text_.size() && absl::ascii_isalnum(text_[at_])) ++at_;
-    return {text_.substr(begin, at_ - begin), begin};
-  }
-  // A word that begins with a letter; `what` says what it names.
-  absl::StatusOr<Token> Name(absl::string_view what) {
-    SkipSpaces();
-    if (at_ == text_.size() || !absl::ascii_isalpha(text_[at_])) return Expected(what);
-    return Word();
-  }
-  // A whole number in [1, max].
-  absl::StatusOr<int64_t> Number(absl::string_view what, int64_t max) {
-    SkipSpaces();
-    const size_t begin = at_;
-    int64_t value = 0;
-    while (at_ < text_.size() && absl::ascii_isdigit(text_[at_])) {
-      value = std::min(value * 10 + (text_[at_++] - '0'), max + 1);
-    }
-    if (at_ == begin) return Expected(what);
-    if (value < 1 || value > max) {
-      return ErrorAt(begin, absl::StrFormat("%s is %s; it must be between 1 and %d", what,
-                                            text_.substr(begin, at_ - begin), max));
-    }
-    return value;
-  }
-
- private:
-  void SkipSpaces() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-  }
-
-  absl::string_view what_, text_;
-  size_t at_ = 0;
-};
 
 // One dimension of an operand as written.
 struct Dim {
@@ -130,6 +25,7 @@ struct Dim {
 struct ParsedOperand {
   Token name;
   Dim rows, cols;
+  std::vector<int> open;
 };
 
 // Cuts `subscript` into axis names of the mesh, long names first, with backtracking. Returns -1, or
@@ -156,32 +52,40 @@ int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>*
   return cut(0) ? -1 : static_cast<int>(*dead.rbegin());
 }
 
-// `used`: by axis, whether it splits the operand already.
-absl::StatusOr<Dim> ParseDim(Scanner& scanner, const Mesh& mesh, std::vector<bool>& used) {
-  Dim dim;
-  AGMM_ASSIGN_OR_RETURN(dim.name, scanner.Name("a dimension such as M"));
-  if (!scanner.Consume("_")) return dim;
+// Reads the axes behind a "_". `used`: by axis, whether the operand names it already.
+absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh& mesh,
+                                           std::vector<bool>& used) {
+  std::vector<int> axes;
   const Token subscript = scanner.Word();
   if (subscript.text.empty()) return scanner.Expected("the name of a mesh axis behind \"_\"");
-  if (const int bad = ResolveAxes(mesh, subscript.text, &dim.axes); bad >= 0) {
+  if (const int bad = ResolveAxes(mesh, subscript.text, &axes); bad >= 0) {
     return scanner.ErrorAt(subscript.at + bad,
                            absl::StrFormat("\"%s\" is not an axis of mesh %s",
                                            subscript.text.substr(bad), mesh.ToString()));
   }
   size_t at = subscript.at;
-  for (int axis : dim.axes) {
+  for (int axis : axes) {
     if (used[axis]) {
       return scanner.ErrorAt(
-          at, absl::StrFormat("axis %s is used twice in one operand; it can split an operand once",
+          at, absl::StrFormat("axis %s is used twice; it can split an operand or a product, "
+                              "or leave a sum open, once",
                               mesh.axes[axis].name));
     }
     used[axis] = true;
     at += mesh.axes[axis].name.size();
   }
+  return axes;
+}
+
+absl::StatusOr<Dim> ParseDim(Scanner& scanner, const Mesh& mesh, std::vector<bool>& used) {
+  Dim dim;
+  AGMM_ASSIGN_OR_RETURN(dim.name, scanner.Name("a dimension such as M"));
+  if (!scanner.Consume("_")) return dim;
+  AGMM_ASSIGN_OR_RETURN(dim.axes, ParseAxes(scanner, mesh, used));
   return dim;
 }
 
-// "[M_x, K]" into operand->rows and operand->cols.
+// "[M_x, K]" or "[M_x, K]{U_y}" into all but the name of the operand.
 absl::Status ParseDims(Scanner& scanner, const Mesh& mesh, ParsedOperand* operand) {
   std::vector<bool> used(mesh.axes.size(), false);
   AGMM_RETURN_IF_ERROR(scanner.Expect("["));
@@ -189,10 +93,10 @@ absl::Status ParseDims(Scanner& scanner, const Mesh& mesh, ParsedOperand* operan
   AGMM_RETURN_IF_ERROR(scanner.Expect(","));
   AGMM_ASSIGN_OR_RETURN(operand->cols, ParseDim(scanner, mesh, used));
   AGMM_RETURN_IF_ERROR(scanner.Expect("]"));
-  if (scanner.Peek("{")) {
-    return scanner.Expected("the end of the operand (sums left open, {U_x}, are not supported)");
-  }
-  return absl::OkStatus();
+  if (!scanner.Consume("{")) return absl::OkStatus();
+  AGMM_RETURN_IF_ERROR(scanner.Expect("U_"));
+  AGMM_ASSIGN_OR_RETURN(operand->open, ParseAxes(scanner, mesh, used));
+  return scanner.Expect("}");
 }
 
 absl::StatusOr<ParsedOperand> ParseOperand(Scanner& scanner, const Mesh& mesh) {
@@ -247,7 +151,7 @@ Tensor MakeTensor(const ParsedOperand& operand, int64_t rows, int64_t cols, DTyp
           rows,
           cols,
           dtype,
-          {operand.rows.axes, operand.cols.axes}};
+          {operand.rows.axes, operand.cols.axes, operand.open}};
 }
 
 }  // namespace
@@ -346,6 +250,35 @@ absl::StatusOr<Tensor> ParseTensor(absl::string_view sharding, const Mesh& mesh,
   named.name = "the tensor";
   AGMM_RETURN_IF_ERROR(Validate(mesh, named));
   return tensor;
+}
+
+absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text) {
+  Split split;
+  if (text == "none") return split;
+  Scanner scanner("split", text);
+  AGMM_RETURN_IF_ERROR(scanner.CheckText());
+  const std::tuple<const std::string&, std::vector<int>*> dims[] = {
+      {problem.a().row_dim, &split.m},
+      {problem.b().col_dim, &split.n},
+      {problem.a().col_dim, &split.k}};
+  std::vector<bool> used(problem.mesh.axes.size(), false);
+  do {
+    AGMM_ASSIGN_OR_RETURN(const Token name, scanner.Name("a cut such as M=x, or none"));
+    const auto dim = std::find_if(std::begin(dims), std::end(dims), [&](const auto& known) {
+      return std::get<0>(known) == name.text;
+    });
+    if (dim == std::end(dims)) {
+      return scanner.ErrorAt(
+          name.at, absl::StrFormat("%s is not a dimension of %s", name.text, SpecText(problem)));
+    }
+    std::vector<int>& axes = *std::get<1>(*dim);
+    if (!axes.empty())
+      return scanner.ErrorAt(name.at, absl::StrFormat("%s is cut twice", name.text));
+    AGMM_RETURN_IF_ERROR(scanner.Expect("="));
+    AGMM_ASSIGN_OR_RETURN(axes, ParseAxes(scanner, problem.mesh, used));
+  } while (scanner.Consume(","));
+  AGMM_RETURN_IF_ERROR(scanner.ExpectEnd());
+  return split;
 }
 
 }  // namespace agmm

@@ -1,5 +1,6 @@
 // The notation: 'A[M_x, K] * B[K, N_x] -> C[M, N_x]' over a mesh 'x=8' or 'dp=2,tp=4'.
-// A subscript names the mesh axes a dimension is sharded over, major first: M_xy, or M_dp.
+// A subscript names the mesh axes a dimension is sharded over, major first: M_xy, or M_dp. {U_x}
+// behind an operand leaves its sum over x open.
 // Source: "Sharded Matrices and How to Multiply Them" (How to Scale Your Model, chapter 3).
 #pragma once
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/schedule/problem.h"
+#include "kernels/schedule/split.h"
 
 namespace agmm {
 
@@ -31,8 +33,11 @@ absl::StatusOr<Shape> ParseShape(absl::string_view text);
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype);
 
-// Parses the sharding of one operand, "[K, N_x]", of `rows` x `cols`.
+// Parses the sharding of one operand, "[K, N_x]" or "[K, N]{U_x}", of `rows` x `cols`.
 absl::StatusOr<Tensor> ParseTensor(absl::string_view sharding, const Mesh& mesh, int64_t rows,
                                    int64_t cols, DType dtype);
+
+// Reads what SplitText writes: "M=x,N=yz", by the names of the problem's dimensions, or "none".
+absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text);
 
 }  // namespace agmm

@@ -41,13 +41,13 @@ class Contents {
       : problem_(problem), schedule_(schedule), k_{0, problem.k()} {}
 
   absl::Status Check(const Order& order) {
-    // Only A and B are known at first, because no read may find contents of the previous epoch.
+    // Only inputs are known at first, because no read may find contents of the previous epoch.
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
-      for (Operand operand : {kA, kB}) {
+      for (Operand operand : {problem_.product.a, problem_.product.b}) {
         const Block shard = ShardBlock(problem_, operand, rank);
         if (shard.empty()) continue;
         const Place place = ResidentPlace(problem_, shard, rank);
-        At(place).Write({shard, place});
+        Overwrite({shard, place});
       }
     }
     for (const auto& [rank, step] : order.sequence()) {
@@ -61,6 +61,10 @@ class Contents {
 
  private:
   Regions& At(const Place& place) { return buffers_[{place.rank, place.buffer}]; }
+
+  void Overwrite(const Region& region) {
+    At(region.place).Write(region, PaddedFootprintOf(problem_, region.block, region.place));
+  }
 
   template <typename... Args>
   absl::Status Fail(const absl::FormatSpec<Args...>& format, const Args&... args) const {
@@ -101,7 +105,7 @@ class Contents {
   }
 
   absl::Status Write(const Region& region) {
-    if (region.place.buffer == kC) {
+    if (region.place.buffer == problem_.product.c) {
       if (!region.finished) {
         return Fail("writes a sum over K %s to %s, where finished elements belong",
                     RangesName(region.slices), PlacedName(problem_, region.block, region.place));
@@ -111,7 +115,7 @@ class Contents {
                     PlacedName(problem_, region.block, region.place), Name(*other));
       }
     }
-    At(region.place).Write(region);
+    Overwrite(region);
     return absl::OkStatus();
   }
 
@@ -175,7 +179,7 @@ class Contents {
 
   absl::Status CheckComplete() {
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
-      const Block shard = ShardBlock(problem_, kC, rank);
+      const Block shard = ShardBlock(problem_, problem_.product.c, rank);
       if (shard.empty()) continue;
       const int64_t missing = At(ResidentPlace(problem_, shard, rank)).Missing(shard);
       if (missing == 0) continue;

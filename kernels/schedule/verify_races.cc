@@ -54,14 +54,16 @@ class Races {
   };
 
   Access AccessOf(const User& user) const {
-    return AccessesOf(schedule_.ranks[user.rank][user.step], user.rank, user.step)[user.access];
+    return AccessesOf(problem_, schedule_.ranks[user.rank][user.step], user.rank,
+                      user.step)[user.access];
   }
 
   template <typename Use>
   void ForEachAccess(Use use) const {
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
-        const std::vector<Access> accesses = AccessesOf(schedule_.ranks[rank][s], rank, s);
+        const std::vector<Access> accesses =
+            AccessesOf(problem_, schedule_.ranks[rank][s], rank, s);
         for (int i = 0; i < static_cast<int>(accesses.size()); ++i)
           use(accesses[i], User{rank, s, i});
       }

@@ -79,7 +79,7 @@ class StepCheck {
       return Fail("a place is in buffer %d; buffers are %d (workspace) and 0 to %d", place.buffer,
                   kWorkspace, problem_.tensors.size() - 1);
     }
-    if (place.buffer != kC && (use == Use::kOwnWrite || use == Use::kWrite)) {
+    if (place.buffer != problem_.product.c && (use == Use::kOwnWrite || use == Use::kWrite)) {
       return Fail("writes %s; operands are only read",
                   BufferName(problem_, place.rank, place.buffer));
     }
@@ -120,16 +120,17 @@ class StepCheck {
     if (place.dtype != DType::kF32 && place.dtype != DType::kBF16 && place.dtype != DType::kF16) {
       return Fail("a place has unknown dtype %d", static_cast<int>(place.dtype));
     }
-    if (place.offset_bytes < 0 || place.offset_bytes % kRowAlignBytes != 0) {
-      return Fail("a place is at byte %d; offsets are multiples of %d from 0", place.offset_bytes,
-                  kRowAlignBytes);
+    const int64_t element = SizeOf(place.dtype);
+    if (place.offset_bytes < 0 || place.offset_bytes % element != 0) {
+      return Fail("a place of %s is at byte %d; offsets are multiples of %d from 0",
+                  Name(place.dtype), place.offset_bytes, element);
     }
     if (place.pitch_bytes < 0 || place.pitch_bytes % kRowAlignBytes != 0 ||
         place.pitch_bytes > kMaxPitchBytes) {
       return Fail("a place has rows %d bytes apart; pitches are multiples of %d up to %d",
                   place.pitch_bytes, kRowAlignBytes, kMaxPitchBytes);
     }
-    const Footprint footprint = FootprintOf(block, place);
+    const Footprint footprint = PaddedFootprintOf(problem_, block, place);
     if (footprint.rows > 1 && footprint.pitch < footprint.width) {
       return Fail("%s has rows of %d bytes, %d apart; they overlap",
                   PlacedName(problem_, block, place), footprint.width, footprint.pitch);
@@ -141,7 +142,8 @@ class StepCheck {
       }
       // Elements keep their dtype until a multiply has made a sum of them.
       const DType dtype = problem_.tensors[block.operand].dtype;
-      if (place.dtype != dtype && !(block.operand == kC && place.dtype == DType::kF32)) {
+      if (place.dtype != dtype &&
+          !(block.operand == problem_.product.c && place.dtype == DType::kF32)) {
         return Fail("%s is %s; the operand is %s", PlacedName(problem_, block, place),
                     Name(place.dtype), Name(dtype));
       }
@@ -238,18 +240,19 @@ class StepCheck {
 
   absl::Status CheckOut(const Block& c, const Place& out) const {
     AGMM_RETURN_IF_ERROR(CheckPlace(c, out, Use::kOwnWrite));
-    if (out.dtype != problem_.tensors[kC].dtype) {
+    if (out.dtype != problem_.c().dtype) {
       return Fail("finishes %s as %s; the operand is %s", BlockName(problem_, c), Name(out.dtype),
-                  Name(problem_.tensors[kC].dtype));
+                  Name(problem_.c().dtype));
     }
     return absl::OkStatus();
   }
 
   absl::Status CheckOp(const Multiply& m) const {
     for (const Block* block : {&m.a, &m.b, &m.c}) AGMM_RETURN_IF_ERROR(CheckBlock(*block));
-    if (m.a.operand != kA || m.b.operand != kB || m.c.operand != kC) {
-      return Fail("multiplies operands %d and %d into %d; it must be %d and %d into %d",
-                  m.a.operand, m.b.operand, m.c.operand, kA, kB, kC);
+    const Roles made = {m.a.operand, m.b.operand, m.c.operand}, &asked = problem_.product;
+    if (made != asked) {
+      return Fail("multiplies operands %d and %d into %d; it must be %d and %d into %d", made.a,
+                  made.b, made.c, asked.a, asked.b, asked.c);
     }
     if (m.a.rows != m.c.rows || m.b.cols != m.c.cols || m.a.cols != m.b.rows) {
       return Fail("%s * %s is not %s", BlockName(problem_, m.a), BlockName(problem_, m.b),
@@ -298,8 +301,9 @@ class StepCheck {
 
   absl::Status CheckOp(const Reduce& reduce) const {
     AGMM_RETURN_IF_ERROR(CheckBlock(reduce.c));
-    if (reduce.c.operand != kC) {
-      return Fail("reduces %s; only sums of operand %d are", BlockName(problem_, reduce.c), kC);
+    if (reduce.c.operand != problem_.product.c) {
+      return Fail("reduces %s; only sums of operand %d are", BlockName(problem_, reduce.c),
+                  problem_.product.c);
     }
     AGMM_RETURN_IF_ERROR(CheckPlace(reduce.c, reduce.from, Use::kRead));
     AGMM_RETURN_IF_ERROR(CheckPlace(reduce.c, reduce.into, Use::kOwnWrite));

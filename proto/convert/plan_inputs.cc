@@ -54,6 +54,10 @@ absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options) {
   PlanOptions result;
   if (!options.algorithm().empty()) result.algorithm = options.algorithm();
   result.chunks = options.chunk_count();
+  result.k_chunks = options.k_chunk_count();
+  result.split = options.split();
+  result.workspace_shards = options.workspace_shard_count();
+  result.carried = options.carried();
   return result;
 }
 
@@ -61,6 +65,10 @@ v1::PlanOptions ToProto(const PlanOptions& options) {
   v1::PlanOptions proto;
   proto.set_algorithm(options.algorithm);
   proto.set_chunk_count(options.chunks);
+  proto.set_k_chunk_count(options.k_chunks);
+  proto.set_split(options.split);
+  proto.set_workspace_shard_count(options.workspace_shards);
+  proto.set_carried(options.carried);
   return proto;
 }
 
@@ -70,6 +78,11 @@ absl::StatusOr<PlacedTensor> FromProto(const v1::TensorSpec& spec) {
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(spec.dtype()));
   AGMM_ASSIGN_OR_RETURN(placed.tensor,
                         ParseTensor(spec.sharding(), placed.mesh, spec.rows(), spec.cols(), dtype));
+  if (!placed.tensor.sharding.open.empty()) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "sharding %s leaves a sum open; this release keeps only tensors whose sums are closed",
+        spec.sharding()));
+  }
   return placed;
 }
 

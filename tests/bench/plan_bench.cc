@@ -23,7 +23,7 @@ struct Case {
                              {1024 * ranks, 28672, 8192}, DType::kBF16)
                     .value()),
         topology(UniformTopology(ranks, algorithm == "peer" ? 1 : ranks / 2).value()),
-        options{algorithm, chunks} {}
+        options{algorithm, chunks, 1, "N=x"} {}
   Schedule Planned() const { return Plan(problem, topology, options).value(); }
 
   const Problem problem;
@@ -61,7 +61,7 @@ void BM_Hash(benchmark::State& state, const Case& one) {
 
 void Register() {
   constexpr std::pair<int, int> kSizes[] = {{2, 1}, {8, 1}, {8, 4}, {64, 1}, {64, 8}, {256, 1}};
-  for (const std::string& algorithm : Algorithms()) {
+  for (const std::string& algorithm : AlgorithmNames()) {
     if (algorithm == "auto") continue;
     for (const auto& [ranks, chunks] : kSizes) {
       const Case one(algorithm, ranks, chunks);

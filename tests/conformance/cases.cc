@@ -101,6 +101,8 @@ Schedule Case::schedule() const {
   PlanOptions options;
   options.algorithm = algorithm;
   options.chunks = chunks;
+  options.split = split.empty() && spec == kDefaultSpec ? "N=x" : split;
+  options.workspace_shards = workspace_shards;
   Schedule schedule = OrDie(Plan(problem(), topology(), options));
   if (absl::Status status = Verify(problem(), topology(), schedule); !status.ok()) {
     std::fprintf(stderr, "%s: %s\n", name().c_str(), status.ToString().c_str());
@@ -111,10 +113,11 @@ Schedule Case::schedule() const {
 
 std::string Case::name() const {
   std::string tail;
-  for (char letter : mesh.empty() ? std::string() : "_" + spec)
+  for (char letter : spec == kDefaultSpec ? split : "_" + spec + split)
     if (std::isalnum(static_cast<unsigned char>(letter)) || letter == '_') tail += letter;
   return absl::StrFormat("%s_%s_r%d_n%d_c%d_%dx%dx%d_t%d%s", algorithm, Name(dtype), ranks, nodes,
-                         chunks, m, n, k, threads, tail);
+                         chunks, m, n, k, threads,
+                         workspace_shards > 0 ? absl::StrCat("_w", workspace_shards, tail) : tail);
 }
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name(); }

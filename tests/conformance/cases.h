@@ -20,7 +20,9 @@ struct Case {
   int64_t m = 0, n = 0, k = 0;
   int threads = 1;
   std::string spec = kDefaultSpec;
-  std::string mesh;  // empty: x=ranks
+  std::string mesh;   // empty: x=ranks
+  std::string split;  // empty: of the default spec the one that gathers A, else chosen
+  int workspace_shards = 0;
 
   Problem problem() const;
   Topology topology() const;

@@ -211,5 +211,50 @@ TEST_P(Joins, WithoutThemTheEpochsMixAndTheTestSeesIt) {
 INSTANTIATE_TEST_SUITE_P(All, Joins, testing::ValuesIn(DeviceKinds()),
                          [](const auto& info) { return info.param.name; });
 
+// Other operands that travel, by other ways: fewer epochs, because they have more steps to delay.
+class EpochsOfShardings : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
+
+void RunSharding(const DeviceKind& kind, const Case& c, std::shared_ptr<UcxNetwork> network) {
+  Cluster::Options options;
+  options.threads = c.threads;
+  if (network != nullptr) options.network = network;
+  Cluster cluster(kind, c.topology(), options);
+  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  Armed step_delay("executor.delay"), message_delay("transport.delay");
+  const auto wrong = Endless(plan, 100).Go();
+  ASSERT_TRUE(wrong.ok()) << wrong.status();
+  EXPECT_EQ(*wrong, 0);
+  EXPECT_TRUE(cluster.GuardsAreWhole());
+}
+
+TEST_P(EpochsOfShardings, EachSeesItsOwnInputsAlone) {
+  RunSharding(std::get<0>(GetParam()), std::get<1>(GetParam()), nullptr);
+}
+
+TEST_P(EpochsOfShardings, SoItDoesOverUcx) {
+  const Case& c = std::get<1>(GetParam());
+  RunSharding(std::get<0>(GetParam()), c, std::make_shared<UcxNetwork>(c.nodes));
+}
+
+constexpr char kAlongK[] = "A[M, K_x] * B[K, N_x] -> C[M, N_x]";
+constexpr char kTwoAxes[] = "A[M_xy, K] * B[K, N] -> C[M, N]";
+constexpr char kLessSharded[] = "A[M_x, K] * B[K, N] -> C[M, N]";
+const std::vector<Case> kShardings = {
+    // Along K, on chip and with places in turn; B, and C behind it; C alone; by levels.
+    {"ring", DType::kBF16, 4, 2, 1, 23, 13, 61, 1, kAlongK},
+    {"ring", DType::kF32, 4, 2, 1, 23, 13, 61, 1, kAlongK, "", "", 2},
+    {"bidirectional_ring", DType::kF32, 4, 2, 2, 23, 13, 29, 1, kDefaultSpec, "", "", 2},
+    {"split_ring", DType::kF32, 3, 2, 1, 23, 13, 29, 2, kDefaultSpec, "", "M=x"},
+    {"hierarchical", DType::kBF16, 4, 2, 1, 23, 13, 29, 1},
+    {"hierarchical_peer", DType::kF32, 4, 2, 2, 23, 13, 29, 1},
+    {"torus", DType::kF32, 4, 2, 1, 23, 13, 29, 1, kTwoAxes, "x=2,y=2"},
+    {"direct", DType::kF16, 3, 3, 2, 23, 13, 29, 1, kLessSharded, "", "M=x"},
+    {"ring", DType::kBF16, 4, 2, 1, 400, 13, 333, 1, kAlongK, "", "", 2},
+};
+INSTANTIATE_TEST_SUITE_P(All, EpochsOfShardings,
+                         testing::Combine(testing::ValuesIn(DeviceKinds()),
+                                          testing::ValuesIn(kShardings)),
+                         Name);
+
 }  // namespace
 }  // namespace agmm::test

@@ -30,6 +30,7 @@ std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
           .value();
   PlanOptions options;
   options.algorithm = "direct";
+  options.split = "N=x";  // gathers A
   const Schedule schedule = Plan(problem, UniformTopology(ranks, 2).value(), options).value();
   const auto device = *CreateCpuDevice(1);
   const auto heap = device->CreateHeap(64 << 20).value();

@@ -27,9 +27,9 @@ constexpr int64_t kK = 64, kN = 48;
 // gRPC's own pools breathe by a few threads; one left behind by each client, job or call would be
 // many.
 constexpr int kPoolThreads = 5;
-// All jobs are of all ranks, for which at most two workspaces are kept; the largest holds an X of
-// 96 rows.
-constexpr int64_t kMostWorkspace = 2 * 96 * kK * sizeof(float);
+// All jobs are of all ranks, for which at most two workspaces are kept; the largest holds less than
+// three times an X of 96 rows, because narrow blocks of B and C are padded.
+constexpr int64_t kMostWorkspace = 2 * 3 * 96 * kK * sizeof(float);
 // Bound on the growth of a daemon from the middle of the work to its end, per client operation.
 // It remembers each commit for a minute, 3 KiB, and the sequencer each request for ten; malloc
 // keeps some of what was freed.

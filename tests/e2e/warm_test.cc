@@ -41,15 +41,15 @@ class Warm : public ::testing::Test {
   static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); }
 
   // C of a new X of so many rows, checked where `check`.
-  void RunOne(int64_t rows, uint64_t seed, bool check) {
+  void RunOne(int64_t rows, uint64_t seed, bool check, const std::string& split = "N=x") {
     const std::string x = absl::StrCat("X", rows), y = absl::StrCat("Y", rows);
     const TestMatrix a = SmallIntegers(rows, kK, seed);
     ExpectOk(client_
                  ->Put(x, {.rows = rows, .cols = kK, .sharding = "[M_x, K]"}, a.values.data(),
                        a.values.size() * sizeof(float))
                  .status());
-    Result<JobHandle> job =
-        client_->Submit({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = x, .b = "W", .c = y});
+    Result<JobHandle> job = client_->Submit(
+        {.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = x, .b = "W", .c = y, .split = split});
     ExpectOk(job.status());
     if (!job.ok()) return;
     ExpectOk(job->Wait().status());
@@ -94,6 +94,18 @@ TEST_F(Warm, AThousandJobsPlanPackAndAllocateNothing) {
   EXPECT_EQ(Done(), before);
 }
 
+// B is packed anew for each job, because it arrives, but into memory that stays.
+TEST_F(Warm, BThatTravelsIsPackedWithoutAllocating) {
+  for (int64_t rows : {256, 100}) RunOne(rows, 1, true, "M=x");
+  const Work before = Done();
+  for (int i = 0; i < 100 && !HasFailure(); ++i) RunOne(i % 2 ? 256 : 100, 2 + i, i < 2, "M=x");
+  const Work after = Done();
+  EXPECT_GT(after.packs, before.packs);
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.plans, before.plans);
+  EXPECT_EQ(after.workspaces, before.workspaces);
+}
+
 // X is M x K; the jobs differ in N, and each gathers all of X.
 TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
   constexpr int kShapes = 50;
@@ -117,6 +129,7 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
                                              .a = "X",
                                              .b = absl::StrCat("B", i),
                                              .c = y,
+                                             .split = "N=x",
                                              .repeat_count = repeat});
     ExpectOk(job.status());
     return job;

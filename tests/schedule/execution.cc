@@ -36,9 +36,9 @@ bool Execution::ActMultiply(Task& task, const Multiply& m) {
                 task.a[(i - rows.begin) * k.size() + l] * task.b[l * cols.size() + j - cols.begin];
           }
         } else if (m.finish) {
-          At(m.c, m.out, i, j) = sum(i, j);
+          Put(m.c, m.out, i, j, sum(i, j));
         } else if (m.acc) {
-          At(m.c, *m.acc, i, j) = sum(i, j);
+          Put(m.c, *m.acc, i, j, sum(i, j));
         }
       }
     }
@@ -50,10 +50,10 @@ bool Execution::ActReduce(Task& task, const Reduce& reduce) {
   const int piece = task.progress / 3, action = task.progress % 3;
   if (action == 0) task.sum.assign(reduce.c.rows.size() * reduce.c.cols.size(), 0);
   ForPiece(reduce.c, piece, [&](int64_t row, int64_t col, int64_t i) {
-    float& into = At(reduce.c, reduce.into, row, col);
+    const float into = At(reduce.c, reduce.into, row, col);
     if (action == 0) task.sum[i] = into + At(reduce.c, reduce.from, row, col);
-    if (action == 1) into = task.sum[i];
-    if (action == 2 && reduce.finish) At(reduce.c, reduce.out, row, col) = into;
+    if (action == 1) Put(reduce.c, reduce.into, row, col, task.sum[i]);
+    if (action == 2 && reduce.finish) Put(reduce.c, reduce.out, row, col, into);
   });
   return ++task.progress == 6;
 }

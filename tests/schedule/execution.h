@@ -143,6 +143,18 @@ class Execution {
     return ranks_[place.rank].memory.at(place.buffer).at(byte / sizeof(float));
   }
 
+  // Writes an element, and behind the last one of a row garbage into the padding that the block
+  // owns.
+  void Put(const Block& block, const Place& place, int64_t row, int64_t col, float value) {
+    At(block, place, row, col) = value;
+    if (col + 1 < block.cols.end || !OwnsPadding(problem_, block, place)) return;
+    constexpr int64_t kWords = kRowAlignBytes / sizeof(float);
+    std::vector<float>& memory = ranks_[place.rank].memory.at(place.buffer);
+    float* const end = &At(block, place, row, col) + 1;
+    for (size_t word = end - memory.data(); word % kWords != 0 && word < memory.size(); ++word)
+      std::memcpy(&memory[word], &kPoison, sizeof(kPoison));
+  }
+
   bool CanAct(const Task& task) const {
     const RankState& rank = ranks_[task.id.rank];
     switch (task.id.kind) {
@@ -157,8 +169,16 @@ class Execution {
     const Step& step = StepOf(task.id);
     if (!task.running) {
       if (rank.launched < task.id.epoch) return false;
-      for (const Wait& wait : step.waits) {
-        if (ranks_[wait.slot.rank].slots[wait.slot.index] < task.id.epoch - wait.lag) return false;
+      const auto holds = [&](const Wait& wait) {
+        return ranks_[wait.slot.rank].slots[wait.slot.index] >= task.id.epoch - wait.lag;
+      };
+      if (!std::all_of(step.waits.begin(), step.waits.end(), holds)) return false;
+      // A multiply that carries transfers starts with them.
+      for (const Step& other : schedule_.ranks[task.id.rank]) {
+        const auto* transfer = std::get_if<Transfer>(&other.op);
+        if (transfer != nullptr && transfer->carrier == task.id.step &&
+            !std::all_of(other.waits.begin(), other.waits.end(), holds))
+          return false;
       }
       return true;
     }
@@ -219,7 +239,7 @@ class Execution {
       return;
     }
     ForPiece(transfer.block, task.copy->written, [&](int64_t row, int64_t col, int64_t i) {
-      At(transfer.block, transfer.to[task.id.part], row, col) = task.copy->values[i];
+      Put(transfer.block, transfer.to[task.id.part], row, col, task.copy->values[i]);
     });
     if (++task.copy->written == kPieces) task.over = !Remote(task.id);
   }

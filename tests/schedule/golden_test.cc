@@ -27,13 +27,39 @@ struct Case {
   PlanOptions options;
 };
 
+// Of products that gather A.
+PlanOptions GatherA(const char* algorithm, int chunks, const char* split = "N=x") {
+  return {algorithm, chunks, 0, split};
+}
+
 const Case kCases[] = {
     {"local_2", "A[M_x, K] * B[K, N] -> C[M_x, N]", "x=2", {8, 4, 4}, DType::kF32, 1, 0, {}},
-    {"serial_2", kDefaultSpec, "x=2", {8, 4, 4}, DType::kF32, 1, 0, {"serial", 0}},
-    {"ring_2", kDefaultSpec, "x=2", {8, 4, 4}, DType::kF32, 1, 0, {"ring", 1}},
-    {"ring_4_nodes_2_chunks_2", kDefaultSpec, "x=4", {64, 32, 96}, DType::kBF16, 2, 0, {"ring", 2}},
-    {"ring_3_nodes_2_ragged", kDefaultSpec, "x=3", {7, 5, 333}, DType::kBF16, 2, 2, {"ring", 2}},
-    {"ring_4_more_ranks_than_rows", kDefaultSpec, "x=4", {3, 8, 4}, DType::kF16, 2, 0, {"ring", 1}},
+    {"serial_2", kDefaultSpec, "x=2", {8, 4, 4}, DType::kF32, 1, 0, GatherA("serial", 0)},
+    {"ring_2", kDefaultSpec, "x=2", {8, 4, 4}, DType::kF32, 1, 0, GatherA("ring", 1)},
+    {"ring_4_nodes_2_chunks_2",
+     kDefaultSpec,
+     "x=4",
+     {64, 32, 96},
+     DType::kBF16,
+     2,
+     0,
+     GatherA("ring", 2)},
+    {"ring_3_nodes_2_ragged",
+     kDefaultSpec,
+     "x=3",
+     {7, 5, 333},
+     DType::kBF16,
+     2,
+     2,
+     GatherA("ring", 2)},
+    {"ring_4_more_ranks_than_rows",
+     kDefaultSpec,
+     "x=4",
+     {3, 8, 4},
+     DType::kF16,
+     2,
+     0,
+     GatherA("ring", 1)},
     {"direct_4_nodes_2_chunks_2",
      kDefaultSpec,
      "x=4",
@@ -41,7 +67,7 @@ const Case kCases[] = {
      DType::kBF16,
      2,
      0,
-     {"direct", 2}},
+     GatherA("direct", 2)},
     {"direct_2_by_2",
      "A[M_dp, K] * B[K, N_tp] -> C[M, N_tp]",
      "dp=2,tp=2",
@@ -49,9 +75,16 @@ const Case kCases[] = {
      DType::kF32,
      2,
      0,
-     {"direct", 1}},
-    {"peer_2", kDefaultSpec, "x=2", {8, 4, 4}, DType::kF32, 1, 0, {"peer", 0}},
-    {"peer_3_ragged_chunks_2", kDefaultSpec, "x=3", {7, 2, 333}, DType::kBF16, 1, 0, {"peer", 2}},
+     GatherA("direct", 1, "N=tp")},
+    {"peer_2", kDefaultSpec, "x=2", {8, 4, 4}, DType::kF32, 1, 0, GatherA("peer", 0)},
+    {"peer_3_ragged_chunks_2",
+     kDefaultSpec,
+     "x=3",
+     {7, 2, 333},
+     DType::kBF16,
+     1,
+     0,
+     GatherA("peer", 2)},
     {"peer_2_by_2",
      "A[M_tp, K] * B[K, N_tp] -> C[M, N_tp]",
      "dp=2,tp=2",
@@ -59,7 +92,7 @@ const Case kCases[] = {
      DType::kF32,
      2,
      0,
-     {"peer", 1}},
+     GatherA("peer", 1, "N=tp")},
 };
 
 class GoldenPlan : public ::testing::TestWithParam<Case> {};

@@ -108,12 +108,12 @@ INSTANTIATE_TEST_SUITE_P(Refuse, Mutation,
 struct Exception {
   const char* message;
   const char* reason;
-  uint64_t example;  // a seed; 0: among the first
+  bool among_first;  // of the seeds from 1 on
 };
 constexpr Exception kExceptions[] = {
-    {"sum on chip", "the steps of a tile pass stand next to each other, whatever is between", 0},
+    {"sum on chip", "the steps of a tile pass stand next to each other, whatever is between", true},
     // These tests run in f32; in other dtypes the bits differ.
-    {"where finished elements belong", "a sum over all of K is a finished element in f32", 3580},
+    {"where finished elements belong", "a sum over all of K is a finished element in f32", false},
 };
 
 // Random schedules with mistakes that planners make or not: Verify refuses what goes wrong, and
@@ -123,11 +123,9 @@ TEST(Mistakes, AreRefusedWhereTheyGoWrong) {
   constexpr int kSeeds = 900;
   Totals totals;
   std::vector<int> excepted(std::size(kExceptions), 0);
+  std::vector<uint64_t> example(std::size(kExceptions), 0);
   std::vector<uint64_t> seeds(kSeeds);
   std::iota(seeds.begin(), seeds.end(), first);
-  for (const Exception& exception : kExceptions) {
-    if (exception.example != 0) seeds.push_back(exception.example);
-  }
   for (uint64_t seed : seeds) {
     std::mt19937_64 random(seed);
     const int ranks = 2 + static_cast<int>(random() % 2);
@@ -142,6 +140,7 @@ TEST(Mistakes, AreRefusedWhereTheyGoWrong) {
     for (size_t i = 0; i < excepted.size() && !expected && !verdict.ok(); ++i) {
       if (!absl::StrContains(verdict.message(), kExceptions[i].message)) continue;
       ++excepted[i];
+      example[i] = seed;
       expected = true;
     }
     ASSERT_TRUE(expected) << absl::StrFormat("AGMM_SEED=%d, ", seed) << mutant.name << " ends "
@@ -151,8 +150,9 @@ TEST(Mistakes, AreRefusedWhereTheyGoWrong) {
   }
   totals.Print();
   for (size_t i = 0; i < excepted.size(); ++i) {
-    std::printf("%d refused and exact: %s\n", excepted[i], kExceptions[i].reason);
-    if (first == 1) {
+    std::printf("%d refused and exact, such as seed %d: %s\n", excepted[i],
+                static_cast<int>(example[i]), kExceptions[i].reason);
+    if (first == 1 && kExceptions[i].among_first) {
       EXPECT_GT(excepted[i], 0) << "no exception: " << kExceptions[i].message;
     }
   }

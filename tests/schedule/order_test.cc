@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "kernels/schedule/gather.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/questions.h"
 #include "kernels/schedule/verify.h"
@@ -181,9 +180,19 @@ Schedule ReadsLate(const Problem& problem, bool late) {
     const Block shard = ShardBlock(problem, kA, from);
     return Transfer{shard, ResidentPlace(problem, shard, from), {work(to, 0)}};
   };
+  const auto product = [&](Rank rank, Range rows, const Place& a_place) {
+    Multiply multiply;
+    multiply.a = {kA, rows, {0, problem.k()}};
+    multiply.b = ShardBlock(problem, kB, rank);
+    multiply.c = {kC, rows, multiply.b.cols};
+    multiply.a_place = a_place;
+    multiply.b_place = ResidentPlace(problem, multiply.b, rank);
+    multiply.out = ResidentPlace(problem, multiply.c, rank);
+    return multiply;
+  };
   const auto own = [&](Rank rank, int64_t row) {
-    const Range rows = {row, row + 1};
-    return RowsTimesB(problem, rank, rows, ResidentPlace(problem, RowsOfA(problem, rows), rank));
+    const Block block = {kA, {row, row + 1}, {0, problem.k()}};
+    return product(rank, block.rows, ResidentPlace(problem, block, rank));
   };
   Schedule schedule;
   schedule.algorithm = "hand";
@@ -194,14 +203,14 @@ Schedule ReadsLate(const Problem& problem, bool late) {
   first.push_back({send(0, 1), 1, {{{0, 0}, 1}}, {{1, 0}}});
   for (int i = 0; i < kRows; ++i) first.push_back({own(0, i), 0});
   for (int i = 0; i < kRows; ++i)
-    first.push_back({RowsTimesB(problem, 0, {kRows + i, kRows + i + 1}, work(0, i)), 0});
+    first.push_back({product(0, {kRows + i, kRows + i + 1}, work(0, i)), 0});
   first[1 + kRows].waits.push_back({{0, 1}});
   first.back().signals.push_back({1, 1});
   second.push_back({send(1, 0), 2, {{{1, 1}, 1}}, {{0, 1}}});
   second.push_back({Transfer(), 1, {{{1, 0}}}, {{1, 2}}});
   for (int i = 0; i < kRows; ++i) second.push_back({own(1, kRows + i), 0});
   second[2].waits.push_back({{1, 2}});
-  second.push_back({RowsTimesB(problem, 1, {0, kRows}, work(1, 0)), 0});
+  second.push_back({product(1, {0, kRows}, work(1, 0)), 0});
   second[late ? second.size() - 1 : 1].signals.push_back({0, 0});
   return schedule;
 }

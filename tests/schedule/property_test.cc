@@ -16,11 +16,14 @@ namespace agmm::test {
 namespace {
 
 constexpr const char* kAlgorithms[] = {"serial", "ring", "direct", "peer"};
+// Gathers A, whatever moves the fewest bytes.
+constexpr char kGatherA[] = "N=x";
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 // Plans, proves, and closes once more.
-void Check(int ranks, const Topology& topology, Shape shape, DType dtype,
-           const PlanOptions& options, const std::string& spec = kDefaultSpec) {
+void Check(int ranks, const Topology& topology, Shape shape, DType dtype, PlanOptions options,
+           const std::string& spec = kDefaultSpec) {
+  if (spec == kDefaultSpec) options.split = kGatherA;
   SCOPED_TRACE(absl::StrFormat("%s %s, %d chunks, %d ranks, M=%d N=%d K=%d %s", spec,
                                options.algorithm, options.chunks, ranks, shape.m, shape.n, shape.k,
                                Name(dtype)));
@@ -114,7 +117,7 @@ TEST(Peer, IsPlannedWhereEachGroupIsWithinANode) {
     for (int64_t n : {1, 61}) {
       for (int chunks : {1, 2}) {
         const Problem problem = TwoAxes(kWithinNodes, {m, n, 40}).value();
-        const absl::StatusOr<Schedule> plan = Plan(problem, topology, {"peer", chunks});
+        const absl::StatusOr<Schedule> plan = Plan(problem, topology, {"peer", chunks, 0, "N=tp"});
         ASSERT_TRUE(plan.ok()) << plan.status();
         EXPECT_EQ(Verify(problem, topology, *plan), absl::OkStatus());
         EXPECT_EQ(plan->workspace_bytes, 0);
@@ -132,7 +135,7 @@ TEST(Peer, IsPlannedWhereEachGroupIsWithinANode) {
 TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
   const Problem problem = TwoAxes(kBetweenNodes, {97, 61, 40}).value();
   for (const char* algorithm : {"peer", "auto"}) {
-    const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {algorithm});
+    const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {algorithm, 0, 0, "N=tp"});
     if (algorithm == std::string("auto")) {
       ASSERT_TRUE(resolved.ok());
       EXPECT_NE(resolved->algorithm, "peer");
@@ -147,32 +150,33 @@ TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
 
 TEST(Peer, IsWhatAutoTakesWithinNodesWithWholeShards) {
   const Problem problem = TwoAxes(kWithinNodes, {960, 384, 4096}).value();
-  const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {});
+  const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {"auto", 0, 0, "N=tp"});
   ASSERT_TRUE(resolved.ok()) << resolved.status();
-  EXPECT_EQ(*resolved, (PlanOptions{"peer", 1}));
-  EXPECT_EQ(ExplainChoice(problem, {}, *resolved),
+  EXPECT_EQ(*resolved, (PlanOptions{"peer", 1, 1, "N=tp"}));
+  EXPECT_EQ(ExplainChoice(problem, MakeTopology(6, 2), {}, *resolved),
             "auto takes peer: all ranks that gather share a node and read each other's shards "
             "where they lie");
-  EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3}).value(),
-            (PlanOptions{"peer", 3}));
+  EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3, 0, "N=tp"}).value(),
+            (PlanOptions{"peer", 3, 1, "N=tp"}));
 }
 
 TEST(Serial, SaysWhenItDoesNotTakeTheChunksThatWereAskedFor) {
   const Problem problem = MakeProblem(3, {96, 64, 48});
-  const PlanOptions asked{"serial", 4};
+  const PlanOptions asked{"serial", 4, 0, "N=x"};
   const PlanOptions resolved = ResolveOptions(problem, MakeTopology(3, 3), asked).value();
-  EXPECT_EQ(resolved, (PlanOptions{"serial", 1}));
+  EXPECT_EQ(resolved, (PlanOptions{"serial", 1, 1, "N=x"}));
   const std::string whole = "serial takes shards whole, not in the 4 chunks that were asked for";
-  EXPECT_EQ(ExplainChoice(problem, asked, resolved), whole);
-  EXPECT_EQ(ExplainChoice(problem, {"serial", 1}, resolved), "");
-  EXPECT_THAT(ExplainChoice(problem, {"auto", 4}, resolved), testing::EndsWith("; " + whole));
+  EXPECT_EQ(ExplainChoice(problem, MakeTopology(3, 3), asked, resolved), whole);
+  EXPECT_EQ(ExplainChoice(problem, MakeTopology(3, 3), {"serial", 1}, resolved), "");
+  EXPECT_THAT(ExplainChoice(problem, MakeTopology(3, 3), {"auto", 4}, resolved),
+              testing::EndsWith("; " + whole));
 }
 
 // The errors of Verify for a peer plan without its joins.
 TEST(Peer, WithoutEntryOrExitAnOwnersShardIsReadOutsideOfItsEpoch) {
   const Problem problem = MakeProblem(3, {9, 6, 4});
   const Topology topology = MakeTopology(3, 1);
-  const Schedule plan = Plan(problem, topology, {"peer", 1}).value();
+  const Schedule plan = Plan(problem, topology, {"peer", 1, 0, "N=x"}).value();
   for (Rank rank = 0; rank < 3; ++rank) {
     Schedule without = plan;
     without.ranks[rank].pop_back();

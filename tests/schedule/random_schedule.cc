@@ -61,13 +61,12 @@ class Generator {
   int Draw(size_t count) { return static_cast<int>(random_() % count); }
   bool Chance(int one_in) { return random_() % one_in == 0; }
 
-  // Cuts `whole` at fewer than `most` random multiples of `step` from its begin.
-  std::vector<Range> Cut(Range whole, int64_t step, int most) {
+  // Cuts `whole` at fewer than `most` random elements.
+  std::vector<Range> Cut(Range whole, int most) {
     std::set<int64_t> cuts = {whole.begin, whole.end};
-    const int64_t inner = (whole.size() - 1) / step;
-    for (int i = Draw(most); i > 0 && inner > 0; --i) {
-      cuts.insert(whole.begin + step * (1 + static_cast<int64_t>(random_() % inner)));
-    }
+    const int64_t inner = whole.size() - 1;
+    for (int i = Draw(most); i > 0 && inner > 0; --i)
+      cuts.insert(whole.begin + 1 + static_cast<int64_t>(random_() % inner));
     std::vector<Range> out;
     for (auto at = cuts.begin(); std::next(at) != cuts.end(); ++at) {
       out.push_back({*at, *std::next(at)});
@@ -76,12 +75,11 @@ class Generator {
   }
 
   void DrawWork() {
-    const int64_t aligned = kRowAlignBytes / SizeOf(problem_.tensors[kA].dtype);
-    const std::vector<Range> slabs = Cut({0, problem_.k()}, aligned, 4);
+    const std::vector<Range> slabs = Cut({0, problem_.k()}, 4);
     for (Rank owner = 0; owner < problem_.mesh.size(); ++owner) {
       const Block shard = ShardBlock(problem_, kA, owner);
       if (shard.empty()) continue;
-      for (const Range& rows : Cut(shard.rows, 1, 4)) {
+      for (const Range& rows : Cut(shard.rows, 4)) {
         std::vector<int> pieces;
         for (const Range& slab : slabs) {
           pieces.push_back(static_cast<int>(pieces_.size()));
@@ -103,8 +101,7 @@ class Generator {
   void AddProducts(Rank rank, const Range& rows, const std::vector<int>& pieces) {
     const Block shard = ShardBlock(problem_, kC, rank);
     if (shard.empty()) return;
-    // Column boundaries are aligned for every dtype.
-    for (const Range& cols : Cut(shard.cols, kRowAlignBytes / SizeOf(DType::kBF16), 3)) {
+    for (const Range& cols : Cut(shard.cols, 3)) {
       Product product = {rank, {kC, rows, cols}, pieces};
       std::shuffle(product.pieces.begin(), product.pieces.end(), random_);
       if (pieces.size() > 1 && Chance(2)) {

@@ -51,6 +51,10 @@ ScheduleBuilder::Use ScheduleBuilder::Allocate(Rank rank, const Block& block, DT
   const int64_t row = RoundUp(block.cols.size() * SizeOf(dtype), kRowAlignBytes);
   const int64_t pitch = row + (random_() % 3 == 0 ? kRowAlignBytes : 0);
   const int64_t bytes = pitch * block.rows.size();
+  // The rest of a row is enough for the block and the padding that it may own.
+  const int64_t spare = pitch / SizeOf(dtype) - block.cols.size();
+  const int64_t in_row =
+      random_() % 2 == 0 ? static_cast<int64_t>(random_() % (spare + 1)) * SizeOf(dtype) : 0;
   int region = -1;
   for (int i = 0; i < static_cast<int>(regions_.size()); ++i) {
     const Region& r = regions_[i];
@@ -67,7 +71,8 @@ ScheduleBuilder::Use ScheduleBuilder::Allocate(Rank rank, const Block& block, DT
   const Use use = static_cast<Use>(uses_.size());
   regions_[region].free = false;
   regions_[region].uses.push_back(use);
-  uses_.push_back({{rank, kWorkspace, regions_[region].offset, pitch, dtype}, region, writer, {}});
+  uses_.push_back(
+      {{rank, kWorkspace, regions_[region].offset + in_row, pitch, dtype}, region, writer, {}});
   return use;
 }
 

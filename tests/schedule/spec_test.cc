@@ -111,8 +111,8 @@ TEST(Spec, ErrorsPointAtTheColumn) {
       {"A[M_z, K] * B[K, N] -> C[M, N]", 5, "\"z\" is not an axis of mesh x=2,y=3"},
       {"A[M_xz, K] * B[K, N] -> C[M, N]", 6, "\"z\" is not an axis of mesh x=2,y=3"},
       {"A[M_x_y, K] * B[K, N] -> C[M, N]", 6, "expected \",\", found \"_\""},
-      {"A[M_xx, K] * B[K, N] -> C[M, N]", 6, "axis x is used twice in one operand"},
-      {"A[M_x, K_yx] * B[K, N] -> C[M, N]", 11, "axis x is used twice in one operand"},
+      {"A[M_xx, K] * B[K, N] -> C[M, N]", 6, "axis x is used twice; it can split an operand"},
+      {"A[M_x, K_yx] * B[K, N] -> C[M, N]", 11, "axis x is used twice; it can split an operand"},
       {"A[M, K] * B[L, N] -> C[M, N]", 13,
        "the inner dimensions differ: A has columns K and B has "
        "rows L"},
@@ -124,7 +124,12 @@ TEST(Spec, ErrorsPointAtTheColumn) {
       {"A[M, M] * B[M, N] -> C[M, N]", 6, "dimension M is named twice"},
       {"A[M, K] * B[K, M] -> C[M, M]", 16, "dimension M is named twice"},
       {"A[M, K] * B[K, N] -> C[M, N] !", 30, "\"!\" is left over"},
-      {"A[M, K] * B[K, N] -> C[M, N]{U_x}", 29, "{U_x}, are not supported"},
+      {"A[M, K] * B[K, N] -> C[M_x, N]{U_x}", 34, "axis x is used twice"},
+      {"A[M, K] * B[K, N] -> C[M, N]{U_xx}", 33, "axis x is used twice"},
+      {"A[M, K] * B[K, N] -> C[M, N]{V_x}", 30, "expected \"U_\", found \"V\""},
+      {"A[M, K] * B[K, N] -> C[M, N]{U_}", 32, "expected the name of a mesh axis"},
+      {"A[M, K] * B[K, N] -> C[M, N]{U_z}", 32, "\"z\" is not an axis of mesh x=2,y=3"},
+      {"A[M, K] * B[K, N] -> C[M, N]{U_x", 33, "expected \"}\", found the end"},
   };
   for (const BadSpec& bad : cases) {
     SCOPED_TRACE(bad.spec);

@@ -99,8 +99,8 @@ TEST(VerifyStructure, BlockIsInsideItsOperand) {
 
 TEST(VerifyStructure, PlaceIsAligned) {
   Hand h = Hand::Push();
-  h.Op<Transfer>(0, 2).to[0].offset_bytes = 64;
-  ExpectInvalid(h, "offsets are multiples of 128");
+  h.Op<Transfer>(0, 2).to[0].offset_bytes = 6;
+  ExpectInvalid(h, "a place of f32 is at byte 6; offsets are multiples of 4");
   h = Hand::Push();
   h.Op<Transfer>(0, 2).to[0].pitch_bytes = 192;
   ExpectInvalid(h, "pitches are multiples of 128");

@@ -30,6 +30,7 @@ TEST(Admission, ASchedulePastWhatCanBeProvedIsRefusedWithTheChunksThatCan) {
       catalog->OnReport(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
   }
   request.mutable_options()->set_algorithm("ring");
+  request.mutable_options()->set_split("N=x");
   const auto admit = [&](int chunks) {
     request.mutable_options()->set_chunk_count(chunks);
     return Admit(request, members, *catalog, [](uint64_t) { return true; }).status();

@@ -13,7 +13,7 @@ constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
 class JobFigures : public ::testing::Test {
  protected:
   ScheduleFacts Facts(const std::string& algorithm) const {
-    return FactsOf(topology_, *Plan(problem_, topology_, {algorithm, 1}));
+    return FactsOf(problem_, topology_, *Plan(problem_, topology_, {algorithm, 1}));
   }
   // Each rank's multiply runs from start_us to end_us, everything else before it.
   RankReports Serial(const ScheduleFacts& facts,
@@ -40,12 +40,13 @@ TEST_F(JobFigures, BytesAreCountedByTheWayTheyGo) {
     const ScheduleFacts apart = Facts(algorithm);
     EXPECT_EQ(apart.network_bytes, 8 * 4 * 4) << algorithm;  // each half of A to the other rank
     EXPECT_EQ(apart.memory_bytes, 0);
-    const ScheduleFacts together = FactsOf({{0, 0}}, *Plan(problem_, {{0, 0}}, {algorithm, 1}));
+    const ScheduleFacts together =
+        FactsOf(problem_, {{0, 0}}, *Plan(problem_, {{0, 0}}, {algorithm, 1}));
     EXPECT_EQ(together.memory_bytes, 8 * 4 * 4) << algorithm;
     EXPECT_EQ(together.network_bytes, 0);
   }
   // No copies, but half of A is loaded from the other rank's memory.
-  const ScheduleFacts peer = FactsOf({{0, 0}}, *Plan(problem_, {{0, 0}}, {"peer", 1}));
+  const ScheduleFacts peer = FactsOf(problem_, {{0, 0}}, *Plan(problem_, {{0, 0}}, {"peer", 1}));
   EXPECT_EQ(peer.memory_bytes, 8 * 4 * 4);
   EXPECT_EQ(peer.network_bytes, 0);
   EXPECT_FALSE(peer.transfers) << "joins do not count as transfers";
@@ -86,7 +87,7 @@ TEST_F(JobFigures, ThePartsOfASerialRunAreTheSlowestRanks) {
 TEST_F(JobFigures, WithoutATransferThereIsNoGatherToTime) {
   const Problem local =
       *ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", problem_.mesh, {8, 6, 4}, DType::kF32);
-  const ScheduleFacts facts = FactsOf(topology_, *Plan(local, topology_, {"serial", 1}));
+  const ScheduleFacts facts = FactsOf(local, topology_, *Plan(local, topology_, {"serial", 1}));
   const PartTimes parts = PartTimesOf(facts, local.mesh, Serial(facts, {{10, 5010}, {10, 4010}}));
   EXPECT_EQ(parts.gemm_us, 5000);
   EXPECT_EQ(parts.gather_us, 0);

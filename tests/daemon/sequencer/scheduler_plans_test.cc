@@ -90,6 +90,7 @@ TEST_F(PlansOfJobs, ASmallPlanDoesNotWaitForALargeOne) {
   const Operands3 t = MakeOperands(1024), u = MakeOperands(32);
   v1::SubmitJobRequest many = Request(t);
   many.mutable_options()->set_chunk_count(256);
+  many.mutable_options()->set_split("N=x");
   Answer<v1::Job> large;
   {
     Armed held("scheduler.hold_large_plan");

@@ -47,10 +47,11 @@ std::vector<std::string> Keys(const OrderedJson& json) {
 }
 
 TEST(PlanCli, TextShowsTheProblemTheChoiceAndTheTraffic) {
-  const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2");
+  const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --split N=x");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   EXPECT_THAT(result.out,
               StartsWith("A[M_x, K] * B[K, N_x] -> C[M, N_x]  M=64 N=32 K=96 bf16  mesh x=4\n"
+                         "split      N=x\n"
                          "algorithm  ring, 1 chunk a shard (auto "));
   EXPECT_THAT(result.out, HasSubstr(", verified\n"));
   EXPECT_THAT(result.out, HasSubstr("workspace  12 KiB on every rank\n"));
@@ -62,12 +63,15 @@ TEST(PlanCli, TextShowsTheProblemTheChoiceAndTheTraffic) {
                                     "   2     1      7                 0            9216\n"
                                     "   3     1      7              9216               0\n"));
   EXPECT_THAT(result.out, HasSubstr("\nsteps      28: 12 transfer, 16 multiply\n"));
-  EXPECT_THAT(result.out, HasSubstr("\nmoved      18 KiB by memory, 18 KiB by network an epoch\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("\nmoved      18 KiB by memory, 18 KiB by network an epoch; 12 KiB "
+                        "between nodes is the least\n"));
   EXPECT_THAT(result.out, Not(HasSubstr("\nrank 0\n")));
 }
 
 TEST(PlanCli, FullTextAddsTheStepsOfEveryRank) {
-  const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --full");
+  const Result result =
+      Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --split N=x --full");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   EXPECT_THAT(result.out, HasSubstr("\nagmm schedule 1 ring ranks=4 workspace=12288\nrank 0\n"));
   for (const char* rank : {"\nrank 0\n", "\nrank 1\n", "\nrank 2\n", "\nrank 3\n"})
@@ -92,11 +96,17 @@ TEST(PlanCli, ProductsThatMoveNothingSaySo) {
 
 TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
   const Result result = Agmmctl(
-      "plan --json --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --algorithm direct --chunks 2");
+      "plan --json --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --split N=x --algorithm direct "
+      "--chunks 2");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   const OrderedJson plan = OrderedJson::parse(result.out);
-  EXPECT_THAT(Keys(plan), ElementsAre("schema", "format", "algorithm", "hash", "problem",
-                                      "topology", "workspace_bytes", "ranks"));
+  EXPECT_THAT(Keys(plan),
+              ElementsAre("schema", "format", "algorithm", "hash", "problem", "topology", "options",
+                          "why", "moved", "workspace_bytes", "ranks"));
+  EXPECT_EQ(plan["options"], OrderedJson::parse(R"({"split": "N=x", "chunks": 2, "k_chunks": 1,
+                                                    "workspace_shards": 0, "carried": false})"));
+  EXPECT_EQ(plan["moved"], OrderedJson::parse(R"({"own_node": 12288, "other_nodes": 24576,
+                                                  "least_other_nodes": 12288})"));
   EXPECT_EQ(plan["format"], 1);
   EXPECT_EQ(plan["algorithm"], "direct");
   EXPECT_EQ(plan["hash"].get<std::string>().size(), 16);
@@ -192,7 +202,7 @@ TEST(PlanCli, APlanThatIsTooLargeIsRefusedAtOnceWithWhatItTakes) {
       "plan --shape M=1048576,N=4096,K=4096 --mesh x=4096 --nodes 512 --algorithm ring --chunks "
       "256");
   EXPECT_EQ(result.exit_code, 8);
-  EXPECT_THAT(result.out, HasSubstr("about 8589934592 steps and takes about 10.94 TiB"));
+  EXPECT_THAT(result.out, HasSubstr("about 8588886016 steps and takes about 10.94 TiB"));
   EXPECT_THAT(result.out, HasSubstr("--chunks"));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
 }
@@ -204,11 +214,36 @@ TEST(PlanCli, ALocalProductOnManyRanksIsSmall) {
   EXPECT_EQ(result.exit_code, 0) << result.out;
 }
 
-TEST(PlanCli, ProductsThatNoPlannerCoversAreRefused) {
-  const Result result =
-      Agmmctl("plan --shape M=8,N=8,K=8 --mesh x=2 --spec 'A[M, K_x] * B[K_x, N] -> C[M, N]'");
+TEST(PlanCli, ExplanationShowsEverySplit) {
+  const std::string question =
+      "plan --shape M=1024,N=512,K=4096 --mesh x=2,y=2 --explain "
+      "--spec 'A[M_x, K_y] * B[K, N_y] -> C[M_x, N_y]'";
+  const Result text = Agmmctl(question);
+  ASSERT_EQ(text.exit_code, 0) << text.out;
+  EXPECT_THAT(text.out, HasSubstr("case 2: K is sharded in one input"));
+  EXPECT_THAT(text.out, HasSubstr("needs a sum between ranks: not planned yet"));
+  const OrderedJson explanation =
+      OrderedJson::parse(Agmmctl(question + " --json").out)["explanation"];
+  ASSERT_EQ(explanation["splits"].size(), 16) << "M, N, K or none for each of two axes";
+  const OrderedJson& taken = explanation["splits"][0];
+  EXPECT_EQ(taken["split"], "M=x,N=y");
+  EXPECT_TRUE(taken["taken"]);
+  EXPECT_EQ(taken["busiest_bytes"], 512 * 2048 * 2) << "half of its rows of A";
+  EXPECT_EQ(taken["flops"], 2.0 * 512 * 256 * 4096);
+}
+
+TEST(PlanCli, WhatNeedsASumIsRefused) {
+  const Result result = Agmmctl(
+      "plan --shape M=8,N=8,K=8 --mesh x=2 --split K=x "
+      "--spec 'A[M, K_x] * B[K_x, N] -> C[M, N]'");
   EXPECT_EQ(result.exit_code, 5);
-  EXPECT_THAT(result.out, StartsWith("agmmctl: no planner for A[M, K_x]"));
+  EXPECT_THAT(result.out, StartsWith("agmmctl: split K=x of A[M, K_x] * B[K_x, N] -> C[M, N]  M=8 "
+                                     "N=8 K=8 bf16  mesh x=2 needs a sum between ranks"));
+  const Result open =
+      Agmmctl("plan --shape M=8,N=8,K=8 --mesh x=2 --spec 'A[M, K] * B[K, N] -> C[M, N]{U_x}'");
+  EXPECT_EQ(open.exit_code, 5);
+  EXPECT_THAT(open.out, HasSubstr("C of A[M, K] * B[K, N] -> C[M, N]{U_x}"));
+  EXPECT_THAT(open.out, HasSubstr("has an open sum"));
 }
 
 TEST(Cli, OutputThatCannotBeWrittenIsAnError) {

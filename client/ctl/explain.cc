@@ -1,0 +1,97 @@
+#include "client/ctl/explain.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/ctl/table.h"
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+bool ShareAnAxis(const std::vector<int>& x, const std::vector<int>& y) {
+  return absl::c_any_of(x, [&](int axis) { return absl::c_linear_search(y, axis); });
+}
+
+// Source: the four cases of "Sharded Matrices and How to Multiply Them" (How to Scale Your Model).
+std::string CaseOf(const Problem& problem) {
+  const Sharding &a = problem.a().sharding, &b = problem.b().sharding, &c = problem.c().sharding;
+  const std::string &m = problem.a().row_dim, &n = problem.b().col_dim, &k = problem.a().col_dim;
+  if (!a.cols.empty() && a.cols == b.rows)
+    return absl::StrCat("case 3: ", k, " is sharded alike in both inputs");
+  if (!a.cols.empty() || !b.rows.empty())
+    return absl::StrCat("case 2: ", k, " is sharded in one input, or differently in both");
+  if (ShareAnAxis(a.rows, b.cols))
+    return absl::StrCat("case 4: ", m, " and ", n, " are sharded over the same axis");
+  if (a.rows != c.rows || b.cols != c.cols)
+    return absl::StrCat("case 1, but ", problem.c().name, " is sharded otherwise than its inputs");
+  return absl::StrCat("case 1: ", k, " is whole, and ", m, " and ", n,
+                      " are sharded over different axes or none");
+}
+
+struct Candidate {
+  Split split;
+  SplitCost cost;
+  bool needs_sum = false;
+};
+
+// The cheapest first; splits that need a sum last.
+std::vector<Candidate> Candidates(const Problem& problem) {
+  std::vector<Candidate> candidates;
+  for (const Split& split : Splits(problem)) {
+    const bool needs_sum = !CheckNoSum(problem, split).ok();
+    candidates.push_back({split, needs_sum ? SplitCost() : CostOf(problem, split), needs_sum});
+  }
+  absl::c_stable_sort(candidates, [](const Candidate& x, const Candidate& y) {
+    const auto key = [](const Candidate& one) {
+      return std::tuple(one.needs_sum, one.cost.busiest_bytes, one.cost.flops, one.cost.c_travels);
+    };
+    return key(x) < key(y);
+  });
+  return candidates;
+}
+
+}  // namespace
+
+std::string ExplainText(const Problem& problem, const Split& taken) {
+  Table table({Words("split"), Number("into busiest rank"), Number("into all"),
+               Number("flops of a rank"), Number("kept"), Words("")});
+  for (const Candidate& one : Candidates(problem)) {
+    const std::string mark = one.split == taken ? "taken" : "";
+    if (one.needs_sum) {
+      table.AddRow({SplitText(problem, one.split), "-", "-", "-", "-",
+                    "needs a sum between ranks: not planned yet"});
+      continue;
+    }
+    table.AddRow({SplitText(problem, one.split), FormatBytes(one.cost.busiest_bytes),
+                  FormatBytes(one.cost.moved_bytes),
+                  absl::StrFormat("%.3g", static_cast<double>(one.cost.flops)),
+                  FormatBytes(one.cost.memory_bytes), mark});
+  }
+  return absl::StrCat(CaseOf(problem),
+                      "\nof the splits without a sum, the one that moves the fewest bytes into its "
+                      "busiest rank is taken,\nif equal the one of the fewest flops, then one that "
+                      "leaves ",
+                      problem.c().name, " where it is made\n\n", table.ToString());
+}
+
+Json ExplainJson(const Problem& problem, const Split& taken) {
+  Json splits = Json::array();
+  for (const Candidate& one : Candidates(problem)) {
+    const auto known = [&](int64_t value) { return one.needs_sum ? Json(nullptr) : Json(value); };
+    splits.push_back({{"split", SplitText(problem, one.split)},
+                      {"taken", one.split == taken},
+                      {"busiest_bytes", known(one.cost.busiest_bytes)},
+                      {"moved_bytes", known(one.cost.moved_bytes)},
+                      {"flops", known(one.cost.flops)},
+                      {"memory_bytes", known(one.cost.memory_bytes)},
+                      {"needs_sum", one.needs_sum}});
+  }
+  return {{"case", CaseOf(problem)}, {"splits", splits}};
+}
+
+}  // namespace agmm

@@ -1,0 +1,17 @@
+// Which of its splits a product takes, and why.
+#pragma once
+
+#include <string>
+
+#include "client/ctl/json.h"
+#include "kernels/schedule/split.h"
+
+namespace agmm {
+
+// The case of the product by its shardings, and every split with its costs; `taken` is marked.
+std::string ExplainText(const Problem& problem, const Split& taken);
+// {"case", "splits": [{"split", "taken", "busiest_bytes", "moved_bytes", "flops", "memory_bytes",
+//                      "needs_sum"}]}
+Json ExplainJson(const Problem& problem, const Split& taken);
+
+}  // namespace agmm

@@ -1,0 +1,144 @@
+#include "client/ctl/plan_json.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/hash.h"
+#include "kernels/schedule/plan_hash.h"
+#include "kernels/schedule/text.h"
+
+namespace agmm {
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(const Problem& problem) : problem_(problem) {}
+
+  Json Of(const PlanReport& planned) const {
+    const Topology& topology = planned.topology;
+    const Schedule& schedule = planned.schedule;
+    Json ranks = Json::array();
+    for (Rank rank = 0; rank < topology.rank_count(); ++rank) {
+      ranks.push_back({{"rank", rank},
+                       {"node", topology.node_of_rank[rank]},
+                       {"steps", Of(schedule.ranks[rank])}});
+    }
+    return {{"schema", "agmm.plan.v1"},
+            {"format", 1},
+            {"algorithm", schedule.algorithm},
+            {"hash", HashHex(PlanHash(problem_, schedule))},
+            {"problem", OfProblem()},
+            {"topology", {{"node_of_rank", topology.node_of_rank}}},
+            {"options", Of(planned.options)},
+            {"why", planned.why.empty() ? Json(nullptr) : Json(planned.why)},
+            {"moved", OfMoved(planned)},
+            {"workspace_bytes", schedule.workspace_bytes},
+            {"ranks", ranks}};
+  }
+
+ private:
+  template <typename T>
+  Json Of(const std::vector<T>& items) const {
+    Json list = Json::array();
+    for (const T& item : items) list.push_back(Of(item));
+    return list;
+  }
+
+  static Json Of(const PlanOptions& options) {
+    return {{"split", options.split},
+            {"chunks", options.chunks},
+            {"k_chunks", options.k_chunks},
+            {"workspace_shards", options.workspace_shards},
+            {"carried", options.carried}};
+  }
+  static Json OfMoved(const PlanReport& planned) {
+    Traffic sum;
+    for (const Traffic& traffic : planned.traffic) {
+      sum.own_node += traffic.own_node;
+      sum.other_nodes += traffic.other_nodes;
+    }
+    return {{"own_node", sum.own_node},
+            {"other_nodes", sum.other_nodes},
+            {"least_other_nodes", planned.least_between_nodes}};
+  }
+
+  Json OfProblem() const {
+    Json names = Json::array();
+    for (const Tensor& tensor : problem_.tensors) names.push_back(tensor.name);
+    return {{"spec", SpecText(problem_)},
+            {"mesh", {{"axes", Of(problem_.mesh.axes)}, {"ranks", problem_.mesh.ranks}}},
+            {"m", problem_.m()},
+            {"n", problem_.n()},
+            {"k", problem_.k()},
+            {"tensors", names},
+            {"operands", Of(problem_.tensors)}};
+  }
+  Json Of(const Axis& axis) const { return {{"name", axis.name}, {"size", axis.size}}; }
+  Json Of(const Tensor& tensor) const {
+    return {{"name", tensor.name},
+            {"rows", tensor.rows},
+            {"cols", tensor.cols},
+            {"dtype", Of(tensor.dtype)},
+            {"row_dim", tensor.row_dim},
+            {"col_dim", tensor.col_dim},
+            {"row_axes", AxisNames(tensor.sharding.rows)},
+            {"col_axes", AxisNames(tensor.sharding.cols)},
+            {"open_axes", AxisNames(tensor.sharding.open)}};
+  }
+  Json AxisNames(const std::vector<int>& axes) const {
+    Json names = Json::array();
+    for (int axis : axes) names.push_back(problem_.mesh.axes[axis].name);
+    return names;
+  }
+  Json Of(DType dtype) const { return std::string(Name(dtype)); }
+
+  Json Of(const Step& step) const {
+    Json json = {{"lane", step.lane}};
+    json.update(std::visit([this](const auto& op) { return Of(op); }, step.op));
+    json.update({{"waits", Of(step.waits)}, {"signals", Of(step.signals)}});
+    return json;
+  }
+  Json Of(const Transfer& op) const {
+    return {{"op", "transfer"},
+            {"block", Of(op.block)},
+            {"from", Of(op.from)},
+            {"to", Of(op.to)},
+            {"carrier", op.carrier}};
+  }
+  Json Of(const Multiply& op) const {
+    return {{"op", "multiply"},
+            {"a", Of(op.a)},
+            {"b", Of(op.b)},
+            {"c", Of(op.c)},
+            {"a_place", Of(op.a_place)},
+            {"b_place", Of(op.b_place)},
+            {"acc", op.acc ? Of(*op.acc) : Json(nullptr)},
+            {"out", Of(op.out)},
+            {"accumulate", op.accumulate},
+            {"finish", op.finish}};
+  }
+  Json Of(const Reduce& op) const {
+    return {{"op", "reduce"},      {"c", Of(op.c)},     {"from", Of(op.from)},
+            {"into", Of(op.into)}, {"out", Of(op.out)}, {"finish", op.finish}};
+  }
+  Json Of(const Block& block) const {
+    return {{"operand", OperandText(problem_, block.operand)},
+            {"rows", {block.rows.begin, block.rows.end}},
+            {"cols", {block.cols.begin, block.cols.end}}};
+  }
+  Json Of(const Place& place) const {
+    return {{"rank", place.rank},
+            {"buffer", OperandText(problem_, place.buffer)},
+            {"offset", place.offset_bytes},
+            {"pitch", place.pitch_bytes},
+            {"dtype", Of(place.dtype)}};
+  }
+  Json Of(const Wait& wait) const { return {{"slot", Of(wait.slot)}, {"lag", wait.lag}}; }
+  Json Of(const Slot& slot) const { return absl::StrCat(slot.rank, ":", slot.index); }
+
+  const Problem& problem_;
+};
+
+}  // namespace
+
+Json PlanJson(const PlanReport& planned) { return Writer(planned.problem).Of(planned); }
+
+}  // namespace agmm

@@ -1,0 +1,50 @@
+// A plan for programs: what `agmmctl plan --json` prints.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/ctl/json.h"
+#include "kernels/schedule/access.h"
+#include "kernels/schedule/plan.h"
+
+namespace agmm {
+
+// A verified plan, with what is said about it.
+struct PlanReport {
+  const Problem& problem;
+  const Topology& topology;
+  PlanOptions options;  // resolved
+  std::string why;      // ExplainChoice
+  Schedule schedule;
+  std::vector<Traffic> traffic;     // by rank
+  int64_t least_between_nodes = 0;  // LeastBetweenNodes
+};
+
+// The structs of kernels/schedule field by field, so that other programs can verify
+// it.
+// Format 1, where R is a rank of the mesh:
+//   {"schema": "agmm.plan.v1", "format": 1, "algorithm": "ring", "hash": 16 hex digits,
+//    "problem": {"spec": "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
+//                "mesh": {"axes": [{"name", "size"}], "ranks": [world rank of each R]},
+//                "m", "n", "k", "tensors": ["A", "B", "C"],
+//                "operands": [{"name", "rows", "cols", "dtype", "row_dim", "col_dim",
+//                              "row_axes": ["x"], "col_axes": [], "open_axes": []}]},
+//    "topology": {"node_of_rank": [node of each R]},
+//    "options": {"split": "N=x", "chunks", "k_chunks", "workspace_shards": 0 for all, "carried"},
+//    "why": why these were chosen, or null,
+//    "moved": {"own_node", "other_nodes": bytes of an epoch, "least_other_nodes": no plan of this
+//              split sends fewer},
+//    "workspace_bytes",
+//    "ranks": [{"rank": R, "node", "steps": [step]}]}
+//   step:     {"lane", "op", ..., "waits": [{"slot": "R:index", "lag"}], "signals": ["R:index"]}
+//   transfer: "block", "from": place, "to": [place], "carrier"
+//   multiply: "a", "b", "c": blocks, "a_place", "b_place", "acc" (place or null), "out": places,
+//             "accumulate", "finish"
+//   reduce:   "c": block, "from", "into", "out": places, "finish"
+//   block:    {"operand": "A", "rows": [begin, end], "cols": [begin, end]}
+//   place:    {"rank": R, "buffer": "A" or "workspace", "offset", "pitch": bytes, "dtype"}
+Json PlanJson(const PlanReport& planned);
+
+}  // namespace agmm

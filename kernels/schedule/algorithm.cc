@@ -1,0 +1,30 @@
+#include "kernels/schedule/algorithm.h"
+
+#include "absl/algorithm/container.h"
+
+namespace agmm {
+
+const std::vector<Algorithm>& Algorithms() {
+  static const auto* const all = new std::vector<Algorithm>{
+      // The unfused baseline: anything less than the whole operand in one block, and one multiply,
+      // would flatter the others.
+      {"serial", DirectRoute, Arrivals::kContiguous},
+      {"ring", RingRoute},
+      {"bidirectional_ring", BidirectionalRingRoute},
+      {"split_ring", SplitRingRoute, Arrivals::kPlaces, 2},
+      {"direct", DirectRoute},
+      {"hierarchical", HierarchicalRoute},
+      {"hierarchical_peer", HierarchicalRoute, Arrivals::kInPlace},
+      {"torus", TorusRoute, Arrivals::kPlaces, 2},
+      {"peer", DirectRoute, Arrivals::kInPlace},
+  };
+  return *all;
+}
+
+const Algorithm* FindAlgorithm(const std::string& name) {
+  const std::vector<Algorithm>& all = Algorithms();
+  const auto at = absl::c_find_if(all, [&](const Algorithm& one) { return one.name == name; });
+  return at == all.end() ? nullptr : &*at;
+}
+
+}  // namespace agmm

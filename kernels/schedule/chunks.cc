@@ -1,0 +1,149 @@
+#include "kernels/schedule/chunks.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace agmm {
+namespace {
+
+// The cuts of one dimension: the cells between all ends of the ranges, each in `pieces`.
+struct Line {
+  std::vector<int64_t> ends;  // of cells, ascending
+  std::vector<Range> cuts;
+  std::vector<int> piece;      // by cut
+  std::vector<int> first_cut;  // by cell; one more at the end
+
+  int CellAt(int64_t end) const {
+    return static_cast<int>(std::lower_bound(ends.begin(), ends.end(), end) - ends.begin());
+  }
+};
+
+Line LineOf(const std::vector<Block>& has, const std::vector<Block>& needs, Range Block::*range,
+            int pieces) {
+  Line line;
+  for (const std::vector<Block>* blocks : {&has, &needs}) {
+    for (const Block& block : *blocks) {
+      if (block.empty()) continue;
+      line.ends.push_back((block.*range).begin);
+      line.ends.push_back((block.*range).end);
+    }
+  }
+  std::sort(line.ends.begin(), line.ends.end());
+  line.ends.erase(std::unique(line.ends.begin(), line.ends.end()), line.ends.end());
+  for (size_t cell = 0; cell + 1 < line.ends.size(); ++cell) {
+    line.first_cut.push_back(static_cast<int>(line.cuts.size()));
+    for (int piece = 0; piece < pieces; ++piece) {
+      const Range part = SplitRange(line.ends[cell + 1] - line.ends[cell], pieces, piece);
+      if (part.empty()) continue;
+      line.cuts.push_back({line.ends[cell] + part.begin, line.ends[cell] + part.end});
+      line.piece.push_back(piece);
+    }
+  }
+  line.first_cut.push_back(static_cast<int>(line.cuts.size()));
+  return line;
+}
+
+// How far it is from a holder to a rank; the smallest sends.
+std::tuple<bool, int, int> Distance(const Mesh& mesh, const Topology& topology, Rank holder,
+                                    Rank rank) {
+  int apart = 0;
+  for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis)
+    apart += mesh.Coordinate(holder, axis) != mesh.Coordinate(rank, axis);
+  return {!topology.SameNode(holder, rank), apart, (holder - rank + mesh.size()) % mesh.size()};
+}
+
+std::vector<Source> SourcesOf(const Mesh& mesh, const Topology& topology,
+                              const std::vector<Rank>& holders, const std::vector<Rank>& needers) {
+  std::vector<Source> sources;
+  for (Rank rank : needers) {
+    if (std::binary_search(holders.begin(), holders.end(), rank)) continue;
+    const Rank nearest = *std::min_element(holders.begin(), holders.end(), [&](Rank a, Rank b) {
+      return Distance(mesh, topology, a, rank) < Distance(mesh, topology, b, rank);
+    });
+    auto at = std::find_if(sources.begin(), sources.end(),
+                           [&](const Source& source) { return source.rank == nearest; });
+    if (at == sources.end()) at = sources.insert(at, {nearest, {}});
+    at->needers.push_back(rank);
+  }
+  return sources;
+}
+
+}  // namespace
+
+std::vector<Range> CutAt(const Range& range, const std::vector<Range>& cuts) {
+  std::vector<Range> out;
+  int64_t begin = range.begin;
+  for (const Range& cut : cuts) {
+    if (cut.end <= begin || cut.end >= range.end) continue;
+    out.push_back({begin, cut.end});
+    begin = cut.end;
+  }
+  if (begin < range.end) out.push_back({begin, range.end});
+  return out;
+}
+
+Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
+              const std::vector<Block>& needs, int row_pieces, int col_pieces) {
+  const Line rows = LineOf(has, needs, &Block::rows, row_pieces);
+  const Line cols = LineOf(has, needs, &Block::cols, col_pieces);
+  Chunks chunks;
+  chunks.rows = rows.cuts;
+  chunks.cols = cols.cuts;
+  const size_t row_cells = rows.first_cut.size() - 1, col_cells = cols.first_cut.size() - 1;
+  // By cell, ascending.
+  std::vector<std::vector<Rank>> holders(row_cells * col_cells), needers(row_cells * col_cells);
+  const auto mark = [&](const std::vector<Block>& blocks, std::vector<std::vector<Rank>>& marked) {
+    for (Rank rank = 0; rank < static_cast<Rank>(blocks.size()); ++rank) {
+      const Block& block = blocks[rank];
+      if (block.empty()) continue;
+      for (int i = rows.CellAt(block.rows.begin); i < rows.CellAt(block.rows.end); ++i) {
+        for (int j = cols.CellAt(block.cols.begin); j < cols.CellAt(block.cols.end); ++j)
+          marked[i * col_cells + j].push_back(rank);
+      }
+    }
+  };
+  mark(has, holders);
+  mark(needs, needers);
+  chunks.list.resize(rows.cuts.size() * cols.cuts.size());
+  const Operand operand = has.empty() ? 0 : has[0].operand;
+  for (size_t i = 0; i < row_cells; ++i) {
+    for (size_t j = 0; j < col_cells; ++j) {
+      const size_t cell = i * col_cells + j;
+      std::vector<Source> sources;
+      if (!holders[cell].empty()) sources = SourcesOf(mesh, topology, holders[cell], needers[cell]);
+      chunks.travel |= !sources.empty();
+      const int cell_cols = cols.first_cut[j + 1] - cols.first_cut[j];
+      for (int r = rows.first_cut[i]; r < rows.first_cut[i + 1]; ++r) {
+        for (int c = cols.first_cut[j]; c < cols.first_cut[j + 1]; ++c) {
+          chunks.list[chunks.IndexOf(r, c)] = {
+              {operand, rows.cuts[r], cols.cuts[c]},
+              (r - rows.first_cut[i]) * cell_cols + c - cols.first_cut[j],
+              sources};
+        }
+      }
+    }
+  }
+  return chunks;
+}
+
+std::vector<ChunkCount> CountChunks(const std::vector<Block>& has, const std::vector<Block>& needs,
+                                    int row_pieces, int col_pieces) {
+  const Line rows = LineOf(has, needs, &Block::rows, row_pieces);
+  const Line cols = LineOf(has, needs, &Block::cols, col_pieces);
+  const auto count = [&](const Block& block) -> int64_t {
+    if (block.empty()) return 0;
+    const auto cuts = [](const Line& line, const Range& range) -> int64_t {
+      return line.first_cut[line.CellAt(range.end)] - line.first_cut[line.CellAt(range.begin)];
+    };
+    return cuts(rows, block.rows) * cuts(cols, block.cols);
+  };
+  std::vector<ChunkCount> counts;
+  for (size_t rank = 0; rank < needs.size(); ++rank) {
+    const int64_t read = count(needs[rank]);
+    counts.push_back({read - count(Intersect(needs[rank], has[rank])), read});
+  }
+  return counts;
+}
+
+}  // namespace agmm

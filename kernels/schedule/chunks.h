@@ -1,0 +1,49 @@
+// The pieces in which an operand travels: the common refinement of the blocks that ranks have and
+// the blocks that they need, in rectangles, cut further as the options ask. Ragged cuts that do not
+// nest and shards in another order come out of it, not of special cases.
+#pragma once
+
+#include <vector>
+
+#include "kernels/schedule/problem.h"
+
+namespace agmm {
+
+// A rank that has a chunk, and the ranks to which it shall send it, ascending.
+struct Source {
+  Rank rank = 0;
+  std::vector<Rank> needers;
+};
+
+struct Chunk {
+  Block block;
+  int piece = 0;                // its number among the pieces of its cell
+  std::vector<Source> sources;  // of several holders the nearest one sends
+};
+
+// All chunks of an operand, by rows and then by columns.
+struct Chunks {
+  std::vector<Range> rows, cols;  // cuts of both dimensions
+  std::vector<Chunk> list;
+  bool travel = false;  // some rank needs what it does not hold
+
+  int IndexOf(int row, int col) const { return row * static_cast<int>(cols.size()) + col; }
+};
+
+// `has`, `needs`: by rank; may be empty. `row_pieces`, `col_pieces`: near-equal pieces of each
+// cell.
+Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
+              const std::vector<Block>& needs, int row_pieces, int col_pieces);
+
+// How many of the chunks that Refine would make a rank receives, and holds or receives.
+struct ChunkCount {
+  int64_t received = 0, read = 0;
+};
+// By rank.
+std::vector<ChunkCount> CountChunks(const std::vector<Block>& has, const std::vector<Block>& needs,
+                                    int row_pieces, int col_pieces);
+
+// Cuts `range` at all ends of `cuts` that lie in it.
+std::vector<Range> CutAt(const Range& range, const std::vector<Range>& cuts);
+
+}  // namespace agmm

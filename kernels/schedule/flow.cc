@@ -1,0 +1,46 @@
+#include "kernels/schedule/flow.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace agmm {
+
+Flow::Flow(const Problem& problem, const Topology& topology, Operand operand, Chunks chunks,
+           Route route)
+    : operand_(operand), chunks_(std::move(chunks)) {
+  for (int c = 0; c < static_cast<int>(chunks_.list.size()); ++c) {
+    const Chunk& chunk = chunks_.list[c];
+    for (const Source& source : chunk.sources) {
+      for (const Hop& hop :
+           route({source.rank, source.needers, chunk.piece, problem.mesh, topology})) {
+        hops_.push_back({c, hop.from, hop.to, hop.step});
+      }
+    }
+  }
+  std::stable_sort(hops_.begin(), hops_.end(), [](const ChunkHop& a, const ChunkHop& b) {
+    return std::tie(a.step, a.chunk) < std::tie(b.step, b.chunk);
+  });
+  arrivals_.reserve(hops_.size());
+  for (int i = 0; i < static_cast<int>(hops_.size()); ++i)
+    arrivals_.emplace(std::pair(hops_[i].to, hops_[i].chunk), i);
+}
+
+std::vector<int> Flow::ChunksOf(const Block& block) const {
+  std::vector<int> found;
+  if (block.empty()) return found;
+  const auto first = [](const std::vector<Range>& cuts, int64_t begin) {
+    const auto at = std::partition_point(cuts.begin(), cuts.end(),
+                                         [&](const Range& cut) { return cut.end <= begin; });
+    return static_cast<int>(at - cuts.begin());
+  };
+  const auto& [rows, cols] = std::tie(chunks_.rows, chunks_.cols);
+  for (int i = first(rows, block.rows.begin);
+       i < static_cast<int>(rows.size()) && rows[i].begin < block.rows.end; ++i) {
+    for (int j = first(cols, block.cols.begin);
+         j < static_cast<int>(cols.size()) && cols[j].begin < block.cols.end; ++j)
+      found.push_back(chunks_.IndexOf(i, j));
+  }
+  return found;
+}
+
+}  // namespace agmm

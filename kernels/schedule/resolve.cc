@@ -1,0 +1,250 @@
+// The choice of the options that were left open. Until plans are simulated, by a few rules.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status.h"
+#include "kernels/schedule/moves.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+
+namespace agmm {
+namespace {
+
+// A smaller chunk is mostly overhead: a message, a signal and a GEMM call.
+constexpr int64_t kMinChunkBytes = 256 << 10;
+// A multiply of fewer rows waits for the other operand from memory, because each chunk reads it
+// again.
+constexpr int64_t kMinChunkRows = 128;
+// More chunks leave less to multiply after the last arrival, but every chunk is a step on every
+// rank that gathers it.
+constexpr int64_t kMaxChosenChunks = 16, kMaxGroupChunks = 64;
+// Bytes of the stationary operand read from memory in the time of one byte of the other over a link
+// between nodes, and of one copied within a node.
+constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
+
+// The operand that is gathered under a split: of two inputs, the one whose shards are larger.
+struct Gathered {
+  bool nothing = true;  // no operand travels
+  bool both = false;    // A and B
+  bool result = false;  // C travels
+  bool along_k = false;
+  int64_t shard_bytes = 0;
+  int64_t length = 0;      // of a shard, in the dimension that is gathered
+  int64_t stationary = 0;  // columns of the other operand at a rank (rows, where B travels)
+  int64_t group = 1;       // shards that a rank gathers, its own included
+  // Two ranks that exchange shards, on different nodes and on one.
+  std::optional<std::pair<Rank, Rank>> apart, together;
+};
+
+// Whether two ranks of the topology share a node.
+bool SomeShareANode(const Topology& topology) {
+  std::vector<int> nodes = topology.node_of_rank;
+  std::sort(nodes.begin(), nodes.end());
+  return std::adjacent_find(nodes.begin(), nodes.end()) != nodes.end();
+}
+
+void FindPairs(const Problem& problem, const Topology& topology, const Move& move,
+               Gathered& gathered) {
+  const Chunks chunks = RefineMove(problem, topology, move);
+  const bool share = SomeShareANode(topology);
+  for (const Chunk& chunk : chunks.list) {
+    for (const Source& source : chunk.sources) {
+      for (Rank to : source.needers) {
+        auto& pair = topology.SameNode(source.rank, to) ? gathered.together : gathered.apart;
+        if (!pair) pair = {source.rank, to};
+        if (gathered.apart && (gathered.together || !share)) return;
+      }
+    }
+  }
+}
+
+Gathered GatheredUnder(const Problem& problem, const Topology& topology, const Split& split) {
+  const Moves moves = MovesOf(problem, topology, split, 1, 1, 1);
+  Gathered gathered;
+  gathered.nothing = !moves.a.travels && !moves.b.travels && !moves.c.travels;
+  gathered.both = moves.a.travels && moves.b.travels;
+  gathered.result = moves.c.travels;
+  if (gathered.nothing) return gathered;
+  const auto bytes = [&](const Move& move) {
+    return move.travels ? ShardBytes(problem.mesh, problem.tensors[move.operand]) : 0;
+  };
+  const Move& larger = bytes(moves.a) >= bytes(moves.b) ? moves.a : moves.b;
+  const Move& input = larger.travels ? larger : moves.c;
+  const bool by_rows = (&input == &moves.b) == input.along_k;  // the dimension of its pieces
+  gathered.along_k = input.along_k;
+  gathered.shard_bytes = ShardBytes(problem.mesh, problem.tensors[input.operand]);
+  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+    const Block& shard = input.has[rank];
+    const LocalProduct& part = moves.work.parts[rank];
+    gathered.length = std::max(gathered.length, (by_rows ? shard.rows : shard.cols).size());
+    gathered.stationary =
+        std::max(gathered.stationary, (&input == &moves.b ? part.m : part.n).size());
+  }
+  for (const ChunkCount& count : CountChunks(input.has, input.needs, 1, 1))
+    gathered.group = std::max(gathered.group, count.read);
+  FindPairs(problem, topology, input, gathered);
+  return gathered;
+}
+
+// Fused forms overlap the first transfer with the multiply of the rank's own shard, whatever the
+// chunk. Smaller chunks let a forwarded shard leave before all of it has arrived.
+int ChooseChunks(const Gathered& gathered) {
+  return static_cast<int>(std::max<int64_t>(
+      1, std::min({gathered.shard_bytes / kMinChunkBytes, gathered.length / kMinChunkRows,
+                   kMaxGroupChunks / gathered.group, kMaxChosenChunks})));
+}
+
+// Whether reading the stationary operand once for each chunk, as fused forms do, costs more than
+// the gather that they hide; serial reads it once. memory_over_gather: bytes of it read from memory
+// while one of the other is gathered. Slices of K read other parts of it, each once.
+bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_gather) {
+  if (gathered.along_k || gathered.length / chunks >= kMinChunkRows) return false;
+  return gathered.stationary * (gathered.group * chunks - 1) >
+         memory_over_gather * gathered.length * (gathered.group - 1);
+}
+
+// `chunks` as requested; 0: to be chosen.
+std::string ChooseAlgorithm(const Gathered& gathered, const PlanOptions& options) {
+  if (gathered.nothing) return "ring";
+  const bool needs_places = options.workspace_shards > 0 || options.carried;
+  if (!gathered.apart && !needs_places) {
+    return TooFewRowsToFuse(gathered, std::max(options.chunks, 1), kMemoryOverCopy) ? "serial"
+                                                                                    : "peer";
+  }
+  const int chunks = options.chunks == 0 ? ChooseChunks(gathered) : options.chunks;
+  if (!needs_places && TooFewRowsToFuse(gathered, chunks, kMemoryOverLink)) return "serial";
+  // A shard that has reached the node once is passed on within it.
+  return gathered.together ? "ring" : "direct";
+}
+
+absl::Status CheckCounts(const PlanOptions& options) {
+  for (const auto& [count, name] :
+       {std::pair{options.chunks, "chunks a shard"}, {options.k_chunks, "chunks along K"}}) {
+    if (count >= 0 && count <= kMaxChunks) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%d %s are outside [1, %d]; leave it out to have it chosen", count, name, kMaxChunks));
+  }
+  if (options.workspace_shards == 1 || options.workspace_shards < 0 ||
+      options.workspace_shards > kMaxChunks) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a workspace of %d shards is outside [2, %d], because one arrives while another is "
+        "multiplied; leave it out to keep all",
+        options.workspace_shards, kMaxChunks));
+  }
+  return absl::OkStatus();
+}
+
+// Refuses options that the algorithm cannot keep.
+absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology,
+                            const PlanOptions& options, const Gathered& gathered) {
+  if (algorithm.name == "peer" && gathered.apart) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "algorithm peer multiplies out of the memory of one node, and ranks %d and %d, which "
+        "gather together, are on nodes %d and %d; use ring or direct",
+        gathered.apart->first, gathered.apart->second, topology.node_of_rank[gathered.apart->first],
+        topology.node_of_rank[gathered.apart->second]));
+  }
+  if (options.carried && options.workspace_shards > 0) {
+    return absl::InvalidArgumentError(
+        "carried sends hold up the multiply that feeds them until the receiver has a place, and "
+        "with a bounded workspace all ranks may wait for one another; ask for one of the two");
+  }
+  if (algorithm.arrivals == Arrivals::kPlaces) return absl::OkStatus();
+  for (const auto& [asked, name] : {std::pair{options.workspace_shards > 0, "a bounded workspace"},
+                                    {options.carried, "carried sends"}}) {
+    if (!asked) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "algorithm %s has no place for each arrival, which %s needs; use ring or direct",
+        algorithm.name, name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& options) {
+  if (options.split.empty()) return ChooseSplit(problem);
+  AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, options.split));
+  AGMM_RETURN_IF_ERROR(CheckNoSum(problem, split));
+  AGMM_RETURN_IF_ERROR(CheckPairs(problem, split));
+  return split;
+}
+
+}  // namespace
+
+absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
+                                           const PlanOptions& options) {
+  if (topology.rank_count() != problem.mesh.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the topology has %d ranks and mesh %s has %d", topology.rank_count(),
+                        problem.mesh.ToString(), problem.mesh.size()));
+  }
+  PlanOptions resolved = options;
+  if (options.algorithm != "auto" && FindAlgorithm(options.algorithm) == nullptr) {
+    const std::vector<std::string> all = AlgorithmNames();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("algorithm \"%s\" is not known; use %s or %s", options.algorithm,
+                        absl::StrJoin(all.begin(), all.end() - 1, ", "), all.back()));
+  }
+  AGMM_RETURN_IF_ERROR(CheckCounts(options));
+  AGMM_ASSIGN_OR_RETURN(const Split split, SplitFor(problem, options));
+  resolved.split = SplitText(problem, split);
+  const Gathered gathered = GatheredUnder(problem, topology, split);
+  if (resolved.algorithm == "auto") resolved.algorithm = ChooseAlgorithm(gathered, options);
+  const Algorithm& algorithm = *FindAlgorithm(resolved.algorithm);
+  AGMM_RETURN_IF_ERROR(CheckAlgorithm(algorithm, topology, options, gathered));
+  // With two operands on their way, or none, uses do not follow arrivals.
+  if (gathered.both || gathered.result || gathered.nothing) resolved.workspace_shards = 0;
+  if (algorithm.arrivals == Arrivals::kContiguous) {
+    resolved.chunks = resolved.k_chunks = 1;
+    return resolved;
+  }
+  int& along = gathered.along_k ? resolved.k_chunks : resolved.chunks;
+  // Shards that are read in place hide no transfers.
+  if (along == 0)
+    along =
+        algorithm.arrivals == Arrivals::kInPlace || gathered.nothing ? 1 : ChooseChunks(gathered);
+  resolved.chunks = std::max(resolved.chunks, 1);
+  resolved.k_chunks = std::max(resolved.k_chunks, 1);
+  return resolved;
+}
+
+std::string ExplainChoice(const Problem& problem, const Topology& topology,
+                          const PlanOptions& asked, const PlanOptions& resolved) {
+  const absl::StatusOr<Split> split = ParseSplit(problem, resolved.split);
+  if (!split.ok()) return "";
+  const Gathered gathered = GatheredUnder(problem, topology, *split);
+  if (gathered.nothing) return asked.algorithm == "auto" ? "nothing has to move" : "";
+  std::vector<std::string> reasons;
+  if (asked.algorithm == "auto") {
+    if (resolved.algorithm == "serial") {
+      reasons.push_back(
+          "auto takes serial: so few rows cost more in pieces, because B is read once a piece, "
+          "than their gather takes");
+    } else if (resolved.algorithm == "direct") {
+      reasons.push_back("auto takes direct: each rank that gathers is on a node of its own");
+    } else if (resolved.algorithm == "peer") {
+      reasons.push_back(
+          "auto takes peer: all ranks that gather share a node and read each other's shards where "
+          "they lie");
+    } else {
+      reasons.push_back("auto takes ring: some ranks that gather share a node, others do not");
+    }
+  }
+  if (resolved.algorithm == "serial" && std::max(asked.chunks, asked.k_chunks) > 1) {
+    reasons.push_back(
+        absl::StrFormat("serial takes shards whole, not in the %d chunks that were asked for",
+                        std::max(asked.chunks, asked.k_chunks)));
+  }
+  if (asked.workspace_shards > 0 && resolved.workspace_shards == 0) {
+    reasons.push_back(
+        "the workspace holds all arrivals, because with more than one operand on its way they are "
+        "not used in their order");
+  }
+  return absl::StrJoin(reasons, "; ");
+}
+
+}  // namespace agmm

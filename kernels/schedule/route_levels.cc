@@ -1,0 +1,96 @@
+// Routes that reach groups of ranks first and then the ranks within each.
+#include <algorithm>
+#include <map>
+
+#include "kernels/schedule/routes.h"
+
+namespace agmm {
+namespace {
+
+// From `from` to the other members, nearest below first, arriving behind `step`.
+void FanOut(Rank from, std::vector<Rank> members, int step, std::vector<Hop>& hops) {
+  std::sort(members.rbegin(), members.rend());
+  // Ranks below `from` come first.
+  std::stable_partition(members.begin(), members.end(), [&](Rank rank) { return rank < from; });
+  for (Rank to : members) {
+    if (to != from) hops.push_back({from, to, ++step});
+  }
+}
+
+}  // namespace
+
+// Order between and within nodes after the 2D all-gather GEMM of Triton-distributed.
+std::vector<Hop> HierarchicalRoute(const Spread& spread) {
+  const std::vector<int>& node_of = spread.topology.node_of_rank;
+  const int own = node_of[spread.source];
+  std::map<int, std::vector<Rank>> by_node;
+  for (Rank rank : spread.needers) by_node[node_of[rank]].push_back(rank);
+  // The index of the source on its node, by which other nodes choose the rank that it sends to.
+  const size_t index = std::count(node_of.begin(), node_of.begin() + spread.source, own);
+  std::vector<Hop> hops;
+  FanOut(spread.source, by_node[own], 0, hops);
+  size_t largest = by_node[own].size() + 1;
+  for (const auto& [node, ranks] : by_node) largest = std::max(largest, ranks.size());
+  // The other nodes, nearest below first.
+  std::vector<int> nodes;
+  for (auto at = by_node.find(own); at != by_node.begin();) nodes.push_back((--at)->first);
+  for (auto at = by_node.end(); (--at)->first != own;) nodes.push_back(at->first);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const std::vector<Rank>& ranks = by_node[nodes[i]];
+    const Rank entry = ranks[index % ranks.size()];
+    const int step = static_cast<int>(largest * (i + 1));
+    hops.push_back({spread.source, entry, step});
+    FanOut(entry, ranks, step, hops);
+  }
+  return hops;
+}
+
+std::vector<Hop> TorusRoute(const Spread& spread) {
+  const Mesh& mesh = spread.mesh;
+  // The axes along which the ranks differ, from one that depends on the piece.
+  std::vector<int> axes;
+  for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis) {
+    if (std::any_of(spread.needers.begin(), spread.needers.end(), [&](Rank rank) {
+          return mesh.Coordinate(rank, axis) != mesh.Coordinate(spread.source, axis);
+        })) {
+      axes.push_back(axis);
+    }
+  }
+  std::rotate(axes.begin(), axes.begin() + spread.piece % axes.size(), axes.end());
+  // Ranks that have the chunk. `position`: hops along the axes so far, the first axis fastest; a
+  // link takes the hops of one axis in the order of their positions, one after the other.
+  struct Reached {
+    Rank rank;
+    int position;
+  };
+  std::vector<Reached> reached = {{spread.source, 0}};
+  std::vector<Rank> left = spread.needers;
+  std::vector<Hop> hops;
+  int stride = 1;
+  for (int axis : axes) {
+    const int size = mesh.axes[axis].size;
+    int rank_stride = 1;
+    for (size_t i = axis + 1; i < mesh.axes.size(); ++i) rank_stride *= mesh.axes[i].size;
+    for (size_t i = 0, count = reached.size(); i < count; ++i) {
+      Reached at = reached[i];
+      const int coordinate = mesh.Coordinate(at.rank, axis);
+      const Rank first = at.rank - coordinate * rank_stride;
+      for (int d = 1; d < size; ++d) {
+        const Rank to = first + (coordinate - d + size) % size * rank_stride;
+        const auto needer = std::find(left.begin(), left.end(), to);
+        if (needer == left.end()) continue;
+        left.erase(needer);
+        const int position = reached[i].position + d * stride;
+        hops.push_back({at.rank, to, position - stride + 1});
+        at = {to, position};
+        reached.push_back(at);
+      }
+    }
+    stride *= size;
+  }
+  // Ranks that no line of the mesh reaches, because those between do not need the chunk.
+  for (Rank to : left) hops.push_back({spread.source, to, stride++});
+  return hops;
+}
+
+}  // namespace agmm

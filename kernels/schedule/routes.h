@@ -1,0 +1,48 @@
+// A chunk's way from the rank that has it to the ranks that need it: a tree of hops. How chunks
+// travel is decided here alone; a new way is one function and a row in algorithm.cc.
+#pragma once
+
+#include <vector>
+
+#include "kernels/schedule/problem.h"
+
+namespace agmm {
+
+// Passes the chunk from a rank that has or has received it to another one. `step` is when it would
+// arrive if all hops took equally long, from 1; it orders sends, arrivals and multiplies alike.
+struct Hop {
+  Rank from = 0, to = 0;
+  int step = 0;
+};
+
+// All that a route may know.
+struct Spread {
+  Rank source = 0;
+  std::vector<Rank> needers;  // ascending, without the source
+  int piece = 0;              // the number of the chunk among the pieces of its shard
+  const Mesh& mesh;
+  const Topology& topology;
+};
+
+// Hops that reach each needer once; each leaves the source or a rank that an earlier one reaches.
+using Route = std::vector<Hop> (*)(const Spread& spread);
+
+// From neighbour to neighbour, downwards.
+std::vector<Hop> RingRoute(const Spread& spread);
+// Half of the ranks from above and half from below, so that the last of P arrives after P/2 hops.
+std::vector<Hop> BidirectionalRingRoute(const Spread& spread);
+// Even pieces downwards, odd ones upwards.
+std::vector<Hop> SplitRingRoute(const Spread& spread);
+// To each of the others, nearest below first.
+std::vector<Hop> DirectRoute(const Spread& spread);
+// To the rank of the same index on each other node, and from there to the others of that node.
+std::vector<Hop> HierarchicalRoute(const Spread& spread);
+// Along one mesh axis after the other, pieces beginning with different axes, so that the links of
+// all axes work at once.
+std::vector<Hop> TorusRoute(const Spread& spread);
+
+// The source and the needers as a cycle, downwards from the source. Node by node, so that a ring
+// enters each node once.
+std::vector<Rank> CycleOf(const Spread& spread);
+
+}  // namespace agmm

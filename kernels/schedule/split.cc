@@ -1,0 +1,184 @@
+#include "kernels/schedule/split.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+namespace {
+
+// More axes of more than one rank than this leave axes uncut, because 4^axes splits are compared.
+constexpr int kMaxSplitAxes = 6;
+
+// The axes in the order of the lists in which each is named first, and then the others.
+std::vector<int> InOrder(const std::vector<int>& axes,
+                         std::initializer_list<const std::vector<int>*> lists) {
+  std::vector<int> order;
+  const auto add = [&](int axis) {
+    if (absl::c_linear_search(axes, axis) && !absl::c_linear_search(order, axis))
+      order.push_back(axis);
+  };
+  for (const std::vector<int>* list : lists) absl::c_for_each(*list, add);
+  absl::c_for_each(axes, add);
+  return order;
+}
+
+Split Ordered(const Problem& problem, const Split& split) {
+  const Sharding &a = problem.a().sharding, &b = problem.b().sharding, &c = problem.c().sharding;
+  return {InOrder(split.m, {&c.rows, &a.rows}), InOrder(split.n, {&c.cols, &b.cols}),
+          InOrder(split.k, {&a.cols, &b.rows})};
+}
+
+Range Along(const Problem& problem, const std::vector<int>& axes, int64_t total, Rank rank) {
+  const Position position = PositionAlong(problem.mesh, axes, rank);
+  return SplitRange(total, position.parts, position.part);
+}
+
+int64_t Bytes(const Problem& problem, const Block& block) {
+  return block.empty()
+             ? 0
+             : block.rows.size() * block.cols.size() * SizeOf(problem.tensors[block.operand].dtype);
+}
+
+// The bytes of `needed` that are not in `held`.
+int64_t MissingBytes(const Problem& problem, const Block& needed, const Block& held) {
+  return Bytes(problem, needed) - Bytes(problem, Intersect(needed, held));
+}
+
+bool Covers(const Block& outer, const Block& inner) {
+  return inner.empty() || Intersect(outer, inner) == inner;
+}
+
+}  // namespace
+
+std::string SplitText(const Problem& problem, const Split& split) {
+  std::vector<std::string> cuts;
+  const auto add = [&](const std::string& dim, const std::vector<int>& axes) {
+    if (axes.empty()) return;
+    cuts.push_back(absl::StrCat(dim, "=", AxesText(problem.mesh, axes)));
+  };
+  add(problem.a().row_dim, split.m);
+  add(problem.b().col_dim, split.n);
+  add(problem.a().col_dim, split.k);
+  return cuts.empty() ? "none" : absl::StrJoin(cuts, ",");
+}
+
+std::vector<Split> Splits(const Problem& problem) {
+  std::vector<int> axes;
+  for (int axis = 0; axis < static_cast<int>(problem.mesh.axes.size()); ++axis) {
+    if (problem.mesh.axes[axis].size > 1 && axes.size() < kMaxSplitAxes) axes.push_back(axis);
+  }
+  std::vector<Split> splits;
+  for (int code = 0; code < 1 << (2 * axes.size()); ++code) {
+    Split split;
+    // Cuts come before none, so that of two splits of one cost the one that says more is taken.
+    std::vector<int>* const dims[] = {&split.m, &split.n, &split.k, nullptr};
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (std::vector<int>* dim = dims[code >> (2 * i) & 3]) dim->push_back(axes[i]);
+    }
+    splits.push_back(Ordered(problem, split));
+  }
+  return splits;
+}
+
+absl::Status CheckNoSum(const Problem& problem, const Split& split) {
+  const auto ranks = [&](const std::vector<int>& axes) {
+    return PositionAlong(problem.mesh, axes, 0).parts;
+  };
+  for (const Tensor& tensor : problem.tensors) {
+    if (ranks(tensor.sharding.open) == 1) continue;
+    return absl::UnimplementedError(
+        absl::StrFormat("%s of %s has an open sum, which this release does not plan; leave out {U}",
+                        tensor.name, ToString(problem)));
+  }
+  if (ranks(split.k) == 1) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrFormat(
+      "split %s of %s needs a sum between ranks, which this release does not plan; use a split "
+      "that leaves %s whole",
+      SplitText(problem, split), ToString(problem), problem.a().col_dim));
+}
+
+absl::Status CheckPairs(const Problem& problem, const Split& split) {
+  constexpr int kMostRanks = 1024;
+  const int ranks = problem.mesh.size();
+  if (ranks <= kMostRanks || !WorkOf(problem, split).c_travels) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "split %s moves blocks of %s between %d ranks; at most %d can be planned; use a split that "
+      "leaves it where it is made, such as %s",
+      SplitText(problem, split), problem.c().name, ranks, kMostRanks, SplitText(problem, {})));
+}
+
+Work WorkOf(const Problem& problem, const Split& split) {
+  Work work;
+  const int ranks = problem.mesh.size();
+  const Range all_k = {0, problem.k()};
+  const Operand c = problem.product.c;
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    work.parts.push_back({Along(problem, split.m, problem.m(), rank),
+                          Along(problem, split.n, problem.n(), rank), all_k});
+    work.c_travels |=
+        !Covers(NeededBlock(problem, c, work.parts.back()), ShardBlock(problem, c, rank));
+  }
+  if (work.c_travels) return work;
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    const Block wanted = ShardBlock(problem, c, rank);
+    work.parts[rank] = {wanted.rows, wanted.cols, all_k};
+  }
+  return work;
+}
+
+Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part) {
+  const Roles& product = problem.product;
+  if (operand == product.c) return {operand, part.m, part.n};
+  if (part.empty()) return {operand, {}, {}};
+  return operand == product.a ? Block{operand, part.m, part.k} : Block{operand, part.k, part.n};
+}
+
+SplitCost CostOf(const Problem& problem, const Split& split) {
+  SplitCost cost;
+  const Work work = WorkOf(problem, split);
+  cost.c_travels = work.c_travels;
+  const Roles& product = problem.product;
+  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+    const LocalProduct& part = work.parts[rank];
+    int64_t kept = 0;
+    for (Operand input : {product.a, product.b}) {
+      kept += MissingBytes(problem, NeededBlock(problem, input, part),
+                           ShardBlock(problem, input, rank));
+    }
+    const int64_t into = kept + MissingBytes(problem, ShardBlock(problem, product.c, rank),
+                                             NeededBlock(problem, product.c, part));
+    cost.busiest_bytes = std::max(cost.busiest_bytes, into);
+    cost.moved_bytes += into;
+    cost.memory_bytes = std::max(cost.memory_bytes, kept);
+    if (!part.empty())
+      cost.flops = std::max(cost.flops, 2 * part.m.size() * part.n.size() * part.k.size());
+  }
+  return cost;
+}
+
+absl::StatusOr<Split> ChooseSplit(const Problem& problem) {
+  std::optional<std::pair<std::tuple<int64_t, int64_t, bool>, Split>> best;
+  absl::Status needs_sum;
+  for (const Split& split : Splits(problem)) {
+    if (absl::Status status = CheckNoSum(problem, split); !status.ok()) {
+      needs_sum.Update(status);
+      continue;
+    }
+    if (!CheckPairs(problem, split).ok()) continue;
+    const SplitCost cost = CostOf(problem, split);
+    const std::tuple key = {cost.busiest_bytes, cost.flops, cost.c_travels};
+    if (!best || key < best->first) best = {key, split};
+  }
+  if (!best) return needs_sum;
+  return best->second;
+}
+
+}  // namespace agmm

@@ -1,0 +1,66 @@
+// Where a product is cut into the local products of the ranks, and what follows from it: the blocks
+// that each rank has, needs, makes and wants. Pure arithmetic on rectangles; nothing here moves.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/schedule/problem.h"
+
+namespace agmm {
+
+// The mesh axes that cut each dimension of the local product, major first, as indices into
+// Mesh::axes. Along an axis in none of them all ranks make the same.
+struct Split {
+  std::vector<int> m, n, k;
+  bool operator==(const Split&) const = default;
+};
+
+// "M=x,N=yz", by the names of the problem's dimensions; "none" for a split that cuts nothing.
+std::string SplitText(const Problem& problem, const Split& split);
+
+// Every split: for each axis of more than one rank, M, N, K or none of them. The axes of a
+// dimension stand in the order in which C, A or B names them.
+std::vector<Split> Splits(const Problem& problem);
+
+// OK if the split makes C without a sum between ranks. Errors: UNIMPLEMENTED naming the split, or
+// the operand whose sum is open.
+absl::Status CheckNoSum(const Problem& problem, const Split& split);
+// OK if C does not travel, or only between so few ranks that a block for each pair can be planned.
+// Errors: INVALID_ARGUMENT.
+absl::Status CheckPairs(const Problem& problem, const Split& split);
+
+// The part of the product of one rank: rows of C, columns of C and the slice of K. May be empty.
+struct LocalProduct {
+  Range m, n, k;
+  bool empty() const { return m.empty() || n.empty() || k.empty(); }
+};
+
+// The local products of all ranks under a split without a sum.
+struct Work {
+  bool c_travels = false;           // some rank wants elements of C that it does not make
+  std::vector<LocalProduct> parts;  // by rank
+};
+// A rank makes only what is wanted: its own part of C, unless C travels.
+Work WorkOf(const Problem& problem, const Split& split);
+// The blocks of the inputs that a part reads, and the block of C that it makes.
+Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part);
+
+// The costs of a split.
+struct SplitCost {
+  int64_t busiest_bytes = 0;  // into the rank that receives most
+  bool c_travels = false;     // which is over only after the last multiply
+  int64_t moved_bytes = 0;    // into all ranks
+  int64_t flops = 0;          // of the rank that computes most
+  int64_t memory_bytes = 0;   // of what a rank receives and keeps beside its shards, at most
+};
+SplitCost CostOf(const Problem& problem, const Split& split);
+
+// The split without a sum that moves the fewest bytes into its busiest rank; of equal ones the one
+// with the fewest flops; then, one that leaves C where it is made; then, the first. Errors:
+// UNIMPLEMENTED if each needs a sum.
+absl::StatusOr<Split> ChooseSplit(const Problem& problem);
+
+}  // namespace agmm

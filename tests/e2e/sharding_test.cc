@@ -1,0 +1,106 @@
+// Every sharding through one to four daemons, exact to the bit, with random delays at steps and
+// messages: of the plans that each can have, some that a seed draws.
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/agmm.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/world.h"
+#include "tests/schedule/shardings.h"
+#include "tests/support/matrix.h"
+#include "tests/support/seed.h"
+
+namespace agmm {
+namespace {
+
+class Shardings : public ::testing::TestWithParam<int> {
+ protected:
+  static constexpr int kRanks = 8, kPlans = 2;
+
+  Shardings()
+      : world_({.nodes = GetParam(),
+                .devices = (kRanks + GetParam() - 1) / GetParam(),
+                .failpoints = "executor.delay=*,transport.delay=*"}) {}
+
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+    Result<std::unique_ptr<Client>> client =
+        Client::Connect({.endpoint = world_.endpoint(GetParam() - 1)});
+    ASSERT_TRUE(client.ok()) << client.status().ToString();
+    client_ = *std::move(client);
+  }
+
+  // "[M_x, K]".
+  static std::string ShardingOf(const Problem& problem, Operand operand) {
+    Tensor unnamed = problem.tensors[operand];
+    unnamed.name.clear();
+    return ToString(problem.mesh, unnamed);
+  }
+
+  void Put(const std::string& name, const Problem& problem, Operand operand,
+           const TestMatrix& values) {
+    const Result<TensorInfo> put =
+        client_->Put(name,
+                     {.rows = values.rows,
+                      .cols = values.cols,
+                      .sharding = ShardingOf(problem, operand),
+                      .mesh = problem.mesh.ToString()},
+                     values.values.data(), values.values.size() * sizeof(float));
+    ASSERT_TRUE(put.ok()) << put.status().ToString();
+  }
+
+  World world_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_P(Shardings, AreExact) {
+  std::mt19937_64 random(TestSeed() + GetParam());
+  const auto below = [&](int bound) { return static_cast<int64_t>(random() % bound); };
+  int number = 0;
+  for (const test::ShardedCase& sharded : test::ShardedCases()) {
+    if (kSanitized && below(4) != 0) continue;
+    const Shape shape = {1 + below(60), 1 + below(40), 1 + below(70)};
+    const TestMatrix a = SmallIntegers(shape.m, shape.k, random()),
+                     b = SmallIntegers(shape.k, shape.n, random()), c = Product(a, b);
+    // Whether a daemon can run an option is for it to say: ranks lie otherwise on its nodes.
+    std::vector<test::ShardedPlan> plans = test::PlansOf({sharded, shape}, /*thorough=*/true);
+    std::shuffle(plans.begin(), plans.end(), random);
+    plans.resize(std::min<size_t>(plans.size(), kPlans));
+    for (const test::ShardedPlan& plan : plans) {
+      const std::string id = absl::StrCat(number++);
+      SCOPED_TRACE(plan.name);
+      ASSERT_NO_FATAL_FAILURE(Put("A" + id, plan.problem, kA, a));
+      ASSERT_NO_FATAL_FAILURE(Put("B" + id, plan.problem, kB, b));
+      const PlanOptions& options = plan.options;
+      const Result<JobInfo> job = client_->Run({.spec = sharded.spec,
+                                                .a = "A" + id,
+                                                .b = "B" + id,
+                                                .c = "C" + id,
+                                                .mesh = sharded.mesh,
+                                                .algorithm = options.algorithm,
+                                                .split = options.split,
+                                                .chunk_count = options.chunks,
+                                                .k_chunk_count = options.k_chunks,
+                                                .workspace_shard_count = options.workspace_shards,
+                                                .repeat_count = 5});
+      if (!job.ok() && options.algorithm == "peer" && GetParam() > 1) continue;
+      ASSERT_TRUE(job.ok()) << job.status().ToString();
+      EXPECT_EQ(job->split, options.split);
+      TestMatrix got{shape.m, shape.n, std::vector<float>(shape.m * shape.n, -1)};
+      const Result<TensorInfo> read =
+          client_->Get("C" + id, got.values.data(), got.values.size() * sizeof(float));
+      ASSERT_TRUE(read.ok()) << read.status().ToString();
+      ASSERT_TRUE(SameBits(got, c));
+      for (const char* name : {"A", "B", "C"}) EXPECT_TRUE(client_->Delete(name + id).ok());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, Shardings, ::testing::Range(1, 5));
+
+}  // namespace
+}  // namespace agmm
