@@ -104,7 +104,7 @@ class Lowering {
       op.rows = transfer.block.rows.size();
       op.cols = transfer.block.cols.size();
       op.from = plan_.Locate(transfer.from);
-      op.padded = OwnsPadding(plan_.problem, transfer.block, transfer.from);
+      op.padded = OwnsGaps(plan_.problem, transfer.block, transfer.from);
       op.push.resize(transfer.to.size());
     }
     const int64_t row_bytes = RowBytes(transfer.block, transfer.from);

@@ -32,7 +32,7 @@ struct CopyOp {
   HeapPlace from;
   std::vector<HeapPlace> to;
   int64_t rows = 0, cols = 0;
-  bool padded = false;     // the bytes behind its rows at `from` are padding: see Rows
+  bool padded = false;     // the bytes between its rows at `from` are padding: see Rows
   std::vector<int> sends;  // indices into `to` on other nodes
   std::vector<bool> push;  // by index into `to`: see Message
 };

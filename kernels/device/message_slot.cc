@@ -33,8 +33,7 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
                         room, base, heap->size_bytes()));
   }
   return Rows{heap->host().data() + base + place.offset_bytes, block.rows.size(),
-              RowBytes(block, place), place.pitch_bytes,
-              OwnsPadding(context.problem, block, place)};
+              RowBytes(block, place), place.pitch_bytes, OwnsGaps(context.problem, block, place)};
 }
 
 absl::Status CheckBytes(int64_t bytes, int64_t expected) {

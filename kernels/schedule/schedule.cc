@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/units.h"
+
 namespace agmm {
 
 std::vector<int> SlotCounts(const Schedule& schedule) {
@@ -60,6 +62,11 @@ bool OwnsPadding(const Problem& problem, const Block& block, const Place& place)
                            ? problem.tensors[block.operand].cols
                            : ShardBlock(problem, block.operand, place.rank).cols.end;
   return block.cols.end == last;
+}
+
+bool OwnsGaps(const Problem& problem, const Block& block, const Place& place) {
+  return OwnsPadding(problem, block, place) && place.offset_bytes % kRowAlignBytes == 0 &&
+         place.pitch_bytes == RoundUp(RowBytes(block, place), kRowAlignBytes);
 }
 
 Place ResidentPlace(const Problem& problem, const Block& block, Rank rank) {

@@ -80,6 +80,13 @@ std::vector<Case> MakeCases() {
     c.spec = "A[M_dp, K] * B[K, N_tp] -> C[M_dp, N_tp]";
     cases.push_back(c);
   }
+  // Blocks of C that begin within a row arrive beside the others in rows of one pitch.
+  for (const char* algorithm : {"serial", "ring", "direct"}) {
+    Case c{algorithm, DType::kF32, 3, 3, 1, 17, 13, 8, 1};
+    c.spec = "A[M, K] * B[K, N_x] -> C[M, N]";
+    c.split = "N=x";
+    cases.push_back(c);
+  }
   // Two ways to one case are one case.
   std::set<std::string> names;
   std::erase_if(cases, [&](const Case& c) { return !names.insert(c.name()).second; });

@@ -1,5 +1,6 @@
 #include "tests/conformance/loopback_transport.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -110,7 +111,12 @@ absl::Status LoopbackTransport::Hand(const Parcel& parcel) {
   const absl::StatusOr<Arrival> arrival =
       ResolveArrival(context, parcel.from, parcel.message, parcel.rows.bytes());
   if (!arrival.ok()) return arrival.status();
-  CopyRows(parcel.rows, arrival->to);
+  // What a transport may overwrite, this one does.
+  const Rows& to = arrival->to;
+  for (int64_t row = 0; to.padded && row + 1 < to.rows; ++row)
+    std::fill_n(to.data + row * to.pitch_bytes + to.row_bytes, to.pitch_bytes - to.row_bytes,
+                std::byte{0x5A});
+  CopyRows(parcel.rows, to);
   Signal(*arrival, parcel.message.epoch, endpoint.executors);
   return absl::OkStatus();
 }
