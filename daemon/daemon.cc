@@ -85,8 +85,9 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<Member> member_;
   // Runs on top of all of the above.
   std::unique_ptr<Loop> loop_ = std::make_unique<Loop>("the daemon's state");
-  std::unique_ptr<Loop> planner_, large_planner_;  // of the scheduler; post to loop_
-  std::unique_ptr<Heartbeat> heartbeat_;           // these two: null in a world of one node
+  // The scheduler's; both post to loop_, and planner_ to large_planner_.
+  std::unique_ptr<Loop> large_planner_, planner_;
+  std::unique_ptr<Heartbeat> heartbeat_;  // these two: null in a world of one node
   std::unique_ptr<Beats> beats_;
   std::shared_ptr<grpc::Channel> channel_;  // these three: on the other nodes
   std::unique_ptr<SequencerClient> client_;

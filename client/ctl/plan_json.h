@@ -16,7 +16,7 @@ struct PlanReport {
   const Problem& problem;
   const Topology& topology;
   PlanOptions options;  // resolved
-  std::string why;      // ExplainChoice
+  std::string why;      // ResolvedOptions::why
   Schedule schedule;
   std::vector<Traffic> traffic;     // by rank
   int64_t least_between_nodes = 0;  // LeastBetweenNodes

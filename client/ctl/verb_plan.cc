@@ -128,14 +128,14 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.spec, mesh, shape, dtype));
   AGMM_ASSIGN_OR_RETURN(const Topology topology,
                         UniformTopology(mesh.size(), flags.nodes, flags.devices_per_node));
-  AGMM_ASSIGN_OR_RETURN(const PlanOptions resolved,
+  AGMM_ASSIGN_OR_RETURN(const ResolvedOptions choice,
                         ResolveOptions(problem, topology, flags.options));
+  const PlanOptions& resolved = choice.options;
   PlanCost cost = CostOf(problem, topology, resolved);
   if (options.json || flags.full) cost.bytes *= 2;  // the text of each step
   AGMM_RETURN_IF_ERROR(CheckMemory(cost));
   AGMM_ASSIGN_OR_RETURN(const Schedule schedule, PlanAndVerify(problem, topology, resolved, cost));
-  PlanReport planned = {problem, topology, resolved,
-                        ExplainChoice(problem, topology, flags.options, resolved), schedule};
+  PlanReport planned = {problem, topology, resolved, choice.why, schedule};
   planned.traffic = TrafficOf(problem, topology, schedule);
   AGMM_ASSIGN_OR_RETURN(planned.least_between_nodes,
                         LeastBetweenNodes(problem, topology, resolved));

@@ -12,9 +12,6 @@
 namespace agmm {
 namespace {
 
-// Planning and proving this many hops takes one or two seconds; both grow faster than the number.
-constexpr int64_t kMaxHops = 1 << 16;
-
 // "[M_x, K] 1024 x 512 bf16 over mesh x=2 (ranks 0,1)".
 std::string Text(const Mesh& mesh, Tensor tensor) {
   tensor.name.clear();
@@ -57,20 +54,6 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catal
   return absl::OkStatus();
 }
 
-// Checks that the schedule will be small enough to be proved here.
-absl::Status CheckSize(const Problem& problem, const Topology& topology,
-                       const PlanOptions& options) {
-  const int64_t hops = HopsOf(problem, topology, options);
-  if (hops <= kMaxHops) return absl::OkStatus();
-  const int64_t chunks = int64_t{options.chunks} * options.k_chunks;
-  const int64_t most = chunks * kMaxHops / hops;
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%d chunks a shard are too many for mesh %s: %d hops in total, at most %d can be planned; %s",
-      chunks, problem.mesh.ToString(), hops, kMaxHops,
-      most > 0 ? absl::StrFormat("ask for %d chunks at most", most)
-               : "gather along a smaller axis, or use a smaller mesh"));
-}
-
 }  // namespace
 
 absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members& members,
@@ -106,10 +89,7 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
                           Describe(protos[i]), job.problem.tensors[i].name));
     }
   }
-  AGMM_ASSIGN_OR_RETURN(const PlanOptions asked, FromProto(request.options()));
-  AGMM_ASSIGN_OR_RETURN(job.options, ResolveOptions(job.problem, job.topology, asked));
-  AGMM_RETURN_IF_ERROR(CheckSize(job.problem, job.topology, job.options));
-  job.explanation = ExplainChoice(job.problem, job.topology, asked, job.options);
+  AGMM_ASSIGN_OR_RETURN(job.options, FromProto(request.options()));
   job.problem_key =
       absl::StrFormat("%s ranks %s", ToString(job.problem), absl::StrJoin(mesh.ranks, ","));
   job.plan_key = absl::StrCat(job.problem_key, " ", ToString(job.options));

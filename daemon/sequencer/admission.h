@@ -1,4 +1,4 @@
-// Checks a request against the tensors and the world.
+// Checks a request against the tensors and the world. What its plan can be, planning.h says.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,12 @@
 
 namespace agmm {
 
-// A job that can run, with every option resolved.
+// A job whose tensors are there and fit.
 struct JobSpec {
   std::string spec;
   Problem problem;
   Topology topology;
-  PlanOptions options;
-  std::string explanation;
+  PlanOptions options;      // as asked
   std::string problem_key;  // the problem and its ranks
   std::string plan_key;     // jobs with the same key share a plan
   uint64_t tensors[3] = {0, 0, 0};

@@ -44,12 +44,6 @@ v1::Job Summary(v1::Job* record) {
 
 }  // namespace
 
-bool ShareRanks(const Job& a, const Job& b) {
-  const std::vector<int>& theirs = b.spec.problem.mesh.ranks;
-  return std::find_first_of(theirs.begin(), theirs.end(), a.spec.problem.mesh.ranks.begin(),
-                            a.spec.problem.mesh.ranks.end()) != theirs.end();
-}
-
 History::History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics)
     : members_(members),
       loop_(loop),

@@ -7,51 +7,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/failpoint.h"
-#include "kernels/base/hash.h"
 #include "kernels/base/memory.h"
 #include "kernels/base/status.h"
-#include "kernels/schedule/plan.h"
-#include "kernels/schedule/plan_hash.h"
-#include "kernels/schedule/verify.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {
 namespace {
 constexpr size_t kMaxPlans = 64;
-// More hops than this take longer than some hundredths of a second to plan and prove.
-constexpr int64_t kLargeHops = 1000;
-
-Planned PlanAndProve(const JobSpec& job) {
-  Planned planned;
-  const absl::StatusOr<Schedule> schedule = Plan(job.problem, job.topology, job.options);
-  planned.status = schedule.status();
-  if (!schedule.ok()) return planned;
-  if (absl::Status proof = Verify(job.problem, job.topology, *schedule); !proof.ok()) {
-    planned.status = absl::InternalError(absl::StrFormat(
-        "the %s schedule of %s failed its proof and will not run: %s; choose another algorithm "
-        "and report this as a bug",
-        job.options.algorithm, ToString(job.problem), proof.message()));
-    return planned;
-  }
-  planned.hash = HashHex(PlanHash(job.problem, *schedule));
-  planned.workspace_bytes = schedule->workspace_bytes;
-  planned.facts = FactsOf(job.problem, job.topology, *schedule);
-  return planned;
-}
-
 }  // namespace
-
-Planned MakePlan(const JobSpec& job) {
-  Planned planned;
-  planned.status = WithinMemory(absl::StrFormat("the plan and proof of %d hops",
-                                                HopsOf(job.problem, job.topology, job.options)),
-                                [&] {
-                                  planned = PlanAndProve(job);
-                                  return planned.status;
-                                });
-  return planned;
-}
 
 PlanCache::PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop,
                      const Planners& planners, int64_t max_bytes, Metrics* metrics,
@@ -101,28 +65,45 @@ PreparedPlan* PlanCache::Make(const JobSpec& job) {
   PreparedPlan* plan = made.get();
   plan->id = next_plan_++;
   plan->key = job.plan_key;
-  plan->large = HopsOf(job.problem, job.topology, job.options) > kLargeHops;
   plan->ranks = job.problem.mesh.ranks;
   std::sort(plan->ranks.begin(), plan->ranks.end());
   plan->nodes = {job.topology.node_of_rank.begin(), job.topology.node_of_rank.end()};
   by_key_[plan->key] = plan;
   plans_[plan->id] = std::move(made);
   cached_->Add(1);
-  Loop* const planner = plan->large ? planners_.large : planners_.small;
-  planner->Post(
-      [this, loop = loop_, forgotten = forgotten_, id = plan->id, large = plan->large, job] {
-        while (!*forgotten && (AGMM_FAILPOINT("scheduler.hold_plan") ||
-                               (large && AGMM_FAILPOINT("scheduler.hold_large_plan"))))
-          absl::SleepFor(absl::Milliseconds(1));
-        if (*forgotten) return;
-        Planned made = MakePlan(job);
-        // Gives back the memory of the schedule and its proof, hundreds of MiB.
-        if (large) ReturnFreedMemory();
-        loop->Post([this, forgotten, id, job, planned = std::move(made)]() mutable {
-          if (!*forgotten) OnPlanned(id, job, std::move(planned));
-        });
-      });
+  planners_.small->Post(
+      [this, id = plan->id, job, forgotten = forgotten_] { Begin(id, job, forgotten); });
   return plan;
+}
+
+void PlanCache::Begin(uint64_t id, const JobSpec& job, const Forgotten& forgotten) {
+  while (!*forgotten && AGMM_FAILPOINT("scheduler.hold_plan"))
+    absl::SleepFor(absl::Milliseconds(1));
+  if (*forgotten) return;
+  Planned planned = BeginPlan(job);
+  if (!planned.status.ok()) return Report(id, job, std::move(planned), forgotten);
+  if (!planned.large) return Finish(id, job, std::move(planned), forgotten);
+  planners_.large->Post([this, id, job, forgotten, planned = std::move(planned)] {
+    Finish(id, job, planned, forgotten);
+  });
+}
+
+void PlanCache::Finish(uint64_t id, const JobSpec& job, Planned planned,
+                       const Forgotten& forgotten) {
+  while (!*forgotten && planned.large && AGMM_FAILPOINT("scheduler.hold_large_plan"))
+    absl::SleepFor(absl::Milliseconds(1));
+  if (*forgotten) return;
+  FinishPlan(job, planned);
+  // Gives back the memory of the schedule and its proof, hundreds of MiB.
+  if (planned.large) ReturnFreedMemory();
+  Report(id, job, std::move(planned), forgotten);
+}
+
+void PlanCache::Report(uint64_t id, const JobSpec& job, Planned planned,
+                       const Forgotten& forgotten) {
+  loop_->Post([this, id, job, forgotten, planned = std::move(planned)]() mutable {
+    if (!*forgotten) OnPlanned(id, job, std::move(planned));
+  });
 }
 
 void PlanCache::OnPlanned(uint64_t id, const JobSpec& job, Planned planned) {
@@ -153,9 +134,9 @@ void PlanCache::Send(PreparedPlan* plan, const JobSpec& job) {
   prepare->set_n(job.problem.n());
   prepare->set_k(job.problem.k());
   prepare->set_dtype(ToProto(job.problem.tensors[kA].dtype));
-  *prepare->mutable_options() = ToProto(job.options);
+  *prepare->mutable_options() = ToProto(plan->planned.resolved.options);
   prepare->set_plan_hash(plan->planned.hash);
-  prepare->set_large(plan->large);
+  prepare->set_large(plan->planned.large);
   for (int node : plan->nodes) members_->Send(node, command);
 }
 

@@ -15,8 +15,8 @@
 #include "agmm/v1/peer.pb.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/sequencer/admission.h"
-#include "daemon/sequencer/figures.h"
 #include "daemon/sequencer/members.h"
+#include "daemon/sequencer/planning.h"
 #include "daemon/sequencer/workspaces.h"
 #include "kernels/base/loop.h"
 
@@ -28,16 +28,6 @@ struct Planners {
   Loop *small = nullptr, *large = nullptr;
 };
 
-// The result of planning.
-struct Planned {
-  absl::Status status;  // Plan's; INTERNAL when the schedule does not verify
-  std::string hash;
-  int64_t workspace_bytes = 0;
-  ScheduleFacts facts;
-};
-// Pure; takes up to a few seconds for the largest meshes.
-Planned MakePlan(const JobSpec& job);
-
 struct PreparedPlan {
   uint64_t id = 0;
   std::string key;
@@ -45,7 +35,6 @@ struct PreparedPlan {
   std::set<int> nodes;     // nodes of these ranks
   bool planning = true;
   Planned planned;          // valid once `planning` is false
-  bool large = false;       // takes long to plan
   int64_t bytes = 0;        // on the node where it takes most
   std::set<int> preparing;  // nodes that have not answered PreparePlan
   absl::Status error;       // the reason why it cannot be prepared
@@ -93,7 +82,15 @@ class PlanCache {
   void Forget();
 
  private:
+  // Set when the generation ends: the planners drop the work that they were given.
+  using Forgotten = std::shared_ptr<std::atomic<bool>>;
+
   PreparedPlan* Make(const JobSpec& job);
+  // On a planner's thread: the small one begins, and finishes what is not large.
+  void Begin(uint64_t id, const JobSpec& job, const Forgotten& forgotten);
+  void Finish(uint64_t id, const JobSpec& job, Planned planned, const Forgotten& forgotten);
+  void Report(uint64_t id, const JobSpec& job, Planned planned, const Forgotten& forgotten);
+  // On the loop.
   void OnPlanned(uint64_t id, const JobSpec& job, Planned planned);
   // Retires a plan with an error, and says so to the jobs that hold it.
   void Settle(PreparedPlan* plan);
@@ -115,8 +112,7 @@ class PlanCache {
   const std::function<void(PreparedPlan*)> on_change_;
   std::map<uint64_t, std::unique_ptr<PreparedPlan>> plans_;
   std::map<std::string, PreparedPlan*> by_key_;  // without retired plans
-  // Set when the generation ends: the planner drops the work it was given.
-  std::shared_ptr<std::atomic<bool>> forgotten_ = std::make_shared<std::atomic<bool>>(false);
+  Forgotten forgotten_ = std::make_shared<std::atomic<bool>>(false);
   uint64_t next_plan_ = 1, next_use_ = 1;
 };
 

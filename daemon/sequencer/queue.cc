@@ -78,7 +78,7 @@ void Queue::HoldPlans() {
       continue;
     }
     job->plan = parts_.plans->Hold(job->spec);
-    job->record.set_plan_hash(job->plan->planned.hash);
+    RecordPlan(job);
   }
 }
 

@@ -184,9 +184,7 @@ void Scheduler::FillRecord(const CallContext& ctx, const v1::SubmitJobRequest& r
   record.set_k(problem.k());
   record.set_dtype(ToProto(problem.tensors[kA].dtype));
   for (uint64_t tensor : spec.tensors) record.add_tensor_ids(tensor);
-  *record.mutable_options() = ToProto(spec.options);
-  record.set_explanation(spec.explanation);
-  if (job->plan != nullptr) record.set_plan_hash(job->plan->planned.hash);
+  RecordPlan(job);
   record.set_repeat_count(spec.repeat);
   *record.mutable_timeout() = ToProto(spec.timeout);
   record.set_owner(ctx.principal);
@@ -204,7 +202,7 @@ void Scheduler::OnPlan(PreparedPlan* plan) {
   for (Job* job : queue_.JobsOn(plan)) {
     const bool admitted = job->record.events_size() > 0;
     if (error.ok()) {
-      job->record.set_plan_hash(plan->planned.hash);
+      RecordPlan(job);
       if (!admitted) history_.AddEvent(job, v1::Job::STATE_QUEUED, "admitted");
     } else if (admitted) {
       End(job, v1::Job::STATE_FAILED, error);

@@ -106,15 +106,12 @@ PlanCost CostOf(const Problem& problem, const Topology& topology, const PlanOpti
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
                               const PlanOptions& options) {
   AGMM_RETURN_IF_ERROR(Validate(problem));
-  AGMM_ASSIGN_OR_RETURN(const PlanOptions resolved, ResolveOptions(problem, topology, options));
-  return PlanWith(*FindAlgorithm(resolved.algorithm), problem, topology, resolved);
+  AGMM_ASSIGN_OR_RETURN(const ResolvedOptions resolved, ResolveOptions(problem, topology, options));
+  return PlanWith(*FindAlgorithm(resolved.options.algorithm), problem, topology, resolved.options);
 }
 
 absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& problem,
-                                  const Topology& topology, const PlanOptions& options) {
-  PlanOptions named = options;
-  named.algorithm = "direct";  // decides nothing below
-  AGMM_ASSIGN_OR_RETURN(const PlanOptions resolved, ResolveOptions(problem, topology, named));
+                                  const Topology& topology, const PlanOptions& resolved) {
   AGMM_ASSIGN_OR_RETURN(const Moves moves, MovesOf(algorithm, problem, topology, resolved));
   const auto flow = [&](const Move& move) {
     // An operand that does not travel is not cut.

@@ -49,23 +49,25 @@ std::vector<std::string> AlgorithmNames();
 absl::StatusOr<int64_t> LeastBetweenNodes(const Problem& problem, const Topology& topology,
                                           const PlanOptions& resolved);
 
+// Options of which none is left open.
+struct ResolvedOptions {
+  PlanOptions options;
+  std::string why;  // one sentence on what was chosen; empty where all that was asked for was kept
+};
 // Chooses the options that were left open. The result plans the same schedule on every node.
 // Errors: INVALID_ARGUMENT for an unknown algorithm, a split that names no axis of the mesh, a
 // count out of range, or options that exclude each other; UNIMPLEMENTED for a split that needs a
 // sum.
-absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
-                                           const PlanOptions& options);
-
-// One sentence on why ResolveOptions chose its options. Empty where it kept all that was asked for.
-std::string ExplainChoice(const Problem& problem, const Topology& topology,
-                          const PlanOptions& asked, const PlanOptions& resolved);
+absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
+                                               const PlanOptions& asked);
 
 // Errors: INVALID_ARGUMENT for an invalid problem, and those of ResolveOptions.
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
                               const PlanOptions& options);
-// The same by an algorithm that has no name in the options.
+// Plans by an algorithm that need not be in the table, for options that ResolveOptions has resolved
+// (their own algorithm is not looked at). Errors: those of the split.
 absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& problem,
-                                  const Topology& topology, const PlanOptions& options);
+                                  const Topology& topology, const PlanOptions& resolved);
 
 // Returns the same schedule without waits that others imply and without signals that no step waits
 // for, slots renumbered densely. Idempotent. Plan calls it at its end.

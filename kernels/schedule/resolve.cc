@@ -173,50 +173,9 @@ absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& option
   return split;
 }
 
-}  // namespace
-
-absl::StatusOr<PlanOptions> ResolveOptions(const Problem& problem, const Topology& topology,
-                                           const PlanOptions& options) {
-  if (topology.rank_count() != problem.mesh.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the topology has %d ranks and mesh %s has %d", topology.rank_count(),
-                        problem.mesh.ToString(), problem.mesh.size()));
-  }
-  PlanOptions resolved = options;
-  if (options.algorithm != "auto" && FindAlgorithm(options.algorithm) == nullptr) {
-    const std::vector<std::string> all = AlgorithmNames();
-    return absl::InvalidArgumentError(
-        absl::StrFormat("algorithm \"%s\" is not known; use %s or %s", options.algorithm,
-                        absl::StrJoin(all.begin(), all.end() - 1, ", "), all.back()));
-  }
-  AGMM_RETURN_IF_ERROR(CheckCounts(options));
-  AGMM_ASSIGN_OR_RETURN(const Split split, SplitFor(problem, options));
-  resolved.split = SplitText(problem, split);
-  const Gathered gathered = GatheredUnder(problem, topology, split);
-  if (resolved.algorithm == "auto") resolved.algorithm = ChooseAlgorithm(gathered, options);
-  const Algorithm& algorithm = *FindAlgorithm(resolved.algorithm);
-  AGMM_RETURN_IF_ERROR(CheckAlgorithm(algorithm, topology, options, gathered));
-  // With two operands on their way, or none, uses do not follow arrivals.
-  if (gathered.both || gathered.result || gathered.nothing) resolved.workspace_shards = 0;
-  if (algorithm.arrivals == Arrivals::kContiguous) {
-    resolved.chunks = resolved.k_chunks = 1;
-    return resolved;
-  }
-  int& along = gathered.along_k ? resolved.k_chunks : resolved.chunks;
-  // Shards that are read in place hide no transfers.
-  if (along == 0)
-    along =
-        algorithm.arrivals == Arrivals::kInPlace || gathered.nothing ? 1 : ChooseChunks(gathered);
-  resolved.chunks = std::max(resolved.chunks, 1);
-  resolved.k_chunks = std::max(resolved.k_chunks, 1);
-  return resolved;
-}
-
-std::string ExplainChoice(const Problem& problem, const Topology& topology,
-                          const PlanOptions& asked, const PlanOptions& resolved) {
-  const absl::StatusOr<Split> split = ParseSplit(problem, resolved.split);
-  if (!split.ok()) return "";
-  const Gathered gathered = GatheredUnder(problem, topology, *split);
+// Why `resolved` is what it is, where that was not asked for.
+std::string WhyResolved(const Gathered& gathered, const PlanOptions& asked,
+                        const PlanOptions& resolved) {
   if (gathered.nothing) return asked.algorithm == "auto" ? "nothing has to move" : "";
   std::vector<std::string> reasons;
   if (asked.algorithm == "auto") {
@@ -245,6 +204,41 @@ std::string ExplainChoice(const Problem& problem, const Topology& topology,
         "not used in their order");
   }
   return absl::StrJoin(reasons, "; ");
+}
+
+}  // namespace
+
+absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
+                                               const PlanOptions& asked) {
+  if (topology.rank_count() != problem.mesh.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the topology has %d ranks and mesh %s has %d", topology.rank_count(),
+                        problem.mesh.ToString(), problem.mesh.size()));
+  }
+  PlanOptions resolved = asked;
+  if (asked.algorithm != "auto" && FindAlgorithm(asked.algorithm) == nullptr) {
+    const std::vector<std::string> all = AlgorithmNames();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("algorithm \"%s\" is not known; use %s or %s", asked.algorithm,
+                        absl::StrJoin(all.begin(), all.end() - 1, ", "), all.back()));
+  }
+  AGMM_RETURN_IF_ERROR(CheckCounts(asked));
+  AGMM_ASSIGN_OR_RETURN(const Split split, SplitFor(problem, asked));
+  resolved.split = SplitText(problem, split);
+  const Gathered gathered = GatheredUnder(problem, topology, split);
+  if (resolved.algorithm == "auto") resolved.algorithm = ChooseAlgorithm(gathered, asked);
+  const Algorithm& algorithm = *FindAlgorithm(resolved.algorithm);
+  AGMM_RETURN_IF_ERROR(CheckAlgorithm(algorithm, topology, asked, gathered));
+  // With two operands on their way, or none, uses do not follow arrivals.
+  if (gathered.both || gathered.result || gathered.nothing) resolved.workspace_shards = 0;
+  if (algorithm.arrivals == Arrivals::kContiguous) resolved.chunks = resolved.k_chunks = 1;
+  // Shards that are read in place hide no transfers.
+  if (int& along = gathered.along_k ? resolved.k_chunks : resolved.chunks;
+      along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing)
+    along = ChooseChunks(gathered);
+  resolved.chunks = std::max(resolved.chunks, 1);
+  resolved.k_chunks = std::max(resolved.k_chunks, 1);
+  return ResolvedOptions{resolved, WhyResolved(gathered, asked, resolved)};
 }
 
 }  // namespace agmm

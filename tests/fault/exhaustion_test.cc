@@ -119,7 +119,7 @@ TEST(Memory, APlanThatFindsNoneFailsItsJobAlone) {
         0, {"matmul", world.Path("A.npy"), world.Path("A.npy"), "--out", world.Path("C.npy")});
   };
   // The sequencer's first one, then node 1's.
-  for (const char* what : {"the plan and proof of 4 hops", "node n1: the plan"}) {
+  for (const char* what : {"the plan and proof of A[", "node n1: the plan"}) {
     const Ran failed = matmul();
     EXPECT_NE(failed.exit_code, 0);
     EXPECT_THAT(failed.err, HasSubstr(absl::StrCat(what, " needs more memory")));

@@ -33,7 +33,7 @@ void CheckProduct(absl::string_view spec, const Mesh& mesh, const Shape& shape,
 
   for (int nodes : {1, mesh.size()}) {
     const Topology topology = UniformTopology(mesh.size(), nodes).value();
-    const absl::StatusOr<PlanOptions> resolved = ResolveOptions(*problem, topology, options);
+    const absl::StatusOr<ResolvedOptions> resolved = ResolveOptions(*problem, topology, options);
     if (!resolved.ok()) return;
     const absl::StatusOr<Schedule> schedule = Plan(*problem, topology, options);
     if (!schedule.ok()) {
@@ -44,7 +44,7 @@ void CheckProduct(absl::string_view spec, const Mesh& mesh, const Shape& shape,
     }
     const absl::Status proof = Verify(*problem, topology, *schedule);
     FUZZ_CHECK(proof.ok(), proof.ToString());
-    const absl::StatusOr<Schedule> same = Plan(*problem, topology, *resolved);
+    const absl::StatusOr<Schedule> same = Plan(*problem, topology, resolved->options);
     FUZZ_CHECK(same.ok() && *same == *schedule, "options resolved plan another schedule");
     const std::string text = Print(*problem, *schedule);
     const absl::StatusOr<Schedule> parsed = Parse(*problem, text);

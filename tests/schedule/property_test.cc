@@ -138,7 +138,7 @@ TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
     const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {algorithm, 0, 0, "N=tp"});
     if (algorithm == std::string("auto")) {
       ASSERT_TRUE(resolved.ok());
-      EXPECT_NE(resolved->algorithm, "peer");
+      EXPECT_NE(resolved->options.algorithm, "peer");
       continue;
     }
     EXPECT_EQ(resolved.status(),
@@ -152,24 +152,23 @@ TEST(Peer, IsWhatAutoTakesWithinNodesWithWholeShards) {
   const Problem problem = TwoAxes(kWithinNodes, {960, 384, 4096}).value();
   const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {"auto", 0, 0, "N=tp"});
   ASSERT_TRUE(resolved.ok()) << resolved.status();
-  EXPECT_EQ(*resolved, (PlanOptions{"peer", 1, 1, "N=tp"}));
-  EXPECT_EQ(ExplainChoice(problem, MakeTopology(6, 2), {}, *resolved),
+  EXPECT_EQ(resolved->options, (PlanOptions{"peer", 1, 1, "N=tp"}));
+  EXPECT_EQ(resolved->why,
             "auto takes peer: all ranks that gather share a node and read each other's shards "
             "where they lie");
-  EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3, 0, "N=tp"}).value(),
+  EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3, 0, "N=tp"})->options,
             (PlanOptions{"peer", 3, 1, "N=tp"}));
 }
 
 TEST(Serial, SaysWhenItDoesNotTakeTheChunksThatWereAskedFor) {
   const Problem problem = MakeProblem(3, {96, 64, 48});
-  const PlanOptions asked{"serial", 4, 0, "N=x"};
-  const PlanOptions resolved = ResolveOptions(problem, MakeTopology(3, 3), asked).value();
-  EXPECT_EQ(resolved, (PlanOptions{"serial", 1, 1, "N=x"}));
-  const std::string whole = "serial takes shards whole, not in the 4 chunks that were asked for";
-  EXPECT_EQ(ExplainChoice(problem, MakeTopology(3, 3), asked, resolved), whole);
-  EXPECT_EQ(ExplainChoice(problem, MakeTopology(3, 3), {"serial", 1}, resolved), "");
-  EXPECT_THAT(ExplainChoice(problem, MakeTopology(3, 3), {"auto", 4}, resolved),
-              testing::EndsWith("; " + whole));
+  const auto resolve = [&](const PlanOptions& asked) {
+    return ResolveOptions(problem, MakeTopology(3, 3), asked).value();
+  };
+  const ResolvedOptions four = resolve({"serial", 4, 0, "N=x"});
+  EXPECT_EQ(four.options, (PlanOptions{"serial", 1, 1, "N=x"}));
+  EXPECT_EQ(four.why, "serial takes shards whole, not in the 4 chunks that were asked for");
+  EXPECT_EQ(resolve({"serial", 1, 0, "N=x"}).why, "");
 }
 
 // The errors of Verify for a peer plan without its joins.

@@ -76,7 +76,8 @@ std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough) {
               options.k_chunks = k_chunks;
               options.workspace_shards = shards;
               options.carried = carried;
-              if (ResolveOptions(problem, topology, options).ok()) add(options);
+              const auto resolved = ResolveOptions(problem, topology, options);
+              if (resolved.ok() && resolved->options == options) add(options);
             }
           }
         }

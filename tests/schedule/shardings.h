@@ -25,8 +25,7 @@ struct ShardedPlan {
   PlanOptions options;
 };
 
-// How the list is thinned: a random plan of those that a case can have, by splits, algorithms,
-// places, chunks and nodes.
+// A case with sizes, a dtype and a number of nodes.
 struct Draw {
   ShardedCase sharded;
   Shape shape;
@@ -36,7 +35,8 @@ struct Draw {
 
 // All plans of a case: each split that needs no sum, each algorithm, with all arrivals in places of
 // their own or in a bounded workspace, sends carried or not, chunks and chunks along K 1 and 3.
-// `thorough`: all combinations of these, not each against the defaults of the others.
+// Options that resolve to others are left out. `thorough`: all combinations of these, not each
+// against the defaults of the others.
 std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough);
 
 }  // namespace agmm::test

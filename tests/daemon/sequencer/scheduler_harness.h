@@ -289,7 +289,7 @@ class SchedulerTest : public ::testing::Test {
   Metrics metrics_;
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
-  Loop loop_{"a test"}, planner_{"plans"}, large_planner_{"large plans"};
+  Loop loop_{"a test"}, large_planner_{"large plans"}, planner_{"plans"};
 };
 
 }  // namespace agmm

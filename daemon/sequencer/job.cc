@@ -1,0 +1,27 @@
+#include "daemon/sequencer/job.h"
+
+#include <algorithm>
+
+#include "proto/convert/plan_inputs.h"
+
+namespace agmm::scheduler {
+
+bool ShareRanks(const Job& a, const Job& b) {
+  const std::vector<int>& theirs = b.spec.problem.mesh.ranks;
+  return std::find_first_of(theirs.begin(), theirs.end(), a.spec.problem.mesh.ranks.begin(),
+                            a.spec.problem.mesh.ranks.end()) != theirs.end();
+}
+
+void RecordPlan(Job* job) {
+  v1::Job& record = job->record;
+  if (job->plan == nullptr || job->plan->planning) {
+    *record.mutable_options() = ToProto(job->spec.options);
+    return;
+  }
+  const Planned& planned = job->plan->planned;
+  *record.mutable_options() = ToProto(planned.resolved.options);
+  record.set_explanation(planned.resolved.why);
+  record.set_plan_hash(planned.hash);
+}
+
+}  // namespace agmm::scheduler

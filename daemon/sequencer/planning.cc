@@ -1,0 +1,72 @@
+#include "daemon/sequencer/planning.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/memory.h"
+#include "kernels/base/status.h"
+#include "kernels/schedule/plan_hash.h"
+#include "kernels/schedule/verify.h"
+
+namespace agmm {
+namespace {
+
+// Planning and proving this many hops takes one or two seconds; both grow faster than the number.
+constexpr int64_t kMaxHops = 1 << 16;
+// More hops than this take longer than some hundredths of a second to plan and prove.
+constexpr int64_t kLargeHops = 1000;
+
+// Checks that the schedule will be small enough to be proved here.
+absl::Status CheckSize(const Mesh& mesh, const PlanOptions& options, int64_t hops) {
+  if (hops <= kMaxHops) return absl::OkStatus();
+  const int64_t chunks = int64_t{options.chunks} * options.k_chunks;
+  const int64_t most = chunks * kMaxHops / hops;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%d chunks a shard are too many for mesh %s: %d hops in total, at most %d can be planned; %s",
+      chunks, mesh.ToString(), hops, kMaxHops,
+      most > 0 ? absl::StrFormat("ask for %d chunks at most", most)
+               : "gather along a smaller axis, or use a smaller mesh"));
+}
+
+absl::Status Begin(const JobSpec& job, Planned& planned) {
+  AGMM_ASSIGN_OR_RETURN(planned.resolved, ResolveOptions(job.problem, job.topology, job.options));
+  const PlanOptions& options = planned.resolved.options;
+  const int64_t hops = HopsOf(job.problem, job.topology, options);
+  planned.large = hops > kLargeHops;
+  return CheckSize(job.problem.mesh, options, hops);
+}
+
+absl::Status Finish(const JobSpec& job, Planned& planned) {
+  const PlanOptions& options = planned.resolved.options;
+  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, Plan(job.problem, job.topology, options));
+  if (absl::Status proof = Verify(job.problem, job.topology, schedule); !proof.ok()) {
+    return absl::InternalError(absl::StrFormat(
+        "the %s schedule of %s failed its proof and will not run: %s; choose another algorithm "
+        "and report this as a bug",
+        options.algorithm, ToString(job.problem), proof.message()));
+  }
+  planned.hash = HashHex(PlanHash(job.problem, schedule));
+  planned.workspace_bytes = schedule.workspace_bytes;
+  planned.facts = FactsOf(job.problem, job.topology, schedule);
+  return absl::OkStatus();
+}
+
+std::string NameOf(const JobSpec& job) {
+  return absl::StrCat("the plan and proof of ", ToString(job.problem));
+}
+
+}  // namespace
+
+Planned BeginPlan(const JobSpec& job) {
+  Planned planned;
+  planned.status = WithinMemory(NameOf(job), [&] { return Begin(job, planned); });
+  return planned;
+}
+
+void FinishPlan(const JobSpec& job, Planned& planned) {
+  planned.status = WithinMemory(NameOf(job), [&] { return Finish(job, planned); });
+}
+
+}  // namespace agmm

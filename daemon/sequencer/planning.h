@@ -1,0 +1,31 @@
+// How a job is planned, away from the control thread: first the options that it leaves open, then
+// the schedule and its proof. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "daemon/sequencer/admission.h"
+#include "daemon/sequencer/figures.h"
+#include "kernels/schedule/plan.h"
+
+namespace agmm {
+
+struct Planned {
+  absl::Status status;
+  ResolvedOptions resolved;
+  bool large = false;  // takes long to plan and to prove
+  std::string hash;    // of the schedule, as the rest
+  int64_t workspace_bytes = 0;
+  ScheduleFacts facts;
+};
+
+// Resolves the options: milliseconds for the largest meshes. `status`: the errors of
+// ResolveOptions; INVALID_ARGUMENT for a schedule that is too large to be proved.
+Planned BeginPlan(const JobSpec& job);
+// Plans and proves what BeginPlan has begun without an error: up to a few seconds for the largest
+// meshes. `status`: INTERNAL for a schedule that does not verify.
+void FinishPlan(const JobSpec& job, Planned& planned);
+
+}  // namespace agmm

@@ -1,0 +1,60 @@
+#include "daemon/sequencer/planning.h"
+
+#include "gmock/gmock.h"
+#include "kernels/base/failpoint.h"
+#include "kernels/schedule/spec.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using Code = absl::StatusCode;
+
+// The default product over 128 ranks, two to a node, with eight rows a rank, so that eight chunks
+// of a shard are not empty.
+JobSpec Job128(const PlanOptions& options) {
+  JobSpec job;
+  job.problem =
+      ParseProblem(kDefaultSpec, ParseMesh("x=128").value(), {1024, 128, 128}, DType::kF32).value();
+  job.topology = UniformTopology(128, 64).value();
+  job.options = options;
+  return job;
+}
+
+TEST(Planning, RefusesASchedulePastWhatCanBeProvedAndNamesTheChunksThatCan) {
+  const absl::Status status = BeginPlan(Job128({"ring", 8, 0, "N=x"})).status;
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ask for 4 chunks at most"));
+  const Planned fits = BeginPlan(Job128({"ring", 4, 0, "N=x"}));
+  EXPECT_TRUE(fits.status.ok()) << fits.status;
+  EXPECT_TRUE(fits.large);
+}
+
+TEST(Planning, SaysWhichOptionsItTookAndWhy) {
+  JobSpec job = Job128({});
+  job.problem =
+      ParseProblem(kDefaultSpec, ParseMesh("x=2").value(), {64, 64, 64}, DType::kF32).value();
+  job.topology = UniformTopology(2, 2).value();
+  Planned planned = BeginPlan(job);
+  ASSERT_TRUE(planned.status.ok()) << planned.status;
+  EXPECT_FALSE(planned.large);
+  EXPECT_NE(planned.resolved.options.algorithm, "auto");
+  EXPECT_THAT(planned.resolved.why, HasSubstr("auto takes " + planned.resolved.options.algorithm));
+  FinishPlan(job, planned);
+  ASSERT_TRUE(planned.status.ok()) << planned.status;
+  EXPECT_EQ(planned.hash.size(), 16u);
+  EXPECT_EQ(planned.facts.step_counts.size(), 2u);
+}
+
+TEST(Planning, WithoutMemoryNamesThePlan) {
+  const JobSpec job = Job128({"ring", 1, 1, "N=x"});
+  Planned planned = BeginPlan(job);
+  failpoint::Arm("memory.none", 1);
+  FinishPlan(job, planned);
+  failpoint::Disarm("memory.none");
+  EXPECT_EQ(planned.status.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(planned.status.message()), HasSubstr("the plan and proof of A[M_x, K]"));
+}
+
+}  // namespace
+}  // namespace agmm
