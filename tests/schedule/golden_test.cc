@@ -27,7 +27,7 @@ struct Case {
   PlanOptions options;
 };
 
-// Of products that gather A.
+// Options of a plan that gathers A.
 PlanOptions GatherA(const char* algorithm, int chunks, const char* split = "N=x") {
   return {algorithm, chunks, 0, split};
 }

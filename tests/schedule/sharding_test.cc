@@ -54,7 +54,7 @@ TEST_P(EverySharding, IsProved) {
   EXPECT_GT(plans, 0);
 }
 
-// Of the plans of a case with so many steps at most, some that a seed draws.
+// Returns a few plans of a case, drawn by a seed, none with more than `most_steps` steps.
 std::vector<ShardedPlan> Some(const ShardedCase& sharded, size_t most_steps) {
   constexpr size_t kMost = 8;
   std::mt19937_64 random(TestSeed());

@@ -134,7 +134,7 @@ class StalledRunner : public ::testing::Test {
 };
 
 TEST_F(StalledRunner, ADeadlineSaysWhoWaitedForWhom) {
-  node_.runner->Launch(world_.LaunchOf(1, 1, 1, 1, absl::Milliseconds(50)));
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1, 1, absl::Milliseconds(500)));
   const absl::Status status = node_.DoneOf(1);
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0"));
