@@ -236,11 +236,17 @@ class Builder {
       mine.computes[use.last].signals.push_back(read);
       ranks_[owner].exit.waits.push_back({read, 0});
     }
-    // The end of the epoch takes what no multiply reads.
     for (int chunk : input.flow.ChunksOf(NeededAt(input, rank))) {
       const int arrival = input.flow.ArrivalAt(rank, chunk);
       if (arrival < 0 || use_of.contains(arrival) || ReadsShard(input.arrivals[arrival])) continue;
-      AddRead(input, arrival, mine.exit, mine.exit);
+      PlacedChunk& unused = input.arrivals[arrival];
+      if (unused.in_place || unused.credits.size() == 1) {
+        AddRead(input, arrival, mine.exit, mine.exit);  // the end of the epoch takes it
+      } else {
+        // It is read to be passed on; no multiply gives a credit.
+        std::erase(input.gates[unused.next], Wait{unused.credits.back(), unused.lag});
+        unused.credits.pop_back();
+      }
     }
   }
 

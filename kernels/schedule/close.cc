@@ -1,4 +1,4 @@
-// Every schedule has one smallest set of waits with the same order of steps: the transitive
+// Every schedule has one smallest set of waits with the same order of accesses: the transitive
 // reduction of its graph. Each wait in it carries some order alone, so that dropping one is a fault
 // that Verify finds.
 #include <algorithm>
@@ -37,13 +37,30 @@ std::vector<int> LaneEnds(const std::vector<Step>& steps) {
   return ends;
 }
 
+// Whether all that a step does is one copy to another rank. Then it has touched its memory once the
+// copy has arrived.
+bool IsOneSend(const Step& step, Rank rank) {
+  const auto* transfer = std::get_if<Transfer>(&step.op);
+  return transfer != nullptr && transfer->to.size() == 1 && transfer->to[0].rank != rank;
+}
+
 // Finds gates of a node of epoch 1, where a lag of 1 has a source, that come before another one of
 // them.
 class EarlierGates {
  public:
   using Gates = absl::Span<const Order::Gate>;
 
-  explicit EarlierGates(const Order& order) : order_(order), clocks_(order) {}
+  EarlierGates(const Schedule& schedule, const Order& order)
+      : order_(order), clocks_(order), sends_(order.nodes(), -1), is_entry_(order.nodes()) {
+    for (const auto& [rank, step] : order.sequence()) {
+      const Order::Node node = order.NodeOf({rank, step});
+      const Gates gates = order.GatesOf(node.index);
+      if (IsOneSend(schedule.ranks[rank][step], rank))
+        sends_[node.index] = order.ArrivalOf({rank, step, 0});
+      is_entry_[node.index] = IsJoin(schedule.ranks[rank][step]) && gates.size() == 1 &&
+                              order.IsEnvironment(gates[0].index);
+    }
+  }
   int blocks() const { return clocks_.blocks(); }
   // From here on, Find looks at the chains of `block`.
   void Compute(int block) { clocks_.Compute(block_ = block); }
@@ -63,7 +80,7 @@ class EarlierGates {
       own = std::max(own, order_.StartOf(NodeOf(gate)) + (gate.arrival < 0 ? 2 : 1));
     }
     for (int i = 0; i < static_cast<int>(gates.size()); ++i)
-      if (IsEarlier(gates[i], before, at)) found(i);
+      if (IsEarlier(gates[i], before, at) || BeginsEarlier(gates, i)) found(i);
   }
 
  private:
@@ -71,31 +88,61 @@ class EarlierGates {
   bool InBlock(int index) const { return Clocks::BlockOf(order_.ChainOf(index)) == block_; }
 
   bool IsEarlier(const Order::Gate& gate, const int32_t* before, const int32_t* at) const {
-    if (gate.arrival < 0) {
-      if (!InBlock(gate.index)) return false;
+    const Order::Node node = NodeOf(gate);
+    if (gate.arrival >= 0) return HasArrived(gate.arrival, node.epoch, before, at);
+    if (InBlock(gate.index)) {
       const int c = order_.ChainOf(gate.index) % Clocks::kChains;
-      const int start = order_.StartOf(NodeOf(gate));
-      return before[c] > start + 1 || at[c] > start + 2;  // its own end is at start + 2
+      const int start = order_.StartOf(node);
+      if (before[c] > start + 1 || at[c] > start + 2) return true;  // its own end is at start + 2
     }
-    // An arrival is before the steps that wait for it.
-    const auto waiters = order_.WaitersOf(gate.arrival);
+    const int arrival = sends_[gate.index];
+    return arrival >= 0 && HasArrived(arrival, node.epoch, before, at);
+  }
+  // An arrival is before the steps that wait for it.
+  bool HasArrived(int arrival, int epoch, const int32_t* before, const int32_t* at) const {
+    const auto waiters = order_.WaitersOf(arrival);
     return std::any_of(waiters.begin(), waiters.end(), [&](const Order::Waiter& waiter) {
-      const Order::Node step = {waiter.index, 1 - gate.lag + waiter.lag};
+      const Order::Node step = {waiter.index, epoch + waiter.lag};
       if (step.epoch > 1 || !InBlock(step.index)) return false;
       const int c = order_.ChainOf(step.index) % Clocks::kChains;
       return std::max(before[c], at[c]) > order_.StartOf(step);
     });
   }
+  // Whether the gate is the join with which a rank's epoch begins, and another gate is behind that
+  // beginning. Of two such joins the first one stays.
+  bool BeginsEarlier(Gates gates, int i) const {
+    const Order::Gate& gate = gates[i];
+    if (gate.arrival >= 0 || !is_entry_[gate.index]) return false;
+    const int environment = order_.GatesOf(gate.index)[0].index;
+    if (!InBlock(environment)) return false;
+    const int end = order_.StartOf({environment, 1 - gate.lag}) + 1;
+    for (int j = 0; j < static_cast<int>(gates.size()); ++j) {
+      const bool same = gates[j].lag == gate.lag && gates[j].arrival < 0 &&
+                        is_entry_[gates[j].index] &&
+                        order_.GatesOf(gates[j].index)[0].index == environment;
+      if (j != i && !(same && j > i) &&
+          clocks_.Before(NodeOf(gates[j]), order_.ChainOf(environment)) > end)
+        return true;
+    }
+    return false;
+  }
   // Whether the block can say anything about the gate.
   bool Concerns(const Order::Gate& gate) const {
-    if (gate.arrival < 0) return InBlock(gate.index);
-    const auto waiters = order_.WaitersOf(gate.arrival);
+    if (gate.arrival >= 0) return IsAwaitedInBlock(gate.arrival);
+    if (InBlock(gate.index) || is_entry_[gate.index]) return true;
+    const int arrival = sends_[gate.index];
+    return arrival >= 0 && IsAwaitedInBlock(arrival);
+  }
+  bool IsAwaitedInBlock(int arrival) const {
+    const auto waiters = order_.WaitersOf(arrival);
     return std::any_of(waiters.begin(), waiters.end(),
                        [&](const Order::Waiter& waiter) { return InBlock(waiter.index); });
   }
 
   const Order& order_;
   Clocks clocks_;
+  std::vector<int> sends_;      // by node: the arrival of a step that is one send; else -1
+  std::vector<bool> is_entry_;  // joins behind nothing but the environment
   int block_ = 0;
 };
 
@@ -106,7 +153,7 @@ class Closer {
   Closer(Schedule& schedule, const Order& order)
       : schedule_(schedule), order_(order), steps_(AllGates()), ends_(schedule.ranks.size()) {
     for (Rank rank = 0; rank < Ranks(); ++rank) AddEnd(rank);
-    EarlierGates gates(order);
+    EarlierGates gates(schedule, order);
     for (int block = 0; block < gates.blocks(); ++block) {
       gates.Compute(block);
       for (int index = 0; index < order.nodes(); ++index) {
@@ -118,7 +165,9 @@ class Closer {
     }
   }
 
-  void Run() {
+  // True if a join lost its last wait: then it may begin its rank's epoch, and be implied itself.
+  bool Run() {
+    bool freed = false;
     for (Rank rank = 0; rank < Ranks(); ++rank) {
       RemoveImplied(rank);
       RemoveImpliedAtEnd(rank);
@@ -126,9 +175,12 @@ class Closer {
       for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
         const size_t first = FirstWait(rank, s);
         size_t i = 0;
-        std::erase_if(steps[s].waits, [&](const Wait&) { return steps_.removed[first + i++]; });
+        const size_t erased =
+            std::erase_if(steps[s].waits, [&](const Wait&) { return steps_.removed[first + i++]; });
+        freed |= erased > 0 && IsJoin(steps[s]) && steps[s].waits.empty();
       }
     }
+    return freed;
   }
 
  private:
@@ -323,10 +375,10 @@ Schedule Close(const Schedule& schedule) {
   while (true) {
     const absl::StatusOr<Order> order = Order::Build(closed);
     if (!order.ok()) return schedule;  // it cannot run, and Verify refuses it
-    Closer(closed, *order).Run();
+    const bool freed = Closer(closed, *order).Run();
     const bool silenced = RemoveIdleSignals(closed);
     const bool removed = RemoveIdleJoins(closed);
-    if (!silenced && !removed) break;
+    if (!freed && !silenced && !removed) break;
   }
   Renumber(closed);
   return closed;
