@@ -90,13 +90,13 @@ int64_t BytesOf(const Block& block, const Place& place) {
 }
 
 // One step: "multiply A[0:512] x B", "send rows 0:512 of A to rank 3", with the world's ranks.
-struct Work {
+struct WorkTime {
   std::string name;
   const char *category, *unit;
   int64_t amount;  // in `unit`: "bytes" or "flop"
 };
 
-Work WorkOf(const Problem& problem, const Transfer& op) {
+WorkTime WorkOf(const Problem& problem, const Transfer& op) {
   if (op.to.empty()) return {"join", "join", "bytes", 0};
   std::vector<std::string> others;
   for (const Place& place : op.to) {
@@ -109,12 +109,12 @@ Work WorkOf(const Problem& problem, const Transfer& op) {
           "transfer", "bytes", BytesOf(op.block, op.from) * static_cast<int64_t>(op.to.size())};
 }
 
-Work WorkOf(const Problem& problem, const Multiply& op) {
+WorkTime WorkOf(const Problem& problem, const Multiply& op) {
   return {absl::StrFormat("multiply %s x %s", Text(problem, op.a), Text(problem, op.b)), "multiply",
           "flop", 2 * op.a.rows.size() * op.b.cols.size() * op.a.cols.size()};
 }
 
-Work WorkOf(const Problem& problem, const Reduce& op) {
+WorkTime WorkOf(const Problem& problem, const Reduce& op) {
   return {
       absl::StrFormat("add %s from rank %d", Part(problem, op.c), problem.mesh.ranks[op.from.rank]),
       "reduce", "bytes", BytesOf(op.c, op.from)};
@@ -129,7 +129,7 @@ Json StepEvent(const TracedJob& traced, Rank rank, int index, double zero_unix_u
   const v1::RankReport& report = *traced.reports[rank];
   const Step& step = traced.schedule.ranks[rank][index];
   const v1::StepTime& time = report.steps(index);
-  const Work work = std::visit([&](const auto& op) { return WorkOf(problem, op); }, step.op);
+  const WorkTime work = std::visit([&](const auto& op) { return WorkOf(problem, op); }, step.op);
   Json waits = Json::array(), signals = Json::array();
   for (const Wait& wait : step.waits)
     waits.push_back(SlotText(problem, wait.slot) + (wait.lag > 0 ? "-1" : ""));

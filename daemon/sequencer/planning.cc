@@ -13,29 +13,34 @@
 namespace agmm {
 namespace {
 
-// Planning and proving this many hops takes one or two seconds; both grow faster than the number.
-constexpr int64_t kMaxHops = 1 << 16;
-// More hops than this take longer than some hundredths of a second to plan and prove.
-constexpr int64_t kLargeHops = 1000;
+// Planning and proving this many steps takes one or two seconds; both grow faster than the number.
+constexpr int64_t kMaxSteps = 1 << 17;
+// More steps than this take longer than some hundredths of a second to plan and prove.
+constexpr int64_t kLargeSteps = 1500;
 
 // Checks that the schedule will be small enough to be proved here.
-absl::Status CheckSize(const Mesh& mesh, const PlanOptions& options, int64_t hops) {
-  if (hops <= kMaxHops) return absl::OkStatus();
-  const int64_t chunks = int64_t{options.chunks} * options.k_chunks;
-  const int64_t most = chunks * kMaxHops / hops;
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%d chunks a shard are too many for mesh %s: %d hops in total, at most %d can be planned; %s",
-      chunks, mesh.ToString(), hops, kMaxHops,
-      most > 0 ? absl::StrFormat("ask for %d chunks at most", most)
-               : "gather along a smaller axis, or use a smaller mesh"));
+absl::Status CheckSize(const JobSpec& job, PlanOptions options, int64_t steps) {
+  if (steps <= kMaxSteps) return absl::OkStatus();
+  const std::string asked = absl::StrFormat(
+      "the plan would have about %d steps in %d chunks a shard, %d along K; at "
+      "most %d can be planned",
+      steps, options.chunks, options.k_chunks, kMaxSteps);
+  const auto fits = [&] { return CostOf(job.problem, job.topology, options).steps <= kMaxSteps; };
+  for (int* chunks : {&options.chunks, &options.k_chunks}) {
+    while (*chunks > 1 && !fits()) *chunks /= 2;
+  }
+  return absl::InvalidArgumentError(
+      fits() ? absl::StrFormat("%s; ask for %d chunks and %d along K", asked, options.chunks,
+                               options.k_chunks)
+             : absl::StrCat(asked, "; gather along a smaller axis, or use a smaller mesh"));
 }
 
 absl::Status Begin(const JobSpec& job, Planned& planned) {
   AGMM_ASSIGN_OR_RETURN(planned.resolved, ResolveOptions(job.problem, job.topology, job.options));
   const PlanOptions& options = planned.resolved.options;
-  const int64_t hops = HopsOf(job.problem, job.topology, options);
-  planned.large = hops > kLargeHops;
-  return CheckSize(job.problem.mesh, options, hops);
+  const int64_t steps = CostOf(job.problem, job.topology, options).steps;
+  planned.large = steps > kLargeSteps;
+  return CheckSize(job, options, steps);
 }
 
 absl::Status Finish(const JobSpec& job, Planned& planned) {

@@ -13,8 +13,8 @@ const std::vector<Algorithm>& Algorithms() {
       {"bidirectional_ring", BidirectionalRingRoute},
       {"split_ring", SplitRingRoute, Arrivals::kPlaces, 2},
       {"direct", DirectRoute},
-      {"hierarchical", HierarchicalRoute},
-      {"hierarchical_peer", HierarchicalRoute, Arrivals::kInPlace},
+      {"hierarchical", HierarchicalRoute, Arrivals::kPlaces, 1, /*one_a_node=*/true},
+      {"hierarchical_peer", HierarchicalRoute, Arrivals::kInPlace, 1, /*one_a_node=*/true},
       {"torus", TorusRoute, Arrivals::kPlaces, 2},
       {"peer", DirectRoute, Arrivals::kInPlace},
   };

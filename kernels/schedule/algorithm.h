@@ -20,6 +20,8 @@ struct Algorithm {
   Route route = nullptr;
   Arrivals arrivals = Arrivals::kPlaces;
   int pieces = 1;  // of a chunk that the options ask for; 2 where halves take different ways
+  // Of several ranks that have a chunk one sends it to a node, not each to the ranks nearest to it.
+  bool one_a_node = false;
 };
 
 // In the order in which help texts name them.

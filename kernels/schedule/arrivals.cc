@@ -63,17 +63,7 @@ void TakeTurns(const Flow& flow, int ranks, int places, DType dtype, Resources& 
   }
 }
 
-}  // namespace
-
-Place Resources::Allocate(Rank rank, int64_t rows, int64_t cols, DType dtype) {
-  const int64_t pitch = RoundUp(cols * SizeOf(dtype), kRowAlignBytes);
-  const Place place = {rank, kWorkspace, bytes_[rank], pitch, dtype};
-  bytes_[rank] += rows * pitch;
-  return place;
-}
-
-int64_t Resources::most_bytes() const { return *std::max_element(bytes_.begin(), bytes_.end()); }
-
+// Whether the hops of `flow` are read in place and not copied, by hop.
 std::vector<bool> InPlaceHops(const Topology& topology, const Flow& flow, Arrivals arrivals) {
   std::vector<bool> in_place(flow.hops().size(), false);
   if (arrivals != Arrivals::kInPlace) return in_place;
@@ -89,6 +79,17 @@ std::vector<bool> InPlaceHops(const Topology& topology, const Flow& flow, Arriva
   }
   return in_place;
 }
+
+}  // namespace
+
+Place Resources::Allocate(Rank rank, int64_t rows, int64_t cols, DType dtype) {
+  const int64_t pitch = RoundUp(cols * SizeOf(dtype), kRowAlignBytes);
+  const Place place = {rank, kWorkspace, bytes_[rank], pitch, dtype};
+  bytes_[rank] += rows * pitch;
+  return place;
+}
+
+int64_t Resources::most_bytes() const { return *std::max_element(bytes_.begin(), bytes_.end()); }
 
 std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& topology,
                                        const Work& work, const Flow& flow, Arrivals how, int places,

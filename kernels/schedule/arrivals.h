@@ -41,9 +41,6 @@ struct PlacedChunk {
   size_t granted = 0;  // credits that readers have taken
 };
 
-// Whether the hops of `flow` are copies, or read in place, by hop.
-std::vector<bool> InPlaceHops(const Topology& topology, const Flow& flow, Arrivals arrivals);
-
 // By hop of `flow`, with places, slots and credits. `places`: for a rank to begin with; 0: one
 // each. `whole`: by rank, the place of the whole operand where it is contiguous.
 std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& topology,

@@ -2,8 +2,6 @@
 // product is cut and how its operands travel.
 #pragma once
 
-#include <string>
-
 #include "kernels/schedule/algorithm.h"
 #include "kernels/schedule/cells.h"
 #include "kernels/schedule/schedule.h"

@@ -1,6 +1,7 @@
 #include "kernels/schedule/chunks.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -53,19 +54,37 @@ std::tuple<bool, int, int> Distance(const Mesh& mesh, const Topology& topology, 
   return {!topology.SameNode(holder, rank), apart, (holder - rank + mesh.size()) % mesh.size()};
 }
 
+// `cell` decides which of the ranks of a node stands for them, so that holders take turns.
 std::vector<Source> SourcesOf(const Mesh& mesh, const Topology& topology,
-                              const std::vector<Rank>& holders, const std::vector<Rank>& needers) {
+                              const std::vector<Rank>& holders, const std::vector<Rank>& needers,
+                              bool one_a_node, size_t cell) {
   std::vector<Source> sources;
-  for (Rank rank : needers) {
-    if (std::binary_search(holders.begin(), holders.end(), rank)) continue;
-    const Rank nearest = *std::min_element(holders.begin(), holders.end(), [&](Rank a, Rank b) {
+  std::map<int, std::vector<Rank>> apart;  // by node without a holder
+  const auto nearest = [&](Rank rank) {
+    return *std::min_element(holders.begin(), holders.end(), [&](Rank a, Rank b) {
       return Distance(mesh, topology, a, rank) < Distance(mesh, topology, b, rank);
     });
+  };
+  const auto add = [&](Rank source, Rank rank) {
     auto at = std::find_if(sources.begin(), sources.end(),
-                           [&](const Source& source) { return source.rank == nearest; });
-    if (at == sources.end()) at = sources.insert(at, {nearest, {}});
+                           [&](const Source& one) { return one.rank == source; });
+    if (at == sources.end()) at = sources.insert(at, {source, {}});
     at->needers.push_back(rank);
+  };
+  for (Rank rank : needers) {
+    if (std::binary_search(holders.begin(), holders.end(), rank)) continue;
+    const Rank source = nearest(rank);
+    if (one_a_node && !topology.SameNode(source, rank)) {
+      apart[topology.node_of_rank[rank]].push_back(rank);
+    } else {
+      add(source, rank);
+    }
   }
+  for (const auto& [node, ranks] : apart) {
+    const Rank source = nearest(ranks[cell % ranks.size()]);
+    for (Rank rank : ranks) add(source, rank);
+  }
+  for (Source& source : sources) std::sort(source.needers.begin(), source.needers.end());
   return sources;
 }
 
@@ -83,8 +102,23 @@ std::vector<Range> CutAt(const Range& range, const std::vector<Range>& cuts) {
   return out;
 }
 
+Range Grid::Within(const std::vector<Range>& cuts, const Range& range) {
+  const auto at = [&](int64_t end) -> int64_t {
+    return std::partition_point(cuts.begin(), cuts.end(),
+                                [&](const Range& cut) { return cut.begin < end; }) -
+           cuts.begin();
+  };
+  return {at(range.begin), at(range.end)};
+}
+
+Grid GridOf(const std::vector<Block>& has, const std::vector<Block>& needs, int row_pieces,
+            int col_pieces) {
+  return {LineOf(has, needs, &Block::rows, row_pieces).cuts,
+          LineOf(has, needs, &Block::cols, col_pieces).cuts};
+}
+
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
-              const std::vector<Block>& needs, int row_pieces, int col_pieces) {
+              const std::vector<Block>& needs, int row_pieces, int col_pieces, bool one_a_node) {
   const Line rows = LineOf(has, needs, &Block::rows, row_pieces);
   const Line cols = LineOf(has, needs, &Block::cols, col_pieces);
   Chunks chunks;
@@ -111,7 +145,8 @@ Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Bloc
     for (size_t j = 0; j < col_cells; ++j) {
       const size_t cell = i * col_cells + j;
       std::vector<Source> sources;
-      if (!holders[cell].empty()) sources = SourcesOf(mesh, topology, holders[cell], needers[cell]);
+      if (!holders[cell].empty())
+        sources = SourcesOf(mesh, topology, holders[cell], needers[cell], one_a_node, cell);
       chunks.travel |= !sources.empty();
       const int cell_cols = cols.first_cut[j + 1] - cols.first_cut[j];
       for (int r = rows.first_cut[i]; r < rows.first_cut[i + 1]; ++r) {

@@ -30,10 +30,22 @@ struct Chunks {
   int IndexOf(int row, int col) const { return row * static_cast<int>(cols.size()) + col; }
 };
 
-// `has`, `needs`: by rank; may be empty. `row_pieces`, `col_pieces`: near-equal pieces of each
-// cell.
+// The cuts of both dimensions at all ends of the blocks, and between those in near-equal pieces.
+// `has`, `needs`: by rank; may be empty.
+struct Grid {
+  std::vector<Range> rows, cols;
+
+  int64_t size() const { return static_cast<int64_t>(rows.size() * cols.size()); }
+  // The indices of the rows, or of the columns, of a block whose ends are cuts.
+  static Range Within(const std::vector<Range>& cuts, const Range& range);
+};
+Grid GridOf(const std::vector<Block>& has, const std::vector<Block>& needs, int row_pieces,
+            int col_pieces);
+
+// Time and memory go by the chunks, and by how many each rank has and needs. `one_a_node`: ranks of
+// a node that has none of a chunk get it from one source, not each from its nearest.
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
-              const std::vector<Block>& needs, int row_pieces, int col_pieces);
+              const std::vector<Block>& needs, int row_pieces, int col_pieces, bool one_a_node);
 
 // How many of the chunks that Refine would make a rank receives, and holds or receives.
 struct ChunkCount {

@@ -1,7 +1,11 @@
 #include "kernels/schedule/moves.h"
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
 
+#include "absl/strings/str_format.h"
 #include "kernels/schedule/cells.h"
 
 namespace agmm {
@@ -43,46 +47,104 @@ void Shrink(const Problem& problem, const Flow& c, Work& work) {
   }
 }
 
+Move InputMove(const Problem& problem, Operand operand, const Work& work) {
+  Move move;
+  move.operand = operand;
+  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+    move.has.push_back(ShardBlock(problem, operand, rank));
+    move.needs.push_back(NeededBlock(problem, operand, work.parts[rank]));
+  }
+  FindOut(move);
+  move.along_k =
+      move.travels && Whole(move, operand == problem.product.a ? &Block::rows : &Block::cols);
+  return move;
+}
+
 }  // namespace
 
-Moves MovesOf(const Problem& problem, const Topology& topology, const Split& split, int chunks,
-              int k_chunks, int halves) {
+Moves MovesOf(const Problem& problem, const Split& split) {
   Moves moves;
   moves.work = WorkOf(problem, split);
   const Roles& product = problem.product;
-  moves.a.operand = product.a;
-  moves.b.operand = product.b;
   moves.c.operand = product.c;
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     moves.c.has.push_back(NeededBlock(problem, product.c, moves.work.parts[rank]));
     moves.c.needs.push_back(ShardBlock(problem, product.c, rank));
   }
-  moves.c.row_pieces = chunks * halves;
   FindOut(moves.c);
+  moves.a = InputMove(problem, product.a, moves.work);
+  moves.b = InputMove(problem, product.b, moves.work);
+  return moves;
+}
+
+Moves CutMoves(const Problem& problem, const Topology& topology, const Split& split, int chunks,
+               int k_chunks, int halves) {
+  Moves moves = MovesOf(problem, split);
+  const Roles& product = problem.product;
   if (moves.c.travels) {
-    Move cells = moves.c;
-    cells.row_pieces = 1;
-    const Flow c(problem, topology, product.c, RefineMove(problem, topology, cells), DirectRoute);
+    const Flow c(problem, topology, product.c, RefineMove(problem, topology, moves.c), DirectRoute);
     Shrink(problem, c, moves.work);
+    moves.a = InputMove(problem, product.a, moves.work);
+    moves.b = InputMove(problem, product.b, moves.work);
   }
+  moves.c.row_pieces = chunks * halves;
   for (Move* input : {&moves.a, &moves.b}) {
-    for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
-      input->has.push_back(ShardBlock(problem, input->operand, rank));
-      input->needs.push_back(NeededBlock(problem, input->operand, moves.work.parts[rank]));
-    }
-    FindOut(*input);
-    const bool is_a = input == &moves.a;
-    input->along_k = input->travels && Whole(*input, is_a ? &Block::rows : &Block::cols);
-    int &outer = is_a ? input->row_pieces : input->col_pieces,
-        &k = is_a ? input->col_pieces : input->row_pieces;
+    int &outer = input == &moves.a ? input->row_pieces : input->col_pieces,
+        &k = input == &moves.a ? input->col_pieces : input->row_pieces;
     outer = chunks * (input->along_k ? 1 : halves);
     k = k_chunks * (input->along_k ? halves : 1);
   }
   return moves;
 }
 
-Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& move) {
-  return Refine(problem.mesh, topology, move.has, move.needs, move.row_pieces, move.col_pieces);
+Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& move,
+                  bool one_a_node) {
+  return Refine(problem.mesh, topology, move.has, move.needs, move.row_pieces, move.col_pieces,
+                one_a_node);
+}
+
+absl::Status CheckMoves(const Problem& problem, const Split& split, const Moves& moves) {
+  // In numbers of ranks that have or need a chunk; a chunk takes about as much as this many.
+  constexpr int64_t kMost = 1 << 26, kChunk = 32;
+  for (const Move* move : {&moves.a, &moves.b, &moves.c}) {
+    if (!move->travels) continue;
+    const Grid grid = GridOf(move->has, move->needs, 1, 1);
+    int64_t size = kChunk * grid.size();
+    for (const std::vector<Block>* blocks : {&move->has, &move->needs}) {
+      for (const Block& block : *blocks) {
+        if (!block.empty())
+          size += Grid::Within(grid.rows, block.rows).size() *
+                  Grid::Within(grid.cols, block.cols).size();
+      }
+    }
+    if (size <= kMost) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "split %s moves too many blocks of %s between %d ranks to be planned; use another split "
+        "(agmmctl plan --explain), or a smaller mesh",
+        SplitText(problem, split), problem.tensors[move->operand].name, problem.mesh.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Split> ChooseSplit(const Problem& problem) {
+  std::optional<std::pair<std::tuple<int64_t, int64_t, bool>, Split>> best;
+  absl::Status none;
+  for (const Split& split : Splits(problem)) {
+    if (absl::Status status = CheckNoSum(problem, split); !status.ok()) {
+      none.Update(status);
+      continue;
+    }
+    const SplitCost cost = CostOf(problem, split);
+    const std::tuple key = {cost.busiest_bytes, cost.flops, cost.c_travels};
+    if (best && best->first <= key) continue;
+    if (absl::Status status = CheckMoves(problem, split, MovesOf(problem, split)); !status.ok()) {
+      none = status;
+      continue;
+    }
+    best = {key, split};
+  }
+  if (!best) return none;
+  return best->second;
 }
 
 }  // namespace agmm

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "kernels/schedule/chunks.h"
 #include "kernels/schedule/split.h"
 
@@ -23,11 +24,25 @@ struct Moves {
   Move a, b, c;
 };
 
-// `chunks`: pieces along M and N; `k_chunks`: along K; `halves`: pieces of each of these that take
-// different ways, cut along the dimension that is gathered.
-Moves MovesOf(const Problem& problem, const Topology& topology, const Split& split, int chunks,
-              int k_chunks, int halves);
+// What travels under a split, in one piece for each rank.
+Moves MovesOf(const Problem& problem, const Split& split);
 
-Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& move);
+// The same in pieces, where of ranks that make the same of C one makes each part of it. `chunks`:
+// pieces along M and N; `k_chunks`: along K; `halves`: pieces of each of these that take different
+// ways, cut along the dimension that is gathered.
+Moves CutMoves(const Problem& problem, const Topology& topology, const Split& split, int chunks,
+               int k_chunks, int halves);
+
+Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& move,
+                  bool one_a_node = false);
+
+// OK if the chunks that ranks exchange under a split are few enough to be looked at one by one.
+// Errors: INVALID_ARGUMENT.
+absl::Status CheckMoves(const Problem& problem, const Split& split, const Moves& moves);
+
+// The split without a sum that moves the fewest bytes into its busiest rank; of equal ones the one
+// with the fewest flops; then, one that leaves C where it is made; then, the first. Errors:
+// UNIMPLEMENTED if each needs a sum; those of CheckMoves.
+absl::StatusOr<Split> ChooseSplit(const Problem& problem);
 
 }  // namespace agmm

@@ -14,38 +14,52 @@
 namespace agmm {
 namespace {
 
-// `resolved`: with a split and counts.
-absl::StatusOr<Moves> MovesOf(const Algorithm& algorithm, const Problem& problem,
-                              const Topology& topology, const PlanOptions& resolved) {
-  AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
-  return MovesOf(problem, topology, split, resolved.chunks, resolved.k_chunks, algorithm.pieces);
+// The ends of the cuts of both, ascending, where `cut`.
+std::vector<int64_t> EndsOf(bool cut_one, const std::vector<Range>& one, bool cut_other,
+                            const std::vector<Range>& other) {
+  std::vector<int64_t> ends;
+  for (const auto& [cut, ranges] : {std::pair(cut_one, &one), std::pair(cut_other, &other)}) {
+    if (!cut) continue;
+    for (const Range& range : *ranges) ends.push_back(range.end);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
 }
 
-// About how much all ranks do in an epoch.
-struct Counts {
-  int64_t read = 0, sent = 0, multiplied = 0;
-};
-Counts CountsOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved) {
-  Counts counts;
+// The pieces of a range between these ends.
+double PiecesOf(const Range& range, const std::vector<int64_t>& ends) {
+  if (range.empty()) return 0;
+  const auto first = std::upper_bound(ends.begin(), ends.end(), range.begin);
+  return static_cast<double>(std::lower_bound(first, ends.end(), range.end) - first + 1);
+}
+
+// A floating-point number, because hostile options make more than 64 bits can count.
+double StepsOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved) {
   const Algorithm* const algorithm = FindAlgorithm(resolved.algorithm);
-  if (algorithm == nullptr) return counts;
-  const absl::StatusOr<Moves> moves = MovesOf(*algorithm, problem, topology, resolved);
-  if (!moves.ok()) return counts;
-  std::vector<int64_t> multiplies(problem.mesh.size(), 1);
-  for (const Move* move : {&moves->a, &moves->b, &moves->c}) {
-    if (!move->travels) continue;
-    const std::vector<ChunkCount> by_rank =
-        CountChunks(move->has, move->needs, move->row_pieces, move->col_pieces);
-    for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
-      counts.read += by_rank[rank].read;
-      counts.sent += by_rank[rank].received;
-      if (algorithm->arrivals != Arrivals::kContiguous && move != &moves->c)
-        multiplies[rank] *= std::max<int64_t>(1, by_rank[rank].read);
-    }
+  const absl::StatusOr<Split> split = ParseSplit(problem, resolved.split);
+  if (algorithm == nullptr || !split.ok()) return 0;
+  const Moves moves =
+      CutMoves(problem, topology, *split, resolved.chunks, resolved.k_chunks, algorithm->pieces);
+  const Move* const all[] = {&moves.a, &moves.b, &moves.c};
+  Grid grids[3];
+  bool cut[3];
+  double steps = 0;
+  for (int i = 0; i < 3; ++i) {
+    const Move& move = *all[i];
+    cut[i] = move.travels && algorithm->arrivals != Arrivals::kContiguous;
+    if (!move.travels) continue;
+    grids[i] = GridOf(move.has, move.needs, move.row_pieces, move.col_pieces);
+    for (const ChunkCount& count :
+         CountChunks(move.has, move.needs, move.row_pieces, move.col_pieces))
+      steps += static_cast<double>(count.received);
   }
-  if (algorithm->arrivals == Arrivals::kInPlace) counts.sent = 0;
-  for (int64_t count : multiplies) counts.multiplied += count;
-  return counts;
+  const std::vector<int64_t> m = EndsOf(cut[0], grids[0].rows, cut[2], grids[2].rows),
+                             n = EndsOf(cut[1], grids[1].cols, cut[2], grids[2].cols),
+                             k = EndsOf(cut[0], grids[0].cols, cut[1], grids[1].rows);
+  for (const LocalProduct& part : moves.work.parts)
+    steps += PiecesOf(part.m, m) * PiecesOf(part.n, n) * PiecesOf(part.k, k);
+  return steps;
 }
 
 // The algorithm of a plan in which nothing travels, whatever was asked for.
@@ -69,14 +83,10 @@ std::vector<std::string> AlgorithmNames() {
   return names;
 }
 
-int64_t HopsOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved) {
-  return std::max<int64_t>(problem.mesh.size(), CountsOf(problem, topology, resolved).read);
-}
-
 absl::StatusOr<int64_t> LeastBetweenNodes(const Problem& problem, const Topology& topology,
                                           const PlanOptions& resolved) {
   AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
-  const Moves moves = MovesOf(problem, topology, split, 1, 1, 1);
+  const Moves moves = CutMoves(problem, topology, split, 1, 1, 1);
   int64_t bytes = 0;
   for (const Move* move : {&moves.a, &moves.b, &moves.c}) {
     if (!move->travels) continue;
@@ -97,10 +107,12 @@ absl::StatusOr<int64_t> LeastBetweenNodes(const Problem& problem, const Topology
 
 PlanCost CostOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved) {
   // Measured with plans of 65,000 to two million steps: 1,230 to 1,370 bytes (NOTES.md).
-  constexpr int64_t kStepBytes = 1400;
-  const Counts counts = CountsOf(problem, topology, resolved);
-  const int64_t steps = counts.sent + counts.multiplied;
-  return {steps, steps * kStepBytes};
+  constexpr double kStepBytes = 1400;
+  const auto whole = [](double number) {
+    return static_cast<int64_t>(std::min(number, 9e18));  // what an int64_t can hold
+  };
+  const double steps = StepsOf(problem, topology, resolved);
+  return {whole(steps), whole(steps * kStepBytes)};
 }
 
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
@@ -112,11 +124,14 @@ absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
 
 absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& problem,
                                   const Topology& topology, const PlanOptions& resolved) {
-  AGMM_ASSIGN_OR_RETURN(const Moves moves, MovesOf(algorithm, problem, topology, resolved));
+  AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
+  const Moves moves =
+      CutMoves(problem, topology, split, resolved.chunks, resolved.k_chunks, algorithm.pieces);
   const auto flow = [&](const Move& move) {
     // An operand that does not travel is not cut.
     return Flow(problem, topology, move.operand,
-                move.travels ? RefineMove(problem, topology, move) : Chunks(), algorithm.route);
+                move.travels ? RefineMove(problem, topology, move, algorithm.one_a_node) : Chunks(),
+                algorithm.route);
   };
   BuildOptions build;
   build.arrivals = algorithm.arrivals;

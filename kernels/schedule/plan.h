@@ -17,10 +17,12 @@ struct PlanOptions {
   std::string algorithm = "auto";  // or the name of one of Algorithms()
   // Pieces along M or N of each shard that travel and multiply on their own; 0: chosen.
   int chunks = 0;
-  int k_chunks = 0;          // pieces along K; 0: chosen
-  std::string split;         // which axes cut M, N and K, as "M=x,N=y" or "none"; empty: chosen
-  int workspace_shards = 0;  // the most gathered shards that a rank holds at a time; 0: all
-  bool carried = false;      // sends name the multiply whose tiles feed them
+  int k_chunks = 0;   // pieces along K; 0: chosen
+  std::string split;  // which axes cut M, N and K, as "M=x,N=y" or "none"; empty: chosen
+  // The gathered shards for which a rank has room at a time, from 2; 0: all. More, where a route
+  // passes shards on so late that they would wait for one another.
+  int workspace_shards = 0;
+  bool carried = false;  // sends name the multiply whose tiles feed them
   bool operator==(const PlanOptions&) const = default;
 };
 
@@ -31,11 +33,8 @@ std::string ToString(const PlanOptions& options);
 // The most chunks, k_chunks and workspace_shards.
 inline constexpr int kMaxChunks = 256;
 
-// Blocks that travel or are read, which the time to plan and to prove goes by, for options that
-// ResolveOptions has resolved.
-int64_t HopsOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved);
-
-// About how many steps the plan has, and the memory that it takes to plan and to prove it.
+// About how many steps a plan has, or somewhat more, and the memory that it takes to plan and to
+// prove it; the time goes by the steps, too. `resolved`: by ResolveOptions.
 struct PlanCost {
   int64_t steps = 0, bytes = 0;
 };
@@ -56,8 +55,8 @@ struct ResolvedOptions {
 };
 // Chooses the options that were left open. The result plans the same schedule on every node.
 // Errors: INVALID_ARGUMENT for an unknown algorithm, a split that names no axis of the mesh, a
-// count out of range, or options that exclude each other; UNIMPLEMENTED for a split that needs a
-// sum.
+// count out of range, options that exclude each other, or more blocks between ranks than can be
+// looked at; UNIMPLEMENTED for a split that needs a sum.
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked);
 

@@ -1,5 +1,6 @@
 // The choice of the options that were left open. Until plans are simulated, by a few rules.
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -27,7 +28,7 @@ constexpr int64_t kMaxChosenChunks = 16, kMaxGroupChunks = 64;
 // between nodes, and of one copied within a node.
 constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
 
-// The operand that is gathered under a split: of two inputs, the one whose shards are larger.
+// The operands that travel under a split, by the input whose shards are larger.
 struct Gathered {
   bool nothing = true;  // no operand travels
   bool both = false;    // A and B
@@ -36,35 +37,55 @@ struct Gathered {
   int64_t shard_bytes = 0;
   int64_t length = 0;      // of a shard, in the dimension that is gathered
   int64_t stationary = 0;  // columns of the other operand at a rank (rows, where B travels)
+  std::string reread;      // that other operand
   int64_t group = 1;       // shards that a rank gathers, its own included
-  // Two ranks that exchange shards, on different nodes and on one.
+  // Two ranks that exchange chunks, on different nodes and on one.
   std::optional<std::pair<Rank, Rank>> apart, together;
 };
 
-// Whether two ranks of the topology share a node.
-bool SomeShareANode(const Topology& topology) {
-  std::vector<int> nodes = topology.node_of_rank;
-  std::sort(nodes.begin(), nodes.end());
-  return std::adjacent_find(nodes.begin(), nodes.end()) != nodes.end();
-}
-
-void FindPairs(const Problem& problem, const Topology& topology, const Move& move,
-               Gathered& gathered) {
-  const Chunks chunks = RefineMove(problem, topology, move);
-  const bool share = SomeShareANode(topology);
-  for (const Chunk& chunk : chunks.list) {
-    for (const Source& source : chunk.sources) {
-      for (Rank to : source.needers) {
-        auto& pair = topology.SameNode(source.rank, to) ? gathered.together : gathered.apart;
-        if (!pair) pair = {source.rank, to};
-        if (gathered.apart && (gathered.together || !share)) return;
+// Looks for the two pairs among those that exchange chunks of one operand. `nodes`: not all ranks
+// are on one.
+void FindPairs(const Topology& topology, const Move& move, bool nodes, Gathered& gathered) {
+  const Grid grid = GridOf(move.has, move.needs, 1, 1);
+  const auto for_each_cell = [&](const Block& block, auto use) {
+    if (block.empty()) return true;
+    const Range rows = Grid::Within(grid.rows, block.rows),
+                cols = Grid::Within(grid.cols, block.cols);
+    for (int64_t i = rows.begin; i < rows.end; ++i) {
+      for (int64_t j = cols.begin; j < cols.end; ++j) {
+        if (!use(static_cast<size_t>(i) * grid.cols.size() + j)) return false;
       }
     }
+    return true;
+  };
+  std::vector<std::vector<std::pair<int, Rank>>> holders(grid.size());  // (node, rank)
+  const Rank ranks = static_cast<Rank>(move.has.size());
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    for_each_cell(move.has[rank], [&](size_t cell) {
+      holders[cell].emplace_back(topology.node_of_rank[rank], rank);
+      return true;
+    });
+  }
+  for (auto& cell : holders) std::sort(cell.begin(), cell.end());
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    const int node = topology.node_of_rank[rank];
+    const bool go_on = for_each_cell(move.needs[rank], [&](size_t cell) {
+      const auto& all = holders[cell];
+      if (all.empty() || std::binary_search(all.begin(), all.end(), std::pair(node, rank)))
+        return true;
+      const auto at = std::lower_bound(all.begin(), all.end(), std::pair(node, Rank{0}));
+      if (at != all.end() && at->first == node) {
+        if (!gathered.together) gathered.together = std::minmax(at->second, rank);
+      } else if (!gathered.apart) {
+        gathered.apart = std::minmax(all.front().second, rank);
+      }
+      return !(gathered.together && (gathered.apart || !nodes));
+    });
+    if (!go_on) return;
   }
 }
 
-Gathered GatheredUnder(const Problem& problem, const Topology& topology, const Split& split) {
-  const Moves moves = MovesOf(problem, topology, split, 1, 1, 1);
+Gathered GatheredUnder(const Problem& problem, const Topology& topology, const Moves& moves) {
   Gathered gathered;
   gathered.nothing = !moves.a.travels && !moves.b.travels && !moves.c.travels;
   gathered.both = moves.a.travels && moves.b.travels;
@@ -78,6 +99,7 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const S
   const bool by_rows = (&input == &moves.b) == input.along_k;  // the dimension of its pieces
   gathered.along_k = input.along_k;
   gathered.shard_bytes = ShardBytes(problem.mesh, problem.tensors[input.operand]);
+  gathered.reread = (&input == &moves.b ? problem.a() : problem.b()).name;
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const Block& shard = input.has[rank];
     const LocalProduct& part = moves.work.parts[rank];
@@ -87,7 +109,10 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const S
   }
   for (const ChunkCount& count : CountChunks(input.has, input.needs, 1, 1))
     gathered.group = std::max(gathered.group, count.read);
-  FindPairs(problem, topology, input, gathered);
+  const auto& node_of = topology.node_of_rank;
+  const bool nodes = absl::c_any_of(node_of, [&](int node) { return node != node_of[0]; });
+  for (const Move* move : {&moves.a, &moves.b, &moves.c})
+    if (move->travels) FindPairs(topology, *move, nodes, gathered);
   return gathered;
 }
 
@@ -108,18 +133,31 @@ bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_
          memory_over_gather * gathered.length * (gathered.group - 1);
 }
 
-// `chunks` as requested; 0: to be chosen.
-std::string ChooseAlgorithm(const Gathered& gathered, const PlanOptions& options) {
-  if (gathered.nothing) return "ring";
-  const bool needs_places = options.workspace_shards > 0 || options.carried;
-  if (!gathered.apart && !needs_places) {
-    return TooFewRowsToFuse(gathered, std::max(options.chunks, 1), kMemoryOverCopy) ? "serial"
-                                                                                    : "peer";
+// The name of an algorithm, and why `auto` takes it.
+struct Choice {
+  std::string algorithm, why;
+};
+Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
+  if (gathered.nothing) return {"ring", ""};
+  const bool needs_places = asked.workspace_shards > 0 || asked.carried;
+  const int chunks = !gathered.apart     ? std::max(asked.chunks, 1)
+                     : asked.chunks == 0 ? ChooseChunks(gathered)
+                                         : asked.chunks;
+  if (!needs_places &&
+      TooFewRowsToFuse(gathered, chunks, gathered.apart ? kMemoryOverLink : kMemoryOverCopy)) {
+    return {"serial",
+            absl::StrFormat("so few rows cost more in pieces, because %s is read once a piece, "
+                            "than their gather takes",
+                            gathered.reread)};
   }
-  const int chunks = options.chunks == 0 ? ChooseChunks(gathered) : options.chunks;
-  if (!needs_places && TooFewRowsToFuse(gathered, chunks, kMemoryOverLink)) return "serial";
+  if (!gathered.apart) {
+    if (needs_places) return {"ring", "it has a place for each arrival, which the options ask for"};
+    return {"peer",
+            "all ranks that gather share a node and read each other's shards where they lie"};
+  }
   // A shard that has reached the node once is passed on within it.
-  return gathered.together ? "ring" : "direct";
+  if (gathered.together) return {"ring", "some ranks that gather share a node, others do not"};
+  return {"direct", "each rank that gathers is on a node of its own"};
 }
 
 absl::Status CheckCounts(const PlanOptions& options) {
@@ -142,12 +180,12 @@ absl::Status CheckCounts(const PlanOptions& options) {
 // Refuses options that the algorithm cannot keep.
 absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology,
                             const PlanOptions& options, const Gathered& gathered) {
-  if (algorithm.name == "peer" && gathered.apart) {
+  if (const auto& apart = gathered.apart; algorithm.name == "peer" && apart) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "algorithm peer multiplies out of the memory of one node, and ranks %d and %d, which "
         "gather together, are on nodes %d and %d; use ring or direct",
-        gathered.apart->first, gathered.apart->second, topology.node_of_rank[gathered.apart->first],
-        topology.node_of_rank[gathered.apart->second]));
+        apart->first, apart->second, topology.node_of_rank[apart->first],
+        topology.node_of_rank[apart->second]));
   }
   if (options.carried && options.workspace_shards > 0) {
     return absl::InvalidArgumentError(
@@ -169,30 +207,13 @@ absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& option
   if (options.split.empty()) return ChooseSplit(problem);
   AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, options.split));
   AGMM_RETURN_IF_ERROR(CheckNoSum(problem, split));
-  AGMM_RETURN_IF_ERROR(CheckPairs(problem, split));
+  AGMM_RETURN_IF_ERROR(CheckMoves(problem, split, MovesOf(problem, split)));
   return split;
 }
 
-// Why `resolved` is what it is, where that was not asked for.
-std::string WhyResolved(const Gathered& gathered, const PlanOptions& asked,
-                        const PlanOptions& resolved) {
-  if (gathered.nothing) return asked.algorithm == "auto" ? "nothing has to move" : "";
+// What the options ask for and do not get.
+std::vector<std::string> NotKept(const PlanOptions& asked, const PlanOptions& resolved) {
   std::vector<std::string> reasons;
-  if (asked.algorithm == "auto") {
-    if (resolved.algorithm == "serial") {
-      reasons.push_back(
-          "auto takes serial: so few rows cost more in pieces, because B is read once a piece, "
-          "than their gather takes");
-    } else if (resolved.algorithm == "direct") {
-      reasons.push_back("auto takes direct: each rank that gathers is on a node of its own");
-    } else if (resolved.algorithm == "peer") {
-      reasons.push_back(
-          "auto takes peer: all ranks that gather share a node and read each other's shards where "
-          "they lie");
-    } else {
-      reasons.push_back("auto takes ring: some ranks that gather share a node, others do not");
-    }
-  }
   if (resolved.algorithm == "serial" && std::max(asked.chunks, asked.k_chunks) > 1) {
     reasons.push_back(
         absl::StrFormat("serial takes shards whole, not in the %d chunks that were asked for",
@@ -203,7 +224,7 @@ std::string WhyResolved(const Gathered& gathered, const PlanOptions& asked,
         "the workspace holds all arrivals, because with more than one operand on its way they are "
         "not used in their order");
   }
-  return absl::StrJoin(reasons, "; ");
+  return reasons;
 }
 
 }  // namespace
@@ -225,8 +246,20 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   AGMM_RETURN_IF_ERROR(CheckCounts(asked));
   AGMM_ASSIGN_OR_RETURN(const Split split, SplitFor(problem, asked));
   resolved.split = SplitText(problem, split);
-  const Gathered gathered = GatheredUnder(problem, topology, split);
-  if (resolved.algorithm == "auto") resolved.algorithm = ChooseAlgorithm(gathered, asked);
+  if (const auto read = ParseSplit(problem, resolved.split); !read.ok() || *read != split) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "split %s of mesh %s can be read in two ways, because names of axes in a row make another "
+        "one's; rename an axis",
+        resolved.split, problem.mesh.ToString()));
+  }
+  const Gathered gathered = GatheredUnder(problem, topology, MovesOf(problem, split));
+  std::vector<std::string> why;
+  if (asked.algorithm == "auto") {
+    const Choice choice = ChooseAlgorithm(gathered, asked);
+    resolved.algorithm = choice.algorithm;
+    if (!gathered.nothing)
+      why.push_back(absl::StrFormat("auto takes %s: %s", choice.algorithm, choice.why));
+  }
   const Algorithm& algorithm = *FindAlgorithm(resolved.algorithm);
   AGMM_RETURN_IF_ERROR(CheckAlgorithm(algorithm, topology, asked, gathered));
   // With two operands on their way, or none, uses do not follow arrivals.
@@ -238,7 +271,12 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
     along = ChooseChunks(gathered);
   resolved.chunks = std::max(resolved.chunks, 1);
   resolved.k_chunks = std::max(resolved.k_chunks, 1);
-  return ResolvedOptions{resolved, WhyResolved(gathered, asked, resolved)};
+  if (gathered.nothing) {
+    if (asked.algorithm == "auto") why.push_back("nothing has to move");
+  } else {
+    absl::c_move(NotKept(asked, resolved), std::back_inserter(why));
+  }
+  return ResolvedOptions{resolved, absl::StrJoin(why, "; ")};
 }
 
 }  // namespace agmm

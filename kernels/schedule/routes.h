@@ -37,8 +37,8 @@ std::vector<Hop> SplitRingRoute(const Spread& spread);
 std::vector<Hop> DirectRoute(const Spread& spread);
 // To the rank of the same index on each other node, and from there to the others of that node.
 std::vector<Hop> HierarchicalRoute(const Spread& spread);
-// Along one mesh axis after the other, pieces beginning with different axes, so that the links of
-// all axes work at once.
+// Along one mesh axis after the other. The two pieces of a chunk begin with different axes, so that
+// the links of two axes work at once.
 std::vector<Hop> TorusRoute(const Spread& spread);
 
 // The source and the needers as a cycle, downwards from the source. Node by node, so that a ring

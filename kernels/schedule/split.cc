@@ -1,15 +1,11 @@
 #include "kernels/schedule/split.h"
 
 #include <algorithm>
-#include <optional>
-#include <tuple>
-#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
@@ -105,16 +101,6 @@ absl::Status CheckNoSum(const Problem& problem, const Split& split) {
       SplitText(problem, split), ToString(problem), problem.a().col_dim));
 }
 
-absl::Status CheckPairs(const Problem& problem, const Split& split) {
-  constexpr int kMostRanks = 1024;
-  const int ranks = problem.mesh.size();
-  if (ranks <= kMostRanks || !WorkOf(problem, split).c_travels) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "split %s moves blocks of %s between %d ranks; at most %d can be planned; use a split that "
-      "leaves it where it is made, such as %s",
-      SplitText(problem, split), problem.c().name, ranks, kMostRanks, SplitText(problem, {})));
-}
-
 Work WorkOf(const Problem& problem, const Split& split) {
   Work work;
   const int ranks = problem.mesh.size();
@@ -157,28 +143,14 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
                                              NeededBlock(problem, product.c, part));
     cost.busiest_bytes = std::max(cost.busiest_bytes, into);
     cost.moved_bytes += into;
-    cost.memory_bytes = std::max(cost.memory_bytes, kept);
+    // C that belongs to others is made beside the shard.
+    const int64_t beside = MissingBytes(problem, NeededBlock(problem, product.c, part),
+                                        ShardBlock(problem, product.c, rank));
+    cost.memory_bytes = std::max(cost.memory_bytes, kept + beside);
     if (!part.empty())
       cost.flops = std::max(cost.flops, 2 * part.m.size() * part.n.size() * part.k.size());
   }
   return cost;
-}
-
-absl::StatusOr<Split> ChooseSplit(const Problem& problem) {
-  std::optional<std::pair<std::tuple<int64_t, int64_t, bool>, Split>> best;
-  absl::Status needs_sum;
-  for (const Split& split : Splits(problem)) {
-    if (absl::Status status = CheckNoSum(problem, split); !status.ok()) {
-      needs_sum.Update(status);
-      continue;
-    }
-    if (!CheckPairs(problem, split).ok()) continue;
-    const SplitCost cost = CostOf(problem, split);
-    const std::tuple key = {cost.busiest_bytes, cost.flops, cost.c_travels};
-    if (!best || key < best->first) best = {key, split};
-  }
-  if (!best) return needs_sum;
-  return best->second;
 }
 
 }  // namespace agmm

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "kernels/schedule/problem.h"
 
 namespace agmm {
@@ -28,9 +28,6 @@ std::vector<Split> Splits(const Problem& problem);
 // OK if the split makes C without a sum between ranks. Errors: UNIMPLEMENTED naming the split, or
 // the operand whose sum is open.
 absl::Status CheckNoSum(const Problem& problem, const Split& split);
-// OK if C does not travel, or only between so few ranks that a block for each pair can be planned.
-// Errors: INVALID_ARGUMENT.
-absl::Status CheckPairs(const Problem& problem, const Split& split);
 
 // The part of the product of one rank: rows of C, columns of C and the slice of K. May be empty.
 struct LocalProduct {
@@ -54,13 +51,8 @@ struct SplitCost {
   bool c_travels = false;     // which is over only after the last multiply
   int64_t moved_bytes = 0;    // into all ranks
   int64_t flops = 0;          // of the rank that computes most
-  int64_t memory_bytes = 0;   // of what a rank receives and keeps beside its shards, at most
+  int64_t memory_bytes = 0;   // of what a rank holds beside its shards, at most
 };
 SplitCost CostOf(const Problem& problem, const Split& split);
-
-// The split without a sum that moves the fewest bytes into its busiest rank; of equal ones the one
-// with the fewest flops; then, one that leaves C where it is made; then, the first. Errors:
-// UNIMPLEMENTED if each needs a sum.
-absl::StatusOr<Split> ChooseSplit(const Problem& problem);
 
 }  // namespace agmm

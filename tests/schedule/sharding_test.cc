@@ -8,6 +8,8 @@
 #include <random>
 #include <string>
 
+#include "absl/strings/str_format.h"
+#include "kernels/schedule/access.h"
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
 #include "tests/schedule/interleave.h"
@@ -20,6 +22,30 @@ namespace {
 
 class EverySharding : public testing::TestWithParam<ShardedCase> {};
 
+// The cost that is computed first is about the number of steps, or somewhat more.
+void ExpectCost(const ShardedPlan& plan, const Schedule& schedule) {
+  int64_t steps = 0;
+  for (const std::vector<Step>& rank : schedule.ranks) {
+    for (const Step& step : rank) {
+      const auto* transfer = std::get_if<Transfer>(&step.op);
+      steps += transfer == nullptr || !transfer->to.empty();
+    }
+  }
+  const int ranks = plan.problem.mesh.size();
+  const int64_t cost = CostOf(plan.problem, plan.topology, plan.options).steps;
+  // A contiguous operand has its rank's own blocks copied.
+  EXPECT_LE(steps, cost + 3 * ranks);
+  EXPECT_LE(cost, 3 * steps + 3 * ranks) << "chunks that are read in place count as sent";
+}
+
+// Bytes that cross between nodes: the fewest that any plan of the split sends.
+void ExpectFewestBytes(const ShardedPlan& plan, const Schedule& schedule) {
+  int64_t bytes = 0;
+  for (const Traffic& traffic : TrafficOf(plan.problem, plan.topology, schedule))
+    bytes += traffic.other_nodes;
+  EXPECT_EQ(bytes, LeastBetweenNodes(plan.problem, plan.topology, plan.options).value());
+}
+
 // The number of plans.
 int Prove(const Draw& draw, bool thorough) {
   int count = 0;
@@ -31,6 +57,8 @@ int Prove(const Draw& draw, bool thorough) {
     EXPECT_EQ(Verify(plan.problem, plan.topology, *schedule), absl::OkStatus())
         << Print(plan.problem, *schedule);
     EXPECT_EQ(Close(*schedule), *schedule);
+    ExpectCost(plan, *schedule);
+    if (plan.options.algorithm == "hierarchical") ExpectFewestBytes(plan, *schedule);
     if (testing::Test::HasFailure()) return count;
     ++count;
   }
@@ -51,6 +79,37 @@ TEST_P(EverySharding, IsProved) {
   plans += Prove({GetParam(), {33, 17, 40}, DType::kF32, std::min(2, ranks)}, /*thorough=*/true);
   std::printf("%d plans\n", plans);
   EXPECT_GT(plans, 0);
+}
+
+// With nothing asked for; and the reason names what is so.
+TEST_P(EverySharding, IsPlannedByChoice) {
+  const int ranks = ParseMesh(GetParam().mesh)->size();
+  for (int nodes = 1; nodes <= ranks; ++nodes) {
+    if (ranks % nodes != 0) continue;
+    for (const Shape& shape : {Shape{10, 7, 13}, Shape{4096, 512, 1024}, Shape{512, 4096, 64}}) {
+      const Problem problem =
+          ParseProblem(GetParam().spec, ParseMesh(GetParam().mesh).value(), shape, DType::kBF16)
+              .value();
+      const Topology topology = UniformTopology(ranks, nodes).value();
+      const absl::StatusOr<ResolvedOptions> resolved = ResolveOptions(problem, topology, {});
+      ASSERT_TRUE(resolved.ok()) << resolved.status();
+      const Schedule schedule = Plan(problem, topology, {}).value();
+      SCOPED_TRACE(absl::StrFormat("%d nodes, %s: %s\n%s", nodes, ToString(resolved->options),
+                                   resolved->why, Print(problem, schedule)));
+      EXPECT_EQ(Plan(problem, topology, resolved->options).value(), schedule);
+      EXPECT_EQ(Verify(problem, topology, schedule), absl::OkStatus());
+      bool between = false;
+      for (const Traffic& traffic : TrafficOf(problem, topology, schedule))
+        between |= traffic.other_nodes > 0;
+      const auto says = [&](const char* words) {
+        return resolved->why.find(words) != std::string::npos;
+      };
+      if (says("nothing has to move")) EXPECT_EQ(schedule.algorithm, "local");
+      if (says("share a node and read")) EXPECT_FALSE(between);
+      if (says("others do not") || says("a node of its own")) EXPECT_TRUE(between);
+      if (HasFailure()) return;
+    }
+  }
 }
 
 // Returns a few plans of a case, drawn by a seed, none with more than `most_steps` steps.

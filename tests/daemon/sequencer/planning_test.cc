@@ -24,10 +24,23 @@ JobSpec Job128(const PlanOptions& options) {
 TEST(Planning, RefusesASchedulePastWhatCanBeProvedAndNamesTheChunksThatCan) {
   const absl::Status status = BeginPlan(Job128({"ring", 8, 0, "N=x"})).status;
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("ask for 4 chunks at most"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ask for 4 chunks and 1 along K"));
   const Planned fits = BeginPlan(Job128({"ring", 4, 0, "N=x"}));
   EXPECT_TRUE(fits.status.ok()) << fits.status;
   EXPECT_TRUE(fits.large);
+}
+
+TEST(Planning, RefusesAProductOfChunksOfBothInputs) {
+  JobSpec job = Job128({"direct", 256, 8, "none"});
+  job.problem = ParseProblem("A[M_x, K] * B[K, N_x] -> C[M, N]", ParseMesh("x=4").value(),
+                             {4096, 4096, 4096}, DType::kF32)
+                    .value();
+  job.topology = UniformTopology(4, 2).value();
+  const absl::Status status = BeginPlan(job).status;
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << "4 * 1024 * 1024 * 8 multiplies";
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ask for 8 chunks and 8 along K"));
+  job.options.chunks = 8;
+  EXPECT_TRUE(BeginPlan(job).status.ok());
 }
 
 TEST(Planning, SaysWhichOptionsItTookAndWhy) {
