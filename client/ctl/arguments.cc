@@ -186,9 +186,11 @@ void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
       ->check(CLI::Range(1, kMaxChunks));
   verb->add_option("--split", options->split,
                    "Mesh axes that cut M, N and K of the product, such as M=x,N=y, or none "
-                   "(default: the split that moves the fewest bytes)");
-  verb->add_option("--workspace-shards", options->workspace_shards,
-                   "Gathered shards that a rank holds at a time, 2 to 256 (default: all)")
+                   "(default: the split that moves the fewest bytes into its busiest rank)");
+  verb->add_option(
+          "--workspace-shards", options->workspace_shards,
+          "Gathered shards for which a rank has room at a time, 2 to 256; a few more where "
+          "the route needs them (default: all)")
       ->check(CLI::Range(2, kMaxChunks));
   verb->add_option_function<std::string>(
           "--send", [options](const std::string& how) { options->carried = how == "carried"; },

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "client/ctl/table.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/moves.h"
 
 namespace agmm {
 namespace {
@@ -36,19 +37,26 @@ std::string CaseOf(const Problem& problem) {
 struct Candidate {
   Split split;
   SplitCost cost;
-  bool needs_sum = false;
+  bool needs_sum = false, too_large = false;
 };
 
-// The cheapest first; splits that need a sum last.
-std::vector<Candidate> Candidates(const Problem& problem) {
+Candidate CandidateOf(const Problem& problem, const Split& split) {
+  if (!CheckNoSum(problem, split).ok()) return {split, {}, /*needs_sum=*/true};
+  const bool fits = CheckMoves(problem, split, MovesOf(problem, split)).ok();
+  return {split, CostOf(problem, split), false, !fits};
+}
+
+// The cheapest first; those that cannot be taken last. With `taken`, which may name its axes in
+// another order than the splits that are compared.
+std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
   std::vector<Candidate> candidates;
-  for (const Split& split : Splits(problem)) {
-    const bool needs_sum = !CheckNoSum(problem, split).ok();
-    candidates.push_back({split, needs_sum ? SplitCost() : CostOf(problem, split), needs_sum});
-  }
+  for (const Split& split : Splits(problem)) candidates.push_back(CandidateOf(problem, split));
+  if (absl::c_none_of(candidates, [&](const Candidate& one) { return one.split == taken; }))
+    candidates.push_back(CandidateOf(problem, taken));
   absl::c_stable_sort(candidates, [](const Candidate& x, const Candidate& y) {
     const auto key = [](const Candidate& one) {
-      return std::tuple(one.needs_sum, one.cost.busiest_bytes, one.cost.flops, one.cost.c_travels);
+      return std::tuple(one.needs_sum, one.too_large, one.cost.busiest_bytes, one.cost.flops,
+                        one.cost.c_travels);
     };
     return key(x) < key(y);
   });
@@ -57,11 +65,13 @@ std::vector<Candidate> Candidates(const Problem& problem) {
 
 }  // namespace
 
-std::string ExplainText(const Problem& problem, const Split& taken) {
+std::string ExplainText(const Problem& problem, const Split& taken, bool chosen) {
   Table table({Words("split"), Number("into busiest rank"), Number("into all"),
                Number("flops of a rank"), Number("kept"), Words("")});
-  for (const Candidate& one : Candidates(problem)) {
-    const std::string mark = one.split == taken ? "taken" : "";
+  for (const Candidate& one : Candidates(problem, taken)) {
+    const std::string mark = one.split == taken ? chosen ? "taken" : "asked for"
+                             : one.too_large    ? "too many blocks to be planned"
+                                                : "";
     if (one.needs_sum) {
       table.AddRow({SplitText(problem, one.split), "-", "-", "-", "-",
                     "needs a sum between ranks: not planned yet"});
@@ -72,16 +82,19 @@ std::string ExplainText(const Problem& problem, const Split& taken) {
                   absl::StrFormat("%.3g", static_cast<double>(one.cost.flops)),
                   FormatBytes(one.cost.memory_bytes), mark});
   }
-  return absl::StrCat(CaseOf(problem),
-                      "\nof the splits without a sum, the one that moves the fewest bytes into its "
-                      "busiest rank is taken,\nif equal the one of the fewest flops, then one that "
-                      "leaves ",
-                      problem.c().name, " where it is made\n\n", table.ToString());
+  const std::string rule =
+      chosen ? absl::StrCat(
+                   "of the splits without a sum, the one that moves the fewest bytes into its "
+                   "busiest rank is taken,\nif equal the one of the fewest flops, then one that "
+                   "leaves ",
+                   problem.c().name, " where it is made\n\n")
+             : "\n";
+  return absl::StrCat(CaseOf(problem), "\n", rule, table.ToString());
 }
 
 Json ExplainJson(const Problem& problem, const Split& taken) {
   Json splits = Json::array();
-  for (const Candidate& one : Candidates(problem)) {
+  for (const Candidate& one : Candidates(problem, taken)) {
     const auto known = [&](int64_t value) { return one.needs_sum ? Json(nullptr) : Json(value); };
     splits.push_back({{"split", SplitText(problem, one.split)},
                       {"taken", one.split == taken},
@@ -89,7 +102,8 @@ Json ExplainJson(const Problem& problem, const Split& taken) {
                       {"moved_bytes", known(one.cost.moved_bytes)},
                       {"flops", known(one.cost.flops)},
                       {"memory_bytes", known(one.cost.memory_bytes)},
-                      {"needs_sum", one.needs_sum}});
+                      {"needs_sum", one.needs_sum},
+                      {"too_large", one.too_large}});
   }
   return {{"case", CaseOf(problem)}, {"splits", splits}};
 }

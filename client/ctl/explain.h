@@ -9,9 +9,10 @@
 namespace agmm {
 
 // The case of the product by its shardings, and every split with its costs; `taken` is marked.
-std::string ExplainText(const Problem& problem, const Split& taken);
+// `chosen`: by the planner, so that its rule is told.
+std::string ExplainText(const Problem& problem, const Split& taken, bool chosen);
 // {"case", "splits": [{"split", "taken", "busiest_bytes", "moved_bytes", "flops", "memory_bytes",
-//                      "needs_sum"}]}
+//                      "needs_sum", "too_large"}]}
 Json ExplainJson(const Problem& problem, const Split& taken);
 
 }  // namespace agmm

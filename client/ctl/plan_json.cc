@@ -21,17 +21,21 @@ class Writer {
                        {"node", topology.node_of_rank[rank]},
                        {"steps", Of(schedule.ranks[rank])}});
     }
-    return {{"schema", "agmm.plan.v1"},
-            {"format", 1},
-            {"algorithm", schedule.algorithm},
-            {"hash", HashHex(PlanHash(problem_, schedule))},
-            {"problem", OfProblem()},
-            {"topology", {{"node_of_rank", topology.node_of_rank}}},
-            {"options", Of(planned.options)},
-            {"why", planned.why.empty() ? Json(nullptr) : Json(planned.why)},
-            {"moved", OfMoved(planned)},
-            {"workspace_bytes", schedule.workspace_bytes},
-            {"ranks", ranks}};
+    return {
+        {"schema", "agmm.plan.v1"},
+        {"format", 1},
+        {"algorithm", schedule.algorithm},
+        {"hash", HashHex(PlanHash(problem_, schedule))},
+        {"problem", OfProblem()},
+        {"topology", {{"node_of_rank", topology.node_of_rank}}},
+        {"options", Of(planned.options)},
+        {"why", planned.why.empty() ? Json(nullptr) : Json(planned.why)},
+        {"moved", OfMoved(planned)},
+        {"workspace_bytes", schedule.workspace_bytes},
+        {"bounded", planned.bounded ? Json{{"unbounded_bytes", planned.bounded->unbounded_bytes},
+                                           {"sum_bytes", planned.bounded->sum_bytes}}
+                                    : Json(nullptr)},
+        {"ranks", ranks}};
   }
 
  private:

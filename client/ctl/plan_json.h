@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,11 @@
 #include "kernels/schedule/plan.h"
 
 namespace agmm {
+
+// What a bounded workspace saves, and what its sums of slices of K cost: bytes on the rank of most.
+struct Bounded {
+  int64_t unbounded_bytes = 0, sum_bytes = 0;
+};
 
 // A verified plan, with what is said about it.
 struct PlanReport {
@@ -20,6 +26,7 @@ struct PlanReport {
   Schedule schedule;
   std::vector<Traffic> traffic;     // by rank
   int64_t least_between_nodes = 0;  // LeastBetweenNodes
+  std::optional<Bounded> bounded;   // of a plan with a bounded workspace
 };
 
 // The structs of kernels/schedule field by field, so that other programs can verify
@@ -36,7 +43,7 @@ struct PlanReport {
 //    "why": why these were chosen, or null,
 //    "moved": {"own_node", "other_nodes": bytes of an epoch, "least_other_nodes": no plan of this
 //              split sends fewer},
-//    "workspace_bytes",
+//    "workspace_bytes", "bounded": null or {"unbounded_bytes", "sum_bytes"} of a bounded workspace,
 //    "ranks": [{"rank": R, "node", "steps": [step]}]}
 //   step:     {"lane", "op", ..., "waits": [{"slot": "R:index", "lag"}], "signals": ["R:index"]}
 //   transfer: "block", "from": place, "to": [place], "carrier"

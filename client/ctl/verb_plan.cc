@@ -4,7 +4,9 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -59,19 +61,21 @@ std::string RankTable(const Topology& topology, const Schedule& schedule,
 }
 
 // "960: 448 transfer, 512 multiply". A join is a transfer to nowhere.
-std::string CountText(const Schedule& schedule) {
+std::string CountText(const Schedule& schedule, bool carried) {
   static constexpr const char* kNames[] = {"transfer", "multiply", "reduce", "join"};
-  int total = 0, counts[4] = {};
+  int total = 0, carriers = 0, counts[4] = {};
   for (const std::vector<Step>& steps : schedule.ranks) {
     for (const Step& step : steps) {
       const auto* transfer = std::get_if<Transfer>(&step.op);
       ++counts[transfer != nullptr && transfer->to.empty() ? 3 : step.op.index()];
+      carriers += transfer != nullptr && transfer->carrier >= 0;
       ++total;
     }
   }
   std::vector<std::string> parts;
   for (int i = 0; i < 4; ++i)
     if (counts[i] > 0) parts.push_back(absl::StrFormat("%d %s", counts[i], kNames[i]));
+  if (carried) parts[0] += absl::StrFormat(" (%d of them carried)", carriers);
   return absl::StrFormat("%d: %s", total, absl::StrJoin(parts, ", "));
 }
 
@@ -93,6 +97,26 @@ std::string MovedText(const std::vector<Traffic>& by_rank, int64_t least) {
   return absl::StrCat(absl::StrJoin(parts, ", "), " an epoch", bound);
 }
 
+absl::StatusOr<Bounded> BoundedOf(const Problem& problem, const Topology& topology,
+                                  PlanOptions resolved, const Schedule& schedule) {
+  Bounded bounded;
+  resolved.workspace_shards = 0;
+  AGMM_ASSIGN_OR_RETURN(const Schedule whole, Plan(problem, topology, resolved));
+  bounded.unbounded_bytes = whole.workspace_bytes;
+  for (const std::vector<Step>& steps : schedule.ranks) {
+    std::map<int64_t, int64_t> sums;  // by offset
+    for (const Step& step : steps) {
+      const auto* multiply = std::get_if<Multiply>(&step.op);
+      if (multiply != nullptr && multiply->acc)
+        sums[multiply->acc->offset_bytes] = SpanBytes(multiply->c, *multiply->acc);
+    }
+    int64_t bytes = 0;
+    for (const auto& [offset, span] : sums) bytes += span;
+    bounded.sum_bytes = std::max(bounded.sum_bytes, bytes);
+  }
+  return bounded;
+}
+
 // Refuses plans that take more memory than there is: the system may end other programs for it.
 absl::Status CheckMemory(const PlanCost& cost) {
   const int64_t usable = UsableMemory();
@@ -103,6 +127,17 @@ absl::Status CheckMemory(const PlanCost& cost) {
       cost.steps, FormatBytes(cost.bytes), FormatBytes(usable)));
 }
 
+absl::StatusOr<Schedule> PlanWithinMemory(const Problem& problem, const Topology& topology,
+                                          const PlanOptions& options) {
+  try {
+    return Plan(problem, topology, options);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        "the plan takes more memory than this process may use; use fewer chunks (--chunks) or "
+        "fewer ranks (--mesh)");
+  }
+}
+
 absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& topology,
                                        const PlanOptions& options, const PlanCost& cost) {
   const char* phase = "planning";
@@ -111,7 +146,7 @@ absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& t
     return absl::StrFormat("%s about %d steps  %s", phase, cost.steps,
                            absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))));
   });
-  absl::StatusOr<Schedule> schedule = Plan(problem, topology, options);
+  absl::StatusOr<Schedule> schedule = PlanWithinMemory(problem, topology, options);
   if (!schedule.ok()) return schedule;
   line.Update([&] { phase = "verifying"; });
   const absl::Status verified = Verify(problem, topology, *schedule);
@@ -139,18 +174,25 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   planned.traffic = TrafficOf(problem, topology, schedule);
   AGMM_ASSIGN_OR_RETURN(planned.least_between_nodes,
                         LeastBetweenNodes(problem, topology, resolved));
-  std::string text = absl::StrCat(
-      ToString(problem), "\nsplit      ", resolved.split, "\nalgorithm  ",
-      PlanText(ToProto(resolved), planned.why, schedule.algorithm), "\nplan       ",
-      HashHex(PlanHash(problem, schedule)), ", verified\nworkspace  ",
-      FormatBytes(schedule.workspace_bytes), " on every rank\nsteps      ", CountText(schedule),
-      "\nmoved      ", MovedText(planned.traffic, planned.least_between_nodes), "\n\n",
-      RankTable(topology, schedule, planned.traffic));
+  std::string workspace = FormatBytes(schedule.workspace_bytes) + " on every rank";
+  if (resolved.workspace_shards > 0) {
+    AGMM_ASSIGN_OR_RETURN(planned.bounded, BoundedOf(problem, topology, resolved, schedule));
+    absl::StrAppend(&workspace, ", ", FormatBytes(planned.bounded->sum_bytes),
+                    " of it for sums along ", problem.a().col_dim, "; ",
+                    FormatBytes(planned.bounded->unbounded_bytes), " with room for all shards");
+  }
+  std::string text =
+      absl::StrCat(ToString(problem), "\nsplit      ", resolved.split, "\nalgorithm  ",
+                   PlanText(ToProto(resolved), planned.why, schedule.algorithm), "\nplan       ",
+                   HashHex(PlanHash(problem, schedule)), ", verified\nworkspace  ", workspace,
+                   "\nsteps      ", CountText(schedule, resolved.carried), "\nmoved      ",
+                   MovedText(planned.traffic, planned.least_between_nodes), "\n\n",
+                   RankTable(topology, schedule, planned.traffic));
   if (flags.full) absl::StrAppend(&text, "\n", Print(problem, schedule));
   Json json = options.json ? PlanJson(planned) : Json();
   if (flags.explain) {
     AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
-    absl::StrAppend(&text, "\n", ExplainText(problem, split));
+    absl::StrAppend(&text, "\n", ExplainText(problem, split, flags.options.split.empty()));
     if (options.json) json["explanation"] = ExplainJson(problem, split);
   }
   PrintResult(options, json, text);

@@ -94,6 +94,18 @@ TEST(PlanCli, ProductsThatMoveNothingSaySo) {
   EXPECT_THAT(result.out, HasSubstr("algorithm  local (nothing has to move)\n"));
 }
 
+TEST(PlanCli, ABoundedWorkspaceSaysWhatItSavesAndWhatItsSumsCost) {
+  const std::string question =
+      "plan --shape M=4096,N=1024,K=4096 --mesh x=8 --split N=x --algorithm ring --chunks 1 "
+      "--k-chunks 2 --workspace-shards 2";
+  const Result text = Agmmctl(question);
+  ASSERT_EQ(text.exit_code, 0) << text.out;
+  EXPECT_THAT(text.out, HasSubstr("workspace  10 MiB on every rank, 2 MiB of it for sums along K; "
+                                  "28 MiB with room for all shards\n"));
+  const OrderedJson bounded = OrderedJson::parse(Agmmctl(question + " --json").out)["bounded"];
+  EXPECT_EQ(bounded, OrderedJson::parse(R"({"unbounded_bytes": 29360128, "sum_bytes": 2097152})"));
+}
+
 TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
   const Result result = Agmmctl(
       "plan --json --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --split N=x --algorithm direct "
@@ -102,7 +114,7 @@ TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
   const OrderedJson plan = OrderedJson::parse(result.out);
   EXPECT_THAT(Keys(plan),
               ElementsAre("schema", "format", "algorithm", "hash", "problem", "topology", "options",
-                          "why", "moved", "workspace_bytes", "ranks"));
+                          "why", "moved", "workspace_bytes", "bounded", "ranks"));
   EXPECT_EQ(plan["options"], OrderedJson::parse(R"({"split": "N=x", "chunks": 2, "k_chunks": 1,
                                                     "workspace_shards": 0, "carried": false})"));
   EXPECT_EQ(plan["moved"], OrderedJson::parse(R"({"own_node": 12288, "other_nodes": 24576,
