@@ -220,10 +220,10 @@ struct JobRequest {
   std::string algorithm = {};   // "auto" or empty, or one that `agmmctl plan --help` names
   std::string split = {};       // axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon
   int chunk_count = 0, k_chunk_count = 0;  // pieces of a shard along M or N, and along K; 0: chosen
-  int workspace_shard_count = 0;           // gathered shards that a rank holds at a time; 0: all
-  int repeat_count = 1;                    // times that the product is computed, for measurements
-  // From admission to the job's end; after it the job fails with DEADLINE_EXCEEDED. Zero: 60 s.
-  Milliseconds timeout{0};
+  int workspace_shard_count = 0;  // gathered shards that a rank has room for, from 2; 0: all
+  bool carried = false;           // sends name the multiply whose tiles feed them
+  int repeat_count = 1;           // times that the product is computed, for measurements
+  Milliseconds timeout{0};  // to the job's end; then it fails with DEADLINE_EXCEEDED; zero: 60 s
 };
 
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
@@ -245,12 +245,12 @@ struct JobInfo {
   uint64_t id = 0;
   JobState state = JobState::kQueued;
   Status error;  // set in kFailed and kCancelled
-  std::string spec;
   int64_t m = 0, n = 0, k = 0;
   ElementType type = ElementType::kF32;
   std::string split, algorithm, explanation;  // as it ran, and why the algorithm was chosen
   int chunk_count = 0, k_chunk_count = 0, workspace_shard_count = 0, repeat_count = 0;
-  std::string plan_hash, engine, transport, owner;
+  bool carried = false;
+  std::string spec, plan_hash, engine, transport, owner;
   std::optional<WallTime> create_time, start_time, end_time;
   JobFigures figures;  // set in kSucceeded
 };

@@ -142,6 +142,7 @@ absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& g
   request.mutable_options()->set_k_chunk_count(given.k_chunk_count);
   request.mutable_options()->set_split(given.split);
   request.mutable_options()->set_workspace_shard_count(given.workspace_shard_count);
+  request.mutable_options()->set_carried(given.carried);
   request.set_repeat_count(given.repeat_count);
   if (given.timeout != Milliseconds::zero())
     *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));

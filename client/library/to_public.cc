@@ -106,6 +106,7 @@ JobInfo ToPublic(const v1::Job& job) {
   info.chunk_count = job.options().chunk_count();
   info.k_chunk_count = job.options().k_chunk_count();
   info.workspace_shard_count = job.options().workspace_shard_count();
+  info.carried = job.options().carried();
   info.repeat_count = job.repeat_count();
   info.plan_hash = job.plan_hash();
   info.engine = job.engine();

@@ -159,13 +159,15 @@ absl::Status CheckOptions(absl::string_view field, const v1::PlanOptions& option
   AGMM_RETURN_IF_ERROR(CheckId(absl::StrCat(field, ".algorithm"), options.algorithm()));
   AGMM_RETURN_IF_ERROR(
       CheckLength(absl::StrCat(field, ".split"), options.split(), kMaxNotationBytes));
-  for (const auto& [name, count] : {std::pair(".k_chunk_count", options.k_chunk_count()),
-                                    {".workspace_shard_count", options.workspace_shard_count()}}) {
-    AGMM_RETURN_IF_ERROR(
-        CheckBetween(absl::StrCat(field, name), count, 0, kMaxChunks, "0 lets the daemon choose"));
+  AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(field, ".workspace_shard_count"),
+                                    options.workspace_shard_count(), 0, kMaxChunks,
+                                    "leave it at 0 to have room for all"));
+  for (const auto& [name, count] : {std::pair(".chunk_count", options.chunk_count()),
+                                    {".k_chunk_count", options.k_chunk_count()}}) {
+    AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(field, name), count, 0, kMaxChunks,
+                                      "leave it at 0 to have it chosen"));
   }
-  return CheckBetween(absl::StrCat(field, ".chunk_count"), options.chunk_count(), 0, kMaxChunks,
-                      "leave it at 0 to have it chosen");
+  return absl::OkStatus();
 }
 
 absl::Status CheckTimeout(absl::string_view field, const google::protobuf::Duration& timeout) {
