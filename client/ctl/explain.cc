@@ -46,7 +46,7 @@ Candidate CandidateOf(const Problem& problem, const Split& split) {
   return {split, CostOf(problem, split), false, !fits};
 }
 
-// The cheapest first; those that cannot be taken last. With `taken`, which may name its axes in
+// The cheapest first; the ones that cannot be taken last. With `taken`, which may name its axes in
 // another order than the splits that are compared.
 std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
   std::vector<Candidate> candidates;

@@ -9,7 +9,7 @@
 namespace agmm {
 
 // The case of the product by its shardings, and every split with its costs; `taken` is marked.
-// `chosen`: by the planner, so that its rule is told.
+// `chosen`: by the planner, whose rule the text then gives.
 std::string ExplainText(const Problem& problem, const Split& taken, bool chosen);
 // {"case", "splits": [{"split", "taken", "busiest_bytes", "moved_bytes", "flops", "memory_bytes",
 //                      "needs_sum", "too_large"}]}

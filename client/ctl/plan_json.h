@@ -12,7 +12,8 @@
 
 namespace agmm {
 
-// What a bounded workspace saves, and what its sums of slices of K cost: bytes on the rank of most.
+// The workspace without its bound, and the part of it that sums of slices of K take, on the rank
+// that has most.
 struct Bounded {
   int64_t unbounded_bytes = 0, sum_bytes = 0;
 };

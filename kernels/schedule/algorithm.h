@@ -20,7 +20,8 @@ struct Algorithm {
   Route route = nullptr;
   Arrivals arrivals = Arrivals::kPlaces;
   int pieces = 1;  // of a chunk that the options ask for; 2 where halves take different ways
-  // Of several ranks that have a chunk one sends it to a node, not each to the ranks nearest to it.
+  // A node gets a chunk that several ranks have from one of them, not each of its ranks from the
+  // nearest.
   bool one_a_node = false;
 };
 

@@ -119,8 +119,8 @@ absl::Status CheckMoves(const Problem& problem, const Split& split, const Moves&
     }
     if (size <= kMost) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
-        "split %s moves too many blocks of %s between %d ranks to be planned; use another split "
-        "(agmmctl plan --explain), or a smaller mesh",
+        "split %s moves too many blocks of %s between %d ranks to be planned; use another split or "
+        "a smaller mesh",
         SplitText(problem, split), problem.tensors[move->operand].name, problem.mesh.size()));
   }
   return absl::OkStatus();

@@ -24,7 +24,7 @@ struct Moves {
   Move a, b, c;
 };
 
-// What travels under a split, in one piece for each rank.
+// The operands that travel under a split, in one piece for each rank.
 Moves MovesOf(const Problem& problem, const Split& split);
 
 // The same in pieces, where of ranks that make the same of C one makes each part of it. `chunks`:

@@ -43,8 +43,8 @@ struct Gathered {
   std::optional<std::pair<Rank, Rank>> apart, together;
 };
 
-// Looks for the two pairs among those that exchange chunks of one operand. `nodes`: not all ranks
-// are on one.
+// Looks for the two pairs among the ranks that exchange chunks of one operand. `nodes`: not all
+// ranks are on one.
 void FindPairs(const Topology& topology, const Move& move, bool nodes, Gathered& gathered) {
   const Grid grid = GridOf(move.has, move.needs, 1, 1);
   const auto for_each_cell = [&](const Block& block, auto use) {
@@ -211,7 +211,7 @@ absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& option
   return split;
 }
 
-// What the options ask for and do not get.
+// Why some of what the options ask for is not kept.
 std::vector<std::string> NotKept(const PlanOptions& asked, const PlanOptions& resolved) {
   std::vector<std::string> reasons;
   if (resolved.algorithm == "serial" && std::max(asked.chunks, asked.k_chunks) > 1) {
