@@ -168,6 +168,7 @@ absl::StatusOr<Json> TraceOf(const std::vector<v1::Job>& jobs) {
     list.push_back({{"job_id", job.job_id()},
                     {"spec", job.spec()},
                     {"algorithm", traced.schedule.algorithm},
+                    {"options", ToJson(job.options())},
                     {"plan_hash", job.plan_hash()}});
     all.push_back(std::move(traced));
   }

@@ -12,8 +12,9 @@
 namespace agmm {
 
 // {"schema": "agmm.trace.v1", "displayTimeUnit": "ms",
-//  "otherData": {"zero_unix_us", "jobs": [{"job_id", "spec", "algorithm", "plan_hash"}]},
-//  "traceEvents": [process_name of each node, thread_name of each lane of each rank,
+//  "otherData": {"zero_unix_us", "jobs": [{"job_id", "spec", "algorithm", "options",
+//  "plan_hash"}]}, "traceEvents": [process_name of each node, thread_name of each lane of each
+//  rank,
 //    {"ph": "X", "name": "multiply A[0:512] x B", "cat": "multiply", "pid": node, "tid": lane of a
 //    rank,
 //     "ts", "dur": microseconds,

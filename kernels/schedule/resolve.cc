@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
@@ -239,9 +239,9 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   PlanOptions resolved = asked;
   if (asked.algorithm != "auto" && FindAlgorithm(asked.algorithm) == nullptr) {
     const std::vector<std::string> all = AlgorithmNames();
-    return absl::InvalidArgumentError(
-        absl::StrFormat("algorithm \"%s\" is not known; use %s or %s", asked.algorithm,
-                        absl::StrJoin(all.begin(), all.end() - 1, ", "), all.back()));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "algorithm \"%s\" is not known; use %s or %s", absl::CHexEscape(asked.algorithm),
+        absl::StrJoin(all.begin(), all.end() - 1, ", "), all.back()));
   }
   AGMM_RETURN_IF_ERROR(CheckCounts(asked));
   AGMM_ASSIGN_OR_RETURN(const Split split, SplitFor(problem, asked));
