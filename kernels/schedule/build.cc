@@ -367,6 +367,7 @@ class Builder {
     for (RankSteps& mine : ranks_) {
       std::vector<Step>& steps = schedule.ranks.emplace_back();
       if (!mine.entry.signals.empty()) steps.push_back(std::move(mine.entry));
+      steps.reserve(steps.size() + mine.computes.size() + mine.others.size() + 1);
       const int shift = static_cast<int>(steps.size());
       std::move(mine.computes.begin(), mine.computes.end(), std::back_inserter(steps));
       for (Step& step : mine.others) {

@@ -2,10 +2,12 @@
 // reduction of its graph. Each wait in it carries some order alone, so that dropping one is a fault
 // that Verify finds.
 #include <algorithm>
-#include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "kernels/schedule/clocks.h"
 #include "kernels/schedule/order.h"
@@ -292,10 +294,10 @@ class Closer {
 // Removes signals that no step waits for, unless that would move an arrival's signal from its
 // position. True if a join lost its last signal.
 bool RemoveIdleSignals(Schedule& schedule) {
-  std::set<Slot> awaited;
+  absl::flat_hash_set<std::pair<Rank, int>> awaited;
   for (const auto& steps : schedule.ranks) {
     for (const Step& step : steps) {
-      for (const Wait& wait : step.waits) awaited.insert(wait.slot);
+      for (const Wait& wait : step.waits) awaited.emplace(wait.slot.rank, wait.slot.index);
     }
   }
   bool silenced = false;
@@ -304,7 +306,8 @@ bool RemoveIdleSignals(Schedule& schedule) {
       const bool spoke = !step.signals.empty();
       for (int i = static_cast<int>(step.signals.size()) - 1; i >= 0; --i) {
         if (IsArrival(step, rank, i)) break;
-        if (awaited.count(step.signals[i]) == 0) step.signals.erase(step.signals.begin() + i);
+        if (!awaited.contains({step.signals[i].rank, step.signals[i].index}))
+          step.signals.erase(step.signals.begin() + i);
       }
       if (spoke && IsIdleJoin(step)) silenced = true;
     }
@@ -350,31 +353,30 @@ bool RemoveIdleJoins(Schedule& schedule) {
 
 // Numbers the slots of each rank from 0 in the order of their producers.
 void Renumber(Schedule& schedule) {
-  std::map<Slot, Slot> renamed;
+  absl::flat_hash_map<std::pair<Rank, int>, int> renamed;
   std::vector<int> next(schedule.ranks.size(), 0);
   for (auto& steps : schedule.ranks) {
     for (Step& step : steps) {
       for (Slot& slot : step.signals) {
-        const Slot name = {slot.rank, next[slot.rank]++};
-        renamed[slot] = name;
-        slot = name;
+        const int name = next[slot.rank]++;
+        renamed[{slot.rank, slot.index}] = name;
+        slot.index = name;
       }
     }
   }
   for (auto& steps : schedule.ranks) {
     for (Step& step : steps) {
-      for (Wait& wait : step.waits) wait.slot = renamed.at(wait.slot);
+      for (Wait& wait : step.waits) wait.slot.index = renamed.at({wait.slot.rank, wait.slot.index});
     }
   }
 }
 
 }  // namespace
 
-Schedule Close(const Schedule& schedule) {
-  Schedule closed = schedule;
+Schedule Close(Schedule closed) {
   while (true) {
     const absl::StatusOr<Order> order = Order::Build(closed);
-    if (!order.ok()) return schedule;  // it cannot run, and Verify refuses it
+    if (!order.ok()) return closed;  // it cannot run, and Verify refuses it
     const bool freed = Closer(closed, *order).Run();
     const bool silenced = RemoveIdleSignals(closed);
     const bool removed = RemoveIdleJoins(closed);

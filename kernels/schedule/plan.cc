@@ -142,7 +142,7 @@ absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& pro
   Schedule schedule = Build(problem, topology, moves.work, a, b, c, build);
   const bool local = !a.travels() && !b.travels() && !c.travels();
   schedule.algorithm = local ? kLocal : algorithm.name;
-  return local ? schedule : Close(schedule);
+  return local ? schedule : Close(std::move(schedule));
 }
 
 }  // namespace agmm

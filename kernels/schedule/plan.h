@@ -70,6 +70,6 @@ absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& pro
 
 // Returns the same schedule without waits that others imply and without signals that no step waits
 // for, slots renumbered densely. Idempotent. Plan calls it at its end.
-Schedule Close(const Schedule& schedule);
+Schedule Close(Schedule schedule);
 
 }  // namespace agmm
