@@ -139,6 +139,7 @@ class Graph:
         self.plan = plan
         self.ends, self.edges = {}, []
         self.accesses = []  # (event, Access)
+        self.copies = {}  # the arrivals of a step that does nothing but send
         self._own_accesses = [[accesses_of(plan, rank, step) for step in steps]
                               for rank, steps in enumerate(plan.steps)]
         producers = self._producers()
@@ -204,8 +205,13 @@ class Graph:
                 if to["rank"] != rank:  # the copy starts with the step, and ends by itself
                     arrival = self._event("step", rank, s, i, epoch)
                     self.edges[self._event(*event)[0]].append(arrival[0])
+            sends = step.get("to", [])
+            copies = [("step", rank, s, i, epoch) for i, to in enumerate(sends) if to["rank"] != rank]
             for arrival, access in self._own_accesses[rank][s]:
-                self.accesses.append((("step", rank, s, arrival, epoch), access))
+                name = ("step", rank, s, arrival, epoch)
+                self.accesses.append((name, access))
+                if arrival is None and copies and len(copies) == len(sends):
+                    self.copies[name] = copies
 
     def _sort(self):
         missing = [0] * len(self.edges)
@@ -223,8 +229,11 @@ class Graph:
         demand(len(self.order) == len(self.edges), "steps wait for one another in a circle")
 
     def ordered(self, first, second):
-        """Whether `first` has ended when `second` starts."""
-        return self.before[self.ends[second][0]] >> self.ends[first][1] & 1
+        """Whether `first` has ended when `second` starts; a send has, where all that it copies has arrived."""
+        before = self.before[self.ends[second][0]]
+        copies = self.copies.get(first)
+        return before >> self.ends[first][1] & 1 or bool(copies) and all(
+            before >> self.ends[copy][1] & 1 for copy in copies)
 
     def check_races(self):
         buffers = {}
