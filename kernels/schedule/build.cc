@@ -192,7 +192,6 @@ class Builder {
   // Behind the one multiply of a rank: says that C is made, and copies what belongs to the shard.
   void KeepOwnC(Rank rank) {
     RankSteps& mine = ranks_[rank];
-    // Close removes it where nothing is sent.
     mine.computes.back().signals.push_back(mine.made[-1] = resources_.NewSlot(rank));
     const Block own = Intersect(MadeAt(rank), ShardBlock(problem_, problem_.product.c, rank));
     if (own.empty() || own == MadeAt(rank)) return;
