@@ -129,11 +129,11 @@ TEST_F(SchedulerTest, AQueuedJobsDeadlineSaysWhatItWaitedFor) {
   const Operands3 t = MakeOperands();
   const uint64_t write = BeginWrite(t.a);
   v1::SubmitJobRequest request = Request(t);
-  request.mutable_timeout()->set_nanos(20000000);
+  request.mutable_timeout()->set_nanos(300000000);
   const uint64_t leases = SubmitOk(request);
   const Operands3 u = MakeOperands();
   request = Request(u);
-  request.mutable_timeout()->set_nanos(20000000);
+  request.mutable_timeout()->set_nanos(300000000);
   const v1::Job waited_for_leases = *StartWait(leases).Get();
   EndWrite(write, true);
   const uint64_t plan = SubmitOk(request);
@@ -222,7 +222,7 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsDeadline) {
   const uint64_t first = SubmitOk(Request(t));
   AnswerPrepared();
   v1::SubmitJobRequest request = Request(t);
-  request.mutable_timeout()->set_nanos(100000000);
+  request.mutable_timeout()->set_nanos(500000000);
   const uint64_t second = SubmitOk(request);
   EXPECT_THAT(Launched(), ElementsAre(first, second));
   const v1::Job job = *StartWait(second).Get();

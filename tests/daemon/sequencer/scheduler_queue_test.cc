@@ -85,7 +85,7 @@ TEST_F(SchedulerTest, AJobBehindALongOneTimesOutInTheQueueNamingWhatIsInItsWay) 
   AnswerPrepared();
   EXPECT_THAT(Launched(), ElementsAre(running));
   const uint64_t waits = SubmitOk(Request(u, MeshOf(1, 1)));
-  request.mutable_timeout()->set_nanos(20000000);
+  request.mutable_timeout()->set_nanos(300000000);
   const v1::Job behind = *StartWait(SubmitOk(request)).Get();
   EXPECT_EQ(behind.error().code(), static_cast<int>(Code::kDeadlineExceeded));
   EXPECT_THAT(behind.error().message(),

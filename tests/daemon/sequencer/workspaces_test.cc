@@ -198,7 +198,7 @@ TEST_F(Lent, AQueuedJobsDeadlineSaysThatItWaitedForRoom) {
   FillAllBut(NeedOf(2048));
   const uint64_t running = SubmitOk(small);
   AnswerPrepared();
-  large.mutable_timeout()->set_nanos(20000000);
+  large.mutable_timeout()->set_nanos(500000000);
   const Answer<v1::Job> late = StartWait(SubmitOk(large));
   AnswerPrepared();
   EXPECT_THAT(late.Get()->error().message(),
