@@ -1,7 +1,5 @@
 #include "daemon/sequencer/planning.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/hash.h"
