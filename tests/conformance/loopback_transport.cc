@@ -111,7 +111,7 @@ absl::Status LoopbackTransport::Hand(const Parcel& parcel) {
   const absl::StatusOr<Arrival> arrival =
       ResolveArrival(context, parcel.from, parcel.message, parcel.rows.bytes());
   if (!arrival.ok()) return arrival.status();
-  // What a transport may overwrite, this one does.
+  // This transport overwrites every byte that a transport may.
   const Rows& to = arrival->to;
   for (int64_t row = 0; to.padded && row + 1 < to.rows; ++row)
     std::fill_n(to.data + row * to.pitch_bytes + to.row_bytes, to.pitch_bytes - to.row_bytes,
