@@ -178,7 +178,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   if (resolved.workspace_shards > 0) {
     AGMM_ASSIGN_OR_RETURN(planned.bounded, BoundedOf(problem, topology, resolved, schedule));
     absl::StrAppend(&workspace, ", ", FormatBytes(planned.bounded->sum_bytes),
-                    " of it for sums along ", problem.a().col_dim, "; ",
+                    " of it for sums along ", problem.k_dim().name, "; ",
                     FormatBytes(planned.bounded->unbounded_bytes), " with room for all shards");
   }
   std::string text =

@@ -164,7 +164,14 @@ absl::Status Validate(const Problem& problem) {
   }
   for (const Tensor& tensor : problem.tensors) AGMM_RETURN_IF_ERROR(Validate(mesh, tensor));
   const Tensor &a = problem.a(), &b = problem.b(), &c = problem.c();
-  if (a.cols != b.rows) {
+  const Dim m = problem.m_dim(), n = problem.n_dim(), k = problem.k_dim();
+  if (b.row_dim != k.name || c.row_dim != m.name || c.col_dim != n.name) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is no product: the columns of %s and the rows of %s share a dimension, and %s has the "
+        "rows of %s and the columns of %s",
+        SpecText(problem), a.name, b.name, c.name, a.name, b.name));
+  }
+  if (k.size != b.rows) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s has %d columns and %s has %d rows; the inner dimension must agree",
                         a.name, a.cols, b.name, b.rows));

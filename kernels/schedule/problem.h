@@ -73,7 +73,7 @@ struct Sharding {
 
 struct Tensor {
   std::string name;              // "A"
-  std::string row_dim, col_dim;  // "M", "K"
+  std::string row_dim, col_dim;  // "M", "K": its dimensions in the order in which it is stored
   int64_t rows = 0, cols = 0;
   DType dtype = DType::kF32;
   Sharding sharding;
@@ -86,8 +86,14 @@ struct Roles {
   bool operator==(const Roles&) const = default;
 };
 
-// Dimensions have the names that the tensors give them: M, the rows of a and of c; N, the columns
-// of b and of c; K, the columns of a and the rows of b.
+// A dimension of a product, by the name that its tensors give it.
+struct Dim {
+  std::string name;
+  int64_t size = 0;
+  bool operator==(const Dim&) const = default;
+};
+
+// What is read, written and summed follows from the dimensions that the tensors share.
 struct Problem {
   Mesh mesh;
   std::vector<Tensor> tensors;
@@ -96,9 +102,14 @@ struct Problem {
   const Tensor& a() const { return tensors[product.a]; }
   const Tensor& b() const { return tensors[product.b]; }
   const Tensor& c() const { return tensors[product.c]; }
+  Dim m_dim() const { return {a().row_dim, a().rows}; }  // of a and c
+  Dim n_dim() const { return {b().col_dim, b().cols}; }  // of b and c
+  Dim k_dim() const { return {a().col_dim, a().cols}; }  // of a and b: summed
+  // M, N and K.
+  std::vector<Dim> dims() const { return {m_dim(), n_dim(), k_dim()}; }
   int64_t m() const { return a().rows; }
-  int64_t k() const { return a().cols; }
   int64_t n() const { return b().cols; }
+  int64_t k() const { return a().cols; }
   bool operator==(const Problem&) const = default;
 };
 

@@ -17,14 +17,14 @@ namespace agmm {
 namespace {
 
 // One dimension of an operand as written.
-struct Dim {
+struct ParsedDim {
   Token name;
   std::vector<int> axes;
 };
 
 struct ParsedOperand {
   Token name;
-  Dim rows, cols;
+  ParsedDim rows, cols;
   std::vector<int> open;
 };
 
@@ -77,8 +77,8 @@ absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh& mesh,
   return axes;
 }
 
-absl::StatusOr<Dim> ParseDim(Scanner& scanner, const Mesh& mesh, std::vector<bool>& used) {
-  Dim dim;
+absl::StatusOr<ParsedDim> ParseDim(Scanner& scanner, const Mesh& mesh, std::vector<bool>& used) {
+  ParsedDim dim;
   AGMM_ASSIGN_OR_RETURN(dim.name, scanner.Name("a dimension such as M"));
   if (!scanner.Consume("_")) return dim;
   AGMM_ASSIGN_OR_RETURN(dim.axes, ParseAxes(scanner, mesh, used));
@@ -257,21 +257,18 @@ absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text)
   if (text == "none") return split;
   Scanner scanner("split", text);
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
-  const std::tuple<const std::string&, std::vector<int>*> dims[] = {
-      {problem.a().row_dim, &split.m},
-      {problem.b().col_dim, &split.n},
-      {problem.a().col_dim, &split.k}};
+  const std::pair<Dim, std::vector<int>*> dims[] = {
+      {problem.m_dim(), &split.m}, {problem.n_dim(), &split.n}, {problem.k_dim(), &split.k}};
   std::vector<bool> used(problem.mesh.axes.size(), false);
   do {
     AGMM_ASSIGN_OR_RETURN(const Token name, scanner.Name("a cut such as M=x, or none"));
-    const auto dim = std::find_if(std::begin(dims), std::end(dims), [&](const auto& known) {
-      return std::get<0>(known) == name.text;
-    });
+    const auto dim = std::find_if(std::begin(dims), std::end(dims),
+                                  [&](const auto& known) { return known.first.name == name.text; });
     if (dim == std::end(dims)) {
       return scanner.ErrorAt(
           name.at, absl::StrFormat("%s is not a dimension of %s", name.text, SpecText(problem)));
     }
-    std::vector<int>& axes = *std::get<1>(*dim);
+    std::vector<int>& axes = *dim->second;
     if (!axes.empty())
       return scanner.ErrorAt(name.at, absl::StrFormat("%s is cut twice", name.text));
     AGMM_RETURN_IF_ERROR(scanner.Expect("="));
