@@ -21,7 +21,7 @@ bool ShareAnAxis(const std::vector<int>& x, const std::vector<int>& y) {
 // Source: the four cases of "Sharded Matrices and How to Multiply Them" (How to Scale Your Model).
 std::string CaseOf(const Problem& problem) {
   const Sharding &a = problem.a().sharding, &b = problem.b().sharding, &c = problem.c().sharding;
-  const std::string &m = problem.a().row_dim, &n = problem.b().col_dim, &k = problem.a().col_dim;
+  const std::string m = problem.m_dim().name, n = problem.n_dim().name, k = problem.k_dim().name;
   if (!a.cols.empty() && a.cols == b.rows)
     return absl::StrCat("case 3: ", k, " is sharded alike in both inputs");
   if (!a.cols.empty() || !b.rows.empty())
@@ -41,9 +41,9 @@ struct Candidate {
 };
 
 Candidate CandidateOf(const Problem& problem, const Split& split) {
-  if (!CheckNoSum(problem, split).ok()) return {split, {}, /*needs_sum=*/true};
-  const bool fits = CheckMoves(problem, split, MovesOf(problem, split)).ok();
-  return {split, CostOf(problem, split), false, !fits};
+  const bool needs_sum = !CheckNoSum(problem, split).ok();
+  const bool fits = needs_sum || CheckMoves(problem, split, MovesOf(problem, split)).ok();
+  return {split, CostOf(problem, split), needs_sum, !fits};
 }
 
 // The cheapest first; the ones that cannot be taken last. With `taken`, which may name its axes in
@@ -70,13 +70,9 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
                Number("flops of a rank"), Number("kept"), Words("")});
   for (const Candidate& one : Candidates(problem, taken)) {
     const std::string mark = one.split == taken ? chosen ? "taken" : "asked for"
+                             : one.needs_sum    ? "needs a sum between ranks: not planned yet"
                              : one.too_large    ? "too many blocks to be planned"
                                                 : "";
-    if (one.needs_sum) {
-      table.AddRow({SplitText(problem, one.split), "-", "-", "-", "-",
-                    "needs a sum between ranks: not planned yet"});
-      continue;
-    }
     table.AddRow({SplitText(problem, one.split), FormatBytes(one.cost.busiest_bytes),
                   FormatBytes(one.cost.moved_bytes),
                   absl::StrFormat("%.3g", static_cast<double>(one.cost.flops)),
@@ -95,13 +91,12 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
 Json ExplainJson(const Problem& problem, const Split& taken) {
   Json splits = Json::array();
   for (const Candidate& one : Candidates(problem, taken)) {
-    const auto known = [&](int64_t value) { return one.needs_sum ? Json(nullptr) : Json(value); };
     splits.push_back({{"split", SplitText(problem, one.split)},
                       {"taken", one.split == taken},
-                      {"busiest_bytes", known(one.cost.busiest_bytes)},
-                      {"moved_bytes", known(one.cost.moved_bytes)},
-                      {"flops", known(one.cost.flops)},
-                      {"memory_bytes", known(one.cost.memory_bytes)},
+                      {"busiest_bytes", one.cost.busiest_bytes},
+                      {"moved_bytes", one.cost.moved_bytes},
+                      {"flops", one.cost.flops},
+                      {"memory_bytes", one.cost.memory_bytes},
                       {"needs_sum", one.needs_sum},
                       {"too_large", one.too_large}});
   }

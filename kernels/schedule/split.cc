@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/units.h"
 
 namespace agmm {
 namespace {
@@ -48,6 +49,10 @@ int64_t MissingBytes(const Problem& problem, const Block& needed, const Block& h
   return Bytes(problem, needed) - Bytes(problem, Intersect(needed, held));
 }
 
+int RanksAlong(const Mesh& mesh, const std::vector<int>& axes) {
+  return PositionAlong(mesh, axes, 0).parts;
+}
+
 bool Covers(const Block& outer, const Block& inner) {
   return inner.empty() || Intersect(outer, inner) == inner;
 }
@@ -56,13 +61,13 @@ bool Covers(const Block& outer, const Block& inner) {
 
 std::string SplitText(const Problem& problem, const Split& split) {
   std::vector<std::string> cuts;
-  const auto add = [&](const std::string& dim, const std::vector<int>& axes) {
+  const auto add = [&](const Dim& dim, const std::vector<int>& axes) {
     if (axes.empty()) return;
-    cuts.push_back(absl::StrCat(dim, "=", AxesText(problem.mesh, axes)));
+    cuts.push_back(absl::StrCat(dim.name, "=", AxesText(problem.mesh, axes)));
   };
-  add(problem.a().row_dim, split.m);
-  add(problem.b().col_dim, split.n);
-  add(problem.a().col_dim, split.k);
+  add(problem.m_dim(), split.m);
+  add(problem.n_dim(), split.n);
+  add(problem.k_dim(), split.k);
   return cuts.empty() ? "none" : absl::StrJoin(cuts, ",");
 }
 
@@ -85,37 +90,34 @@ std::vector<Split> Splits(const Problem& problem) {
 }
 
 absl::Status CheckNoSum(const Problem& problem, const Split& split) {
-  const auto ranks = [&](const std::vector<int>& axes) {
-    return PositionAlong(problem.mesh, axes, 0).parts;
-  };
   for (const Tensor& tensor : problem.tensors) {
-    if (ranks(tensor.sharding.open) == 1) continue;
+    if (RanksAlong(problem.mesh, tensor.sharding.open) == 1) continue;
     return absl::UnimplementedError(
         absl::StrFormat("%s of %s has an open sum, which this release does not plan; leave out {U}",
                         tensor.name, ToString(problem)));
   }
-  if (ranks(split.k) == 1) return absl::OkStatus();
+  if (RanksAlong(problem.mesh, split.k) == 1) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrFormat(
       "split %s of %s needs a sum between ranks, which this release does not plan; use a split "
       "that leaves %s whole",
-      SplitText(problem, split), ToString(problem), problem.a().col_dim));
+      SplitText(problem, split), ToString(problem), problem.k_dim().name));
 }
 
 Work WorkOf(const Problem& problem, const Split& split) {
   Work work;
   const int ranks = problem.mesh.size();
-  const Range all_k = {0, problem.k()};
   const Operand c = problem.product.c;
   for (Rank rank = 0; rank < ranks; ++rank) {
     work.parts.push_back({Along(problem, split.m, problem.m(), rank),
-                          Along(problem, split.n, problem.n(), rank), all_k});
+                          Along(problem, split.n, problem.n(), rank),
+                          Along(problem, split.k, problem.k(), rank)});
     work.c_travels |=
         !Covers(NeededBlock(problem, c, work.parts.back()), ShardBlock(problem, c, rank));
   }
-  if (work.c_travels) return work;
+  if (work.c_travels || RanksAlong(problem.mesh, split.k) > 1) return work;
   for (Rank rank = 0; rank < ranks; ++rank) {
     const Block wanted = ShardBlock(problem, c, rank);
-    work.parts[rank] = {wanted.rows, wanted.cols, all_k};
+    work.parts[rank] = {wanted.rows, wanted.cols, work.parts[rank].k};
   }
   return work;
 }
@@ -132,6 +134,7 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
   const Work work = WorkOf(problem, split);
   cost.c_travels = work.c_travels;
   const Roles& product = problem.product;
+  const int parts_of_a_sum = RanksAlong(problem.mesh, split.k);
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const LocalProduct& part = work.parts[rank];
     int64_t kept = 0;
@@ -139,13 +142,21 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
       kept += MissingBytes(problem, NeededBlock(problem, input, part),
                            ShardBlock(problem, input, rank));
     }
-    const int64_t into = kept + MissingBytes(problem, ShardBlock(problem, product.c, rank),
-                                             NeededBlock(problem, product.c, part));
+    const Block made = NeededBlock(problem, product.c, part),
+                wanted = ShardBlock(problem, product.c, rank);
+    int64_t into = kept + MissingBytes(problem, wanted, made);
+    // C that belongs to others is made beside the shard.
+    int64_t beside = MissingBytes(problem, made, wanted);
+    if (parts_of_a_sum > 1) {
+      const int64_t elements = made.empty() ? 0 : made.rows.size() * made.cols.size();
+      const int64_t summed = CeilDiv(elements, parts_of_a_sum);
+      const int64_t summed_bytes = summed * SizeOf(problem.c().dtype);
+      into = kept + (parts_of_a_sum - 1) * summed * SizeOf(DType::kF32) + Bytes(problem, wanted) -
+             std::min(summed_bytes, Bytes(problem, Intersect(wanted, made)));
+      beside = elements * SizeOf(DType::kF32);
+    }
     cost.busiest_bytes = std::max(cost.busiest_bytes, into);
     cost.moved_bytes += into;
-    // C that belongs to others is made beside the shard.
-    const int64_t beside = MissingBytes(problem, NeededBlock(problem, product.c, part),
-                                        ShardBlock(problem, product.c, rank));
     cost.memory_bytes = std::max(cost.memory_bytes, kept + beside);
     if (!part.empty())
       cost.flops = std::max(cost.flops, 2 * part.m.size() * part.n.size() * part.k.size());

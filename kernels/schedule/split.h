@@ -35,17 +35,18 @@ struct LocalProduct {
   bool empty() const { return m.empty() || n.empty() || k.empty(); }
 };
 
-// The local products of all ranks under a split without a sum.
+// The local products of all ranks under a split. Where it cuts K, ranks make parts of one sum.
 struct Work {
   bool c_travels = false;           // some rank wants elements of C that it does not make
   std::vector<LocalProduct> parts;  // by rank
 };
-// A rank makes only what is wanted: its own part of C, unless C travels.
+// A rank makes only what is wanted: its own part of C, unless C travels or is summed.
 Work WorkOf(const Problem& problem, const Split& split);
 // The blocks of the inputs that a part reads, and the block of C that it makes.
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part);
 
-// The costs of a split.
+// The costs of a split. Of one that needs a sum: the least, with a reduce-scatter in f32 among the
+// ranks that make parts of the same block, after which C moves to the ranks that want it.
 struct SplitCost {
   int64_t busiest_bytes = 0;  // into the rank that receives most
   bool c_travels = false;     // which is over only after the last multiply

@@ -244,6 +244,21 @@ TEST(PlanCli, ExplanationShowsEverySplit) {
   EXPECT_EQ(taken["flops"], 2.0 * 512 * 256 * 4096);
 }
 
+TEST(PlanCli, ExplanationTellsWhatASumWouldMove) {
+  const OrderedJson splits =
+      OrderedJson::parse(Agmmctl("plan --shape M=64,N=32,K=4096 --mesh x=4 --json --explain --spec "
+                                 "'A[M, K_x] * B[K_x, N] -> C[M_x, N]'")
+                             .out)["explanation"]["splits"];
+  const auto sum = std::find_if(splits.begin(), splits.end(),
+                                [](const OrderedJson& one) { return one["split"] == "K=x"; });
+  ASSERT_NE(sum, splits.end());
+  EXPECT_TRUE((*sum)["needs_sum"]);
+  EXPECT_EQ((*sum)["busiest_bytes"], 3 * 16 * 32 * 4) << "three parts of the f32 sum of its C";
+  EXPECT_EQ((*sum)["moved_bytes"], 4 * 3 * 16 * 32 * 4);
+  EXPECT_EQ((*sum)["flops"], 2.0 * 64 * 32 * 1024);
+  EXPECT_EQ((*sum)["memory_bytes"], 64 * 32 * 4) << "its part of the sum";
+}
+
 TEST(PlanCli, WhatNeedsASumIsRefused) {
   const Result result = Agmmctl(
       "plan --shape M=8,N=8,K=8 --mesh x=2 --split K=x "
