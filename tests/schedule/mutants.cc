@@ -30,6 +30,29 @@ std::string WaitName(const std::string& where, int index, const Wait& wait) {
                          wait.lag);
 }
 
+// A step's waits, its signals and the step itself.
+int PartsOf(const Step& step) {
+  return static_cast<int>(step.waits.size() + step.signals.size()) + 1;
+}
+
+Mutant WithoutPart(const Schedule& schedule, Rank r, int s, int part) {
+  Mutant mutant = {absl::StrFormat("no rank %d step %d", r, s), schedule};
+  std::vector<Step>& steps = mutant.schedule.ranks[r];
+  std::vector<Wait>& waits = steps[s].waits;
+  std::vector<Slot>& signals = steps[s].signals;
+  const int signal = part - static_cast<int>(waits.size());
+  if (signal < 0) {
+    mutant.name = "no " + WaitName(absl::StrFormat("rank %d step %d", r, s), part, waits[part]);
+    waits.erase(waits.begin() + part);
+  } else if (signal < static_cast<int>(signals.size())) {
+    absl::StrAppendFormat(&mutant.name, " signal %d", signal);
+    signals.erase(signals.begin() + signal);
+  } else {
+    DropStep(steps, s);
+  }
+  return mutant;
+}
+
 // The workspace places of a step.
 std::vector<Place*> WorkspacePlaces(Step& step) {
   std::vector<Place*> places, out;
@@ -53,23 +76,21 @@ std::vector<Place*> WorkspacePlaces(Step& step) {
 
 std::vector<Mutant> WithOneLess(const Schedule& schedule) {
   std::vector<Mutant> mutants;
-  auto add = [&](const std::string& what) -> Schedule& {
-    mutants.push_back({"no " + what, schedule});
-    return mutants.back().schedule;
-  };
-  ForEachStep(schedule, [&](Rank r, int s, const Step& step, const std::string& where) {
-    for (int i = 0; i < static_cast<int>(step.waits.size()); ++i) {
-      std::vector<Wait>& waits = add(WaitName(where, i, step.waits[i])).ranks[r][s].waits;
-      waits.erase(waits.begin() + i);
-    }
-    for (int i = 0; i < static_cast<int>(step.signals.size()); ++i) {
-      const std::string name = absl::StrFormat("%s signal %d", where, i);
-      std::vector<Slot>& signals = add(name).ranks[r][s].signals;
-      signals.erase(signals.begin() + i);
-    }
-    DropStep(add(where).ranks[r], s);
+  ForEachStep(schedule, [&](Rank r, int s, const Step& step, const std::string&) {
+    for (int part = 0; part < PartsOf(step); ++part)
+      mutants.push_back(WithoutPart(schedule, r, s, part));
   });
   return mutants;
+}
+
+Mutant WithOneLess(const Schedule& schedule, std::mt19937_64& random) {
+  while (true) {
+    const Rank r = static_cast<Rank>(random() % schedule.ranks.size());
+    const std::vector<Step>& steps = schedule.ranks[r];
+    if (steps.empty()) continue;
+    const int s = static_cast<int>(random() % steps.size());
+    return WithoutPart(schedule, r, s, static_cast<int>(random() % PartsOf(steps[s])));
+  }
 }
 
 std::vector<Mutant> WithAnotherLag(const Schedule& schedule) {
@@ -94,10 +115,7 @@ Mutant Mistaken(const Schedule& schedule, std::mt19937_64& random) {
     Step& step = steps[s];
     const std::string where = absl::StrFormat("rank %d step %d", r, s);
     switch (random() % 5) {
-      case 0: {
-        const std::vector<Mutant> less = WithOneLess(schedule);
-        return less[random() % less.size()];
-      }
+      case 0: return WithOneLess(schedule, random);
       case 1: {
         const int slots = SlotCounts(schedule)[r];
         if (step.waits.empty()) continue;

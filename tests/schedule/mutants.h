@@ -16,6 +16,8 @@ struct Mutant {
 
 // One wait, one signal or one step less.
 std::vector<Mutant> WithOneLess(const Schedule& schedule);
+// One of these, drawn: of a step that is drawn first. Some rank has a step.
+Mutant WithOneLess(const Schedule& schedule, std::mt19937_64& random);
 
 // One wait of the other lag.
 std::vector<Mutant> WithAnotherLag(const Schedule& schedule);

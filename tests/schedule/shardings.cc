@@ -1,5 +1,7 @@
 #include "tests/schedule/shardings.h"
 
+#include <utility>
+
 #include "absl/strings/str_format.h"
 
 namespace agmm::test {
@@ -45,26 +47,53 @@ const std::vector<ShardedCase>& ShardedCases() {
   return *all;
 }
 
+namespace {
+
+// A draw, ready to be planned with one set of options after the other.
+class Drawn {
+ public:
+  explicit Drawn(const Draw& draw)
+      : draw_(draw),
+        problem_(ParseProblem(draw.sharded.spec, ParseMesh(draw.sharded.mesh).value(), draw.shape,
+                              draw.dtype)
+                     .value()) {
+    const int ranks = problem_.mesh.size(), devices = (ranks + draw.nodes - 1) / draw.nodes;
+    topology_ = UniformTopology(ranks, (ranks + devices - 1) / devices, devices).value();
+    for (const Split& split : Splits(problem_)) {
+      if (CheckNoSum(problem_, split).ok()) splits_.push_back(SplitText(problem_, split));
+    }
+  }
+
+  const std::vector<std::string>& splits() const { return splits_; }
+
+  // None where the options resolve to others.
+  std::optional<ShardedPlan> PlanBy(const PlanOptions& options) const {
+    const auto resolved = ResolveOptions(problem_, topology_, options);
+    if (!resolved.ok() || resolved->options != options) return std::nullopt;
+    return ShardedPlan{
+        absl::StrFormat("%s over %s, M=%d N=%d K=%d, %d nodes, split %s, %s, chunks %d, along K "
+                        "%d, workspace %d%s",
+                        draw_.sharded.spec, draw_.sharded.mesh, draw_.shape.m, draw_.shape.n,
+                        draw_.shape.k, draw_.nodes, options.split, options.algorithm,
+                        options.chunks, options.k_chunks, options.workspace_shards,
+                        options.carried ? ", carried" : ""),
+        problem_, topology_, options};
+  }
+
+ private:
+  const Draw& draw_;
+  const Problem problem_;
+  Topology topology_;
+  std::vector<std::string> splits_;
+};
+
+}  // namespace
+
 std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough) {
-  const Mesh mesh = ParseMesh(draw.sharded.mesh).value();
-  const Problem problem = ParseProblem(draw.sharded.spec, mesh, draw.shape, draw.dtype).value();
-  const int devices = (mesh.size() + draw.nodes - 1) / draw.nodes;
-  const Topology topology =
-      UniformTopology(mesh.size(), (mesh.size() + devices - 1) / devices, devices).value();
+  const Drawn drawn(draw);
   std::vector<ShardedPlan> plans;
-  const auto add = [&](const PlanOptions& options) {
-    plans.push_back({absl::StrFormat("%s over %s, M=%d N=%d K=%d, %d nodes, split %s, %s, chunks "
-                                     "%d, along K %d, workspace %d%s",
-                                     draw.sharded.spec, draw.sharded.mesh, draw.shape.m,
-                                     draw.shape.n, draw.shape.k, draw.nodes, options.split,
-                                     options.algorithm, options.chunks, options.k_chunks,
-                                     options.workspace_shards, options.carried ? ", carried" : ""),
-                     problem, topology, options});
-  };
-  for (const Split& split : Splits(problem)) {
-    if (!CheckNoSum(problem, split).ok()) continue;
+  for (const std::string& split : drawn.splits()) {
     for (const Algorithm& algorithm : Algorithms()) {
-      PlanOptions options = {algorithm.name, 1, 1, SplitText(problem, split)};
       for (int chunks : {1, 3}) {
         for (int k_chunks : {1, 3}) {
           for (int shards : {0, 2}) {
@@ -72,12 +101,9 @@ std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough) {
               const int changed = (chunks > 1) + (k_chunks > 1) + (shards > 0) + carried;
               if (!thorough && changed > 1) continue;
               if (algorithm.arrivals != Arrivals::kPlaces && (shards > 0 || carried)) continue;
-              options.chunks = chunks;
-              options.k_chunks = k_chunks;
-              options.workspace_shards = shards;
-              options.carried = carried;
-              const auto resolved = ResolveOptions(problem, topology, options);
-              if (resolved.ok() && resolved->options == options) add(options);
+              const auto plan =
+                  drawn.PlanBy({algorithm.name, chunks, k_chunks, split, shards, carried});
+              if (plan) plans.push_back(*plan);
             }
           }
         }
@@ -85,6 +111,18 @@ std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough) {
     }
   }
   return plans;
+}
+
+std::optional<ShardedPlan> DrawPlan(const Draw& draw, std::mt19937_64& random) {
+  const Drawn drawn(draw);
+  const auto one_of = [&](const auto& list) { return list[random() % list.size()]; };
+  const std::vector<int> chunks = {1, 3}, shards = {0, 0, 2};
+  for (int tries = 0; tries < 100; ++tries) {
+    const PlanOptions options = {one_of(Algorithms()).name, one_of(chunks), one_of(chunks),
+                                 one_of(drawn.splits()),    one_of(shards), random() % 4 == 0};
+    if (auto plan = drawn.PlanBy(options)) return plan;
+  }
+  return std::nullopt;
 }
 
 }  // namespace agmm::test

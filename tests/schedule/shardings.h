@@ -2,6 +2,9 @@
 // planning share.
 #pragma once
 
+#include <optional>
+#include <ostream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -12,8 +15,11 @@
 namespace agmm::test {
 
 struct ShardedCase {
-  const char *spec, *mesh;
+  std::string spec, mesh;
 };
+inline std::ostream& operator<<(std::ostream& out, const ShardedCase& one) {
+  return out << one.spec << " over " << one.mesh;
+}
 
 // On meshes of one to three axes.
 const std::vector<ShardedCase>& ShardedCases();
@@ -38,5 +44,9 @@ struct Draw {
 // Options that resolve to others are left out. `thorough`: all combinations of these, not each
 // against the defaults of the others.
 std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough);
+
+// One of PlansOf(draw, true), each as likely as its options are to be drawn; none if 100 draws find
+// no options that are kept.
+std::optional<ShardedPlan> DrawPlan(const Draw& draw, std::mt19937_64& random);
 
 }  // namespace agmm::test
