@@ -98,8 +98,7 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& t
   const DType dtype = problem.tensors[flow.operand()].dtype;
   const std::vector<bool> in_place = InPlaceHops(topology, flow, how);
   std::vector<PlacedChunk> arrivals(flow.hops().size());
-  // Its multiplies, or without any the end of its epoch; hops that copy it onwards, and ranks
-  // that read it in place.
+  // Its multiplies, hops that copy it onwards, and ranks that read it in place.
   std::vector<int> readers(arrivals.size(), 0);
   for (size_t i = 0; i < arrivals.size(); ++i) {
     const Flow::ChunkHop& hop = flow.hops()[i];

@@ -37,8 +37,9 @@ struct RankSteps {
   absl::flat_hash_map<int, Slot> made;
   absl::flat_hash_map<int, Place> beside_shard;
   absl::flat_hash_map<Rank, Slot> begun;  // by owner of a shard that it reads or writes
-  // By input and chunk: the first of `computes` that multiplies it whole.
-  absl::flat_hash_map<std::pair<const Input*, int>, int> multiplies;
+  // By input and chunk: the multiply that can carry its sends. A carrier stands in `computes`.
+  absl::flat_hash_map<std::pair<const Input*, int>, int> carriers;
+  int last_carrier = 0, carried = 0;  // of the sends so far; how many are carried
 };
 
 // The first and the last of a rank's multiplies that read something.
@@ -172,7 +173,9 @@ class Builder {
   void AddMultiplies(Rank rank, const std::vector<Cell>& cells) {
     std::vector<Step>& computes = ranks_[rank].computes;
     const int first = static_cast<int>(computes.size());
+    computes.reserve(computes.size() + cells.size());
     for (const Cell& cell : cells) computes.push_back(MultiplyStep(rank, cell));
+    if (options_.carried) FindCarriers(rank, cells, first);
     AddReads(rank, a_, cells, &Cell::a, first);
     AddReads(rank, b_, cells, &Cell::b, first);
     std::map<int, int> last;  // by chunk of C, the multiply that makes the last of it
@@ -200,6 +203,27 @@ class Builder {
          kComputeLane});
   }
 
+  // A send can run along with the first multiply of its chunk if the multiplies until then wait for
+  // nothing that arrives in a later step. So no ranks wait for one another in a circle.
+  void FindCarriers(Rank rank, const std::vector<Cell>& cells, int first) {
+    int latest = 0;  // step of what has been waited for
+    for (int i = 0; i < static_cast<int>(cells.size()); ++i) {
+      const std::pair<const Input*, const Block*> reads[] = {{&a_, &cells[i].a},
+                                                             {&b_, &cells[i].b}};
+      for (const auto& [input, block] : reads) {
+        for (int chunk : input->flow.ChunksOf(*block))
+          latest = std::max(latest, input->flow.StepAt(rank, chunk));
+      }
+      for (const auto& [input, block] : reads) {
+        for (int chunk : input->flow.ChunksOf(*block)) {
+          if (input->flow.chunks().list[chunk].block == *block &&
+              input->flow.StepAt(rank, chunk) == latest)
+            ranks_[rank].carriers.try_emplace({input, chunk}, first + i);
+        }
+      }
+    }
+  }
+
   // The waits and signals of a rank's multiplies for the chunks of one input. The first multiply
   // that reads a chunk waits for it and the last one gives its credit, because a lane runs in
   // order.
@@ -211,8 +235,6 @@ class Builder {
     absl::flat_hash_map<int, size_t> use_of;
     for (int i = 0; i < static_cast<int>(cells.size()); ++i) {
       for (int chunk : input.flow.ChunksOf(cells[i].*block)) {
-        if (cells[i].*block == input.flow.chunks().list[chunk].block)
-          mine.multiplies.try_emplace({&input, chunk}, first + i);
         const int arrival = input.flow.ArrivalAt(rank, chunk);
         if (arrival < 0) continue;
         const auto [at, added] = use_of.try_emplace(arrival, uses.size());
@@ -234,18 +256,6 @@ class Builder {
       const Slot read = resources_.NewSlot(owner);
       mine.computes[use.last].signals.push_back(read);
       ranks_[owner].exit.waits.push_back({read, 0});
-    }
-    for (int chunk : input.flow.ChunksOf(NeededAt(input, rank))) {
-      const int arrival = input.flow.ArrivalAt(rank, chunk);
-      if (arrival < 0 || use_of.contains(arrival) || ReadsShard(input.arrivals[arrival])) continue;
-      PlacedChunk& unused = input.arrivals[arrival];
-      if (unused.in_place || unused.credits.size() == 1) {
-        AddRead(input, arrival, mine.exit, mine.exit);  // the end of the epoch takes it
-      } else {
-        // It is read to be passed on; no multiply gives a credit.
-        std::erase(input.gates[unused.next], Wait{unused.credits.back(), unused.lag});
-        unused.credits.pop_back();
-      }
     }
   }
 
@@ -309,23 +319,31 @@ class Builder {
     return kComputeLane + 1 + sender.turn[between]++ % (lanes / 2) + (between ? lanes / 2 : 0);
   }
 
+  // Carried sends keep the order of their multiplies, on lanes of their own.
+  int CarrierOf(const Input& input, const Flow::ChunkHop& hop) {
+    RankSteps& sender = ranks_[hop.from];
+    const auto at = sender.carriers.find({&input, hop.chunk});
+    if (at == sender.carriers.end() || at->second < sender.last_carrier) return -1;
+    return sender.last_carrier = at->second;
+  }
+
   void AddSend(Input& input, int index) {
     const Flow::ChunkHop& hop = input.flow.hops()[index];
     const PlacedChunk& arrival = input.arrivals[index];
     RankSteps& sender = ranks_[hop.from];
+    const int carrier = CarrierOf(input, hop);
     Step step;
-    step.lane = NextLane(hop);
+    step.lane = carrier < 0 ? NextLane(hop)
+                            : kComputeLane + 1 + SendLanes(problem_) +
+                                  sender.carried++ % SendLanes(problem_);
     step.waits = input.gates[index];
     step.signals.push_back(arrival.arrived);
     if (const int held = input.flow.ArrivalAt(hop.from, hop.chunk); held >= 0)
       AddRead(input, held, step, step);
     const Block& block = input.flow.chunks().list[hop.chunk].block;
     // A rank sends its own shard from where it lies, not from the copy in a contiguous operand.
-    Transfer transfer = {block, PlaceOfChunk(input, hop.from, hop.chunk, block), {arrival.place}};
-    if (const auto at = sender.multiplies.find({&input, hop.chunk});
-        options_.carried && at != sender.multiplies.end())
-      transfer.carrier = at->second;
-    step.op = std::move(transfer);
+    step.op =
+        Transfer{block, PlaceOfChunk(input, hop.from, hop.chunk, block), {arrival.place}, carrier};
     sender.others.push_back(std::move(step));
   }
 

@@ -29,14 +29,16 @@ bool Whole(const Move& move, Range Block::*range) {
 
 // Makes parts no larger than what a rank computes of them: with replicas, some compute for others
 // and some do not.
-void Shrink(const Problem& problem, const Flow& c, Work& work) {
+void Shrink(const Problem& problem, const Flow& c, Moves& moves) {
+  moves.made.resize(problem.mesh.size());
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
-    LocalProduct& part = work.parts[rank];
+    LocalProduct& part = moves.work.parts[rank];
     const Block made = NeededBlock(problem, problem.product.c, part);
     Block bounds = {
         problem.product.c, {made.rows.end, made.rows.begin}, {made.cols.end, made.cols.begin}};
     for (int chunk : ChunksMadeBy(problem, c, made, rank)) {
       const Block& block = c.chunks().list[chunk].block;
+      moves.made[rank].push_back(block);
       bounds.rows = {std::min(bounds.rows.begin, block.rows.begin),
                      std::max(bounds.rows.end, block.rows.end)};
       bounds.cols = {std::min(bounds.cols.begin, block.cols.begin),
@@ -44,6 +46,24 @@ void Shrink(const Problem& problem, const Flow& c, Work& work) {
     }
     part.m = bounds.rows;
     part.n = bounds.cols;
+  }
+}
+
+// Drops the ranks that do not multiply a chunk of an input, and sources without any left.
+void KeepNeeded(const Problem& problem, const Moves& moves, Chunks& chunks) {
+  chunks.travel = false;
+  for (Chunk& chunk : chunks.list) {
+    const bool is_a = chunk.block.operand == problem.product.a;
+    const auto needs = [&](Rank rank) {
+      return std::any_of(moves.made[rank].begin(), moves.made[rank].end(), [&](const Block& c) {
+        return is_a ? !Intersect(c.rows, chunk.block.rows).empty()
+                    : !Intersect(c.cols, chunk.block.cols).empty();
+      });
+    };
+    for (Source& source : chunk.sources)
+      std::erase_if(source.needers, [&](Rank rank) { return !needs(rank); });
+    std::erase_if(chunk.sources, [](const Source& source) { return source.needers.empty(); });
+    chunks.travel |= !chunk.sources.empty();
   }
 }
 
@@ -77,16 +97,19 @@ Moves MovesOf(const Problem& problem, const Split& split) {
   return moves;
 }
 
-Moves CutMoves(const Problem& problem, const Topology& topology, const Split& split, int chunks,
-               int k_chunks, int halves) {
+Moves CutMoves(const Problem& problem, const Topology& topology, const Split& split,
+               const Algorithm& algorithm, int chunks, int k_chunks) {
   Moves moves = MovesOf(problem, split);
   const Roles& product = problem.product;
   if (moves.c.travels) {
-    const Flow c(problem, topology, product.c, RefineMove(problem, topology, moves.c), DirectRoute);
-    Shrink(problem, c, moves.work);
+    const Flow c(problem, topology, product.c,
+                 RefineMove(problem, topology, moves, moves.c, algorithm), algorithm.route);
+    Shrink(problem, c, moves);
     moves.a = InputMove(problem, product.a, moves.work);
     moves.b = InputMove(problem, product.b, moves.work);
   }
+  // Cut along the dimension that is gathered.
+  const int halves = algorithm.pieces;
   moves.c.row_pieces = chunks * halves;
   for (Move* input : {&moves.a, &moves.b}) {
     int &outer = input == &moves.a ? input->row_pieces : input->col_pieces,
@@ -97,10 +120,15 @@ Moves CutMoves(const Problem& problem, const Topology& topology, const Split& sp
   return moves;
 }
 
-Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& move,
-                  bool one_a_node) {
-  return Refine(problem.mesh, topology, move.has, move.needs, move.row_pieces, move.col_pieces,
-                one_a_node);
+Chunks RefineMove(const Problem& problem, const Topology& topology, const Moves& moves,
+                  const Move& move, const Algorithm& algorithm) {
+  Chunks chunks = Refine(problem.mesh, topology, move.has, move.needs, move.row_pieces,
+                         move.col_pieces, algorithm.one_a_node);
+  // A contiguous operand is multiplied whole.
+  if (!moves.made.empty() && algorithm.arrivals != Arrivals::kContiguous &&
+      move.operand != problem.product.c)
+    KeepNeeded(problem, moves, chunks);
+  return chunks;
 }
 
 absl::Status CheckMoves(const Problem& problem, const Split& split, const Moves& moves) {

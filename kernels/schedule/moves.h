@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/schedule/algorithm.h"
 #include "kernels/schedule/chunks.h"
 #include "kernels/schedule/split.h"
 
@@ -22,19 +23,22 @@ struct Move {
 struct Moves {
   Work work;
   Move a, b, c;
+  // By rank: the blocks of C that it computes. Where C travels, several ranks may be able to make
+  // the same of it, and each makes some of its part. Empty: all of the part.
+  std::vector<std::vector<Block>> made;
 };
 
 // The operands that travel under a split, in one piece for each rank.
 Moves MovesOf(const Problem& problem, const Split& split);
 
-// The same in pieces, where of ranks that make the same of C one makes each part of it. `chunks`:
-// pieces along M and N; `k_chunks`: along K; `halves`: pieces of each of these that take different
-// ways, cut along the dimension that is gathered.
-Moves CutMoves(const Problem& problem, const Topology& topology, const Split& split, int chunks,
-               int k_chunks, int halves);
+// The same in the pieces of an algorithm, where of ranks that can make the same of C one makes each
+// part of it. `chunks`: pieces along M and N; `k_chunks`: along K.
+Moves CutMoves(const Problem& problem, const Topology& topology, const Split& split,
+               const Algorithm& algorithm, int chunks, int k_chunks);
 
-Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& move,
-                  bool one_a_node = false);
+// The chunks of one of `moves`. Of an input, a rank needs those that it multiplies.
+Chunks RefineMove(const Problem& problem, const Topology& topology, const Moves& moves,
+                  const Move& move, const Algorithm& algorithm);
 
 // OK if the chunks that ranks exchange under a split are few enough to be looked at one by one.
 // Errors: INVALID_ARGUMENT.

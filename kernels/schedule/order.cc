@@ -1,6 +1,7 @@
 #include "kernels/schedule/order.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
@@ -28,6 +29,10 @@ absl::StatusOr<Order> Order::Build(const Schedule& schedule) {
 absl::Status Order::IndexSteps(const Schedule& schedule) {
   const int rank_count = static_cast<int>(schedule.ranks.size());
   int arrivals = 0;
+  size_t signals = 0;
+  for (const std::vector<Step>& steps : schedule.ranks)
+    for (const Step& step : steps) signals += step.signals.size();
+  producers_.reserve(signals);
   for (Rank rank = 0; rank < rank_count; ++rank) {
     const std::vector<Step>& steps = schedule.ranks[rank];
     const int first_chain = chains();
@@ -77,6 +82,10 @@ absl::Status Order::IndexSteps(const Schedule& schedule) {
   first_node_.push_back(nodes());
   arrival_begin_.push_back(arrivals);
   std::sort(carried_.begin(), carried_.end());
+  bundle_.resize(nodes());
+  std::iota(bundle_.begin(), bundle_.end(), 0);
+  for (const auto& [multiply, step] : carried_)
+    bundle_[first_node_[rank_[multiply]] + step + 1] = multiply;
   return absl::OkStatus();
 }
 
@@ -138,7 +147,7 @@ absl::Status Order::IndexWaits(const Schedule& schedule) {
 }
 
 absl::Status Order::Sort(const Schedule& schedule) {
-  // By node: the number of its gates that are not in the sequence yet, and what it gates.
+  // By bundle: the number of its gates that are not in the sequence yet, and what it gates.
   std::vector<int> missing(nodes(), 0), gated_begin(nodes() + 2, 0), gated;
   place_.assign(nodes(), -1);
   std::vector<bool> environment(nodes(), false);
@@ -146,8 +155,13 @@ absl::Status Order::Sort(const Schedule& schedule) {
     environment[first_node_[rank]] = true;
   const auto for_each_edge = [&](auto use) {
     for (int index = 0; index < nodes(); ++index) {
-      for (const Gate& gate : GatesOf(index))
-        if (gate.lag == 0 && !environment[gate.index]) use(gate.index, index);
+      const int to = bundle_[index];
+      for (const Gate& gate : GatesOf(index)) {
+        if (gate.lag != 0 || environment[gate.index]) continue;
+        const int from = bundle_[gate.index];
+        // Transfers of one multiply may be on one lane.
+        if (from != to || from == gate.index || to == index) use(from, to);
+      }
     }
   };
   for_each_edge([&](int from, int to) {
@@ -161,50 +175,68 @@ absl::Status Order::Sort(const Schedule& schedule) {
     place_[index] = static_cast<int>(sequence_.size());
     sequence_.emplace_back(rank_[index], index - first_node_[rank_[index]] - 1);
   };
+  const auto append_bundle = [&](int index) {
+    append(index);
+    for (auto carried = CarriedBy(index); carried != carried_.end() && carried->first == index;
+         ++carried)
+      append(first_node_[rank_[index]] + carried->second + 1);
+  };
   const int steps = nodes() - static_cast<int>(schedule.ranks.size());
   sequence_.reserve(steps);
   for (int index = 0; index < nodes(); ++index)
-    if (!environment[index] && missing[index] == 0) append(index);
+    if (!environment[index] && bundle_[index] == index && missing[index] == 0) append_bundle(index);
   for (size_t i = 0; i < sequence_.size(); ++i) {
     const int index = NodeOf({sequence_[i].first, sequence_[i].second}).index;
+    if (bundle_[index] != index) continue;
     for (int at = gated_begin[index]; at < gated_begin[index + 1]; ++at)
-      if (--missing[gated[at]] == 0) append(gated[at]);
+      if (--missing[gated[at]] == 0) append_bundle(gated[at]);
   }
   return static_cast<int>(sequence_.size()) == steps ? absl::OkStatus() : Cycle(schedule, missing);
 }
 
 absl::Status Order::Cycle(const Schedule& schedule, const std::vector<int>& missing) const {
-  // Every step that is left has a gate that is left, so walking back along gates ends in a cycle.
+  // Every bundle that is left has a gate that is left, so walking back along gates ends in a cycle.
+  const auto gate_left = [&](int bundle) -> std::pair<int, Gate> {
+    for (int index = 0; index < nodes(); ++index) {
+      if (bundle_[index] != bundle) continue;
+      for (const Gate& gate : GatesOf(index)) {
+        const int from = bundle_[gate.index];
+        if (gate.lag == 0 && missing[from] > 0 &&
+            (from != bundle || gate.index == bundle || index == bundle))
+          return {index, gate};
+      }
+    }
+    return {bundle, {}};
+  };
   std::vector<bool> seen(nodes(), false);
   int at = static_cast<int>(
       std::find_if(missing.begin(), missing.end(), [](int left) { return left > 0; }) -
       missing.begin());
-  while (true) {
-    const absl::Span<const Gate> gates = GatesOf(at);
-    const Gate& gate = *std::find_if(gates.begin(), gates.end(), [&](const Gate& one) {
-      return one.lag == 0 && missing[one.index] > 0;
-    });
-    if (!seen[at]) {
-      seen[at] = true;
-      at = gate.index;
-      continue;
-    }
-    const Rank rank = rank_[at], other = rank_[gate.index];
-    const int step = at - first_node_[rank] - 1, other_step = gate.index - first_node_[other] - 1;
-    std::string why = "it follows";
-    const auto look = [&](int waits_of) {
-      for (const Wait& wait : schedule.ranks[rank][waits_of].waits) {
-        if (wait.lag == 0 && NodeOf(Source(wait.slot, 0)).index == gate.index)
-          why = absl::StrFormat("it waits for slot %d:%d of", wait.slot.rank, wait.slot.index);
-      }
-    };
-    look(step);
-    for (const auto& [carrier, transfer] : carried_)
-      if (carrier == at) look(transfer);
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s never starts: %s %s, which cannot start before it either (a cycle)",
-        StepName(schedule, rank, step), why, StepName(schedule, other, other_step)));
+  while (!seen[at]) {
+    seen[at] = true;
+    at = bundle_[gate_left(at).second.index];
   }
+  const auto [index, gate] = gate_left(at);
+  const Rank rank = rank_[index], other = rank_[gate.index];
+  const int step = index - first_node_[rank] - 1, other_step = gate.index - first_node_[other] - 1;
+  std::string why = "it follows";
+  const auto look = [&](int waits_of) {
+    for (const Wait& wait : schedule.ranks[rank][waits_of].waits) {
+      if (wait.lag == 0 && NodeOf(Source(wait.slot, 0)).index == gate.index)
+        why = absl::StrFormat("it waits for slot %d:%d of", wait.slot.rank, wait.slot.index);
+    }
+  };
+  look(step);
+  for (auto carried = CarriedBy(index); carried != carried_.end() && carried->first == index;
+       ++carried)
+    look(carried->second);
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s never starts: %s %s, which cannot start before it either (a cycle)",
+                      StepName(schedule, rank, step), why, StepName(schedule, other, other_step)));
+}
+
+std::vector<std::pair<int, int>>::const_iterator Order::CarriedBy(int index) const {
+  return std::lower_bound(carried_.begin(), carried_.end(), std::pair(index, 0));
 }
 
 Event Order::Source(const Slot& slot, int epoch) const {

@@ -40,7 +40,7 @@ double StepsOf(const Problem& problem, const Topology& topology, const PlanOptio
   const absl::StatusOr<Split> split = ParseSplit(problem, resolved.split);
   if (algorithm == nullptr || !split.ok()) return 0;
   const Moves moves =
-      CutMoves(problem, topology, *split, resolved.chunks, resolved.k_chunks, algorithm->pieces);
+      CutMoves(problem, topology, *split, *algorithm, resolved.chunks, resolved.k_chunks);
   const Move* const all[] = {&moves.a, &moves.b, &moves.c};
   Grid grids[3];
   bool cut[3];
@@ -86,11 +86,12 @@ std::vector<std::string> AlgorithmNames() {
 absl::StatusOr<int64_t> LeastBetweenNodes(const Problem& problem, const Topology& topology,
                                           const PlanOptions& resolved) {
   AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
-  const Moves moves = CutMoves(problem, topology, split, 1, 1, 1);
+  const Algorithm& fewest = *FindAlgorithm("hierarchical");
+  const Moves moves = CutMoves(problem, topology, split, fewest, 1, 1);
   int64_t bytes = 0;
   for (const Move* move : {&moves.a, &moves.b, &moves.c}) {
     if (!move->travels) continue;
-    for (const Chunk& chunk : RefineMove(problem, topology, *move).list) {
+    for (const Chunk& chunk : RefineMove(problem, topology, moves, *move, fewest).list) {
       // A rank whose node has the chunk takes it from there.
       std::set<int> nodes;
       for (const Source& source : chunk.sources) {
@@ -126,11 +127,11 @@ absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& pro
                                   const Topology& topology, const PlanOptions& resolved) {
   AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
   const Moves moves =
-      CutMoves(problem, topology, split, resolved.chunks, resolved.k_chunks, algorithm.pieces);
+      CutMoves(problem, topology, split, algorithm, resolved.chunks, resolved.k_chunks);
   const auto flow = [&](const Move& move) {
     // An operand that does not travel is not cut.
     return Flow(problem, topology, move.operand,
-                move.travels ? RefineMove(problem, topology, move, algorithm.one_a_node) : Chunks(),
+                move.travels ? RefineMove(problem, topology, moves, move, algorithm) : Chunks(),
                 algorithm.route);
   };
   BuildOptions build;

@@ -53,7 +53,9 @@ struct Transfer {
   Block block;
   Place from;
   std::vector<Place> to;
-  int carrier = -1;  // index of the Multiply step of this rank whose tiles feed it, or -1
+  // Index of the Multiply step of this rank whose tiles feed it, or -1. The transfers of a lane run
+  // along with their multiplies, in the same order.
+  int carrier = -1;
   bool operator==(const Transfer&) const = default;
 };
 

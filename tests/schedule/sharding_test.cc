@@ -41,9 +41,31 @@ void ExpectCost(const ShardedPlan& plan, const Schedule& schedule) {
 // Bytes that cross between nodes: the fewest that any plan of the split sends.
 void ExpectFewestBytes(const ShardedPlan& plan, const Schedule& schedule) {
   int64_t bytes = 0;
-  for (const Traffic& traffic : TrafficOf(plan.problem, plan.topology, schedule))
-    bytes += traffic.other_nodes;
+  for (const Traffic& traffic : TrafficOf(plan.topology, schedule)) bytes += traffic.other_nodes;
   EXPECT_EQ(bytes, LeastBetweenNodes(plan.problem, plan.topology, plan.options).value());
+}
+
+// What arrives at a rank is multiplied there, unless an operand is multiplied as one block.
+void ExpectAllArrivalsUsed(const ShardedPlan& plan, const Schedule& schedule) {
+  if (FindAlgorithm(plan.options.algorithm)->arrivals == Arrivals::kContiguous) return;
+  const auto multiplies = [&](Rank rank, const Block& block) {
+    return std::any_of(schedule.ranks[rank].begin(), schedule.ranks[rank].end(),
+                       [&](const Step& step) {
+                         const auto* multiply = std::get_if<Multiply>(&step.op);
+                         if (multiply == nullptr) return false;
+                         const Block& read = block.operand == kA ? multiply->a : multiply->b;
+                         return !Intersect(read, block).empty();
+                       });
+  };
+  for (const std::vector<Step>& steps : schedule.ranks) {
+    for (const Step& step : steps) {
+      const auto* transfer = std::get_if<Transfer>(&step.op);
+      if (transfer == nullptr || transfer->block.operand == kC) continue;
+      for (const Place& to : transfer->to)
+        EXPECT_TRUE(multiplies(to.rank, transfer->block))
+            << PlacedName(plan.problem, transfer->block, to);
+    }
+  }
 }
 
 // The number of plans.
@@ -58,6 +80,7 @@ int Prove(const Draw& draw, bool thorough) {
         << Print(plan.problem, *schedule);
     EXPECT_EQ(Close(*schedule), *schedule);
     ExpectCost(plan, *schedule);
+    ExpectAllArrivalsUsed(plan, *schedule);
     if (plan.options.algorithm == "hierarchical") ExpectFewestBytes(plan, *schedule);
     if (testing::Test::HasFailure()) return count;
     ++count;
@@ -99,7 +122,7 @@ TEST_P(EverySharding, IsPlannedByChoice) {
       EXPECT_EQ(Plan(problem, topology, resolved->options).value(), schedule);
       EXPECT_EQ(Verify(problem, topology, schedule), absl::OkStatus());
       bool between = false;
-      for (const Traffic& traffic : TrafficOf(problem, topology, schedule))
+      for (const Traffic& traffic : TrafficOf(topology, schedule))
         between |= traffic.other_nodes > 0;
       const auto says = [&](const char* words) {
         return resolved->why.find(words) != std::string::npos;

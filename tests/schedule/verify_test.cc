@@ -344,5 +344,46 @@ TEST(Verify, CarriedTransferGatesItsMultiply) {
   EXPECT_EQ(h.Check(), absl::OkStatus());
 }
 
+// A kernel that sends its own tiles runs a multiply and the transfers that it carries as one.
+TEST(Verify, CarriedTransfersRunWithTheirMultiplies) {
+  // The push waits for the other product, behind which the multiply that carries it would run.
+  Hand h = Hand::Push();
+  h.Op<Transfer>(0, 2).carrier = 0;
+  h.Add(0, Transfer(), 1, {{{0, 5}}});
+  h.At(0, 1).signals.push_back({0, 5});
+  std::swap(h.At(0, 2), h.At(0, 3));
+  ExpectWrong(h.Check(), "rank 0 lane 1 step 3 never starts: it follows rank 0 lane 1 step 2");
+  h.Op<Transfer>(0, 3).carrier = -1;
+  EXPECT_EQ(h.Check(), absl::OkStatus());
+}
+
+TEST(Verify, CarriedTransfersOfALaneKeepTheOrderOfTheirMultiplies) {
+  Hand h = Hand::Push();
+  const auto halve = [](Range rows, int half) { return SplitRange(rows.size(), 2, half); };
+  // Rank 0 multiplies and sends its shard in halves.
+  const Multiply own = h.OwnProduct(0);
+  const Transfer push = h.Op<Transfer>(0, 2);
+  h.Drop(0, 2);
+  h.Drop(0, 0);
+  for (int half : {0, 1}) {
+    Multiply part = own;
+    part.a.rows = part.c.rows = halve(own.a.rows, half);
+    part.a_place = h.Own(part.a, 0);
+    part.out = h.Own(part.c, 0);
+    h.Add(0, part, 0);
+    Transfer send = push;
+    send.block.rows = part.a.rows;
+    send.from = part.a_place;
+    send.to[0].offset_bytes += part.a.rows.begin * send.to[0].pitch_bytes;
+    h.Add(0, send, 1, {{{0, 1}, 1}}, {{1, half == 0 ? 0 : 6}});
+  }
+  h.At(1, 1).waits.push_back({{1, 6}});
+  h.Op<Transfer>(0, 2).carrier = 1;
+  h.Op<Transfer>(0, 4).carrier = 3;
+  EXPECT_EQ(h.Check(), absl::OkStatus());
+  std::swap(h.At(0, 2), h.At(0, 4));
+  ExpectWrong(h.Check(), "never starts: it follows");
+}
+
 }  // namespace
 }  // namespace agmm::test
