@@ -171,7 +171,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   AGMM_RETURN_IF_ERROR(CheckMemory(cost));
   AGMM_ASSIGN_OR_RETURN(const Schedule schedule, PlanAndVerify(problem, topology, resolved, cost));
   PlanReport planned = {problem, topology, resolved, choice.why, schedule};
-  planned.traffic = TrafficOf(problem, topology, schedule);
+  planned.traffic = TrafficOf(topology, schedule);
   AGMM_ASSIGN_OR_RETURN(planned.least_between_nodes,
                         LeastBetweenNodes(problem, topology, resolved));
   std::string workspace = FormatBytes(schedule.workspace_bytes) + " on every rank";

@@ -34,7 +34,7 @@ std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) 
 
 ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Schedule& schedule) {
   ScheduleFacts facts;
-  for (const Traffic& traffic : TrafficOf(problem, topology, schedule)) {
+  for (const Traffic& traffic : TrafficOf(topology, schedule)) {
     facts.memory_bytes += traffic.own_node;
     facts.network_bytes += traffic.other_nodes;
   }

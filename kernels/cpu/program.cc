@@ -41,7 +41,7 @@ std::vector<bool> WrittenOperands(const Problem& problem, const Schedule& schedu
   std::vector<bool> written(operands, false);
   for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
     for (const Step& step : schedule.ranks[rank]) {
-      for (const Access& access : AccessesOf(problem, step, rank, 0)) {
+      for (const Access& access : AccessesOf(step, rank, 0)) {
         const Buffer buffer = access.place.buffer;
         if (access.write && buffer >= 0 && buffer < static_cast<Buffer>(operands))
           written[buffer] = true;

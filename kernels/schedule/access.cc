@@ -5,14 +5,11 @@
 
 namespace agmm {
 
-std::vector<Access> AccessesOf(const Problem& problem, const Step& step, Rank rank, int index) {
-  std::vector<Access> out;
+absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index) {
+  absl::InlinedVector<Access, 4> out;
   auto add = [&](const Block& block, const Place& place, bool write, int to = -1,
                  bool is_from = false) {
-    // A write may overwrite padding; a read makes nothing of it.
-    const Footprint footprint =
-        write ? PaddedFootprintOf(problem, block, place) : FootprintOf(block, place);
-    out.push_back({rank, index, to, write, is_from, block, place, footprint});
+    out.push_back({rank, index, to, write, is_from, block, place});
   };
   if (const auto* transfer = std::get_if<Transfer>(&step.op)) {
     if (transfer->to.empty()) return out;
@@ -34,12 +31,17 @@ std::vector<Access> AccessesOf(const Problem& problem, const Step& step, Rank ra
   return out;
 }
 
-std::vector<Traffic> TrafficOf(const Problem& problem, const Topology& topology,
-                               const Schedule& schedule) {
+Footprint FootprintOf(const Problem& problem, const Access& access) {
+  // A write may overwrite padding; a read makes nothing of it.
+  return access.write ? PaddedFootprintOf(problem, access.block, access.place)
+                      : FootprintOf(access.block, access.place);
+}
+
+std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedule) {
   std::vector<Traffic> by_rank(schedule.ranks.size());
   for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
     for (const Step& step : schedule.ranks[rank]) {
-      for (const Access& access : AccessesOf(problem, step, rank, /*index=*/0)) {
+      for (const Access& access : AccessesOf(step, rank, /*index=*/0)) {
         const Rank other = access.place.rank;
         if (other == rank) continue;
         Traffic& traffic = by_rank[access.write ? rank : other];

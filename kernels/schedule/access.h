@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "kernels/schedule/footprint.h"
 #include "kernels/schedule/schedule.h"
 
@@ -18,17 +19,18 @@ struct Access {
   bool is_from = false;  // the read of Transfer::from
   Block block;
   Place place;
-  Footprint footprint;  // of a write, with the padding that the place owns
 };
-std::vector<Access> AccessesOf(const Problem& problem, const Step& step, Rank rank, int index);
+absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index);
+
+// The bytes that it touches; of a write, with the padding that the place owns.
+Footprint FootprintOf(const Problem& problem, const Access& access);
 
 // Bytes that other ranks receive from a rank's memory in one epoch: on its own node, and on others.
 struct Traffic {
   int64_t own_node = 0, other_nodes = 0;
 };
 // By rank, for a schedule that verifies.
-std::vector<Traffic> TrafficOf(const Problem& problem, const Topology& topology,
-                               const Schedule& schedule);
+std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedule);
 
 // "A[0:4, 0:8]".
 std::string BlockName(const Problem& problem, const Block& block);

@@ -7,9 +7,11 @@ namespace agmm {
 Clocks::Clocks(const Order& order)
     : order_(order),
       ranks_(order.nodes() - static_cast<int>(order.sequence().size())),
-      clocks_(size_t{2} * order.nodes() * kChains) {
+      clocks_(std::make_unique_for_overwrite<int32_t[]>(size_t{2} * order.nodes() * kChains)) {
   std::vector<int> index_of(order.nodes());
   for (int index = 0; index < order.nodes(); ++index) index_of[RowOf(index)] = index;
+  edges_.reserve(order.gates());
+  edge_begin_.reserve(order.nodes() + 1);
   for (int index : index_of) {
     edge_begin_.push_back(static_cast<int>(edges_.size()));
     for (const Order::Gate& gate : order.GatesOf(index)) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/schedule/order.h"
@@ -46,7 +47,7 @@ class Clocks {
   const int ranks_;
   std::vector<int> edge_begin_;  // by row
   std::vector<Edge> edges_;
-  std::vector<int32_t> clocks_;
+  const std::unique_ptr<int32_t[]> clocks_;  // of a block, by epoch, row and chain
 };
 
 }  // namespace agmm

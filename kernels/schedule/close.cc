@@ -66,10 +66,11 @@ class EarlierGates {
   int blocks() const { return clocks_.blocks(); }
   // From here on, Find looks at the chains of `block`.
   void Compute(int block) { clocks_.Compute(block_ = block); }
-  // Calls `found` with the position of each.
+  // Calls `found` with the position of each, from `first` on.
   template <typename Found>
-  void Find(Gates gates, Found found) const {
-    if (std::none_of(gates.begin(), gates.end(), [&](const auto& gate) { return Concerns(gate); }))
+  void Find(Gates gates, int first, Found found) const {
+    if (std::none_of(gates.begin() + first, gates.end(),
+                     [&](const auto& gate) { return Concerns(gate); }))
       return;
     // How far the chains are before the gates, and at the gates themselves.
     int32_t before[Clocks::kChains] = {}, at[Clocks::kChains] = {};
@@ -81,7 +82,7 @@ class EarlierGates {
       int32_t& own = at[chain % Clocks::kChains];
       own = std::max(own, order_.StartOf(NodeOf(gate)) + (gate.arrival < 0 ? 2 : 1));
     }
-    for (int i = 0; i < static_cast<int>(gates.size()); ++i)
+    for (int i = first; i < static_cast<int>(gates.size()); ++i)
       if (IsEarlier(gates[i], before, at) || BeginsEarlier(gates, i)) found(i);
   }
 
@@ -160,10 +161,11 @@ class Closer {
       gates.Compute(block);
       for (int index = 0; index < order.nodes(); ++index) {
         if (order.IsEnvironment(index)) continue;
-        gates.Find(order.GatesOf(index),
+        // The first gate is no wait.
+        gates.Find(order.GatesOf(index), 1,
                    [&](int i) { steps_.earlier[FirstGate(index) + i] = true; });
       }
-      for (Marks& end : ends_) gates.Find(end.gates, [&](int i) { end.earlier[i] = true; });
+      for (Marks& end : ends_) gates.Find(end.gates, 0, [&](int i) { end.earlier[i] = true; });
     }
   }
 
@@ -320,6 +322,7 @@ bool RemoveIdleSignals(Schedule& schedule) {
 bool RemoveIdleJoins(Schedule& schedule) {
   bool changed = false;
   for (std::vector<Step>& steps : schedule.ranks) {
+    if (std::none_of(steps.begin(), steps.end(), IsIdleJoin)) continue;
     std::vector<int> renamed(steps.size(), -1);
     std::vector<Step> kept;
     for (size_t s = 0; s < steps.size(); ++s) {
@@ -353,7 +356,11 @@ bool RemoveIdleJoins(Schedule& schedule) {
 
 // Numbers the slots of each rank from 0 in the order of their producers.
 void Renumber(Schedule& schedule) {
+  size_t signals = 0;
+  for (const auto& steps : schedule.ranks)
+    for (const Step& step : steps) signals += step.signals.size();
   absl::flat_hash_map<std::pair<Rank, int>, int> renamed;
+  renamed.reserve(signals);
   std::vector<int> next(schedule.ranks.size(), 0);
   for (auto& steps : schedule.ranks) {
     for (Step& step : steps) {

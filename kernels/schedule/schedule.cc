@@ -58,10 +58,10 @@ Place PlaceWithin(const Block& outer, const Place& place, const Block& inner) {
 }
 
 bool OwnsPadding(const Problem& problem, const Block& block, const Place& place) {
-  const int64_t last = place.buffer == kWorkspace
-                           ? problem.tensors[block.operand].cols
-                           : ShardBlock(problem, block.operand, place.rank).cols.end;
-  return block.cols.end == last;
+  const Tensor& tensor = problem.tensors[block.operand];
+  if (place.buffer == kWorkspace) return block.cols.end == tensor.cols;
+  const Position at = PositionAlong(problem.mesh, tensor.sharding.cols, place.rank);
+  return block.cols.end == SplitRange(tensor.cols, at.parts, at.part).end;
 }
 
 bool OwnsGaps(const Problem& problem, const Block& block, const Place& place) {

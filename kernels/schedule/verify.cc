@@ -38,10 +38,11 @@ absl::Status CheckPasses(const Problem& problem, const Schedule& schedule, const
     int first = step;
     do {
       first = order.LanePredecessor(rank, first);
-      for (const Access& read : AccessesOf(problem, schedule.ranks[rank][first], rank, first)) {
+      for (const Access& read : AccessesOf(schedule.ranks[rank][first], rank, first)) {
         if (!multiply->finish || multiply->out.rank != read.place.rank ||
             multiply->out.buffer != read.place.buffer ||
-            !Overlap(PaddedFootprintOf(problem, multiply->c, multiply->out), read.footprint)) {
+            !Overlap(PaddedFootprintOf(problem, multiply->c, multiply->out),
+                     FootprintOf(problem, read))) {
           continue;
         }
         return absl::FailedPreconditionError(absl::StrFormat(

@@ -12,20 +12,21 @@
 namespace agmm::verify {
 namespace {
 
-// Adds `more` to the disjoint ranges `sum`, in order and merged. False if they share an element.
+// Adds `more` to the disjoint ranges `sum`, in order and merged. False if they share an element;
+// then `sum` is unchanged.
 bool Add(const std::vector<Range>& more, std::vector<Range>& sum) {
-  std::vector<Range> all = sum;
+  std::vector<Range> all = sum, merged;
   all.insert(all.end(), more.begin(), more.end());
   std::sort(all.begin(), all.end(), [](Range a, Range b) { return a.begin < b.begin; });
-  sum.clear();
   for (const Range& range : all) {
-    if (!sum.empty() && range.begin < sum.back().end) return false;
-    if (!sum.empty() && range.begin == sum.back().end) {
-      sum.back().end = range.end;
+    if (!merged.empty() && range.begin < merged.back().end) return false;
+    if (!merged.empty() && range.begin == merged.back().end) {
+      merged.back().end = range.end;
     } else {
-      sum.push_back(range);
+      merged.push_back(range);
     }
   }
+  sum = std::move(merged);
   return true;
 }
 
@@ -153,10 +154,9 @@ class Contents {
         slices = on_chip;
       }
     }
-    const std::string before = RangesName(slices);
     if (!Add({m.a.cols}, slices)) {
       return Fail("adds K %s to a sum over K %s; each slice counts once", RangesName({m.a.cols}),
-                  before);
+                  RangesName(slices));
     }
     if (m.finish) return Finish(m.c, slices, m.out);
     if (m.acc) return Write({m.c, *m.acc, slices});
@@ -168,10 +168,9 @@ class Contents {
     std::vector<Range> from, into;
     AGMM_RETURN_IF_ERROR(ReadSum(reduce.c, reduce.from, from));
     AGMM_RETURN_IF_ERROR(ReadSum(reduce.c, reduce.into, into));
-    const std::string before = RangesName(into);
     if (!Add(from, into)) {
       return Fail("adds a sum over K %s to a sum over K %s; each slice counts once",
-                  RangesName(from), before);
+                  RangesName(from), RangesName(into));
     }
     AGMM_RETURN_IF_ERROR(Write({reduce.c, reduce.into, into}));
     return reduce.finish ? Finish(reduce.c, into, reduce.out) : absl::OkStatus();

@@ -43,6 +43,11 @@ class Races {
     Rank rank = 0;
     int step = 0, access = 0;
   };
+  struct Placed {
+    Access access;
+    User user;
+    Footprint footprint;
+  };
   enum class Rule { kEnvironment, kNextEpoch, kPair };
   struct Doubt {
     Rule rule;
@@ -54,16 +59,14 @@ class Races {
   };
 
   Access AccessOf(const User& user) const {
-    return AccessesOf(problem_, schedule_.ranks[user.rank][user.step], user.rank,
-                      user.step)[user.access];
+    return AccessesOf(schedule_.ranks[user.rank][user.step], user.rank, user.step)[user.access];
   }
 
   template <typename Use>
   void ForEachAccess(Use use) const {
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
-        const std::vector<Access> accesses =
-            AccessesOf(problem_, schedule_.ranks[rank][s], rank, s);
+        const auto accesses = AccessesOf(schedule_.ranks[rank][s], rank, s);
         for (int i = 0; i < static_cast<int>(accesses.size()); ++i)
           use(accesses[i], User{rank, s, i});
       }
@@ -88,30 +91,32 @@ class Races {
   }
 
   absl::Status CheckBuffer(const Place& buffer, const std::vector<User>& users) {
-    std::vector<std::pair<Access, User>> placed;
+    std::vector<Placed> placed;
     placed.reserve(users.size());
-    for (const User& user : users) placed.emplace_back(AccessOf(user), user);
-    std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) {
-      return a.first.footprint.offset < b.first.footprint.offset;
+    for (const User& user : users) {
+      const Access access = AccessOf(user);
+      placed.push_back({access, user, FootprintOf(problem_, access)});
+    }
+    std::stable_sort(placed.begin(), placed.end(), [](const Placed& x, const Placed& y) {
+      return x.footprint.offset < y.footprint.offset;
     });
     const bool written = std::any_of(placed.begin(), placed.end(),
-                                     [](const auto& user) { return user.first.write; });
-    const auto check = [&](Rule rule, const auto& x, const auto& y) {
-      Verdict verdict = Judge(rule, x.first, y.first);
-      if (verdict.unknown) doubts_.push_back({rule, x.second, y.second});
+                                     [](const Placed& one) { return one.access.write; });
+    const auto check = [&](Rule rule, const Placed& x, const Placed& y) {
+      Verdict verdict = Judge(rule, x.access, y.access);
+      if (verdict.unknown) doubts_.push_back({rule, x.user, y.user});
       return std::move(verdict.clash);
     };
     for (size_t i = 0; i < placed.size(); ++i) {
-      const auto& [x, user] = placed[i];
-      if (buffer.second != kWorkspace)
-        AGMM_RETURN_IF_ERROR(check(Rule::kEnvironment, placed[i], placed[i]));
-      if (x.write) AGMM_RETURN_IF_ERROR(check(Rule::kNextEpoch, placed[i], placed[i]));
+      const Placed& x = placed[i];
+      if (buffer.second != kWorkspace) AGMM_RETURN_IF_ERROR(check(Rule::kEnvironment, x, x));
+      if (x.access.write) AGMM_RETURN_IF_ERROR(check(Rule::kNextEpoch, x, x));
       const int64_t end = x.footprint.end();
-      for (size_t j = i + 1; written && j < placed.size() && placed[j].first.footprint.offset < end;
+      for (size_t j = i + 1; written && j < placed.size() && placed[j].footprint.offset < end;
            ++j) {
-        const Access& y = placed[j].first;
-        if ((!x.write && !y.write) || !Overlap(x.footprint, y.footprint)) continue;
-        AGMM_RETURN_IF_ERROR(check(Rule::kPair, placed[i], placed[j]));
+        const Placed& y = placed[j];
+        if ((!x.access.write && !y.access.write) || !Overlap(x.footprint, y.footprint)) continue;
+        AGMM_RETURN_IF_ERROR(check(Rule::kPair, x, y));
       }
     }
     return absl::OkStatus();
