@@ -165,9 +165,17 @@ absl::Status ReadWorld(const config::World& world, const Part& at, Config* confi
 }
 
 absl::Status ReadDevice(const config::Device& device, const Part& at, Config* config) {
-  if (device.kind() != "cpu")
+  const bool cuda = device.kind() == "cuda";
+  if (!cuda && device.kind() != "cpu")
     return at.Error(
-        "kind", absl::StrFormat("\"%s\" is not a device; this build has \"cpu\"", device.kind()));
+        "kind", absl::StrFormat("\"%s\" is not a device; use \"cpu\" or \"cuda\"", device.kind()));
+  if (cuda && device.threads() != 0)
+    return at.Error("threads", "belongs to cpu devices; leave it out");
+  if (!cuda && (device.gpu() != 0 || device.shared_gpu()))
+    return at.Error(device.gpu() != 0 ? "gpu" : "shared_gpu",
+                    "belongs to cuda devices; leave it out");
+  if (device.gpu() < 0 || device.gpu() >= kMaxDevices)
+    return at.Error("gpu", absl::StrFormat("%d is outside [0, %d)", device.gpu(), kMaxDevices));
   if (device.threads() < 0 || device.threads() > kMaxThreads)
     return at.Error("threads",
                     absl::StrFormat("%d is outside [0, %d]", device.threads(), kMaxThreads));
@@ -176,7 +184,8 @@ absl::Status ReadDevice(const config::Device& device, const Part& at, Config* co
   AGMM_RETURN_IF_ERROR(at.Check("heap", heap.status()));
   if (*heap < 4096)
     return at.Error("heap", absl::StrFormat("%d bytes are less than a page, 4096", *heap));
-  config->devices.push_back({"cpu", std::max(1, device.threads()), *heap});
+  config->devices.push_back(
+      {device.kind(), std::max(1, device.threads()), *heap, device.gpu(), device.shared_gpu()});
   return absl::OkStatus();
 }
 
@@ -343,7 +352,10 @@ std::string Summary(const Config& config) {
                           static_cast<int>(i) == config.self ? ", this daemon" + named : "");
   }
   for (const DeviceConfig& device : config.devices) {
-    absl::StrAppendFormat(&text, "device %s: %d threads, heap %s\n", device.kind, device.threads,
+    const std::string part =
+        device.kind == "cuda" ? absl::StrCat("gpu ", device.gpu, device.shared_gpu ? " shared" : "")
+                              : absl::StrCat(device.threads, " threads");
+    absl::StrAppendFormat(&text, "device %s: %s, heap %s\n", device.kind, part,
                           FormatBytes(device.heap_bytes));
   }
   absl::StrAppendFormat(&text, "plan_cache %s\n", FormatBytes(config.plan_cache_bytes));

@@ -19,9 +19,11 @@ struct NodeConfig {
 };
 
 struct DeviceConfig {
-  std::string kind;
-  int threads = 1;
+  std::string kind;  // "cpu" or "cuda"
+  int threads = 1;   // of a cpu device
   int64_t heap_bytes = 0;
+  int gpu = 0;              // of a cuda device, its number
+  bool shared_gpu = false;  // other daemons may use it, too
 };
 
 // Checked: every index is in range and every required field is set.

@@ -141,6 +141,10 @@ TEST(Config, BadValueIsNamedWithPlaceFieldAndValue) {
       {"heap: \"64MiB\"", "heap: \"1KiB\"", "x.conf:8:35: ", "local.device[0].heap", "1024"},
       {"kind: \"cpu\"", "kind: \"gpu\"", "x.conf:8:12: ", "local.device[0].kind", "gpu"},
       {"threads: 3", "threads: -3", "x.conf:8:", "local.device[0].threads", "-3"},
+      {"threads: 3", "gpu: 1", "x.conf:8:", "local.device[0].gpu", "belongs to cuda devices"},
+      {"kind: \"cpu\"", "kind: \"cuda\"", "x.conf:8:", "local.device[0].threads", "cpu devices"},
+      {"kind: \"cpu\" threads: 3", "kind: \"cuda\" gpu: -1", "x.conf:8:", "local.device[0].gpu",
+       "-1"},
       {"node: \"b\"", "node: \"d\"", "x.conf:7:3: ", "local.node", "a, b"},
       {"127.0.0.1:7102", "127.0.0.1", "x.conf:4:20: ", "world.node[1].address", "127.0.0.1"},
       {"127.0.0.1:7102", "127.0.0.1:0", "x.conf:4:20: ", "world.node[1].address", "127.0.0.1:0"},
@@ -187,6 +191,17 @@ TEST(Config, WithoutDevicesTheNodesOwnShareTheMachine) {
     EXPECT_EQ(config->devices[i].threads, expected[i].threads);
     EXPECT_EQ(config->devices[i].heap_bytes, expected[i].heap_bytes);
   }
+}
+
+TEST(Config, ADeviceMayBeAGpu) {
+  const absl::StatusOr<Config> config = ParseConfig(
+      With(Good(), "kind: \"cpu\" threads: 3", "kind: \"cuda\" gpu: 5 shared_gpu: true"), "x.conf");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->devices.size(), 1u);
+  EXPECT_EQ(config->devices[0].kind, "cuda");
+  EXPECT_EQ(config->devices[0].gpu, 5);
+  EXPECT_TRUE(config->devices[0].shared_gpu);
+  EXPECT_THAT(Summary(*config), HasSubstr("\ndevice cuda: gpu 5 shared, heap 64 MiB\n"));
 }
 
 TEST(Config, SummaryNamesThePlanCacheAndTheSecretsFile) {
