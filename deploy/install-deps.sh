@@ -11,7 +11,7 @@ packages=(
   libucx-dev libabsl-dev libspdlog-dev libfmt-dev libdnnl-dev ocl-icd-opencl-dev
   libcli11-dev nlohmann-json3-dev libssl-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format-14 python3 python3-numpy python3-pip iproute2 procps systemd
+  clang-format-14 python3 python3-numpy python3-pip iproute2 procps systemd binutils patchelf
 )
 
 # Debian's UCX 1.13 ends the process when a peer that was cut off comes back (daemon/transport/NOTES.md).
