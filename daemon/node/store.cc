@@ -47,7 +47,7 @@ absl::Status TensorStore::Place(const v1::Tensor& tensor) {
   for (int rank : placed.mesh.ranks) {
     const int local = DeviceOf(rank);
     if (local < 0) continue;
-    const int64_t heap_bytes = static_cast<int64_t>(heaps_[local]->host().size());
+    const int64_t heap_bytes = heaps_[local]->size_bytes();
     if (tensor.shard_bytes() > heap_bytes - offset) {
       return absl::OutOfRangeError(absl::StrFormat(
           "tensor %d was placed at bytes %d to %d of rank %d, whose heap has %d; give every daemon "
@@ -106,8 +106,8 @@ absl::StatusOr<std::vector<LocalShard>> TensorStore::Shards(uint64_t tensor_id) 
     const Block block = ShardBlock(entry->mesh, entry->tensor, 0, rank);
     if (local < 0 || block.empty()) continue;
     shards.push_back({block.rows, block.cols, entry->tensor.cols, entry->tensor.dtype,
-                      heaps_[local]->host().data() + entry->offset_bytes, entry->pitch_bytes,
-                      entry->mesh.ranks[rank], heaps_[local], entry->offset_bytes});
+                      entry->pitch_bytes, entry->mesh.ranks[rank], heaps_[local],
+                      entry->offset_bytes});
   }
   return shards;
 }
@@ -135,12 +135,6 @@ absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block,
         shard.cols.size(), block.tensor, block.rank));
   }
   const int64_t element = SizeOf(entry->tensor.dtype);
-  Rows rows;
-  rows.row_bytes = (block.col_end - block.col_begin) * element;
-  rows.rows = rows.row_bytes == 0 ? 0 : block.row_end - block.row_begin;
-  rows.pitch_bytes = entry->pitch_bytes;
-  // A full row may be written with its padding.
-  rows.padded = block.col_begin == 0 && block.col_end == shard.cols.size();
   const auto row_offset = [&](int64_t row) {
     return entry->offset_bytes + row * entry->pitch_bytes;
   };
@@ -148,9 +142,14 @@ absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block,
     heaps_[local]->CommitPages({row_offset(block.row_begin), row_offset(block.row_end)},
                                {row_offset(0), row_offset(shard.rows.size())});
   }
-  rows.data =
-      heaps_[local]->host().data() + row_offset(block.row_begin) + block.col_begin * element;
-  return rows;
+  HeapRows place;
+  place.offset_bytes = row_offset(block.row_begin) + block.col_begin * element;
+  place.row_bytes = (block.col_end - block.col_begin) * element;
+  place.rows = place.row_bytes == 0 ? 0 : block.row_end - block.row_begin;
+  place.pitch_bytes = entry->pitch_bytes;
+  // A full row may be written with its padding.
+  return RowsAt(heaps_[local], place,
+                /*padded=*/block.col_begin == 0 && block.col_end == shard.cols.size());
 }
 
 }  // namespace agmm

@@ -23,11 +23,14 @@ struct LocalShard {
   Range rows, cols;
   int64_t tensor_cols = 0;
   DType dtype = DType::kF32;
-  std::byte* data = nullptr;
   int64_t pitch_bytes = 0;
   int rank = 0;  // of the world
   Heap* heap = nullptr;
   int64_t offset_bytes = 0;  // in the heap
+
+  HeapRows place() const {
+    return {offset_bytes, rows.size(), cols.size() * SizeOf(dtype), pitch_bytes};
+  }
 };
 
 class TensorStore : public BulkStore {

@@ -3,8 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/fill.h"
 #include "kernels/base/status.h"
-#include "proto/convert/fill.h"
+#include "proto/convert/fill_spec.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
 
@@ -272,7 +273,8 @@ absl::StatusOr<Entry*> Catalog::FillTarget(const CallContext& ctx,
   if (!request.has_put() && entry == nullptr) return entries_.NotFound(request.tensor_id());
   const v1::TensorSpec& spec = request.has_put() ? request.put().spec() : entry->tensor.spec();
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(spec.dtype()));
-  AGMM_RETURN_IF_ERROR(CheckFill(request.fill(), dtype));
+  AGMM_ASSIGN_OR_RETURN(const FillSpec fill, FromProto(request.fill()));
+  AGMM_RETURN_IF_ERROR(CheckFill(fill, dtype));
   if (request.has_put()) return OpenPut(ctx, request.put(), lease);
   return entry;
 }

@@ -32,7 +32,7 @@ struct FillSpec {
   double value = 0;  // of kConstant
 };
 
-// What the argument of mix advances by from one index to the next.
+// Step of the argument of mix from one index to the next.
 inline constexpr uint64_t kFillStep = 0x9e3779b97f4a7c15;
 
 AGMM_HOST_DEVICE inline uint64_t MixFill(uint64_t z) {

@@ -14,6 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/large_pages.h"
+#include "kernels/base/status.h"
 #include "kernels/base/units.h"
 
 namespace agmm {
@@ -34,6 +35,8 @@ int64_t AvailableBytes() {
 
 // Large pages are requested in stretches, because each call interrupts every processor.
 constexpr int64_t kStretchBytes = 4 * kLargePageBytes;
+// Elements filled between two looks at `stop`: a fraction of a millisecond.
+constexpr int64_t kFillPiece = 1 << 16;
 
 absl::Status Refused(int64_t size_bytes, const char* call) {
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -69,6 +72,36 @@ absl::StatusOr<std::unique_ptr<CpuHeap>> CpuHeap::Create(int64_t size_bytes) {
 
 CpuHeap::CpuHeap(int fd, std::byte* data, int64_t size_bytes)
     : fd_(fd), data_(data), size_bytes_(size_bytes), backed_(size_bytes / kLargePageBytes) {}
+
+absl::Status CpuHeap::Write(const HeapRows& to, const Rows& from) {
+  AGMM_RETURN_IF_ERROR(CheckCopy(to, from, size_bytes_));
+  CopyRows(from, At(to));
+  return absl::OkStatus();
+}
+
+absl::Status CpuHeap::Read(const HeapRows& from, const Rows& to) {
+  AGMM_RETURN_IF_ERROR(CheckCopy(from, to, size_bytes_));
+  CopyRows(At(from), to);
+  return absl::OkStatus();
+}
+
+absl::Status CpuHeap::Fill(const HeapRows& to, const FillSpec& fill, DType dtype,
+                           int64_t first_index, int64_t index_stride,
+                           absl::FunctionRef<bool()> stop) {
+  AGMM_RETURN_IF_ERROR(CheckInside(to, size_bytes_));
+  const int64_t cols = to.row_bytes / SizeOf(dtype);
+  for (int64_t row = 0; row < to.rows; ++row) {
+    const int64_t begin = to.offset_bytes + row * to.pitch_bytes;
+    CommitPages({begin, begin + to.row_bytes},
+                {to.offset_bytes, to.offset_bytes + (to.rows - 1) * to.pitch_bytes + to.row_bytes});
+    for (int64_t col = 0; col < cols; col += kFillPiece) {
+      if (stop()) return absl::CancelledError("the fill was stopped");
+      FillValues(fill, dtype, first_index + row * index_stride + col,
+                 std::min(kFillPiece, cols - col), data_ + begin + col * SizeOf(dtype));
+    }
+  }
+  return absl::OkStatus();
+}
 
 void CpuHeap::CommitPages(const Range& written, const Range& tensor) {
   if (!large_pages_.load(std::memory_order_relaxed)) return;

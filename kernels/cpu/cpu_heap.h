@@ -23,10 +23,18 @@ class CpuHeap final : public Heap {
 
   int64_t size_bytes() const override { return size_bytes_; }
   absl::Span<std::byte> host() override { return {data_, static_cast<size_t>(size_bytes_)}; }
+  absl::Status Write(const HeapRows& to, const Rows& from) override;
+  absl::Status Read(const HeapRows& from, const Rows& to) override;
+  absl::Status Fill(const HeapRows& to, const FillSpec& fill, DType dtype, int64_t first_index,
+                    int64_t index_stride, absl::FunctionRef<bool()> stop) override;
   void CommitPages(const Range& written, const Range& tensor) override;
   int fd() const override { return fd_; }
 
  private:
+  // Requires rows inside the heap.
+  Rows At(const HeapRows& place) const {
+    return {data_ + place.offset_bytes, place.rows, place.row_bytes, place.pitch_bytes};
+  }
   CpuHeap(int fd, std::byte* data, int64_t size_bytes);
 
   const int fd_;

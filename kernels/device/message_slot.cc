@@ -32,8 +32,9 @@ absl::StatusOr<Rows> Locate(const ArrivalContext& context, const Block& block, c
         absl::StrFormat("it writes up to %d B of a buffer of %d B at %d in a heap of %d B", end,
                         room, base, heap->size_bytes()));
   }
-  return Rows{heap->host().data() + base + place.offset_bytes, block.rows.size(),
-              RowBytes(block, place), place.pitch_bytes, OwnsGaps(context.problem, block, place)};
+  const HeapRows rows{base + place.offset_bytes, block.rows.size(), RowBytes(block, place),
+                      place.pitch_bytes};
+  return RowsAt(heap, rows, OwnsGaps(context.problem, block, place));
 }
 
 absl::Status CheckBytes(int64_t bytes, int64_t expected) {

@@ -6,19 +6,26 @@
 
 namespace agmm {
 
-// Rows of memory on the host, `pitch_bytes` apart. rows == 0: no bytes.
+class Heap;
+
+// Rows of memory, `pitch_bytes` apart. They lie at `data` on the host, or, if that is null, at
+// `offset_bytes` of `heap`, which the host cannot address. rows == 0: no bytes.
 struct Rows {
   std::byte* data = nullptr;
   int64_t rows = 0, row_bytes = 0, pitch_bytes = 0;
   // The bytes between two rows are padding, not columns of a wider block: they may be sent along
   // and overwritten, which spares a copy at either end.
   bool padded = false;
+  Heap* heap = nullptr;
+  int64_t offset_bytes = 0;
 
   int64_t bytes() const { return rows * row_bytes; }
   bool dense() const { return rows <= 1 || pitch_bytes == row_bytes; }
+  bool on_host() const { return data != nullptr || heap == nullptr; }
 };
 
-// Copies `from` to `to`, which has the same number of rows of the same length. The padding stays.
+// Copies `from` to `to`, which has the same number of rows of the same length; both lie on the
+// host. The padding stays.
 void CopyRows(const Rows& from, const Rows& to);
 
 }  // namespace agmm

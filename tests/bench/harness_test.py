@@ -175,7 +175,7 @@ class Shapes(unittest.TestCase):
                 shapes.parse(text, 2)
 
     def test_operands_are_those_of_a_fill(self):
-        def element(seed, index):  # proto/convert/fill.h, one at a time
+        def element(seed, index):  # kernels/base/fill_value.h, one at a time
             mask = (1 << 64) - 1
             z = seed + (index + 1) * 0x9E3779B97F4A7C15 & mask
             z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & mask

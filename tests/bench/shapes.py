@@ -1,6 +1,6 @@
 """The products to measure, as (M, N, K) of the whole, and their operands.
 
-Operands are agmm's fill INTEGERS (proto/convert/fill.h): integers from -4 to 4, so that every sum is exact in f32
+Operands are agmm's fill INTEGERS (kernels/base/fill_value.h): integers from -4 to 4, so that every sum is exact in f32
 and the rounding to bf16 is the only one.
 """
 
@@ -72,7 +72,7 @@ def part_of(total, parts, part):
 
 
 def integers(seed, rows, cols):
-    """int8[rows, cols] as proto/convert/fill.h says."""
+    """int8[rows, cols] as kernels/base/fill_value.h says."""
     out = numpy.empty(rows * cols, numpy.int8)
     golden, batch = 0x9E3779B97F4A7C15, 1 << 20
     for begin in range(0, out.size, batch):

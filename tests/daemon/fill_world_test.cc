@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "proto/convert/fill.h"
+#include "kernels/base/fill.h"
 #include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "tests/daemon/fake_members.h"
@@ -51,7 +51,7 @@ TEST_F(FillWorldTest, TheSameValuesOnEveryShardingThroughEveryDaemon) {
   request.mutable_fill()->set_kind(v1::Fill::KIND_UNIFORM);
   request.mutable_fill()->set_seed(11);
   std::string expected(kRows * kCols * 2, '\0');
-  FillValues(request.fill(), DType::kBF16, 0, kRows * kCols, expected.data());
+  FillValues({FillKind::kUniform, 11}, DType::kBF16, 0, kRows * kCols, expected.data());
   int node = 0;
   for (const char* sharding : {"[M_x, K]", "[M, K_x]", "[M, K]"}) {
     SCOPED_TRACE(sharding);

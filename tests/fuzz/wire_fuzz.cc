@@ -10,6 +10,7 @@
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/hidden_heap.h"
 
 namespace agmm::fuzz {
 namespace {
@@ -19,16 +20,6 @@ using transport::CurrentGeneration;
 
 constexpr int64_t kHeapBytes = 1 << 16;
 constexpr uint64_t kTensor = 7;
-
-class VectorHeap final : public Heap {
- public:
-  int64_t size_bytes() const override { return kHeapBytes; }
-  absl::Span<std::byte> host() override { return absl::MakeSpan(bytes_); }
-  int fd() const override { return -1; }
-
- private:
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(kHeapBytes);
-};
 
 // Node 1 of two, with rank 1 of two.
 struct Node {
@@ -57,15 +48,14 @@ struct Node {
   }
   bool Inside(const Rows& rows) {
     if (rows.rows == 0 || rows.row_bytes == 0) return true;
-    const std::byte* const begin = heap.host().data();
-    const std::byte* const end = begin + kHeapBytes;
-    return rows.data >= begin && rows.rows > 0 && rows.row_bytes > 0 &&
+    return rows.heap == &heap && rows.offset_bytes >= 0 && rows.rows > 0 && rows.row_bytes > 0 &&
            rows.pitch_bytes >= rows.row_bytes && rows.row_bytes <= kHeapBytes &&
            rows.rows <= kHeapBytes &&
-           rows.data + (rows.rows - 1) * rows.pitch_bytes + rows.row_bytes <= end;
+           rows.offset_bytes + (rows.rows - 1) * rows.pitch_bytes + rows.row_bytes <= kHeapBytes;
   }
 
-  VectorHeap heap;
+  std::vector<std::byte> bytes = std::vector<std::byte>(kHeapBytes);
+  test::HiddenHeap heap{absl::MakeSpan(bytes)};
   std::unique_ptr<TensorStore> store;
   std::shared_ptr<const transport::Generation> generation;
   CurrentGeneration current;

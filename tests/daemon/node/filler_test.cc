@@ -8,9 +8,9 @@
 
 #include "gtest/gtest.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/fill.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
-#include "proto/convert/fill.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/support/notification.h"
@@ -88,9 +88,7 @@ class FillerTest : public ::testing::Test {
 TEST_F(FillerTest, EveryShardHasItsPartAndThePaddingIsLeftAlone) {
   constexpr int64_t kRows = 10, kCols = 37, kOffset = 4096;
   std::vector<float> expected(kRows * kCols);
-  v1::Fill fill;
-  fill.set_kind(v1::Fill::KIND_UNIFORM);
-  fill.set_seed(9);
+  const FillSpec fill{FillKind::kUniform, 9};
   v1::Mesh square = MeshOf(4);
   square.mutable_axes(0)->set_size(2);
   *square.add_axes() = square.axes(0);
@@ -118,7 +116,8 @@ TEST_F(FillerTest, EveryShardHasItsPartAndThePaddingIsLeftAlone) {
       int64_t elements = 0;
       for (const LocalShard& shard : *shards) {
         for (int64_t row = 0; row < shard.rows.size(); ++row) {
-          const std::byte* at = shard.data + row * shard.pitch_bytes;
+          const std::byte* at =
+              shard.heap->host().data() + shard.offset_bytes + row * shard.pitch_bytes;
           const int64_t bytes = shard.cols.size() * element;
           ASSERT_EQ(std::memcmp(
                         at, &whole[((shard.rows.begin + row) * kCols + shard.cols.begin) * element],

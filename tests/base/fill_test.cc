@@ -1,5 +1,5 @@
 // The values of a fill, against the documented formula.
-#include "proto/convert/fill.h"
+#include "kernels/base/fill.h"
 
 #include <cmath>
 #include <limits>
@@ -11,15 +11,7 @@
 namespace agmm {
 namespace {
 
-v1::Fill FillOf(v1::Fill::Kind kind, uint64_t seed, double value = 0) {
-  v1::Fill fill;
-  fill.set_kind(kind);
-  fill.set_seed(seed);
-  fill.set_value(value);
-  return fill;
-}
-
-std::vector<float> Values(const v1::Fill& fill, DType dtype, int64_t index, int64_t count) {
+std::vector<float> Values(const FillSpec& fill, DType dtype, int64_t index, int64_t count) {
   std::vector<std::byte> bits(count * SizeOf(dtype));
   FillValues(fill, dtype, index, count, bits.data());
   std::vector<float> values(count);
@@ -46,8 +38,8 @@ TEST(Fill, ValuesAreThoseOfSplitMix) {
   // The published first output for seed 1234567.
   ASSERT_EQ(SplitMix(1234567).Next(), 6457827717110365317u);
   SplitMix mix(1234567);
-  const auto uniform = Values(FillOf(v1::Fill::KIND_UNIFORM, 1234567), DType::kF32, 0, 3000);
-  const auto integers = Values(FillOf(v1::Fill::KIND_INTEGERS, 1234567), DType::kF32, 0, 3000);
+  const auto uniform = Values(FillSpec{FillKind::kUniform, 1234567}, DType::kF32, 0, 3000);
+  const auto integers = Values(FillSpec{FillKind::kIntegers, 1234567}, DType::kF32, 0, 3000);
   for (int i = 0; i < 3000; ++i) {
     const uint64_t bits = mix.Next();
     ASSERT_EQ(uniform[i], static_cast<float>(bits >> 40) / (1 << 23) - 1) << i;
@@ -58,7 +50,7 @@ TEST(Fill, ValuesAreThoseOfSplitMix) {
 
 TEST(Fill, AnElementDependsOnItsIndexAlone) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const v1::Fill fill = FillOf(v1::Fill::KIND_UNIFORM, 7);
+    const FillSpec fill{FillKind::kUniform, 7};
     const auto all = Values(fill, dtype, 0, 5000);
     for (int64_t index : {1, 1023, 1024, 1500, 4999}) {
       const auto part = Values(fill, dtype, index, 5000 - index);
@@ -68,8 +60,8 @@ TEST(Fill, AnElementDependsOnItsIndexAlone) {
 }
 
 TEST(Fill, OtherSeedsGiveOtherValues) {
-  EXPECT_NE(Values(FillOf(v1::Fill::KIND_UNIFORM, 1), DType::kF32, 0, 16),
-            Values(FillOf(v1::Fill::KIND_UNIFORM, 2), DType::kF32, 0, 16));
+  EXPECT_NE(Values({FillKind::kUniform, 1}, DType::kF32, 0, 16),
+            Values({FillKind::kUniform, 2}, DType::kF32, 0, 16));
 }
 
 TEST(Fill, UniformValuesStayBelowOneInEveryDType) {
@@ -77,7 +69,7 @@ TEST(Fill, UniformValuesStayBelowOneInEveryDType) {
     double sum = 0, squares = 0;
     float least = 1, most = -1;
     constexpr int kCount = 1 << 20;
-    for (float value : Values(FillOf(v1::Fill::KIND_UNIFORM, 3), dtype, 0, kCount)) {
+    for (float value : Values({FillKind::kUniform, 3}, dtype, 0, kCount)) {
       least = std::min(least, value);
       most = std::max(most, value);
       sum += value;
@@ -96,29 +88,43 @@ TEST(Fill, UniformValuesStayBelowOneInEveryDType) {
 TEST(Fill, IntegersAreTheNineFromMinusFourToFourInEveryDType) {
   const std::set<float> nine = {-4, -3, -2, -1, 0, 1, 2, 3, 4};
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const auto values = Values(FillOf(v1::Fill::KIND_INTEGERS, 3), dtype, 0, 10000);
+    const auto values = Values({FillKind::kIntegers, 3}, dtype, 0, 10000);
     EXPECT_EQ(std::set<float>(values.begin(), values.end()), nine) << Name(dtype);
   }
 }
 
 TEST(Fill, AConstantIsEverywhereRoundedToTheDType) {
-  for (float value : Values(FillOf(v1::Fill::KIND_CONSTANT, 0, 0.1), DType::kBF16, 5, 3000))
+  for (float value : Values({FillKind::kConstant, 0, 0.1}, DType::kBF16, 5, 3000))
     ASSERT_EQ(value, BF16ToF32(F32ToBF16(0.1f)));
 }
 
-TEST(Fill, WhatMeansNothingIsRefused) {
-  EXPECT_TRUE(CheckFill(FillOf(v1::Fill::KIND_UNIFORM, 0), DType::kBF16).ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckFill(v1::Fill(), DType::kF32)));
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(CheckFill(FillOf(static_cast<v1::Fill::Kind>(9), 0), DType::kF32)));
-  const v1::Fill large = FillOf(v1::Fill::KIND_CONSTANT, 0, 1e6);
+TEST(Fill, OneElementIsTheBatchs) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (FillKind kind : {FillKind::kUniform, FillKind::kIntegers, FillKind::kConstant}) {
+      const FillSpec fill{kind, 0xfedcba9876543210, 0.3};
+      constexpr int64_t kFirst = int64_t{1} << 40;
+      const auto values = Values(fill, dtype, kFirst, 3000);
+      for (int64_t i = 0; i < 3000; ++i) {
+        float one = FillValue(fill, LargestBelowOne(dtype), kFirst + i);
+        std::byte bits[sizeof(float)];
+        ConvertFromF32(dtype, &one, bits, 1);
+        ConvertToF32(dtype, bits, &one, 1);
+        ASSERT_EQ(values[i], one) << Name(dtype) << ' ' << static_cast<int>(kind) << ' ' << i;
+      }
+    }
+  }
+}
+
+TEST(Fill, AConstantThatTheDTypeDoesNotHoldIsRefused) {
+  EXPECT_TRUE(CheckFill({FillKind::kUniform}, DType::kBF16).ok());
+  const FillSpec large{FillKind::kConstant, 0, 1e6};
   EXPECT_TRUE(CheckFill(large, DType::kF32).ok());
   const absl::Status refused = CheckFill(large, DType::kF16);
   EXPECT_EQ(refused.message(),
             "a fill with 1e+06 is beyond what f16 holds; take a smaller value or a wider dtype");
-  EXPECT_TRUE(CheckFill(FillOf(v1::Fill::KIND_CONSTANT, 0, std::numeric_limits<double>::infinity()),
-                        DType::kF16)
-                  .ok());
+  EXPECT_TRUE(
+      CheckFill({FillKind::kConstant, 0, std::numeric_limits<double>::infinity()}, DType::kF16)
+          .ok());
 }
 
 }  // namespace
