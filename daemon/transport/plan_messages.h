@@ -21,7 +21,7 @@ namespace agmm::transport {
 // credits. That is one message for each hop of the plan's schedule, and admission bounds the hops
 // by kMaxParkedPerPeer. Their bytes are bounded only by this node's heaps, which is too much to
 // reserve: large messages leave their bytes with the sender, and the bytes of small (below 64 KiB)
-// and pushed ones (kernels/cpu/program.cc) are kept up to kMaxParkedBytesPerPeer, enough for those
+// and pushed ones (kernels/device/lower.cc) are kept up to kMaxParkedBytesPerPeer, enough for those
 // that arrive while a launch is on its way. Beyond the bounds the plan fails with the peer's name.
 constexpr int kMaxParkedPerPeer = 1 << 16;
 constexpr int64_t kMaxParkedBytesPerPeer = 64 << 20;

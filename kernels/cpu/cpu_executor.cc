@@ -23,7 +23,7 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, std::shared_ptr<const 
     return absl::FailedPreconditionError(
         "an executor is prepared once; make another for another plan");
   plan_ = {problem, std::move(schedule), peers};
-  AGMM_ASSIGN_OR_RETURN(program_, Lower(plan_, device_->threads, device_->gemms));
+  AGMM_ASSIGN_OR_RETURN(program_, MakeProgram(plan_, device_->threads, device_->gemms));
   ScratchNeed need;
   for (const ProgramStep& step : program_.steps) need.Cover(NeedOf(step));
   AGMM_RETURN_IF_ERROR(device_->launches.Reserve(need));

@@ -9,8 +9,8 @@
 #include "kernels/cpu/pack_cache.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/rank_run.h"
-#include "kernels/cpu/slots.h"
 #include "kernels/device/executor.h"
+#include "kernels/device/slots.h"
 
 namespace agmm {
 

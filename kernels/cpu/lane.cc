@@ -30,7 +30,7 @@ bool Lane::Has(const ProgramStep& step, Task::Kind kind) const {
     case Task::kSend: return copy != nullptr && next_send < copy->sends.size();
     case Task::kCopy: return has_piece && copy != nullptr;
     case Task::kReduce: return has_piece && std::holds_alternative<ReduceOp>(step.op);
-    case Task::kPack: return std::holds_alternative<MultiplyOp>(step.op) && packed == nullptr;
+    case Task::kPack: return std::holds_alternative<GemmOp>(step.op) && packed == nullptr;
     case Task::kMultiply: return has_piece && packed != nullptr;
   }
   return false;

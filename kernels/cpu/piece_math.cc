@@ -7,16 +7,16 @@ namespace agmm {
 namespace {
 
 // Whether A has to be copied before it is multiplied: to widen it, or to make its rows dense.
-bool CopiesA(const MultiplyOp& op) {
+bool CopiesA(const GemmOp& op) {
   const DType input = InputOf(op.kernel);
   if (op.a.dtype != input) return true;
   return op.kernel != GemmKernel::kTiles && op.a.pitch_bytes != op.k * SizeOf(input);
 }
 
 // Whether the matmul adds up neither at the result's place nor on chip.
-bool SumsInScratch(const MultiplyOp& op) { return !op.direct && !(op.accumulate && !op.has_acc); }
+bool SumsInScratch(const GemmOp& op) { return !op.direct && !(op.accumulate && !op.has_acc); }
 
-const Matmul& MatmulOf(const MultiplyOp& op, const Piece& piece) {
+const Matmul& MatmulOf(const GemmOp& op, const Piece& piece) {
   return piece.row + piece.rows == op.rows ? *op.last : *op.full;
 }
 
@@ -24,7 +24,7 @@ const Matmul& MatmulOf(const MultiplyOp& op, const Piece& piece) {
 
 ScratchNeed NeedOf(const ProgramStep& step) {
   ScratchNeed need;
-  const auto* op = std::get_if<MultiplyOp>(&step.op);
+  const auto* op = std::get_if<GemmOp>(&step.op);
   if (op == nullptr) return need;
   // A worker packs with the scratch that it does not yet multiply with.
   if (!op->b_is_operand) need.a = op->full->widened_bytes(op->b.dtype);
@@ -38,9 +38,9 @@ ScratchNeed NeedOf(const ProgramStep& step) {
   return need;
 }
 
-absl::Status MultiplyPiece(const MultiplyOp& op, const Piece& piece, const Operands& operands,
+absl::Status MultiplyPiece(const GemmOp& op, const Piece& piece, const Operands& operands,
                            const PackedB& b, std::byte* chip, GemmWorker& worker) {
-  Matrix a = op.a.Rows(operands, piece.row);
+  Matrix a = MatrixAt(op.a, operands, piece.row);
   if (CopiesA(op)) {
     const DType input = InputOf(op.kernel);
     const int64_t pitch = op.k * SizeOf(input);
@@ -51,8 +51,8 @@ absl::Status MultiplyPiece(const MultiplyOp& op, const Piece& piece, const Opera
   const int64_t sum_pitch = op.n * SizeOf(DType::kF32);
   const Matrix on_chip{chip + piece.row * sum_pitch, sum_pitch, DType::kF32};
   // The places of the sum so far, of the result, and of the sum that the matmul makes.
-  const Matrix acc = op.has_acc ? op.acc.Rows(operands, piece.row) : on_chip;
-  const Matrix result = op.finish ? op.out.Rows(operands, piece.row) : acc;
+  const Matrix acc = op.has_acc ? MatrixAt(op.acc, operands, piece.row) : on_chip;
+  const Matrix result = op.finish ? MatrixAt(op.out, operands, piece.row) : acc;
   Matrix sum = result;
   if (SumsInScratch(op)) {
     const int64_t pitch = op.n * SizeOf(op.sum);
@@ -67,10 +67,10 @@ absl::Status MultiplyPiece(const MultiplyOp& op, const Piece& piece, const Opera
 }
 
 void ReducePiece(const ReduceOp& op, const Piece& piece, const Operands& operands) {
-  const Matrix into = op.into.Rows(operands, piece.row);
-  AddRows(op.from.Rows(operands, piece.row), into, piece.rows, op.cols);
+  const Matrix into = MatrixAt(op.into, operands, piece.row);
+  AddRows(MatrixAt(op.from, operands, piece.row), into, piece.rows, op.cols);
   if (!op.finish) return;
-  const Matrix out = op.out.Rows(operands, piece.row);
+  const Matrix out = MatrixAt(op.out, operands, piece.row);
   if (out.data != into.data) CopyRows(into, out, piece.rows, op.cols);
 }
 

@@ -11,7 +11,7 @@ ScratchNeed NeedOf(const ProgramStep& step);
 
 // Multiplies the piece's rows by `b`. `chip` holds the lane's sums between multiplies: all of op's
 // rows, in f32, dense.
-absl::Status MultiplyPiece(const MultiplyOp& op, const Piece& piece, const Operands& operands,
+absl::Status MultiplyPiece(const GemmOp& op, const Piece& piece, const Operands& operands,
                            const PackedB& b, std::byte* chip, GemmWorker& worker);
 
 void ReducePiece(const ReduceOp& op, const Piece& piece, const Operands& operands);

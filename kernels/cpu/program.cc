@@ -1,14 +1,12 @@
 #include "kernels/cpu/program.h"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/kernel_choice.h"
-#include "kernels/schedule/access.h"
-#include "kernels/schedule/verify.h"
 
 namespace agmm {
 namespace {
@@ -20,12 +18,6 @@ constexpr int64_t kCopyPieceBytes = 1 << 20;
 // have at least kMinRows, because B passes through the caches once for each piece.
 constexpr double kPieceFlops = 5e8;
 constexpr int64_t kMinRows = 128;
-// Bytes that a rank pushes to a node in an epoch, so that they need not wait until the receiver,
-// which may be busy with a multiply, asks for them: about the size of a socket's buffers, and for
-// all of the plan's ranks on its node a quarter of what the receiver parks for a peer
-// (daemon/transport/plan_messages.h), because two plans may run at a time.
-constexpr int64_t kPushBytes = 1 << 20, kPushBytesOfNode = 16 << 20;
-
 // The rows of a multiply that one worker takes at a time. With B packed, pieces of 64 to 512 rows
 // run at nearly the same rate, larger ones slightly faster (NOTES.md); with 128, all workers stay
 // busy until the end of a chunk.
@@ -35,125 +27,79 @@ int64_t PieceRows(const MultiplyOp& op, int threads) {
   return std::clamp<int64_t>(RoundUp(CeilDiv(op.rows, threads), 16), 16, most);
 }
 
-// By operand: whether a step writes it. Then its version does not identify its contents.
-std::vector<bool> WrittenOperands(const Problem& problem, const Schedule& schedule) {
-  const size_t operands = problem.tensors.size();
-  std::vector<bool> written(operands, false);
-  for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
-    for (const Step& step : schedule.ranks[rank]) {
-      for (const Access& access : AccessesOf(step, rank, 0)) {
-        const Buffer buffer = access.place.buffer;
-        if (access.write && buffer >= 0 && buffer < static_cast<Buffer>(operands))
-          written[buffer] = true;
-      }
-    }
-  }
-  return written;
-}
-
-class Lowering {
+class Cutting {
  public:
-  Lowering(const RankPlan& plan, int threads, GemmLibrary& library)
-      : plan_(plan), peers_(plan.peers), threads_(threads), library_(library) {}
+  Cutting(const RankPlan& plan, int threads, GemmLibrary& library)
+      : plan_(plan), threads_(threads), library_(library) {}
 
   absl::StatusOr<Program> Run() {
-    AGMM_RETURN_IF_ERROR(plan_.CheckPeers());
-    AGMM_RETURN_IF_ERROR(
-        VerifySteps(plan_.problem, Topology{peers_.nodes}, *plan_.schedule, peers_.self));
-    const std::vector<Step>& steps = plan_.steps();
-    written_ = WrittenOperands(plan_.problem, *plan_.schedule);
-    ranks_of_node_ =
-        std::count(peers_.nodes.begin(), peers_.nodes.end(), peers_.nodes[peers_.self]);
-    program_.slots = SlotCounts(*plan_.schedule)[peers_.self];
-    program_.lanes.resize(LaneCount(steps));
+    AGMM_ASSIGN_OR_RETURN(LoweredRank lowered, LowerRank(plan_));
+    AGMM_RETURN_IF_ERROR(CheckHeaps());
+    program_.slots = lowered.slots;
+    program_.lanes = std::move(lowered.lanes);
     program_.chip_bytes.resize(program_.lanes.size(), 0);
     program_.packed_bytes.resize(program_.lanes.size(), 0);
-    for (size_t i = 0; i < steps.size(); ++i) {
-      absl::Status status = LowerStep(steps[i]);
-      if (!status.ok())
-        return Annotate(status,
-                        absl::StrFormat("rank %d lane %d step %d", peers_.self, steps[i].lane, i));
-      program_.lanes[steps[i].lane].push_back(static_cast<int>(i));
+    for (size_t i = 0; i < lowered.steps.size(); ++i) {
+      ProgramStep& step = program_.steps.emplace_back();
+      static_cast<StepEdges&>(step) = std::move(lowered.steps[i]);
+      absl::Status status =
+          std::visit([&](auto& op) { return Cut(std::move(op), &step); }, lowered.steps[i].op);
+      if (!status.ok()) return Annotate(status, plan_.MeshStepName(static_cast<int>(i)));
     }
-    for (const Step& step : steps) GateCarrier(step);
     return std::move(program_);
   }
 
  private:
-  absl::Status LowerStep(const Step& step) {
-    ProgramStep lowered;
-    lowered.lane = step.lane;
-    lowered.waits = step.waits;
-    for (const Slot& slot : step.signals) {
-      const bool local = plan_.IsLocal(slot.rank);
-      if (!local && peers_.transport == nullptr)
+  absl::Status CheckHeaps() const {
+    for (size_t rank = 0; rank < plan_.peers.heaps.size(); ++rank) {
+      Heap* const heap = plan_.peers.heaps[rank];
+      if (heap != nullptr && heap->host().empty())
         return absl::InvalidArgumentError(absl::StrFormat(
-            "raises a slot of rank %d on another node, and the plan has no transport", slot.rank));
-      lowered.signals.push_back(
-          {slot.index, local ? peers_.executors[slot.rank] : nullptr, peers_.nodes[slot.rank]});
+            "the memory of rank %d is not the host's, and rank %d is a CPU; take ranks of one kind "
+            "of device",
+            rank, plan_.peers.self));
     }
-    AGMM_RETURN_IF_ERROR(
-        std::visit([&](const auto& op) { return LowerOp(op, &lowered); }, step.op));
-    program_.steps.push_back(std::move(lowered));
     return absl::OkStatus();
   }
 
-  absl::Status LowerOp(const Transfer& transfer, ProgramStep* lowered) {
-    CopyOp op;
-    if (!transfer.to.empty()) {
-      op.rows = transfer.block.rows.size();
-      op.cols = transfer.block.cols.size();
-      op.from = plan_.Locate(transfer.from);
-      op.padded = OwnsGaps(plan_.problem, transfer.block, transfer.from);
-      op.push.resize(transfer.to.size());
+  absl::Status Cut(CopyOp op, ProgramStep* step) {
+    const int64_t row_bytes = op.cols * SizeOf(op.from.dtype);
+    for (size_t i = 0; i < op.to.size(); ++i) {
+      if (op.to[i].heap == nullptr) continue;
+      CutRows(static_cast<int>(i), op.rows, std::max<int64_t>(1, kCopyPieceBytes / row_bytes),
+              step);
     }
-    const int64_t row_bytes = RowBytes(transfer.block, transfer.from);
-    for (size_t i = 0; i < transfer.to.size(); ++i) {
-      const Place& to = transfer.to[i];
-      op.to.push_back(plan_.Locate(to));
-      if (plan_.IsLocal(to.rank)) {
-        Cut(static_cast<int>(i), op.rows, std::max<int64_t>(1, kCopyPieceBytes / row_bytes),
-            lowered);
-      } else {
-        op.sends.push_back(static_cast<int>(i));
-        op.push[i] = Push(peers_.nodes[to.rank], op.rows * row_bytes);
-      }
-    }
-    lowered->op = std::move(op);
+    step->op = std::move(op);
     return absl::OkStatus();
   }
 
-  absl::Status LowerOp(const Multiply& multiply, ProgramStep* lowered) {
-    MultiplyOp op;
-    op.rows = multiply.c.rows.size();
-    op.n = multiply.c.cols.size();
-    op.k = multiply.a.cols.size();
-    op.accumulate = multiply.accumulate;
-    op.finish = multiply.finish;
-    op.has_acc = multiply.acc.has_value();
-    op.a = plan_.Locate(multiply.a_place);
-    op.b = plan_.Locate(multiply.b_place);
-    if (op.has_acc) op.acc = plan_.Locate(*multiply.acc);
-    if (op.finish) op.out = plan_.Locate(multiply.out);
+  absl::Status Cut(const MultiplyOp& multiply, ProgramStep* step) {
+    GemmOp op{multiply};
     if (!op.has_acc && (op.accumulate || !op.finish)) {
-      int64_t& chip = program_.chip_bytes[lowered->lane];
+      int64_t& chip = program_.chip_bytes[step->lane];
       chip = std::max(chip, op.rows * op.n * SizeOf(DType::kF32));
     }
-    op.b_is_operand = multiply.b_place.buffer != kWorkspace && !written_[multiply.b_place.buffer];
-    op.kernel = KernelFor(multiply.a_place.dtype, plan_.problem.m());
-    Cut(0, op.rows, PieceRows(op, threads_), lowered);
-    AGMM_RETURN_IF_ERROR(ChooseMatmuls(lowered->pieces, &op));
+    op.kernel = KernelFor(op.a.dtype, plan_.problem.m());
+    CutRows(0, op.rows, PieceRows(op, threads_), step);
+    AGMM_RETURN_IF_ERROR(ChooseMatmuls(step->pieces, &op));
     if (!op.b_is_operand) {
-      int64_t& packed = program_.packed_bytes[lowered->lane];
+      int64_t& packed = program_.packed_bytes[step->lane];
       packed = std::max(packed, op.full->packed_bytes());
     }
-    lowered->op = std::move(op);
+    step->op = std::move(op);
+    return absl::OkStatus();
+  }
+
+  absl::Status Cut(const ReduceOp& op, ProgramStep* step) {
+    const int64_t piece_rows = kCopyPieceBytes / (op.cols * SizeOf(op.into.dtype));
+    CutRows(0, op.rows, std::max<int64_t>(1, piece_rows), step);
+    step->op = op;
     return absl::OkStatus();
   }
 
   // Chooses where the sum is made so that a matmul can add to it: on chip, in place, or in scratch
   // and converted afterwards.
-  absl::Status ChooseMatmuls(const std::vector<Piece>& pieces, MultiplyOp* op) {
+  absl::Status ChooseMatmuls(const std::vector<Piece>& pieces, GemmOp* op) {
     const HeapPlace& result = op->finish ? op->out : op->acc;
     const bool dense =
         op->kernel == GemmKernel::kTiles || result.pitch_bytes == op->n * SizeOf(result.dtype);
@@ -173,49 +119,14 @@ class Lowering {
     return absl::OkStatus();
   }
 
-  absl::Status LowerOp(const Reduce& reduce, ProgramStep* lowered) {
-    ReduceOp op;
-    op.cols = reduce.c.cols.size();
-    op.finish = reduce.finish;
-    op.from = plan_.Locate(reduce.from);
-    op.into = plan_.Locate(reduce.into);
-    if (op.finish) op.out = plan_.Locate(reduce.out);
-    const int64_t piece_rows = kCopyPieceBytes / RowBytes(reduce.c, reduce.into);
-    Cut(0, reduce.c.rows.size(), std::max<int64_t>(1, piece_rows), lowered);
-    lowered->op = op;
-    return absl::OkStatus();
-  }
-
-  // Whether `bytes` more may be pushed to `node`; then they count as pushed.
-  bool Push(int node, int64_t bytes) {
-    int64_t& pushed = pushed_[node];
-    if (pushed + bytes > std::min(kPushBytes, kPushBytesOfNode / ranks_of_node_)) return false;
-    pushed += bytes;
-    return true;
-  }
-
-  // Makes the waits of a carried transfer gate its multiply too.
-  void GateCarrier(const Step& step) {
-    const auto* transfer = std::get_if<Transfer>(&step.op);
-    if (transfer == nullptr || transfer->carrier == -1) return;
-    std::vector<Wait>& gates = program_.steps[transfer->carrier].waits;
-    for (const Wait& wait : step.waits) {
-      if (std::find(gates.begin(), gates.end(), wait) == gates.end()) gates.push_back(wait);
-    }
-  }
-
-  static void Cut(int target, int64_t rows, int64_t piece_rows, ProgramStep* lowered) {
+  static void CutRows(int target, int64_t rows, int64_t piece_rows, ProgramStep* step) {
     for (int64_t row = 0; row < rows; row += piece_rows)
-      lowered->pieces.push_back({target, row, std::min(piece_rows, rows - row)});
+      step->pieces.push_back({target, row, std::min(piece_rows, rows - row)});
   }
 
   const RankPlan& plan_;
-  const Peers& peers_;
   const int threads_;
   GemmLibrary& library_;
-  std::vector<bool> written_;  // by operand
-  int64_t ranks_of_node_ = 1;
-  std::map<int, int64_t> pushed_;  // bytes, by node
   Program program_;
 };
 
@@ -238,8 +149,8 @@ int64_t SizeBytes(const Program& program) {
   return bytes;
 }
 
-absl::StatusOr<Program> Lower(const RankPlan& plan, int threads, GemmLibrary& library) {
-  return Lowering(plan, threads, library).Run();
+absl::StatusOr<Program> MakeProgram(const RankPlan& plan, int threads, GemmLibrary& library) {
+  return Cutting(plan, threads, library).Run();
 }
 
 }  // namespace agmm

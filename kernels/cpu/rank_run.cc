@@ -31,7 +31,7 @@ void RandomDelay(std::unique_lock<std::mutex>& lock) {
 }
 
 const CopyOp* AsCopy(const ProgramStep& step) { return std::get_if<CopyOp>(&step.op); }
-const MultiplyOp* AsMultiply(const ProgramStep& step) { return std::get_if<MultiplyOp>(&step.op); }
+const GemmOp* AsMultiply(const ProgramStep& step) { return std::get_if<GemmOp>(&step.op); }
 
 }  // namespace
 
@@ -51,7 +51,7 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
     lanes_[lane].packed_b.Get(program.packed_bytes[lane]);
   }
   for (const ProgramStep& step : program.steps) {
-    const MultiplyOp* multiply = AsMultiply(step);
+    const GemmOp* multiply = AsMultiply(step);
     std::shared_ptr<PackedB>& packed = arrived_b_.emplace_back();
     if (multiply != nullptr && !multiply->b_is_operand)
       packed =
@@ -129,7 +129,7 @@ bool RankRun::HasTaskOf(size_t lane, Task::Kind kind) const {
   const ProgramStep& step = program_.steps[StepOf(lane)];
   if (!lanes_[lane].Has(step, kind)) return false;
   if (kind != Task::kPack) return true;
-  const MultiplyOp& multiply = *AsMultiply(step);
+  const GemmOp& multiply = *AsMultiply(step);
   return !multiply.b_is_operand ||
          !packs_.Find(KeyOf(multiply), operands_.versions[multiply.b.buffer]).busy;
 }
@@ -138,8 +138,7 @@ std::optional<Task> RankRun::TaskOf(size_t lane, Task::Kind kind) {
   if (!HasTaskOf(lane, kind)) return std::nullopt;
   const int index = StepOf(lane);
   const ProgramStep& step = program_.steps[index];
-  if (const MultiplyOp* multiply = AsMultiply(step);
-      kind == Task::kPack && multiply->b_is_operand) {
+  if (const GemmOp* multiply = AsMultiply(step); kind == Task::kPack && multiply->b_is_operand) {
     const uint64_t version = operands_.versions[multiply->b.buffer];
     lanes_[lane].packed = packs_.Find(KeyOf(*multiply), version).packed;
     if (lanes_[lane].packed != nullptr) return std::nullopt;
@@ -151,9 +150,14 @@ std::optional<Task> RankRun::TaskOf(size_t lane, Task::Kind kind) {
   return task;
 }
 
-PackCache::Key RankRun::KeyOf(const MultiplyOp& multiply) const {
+PackCache::Key RankRun::KeyOf(const GemmOp& multiply) const {
   const HeapPlace& b = multiply.b;
-  return {b.At(operands_, 0), b.pitch_bytes, multiply.n, multiply.k, b.dtype, multiply.kernel};
+  return {MatrixAt(b, operands_, 0).data,
+          b.pitch_bytes,
+          multiply.n,
+          multiply.k,
+          b.dtype,
+          multiply.kernel};
 }
 
 bool RankRun::over() const {
@@ -200,7 +204,7 @@ void RankRun::Execute(const Task& task, GemmWorker& worker, std::unique_lock<std
     }
     case Task::kMultiply: {
       lock.unlock();
-      const auto& multiply = std::get<MultiplyOp>(step.op);
+      const auto& multiply = std::get<GemmOp>(step.op);
       if (multiply.finish) CommitPages(multiply.out, task.piece);
       absl::Status status =
           MultiplyPiece(multiply, task.piece, operands_, *lane.packed, lane.chip.Get(0), worker);
@@ -227,8 +231,8 @@ void RankRun::Finish(const Task& task, std::unique_lock<std::mutex>& lock) {
 void RankRun::Send(const Task& task, std::unique_lock<std::mutex>& lock) {
   if (failed()) return;
   const CopyOp& copy = *AsCopy(program_.steps[task.step]);
-  const Rows rows{copy.from.At(operands_, 0), copy.rows, copy.cols * SizeOf(copy.from.dtype),
-                  copy.from.pitch_bytes, copy.padded};
+  const Rows rows{MatrixAt(copy.from, operands_, 0).data, copy.rows,
+                  copy.cols * SizeOf(copy.from.dtype), copy.from.pitch_bytes, copy.padded};
   SendRows(task.step, task.part, copy.push[task.part], rows, lock);
 }
 
@@ -252,8 +256,7 @@ void RankRun::SendDone(int step, bool carries_bytes, const absl::Status& status)
     report_.steps[step].end_ns = MonotonicNanos();
   }
   if (!status.ok()) {
-    Fail(Annotate(status, absl::StrFormat("%s could not be sent (%s), epoch %d",
-                                          plan_.StepName(step), plan_.What(step), epoch_)));
+    Fail(Annotate(status, absl::StrFormat("%s, epoch %d", plan_.NotSent(step), epoch_)));
   }
   monitor_->WakeOne();
 }
@@ -262,8 +265,9 @@ void RankRun::Copy(const Task& task, std::unique_lock<std::mutex>& lock) {
   const CopyOp& copy = *AsCopy(program_.steps[task.step]);
   Lane& lane = lanes_[task.lane];
   lock.unlock();
-  CopyRows(copy.from.Rows(operands_, task.piece.row),
-           copy.to[task.piece.target].Rows(operands_, task.piece.row), task.piece.rows, copy.cols);
+  CopyRows(MatrixAt(copy.from, operands_, task.piece.row),
+           MatrixAt(copy.to[task.piece.target], operands_, task.piece.row), task.piece.rows,
+           copy.cols);
   lock.lock();
   if (--lane.parts_left[task.piece.target] == 0) {
     report_.steps[task.step].end_ns = MonotonicNanos();
@@ -285,15 +289,17 @@ void RankRun::Raise(int step_index, size_t part, std::unique_lock<std::mutex>& l
 }
 
 void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock) {
-  const MultiplyOp& multiply = *AsMultiply(program_.steps[task.step]);
+  const GemmOp& multiply = *AsMultiply(program_.steps[task.step]);
   Lane& lane = lanes_[task.lane];
   const std::shared_ptr<PackedB>& arrived = arrived_b_[task.step];
   lock.unlock();
   std::shared_ptr<const PackedB> packed = arrived;
   absl::Status status;
   if (arrived != nullptr) {
-    status = multiply.full->PackAgain(multiply.b.Rows(operands_, 0), worker, worker.a, *arrived);
-  } else if (auto made = multiply.full->Pack(multiply.b.Rows(operands_, 0), worker); made.ok()) {
+    status =
+        multiply.full->PackAgain(MatrixAt(multiply.b, operands_, 0), worker, worker.a, *arrived);
+  } else if (auto made = multiply.full->Pack(MatrixAt(multiply.b, operands_, 0), worker);
+             made.ok()) {
     packed = std::make_shared<const PackedB>(*std::move(made));
   } else {
     status = made.status();
@@ -315,7 +321,7 @@ void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::m
 
 void RankRun::CommitPages(const HeapPlace& result, const Piece& piece) const {
   Heap* const heap = peers_.heaps[peers_.self];
-  if (result.heap != heap->host().data()) return;
+  if (result.heap != heap) return;
   const int64_t begin = result.BufferOffset(operands_),
                 end = begin + plan_.BufferBytes(result.buffer);
   const int64_t at = begin + result.offset_bytes + piece.row * result.pitch_bytes;
@@ -343,15 +349,10 @@ std::string RankRun::Stall() const {
       break;
     }
   }
-  if (waiting >= 0)
-    return absl::StrFormat("%s, epoch %d", plan_.Waiting(waiting, since_ns, missing->slot), epoch_);
-  if (busy >= 0) {
-    return absl::StrFormat("%s was still at work after %s (%s), epoch %d", plan_.StepName(busy),
-                           TimeSince(report_.steps[busy].start_ns), plan_.What(busy), epoch_);
-  }
-  return absl::StrFormat("rank %d had %d messages to other nodes in flight after %s, epoch %d",
-                         plan_.WorldRank(peers_.self), in_flight_, TimeSince(report_.start_ns),
-                         epoch_);
+  const std::string what = waiting >= 0 ? plan_.Waiting(waiting, since_ns, missing->slot)
+                           : busy >= 0  ? plan_.AtWork(busy, report_.steps[busy].start_ns)
+                                        : plan_.InFlight(in_flight_, report_.start_ns);
+  return absl::StrFormat("%s, epoch %d", what, epoch_);
 }
 
 }  // namespace agmm

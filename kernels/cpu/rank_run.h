@@ -15,8 +15,8 @@
 #include "kernels/cpu/lane.h"
 #include "kernels/cpu/pack_cache.h"
 #include "kernels/cpu/program.h"
-#include "kernels/cpu/slots.h"
 #include "kernels/device/device.h"
+#include "kernels/device/slots.h"
 
 namespace agmm {
 
@@ -80,7 +80,7 @@ class RankRun {
   bool Ready(const ProgramStep& step) const;
   std::optional<Task> TaskOf(size_t lane, Task::Kind kind);
   bool HasTaskOf(size_t lane, Task::Kind kind) const;
-  PackCache::Key KeyOf(const MultiplyOp& multiply) const;
+  PackCache::Key KeyOf(const GemmOp& multiply) const;
 
   void Finish(const Task& task, std::unique_lock<std::mutex>& lock);
   void Send(const Task& task, std::unique_lock<std::mutex>& lock);

@@ -46,7 +46,7 @@ std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
   }
   GemmLibrary library(1);
   const Program program =
-      Lower({problem, std::make_shared<const Schedule>(schedule), peers}, 1, library).value();
+      MakeProgram({problem, std::make_shared<const Schedule>(schedule), peers}, 1, library).value();
   int64_t pushed = 0, sent = 0;
   for (const ProgramStep& step : program.steps) {
     const auto* copy = std::get_if<CopyOp>(&step.op);

@@ -1,4 +1,4 @@
-#include "kernels/cpu/rank_plan.h"
+#include "kernels/device/rank_plan.h"
 
 #include <algorithm>
 
@@ -10,6 +10,15 @@
 #include "kernels/schedule/text.h"
 
 namespace agmm {
+namespace {
+
+// The time since then: "5.0 s", "40 ms".
+std::string TimeSince(int64_t since_ns) {
+  const double seconds = (MonotonicNanos() - since_ns) * 1e-9;
+  return seconds >= 1 ? absl::StrFormat("%.1f s", seconds) : FormatMicros(seconds * 1e6);
+}
+
+}  // namespace
 
 absl::Status RankPlan::CheckPeers() const {
   const size_t ranks = schedule->ranks.size();
@@ -33,8 +42,8 @@ absl::Status RankPlan::CheckPeers() const {
 }
 
 HeapPlace RankPlan::Locate(const Place& place) const {
-  std::byte* const heap = IsLocal(place.rank) ? peers.heaps[place.rank]->host().data() : nullptr;
-  return {heap, place.buffer, place.offset_bytes, place.pitch_bytes, place.dtype};
+  Heap* const heap = IsLocal(place.rank) ? peers.heaps[place.rank] : nullptr;
+  return {place.rank, place.buffer, heap, place.offset_bytes, place.pitch_bytes, place.dtype};
 }
 
 absl::Status RankPlan::CheckOperands(const Operands& operands) const {
@@ -72,11 +81,29 @@ std::string RankPlan::StepName(int step) const {
                          step);
 }
 
+std::string RankPlan::MeshStepName(int step) const {
+  return absl::StrFormat("rank %d lane %d step %d", peers.self, steps()[step].lane, step);
+}
+
 std::string RankPlan::What(int step) const { return Describe(problem, steps()[step]); }
 
 std::string RankPlan::Waiting(int step, int64_t since_ns, const Slot& slot) const {
   return absl::StrFormat("%s waited %s for slot %d:%d (%s)", StepName(step), TimeSince(since_ns),
                          WorldRank(slot.rank), slot.index, Producer(slot));
+}
+
+std::string RankPlan::AtWork(int step, int64_t since_ns) const {
+  return absl::StrFormat("%s was still at work after %s (%s)", StepName(step), TimeSince(since_ns),
+                         What(step));
+}
+
+std::string RankPlan::InFlight(int messages, int64_t since_ns) const {
+  return absl::StrFormat("rank %d had %d messages to other nodes in flight after %s",
+                         WorldRank(peers.self), messages, TimeSince(since_ns));
+}
+
+std::string RankPlan::NotSent(int step) const {
+  return absl::StrFormat("%s could not be sent (%s)", StepName(step), What(step));
 }
 
 std::string RankPlan::Producer(const Slot& slot) const {
@@ -92,11 +119,6 @@ std::string RankPlan::Producer(const Slot& slot) const {
     }
   }
   return "which no step raises";
-}
-
-std::string TimeSince(int64_t since_ns) {
-  const double seconds = (MonotonicNanos() - since_ns) * 1e-9;
-  return seconds >= 1 ? absl::StrFormat("%.1f s", seconds) : FormatMicros(seconds * 1e6);
 }
 
 }  // namespace agmm

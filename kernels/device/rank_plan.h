@@ -2,14 +2,12 @@
 // steps.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "kernels/cpu/convert.h"
 #include "kernels/device/executor.h"
 
 namespace agmm {
@@ -17,19 +15,18 @@ namespace agmm {
 // A Place in a heap. Its buffer's offset comes with each epoch, because operands and workspace move
 // between epochs.
 struct HeapPlace {
-  std::byte* heap = nullptr;  // null: on another node
+  Rank rank = 0;
   Buffer buffer = kWorkspace;
+  Heap* heap = nullptr;                       // null: on another node
   int64_t offset_bytes = 0, pitch_bytes = 0;  // within the buffer
   DType dtype = DType::kF32;
 
   int64_t BufferOffset(const Operands& operands) const {
     return buffer == kWorkspace ? operands.workspace_offset : operands.offsets[buffer];
   }
-  std::byte* At(const Operands& operands, int64_t row) const {
-    return heap + BufferOffset(operands) + offset_bytes + row * pitch_bytes;
-  }
-  Matrix Rows(const Operands& operands, int64_t row) const {
-    return {At(operands, row), pitch_bytes, dtype};
+  // The first byte of a row, within the heap.
+  int64_t RowOffset(const Operands& operands, int64_t row) const {
+    return BufferOffset(operands) + offset_bytes + row * pitch_bytes;
   }
 };
 
@@ -56,20 +53,24 @@ struct RankPlan {
   // Bytes of a buffer on every rank.
   int64_t BufferBytes(Buffer buffer) const;
 
-  // "rank 3 lane 1 step 5", by ranks of the world.
+  // "rank 3 lane 1 step 5", by ranks of the world; and by those of the mesh, as in a schedule.
   std::string StepName(int step) const;
+  std::string MeshStepName(int step) const;
   // "rows 2048:4096 of A from rank 4".
   std::string What(int step) const;
   // "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows 2048:4096 of A from rank 4)".
   std::string Waiting(int step, int64_t since_ns, const Slot& slot) const;
+  // "rank 3 lane 1 step 5 was still at work after 5.0 s (rows 2048:4096 of A from rank 4)".
+  std::string AtWork(int step, int64_t since_ns) const;
+  // "rank 3 had 2 messages to other nodes in flight after 5.0 s".
+  std::string InFlight(int messages, int64_t since_ns) const;
+  // "rank 3 lane 1 step 5 could not be sent (rows 2048:4096 of A from rank 4)".
+  std::string NotSent(int step) const;
 
  private:
   absl::Status CheckLies(absl::string_view name, int64_t offset, int64_t bytes) const;
   // The step that raises the slot, as What says it.
   std::string Producer(const Slot& slot) const;
 };
-
-// The time since then: "5.0 s", "40 ms".
-std::string TimeSince(int64_t since_ns);
 
 }  // namespace agmm

@@ -1,0 +1,65 @@
+// One rank's part of a schedule with every index resolved: what the executors of all kinds of
+// devices start from.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/device/rank_plan.h"
+
+namespace agmm {
+
+// Receiver of the signal that a part of a step is done.
+struct Signalled {
+  int slot = 0;
+  Executor* executor = nullptr;  // null: on another node
+  int node = 0;
+};
+
+struct CopyOp {
+  HeapPlace from;
+  std::vector<HeapPlace> to;
+  int64_t rows = 0, cols = 0;
+  bool padded = false;     // the bytes between its rows at `from` are padding: see Rows
+  std::vector<int> sends;  // indices into `to` on other nodes
+  std::vector<bool> push;  // by index into `to`: see Message
+};
+
+struct MultiplyOp {
+  int64_t rows = 0, n = 0, k = 0;
+  HeapPlace a, b, acc, out;
+  bool accumulate = false, finish = true;
+  bool has_acc = false;       // partial sums live in `acc`, else on chip
+  bool b_is_operand = false;  // the operand's version identifies b's contents
+};
+
+struct ReduceOp {
+  int64_t rows = 0, cols = 0;
+  HeapPlace from, into, out;
+  bool finish = false;
+};
+
+// Everything of a step but its work.
+struct StepEdges {
+  int lane = 0;
+  std::vector<Wait> waits;         // its own, and those of the transfers it carries
+  std::vector<Signalled> signals;  // part i: to[i] of a copy is complete; the others: the step is
+};
+
+struct LoweredStep : StepEdges {
+  std::variant<CopyOp, MultiplyOp, ReduceOp> op;
+};
+
+struct LoweredRank {
+  std::vector<LoweredStep> steps;
+  std::vector<std::vector<int>> lanes;  // step indices in order
+  int slots = 0;
+};
+
+// Lowers the steps of `plan`. Errors: INVALID_ARGUMENT for steps that VerifySteps refuses, and for
+// peers that do not fit.
+absl::StatusOr<LoweredRank> LowerRank(const RankPlan& plan);
+
+}  // namespace agmm
