@@ -168,8 +168,8 @@ void TensorIo::Move(bool write, const BulkBlock& block, const Rows& rows,
   }
   const absl::StatusOr<Rows> shard = store_->Resolve(self_node_, block, write);
   if (AGMM_FAILPOINT("tensor_io.slow_copy")) absl::SleepFor(absl::Milliseconds(100));
-  if (shard.ok()) write ? CopyRows(rows, *shard) : CopyRows(*shard, rows);
-  done(shard.status());
+  if (!shard.ok()) return done(shard.status());
+  done(write ? WriteRows(rows, *shard) : ReadRows(*shard, rows));
 }
 
 void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data,

@@ -1,5 +1,5 @@
-// Moves pieces of a tensor's contents to and from its shards: memcpy on this node, the transport to
-// others.
+// Moves pieces of a tensor's contents to and from its shards: those of this node's heaps directly,
+// the others by the transport.
 #pragma once
 
 #include <cstdint>

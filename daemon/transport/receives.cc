@@ -25,8 +25,7 @@ bool Receives::Take(int node, const Payload& payload, const Rows& to, Done done)
   }
   if (!payload.rendezvous) {
     into->wire.data = static_cast<std::byte*>(payload.data);
-    CopyRows(into->wire, to);
-    done(absl::OkStatus());
+    done(WriteRows(into->wire, to));
     return false;
   }
   auto receive = std::make_unique<Receive>();
@@ -60,8 +59,7 @@ void Receives::OnReceived(void* request, ucs_status_t status, size_t, void* user
 void Receives::Finish(Receive* raw, ucs_status_t status) {
   receiving_.erase(raw);
   std::unique_ptr<Receive> receive(raw);
-  if (status == UCS_OK) receive->into.Scatter();
-  receive->done(status == UCS_OK ? absl::OkStatus()
+  receive->done(status == UCS_OK ? receive->into.Scatter()
                                  : PeerLost(shared_, receive->node, ucs_status_string(status)));
 }
 

@@ -32,7 +32,8 @@ class Receives {
   // Receives `payload` of `node` into `to`, then runs `done`. Returns true if UCX
   // consumes the payload's descriptor: the active-message callback that presented it must return
   // UCS_INPROGRESS. Otherwise the callback returns UCS_OK, or the owner of the payload calls
-  // Release. Errors passed to `done`: those of Place(); ABORTED when the peer is lost meanwhile.
+  // Release. Errors passed to `done`: those of Place() and of Heap::Write; ABORTED when the peer is
+  // lost meanwhile.
   bool Take(int node, const Payload& payload, const Rows& to, Done done);
   // Releases a payload that was kept; not inside the callback that presented it.
   void Release(const Payload& payload);

@@ -49,11 +49,12 @@ absl::Status CheckRows(const Rows& rows) {
       rows.rows >= 0 && rows.row_bytes >= 0 && rows.pitch_bytes >= 0 &&
       (rows.rows <= 1 || rows.pitch_bytes >= rows.row_bytes) && widest <= kMaxBytes &&
       !__builtin_mul_overflow(rows.rows, widest + kRowAlignBytes, &span) && span <= kMaxBytes;
-  if (!sizes || (rows.data == nullptr && rows.bytes() > 0)) {
+  const bool nowhere = rows.data == nullptr && rows.heap == nullptr;
+  if (!sizes || (nowhere && rows.bytes() > 0)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "invalid rows: %d rows of %d bytes, pitch %d, at %s; rows must not overlap, and all sizes "
         "must be in [0, 2^62)",
-        rows.rows, rows.row_bytes, rows.pitch_bytes, rows.data == nullptr ? "null" : "an address"));
+        rows.rows, rows.row_bytes, rows.pitch_bytes, nowhere ? "null" : "an address"));
   }
   return absl::OkStatus();
 }
@@ -62,13 +63,14 @@ absl::StatusOr<Outgoing> Gather(const Rows& rows, TransportCounters* counters) {
   Outgoing out;
   out.data = rows.data;
   if (rows.bytes() == 0) return out;
-  if (rows.dense() || (rows.padded && rows.pitch_bytes == PaddedPitch(rows))) {
+  if (rows.on_host() && (rows.dense() || (rows.padded && rows.pitch_bytes == PaddedPitch(rows)))) {
     out.length = Span(rows, rows.pitch_bytes);
     return out;
   }
   out.length = rows.bytes();
   AGMM_ASSIGN_OR_RETURN(out.staging, Allocate(out.length, counters));
-  CopyRows(rows, {out.staging.get(), rows.rows, rows.row_bytes, rows.row_bytes});
+  AGMM_RETURN_IF_ERROR(
+      ReadRows(rows, {out.staging.get(), rows.rows, rows.row_bytes, rows.row_bytes}));
   out.data = out.staging.get();
   return out;
 }
@@ -77,7 +79,8 @@ absl::StatusOr<Incoming> Place(const Rows& to, int64_t length, bool stage,
                                TransportCounters* counters) {
   AGMM_RETURN_IF_ERROR(CheckRows(to));
   Incoming in;
-  in.to = in.wire = to;
+  in.to = to;
+  in.wire = {to.data, to.rows, to.row_bytes, to.pitch_bytes};
   const int64_t spanned = Span(to, PaddedPitch(to));
   if (length == to.bytes()) {
     in.wire.pitch_bytes = to.row_bytes;
@@ -89,8 +92,9 @@ absl::StatusOr<Incoming> Place(const Rows& to, int64_t length, bool stage,
                         "padding; both ends must have the same schedule",
                         length, to.rows, to.row_bytes, to.bytes(), spanned));
   }
-  const bool in_place = to.rows <= 1 || (in.wire.pitch_bytes == to.pitch_bytes &&
-                                         (to.pitch_bytes == to.row_bytes || to.padded));
+  const bool in_place =
+      to.on_host() && (to.rows <= 1 || (in.wire.pitch_bytes == to.pitch_bytes &&
+                                        (to.pitch_bytes == to.row_bytes || to.padded)));
   if (in_place || length == 0 || !stage) return in;
   AGMM_ASSIGN_OR_RETURN(in.staging, Allocate(length, counters));
   in.wire.data = in.staging.get();

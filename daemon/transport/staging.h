@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/transport/types.h"
-#include "kernels/device/rows.h"
+#include "kernels/device/heap.h"
 
 namespace agmm::transport {
 
@@ -25,16 +25,17 @@ struct StagingRelease {
 // Memory for bytes between two places, counted while it lives.
 using Staging = std::unique_ptr<std::byte[], StagingRelease>;
 
-// Errors: INVALID_ARGUMENT for negative sizes, overlapping rows, sizes past 2^62, or null data.
+// Errors: INVALID_ARGUMENT for negative sizes, overlapping rows, sizes past 2^62, or rows that lie
+// nowhere.
 absl::Status CheckRows(const Rows& rows);
 
-// The bytes to send for rows: their own memory, or a packed copy.
+// The bytes to send for rows: their own memory on the host, or a packed copy.
 struct Outgoing {
   const std::byte* data = nullptr;
   int64_t length = 0;
   Staging staging;
 };
-// Requires rows that pass CheckRows. Errors: RESOURCE_EXHAUSTED.
+// Requires rows that pass CheckRows. Errors: RESOURCE_EXHAUSTED, and those of Heap::Read.
 absl::StatusOr<Outgoing> Gather(const Rows& rows, TransportCounters* counters);
 
 // Where bytes from the wire are received, and how they then get to their rows.
@@ -43,9 +44,10 @@ struct Incoming {
   Rows wire;        // `to` in the wire's form, at the memory to receive into
   Staging staging;  // empty: received in place
 
-  // Copies received bytes to `to`. No effect when they were received in place.
-  void Scatter() const {
-    if (staging != nullptr) CopyRows(wire, to);
+  // Copies received bytes to `to`. No effect when they were received in place. Errors: those of
+  // Heap::Write.
+  absl::Status Scatter() const {
+    return staging == nullptr ? absl::OkStatus() : WriteRows(wire, to);
   }
 };
 // Without `stage` no staging is made: for bytes that are in memory already. Errors:

@@ -113,10 +113,21 @@ absl::Status LoopbackTransport::Hand(const Parcel& parcel) {
   if (!arrival.ok()) return arrival.status();
   // This transport overwrites every byte that a transport may.
   const Rows& to = arrival->to;
-  for (int64_t row = 0; to.padded && row + 1 < to.rows; ++row)
-    std::fill_n(to.data + row * to.pitch_bytes + to.row_bytes, to.pitch_bytes - to.row_bytes,
-                std::byte{0x5A});
-  CopyRows(parcel.rows, to);
+  for (int64_t row = 0; to.padded && row + 1 < to.rows; ++row) {
+    const int64_t begin = row * to.pitch_bytes + to.row_bytes;
+    const int64_t bytes = to.pitch_bytes - to.row_bytes;
+    Rows gap{to.on_host() ? to.data + begin : nullptr,
+             1,
+             bytes,
+             bytes,
+             false,
+             to.heap,
+             to.offset_bytes + begin};
+    std::vector<std::byte> junk(bytes, std::byte{0x5A});
+    if (absl::Status status = WriteRows({junk.data(), 1, bytes, bytes}, gap); !status.ok())
+      return status;
+  }
+  if (absl::Status status = WriteRows(parcel.rows, to); !status.ok()) return status;
   Signal(*arrival, parcel.message.epoch, endpoint.executors);
   return absl::OkStatus();
 }

@@ -13,13 +13,15 @@
 #include "kernels/cpu/cpu_device.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
+#include "tests/support/hidden_heap.h"
 #include "tests/support/notification.h"
 #include "tests/support/patience.h"
 
 namespace agmm {
 namespace {
 
-class FillerTest : public ::testing::Test {
+// The parameter: whether the host cannot address the heaps.
+class FillerTest : public ::testing::TestWithParam<bool> {
  protected:
   static constexpr int64_t kHeap = 1 << 20;
   static constexpr int kRanks = 4;
@@ -28,7 +30,8 @@ class FillerTest : public ::testing::Test {
     std::vector<Heap*> raw;
     for (int rank = 0; rank < kRanks; ++rank) {
       heaps_.push_back(*device_->CreateHeap(kHeap));
-      raw.push_back(heaps_.back().get());
+      hidden_.push_back(std::make_unique<test::HiddenHeap>(heaps_.back()->host()));
+      raw.push_back(GetParam() ? hidden_.back().get() : heaps_.back().get());
     }
     Poison();
     store_ = std::make_unique<TensorStore>(0, raw);
@@ -77,15 +80,16 @@ class FillerTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_;
-  std::vector<std::unique_ptr<Heap>> heaps_;
+  std::vector<std::unique_ptr<Heap>> heaps_, hidden_;
   std::unique_ptr<TensorStore> store_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<v1::Report> reports_;
   std::unique_ptr<Filler> filler_;
 };
+INSTANTIATE_TEST_SUITE_P(Hidden, FillerTest, ::testing::Bool());
 
-TEST_F(FillerTest, EveryShardHasItsPartAndThePaddingIsLeftAlone) {
+TEST_P(FillerTest, EveryShardHasItsPartAndThePaddingIsLeftAlone) {
   constexpr int64_t kRows = 10, kCols = 37, kOffset = 4096;
   std::vector<float> expected(kRows * kCols);
   const FillSpec fill{FillKind::kUniform, 9};
@@ -117,7 +121,7 @@ TEST_F(FillerTest, EveryShardHasItsPartAndThePaddingIsLeftAlone) {
       for (const LocalShard& shard : *shards) {
         for (int64_t row = 0; row < shard.rows.size(); ++row) {
           const std::byte* at =
-              shard.heap->host().data() + shard.offset_bytes + row * shard.pitch_bytes;
+              heaps_[shard.rank]->host().data() + shard.offset_bytes + row * shard.pitch_bytes;
           const int64_t bytes = shard.cols.size() * element;
           ASSERT_EQ(std::memcmp(
                         at, &whole[((shard.rows.begin + row) * kCols + shard.cols.begin) * element],
@@ -138,14 +142,14 @@ TEST_F(FillerTest, EveryShardHasItsPartAndThePaddingIsLeftAlone) {
   }
 }
 
-TEST_F(FillerTest, ATensorThatIsNotHereIsReported) {
+TEST_P(FillerTest, ATensorThatIsNotHereIsReported) {
   Start(77, 1);
   const auto filled = Report(0);
   ASSERT_TRUE(filled.ok());
   EXPECT_TRUE(absl::IsNotFound(FromProto(filled->error())));
 }
 
-TEST_F(FillerTest, NothingIsWrittenOnceAGenerationHasDrained) {
+TEST_P(FillerTest, NothingIsWrittenOnceAGenerationHasDrained) {
 #ifndef AGMM_FAILPOINTS
   GTEST_SKIP() << "needs a fill that does not end";
 #endif
@@ -170,7 +174,7 @@ TEST_F(FillerTest, NothingIsWrittenOnceAGenerationHasDrained) {
   EXPECT_EQ(ReportCount(), 1u);
 }
 
-TEST_F(FillerTest, AnIdleFillerDrainsAtOnceAndARunningOneEnds) {
+TEST_P(FillerTest, AnIdleFillerDrainsAtOnceAndARunningOneEnds) {
 #ifndef AGMM_FAILPOINTS
   GTEST_SKIP() << "needs a fill that does not end";
 #endif

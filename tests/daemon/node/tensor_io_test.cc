@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/transport/transport_harness.h"
+#include "tests/support/hidden_heap.h"
 #include "tests/support/notification.h"
 #include "tests/support/patience.h"
 
@@ -27,11 +28,13 @@ constexpr int kRanksPerNode = 2;
 struct MemoryNode {
   static constexpr int64_t kHeap = 1 << 20;
 
-  MemoryNode(int index, int nodes) : device(*CreateCpuDevice(1)) {
+  // `hides`: the host cannot address the heaps that the store knows.
+  MemoryNode(int index, int nodes, bool hides) : device(*CreateCpuDevice(1)) {
     std::vector<Heap*> raw;
     for (int i = 0; i < kRanksPerNode; ++i) {
       heaps.push_back(*device->CreateHeap(kHeap));
-      raw.push_back(heaps.back().get());
+      hidden.push_back(std::make_unique<test::HiddenHeap>(heaps.back()->host()));
+      raw.push_back(hides ? hidden.back().get() : heaps.back().get());
       std::memset(heaps.back()->host().data(), 0xa5, kHeap);
     }
     store = std::make_unique<TensorStore>(index * kRanksPerNode, raw);
@@ -42,7 +45,7 @@ struct MemoryNode {
     io = std::make_unique<TensorIo>(&loop, store.get(), transport.get(), index, node_of_rank);
   }
   std::unique_ptr<Device> device;
-  std::vector<std::unique_ptr<Heap>> heaps;
+  std::vector<std::unique_ptr<Heap>> heaps, hidden;
   MapReceiver receiver;
   std::unique_ptr<TensorStore> store;
   std::unique_ptr<TensorIo> io;
@@ -52,8 +55,8 @@ struct MemoryNode {
 
 // Nodes with two ranks each, connected.
 struct MemoryWorld {
-  explicit MemoryWorld(int count) {
-    for (int i = 0; i < count; ++i) nodes.push_back(std::make_unique<MemoryNode>(i, count));
+  explicit MemoryWorld(int count, bool hides = false) {
+    for (int i = 0; i < count; ++i) nodes.push_back(std::make_unique<MemoryNode>(i, count, hides));
     std::vector<TransportPort> ports;
     for (int i = 0; count > 1 && i < count; ++i) {
       ports.push_back(Renewed(*nodes[i]->transport));
@@ -119,11 +122,15 @@ std::string Elements(int64_t cols, int64_t begin, int64_t end) {
   return bytes;
 }
 
-TEST(TensorIo, PiecesAreWhereTheyWereWrittenWhoeverReads) {
+// Whether the host cannot address the heaps.
+class TensorIoOnHeaps : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Hidden, TensorIoOnHeaps, testing::Bool());
+
+TEST_P(TensorIoOnHeaps, PiecesAreWhereTheyWereWrittenWhoeverReads) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
   std::mt19937_64 random(seed);
-  MemoryWorld world(2);
+  MemoryWorld world(2, GetParam());
   constexpr int64_t kRows = 37, kCols = 151;
   uint64_t id = 0;
   for (const char* sharding :
@@ -152,8 +159,8 @@ TEST(TensorIo, PiecesAreWhereTheyWereWrittenWhoeverReads) {
   }
 }
 
-TEST(TensorIo, EveryRankThatHoldsAPartGetsIt) {
-  MemoryWorld world(2);
+TEST_P(TensorIoOnHeaps, EveryRankThatHoldsAPartGetsIt) {
+  MemoryWorld world(2, GetParam());
   const v1::Tensor tensor =
       TensorOf(1, TensorRequest("", "[M, K]", 4, 4, MeshOf(4), v1::DTYPE_BF16), 0);
   ASSERT_TRUE(world.Place(tensor).ok());

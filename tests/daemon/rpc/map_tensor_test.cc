@@ -298,6 +298,21 @@ TEST_F(MapTensorInSilence, AStreamThatDoesNotBeginIsEnded) {
   EXPECT_THAT(control_.commits(), IsEmpty());
 }
 
+class MapTensorOfAHiddenHeap : public MapTensor {
+ protected:
+  MapTensorOfAHiddenHeap() { hides_ = true; }
+};
+
+TEST_F(MapTensorOfAHiddenHeap, IsRefusedAndTheLeaseComesBack) {
+  Client client(this);
+  client.Begin();
+  const grpc::Status status = client.stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_message(),
+            "the memory of rank 0 cannot be mapped by clients; use upload and read");
+  EXPECT_EQ(control_.AwaitEnded().size(), 1u);
+}
+
 TEST_F(MapTensor, StreamsThatHaveNotBegunCount) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 256; ++i) clients.push_back(std::make_unique<Client>(this));

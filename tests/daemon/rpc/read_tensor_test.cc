@@ -53,6 +53,17 @@ TEST_F(ReadTensor, BringsAllContents) {
   EXPECT_THAT(control_.commits(), ElementsAre(false));
 }
 
+class ReadTensorOfAHiddenHeap : public ReadTensor {
+ protected:
+  ReadTensorOfAHiddenHeap() { hides_ = true; }
+};
+
+TEST_F(ReadTensorOfAHiddenHeap, BringsAllContents) {
+  std::string bytes;
+  EXPECT_TRUE(Read(&bytes).ok());
+  EXPECT_TRUE(bytes == contents_);
+}
+
 TEST_F(ReadTensor, MayGoByName) {
   request_.mutable_tensor()->set_name("weights");
   std::string bytes;

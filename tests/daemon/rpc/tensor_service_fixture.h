@@ -19,6 +19,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
+#include "tests/support/hidden_heap.h"
 #include "tests/support/patience.h"
 
 namespace agmm {
@@ -162,7 +163,9 @@ class TensorContents : public ::testing::Test {
  protected:
   void SetUp() override {
     heap_ = *device_->CreateHeap(16 << 20);
-    store_ = std::make_unique<TensorStore>(0, std::vector<Heap*>{heap_.get()});
+    hidden_.emplace(heap_->host());
+    store_ = std::make_unique<TensorStore>(
+        0, std::vector<Heap*>{hides_ ? static_cast<Heap*>(&*hidden_) : heap_.get()});
     io_ = std::make_unique<TensorIo>(&loop_, store_.get(), nullptr, 0, std::vector<int>{0});
     const Mesh mesh = *ParseMesh("x=1");
     const Tensor tensor = *ParseTensor("[M_x, K]", mesh, kRows, kCols, DType::kF32);
@@ -211,7 +214,9 @@ class TensorContents : public ::testing::Test {
   absl::Duration silence_ = absl::Seconds(60);
   Loop loop_{"a test"};
   std::unique_ptr<Device> device_ = *CreateCpuDevice(1);
+  bool hides_ = false;  // set before SetUp: the host cannot address the heap that the store knows
   std::unique_ptr<Heap> heap_;
+  std::optional<test::HiddenHeap> hidden_;
   std::unique_ptr<TensorStore> store_;
   std::unique_ptr<TensorIo> io_;
   std::unique_ptr<Uploads> uploads_;

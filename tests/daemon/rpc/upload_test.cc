@@ -24,6 +24,25 @@ TEST_F(Uploading, PutsTheContentsInPlace) {
   EXPECT_TRUE(Stored() == Contents());
 }
 
+class UploadingToAHiddenHeap : public Uploading {
+ protected:
+  UploadingToAHiddenHeap() { hides_ = true; }
+};
+
+TEST_F(UploadingToAHiddenHeap, PutsTheContentsInPlace) {
+  Client client(this);
+  ASSERT_TRUE(client.SendContents(0, kTotal).ok());
+  const grpc::Status status = client.Commit(ChecksumOfContents());
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(Stored() == Contents());
+}
+
+TEST_F(UploadingToAHiddenHeap, AHeapThatFailsFailsTheUpload) {
+  hidden_->Fail(absl::InternalError("the GPU was lost"));
+  Client client(this);
+  EXPECT_THAT(client.SendContents(0, kTotal).error_message(), HasSubstr("the GPU was lost"));
+}
+
 TEST_F(Uploading, ChunksThatArriveEarlyWaitForTheOnesBeforeThem) {
   Client client(this);
   ASSERT_TRUE(client.Ask().ok());

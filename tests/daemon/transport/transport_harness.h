@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "daemon/transport/ucx_transport.h"
 #include "gtest/gtest.h"
+#include "kernels/device/heap.h"
 #include "tests/support/patience.h"
 #include "tests/support/seed.h"
 #include "tests/support/transport_port.h"
@@ -138,12 +139,17 @@ class MatrixStore : public BulkStore {
     if (block.tensor != 7) return absl::NotFoundError("tensor 7 is the only one here");
     if (block.row_end > rows_ || block.col_end > cols_)
       return absl::OutOfRangeError("outside the shard");
-    return Rows{memory.data() + block.row_begin * pitch_ + block.col_begin,
-                block.row_end - block.row_begin, block.col_end - block.col_begin, pitch_};
+    const HeapRows place{block.row_begin * pitch_ + block.col_begin,
+                         block.row_end - block.row_begin, block.col_end - block.col_begin, pitch_};
+    if (heap_ != nullptr) return RowsAt(heap_, place, /*padded=*/false);
+    return Rows{memory.data() + place.offset_bytes, place.rows, place.row_bytes, pitch_};
   }
+  // From here on the matrix lies in `heap`, whose memory is that of the store.
+  void Hide(Heap* heap) { heap_ = heap; }
 
  private:
   const int64_t rows_, cols_, pitch_;
+  Heap* heap_ = nullptr;
 
  public:
   std::vector<std::byte> memory;
@@ -206,6 +212,9 @@ class Patch {
     rows_ = {memory_.data() + kMargin, rows, row_bytes, pitch, padded};
   }
   const Rows& rows() const { return rows_; }
+  absl::Span<std::byte> memory() {
+    return absl::MakeSpan(memory_);
+  }  // kMargin in front of the rows
   void Fill(uint64_t seed) {
     for (int64_t i = 0; i < rows_.rows; ++i) {
       for (int64_t j = 0; j < rows_.row_bytes; ++j)
