@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/devices.h"
 #include "daemon/gauges.h"
 #include "daemon/link/beats.h"
 #include "daemon/link/heartbeat.h"
@@ -36,7 +37,6 @@
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "kernels/cpu/cpu_device.h"
 
 namespace agmm {
 namespace {
@@ -132,7 +132,7 @@ absl::Status WholeDaemon::CreateDevices() {
   std::vector<Heap*> heaps;
   std::vector<LocalDevice> local;
   for (const DeviceConfig& config : config_.devices) {
-    AGMM_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, CreateCpuDevice(config.threads));
+    AGMM_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, CreateDevice(config));
     AGMM_ASSIGN_OR_RETURN(std::unique_ptr<Heap> heap, device->CreateHeap(config.heap_bytes));
     const DeviceInfo info = device->info();
     v1::DeviceHello& hello = hello_.emplace_back();
