@@ -68,7 +68,9 @@ class Executor {
   // left to run and no send in flight: with OK, or, after Cancel, the deadline or a failed peer,
   // with the reason and the waiting step: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows
   // 2048:4096 of A from rank 4), epoch 17". A failed epoch fails all later ones of this executor,
-  // because its slots are then undefined.
+  // because its slots are then undefined. Epochs that began are reported one after the other, in
+  // their order, but the next epoch of the device may begin before `done` has run: a caller that
+  // looks at an epoch's operands in `done` queues the next epoch from there.
   virtual void Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                    DoneCallback done) = 0;
 

@@ -18,11 +18,13 @@ TEST_P(Exact, EveryElementOfCIsRightToTheBit) {
   ExpectExact(plan, cluster, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Exact, testing::Combine(testing::ValuesIn(DeviceKinds()), testing::ValuesIn(Cases())),
-    [](const auto& info) {
-      return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name();
-    });
+INSTANTIATE_TEST_SUITE_P(All, Exact,
+                         testing::Combine(testing::ValuesIn(DeviceKindsAndHidden()),
+                                          testing::ValuesIn(Cases())),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" +
+                                  std::get<1>(info.param).name();
+                         });
 
 }  // namespace
 }  // namespace agmm::test

@@ -14,11 +14,7 @@ inline void ExpectExact(PreparedPlan& plan, Cluster& cluster, uint64_t epochs) {
     SCOPED_TRACE(testing::Message() << "epoch " << epoch);
     const TestMatrix a = SmallIntegers(problem.m(), problem.k(), TestSeed() + 2 * epoch);
     const TestMatrix b = SmallIntegers(problem.k(), problem.n(), TestSeed() + 2 * epoch + 1);
-    for (Rank rank = 0; rank < plan.rank_count(); ++rank) {
-      plan.Write(rank, kA, a);
-      plan.Write(rank, kB, b);
-      plan.Poison(rank, kC);
-    }
+    plan.Fill(a, b);
     const std::vector<EpochReport> reports = plan.RunAll(epoch, epoch, absl::Seconds(30));
     ASSERT_EQ(cluster.network().first_misfit(), absl::OkStatus());
     for (const EpochReport& report : reports) ASSERT_TRUE(report.status.ok()) << report.status;

@@ -24,11 +24,7 @@ class Failure : public testing::TestWithParam<DeviceKind> {
   void Fill(PreparedPlan& plan) {
     a_ = SmallIntegers(plan.problem().m(), plan.problem().k(), TestSeed());
     b_ = SmallIntegers(plan.problem().k(), plan.problem().n(), TestSeed() + 1);
-    for (Rank rank = 0; rank < plan.rank_count(); ++rank) {
-      plan.Write(rank, kA, a_);
-      plan.Write(rank, kB, b_);
-      plan.Poison(rank, kC);
-    }
+    plan.Fill(a_, b_);
   }
   void ExpectProduct(PreparedPlan& plan) {
     const TestMatrix c = Product(a_, b_);
@@ -211,10 +207,10 @@ TEST_P(PeerFailure, ACancelledRankLeavesNobodyHanging) {
     EXPECT_EQ(report.status.code(), absl::StatusCode::kCancelled);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PeerFailure, testing::ValuesIn(DeviceKinds()),
+INSTANTIATE_TEST_SUITE_P(All, PeerFailure, testing::ValuesIn(DeviceKindsAndHidden()),
                          [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(All, Failure, testing::ValuesIn(DeviceKinds()),
+INSTANTIATE_TEST_SUITE_P(All, Failure, testing::ValuesIn(DeviceKindsAndHidden()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -13,17 +13,27 @@
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/kernel_choice.h"
+#include "tests/conformance/hidden_device.h"
 
 namespace agmm::test {
 namespace {
 
 constexpr int64_t kGuardBytes = 256;
 constexpr std::byte kGuard{0x5a};
-constexpr int kPoison = 0xff;  // NaN in every dtype
+constexpr std::byte kPoison{0xff};  // NaN in every dtype
 
 [[noreturn]] void Die(const std::string& why) {
   std::fprintf(stderr, "%s\n", why.c_str());
   std::abort();
+}
+
+void DieUnless(const absl::Status& ok) {
+  if (!ok.ok()) Die(ok.ToString());
+}
+
+void PutBytes(Heap& heap, int64_t offset, std::vector<std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  DieUnless(heap.Write({offset, 1, size, size}, {bytes.data(), 1, size, size}));
 }
 
 }  // namespace
@@ -34,11 +44,26 @@ bool RowsSumAlike(GemmKernel kernel) {
   return absl::StartsWith(code, "brg") && !absl::StrContains(code, "amx");
 }
 
+const DeviceKind& CpuKind() {
+  static const auto* const kind = new DeviceKind{
+      "cpu", [](Rank, int threads) { return *CreateCpuDevice(threads); },
+      RowsSumAlike(KernelFor(DType::kF32, 1)) && RowsSumAlike(KernelFor(DType::kBF16, 1))};
+  return *kind;
+}
+
 const std::vector<DeviceKind>& DeviceKinds() {
-  static const auto* const kinds = new std::vector<DeviceKind>{
-      {"cpu", [](int threads) { return *CreateCpuDevice(threads); },
-       RowsSumAlike(KernelFor(DType::kF32, 1)) && RowsSumAlike(KernelFor(DType::kBF16, 1))}};
+  static const auto* const kinds = new std::vector<DeviceKind>{CpuKind()};
   return *kinds;
+}
+
+std::vector<DeviceKind> DeviceKindsAndHidden() {
+  std::vector<DeviceKind> kinds = DeviceKinds();
+  DeviceKind& hidden = kinds.emplace_back(CpuKind());
+  hidden.name = "cpu_hidden";
+  hidden.create = [](Rank rank, int threads) {
+    return std::make_unique<HiddenDevice>(CpuKind().create(rank, threads));
+  };
+  return kinds;
 }
 
 Cluster::Cluster(const DeviceKind& kind, const Topology& topology, const Options& options)
@@ -49,7 +74,7 @@ Cluster::Cluster(const DeviceKind& kind, const Topology& topology, const Options
     network_ = std::move(loopback);
   }
   for (Rank rank = 0; rank < topology.rank_count(); ++rank) {
-    devices_.push_back(kind.create(options.threads));
+    devices_.push_back(kind.create(rank, options.threads));
     absl::StatusOr<std::unique_ptr<Heap>> heap = devices_.back()->CreateHeap(options.heap_bytes);
     if (!heap.ok()) Die(heap.status().ToString());
     heaps_.push_back(*std::move(heap));
@@ -62,8 +87,8 @@ int64_t Cluster::Allocate(int64_t bytes) {
   used_ = guard + kGuardBytes;
   for (const auto& heap : heaps_) {
     if (used_ > heap->size_bytes()) Die("the test's heap is too small");
-    std::memset(heap->host().data() + offset, kPoison, guard - offset);
-    std::fill_n(heap->host().data() + guard, kGuardBytes, kGuard);
+    PutBytes(*heap, offset, std::vector<std::byte>(guard - offset, kPoison));
+    PutBytes(*heap, guard, std::vector<std::byte>(kGuardBytes, kGuard));
   }
   guards_.push_back(guard);
   return offset;
@@ -72,9 +97,10 @@ int64_t Cluster::Allocate(int64_t bytes) {
 bool Cluster::GuardsAreWhole() {
   for (const auto& heap : heaps_) {
     for (int64_t guard : guards_) {
-      const std::byte* begin = heap->host().data() + guard;
-      if (!std::all_of(begin, begin + kGuardBytes, [](std::byte b) { return b == kGuard; }))
-        return false;
+      std::vector<std::byte> bytes(kGuardBytes);
+      DieUnless(heap->Read({guard, 1, kGuardBytes, kGuardBytes},
+                           {bytes.data(), 1, kGuardBytes, kGuardBytes}));
+      if (bytes != std::vector<std::byte>(kGuardBytes, kGuard)) return false;
     }
   }
   return true;
@@ -125,35 +151,55 @@ PreparedPlan::~PreparedPlan() {
   cluster_.network().Unregister(plan_);
 }
 
-std::byte* PreparedPlan::At(Rank rank, Operand operand) const {
-  return cluster_.heap(rank)->host().data() + operands_.offsets[operand];
-}
-
 void PreparedPlan::Poison(Rank rank, Operand operand) {
-  std::memset(At(rank, operand), kPoison, ShardBytes(problem_.mesh, problem_.tensors[operand]));
+  const int64_t bytes = ShardBytes(problem_.mesh, problem_.tensors[operand]);
+  PutBytes(*cluster_.heap(rank), operands_.offsets[operand],
+           std::vector<std::byte>(bytes, kPoison));
 }
 
 void PreparedPlan::Write(Rank rank, Operand operand, const TestMatrix& whole) {
-  Poison(rank, operand);
   const Tensor& tensor = problem_.tensors[operand];
   const Block shard = ShardBlock(problem_, operand, rank);
   const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor);
+  std::vector<std::byte> bytes(ShardBytes(problem_.mesh, tensor), kPoison);
   for (int64_t row = shard.rows.begin; row < shard.rows.end && !shard.cols.empty(); ++row) {
     ConvertFromF32(tensor.dtype, &whole.values[row * whole.cols + shard.cols.begin],
-                   At(rank, operand) + (row - shard.rows.begin) * pitch, shard.cols.size());
+                   &bytes[(row - shard.rows.begin) * pitch], shard.cols.size());
   }
+  PutBytes(*cluster_.heap(rank), operands_.offsets[operand], std::move(bytes));
+}
+
+void PreparedPlan::Fill(const TestMatrix& a, const TestMatrix& b) {
+  for (Rank rank = 0; rank < rank_count(); ++rank) {
+    Write(rank, kA, a);
+    Write(rank, kB, b);
+    Poison(rank, kC);
+  }
+}
+
+std::vector<std::byte> PreparedPlan::ReadShard(Rank rank, Operand operand) const {
+  const Tensor& tensor = problem_.tensors[operand];
+  const Block shard = ShardBlock(problem_, operand, rank);
+  const int64_t row_bytes = shard.cols.size() * SizeOf(tensor.dtype);
+  std::vector<std::byte> bytes(shard.rows.size() * row_bytes);
+  DieUnless(cluster_.heap(rank)->Read({operands_.offsets[operand], shard.rows.size(), row_bytes,
+                                       ShardPitchBytes(problem_.mesh, tensor)},
+                                      {bytes.data(), shard.rows.size(), row_bytes, row_bytes}));
+  return bytes;
 }
 
 int64_t PreparedPlan::CountWrong(Rank rank, const TestMatrix& whole) const {
   const Tensor& tensor = problem_.tensors[kC];
   const Block shard = ShardBlock(problem_, kC, rank);
-  const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor), bytes = SizeOf(tensor.dtype);
+  const int64_t bytes = SizeOf(tensor.dtype);
+  const std::vector<std::byte> shard_bytes = ReadShard(rank, kC);
   std::vector<std::byte> expected(shard.cols.size() * bytes);
   int64_t wrong = 0;
   for (int64_t row = shard.rows.begin; row < shard.rows.end && !shard.cols.empty(); ++row) {
     ConvertFromF32(tensor.dtype, &whole.values[row * whole.cols + shard.cols.begin],
                    expected.data(), shard.cols.size());
-    const std::byte* found = At(rank, kC) + (row - shard.rows.begin) * pitch;
+    const std::byte* found =
+        shard_bytes.data() + (row - shard.rows.begin) * static_cast<int64_t>(expected.size());
     for (int64_t col = 0; col < shard.cols.size(); ++col)
       wrong += std::memcmp(found + col * bytes, expected.data() + col * bytes, bytes) != 0;
   }
@@ -163,9 +209,10 @@ int64_t PreparedPlan::CountWrong(Rank rank, const TestMatrix& whole) const {
 void PreparedPlan::ReadC(Rank rank, TestMatrix* whole) const {
   const Tensor& tensor = problem_.tensors[kC];
   const Block shard = ShardBlock(problem_, kC, rank);
-  const int64_t pitch = ShardPitchBytes(problem_.mesh, tensor);
+  const std::vector<std::byte> bytes = ReadShard(rank, kC);
+  const int64_t row_bytes = shard.cols.size() * SizeOf(tensor.dtype);
   for (int64_t row = shard.rows.begin; row < shard.rows.end && !shard.cols.empty(); ++row) {
-    ConvertToF32(tensor.dtype, At(rank, kC) + (row - shard.rows.begin) * pitch,
+    ConvertToF32(tensor.dtype, &bytes[(row - shard.rows.begin) * row_bytes],
                  &whole->values[row * whole->cols + shard.cols.begin], shard.cols.size());
   }
 }
@@ -192,6 +239,17 @@ std::vector<EpochReport> PreparedPlan::RunAll(uint64_t epoch, uint64_t b_version
   for (Rank rank = 0; rank < rank_count(); ++rank)
     Run(rank, epoch, b_version, Deadline::After(timeout), reports.At(rank));
   return reports.Wait();
+}
+
+absl::Status PrepareRank0(Cluster& cluster, const Problem& problem, const Schedule& schedule,
+                          Heap* peer) {
+  const auto executor = cluster.device(0)->CreateExecutor(),
+             other = cluster.device(1)->CreateExecutor();
+  Peers peers;
+  peers.executors = {executor.get(), other.get()};
+  peers.heaps = {cluster.heap(0), peer == nullptr ? cluster.heap(1) : peer};
+  peers.nodes = {0, 0};
+  return executor->Prepare(problem, std::make_shared<const Schedule>(schedule), peers);
 }
 
 Executor::DoneCallback Reports::At(int index) {

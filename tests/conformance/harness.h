@@ -21,8 +21,11 @@ namespace agmm::test {
 // A kind of device that the cases run on.
 struct DeviceKind {
   std::string name;
-  std::function<std::unique_ptr<Device>(int threads)> create;
+  // The device of a rank of a cluster. `threads`: of a kind that runs on the host's cores.
+  std::function<std::unique_ptr<Device>(Rank rank, int threads)> create;
   bool rows_sum_alike = true;  // promises C to be the same to the bit however its rows are cut
+  // How far its stamps of steps may be from CLOCK_MONOTONIC.
+  int64_t clock_error_ns = 0;
 };
 // Whether the sums of a row do not depend on the other rows of its piece, so that C is
 // bit-identical however its rows are cut. False where oneDNN takes another kernel for few rows: in
@@ -30,6 +33,10 @@ struct DeviceKind {
 bool RowsSumAlike(GemmKernel kernel);
 // All kinds that this machine has.
 const std::vector<DeviceKind>& DeviceKinds();
+// These, and the CPU behind heaps that the host cannot address: for what goes in and out of heaps.
+std::vector<DeviceKind> DeviceKindsAndHidden();
+// The CPU alone, for what it promises beside the others.
+const DeviceKind& CpuKind();
 
 // Devices and heaps of all ranks, and the transport between their nodes.
 class Cluster {
@@ -82,6 +89,8 @@ class PreparedPlan {
   // Writes what `rank` holds of an operand; everything else of its place becomes poison (NaN).
   void Write(Rank rank, Operand operand, const TestMatrix& whole);
   void Poison(Rank rank, Operand operand);
+  // Writes A and B on all ranks, and poisons C.
+  void Fill(const TestMatrix& a, const TestMatrix& b);
   // How many elements of the rank's C differ in bits from `whole`, as C's dtype rounds it.
   int64_t CountWrong(Rank rank, const TestMatrix& whole) const;
   // Copies the shard of C that `rank` holds into `whole`.
@@ -95,7 +104,8 @@ class PreparedPlan {
                                   absl::Duration timeout = absl::Seconds(60));
 
  private:
-  std::byte* At(Rank rank, Operand operand) const;
+  // The rows of an operand that `rank` holds, dense.
+  std::vector<std::byte> ReadShard(Rank rank, Operand operand) const;
 
   std::mutex mutex_;
   std::condition_variable ended_;
@@ -107,6 +117,11 @@ class PreparedPlan {
   Operands operands_;  // without versions
   std::vector<std::unique_ptr<Executor>> executors_;
 };
+
+// Prepares rank 0 of a cluster of two on one node, for a schedule that may be refused. `peer`: rank
+// 1's heap in place of the cluster's.
+absl::Status PrepareRank0(Cluster& cluster, const Problem& problem, const Schedule& schedule,
+                          Heap* peer = nullptr);
 
 // Gathers what several callbacks report, in the order of their keys.
 class Reports {

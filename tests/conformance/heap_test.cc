@@ -15,7 +15,7 @@ constexpr std::byte kOld{0xa5};
 
 class HeapTest : public testing::TestWithParam<DeviceKind> {
  protected:
-  HeapTest() : device_(GetParam().create(1)), heap_(*device_->CreateHeap(kHeap)) {
+  HeapTest() : device_(GetParam().create(0, 1)), heap_(*device_->CreateHeap(kHeap)) {
     std::vector<std::byte> poison(kHeap, kOld);
     EXPECT_EQ(heap_->Write({0, 1, kHeap, kHeap}, {poison.data(), 1, kHeap, kHeap}),
               absl::OkStatus());
@@ -123,7 +123,7 @@ TEST_P(HeapTest, AFillEndsOnceItIsStopped) {
   EXPECT_EQ(asked, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HeapTest, testing::ValuesIn(DeviceKinds()),
+INSTANTIATE_TEST_SUITE_P(All, HeapTest, testing::ValuesIn(DeviceKindsAndHidden()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

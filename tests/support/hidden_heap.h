@@ -11,7 +11,7 @@
 
 namespace agmm::test {
 
-class HiddenHeap final : public Heap {
+class HiddenHeap : public Heap {
  public:
   // `memory` outlives the heap, and is where the test looks.
   explicit HiddenHeap(absl::Span<std::byte> memory) : memory_(memory) {}
