@@ -140,6 +140,7 @@ absl::Status WholeDaemon::CreateDevices() {
     hello.set_description(info.description);
     hello.set_thread_count(info.threads);
     hello.set_heap_bytes(heap->size_bytes());
+    hello.set_island(info.island);
     spdlog::info("rank {}: {}, heap {}", config_.first_rank(config_.self) + heaps.size(),
                  info.description, FormatBytes(heap->size_bytes()));
     if (heaps.empty() && !info.measured.empty()) spdlog::info("measured: {}", info.measured);

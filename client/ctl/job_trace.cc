@@ -52,6 +52,7 @@ absl::StatusOr<TracedJob> StepsOf(const v1::Job& job) {
           job.job_id(), mesh.ranks[rank]));
     }
     topology.node_of_rank.push_back(report->node());
+    topology.island_of_rank.push_back(report->island());
   }
   AGMM_ASSIGN_OR_RETURN(traced.schedule, PlanAgain(traced.problem, topology, job));
   for (size_t rank = 0; rank < traced.reports.size(); ++rank) {

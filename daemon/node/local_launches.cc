@@ -208,6 +208,7 @@ v1::Report LocalLaunches::ReportOf(const LocalLaunch& launch) const {
     v1::RankReport* rank = done->add_ranks();
     rank->set_rank(plan.problem.mesh.ranks[plan.locals[i].rank]);
     rank->set_node(self_node_);
+    if (!plan.islands.empty()) rank->set_island(plan.islands[plan.locals[i].rank]);
     rank->mutable_epoch_us()->Add(part.epoch_us.begin(), part.epoch_us.end());
     const auto unix_us = [&](int64_t at_ns) {
       return at_ns == 0 ? 0 : (wall_ns - (now_ns - at_ns)) * 1e-3;

@@ -29,7 +29,8 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
     }
     nodes.push_back(node.node_of_rank[rank]);
   }
-  AGMM_ASSIGN_OR_RETURN(Schedule planned, Plan(problem, Topology{nodes}, options));
+  islands = {command.islands().begin(), command.islands().end()};
+  AGMM_ASSIGN_OR_RETURN(Schedule planned, Plan(problem, Topology{nodes, islands}, options));
   *hash = HashHex(PlanHash(problem, planned));
   if (AGMM_FAILPOINT("runner.plan_differs")) *hash = HashHex(0);
   if (*hash != command.plan_hash()) {
@@ -61,6 +62,7 @@ absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
   peers.executors = executors;
   peers.heaps = heaps;
   peers.nodes = nodes;
+  peers.islands = islands;
   peers.transport = node.transport;
   peers.plan = id;
   peers.world_ranks = mesh.ranks;

@@ -47,6 +47,7 @@ struct LocalPlan {
   std::shared_ptr<const Schedule> schedule;
   StepNames names;
   std::vector<int> nodes;
+  std::vector<int> islands;          // as Topology::island_of_rank
   std::vector<Heap*> heaps;          // null on other nodes
   std::vector<Executor*> executors;  // null on other nodes
   std::vector<LocalRank> locals;

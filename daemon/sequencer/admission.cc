@@ -54,6 +54,19 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catal
   return absl::OkStatus();
 }
 
+// The islands are left out where each node is one.
+Topology TopologyOf(const Mesh& mesh, const Members& members) {
+  Topology topology;
+  for (int rank : mesh.ranks) {
+    topology.node_of_rank.push_back(members.ranks()[rank].node);
+    topology.island_of_rank.push_back(members.ranks()[rank].island);
+  }
+  const std::vector<int>& islands = topology.island_of_rank;
+  if (std::count(islands.begin(), islands.end(), 0) == static_cast<int64_t>(islands.size()))
+    topology.island_of_rank.clear();
+  return topology;
+}
+
 }  // namespace
 
 absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members& members,
@@ -64,7 +77,7 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   AGMM_RETURN_IF_ERROR(ReadTerms(request, catalog, &job));
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(request.mesh()));
   AGMM_RETURN_IF_ERROR(CheckRanks(mesh, members));
-  for (int rank : mesh.ranks) job.topology.node_of_rank.push_back(members.ranks()[rank].node);
+  job.topology = TopologyOf(mesh, members);
   v1::Tensor protos[3];
   PlacedTensor tensors[3];
   const int given = job.new_c.empty() ? 3 : 2;
@@ -92,6 +105,9 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   AGMM_ASSIGN_OR_RETURN(job.options, FromProto(request.options()));
   job.problem_key =
       absl::StrFormat("%s ranks %s", ToString(job.problem), absl::StrJoin(mesh.ranks, ","));
+  if (!job.topology.island_of_rank.empty()) {
+    absl::StrAppend(&job.problem_key, " islands ", absl::StrJoin(job.topology.island_of_rank, ","));
+  }
   job.plan_key = absl::StrCat(job.problem_key, " ", ToString(job.options));
   return job;
 }

@@ -137,6 +137,7 @@ void PlanCache::Send(PreparedPlan* plan, const JobSpec& job) {
   *prepare->mutable_options() = ToProto(plan->planned.resolved.options);
   prepare->set_plan_hash(plan->planned.hash);
   prepare->set_large(plan->planned.large);
+  for (int island : job.topology.island_of_rank) prepare->add_islands(island);
   for (int node : plan->nodes) members_->Send(node, command);
 }
 

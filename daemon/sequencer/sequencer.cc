@@ -312,6 +312,8 @@ void Sequencer::SetRanks() {
       const v1::DeviceHello& hello = nodes_[i].hello.devices(device);
       rank.heap_bytes = hello.heap_bytes();
       rank.device = absl::StrCat(hello.kind(), ": ", hello.description());
+      rank.kind = hello.kind();
+      rank.island = hello.island();
     }
   }
 }
@@ -342,6 +344,7 @@ void Sequencer::FillStatus(v1::GetStatusResponse* status) const {
       to->set_description(from.description());
       to->set_thread_count(from.thread_count());
       to->set_heap_bytes(from.heap_bytes());
+      to->set_island(from.island());
     }
     SetUsage(node.usage, out);
   }

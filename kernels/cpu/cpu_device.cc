@@ -34,7 +34,7 @@ class CpuDevice final : public Device {
     return {"cpu",
             absl::StrFormat("%d thread%s, %s", parts_.threads, parts_.threads == 1 ? "" : "s",
                             GemmDescription()),
-            parts_.threads, GemmRates()};
+            parts_.threads, /*island=*/0, GemmRates()};
   }
   DeviceCounters counters() const override {
     std::lock_guard lock(parts_.monitor->mutex);

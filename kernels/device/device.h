@@ -16,8 +16,11 @@ struct DeviceInfo {
   std::string kind;         // "cpu"
   std::string description;  // "2 threads, oneDNN 2.6.3, avx512_bf16"
   int threads = 0;
-  std::string
-      measured;  // what chose its kernels; differs between equal devices, so not in description
+  // Devices of a node load and store each other's memory if they are of one island.
+  int island = 0;
+  // The measurements that chose its kernels. They differ between equal devices, so they are not in
+  // the description.
+  std::string measured = {};
 };
 
 // Counters of one device since its creation, for `status`, metrics and tests.
@@ -40,7 +43,8 @@ class Device {
   // those bytes no longer hold a tensor.
   virtual void ForgetContents(Heap* heap, int64_t offset, int64_t bytes) = 0;
   // Lets a waiting thread of the device drive `progress` from now on. Null: when this returns, no
-  // thread of the device drives any more.
+  // thread of the device drives any more. A device whose threads do not wait for messages does
+  // nothing.
   virtual void Lend(ProgressEngine* progress) = 0;
   virtual DeviceInfo info() const = 0;
   virtual DeviceCounters counters() const = 0;

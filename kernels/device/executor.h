@@ -23,6 +23,7 @@ struct Peers {
   std::vector<Executor*> executors;  // of this plan; executors[self] is this one
   std::vector<Heap*> heaps;
   std::vector<int> nodes;          // of each rank, for Transport::Send
+  std::vector<int> islands = {};   // as Topology::island_of_rank
   Transport* transport = nullptr;  // null if all ranks are local
   uint64_t plan = 0;               // Message::plan
   std::vector<int> world_ranks;    // numbers of the ranks in errors; empty: those of the mesh

@@ -40,8 +40,8 @@ class Lowering {
 
   absl::StatusOr<LoweredRank> Run() {
     AGMM_RETURN_IF_ERROR(plan_.CheckPeers());
-    AGMM_RETURN_IF_ERROR(
-        VerifySteps(plan_.problem, Topology{peers_.nodes}, *plan_.schedule, peers_.self));
+    AGMM_RETURN_IF_ERROR(VerifySteps(plan_.problem, Topology{peers_.nodes, peers_.islands},
+                                     *plan_.schedule, peers_.self));
     const std::vector<Step>& steps = plan_.steps();
     written_ = WrittenOperands(plan_.problem, *plan_.schedule);
     ranks_of_node_ =

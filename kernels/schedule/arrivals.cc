@@ -75,7 +75,7 @@ std::vector<bool> InPlaceHops(const Topology& topology, const Flow& flow, Arriva
   }
   for (size_t i = 0; i < in_place.size(); ++i) {
     const Flow::ChunkHop& hop = flow.hops()[i];
-    in_place[i] = !passed_on[i] && topology.SameNode(hop.from, hop.to);
+    in_place[i] = !passed_on[i] && topology.CanLoad(hop.from, hop.to);
   }
   return in_place;
 }

@@ -46,12 +46,13 @@ Line LineOf(const std::vector<Block>& has, const std::vector<Block>& needs, Rang
 }
 
 // How far it is from a holder to a rank; the smallest sends.
-std::tuple<bool, int, int> Distance(const Mesh& mesh, const Topology& topology, Rank holder,
-                                    Rank rank) {
+std::tuple<bool, bool, int, int> Distance(const Mesh& mesh, const Topology& topology, Rank holder,
+                                          Rank rank) {
   int apart = 0;
   for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis)
     apart += mesh.Coordinate(holder, axis) != mesh.Coordinate(rank, axis);
-  return {!topology.SameNode(holder, rank), apart, (holder - rank + mesh.size()) % mesh.size()};
+  return {!topology.SameNode(holder, rank), !topology.CanLoad(holder, rank), apart,
+          (holder - rank + mesh.size()) % mesh.size()};
 }
 
 // `cell` decides which of the ranks of a node stands for them, so that holders take turns.

@@ -41,9 +41,11 @@ struct Gathered {
   int64_t group = 1;       // shards that a rank gathers, its own included
   // Two ranks that exchange chunks, on different nodes and on one.
   std::optional<std::pair<Rank, Rank>> apart, together;
+  // Two of one node, neither of which can load the other's memory.
+  std::optional<std::pair<Rank, Rank>> in_islands;
 };
 
-// Looks for the two pairs among the ranks that exchange chunks of one operand. `nodes`: not all
+// Looks for the pairs among the ranks that exchange chunks of one operand. `nodes`: not all
 // ranks are on one.
 void FindPairs(const Topology& topology, const Move& move, bool nodes, Gathered& gathered) {
   const Grid grid = GridOf(move.has, move.needs, 1, 1);
@@ -76,10 +78,16 @@ void FindPairs(const Topology& topology, const Move& move, bool nodes, Gathered&
       const auto at = std::lower_bound(all.begin(), all.end(), std::pair(node, Rank{0}));
       if (at != all.end() && at->first == node) {
         if (!gathered.together) gathered.together = std::minmax(at->second, rank);
+        const auto loads = [&](const std::pair<int, Rank>& holder) {
+          return topology.CanLoad(holder.second, rank);
+        };
+        if (!gathered.in_islands && std::none_of(at, all.end(), loads))
+          gathered.in_islands = std::minmax(at->second, rank);
       } else if (!gathered.apart) {
         gathered.apart = std::minmax(all.front().second, rank);
       }
-      return !(gathered.together && (gathered.apart || !nodes));
+      return !(gathered.together && (gathered.apart || !nodes) &&
+               (gathered.in_islands || topology.island_of_rank.empty()));
     });
     if (!go_on) return;
   }
@@ -152,6 +160,8 @@ Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
   }
   if (!gathered.apart) {
     if (needs_places) return {"ring", "it has a place for each arrival, which the options ask for"};
+    if (gathered.in_islands)
+      return {"ring", "the ranks that gather share a node, but not all of them a memory"};
     return {"peer",
             "all ranks that gather share a node and read each other's shards where they lie"};
   }
@@ -186,6 +196,13 @@ absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology
         "gather together, are on nodes %d and %d; use ring or direct",
         apart->first, apart->second, topology.node_of_rank[apart->first],
         topology.node_of_rank[apart->second]));
+  }
+  if (const auto& pair = gathered.in_islands; algorithm.name == "peer" && pair) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "algorithm peer multiplies out of memory that every rank can load, and ranks %d and %d, "
+        "which gather together, are in islands %d and %d of node %d; use ring or direct",
+        pair->first, pair->second, topology.island_of_rank[pair->first],
+        topology.island_of_rank[pair->second], topology.node_of_rank[pair->first]));
   }
   if (options.carried && options.workspace_shards > 0) {
     return absl::InvalidArgumentError(
@@ -236,6 +253,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
         absl::StrFormat("the topology has %d ranks and mesh %s has %d", topology.rank_count(),
                         problem.mesh.ToString(), problem.mesh.size()));
   }
+  AGMM_RETURN_IF_ERROR(CheckIslands(topology));
   PlanOptions resolved = asked;
   if (asked.algorithm != "auto" && FindAlgorithm(asked.algorithm) == nullptr) {
     const std::vector<std::string> all = AlgorithmNames();

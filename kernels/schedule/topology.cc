@@ -4,6 +4,15 @@
 
 namespace agmm {
 
+absl::Status CheckIslands(const Topology& topology) {
+  if (topology.island_of_rank.empty() ||
+      topology.island_of_rank.size() == topology.node_of_rank.size())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%d islands for %d ranks; give every rank its island, or none",
+                      topology.island_of_rank.size(), topology.rank_count()));
+}
+
 absl::StatusOr<Topology> UniformTopology(int ranks, int nodes, int devices_per_node) {
   if (ranks < 1 || nodes < 1 || devices_per_node < 0) {
     return absl::InvalidArgumentError(

@@ -17,7 +17,7 @@ namespace agmm {
 //   - every read finds the block it names, of its own epoch;
 //   - every element of C that a rank holds ends with each slice of K counted once and finished
 //   once;
-//   - a place of another rank is read only where `topology` puts both on one node.
+//   - a place of another rank is read only where `topology` says that it can be loaded.
 // Errors: INVALID_ARGUMENT or FAILED_PRECONDITION naming rank, lane, step and what it clashes with.
 absl::Status Verify(const Problem& problem, const Topology& topology, const Schedule& schedule);
 

@@ -113,9 +113,10 @@ class StepCheck {
       return Fail("writes %s; only a transfer writes at another rank",
                   BufferName(problem_, place.rank, place.buffer));
     }
-    if (use == Use::kRead && !topology_.SameNode(place.rank, rank_)) {
-      return Fail("reads %s, which is on another node; transfer it",
-                  BufferName(problem_, place.rank, place.buffer));
+    if (use == Use::kRead && !topology_.CanLoad(place.rank, rank_)) {
+      return Fail("reads %s, which is on another %s; transfer it",
+                  BufferName(problem_, place.rank, place.buffer),
+                  topology_.SameNode(place.rank, rank_) ? "island of its node" : "node");
     }
     if (place.dtype != DType::kF32 && place.dtype != DType::kBF16 && place.dtype != DType::kF16) {
       return Fail("a place has unknown dtype %d", static_cast<int>(place.dtype));
@@ -330,6 +331,7 @@ absl::Status VerifySteps(const Problem& problem, const Topology& topology, const
         "the schedule has %d ranks and the topology %d; mesh %s has %d", schedule.ranks.size(),
         topology.rank_count(), problem.mesh.ToString(), ranks));
   }
+  AGMM_RETURN_IF_ERROR(CheckIslands(topology));
   if (schedule.workspace_bytes < 0 || schedule.workspace_bytes > kMaxBytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "the workspace has %d bytes; it must have 0 to %d", schedule.workspace_bytes, kMaxBytes));

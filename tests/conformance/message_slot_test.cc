@@ -4,6 +4,7 @@
 
 #include "kernels/device/message_slot.h"
 #include "tests/conformance/cases.h"
+#include "tests/support/hidden_heap.h"
 
 namespace agmm::test {
 namespace {
@@ -54,6 +55,18 @@ TEST_F(ArrivalTest, AWorkspaceOutsideTheHeapIsRefusedWhateverItsOffset) {
     bound_.workspace_offset = offset;
     EXPECT_EQ(Code(Sent(), kBytes), absl::StatusCode::kInvalidArgument) << offset;
   }
+}
+
+TEST_F(ArrivalTest, BytesForAHeapThatHidesItsMemoryGoToTheirOffset) {
+  HiddenHeap hidden(cluster_.heap(1)->host());
+  const std::vector<Heap*> heaps{nullptr, &hidden};
+  const ArrivalContext context{problem_, schedule_, nodes_, 1, heaps, operands_};
+  const auto arrival = ResolveArrival(context, 0, Sent(), kBytes);
+  ASSERT_TRUE(arrival.ok()) << arrival.status();
+  EXPECT_EQ(arrival->to.data, nullptr);
+  EXPECT_EQ(arrival->to.heap, &hidden);
+  const Place& to = std::get<Transfer>(schedule_.ranks[0][send_].op).to[0];
+  EXPECT_EQ(arrival->to.offset_bytes, 4096 + to.offset_bytes);
 }
 
 TEST_F(ArrivalTest, BytesGoWhereTheScheduleSays) {

@@ -1,5 +1,6 @@
 // The plans that a node keeps: who waits for whom, and the memory they take.
 #include "daemon/node/runner.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/failpoint.h"
 #include "tests/daemon/node/runner_harness.h"
@@ -7,6 +8,21 @@
 
 namespace agmm {
 namespace {
+
+TEST(Runner, ANodePlansWithTheIslandsThatItIsGiven) {
+  RunnerWorld world(1, 2);
+  v1::PreparePlan command = world.PrepareOf(1, world.ProblemOf(8, 8, 8), "peer");
+  world.Prepare(command);
+  command.set_plan_id(2);
+  command.add_islands(0);
+  command.add_islands(1);
+  world.node(0).runner->Prepare(command);
+  const auto report = world.node(0).Next();
+  ASSERT_TRUE(report.has_value());
+  EXPECT_THAT(report->plan_prepared().error().message(),
+              testing::HasSubstr("ranks 0 and 1, which gather together, are in islands 0 and 1"));
+  world.EndGeneration();
+}
 
 TEST(Runner, ASmallPlanDoesNotWaitForALargeOneAndBothAreAccounted) {
   RunnerWorld world(2, 1);

@@ -143,6 +143,26 @@ TEST_F(PlansOfJobs, APlanLargerThanTheCacheRunsAndGoesAfterItsLastUseAlone) {
   EXPECT_EQ(Metric("plans_prepared_total"), 2) << "the small one was kept";
 }
 
+TEST_F(PlansOfJobs, TheNodesPlanWithTheIslandsOfTheRanksAndNotWithThoseBefore) {
+  const v1::SubmitJobRequest request = Request(MakeOperands(64));
+  const auto islands = [&] {
+    SubmitOk(request);
+    std::vector<int> islands;
+    for (const auto& [node, command] : Take(v1::Command::kPreparePlan)) {
+      const auto& of_plan = command.prepare_plan().islands();
+      islands.assign(of_plan.begin(), of_plan.end());
+    }
+    return islands;
+  };
+  EXPECT_THAT(islands(), IsEmpty()) << "each node is one island";
+  std::vector<int> expected;
+  Do([&] {
+    for (WorldRank& rank : members_.mutable_ranks())
+      expected.push_back(rank.island = static_cast<int>(expected.size()) % 2);
+  });
+  EXPECT_EQ(islands(), expected);
+}
+
 TEST_F(PlansOfJobs, ARequestRepeatedWhileItsPlanIsMadeIsAnsweredWithTheSameJob) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   request.set_request_id("r1");
