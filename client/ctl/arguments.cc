@@ -115,13 +115,17 @@ absl::StatusOr<Dimensions> ParseDimensions(absl::string_view text) {
 }
 
 absl::StatusOr<Mesh> MeshOfFlags(const std::string& mesh, const std::string& ranks,
-                                 int world_ranks) {
+                                 const std::vector<int>& others) {
   std::vector<int> list;
   if (!ranks.empty()) {
     AGMM_ASSIGN_OR_RETURN(list, ParseRanks(ranks));
   }
-  const size_t size = ranks.empty() ? static_cast<size_t>(world_ranks) : list.size();
-  return ParseMesh(mesh.empty() ? absl::StrCat("x=", size) : mesh, list);
+  const size_t size = ranks.empty() ? others.size() : list.size();
+  AGMM_ASSIGN_OR_RETURN(Mesh made, ParseMesh(mesh.empty() ? absl::StrCat("x=", size) : mesh, list));
+  // A mesh that is too large keeps its ranks, which the world then refuses.
+  if (ranks.empty() && made.ranks.size() <= others.size())
+    std::copy_n(others.begin(), made.ranks.size(), made.ranks.begin());
+  return made;
 }
 
 absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,

@@ -32,10 +32,10 @@ struct Dimensions {
 // Parses "4096x512".
 absl::StatusOr<Dimensions> ParseDimensions(absl::string_view text);
 
-// Returns `mesh` over `ranks`, as the flags give them; by default one axis x over `ranks`, and the
-// ranks are all `world_ranks`.
+// Returns `mesh` over `ranks`, as the flags give them; by default one axis x over all ranks, and
+// the first ranks of `others`, or of the world where these are not known.
 absl::StatusOr<Mesh> MeshOfFlags(const std::string& mesh, const std::string& ranks,
-                                 int world_ranks);
+                                 const std::vector<int>& others);
 
 // Parses "A=X,B=W,C=Y", in any order. Returns a tensor for each operand, in the order of `spec`.
 absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,

@@ -37,14 +37,18 @@ std::string NewRequestId() { return absl::StrCat("agmmctl-", RandomHex(kIdBytes)
 absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh) {
   Site site;
   AGMM_ASSIGN_OR_RETURN(site.status, ReadyWorld(connection));
-  const std::vector<int> nodes = NodesOfWorld(site.status);
-  AGMM_ASSIGN_OR_RETURN(site.mesh, MeshOfFlags(mesh, /*ranks=*/"", static_cast<int>(nodes.size())));
-  if (site.mesh.size() > static_cast<int>(nodes.size())) {
-    return absl::InvalidArgumentError(absl::StrFormat("mesh %s needs %d ranks and the world has %d",
-                                                      site.mesh.ToString(), site.mesh.size(),
-                                                      nodes.size()));
+  const Topology world = TopologyOfWorld(site.status);
+  const std::vector<int> ranks = RanksOfFirstKind(site.status);
+  AGMM_ASSIGN_OR_RETURN(site.mesh, MeshOfFlags(mesh, /*ranks=*/"", ranks));
+  if (site.mesh.size() > static_cast<int>(ranks.size())) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "mesh %s needs %d ranks and the world has %d%s", site.mesh.ToString(), site.mesh.size(),
+        ranks.size(), ranks.size() < world.node_of_rank.size() ? " of rank 0's kind" : ""));
   }
-  for (int rank : site.mesh.ranks) site.topology.node_of_rank.push_back(nodes[rank]);
+  for (int rank : site.mesh.ranks) {
+    site.topology.node_of_rank.push_back(world.node_of_rank[rank]);
+    site.topology.island_of_rank.push_back(world.island_of_rank[rank]);
+  }
   return site;
 }
 

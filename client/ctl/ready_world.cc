@@ -44,11 +44,29 @@ absl::StatusOr<v1::Tensor> FetchFile(Connection* connection, const v1::Tensor& t
   return fetched;
 }
 
-std::vector<int> NodesOfWorld(const v1::GetStatusResponse& status) {
-  std::vector<int> nodes;
-  for (const v1::NodeStatus& node : status.nodes())
-    nodes.resize(nodes.size() + node.devices_size(), node.index());
-  return nodes;
+Topology TopologyOfWorld(const v1::GetStatusResponse& status) {
+  Topology topology;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    for (const v1::DeviceStatus& device : node.devices()) {
+      topology.node_of_rank.push_back(node.index());
+      topology.island_of_rank.push_back(device.island());
+    }
+  }
+  return topology;
+}
+
+std::vector<int> RanksOfFirstKind(const v1::GetStatusResponse& status) {
+  std::vector<int> ranks;
+  const v1::DeviceStatus* first = nullptr;
+  int rank = 0;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    for (const v1::DeviceStatus& device : node.devices()) {
+      if (first == nullptr) first = &device;
+      if (device.kind() == first->kind()) ranks.push_back(rank);
+      ++rank;
+    }
+  }
+  return ranks;
 }
 
 absl::StatusOr<v1::Tensor> FindTensor(Connection* connection, const std::string& name) {

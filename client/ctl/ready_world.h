@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "client/connect/connection.h"
 #include "client/npy/npy.h"
+#include "kernels/schedule/topology.h"
 
 namespace agmm {
 
@@ -27,8 +28,10 @@ absl::Status TransferError(const absl::Status& status, absl::string_view what);
 absl::StatusOr<v1::Tensor> FetchFile(Connection* connection, const v1::Tensor& tensor,
                                      const std::string& path, NpyWriter* file);
 
-// Returns the node of each world rank.
-std::vector<int> NodesOfWorld(const v1::GetStatusResponse& status);
+// Returns the node and the island of each world rank.
+Topology TopologyOfWorld(const v1::GetStatusResponse& status);
+// Returns the world ranks whose devices are of rank 0's kind, in order: those of the default mesh.
+std::vector<int> RanksOfFirstKind(const v1::GetStatusResponse& status);
 
 // Returns the tensor called `name`: a name, or an id as "#12". Errors: NOT_FOUND.
 absl::StatusOr<v1::Tensor> FindTensor(Connection* connection, const std::string& name);

@@ -42,19 +42,19 @@ void AddSpecFlags(CLI::App* verb, SpecFlags* flags) {
   verb->add_option(
       "--ranks", flags->ranks,
       "World ranks of the mesh, such as 0-3 or 0,2,4 (default: the first ones; without "
-      "--mesh all)");
+      "--mesh all of rank 0's kind)");
 }
 
 // Returns the spec of a tensor, sharded by the flags; by default a copy on every rank of the world,
 // whose size the daemon is asked for.
 absl::StatusOr<v1::TensorSpec> MakeSpec(Connection* connection, const SpecFlags& flags,
                                         Dimensions shape, DType dtype) {
-  int world_ranks = 0;
+  std::vector<int> ranks;
   if (flags.mesh.empty() && flags.ranks.empty()) {
     AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, ReadyWorld(connection));
-    world_ranks = static_cast<int>(NodesOfWorld(status).size());
+    ranks = RanksOfFirstKind(status);
   }
-  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, MeshOfFlags(flags.mesh, flags.ranks, world_ranks));
+  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, MeshOfFlags(flags.mesh, flags.ranks, ranks));
   AGMM_ASSIGN_OR_RETURN(const Tensor tensor,
                         ParseTensor(flags.sharding.empty() ? kReplicated : flags.sharding, mesh,
                                     shape.rows, shape.cols, dtype));

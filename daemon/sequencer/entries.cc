@@ -28,6 +28,15 @@ absl::Status CheckRanks(const Mesh& mesh, const Members& members) {
         absl::StrFormat("mesh %s names rank %d; the world has %d, 0 to %d", mesh.ToString(), rank,
                         world, world - 1));
   }
+  const auto kind_of = [&](int rank) -> const std::string& { return members.ranks()[rank].kind; };
+  const auto known = [&](int rank) { return !kind_of(rank).empty(); };
+  const auto first = std::find_if(mesh.ranks.begin(), mesh.ranks.end(), known);
+  for (auto other = first; other != mesh.ranks.end(); ++other) {
+    if (!known(*other) || kind_of(*other) == kind_of(*first)) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "mesh %s has devices of two kinds: rank %d is %s and rank %d is %s; take ranks of one kind",
+        mesh.ToString(), *first, kind_of(*first), *other, kind_of(*other)));
+  }
   return absl::OkStatus();
 }
 

@@ -39,7 +39,8 @@ struct Entry {
 
 // True if a tensor of one can have the contents of the other. Names of dimensions do not matter.
 bool SameSpec(const PlacedTensor& a, const PlacedTensor& b);
-// Errors: INVALID_ARGUMENT for a mesh with ranks that the world does not have.
+// Errors: INVALID_ARGUMENT for a mesh with ranks that the world does not have, or whose devices are
+// of two kinds.
 absl::Status CheckRanks(const Mesh& mesh, const Members& members);
 // Checks that `session` (empty: none) may write `found` by its name; `replaces` it by another
 // tensor, or only its contents. A session's tensors can be written by name only within that

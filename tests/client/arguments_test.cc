@@ -42,12 +42,17 @@ TEST(Arguments, DimensionsAreRowsAndColumns) {
 }
 
 TEST(Arguments, AMeshLiesOverTheRanksThatAreGivenOrAll) {
-  EXPECT_EQ(MeshOfFlags("", "", 4)->ToString(), "x=4");
-  EXPECT_EQ(MeshOfFlags("", "4-5", 8)->ToString(), "x=2");
-  EXPECT_THAT(MeshOfFlags("", "4-5", 8)->ranks, ElementsAre(4, 5));
-  EXPECT_EQ(MeshOfFlags("dp=2,tp=2", "", 8)->ToString(), "dp=2,tp=2");
-  EXPECT_THAT(MeshOfFlags("dp=2,tp=2", "4-7", 8)->ranks, ElementsAre(4, 5, 6, 7));
-  EXPECT_TRUE(absl::IsInvalidArgument(MeshOfFlags("x=3", "4-5", 8).status()));
+  const std::vector<int> kEight = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(MeshOfFlags("", "", {0, 1, 2, 3})->ToString(), "x=4");
+  EXPECT_EQ(MeshOfFlags("", "4-5", kEight)->ToString(), "x=2");
+  EXPECT_THAT(MeshOfFlags("", "4-5", kEight)->ranks, ElementsAre(4, 5));
+  EXPECT_EQ(MeshOfFlags("dp=2,tp=2", "", kEight)->ToString(), "dp=2,tp=2");
+  EXPECT_THAT(MeshOfFlags("dp=2,tp=2", "4-7", kEight)->ranks, ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(MeshOfFlags("", "", {1, 3})->ranks, ElementsAre(1, 3));
+  EXPECT_THAT(MeshOfFlags("x=2", "", {1, 3, 5})->ranks, ElementsAre(1, 3));
+  EXPECT_THAT(MeshOfFlags("x=2", "", {})->ranks, ElementsAre(0, 1));
+  EXPECT_THAT(MeshOfFlags("x=3", "", {1, 3})->ranks, ElementsAre(0, 1, 2));
+  EXPECT_TRUE(absl::IsInvalidArgument(MeshOfFlags("x=3", "4-5", kEight).status()));
 }
 
 TEST(Arguments, BindingsComeInTheSpecsOrder) {

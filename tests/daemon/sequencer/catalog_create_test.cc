@@ -88,6 +88,23 @@ TEST_F(CatalogCreateTest, ItEndsWithTheGenerationInWhichItWasBeingPlaced) {
   EXPECT_EQ(Free(), kHeap);
 }
 
+TEST_F(CatalogCreateTest, AMeshOfTwoKindsOfDeviceIsRefusedByItsRanks) {
+  std::vector<WorldRank>& ranks = members_.mutable_ranks();
+  for (WorldRank& rank : ranks) rank.kind = "cpu";
+  ranks[2].kind = ranks[3].kind = "cuda";
+  const auto create = [&](int count, int first) {
+    return catalog_->CreateAtOnce({}, TensorRequest("B", "[M_x, K]", 8, 8, MeshOf(count, first)))
+        .status();
+  };
+  const absl::Status refused = create(3, 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_EQ(
+      refused.message(),
+      "mesh x=3 has devices of two kinds: rank 1 is cpu and rank 2 is cuda; take ranks of one "
+      "kind");
+  EXPECT_TRUE(create(2, 2).ok());
+}
+
 TEST_F(CatalogCreateTest, ATakenNameAndAFullHeapAreSaidAtOnce) {
   Make("A");
   EXPECT_TRUE(absl::IsAlreadyExists(
