@@ -1,0 +1,62 @@
+// Kernels by name: the bytes each one touches, and what it does to an element, on the host.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tests/model/stream.h"
+
+namespace model {
+
+// One launch: what its arguments make of it. The elements run in an order by the seed.
+struct Launch {
+  std::vector<Access> accesses;
+  int64_t elements = 0;
+  std::function<void(int64_t element)> body;
+};
+
+struct Kernel {
+  std::string name;
+  std::function<Launch(void** arguments)> launch;
+};
+
+// The kernel of this name, or null. Its address is its handle.
+const Kernel* FindKernel(const std::string& name);
+bool IsKernel(const void* handle);
+
+// Rows in device memory that a launch reads or writes.
+inline Access Reads(CUdeviceptr address, int64_t rows, int64_t row_bytes, int64_t pitch_bytes) {
+  return {{address, rows, row_bytes, pitch_bytes}, false};
+}
+inline Access Writes(CUdeviceptr address, int64_t rows, int64_t row_bytes, int64_t pitch_bytes) {
+  return {{address, rows, row_bytes, pitch_bytes}, true};
+}
+
+// Where a body finds a device address.
+template <typename T>
+T* At(CUdeviceptr address) {
+  return reinterpret_cast<T*>(TheMachine().memory.Engine(address));
+}
+
+// A row of the table: the arguments of `launch` are those of the kernel, with CUdeviceptr for a
+// pointer.
+template <typename... Arguments>
+Kernel Row(const char* name, Launch (*launch)(Arguments...)) {
+  return {name, [launch](void** arguments) {
+            std::tuple<Arguments...> values;
+            [&]<size_t... i>(std::index_sequence<i...>) {
+              (std::memcpy(&std::get<i>(values), arguments[i], sizeof(std::get<i>(values))), ...);
+            }
+            (std::index_sequence_for<Arguments...>());
+            return std::apply(launch, values);
+          }};
+}
+
+}  // namespace model

@@ -1,0 +1,97 @@
+// Addresses, physical memory, access rights and pinned memory. Not thread-safe: under the model's
+// lock.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/model/races.h"
+
+namespace model {
+
+constexpr int64_t kGranularity = 2 << 20;
+
+// A GPU's memory is one file, of which each allocation has its own part for ever. Device addresses
+// are a range that the process cannot touch; what is mapped there is also mapped at the same offset
+// of a second range, for the engine.
+class Memory {
+ public:
+  Memory();
+
+  // cuMemCreate and cuMemRelease. OUT_OF_MEMORY leaves all as it was.
+  CUresult Create(int gpu, int64_t bytes, CUmemGenericAllocationHandle* handle);
+  CUresult Release(CUmemGenericAllocationHandle handle);
+  CUresult Reserve(int64_t bytes, int64_t alignment, CUdeviceptr* address);
+  CUresult Free(CUdeviceptr address, int64_t bytes);
+  CUresult Map(CUdeviceptr address, int64_t bytes, int64_t offset,
+               CUmemGenericAllocationHandle handle);
+  CUresult Unmap(CUdeviceptr address, int64_t bytes);
+  // Gives `gpu` the right to read and write the mappings in the range, or takes it.
+  CUresult SetAccess(CUdeviceptr address, int64_t bytes, int gpu, bool allowed);
+
+  // cuMemAlloc and cuMemFree: the same in one call, for the GPU alone.
+  CUresult Allocate(int gpu, int64_t bytes, CUdeviceptr* address);
+  CUresult FreeAllocation(CUdeviceptr address);
+
+  CUresult AllocateHost(int gpu, int64_t bytes, void** address);
+  CUresult FreeHost(void* address);
+  // Frees the pinned memory of a context; returns how many pieces it had.
+  size_t FreeHostOf(int gpu);
+
+  bool IsDevice(uint64_t address) const { return address - base_ < kAddresses; }
+  bool IsPinned(uint64_t address, int64_t bytes) const;
+  // The GPU whose memory is mapped at `address`, or -1.
+  int Owner(CUdeviceptr address) const;
+  // The bytes of the mapping or pinned memory that begins at `address`, or 0.
+  int64_t AllocationBytes(CUdeviceptr address) const;
+  // Whether every byte of the range is mapped, and, with a GPU, may be used by it.
+  bool IsMapped(CUdeviceptr address, int64_t bytes, int gpu = -1) const;
+  // Where the engine finds a device or pinned address.
+  char* Engine(uint64_t address) const;
+  // The same bytes by physical address, for the race check; the range is mapped or pinned.
+  std::vector<Access> Physical(const Access& access) const;
+
+  int64_t used_bytes(int gpu) const { return used_[gpu]; }
+  // A line for each thing that is still held.
+  std::vector<std::string> Held() const;
+
+ private:
+  static constexpr uint64_t kAddresses = 1ULL << 40;
+  struct Block {  // of physical memory
+    int gpu = 0;
+    int64_t offset = 0, bytes = 0;
+    bool held = true;
+    int mappings = 0;
+  };
+  struct Mapping {
+    int64_t bytes = 0, offset = 0;  // the offset within the GPU's file
+    CUmemGenericAllocationHandle handle = 0;
+    int gpu = 0;
+    uint32_t rights = 0;
+    bool allocation = false;  // by cuMemAlloc
+  };
+  struct Pinned {
+    int64_t bytes = 0;
+    int gpu = 0;
+  };
+
+  // The mappings in the range if they cover all of it, else none.
+  std::vector<std::map<uint64_t, Mapping>::iterator> Covering(CUdeviceptr address, int64_t bytes);
+  void Drop(CUmemGenericAllocationHandle handle);
+
+  uint64_t base_ = 0, engine_ = 0;  // the two ranges
+  uint64_t next_ = 0;               // offsets from here on were never reserved
+  std::vector<int> files_;
+  std::vector<int64_t> used_, ends_;
+  CUmemGenericAllocationHandle last_handle_ = 0;
+  std::map<CUmemGenericAllocationHandle, Block> blocks_;
+  std::map<uint64_t, int64_t> reserved_;
+  std::map<uint64_t, Mapping> mappings_;
+  std::map<uint64_t, Pinned> pinned_;
+};
+
+}  // namespace model

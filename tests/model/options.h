@@ -1,0 +1,53 @@
+// What AGMM_MODEL sets, and how the model ends a test.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace model {
+
+enum class Peers { kAll, kPairs, kNone };
+// When work runs, and which of the operations that may run comes next; README.md describes them.
+enum class Order { kEager, kLazy, kRandom, kOldest, kNewest };
+
+struct Options {
+  int gpus = 2;                // 1 to 16
+  int64_t memory = 1LL << 30;  // bytes a GPU
+  Peers peers = Peers::kAll;
+  int channels = 8;  // in-order hardware channels a GPU, 1 to 32
+  int depth = 1024;  // operations that a channel holds before a caller blocks
+  Order order = Order::kEager;
+  bool block = false;  // calls=block: allocations, frees and the like wait for all work
+  bool stuck = false;  // orphans=stuck: a wait for a lost GPU's event never ends
+  uint64_t seed = 1;
+  int driver = 13000;     // the driver's version; 0 is a stub
+  int64_t skip_wait = 0;  // the n-th wait that adds an order is ignored
+  std::string report;     // a file that gets counts at exit, and each finding
+
+  struct Failure {  // the call-th call of `name` returns `code`
+    std::string name;
+    int64_t call = 0;
+    int code = 0;  // 0: out of memory for allocations, else CUDA_ERROR_UNKNOWN
+  };
+  std::vector<Failure> failures;
+  struct Loss {  // GPU `gpu` is lost when it begins its operation-th copy, memset or kernel
+    int gpu = 0;
+    int64_t operation = 0;
+    int code = 0;  // 0: CUDA_ERROR_LAUNCH_FAILED
+  };
+  std::vector<Loss> losses;
+};
+
+// The options of this process, from AGMM_MODEL at the first call.
+const Options& TheOptions();
+
+// Ends the process: `finding` in one line on stderr and in the report, with AGMM_MODEL.
+[[noreturn]] void Fail(const std::string& finding);
+// Appends a line to the report, where there is one.
+void Report(const std::string& line);
+
+// printf into a string.
+[[gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...);
+
+}  // namespace model

@@ -1,0 +1,69 @@
+// The race check: which operation orders which, and which bytes each of them touches.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace model {
+
+// How much of each stream has happened before a point: by stream number, a count of its operations.
+using Clock = std::vector<uint64_t>;
+void Join(Clock& into, const Clock& other);
+// Whether operation `count` of `stream` is before `clock`.
+bool Covers(const Clock& clock, int stream, uint64_t count);
+
+// `rows` pieces of `row_bytes`, `pitch_bytes` apart.
+struct Rectangle {
+  uint64_t address = 0;
+  int64_t rows = 1, row_bytes = 0, pitch_bytes = 0;
+
+  // From the first byte to behind the last one.
+  int64_t extent_bytes() const { return (rows - 1) * pitch_bytes + row_bytes; }
+  uint64_t end() const { return address + extent_bytes(); }
+};
+// Whether they share a byte.
+bool Overlap(const Rectangle& a, const Rectangle& b);
+
+struct Access {
+  Rectangle bytes;
+  bool writes = false;
+};
+
+// Not thread-safe: under the model's lock. Addresses are physical, so that two mappings of one
+// memory meet.
+class Races {
+ public:
+  // An operation of `stream`, its count there, what to call it, and its clock, which covers itself.
+  struct Operation {
+    int stream = 0;
+    uint64_t count = 0;
+    std::string name;
+  };
+
+  // Adds what `operation` touches. Ends the test if a byte of it is touched by an earlier operation
+  // that `clock` does not cover, and one of the two writes.
+  void Add(const Operation& operation, const Clock& clock, const std::vector<Access>& accesses);
+
+  // Joins the host's clock, which every later operation inherits.
+  void HostSaw(const Clock& clock);
+  const Clock& host() const { return host_; }
+
+  // The name of an operation on these bytes that the host has not seen the end of, or "".
+  // Operations of the streams in `dead` do not count.
+  std::string Unseen(const Rectangle& bytes, const std::vector<int>& dead) const;
+  // Forgets memory that is back.
+  void Forget(uint64_t address, int64_t bytes);
+
+ private:
+  struct Touch {
+    Access access;
+    Operation by;
+  };
+  // The touches that a later operation can conflict with, by region: a GPU's memory, or the host's.
+  std::map<uint64_t, std::vector<Touch>> touches_;
+  Clock host_;
+};
+
+}  // namespace model

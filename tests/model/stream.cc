@@ -1,0 +1,303 @@
+#include "tests/model/stream.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <utility>
+
+namespace model {
+namespace {
+
+Machine* made = nullptr;
+
+// Runs after the destructors of the program, because this library was loaded by it.
+[[gnu::destructor]] void AtExit() {
+  if (made) made->Finish();
+}
+
+}  // namespace
+
+Machine& TheMachine() {
+  static Machine& machine = *(made = new Machine);
+  return machine;
+}
+
+Machine::Machine() : random_(TheOptions().seed) {
+  for (int i = 0; i < TheOptions().gpus; ++i) {
+    Gpu& gpu = gpus.emplace_back();
+    gpu.index = i;
+    for (int j = 0; j < TheOptions().channels; ++j) {
+      gpu.channels.push_back({.gpu = &gpu, .index = j});
+    }
+  }
+}
+
+Stream& Machine::AddStream(uint64_t handle, Gpu& gpu) {
+  const int channels = TheOptions().channels;
+  const int channel =
+      TheOptions().order == Order::kRandom ? Random(channels) : gpu.streams % channels;
+  ++gpu.streams;
+  Stream& stream = streams[handle];
+  stream.number = static_cast<int>(gpu_of_stream_.size());
+  stream.gpu = &gpu;
+  stream.channel = &gpu.channels[channel];
+  gpu_of_stream_.push_back(&gpu);
+  return stream;
+}
+
+CUresult Machine::Submit(Stream& stream, Operation operation) {
+  std::erase_if(operation.accesses, [](const Access& access) {
+    return access.bytes.rows <= 0 || access.bytes.row_bytes <= 0;
+  });
+  Channel& channel = *stream.channel;
+  const auto depth = static_cast<size_t>(TheOptions().depth);
+  while (channel.queue.size() >= depth && stream.gpu->error == CUDA_SUCCESS) {
+    ++full_;
+    Wait({&channel, channel.done + 1}, operation.name + ", whose channel is full,");
+  }
+  if (stream.gpu->error != CUDA_SUCCESS) return stream.gpu->error;
+
+  operation.number = ++submitted_;
+  operation.name += Format(" #%llu on stream %d of GPU %d", (unsigned long long)operation.number,
+                           stream.number, stream.gpu->index);
+  ++stream.operations;
+  Join(stream.clock, races.host());
+  if (operation.awaits) Join(stream.clock, operation.awaits->clock);
+  stream.clock.resize(std::max<size_t>(stream.clock.size(), stream.number + 1));
+  stream.clock[stream.number] = stream.operations;
+  std::vector<Access> touched;
+  for (const Access& access : operation.accesses) {
+    // What is not mapped now is a fault when it runs.
+    if (memory.IsDevice(access.bytes.address) &&
+        !memory.IsMapped(access.bytes.address, access.bytes.extent_bytes())) {
+      continue;
+    }
+    const std::vector<Access> physical = memory.Physical(access);
+    touched.insert(touched.end(), physical.begin(), physical.end());
+  }
+  races.Add({stream.number, stream.operations, operation.name}, stream.clock, touched);
+
+  stream.last = {&channel, channel.done + channel.queue.size() + 1};
+  if (operation.sets) {
+    operation.sets->point = stream.last;
+    operation.sets->clock = stream.clock;
+  }
+  channel.queue.push_back(std::move(operation));
+  switch (TheOptions().order) {
+    case Order::kEager: RunSome({}, -1); break;
+    case Order::kLazy: break;
+    default: RunSome({}, Random(4));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult Machine::SubmitWait(Stream& stream, const std::shared_ptr<Record>& record) {
+  ++waits_;
+  // A wait that adds no order is not counted, because nothing is wrong without it.
+  Clock before = stream.clock;
+  Join(before, races.host());
+  Clock after = before;
+  Join(after, record->clock);
+  if (after != before && ++ordering_waits_ == TheOptions().skip_wait) return CUDA_SUCCESS;
+  return Submit(stream, {.name = "cuStreamWaitEvent", .awaits = record});
+}
+
+bool Machine::Reached(const Point& point) const {
+  return !point.channel || point.channel->done >= point.count;
+}
+
+bool Machine::Holds(const Record& record) const {
+  return Reached(record.point) ||
+         (record.point.channel->gpu->error != CUDA_SUCCESS && !TheOptions().stuck);
+}
+
+bool Machine::MayRun(const Channel& channel) const {
+  if (channel.queue.empty() || channel.gpu->error != CUDA_SUCCESS) return false;
+  const std::shared_ptr<Record>& awaits = channel.queue.front().awaits;
+  return !awaits || Holds(*awaits);
+}
+
+Channel* Machine::Next(const Point& target) {
+  if (TheOptions().order == Order::kLazy && target.channel) {
+    // What the target needs first: the head of its channel, or what that waits for, and so on. It
+    // ends, because each step goes to work that was submitted earlier.
+    Channel* channel = target.channel;
+    while (!MayRun(*channel)) {
+      if (channel->queue.empty() || channel->gpu->error != CUDA_SUCCESS) return nullptr;
+      channel = channel->queue.front().awaits->point.channel;
+    }
+    return channel;
+  }
+  std::vector<Channel*> ready;
+  for (Gpu& gpu : gpus) {
+    for (Channel& channel : gpu.channels) {
+      if (MayRun(channel)) ready.push_back(&channel);
+    }
+  }
+  if (ready.empty()) return nullptr;
+  if (TheOptions().order == Order::kRandom) return ready[Random(static_cast<int>(ready.size()))];
+  const auto [oldest, newest] =
+      std::minmax_element(ready.begin(), ready.end(), [](const Channel* a, const Channel* b) {
+        return a->queue.front().number < b->queue.front().number;
+      });
+  return TheOptions().order == Order::kNewest ? *newest : *oldest;
+}
+
+void Machine::Run(Channel& channel) {
+  Operation& head = channel.queue.front();
+  Gpu& gpu = *channel.gpu;
+  if (head.run) {
+    if (!head.begun) {
+      head.begun = true;
+      ++gpu.begun;
+      for (const Options::Loss& loss : TheOptions().losses) {
+        if (loss.gpu == gpu.index && loss.operation == gpu.begun) {
+          const int code = loss.code ? loss.code : CUDA_ERROR_LAUNCH_FAILED;
+          return Lose(gpu, static_cast<CUresult>(code), "lost at " + head.name);
+        }
+      }
+      head.left.resize(head.pieces);
+      std::iota(head.left.begin(), head.left.end(), 0);
+      std::shuffle(head.left.begin(), head.left.end(), random_);
+    }
+    for (const auto& [bytes, writes] : head.accesses) {
+      if (memory.IsDevice(bytes.address)
+              ? memory.IsMapped(bytes.address, bytes.extent_bytes(), gpu.index)
+              : memory.IsPinned(bytes.address, bytes.extent_bytes())) {
+        continue;
+      }
+      return Lose(gpu, CUDA_ERROR_ILLEGAL_ADDRESS,
+                  Format("%s %s %#llx without a mapping or without access", head.name.c_str(),
+                         writes ? "writes" : "reads", (unsigned long long)bytes.address));
+    }
+    head.run(head.left.back());
+    head.left.pop_back();
+    if (!head.left.empty()) return;
+  }
+  if (head.sets) head.sets->time = std::chrono::steady_clock::now();
+  channel.queue.pop_front();
+  ++channel.done;
+}
+
+void Machine::RunSome(const Point& target, int steps) {
+  for (; steps != 0; --steps) {
+    Channel* channel = Next(target);
+    if (!channel) return;
+    Run(*channel);
+  }
+}
+
+void Machine::Poll(const Point& point) {
+  switch (TheOptions().order) {
+    case Order::kEager: return RunSome(point, -1);
+    case Order::kLazy: return RunSome(point, 1);
+    default: return RunSome(point, 1 + Random(4));
+  }
+}
+
+CUresult Machine::Wait(const Point& point, const std::string& caller) {
+  const auto blocked = blocked_.insert(caller);
+  while (!Reached(point) && point.channel->gpu->error == CUDA_SUCCESS) {
+    Channel* channel = Next(point);
+    if (!channel) Deadlock();
+    Run(*channel);
+    // Other host threads may go on meanwhile.
+    mutex.unlock();
+    mutex.lock();
+  }
+  blocked_.erase(blocked);
+  return Reached(point) ? CUDA_SUCCESS : point.channel->gpu->error;
+}
+
+void Machine::WaitForAll(const std::string& caller) {
+  for (Gpu& gpu : gpus) {
+    for (Channel& channel : gpu.channels) {
+      if (gpu.error == CUDA_SUCCESS) Wait(channel.end(), caller);
+    }
+  }
+}
+
+void Machine::Lose(Gpu& gpu, CUresult error, const std::string& why) {
+  gpu.error = error;
+  std::fprintf(stderr, "model: GPU %d: error %d: %s\n", gpu.index, error, why.c_str());
+}
+
+std::vector<int> Machine::DeadStreams() const {
+  std::vector<int> dead;
+  for (size_t i = 0; i < gpu_of_stream_.size(); ++i) {
+    if (gpu_of_stream_[i]->error != CUDA_SUCCESS) dead.push_back(static_cast<int>(i));
+  }
+  return dead;
+}
+
+void Machine::EndContext(Gpu& gpu) {
+  const auto of = [&](const auto& thing) { return thing.second.gpu == &gpu; };
+  const size_t ended =
+      std::erase_if(streams, of) + std::erase_if(events, of) + memory.FreeHostOf(gpu.index);
+  if (ended && gpu.error == CUDA_SUCCESS) {
+    Fail(
+        Format("cuDevicePrimaryCtxRelease: GPU %d's context ends with %zu streams, events and "
+               "pinned buffers; destroy them first",
+               gpu.index, ended));
+  }
+}
+
+void Machine::CheckUnused(const std::string& call, uint64_t address, int64_t bytes) {
+  // Callers have checked that it is the start of a mapping or of pinned memory.
+  const Access whole = {{address, 1, bytes, bytes}, true};
+  for (const Access& access : memory.Physical(whole)) {
+    const std::string user = races.Unseen(access.bytes, DeadStreams());
+    if (!user.empty()) {
+      Fail(Format("%s of %#llx while %s may still use it; wait for it first", call.c_str(),
+                  (unsigned long long)address, user.c_str()));
+    }
+    races.Forget(access.bytes.address, access.bytes.row_bytes);
+  }
+}
+
+void Machine::Deadlock() {
+  std::string text = "deadlock: nothing that was submitted can run;";
+  for (const std::string& caller : blocked_) text += " " + caller + " is blocked;";
+  for (Gpu& gpu : gpus) {
+    for (Channel& channel : gpu.channels) {
+      if (channel.queue.empty()) continue;
+      text += Format(" GPU %d channel %d (%zu operations) begins with %s", gpu.index, channel.index,
+                     channel.queue.size(), channel.queue.front().name.c_str());
+      if (gpu.error != CUDA_SUCCESS) text += Format(", lost with error %d", gpu.error);
+      text += ";";
+    }
+  }
+  Fail(text);
+}
+
+void Machine::Finish() {
+  Report(Format("waits=%lld ordering_waits=%lld operations=%llu full=%lld streams=%zu seed=%llu",
+                (long long)waits_, (long long)ordering_waits_, (unsigned long long)submitted_,
+                (long long)full_, gpu_of_stream_.size(), (unsigned long long)TheOptions().seed));
+  std::vector<std::string> held = memory.Held();
+  for (const auto& [handle, stream] : streams) {
+    held.push_back(Format("stream %d of GPU %d", stream.number, stream.gpu->index));
+  }
+  for (const auto& [handle, event] : events) {
+    held.push_back(Format("an event of GPU %d", event.gpu->index));
+  }
+  for (size_t i = 0; i < libraries.size(); ++i) held.push_back("a library");
+  for (const auto& [address, what] : others) held.push_back(what);
+  for (const Gpu& gpu : gpus) {
+    if (gpu.retained) {
+      held.push_back(Format("the context of GPU %d, %d times", gpu.index, gpu.retained));
+    }
+  }
+  if (held.empty()) return;
+  for (const std::string& thing : held) {
+    std::fprintf(stderr, "model: still held at exit: %s\n", thing.c_str());
+    Report("held=" + thing);
+  }
+  std::fflush(nullptr);
+  _exit(1);
+}
+
+}  // namespace model

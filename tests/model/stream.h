@@ -1,0 +1,153 @@
+// GPUs, streams, channels and events, and the engine that runs what they hold.
+#pragma once
+
+#include <cuda.h>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/model/memory.h"
+#include "tests/model/options.h"
+#include "tests/model/races.h"
+
+namespace model {
+
+struct Channel;
+
+// A place in a channel: reached once the channel has done that many operations.
+struct Point {
+  Channel* channel = nullptr;
+  uint64_t count = 0;
+};
+
+// One recording of an event.
+struct Record {
+  Point point;
+  Clock clock;
+  std::chrono::steady_clock::time_point time;  // once it is reached
+};
+
+// Work (`run`), a recording (`sets`) or a wait (`awaits`).
+struct Operation {
+  std::string name;  // for people; Submit adds its number, stream and GPU
+  std::vector<Access> accesses;
+  int pieces = 1;  // run once each, in an order by the seed
+  std::function<void(int piece)> run;
+  std::shared_ptr<Record> sets, awaits;
+
+  uint64_t number = 0;    // in the order of submission
+  std::vector<int> left;  // the pieces that have not run, once it has begun
+  bool begun = false;
+};
+
+struct Gpu;
+
+// Runs its operations one after the other.
+struct Channel {
+  Gpu* gpu = nullptr;
+  int index = 0;
+  std::deque<Operation> queue;
+  uint64_t done = 0;  // operations so far
+
+  Point end() { return {this, done + queue.size()}; }
+};
+
+// A GPU and its primary context. The context's handle is the address of this.
+struct Gpu {
+  int index = 0;
+  int retained = 0;
+  CUresult error = CUDA_SUCCESS;  // the sticky one
+  std::deque<Channel> channels;
+  int streams = 0;    // created so far
+  int64_t begun = 0;  // copies, memsets and kernels
+};
+
+struct Stream {
+  int number = 0;
+  Gpu* gpu = nullptr;
+  Channel* channel = nullptr;
+  Point last;
+  Clock clock;
+  uint64_t operations = 0;
+};
+
+struct Event {
+  Gpu* gpu = nullptr;
+  bool timing = false;
+  std::shared_ptr<Record> record;  // null: never recorded
+};
+
+// All of the model's state. Used under `mutex`.
+class Machine {
+ public:
+  Machine();
+
+  std::mutex mutex;
+  Memory memory;
+  Races races;
+  std::deque<Gpu> gpus;
+  // By handles that are never used again.
+  std::map<uint64_t, Stream> streams;
+  std::map<uint64_t, Event> events;
+  std::set<uint64_t> libraries;
+  std::map<uint64_t, std::string> others;  // cuBLASLt's objects, by address
+  std::map<std::string, int64_t> calls;
+  bool initialized = false;
+
+  // A handle that was not given out before.
+  uint64_t NewHandle() { return last_handle_ += 16; }
+  Stream& AddStream(uint64_t handle, Gpu& gpu);
+
+  // Puts `operation` behind all of its stream; blocks while the channel is full.
+  CUresult Submit(Stream& stream, Operation operation);
+  // Makes what follows in `stream` wait for the recording.
+  CUresult SubmitWait(Stream& stream, const std::shared_ptr<Record>& record);
+  bool Reached(const Point& point) const;
+  // Runs a little, as time passes between two queries.
+  void Poll(const Point& point);
+  // Runs until `point` is reached. Returns the error of its GPU; ends the test if it cannot be
+  // reached.
+  CUresult Wait(const Point& point, const std::string& caller);
+  // The same for all that was submitted to GPUs without an error.
+  void WaitForAll(const std::string& caller);
+  // The GPU's context returns `error` from now on.
+  void Lose(Gpu& gpu, CUresult error, const std::string& why);
+  // Takes back all that a context still holds, which is a finding unless it has an error.
+  void EndContext(Gpu& gpu);
+  // Ends the test if the host frees bytes that an operation may still use.
+  void CheckUnused(const std::string& call, uint64_t address, int64_t bytes);
+  // What happens at exit: counts into the report, and a failure for what is still held.
+  void Finish();
+
+  // In [0, n), by the seed.
+  int Random(int n) { return static_cast<int>(random_() % n); }
+
+ private:
+  bool MayRun(const Channel& channel) const;
+  bool Holds(const Record& record) const;
+  // The channel that runs next, or null; with order=lazy, it is one that `target` needs.
+  Channel* Next(const Point& target);
+  void Run(Channel& channel);
+  void RunSome(const Point& target, int steps);
+  std::vector<int> DeadStreams() const;
+  [[noreturn]] void Deadlock();
+
+  std::mt19937_64 random_;
+  uint64_t last_handle_ = 0x1000;
+  uint64_t submitted_ = 0;
+  int64_t waits_ = 0, ordering_waits_ = 0, full_ = 0;
+  std::vector<Gpu*> gpu_of_stream_;     // by number
+  std::multiset<std::string> blocked_;  // callers
+};
+
+Machine& TheMachine();
+
+}  // namespace model
