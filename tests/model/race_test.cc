@@ -1,0 +1,222 @@
+// The race check, and leaving out waits.
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/model/model_fixture.h"
+
+namespace {
+
+class RaceTest : public ModelTest {
+ protected:
+  void Begin(const std::string& options = "order=lazy") {
+    Start(options);
+    first = Stream();
+    second = Stream();
+    event = Event();
+    memory = Device(kMiB);
+  }
+
+  CUDA_MEMCPY2D Rows(CUdeviceptr to, CUdeviceptr from, size_t pitch, size_t width, size_t height) {
+    CUDA_MEMCPY2D copy = {};
+    copy.dstMemoryType = copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    copy.dstDevice = to;
+    copy.srcDevice = from;
+    copy.dstPitch = copy.srcPitch = pitch;
+    copy.WidthInBytes = width;
+    copy.Height = height;
+    return copy;
+  }
+
+  CUstream first = nullptr, second = nullptr;
+  CUevent event = nullptr;
+  CUdeviceptr memory = 0;
+};
+using RaceDeathTest = RaceTest;
+
+TEST_F(RaceDeathTest, AMissingWaitIsReportedWithBothOperations) {
+  for (const char* order : {"eager", "lazy", "random"}) {
+    const auto run = [&] {
+      Begin(std::string("order=") + order);
+      cu.cuMemsetD8Async(memory, 1, 100, first);
+      cu.cuMemcpyDtoHAsync(Host(1), memory + 99, 1, second);
+    };
+    EXPECT_DEATH(
+        run(),
+        "race: cuMemcpyDtoHAsync #2 on stream 1 of GPU 0 reads .* and cuMemsetD8Async #1 on stream "
+        "0 of GPU 0 writes");
+  }
+}
+
+TEST_F(RaceTest, NeighboursDoNotRace) {
+  Begin();
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 100, first));
+  EXPECT_CU(cu.cuMemsetD8Async(memory + 100, 2, 100, second));
+}
+
+TEST_F(RaceTest, ReadsDoNotRace) {
+  Begin();
+  EXPECT_CU(cu.cuMemcpyDtoHAsync(Host(8), memory, 8, first));
+  EXPECT_CU(cu.cuMemcpyDtoHAsync(Host(8), memory, 8, second));
+}
+
+TEST_F(RaceTest, AnEventOrders) {
+  Begin();
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 100, first));
+  EXPECT_CU(cu.cuEventRecord(event, first));
+  EXPECT_CU(cu.cuStreamWaitEvent(second, event, 0));
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 2, 100, second));
+}
+
+TEST_F(RaceTest, EventsOrderThroughAThirdStream) {
+  Begin();
+  const CUstream third = Stream();
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 100, first));
+  EXPECT_CU(cu.cuEventRecord(event, first));
+  EXPECT_CU(cu.cuStreamWaitEvent(second, event, 0));
+  EXPECT_CU(cu.cuEventRecord(event, second));
+  EXPECT_CU(cu.cuStreamWaitEvent(third, event, 0));
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 2, 100, third));
+  EXPECT_CU(cu.cuStreamSynchronize(third));
+}
+
+TEST_F(RaceTest, ASynchronisationOfTheHostOrders) {
+  Begin();
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 100, first));
+  EXPECT_CU(cu.cuStreamSynchronize(first));
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 2, 100, second));
+}
+
+TEST_F(RaceTest, ASuccessfulQueryOrders) {
+  Begin();
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 100, first));
+  EXPECT_CU(cu.cuEventRecord(event, first));
+  while (cu.cuEventQuery(event) != CUDA_SUCCESS) {
+  }
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 2, 100, second));
+}
+
+TEST_F(RaceDeathTest, AQueryThatIsNotReadyDoesNotOrder) {
+  const auto run = [&] {
+    Begin();
+    cu.cuMemsetD8Async(memory, 1, 100, first);
+    cu.cuEventRecord(event, first);
+    if (cu.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+      cu.cuMemsetD8Async(memory, 2, 100, second);
+    }
+  };
+  EXPECT_DEATH(run(), "race");
+}
+
+TEST_F(RaceDeathTest, AWaitForAnEarlierRecordDoesNotOrderWhatFollowsIt) {
+  const auto run = [&] {
+    Begin();
+    cu.cuEventRecord(event, first);
+    cu.cuStreamWaitEvent(second, event, 0);
+    cu.cuMemsetD8Async(memory, 1, 100, first);
+    cu.cuEventRecord(event, first);
+    cu.cuMemsetD8Async(memory, 2, 100, second);
+  };
+  EXPECT_DEATH(run(), "race");
+}
+
+TEST_F(RaceTest, ColumnsSideBySideDoNotRace) {
+  Begin();
+  const CUdeviceptr source = Device(kMiB);
+  const CUDA_MEMCPY2D left = Rows(memory, source, 64, 32, 100);
+  const CUDA_MEMCPY2D right = Rows(memory + 32, source, 64, 32, 100);
+  EXPECT_CU(cu.cuMemcpy2DAsync(&left, first));
+  EXPECT_CU(cu.cuMemcpy2DAsync(&right, second));
+}
+
+TEST_F(RaceDeathTest, OneSharedByteOfARowRaces) {
+  const auto run = [&] {
+    Begin();
+    const CUdeviceptr source = Device(kMiB);
+    const CUDA_MEMCPY2D some = Rows(memory, source, 64, 32, 100);
+    // The last byte of each row is the first one of the next row of the other copy.
+    const CUDA_MEMCPY2D others = Rows(memory + 32, source, 64, 33, 100);
+    cu.cuMemcpy2DAsync(&some, first);
+    cu.cuMemcpy2DAsync(&others, second);
+  };
+  EXPECT_DEATH(run(), "race");
+}
+
+TEST_F(RaceDeathTest, TwoMappingsOfOneMemoryRace) {
+  const auto run = [&] {
+    Begin();
+    CUmemGenericAllocationHandle handle = 0;
+    const CUmemAllocationProp prop = OnGpu(0);
+    cu.cuMemCreate(&handle, 2 * kMiB, &prop, 0);
+    CUdeviceptr at[2];
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                    CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    for (CUdeviceptr& address : at) {
+      cu.cuMemAddressReserve(&address, 2 * kMiB, 0, 0, 0);
+      cu.cuMemMap(address, 2 * kMiB, 0, handle, 0);
+      cu.cuMemSetAccess(address, 2 * kMiB, &access, 1);
+    }
+    cu.cuMemsetD8Async(at[0], 1, 100, first);
+    cu.cuMemsetD8Async(at[1], 2, 100, second);
+  };
+  EXPECT_DEATH(run(), "race");
+}
+
+TEST_F(RaceDeathTest, CopiesIntoOnePinnedBufferRace) {
+  const auto run = [&] {
+    Begin();
+    char* host = Host(8);
+    cu.cuMemcpyDtoHAsync(host, memory, 8, first);
+    cu.cuMemcpyDtoHAsync(host, memory, 8, second);
+  };
+  EXPECT_DEATH(run(), "race");
+}
+
+TEST_F(RaceDeathTest, FreeingWhatMayBeInUseIsReported) {
+  const auto run = [&] {
+    Begin("order=eager");
+    const CUdeviceptr shortly = Device(8);
+    cu.cuMemsetD8Async(shortly, 1, 8, first);
+    cu.cuMemFree(shortly);
+  };
+  EXPECT_DEATH(run(),
+               "cuMemFree of .* while cuMemsetD8Async #1 on stream 0 of GPU 0 may still use it");
+}
+
+// One wait of two is left out: the run that leaves out the n-th ends with a race.
+TEST_F(RaceDeathTest, AnyWaitLeftOutIsReported) {
+  const auto run = [&](int skipped) {
+    Begin("order=random,skip_wait=" + std::to_string(skipped));
+    cu.cuMemsetD8Async(memory, 1, 100, first);
+    cu.cuEventRecord(event, first);
+    cu.cuStreamWaitEvent(second, event, 0);
+    cu.cuMemsetD8Async(memory, 2, 100, second);
+    cu.cuEventRecord(event, second);
+    cu.cuStreamWaitEvent(first, event, 0);
+    cu.cuMemsetD8Async(memory, 3, 100, first);
+  };
+  EXPECT_DEATH(run(1), "race");
+  EXPECT_DEATH(run(2), "race");
+  run(3);
+}
+
+TEST_F(RaceTest, TheReportCountsWaitsThatAddAnOrder) {
+  const std::string path = testing::TempDir() + "model_report." + std::to_string(getpid());
+  const auto run = [&] {
+    Begin("report=" + path);
+    cu.cuMemsetD8Async(memory, 1, 100, first);
+    cu.cuEventRecord(event, first);
+    cu.cuStreamWaitEvent(second, event, 0);
+    cu.cuStreamWaitEvent(second, event, 0);
+    TearDown();
+    exit(0);
+  };
+  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
+  std::stringstream report;
+  report << std::ifstream(path).rdbuf();
+  unlink(path.c_str());
+  EXPECT_NE(report.str().find("waits=2 ordering_waits=1 "), std::string::npos) << report.str();
+}
+
+}  // namespace
