@@ -11,17 +11,18 @@
 // Names as cuGetProcAddress takes them; cuda.h makes each the newest version of the function.
 #define GPU_TEST_FUNCTIONS(F)                                                                     \
   F(cuInit)                                                                                       \
-  F(cuDriverGetVersion) F(cuGetErrorName) F(cuGetErrorString) F(cuDeviceGetCount) F(cuDeviceGet)  \
-      F(cuDeviceGetName) F(cuDeviceGetUuid) F(cuDeviceTotalMem) F(cuDeviceGetAttribute)           \
-          F(cuDeviceCanAccessPeer) F(cuDeviceGetP2PAttribute) F(cuDeviceGetPCIBusId)              \
-              F(cuDevicePrimaryCtxRetain) F(cuDevicePrimaryCtxRelease) F(cuCtxPushCurrent)        \
-                  F(cuCtxPopCurrent) F(cuMemGetInfo) F(cuMemGetAllocationGranularity)             \
-                      F(cuMemAddressReserve) F(cuMemAddressFree) F(cuMemCreate) F(cuMemRelease)   \
-                          F(cuMemMap) F(cuMemUnmap) F(cuMemSetAccess) F(cuMemAlloc) F(cuMemFree)  \
-                              F(cuMemHostAlloc) F(cuMemFreeHost) F(cuStreamCreateWithPriority)    \
-                                  F(cuStreamDestroy) F(cuStreamWaitEvent) F(cuStreamQuery)        \
-                                      F(cuStreamSynchronize) F(cuEventCreate) F(cuEventDestroy)   \
-                                          F(cuEventRecord) F(cuEventQuery) F(cuEventSynchronize)  \
+  F(cuDriverGetVersion)                                                                           \
+  F(cuGetErrorName) F(cuGetErrorString) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName)     \
+      F(cuDeviceGetUuid) F(cuDeviceTotalMem) F(cuDeviceGetAttribute) F(cuDeviceCanAccessPeer)     \
+          F(cuDeviceGetP2PAttribute) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain)           \
+              F(cuDevicePrimaryCtxRelease) F(cuCtxPushCurrent) F(cuCtxPopCurrent) F(cuMemGetInfo) \
+                  F(cuMemGetAllocationGranularity) F(cuMemAddressReserve) F(cuMemAddressFree)     \
+                      F(cuMemCreate) F(cuMemRelease) F(cuMemMap) F(cuMemUnmap) F(cuMemSetAccess)  \
+                          F(cuMemAlloc) F(cuMemFree) F(cuMemHostAlloc) F(cuMemFreeHost)           \
+                              F(cuStreamCreateWithPriority) F(cuStreamDestroy)                    \
+                                  F(cuStreamWaitEvent) F(cuStreamQuery) F(cuStreamSynchronize)    \
+                                      F(cuEventCreate) F(cuEventDestroy) F(cuEventRecord)         \
+                                          F(cuEventQuery) F(cuEventSynchronize)                   \
                                               F(cuEventElapsedTime) F(cuMemcpyHtoDAsync)          \
                                                   F(cuMemcpyDtoHAsync) F(cuMemcpyDtoDAsync)       \
                                                       F(cuMemcpy2DAsync) F(cuMemsetD8Async)       \
@@ -30,13 +31,14 @@
                                                                   F(cuKernelGetFunction)          \
                                                                       F(cuLaunchKernel)
 
-#define GPU_TEST_BLAS_FUNCTIONS(F)                                                              \
-  F(cublasLtGetVersion)                                                                         \
-  F(cublasLtCreate) F(cublasLtDestroy) F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy) \
-      F(cublasLtMatmulDescSetAttribute) F(cublasLtMatrixLayoutCreate)                           \
-          F(cublasLtMatrixLayoutDestroy) F(cublasLtMatrixLayoutSetAttribute)                    \
-              F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy)              \
-                  F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatmulAlgoGetHeuristic)     \
+#define GPU_TEST_BLAS_FUNCTIONS(F)                                                          \
+  F(cublasLtGetVersion)                                                                     \
+  F(cublasLtCreate)                                                                         \
+  F(cublasLtDestroy) F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy)               \
+      F(cublasLtMatmulDescSetAttribute) F(cublasLtMatrixLayoutCreate)                       \
+          F(cublasLtMatrixLayoutDestroy) F(cublasLtMatrixLayoutSetAttribute)                \
+              F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy)          \
+                  F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatmulAlgoGetHeuristic) \
                       F(cublasLtMatmul)
 
 struct DriverTable {

@@ -11,8 +11,9 @@
   F(cuInit)                                                                                       \
   F(cuDriverGetVersion)                                                                           \
   F(cuGetProcAddress)                                                                             \
-  F(cuGetErrorName) F(cuGetErrorString) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName)     \
-      F(cuDeviceGetUuid) F(cuDeviceTotalMem) F(cuDeviceGetAttribute) F(cuDeviceCanAccessPeer)     \
+  F(cuGetErrorName)                                                                               \
+  F(cuGetErrorString) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName) F(cuDeviceGetUuid)    \
+      F(cuDeviceTotalMem) F(cuDeviceGetAttribute) F(cuDeviceCanAccessPeer)                        \
           F(cuDeviceGetP2PAttribute) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain)           \
               F(cuDevicePrimaryCtxRelease) F(cuCtxPushCurrent) F(cuCtxPopCurrent) F(cuMemGetInfo) \
                   F(cuMemGetAllocationGranularity) F(cuMemAddressReserve) F(cuMemAddressFree)     \

@@ -25,9 +25,12 @@ TEST_F(MemoryTest, AllocationsCountInGranules) {
   Start("memory=8MiB");
   Device(1);
   EXPECT_EQ(FreeBytes(), 6 * kMiB);
-  const CUdeviceptr mapped = Map(4 * kMiB, 0, {0});
+  Map(4 * kMiB, 0, {0});
   EXPECT_EQ(FreeBytes(), 2 * kMiB);
-  Unmap(mapped, 4 * kMiB);
+  const auto [address, bytes] = mapped.back();
+  mapped.pop_back();
+  EXPECT_CU(cu.cuMemUnmap(address, bytes));
+  EXPECT_CU(cu.cuMemAddressFree(address, bytes));
   EXPECT_EQ(FreeBytes(), 6 * kMiB);
 }
 
@@ -45,34 +48,32 @@ TEST_F(MemoryTest, AFailedCreateTakesNothing) {
 
 TEST_F(MemoryTest, UseWithoutAccessIsSticky) {
   Start("gpus=2");
-  const CUdeviceptr mapped = Map(2 * kMiB, 0, {0});
+  const CUdeviceptr memory = Map(2 * kMiB, 0, {0});
   const CUstream mine = Stream(0), theirs = Stream(1);
-  EXPECT_CU(cu.cuMemsetD8Async(mapped, 1, 100, mine));
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 100, mine));
   EXPECT_CU(cu.cuStreamSynchronize(mine));
   On(1, [&] {
-    EXPECT_CU(cu.cuMemsetD8Async(mapped, 2, 100, theirs));
+    EXPECT_CU(cu.cuMemsetD8Async(memory, 2, 100, theirs));
     EXPECT_EQ(cu.cuStreamSynchronize(theirs), CUDA_ERROR_ILLEGAL_ADDRESS);
-    CUdeviceptr memory = 0;
-    EXPECT_EQ(cu.cuMemAlloc(&memory, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
+    CUdeviceptr more = 0;
+    EXPECT_EQ(cu.cuMemAlloc(&more, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
     EXPECT_EQ(cu.cuStreamQuery(theirs), CUDA_ERROR_ILLEGAL_ADDRESS);
   });
-  EXPECT_CU(cu.cuMemsetD8Async(mapped, 3, 100, mine));
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 3, 100, mine));
   EXPECT_CU(cu.cuStreamSynchronize(mine));
-  Unmap(mapped, 2 * kMiB);
 }
 
 TEST_F(MemoryTest, AccessForAPeerIsEnough) {
   Start("gpus=2");
-  const CUdeviceptr mapped = Map(2 * kMiB, 0, {1});
+  const CUdeviceptr memory = Map(2 * kMiB, 0, {1});
   const CUstream stream = Stream(1);
   char* host = Host(1);
   On(1, [&] {
-    EXPECT_CU(cu.cuMemsetD8Async(mapped, 7, 1, stream));
-    EXPECT_CU(cu.cuMemcpyDtoHAsync(host, mapped, 1, stream));
+    EXPECT_CU(cu.cuMemsetD8Async(memory, 7, 1, stream));
+    EXPECT_CU(cu.cuMemcpyDtoHAsync(host, memory, 1, stream));
     EXPECT_CU(cu.cuStreamSynchronize(stream));
   });
   EXPECT_EQ(*host, 7);
-  Unmap(mapped, 2 * kMiB);
 }
 
 TEST_F(MemoryTest, AccessEndsAtTheIsland) {
@@ -82,11 +83,9 @@ TEST_F(MemoryTest, AccessEndsAtTheIsland) {
   EXPECT_EQ(can, 1);
   EXPECT_CU(cu.cuDeviceCanAccessPeer(&can, 1, 2));
   EXPECT_EQ(can, 0);
-  const CUdeviceptr mapped = Map(2 * kMiB, 0, {0, 1});
-  const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 2},
-                                  CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  EXPECT_EQ(cu.cuMemSetAccess(mapped, 2 * kMiB, &access, 1), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
-  Unmap(mapped, 2 * kMiB);
+  const CUdeviceptr memory = Map(2 * kMiB, 0, {0, 1});
+  const CUmemAccessDesc access = Access(2);
+  EXPECT_EQ(cu.cuMemSetAccess(memory, 2 * kMiB, &access, 1), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
 }
 
 TEST_F(MemoryTest, ACopyOfWhatIsNotMappedIsRefused) {
@@ -100,8 +99,7 @@ TEST_F(MemoryTest, ACopyOfWhatIsNotMappedIsRefused) {
 TEST_F(MemoryTest, ADoubleMappingShowsTheSameBytes) {
   Start();
   const CUmemAllocationProp prop = OnGpu(0);
-  const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
-                                  CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const CUmemAccessDesc access = Access(0);
   CUmemGenericAllocationHandle handle = 0;
   CUdeviceptr at = 0;
   EXPECT_CU(cu.cuMemCreate(&handle, 4 * kMiB, &prop, 0));

@@ -150,8 +150,7 @@ TEST_F(RaceDeathTest, TwoMappingsOfOneMemoryRace) {
     const CUmemAllocationProp prop = OnGpu(0);
     cu.cuMemCreate(&handle, 2 * kMiB, &prop, 0);
     CUdeviceptr at[2];
-    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
-                                    CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc access = Access(0);
     for (CUdeviceptr& address : at) {
       cu.cuMemAddressReserve(&address, 2 * kMiB, 0, 0, 0);
       cu.cuMemMap(address, 2 * kMiB, 0, handle, 0);

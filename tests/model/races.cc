@@ -80,16 +80,21 @@ void Races::Add(const Operation& operation, const Clock& clock,
 
 void Races::HostSaw(const Clock& clock) { Join(host_, clock); }
 
-std::string Races::Unseen(const Rectangle& bytes, const std::vector<int>& dead) const {
+std::string Races::Unseen(const Rectangle& bytes) const {
   const auto found = touches_.find(Region(bytes.address));
   if (found == touches_.end()) return "";
   for (const Touch& touch : found->second) {
-    if (!Covers(host_, touch.by.stream, touch.by.count) && Overlap(bytes, touch.access.bytes) &&
-        std::find(dead.begin(), dead.end(), touch.by.stream) == dead.end()) {
+    if (!Covers(host_, touch.by.stream, touch.by.count) && Overlap(bytes, touch.access.bytes)) {
       return touch.by.name;
     }
   }
   return "";
+}
+
+void Races::ForgetStream(int stream) {
+  for (auto& [region, touches] : touches_) {
+    std::erase_if(touches, [&](const Touch& touch) { return touch.by.stream == stream; });
+  }
 }
 
 void Races::Forget(uint64_t address, int64_t bytes) {

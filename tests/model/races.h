@@ -51,8 +51,9 @@ class Races {
   const Clock& host() const { return host_; }
 
   // The name of an operation on these bytes that the host has not seen the end of, or "".
-  // Operations of the streams in `dead` do not count.
-  std::string Unseen(const Rectangle& bytes, const std::vector<int>& dead) const;
+  std::string Unseen(const Rectangle& bytes) const;
+  // Forgets a stream whose GPU is lost: nothing of it runs any more.
+  void ForgetStream(int stream);
   // Forgets memory that is back.
   void Forget(uint64_t address, int64_t bytes);
 

@@ -222,15 +222,10 @@ void Machine::WaitForAll(const std::string& caller) {
 
 void Machine::Lose(Gpu& gpu, CUresult error, const std::string& why) {
   gpu.error = error;
-  std::fprintf(stderr, "model: GPU %d: error %d: %s\n", gpu.index, error, why.c_str());
-}
-
-std::vector<int> Machine::DeadStreams() const {
-  std::vector<int> dead;
   for (size_t i = 0; i < gpu_of_stream_.size(); ++i) {
-    if (gpu_of_stream_[i]->error != CUDA_SUCCESS) dead.push_back(static_cast<int>(i));
+    if (gpu_of_stream_[i] == &gpu) races.ForgetStream(static_cast<int>(i));
   }
-  return dead;
+  std::fprintf(stderr, "model: GPU %d: error %d: %s\n", gpu.index, error, why.c_str());
 }
 
 void Machine::EndContext(Gpu& gpu) {
@@ -249,7 +244,7 @@ void Machine::CheckUnused(const std::string& call, uint64_t address, int64_t byt
   // Callers have checked that it is the start of a mapping or of pinned memory.
   const Access whole = {{address, 1, bytes, bytes}, true};
   for (const Access& access : memory.Physical(whole)) {
-    const std::string user = races.Unseen(access.bytes, DeadStreams());
+    const std::string user = races.Unseen(access.bytes);
     if (!user.empty()) {
       Fail(Format("%s of %#llx while %s may still use it; wait for it first", call.c_str(),
                   (unsigned long long)address, user.c_str()));

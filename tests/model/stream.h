@@ -137,7 +137,6 @@ class Machine {
   Channel* Next(const Point& target);
   void Run(Channel& channel);
   void RunSome(const Point& target, int steps);
-  std::vector<int> DeadStreams() const;
   [[noreturn]] void Deadlock();
 
   std::mt19937_64 random_;
