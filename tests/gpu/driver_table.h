@@ -12,8 +12,9 @@
 #define GPU_TEST_FUNCTIONS(F)                                                                     \
   F(cuInit)                                                                                       \
   F(cuDriverGetVersion)                                                                           \
-  F(cuGetErrorName) F(cuGetErrorString) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName)     \
-      F(cuDeviceGetUuid) F(cuDeviceTotalMem) F(cuDeviceGetAttribute) F(cuDeviceCanAccessPeer)     \
+  F(cuGetErrorName)                                                                               \
+  F(cuGetErrorString) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName) F(cuDeviceGetUuid)    \
+      F(cuDeviceTotalMem) F(cuDeviceGetAttribute) F(cuDeviceCanAccessPeer)                        \
           F(cuDeviceGetP2PAttribute) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain)           \
               F(cuDevicePrimaryCtxRelease) F(cuCtxPushCurrent) F(cuCtxPopCurrent) F(cuMemGetInfo) \
                   F(cuMemGetAllocationGranularity) F(cuMemAddressReserve) F(cuMemAddressFree)     \
@@ -31,15 +32,15 @@
                                                                   F(cuKernelGetFunction)          \
                                                                       F(cuLaunchKernel)
 
-#define GPU_TEST_BLAS_FUNCTIONS(F)                                                          \
-  F(cublasLtGetVersion)                                                                     \
-  F(cublasLtCreate)                                                                         \
-  F(cublasLtDestroy) F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy)               \
-      F(cublasLtMatmulDescSetAttribute) F(cublasLtMatrixLayoutCreate)                       \
-          F(cublasLtMatrixLayoutDestroy) F(cublasLtMatrixLayoutSetAttribute)                \
-              F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy)          \
-                  F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatmulAlgoGetHeuristic) \
-                      F(cublasLtMatmul)
+#define GPU_TEST_BLAS_FUNCTIONS(F)                                                           \
+  F(cublasLtGetVersion)                                                                      \
+  F(cublasLtCreate)                                                                          \
+  F(cublasLtDestroy)                                                                         \
+  F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute) \
+      F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy)                           \
+          F(cublasLtMatrixLayoutSetAttribute) F(cublasLtMatmulPreferenceCreate)              \
+              F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute)     \
+                  F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmul)
 
 struct DriverTable {
 #define GPU_TEST_MEMBER(name) decltype(&::name) name = nullptr;

@@ -13,9 +13,17 @@ Launch AddFloats(CUdeviceptr into, CUdeviceptr from, int64_t count) {
           .body = [=](int64_t i) { At<float>(into)[i] += At<float>(from)[i]; }};
 }
 
+// Of tests/gpu/probe.cu.
+Launch ProbeStore(CUdeviceptr at, uint64_t value) {
+  return {.accesses = {Writes(at, 1, sizeof value, sizeof value)},
+          .elements = 1,
+          .body = [=](int64_t) { *At<uint64_t>(at) = value; }};
+}
+
 const std::vector<Kernel>& Table() {
   static const std::vector<Kernel>& table = *new std::vector<Kernel>{
       Row("model_add_floats", AddFloats),
+      Row("probe_store", ProbeStore),
   };
   return table;
 }

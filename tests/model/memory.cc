@@ -67,14 +67,28 @@ CUresult Memory::Reserve(int64_t bytes, int64_t alignment, CUdeviceptr* address)
   if (bytes <= 0 || bytes % kGranularity || (alignment & (alignment - 1))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const uint64_t step = std::max(alignment, kGranularity);
-  // One granule stays free behind each range, so that running past its end is seen.
-  const uint64_t begin = (base_ + next_ + step - 1) / step * step;
-  if (begin + bytes + kGranularity > base_ + kAddresses) return CUDA_ERROR_OUT_OF_MEMORY;
-  next_ = begin + bytes + kGranularity - base_;
-  reserved_[begin] = bytes;
-  *address = begin;
-  return CUDA_SUCCESS;
+  const auto step = static_cast<uint64_t>(std::max(alignment, kGranularity));
+  // One granule stays free behind each range, so that running past its end is seen. Addresses that
+  // were freed come last, so that the use of one is seen, too.
+  const uint64_t length = bytes + kGranularity;
+  for (int round = 0; round < 2; ++round, next_ = 0) {
+    for (uint64_t begin = base_ + next_;;) {
+      begin = (begin + step - 1) / step * step;
+      if (begin + length > base_ + kAddresses) break;
+      const auto after = reserved_.lower_bound(begin + length);
+      const auto before = after == reserved_.begin() ? after : std::prev(after);
+      const uint64_t taken =
+          after == reserved_.begin() ? 0 : before->first + before->second + kGranularity;
+      if (taken <= begin) {
+        reserved_[begin] = bytes;
+        next_ = begin + length - base_;
+        *address = begin;
+        return CUDA_SUCCESS;
+      }
+      begin = taken;
+    }
+  }
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult Memory::Free(CUdeviceptr address, int64_t bytes) {

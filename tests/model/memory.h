@@ -60,8 +60,8 @@ class Memory {
   std::vector<std::string> Held() const;
 
  private:
-  static constexpr uint64_t kAddresses = 1ULL << 40;
-  struct Block {  // of physical memory
+  static constexpr uint64_t kAddresses = 1ULL << 38;  // TSan has no room for more
+  struct Block {                                      // of physical memory
     int gpu = 0;
     int64_t offset = 0, bytes = 0;
     bool held = true;
@@ -84,7 +84,7 @@ class Memory {
   void Drop(CUmemGenericAllocationHandle handle);
 
   uint64_t base_ = 0, engine_ = 0;  // the two ranges
-  uint64_t next_ = 0;               // offsets from here on were never reserved
+  uint64_t next_ = 0;               // where the search for free addresses begins, from base_
   std::vector<int> files_;
   std::vector<int64_t> used_, ends_;
   CUmemGenericAllocationHandle last_handle_ = 0;

@@ -1,0 +1,197 @@
+// cuda_probe: the behaviour of the driver that the CUDA device relies on, as a list of checks.
+//
+//   cuda_probe [--json FILE] [--driver LIBRARY] [NAME...]
+//
+// Exits with 0 if every `must` that applies holds here. tests/gpu/README.md describes the output.
+#include "tests/gpu/probe.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+// The fat binary of probe.cu; without nvcc, the head of one, which is enough for the model.
+#ifdef AGMM_PROBE_FATBIN
+asm(".section .rodata\n.balign 16\nprobe_image: .incbin \"" AGMM_PROBE_FATBIN "\"\n.previous\n");
+#else
+asm(".section .rodata\n.balign 16\nprobe_image: .long 0xba55ed50, 0, 0, 0\n.previous\n");
+#endif
+extern "C" const char probe_image[];
+
+namespace {
+
+constexpr int kLimitSeconds = 60;
+constexpr const char* kKinds[] = {"must", "may", "fact"};
+
+struct Result {
+  std::string state;  // pass, fail, skip, fact
+  std::string text;
+};
+
+std::vector<ProbeCheck> AllChecks() {
+  std::vector<ProbeCheck> all;
+  for (const auto& table : {EventChecks(), MemoryChecks(), ProductChecks(), Measurements()}) {
+    all.insert(all.end(), table.begin(), table.end());
+  }
+  return all;
+}
+
+Result Run(const ProbeCheck& check, const std::string& driver) {
+  Probe probe;
+  if (std::string error = probe.Open(driver, 2); !error.empty()) return {"fail", error};
+  char name[128] = {};
+  probe.cu.cuDeviceGetName(name, sizeof name, 0);
+  probe.model = std::strstr(name, "MODEL");
+  if (check.kind == ProbeCheck::kFact && probe.model) {
+    probe.Skip("model: no timings");
+  } else {
+    check.run(probe);
+  }
+  const std::string failure = probe.failure;
+  // Its errors count for nothing, because some checks leave a context that returns one to each
+  // call.
+  if (probe.library) probe.cu.cuLibraryUnload(probe.library);
+  probe.Close();
+  if (!failure.empty()) return {"fail", failure};
+  if (!probe.skipped.empty()) return {"skip", probe.skipped};
+  return {check.kind == ProbeCheck::kFact ? "fact" : "pass", probe.text};
+}
+
+// The check in a process of its own, because some leave a context that is of no use any more, and
+// some may hang.
+Result RunApart(const ProbeCheck& check, const std::string& driver) {
+  int ends[2];
+  if (pipe(ends)) return {"fail", "no pipe"};
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kLimitSeconds);
+    const Result result = Run(check, driver);
+    const std::string line = result.state + " " + result.text;
+    if (write(ends[1], line.data(), line.size()) < 0) _exit(2);
+    // With destructors, because the model looks for leaks then.
+    std::exit(0);
+  }
+  close(ends[1]);
+  std::string line;
+  char bytes[512];
+  for (ssize_t got; (got = read(ends[0], bytes, sizeof bytes)) > 0;) line.append(bytes, got);
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) {
+    return {"fail", "did not end within " + std::to_string(kLimitSeconds) + " s"};
+  }
+  if (WIFSIGNALED(status)) return {"fail", std::string("died: ") + strsignal(WTERMSIG(status))};
+  const size_t space = line.find(' ');
+  if (status || space == std::string::npos) return {"fail", "ended with an error; " + line};
+  return {line.substr(0, space), line.substr(space + 1)};
+}
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c == '\n' ? ' ' : c;
+  }
+  return quoted + "\"";
+}
+
+// What the driver is, in a process of its own as well.
+std::string Machine(const std::string& driver) {
+  const ProbeCheck describe = {ProbeCheck::kMust, "", "", [](Probe& probe) {
+                                 char name[128] = {};
+                                 int version = 0, count = 0;
+                                 probe.cu.cuDeviceGetName(name, sizeof name, 0);
+                                 probe.cu.cuDriverGetVersion(&version);
+                                 probe.cu.cuDeviceGetCount(&count);
+                                 probe.text = std::string(name) + ", CUDA " +
+                                              std::to_string(version) + ", GPUs " +
+                                              std::to_string(count);
+                               }};
+  return RunApart(describe, driver).text;
+}
+
+}  // namespace
+
+void Probe::Failed(const std::string& call, CUresult result) {
+  const char* name = nullptr;
+  cu.cuGetErrorName(result, &name);
+  Fail(call + ": " + (name ? name : std::to_string(result)));
+}
+
+void Probe::Fail(const std::string& why) {
+  if (failure.empty()) failure = why;
+}
+
+void Probe::Expect(CUresult result, CUresult wanted, const std::string& call) {
+  if (result == wanted) return;
+  Failed(call + " instead of " + std::to_string(wanted), result);
+}
+
+CUfunction Probe::Kernel(const char* name) {
+  CUkernel kernel = nullptr;
+  CUfunction function = nullptr;
+  if (!library) {
+    Check("cuLibraryLoadData",
+          cu.cuLibraryLoadData(&library, probe_image, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  }
+  Check("cuLibraryGetKernel", cu.cuLibraryGetKernel(&kernel, library, name));
+  Check("cuKernelGetFunction", cu.cuKernelGetFunction(&function, kernel));
+  return function;
+}
+
+void Probe::Launch(const char* name, int blocks, int threads, CUstream stream, void** arguments) {
+  const CUfunction function = Kernel(name);
+  if (!failure.empty()) return;
+  Check("cuLaunchKernel",
+        cu.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr));
+}
+
+int main(int argc, char** argv) {
+  std::string json, driver = "libcuda.so.1";
+  std::vector<std::string> names;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if ((argument == "--json" || argument == "--driver") && i + 1 < argc) {
+      (argument == "--json" ? json : driver) = argv[++i];
+    } else if (argument.starts_with("-")) {
+      std::fprintf(stderr, "cuda_probe [--json FILE] [--driver LIBRARY] [NAME...]\n");
+      return 2;
+    } else {
+      names.push_back(argument);
+    }
+  }
+  const std::string machine = Machine(driver);
+  std::printf("%s\n\n%-5s %-5s %-28s %s\n", machine.c_str(), "kind", "is", "check", "what");
+  std::string rows;
+  int failed = 0;
+  for (const ProbeCheck& check : AllChecks()) {
+    if (!names.empty() && std::find(names.begin(), names.end(), check.name) == names.end()) {
+      continue;
+    }
+    const Result result = RunApart(check, driver);
+    failed += check.kind == ProbeCheck::kMust && result.state == "fail";
+    std::printf("%-5s %-5s %-28s %s%s%s\n", kKinds[check.kind], result.state.c_str(), check.name,
+                check.what, result.text.empty() ? "" : ": ", result.text.c_str());
+    rows += std::string(rows.empty() ? "" : ",") + "\n    {\"kind\": \"" + kKinds[check.kind] +
+            "\", \"name\": " + Quoted(check.name) + ", \"is\": " + Quoted(result.state) +
+            ", \"what\": " + Quoted(check.what) + ", \"text\": " + Quoted(result.text) + "}";
+  }
+  std::printf("\n%s\n", failed ? "a must does not hold" : "every must holds");
+  if (!json.empty()) {
+    FILE* file = std::fopen(json.c_str(), "w");
+    if (!file) {
+      std::fprintf(stderr, "cuda_probe: cannot write %s\n", json.c_str());
+      return 2;
+    }
+    std::fprintf(file, "{\n  \"machine\": %s,\n  \"checks\": [%s\n  ]\n}\n",
+                 Quoted(machine).c_str(), rows.c_str());
+    std::fclose(file);
+  }
+  return failed ? 1 : 0;
+}

@@ -1,0 +1,47 @@
+// One check of the driver: a function in a table, run in a process of its own.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/gpu/scratch.h"
+
+// What a check may use: GPU 0 and, where there is one, GPU 1.
+class Probe : public GpuScratch {
+ public:
+  // Throughout a check the first failure counts.
+  void Failed(const std::string& call, CUresult result) override;
+  void Fail(const std::string& why);
+  void Expect(bool holds, const std::string& why) {
+    if (!holds) Fail(why);
+  }
+  void Expect(CUresult result, CUresult wanted, const std::string& call);
+
+  bool two_gpus() const { return contexts.size() > 1; }
+  // Why this check does not apply here; the check returns then.
+  void Skip(const std::string& why) { skipped = why; }
+
+  // A kernel of tests/gpu/probe.cu.
+  CUfunction Kernel(const char* name);
+  void Launch(const char* name, int blocks, int threads, CUstream stream, void** arguments);
+
+  bool model = false;            // the device says so
+  std::string failure, skipped;  // empty: none
+  std::string text;              // what a fact or a `may` shows
+  CUlibrary library = nullptr;
+};
+
+struct ProbeCheck {
+  enum Kind { kMust, kMay, kFact };  // a fact is measured, never on the model
+  Kind kind = kMust;
+  const char* name = "";
+  const char* what = "";
+  void (*run)(Probe&) = nullptr;
+};
+
+// The tables: events and streams, memory, products, measurements.
+std::vector<ProbeCheck> EventChecks();
+std::vector<ProbeCheck> MemoryChecks();
+std::vector<ProbeCheck> ProductChecks();
+std::vector<ProbeCheck> Measurements();
