@@ -8,44 +8,11 @@
 
 #include <string>
 
-// Names as cuGetProcAddress takes them; cuda.h makes each the newest version of the function.
-#define GPU_TEST_FUNCTIONS(F)                                                                     \
-  F(cuInit)                                                                                       \
-  F(cuDriverGetVersion)                                                                           \
-  F(cuGetErrorName)                                                                               \
-  F(cuGetErrorString) F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName) F(cuDeviceGetUuid)    \
-      F(cuDeviceTotalMem) F(cuDeviceGetAttribute) F(cuDeviceCanAccessPeer)                        \
-          F(cuDeviceGetP2PAttribute) F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain)           \
-              F(cuDevicePrimaryCtxRelease) F(cuCtxPushCurrent) F(cuCtxPopCurrent) F(cuMemGetInfo) \
-                  F(cuMemGetAllocationGranularity) F(cuMemAddressReserve) F(cuMemAddressFree)     \
-                      F(cuMemCreate) F(cuMemRelease) F(cuMemMap) F(cuMemUnmap) F(cuMemSetAccess)  \
-                          F(cuMemAlloc) F(cuMemFree) F(cuMemHostAlloc) F(cuMemFreeHost)           \
-                              F(cuStreamCreateWithPriority) F(cuStreamDestroy)                    \
-                                  F(cuStreamWaitEvent) F(cuStreamQuery) F(cuStreamSynchronize)    \
-                                      F(cuEventCreate) F(cuEventDestroy) F(cuEventRecord)         \
-                                          F(cuEventQuery) F(cuEventSynchronize)                   \
-                                              F(cuEventElapsedTime) F(cuMemcpyHtoDAsync)          \
-                                                  F(cuMemcpyDtoHAsync) F(cuMemcpyDtoDAsync)       \
-                                                      F(cuMemcpy2DAsync) F(cuMemsetD8Async)       \
-                                                          F(cuLibraryLoadData) F(cuLibraryUnload) \
-                                                              F(cuLibraryGetKernel)               \
-                                                                  F(cuKernelGetFunction)          \
-                                                                      F(cuLaunchKernel)
-
-#define GPU_TEST_BLAS_FUNCTIONS(F)                                                           \
-  F(cublasLtGetVersion)                                                                      \
-  F(cublasLtCreate)                                                                          \
-  F(cublasLtDestroy)                                                                         \
-  F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute) \
-      F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy)                           \
-          F(cublasLtMatrixLayoutSetAttribute) F(cublasLtMatmulPreferenceCreate)              \
-              F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute)     \
-                  F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmul)
+#include "tests/model/functions.h"
 
 struct DriverTable {
 #define GPU_TEST_MEMBER(name) decltype(&::name) name = nullptr;
-  GPU_TEST_FUNCTIONS(GPU_TEST_MEMBER)
-  decltype(&::cuGetProcAddress) cuGetProcAddress = nullptr;
+  MODEL_FUNCTIONS(GPU_TEST_MEMBER)
 
   // Returns "" or why there is no driver.
   std::string Open(const std::string& library, int version = CUDA_VERSION) {
@@ -59,7 +26,7 @@ struct DriverTable {
       !error.empty()) {                                                                \
     return error;                                                                      \
   }
-    GPU_TEST_FUNCTIONS(GPU_TEST_FIND)
+    MODEL_FUNCTIONS(GPU_TEST_FIND)
     return "";
   }
 
@@ -74,7 +41,7 @@ struct DriverTable {
 };
 
 struct BlasTable {
-  GPU_TEST_BLAS_FUNCTIONS(GPU_TEST_MEMBER)
+  MODEL_BLAS_FUNCTIONS(GPU_TEST_MEMBER)
 
   // Returns "" or why there is no cuBLASLt.
   std::string Open(const std::string& library) {
@@ -83,7 +50,7 @@ struct BlasTable {
 #define GPU_TEST_SYMBOL(name)                                                \
   this->name = reinterpret_cast<decltype(this->name)>(dlsym(handle, #name)); \
   if (!this->name) return library + " has no " #name;
-    GPU_TEST_BLAS_FUNCTIONS(GPU_TEST_SYMBOL)
+    MODEL_BLAS_FUNCTIONS(GPU_TEST_SYMBOL)
     return "";
   }
 };

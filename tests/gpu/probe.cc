@@ -2,7 +2,8 @@
 //
 //   cuda_probe [--json FILE] [--driver LIBRARY] [NAME...]
 //
-// Exits with 0 if every `must` that applies holds here. tests/gpu/README.md describes the output.
+// Exits with 0 if every `must` that applies holds here, with 1 if one does not, with 2 without a
+// driver. tests/gpu/README.md describes the output.
 #include "tests/gpu/probe.h"
 
 #include <sys/wait.h>
@@ -101,19 +102,14 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-// What the driver is, in a process of its own as well.
-std::string Machine(const std::string& driver) {
-  const ProbeCheck describe = {ProbeCheck::kMust, "", "", [](Probe& probe) {
-                                 char name[128] = {};
-                                 int version = 0, count = 0;
-                                 probe.cu.cuDeviceGetName(name, sizeof name, 0);
-                                 probe.cu.cuDriverGetVersion(&version);
-                                 probe.cu.cuDeviceGetCount(&count);
-                                 probe.text = std::string(name) + ", CUDA " +
-                                              std::to_string(version) + ", GPUs " +
-                                              std::to_string(count);
-                               }};
-  return RunApart(describe, driver).text;
+void Describe(Probe& probe) {
+  char name[128] = {};
+  int version = 0, count = 0;
+  probe.Check("cuDeviceGetName", probe.cu.cuDeviceGetName(name, sizeof name, 0));
+  probe.Check("cuDriverGetVersion", probe.cu.cuDriverGetVersion(&version));
+  probe.Check("cuDeviceGetCount", probe.cu.cuDeviceGetCount(&count));
+  probe.text =
+      std::string(name) + ", CUDA " + std::to_string(version) + ", GPUs " + std::to_string(count);
 }
 
 }  // namespace
@@ -166,8 +162,12 @@ int main(int argc, char** argv) {
       names.push_back(argument);
     }
   }
-  const std::string machine = Machine(driver);
-  std::printf("%s\n\n%-5s %-5s %-28s %s\n", machine.c_str(), "kind", "is", "check", "what");
+  const Result machine = RunApart({ProbeCheck::kMust, "", "", Describe}, driver);
+  if (machine.state != "pass") {
+    std::fprintf(stderr, "cuda_probe: %s\n", machine.text.c_str());
+    return 2;
+  }
+  std::printf("%s\n\n%-5s %-5s %-28s %s\n", machine.text.c_str(), "kind", "is", "check", "what");
   std::string rows;
   int failed = 0;
   for (const ProbeCheck& check : AllChecks()) {
@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
       return 2;
     }
     std::fprintf(file, "{\n  \"machine\": %s,\n  \"checks\": [%s\n  ]\n}\n",
-                 Quoted(machine).c_str(), rows.c_str());
+                 Quoted(machine.text).c_str(), rows.c_str());
     std::fclose(file);
   }
   return failed ? 1 : 0;

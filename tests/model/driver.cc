@@ -5,32 +5,7 @@
 #include <cstring>
 
 #include "tests/model/call.h"
-
-// Names as cuGetProcAddress takes them; cuda.h makes each the newest version of the function.
-#define MODEL_FUNCTIONS(F)                                                                        \
-  F(cuInit)                                                                                       \
-  F(cuDriverGetVersion)                                                                           \
-  F(cuGetProcAddress)                                                                             \
-  F(cuGetErrorName)                                                                               \
-  F(cuGetErrorString)                                                                             \
-  F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName) F(cuDeviceGetUuid) F(cuDeviceTotalMem)    \
-      F(cuDeviceGetAttribute) F(cuDeviceCanAccessPeer) F(cuDeviceGetP2PAttribute)                 \
-          F(cuDeviceGetPCIBusId) F(cuDevicePrimaryCtxRetain) F(cuDevicePrimaryCtxRelease)         \
-              F(cuCtxPushCurrent) F(cuCtxPopCurrent) F(cuMemGetInfo)                              \
-                  F(cuMemGetAllocationGranularity) F(cuMemAddressReserve) F(cuMemAddressFree)     \
-                      F(cuMemCreate) F(cuMemRelease) F(cuMemMap) F(cuMemUnmap) F(cuMemSetAccess)  \
-                          F(cuMemAlloc) F(cuMemFree) F(cuMemHostAlloc) F(cuMemFreeHost)           \
-                              F(cuStreamCreateWithPriority) F(cuStreamDestroy)                    \
-                                  F(cuStreamWaitEvent) F(cuStreamQuery) F(cuStreamSynchronize)    \
-                                      F(cuEventCreate) F(cuEventDestroy) F(cuEventRecord)         \
-                                          F(cuEventQuery) F(cuEventSynchronize)                   \
-                                              F(cuEventElapsedTime) F(cuMemcpyHtoDAsync)          \
-                                                  F(cuMemcpyDtoHAsync) F(cuMemcpyDtoDAsync)       \
-                                                      F(cuMemcpy2DAsync) F(cuMemsetD8Async)       \
-                                                          F(cuLibraryLoadData) F(cuLibraryUnload) \
-                                                              F(cuLibraryGetKernel)               \
-                                                                  F(cuKernelGetFunction)          \
-                                                                      F(cuLaunchKernel)
+#include "tests/model/functions.h"
 
 namespace model {
 
