@@ -252,6 +252,13 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
   auto& alignments = preference->alignments;
   switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return Set(preference->workspace, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: {
+      uint32_t schemes = 0;
+      const cublasStatus_t result = Set(schemes, value, bytes);
+      call.RefuseUnless((schemes & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE) == 0,
+                        "sums added up in the type of the result");
+      return result;
+    }
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return Set(alignments[0], value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return Set(alignments[1], value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return Set(alignments[2], value, bytes);

@@ -21,10 +21,16 @@ Launch ProbeStore(CUdeviceptr at, uint64_t value) {
 }
 
 const std::vector<Kernel>& Table() {
-  static const std::vector<Kernel>& table = *new std::vector<Kernel>{
-      Row("model_add_floats", AddFloats),
-      Row("probe_store", ProbeStore),
-  };
+  static const std::vector<Kernel>& table = *[] {
+    auto* rows = new std::vector<Kernel>{
+        Row("model_add_floats", AddFloats),
+        Row("probe_store", ProbeStore),
+    };
+#ifdef AGMM_MODEL_KERNELS
+    for (const Kernel& kernel : AgmmKernels()) rows->push_back(kernel);
+#endif
+    return rows;
+  }();
   return table;
 }
 

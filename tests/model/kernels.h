@@ -31,6 +31,9 @@ struct Kernel {
 const Kernel* FindKernel(const std::string& name);
 bool IsKernel(const void* handle);
 
+// The rows of the table for the kernels of kernels/cuda.
+std::vector<Kernel> AgmmKernels();
+
 // Rows in device memory that a launch reads or writes.
 inline Access Reads(CUdeviceptr address, int64_t rows, int64_t row_bytes, int64_t pitch_bytes) {
   return {{address, rows, row_bytes, pitch_bytes}, false};

@@ -1,0 +1,61 @@
+// The kernels of kernels/cuda, by the bodies that they share with the host.
+#include "kernels/cuda/elementwise.h"
+#include "tests/model/kernels.h"
+
+namespace model {
+namespace {
+
+using agmm::elementwise::Convert;
+using agmm::elementwise::Fill;
+using agmm::elementwise::Matrix;
+using agmm::elementwise::Reduce;
+
+// What a launch does to a matrix; none for one without data.
+Access Touch(const Matrix& matrix, int64_t rows, int64_t cols, bool writes) {
+  return {{reinterpret_cast<uint64_t>(matrix.data), matrix.data ? rows : 0,
+           cols * agmm::elementwise::ElementBytes(matrix.type), matrix.pitch_bytes},
+          writes};
+}
+
+// The matrix where the engine finds it.
+void Find(Matrix& matrix) {
+  if (matrix.data) matrix.data = At<void>(reinterpret_cast<CUdeviceptr>(matrix.data));
+}
+
+template <typename Work>
+std::function<void(int64_t)> ForEach(const Work& work) {
+  return [work](int64_t element) {
+    agmm::elementwise::Element(work, element / work.cols, element % work.cols);
+  };
+}
+
+Launch LaunchConvert(Convert work) {
+  const std::vector<Access> accesses = {Touch(work.from, work.rows, work.cols, false),
+                                        Touch(work.to, work.rows, work.cols, true)};
+  Find(work.from);
+  Find(work.to);
+  return {accesses, work.rows * work.cols, ForEach(work)};
+}
+
+Launch LaunchReduce(Reduce work) {
+  const std::vector<Access> accesses = {Touch(work.from, work.rows, work.cols, false),
+                                        Touch(work.into, work.rows, work.cols, true),
+                                        Touch(work.out, work.rows, work.cols, true)};
+  for (Matrix* matrix : {&work.from, &work.into, &work.out}) Find(*matrix);
+  return {accesses, work.rows * work.cols, ForEach(work)};
+}
+
+Launch LaunchFill(Fill work) {
+  const std::vector<Access> accesses = {Touch(work.to, work.rows, work.cols, true)};
+  Find(work.to);
+  return {accesses, work.rows * work.cols, ForEach(work)};
+}
+
+}  // namespace
+
+std::vector<Kernel> AgmmKernels() {
+  return {Row("agmm_convert", LaunchConvert), Row("agmm_reduce", LaunchReduce),
+          Row("agmm_fill", LaunchFill)};
+}
+
+}  // namespace model
