@@ -94,7 +94,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int pr
 CUresult cuStreamDestroy(CUstream handle) {
   MODEL_RELEASE_CALL(cuStreamDestroy);
   if (!call.Find(handle)) return CUDA_ERROR_INVALID_HANDLE;
-  TheMachine().streams.erase(reinterpret_cast<uint64_t>(handle));
+  TheMachine().RemoveStream(reinterpret_cast<uint64_t>(handle));
   return gpu.error;
 }
 

@@ -183,6 +183,29 @@ TEST_F(RaceDeathTest, FreeingWhatMayBeInUseIsReported) {
                "cuMemFree of .* while cuMemsetD8Async #1 on stream 0 of GPU 0 may still use it");
 }
 
+TEST_F(RaceDeathTest, AStreamThatTookADestroyedOnesPlaceIsNotOrderedBehindIt) {
+  const auto run = [&] {
+    Begin();
+    CUstream shortly = nullptr;
+    cu.cuStreamCreateWithPriority(&shortly, CU_STREAM_NON_BLOCKING, 0);
+    cu.cuMemsetD8Async(memory, 1, 100, shortly);
+    cu.cuStreamDestroy(shortly);
+    cu.cuMemsetD8Async(memory, 1, 100, Stream());
+  };
+  EXPECT_DEATH(run(), "race");
+}
+
+TEST_F(RaceTest, AStreamThatTakesASeenOnesPlaceIsOrderedByTheHost) {
+  Begin();
+  for (int i = 0; i < 10; ++i) {
+    CUstream shortly = nullptr;
+    EXPECT_CU(cu.cuStreamCreateWithPriority(&shortly, CU_STREAM_NON_BLOCKING, 0));
+    EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 100, shortly));
+    EXPECT_CU(cu.cuStreamSynchronize(shortly));
+    EXPECT_CU(cu.cuStreamDestroy(shortly));
+  }
+}
+
 // One wait of two is left out: the run that leaves out the n-th ends with a race.
 TEST_F(RaceDeathTest, AnyWaitLeftOutIsReported) {
   const auto run = [&](int skipped) {

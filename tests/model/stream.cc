@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace model {
@@ -41,11 +42,26 @@ Stream& Machine::AddStream(uint64_t handle, Gpu& gpu) {
       TheOptions().order == Order::kRandom ? Random(channels) : gpu.streams % channels;
   ++gpu.streams;
   Stream& stream = streams[handle];
-  stream.number = static_cast<int>(gpu_of_stream_.size());
+  const auto seen = std::find_if(free_numbers_.begin(), free_numbers_.end(), [&](const auto& free) {
+    return free.second == 0 || Covers(races.host(), free.first, free.second);
+  });
+  if (seen != free_numbers_.end()) {
+    std::tie(stream.number, stream.operations) = *seen;
+    free_numbers_.erase(seen);
+  } else {
+    stream.number = static_cast<int>(gpu_of_stream_.size());
+    gpu_of_stream_.emplace_back();
+  }
   stream.gpu = &gpu;
   stream.channel = &gpu.channels[channel];
-  gpu_of_stream_.push_back(&gpu);
+  gpu_of_stream_[stream.number] = &gpu;
   return stream;
+}
+
+void Machine::RemoveStream(uint64_t handle) {
+  const auto found = streams.find(handle);
+  free_numbers_[found->second.number] = found->second.operations;
+  streams.erase(found);
 }
 
 CUresult Machine::Submit(Stream& stream, Operation operation) {

@@ -105,6 +105,8 @@ class Machine {
   // A handle that was not given out before.
   uint64_t NewHandle() { return last_handle_ += 16; }
   Stream& AddStream(uint64_t handle, Gpu& gpu);
+  // The stream exists; its work goes on.
+  void RemoveStream(uint64_t handle);
 
   // Puts `operation` behind all of its stream; blocks while the channel is full.
   CUresult Submit(Stream& stream, Operation operation);
@@ -143,6 +145,9 @@ class Machine {
   uint64_t last_handle_ = 0x1000;
   uint64_t submitted_ = 0;
   int64_t waits_ = 0, ordering_waits_ = 0, full_ = 0;
+  // Numbers of destroyed streams, and the operations of each; used again once the host has seen all
+  // of them, so that clocks stay short.
+  std::map<int, uint64_t> free_numbers_;
   std::vector<Gpu*> gpu_of_stream_;     // by number
   std::multiset<std::string> blocked_;  // callers
 };
