@@ -114,7 +114,8 @@ CUresult cuStreamQuery(CUstream handle) {
   Stream* stream = call.Find(handle);
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
   if (!TheMachine().Reached(stream->last)) TheMachine().Poll(stream->last);
-  return stream->gpu->error != CUDA_SUCCESS ? stream->gpu->error : Saw(stream->last, stream->clock);
+  return stream->gpu->error != CUDA_SUCCESS ? stream->gpu->error
+                                            : Saw(stream->last, TheMachine().ClockOf(*stream));
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
@@ -125,7 +126,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   if (owner.error != CUDA_SUCCESS) return owner.error;
   // As they are now: other threads may submit meanwhile.
   const Point last = stream->last;
-  const Clock clock = stream->clock;
+  const Clock clock = TheMachine().ClockOf(*stream);
   const CUresult waited = TheMachine().Wait(last, "cuStreamSynchronize");
   return waited != CUDA_SUCCESS ? waited : Saw(last, clock);
 }

@@ -22,7 +22,7 @@ struct Options {
   bool stuck = false;  // orphans=stuck: a wait for a lost GPU's event never ends
   uint64_t seed = 1;
   int driver = 13000;     // the driver's version; 0 is a stub
-  int64_t skip_wait = 0;  // the n-th wait that adds an order is ignored
+  int64_t skip_wait = 0;  // the race check leaves out the n-th wait that adds an order
   std::string report;     // a file that gets counts at exit, and each finding
 
   struct Failure {  // the call-th call of `name` returns `code`

@@ -206,7 +206,7 @@ TEST_F(RaceTest, AStreamThatTakesASeenOnesPlaceIsOrderedByTheHost) {
   }
 }
 
-// One wait of two is left out: the run that leaves out the n-th ends with a race.
+// The run whose race check leaves out the n-th wait ends with a race.
 TEST_F(RaceDeathTest, AnyWaitLeftOutIsReported) {
   const auto run = [&](int skipped) {
     Begin("order=random,skip_wait=" + std::to_string(skipped));
@@ -227,10 +227,15 @@ TEST_F(RaceTest, TheReportCountsWaitsThatAddAnOrder) {
   const std::string path = testing::TempDir() + "model_report." + std::to_string(getpid());
   const auto run = [&] {
     Begin("report=" + path);
+    const CUevent early = Event();
+    cu.cuEventRecord(early, first);
     cu.cuMemsetD8Async(memory, 1, 100, first);
     cu.cuEventRecord(event, first);
-    cu.cuStreamWaitEvent(second, event, 0);
-    cu.cuStreamWaitEvent(second, event, 0);
+    cu.cuStreamWaitEvent(second, early, 0);
+    cu.cuStreamWaitEvent(second, event, 0);  // says more than the one before
+    cu.cuMemsetD8Async(memory, 2, 100, second);
+    cu.cuStreamWaitEvent(second, early, 0);
+    cu.cuMemsetD8Async(memory, 3, 100, second);
     TearDown();
     exit(0);
   };
@@ -238,7 +243,7 @@ TEST_F(RaceTest, TheReportCountsWaitsThatAddAnOrder) {
   std::stringstream report;
   report << std::ifstream(path).rdbuf();
   unlink(path.c_str());
-  EXPECT_NE(report.str().find("waits=2 ordering_waits=1 "), std::string::npos) << report.str();
+  EXPECT_NE(report.str().find("waits=3 ordering_waits=1 "), std::string::npos) << report.str();
 }
 
 }  // namespace

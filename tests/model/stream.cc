@@ -80,8 +80,8 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
   operation.name += Format(" #%llu on stream %d of GPU %d", (unsigned long long)operation.number,
                            stream.number, stream.gpu->index);
   ++stream.operations;
-  Join(stream.clock, races.host());
-  if (operation.awaits) Join(stream.clock, operation.awaits->clock);
+  // Waits in a row count together, by what follows them.
+  if (!operation.awaits) ClockOf(stream);
   stream.clock.resize(std::max<size_t>(stream.clock.size(), stream.number + 1));
   stream.clock[stream.number] = stream.operations;
   std::vector<Access> touched;
@@ -100,6 +100,7 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
   if (operation.sets) {
     operation.sets->point = stream.last;
     operation.sets->clock = stream.clock;
+    operation.sets->name = operation.name;
   }
   channel.queue.push_back(std::move(operation));
   switch (TheOptions().order) {
@@ -112,13 +113,31 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
 
 CUresult Machine::SubmitWait(Stream& stream, const std::shared_ptr<Record>& record) {
   ++waits_;
-  // A wait that adds no order is not counted, because nothing is wrong without it.
-  Clock before = stream.clock;
-  Join(before, races.host());
-  Clock after = before;
-  Join(after, record->clock);
-  if (after != before && ++ordering_waits_ == TheOptions().skip_wait) return CUDA_SUCCESS;
+  stream.awaited.push_back(record);
   return Submit(stream, {.name = "cuStreamWaitEvent", .awaits = record});
+}
+
+const Clock& Machine::ClockOf(Stream& stream) {
+  Join(stream.clock, races.host());
+  const std::vector<std::shared_ptr<Record>> awaited = std::move(stream.awaited);
+  stream.awaited.clear();
+  const Clock before = stream.clock;
+  for (size_t i = 0; i < awaited.size(); ++i) {
+    // A wait that adds no order to the others is not counted, because nothing is wrong without it.
+    Clock others = before;
+    for (size_t j = 0; j < awaited.size(); ++j) {
+      if (j != i) Join(others, awaited[j]->clock);
+    }
+    Clock all = others;
+    Join(all, awaited[i]->clock);
+    if (all != others && ++ordering_waits_ == TheOptions().skip_wait) {
+      Report(Format("skipped=wait of stream %d of GPU %d for %s", stream.number, stream.gpu->index,
+                    awaited[i]->name.c_str()));
+    } else {
+      Join(stream.clock, awaited[i]->clock);
+    }
+  }
+  return stream.clock;
 }
 
 bool Machine::Reached(const Point& point) const {

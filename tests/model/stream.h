@@ -30,6 +30,7 @@ struct Point {
 
 // One recording of an event.
 struct Record {
+  std::string name;  // of the operation
   Point point;
   Clock clock;
   std::chrono::steady_clock::time_point time;  // once it is reached
@@ -76,6 +77,7 @@ struct Stream {
   Channel* channel = nullptr;
   Point last;
   Clock clock;
+  std::vector<std::shared_ptr<Record>> awaited;  // not in the clock yet
   uint64_t operations = 0;
 };
 
@@ -112,6 +114,8 @@ class Machine {
   CUresult Submit(Stream& stream, Operation operation);
   // Makes what follows in `stream` wait for the recording.
   CUresult SubmitWait(Stream& stream, const std::shared_ptr<Record>& record);
+  // What is before the next operation of the stream.
+  const Clock& ClockOf(Stream& stream);
   bool Reached(const Point& point) const;
   // Runs a little, as time passes between two queries.
   void Poll(const Point& point);
