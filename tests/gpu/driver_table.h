@@ -14,7 +14,7 @@ struct DriverTable {
 #define GPU_TEST_MEMBER(name) decltype(&::name) name = nullptr;
   MODEL_FUNCTIONS(GPU_TEST_MEMBER)
 
-  // Returns "" or why there is no driver.
+  // Returns "" or the reason why the driver cannot be used.
   std::string Open(const std::string& library, int version = CUDA_VERSION) {
     void* handle = dlopen(library.c_str(), RTLD_NOW);
     if (!handle) return dlerror();
@@ -43,7 +43,7 @@ struct DriverTable {
 struct BlasTable {
   MODEL_BLAS_FUNCTIONS(GPU_TEST_MEMBER)
 
-  // Returns "" or why there is no cuBLASLt.
+  // Returns "" or the reason why cuBLASLt cannot be used.
   std::string Open(const std::string& library) {
     void* handle = dlopen(library.c_str(), RTLD_NOW);
     if (!handle) return dlerror();

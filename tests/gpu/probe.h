@@ -7,7 +7,7 @@
 
 #include "tests/gpu/scratch.h"
 
-// What a check may use: GPU 0 and, where there is one, GPU 1.
+// The means of a check: GPU 0 and, where there is one, GPU 1.
 class Probe : public GpuScratch {
  public:
   // Throughout a check the first failure counts.

@@ -86,7 +86,7 @@ void NoAccess(Probe& probe) {
   probe.Launch("probe_store", 1, 1, stream, arguments);
   const CUresult result = probe.cu.cuStreamSynchronize(stream);
   probe.text = "error " + std::to_string(result);
-  probe.Expect(result != CUDA_SUCCESS, "a store without access was no error");
+  probe.Expect(result != CUDA_SUCCESS, "a store without access succeeded");
 }
 
 void Sticky(Probe& probe) {

@@ -1,4 +1,4 @@
-// What tests of the driver make and give back: contexts, streams, events and memory.
+// Things that tests of the driver make and give back: contexts, streams, events and memory.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@ using agmm::elementwise::Fill;
 using agmm::elementwise::Matrix;
 using agmm::elementwise::Reduce;
 
-// What a launch does to a matrix; none for one without data.
+// The access of a launch to a matrix; none for one without data.
 Access Touch(const Matrix& matrix, int64_t rows, int64_t cols, bool writes) {
   return {{reinterpret_cast<uint64_t>(matrix.data), matrix.data ? rows : 0,
            cols * agmm::elementwise::ElementBytes(matrix.type), matrix.pitch_bytes},

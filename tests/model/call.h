@@ -1,4 +1,4 @@
-// What every function of the driver begins with.
+// The beginning of every function of the driver.
 #pragma once
 
 #include <cuda.h>

@@ -45,7 +45,7 @@ struct Preference {
   std::array<uint32_t, 4> alignments = {256, 256, 256, 256};  // of A, B, C and D
 };
 
-// What the model writes into a cublasLtMatmulAlgo_t.
+// Contents of a cublasLtMatmulAlgo_t.
 struct Algorithm {
   uint64_t mark = 0, workspace = 0;
   std::array<uint32_t, 4> alignments = {};

@@ -72,7 +72,7 @@ Rectangle Line(uint64_t address, size_t bytes) {
 
 uint64_t Address(const void* host) { return reinterpret_cast<uint64_t>(host); }
 
-// What a query or a synchronisation saw.
+// Result of a query or a synchronisation; one that succeeds orders.
 CUresult Saw(const Point& point, const Clock& clock) {
   if (!TheMachine().Reached(point)) return CUDA_ERROR_NOT_READY;
   TheMachine().races.HostSaw(clock);

@@ -1,4 +1,4 @@
-// What AGMM_MODEL can make go wrong, and what the model refuses by name.
+// Faults that AGMM_MODEL sets, and misuse that the model refuses by name.
 #include "tests/model/model_fixture.h"
 
 namespace {

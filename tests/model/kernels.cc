@@ -13,7 +13,7 @@ Launch AddFloats(CUdeviceptr into, CUdeviceptr from, int64_t count) {
           .body = [=](int64_t i) { At<float>(into)[i] += At<float>(from)[i]; }};
 }
 
-// Of tests/gpu/probe.cu.
+// A kernel of tests/gpu/probe.cu.
 Launch ProbeStore(CUdeviceptr at, uint64_t value) {
   return {.accesses = {Writes(at, 1, sizeof value, sizeof value)},
           .elements = 1,

@@ -1,4 +1,4 @@
-// What AGMM_MODEL sets, and how the model ends a test.
+// The options that AGMM_MODEL sets, and how the model ends a test.
 #pragma once
 
 #include <cstdint>

@@ -147,7 +147,7 @@ TEST_F(ProductTest, IntegersAreExactForEachTypeOrderAndPitch) {
                       out == CUDA_R_16BF ? model::FromBf16(model::ToBf16(whole)) : whole);
           }
         }
-        // What is between the lines stays.
+        // The bytes between the lines stay.
         if (d.ld > d.cols && d.order == CUBLASLT_ORDER_ROW) {
           EXPECT_TRUE(std::isnan(values[d.ld - 1]));
         }

@@ -86,7 +86,7 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
   stream.clock[stream.number] = stream.operations;
   std::vector<Access> touched;
   for (const Access& access : operation.accesses) {
-    // What is not mapped now is a fault when it runs.
+    // Bytes that are not mapped now are a fault when it runs.
     if (memory.IsDevice(access.bytes.address) &&
         !memory.IsMapped(access.bytes.address, access.bytes.extent_bytes())) {
       continue;
@@ -157,7 +157,7 @@ bool Machine::MayRun(const Channel& channel) const {
 
 Channel* Machine::Next(const Point& target) {
   if (TheOptions().order == Order::kLazy && target.channel) {
-    // What the target needs first: the head of its channel, or what that waits for, and so on. It
+    // The first need of the target: the head of its channel, or what that waits for, and so on. It
     // ends, because each step goes to work that was submitted earlier.
     Channel* channel = target.channel;
     while (!MayRun(*channel)) {

@@ -114,7 +114,7 @@ class Machine {
   CUresult Submit(Stream& stream, Operation operation);
   // Makes what follows in `stream` wait for the recording.
   CUresult SubmitWait(Stream& stream, const std::shared_ptr<Record>& record);
-  // What is before the next operation of the stream.
+  // The order before the next operation of the stream.
   const Clock& ClockOf(Stream& stream);
   bool Reached(const Point& point) const;
   // Runs a little, as time passes between two queries.
@@ -130,7 +130,7 @@ class Machine {
   void EndContext(Gpu& gpu);
   // Ends the test if the host frees bytes that an operation may still use.
   void CheckUnused(const std::string& call, uint64_t address, int64_t bytes);
-  // What happens at exit: counts into the report, and a failure for what is still held.
+  // Called at exit: puts counts into the report, and fails for things that are still held.
   void Finish();
 
   // In [0, n), by the seed.

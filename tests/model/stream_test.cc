@@ -125,7 +125,7 @@ TEST_F(StreamTest, AnUnfinishedCopyIsAMix) {
 }
 
 TEST_F(StreamTest, ASeedReproducesARun) {
-  // What a run with this seed shows of its order.
+  // Bytes that show the order of a run with this seed.
   const auto trace = [&](int seed) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
