@@ -1,0 +1,57 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "kernels/cuda/cuda_executor.h"
+#include "kernels/cuda/cuda_heap.h"
+
+namespace agmm {
+namespace {
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(std::shared_ptr<Gpu> gpu) : parts_(std::move(gpu)) {}
+
+  absl::Status Init() {
+    AGMM_ASSIGN_OR_RETURN(parts_.queue, CudaQueue::Create(parts_.gpu));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Heap>> CreateHeap(int64_t size_bytes) override {
+    return CudaHeap::Create(parts_.gpu, size_bytes);
+  }
+  std::unique_ptr<Executor> CreateExecutor() override {
+    return std::make_unique<CudaExecutor>(&parts_);
+  }
+  // Packs nothing.
+  void ForgetContents(Heap*, int64_t, int64_t) override {}
+  // Its thread waits for events, not for messages.
+  void Lend(ProgressEngine*) override {}
+  DeviceInfo info() const override {
+    DeviceInfo info;
+    info.kind = "cuda";
+    info.description = absl::StrFormat("%s, %s", parts_.gpu->where(), parts_.gpu->description());
+    info.threads = 1;
+    info.island = parts_.gpu->island();
+    return info;
+  }
+  DeviceCounters counters() const override {
+    DeviceCounters counters;
+    counters.scratch_bytes = parts_.streams.workspace_bytes() + parts_.staging.bytes();
+    counters.epochs = parts_.queue->epochs();
+    return counters;
+  }
+
+ private:
+  CudaParts parts_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options) {
+  AGMM_ASSIGN_OR_RETURN(auto gpu, Gpu::Open(options.gpu, options.shared));
+  auto device = std::make_unique<CudaDevice>(std::move(gpu));
+  AGMM_RETURN_IF_ERROR(device->Init());
+  return device;
+}
+
+}  // namespace agmm

@@ -1,0 +1,22 @@
+// A rank on a GPU of NVIDIA.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/device/device.h"
+
+namespace agmm {
+
+struct CudaDeviceOptions {
+  int gpu = 0;  // its number among the GPUs that this process sees
+  // Other processes may use the GPU at the same time: for tests of correctness, because they slow
+  // each other down.
+  bool shared = false;
+};
+
+// Errors: FAILED_PRECONDITION with the reason why the driver or cuBLASLt is missing, or for a GPU
+// that another daemon holds; INVALID_ARGUMENT for a GPU that does not exist.
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options);
+
+}  // namespace agmm

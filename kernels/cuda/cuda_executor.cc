@@ -1,0 +1,77 @@
+#include "kernels/cuda/cuda_executor.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "kernels/cuda/cuda_heap.h"
+
+namespace agmm {
+
+CudaExecutor::~CudaExecutor() {
+  Cancel(absl::CancelledError("the plan's executor was destroyed"));
+  device_->queue->Drain(&target_);
+}
+
+absl::Status CudaExecutor::Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
+                                   const Peers& peers) {
+  if (prepared_ != nullptr)
+    return absl::FailedPreconditionError(
+        "an executor is prepared once; make another for another plan");
+  auto prepared = std::make_unique<CudaPrepared>(device_->gpu, device_->staging);
+  prepared->plan = {problem, std::move(schedule), peers};
+  AGMM_RETURN_IF_ERROR(prepared->plan.CheckPeers());
+  AGMM_RETURN_IF_ERROR(FindPeers(prepared.get()));
+  AGMM_ASSIGN_OR_RETURN(prepared->program, LowerForCuda(prepared->plan, prepared->peers));
+  AGMM_RETURN_IF_ERROR(prepared->Make(device_->streams));
+  world_rank_ = prepared->plan.WorldRank(peers.self);
+  prepared_ = std::move(prepared);
+  target_.prepared = prepared_.get();
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::FindPeers(CudaPrepared* prepared) const {
+  const Peers& peers = prepared->plan.peers;
+  for (size_t rank = 0; rank < peers.heaps.size(); ++rank) {
+    CudaPeer& peer = prepared->peers.emplace_back();
+    std::shared_ptr<Gpu>& gpu = prepared->peer_gpus.emplace_back();
+    if (!prepared->plan.IsLocal(static_cast<Rank>(rank))) continue;
+    auto* const heap = dynamic_cast<CudaHeap*>(peers.heaps[rank]);
+    const auto* const executor = dynamic_cast<CudaExecutor*>(peers.executors[rank]);
+    if (heap == nullptr || executor == nullptr) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "rank %d is not a CUDA device and rank %d is one; give a mesh ranks of one kind",
+          prepared->plan.WorldRank(static_cast<Rank>(rank)), prepared->plan.WorldRank(peers.self)));
+    }
+    peer.heap = heap->address();
+    gpu = executor->gpu();
+    peer.gpu = gpu->number();
+    peer.reachable = device_->gpu->peers()[peer.gpu];
+  }
+  return absl::OkStatus();
+}
+
+int64_t CudaExecutor::size_bytes() const {
+  return prepared_ == nullptr ? 0 : SizeBytes(prepared_->program);
+}
+
+void CudaExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
+                       DoneCallback done) {
+  CudaLaunch launch;
+  launch.target = &target_;
+  launch.epoch = epoch;
+  launch.operands = operands;
+  launch.deadline = deadline;
+  launch.done = std::move(done);
+  launch.rank = world_rank_;
+  device_->queue->Push(std::move(launch));
+}
+
+void CudaExecutor::Recorded(int index, uint64_t epoch, CUevent event) {
+  prepared_->slots->Raise(index, epoch, event);
+  device_->gpu->Wake();
+}
+
+void CudaExecutor::Cancel(const absl::Status& reason) { device_->queue->Cancel(&target_, reason); }
+
+}  // namespace agmm

@@ -1,0 +1,53 @@
+// Runs one rank's part of a plan on a CUDA device.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/cuda_queue.h"
+#include "kernels/cuda/pinned.h"
+#include "kernels/cuda/prepared.h"
+#include "kernels/cuda/streams.h"
+#include "kernels/device/executor.h"
+
+namespace agmm {
+
+// The parts of a device that its executors share.
+struct CudaParts {
+  explicit CudaParts(std::shared_ptr<Gpu> gpu) : gpu(gpu), streams(gpu), staging(std::move(gpu)) {}
+
+  const std::shared_ptr<Gpu> gpu;
+  RankStreams streams;
+  Staging staging;
+  std::unique_ptr<CudaQueue> queue;  // last, because its thread uses all of the above
+};
+
+class CudaExecutor final : public EventExecutor {
+ public:
+  explicit CudaExecutor(CudaParts* device) : device_(device) {}
+  // Cancels queued epochs and waits until they have drained. Must not be called from a
+  // DoneCallback. Requires that the plan's other executors on this node have drained too, because
+  // they wait for each other's events.
+  ~CudaExecutor() override;
+
+  absl::Status Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
+                       const Peers& peers) override;
+  int64_t size_bytes() const override;
+  void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
+  void Signal(int index, uint64_t epoch) override { Recorded(index, epoch, nullptr); }
+  void Cancel(const absl::Status& reason) override;
+
+  void Recorded(int index, uint64_t epoch, CUevent event) override;
+  const std::shared_ptr<Gpu>& gpu() const { return device_->gpu; }
+
+ private:
+  // The ranks of this node as this one sees them. Errors: INVALID_ARGUMENT for one of another kind.
+  absl::Status FindPeers(CudaPrepared* prepared) const;
+
+  CudaParts* const device_;
+  int world_rank_ = 0;
+  std::unique_ptr<CudaPrepared> prepared_;
+  CudaTarget target_;
+};
+
+}  // namespace agmm

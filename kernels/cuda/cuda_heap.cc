@@ -1,0 +1,179 @@
+#include "kernels/cuda/cuda_heap.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+constexpr int64_t kChunkBytes = 1 << 20;
+// Elements of a fill between two looks at whether to stop: a fraction of a millisecond.
+constexpr int64_t kFillElements = 1 << 26;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaHeap>> CudaHeap::Create(std::shared_ptr<Gpu> gpu,
+                                                           int64_t size_bytes) {
+  if (size_bytes <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a heap of %d bytes: the size must be positive", size_bytes));
+  }
+  std::unique_ptr<CudaHeap> heap(new CudaHeap(std::move(gpu), size_bytes));
+  const OnGpu here(*heap->gpu_);
+  AGMM_RETURN_IF_ERROR(heap->Map());
+  AGMM_RETURN_IF_ERROR(heap->MakeChunks());
+  return heap;
+}
+
+absl::Status CudaHeap::Map() {
+  CUmemAllocationProp kind = {};
+  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  kind.location.id = gpu_->device();
+  size_t page = 0, free = 0, total = 0;
+  AGMM_CUDA_RETURN(*gpu_, cuMemGetAllocationGranularity, &page, &kind,
+                   CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  AGMM_CUDA_RETURN(*gpu_, cuMemGetInfo, &free, &total);
+  mapped_bytes_ = RoundUp(size_bytes_, static_cast<int64_t>(page));
+  const auto too_large = [&] {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "a heap of %s was requested and %s of %s are available on %s; give the device a smaller "
+        "heap or free memory of the GPU",
+        FormatBytes(size_bytes_), FormatBytes(free), FormatBytes(total), gpu_->where()));
+  };
+  if (mapped_bytes_ > static_cast<int64_t>(free)) return too_large();
+  AGMM_CUDA_RETURN(*gpu_, cuMemAddressReserve, &address_, mapped_bytes_, page, 0, 0);
+  const CUresult made = gpu_->driver().cuMemCreate(&memory_, mapped_bytes_, &kind, 0);
+  if (made == CUDA_ERROR_OUT_OF_MEMORY) return too_large();
+  AGMM_RETURN_IF_ERROR(gpu_->Check(made, "cuMemCreate"));
+  created_ = true;
+  AGMM_CUDA_RETURN(*gpu_, cuMemMap, address_, mapped_bytes_, 0, memory_, 0);
+  mapped_ = true;
+  std::vector<CUmemAccessDesc> rights;
+  for (size_t number = 0; number < gpu_->peers().size(); ++number) {
+    if (!gpu_->peers()[number]) continue;
+    CUdevice device = 0;
+    AGMM_CUDA_RETURN(*gpu_, cuDeviceGet, &device, static_cast<int>(number));
+    CUmemAccessDesc& right = rights.emplace_back();
+    right.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    right.location.id = device;
+    right.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  }
+  AGMM_CUDA_RETURN(*gpu_, cuMemSetAccess, address_, mapped_bytes_, rights.data(), rights.size());
+  return absl::OkStatus();
+}
+
+absl::Status CudaHeap::MakeChunks() {
+  AGMM_ASSIGN_OR_RETURN(stream_, GpuStream::Create(gpu_));
+  AGMM_ASSIGN_OR_RETURN(pinned_, PinnedBytes::Create(gpu_, kChunkBytes * chunks_.size()));
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    chunks_[i].data = pinned_->data() + i * kChunkBytes;
+    AGMM_ASSIGN_OR_RETURN(chunks_[i].copied, events_.Make());
+  }
+  return absl::OkStatus();
+}
+
+CudaHeap::~CudaHeap() {
+  stream_.reset();
+  const OnGpu here(*gpu_);
+  if (mapped_) gpu_->driver().cuMemUnmap(address_, mapped_bytes_);
+  if (created_) gpu_->driver().cuMemRelease(memory_);
+  if (address_ != 0) gpu_->driver().cuMemAddressFree(address_, mapped_bytes_);
+}
+
+std::vector<CudaHeap::Piece> CudaHeap::Cut(const HeapRows& rows) {
+  std::vector<Piece> pieces;
+  const int64_t bytes = std::min(rows.row_bytes, kChunkBytes);
+  if (rows.bytes() == 0) return pieces;
+  const int64_t at_once = kChunkBytes / bytes;
+  for (int64_t row = 0; row < rows.rows; row += at_once) {
+    for (int64_t begin = 0; begin < rows.row_bytes; begin += bytes) {
+      pieces.push_back({row, std::min(at_once, rows.rows - row), begin,
+                        std::min(bytes, rows.row_bytes - begin)});
+    }
+  }
+  return pieces;
+}
+
+RowsEnd CudaHeap::EndAt(const HeapRows& rows, const Piece& piece) const {
+  return {address_ + rows.offset_bytes + piece.row * rows.pitch_bytes + piece.begin, nullptr,
+          rows.pitch_bytes};
+}
+
+absl::Status CudaHeap::Wait(const Chunk& chunk) {
+  AGMM_CUDA_RETURN(*gpu_, cuEventSynchronize, chunk.copied);
+  return absl::OkStatus();
+}
+
+absl::Status CudaHeap::Write(const HeapRows& to, const Rows& from) {
+  AGMM_RETURN_IF_ERROR(CheckCopy(to, from, size_bytes_));
+  const OnGpu here(*gpu_);
+  std::lock_guard lock(mutex_);
+  int turn = 0;
+  for (const Piece& piece : Cut(to)) {
+    const Chunk& chunk = chunks_[turn++ % chunks_.size()];
+    AGMM_RETURN_IF_ERROR(Wait(chunk));
+    CopyRows({from.data + piece.row * from.pitch_bytes + piece.begin, piece.rows, piece.bytes,
+              from.pitch_bytes},
+             {chunk.data, piece.rows, piece.bytes, piece.bytes});
+    AGMM_RETURN_IF_ERROR(CopyRowsOn(*gpu_, {0, chunk.data, piece.bytes}, EndAt(to, piece),
+                                    piece.rows, piece.bytes, stream_->get()));
+    AGMM_CUDA_RETURN(*gpu_, cuEventRecord, chunk.copied, stream_->get());
+  }
+  AGMM_CUDA_RETURN(*gpu_, cuStreamSynchronize, stream_->get());
+  return absl::OkStatus();
+}
+
+absl::Status CudaHeap::Read(const HeapRows& from, const Rows& to) {
+  AGMM_RETURN_IF_ERROR(CheckCopy(from, to, size_bytes_));
+  const OnGpu here(*gpu_);
+  std::lock_guard lock(mutex_);
+  const std::vector<Piece> pieces = Cut(from);
+  const auto chunk = [&](size_t index) -> const Chunk& { return chunks_[index % chunks_.size()]; };
+  // One piece is on its way while the host copies the piece before it.
+  for (size_t next = 0; next <= pieces.size(); ++next) {
+    if (next < pieces.size()) {
+      const Piece& piece = pieces[next];
+      AGMM_RETURN_IF_ERROR(CopyRowsOn(*gpu_, EndAt(from, piece), {0, chunk(next).data, piece.bytes},
+                                      piece.rows, piece.bytes, stream_->get()));
+      AGMM_CUDA_RETURN(*gpu_, cuEventRecord, chunk(next).copied, stream_->get());
+    }
+    if (next == 0) continue;
+    const Piece& piece = pieces[next - 1];
+    AGMM_RETURN_IF_ERROR(Wait(chunk(next - 1)));
+    CopyRows({chunk(next - 1).data, piece.rows, piece.bytes, piece.bytes},
+             {to.data + piece.row * to.pitch_bytes + piece.begin, piece.rows, piece.bytes,
+              to.pitch_bytes});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaHeap::Fill(const HeapRows& to, const FillSpec& fill, DType dtype,
+                            int64_t first_index, int64_t index_stride,
+                            absl::FunctionRef<bool()> stop) {
+  AGMM_RETURN_IF_ERROR(CheckInside(to, size_bytes_));
+  const OnGpu here(*gpu_);
+  std::lock_guard lock(mutex_);
+  elementwise::Fill work;
+  work.fill = fill;
+  work.most = LargestBelowOne(dtype);
+  work.cols = to.row_bytes / SizeOf(dtype);
+  work.index_stride = index_stride;
+  const int64_t at_once = std::max<int64_t>(1, kFillElements / std::max<int64_t>(1, work.cols));
+  for (int64_t row = 0; row < to.rows; row += at_once) {
+    if (stop()) return absl::CancelledError("the fill was stopped");
+    work.to = {reinterpret_cast<void*>(address_ + to.offset_bytes + row * to.pitch_bytes),
+               to.pitch_bytes, TypeOf(dtype)};
+    work.rows = std::min(at_once, to.rows - row);
+    work.first_index = first_index + row * index_stride;
+    AGMM_RETURN_IF_ERROR(
+        gpu_->Check(gpu_->kernels().Launch(work, stream_->get()), "cuLaunchKernel"));
+    AGMM_CUDA_RETURN(*gpu_, cuStreamSynchronize, stream_->get());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace agmm

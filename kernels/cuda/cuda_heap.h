@@ -1,0 +1,74 @@
+// A heap in the memory of a GPU, mapped for the GPU itself and for all that have peer access to it.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/pinned.h"
+#include "kernels/cuda/row_copy.h"
+#include "kernels/cuda/streams.h"
+#include "kernels/device/heap.h"
+
+namespace agmm {
+
+class CudaHeap final : public Heap {
+ public:
+  // Errors: INVALID_ARGUMENT for a size that is not positive; RESOURCE_EXHAUSTED, with what was
+  // asked, what is free and what there is in all, when the GPU has less memory.
+  static absl::StatusOr<std::unique_ptr<CudaHeap>> Create(std::shared_ptr<Gpu> gpu,
+                                                          int64_t size_bytes);
+  // Requires that nothing uses the heap.
+  ~CudaHeap() override;
+  CudaHeap(const CudaHeap&) = delete;
+  CudaHeap& operator=(const CudaHeap&) = delete;
+
+  int64_t size_bytes() const override { return size_bytes_; }
+  absl::Span<std::byte> host() override { return {}; }
+  absl::Status Write(const HeapRows& to, const Rows& from) override;
+  absl::Status Read(const HeapRows& from, const Rows& to) override;
+  absl::Status Fill(const HeapRows& to, const FillSpec& fill, DType dtype, int64_t first_index,
+                    int64_t index_stride, absl::FunctionRef<bool()> stop) override;
+  int fd() const override { return -1; }
+
+  CUdeviceptr address() const { return address_; }
+
+ private:
+  // Pinned memory on the way, and the end of the copy that uses it.
+  struct Chunk {
+    std::byte* data = nullptr;
+    CUevent copied = nullptr;
+  };
+  // A part of rows that fits in a chunk.
+  struct Piece {
+    int64_t row = 0, rows = 0, begin = 0, bytes = 0;  // `bytes` of each row, from `begin` on
+  };
+
+  CudaHeap(std::shared_ptr<Gpu> gpu, int64_t size_bytes)
+      : gpu_(gpu), size_bytes_(size_bytes), events_(std::move(gpu)) {}
+  absl::Status Map();
+  absl::Status MakeChunks();
+  static std::vector<Piece> Cut(const HeapRows& rows);
+  RowsEnd EndAt(const HeapRows& rows, const Piece& piece) const;
+  absl::Status Wait(const Chunk& chunk);
+
+  const std::shared_ptr<Gpu> gpu_;
+  const int64_t size_bytes_;
+  int64_t mapped_bytes_ = 0;  // the size in whole pages of the GPU
+  CUdeviceptr address_ = 0;
+  CUmemGenericAllocationHandle memory_ = 0;
+  bool created_ = false, mapped_ = false;
+
+  std::mutex mutex_;  // one call at a time uses the stream and the chunks
+  std::unique_ptr<GpuStream> stream_;
+  std::unique_ptr<PinnedBytes> pinned_;
+  GpuEvents events_;
+  std::array<Chunk, 2> chunks_;
+};
+
+}  // namespace agmm

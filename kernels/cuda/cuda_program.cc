@@ -1,0 +1,170 @@
+#include "kernels/cuda/cuda_program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+// The largest power of two that divides the address of a place, up to that of all buffers.
+int AlignmentOf(const HeapPlace& place) {
+  const int64_t bits = place.offset_bytes | kRowAlignBytes;
+  return static_cast<int>(bits & -bits);
+}
+
+bool SamePlace(const HeapPlace& a, const HeapPlace& b) {
+  return a.rank == b.rank && a.buffer == b.buffer && a.offset_bytes == b.offset_bytes;
+}
+
+class CudaLowering {
+ public:
+  CudaLowering(const RankPlan& plan, const std::vector<CudaPeer>& peers)
+      : plan_(plan), peers_(peers) {}
+
+  absl::StatusOr<CudaProgram> Run() {
+    AGMM_ASSIGN_OR_RETURN(LoweredRank lowered, LowerRank(plan_));
+    program_.slots = lowered.slots;
+    program_.chip_bytes.resize(lowered.lanes.size(), 0);
+    program_.multiplies.resize(lowered.lanes.size(), false);
+    program_.lanes = std::move(lowered.lanes);
+    for (LoweredStep& from : lowered.steps) {
+      CudaStep step{std::move(static_cast<StepEdges&>(from)), {}};
+      const absl::Status status = std::visit([&](auto& op) { return Lower(op, &step); }, from.op);
+      if (!status.ok())
+        return Annotate(status, plan_.StepName(static_cast<int>(program_.steps.size())));
+      program_.steps.push_back(std::move(step));
+    }
+    return std::move(program_);
+  }
+
+ private:
+  absl::Status Lower(CopyOp& op, CudaStep* step) {
+    CudaCopy copy{std::move(op), {}};
+    if (!copy.to.empty()) {
+      AGMM_RETURN_IF_ERROR(CheckReachable(copy.from));
+      copy.row_bytes = copy.cols * SizeOf(copy.from.dtype);
+    }
+    for (const HeapPlace& to : copy.to) {
+      copy.ways.push_back(to.heap == nullptr           ? CudaCopy::Way::kSend
+                          : !peers_[to.rank].reachable ? CudaCopy::Way::kThrough
+                                                       : CudaCopy::Way::kDirect);
+      if (copy.ways.back() != CudaCopy::Way::kDirect)
+        copy.staged_bytes = copy.rows * copy.row_bytes;
+    }
+    program_.staged_bytes = std::max(program_.staged_bytes, copy.staged_bytes);
+    step->op = std::move(copy);
+    return absl::OkStatus();
+  }
+
+  absl::Status Lower(MultiplyOp& op, CudaStep* step) {
+    CudaMultiply multiply{std::move(op)};
+    AGMM_RETURN_IF_ERROR(CheckReachable(multiply.a));
+    AGMM_RETURN_IF_ERROR(CheckReachable(multiply.b));
+    if (multiply.has_acc) AGMM_RETURN_IF_ERROR(CheckReachable(multiply.acc));
+    if (multiply.finish) AGMM_RETURN_IF_ERROR(CheckReachable(multiply.out));
+    PlaceSum(&multiply);
+    ProductShape& shape = multiply.shape;
+    shape.m = multiply.rows;
+    shape.n = multiply.n;
+    shape.k = multiply.k;
+    shape.a_pitch = multiply.a.pitch_bytes;
+    shape.b_pitch = multiply.b.pitch_bytes;
+    shape.a_alignment = AlignmentOf(multiply.a);
+    shape.b_alignment = AlignmentOf(multiply.b);
+    shape.in = multiply.a.dtype;
+    shape.add = multiply.accumulate;
+    if (multiply.sum == CudaMultiply::Sum::kChip) {
+      shape.c_pitch = ChipPitchBytes(multiply.n);
+      shape.c_alignment = kRowAlignBytes;
+      int64_t& chip = program_.chip_bytes[step->lane];
+      chip = std::max(chip, multiply.rows * shape.c_pitch);
+    } else {
+      const HeapPlace& sum = multiply.sum == CudaMultiply::Sum::kOut ? multiply.out : multiply.acc;
+      shape.c_pitch = sum.pitch_bytes;
+      shape.c_alignment = AlignmentOf(sum);
+      shape.out = sum.dtype;
+    }
+    program_.multiplies[step->lane] = true;
+    step->op = std::move(multiply);
+    return absl::OkStatus();
+  }
+
+  // A sum is added to where it is made, in f32. A step that finishes leaves `acc` as it is.
+  static void PlaceSum(CudaMultiply* op) {
+    using Sum = CudaMultiply::Sum;
+    if (!op->finish) {
+      op->sum = op->has_acc ? Sum::kAcc : Sum::kChip;
+      return;
+    }
+    const bool wide = op->out.dtype == DType::kF32;
+    if (!op->accumulate) {
+      op->sum = wide || op->out.dtype == op->a.dtype ? Sum::kOut : Sum::kChip;
+    } else if (op->has_acc) {
+      op->sum = wide ? Sum::kOut : Sum::kChip;
+      op->load = !wide || !SamePlace(op->acc, op->out);
+    } else {
+      op->sum = Sum::kChip;
+    }
+    op->convert = op->sum == Sum::kChip;
+  }
+
+  absl::Status Lower(ReduceOp& op, CudaStep* step) {
+    AGMM_RETURN_IF_ERROR(CheckReachable(op.from));
+    AGMM_RETURN_IF_ERROR(CheckReachable(op.into));
+    if (op.finish) AGMM_RETURN_IF_ERROR(CheckReachable(op.out));
+    step->op = op;
+    return absl::OkStatus();
+  }
+
+  // Checks the place of an operand of a kernel, or of the source of a copy.
+  absl::Status CheckReachable(const HeapPlace& place) const {
+    const CudaPeer& peer = peers_[place.rank];
+    if (peer.reachable) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "uses memory of rank %d on GPU %d, to which GPU %d has no peer access; plan with the "
+        "islands that the devices report",
+        plan_.WorldRank(place.rank), peer.gpu, peers_[plan_.peers.self].gpu));
+  }
+
+  const RankPlan& plan_;
+  const std::vector<CudaPeer>& peers_;
+  CudaProgram program_;
+};
+
+}  // namespace
+
+bool CudaStep::has_messages() const {
+  for (size_t part = 0; part < signals.size(); ++part) {
+    if (signals[part].executor == nullptr || goes(part, CudaCopy::Way::kSend)) return true;
+  }
+  return false;
+}
+
+int64_t SizeBytes(const CudaProgram& program) {
+  int64_t bytes = 0;
+  const auto add = [&](const auto& vector) { bytes += vector.capacity() * sizeof(vector[0]); };
+  add(program.steps);
+  for (const CudaStep& step : program.steps) {
+    add(step.waits);
+    add(step.signals);
+    if (const CudaCopy* const copy = step.copy(); copy != nullptr) {
+      add(copy->to);
+      add(copy->sends);
+      add(copy->ways);
+    }
+  }
+  for (const std::vector<int>& lane : program.lanes) add(lane);
+  return bytes;
+}
+
+int64_t ChipPitchBytes(int64_t n) { return RoundUp(n * SizeOf(DType::kF32), kRowAlignBytes); }
+
+absl::StatusOr<CudaProgram> LowerForCuda(const RankPlan& plan, const std::vector<CudaPeer>& peers) {
+  return CudaLowering(plan, peers).Run();
+}
+
+}  // namespace agmm

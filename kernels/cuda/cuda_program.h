@@ -1,0 +1,77 @@
+// One rank's part of a schedule as its GPU runs it: each copy's way and each sum's place chosen.
+// Pure, and immutable while epochs run.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/device/lower.h"
+
+namespace agmm {
+
+// A rank's memory as another rank of its node sees it.
+struct CudaPeer {
+  CUdeviceptr heap = 0;  // 0: on another node
+  int gpu = 0;
+  bool reachable = false;  // it is loaded and stored; else copied through pinned memory
+};
+
+struct CudaCopy : CopyOp {
+  enum class Way {
+    kDirect,   // on the lane
+    kThrough,  // to pinned memory on the lane, and from there on a stream of the other GPU
+    kSend,     // to pinned memory on the lane, and from there by a message
+  };
+  std::vector<Way> ways;  // by index into `to`
+  int64_t row_bytes = 0;
+  int64_t staged_bytes = 0;  // of pinned memory; 0: all are direct
+};
+
+struct CudaMultiply : MultiplyOp {
+  // The place where the product is made.
+  enum class Sum {
+    kOut,
+    kAcc,
+    kChip,  // the lane's own memory, where sums stay between multiplies
+  } sum = Sum::kOut;
+  bool load = false;     // copies `acc` to the sum first
+  bool convert = false;  // converts the sum to `out` afterwards
+  ProductShape shape;
+};
+
+struct CudaStep : StepEdges {
+  std::variant<CudaCopy, CudaMultiply, ReduceOp> op;
+
+  const CudaCopy* copy() const { return std::get_if<CudaCopy>(&op); }
+  // Whether part of it goes that way.
+  bool goes(size_t part, CudaCopy::Way way) const {
+    return copy() != nullptr && part < copy()->ways.size() && copy()->ways[part] == way;
+  }
+  // Whether the end of its work on the GPU is followed by messages.
+  bool has_messages() const;
+};
+
+struct CudaProgram {
+  std::vector<CudaStep> steps;
+  std::vector<std::vector<int>> lanes;  // step indices in order
+  std::vector<int64_t> chip_bytes;      // by lane
+  std::vector<bool> multiplies;         // by lane
+  int64_t staged_bytes = 0;             // of the largest copy
+  int slots = 0;
+};
+
+int64_t SizeBytes(const CudaProgram& program);
+
+// The distance of rows of a sum on chip.
+int64_t ChipPitchBytes(int64_t n);
+
+// Lowers the steps of `plan`; `peers` by rank. Errors: those of LowerRank, and INVALID_ARGUMENT for
+// a read of memory that the GPU cannot load.
+absl::StatusOr<CudaProgram> LowerForCuda(const RankPlan& plan, const std::vector<CudaPeer>& peers);
+
+}  // namespace agmm

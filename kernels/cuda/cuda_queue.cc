@@ -1,0 +1,211 @@
+#include "kernels/cuda/cuda_queue.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+
+absl::StatusOr<std::unique_ptr<CudaQueue>> CudaQueue::Create(std::shared_ptr<Gpu> gpu) {
+  std::unique_ptr<CudaQueue> queue(new CudaQueue(gpu));
+  AGMM_ASSIGN_OR_RETURN(queue->order_, GpuStream::Create(gpu));
+  AGMM_ASSIGN_OR_RETURN(queue->clock_, GpuClock::Create(gpu));
+  for (int i = 0; i < kEventSets; ++i) {
+    AGMM_ASSIGN_OR_RETURN(queue->ends_.emplace_back(), queue->events_.Make());
+  }
+  gpu->Add(queue.get());
+  return queue;
+}
+
+CudaQueue::~CudaQueue() { gpu_->Remove(this); }
+
+void CudaQueue::Push(CudaLaunch launch) {
+  launch.queued_ns = MonotonicNanos();
+  {
+    std::lock_guard lock(mutex_);
+    ++launch.target->unfinished;
+    ++launch.target->queued;
+    incoming_.push_back(std::move(launch));
+  }
+  gpu_->Wake();
+}
+
+void CudaQueue::Cancel(CudaTarget* target, const absl::Status& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (target->unfinished == 0 || !target->cancelled.ok()) return;
+    target->cancelled = reason;
+  }
+  gpu_->Wake();
+}
+
+void CudaQueue::Drain(CudaTarget* target) {
+  std::unique_lock lock(mutex_);
+  drained_.wait(lock, [&] { return target->queued == 0; });
+}
+
+int64_t CudaQueue::epochs() const {
+  std::lock_guard lock(mutex_);
+  return epochs_;
+}
+
+GpuTenant::Turn CudaQueue::TakeTurn() {
+  Turn turn;
+  TakeIn();
+  if (!launches_.empty()) clock_->Tend();
+  for (CudaLaunch& launch : launches_) {
+    if (launch.run != nullptr) turn.progressed |= launch.run->Poll();
+  }
+  turn.next = FailDead();
+  turn.progressed |= Advance();
+  turn.progressed |= ReportOne();
+  for (const CudaLaunch& launch : launches_) {
+    if (launch.run != nullptr) turn.in_hand |= launch.run->in_hand();
+  }
+  return turn;
+}
+
+void CudaQueue::TakeIn() {
+  std::vector<SendInbox::Ended> ended;
+  {
+    std::lock_guard lock(inbox_->mutex);
+    ended.swap(inbox_->ended);
+  }
+  for (const SendInbox::Ended& send : ended) send.run->SendDone(send);
+  std::lock_guard lock(mutex_);
+  launches_.splice(launches_.end(), incoming_);
+}
+
+Deadline CudaQueue::FailDead() {
+  Deadline next;
+  const int64_t now_ns = MonotonicNanos();
+  std::set<CudaTarget*> seen;
+  for (CudaLaunch& launch : launches_) {
+    CudaTarget& target = *launch.target;
+    // Only the first launch of an executor can be late, because its launches end in order.
+    const bool first = seen.insert(&target).second;
+    if (target.failure.ok()) {
+      absl::Status cancelled;
+      {
+        std::lock_guard lock(mutex_);
+        cancelled = target.cancelled;
+      }
+      if (target.prepared == nullptr) {
+        Fail(launch, absl::FailedPreconditionError(
+                         absl::StrFormat("rank %d runs a plan that is not prepared", launch.rank)));
+      } else if (launch.run != nullptr && launch.run->failed()) {
+        Fail(launch, launch.run->status());
+      } else if (!cancelled.ok()) {
+        if (launch.run != nullptr) {
+          absl::Status status(cancelled.code(),
+                              absl::StrCat(cancelled.message(), ": ", Stall(launch)));
+          cancelled.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+            status.SetPayload(url, payload);
+          });
+          cancelled = status;
+        }
+        Fail(launch, cancelled);
+      } else if (first && launch.deadline.HasPassed(now_ns)) {
+        Fail(launch, absl::DeadlineExceededError(Stall(launch)));
+      } else if (first) {
+        next = std::min(next, launch.deadline);
+      }
+    }
+    if (!target.failure.ok() && launch.run != nullptr) launch.run->Fail(target.failure);
+  }
+  return next;
+}
+
+void CudaQueue::Fail(CudaLaunch& launch, const absl::Status& status) {
+  launch.target->failure = status;
+}
+
+bool CudaQueue::Advance() {
+  bool progressed = false;
+  int running = 0;
+  for (CudaLaunch& launch : launches_) {
+    if (!launch.target->failure.ok() && launch.run == nullptr) continue;
+    if (launch.run == nullptr) {
+      if (running == kEpochsAhead) break;
+      launch.run = std::make_unique<CudaRun>(*launch.target->prepared, launch.epoch,
+                                             launch.operands, inbox_);
+      absl::Status status = launch.run->Begin(last_end_);
+      status.Update(stuck_);
+      if (!status.ok()) launch.run->Fail(status);
+      progressed = true;
+    }
+    ++running;
+    if (launch.run->closed()) continue;
+    progressed |= launch.run->Submit();
+    if (launch.run->failed() && launch.target->failure.ok()) Fail(launch, launch.run->status());
+    if (!launch.run->complete()) break;
+    const CUevent end = ends_[closed_++ % ends_.size()];
+    if (const absl::Status status = launch.run->Close(order_->get(), end); !status.ok()) {
+      launch.run->Fail(status);
+      Fail(launch, launch.run->status());
+    }
+    last_end_ = end;
+    progressed = true;
+  }
+  return progressed;
+}
+
+bool CudaQueue::ReportOne() {
+  std::set<CudaTarget*> seen;
+  bool running = false;
+  for (Iterator launch = launches_.begin(); launch != launches_.end(); ++launch) {
+    // An executor's epochs are reported in their order, and so are all of the rank that began,
+    // because owners who queue the next ones from `done` must do so in one order on every rank.
+    bool over = seen.insert(launch->target).second;
+    if (launch->run == nullptr) {
+      over = over && !launch->target->failure.ok();
+    } else {
+      over = over && !running && launch->run->closed() && launch->run->over();
+      running = true;
+    }
+    if (!over) continue;
+    Report(launch);
+    return true;
+  }
+  return false;
+}
+
+void CudaQueue::Report(Iterator launch) {
+  CudaTarget* const target = launch->target;
+  EpochReport report;
+  if (launch->run != nullptr) {
+    // A call that asked for its end may have failed it.
+    if (launch->run->failed() && target->failure.ok()) Fail(*launch, launch->run->status());
+    report = launch->run->Report(*clock_);
+    if (stuck_.ok()) stuck_ = launch->run->stuck();
+    launch->run.reset();
+  } else {
+    report.status = target->failure;
+    report.end_ns = MonotonicNanos();  // it never began
+  }
+  Executor::DoneCallback done = std::move(launch->done);
+  launches_.erase(launch);
+  {
+    std::lock_guard lock(mutex_);
+    ++epochs_;
+    if (--target->unfinished == 0) target->cancelled = absl::OkStatus();
+  }
+  done(report);
+  done = nullptr;  // frees what it holds before the launch counts as over
+  std::lock_guard lock(mutex_);
+  if (--target->queued == 0) drained_.notify_all();
+}
+
+std::string CudaQueue::Stall(const CudaLaunch& launch) {
+  if (launch.run != nullptr) return launch.run->Stall();
+  return absl::StrFormat(
+      "rank %d had not begun after %.1f s behind other epochs of its device, epoch %d", launch.rank,
+      (MonotonicNanos() - launch.queued_ns) * 1e-9, launch.epoch);
+}
+
+}  // namespace agmm

@@ -1,0 +1,94 @@
+// The epochs queued on one rank: one first-in-first-out queue for all of its plans. An epoch begins
+// once all steps of the epoch in front of it have been submitted; on the GPU its steps follow that
+// epoch's end. Verify proves schedules for this order.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/base/deadline.h"
+#include "kernels/cuda/cuda_run.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/gpu_clock.h"
+#include "kernels/cuda/streams.h"
+#include "kernels/device/executor.h"
+
+namespace agmm {
+
+// An executor as the queue sees it.
+struct CudaTarget {
+  CudaPrepared* prepared = nullptr;  // null before Prepare
+  absl::Status failure;              // of the GPU's thread: why none of its epochs runs any more
+  // Guarded by the queue.
+  absl::Status cancelled;
+  int unfinished = 0;  // launches whose end has not been decided
+  int queued = 0;      // launches whose `done` has not returned
+};
+
+struct CudaLaunch {
+  CudaTarget* target = nullptr;
+  uint64_t epoch = 0;
+  Operands operands;
+  Deadline deadline;
+  Executor::DoneCallback done;
+  int64_t queued_ns = 0;
+  int rank = 0;                  // of the world, for errors
+  std::unique_ptr<CudaRun> run;  // of an epoch that has begun
+};
+
+class CudaQueue final : public GpuTenant {
+ public:
+  static absl::StatusOr<std::unique_ptr<CudaQueue>> Create(std::shared_ptr<Gpu> gpu);
+  // Requires an empty queue.
+  ~CudaQueue() override;
+
+  void Push(CudaLaunch launch);
+  // Fails the launches of `target` that are not over, if any.
+  void Cancel(CudaTarget* target, const absl::Status& reason);
+  // Returns when no launch of `target` is left.
+  void Drain(CudaTarget* target);
+  // Epochs that are over.
+  int64_t epochs() const;
+
+  Turn TakeTurn() override;
+
+ private:
+  using Iterator = std::list<CudaLaunch>::iterator;
+
+  explicit CudaQueue(std::shared_ptr<Gpu> gpu) : gpu_(gpu), events_(std::move(gpu)) {}
+  void TakeIn();
+  // Fails what is cancelled, late or failed. The next deadline.
+  Deadline FailDead();
+  void Fail(CudaLaunch& launch, const absl::Status& status);
+  // Begins, submits and closes epochs. Whether anything was done.
+  bool Advance();
+  // Reports a launch that is over, if there is one.
+  bool ReportOne();
+  void Report(Iterator launch);
+  // The step that holds up the launch, or its wait in the queue.
+  static std::string Stall(const CudaLaunch& launch);
+
+  const std::shared_ptr<Gpu> gpu_;
+  GpuEvents events_;
+  std::unique_ptr<GpuStream> order_;  // joins the lanes at the end of an epoch
+  std::unique_ptr<GpuClock> clock_;
+  std::vector<CUevent> ends_;  // of epochs, in turn
+  const std::shared_ptr<SendInbox> inbox_ = std::make_shared<SendInbox>();
+
+  // For the GPU's thread alone.
+  std::list<CudaLaunch> launches_;
+  CUevent last_end_ = nullptr;  // of the last epoch that was closed
+  uint64_t closed_ = 0;
+  absl::Status stuck_;  // why the rank's streams will never go on
+
+  mutable std::mutex mutex_;  // guards all below, and parts of every CudaTarget
+  std::condition_variable drained_;
+  std::list<CudaLaunch> incoming_;
+  int64_t epochs_ = 0;
+};
+
+}  // namespace agmm

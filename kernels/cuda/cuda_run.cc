@@ -1,0 +1,394 @@
+#include "kernels/cuda/cuda_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/failpoint.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+namespace {
+
+using Way = CudaCopy::Way;
+
+// Time that a failed epoch has to end where a GPU that it waits for is lost.
+constexpr int64_t kGraceNs = 2'000'000'000;
+
+// For tests: waits for up to a millisecond, half of the time not at all.
+void RandomDelay() {
+  if (!AGMM_FAILPOINT("executor.delay")) return;
+  thread_local uint64_t state = static_cast<uint64_t>(MonotonicNanos()) | 1;
+  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  if (state % 2 == 0) absl::SleepFor(absl::Microseconds(state / 2 % 1000));
+}
+
+}  // namespace
+
+CudaRun::CudaRun(CudaPrepared& prepared, uint64_t epoch, const Operands& operands,
+                 std::shared_ptr<SendInbox> inbox)
+    : prepared_(prepared),
+      program_(prepared.program),
+      plan_(prepared.plan),
+      gpu_(*prepared.gpu),
+      epoch_(epoch),
+      operands_(operands),
+      inbox_(std::move(inbox)),
+      hold_(absl::StrFormat("executor.hold_rank_%d", plan_.WorldRank(plan_.peers.self))),
+      lanes_(program_.lanes.size()),
+      submitted_(program_.steps.size(), false) {}
+
+CudaRun::~CudaRun() {
+  for (const auto& [step, staged] : staged_) prepared_.staging.Give(staged.data);
+}
+
+absl::Status CudaRun::Begin(CUevent after) {
+  report_.start_ns = MonotonicNanos();
+  report_.steps.assign(program_.steps.size(), {});
+  after_ = after;
+  for (LaneState& lane : lanes_) lane.since_ns = report_.start_ns;
+  AGMM_RETURN_IF_ERROR(gpu_.lost());
+  return plan_.CheckOperands(operands_);
+}
+
+int CudaRun::NextStep(const LaneState& lane) const {
+  const std::vector<int>& steps = program_.lanes[&lane - lanes_.data()];
+  return lane.position < steps.size() ? steps[lane.position] : -1;
+}
+
+const Wait* CudaRun::Missing(const CudaStep& step) const {
+  for (const Wait& wait : step.waits) {
+    if (!prepared_.slots->Holds(wait, epoch_) &&
+        !(wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit")))
+      return &wait;
+  }
+  return nullptr;
+}
+
+bool CudaRun::TakeStaging(int index) {
+  const CudaCopy* const copy = program_.steps[index].copy();
+  if (copy == nullptr || copy->staged_bytes == 0) return true;
+  std::byte* const data = prepared_.staging.Take(copy->staged_bytes);
+  if (data == nullptr) return false;
+  const auto users = std::count_if(copy->ways.begin(), copy->ways.end(),
+                                   [](Way way) { return way != Way::kDirect; });
+  staged_[index] = {data, static_cast<int>(users)};
+  return true;
+}
+
+bool CudaRun::Submit() {
+  bool progressed = false;
+  for (LaneState& lane : lanes_) {
+    for (int step = NextStep(lane); step >= 0 && !failed(); step = NextStep(lane)) {
+      if (AGMM_FAILPOINT(hold_) || Missing(program_.steps[step]) != nullptr || !TakeStaging(step))
+        break;
+      RandomDelay();
+      absl::Status status = SubmitStep(step);
+      // Recorded or not, the GPU may have part of the step.
+      lane.tail = EventsOf(step).end;
+      if (!status.ok()) {
+        gpu_.driver().cuEventRecord(lane.tail, prepared_.lanes[program_.steps[step].lane]);
+        Fail(Annotate(status, plan_.StepName(step)));
+        return true;
+      }
+      if (program_.steps[step].has_messages()) lane.messages.push_back(step);
+      ++lane.position;
+      lane.since_ns = MonotonicNanos();
+      progressed = true;
+    }
+  }
+  return progressed;
+}
+
+bool CudaRun::complete() const {
+  return failed() || std::all_of(lanes_.begin(), lanes_.end(),
+                                 [&](const LaneState& lane) { return NextStep(lane) < 0; });
+}
+
+absl::Status CudaRun::SubmitStep(int index) {
+  const CudaStep& step = program_.steps[index];
+  const CUstream stream = prepared_.lanes[step.lane];
+  if (lanes_[step.lane].tail == nullptr && after_ != nullptr)
+    AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, stream, after_, CU_EVENT_WAIT_DEFAULT);
+  for (const Wait& wait : step.waits) {
+    if (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit")) continue;
+    const CUevent event = prepared_.slots->EventOf(wait, epoch_);
+    if (event == nullptr) continue;
+    AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, stream, event, CU_EVENT_WAIT_DEFAULT);
+  }
+  const CudaPrepared::StepEvents& events = EventsOf(index);
+  AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.begin, stream);
+  AGMM_RETURN_IF_ERROR(std::visit([&](const auto& op) { return Do(index, op); }, step.op));
+  AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.end, stream);
+  submitted_[index] = true;
+  for (const CudaPrepared::Through& half : prepared_.through[index])
+    AGMM_RETURN_IF_ERROR(Arrive(index, *step.copy(), half));
+  Raise(index);
+  return absl::OkStatus();
+}
+
+absl::Status CudaRun::Do(int index, const CudaCopy& copy) {
+  const CUstream stream = prepared_.lanes[program_.steps[index].lane];
+  const RowsEnd from = EndAt(copy.from);
+  if (copy.staged_bytes > 0) {
+    AGMM_RETURN_IF_ERROR(CopyRowsOn(gpu_, from, {0, staged_[index].data, copy.row_bytes}, copy.rows,
+                                    copy.row_bytes, stream));
+  }
+  for (size_t i = 0; i < copy.to.size(); ++i) {
+    if (copy.ways[i] != Way::kDirect) continue;
+    AGMM_RETURN_IF_ERROR(
+        CopyRowsOn(gpu_, from, EndAt(copy.to[i]), copy.rows, copy.row_bytes, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaRun::Arrive(int index, const CudaCopy& copy, const CudaPrepared::Through& half) {
+  Gpu& target = half.stream->gpu();
+  const OnGpu there(target);
+  const CUevent arrived = half.arrived[epoch_ % kEventSets];
+  AGMM_CUDA_RETURN(target, cuStreamWaitEvent, half.stream->get(), EventsOf(index).end,
+                   CU_EVENT_WAIT_DEFAULT);
+  AGMM_RETURN_IF_ERROR(CopyRowsOn(target, {0, staged_[index].data, copy.row_bytes},
+                                  EndAt(copy.to[half.to]), copy.rows, copy.row_bytes,
+                                  half.stream->get()));
+  AGMM_CUDA_RETURN(target, cuEventRecord, arrived, half.stream->get());
+  arriving_.push_back({index, arrived});
+  last_arrival_[half.stream->get()] = arrived;
+  return absl::OkStatus();
+}
+
+RowsEnd CudaRun::EndAt(const HeapPlace& place) const {
+  return {AddressOf(place), nullptr, place.pitch_bytes};
+}
+
+CUdeviceptr CudaRun::AddressOf(const HeapPlace& place) const {
+  return prepared_.peers[place.rank].heap + place.RowOffset(operands_, 0);
+}
+
+elementwise::Matrix CudaRun::MatrixAt(const HeapPlace& place) const {
+  return {reinterpret_cast<void*>(AddressOf(place)), place.pitch_bytes, TypeOf(place.dtype)};
+}
+
+absl::Status CudaRun::Do(int index, const CudaMultiply& multiply) {
+  const int lane = program_.steps[index].lane;
+  const CUstream stream = prepared_.lanes[lane];
+  elementwise::Matrix sum;
+  switch (multiply.sum) {
+    case CudaMultiply::Sum::kOut: sum = MatrixAt(multiply.out); break;
+    case CudaMultiply::Sum::kAcc: sum = MatrixAt(multiply.acc); break;
+    case CudaMultiply::Sum::kChip:
+      sum = {reinterpret_cast<void*>(prepared_.chips[lane]->address()), ChipPitchBytes(multiply.n),
+             elementwise::Type::kF32};
+  }
+  if (multiply.load) {
+    AGMM_RETURN_IF_ERROR(
+        CopyRowsOn(gpu_, EndAt(multiply.acc),
+                   {reinterpret_cast<CUdeviceptr>(sum.data), nullptr, sum.pitch_bytes},
+                   multiply.rows, multiply.n * SizeOf(DType::kF32), stream));
+  }
+  AGMM_RETURN_IF_ERROR(prepared_.products[index]->Run(AddressOf(multiply.a), AddressOf(multiply.b),
+                                                      reinterpret_cast<CUdeviceptr>(sum.data),
+                                                      prepared_.workspaces[lane], stream));
+  if (!multiply.convert) return absl::OkStatus();
+  return gpu_.Check(
+      gpu_.kernels().Launch(
+          elementwise::Convert{sum, MatrixAt(multiply.out), multiply.rows, multiply.n}, stream),
+      "cuLaunchKernel");
+}
+
+absl::Status CudaRun::Do(int index, const ReduceOp& reduce) {
+  elementwise::Reduce work{
+      MatrixAt(reduce.from), MatrixAt(reduce.into), {}, reduce.rows, reduce.cols};
+  if (reduce.finish) work.out = MatrixAt(reduce.out);
+  return gpu_.Check(gpu_.kernels().Launch(work, prepared_.lanes[program_.steps[index].lane]),
+                    "cuLaunchKernel");
+}
+
+void CudaRun::Raise(int index) {
+  const CudaStep& step = program_.steps[index];
+  for (size_t part = 0; part < step.signals.size(); ++part) {
+    const Signalled& signal = step.signals[part];
+    if (signal.executor == nullptr) continue;
+    CUevent event = EventsOf(index).end;
+    if (step.goes(part, Way::kThrough)) {
+      for (const CudaPrepared::Through& half : prepared_.through[index])
+        if (half.to == static_cast<int>(part)) event = half.arrived[epoch_ % kEventSets];
+    }
+    static_cast<EventExecutor*>(signal.executor)->Recorded(signal.slot, epoch_, event);
+  }
+}
+
+absl::Status CudaRun::Close(CUstream order, CUevent end) {
+  end_ = end;
+  absl::Status status = RecordEnd(order);
+  if (status.ok()) return status;
+  for (CUstream lane : prepared_.lanes) gpu_.driver().cuStreamSynchronize(lane);
+  for (const Arriving& arriving : arriving_) gpu_.driver().cuEventSynchronize(arriving.event);
+  return status;
+}
+
+absl::Status CudaRun::RecordEnd(CUstream order) {
+  for (const LaneState& lane : lanes_) {
+    if (lane.tail != nullptr)
+      AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, order, lane.tail, CU_EVENT_WAIT_DEFAULT);
+  }
+  for (const auto& [stream, arrived] : last_arrival_)
+    AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, order, arrived, CU_EVENT_WAIT_DEFAULT);
+  AGMM_CUDA_RETURN(gpu_, cuEventRecord, end_, order);
+  return absl::OkStatus();
+}
+
+bool CudaRun::Done(CUevent event) {
+  const CUresult result = gpu_.driver().cuEventQuery(event);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  // Work of a lost GPU never ends.
+  if (result != CUDA_SUCCESS) Fail(gpu_.Failed(result, "cuEventQuery"));
+  return true;
+}
+
+bool CudaRun::IsBusy(const LaneState& lane) const {
+  return lane.tail != nullptr && gpu_.driver().cuEventQuery(lane.tail) == CUDA_ERROR_NOT_READY;
+}
+
+bool CudaRun::Poll() {
+  bool progressed = false;
+  if (absl::Status lost = prepared_.LostGpu(); !lost.ok()) Fail(std::move(lost));
+  for (LaneState& lane : lanes_) {
+    while (!lane.messages.empty() && Done(EventsOf(lane.messages.front()).end)) {
+      SendAll(lane.messages.front());
+      lane.messages.pop_front();
+      progressed = true;
+    }
+  }
+  while (!arriving_.empty() && Done(arriving_.front().event)) {
+    Release(arriving_.front().step);
+    arriving_.pop_front();
+    progressed = true;
+  }
+  return progressed;
+}
+
+bool CudaRun::in_hand() const { return closed() || has_sequels(); }
+
+bool CudaRun::has_sequels() const {
+  return !arriving_.empty() || std::any_of(lanes_.begin(), lanes_.end(), [](const LaneState& lane) {
+    return !lane.messages.empty();
+  });
+}
+
+void CudaRun::SendAll(int index) {
+  const CudaStep& step = program_.steps[index];
+  for (size_t part = 0; part < step.signals.size(); ++part) {
+    if (step.goes(part, Way::kSend)) {
+      const CudaCopy& copy = *step.copy();
+      if (failed()) {
+        Release(index);
+      } else {
+        Send(index, static_cast<int>(part), copy.push[part],
+             {staged_[index].data, copy.rows, copy.row_bytes, copy.row_bytes});
+      }
+    } else if (step.signals[part].executor == nullptr && !failed()) {
+      Send(index, static_cast<int>(part), /*push=*/false, {});
+    }
+  }
+}
+
+void CudaRun::Send(int index, int part, bool push, const Rows& rows) {
+  ++in_flight_;
+  plan_.peers.transport->Send(program_.steps[index].signals[part].node,
+                              {plan_.peers.plan, epoch_, plan_.peers.self, index, part, push}, rows,
+                              [this, inbox = inbox_, gpu = prepared_.gpu.get(), index,
+                               carried = rows.rows > 0](absl::Status status) {
+                                // The run ends after this only, because its owner takes the lock to
+                                // see it.
+                                std::lock_guard lock(inbox->mutex);
+                                inbox->ended.push_back({this, index, carried, std::move(status)});
+                                gpu->Wake();
+                              });
+}
+
+void CudaRun::SendDone(const SendInbox::Ended& ended) {
+  --in_flight_;
+  if (ended.carried_bytes) Release(ended.step);
+  if (!ended.status.ok()) {
+    Fail(
+        Annotate(ended.status, absl::StrFormat("%s, epoch %d", plan_.NotSent(ended.step), epoch_)));
+  }
+}
+
+void CudaRun::Release(int step) {
+  const auto staged = staged_.find(step);
+  if (staged == staged_.end() || --staged->second.users > 0) return;
+  prepared_.staging.Give(staged->second.data);
+  staged_.erase(staged);
+}
+
+bool CudaRun::over() {
+  if (in_flight_ > 0) return false;
+  // A lost GPU ends none of its work.
+  if (!gpu_.lost().ok()) return true;
+  if (!has_sequels() && Done(end_)) return true;
+  if (!failed() || MonotonicNanos() - failed_ns_ < kGraceNs) return false;
+  const absl::Status lost = prepared_.LostGpu();
+  if (lost.ok()) return false;
+  stuck_ = absl::UnavailableError(
+      absl::StrFormat("%s has work that waits for a GPU that is lost; restart the daemon: %s",
+                      gpu_.where(), lost.message()));
+  return true;
+}
+
+void CudaRun::Fail(absl::Status status) {
+  if (failed()) return;
+  report_.status = std::move(status);
+  failed_ns_ = MonotonicNanos();
+}
+
+const EpochReport& CudaRun::Report(const GpuClock& clock) {
+  report_.end_ns = MonotonicNanos();
+  if (!gpu_.lost().ok()) return report_;
+  for (size_t step = 0; step < submitted_.size(); ++step) {
+    if (!submitted_[step]) continue;
+    const CudaPrepared::StepEvents& events = EventsOf(static_cast<int>(step));
+    const auto within = [&](int64_t ns) {
+      return std::clamp(ns, report_.start_ns, report_.end_ns);
+    };
+    StepTime& time = report_.steps[step];
+    time.start_ns = within(clock.HostNanos(events.begin));
+    time.end_ns = within(clock.HostNanos(events.end));
+  }
+  return report_;
+}
+
+std::string CudaRun::Stall() const {
+  // The lane that has waited longest is nearest to the cause.
+  const LaneState* waiting = nullptr;
+  int busy = -1;
+  const Wait* missing = nullptr;
+  for (const LaneState& lane : lanes_) {
+    const int step = NextStep(lane);
+    if (step < 0) {
+      if (IsBusy(lane)) busy = program_.lanes[&lane - lanes_.data()].back();
+      continue;
+    }
+    const Wait* const wait = Missing(program_.steps[step]);
+    if (wait == nullptr) {
+      busy = step;
+    } else if (waiting == nullptr || lane.since_ns < waiting->since_ns) {
+      waiting = &lane;
+      missing = wait;
+    }
+  }
+  std::string stall;
+  if (waiting != nullptr) {
+    stall = plan_.Waiting(NextStep(*waiting), waiting->since_ns, missing->slot);
+  } else if (busy >= 0) {
+    stall = plan_.AtWork(busy, lanes_[program_.steps[busy].lane].since_ns);
+  } else {
+    stall = plan_.InFlight(in_flight_, report_.start_ns);
+  }
+  return absl::StrFormat("%s, epoch %d", stall, epoch_);
+}
+
+}  // namespace agmm

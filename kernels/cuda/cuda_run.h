@@ -1,0 +1,144 @@
+// One epoch of one rank in progress: the position of each lane, what has been submitted, what has
+// happened since.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/cuda/gpu_clock.h"
+#include "kernels/cuda/prepared.h"
+#include "kernels/cuda/row_copy.h"
+#include "kernels/device/executor.h"
+
+namespace agmm {
+
+class CudaRun;
+
+// The ends of sends, from the transport's threads to the GPU's.
+struct SendInbox {
+  struct Ended {
+    CudaRun* run = nullptr;
+    int step = 0;
+    bool carried_bytes = false;
+    absl::Status status;
+  };
+  std::mutex mutex;
+  std::vector<Ended> ended;
+};
+
+// Every method is for the GPU's thread.
+class CudaRun {
+ public:
+  // All arguments outlive the run; the inbox, as long as a send has it.
+  CudaRun(CudaPrepared& prepared, uint64_t epoch, const Operands& operands,
+          std::shared_ptr<SendInbox> inbox);
+  ~CudaRun();
+  CudaRun(const CudaRun&) = delete;
+  CudaRun& operator=(const CudaRun&) = delete;
+
+  // Every lane's first step will wait for `after`, the end of the rank's last epoch; may be null.
+  // Errors: INVALID_ARGUMENT for operands that do not lie in the heap.
+  absl::Status Begin(CUevent after);
+  // Submits the steps that are ready. Whether there were any.
+  bool Submit();
+  // Whether no step will be submitted any more, because all have been or the run has failed.
+  bool complete() const;
+  // Requires complete(). Records `end`, on `order`, behind all that was submitted. After an error
+  // all of that is over.
+  absl::Status Close(CUstream order, CUevent end);
+  bool closed() const { return end_ != nullptr; }
+  // Sends what can be sent and returns memory. Whether something had happened.
+  bool Poll();
+  // Whether the GPU has work whose end something waits for.
+  bool in_hand() const;
+  // Whether all work is over and no send in flight. Requires closed().
+  bool over();
+  // Ends the epoch early: no further step, send or signal starts. The first reason stays.
+  void Fail(absl::Status status);
+  bool failed() const { return !report_.status.ok(); }
+  const absl::Status& status() const { return report_.status; }
+  void SendDone(const SendInbox::Ended& ended);
+  // OK, or why streams of the rank have work that may never end, though the run is over: it waits
+  // for another GPU, which is lost.
+  const absl::Status& stuck() const { return stuck_; }
+  // The step that holds up the epoch: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows ...),
+  // epoch 17".
+  std::string Stall() const;
+  // Requires over().
+  const EpochReport& Report(const GpuClock& clock);
+
+ private:
+  struct LaneState {
+    size_t position = 0;       // into CudaProgram::lanes: the step to submit next
+    int64_t since_ns = 0;      // when it got there
+    CUevent tail = nullptr;    // behind the last step that was submitted
+    std::deque<int> messages;  // submitted steps with messages to send, in their order
+  };
+  // Pinned bytes of a copy.
+  struct Staged {
+    std::byte* data = nullptr;
+    int users = 0;
+  };
+  // A second half of a copy through pinned memory that is on its way.
+  struct Arriving {
+    int step = 0;
+    CUevent event = nullptr;
+  };
+
+  int NextStep(const LaneState& lane) const;  // -1 behind the last
+  // The first wait that does not hold, or null.
+  const Wait* Missing(const CudaStep& step) const;
+  bool TakeStaging(int step);
+  absl::Status SubmitStep(int step);
+  absl::Status Do(int step, const CudaCopy& copy);
+  absl::Status Do(int step, const CudaMultiply& multiply);
+  absl::Status Do(int step, const ReduceOp& reduce);
+  absl::Status Arrive(int step, const CudaCopy& copy, const CudaPrepared::Through& half);
+  absl::Status RecordEnd(CUstream order);
+  // Raises the step's slots on this node.
+  void Raise(int step);
+  // Sends the step's messages, which its work on the GPU is over for.
+  void SendAll(int step);
+  void Send(int step, int part, bool push, const Rows& rows);
+  void Release(int step);
+  // Whether work that was submitted is followed by messages, or by memory to give back.
+  bool has_sequels() const;
+  bool Done(CUevent event);
+  bool IsBusy(const LaneState& lane) const;
+  CUdeviceptr AddressOf(const HeapPlace& place) const;
+  RowsEnd EndAt(const HeapPlace& place) const;
+  elementwise::Matrix MatrixAt(const HeapPlace& place) const;
+  const CudaPrepared::StepEvents& EventsOf(int step) const {
+    return prepared_.step_events[step][epoch_ % kEventSets];
+  }
+
+  CudaPrepared& prepared_;
+  const CudaProgram& program_;
+  const RankPlan& plan_;
+  Gpu& gpu_;
+  const uint64_t epoch_;
+  const Operands operands_;
+  const std::shared_ptr<SendInbox> inbox_;
+  const std::string hold_;  // name of the failpoint that keeps all steps of this rank waiting
+
+  CUevent after_ = nullptr, end_ = nullptr;
+  std::vector<LaneState> lanes_;
+  std::map<int, Staged> staged_;  // by step
+  std::deque<Arriving> arriving_;
+  std::map<CUstream, CUevent> last_arrival_;
+  std::vector<bool> submitted_;  // by step
+  int in_flight_ = 0;            // sends whose end has not been seen
+  int64_t failed_ns_ = 0;
+  absl::Status stuck_;
+  EpochReport report_;
+};
+
+}  // namespace agmm

@@ -1,0 +1,82 @@
+// The CUDA driver, opened at run time: one build runs with and without it, and nothing links to it.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+// The driver's functions that this device calls, by the names that cuGetProcAddress knows. cuda.h
+// maps each to the version whose declaration it has.
+#define AGMM_DRIVER_FUNCTIONS(X)   \
+  X(cuInit)                        \
+  X(cuDriverGetVersion)            \
+  X(cuGetErrorName)                \
+  X(cuGetErrorString)              \
+  X(cuDeviceGetCount)              \
+  X(cuDeviceGet)                   \
+  X(cuDeviceGetName)               \
+  X(cuDeviceGetUuid)               \
+  X(cuDeviceTotalMem)              \
+  X(cuDeviceGetAttribute)          \
+  X(cuDeviceCanAccessPeer)         \
+  X(cuDevicePrimaryCtxRetain)      \
+  X(cuDevicePrimaryCtxRelease)     \
+  X(cuCtxPushCurrent)              \
+  X(cuCtxPopCurrent)               \
+  X(cuMemGetInfo)                  \
+  X(cuMemGetAllocationGranularity) \
+  X(cuMemAddressReserve)           \
+  X(cuMemAddressFree)              \
+  X(cuMemCreate)                   \
+  X(cuMemRelease)                  \
+  X(cuMemMap)                      \
+  X(cuMemUnmap)                    \
+  X(cuMemSetAccess)                \
+  X(cuMemAlloc)                    \
+  X(cuMemFree)                     \
+  X(cuMemHostAlloc)                \
+  X(cuMemFreeHost)                 \
+  X(cuStreamCreateWithPriority)    \
+  X(cuStreamDestroy)               \
+  X(cuStreamWaitEvent)             \
+  X(cuStreamSynchronize)           \
+  X(cuEventCreate)                 \
+  X(cuEventDestroy)                \
+  X(cuEventRecord)                 \
+  X(cuEventQuery)                  \
+  X(cuEventSynchronize)            \
+  X(cuEventElapsedTime)            \
+  X(cuMemcpyHtoDAsync)             \
+  X(cuMemcpyDtoHAsync)             \
+  X(cuMemcpyDtoDAsync)             \
+  X(cuMemcpy2DAsync)               \
+  X(cuLibraryLoadData)             \
+  X(cuLibraryUnload)               \
+  X(cuLibraryGetKernel)            \
+  X(cuKernelGetFunction)           \
+  X(cuLaunchKernel)
+
+namespace agmm {
+
+// The table of functions. Lives as long as the process.
+struct Driver {
+#define AGMM_MEMBER(name) decltype(&::name) name = nullptr;
+  AGMM_DRIVER_FUNCTIONS(AGMM_MEMBER)
+#undef AGMM_MEMBER
+  int version = 0;  // of CUDA, as cuDriverGetVersion says it: 13000
+
+  // "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
+  std::string Describe(CUresult result) const;
+};
+
+// Opens and initializes the driver at the first call; later calls return the same. Errors:
+// FAILED_PRECONDITION with the reason why this machine has no CUDA device and the next step: no
+// driver, the toolkit's stub instead of one, one older than the kernels, or no GPU.
+absl::StatusOr<const Driver*> OpenDriver();
+
+// "13.0".
+std::string CudaVersionText(int version);
+
+}  // namespace agmm

@@ -1,0 +1,248 @@
+#include "kernels/cuda/gpu.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/status.h"
+#include "kernels/base/thread.h"
+#include "kernels/base/units.h"
+
+namespace agmm {
+namespace {
+
+// Polling time after the last progress without sleep, and the naps after it. A step of a large
+// product takes longer than both, one of a small product shorter.
+constexpr int64_t kPollNs = 50'000;
+constexpr std::chrono::microseconds kNap(20);
+
+// The open GPUs of this process, by number.
+struct Registry {
+  std::mutex mutex;
+  std::map<int, std::weak_ptr<Gpu>> gpus;
+};
+Registry& OpenGpus() {
+  static Registry* const registry = new Registry;
+  return *registry;
+}
+
+// The island of each GPU: it joins the first one whose GPUs all have access to it and it to them.
+std::vector<int> IslandsOf(const std::vector<std::vector<bool>>& access) {
+  const int count = static_cast<int>(access.size());
+  std::vector<int> islands;
+  for (int gpu = 0; gpu < count; ++gpu) {
+    int island = 0;
+    const auto fits = [&] {
+      for (int other = 0; other < gpu; ++other)
+        if (islands[other] == island && !access[gpu][other]) return false;
+      return true;
+    };
+    while (island < gpu && (islands[island] != island || !fits())) ++island;
+    islands.push_back(island);
+  }
+  return islands;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Gpu>> Gpu::Open(int number, bool shared) {
+  AGMM_ASSIGN_OR_RETURN(const Driver* const driver, OpenDriver());
+  std::lock_guard lock(OpenGpus().mutex);
+  std::weak_ptr<Gpu>& open = OpenGpus().gpus[number];
+  if (std::shared_ptr<Gpu> gpu = open.lock(); gpu != nullptr) return gpu;
+  std::shared_ptr<Gpu> gpu(new Gpu(*driver, number));
+  AGMM_RETURN_IF_ERROR(gpu->Init(shared));
+  open = gpu;
+  return gpu;
+}
+
+void Gpu::WakeAll() {
+  std::vector<std::shared_ptr<Gpu>> gpus;
+  {
+    std::lock_guard lock(OpenGpus().mutex);
+    for (const auto& [number, open] : OpenGpus().gpus) gpus.push_back(open.lock());
+  }
+  for (const std::shared_ptr<Gpu>& gpu : gpus) {
+    if (gpu != nullptr) gpu->Wake();
+  }
+}
+
+absl::Status Gpu::Init(bool shared) {
+  int count = 0;
+  AGMM_CUDA_RETURN(*this, cuDeviceGetCount, &count);
+  if (number_ < 0 || number_ >= count) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s does not exist; this machine has %d, numbered from 0, as far as CUDA_VISIBLE_DEVICES "
+        "shows them",
+        where_, count));
+  }
+  AGMM_CUDA_RETURN(*this, cuDeviceGet, &device_, number_);
+  AGMM_RETURN_IF_ERROR(Hold(shared));
+  AGMM_CUDA_RETURN(*this, cuDevicePrimaryCtxRetain, &context_, device_);
+  const OnGpu here(*this);
+  AGMM_RETURN_IF_ERROR(Check(kernels_.Load(), "loading the kernels"));
+  AGMM_ASSIGN_OR_RETURN(gemm_, CudaGemm::Create(where_));
+  AGMM_RETURN_IF_ERROR(FindPeers(count));
+  AGMM_ASSIGN_OR_RETURN(thread_,
+                        StartThread(absl::StrCat("the work of ", where_), [this] { Work(); }));
+  return absl::OkStatus();
+}
+
+absl::Status Gpu::Hold(bool shared) {
+  CUuuid uuid;
+  AGMM_CUDA_RETURN(*this, cuDeviceGetUuid, &uuid, device_);
+  const std::string path = absl::StrCat(
+      "/tmp/agmm-gpu-", absl::BytesToHexString({uuid.bytes, sizeof(uuid.bytes)}), ".lock");
+  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (lock_ < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s cannot be held: %s: %s; make the file writable for this user", where_,
+                        path, std::strerror(errno)));
+  }
+  if (flock(lock_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0) {
+    const std::string holder = absl::StrCat(getpid(), "\n");
+    if (ftruncate(lock_, 0) != 0 ||
+        pwrite(lock_, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size()))
+      return absl::InternalError(absl::StrFormat("%s: %s", path, std::strerror(errno)));
+    return absl::OkStatus();
+  }
+  char holder[32] = {};
+  if (pread(lock_, holder, sizeof(holder) - 1, 0) < 0) holder[0] = '\0';
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s is held by another daemon, process %d (%s); give this one another GPU or end that one",
+      where_, std::atoi(holder), path));
+}
+
+absl::Status Gpu::FindPeers(int count) {
+  char name[256] = {};
+  size_t bytes = 0;
+  AGMM_CUDA_RETURN(*this, cuDeviceGetName, name, sizeof(name), device_);
+  AGMM_CUDA_RETURN(*this, cuDeviceTotalMem, &bytes, device_);
+  std::vector<std::vector<bool>> access(count, std::vector<bool>(count, true));
+  for (int one = 0; one < count; ++one) {
+    for (int other = 0; other < one; ++other) {
+      CUdevice devices[2] = {};
+      int there = 0, back = 0;
+      AGMM_CUDA_RETURN(*this, cuDeviceGet, &devices[0], one);
+      AGMM_CUDA_RETURN(*this, cuDeviceGet, &devices[1], other);
+      AGMM_CUDA_RETURN(*this, cuDeviceCanAccessPeer, &there, devices[0], devices[1]);
+      AGMM_CUDA_RETURN(*this, cuDeviceCanAccessPeer, &back, devices[1], devices[0]);
+      access[one][other] = access[other][one] = there != 0 && back != 0;
+    }
+  }
+  peers_ = access[number_];
+  island_ = IslandsOf(access)[number_];
+  std::vector<int> numbers;
+  for (int other = 0; other < count; ++other)
+    if (other != number_ && peers_[other]) numbers.push_back(other);
+  description_ = absl::StrFormat(
+      "%s, %s, driver of CUDA %s, cuBLASLt %s, %s", name, FormatBytes(static_cast<int64_t>(bytes)),
+      CudaVersionText(driver_.version), gemm_->version(),
+      numbers.empty() ? "no peer access" : "peer access " + absl::StrJoin(numbers, ","));
+  return absl::OkStatus();
+}
+
+Gpu::~Gpu() {
+  if (thread_.joinable()) {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+      wake_.notify_all();
+    }
+    thread_.join();
+  }
+  if (context_ != nullptr) {
+    {
+      const OnGpu here(*this);
+      gemm_.reset();
+      kernels_.Unload();
+    }
+    driver_.cuDevicePrimaryCtxRelease(device_);
+  }
+  if (lock_ >= 0) close(lock_);
+}
+
+absl::Status Gpu::Failed(CUresult result, const char* call) {
+  const absl::Status status = CudaStatus(driver_, result, call, where_);
+  if (FaultOf(result) != CudaFault::kLost) return status;
+  {
+    std::lock_guard lock(mutex_);
+    if (!lost_.ok()) return lost_;
+    lost_ = status;
+    is_lost_ = true;
+  }
+  if (thread_.joinable()) WakeAll();  // not while Open has the registry
+  return status;
+}
+
+absl::Status Gpu::lost() const {
+  if (!is_lost_) return absl::OkStatus();
+  std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+void Gpu::Add(GpuTenant* tenant) {
+  std::lock_guard lock(mutex_);
+  tenants_.push_back(tenant);
+  woken_ = true;
+  wake_.notify_all();
+}
+
+void Gpu::Remove(GpuTenant* tenant) {
+  std::unique_lock lock(mutex_);
+  std::erase(tenants_, tenant);
+  const uint64_t pass = pass_;
+  passed_.wait(lock, [&] { return !turning_ || pass_ != pass; });
+}
+
+void Gpu::Wake() {
+  if (woken_.exchange(true)) return;
+  std::lock_guard lock(mutex_);
+  wake_.notify_all();
+}
+
+void Gpu::Work() {
+  const OnGpu here(*this);
+  int64_t progressed_ns = 0;
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    woken_ = false;
+    ++pass_;
+    turning_ = true;
+    const std::vector<GpuTenant*> tenants = tenants_;
+    lock.unlock();
+    GpuTenant::Turn all;
+    for (GpuTenant* tenant : tenants) {
+      const GpuTenant::Turn turn = tenant->TakeTurn();
+      all.progressed |= turn.progressed;
+      all.in_hand |= turn.in_hand;
+      all.next = std::min(all.next, turn.next);
+    }
+    const int64_t now_ns = MonotonicNanos();
+    if (all.progressed) progressed_ns = now_ns;
+    const bool polls = all.in_hand && now_ns - progressed_ns < kPollNs;
+    if (polls && !all.progressed) std::this_thread::yield();
+    lock.lock();
+    turning_ = false;
+    passed_.notify_all();
+    if (all.progressed || polls) continue;
+    const auto ready = [this] { return woken_ || stopping_; };
+    if (all.in_hand) {
+      wake_.wait_for(lock, kNap, ready);
+    } else {
+      wake_.wait_until(lock, all.next.time_point(), ready);
+    }
+  }
+}
+
+}  // namespace agmm

@@ -1,0 +1,131 @@
+// One GPU of this process: its primary context, its kernels and products, and the thread that
+// submits its work and looks after its events. Shared by the ranks on it.
+//
+// A stream never waits for what has not been submitted, so any call may block and still ends.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/deadline.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/driver.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/kernels.h"
+
+namespace agmm {
+
+// Work that a GPU's thread advances: a rank's queue of epochs.
+class GpuTenant {
+ public:
+  struct Turn {
+    bool progressed = false;  // more may be done at once
+    bool in_hand = false;     // the GPU has work whose end matters
+    Deadline next;            // of what waits
+  };
+  virtual ~GpuTenant() = default;
+  // On the GPU's thread, with its context current. Submits what is ready and ends what is done.
+  virtual Turn TakeTurn() = 0;
+};
+
+class Gpu {
+ public:
+  // The GPU with this number, opened by the first caller and shared until the last one is done with
+  // it. Unless `shared`, no other process has it meanwhile. Errors: those of OpenDriver and
+  // OpenCublasLt; INVALID_ARGUMENT for a number that this machine does not have;
+  // FAILED_PRECONDITION for a GPU that another daemon holds.
+  static absl::StatusOr<std::shared_ptr<Gpu>> Open(int number, bool shared);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  const Driver& driver() const { return driver_; }
+  const Kernels& kernels() const { return kernels_; }
+  CudaGemm& gemm() const { return *gemm_; }
+  int number() const { return number_; }
+  CUdevice device() const { return device_; }
+  CUcontext context() const { return context_; }
+  const std::string& where() const { return where_; }  // "GPU 2"
+  // "H100 80GB HBM3, 79.2 GiB, driver of CUDA 13.0, peer access 0-3".
+  const std::string& description() const { return description_; }
+  // By number, of all GPUs of this machine, also this one: whether each loads and stores the
+  // other's memory.
+  const std::vector<bool>& peers() const { return peers_; }
+  // The lowest number among the GPUs of its island: a set in which each pair has peer access. All
+  // GPUs find the same sets.
+  int island() const { return island_; }
+
+  // The status of a call that did not succeed. If it says that the GPU is lost, this is remembered,
+  // and all GPUs' tenants get a turn.
+  absl::Status Failed(CUresult result, const char* call);
+  absl::Status Check(CUresult result, const char* call) {
+    return result == CUDA_SUCCESS ? absl::OkStatus() : Failed(result, call);
+  }
+  // OK, or why no call will succeed any more.
+  absl::Status lost() const;
+
+  // The tenant takes turns from now on; after Remove, which is not for the GPU's thread, no longer.
+  void Add(GpuTenant* tenant);
+  void Remove(GpuTenant* tenant);
+  // Gives every tenant a turn soon. Any thread.
+  void Wake();
+
+ private:
+  Gpu(const Driver& driver, int number)
+      : driver_(driver),
+        number_(number),
+        where_("GPU " + std::to_string(number)),
+        kernels_(driver) {}
+  static void WakeAll();
+  absl::Status Init(bool shared);
+  absl::Status Hold(bool shared);  // takes the lock of the machine
+  absl::Status FindPeers(int count);
+  void Work();
+
+  const Driver& driver_;
+  const int number_;
+  const std::string where_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  int lock_ = -1;  // a file that is locked while the GPU is held
+  std::string description_;
+  std::vector<bool> peers_;
+  int island_ = 0;
+  Kernels kernels_;
+  std::unique_ptr<CudaGemm> gemm_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, passed_;
+  std::atomic<bool> woken_{false};
+  std::atomic<bool> is_lost_{false};
+  absl::Status lost_;
+  std::vector<GpuTenant*> tenants_;
+  uint64_t pass_ = 0;  // rounds of turns begun
+  bool turning_ = false, stopping_ = false;
+  std::thread thread_;
+};
+
+// Makes the GPU's context current on this thread for as long as it lives.
+class OnGpu {
+ public:
+  explicit OnGpu(const Gpu& gpu) : gpu_(gpu) { gpu.driver().cuCtxPushCurrent(gpu.context()); }
+  ~OnGpu() {
+    CUcontext context;
+    gpu_.driver().cuCtxPopCurrent(&context);
+  }
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+
+ private:
+  const Gpu& gpu_;
+};
+
+}  // namespace agmm

@@ -1,0 +1,50 @@
+#include "kernels/cuda/gpu_clock.h"
+
+#include <utility>
+
+#include "kernels/base/clock.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+namespace {
+
+// Clocks drift apart by some 20 us a second.
+constexpr int64_t kFreshNs = 100'000'000;
+// An event that is seen later than this after it was recorded ties nothing.
+constexpr int64_t kSoonNs = 100'000;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GpuClock>> GpuClock::Create(std::shared_ptr<Gpu> gpu) {
+  AGMM_ASSIGN_OR_RETURN(auto stream, GpuStream::Create(gpu));
+  std::unique_ptr<GpuClock> clock(new GpuClock(gpu, std::move(stream)));
+  for (Anchor* anchor : {&clock->anchor_, &clock->next_}) {
+    AGMM_ASSIGN_OR_RETURN(anchor->event, clock->events_.Make());
+  }
+  const OnGpu here(*gpu);
+  clock->anchor_.ns = MonotonicNanos();
+  AGMM_CUDA_RETURN(*gpu, cuEventRecord, clock->anchor_.event, clock->stream_->get());
+  AGMM_CUDA_RETURN(*gpu, cuEventSynchronize, clock->anchor_.event);
+  return clock;
+}
+
+void GpuClock::Tend() {
+  const int64_t now_ns = MonotonicNanos();
+  if (recorded_) {
+    if (gpu_->driver().cuEventQuery(next_.event) != CUDA_SUCCESS) return;
+    recorded_ = false;
+    if (now_ns - next_.ns < kSoonNs) std::swap(anchor_, next_);
+  } else if (now_ns - anchor_.ns > kFreshNs) {
+    next_.ns = now_ns;
+    recorded_ = gpu_->driver().cuEventRecord(next_.event, stream_->get()) == CUDA_SUCCESS;
+  }
+}
+
+int64_t GpuClock::HostNanos(CUevent event) const {
+  float milliseconds = 0;
+  if (gpu_->driver().cuEventElapsedTime(&milliseconds, anchor_.event, event) != CUDA_SUCCESS)
+    return 0;
+  return anchor_.ns + static_cast<int64_t>(milliseconds * 1e6);
+}
+
+}  // namespace agmm

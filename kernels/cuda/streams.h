@@ -1,0 +1,92 @@
+// Streams, events and device memory of one GPU, and the streams of one rank.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/cuda/gpu.h"
+
+namespace agmm {
+
+// Destroys what it made, with the GPU's context current.
+class GpuEvents {
+ public:
+  explicit GpuEvents(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+  ~GpuEvents();
+  GpuEvents(const GpuEvents&) = delete;
+  GpuEvents& operator=(const GpuEvents&) = delete;
+  // An event with a time.
+  absl::StatusOr<CUevent> Make();
+  size_t count() const { return events_.size(); }
+
+ private:
+  const std::shared_ptr<Gpu> gpu_;
+  std::vector<CUevent> events_;
+};
+
+// Destroying it does not wait for its work.
+class GpuStream {
+ public:
+  static absl::StatusOr<std::unique_ptr<GpuStream>> Create(std::shared_ptr<Gpu> gpu);
+  ~GpuStream();
+  GpuStream(const GpuStream&) = delete;
+  GpuStream& operator=(const GpuStream&) = delete;
+  CUstream get() const { return stream_; }
+  Gpu& gpu() const { return *gpu_; }
+
+ private:
+  GpuStream(std::shared_ptr<Gpu> gpu, CUstream stream) : gpu_(std::move(gpu)), stream_(stream) {}
+  const std::shared_ptr<Gpu> gpu_;
+  const CUstream stream_;
+};
+
+// Memory of a GPU. Nothing uses it when it is destroyed.
+class GpuBytes {
+ public:
+  // `purpose` names it in the error: "a workspace for products".
+  static absl::StatusOr<std::unique_ptr<GpuBytes>> Create(std::shared_ptr<Gpu> gpu, int64_t bytes,
+                                                          const char* purpose);
+  ~GpuBytes();
+  GpuBytes(const GpuBytes&) = delete;
+  GpuBytes& operator=(const GpuBytes&) = delete;
+  CUdeviceptr address() const { return address_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  GpuBytes(std::shared_ptr<Gpu> gpu, CUdeviceptr address, int64_t bytes)
+      : gpu_(std::move(gpu)), address_(address), bytes_(bytes) {}
+  const std::shared_ptr<Gpu> gpu_;
+  const CUdeviceptr address_;
+  const int64_t bytes_;
+};
+
+// The streams of a rank, which all of its plans share, because its epochs follow each other. Made
+// when a plan first needs them. Thread-safe.
+class RankStreams {
+ public:
+  explicit RankStreams(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+
+  // The stream on which steps of a lane run.
+  absl::StatusOr<CUstream> Lane(int lane);
+  // The workspace of the lane's products.
+  absl::StatusOr<CUdeviceptr> Workspace(int lane);
+  // The stream of another GPU, on which a lane's copies through pinned memory arrive.
+  absl::StatusOr<GpuStream*> Through(int lane, std::shared_ptr<Gpu> to);
+  int64_t workspace_bytes() const;
+
+ private:
+  const std::shared_ptr<Gpu> gpu_;
+  mutable std::mutex mutex_;
+  std::map<int, std::unique_ptr<GpuStream>> lanes_;
+  std::map<int, std::unique_ptr<GpuBytes>> workspaces_;
+  std::map<std::pair<int, int>, std::unique_ptr<GpuStream>> through_;  // by lane and GPU
+};
+
+}  // namespace agmm

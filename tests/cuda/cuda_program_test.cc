@@ -1,0 +1,162 @@
+// The program that a CUDA device makes of a schedule.
+#include "kernels/cuda/cuda_program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+
+namespace agmm {
+namespace {
+
+class NoHeap final : public Heap {
+ public:
+  int64_t size_bytes() const override { return int64_t{1} << 30; }
+  absl::Span<std::byte> host() override { return {}; }
+  absl::Status Write(const HeapRows&, const Rows&) override { return absl::OkStatus(); }
+  absl::Status Read(const HeapRows&, const Rows&) override { return absl::OkStatus(); }
+  absl::Status Fill(const HeapRows&, const FillSpec&, DType, int64_t, int64_t,
+                    absl::FunctionRef<bool()>) override {
+    return absl::OkStatus();
+  }
+  int fd() const override { return -1; }
+};
+
+class NoExecutor final : public Executor {
+ public:
+  absl::Status Prepare(const Problem&, std::shared_ptr<const Schedule>, const Peers&) override {
+    return absl::OkStatus();
+  }
+  int64_t size_bytes() const override { return 0; }
+  void Run(uint64_t, const Operands&, Deadline, DoneCallback) override {}
+  void Signal(int, uint64_t) override {}
+  void Cancel(const absl::Status&) override {}
+};
+
+class NoTransport final : public Transport {
+ public:
+  void Send(int, const Message&, Rows, std::function<void(absl::Status)>) override { FAIL(); }
+};
+
+// Rank 0 of `ranks` ranks on `nodes` nodes. `reachable`: by rank 0's GPU, of the other ranks of its
+// node.
+absl::StatusOr<CudaProgram> Program(const char* spec, const char* algorithm, int ranks, int nodes,
+                                    DType dtype, bool reachable = true) {
+  const Problem problem =
+      ParseProblem(spec, ParseMesh("x=" + std::to_string(ranks)).value(), Shape{64, 40, 64}, dtype)
+          .value();
+  PlanOptions options;
+  options.algorithm = algorithm;
+  const Topology topology = UniformTopology(ranks, nodes).value();
+  const Schedule schedule = Plan(problem, topology, options).value();
+  NoHeap heap;
+  NoExecutor executor;
+  NoTransport transport;
+  Peers peers;
+  peers.nodes = topology.node_of_rank;
+  peers.transport = &transport;
+  std::vector<CudaPeer> cuda;
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    const bool here = topology.SameNode(rank, 0);
+    peers.heaps.push_back(here ? &heap : nullptr);
+    peers.executors.push_back(here ? &executor : nullptr);
+    cuda.push_back({here ? CUdeviceptr{1} << 40 : 0, rank, here && (rank == 0 || reachable)});
+  }
+  return LowerForCuda({problem, std::make_shared<const Schedule>(schedule), peers}, cuda);
+}
+
+constexpr char kGather[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
+constexpr char kAlongK[] = "A[M, K_x] * B[K, N_x] -> C[M, N_x]";
+
+std::set<CudaCopy::Way> WaysOf(const CudaProgram& program) {
+  std::set<CudaCopy::Way> ways;
+  for (const CudaStep& step : program.steps) {
+    if (step.copy() != nullptr) ways.insert(step.copy()->ways.begin(), step.copy()->ways.end());
+  }
+  return ways;
+}
+
+std::vector<CudaMultiply> MultipliesOf(const CudaProgram& program) {
+  std::vector<CudaMultiply> multiplies;
+  for (const CudaStep& step : program.steps) {
+    if (const auto* multiply = std::get_if<CudaMultiply>(&step.op)) multiplies.push_back(*multiply);
+  }
+  return multiplies;
+}
+
+TEST(CudaProgram, CopiesGoDirectlyWhereThereIsPeerAccess) {
+  const CudaProgram program = Program(kGather, "ring", 2, 1, DType::kF32).value();
+  EXPECT_THAT(WaysOf(program), testing::ElementsAre(CudaCopy::Way::kDirect));
+  EXPECT_EQ(program.staged_bytes, 0);
+}
+
+TEST(CudaProgram, CopiesGoThroughPinnedMemoryWhereThereIsNone) {
+  const CudaProgram program = Program(kGather, "ring", 2, 1, DType::kF32, false).value();
+  EXPECT_THAT(WaysOf(program), testing::ElementsAre(CudaCopy::Way::kThrough));
+  // A shard of B, which is smaller than one of A: 64 rows of 20 f32.
+  EXPECT_EQ(program.staged_bytes, 64 * 20 * 4);
+}
+
+TEST(CudaProgram, CopiesToOtherNodesAreSent) {
+  const CudaProgram program = Program(kGather, "ring", 2, 2, DType::kF32).value();
+  EXPECT_THAT(WaysOf(program), testing::ElementsAre(CudaCopy::Way::kSend));
+  int messages = 0;
+  for (const CudaStep& step : program.steps) messages += step.has_messages();
+  EXPECT_GT(messages, 0);
+}
+
+TEST(CudaProgram, AReadOfMemoryThatCannotBeLoadedIsRefusedByBothGpus) {
+  const absl::Status status = Program(kGather, "peer", 2, 1, DType::kF32, false).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("memory of rank 1 on GPU 1, to which GPU 0 has no peer access"));
+}
+
+TEST(CudaProgram, AProductIsMadeInItsPlaceInItsOwnType) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const CudaProgram program = Program(kGather, "ring", 2, 1, dtype).value();
+    const std::vector<CudaMultiply> multiplies = MultipliesOf(program);
+    ASSERT_FALSE(multiplies.empty());
+    for (const CudaMultiply& multiply : multiplies) {
+      EXPECT_EQ(multiply.sum, CudaMultiply::Sum::kOut);
+      EXPECT_FALSE(multiply.load || multiply.convert || multiply.shape.add);
+      EXPECT_EQ(multiply.shape.out, dtype);
+      EXPECT_EQ(multiply.shape.k, 64);
+    }
+    EXPECT_THAT(program.chip_bytes, testing::Each(0));
+  }
+}
+
+TEST(CudaProgram, AChainOfSumsStaysOnChipInF32AndIsConvertedOnce) {
+  const CudaProgram program = Program(kAlongK, "ring", 2, 1, DType::kBF16).value();
+  const std::vector<CudaMultiply> multiplies = MultipliesOf(program);
+  ASSERT_GE(multiplies.size(), 2u);
+  int converted = 0;
+  for (size_t i = 0; i < multiplies.size(); ++i) {
+    EXPECT_EQ(multiplies[i].sum, CudaMultiply::Sum::kChip);
+    EXPECT_EQ(multiplies[i].shape.out, DType::kF32);
+    EXPECT_EQ(multiplies[i].shape.add, i > 0);
+    converted += multiplies[i].convert;
+  }
+  EXPECT_EQ(converted, 1);
+  EXPECT_TRUE(multiplies.back().convert);
+  // 64 rows of 20 f32, in whole lines.
+  EXPECT_THAT(program.chip_bytes, testing::Contains(64 * 128));
+}
+
+TEST(CudaProgram, AlignmentsAreThoseOfThePlaces) {
+  const CudaProgram program = Program(kAlongK, "ring", 2, 1, DType::kBF16).value();
+  for (const CudaMultiply& multiply : MultipliesOf(program)) {
+    EXPECT_EQ(multiply.a.offset_bytes % multiply.shape.a_alignment, 0);
+    EXPECT_EQ(multiply.b.offset_bytes % multiply.shape.b_alignment, 0);
+    EXPECT_EQ(multiply.shape.c_alignment, 128);
+  }
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,28 @@
+// Why there is no driver, on a machine that has none, or only the toolkit's stub.
+#include "kernels/cuda/driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace agmm {
+namespace {
+
+TEST(Driver, WithoutOneTheReasonAndTheNextStepAreGiven) {
+  const auto driver = OpenDriver();
+  if (driver.ok()) {
+    EXPECT_GE((*driver)->version, 12000);
+    return;
+  }
+  EXPECT_EQ(driver.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(driver.status().message()),
+              testing::ContainsRegex("^no CUDA driver: .*(install|give|see) "));
+  EXPECT_EQ(OpenDriver().status(), driver.status());
+}
+
+TEST(Driver, VersionsReadAsPeopleWriteThem) {
+  EXPECT_EQ(CudaVersionText(13000), "13.0");
+  EXPECT_EQ(CudaVersionText(12080), "12.8");
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,165 @@
+// Faults of the driver, of cuBLASLt and of GPUs, on the model: each gives one line with value,
+// bound and next step, and what is not concerned goes on. The model is set up once a process, so
+// each test is a process of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "kernels/cuda/cuda_device.h"
+#include "tests/conformance/cases.h"
+#include "tests/conformance/cuda_kind.h"
+
+namespace agmm::test {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+void Model(const char* options) { setenv("AGMM_MODEL", options, /*overwrite=*/1); }
+
+absl::Status OpenGpu(int gpu = 0) { return CreateCudaDevice({gpu, /*shared=*/true}).status(); }
+
+TEST(CudaFault, AHeapTellsWhatWasAskedWhatIsFreeAndWhatThereIs) {
+  Model("gpus=1,memory=256MiB");
+  const auto device = CreateCudaDevice({0, true});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const absl::Status status = (*device)->CreateHeap(int64_t{1} << 30).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              ContainsRegex("^a heap of 1 GiB was requested and [0-9.]+ MiB of 256 MiB are "
+                            "available on GPU 0; give the device a smaller heap"));
+  EXPECT_TRUE((*device)->CreateHeap(64 << 20).ok());
+}
+
+TEST(CudaFault, ADriverThatRefusesMemoryIsAHeapThatDoesNotFit) {
+  Model("gpus=1,fail=cuMemCreate@1");
+  const auto device = CreateCudaDevice({0, true});
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ((*device)->CreateHeap(64 << 20).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE((*device)->CreateHeap(64 << 20).ok());
+}
+
+TEST(CudaFault, AStubIsNoDriver) {
+  Model("driver=stub");
+  const absl::Status status = OpenGpu();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is the CUDA toolkit's stub"));
+}
+
+TEST(CudaFault, AnOldDriverIsRefusedWithBothVersions) {
+  Model("driver=11080");
+  const absl::Status status = OpenGpu();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              ContainsRegex("of CUDA 11.8, and this program was built for CUDA 1[0-9].0 or newer"));
+}
+
+TEST(CudaFault, WithoutCublasLtTheNamesThatWereTriedAreGiven) {
+  Model("gpus=1");
+  setenv("AGMM_CUBLASLT", "/nowhere/libcublasLt.so.13", 1);
+  const absl::Status status = OpenGpu();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              ContainsRegex("^no cuBLASLt: tried /nowhere/libcublasLt.so.13 .*set AGMM_CUBLASLT"));
+}
+
+TEST(CudaFault, AGpuThatDoesNotExistIsRefusedWithTheirNumber) {
+  Model("gpus=2");
+  const absl::Status status = OpenGpu(2);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("GPU 2 does not exist; this machine has 2"));
+}
+
+// GPU 15, which no other test opens.
+TEST(CudaFault, AGpuThatAnotherDaemonHoldsIsRefusedByItsProcess) {
+  Model("gpus=16,memory=64MiB");
+  int held[2], done[2];
+  ASSERT_EQ(pipe(held), 0);
+  ASSERT_EQ(pipe(done), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto device = CreateCudaDevice({15});
+    char word = device.ok() ? 'y' : 'n';
+    if (write(held[1], &word, 1) != 1) _exit(1);
+    close(done[1]);
+    if (read(done[0], &word, 1) < 0) _exit(1);
+    _exit(0);
+  }
+  close(done[0]);
+  char word = 0;
+  ASSERT_EQ(read(held[0], &word, 1), 1);
+  EXPECT_EQ(word, 'y');
+  const absl::Status status = CreateCudaDevice({15}).status();
+  close(done[1]);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("GPU 15 is held by another daemon, process " + std::to_string(child)));
+}
+
+// Two ranks on GPUs 0 and 1, and two on GPUs 2 and 3.
+class LostGpu : public testing::TestWithParam<const char*> {};
+
+TEST_P(LostGpu, EndsItsPlansAndNoOthers) {
+  Model(GetParam());
+  const DeviceKind kind = CudaKinds()[0];
+  DeviceKind far = kind;
+  far.create = [&](Rank rank, int threads) { return kind.create(rank + 2, threads); };
+  const Case c{"ring", DType::kF32, 2, 1, 1, 40, 12, 20, 1};
+  Cluster near_cluster(kind, c.topology()), far_cluster(far, c.topology());
+  PreparedPlan lost(near_cluster, c.problem(), c.schedule()),
+      other(far_cluster, c.problem(), c.schedule());
+  const TestMatrix a = SmallIntegers(40, 20, 1), b = SmallIntegers(20, 12, 2);
+  lost.Fill(a, b);
+  other.Fill(a, b);
+  absl::Status first;
+  for (uint64_t epoch = 1; epoch <= 40 && first.ok(); ++epoch) {
+    for (const EpochReport& report : lost.RunAll(epoch)) first.Update(report.status);
+  }
+  EXPECT_EQ(first.code(), absl::StatusCode::kUnavailable) << first;
+  EXPECT_THAT(std::string(first.message()),
+              ContainsRegex("on GPU 1 failed: CUDA_ERROR_[A-Z_]+.*restart the daemon"));
+  for (const EpochReport& report : lost.RunAll(50)) EXPECT_FALSE(report.status.ok());
+  for (const EpochReport& report : other.RunAll(1)) EXPECT_EQ(report.status, absl::OkStatus());
+  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(other.CountWrong(rank, Product(a, b)), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LostGpu,
+                         testing::Values("gpus=4,lose=1@60", "gpus=4,lose=1@60,orphans=stuck",
+                                         "gpus=4,lose=1@61,order=random"));
+
+// Each call fails once, at its first use by an epoch or later: the epoch fails by name, the plan
+// with it, and a new plan on the same devices is right.
+class FailedCall : public testing::TestWithParam<const char*> {};
+
+TEST_P(FailedCall, FailsItsEpochAndTheNextPlanIsRight) {
+  const std::string call = GetParam();
+  Model(("gpus=2,fail=" + call).c_str());
+  const DeviceKind kind = CudaKinds()[0];
+  const Case c{"ring", DType::kBF16, 2, 1, 1, 40, 12, 20, 1};
+  Cluster cluster(kind, c.topology());
+  const TestMatrix a = SmallIntegers(40, 20, 1), b = SmallIntegers(20, 12, 2);
+  {
+    PreparedPlan plan(cluster, c.problem(), c.schedule());
+    plan.Fill(a, b);
+    absl::Status first;
+    for (uint64_t epoch = 1; epoch <= 20 && first.ok(); ++epoch) {
+      for (const EpochReport& report : plan.RunAll(epoch, 1, absl::Seconds(2)))
+        if (report.status.code() != absl::StatusCode::kDeadlineExceeded)
+          first.Update(report.status);
+    }
+    EXPECT_THAT(std::string(first.message()), HasSubstr(call.substr(0, call.find('@'))));
+  }
+  PreparedPlan again(cluster, c.problem(), c.schedule());
+  again.Fill(a, b);
+  for (const EpochReport& report : again.RunAll(1)) EXPECT_EQ(report.status, absl::OkStatus());
+  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(again.CountWrong(rank, Product(a, b)), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FailedCall,
+                         testing::Values("cublasLtMatmul@9", "cuMemcpy2DAsync@3:1",
+                                         "cuStreamWaitEvent@11:1"));
+
+}  // namespace
+}  // namespace agmm::test
