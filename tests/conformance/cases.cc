@@ -104,14 +104,14 @@ Topology Case::topology() const {
   return OrDie(UniformTopology(ranks, nodes, (ranks + nodes - 1) / nodes));
 }
 
-Schedule Case::schedule() const {
+Schedule Case::schedule(const Topology& topology) const {
   PlanOptions options;
   options.algorithm = algorithm;
   options.chunks = chunks;
   options.split = split.empty() && spec == kDefaultSpec ? "N=x" : split;
   options.workspace_shards = workspace_shards;
-  Schedule schedule = OrDie(Plan(problem(), topology(), options));
-  if (absl::Status status = Verify(problem(), topology(), schedule); !status.ok()) {
+  Schedule schedule = OrDie(Plan(problem(), topology, options));
+  if (absl::Status status = Verify(problem(), topology, schedule); !status.ok()) {
     std::fprintf(stderr, "%s: %s\n", name().c_str(), status.ToString().c_str());
     std::abort();
   }

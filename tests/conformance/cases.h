@@ -26,7 +26,9 @@ struct Case {
 
   Problem problem() const;
   Topology topology() const;
-  Schedule schedule() const;  // verified
+  // Verified. `topology`: of the ranks' devices, with their islands.
+  Schedule schedule() const { return schedule(topology()); }
+  Schedule schedule(const Topology& topology) const;
   // "ring_bf16_r4_n2_c3_97x61x333".
   std::string name() const;
 };

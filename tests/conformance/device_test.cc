@@ -77,7 +77,7 @@ TEST_P(DeviceTest, StepsStartBehindTheirLaneAndTheirWaits) {
     Cluster::Options options;
     options.threads = c.threads;
     Cluster cluster(GetParam(), c.topology(), options);
-    PreparedPlan plan(cluster, c.problem(), c.schedule());
+    PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
     plan.Fill(SmallIntegers(c.m, c.k, TestSeed()), SmallIntegers(c.k, c.n, TestSeed() + 1));
     for (uint64_t epoch = 1; epoch <= 20; ++epoch) {
       const std::vector<EpochReport> reports = plan.RunAll(epoch);

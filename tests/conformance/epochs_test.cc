@@ -68,7 +68,7 @@ TEST_P(Epochs, EachSeesItsOwnInputsAlone) {
   Cluster::Options options;
   options.threads = c.threads;
   Cluster cluster(kind, c.topology(), options);
-  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
   Armed delay("executor.delay");
   const auto wrong = Endless(plan, 1000).Go();
   ASSERT_TRUE(wrong.ok()) << wrong.status();
@@ -118,7 +118,7 @@ void RunOverUcx(const DeviceKind& kind, const Case& c, bool lent) {
     if (rank == 0 || nodes[rank] != nodes[rank - 1])
       cluster.device(rank)->Lend(network->progress(nodes[rank]));
   }
-  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
   Armed step_delay("executor.delay"), message_delay("transport.delay");
   const auto wrong = Endless(plan, 1000).Go();
   for (size_t rank = 0; rank < nodes.size(); ++rank) cluster.device(rank)->Lend(nullptr);
@@ -162,7 +162,7 @@ TEST_P(Credits, WithoutThemTheEpochsMixAndTheTestSeesIt) {
     Cluster::Options options;
     options.threads = c.threads;
     Cluster cluster(kind, c.topology(), options);
-    PreparedPlan plan(cluster, c.problem(), c.schedule());
+    PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
     const auto seen = Endless(plan, 100).Go();
     ASSERT_TRUE(seen.ok()) << seen.status();
     wrong = *seen;
@@ -197,7 +197,7 @@ TEST_P(Joins, WithoutThemTheEpochsMixAndTheTestSeesIt) {
     int64_t wrong = 0;
     for (int attempt = 0; attempt < 20 && wrong == 0; ++attempt) {
       Cluster cluster(GetParam(), c.topology());
-      PreparedPlan plan(cluster, c.problem(), WithoutJoins(c.schedule(), entry));
+      PreparedPlan plan(cluster, c.problem(), WithoutJoins(c.schedule(cluster.topology()), entry));
       const auto seen = Endless(plan, 100).Go();
       ASSERT_TRUE(seen.ok()) << seen.status();
       wrong = *seen;
@@ -219,7 +219,7 @@ void RunSharding(const DeviceKind& kind, const Case& c, std::shared_ptr<UcxNetwo
   options.threads = c.threads;
   if (network != nullptr) options.network = network;
   Cluster cluster(kind, c.topology(), options);
-  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
   Armed step_delay("executor.delay"), message_delay("transport.delay");
   const auto wrong = Endless(plan, 100).Go();
   ASSERT_TRUE(wrong.ok()) << wrong.status();

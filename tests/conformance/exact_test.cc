@@ -14,7 +14,7 @@ TEST_P(Exact, EveryElementOfCIsRightToTheBit) {
   Cluster::Options options;
   options.threads = c.threads;
   Cluster cluster(kind, c.topology(), options);
-  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
   ExpectExact(plan, cluster, 2);
 }
 

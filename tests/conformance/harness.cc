@@ -14,6 +14,9 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/kernel_choice.h"
 #include "tests/conformance/hidden_device.h"
+#ifdef AGMM_HAS_CUDA
+#include "tests/conformance/cuda_kind.h"
+#endif
 
 namespace agmm::test {
 namespace {
@@ -52,7 +55,13 @@ const DeviceKind& CpuKind() {
 }
 
 const std::vector<DeviceKind>& DeviceKinds() {
-  static const auto* const kinds = new std::vector<DeviceKind>{CpuKind()};
+  static const auto* const kinds = [] {
+    auto* const all = new std::vector<DeviceKind>{CpuKind()};
+#ifdef AGMM_HAS_CUDA
+    for (DeviceKind& kind : CudaKinds()) all->push_back(std::move(kind));
+#endif
+    return all;
+  }();
   return *kinds;
 }
 
@@ -75,6 +84,7 @@ Cluster::Cluster(const DeviceKind& kind, const Topology& topology, const Options
   }
   for (Rank rank = 0; rank < topology.rank_count(); ++rank) {
     devices_.push_back(kind.create(rank, options.threads));
+    topology_.island_of_rank.push_back(devices_.back()->info().island);
     absl::StatusOr<std::unique_ptr<Heap>> heap = devices_.back()->CreateHeap(options.heap_bytes);
     if (!heap.ok()) Die(heap.status().ToString());
     heaps_.push_back(*std::move(heap));
@@ -126,6 +136,7 @@ PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Sched
     Peers peers;
     peers.self = self;
     peers.nodes = nodes;
+    peers.islands = cluster.topology().island_of_rank;
     peers.plan = plan_;
     peers.transport = cluster.network().from(nodes[self]);
     peers.world_ranks = world_ranks;

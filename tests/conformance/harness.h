@@ -51,6 +51,7 @@ class Cluster {
   Cluster(const DeviceKind& kind, const Topology& topology, const Options& options);
   Cluster(const DeviceKind& kind, const Topology& topology) : Cluster(kind, topology, Options()) {}
 
+  // With the islands of the devices.
   const Topology& topology() const { return topology_; }
   Device* device(Rank rank) { return devices_[rank].get(); }
   Heap* heap(Rank rank) { return heaps_[rank].get(); }
@@ -63,7 +64,7 @@ class Cluster {
   bool GuardsAreWhole();
 
  private:
-  const Topology topology_;
+  Topology topology_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Heap>> heaps_;
   LoopbackTransport* loopback_ = nullptr;

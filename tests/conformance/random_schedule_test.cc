@@ -26,7 +26,7 @@ TEST_P(RandomSchedules, AreExact) {
   options.threads = 1 + random() % 2;
   options.heap_bytes = 8 << 20;
   Cluster cluster(kind, c.topology(), options);
-  const Schedule schedule = RandomSchedule(c.problem(), c.topology(), random);
+  const Schedule schedule = RandomSchedule(c.problem(), cluster.topology(), random);
   SCOPED_TRACE(c.name() + "\n" + Print(c.problem(), schedule));
   PreparedPlan plan(cluster, c.problem(), schedule);
   ExpectExact(plan, cluster, 3);

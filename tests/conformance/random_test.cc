@@ -39,7 +39,7 @@ TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
         Cluster::Options options;
         options.threads = c.threads;
         Cluster cluster(kind, c.topology(), options);
-        PreparedPlan plan(cluster, c.problem(), c.schedule());
+        PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
         for (Rank rank = 0; rank < 4; ++rank) {
           plan.Write(rank, kA, a);
           plan.Write(rank, kB, b);

@@ -92,8 +92,7 @@ class Generator {
       const auto [piece, rank] = reader;
       const Rank owner = pieces_[piece].owner;
       // Some load a piece from a peer, most get a copy; few owners copy their own.
-      const bool copies =
-          owner == rank ? Chance(5) : !topology_.SameNode(owner, rank) || !Chance(3);
+      const bool copies = owner == rank ? Chance(5) : !topology_.CanLoad(owner, rank) || !Chance(3);
       if (copies) deliveries_.insert(reader);
     }
   }
@@ -156,7 +155,7 @@ class Generator {
     const std::vector<Rank> holders = Holders(piece);
     const Rank holder = holders[Draw(holders.size())];
     Rank actor = holder;
-    if (topology_.SameNode(holder, wanting[0]) && Chance(3)) {
+    if (topology_.CanLoad(holder, wanting[0]) && Chance(3)) {
       actor = wanting[0];  // who pulls, for the others too
     }
     const Op op = builder_.Emit(actor);
@@ -184,7 +183,7 @@ class Generator {
     }
     std::vector<Rank> near;
     for (Rank holder : Holders(piece)) {
-      if (topology_.SameNode(holder, rank)) near.push_back(holder);
+      if (topology_.CanLoad(holder, rank)) near.push_back(holder);
     }
     return near[Draw(near.size())];
   }

@@ -1,0 +1,42 @@
+#include "tests/conformance/cuda_kind.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/driver.h"
+
+namespace agmm::test {
+namespace {
+
+std::unique_ptr<Device> MakeDevice(Rank rank, int gpus) {
+  // Tests run beside each other, and other processes have the same GPUs.
+  auto device = CreateCudaDevice({rank % gpus, /*shared=*/true});
+  if (device.ok()) return *std::move(device);
+  std::fprintf(stderr, "%s\n", device.status().ToString().c_str());
+  std::abort();
+}
+
+}  // namespace
+
+std::vector<DeviceKind> CudaKinds() {
+  setenv("AGMM_MODEL", "gpus=8,memory=4GiB", /*overwrite=*/0);
+  const auto driver = OpenDriver();
+  int gpus = 0;
+  CUdevice device = 0;
+  char name[256] = {};
+  if (!driver.ok() || (*driver)->cuDeviceGetCount(&gpus) != CUDA_SUCCESS || gpus == 0 ||
+      (*driver)->cuDeviceGet(&device, 0) != CUDA_SUCCESS ||
+      (*driver)->cuDeviceGetName(name, sizeof(name), device) != CUDA_SUCCESS)
+    return {};
+  DeviceKind kind;
+  kind.name = absl::StrContains(name, "MODEL") ? "cuda_model" : "cuda";
+  kind.create = [gpus](Rank rank, int) { return MakeDevice(rank, gpus); };
+  // A library takes other kernels for few rows.
+  kind.rows_sum_alike = false;
+  kind.clock_error_ns = 1'000'000;
+  return {kind};
+}
+
+}  // namespace agmm::test
