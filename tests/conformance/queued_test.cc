@@ -1,6 +1,8 @@
 // Epochs that are queued ahead of each other, with the same operands.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "kernels/base/deadline.h"
 #include "tests/conformance/cases.h"
 
@@ -23,17 +25,25 @@ TEST_P(Queued, EpochsFollowEachOther) {
     plan.Write(rank, kB, b);
     plan.Poison(rank, kC);
   }
+  const TestMatrix product = Product(a, b);
+  std::atomic<int64_t> wrong{0};
   Reports reports(kEpochs * plan.rank_count());
   for (uint64_t epoch = 1; epoch <= kEpochs; ++epoch) {
     for (Rank rank = 0; rank < plan.rank_count(); ++rank) {
       plan.Run(rank, epoch, 1, Deadline::After(absl::Seconds(60)),
-               reports.At((epoch - 1) * plan.rank_count() + rank));
+               [&, rank, epoch, done = reports.At((epoch - 1) * plan.rank_count() + rank)](
+                   const EpochReport& report) {
+                 // The operands are the rank's own again, whatever the other ranks still do.
+                 if (epoch == kEpochs) {
+                   wrong += plan.CountWrong(rank, product);
+                   for (Operand operand : {kA, kB, kC}) plan.Poison(rank, operand);
+                 }
+                 done(report);
+               });
     }
   }
   for (const EpochReport& report : reports.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
-  const TestMatrix product = Product(a, b);
-  for (Rank rank = 0; rank < plan.rank_count(); ++rank)
-    EXPECT_EQ(plan.CountWrong(rank, product), 0) << "rank " << rank;
+  EXPECT_EQ(wrong, 0);
   EXPECT_TRUE(cluster.GuardsAreWhole());
 }
 
