@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,13 @@ namespace {
 // product takes longer than both, one of a small product shorter.
 constexpr int64_t kPollNs = 50'000;
 constexpr std::chrono::microseconds kNap(20);
+
+// Whether `path` still names the open file, which its last holder may have removed meanwhile.
+bool IsFile(int file, const std::string& path) {
+  struct stat opened, named;
+  return fstat(file, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
 
 // The open GPUs of this process, by number.
 struct Registry {
@@ -101,26 +109,37 @@ absl::Status Gpu::Init(bool shared) {
 absl::Status Gpu::Hold(bool shared) {
   CUuuid uuid;
   AGMM_CUDA_RETURN(*this, cuDeviceGetUuid, &uuid, device_);
-  const std::string path = absl::StrCat(
-      "/tmp/agmm-gpu-", absl::BytesToHexString({uuid.bytes, sizeof(uuid.bytes)}), ".lock");
-  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (lock_ < 0) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s cannot be held: %s: %s; make the file writable for this user", where_,
-                        path, std::strerror(errno)));
-  }
-  if (flock(lock_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0) {
-    const std::string holder = absl::StrCat(getpid(), "\n");
-    if (ftruncate(lock_, 0) != 0 ||
-        pwrite(lock_, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size()))
-      return absl::InternalError(absl::StrFormat("%s: %s", path, std::strerror(errno)));
-    return absl::OkStatus();
-  }
-  char holder[32] = {};
-  if (pread(lock_, holder, sizeof(holder) - 1, 0) < 0) holder[0] = '\0';
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "%s is held by another daemon, process %d (%s); give this one another GPU or end that one",
-      where_, std::atoi(holder), path));
+  lock_path_ = absl::StrCat("/tmp/agmm-gpu-",
+                            absl::BytesToHexString({uuid.bytes, sizeof(uuid.bytes)}), ".lock");
+  do {
+    if (lock_ >= 0) close(lock_);
+    lock_ = open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (lock_ < 0) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("%s cannot be held: %s: %s; make the file writable for this user", where_,
+                          lock_path_, std::strerror(errno)));
+    }
+    if (flock(lock_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+      char holder[32] = {};
+      if (pread(lock_, holder, sizeof(holder) - 1, 0) < 0) holder[0] = '\0';
+      return absl::FailedPreconditionError(
+          absl::StrFormat("%s is held by another daemon, process %d (%s); give this one another "
+                          "GPU or end that one",
+                          where_, std::atoi(holder), lock_path_));
+    }
+  } while (!IsFile(lock_, lock_path_));
+  const std::string holder = absl::StrCat(getpid(), "\n");
+  if (ftruncate(lock_, 0) != 0 ||
+      pwrite(lock_, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size()))
+    return absl::InternalError(absl::StrFormat("%s: %s", lock_path_, std::strerror(errno)));
+  return absl::OkStatus();
+}
+
+void Gpu::LetGo() {
+  if (lock_ < 0) return;
+  // Requires that no other process holds it, too.
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0 && IsFile(lock_, lock_path_)) unlink(lock_path_.c_str());
+  close(lock_);
 }
 
 absl::Status Gpu::FindPeers(int count) {
@@ -169,7 +188,7 @@ Gpu::~Gpu() {
     }
     driver_.cuDevicePrimaryCtxRelease(device_);
   }
-  if (lock_ >= 0) close(lock_);
+  LetGo();
 }
 
 absl::Status Gpu::Failed(CUresult result, const char* call) {

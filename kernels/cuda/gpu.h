@@ -87,6 +87,7 @@ class Gpu {
   static void WakeAll();
   absl::Status Init(bool shared);
   absl::Status Hold(bool shared);  // takes the lock of the machine
+  void LetGo();
   absl::Status FindPeers(int count);
   void Work();
 
@@ -96,6 +97,7 @@ class Gpu {
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   int lock_ = -1;  // a file that is locked while the GPU is held
+  std::string lock_path_;
   std::string description_;
   std::vector<bool> peers_;
   int island_ = 0;

@@ -193,7 +193,9 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   MODEL_CALL(cuDeviceGetUuid);
   if (!IsGpu(device)) return CUDA_ERROR_INVALID_DEVICE;
-  std::memcpy(uuid->bytes, "agmm model GPU  ", sizeof uuid->bytes);
+  std::memcpy(uuid->bytes, "agmm model      ", sizeof uuid->bytes);
+  const uint32_t machine = TheOptions().machine;
+  std::memcpy(&uuid->bytes[11], &machine, sizeof machine);
   uuid->bytes[15] = static_cast<char>(device);
   return CUDA_SUCCESS;
 }

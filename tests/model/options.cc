@@ -1,5 +1,7 @@
 #include "tests/model/options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdarg>
@@ -82,6 +84,8 @@ void Set(Options& options, const std::string& key, const std::string& value) {
     options.seed = Integer(key, value, 0, 1LL << 62);
   } else if (key == "driver") {
     options.driver = value == "stub" ? 0 : Integer(key, value, 1, 99999);
+  } else if (key == "machine") {
+    options.machine = Integer(key, value, 1, 0xffffffff);
   } else if (key == "skip_wait") {
     options.skip_wait = Integer(key, value, 0, 1LL << 60);
   } else if (key == "report") {
@@ -103,6 +107,7 @@ void Set(Options& options, const std::string& key, const std::string& value) {
 
 Options Parse(const std::string& text) {
   Options options;
+  options.machine = getpid();
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string pair = text.substr(begin, end - begin);
