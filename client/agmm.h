@@ -235,7 +235,7 @@ struct JobFigures {
   double gather_us = 0;  // T_ag: the gather alone, from the same run
   double flop_count = 0, tflops = 0, overlap = 0;  // overlap: max(T_gemm, T_ag) / T; 1 is perfect
   struct Moved {
-    std::string path;   // "memory": within a host; "network": between hosts
+    std::string path;   // "memory", "host memory" (staged between GPUs of a host) or "network"
     int64_t bytes = 0;  // per product
   };
   std::vector<Moved> moved;

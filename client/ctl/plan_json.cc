@@ -55,11 +55,8 @@ class Writer {
   }
   static Json OfMoved(const PlanReport& planned) {
     Traffic sum;
-    for (const Traffic& traffic : planned.traffic) {
-      sum.own_node += traffic.own_node;
-      sum.other_nodes += traffic.other_nodes;
-    }
-    return {{"own_node", sum.own_node},
+    for (const Traffic& traffic : planned.traffic) sum += traffic;
+    return {{"own_node", sum.own_node()},
             {"other_nodes", sum.other_nodes},
             {"least_other_nodes", planned.least_between_nodes}};
   }

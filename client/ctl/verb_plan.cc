@@ -44,7 +44,7 @@ std::string RankTable(const Topology& topology, const Schedule& schedule,
                       const std::vector<Traffic>& by_rank) {
   int64_t most = 0;
   for (const Traffic& traffic : by_rank)
-    most = std::max({most, traffic.own_node, traffic.other_nodes});
+    most = std::max({most, traffic.own_node(), traffic.other_nodes});
   const bool large = most >= 1 << 20;
   auto amount = [&](int64_t bytes) {
     return large ? absl::StrFormat("%.2f", bytes / 1048576.0) : absl::StrCat(bytes);
@@ -54,7 +54,7 @@ std::string RankTable(const Topology& topology, const Schedule& schedule,
                Number("to other nodes", unit)});
   for (Rank rank = 0; rank < topology.rank_count(); ++rank) {
     table.AddRow({absl::StrCat(rank), absl::StrCat(topology.node_of_rank[rank]),
-                  absl::StrCat(schedule.ranks[rank].size()), amount(by_rank[rank].own_node),
+                  absl::StrCat(schedule.ranks[rank].size()), amount(by_rank[rank].own_node()),
                   amount(by_rank[rank].other_nodes)});
   }
   return table.ToString();
@@ -83,12 +83,9 @@ std::string CountText(const Schedule& schedule, bool carried) {
 // nodes the least that any plan of the split sends.
 std::string MovedText(const std::vector<Traffic>& by_rank, int64_t least) {
   Traffic sum;
-  for (const Traffic& traffic : by_rank) {
-    sum.own_node += traffic.own_node;
-    sum.other_nodes += traffic.other_nodes;
-  }
+  for (const Traffic& traffic : by_rank) sum += traffic;
   std::vector<std::string> parts;
-  if (sum.own_node > 0) parts.push_back(FormatBytes(sum.own_node) + " by memory");
+  if (sum.own_node() > 0) parts.push_back(FormatBytes(sum.own_node()) + " by memory");
   if (sum.other_nodes > 0) parts.push_back(FormatBytes(sum.other_nodes) + " by network");
   if (parts.empty()) return "nothing";
   const std::string bound =

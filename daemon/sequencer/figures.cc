@@ -35,7 +35,8 @@ std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) 
 ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Schedule& schedule) {
   ScheduleFacts facts;
   for (const Traffic& traffic : TrafficOf(topology, schedule)) {
-    facts.memory_bytes += traffic.own_node;
+    facts.memory_bytes += traffic.own_island;
+    facts.staged_bytes += traffic.other_islands;
     facts.network_bytes += traffic.other_nodes;
   }
   for (const std::vector<Step>& steps : schedule.ranks) {
@@ -90,6 +91,7 @@ v1::JobFigures FiguresOf(const Problem& problem, const ScheduleFacts& facts, con
   figures.set_flop_count(2.0 * static_cast<double>(problem.m()) * static_cast<double>(problem.n()) *
                          static_cast<double>(problem.k()));
   for (const auto& [path, bytes] : {std::pair<const char*, int64_t>{"memory", facts.memory_bytes},
+                                    {"host memory", facts.staged_bytes},
                                     {"network", facts.network_bytes}}) {
     if (bytes == 0) continue;
     v1::PathBytes* moved = figures.add_moved();

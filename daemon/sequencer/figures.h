@@ -14,8 +14,9 @@ inline constexpr int kNoMultiply = -2;
 
 // The facts of a schedule that the figures need.
 struct ScheduleFacts {
-  // Bytes that an epoch brings from one rank to another: on one node, and between nodes.
-  int64_t memory_bytes = 0, network_bytes = 0;
+  // Bytes that an epoch brings from one rank to another: within islands, between islands of a node
+  // through memory of the host, and between nodes.
+  int64_t memory_bytes = 0, staged_bytes = 0, network_bytes = 0;
   // By rank of the mesh: the number of steps, and the index of its only multiply (-1: it has
   // several, kNoMultiply: none).
   std::vector<int> step_counts, multiplies;

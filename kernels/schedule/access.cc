@@ -37,6 +37,13 @@ Footprint FootprintOf(const Problem& problem, const Access& access) {
                       : FootprintOf(access.block, access.place);
 }
 
+Traffic& Traffic::operator+=(const Traffic& other) {
+  own_island += other.own_island;
+  other_islands += other.other_islands;
+  other_nodes += other.other_nodes;
+  return *this;
+}
+
 std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedule) {
   std::vector<Traffic> by_rank(schedule.ranks.size());
   for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
@@ -45,7 +52,9 @@ std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedul
         const Rank other = access.place.rank;
         if (other == rank) continue;
         Traffic& traffic = by_rank[access.write ? rank : other];
-        (topology.SameNode(rank, other) ? traffic.own_node : traffic.other_nodes) +=
+        (topology.CanLoad(rank, other)    ? traffic.own_island
+         : topology.SameNode(rank, other) ? traffic.other_islands
+                                          : traffic.other_nodes) +=
             access.block.rows.size() * RowBytes(access.block, access.place);
       }
     }

@@ -25,9 +25,12 @@ absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index
 // The bytes that it touches; of a write, with the padding that the place owns.
 Footprint FootprintOf(const Problem& problem, const Access& access);
 
-// Bytes that other ranks receive from a rank's memory in one epoch: on its own node, and on others.
+// Bytes that other ranks receive from a rank's memory in one epoch, by where they are: in its own
+// island, in other islands of its node, and on other nodes.
 struct Traffic {
-  int64_t own_node = 0, other_nodes = 0;
+  int64_t own_island = 0, other_islands = 0, other_nodes = 0;
+  int64_t own_node() const { return own_island + other_islands; }
+  Traffic& operator+=(const Traffic& other);
 };
 // By rank, for a schedule that verifies.
 std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedule);

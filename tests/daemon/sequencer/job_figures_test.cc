@@ -44,6 +44,11 @@ TEST_F(JobFigures, BytesAreCountedByTheWayTheyGo) {
         FactsOf(problem_, {{0, 0}}, *Plan(problem_, {{0, 0}}, {algorithm, 1}));
     EXPECT_EQ(together.memory_bytes, 8 * 4 * 4) << algorithm;
     EXPECT_EQ(together.network_bytes, 0);
+    const Topology islands = {{0, 0}, {0, 1}};
+    const ScheduleFacts staged =
+        FactsOf(problem_, islands, *Plan(problem_, islands, {algorithm, 1}));
+    EXPECT_EQ(staged.staged_bytes, 8 * 4 * 4) << algorithm;
+    EXPECT_EQ(staged.memory_bytes + staged.network_bytes, 0);
   }
   // No copies, but half of A is loaded from the other rank's memory.
   const ScheduleFacts peer = FactsOf(problem_, {{0, 0}}, *Plan(problem_, {{0, 0}}, {"peer", 1}));
