@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <ucp/api/ucp.h>
+#include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 #include <unistd.h>
 
@@ -127,6 +128,10 @@ std::string UcxDescription() {
   ucp_get_version(&major, &minor, &release);
   return absl::StrFormat("ucx %d.%d.%d, tcp, active messages, rendezvous from %s", major, minor,
                          release, FormatBytes(kRendezvousBytes));
+}
+
+void LeaveOutCuda() {
+  if (std::getenv("UCX_MODULES") == nullptr) ucs_global_opts_set_value("MODULES", "^cuda");
 }
 
 void ReturnSignals() {

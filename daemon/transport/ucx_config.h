@@ -18,6 +18,10 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
 // "ucx 1.13.1, tcp, active messages, rendezvous from 64 KiB".
 std::string UcxDescription();
 
+// Keeps UCX from loading its CUDA modules, unless the environment sets UCX_MODULES: it is never
+// handed memory of a GPU, and its modules would open the driver beside the devices. Before ucp_init.
+void LeaveOutCuda();
+
 // Removes the handlers that UCX's library installs when it is loaded, for fatal signals and SIGHUP,
 // unless the environment sets UCX_HANDLE_ERRORS. Once is enough.
 void ReturnSignals();

@@ -56,6 +56,7 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const TransportOpti
 
 absl::Status UcxWorker::Open() {
   ReturnSignals();
+  LeaveOutCuda();
   AGMM_ASSIGN_OR_RETURN(const auto settings, UcxSettings(options_));
   ucp_config_t* config = nullptr;
   AGMM_RETURN_IF_ERROR(

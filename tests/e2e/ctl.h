@@ -1,9 +1,10 @@
-// agmmctl tensor and job on a real world of two daemons with two devices each.
+// agmmctl on a real world of two daemons, by default with two devices each.
 #pragma once
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -22,7 +23,8 @@ inline constexpr char kForever[] = "1000000";
 
 class Ctl : public ::testing::Test {
  protected:
-  Ctl() : world_({.nodes = 2, .devices = 2}) {}
+  Ctl() : Ctl({.nodes = 2, .devices = 2}) {}
+  explicit Ctl(WorldOptions options) : world_(std::move(options)) {}
   void SetUp() override { ASSERT_NO_FATAL_FAILURE(world_.StartAll()); }
 
   // Asks the node that is not the sequencer. Piped, so nothing but errors may be on stderr.

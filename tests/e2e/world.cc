@@ -62,9 +62,10 @@ void World::WriteConfigs() {
     std::string local = absl::StrFormat(
         "local {\n  node: \"n%d\"\n  socket: \"%s\"\n  secret: \"secret\"\n", node, socket(node));
     absl::StrAppend(&local, options_.local);
+    const std::string cpu = absl::StrFormat("kind: \"cpu\" threads: 1 heap: \"%s\"", options_.heap);
     for (int device = 0; device < options_.devices; ++device)
-      absl::StrAppendFormat(&local, "  device { kind: \"cpu\" threads: 1 heap: \"%s\" }\n",
-                            options_.heap);
+      absl::StrAppendFormat(&local, "  device { %s }\n",
+                            options_.device ? options_.device(node, device) : cpu);
     WriteFile(Path(absl::StrCat("n", node, ".txtpb")), world + local + "}\n");
   }
 }

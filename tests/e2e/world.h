@@ -27,8 +27,10 @@ inline constexpr bool kSanitized = false;
 
 struct WorldOptions {
   int nodes = 1;
-  int devices = 1;  // of each node, one thread each
+  int devices = 1;  // of each node; CPUs have one thread each
   std::string heap = "32MiB";
+  // The configuration of a device in place of a CPU's: kind: "cuda" gpu: 0 heap: "64MiB".
+  std::function<std::string(int node, int device)> device = nullptr;
   std::string failpoints;                          // AGMM_FAILPOINTS of every daemon
   std::map<std::string, std::string> environment;  // more, of every daemon and of agmmctl
   std::string local;                               // more fields of `local`

@@ -1,0 +1,266 @@
+// Two daemons with four GPUs each, on the model of the CUDA driver: what users do with a world, its
+// results compared with a CPU world's bit by bit.
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "client/agmm.h"
+#include "kernels/schedule/algorithm.h"
+#include "tests/e2e/ctl.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr int kNodes = 2, kGpus = 4;  // of each node
+constexpr int kDeadline = 6, kJobFailed = 7;
+
+std::string GpuDevice(int gpu, bool shared) {
+  return absl::StrFormat("kind: \"cuda\" gpu: %d heap: \"32MiB\" shared_gpu: %s", gpu,
+                         shared ? "true" : "false");
+}
+
+std::map<std::string, std::string> ModelEnvironment(const std::string& model) {
+  return {{"AGMM_MODEL", "memory=128MiB," + model}, {"LD_LIBRARY_PATH", AGMM_MODEL_FOLDER}};
+}
+
+// Node 0 has GPUs 0 to 3, node 1 has 4 to 7. Shared, because other tests have the same ones.
+WorldOptions OnModel(const std::string& model, const std::string& failpoints = "") {
+  WorldOptions options{.nodes = kNodes, .devices = kGpus, .failpoints = failpoints};
+  options.device = [](int node, int device) { return GpuDevice(kGpus * node + device, true); };
+  options.environment = ModelEnvironment("gpus=8," + model);
+  return options;
+}
+
+// A world and what a client gets from it.
+class Results {
+ public:
+  explicit Results(const WorldOptions& options) : world_(options) {}
+  void Start() {
+    ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+    auto client = Client::Connect({.endpoint = world_.endpoint(1)});
+    ASSERT_TRUE(client.ok()) << client.status().ToString();
+    client_ = *std::move(client);
+  }
+  void Fill(const std::string& name, const TensorSpec& spec, Filling::Kind kind, uint64_t seed) {
+    const auto filled = client_->Fill(name, spec, {.kind = kind, .seed = seed});
+    ASSERT_TRUE(filled.ok()) << filled.status().ToString();
+  }
+  std::vector<std::byte> Get(const std::string& name, int64_t bytes) {
+    std::vector<std::byte> got(bytes);
+    const auto read = client_->Get(name, got.data(), bytes);
+    EXPECT_TRUE(read.ok()) << name << ": " << read.status().ToString();
+    return got;
+  }
+  Result<JobInfo> Multiply(const std::string& mesh, const std::vector<int>& ranks,
+                           const std::string& algorithm) {
+    return client_->Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
+                         .a = "A",
+                         .b = "B",
+                         .c = "C",
+                         .mesh = mesh,
+                         .ranks = ranks,
+                         .algorithm = algorithm,
+                         .repeat_count = 3});
+  }
+  void Delete(const std::string& name) {
+    const Status deleted = client_->Delete(name);
+    EXPECT_TRUE(deleted.ok()) << deleted.ToString();
+  }
+  // The model finds what a daemon has left, as it ends.
+  void StopInGoodOrder() {
+    client_.reset();
+    for (int node = 0; node < kNodes; ++node) world_.daemon(node).Signal(SIGTERM);
+    for (int node = 0; node < kNodes; ++node)
+      EXPECT_EQ(world_.daemon(node).Wait(kPatience), 0) << world_.daemon(node).err();
+  }
+
+ private:
+  World world_;
+  std::unique_ptr<Client> client_;
+};
+
+struct Ranks {
+  std::string mesh;
+  std::vector<int> ranks;
+};
+
+class CudaWorlds : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(gpus_.Start());
+    ASSERT_NO_FATAL_FAILURE(cpus_.Start());
+  }
+  Results gpus_{OnModel(GetParam(), "executor.delay=*,transport.delay=*")},
+      cpus_{WorldOptions{.nodes = kNodes, .devices = kGpus}};
+};
+
+// Over all ranks, and over two GPUs of one daemon that have access to each other.
+TEST_P(CudaWorlds, EveryAlgorithmGivesTheBitsOfACpuWorld) {
+  constexpr int64_t kM = 101, kN = 67, kK = 83;
+  const Ranks all{"x=8", {}}, pair{"x=2", {4, 5}};
+  int succeeded = 0;
+  for (const ElementType type : {ElementType::kF32, ElementType::kBF16, ElementType::kF16}) {
+    for (const auto& [mesh, ranks] : {all, pair}) {
+      for (Results* world : {&gpus_, &cpus_}) {
+        world->Fill("A", {kM, kK, type, "[M_x, K]", mesh, ranks}, Filling::Kind::kIntegers, 1);
+        world->Fill("B", {kK, kN, type, "[K, N_x]", mesh, ranks}, Filling::Kind::kIntegers, 2);
+      }
+      for (const Algorithm& algorithm : Algorithms()) {
+        SCOPED_TRACE(
+            absl::StrFormat("%s, %s, %d bytes an element", algorithm.name, mesh, BytesOf(type)));
+        const auto on_gpus = gpus_.Multiply(mesh, ranks, algorithm.name),
+                   on_cpus = cpus_.Multiply(mesh, ranks, algorithm.name);
+        ASSERT_EQ(on_gpus.status().code(), on_cpus.status().code())
+            << on_gpus.status().ToString() << on_cpus.status().ToString();
+        if (!on_gpus.ok()) continue;
+        EXPECT_THAT(on_gpus->engine, HasSubstr("MODEL"));
+        const int64_t bytes = kM * kN * BytesOf(type);
+        EXPECT_TRUE(gpus_.Get("C", bytes) == cpus_.Get("C", bytes));
+        for (Results* world : {&gpus_, &cpus_}) world->Delete("C");
+        ++succeeded;
+      }
+      for (Results* world : {&gpus_, &cpus_})
+        for (const char* name : {"A", "B"}) world->Delete(name);
+    }
+  }
+  // Others are refused where ranks cannot load each other's memory.
+  EXPECT_GE(succeeded, 3 * (2 * static_cast<int>(Algorithms().size()) - 3));
+  gpus_.StopInGoodOrder();
+}
+
+TEST_P(CudaWorlds, FillsGiveTheBitsOfACpuWorld) {
+  for (const ElementType type : {ElementType::kF32, ElementType::kBF16, ElementType::kF16}) {
+    for (const char* sharding : {"[M_x, K]", "[M, K_x]", "[M, K]"}) {
+      SCOPED_TRACE(absl::StrFormat("%s, %d bytes an element", sharding, BytesOf(type)));
+      for (Results* world : {&gpus_, &cpus_})
+        world->Fill("T", {131, 77, type, sharding, "x=8"}, Filling::Kind::kUniform, 5);
+      const int64_t bytes = 131 * 77 * BytesOf(type);
+      EXPECT_TRUE(gpus_.Get("T", bytes) == cpus_.Get("T", bytes));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaWorlds,
+                         ::testing::Values("order=random,seed=7",
+                                           "peers=pairs,channels=1,order=lazy,calls=block"),
+                         [](const auto& info) { return info.index == 0 ? "Random" : "Pairs"; });
+
+class CudaCtl : public Ctl {
+ protected:
+  explicit CudaCtl(const std::string& failpoints = "") : Ctl(OnModel("order=eager", failpoints)) {}
+};
+
+TEST_F(CudaCtl, PutMultiplyGetBenchAndRemoveOnDevicesThatAreCalledAModel) {
+  EXPECT_THAT(Ok({"status"}), HasSubstr("MODEL, no hardware"));
+  const TestMatrix want = PutOperands();
+  Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"});
+  EXPECT_TRUE(SameBits(Get("Y"), want));
+  EXPECT_THAT(Ok({"job", "show", "1"}), HasSubstr("MODEL, no hardware"));
+  for (const char* name : {"X", "W", "Y"}) Ok({"tensor", "rm", name});
+  EXPECT_EQ(OkJson({"tensor", "list"})["tensors"].size(), 0u);
+
+  const std::string bench = Ok({"bench", "--quick", "--shape", "M=100,N=60,K=72", "--json"});
+  int rows = 0;
+  for (absl::string_view line : absl::StrSplit(bench, '\n', absl::SkipEmpty())) {
+    const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    EXPECT_TRUE(row["skipped"].is_null() && row["exact"] == true) << line;
+    ++rows;
+  }
+  EXPECT_GE(rows, 4);
+  EXPECT_EQ(OkJson({"tensor", "list"})["tensors"].size(), 0u);
+}
+
+TEST_F(CudaCtl, AKilledDaemonEndsTheJobsAndComesBack) {
+  PutOperands();
+  const std::string job = absl::StrCat(
+      OkJson({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout", "10m"})
+          .value("job_id", 0));
+  ASSERT_TRUE(Reaches(job, "running"));
+  world_.Kill(1);
+  const Ran watched = world_.Ctl(0, {"job", "watch", job});
+  EXPECT_EQ(watched.exit_code, kJobFailed) << watched.err;
+  EXPECT_THAT(world_.Ctl(0, {"job", "show", job, "--json"}).out, HasSubstr("PEER_LOST"));
+  EXPECT_TRUE(world_.daemon(0).Running());
+  world_.Start(1);
+  for (int node = 0; node < kNodes; ++node) ASSERT_TRUE(world_.WaitReady(node));
+  const TestMatrix want = PutOperands();
+  Ok({"job", "submit", "--bind", "A=X,B=W,C=Z", "--wait"});
+  EXPECT_TRUE(SameBits(Get("Z"), want));
+}
+
+// Rank 5 never begins, so the others wait for it.
+class CudaWaits : public CudaCtl {
+ protected:
+  CudaWaits() : CudaCtl("executor.hold_rank_5=*") {}
+};
+
+TEST_F(CudaWaits, EndAtTheDeadlineOrByACancelAndOtherRanksGoOn) {
+  PutOperands();
+  const Ran late = Run({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", "ring",
+                        "--timeout", "2s", "--wait"});
+  EXPECT_EQ(late.exit_code, kDeadline) << late.err;
+  EXPECT_THAT(late.err, ContainsRegex("rank [0-9]+ lane [0-9]+ step [0-9]+ waited"));
+
+  const std::string job = SubmitForever();
+  ASSERT_TRUE(Reaches(job, "running"));
+  Ok({"job", "cancel", job});
+  EXPECT_TRUE(Reaches(job, "cancelled"));
+
+  for (const auto& [name, sharding] : {std::pair{"A", "[M_x, K]"}, {"B", "[K, N_x]"}})
+    Ok({"tensor", "fill", name, "--shape", "64x64", "--sharding", sharding, "--ranks", "2-4"});
+  Ok({"job", "submit", "--bind", "A=A,B=B,C=C", "--wait"});
+}
+
+// A daemon that cannot have its GPU: one line, and exit code 1.
+void ExpectRefused(World* world, const std::string& why, const std::string& next) {
+  world->Start(0);
+  EXPECT_EQ(world->daemon(0).Wait(kPatience), 1);
+  const std::string log = world->daemon(0).err();
+  const auto line =
+      ContainsRegex(absl::StrFormat(" error +device cuda, gpu 14: .*%s.*%s", why, next));
+  EXPECT_THAT(log, line);
+  const size_t first = log.find(" error ");
+  EXPECT_TRUE(first == std::string::npos || log.find(" error ", first + 1) == std::string::npos)
+      << log;
+}
+
+WorldOptions OneGpu(std::map<std::string, std::string> environment) {
+  WorldOptions options;
+  // A GPU that no other test has, because it is held alone.
+  options.device = [](int, int) { return GpuDevice(14, false); };
+  options.environment = std::move(environment);
+  return options;
+}
+
+TEST(CudaStart, WithoutADriverTheDaemonSaysWhatIsMissing) {
+  const TempFolder folder("no-driver");
+  WriteFile(folder / "libcuda.so.1", "not a library");
+  World world(OneGpu({{"LD_LIBRARY_PATH", folder.path()}}));
+  ExpectRefused(&world, "no CUDA driver: libcuda.so.1 could not be opened",
+                "install NVIDIA's driver of CUDA [0-9.]+ or newer");
+}
+
+TEST(CudaStart, AGpuThatDoesNotExistIsRefusedWithTheirNumber) {
+  World world(OneGpu(ModelEnvironment("gpus=2")));
+  ExpectRefused(&world, "GPU 14 does not exist; this machine has 2", "CUDA_VISIBLE_DEVICES");
+}
+
+TEST(CudaStart, AGpuThatAnotherDaemonHoldsIsRefusedWithItsProcess) {
+  World holder(OneGpu(ModelEnvironment("gpus=15"))), other(OneGpu(ModelEnvironment("gpus=15")));
+  ASSERT_NO_FATAL_FAILURE(holder.StartAll());
+  ExpectRefused(&other,
+                absl::StrFormat("held by another daemon, process %d", holder.daemon(0).pid()),
+                "give this one another GPU or end that one");
+}
+
+}  // namespace
+}  // namespace agmm
