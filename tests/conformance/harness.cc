@@ -188,6 +188,21 @@ void PreparedPlan::Fill(const TestMatrix& a, const TestMatrix& b) {
   }
 }
 
+void PreparedPlan::FillInputs(uint64_t seed) {
+  for (Rank rank = 0; rank < rank_count(); ++rank) {
+    for (Operand operand : {kA, kB}) {
+      const Tensor& tensor = problem_.tensors[operand];
+      const Block shard = ShardBlock(problem_, operand, rank);
+      const HeapRows rows = {operands_.offsets[operand], shard.rows.size(),
+                             shard.cols.size() * SizeOf(tensor.dtype),
+                             ShardPitchBytes(problem_.mesh, tensor)};
+      DieUnless(cluster_.heap(rank)->Fill(rows, {FillKind::kUniform, seed + operand}, tensor.dtype,
+                                          shard.rows.begin * tensor.cols + shard.cols.begin,
+                                          tensor.cols, [] { return false; }));
+    }
+  }
+}
+
 std::vector<std::byte> PreparedPlan::ReadShard(Rank rank, Operand operand) const {
   const Tensor& tensor = problem_.tensors[operand];
   const Block shard = ShardBlock(problem_, operand, rank);

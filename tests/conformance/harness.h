@@ -92,6 +92,8 @@ class PreparedPlan {
   void Poison(Rank rank, Operand operand);
   // Writes A and B on all ranks, and poisons C.
   void Fill(const TestMatrix& a, const TestMatrix& b);
+  // Fills A and B on the devices with uniform values that `seed` decides.
+  void FillInputs(uint64_t seed);
   // How many elements of the rank's C differ in bits from `whole`, as C's dtype rounds it.
   int64_t CountWrong(Rank rank, const TestMatrix& whole) const;
   // Copies the shard of C that `rank` holds into `whole`.

@@ -1,6 +1,7 @@
 // Two daemons with four GPUs each, on the model of the CUDA driver: what users do with a world, its
 // results compared with a CPU world's bit by bit.
 #include <signal.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -23,19 +24,18 @@ using Json = nlohmann::json;
 constexpr int kNodes = 2, kGpus = 4;  // of each node
 constexpr int kDeadline = 6, kJobFailed = 7;
 
-std::string GpuDevice(int gpu, bool shared) {
-  return absl::StrFormat("kind: \"cuda\" gpu: %d heap: \"32MiB\" shared_gpu: %s", gpu,
-                         shared ? "true" : "false");
+std::string GpuDevice(int gpu) {
+  return absl::StrFormat("kind: \"cuda\" gpu: %d heap: \"32MiB\"", gpu);
 }
 
 std::map<std::string, std::string> ModelEnvironment(const std::string& model) {
   return {{"AGMM_MODEL", "memory=128MiB," + model}, {"LD_LIBRARY_PATH", AGMM_MODEL_FOLDER}};
 }
 
-// Node 0 has GPUs 0 to 3, node 1 has 4 to 7. Shared, because other tests have the same ones.
+// Node 0 has GPUs 0 to 3, node 1 has 4 to 7.
 WorldOptions OnModel(const std::string& model, const std::string& failpoints = "") {
   WorldOptions options{.nodes = kNodes, .devices = kGpus, .failpoints = failpoints};
-  options.device = [](int node, int device) { return GpuDevice(kGpus * node + device, true); };
+  options.device = [](int node, int device) { return GpuDevice(kGpus * node + device); };
   options.environment = ModelEnvironment("gpus=8," + model);
   return options;
 }
@@ -235,8 +235,7 @@ void ExpectRefused(World* world, const std::string& why, const std::string& next
 
 WorldOptions OneGpu(std::map<std::string, std::string> environment) {
   WorldOptions options;
-  // A GPU that no other test has, because it is held alone.
-  options.device = [](int, int) { return GpuDevice(14, false); };
+  options.device = [](int, int) { return GpuDevice(14); };
   options.environment = std::move(environment);
   return options;
 }
@@ -255,7 +254,8 @@ TEST(CudaStart, AGpuThatDoesNotExistIsRefusedWithTheirNumber) {
 }
 
 TEST(CudaStart, AGpuThatAnotherDaemonHoldsIsRefusedWithItsProcess) {
-  World holder(OneGpu(ModelEnvironment("gpus=15"))), other(OneGpu(ModelEnvironment("gpus=15")));
+  const auto environment = ModelEnvironment(absl::StrFormat("gpus=15,machine=%d", getpid()));
+  World holder(OneGpu(environment)), other(OneGpu(environment));
   ASSERT_NO_FATAL_FAILURE(holder.StartAll());
   ExpectRefused(&other,
                 absl::StrFormat("held by another daemon, process %d", holder.daemon(0).pid()),
