@@ -98,6 +98,10 @@ std::string RankPlan::AtWork(int step, int64_t since_ns) const {
 }
 
 std::string RankPlan::InFlight(int messages, int64_t since_ns) const {
+  if (messages == 0) {
+    return absl::StrFormat("rank %d had done its steps after %s", WorldRank(peers.self),
+                           TimeSince(since_ns));
+  }
   return absl::StrFormat("rank %d had %d messages to other nodes in flight after %s",
                          WorldRank(peers.self), messages, TimeSince(since_ns));
 }

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/schedule/arrivals.h"
+#include "kernels/schedule/carriers.h"
 
 namespace agmm {
 namespace {
@@ -37,9 +38,8 @@ struct RankSteps {
   absl::flat_hash_map<int, Slot> made;
   absl::flat_hash_map<int, Place> beside_shard;
   absl::flat_hash_map<Rank, Slot> begun;  // by owner of a shard that it reads or writes
-  // By input and chunk: the multiply that can carry its sends. A carrier stands in `computes`.
-  absl::flat_hash_map<std::pair<const Input*, int>, int> carriers;
-  int last_carrier = 0, carried = 0;  // of the sends so far; how many are carried
+  Carriers carriers;                      // indices of `computes`
+  CarriedLanes carried_lanes;
 };
 
 // The first and the last of a rank's multiplies that read something.
@@ -175,7 +175,10 @@ class Builder {
     const int first = static_cast<int>(computes.size());
     computes.reserve(computes.size() + cells.size());
     for (const Cell& cell : cells) computes.push_back(MultiplyStep(rank, cell));
-    if (options_.carried) FindCarriers(rank, cells, first);
+    if (options_.carried) {
+      for (auto& [chunk, cell] : ranks_[rank].carriers = CarriersOf(a_.flow, b_.flow, cells, rank))
+        cell += first;
+    }
     AddReads(rank, a_, cells, &Cell::a, first);
     AddReads(rank, b_, cells, &Cell::b, first);
     std::map<int, int> last;  // by chunk of C, the multiply that makes the last of it
@@ -201,27 +204,6 @@ class Builder {
     mine.computes.push_back(
         {Transfer{own, PlaceOfC(rank, -1, own), {ResidentPlace(problem_, own, rank)}},
          kComputeLane});
-  }
-
-  // A send can run along with the first multiply of its chunk if the multiplies until then wait for
-  // nothing that arrives in a later step. So no ranks wait for one another in a circle.
-  void FindCarriers(Rank rank, const std::vector<Cell>& cells, int first) {
-    int latest = 0;  // step of what has been waited for
-    for (int i = 0; i < static_cast<int>(cells.size()); ++i) {
-      const std::pair<const Input*, const Block*> reads[] = {{&a_, &cells[i].a},
-                                                             {&b_, &cells[i].b}};
-      for (const auto& [input, block] : reads) {
-        for (int chunk : input->flow.ChunksOf(*block))
-          latest = std::max(latest, input->flow.StepAt(rank, chunk));
-      }
-      for (const auto& [input, block] : reads) {
-        for (int chunk : input->flow.ChunksOf(*block)) {
-          if (input->flow.chunks().list[chunk].block == *block &&
-              input->flow.StepAt(rank, chunk) == latest)
-            ranks_[rank].carriers.try_emplace({input, chunk}, first + i);
-        }
-      }
-    }
   }
 
   // The waits and signals of a rank's multiplies for the chunks of one input. The first multiply
@@ -319,23 +301,17 @@ class Builder {
     return kComputeLane + 1 + sender.turn[between]++ % (lanes / 2) + (between ? lanes / 2 : 0);
   }
 
-  // Carried sends keep the order of their multiplies, on lanes of their own.
-  int CarrierOf(const Input& input, const Flow::ChunkHop& hop) {
-    RankSteps& sender = ranks_[hop.from];
-    const auto at = sender.carriers.find({&input, hop.chunk});
-    if (at == sender.carriers.end() || at->second < sender.last_carrier) return -1;
-    return sender.last_carrier = at->second;
-  }
-
   void AddSend(Input& input, int index) {
     const Flow::ChunkHop& hop = input.flow.hops()[index];
     const PlacedChunk& arrival = input.arrivals[index];
     RankSteps& sender = ranks_[hop.from];
-    const int carrier = CarrierOf(input, hop);
+    const auto carries = sender.carriers.find({input.flow.operand(), hop.chunk});
+    int carrier = carries == sender.carriers.end() ? -1 : carries->second;
+    const int lanes = SendLanes(problem_);
+    const int lane = carrier < 0 ? -1 : sender.carried_lanes.Take(carrier, lanes);
+    if (lane < 0) carrier = -1;
     Step step;
-    step.lane = carrier < 0 ? NextLane(hop)
-                            : kComputeLane + 1 + SendLanes(problem_) +
-                                  sender.carried++ % SendLanes(problem_);
+    step.lane = carrier < 0 ? NextLane(hop) : kComputeLane + 1 + lanes + lane;
     step.waits = input.gates[index];
     step.signals.push_back(arrival.arrived);
     if (const int held = input.flow.ArrivalAt(hop.from, hop.chunk); held >= 0)

@@ -20,16 +20,17 @@ struct Line {
   }
 };
 
-Line LineOf(const std::vector<Block>& has, const std::vector<Block>& needs, Range Block::*range,
+Line LineOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, Range Block::*range,
             int pieces) {
   Line line;
-  for (const std::vector<Block>* blocks : {&has, &needs}) {
-    for (const Block& block : *blocks) {
-      if (block.empty()) continue;
-      line.ends.push_back((block.*range).begin);
-      line.ends.push_back((block.*range).end);
-    }
-  }
+  const auto cut_at = [&](const Block& block) {
+    if (block.empty()) return;
+    line.ends.push_back((block.*range).begin);
+    line.ends.push_back((block.*range).end);
+  };
+  for (const Block& block : has) cut_at(block);
+  for (const Blocks& blocks : needs)
+    for (const Block& block : blocks) cut_at(block);
   std::sort(line.ends.begin(), line.ends.end());
   line.ends.erase(std::unique(line.ends.begin(), line.ends.end()), line.ends.end());
   for (size_t cell = 0; cell + 1 < line.ends.size(); ++cell) {
@@ -112,14 +113,14 @@ Range Grid::Within(const std::vector<Range>& cuts, const Range& range) {
   return {at(range.begin), at(range.end)};
 }
 
-Grid GridOf(const std::vector<Block>& has, const std::vector<Block>& needs, int row_pieces,
+Grid GridOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, int row_pieces,
             int col_pieces) {
   return {LineOf(has, needs, &Block::rows, row_pieces).cuts,
           LineOf(has, needs, &Block::cols, col_pieces).cuts};
 }
 
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
-              const std::vector<Block>& needs, int row_pieces, int col_pieces, bool one_a_node) {
+              const std::vector<Blocks>& needs, int row_pieces, int col_pieces, bool one_a_node) {
   const Line rows = LineOf(has, needs, &Block::rows, row_pieces);
   const Line cols = LineOf(has, needs, &Block::cols, col_pieces);
   Chunks chunks;
@@ -128,18 +129,17 @@ Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Bloc
   const size_t row_cells = rows.first_cut.size() - 1, col_cells = cols.first_cut.size() - 1;
   // By cell, ascending.
   std::vector<std::vector<Rank>> holders(row_cells * col_cells), needers(row_cells * col_cells);
-  const auto mark = [&](const std::vector<Block>& blocks, std::vector<std::vector<Rank>>& marked) {
-    for (Rank rank = 0; rank < static_cast<Rank>(blocks.size()); ++rank) {
-      const Block& block = blocks[rank];
-      if (block.empty()) continue;
-      for (int i = rows.CellAt(block.rows.begin); i < rows.CellAt(block.rows.end); ++i) {
-        for (int j = cols.CellAt(block.cols.begin); j < cols.CellAt(block.cols.end); ++j)
-          marked[i * col_cells + j].push_back(rank);
-      }
+  const auto mark = [&](Rank rank, const Block& block, std::vector<std::vector<Rank>>& marked) {
+    if (block.empty()) return;
+    for (int i = rows.CellAt(block.rows.begin); i < rows.CellAt(block.rows.end); ++i) {
+      for (int j = cols.CellAt(block.cols.begin); j < cols.CellAt(block.cols.end); ++j)
+        marked[i * col_cells + j].push_back(rank);
     }
   };
-  mark(has, holders);
-  mark(needs, needers);
+  for (Rank rank = 0; rank < static_cast<Rank>(has.size()); ++rank) {
+    mark(rank, has[rank], holders);
+    for (const Block& block : needs[rank]) mark(rank, block, needers);
+  }
   chunks.list.resize(rows.cuts.size() * cols.cuts.size());
   const Operand operand = has.empty() ? 0 : has[0].operand;
   for (size_t i = 0; i < row_cells; ++i) {
@@ -163,7 +163,7 @@ Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Bloc
   return chunks;
 }
 
-std::vector<ChunkCount> CountChunks(const std::vector<Block>& has, const std::vector<Block>& needs,
+std::vector<ChunkCount> CountChunks(const std::vector<Block>& has, const std::vector<Blocks>& needs,
                                     int row_pieces, int col_pieces) {
   const Line rows = LineOf(has, needs, &Block::rows, row_pieces);
   const Line cols = LineOf(has, needs, &Block::cols, col_pieces);
@@ -176,8 +176,12 @@ std::vector<ChunkCount> CountChunks(const std::vector<Block>& has, const std::ve
   };
   std::vector<ChunkCount> counts;
   for (size_t rank = 0; rank < needs.size(); ++rank) {
-    const int64_t read = count(needs[rank]);
-    counts.push_back({read - count(Intersect(needs[rank], has[rank])), read});
+    ChunkCount& sum = counts.emplace_back();
+    for (const Block& block : needs[rank]) {
+      const int64_t read = count(block);
+      sum.read += read;
+      sum.received += read - count(Intersect(block, has[rank]));
+    }
   }
   return counts;
 }

@@ -30,8 +30,11 @@ struct Chunks {
   int IndexOf(int row, int col) const { return row * static_cast<int>(cols.size()) + col; }
 };
 
+// Disjoint blocks.
+using Blocks = std::vector<Block>;
+
 // The cuts of both dimensions at all ends of the blocks, and between those in near-equal pieces.
-// `has`, `needs`: by rank; may be empty.
+// `has`, `needs`: by rank; blocks may be empty.
 struct Grid {
   std::vector<Range> rows, cols;
 
@@ -39,20 +42,20 @@ struct Grid {
   // The indices of the rows, or of the columns, of a block whose ends are cuts.
   static Range Within(const std::vector<Range>& cuts, const Range& range);
 };
-Grid GridOf(const std::vector<Block>& has, const std::vector<Block>& needs, int row_pieces,
+Grid GridOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, int row_pieces,
             int col_pieces);
 
 // Time and memory go by the chunks, and by how many each rank has and needs. `one_a_node`: ranks of
 // a node that has none of a chunk get it from one source, not each from its nearest.
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
-              const std::vector<Block>& needs, int row_pieces, int col_pieces, bool one_a_node);
+              const std::vector<Blocks>& needs, int row_pieces, int col_pieces, bool one_a_node);
 
 // How many of the chunks that Refine would make a rank receives, and holds or receives.
 struct ChunkCount {
   int64_t received = 0, read = 0;
 };
 // By rank.
-std::vector<ChunkCount> CountChunks(const std::vector<Block>& has, const std::vector<Block>& needs,
+std::vector<ChunkCount> CountChunks(const std::vector<Block>& has, const std::vector<Blocks>& needs,
                                     int row_pieces, int col_pieces);
 
 // Cuts `range` at all ends of `cuts` that lie in it.

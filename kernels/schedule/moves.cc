@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "kernels/schedule/cells.h"
 
@@ -13,16 +14,18 @@ namespace {
 
 void FindOut(Move& move) {
   for (size_t rank = 0; rank < move.has.size(); ++rank) {
-    const Block& needed = move.needs[rank];
-    move.travels |= !needed.empty() && Intersect(move.has[rank], needed) != needed;
+    for (const Block& needed : move.needs[rank])
+      move.travels |= !needed.empty() && Intersect(move.has[rank], needed) != needed;
   }
 }
 
 // Whether each rank has all of the rows (or columns) of what it needs.
 bool Whole(const Move& move, Range Block::*range) {
   for (size_t rank = 0; rank < move.has.size(); ++rank) {
-    const Range &has = move.has[rank].*range, &needed = move.needs[rank].*range;
-    if (!move.needs[rank].empty() && Intersect(has, needed) != needed) return false;
+    for (const Block& block : move.needs[rank]) {
+      const Range &has = move.has[rank].*range, &needed = block.*range;
+      if (!block.empty() && Intersect(has, needed) != needed) return false;
+    }
   }
   return true;
 }
@@ -49,30 +52,43 @@ void Shrink(const Problem& problem, const Flow& c, Moves& moves) {
   }
 }
 
-// Drops the ranks that do not multiply a chunk of an input, and sources without any left.
-void KeepNeeded(const Problem& problem, const Moves& moves, Chunks& chunks) {
-  chunks.travel = false;
-  for (Chunk& chunk : chunks.list) {
-    const bool is_a = chunk.block.operand == problem.product.a;
-    const auto needs = [&](Rank rank) {
-      return std::any_of(moves.made[rank].begin(), moves.made[rank].end(), [&](const Block& c) {
-        return is_a ? !Intersect(c.rows, chunk.block.rows).empty()
-                    : !Intersect(c.cols, chunk.block.cols).empty();
-      });
-    };
-    for (Source& source : chunk.sources)
-      std::erase_if(source.needers, [&](Rank rank) { return !needs(rank); });
-    std::erase_if(chunk.sources, [](const Source& source) { return source.needers.empty(); });
-    chunks.travel |= !chunk.sources.empty();
+// The ranges without what they share, merged and in order.
+std::vector<Range> United(std::vector<Range> ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](Range a, Range b) { return a.begin < b.begin; });
+  std::vector<Range> united;
+  for (const Range& range : ranges) {
+    if (!united.empty() && range.begin <= united.back().end) {
+      united.back().end = std::max(united.back().end, range.end);
+    } else {
+      united.push_back(range);
+    }
   }
+  return united;
 }
 
-Move InputMove(const Problem& problem, Operand operand, const Work& work) {
+// The blocks of an input that a rank multiplies with its `part`, or for these blocks of C alone.
+Blocks Multiplied(const Problem& problem, Operand operand, const LocalProduct& part,
+                  const Blocks* made) {
+  const Block whole = NeededBlock(problem, operand, part);
+  if (made == nullptr) return {whole};
+  const bool is_a = operand == problem.product.a;
+  std::vector<Range> ranges;
+  for (const Block& c : *made) ranges.push_back(is_a ? c.rows : c.cols);
+  Blocks blocks;
+  for (const Range& range : United(std::move(ranges))) {
+    Block& block = blocks.emplace_back(whole);
+    (is_a ? block.rows : block.cols) = range;
+  }
+  return blocks;
+}
+
+Move InputMove(const Problem& problem, Operand operand, const Moves& moves) {
   Move move;
   move.operand = operand;
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     move.has.push_back(ShardBlock(problem, operand, rank));
-    move.needs.push_back(NeededBlock(problem, operand, work.parts[rank]));
+    move.needs.push_back(Multiplied(problem, operand, moves.work.parts[rank],
+                                    moves.made.empty() ? nullptr : &moves.made[rank]));
   }
   FindOut(move);
   move.along_k =
@@ -89,11 +105,11 @@ Moves MovesOf(const Problem& problem, const Split& split) {
   moves.c.operand = product.c;
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     moves.c.has.push_back(NeededBlock(problem, product.c, moves.work.parts[rank]));
-    moves.c.needs.push_back(ShardBlock(problem, product.c, rank));
+    moves.c.needs.push_back({ShardBlock(problem, product.c, rank)});
   }
   FindOut(moves.c);
-  moves.a = InputMove(problem, product.a, moves.work);
-  moves.b = InputMove(problem, product.b, moves.work);
+  moves.a = InputMove(problem, product.a, moves);
+  moves.b = InputMove(problem, product.b, moves);
   return moves;
 }
 
@@ -102,11 +118,13 @@ Moves CutMoves(const Problem& problem, const Topology& topology, const Split& sp
   Moves moves = MovesOf(problem, split);
   const Roles& product = problem.product;
   if (moves.c.travels) {
-    const Flow c(problem, topology, product.c,
-                 RefineMove(problem, topology, moves, moves.c, algorithm), algorithm.route);
+    const Flow c(problem, topology, product.c, RefineMove(problem, topology, moves.c, algorithm),
+                 algorithm.route);
     Shrink(problem, c, moves);
-    moves.a = InputMove(problem, product.a, moves.work);
-    moves.b = InputMove(problem, product.b, moves.work);
+    // A contiguous operand is multiplied whole.
+    if (algorithm.arrivals == Arrivals::kContiguous) moves.made.clear();
+    moves.a = InputMove(problem, product.a, moves);
+    moves.b = InputMove(problem, product.b, moves);
   }
   // Cut along the dimension that is gathered.
   const int halves = algorithm.pieces;
@@ -120,15 +138,10 @@ Moves CutMoves(const Problem& problem, const Topology& topology, const Split& sp
   return moves;
 }
 
-Chunks RefineMove(const Problem& problem, const Topology& topology, const Moves& moves,
-                  const Move& move, const Algorithm& algorithm) {
-  Chunks chunks = Refine(problem.mesh, topology, move.has, move.needs, move.row_pieces,
-                         move.col_pieces, algorithm.one_a_node);
-  // A contiguous operand is multiplied whole.
-  if (!moves.made.empty() && algorithm.arrivals != Arrivals::kContiguous &&
-      move.operand != problem.product.c)
-    KeepNeeded(problem, moves, chunks);
-  return chunks;
+Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& move,
+                  const Algorithm& algorithm) {
+  return Refine(problem.mesh, topology, move.has, move.needs, move.row_pieces, move.col_pieces,
+                algorithm.one_a_node);
 }
 
 absl::Status CheckMoves(const Problem& problem, const Split& split, const Moves& moves) {
@@ -138,13 +151,13 @@ absl::Status CheckMoves(const Problem& problem, const Split& split, const Moves&
     if (!move->travels) continue;
     const Grid grid = GridOf(move->has, move->needs, 1, 1);
     int64_t size = kChunk * grid.size();
-    for (const std::vector<Block>* blocks : {&move->has, &move->needs}) {
-      for (const Block& block : *blocks) {
-        if (!block.empty())
-          size += Grid::Within(grid.rows, block.rows).size() *
-                  Grid::Within(grid.cols, block.cols).size();
-      }
-    }
+    const auto add = [&](const Block& block) {
+      if (!block.empty())
+        size +=
+            Grid::Within(grid.rows, block.rows).size() * Grid::Within(grid.cols, block.cols).size();
+    };
+    absl::c_for_each(move->has, add);
+    for (const Blocks& blocks : move->needs) absl::c_for_each(blocks, add);
     if (size <= kMost) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "split %s moves too many blocks of %s between %d ranks to be planned; use another split or "

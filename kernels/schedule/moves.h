@@ -13,9 +13,10 @@ namespace agmm {
 // The blocks of one operand that each rank has and needs; of C, that it makes and wants.
 struct Move {
   Operand operand = 0;
-  std::vector<Block> has, needs;  // by rank
-  bool travels = false;           // some rank needs what it does not have
-  bool along_k = false;           // an input that differs along K alone: whole slices arrive
+  std::vector<Block> has;  // by rank
+  std::vector<Blocks> needs;
+  bool travels = false;  // some rank needs what it does not have
+  bool along_k = false;  // an input that differs along K alone: whole slices arrive
   // Near-equal pieces of what travels as one.
   int row_pieces = 1, col_pieces = 1;
 };
@@ -25,7 +26,7 @@ struct Moves {
   Move a, b, c;
   // By rank: the blocks of C that it computes. Where C travels, several ranks may be able to make
   // the same of it, and each makes some of its part. Empty: all of the part.
-  std::vector<std::vector<Block>> made;
+  std::vector<Blocks> made;
 };
 
 // The operands that travel under a split, in one piece for each rank.
@@ -36,9 +37,8 @@ Moves MovesOf(const Problem& problem, const Split& split);
 Moves CutMoves(const Problem& problem, const Topology& topology, const Split& split,
                const Algorithm& algorithm, int chunks, int k_chunks);
 
-// The chunks of one of `moves`. Of an input, a rank needs those that it multiplies.
-Chunks RefineMove(const Problem& problem, const Topology& topology, const Moves& moves,
-                  const Move& move, const Algorithm& algorithm);
+Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& move,
+                  const Algorithm& algorithm);
 
 // OK if the chunks that ranks exchange under a split are few enough to be looked at one by one.
 // Errors: INVALID_ARGUMENT.

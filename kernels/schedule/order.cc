@@ -49,10 +49,11 @@ absl::Status Order::IndexSteps(const Schedule& schedule) {
       const Step& step = steps[s];
       const auto* transfer = std::get_if<Transfer>(&step.op);
       const int carrier = transfer != nullptr ? transfer->carrier : -1;
-      if (step.lane < 0 || carrier < -1 || carrier >= static_cast<int>(steps.size())) {
+      if (step.lane < 0 || carrier < -1 || carrier >= static_cast<int>(steps.size()) ||
+          (carrier >= 0 && !std::holds_alternative<Multiply>(steps[carrier].op))) {
         return absl::InvalidArgumentError(
-            absl::StrFormat("rank %d step %d has lane %d and carrier %d; lanes start at 0, and the "
-                            "rank has %d steps",
+            absl::StrFormat("rank %d step %d has lane %d and carrier %d; lanes start at 0, and a "
+                            "carrier is a multiply among the rank's %d steps",
                             rank, s, step.lane, carrier, steps.size()));
       }
       if (carrier >= 0) carried_.emplace_back(first_node_[rank] + carrier + 1, s);
@@ -82,10 +83,7 @@ absl::Status Order::IndexSteps(const Schedule& schedule) {
   first_node_.push_back(nodes());
   arrival_begin_.push_back(arrivals);
   std::sort(carried_.begin(), carried_.end());
-  bundle_.resize(nodes());
-  std::iota(bundle_.begin(), bundle_.end(), 0);
-  for (const auto& [multiply, step] : carried_)
-    bundle_[first_node_[rank_[multiply]] + step + 1] = multiply;
+  IndexBundles(schedule);
   return absl::OkStatus();
 }
 
@@ -146,6 +144,42 @@ absl::Status Order::IndexWaits(const Schedule& schedule) {
   return absl::OkStatus();
 }
 
+void Order::IndexBundles(const Schedule& schedule) {
+  bundle_.resize(nodes());
+  std::iota(bundle_.begin(), bundle_.end(), 0);
+  is_carried_.assign(nodes(), false);
+  std::vector<int> last;  // node of each lane
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    const std::vector<Step>& steps = schedule.ranks[rank];
+    last.assign(LaneCount(steps), -1);
+    for (size_t s = 0; s < steps.size(); ++s) {
+      const int index = first_node_[rank] + static_cast<int>(s) + 1;
+      int& before = last[steps[s].lane];
+      const auto* multiply = std::get_if<Multiply>(&steps[s].op);
+      if (multiply != nullptr && multiply->accumulate && !multiply->acc && before >= 0)
+        bundle_[index] = bundle_[before];
+      before = index;
+    }
+  }
+  for (const auto& [multiply, step] : carried_) {
+    const int index = first_node_[rank_[multiply]] + step + 1;
+    bundle_[index] = bundle_[multiply];
+    is_carried_[index] = true;
+  }
+  member_begin_.assign(nodes() + 2, 0);
+  for (int bundle : bundle_) ++member_begin_[bundle + 2];
+  for (size_t i = 2; i < member_begin_.size(); ++i) member_begin_[i] += member_begin_[i - 1];
+  members_.resize(nodes());
+  for (int index = 0; index < nodes(); ++index)
+    members_[member_begin_[bundle_[index] + 1]++] = index;
+  member_begin_.pop_back();
+}
+
+bool Order::GatesBundle(const Gate& gate, int index) const {
+  return bundle_[gate.index] != bundle_[index] || &gate != GatesOf(index).data() ||
+         is_carried_[gate.index] != is_carried_[index];
+}
+
 absl::Status Order::Sort(const Schedule& schedule) {
   // By bundle: the number of its gates that are not in the sequence yet, and what it gates.
   std::vector<int> missing(nodes(), 0), gated_begin(nodes() + 2, 0), gated;
@@ -155,12 +189,9 @@ absl::Status Order::Sort(const Schedule& schedule) {
     environment[first_node_[rank]] = true;
   const auto for_each_edge = [&](auto use) {
     for (int index = 0; index < nodes(); ++index) {
-      const int to = bundle_[index];
       for (const Gate& gate : GatesOf(index)) {
-        if (gate.lag != 0 || environment[gate.index]) continue;
-        const int from = bundle_[gate.index];
-        // Transfers of one multiply may be on one lane.
-        if (from != to || from == gate.index || to == index) use(from, to);
+        if (gate.lag == 0 && !environment[gate.index] && GatesBundle(gate, index))
+          use(bundle_[gate.index], bundle_[index]);
       }
     }
   };
@@ -171,25 +202,22 @@ absl::Status Order::Sort(const Schedule& schedule) {
   for (size_t i = 2; i < gated_begin.size(); ++i) gated_begin[i] += gated_begin[i - 1];
   gated.resize(gated_begin.back());
   for_each_edge([&](int from, int to) { gated[gated_begin[from + 1]++] = to; });
-  const auto append = [&](int index) {
-    place_[index] = static_cast<int>(sequence_.size());
-    sequence_.emplace_back(rank_[index], index - first_node_[rank_[index]] - 1);
-  };
-  const auto append_bundle = [&](int index) {
-    append(index);
-    for (auto carried = CarriedBy(index); carried != carried_.end() && carried->first == index;
-         ++carried)
-      append(first_node_[rank_[index]] + carried->second + 1);
+  const auto append = [&](int bundle) {
+    for (int i = member_begin_[bundle]; i < member_begin_[bundle + 1]; ++i) {
+      const int index = members_[i];
+      place_[index] = static_cast<int>(sequence_.size());
+      sequence_.emplace_back(rank_[index], index - first_node_[rank_[index]] - 1);
+    }
   };
   const int steps = nodes() - static_cast<int>(schedule.ranks.size());
   sequence_.reserve(steps);
   for (int index = 0; index < nodes(); ++index)
-    if (!environment[index] && bundle_[index] == index && missing[index] == 0) append_bundle(index);
+    if (!environment[index] && bundle_[index] == index && missing[index] == 0) append(index);
   for (size_t i = 0; i < sequence_.size(); ++i) {
     const int index = NodeOf({sequence_[i].first, sequence_[i].second}).index;
     if (bundle_[index] != index) continue;
     for (int at = gated_begin[index]; at < gated_begin[index + 1]; ++at)
-      if (--missing[gated[at]] == 0) append_bundle(gated[at]);
+      if (--missing[gated[at]] == 0) append(gated[at]);
   }
   return static_cast<int>(sequence_.size()) == steps ? absl::OkStatus() : Cycle(schedule, missing);
 }
@@ -197,16 +225,13 @@ absl::Status Order::Sort(const Schedule& schedule) {
 absl::Status Order::Cycle(const Schedule& schedule, const std::vector<int>& missing) const {
   // Every bundle that is left has a gate that is left, so walking back along gates ends in a cycle.
   const auto gate_left = [&](int bundle) -> std::pair<int, Gate> {
-    for (int index = 0; index < nodes(); ++index) {
-      if (bundle_[index] != bundle) continue;
-      for (const Gate& gate : GatesOf(index)) {
-        const int from = bundle_[gate.index];
-        if (gate.lag == 0 && missing[from] > 0 &&
-            (from != bundle || gate.index == bundle || index == bundle))
-          return {index, gate};
+    for (int i = member_begin_[bundle]; i < member_begin_[bundle + 1]; ++i) {
+      for (const Gate& gate : GatesOf(members_[i])) {
+        if (gate.lag == 0 && missing[bundle_[gate.index]] > 0 && GatesBundle(gate, members_[i]))
+          return {members_[i], gate};
       }
     }
-    return {bundle, {}};
+    return {bundle, {bundle}};
   };
   std::vector<bool> seen(nodes(), false);
   int at = static_cast<int>(
@@ -220,23 +245,22 @@ absl::Status Order::Cycle(const Schedule& schedule, const std::vector<int>& miss
   const Rank rank = rank_[index], other = rank_[gate.index];
   const int step = index - first_node_[rank] - 1, other_step = gate.index - first_node_[other] - 1;
   std::string why = "it follows";
-  const auto look = [&](int waits_of) {
+  const auto look = [&, gated_by = gate.index](int waits_of) {
     for (const Wait& wait : schedule.ranks[rank][waits_of].waits) {
-      if (wait.lag == 0 && NodeOf(Source(wait.slot, 0)).index == gate.index)
+      if (wait.lag == 0 && NodeOf(Source(wait.slot, 0)).index == gated_by)
         why = absl::StrFormat("it waits for slot %d:%d of", wait.slot.rank, wait.slot.index);
     }
   };
   look(step);
-  for (auto carried = CarriedBy(index); carried != carried_.end() && carried->first == index;
-       ++carried)
-    look(carried->second);
-  return absl::FailedPreconditionError(
-      absl::StrFormat("%s never starts: %s %s, which cannot start before it either (a cycle)",
-                      StepName(schedule, rank, step), why, StepName(schedule, other, other_step)));
-}
-
-std::vector<std::pair<int, int>>::const_iterator Order::CarriedBy(int index) const {
-  return std::lower_bound(carried_.begin(), carried_.end(), std::pair(index, 0));
+  for (const auto& [carrier, transfer] : carried_)
+    if (carrier == index) look(transfer);
+  const std::string with = bundle_[index] == index
+                               ? ""
+                               : absl::StrFormat("; it runs as one with step %d",
+                                                 bundle_[index] - first_node_[rank] - 1);
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s never starts: %s %s, which cannot start before it either (a cycle%s)",
+      StepName(schedule, rank, step), why, StepName(schedule, other, other_step), with));
 }
 
 Event Order::Source(const Slot& slot, int epoch) const {

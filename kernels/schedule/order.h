@@ -6,8 +6,8 @@
 //   producer -> waiter, inside an epoch for lag 0, from one epoch to the next for lag 1
 //   producers that a carried transfer waits for -> the multiply that carries it
 //
-// The sequence exists for a stricter order, too, in which a multiply and the transfers that it
-// carries start and end together, because a kernel that sends its own tiles runs them so.
+// sequence() also keeps a stricter order, in which the multiplies of a tile pass and the transfers
+// that they carry start and end together, because a kernel that sends its own tiles runs them so.
 //
 // A step is one event: edges into it gate its start, edges out of it leave from its end. Each `to`
 // of a transfer at another rank is an event of its own, an arrival, which starts with the step. The
@@ -63,12 +63,13 @@ class Order {
     int index = 0, lag = 0;
   };
 
-  // Errors: INVALID_ARGUMENT for a lane, carrier or slot out of range, a slot with two producers or
-  // a wait for a slot with none; FAILED_PRECONDITION for a cycle in the stricter order.
+  // Errors: INVALID_ARGUMENT for a lane or slot out of range, a carrier that is no multiply of the
+  // rank, a slot with two producers or a wait for a slot with none; FAILED_PRECONDITION for a cycle
+  // in the stricter order.
   static absl::StatusOr<Order> Build(const Schedule& schedule);
 
-  // An order of an epoch's steps, (rank, step), that respects every lane and every wait. Transfers
-  // stand behind the multiply that carries them.
+  // An order of an epoch's steps, (rank, step), that respects every lane and every wait. The steps
+  // of a bundle stand together.
   const std::vector<std::pair<Rank, int>>& sequence() const { return sequence_; }
   // The event that raises a slot in `epoch`.
   Event Source(const Slot& slot, int epoch) const;
@@ -117,8 +118,10 @@ class Order {
   absl::Status Sort(const Schedule& schedule);
   // The error for steps of which some gates are `missing`, by bundle.
   absl::Status Cycle(const Schedule& schedule, const std::vector<int>& missing) const;
-  // The first of carried_ that the node carries, if it carries any.
-  std::vector<std::pair<int, int>>::const_iterator CarriedBy(int index) const;
+  void IndexBundles(const Schedule& schedule);
+  // Whether the gate of a node gates its bundle: not, if it is the step before it in a lane of the
+  // same bundle.
+  bool GatesBundle(const Gate& gate, int index) const;
   const Producer* ProducerOf(const Slot& slot) const;
   // Appends the gates of `wait`, which gates the node `index`.
   absl::Status AddGate(const Schedule& schedule, Rank rank, int step, const Wait& wait);
@@ -126,7 +129,10 @@ class Order {
   std::vector<int> first_node_;  // by rank; one more at the end
   // By node.
   std::vector<int> rank_, chain_, position_, place_, arrival_begin_, gate_begin_;
-  std::vector<int> bundle_;        // the node of the multiply that carries a step, or else its own
+  // The first multiply of the tile pass that a step belongs to or that carries it, or else the step
+  // itself; and the nodes by bundle, in their order.
+  std::vector<int> bundle_, members_, member_begin_;
+  std::vector<bool> is_carried_;
   std::vector<int> chain_length_;  // nodes of one epoch
   std::vector<Gate> gates_;
   std::vector<std::pair<int, int>> carried_;  // (node of a multiply, step of a transfer), sorted

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "kernels/schedule/build.h"
 #include "kernels/schedule/moves.h"
 #include "kernels/schedule/spec.h"
@@ -57,8 +58,15 @@ double StepsOf(const Problem& problem, const Topology& topology, const PlanOptio
   const std::vector<int64_t> m = EndsOf(cut[0], grids[0].rows, cut[2], grids[2].rows),
                              n = EndsOf(cut[1], grids[1].cols, cut[2], grids[2].cols),
                              k = EndsOf(cut[0], grids[0].cols, cut[1], grids[1].rows);
-  for (const LocalProduct& part : moves.work.parts)
-    steps += PiecesOf(part.m, m) * PiecesOf(part.n, n) * PiecesOf(part.k, k);
+  for (size_t rank = 0; rank < moves.work.parts.size(); ++rank) {
+    const LocalProduct& part = moves.work.parts[rank];
+    if (moves.made.empty()) {
+      steps += PiecesOf(part.m, m) * PiecesOf(part.n, n) * PiecesOf(part.k, k);
+      continue;
+    }
+    for (const Block& c : moves.made[rank])
+      steps += PiecesOf(c.rows, m) * PiecesOf(c.cols, n) * PiecesOf(part.k, k);
+  }
   return steps;
 }
 
@@ -91,7 +99,7 @@ absl::StatusOr<int64_t> LeastBetweenNodes(const Problem& problem, const Topology
   int64_t bytes = 0;
   for (const Move* move : {&moves.a, &moves.b, &moves.c}) {
     if (!move->travels) continue;
-    for (const Chunk& chunk : RefineMove(problem, topology, moves, *move, fewest).list) {
+    for (const Chunk& chunk : RefineMove(problem, topology, *move, fewest).list) {
       // A rank whose node has the chunk takes it from there.
       std::set<int> nodes;
       for (const Source& source : chunk.sources) {
@@ -131,7 +139,7 @@ absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& pro
   const auto flow = [&](const Move& move) {
     // An operand that does not travel is not cut.
     return Flow(problem, topology, move.operand,
-                move.travels ? RefineMove(problem, topology, moves, move, algorithm) : Chunks(),
+                move.travels ? RefineMove(problem, topology, move, algorithm) : Chunks(),
                 algorithm.route);
   };
   BuildOptions build;
@@ -141,6 +149,12 @@ absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& pro
   build.places = resolved.workspace_shards * gathered.row_pieces * gathered.col_pieces;
   const Flow a = flow(moves.a), b = flow(moves.b), c = flow(moves.c);
   Schedule schedule = Build(problem, topology, moves.work, a, b, c, build);
+  if (schedule.workspace_bytes > kMaxWorkspaceBytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "the plan takes a workspace of %s on every rank, and %s are the most; use smaller sizes, "
+        "more ranks or a bounded workspace",
+        FormatBytes(schedule.workspace_bytes), FormatBytes(kMaxWorkspaceBytes)));
+  }
   const bool local = !a.travels() && !b.travels() && !c.travels();
   schedule.algorithm = local ? kLocal : algorithm.name;
   return local ? schedule : Close(std::move(schedule));

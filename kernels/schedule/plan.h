@@ -60,7 +60,8 @@ struct ResolvedOptions {
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked);
 
-// Errors: INVALID_ARGUMENT for an invalid problem, and those of ResolveOptions.
+// Errors: INVALID_ARGUMENT for an invalid problem, those of ResolveOptions, and RESOURCE_EXHAUSTED
+// for a workspace that is too large.
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
                               const PlanOptions& options);
 // Plans by an algorithm that need not be in the table, for options that ResolveOptions has resolved

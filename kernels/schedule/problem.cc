@@ -171,6 +171,12 @@ absl::Status Validate(const Problem& problem) {
         "rows of %s and the columns of %s",
         SpecText(problem), a.name, b.name, c.name, a.name, b.name));
   }
+  if (m.name == n.name || n.name == k.name || k.name == m.name) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s names a dimension twice; the rows, the columns and the inner dimension need three "
+        "names",
+        SpecText(problem)));
+  }
   if (k.size != b.rows) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s has %d columns and %s has %d rows; the inner dimension must agree",

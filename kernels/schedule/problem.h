@@ -93,7 +93,6 @@ struct Dim {
   bool operator==(const Dim&) const = default;
 };
 
-// What is read, written and summed follows from the dimensions that the tensors share.
 struct Problem {
   Mesh mesh;
   std::vector<Tensor> tensors;
@@ -102,11 +101,10 @@ struct Problem {
   const Tensor& a() const { return tensors[product.a]; }
   const Tensor& b() const { return tensors[product.b]; }
   const Tensor& c() const { return tensors[product.c]; }
+  // The dimensions that two of the tensors share each.
   Dim m_dim() const { return {a().row_dim, a().rows}; }  // of a and c
   Dim n_dim() const { return {b().col_dim, b().cols}; }  // of b and c
   Dim k_dim() const { return {a().col_dim, a().cols}; }  // of a and b: summed
-  // M, N and K.
-  std::vector<Dim> dims() const { return {m_dim(), n_dim(), k_dim()}; }
   int64_t m() const { return a().rows; }
   int64_t n() const { return b().cols; }
   int64_t k() const { return a().cols; }

@@ -71,7 +71,7 @@ void FindPairs(const Topology& topology, const Move& move, bool nodes, Gathered&
   for (auto& cell : holders) std::sort(cell.begin(), cell.end());
   for (Rank rank = 0; rank < ranks; ++rank) {
     const int node = topology.node_of_rank[rank];
-    const bool go_on = for_each_cell(move.needs[rank], [&](size_t cell) {
+    const auto look = [&](size_t cell) {
       const auto& all = holders[cell];
       if (all.empty() || std::binary_search(all.begin(), all.end(), std::pair(node, rank)))
         return true;
@@ -88,8 +88,9 @@ void FindPairs(const Topology& topology, const Move& move, bool nodes, Gathered&
       }
       return !(gathered.together && (gathered.apart || !nodes) &&
                (gathered.in_islands || topology.island_of_rank.empty()));
-    });
-    if (!go_on) return;
+    };
+    for (const Block& block : move.needs[rank])
+      if (!for_each_cell(block, look)) return;
   }
 }
 

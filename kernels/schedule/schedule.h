@@ -16,6 +16,8 @@ namespace agmm {
 // An operand (a resident shard), or the plan's workspace.
 using Buffer = int;
 inline constexpr Buffer kWorkspace = -1;
+// The most bytes of a workspace.
+inline constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 46;
 
 // Where a block lies. Resident buffers get their base address at launch. Rows of a buffer begin at
 // multiples of kRowAlignBytes and so pitch_bytes is one; a block begins at any element of a row.

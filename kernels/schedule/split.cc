@@ -92,9 +92,9 @@ std::vector<Split> Splits(const Problem& problem) {
 absl::Status CheckNoSum(const Problem& problem, const Split& split) {
   for (const Tensor& tensor : problem.tensors) {
     if (RanksAlong(problem.mesh, tensor.sharding.open) == 1) continue;
-    return absl::UnimplementedError(
-        absl::StrFormat("%s of %s has an open sum, which this release does not plan; leave out {U}",
-                        tensor.name, ToString(problem)));
+    return absl::UnimplementedError(absl::StrFormat(
+        "%s of %s has an open sum, which this release does not plan; leave out {U_%s}", tensor.name,
+        ToString(problem), AxesText(problem.mesh, tensor.sharding.open)));
   }
   if (RanksAlong(problem.mesh, split.k) == 1) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrFormat(
@@ -134,7 +134,8 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
   const Work work = WorkOf(problem, split);
   cost.c_travels = work.c_travels;
   const Roles& product = problem.product;
-  const int parts_of_a_sum = RanksAlong(problem.mesh, split.k);
+  // Ranks beyond the length of K make no part of a sum.
+  const int64_t parts_of_a_sum = std::min<int64_t>(RanksAlong(problem.mesh, split.k), problem.k());
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const LocalProduct& part = work.parts[rank];
     int64_t kept = 0;
@@ -153,7 +154,7 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
       const int64_t summed_bytes = summed * SizeOf(problem.c().dtype);
       into = kept + (parts_of_a_sum - 1) * summed * SizeOf(DType::kF32) + Bytes(problem, wanted) -
              std::min(summed_bytes, Bytes(problem, Intersect(wanted, made)));
-      beside = elements * SizeOf(DType::kF32);
+      beside = part.empty() ? 0 : elements * SizeOf(DType::kF32);
     }
     cost.busiest_bytes = std::max(cost.busiest_bytes, into);
     cost.moved_bytes += into;

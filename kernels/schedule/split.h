@@ -46,7 +46,8 @@ Work WorkOf(const Problem& problem, const Split& split);
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part);
 
 // The costs of a split. Of one that needs a sum: the least, with a reduce-scatter in f32 among the
-// ranks that make parts of the same block, after which C moves to the ranks that want it.
+// ranks that make parts of the same block, cut evenly by elements, after which C moves to the ranks
+// that want it.
 struct SplitCost {
   int64_t busiest_bytes = 0;  // into the rank that receives most
   bool c_travels = false;     // which is over only after the last multiply

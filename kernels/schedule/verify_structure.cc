@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kMaxLanes = 64;
 constexpr int kMaxSlots = 1 << 20;                    // of one rank
-constexpr int64_t kMaxBytes = int64_t{1} << 46;       // of a workspace
 constexpr int64_t kMaxPitchBytes = int64_t{1} << 32;  // keeps row * pitch inside 63 bits
 
 bool Contains(const Block& outer, const Block& inner) {
@@ -332,9 +331,10 @@ absl::Status VerifySteps(const Problem& problem, const Topology& topology, const
         topology.rank_count(), problem.mesh.ToString(), ranks));
   }
   AGMM_RETURN_IF_ERROR(CheckIslands(topology));
-  if (schedule.workspace_bytes < 0 || schedule.workspace_bytes > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the workspace has %d bytes; it must have 0 to %d", schedule.workspace_bytes, kMaxBytes));
+  if (schedule.workspace_bytes < 0 || schedule.workspace_bytes > kMaxWorkspaceBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the workspace has %d bytes; it must have 0 to %d",
+                        schedule.workspace_bytes, kMaxWorkspaceBytes));
   }
   for (int s = 0; s < static_cast<int>(schedule.ranks[rank].size()); ++s)
     AGMM_RETURN_IF_ERROR(StepCheck(problem, topology, schedule, rank, s).Check());

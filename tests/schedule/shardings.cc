@@ -39,6 +39,8 @@ const std::vector<ShardedCase>& ShardedCases() {
       {"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=3,y=2"},
       {"A[M_y, K_x] * B[K, N_y] -> C[M, N_y]", "x=2,y=2"},
       {"A[M_xy, K] * B[K, N] -> C[M_yx, N]", "x=2,y=3"},
+      {"A[M_xy, K] * B[K_xy, N] -> C[M, N_yx]", "x=2,y=4"},
+      {"A[M_x, K] * B[K_y, N_x] -> C[M, N_yx]", "x=2,y=3"},
       // Three axes.
       {"A[M_xz, K] * B[K, N_y] -> C[M_x, N_y]", "x=2,y=2,z=2"},
       {"A[M_x, K_y] * B[K, N_z] -> C[M, N_z]", "x=2,y=2,z=2"},

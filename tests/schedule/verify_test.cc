@@ -315,7 +315,8 @@ TEST(Verify, PassThatWaitsForItselfIsRejected) {
   h.Add(0, Transfer(), 3, {{{0, 7}}}, {{0, 8}});
   EXPECT_EQ(h.Check(), absl::OkStatus());
   h.At(0, 1).waits = {{{0, 8}}};
-  ExpectWrong(h.Check(), "shares a tile pass");
+  ExpectWrong(h.Check(),
+              "which cannot start before it either (a cycle; it runs as one with step 0)");
 }
 
 TEST(Verify, PassThatWritesOverItsOwnOperandsIsRejected) {

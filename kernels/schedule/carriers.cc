@@ -1,0 +1,49 @@
+#include "kernels/schedule/carriers.h"
+
+#include <algorithm>
+#include <array>
+
+namespace agmm {
+
+Carriers CarriersOf(const Flow& a, const Flow& b, const std::vector<Cell>& cells, Rank rank) {
+  const auto reads_of = [&](const Cell& cell) {
+    return std::array{std::pair(&a, &cell.a), std::pair(&b, &cell.b)};
+  };
+  Carriers carriers;
+  int latest = 0;  // the step of what has been waited for
+  for (size_t begin = 0, end = 0; begin < cells.size(); begin = end) {
+    // The cells of one tile pass, whose sum stays on chip until the last one.
+    bool on_chip = true;
+    while (on_chip) {
+      const Cell& cell = cells[end++];
+      on_chip = !cell.finish && cell.sum < 0;
+      for (const auto& [input, block] : reads_of(cell)) {
+        for (int chunk : input->ChunksOf(*block))
+          latest = std::max(latest, input->StepAt(rank, chunk));
+      }
+    }
+    for (size_t i = begin; i < end; ++i) {
+      for (const auto& [input, block] : reads_of(cells[i])) {
+        for (int chunk : input->ChunksOf(*block)) {
+          if (input->chunks().list[chunk].block == *block && input->StepAt(rank, chunk) == latest)
+            carriers.try_emplace({input->operand(), chunk}, static_cast<int>(i));
+        }
+      }
+    }
+  }
+  return carriers;
+}
+
+int CarriedLanes::Take(int carrier, int lanes) {
+  last_.resize(lanes, 0);
+  for (int i = 0; i < lanes; ++i) {
+    const int lane = (next_ + i) % lanes;
+    if (last_[lane] > carrier) continue;
+    last_[lane] = carrier;
+    next_ = lane + 1;
+    return lane;
+  }
+  return -1;
+}
+
+}  // namespace agmm
