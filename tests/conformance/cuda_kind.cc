@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 #include "absl/strings/match.h"
 #include "kernels/cuda/cuda_device.h"
@@ -10,12 +11,19 @@
 namespace agmm::test {
 namespace {
 
-std::unique_ptr<Device> MakeDevice(Rank rank, int gpus) {
+std::unique_ptr<Device> OpenGpu(int gpu) {
   // Tests run beside each other, and other processes have the same GPUs.
-  auto device = CreateCudaDevice({rank % gpus, /*shared=*/true});
+  auto device = CreateCudaDevice({gpu, /*shared=*/true});
   if (device.ok()) return *std::move(device);
   std::fprintf(stderr, "%s\n", device.status().ToString().c_str());
   std::abort();
+}
+
+// Keeps a GPU open from its first use to the end of the process, because opening one takes long.
+// Not on the model, which finds what is left open.
+void KeepOpen(int gpu) {
+  static auto* const open = new std::map<int, std::unique_ptr<Device>>;
+  if (open->count(gpu) == 0) open->emplace(gpu, OpenGpu(gpu));
 }
 
 }  // namespace
@@ -32,7 +40,11 @@ std::vector<DeviceKind> CudaKinds() {
     return {};
   DeviceKind kind;
   kind.name = absl::StrContains(name, "MODEL") ? "cuda_model" : "cuda";
-  kind.create = [gpus](Rank rank, int) { return MakeDevice(rank, gpus); };
+  const bool keeps = kind.name == "cuda";
+  kind.create = [gpus, keeps](Rank rank, int) {
+    if (keeps) KeepOpen(rank % gpus);
+    return OpenGpu(rank % gpus);
+  };
   // A library takes other kernels for few rows.
   kind.rows_sum_alike = false;
   kind.clock_error_ns = 1'000'000;

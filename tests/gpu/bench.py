@@ -21,7 +21,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 SETS, ROUNDS, WARM_UP = 3, 51, 6  # as many sets of operands as gpu_bench
-LIMIT_S = 100
+LIMIT_S = 70
 GOAL_PYTORCH, GOAL_COPIES = 0.97, 0.8
 
 

@@ -203,9 +203,7 @@ int Main(bool dry_run) {
                  "gpu_bench: there is no CUDA device; agmmd says why when it is given one\n");
     return 1;
   }
-  // Keeps the GPU open from one case to the next.
-  const std::unique_ptr<Device> first = kind->create(0, 1);
-  const std::string device = first->info().description;
+  const std::string device = kind->create(0, 1)->info().description;
   if (kind->name != "cuda" && !dry_run) {
     std::fprintf(stderr, "gpu_bench: %s is a model, whose times say nothing; use --dry-run\n",
                  device.c_str());

@@ -1,0 +1,280 @@
+#!/usr/bin/env bash
+# usage: tests/gpu/run.sh [--out FOLDER] [--share-gpu] [--dry-run]
+#
+# Checks and measures CUDA devices on a machine with one or more GPUs, in less than 8 minutes and
+# without a network: from an unpacked bundle, or from a build folder whose programs AGMM_BIN names.
+#
+#   --out FOLDER   writes the table, probe.json and bench.json there; never those of a model
+#   --share-gpu    also runs two daemons on one GPU, which slow each other down
+#   --dry-run      runs every step with tiny sizes on the model of the driver; writes nothing
+#
+# Exits with 1 if a step failed, with 2 if none could be run.
+set -euo pipefail
+
+fail() {
+  echo "run.sh: $*" >&2
+  exit 2
+}
+
+here=$(cd "$(dirname "$0")" && pwd)
+out='' share=0 dry=0
+while (($# > 0)); do
+  case $1 in
+    --out)
+      (($# > 1)) || fail "--out wants a folder"
+      out=$2
+      shift
+      ;;
+    --share-gpu) share=1 ;;
+    --dry-run) dry=1 ;;
+    *) fail "$1 is not known; usage: run.sh [--out FOLDER] [--share-gpu] [--dry-run]" ;;
+  esac
+  shift
+done
+((!dry)) || [[ -z $out ]] || fail "--dry-run measures nothing; leave out --out $out"
+
+bin=$(realpath "${AGMM_BIN:-$here/../../bin}") || fail "there is no folder of programs; set AGMM_BIN"
+for program in agmmd agmmctl cuda_probe conformance_test gpu_bench; do
+  [[ -x $bin/$program ]] || fail "$bin/$program is missing; build it with CUDA, or set AGMM_BIN"
+done
+if ((dry)); then
+  model=$bin/../lib/model
+  [[ -e $model/libcuda.so.1 ]] || fail "$model has no model of the driver; dry runs are for build folders"
+  export LD_LIBRARY_PATH=$model${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export AGMM_MODEL=gpus=2,memory=1GiB
+fi
+
+# PyTorch brings cuBLASLt where no toolkit is installed.
+cublaslt=libcublasLt.so.13
+if [[ -z ${AGMM_CUBLASLT:-} ]] && ((!dry)) && ! ldconfig -p | grep -q "$cublaslt" &&
+  [[ ! -e /usr/local/cuda/lib64/$cublaslt ]]; then
+  found=$(python3 -c "import sys, pathlib
+for folder in sys.path:
+    for found in sorted(pathlib.Path(folder or '.').glob('nvidia/*/lib/$cublaslt')): print(found)" 2>/dev/null |
+    head -n 1) || true
+  if [[ -n $found ]]; then export AGMM_CUBLASLT=$found; fi
+fi
+
+machine=$("$bin/cuda_probe" none 2>&1 | head -n 1) || true
+[[ $machine =~ 'GPUs '([0-9]+)$ ]] || fail "$machine"
+gpus=${BASH_REMATCH[1]}
+if [[ $machine == *MODEL* ]] && ((!dry)); then
+  fail "$machine: a model, whose results are never recorded; use --dry-run"
+fi
+echo "$machine"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/results"
+if ((dry)); then
+  shape_a=61x53 shape_b=53x37
+  cases='*Exact*/cuda*ring_*_r2_*:*Heap*/cuda*:*Failure*/cuda*'
+else
+  shape_a=509x331 shape_b=331x263
+  # Without those that leave out waits: what a GPU makes of that is not certain.
+  cases='*/cuda*:-*WithoutThem*'
+fi
+small_case='*Exact*/cuda*_ring_*_r2_n1_c1_*'
+export bin work gpus share dry shape_a shape_b cases small_case here
+
+# ---- The steps. Each runs in a shell of its own: exit code 77 skips, the last line says why. ----
+
+skip() {
+  echo "$*"
+  exit 77
+}
+
+probe() { "$bin/cuda_probe" --json "$work/results/probe.json"; }
+
+conformance() {
+  local listed
+  listed=$("$bin/conformance_test" --gtest_list_tests --gtest_filter="$cases" | grep -c '^  ') || true
+  ((listed > 0)) || {
+    echo "no case of the list runs on a CUDA device; agmmd says why when it is given one"
+    return 1
+  }
+  "$bin/conformance_test" --gtest_filter="$cases" --gtest_brief=1
+}
+
+free_port() {
+  local port
+  while true; do
+    port=$((20000 + RANDOM % 10000))
+    if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
+  done
+  echo "$port"
+}
+
+ctl() { "$bin/agmmctl" --endpoint "unix:$folder/n0.sock" "$@"; }
+
+# start NODES RANKS KIND: daemons with that many devices in all, in $folder. KIND: cpu, cuda, or
+# shared for ranks that are all on GPU 0. Tests that run beside a dry run have the same models.
+start() {
+  local nodes=$1 ranks=$2 kind=$3 node rank fields world shared=false
+  if ((dry)) || [[ $kind == shared ]]; then shared=true; fi
+  local -a ports=()
+  for ((node = 0; node <= nodes; ++node)); do ports+=("$(free_port)"); done
+  world="world { cluster: \"run\" peer_port: ${ports[nodes]}"
+  for ((node = 0; node < nodes; ++node)); do
+    world+=" node { name: \"n$node\" address: \"127.0.0.1:${ports[node]}\" devices: $((ranks / nodes)) }"
+  done
+  echo "of this run alone: $RANDOM$RANDOM$RANDOM" >"$folder/secret"
+  chmod 400 "$folder/secret"
+  for ((node = 0; node < nodes; ++node)); do
+    {
+      echo "$world }"
+      echo "local { node: \"n$node\" socket: \"$folder/n$node.sock\" secret: \"secret\""
+      for ((rank = node; rank < ranks; rank += nodes)); do
+        case $kind in
+          cpu) fields='kind: "cpu"' ;;
+          cuda) fields="kind: \"cuda\" gpu: $((rank % gpus)) shared_gpu: $shared" ;;
+          shared) fields="kind: \"cuda\" gpu: 0 shared_gpu: $shared" ;;
+        esac
+        echo "device { $fields heap: \"64MiB\" }"
+      done
+      echo "}"
+    } >"$folder/n$node.txtpb"
+    "$bin/agmmd" --config "$folder/n$node.txtpb" 2>"$folder/n$node.log" &
+    daemons+=($!)
+  done
+  local tries
+  for ((tries = 0; tries < 15; ++tries)); do
+    if ctl status --ready --timeout 1s >/dev/null 2>&1; then return 0; fi
+    kill -0 "${daemons[@]}" 2>/dev/null || break
+  done
+  echo "the world of $nodes daemons is not ready:"
+  tail -n 1 -q "$folder"/n*.log
+  return 1
+}
+
+# Fills, and the product by every algorithm, of each dtype.
+products() {
+  local dtype algorithm code
+  for dtype in f32 bf16 f16; do
+    ctl tensor fill U --shape "$shape_a" --dtype "$dtype" --sharding '[M, K_x]' --seed 3
+    ctl tensor get U "$folder/products/fill.$dtype" --raw
+    ctl tensor fill A --shape "$shape_a" --dtype "$dtype" --sharding '[M_x, K]' --kind integers --seed 1
+    ctl tensor fill B --shape "$shape_b" --dtype "$dtype" --sharding '[K, N_x]' --kind integers --seed 2
+    for algorithm in serial ring bidirectional_ring split_ring direct hierarchical hierarchical_peer torus peer; do
+      code=0
+      ctl job submit --bind A=A,B=B,C=C --algorithm "$algorithm" --wait --timeout 15s || code=$?
+      # What the ranks cannot run without memory that they share is refused (2).
+      if ((code == 2)) && [[ $algorithm == *peer ]]; then continue; fi
+      ((code == 0)) || return 1
+      ctl tensor get C "$folder/products/$algorithm.$dtype" --raw
+      ctl tensor rm C
+    done
+    ctl tensor rm U A B
+  done
+}
+
+# world NAME NODES RANKS KIND: starts a world, keeps its products, and stops it in good order.
+world() {
+  local daemon
+  folder=$work/$1
+  daemons=()
+  mkdir -p "$folder/products"
+  trap 'kill -KILL "${daemons[@]}" 2>/dev/null || true' EXIT
+  start "${@:2}"
+  products
+  for daemon in "${daemons[@]}"; do kill -TERM "$daemon"; done
+  for daemon in "${daemons[@]}"; do
+    wait "$daemon" || {
+      tail -n 3 "$folder"/n*.log
+      return 1
+    }
+  done
+}
+
+reference() {
+  world reference 1 2 cpu
+  echo "what the GPUs are compared with"
+}
+
+# The same, compared with the reference bit by bit.
+gpu_world() {
+  local path name count=0
+  [[ -e $work/reference/products/peer.f16 ]] || skip "the CPU world that it is compared with failed"
+  world "$@"
+  for path in "$work/$1"/products/*; do
+    name=${path##*/}
+    cmp "$path" "$work/reference/products/$name"
+    ((count += 1))
+  done
+  echo "$count results have the bits of a CPU world"
+}
+
+own_gpus() {
+  ((gpus > 1)) || skip "one GPU; --share-gpu runs two daemons on it"
+  gpu_world daemons 2 "$((gpus - gpus % 2 < 8 ? gpus - gpus % 2 : 8))" cuda
+}
+
+shared_gpu() {
+  ((share || dry)) || skip "not asked for; --share-gpu runs it"
+  gpu_world shared 2 4 shared
+}
+
+memcheck() {
+  local tool
+  ((!dry)) || skip "the model executes no machine code"
+  tool=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer) || skip "no compute-sanitizer here"
+  "$tool" --tool memcheck --error-exitcode 9 "$bin/conformance_test" --gtest_filter="$small_case" --gtest_brief=1
+}
+
+bench() {
+  command -v python3 >/dev/null || skip "no python3 here"
+  local -a flags=(--bin "$bin" --probe "$work/results/probe.json")
+  if ((dry)); then flags+=(--dry-run); else flags+=(--out "$work/results/bench.json"); fi
+  python3 "$here/bench.py" "${flags[@]}"
+}
+
+for name in $(compgen -A function); do export -f "${name?}"; done
+
+# ---- The run. ----
+
+failed=0
+rows=()
+
+# step NAME SECONDS COMMAND: runs it within that time, and adds a row to the table. A dry run has
+# more time, because other tests run beside it.
+step() {
+  local name=$1 limit=$(($2 * (dry ? 3 : 1))) log=$work/$1.log code=0 is begin=$SECONDS why
+  timeout --kill-after=5 "$limit" bash -c "set -euo pipefail; ${*:3}" >"$log" 2>&1 </dev/null || code=$?
+  why=$(grep -v '^[[:space:]]*$' "$log" | tail -n 1) || true
+  case $code in
+    0) is=pass ;;
+    77) is=skip ;;
+    124 | 137) is=fail why="did not end within $limit s" ;;
+    *) is=fail ;;
+  esac
+  rows+=("$(printf '%-12s %-5s %4d s  %s' "$name" $is $((SECONDS - begin)) "${why:0:160}")")
+  echo "${rows[-1]}"
+  if [[ $is == fail ]]; then
+    failed=1
+    tail -n 30 "$log" | sed 's/^/    /'
+  fi
+}
+
+# 470 s in all.
+step probe 60 probe
+step reference 20 reference
+step conformance 130 conformance
+step world-2 20 gpu_world world-2 1 2 cuda
+step world-4 20 gpu_world world-4 1 4 cuda
+step world-8 20 gpu_world world-8 1 8 cuda
+step daemons 20 own_gpus
+step shared 20 shared_gpu
+step memcheck 60 memcheck
+step bench 100 bench
+
+echo
+cat "$work/bench.log"
+echo
+printf '%s\n' "$machine" "${rows[@]}"
+if [[ -n $out ]]; then
+  mkdir -p "$out"
+  printf '%s\n' "$machine" "${rows[@]}" >"$work/results/steps.txt"
+  cp "$work"/results/* "$out/"
+  echo "run.sh: results are in $out"
+fi
+exit $failed
