@@ -19,7 +19,8 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
 std::string UcxDescription();
 
 // Keeps UCX from loading its CUDA modules, unless the environment sets UCX_MODULES: it is never
-// handed memory of a GPU, and its modules would open the driver beside the devices. Before ucp_init.
+// handed memory of a GPU, and its modules would open the driver beside the devices. Before
+// ucp_init.
 void LeaveOutCuda();
 
 // Removes the handlers that UCX's library installs when it is loaded, for fatal signals and SIGHUP,

@@ -238,7 +238,7 @@ rows=()
 # step NAME SECONDS COMMAND: runs it within that time, and adds a row to the table. A dry run has
 # more time, because other tests run beside it.
 step() {
-  local name=$1 limit=$(($2 * (dry ? 3 : 1))) log=$work/$1.log code=0 is begin=$SECONDS why
+  local name=$1 limit=$(($2 * (dry ? 3 : 1))) log=$work/$1.log code=0 begin=$SECONDS why
   timeout --kill-after=5 "$limit" bash -c "set -euo pipefail; ${*:3}" >"$log" 2>&1 </dev/null || code=$?
   why=$(grep -v '^[[:space:]]*$' "$log" | tail -n 1) || true
   case $code in
@@ -267,10 +267,10 @@ step shared 20 shared_gpu
 step memcheck 60 memcheck
 step bench 100 bench
 
-echo
-cat "$work/bench.log"
-echo
-printf '%s\n' "$machine" "${rows[@]}"
+# The figures, unless they stand above as the end of a step that failed.
+if [[ $is == pass ]]; then printf '\n%s\n' "$(<"$work/bench.log")"; fi
+printf '\n%s\n' "$machine"
+printf '%s\n' "${rows[@]}"
 if [[ -n $out ]]; then
   mkdir -p "$out"
   printf '%s\n' "$machine" "${rows[@]}" >"$work/results/steps.txt"
