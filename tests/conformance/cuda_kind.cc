@@ -11,7 +11,7 @@
 namespace agmm::test {
 namespace {
 
-std::unique_ptr<Device> OpenGpu(int gpu) {
+std::unique_ptr<Device> MakeDevice(int gpu) {
   // Tests run beside each other, and other processes have the same GPUs.
   auto device = CreateCudaDevice({gpu, /*shared=*/true});
   if (device.ok()) return *std::move(device);
@@ -23,7 +23,7 @@ std::unique_ptr<Device> OpenGpu(int gpu) {
 // Not on the model, which finds what is left open.
 void KeepOpen(int gpu) {
   static auto* const open = new std::map<int, std::unique_ptr<Device>>;
-  if (open->count(gpu) == 0) open->emplace(gpu, OpenGpu(gpu));
+  if (open->count(gpu) == 0) open->emplace(gpu, MakeDevice(gpu));
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ std::vector<DeviceKind> CudaKinds() {
   const bool keeps = kind.name == "cuda";
   kind.create = [gpus, keeps](Rank rank, int) {
     if (keeps) KeepOpen(rank % gpus);
-    return OpenGpu(rank % gpus);
+    return MakeDevice(rank % gpus);
   };
   // A library takes other kernels for few rows.
   kind.rows_sum_alike = false;

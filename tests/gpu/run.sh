@@ -46,12 +46,11 @@ fi
 
 # PyTorch brings cuBLASLt where no toolkit is installed.
 cublaslt=libcublasLt.so.13
-if [[ -z ${AGMM_CUBLASLT:-} ]] && ((!dry)) && ! ldconfig -p | grep -q "$cublaslt" &&
-  [[ ! -e /usr/local/cuda/lib64/$cublaslt ]]; then
+if [[ -z ${AGMM_CUBLASLT:-} && ! -e /usr/local/cuda/lib64/$cublaslt ]] && ((!dry)) &&
+  [[ $(PATH=$PATH:/sbin ldconfig -p) != *$cublaslt* ]]; then
   found=$(python3 -c "import sys, pathlib
 for folder in sys.path:
-    for found in sorted(pathlib.Path(folder or '.').glob('nvidia/*/lib/$cublaslt')): print(found)" 2>/dev/null |
-    head -n 1) || true
+    for found in pathlib.Path(folder or '.').glob('nvidia/*/lib/$cublaslt'): print(found)" | head -n 1) || true
   if [[ -n $found ]]; then export AGMM_CUBLASLT=$found; fi
 fi
 
