@@ -9,8 +9,8 @@
 
 namespace agmm {
 
-// Errors: those of the device's kind, FAILED_PRECONDITION if this build does not have it; they begin
-// with "device cuda, gpu 1".
+// Errors: those of the device's kind, FAILED_PRECONDITION if this build does not have it; they
+// begin with "device cuda, gpu 1".
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const DeviceConfig& config);
 
 }  // namespace agmm

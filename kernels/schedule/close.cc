@@ -161,7 +161,7 @@ class Closer {
       gates.Compute(block);
       for (int index = 0; index < order.nodes(); ++index) {
         if (order.IsEnvironment(index)) continue;
-        // The first gate is no wait.
+        // The first gate is the step before it, not a wait.
         gates.Find(order.GatesOf(index), 1,
                    [&](int i) { steps_.earlier[FirstGate(index) + i] = true; });
       }

@@ -63,9 +63,9 @@ class Order {
     int index = 0, lag = 0;
   };
 
-  // Errors: INVALID_ARGUMENT for a lane or slot out of range, a carrier that is no multiply of the
-  // rank, a slot with two producers or a wait for a slot with none; FAILED_PRECONDITION for a cycle
-  // in the stricter order.
+  // Errors: INVALID_ARGUMENT for a lane or slot out of range, a carrier other than a multiply of
+  // the rank, a slot with two producers or a wait for a slot with none; FAILED_PRECONDITION for a
+  // cycle in the stricter order.
   static absl::StatusOr<Order> Build(const Schedule& schedule);
 
   // An order of an epoch's steps, (rank, step), that respects every lane and every wait. The steps

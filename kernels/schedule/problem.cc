@@ -166,10 +166,11 @@ absl::Status Validate(const Problem& problem) {
   const Tensor &a = problem.a(), &b = problem.b(), &c = problem.c();
   const Dim m = problem.m_dim(), n = problem.n_dim(), k = problem.k_dim();
   if (b.row_dim != k.name || c.row_dim != m.name || c.col_dim != n.name) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s is no product: the columns of %s and the rows of %s share a dimension, and %s has the "
-        "rows of %s and the columns of %s",
-        SpecText(problem), a.name, b.name, c.name, a.name, b.name));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s does not make a product: the columns of %s and the rows of %s share a "
+                        "dimension, and %s has the "
+                        "rows of %s and the columns of %s",
+                        SpecText(problem), a.name, b.name, c.name, a.name, b.name));
   }
   if (m.name == n.name || n.name == k.name || k.name == m.name) {
     return absl::InvalidArgumentError(absl::StrFormat(
