@@ -17,7 +17,7 @@ namespace {
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-void Model(const char* options) { setenv("AGMM_MODEL", options, /*overwrite=*/1); }
+void Model(const std::string& options) { setenv("AGMM_MODEL", options.c_str(), /*overwrite=*/1); }
 
 absl::Status OpenGpu(int gpu = 0) { return CreateCudaDevice({gpu, /*shared=*/true}).status(); }
 
