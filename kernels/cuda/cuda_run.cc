@@ -154,7 +154,7 @@ absl::Status CudaRun::Arrive(int index, const CudaCopy& copy, const CudaPrepared
                                   EndAt(copy.to[half.to]), copy.rows, copy.row_bytes,
                                   half.stream->get()));
   AGMM_CUDA_RETURN(target, cuEventRecord, arrived, half.stream->get());
-  arriving_.push_back({index, arrived});
+  arriving_.push_back({index, arrived, &target});
   last_arrival_[half.stream->get()] = arrived;
   return absl::OkStatus();
 }
@@ -240,11 +240,11 @@ absl::Status CudaRun::RecordEnd(CUstream order) {
   return absl::OkStatus();
 }
 
-bool CudaRun::Done(CUevent event) {
-  const CUresult result = gpu_.driver().cuEventQuery(event);
+bool CudaRun::Done(Gpu& gpu, CUevent event) {
+  const CUresult result = gpu.driver().cuEventQuery(event);
   if (result == CUDA_ERROR_NOT_READY) return false;
   // Work of a lost GPU never ends.
-  if (result != CUDA_SUCCESS) Fail(gpu_.Failed(result, "cuEventQuery"));
+  if (result != CUDA_SUCCESS) Fail(gpu.Failed(result, "cuEventQuery"));
   return true;
 }
 
@@ -262,7 +262,7 @@ bool CudaRun::Poll() {
       progressed = true;
     }
   }
-  while (!arriving_.empty() && Done(arriving_.front().event)) {
+  while (!arriving_.empty() && Done(*arriving_.front().gpu, arriving_.front().event)) {
     Release(arriving_.front().step);
     arriving_.pop_front();
     progressed = true;

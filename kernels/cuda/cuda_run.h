@@ -91,6 +91,7 @@ class CudaRun {
   struct Arriving {
     int step = 0;
     CUevent event = nullptr;
+    Gpu* gpu = nullptr;  // where the event is recorded
   };
 
   int NextStep(const LaneState& lane) const;  // -1 behind the last
@@ -111,7 +112,8 @@ class CudaRun {
   void Release(int step);
   // Whether work that was submitted is followed by messages, or by memory to give back.
   bool has_sequels() const;
-  bool Done(CUevent event);
+  bool Done(CUevent event) { return Done(gpu_, event); }
+  bool Done(Gpu& gpu, CUevent event);
   bool IsBusy(const LaneState& lane) const;
   CUdeviceptr AddressOf(const HeapPlace& place) const;
   RowsEnd EndAt(const HeapPlace& place) const;

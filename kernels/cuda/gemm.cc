@@ -77,9 +77,10 @@ absl::Status CudaProduct::Choose() {
                                                          sizeof(value));
   };
   const uint64_t workspace = kGemmWorkspaceBytes;
-  // Parts of a sum are added up in f32, never in the narrower type of the result.
-  const uint32_t schemes =
-      CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  // Parts of a sum are added up in f32, never in the narrower type of the result, which "in place"
+  // means (cublasLt.h).
+  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                           (shape_.out == DType::kF32 ? CUBLASLT_REDUCTION_SCHEME_INPLACE : 0);
   const auto a_alignment = static_cast<uint32_t>(shape_.a_alignment),
              b_alignment = static_cast<uint32_t>(shape_.b_alignment),
              c_alignment = static_cast<uint32_t>(shape_.c_alignment);
@@ -97,6 +98,7 @@ absl::Status CudaProduct::Choose() {
     result = library_.cublasLtMatmulAlgoGetHeuristic(handle_, desc_, b_, a_, c_, c_, preference, 1,
                                                      &choice_, &found);
   }
+  if (result == CUBLAS_STATUS_SUCCESS && found > 0) result = choice_.state;
   if (result == CUBLAS_STATUS_SUCCESS && found == 0) result = CUBLAS_STATUS_NOT_SUPPORTED;
   library_.cublasLtMatmulPreferenceDestroy(preference);
   return CublasStatus(result, "cublasLtMatmulAlgoGetHeuristic", where_);

@@ -27,6 +27,19 @@ namespace {
 constexpr int64_t kPollNs = 50'000;
 constexpr std::chrono::microseconds kNap(20);
 
+// Opens the file, or makes it. Without O_CREAT where it exists, because kernels may refuse that for
+// the file of another user in a folder for all.
+int OpenLock(const std::string& path) {
+  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW;
+  for (const int mode : {O_RDWR, O_RDONLY}) {
+    const int file = open(path.c_str(), kFlags | mode);
+    if (file >= 0) return file;
+  }
+  const int file = open(path.c_str(), kFlags | O_RDWR | O_CREAT, 0666);
+  if (file >= 0) fchmod(file, 0666);
+  return file;
+}
+
 // Whether `path` still names the open file, which its last holder may have removed meanwhile.
 bool IsFile(int file, const std::string& path) {
   struct stat opened, named;
@@ -113,7 +126,7 @@ absl::Status Gpu::Hold(bool shared) {
                             absl::BytesToHexString({uuid.bytes, sizeof(uuid.bytes)}), ".lock");
   do {
     if (lock_ >= 0) close(lock_);
-    lock_ = open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    lock_ = OpenLock(lock_path_);
     if (lock_ < 0) {
       return absl::FailedPreconditionError(
           absl::StrFormat("%s cannot be held: %s: %s; make the file writable for this user", where_,
@@ -129,8 +142,8 @@ absl::Status Gpu::Hold(bool shared) {
     }
   } while (!IsFile(lock_, lock_path_));
   const std::string holder = absl::StrCat(getpid(), "\n");
-  if (ftruncate(lock_, 0) != 0 ||
-      pwrite(lock_, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size()))
+  // For the errors of others; not in the file of another user that only reads.
+  if (ftruncate(lock_, 0) == 0 && pwrite(lock_, holder.data(), holder.size(), 0) < 0)
     return absl::InternalError(absl::StrFormat("%s: %s", lock_path_, std::strerror(errno)));
   return absl::OkStatus();
 }
@@ -235,7 +248,7 @@ void Gpu::Work() {
   int64_t progressed_ns = 0;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    woken_ = false;
+    woken_.exchange(false);  // acquires what was raised before Wake
     ++pass_;
     turning_ = true;
     const std::vector<GpuTenant*> tenants = tenants_;

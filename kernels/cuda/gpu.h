@@ -118,16 +118,18 @@ class Gpu {
 // Makes the GPU's context current on this thread for as long as it lives.
 class OnGpu {
  public:
-  explicit OnGpu(const Gpu& gpu) : gpu_(gpu) { gpu.driver().cuCtxPushCurrent(gpu.context()); }
+  explicit OnGpu(const Gpu& gpu)
+      : gpu_(gpu), pushed_(gpu.driver().cuCtxPushCurrent(gpu.context()) == CUDA_SUCCESS) {}
   ~OnGpu() {
     CUcontext context;
-    gpu_.driver().cuCtxPopCurrent(&context);
+    if (pushed_) gpu_.driver().cuCtxPopCurrent(&context);
   }
   OnGpu(const OnGpu&) = delete;
   OnGpu& operator=(const OnGpu&) = delete;
 
  private:
   const Gpu& gpu_;
+  const bool pushed_;  // not on a GPU that is lost
 };
 
 }  // namespace agmm

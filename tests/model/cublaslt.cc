@@ -43,6 +43,7 @@ struct Product {
 struct Preference {
   uint64_t workspace = 0;
   std::array<uint32_t, 4> alignments = {256, 256, 256, 256};  // of A, B, C and D
+  uint32_t schemes = 0;  // that were allowed for adding up parts of a sum
 };
 
 // Contents of a cublasLtMatmulAlgo_t.
@@ -253,9 +254,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
   switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return Set(preference->workspace, value, bytes);
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: {
-      uint32_t schemes = 0;
-      const cublasStatus_t result = Set(schemes, value, bytes);
-      call.RefuseUnless((schemes & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE) == 0,
+      const cublasStatus_t result = Set(preference->schemes, value, bytes);
+      call.RefuseUnless((preference->schemes & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE) == 0,
                         "sums added up in the type of the result");
       return result;
     }
@@ -302,6 +302,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   }
   const cublasStatus_t status = Check(problem);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
+  call.RefuseUnless(!(wish->schemes & CUBLASLT_REDUCTION_SCHEME_INPLACE) ||
+                        problem.layouts()[3]->type == CUDA_R_32F,
+                    "sums added up in place in a type narrower than f32");
   Algorithm algorithm = {kMark, wish->workspace >= kWorkspace ? kWorkspace : 0, wish->alignments};
   for (int i = 0; i < 4; ++i) algorithm.types[i] = problem.layouts()[i]->type;
   results[0] = {};
