@@ -29,6 +29,7 @@
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
 #include "proto/convert/plan_inputs.h"
+#include "proto/limits.h"
 
 namespace agmm {
 namespace {
@@ -178,13 +179,15 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
                     " of it for sums along ", problem.k_dim().name, "; ",
                     FormatBytes(planned.bounded->unbounded_bytes), " with room for all shards");
   }
-  std::string text =
-      absl::StrCat(ToString(problem), "\nsplit      ", resolved.split, "\nalgorithm  ",
-                   PlanText(ToProto(resolved), planned.why, schedule.algorithm), "\nplan       ",
-                   HashHex(PlanHash(problem, schedule)), ", verified\nworkspace  ", workspace,
-                   "\nsteps      ", CountText(schedule, resolved.carried), "\nmoved      ",
-                   MovedText(planned.traffic, planned.least_between_nodes), "\n\n",
-                   RankTable(topology, schedule, planned.traffic));
+  std::string text = absl::StrCat(
+      ToString(problem), "\nsplit      ", resolved.split, "\nalgorithm  ",
+      PlanText(ToProto(resolved), planned.why, schedule.algorithm), "\nplan       ",
+      HashHex(PlanHash(problem, schedule)), ", verified\nworkspace  ", workspace, "\nsteps      ",
+      CountText(schedule, resolved.carried),
+      cost.steps <= kMaxPlanSteps ? ""
+                                  : absl::StrFormat("; daemons plan at most %d", kMaxPlanSteps),
+      "\nmoved      ", MovedText(planned.traffic, planned.least_between_nodes), "\n\n",
+      RankTable(topology, schedule, planned.traffic));
   if (flags.full) absl::StrAppend(&text, "\n", Print(problem, schedule));
   Json json = options.json ? PlanJson(planned) : Json();
   if (flags.explain) {

@@ -7,23 +7,24 @@
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/verify.h"
+#include "proto/limits.h"
 
 namespace agmm {
 namespace {
 
-// Planning and proving this many steps takes one or two seconds; both grow faster than the number.
-constexpr int64_t kMaxSteps = 1 << 17;
 // More steps than this take longer than some hundredths of a second to plan and prove.
 constexpr int64_t kLargeSteps = 1500;
 
 // Checks that the schedule will be small enough to be proved here.
 absl::Status CheckSize(const JobSpec& job, PlanOptions options, int64_t steps) {
-  if (steps <= kMaxSteps) return absl::OkStatus();
+  if (steps <= kMaxPlanSteps) return absl::OkStatus();
   const std::string asked = absl::StrFormat(
       "the plan would have about %d steps in %d chunks a shard, %d along K; at "
       "most %d can be planned",
-      steps, options.chunks, options.k_chunks, kMaxSteps);
-  const auto fits = [&] { return CostOf(job.problem, job.topology, options).steps <= kMaxSteps; };
+      steps, options.chunks, options.k_chunks, kMaxPlanSteps);
+  const auto fits = [&] {
+    return CostOf(job.problem, job.topology, options).steps <= kMaxPlanSteps;
+  };
   for (int* chunks : {&options.chunks, &options.k_chunks}) {
     while (*chunks > 1 && !fits()) *chunks /= 2;
   }

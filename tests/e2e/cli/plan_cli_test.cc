@@ -219,6 +219,21 @@ TEST(PlanCli, APlanThatIsTooLargeIsRefusedAtOnceWithWhatItTakes) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
 }
 
+TEST(PlanCli, APlanThatDaemonsRefuseSaysSo) {
+  const Result result = Agmmctl(
+      "plan --shape M=4096,N=64,K=64 --mesh x=16 --nodes 16 --algorithm ring --split N=x --chunks "
+      "256 --k-chunks 2");
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("; daemons plan at most 131072\n"));
+}
+
+TEST(PlanCli, AWorkspaceThatNoMachineHasIsRefusedWithItsSize) {
+  const Result result =
+      Agmmctl("plan --shape M=8388608,N=8388608,K=8388608 --mesh x=4 --nodes 4 --algorithm direct");
+  EXPECT_EQ(result.exit_code, 8);
+  EXPECT_THAT(result.out, HasSubstr("workspace of 96 TiB on every rank, and 64 TiB are the most"));
+}
+
 TEST(PlanCli, ALocalProductOnManyRanksIsSmall) {
   const Result result = Agmmctl(
       "plan --shape M=1048576,N=4096,K=4096 --mesh x=4096 --nodes 512 --spec "
