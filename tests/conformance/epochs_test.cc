@@ -108,13 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Peer, Epochs,
 // late.
 class EpochsOverUcx : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
-// UCX's CUDA modules want functions that a model of the driver does not have.
-bool LacksModules(const DeviceKind& kind) {
-  return kind.name == "cuda_model" && std::getenv("UCX_MODULES") == nullptr;
-}
-
 void RunOverUcx(const DeviceKind& kind, const Case& c, bool lent) {
-  if (LacksModules(kind)) GTEST_SKIP() << "set UCX_MODULES=^cuda";
   const auto network = std::make_shared<UcxNetwork>(c.nodes);
   Cluster::Options options;
   options.threads = c.threads;
@@ -249,7 +243,6 @@ INSTANTIATE_TEST_SUITE_P(All, Joins, testing::ValuesIn(DeviceKinds()),
 class EpochsOfShardings : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
 void RunSharding(const DeviceKind& kind, const Case& c, std::shared_ptr<UcxNetwork> network) {
-  if (network != nullptr && LacksModules(kind)) GTEST_SKIP() << "set UCX_MODULES=^cuda";
   Cluster::Options options;
   options.threads = c.threads;
   if (network != nullptr) options.network = network;
