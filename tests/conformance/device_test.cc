@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -105,11 +106,13 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
   // In one order on every rank: each plan's next epoch is queued when its last one is reported, and
   // its C has been compared and poisoned.
   std::atomic<int64_t> wrong{0};
+  std::latch queued(1);  // the first epochs of both plans on all ranks
   std::function<void(PreparedPlan*, Rank, uint64_t)> run = [&](PreparedPlan* plan, Rank rank,
                                                                uint64_t epoch) {
     const int index = static_cast<int>((epoch - 1) * 6 + rank * 2 + (plan == &second));
     plan->Run(rank, epoch, 1, Deadline::After(absl::Seconds(60)),
               [&, plan, rank, epoch, done = reports.At(index)](const EpochReport& report) {
+                queued.wait();
                 wrong += plan->CountWrong(rank, c[plan]);
                 plan->Poison(rank, kC);
                 if (epoch < kEpochs) run(plan, rank, epoch + 1);
@@ -119,6 +122,7 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
   for (Rank rank = 0; rank < 3; ++rank) {
     for (PreparedPlan* plan : {&first, &second}) run(plan, rank, 1);
   }
+  queued.count_down();
   for (const EpochReport& report : reports.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
   EXPECT_EQ(wrong, 0);
 }
