@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -36,7 +37,7 @@ absl::StatusOr<const CublasLt*> LoadCublasLt() {
         "PyTorch brings, too",
         absl::StrJoin(tried, ", "), kVariable));
   }
-  auto* const table = new CublasLt;
+  auto table = std::make_unique<CublasLt>();
 #define AGMM_FIND(name)                                                                  \
   table->name = reinterpret_cast<decltype(table->name)>(dlsym(library, #name));          \
   if (table->name == nullptr)                                                            \
@@ -47,7 +48,7 @@ absl::StatusOr<const CublasLt*> LoadCublasLt() {
 #undef AGMM_FIND
   const size_t version = table->cublasLtGetVersion();
   table->version = absl::StrFormat("%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-  return table;
+  return table.release();  // for as long as the process lives
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <memory>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
@@ -46,7 +48,7 @@ absl::StatusOr<const Driver*> LoadDriver() {
         "%s or newer",
         kLibrary, CudaVersionText(kLeastVersion)));
   }
-  auto* const driver = new Driver;
+  auto driver = std::make_unique<Driver>();
   const auto version =
       reinterpret_cast<decltype(&cuDriverGetVersion)>(dlsym(library, "cuDriverGetVersion"));
   const CUresult asked = version == nullptr ? CUDA_ERROR_NOT_FOUND : version(&driver->version);
@@ -71,7 +73,7 @@ absl::StatusOr<const Driver*> LoadDriver() {
 #undef AGMM_FIND
   if (const CUresult result = driver->cuInit(0); result != CUDA_SUCCESS)
     return Failed("cuInit", result);
-  return driver;
+  return driver.release();  // for as long as the process lives
 }
 
 }  // namespace

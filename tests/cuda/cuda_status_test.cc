@@ -54,7 +54,7 @@ TEST(CudaStatus, AnUnnamedResultIsANumber) {
   Driver driver;
   driver.cuGetErrorName = [](CUresult, const char**) { return CUDA_ERROR_INVALID_VALUE; };
   driver.cuGetErrorString = TextOf;
-  EXPECT_THAT(driver.Describe(static_cast<CUresult>(12345)), HasSubstr("CUDA error 12345"));
+  EXPECT_THAT(driver.Describe(static_cast<CUresult>(998)), HasSubstr("CUDA error 998"));
 }
 
 TEST(CublasStatus, NoSuchProductIsUnimplemented) {
