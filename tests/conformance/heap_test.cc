@@ -1,4 +1,4 @@
-// What every heap promises to those who write, read and fill its rows.
+// The promises of every heap to those who write, read and fill its rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

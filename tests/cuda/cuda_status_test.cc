@@ -1,4 +1,4 @@
-// What the driver's and cuBLASLt's results become.
+// Statuses made of the results of the driver and of cuBLASLt.
 #include "kernels/cuda/cuda_status.h"
 
 #include <gmock/gmock.h>

@@ -199,8 +199,9 @@ class Bench {
 int Main(bool dry_run) {
   const DeviceKind* const kind = CudaKind();
   if (kind == nullptr) {
-    std::fprintf(stderr,
-                 "gpu_bench: there is no CUDA device; agmmd says why when it is given one\n");
+    std::fprintf(
+        stderr,
+        "gpu_bench: no CUDA device was found; agmmd says why if its configuration has one\n");
     return 1;
   }
   const std::string device = kind->create(0, 1)->info().description;

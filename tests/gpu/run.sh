@@ -157,7 +157,7 @@ products() {
     for algorithm in serial ring bidirectional_ring split_ring direct hierarchical hierarchical_peer torus peer; do
       code=0
       ctl job submit --bind A=A,B=B,C=C --algorithm "$algorithm" --wait --timeout 15s || code=$?
-      # What the ranks cannot run without memory that they share is refused (2).
+      # A plan that needs memory which the ranks do not share is refused (2).
       if ((code == 2)) && [[ $algorithm == *peer ]]; then continue; fi
       ((code == 0)) || return 1
       ctl tensor get C "$folder/products/$algorithm.$dtype" --raw

@@ -45,7 +45,7 @@ void ExpectFewestBytes(const ShardedPlan& plan, const Schedule& schedule) {
   EXPECT_EQ(bytes, LeastBetweenNodes(plan.problem, plan.topology, plan.options).value());
 }
 
-// What arrives at a rank is multiplied there, unless an operand is multiplied as one block.
+// Every arrival at a rank is multiplied there, unless an operand is multiplied as one block.
 void ExpectAllArrivalsUsed(const ShardedPlan& plan, const Schedule& schedule) {
   if (FindAlgorithm(plan.options.algorithm)->arrivals == Arrivals::kContiguous) return;
   const auto multiplies = [&](Rank rank, const Block& block) {
