@@ -70,6 +70,7 @@ TEST(TransportHeap, AParkedMessageArrivesInTheHeap) {
     cluster.receiver(1).Expect(message, target.rows);
     cluster[1].Resume();
     ASSERT_TRUE(cluster.receiver(1).arrived.Wait(before + 1));
+    ASSERT_TRUE(sent.Wait(1));  // until then the sender reads the patch
     EXPECT_EQ(to.Wrong(rows), std::nullopt);
   }
 }
@@ -121,6 +122,7 @@ TEST(TransportHeap, AHeapThatFailsFailsWhatIsSentOrReceived) {
     cluster[0].Send(1, message, from.rows(), sent.Next());
     ASSERT_TRUE(cluster.receiver(1).arrived.Wait(before + 1));
     EXPECT_EQ(cluster.receiver(1).arrived.all()[before].message(), "the GPU was lost");
+    ASSERT_TRUE(sent.Wait(2));  // until then the sender reads the patch
   }
   MatrixStore& store = cluster.nodes[1]->store;
   test::HiddenHeap heap(absl::MakeSpan(store.memory));

@@ -185,8 +185,8 @@ TEST(Transport, ParkedMessagesWaitForTheReceiver) {
 
 TEST(Transport, PushedBytesDoNotWaitUntilTheyAreAskedFor) {
   constexpr int64_t kBytes = 512 << 10;
+  Patch from(1, kBytes, kBytes), to(1, kBytes, kBytes);  // outlive the sends
   Cluster cluster(2);
-  Patch from(1, kBytes, kBytes), to(1, kBytes, kBytes);
   from.Fill(7);
   Outcomes pushed, asked;
   cluster[0].Send(1, {1, 2, 0, 0, 0}, from.rows(), asked.Next());
