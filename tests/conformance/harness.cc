@@ -117,7 +117,7 @@ bool Cluster::GuardsAreWhole() {
 }
 
 PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Schedule& schedule,
-                           std::vector<int> world_ranks)
+                           std::vector<int> world_ranks, std::vector<int64_t> offsets)
     : cluster_(cluster),
       problem_(problem),
       schedule_(std::make_shared<const Schedule>(schedule)),
@@ -128,8 +128,11 @@ PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Sched
   const std::vector<int>& nodes = cluster.topology().node_of_rank;
   const Rank ranks = static_cast<Rank>(nodes.size());
   operands_.workspace_offset = cluster.Allocate(schedule.workspace_bytes);
-  for (const Tensor& tensor : problem.tensors)
-    operands_.offsets.push_back(cluster.Allocate(ShardBytes(problem.mesh, tensor)));
+  operands_.offsets = std::move(offsets);
+  if (operands_.offsets.empty()) {
+    for (const Tensor& tensor : problem.tensors)
+      operands_.offsets.push_back(cluster.Allocate(ShardBytes(problem.mesh, tensor)));
+  }
   for (Rank rank = 0; rank < ranks; ++rank)
     executors_.push_back(cluster.device(rank)->CreateExecutor());
   for (Rank self = 0; self < ranks; ++self) {
@@ -166,6 +169,11 @@ void PreparedPlan::Poison(Rank rank, Operand operand) {
   const int64_t bytes = ShardBytes(problem_.mesh, problem_.tensors[operand]);
   PutBytes(*cluster_.heap(rank), operands_.offsets[operand],
            std::vector<std::byte>(bytes, kPoison));
+}
+
+void PreparedPlan::PoisonWorkspace(Rank rank) {
+  PutBytes(*cluster_.heap(rank), operands_.workspace_offset,
+           std::vector<std::byte>(schedule_->workspace_bytes, kPoison));
 }
 
 void PreparedPlan::Write(Rank rank, Operand operand, const TestMatrix& whole) {

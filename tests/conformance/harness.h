@@ -76,9 +76,10 @@ class Cluster {
 // A schedule prepared on all ranks of a cluster, with operands of its own.
 class PreparedPlan {
  public:
-  // Dies if the schedule is refused. `world_ranks`: what errors call the ranks.
+  // Dies if the schedule is refused. `world_ranks`: what errors call the ranks. `offsets`: where the
+  // operands lie, by operand; empty: in places of their own.
   PreparedPlan(Cluster& cluster, const Problem& problem, const Schedule& schedule,
-               std::vector<int> world_ranks = {});
+               std::vector<int> world_ranks = {}, std::vector<int64_t> offsets = {});
   // Cancels what still runs and waits for it.
   ~PreparedPlan();
 
@@ -90,6 +91,7 @@ class PreparedPlan {
   // Writes what `rank` holds of an operand; everything else of its place becomes poison (NaN).
   void Write(Rank rank, Operand operand, const TestMatrix& whole);
   void Poison(Rank rank, Operand operand);
+  void PoisonWorkspace(Rank rank);
   // Writes A and B on all ranks, and poisons C.
   void Fill(const TestMatrix& a, const TestMatrix& b);
   // Fills A and B on the devices with uniform values that `seed` decides.

@@ -73,9 +73,9 @@ Rectangle Line(uint64_t address, size_t bytes) {
 uint64_t Address(const void* host) { return reinterpret_cast<uint64_t>(host); }
 
 // Result of a query or a synchronisation; one that succeeds orders.
-CUresult Saw(const Point& point, const Clock& clock) {
+CUresult Saw(const Point& point, std::shared_ptr<const Captured> captured) {
   if (!TheMachine().Reached(point)) return CUDA_ERROR_NOT_READY;
-  TheMachine().races.HostSaw(clock);
+  TheMachine().history.HostSaw(std::move(captured));
   return CUDA_SUCCESS;
 }
 
@@ -115,7 +115,7 @@ CUresult cuStreamQuery(CUstream handle) {
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
   if (!TheMachine().Reached(stream->last)) TheMachine().Poll(stream->last);
   return stream->gpu->error != CUDA_SUCCESS ? stream->gpu->error
-                                            : Saw(stream->last, TheMachine().ClockOf(*stream));
+                                            : Saw(stream->last, TheMachine().history.Capture(stream->number, call.name));
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
@@ -126,9 +126,9 @@ CUresult cuStreamSynchronize(CUstream handle) {
   if (owner.error != CUDA_SUCCESS) return owner.error;
   // As they are now: other threads may submit meanwhile.
   const Point last = stream->last;
-  const Clock clock = TheMachine().ClockOf(*stream);
+  const auto captured = TheMachine().history.Capture(stream->number, call.name);
   const CUresult waited = TheMachine().Wait(last, "cuStreamSynchronize");
-  return waited != CUDA_SUCCESS ? waited : Saw(last, clock);
+  return waited != CUDA_SUCCESS ? waited : Saw(last, captured);
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned int flags) {
@@ -167,7 +167,7 @@ CUresult cuEventQuery(CUevent handle) {
     TheMachine().Poll(event->record->point);
   }
   if (event->gpu->error != CUDA_SUCCESS) return event->gpu->error;
-  return event->record ? Saw(event->record->point, event->record->clock) : CUDA_SUCCESS;
+  return event->record ? Saw(event->record->point, event->record->captured) : CUDA_SUCCESS;
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
@@ -178,7 +178,7 @@ CUresult cuEventSynchronize(CUevent handle) {
   const std::shared_ptr<Record> record = event->record;
   if (!record) return CUDA_SUCCESS;
   const CUresult waited = TheMachine().Wait(record->point, call.name);
-  return waited != CUDA_SUCCESS ? waited : Saw(record->point, record->clock);
+  return waited != CUDA_SUCCESS ? waited : Saw(record->point, record->captured);
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {

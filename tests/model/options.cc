@@ -86,8 +86,6 @@ void Set(Options& options, const std::string& key, const std::string& value) {
     options.driver = value == "stub" ? 0 : Integer(key, value, 1, 99999);
   } else if (key == "machine") {
     options.machine = Integer(key, value, 1, 0xffffffff);
-  } else if (key == "skip_wait") {
-    options.skip_wait = Integer(key, value, 0, 1LL << 60);
   } else if (key == "report") {
     options.report = value;
   } else if (key == "fail") {

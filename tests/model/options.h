@@ -24,7 +24,6 @@ struct Options {
   int driver = 13000;  // the driver's version; 0 is a stub
   // The number of the machine that the GPUs belong to: processes with the same number share them.
   uint32_t machine = 0;   // set to the process's id unless given
-  int64_t skip_wait = 0;  // the race check leaves out the n-th wait that adds an order
   std::string report;     // a file that gets counts at exit, and each finding
 
   struct Failure {  // the call-th call of `name` returns `code`

@@ -52,8 +52,9 @@ bool Overlap(const Rectangle& a, const Rectangle& b) {
   return false;
 }
 
-void Races::Add(const Operation& operation, const Clock& clock,
-                const std::vector<Access>& accesses) {
+std::string Races::Add(const Operation& operation, const Clock& clock, const Clock& host,
+                       const std::vector<Access>& accesses) {
+  std::string race;
   for (const Access& access : accesses) {
     std::vector<Touch>& touches = touches_[Region(access.bytes.address)];
     // An earlier touch that this one orders and covers is in no race that this one is not in, too.
@@ -61,32 +62,31 @@ void Races::Add(const Operation& operation, const Clock& clock,
       const bool same = touch.by.stream == operation.stream && touch.by.count == operation.count;
       if (same) return false;
       if (!Covers(clock, touch.by.stream, touch.by.count)) {
-        if ((access.writes || touch.access.writes) && Overlap(access.bytes, touch.access.bytes)) {
-          Fail(Format("race: %s %s %s, and %s %s %s; no stream, event or host wait orders them",
-                      operation.name.c_str(), access.writes ? "writes" : "reads",
-                      Describe(access.bytes).c_str(), touch.by.name.c_str(),
-                      touch.access.writes ? "writes" : "reads",
-                      Describe(touch.access.bytes).c_str()));
+        if (race.empty() && (access.writes || touch.access.writes) &&
+            Overlap(access.bytes, touch.access.bytes)) {
+          race = Format("race: %s %s %s, and %s %s %s; no stream, event or host wait orders them",
+                        operation.name.c_str(), access.writes ? "writes" : "reads",
+                        Describe(access.bytes).c_str(), touch.by.name.c_str(),
+                        touch.access.writes ? "writes" : "reads",
+                        Describe(touch.access.bytes).c_str());
         }
         return false;
       }
-      return Covers(host_, touch.by.stream, touch.by.count) ||
+      return Covers(host, touch.by.stream, touch.by.count) ||
              ((access.writes || !touch.access.writes) &&
               Contains(access.bytes, touch.access.bytes));
     });
     touches.push_back({access, operation});
   }
+  return race;
 }
 
-void Races::HostSaw(const Clock& clock) { Join(host_, clock); }
-
-std::string Races::Unseen(const Rectangle& bytes) const {
+std::string Races::Unseen(const Rectangle& bytes, const Clock& host) const {
   const auto found = touches_.find(Region(bytes.address));
   if (found == touches_.end()) return "";
   for (const Touch& touch : found->second) {
-    if (!Covers(host_, touch.by.stream, touch.by.count) && Overlap(bytes, touch.access.bytes)) {
+    if (!Covers(host, touch.by.stream, touch.by.count) && Overlap(bytes, touch.access.bytes))
       return touch.by.name;
-    }
   }
   return "";
 }

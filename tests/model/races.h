@@ -31,27 +31,23 @@ struct Access {
   bool writes = false;
 };
 
-// Not thread-safe: under the model's lock. Addresses are physical, so that two mappings of one
-// memory meet.
+// Who touched which bytes. Addresses are physical, so that two mappings of one memory meet. The
+// host's clock: what it has seen the end of, which is before all that comes.
 class Races {
  public:
-  // An operation of `stream`, its count there, what to call it, and its clock, which covers itself.
+  // An operation of `stream`, its count there, and what to call it.
   struct Operation {
     int stream = 0;
     uint64_t count = 0;
     std::string name;
   };
 
-  // Adds what `operation` touches. Ends the test if a byte of it is touched by an earlier operation
-  // that `clock` does not cover, and one of the two writes.
-  void Add(const Operation& operation, const Clock& clock, const std::vector<Access>& accesses);
-
-  // Joins the host's clock, which every later operation inherits.
-  void HostSaw(const Clock& clock);
-  const Clock& host() const { return host_; }
-
+  // Adds what `operation`, whose clock covers itself, touches. Returns a race, or "": a byte of it
+  // is touched by an earlier operation that `clock` does not cover, and one of the two writes.
+  [[nodiscard]] std::string Add(const Operation& operation, const Clock& clock, const Clock& host,
+                                const std::vector<Access>& accesses);
   // The name of an operation on these bytes that the host has not seen the end of, or "".
-  std::string Unseen(const Rectangle& bytes) const;
+  std::string Unseen(const Rectangle& bytes, const Clock& host) const;
   // Forgets a stream whose GPU is lost: nothing of it runs any more.
   void ForgetStream(int stream);
   // Forgets memory that is back.
@@ -64,7 +60,6 @@ class Races {
   };
   // The touches that a later operation can conflict with, by region: a GPU's memory, or the host's.
   std::map<uint64_t, std::vector<Touch>> touches_;
-  Clock host_;
 };
 
 }  // namespace model

@@ -6,13 +6,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 namespace model {
 namespace {
 
 Machine* made = nullptr;
+
+// While a history is recorded, work begins once nothing has been submitted for as long as this.
+constexpr std::chrono::milliseconds kQuiet(10);
 
 // Runs after the destructors of the program, because this library was loaded by it.
 [[gnu::destructor]] void AtExit() {
@@ -42,11 +44,10 @@ Stream& Machine::AddStream(uint64_t handle, Gpu& gpu) {
       TheOptions().order == Order::kRandom ? Random(channels) : gpu.streams % channels;
   ++gpu.streams;
   Stream& stream = streams[handle];
-  const auto seen = std::find_if(free_numbers_.begin(), free_numbers_.end(), [&](const auto& free) {
-    return free.second == 0 || Covers(races.host(), free.first, free.second);
-  });
+  const auto seen = std::find_if(free_numbers_.begin(), free_numbers_.end(),
+                                 [&](int free) { return history.now().HostHasSeenAll(free); });
   if (seen != free_numbers_.end()) {
-    std::tie(stream.number, stream.operations) = *seen;
+    stream.number = *seen;
     free_numbers_.erase(seen);
   } else {
     stream.number = static_cast<int>(gpu_of_stream_.size());
@@ -55,12 +56,13 @@ Stream& Machine::AddStream(uint64_t handle, Gpu& gpu) {
   stream.gpu = &gpu;
   stream.channel = &gpu.channels[channel];
   gpu_of_stream_[stream.number] = &gpu;
+  history.BeginStream(stream.number);
   return stream;
 }
 
 void Machine::RemoveStream(uint64_t handle) {
   const auto found = streams.find(handle);
-  free_numbers_[found->second.number] = found->second.operations;
+  free_numbers_.insert(found->second.number);
   streams.erase(found);
 }
 
@@ -79,11 +81,6 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
   operation.number = ++submitted_;
   operation.name += Format(" #%llu on stream %d of GPU %d", (unsigned long long)operation.number,
                            stream.number, stream.gpu->index);
-  ++stream.operations;
-  // Waits in a row count together, by what follows them.
-  if (!operation.awaits) ClockOf(stream);
-  stream.clock.resize(std::max<size_t>(stream.clock.size(), stream.number + 1));
-  stream.clock[stream.number] = stream.operations;
   std::vector<Access> touched;
   for (const Access& access : operation.accesses) {
     // Bytes that are not mapped now are a fault when it runs.
@@ -94,15 +91,18 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
     const std::vector<Access> physical = memory.Physical(access);
     touched.insert(touched.end(), physical.begin(), physical.end());
   }
-  races.Add({stream.number, stream.operations, operation.name}, stream.clock, touched);
+  const std::string race = history.Add(stream.number, operation.name, touched,
+                                       operation.awaits ? operation.awaits->captured : nullptr);
+  if (!race.empty()) Fail(race);
 
   stream.last = {&channel, channel.done + channel.queue.size() + 1};
   if (operation.sets) {
     operation.sets->point = stream.last;
-    operation.sets->clock = stream.clock;
-    operation.sets->name = operation.name;
+    operation.sets->captured = history.Capture(stream.number, operation.name);
   }
   channel.queue.push_back(std::move(operation));
+  submitted_at_ = std::chrono::steady_clock::now();
+  if (history.recording()) return CUDA_SUCCESS;
   switch (TheOptions().order) {
     case Order::kEager: RunSome({}, -1); break;
     case Order::kLazy: break;
@@ -113,31 +113,7 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
 
 CUresult Machine::SubmitWait(Stream& stream, const std::shared_ptr<Record>& record) {
   ++waits_;
-  stream.awaited.push_back(record);
   return Submit(stream, {.name = "cuStreamWaitEvent", .awaits = record});
-}
-
-const Clock& Machine::ClockOf(Stream& stream) {
-  Join(stream.clock, races.host());
-  const std::vector<std::shared_ptr<Record>> awaited = std::move(stream.awaited);
-  stream.awaited.clear();
-  const Clock before = stream.clock;
-  for (size_t i = 0; i < awaited.size(); ++i) {
-    // A wait that adds no order to the others is not counted, because nothing is wrong without it.
-    Clock others = before;
-    for (size_t j = 0; j < awaited.size(); ++j) {
-      if (j != i) Join(others, awaited[j]->clock);
-    }
-    Clock all = others;
-    Join(all, awaited[i]->clock);
-    if (all != others && ++ordering_waits_ == TheOptions().skip_wait) {
-      Report(Format("skipped=wait of stream %d of GPU %d for %s", stream.number, stream.gpu->index,
-                    awaited[i]->name.c_str()));
-    } else {
-      Join(stream.clock, awaited[i]->clock);
-    }
-  }
-  return stream.clock;
 }
 
 bool Machine::Reached(const Point& point) const {
@@ -156,7 +132,7 @@ bool Machine::MayRun(const Channel& channel) const {
 }
 
 Channel* Machine::Next(const Point& target) {
-  if (TheOptions().order == Order::kLazy && target.channel) {
+  if ((TheOptions().order == Order::kLazy || history.recording()) && target.channel) {
     // The first need of the target: the head of its channel, or what that waits for, and so on. It
     // ends, because each step goes to work that was submitted earlier.
     Channel* channel = target.channel;
@@ -173,6 +149,13 @@ Channel* Machine::Next(const Point& target) {
     }
   }
   if (ready.empty()) return nullptr;
+  if (history.recording()) {
+    const auto slow = std::partition(ready.begin(), ready.end(), [&](const Channel* channel) {
+      return channel->gpu->index != slow_gpu;
+    });
+    if (slow != ready.begin()) ready.erase(slow, ready.end());
+    return ready[Random(static_cast<int>(ready.size()))];
+  }
   if (TheOptions().order == Order::kRandom) return ready[Random(static_cast<int>(ready.size()))];
   const auto [oldest, newest] =
       std::minmax_element(ready.begin(), ready.end(), [](const Channel* a, const Channel* b) {
@@ -226,6 +209,10 @@ void Machine::RunSome(const Point& target, int steps) {
 }
 
 void Machine::Poll(const Point& point) {
+  if (history.recording()) {
+    if (std::chrono::steady_clock::now() - submitted_at_ > kQuiet) RunSome({}, 1 + Random(4));
+    return;
+  }
   switch (TheOptions().order) {
     case Order::kEager: return RunSome(point, -1);
     case Order::kLazy: return RunSome(point, 1);
@@ -258,7 +245,7 @@ void Machine::WaitForAll(const std::string& caller) {
 void Machine::Lose(Gpu& gpu, CUresult error, const std::string& why) {
   gpu.error = error;
   for (size_t i = 0; i < gpu_of_stream_.size(); ++i) {
-    if (gpu_of_stream_[i] == &gpu) races.ForgetStream(static_cast<int>(i));
+    if (gpu_of_stream_[i] == &gpu) history.ForgetStream(static_cast<int>(i));
   }
   std::fprintf(stderr, "model: GPU %d: error %d: %s\n", gpu.index, error, why.c_str());
 }
@@ -279,12 +266,12 @@ void Machine::CheckUnused(const std::string& call, uint64_t address, int64_t byt
   // Callers have checked that it is the start of a mapping or of pinned memory.
   const Access whole = {{address, 1, bytes, bytes}, true};
   for (const Access& access : memory.Physical(whole)) {
-    const std::string user = races.Unseen(access.bytes);
+    const std::string user = history.now().Unseen(access.bytes);
     if (!user.empty()) {
       Fail(Format("%s of %#llx while %s may still use it; wait for it first", call.c_str(),
                   (unsigned long long)address, user.c_str()));
     }
-    races.Forget(access.bytes.address, access.bytes.row_bytes);
+    history.Forget(access.bytes.address, access.bytes.row_bytes);
   }
 }
 
@@ -305,7 +292,7 @@ void Machine::Deadlock() {
 
 void Machine::Finish() {
   Report(Format("waits=%lld ordering_waits=%lld operations=%llu full=%lld streams=%zu seed=%llu",
-                (long long)waits_, (long long)ordering_waits_, (unsigned long long)submitted_,
+                (long long)waits_, (long long)history.now().ordering_waits(), (unsigned long long)submitted_,
                 (long long)full_, gpu_of_stream_.size(), (unsigned long long)TheOptions().seed));
   std::vector<std::string> held = memory.Held();
   for (const auto& [handle, stream] : streams) {

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/model/history.h"
 #include "tests/model/memory.h"
 #include "tests/model/options.h"
-#include "tests/model/races.h"
 
 namespace model {
 
@@ -30,9 +30,8 @@ struct Point {
 
 // One recording of an event.
 struct Record {
-  std::string name;  // of the operation
   Point point;
-  Clock clock;
+  std::shared_ptr<const Captured> captured;
   std::chrono::steady_clock::time_point time;  // once it is reached
 };
 
@@ -76,9 +75,6 @@ struct Stream {
   Gpu* gpu = nullptr;
   Channel* channel = nullptr;
   Point last;
-  Clock clock;
-  std::vector<std::shared_ptr<Record>> awaited;  // not in the clock yet
-  uint64_t operations = 0;
 };
 
 struct Event {
@@ -94,7 +90,7 @@ class Machine {
 
   std::mutex mutex;
   Memory memory;
-  Races races;
+  History history;
   std::deque<Gpu> gpus;
   // By handles that are never used again.
   std::map<uint64_t, Stream> streams;
@@ -103,6 +99,7 @@ class Machine {
   std::map<uint64_t, std::string> others;  // cuBLASLt's objects, by address
   std::map<std::string, int64_t> calls;
   bool initialized = false;
+  int slow_gpu = -1;  // while a history is recorded: runs last
 
   // A handle that was not given out before.
   uint64_t NewHandle() { return last_handle_ += 16; }
@@ -114,8 +111,6 @@ class Machine {
   CUresult Submit(Stream& stream, Operation operation);
   // Makes what follows in `stream` wait for the recording.
   CUresult SubmitWait(Stream& stream, const std::shared_ptr<Record>& record);
-  // The order before the next operation of the stream.
-  const Clock& ClockOf(Stream& stream);
   bool Reached(const Point& point) const;
   // Runs a little, as time passes between two queries.
   void Poll(const Point& point);
@@ -148,10 +143,11 @@ class Machine {
   std::mt19937_64 random_;
   uint64_t last_handle_ = 0x1000;
   uint64_t submitted_ = 0;
-  int64_t waits_ = 0, ordering_waits_ = 0, full_ = 0;
-  // Numbers of destroyed streams, and the operations of each; used again once the host has seen all
-  // of them, so that clocks stay short.
-  std::map<int, uint64_t> free_numbers_;
+  std::chrono::steady_clock::time_point submitted_at_;  // the last
+  int64_t waits_ = 0, full_ = 0;
+  // Numbers of destroyed streams; used again once the host has seen all of them, so that clocks stay
+  // short.
+  std::set<int> free_numbers_;
   std::vector<Gpu*> gpu_of_stream_;     // by number
   std::multiset<std::string> blocked_;  // callers
 };

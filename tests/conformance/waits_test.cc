@@ -1,0 +1,229 @@
+// With any one event wait of a CUDA device left out, the model's race check finds a race.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "kernels/base/deadline.h"
+#include "kernels/base/units.h"
+#include "kernels/schedule/access.h"
+#include "tests/conformance/cases.h"
+#include "tests/model/history_calls.h"
+
+namespace agmm::test {
+namespace {
+
+// A plan, and what its owner does on each rank between two epochs, as plans that wait for no other
+// rank: one reads C and writes A and B, one reads A and B and writes C.
+class Owned {
+ public:
+  Owned(Cluster& cluster, const Case& c)
+      : problem_(c.problem()),
+        schedule_(c.schedule(cluster.topology())),
+        inputs_bytes_(BufferBytes(kA) + BufferBytes(kB)),
+        half_bytes_(std::max(inputs_bytes_, BufferBytes(kC))),
+        base_(cluster.Allocate(2 * half_bytes_)),
+        plan_(cluster, problem_, schedule_, {},
+              {base_, base_ + BufferBytes(kA), base_ + half_bytes_}),
+        owner_case_(OwnerCase(c, half_bytes_)),
+        one_(cluster.Allocate(kRowAlignBytes)),
+        writes_inputs_(cluster, owner_case_.problem(), OwnerSchedule(cluster), {},
+                       {one_, base_ + half_bytes_, base_}),
+        writes_c_(cluster, owner_case_.problem(), OwnerSchedule(cluster), {},
+                  {one_, base_, base_ + half_bytes_}) {}
+
+  // Queues on every rank two epochs of the plan, each behind one of its owner, and waits for their
+  // ends. As soon as a rank's last one is over, its memory is written.
+  void RunFour(bool inputs_first);
+
+  // Waits that order the epochs of ranks, which other plans may need, and this one does not: the
+  // first and the last of each lane that touches no operand of its rank.
+  int Exempt() const;
+
+ private:
+  int64_t BufferBytes(Operand operand) const {
+    return RoundUp(ShardBytes(problem_.mesh, problem_.tensors[operand]), kRowAlignBytes);
+  }
+  // One multiply a rank: a row of f32, which is what A and B are stored as, from one at C.
+  static Case OwnerCase(const Case& c, int64_t bytes) {
+    Case owner{"serial", DType::kF32, c.ranks, c.nodes};
+    owner.mesh = c.mesh;
+    owner.spec = "A[M, K] * B[K, N] -> C[M, N]";
+    owner.m = owner.k = 1;
+    owner.n = bytes / SizeOf(DType::kF32);
+    return owner;
+  }
+  // In a lane that the plan does not have.
+  Schedule OwnerSchedule(const Cluster& cluster) const {
+    Schedule schedule = owner_case_.schedule(cluster.topology());
+    int lane = 0;
+    for (const std::vector<Step>& steps : schedule_.ranks) lane = std::max(lane, LaneCount(steps));
+    for (std::vector<Step>& steps : schedule.ranks)
+      for (Step& step : steps) step.lane = lane;
+    return schedule;
+  }
+
+  const Problem problem_;
+  const Schedule schedule_;
+  const int64_t inputs_bytes_, half_bytes_, base_;
+  PreparedPlan plan_;
+  const Case owner_case_;
+  const int64_t one_;  // where a row is multiplied by what lies here
+  PreparedPlan writes_inputs_, writes_c_;
+  std::map<PreparedPlan*, uint64_t> epochs_;  // so far
+};
+
+void Owned::RunFour(bool inputs_first) {
+  PreparedPlan* const order[] = {inputs_first ? &writes_inputs_ : &writes_c_, &plan_,
+                                 inputs_first ? &writes_c_ : &writes_inputs_, &plan_};
+  const int ranks = plan_.rank_count();
+  Reports reports(4 * ranks);
+  for (int i = 0; i < 4; ++i) {
+    PreparedPlan* const plan = order[i];
+    const uint64_t epoch = ++epochs_[plan];
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      plan->Run(rank, epoch, 1, Deadline::After(absl::Seconds(60)),
+                [this, i, rank, done = reports.At(i * ranks + rank)](const EpochReport& report) {
+                  if (i == 3) {
+                    for (Operand operand : {kA, kB, kC}) plan_.Poison(rank, operand);
+                    plan_.PoisonWorkspace(rank);
+                  }
+                  done(report);
+                });
+    }
+  }
+  for (const EpochReport& report : reports.Wait()) ASSERT_EQ(report.status, absl::OkStatus());
+}
+
+int Owned::Exempt() const {
+  int lanes = 0;
+  for (Rank rank = 0; rank < static_cast<Rank>(schedule_.ranks.size()); ++rank) {
+    const std::vector<Step>& steps = schedule_.ranks[rank];
+    std::vector<bool> owns(LaneCount(steps), false);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      for (const Access& access : AccessesOf(steps[i], rank, static_cast<int>(i)))
+        if (access.place.rank == rank && access.place.buffer != kWorkspace)
+          owns[steps[i].lane] = true;
+    }
+    lanes += static_cast<int>(std::count(owns.begin(), owns.end(), false));
+  }
+  return 2 * lanes;
+}
+
+// The waits of a device, by place: which operation of an epoch's stream waits for which. A wait is
+// needed if it is in some epoch, because epochs differ in what the host happens to see.
+class Findings {
+ public:
+  // `verdicts`: of a stretch in which each stream had the same work twice, or none.
+  void Add(absl::string_view verdicts) {
+    for (absl::string_view line : absl::StrSplit(verdicts, '\n', absl::SkipEmpty())) {
+      char word[8] = "";
+      int waits = 0, awaited = 0;
+      long long i = 0, n = 0, j = 0, m = 0;
+      ASSERT_EQ(std::sscanf(std::string(line).c_str(),
+                            "%7s stream %d operation %lld of %lld, stream %d operation %lld of %lld",
+                            word, &waits, &i, &n, &awaited, &j, &m),
+                7)
+          << line;
+      ASSERT_TRUE(n % 2 == 0 && m % 2 == 0) << line;
+      const std::string where =
+          absl::StrFormat("stream %d, behind %d of %d operations, for stream %d, %d of %d", waits,
+                          n == 0 ? 0 : i % (n / 2), n / 2, awaited, m == 0 ? 0 : j % (m / 2), m / 2);
+      Wait& wait = waits_[where];
+      wait.needed |= std::string_view(word) == "needed";
+      // The stream that joins a rank's lanes has no work of its own.
+      wait.joins = n == 0 || m == 0;
+    }
+  }
+  int count() const { return static_cast<int>(waits_.size()); }
+  int Spare() const {
+    return static_cast<int>(std::count_if(waits_.begin(), waits_.end(),
+                                          [](const auto& at) { return !at.second.needed; }));
+  }
+  bool SpareAreJoins() const {
+    return std::all_of(waits_.begin(), waits_.end(), [](const auto& at) {
+      return at.second.needed || at.second.joins;
+    });
+  }
+  std::string List() const {
+    std::string list;
+    for (const auto& [where, wait] : waits_)
+      if (!wait.needed) absl::StrAppend(&list, "no race without: ", where, "\n");
+    return list;
+  }
+
+ private:
+  struct Wait {
+    bool needed = false, joins = false;
+  };
+  std::map<std::string, Wait> waits_;  // by place
+};
+
+template <typename Function>
+Function* OfTheModel(const char* name) {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return library == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+// All of the list, and the ways that it lacks.
+std::vector<Case> CasesOf(const std::string& algorithm) {
+  std::vector<Case> cases = Cases();
+  for (int nodes : {1, 2}) {
+    for (const char* more : {"bidirectional_ring", "split_ring", "hierarchical", "torus"}) {
+      cases.push_back({more, DType::kBF16, 4, nodes, 1, 23, 13, 29, 1});
+      cases.push_back({more, DType::kF32, 4, nodes, 3, 23, 13, 29, 1});
+      cases.back().mesh = "x=2,y=2";
+      cases.back().spec = "A[M_xy, K] * B[K, N] -> C[M, N]";
+    }
+  }
+  std::erase_if(cases, [&](const Case& c) { return c.algorithm != algorithm; });
+  return cases;
+}
+
+class Waits : public testing::TestWithParam<std::string> {};
+
+TEST_P(Waits, AreNeeded) {
+  const DeviceKind& kind = DeviceKinds().back();
+  if (kind.name != "cuda_model") GTEST_SKIP() << "the model alone can tell";
+  int waits = 0, spare = 0;
+  for (const Case& c : CasesOf(GetParam())) {
+    SCOPED_TRACE(c.name());
+    Cluster cluster(kind, c.topology());
+    auto* const record = OfTheModel<decltype(agmmModelRecord)>("agmmModelRecord");
+    auto* const verdicts = OfTheModel<decltype(agmmModelVerdicts)>("agmmModelVerdicts");
+    ASSERT_TRUE(record != nullptr && verdicts != nullptr);
+    Owned owned(cluster, c);
+    Findings found;
+    // From the second epoch on a plan waits for all that it ever waits for.
+    ASSERT_NO_FATAL_FAILURE(owned.RunFour(/*inputs_first=*/true));
+    // What a wait is needed for may be over where its GPU is quick, and where the machine is busy, so
+    // that the host sees much.
+    const int exempt = owned.Exempt();
+    const auto fine = [&] { return found.Spare() <= exempt && found.SpareAreJoins(); };
+    for (int i = 0; i < 2 || (i < 8 * c.ranks && !fine()); ++i) {
+      record(/*slow_gpu=*/i / 2 % c.ranks);
+      ASSERT_NO_FATAL_FAILURE(owned.RunFour(/*inputs_first=*/i % 2 == 0));
+      ASSERT_NO_FATAL_FAILURE(found.Add(verdicts()));
+    }
+    EXPECT_GT(found.count(), 0);
+    EXPECT_TRUE(fine()) << found.List();
+    waits += found.count();
+    spare += found.Spare();
+  }
+  std::cout << waits << " waits, a race without each of " << waits - spare << "\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Waits,
+                         testing::Values("serial", "ring", "direct", "peer", "bidirectional_ring",
+                                         "split_ring", "hierarchical", "torus"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace agmm::test

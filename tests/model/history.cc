@@ -1,0 +1,109 @@
+#include "tests/model/history.h"
+
+#include <map>
+#include <utility>
+
+namespace model {
+
+void History::Write(Event event) {
+  if (recording()) events_.push_back(std::move(event));
+}
+
+void History::BeginStream(int stream) {
+  Write({.kind = Event::Kind::kBegin, .stream = stream});
+  now_.BeginStream(stream);
+}
+
+std::string History::Add(int stream, const std::string& name, const std::vector<Access>& accesses,
+                         std::shared_ptr<const Captured> awaited) {
+  Write({Event::Kind::kAdd, stream, name, accesses, awaited});
+  return now_.Add(stream, name, accesses, std::move(awaited));
+}
+
+std::shared_ptr<const Captured> History::Capture(int stream, const std::string& name) {
+  const auto captured = std::make_shared<Captured>();
+  captured->name = name;
+  now_.Capture(stream, *captured);
+  Write({.kind = Event::Kind::kCapture, .stream = stream, .captured = captured});
+  return captured;
+}
+
+void History::HostSaw(std::shared_ptr<const Captured> captured) {
+  now_.HostSaw(*captured);
+  Write({.kind = Event::Kind::kHostSaw, .captured = std::move(captured)});
+}
+
+void History::Forget(uint64_t address, int64_t bytes) {
+  Write({.kind = Event::Kind::kForget, .accesses = {{{address, 1, bytes, bytes}, true}}});
+  now_.Forget(address, bytes);
+}
+
+void History::ForgetStream(int stream) {
+  Write({.kind = Event::Kind::kForgetStream, .stream = stream});
+  now_.ForgetStream(stream);
+}
+
+void History::Record() {
+  start_ = std::make_unique<Ordering>(now_);
+  start_->leaves_out = nullptr;
+  events_.clear();
+}
+
+std::vector<WaitVerdict> History::Verdicts() {
+  std::vector<WaitVerdict> verdicts;
+  const Ordering start = *start_;
+  const auto place = [&](int stream, uint64_t count) -> StretchPlace {
+    const uint64_t before = start.operations(stream);
+    return {stream, count - before, now_.operations(stream) - before};
+  };
+  start_->leaves_out = [&](int64_t, const OrderingWait& wait) {
+    verdicts.push_back({place(wait.stream, wait.count), place(wait.awaited->stream, wait.awaited->count)});
+    return false;
+  };
+  Replay();
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    start_->leaves_out = [&](int64_t number, const OrderingWait&) {
+      return number == start.ordering_waits() + static_cast<int64_t>(i) + 1;
+    };
+    verdicts[i].needed = !Replay().empty();
+  }
+  start_.reset();
+  events_.clear();
+  return verdicts;
+}
+
+std::string History::Replay() const {
+  Ordering ordering = *start_;
+  // What is captured without a wait knows less.
+  std::map<const Captured*, std::shared_ptr<const Captured>> captured;
+  const auto now = [&](const std::shared_ptr<const Captured>& then) {
+    const auto found = captured.find(then.get());
+    return found == captured.end() ? then : found->second;
+  };
+  for (const Event& event : events_) {
+    switch (event.kind) {
+      case Event::Kind::kBegin: ordering.BeginStream(event.stream); break;
+      case Event::Kind::kAdd:
+        if (std::string race =
+                ordering.Add(event.stream, event.name, event.accesses, now(event.captured));
+            !race.empty()) {
+          return race;
+        }
+        break;
+      case Event::Kind::kCapture: {
+        const auto again = std::make_shared<Captured>(*event.captured);
+        ordering.Capture(event.stream, *again);
+        captured[event.captured.get()] = again;
+        break;
+      }
+      case Event::Kind::kHostSaw: ordering.HostSaw(*now(event.captured)); break;
+      case Event::Kind::kForget:
+        ordering.Forget(event.accesses[0].bytes.address, event.accesses[0].bytes.row_bytes);
+        break;
+      case Event::Kind::kForgetStream: ordering.ForgetStream(event.stream); break;
+    }
+  }
+  return "";
+}
+
+}  // namespace model
