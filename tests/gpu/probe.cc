@@ -15,12 +15,8 @@
 #include <cstdlib>
 #include <cstring>
 
-// The fat binary of probe.cu; without nvcc, the head of one, which is enough for the model.
-#ifdef AGMM_PROBE_FATBIN
+// The fat binary of probe.cu.
 asm(".section .rodata\n.balign 16\nprobe_image: .incbin \"" AGMM_PROBE_FATBIN "\"\n.previous\n");
-#else
-asm(".section .rodata\n.balign 16\nprobe_image: .long 0xba55ed50, 0, 0, 0\n.previous\n");
-#endif
 extern "C" const char probe_image[];
 
 namespace {

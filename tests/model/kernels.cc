@@ -26,9 +26,7 @@ const std::vector<Kernel>& Table() {
         Row("model_add_floats", AddFloats),
         Row("probe_store", ProbeStore),
     };
-#ifdef AGMM_MODEL_KERNELS
     for (const Kernel& kernel : AgmmKernels()) rows->push_back(kernel);
-#endif
     return rows;
   }();
   return table;
