@@ -26,20 +26,29 @@ void KeepOpen(int gpu) {
   if (open->count(gpu) == 0) open->emplace(gpu, MakeDevice(gpu));
 }
 
+std::vector<DeviceKind> Skipped(absl::string_view why) {
+  std::fprintf(stderr, "kind cuda is skipped: %s\n", std::string(why).c_str());
+  return {};
+}
+
 }  // namespace
 
 std::vector<DeviceKind> CudaKinds() {
   setenv("AGMM_MODEL", "gpus=8,memory=4GiB", /*overwrite=*/0);
   const auto driver = OpenDriver();
+  if (!driver.ok()) return Skipped(driver.status().message());
   int gpus = 0;
   CUdevice device = 0;
   char name[256] = {};
-  if (!driver.ok() || (*driver)->cuDeviceGetCount(&gpus) != CUDA_SUCCESS || gpus == 0 ||
+  if ((*driver)->cuDeviceGetCount(&gpus) != CUDA_SUCCESS || gpus == 0 ||
       (*driver)->cuDeviceGet(&device, 0) != CUDA_SUCCESS ||
       (*driver)->cuDeviceGetName(name, sizeof(name), device) != CUDA_SUCCESS)
-    return {};
+    return Skipped("the driver has no GPU");
+  const bool is_model = absl::StrContains(name, "MODEL");
+  if (is_model && std::getenv("AGMM_TEST_GPU") != nullptr)
+    return Skipped("AGMM_TEST_GPU is set, and the driver on the library path is a model");
   DeviceKind kind;
-  kind.name = absl::StrContains(name, "MODEL") ? "cuda_model" : "cuda";
+  kind.name = is_model ? "cuda_model" : "cuda";
   const bool keeps = kind.name == "cuda";
   kind.create = [gpus, keeps](Rank rank, int) {
     if (keeps) KeepOpen(rank % gpus);

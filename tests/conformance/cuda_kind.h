@@ -7,8 +7,9 @@
 
 namespace agmm::test {
 
-// "cuda_model" or "cuda", whichever the driver is that the loader finds; none where it finds none.
-// Ranks take GPUs in turn. Without AGMM_MODEL, a model has a GPU for each of 8 ranks.
+// "cuda_model" or "cuda", whichever the driver is that the loader finds. None, and a line that says
+// why, where it finds none; so with AGMM_TEST_GPU in the environment, where it finds a model. Ranks
+// take GPUs in turn. Without AGMM_MODEL, a model has a GPU for each of 8 ranks.
 std::vector<DeviceKind> CudaKinds();
 
 }  // namespace agmm::test
