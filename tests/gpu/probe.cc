@@ -31,14 +31,14 @@ struct Result {
 
 std::vector<ProbeCheck> AllChecks() {
   std::vector<ProbeCheck> all;
-  for (const auto& table : {EventChecks(), MemoryChecks(), ProductChecks(), Measurements()}) {
+  for (const auto& table : {EventChecks(), MemoryChecks(), ProductChecks(), KernelChecks(),
+                            Measurements(), SignalChecks(), LostChecks()}) {
     all.insert(all.end(), table.begin(), table.end());
   }
   return all;
 }
 
-Result Run(const ProbeCheck& check, const std::string& driver) {
-  Probe probe;
+Result Run(Probe& probe, const ProbeCheck& check, const std::string& driver) {
   if (std::string error = probe.Open(driver, 2); !error.empty()) return {"fail", error};
   char name[128] = {};
   probe.cu.cuDeviceGetName(name, sizeof name, 0);
@@ -51,8 +51,8 @@ Result Run(const ProbeCheck& check, const std::string& driver) {
   const std::string failure = probe.failure;
   // Its errors count for nothing, because some checks leave a context that returns one to each
   // call.
-  if (probe.library) probe.cu.cuLibraryUnload(probe.library);
-  probe.Close();
+  if (probe.library && !probe.abandoned) probe.cu.cuLibraryUnload(probe.library);
+  if (!probe.abandoned) probe.Close();
   if (!failure.empty()) return {"fail", failure};
   if (!probe.skipped.empty()) return {"skip", probe.skipped};
   return {check.kind == ProbeCheck::kFact ? "fact" : "pass", probe.text};
@@ -67,9 +67,11 @@ Result RunApart(const ProbeCheck& check, const std::string& driver) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(kLimitSeconds);
-    const Result result = Run(check, driver);
+    Probe probe;
+    const Result result = Run(probe, check, driver);
     const std::string line = result.state + " " + result.text;
     if (write(ends[1], line.data(), line.size()) < 0) _exit(2);
+    if (probe.abandoned) _exit(0);
     // With destructors, because the model looks for leaks then.
     std::exit(0);
   }
@@ -110,10 +112,18 @@ void Describe(Probe& probe) {
 
 }  // namespace
 
-void Probe::Failed(const std::string& call, CUresult result) {
+void Probe::Failed(const std::string& call, CUresult result) { Fail(call + ": " + Name(result)); }
+
+std::string Probe::Name(CUresult result) const {
   const char* name = nullptr;
   cu.cuGetErrorName(result, &name);
-  Fail(call + ": " + (name ? name : std::to_string(result)));
+  return name ? name : std::to_string(result);
+}
+
+int Probe::Attribute(CUdevice_attribute which) {
+  int value = 0;
+  Check("cuDeviceGetAttribute", cu.cuDeviceGetAttribute(&value, which, 0));
+  return value;
 }
 
 void Probe::Fail(const std::string& why) {

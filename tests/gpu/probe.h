@@ -18,6 +18,20 @@ class Probe : public GpuScratch {
   }
   void Expect(CUresult result, CUresult wanted, const std::string& call);
 
+  std::string Name(CUresult result) const;
+  // Of GPU 0.
+  int Attribute(CUdevice_attribute which);
+  // A function of the driver that the CUDA device does without; null where there is none.
+  template <typename Function>
+  Function* Find(const char* name) {
+    void* function = nullptr;
+    CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
+    if (cu.cuGetProcAddress(name, &function, CUDA_VERSION, 0, &status) != CUDA_SUCCESS) {
+      return nullptr;
+    }
+    return reinterpret_cast<Function*>(function);
+  }
+
   bool two_gpus() const { return contexts.size() > 1; }
   // Why this check does not apply here; the check returns then.
   void Skip(const std::string& why) { skipped = why; }
@@ -27,6 +41,7 @@ class Probe : public GpuScratch {
   void Launch(const char* name, int blocks, int threads, CUstream stream, void** arguments);
 
   bool model = false;            // the device says so
+  bool abandoned = false;        // the process ends without giving anything back, which may hang
   std::string failure, skipped;  // empty: none
   std::string text;              // what a fact or a `may` shows
   CUlibrary library = nullptr;
@@ -40,8 +55,11 @@ struct ProbeCheck {
   void (*run)(Probe&) = nullptr;
 };
 
-// The tables: events and streams, memory, products, measurements.
+// The tables, one a file.
 std::vector<ProbeCheck> EventChecks();
 std::vector<ProbeCheck> MemoryChecks();
 std::vector<ProbeCheck> ProductChecks();
+std::vector<ProbeCheck> KernelChecks();
 std::vector<ProbeCheck> Measurements();
+std::vector<ProbeCheck> SignalChecks();
+std::vector<ProbeCheck> LostChecks();

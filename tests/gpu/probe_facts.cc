@@ -1,55 +1,9 @@
 // cuda_probe: measurements, on a GPU only. Numbers, and no opinion of them.
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <thread>
 
-#include "tests/gpu/probe.h"
+#include "tests/gpu/measure.h"
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double Microseconds(Clock::time_point since) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - since).count();
-}
-
-std::string Number(double value, const char* unit) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f %s", value < 100 ? 2 : 0, value, unit);
-  return text;
-}
-
-// Kernels that spin until they are released or `limit_ms` are over.
-class Spin {
- public:
-  explicit Spin(Probe& probe) : probe_(probe), flag_(probe.Host<unsigned long long>(1)) {
-    *flag_ = 0;
-    probe.Kernel("probe_spin");  // loaded before anything spins
-  }
-  ~Spin() { Release(); }
-
-  void Launch(CUstream stream, int limit_ms, int blocks = 1, int threads = 1) {
-    auto flag = reinterpret_cast<CUdeviceptr>(flag_);
-    unsigned long long value = 1, limit_ns = limit_ms * 1000000ull;
-    void* arguments[] = {&flag, &value, &limit_ns};
-    probe_.Launch("probe_spin", blocks, threads, stream, arguments);
-  }
-  void Release() { *static_cast<volatile unsigned long long*>(flag_) = 1; }
-
- private:
-  Probe& probe_;
-  unsigned long long* flag_;
-};
-
-// Whether the stream's work ends within `limit_ms`.
-bool EndsWithin(Probe& probe, CUstream stream, int limit_ms) {
-  const auto begin = Clock::now();
-  while (Microseconds(begin) < limit_ms * 1000.0) {
-    if (probe.cu.cuStreamQuery(stream) == CUDA_SUCCESS) return true;
-  }
-  return false;
-}
 
 void StalledStreams(Probe& probe) {
   const CUdeviceptr memory = probe.Device(1);
@@ -95,14 +49,13 @@ void BlockingCalls(Probe& probe) {
   void* pinned = nullptr;
   CUstream made = nullptr;
   CUevent event = nullptr;
-  const auto time = [&](const char* name, auto call) {
+  const auto time = [&](const std::string& name, auto call) {
     Spin spin(probe);
     spin.Launch(stream, 500);
     const auto begin = Clock::now();
     call();
     const double us = Microseconds(begin);
-    probe.text += std::string(probe.text.empty() ? "" : ", ") + name +
-                  (us > 400000 ? " BLOCKS" : " " + Number(us, "us"));
+    Append(probe.text, name + (us > 400000 ? " BLOCKS" : " " + Number(us, "us")));
     spin.Release();
     probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(stream));
   };
@@ -131,35 +84,7 @@ void BlockingCalls(Probe& probe) {
   probe.cu.cuLibraryUnload(before);
 }
 
-void Signal(Probe& probe) {
-  const CUstream waiting = probe.Stream(), signalling = probe.Stream();
-  const CUdeviceptr flag = probe.Device(8), source = probe.Device(8);
-  auto* one = probe.Host<unsigned long long>(1);
-  *one = 1;
-  probe.Kernel("probe_spin");
-  double best = 1e9;
-  for (int round = 0; round < 20; ++round) {
-    probe.Check("cuMemsetD8Async", probe.cu.cuMemsetD8Async(flag, 0, 8, waiting));
-    probe.Check("cuMemcpyHtoDAsync", probe.cu.cuMemcpyHtoDAsync(source, one, 8, signalling));
-    probe.cu.cuStreamSynchronize(waiting);
-    probe.cu.cuStreamSynchronize(signalling);
-    CUdeviceptr at = flag;
-    unsigned long long value = 1, limit_ns = 1000000000;
-    void* arguments[] = {&at, &value, &limit_ns};
-    probe.Launch("probe_spin", 1, 1, waiting, arguments);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    const auto begin = Clock::now();
-    probe.Check("cuMemcpyDtoDAsync", probe.cu.cuMemcpyDtoDAsync(flag, source, 8, signalling));
-    probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(waiting));
-    best = std::min(best, Microseconds(begin));
-  }
-  probe.text = "a kernel that spins on device memory sees an 8-byte copy after " +
-               (best > 900000 ? "never" : Number(best, "us"));
-}
-
 void BesideAFullGrid(Probe& probe) {
-  int sms = 0;
-  probe.cu.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0);
   const size_t bytes = Probe::kMiB;
   const CUdeviceptr a = probe.Device(bytes), b = probe.Device(bytes);
   char* host = probe.Host(bytes);
@@ -171,12 +96,12 @@ void BesideAFullGrid(Probe& probe) {
   rows.srcPitch = rows.dstPitch = 1024;
   rows.WidthInBytes = 1000;
   rows.Height = 1000;
-  const auto time = [&](const char* name, auto copy) {
+  const auto time = [&](const std::string& name, auto copy) {
     Spin spin(probe);
-    spin.Launch(grid, 500, 2 * sms, 1024);  // 2048 threads an SM: no room for another block
+    spin.FillGpu(grid, 500);
     copy();
     const bool ends = EndsWithin(probe, copies, 200);
-    probe.text += std::string(probe.text.empty() ? "" : ", ") + name + (ends ? " runs" : " WAITS");
+    Append(probe.text, name + (ends ? " runs" : " WAITS"));
     spin.Release();
     probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(grid));
     probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(copies));
@@ -188,6 +113,41 @@ void BesideAFullGrid(Probe& probe) {
   time("memset", [&] { probe.cu.cuMemsetD8Async(a, 0, bytes, copies); });
 }
 
+// Copies on the GPU that ask for copy engines, and such that do not, by themselves and beside a
+// full grid.
+void PreferOverlap(Probe& probe) {
+#if CUDA_VERSION >= 13000
+  auto* const batch = probe.Find<decltype(cuMemcpyBatchAsync)>("cuMemcpyBatchAsync");
+  if (!batch) return probe.Skip("the driver has no cuMemcpyBatchAsync");
+  size_t bytes = 256 * Probe::kMiB, first = 0;
+  CUdeviceptr from = probe.Device(bytes), to = probe.Device(bytes);
+  const CUstream grid = probe.Stream(), copies = probe.Stream();
+  for (unsigned flags : {CU_MEMCPY_FLAG_DEFAULT, CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE}) {
+    CUmemcpyAttributes attributes = {};
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    attributes.flags = flags;
+    for (bool beside : {false, true}) {
+      Spin spin(probe);
+      if (beside) spin.FillGpu(grid, 500);
+      const auto begin = Clock::now();
+      probe.Check("cuMemcpyBatchAsync",
+                  batch(&to, &from, &bytes, 1, &attributes, &first, 1, copies));
+      const bool ends = EndsWithin(probe, copies, 200);
+      const double us = Microseconds(begin);
+      Append(probe.text, std::string(flags ? "preferred" : "default") +
+                             (beside ? " beside a full grid " : " alone ") +
+                             (ends ? Number(bytes / us / 1000, "GB/s") : "WAITS"));
+      spin.Release();
+      probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(grid));
+      probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(copies));
+      if (!probe.failure.empty()) return;
+    }
+  }
+#else
+  probe.Skip("built with a toolkit before CUDA 13");
+#endif
+}
+
 void CallCosts(Probe& probe) {
   const CUstream stream = probe.Stream(), other = probe.Stream();
   const CUevent event = probe.Event(0, CU_EVENT_DISABLE_TIMING), timed = probe.Event();
@@ -196,7 +156,7 @@ void CallCosts(Probe& probe) {
   CUdeviceptr at = a;
   unsigned long long value = 1;
   void* arguments[] = {&at, &value};
-  const auto time = [&](const char* name, auto call) {
+  const auto time = [&](const std::string& name, auto call) {
     constexpr int kCalls = 500;
     double best = 1e9;
     for (int round = 0; round < 5; ++round) {
@@ -205,7 +165,7 @@ void CallCosts(Probe& probe) {
       best = std::min(best, Microseconds(begin) / kCalls);
       probe.cu.cuStreamSynchronize(stream);
     }
-    probe.text += std::string(probe.text.empty() ? "" : ", ") + name + " " + Number(best, "us");
+    Append(probe.text, name + " " + Number(best, "us"));
   };
   time("record", [&] { probe.cu.cuEventRecord(event, stream); });
   time("timed record", [&] { probe.cu.cuEventRecord(timed, stream); });
@@ -222,7 +182,7 @@ void CopyRates(Probe& probe) {
   const CUdeviceptr memory = probe.Device(bytes);
   char* host = probe.Host(bytes);
   const CUstream stream = probe.Stream();
-  const auto time = [&](const char* name, auto copy) {
+  const auto time = [&](const std::string& name, auto copy) {
     double best = 1e9;
     for (int round = 0; round < 5; ++round) {
       const auto begin = Clock::now();
@@ -230,8 +190,7 @@ void CopyRates(Probe& probe) {
       probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(stream));
       best = std::min(best, Microseconds(begin));
     }
-    probe.text += std::string(probe.text.empty() ? "" : ", ") + name + " " +
-                  Number(bytes / best / 1000, "GB/s");
+    Append(probe.text, name + " " + Number(bytes / best / 1000, "GB/s"));
   };
   time("host to device", [&] { probe.cu.cuMemcpyHtoDAsync(memory, host, bytes, stream); });
   time("device to host", [&] { probe.cu.cuMemcpyDtoHAsync(host, memory, bytes, stream); });
@@ -266,8 +225,9 @@ std::vector<ProbeCheck> Measurements() {
       {kFact, "fact.stalled_streams", "spinning streams before another one stalls", StalledStreams},
       {kFact, "fact.queue_depth", "calls before one blocks", QueueDepth},
       {kFact, "fact.blocking_calls", "calls beside a spinning kernel", BlockingCalls},
-      {kFact, "fact.signal", "an 8-byte copy as a signal", Signal},
       {kFact, "fact.full_grid", "copies beside a grid that fills the GPU", BesideAFullGrid},
+      {kFact, "fact.prefer_overlap", "256 MiB on the GPU, PREFER_OVERLAP_WITH_COMPUTE",
+       PreferOverlap},
       {kFact, "fact.call_costs", "host time of a call", CallCosts},
       {kFact, "fact.copy_rates", "256 MiB", CopyRates},
       {kFact, "fact.event_latency", "an event between two GPUs, submitted and waited for",

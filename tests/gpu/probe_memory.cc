@@ -17,11 +17,7 @@ void UnknownFunction(Probe& probe) {
 }
 
 void Attributes(Probe& probe) {
-  const auto attribute = [&](CUdevice_attribute which) {
-    int value = 0;
-    probe.Check("cuDeviceGetAttribute", probe.cu.cuDeviceGetAttribute(&value, which, 0));
-    return value;
-  };
+  const auto attribute = [&](CUdevice_attribute which) { return probe.Attribute(which); };
   probe.Expect(attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 1,
                "no virtual memory management");
   probe.Expect(attribute(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) == 1, "no unified addresses");

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tests/gpu/probe.h"
+#include "tests/gpu/measure.h"
 #include "tests/model/floats.h"
 
 namespace {
@@ -36,6 +36,10 @@ float Value(int64_t row, int64_t column, int seed) {
   return static_cast<float>((row * 5 + column * 3 + seed) % 5 - 2);
 }
 
+std::string Milliseconds(Clock::time_point since) {
+  return Number(Microseconds(since) / 1000, "ms");
+}
+
 std::string OpenBlas(BlasTable& blas) {
   const char* path = std::getenv("AGMM_CUBLASLT");
   if (path) return blas.Open(path);
@@ -54,14 +58,22 @@ struct Matrix {
 
 class Products {
  public:
-  explicit Products(Probe& probe) : probe_(probe) {
+  // Adds to `times` what opening the library and making its handle took.
+  explicit Products(Probe& probe, std::string* times = nullptr) : probe_(probe) {
+    auto begin = Clock::now();
+    const auto took = [&](const char* what) {
+      if (times) Append(*times, std::string(what) + " " + Milliseconds(begin));
+      begin = Clock::now();
+    };
     if (const std::string error = OpenBlas(blas_); !error.empty()) {
       probe.Fail(error + "; AGMM_CUBLASLT names cuBLASLt");
       return;
     }
+    took("open");
     Check("cublasLtCreate", blas_.cublasLtCreate(&handle_));
+    took("create");
     Check("cublasLtMatmulDescCreate",
-          blas_.cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+          blas_.cublasLtMatmulDescCreate(&description_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     Check("cublasLtMatmulPreferenceCreate", blas_.cublasLtMatmulPreferenceCreate(&preference_));
     workspace_ = probe.Device(kWorkspace);
     Check(
@@ -74,38 +86,17 @@ class Products {
   ~Products() {
     if (!handle_) return;
     blas_.cublasLtMatmulPreferenceDestroy(preference_);
-    blas_.cublasLtMatmulDescDestroy(product_);
+    blas_.cublasLtMatmulDescDestroy(description_);
     blas_.cublasLtDestroy(handle_);
   }
 
   // Two products of small integers, the second added to the first, exact to the bit.
   void Run(const Case& c) {
     if (!probe_.failure.empty()) return;
-    Matrix a = Make(c.m, c.k, c.in, c.pitch, 1), b = Make(c.k, c.n, c.in, c.pitch, 2);
-    Matrix d = Make(c.m, c.n, c.out, c.pitch, 0);
-    // As aligned as rows at these pitches are.
-    const uint32_t alignment = c.pitch ? 128 : Bytes(c.in);
-    for (auto which :
-         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      Check("cublasLtMatmulPreferenceSetAttribute",
-            blas_.cublasLtMatmulPreferenceSetAttribute(preference_, which, &alignment,
-                                                       sizeof alignment));
-    }
-    cublasLtMatmulHeuristicResult_t found = {};
-    int count = 0;
-    Check("cublasLtMatmulAlgoGetHeuristic for " + Text(c),
-          blas_.cublasLtMatmulAlgoGetHeuristic(handle_, product_, a.layout, b.layout, d.layout,
-                                               d.layout, preference_, 1, &found, &count));
-    const auto pointer = [](CUdeviceptr at) { return reinterpret_cast<void*>(at); };
-    const float one = 1;
-    for (const float beta : {0.0f, 1.0f}) {
-      if (!probe_.failure.empty()) break;
-      Check("cublasLtMatmul for " + Text(c),
-            blas_.cublasLtMatmul(handle_, product_, &one, pointer(a.at), a.layout, pointer(b.at),
-                                 b.layout, &beta, pointer(d.at), d.layout, pointer(d.at), d.layout,
-                                 &found.algo, pointer(workspace_), kWorkspace, stream_));
-    }
+    const Product product = Make(c);
+    const cublasLtMatmulHeuristicResult_t found = Find(c, product);
+    for (const float beta : {0.0f, 1.0f}) Multiply(c, product, found, beta);
+    const Matrix& d = product.d;
     probe_.Check("cuMemcpyDtoHAsync", probe_.cu.cuMemcpyDtoHAsync(d.host, d.at, d.bytes, stream_));
     probe_.Check("cuStreamSynchronize", probe_.cu.cuStreamSynchronize(stream_));
     const Floats values = View(d.host, c.out, d.ld);
@@ -118,10 +109,75 @@ class Products {
       }
     }
     probe_.Expect(wrong == 0, Text(c) + ": " + std::to_string(wrong) + " elements differ");
-    for (const Matrix& matrix : {a, b, d}) blas_.cublasLtMatrixLayoutDestroy(matrix.layout);
+    Destroy(product);
+  }
+
+  // What the first product of a kind takes, and the one behind it.
+  std::string Times(const Case& c) {
+    if (!probe_.failure.empty()) return "";
+    const Product product = Make(c);
+    probe_.Check("cuStreamSynchronize", probe_.cu.cuStreamSynchronize(stream_));
+    auto begin = Clock::now();
+    const cublasLtMatmulHeuristicResult_t found = Find(c, product);
+    std::string times = Text(c) + ": heuristic " + Milliseconds(begin);
+    for (const char* which : {"first", "second"}) {
+      begin = Clock::now();
+      Multiply(c, product, found, 0);
+      const std::string submitted = Milliseconds(begin);
+      probe_.Check("cuStreamSynchronize", probe_.cu.cuStreamSynchronize(stream_));
+      times += std::string(", ") + which + " " + submitted + " to submit and " +
+               Milliseconds(begin) + " to end";
+    }
+    Destroy(product);
+    return times;
   }
 
  private:
+  struct Product {
+    Matrix a, b, d;
+  };
+
+  Product Make(const Case& c) {
+    return {Make(c.m, c.k, c.in, c.pitch, 1), Make(c.k, c.n, c.in, c.pitch, 2),
+            Make(c.m, c.n, c.out, c.pitch, 0)};
+  }
+  void Destroy(const Product& product) {
+    for (const Matrix* matrix : {&product.a, &product.b, &product.d}) {
+      blas_.cublasLtMatrixLayoutDestroy(matrix->layout);
+    }
+  }
+
+  cublasLtMatmulHeuristicResult_t Find(const Case& c, const Product& product) {
+    // As aligned as rows at these pitches are.
+    const uint32_t alignment = c.pitch ? 128 : Bytes(c.in);
+    for (auto which :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      Check("cublasLtMatmulPreferenceSetAttribute",
+            blas_.cublasLtMatmulPreferenceSetAttribute(preference_, which, &alignment,
+                                                       sizeof alignment));
+    }
+    cublasLtMatmulHeuristicResult_t found = {};
+    int count = 0;
+    Check("cublasLtMatmulAlgoGetHeuristic for " + Text(c),
+          blas_.cublasLtMatmulAlgoGetHeuristic(handle_, description_, product.a.layout,
+                                               product.b.layout, product.d.layout, product.d.layout,
+                                               preference_, 1, &found, &count));
+    return found;
+  }
+
+  void Multiply(const Case& c, const Product& product, const cublasLtMatmulHeuristicResult_t& found,
+                float beta) {
+    if (!probe_.failure.empty()) return;
+    const auto pointer = [](CUdeviceptr at) { return reinterpret_cast<void*>(at); };
+    const float one = 1;
+    const auto& [a, b, d] = product;
+    Check("cublasLtMatmul for " + Text(c),
+          blas_.cublasLtMatmul(handle_, description_, &one, pointer(a.at), a.layout, pointer(b.at),
+                               b.layout, &beta, pointer(d.at), d.layout, pointer(d.at), d.layout,
+                               &found.algo, pointer(workspace_), kWorkspace, stream_));
+  }
+
   void Check(const std::string& call, cublasStatus_t status) {
     probe_.Expect(status == CUBLAS_STATUS_SUCCESS,
                   call + ": cublasStatus_t " + std::to_string(status));
@@ -154,7 +210,7 @@ class Products {
   Probe& probe_;
   BlasTable blas_;
   cublasLtHandle_t handle_ = nullptr;
-  cublasLtMatmulDesc_t product_ = nullptr;
+  cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatmulPreference_t preference_ = nullptr;
   CUdeviceptr workspace_ = 0;
   CUstream stream_ = nullptr;
@@ -177,13 +233,23 @@ void ExactF32(Probe& probe) { Exact(probe, CUDA_R_32F); }
 void ExactF16(Probe& probe) { Exact(probe, CUDA_R_16F); }
 void ExactBf16(Probe& probe) { Exact(probe, CUDA_R_16BF); }
 
+// The library's kernels are loaded as they are first used.
+void FirstUse(Probe& probe) {
+  Products products(probe, &probe.text);
+  for (cudaDataType type : {CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF}) {
+    probe.text += "; " + products.Times({type, type, 512, 512, 512, 128});
+  }
+}
+
 }  // namespace
 
 std::vector<ProbeCheck> ProductChecks() {
   constexpr auto kMust = ProbeCheck::kMust;
+  constexpr auto kFact = ProbeCheck::kFact;
   return {
       {kMust, "product.f32", "integers are exact, ragged shapes, pitches, accumulated", ExactF32},
       {kMust, "product.f16", "the same, to f32 and f16", ExactF16},
       {kMust, "product.bf16", "the same, to f32 and bf16", ExactBf16},
+      {kFact, "fact.first_products", "cuBLASLt in a new process", FirstUse},
   };
 }
