@@ -48,8 +48,11 @@ def measure(folder, dry_run):
     """What gpu_bench measures on one GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
     command = [str(folder / "gpu_bench")] + (["--dry-run"] if dry_run else [])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S,
-                          env={**os.environ, "CUDA_VISIBLE_DEVICES": visible})
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S,
+                              env={**os.environ, "CUDA_VISIBLE_DEVICES": visible})
+    except subprocess.TimeoutExpired:
+        sys.exit(f"bench.py: {command[0]} did not end within {LIMIT_S} s")
     if done.returncode != 0:
         sys.exit(f"bench.py: {command[0]} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return json.loads(done.stdout)
@@ -59,30 +62,37 @@ def torch_products(shapes):
     """Microseconds of each product by torch.matmul, and the version of torch; or nothing, and why not."""
     try:
         import torch
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         return {}, f"no PyTorch ({error})"
     if not torch.cuda.is_available():
         return {}, f"PyTorch {torch.__version__} finds no GPU"
     found = {}
-    for m, n, k in shapes:
-        def random(rows, cols):
-            return torch.rand(rows, cols, device="cuda").mul_(2).sub_(1).bfloat16()
-
-        sets = [(random(m, k), random(k, n), torch.empty(m, n, device="cuda", dtype=torch.bfloat16))
-                for _ in range(SETS)]
-        stamps = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-                  for _ in range(ROUNDS)]
-        for i in range(WARM_UP):
-            a, b, c = sets[i % SETS]
-            torch.matmul(a, b, out=c)
-        for i, (begin, end) in enumerate(stamps):
-            a, b, c = sets[i % SETS]
-            begin.record()
-            torch.matmul(a, b, out=c)
-            end.record()
-        torch.cuda.synchronize()
-        found[m, n, k] = statistics.median(begin.elapsed_time(end) * 1e3 for begin, end in stamps)
+    try:
+        for shape in shapes:
+            found[shape] = torch_product(torch, *shape)
+    except RuntimeError as error:
+        return found, f"PyTorch {torch.__version__} fails: {str(error).partition(chr(10))[0]}"
     return found, f"PyTorch {torch.__version__}"
+
+
+def torch_product(torch, m, n, k):
+    def random(rows, cols):
+        return torch.rand(rows, cols, device="cuda").mul_(2).sub_(1).bfloat16()
+
+    sets = [(random(m, k), random(k, n), torch.empty(m, n, device="cuda", dtype=torch.bfloat16))
+            for _ in range(SETS)]
+    stamps = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+              for _ in range(ROUNDS)]
+    for i in range(WARM_UP):
+        a, b, c = sets[i % SETS]
+        torch.matmul(a, b, out=c)
+    for i, (begin, end) in enumerate(stamps):
+        a, b, c = sets[i % SETS]
+        begin.record()
+        torch.matmul(a, b, out=c)
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(begin.elapsed_time(end) * 1e3 for begin, end in stamps)
 
 
 def ceilings(probe):
@@ -169,6 +179,7 @@ def main():
     if flags.dry_run:
         print("a dry run: tiny sizes on a model, whose times say nothing")
     print(*table(rows), sep="\n")
+    print(f"{len(rows)} cases; {torch_version}")
     if flags.out:
         flags.out.write_text(written)
 

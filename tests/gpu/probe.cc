@@ -175,20 +175,23 @@ int main(int argc, char** argv) {
   }
   std::printf("%s\n\n%-5s %-5s %-28s %s\n", machine.text.c_str(), "kind", "is", "check", "what");
   std::string rows;
-  int failed = 0;
+  std::string failed;
   for (const ProbeCheck& check : AllChecks()) {
     if (!names.empty() && std::find(names.begin(), names.end(), check.name) == names.end()) {
       continue;
     }
     const Result result = RunApart(check, driver);
-    failed += check.kind == ProbeCheck::kMust && result.state == "fail";
+    if (check.kind == ProbeCheck::kMust && result.state == "fail") {
+      failed += std::string(failed.empty() ? "" : ", ") + check.name;
+    }
     std::printf("%-5s %-5s %-28s %s%s%s\n", kKinds[check.kind], result.state.c_str(), check.name,
                 check.what, result.text.empty() ? "" : ": ", result.text.c_str());
     rows += std::string(rows.empty() ? "" : ",") + "\n    {\"kind\": \"" + kKinds[check.kind] +
             "\", \"name\": " + Quoted(check.name) + ", \"is\": " + Quoted(result.state) +
             ", \"what\": " + Quoted(check.what) + ", \"text\": " + Quoted(result.text) + "}";
   }
-  std::printf("\n%s\n", failed ? "a must does not hold" : "every must holds");
+  std::printf("\n%s%s\n",
+              failed.empty() ? "every must holds" : "these musts do not hold: ", failed.c_str());
   if (!json.empty()) {
     FILE* file = std::fopen(json.c_str(), "w");
     if (!file) {
@@ -199,5 +202,5 @@ int main(int argc, char** argv) {
                  Quoted(machine.text).c_str(), rows.c_str());
     std::fclose(file);
   }
-  return failed ? 1 : 0;
+  return failed.empty() ? 0 : 1;
 }

@@ -42,6 +42,8 @@ if ((dry)); then
   [[ -e $model/libcuda.so.1 ]] || fail "$model has no model of the driver; dry runs are for build folders"
   export LD_LIBRARY_PATH=$model${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export AGMM_MODEL=gpus=2,memory=1GiB
+else
+  export AGMM_TEST_GPU=1 # not the model, also where it was built
 fi
 
 # PyTorch brings cuBLASLt where no toolkit is installed.
@@ -50,7 +52,7 @@ if [[ -z ${AGMM_CUBLASLT:-} && ! -e /usr/local/cuda/lib64/$cublaslt ]] && ((!dry
   [[ $(PATH=$PATH:/sbin ldconfig -p) != *$cublaslt* ]]; then
   found=$(python3 -c "import sys, pathlib
 for folder in sys.path:
-    for found in pathlib.Path(folder or '.').glob('nvidia/*/lib/$cublaslt'): print(found)" | head -n 1) || true
+    for found in pathlib.Path(folder or '.').glob('nvidia/*/lib/$cublaslt'): print(found)" 2>/dev/null | head -n 1) || true
   if [[ -n $found ]]; then export AGMM_CUBLASLT=$found; fi
 fi
 
@@ -71,7 +73,7 @@ if ((dry)); then
 else
   shape_a=509x331 shape_b=331x263
   # Without those that leave out waits: what a GPU makes of that is not certain.
-  cases='*/cuda*:-*WithoutThem*'
+  cases='*/cuda:*/cuda_*:-*/cuda_model*:*WithoutThem*'
 fi
 small_case='*Exact*/cuda*_ring_*_r2_n1_c1_*'
 export bin work gpus share dry shape_a shape_b cases small_case here
@@ -85,14 +87,30 @@ skip() {
 
 probe() { "$bin/cuda_probe" --json "$work/results/probe.json"; }
 
+# All cases that there is time for. conformance.txt names those that ran, as GoogleTest says it.
 conformance() {
-  local listed
-  listed=$("$bin/conformance_test" --gtest_list_tests --gtest_filter="$cases" | grep -c '^  ') || true
+  local listed ran failed code=0 log=$work/cases.log list=$work/results/conformance.txt
+  listed=$("$bin/conformance_test" --gtest_list_tests --gtest_filter="$cases" 2>"$log" | grep -c '^  ') || true
   ((listed > 0)) || {
-    echo "no case of the list runs on a CUDA device; agmmd says why when it is given one"
+    grep 'kind cuda is skipped' "$log" || echo "no case of the list is one of kind cuda"
     return 1
   }
-  "$bin/conformance_test" --gtest_filter="$cases" --gtest_brief=1
+  timeout --kill-after=2 "$((limit - 5))" "$bin/conformance_test" --gtest_filter="$cases" >"$log" 2>&1 || code=$?
+  grep -E '^\[ +(OK|FAILED|SKIPPED) +\] .* ms\)$' "$log" | sed 's/, where GetParam() = .*\( ([0-9]* ms)\)$/\1/' >"$list" || true
+  ran=$(wc -l <"$list") failed=$(grep -c FAILED "$list") || true
+  if ((code == 0)); then
+    echo "$ran cases are exact"
+    return 0
+  fi
+  grep -vE '^$|^\[(-+|=+| RUN +| +OK )\]' "$log" | tail -n 28 || true
+  if ((code == 124 || code == 137)); then
+    echo "$((limit - 5)) s were too short: $ran of $listed cases ran, $failed of them failed; conformance.txt names them"
+  elif ((ran < listed)); then
+    echo "ended with $code in $(sed -n 's/^\[ RUN *\] //p' "$log" | tail -n 1): $ran of $listed cases ran, $failed of them failed"
+  else
+    echo "$failed of $ran cases failed; the first is $(sed -nE 's/.* FAILED +\] (\S+) .*/\1/p' "$list" | head -n 1)"
+  fi
+  return 1
 }
 
 free_port() {
@@ -136,13 +154,13 @@ start() {
     "$bin/agmmd" --config "$folder/n$node.txtpb" 2>"$folder/n$node.log" &
     daemons+=($!)
   done
-  local tries
+  local tries why=''
   for ((tries = 0; tries < 15; ++tries)); do
-    if ctl status --ready --timeout 1s >/dev/null 2>&1; then return 0; fi
+    if why=$(ctl status --ready --timeout 1s 2>&1); then return 0; fi
     kill -0 "${daemons[@]}" 2>/dev/null || break
   done
-  echo "the world of $nodes daemons is not ready:"
-  tail -n 1 -q "$folder"/n*.log
+  why+=$(echo && tail -n 1 -q "$folder"/n*.log)
+  echo "the world is not ready: ${why##*$'\n'}"
   return 1
 }
 
@@ -197,7 +215,10 @@ gpu_world() {
   world "$@"
   for path in "$work/$1"/products/*; do
     name=${path##*/}
-    cmp "$path" "$work/reference/products/$name"
+    cmp "$path" "$work/reference/products/$name" || {
+      echo "$name is not what a CPU world makes of it"
+      return 1
+    }
     ((count += 1))
   done
   echo "$count results have the bits of a CPU world"
@@ -231,14 +252,24 @@ for name in $(compgen -A function); do export -f "${name?}"; done
 
 # ---- The run. ----
 
+# Seconds of all steps. A dry run has more time, because other tests run beside it.
+slower=$((dry ? 3 : 1))
+total=$((470 * slower))
 failed=0
 rows=()
 
-# step NAME SECONDS COMMAND: runs it within that time, and adds a row to the table. A dry run has
-# more time, because other tests run beside it.
+# step NAME SECONDS COMMAND: runs it within that time and what is left of the total, which it knows
+# as $limit, and adds a row to the table.
 step() {
-  local name=$1 limit=$(($2 * (dry ? 3 : 1))) log=$work/$1.log code=0 begin=$SECONDS why
-  timeout --kill-after=5 "$limit" bash -c "set -euo pipefail; ${*:3}" >"$log" 2>&1 </dev/null || code=$?
+  local name=$1 limit=$(($2 * slower)) left=$((total - SECONDS)) log=$work/$1.log code=0 begin=$SECONDS why is
+  ((limit <= left)) || limit=$left
+  export limit
+  if ((limit < 10)); then
+    echo "the steps before took all of the $total s" >"$log"
+    code=1
+  else
+    timeout --kill-after=5 "$limit" bash -c "set -euo pipefail; ${*:3}" >"$log" 2>&1 </dev/null || code=$?
+  fi
   why=$(grep -v '^[[:space:]]*$' "$log" | tail -n 1) || true
   case $code in
     0) is=pass ;;
@@ -246,28 +277,29 @@ step() {
     124 | 137) is=fail why="did not end within $limit s" ;;
     *) is=fail ;;
   esac
-  rows+=("$(printf '%-12s %-5s %4d s  %s' "$name" $is $((SECONDS - begin)) "${why:0:160}")")
+  rows+=("$(printf '%-12s %-5s %4d s  %s' "$name" $is $((SECONDS - begin)) "${why:0:240}")")
   echo "${rows[-1]}"
   if [[ $is == fail ]]; then
     failed=1
     tail -n 30 "$log" | sed 's/^/    /'
+  elif [[ $name == bench && $is == pass ]]; then
+    figures=$(<"$log")
   fi
 }
 
-# 470 s in all.
-step probe 60 probe
+step probe 80 probe
 step reference 20 reference
-step conformance 130 conformance
-step world-2 20 gpu_world world-2 1 2 cuda
-step world-4 20 gpu_world world-4 1 4 cuda
-step world-8 20 gpu_world world-8 1 8 cuda
-step daemons 20 own_gpus
-step shared 20 shared_gpu
+step world-2 30 gpu_world world-2 1 2 cuda
+step world-4 30 gpu_world world-4 1 4 cuda
+step world-8 30 gpu_world world-8 1 8 cuda
+step daemons 30 own_gpus
+step shared 30 shared_gpu
 step memcheck 60 memcheck
 step bench 100 bench
+# At the end, because it takes what the others have left over.
+step conformance $total conformance
 
-# The figures, unless they stand above as the end of a step that failed.
-if [[ $is == pass ]]; then printf '\n%s\n' "$(<"$work/bench.log")"; fi
+if [[ ${figures:-} ]]; then printf '\n%s\n' "$figures"; fi
 printf '\n%s\n' "$machine"
 printf '%s\n' "${rows[@]}"
 if [[ -n $out ]]; then
