@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 #include "tests/gpu/probe.h"
 
@@ -39,9 +40,13 @@ class Spin {
     void* arguments[] = {&flag, &value, &limit_ns};
     probe_.Launch("probe_spin", blocks, threads, stream, arguments);
   }
-  // 2048 threads an SM: no room for another block.
+  // As many threads as the SMs have room for, all of them spinning when it returns.
   void FillGpu(CUstream stream, int limit_ms) {
-    Launch(stream, limit_ms, 2 * probe_.Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT), 1024);
+    constexpr int kThreads = 512;
+    const int sms = probe_.Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    const int most = probe_.Attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+    Launch(stream, limit_ms, sms * (most / kThreads), kThreads);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   void Release() { *static_cast<volatile unsigned long long*>(flag_) = 1; }
 

@@ -127,20 +127,25 @@ void PreferOverlap(Probe& probe) {
     attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
     attributes.flags = flags;
     for (bool beside : {false, true}) {
-      Spin spin(probe);
-      if (beside) spin.FillGpu(grid, 500);
-      const auto begin = Clock::now();
-      probe.Check("cuMemcpyBatchAsync",
-                  batch(&to, &from, &bytes, 1, &attributes, &first, 1, copies));
-      const bool ends = EndsWithin(probe, copies, 200);
-      const double us = Microseconds(begin);
+      bool ends = true;
+      double best = 1e9;
+      // The first copy of a kind may load code.
+      for (int round = 0; round < 2 && ends; ++round) {
+        Spin spin(probe);
+        if (beside) spin.FillGpu(grid, 500);
+        const auto begin = Clock::now();
+        probe.Check("cuMemcpyBatchAsync",
+                    batch(&to, &from, &bytes, 1, &attributes, &first, 1, copies));
+        ends = EndsWithin(probe, copies, 200);
+        best = std::min(best, Microseconds(begin));
+        spin.Release();
+        probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(grid));
+        probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(copies));
+        if (!probe.failure.empty()) return;
+      }
       Append(probe.text, std::string(flags ? "preferred" : "default") +
                              (beside ? " beside a full grid " : " alone ") +
-                             (ends ? Number(bytes / us / 1000, "GB/s") : "WAITS"));
-      spin.Release();
-      probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(grid));
-      probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(copies));
-      if (!probe.failure.empty()) return;
+                             (ends ? Number(bytes / best / 1000, "GB/s") : "WAITS"));
     }
   }
 #else
