@@ -106,6 +106,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
   if (!stream || !event) return CUDA_ERROR_INVALID_HANDLE;
   // Never recorded: there is nothing to wait for.
   if (!event->record) return CUDA_SUCCESS;
+  if (TheOptions().orphans == Orphans::kRefused && event->gpu->error != CUDA_SUCCESS) {
+    return event->gpu->error;
+  }
   return TheMachine().SubmitWait(*stream, event->record);
 }
 

@@ -88,6 +88,40 @@ TEST_F(FaultDeathTest, ADeadlockOfTheHostIsFoundAndNamed) {
       "GPU 1 channel 0 .2 operations. begins with cuMemsetD8Async #1 .*lost with error 719");
 }
 
+TEST_F(FaultTest, AWaitForALostGpusEventIsRefusedWithItsError) {
+  Start("gpus=2,lose=1@1,orphans=refused");
+  const CUstream lost = Stream(1), stream = Stream(0);
+  const CUevent event = Event(1);
+  On(1, [&] {
+    EXPECT_CU(cu.cuEventRecord(event, lost));
+    EXPECT_CU(cu.cuMemsetD8Async(Device(1, 1), 1, 1, lost));
+  });
+  EXPECT_EQ(cu.cuStreamWaitEvent(stream, event, 0), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_CU(cu.cuStreamSynchronize(stream));
+}
+
+TEST_F(FaultDeathTest, WorkThatHangsIsNeitherDoneNorAnError) {
+  const auto run = [&] {
+    Start("gpus=2,hang=1@2");
+    const CUdeviceptr memory = Device(2, 1);
+    const CUstream hangs = Stream(1), free = Stream(1), stream = Stream(0);
+    const CUevent event = Event(1);
+    On(1, [&] {
+      EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 1, hangs));
+      EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 1, hangs));
+      EXPECT_CU(cu.cuEventRecord(event, hangs));
+      EXPECT_CU(cu.cuMemsetD8Async(memory + 1, 1, 1, free));
+      EXPECT_CU(cu.cuStreamSynchronize(free));
+      EXPECT_EQ(cu.cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    });
+    EXPECT_CU(cu.cuStreamWaitEvent(stream, event, 0));
+    EXPECT_EQ(cu.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    if (HasFailure()) return;
+    On(1, [&] { cu.cuMemFree(memory); });
+  };
+  EXPECT_DEATH(run(), "cuMemFree of .* while cuMemsetD8Async #2 .* may still use it");
+}
+
 TEST_F(FaultDeathTest, ADeadlockBehindAFullChannelIsFound) {
   const auto run = [&] {
     Start("gpus=2,order=lazy,depth=2,lose=1@1,orphans=stuck");

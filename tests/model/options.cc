@@ -79,7 +79,7 @@ void Set(Options& options, const std::string& key, const std::string& value) {
   } else if (key == "calls") {
     options.block = Choice(key, value, {"free", "block"});
   } else if (key == "orphans") {
-    options.stuck = Choice(key, value, {"released", "stuck"});
+    options.orphans = Orphans(Choice(key, value, {"released", "stuck", "refused"}));
   } else if (key == "seed") {
     options.seed = Integer(key, value, 0, 1LL << 62);
   } else if (key == "driver") {
@@ -98,6 +98,14 @@ void Set(Options& options, const std::string& key, const std::string& value) {
     Fault(key, value, gpu, loss.operation, loss.code);
     loss.gpu = Integer(key, gpu, 0, 15);
     options.losses.push_back(loss);
+  } else if (key == "hang") {
+    std::string gpu;
+    Options::Hang hang;
+    int code = 0;
+    Fault(key, value, gpu, hang.operation, code);
+    if (code) Bad(Format("%s=%s wants no code", key.c_str(), value.c_str()));
+    hang.gpu = Integer(key, gpu, 0, 15);
+    options.hangs.push_back(hang);
   } else {
     Bad(Format("\"%s\" is unknown", key.c_str()));
   }

@@ -8,6 +8,8 @@
 namespace model {
 
 enum class Peers { kAll, kPairs, kNone };
+// What a wait for a lost GPU's event does: README.md.
+enum class Orphans { kReleased, kStuck, kRefused };
 // When work runs, and which of the operations that may run comes next; README.md describes them.
 enum class Order { kEager, kLazy, kRandom, kOldest, kNewest };
 
@@ -19,7 +21,7 @@ struct Options {
   int depth = 1024;  // operations that a channel holds before a caller blocks
   Order order = Order::kEager;
   bool block = false;  // calls=block: allocations, frees and the like wait for all work
-  bool stuck = false;  // orphans=stuck: a wait for a lost GPU's event never ends
+  Orphans orphans = Orphans::kReleased;
   uint64_t seed = 1;
   int driver = 13000;  // the driver's version; 0 is a stub
   // The number of the machine that the GPUs belong to: processes with the same number share them.
@@ -38,6 +40,11 @@ struct Options {
     int code = 0;  // 0: CUDA_ERROR_LAUNCH_FAILED
   };
   std::vector<Loss> losses;
+  struct Hang {  // GPU `gpu` never ends its operation-th copy, memset or kernel
+    int gpu = 0;
+    int64_t operation = 0;
+  };
+  std::vector<Hang> hangs;
 };
 
 // The options of this process, from AGMM_MODEL at the first call.

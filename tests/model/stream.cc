@@ -121,14 +121,21 @@ bool Machine::Reached(const Point& point) const {
 }
 
 bool Machine::Holds(const Record& record) const {
-  return Reached(record.point) ||
-         (record.point.channel->gpu->error != CUDA_SUCCESS && !TheOptions().stuck);
+  return Reached(record.point) || (record.point.channel->gpu->error != CUDA_SUCCESS &&
+                                   TheOptions().orphans != Orphans::kStuck);
 }
 
 bool Machine::MayRun(const Channel& channel) const {
   if (channel.queue.empty() || channel.gpu->error != CUDA_SUCCESS) return false;
-  const std::shared_ptr<Record>& awaits = channel.queue.front().awaits;
-  return !awaits || Holds(*awaits);
+  const Operation& head = channel.queue.front();
+  return !head.hangs && (!head.awaits || Holds(*head.awaits));
+}
+
+bool Machine::NeverEnds(const Channel& channel) const {
+  if (channel.queue.empty() || channel.gpu->error != CUDA_SUCCESS) return false;
+  const Operation& head = channel.queue.front();
+  return head.hangs || (head.awaits && !Holds(*head.awaits) &&
+                        head.awaits->point.channel->gpu->error != CUDA_SUCCESS);
 }
 
 Channel* Machine::Next(const Point& target) {
@@ -137,7 +144,9 @@ Channel* Machine::Next(const Point& target) {
     // ends, because each step goes to work that was submitted earlier.
     Channel* channel = target.channel;
     while (!MayRun(*channel)) {
-      if (channel->queue.empty() || channel->gpu->error != CUDA_SUCCESS) return nullptr;
+      if (channel->queue.empty() || NeverEnds(*channel) || channel->gpu->error != CUDA_SUCCESS) {
+        return nullptr;
+      }
       channel = channel->queue.front().awaits->point.channel;
     }
     return channel;
@@ -175,6 +184,13 @@ void Machine::Run(Channel& channel) {
         if (loss.gpu == gpu.index && loss.operation == gpu.begun) {
           const int code = loss.code ? loss.code : CUDA_ERROR_LAUNCH_FAILED;
           return Lose(gpu, static_cast<CUresult>(code), "lost at " + head.name);
+        }
+      }
+      for (const Options::Hang& hang : TheOptions().hangs) {
+        if (hang.gpu == gpu.index && hang.operation == gpu.begun) {
+          std::fprintf(stderr, "model: GPU %d: %s never ends\n", gpu.index, head.name.c_str());
+          head.hangs = true;
+          return;
         }
       }
       head.left.resize(head.pieces);
@@ -284,6 +300,7 @@ void Machine::Deadlock() {
       text += Format(" GPU %d channel %d (%zu operations) begins with %s", gpu.index, channel.index,
                      channel.queue.size(), channel.queue.front().name.c_str());
       if (gpu.error != CUDA_SUCCESS) text += Format(", lost with error %d", gpu.error);
+      if (channel.queue.front().hangs) text += ", which never ends";
       text += ";";
     }
   }
@@ -306,6 +323,12 @@ void Machine::Finish() {
   for (const Gpu& gpu : gpus) {
     if (gpu.retained) {
       held.push_back(Format("the context of GPU %d, %d times", gpu.index, gpu.retained));
+    }
+  }
+  // What never ends may use what is held, so that its client does well to keep that.
+  for (const Gpu& gpu : gpus) {
+    for (const Channel& channel : gpu.channels) {
+      if (NeverEnds(channel)) return;
     }
   }
   if (held.empty()) return;

@@ -46,6 +46,7 @@ struct Operation {
   uint64_t number = 0;    // in the order of submission
   std::vector<int> left;  // the pieces that have not run, once it has begun
   bool begun = false;
+  bool hangs = false;  // once it has begun
 };
 
 struct Gpu;
@@ -134,6 +135,8 @@ class Machine {
  private:
   bool MayRun(const Channel& channel) const;
   bool Holds(const Record& record) const;
+  // Whether its head has begun, or may begin, and still never ends.
+  bool NeverEnds(const Channel& channel) const;
   // The channel that runs next, or null; with order=lazy, it is one that `target` needs.
   Channel* Next(const Point& target);
   void Run(Channel& channel);
