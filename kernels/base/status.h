@@ -26,14 +26,18 @@
 
 namespace agmm {
 
-// `status` with "`context`: " in front of its message; OK and payloads pass through unchanged.
+// `status` with another message; payloads pass through unchanged.
+inline absl::Status WithMessage(const absl::Status& status, absl::string_view message) {
+  absl::Status changed(status.code(), message);
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { changed.SetPayload(url, payload); });
+  return changed;
+}
+
+// `status` with "`context`: " in front of its message; OK passes through unchanged.
 inline absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
-  absl::Status annotated(status.code(), absl::StrCat(context, ": ", status.message()));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
-    annotated.SetPayload(url, payload);
-  });
-  return annotated;
+  return WithMessage(status, absl::StrCat(context, ": ", status.message()));
 }
 
 }  // namespace agmm

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cores.h"
+#include "kernels/base/status.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/units.h"
 
@@ -104,10 +105,7 @@ void LaunchQueue::Cancel(LaunchTarget* target, const absl::Status& reason) {
   if (!unfinished || !target->failure.ok()) return;
   Launch& front = queue_.front();
   if (front.target == target && front.state == Launch::kRunning) {
-    absl::Status status(reason.code(), absl::StrCat(reason.message(), ": ", Stall(front)));
-    reason.ForEachPayload(
-        [&](absl::string_view url, const absl::Cord& payload) { status.SetPayload(url, payload); });
-    Fail(front, status);
+    Fail(front, WithMessage(reason, absl::StrCat(reason.message(), ": ", Stall(front))));
   } else {
     target->failure = reason;
     sweep_ = true;

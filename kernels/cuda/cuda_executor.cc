@@ -18,6 +18,7 @@ absl::Status CudaExecutor::Prepare(const Problem& problem, std::shared_ptr<const
   if (prepared_ != nullptr)
     return absl::FailedPreconditionError(
         "an executor is prepared once; make another for another plan");
+  AGMM_RETURN_IF_ERROR(device_->gpu->given_up());
   auto prepared = std::make_unique<CudaPrepared>(device_->gpu, device_->staging);
   prepared->plan = {problem, std::move(schedule), peers};
   AGMM_RETURN_IF_ERROR(prepared->plan.CheckPeers());

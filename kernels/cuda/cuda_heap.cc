@@ -21,6 +21,7 @@ absl::StatusOr<std::unique_ptr<CudaHeap>> CudaHeap::Create(std::shared_ptr<Gpu> 
     return absl::InvalidArgumentError(
         absl::StrFormat("a heap of %d bytes: the size must be positive", size_bytes));
   }
+  AGMM_RETURN_IF_ERROR(gpu->given_up());
   std::unique_ptr<CudaHeap> heap(new CudaHeap(std::move(gpu), size_bytes));
   const OnGpu here(*heap->gpu_);
   AGMM_RETURN_IF_ERROR(heap->Map());
@@ -73,11 +74,13 @@ absl::Status CudaHeap::MakeChunks() {
     chunks_[i].data = pinned_->data() + i * kChunkBytes;
     AGMM_ASSIGN_OR_RETURN(chunks_[i].copied, events_.Make());
   }
+  AGMM_ASSIGN_OR_RETURN(fill_stream_, GpuStream::Create(gpu_));
+  AGMM_ASSIGN_OR_RETURN(filled_, events_.Make());
   return absl::OkStatus();
 }
 
 CudaHeap::~CudaHeap() {
-  stream_.reset();
+  if (!gpu_->given_up().ok()) return;
   const OnGpu here(*gpu_);
   if (mapped_) gpu_->driver().cuMemUnmap(address_, mapped_bytes_);
   if (created_) gpu_->driver().cuMemRelease(memory_);
@@ -103,19 +106,15 @@ RowsEnd CudaHeap::EndAt(const HeapRows& rows, const Piece& piece) const {
           rows.pitch_bytes};
 }
 
-absl::Status CudaHeap::Wait(const Chunk& chunk) {
-  AGMM_CUDA_RETURN(*gpu_, cuEventSynchronize, chunk.copied);
-  return absl::OkStatus();
-}
-
 absl::Status CudaHeap::Write(const HeapRows& to, const Rows& from) {
   AGMM_RETURN_IF_ERROR(CheckCopy(to, from, size_bytes_));
+  AGMM_RETURN_IF_ERROR(gpu_->given_up());
   const OnGpu here(*gpu_);
   std::lock_guard lock(mutex_);
   int turn = 0;
   for (const Piece& piece : Cut(to)) {
     const Chunk& chunk = chunks_[turn++ % chunks_.size()];
-    AGMM_RETURN_IF_ERROR(Wait(chunk));
+    AGMM_RETURN_IF_ERROR(gpu_->Await(chunk.copied));
     CopyRows({from.data + piece.row * from.pitch_bytes + piece.begin, piece.rows, piece.bytes,
               from.pitch_bytes},
              {chunk.data, piece.rows, piece.bytes, piece.bytes});
@@ -123,7 +122,7 @@ absl::Status CudaHeap::Write(const HeapRows& to, const Rows& from) {
                                     piece.rows, piece.bytes, stream_->get()));
     AGMM_CUDA_RETURN(*gpu_, cuEventRecord, chunk.copied, stream_->get());
   }
-  AGMM_CUDA_RETURN(*gpu_, cuStreamSynchronize, stream_->get());
+  for (const Chunk& chunk : chunks_) AGMM_RETURN_IF_ERROR(gpu_->Await(chunk.copied));
   return absl::OkStatus();
 }
 
@@ -137,13 +136,14 @@ absl::Status CudaHeap::Read(const HeapRows& from, const Rows& to) {
   for (size_t next = 0; next <= pieces.size(); ++next) {
     if (next < pieces.size()) {
       const Piece& piece = pieces[next];
+      AGMM_RETURN_IF_ERROR(gpu_->Await(chunk(next).copied));
       AGMM_RETURN_IF_ERROR(CopyRowsOn(*gpu_, EndAt(from, piece), {0, chunk(next).data, piece.bytes},
                                       piece.rows, piece.bytes, stream_->get()));
       AGMM_CUDA_RETURN(*gpu_, cuEventRecord, chunk(next).copied, stream_->get());
     }
     if (next == 0) continue;
     const Piece& piece = pieces[next - 1];
-    AGMM_RETURN_IF_ERROR(Wait(chunk(next - 1)));
+    AGMM_RETURN_IF_ERROR(gpu_->Await(chunk(next - 1).copied));
     CopyRows({chunk(next - 1).data, piece.rows, piece.bytes, piece.bytes},
              {to.data + piece.row * to.pitch_bytes + piece.begin, piece.rows, piece.bytes,
               to.pitch_bytes});
@@ -155,8 +155,9 @@ absl::Status CudaHeap::Fill(const HeapRows& to, const FillSpec& fill, DType dtyp
                             int64_t first_index, int64_t index_stride,
                             absl::FunctionRef<bool()> stop) {
   AGMM_RETURN_IF_ERROR(CheckInside(to, size_bytes_));
+  AGMM_RETURN_IF_ERROR(gpu_->given_up());
   const OnGpu here(*gpu_);
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(fill_mutex_);
   elementwise::Fill work;
   work.fill = fill;
   work.most = LargestBelowOne(dtype);
@@ -170,8 +171,9 @@ absl::Status CudaHeap::Fill(const HeapRows& to, const FillSpec& fill, DType dtyp
     work.rows = std::min(at_once, to.rows - row);
     work.first_index = first_index + row * index_stride;
     AGMM_RETURN_IF_ERROR(
-        gpu_->Check(gpu_->kernels().Launch(work, stream_->get()), "cuLaunchKernel"));
-    AGMM_CUDA_RETURN(*gpu_, cuStreamSynchronize, stream_->get());
+        gpu_->Check(gpu_->kernels().Launch(work, fill_stream_->get()), "cuLaunchKernel"));
+    AGMM_CUDA_RETURN(*gpu_, cuEventRecord, filled_, fill_stream_->get());
+    AGMM_RETURN_IF_ERROR(gpu_->Await(filled_));
   }
   return absl::OkStatus();
 }

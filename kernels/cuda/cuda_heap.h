@@ -1,4 +1,5 @@
 // A heap in the memory of a GPU, mapped for the GPU itself and for all that have peer access to it.
+// That of a GPU that is given up is only read, because its work may still write what it had.
 #pragma once
 
 #include <cuda.h>
@@ -23,7 +24,7 @@ class CudaHeap final : public Heap {
   // asked, what is free and what there is in all, when the GPU has less memory.
   static absl::StatusOr<std::unique_ptr<CudaHeap>> Create(std::shared_ptr<Gpu> gpu,
                                                           int64_t size_bytes);
-  // Requires that nothing uses the heap.
+  // Requires that nothing uses the heap; the memory of a GPU that is given up stays.
   ~CudaHeap() override;
   CudaHeap(const CudaHeap&) = delete;
   CudaHeap& operator=(const CudaHeap&) = delete;
@@ -55,7 +56,6 @@ class CudaHeap final : public Heap {
   absl::Status MakeChunks();
   static std::vector<Piece> Cut(const HeapRows& rows);
   RowsEnd EndAt(const HeapRows& rows, const Piece& piece) const;
-  absl::Status Wait(const Chunk& chunk);
 
   const std::shared_ptr<Gpu> gpu_;
   const int64_t size_bytes_;
@@ -64,11 +64,15 @@ class CudaHeap final : public Heap {
   CUmemGenericAllocationHandle memory_ = 0;
   bool created_ = false, mapped_ = false;
 
-  std::mutex mutex_;  // one call at a time uses the stream and the chunks
+  GpuEvents events_;
+  std::mutex mutex_;  // one Write or Read at a time uses the stream and the chunks
   std::unique_ptr<GpuStream> stream_;
   std::unique_ptr<PinnedBytes> pinned_;
-  GpuEvents events_;
   std::array<Chunk, 2> chunks_;
+  // Fills have a stream of their own, because they take long and should hold up no copy.
+  std::mutex fill_mutex_;
+  std::unique_ptr<GpuStream> fill_stream_;
+  CUevent filled_ = nullptr;
 };
 
 }  // namespace agmm

@@ -56,6 +56,7 @@ class CudaLowering {
         copy.staged_bytes = copy.rows * copy.row_bytes;
     }
     program_.staged_bytes = std::max(program_.staged_bytes, copy.staged_bytes);
+    AddTime(0, copy.rows * copy.row_bytes * static_cast<int64_t>(1 + copy.to.size()));
     step->op = std::move(copy);
     return absl::OkStatus();
   }
@@ -89,6 +90,7 @@ class CudaLowering {
       shape.out = sum.dtype;
     }
     program_.multiplies[step->lane] = true;
+    AddTime(2 * multiply.rows * multiply.n * multiply.k, 3 * multiply.rows * shape.c_pitch);
     step->op = std::move(multiply);
     return absl::OkStatus();
   }
@@ -116,8 +118,13 @@ class CudaLowering {
     AGMM_RETURN_IF_ERROR(CheckReachable(op.from));
     AGMM_RETURN_IF_ERROR(CheckReachable(op.into));
     if (op.finish) AGMM_RETURN_IF_ERROR(CheckReachable(op.out));
+    AddTime(0, 3 * op.rows * op.cols * SizeOf(DType::kF32));
     step->op = op;
     return absl::OkStatus();
+  }
+
+  void AddTime(int64_t operations, int64_t bytes) {
+    program_.longest_ns += operations / 1000 + bytes;
   }
 
   // Checks the place of an operand of a kernel, or of the source of a copy.

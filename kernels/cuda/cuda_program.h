@@ -62,6 +62,8 @@ struct CudaProgram {
   std::vector<int64_t> chip_bytes;      // by lane
   std::vector<bool> multiplies;         // by lane
   int64_t staged_bytes = 0;             // of the largest copy
+  // Time of an epoch's work, step by step at 1 TFLOP/s and 1 GB/s, so a bound for any GPU.
+  int64_t longest_ns = 0;
   int slots = 0;
 };
 

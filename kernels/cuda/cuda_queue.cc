@@ -102,12 +102,8 @@ Deadline CudaQueue::FailDead() {
         Fail(launch, launch.run->status());
       } else if (!cancelled.ok()) {
         if (launch.run != nullptr) {
-          absl::Status status(cancelled.code(),
-                              absl::StrCat(cancelled.message(), ": ", Stall(launch)));
-          cancelled.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
-            status.SetPayload(url, payload);
-          });
-          cancelled = status;
+          cancelled =
+              WithMessage(cancelled, absl::StrCat(cancelled.message(), ": ", Stall(launch)));
         }
         Fail(launch, cancelled);
       } else if (first && launch.deadline.HasPassed(now_ns)) {
@@ -134,23 +130,26 @@ bool CudaQueue::Advance() {
       if (running == kEpochsAhead) break;
       launch.run = std::make_unique<CudaRun>(*launch.target->prepared, launch.epoch,
                                              launch.operands, inbox_);
-      absl::Status status = launch.run->Begin(last_end_);
-      status.Update(stuck_);
-      if (!status.ok()) launch.run->Fail(status);
+      if (absl::Status status = launch.run->Begin(last_end_); !status.ok())
+        launch.run->Fail(status);
+      if (!stuck_.ok()) launch.run->GiveUp(stuck_);
       progressed = true;
     }
     ++running;
-    if (launch.run->closed()) continue;
+    if (launch.run->closed()) {
+      if (launch.run->end() == nullptr) break;  // nothing can follow it until it is over
+      continue;
+    }
     progressed |= launch.run->Submit();
     if (launch.run->failed() && launch.target->failure.ok()) Fail(launch, launch.run->status());
     if (!launch.run->complete()) break;
-    const CUevent end = ends_[closed_++ % ends_.size()];
-    if (const absl::Status status = launch.run->Close(order_->get(), end); !status.ok()) {
-      launch.run->Fail(status);
-      Fail(launch, launch.run->status());
-    }
-    last_end_ = end;
+    const absl::Status status = launch.run->Close(order_->get(), ends_[closed_++ % ends_.size()]);
+    last_end_ = launch.run->end();
     progressed = true;
+    if (status.ok()) continue;
+    launch.run->Fail(status);
+    Fail(launch, launch.run->status());
+    break;
   }
   return progressed;
 }
@@ -182,7 +181,12 @@ void CudaQueue::Report(Iterator launch) {
     // A call that asked for its end may have failed it.
     if (launch->run->failed() && target->failure.ok()) Fail(*launch, launch->run->status());
     report = launch->run->Report(*clock_);
-    if (stuck_.ok()) stuck_ = launch->run->stuck();
+    if (stuck_.ok() && !launch->run->stuck().ok()) {
+      stuck_ = launch->run->stuck();
+      Fail(*launch, report.status);
+      for (CudaLaunch& other : launches_)
+        if (other.run != nullptr) other.run->GiveUp(stuck_);
+    }
     launch->run.reset();
   } else {
     report.status = target->failure;

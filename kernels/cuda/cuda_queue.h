@@ -81,7 +81,7 @@ class CudaQueue final : public GpuTenant {
 
   // For the GPU's thread alone.
   std::list<CudaLaunch> launches_;
-  CUevent last_end_ = nullptr;  // of the last epoch that was closed
+  CUevent last_end_ = nullptr;  // of the last epoch that was closed; null: all are over
   uint64_t closed_ = 0;
   absl::Status stuck_;  // why the rank's streams will never go on
 

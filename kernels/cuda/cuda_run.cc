@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
@@ -14,8 +15,9 @@ namespace {
 
 using Way = CudaCopy::Way;
 
-// Time that a failed epoch has to end where a GPU that it waits for is lost.
-constexpr int64_t kGraceNs = 2'000'000'000;
+// Time that a failed epoch has to end: where a GPU that it waits for is lost, and else beside the
+// time that its work may take.
+constexpr int64_t kLostGraceNs = 2'000'000'000, kGraceNs = 10'000'000'000;
 
 // For tests: waits for up to a millisecond, half of the time not at all.
 void RandomDelay() {
@@ -35,12 +37,14 @@ CudaRun::CudaRun(CudaPrepared& prepared, uint64_t epoch, const Operands& operand
       gpu_(*prepared.gpu),
       epoch_(epoch),
       operands_(operands),
+      work_(prepared, operands_),
       inbox_(std::move(inbox)),
       hold_(absl::StrFormat("executor.hold_rank_%d", plan_.WorldRank(plan_.peers.self))),
       lanes_(program_.lanes.size()),
       submitted_(program_.steps.size(), false) {}
 
 CudaRun::~CudaRun() {
+  if (!stuck_.ok()) return;  // the GPU may still use them
   for (const auto& [step, staged] : staged_) prepared_.staging.Give(staged.data);
 }
 
@@ -67,6 +71,11 @@ const Wait* CudaRun::Missing(const CudaStep& step) const {
   return nullptr;
 }
 
+std::byte* CudaRun::StagedFor(int index) const {
+  const auto staged = staged_.find(index);
+  return staged == staged_.end() ? nullptr : staged->second.data;
+}
+
 bool CudaRun::TakeStaging(int index) {
   const CudaCopy* const copy = program_.steps[index].copy();
   if (copy == nullptr || copy->staged_bytes == 0) return true;
@@ -89,7 +98,7 @@ bool CudaRun::Submit() {
       // Recorded or not, the GPU may have part of the step.
       lane.tail = EventsOf(step).end;
       if (!status.ok()) {
-        gpu_.driver().cuEventRecord(lane.tail, prepared_.lanes[program_.steps[step].lane]);
+        RecordAnyway(gpu_, lane.tail, prepared_.lanes[program_.steps[step].lane]);
         Fail(Annotate(status, plan_.StepName(step)));
         return true;
       }
@@ -116,94 +125,37 @@ absl::Status CudaRun::SubmitStep(int index) {
     if (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit")) continue;
     const CUevent event = prepared_.slots->EventOf(wait, epoch_);
     if (event == nullptr) continue;
-    AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, stream, event, CU_EVENT_WAIT_DEFAULT);
+    AGMM_RETURN_IF_ERROR(prepared_.Wait(stream, event));
   }
   const CudaPrepared::StepEvents& events = EventsOf(index);
   AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.begin, stream);
-  AGMM_RETURN_IF_ERROR(std::visit([&](const auto& op) { return Do(index, op); }, step.op));
+  AGMM_RETURN_IF_ERROR(work_.Put(index, StagedFor(index)));
   AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.end, stream);
   submitted_[index] = true;
   for (const CudaPrepared::Through& half : prepared_.through[index])
-    AGMM_RETURN_IF_ERROR(Arrive(index, *step.copy(), half));
+    AGMM_RETURN_IF_ERROR(Arrive(index, half));
   Raise(index);
   return absl::OkStatus();
 }
 
-absl::Status CudaRun::Do(int index, const CudaCopy& copy) {
-  const CUstream stream = prepared_.lanes[program_.steps[index].lane];
-  const RowsEnd from = EndAt(copy.from);
-  if (copy.staged_bytes > 0) {
-    AGMM_RETURN_IF_ERROR(CopyRowsOn(gpu_, from, {0, staged_[index].data, copy.row_bytes}, copy.rows,
-                                    copy.row_bytes, stream));
-  }
-  for (size_t i = 0; i < copy.to.size(); ++i) {
-    if (copy.ways[i] != Way::kDirect) continue;
-    AGMM_RETURN_IF_ERROR(
-        CopyRowsOn(gpu_, from, EndAt(copy.to[i]), copy.rows, copy.row_bytes, stream));
-  }
-  return absl::OkStatus();
+void CudaRun::RecordAnyway(Gpu& gpu, CUevent event, CUstream stream) {
+  unseen_ |= gpu.driver().cuEventRecord(event, stream) != CUDA_SUCCESS && gpu.lost().ok();
 }
 
-absl::Status CudaRun::Arrive(int index, const CudaCopy& copy, const CudaPrepared::Through& half) {
+absl::Status CudaRun::Arrive(int index, const CudaPrepared::Through& half) {
   Gpu& target = half.stream->gpu();
   const OnGpu there(target);
   const CUevent arrived = half.arrived[epoch_ % kEventSets];
-  AGMM_CUDA_RETURN(target, cuStreamWaitEvent, half.stream->get(), EventsOf(index).end,
-                   CU_EVENT_WAIT_DEFAULT);
-  AGMM_RETURN_IF_ERROR(CopyRowsOn(target, {0, staged_[index].data, copy.row_bytes},
-                                  EndAt(copy.to[half.to]), copy.rows, copy.row_bytes,
-                                  half.stream->get()));
-  AGMM_CUDA_RETURN(target, cuEventRecord, arrived, half.stream->get());
+  const CUstream stream = half.stream->get();
+  AGMM_RETURN_IF_ERROR(prepared_.Wait(stream, EventsOf(index).end));
+  absl::Status status = work_.PutHalf(index, half, StagedFor(index));
+  if (status.ok())
+    status = target.Check(target.driver().cuEventRecord(arrived, stream), "cuEventRecord");
+  // A part of it may be on its way all the same.
+  if (!status.ok()) RecordAnyway(target, arrived, stream);
   arriving_.push_back({index, arrived, &target});
-  last_arrival_[half.stream->get()] = arrived;
-  return absl::OkStatus();
-}
-
-RowsEnd CudaRun::EndAt(const HeapPlace& place) const {
-  return {AddressOf(place), nullptr, place.pitch_bytes};
-}
-
-CUdeviceptr CudaRun::AddressOf(const HeapPlace& place) const {
-  return prepared_.peers[place.rank].heap + place.RowOffset(operands_, 0);
-}
-
-elementwise::Matrix CudaRun::MatrixAt(const HeapPlace& place) const {
-  return {reinterpret_cast<void*>(AddressOf(place)), place.pitch_bytes, TypeOf(place.dtype)};
-}
-
-absl::Status CudaRun::Do(int index, const CudaMultiply& multiply) {
-  const int lane = program_.steps[index].lane;
-  const CUstream stream = prepared_.lanes[lane];
-  elementwise::Matrix sum;
-  switch (multiply.sum) {
-    case CudaMultiply::Sum::kOut: sum = MatrixAt(multiply.out); break;
-    case CudaMultiply::Sum::kAcc: sum = MatrixAt(multiply.acc); break;
-    case CudaMultiply::Sum::kChip:
-      sum = {reinterpret_cast<void*>(prepared_.chips[lane]->address()), ChipPitchBytes(multiply.n),
-             elementwise::Type::kF32};
-  }
-  if (multiply.load) {
-    AGMM_RETURN_IF_ERROR(
-        CopyRowsOn(gpu_, EndAt(multiply.acc),
-                   {reinterpret_cast<CUdeviceptr>(sum.data), nullptr, sum.pitch_bytes},
-                   multiply.rows, multiply.n * SizeOf(DType::kF32), stream));
-  }
-  AGMM_RETURN_IF_ERROR(prepared_.products[index]->Run(AddressOf(multiply.a), AddressOf(multiply.b),
-                                                      reinterpret_cast<CUdeviceptr>(sum.data),
-                                                      prepared_.workspaces[lane], stream));
-  if (!multiply.convert) return absl::OkStatus();
-  return gpu_.Check(
-      gpu_.kernels().Launch(
-          elementwise::Convert{sum, MatrixAt(multiply.out), multiply.rows, multiply.n}, stream),
-      "cuLaunchKernel");
-}
-
-absl::Status CudaRun::Do(int index, const ReduceOp& reduce) {
-  elementwise::Reduce work{
-      MatrixAt(reduce.from), MatrixAt(reduce.into), {}, reduce.rows, reduce.cols};
-  if (reduce.finish) work.out = MatrixAt(reduce.out);
-  return gpu_.Check(gpu_.kernels().Launch(work, prepared_.lanes[program_.steps[index].lane]),
-                    "cuLaunchKernel");
+  last_arrival_[stream] = arrived;
+  return status;
 }
 
 void CudaRun::Raise(int index) {
@@ -221,22 +173,21 @@ void CudaRun::Raise(int index) {
 }
 
 absl::Status CudaRun::Close(CUstream order, CUevent end) {
+  closed_ = true;
+  if (!stuck_.ok()) return stuck_;
+  AGMM_RETURN_IF_ERROR(RecordEnd(order, end));
   end_ = end;
-  absl::Status status = RecordEnd(order);
-  if (status.ok()) return status;
-  for (CUstream lane : prepared_.lanes) gpu_.driver().cuStreamSynchronize(lane);
-  for (const Arriving& arriving : arriving_) gpu_.driver().cuEventSynchronize(arriving.event);
-  return status;
+  return absl::OkStatus();
 }
 
-absl::Status CudaRun::RecordEnd(CUstream order) {
+absl::Status CudaRun::RecordEnd(CUstream order, CUevent end) {
   for (const LaneState& lane : lanes_) {
     if (lane.tail != nullptr)
       AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, order, lane.tail, CU_EVENT_WAIT_DEFAULT);
   }
   for (const auto& [stream, arrived] : last_arrival_)
-    AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, order, arrived, CU_EVENT_WAIT_DEFAULT);
-  AGMM_CUDA_RETURN(gpu_, cuEventRecord, end_, order);
+    AGMM_RETURN_IF_ERROR(prepared_.Wait(order, arrived));
+  AGMM_CUDA_RETURN(gpu_, cuEventRecord, end, order);
   return absl::OkStatus();
 }
 
@@ -246,6 +197,12 @@ bool CudaRun::Done(Gpu& gpu, CUevent event) {
   // Work of a lost GPU never ends.
   if (result != CUDA_SUCCESS) Fail(gpu.Failed(result, "cuEventQuery"));
   return true;
+}
+
+bool CudaRun::HasArrived(const Arriving& arriving) {
+  // Its own context, because a call in another one may bring an error of that.
+  const OnGpu there(*arriving.gpu);
+  return Done(*arriving.gpu, arriving.event);
 }
 
 bool CudaRun::IsBusy(const LaneState& lane) const {
@@ -262,7 +219,7 @@ bool CudaRun::Poll() {
       progressed = true;
     }
   }
-  while (!arriving_.empty() && Done(*arriving_.front().gpu, arriving_.front().event)) {
+  while (!arriving_.empty() && HasArrived(arriving_.front())) {
     Release(arriving_.front().step);
     arriving_.pop_front();
     progressed = true;
@@ -325,18 +282,43 @@ void CudaRun::Release(int step) {
   staged_.erase(staged);
 }
 
+bool CudaRun::IsIdle() {
+  if (has_sequels()) return false;
+  // A lost GPU runs nothing any more.
+  if (!gpu_.lost().ok()) return true;
+  if (end_ != nullptr) return Done(end_);
+  return !unseen_ && std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneState& lane) {
+    return lane.tail == nullptr || Done(lane.tail);
+  });
+}
+
 bool CudaRun::over() {
   if (in_flight_ > 0) return false;
-  // A lost GPU ends none of its work.
-  if (!gpu_.lost().ok()) return true;
-  if (!has_sequels() && Done(end_)) return true;
-  if (!failed() || MonotonicNanos() - failed_ns_ < kGraceNs) return false;
+  if (!stuck_.ok() || IsIdle()) return true;
+  if (!failed()) return false;
+  const int64_t now_ns = MonotonicNanos();
+  if (alone_ns_ == 0) alone_ns_ = now_ns;
   const absl::Status lost = prepared_.LostGpu();
-  if (lost.ok()) return false;
-  stuck_ = absl::UnavailableError(
-      absl::StrFormat("%s has work that waits for a GPU that is lost; restart the daemon: %s",
-                      gpu_.where(), lost.message()));
+  const int64_t grace_ns = !lost.ok() ? kLostGraceNs
+                           : AGMM_FAILPOINT("executor.short_grace")
+                               ? kGraceNs / 10
+                               : kGraceNs + program_.longest_ns;
+  if (now_ns - alone_ns_ < grace_ns) return false;
+  const std::string why =
+      absl::StrFormat("%s has not ended its work %.1f s after the epoch failed; restart the daemon",
+                      gpu_.where(), (now_ns - failed_ns_) * 1e-9);
+  if (lost.ok())
+    report_.status = WithMessage(report_.status, absl::StrCat(report_.status.message(), "; ", why));
+  stuck_ = absl::UnavailableError(lost.ok() ? why : absl::StrCat(why, ": ", lost.message()));
+  // Its work may still write to each of these.
+  for (const std::shared_ptr<Gpu>& gpu : prepared_.peer_gpus)
+    if (gpu != nullptr) gpu->GiveUp(stuck_);
   return true;
+}
+
+void CudaRun::GiveUp(const absl::Status& why) {
+  stuck_ = why;
+  Fail(why);
 }
 
 void CudaRun::Fail(absl::Status status) {
@@ -347,7 +329,7 @@ void CudaRun::Fail(absl::Status status) {
 
 const EpochReport& CudaRun::Report(const GpuClock& clock) {
   report_.end_ns = MonotonicNanos();
-  if (!gpu_.lost().ok()) return report_;
+  if (!gpu_.lost().ok() || !stuck_.ok()) return report_;
   for (size_t step = 0; step < submitted_.size(); ++step) {
     if (!submitted_[step]) continue;
     const CudaPrepared::StepEvents& events = EventsOf(static_cast<int>(step));

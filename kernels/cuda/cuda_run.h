@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "kernels/cuda/gpu_clock.h"
 #include "kernels/cuda/prepared.h"
-#include "kernels/cuda/row_copy.h"
+#include "kernels/cuda/step_work.h"
 #include "kernels/device/executor.h"
 
 namespace agmm {
@@ -52,23 +52,28 @@ class CudaRun {
   // Whether no step will be submitted any more, because all have been or the run has failed.
   bool complete() const;
   // Requires complete(). Records `end`, on `order`, behind all that was submitted. After an error
-  // all of that is over.
+  // nothing is recorded, and nothing of the rank may be submitted before this is over.
   absl::Status Close(CUstream order, CUevent end);
-  bool closed() const { return end_ != nullptr; }
+  bool closed() const { return closed_; }
+  // `end`, where it was recorded.
+  CUevent end() const { return end_; }
   // Sends what can be sent and returns memory. Whether something had happened.
   bool Poll();
   // Whether the GPU has work whose end something waits for.
   bool in_hand() const;
-  // Whether all work is over and no send in flight. Requires closed().
+  // Whether all work is over and no send in flight. Requires closed(), and that the rank's earlier
+  // epochs are over. Work that goes on long after the epoch failed is given up.
   bool over();
   // Ends the epoch early: no further step, send or signal starts. The first reason stays.
   void Fail(absl::Status status);
   bool failed() const { return !report_.status.ok(); }
   const absl::Status& status() const { return report_.status; }
   void SendDone(const SendInbox::Ended& ended);
-  // OK, or why streams of the rank have work that may never end, though the run is over: it waits
-  // for another GPU, which is lost.
+  // OK, or why streams of the rank have work that may never end, though the run is over: a GPU
+  // hangs, or a stream waits for another GPU, which is lost.
   const absl::Status& stuck() const { return stuck_; }
+  // Ends the run with its work as it is, which is behind some that may never end.
+  void GiveUp(const absl::Status& why);
   // The step that holds up the epoch: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows ...),
   // epoch 17".
   std::string Stall() const;
@@ -98,12 +103,12 @@ class CudaRun {
   // The first wait that does not hold, or null.
   const Wait* Missing(const CudaStep& step) const;
   bool TakeStaging(int step);
+  std::byte* StagedFor(int step) const;  // null: it needs none
   absl::Status SubmitStep(int step);
-  absl::Status Do(int step, const CudaCopy& copy);
-  absl::Status Do(int step, const CudaMultiply& multiply);
-  absl::Status Do(int step, const ReduceOp& reduce);
-  absl::Status Arrive(int step, const CudaCopy& copy, const CudaPrepared::Through& half);
-  absl::Status RecordEnd(CUstream order);
+  absl::Status Arrive(int step, const CudaPrepared::Through& half);
+  // Records behind what a call that failed may have submitted.
+  void RecordAnyway(Gpu& gpu, CUevent event, CUstream stream);
+  absl::Status RecordEnd(CUstream order, CUevent end);
   // Raises the step's slots on this node.
   void Raise(int step);
   // Sends the step's messages, which its work on the GPU is over for.
@@ -114,10 +119,10 @@ class CudaRun {
   bool has_sequels() const;
   bool Done(CUevent event) { return Done(gpu_, event); }
   bool Done(Gpu& gpu, CUevent event);
+  bool HasArrived(const Arriving& arriving);
   bool IsBusy(const LaneState& lane) const;
-  CUdeviceptr AddressOf(const HeapPlace& place) const;
-  RowsEnd EndAt(const HeapPlace& place) const;
-  elementwise::Matrix MatrixAt(const HeapPlace& place) const;
+  // Whether nothing that was submitted runs any more.
+  bool IsIdle();
   const CudaPrepared::StepEvents& EventsOf(int step) const {
     return prepared_.step_events[step][epoch_ % kEventSets];
   }
@@ -128,10 +133,14 @@ class CudaRun {
   Gpu& gpu_;
   const uint64_t epoch_;
   const Operands operands_;
+  const StepWork work_;
   const std::shared_ptr<SendInbox> inbox_;
   const std::string hold_;  // name of the failpoint that keeps all steps of this rank waiting
 
-  CUevent after_ = nullptr, end_ = nullptr;
+  CUevent after_ = nullptr;
+  CUevent end_ = nullptr;  // once it is recorded
+  bool closed_ = false;
+  bool unseen_ = false;  // no event is behind some of the work
   std::vector<LaneState> lanes_;
   std::map<int, Staged> staged_;  // by step
   std::deque<Arriving> arriving_;
@@ -139,6 +148,7 @@ class CudaRun {
   std::vector<bool> submitted_;  // by step
   int in_flight_ = 0;            // sends whose end has not been seen
   int64_t failed_ns_ = 0;
+  int64_t alone_ns_ = 0;  // once it had failed, and earlier epochs were over
   absl::Status stuck_;
   EpochReport report_;
 };

@@ -41,12 +41,10 @@
   X(cuStreamCreateWithPriority)    \
   X(cuStreamDestroy)               \
   X(cuStreamWaitEvent)             \
-  X(cuStreamSynchronize)           \
   X(cuEventCreate)                 \
   X(cuEventDestroy)                \
   X(cuEventRecord)                 \
   X(cuEventQuery)                  \
-  X(cuEventSynchronize)            \
   X(cuEventElapsedTime)            \
   X(cuMemcpyHtoDAsync)             \
   X(cuMemcpyDtoHAsync)             \

@@ -72,6 +72,8 @@ class CudaGemm {
   // cuBLASLt does not have.
   absl::StatusOr<std::shared_ptr<const CudaProduct>> Get(const ProductShape& shape);
   const std::string& version() const { return library_.version; }
+  // The library's state stays when this is destroyed, because work of the GPU may never end.
+  void Keep() { handle_ = nullptr; }
 
  private:
   CudaGemm(const CublasLt& library, const std::string& where) : library_(library), where_(where) {}

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <map>
 
@@ -26,6 +27,10 @@ namespace {
 // product takes longer than both, one of a small product shorter.
 constexpr int64_t kPollNs = 50'000;
 constexpr std::chrono::microseconds kNap(20);
+
+// Time that a copy of a heap has, behind all that is in front of it in the hardware's queue; and
+// the time it has once the GPU is given up.
+constexpr int64_t kCopyNs = 300'000'000'000, kLateCopyNs = 2'000'000'000;
 
 // Opens the file, or makes it. Without O_CREAT where it exists, because kernels may refuse that for
 // the file of another user in a folder for all.
@@ -196,10 +201,11 @@ Gpu::~Gpu() {
   if (context_ != nullptr) {
     {
       const OnGpu here(*this);
+      if (!given_up().ok()) gemm_->Keep();
       gemm_.reset();
-      kernels_.Unload();
+      if (given_up().ok()) kernels_.Unload();
     }
-    driver_.cuDevicePrimaryCtxRelease(device_);
+    if (given_up().ok()) driver_.cuDevicePrimaryCtxRelease(device_);
   }
   LetGo();
 }
@@ -221,6 +227,49 @@ absl::Status Gpu::lost() const {
   if (!is_lost_) return absl::OkStatus();
   std::lock_guard lock(mutex_);
   return lost_;
+}
+
+CUresult Gpu::Ask() const {
+  const OnGpu here(*this);
+  size_t free = 0, total = 0;
+  return driver_.cuMemGetInfo(&free, &total);
+}
+
+absl::Status Gpu::Await(CUevent event) {
+  const int64_t begin_ns = MonotonicNanos();
+  for (;;) {
+    const CUresult result = driver_.cuEventQuery(event);
+    if (result != CUDA_ERROR_NOT_READY) return Check(result, "cuEventQuery");
+    const int64_t waited_ns = MonotonicNanos() - begin_ns;
+    if (waited_ns > (given_up().ok() ? kCopyNs : kLateCopyNs)) {
+      GiveUp(absl::UnavailableError(
+          absl::StrFormat("%s has not ended a copy of its heap after %.1f s; restart the daemon",
+                          where_, waited_ns * 1e-9)));
+      return given_up();
+    }
+    if (waited_ns < kPollNs) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+}
+
+void Gpu::GiveUp(const absl::Status& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!given_up_.ok()) return;
+    given_up_ = reason;
+    is_given_up_ = true;
+  }
+  std::fprintf(stderr, "%s is given up, and its memory kept until the process ends: %s\n",
+               where_.c_str(), std::string(reason.message()).c_str());
+}
+
+absl::Status Gpu::given_up() const {
+  if (!is_given_up_) return absl::OkStatus();
+  std::lock_guard lock(mutex_);
+  return given_up_;
 }
 
 void Gpu::Add(GpuTenant* tenant) {

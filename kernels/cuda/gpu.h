@@ -71,6 +71,19 @@ class Gpu {
   }
   // OK, or why no call will succeed any more.
   absl::Status lost() const;
+  // The result of a call that nothing but the loss of this GPU can fail: whose error is it that a
+  // call with events of several GPUs had.
+  CUresult Ask() const;
+
+  // Blocks until the event of this GPU is reached. Errors: UNAVAILABLE for a GPU that is lost, and
+  // for one whose work does not end, which is then given up.
+  absl::Status Await(CUevent event);
+  // Some work of the GPU may never end, for this reason. What it may use is from now on kept for
+  // as long as the process lives, because the driver's calls that destroy and free would wait for
+  // it, and others would get memory that it may still write. The first reason stays; it is logged.
+  void GiveUp(const absl::Status& reason);
+  // OK, or why the GPU was given up.
+  absl::Status given_up() const;
 
   // The tenant takes turns from now on; after Remove, which is not for the GPU's thread, no longer.
   void Add(GpuTenant* tenant);
@@ -107,8 +120,8 @@ class Gpu {
   mutable std::mutex mutex_;
   std::condition_variable wake_, passed_;
   std::atomic<bool> woken_{false};
-  std::atomic<bool> is_lost_{false};
-  absl::Status lost_;
+  std::atomic<bool> is_lost_{false}, is_given_up_{false};
+  absl::Status lost_, given_up_;
   std::vector<GpuTenant*> tenants_;
   uint64_t pass_ = 0;  // rounds of turns begun
   bool turning_ = false, stopping_ = false;

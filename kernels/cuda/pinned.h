@@ -14,7 +14,8 @@
 
 namespace agmm {
 
-// Pinned bytes of the host. Any GPU may copy to and from them.
+// Pinned bytes of the host. Any GPU may copy to and from them. Not freed for a GPU that is given
+// up.
 class PinnedBytes {
  public:
   static absl::StatusOr<std::unique_ptr<PinnedBytes>> Create(std::shared_ptr<Gpu> gpu,

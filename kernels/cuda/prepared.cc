@@ -14,6 +14,16 @@ absl::Status CudaPrepared::LostGpu() const {
   return absl::OkStatus();
 }
 
+absl::Status CudaPrepared::Wait(CUstream stream, CUevent event) const {
+  constexpr char kCall[] = "cuStreamWaitEvent";
+  const CUresult result = gpu->driver().cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+  for (const std::shared_ptr<Gpu>& peer : peer_gpus) {
+    if (FaultOf(result) == CudaFault::kLost && peer != nullptr && peer->Ask() != CUDA_SUCCESS)
+      return peer->Failed(result, kCall);
+  }
+  return gpu->Check(result, kCall);
+}
+
 absl::Status CudaPrepared::Make(RankStreams& streams) {
   slots.emplace(program.slots);
   AGMM_RETURN_IF_ERROR(staging.Reserve(program.staged_bytes));

@@ -7,6 +7,7 @@
 namespace agmm {
 
 GpuEvents::~GpuEvents() {
+  if (!gpu_->given_up().ok()) return;
   const OnGpu here(*gpu_);
   for (CUevent event : events_) gpu_->driver().cuEventDestroy(event);
 }
@@ -27,6 +28,7 @@ absl::StatusOr<std::unique_ptr<GpuStream>> GpuStream::Create(std::shared_ptr<Gpu
 }
 
 GpuStream::~GpuStream() {
+  if (!gpu_->given_up().ok()) return;
   const OnGpu here(*gpu_);
   gpu_->driver().cuStreamDestroy(stream_);
 }
@@ -44,6 +46,7 @@ absl::StatusOr<std::unique_ptr<GpuBytes>> GpuBytes::Create(std::shared_ptr<Gpu> 
 }
 
 GpuBytes::~GpuBytes() {
+  if (!gpu_->given_up().ok()) return;
   const OnGpu here(*gpu_);
   gpu_->driver().cuMemFree(address_);
 }

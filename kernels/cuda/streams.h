@@ -1,4 +1,5 @@
-// Streams, events and device memory of one GPU, and the streams of one rank.
+// Streams, events and device memory of one GPU, and the streams of one rank. What belongs to a GPU
+// that is given up is not destroyed (Gpu::GiveUp).
 #pragma once
 
 #include <cuda.h>

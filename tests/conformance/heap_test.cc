@@ -123,6 +123,21 @@ TEST_P(HeapTest, AFillEndsOnceItIsStopped) {
   EXPECT_EQ(asked, 1);
 }
 
+TEST_P(HeapTest, AFillHoldsUpNoCopies) {
+  constexpr int64_t kBehind = kHeap / 2, kBytes = 1000;
+  std::vector<std::byte> from = Counted(kBytes), to(kBytes);
+  const auto stop = [&] {
+    EXPECT_EQ(heap_->Write({kBehind, 1, kBytes, kBytes}, {from.data(), 1, kBytes, kBytes}),
+              absl::OkStatus());
+    EXPECT_EQ(heap_->Read({kBehind, 1, kBytes, kBytes}, {to.data(), 1, kBytes, kBytes}),
+              absl::OkStatus());
+    return false;
+  };
+  EXPECT_EQ(heap_->Fill({0, 16, 1 << 14, 1 << 14}, {}, DType::kF32, 0, 4096, stop),
+            absl::OkStatus());
+  EXPECT_TRUE(to == from);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, HeapTest, testing::ValuesIn(DeviceKindsAndHidden()),
                          [](const auto& info) { return info.param.name; });
 

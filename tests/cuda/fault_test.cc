@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "kernels/base/failpoint.h"
 #include "kernels/cuda/cuda_device.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/cuda_kind.h"
@@ -134,7 +135,58 @@ TEST_P(LostGpu, EndsItsPlansAndNoOthers) {
 INSTANTIATE_TEST_SUITE_P(All, LostGpu,
                          testing::Values("gpus=4,lose=1@60", "gpus=4,lose=1@60,orphans=stuck",
                                          "gpus=4,lose=1@60,peers=none",
+                                         "gpus=4,lose=1@60,peers=none,orphans=stuck",
+                                         "gpus=4,lose=1@60,peers=none,orphans=stuck,order=lazy",
+                                         "gpus=4,lose=1@60,orphans=refused",
+                                         "gpus=4,lose=1@60,peers=none,orphans=refused",
+                                         "gpus=4,lose=1@55,peers=none,order=random",
+                                         "gpus=4,lose=1@63,peers=none,order=random",
                                          "gpus=4,lose=1@61,order=random"));
+
+// Two ranks on GPUs 0 and 1, of which GPU 1 never ends some of its work, and says nothing.
+class HungGpu : public testing::TestWithParam<const char*> {
+ protected:
+  HungGpu() { failpoint::Arm("executor.short_grace"); }
+  ~HungGpu() override { failpoint::Disarm("executor.short_grace"); }
+};
+
+TEST_P(HungGpu, EndsItsEpochsAndKeepsWhatItMayWrite) {
+  Model(GetParam());
+  const DeviceKind kind = CudaKinds()[0];
+  const Case c{"ring", DType::kF32, 2, 1, 1, 40, 12, 20, 1};
+  Cluster cluster(kind, c.topology());
+  PreparedPlan plan(cluster, c.problem(), c.schedule()), other(cluster, c.problem(), c.schedule());
+  plan.FillInputs(1);
+  other.FillInputs(1);
+  std::vector<EpochReport> ended(2);
+  for (uint64_t epoch = 1; epoch <= 40 && ended[1].status.ok(); ++epoch)
+    ended = plan.RunAll(epoch, 1, absl::Milliseconds(500));
+  EXPECT_EQ(ended[1].status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(
+      std::string(ended[1].status.message()),
+      ContainsRegex("^rank 1 .*, epoch [0-9]+; GPU 1 has not ended its work [0-9.]+ s after "
+                    "the epoch failed; restart the daemon$"));
+  // With no deadline that could end it.
+  Reports later(2);
+  plan.Run(1, 50, 1, Deadline::Infinite(), later.At(0));
+  other.Run(1, 1, 1, Deadline::Infinite(), later.At(1));
+  EXPECT_EQ(later.Wait()[0].status, ended[1].status);
+  EXPECT_EQ(later.Wait()[1].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(later.Wait()[1].status.message()),
+              ContainsRegex("^GPU 1 has not ended its work .*; restart the daemon$"));
+  // Nothing is begun that would wait for it, and nothing lies where it may still write.
+  std::byte byte{};
+  for (const absl::Status& refused : {PrepareRank0(cluster, c.problem(), c.schedule()),
+                                      cluster.device(1)->CreateHeap(1 << 20).status(),
+                                      cluster.heap(1)->Write({0, 1, 1, 1}, {&byte, 1, 1, 1})}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HungGpu,
+                         testing::Values("gpus=2,hang=1@60", "gpus=2,hang=1@61,order=lazy",
+                                         "gpus=2,hang=1@60,peers=none,calls=block",
+                                         "gpus=2,hang=1@62,order=random,calls=block"));
 
 // Each call fails once, at its first use by an epoch or later: the epoch fails by name, the plan
 // with it, and a new plan on the same devices is right.
@@ -166,7 +218,8 @@ TEST_P(FailedCall, FailsItsEpochAndTheNextPlanIsRight) {
 
 INSTANTIATE_TEST_SUITE_P(All, FailedCall,
                          testing::Values("cublasLtMatmul@9", "cuMemcpy2DAsync@3:1",
-                                         "cuStreamWaitEvent@11:1"));
+                                         "cuStreamWaitEvent@11:1", "cuEventRecord@38:1",
+                                         "cuEventRecord@37:1"));
 
 }  // namespace
 }  // namespace agmm::test
