@@ -22,6 +22,12 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCuda(const DeviceConfig& config) {
 
 }  // namespace
 
+void SetUpDrivers() {
+#ifdef AGMM_CUDA
+  SetUpCudaEnvironment();
+#endif
+}
+
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const DeviceConfig& config) {
   if (config.kind == "cpu") return CreateCpuDevice(config.threads);
   absl::StatusOr<std::unique_ptr<Device>> device = CreateCuda(config);

@@ -9,6 +9,9 @@
 
 namespace agmm {
 
+// Before any thread is made, because it sets what drivers read from the environment.
+void SetUpDrivers();
+
 // Errors: those of the device's kind, FAILED_PRECONDITION if this build does not have it; they
 // begin with "device cuda, gpu 1".
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const DeviceConfig& config);

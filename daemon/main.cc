@@ -26,6 +26,7 @@
 #include "daemon/address_space.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
+#include "daemon/devices.h"
 #include "daemon/observe/service_manager.h"
 #include "daemon/transport/ucx_config.h"
 #include "kernels/base/status.h"
@@ -250,6 +251,7 @@ int Main(int argc, char** argv) {
     return kOk;
   }
   SetUpLog(config->log_level);
+  SetUpDrivers();
   if (absl::Status fits = FitAddressSpace(*config); !fits.ok()) {
     spdlog::error("{}", std::string(fits.message()));
     return kFailed;

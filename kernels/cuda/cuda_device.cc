@@ -1,5 +1,7 @@
 #include "kernels/cuda/cuda_device.h"
 
+#include <cstdlib>
+
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/cuda/cuda_executor.h"
@@ -46,6 +48,12 @@ class CudaDevice final : public Device {
 };
 
 }  // namespace
+
+void SetUpCudaEnvironment() {
+  // As many hardware queues as there are, because streams that share one wait for each other: the
+  // lanes of one rank alone fill the 8 that the driver would take.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+}
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options) {
   AGMM_ASSIGN_OR_RETURN(auto gpu, Gpu::Open(options.gpu, options.shared));

@@ -15,6 +15,10 @@ struct CudaDeviceOptions {
   bool shared = false;
 };
 
+// Sets what the driver reads from the environment, where the user has not. Before any thread is
+// made, because another one may read the environment meanwhile.
+void SetUpCudaEnvironment();
+
 // Errors: FAILED_PRECONDITION with the reason why the driver or cuBLASLt is missing, or for a GPU
 // that another daemon holds; INVALID_ARGUMENT for a GPU that does not exist.
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options);

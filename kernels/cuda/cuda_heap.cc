@@ -10,6 +10,9 @@ namespace agmm {
 namespace {
 
 constexpr int64_t kChunkBytes = 1 << 20;
+// Memory that stays free for each rank on the GPU: for the workspaces and sums of its lanes, and
+// for the kernels that a library loads when they are first used.
+constexpr int64_t kReserveBytes = 512 << 20;
 // Elements of a fill between two looks at whether to stop: a fraction of a millisecond.
 constexpr int64_t kFillElements = 1 << 26;
 
@@ -39,13 +42,16 @@ absl::Status CudaHeap::Map() {
                    CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
   AGMM_CUDA_RETURN(*gpu_, cuMemGetInfo, &free, &total);
   mapped_bytes_ = RoundUp(size_bytes_, static_cast<int64_t>(page));
+  // Also for the ranks whose heaps have been made, because they take theirs later.
+  const int64_t reserve = gpu_->tenant_count() * kReserveBytes;
   const auto too_large = [&] {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "a heap of %s was requested and %s of %s are available on %s; give the device a smaller "
-        "heap or free memory of the GPU",
-        FormatBytes(size_bytes_), FormatBytes(free), FormatBytes(total), gpu_->where()));
+        "a heap of %s was requested, and %s of %s are free on %s, of which %s are kept for "
+        "workspaces and kernels; give the device a smaller heap or free memory of the GPU",
+        FormatBytes(size_bytes_), FormatBytes(free), FormatBytes(total), gpu_->where(),
+        FormatBytes(reserve)));
   };
-  if (mapped_bytes_ > static_cast<int64_t>(free)) return too_large();
+  if (mapped_bytes_ > static_cast<int64_t>(free) - reserve) return too_large();
   AGMM_CUDA_RETURN(*gpu_, cuMemAddressReserve, &address_, mapped_bytes_, page, 0, 0);
   const CUresult made = gpu_->driver().cuMemCreate(&memory_, mapped_bytes_, &kind, 0);
   if (made == CUDA_ERROR_OUT_OF_MEMORY) return too_large();

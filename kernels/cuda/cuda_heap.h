@@ -21,7 +21,7 @@ namespace agmm {
 class CudaHeap final : public Heap {
  public:
   // Errors: INVALID_ARGUMENT for a size that is not positive; RESOURCE_EXHAUSTED, with what was
-  // asked, what is free and what there is in all, when the GPU has less memory.
+  // asked, what is free, what there is in all and what is kept, when the GPU has less memory.
   static absl::StatusOr<std::unique_ptr<CudaHeap>> Create(std::shared_ptr<Gpu> gpu,
                                                           int64_t size_bytes);
   // Requires that nothing uses the heap; the memory of a GPU that is given up stays.

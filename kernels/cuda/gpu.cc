@@ -28,6 +28,8 @@ namespace {
 constexpr int64_t kPollNs = 50'000;
 constexpr std::chrono::microseconds kNap(20);
 
+// The time in which a copy of a heap is waited for without sleep: that of some large chunks.
+constexpr int64_t kSpinNs = 1'000'000;
 // Time that a copy of a heap has, behind all that is in front of it in the hardware's queue; and
 // the time it has once the GPU is given up.
 constexpr int64_t kCopyNs = 300'000'000'000, kLateCopyNs = 2'000'000'000;
@@ -247,7 +249,7 @@ absl::Status Gpu::Await(CUevent event) {
                           where_, waited_ns * 1e-9)));
       return given_up();
     }
-    if (waited_ns < kPollNs) {
+    if (waited_ns < kSpinNs) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kNap);
@@ -284,6 +286,11 @@ void Gpu::Remove(GpuTenant* tenant) {
   std::erase(tenants_, tenant);
   const uint64_t pass = pass_;
   passed_.wait(lock, [&] { return !turning_ || pass_ != pass; });
+}
+
+int Gpu::tenant_count() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(tenants_.size());
 }
 
 void Gpu::Wake() {

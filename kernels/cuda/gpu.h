@@ -88,6 +88,7 @@ class Gpu {
   // The tenant takes turns from now on; after Remove, which is not for the GPU's thread, no longer.
   void Add(GpuTenant* tenant);
   void Remove(GpuTenant* tenant);
+  int tenant_count() const;
   // Gives every tenant a turn soon. Any thread.
   void Wake();
 

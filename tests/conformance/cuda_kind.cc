@@ -34,7 +34,8 @@ std::vector<DeviceKind> Skipped(absl::string_view why) {
 }  // namespace
 
 std::vector<DeviceKind> CudaKinds() {
-  setenv("AGMM_MODEL", "gpus=8,memory=4GiB", /*overwrite=*/0);
+  SetUpCudaEnvironment();
+  setenv("AGMM_MODEL", "gpus=8,memory=8GiB", /*overwrite=*/0);
   const auto driver = OpenDriver();
   if (!driver.ok()) return Skipped(driver.status().message());
   int gpus = 0;

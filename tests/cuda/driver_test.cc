@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "kernels/cuda/cuda_device.h"
+
 namespace agmm {
 namespace {
 
@@ -17,6 +21,16 @@ TEST(Driver, WithoutOneTheReasonAndTheNextStepAreGiven) {
   EXPECT_THAT(std::string(driver.status().message()),
               testing::ContainsRegex("^no CUDA driver: .*(install|give|see) "));
   EXPECT_EQ(OpenDriver().status(), driver.status());
+}
+
+TEST(Driver, GetsAllHardwareQueuesUnlessTheUserSaysOtherwise) {
+  constexpr char kVariable[] = "CUDA_DEVICE_MAX_CONNECTIONS";
+  unsetenv(kVariable);
+  SetUpCudaEnvironment();
+  EXPECT_STREQ(getenv(kVariable), "32");
+  setenv(kVariable, "4", /*overwrite=*/1);
+  SetUpCudaEnvironment();
+  EXPECT_STREQ(getenv(kVariable), "4");
 }
 
 TEST(Driver, VersionsReadAsPeopleWriteThem) {

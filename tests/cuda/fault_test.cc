@@ -23,15 +23,28 @@ void Model(const std::string& options) { setenv("AGMM_MODEL", options.c_str(), /
 absl::Status OpenGpu(int gpu = 0) { return CreateCudaDevice({gpu, /*shared=*/true}).status(); }
 
 TEST(CudaFault, AHeapTellsWhatWasAskedWhatIsFreeAndWhatThereIs) {
-  Model("gpus=1,memory=256MiB");
+  Model("gpus=1,memory=1GiB");
   const auto device = CreateCudaDevice({0, true});
   ASSERT_TRUE(device.ok()) << device.status();
   const absl::Status status = (*device)->CreateHeap(int64_t{1} << 30).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()),
-              ContainsRegex("^a heap of 1 GiB was requested and [0-9.]+ MiB of 256 MiB are "
-                            "available on GPU 0; give the device a smaller heap"));
+  EXPECT_THAT(
+      std::string(status.message()),
+      ContainsRegex("^a heap of 1 GiB was requested, and 1 GiB of 1 GiB are free on GPU 0, of "
+                    "which 512 MiB are kept for workspaces and kernels; give the device a "
+                    "smaller heap"));
   EXPECT_TRUE((*device)->CreateHeap(64 << 20).ok());
+}
+
+TEST(CudaFault, AHeapLeavesRoomForEachRankOfItsGpu) {
+  Model("gpus=1,memory=1280MiB");
+  const auto first = CreateCudaDevice({0, true}), second = CreateCudaDevice({0, true});
+  ASSERT_TRUE(first.ok() && second.ok());
+  const auto heap = (*first)->CreateHeap(192 << 20);
+  ASSERT_TRUE(heap.ok()) << heap.status();
+  const absl::Status status = (*second)->CreateHeap(192 << 20).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("of which 1 GiB are kept"));
+  EXPECT_TRUE((*second)->CreateHeap(64 << 20).ok());
 }
 
 TEST(CudaFault, ADriverThatRefusesMemoryIsAHeapThatDoesNotFit) {
@@ -102,7 +115,7 @@ TEST(CudaFault, AGpuThatAnotherDaemonHoldsIsRefusedByItsProcess) {
 class LostGpu : public testing::TestWithParam<const char*> {};
 
 TEST_P(LostGpu, EndsItsPlansAndNoOthers) {
-  Model(GetParam());
+  Model(std::string("memory=4GiB,") + GetParam());
   const DeviceKind kind = CudaKinds()[0];
   DeviceKind far = kind;
   far.create = [&](Rank rank, int threads) { return kind.create(rank + 2, threads); };

@@ -29,7 +29,7 @@ std::string GpuDevice(int gpu) {
 }
 
 std::map<std::string, std::string> ModelEnvironment(const std::string& model) {
-  return {{"AGMM_MODEL", "memory=128MiB," + model}, {"LD_LIBRARY_PATH", AGMM_MODEL_FOLDER}};
+  return {{"AGMM_MODEL", "memory=1GiB," + model}, {"LD_LIBRARY_PATH", AGMM_MODEL_FOLDER}};
 }
 
 // Node 0 has GPUs 0 to 3, node 1 has 4 to 7.

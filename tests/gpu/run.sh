@@ -41,7 +41,7 @@ if ((dry)); then
   model=$bin/../lib/model
   [[ -e $model/libcuda.so.1 ]] || fail "$model has no model of the driver; dry runs are for build folders"
   export LD_LIBRARY_PATH=$model${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  export AGMM_MODEL=gpus=2,memory=1GiB
+  export AGMM_MODEL=gpus=2,memory=8GiB
 else
   export AGMM_TEST_GPU=1 # not the model, also where it was built
 fi
