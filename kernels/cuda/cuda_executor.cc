@@ -48,6 +48,7 @@ absl::Status CudaExecutor::FindPeers(CudaPrepared* prepared) const {
     gpu = executor->gpu();
     peer.gpu = gpu->number();
     peer.reachable = device_->gpu->peers()[peer.gpu];
+    if (peer.reachable) AGMM_RETURN_IF_ERROR(heap->MapFor(*device_->gpu));
   }
   return absl::OkStatus();
 }

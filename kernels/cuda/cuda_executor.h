@@ -41,7 +41,8 @@ class CudaExecutor final : public EventExecutor {
   const std::shared_ptr<Gpu>& gpu() const { return device_->gpu; }
 
  private:
-  // The ranks of this node as this one sees them. Errors: INVALID_ARGUMENT for one of another kind.
+  // The ranks of this node as this one sees them, with their heaps mapped for its GPU. Errors:
+  // INVALID_ARGUMENT for one of another kind.
   absl::Status FindPeers(CudaPrepared* prepared) const;
 
   CudaParts* const device_;

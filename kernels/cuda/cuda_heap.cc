@@ -59,17 +59,19 @@ absl::Status CudaHeap::Map() {
   created_ = true;
   AGMM_CUDA_RETURN(*gpu_, cuMemMap, address_, mapped_bytes_, 0, memory_, 0);
   mapped_ = true;
-  std::vector<CUmemAccessDesc> rights;
-  for (size_t number = 0; number < gpu_->peers().size(); ++number) {
-    if (!gpu_->peers()[number]) continue;
-    CUdevice device = 0;
-    AGMM_CUDA_RETURN(*gpu_, cuDeviceGet, &device, static_cast<int>(number));
-    CUmemAccessDesc& right = rights.emplace_back();
-    right.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    right.location.id = device;
-    right.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  }
-  AGMM_CUDA_RETURN(*gpu_, cuMemSetAccess, address_, mapped_bytes_, rights.data(), rights.size());
+  return MapFor(*gpu_);
+}
+
+absl::Status CudaHeap::MapFor(const Gpu& gpu) {
+  std::lock_guard lock(map_mutex_);
+  if (mapped_for_.count(gpu.number()) > 0) return absl::OkStatus();
+  const OnGpu here(*gpu_);
+  CUmemAccessDesc right = {};
+  right.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  right.location.id = gpu.device();
+  right.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  AGMM_CUDA_RETURN(*gpu_, cuMemSetAccess, address_, mapped_bytes_, &right, 1);
+  mapped_for_.insert(gpu.number());
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// A heap in the memory of a GPU, mapped for the GPU itself and for all that have peer access to it.
+// A heap in the memory of a GPU, mapped for the GPU itself and for those whose ranks use it.
 // That of a GPU that is given up is only read, because its work may still write what it had.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,6 +39,8 @@ class CudaHeap final : public Heap {
   int fd() const override { return -1; }
 
   CUdeviceptr address() const { return address_; }
+  // Lets `gpu`, which has peer access, load and store the heap. Thread-safe.
+  absl::Status MapFor(const Gpu& gpu);
 
  private:
   // Pinned memory on the way, and the end of the copy that uses it.
@@ -63,6 +66,8 @@ class CudaHeap final : public Heap {
   CUdeviceptr address_ = 0;
   CUmemGenericAllocationHandle memory_ = 0;
   bool created_ = false, mapped_ = false;
+  std::mutex map_mutex_;
+  std::set<int> mapped_for_;  // numbers of GPUs
 
   GpuEvents events_;
   std::mutex mutex_;  // one Write or Read at a time uses the stream and the chunks

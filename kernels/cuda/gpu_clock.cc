@@ -1,5 +1,6 @@
 #include "kernels/cuda/gpu_clock.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/clock.h"
@@ -9,8 +10,9 @@ namespace agmm {
 namespace {
 
 // Clocks drift apart by some 20 us a second.
-constexpr int64_t kFreshNs = 100'000'000;
-// An event that is seen later than this after it was recorded ties nothing.
+constexpr int64_t kFreshNs = 100'000'000, kNsOfDrift = 50'000;
+// An event that is seen later than this after it was recorded ties nothing, unless the clocks may
+// have drifted apart by more than that since they were tied: a GPU may be busy for long.
 constexpr int64_t kSoonNs = 100'000;
 
 }  // namespace
@@ -33,7 +35,8 @@ void GpuClock::Tend() {
   if (recorded_) {
     if (gpu_->driver().cuEventQuery(next_.event) != CUDA_SUCCESS) return;
     recorded_ = false;
-    if (now_ns - next_.ns < kSoonNs) std::swap(anchor_, next_);
+    const int64_t drift_ns = (next_.ns - anchor_.ns) / kNsOfDrift;
+    if (now_ns - next_.ns < std::max(kSoonNs, drift_ns)) std::swap(anchor_, next_);
   } else if (now_ns - anchor_.ns > kFreshNs) {
     next_.ns = now_ns;
     recorded_ = gpu_->driver().cuEventRecord(next_.event, stream_->get()) == CUDA_SUCCESS;

@@ -1,6 +1,17 @@
 #include "kernels/cuda/row_copy.h"
 
+#include "kernels/schedule/problem.h"
+
 namespace agmm {
+namespace {
+
+// CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs so far. Schedules keep rows closer than that, so
+// nothing refuses them here.
+constexpr int64_t kMostPitchBytes = (int64_t{1} << 31) - 1;
+static_assert(kMaxDimension * static_cast<int64_t>(sizeof(float)) + kRowAlignBytes <=
+              kMostPitchBytes);
+
+}  // namespace
 
 absl::Status CopyRowsOn(Gpu& gpu, const RowsEnd& from, const RowsEnd& to, int64_t rows,
                         int64_t row_bytes, CUstream stream) {

@@ -46,10 +46,10 @@ class NoTransport final : public Transport {
 // Rank 0 of `ranks` ranks on `nodes` nodes. `reachable`: by rank 0's GPU, of the other ranks of its
 // node.
 absl::StatusOr<CudaProgram> Program(const char* spec, const char* algorithm, int ranks, int nodes,
-                                    DType dtype, bool reachable = true) {
+                                    DType dtype, bool reachable = true,
+                                    const Shape& shape = {64, 40, 64}) {
   const Problem problem =
-      ParseProblem(spec, ParseMesh("x=" + std::to_string(ranks)).value(), Shape{64, 40, 64}, dtype)
-          .value();
+      ParseProblem(spec, ParseMesh("x=" + std::to_string(ranks)).value(), shape, dtype).value();
   PlanOptions options;
   options.algorithm = algorithm;
   const Topology topology = UniformTopology(ranks, nodes).value();
@@ -115,6 +115,13 @@ TEST(CudaProgram, AReadOfMemoryThatCannotBeLoadedIsRefusedByBothGpus) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               testing::HasSubstr("memory of rank 1 on GPU 1, to which GPU 0 has no peer access"));
+}
+
+TEST(CudaProgram, ItsLongestTimeGrowsWithItsWork) {
+  EXPECT_GE(Program(kGather, "ring", 2, 1, DType::kF32).value().longest_ns, 64 * 20 * 4);
+  constexpr int64_t kK = 1 << 20;
+  EXPECT_GE(Program(kGather, "ring", 2, 1, DType::kF32, true, {64, 40, kK}).value().longest_ns,
+            2 * 64 * 20 * kK / 1000);
 }
 
 TEST(CudaProgram, AProductIsMadeInItsPlaceInItsOwnType) {

@@ -55,6 +55,16 @@ TEST(CudaFault, ADriverThatRefusesMemoryIsAHeapThatDoesNotFit) {
   EXPECT_TRUE((*device)->CreateHeap(64 << 20).ok());
 }
 
+TEST(CudaFault, AHeapIsMappedForAnotherGpuOnceAPlanWantsIt) {
+  Model("gpus=2,fail=cuMemSetAccess@3:217");
+  const Case c{"ring", DType::kF32, 2, 1, 1, 40, 12, 20, 1};
+  Cluster cluster(CudaKinds()[0], c.topology());
+  const absl::Status refused = PrepareRank0(cluster, c.problem(), c.schedule());
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("cuMemSetAccess on GPU 1 failed: CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"));
+  EXPECT_EQ(PrepareRank0(cluster, c.problem(), c.schedule()), absl::OkStatus());
+}
+
 TEST(CudaFault, AStubIsNoDriver) {
   Model("driver=stub");
   const absl::Status status = OpenGpu();
