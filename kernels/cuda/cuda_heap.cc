@@ -46,7 +46,7 @@ absl::Status CudaHeap::Map() {
   const int64_t reserve = gpu_->tenant_count() * kReserveBytes;
   const auto too_large = [&] {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "a heap of %s was requested, and %s of %s are free on %s, of which %s are kept for "
+        "a heap of %s was requested and %s of %s are available on %s, of which %s are kept for "
         "workspaces and kernels; give the device a smaller heap or free memory of the GPU",
         FormatBytes(size_bytes_), FormatBytes(free), FormatBytes(total), gpu_->where(),
         FormatBytes(reserve)));

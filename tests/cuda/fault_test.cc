@@ -30,7 +30,7 @@ TEST(CudaFault, AHeapTellsWhatWasAskedWhatIsFreeAndWhatThereIs) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(
       std::string(status.message()),
-      ContainsRegex("^a heap of 1 GiB was requested, and 1 GiB of 1 GiB are free on GPU 0, of "
+      ContainsRegex("^a heap of 1 GiB was requested and 1 GiB of 1 GiB are available on GPU 0, of "
                     "which 512 MiB are kept for workspaces and kernels; give the device a "
                     "smaller heap"));
   EXPECT_TRUE((*device)->CreateHeap(64 << 20).ok());
