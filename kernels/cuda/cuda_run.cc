@@ -15,8 +15,8 @@ namespace {
 
 using Way = CudaCopy::Way;
 
-// Time that a failed epoch has to end: where a GPU that it waits for is lost, and else beside the
-// time that its work may take.
+// Time that a failed epoch has to end, beside that of its work: where a GPU that it waits for is
+// lost, and else.
 constexpr int64_t kLostGraceNs = 2'000'000'000, kGraceNs = 10'000'000'000;
 
 // For tests: waits for up to a millisecond, half of the time not at all.
@@ -283,11 +283,11 @@ void CudaRun::Release(int step) {
 }
 
 bool CudaRun::IsIdle() {
-  if (has_sequels()) return false;
+  if (unseen_ || has_sequels()) return false;
   // A lost GPU runs nothing any more.
   if (!gpu_.lost().ok()) return true;
   if (end_ != nullptr) return Done(end_);
-  return !unseen_ && std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneState& lane) {
+  return std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneState& lane) {
     return lane.tail == nullptr || Done(lane.tail);
   });
 }
@@ -299,11 +299,9 @@ bool CudaRun::over() {
   const int64_t now_ns = MonotonicNanos();
   if (alone_ns_ == 0) alone_ns_ = now_ns;
   const absl::Status lost = prepared_.LostGpu();
-  const int64_t grace_ns = !lost.ok() ? kLostGraceNs
-                           : AGMM_FAILPOINT("executor.short_grace")
-                               ? kGraceNs / 10
-                               : kGraceNs + program_.longest_ns;
-  if (now_ns - alone_ns_ < grace_ns) return false;
+  int64_t grace_ns = lost.ok() ? kGraceNs : kLostGraceNs;
+  if (AGMM_FAILPOINT("executor.short_grace")) grace_ns /= 10;
+  if (now_ns - alone_ns_ < grace_ns + program_.longest_ns) return false;
   const std::string why =
       absl::StrFormat("%s has not ended its work %.1f s after the epoch failed; restart the daemon",
                       gpu_.where(), (now_ns - failed_ns_) * 1e-9);

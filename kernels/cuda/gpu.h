@@ -1,7 +1,8 @@
 // One GPU of this process: its primary context, its kernels and products, and the thread that
 // submits its work and looks after its events. Shared by the ranks on it.
 //
-// A stream never waits for what has not been submitted, so any call may block and still ends.
+// A stream never waits for what has not been submitted, so a call that submits may block and still
+// ends, unless the GPU hangs. The ends of work are asked for and not waited for (Await).
 #pragma once
 
 #include <atomic>
