@@ -167,7 +167,7 @@ TEST_P(Credits, WithoutThemTheEpochsMixAndTheTestSeesIt) {
   Armed delay("executor.delay"), skip("executor.skip_credit");
   if (kind.name == "cuda_model") {
     return ExpectRace([&kind = kind, &c = c] {
-      for (int attempt = 0; attempt < 20; ++attempt) {
+      for (int attempt = 0; attempt < 200; ++attempt) {
         Cluster cluster(kind, c.topology());
         PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
         static_cast<void>(Endless(plan, 100).Go());
