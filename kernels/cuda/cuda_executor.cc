@@ -46,6 +46,7 @@ absl::Status CudaExecutor::FindPeers(CudaPrepared* prepared) const {
     }
     peer.heap = heap->address();
     gpu = executor->gpu();
+    AGMM_RETURN_IF_ERROR(gpu->given_up());
     peer.gpu = gpu->number();
     peer.reachable = device_->gpu->peers()[peer.gpu];
     if (peer.reachable) AGMM_RETURN_IF_ERROR(heap->MapFor(*device_->gpu));

@@ -41,9 +41,12 @@ CudaRun::CudaRun(CudaPrepared& prepared, uint64_t epoch, const Operands& operand
       inbox_(std::move(inbox)),
       hold_(absl::StrFormat("executor.hold_rank_%d", plan_.WorldRank(plan_.peers.self))),
       lanes_(program_.lanes.size()),
-      submitted_(program_.steps.size(), false) {}
+      submitted_(program_.steps.size(), false) {
+  gpu_.AddBegun(program_.longest_ns);
+}
 
 CudaRun::~CudaRun() {
+  gpu_.AddBegun(-program_.longest_ns);
   if (!stuck_.ok()) return;  // the GPU may still use them
   for (const auto& [step, staged] : staged_) prepared_.staging.Give(staged.data);
 }
@@ -139,7 +142,10 @@ absl::Status CudaRun::SubmitStep(int index) {
 }
 
 void CudaRun::RecordAnyway(Gpu& gpu, CUevent event, CUstream stream) {
-  unseen_ |= gpu.driver().cuEventRecord(event, stream) != CUDA_SUCCESS && gpu.lost().ok();
+  const CUresult result = gpu.driver().cuEventRecord(event, stream);
+  if (result == CUDA_SUCCESS) return;
+  static_cast<void>(gpu.Failed(result, "cuEventRecord"));  // for its loss alone
+  unseen_ |= gpu.lost().ok();
 }
 
 absl::Status CudaRun::Arrive(int index, const CudaPrepared::Through& half) {
@@ -283,9 +289,10 @@ void CudaRun::Release(int step) {
 }
 
 bool CudaRun::IsIdle() {
-  if (unseen_ || has_sequels()) return false;
+  if (has_sequels()) return false;
   // A lost GPU runs nothing any more.
   if (!gpu_.lost().ok()) return true;
+  if (unseen_) return false;
   if (end_ != nullptr) return Done(end_);
   return std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneState& lane) {
     return lane.tail == nullptr || Done(lane.tail);
@@ -297,14 +304,18 @@ bool CudaRun::over() {
   if (!stuck_.ok() || IsIdle()) return true;
   if (!failed()) return false;
   const int64_t now_ns = MonotonicNanos();
-  if (alone_ns_ == 0) alone_ns_ = now_ns;
+  if (alone_ns_ == 0) {
+    alone_ns_ = now_ns;
+    allowed_ns_ = prepared_.BegunNs();
+  }
   const absl::Status lost = prepared_.LostGpu();
   int64_t grace_ns = lost.ok() ? kGraceNs : kLostGraceNs;
   if (AGMM_FAILPOINT("executor.short_grace")) grace_ns /= 10;
-  if (now_ns - alone_ns_ < grace_ns + program_.longest_ns) return false;
-  const std::string why =
-      absl::StrFormat("%s has not ended its work %.1f s after the epoch failed; restart the daemon",
-                      gpu_.where(), (now_ns - failed_ns_) * 1e-9);
+  if (now_ns - alone_ns_ < grace_ns + allowed_ns_) return false;
+  const std::string why = absl::StrFormat(
+      "%s has not ended its work %.1f s after the epoch failed, of %.1f s that it had; restart the "
+      "daemon",
+      gpu_.where(), (now_ns - failed_ns_) * 1e-9, (grace_ns + allowed_ns_) * 1e-9);
   if (lost.ok())
     report_.status = WithMessage(report_.status, absl::StrCat(report_.status.message(), "; ", why));
   stuck_ = absl::UnavailableError(lost.ok() ? why : absl::StrCat(why, ": ", lost.message()));

@@ -148,7 +148,8 @@ class CudaRun {
   std::vector<bool> submitted_;  // by step
   int in_flight_ = 0;            // sends whose end has not been seen
   int64_t failed_ns_ = 0;
-  int64_t alone_ns_ = 0;  // once it had failed, and earlier epochs were over
+  int64_t alone_ns_ = 0;    // once it had failed, and earlier epochs were over
+  int64_t allowed_ns_ = 0;  // that all work in front of its own may take, seen then
   absl::Status stuck_;
   EpochReport report_;
 };

@@ -233,20 +233,22 @@ absl::Status Gpu::lost() const {
 
 CUresult Gpu::Ask() const {
   const OnGpu here(*this);
+  if (here.pushed() != CUDA_SUCCESS) return here.pushed();
   size_t free = 0, total = 0;
   return driver_.cuMemGetInfo(&free, &total);
 }
 
-absl::Status Gpu::Await(CUevent event) {
+absl::Status Gpu::Await(CUevent event, const char* work) {
   const int64_t begin_ns = MonotonicNanos();
   for (;;) {
     const CUresult result = driver_.cuEventQuery(event);
     if (result != CUDA_ERROR_NOT_READY) return Check(result, "cuEventQuery");
     const int64_t waited_ns = MonotonicNanos() - begin_ns;
-    if (waited_ns > (given_up().ok() ? kCopyNs : kLateCopyNs)) {
+    const int64_t bound_ns = given_up().ok() ? kCopyNs : kLateCopyNs;
+    if (waited_ns > bound_ns) {
       GiveUp(absl::UnavailableError(
-          absl::StrFormat("%s has not ended a copy of its heap after %.1f s; restart the daemon",
-                          where_, waited_ns * 1e-9)));
+          absl::StrFormat("%s has not ended %s after %.1f s of %.0f s; restart the daemon", where_,
+                          work, waited_ns * 1e-9, bound_ns * 1e-9)));
       return given_up();
     }
     if (waited_ns < kSpinNs) {

@@ -72,19 +72,25 @@ class Gpu {
   }
   // OK, or why no call will succeed any more.
   absl::Status lost() const;
-  // The result of a call that nothing but the loss of this GPU can fail: whose error is it that a
-  // call with events of several GPUs had.
+  // Asks this GPU whether it is lost: the result of a call that nothing else can fail. For an error
+  // of a call that concerned several GPUs.
   CUresult Ask() const;
 
-  // Blocks until the event of this GPU is reached. Errors: UNAVAILABLE for a GPU that is lost, and
-  // for one whose work does not end, which is then given up.
-  absl::Status Await(CUevent event);
+  // Blocks until the event of this GPU is reached, which is behind `work`, as errors call it.
+  // Errors: UNAVAILABLE for a GPU that is lost, and for one whose work does not end, which is then
+  // given up.
+  absl::Status Await(CUevent event, const char* work);
   // Some work of the GPU may never end, for this reason. What it may use is from now on kept for
   // as long as the process lives, because the driver's calls that destroy and free would wait for
   // it, and others would get memory that it may still write. The first reason stays; it is logged.
   void GiveUp(const absl::Status& reason);
   // OK, or why the GPU was given up.
   absl::Status given_up() const;
+
+  // Epochs begin, or with a negative time end, that may take `ns` on this GPU.
+  void AddBegun(int64_t ns) { begun_ns_ += ns; }
+  // The time that all epochs together may take which have begun and not ended.
+  int64_t begun_ns() const { return begun_ns_; }
 
   // The tenant takes turns from now on; after Remove, which is not for the GPU's thread, no longer.
   void Add(GpuTenant* tenant);
@@ -123,6 +129,7 @@ class Gpu {
   std::condition_variable wake_, passed_;
   std::atomic<bool> woken_{false};
   std::atomic<bool> is_lost_{false}, is_given_up_{false};
+  std::atomic<int64_t> begun_ns_{0};
   absl::Status lost_, given_up_;
   std::vector<GpuTenant*> tenants_;
   uint64_t pass_ = 0;  // rounds of turns begun
@@ -134,17 +141,20 @@ class Gpu {
 class OnGpu {
  public:
   explicit OnGpu(const Gpu& gpu)
-      : gpu_(gpu), pushed_(gpu.driver().cuCtxPushCurrent(gpu.context()) == CUDA_SUCCESS) {}
+      : gpu_(gpu), pushed_(gpu.driver().cuCtxPushCurrent(gpu.context())) {}
   ~OnGpu() {
     CUcontext context;
-    if (pushed_) gpu_.driver().cuCtxPopCurrent(&context);
+    if (pushed_ == CUDA_SUCCESS) gpu_.driver().cuCtxPopCurrent(&context);
   }
   OnGpu(const OnGpu&) = delete;
   OnGpu& operator=(const OnGpu&) = delete;
 
+  // An error of a GPU that is lost: then another context, or none, is current.
+  CUresult pushed() const { return pushed_; }
+
  private:
   const Gpu& gpu_;
-  const bool pushed_;  // not on a GPU that is lost
+  const CUresult pushed_;
 };
 
 }  // namespace agmm

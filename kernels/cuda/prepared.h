@@ -37,6 +37,8 @@ struct CudaPrepared {
 
   // OK, or why a GPU of this node that the plan has a rank on is lost.
   absl::Status LostGpu() const;
+  // The time that all epochs may take which have begun on these GPUs and not ended.
+  int64_t BegunNs() const;
   // Makes a stream wait for an event, each of any of these GPUs. An error that is the loss of one
   // of them counts as that one's.
   absl::Status Wait(CUstream stream, CUevent event) const;

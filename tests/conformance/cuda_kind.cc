@@ -35,7 +35,7 @@ std::vector<DeviceKind> Skipped(absl::string_view why) {
 
 std::vector<DeviceKind> CudaKinds() {
   SetUpCudaEnvironment();
-  setenv("AGMM_MODEL", "gpus=8,memory=8GiB", /*overwrite=*/0);
+  setenv("AGMM_MODEL", "gpus=8,memory=8GiB,channels=32", /*overwrite=*/0);
   const auto driver = OpenDriver();
   if (!driver.ok()) return Skipped(driver.status().message());
   int gpus = 0;

@@ -76,8 +76,8 @@ class Cluster {
 // A schedule prepared on all ranks of a cluster, with operands of its own.
 class PreparedPlan {
  public:
-  // Dies if the schedule is refused. `world_ranks`: what errors call the ranks. `offsets`: where the
-  // operands lie, by operand; empty: in places of their own.
+  // Dies if the schedule is refused. `world_ranks`: what errors call the ranks. `offsets`: where
+  // the operands lie, by operand; empty: in places of their own.
   PreparedPlan(Cluster& cluster, const Problem& problem, const Schedule& schedule,
                std::vector<int> world_ranks = {}, std::vector<int64_t> offsets = {});
   // Cancels what still runs and waits for it.

@@ -183,12 +183,12 @@ TEST_P(HungGpu, EndsItsEpochsAndKeepsWhatItMayWrite) {
   other.FillInputs(1);
   std::vector<EpochReport> ended(2);
   for (uint64_t epoch = 1; epoch <= 40 && ended[1].status.ok(); ++epoch)
-    ended = plan.RunAll(epoch, 1, absl::Milliseconds(500));
+    ended = plan.RunAll(epoch, 1, absl::Seconds(4));
   EXPECT_EQ(ended[1].status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(
       std::string(ended[1].status.message()),
       ContainsRegex("^rank 1 .*, epoch [0-9]+; GPU 1 has not ended its work [0-9.]+ s after "
-                    "the epoch failed; restart the daemon$"));
+                    "the epoch failed, of [0-9.]+ s that it had; restart the daemon$"));
   // With no deadline that could end it.
   Reports later(2);
   plan.Run(1, 50, 1, Deadline::Infinite(), later.At(0));

@@ -9,8 +9,8 @@ namespace {
 
 // "stream 5 operation 3 of 8": of those of the stretch.
 std::string Place(const StretchPlace& place) {
-  return Format("stream %d operation %llu of %llu", place.stream, (unsigned long long)place.operation,
-                (unsigned long long)place.operations);
+  return Format("stream %d operation %llu of %llu", place.stream,
+                (unsigned long long)place.operation, (unsigned long long)place.operations);
 }
 
 }  // namespace
@@ -26,8 +26,8 @@ const char* agmmModelVerdicts() {
   const std::lock_guard lock(TheMachine().mutex);
   text.clear();
   for (const WaitVerdict& verdict : TheMachine().history.Verdicts()) {
-    text += Format("%s %s, %s\n", verdict.needed ? "needed" : "spare",
-                   Place(verdict.waits).c_str(), Place(verdict.awaited).c_str());
+    text += Format("%s %s, %s\n", verdict.needed ? "needed" : "spare", Place(verdict.waits).c_str(),
+                   Place(verdict.awaited).c_str());
   }
   return text.c_str();
 }

@@ -116,9 +116,10 @@ CUresult cuStreamQuery(CUstream handle) {
   MODEL_CONTEXT_CALL(cuStreamQuery);
   Stream* stream = call.Find(handle);
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
-  if (!TheMachine().Reached(stream->last)) TheMachine().Poll(stream->last);
-  return stream->gpu->error != CUDA_SUCCESS ? stream->gpu->error
-                                            : Saw(stream->last, TheMachine().history.Capture(stream->number, call.name));
+  if (!TheMachine().Reached(stream->last)) TheMachine().Poll(stream->last, stream->alone);
+  return stream->gpu->error != CUDA_SUCCESS
+             ? stream->gpu->error
+             : Saw(stream->last, TheMachine().history.Capture(stream->number, call.name));
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
@@ -167,7 +168,7 @@ CUresult cuEventQuery(CUevent handle) {
   const Event* event = call.Find(handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   if (event->record && !TheMachine().Reached(event->record->point)) {
-    TheMachine().Poll(event->record->point);
+    TheMachine().Poll(event->record->point, event->record->alone);
   }
   if (event->gpu->error != CUDA_SUCCESS) return event->gpu->error;
   return event->record ? Saw(event->record->point, event->record->captured) : CUDA_SUCCESS;

@@ -3,6 +3,8 @@
 #include <map>
 #include <utility>
 
+#include "tests/model/options.h"
+
 namespace model {
 
 void History::Write(Event event) {
@@ -50,6 +52,7 @@ void History::Record() {
 }
 
 std::vector<WaitVerdict> History::Verdicts() {
+  if (!recording()) Fail("agmmModelVerdicts without agmmModelRecord");
   std::vector<WaitVerdict> verdicts;
   const Ordering start = *start_;
   const auto place = [&](int stream, uint64_t count) -> StretchPlace {
@@ -57,10 +60,12 @@ std::vector<WaitVerdict> History::Verdicts() {
     return {stream, count - before, now_.operations(stream) - before};
   };
   start_->leaves_out = [&](int64_t, const OrderingWait& wait) {
-    verdicts.push_back({place(wait.stream, wait.count), place(wait.awaited->stream, wait.awaited->count)});
+    verdicts.push_back(
+        {place(wait.stream, wait.count), place(wait.awaited->stream, wait.awaited->count)});
     return false;
   };
-  Replay();
+  if (const std::string race = Replay(); !race.empty())
+    Fail("the history, played again, has a race that was not there: " + race);
   for (size_t i = 0; i < verdicts.size(); ++i) {
     start_->leaves_out = [&](int64_t number, const OrderingWait&) {
       return number == start.ordering_waits() + static_cast<int64_t>(i) + 1;

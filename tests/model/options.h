@@ -25,8 +25,8 @@ struct Options {
   uint64_t seed = 1;
   int driver = 13000;  // the driver's version; 0 is a stub
   // The number of the machine that the GPUs belong to: processes with the same number share them.
-  uint32_t machine = 0;   // set to the process's id unless given
-  std::string report;     // a file that gets counts at exit, and each finding
+  uint32_t machine = 0;  // set to the process's id unless given
+  std::string report;    // a file that gets counts at exit, and each finding
 
   struct Failure {  // the call-th call of `name` returns `code`
     std::string name;

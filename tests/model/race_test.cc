@@ -212,7 +212,8 @@ TEST_F(RaceTest, AHistoryTellsWhichWaitsAreNeeded) {
   Begin();
   void* const library = dlopen(AGMM_MODEL_FOLDER "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(library, nullptr);
-  const auto record = reinterpret_cast<decltype(&agmmModelRecord)>(dlsym(library, "agmmModelRecord"));
+  const auto record =
+      reinterpret_cast<decltype(&agmmModelRecord)>(dlsym(library, "agmmModelRecord"));
   const auto verdicts =
       reinterpret_cast<decltype(&agmmModelVerdicts)>(dlsym(library, "agmmModelVerdicts"));
   const CUdeviceptr other = Device(kMiB);

@@ -99,6 +99,7 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
   if (operation.sets) {
     operation.sets->point = stream.last;
     operation.sets->captured = history.Capture(stream.number, operation.name);
+    operation.sets->alone = stream.alone;
   }
   channel.queue.push_back(std::move(operation));
   submitted_at_ = std::chrono::steady_clock::now();
@@ -113,6 +114,7 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
 
 CUresult Machine::SubmitWait(Stream& stream, const std::shared_ptr<Record>& record) {
   ++waits_;
+  stream.alone = false;
   return Submit(stream, {.name = "cuStreamWaitEvent", .awaits = record});
 }
 
@@ -224,8 +226,13 @@ void Machine::RunSome(const Point& target, int steps) {
   }
 }
 
-void Machine::Poll(const Point& point) {
+void Machine::Poll(const Point& point, bool alone) {
   if (history.recording()) {
+    while (alone && !Reached(point)) {
+      Channel* channel = Next(point);
+      if (!channel) return;
+      Run(*channel);
+    }
     if (std::chrono::steady_clock::now() - submitted_at_ > kQuiet) RunSome({}, 1 + Random(4));
     return;
   }
@@ -309,8 +316,9 @@ void Machine::Deadlock() {
 
 void Machine::Finish() {
   Report(Format("waits=%lld ordering_waits=%lld operations=%llu full=%lld streams=%zu seed=%llu",
-                (long long)waits_, (long long)history.now().ordering_waits(), (unsigned long long)submitted_,
-                (long long)full_, gpu_of_stream_.size(), (unsigned long long)TheOptions().seed));
+                (long long)waits_, (long long)history.now().ordering_waits(),
+                (unsigned long long)submitted_, (long long)full_, gpu_of_stream_.size(),
+                (unsigned long long)TheOptions().seed));
   std::vector<std::string> held = memory.Held();
   for (const auto& [handle, stream] : streams) {
     held.push_back(Format("stream %d of GPU %d", stream.number, stream.gpu->index));

@@ -32,6 +32,7 @@ struct Point {
 struct Record {
   Point point;
   std::shared_ptr<const Captured> captured;
+  bool alone = false;  // its stream has never waited for another one
   std::chrono::steady_clock::time_point time;  // once it is reached
 };
 
@@ -76,6 +77,7 @@ struct Stream {
   Gpu* gpu = nullptr;
   Channel* channel = nullptr;
   Point last;
+  bool alone = true;  // has never waited for another stream
 };
 
 struct Event {
@@ -113,8 +115,9 @@ class Machine {
   // Makes what follows in `stream` wait for the recording.
   CUresult SubmitWait(Stream& stream, const std::shared_ptr<Record>& record);
   bool Reached(const Point& point) const;
-  // Runs a little, as time passes between two queries.
-  void Poll(const Point& point);
+  // Runs a little, as time passes between two queries. `alone`: of a stream that has never waited
+  // for another one, so that its end tells the host of nothing else.
+  void Poll(const Point& point, bool alone);
   // Runs until `point` is reached. Returns the error of its GPU; ends the test if it cannot be
   // reached.
   CUresult Wait(const Point& point, const std::string& caller);
@@ -148,8 +151,8 @@ class Machine {
   uint64_t submitted_ = 0;
   std::chrono::steady_clock::time_point submitted_at_;  // the last
   int64_t waits_ = 0, full_ = 0;
-  // Numbers of destroyed streams; used again once the host has seen all of them, so that clocks stay
-  // short.
+  // Numbers of destroyed streams; used again once the host has seen all of them, so that clocks
+  // stay short.
   std::set<int> free_numbers_;
   std::vector<Gpu*> gpu_of_stream_;     // by number
   std::multiset<std::string> blocked_;  // callers
