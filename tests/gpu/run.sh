@@ -75,8 +75,8 @@ else
   # Without those that leave out waits: what a GPU makes of that is not certain.
   cases='*/cuda:*/cuda_*:-*/cuda_model*:*WithoutThem*'
 fi
-small_case='*Exact*/cuda*_ring_*_r2_n1_c1_*'
-export bin work gpus share dry shape_a shape_b cases small_case here
+small_cases='*Exact*/cuda*_ring_*_r2_*:*Exact*/cuda*_peer_f32_r2_n1_*'
+export bin work gpus share dry shape_a shape_b cases small_cases here
 
 # ---- The steps. Each runs in a shell of its own: exit code 77 skips, the last line says why. ----
 
@@ -87,14 +87,20 @@ skip() {
 
 probe() { "$bin/cuda_probe" --json "$work/results/probe.json"; }
 
+# list_cases FILTER LOG: sets `listed` to how many cases match, and fails where none does, because
+# GoogleTest passes then.
+list_cases() {
+  listed=$("$bin/conformance_test" --gtest_list_tests --gtest_filter="$1" 2>"$2" | grep -c '^  ') || true
+  ((listed > 0)) || {
+    grep 'kind cuda is skipped' "$2" || echo "no case of the list matches $1"
+    return 1
+  }
+}
+
 # All cases that there is time for. conformance.txt names those that ran, as GoogleTest says it.
 conformance() {
   local listed ran failed code=0 log=$work/cases.log list=$work/results/conformance.txt
-  listed=$("$bin/conformance_test" --gtest_list_tests --gtest_filter="$cases" 2>"$log" | grep -c '^  ') || true
-  ((listed > 0)) || {
-    grep 'kind cuda is skipped' "$log" || echo "no case of the list is one of kind cuda"
-    return 1
-  }
+  list_cases "$cases" "$log" || return 1
   timeout --kill-after=2 "$((limit - 5))" "$bin/conformance_test" --gtest_filter="$cases" >"$log" 2>&1 || code=$?
   grep -E '^\[ +(OK|FAILED|SKIPPED) +\] .* ms\)$' "$log" | sed 's/, where GetParam() = .*\( ([0-9]* ms)\)$/\1/' >"$list" || true
   ran=$(wc -l <"$list") failed=$(grep -c FAILED "$list") || true
@@ -235,10 +241,11 @@ shared_gpu() {
 }
 
 memcheck() {
-  local tool
+  local tool listed
+  list_cases "$small_cases" "$work/small_cases.log" || return 1
   ((!dry)) || skip "the model executes no machine code"
   tool=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer) || skip "no compute-sanitizer here"
-  "$tool" --tool memcheck --error-exitcode 9 "$bin/conformance_test" --gtest_filter="$small_case" --gtest_brief=1
+  "$tool" --tool memcheck --error-exitcode 9 "$bin/conformance_test" --gtest_filter="$small_cases" --gtest_brief=1
 }
 
 bench() {
