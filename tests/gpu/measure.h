@@ -40,7 +40,8 @@ class Spin {
     void* arguments[] = {&flag, &value, &limit_ns};
     probe_.Launch("probe_spin", blocks, threads, stream, arguments);
   }
-  // As many threads as the SMs have room for, all of them spinning when it returns.
+  // As many threads as the SMs have room for, all of them there when it returns; one of each block
+  // spins and the others wait for it.
   void FillGpu(CUstream stream, int limit_ms) {
     constexpr int kThreads = 512;
     const int sms = probe_.Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);

@@ -16,6 +16,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/cuda/cuda_device.h"
+
 // The fat binary of probe.cu.
 asm(".section .rodata\n.balign 16\nprobe_image: .incbin \"" AGMM_PROBE_FATBIN "\"\n.previous\n");
 extern "C" const char probe_image[];
@@ -54,7 +56,9 @@ Result Run(Probe& probe, const ProbeCheck& check, const std::string& driver) {
   // call.
   if (probe.library && !probe.abandoned) probe.cu.cuLibraryUnload(probe.library);
   if (!probe.abandoned) probe.Close();
-  if (!failure.empty()) return {"fail", failure};
+  if (!failure.empty()) {
+    return {"fail", failure + (probe.text.empty() ? "" : "; before: " + probe.text)};
+  }
   if (!probe.skipped.empty()) return {"skip", probe.skipped};
   return {check.kind == ProbeCheck::kFact ? "fact" : "pass", probe.text};
 }
@@ -93,18 +97,20 @@ Result RunApart(const ProbeCheck& check, const std::string& driver) {
 }
 
 // Has the GPUs open as long as it lives, in a process beside the checks: a GPU that nobody has open
-// is put to sleep between two of them, and takes seconds to come back.
+// is put to sleep between two of them, and takes seconds to come back. Not where a GPU takes one
+// process alone, which is to be the check's.
 class KeptOpen {
  public:
   explicit KeptOpen(const std::string& driver) {
     char byte = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends_)) return;
+    std::fflush(nullptr);
     child_ = fork();
     if (child_ == 0) {
       close(ends_[1]);
       alarm(kLimitSeconds);
       Probe probe;
-      probe.Open(driver, 2);
+      if (!Shared(probe, driver) || !probe.Open(driver, kMost).empty()) _exit(1);
       alarm(0);
       if (write(ends_[0], &byte, 1) == 1) _exit(read(ends_[0], &byte, 1) != 0);
       _exit(1);
@@ -119,6 +125,26 @@ class KeptOpen {
   }
 
  private:
+  static constexpr int kMost = 2;  // GPUs, as in Run
+
+  // Whether each GPU takes several processes at a time. Makes no context.
+  static bool Shared(Probe& probe, const std::string& driver) {
+    int count = 0;
+    if (!probe.cu.Open(driver).empty() || probe.cu.cuInit(0) != CUDA_SUCCESS ||
+        probe.cu.cuDeviceGetCount(&count) != CUDA_SUCCESS) {
+      return false;
+    }
+    for (int gpu = 0; gpu < std::min(count, kMost); ++gpu) {
+      int mode = 0;
+      if (probe.cu.cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, gpu) !=
+              CUDA_SUCCESS ||
+          mode != CU_COMPUTEMODE_DEFAULT) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   int ends_[2] = {-1, -1};
   pid_t child_ = -1;
 };
@@ -130,6 +156,18 @@ std::string Quoted(const std::string& text) {
     quoted += c == '\n' ? ' ' : c;
   }
   return quoted + "\"";
+}
+
+// Returns false where the file cannot be written.
+bool WriteJson(const std::string& path, const std::string& machine, const std::string& rows) {
+  FILE* file = std::fopen(path.c_str(), "w");
+  if (file) {
+    std::fprintf(file, "{\n  \"machine\": %s,\n  \"checks\": [%s\n  ]\n}\n",
+                 Quoted(machine).c_str(), rows.c_str());
+    if (std::fclose(file) == 0) return true;
+  }
+  std::fprintf(stderr, "cuda_probe: cannot write %s\n", path.c_str());
+  return false;
 }
 
 void Describe(Probe& probe) {
@@ -187,6 +225,7 @@ void Probe::Launch(const char* name, int blocks, int threads, CUstream stream, v
 }
 
 int main(int argc, char** argv) {
+  agmm::SetUpCudaEnvironment();  // as a daemon does, whose streams the checks stand for
   std::string json, driver = "libcuda.so.1";
   std::vector<std::string> names;
   for (int i = 1; i < argc; ++i) {
@@ -205,9 +244,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "cuda_probe: %s\n", machine.text.c_str());
     return 2;
   }
-  const KeptOpen open(driver);
   std::printf("%s\n\n%-5s %-5s %-28s %s\n", machine.text.c_str(), "kind", "is", "check", "what");
+  const KeptOpen open(driver);
   std::string rows;
+  if (!json.empty() && !WriteJson(json, machine.text, rows)) return 2;
   std::string failed;
   for (const ProbeCheck& check : AllChecks()) {
     if (!names.empty() && std::find(names.begin(), names.end(), check.name) == names.end()) {
@@ -222,18 +262,10 @@ int main(int argc, char** argv) {
     rows += std::string(rows.empty() ? "" : ",") + "\n    {\"kind\": \"" + kKinds[check.kind] +
             "\", \"name\": " + Quoted(check.name) + ", \"is\": " + Quoted(result.state) +
             ", \"what\": " + Quoted(check.what) + ", \"text\": " + Quoted(result.text) + "}";
+    // After every check, because a time limit may end the program.
+    if (!json.empty() && !WriteJson(json, machine.text, rows)) return 2;
   }
   std::printf("\n%s%s\n",
               failed.empty() ? "every must holds" : "these musts do not hold: ", failed.c_str());
-  if (!json.empty()) {
-    FILE* file = std::fopen(json.c_str(), "w");
-    if (!file) {
-      std::fprintf(stderr, "cuda_probe: cannot write %s\n", json.c_str());
-      return 2;
-    }
-    std::fprintf(file, "{\n  \"machine\": %s,\n  \"checks\": [%s\n  ]\n}\n",
-                 Quoted(machine.text).c_str(), rows.c_str());
-    std::fclose(file);
-  }
   return failed.empty() ? 0 : 1;
 }

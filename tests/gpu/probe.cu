@@ -1,13 +1,17 @@
 // Kernels of cuda_probe.
 
-// Spins until *flag is at least `value`, at most `limit_ns`.
+// Spins until *flag is at least `value`, at most `limit_ns`. Thread 0 of each block alone reads the
+// flag, because reads of pinned memory by all threads of a GPU would fill its PCIe link.
 extern "C" __global__ void probe_spin(const volatile unsigned long long* flag,
                                       unsigned long long value, unsigned long long limit_ns) {
-  unsigned long long begin, now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-  do {
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  } while (*flag < value && now - begin < limit_ns);
+  if (threadIdx.x == 0) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do {
+      asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    } while (*flag < value && now - begin < limit_ns);
+  }
+  __syncthreads();
 }
 
 // Loads 16 KiB of `data` by a bulk copy into shared memory, waits until *flag is at least `value`,
