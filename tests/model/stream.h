@@ -32,7 +32,7 @@ struct Point {
 struct Record {
   Point point;
   std::shared_ptr<const Captured> captured;
-  bool alone = false;  // its stream has never waited for another one
+  bool alone = false;                          // its stream has never waited for another one
   std::chrono::steady_clock::time_point time;  // once it is reached
 };
 
