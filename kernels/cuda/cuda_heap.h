@@ -1,5 +1,5 @@
 // A heap in the memory of a GPU, mapped for the GPU itself and for those whose ranks use it.
-// That of a GPU that is given up is only read, because its work may still write what it had.
+// The heap of a GPU that is given up is read-only, because the GPU's work may still write to it.
 #pragma once
 
 #include <cuda.h>

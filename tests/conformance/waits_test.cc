@@ -210,8 +210,8 @@ TEST_P(Waits, AreNeeded) {
     Findings found;
     // From the second epoch on a plan waits for all that it ever waits for.
     ASSERT_NO_FATAL_FAILURE(owned.RunFour(/*inputs_first=*/true));
-    // What a wait is needed for may be over where its GPU is quick, and where the machine is busy,
-    // so that the host sees much.
+    // A round may not need a wait: its producer is over if that GPU is quick, and the host has seen
+    // the end if the machine is busy. So each GPU is the slow one in turn.
     const int exempt = owned.Exempt();
     const auto fine = [&] { return found.Spare() <= exempt && found.SpareAreJoins(); };
     for (int i = 0; i < 2 || (i < 8 * c.ranks && !fine()); ++i) {

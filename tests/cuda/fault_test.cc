@@ -197,7 +197,7 @@ TEST_P(HungGpu, EndsItsEpochsAndKeepsWhatItMayWrite) {
   EXPECT_EQ(later.Wait()[1].status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(later.Wait()[1].status.message()),
               ContainsRegex("^GPU 1 has not ended its work .*; restart the daemon$"));
-  // Nothing is begun that would wait for it, and nothing lies where it may still write.
+  // The GPU refuses new plans, new heaps and writes, because its work may still write anywhere.
   std::byte byte{};
   for (const absl::Status& refused : {PrepareRank0(cluster, c.problem(), c.schedule()),
                                       cluster.device(1)->CreateHeap(1 << 20).status(),

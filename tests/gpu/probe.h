@@ -19,7 +19,7 @@ class Probe : public GpuScratch {
   void Expect(CUresult result, CUresult wanted, const std::string& call);
 
   std::string Name(CUresult result) const;
-  // Of GPU 0.
+  // The value of an attribute of GPU 0.
   int Attribute(CUdevice_attribute which);
   // A function of the driver that the CUDA device does without; null where there is none.
   template <typename Function>

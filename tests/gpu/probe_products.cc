@@ -112,7 +112,7 @@ class Products {
     Destroy(product);
   }
 
-  // What the first product of a kind takes, and the one behind it.
+  // The times of the first product of a kind and of the second, as text.
   std::string Times(const Case& c) {
     if (!probe_.failure.empty()) return "";
     const Product product = Make(c);

@@ -79,7 +79,7 @@ std::vector<WaitVerdict> History::Verdicts() {
 
 std::string History::Replay() const {
   Ordering ordering = *start_;
-  // What is captured without a wait knows less.
+  // Without the wait, later recordings of events stand for less; these are the ones to wait for.
   std::map<const Captured*, std::shared_ptr<const Captured>> captured;
   const auto now = [&](const std::shared_ptr<const Captured>& then) {
     const auto found = captured.find(then.get());

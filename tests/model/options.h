@@ -8,7 +8,7 @@
 namespace model {
 
 enum class Peers { kAll, kPairs, kNone };
-// What a wait for a lost GPU's event does: README.md.
+// The three behaviours of a wait for an event of a lost GPU; README.md describes them.
 enum class Orphans { kReleased, kStuck, kRefused };
 // When work runs, and which of the operations that may run comes next; README.md describes them.
 enum class Order { kEager, kLazy, kRandom, kOldest, kNewest };

@@ -41,7 +41,7 @@ class Ordering {
   // Every operation that is added later, to any stream, is behind what was captured.
   void HostSaw(const Captured& captured);
   bool HostHasSeenAll(int stream) const;
-  // Of the stream so far, those with accesses.
+  // The number of the stream's operations so far that touch memory.
   uint64_t operations(int stream) const;
   // The name of an operation on these bytes that the host has not seen the end of, or "".
   std::string Unseen(const Rectangle& bytes) const { return races_.Unseen(bytes, host_); }

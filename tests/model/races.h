@@ -31,8 +31,8 @@ struct Access {
   bool writes = false;
 };
 
-// Who touched which bytes. Addresses are physical, so that two mappings of one memory meet. The
-// host's clock: what it has seen the end of, which is before all that comes.
+// The operations that touched each byte. Addresses are physical, so that two mappings of one memory
+// meet. The host's clock has all operations whose end the host has seen.
 class Races {
  public:
   // An operation of `stream`, its count there, and what to call it.

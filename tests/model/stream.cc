@@ -333,7 +333,7 @@ void Machine::Finish() {
       held.push_back(Format("the context of GPU %d, %d times", gpu.index, gpu.retained));
     }
   }
-  // What never ends may use what is held, so that its client does well to keep that.
+  // A client must keep what work that never ends may use, so that is no leak.
   for (const Gpu& gpu : gpus) {
     for (const Channel& channel : gpu.channels) {
       if (NeverEnds(channel)) return;

@@ -105,7 +105,7 @@ class FakeJobs final : public v1::JobService::CallbackService {
     absl::MutexLock lock(&mutex_);
     return answer_;
   }
-  // What the last GetJob came with.
+  // The metadata and the deadline of the last GetJob.
   std::map<std::string, std::string> metadata() const {
     absl::MutexLock lock(&mutex_);
     return metadata_;
