@@ -31,6 +31,7 @@ class CudaLowering {
     program_.chip_bytes.resize(lowered.lanes.size(), 0);
     program_.multiplies.resize(lowered.lanes.size(), false);
     program_.lanes = std::move(lowered.lanes);
+    program_.relays = RelayLanes(plan_.steps(), plan_.peers.self);
     for (LoweredStep& from : lowered.steps) {
       CudaStep step{std::move(static_cast<StepEdges&>(from)), {}};
       const absl::Status status = std::visit([&](auto& op) { return Lower(op, &step); }, from.op);

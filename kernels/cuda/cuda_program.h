@@ -61,6 +61,7 @@ struct CudaProgram {
   std::vector<std::vector<int>> lanes;  // step indices in order
   std::vector<int64_t> chip_bytes;      // by lane
   std::vector<bool> multiplies;         // by lane
+  std::vector<bool> relays;             // by lane; see RelayLanes
   int64_t staged_bytes = 0;             // of the largest copy
   // Time of an epoch's work, step by step at 1 TFLOP/s and 1 GB/s, so a bound for any GPU.
   int64_t longest_ns = 0;

@@ -61,7 +61,7 @@ absl::Status CudaRun::Begin(CUevent after) {
 }
 
 int CudaRun::NextStep(const LaneState& lane) const {
-  const std::vector<int>& steps = program_.lanes[&lane - lanes_.data()];
+  const std::vector<int>& steps = program_.lanes[IndexOf(lane)];
   return lane.position < steps.size() ? steps[lane.position] : -1;
 }
 
@@ -122,7 +122,7 @@ bool CudaRun::complete() const {
 absl::Status CudaRun::SubmitStep(int index) {
   const CudaStep& step = program_.steps[index];
   const CUstream stream = prepared_.lanes[step.lane];
-  if (lanes_[step.lane].tail == nullptr && after_ != nullptr)
+  if (after_ != nullptr && lanes_[step.lane].tail == nullptr && !program_.relays[step.lane])
     AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, stream, after_, CU_EVENT_WAIT_DEFAULT);
   for (const Wait& wait : step.waits) {
     if (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit")) continue;
@@ -160,7 +160,6 @@ absl::Status CudaRun::Arrive(int index, const CudaPrepared::Through& half) {
   // A part of it may be on its way all the same.
   if (!status.ok()) RecordAnyway(target, arrived, stream);
   arriving_.push_back({index, arrived, &target});
-  last_arrival_[stream] = arrived;
   return status;
 }
 
@@ -188,11 +187,9 @@ absl::Status CudaRun::Close(CUstream order, CUevent end) {
 
 absl::Status CudaRun::RecordEnd(CUstream order, CUevent end) {
   for (const LaneState& lane : lanes_) {
-    if (lane.tail != nullptr)
+    if (lane.tail != nullptr && !IsRelay(lane))
       AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, order, lane.tail, CU_EVENT_WAIT_DEFAULT);
   }
-  for (const auto& [stream, arrived] : last_arrival_)
-    AGMM_RETURN_IF_ERROR(prepared_.Wait(order, arrived));
   AGMM_CUDA_RETURN(gpu_, cuEventRecord, end, order);
   return absl::OkStatus();
 }
@@ -293,9 +290,10 @@ bool CudaRun::IsIdle() {
   // A lost GPU runs nothing any more.
   if (!gpu_.lost().ok()) return true;
   if (unseen_) return false;
-  if (end_ != nullptr) return Done(end_);
+  if (end_ != nullptr && !Done(end_)) return false;
   return std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneState& lane) {
-    return lane.tail == nullptr || Done(lane.tail);
+    const bool joined = end_ != nullptr && !IsRelay(lane);
+    return lane.tail == nullptr || joined || Done(lane.tail);
   });
 }
 
@@ -360,7 +358,7 @@ std::string CudaRun::Stall() const {
   for (const LaneState& lane : lanes_) {
     const int step = NextStep(lane);
     if (step < 0) {
-      if (IsBusy(lane)) busy = program_.lanes[&lane - lanes_.data()].back();
+      if (IsBusy(lane)) busy = program_.lanes[IndexOf(lane)].back();
       continue;
     }
     const Wait* const wait = Missing(program_.steps[step]);

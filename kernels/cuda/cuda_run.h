@@ -44,14 +44,15 @@ class CudaRun {
   CudaRun(const CudaRun&) = delete;
   CudaRun& operator=(const CudaRun&) = delete;
 
-  // Every lane's first step will wait for `after`, the end of the rank's last epoch; may be null.
+  // The first step of each lane but relay lanes will wait for `after`, the end of the rank's last
+  // epoch; may be null.
   // Errors: INVALID_ARGUMENT for operands that do not lie in the heap.
   absl::Status Begin(CUevent after);
   // Submits the steps that are ready. Whether there were any.
   bool Submit();
   // Whether no step will be submitted any more, because all have been or the run has failed.
   bool complete() const;
-  // Requires complete(). Records `end`, on `order`, behind all that was submitted. After an error
+  // Requires complete(). Records `end`, on `order`, behind all lanes but relay lanes. After an error
   // nothing is recorded, and nothing of the rank may be submitted before this is over.
   absl::Status Close(CUstream order, CUevent end);
   bool closed() const { return closed_; }
@@ -99,6 +100,8 @@ class CudaRun {
     Gpu* gpu = nullptr;  // where the event is recorded
   };
 
+  size_t IndexOf(const LaneState& lane) const { return &lane - lanes_.data(); }
+  bool IsRelay(const LaneState& lane) const { return program_.relays[IndexOf(lane)]; }
   int NextStep(const LaneState& lane) const;  // -1 behind the last
   // The first wait that does not hold, or null.
   const Wait* Missing(const CudaStep& step) const;
@@ -144,7 +147,6 @@ class CudaRun {
   std::vector<LaneState> lanes_;
   std::map<int, Staged> staged_;  // by step
   std::deque<Arriving> arriving_;
-  std::map<CUstream, CUevent> last_arrival_;
   std::vector<bool> submitted_;  // by step
   int in_flight_ = 0;            // sends whose end has not been seen
   int64_t failed_ns_ = 0;

@@ -37,6 +37,7 @@ struct RankSteps {
   // By chunk of C, -1 for all of it: that it has been made, and where, if it is not in the shard.
   absl::flat_hash_map<int, Slot> made;
   absl::flat_hash_map<int, Place> beside_shard;
+  absl::flat_hash_map<int, int> first_made;  // index of `computes` that makes the first of it
   absl::flat_hash_map<Rank, Slot> begun;  // by owner of a shard that it reads or writes
   Carriers carriers;                      // indices of `computes`
   CarriedLanes carried_lanes;
@@ -166,7 +167,11 @@ class Builder {
         at->second = resources_.Allocate(rank, cell.c.rows.size(), cell.c.cols.size(), DType::kF32);
       multiply.acc = at->second;
     }
-    if (cell.finish) multiply.out = PlaceOfC(rank, cell.c_chunk, cell.c);
+    if (cell.finish) {
+      multiply.out = PlaceOfC(rank, cell.c_chunk, cell.c);
+      ranks_[rank].first_made.try_emplace(cell.c_chunk,
+                                          static_cast<int>(ranks_[rank].computes.size()));
+    }
     return {multiply, kComputeLane};
   }
 
@@ -336,6 +341,11 @@ class Builder {
     const Place from =
         held < 0 ? PlaceOfC(hop.from, chunk, block) : ResidentPlace(problem_, block, hop.from);
     step.op = Transfer{block, from, {ResidentPlace(problem_, block, hop.to)}};
+    // The next epoch's multiply may overwrite it once it has been read.
+    if (from.buffer == kWorkspace) {
+      step.signals.push_back(resources_.NewSlot(hop.from));
+      sender.computes[sender.first_made.at(chunk)].waits.push_back({step.signals.back(), 1});
+    }
     sender.others.push_back(std::move(step));
     ranks_[hop.to].exit.waits.push_back({c_arrived_[index], 0});
   }

@@ -2,7 +2,6 @@
 // reduction of its graph. Each wait in it carries some order alone, so that dropping one is a fault
 // that Verify finds.
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -29,12 +28,15 @@ int CarrierOf(const Step& step) {
 // A join that signals nothing; at the end of its lane it gates the end of the epoch, no step.
 bool IsIdleJoin(const Step& step) { return IsJoin(step) && step.signals.empty(); }
 
-// The last step of each lane, in their order.
-std::vector<int> LaneEnds(const std::vector<Step>& steps) {
+// The steps that gate the end of a rank's epoch: the last one of each lane but relay lanes, in their
+// order.
+std::vector<int> LaneEnds(const std::vector<Step>& steps, Rank rank) {
   std::vector<int> ends;
-  std::set<int> followed;
+  std::vector<bool> passed = RelayLanes(steps, rank);
   for (int s = static_cast<int>(steps.size()) - 1; s >= 0; --s) {
-    if (followed.insert(steps[s].lane).second) ends.insert(ends.begin(), s);
+    if (passed[steps[s].lane]) continue;
+    passed[steps[s].lane] = true;
+    ends.insert(ends.begin(), s);
   }
   return ends;
 }
@@ -228,7 +230,7 @@ class Closer {
   void AddEnd(Rank rank) {
     std::vector<Order::Gate> gates;
     bool idle = false;
-    for (int s : LaneEnds(schedule_.ranks[rank])) {
+    for (int s : LaneEnds(schedule_.ranks[rank], rank)) {
       const int index = order_.NodeOf({rank, s}).index;
       if (!IsIdleJoin(schedule_.ranks[rank][s])) {
         gates.push_back({index});
@@ -267,7 +269,7 @@ class Closer {
     Marks& end = ends_[rank];
     if (end.gates.empty()) return;
     size_t first = 0;
-    const std::vector<int> lane_ends = LaneEnds(schedule_.ranks[rank]);
+    const std::vector<int> lane_ends = LaneEnds(schedule_.ranks[rank], rank);
     const auto for_each_join = [&](auto use) {
       first = 0;
       for (int s : lane_ends) {

@@ -79,6 +79,9 @@ absl::Status Order::IndexSteps(const Schedule& schedule) {
         }
       }
     }
+    const std::vector<bool> relays = RelayLanes(steps, rank);
+    is_relay_.insert(is_relay_.end(), relays.begin(), relays.end());
+    is_relay_.resize(chains(), false);  // a rank without steps has an environment
   }
   first_node_.push_back(nodes());
   arrival_begin_.push_back(arrivals);
@@ -116,13 +119,21 @@ absl::Status Order::IndexWaits(const Schedule& schedule) {
     last.assign(LaneCount(steps), -1);
     for (int s = 0; s < static_cast<int>(steps.size()); ++s)
       last[steps[s].lane] = environment + s + 1;
-    for (int end : last)
-      if (end >= 0) gates_.push_back({end, -1, 1});
-    last.assign(last.size(), environment);
+    // Relay lanes follow their own last step; the others follow the environment.
+    std::vector<Gate> before(last.size(), {environment, -1, 0});
+    for (size_t lane = 0; lane < last.size(); ++lane) {
+      if (last[lane] < 0) continue;
+      const Gate end = {last[lane], -1, 1};
+      if (IsRelay(last[lane])) {
+        before[lane] = end;
+      } else {
+        gates_.push_back(end);
+      }
+    }
     for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
       gate_begin_.push_back(static_cast<int>(gates_.size()));
       const int index = environment + s + 1;
-      gates_.push_back({std::exchange(last[steps[s].lane], index), -1, 0});
+      gates_.push_back(std::exchange(before[steps[s].lane], {index, -1, 0}));
       for (const Wait& wait : steps[s].waits)
         AGMM_RETURN_IF_ERROR(AddGate(schedule, rank, s, wait));
       for (; carried != carried_.end() && carried->first == index; ++carried)
@@ -269,8 +280,8 @@ Event Order::Source(const Slot& slot, int epoch) const {
 }
 
 int Order::LanePredecessor(Rank rank, int step) const {
-  const int before = GatesOf(NodeOf({rank, step}).index)[0].index;
-  return before - first_node_[rank] - 1;  // kEnvironment is -1, too
+  const Gate& before = GatesOf(NodeOf({rank, step}).index)[0];
+  return before.lag > 0 ? -1 : before.index - first_node_[rank] - 1;  // kEnvironment is -1, too
 }
 
 }  // namespace agmm

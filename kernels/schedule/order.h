@@ -1,8 +1,8 @@
 // Happens-before: the graph of a schedule unrolled over two epochs in a row, with the environment
 // of each rank in front of each epoch. Shared by Verify and Close.
 //
-//   environment(r, e) -> every step of r in e -> environment(r, e + 1)
-//   a lane's steps in their order
+//   environment(r, e) -> every step of r in e -> environment(r, e + 1), but for relay lanes
+//   a lane's steps in their order, also from one epoch to the next
 //   producer -> waiter, inside an epoch for lag 0, from one epoch to the next for lag 1
 //   producers that a carried transfer waits for -> the multiply that carries it
 //
@@ -73,7 +73,7 @@ class Order {
   const std::vector<std::pair<Rank, int>>& sequence() const { return sequence_; }
   // The event that raises a slot in `epoch`.
   Event Source(const Slot& slot, int epoch) const;
-  // The step before `step` in its lane, or -1.
+  // The step before `step` in its lane and epoch, or -1.
   int LanePredecessor(Rank rank, int step) const;
 
   // Nodes of one epoch.
@@ -84,10 +84,13 @@ class Order {
   }
   Rank RankOf(int index) const { return rank_[index]; }
   bool IsEnvironment(int index) const { return place_[index] < 0; }
+  // Whether it is a step of a relay lane, which no environment is ordered with.
+  bool IsRelay(int index) const { return is_relay_[chain_[index]]; }
   // The place in sequence(); -1 for environments.
   int PlaceOf(int index) const { return place_[index]; }
-  // The predecessor in the lane (or the environment), the step's own waits, and those of the
-  // transfers that it carries, in this order. Of an environment: the end of the epoch before.
+  // The predecessor in the lane, the step's own waits, and those of the transfers that it carries,
+  // in this order. The predecessor of a lane's first step is the environment, or in a relay lane
+  // the last step of the epoch before. Of an environment: the end of the epoch before.
   absl::Span<const Gate> GatesOf(int index) const {
     return absl::MakeConstSpan(gates_).subspan(gate_begin_[index],
                                                gate_begin_[index + 1] - gate_begin_[index]);
@@ -134,6 +137,7 @@ class Order {
   std::vector<int> bundle_, members_, member_begin_;
   std::vector<bool> is_carried_;
   std::vector<int> chain_length_;  // nodes of one epoch
+  std::vector<bool> is_relay_;     // by chain
   std::vector<Gate> gates_;
   std::vector<std::pair<int, int>> carried_;  // (node of a multiply, step of a transfer), sorted
   std::vector<int> waiter_begin_;             // by arrival

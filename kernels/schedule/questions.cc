@@ -34,10 +34,11 @@ Known Questions::Look(const Question& question) const {
   if (x.epoch > y.epoch) return Known::kNo;
   if (x.epoch == y.epoch && order_.PlaceOf(x.index) >= order_.PlaceOf(y.index)) return Known::kNo;
   const Rank rank = order_.RankOf(x.index);
-  // A rank's environment is between the epochs, and in front of the steps.
-  const auto launched_behind = [&, environment =
-                                       order_.IsEnvironment(x.index)](const Order::Node& node) {
-    return order_.RankOf(node.index) == rank && (node.epoch > x.epoch || environment);
+  // A rank's environment is between the epochs, and in front of the steps, but for relay lanes.
+  const bool environment = order_.IsEnvironment(x.index), relay = order_.IsRelay(x.index);
+  const auto launched_behind = [&](const Order::Node& node) {
+    return order_.RankOf(node.index) == rank && (node.epoch > x.epoch || environment) && !relay &&
+           !order_.IsRelay(node.index);
   };
   if (launched_behind(y)) return Known::kYes;
   const int chain = order_.ChainOf(x.index), position = order_.StartOf(x) + (end ? 1 : 0);

@@ -41,6 +41,34 @@ int LaneCount(const std::vector<Step>& steps) {
   return count;
 }
 
+namespace {
+
+bool TouchesOperand(const Step& step, Rank rank) {
+  const auto owns = [&](const Place& place) {
+    return place.rank == rank && place.buffer != kWorkspace;
+  };
+  if (const auto* transfer = std::get_if<Transfer>(&step.op)) {
+    return !transfer->to.empty() &&
+           (owns(transfer->from) || std::any_of(transfer->to.begin(), transfer->to.end(), owns));
+  }
+  if (const auto* multiply = std::get_if<Multiply>(&step.op)) {
+    return owns(multiply->a_place) || owns(multiply->b_place) ||
+           (multiply->acc && owns(*multiply->acc)) || (multiply->finish && owns(multiply->out));
+  }
+  const Reduce& reduce = std::get<Reduce>(step.op);
+  return owns(reduce.from) || owns(reduce.into) || (reduce.finish && owns(reduce.out));
+}
+
+}  // namespace
+
+std::vector<bool> RelayLanes(const std::vector<Step>& steps, Rank rank) {
+  std::vector<bool> relays(LaneCount(steps), true);
+  if (!relays.empty()) relays[0] = false;
+  for (const Step& step : steps)
+    if (relays[step.lane] && TouchesOperand(step, rank)) relays[step.lane] = false;
+  return relays;
+}
+
 int64_t RowBytes(const Block& block, const Place& place) {
   return block.cols.size() * SizeOf(place.dtype);
 }

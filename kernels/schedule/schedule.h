@@ -85,7 +85,7 @@ struct Reduce {
 
 struct Step {
   std::variant<Transfer, Multiply, Reduce> op;
-  int lane = 0;               // steps of a rank run in order within a lane; lanes are unordered
+  int lane = 0;               // steps of a lane run in order; lanes are unordered: see RelayLanes
   std::vector<Wait> waits;    // all hold before the step starts
   std::vector<Slot> signals;  // set after the step's last byte, release order
   bool operator==(const Step&) const = default;
@@ -105,6 +105,11 @@ std::vector<int> SlotCounts(const Schedule& schedule);
 int64_t SizeBytes(const Schedule& schedule);
 // The number of lanes of a rank: one more than its highest lane.
 int LaneCount(const std::vector<Step>& steps);
+// By lane, whether it is a relay lane: no step of it touches an operand of its rank. Slots alone
+// order its steps with those of the other lanes, in each epoch and from one to the next: they may
+// start before the rank's epoch begins, and its end does not wait for them. Lane 0 is never one,
+// because its steps may hold up the beginning and the end of an epoch for other ranks.
+std::vector<bool> RelayLanes(const std::vector<Step>& steps, Rank rank);
 // Bytes of a row of `block` at `place`, without padding.
 int64_t RowBytes(const Block& block, const Place& place);
 // Bytes from the first to the last of `block` at `place`, with the padding between its rows.

@@ -98,6 +98,7 @@ TEST(Close, HandsTheWaitsOfASilentJoinToTheNextStep) {
 
 TEST(Close, KeepsOneOfTwoExitJoinsForTheSameReader) {
   Hand h = Hand::Load();
+  h.Add(0, Transfer{h.A(0), h.Own(h.A(0), 0), {Hand::Work(0)}}, 2);
   const Schedule lean = Closed(h);
   h.Add(0, Transfer(), 2, {{{0, 1}}});
   const Schedule closed = Closed(h);

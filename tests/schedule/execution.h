@@ -54,9 +54,11 @@ class Execution {
       for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
         state.lanes[schedule_.ranks[rank][s].lane].steps.push_back(s);
       }
+      const std::vector<bool> relays = RelayLanes(schedule_.ranks[rank], rank);
       for (int lane = 0; lane < static_cast<int>(state.lanes.size()); ++lane) {
         if (state.lanes[lane].steps.empty()) continue;
-        ++state.busy_lanes;
+        state.lanes[lane].relay = relays[lane];
+        if (!relays[lane]) ++state.busy_lanes;
         Task task;
         task.lane = lane;
         Rename(task, {TaskKind::kStep, rank, state.lanes[lane].steps[0], 0, 1});
@@ -115,15 +117,17 @@ class Execution {
   struct Lane {
     std::vector<int> steps;
     int next = 0;
+    bool relay = false;
     std::vector<float> on_chip;
   };
   struct RankState {
     std::map<Buffer, std::vector<float>> memory;
     std::vector<int> slots;
     std::vector<Lane> lanes;
-    int launched = 0, busy_lanes = 0, lanes_left = 0;
+    int launched = 0;                    // epochs
+    int busy_lanes = 0, lanes_left = 0;  // without relay lanes
   };
-  static constexpr int kPieces = 2;
+  static constexpr int kPieces = 2, kEpochsAhead = 3;
 
   // Gives `task` the priority of its new id.
   void Rename(Task& task, const TaskId& id) {
@@ -168,7 +172,9 @@ class Execution {
     }
     const Step& step = StepOf(task.id);
     if (!task.running) {
-      if (rank.launched < task.id.epoch) return false;
+      // A device may have several epochs in hand, and a relay lane need not wait for its rank's.
+      const int ahead = rank.lanes[task.lane].relay ? kEpochsAhead : 0;
+      if (rank.launched + ahead < task.id.epoch) return false;
       const auto holds = [&](const Wait& wait) {
         return ranks_[wait.slot.rank].slots[wait.slot.index] >= task.id.epoch - wait.lag;
       };
@@ -336,7 +342,7 @@ class Execution {
     if (++lane.next == static_cast<int>(lane.steps.size())) {
       lane.next = 0;
       ++next.id.epoch;
-      --rank.lanes_left;
+      if (!lane.relay) --rank.lanes_left;
     }
     next.id.step = lane.steps[lane.next];
     Rename(next, next.id);

@@ -98,17 +98,24 @@ class Unrolled {
     Edge(Start(environment), From(environment));
     if (epoch == 0) Edge(From(environment), Start({rank, kEnvironment, -1, 1}));
     std::map<int, Event> last;
+    const std::vector<bool> relays = RelayLanes(schedule_.ranks[rank], rank);
+    if (epoch == 1) {  // relay lanes follow themselves
+      for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
+        const int lane = schedule_.ranks[rank][s].lane;
+        if (relays[lane]) last[lane] = {rank, s, -1, 0};
+      }
+    }
     for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
       const Step& step = schedule_.ranks[rank][s];
       const Event event = {rank, s, -1, epoch};
-      Edge(From(environment), Start(event));
+      if (!relays[step.lane]) Edge(From(environment), Start(event));
       if (const auto before = last.find(step.lane); before != last.end())
         Edge(From(before->second), Start(event));
       last[step.lane] = event;
       Edge(Start(event), From(event));
       for (int i = 0; i < static_cast<int>(step.signals.size()); ++i)
         if (IsArrival(step, rank, i)) Edge(Start(event), From({rank, s, i, epoch}));
-      if (epoch == 0) Edge(From(event), Start({rank, kEnvironment, -1, 1}));
+      if (epoch == 0 && !relays[step.lane]) Edge(From(event), Start({rank, kEnvironment, -1, 1}));
     }
   }
 

@@ -132,6 +132,20 @@ def accesses_of(plan, rank, step):
     return out
 
 
+def relay_lanes(rank, steps):
+    """Lanes, not 0, that touch no operand of their rank: slots alone order them with its other lanes."""
+    lanes, owning = set(), {0}
+    for step in steps:
+        lanes.add(step["lane"])
+        if step["op"] == "transfer":
+            places = [step["from"], *step["to"]] if step["to"] else []
+        else:
+            places = [step["a_place"], step["b_place"], step["out"] if step["finish"] else step["acc"]]
+        if any(place and place["rank"] == rank and place["buffer"] != "workspace" for place in places):
+            owning.add(step["lane"])
+    return lanes - owning
+
+
 class Graph:
     """Events are pairs of vertices, a start and an end: (kind, rank, step, arrival, epoch)."""
 
@@ -184,12 +198,21 @@ class Graph:
             whole = Access(self.plan, True, {"operand": name, "rows": rows, "cols": cols}, place)
             self.accesses.append((environment, whole))
         self._after(environment, following)
+        relays = relay_lanes(rank, steps)
+        last = {step["lane"]: s for s, step in enumerate(steps)}
         lanes = {}
         for s, step in enumerate(steps):
             event = ("step", rank, s, None, epoch)
-            self._after(lanes.get(step["lane"], environment), event)
-            self._after(event, following)
-            lanes[step["lane"]] = event
+            lane = step["lane"]
+            if lane in lanes:
+                self._after(lanes[lane], event)
+            elif lane not in relays:
+                self._after(environment, event)
+            elif epoch > 0:
+                self._after(("step", rank, last[lane], None, epoch - 1), event)
+            if lane not in relays:
+                self._after(event, following)
+            lanes[lane] = event
             gated = [event]
             if step.get("carrier", -1) >= 0:
                 gated.append(("step", rank, step["carrier"], None, epoch))

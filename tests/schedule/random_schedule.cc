@@ -28,14 +28,16 @@ class Generator {
         loads_from_(problem.mesh.size()) {}
 
   Schedule Generate() {
-    for (Rank rank = 0; rank < problem_.mesh.size(); ++rank) entry_.push_back(builder_.Emit(rank));
+    // Joins that begin and end an epoch, in lane 0, because another one may be a relay lane.
+    for (Rank rank = 0; rank < problem_.mesh.size(); ++rank)
+      entry_.push_back(builder_.EmitIn(rank, 0));
     DrawWork();
     while (!products_.empty()) {
       if (!deliveries_.empty() && Chance(2)) Deliver();
       Advance(Draw(products_.size()));
     }
     for (Rank rank = 0; rank < problem_.mesh.size(); ++rank) {
-      const Op join = builder_.Emit(rank);
+      const Op join = builder_.EmitIn(rank, 0);
       for (Op load : loads_from_[rank]) builder_.AddEdge({load}, join);
     }
     const Schedule schedule = builder_.Finish();

@@ -127,11 +127,18 @@ Schedule ScheduleBuilder::Finish() {
     }
     for (size_t i = 0; i < positions; ++i) op.step.signals.push_back(NewSlot(transfer->to[i].rank));
   }
+  std::vector<std::vector<Step>> steps(lanes_.size());
+  for (const OpState& op : ops_) steps[op.rank].push_back(op.step);
+  std::vector<std::vector<bool>> relays;
+  for (Rank rank = 0; rank < static_cast<Rank>(steps.size()); ++rank)
+    relays.push_back(RelayLanes(steps[rank], rank));
   std::shuffle(edges_.begin(), edges_.end(), random_);
   for (const Edge& edge : edges_) {
     const OpState &from = ops_[edge.from.op], &to = ops_[edge.to];
+    const auto relay = [&](const OpState& op) -> bool { return relays[op.rank][op.step.lane]; };
     const bool implied = edge.from.to < 0 && from.rank == to.rank &&
-                         (edge.lag == 1 || from.step.lane == to.step.lane);
+                         ((edge.lag == 1 && !relay(from) && !relay(to)) ||
+                          from.step.lane == to.step.lane);
     if (implied && random_() % 4 != 0) continue;
     const Wait wait = {SlotFor(edge.from, to.rank), edge.lag};
     std::vector<Wait>& waits = ops_[edge.to].step.waits;

@@ -80,16 +80,15 @@ struct Hand {
   }
 
   // Both multiply the other's shard where it lies. Slot 0: the other's epoch has begun. Slot 1: its
-  // reading is over. Steps: entry join (lane 1), own product, the other's (lane 0), exit join (lane
-  // 1).
+  // reading is over. Steps, in lane 0: entry join, own product, the other's, exit join.
   static Hand Load(int nodes = 1) {
     Hand h(2, nodes);
     for (Rank r : {0, 1}) {
       const Rank o = 1 - r;
-      h.Add(r, Transfer(), 1, {}, {{o, 0}});
+      h.Add(r, Transfer(), 0, {}, {{o, 0}});
       h.Add(r, h.OwnProduct(r), 0);
       h.Add(r, h.Product(r, o, h.Own(h.A(o), o)), 0, {{{r, 0}}}, {{o, 1}});
-      h.Add(r, Transfer(), 1, {{{r, 1}}});
+      h.Add(r, Transfer(), 0, {{{r, 1}}});
     }
     return h;
   }
