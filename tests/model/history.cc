@@ -46,39 +46,38 @@ void History::ForgetStream(int stream) {
 }
 
 void History::Record() {
-  start_ = std::make_unique<Ordering>(now_);
-  start_->leaves_out = nullptr;
+  start_ = now_;
+  start_.leaves_out = nullptr;
   events_.clear();
+  recording_ = true;
 }
 
-std::vector<WaitVerdict> History::Verdicts() {
-  if (!recording()) Fail("agmmModelVerdicts without agmmModelRecord");
-  std::vector<WaitVerdict> verdicts;
-  const Ordering start = *start_;
-  const auto place = [&](int stream, uint64_t count) -> StretchPlace {
-    const uint64_t before = start.operations(stream);
-    return {stream, count - before, now_.operations(stream) - before};
+std::vector<agmmModelWait> History::Waits() {
+  if (!recording()) Fail("agmmModelWaits without agmmModelRecord");
+  recording_ = false;
+  std::vector<agmmModelWait> waits;
+  const auto place = [&](int stream, uint64_t count) -> agmmModelPlace {
+    const uint64_t before = start_.operations(stream);
+    return {stream, static_cast<long long>(count - before),
+            static_cast<long long>(now_.operations(stream) - before)};
   };
-  start_->leaves_out = [&](int64_t, const OrderingWait& wait) {
-    verdicts.push_back(
-        {place(wait.stream, wait.count), place(wait.awaited->stream, wait.awaited->count)});
+  const std::string race = Replay([&](const EventWait& wait) {
+    waits.push_back(
+        {place(wait.stream, wait.count), place(wait.awaited->stream, wait.awaited->count),
+         wait.adds_order});
     return false;
-  };
-  if (const std::string race = Replay(); !race.empty())
-    Fail("the history, played again, has a race that was not there: " + race);
-  for (size_t i = 0; i < verdicts.size(); ++i) {
-    start_->leaves_out = [&](int64_t number, const OrderingWait&) {
-      return number == start.ordering_waits() + static_cast<int64_t>(i) + 1;
-    };
-    verdicts[i].needed = !Replay().empty();
-  }
-  start_.reset();
-  events_.clear();
-  return verdicts;
+  });
+  if (!race.empty()) Fail("the history, played again, has a race that was not there: " + race);
+  return waits;
 }
 
-std::string History::Replay() const {
-  Ordering ordering = *start_;
+bool History::IsNeeded(int wait) const {
+  return !Replay([&](const EventWait& at) { return at.number == wait + 1; }).empty();
+}
+
+std::string History::Replay(std::function<bool(const EventWait&)> leaves_out) const {
+  Ordering ordering = start_;
+  ordering.leaves_out = std::move(leaves_out);
   // Without the wait, later recordings of events stand for less; these are the ones to wait for.
   std::map<const Captured*, std::shared_ptr<const Captured>> captured;
   const auto now = [&](const std::shared_ptr<const Captured>& then) {

@@ -2,25 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "tests/model/history_calls.h"
 #include "tests/model/ordering.h"
 
 namespace model {
-
-// A place in a stream: behind its `operation`-th of the `operations` with accesses of a stretch.
-struct StretchPlace {
-  int stream = 0;
-  uint64_t operation = 0, operations = 0;
-};
-
-// An event wait that adds an order.
-struct WaitVerdict {
-  StretchPlace waits, awaited;
-  bool needed = false;  // without it two operations race
-};
 
 // Hands everything on to an Ordering, and writes it down while a stretch is recorded. Not
 // thread-safe: under the model's lock.
@@ -38,10 +28,11 @@ class History {
   void Forget(uint64_t address, int64_t bytes);
   void ForgetStream(int stream);
 
-  bool recording() const { return start_ != nullptr; }
+  // What history_calls.h says.
   void Record();
-  // Ends the stretch. Plays it again once for each wait that adds an order, without that wait.
-  std::vector<WaitVerdict> Verdicts();
+  bool recording() const { return recording_; }
+  std::vector<agmmModelWait> Waits();
+  bool IsNeeded(int wait) const;
 
  private:
   struct Event {
@@ -52,11 +43,13 @@ class History {
     std::shared_ptr<const Captured> captured;
   };
   void Write(Event event);
-  // The first race of the stretch, from `start_` on; "" if there is none.
-  std::string Replay() const;
+  // Plays the stretch again without some waits: see Ordering::leaves_out. The first race; "" if
+  // there is none.
+  std::string Replay(std::function<bool(const EventWait&)> leaves_out) const;
 
   Ordering now_;
-  std::unique_ptr<Ordering> start_;  // while recording
+  bool recording_ = false;
+  Ordering start_;  // of the stretch
   std::vector<Event> events_;
 };
 

@@ -2,14 +2,25 @@
 #pragma once
 
 extern "C" {
+// A place in a stream: behind its `operation`-th operation that touches memory, of the `operations`
+// that it was given from agmmModelRecord to agmmModelWaits. Of an earlier one: 0 or less.
+struct agmmModelPlace {
+  int stream;
+  long long operation, operations;
+};
+// An event wait: the stream that waits, and the one that it waits for, up to there. It adds an order
+// if the stream has it neither from elsewhere nor from the waits beside this one.
+struct agmmModelWait {
+  struct agmmModelPlace waits, awaited;
+  bool adds_order;
+};
+
 // Writes down what happens from now on. Until the end nothing runs before a call waits for it, or
 // the host has not submitted anything for a while: as late as can be, so that the host knows
 // little. Then anything may run, but work of `slow_gpu` only when no other GPU has any.
 void agmmModelRecord(int slow_gpu);
-// Ends that. A line for each event wait since then that adds an order, valid until the next call:
-//   needed|spare stream S operation I of N, stream S operation I of N
-// First the stream that waits, behind its I-th operation, then the one that it waits for, up to its
-// I-th operation; of the N operations since agmmModelRecord that touch memory. Needed: without the
-// wait two operations race.
-const char* agmmModelVerdicts();
+// Ends that. The event waits since then, valid until the next agmmModelRecord.
+const struct agmmModelWait* agmmModelWaits(int* count);
+// Whether two operations race without waits[wait].
+bool agmmModelIsNeeded(int wait);
 }

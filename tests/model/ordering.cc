@@ -49,18 +49,16 @@ Ordering::Stream& Ordering::Joined(int number) {
   stream.awaited.clear();
   const Clock before = stream.clock;
   for (size_t i = 0; i < awaited.size(); ++i) {
-    // A wait that adds no order to the others is not counted, because nothing is wrong without it.
     Clock others = before;
     for (size_t j = 0; j < awaited.size(); ++j) {
       if (j != i) Join(others, awaited[j]->clock);
     }
     Clock all = others;
     Join(all, awaited[i]->clock);
-    if (all != others) {
-      ++ordering_waits_;
-      const OrderingWait wait = {number, stream.operations, awaited[i]};
-      if (leaves_out && leaves_out(ordering_waits_, wait)) continue;
-    }
+    const bool adds_order = all != others;
+    if (adds_order) ++ordering_waits_;
+    if (leaves_out && leaves_out({++waits_, number, stream.operations, awaited[i], adds_order}))
+      continue;
     Join(stream.clock, awaited[i]->clock);
   }
   return stream;

@@ -19,11 +19,14 @@ struct Captured {
   Clock clock;
 };
 
-// A wait that gives a stream an order that it has not from elsewhere.
-struct OrderingWait {
+// A wait for an event.
+struct EventWait {
+  int64_t number = 0;  // of those that leaves_out was called for, from 1
   int stream = 0;
   uint64_t count = 0;  // of the stream's operations with accesses, before the wait
   std::shared_ptr<const Captured> awaited;
+  // The stream has the order neither from elsewhere nor from the waits beside this one.
+  bool adds_order = false;
 };
 
 // Copies are independent. Not thread-safe: under the model's lock. Streams are numbered from 0.
@@ -48,9 +51,10 @@ class Ordering {
   void Forget(uint64_t address, int64_t bytes) { races_.Forget(address, bytes); }
   void ForgetStream(int stream) { races_.ForgetStream(stream); }
 
+  // The number of waits so far that added an order.
   int64_t ordering_waits() const { return ordering_waits_; }
-  // Called for each wait that adds an order, with its number from 1. Whether to leave it out.
-  std::function<bool(int64_t number, const OrderingWait& wait)> leaves_out;
+  // Called for each wait: whether to leave it out.
+  std::function<bool(const EventWait& wait)> leaves_out;
 
  private:
   struct Stream {
@@ -64,7 +68,7 @@ class Ordering {
   std::vector<Stream> streams_;  // by number
   Clock host_;
   Races races_;
-  int64_t ordering_waits_ = 0;
+  int64_t ordering_waits_ = 0, waits_ = 0;
 };
 
 }  // namespace model

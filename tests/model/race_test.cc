@@ -214,8 +214,9 @@ TEST_F(RaceTest, AHistoryTellsWhichWaitsAreNeeded) {
   ASSERT_NE(library, nullptr);
   const auto record =
       reinterpret_cast<decltype(&agmmModelRecord)>(dlsym(library, "agmmModelRecord"));
-  const auto verdicts =
-      reinterpret_cast<decltype(&agmmModelVerdicts)>(dlsym(library, "agmmModelVerdicts"));
+  const auto waits = reinterpret_cast<decltype(&agmmModelWaits)>(dlsym(library, "agmmModelWaits"));
+  const auto is_needed =
+      reinterpret_cast<decltype(&agmmModelIsNeeded)>(dlsym(library, "agmmModelIsNeeded"));
   const CUdeviceptr other = Device(kMiB);
   cu.cuMemsetD8Async(memory, 1, 100, first);
   record(/*slow_gpu=*/0);
@@ -228,11 +229,23 @@ TEST_F(RaceTest, AHistoryTellsWhichWaitsAreNeeded) {
   cu.cuEventRecord(event, second);
   cu.cuStreamWaitEvent(first, event, 0);
   cu.cuMemsetD8Async(other, 5, 100, first);
-  EXPECT_EQ(std::string(verdicts()),
-            "needed stream 1 operation 0 of 2, stream 0 operation 1 of 2\n"
-            "spare stream 0 operation 1 of 2, stream 1 operation 2 of 2\n");
+  int count = 0;
+  const agmmModelWait* const wait = waits(&count);
+  const auto text = [&](int i) {
+    const auto& [behind, awaited, adds_order] = wait[i];
+    std::ostringstream text;
+    text << (is_needed(i) ? "needed " : adds_order ? "spare " : "idle ") << behind.stream << ": " << behind.operation
+         << " of " << behind.operations << ", " << awaited.stream << ": " << awaited.operation
+         << " of " << awaited.operations;
+    return text.str();
+  };
+  ASSERT_EQ(count, 3);
+  EXPECT_EQ(text(0), "needed 1: 0 of 2, 0: 1 of 2");
+  EXPECT_EQ(text(1), "idle 1: 1 of 2, 0: 1 of 2");
+  EXPECT_EQ(text(2), "spare 0: 1 of 2, 1: 2 of 2");
   record(0);
-  EXPECT_EQ(std::string(verdicts()), "");
+  waits(&count);
+  EXPECT_EQ(count, 0);
 }
 
 TEST_F(RaceTest, TheReportCountsWaitsThatAddAnOrder) {
