@@ -9,7 +9,6 @@
 namespace agmm {
 namespace {
 
-constexpr char kCopy[] = "a copy of its heap";
 constexpr int64_t kChunkBytes = 1 << 20;
 // Memory that stays free for each rank on the GPU: for the workspaces and sums of its lanes, and
 // for the kernels that a library loads when they are first used.
@@ -115,6 +114,11 @@ RowsEnd CudaHeap::EndAt(const HeapRows& rows, const Piece& piece) const {
           rows.pitch_bytes};
 }
 
+absl::Status CudaHeap::Await(const Chunk& chunk) {
+  // All chunks may be on their way.
+  return gpu_->Await(chunk.copied, pinned_->bytes(), "a copy of its heap");
+}
+
 absl::Status CudaHeap::Write(const HeapRows& to, const Rows& from) {
   AGMM_RETURN_IF_ERROR(CheckCopy(to, from, size_bytes_));
   AGMM_RETURN_IF_ERROR(gpu_->given_up());
@@ -123,7 +127,7 @@ absl::Status CudaHeap::Write(const HeapRows& to, const Rows& from) {
   int turn = 0;
   for (const Piece& piece : Cut(to)) {
     const Chunk& chunk = chunks_[turn++ % chunks_.size()];
-    AGMM_RETURN_IF_ERROR(gpu_->Await(chunk.copied, kCopy));
+    AGMM_RETURN_IF_ERROR(Await(chunk));
     CopyRows({from.data + piece.row * from.pitch_bytes + piece.begin, piece.rows, piece.bytes,
               from.pitch_bytes},
              {chunk.data, piece.rows, piece.bytes, piece.bytes});
@@ -131,7 +135,7 @@ absl::Status CudaHeap::Write(const HeapRows& to, const Rows& from) {
                                     piece.rows, piece.bytes, stream_->get()));
     AGMM_CUDA_RETURN(*gpu_, cuEventRecord, chunk.copied, stream_->get());
   }
-  for (const Chunk& chunk : chunks_) AGMM_RETURN_IF_ERROR(gpu_->Await(chunk.copied, kCopy));
+  for (const Chunk& chunk : chunks_) AGMM_RETURN_IF_ERROR(Await(chunk));
   return absl::OkStatus();
 }
 
@@ -145,14 +149,14 @@ absl::Status CudaHeap::Read(const HeapRows& from, const Rows& to) {
   for (size_t next = 0; next <= pieces.size(); ++next) {
     if (next < pieces.size()) {
       const Piece& piece = pieces[next];
-      AGMM_RETURN_IF_ERROR(gpu_->Await(chunk(next).copied, kCopy));
+      AGMM_RETURN_IF_ERROR(Await(chunk(next)));
       AGMM_RETURN_IF_ERROR(CopyRowsOn(*gpu_, EndAt(from, piece), {0, chunk(next).data, piece.bytes},
                                       piece.rows, piece.bytes, stream_->get()));
       AGMM_CUDA_RETURN(*gpu_, cuEventRecord, chunk(next).copied, stream_->get());
     }
     if (next == 0) continue;
     const Piece& piece = pieces[next - 1];
-    AGMM_RETURN_IF_ERROR(gpu_->Await(chunk(next - 1).copied, kCopy));
+    AGMM_RETURN_IF_ERROR(Await(chunk(next - 1)));
     CopyRows({chunk(next - 1).data, piece.rows, piece.bytes, piece.bytes},
              {to.data + piece.row * to.pitch_bytes + piece.begin, piece.rows, piece.bytes,
               to.pitch_bytes});
@@ -182,7 +186,7 @@ absl::Status CudaHeap::Fill(const HeapRows& to, const FillSpec& fill, DType dtyp
     AGMM_RETURN_IF_ERROR(
         gpu_->Check(gpu_->kernels().Launch(work, fill_stream_->get()), "cuLaunchKernel"));
     AGMM_CUDA_RETURN(*gpu_, cuEventRecord, filled_, fill_stream_->get());
-    AGMM_RETURN_IF_ERROR(gpu_->Await(filled_, "a fill of its heap"));
+    AGMM_RETURN_IF_ERROR(gpu_->Await(filled_, work.rows * to.row_bytes, "a fill of its heap"));
   }
   return absl::OkStatus();
 }

@@ -59,6 +59,8 @@ class CudaHeap final : public Heap {
   absl::Status MakeChunks();
   static std::vector<Piece> Cut(const HeapRows& rows);
   RowsEnd EndAt(const HeapRows& rows, const Piece& piece) const;
+  // Blocks until the copy of the chunk has ended.
+  absl::Status Await(const Chunk& chunk);
 
   const std::shared_ptr<Gpu> gpu_;
   const int64_t size_bytes_;

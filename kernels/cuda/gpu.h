@@ -76,10 +76,11 @@ class Gpu {
   // of a call that concerned several GPUs.
   CUresult Ask() const;
 
-  // Blocks until the event of this GPU is reached, which is behind `work`, as errors call it.
-  // Errors: UNAVAILABLE for a GPU that is lost, and for one whose work does not end, which is then
-  // given up.
-  absl::Status Await(CUevent event, const char* work);
+  // Blocks until the event of this GPU is reached, which is behind `work`, as errors call it, that
+  // moves or makes `bytes`. It has the time of these, of all work that has begun, and 30 s. Errors:
+  // UNAVAILABLE for a GPU that is lost, and for one whose work does not end, which is then given
+  // up.
+  absl::Status Await(CUevent event, int64_t bytes, const char* work);
   // Some work of the GPU may never end, for this reason. What it may use is from now on kept for
   // as long as the process lives, because the driver's calls that destroy and free would wait for
   // it, and others would get memory that it may still write. The first reason stays; it is logged.
@@ -87,10 +88,11 @@ class Gpu {
   // OK, or why the GPU was given up.
   absl::Status given_up() const;
 
-  // Epochs begin, or with a negative time end, that may take `ns` on this GPU.
-  void AddBegun(int64_t ns) { begun_ns_ += ns; }
-  // The time that all epochs together may take which have begun and not ended.
-  int64_t begun_ns() const { return begun_ns_; }
+  // Work begins, or with a negative time ends, that may take `ns` on a GPU of this process.
+  static void AddBegun(int64_t ns) { begun_ns_ += ns; }
+  // The time that all work together may take which has begun and not ended. Of all GPUs, because
+  // work of one may lie behind work that waits for another one, and so on.
+  static int64_t begun_ns() { return begun_ns_; }
 
   // The tenant takes turns from now on; after Remove, which is not for the GPU's thread, no longer.
   void Add(GpuTenant* tenant);
@@ -112,6 +114,8 @@ class Gpu {
   absl::Status FindPeers(int count);
   void Work();
 
+  inline static std::atomic<int64_t> begun_ns_{0};
+
   const Driver& driver_;
   const int number_;
   const std::string where_;
@@ -129,7 +133,6 @@ class Gpu {
   std::condition_variable wake_, passed_;
   std::atomic<bool> woken_{false};
   std::atomic<bool> is_lost_{false}, is_given_up_{false};
-  std::atomic<int64_t> begun_ns_{0};
   absl::Status lost_, given_up_;
   std::vector<GpuTenant*> tenants_;
   uint64_t pass_ = 0;  // rounds of turns begun

@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<GpuClock>> GpuClock::Create(std::shared_ptr<Gpu> 
   const OnGpu here(*gpu);
   clock->anchor_.ns = MonotonicNanos();
   AGMM_CUDA_RETURN(*gpu, cuEventRecord, clock->anchor_.event, clock->stream_->get());
-  AGMM_RETURN_IF_ERROR(gpu->Await(clock->anchor_.event, "a first event"));
+  AGMM_RETURN_IF_ERROR(gpu->Await(clock->anchor_.event, 0, "a first event"));
   return clock;
 }
 

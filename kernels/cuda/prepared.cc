@@ -1,7 +1,6 @@
 #include "kernels/cuda/prepared.h"
 
 #include <map>
-#include <set>
 
 #include "kernels/base/status.h"
 
@@ -13,13 +12,6 @@ absl::Status CudaPrepared::LostGpu() const {
     AGMM_RETURN_IF_ERROR(peer->lost());
   }
   return absl::OkStatus();
-}
-
-int64_t CudaPrepared::BegunNs() const {
-  const std::set<std::shared_ptr<Gpu>> gpus(peer_gpus.begin(), peer_gpus.end());
-  int64_t ns = 0;
-  for (const std::shared_ptr<Gpu>& peer : gpus) ns += peer == nullptr ? 0 : peer->begun_ns();
-  return ns;
 }
 
 absl::Status CudaPrepared::Wait(CUstream stream, CUevent event) const {

@@ -37,8 +37,8 @@ struct CudaPrepared {
 
   // OK, or why a GPU of this node that the plan has a rank on is lost.
   absl::Status LostGpu() const;
-  // The time that all epochs may take which have begun on these GPUs and not ended.
-  int64_t BegunNs() const;
+  // The time that all work may take which may lie in front of an epoch's.
+  int64_t BegunNs() const { return Gpu::begun_ns(); }
   // Makes a stream wait for an event, each of any of these GPUs. An error that is the loss of one
   // of them counts as that one's.
   absl::Status Wait(CUstream stream, CUevent event) const;

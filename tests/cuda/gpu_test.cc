@@ -1,0 +1,74 @@
+// One GPU and its heap when work does not end or the GPU is lost, on the model, which is set up
+// once a process, so that each test is a process of its own.
+#include "kernels/cuda/gpu.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/failpoint.h"
+#include "kernels/cuda/cuda_heap.h"
+
+namespace agmm::test {
+namespace {
+
+using testing::ContainsRegex;
+
+// Awaited work has a tenth of its grace: 3 s.
+class GpuTest : public testing::Test {
+ protected:
+  GpuTest() { failpoint::Arm("executor.short_grace"); }
+  ~GpuTest() override { failpoint::Disarm("executor.short_grace"); }
+
+  // GPU 0 of a model with these options, and a heap of it.
+  void Open(const std::string& options) {
+    setenv("AGMM_MODEL", options.c_str(), /*overwrite=*/1);
+    auto gpu = Gpu::Open(0, /*shared=*/true);
+    ASSERT_TRUE(gpu.ok()) << gpu.status();
+    gpu_ = *gpu;
+    auto heap = CudaHeap::Create(gpu_, 64 << 20);
+    ASSERT_TRUE(heap.ok()) << heap.status();
+    heap_ = *std::move(heap);
+  }
+  absl::Status Write() {
+    std::byte byte{};
+    return heap_->Write({0, 1, 1, 1}, {&byte, 1, 1, 1});
+  }
+  absl::Status Read() {
+    std::byte byte{};
+    return heap_->Read({0, 1, 1, 1}, {&byte, 1, 1, 1});
+  }
+
+  std::shared_ptr<Gpu> gpu_;
+  std::unique_ptr<CudaHeap> heap_;
+};
+
+TEST_F(GpuTest, ACopyThatDoesNotEndGivesItsTimeAndItsBound) {
+  Open("gpus=1,hang=0@2");
+  EXPECT_EQ(Write(), absl::OkStatus());
+  const absl::Status status = Write();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(
+      std::string(status.message()),
+      ContainsRegex("^GPU 0 has not ended a copy of its heap after 3.[0-9] s, of 3.0 s that "
+                    "it had; restart the daemon$"));
+  EXPECT_EQ(gpu_->given_up(), status);
+}
+
+TEST_F(GpuTest, ACopyHasTheTimeOfAllWorkThatHasBegun) {
+  Open("gpus=1,hang=0@1");
+  Gpu::AddBegun(1'500'000'000);
+  const absl::Status status = Read();
+  Gpu::AddBegun(-1'500'000'000);
+  EXPECT_THAT(std::string(status.message()),
+              ContainsRegex("after 4.[0-9] s, of 4.5 s that it had"));
+  EXPECT_EQ(Gpu::begun_ns(), 0);
+}
+
+}  // namespace
+}  // namespace agmm::test
