@@ -115,15 +115,19 @@ RowsEnd CudaHeap::EndAt(const HeapRows& rows, const Piece& piece) const {
 }
 
 absl::Status CudaHeap::Await(const Chunk& chunk) {
+  if (!hung_.ok()) return hung_;
   // All chunks may be on their way.
-  return gpu_->Await(chunk.copied, pinned_->bytes(), "a copy of its heap");
+  absl::Status status = gpu_->Await(chunk.copied, pinned_->bytes(), "a copy of its heap");
+  if (!gpu_->given_up().ok()) hung_ = status;
+  return status;
 }
 
 absl::Status CudaHeap::Write(const HeapRows& to, const Rows& from) {
   AGMM_RETURN_IF_ERROR(CheckCopy(to, from, size_bytes_));
-  AGMM_RETURN_IF_ERROR(gpu_->given_up());
   const OnGpu here(*gpu_);
   std::lock_guard lock(mutex_);
+  // Under the lock, because the GPU may be given up while others have it.
+  AGMM_RETURN_IF_ERROR(gpu_->given_up());
   int turn = 0;
   for (const Piece& piece : Cut(to)) {
     const Chunk& chunk = chunks_[turn++ % chunks_.size()];
@@ -168,9 +172,9 @@ absl::Status CudaHeap::Fill(const HeapRows& to, const FillSpec& fill, DType dtyp
                             int64_t first_index, int64_t index_stride,
                             absl::FunctionRef<bool()> stop) {
   AGMM_RETURN_IF_ERROR(CheckInside(to, size_bytes_));
-  AGMM_RETURN_IF_ERROR(gpu_->given_up());
   const OnGpu here(*gpu_);
   std::lock_guard lock(fill_mutex_);
+  AGMM_RETURN_IF_ERROR(gpu_->given_up());
   elementwise::Fill work;
   work.fill = fill;
   work.most = LargestBelowOne(dtype);

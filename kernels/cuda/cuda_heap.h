@@ -59,7 +59,7 @@ class CudaHeap final : public Heap {
   absl::Status MakeChunks();
   static std::vector<Piece> Cut(const HeapRows& rows);
   RowsEnd EndAt(const HeapRows& rows, const Piece& piece) const;
-  // Blocks until the copy of the chunk has ended.
+  // Blocks until the copy of the chunk has ended, unless one on the stream never will.
   absl::Status Await(const Chunk& chunk);
 
   const std::shared_ptr<Gpu> gpu_;
@@ -76,6 +76,7 @@ class CudaHeap final : public Heap {
   std::unique_ptr<GpuStream> stream_;
   std::unique_ptr<PinnedBytes> pinned_;
   std::array<Chunk, 2> chunks_;
+  absl::Status hung_;  // OK, or why no copy on the stream ends any more
   // Fills have a stream of their own, because they take long and should hold up no copy.
   std::mutex fill_mutex_;
   std::unique_ptr<GpuStream> fill_stream_;

@@ -60,6 +60,18 @@ TEST_F(GpuTest, ACopyThatDoesNotEndGivesItsTimeAndItsBound) {
   EXPECT_EQ(gpu_->given_up(), status);
 }
 
+// With two seconds for each of them the test would pass its time limit.
+TEST_F(GpuTest, CallersBehindACopyThatDoesNotEndAreToldAtOnce) {
+  Open("gpus=1,hang=0@1");
+  std::vector<absl::Status> ended(32);
+  std::vector<std::thread> callers;
+  for (size_t i = 0; i < ended.size(); ++i)
+    callers.emplace_back([&, i] { ended[i] = i % 2 == 0 ? Write() : Read(); });
+  for (std::thread& caller : callers) caller.join();
+  for (const absl::Status& status : ended) EXPECT_EQ(status, gpu_->given_up());
+  EXPECT_FALSE(gpu_->given_up().ok());
+}
+
 TEST_F(GpuTest, ACopyHasTheTimeOfAllWorkThatHasBegun) {
   Open("gpus=1,hang=0@1");
   Gpu::AddBegun(1'500'000'000);
