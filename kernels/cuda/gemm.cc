@@ -104,13 +104,13 @@ absl::Status CudaProduct::Choose() {
   return CublasStatus(result, "cublasLtMatmulAlgoGetHeuristic", where_);
 }
 
-absl::Status CudaProduct::Run(CUdeviceptr a, CUdeviceptr b, CUdeviceptr c, CUdeviceptr workspace,
-                              CUstream stream) const {
+cublasStatus_t CudaProduct::Run(CUdeviceptr a, CUdeviceptr b, CUdeviceptr c, CUdeviceptr workspace,
+                                CUstream stream) const {
   const float alpha = 1, beta = shape_.add ? 1 : 0;
   const auto at = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
-  AGMM_CUBLAS_RETURN(cublasLtMatmul, handle_, desc_, &alpha, at(b), b_, at(a), a_, &beta, at(c), c_,
-                     at(c), c_, &choice_.algo, at(workspace), kGemmWorkspaceBytes, stream);
-  return absl::OkStatus();
+  return library_.cublasLtMatmul(handle_, desc_, &alpha, at(b), b_, at(a), a_, &beta, at(c), c_,
+                                 at(c), c_, &choice_.algo, at(workspace), kGemmWorkspaceBytes,
+                                 stream);
 }
 
 #undef AGMM_CUBLAS_RETURN

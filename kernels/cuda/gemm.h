@@ -38,9 +38,9 @@ class CudaProduct {
   CudaProduct(const CudaProduct&) = delete;
   CudaProduct& operator=(const CudaProduct&) = delete;
   // Queues the product on a stream of the current context, with the stream's own workspace of
-  // kGemmWorkspaceBytes.
-  absl::Status Run(CUdeviceptr a, CUdeviceptr b, CUdeviceptr c, CUdeviceptr workspace,
-                   CUstream stream) const;
+  // kGemmWorkspaceBytes. The result of cublasLtMatmul.
+  cublasStatus_t Run(CUdeviceptr a, CUdeviceptr b, CUdeviceptr c, CUdeviceptr workspace,
+                     CUstream stream) const;
 
  private:
   friend class CudaGemm;

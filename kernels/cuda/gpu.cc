@@ -227,6 +227,12 @@ absl::Status Gpu::Failed(CUresult result, const char* call) {
   return status;
 }
 
+absl::Status Gpu::Check(cublasStatus_t result, const char* call) {
+  if (result == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  if (const CUresult asked = Ask(); FaultOf(asked) == CudaFault::kLost) return Failed(asked, call);
+  return CublasStatus(result, call, where_);
+}
+
 absl::Status Gpu::lost() const {
   if (!is_lost_) return absl::OkStatus();
   std::lock_guard lock(mutex_);

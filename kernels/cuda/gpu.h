@@ -70,6 +70,9 @@ class Gpu {
   absl::Status Check(CUresult result, const char* call) {
     return result == CUDA_SUCCESS ? absl::OkStatus() : Failed(result, call);
   }
+  // The same for a call of cuBLASLt's, which does not say what the driver told it: the GPU is
+  // asked.
+  absl::Status Check(cublasStatus_t result, const char* call);
   // OK, or why no call will succeed any more.
   absl::Status lost() const;
   // Asks this GPU whether it is lost: the result of a call that nothing else can fail. For an error

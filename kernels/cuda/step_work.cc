@@ -50,9 +50,11 @@ absl::Status StepWork::Do(int index, const CudaMultiply& multiply, std::byte*) c
                    {reinterpret_cast<CUdeviceptr>(sum.data), nullptr, sum.pitch_bytes},
                    multiply.rows, multiply.n * SizeOf(DType::kF32), stream));
   }
-  AGMM_RETURN_IF_ERROR(prepared_.products[index]->Run(AddressOf(multiply.a), AddressOf(multiply.b),
-                                                      reinterpret_cast<CUdeviceptr>(sum.data),
-                                                      prepared_.workspaces[lane], stream));
+  AGMM_RETURN_IF_ERROR(
+      gpu_.Check(prepared_.products[index]->Run(AddressOf(multiply.a), AddressOf(multiply.b),
+                                                reinterpret_cast<CUdeviceptr>(sum.data),
+                                                prepared_.workspaces[lane], stream),
+                 "cublasLtMatmul"));
   if (!multiply.convert) return absl::OkStatus();
   return gpu_.Check(
       gpu_.kernels().Launch(

@@ -13,6 +13,7 @@
 
 #include "kernels/base/failpoint.h"
 #include "kernels/cuda/cuda_heap.h"
+#include "kernels/cuda/streams.h"
 
 namespace agmm::test {
 namespace {
@@ -80,6 +81,50 @@ TEST_F(GpuTest, ACopyHasTheTimeOfAllWorkThatHasBegun) {
   EXPECT_THAT(std::string(status.message()),
               ContainsRegex("after 4.[0-9] s, of 4.5 s that it had"));
   EXPECT_EQ(Gpu::begun_ns(), 0);
+}
+
+// A product whose launch fails: of a GPU that is lost, and of one that is not.
+class FailedProduct : public GpuTest {
+ protected:
+  absl::Status RunAfterAFill() {
+    const OnGpu here(*gpu_);
+    const auto stream = GpuStream::Create(gpu_);
+    const auto workspace = GpuBytes::Create(gpu_, kGemmWorkspaceBytes, "a workspace");
+    const auto product = gpu_->gemm().Get({8, 8, 8, 32, 32, 32, 4, 4, 4});
+    EXPECT_TRUE(stream.ok() && workspace.ok() && product.ok());
+    const CUdeviceptr a = heap_->address(), b = a + 1024, c = b + 1024;
+    elementwise::Fill fill;
+    fill.to = {reinterpret_cast<void*>(a), 32, elementwise::Type::kF32};
+    fill.rows = fill.cols = 8;
+    // A launch that loses the GPU succeeds.
+    EXPECT_EQ(gpu_->kernels().Launch(fill, (*stream)->get()), CUDA_SUCCESS);
+    const absl::Status status = gpu_->Check(
+        (*product)->Run(a, b, c, (*workspace)->address(), (*stream)->get()), "cublasLtMatmul");
+    if (!gpu_->lost().ok()) return status;
+    GpuEvents events(gpu_);
+    const auto filled = events.Make();
+    EXPECT_EQ(gpu_->driver().cuEventRecord(*filled, (*stream)->get()), CUDA_SUCCESS);
+    EXPECT_EQ(gpu_->Await(*filled, 0, "a fill"), absl::OkStatus());
+    return status;
+  }
+};
+
+TEST_F(FailedProduct, OfALostGpuTellsOfTheLoss) {
+  Open("gpus=1,lose=0@1");
+  const absl::Status status = RunAfterAFill();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              ContainsRegex("^cublasLtMatmul on GPU 0 failed: CUDA_ERROR_LAUNCH_FAILED: .*; this "
+                            "daemon cannot use the GPU any more: .*restart the daemon$"));
+  EXPECT_EQ(gpu_->lost(), status);
+}
+
+TEST_F(FailedProduct, OfAGpuThatIsNotLostTellsOfTheProduct) {
+  Open("gpus=1,fail=cublasLtMatmul@1");
+  const absl::Status status = RunAfterAFill();
+  EXPECT_THAT(std::string(status.message()), ContainsRegex("^cublasLtMatmul on GPU 0 failed: "));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(gpu_->lost(), absl::OkStatus());
 }
 
 }  // namespace
