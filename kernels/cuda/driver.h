@@ -25,6 +25,7 @@
   X(cuDevicePrimaryCtxRelease)     \
   X(cuCtxPushCurrent)              \
   X(cuCtxPopCurrent)               \
+  X(cuCtxGetStreamPriorityRange)   \
   X(cuMemGetInfo)                  \
   X(cuMemGetAllocationGranularity) \
   X(cuMemAddressReserve)           \

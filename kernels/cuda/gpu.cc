@@ -120,6 +120,8 @@ absl::Status Gpu::Init(bool shared) {
   AGMM_RETURN_IF_ERROR(Hold(shared));
   AGMM_CUDA_RETURN(*this, cuDevicePrimaryCtxRetain, &context_, device_);
   const OnGpu here(*this);
+  // 0 where a GPU has no priorities.
+  AGMM_CUDA_RETURN(*this, cuCtxGetStreamPriorityRange, nullptr, &first_priority_);
   AGMM_RETURN_IF_ERROR(Check(kernels_.Load(), "loading the kernels"));
   AGMM_ASSIGN_OR_RETURN(gemm_, CudaGemm::Create(where_));
   AGMM_RETURN_IF_ERROR(FindPeers(count));

@@ -63,6 +63,8 @@ class Gpu {
   // The lowest number among the GPUs of its island: a set in which each pair has peer access. All
   // GPUs find the same sets.
   int island() const { return island_; }
+  // The priority of a stream whose kernels go before those of others; theirs is 0.
+  int first_priority() const { return first_priority_; }
 
   // The status of a call that did not succeed. If it says that the GPU is lost, this is remembered,
   // and all GPUs' tenants get a turn.
@@ -129,6 +131,7 @@ class Gpu {
   std::string description_;
   std::vector<bool> peers_;
   int island_ = 0;
+  int first_priority_ = 0;
   Kernels kernels_;
   std::unique_ptr<CudaGemm> gemm_;
 

@@ -28,7 +28,8 @@ absl::Status CudaPrepared::Make(RankStreams& streams) {
   slots.emplace(program.slots);
   AGMM_RETURN_IF_ERROR(staging.Reserve(program.staged_bytes));
   for (size_t lane = 0; lane < program.lanes.size(); ++lane) {
-    AGMM_ASSIGN_OR_RETURN(const CUstream stream, streams.Lane(static_cast<int>(lane)));
+    AGMM_ASSIGN_OR_RETURN(const CUstream stream,
+                          streams.Lane(static_cast<int>(lane), program.multiplies[lane]));
     lanes.push_back(stream);
     CUdeviceptr workspace = 0;
     if (program.multiplies[lane]) {

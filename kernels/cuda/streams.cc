@@ -20,10 +20,11 @@ absl::StatusOr<CUevent> GpuEvents::Make() {
   return event;
 }
 
-absl::StatusOr<std::unique_ptr<GpuStream>> GpuStream::Create(std::shared_ptr<Gpu> gpu) {
+absl::StatusOr<std::unique_ptr<GpuStream>> GpuStream::Create(std::shared_ptr<Gpu> gpu,
+                                                             int priority) {
   const OnGpu here(*gpu);
   CUstream stream = nullptr;
-  AGMM_CUDA_RETURN(*gpu, cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING, 0);
+  AGMM_CUDA_RETURN(*gpu, cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING, priority);
   return std::unique_ptr<GpuStream>(new GpuStream(std::move(gpu), stream));
 }
 
@@ -51,11 +52,11 @@ GpuBytes::~GpuBytes() {
   gpu_->driver().cuMemFree(address_);
 }
 
-absl::StatusOr<CUstream> RankStreams::Lane(int lane) {
+absl::StatusOr<CUstream> RankStreams::Lane(int lane, bool multiplies) {
   std::lock_guard lock(mutex_);
-  std::unique_ptr<GpuStream>& stream = lanes_[lane];
+  std::unique_ptr<GpuStream>& stream = lanes_[{lane, multiplies}];
   if (stream == nullptr) {
-    AGMM_ASSIGN_OR_RETURN(stream, GpuStream::Create(gpu_));
+    AGMM_ASSIGN_OR_RETURN(stream, GpuStream::Create(gpu_, multiplies ? 0 : gpu_->first_priority()));
   }
   return stream->get();
 }

@@ -35,7 +35,8 @@ class GpuEvents {
 // Destroying it does not wait for its work.
 class GpuStream {
  public:
-  static absl::StatusOr<std::unique_ptr<GpuStream>> Create(std::shared_ptr<Gpu> gpu);
+  static absl::StatusOr<std::unique_ptr<GpuStream>> Create(std::shared_ptr<Gpu> gpu,
+                                                           int priority = 0);
   ~GpuStream();
   GpuStream(const GpuStream&) = delete;
   GpuStream& operator=(const GpuStream&) = delete;
@@ -74,8 +75,9 @@ class RankStreams {
  public:
   explicit RankStreams(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
 
-  // The stream on which steps of a lane run.
-  absl::StatusOr<CUstream> Lane(int lane);
+  // The stream on which steps of a lane run. One that does not multiply passes on what other ranks
+  // wait for, so its kernels go first.
+  absl::StatusOr<CUstream> Lane(int lane, bool multiplies);
   // The workspace of the lane's products.
   absl::StatusOr<CUdeviceptr> Workspace(int lane);
   // The stream of another GPU, on which a lane's copies through pinned memory arrive.
@@ -85,7 +87,7 @@ class RankStreams {
  private:
   const std::shared_ptr<Gpu> gpu_;
   mutable std::mutex mutex_;
-  std::map<int, std::unique_ptr<GpuStream>> lanes_;
+  std::map<std::pair<int, bool>, std::unique_ptr<GpuStream>> lanes_;  // by lane and `multiplies`
   std::map<int, std::unique_ptr<GpuBytes>> workspaces_;
   std::map<std::pair<int, int>, std::unique_ptr<GpuStream>> through_;  // by lane and GPU
 };

@@ -14,6 +14,7 @@
 #include "kernels/base/failpoint.h"
 #include "kernels/cuda/cuda_heap.h"
 #include "kernels/cuda/streams.h"
+#include "tests/gpu/driver_table.h"
 
 namespace agmm::test {
 namespace {
@@ -81,6 +82,22 @@ TEST_F(GpuTest, ACopyHasTheTimeOfAllWorkThatHasBegun) {
   EXPECT_THAT(std::string(status.message()),
               ContainsRegex("after 4.[0-9] s, of 4.5 s that it had"));
   EXPECT_EQ(Gpu::begun_ns(), 0);
+}
+
+TEST_F(GpuTest, LanesThatDoNotMultiplyGoFirst) {
+  Open("gpus=1");
+  DriverTable cu;
+  ASSERT_EQ(cu.Open(AGMM_MODEL_FOLDER "/libcuda.so.1"), "");
+  RankStreams streams(gpu_);
+  const auto copies = streams.Lane(0, /*multiplies=*/false), multiplies = streams.Lane(0, true);
+  ASSERT_TRUE(copies.ok() && multiplies.ok());
+  EXPECT_EQ(*streams.Lane(0, true), *multiplies);
+  const OnGpu here(*gpu_);
+  int first = 0, then = 0;
+  EXPECT_EQ(cu.cuStreamGetPriority(*copies, &first), CUDA_SUCCESS);
+  EXPECT_EQ(cu.cuStreamGetPriority(*multiplies, &then), CUDA_SUCCESS);
+  EXPECT_LT(first, then);
+  EXPECT_EQ(then, 0);
 }
 
 // A product whose launch fails: of a GPU that is lost, and of one that is not.

@@ -162,6 +162,25 @@ void DestroyedStream(Probe& probe) {
   probe.Expect(*host == 99, "work of a destroyed stream did not run");
 }
 
+void Priorities(Probe& probe) {
+  int least = 0, greatest = 0;
+  probe.Check("cuCtxGetStreamPriorityRange",
+              probe.cu.cuCtxGetStreamPriorityRange(nullptr, &greatest));
+  probe.Check("cuCtxGetStreamPriorityRange", probe.cu.cuCtxGetStreamPriorityRange(&least, nullptr));
+  probe.Expect(greatest < 0 && least == 0, "the range is " + std::to_string(least) + " to " +
+                                               std::to_string(greatest) + ", not 0 to less");
+  for (const auto& [asked, wanted] : {std::pair(0, 0), {greatest, greatest}, {-1000, greatest}}) {
+    CUstream stream = nullptr;
+    int given = 1;
+    probe.Check("cuStreamCreateWithPriority",
+                probe.cu.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, asked));
+    probe.streams.emplace_back(stream, 0);
+    probe.Check("cuStreamGetPriority", probe.cu.cuStreamGetPriority(stream, &given));
+    probe.Expect(given == wanted,
+                 "asked for priority " + std::to_string(asked) + ", got " + std::to_string(given));
+  }
+}
+
 }  // namespace
 
 std::vector<ProbeCheck> EventChecks() {
@@ -180,6 +199,7 @@ std::vector<ProbeCheck> EventChecks() {
       {kMust, "event.destroyed", "destroyed while pending, it still orders", DestroyedEvent},
       {kMust, "event.elapsed", "needs records and timing, and never runs backwards", ElapsedTime},
       {kMust, "stream.deep", "5000 operations end, whatever the depth of a queue", DeepQueue},
+      {kMust, "stream.priorities", "0 unless asked for, and the greatest is below it", Priorities},
       {kMust, "stream.destroyed", "a destroyed stream finishes its work", DestroyedStream},
   };
 }

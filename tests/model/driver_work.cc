@@ -21,6 +21,9 @@ int Pieces(int64_t count) {
   return static_cast<int>(std::min<int64_t>(count, 1 + TheMachine().Random(4)));
 }
 
+// 0 is what streams have unless they are given another one.
+constexpr int kLeastPriority = 0, kGreatestPriority = -5;
+
 // One end of a copy.
 struct End {
   Rectangle bytes;
@@ -86,8 +89,24 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int pr
   call.RefuseUnless(flags == CU_STREAM_NON_BLOCKING, "a stream that the null stream blocks");
   call.Block();
   const uint64_t handle = TheMachine().NewHandle();
-  TheMachine().AddStream(handle, gpu);
+  TheMachine().AddStream(handle, gpu).priority =
+      std::clamp(priority, kGreatestPriority, kLeastPriority);
   *stream = reinterpret_cast<CUstream>(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  MODEL_CONTEXT_CALL(cuCtxGetStreamPriorityRange);
+  if (least) *least = kLeastPriority;
+  if (greatest) *greatest = kGreatestPriority;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetPriority(CUstream handle, int* priority) {
+  MODEL_CONTEXT_CALL(cuStreamGetPriority);
+  const Stream* stream = call.Find(handle);
+  if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+  *priority = stream->priority;
   return CUDA_SUCCESS;
 }
 

@@ -9,6 +9,7 @@
   F(cuDeviceGetCount) F(cuDeviceGet) F(cuDeviceGetName) F(cuDeviceGetUuid) F(cuDeviceTotalMem) \
   F(cuDeviceGetAttribute) F(cuDeviceCanAccessPeer) F(cuDeviceGetP2PAttribute) F(cuDeviceGetPCIBusId) \
   F(cuDevicePrimaryCtxRetain) F(cuDevicePrimaryCtxRelease) F(cuCtxPushCurrent) F(cuCtxPopCurrent) \
+  F(cuCtxGetStreamPriorityRange) F(cuStreamGetPriority) \
   F(cuMemGetInfo) F(cuMemGetAllocationGranularity) F(cuMemAddressReserve) F(cuMemAddressFree) \
   F(cuMemCreate) F(cuMemRelease) F(cuMemMap) F(cuMemUnmap) F(cuMemSetAccess) \
   F(cuMemAlloc) F(cuMemFree) F(cuMemHostAlloc) F(cuMemFreeHost) \

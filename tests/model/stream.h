@@ -77,6 +77,7 @@ struct Stream {
   Gpu* gpu = nullptr;
   Channel* channel = nullptr;
   Point last;
+  int priority = 0;
   bool alone = true;  // has never waited for another stream
 };
 

@@ -21,6 +21,22 @@ class StreamTest : public ModelTest {
   }
 };
 
+TEST_F(StreamTest, HasTheNearestPriorityThatThereIs) {
+  Start();
+  int least = 1, greatest = 1;
+  EXPECT_CU(cu.cuCtxGetStreamPriorityRange(&least, &greatest));
+  EXPECT_EQ(least, 0);
+  EXPECT_EQ(greatest, -5);
+  for (const auto& [asked, given] : {std::pair(0, 0), {-5, -5}, {-6, -5}, {1, 0}}) {
+    CUstream stream = nullptr;
+    int priority = 1;
+    EXPECT_CU(cu.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, asked));
+    EXPECT_CU(cu.cuStreamGetPriority(stream, &priority));
+    EXPECT_EQ(priority, given);
+    EXPECT_CU(cu.cuStreamDestroy(stream));
+  }
+}
+
 TEST_F(StreamTest, RunsInOrder) {
   Start("order=random");
   const CUstream stream = Stream();
