@@ -213,12 +213,11 @@ class Mapping {
 struct JobRequest {
   // "A[M_x, K] * B[K, N_x] -> C[M, N_x]". The tensors' shardings must match the spec.
   std::string spec = {};
-  // Names of tensors. If no tensor has C's name, the job makes one, as the spec describes it.
-  std::string a = {}, b = {}, c = {};
-  std::string mesh = {};        // see TensorSpec
-  std::vector<int> ranks = {};  // see TensorSpec
-  std::string algorithm = {};   // "auto" or empty, or one that `agmmctl plan --help` names
-  std::string split = {};       // axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon
+  std::string a = {}, b = {}, c = {};  // names of tensors; a new name for C makes a new one
+  std::string mesh = {};               // see TensorSpec
+  std::vector<int> ranks = {};         // see TensorSpec
+  std::string algorithm = {};          // "auto" or empty, or one that `agmmctl plan --help` names
+  std::string split = {};  // axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon
   int chunk_count = 0, k_chunk_count = 0;  // pieces of a shard along M or N, and along K; 0: chosen
   int workspace_shard_count = 0;  // gathered shards that a rank has room for, from 2; 0: all
   bool carried = false;           // sends name the multiply whose tiles feed them
@@ -251,6 +250,8 @@ struct JobInfo {
   int chunk_count = 0, k_chunk_count = 0, workspace_shard_count = 0, repeat_count = 0;
   bool carried = false;
   std::string spec, plan_hash, engine, transport, owner;
+  std::vector<std::string> device_paths;  // of GPUs: "peer access", "through pinned memory",
+                                          // "within a GPU", "staged to the network"
   std::optional<WallTime> create_time, start_time, end_time;
   JobFigures figures;  // set in kSucceeded
 };
@@ -321,10 +322,9 @@ struct WorldDevice {
 };
 
 struct WorldInfo {
-  std::string cluster, version;
-  uint64_t generation = 0;  // rises whenever a daemon joins or is lost
-  bool ready = false;       // jobs can run; otherwise `reason` says why not
-  std::string reason;
+  std::string cluster, version, reason;
+  uint64_t generation = 0;           // rises whenever a daemon joins or is lost
+  bool ready = false;                // jobs can run; otherwise `reason` says why not
   std::vector<WorldDevice> devices;  // of the nodes that have joined
 };
 

@@ -296,6 +296,7 @@ std::string JobText(const v1::Job& job) {
   fields.Add("plan", job.plan_hash().empty() ? "not made yet" : job.plan_hash());
   fields.Add("engine", job.engine().empty() ? "not known" : job.engine());
   fields.Add("transport", job.transport().empty() ? "none: one node" : job.transport());
+  if (!job.device_paths().empty()) fields.Add("paths", absl::StrJoin(job.device_paths(), ", "));
   fields.Add("epochs", absl::StrCat(job.repeat_count()));
   fields.Add("owner",
              absl::StrFormat("%s, request %s, generation %d", job.owner(),

@@ -111,6 +111,7 @@ JobInfo ToPublic(const v1::Job& job) {
   info.plan_hash = job.plan_hash();
   info.engine = job.engine();
   info.transport = job.transport();
+  info.device_paths = {job.device_paths().begin(), job.device_paths().end()};
   info.owner = job.owner();
   if (job.has_create_time()) info.create_time = ToPublic(job.create_time());
   if (job.has_start_time()) info.start_time = ToPublic(job.start_time());

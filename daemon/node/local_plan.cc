@@ -70,6 +70,7 @@ absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
     peers.self = local.rank;
     AGMM_RETURN_IF_ERROR(local.executor->Prepare(problem, schedule, peers));
     size_bytes += local.executor->size_bytes();
+    device_paths.merge(local.executor->device_paths());
   }
   size_bytes += SizeBytes(*schedule);
   return absl::OkStatus();

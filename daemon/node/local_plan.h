@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,8 @@ struct LocalPlan {
   std::vector<Heap*> heaps;          // null on other nodes
   std::vector<Executor*> executors;  // null on other nodes
   std::vector<LocalRank> locals;
-  int64_t size_bytes = 0;  // the schedule and the executors
+  int64_t size_bytes = 0;              // the schedule and the executors
+  std::set<std::string> device_paths;  // of all executors
 
   // Guarded by the runner's CallQueue.
   std::deque<std::shared_ptr<LocalLaunch>> launches;  // in command order, those not yet reported

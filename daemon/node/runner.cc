@@ -80,6 +80,7 @@ void Runner::PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan) {
   if (command.large()) ReturnFreedMemory();
   plan_bytes_ += plan->size_bytes;
   answer->set_plan_bytes(plan->size_bytes);
+  for (const std::string& path : plan->device_paths) answer->add_device_paths(path);
   if (!status.ok()) *answer->mutable_error() = ToProto(status);
   if (status.ok()) prepared_->Add();
   calls_.Do([&] {

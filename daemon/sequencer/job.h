@@ -68,8 +68,9 @@ struct Job {
 // Only jobs that share a rank can share a tensor, because a job's operands lie on its ranks.
 bool ShareRanks(const Job& a, const Job& b);
 
-// Writes into the record what is known of the job's plan: its hash, and the options with the reason
-// of their choice; until it is made, the options as asked.
+// Writes into the record what is known of the job's plan: its hash, the options with the reason of
+// their choice, and once it is prepared the ways of its bytes; until it is made, the options as
+// asked.
 void RecordPlan(Job* job);
 
 }  // namespace agmm::scheduler

@@ -175,6 +175,7 @@ void PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) {
   }
   if (plan->error.ok()) plan->error = error;
   plan->bytes = std::max(plan->bytes, prepared.plan_bytes());
+  plan->device_paths.insert(prepared.device_paths().begin(), prepared.device_paths().end());
   if (!plan->preparing.empty()) return;
   if (plan->error.ok()) prepared_total_->Add();
   Settle(plan);

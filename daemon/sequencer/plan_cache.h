@@ -34,11 +34,12 @@ struct PreparedPlan {
   std::vector<int> ranks;  // world ranks, ascending
   std::set<int> nodes;     // nodes of these ranks
   bool planning = true;
-  Planned planned;          // valid once `planning` is false
-  int64_t bytes = 0;        // on the node where it takes most
-  std::set<int> preparing;  // nodes that have not answered PreparePlan
-  absl::Status error;       // the reason why it cannot be prepared
-  bool sent = false;        // PreparePlan has been sent to the nodes
+  Planned planned;                     // valid once `planning` is false
+  int64_t bytes = 0;                   // on the node where it takes most
+  std::set<std::string> device_paths;  // as v1::Job.device_paths; whole once settled
+  std::set<int> preparing;             // nodes that have not answered PreparePlan
+  absl::Status error;                  // the reason why it cannot be prepared
+  bool sent = false;                   // PreparePlan has been sent to the nodes
   bool retired = false;  // out of the cache; lives until its users and the nodes' answers are done
   uint64_t next_epoch = 1;
   int users = 0;     // jobs that hold it

@@ -58,6 +58,10 @@ int64_t CudaExecutor::size_bytes() const {
   return prepared_ == nullptr ? 0 : SizeBytes(prepared_->program);
 }
 
+std::set<std::string> CudaExecutor::device_paths() const {
+  return prepared_ == nullptr ? std::set<std::string>() : prepared_->program.paths;
+}
+
 void CudaExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                        DoneCallback done) {
   CudaLaunch launch;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/cuda_queue.h"
@@ -33,6 +35,7 @@ class CudaExecutor final : public EventExecutor {
   absl::Status Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
                        const Peers& peers) override;
   int64_t size_bytes() const override;
+  std::set<std::string> device_paths() const override;
   void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override { Recorded(index, epoch, nullptr); }
   void Cancel(const absl::Status& reason) override;

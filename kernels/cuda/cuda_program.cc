@@ -46,7 +46,7 @@ class CudaLowering {
   absl::Status Lower(CopyOp& op, CudaStep* step) {
     CudaCopy copy{std::move(op), {}};
     if (!copy.to.empty()) {
-      AGMM_RETURN_IF_ERROR(CheckReachable(copy.from));
+      AGMM_RETURN_IF_ERROR(Reach(copy.from));
       copy.row_bytes = copy.cols * SizeOf(copy.from.dtype);
     }
     for (const HeapPlace& to : copy.to) {
@@ -55,6 +55,7 @@ class CudaLowering {
                                                        : CudaCopy::Way::kDirect);
       if (copy.ways.back() != CudaCopy::Way::kDirect)
         copy.staged_bytes = copy.rows * copy.row_bytes;
+      AddPath(copy.ways.back(), to);
     }
     program_.staged_bytes = std::max(program_.staged_bytes, copy.staged_bytes);
     AddTime(0, copy.rows * copy.row_bytes * static_cast<int64_t>(1 + copy.to.size()));
@@ -64,10 +65,10 @@ class CudaLowering {
 
   absl::Status Lower(MultiplyOp& op, CudaStep* step) {
     CudaMultiply multiply{std::move(op)};
-    AGMM_RETURN_IF_ERROR(CheckReachable(multiply.a));
-    AGMM_RETURN_IF_ERROR(CheckReachable(multiply.b));
-    if (multiply.has_acc) AGMM_RETURN_IF_ERROR(CheckReachable(multiply.acc));
-    if (multiply.finish) AGMM_RETURN_IF_ERROR(CheckReachable(multiply.out));
+    AGMM_RETURN_IF_ERROR(Reach(multiply.a));
+    AGMM_RETURN_IF_ERROR(Reach(multiply.b));
+    if (multiply.has_acc) AGMM_RETURN_IF_ERROR(Reach(multiply.acc));
+    if (multiply.finish) AGMM_RETURN_IF_ERROR(Reach(multiply.out));
     PlaceSum(&multiply);
     ProductShape& shape = multiply.shape;
     shape.m = multiply.rows;
@@ -116,22 +117,38 @@ class CudaLowering {
   }
 
   absl::Status Lower(ReduceOp& op, CudaStep* step) {
-    AGMM_RETURN_IF_ERROR(CheckReachable(op.from));
-    AGMM_RETURN_IF_ERROR(CheckReachable(op.into));
-    if (op.finish) AGMM_RETURN_IF_ERROR(CheckReachable(op.out));
+    AGMM_RETURN_IF_ERROR(Reach(op.from));
+    AGMM_RETURN_IF_ERROR(Reach(op.into));
+    if (op.finish) AGMM_RETURN_IF_ERROR(Reach(op.out));
     AddTime(0, 3 * op.rows * op.cols * SizeOf(DType::kF32));
     step->op = op;
     return absl::OkStatus();
+  }
+
+  // Counts the way of bytes between this rank and `place`.
+  void AddPath(CudaCopy::Way way, const HeapPlace& place) {
+    const bool one_gpu = peers_[place.rank].gpu == peers_[plan_.peers.self].gpu;
+    switch (way) {
+      case CudaCopy::Way::kDirect:
+        if (place.rank != plan_.peers.self)
+          program_.paths.insert(one_gpu ? "within a GPU" : "peer access");
+        break;
+      case CudaCopy::Way::kThrough: program_.paths.insert("through pinned memory"); break;
+      case CudaCopy::Way::kSend: program_.paths.insert("staged to the network"); break;
+    }
   }
 
   void AddTime(int64_t operations, int64_t bytes) {
     program_.longest_ns += operations / 1000 + bytes;
   }
 
-  // Checks the place of an operand of a kernel, or of the source of a copy.
-  absl::Status CheckReachable(const HeapPlace& place) const {
+  // Takes the place of an operand of a kernel, or of the source of a copy.
+  absl::Status Reach(const HeapPlace& place) {
     const CudaPeer& peer = peers_[place.rank];
-    if (peer.reachable) return absl::OkStatus();
+    if (peer.reachable) {
+      AddPath(CudaCopy::Way::kDirect, place);
+      return absl::OkStatus();
+    }
     return absl::InvalidArgumentError(absl::StrFormat(
         "uses memory of rank %d on GPU %d, to which GPU %d has no peer access; plan with the "
         "islands that the devices report",

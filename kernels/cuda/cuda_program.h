@@ -5,6 +5,8 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <set>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -66,6 +68,7 @@ struct CudaProgram {
   // Time of an epoch's work, step by step at 1 TFLOP/s and 1 GB/s, so a bound for any GPU.
   int64_t longest_ns = 0;
   int slots = 0;
+  std::set<std::string> paths;  // as Executor::device_paths
 };
 
 int64_t SizeBytes(const CudaProgram& program);

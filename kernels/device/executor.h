@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -63,6 +65,9 @@ class Executor {
                                const Peers& peers) = 0;
   // Memory of the prepared plan, without the schedule.
   virtual int64_t size_bytes() const = 0;
+  // The ways that bytes take between this rank and others in the prepared plan, as in
+  // v1::Job.device_paths. Empty where all of them lie in the host's memory.
+  virtual std::set<std::string> device_paths() const { return {}; }
 
   // Queues one epoch after all others that are queued on this device; returns at once. `epoch`
   // counts from 1. `done` runs exactly once, on a thread of the device, when the rank has no step

@@ -72,6 +72,14 @@ TEST(JobReport, SaysWhatRanAndWhy) {
   EXPECT_LE(Widest(text), 100) << text;
 }
 
+TEST(JobReport, NamesTheWaysOfItsBytesOnGpus) {
+  v1::Job job = SomeJob();
+  EXPECT_THAT(JobText(job), Not(HasSubstr("\npaths")));
+  job.add_device_paths("peer access");
+  job.add_device_paths("staged to the network");
+  EXPECT_THAT(JobText(job), HasSubstr("\npaths      peer access, staged to the network\n"));
+}
+
 TEST(JobReport, WhatIsNotKnownSaysHowToKnowIt) {
   v1::Job job = SomeJob();
   job.mutable_figures()->clear_gemm_us();

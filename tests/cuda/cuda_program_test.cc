@@ -44,10 +44,10 @@ class NoTransport final : public Transport {
 };
 
 // Rank 0 of `ranks` ranks on `nodes` nodes. `reachable`: by rank 0's GPU, of the other ranks of its
-// node.
+// node. Each rank has a GPU of its own, unless all ranks of a node share one.
 absl::StatusOr<CudaProgram> Program(const char* spec, const char* algorithm, int ranks, int nodes,
                                     DType dtype, bool reachable = true,
-                                    const Shape& shape = {64, 40, 64}) {
+                                    const Shape& shape = {64, 40, 64}, bool one_gpu = false) {
   const Problem problem =
       ParseProblem(spec, ParseMesh("x=" + std::to_string(ranks)).value(), shape, dtype).value();
   PlanOptions options;
@@ -65,7 +65,8 @@ absl::StatusOr<CudaProgram> Program(const char* spec, const char* algorithm, int
     const bool here = topology.SameNode(rank, 0);
     peers.heaps.push_back(here ? &heap : nullptr);
     peers.executors.push_back(here ? &executor : nullptr);
-    cuda.push_back({here ? CUdeviceptr{1} << 40 : 0, rank, here && (rank == 0 || reachable)});
+    cuda.push_back(
+        {here ? CUdeviceptr{1} << 40 : 0, one_gpu ? 0 : rank, here && (rank == 0 || reachable)});
   }
   return LowerForCuda({problem, std::make_shared<const Schedule>(schedule), peers}, cuda);
 }
@@ -108,6 +109,25 @@ TEST(CudaProgram, CopiesToOtherNodesAreSent) {
   int messages = 0;
   for (const CudaStep& step : program.steps) messages += step.has_messages();
   EXPECT_GT(messages, 0);
+}
+
+TEST(CudaProgram, ItsPathsAreTheWaysBetweenRanks) {
+  const auto paths = [](const char* algorithm, int ranks, int nodes, bool reachable = true,
+                        bool one_gpu = false) {
+    return Program(kGather, algorithm, ranks, nodes, DType::kF32, reachable, {64, 40, 64}, one_gpu)
+        .value()
+        .paths;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(paths("ring", 1, 1), testing::IsEmpty());
+  EXPECT_THAT(paths("ring", 2, 1), ElementsAre("peer access"));
+  EXPECT_THAT(paths("peer", 2, 1), ElementsAre("peer access"));
+  EXPECT_THAT(paths("ring", 2, 1, false), ElementsAre("through pinned memory"));
+  EXPECT_THAT(paths("ring", 2, 1, true, true), ElementsAre("within a GPU"));
+  EXPECT_THAT(paths("ring", 2, 2), ElementsAre("staged to the network"));
+  EXPECT_THAT(paths("direct", 4, 2), ElementsAre("peer access", "staged to the network"));
+  EXPECT_THAT(paths("direct", 4, 2, false),
+              ElementsAre("staged to the network", "through pinned memory"));
 }
 
 TEST(CudaProgram, AReadOfMemoryThatCannotBeLoadedIsRefusedByBothGpus) {

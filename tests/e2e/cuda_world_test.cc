@@ -3,11 +3,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/agmm.h"
 #include "kernels/schedule/algorithm.h"
@@ -156,7 +159,8 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaWorlds,
 
 class CudaCtl : public Ctl {
  protected:
-  explicit CudaCtl(const std::string& failpoints = "") : Ctl(OnModel("order=eager", failpoints)) {}
+  explicit CudaCtl(const std::string& failpoints = "", const std::string& model = "order=eager")
+      : Ctl(OnModel(model, failpoints)) {}
 };
 
 TEST_F(CudaCtl, PutMultiplyGetBenchAndRemoveOnDevicesThatAreCalledAModel) {
@@ -178,6 +182,50 @@ TEST_F(CudaCtl, PutMultiplyGetBenchAndRemoveOnDevicesThatAreCalledAModel) {
   EXPECT_GE(rows, 4);
   EXPECT_EQ(OkJson({"tensor", "list"})["tensors"].size(), 0u);
 }
+
+struct PathCase {
+  const char *name, *model;
+  std::vector<std::string> in_node;  // the ways between GPUs of a node, sorted
+};
+
+class CudaPaths : public CudaCtl, public ::testing::WithParamInterface<PathCase> {
+ protected:
+  CudaPaths() : CudaCtl("", GetParam().model) {}
+  // Multiplies over `ranks`, and expects a report of these paths from all that name them.
+  void ExpectPaths(const std::string& ranks, const std::vector<std::string>& want) {
+    for (const auto& [name, sharding] : {std::pair{"A", "[M_x, K]"}, {"B", "[K, N_x]"}})
+      Ok({"tensor", "fill", name, "--shape", "64x64", "--sharding", sharding, "--ranks", ranks});
+    const Json ended =
+        OkJson({"job", "submit", "--bind", "A=A,B=B,C=C", "--algorithm", "direct", "--wait"});
+    EXPECT_EQ(ended["device_paths"], Json(want)) << ended.dump();
+    const uint64_t id = ended.value("job_id", uint64_t{0});
+    EXPECT_THAT(Ok({"job", "show", absl::StrCat(id)}),
+                HasSubstr("\npaths      " + absl::StrJoin(want, ", ") + "\n"));
+    const auto client = Client::Connect({.endpoint = world_.endpoint(0)});
+    ASSERT_TRUE(client.ok()) << client.status().ToString();
+    const auto job = (*client)->FindJob(id);
+    ASSERT_TRUE(job.ok()) << job.status().ToString();
+    EXPECT_EQ(job->Info()->device_paths, want);
+    for (const char* name : {"A", "B", "C"}) Ok({"tensor", "rm", name});
+  }
+};
+
+TEST_P(CudaPaths, AJobNamesTheWaysOfItsBytes) {
+  const std::string network = "staged to the network";
+  std::vector<std::string> all = GetParam().in_node;
+  all.push_back(network);
+  std::sort(all.begin(), all.end());
+  ExpectPaths("0-3", GetParam().in_node);
+  ExpectPaths("0-7", all);
+  ExpectPaths("0,4", {network});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, CudaPaths,
+    ::testing::Values(PathCase{"All", "peers=all", {"peer access"}},
+                      PathCase{"Pairs", "peers=pairs", {"peer access", "through pinned memory"}},
+                      PathCase{"None", "peers=none", {"through pinned memory"}}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_F(CudaCtl, AKilledDaemonEndsTheJobsAndComesBack) {
   PutOperands();

@@ -249,6 +249,29 @@ TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
   EXPECT_EQ(job.figures().moved(0).bytes(), 64 * 32 * 4);  // each half of A to the other rank
 }
 
+TEST_F(Records, ThePathsAreThoseOfAllNodesOnceThePlanIsPrepared) {
+  using testing::ElementsAre;
+  using testing::IsEmpty;
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  const uint64_t first = SubmitOk(request);
+  for (const auto& [node, command] : Take(v1::Command::kPreparePlan)) {
+    EXPECT_THAT(Get(first)->device_paths(), IsEmpty());
+    v1::Report report;
+    v1::PlanPrepared* prepared = report.mutable_plan_prepared();
+    prepared->set_plan_id(command.prepare_plan().plan_id());
+    prepared->set_plan_hash(command.prepare_plan().plan_hash());
+    prepared->add_device_paths(node == 0 ? "through pinned memory" : "peer access");
+    prepared->add_device_paths("staged to the network");
+    Report(node, report);
+  }
+  const auto all = ElementsAre("peer access", "staged to the network", "through pinned memory");
+  EXPECT_THAT(Get(first)->device_paths(), all);
+  DoneEverywhere(first);
+  EXPECT_THAT(Get(first)->device_paths(), all);
+  // A job on a plan that exists.
+  EXPECT_THAT(Submit(request)->device_paths(), all);
+}
+
 TEST_F(Records, WhoRunsAJobHearsOfItsEndAlone) {
   const auto run = [&](const v1::SubmitJobRequest& request) {
     Answer<v1::Job> answer;

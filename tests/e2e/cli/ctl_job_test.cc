@@ -32,6 +32,7 @@ TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
   const Json job = OkJson({"job", "show", "1"});
   EXPECT_EQ(job["state"], "succeeded");
   EXPECT_EQ(job["algorithm"], "ring");
+  EXPECT_TRUE(job["device_paths"].empty()) << job["device_paths"];  // of CPU devices
   EXPECT_EQ(job["repeat"], 3);
   EXPECT_GT(job["figures"]["time_us"], 0);
   EXPECT_TRUE(job["figures"]["gemm_us"].is_null());
