@@ -11,6 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/connect/job_watch.h"
@@ -228,11 +231,26 @@ absl::Status RunTrace(const TraceFlags& flags, const Options& options, Connectio
   return absl::OkStatus();
 }
 
+// Refuses what a conversion would take for another job: "-1" and "0x10".
+std::string CheckJobNumber(const std::string& text) {
+  uint64_t number = 0;
+  if (absl::c_all_of(text, absl::ascii_isdigit) && absl::SimpleAtoi(text, &number) && number > 0)
+    return "";
+  return absl::StrFormat("\"%s\" is not the number of a job; give one that submit or list printed",
+                         text);
+}
+
+// Adds the argument ID: one job, or several.
+template <typename T>
+void AddJobId(CLI::App* verb, T* id, const std::string& help) {
+  verb->add_option("ID", *id, help)->required()->check(CheckJobNumber);
+}
+
 void AddOne(CLI::App* group, const std::string& name, const std::string& help,
             absl::Status (*run)(const uint64_t&, const Options&, Connection*), Command* command) {
   auto id = std::make_shared<uint64_t>();
   CLI::App* verb = group->add_subcommand(name, help);
-  verb->add_option("ID", *id, "The job: its number in submit and list")->required();
+  AddJobId(verb, id.get(), "The job: its number in submit and list");
   OnVerb(verb, command, id, run);
 }
 
@@ -265,7 +283,7 @@ void AddJobSubmit(CLI::App* group, Command* command) {
 void AddJobWatch(CLI::App* group, Command* command) {
   auto flags = std::make_shared<WatchFlags>();
   CLI::App* verb = group->add_subcommand("watch", "Print a job's events until it ends");
-  verb->add_option("ID", flags->id, "The job: its number in submit and list")->required();
+  AddJobId(verb, &flags->id, "The job: its number in submit and list");
   verb->add_option("--from", flags->from, "Number of the first event to print (default: 1)")
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
   verb->footer(
@@ -296,7 +314,7 @@ void AddJob(CLI::App* app, Command* command) {
   auto flags = std::make_shared<TraceFlags>();
   CLI::App* trace =
       group->add_subcommand("trace", "Write the times of all steps of jobs, for Perfetto");
-  trace->add_option("ID", flags->ids, "The jobs: their numbers in submit and list")->required();
+  AddJobId(trace, &flags->ids, "The jobs: their numbers in submit and list");
   trace->add_option("--out", flags->out, "The JSON file to write")->required();
   OnVerb(trace, command, flags, RunTrace);
 }

@@ -231,6 +231,8 @@ TEST_F(CtlJob, ExitCodesTellTheCasesApart) {
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", "0"}, 2, "--repeat");
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--chunks", "0"}, 2, "--chunks");
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--timeout", "0s"}, 2, "--timeout");
+  for (const char* number : {"-1", "0", "0x10", "99999999999999999999"})
+    ExpectError({"job", "show", "--", number}, 2, "\" is not the number of a job; give one that");
   ExpectError({"job", "show", "77"}, 4, "job 77 does not exist; job ids start again");
   ExpectError({"job", "submit", "--bind", "A=V,B=W,C=Y"}, 4, "\"V\"");
   // Its sharding is not the spec's.
