@@ -30,6 +30,8 @@
 #include "daemon/observe/service_manager.h"
 #include "daemon/transport/ucx_config.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
+#include "kernels/base/usable_memory.h"
 
 namespace agmm {
 namespace {
@@ -217,6 +219,22 @@ int Run(const Config& config) {
   return refused.ok() ? kOk : kRefused;
 }
 
+// Prints what the daemon would do, and what only its start on its own host shows.
+void PrintCheck(const Config& config) {
+  std::fputs(Summary(config).c_str(), stdout);
+  std::fputs("not checked: that the host has this memory, these GPUs and these ports\n", stdout);
+  int64_t heaps = 0;
+  for (const DeviceConfig& device : config.devices)
+    if (device.kind == "cpu") heaps += device.heap_bytes;
+  if (heaps <= UsableMemory()) return;
+  // No error, because the configuration may be that of another host.
+  std::fprintf(
+      stderr,
+      "agmmd: the cpu devices' heaps of %s in all do not fit into the %s that a process may "
+      "use on this host; give them smaller ones, unless the daemon runs elsewhere\n",
+      FormatBytes(heaps).c_str(), FormatBytes(UsableMemory()).c_str());
+}
+
 int Main(int argc, char** argv) {
   std::set_terminate(EndWithReason);
   CLI::App app(
@@ -228,7 +246,7 @@ int Main(int argc, char** argv) {
                  "name of this daemon's node; overrides AGMM_NODE, the configuration and, without\n"
                  "these, the host's name");
   app.add_flag("--check-config", flags.check_config,
-               "check the configuration, print a summary and exit");
+               "check the configuration, print a summary and what only a start shows, and exit");
   app.add_option("--socket", flags.socket, "path of the unix socket; overrides the configuration");
   app.add_option("--log-level", flags.log_level,
                  "debug, info, warn or error; overrides the configuration");
@@ -247,7 +265,7 @@ int Main(int argc, char** argv) {
     return kUsage;
   }
   if (flags.check_config) {
-    std::fputs(Summary(*config).c_str(), stdout);
+    PrintCheck(*config);
     return kOk;
   }
   SetUpLog(config->log_level);

@@ -106,6 +106,30 @@ TEST_F(OneConfiguration, AnUnknownNameEndsTheStartWithTheList) {
   EXPECT_THAT(host.err, HasSubstr("the host's name, \""));
 }
 
+TEST_F(OneConfiguration, ACheckSaysWhatItDoesNotCheckAndWhichHeapsDoNotFitHere) {
+  const auto check = [&](const std::string& heap) {
+    const std::string path = world_.Path("heap.txtpb");
+    WriteFile(path, absl::StrFormat(R"(world { cluster: "alone" node { name: "n" devices: 2 } }
+local {
+  node: "n"
+  socket: "/tmp/n.sock"
+  device { kind: "cpu" heap: "%s" }
+  device { kind: "cuda" gpu: 14 heap: "4096TiB" }
+}
+)",
+                                    heap));
+    return Check(path, {});
+  };
+  const Ran fits = check("1MiB"), large = check("4096TiB");
+  for (const Ran& ran : {fits, large}) {
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr("\nnot checked: that the host has this memory, these GPUs"));
+  }
+  EXPECT_EQ(fits.err, "");
+  EXPECT_THAT(large.err, StartsWith("agmmd: the cpu devices' heaps of 4096 TiB in all do not fit"));
+  EXPECT_THAT(large.err, HasSubstr("give them smaller ones, unless the daemon runs elsewhere\n"));
+}
+
 TEST_F(OneConfiguration, ANodeWithoutAFileIsAMistake) {
   const auto process = Start({"--node", "test-0", "--check-config"});
   EXPECT_EQ(process->Wait(kPatience), 2);
