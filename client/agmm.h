@@ -246,7 +246,7 @@ struct JobInfo {
   Status error;  // set in kFailed and kCancelled
   int64_t m = 0, n = 0, k = 0;
   ElementType type = ElementType::kF32;
-  std::string split, algorithm, explanation;  // as it ran, and why the algorithm was chosen
+  std::string split, algorithm, explanation;  // as it ran ("local": nothing had to move), and why
   int chunk_count = 0, k_chunk_count = 0, workspace_shard_count = 0, repeat_count = 0;
   bool carried = false;
   std::string spec, plan_hash, engine, transport, owner;

@@ -74,8 +74,9 @@ std::optional<double> AutoRatio(const BenchCase& one) {
 std::string AutoLine(const BenchCase& one) {
   const BenchRow* chosen = AutoOf(one);
   if (chosen == nullptr) return "";
-  return absl::StrCat("auto ran ", PlanText(chosen->job.options(), chosen->job.explanation()),
-                      "\n");
+  return absl::StrCat(
+      "auto ran ",
+      PlanText(chosen->job.options(), chosen->job.explanation(), chosen->job.schedule()), "\n");
 }
 
 // Vouches only for what was compared.

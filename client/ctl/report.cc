@@ -53,7 +53,13 @@ std::string How(const v1::Job& job) {
   const v1::PlanOptions& options = job.options();
   if (options.algorithm().empty()) return "not chosen yet";
   if (options.chunk_count() == 0) return options.algorithm();
-  return PlanText(options, "");
+  return PlanText(options, "", job.schedule());
+}
+
+// "ring", "local", or "-" where it is not chosen yet.
+std::string AlgorithmOf(const v1::Job& job) {
+  if (!job.schedule().empty()) return job.schedule();
+  return job.options().algorithm().empty() ? "-" : job.options().algorithm();
 }
 
 // "12.345", "86400000", or "-" where it is not known, for a column in ms.
@@ -266,8 +272,7 @@ std::string JobTable(const v1::ListJobsResponse& list) {
     const v1::JobFigures& figures = job.figures();
     const absl::Time created = FromProto(job.create_time());
     table.AddRow({absl::StrCat(job.job_id()), EnumName(job.state()),
-                  absl::StrCat(Size(job), " ", EnumName(job.dtype())),
-                  job.options().algorithm().empty() ? "-" : job.options().algorithm(),
+                  absl::StrCat(Size(job), " ", EnumName(job.dtype())), AlgorithmOf(job),
                   FormatRanks(MeshOf(job.mesh()).ranks), absl::StrCat(job.repeat_count()),
                   Milliseconds(figures.time_us()),
                   figures.tflops() > 0 ? absl::StrFormat("%.3f", figures.tflops()) : "-",
@@ -292,7 +297,9 @@ std::string JobText(const v1::Job& job) {
   fields.Add("tensors", absl::StrCat("#", absl::StrJoin(job.tensor_ids(), " #")));
   fields.Add("algorithm", How(job));
   if (!job.options().split().empty()) fields.Add("split", job.options().split());
-  fields.Add("why", job.explanation().empty() ? "as asked" : job.explanation());
+  // Where it is local, the algorithm says why.
+  if (job.schedule().empty() || job.schedule() == job.options().algorithm())
+    fields.Add("why", job.explanation().empty() ? "as asked" : job.explanation());
   fields.Add("plan", job.plan_hash().empty() ? "not made yet" : job.plan_hash());
   fields.Add("engine", job.engine().empty() ? "not known" : job.engine());
   fields.Add("transport", job.transport().empty() ? "none: one node" : job.transport());

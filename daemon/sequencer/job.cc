@@ -22,6 +22,7 @@ void RecordPlan(Job* job) {
   *record.mutable_options() = ToProto(planned.resolved.options);
   record.set_explanation(planned.resolved.why);
   record.set_plan_hash(planned.hash);
+  record.set_schedule(planned.schedule);
   record.clear_device_paths();
   if (job->plan->settled())
     for (const std::string& path : job->plan->device_paths) record.add_device_paths(path);

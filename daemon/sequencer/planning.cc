@@ -52,6 +52,7 @@ absl::Status Finish(const JobSpec& job, Planned& planned) {
         options.algorithm, ToString(job.problem), proof.message()));
   }
   planned.hash = HashHex(PlanHash(job.problem, schedule));
+  planned.schedule = schedule.algorithm;
   planned.workspace_bytes = schedule.workspace_bytes;
   planned.facts = FactsOf(job.problem, job.topology, schedule);
   return absl::OkStatus();

@@ -15,8 +15,9 @@ namespace agmm {
 struct Planned {
   absl::Status status;
   ResolvedOptions resolved;
-  bool large = false;  // takes long to plan and to prove
-  std::string hash;    // of the schedule, as the rest
+  bool large = false;    // takes long to plan and to prove
+  std::string hash;      // of the schedule, as the rest
+  std::string schedule;  // Schedule::algorithm
   int64_t workspace_bytes = 0;
   ScheduleFacts facts;
 };

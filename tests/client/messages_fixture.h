@@ -109,6 +109,7 @@ inline v1::Job SomeJob() {
       moved { path: "network" bytes: 1048576 }
     }
     timeout { seconds: 60 }
+    schedule: "ring"
   )pb");
 }
 

@@ -72,6 +72,17 @@ TEST(JobReport, SaysWhatRanAndWhy) {
   EXPECT_LE(Widest(text), 100) << text;
 }
 
+TEST(JobReport, AJobThatMovesNothingIsLocalWhateverWasAsked) {
+  v1::ListJobsResponse list;
+  v1::Job& job = *list.add_jobs();
+  job = SomeJob();
+  job.set_schedule("local");
+  EXPECT_THAT(JobText(job), AllOf(HasSubstr("\nalgorithm  local (nothing has to move)\n"),
+                                  Not(HasSubstr("ring")), Not(HasSubstr("\nwhy"))));
+  EXPECT_THAT(FigureLine(job), HasSubstr("local (nothing has to move): T "));
+  EXPECT_THAT(JobTable(list), AllOf(HasSubstr("  local  "), Not(HasSubstr("ring"))));
+}
+
 TEST(JobReport, NamesTheWaysOfItsBytesOnGpus) {
   v1::Job job = SomeJob();
   EXPECT_THAT(JobText(job), Not(HasSubstr("\npaths")));

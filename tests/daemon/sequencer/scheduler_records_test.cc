@@ -242,6 +242,7 @@ TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
   EXPECT_EQ(job.timeout().seconds(), 7);
   EXPECT_EQ(job.engine(), "cpu: a fine one");
   EXPECT_EQ(job.transport(), "a wire");
+  EXPECT_EQ(job.schedule(), "serial");
   EXPECT_EQ(job.figures().time_us(), 41);
   EXPECT_EQ(job.figures().flop_count(), 2.0 * 64 * 48 * 32);
   ASSERT_EQ(job.figures().moved_size(), 1);

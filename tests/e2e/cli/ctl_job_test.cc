@@ -225,6 +225,17 @@ TEST_F(CtlJob, AnInterruptEndsAWatchAndCancelsAWaitingSubmit) {
   EXPECT_TRUE(Reaches("2", "cancelled"));
 }
 
+TEST_F(CtlJob, AProductOfOneRankIsLocalWhateverWasAsked) {
+  for (const auto& [name, sharding] : {std::pair{"A", "[M_x, K]"}, {"B", "[K, N_x]"}})
+    Ok({"tensor", "fill", name, "--shape", "64x64", "--sharding", sharding, "--ranks", "2"});
+  const Json job =
+      OkJson({"job", "submit", "--bind", "A=A,B=B,C=C", "--algorithm", "ring", "--wait"});
+  EXPECT_EQ(job["schedule"], "local");
+  EXPECT_EQ(job["algorithm"], "ring");
+  EXPECT_THAT(Ok({"job", "show", "1"}), HasSubstr("\nalgorithm  local (nothing has to move)\n"));
+  Ok({"job", "trace", "1", "--out", world_.Path("local.json")});
+}
+
 TEST_F(CtlJob, ExitCodesTellTheCasesApart) {
   PutOperands();
   ExpectError({"job", "submit", "--bind", "A=X,B=W"}, 2, "add C=NAME");
