@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Code = absl::StatusCode;
 
 TEST(RequestLog, AnIdIsForgottenExactlyWhenItsTimeIsOver) {
@@ -251,8 +252,6 @@ TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
 }
 
 TEST_F(Records, ThePathsAreThoseOfAllNodesOnceThePlanIsPrepared) {
-  using testing::ElementsAre;
-  using testing::IsEmpty;
   const v1::SubmitJobRequest request = Request(MakeOperands());
   const uint64_t first = SubmitOk(request);
   for (const auto& [node, command] : Take(v1::Command::kPreparePlan)) {
