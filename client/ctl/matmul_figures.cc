@@ -74,7 +74,7 @@ std::optional<double> Median(std::vector<double> values) {
   return Quantile(values, 0.5);
 }
 
-std::optional<double> Spread(std::vector<double> values) {
+std::optional<double> SpreadOf(std::vector<double> values) {
   if (values.size() < 3) return std::nullopt;
   std::sort(values.begin(), values.end());
   const double median = Quantile(values, 0.5);
@@ -129,7 +129,7 @@ Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
   Figures figures;
   figures.comparison =
       Compare(time_ms, Median(serial.unfused_ms), Median(serial.gemm_ms), Median(serial.gather_ms));
-  figures.spread = Spread(runs_ms);
+  figures.spread = SpreadOf(runs_ms);
   if (time_ms > 0)
     figures.tflops = 2.0 * problem.m() * problem.n() * problem.k() / (*time_ms * 1e9);
   figures.busy = BusySign(figures.comparison, figures.spread);

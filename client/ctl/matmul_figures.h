@@ -23,7 +23,7 @@ std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh);
 std::optional<double> Median(std::vector<double> values);
 
 // Half of the interquartile range, as a share of the median. Absent for fewer than three values.
-std::optional<double> Spread(std::vector<double> values);
+std::optional<double> SpreadOf(std::vector<double> values);
 
 // Without the first run, which warms up, unless it is the only one.
 std::vector<double> AfterWarmUp(std::vector<double> runs);

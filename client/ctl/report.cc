@@ -29,7 +29,7 @@ std::string ShapeText(const v1::TensorSpec& spec) {
 }
 
 // "[K, N_x] over mesh x=4 on ranks 0-3".
-std::string Spread(const v1::TensorSpec& spec) {
+std::string SpreadText(const v1::TensorSpec& spec) {
   const Mesh mesh = MeshOf(spec.mesh());
   return absl::StrFormat("%s over mesh %s on ranks %s", spec.sharding(), mesh.ToString(),
                          FormatRanks(mesh.ranks));
@@ -232,7 +232,7 @@ std::string TensorLine(const v1::Tensor& tensor) {
   return absl::StrFormat("%s#%d: %s %s, %s, version %d",
                          tensor.name().empty() ? "" : tensor.name() + " ", tensor.tensor_id(),
                          ShapeText(tensor.spec()), EnumName(tensor.spec().dtype()),
-                         Spread(tensor.spec()), tensor.version());
+                         SpreadText(tensor.spec()), tensor.version());
 }
 
 std::string SavedLine(const v1::Tensor& tensor, const SavedFile& saved) {
@@ -248,7 +248,7 @@ std::string TensorText(const v1::Tensor& tensor) {
   fields.Add("name", tensor.name().empty() ? "-" : tensor.name());
   fields.Add("id", absl::StrCat("#", tensor.tensor_id()));
   fields.Add("shape", absl::StrCat(ShapeText(spec), " ", EnumName(spec.dtype())));
-  fields.Add("sharding", Spread(spec));
+  fields.Add("sharding", SpreadText(spec));
   fields.Add("state",
              absl::StrFormat("%s, version %d", EnumName(tensor.state()), tensor.version()));
   fields.Add("a rank", Bytes(tensor.shard_bytes()));

@@ -48,9 +48,9 @@ TEST_F(Figures, MediansDropTheWarmUp) {
 }
 
 TEST_F(Figures, SpreadIsHalfOfTheMiddleHalf) {
-  EXPECT_EQ(Spread({1, 2}), std::nullopt);
-  EXPECT_DOUBLE_EQ(*Spread({13, 8, 10, 9, 11}), 1.0 / 10) << "between 9 and 11";
-  EXPECT_DOUBLE_EQ(*Spread({2, 4, 1, 3}), 0.75 / 2.5) << "between 1.75 and 3.25";
+  EXPECT_EQ(SpreadOf({1, 2}), std::nullopt);
+  EXPECT_DOUBLE_EQ(*SpreadOf({13, 8, 10, 9, 11}), 1.0 / 10) << "between 9 and 11";
+  EXPECT_DOUBLE_EQ(*SpreadOf({2, 4, 1, 3}), 0.75 / 2.5) << "between 1.75 and 3.25";
 }
 
 TEST_F(Figures, SerialRunsKeepTheirParts) {
