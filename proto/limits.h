@@ -8,9 +8,6 @@ namespace agmm {
 
 // Epochs of one job.
 inline constexpr int kMaxRepeat = 1'000'000;
-// Steps of a job's plan. Planning and proving this many takes one or two seconds; both grow faster
-// than the number.
-inline constexpr int64_t kMaxPlanSteps = 1 << 17;
 // One job of RunJobs, so that it fits the messages of streams.
 inline constexpr size_t kMaxJobBytes = 1 << 20;
 // Jobs in one RunJobsRequest, and jobs of one stream without an outcome.

@@ -29,7 +29,6 @@
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
 #include "proto/convert/plan_inputs.h"
-#include "proto/limits.h"
 
 namespace agmm {
 namespace {

@@ -7,7 +7,6 @@
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/verify.h"
-#include "proto/limits.h"
 
 namespace agmm {
 namespace {

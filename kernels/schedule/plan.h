@@ -33,6 +33,10 @@ std::string ToString(const PlanOptions& options);
 // The most chunks, k_chunks and workspace_shards.
 inline constexpr int kMaxChunks = 256;
 
+// The most steps of a plan that daemons make. Planning and proving this many takes one or two
+// seconds; both grow faster than the number.
+inline constexpr int64_t kMaxPlanSteps = 1 << 17;
+
 // About how many steps a plan has, or somewhat more, and the memory that it takes to plan and to
 // prove it; the time goes by the steps, too. `resolved`: by ResolveOptions.
 struct PlanCost {
@@ -53,7 +57,8 @@ struct ResolvedOptions {
   PlanOptions options;
   std::string why;  // one sentence on what was chosen; empty where all that was asked for was kept
 };
-// Chooses the options that were left open. The result plans the same schedule on every node.
+// Chooses the options that were left open, so that the plan has at most kMaxPlanSteps steps where a
+// choice can bring that about. The result plans the same schedule on every node.
 // Errors: INVALID_ARGUMENT for an unknown algorithm, a split that names no axis of the mesh, a
 // count out of range, options that exclude each other, or more blocks between ranks than can be
 // looked at; UNIMPLEMENTED for a split that needs a sum.

@@ -32,6 +32,7 @@ constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
 struct Gathered {
   bool nothing = true;  // no operand travels
   bool both = false;    // A and B
+  bool inputs = false;  // one of them at least
   bool result = false;  // C travels
   bool along_k = false;
   int64_t shard_bytes = 0;
@@ -98,6 +99,7 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const M
   Gathered gathered;
   gathered.nothing = !moves.a.travels && !moves.b.travels && !moves.c.travels;
   gathered.both = moves.a.travels && moves.b.travels;
+  gathered.inputs = moves.a.travels || moves.b.travels;
   gathered.result = moves.c.travels;
   if (gathered.nothing) return gathered;
   const auto bytes = [&](const Move& move) {
@@ -142,13 +144,15 @@ bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_
          memory_over_gather * gathered.length * (gathered.group - 1);
 }
 
+bool NeedsPlaces(const PlanOptions& asked) { return asked.workspace_shards > 0 || asked.carried; }
+
 // The name of an algorithm, and why `auto` takes it.
 struct Choice {
   std::string algorithm, why;
 };
 Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
   if (gathered.nothing) return {"ring", ""};
-  const bool needs_places = asked.workspace_shards > 0 || asked.carried;
+  const bool needs_places = NeedsPlaces(asked);
   const int chunks = !gathered.apart     ? std::max(asked.chunks, 1)
                      : asked.chunks == 0 ? ChooseChunks(gathered)
                                          : asked.chunks;
@@ -230,12 +234,18 @@ absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& option
 }
 
 // Why some of what the options ask for is not kept.
-std::vector<std::string> NotKept(const PlanOptions& asked, const PlanOptions& resolved) {
+std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& asked,
+                                 const PlanOptions& resolved) {
   std::vector<std::string> reasons;
   if (resolved.algorithm == "serial" && std::max(asked.chunks, asked.k_chunks) > 1) {
     reasons.push_back(
         absl::StrFormat("serial takes shards whole, not in the %d chunks that were asked for",
                         std::max(asked.chunks, asked.k_chunks)));
+  } else if (asked.k_chunks > 1 && !gathered.inputs) {
+    reasons.push_back(
+        absl::StrFormat("K is not cut into the %d pieces that were asked for, because no input "
+                        "travels",
+                        asked.k_chunks));
   }
   if (asked.workspace_shards > 0 && resolved.workspace_shards == 0) {
     reasons.push_back(
@@ -243,6 +253,33 @@ std::vector<std::string> NotKept(const PlanOptions& asked, const PlanOptions& re
         "not used in their order");
   }
   return reasons;
+}
+
+// Takes fewer of the pieces that were chosen, and at last serial in place of an algorithm that was,
+// until the plan has at most kMaxPlanSteps. `along`: chunks or k_chunks. Adds to `why` what has
+// changed.
+void FitSteps(const Problem& problem, const Topology& topology, const PlanOptions& asked,
+              int PlanOptions::*along, PlanOptions& resolved, std::vector<std::string>& why) {
+  const auto fits = [&](const PlanOptions& options) {
+    return CostOf(problem, topology, options).steps <= kMaxPlanSteps;
+  };
+  PlanOptions fewer = resolved;
+  if (asked.*along == 0) {
+    while (fewer.*along > 1 && !fits(fewer)) fewer.*along /= 2;
+  }
+  const PlanOptions serial = {"serial", 1, 1, resolved.split};
+  if (asked.algorithm == "auto" && !NeedsPlaces(asked) &&
+      std::max(asked.chunks, asked.k_chunks) <= 1 && !fits(fewer) && fits(serial)) {
+    why = {
+        absl::StrFormat("auto takes serial: %s would have more than the %d steps that daemons plan",
+                        resolved.algorithm, kMaxPlanSteps)};
+    resolved = serial;
+  } else if (fewer != resolved) {
+    why.push_back(absl::StrFormat("pieces %s: %d, not %d, because daemons plan at most %d steps",
+                                  along == &PlanOptions::chunks ? "of a shard" : "along K",
+                                  fewer.*along, resolved.*along, kMaxPlanSteps));
+    resolved = fewer;
+  }
 }
 
 }  // namespace
@@ -285,15 +322,17 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   if (gathered.both || gathered.result || gathered.nothing) resolved.workspace_shards = 0;
   if (algorithm.arrivals == Arrivals::kContiguous) resolved.chunks = resolved.k_chunks = 1;
   // Shards that are read in place hide no transfers.
-  if (int& along = gathered.along_k ? resolved.k_chunks : resolved.chunks;
-      along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing)
-    along = ChooseChunks(gathered);
+  int PlanOptions::*const along = gathered.along_k ? &PlanOptions::k_chunks : &PlanOptions::chunks;
+  if (resolved.*along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing)
+    resolved.*along = ChooseChunks(gathered);
+  if (!gathered.inputs) resolved.k_chunks = 1;
   resolved.chunks = std::max(resolved.chunks, 1);
   resolved.k_chunks = std::max(resolved.k_chunks, 1);
   if (gathered.nothing) {
     if (asked.algorithm == "auto") why.push_back("nothing has to move");
   } else {
-    absl::c_move(NotKept(asked, resolved), std::back_inserter(why));
+    FitSteps(problem, topology, asked, along, resolved, why);
+    absl::c_move(NotKept(gathered, asked, resolved), std::back_inserter(why));
   }
   return ResolvedOptions{resolved, absl::StrJoin(why, "; ")};
 }

@@ -1,0 +1,80 @@
+// The choice of options: within what daemons plan, and never silent about what is not kept.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/schedule.h"
+#include "tests/schedule/problems.h"
+
+namespace agmm::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Shape kLarge{131072, 8192, 8192};
+
+Problem On64By8(const std::string& spec) {
+  return ParseProblem(spec, ParseMesh("x=64,y=8").value(), kLarge, DType::kBF16).value();
+}
+
+int64_t StepsOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved) {
+  return CostOf(problem, topology, resolved).steps;
+}
+
+TEST(Choice, OfPiecesStaysWithinWhatDaemonsPlan) {
+  const Problem problem = On64By8("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]");
+  const Topology topology = MakeTopology(512, 64);
+  const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
+  EXPECT_EQ(resolved.options, (PlanOptions{"ring", 1, 2, "M=x,N=y"}));
+  EXPECT_THAT(resolved.why,
+              HasSubstr("pieces along K: 2, not 8, because daemons plan at most 131072 steps"));
+  EXPECT_LE(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
+}
+
+TEST(Choice, KeepsThePiecesThatWereAskedFor) {
+  const Problem problem = On64By8("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]");
+  const Topology topology = MakeTopology(512, 64);
+  const ResolvedOptions resolved = ResolveOptions(problem, topology, {"auto", 0, 8}).value();
+  EXPECT_EQ(resolved.options, (PlanOptions{"ring", 1, 8, "M=x,N=y"}));
+  EXPECT_GT(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
+}
+
+TEST(Choice, OfAnAlgorithmStaysWithinWhatDaemonsPlan) {
+  const Problem problem = On64By8("A[M, K_x] * B[K, N_x] -> C[M, N_x]");
+  const Topology topology = MakeTopology(512, 64);
+  const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
+  EXPECT_EQ(resolved.options.algorithm, "serial");
+  EXPECT_EQ(resolved.why,
+            "auto takes serial: ring would have more than the 131072 steps that daemons plan");
+  EXPECT_LE(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
+  EXPECT_EQ(ResolveOptions(problem, topology, {"ring"})->options.algorithm, "ring");
+}
+
+TEST(Choice, SaysWhenKIsNotCutAsAskedFor) {
+  const Problem only_c_travels =
+      MakeProblem(4, {4096, 4096, 4096}, DType::kF32, "A[M_x, K] * B[K, N] -> C[M, N]");
+  for (const char* algorithm : {"auto", "peer", "ring"}) {
+    const ResolvedOptions resolved =
+        ResolveOptions(only_c_travels, MakeTopology(4, 1), {algorithm, 0, 4}).value();
+    EXPECT_EQ(resolved.options.k_chunks, 1);
+    EXPECT_THAT(resolved.why, HasSubstr("K is not cut into the 4 pieces that were asked for"));
+  }
+}
+
+TEST(Choice, OfPeerKeepsThePiecesAlongKThatWereAskedFor) {
+  const Problem problem = MakeProblem(4, {4096, 4096, 4096});
+  const Topology topology = MakeTopology(4, 1);
+  const PlanOptions asked = {"auto", 0, 4, "N=x"};
+  const ResolvedOptions resolved = ResolveOptions(problem, topology, asked).value();
+  EXPECT_EQ(resolved.options, (PlanOptions{"peer", 1, 4, "N=x"}));
+  const Schedule schedule = Plan(problem, topology, asked).value();
+  for (const std::vector<Step>& steps : schedule.ranks) {
+    int multiplies = 0;
+    for (const Step& step : steps) multiplies += std::holds_alternative<Multiply>(step.op);
+    EXPECT_EQ(multiplies, 4 * 4) << "four shards in four pieces";
+  }
+  EXPECT_EQ(StepsOf(problem, topology, resolved.options), 4 * 4 * 4) << "nothing is copied";
+}
+
+}  // namespace
+}  // namespace agmm::test
