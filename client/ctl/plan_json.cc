@@ -23,7 +23,7 @@ class Writer {
     }
     return {
         {"schema", "agmm.plan.v1"},
-        {"format", 1},
+        {"format", 2},
         {"algorithm", schedule.algorithm},
         {"hash", HashHex(PlanHash(problem_, schedule))},
         {"problem", OfProblem()},
@@ -98,6 +98,7 @@ class Writer {
     return json;
   }
   Json Of(const Transfer& op) const {
+    if (op.to.empty()) return {{"op", "join"}};
     return {{"op", "transfer"},
             {"block", Of(op.block)},
             {"from", Of(op.from)},

@@ -32,8 +32,8 @@ struct PlanReport {
 
 // The structs of kernels/schedule field by field, so that other programs can verify
 // it.
-// Format 1, where R is a rank of the mesh:
-//   {"schema": "agmm.plan.v1", "format": 1, "algorithm": "ring", "hash": 16 hex digits,
+// Format 2, where R is a rank of the mesh:
+//   {"schema": "agmm.plan.v1", "format": 2, "algorithm": "ring", "hash": 16 hex digits,
 //    "problem": {"spec": "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
 //                "mesh": {"axes": [{"name", "size"}], "ranks": [world rank of each R]},
 //                "m", "n", "k", "tensors": ["A", "B", "C"],
@@ -47,6 +47,7 @@ struct PlanReport {
 //    "workspace_bytes", "bounded": null or {"unbounded_bytes", "sum_bytes"} of a bounded workspace,
 //    "ranks": [{"rank": R, "node", "steps": [step]}]}
 //   step:     {"lane", "op", ..., "waits": [{"slot": "R:index", "lag"}], "signals": ["R:index"]}
+//   join:     nothing else
 //   transfer: "block", "from": place, "to": [place], "carrier"
 //   multiply: "a", "b", "c": blocks, "a_place", "b_place", "acc" (place or null), "out": places,
 //             "accumulate", "finish"

@@ -116,8 +116,7 @@ def accesses_of(plan, rank, step):
             out.append((arrival, Access(plan, write, block, place)))
 
     if step["op"] == "transfer":
-        if step["to"]:
-            add(False, step["block"], step["from"])
+        add(False, step["block"], step["from"])
         for i, to in enumerate(step["to"]):
             add(True, step["block"], to, i if to["rank"] != rank else None)
     elif step["op"] == "multiply":
@@ -127,7 +126,7 @@ def accesses_of(plan, rank, step):
             add(not step["finish"], step["c"], step["acc"])
         if step["finish"]:
             add(True, step["c"], step["out"])
-    else:
+    elif step["op"] != "join":
         raise Wrong("a step of an unknown kind: " + step["op"])
     return out
 
@@ -364,7 +363,7 @@ class Simulation:
             elif arrival is not None:
                 self.write(step["block"], step["to"][arrival], self.read(step["block"], step["from"]))
             else:
-                for to in step["to"]:
+                for to in step.get("to", []):
                     if to["rank"] == rank:
                         self.write(step["block"], to, self.read(step["block"], step["from"]))
 

@@ -119,7 +119,7 @@ TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
                                                     "workspace_shards": 0, "carried": false})"));
   EXPECT_EQ(plan["moved"], OrderedJson::parse(R"({"own_node": 12288, "other_nodes": 24576,
                                                   "least_other_nodes": 12288})"));
-  EXPECT_EQ(plan["format"], 1);
+  EXPECT_EQ(plan["format"], 2);
   EXPECT_EQ(plan["algorithm"], "direct");
   EXPECT_EQ(plan["hash"].get<std::string>().size(), 16);
   EXPECT_THAT(Keys(plan["problem"]),
@@ -148,6 +148,21 @@ TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
   }
   EXPECT_EQ(multiplies, 4 * 8);     // every rank multiplies every chunk
   EXPECT_EQ(transfers, 4 * 2 * 3);  // every chunk goes to each other rank
+}
+
+TEST(PlanCli, JsonTellsJoinsFromTransfers) {
+  const Result result = Agmmctl("plan --json --shape M=8,N=4,K=4 --mesh x=2 --algorithm peer");
+  ASSERT_EQ(result.exit_code, 0) << result.out;
+  const OrderedJson plan = OrderedJson::parse(result.out);
+  int joins = 0;
+  for (const OrderedJson& rank : plan["ranks"]) {
+    for (const OrderedJson& step : rank["steps"]) {
+      if (step["op"] != "join") continue;
+      ++joins;
+      EXPECT_THAT(Keys(step), ElementsAre("lane", "op", "waits", "signals"));
+    }
+  }
+  EXPECT_EQ(joins, 2 * 2);  // every rank lets the other in, and waits for it
 }
 
 TEST(PlanCli, JsonOfASmallPlanIsTheGoldenOne) {
