@@ -67,7 +67,7 @@ std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
 
 std::string ExplainText(const Problem& problem, const Split& taken, bool chosen) {
   Table table({Words("split"), Number("into busiest rank"), Number("into all"),
-               Number("flops of a rank"), Number("kept"), Words("")});
+               Number("flops of a rank"), Number("beside its shards"), Words("")});
   for (const Candidate& one : Candidates(problem, taken)) {
     const std::string mark = one.split == taken ? chosen ? "taken" : "asked for"
                              : one.needs_sum    ? "needs a sum between ranks: not planned yet"

@@ -217,8 +217,10 @@ void AddPlan(CLI::App* app, Command* command) {
                    "Number of ranks of a node (default: ranks / nodes)");
   AddPlanOptions(verb, &flags->options);
   verb->add_flag("--full", flags->full, "Print the steps of every rank, too");
-  verb->add_flag("--explain", flags->explain,
-                 "Print every split of the product with its bytes, flops and memory, too");
+  verb->add_flag(
+      "--explain", flags->explain,
+      "Print every split of the product, too: the bytes that move, the flops of the "
+      "rank that computes most, and the most memory that a rank needs beside its shards");
   OnVerb(verb, command, flags, RunPlan);
 }
 
