@@ -33,11 +33,15 @@ std::string TimeLeft(double seconds) {
 
 }  // namespace
 
-TerminalLine::TerminalLine(std::function<std::string(absl::Duration)> text)
+TerminalLine::TerminalLine(std::function<std::string(absl::Duration)> text,
+                           absl::Duration once_after)
     : text_(std::move(text)), start_ns_(MonotonicNanos()) {
-  if (isatty(STDERR_FILENO) != 1) return;
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  if (!terminal && once_after == absl::InfiniteDuration()) return;
   absl::StatusOr<std::thread> thread =
-      StartThread("the line on the terminal", [this] { Run(stop_.get_token()); });
+      StartThread("the line on the terminal", [this, terminal, once_after] {
+        terminal ? Redraw(stop_.get_token()) : WriteOnce(stop_.get_token(), once_after);
+      });
   // Without one nothing is drawn.
   if (thread.ok()) thread_ = *std::move(thread);
 }
@@ -60,10 +64,23 @@ void TerminalLine::Print(const std::function<void()>& print) {
   print();
 }
 
-void TerminalLine::Run(std::stop_token stop) {
+std::string TerminalLine::Text() const {
+  return Printable(text_(absl::Nanoseconds(MonotonicNanos() - start_ns_)));
+}
+
+void TerminalLine::WriteOnce(std::stop_token stop, absl::Duration after) {
+  std::unique_lock lock(mutex_);
+  if (redraw_.wait_for(lock, stop, absl::ToChronoNanoseconds(after),
+                       [&] { return stop.stop_requested(); })) {
+    return;
+  }
+  absl::FPrintF(stderr, "%s\n", Text());
+}
+
+void TerminalLine::Redraw(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (!redraw_.wait_for(lock, stop, kRedraw, [&] { return stop.stop_requested(); })) {
-    const std::string text = Printable(text_(absl::Nanoseconds(MonotonicNanos() - start_ns_)));
+    const std::string text = Text();
     absl::string_view shown = text;
     // A line that wraps cannot be redrawn in place.
     winsize window = {};

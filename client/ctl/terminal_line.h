@@ -1,6 +1,6 @@
 // The line on the terminal about work in progress: a wait, a transfer, a round of a benchmark. It
 // is redrawn in place a few times a second, on a thread of its own; where stderr is not a terminal
-// nothing is drawn.
+// nothing is drawn, or the line is written once.
 #pragma once
 
 #include <condition_variable>
@@ -20,8 +20,10 @@ namespace agmm {
 class TerminalLine {
  public:
   // `text` returns the line; `elapsed` is the time since now. It runs on the line's thread, never
-  // while a function given to Update or Print runs.
-  explicit TerminalLine(std::function<std::string(absl::Duration elapsed)> text);
+  // while a function given to Update or Print runs. `once_after`: where stderr is not a terminal,
+  // the line is written after this time, with an end of line; infinite: never.
+  explicit TerminalLine(std::function<std::string(absl::Duration elapsed)> text,
+                        absl::Duration once_after = absl::InfiniteDuration());
   // Wipes the line.
   ~TerminalLine();
   TerminalLine(const TerminalLine&) = delete;
@@ -33,7 +35,9 @@ class TerminalLine {
   void Print(const std::function<void()>& print);
 
  private:
-  void Run(std::stop_token stop);
+  void Redraw(std::stop_token stop);
+  void WriteOnce(std::stop_token stop, absl::Duration after);
+  std::string Text() const;
 
   const std::function<std::string(absl::Duration)> text_;
   const int64_t start_ns_;

@@ -136,13 +136,18 @@ absl::StatusOr<Schedule> PlanWithinMemory(const Problem& problem, const Topology
 }
 
 absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& topology,
-                                       const PlanOptions& options, const PlanCost& cost) {
+                                       const PlanOptions& options, const PlanCost& cost,
+                                       bool json) {
+  // With JSON nothing but an error may stand on a stderr that a program reads.
+  const absl::Duration once_after = json ? absl::InfiniteDuration() : absl::Seconds(5);
   const char* phase = "planning";
-  TerminalLine line([&](absl::Duration elapsed) -> std::string {
-    if (elapsed < absl::Seconds(1)) return "";
-    return absl::StrFormat("%s about %d steps  %s", phase, cost.steps,
-                           absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))));
-  });
+  TerminalLine line(
+      [&](absl::Duration elapsed) -> std::string {
+        if (elapsed < absl::Seconds(1)) return "";
+        return absl::StrFormat("%s about %d steps  %s", phase, cost.steps,
+                               absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))));
+      },
+      once_after);
   absl::StatusOr<Schedule> schedule = PlanWithinMemory(problem, topology, options);
   if (!schedule.ok()) return schedule;
   line.Update([&] { phase = "verifying"; });
@@ -166,7 +171,8 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   PlanCost cost = CostOf(problem, topology, resolved);
   if (options.json || flags.full) cost.bytes *= 2;  // the text of each step
   AGMM_RETURN_IF_ERROR(CheckMemory(cost));
-  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, PlanAndVerify(problem, topology, resolved, cost));
+  AGMM_ASSIGN_OR_RETURN(const Schedule schedule,
+                        PlanAndVerify(problem, topology, resolved, cost, options.json));
   PlanReport planned = {problem, topology, resolved, choice.why, schedule};
   planned.traffic = TrafficOf(topology, schedule);
   AGMM_ASSIGN_OR_RETURN(planned.least_between_nodes,

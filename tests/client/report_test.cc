@@ -1,6 +1,7 @@
 // What agmmctl prints for people: within 100 columns, and honest about what is not known.
 #include "client/ctl/report.h"
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/notification.h"
 #include "client/ctl/table.h"
 #include "client/ctl/terminal_line.h"
 #include "gmock/gmock.h"
@@ -168,6 +169,28 @@ TEST(TensorReport, AGetSaysWhatItWrote) {
   EXPECT_EQ(SavedLine(SomeTensor(), {"W.npy", false, DType::kF32}), "W.npy: 4096x512 f32, 8 MiB");
   EXPECT_EQ(SavedLine(SomeTensor(), {"W.raw", true, DType::kBF16}),
             "W.raw: 4096x512 bf16 without a header, 4 MiB");
+}
+
+// Returns what is on stderr, which is no terminal, once the text has been asked for.
+std::string WrittenWithoutTerminal(absl::Duration once_after, bool asked_for) {
+  absl::Notification asked;
+  testing::internal::CaptureStderr();
+  {
+    const TerminalLine line(
+        [&](absl::Duration) {
+          asked.Notify();
+          return "planning \x1b";
+        },
+        once_after);
+    if (asked_for) EXPECT_TRUE(asked.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  }
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(TerminalLine, IsWrittenOnceWithoutATerminalWhereAskedFor) {
+  EXPECT_EQ(WrittenWithoutTerminal(absl::Milliseconds(1), true), "planning \\x1b\n");
+  EXPECT_EQ(WrittenWithoutTerminal(absl::Hours(1), false), "");
+  EXPECT_EQ(WrittenWithoutTerminal(absl::InfiniteDuration(), false), "");
 }
 
 TEST(Wait, HasTheTimeAndItsBound) {
