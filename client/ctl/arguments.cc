@@ -190,7 +190,7 @@ void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
       ->check(CLI::Range(1, kMaxChunks));
   verb->add_option("--split", options->split,
                    "Mesh axes that cut M, N and K of the product, such as M=x,N=y, or none "
-                   "(default: the split that moves the fewest bytes into its busiest rank)");
+                   "(default: by the bytes that move and the flops; plan --explain compares)");
   verb->add_option(
           "--workspace-shards", options->workspace_shards,
           "Gathered shards for which a rank has room at a time, 2 to 256; a few more where "

@@ -1,7 +1,7 @@
 #include "client/ctl/explain.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -54,11 +54,8 @@ std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
   if (absl::c_none_of(candidates, [&](const Candidate& one) { return one.split == taken; }))
     candidates.push_back(CandidateOf(problem, taken));
   absl::c_stable_sort(candidates, [](const Candidate& x, const Candidate& y) {
-    const auto key = [](const Candidate& one) {
-      return std::tuple(one.needs_sum, one.too_large, one.cost.busiest_bytes, one.cost.flops,
-                        one.cost.c_travels);
-    };
-    return key(x) < key(y);
+    const auto key = [](const Candidate& one) { return std::pair(one.needs_sum, one.too_large); };
+    return key(x) != key(y) ? key(x) < key(y) : IsBetter(x.cost, y.cost);
   });
   return candidates;
 }
@@ -67,7 +64,8 @@ std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
 
 std::string ExplainText(const Problem& problem, const Split& taken, bool chosen) {
   Table table({Words("split"), Number("into busiest rank"), Number("into all"),
-               Number("flops of a rank"), Number("beside its shards"), Words("")});
+               Number("flops of a rank"), Number("both, in bytes"), Number("beside its shards"),
+               Words("")});
   for (const Candidate& one : Candidates(problem, taken)) {
     const std::string mark = one.split == taken ? chosen ? "taken" : "asked for"
                              : one.needs_sum    ? "needs a sum between ranks: not planned yet"
@@ -76,15 +74,16 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
     table.AddRow({SplitText(problem, one.split), FormatBytes(one.cost.busiest_bytes),
                   FormatBytes(one.cost.moved_bytes),
                   absl::StrFormat("%.3g", static_cast<double>(one.cost.flops)),
-                  FormatBytes(one.cost.memory_bytes), mark});
+                  FormatBytes(one.cost.time_bytes()), FormatBytes(one.cost.memory_bytes), mark});
   }
   const std::string rule =
-      chosen ? absl::StrCat(
-                   "of the splits without a sum, the one that moves the fewest bytes into its "
-                   "busiest rank is taken,\nif equal the one of the fewest flops, then one that "
-                   "leaves ",
-                   problem.c().name, " where it is made\n\n")
-             : "\n";
+      chosen
+          ? absl::StrFormat(
+                "of the splits without a sum, one that moves nothing is taken, else the one of "
+                "the fewest bytes\ninto its busiest rank with one more for every %d flops; if "
+                "equal the one of the fewest flops,\nthen one that leaves %s where it is made\n\n",
+                kFlopsPerByte, problem.c().name)
+          : "\n";
   return absl::StrCat(CaseOf(problem), "\n", rule, table.ToString());
 }
 
@@ -96,6 +95,7 @@ Json ExplainJson(const Problem& problem, const Split& taken) {
                       {"busiest_bytes", one.cost.busiest_bytes},
                       {"moved_bytes", one.cost.moved_bytes},
                       {"flops", one.cost.flops},
+                      {"time_bytes", one.cost.time_bytes()},
                       {"memory_bytes", one.cost.memory_bytes},
                       {"needs_sum", one.needs_sum},
                       {"too_large", one.too_large}});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -168,7 +167,7 @@ absl::Status CheckMoves(const Problem& problem, const Split& split, const Moves&
 }
 
 absl::StatusOr<Split> ChooseSplit(const Problem& problem) {
-  std::optional<std::pair<std::tuple<int64_t, int64_t, bool>, Split>> best;
+  std::optional<std::pair<SplitCost, Split>> best;
   absl::Status none;
   for (const Split& split : Splits(problem)) {
     if (absl::Status status = CheckNoSum(problem, split); !status.ok()) {
@@ -176,13 +175,12 @@ absl::StatusOr<Split> ChooseSplit(const Problem& problem) {
       continue;
     }
     const SplitCost cost = CostOf(problem, split);
-    const std::tuple key = {cost.busiest_bytes, cost.flops, cost.c_travels};
-    if (best && best->first <= key) continue;
+    if (best && !IsBetter(cost, best->first)) continue;
     if (absl::Status status = CheckMoves(problem, split, MovesOf(problem, split)); !status.ok()) {
       none = status;
       continue;
     }
-    best = {key, split};
+    best = {cost, split};
   }
   if (!best) return none;
   return best->second;

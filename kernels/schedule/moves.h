@@ -44,9 +44,8 @@ Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& 
 // Errors: INVALID_ARGUMENT.
 absl::Status CheckMoves(const Problem& problem, const Split& split, const Moves& moves);
 
-// The split without a sum that moves the fewest bytes into its busiest rank; of equal ones the one
-// with the fewest flops; then, one that leaves C where it is made; then, the first. Errors:
-// UNIMPLEMENTED if each needs a sum; those of CheckMoves.
+// The best split without a sum (IsBetter); of equal ones the first. Errors: UNIMPLEMENTED if each
+// needs a sum; those of CheckMoves.
 absl::StatusOr<Split> ChooseSplit(const Problem& problem);
 
 }  // namespace agmm

@@ -1,6 +1,7 @@
 #include "kernels/schedule/split.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -127,6 +128,14 @@ Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& p
   if (operand == product.c) return {operand, part.m, part.n};
   if (part.empty()) return {operand, {}, {}};
   return operand == product.a ? Block{operand, part.m, part.k} : Block{operand, part.k, part.n};
+}
+
+bool IsBetter(const SplitCost& x, const SplitCost& y) {
+  const auto key = [](const SplitCost& cost) {
+    const bool moves = cost.busiest_bytes > 0;
+    return std::tuple(moves, moves ? cost.time_bytes() : 0, cost.flops, cost.c_travels);
+  };
+  return key(x) < key(y);
 }
 
 SplitCost CostOf(const Problem& problem, const Split& split) {

@@ -45,6 +45,11 @@ Work WorkOf(const Problem& problem, const Split& split);
 // The blocks of the inputs that a part reads, and the block of C that it makes.
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part);
 
+// The flops that a rank computes in the time in which it receives a byte: about the middle between
+// 200 (a core in f32 on a link of 4 Gbit/s), 2,000 (GPUs and TPUs on links of their own) and 16,000
+// (a GPU on 400 Gbit/s).
+inline constexpr int64_t kFlopsPerByte = 1000;
+
 // The costs of a split. Of one that needs a sum: the least, with a reduce-scatter in f32 among the
 // ranks that make parts of the same block, cut evenly by elements, after which C moves to the ranks
 // that want it.
@@ -54,7 +59,14 @@ struct SplitCost {
   int64_t moved_bytes = 0;    // into all ranks
   int64_t flops = 0;          // of the rank that computes most
   int64_t memory_bytes = 0;   // of what a rank holds beside its shards, at most
+
+  // The time of receiving and then multiplying, in bytes that could arrive in it. At most twice the
+  // time in which both run at once.
+  int64_t time_bytes() const { return busiest_bytes + flops / kFlopsPerByte; }
 };
+// Whether `x` is the better choice: it moves nothing; else it has the smaller time_bytes; if equal,
+// fewer flops; if equal, it leaves C where it is made.
+bool IsBetter(const SplitCost& x, const SplitCost& y);
 SplitCost CostOf(const Problem& problem, const Split& split);
 
 }  // namespace agmm

@@ -50,6 +50,22 @@ TEST(Choice, OfAnAlgorithmStaysWithinWhatDaemonsPlan) {
   EXPECT_EQ(ResolveOptions(problem, topology, {"ring"})->options.algorithm, "ring");
 }
 
+std::string SplitFor(const std::string& spec, Shape shape) {
+  const Problem problem = MakeProblem(8, shape, DType::kBF16, spec);
+  return ResolveOptions(problem, MakeTopology(8, 4), {})->options.split;
+}
+
+TEST(Choice, OfASplitCountsFlopsAsWellAsBytes) {
+  const char* const replicated_c = "A[M_x, K] * B[K, N] -> C[M, N]";
+  EXPECT_EQ(SplitFor(replicated_c, {8192, 8192, 4096}), "M=x")
+      << "all of A at every rank is half of the bytes, and eight times the flops";
+  EXPECT_EQ(SplitFor(replicated_c, {8192, 8192, 64}), "none") << "so few flops that bytes decide";
+}
+
+TEST(Choice, OfASplitMovesNothingThatNeedNotMove) {
+  EXPECT_EQ(SplitFor("A[M, K] * B[K, N] -> C[M, N]", {8192, 8192, 8192}), "none");
+}
+
 TEST(Choice, SaysWhenKIsNotCutAsAskedFor) {
   const Problem only_c_travels =
       MakeProblem(4, {4096, 4096, 4096}, DType::kF32, "A[M_x, K] * B[K, N] -> C[M, N]");
