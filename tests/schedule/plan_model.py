@@ -136,8 +136,10 @@ def relay_lanes(rank, steps):
     lanes, owning = set(), {0}
     for step in steps:
         lanes.add(step["lane"])
-        if step["op"] == "transfer":
-            places = [step["from"], *step["to"]] if step["to"] else []
+        if step["op"] == "join":
+            places = []
+        elif step["op"] == "transfer":
+            places = [step["from"], *step["to"]]
         else:
             places = [step["a_place"], step["b_place"], step["out"] if step["finish"] else step["acc"]]
         if any(place and place["rank"] == rank and place["buffer"] != "workspace" for place in places):
