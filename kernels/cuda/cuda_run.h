@@ -52,8 +52,8 @@ class CudaRun {
   bool Submit();
   // Whether no step will be submitted any more, because all have been or the run has failed.
   bool complete() const;
-  // Requires complete(). Records `end`, on `order`, behind all lanes but relay lanes. After an error
-  // nothing is recorded, and nothing of the rank may be submitted before this is over.
+  // Requires complete(). Records `end`, on `order`, behind all lanes but relay lanes. After an
+  // error nothing is recorded, and nothing of the rank may be submitted before this is over.
   absl::Status Close(CUstream order, CUevent end);
   bool closed() const { return closed_; }
   // `end`, where it was recorded.

@@ -7,16 +7,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "kernels/schedule/arrivals.h"
 #include "kernels/schedule/carriers.h"
+#include "kernels/schedule/send_lanes.h"
 
 namespace agmm {
 namespace {
-
-constexpr int kComputeLane = 0;
-
-// Sends take turns on several lanes, because with one the link would idle between two sends; on
-// fewer for a large mesh, because Close and Verify take a pass over all steps for each few lanes of
-// all ranks. Joins that tell readers of an arrival have the lane behind them.
-int SendLanes(const Problem& problem) { return std::clamp(64 / problem.mesh.size(), 2, 8); }
 
 // An input with its arrivals, by hop.
 struct Input {
@@ -27,20 +21,25 @@ struct Input {
   std::vector<std::vector<Wait>> gates;  // by hop: the credits that its sender waits for
 };
 
+// A place in the workspace for what a rank makes of C for others.
+struct Beside {
+  Place place;
+  int first = 0;  // index of `computes` that writes there first
+};
+
 struct RankSteps {
-  Step entry, exit;                                  // joins at both ends of the epoch
-  std::vector<Step> computes;                        // copies and multiplies, on the compute lane
-  std::vector<Step> others;                          // on the other lanes
-  bool sends_within = false, sends_between = false;  // to its own node, to others
-  int turn[2] = {0, 0};                              // of the lanes within and between
-  std::map<int, Place> sums;                         // by number
+  explicit RankSteps(const Mesh& mesh) : send_lanes(mesh) {}
+  Step entry, exit;            // joins at both ends of the epoch
+  std::vector<Step> computes;  // copies and multiplies, on the compute lane
+  std::vector<Step> others;    // on the other lanes
+  std::map<int, Place> sums;   // by number
   // By chunk of C, -1 for all of it: that it has been made, and where, if it is not in the shard.
   absl::flat_hash_map<int, Slot> made;
-  absl::flat_hash_map<int, Place> beside_shard;
-  absl::flat_hash_map<int, int> first_made;  // index of `computes` that makes the first of it
+  absl::flat_hash_map<int, Beside> beside_shard;
   absl::flat_hash_map<Rank, Slot> begun;  // by owner of a shard that it reads or writes
   Carriers carriers;                      // indices of `computes`
-  CarriedLanes carried_lanes;
+  SendLanes send_lanes;
+  CarriedLanes carried_lanes;  // behind them
 };
 
 // The first and the last of a rank's multiplies that read something.
@@ -60,7 +59,7 @@ class Builder {
         a_(a),
         b_(b),
         c_(c),
-        ranks_(problem.mesh.size()) {}
+        ranks_(problem.mesh.size(), RankSteps(problem.mesh)) {}
 
   Schedule Run() {
     for (Input* input : {&a_, &b_}) PlaceInput(*input);
@@ -144,12 +143,14 @@ class Builder {
     const Block shard = ShardBlock(problem_, block.operand, rank);
     const Block whole = chunk >= 0 ? c_.chunks().list[chunk].block : MadeAt(rank);
     if (Intersect(shard, whole) == whole) return ResidentPlace(problem_, block, rank);
-    const auto [at, added] = ranks_[rank].beside_shard.try_emplace(chunk);
+    RankSteps& mine = ranks_[rank];
+    const auto [at, added] = mine.beside_shard.try_emplace(chunk);
     if (added) {
-      at->second = resources_.Allocate(rank, whole.rows.size(), whole.cols.size(),
-                                       problem_.tensors[whole.operand].dtype);
+      const DType dtype = problem_.tensors[whole.operand].dtype;
+      at->second = {resources_.Allocate(rank, whole.rows.size(), whole.cols.size(), dtype),
+                    static_cast<int>(mine.computes.size())};
     }
-    return PlaceWithin(whole, at->second, block);
+    return PlaceWithin(whole, at->second.place, block);
   }
 
   Step MultiplyStep(Rank rank, const Cell& cell) {
@@ -167,11 +168,7 @@ class Builder {
         at->second = resources_.Allocate(rank, cell.c.rows.size(), cell.c.cols.size(), DType::kF32);
       multiply.acc = at->second;
     }
-    if (cell.finish) {
-      multiply.out = PlaceOfC(rank, cell.c_chunk, cell.c);
-      ranks_[rank].first_made.try_emplace(cell.c_chunk,
-                                          static_cast<int>(ranks_[rank].computes.size()));
-    }
+    if (cell.finish) multiply.out = PlaceOfC(rank, cell.c_chunk, cell.c);
     return {multiply, kComputeLane};
   }
 
@@ -286,24 +283,17 @@ class Builder {
     }
     std::stable_sort(sends.begin(), sends.end(),
                      [&](const Send& x, const Send& y) { return hop_of(x).step < hop_of(y).step; });
-    const auto see = [&](const Flow::ChunkHop& hop) {
-      RankSteps& sender = ranks_[hop.from];
-      (topology_.SameNode(hop.from, hop.to) ? sender.sends_within : sender.sends_between) = true;
+    const auto expect = [&](const Flow::ChunkHop& hop) {
+      ranks_[hop.from].send_lanes.Expect(BetweenNodes(hop));
     };
-    for (const Send& send : sends) see(hop_of(send));
-    for (const Flow::ChunkHop& hop : c_.hops()) see(hop);
+    for (const Send& send : sends) expect(hop_of(send));
+    for (const Flow::ChunkHop& hop : c_.hops()) expect(hop);
     for (const Send& send : sends) AddSend(*send.input, send.hop);
     for (int hop = 0; hop < static_cast<int>(c_.hops().size()); ++hop) AddSendOfC(hop);
   }
 
-  // Sends within the node and between nodes have lanes of their own at a rank that has both.
-  int NextLane(const Flow::ChunkHop& hop) {
-    RankSteps& sender = ranks_[hop.from];
-    const int lanes = SendLanes(problem_);
-    if (!sender.sends_within || !sender.sends_between)
-      return kComputeLane + 1 + sender.turn[0]++ % lanes;
-    const bool between = !topology_.SameNode(hop.from, hop.to);
-    return kComputeLane + 1 + sender.turn[between]++ % (lanes / 2) + (between ? lanes / 2 : 0);
+  bool BetweenNodes(const Flow::ChunkHop& hop) const {
+    return !topology_.SameNode(hop.from, hop.to);
   }
 
   void AddSend(Input& input, int index) {
@@ -312,11 +302,12 @@ class Builder {
     RankSteps& sender = ranks_[hop.from];
     const auto carries = sender.carriers.find({input.flow.operand(), hop.chunk});
     int carrier = carries == sender.carriers.end() ? -1 : carries->second;
-    const int lanes = SendLanes(problem_);
-    const int lane = carrier < 0 ? -1 : sender.carried_lanes.Take(carrier, lanes);
+    const int lane =
+        carrier < 0 ? -1 : sender.carried_lanes.Take(carrier, sender.send_lanes.count());
     if (lane < 0) carrier = -1;
     Step step;
-    step.lane = carrier < 0 ? NextLane(hop) : kComputeLane + 1 + lanes + lane;
+    step.lane =
+        carrier < 0 ? sender.send_lanes.Next(BetweenNodes(hop)) : sender.send_lanes.end() + lane;
     step.waits = input.gates[index];
     step.signals.push_back(arrival.arrived);
     if (const int held = input.flow.ArrivalAt(hop.from, hop.chunk); held >= 0)
@@ -333,7 +324,7 @@ class Builder {
     RankSteps& sender = ranks_[hop.from];
     const Block& block = c_.chunks().list[hop.chunk].block;
     Step step;
-    step.lane = NextLane(hop);
+    step.lane = sender.send_lanes.Next(BetweenNodes(hop));
     const int held = c_.ArrivalAt(hop.from, hop.chunk), chunk = MakesWholeC() ? -1 : hop.chunk;
     step.waits = {{held < 0 ? sender.made.at(chunk) : c_arrived_[held], 0},
                   {Begun(hop.from, hop.to), 0}};
@@ -344,7 +335,8 @@ class Builder {
     // The next epoch's multiply may overwrite it once it has been read.
     if (from.buffer == kWorkspace) {
       step.signals.push_back(resources_.NewSlot(hop.from));
-      sender.computes[sender.first_made.at(chunk)].waits.push_back({step.signals.back(), 1});
+      const int first = sender.beside_shard.at(chunk).first;
+      sender.computes[first].waits.push_back({step.signals.back(), 1});
     }
     sender.others.push_back(std::move(step));
     ranks_[hop.to].exit.waits.push_back({c_arrived_[index], 0});
@@ -358,9 +350,10 @@ class Builder {
         joins[arrival.reads].signals.push_back(arrival.arrived);
     }
     for (auto& [arrival, join] : joins) {
-      join.lane = kComputeLane + 1 + SendLanes(problem_);
+      RankSteps& mine = ranks_[input.flow.hops()[arrival].to];
+      join.lane = mine.send_lanes.end();
       join.waits.push_back({input.arrivals[arrival].arrived, 0});
-      ranks_[input.flow.hops()[arrival].to].others.push_back(std::move(join));
+      mine.others.push_back(std::move(join));
     }
   }
 

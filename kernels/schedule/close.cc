@@ -28,8 +28,8 @@ int CarrierOf(const Step& step) {
 // A join that signals nothing; at the end of its lane it gates the end of the epoch, no step.
 bool IsIdleJoin(const Step& step) { return IsJoin(step) && step.signals.empty(); }
 
-// The steps that gate the end of a rank's epoch: the last one of each lane but relay lanes, in their
-// order.
+// The steps that gate the end of a rank's epoch: the last one of each lane but relay lanes, in
+// their order.
 std::vector<int> LaneEnds(const std::vector<Step>& steps, Rank rank) {
   std::vector<int> ends;
   std::vector<bool> passed = RelayLanes(steps, rank);

@@ -62,9 +62,8 @@ std::vector<agmmModelWait> History::Waits() {
             static_cast<long long>(now_.operations(stream) - before)};
   };
   const std::string race = Replay([&](const EventWait& wait) {
-    waits.push_back(
-        {place(wait.stream, wait.count), place(wait.awaited->stream, wait.awaited->count),
-         wait.adds_order});
+    waits.push_back({place(wait.stream, wait.count),
+                     place(wait.awaited->stream, wait.awaited->count), wait.adds_order});
     return false;
   });
   if (!race.empty()) Fail("the history, played again, has a race that was not there: " + race);

@@ -8,8 +8,8 @@ struct agmmModelPlace {
   int stream;
   long long operation, operations;
 };
-// An event wait: the stream that waits, and the one that it waits for, up to there. It adds an order
-// if the stream has it neither from elsewhere nor from the waits beside this one.
+// An event wait: the stream that waits, and the one that it waits for, up to there. It adds an
+// order if the stream has it neither from elsewhere nor from the waits beside this one.
 struct agmmModelWait {
   struct agmmModelPlace waits, awaited;
   bool adds_order;

@@ -234,9 +234,11 @@ TEST_F(RaceTest, AHistoryTellsWhichWaitsAreNeeded) {
   const auto text = [&](int i) {
     const auto& [behind, awaited, adds_order] = wait[i];
     std::ostringstream text;
-    text << (is_needed(i) ? "needed " : adds_order ? "spare " : "idle ") << behind.stream << ": " << behind.operation
-         << " of " << behind.operations << ", " << awaited.stream << ": " << awaited.operation
-         << " of " << awaited.operations;
+    text << (is_needed(i) ? "needed "
+             : adds_order ? "spare "
+                          : "idle ")
+         << behind.stream << ": " << behind.operation << " of " << behind.operations << ", "
+         << awaited.stream << ": " << awaited.operation << " of " << awaited.operations;
     return text.str();
   };
   ASSERT_EQ(count, 3);

@@ -1,6 +1,7 @@
 // The order of a schedule against a search of its unrolled graph that takes no short cut.
 #include "kernels/schedule/order.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,6 +17,7 @@
 #include "kernels/schedule/verify.h"
 #include "tests/schedule/problems.h"
 #include "tests/schedule/random_schedule.h"
+#include "tests/schedule/verify_fixture.h"
 #include "tests/support/seed.h"
 
 namespace agmm::test {
@@ -229,6 +231,31 @@ TEST(Order, AQuestionThatAnAnswerRaisesIsAskedToo) {
   EXPECT_EQ(Verify(problem, topology, ReadsLate(problem, true)), absl::OkStatus());
   EXPECT_EQ(Verify(problem, topology, ReadsLate(problem, false)).code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Order, LeavesRelayLanesOutOfThatOfTheEpochs) {
+  // Rank 0 copies its shard to a stage and pushes it from there, in a lane that touches no operand.
+  for (bool credit : {false, true}) {
+    Hand h = Hand::Push();
+    const Place stage = Hand::Work(0, 4096);
+    h.Op<Transfer>(0, 2).from = stage;
+    h.At(0, 2).waits.push_back({{0, 3}});
+    h.At(0, 2).signals.push_back({0, 4});
+    h.Add(0, Transfer{h.A(0), h.Own(h.A(0), 0), {stage}}, 2, {}, {{0, 3}});
+    EXPECT_EQ(RelayLanes(h.schedule.ranks[0], 0), (std::vector<bool>{false, true, false}));
+    if (credit) {
+      h.At(0, 3).waits.push_back({{0, 4}, 1});
+      EXPECT_EQ(h.Check(), absl::OkStatus());
+    } else {
+      EXPECT_THAT(h.Check().ToString(),
+                  testing::HasSubstr("in the next epoch, with no order between them"));
+    }
+    // The same steps in the lane of the copy, which reads the shard, need no credit.
+    h.At(0, 2).lane = 2;
+    EXPECT_EQ(h.Check().ok(), false);  // behind itself
+    std::swap(h.At(0, 2), h.At(0, 3));
+    EXPECT_EQ(h.Check(), absl::OkStatus());
+  }
 }
 
 }  // namespace

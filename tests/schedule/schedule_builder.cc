@@ -136,9 +136,9 @@ Schedule ScheduleBuilder::Finish() {
   for (const Edge& edge : edges_) {
     const OpState &from = ops_[edge.from.op], &to = ops_[edge.to];
     const auto relay = [&](const OpState& op) -> bool { return relays[op.rank][op.step.lane]; };
-    const bool implied = edge.from.to < 0 && from.rank == to.rank &&
-                         ((edge.lag == 1 && !relay(from) && !relay(to)) ||
-                          from.step.lane == to.step.lane);
+    const bool implied =
+        edge.from.to < 0 && from.rank == to.rank &&
+        ((edge.lag == 1 && !relay(from) && !relay(to)) || from.step.lane == to.step.lane);
     if (implied && random_() % 4 != 0) continue;
     const Wait wait = {SlotFor(edge.from, to.rank), edge.lag};
     std::vector<Wait>& waits = ops_[edge.to].step.waits;

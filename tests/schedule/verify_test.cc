@@ -111,30 +111,6 @@ TEST(Verify, ArrivalMeansThatTheSourceHasBeenRead) {
   ExpectWrong(h.Check(), "A[2:4, 0:2] at byte 4096 of rank 0's workspace");
 }
 
-TEST(Verify, ARelayLaneIsNotInTheOrderOfTheEpochs) {
-  // Rank 0 copies its shard to a stage and pushes it from there, in a lane that touches no operand.
-  for (bool credit : {false, true}) {
-    Hand h = Hand::Push();
-    const Place stage = Hand::Work(0, 4096);
-    h.Op<Transfer>(0, 2).from = stage;
-    h.At(0, 2).waits.push_back({{0, 3}});
-    h.At(0, 2).signals.push_back({0, 4});
-    h.Add(0, Transfer{h.A(0), h.Own(h.A(0), 0), {stage}}, 2, {}, {{0, 3}});
-    EXPECT_EQ(RelayLanes(h.schedule.ranks[0], 0), (std::vector<bool>{false, true, false}));
-    if (credit) {
-      h.At(0, 3).waits.push_back({{0, 4}, 1});
-      EXPECT_EQ(h.Check(), absl::OkStatus());
-    } else {
-      ExpectWrong(h.Check(), "in the next epoch, with no order between them");
-    }
-    // The same steps in the lane of the copy, which reads the shard, need no credit.
-    h.At(0, 2).lane = 2;
-    EXPECT_EQ(h.Check().ok(), false);  // behind itself
-    std::swap(h.At(0, 2), h.At(0, 3));
-    EXPECT_EQ(h.Check(), absl::OkStatus());
-  }
-}
-
 TEST(Verify, PeerLoadInsideANodeIsAccepted) { EXPECT_EQ(Hand::Load().Check(), absl::OkStatus()); }
 
 TEST(Verify, PeerLoadWithoutEntryJoinIsRejected) {
