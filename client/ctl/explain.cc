@@ -79,9 +79,10 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
   const std::string rule =
       chosen
           ? absl::StrFormat(
-                "of the splits without a sum, one that moves nothing is taken, else the one of "
-                "the fewest bytes\ninto its busiest rank with one more for every %d flops; if "
-                "equal the one of the fewest flops,\nthen one that leaves %s where it is made\n\n",
+                "of the splits without a sum, one that moves nothing is taken; else the one with "
+                "the smallest sum\nof the bytes into its busiest rank and a byte for every %d "
+                "flops of a rank; if equal, the one with\nthe fewest flops, then one that leaves "
+                "%s where it is made\n\n",
                 kFlopsPerByte, problem.c().name)
           : "\n";
   return absl::StrCat(CaseOf(problem), "\n", rule, table.ToString());
