@@ -246,12 +246,12 @@ struct JobInfo {
   Status error;  // set in kFailed and kCancelled
   int64_t m = 0, n = 0, k = 0;
   ElementType type = ElementType::kF32;
-  std::string split, algorithm, explanation;  // as it ran ("local": nothing had to move), and why
+  std::string split, algorithm, explanation;  // as it ran, and why
+  std::string schedule;                       // its algorithm, or "local" where nothing had to move
   int chunk_count = 0, k_chunk_count = 0, workspace_shard_count = 0, repeat_count = 0;
   bool carried = false;
   std::string spec, plan_hash, engine, transport, owner;
-  std::vector<std::string> device_paths;  // of GPUs: "peer access", "through pinned memory",
-                                          // "within a GPU", "staged to the network"
+  std::vector<std::string> device_paths;  // of bytes between GPUs: "peer access", ...
   std::optional<WallTime> create_time, start_time, end_time;
   JobFigures figures;  // set in kSucceeded
 };

@@ -222,7 +222,7 @@ int Run(const Config& config) {
 // Prints what the daemon would do, and what only its start on its own host shows.
 void PrintCheck(const Config& config) {
   std::fputs(Summary(config).c_str(), stdout);
-  std::fputs("not checked: that the host has this memory, these GPUs and these ports\n", stdout);
+  std::fputs("not checked: that the host has these GPUs, their memory and these ports\n", stdout);
   int64_t heaps = 0;
   for (const DeviceConfig& device : config.devices)
     if (device.kind == "cpu") heaps += device.heap_bytes;

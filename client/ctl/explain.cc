@@ -64,7 +64,7 @@ std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
 
 std::string ExplainText(const Problem& problem, const Split& taken, bool chosen) {
   Table table({Words("split"), Number("into busiest rank"), Number("into all"),
-               Number("flops of a rank"), Number("both, in bytes"), Number("beside its shards"),
+               Number("flops of a rank"), Number("bytes + flops/1000"), Number("beside its shards"),
                Words("")});
   for (const Candidate& one : Candidates(problem, taken)) {
     const std::string mark = one.split == taken ? chosen ? "taken" : "asked for"

@@ -100,7 +100,8 @@ JobInfo ToPublic(const v1::Job& job) {
   info.n = job.n();
   info.k = job.k();
   info.type = ToPublic(job.dtype());
-  info.algorithm = job.schedule().empty() ? job.options().algorithm() : job.schedule();
+  info.algorithm = job.options().algorithm();
+  info.schedule = job.schedule();
   info.explanation = job.explanation();
   info.split = job.options().split();
   info.chunk_count = job.options().chunk_count();

@@ -22,9 +22,9 @@ struct Planned {
   ScheduleFacts facts;
 };
 
-// Resolves the options: milliseconds; a tenth of a second for 256 ranks, two for 1,024, whose plans
-// are too large. `status`: the errors of ResolveOptions; INVALID_ARGUMENT for a schedule that is
-// too large to be proved.
+// Resolves the options: milliseconds; a tenth of a second for 256 ranks, two for 1,024 on one axis,
+// whose plans are too large. `status`: the errors of ResolveOptions; INVALID_ARGUMENT for a
+// schedule that is too large to be proved.
 Planned BeginPlan(const JobSpec& job);
 // Plans and proves what BeginPlan has begun without an error: up to a few seconds for the largest
 // meshes. `status`: INTERNAL for a schedule that does not verify.

@@ -1,6 +1,6 @@
 // The epochs queued on one rank: one first-in-first-out queue for all of its plans. An epoch begins
 // once all steps of the epoch in front of it have been submitted; on the GPU its steps follow that
-// epoch's end. Verify proves schedules for this order.
+// epoch's end, but not those of relay lanes. Verify proves schedules for this order.
 #pragma once
 
 #include <condition_variable>

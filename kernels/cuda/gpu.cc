@@ -32,8 +32,8 @@ constexpr std::chrono::microseconds kNap(20);
 
 // The time in which a copy of a heap is waited for without sleep: that of some large chunks.
 constexpr int64_t kSpinNs = 1'000'000;
-// Time that awaited work has beside that of all work that has begun; and its time in all once the
-// GPU is given up.
+// Time that awaited work has beside that of all work that has begun; and its time once the GPU is
+// given up.
 constexpr int64_t kAwaitNs = 30'000'000'000, kLateAwaitNs = 2'000'000'000;
 
 // Opens the file, or makes it. Without O_CREAT where it exists, because kernels may refuse that for
@@ -255,12 +255,14 @@ absl::Status Gpu::Await(CUevent event, int64_t bytes, const char* work) {
   const int64_t grace_ns = AGMM_FAILPOINT("executor.short_grace") ? kAwaitNs / 10 : kAwaitNs;
   const int64_t allowed_ns = grace_ns + begun_ns();
   const int64_t begin_ns = MonotonicNanos();
+  int64_t given_up_ns = 0;  // when this was seen
   for (;;) {
     // Before the GPU is asked, because this thread may rest for any time after that.
-    const int64_t waited_ns = MonotonicNanos() - begin_ns;
+    const int64_t now_ns = MonotonicNanos(), waited_ns = now_ns - begin_ns;
     const CUresult result = driver_.cuEventQuery(event);
     if (result != CUDA_ERROR_NOT_READY) return Check(result, "cuEventQuery");
-    if (waited_ns > (given_up().ok() ? allowed_ns : kLateAwaitNs)) {
+    if (given_up_ns == 0 && !given_up().ok()) given_up_ns = now_ns;
+    if (waited_ns > allowed_ns || (given_up_ns > 0 && now_ns - given_up_ns > kLateAwaitNs)) {
       GiveUp(absl::UnavailableError(absl::StrFormat(
           "%s has not ended %s after %.1f s, of %.1f s that it had; restart the daemon", where_,
           work, waited_ns * 1e-9, allowed_ns * 1e-9)));

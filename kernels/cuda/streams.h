@@ -69,8 +69,8 @@ class GpuBytes {
   const int64_t bytes_;
 };
 
-// The streams of a rank, which all of its plans share, because its epochs follow each other. Made
-// when a plan first needs them. Thread-safe.
+// The streams of a rank. All of its plans share them, because the steps that a rank submits on one
+// stream may run in that order. Made when a plan first needs them. Thread-safe.
 class RankStreams {
  public:
   explicit RankStreams(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}

@@ -37,8 +37,9 @@ inline constexpr int kMaxChunks = 256;
 // seconds; both grow faster than the number.
 inline constexpr int64_t kMaxPlanSteps = 1 << 17;
 
-// About how many steps a plan has, or somewhat more, and the memory that it takes to plan and to
-// prove it; the time goes by the steps, too. `resolved`: by ResolveOptions.
+// About how many steps a plan has, without joins and copies of a rank's own blocks, or somewhat
+// more; and the memory that it takes to plan and to prove it. The time goes by the steps, too.
+// `resolved`: by ResolveOptions.
 struct PlanCost {
   int64_t steps = 0, bytes = 0;
 };

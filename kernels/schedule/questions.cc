@@ -34,7 +34,8 @@ Known Questions::Look(const Question& question) const {
   if (x.epoch > y.epoch) return Known::kNo;
   if (x.epoch == y.epoch && order_.PlaceOf(x.index) >= order_.PlaceOf(y.index)) return Known::kNo;
   const Rank rank = order_.RankOf(x.index);
-  // A rank's environment is between the epochs, and in front of the steps, but for relay lanes.
+  // A rank's environment is between its epochs, and in front of all steps that are on no relay
+  // lane.
   const bool environment = order_.IsEnvironment(x.index), relay = order_.IsRelay(x.index);
   const auto launched_behind = [&](const Order::Node& node) {
     return order_.RankOf(node.index) == rank && (node.epoch > x.epoch || environment) && !relay &&

@@ -274,7 +274,7 @@ void FitSteps(const Problem& problem, const Topology& topology, const PlanOption
         absl::StrFormat("auto takes serial: %s would have more than the %d steps that daemons plan",
                         resolved.algorithm, kMaxPlanSteps)};
     resolved = serial;
-  } else if (fewer != resolved) {
+  } else if (fewer != resolved && fits(fewer)) {
     why.push_back(absl::StrFormat("pieces %s: %d, not %d, because daemons plan at most %d steps",
                                   along == &PlanOptions::chunks ? "of a shard" : "along K",
                                   fewer.*along, resolved.*along, kMaxPlanSteps));

@@ -108,7 +108,7 @@ int LaneCount(const std::vector<Step>& steps);
 // By lane, whether it is a relay lane: no step of it touches an operand of its rank. Slots alone
 // order its steps with those of the other lanes, in each epoch and from one to the next: they may
 // start before the rank's epoch begins, and its end does not wait for them. Lane 0 is never one,
-// because its steps may hold up the beginning and the end of an epoch for other ranks.
+// because its joins let other ranks in at the beginning of an epoch, and wait for them at its end.
 std::vector<bool> RelayLanes(const std::vector<Step>& steps, Rank rank);
 // Bytes of a row of `block` at `place`, without padding.
 int64_t RowBytes(const Block& block, const Place& place);

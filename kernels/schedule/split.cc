@@ -168,8 +168,10 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
     cost.busiest_bytes = std::max(cost.busiest_bytes, into);
     cost.moved_bytes += into;
     cost.memory_bytes = std::max(cost.memory_bytes, kept + beside);
-    if (!part.empty())
-      cost.flops = std::max(cost.flops, 2 * part.m.size() * part.n.size() * part.k.size());
+    if (!part.empty()) {
+      const double flops = 2.0 * part.m.size() * part.n.size() * part.k.size();
+      cost.flops = std::max(cost.flops, static_cast<int64_t>(std::min(flops, 4e18)));
+    }
   }
   return cost;
 }

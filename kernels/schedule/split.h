@@ -57,7 +57,7 @@ struct SplitCost {
   int64_t busiest_bytes = 0;  // into the rank that receives most
   bool c_travels = false;     // which is over only after the last multiply
   int64_t moved_bytes = 0;    // into all ranks
-  int64_t flops = 0;          // of the rank that computes most
+  int64_t flops = 0;          // of the rank that computes most; at most 4e18
   int64_t memory_bytes = 0;   // of what a rank holds beside its shards, at most
 
   // The time of receiving and then multiplying, in bytes that could arrive in it. At most twice the

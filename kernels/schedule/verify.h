@@ -1,5 +1,5 @@
 // Proves a schedule right for every interleaving, run epoch after epoch with no barrier but each
-// rank's own order.
+// rank's own order, in which its relay lanes have no part.
 #pragma once
 
 #include "absl/status/status.h"

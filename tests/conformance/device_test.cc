@@ -11,6 +11,7 @@
 #include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/verify.h"
 #include "tests/conformance/cases.h"
 
 namespace agmm::test {
@@ -125,6 +126,35 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
   queued.count_down();
   for (const EpochReport& report : reports.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
   EXPECT_EQ(wrong, 0);
+}
+
+// No step of another lane waits for the last copy, so `done` alone says that it is over.
+TEST_P(DeviceTest, AnEpochEndsBehindItsRelayLanes) {
+  const Case c{"serial", DType::kF32, 1, 1, 1, 40, 30, 50, 1};
+  Schedule schedule = c.schedule(c.topology());
+  const Problem problem = c.problem();
+  const Block a = ShardBlock(problem, kA, 0);
+  const Place own = ResidentPlace(problem, a, 0);
+  const int64_t bytes = ShardBytes(problem.mesh, problem.tensors[kA]);
+  const Place first = {0, kWorkspace, 0, own.pitch_bytes, own.dtype};
+  const Place second = {0, kWorkspace, bytes, own.pitch_bytes, own.dtype};
+  schedule.workspace_bytes = 2 * bytes;
+  schedule.ranks[0].push_back({Transfer{a, own, {first}}, 2, {{{0, 1}, 1}}, {{0, 0}}});
+  schedule.ranks[0].push_back({Transfer{a, first, {second}}, 1, {{{0, 0}}}, {{0, 1}}});
+  ASSERT_EQ(RelayLanes(schedule.ranks[0], 0), (std::vector<bool>{false, true, false}));
+  ASSERT_EQ(Verify(problem, c.topology(), schedule), absl::OkStatus());
+  Cluster cluster(GetParam(), c.topology());
+  PreparedPlan plan(cluster, problem, schedule);
+  plan.FillInputs(TestSeed());
+  for (uint64_t epoch = 1; epoch <= 10; ++epoch) {
+    Reports reports(1);
+    plan.Run(0, epoch, 1, Deadline::After(absl::Seconds(60)),
+             [&, done = reports.At(0)](const EpochReport& report) {
+               plan.PoisonWorkspace(0);
+               done(report);
+             });
+    EXPECT_EQ(reports.Wait()[0].status, absl::OkStatus());
+  }
 }
 
 TEST_P(DeviceTest, DescribesItself) {

@@ -212,6 +212,8 @@ TEST_P(Waits, AreNeeded) {
     idle += found.Idle();
     spare += found.Spare();
   }
+  // Each costs a call, so they may not become more (torus: 15 %).
+  EXPECT_LE(idle, waits / 5);
   std::cout << waits << " waits, " << idle << " of them without an order of their own, a race "
             << "without each of " << waits - idle - spare << "\n";
 }

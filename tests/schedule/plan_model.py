@@ -141,7 +141,7 @@ def relay_lanes(rank, steps):
         elif step["op"] == "transfer":
             places = [step["from"], *step["to"]]
         else:
-            places = [step["a_place"], step["b_place"], step["out"] if step["finish"] else step["acc"]]
+            places = [step["a_place"], step["b_place"], step["acc"], step["out"] if step["finish"] else None]
         if any(place and place["rank"] == rank and place["buffer"] != "workspace" for place in places):
             owning.add(step["lane"])
     return lanes - owning

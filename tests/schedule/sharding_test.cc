@@ -35,7 +35,9 @@ void ExpectCost(const ShardedPlan& plan, const Schedule& schedule) {
   const int64_t cost = CostOf(plan.problem, plan.topology, plan.options).steps;
   // A contiguous operand has its rank's own blocks copied.
   EXPECT_LE(steps, cost + 3 * ranks);
-  EXPECT_LE(cost, 3 * steps + 3 * ranks) << "chunks that are read in place count as sent";
+  // Chunks that `hierarchical_peer` reads in place count as sent.
+  const int most = plan.options.algorithm == "hierarchical_peer" ? 3 : 1;
+  EXPECT_LE(cost, most * steps + 3 * ranks);
 }
 
 // Bytes that cross between nodes: the fewest that any plan of the split sends.

@@ -123,7 +123,7 @@ local {
   const Ran fits = check("1MiB"), large = check("4096TiB");
   for (const Ran& ran : {fits, large}) {
     EXPECT_EQ(ran.exit_code, 0) << ran.err;
-    EXPECT_THAT(ran.out, HasSubstr("\nnot checked: that the host has this memory, these GPUs"));
+    EXPECT_THAT(ran.out, HasSubstr("\nnot checked: that the host has these GPUs, their memory"));
   }
   EXPECT_EQ(fits.err, "");
   EXPECT_THAT(large.err, StartsWith("agmmd: the cpu devices' heaps of 4096 TiB in all do not fit"));

@@ -263,7 +263,7 @@ TEST(PlanCli, ExplanationShowsEverySplit) {
   const Result text = Agmmctl(question);
   ASSERT_EQ(text.exit_code, 0) << text.out;
   EXPECT_THAT(text.out, HasSubstr("case 2: K is sharded in one input"));
-  EXPECT_THAT(text.out, HasSubstr("both, in bytes  beside its shards\n"));
+  EXPECT_THAT(text.out, HasSubstr("bytes + flops/1000  beside its shards\n"));
   EXPECT_THAT(text.out, HasSubstr("needs a sum between ranks: not planned yet"));
   const OrderedJson explanation =
       OrderedJson::parse(Agmmctl(question + " --json").out)["explanation"];
