@@ -1,5 +1,7 @@
 #include "daemon/devices.h"
 
+#include <spdlog/spdlog.h>
+
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/cpu/cpu_device.h"
@@ -12,7 +14,8 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCuda(const DeviceConfig& config) {
 #ifdef AGMM_CUDA
-  return CreateCudaDevice({config.gpu, config.shared_gpu});
+  return CreateCudaDevice(
+      {config.gpu, config.shared_gpu, [](const std::string& why) { spdlog::error("{}", why); }});
 #else
   return absl::FailedPreconditionError(
       "this build has no cuda devices; build with the CUDA toolkit (-DAGMM_CUDA=ON), or use kind "

@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
     info.description = absl::StrFormat("%s, %s", parts_.gpu->where(), parts_.gpu->description());
     info.threads = 1;
     info.island = parts_.gpu->island();
+    info.failure = parts_.gpu->failure();
     return info;
   }
   DeviceCounters counters() const override {
@@ -56,7 +57,7 @@ void SetUpCudaEnvironment() {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options) {
-  AGMM_ASSIGN_OR_RETURN(auto gpu, Gpu::Open(options.gpu, options.shared));
+  AGMM_ASSIGN_OR_RETURN(auto gpu, Gpu::Open(options.gpu, options.shared, options.on_failure));
   auto device = std::make_unique<CudaDevice>(std::move(gpu));
   AGMM_RETURN_IF_ERROR(device->Init());
   return device;

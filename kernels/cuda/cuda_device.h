@@ -1,7 +1,9 @@
 // A rank on a GPU of NVIDIA.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/device/device.h"
@@ -13,6 +15,9 @@ struct CudaDeviceOptions {
   // Other processes may use the GPU at the same time: for tests of correctness, because they slow
   // each other down.
   bool shared = false;
+  // Hears why the GPU cannot be used any more, once, on any thread. Of several devices on one GPU,
+  // that of the first one is called.
+  std::function<void(const std::string& why)> on_failure = nullptr;
 };
 
 // Sets what the driver reads from the environment, where the user has not. Before any thread is

@@ -317,9 +317,10 @@ bool CudaRun::over() {
   if (lost.ok())
     report_.status = WithMessage(report_.status, absl::StrCat(report_.status.message(), "; ", why));
   stuck_ = absl::UnavailableError(lost.ok() ? why : absl::StrCat(why, ": ", lost.message()));
-  // Its work may still write to each of these.
+  const absl::Status peers_stuck =
+      Annotate(stuck_, absl::StrCat("work of ", gpu_.where(), " may still write to it"));
   for (const std::shared_ptr<Gpu>& gpu : prepared_.peer_gpus)
-    if (gpu != nullptr) gpu->GiveUp(stuck_);
+    if (gpu != nullptr) gpu->GiveUp(gpu.get() == &gpu_ ? stuck_ : peers_stuck);
   return true;
 }
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <map>
 
@@ -85,12 +84,12 @@ std::vector<int> IslandsOf(const std::vector<std::vector<bool>>& access) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Gpu>> Gpu::Open(int number, bool shared) {
+absl::StatusOr<std::shared_ptr<Gpu>> Gpu::Open(int number, bool shared, FailureFn on_failure) {
   AGMM_ASSIGN_OR_RETURN(const Driver* const driver, OpenDriver());
   std::lock_guard lock(OpenGpus().mutex);
   std::weak_ptr<Gpu>& open = OpenGpus().gpus[number];
   if (std::shared_ptr<Gpu> gpu = open.lock(); gpu != nullptr) return gpu;
-  std::shared_ptr<Gpu> gpu(new Gpu(*driver, number));
+  std::shared_ptr<Gpu> gpu(new Gpu(*driver, number, std::move(on_failure)));
   AGMM_RETURN_IF_ERROR(gpu->Init(shared));
   open = gpu;
   return gpu;
@@ -225,7 +224,9 @@ absl::Status Gpu::Failed(CUresult result, const char* call) {
     lost_ = status;
     is_lost_ = true;
   }
-  if (thread_.joinable()) WakeAll();  // not while Open has the registry
+  if (!thread_.joinable()) return status;  // Open has the registry, and tells its caller
+  TellFailure("lost", status);
+  WakeAll();
   return status;
 }
 
@@ -283,8 +284,22 @@ void Gpu::GiveUp(const absl::Status& reason) {
     given_up_ = reason;
     is_given_up_ = true;
   }
-  std::fprintf(stderr, "%s is given up, and its memory kept until the process ends: %s\n",
-               where_.c_str(), std::string(reason.message()).c_str());
+  TellFailure("given up", reason);
+}
+
+void Gpu::TellFailure(const char* is, const absl::Status& why) {
+  const std::string failure = absl::StrFormat("%s is %s: %s", where_, is, why.message());
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return;
+    failure_ = failure;
+  }
+  if (on_failure_ != nullptr) on_failure_(failure);
+}
+
+std::string Gpu::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 absl::Status Gpu::given_up() const {

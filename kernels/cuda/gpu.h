@@ -8,10 +8,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,11 +41,14 @@ class GpuTenant {
 
 class Gpu {
  public:
+  using FailureFn = std::function<void(const std::string& why)>;
   // The GPU with this number, opened by the first caller and shared until the last one is done with
   // it. Unless `shared`, no other process has it meanwhile. Errors: those of OpenDriver and
   // OpenCublasLt; INVALID_ARGUMENT for a number that this machine does not have;
-  // FAILED_PRECONDITION for a GPU that another daemon holds.
-  static absl::StatusOr<std::shared_ptr<Gpu>> Open(int number, bool shared);
+  // FAILED_PRECONDITION for a GPU that another daemon holds. The first caller's `on_failure` hears,
+  // once and on any thread, what failure() is from then on.
+  static absl::StatusOr<std::shared_ptr<Gpu>> Open(int number, bool shared,
+                                                   FailureFn on_failure = nullptr);
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -88,10 +93,13 @@ class Gpu {
   absl::Status Await(CUevent event, int64_t bytes, const char* work);
   // Some work of the GPU may never end, for this reason. What it may use is from now on kept for
   // as long as the process lives, because the driver's calls that destroy and free would wait for
-  // it, and others would get memory that it may still write. The first reason stays; it is logged.
+  // it, and others would get memory that it may still write. The first reason stays.
   void GiveUp(const absl::Status& reason);
   // OK, or why the GPU was given up.
   absl::Status given_up() const;
+  // "GPU 2 is given up: ...; restart the daemon": why the GPU is lost or given up, whichever came
+  // first. Empty if it is neither.
+  std::string failure() const;
 
   // Work begins, or with a negative time ends, that may take `ns` on a GPU of this process.
   static void AddBegun(int64_t ns) { begun_ns_ += ns; }
@@ -107,12 +115,15 @@ class Gpu {
   void Wake();
 
  private:
-  Gpu(const Driver& driver, int number)
+  Gpu(const Driver& driver, int number, FailureFn on_failure)
       : driver_(driver),
         number_(number),
+        on_failure_(std::move(on_failure)),
         where_("GPU " + std::to_string(number)),
         kernels_(driver) {}
   static void WakeAll();
+  // Keeps and tells the first failure: what the GPU is now, and why.
+  void TellFailure(const char* is, const absl::Status& why);
   absl::Status Init(bool shared);
   absl::Status Hold(bool shared);  // takes the lock of the machine
   void LetGo();
@@ -123,6 +134,7 @@ class Gpu {
 
   const Driver& driver_;
   const int number_;
+  const FailureFn on_failure_;  // may be null
   const std::string where_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
@@ -140,6 +152,7 @@ class Gpu {
   std::atomic<bool> woken_{false};
   std::atomic<bool> is_lost_{false}, is_given_up_{false};
   absl::Status lost_, given_up_;
+  std::string failure_;
   std::vector<GpuTenant*> tenants_;
   uint64_t pass_ = 0;  // rounds of turns begun
   bool turning_ = false, stopping_ = false;

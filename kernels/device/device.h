@@ -21,6 +21,8 @@ struct DeviceInfo {
   // The measurements that chose its kernels. They differ between equal devices, so they are not in
   // the description.
   std::string measured = {};
+  // Why it cannot be used as long as the process lives; empty if it can. All else is constant.
+  std::string failure = {};
 };
 
 // Counters of one device since its creation, for `status`, metrics and tests.

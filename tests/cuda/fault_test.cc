@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/str_format.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/cuda/cuda_device.h"
 #include "tests/conformance/cases.h"
@@ -203,6 +204,14 @@ TEST_P(HungGpu, EndsItsEpochsAndKeepsWhatItMayWrite) {
                                       cluster.device(1)->CreateHeap(1 << 20).status(),
                                       cluster.heap(1)->Write({0, 1, 1, 1}, {&byte, 1, 1, 1})}) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  }
+  // One of them waits for the other one.
+  for (int gpu = 0; gpu < 2; ++gpu) {
+    EXPECT_THAT(cluster.device(gpu)->info().failure,
+                ContainsRegex(absl::StrFormat(
+                    "^GPU %d is given up: (GPU %d|work of GPU %d may still write to it: GPU %d) "
+                    "has not ended its work .*; restart the daemon$",
+                    gpu, gpu, 1 - gpu, 1 - gpu)));
   }
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/cuda/cuda_heap.h"
 #include "kernels/cuda/streams.h"
@@ -30,7 +31,8 @@ class GpuTest : public testing::Test {
   // GPU 0 of a model with these options, and a heap of it.
   void Open(const std::string& options) {
     setenv("AGMM_MODEL", options.c_str(), /*overwrite=*/1);
-    auto gpu = Gpu::Open(0, /*shared=*/true);
+    auto gpu =
+        Gpu::Open(0, /*shared=*/true, [this](const std::string& why) { failures_.push_back(why); });
     ASSERT_TRUE(gpu.ok()) << gpu.status();
     gpu_ = *gpu;
     auto heap = CudaHeap::Create(gpu_, 64 << 20);
@@ -46,6 +48,7 @@ class GpuTest : public testing::Test {
     return heap_->Read({0, 1, 1, 1}, {&byte, 1, 1, 1});
   }
 
+  std::vector<std::string> failures_;  // those that the GPU told
   std::shared_ptr<Gpu> gpu_;
   std::unique_ptr<CudaHeap> heap_;
 };
@@ -60,6 +63,8 @@ TEST_F(GpuTest, ACopyThatDoesNotEndGivesItsTimeAndItsBound) {
       ContainsRegex("^GPU 0 has not ended a copy of its heap after [0-9.]+ s, of 3.0 s that "
                     "it had; restart the daemon$"));
   EXPECT_EQ(gpu_->given_up(), status);
+  EXPECT_EQ(gpu_->failure(), absl::StrCat("GPU 0 is given up: ", status.message()));
+  EXPECT_THAT(failures_, testing::ElementsAre(gpu_->failure()));
 }
 
 // With two seconds for each of them the test would pass its time limit.
@@ -134,6 +139,8 @@ TEST_F(FailedProduct, OfALostGpuTellsOfTheLoss) {
               ContainsRegex("^cublasLtMatmul on GPU 0 failed: CUDA_ERROR_LAUNCH_FAILED: .*; this "
                             "daemon cannot use the GPU any more: .*restart the daemon$"));
   EXPECT_EQ(gpu_->lost(), status);
+  EXPECT_EQ(gpu_->failure(), absl::StrCat("GPU 0 is lost: ", status.message()));
+  EXPECT_THAT(failures_, testing::ElementsAre(gpu_->failure()));
 }
 
 TEST_F(FailedProduct, OfAGpuThatIsNotLostTellsOfTheProduct) {
@@ -142,6 +149,7 @@ TEST_F(FailedProduct, OfAGpuThatIsNotLostTellsOfTheProduct) {
   EXPECT_THAT(std::string(status.message()), ContainsRegex("^cublasLtMatmul on GPU 0 failed: "));
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(gpu_->lost(), absl::OkStatus());
+  EXPECT_EQ(gpu_->failure(), "");
 }
 
 }  // namespace
