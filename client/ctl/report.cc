@@ -183,7 +183,8 @@ std::string StatusText(const v1::GetStatusResponse& status) {
     for (const v1::DeviceStatus& device : node.devices()) {
       ranks.push_back(device.rank());
       const std::string rank = absl::StrCat(device.rank());
-      devices.AddRow({rank, node.name(), device.kind(), device.description()});
+      devices.AddRow({rank, node.name(), device.kind(),
+                      device.failure().empty() ? device.description() : device.failure()});
       memory.AddRow({rank, Mebibytes(device.heap_bytes()), Mebibytes(device.heap_free_bytes()),
                      Mebibytes(device.heap_largest_free_bytes()), Mebibytes(device.tensor_bytes()),
                      Mebibytes(device.held_bytes()), Mebibytes(device.workspace_bytes()),

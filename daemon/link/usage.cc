@@ -14,6 +14,7 @@ void SetUsage(const v1::NodeUsage& usage, v1::NodeStatus* node) {
     to->set_scratch_bytes(from.scratch_bytes());
     to->set_pack_count(from.pack_count());
     to->set_allocation_count(from.allocation_count());
+    to->set_failure(from.failure());
   }
 }
 

@@ -206,10 +206,10 @@ PlanPtr Runner::FindPlan(uint64_t id) const {
   return it == plans_.end() ? nullptr : it->second;
 }
 
-std::vector<DeviceCounters> Runner::counters() const {
-  std::vector<DeviceCounters> counters;
-  for (const LocalDevice& local : node_.devices) counters.push_back(local.device->counters());
-  return counters;
+std::vector<const Device*> Runner::devices() const {
+  std::vector<const Device*> devices;
+  for (const LocalDevice& local : node_.devices) devices.push_back(local.device);
+  return devices;
 }
 
 }  // namespace agmm

@@ -57,8 +57,7 @@ class Runner final : public Receiver {
 
   // Memory of the plans.
   int64_t plan_bytes() const { return plan_bytes_; }
-  // By local device. Never waits for long.
-  std::vector<DeviceCounters> counters() const;
+  std::vector<const Device*> devices() const;
 
  private:
   // Executors are destroyed on the helper's thread, because they wait for their device.

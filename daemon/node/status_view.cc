@@ -6,12 +6,14 @@ namespace agmm {
 
 v1::NodeUsage StatusView::Usage() const {
   v1::NodeUsage usage;
-  for (const DeviceCounters& counters : runner_->counters()) {
+  for (const Device* local : runner_->devices()) {
+    const DeviceCounters counters = local->counters();
     v1::DeviceUsage* device = usage.add_devices();
     device->set_packed_bytes(counters.packed_bytes);
     device->set_scratch_bytes(counters.scratch_bytes);
     device->set_pack_count(counters.packs);
     device->set_allocation_count(counters.allocations);
+    device->set_failure(local->info().failure);
   }
   usage.set_plan_bytes(runner_->plan_bytes());
   if (transport_ != nullptr) usage.set_staging_bytes(transport_->counters().staging_bytes);

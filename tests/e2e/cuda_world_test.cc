@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -15,6 +16,7 @@
 #include "client/agmm.h"
 #include "kernels/schedule/algorithm.h"
 #include "tests/e2e/ctl.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
 namespace {
@@ -243,6 +245,51 @@ TEST_F(CudaCtl, AKilledDaemonEndsTheJobsAndComesBack) {
   const TestMatrix want = PutOperands();
   Ok({"job", "submit", "--bind", "A=X,B=W,C=Z", "--wait"});
   EXPECT_TRUE(SameBits(Get("Z"), want));
+}
+
+// A GPU of each node is lost in its first operation.
+class CudaLosses : public CudaCtl {
+ protected:
+  CudaLosses() : CudaCtl("", "lose=2@1,lose=5@1") {}
+  // By rank, of the status that this node answers.
+  std::vector<std::string> Failures(int node) {
+    std::vector<std::string> failures;
+    const Ran ran = world_.Ctl(node, {"status", "--json"});
+    const Json status = Json::parse(ran.out, nullptr, /*allow_exceptions=*/false);
+    for (const Json& in_world : status["nodes"])
+      for (const Json& device : in_world["devices"])
+        failures.push_back(device.value("failure", "no such field"));
+    return failures;
+  }
+};
+
+TEST_F(CudaLosses, AreInTheLogOfTheirDaemonAndInTheStatusOfBoth) {
+  for (const std::string rank : {"2", "5"})
+    Run({"tensor", "fill", "T" + rank, "--shape", "64x64", "--sharding", "[M, K]", "--ranks",
+         rank});
+  std::vector<std::string> failures;
+  for (const int node : {0, 1}) {
+    ASSERT_TRUE(Eventually([&] {
+      failures = Failures(node);
+      return failures.size() == kNodes * kGpus && !failures[2].empty() && !failures[5].empty();
+    }));
+    for (const int rank : {2, 5}) {
+      EXPECT_THAT(failures[rank], ContainsRegex(absl::StrFormat(
+                                      "^GPU %d is lost: .* failed: .*restart the daemon$", rank)));
+      failures[rank].clear();
+    }
+    EXPECT_EQ(failures, std::vector<std::string>(kNodes * kGpus));
+  }
+  for (const int rank : {2, 5}) {
+    Process& daemon = world_.daemon(rank / kGpus);
+    const std::string lost = absl::StrFormat("GPU %d is lost: ", rank);
+    // It is in the status first.
+    ASSERT_TRUE(Eventually([&] { return absl::StrContains(daemon.err(), lost); }));
+    EXPECT_THAT(daemon.err(), ContainsRegex(" error +" + lost));
+    const std::vector<std::string> parts = absl::StrSplit(daemon.err(), lost);
+    EXPECT_EQ(parts.size(), 2) << daemon.err();
+  }
+  EXPECT_THAT(Ok({"status"}), AllOf(HasSubstr("GPU 2 is lost: "), HasSubstr("GPU 5 is lost: ")));
 }
 
 // Rank 5 never begins, so the others wait for it.

@@ -311,6 +311,7 @@ TEST_F(SequencerTest, StatusHasTheUsageOfANodesLastHeartbeatUntilItIsLost) {
   usage->mutable_devices(0)->set_packed_bytes(1);
   usage->mutable_devices(0)->set_scratch_bytes(2);
   usage->mutable_devices(0)->set_pack_count(3);
+  usage->mutable_devices(0)->set_failure("GPU 1 is lost");
   sequencer_.OnMessage(b_, beat);
   v1::GetStatusResponse status;
   sequencer_.FillStatus(&status);
@@ -321,6 +322,7 @@ TEST_F(SequencerTest, StatusHasTheUsageOfANodesLastHeartbeatUntilItIsLost) {
   EXPECT_EQ(device.scratch_bytes(), 2);
   EXPECT_EQ(device.pack_count(), 3);
   EXPECT_EQ(device.allocation_count(), 7);
+  EXPECT_EQ(device.failure(), "GPU 1 is lost");
   sequencer_.OnLost(b_.get(), "it broke");
   status.Clear();
   sequencer_.FillStatus(&status);
