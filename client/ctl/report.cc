@@ -184,7 +184,9 @@ std::string StatusText(const v1::GetStatusResponse& status) {
       ranks.push_back(device.rank());
       const std::string rank = absl::StrCat(device.rank());
       devices.AddRow({rank, node.name(), device.kind(),
-                      device.failure().empty() ? device.description() : device.failure()});
+                      device.failure().empty()
+                          ? device.description()
+                          : absl::StrCat("restart the daemon: ", device.failure())});
       memory.AddRow({rank, Mebibytes(device.heap_bytes()), Mebibytes(device.heap_free_bytes()),
                      Mebibytes(device.heap_largest_free_bytes()), Mebibytes(device.tensor_bytes()),
                      Mebibytes(device.held_bytes()), Mebibytes(device.workspace_bytes()),
