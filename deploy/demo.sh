@@ -12,6 +12,10 @@ fail() {
   exit 1
 }
 
+if [[ ${1:-} == --help || ${1:-} == -h ]]; then
+  sed -n '2,/^set/s/^# \{0,1\}//p' "$0"
+  exit 0
+fi
 a='' b='' out=''
 if [[ ${1:-} == --out ]]; then
   (($# >= 2)) || fail "--out needs a file: deploy/demo.sh [--out C.npy] [A.npy B.npy]"
