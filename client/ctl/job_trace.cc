@@ -32,9 +32,12 @@ struct TracedJob {
 
 absl::StatusOr<TracedJob> StepsOf(const v1::Job& job) {
   if (job.state() != v1::Job::STATE_SUCCEEDED) {
+    const char* const verb = !HasEnded(job)                            ? "is"
+                             : job.state() == v1::Job::STATE_CANCELLED ? "was"
+                                                                       : "has";
     return absl::FailedPreconditionError(
-        absl::StrFormat("job %d %s %s; only jobs that succeeded have a trace", job.job_id(),
-                        HasEnded(job) ? "has" : "is", EnumName(job.state())));
+        absl::StrFormat("job %d %s %s; only jobs that succeeded have a trace", job.job_id(), verb,
+                        EnumName(job.state())));
   }
   TracedJob traced{&job};
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(job.mesh()));

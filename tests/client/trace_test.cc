@@ -110,6 +110,10 @@ TEST(Trace, IsRefusedWhereTheStepsMeanSomethingElseOrAreGone) {
   job = TracedJob();
   job.set_state(v1::Job::STATE_RUNNING);
   EXPECT_THAT(TraceOf({job}).status().message(), HasSubstr("job 5 is running"));
+  job.set_state(v1::Job::STATE_CANCELLED);
+  EXPECT_THAT(TraceOf({job}).status().message(), HasSubstr("job 5 was cancelled"));
+  job.set_state(v1::Job::STATE_FAILED);
+  EXPECT_THAT(TraceOf({job}).status().message(), HasSubstr("job 5 has failed"));
 
   job = TracedJob();
   job.set_spec("A[M");
