@@ -46,10 +46,11 @@ absl::Status CudaHeap::Map() {
   const int64_t reserve = gpu_->tenant_count() * kReserveBytes;
   const auto too_large = [&] {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "a heap of %s was requested and %s of %s are available on %s, of which %s are kept for "
-        "workspaces and kernels; give the device a smaller heap or free memory of the GPU",
-        FormatBytes(size_bytes_), FormatBytes(free), FormatBytes(total), gpu_->where(),
-        FormatBytes(reserve)));
+        "a heap of %s was requested on %s, where %s of %s are free and %s must stay free for "
+        "workspaces and kernels, %s for each device on the GPU; give the device a smaller heap or "
+        "free memory of the GPU",
+        FormatBytes(size_bytes_), gpu_->where(), FormatBytes(free), FormatBytes(total),
+        FormatBytes(reserve), FormatBytes(kReserveBytes)));
   };
   if (mapped_bytes_ > static_cast<int64_t>(free) - reserve) return too_large();
   AGMM_CUDA_RETURN(*gpu_, cuMemAddressReserve, &address_, mapped_bytes_, page, 0, 0);

@@ -24,6 +24,23 @@
 namespace agmm {
 namespace {
 
+// "reaches GPUs 1 to 3, 5": the GPUs but `number` itself whose memory it loads and stores.
+std::string ReachText(int number, const std::vector<bool>& peers) {
+  const int count = static_cast<int>(peers.size());
+  const auto reached = [&](int gpu) { return gpu < count && gpu != number && peers[gpu]; };
+  std::vector<std::string> ranges;
+  int reached_count = 0;
+  for (int first = 0, end; first < count; first = end + 1) {
+    for (end = first; reached(end);) ++end;
+    reached_count += end - first;
+    if (end - first == 1) ranges.push_back(absl::StrCat(first));
+    if (end - first > 1) ranges.push_back(absl::StrCat(first, " to ", end - 1));
+  }
+  if (ranges.empty()) return "reaches no other GPU";
+  return absl::StrCat(reached_count == 1 ? "reaches GPU " : "reaches GPUs ",
+                      absl::StrJoin(ranges, ", "));
+}
+
 // Polling time after the last progress without sleep, and the naps after it. A step of a large
 // product takes longer than both, one of a small product shorter.
 constexpr int64_t kPollNs = 50'000;
@@ -184,13 +201,9 @@ absl::Status Gpu::FindPeers(int count) {
   }
   peers_ = access[number_];
   island_ = IslandsOf(access)[number_];
-  std::vector<int> numbers;
-  for (int other = 0; other < count; ++other)
-    if (other != number_ && peers_[other]) numbers.push_back(other);
   description_ = absl::StrFormat(
       "%s, %s, driver of CUDA %s, cuBLASLt %s, %s", name, FormatBytes(static_cast<int64_t>(bytes)),
-      CudaVersionText(driver_.version), gemm_->version(),
-      numbers.empty() ? "no peer access" : "peer access " + absl::StrJoin(numbers, ","));
+      CudaVersionText(driver_.version), gemm_->version(), ReachText(number_, peers_));
   return absl::OkStatus();
 }
 

@@ -60,7 +60,7 @@ class Gpu {
   CUdevice device() const { return device_; }
   CUcontext context() const { return context_; }
   const std::string& where() const { return where_; }  // "GPU 2"
-  // "H100 80GB HBM3, 79.2 GiB, driver of CUDA 13.0, peer access 0-3".
+  // "H100 80GB HBM3, 79.2 GiB, driver of CUDA 13.0, cuBLASLt 13.1.0, reaches GPUs 1 to 3".
   const std::string& description() const { return description_; }
   // By number, of all GPUs of this machine, also this one: whether each loads and stores the
   // other's memory.

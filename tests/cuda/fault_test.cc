@@ -31,9 +31,9 @@ TEST(CudaFault, AHeapTellsWhatWasAskedWhatIsFreeAndWhatThereIs) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(
       std::string(status.message()),
-      ContainsRegex("^a heap of 1 GiB was requested and 1 GiB of 1 GiB are available on GPU 0, of "
-                    "which 512 MiB are kept for workspaces and kernels; give the device a "
-                    "smaller heap"));
+      ContainsRegex("^a heap of 1 GiB was requested on GPU 0, where 1 GiB of 1 GiB are free and "
+                    "512 MiB must stay free for workspaces and kernels, 512 MiB for each device on "
+                    "the GPU; give the device a smaller heap"));
   EXPECT_TRUE((*device)->CreateHeap(64 << 20).ok());
 }
 
@@ -44,7 +44,7 @@ TEST(CudaFault, AHeapLeavesRoomForEachRankOfItsGpu) {
   const auto heap = (*first)->CreateHeap(192 << 20);
   ASSERT_TRUE(heap.ok()) << heap.status();
   const absl::Status status = (*second)->CreateHeap(192 << 20).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("of which 1 GiB are kept"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("and 1 GiB must stay free"));
   EXPECT_TRUE((*second)->CreateHeap(64 << 20).ok());
 }
 

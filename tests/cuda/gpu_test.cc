@@ -53,6 +53,28 @@ class GpuTest : public testing::Test {
   std::unique_ptr<CudaHeap> heap_;
 };
 
+// The description's end under a model with these options.
+std::string ReachUnder(const std::string& options, int number) {
+  setenv("AGMM_MODEL", options.c_str(), /*overwrite=*/1);
+  const auto gpu = Gpu::Open(number, /*shared=*/true);
+  if (!gpu.ok()) return gpu.status().ToString();
+  const std::string& text = (*gpu)->description();
+  return text.substr(text.rfind(", reaches") + 2);
+}
+
+TEST(GpuReach, IsNoOtherGpu) {
+  EXPECT_EQ(ReachUnder("gpus=2,peers=none", 0), "reaches no other GPU");
+}
+
+TEST(GpuReach, IsOneGpu) { EXPECT_EQ(ReachUnder("gpus=4,peers=pairs", 1), "reaches GPU 0"); }
+
+TEST(GpuReach, IsARangeOfGpus) { EXPECT_EQ(ReachUnder("gpus=4", 0), "reaches GPUs 1 to 3"); }
+
+TEST(GpuReach, LeavesOutTheGpuItself) {
+  const std::string reach = ReachUnder("gpus=4", 1);
+  EXPECT_EQ(reach, "reaches GPUs 0, 2 to 3");
+}
+
 TEST_F(GpuTest, ACopyThatDoesNotEndGivesItsTimeAndItsBound) {
   Open("gpus=1,hang=0@2");
   EXPECT_EQ(Write(), absl::OkStatus());
