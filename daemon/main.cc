@@ -246,7 +246,8 @@ int Main(int argc, char** argv) {
                  "name of this daemon's node; overrides AGMM_NODE, the configuration and, without\n"
                  "these, the host's name");
   app.add_flag("--check-config", flags.check_config,
-               "check the configuration, print a summary and what only a start shows, and exit");
+               "check the configuration, print a summary, and exit; memory, GPUs and ports are\n"
+               "checked at start");
   app.add_option("--socket", flags.socket, "path of the unix socket; overrides the configuration");
   app.add_option("--log-level", flags.log_level,
                  "debug, info, warn or error; overrides the configuration");

@@ -346,15 +346,18 @@ std::string Summary(const Config& config) {
   for (size_t i = 0; i < config.nodes.size(); ++i) {
     const NodeConfig& node = config.nodes[i];
     const int first = config.first_rank(static_cast<int>(i));
-    absl::StrAppendFormat(&text, "node %d %s at %s: ranks %d to %d%s%s\n", i, node.name,
-                          node.address.empty() ? "(no address)" : node.address, first,
-                          first + node.devices - 1, i == 0 ? ", sequencer" : "",
+    const std::string ranks =
+        node.devices == 1 ? absl::StrCat("rank ", first)
+                          : absl::StrFormat("ranks %d to %d", first, first + node.devices - 1);
+    absl::StrAppendFormat(&text, "node %d %s at %s: %s%s%s\n", i, node.name,
+                          node.address.empty() ? "(no address)" : node.address, ranks,
+                          i == 0 ? ", sequencer" : "",
                           static_cast<int>(i) == config.self ? ", this daemon" + named : "");
   }
   for (const DeviceConfig& device : config.devices) {
     const std::string part =
         device.kind == "cuda" ? absl::StrCat("gpu ", device.gpu, device.shared_gpu ? " shared" : "")
-                              : absl::StrCat(device.threads, " threads");
+                              : Counted(device.threads, "thread");
     absl::StrAppendFormat(&text, "device %s: %s, heap %s\n", device.kind, part,
                           FormatBytes(device.heap_bytes));
   }

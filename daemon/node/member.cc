@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
+#include "kernels/base/units.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {
@@ -209,8 +210,9 @@ void Member::BeReady() {
   Report(std::move(ready));
   if (world_.nodes_size() == static_cast<int>(config_.nodes.size())) {
     if (!config_.is_sequencer()) {
-      spdlog::info("world complete: generation {}, {} nodes, {} ranks", generation_,
-                   config_.nodes.size(), config_.node_of_rank().size());
+      spdlog::info("world complete: generation {}, {}, {}", generation_,
+                   Counted(config_.nodes.size(), "node"),
+                   Counted(config_.node_of_rank().size(), "rank"));
     }
     handlers_.complete(true);
   }

@@ -61,8 +61,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   if (!socket.empty()) {
     AGMM_ASSIGN_OR_RETURN(
         server->lock_, SocketLock::Take(socket, kLockPatience, [](const absl::Status& in_use) {
-          spdlog::info("waiting up to {} for that process to end: {}",
-                       absl::FormatDuration(kLockPatience), std::string(in_use.message()));
+          spdlog::info("waiting up to {} for the socket: {}", absl::FormatDuration(kLockPatience),
+                       std::string(in_use.message()));
         }));
     AGMM_ASSIGN_OR_RETURN(const int listener, ListenUnix(socket));
     listeners.push_back({listener});

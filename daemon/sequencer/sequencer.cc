@@ -10,6 +10,7 @@
 #include "daemon/link/protocol.h"
 #include "daemon/link/usage.h"
 #include "kernels/base/reason.h"
+#include "kernels/base/units.h"
 
 namespace agmm {
 namespace {
@@ -295,8 +296,8 @@ void Sequencer::OnWorldReady(int node) {
   nodes_[node].broken.clear();
   if (complete_ || !Complete().ok()) return;
   complete_ = true;
-  spdlog::info("world complete: generation {}, {} nodes, {} ranks", generation_, nodes_.size(),
-               ranks_.size());
+  spdlog::info("world complete: generation {}, {}, {}", generation_, Counted(nodes_.size(), "node"),
+               Counted(ranks_.size(), "rank"));
   for (WorldListener* listener : listeners_) listener->OnReady();
   on_ready_(true);
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
@@ -15,6 +16,10 @@ std::string FormatBytes(int64_t bytes) {
   while (std::abs(value) >= 1024 && unit < 4) value /= 1024, ++unit;
   if (value == std::floor(value)) return absl::StrFormat("%.0f %s", value, kUnits[unit]);
   return absl::StrFormat("%.2f %s", value, kUnits[unit]);
+}
+
+std::string Counted(int64_t count, absl::string_view thing) {
+  return absl::StrCat(count, " ", thing, count == 1 ? "" : "s");
 }
 
 std::string FormatMicros(double micros) {

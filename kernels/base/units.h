@@ -11,6 +11,8 @@ namespace agmm {
 
 // "1.50 GiB", "512 MiB", "17 B".
 std::string FormatBytes(int64_t bytes);
+// "1 node", "2 nodes": a count of things whose plural takes an s.
+std::string Counted(int64_t count, absl::string_view thing);
 // "1.25 s", "83.1 ms", "412 us", from microseconds.
 std::string FormatMicros(double micros);
 // Parses "4GiB", "512MiB", "64KiB", "123B" or a plain count of bytes.

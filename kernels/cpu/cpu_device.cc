@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_heap.h"
@@ -31,9 +32,7 @@ class CpuDevice final : public Device {
   }
   void Lend(ProgressEngine* progress) override { parts_.launches.Lend(progress); }
   DeviceInfo info() const override {
-    return {"cpu",
-            absl::StrFormat("%d thread%s, %s", parts_.threads, parts_.threads == 1 ? "" : "s",
-                            GemmDescription()),
+    return {"cpu", absl::StrFormat("%s, %s", Counted(parts_.threads, "thread"), GemmDescription()),
             parts_.threads, /*island=*/0, GemmRates()};
   }
   DeviceCounters counters() const override {

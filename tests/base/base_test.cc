@@ -117,6 +117,12 @@ TEST(Units, SizesParseAndPrint) {
   EXPECT_EQ(FormatBytes(17), "17 B");
 }
 
+TEST(Units, ACountOfOneIsSingular) {
+  EXPECT_EQ(Counted(0, "node"), "0 nodes");
+  EXPECT_EQ(Counted(1, "node"), "1 node");
+  EXPECT_EQ(Counted(2, "node"), "2 nodes");
+}
+
 TEST(Units, SizesThatMeanNothingAreRefused) {
   for (const char* text : {"", "GiB", "-1MiB", "4GB", "1.5GiB", "9999999999GiB", "8388608TiB"})
     EXPECT_FALSE(ParseBytes(text).ok()) << text;

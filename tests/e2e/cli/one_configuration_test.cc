@@ -72,10 +72,9 @@ TEST_F(OneConfiguration, ServesTwoDaemons) {
 
 TEST_F(OneConfiguration, TheOptionPrecedesTheVariableAndThatTheFile) {
   const std::string path = Write("test-1", "node: \"test-1\"");
-  const std::string n0 =
-                        absl::StrFormat("node 0 test-0 at %s: ranks 0 to 0, sequencer, this daemon",
-                                        world_.address(0)),
-                    n1 = absl::StrFormat("node 1 test-1 at %s: ranks 1 to 1, this daemon",
+  const std::string n0 = absl::StrFormat("node 0 test-0 at %s: rank 0, sequencer, this daemon",
+                                         world_.address(0)),
+                    n1 = absl::StrFormat("node 1 test-1 at %s: rank 1, this daemon",
                                          world_.address(1));
   EXPECT_THAT(Check(path, {}).out, HasSubstr(n1 + " (named by local.node)\n"));
   EXPECT_THAT(Check(path, {}, {{"AGMM_NODE", "test-0"}}).out,
