@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "kernels/schedule/moves.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
@@ -35,6 +36,7 @@ struct Gathered {
   bool inputs = false;  // one of them at least
   bool result = false;  // C travels
   bool along_k = false;
+  bool by_rows = false;  // the dimension of its pieces
   int64_t shard_bytes = 0;
   int64_t length = 0;      // of a shard, in the dimension that is gathered
   int64_t stationary = 0;  // columns of the other operand at a rank (rows, where B travels)
@@ -107,14 +109,15 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const M
   };
   const Move& larger = bytes(moves.a) >= bytes(moves.b) ? moves.a : moves.b;
   const Move& input = larger.travels ? larger : moves.c;
-  const bool by_rows = (&input == &moves.b) == input.along_k;  // the dimension of its pieces
+  gathered.by_rows = (&input == &moves.b) == input.along_k;
   gathered.along_k = input.along_k;
   gathered.shard_bytes = ShardBytes(problem.mesh, problem.tensors[input.operand]);
   gathered.reread = (&input == &moves.b ? problem.a() : problem.b()).name;
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const Block& shard = input.has[rank];
     const LocalProduct& part = moves.work.parts[rank];
-    gathered.length = std::max(gathered.length, (by_rows ? shard.rows : shard.cols).size());
+    gathered.length =
+        std::max(gathered.length, (gathered.by_rows ? shard.rows : shard.cols).size());
     gathered.stationary =
         std::max(gathered.stationary, (&input == &moves.b ? part.m : part.n).size());
   }
@@ -159,9 +162,10 @@ Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
   if (!needs_places &&
       TooFewRowsToFuse(gathered, chunks, gathered.apart ? kMemoryOverLink : kMemoryOverCopy)) {
     return {"serial",
-            absl::StrFormat("so few rows cost more in pieces, because %s is read once a piece, "
-                            "than their gather takes",
-                            gathered.reread)};
+            absl::StrFormat("%d %s a shard in %s cost more than their gather, because %s is read "
+                            "once a piece",
+                            gathered.length, gathered.by_rows ? "rows" : "columns",
+                            Counted(chunks, "piece"), gathered.reread)};
   }
   if (!gathered.apart) {
     if (needs_places) return {"ring", "it has a place for each arrival, which the options ask for"};

@@ -39,6 +39,17 @@ TEST(Choice, KeepsThePiecesThatWereAskedFor) {
   EXPECT_GT(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
 }
 
+TEST(Choice, OfSerialNamesTheRowsOfAShardAndThePieces) {
+  const Problem problem =
+      MakeProblem(8, {4096, 8192, 8192}, DType::kBF16, "A[M_x, K] * B[K, N] -> C[M, N]");
+  PlanOptions asked;
+  asked.split = "N=x";
+  asked.chunks = 64;
+  const ResolvedOptions resolved = ResolveOptions(problem, MakeTopology(8, 1), asked).value();
+  EXPECT_THAT(resolved.why, HasSubstr("auto takes serial: 512 rows a shard in 64 pieces cost more "
+                                      "than their gather, because B is read once a piece"));
+}
+
 TEST(Choice, OfAnAlgorithmStaysWithinWhatDaemonsPlan) {
   const Problem problem = On64By8("A[M, K_x] * B[K, N_x] -> C[M, N_x]");
   const Topology topology = MakeTopology(512, 64);
