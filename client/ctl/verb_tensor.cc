@@ -65,8 +65,8 @@ absl::StatusOr<v1::TensorSpec> MakeSpec(Connection* connection, const SpecFlags&
 absl::Status RefuseForExisting(const char* flag, const std::string& value, const SpecFlags& flags) {
   if (value.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s \"%s\" is for new tensors, but %s exists; leave it out, or give a name",
-                      flag, value, flags.name));
+      absl::StrFormat("%s \"%s\" is for new tensors, but %s exists; leave it out, or give %s", flag,
+                      value, flags.name, flags.name.front() == '#' ? "a name" : "a --shape, too"));
 }
 
 absl::Status RefuseSpread(const SpecFlags& flags) {
@@ -194,6 +194,27 @@ absl::StatusOr<v1::Fill> MakeFill(const FillFlags& flags) {
   return fill;
 }
 
+// Returns the spec of the tensor by the name `ref`: that of the existing one, unless a shape is
+// given.
+absl::StatusOr<v1::TensorSpec> SpecToFill(const v1::TensorRef& ref, const FillFlags& flags,
+                                          Connection* connection) {
+  if (!flags.shape.empty()) {
+    AGMM_ASSIGN_OR_RETURN(const Dimensions shape, ParseDimensions(flags.shape));
+    AGMM_ASSIGN_OR_RETURN(const DType dtype, ParseDType(flags.dtype.empty() ? "f32" : flags.dtype));
+    return MakeSpec(connection, flags, shape, dtype);
+  }
+  const absl::StatusOr<v1::Tensor> existing = connection->GetTensor(ref);
+  if (absl::IsNotFound(existing.status())) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s does not exist, and a new tensor needs a shape; give it, such as --shape 4096x4096",
+        flags.name));
+  }
+  AGMM_RETURN_IF_ERROR(existing.status());
+  AGMM_RETURN_IF_ERROR(RefuseSpread(flags));
+  AGMM_RETURN_IF_ERROR(RefuseForExisting("--dtype", flags.dtype, flags));
+  return existing->spec();
+}
+
 absl::Status RunFill(const FillFlags& flags, const Options& options, Connection* connection) {
   AGMM_ASSIGN_OR_RETURN(const v1::TensorRef ref, ParseTensorRef(flags.name));
   v1::FillTensorRequest request;
@@ -204,11 +225,9 @@ absl::Status RunFill(const FillFlags& flags, const Options& options, Connection*
     AGMM_RETURN_IF_ERROR(RefuseForExisting("--dtype", flags.dtype, flags));
     request.set_tensor_id(ref.tensor_id());
   } else {
-    AGMM_ASSIGN_OR_RETURN(const Dimensions shape, ParseDimensions(flags.shape));
-    AGMM_ASSIGN_OR_RETURN(const DType dtype, ParseDType(flags.dtype.empty() ? "f32" : flags.dtype));
     request.mutable_put()->set_name(ref.name());
     AGMM_ASSIGN_OR_RETURN(*request.mutable_put()->mutable_spec(),
-                          MakeSpec(connection, flags, shape, dtype));
+                          SpecToFill(ref, flags, connection));
   }
   const Interrupt interrupt(connection);
   absl::StatusOr<v1::Tensor> tensor;
@@ -302,7 +321,10 @@ void AddTensorFill(CLI::App* group, Command* command) {
   auto fill = std::make_shared<FillFlags>();
   CLI::App* verb =
       group->add_subcommand("fill", "Make or rewrite a tensor with values made on the devices");
-  verb->add_option("--shape", fill->shape, "ROWSxCOLS of a new tensor, such as 4096x4096");
+  verb->add_option(
+      "--shape", fill->shape,
+      "ROWSxCOLS of a new tensor, such as 4096x4096 (default: the shape, dtype and sharding "
+      "of the existing tensor)");
   verb->add_option("--dtype", fill->dtype,
                    "Type of a new tensor's elements: f32, bf16 or f16 (default: f32)");
   AddSpecFlags(verb, fill.get());

@@ -108,6 +108,17 @@ TEST_F(CtlTensor, AFillIsTheSameHoweverItIsSharded) {
   EXPECT_EQ(Get("R").values, std::vector<float>(4, -1.5f));
 }
 
+TEST_F(CtlTensor, AFillWithoutAShapeRewritesTheTensor) {
+  const Json first = OkJson(
+      {"tensor", "fill", "R", "--shape", "6x4", "--dtype", "bf16", "--sharding", "[M_x, K]"});
+  const Json second = OkJson({"tensor", "fill", "R", "--kind", "constant", "--value", "2"});
+  EXPECT_EQ(second["tensor_id"], first["tensor_id"]);
+  EXPECT_GT(second["version"], first["version"]);
+  EXPECT_EQ(Get("R").values, std::vector<float>(24, 2.0f));
+  ExpectError({"tensor", "fill", "R", "--dtype", "f32"}, 2, "leave it out, or give a --shape");
+  ExpectError({"tensor", "fill", "R", "--sharding", "[M, K_x]"}, 2, "leave it out");
+}
+
 TEST_F(CtlTensor, ExitCodesTellTheCasesApart) {
   WriteNpy(world_.Path("X.npy"), SmallIntegers(8, 8, 1));
   ExpectError({"tensor", "lst"}, 2, "did you mean \"list\"?");
@@ -117,7 +128,7 @@ TEST_F(CtlTensor, ExitCodesTellTheCasesApart) {
   ExpectError({"tensor", "put", "#7", world_.Path("X.npy"), "--ranks", "0"}, 2, "new tensors");
   ExpectError({"tensor", "fill", "#7", "--shape", "8x8"}, 2, "new tensors");
   ExpectError({"tensor", "fill", "#7", "--dtype", "f32"}, 2, "new tensors");
-  ExpectError({"tensor", "fill", "V"}, 2, "--shape");
+  ExpectError({"tensor", "fill", "V"}, 2, "V does not exist, and a new tensor needs a shape");
   ExpectError({"tensor", "fill", "V", "--shape", "2x2", "--value", "1"}, 2, "--kind");
   ExpectError({"tensor", "show", "V"}, 4, "\"V\"");
   ExpectError({"tensor", "put", "#77", world_.Path("X.npy")}, 4, "77");
