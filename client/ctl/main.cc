@@ -60,10 +60,11 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   app.footer(
-      "Exit codes: 0 success, 2 usage or an input file, 3 no daemon answers or the world is not "
-      "ready, 4 not found, 5 refused in this state or not supported, 6 deadline exceeded, 7 "
-      "failed, "
-      "8 out of memory or disk space, 130 cancelled.");
+      "Exit codes: 0 success, 2 usage or an input file, 3 no daemon answers, the world is not "
+      "ready, or a GPU was lost, or a daemon during a put, get or fill, 4 not found, or a tensor "
+      "lost with a daemon, 5 refused in this state or for this user, or not supported, 6 deadline "
+      "exceeded, 7 a job lost with a daemon, or any other failure, 8 out of memory or disk space, "
+      "130 cancelled. A failed job exits with the code of its error.");
   app.get_formatter()->column_width(kFlagColumns);
   Command command;
   app.add_option("--endpoint", command.options.endpoint,

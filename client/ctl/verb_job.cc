@@ -287,8 +287,8 @@ void AddJobWatch(CLI::App* group, Command* command) {
   verb->add_option("--from", flags->from, "Number of the first event to print (default: 1)")
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
   verb->footer(
-      "Exits as the job ended. Ctrl-C ends the watch, not the job. With --json, prints one event "
-      "a line.");
+      "A failed job exits with the code of its error. Ctrl-C ends the watch, not the job. With "
+      "--json, prints one event a line.");
   OnVerb(verb, command, flags, RunWatch);
 }
 
