@@ -28,7 +28,7 @@ class History {
   void Forget(uint64_t address, int64_t bytes);
   void ForgetStream(int stream);
 
-  // What history_calls.h says.
+  // Like the functions of history_calls.h.
   void Record();
   bool recording() const { return recording_; }
   std::vector<agmmModelWait> Waits();

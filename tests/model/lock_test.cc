@@ -1,4 +1,4 @@
-// What the model's lock hides from the thread sanitizer: nothing (tests/tsan.supp).
+// The thread sanitizer sees races of the host in spite of the model's lock (tests/tsan.supp).
 #include <atomic>
 #include <thread>
 
