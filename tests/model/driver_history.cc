@@ -19,7 +19,7 @@ const agmmModelWait* agmmModelWaits(int* count) {
   return waits.data();
 }
 
-bool agmmModelIsNeeded(int wait) {
+agmmModelLoss agmmModelWithout(int wait) {
   const std::lock_guard lock(TheMachine().mutex);
-  return TheMachine().history.IsNeeded(wait);
+  return TheMachine().history.Without(wait);
 }

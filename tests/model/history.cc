@@ -55,26 +55,39 @@ void History::Record() {
 std::vector<agmmModelWait> History::Waits() {
   if (!recording()) Fail("agmmModelWaits without agmmModelRecord");
   recording_ = false;
+  clocks_.clear();
+  adds_order_.clear();
   std::vector<agmmModelWait> waits;
   const auto place = [&](int stream, uint64_t count) -> agmmModelPlace {
     const uint64_t before = start_.operations(stream);
     return {stream, static_cast<long long>(count - before),
             static_cast<long long>(now_.operations(stream) - before)};
   };
-  const std::string race = Replay([&](const EventWait& wait) {
-    waits.push_back({place(wait.stream, wait.count),
-                     place(wait.awaited->stream, wait.awaited->count), wait.adds_order});
-    return false;
-  });
+  const std::string race = Replay(
+      [&](const EventWait& wait) {
+        waits.push_back(
+            {place(wait.stream, wait.count), place(wait.awaited->stream, wait.awaited->count)});
+        adds_order_.push_back(wait.adds_order);
+        return false;
+      },
+      [&](const Clock& clock) { clocks_.push_back(clock); });
   if (!race.empty()) Fail("the history, played again, has a race that was not there: " + race);
   return waits;
 }
 
-bool History::IsNeeded(int wait) const {
-  return !Replay([&](const EventWait& at) { return at.number == wait + 1; }).empty();
+agmmModelLoss History::Without(int wait) const {
+  if (!adds_order_.at(wait)) return kLosesNothing;
+  size_t operation = 0;
+  bool loses_order = false;
+  const std::string race =
+      Replay([&](const EventWait& at) { return at.number == wait + 1; },
+             [&](const Clock& clock) { loses_order |= clock != clocks_[operation++]; });
+  if (!race.empty()) return kLosesToARace;
+  return loses_order ? kLosesOrder : kLosesNothing;
 }
 
-std::string History::Replay(std::function<bool(const EventWait&)> leaves_out) const {
+std::string History::Replay(std::function<bool(const EventWait&)> leaves_out,
+                            const std::function<void(const Clock&)>& added) const {
   Ordering ordering = start_;
   ordering.leaves_out = std::move(leaves_out);
   // Without the wait, later recordings of events stand for less; these are the ones to wait for.
@@ -92,6 +105,7 @@ std::string History::Replay(std::function<bool(const EventWait&)> leaves_out) co
             !race.empty()) {
           return race;
         }
+        if (!event.accesses.empty()) added(ordering.clock(event.stream));
         break;
       case Event::Kind::kCapture: {
         const auto again = std::make_shared<Captured>(*event.captured);

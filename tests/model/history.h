@@ -32,7 +32,7 @@ class History {
   void Record();
   bool recording() const { return recording_; }
   std::vector<agmmModelWait> Waits();
-  bool IsNeeded(int wait) const;
+  agmmModelLoss Without(int wait) const;
 
  private:
   struct Event {
@@ -43,14 +43,17 @@ class History {
     std::shared_ptr<const Captured> captured;
   };
   void Write(Event event);
-  // Plays the stretch again without some waits: see Ordering::leaves_out. The first race; "" if
-  // there is none.
-  std::string Replay(std::function<bool(const EventWait&)> leaves_out) const;
+  // Plays the stretch again without some waits: see Ordering::leaves_out. Calls `added` with the
+  // clock of each operation that touches memory. The first race; "" if there is none.
+  std::string Replay(std::function<bool(const EventWait&)> leaves_out,
+                     const std::function<void(const Clock&)>& added) const;
 
   Ordering now_;
   bool recording_ = false;
   Ordering start_;  // of the stretch
   std::vector<Event> events_;
+  std::vector<Clock> clocks_;     // of the stretch's operations that touch memory
+  std::vector<bool> adds_order_;  // by wait: EventWait::adds_order
 };
 
 }  // namespace model

@@ -8,11 +8,9 @@ struct agmmModelPlace {
   int stream;
   long long operation, operations;
 };
-// An event wait: the stream that waits, and the one that it waits for, up to there. It adds an
-// order if the stream has it neither from elsewhere nor from the waits beside this one.
+// An event wait: the stream that waits, and the one that it waits for, up to there.
 struct agmmModelWait {
   struct agmmModelPlace waits, awaited;
-  bool adds_order;
 };
 
 // Writes down what happens from now on. Until the end nothing runs before a call waits for it, or
@@ -21,6 +19,8 @@ struct agmmModelWait {
 void agmmModelRecord(int slow_gpu);
 // Ends that. The event waits since then, valid until the next agmmModelRecord.
 const struct agmmModelWait* agmmModelWaits(int* count);
-// Whether two operations race without waits[wait].
-bool agmmModelIsNeeded(int wait);
+// What is missing without waits[wait]: nothing, because every operation is behind the same ones; an
+// order of some operations, none of which races; or one that keeps two from racing.
+enum agmmModelLoss { kLosesNothing, kLosesOrder, kLosesToARace };
+enum agmmModelLoss agmmModelWithout(int wait);
 }

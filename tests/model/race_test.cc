@@ -215,8 +215,8 @@ TEST_F(RaceTest, AHistoryTellsWhichWaitsAreNeeded) {
   const auto record =
       reinterpret_cast<decltype(&agmmModelRecord)>(dlsym(library, "agmmModelRecord"));
   const auto waits = reinterpret_cast<decltype(&agmmModelWaits)>(dlsym(library, "agmmModelWaits"));
-  const auto is_needed =
-      reinterpret_cast<decltype(&agmmModelIsNeeded)>(dlsym(library, "agmmModelIsNeeded"));
+  const auto without =
+      reinterpret_cast<decltype(&agmmModelWithout)>(dlsym(library, "agmmModelWithout"));
   const CUdeviceptr other = Device(kMiB);
   cu.cuMemsetD8Async(memory, 1, 100, first);
   record(/*slow_gpu=*/0);
@@ -232,11 +232,12 @@ TEST_F(RaceTest, AHistoryTellsWhichWaitsAreNeeded) {
   int count = 0;
   const agmmModelWait* const wait = waits(&count);
   const auto text = [&](int i) {
-    const auto& [behind, awaited, adds_order] = wait[i];
+    const auto& [behind, awaited] = wait[i];
     std::ostringstream text;
-    text << (is_needed(i) ? "needed "
-             : adds_order ? "spare "
-                          : "idle ")
+    const agmmModelLoss loss = without(i);
+    text << (loss == kLosesToARace ? "needed "
+             : loss == kLosesOrder ? "spare "
+                                   : "idle ")
          << behind.stream << ": " << behind.operation << " of " << behind.operations << ", "
          << awaited.stream << ": " << awaited.operation << " of " << awaited.operations;
     return text.str();
