@@ -1,8 +1,10 @@
 #include "kernels/cuda/cuda_program.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
@@ -39,6 +41,7 @@ class CudaLowering {
         return Annotate(status, plan_.StepName(static_cast<int>(program_.steps.size())));
       program_.steps.push_back(std::move(step));
     }
+    FindBegins();
     return std::move(program_);
   }
 
@@ -123,6 +126,24 @@ class CudaLowering {
     AddTime(0, 3 * op.rows * op.cols * SizeOf(DType::kF32));
     step->op = op;
     return absl::OkStatus();
+  }
+
+  // Finds the lanes that have to wait for the rank's last epoch themselves.
+  void FindBegins() {
+    std::map<int, int> lane_of_slot;  // of the steps of this rank that raise them
+    for (const Step& step : plan_.steps()) {
+      for (const Slot& slot : step.signals)
+        if (slot.rank == plan_.peers.self) lane_of_slot[slot.index] = step.lane;
+    }
+    const auto is_behind_it = [&](const Wait& wait) {
+      const auto raised = lane_of_slot.find(wait.slot.index);
+      return wait.lag == 0 && raised != lane_of_slot.end() && !program_.relays[raised->second];
+    };
+    for (size_t lane = 0; lane < program_.lanes.size(); ++lane) {
+      const std::vector<int>& steps = program_.lanes[lane];
+      program_.begins.push_back(!program_.relays[lane] && !steps.empty() &&
+                                absl::c_none_of(program_.steps[steps[0]].waits, is_behind_it));
+    }
   }
 
   // Counts the way of bytes between this rank and `place`.

@@ -64,7 +64,10 @@ struct CudaProgram {
   std::vector<int64_t> chip_bytes;      // by lane
   std::vector<bool> multiplies;         // by lane
   std::vector<bool> relays;             // by lane; see RelayLanes
-  int64_t staged_bytes = 0;             // of the largest copy
+  // By lane: whether its first step has to wait for the rank's last epoch. It need not where it
+  // waits for a step of another lane that is behind that epoch.
+  std::vector<bool> begins;
+  int64_t staged_bytes = 0;  // of the largest copy
   // Time of an epoch's work, step by step at 1 TFLOP/s and 1 GB/s, so a bound for any GPU.
   int64_t longest_ns = 0;
   int slots = 0;

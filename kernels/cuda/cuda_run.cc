@@ -122,7 +122,7 @@ bool CudaRun::complete() const {
 absl::Status CudaRun::SubmitStep(int index) {
   const CudaStep& step = program_.steps[index];
   const CUstream stream = prepared_.lanes[step.lane];
-  if (after_ != nullptr && lanes_[step.lane].tail == nullptr && !program_.relays[step.lane])
+  if (after_ != nullptr && lanes_[step.lane].tail == nullptr && program_.begins[step.lane])
     AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, stream, after_, CU_EVENT_WAIT_DEFAULT);
   for (const Wait& wait : step.waits) {
     if (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit")) continue;

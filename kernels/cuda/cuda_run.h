@@ -44,8 +44,8 @@ class CudaRun {
   CudaRun(const CudaRun&) = delete;
   CudaRun& operator=(const CudaRun&) = delete;
 
-  // The first step of each lane but relay lanes will wait for `after`, the end of the rank's last
-  // epoch; may be null.
+  // Lanes that begin (CudaProgram::begins) will wait for `after`, the end of the rank's last epoch;
+  // may be null.
   // Errors: INVALID_ARGUMENT for operands that do not lie in the heap.
   absl::Status Begin(CUevent after);
   // Submits the steps that are ready. Whether there were any.

@@ -176,6 +176,18 @@ TEST(CudaProgram, AChainOfSumsStaysOnChipInF32AndIsConvertedOnce) {
   EXPECT_THAT(program.chip_bytes, testing::Contains(64 * 128));
 }
 
+TEST(CudaProgram, ALaneThatWaitsForAnotherNeedNotWaitForTheLastEpoch) {
+  using testing::Each, testing::ElementsAre;
+  const auto gather = Program(kGather, "ring", 4, 1, DType::kF32).value();
+  EXPECT_THAT(gather.relays, ElementsAre(false, false, true, true, true, true, true));
+  EXPECT_THAT(gather.begins, ElementsAre(true, true, false, false, false, false, false));
+  // The first lane multiplies, and the others copy C to the other ranks.
+  const auto copied =
+      Program("A[M_x, K] * B[K, N] -> C[M, N]", "direct", 4, 1, DType::kF32).value();
+  EXPECT_THAT(copied.relays, Each(false));
+  EXPECT_THAT(copied.begins, ElementsAre(true, false, false, false));
+}
+
 TEST(CudaProgram, AlignmentsAreThoseOfThePlaces) {
   const CudaProgram program = Program(kAlongK, "ring", 2, 1, DType::kBF16).value();
   for (const CudaMultiply& multiply : MultipliesOf(program)) {
