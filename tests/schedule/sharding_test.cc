@@ -129,9 +129,15 @@ TEST_P(EverySharding, IsPlannedByChoice) {
       const auto says = [&](const char* words) {
         return resolved->why.find(words) != std::string::npos;
       };
-      if (says("nothing has to move")) EXPECT_EQ(schedule.algorithm, "local");
-      if (says("share a node and read")) EXPECT_FALSE(between);
-      if (says("others do not") || says("a node of its own")) EXPECT_TRUE(between);
+      if (says("nothing has to move")) {
+        EXPECT_EQ(schedule.algorithm, "local");
+      }
+      if (says("share a node and read")) {
+        EXPECT_FALSE(between);
+      }
+      if (says("others do not") || says("a node of its own")) {
+        EXPECT_TRUE(between);
+      }
       if (HasFailure()) return;
     }
   }
