@@ -162,10 +162,23 @@ int64_t StagingBytes(const v1::GetStatusResponse& status) {
   return sum;
 }
 
+// The ranks whose devices run no jobs until their daemons are restarted.
+std::vector<int> FailedRanks(const v1::GetStatusResponse& status) {
+  std::vector<int> failed;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    for (const v1::DeviceStatus& device : node.devices())
+      if (!device.failure().empty()) failed.push_back(device.rank());
+  }
+  return failed;
+}
+
 std::string StatusText(const v1::GetStatusResponse& status) {
-  std::string text =
-      absl::StrCat("world ", status.cluster(), "  generation ", status.generation(), "  ",
-                   status.ready() ? "ready" : "not ready: " + status.reason(), "\n");
+  std::string text = absl::StrCat("world ", status.cluster(), "  generation ", status.generation(),
+                                  "  ", status.ready() ? "ready" : "not ready: " + status.reason());
+  if (const std::vector<int> failed = FailedRanks(status); !failed.empty())
+    absl::StrAppend(&text, failed.size() == 1 ? ", but rank " : ", but ranks ", FormatRanks(failed),
+                    failed.size() == 1 ? " has failed" : " have failed");
+  text += "\n";
   if (status.insecure()) {
     text +=
         "insecure: the daemons listen on TCP without protection; anyone who can reach\n"
@@ -174,7 +187,7 @@ std::string StatusText(const v1::GetStatusResponse& status) {
   Table nodes({Number("node"), LongWords("name"), LongWords("address"), Words("state"),
                Words("incarnation"), Words("ranks"), Number("plans", "MiB"),
                Number("staging", "MiB")});
-  Table devices({Number("rank"), LongWords("node"), Words("kind"), LongWords("description")});
+  Table devices({Number("rank"), LongWords("node"), Words("kind"), WrappedWords("description")});
   Table memory({Number("rank"), Number("heap", "MiB"), Number("free", "MiB"),
                 Number("largest free", "MiB"), Number("tensors", "MiB"), Number("held", "MiB"),
                 Number("workspaces", "MiB"), Number("packed", "MiB"), Number("scratch", "MiB")});
@@ -184,9 +197,8 @@ std::string StatusText(const v1::GetStatusResponse& status) {
       ranks.push_back(device.rank());
       const std::string rank = absl::StrCat(device.rank());
       devices.AddRow({rank, node.name(), device.kind(),
-                      device.failure().empty()
-                          ? device.description()
-                          : absl::StrCat("restart the daemon: ", device.failure())});
+                      device.failure().empty() ? device.description()
+                                               : absl::StrCat("failed: ", device.failure())});
       memory.AddRow({rank, Mebibytes(device.heap_bytes()), Mebibytes(device.heap_free_bytes()),
                      Mebibytes(device.heap_largest_free_bytes()), Mebibytes(device.tensor_bytes()),
                      Mebibytes(device.held_bytes()), Mebibytes(device.workspace_bytes()),

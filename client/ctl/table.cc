@@ -28,6 +28,11 @@ std::string Elide(absl::string_view text, size_t width) {
   return absl::StrCat(FirstColumns(text, width - 2), "..");
 }
 
+// Wraps `text`; all lines but the first begin with `indent`.
+std::string WrapBehind(const std::string& indent, absl::string_view text, size_t width) {
+  return absl::StrReplaceAll(Wrap(text, width), {{"\n", absl::StrCat("\n", indent)}});
+}
+
 std::string OnOneLine(absl::string_view text) {
   return absl::StrReplaceAll(Printable(text), {{"\n", "\\n"}});
 }
@@ -65,6 +70,12 @@ std::string Table::ToString() const {
   for (const Row& line : lines) {
     std::string text;
     for (size_t i = 0; i < line.cells.size(); ++i) {
+      if (columns_[i].kind == Column::kWrapped) {
+        const std::string indent(ColumnsOf(text) + kGap, ' ');
+        absl::StrAppend(&text, std::string(kGap, ' '),
+                        WrapBehind(indent, line.cells[i], widths[i]));
+        continue;
+      }
       const std::string cell = Elide(line.cells[i], widths[i]);
       const std::string padding(widths[i] - ColumnsOf(cell), ' ');
       const bool left = columns_[i].kind != Column::kNumber;
@@ -87,7 +98,9 @@ void Table::Shorten(std::vector<size_t>* widths) const {
   for (; total > line_columns; --total) {
     size_t widest = widths->size();
     for (size_t i = 0; i < widths->size(); ++i) {
-      if (columns_[i].kind == Column::kLong && (*widths)[i] > kMinLongColumns &&
+      const bool narrows =
+          columns_[i].kind == Column::kLong || columns_[i].kind == Column::kWrapped;
+      if (narrows && (*widths)[i] > kMinLongColumns &&
           (widest == widths->size() || (*widths)[i] > (*widths)[widest])) {
         widest = i;
       }
@@ -105,9 +118,7 @@ std::string Fields::ToString() const {
     std::string head = name;
     head.resize(indent, ' ');
     absl::StrAppend(&result, head,
-                    absl::StrReplaceAll(Wrap(text, line_columns - indent),
-                                        {{"\n", absl::StrCat("\n", std::string(indent, ' '))}}),
-                    "\n");
+                    WrapBehind(std::string(indent, ' '), text, line_columns - indent), "\n");
   }
   return result;
 }

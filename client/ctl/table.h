@@ -16,9 +16,10 @@ void FitLinesToTerminal();
 
 struct Column {
   enum Kind {
-    kNumber,  // aligned right
-    kText,    // aligned left
-    kLong,    // text that is shortened, to 8 columns at the least, where the table is too wide
+    kNumber,   // aligned right
+    kText,     // aligned left
+    kLong,     // text that is shortened, to 8 columns at the least, where the table is too wide
+    kWrapped,  // the last column: text that goes on in lines below where the table is too wide
   };
 
   std::string name;
@@ -28,6 +29,7 @@ struct Column {
 inline Column Number(std::string name, std::string unit = "") { return {name, unit}; }
 inline Column Words(std::string name) { return {name, "", Column::kText}; }
 inline Column LongWords(std::string name) { return {name, "", Column::kLong}; }
+inline Column WrappedWords(std::string name) { return {name, "", Column::kWrapped}; }
 
 // Aligned columns, with a row for their units.
 class Table {
@@ -43,7 +45,7 @@ class Table {
   std::string ToString() const;
 
  private:
-  // Narrows the long columns until the line fits or none can be narrowed further.
+  // Narrows the long and wrapped columns until the line fits or none can be narrowed further.
   void Shorten(std::vector<size_t>* widths) const;
 
   struct Row {

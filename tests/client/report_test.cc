@@ -60,6 +60,21 @@ TEST(StatusReport, FitsInAHundredColumns) {
   EXPECT_LE(Widest(text), 100) << text;
 }
 
+TEST(StatusReport, NamesTheRanksThatHaveFailedAndSaysAllOfWhy) {
+  v1::GetStatusResponse status = SomeStatus();
+  status.set_ready(true);
+  EXPECT_THAT(StatusText(status), HasSubstr("  ready\n"));
+  v1::NodeStatus* const node = status.mutable_nodes(0);
+  const std::string why = "GPU 0 is lost: " + std::string(200, 'x') + " the end";
+  node->mutable_devices(0)->set_failure(why);
+  EXPECT_THAT(StatusText(status),
+              AllOf(HasSubstr("  ready, but rank 0 has failed\n"),
+                    HasSubstr("failed: GPU 0 is lost:"), HasSubstr("the end\n")));
+  *node->add_devices() = node->devices(0);
+  node->mutable_devices(node->devices_size() - 1)->set_rank(1);
+  EXPECT_THAT(StatusText(status), HasSubstr("  ready, but ranks 0-1 have failed\n"));
+}
+
 TEST(JobReport, SaysWhatRanAndWhy) {
   const std::string text = JobText(SomeJob());
   for (const char* what :
@@ -182,7 +197,9 @@ std::string WrittenWithoutTerminal(absl::Duration once_after, bool asked_for) {
           return "planning \x1b";
         },
         once_after);
-    if (asked_for) EXPECT_TRUE(asked.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    if (asked_for) {
+      EXPECT_TRUE(asked.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    }
   }
   return testing::internal::GetCapturedStderr();
 }

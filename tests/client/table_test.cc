@@ -40,6 +40,16 @@ TEST(Table, ShortensLongTextsOnlyWhereItIsTooWide) {
   EXPECT_NE(table.ToString().find("aaaaaa..  bbbbbb..  c"), std::string::npos) << table.ToString();
 }
 
+TEST(Table, WrapsItsLastColumn) {
+  Table table({{"n"}, {"text", "", Column::kWrapped}});
+  table.AddRow({"1", "short"});
+  const std::string line = std::string(48, 'a') + " " + std::string(48, 'b');  // 97 columns
+  table.AddRow({"2", line});
+  EXPECT_EQ(table.ToString(), "n  text\n1  short\n2  " + line + "\n");
+  table.AddRow({"3", line + " c"});
+  EXPECT_EQ(table.ToString(), "n  text\n1  short\n2  " + line + "\n3  " + line + "\n   c\n");
+}
+
 // Which knows the widths of characters.
 bool HasLocale() {
   const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", /*base=*/nullptr);

@@ -289,8 +289,8 @@ TEST_F(CudaLosses, AreInTheLogOfTheirDaemonAndInTheStatusOfBoth) {
     const std::vector<std::string> parts = absl::StrSplit(daemon.err(), lost);
     EXPECT_EQ(parts.size(), 2) << daemon.err();
   }
-  EXPECT_THAT(Ok({"status"}), AllOf(HasSubstr("restart the daemon: GPU 2 is lost: "),
-                                    HasSubstr("restart the daemon: GPU 5 is lost: ")));
+  EXPECT_THAT(Ok({"status"}),
+              AllOf(HasSubstr("failed: GPU 2 is lost: "), HasSubstr("failed: GPU 5 is lost: ")));
 }
 
 // Rank 5 never begins, so the others wait for it.
