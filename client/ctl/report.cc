@@ -28,11 +28,16 @@ std::string ShapeText(const v1::TensorSpec& spec) {
   return absl::StrCat(spec.rows(), "x", spec.cols());
 }
 
+// "rank 3" or "ranks 0-3".
+std::string RanksText(const std::vector<int>& ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", FormatRanks(ranks));
+}
+
 // "[K, N_x] over mesh x=4 on ranks 0-3".
 std::string SpreadText(const v1::TensorSpec& spec) {
   const Mesh mesh = MeshOf(spec.mesh());
-  return absl::StrFormat("%s over mesh %s on ranks %s", spec.sharding(), mesh.ToString(),
-                         FormatRanks(mesh.ranks));
+  return absl::StrFormat("%s over mesh %s on %s", spec.sharding(), mesh.ToString(),
+                         RanksText(mesh.ranks));
 }
 
 // "1 MiB (1048576 bytes)".
@@ -176,7 +181,7 @@ std::string StatusText(const v1::GetStatusResponse& status) {
   std::string text = absl::StrCat("world ", status.cluster(), "  generation ", status.generation(),
                                   "  ", status.ready() ? "ready" : "not ready: " + status.reason());
   if (const std::vector<int> failed = FailedRanks(status); !failed.empty())
-    absl::StrAppend(&text, failed.size() == 1 ? ", but rank " : ", but ranks ", FormatRanks(failed),
+    absl::StrAppend(&text, ", but ", RanksText(failed),
                     failed.size() == 1 ? " has failed" : " have failed");
   text += "\n";
   if (status.insecure()) {
@@ -308,7 +313,7 @@ std::string JobText(const v1::Job& job) {
   fields.Add("product", absl::StrFormat("%s  M=%d N=%d K=%d %s", job.spec(), job.m(), job.n(),
                                         job.k(), EnumName(job.dtype())));
   const Mesh mesh = MeshOf(job.mesh());
-  fields.Add("mesh", absl::StrFormat("%s on ranks %s", mesh.ToString(), FormatRanks(mesh.ranks)));
+  fields.Add("mesh", absl::StrFormat("%s on %s", mesh.ToString(), RanksText(mesh.ranks)));
   fields.Add("tensors", absl::StrCat("#", absl::StrJoin(job.tensor_ids(), " #")));
   fields.Add("algorithm", How(job));
   if (!job.options().split().empty()) fields.Add("split", job.options().split());
