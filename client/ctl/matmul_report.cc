@@ -74,9 +74,9 @@ std::optional<double> AutoRatio(const BenchCase& one) {
 std::string AutoLine(const BenchCase& one) {
   const BenchRow* chosen = AutoOf(one);
   if (chosen == nullptr) return "";
+  const v1::Job& job = chosen->job;
   return absl::StrCat(
-      "auto ran ",
-      PlanText(chosen->job.options(), chosen->job.explanation(), chosen->job.schedule()), "\n");
+      Wrap("auto ran " + PlanText(job.options(), job.explanation(), job.schedule()), 100), "\n");
 }
 
 // Vouches only for what was compared.
@@ -174,9 +174,12 @@ std::string BenchText(const BenchCase& one) {
     if (figures.busy && busy.empty())
       busy = BusyNote(absl::StrCat(row.algorithm, ": ", *figures.busy));
   }
+  Fields left_out;
+  if (!one.left_out.empty()) left_out.Add("left out", absl::StrJoin(one.left_out, "\n"));
   return absl::StrCat(title, "T_gemm ", Text(bounds.gemm_ms), " ms  T_ag ", Text(bounds.gather_ms),
                       " ms  T_lb ", Text(bounds.lower_bound_ms), " ms  T_unfused ",
-                      Text(bounds.unfused_ms), " ms\n", table.ToString(), AutoLine(one), busy);
+                      Text(bounds.unfused_ms), " ms\n", table.ToString(), AutoLine(one),
+                      left_out.ToString(), busy);
 }
 
 std::string BenchSummary(const std::vector<BenchCase>& cases) {

@@ -135,9 +135,14 @@ class Bench {
       absl::StatusOr<Schedule> plan = Plan(one.problem, site.topology, {name});
       if (!plan.ok()) {
         if (asked || name == kSerial || name == kAuto) return plan.status();
+        one.left_out.push_back(std::string(plan.status().message()));
         continue;
       }
-      if (name != kAuto && absl::c_linear_search(plans, *plan)) continue;
+      if (const auto same = absl::c_find(plans, *plan); name != kAuto && same != plans.end()) {
+        one.left_out.push_back(absl::StrFormat("%s has the plan of %s", name,
+                                               one.rows[same - plans.begin()].algorithm));
+        continue;
+      }
       one.workspace_bytes = std::max(one.workspace_bytes, plan->workspace_bytes);
       one.rows.push_back({name});
       plans.push_back(*std::move(plan));

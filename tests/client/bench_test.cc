@@ -80,8 +80,17 @@ TEST(Bench, TextMarksTheBestAndSaysWhatAutoRan) {
   EXPECT_LE(Widest(text), 100) << text;
 }
 
+TEST(Bench, TextSaysWhyAlgorithmsHaveNoRow) {
+  BenchCase one = SomeCase();
+  EXPECT_THAT(BenchText(one), Not(HasSubstr("left out")));
+  one.left_out = {"torus has the plan of ring", "algorithm peer cannot be planned"};
+  EXPECT_THAT(BenchText(one), HasSubstr("\nleft out  torus has the plan of ring\n"
+                                        "          algorithm peer cannot be planned\n"));
+}
+
 TEST(Bench, TextStaysWithinAHundredColumns) {
   BenchCase one = SomeCase();
+  one.left_out = {std::string(60, 'x') + " " + std::string(60, 'y')};
   one.name = "LLaMA-3-70B M=32768 / 1024";
   for (BenchRow& row : one.rows) {
     row.algorithm = "ring_bidirectional";
