@@ -134,11 +134,16 @@ class Findings {
       at.needed = loss == kLosesToARace;
       // At one place the two epochs are of different parity, whichever stream counts them.
       const bool odd = (steps == 0 ? awaited_epoch : epoch) & 1;
-      if (loss == kLosesOrder) at.orders_in.set(2 * inputs_first + odd);
+      const int kind = 2 * inputs_first + odd;
+      if (loss == kLosesOrder) at.orders_in.set(kind);
+      // The host has seen the ends of what was before the stretch.
+      const bool seen_before = awaited_steps > 0 && awaited.operation <= 0;
+      if (!seen_before) at.may_order_in.set(kind);
     }
   }
   int count() const { return static_cast<int>(waits_.size()); }
-  // Waits that order operations in epochs of every kind, and without which there is no race.
+  // Waits that order operations in every kind of epoch that they can, and without which there is no
+  // race.
   int Spare() const { return Count(IsSpare); }
   // All others without which there is none: in some kind of epoch they order nothing, because the
   // host has seen the end before, or other waits say the same.
@@ -155,11 +160,13 @@ class Findings {
  private:
   struct Wait {
     bool needed = false;
-    // The kinds of epochs in which it orders operations: of two in a stretch, by what the owner
-    // does first. An order may matter in some of them alone: one may read what the next writes.
-    std::bitset<4> orders_in;
+    // Kinds of epochs: two in a stretch, by what the owner does first. An order may matter in some
+    // of them alone: one may read what the next writes.
+    std::bitset<4> may_order_in, orders_in;
   };
-  static bool IsSpare(const Wait& wait) { return wait.orders_in.all() && !wait.needed; }
+  static bool IsSpare(const Wait& wait) {
+    return !wait.needed && wait.may_order_in.any() && wait.orders_in == wait.may_order_in;
+  }
   template <typename Which>
   int Count(Which which) const {
     return static_cast<int>(std::count_if(waits_.begin(), waits_.end(),
