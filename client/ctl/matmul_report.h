@@ -56,7 +56,7 @@ struct BenchCase {
   bool shared_host = false;     // CPU devices of one host take part
   int64_t workspace_bytes = 0;  // that any of its plans needs on a rank
   std::string skipped;          // the reason if it was not run
-  // Why other algorithms have no row: "torus has the plan of ring".
+  // Why other algorithms have no row: "ring, direct: nothing has to move".
   std::vector<std::string> left_out;
   std::vector<BenchRow> rows;  // serial, the unfused product, is the first
   SerialRuns serial;

@@ -181,7 +181,7 @@ std::string StatusText(const v1::GetStatusResponse& status) {
   std::string text = absl::StrCat("world ", status.cluster(), "  generation ", status.generation(),
                                   "  ", status.ready() ? "ready" : "not ready: " + status.reason());
   if (const std::vector<int> failed = FailedRanks(status); !failed.empty())
-    absl::StrAppend(&text, ", but ", RanksText(failed),
+    absl::StrAppend(&text, status.ready() ? ", but " : "; ", RanksText(failed),
                     failed.size() == 1 ? " has failed" : " have failed");
   text += "\n";
   if (status.insecure()) {

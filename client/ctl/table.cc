@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/ctl/terminal_text.h"
@@ -28,9 +29,11 @@ std::string Elide(absl::string_view text, size_t width) {
   return absl::StrCat(FirstColumns(text, width - 2), "..");
 }
 
-// Wraps `text`; all lines but the first begin with `indent`.
+// Wraps each line of `text`; all but the first begin with `indent`.
 std::string WrapBehind(const std::string& indent, absl::string_view text, size_t width) {
-  return absl::StrReplaceAll(Wrap(text, width), {{"\n", absl::StrCat("\n", indent)}});
+  std::vector<std::string> lines;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) lines.push_back(Wrap(line, width));
+  return absl::StrReplaceAll(absl::StrJoin(lines, "\n"), {{"\n", absl::StrCat("\n", indent)}});
 }
 
 std::string OnOneLine(absl::string_view text) {

@@ -11,7 +11,7 @@
 namespace agmm {
 
 // Lines of tables and fields have at most 100 columns, or as many as the terminal where stdout is a
-// narrower one. Call once, before any output.
+// narrower one; a longer word is not broken. Call once, before any output.
 void FitLinesToTerminal();
 
 struct Column {

@@ -129,24 +129,26 @@ class Bench {
     names.insert(names.begin(), kSerial);
     names.push_back(kAuto);
     std::vector<Schedule> plans;
+    std::vector<std::string> alike;
     for (const std::string& name : names) {
       const bool asked = absl::c_linear_search(flags_.algorithms, name);
       if (!asked && !absl::c_linear_search(flags_.algorithms, kAll) && name != kSerial) continue;
       absl::StatusOr<Schedule> plan = Plan(one.problem, site.topology, {name});
       if (!plan.ok()) {
         if (asked || name == kSerial || name == kAuto) return plan.status();
-        one.left_out.push_back(std::string(plan.status().message()));
+        one.left_out.push_back(absl::StrCat(name, ": ", plan.status().message()));
         continue;
       }
-      if (const auto same = absl::c_find(plans, *plan); name != kAuto && same != plans.end()) {
-        one.left_out.push_back(absl::StrFormat("%s has the plan of %s", name,
-                                               one.rows[same - plans.begin()].algorithm));
+      if (name != kAuto && absl::c_linear_search(plans, *plan)) {
+        alike.push_back(name);  // only plans that move nothing are alike
         continue;
       }
       one.workspace_bytes = std::max(one.workspace_bytes, plan->workspace_bytes);
       one.rows.push_back({name});
       plans.push_back(*std::move(plan));
     }
+    if (!alike.empty())
+      one.left_out.push_back(absl::StrCat(absl::StrJoin(alike, ", "), ": nothing has to move"));
     return one;
   }
 

@@ -83,9 +83,14 @@ TEST(Bench, TextMarksTheBestAndSaysWhatAutoRan) {
 TEST(Bench, TextSaysWhyAlgorithmsHaveNoRow) {
   BenchCase one = SomeCase();
   EXPECT_THAT(BenchText(one), Not(HasSubstr("left out")));
-  one.left_out = {"torus has the plan of ring", "algorithm peer cannot be planned"};
-  EXPECT_THAT(BenchText(one), HasSubstr("\nleft out  torus has the plan of ring\n"
-                                        "          algorithm peer cannot be planned\n"));
+  const std::string why(50, 'x');
+  one.left_out = {"ring, direct: nothing has to move", "torus: " + why, "peer: " + why};
+  EXPECT_THAT(BenchText(one), HasSubstr("\nleft out  ring, direct: nothing has to move\n"
+                                        "          torus: " +
+                                        why +
+                                        "\n"
+                                        "          peer: " +
+                                        why + "\n"));
 }
 
 TEST(Bench, TextStaysWithinAHundredColumns) {

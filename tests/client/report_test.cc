@@ -73,6 +73,10 @@ TEST(StatusReport, NamesTheRanksThatHaveFailedAndSaysAllOfWhy) {
   *node->add_devices() = node->devices(0);
   node->mutable_devices(node->devices_size() - 1)->set_rank(1);
   EXPECT_THAT(StatusText(status), HasSubstr("  ready, but ranks 0-1 have failed\n"));
+  status.set_ready(false);
+  status.set_reason("node b is missing");
+  EXPECT_THAT(StatusText(status),
+              HasSubstr("  not ready: node b is missing; ranks 0-1 have failed\n"));
 }
 
 TEST(JobReport, SaysWhatRanAndWhy) {
