@@ -54,7 +54,7 @@ Result Run(Probe& probe, const ProbeCheck& check, const std::string& driver) {
   const std::string failure = probe.failure;
   // Its errors count for nothing, because some checks leave a context that returns one to each
   // call.
-  if (probe.library && !probe.abandoned) probe.cu.cuLibraryUnload(probe.library);
+  if (probe.kernel_library && !probe.abandoned) probe.cu.cuLibraryUnload(probe.kernel_library);
   if (!probe.abandoned) probe.Close();
   if (!failure.empty()) {
     return {"fail", failure + (probe.text.empty() ? "" : "; before: " + probe.text)};
@@ -208,11 +208,11 @@ void Probe::Expect(CUresult result, CUresult wanted, const std::string& call) {
 CUfunction Probe::Kernel(const char* name) {
   CUkernel kernel = nullptr;
   CUfunction function = nullptr;
-  if (!library) {
-    Check("cuLibraryLoadData",
-          cu.cuLibraryLoadData(&library, probe_image, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  if (!kernel_library) {
+    Check("cuLibraryLoadData", cu.cuLibraryLoadData(&kernel_library, probe_image, nullptr, nullptr,
+                                                    0, nullptr, nullptr, 0));
   }
-  Check("cuLibraryGetKernel", cu.cuLibraryGetKernel(&kernel, library, name));
+  Check("cuLibraryGetKernel", cu.cuLibraryGetKernel(&kernel, kernel_library, name));
   Check("cuKernelGetFunction", cu.cuKernelGetFunction(&function, kernel));
   return function;
 }

@@ -44,7 +44,7 @@ class Probe : public GpuScratch {
   bool abandoned = false;        // the process ends without giving anything back, which may hang
   std::string failure, skipped;  // empty: none
   std::string text;              // what a fact or a `may` shows
-  CUlibrary library = nullptr;
+  CUlibrary kernel_library = nullptr;
 };
 
 struct ProbeCheck {

@@ -73,12 +73,12 @@ void BlockingCalls(Probe& probe) {
   time("cuStreamDestroy", [&] { probe.cu.cuStreamDestroy(made); });
   time("cuEventCreate", [&] { probe.cu.cuEventCreate(&event, CU_EVENT_DEFAULT); });
   time("cuEventDestroy", [&] { probe.cu.cuEventDestroy(event); });
-  probe.cu.cuLibraryUnload(probe.library);
-  probe.library = nullptr;
+  probe.cu.cuLibraryUnload(probe.kernel_library);
+  probe.kernel_library = nullptr;
   probe.Kernel("probe_spin");
-  const CUlibrary before = probe.library;
+  const CUlibrary before = probe.kernel_library;
   time("cuLibraryLoadData", [&] {
-    probe.library = nullptr;
+    probe.kernel_library = nullptr;
     probe.Kernel("probe_store");
   });
   probe.cu.cuLibraryUnload(before);

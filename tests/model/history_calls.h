@@ -19,8 +19,8 @@ struct agmmModelWait {
 void agmmModelRecord(int slow_gpu);
 // Ends that. The event waits since then, valid until the next agmmModelRecord.
 const struct agmmModelWait* agmmModelWaits(int* count);
-// What is missing without waits[wait]: nothing, because every operation is behind the same ones; an
-// order of some operations, none of which races; or one that keeps two from racing.
+// The loss without waits[wait]: nothing if every operation still has the same operations before it,
+// an order if some operation has fewer before it but none races, a race if two operations race.
 enum agmmModelLoss { kLosesNothing, kLosesOrder, kLosesToARace };
 enum agmmModelLoss agmmModelWithout(int wait);
 }

@@ -46,7 +46,8 @@ class Ordering {
   bool HostHasSeenAll(int stream) const;
   // The number of the stream's operations so far that touch memory.
   uint64_t operations(int stream) const;
-  // Of the stream's last operation that touches memory: all that is before its end.
+  // The clock of the stream's last operation that touches memory: that operation, and all
+  // operations before it. Valid right after Add.
   const Clock& clock(int stream) const { return streams_[stream].clock; }
   // The name of an operation on these bytes that the host has not seen the end of, or "".
   std::string Unseen(const Rectangle& bytes) const { return races_.Unseen(bytes, host_); }
