@@ -49,7 +49,7 @@ class CpuDevice final : public Device {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(int threads) {
-  KernelFor(DType::kBF16, 1);  // measures now, not in the first job
+  KernelFor(DType::kBF16);  // measures now, not in the first job
   auto device = std::make_unique<CpuDevice>(std::max(threads, 1));
   AGMM_RETURN_IF_ERROR(device->status());
   return device;

@@ -21,11 +21,6 @@ constexpr int64_t kRows = 128, kN = 256, kK = 1024;
 // kMinRuns: emulated bf16 is slow.
 constexpr int kRuns = 6, kMinRuns = 2;
 constexpr int64_t kMostNanos = 10'000'000;
-// From this factor on, widening is taken for every number of rows; below it, only from
-// kMinWidenedRows on, because a multiply of fewer rows is bound by reading B, which has twice the
-// bytes in f32.
-constexpr double kClearGain = 3;
-constexpr int64_t kMinWidenedRows = 32;
 // Widening must win by this factor, because its packed B takes twice the memory and because nodes
 // with the same processor should choose alike.
 constexpr double kWidenGain = 1.2;
@@ -70,9 +65,9 @@ double Rate(GemmKernel kernel) {
   return best;
 }
 
-// The kernels for bf16 and the rates that decided them.
+// The kernel for bf16 and the rates that decided it.
 struct Choice {
-  GemmKernel few_rows = GemmKernel::kF32, many_rows = GemmKernel::kF32;
+  GemmKernel kernel = GemmKernel::kF32;
   double native = 0, widened = 0;  // GFLOP/s of a core; 0: not measured
 };
 
@@ -87,8 +82,7 @@ Choice Measure() {
     // Not measured, for lack of memory or because oneDNN refused. The bf16 kernel takes less
     // memory.
   }
-  if (choice.widened <= kClearGain * choice.native) choice.few_rows = native;
-  if (choice.widened <= kWidenGain * choice.native) choice.many_rows = native;
+  if (choice.widened <= kWidenGain * choice.native) choice.kernel = native;
   return choice;
 }
 
@@ -119,21 +113,18 @@ bool Has(GemmKernel kernel) {
   return false;
 }
 
-GemmKernel KernelFor(DType dtype, int64_t rows) {
-  if (dtype != DType::kBF16) return GemmKernel::kF32;
-  return rows < kMinWidenedRows ? ChoiceOfBF16().few_rows : ChoiceOfBF16().many_rows;
+GemmKernel KernelFor(DType dtype) {
+  return dtype == DType::kBF16 ? ChoiceOfBF16().kernel : GemmKernel::kF32;
 }
 
 std::string GemmDescription() {
   const dnnl_version_t* version = dnnl_version();
   std::string text = absl::StrFormat("oneDNN %d.%d.%d (%s), bf16 ", version->major, version->minor,
                                      version->patch, OneDnnCode(GemmKernel::kF32));
-  const Choice& choice = ChoiceOfBF16();
-  absl::StrAppend(&text, choice.many_rows == GemmKernel::kTiles  ? "by AMX tiles"
-                         : choice.many_rows == GemmKernel::kBF16 ? "by oneDNN"
-                                                                 : "widened to f32");
-  if (choice.few_rows != choice.many_rows)
-    absl::StrAppend(&text, " from ", kMinWidenedRows, " rows on");
+  const GemmKernel kernel = KernelFor(DType::kBF16);
+  absl::StrAppend(&text, kernel == GemmKernel::kTiles  ? "by AMX tiles"
+                         : kernel == GemmKernel::kBF16 ? "by oneDNN"
+                                                       : "widened to f32");
   if (!Has(GemmKernel::kBF16)) absl::StrAppend(&text, " (oneDNN has no bf16 on this processor)");
   return text;
 }

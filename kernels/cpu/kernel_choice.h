@@ -16,12 +16,12 @@ namespace agmm {
 // Whether this processor has the kernel.
 bool Has(GemmKernel kernel);
 
-// The kernel for a product with `rows` rows in all and operands of `dtype`: exact for whole
-// numbers, and the fastest. It does not depend on the cuts of an algorithm, so that all give the
-// same bits. The first call takes some milliseconds to measure.
-GemmKernel KernelFor(DType dtype, int64_t rows);
+// The kernel for products of operands of `dtype`: exact for whole numbers, and the fastest. It
+// depends on neither the rows of a product nor the cuts of an algorithm, so that a row of C has the
+// same bits in any batch. The first call takes some milliseconds to measure.
+GemmKernel KernelFor(DType dtype);
 
-// "oneDNN 2.6.3 (brg:avx512_core), bf16 widened to f32 from 32 rows on".
+// "oneDNN 2.6.3 (brg:avx512_core), bf16 widened to f32".
 std::string GemmDescription();
 // "bf16, GFLOP/s a core: oneDNN 84, widened to f32 150", as measured in this process; empty if the
 // processor has one kernel only.

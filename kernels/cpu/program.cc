@@ -79,7 +79,7 @@ class Cutting {
       int64_t& chip = program_.chip_bytes[step->lane];
       chip = std::max(chip, op.rows * op.n * SizeOf(DType::kF32));
     }
-    op.kernel = KernelFor(op.a.dtype, plan_.problem.m());
+    op.kernel = KernelFor(op.a.dtype);
     CutRows(0, op.rows, PieceRows(op, threads_), step);
     AGMM_RETURN_IF_ERROR(ChooseMatmuls(step->pieces, &op));
     if (!op.b_is_operand) {

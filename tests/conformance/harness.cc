@@ -48,9 +48,9 @@ bool RowsSumAlike(GemmKernel kernel) {
 }
 
 const DeviceKind& CpuKind() {
-  static const auto* const kind = new DeviceKind{
-      "cpu", [](Rank, int threads) { return *CreateCpuDevice(threads); },
-      RowsSumAlike(KernelFor(DType::kF32, 1)) && RowsSumAlike(KernelFor(DType::kBF16, 1))};
+  static const auto* const kind =
+      new DeviceKind{"cpu", [](Rank, int threads) { return *CreateCpuDevice(threads); },
+                     RowsSumAlike(KernelFor(DType::kF32)) && RowsSumAlike(KernelFor(DType::kBF16))};
   return *kind;
 }
 

@@ -1,0 +1,105 @@
+// Batch invariance: a row of C has the same bits in any batch, at any place in it, in every repeat,
+// for every algorithm, number of chunks and mesh, as long as no rank's product is cut along K.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "tests/conformance/cases.h"
+
+namespace agmm::test {
+namespace {
+
+// The largest batch; the others are its last rows, so that a row changes its place.
+constexpr int64_t kMaxBatch = 128;
+
+struct Layout {
+  const char* algorithm;
+  int chunks, ranks, nodes, threads;
+  const char* mesh;
+  const char* spec;
+  const char* split;
+};
+constexpr Layout kLayouts[] = {
+    {"serial", 1, 1, 1, 1, "x=1", kDefaultSpec, ""},
+    {"ring", 3, 4, 2, 2, "x=4", kDefaultSpec, "N=x"},
+    {"bidirectional_ring", 2, 4, 4, 1, "x=4", kDefaultSpec, "N=x"},
+    {"split_ring", 2, 3, 3, 1, "x=3", kDefaultSpec, "N=x"},
+    {"direct", 70, 2, 2, 2, "x=2", kDefaultSpec, "N=x"},
+    {"peer", 3, 3, 1, 1, "x=3", kDefaultSpec, "N=x"},
+    {"hierarchical", 2, 4, 2, 1, "x=4", kDefaultSpec, "N=x"},
+    {"hierarchical_peer", 1, 4, 2, 2, "x=4", kDefaultSpec, "N=x"},
+    // B travels, and the rows of C are cut instead.
+    {"direct", 2, 3, 3, 1, "x=3", "A[M_x, K] * B[K, N_x] -> C[M_x, N]", "M=x"},
+    {"direct", 2, 4, 2, 1, "dp=2,tp=2", "A[M_dptp, K] * B[K, N_tp] -> C[M_dp, N_tp]", ""},
+    // Nothing travels but C.
+    {"ring", 2, 3, 3, 2, "x=3", "A[M, K] * B[K, N_x] -> C[M, N]", "N=x"},
+};
+
+Case CaseOf(const Layout& layout, DType dtype, int64_t m, int64_t n, int64_t k) {
+  return {layout.algorithm, dtype,       layout.ranks, layout.nodes, layout.chunks, m, n, k,
+          layout.threads,   layout.spec, layout.mesh,  layout.split};
+}
+
+// The last `rows` rows.
+TestMatrix Tail(const TestMatrix& matrix, int64_t rows) {
+  return {rows, matrix.cols,
+          std::vector<float>(matrix.values.end() - rows * matrix.cols, matrix.values.end())};
+}
+
+// Two matrices whose product is zero: the second half of K takes back what the first half adds. C
+// is what rounding leaves of it, so that another order along K changes its leading digits, even
+// where C is of 16 bits.
+TestMatrix Cancelling(TestMatrix matrix, bool is_a) {
+  const int64_t k = is_a ? matrix.cols : matrix.rows, half = k / 2;
+  const int64_t k_stride = is_a ? 1 : matrix.cols, stride = is_a ? matrix.cols : 1;
+  for (int64_t line = 0; line < (is_a ? matrix.rows : matrix.cols); ++line) {
+    float* const values = matrix.values.data() + line * stride;
+    for (int64_t i = 0; i < half; ++i)
+      values[(half + i) * k_stride] = (is_a ? -1 : 1) * values[i * k_stride];
+    if (is_a && k > 2 * half) values[2 * half] = 0;
+  }
+  return matrix;
+}
+
+class BatchInvariance : public testing::TestWithParam<DType> {};
+
+TEST_P(BatchInvariance, ARowHasTheSameBitsInAnyBatchOnAnyMeshWithKWhole) {
+  if (!CpuKind().rows_sum_alike) GTEST_SKIP() << "not promised on this processor";
+  const DType dtype = GetParam();
+  for (auto [n, k] : {std::pair<int64_t, int64_t>{61, 333}, {7, 1000}, {192, 512}}) {
+    TestMatrix a = Cancelling(Rounded(Uniform(kMaxBatch, k, TestSeed()), dtype), /*is_a=*/true);
+    const TestMatrix b = Cancelling(Rounded(Uniform(k, n, TestSeed() + 1), dtype), /*is_a=*/false);
+    // What is left is within the range of f16.
+    for (float& value : a.values) value *= 1024;
+    TestMatrix expected;
+    for (int64_t m : {kMaxBatch, int64_t{1}, int64_t{7}, int64_t{16}, int64_t{33}}) {
+      for (const Layout& layout : kLayouts) {
+        const Case c = CaseOf(layout, dtype, m, n, k);
+        SCOPED_TRACE(c.name());
+        Cluster::Options options;
+        options.threads = c.threads;
+        options.heap_bytes = 8 << 20;
+        Cluster cluster(CpuKind(), c.topology(), options);
+        PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
+        plan.Fill(Tail(a, m), b);
+        for (uint64_t epoch : {1, 2}) {
+          for (const EpochReport& report : plan.RunAll(epoch))
+            ASSERT_TRUE(report.status.ok()) << report.status;
+          TestMatrix found{m, n, std::vector<float>(m * n)};
+          for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadC(rank, &found);
+          if (expected.rows == 0) expected = found;
+          ASSERT_TRUE(SameBits(found, Tail(expected, m))) << "repeat " << epoch;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BatchInvariance,
+                         testing::Values(DType::kF32, DType::kBF16, DType::kF16),
+                         [](const auto& info) { return std::string(Name(info.param)); });
+
+}  // namespace
+}  // namespace agmm::test
