@@ -2,6 +2,7 @@
 
 #include "kernels/base/status.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/zero_denormals.h"
 
 namespace agmm {
 namespace {
@@ -40,6 +41,7 @@ ScratchNeed NeedOf(const ProgramStep& step) {
 
 absl::Status MultiplyPiece(const GemmOp& op, const Piece& piece, const Operands& operands,
                            const PackedB& b, std::byte* chip, GemmWorker& worker) {
+  const ZeroDenormals rule(op.a.dtype == DType::kBF16);
   Matrix a = MatrixAt(op.a, operands, piece.row);
   if (CopiesA(op)) {
     const DType input = InputOf(op.kernel);
@@ -66,7 +68,9 @@ absl::Status MultiplyPiece(const GemmOp& op, const Piece& piece, const Operands&
   return absl::OkStatus();
 }
 
-void ReducePiece(const ReduceOp& op, const Piece& piece, const Operands& operands) {
+void ReducePiece(const ReduceOp& op, const Piece& piece, const Operands& operands,
+                 bool zero_denormals) {
+  const ZeroDenormals rule(zero_denormals);
   const Matrix into = MatrixAt(op.into, operands, piece.row);
   AddRows(MatrixAt(op.from, operands, piece.row), into, piece.rows, op.cols);
   if (!op.finish) return;

@@ -14,6 +14,8 @@ ScratchNeed NeedOf(const ProgramStep& step);
 absl::Status MultiplyPiece(const GemmOp& op, const Piece& piece, const Operands& operands,
                            const PackedB& b, std::byte* chip, GemmWorker& worker);
 
-void ReducePiece(const ReduceOp& op, const Piece& piece, const Operands& operands);
+// `zero_denormals`: see zero_denormals.h.
+void ReducePiece(const ReduceOp& op, const Piece& piece, const Operands& operands,
+                 bool zero_denormals);
 
 }  // namespace agmm

@@ -36,6 +36,7 @@ class Cutting {
     AGMM_ASSIGN_OR_RETURN(LoweredRank lowered, LowerRank(plan_));
     AGMM_RETURN_IF_ERROR(CheckHeaps());
     program_.slots = lowered.slots;
+    program_.zero_denormals = plan_.problem.a().dtype == DType::kBF16;
     program_.lanes = std::move(lowered.lanes);
     program_.chip_bytes.resize(program_.lanes.size(), 0);
     program_.packed_bytes.resize(program_.lanes.size(), 0);

@@ -39,6 +39,7 @@ struct Program {
   std::vector<int64_t> chip_bytes;      // by lane: room for sums between multiplies
   std::vector<int64_t> packed_bytes;    // by lane: room for a packed B that has arrived
   int slots = 0;
+  bool zero_denormals = false;  // in sums, because the operands are of bf16
 };
 
 // Memory that it takes, without the matmuls, which programs share.

@@ -197,7 +197,7 @@ void RankRun::Execute(const Task& task, GemmWorker& worker, std::unique_lock<std
     case Task::kPack: Pack(task, worker, lock); break;
     case Task::kReduce: {
       lock.unlock();
-      ReducePiece(std::get<ReduceOp>(step.op), task.piece, operands_);
+      ReducePiece(std::get<ReduceOp>(step.op), task.piece, operands_, program_.zero_denormals);
       lock.lock();
       --lane.pieces_left;
       break;

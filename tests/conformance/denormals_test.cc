@@ -1,0 +1,106 @@
+// The rule for denormals (docs/concepts.md): in bf16 they count as zero with every kernel, as the
+// bf16 instructions of processors have it; in f32 they are kept; f16 has none, because its products
+// are made in f32.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/cpu_gemm.h"
+#include "kernels/cpu/kernel_choice.h"
+#include "kernels/cpu/zero_denormals.h"
+#include "tests/conformance/cases.h"
+
+namespace agmm::test {
+namespace {
+
+constexpr float kLeastNormal = 0x1p-126f;  // of f32 and of bf16
+
+struct Expected {
+  const char* what;
+  float a, b, bf16, f32;
+};
+// C for rows of A that hold `a` once, and columns of B that hold `b`.
+constexpr Expected kProducts[] = {
+    {"a denormal of A", 0x1p-130f, 0x1p20f, 0, 0x1p-110f},
+    {"a denormal of B", -0x1p20f, 0x1p-127f, 0, -0x1p-107f},
+    {"the largest denormal of bf16", 0x1.FCp-127f, 0x1p1f, 0, 0x1.FCp-126f},
+    {"a product that is denormal", 0x1p-70f, 0x1p-60f, 0, 0x1p-130f},
+    {"the least normal number", kLeastNormal, 1, kLeastNormal, kLeastNormal},
+    {"the least normal product", 0x1p-63f, -0x1p-63f, -kLeastNormal, -kLeastNormal},
+};
+
+// What a job on two ranks makes of one such product, with a batch of `m` rows.
+float ProductOf(const Expected& product, DType dtype, int64_t m) {
+  constexpr int64_t kN = 32, kK = 70;
+  const Case c{"ring", dtype, 2, 2, 1, m, kN, kK};
+  TestMatrix a{m, kK, std::vector<float>(m * kK)},
+      b{kK, kN, std::vector<float>(kK * kN, product.b)};
+  for (int64_t row = 0; row < m; ++row) a.values[row * kK + 3] = product.a;
+  Cluster cluster(CpuKind(), c.topology());
+  PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
+  plan.Fill(a, b);
+  for (const EpochReport& report : plan.RunAll(1)) EXPECT_TRUE(report.status.ok());
+  TestMatrix found{m, kN, std::vector<float>(m * kN)};
+  for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadC(rank, &found);
+  for (const float value : found.values) EXPECT_EQ(value, found.values[0]);
+  return found.values[0];
+}
+
+TEST(Denormals, OfBF16CountAsZeroAndOfOthersAreKept) {
+  for (const Expected& product : kProducts) {
+    SCOPED_TRACE(product.what);
+    for (int64_t m : {1, 40}) {
+      EXPECT_EQ(ProductOf(product, DType::kBF16, m), product.bf16) << "m " << m;
+      EXPECT_EQ(ProductOf(product, DType::kF32, m), product.f32) << "m " << m;
+    }
+  }
+  EXPECT_EQ(ProductOf({"the least denormal of f16", 0x1p-24f, 1, 0, 0}, DType::kF16, 40), 0x1p-24f);
+}
+
+TEST(Denormals, CountAsZeroWithEveryKernelForBF16) {
+  constexpr int64_t kM = 3, kN = 16, kK = 40;
+  const ZeroDenormals rule(true);
+  for (GemmKernel kernel : {GemmKernel::kF32, GemmKernel::kBF16, GemmKernel::kTiles}) {
+    if (!Has(kernel)) continue;
+    const DType input = InputOf(kernel);
+    std::vector<std::byte> a(kM * kK * SizeOf(input)), b(kK * kN * SizeOf(input));
+    ConvertFromF32(input, std::vector<float>(kM * kK, 0x1p-130f).data(), a.data(), kM * kK);
+    ConvertFromF32(input, std::vector<float>(kK * kN, 0x1p20f).data(), b.data(), kK * kN);
+    GemmLibrary library(1);
+    GemmWorker worker(0);
+    const auto matmul = library.Get({kM, kN, kK, kernel, DType::kF32, false}).value();
+    const PackedB packed = matmul->Pack({b.data(), kN * SizeOf(input), input}, worker).value();
+    std::vector<float> c(kM * kN, 1);
+    auto* const to = reinterpret_cast<std::byte*>(c.data());
+    ASSERT_TRUE(
+        matmul
+            ->Run({a.data(), kK * SizeOf(input), input}, packed, {to, kN * 4, DType::kF32}, worker)
+            .ok());
+    EXPECT_EQ(c, std::vector<float>(kM * kN, 0)) << "kernel " << static_cast<int>(kernel);
+  }
+}
+
+TEST(Denormals, CountAsZeroInSumsWhileTheRuleHolds) {
+  float sum = 0x1p-126f;
+  const float less = -0x1.8p-126f, tiny = 0x1p-130f;
+  const auto add = [&](const float& value) {
+    AddRows({reinterpret_cast<const std::byte*>(&value), 4, DType::kF32},
+            {reinterpret_cast<std::byte*>(&sum), 4, DType::kF32}, 1, 1);
+  };
+  {
+    const ZeroDenormals rule(true);
+    add(less);
+    EXPECT_EQ(sum, 0);
+    add(tiny);
+    EXPECT_EQ(sum, 0);
+  }
+  add(tiny);
+  EXPECT_EQ(sum, tiny);
+  const ZeroDenormals rule(false);
+  add(tiny);
+  EXPECT_EQ(sum, 2 * tiny);
+}
+
+}  // namespace
+}  // namespace agmm::test
