@@ -1,6 +1,7 @@
 #include "daemon/transport/socket_calls.h"
 
 #include <dlfcn.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -46,6 +47,7 @@ Sockets& sockets() {
 }
 
 thread_local Listener* next_listener = nullptr;
+thread_local const SocketAddress* shown_address = nullptr;
 
 template <typename Function>
 Function* Next(const char* name) {
@@ -105,6 +107,9 @@ void Copy(const SocketAddress& from, sockaddr* to, socklen_t* size) {
 
 }  // namespace
 
+ShownAddress::ShownAddress(const SocketAddress& address) { shown_address = &address; }
+ShownAddress::~ShownAddress() { shown_address = nullptr; }
+
 void SetNextListener(Listener* listener) { next_listener = listener; }
 
 void ShowTokens(const Listener* user, const GateAddress& gate, const std::string& secret) {
@@ -127,12 +132,24 @@ void Forget(const Listener* listener) {
 
 }  // namespace agmm::transport
 
-// Below: in front of libc's own, for this process. UCX opens and uses its sockets with them
-// (ucs/sys/sock.c, uct/tcp/tcp_iface.c).
+// Below: in front of libc's own, for this process. UCX finds its addresses, and opens and uses its
+// sockets, with them (ucs/sys/sock.c, uct/tcp/tcp_iface.c).
 using namespace agmm;
 using namespace agmm::transport;
 
 extern "C" {
+
+int getifaddrs(ifaddrs** list) noexcept {
+  static const auto next = Next<decltype(getifaddrs)>("getifaddrs");
+  const int result = next(list);
+  if (result != 0 || shown_address == nullptr) return result;
+  // Kept in the list, which is freed as a whole, as interfaces without an address.
+  for (ifaddrs* entry = *list; entry != nullptr; entry = entry->ifa_next) {
+    const auto has = SocketAddress::Of(entry->ifa_addr);
+    if (has.has_value() && has->ip() != shown_address->ip()) entry->ifa_addr = nullptr;
+  }
+  return result;
+}
 
 int listen(int fd, int backlog) {
   static const auto next = Next<decltype(listen)>("listen");

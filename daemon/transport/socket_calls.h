@@ -1,5 +1,5 @@
-// In front of the functions of libc that UCX's TCP transport calls for its sockets: those of gates
-// are treated here, and all other calls of the process go on to libc.
+// In front of the functions of libc that UCX's TCP transport calls for its sockets and addresses:
+// those of gates are treated here, and all other calls of the process go on to libc.
 #pragma once
 
 #include <string>
@@ -20,6 +20,16 @@ class Listener {
   virtual const SocketAddress& where() const = 0;
   // The next connection for UCX, and the address of the other end; -1 without one.
   virtual int Accept(SocketAddress* from) = 0;
+};
+
+// While one exists, this thread finds `address` alone among the IP addresses of this host. UCX can
+// be given an interface but no address: it announces, listens at and connects from the first one
+// that it finds there, of IPv4 if there is any.
+class ShownAddress {
+ public:
+  explicit ShownAddress(const SocketAddress& address);
+  ~ShownAddress();
+  ShownAddress(const ShownAddress&) = delete;
 };
 
 // The next socket that this thread listens on belongs to `listener`; null: to libc.

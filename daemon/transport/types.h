@@ -20,7 +20,8 @@ struct PortRange {
 };
 
 struct TransportOptions {
-  // The IP address whose interface carries the messages. Empty: loopback.
+  // The IP address of this host at which the transport listens, and from which it connects. Empty:
+  // loopback.
   std::string bind_address;
   // Where the other nodes connect.
   PortRange ports;

@@ -1,20 +1,20 @@
 #include "daemon/transport/ucx_config.h"
 
-#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -42,51 +42,39 @@ UcxVersion Version() {
   return {major, minor};
 }
 
-// The name of the interface that has `address`.
-absl::StatusOr<std::string> InterfaceOf(const std::string& address) {
-  uint8_t wanted[sizeof(in6_addr)];
-  const int family = inet_pton(AF_INET, address.c_str(), wanted) == 1 ? AF_INET : AF_INET6;
-  if (family == AF_INET6 && inet_pton(AF_INET6, address.c_str(), wanted) != 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "bind address \"%s\" is not an IP address; give one of this host's", address));
-  }
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) {
-    return absl::InternalError(absl::StrCat("getifaddrs: ", std::strerror(errno)));
-  }
-  std::string found, known;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    const int has = entry->ifa_addr == nullptr ? AF_UNSPEC : entry->ifa_addr->sa_family;
-    if (has != AF_INET && has != AF_INET6) continue;
-    const void* const bytes = has == AF_INET ? reinterpret_cast<const std::byte*>(entry->ifa_addr) +
-                                                   offsetof(sockaddr_in, sin_addr)
-                                             : reinterpret_cast<const std::byte*>(entry->ifa_addr) +
-                                                   offsetof(sockaddr_in6, sin6_addr);
-    char text[INET6_ADDRSTRLEN] = "";
-    inet_ntop(has, bytes, text, sizeof(text));
-    absl::StrAppend(&known, known.empty() ? "" : ", ", text, " on ", entry->ifa_name);
-    // All of 127.0.0.0/8 belongs to the loopback interface, whatever address it shows.
-    const bool loopback =
-        (entry->ifa_flags & IFF_LOOPBACK) && family == AF_INET && wanted[0] == 127;
-    const size_t size = family == AF_INET ? sizeof(in_addr) : sizeof(in6_addr);
-    if (has == family && (loopback || std::memcmp(bytes, wanted, size) == 0))
-      found = entry->ifa_name;
-  }
-  freeifaddrs(list);
-  if (found.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("no interface has the bind address %s; this host has %s", address, known));
-  }
-  return found;
-}
-
 }  // namespace
 
+absl::StatusOr<LocalAddress> FindLocalAddress(const std::string& ip) {
+  std::optional<SocketAddress> wanted = SocketAddress::OfIp(ip);
+  if (!wanted.has_value()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the transport's address \"%s\" is not an IP address; give one of this host's", ip));
+  }
+  if (wanted->is_link_local()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the transport's address %s is link-local, which UCX cannot use; give another address of "
+        "this host",
+        ip));
+  }
+  if (wanted->bytes.ss_family == AF_INET && wanted->is_loopback())
+    wanted = SocketAddress::OfIp("127.0.0.1");
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0)
+    return absl::InternalError(absl::StrCat("getifaddrs: ", std::strerror(errno)));
+  const absl::Cleanup free_list = [list] { freeifaddrs(list); };
+  std::string known;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    const auto has = SocketAddress::Of(entry->ifa_addr);
+    if (!has.has_value()) continue;
+    if (has->ip() == wanted->ip()) return LocalAddress{entry->ifa_name, *wanted};
+    absl::StrAppend(&known, known.empty() ? "" : ", ", has->ip(), " on ", entry->ifa_name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrFormat("no interface has the transport's address %s; this host has %s", ip, known));
+}
+
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
-    const TransportOptions& options) {
-  AGMM_ASSIGN_OR_RETURN(
-      std::string device,
-      InterfaceOf(options.bind_address.empty() ? "127.0.0.1" : options.bind_address));
+    const TransportOptions& options, const std::string& device) {
   // UCX looks for interfaces in sysfs. It starts without sysfs, too, but then reaches no peer.
   const std::string entry = absl::StrCat("/sys/class/net/", device);
   if (access(entry.c_str(), F_OK) != 0) {
@@ -99,7 +87,9 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
       // TCP alone, also between processes of one host: shared memory did not report a killed peer
       // within a minute (NOTES.md).
       {"TLS", "tcp,self"},
-      // Without it UCX chooses an interface itself, for example a container bridge.
+      // Without it UCX chooses an interface itself, for example a container bridge. Of the
+      // addresses
+      // of this interface it uses the one that ShownAddress shows it (socket_calls.h).
       {"NET_DEVICES", device},
       {"HANDLE_ERRORS", "none"},
       {"TCP_TX_SEG_SIZE", "64k"},

@@ -7,13 +7,25 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/transport/types.h"
+#include "kernels/base/socket_address.h"
 
 namespace agmm::transport {
 
+// An address of this host, and the interface that has it.
+struct LocalAddress {
+  std::string interface;
+  SocketAddress socket;  // port 0
+};
+
+// Finds the address that UCX uses for `ip`: 127.0.0.1 for all of 127.0.0.0/8, because that is where
+// UCX connects to any of them; otherwise `ip` itself. Errors: INVALID_ARGUMENT when no interface
+// has it, or it is link-local.
+absl::StatusOr<LocalAddress> FindLocalAddress(const std::string& ip);
+
 // Names and values for ucp_config_modify, without the prefix UCX_.
-// Errors: INVALID_ARGUMENT when no interface has the bind address.
+// Errors: FAILED_PRECONDITION when UCX cannot use the interface `device`.
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
-    const TransportOptions& options);
+    const TransportOptions& options, const std::string& device);
 
 // "ucx 1.13.1, tcp, active messages, rendezvous from 64 KiB".
 std::string UcxDescription();

@@ -10,7 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "daemon/transport/ucx_config.h"
+#include "daemon/transport/socket_calls.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
@@ -57,7 +57,10 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const TransportOpti
 absl::Status UcxWorker::Open() {
   ReturnSignals();
   LeaveOutCuda();
-  AGMM_ASSIGN_OR_RETURN(const auto settings, UcxSettings(options_));
+  AGMM_ASSIGN_OR_RETURN(
+      local_,
+      FindLocalAddress(options_.bind_address.empty() ? "127.0.0.1" : options_.bind_address));
+  AGMM_ASSIGN_OR_RETURN(const auto settings, UcxSettings(options_, local_.interface));
   ucp_config_t* config = nullptr;
   AGMM_RETURN_IF_ERROR(
       FromUcs(ucp_config_read(nullptr, nullptr, &config), "reading UCX's configuration"));
@@ -70,7 +73,10 @@ absl::Status UcxWorker::Open() {
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
   params.name = "agmm";
-  AGMM_RETURN_IF_ERROR(FromUcs(ucp_init(&params, config, &context_), "ucp_init"));
+  {
+    const ShownAddress shown(local_.socket);
+    AGMM_RETURN_IF_ERROR(FromUcs(ucp_init(&params, config, &context_), "ucp_init"));
+  }
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0)
     return absl::ResourceExhaustedError("eventfd: no file descriptor left; raise ulimit -n");
@@ -85,6 +91,7 @@ absl::Status UcxWorker::OpenWorker() {
   gate_ = std::make_unique<Gate>(options_, &refused_);
   ucs_status_t created;
   {
+    const ShownAddress shown(local_.socket);
     const Gate::Opening opening(gate_.get());
     created = ucp_worker_create(context_, &worker_params, &worker_);
   }

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "daemon/transport/gate.h"
 #include "daemon/transport/types.h"
+#include "daemon/transport/ucx_config.h"
 #include "kernels/base/deadline.h"
 #include "kernels/device/progress_engine.h"
 
@@ -90,6 +91,7 @@ class UcxWorker final : public ProgressEngine {
   void WakeSleeper();
 
   const TransportOptions options_;
+  LocalAddress local_;
   TransportCount refused_;
   std::unique_ptr<Gate> gate_;
   ucp_context_h context_ = nullptr;

@@ -3,11 +3,17 @@
 
 #include <sys/socket.h>
 
+#include <optional>
 #include <string>
 
 namespace agmm {
 
 struct SocketAddress {
+  // Copies an address of the system. Nothing for null, or for one that is not of IP.
+  static std::optional<SocketAddress> Of(const sockaddr* address);
+  // The address that `ip` spells in full, with port 0. Nothing for any other text.
+  static std::optional<SocketAddress> OfIp(const std::string& ip);
+
   sockaddr_storage bytes = {};
   socklen_t size = sizeof(bytes);
 
@@ -15,6 +21,12 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
   int port() const;
   void set_port(int port);
+  // 127.0.0.0/8 or ::1.
+  bool is_loopback() const;
+  // 169.254.0.0/16 or fe80::/10.
+  bool is_link_local() const;
+  // "10.0.0.1", "::1".
+  std::string ip() const;
   // "10.0.0.1:7301", "[::1]:7301".
   std::string ToString() const;
 };

@@ -89,6 +89,20 @@ int Port(const char* header, size_t offset) {
   return static_cast<uint8_t>(header[offset]) << 8 | static_cast<uint8_t>(header[offset + 1]);
 }
 
+bool IsIp6(const char* packet) { return (packet[0] >> 4) == 6; }
+
+// The host that a packet is for, or -1. It is the last byte of either kind of address.
+int HostOf(const char* packet, size_t size) {
+  // What precedes the host in the destination of an IPv4 and an IPv6 header.
+  constexpr char kNetwork[] = {10, static_cast<char>(214), 0};
+  constexpr char kNetwork6[15] = {static_cast<char>(0xfd), 0, 2, 0x14};
+  if (size >= 20 && (packet[0] >> 4) == 4 && std::memcmp(packet + 16, kNetwork, 3) == 0)
+    return static_cast<uint8_t>(packet[19]) - 1;
+  if (size >= 40 && IsIp6(packet) && std::memcmp(packet + 24, kNetwork6, 15) == 0)
+    return static_cast<uint8_t>(packet[39]) - 1;
+  return -1;
+}
+
 }  // namespace
 
 std::string Network::Missing() {
@@ -110,7 +124,11 @@ Network::Network(int hosts, uint64_t seed) : stop_(eventfd(0, EFD_CLOEXEC)), ran
     tuns_.push_back(OpenTun(name));
     Ip({"-n", name, "link", "set", "lo", "up"});
     Ip({"-n", name, "link", "set", "eth0", "mtu", absl::StrCat(kMtu), "up"});
+    Ip({"-n", name, "address", "add", absl::StrCat("10.213.0.", host + 1, "/24"), "dev", "eth0"});
     Ip({"-n", name, "address", "add", absl::StrCat(address(host), "/24"), "dev", "eth0"});
+    Ip({"-n", name, "address", "add", absl::StrCat(lo_address(host), "/32"), "dev", "lo"});
+    if (const std::string ip6 = address6(host); !ip6.empty())
+      Ip({"-n", name, "address", "add", absl::StrCat(ip6, "/64"), "dev", "eth0", "nodad"});
   }
   router_ = std::thread([this] { Route(); });
 }
@@ -130,6 +148,13 @@ std::vector<std::string> Network::Command(int host) const {
 void Network::On(int host, const std::function<void()>& use) const { RunIn(names_[host], use); }
 
 std::string Network::address(int host) const { return absl::StrCat("10.214.0.", host + 1); }
+
+std::string Network::lo_address(int host) const { return absl::StrCat("10.215.0.", host + 1); }
+
+std::string Network::address6(int host) const {
+  if (access("/proc/net/if_inet6", F_OK) != 0) return "";
+  return absl::StrCat("fd00:214::", host + 1);
+}
 
 void Network::SetWeather(const Weather& weather) {
   std::lock_guard lock(mutex_);
@@ -181,9 +206,7 @@ void Network::Route() {
 }
 
 void Network::Take(int from, const char* packet, size_t size) {
-  constexpr size_t kDestination = 16;  // in an IPv4 header
-  if (size < 20 || (packet[0] >> 4) != 4) return;
-  const int to = static_cast<uint8_t>(packet[kDestination + 3]) - 1;
+  const int to = HostOf(packet, size);
   if (to < 0 || to >= static_cast<int>(tuns_.size()) || IsCut(from, to, packet, size)) return;
   if (Happens(weather_.loss)) return;
   absl::Duration delay = weather_.delay;
@@ -203,9 +226,10 @@ bool Network::IsCut(int from, int to, const char* packet, size_t size) const {
   return std::any_of(cuts_.begin(), cuts_.end(), [&](const Rule& rule) {
     if (rule.from != from || rule.to != to) return false;
     if (rule.ports.empty()) return true;
-    const size_t header = 4 * (packet[0] & 0xf);
+    const bool ip6 = IsIp6(packet);
+    const size_t header = ip6 ? 40 : 4 * (packet[0] & 0xf);
     constexpr int kTcp = 6;
-    return packet[9] == kTcp && size >= header + 4 &&
+    return packet[ip6 ? 6 : 9] == kTcp && size >= header + 4 &&
            (rule.ports.count(Port(packet, header)) > 0 ||
             rule.ports.count(Port(packet, header + 2)) > 0);
   });

@@ -1,7 +1,9 @@
 // Hosts on one machine: network namespaces, joined by a router in this process that can lose,
 // delay, duplicate, reorder and cut what they send to each other.
 //
-// Each host has one TUN device, eth0, whose packets the router reads and writes. Needs root.
+// Each host has one TUN device, eth0, whose packets the router reads and writes. It has three
+// addresses: the first one is there to be chosen by mistake, and the router delivers nothing to it.
+// Another address is on lo. Needs root.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +35,10 @@ class Network {
   void On(int host, const std::function<void()>& use) const;
   // "10.214.0.1".
   std::string address(int host) const;
+  // "fd00:214::1"; empty where the kernel has no IPv6.
+  std::string address6(int host) const;
+  // "10.215.0.1": on lo, so only `host` itself reaches it.
+  std::string lo_address(int host) const;
 
   // What happens to each packet; probabilities from 0 to 1.
   struct Weather {

@@ -1,11 +1,19 @@
 // Hosts whose ways to each other are cut, or long: the world says so, and comes together again.
+#include <netinet/in.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/socket_address.h"
 #include "tests/e2e/world.h"
 #include "tests/fault/network.h"
 #include "tests/support/matrix.h"
@@ -14,9 +22,45 @@
 namespace agmm {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr int kFirstPort = 7200, kLastPort = 7203;
+
+// The TCP sockets that listen in this thread's network: "10.0.0.1:7200", "[fd00::1]:7200".
+std::set<std::string> ListeningSockets() {
+  constexpr int kListening = 0x0a;
+  std::set<std::string> found;
+  for (const char* table : {"tcp", "tcp6"}) {
+    std::ifstream lines(absl::StrCat("/proc/thread-self/net/", table));
+    std::string line;
+    while (std::getline(lines, line)) {
+      char address[33];
+      unsigned port = 0, state = 0;
+      if (std::sscanf(line.c_str(), " %*d: %32[0-9A-F]:%X %*[0-9A-F:] %X", address, &port,
+                      &state) != 3 ||
+          state != kListening)
+        continue;
+      SocketAddress socket;
+      const bool ip6 = std::strlen(address) == 32;
+      socket.bytes.ss_family = ip6 ? AF_INET6 : AF_INET;
+      char* const bytes =
+          ip6 ? reinterpret_cast<char*>(&reinterpret_cast<sockaddr_in6*>(socket.get())->sin6_addr)
+              : reinterpret_cast<char*>(&reinterpret_cast<sockaddr_in*>(socket.get())->sin_addr);
+      // The kernel prints words of 32 bits as this machine stores them.
+      for (int word = 0; 8 * word < static_cast<int>(std::strlen(address)); ++word) {
+        const auto value =
+            static_cast<uint32_t>(std::stoul(std::string(address + 8 * word, 8), nullptr, 16));
+        std::memcpy(bytes + 4 * word, &value, sizeof(value));
+      }
+      socket.set_port(static_cast<int>(port));
+      found.insert(socket.ToString());
+    }
+  }
+  return found;
+}
 
 // Two daemons on hosts of their own.
 class Paths : public ::testing::Test {
@@ -25,15 +69,40 @@ class Paths : public ::testing::Test {
     if (const std::string missing = Network::Missing(); !missing.empty()) GTEST_SKIP() << missing;
     if (kSanitized) GTEST_SKIP() << "sanitized daemons are so slow that they lose each other";
     network_ = std::make_unique<Network>(2, TestSeed());
+    MakeWorld({{0, network_->address(0)}, {1, network_->address(1)}});
+  }
+  // Where the nodes are: a host of the network, and one of its addresses, "10.0.0.1" or
+  // "[fd00::1]".
+  using Places = std::vector<std::pair<int, std::string>>;
+  void MakeWorld(const Places& places) {
     WorldOptions options{.nodes = 2, .devices = 1, .failpoints = "tensor_io.slow_copy=*"};
     options.local = absl::StrCat("transport_ports: \"", kFirstPort, "-", kLastPort, "\"\n");
-    for (int node : {0, 1})
-      options.hosts.emplace_back(network_->Command(node), network_->address(node));
+    for (const auto& [host, address] : places)
+      options.hosts.emplace_back(network_->Command(host), address);
     world_ = std::make_unique<World>(options);
   }
   void TearDown() override {
     world_ = nullptr;
     network_ = nullptr;
+  }
+  // The world forms, multiplies, and listens at the addresses of `places` alone.
+  void ExpectListensOnlyAt(const Places& places) {
+    MakeWorld(places);
+    ASSERT_NO_FATAL_FAILURE(world_->StartAll());
+    for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+             {"tensor", "fill", "A", "--shape", "64x32", "--sharding", "[M_x, K]"},
+             {"tensor", "fill", "B", "--shape", "32x48", "--sharding", "[K, N_x]"},
+             {"job", "submit", "--spec", "A[M_x,K] * B[K,N_x] -> C[M,N_x]", "--bind", "A=A,B=B,C=C",
+              "--wait"}}) {
+      const Ran ran = world_->Ctl(1, command);
+      EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    }
+    for (const auto& [host, address] : places) {
+      std::set<std::string> listening;
+      network_->On(host, [&] { listening = ListeningSockets(); });
+      EXPECT_THAT(listening, Contains(absl::StrCat(address, ":", kFirstPort)));
+      EXPECT_THAT(listening, Each(StartsWith(address + ":")));
+    }
   }
   // The world's own port goes on.
   void CutTheTransport() {
@@ -51,6 +120,20 @@ class Paths : public ::testing::Test {
   std::unique_ptr<Network> network_;
   std::unique_ptr<World> world_;
 };
+
+TEST_F(Paths, TheTransportListensAtTheNodesAddressAlone) {
+  ExpectListensOnlyAt({{0, network_->address(0)}, {1, network_->address(1)}});
+}
+
+TEST_F(Paths, TheTransportListensAtAnAddressOfLo) {
+  ExpectListensOnlyAt({{0, network_->lo_address(0)}, {0, network_->lo_address(0)}});
+}
+
+TEST_F(Paths, OnHostsOfBothFamiliesAWorldOfIpv6UsesIt) {
+  if (network_->address6(0).empty()) GTEST_SKIP() << "this kernel has no IPv6";
+  ExpectListensOnlyAt({{0, absl::StrCat("[", network_->address6(0), "]")},
+                       {1, absl::StrCat("[", network_->address6(1), "]")}});
+}
 
 TEST_F(Paths, ACutTransportEndsAPutAndIsNamed) {
   ASSERT_NO_FATAL_FAILURE(world_->StartAll());
