@@ -90,17 +90,6 @@ absl::StatusOr<std::vector<int>> ParseRanks(absl::string_view text) {
   return ranks;
 }
 
-std::string FormatRanks(const std::vector<int>& ranks) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0, end; begin < ranks.size(); begin = end) {
-    end = begin + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    parts.push_back(end - begin == 1 ? absl::StrCat(ranks[begin])
-                                     : absl::StrCat(ranks[begin], "-", ranks[end - 1]));
-  }
-  return absl::StrJoin(parts, ",");
-}
-
 absl::StatusOr<Dimensions> ParseDimensions(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, 'x');
   Dimensions dimensions;

@@ -23,8 +23,6 @@ absl::StatusOr<v1::TensorRef> ParseTensorRef(absl::string_view text);
 
 // Parses "0-3", "0,2,4" or "0-1,6": world ranks in the order of a mesh, each once.
 absl::StatusOr<std::vector<int>> ParseRanks(absl::string_view text);
-// The reverse: "0-3", "0,2,4-6".
-std::string FormatRanks(const std::vector<int>& ranks);
 
 struct Dimensions {
   int64_t rows = 0, cols = 0;

@@ -13,9 +13,9 @@
 #include "client/ctl/arguments.h"
 #include "client/ctl/exit_code.h"
 #include "client/ctl/table.h"
-#include "client/ctl/terminal_text.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/reason.h"
+#include "kernels/base/utf8.h"
 
 namespace agmm {
 namespace {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/ctl/terminal_text.h"
+#include "kernels/base/utf8.h"
 
 namespace agmm {
 namespace {

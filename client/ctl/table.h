@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "client/ctl/terminal_text.h"
+#include "kernels/base/utf8.h"
 
 namespace agmm {
 

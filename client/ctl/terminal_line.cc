@@ -15,6 +15,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/units.h"
+#include "kernels/base/utf8.h"
 
 namespace agmm {
 namespace {

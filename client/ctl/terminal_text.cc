@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "kernels/base/utf8.h"
 
 namespace agmm {
@@ -49,23 +47,6 @@ size_t ColumnsOf(absl::string_view text) {
 
 absl::string_view FirstColumns(absl::string_view text, size_t columns) {
   return text.substr(0, ExtentOfFirst(text, columns).bytes);
-}
-
-std::string Printable(absl::string_view text) {
-  std::string result;
-  for (size_t at = 0; at < text.size();) {
-    const size_t begin = at;
-    uint32_t code = 0;
-    const bool valid = NextCodePoint(text, &at, &code);
-    if (!valid) ++at;
-    if (valid && (code == '\n' || !IsControl(code))) {
-      absl::StrAppend(&result, text.substr(begin, at - begin));
-      continue;
-    }
-    for (char byte : text.substr(begin, at - begin))
-      absl::StrAppendFormat(&result, "\\x%02x", static_cast<unsigned char>(byte));
-  }
-  return result;
 }
 
 }  // namespace agmm

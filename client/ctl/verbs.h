@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "client/connect/connection.h"
 #include "client/ctl/json.h"
-#include "client/ctl/terminal_text.h"
 #include "kernels/base/status.h"
+#include "kernels/base/utf8.h"
 
 namespace agmm {
 

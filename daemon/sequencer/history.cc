@@ -52,6 +52,7 @@ History::History(const Members* members, Loop* loop, const Clock* clock, Metrics
       succeeded_(metrics->counter("jobs_succeeded_total")),
       failed_(metrics->counter("jobs_failed_total")),
       cancelled_(metrics->counter("jobs_cancelled_total")),
+      log_(loop, clock),
       requests_(clock) {}
 
 absl::StatusOr<Job*> History::FindRequest(const v1::SubmitJobRequest& request) {
@@ -139,6 +140,7 @@ void History::AddEvent(Job* job, v1::Job::State state, const std::string& messag
   event->set_state(state);
   *event->mutable_time() = ToProto(clock_->Now());
   event->set_message(message);
+  log_.OnEvent(*job, message);
   Wake(job);
 }
 
@@ -157,6 +159,7 @@ void History::End(Job* job, v1::Job::State state, const absl::Status& error) {
    : state == v1::Job::STATE_FAILED  ? failed_
                                      : cancelled_)
       ->Add();
+  log_.OnEnd(*job, state, error);
   ended_.push_back(job->id);
   if (ended_.size() > kMaxWithSteps) {
     Job* old = jobs_.at(ended_[ended_.size() - 1 - kMaxWithSteps]).get();

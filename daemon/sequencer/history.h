@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/sequencer/job.h"
+#include "daemon/sequencer/job_log.h"
 #include "daemon/sequencer/members.h"
 #include "daemon/sequencer/request_log.h"
 #include "kernels/base/clock.h"
@@ -60,6 +61,7 @@ class History {
   Metrics::Counter* const succeeded_;
   Metrics::Counter* const failed_;
   Metrics::Counter* const cancelled_;
+  JobLog log_;
   RequestLog requests_;
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
   std::deque<uint64_t> ended_;  // oldest first

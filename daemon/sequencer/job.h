@@ -61,6 +61,10 @@ struct Job {
   bool warm = false;     // its last epoch is not the plan's first, which packs B
   bool wrote_c = false;  // an epoch of it began somewhere, so the old contents of C are lost
   RankReports reports;
+  int64_t running_ns = 0;  // when it became the first on its ranks, on Clock::Nanos; 0: not yet
+  // Times of a job that succeeded: from running_ns to its end, and the usual one of such jobs on
+  // its plan. 0: unknown.
+  double took_us = 0, usual_us = 0;
 
   absl::Status end_as;  // the reason of a cancel; OK: none
 };

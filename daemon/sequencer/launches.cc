@@ -98,6 +98,7 @@ const Job* Launches::LastBefore(const Job& job) const {
 
 void Launches::SetRunning(Job* job, const std::string& message) {
   if (job->ended || job->record.state() == v1::Job::STATE_RUNNING) return;
+  job->running_ns = parts_.clock->Nanos();
   if (!job->record.has_start_time())
     *job->record.mutable_start_time() = ToProto(parts_.clock->Now());
   parts_.history->AddEvent(job, v1::Job::STATE_RUNNING, message);
@@ -223,10 +224,22 @@ void Launches::Finish(Job* job) {
   parts_.plans->EndLaunch(job->plan);
   if (job->drain != Job::Drain::kNone) parts_.loop->Cancel(job->drain_timer);
   if (!job->ended && job->first_error.ok()) {
+    MeasureTime(job);
     FillFigures(job);
     CorrectStartTime(job);
   }
   parts_.on_over(job);
+}
+
+// Jobs are compared with the mean over those before them, in which one of eight is new: it follows
+// a lasting change. A first epoch, which packs B, does not count.
+void Launches::MeasureTime(Job* job) {
+  if (!job->warm || job->running_ns == 0) return;
+  double& usual_us = job->plan->usual_epoch_us;
+  job->took_us = static_cast<double>(parts_.clock->Nanos() - job->running_ns) / 1e3;
+  job->usual_us = usual_us * job->spec.repeat;
+  const double epoch_us = job->took_us / job->spec.repeat;
+  usual_us = usual_us == 0 ? epoch_us : usual_us + (epoch_us - usual_us) / 8;
 }
 
 // A job that was launched ahead may have begun before the report of the job before it came.

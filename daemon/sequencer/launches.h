@@ -65,6 +65,7 @@ class Launches {
   void OnError(Job* job, int node, const absl::Status& error);
   void OnDrainLimit(Job* job);
   void Finish(Job* job);
+  void MeasureTime(Job* job);
   void FillFigures(Job* job);
   void CorrectStartTime(Job* job);
 

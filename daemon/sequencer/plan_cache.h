@@ -45,6 +45,7 @@ struct PreparedPlan {
   int users = 0;     // jobs that hold it
   int launched = 0;  // of these, jobs that are launched and not over on every node
   uint64_t last_use = 0;
+  double usual_epoch_us = 0;  // running mean over its jobs that succeeded; 0: unknown
   // Lent by the pool while jobs on the plan are launched, so it never changes under a launch;
   // afterwards the id of the last one.
   WorkspacePool::Loan workspace;

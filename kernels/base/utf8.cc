@@ -1,5 +1,8 @@
 #include "kernels/base/utf8.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
 namespace agmm {
 
 bool NextCodePoint(absl::string_view text, size_t* at, uint32_t* code) {
@@ -33,6 +36,23 @@ std::optional<size_t> NoUtf8From(absl::string_view text) {
 bool IsControl(uint32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069);
+}
+
+std::string Printable(absl::string_view text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    uint32_t code = 0;
+    const bool valid = NextCodePoint(text, &at, &code);
+    if (!valid) ++at;
+    if (valid && (code == '\n' || !IsControl(code))) {
+      absl::StrAppend(&result, text.substr(begin, at - begin));
+      continue;
+    }
+    for (char byte : text.substr(begin, at - begin))
+      absl::StrAppendFormat(&result, "\\x%02x", static_cast<unsigned char>(byte));
+  }
+  return result;
 }
 
 }  // namespace agmm

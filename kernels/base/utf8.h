@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "absl/strings/string_view.h"
 
@@ -19,5 +20,9 @@ std::optional<size_t> NoUtf8From(absl::string_view text);
 // True for control characters, line and paragraph separators and changes of text direction, which
 // break the line or the table around them.
 bool IsControl(uint32_t code);
+
+// Returns `text` with its control characters (except newlines) and the bytes that are not UTF-8 as
+// "\x1b", so that none reaches a terminal or a log.
+std::string Printable(absl::string_view text);
 
 }  // namespace agmm

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
@@ -81,6 +82,17 @@ std::string ToString(const Mesh& mesh, const Tensor& tensor) {
   if (!sharding.open.empty())
     absl::StrAppend(&text, "{", Subscripted(mesh, "U", sharding.open), "}");
   return text;
+}
+
+std::string FormatRanks(const std::vector<int>& ranks) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0, end; begin < ranks.size(); begin = end) {
+    end = begin + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    parts.push_back(end - begin == 1 ? absl::StrCat(ranks[begin])
+                                     : absl::StrCat(ranks[begin], "-", ranks[end - 1]));
+  }
+  return absl::StrJoin(parts, ",");
 }
 
 std::string SpecText(const Problem& problem) {

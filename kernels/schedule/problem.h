@@ -135,6 +135,8 @@ inline Block ShardBlock(const Problem& problem, Operand operand, Rank rank) {
 int64_t ShardPitchBytes(const Mesh& mesh, const Tensor& tensor);
 int64_t ShardBytes(const Mesh& mesh, const Tensor& tensor);
 
+// "0-3", "0,2,4-6": world ranks in the order of a mesh.
+std::string FormatRanks(const std::vector<int>& ranks);
 // "A[M_x, K] * B[K, N_x] -> C[M, N_x]".
 std::string SpecText(const Problem& problem);
 // "M=8 N=8 K=8 bf16  mesh x=2".

@@ -1,12 +1,9 @@
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
-#include <sstream>
 
 #include "gmock/gmock.h"
 #include "kernels/base/reason.h"
 #include "tests/daemon/sequencer/catalog_fixture.h"
+#include "tests/support/logged.h"
 
 namespace agmm {
 namespace {
@@ -50,21 +47,6 @@ TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
   EXPECT_EQ(Free(0), kHeap - 4096);
   Make("lost");
 }
-
-// Captures the log during its lifetime.
-class Logged {
- public:
-  Logged() {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
-  }
-  ~Logged() { spdlog::set_default_logger(before_); }
-  std::string text() const { return text_.str(); }
-
- private:
-  const std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
-  std::ostringstream text_;
-};
 
 TEST_F(CatalogTest, LostTensorsAreLoggedByNameInOneBoundedLine) {
   const Logged logged;
