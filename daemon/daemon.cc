@@ -103,7 +103,11 @@ class WholeDaemon final : public Daemon {
   // For the other daemons, on the first node of several: no flood of clients takes their
   // connections.
   std::unique_ptr<RpcServer> peer_server_;
-  MemoryWatch memory_{loop_.get(), [this] { return static_cast<size_t>(runner_->plan_bytes()); },
+  MemoryWatch memory_{loop_.get(),
+                      [this] {
+                        return static_cast<size_t>(runner_->plan_bytes() +
+                                                   metrics_.counter("job_history_bytes")->value());
+                      },
                       [this](bool strained) {
                         for (RpcServer* server : {server_.get(), peer_server_.get()})
                           if (server != nullptr) server->SetStrained(strained);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/memory.h"
 
 namespace agmm {
 namespace {
@@ -37,6 +38,8 @@ double OpenFds() {
 
 void AddProcessGauges(Metrics* metrics) {
   metrics->SetGauge("process_resident_bytes", ResidentBytes);
+  metrics->SetGauge("process_allocated_bytes",
+                    [] { return static_cast<double>(AllocatedBytes()); });
   metrics->SetGauge("process_open_fds", OpenFds);
   metrics->SetGauge("process_uptime_seconds", [start_ns = MonotonicNanos()] {
     return static_cast<double>(MonotonicNanos() - start_ns) * 1e-9;

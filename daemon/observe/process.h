@@ -7,7 +7,7 @@
 
 namespace agmm {
 
-// process_resident_bytes, process_uptime_seconds, process_open_fds.
+// process_resident_bytes, process_allocated_bytes, process_uptime_seconds, process_open_fds.
 void AddProcessGauges(Metrics* metrics);
 
 // heap_resident_bytes: the machine's memory behind the heaps' files; a heap without one (-1) counts

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/reason.h"
+#include "kernels/base/units.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/convert/time.h"
 #include "proto/limits.h"
@@ -14,8 +15,6 @@ namespace agmm::scheduler {
 namespace {
 
 constexpr size_t kMaxEnded = 1000;
-// Ended jobs that still have the times of their steps, which are most of a record.
-constexpr size_t kMaxWithSteps = 64;
 
 // The part of a request that must be equal for its id to name the same job.
 std::string BodyOf(v1::SubmitJobRequest request) {
@@ -23,31 +22,37 @@ std::string BodyOf(v1::SubmitJobRequest request) {
   return request.SerializeAsString();
 }
 
-// A copy of the record without events, steps and the times of epochs. They are swapped out of the
-// way, because to copy those of many jobs would hold up the loop.
+// A copy of the record without events and the times of epochs. They are swapped out of the way,
+// because to copy those of many jobs would hold up the loop.
 v1::Job Summary(v1::Job* record) {
   v1::Job aside;
   aside.mutable_events()->Swap(record->mutable_events());
-  for (v1::RankReport& rank : *record->mutable_ranks()) {
-    v1::RankReport* most = aside.add_ranks();
-    most->mutable_steps()->Swap(rank.mutable_steps());
-    most->mutable_epoch_us()->Swap(rank.mutable_epoch_us());
-  }
+  for (v1::RankReport& rank : *record->mutable_ranks())
+    aside.add_ranks()->mutable_epoch_us()->Swap(rank.mutable_epoch_us());
   v1::Job summary = *record;
   record->mutable_events()->Swap(aside.mutable_events());
-  for (int i = 0; i < record->ranks_size(); ++i) {
-    record->mutable_ranks(i)->mutable_steps()->Swap(aside.mutable_ranks(i)->mutable_steps());
+  for (int i = 0; i < record->ranks_size(); ++i)
     record->mutable_ranks(i)->mutable_epoch_us()->Swap(aside.mutable_ranks(i)->mutable_epoch_us());
-  }
   return summary;
+}
+
+// Memory for an ended job without its step times, within a quarter: its texts and numbers, and the
+// objects around them.
+int64_t RecordBytesOf(const Job& job) {
+  constexpr int64_t kJob = 3500, kRank = 250, kEvent = 150;
+  return kJob + kRank * job.record.ranks_size() + kEvent * job.record.events_size() +
+         static_cast<int64_t>(job.record.ByteSizeLong());
 }
 
 }  // namespace
 
-History::History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics)
+History::History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics,
+                 Bounds bounds)
     : members_(members),
       loop_(loop),
       clock_(clock),
+      bounds_(bounds),
+      bytes_(metrics->counter("job_history_bytes")),
       submitted_(metrics->counter("jobs_submitted_total")),
       succeeded_(metrics->counter("jobs_succeeded_total")),
       failed_(metrics->counter("jobs_failed_total")),
@@ -73,8 +78,8 @@ absl::StatusOr<Job*> History::FindRequest(const v1::SubmitJobRequest& request) {
   record.set_request_id(request.request_id());
   record.set_state(entry->state);
   *record.mutable_end_time() = ToProto(entry->end);
-  record.set_explanation(
-      absl::StrFormat("the details are forgotten, because %d later jobs have ended", kMaxEnded));
+  record.set_explanation(absl::StrFormat(
+      "the details are forgotten, because up to %d later jobs have ended", kMaxEnded));
   if (entry->code != absl::StatusCode::kOk) {
     record.mutable_error()->set_code(static_cast<int>(entry->code));
     record.mutable_error()->set_message("the message is forgotten");
@@ -116,8 +121,23 @@ absl::StatusOr<Job*> History::Find(uint64_t job_id) {
                         job_id));
   }
   return absl::NotFoundError(
-      absl::StrFormat("job %d has ended and is forgotten; the last %d ended jobs are remembered",
-                      job_id, kMaxEnded));
+      absl::StrFormat("job %d has ended and is forgotten; node 0 remembers the last %d ended jobs, "
+                      "or as many as fit into %s",
+                      job_id, kMaxEnded, FormatBytes(bounds_.record_bytes)));
+}
+
+v1::Job History::WithSteps(const Job& job) const {
+  v1::Job whole = job.record;
+  for (v1::RankReport& rank : *whole.mutable_ranks()) {
+    const auto it = job.step_times.find(rank.rank());
+    if (it == job.step_times.end()) continue;
+    for (const auto& [start_us, end_us] : it->second) {
+      v1::StepTime* step = rank.add_steps();
+      step->set_start_us(start_us);
+      step->set_end_us(end_us);
+    }
+  }
+  return whole;
 }
 
 v1::ListJobsResponse History::List(const v1::ListJobsRequest& request) const {
@@ -144,6 +164,43 @@ void History::AddEvent(Job* job, v1::Job::State state, const std::string& messag
   Wake(job);
 }
 
+void History::KeepReports(Job* job) {
+  int64_t step_bytes = job->step_bytes;
+  for (auto& [rank, report] : std::exchange(job->reports, {})) {
+    // Swapped out, because to clear a repeated field keeps its messages.
+    google::protobuf::RepeatedPtrField<v1::StepTime> steps;
+    steps.Swap(report.mutable_steps());
+    *job->record.add_ranks() = std::move(report);
+    if (steps.empty()) continue;
+    StepTimes& times = job->step_times[rank];
+    times.reserve(steps.size());
+    for (const v1::StepTime& step : steps)
+      times.emplace_back(static_cast<float>(step.start_us()), static_cast<float>(step.end_us()));
+    step_bytes += static_cast<int64_t>(times.capacity() * sizeof(times[0]));
+  }
+  if (step_bytes > job->step_bytes) with_steps_.push_back(job->id);
+  Count(job, job->ended ? RecordBytesOf(*job) : 0, step_bytes);
+  ForgetSteps();
+}
+
+void History::Count(Job* job, int64_t record_bytes, int64_t step_bytes) {
+  const int64_t records = record_bytes - job->record_bytes, steps = step_bytes - job->step_bytes;
+  record_bytes_ += records;
+  step_bytes_ += steps;
+  bytes_->Add(records + steps);
+  job->record_bytes = record_bytes;
+  job->step_bytes = step_bytes;
+}
+
+void History::ForgetSteps() {
+  for (; step_bytes_ > bounds_.step_bytes; with_steps_.pop_front()) {
+    const auto it = jobs_.find(with_steps_.front());
+    if (it == jobs_.end()) continue;
+    it->second->step_times.clear();
+    Count(it->second.get(), it->second->record_bytes, 0);
+  }
+}
+
 void History::End(Job* job, v1::Job::State state, const absl::Status& error) {
   job->ended = true;
   *job->record.mutable_end_time() = ToProto(clock_->Now());
@@ -161,10 +218,7 @@ void History::End(Job* job, v1::Job::State state, const absl::Status& error) {
       ->Add();
   log_.OnEnd(*job, state, error);
   ended_.push_back(job->id);
-  if (ended_.size() > kMaxWithSteps) {
-    Job* old = jobs_.at(ended_[ended_.size() - 1 - kMaxWithSteps]).get();
-    for (v1::RankReport& rank : *old->record.mutable_ranks()) rank.clear_steps();
-  }
+  KeepReports(job);
   AddEvent(job, state, error.ok() ? "done" : std::string(error.message()));
 }
 
@@ -218,7 +272,10 @@ void History::Wake(Job* job) {
 
 void History::Trim() {
   // A job that is still launched is needed.
-  while (ended_.size() > kMaxEnded && jobs_.at(ended_.front())->launch == 0) {
+  while (ended_.size() > kMaxEnded || record_bytes_ > bounds_.record_bytes) {
+    Job* oldest = jobs_.at(ended_.front()).get();
+    if (oldest->launch != 0) return;
+    Count(oldest, 0, 0);
     jobs_.erase(ended_.front());
     ended_.pop_front();
   }

@@ -24,7 +24,14 @@ class History {
   // Waits for the end of a job, as Waiter::after_event. (0 waits for its admission.)
   static constexpr int64_t kUntilEnd = INT64_MAX;
 
-  History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics);
+  // Bounds of the memory for ended jobs. The step times go first, and the oldest first.
+  struct Bounds {
+    int64_t record_bytes = 64 << 20;
+    int64_t step_bytes = 64 << 20;
+  };
+
+  // Counts the memory for ended jobs as `job_history_bytes`.
+  History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics, Bounds bounds);
 
   // The job that the request made before; null for a new request. A forgotten job is returned as
   // its state and its end, until the next call. Errors: ALREADY_EXISTS for another body.
@@ -38,10 +45,14 @@ class History {
 
   // Errors: NOT_FOUND, for a job that is forgotten too.
   absl::StatusOr<Job*> Find(uint64_t job_id);
+  // A copy of the record, with the times of steps as long as they are kept.
+  v1::Job WithSteps(const Job& job) const;
   v1::ListJobsResponse List(const v1::ListJobsRequest& request) const;
 
   // Adds an event and wakes its waiters. The first event is the job's admission.
   void AddEvent(Job* job, v1::Job::State state, const std::string& message);
+  // Moves the nodes' reports into the record.
+  void KeepReports(Job* job);
   // Ends the job for its clients.
   void End(Job* job, v1::Job::State state, const absl::Status& error);
   // Wakes the waiter at its event, at `deadline` with DEADLINE_EXCEEDED, or now.
@@ -53,10 +64,15 @@ class History {
   // Wakes the waiters of the last event, and those of lost callers, which otherwise pile up where
   // callers repeat their waits.
   void Wake(Job* job);
+  // Counts the memory for an ended job, in place of the bytes counted before.
+  void Count(Job* job, int64_t record_bytes, int64_t step_bytes);
+  void ForgetSteps();
 
   const Members* const members_;
   Loop* const loop_;
   const Clock* const clock_;
+  const Bounds bounds_;
+  Metrics::Counter* const bytes_;
   Metrics::Counter* const submitted_;
   Metrics::Counter* const succeeded_;
   Metrics::Counter* const failed_;
@@ -64,8 +80,10 @@ class History {
   JobLog log_;
   RequestLog requests_;
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
-  std::deque<uint64_t> ended_;  // oldest first
-  Job forgotten_;               // the answer of FindRequest
+  std::deque<uint64_t> ended_;       // oldest first
+  std::deque<uint64_t> with_steps_;  // likewise; some may be forgotten
+  int64_t record_bytes_ = 0, step_bytes_ = 0;
+  Job forgotten_;  // the answer of FindRequest
   uint64_t next_job_ = 1, next_waiter_ = 1;
 };
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "agmm/v1/job.pb.h"
@@ -28,10 +30,14 @@ struct Waiter {
   Loop::Timer timer = {};
 };
 
+// When each step of a rank's last epoch began and ended, in microseconds since the epoch began: a
+// seventh of what messages take.
+using StepTimes = std::vector<std::pair<float, float>>;
+
 struct Job {
   uint64_t id = 0;
   JobSpec spec;
-  v1::Job record;
+  v1::Job record;  // without times of steps
   Deadline deadline;
   Loop::Timer deadline_timer;
 
@@ -41,6 +47,8 @@ struct Job {
   bool ended = false;
   std::map<uint64_t, Waiter> waiters;
   size_t prune_waiters_at = 0;  // number of waiters at which those of lost callers are dropped
+  std::map<int, StepTimes> step_times;       // by world rank; of the jobs that ended last
+  int64_t record_bytes = 0, step_bytes = 0;  // counted for an ended job
 
   // Set by Queue; held until no node uses them any more.
   std::map<uint64_t, uint64_t> leases;  // by tensor
@@ -58,9 +66,9 @@ struct Job {
   absl::Status first_error;     // the first one that a node reported
   Drain drain = Drain::kNone;
   Loop::Timer drain_timer;
-  bool warm = false;     // its last epoch is not the plan's first, which packs B
-  bool wrote_c = false;  // an epoch of it began somewhere, so the old contents of C are lost
-  RankReports reports;
+  bool warm = false;       // its last epoch is not the plan's first, which packs B
+  bool wrote_c = false;    // an epoch of it began somewhere, so the old contents of C are lost
+  RankReports reports;     // until History keeps them
   int64_t running_ns = 0;  // when it became the first on its ranks, on Clock::Nanos; 0: not yet
   // Times of a job that succeeded: from running_ns to its end, and the usual one of such jobs on
   // its plan. 0: unknown.

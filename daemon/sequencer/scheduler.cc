@@ -53,7 +53,7 @@ Scheduler::Scheduler(const Parts& parts)
       workspaces_(parts.placement, parts.metrics),
       plans_(parts.members, &workspaces_, parts.loop, parts.planners, parts.plan_cache_bytes,
              parts.metrics, [this](PreparedPlan* plan) { OnPlan(plan); }),
-      history_(parts.members, parts.loop, parts.clock, parts.metrics),
+      history_(parts.members, parts.loop, parts.clock, parts.metrics, parts.history),
       launches_({parts.loop, parts.clock, parts.members, parts.catalog, &plans_, &history_,
                  parts.drain_limit, [this](PreparedPlan* plan) { queue_.DropPlan(plan); },
                  [this](Job* job) { OnLaunchOver(job); }}),
@@ -92,7 +92,7 @@ void Scheduler::SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobReques
 
 void Scheduler::GetJob(const CallContext&, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
   const absl::StatusOr<Job*> job = history_.Find(request.job_id());
-  job.ok() ? reply((*job)->record) : reply(job.status());
+  job.ok() ? reply(history_.WithSteps(**job)) : reply(job.status());
 }
 
 void Scheduler::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& request,
@@ -115,9 +115,7 @@ void Scheduler::PollJob(const CallContext& ctx, const v1::WatchJobRequest& reque
       if (event.number() > after) *responses.emplace_back().mutable_event() = event;
     if (job.ended) {
       if (responses.empty()) responses.emplace_back();
-      v1::Job* record = responses.back().mutable_job();
-      *record = job.record;
-      for (v1::RankReport& rank : *record->mutable_ranks()) rank.clear_steps();
+      *responses.back().mutable_job() = job.record;
     }
     reply(std::move(responses));
   };
@@ -259,10 +257,12 @@ bool Scheduler::Launch(Job* job) {
 }
 
 void Scheduler::OnLaunchOver(Job* job) {
-  if (job->ended) return queue_.ReleaseAll(job, false);
+  if (job->ended) {
+    history_.KeepReports(job);
+    return queue_.ReleaseAll(job, false);
+  }
   const bool failed = !job->first_error.ok();
   if (failed && job->drain == Job::Drain::kRequeue && job->end_as.ok()) return Requeue(job);
-  for (auto& [rank, report] : job->reports) *job->record.add_ranks() = std::move(report);
   if (!failed) {
     End(job, v1::Job::STATE_SUCCEEDED, absl::OkStatus());
   } else if (!job->end_as.ok()) {
@@ -364,6 +364,7 @@ void Scheduler::OnGenerationEnded(const std::vector<int>&, const absl::Status& r
   for (Job* job : open) {
     job->plan = nullptr;
     if (job->ended) {
+      history_.KeepReports(job);
       queue_.ReleaseAll(job, false);
     } else {
       End(job, v1::Job::STATE_FAILED, reason);

@@ -28,6 +28,7 @@ class Scheduler : public WorldListener {
     Loop* loop = nullptr;
     Planners planners;
     int64_t plan_cache_bytes = 0;  // of a node, that no job holds
+    scheduler::History::Bounds history = {};
     const Clock* clock = Clock::Real();
     Members* members = nullptr;
     Placement* placement = nullptr;

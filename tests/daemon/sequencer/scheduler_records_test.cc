@@ -4,6 +4,7 @@
 #include "daemon/sequencer/scheduler.h"
 #include "gmock/gmock.h"
 #include "kernels/base/deadline.h"
+#include "kernels/base/memory.h"
 #include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
@@ -124,6 +125,89 @@ TEST_F(Records, TenThousandJobsThroughAHistoryOfAThousandAreAllKnownByTheirReque
   EXPECT_EQ(Metric("jobs_submitted_total"), 10000);
   clock_.Advance(absl::Nanoseconds(1));
   EXPECT_GT(SubmitOk(request), jobs.back());
+}
+
+class BoundedRecords : public Records {
+ protected:
+  static constexpr int kSteps = 1000;  // of a rank
+  static constexpr int64_t kStepBytes = 2 * kSteps * 8;
+  BoundedRecords() {
+    Scheduler::Parts parts = SchedulerTest::Parts();
+    parts.history = {.record_bytes = 100 * 6000, .step_bytes = 4 * kStepBytes};
+    scheduler_ = std::make_unique<Scheduler>(parts);
+  }
+  ~BoundedRecords() override { loop_.Stop(); }
+
+  uint64_t RunLarge(const v1::SubmitJobRequest& request) {
+    const uint64_t id = SubmitOk(request);
+    AnswerPrepared();
+    for (int node : {0, 1}) ReportSteps(node, id);
+    return id;
+  }
+  void ReportSteps(int node, uint64_t job) {
+    v1::Report report;
+    v1::LaunchDone* done = report.mutable_launch_done();
+    done->set_job_id(job);
+    done->set_began(true);
+    v1::RankReport* rank = done->add_ranks();
+    rank->set_rank(node);
+    for (int i = 0; i < kSteps; ++i) {
+      v1::StepTime* step = rank->add_steps();
+      step->set_start_us(i);
+      step->set_end_us(i + 0.5);
+    }
+    Report(node, report);
+  }
+};
+
+TEST_F(BoundedRecords, StepTimesOfTheLastJobsAreKeptAndOnlyGetJobBringsThem) {
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  std::vector<uint64_t> jobs;
+  for (int i = 0; i < 6; ++i) jobs.push_back(RunLarge(request));
+  for (int i = 0; i < 6; ++i) {
+    const v1::Job job = *Get(jobs[i]);
+    ASSERT_EQ(job.ranks_size(), 2);
+    for (const v1::RankReport& rank : job.ranks())
+      ASSERT_EQ(rank.steps_size(), i < 2 ? 0 : kSteps) << "job " << i;
+  }
+  EXPECT_EQ(Get(jobs[5])->ranks(1).steps(999).start_us(), 999);
+  EXPECT_EQ(Get(jobs[5])->ranks(1).steps(999).end_us(), 999.5);
+  EXPECT_EQ(StartWait(jobs[5]).Get()->ranks(1).steps_size(), 0);
+  EXPECT_EQ(Cancel(jobs[5])->ranks(1).steps_size(), 0);
+  EXPECT_EQ(Poll(jobs[5], 3).Get()->at(0).job().ranks(1).steps_size(), 0);
+}
+
+TEST_F(BoundedRecords, ReportsThatComeAfterTheEndAreKeptAndCounted) {
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  const uint64_t first = SubmitOk(request), second = SubmitOk(request);
+  AnswerPrepared();
+  ASSERT_EQ(Launched().size(), 2u);
+  ASSERT_TRUE(Cancel(second).ok());
+  ASSERT_EQ(State(second), v1::Job::STATE_CANCELLED) << "it has ended for its clients";
+  const double before = Metric("job_history_bytes");
+  for (uint64_t job : {first, second})
+    for (int node : {0, 1}) ReportSteps(node, job);
+  EXPECT_EQ(Get(second)->ranks(1).steps_size(), kSteps);
+  EXPECT_GT(Metric("job_history_bytes"), before + 2 * kStepBytes);
+}
+
+TEST_F(BoundedRecords, RecordsAreForgottenBeyondTheirBytesAndCountedAsMallocDoes) {
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  const uint64_t first = RunLarge(request);
+  const double counted = Metric("job_history_bytes");
+  const auto allocated = static_cast<double>(AllocatedBytes());
+  for (int i = 0; i < 50; ++i) RunLarge(request);
+  if (allocated > 0) {
+    const double ratio = (static_cast<double>(AllocatedBytes()) - allocated) /
+                         (Metric("job_history_bytes") - counted);
+    EXPECT_GT(ratio, 0.75);
+    EXPECT_LT(ratio, 1.25);
+  }
+  EXPECT_TRUE(Get(first).ok());
+  for (int i = 0; i < 100; ++i) RunLarge(request);
+  EXPECT_LE(Metric("job_history_bytes"), 100 * 6000 + 4 * kStepBytes);
+  EXPECT_THAT(std::string(Get(first).status().message()),
+              HasSubstr("as many as fit into 585.94 KiB"));
 }
 
 TEST_F(Records, JobsAreListedNewestFirstPageByPage) {

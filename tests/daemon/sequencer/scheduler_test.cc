@@ -153,24 +153,6 @@ TEST_F(SchedulerTest, WhatIsUnknownIsRefusedAndLeavesNothing) {
   EXPECT_EQ(WorkspaceBytes(), 0);
 }
 
-TEST_F(SchedulerTest, OnlyTheLast64JobsKeepTheTimesOfTheirSteps) {
-  const v1::SubmitJobRequest request = Request(MakeOperands());
-  std::vector<uint64_t> jobs;
-  for (int i = 0; i < 66; ++i) {
-    jobs.push_back(SubmitOk(request));
-    AnswerPrepared();
-    DoneEverywhere(jobs.back());
-  }
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    const v1::Job job = *Get(jobs[i]);
-    ASSERT_EQ(job.ranks_size(), 2);
-    for (const v1::RankReport& rank : job.ranks()) {
-      EXPECT_EQ(rank.steps_size(), i < 2 ? 0 : 1) << i;
-      EXPECT_EQ(rank.epoch_us_size(), 1);
-    }
-  }
-}
-
 TEST_F(SchedulerTest, AJobWaitsForAWriteAdmittedBeforeIt) {
   const Operands3 t = MakeOperands();
   const uint64_t write = BeginWrite(t.a);
