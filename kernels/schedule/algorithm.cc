@@ -6,9 +6,10 @@ namespace agmm {
 
 const std::vector<Algorithm>& Algorithms() {
   static const auto* const all = new std::vector<Algorithm>{
-      // The unfused baseline: anything less than the whole operand in one block, and one multiply,
-      // would flatter the others.
-      {"serial", DirectRoute, Arrivals::kContiguous},
+      // The unfused baseline. Anything less than the whole operand in one block and one multiply
+      // would flatter the others, and so would a gather that crosses between nodes more often than
+      // it has to.
+      {"serial", HierarchicalRoute, Arrivals::kContiguous, 1, /*one_a_node=*/true},
       {"ring", RingRoute},
       {"bidirectional_ring", BidirectionalRingRoute},
       {"split_ring", SplitRingRoute, Arrivals::kPlaces, 2},

@@ -35,6 +35,7 @@ PlanOptions GatherA(const char* algorithm, int chunks, const char* split = "N=x"
 const Case kCases[] = {
     {"local_2", "A[M_x, K] * B[K, N] -> C[M_x, N]", "x=2", {8, 4, 4}, DType::kF32, 1, 0, {}},
     {"serial_2", kDefaultSpec, "x=2", {8, 4, 4}, DType::kF32, 1, 0, GatherA("serial", 0)},
+    {"serial_4_nodes_2", kDefaultSpec, "x=4", {8, 4, 4}, DType::kF32, 2, 0, GatherA("serial", 0)},
     {"ring_2", kDefaultSpec, "x=2", {8, 4, 4}, DType::kF32, 1, 0, GatherA("ring", 1)},
     {"ring_4_nodes_2_chunks_2",
      kDefaultSpec,

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
+#include "kernels/schedule/access.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/verify.h"
 #include "tests/schedule/problems.h"
@@ -169,6 +171,22 @@ TEST(Serial, SaysWhenItDoesNotTakeTheChunksThatWereAskedFor) {
   EXPECT_EQ(four.options, (PlanOptions{"serial", 1, 1, "N=x"}));
   EXPECT_EQ(four.why, "serial takes shards whole, not in the 4 chunks that were asked for");
   EXPECT_EQ(resolve({"serial", 1, 0, "N=x"}).why, "");
+}
+
+TEST(Serial, GathersEachShardToANodeOnceAndMultipliesOnce) {
+  const Problem problem = MakeProblem(64, {8, 64, 8192}, DType::kBF16);
+  const Topology topology = MakeTopology(64, 8);
+  const Schedule schedule = Plan(problem, topology, {"serial", 0, 0, "N=x"}).value();
+  EXPECT_EQ(Verify(problem, topology, schedule), absl::OkStatus());
+  int64_t bytes = 0;
+  for (const Traffic& traffic : TrafficOf(topology, schedule)) bytes += traffic.other_nodes;
+  EXPECT_EQ(bytes, 896 << 10) << "8 rows of 16 KiB to 7 other nodes";
+  for (const std::vector<Step>& steps : schedule.ranks) {
+    EXPECT_EQ(
+        absl::c_count_if(
+            steps, [](const Step& step) { return std::holds_alternative<Multiply>(step.op); }),
+        1);
+  }
 }
 
 // The errors of Verify for a peer plan without its joins.
