@@ -79,8 +79,8 @@ std::string CountText(const Schedule& schedule, bool carried) {
   return absl::StrFormat("%d: %s", total, absl::StrJoin(parts, ", "));
 }
 
-// "1.31 GiB by memory, 192 MiB by network an epoch": the bytes between ranks. Behind those between
-// nodes the least that any plan of the split sends.
+// "1.31 GiB by memory, 192 MiB by network an epoch; minimum between nodes: 64 MiB": the bytes
+// between ranks, and the fewest between nodes of any plan of the split.
 std::string MovedText(const std::vector<Traffic>& by_rank, int64_t least) {
   Traffic sum;
   for (const Traffic& traffic : by_rank) sum += traffic;
@@ -89,8 +89,7 @@ std::string MovedText(const std::vector<Traffic>& by_rank, int64_t least) {
   if (sum.other_nodes > 0) parts.push_back(FormatBytes(sum.other_nodes) + " by network");
   if (parts.empty()) return "nothing";
   const std::string bound =
-      sum.other_nodes > 0 ? absl::StrCat("; ", FormatBytes(least), " between nodes is the least")
-                          : "";
+      sum.other_nodes > 0 ? absl::StrCat("; minimum between nodes: ", FormatBytes(least)) : "";
   return absl::StrCat(absl::StrJoin(parts, ", "), " an epoch", bound);
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -38,19 +39,19 @@ struct Gathered {
   bool along_k = false;
   bool by_rows = false;  // the dimension of its pieces
   int64_t shard_bytes = 0;
-  int64_t length = 0;      // of a shard, in the dimension that is gathered
-  int64_t stationary = 0;  // columns of the other operand at a rank (rows, where B travels)
-  std::string reread;      // that other operand
-  int64_t group = 1;       // shards that a rank gathers, its own included
-  // Two ranks that exchange chunks, on different nodes and on one.
-  std::optional<std::pair<Rank, Rank>> apart, together;
-  // Two of one node, neither of which can load the other's memory.
+  int64_t length = 0;        // of a shard, in the dimension that is gathered
+  int64_t stationary = 0;    // columns of the other operand at a rank (rows, where B travels)
+  std::string read_again;    // the name of that other operand
+  int64_t group = 1;         // shards that a rank gathers, its own included
+  bool shared_node = false;  // two ranks of the mesh are on one node
+  // Two ranks that exchange chunks and are on different nodes.
+  std::optional<std::pair<Rank, Rank>> apart;
+  // Two of one node, neither of which can load the other's memory. Not set beside `apart`.
   std::optional<std::pair<Rank, Rank>> in_islands;
 };
 
-// Looks for the pairs among the ranks that exchange chunks of one operand. `nodes`: not all
-// ranks are on one.
-void FindPairs(const Topology& topology, const Move& move, bool nodes, Gathered& gathered) {
+// Looks for the pairs among the ranks that exchange chunks of one operand.
+void FindPairs(const Topology& topology, const Move& move, Gathered& gathered) {
   const Grid grid = GridOf(move.has, move.needs, 1, 1);
   const auto for_each_cell = [&](const Block& block, auto use) {
     if (block.empty()) return true;
@@ -80,17 +81,15 @@ void FindPairs(const Topology& topology, const Move& move, bool nodes, Gathered&
         return true;
       const auto at = std::lower_bound(all.begin(), all.end(), std::pair(node, Rank{0}));
       if (at != all.end() && at->first == node) {
-        if (!gathered.together) gathered.together = std::minmax(at->second, rank);
         const auto loads = [&](const std::pair<int, Rank>& holder) {
           return topology.CanLoad(holder.second, rank);
         };
         if (!gathered.in_islands && std::none_of(at, all.end(), loads))
           gathered.in_islands = std::minmax(at->second, rank);
-      } else if (!gathered.apart) {
+      } else {
         gathered.apart = std::minmax(all.front().second, rank);
       }
-      return !(gathered.together && (gathered.apart || !nodes) &&
-               (gathered.in_islands || topology.island_of_rank.empty()));
+      return !gathered.apart;
     };
     for (const Block& block : move.needs[rank])
       if (!for_each_cell(block, look)) return;
@@ -112,7 +111,7 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const M
   gathered.by_rows = (&input == &moves.b) == input.along_k;
   gathered.along_k = input.along_k;
   gathered.shard_bytes = ShardBytes(problem.mesh, problem.tensors[input.operand]);
-  gathered.reread = (&input == &moves.b ? problem.a() : problem.b()).name;
+  gathered.read_again = (&input == &moves.b ? problem.a() : problem.b()).name;
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const Block& shard = input.has[rank];
     const LocalProduct& part = moves.work.parts[rank];
@@ -123,10 +122,12 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const M
   }
   for (const ChunkCount& count : CountChunks(input.has, input.needs, 1, 1))
     gathered.group = std::max(gathered.group, count.read);
-  const auto& node_of = topology.node_of_rank;
-  const bool nodes = absl::c_any_of(node_of, [&](int node) { return node != node_of[0]; });
+  const std::set<int> nodes(topology.node_of_rank.begin(), topology.node_of_rank.end());
+  gathered.shared_node = static_cast<int>(nodes.size()) < topology.rank_count();
+  // Ranks of one node and one island are never a pair.
+  if (nodes.size() == 1 && topology.island_of_rank.empty()) return gathered;
   for (const Move* move : {&moves.a, &moves.b, &moves.c})
-    if (move->travels) FindPairs(topology, *move, nodes, gathered);
+    if (move->travels && !gathered.apart) FindPairs(topology, *move, gathered);
   return gathered;
 }
 
@@ -138,11 +139,13 @@ int ChooseChunks(const Gathered& gathered) {
                    kMaxGroupChunks / gathered.group, kMaxChosenChunks})));
 }
 
-// Whether reading the stationary operand once for each chunk, as fused forms do, costs more than
-// the gather that they hide; serial reads it once. memory_over_gather: bytes of it read from memory
-// while one of the other is gathered. Slices of K read other parts of it, each once.
+// Returns true if reading the stationary operand again for each chunk, as fused forms do, costs
+// more than the gather of an input that they hide; serial reads it once. memory_over_gather: bytes
+// of it read from memory while one of the other is gathered. Slices of K read other parts of it,
+// each once.
 bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_gather) {
-  if (gathered.along_k || gathered.length / chunks >= kMinChunkRows) return false;
+  if (!gathered.inputs || gathered.along_k || gathered.length / chunks >= kMinChunkRows)
+    return false;
   return gathered.stationary * (gathered.group * chunks - 1) >
          memory_over_gather * gathered.length * (gathered.group - 1);
 }
@@ -162,21 +165,28 @@ Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
   if (!needs_places &&
       TooFewRowsToFuse(gathered, chunks, gathered.apart ? kMemoryOverLink : kMemoryOverCopy)) {
     return {"serial",
-            absl::StrFormat("%d %s a shard in %s cost more than their gather, because %s is read "
-                            "once a piece",
+            absl::StrFormat("with %d %s per shard, reading %s again for each piece costs more than "
+                            "the gather",
                             gathered.length, gathered.by_rows ? "rows" : "columns",
-                            Counted(chunks, "piece"), gathered.reread)};
+                            gathered.read_again)};
   }
-  if (!gathered.apart) {
-    if (needs_places) return {"ring", "it has a place for each arrival, which the options ask for"};
-    if (gathered.in_islands)
-      return {"ring", "the ranks that gather share a node, but not all of them a memory"};
-    return {"peer",
-            "all ranks that gather share a node and read each other's shards where they lie"};
+  if (gathered.apart) {
+    if (gathered.shared_node) {
+      return {"hierarchical",
+              "some ranks share a node, and each block crosses to a node only once"};
+    }
+    return {"direct", "each rank is on a node of its own"};
   }
-  // A shard that has reached the node once is passed on within it.
-  if (gathered.together) return {"ring", "some ranks that gather share a node, others do not"};
-  return {"direct", "each rank that gathers is on a node of its own"};
+  if (needs_places) return {"ring", "it has a place for each arrival, which the options ask for"};
+  if (gathered.in_islands) {
+    return {"ring",
+            "ranks that exchange blocks share a node, but not all of them can load each other's "
+            "memory"};
+  }
+  return {"peer", gathered.inputs
+                      ? "ranks that exchange blocks share a node, and read each other's "
+                        "shards in place"
+                      : "ranks that exchange blocks share a node"};
 }
 
 absl::Status CheckCounts(const PlanOptions& options) {

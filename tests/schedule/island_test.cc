@@ -51,7 +51,8 @@ TEST(Islands, AutoDoesNotTakePeerAcrossTwo) {
   EXPECT_EQ(ResolveOptions(problem, {{0, 0, 0, 0}}, {}).value().options.algorithm, "peer");
   const ResolvedOptions across = ResolveOptions(problem, {{0, 0, 0, 0}, {0, 0, 1, 1}}, {}).value();
   EXPECT_EQ(across.options.algorithm, "ring");
-  EXPECT_THAT(across.why, HasSubstr("share a node, but not all of them a memory"));
+  EXPECT_THAT(across.why,
+              HasSubstr("share a node, but not all of them can load each other's memory"));
 }
 
 // Gathers along x, and rank r is (x, y) = (r / 2, r % 2).

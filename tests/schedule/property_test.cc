@@ -155,9 +155,10 @@ TEST(Peer, IsWhatAutoTakesWithinNodesWithWholeShards) {
   const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {"auto", 0, 0, "N=tp"});
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(resolved->options, (PlanOptions{"peer", 1, 1, "N=tp"}));
-  EXPECT_EQ(resolved->why,
-            "auto takes peer: all ranks that gather share a node and read each other's shards "
-            "where they lie");
+  EXPECT_EQ(
+      resolved->why,
+      "auto takes peer: ranks that exchange blocks share a node, and read each other's shards "
+      "in place");
   EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3, 0, "N=tp"})->options,
             (PlanOptions{"peer", 3, 1, "N=tp"}));
 }

@@ -25,7 +25,7 @@ TEST(Choice, OfPiecesStaysWithinWhatDaemonsPlan) {
   const Problem problem = On64By8("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]");
   const Topology topology = MakeTopology(512, 64);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
-  EXPECT_EQ(resolved.options, (PlanOptions{"ring", 1, 2, "M=x,N=y"}));
+  EXPECT_EQ(resolved.options, (PlanOptions{"hierarchical", 1, 2, "M=x,N=y"}));
   EXPECT_THAT(resolved.why,
               HasSubstr("pieces along K: 2, not 8, because daemons plan at most 131072 steps"));
   EXPECT_LE(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
@@ -35,19 +35,19 @@ TEST(Choice, KeepsThePiecesThatWereAskedFor) {
   const Problem problem = On64By8("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]");
   const Topology topology = MakeTopology(512, 64);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {"auto", 0, 8}).value();
-  EXPECT_EQ(resolved.options, (PlanOptions{"ring", 1, 8, "M=x,N=y"}));
+  EXPECT_EQ(resolved.options, (PlanOptions{"hierarchical", 1, 8, "M=x,N=y"}));
   EXPECT_GT(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
 }
 
-TEST(Choice, OfSerialNamesTheRowsOfAShardAndThePieces) {
+TEST(Choice, OfSerialNamesTheRowsOfAShard) {
   const Problem problem =
       MakeProblem(8, {4096, 8192, 8192}, DType::kBF16, "A[M_x, K] * B[K, N] -> C[M, N]");
   PlanOptions asked;
   asked.split = "N=x";
   asked.chunks = 64;
   const ResolvedOptions resolved = ResolveOptions(problem, MakeTopology(8, 1), asked).value();
-  EXPECT_THAT(resolved.why, HasSubstr("auto takes serial: 512 rows a shard in 64 pieces cost more "
-                                      "than their gather, because B is read once a piece"));
+  EXPECT_THAT(resolved.why, HasSubstr("auto takes serial: with 512 rows per shard, reading B again "
+                                      "for each piece costs more than the gather"));
 }
 
 TEST(Choice, OfAnAlgorithmStaysWithinWhatDaemonsPlan) {
@@ -55,8 +55,9 @@ TEST(Choice, OfAnAlgorithmStaysWithinWhatDaemonsPlan) {
   const Topology topology = MakeTopology(512, 64);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
   EXPECT_EQ(resolved.options.algorithm, "serial");
-  EXPECT_EQ(resolved.why,
-            "auto takes serial: ring would have more than the 131072 steps that daemons plan");
+  EXPECT_EQ(
+      resolved.why,
+      "auto takes serial: hierarchical would have more than the 131072 steps that daemons plan");
   EXPECT_LE(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
   EXPECT_EQ(ResolveOptions(problem, topology, {"ring"})->options.algorithm, "ring");
 }

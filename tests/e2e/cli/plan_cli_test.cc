@@ -52,20 +52,20 @@ TEST(PlanCli, TextShowsTheProblemTheChoiceAndTheTraffic) {
   EXPECT_THAT(result.out,
               StartsWith("A[M_x, K] * B[K, N_x] -> C[M, N_x]  M=64 N=32 K=96 bf16  mesh x=4\n"
                          "split      N=x\n"
-                         "algorithm  ring, 1 chunk a shard (auto "));
+                         "algorithm  hierarchical, 1 chunk a shard (auto "));
   EXPECT_THAT(result.out, HasSubstr(", verified\n"));
   EXPECT_THAT(result.out, HasSubstr("workspace  12 KiB on every rank\n"));
-  // Each rank passes on three shards of 16 x 96 bf16; rank 0 sends to rank 3, on the other node.
+  // Each rank sends its shard of 16 x 96 bf16 to both nodes, and passes one on within its own.
   EXPECT_THAT(result.out, HasSubstr("rank  node  steps  sent to own node  to other nodes\n"
                                     "                              bytes           bytes\n"
-                                    "   0     0      7                 0            9216\n"
-                                    "   1     0      7              9216               0\n"
-                                    "   2     1      7                 0            9216\n"
-                                    "   3     1      7              9216               0\n"));
+                                    "   0     0      7              6144            3072\n"
+                                    "   1     0      7              6144            3072\n"
+                                    "   2     1      7              6144            3072\n"
+                                    "   3     1      7              6144            3072\n"));
   EXPECT_THAT(result.out, HasSubstr("\nsteps      28: 12 transfer, 16 multiply\n"));
   EXPECT_THAT(result.out,
-              HasSubstr("\nmoved      18 KiB by memory, 18 KiB by network an epoch; 12 KiB "
-                        "between nodes is the least\n"));
+              HasSubstr("\nmoved      24 KiB by memory, 12 KiB by network an epoch; minimum "
+                        "between nodes: 12 KiB\n"));
   EXPECT_THAT(result.out, Not(HasSubstr("\nrank 0\n")));
 }
 
@@ -73,7 +73,8 @@ TEST(PlanCli, FullTextAddsTheStepsOfEveryRank) {
   const Result result =
       Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --split N=x --full");
   ASSERT_EQ(result.exit_code, 0) << result.out;
-  EXPECT_THAT(result.out, HasSubstr("\nagmm schedule 1 ring ranks=4 workspace=12288\nrank 0\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("\nagmm schedule 1 hierarchical ranks=4 workspace=12288\nrank 0\n"));
   for (const char* rank : {"\nrank 0\n", "\nrank 1\n", "\nrank 2\n", "\nrank 3\n"})
     EXPECT_THAT(result.out, HasSubstr(rank));
 }

@@ -1,0 +1,227 @@
+// What `auto` takes: few bytes between nodes, and for reasons that are true of the plan.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <random>
+#include <regex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "kernels/schedule/access.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+#include "kernels/schedule/text.h"
+#include "tests/schedule/shardings.h"
+#include "tests/support/seed.h"
+
+namespace agmm::test {
+namespace {
+
+// A plan by choice.
+struct Chosen {
+  Problem problem;
+  Topology topology;
+  ResolvedOptions resolved;
+  Schedule schedule;
+};
+
+int64_t BytesBetweenNodes(const Topology& topology, const Schedule& schedule) {
+  int64_t bytes = 0;
+  for (const Traffic& traffic : TrafficOf(topology, schedule)) bytes += traffic.other_nodes;
+  return bytes;
+}
+
+bool RanksShareANode(const Topology& topology) {
+  const std::set<int> nodes(topology.node_of_rank.begin(), topology.node_of_rank.end());
+  return static_cast<int>(nodes.size()) < topology.rank_count();
+}
+
+// A copy of a block from one rank to another.
+struct Copy {
+  Block block;
+  Rank from, to;
+};
+std::vector<Copy> CopiesOf(const Schedule& schedule) {
+  std::vector<Copy> copies;
+  for (const std::vector<Step>& steps : schedule.ranks) {
+    for (const Step& step : steps) {
+      const auto* transfer = std::get_if<Transfer>(&step.op);
+      if (transfer == nullptr) continue;
+      for (const Place& to : transfer->to)
+        if (to.rank != transfer->from.rank)
+          copies.push_back({transfer->block, transfer->from.rank, to.rank});
+    }
+  }
+  return copies;
+}
+
+bool EachBlockCrossesToANodeOnce(const Chosen& chosen) {
+  std::map<std::pair<int, Operand>, std::vector<Block>> arrived;  // by node
+  for (const Copy& copy : CopiesOf(chosen.schedule)) {
+    if (chosen.topology.SameNode(copy.from, copy.to)) continue;
+    std::vector<Block>& there =
+        arrived[{chosen.topology.node_of_rank[copy.to], copy.block.operand}];
+    for (const Block& block : there)
+      if (!Intersect(block, copy.block).empty()) return false;
+    there.push_back(copy.block);
+  }
+  return !arrived.empty();
+}
+
+// The pairs of ranks of which one multiplies out of the other's memory.
+std::set<std::pair<Rank, Rank>> LoadsOf(const Schedule& schedule) {
+  std::set<std::pair<Rank, Rank>> loads;
+  for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
+    for (const Step& step : schedule.ranks[rank]) {
+      const auto* multiply = std::get_if<Multiply>(&step.op);
+      if (multiply == nullptr) continue;
+      for (const Place* place : {&multiply->a_place, &multiply->b_place})
+        if (place->rank != rank) loads.emplace(rank, place->rank);
+    }
+  }
+  return loads;
+}
+
+int64_t MultiplyCount(const Schedule& schedule, Rank rank) {
+  int64_t count = 0;
+  for (const Step& step : schedule.ranks[rank]) count += std::holds_alternative<Multiply>(step.op);
+  return count;
+}
+
+// A reason, and what it claims of the plan. The groups of its text are numbers and names.
+struct Claim {
+  const char* text;
+  std::function<bool(const Chosen&, const std::smatch&)> holds;
+};
+
+const Claim kClaims[] = {
+    {"nothing has to move",
+     [](const Chosen& c, const std::smatch&) { return c.schedule.algorithm == "local"; }},
+    {"auto takes peer: ranks that exchange blocks share a node, and read each other's shards in "
+     "place",
+     [](const Chosen& c, const std::smatch&) {
+       return BytesBetweenNodes(c.topology, c.schedule) == 0 && !LoadsOf(c.schedule).empty() &&
+              absl::c_all_of(CopiesOf(c.schedule),
+                             [](const Copy& copy) { return copy.block.operand == kC; });
+     }},
+    {"auto takes peer: ranks that exchange blocks share a node",
+     [](const Chosen& c, const std::smatch&) {
+       const std::vector<Copy> copies = CopiesOf(c.schedule);
+       return LoadsOf(c.schedule).empty() && !copies.empty() &&
+              absl::c_all_of(copies, [&](const Copy& copy) {
+                return copy.block.operand == kC && c.topology.SameNode(copy.from, copy.to);
+              });
+     }},
+    {"auto takes ring: ranks that exchange blocks share a node, but not all of them can load each "
+     "other's memory",
+     [](const Chosen& c, const std::smatch&) {
+       return BytesBetweenNodes(c.topology, c.schedule) == 0 &&
+              absl::c_any_of(CopiesOf(c.schedule), [&](const Copy& copy) {
+                return !c.topology.CanLoad(copy.from, copy.to);
+              });
+     }},
+    {"auto takes hierarchical: some ranks share a node, and each block crosses to a node only once",
+     [](const Chosen& c, const std::smatch&) {
+       return RanksShareANode(c.topology) && EachBlockCrossesToANodeOnce(c);
+     }},
+    {"auto takes direct: each rank is on a node of its own",
+     [](const Chosen& c, const std::smatch&) {
+       return !RanksShareANode(c.topology) && BytesBetweenNodes(c.topology, c.schedule) > 0;
+     }},
+    {"auto takes serial: with ([0-9]+) (rows|columns) per shard, reading (.) again for each piece "
+     "costs more than the gather",
+     [](const Chosen& c, const std::smatch& words) {
+       const bool rows = words[2] == "rows";
+       const Operand gathered = rows ? kA : kB, read_again = rows ? kB : kA;
+       int64_t length = 0;
+       for (Rank rank = 0; rank < c.problem.mesh.size(); ++rank) {
+         const Block shard = ShardBlock(c.problem, gathered, rank);
+         length = std::max(length, (rows ? shard.rows : shard.cols).size());
+         if (MultiplyCount(c.schedule, rank) > 1) return false;
+       }
+       return words[1] == std::to_string(length) &&
+              words[3] == c.problem.tensors[read_again].name &&
+              absl::c_any_of(CopiesOf(c.schedule),
+                             [&](const Copy& copy) { return copy.block.operand == gathered; });
+     }},
+};
+
+// Every sharding on nodes of every kind: full, alone, in turn, uneven, in islands.
+std::vector<Topology> LayoutsOf(int ranks, std::mt19937_64& random) {
+  std::vector<Topology> layouts(6);
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    layouts[0].node_of_rank.push_back(0);
+    layouts[1].node_of_rank.push_back(rank);
+    layouts[2].node_of_rank.push_back(rank < (ranks + 1) / 2 ? 0 : 1);
+    layouts[3].node_of_rank.push_back(rank % 2);
+    layouts[4].node_of_rank.push_back(static_cast<int>(random() % 3));
+    layouts[5].node_of_rank.push_back(static_cast<int>(random() % 2));
+    layouts[5].island_of_rank.push_back(static_cast<int>(random() % 2));
+  }
+  layouts.push_back(layouts[0]);
+  layouts.back().island_of_rank = layouts[3].node_of_rank;
+  return layouts;
+}
+
+void ForEachChoice(const std::function<void(const Chosen&)>& check) {
+  std::mt19937_64 random(TestSeed());
+  for (const ShardedCase& one : ShardedCases()) {
+    const Mesh mesh = ParseMesh(one.mesh).value();
+    for (const Topology& topology : LayoutsOf(mesh.size(), random)) {
+      for (const Shape& shape :
+           {Shape{10, 7, 13}, Shape{1024, 512, 1024}, Shape{512, 2048, 64}, Shape{16, 4096, 512}}) {
+        const Problem problem = ParseProblem(one.spec, mesh, shape, DType::kBF16).value();
+        const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
+        const Schedule schedule = Plan(problem, topology, resolved.options).value();
+        SCOPED_TRACE(absl::StrFormat("AGMM_SEED=%d %s, nodes %s, %s: %s", TestSeed(),
+                                     ToString(problem), absl::StrJoin(topology.node_of_rank, ","),
+                                     ToString(resolved.options), resolved.why));
+        check({problem, topology, resolved, schedule});
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Auto, CrossesNodesWithNoMoreBytesThanAnyAlgorithm) {
+  ForEachChoice([](const Chosen& chosen) {
+    const int64_t bytes = BytesBetweenNodes(chosen.topology, chosen.schedule);
+    for (const Algorithm& algorithm : Algorithms()) {
+      const PlanOptions asked = {algorithm.name, 1, 1, chosen.resolved.options.split};
+      const auto other = Plan(chosen.problem, chosen.topology, asked);
+      if (!other.ok()) continue;
+      EXPECT_LE(bytes, BytesBetweenNodes(chosen.topology, *other)) << algorithm.name;
+    }
+  });
+}
+
+TEST(Auto, GivesOnlyReasonsThatAreTrueOfItsPlan) {
+  std::map<const Claim*, int> given;
+  ForEachChoice([&](const Chosen& chosen) {
+    for (const auto part : absl::StrSplit(chosen.resolved.why, "; ")) {
+      const std::string reason(part);
+      std::smatch words;
+      const Claim* const claim = std::find_if(
+          std::begin(kClaims), std::end(kClaims),
+          [&](const Claim& one) { return std::regex_match(reason, words, std::regex(one.text)); });
+      ASSERT_NE(claim, std::end(kClaims)) << "nothing is known that would prove it: " << reason;
+      EXPECT_TRUE(claim->holds(chosen, words)) << Print(chosen.problem, chosen.schedule);
+      ++given[claim];
+    }
+  });
+  if (HasFailure()) return;
+  for (const Claim& claim : kClaims) EXPECT_GT(given[&claim], 0) << claim.text;
+}
+
+}  // namespace
+}  // namespace agmm::test
