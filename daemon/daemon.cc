@@ -33,6 +33,7 @@
 #include "daemon/sequencer/sequencer.h"
 #include "daemon/sequencer/sessions.h"
 #include "daemon/transport/ucx_transport.h"
+#include "kernels/base/host_port.h"
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
@@ -173,7 +174,8 @@ absl::Status WholeDaemon::CreateDevices() {
 absl::Status WholeDaemon::CreateTransport() {
   if (!alone()) {
     TransportOptions options;
-    AGMM_ASSIGN_OR_RETURN(options.bind_address, ResolveHost(config_.transport_address));
+    AGMM_ASSIGN_OR_RETURN(const auto addresses, Resolve(config_.transport_address, 0));
+    options.bind_address = addresses[0].ip();
     options.ports = {config_.first_transport_port, config_.last_transport_port};
     options.other_ports = config_.listen_ports();
     options.secret = config_.secret;

@@ -4,16 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "kernels/base/host_port.h"
 
 namespace agmm {
 namespace {
@@ -32,16 +31,9 @@ absl::StatusOr<Endpoint> OfSocket(absl::string_view path, const Wording& wording
 }
 
 absl::StatusOr<Endpoint> OfHost(absl::string_view text, const Wording& wording) {
-  const size_t colon = text.rfind(':');
-  const absl::string_view host = text.substr(0, colon);
-  const bool bare_v6 = host.find(':') != host.npos && !absl::StartsWith(host, "[");
-  uint32_t port = 0;
-  if (colon == text.npos || host.empty() || bare_v6 ||
-      !absl::SimpleAtoi(text.substr(colon + 1), &port) || port == 0 || port > 65535) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "\"%s\" is not an endpoint; write host:port (port 1 to 65535), [v6]:port or unix:/path",
-        text));
-  }
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(text, 1);
+  if (!parsed.ok())
+    return absl::InvalidArgumentError(absl::StrCat(parsed.status().message(), ", or unix:/path"));
   return Endpoint{std::string(text), absl::StrCat("dns:///", text), "", wording};
 }
 

@@ -7,14 +7,15 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "daemon/config/config.pb.h"
 #include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/host_port.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/base/usable_memory.h"
@@ -80,23 +81,12 @@ class Part {
   const Tree* const tree_;
 };
 
-// The host of "host:port" or "[v6]:port". Port 0, any free one, makes sense only for binding.
-absl::StatusOr<std::string> HostOf(absl::string_view address, uint32_t min_port) {
-  const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  if (colon == absl::string_view::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < min_port || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("\"%s\" is not host:port; write for example 10.0.0.1:7101", address));
-  }
-  absl::string_view host = address.substr(0, colon);
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  return std::string(host);
-}
-
-// `address` with another port.
-std::string WithPort(absl::string_view address, int port) {
-  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+// Parses an address at which other hosts find a daemon: one that has a single meaning on all of
+// them.
+absl::StatusOr<HostPort> ParseNodeAddress(absl::string_view text, int min_port) {
+  AGMM_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(text, min_port));
+  AGMM_RETURN_IF_ERROR(CheckHasOneMeaning(address.host));
+  return address;
 }
 
 absl::Status CheckName(absl::string_view name) {
@@ -112,12 +102,12 @@ absl::Status CheckName(absl::string_view name) {
 
 absl::Status ReadPeerPort(const config::World& world, const Part& at, Config* config) {
   if (world.node_size() == 1) return absl::OkStatus();
-  const std::string& address = world.node(0).address();
-  int port = world.peer_port();
-  if (port == 0 && absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) --port;
+  AGMM_ASSIGN_OR_RETURN(HostPort peers, ParseHostPort(world.node(0).address(), 1));
+  const int port = world.peer_port() == 0 ? peers.port - 1 : world.peer_port();
   if (port < 1 || port > 65535)
     return at.Error("peer_port", absl::StrFormat("%d is outside [1, 65535]", port));
-  config->peer_address = WithPort(address, port);
+  peers.port = port;
+  config->peer_address = peers.ToString();
   for (const config::Node& node : world.node()) {
     if (node.address() == config->peer_address) {
       return at.Error("peer_port",
@@ -129,20 +119,25 @@ absl::Status ReadPeerPort(const config::World& world, const Part& at, Config* co
   return absl::OkStatus();
 }
 
-absl::Status ReadWorld(const config::World& world, const Part& at, Config* config) {
+// Gives equal addresses in `world` equal text.
+absl::Status ReadWorld(config::World& world, const Part& at, Config* config) {
   AGMM_RETURN_IF_ERROR(at.Check("cluster", CheckName(world.cluster())));
   if (world.node_size() == 0) return at.Error("node", "is missing; a world has at least one node");
   std::set<std::string> names, addresses;
   for (int i = 0; i < world.node_size(); ++i) {
-    const config::Node& node = world.node(i);
+    config::Node& node = *world.mutable_node(i);
     const Part here = at.Nested("node", node, i);
     AGMM_RETURN_IF_ERROR(here.Check("name", CheckName(node.name())));
-    if (!names.insert(node.name()).second)
-      return here.Error("name",
-                        absl::StrFormat("\"%s\" stands twice; names are unique", node.name()));
+    if (!names.insert(absl::AsciiStrToLower(node.name())).second) {
+      return here.Error(
+          "name", absl::StrFormat("\"%s\" stands twice; names are unique, whatever their case",
+                                  node.name()));
+    }
     if (!node.address().empty() || world.node_size() > 1) {
       const int min_port = world.node_size() > 1 ? 1 : 0;
-      AGMM_RETURN_IF_ERROR(here.Check("address", HostOf(node.address(), min_port).status()));
+      const absl::StatusOr<HostPort> address = ParseNodeAddress(node.address(), min_port);
+      AGMM_RETURN_IF_ERROR(here.Check("address", address.status()));
+      node.set_address(address->ToString());
       if (world.node_size() > 1 && !addresses.insert(node.address()).second)
         return here.Error("address", absl::StrFormat("\"%s\" stands twice; each daemon has its own",
                                                      node.address()));
@@ -227,23 +222,36 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
   config->listen = local.listen().empty() ? config->node().address : local.listen();
   if (config->listen.empty() && config->socket.empty())
     return at.Error("socket", "is missing, and the node has no address either; set one of them");
-  if (!config->listen.empty())
-    AGMM_RETURN_IF_ERROR(at.Check("listen", HostOf(config->listen, 0).status()));
-  if (config->is_sequencer() && !config->peer_address.empty()) {
-    const std::string& peers = config->peer_address;
-    config->listen_peers = local.listen().empty()
-                               ? peers
-                               : absl::StrCat(local.listen().substr(0, local.listen().rfind(':')),
-                                              peers.substr(peers.rfind(':')));
+  if (!config->listen.empty()) {
+    absl::StatusOr<HostPort> listen = ParseHostPort(config->listen, 0);
+    AGMM_RETURN_IF_ERROR(at.Check("listen", listen.status()));
+    config->listen = listen->ToString();
+    if (config->is_sequencer() && !config->peer_address.empty()) {
+      AGMM_ASSIGN_OR_RETURN(const HostPort peers, ParseHostPort(config->peer_address, 1));
+      listen->port = peers.port;
+      config->listen_peers = listen->ToString();
+    }
   }
   if (config->listen_peers == config->listen && !config->listen.empty()) {
     return at.Error("listen", absl::StrFormat("%s is where the other daemons join "
                                               "(world.peer_port); take another port",
                                               config->listen));
   }
-  config->transport_address = local.transport_address();
-  if (config->transport_address.empty() && !config->node().address.empty())
-    config->transport_address = *HostOf(config->node().address, 0);
+  if (!local.transport_address().empty()) {
+    if (ParseHostPort(local.transport_address(), 0).ok()) {
+      return at.Error("transport_address",
+                      absl::StrFormat("\"%s\" has a port; give the host alone, and its ports as "
+                                      "transport_ports: \"7200-7299\"",
+                                      local.transport_address()));
+    }
+    const absl::StatusOr<std::string> host = ParseHost(local.transport_address());
+    AGMM_RETURN_IF_ERROR(at.Check("transport_address", host.status()));
+    AGMM_RETURN_IF_ERROR(at.Check("transport_address", CheckHasOneMeaning(*host)));
+    config->transport_address = *host;
+  } else if (!config->node().address.empty()) {
+    AGMM_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(config->node().address, 0));
+    config->transport_address = address.host;
+  }
   config->secret_file = local.secret();
   if (!local.transport_ports().empty()) {
     const std::vector<absl::string_view> ends = absl::StrSplit(local.transport_ports(), '-');
@@ -274,8 +282,8 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
 std::set<int> Config::listen_ports() const {
   std::set<int> ports;
   for (const std::string& address : {listen, listen_peers}) {
-    int port = 0;
-    if (absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) ports.insert(port);
+    const absl::StatusOr<HostPort> parsed = ParseHostPort(address, 0);
+    if (parsed.ok()) ports.insert(parsed->port);
   }
   return ports;
 }
@@ -333,7 +341,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& fi
   Config config;
   const Part world = root.Nested("world", message.world());
   const Part local = root.Nested("local", message.local());
-  AGMM_RETURN_IF_ERROR(ReadWorld(message.world(), world, &config));
+  AGMM_RETURN_IF_ERROR(ReadWorld(*message.mutable_world(), world, &config));
   AGMM_RETURN_IF_ERROR(ReadSelf(message.local(), names, world, local, &config));
   AGMM_RETURN_IF_ERROR(ReadLocal(message.local(), local, &config));
   return config;

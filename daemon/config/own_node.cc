@@ -6,15 +6,18 @@
 #include <climits>
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 namespace agmm {
 namespace {
 
-// The index of `name` in `nodes`, or -1.
+// The index of `name` in `nodes`, or -1. As for host names, case does not matter.
 int IndexOf(const std::vector<std::string>& nodes, const std::string& name) {
-  const auto at = std::find(nodes.begin(), nodes.end(), name);
+  const auto at = std::find_if(nodes.begin(), nodes.end(), [&](const std::string& node) {
+    return absl::EqualsIgnoreCase(node, name);
+  });
   return at == nodes.end() ? -1 : static_cast<int>(at - nodes.begin());
 }
 

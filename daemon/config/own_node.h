@@ -25,7 +25,8 @@ struct OwnNode {
 
 // Finds a daemon's node in `nodes`, the names of the world's. The first name that is given decides:
 // --node, AGMM_NODE, `configured`, then the host's full name, then what stands before its first
-// dot. Errors: INVALID_ARGUMENT; names what was tried, the nodes, and the next action.
+// dot. Case does not matter. Errors: INVALID_ARGUMENT; names what was tried, the nodes, and the
+// next action.
 absl::StatusOr<OwnNode> FindOwnNode(const std::vector<std::string>& nodes,
                                     const std::string& configured, const NodeNames& names);
 

@@ -1,6 +1,5 @@
 #include "daemon/link/beats.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
@@ -16,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "daemon/link/protocol.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/host_port.h"
 #include "kernels/base/keyed_hash.h"
 #include "kernels/base/socket_address.h"
 #include "kernels/base/status.h"
@@ -48,23 +48,15 @@ std::string Signed(absl::string_view direction, const std::string& key, const st
 // A socket connected to one of the addresses of host:port, each attempt to the next; -1 without
 // one.
 int Connect(const std::string& address, size_t attempt) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* list = nullptr;
-  if (getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &list) != 0) return -1;
-  std::vector<const addrinfo*> all;
-  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) all.push_back(at);
-  const addrinfo* const to = all[attempt % all.size()];
-  int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd >= 0 && connect(fd, to->ai_addr, to->ai_addrlen) != 0) {
-    close(fd);
-    fd = -1;
-  }
-  freeaddrinfo(list);
-  return fd;
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address, 1);
+  if (!parsed.ok()) return -1;
+  const absl::StatusOr<std::vector<SocketAddress>> all = Resolve(parsed->host, parsed->port);
+  if (!all.ok()) return -1;
+  const SocketAddress& to = (*all)[attempt % all->size()];
+  const int fd = socket(to.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0 || connect(fd, to.get(), to.size) == 0) return fd;
+  close(fd);
+  return -1;
 }
 
 }  // namespace

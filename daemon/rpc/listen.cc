@@ -1,7 +1,6 @@
 #include "daemon/rpc/listen.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -18,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/deadline.h"
+#include "kernels/base/host_port.h"
 #include "kernels/base/socket_address.h"
 #include "kernels/base/status.h"
 
@@ -96,80 +96,71 @@ absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::TakeNow(const std::strin
 
 SocketLock::~SocketLock() { close(fd_); }
 
-absl::StatusOr<std::string> ResolveHost(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0)
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s cannot be resolved: %s", host, gai_strerror(error)));
-  const absl::Cleanup free_list = [list] { freeaddrinfo(list); };
-  char numeric[NI_MAXHOST];
-  if (const int error = getnameinfo(list->ai_addr, list->ai_addrlen, numeric, sizeof(numeric),
-                                    nullptr, 0, NI_NUMERICHOST);
-      error != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s has no address: %s", host, gai_strerror(error)));
-  }
-  return std::string(numeric);
-}
-
 namespace {
+
+// Why `where`, an address of `address`, was not bound, from errno.
+absl::Status BindError(const std::string& address, const SocketAddress& where) {
+  const std::string shown = WithIp(address, where.ip());
+  switch (errno) {
+    case EADDRINUSE:
+      return absl::AlreadyExistsError(absl::StrCat(
+          shown,
+          " is in use; stop the program that listens there, or take another port. If none listens "
+          "there, an outgoing connection holds the port (`ss -tanp` shows it): take a port "
+          "outside net.ipv4.ip_local_port_range"));
+    case EADDRNOTAVAIL:
+      return absl::InvalidArgumentError(absl::StrCat(
+          shown,
+          " is not an address of this host; give one that it has. If NAT turns that address into "
+          "one of this host, set local.listen to the latter, and local.transport_address to the "
+          "address at which the other nodes reach this host without NAT"));
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s cannot be bound: %s", shown, std::strerror(errno)));
+  }
+}
 
 // Sockets of `type` at all addresses of host:port.
 absl::StatusOr<std::vector<int>> BindAll(const std::string& address, int type, int* port) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_socktype = type;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* list = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), address.substr(colon + 1).c_str(), &hints, &list);
-      error != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s cannot be resolved: %s", address, gai_strerror(error)));
-  }
-  const absl::Cleanup free_list = [list] { freeaddrinfo(list); };
+  AGMM_ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(address, 0));
+  AGMM_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, Resolve(parsed.host, parsed.port));
   std::vector<int> sockets;
   absl::Cleanup close_all = [&sockets] {
     for (int fd : sockets) close(fd);
   };
   *port = 0;
-  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
-    const int fd = socket(at->ai_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 && errno == EAFNOSUPPORT && at->ai_next != nullptr) continue;
+  absl::Status missing;  // a family or an address that this host does not have
+  for (SocketAddress where : all) {
+    const bool ip6 = where.bytes.ss_family == AF_INET6;
+    const int fd = socket(where.bytes.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && errno == EAFNOSUPPORT) {
+      missing = Errno(absl::StrCat("no socket can be made for ", where.ip()));
+      continue;
+    }
     if (fd < 0) return Errno("no socket can be made");
-    sockets.push_back(fd);
     const int on = 1;
     // With datagrams it would let two daemons have one port.
     if (type == SOCK_STREAM) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    SocketAddress where;
-    where.size = at->ai_addrlen;
-    std::memcpy(&where.bytes, at->ai_addr, where.size);
     // A host of several addresses has one port.
     if (*port != 0) where.set_port(*port);
     // The unspecified address of IPv6 stands for those of IPv4, too.
     const int off = 0;
-    if (at->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    if (ip6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     if (bind(fd, where.get(), where.size) != 0 ||
         (type == SOCK_STREAM && listen(fd, kBacklog) != 0)) {
-      // A name may have addresses of a family, or of a network, that this host does not have.
-      if (errno == EADDRNOTAVAIL && (sockets.size() > 1 || at->ai_next != nullptr)) {
-        close(fd);
-        sockets.pop_back();
-        continue;
-      }
-      if (errno == EADDRINUSE) {
-        return absl::AlreadyExistsError(absl::StrFormat(
-            "%s is in use; stop the program that listens there or change the address", address));
-      }
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s cannot be bound: %s", address, strerror(errno)));
+      const bool elsewhere = errno == EADDRNOTAVAIL;
+      const absl::Status error = BindError(address, where);
+      close(fd);
+      if (!elsewhere) return error;
+      missing = error;
+      continue;
     }
+    sockets.push_back(fd);
     getsockname(fd, where.get(), &where.size);
     *port = where.port();
   }
+  // A name may have addresses of other networks, too.
+  if (sockets.empty()) return missing;
   std::move(close_all).Cancel();
   return sockets;
 }

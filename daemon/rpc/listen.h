@@ -30,9 +30,6 @@ class SocketLock {
   const int fd_;
 };
 
-// Returns the numeric address of `host`. Errors: INVALID_ARGUMENT for an unknown name.
-absl::StatusOr<std::string> ResolveHost(const std::string& host);
-
 // Sockets that listen at all addresses of host:port; the caller closes them. `*port` becomes the
 // port, which the kernel chooses if `address` says 0. Errors: ALREADY_EXISTS when it is in use;
 // INVALID_ARGUMENT for a host that is not an address of this machine; RESOURCE_EXHAUSTED.

@@ -13,6 +13,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/host_port.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "tests/support/temp_folder.h"
@@ -172,6 +173,23 @@ TEST(Hash, MatchesThePublishedVectors) {
   EXPECT_EQ(Fnv1a(""), 0xcbf29ce484222325ull);
   EXPECT_EQ(Fnv1a("a"), 0xaf63dc4c8601ec8cull);
   EXPECT_EQ(Fnv1a("foobar"), 0x85944171f73967e8ull);
+}
+
+TEST(HostPort, IsReadAndWrittenInOneForm) {
+  for (const auto& [text, form] : {std::pair{"10.0.0.1:1", "10.0.0.1:1"},
+                                   {"[FD00::0:1]:65535", "[fd00::1]:65535"},
+                                   {"A.b-c_d.org:7101", "a.b-c_d.org:7101"},
+                                   {"[fe80::1%eth0]:7101", "[fe80::1%eth0]:7101"}}) {
+    const absl::StatusOr<HostPort> parsed = ParseHostPort(text, 1);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->ToString(), form);
+    EXPECT_EQ(ParseHostPort(form, 1)->ToString(), form);
+  }
+  EXPECT_EQ(*ParseHost("::1"), "::1");
+  EXPECT_EQ(*ParseHost("[::1]"), "::1");
+  EXPECT_EQ(WithIp("a:7101", "10.0.0.1"), "a:7101 (10.0.0.1)");
+  EXPECT_EQ(WithIp("10.0.0.1:7101", "10.0.0.1"), "10.0.0.1:7101");
+  EXPECT_EQ(Resolve("::1", 7101)->at(0).ToString(), "[::1]:7101");
 }
 
 }  // namespace

@@ -122,6 +122,55 @@ TEST(Config, ListenAndTransportAddressOverrideTheNodesAddress) {
   EXPECT_EQ(config.transport_address, "10.0.0.2");
 }
 
+TEST(Config, AnAddressThatOtherHostsCannotUseIsRefusedInOneSentence) {
+  const struct {
+    const char *address, *why;
+  } cases[] = {
+      {"0.0.0.0:7102", "0.0.0.0 stands for all addresses of a host"},
+      {"[::]:7102", "(local.listen may be [::]:7101)"},
+      {"[fe80::1%eth0]:7102", "fe80::1%eth0 is link-local"},
+      {"169.254.1.2:7102", "169.254.1.2 is link-local"},
+      {"127.1:7102", "is not a whole IPv4 address; write four numbers"},
+      {"10.0.0.256:7102", "is not a whole IPv4 address"},
+      {"::1:7102", "without brackets; write [::1]:7102"},
+      {"::1", "without brackets; write [::1]:7101"},
+      {"[::ffff:10.0.0.1]:7102", "is an IPv4 address in the form of IPv6; write 10.0.0.1"},
+      {"[10.0.0.1]:7102", "\"[10.0.0.1]\" is not an IPv6 address"},
+      {"10.0.0.1", "is not host:port; write for example 10.0.0.1:7101"},
+      {"10.0.0.1:70000", "\"70000\" is not a port from 1 to 65535"},
+      {"a b:7102", "\"a b\" is not a host"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.address);
+    const std::string error = ErrorOf(With(Good(), "127.0.0.1:7102", c.address));
+    EXPECT_THAT(error, StartsWith("x.conf:4:20: world.node[1].address: "));
+    EXPECT_THAT(error, HasSubstr(c.why));
+  }
+  const auto transport = [](const std::string& address) {
+    return With(Good(), "socket:", "transport_address: \"" + address + "\" socket:");
+  };
+  EXPECT_THAT(ErrorOf(transport("0.0.0.0")), HasSubstr("local.transport_address: 0.0.0.0 stands"));
+  EXPECT_THAT(ErrorOf(transport("10.0.0.1:7200")), HasSubstr("has a port; give the host alone"));
+}
+
+TEST(Config, EqualAddressesAreOneWhateverTheirForm) {
+  const struct {
+    const char *one, *other;
+  } cases[] = {{"a.example.org:7101", "A.Example.org:7101"},
+               {"[fd00::1]:7101", "[FD00:0:0::01]:7101"}};
+  for (const auto& c : cases) {
+    const std::string text = With(Good(), "127.0.0.1:7101", c.one);
+    EXPECT_THAT(ErrorOf(With(text, "127.0.0.1:7102", c.other)), HasSubstr("stands twice")) << c.one;
+    EXPECT_EQ(ParseConfig(text, "x.conf")->hash,
+              ParseConfig(With(Good(), "127.0.0.1:7101", c.other), "x.conf")->hash);
+  }
+  EXPECT_THAT(ErrorOf(With(Good(), "name: \"b\"", "name: \"A\"")), HasSubstr("stands twice"));
+  EXPECT_EQ(
+      ParseConfig(With(Good(), "socket:", "transport_address: \"[FD00::1]\" socket:"), "x.conf")
+          ->transport_address,
+      "fd00::1");
+}
+
 TEST(Config, TypoIsNamedWithLineAndColumn) {
   const std::string error = ErrorOf(With(Good(), "threads", "thraeds"));
   EXPECT_THAT(error, StartsWith("x.conf:8:"));

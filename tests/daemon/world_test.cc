@@ -311,7 +311,19 @@ TEST(World, AddressInUseIsSaidAtStart) {
   const absl::StatusOr<std::unique_ptr<Daemon>> second =
       Daemon::Start(world.ConfigOf(1), [](absl::Status) {});
   EXPECT_TRUE(absl::IsAlreadyExists(second.status())) << second.status();
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr(world.Address(1) + " is in use"));
+  EXPECT_THAT(
+      std::string(second.status().message()),
+      AllOf(HasSubstr(world.Address(1) + " is in use"), HasSubstr("an outgoing connection")));
+}
+
+TEST(World, AnAddressBehindNatIsRefusedWithWhatToSetInstead) {
+  TestWorld world(2);
+  Config config = world.ConfigOf(1);
+  config.listen = "192.0.2.1:7101";
+  const absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(config, [](absl::Status) {});
+  EXPECT_THAT(std::string(daemon.status().message()),
+              AllOf(HasSubstr("192.0.2.1:7101 is not an address of this host"),
+                    HasSubstr("local.listen"), HasSubstr("local.transport_address")));
 }
 
 class SocketWorld : public testing::Test {

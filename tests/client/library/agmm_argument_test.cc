@@ -128,6 +128,10 @@ TEST_F(LibraryArgument, OptionsOfAClientAreChecked) {
       "ClientOptions::transfer_timeout is -1 ms; give more than 0 ms");
   ExpectRefused(Client::Connect({.endpoint = std::string("/a\0/b", 5)}).status(),
                 "\"/a\\x00/b\" is not an endpoint");
+  ExpectRefused(Client::Connect({.endpoint = "::1:7101"}).status(),
+                "has an IPv6 address without brackets; write [::1]:7101, or unix:/path");
+  ExpectRefused(Client::Connect({.endpoint = "127.1:7101"}).status(),
+                "is not a whole IPv4 address");
   ExpectRefused(Client::Connect({.endpoint = "a\nb:1"}).status(), "\"a\\nb:1\" is not an endpoint");
 }
 
