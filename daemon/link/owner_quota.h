@@ -1,7 +1,8 @@
-// Bounds on what clients hold open at this daemon: in all, and for each owner, so that one of them
-// leaves room for the others.
+// Bounds on what clients hold here: in all, for all hosts together, and for each owner, so that
+// none of them shuts out the others, or the users of the local socket.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
@@ -17,27 +18,40 @@ std::string OwnerOf(const std::string& principal);
 class OwnerQuota {
  public:
   struct Bounds {
-    int all = 0;
-    int owner = 0;
+    int64_t all = 0;
+    int64_t hosts = 0;  // of owners that are hosts, together
+    int64_t owner = 0;
   };
-  // A quarter of `all` for each owner, at least one.
-  static Bounds Quarters(int all) { return {all, all < 4 ? 1 : all / 4}; }
+  // Three quarters of `all` for the hosts and a quarter for each owner, at least one.
+  static Bounds Quarters(int64_t all);
 
-  // `things` names what is counted in errors, and `next` what a client can do: "sessions", "close
+  // The parts of an error: "4 sessions", "are open at this daemon", and as the next action "close
   // some".
-  OwnerQuota(std::string things, std::string next, Bounds bounds);
+  struct Words {
+    std::string things, are, next;
+    bool bytes = false;  // of the things are counted
+  };
+  OwnerQuota(Words words, Bounds bounds);
 
-  // Counts one more. Errors: RESOURCE_EXHAUSTED, without an effect.
-  absl::Status Take(const std::string& principal);
+  // Errors: RESOURCE_EXHAUSTED if `count` more would exceed a bound.
+  absl::Status Check(const std::string& principal, int64_t count = 1) const;
+  // Counts them. Errors: those of Check, without an effect.
+  absl::Status Take(const std::string& principal, int64_t count = 1);
   // Requires a Take of the same owner.
-  void Return(const std::string& principal);
+  void Return(const std::string& principal, int64_t count = 1);
+  int64_t taken() const;
 
  private:
-  const std::string things_, next_;
+  // With the lock.
+  absl::Status CheckOwner(const std::string& owner, int64_t count) const;
+  absl::Status Full(int64_t taken, int64_t bound, const std::string& of,
+                    const std::string& whose) const;
+
+  const Words words_;
   const Bounds bounds_;
-  std::mutex mutex_;  // of all below
-  int all_ = 0;
-  std::map<std::string, int> owners_;  // what each holds, if anything
+  mutable std::mutex mutex_;  // of all below
+  int64_t all_ = 0, hosts_ = 0;
+  std::map<std::string, int64_t> owners_;  // without entries of 0
 };
 
 }  // namespace agmm

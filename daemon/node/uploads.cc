@@ -9,7 +9,7 @@ namespace agmm {
 Uploads::Uploads(const TransferParts& parts, UploadLimits limits)
     : parts_(parts),
       limits_(limits),
-      quota_("uploads", "wait for one to end, or ask another daemon",
+      quota_({"uploads", "are open at this daemon", "wait for one to end, or ask another daemon"},
              OwnerQuota::Quarters(limits.max_open)) {}
 
 Uploads::~Uploads() { Stop(); }

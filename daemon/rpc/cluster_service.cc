@@ -87,7 +87,8 @@ ClusterService::ClusterService(const SequencerCalls* sequencer, const StatusView
       sequencer_(sequencer),
       node_(node),
       on_end_(std::move(on_end)),
-      quota_("sessions", "close some, ask another daemon, or raise local.sessions",
+      quota_({"sessions", "are open at this daemon",
+              "close some, ask another daemon, or raise local.sessions"},
              OwnerQuota::Quarters(max_sessions)) {
   AddUnary<v1::GetStatusRequest, v1::GetStatusResponse>(
       [sequencer, view](const auto& call, const auto& request, auto reply) {

@@ -8,18 +8,17 @@
 namespace agmm::scheduler {
 namespace {
 
-constexpr size_t kMaxQueued = 10000;
+constexpr int64_t kMaxJobs = 10000;
 
 }  // namespace
 
-absl::Status Queue::CheckRoom() const {
-  if (jobs_.size() < kMaxQueued) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("%d jobs are queued, and %d is the maximum; wait for some of them to end",
-                      jobs_.size(), kMaxQueued));
-}
+Queue::Queue(Parts parts)
+    : parts_(std::move(parts)),
+      quota_({"jobs", "are queued or running", "wait for some of them to end, or cancel some"},
+             OwnerQuota::Quarters(kMaxJobs)) {}
 
 void Queue::Add(Job* job) {
+  quota_.Take(job->record.owner()).IgnoreError();  // because there is room
   jobs_[job->id] = job;
   ++writers_[job->spec.tensors[kC]];
   if (job->plan == nullptr) plans_missing_ = true;
@@ -44,6 +43,7 @@ void Queue::Requeue(Job* job) {
 }
 
 void Queue::ReleaseAll(Job* job, bool c_is_whole) {
+  quota_.Return(job->record.owner());
   jobs_.erase(job->id);
   const uint64_t c = job->spec.tensors[kC];
   if (job->wrote_c) parts_.catalog->SetContents(c, c_is_whole);

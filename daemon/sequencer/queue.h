@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "daemon/link/owner_quota.h"
 #include "daemon/sequencer/catalog.h"
 #include "daemon/sequencer/job.h"
 #include "daemon/sequencer/launches.h"
@@ -28,11 +29,12 @@ class Queue {
     // A queued job may have become ready.
     std::function<void()> on_change;
   };
-  explicit Queue(Parts parts) : parts_(std::move(parts)) {}
+  explicit Queue(Parts parts);
 
-  // Errors: RESOURCE_EXHAUSTED when the queue is full.
-  absl::Status CheckRoom() const;
-  // Takes the job's leases; its plan is held already, or a retired one of its key is in use.
+  // Errors: RESOURCE_EXHAUSTED when the queue, or the owner's share of it, is full.
+  absl::Status CheckRoom(const std::string& principal) const { return quota_.Check(principal); }
+  // After CheckRoom. Takes the job's leases; its plan is held already, or a retired one of its key
+  // is in use.
   void Add(Job* job);
   // For a job that was launched. Its plan is retired; it keeps its leases.
   void Requeue(Job* job);
@@ -59,6 +61,7 @@ class Queue {
 
  private:
   const Parts parts_;
+  OwnerQuota quota_;  // of jobs that are not over
   std::map<uint64_t, Job*> jobs_;
   std::map<uint64_t, int> writers_;  // tensor -> jobs that are not over and write it
   bool plans_missing_ = false;       // a queued job holds no plan

@@ -133,7 +133,7 @@ void Scheduler::CancelJob(const CallContext&, const v1::CancelJobRequest& reques
 absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
                                                   const v1::SubmitJobRequest& request) {
   AGMM_RETURN_IF_ERROR(members_->Complete());
-  AGMM_RETURN_IF_ERROR(queue_.CheckRoom());
+  AGMM_RETURN_IF_ERROR(queue_.CheckRoom(ctx.principal));
   AGMM_RETURN_IF_ERROR(history_.CheckRoom(request));
   const auto will_be_written = [this](uint64_t tensor) { return queue_.IsWritten(tensor); };
   auto owned = std::make_unique<Job>();

@@ -185,10 +185,11 @@ class SchedulerTest : public ::testing::Test {
     for (uint64_t id : {t.a, t.b, t.c}) request.add_tensors()->set_tensor_id(id);
     return request;
   }
-  absl::StatusOr<v1::Job> Submit(const v1::SubmitJobRequest& request) {
+  absl::StatusOr<v1::Job> Submit(const v1::SubmitJobRequest& request,
+                                 const std::string& principal = "uid:7") {
     Answer<v1::Job> job;
     CallContext ctx;
-    ctx.principal = "uid:7";
+    ctx.principal = principal;
     Do([&] { scheduler_->SubmitJob(ctx, request, job.reply()); });
     return job.Get();
   }

@@ -151,6 +151,36 @@ TEST_F(SchedulerTest, AJobBehindTwoOthersRunsOnceBothHaveEnded) {
   EXPECT_EQ(State(last), v1::Job::STATE_RUNNING);
 }
 
+TEST_F(SchedulerTest, OwnersShareTheQueueAndLeaveRoomForUsersOfTheSocket) {
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  uint64_t last = 0;
+  for (const char* owner : {"ipv4:10.0.0.1:7", "ipv6:[fd00::2]:7", "ipv4:10.0.0.3:7"}) {
+    for (int i = 0; i < 2500; ++i) {
+      const absl::StatusOr<v1::Job> job = Submit(request, owner);
+      ASSERT_TRUE(job.ok()) << job.status();
+      last = job->job_id();
+    }
+  }
+  // Another port is the same host.
+  EXPECT_EQ(
+      Submit(request, "ipv4:10.0.0.1:8").status().message(),
+      "2500 jobs of ipv4:10.0.0.1 are queued or running, and 2500 is the limit for one owner; "
+      "wait for some of them to end, or cancel some");
+  const absl::Status crowded = Submit(request, "ipv4:10.0.0.4:7").status();
+  EXPECT_EQ(crowded.code(), Code::kResourceExhausted);
+  EXPECT_THAT(std::string(crowded.message()),
+              HasSubstr("7500 jobs of other hosts are queued or running, and 7500 is the limit"));
+  EXPECT_TRUE(Submit(request, "uid:0").ok());
+  ASSERT_TRUE(Cancel(last).ok());
+  EXPECT_TRUE(Submit(request, "ipv4:10.0.0.4:7").ok());
+  // Jobs that end with the world give back their places, too.
+  Do([&] {
+    scheduler_->OnGenerationEnded({1}, absl::AbortedError("node 1 was lost"));
+    scheduler_->OnReady();
+  });
+  EXPECT_TRUE(Submit(request, "ipv4:10.0.0.1:7").ok());
+}
+
 TEST_F(SchedulerTest, AtMost64JobsAreLaunchedAhead) {
   const uint64_t b = Ready("[K, N_x]", 32, 48);
   std::vector<uint64_t> jobs;
