@@ -191,16 +191,10 @@ absl::Status RunCancel(const uint64_t& id, const Options& options, Connection* c
   return absl::OkStatus();
 }
 
-// Writes a temporary file and renames it, so that a reader never sees half of the text.
-absl::Status WriteWhole(const std::string& given, const std::string& text) {
-  AGMM_ASSIGN_OR_RETURN(const std::string path, WritableTarget(given));
-  const std::string temporary = absl::StrCat(path, ".tmp-", getpid());
-  std::ofstream file(temporary, std::ios::binary);
-  file << text;
-  file.close();
-  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  std::remove(temporary.c_str());
-  return absl::InvalidArgumentError(absl::StrFormat("cannot write %s; name another --out", path));
+absl::Status WriteWhole(const std::string& path, const std::string& text) {
+  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, OutputFile::Create(path));
+  AGMM_RETURN_IF_ERROR(file->Write(text));
+  return file->Commit();
 }
 
 struct TraceFlags {
@@ -227,7 +221,8 @@ absl::Status RunTrace(const TraceFlags& flags, const Options& options, Connectio
        {"job_ids", flags.ids},
        {"step_count", steps}},
       absl::StrFormat("%s: %d steps; open it in https://ui.perfetto.dev or chrome://tracing\n",
-                      flags.out, steps));
+                      flags.out, steps),
+      flags.out);
   return absl::OkStatus();
 }
 

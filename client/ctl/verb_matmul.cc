@@ -47,6 +47,12 @@ struct Inputs {
 
 absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   Inputs inputs;
+  if (flags.a == "-" && flags.b == "-")
+    return absl::InvalidArgumentError("standard input has one matrix; name a file for the other");
+  if (flags.compare && IsStandardOutput(flags.out)) {
+    return absl::InvalidArgumentError(
+        "--compare reads the product again; name a file in place of standard output");
+  }
   AGMM_ASSIGN_OR_RETURN(inputs.a, NpyReader::Open(flags.a));
   AGMM_ASSIGN_OR_RETURN(inputs.b, NpyReader::Open(flags.b));
   const NpyReader &a = *inputs.a, &b = *inputs.b;
@@ -54,7 +60,7 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s is %d x %d and %s is %d x %d: the first must have as many columns (%d) as the second "
         "has rows (%d)",
-        flags.a, a.rows(), a.cols(), flags.b, b.rows(), b.cols(), a.cols(), b.rows()));
+        a.name(), a.rows(), a.cols(), b.name(), b.rows(), b.cols(), a.cols(), b.rows()));
   }
   for (const std::string& input : {flags.a, flags.b}) {
     std::error_code none;  // a file that does not exist yet is another file
@@ -79,14 +85,14 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   return inputs;
 }
 
-absl::Status SendFile(Connection* connection, const NpyReader& file, const std::string& path,
-                      const v1::Tensor& tensor, DType dtype) {
-  ProgressLine line(path, file.rows() * file.cols() * SizeOf(dtype));
+absl::Status SendFile(Connection* connection, const NpyReader& file, const v1::Tensor& tensor,
+                      DType dtype) {
+  ProgressLine line(file.name(), file.rows() * file.cols() * SizeOf(dtype));
   v1::BeginUpload begin;
   begin.set_tensor_id(tensor.tensor_id());
   return TransferError(
       UploadFile(connection, begin, file, dtype, line.progress(), tensor.sequencer()).status(),
-      absl::StrCat(path, " was not sent"));
+      absl::StrCat(file.name(), " was not sent"));
 }
 
 // Runs the asked algorithm; with --compare serial and it in turn, because other work on the
@@ -132,8 +138,8 @@ absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulF
   AGMM_ASSIGN_OR_RETURN(const std::string session, connection->OpenSession());
   Product product(connection, session, flags.spec, problem, inputs.timeout);
   AGMM_RETURN_IF_ERROR(product.Create());
-  AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.a, flags.a, product.tensor(kA), inputs.dtype));
-  AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.b, flags.b, product.tensor(kB), inputs.dtype));
+  AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.a, product.tensor(kA), inputs.dtype));
+  AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.b, product.tensor(kB), inputs.dtype));
 
   MatmulResult result;
   AGMM_RETURN_IF_ERROR(Measure(&product, flags, inputs, &result));
@@ -156,7 +162,7 @@ absl::Status RunMatmul(const MatmulFlags& flags, const Options& options, Connect
   AGMM_ASSIGN_OR_RETURN(const Inputs inputs, OpenInputs(flags));
   const Interrupt interrupt(connection);
   AGMM_ASSIGN_OR_RETURN(const MatmulResult result, MultiplyFiles(connection, flags, inputs));
-  PrintResult(options, ToJson(result), MatmulText(result));
+  PrintResult(options, ToJson(result), MatmulText(result), flags.out);
   return absl::OkStatus();
 }
 
@@ -166,10 +172,13 @@ void AddMatmul(CLI::App* app, Command* command) {
   auto flags = std::make_shared<MatmulFlags>();
   CLI::App* verb =
       app->add_subcommand("matmul", "Multiply two .npy matrices on the devices of the world");
-  verb->add_option("A", flags->a, "The left matrix, M x K: an .npy file of f32 or f16")->required();
+  verb->add_option("A", flags->a,
+                   "The left matrix, M x K: an .npy file of f32 or f16; - is standard input")
+      ->required();
   verb->add_option("B", flags->b, "The right matrix, K x N: an .npy file of f32 or f16")
       ->required();
-  verb->add_option("--out", flags->out, "The .npy file for the product; bf16 is written as f32")
+  verb->add_option("--out", flags->out,
+                   "The .npy file for the product; bf16 is written as f32; - is standard output")
       ->required();
   verb->add_option("--spec", flags->spec, "The product and its shardings")->capture_default_str();
   verb->add_option("--mesh", flags->mesh,

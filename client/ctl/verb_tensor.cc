@@ -113,7 +113,7 @@ absl::Status RunPut(const PutFlags& flags, const Options& options, Connection* c
     }
     if (tensor.spec().rows() != file->rows() || tensor.spec().cols() != file->cols()) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "%s is %d x %d, but %s is %d x %d; give a name to make a new tensor", flags.file,
+          "%s is %d x %d, but %s is %d x %d; give a name to make a new tensor", file->name(),
           file->rows(), file->cols(), flags.name, tensor.spec().rows(), tensor.spec().cols()));
     }
     dtype = its;
@@ -128,7 +128,7 @@ absl::Status RunPut(const PutFlags& flags, const Options& options, Connection* c
   const Interrupt interrupt(connection);
   absl::StatusOr<v1::Tensor> tensor;
   {
-    ProgressLine line(flags.file, file->rows() * file->cols() * SizeOf(dtype));
+    ProgressLine line(file->name(), file->rows() * file->cols() * SizeOf(dtype));
     tensor = UploadFile(connection, begin, *file, dtype, line.progress(), sequencer);
   }
   if (absl::IsCancelled(tensor.status()) && !interrupt.happened())
@@ -137,7 +137,7 @@ absl::Status RunPut(const PutFlags& flags, const Options& options, Connection* c
     return absl::CancelledError(absl::StrFormat(
         "the upload of %s was cancelled: %s is freed if it was new, and may have lost its contents "
         "otherwise; see `agmmctl tensor show %s`",
-        flags.file, flags.name, flags.name));
+        file->name(), flags.name, flags.name));
   }
   AGMM_RETURN_IF_ERROR(
       TransferError(tensor.status(), absl::StrCat(flags.name, " was not written")));
@@ -162,7 +162,7 @@ absl::Status RunGet(const GetFlags& flags, const Options& options, Connection* c
                         FetchFile(connection, found, flags.file, file.get()));
   const SavedFile saved{flags.file, flags.raw, file->dtype()};
   PrintResult(options, ToJson(tensor, saved),
-              absl::StrCat(TensorLine(tensor), "\n", SavedLine(tensor, saved), "\n"));
+              absl::StrCat(TensorLine(tensor), "\n", SavedLine(tensor, saved), "\n"), flags.file);
   return absl::OkStatus();
 }
 
@@ -287,8 +287,10 @@ void AddTensorPut(CLI::App* group, Command* command) {
   auto put = std::make_shared<PutFlags>();
   CLI::App* verb = group->add_subcommand("put", "Make or rewrite a tensor from a file");
   AddSpecFlags(verb, put.get());
-  verb->add_option("FILE", put->file,
-                   "A matrix in an .npy file of f32 or f16, or a raw file with --shape")
+  verb->add_option(
+          "FILE", put->file,
+          "A matrix in an .npy file of f32 or f16, or a raw file with --shape; - is standard "
+          "input")
       ->required();
   verb->add_option("--dtype", put->dtype,
                    "Type of the tensor's elements: f32, bf16 or f16 (default: the file's)");
@@ -307,7 +309,8 @@ void AddTensorGet(CLI::App* group, Command* command) {
   CLI::App* verb = group->add_subcommand("get", "Write a tensor's contents to a file");
   verb->add_option("NAME", get->name, "The tensor: its name, or its id as #12")->required();
   verb->add_option("FILE", get->file,
-                   "The .npy file to write; bf16 is written as f32, which holds it exactly")
+                   "The .npy file to write; bf16 is written as f32, which holds it exactly; - is "
+                   "standard output")
       ->required();
   verb->add_flag("--raw", get->raw,
                  "Write only the elements, row-major, in the tensor's dtype (also bf16)");

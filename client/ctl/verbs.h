@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "client/connect/connection.h"
 #include "client/ctl/json.h"
+#include "client/npy/output_file.h"
 #include "kernels/base/status.h"
 #include "kernels/base/utf8.h"
 
@@ -61,9 +62,12 @@ void OnVerb(CLI::App* verb, Command* command, const std::shared_ptr<Flags>& flag
   });
 }
 
-// Prints a result, as JSON or as text.
-inline void PrintResult(const Options& options, const Json& json, const std::string& text) {
-  std::cout << (options.json ? JsonLine(json) : Printable(text));
+// Prints a result, as JSON or as text. `file`: what the command has written; where that went to
+// standard output, the result goes to stderr.
+inline void PrintResult(const Options& options, const Json& json, const std::string& text,
+                        const std::string& file = "") {
+  (IsStandardOutput(file) ? std::cerr : std::cout)
+      << (options.json ? JsonLine(json) : Printable(text));
 }
 
 }  // namespace agmm

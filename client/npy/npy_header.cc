@@ -96,10 +96,7 @@ absl::StatusOr<NpyLayout> ParseDict(absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "shape %s is empty; a matrix has at least one row and one column", ShapeText(shape)));
   }
-  if (dict["fortran_order"].get<bool>()) {
-    return absl::InvalidArgumentError(
-        "it is in Fortran order; save it with numpy.ascontiguousarray(a)");
-  }
+  layout.by_columns = dict["fortran_order"].get<bool>();
   return layout;
 }
 
@@ -113,9 +110,9 @@ absl::StatusOr<NpyLayout> ParseNpyHeader(absl::string_view file) {
         absl::StrFormat("truncated: the file has %d bytes, less than any header", file.size()));
   }
   const int major = static_cast<uint8_t>(file[6]), minor = static_cast<uint8_t>(file[7]);
-  if ((major != 1 && major != 2) || minor != 0) {
+  if (major < 1 || major > 3 || minor != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "format version %d.%d is not supported; save it as version 1.0 or 2.0", major, minor));
+        "format version %d.%d is not supported; save it as version 1.0, 2.0 or 3.0", major, minor));
   }
   const size_t length_bytes = major == 1 ? 2 : 4, offset = kMagic.size() + 2 + length_bytes;
   uint32_t bytes = 0;  // little endian, like this machine

@@ -14,6 +14,7 @@ struct NpyLayout {
   int64_t rows = 0, cols = 0;
   DType dtype = DType::kF32;
   int64_t data_offset = 0;  // in the file; 0 without a header
+  bool by_columns = false;  // one column after the other: Fortran order
 };
 
 // The most bytes before the data: a prefix of 12 bytes and the dict. NumPy's own headers of

@@ -2,13 +2,19 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -16,6 +22,7 @@
 #include "client/npy/npy_header.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/failpoint.h"
 
 namespace agmm {
 namespace {
@@ -111,15 +118,48 @@ TEST_F(Npy, BytesAreNumPysOwn) {
   EXPECT_EQ(ReadFile(), expected);
 }
 
-TEST_F(Npy, Version2AndOtherSpellingsOfTheDictAreRead) {
+TEST_F(Npy, Versions2And3AndOtherSpellingsOfTheDictAreRead) {
   const std::string dict = "{ \"shape\":(2,3,) ,'descr':'<f2','fortran_order':False}";
-  std::string bytes("\x93NUMPY\x02\x00", 8);
-  bytes += {static_cast<char>(dict.size()), '\0', '\0', '\0'};
-  WriteFile(absl::StrCat(bytes, dict, Data(12)));
-  const auto reader = NpyReader::Open(Path());
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ((*reader)->dtype(), DType::kF16);
-  EXPECT_EQ((*reader)->cols(), 3);
+  for (const char version : {'\2', '\3'}) {
+    std::string bytes("\x93NUMPY", 6);
+    bytes += {version, '\0', static_cast<char>(dict.size()), '\0', '\0', '\0'};
+    WriteFile(absl::StrCat(bytes, dict, Data(12)));
+    const auto reader = NpyReader::Open(Path());
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ((*reader)->dtype(), DType::kF16);
+    EXPECT_EQ((*reader)->cols(), 3);
+  }
+}
+
+// What numpy.save writes for W.T of the matrix W with W[i][j] = 10 i + j, of 4 rows and 3 columns.
+TEST_F(Npy, FortranOrderIsReadByRows) {
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    const int64_t rows = 3, cols = 4, element_bytes = SizeOf(dtype);
+    std::vector<float> stored;
+    for (int i = 0; i < cols; ++i)
+      for (int j = 0; j < rows; ++j) stored.push_back(static_cast<float>(10 * i + j));
+    std::string data(stored.size() * element_bytes, '\0');
+    ConvertFromF32(dtype, stored.data(), data.data(), stored.size());
+    WriteFile(Bytes(absl::StrCat("{'descr': '", dtype == DType::kF32 ? "<f4" : "<f2",
+                                 "', 'fortran_order': True, 'shape': (3, 4), }"),
+                    data));
+    const auto reader = NpyReader::Open(Path());
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_TRUE((*reader)->by_columns());
+    EXPECT_EQ((*reader)->rows(), rows);
+    for (int64_t begin = 0; begin <= rows * cols; ++begin) {
+      for (int64_t count = 0; begin + count <= rows * cols; ++count) {
+        std::string raw(count * element_bytes, '\xee');
+        ASSERT_EQ((*reader)->ReadElements(begin, count, raw.data()), absl::OkStatus());
+        std::vector<float> found(count);
+        ConvertToF32(dtype, raw.data(), found.data(), count);
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t row = (begin + i) / cols, col = (begin + i) % cols;
+          ASSERT_EQ(found[i], static_cast<float>(10 * col + row)) << begin << " " << count;
+        }
+      }
+    }
+  }
 }
 
 TEST_F(Npy, WhatIsNoMatrixIsRefusedInOneLine) {
@@ -130,7 +170,7 @@ TEST_F(Npy, WhatIsNoMatrixIsRefusedInOneLine) {
   ExpectRefused("", "not an .npy file");
   ExpectRefused("PK\x03\x04 a zip archive", "not an .npy file");
   ExpectRefused(absl::string_view("\x93NUMPY\x01\x00\x10", 9), "truncated: the file has 9 bytes");
-  ExpectRefused(absl::string_view("\x93NUMPY\x03\x00\x10\x00\x00\x00", 12), "format version 3.0");
+  ExpectRefused(absl::string_view("\x93NUMPY\x04\x00\x10\x00\x00\x00", 12), "format version 4.0");
   ExpectRefused(absl::string_view("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12),
                 "the header says it has 4294967295 bytes; at most 65536");
   ExpectRefused(Bytes(kDict, "").substr(0, 40), "the header needs 60 bytes, 30 were found");
@@ -142,7 +182,7 @@ TEST_F(Npy, WhatIsNoMatrixIsRefusedInOneLine) {
   ExpectRefused(Bytes(dict("'|O'", "False", "(2, 3)"), Data(24)), "Python objects");
   ExpectRefused(Bytes(dict("'<i4'", "False", "(2, 3)"), Data(24)), "dtype '<i4' is not supported");
   ExpectRefused(Bytes(dict("[('x', '<f4')]", "False", "(2, 3)"), Data(24)), "structured");
-  ExpectRefused(Bytes(dict("'<f4'", "True", "(2, 3)"), Data(24)), "Fortran order");
+  ExpectRefused(Bytes(dict("'<f4'", "True", "(2, 3)"), Data(20)), "truncated");
   ExpectRefused(Bytes(dict("'<f4'", "False", "(6,)"), Data(24)), "shape (6,) has 1 dimensions");
   ExpectRefused(Bytes(dict("'<f4'", "False", "()"), Data(4)), "shape () has 0 dimensions");
   ExpectRefused(Bytes(dict("'<f4'", "False", "(1, 2, 3)"), Data(24)), "shape (1, 2, 3)");
@@ -200,10 +240,9 @@ TEST_F(Npy, MutilatedFilesNeverCrash) {
 TEST_F(Npy, MissingFilesAndFoldersAreNamed) {
   EXPECT_EQ(NpyReader::Open(Path()).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(NpyReader::Open(Path()).status().message()), HasSubstr(Path()));
-  EXPECT_THAT(std::string(NpyReader::Open(folder_).status().message()), HasSubstr("regular file"));
-  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(std::string(NpyReader::Open(Path("pipe")).status().message()),
-              HasSubstr("regular file"));
+  EXPECT_THAT(std::string(NpyReader::Open(folder_).status().message()),
+              HasSubstr("neither a regular file nor a pipe"));
+  EXPECT_FALSE(NpyReader::Open("/dev/zero").ok());
   const auto writer = NpyWriter::Create(Path("no/such/m.npy"), 2, 3, DType::kF32);
   EXPECT_EQ(writer.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(writer.status().message()), HasSubstr("no/such/m.npy"));
@@ -222,21 +261,125 @@ TEST_F(Npy, ElementsOutsideTheMatrixAreRefused) {
     EXPECT_EQ(writer->Append(count, elements).code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST_F(Npy, FileThatShrinksWhileReadIsDataLoss) {
-  WriteFile(Bytes(kDict, Data(24)));
-  const auto reader = NpyReader::Open(Path()).value();
-  ASSERT_EQ(truncate(Path().c_str(), 80), 0);
+TEST_F(Npy, AFileThatChangesWhileItIsReadIsDataLoss) {
   char rows[24];
-  EXPECT_EQ(reader->ReadElements(0, 6, rows).code(), absl::StatusCode::kDataLoss);
+  for (const char* how : {"shorter", "longer", "rewritten"}) {
+    SCOPED_TRACE(how);
+    WriteFile(Bytes(kDict, Data(24)));
+    std::filesystem::last_write_time(
+        Path(), std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    const auto reader = NpyReader::Open(Path()).value();
+    ASSERT_EQ(reader->ReadElements(0, 6, rows), absl::OkStatus());
+    const std::string bytes = Bytes(kDict, Data(24));
+    const std::string_view kind = how;
+    std::fstream(Path(), std::ios::in | std::ios::out)
+        << (kind == "longer" ? bytes + "more" : bytes);
+    if (kind == "shorter") {
+      ASSERT_EQ(truncate(Path().c_str(), 80), 0);
+    }
+    const absl::Status changed = reader->ReadElements(0, 1, rows);
+    EXPECT_EQ(changed.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(changed.message()), HasSubstr("m.npy changed while it was read"));
+  }
+}
+
+TEST_F(Npy, APipeIsReadLikeAFileAndNoFurtherThanItsMatrix) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  for (const auto& [more, error] : {std::pair{"", ""}, {"x", "bytes are left over"}}) {
+    std::thread writer([&, tail = more] {
+      std::ofstream(Path("pipe"), std::ios::binary) << Bytes(kDict, Data(24)) << tail;
+    });
+    const auto reader = NpyReader::Open(Path("pipe"));
+    writer.join();
+    EXPECT_THAT(std::string(reader.status().message()), HasSubstr(error));
+    if (!reader.ok()) continue;
+    std::string read(24, '\xee');
+    EXPECT_EQ((*reader)->ReadElements(0, 6, read.data()), absl::OkStatus());
+    EXPECT_EQ(read, Data(24));
+  }
+}
+
+TEST_F(Npy, DashIsStandardInputAndStandardOutput) {
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  const int in = dup(STDIN_FILENO), out = dup(STDOUT_FILENO);
+  dup2(pipes[0], STDIN_FILENO);
+  dup2(pipes[1], STDOUT_FILENO);
+  auto writer = NpyWriter::Create("-", 2, 3, DType::kF32).value();
+  const bool wrote = writer->Append(6, Data(24).data()).ok() && writer->Commit().ok();
+  dup2(out, STDOUT_FILENO);
+  close(pipes[1]);
+  const auto reader = NpyReader::Open("-");
+  dup2(in, STDIN_FILENO);
+  for (const int fd : {pipes[0], in, out}) close(fd);
+  ASSERT_TRUE(wrote);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ((*reader)->name(), "standard input");
+  std::string read(24, '\xee');
+  EXPECT_EQ((*reader)->ReadElements(0, 6, read.data()), absl::OkStatus());
+  EXPECT_EQ(read, Data(24));
 }
 
 TEST_F(Npy, UncommittedWriterLeavesNothing) {
   {
     auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
     ASSERT_TRUE(writer->Append(6, Data(24).data()).ok());
-    EXPECT_EQ(FileCount(), 1);
   }
   EXPECT_EQ(FileCount(), 0);
+}
+
+TEST_F(Npy, AKilledWriterLeavesNothing) {
+  for (const bool unnamed : {true, false}) {
+    SCOPED_TRACE(unnamed);
+#ifdef AGMM_FAILPOINTS
+    if (!unnamed) failpoint::Arm("output.no_unnamed_files");
+#endif
+    const pid_t child = fork();
+    if (child == 0) {
+      auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
+      if (!writer->Append(3, Data(12).data()).ok()) _exit(1);
+      raise(SIGKILL);
+    }
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    // Where files need names, the next writer of the same target removes what was left.
+    auto other = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
+    auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
+    ASSERT_TRUE(other->Append(6, Data(24).data()).ok() && writer->Append(6, Data(24).data()).ok());
+    ASSERT_EQ(other->Commit(), absl::OkStatus());
+    ASSERT_EQ(writer->Commit(), absl::OkStatus());
+    EXPECT_EQ(FileCount(), 1);
+#ifdef AGMM_FAILPOINTS
+    failpoint::Disarm("output.no_unnamed_files");
+#endif
+  }
+}
+
+TEST_F(Npy, AReplacedFileKeepsItsModeAndItsOwner) {
+  WriteFile("old");
+  ASSERT_EQ(chmod(Path().c_str(), 0640), 0);
+  const bool root = geteuid() == 0;
+  if (root) {
+    ASSERT_EQ(chown(Path().c_str(), 4321, 1234), 0);
+  }
+  auto writer = NpyWriter::Create(Path(), 1, 1, DType::kF32).value();
+  const float one = 1;
+  ASSERT_TRUE(writer->Append(1, &one).ok() && writer->Commit().ok());
+  struct stat found;
+  ASSERT_EQ(stat(Path().c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 07777, 0640);
+  EXPECT_EQ(found.st_uid, root ? 4321 : geteuid());
+  EXPECT_EQ(found.st_gid, root ? 1234 : getegid());
+}
+
+TEST_F(Npy, ElementsThatAreNotFiniteAreCounted) {
+  const float values[] = {0, INFINITY, -INFINITY, NAN, 3e38f, 1e-40f};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    char elements[24];
+    ConvertFromF32(dtype, values, elements, 6);
+    auto writer = NpyWriter::Create(Path(), 2, 3, dtype, /*raw=*/true).value();
+    ASSERT_TRUE(writer->Append(6, elements).ok());
+    EXPECT_EQ(writer->non_finite(), dtype == DType::kF16 ? 4 : 3) << Name(dtype);
+  }
 }
 
 TEST_F(Npy, CommitNeedsEveryElementAndKeepsTheOldFileUntilThen) {
@@ -271,8 +414,6 @@ TEST_F(Npy, WhatTheFormatCannotHoldIsRefused) {
 }
 
 TEST_F(Npy, OnlyRegularWritableFilesAreReplaced) {
-  EXPECT_FALSE(NpyWriter::Create("/dev/null", 2, 3, DType::kF32).ok());
-  EXPECT_FALSE(NpyWriter::Create("-", 2, 3, DType::kF32).ok());
   EXPECT_FALSE(NpyWriter::Create(Path(""), 2, 3, DType::kF32).ok());  // the folder
   EXPECT_FALSE(NpyWriter::Create("", 2, 3, DType::kF32).ok());
   std::ofstream(Path("locked.npy")) << "kept";
@@ -280,15 +421,25 @@ TEST_F(Npy, OnlyRegularWritableFilesAreReplaced) {
   EXPECT_FALSE(NpyWriter::Create(Path("locked.npy"), 2, 3, DType::kF32).ok());
 }
 
-TEST_F(Npy, LinksAreWrittenThrough) {
+TEST_F(Npy, LinksAreWrittenThroughAlsoWhereTheyLeadNowhereYet) {
   std::ofstream(Path("target.npy")) << "old";
+  std::filesystem::create_directory(Path("folder"));
   std::filesystem::create_symlink(Path("target.npy"), Path("link.npy"));
-  auto writer = NpyWriter::Create(Path("link.npy"), 1, 1, DType::kF32).value();
+  std::filesystem::create_symlink("folder/new.npy", Path("dangling.npy"));
+  std::filesystem::create_symlink("dangling.npy", Path("twice.npy"));
   const float one = 1;
-  ASSERT_TRUE(writer->Append(1, &one).ok());
-  ASSERT_TRUE(writer->Commit().ok());
-  EXPECT_TRUE(std::filesystem::is_symlink(Path("link.npy")));
-  EXPECT_EQ(NpyReader::Open(Path("target.npy")).value()->rows(), 1);
+  for (const auto& [link, target] :
+       {std::pair{"link.npy", "target.npy"}, {"twice.npy", "folder/new.npy"}}) {
+    auto writer = NpyWriter::Create(Path(link), 1, 1, DType::kF32).value();
+    ASSERT_TRUE(writer->Append(1, &one).ok());
+    ASSERT_EQ(writer->Commit(), absl::OkStatus());
+    EXPECT_TRUE(std::filesystem::is_symlink(Path(link)));
+    EXPECT_EQ(NpyReader::Open(Path(target)).value()->rows(), 1);
+  }
+  std::filesystem::create_symlink("loop.npy", Path("loop.npy"));
+  EXPECT_THAT(
+      std::string(NpyWriter::Create(Path("loop.npy"), 1, 1, DType::kF32).status().message()),
+      HasSubstr("Too many levels of symbolic links"));
 }
 
 }  // namespace

@@ -1,4 +1,9 @@
 // agmmctl tensor, as users run it.
+#include <sys/stat.h>
+
+#include <fstream>
+#include <thread>
+
 #include "tests/e2e/ctl.h"
 
 namespace agmm {
@@ -117,6 +122,47 @@ TEST_F(CtlTensor, AFillWithoutAShapeRewritesTheTensor) {
   EXPECT_EQ(Get("R").values, std::vector<float>(24, 2.0f));
   ExpectError({"tensor", "fill", "R", "--dtype", "f32"}, 2, "leave it out, or give a --shape");
   ExpectError({"tensor", "fill", "R", "--sharding", "[M, K_x]"}, 2, "leave it out");
+}
+
+TEST_F(CtlTensor, AFileInFortranOrderIsTransposedWhileItIsSent) {
+  const TestMatrix w = SmallIntegers(600, 700, 5);  // larger than a piece of an upload
+  WriteNpy(world_.Path("W.npy"), w);
+  // The same bytes as numpy.save(W.T): the header says that rows and columns change places.
+  std::string bytes = ReadFile(world_.Path("W.npy"));
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    ASSERT_EQ(from.size(), to.size());
+    ASSERT_NE(bytes.find(from), std::string::npos);
+    bytes.replace(bytes.find(from), from.size(), to);
+  };
+  replace("'fortran_order': False, 'shape': (600, 700), }",
+          "'fortran_order': True, 'shape': (700, 600), } ");
+  std::ofstream(world_.Path("T.npy"), std::ios::binary) << bytes;
+  for (const char* dtype : {"f32", "bf16"}) {
+    Ok({"tensor", "put", "T", world_.Path("T.npy"), "--dtype", dtype});
+    const TestMatrix t = Get("T");
+    ASSERT_EQ(t.rows, 700);
+    for (int64_t row = 0; row < t.rows; ++row)
+      for (int64_t col = 0; col < t.cols; ++col) ASSERT_EQ(t.at(row, col), w.at(col, row));
+  }
+}
+
+TEST_F(CtlTensor, PipesAreFilesToo) {
+  const TestMatrix w = SmallIntegers(5, 7, 1);
+  WriteNpy(world_.Path("W.npy"), w);
+  ASSERT_EQ(mkfifo(world_.Path("pipe").c_str(), 0600), 0);
+  std::thread writer([&] {
+    std::ofstream(world_.Path("pipe"), std::ios::binary) << ReadFile(world_.Path("W.npy"));
+  });
+  Ok({"tensor", "put", "W", world_.Path("pipe")});
+  writer.join();
+  const Ran got = Run({"tensor", "get", "W", "-"});
+  EXPECT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(got.out, ReadFile(world_.Path("W.npy")));
+  EXPECT_THAT(got.err, HasSubstr("-: 5x7 f32"));
+  ExpectError({"matmul", "-", "-", "--out", world_.Path("C.npy")}, 2,
+              "standard input has one matrix");
+  ExpectError({"matmul", world_.Path("W.npy"), world_.Path("W.npy"), "--out", "-", "--compare"}, 2,
+              "--compare reads the product again");
 }
 
 TEST_F(CtlTensor, ExitCodesTellTheCasesApart) {

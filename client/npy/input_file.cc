@@ -1,0 +1,121 @@
+#include "client/npy/input_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+namespace {
+
+absl::Status SystemError(absl::string_view action, const std::string& name) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", name));
+}
+
+bool SameTime(const timespec& one, const timespec& other) {
+  return one.tv_sec == other.tv_sec && one.tv_nsec == other.tv_nsec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& path) {
+  const bool standard = path == "-";
+  const int fd =
+      standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const std::string name = standard ? "standard input" : path;
+  if (fd < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("cannot open %s: %s", name, std::strerror(errno)));
+  }
+  std::unique_ptr<InputFile> file(new InputFile(name, fd));
+  if (fstat(fd, &file->opened_) != 0) return SystemError("examine", name);
+  const mode_t mode = file->opened_.st_mode;
+  // Standard input that something has been read from goes on like a pipe.
+  if (S_ISREG(mode) && lseek(fd, 0, SEEK_CUR) == 0) {
+    file->bytes_ = file->opened_.st_size;
+    return file;
+  }
+  if (!S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is neither a regular file nor a pipe", name));
+  }
+  AGMM_RETURN_IF_ERROR(file->KeepPipe());
+  return file;
+}
+
+// From now on fd_ is a file that has the bytes of the pipe.
+absl::Status InputFile::KeepPipe() {
+  const char* const given = std::getenv("TMPDIR");
+  const std::string folder = given != nullptr && *given != '\0' ? given : "/tmp";
+  pipe_ = std::exchange(fd_, -1);
+  fd_ = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd_ >= 0) return absl::OkStatus();
+  std::string path = absl::StrCat(folder, "/agmm-XXXXXX");
+  fd_ = mkostemp(path.data(), O_CLOEXEC);
+  if (fd_ >= 0) unlink(path.c_str());
+  if (fd_ >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is a pipe, whose bytes cannot be kept in %s: %s; set TMPDIR", name_,
+                      folder, std::strerror(errno)));
+}
+
+InputFile::~InputFile() {
+  for (const int fd : {fd_, pipe_})
+    if (fd >= 0) close(fd);
+}
+
+absl::StatusOr<int64_t> InputFile::SizeUpTo(int64_t most) {
+  if (pipe_ < 0) return bytes_;
+  constexpr int64_t kPiece = 1 << 20;
+  std::vector<char> piece(kPiece);
+  while (bytes_ < most) {
+    const ssize_t got = read(pipe_, piece.data(), std::min(kPiece, most - bytes_));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return SystemError("read", name_);
+    if (got == 0) break;
+    for (ssize_t kept = 0; kept < got;) {
+      const ssize_t wrote = pwrite(fd_, piece.data() + kept, got - kept, bytes_);
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote < 0) return SystemError("keep the bytes of", name_);
+      kept += wrote;
+      bytes_ += wrote;
+    }
+  }
+  return bytes_;
+}
+
+absl::StatusOr<int64_t> InputFile::Read(int64_t offset, int64_t bytes, char* out) const {
+  int64_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = pread(fd_, out + done, bytes - done, offset + done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return SystemError("read", name_);
+    if (got == 0) break;
+    done += got;
+  }
+  if (pipe_ >= 0) return done;
+  struct stat now;
+  if (fstat(fd_, &now) != 0) return SystemError("examine", name_);
+  if (now.st_size != opened_.st_size) {
+    return absl::DataLossError(
+        absl::StrFormat("%s changed while it was read: it had %d bytes and has %d; try again when "
+                        "nothing writes it",
+                        name_, opened_.st_size, now.st_size));
+  }
+  if (!SameTime(now.st_mtim, opened_.st_mtim)) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s changed while it was read: it was written again; try again when nothing writes it",
+        name_));
+  }
+  return done;
+}
+
+}  // namespace agmm
