@@ -186,7 +186,8 @@ Json ToJson(const v1::Tensor& tensor, const SavedFile& saved) {
   Json json = ToJson(tensor);
   json["file"] = {{"path", saved.path},
                   {"format", saved.raw ? "raw" : "npy"},
-                  {"dtype", std::string(Name(saved.dtype))}};
+                  {"dtype", std::string(Name(saved.dtype))},
+                  {"non_finite", saved.non_finite}};
   return json;
 }
 

@@ -136,7 +136,9 @@ Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
   return figures;
 }
 
-absl::StatusOr<double> SampledError(const NpyReader& a, const NpyReader& b, const NpyReader& c) {
+absl::StatusOr<SampleError> SampledError(const NpyReader& a, const NpyReader& b,
+                                         const NpyReader& c) {
+  SampleError result;
   const std::vector<int64_t> rows = SpreadOver(c.rows() - 1, kRows);
   std::vector<std::vector<float>> a_rows;
   for (int64_t row : rows) {
@@ -155,12 +157,19 @@ absl::StatusOr<double> SampledError(const NpyReader& a, const NpyReader& b, cons
       AGMM_ASSIGN_OR_RETURN(const std::vector<float> found, Read(c, rows[row], col, width));
       for (int64_t i = 0; i < width; ++i) {
         const double sum = sums[row * width + i];
+        ++result.elements;
+        if (!std::isfinite(found[i]) || !std::isfinite(sum)) {
+          ++result.non_finite;
+          continue;
+        }
         error += (found[i] - sum) * (found[i] - sum);
         norm += sum * sum;
       }
     }
   }
-  return norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
+  if (result.elements > result.non_finite)
+    result.relative = norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
+  return result;
 }
 
 }  // namespace agmm

@@ -67,10 +67,16 @@ struct Figures {
 Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
                   const SerialRuns& serial);
 
-// Returns ||C - A B|| / ||A B|| in the Frobenius norm over up to 1024 elements of C: 16 rows and 8
-// windows of 8 columns, spread evenly with both ends included. A B is computed in f64 from the
-// files, so the rounding of A and B to a narrower dtype counts as an error. Reads K short pieces of
-// B for each window. Errors: those of reading.
-absl::StatusOr<double> SampledError(const NpyReader& a, const NpyReader& b, const NpyReader& c);
+// How C differs from A B on a sample of its elements.
+struct SampleError {
+  std::optional<double> relative;        // ||C - A B|| / ||A B||; absent where no element is finite
+  int64_t elements = 0, non_finite = 0;  // in the sample, and those left out of the norms
+};
+// In the Frobenius norm over up to 1024 elements of C: 16 rows and 8 windows of 8 columns, spread
+// evenly with both ends included. A B is computed in f64 from the files, so the rounding of A and B
+// to a narrower dtype counts as an error. An element that is not finite in C or in A B is left out.
+// Reads K short pieces of B for each window. Errors: those of reading.
+absl::StatusOr<SampleError> SampledError(const NpyReader& a, const NpyReader& b,
+                                         const NpyReader& c);
 
 }  // namespace agmm

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client/ctl/report.h"
 #include "client/ctl/table.h"
+#include "kernels/base/units.h"
 
 namespace agmm {
 namespace {
@@ -79,6 +80,24 @@ std::string AutoLine(const BenchCase& one) {
       Wrap("auto ran " + PlanText(job.options(), job.explanation(), job.schedule()), 100), "\n");
 }
 
+// "error      1.2e-07 relative to f64, on a sample of C\n".
+std::string ErrorLine(const SampleError& error) {
+  if (!error.relative) return "error      not known: no element of the sample of C is finite\n";
+  const std::string others = error.non_finite > 0
+                                 ? absl::StrCat(", without ", Counted(error.non_finite, "element"),
+                                                " of ", error.elements, " that are not finite")
+                                 : "";
+  return absl::StrFormat("error      %.2g relative to f64, on a sample of C%s\n", *error.relative,
+                         others);
+}
+
+// Where elements of C that are not finite may come from.
+std::string NonFiniteNote(DType dtype) {
+  return absl::StrFormat(
+      "note: inf and NaN in C come from A or B, or from sums beyond the largest %s, %s\n",
+      Name(dtype), dtype == DType::kF16 ? "65504" : "3.4e38");
+}
+
 // Vouches only for what was compared.
 bool EveryCIsRight(const std::vector<BenchCase>& cases) {
   const bool any = std::any_of(cases.begin(), cases.end(),
@@ -99,10 +118,12 @@ std::string MatmulText(const MatmulResult& result) {
       "\nT          ", Text(result.figures.comparison.fused_ms), " ms, ", Basis(result),
       "\nrate       ", Text(result.figures.tflops), " TFLOP/s\nC          ", result.out, ", ",
       result.problem.m(), " x ", result.problem.n(), " ", Name(result.out_dtype), "\n");
-  if (result.relative_error) {
-    absl::StrAppendFormat(&text, "error      %.2g relative to f64, on a sample of C\n",
-                          *result.relative_error);
+  if (result.non_finite > 0) {
+    absl::StrAppend(&text, "           ",
+                    NonFiniteText(result.non_finite, result.problem.m() * result.problem.n()),
+                    "\n");
   }
+  if (result.error) text += ErrorLine(*result.error);
   const Comparison& c = result.figures.comparison;
   const std::optional<std::string>& busy = result.figures.busy;
   if (result.compared) {
@@ -121,6 +142,7 @@ std::string MatmulText(const MatmulResult& result) {
         "note: the daemons planned this product differently than this agmmctl, so the\n"
         "name of the algorithm may be wrong; use the agmmctl of the daemons' version\n";
   }
+  if (result.non_finite > 0) text += NonFiniteNote(result.problem.c().dtype);
   if (result.shared_host) text += kSharedHostNote;
   return text;
 }
@@ -140,7 +162,8 @@ Json ToJson(const MatmulResult& result) {
                {"shared_host", result.shared_host},
                {"out", result.out},
                {"out_dtype", std::string(Name(result.out_dtype))},
-               {"relative_error", result.relative_error},
+               {"non_finite", result.non_finite},
+               {"relative_error", result.error ? result.error->relative : std::nullopt},
                {"comparison",
                 result.compared ? ComparisonJson(result.figures.comparison) : Json(nullptr)}});
   return json;

@@ -22,8 +22,9 @@ struct MatmulResult {
   bool warm_up_dropped = false;  // runs_ms begins with the warm-up, and the figures leave it out
   Figures figures;               // without the warm-up
   bool compared = false;         // with serial
-  std::optional<double> relative_error;  // see SampledError
-  bool shared_host = false;              // CPU devices of one host share its cores
+  std::optional<SampleError> error;  // of C, where it was compared
+  int64_t non_finite = 0;            // elements of C that are infinite or not a number
+  bool shared_host = false;          // CPU devices of one host share its cores
   std::string out;
   DType out_dtype = DType::kF32;
 };
@@ -33,8 +34,9 @@ std::string MatmulText(const MatmulResult& result);
 // {"schema": "agmm.matmul.v1", "spec", "m", "n", "k", "dtype", "mesh": "x=4",
 //  "ranks": [world rank], "chunks", "explanation", "plan_hash", "job_id", "generation", "repeat",
 //  "algorithm", "plan_agrees", "runs_ms": [number], "time_ms", "tflops", "busy": null or why,
-//  "shared_host", "out", "out_dtype", "relative_error": with --compare,
-//  "comparison": null or {"fused_ms", "unfused_ms", "gemm_ms", "gather_ms", "lower_bound_ms",
+//  "shared_host", "out", "out_dtype", "non_finite": elements of C, "relative_error": with
+//  --compare, "comparison": null or {"fused_ms", "unfused_ms", "gemm_ms", "gather_ms",
+//  "lower_bound_ms",
 //                         "ratio", "speedup", "efficiency"}}
 // A number that is not known is null.
 Json ToJson(const MatmulResult& result);

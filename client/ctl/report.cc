@@ -255,11 +255,19 @@ std::string TensorLine(const v1::Tensor& tensor) {
                          SpreadText(tensor.spec()), tensor.version());
 }
 
+std::string NonFiniteText(int64_t non_finite, int64_t elements) {
+  if (non_finite == 0) return "";
+  return absl::StrFormat("%d of %s %s not finite (inf or NaN)", non_finite,
+                         Counted(elements, "element"), non_finite == 1 ? "is" : "are");
+}
+
 std::string SavedLine(const v1::Tensor& tensor, const SavedFile& saved) {
   const v1::TensorSpec& spec = tensor.spec();
-  return absl::StrFormat("%s: %s %s%s, %s", saved.path, ShapeText(spec), Name(saved.dtype),
-                         saved.raw ? " without a header" : "",
-                         FormatBytes(spec.rows() * spec.cols() * SizeOf(saved.dtype)));
+  const int64_t elements = spec.rows() * spec.cols();
+  return absl::StrFormat(
+      "%s: %s %s%s, %s%s%s", saved.path, ShapeText(spec), Name(saved.dtype),
+      saved.raw ? " without a header" : "", FormatBytes(elements * SizeOf(saved.dtype)),
+      saved.non_finite > 0 ? "; " : "", NonFiniteText(saved.non_finite, elements));
 }
 
 std::string TensorText(const v1::Tensor& tensor) {

@@ -55,8 +55,11 @@ struct SavedFile {
   std::string path;
   bool raw = false;  // the elements only, without an .npy header
   DType dtype = DType::kF32;
+  int64_t non_finite = 0;  // elements that are infinite or not a number
 };
-// "W.npy: 4096x4096 f32, 64 MiB".
+// "12 of 4096 elements are not finite"; empty if all are.
+std::string NonFiniteText(int64_t non_finite, int64_t elements);
+// "W.npy: 4096x4096 f32, 64 MiB", and how many elements are not finite.
 std::string SavedLine(const v1::Tensor& tensor, const SavedFile& saved);
 
 // A row for each job, with the first line of its error below; or "no jobs".

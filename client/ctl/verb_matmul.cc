@@ -147,9 +147,10 @@ absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulF
   result.plan_agrees = schedule.ok();
   result.algorithm = schedule.ok() ? schedule->algorithm : result.job.options().algorithm();
   AGMM_RETURN_IF_ERROR(FetchFile(connection, product.tensor(kC), flags.out, out.get()).status());
+  result.non_finite = out->non_finite();
   if (flags.compare) {
     AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<NpyReader> c, NpyReader::Open(flags.out));
-    AGMM_ASSIGN_OR_RETURN(result.relative_error, SampledError(*inputs.a, *inputs.b, *c));
+    AGMM_ASSIGN_OR_RETURN(result.error, SampledError(*inputs.a, *inputs.b, *c));
   }
   result.problem = problem;
   result.shared_host = SharesHost(site);

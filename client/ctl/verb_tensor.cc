@@ -160,7 +160,7 @@ absl::Status RunGet(const GetFlags& flags, const Options& options, Connection* c
   const Interrupt interrupt(connection);
   AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor,
                         FetchFile(connection, found, flags.file, file.get()));
-  const SavedFile saved{flags.file, flags.raw, file->dtype()};
+  const SavedFile saved{flags.file, flags.raw, file->dtype(), file->non_finite()};
   PrintResult(options, ToJson(tensor, saved),
               absl::StrCat(TensorLine(tensor), "\n", SavedLine(tensor, saved), "\n"), flags.file);
   return absl::OkStatus();

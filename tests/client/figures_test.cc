@@ -109,8 +109,23 @@ class SampledErrorTest : public ::testing::Test {
 
 TEST_F(SampledErrorTest, IsRelativeToTheExactProduct) {
   const auto a = File("a", 2, 3, {1, 2, 3, 4, 5, 6}), b = File("b", 3, 1, {1, 1, -1});
-  EXPECT_EQ(*SampledError(*a, *b, *File("exact", 2, 1, {0, 3})), 0);
-  EXPECT_DOUBLE_EQ(*SampledError(*a, *b, *File("near", 2, 1, {0, 3.75})), 0.25);
+  EXPECT_EQ(SampledError(*a, *b, *File("exact", 2, 1, {0, 3}))->relative, 0);
+  EXPECT_DOUBLE_EQ(*SampledError(*a, *b, *File("near", 2, 1, {0, 3.75}))->relative, 0.25);
+}
+
+TEST_F(SampledErrorTest, LeavesOutAndCountsWhatIsNotFinite) {
+  const float inf = INFINITY;
+  const auto a = File("a", 2, 3, {1, 2, 3, 4, 5, 6}), b = File("b", 3, 1, {1, 1, -1});
+  const SampleError one = *SampledError(*a, *b, *File("one", 2, 1, {inf, 3.75}));
+  EXPECT_DOUBLE_EQ(*one.relative, 0.25);
+  EXPECT_EQ(one.elements, 2);
+  EXPECT_EQ(one.non_finite, 1);
+  const SampleError all = *SampledError(*a, *b, *File("all", 2, 1, {inf, NAN}));
+  EXPECT_EQ(all.relative, std::nullopt);
+  EXPECT_EQ(all.non_finite, 2);
+  // Of the inputs: their product in f64 is not finite either.
+  const auto nan = File("nan", 2, 3, {NAN, 2, 3, 4, 5, 6});
+  EXPECT_EQ(SampledError(*nan, *b, *File("c", 2, 1, {0, 3}))->non_finite, 1);
 }
 
 TEST_F(SampledErrorTest, SeesTheFirstAndTheLastElementOfALargeProduct) {
@@ -120,7 +135,8 @@ TEST_F(SampledErrorTest, SeesTheFirstAndTheLastElementOfALargeProduct) {
   for (int64_t wrong : {int64_t{0}, m * n - 1}) {
     std::vector<float> c(m * n, 1);
     c[wrong] = 2;
-    EXPECT_DOUBLE_EQ(*SampledError(*a, *b, *File("c", m, n, c)), 1.0 / 32) << "1 of 1024 elements";
+    EXPECT_DOUBLE_EQ(*SampledError(*a, *b, *File("c", m, n, c))->relative, 1.0 / 32)
+        << "1 of 1024 elements";
   }
 }
 

@@ -165,6 +165,28 @@ TEST_F(CtlTensor, PipesAreFilesToo) {
               "--compare reads the product again");
 }
 
+TEST_F(CtlTensor, ElementsThatAreNotFiniteAreCounted) {
+  TestMatrix a = SmallIntegers(4, 8, 1), b = SmallIntegers(8, 4, 2);
+  a.values.assign(a.values.size(), 300);
+  b.values.assign(b.values.size(), 1);
+  for (int64_t k = 0; k < 8; ++k) b.values[k * 4] = 300;  // C[i][0] = 720,000, the others 2,400
+  WriteNpy(world_.Path("A.npy"), a, DType::kF16);
+  WriteNpy(world_.Path("B.npy"), b, DType::kF16);
+  const std::vector<std::string> matmul = {"matmul", world_.Path("A.npy"), world_.Path("B.npy"),
+                                           "--out",  world_.Path("C.npy"), "--compare"};
+  const std::string text = Ok(matmul);
+  EXPECT_THAT(text, HasSubstr("\n           4 of 16 elements are not finite (inf or NaN)\n"));
+  EXPECT_THAT(text, HasSubstr("without 4 elements of 16 that are not finite\n"));
+  EXPECT_THAT(text, HasSubstr("sums beyond the largest f16, 65504\n"));
+  const Json json = OkJson(matmul);
+  EXPECT_EQ(json["non_finite"], 4);
+  EXPECT_EQ(json["relative_error"], 0);
+  Ok({"tensor", "put", "Y", world_.Path("C.npy")});
+  EXPECT_THAT(Ok({"tensor", "get", "Y", world_.Path("Y.npy")}),
+              HasSubstr("; 4 of 16 elements are not finite (inf or NaN)\n"));
+  EXPECT_EQ(OkJson({"tensor", "get", "Y", world_.Path("Y.npy")})["file"]["non_finite"], 4);
+}
+
 TEST_F(CtlTensor, ExitCodesTellTheCasesApart) {
   WriteNpy(world_.Path("X.npy"), SmallIntegers(8, 8, 1));
   ExpectError({"tensor", "lst"}, 2, "did you mean \"list\"?");
