@@ -35,6 +35,7 @@ constexpr int64_t kWarningPeriod_ns = 2'000'000'000;
 constexpr int64_t kPause_ms = 20;
 // A host with less of HostBounds::control left gets no connection.
 constexpr double kLeastControl = 0.05;
+constexpr int64_t kHeldByAll = 2;       // times HostBounds::held_header_bytes
 constexpr int64_t kStrainedPart = 100;  // of HostBounds::control_per_second
 // For a daemon to prove that it belongs to the world.
 constexpr int64_t kTrustLimit_ns = 10'000'000'000;
@@ -84,7 +85,8 @@ Acceptor::Acceptor(std::vector<int> listeners, Bounds bounds, std::unique_ptr<Se
       refused_(metrics->counter("rpc_connections_refused_total")),
       broken_(metrics->counter("rpc_connections_broken_total")),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
-      stop_(eventfd(0, EFD_CLOEXEC)) {}
+      stop_(eventfd(0, EFD_CLOEXEC)),
+      held_headers_{.most_bytes = kHeldByAll * bounds.host.held_header_bytes} {}
 
 absl::Status Acceptor::Start() {
   std::vector<int> watched = listeners_;
@@ -225,14 +227,9 @@ void Acceptor::Take(int fd) {
   }
   const auto meter = std::make_shared<FrameMeter>(host);
   const std::string name = GrpcName(peer);
-  Meter(fd, this, meter, [this, name] {
+  Meter(fd, this, meter, [this, name](const std::string& why) {
     broken_->Add();
-    Warn(absl::StrFormat(
-        "broke the connection of %s: its host asks for more than %d resets, pings and settings at "
-        "once and %d a second (%d while much memory is in use), has more than %d calls open, or "
-        "begins too many",
-        name, bounds_.host.control, bounds_.host.control_per_second,
-        bounds_.host.control_per_second / kStrainedPart, bounds_.host.open_calls));
+    Warn(absl::StrCat("broke the connection of ", name, ": ", why));
   });
   {
     std::lock_guard lock(mutex_);
@@ -254,8 +251,12 @@ std::shared_ptr<HostLoad> Acceptor::HostOf(const SocketAddress& peer) {
   }
   std::shared_ptr<HostLoad>& host = hosts_[HostName(peer)];
   if (host == nullptr)
-    host.reset(new HostLoad{.control = {bounds_.host.control, ControlPerSecond()},
-                            .max_open = bounds_.host.open_calls});
+    host.reset(
+        new HostLoad{.control = {bounds_.host.control, ControlPerSecond()},
+                     .headers = {bounds_.host.header_bytes, bounds_.host.header_bytes_per_second},
+                     .max_open = bounds_.host.open_calls,
+                     .max_held = bounds_.host.held_header_bytes,
+                     .held_by_all = &held_headers_});
   return host;
 }
 

@@ -28,10 +28,12 @@ namespace agmm {
 class Acceptor {
  public:
   using Server = grpc::experimental::ExternalConnectionAcceptor;
-  // Bounds of a HostLoad. A call costs some 20 KB until it has ended.
+  // Bounds of a HostLoad. A call costs some 20 KB until it has ended, and its headers.
   struct HostBounds {
     int64_t control = 4'000, control_per_second = 2'000;
     int64_t open_calls = 8'000;
+    int64_t header_bytes = 256 << 20, header_bytes_per_second = 128 << 20;
+    int64_t held_header_bytes = 64 << 20;
   };
   struct Bounds {
     size_t connections;  // half of them for the clients of one host
@@ -90,6 +92,8 @@ class Acceptor {
   std::atomic<int64_t> next_warning_ns_ = 0;
   bool stopped_ = false;
   std::thread thread_;
+
+  HeldHeaders held_headers_;  // of all hosts
 
   std::mutex mutex_;  // guards what follows
   std::map<std::string, std::shared_ptr<HostLoad>> hosts_;

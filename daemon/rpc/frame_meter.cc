@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+
 namespace agmm {
 namespace {
 
@@ -11,15 +13,27 @@ namespace {
 constexpr int64_t kCalls = 50'000, kCallsPerSecond = 50'000;
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+// One header block, with kFieldBytes. gRPC takes no headers of more than 8 KiB decoded, which is
+// 200 fields at most.
+constexpr int64_t kBlockBytes = 64 << 10;
+// The part of HostLoad::max_held that a host may hold in any case.
+constexpr int64_t kSureParts = 16;
+
 enum FrameType : unsigned char {
   kHeaders = 1,
   kPriority = 2,
   kReset = 3,
   kSettings = 4,
-  kPing = 6
+  kPing = 6,
+  kContinuation = 9
 };
 constexpr unsigned char kAck = 1;        // a flag of settings and pings: this one is an answer
 constexpr unsigned char kEndStream = 1;  // a flag of headers; gRPC ends each answer with such
+constexpr unsigned char kPadded = 8;     // a flag of headers
+
+bool HasFields(const FrameHeader& header) {
+  return header.type == kHeaders || header.type == kContinuation;
+}
 
 }  // namespace
 
@@ -58,24 +72,90 @@ void Allowance::SetPerSecond(int64_t per_second, int64_t now_ns) {
   per_second_ = per_second;
 }
 
-template <typename See>
-void FrameWalk::Walk(absl::string_view bytes, See see) {
+int64_t Allowance::per_second() {
+  std::lock_guard lock(mutex_);
+  return per_second_;
+}
+
+template <typename See, typename Read>
+void FrameWalk::Walk(absl::string_view bytes, See see, Read read) {
   while (!bytes.empty()) {
     if (skip_ > 0) {
-      const size_t skipped = std::min(skip_, bytes.size());
-      skip_ -= skipped;
-      bytes.remove_prefix(skipped);
+      const absl::string_view part = bytes.substr(0, skip_);
+      read(header_, part);
+      skip_ -= part.size();
+      bytes.remove_prefix(part.size());
       continue;
     }
     const size_t taken = std::min(kHeaderBytes - header_bytes_, bytes.size());
-    std::memcpy(header_ + header_bytes_, bytes.data(), taken);
+    std::memcpy(bytes_ + header_bytes_, bytes.data(), taken);
     header_bytes_ += taken;
     bytes.remove_prefix(taken);
     if (header_bytes_ < kHeaderBytes) return;
     header_bytes_ = 0;
-    skip_ = size_t{header_[0]} << 16 | size_t{header_[1]} << 8 | header_[2];
-    see(header_[3], header_[4]);
+    skip_ = size_t{bytes_[0]} << 16 | size_t{bytes_[1]} << 8 | bytes_[2];
+    header_ = {bytes_[3], bytes_[4],
+               (uint32_t{bytes_[5]} & 0x7f) << 24 | uint32_t{bytes_[6]} << 16 |
+                   uint32_t{bytes_[7]} << 8 | bytes_[8]};
+    see(header_);
   }
+}
+
+int64_t FieldCount::Read(absl::string_view part) {
+  int64_t fields = 0;
+  while (!part.empty()) {
+    if (next_ == Next::kName || next_ == Next::kValue) {
+      const size_t taken = static_cast<size_t>(std::min<uint64_t>(left_, part.size()));
+      left_ -= taken;
+      part.remove_prefix(taken);
+      if (left_ == 0) next_ = next_ == Next::kName ? Next::kValueLength : Next::kField;
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(part[0]);
+    part.remove_prefix(1);
+    switch (next_) {
+      case Next::kField: {
+        ++fields;
+        // An index of all ones goes on in the next byte; 0 stands for a name that follows.
+        named_ = (byte & 0x80) == 0 && (byte & 0xe0) != 0x20;
+        const int most = (byte & 0x80) != 0   ? 0x7f
+                         : (byte & 0x40) != 0 ? 0x3f
+                         : (byte & 0x20) != 0 ? 0x1f
+                                              : 0x0f;
+        const int index = byte & most;
+        next_ = index == most          ? Next::kIndex
+                : named_ && index == 0 ? Next::kNameLength
+                : named_               ? Next::kValueLength
+                                       : Next::kField;
+        break;
+      }
+      case Next::kIndex:
+        if ((byte & 0x80) == 0) next_ = named_ ? Next::kValueLength : Next::kField;
+        break;
+      case Next::kNameLength: Length(byte, Next::kName, Next::kValueLength); break;
+      default: Length(byte, Next::kValue, Next::kField);
+    }
+  }
+  return fields;
+}
+
+void FieldCount::Length(unsigned char byte, Next more, Next done) {
+  constexpr int kMost = 0x7f, kMostShift = 28;  // longer lengths are errors
+  if (shift_ < 0) {
+    left_ = byte & kMost;
+    if (left_ == kMost) {
+      shift_ = 0;
+      return;
+    }
+  } else {
+    left_ += uint64_t{byte & 0x7fu} << shift_;
+    if ((byte & 0x80) != 0 && shift_ < kMostShift) {
+      shift_ += 7;
+      return;
+    }
+  }
+  shift_ = -1;
+  next_ = left_ > 0 ? more : done;
 }
 
 FrameMeter::FrameMeter(std::shared_ptr<HostLoad> host)
@@ -88,48 +168,127 @@ FrameMeter::FrameMeter(std::shared_ptr<HostLoad> host)
 
 FrameMeter::~FrameMeter() {
   if (closed_) return;
-  host_->open -= open_;
+  EndAllCalls();
   --host_->connections;
 }
 
-bool FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
-  int64_t calls = 0, resets = 0, control = 0;
+std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
+  int64_t calls = 0, resets = 0, control = 0, header_bytes = 0, largest_block = 0;
   std::lock_guard lock(mutex_);
-  received_.Walk(bytes, [&](unsigned char type, unsigned char flags) {
-    if (type == kHeaders) ++calls;
-    if (type == kReset) ++resets;
-    if (type == kPriority || ((type == kSettings || type == kPing) && (flags & kAck) == 0))
-      ++control;
+  received_.Walk(
+      bytes,
+      [&](const FrameHeader& header) {
+        if (header.type == kHeaders) {
+          block_ = {.stream = header.stream};
+          // Headers of a stream that is known are trailers.
+          const bool known = closed_ || trusted_ || !open_.try_emplace(header.stream).second;
+          if (!known) ++host_->open;
+          calls += known && !closed_ ? 0 : 1;
+        }
+        if (header.type == kReset) {
+          ++resets;
+          EndCall(header.stream);
+        }
+        const bool answer = (header.flags & kAck) != 0;
+        if (header.type == kPriority || header.type == kContinuation ||
+            ((header.type == kSettings || header.type == kPing) && !answer))
+          ++control;
+      },
+      [&](const FrameHeader& header, absl::string_view part) {
+        if (trusted_ || !HasFields(header)) return;
+        const int64_t more = Measure(header, part);
+        header_bytes += more;
+        largest_block = std::max(largest_block, block_.bytes);
+        Hold(more);
+      });
+  if (trusted_ || calls + resets + control + header_bytes == 0) return "";
+  HostLoad& host = *host_;
+  std::string why;
+  const auto check = [&why](bool fine, auto describe) {
+    if (!fine && why.empty()) why = describe();
+  };
+  check(largest_block <= kBlockBytes, [&] {
+    return absl::StrFormat(
+        "the headers of a call have %d bytes, counting %d for each field; the bound is %d",
+        largest_block, kFieldBytes, kBlockBytes);
   });
-  if (trusted_ || calls + resets + control == 0) return true;
-  bool fine = true;
-  if (closed_) {
-    control += calls;
-  } else {
-    open_ += calls;
-    fine = (host_->open += calls) <= host_->max_open;
-    EndCalls(resets);
+  check(header_bytes == 0 || host.headers.Take(header_bytes, now_ns), [&] {
+    return absl::StrFormat(
+        "its host sends headers of more than %d bytes at once and %d a second, counting %d for "
+        "each field",
+        host.headers.most(), host.headers.per_second(), kFieldBytes);
+  });
+  if (header_bytes > 0) {
+    const int64_t held = host.held;
+    const int64_t most = host.held_by_all->bytes > host.held_by_all->most_bytes
+                             ? host.max_held / kSureParts
+                             : host.max_held;
+    check(held <= most, [&] {
+      return absl::StrFormat(
+          "the headers of its host's unanswered calls have %d bytes, counting %d for each field; "
+          "the bound is %d",
+          held, kFieldBytes, most);
+    });
   }
-  control += resets;
+  check(host.open <= host.max_open || calls == 0, [&] {
+    return absl::StrFormat("its host has %d unanswered calls; the bound is %d", host.open.load(),
+                           host.max_open);
+  });
+  control += resets + (closed_ ? calls : 0);
+  check(calls == 0 || calls_.Take(calls, now_ns), [&] {
+    return absl::StrFormat("it begins more than %d calls at once and %d a second", kCalls,
+                           kCallsPerSecond);
+  });
   // A host in debt could otherwise leave calls behind on connections that it has opened before.
-  if (calls > 0) fine = calls_.Take(calls, now_ns) && host_->control.Left(now_ns) >= 0 && fine;
-  if (control > 0) fine = host_->control.Take(control, now_ns) && fine;
-  return fine;
+  const bool in_debt = calls > 0 && host.control.Left(now_ns) < 0;
+  check((control == 0 || host.control.Take(control, now_ns)) && !in_debt, [&] {
+    return absl::StrFormat(
+        "its host makes more than %d resets, pings, settings and abandoned calls at once and %d a "
+        "second",
+        host.control.most(), host.control.per_second());
+  });
+  return why;
+}
+
+int64_t FrameMeter::Measure(const FrameHeader& header, absl::string_view part) {
+  // gRPC does not know padding, and takes it for fields, of one byte at least.
+  const int64_t fields =
+      (header.flags & kPadded) != 0 ? static_cast<int64_t>(part.size()) : block_.fields.Read(part);
+  const int64_t bytes = static_cast<int64_t>(part.size()) + fields * kFieldBytes;
+  block_.bytes += bytes;
+  return bytes;
+}
+
+void FrameMeter::Hold(int64_t bytes) {
+  const auto call = open_.find(block_.stream);
+  if (call == open_.end()) return;
+  call->second += bytes;
+  host_->held += bytes;
+  host_->held_by_all->bytes += bytes;
 }
 
 void FrameMeter::Sent(absl::string_view bytes) {
-  int64_t ended = 0;
   std::lock_guard lock(mutex_);
-  sent_.Walk(bytes, [&](unsigned char type, unsigned char flags) {
-    if (type == kHeaders && (flags & kEndStream) != 0) ++ended;
-  });
-  EndCalls(ended);
+  sent_.Walk(
+      bytes,
+      [&](const FrameHeader& header) {
+        if (header.type == kReset || (header.type == kHeaders && (header.flags & kEndStream) != 0))
+          EndCall(header.stream);
+      },
+      [](const FrameHeader&, absl::string_view) {});
 }
 
-void FrameMeter::EndCalls(int64_t count) {
-  const int64_t ended = std::min(count, open_);
-  open_ -= ended;
-  host_->open -= ended;
+void FrameMeter::EndCall(uint32_t stream) {
+  const auto call = open_.find(stream);
+  if (call == open_.end()) return;
+  --host_->open;
+  host_->held -= call->second;
+  host_->held_by_all->bytes -= call->second;
+  open_.erase(call);
+}
+
+void FrameMeter::EndAllCalls() {
+  while (!open_.empty()) EndCall(open_.begin()->first);
 }
 
 void FrameMeter::Close(int64_t now_ns) {
@@ -137,14 +296,15 @@ void FrameMeter::Close(int64_t now_ns) {
   if (std::exchange(closed_, true)) return;
   --host_->connections;
   // The server still has to end them.
-  if (!trusted_ && open_ > 0) host_->control.Charge(open_, now_ns);
-  EndCalls(open_);
+  if (!trusted_ && !open_.empty())
+    host_->control.Charge(static_cast<int64_t>(open_.size()), now_ns);
+  EndAllCalls();
 }
 
 void FrameMeter::Trust() {
   std::lock_guard lock(mutex_);
   trusted_ = true;
-  EndCalls(open_);
+  EndAllCalls();
 }
 
 bool FrameMeter::trusted() const {

@@ -1,6 +1,6 @@
-// Bounds what clients ask of HTTP/2 itself. A client that begins calls and then resets them, or
-// closes its connection, faster than the server can end them ("rapid reset") would take its memory
-// and its threads, and gRPC has no bound on that.
+// Bounds what clients ask of HTTP/2 itself, because gRPC has no bound on that. A client that begins
+// calls and then resets them, or closes its connection, faster than the server can end them ("rapid
+// reset") would take its memory and its threads. So would one that sends headers without end.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 
 namespace agmm {
@@ -28,6 +30,7 @@ class Allowance {
   void SetPerSecond(int64_t per_second, int64_t now_ns);
 
   int64_t most() const { return most_; }
+  int64_t per_second();
 
  private:
   // With the lock.
@@ -40,28 +43,66 @@ class Allowance {
   int64_t refilled_ns_ = 0;
 };
 
+// Headers count as what gRPC holds for them: their bytes as sent, and this much for each field. A
+// field may be one byte as sent ("indexed").
+inline constexpr int64_t kFieldBytes = 256;
+
+// The headers of calls that one server's clients have begun and that it has not answered.
+struct HeldHeaders {
+  // Beyond it, a host may hold a sixteenth of HostLoad::max_held.
+  const int64_t most_bytes;
+  std::atomic<int64_t> bytes = 0;
+};
+
 // Counts what the clients at one host ask of one server together. Thread-safe.
 struct HostLoad {
-  Allowance control;              // resets, pings, settings; calls left behind by a connection
-  const int64_t max_open;         // calls that the server has not answered
-  std::atomic<int64_t> open = 0;  // of these
+  Allowance control;               // resets, pings, settings; calls left behind by a connection
+  Allowance headers;               // bytes, with kFieldBytes
+  const int64_t max_open;          // calls that the server has not answered
+  const int64_t max_held;          // bytes of their headers, with kFieldBytes
+  HeldHeaders* const held_by_all;  // outlives this
+  std::atomic<int64_t> open = 0, held = 0;
   std::atomic<int> connections = 0;
 };
 
-// Finds the headers of frames (RFC 9113, 4.1) in a stream of bytes.
+// The header of a frame (RFC 9113, 4.1).
+struct FrameHeader {
+  unsigned char type = 0, flags = 0;
+  uint32_t stream = 0;
+};
+
+// Finds frames in a stream of bytes.
 class FrameWalk {
  public:
   // `skip`: bytes before the first frame.
   explicit FrameWalk(size_t skip) : skip_(skip) {}
-  // Calls `see`(type, flags) for each frame whose header is complete with `bytes`.
-  template <typename See>
-  void Walk(absl::string_view bytes, See see);
+  // Calls `see`(header) for each frame whose header is complete with `bytes`, and `read`(header,
+  // part) for each part of its payload.
+  template <typename See, typename Read>
+  void Walk(absl::string_view bytes, See see, Read read);
 
  private:
   static constexpr size_t kHeaderBytes = 9;
   size_t skip_;  // bytes before the next header
-  unsigned char header_[kHeaderBytes];
+  unsigned char bytes_[kHeaderBytes];
   size_t header_bytes_ = 0;
+  FrameHeader header_;
+};
+
+// Counts the fields of a header block (HPACK, RFC 7541, 6) that arrives in parts. Decodes nothing.
+class FieldCount {
+ public:
+  // Returns how many fields begin in `part`. A change of the table's size counts as one.
+  int64_t Read(absl::string_view part);
+
+ private:
+  enum class Next { kField, kIndex, kName, kNameLength, kValue, kValueLength };
+  void Length(unsigned char byte, Next more, Next done);
+
+  Next next_ = Next::kField;
+  bool named_ = false;  // in kIndex: a value follows
+  int shift_ = -1;      // of the next byte of a length; -1: it has not begun
+  uint64_t left_ = 0;   // of a name or value
 };
 
 // Follows one connection of a server. Thread-safe.
@@ -69,9 +110,9 @@ class FrameMeter {
  public:
   explicit FrameMeter(std::shared_ptr<HostLoad> host);
   ~FrameMeter();
-  // The client has sent `bytes`. False if it has now asked for more than it may: break the
-  // connection.
-  bool Received(absl::string_view bytes, int64_t now_ns);
+  // The client has sent `bytes`. Returns why the connection has to break, because it has now asked
+  // for more than it may; empty otherwise.
+  std::string Received(absl::string_view bytes, int64_t now_ns);
   // The server has sent `bytes`.
   void Sent(absl::string_view bytes);
   // The connection has ended. The server may still read what arrived before.
@@ -81,14 +122,28 @@ class FrameMeter {
   bool trusted() const;
 
  private:
-  // With the lock.
-  void EndCalls(int64_t count);
+  // A header block: the frames HEADERS and CONTINUATION of one stream.
+  struct Block {
+    uint32_t stream = 0;
+    int64_t bytes = 0;  // with kFieldBytes
+    FieldCount fields;
+  };
+
+  // All with the lock.
+  void EndCall(uint32_t stream);
+  void EndAllCalls();
+  // Returns the bytes to add for a part of block_.
+  int64_t Measure(const FrameHeader& header, absl::string_view part);
+  void Hold(int64_t bytes);
 
   const std::shared_ptr<HostLoad> host_;
   mutable std::mutex mutex_;  // guards what follows
   FrameWalk received_, sent_;
   Allowance calls_;
-  int64_t open_ = 0;  // calls that were begun here, and neither answered nor reset
+  // The calls that were begun here, and neither answered nor reset: the bytes of their headers,
+  // with kFieldBytes, by stream.
+  absl::flat_hash_map<uint32_t, int64_t> open_;
+  Block block_;
   bool trusted_ = false, closed_ = false;
 };
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <shared_mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -20,7 +21,7 @@ namespace {
 struct Metered {
   const void* owner;
   std::shared_ptr<FrameMeter> meter;
-  std::function<void()> broken;
+  std::function<void(const std::string&)> broken;
   uint64_t cookie;  // of the socket: its number may be another one's after gRPC has closed it
 };
 
@@ -43,9 +44,9 @@ uint64_t CookieOf(int fd) {
   return cookie;
 }
 
-// Shows `see` the first `bytes` of the message, while it returns true. Returns what it did last.
+// Shows `see` the first `bytes` of the message, while it returns true.
 template <typename See>
-bool ForEachPart(const msghdr& message, ssize_t bytes, See see) {
+void ForEachPart(const msghdr& message, ssize_t bytes, See see) {
   size_t left = static_cast<size_t>(bytes);
   bool more = true;
   for (size_t i = 0; i < message.msg_iovlen && left > 0 && more; ++i) {
@@ -54,7 +55,6 @@ bool ForEachPart(const msghdr& message, ssize_t bytes, See see) {
     more = see(absl::string_view(static_cast<const char*>(part.iov_base), size));
     left -= size;
   }
-  return more;
 }
 
 // Runs `use` with the meter of `fd`, if it has one. Under a shared lock, so that Unmeter waits.
@@ -77,27 +77,30 @@ bool WithMeter(int fd, Use use) {
 bool Received(int fd, const msghdr& message, ssize_t bytes) {
   return WithMeter(fd, [&](const Metered& socket) {
     const int64_t now_ns = MonotonicNanos();
-    const bool fine = ForEachPart(message, bytes, [&](absl::string_view part) {
-      return socket.meter->Received(part, now_ns);
+    std::string why;
+    ForEachPart(message, bytes, [&](absl::string_view part) {
+      why = socket.meter->Received(part, now_ns);
+      return why.empty();
     });
-    if (!fine) socket.broken();
-    return fine;
+    if (!why.empty()) socket.broken(why);
+    return why.empty();
   });
 }
 
 void Sent(int fd, const msghdr& message, ssize_t bytes) {
   WithMeter(fd, [&](const Metered& socket) {
-    return ForEachPart(message, bytes, [&](absl::string_view part) {
+    ForEachPart(message, bytes, [&](absl::string_view part) {
       socket.meter->Sent(part);
       return true;
     });
+    return true;
   });
 }
 
 }  // namespace
 
 void Meter(int fd, const void* owner, std::shared_ptr<FrameMeter> meter,
-           std::function<void()> broken) {
+           std::function<void(const std::string&)> broken) {
   MeteredSockets& all = metered();
   const uint64_t cookie = CookieOf(fd);
   std::lock_guard lock(all.mutex);

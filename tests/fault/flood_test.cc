@@ -15,6 +15,7 @@
 #include "tests/e2e/world.h"
 #include "tests/support/call_flood.h"
 #include "tests/support/matrix.h"
+#include "tests/support/memory_limit.h"
 
 namespace agmm {
 namespace {
@@ -87,6 +88,27 @@ TEST_F(Flood, CallsThatAreResetLoseNoNodeAndNoMemory) {
   })) << "node 0 had "
       << before_kib << " KiB, and has " << ProcessField(world_->daemon(0).pid(), "VmRSS");
   EXPECT_LT(ProcessField(world_->daemon(0).pid(), "VmHWM"), before_kib + (1 << 20));
+}
+
+// Without bounds, 14 MiB of fields are enough to take 2 GiB.
+TEST_F(Flood, HeadersWithoutEndLoseNoNodeWithin768MiB) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more memory";
+  ASSERT_NO_FATAL_FAILURE(Start({.nodes = 3, .hosts = {3, {WithinMemory(768), "127.0.0.1"}}}));
+  using Kind = CallFlood::Kind;
+  for (const Kind kind : {Kind::kHeaders, Kind::kFields, Kind::kContinuation}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    double broken = MetricOf(world_->Status(0), "rpc_connections_broken_total");
+    for (const std::string& endpoint :
+         {world_->address(0), world_->socket(0), absl::StrCat("127.0.0.1:", world_->peer_port())}) {
+      const CallFlood flood(endpoint, kind);
+      EXPECT_TRUE(Eventually([&] { return flood.ended() > 2; })) << endpoint;
+    }
+    EXPECT_TRUE(world_->WaitFor(0, "broken connections", [&](const v1::GetStatusResponse& status) {
+      return MetricOf(status, "rpc_connections_broken_total") >= broken + 3;
+    }));
+  }
+  EXPECT_THAT(Log(0), HasSubstr("the headers of a call have "));
+  ExpectHealthy();
 }
 
 // More connections than descriptors, for a while.

@@ -15,7 +15,7 @@
 namespace agmm {
 namespace {
 
-constexpr int kReset = 3, kHeaders = 1, kSettings = 4, kEndHeaders = 4;
+constexpr int kHeaders = 1, kReset = 3, kSettings = 4, kContinuation = 9, kEndHeaders = 4;
 constexpr uint32_t kCancel = 8;
 constexpr int kCallsAtOnce = 200;
 constexpr uint32_t kCallsOfAConnection = 5'000;  // fewer than the daemon lets a host leave open
@@ -35,6 +35,14 @@ std::string Frame(int type, int flags, uint32_t stream, const std::string& paylo
 std::string Header(const std::string& name, const std::string& value) {
   return std::string(1, '\0') + static_cast<char>(name.size()) + name +
          static_cast<char>(value.size()) + value;
+}
+
+// As many as one frame holds.
+std::string SmallHeaders() {
+  constexpr size_t kMostBytes = 16'000;
+  std::string headers;
+  for (int i = 0; headers.size() < kMostBytes; ++i) headers += Header(std::to_string(i), "");
+  return headers;
 }
 
 }  // namespace
@@ -86,17 +94,24 @@ void CallFlood::Run() {
 }
 
 void CallFlood::Flood(int fd) {
-  const std::string headers = Header(":method", "POST") + Header(":scheme", "http") +
+  const std::string request = Header(":method", "POST") + Header(":scheme", "http") +
                               Header(":authority", "flood") +
                               Header(":path", "/agmm.v1.ClusterService/GetStatus") +
                               Header("te", "trailers") + Header("content-type", "application/grpc");
+  std::string headers = request;
+  if (kind_ == Kind::kHeaders) headers += SmallHeaders();
+  // "cookie" of HPACK's static table, without a value.
+  if (kind_ == Kind::kFields) headers += std::string(200, static_cast<char>(0x80 | 32));
   std::string unsent = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(kSettings, 0, 0, "");
+  if (kind_ == Kind::kContinuation) unsent += Frame(kHeaders, 0, 1, request);
+  const std::string more = Frame(kContinuation, 0, 1, SmallHeaders());
   uint32_t stream = 1;
   while (!stopping_) {
     if (unsent.empty()) {
       if (kind_ == Kind::kLeave && stream > 2 * kCallsOfAConnection) return;
       for (int i = 0; i < kCallsAtOnce; ++i, stream += 2) {
-        unsent += Frame(kHeaders, kEndHeaders, stream, headers);
+        unsent +=
+            kind_ == Kind::kContinuation ? more : Frame(kHeaders, kEndHeaders, stream, headers);
         if (kind_ == Kind::kReset) unsent += Frame(kReset, 0, stream, BigEndian(kCancel, 4));
       }
       calls_ += kCallsAtOnce;

@@ -9,11 +9,16 @@
 
 namespace agmm {
 
-// Begins calls of GetStatus on one connection after the other, until the destructor. Resets each at
-// once ("rapid reset"), or leaves them to the end of the connection.
+// Begins calls of GetStatus on one connection after the other, until the destructor.
 class CallFlood {
  public:
-  enum class Kind { kReset, kLeave };
+  enum class Kind {
+    kReset,         // resets each at once ("rapid reset")
+    kLeave,         // leaves them to the end of the connection
+    kHeaders,       // full frames of headers, whose calls never end
+    kFields,        // 200 fields of one byte each, whose calls never end
+    kContinuation,  // one call, whose headers never end
+  };
   // `endpoint`: "127.0.0.1:port", or the path of a unix socket.
   explicit CallFlood(const std::string& endpoint, Kind kind = Kind::kReset);
   // `connect` returns a connected socket, or -1.

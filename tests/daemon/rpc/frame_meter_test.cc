@@ -1,30 +1,33 @@
 // Clients may ask only so much of HTTP/2.
 #include "daemon/rpc/frame_meter.h"
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 
 namespace agmm {
 namespace {
 
+using ::testing::HasSubstr;
+
 constexpr int64_t kSecond_ns = 1'000'000'000;
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-enum : char { kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6 };
+enum : char { kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6, kContinuation = 9 };
+constexpr char kEndStream = 1, kPadded = 8;
 
-std::string Frame(char type, size_t size = 4, char flags = 0) {
-  std::string frame = {static_cast<char>(size >> 16),
-                       static_cast<char>(size >> 8),
-                       static_cast<char>(size),
-                       type,
-                       flags,
-                       0,
-                       0,
-                       0,
-                       1};
-  // Frames of many types, if it were read as frames.
-  return frame + std::string(size, kReset);
+std::string FrameOf(char type, const std::string& payload, char flags = 0, uint32_t stream = 1) {
+  const auto byte = [](size_t value, int shift) { return static_cast<char>(value >> shift); };
+  const size_t size = payload.size();
+  return std::string{byte(size, 16),   byte(size, 8),    byte(size, 0),   type,           flags,
+                     byte(stream, 24), byte(stream, 16), byte(stream, 8), byte(stream, 0)} +
+         payload;
+}
+
+// What is in it would be frames of many types, if it were read as frames.
+std::string Frame(char type, size_t size = 4, char flags = 0, uint32_t stream = 1) {
+  return FrameOf(type, std::string(size, kReset), flags, stream);
 }
 
 std::string Many(int count, const std::string& frame) {
@@ -41,16 +44,74 @@ TEST(Allowance, RefillsAtTheRateOfTheTime) {
   EXPECT_EQ(allowance.Left(5 * kSecond_ns), 13);
 }
 
+// HPACK: names and values of each form.
+const std::string kIndexed(1, static_cast<char>(0x80 | 32));
+const std::string kLongIndex = "\xff\x80\x01";
+const std::string kNewName = std::string(1, '\x40') +
+                             "\x03"
+                             "abc"
+                             "\x02"
+                             "de";
+const std::string kLongValue =
+    std::string(1, '\x0f') + "\x21" + "\x7f\x81\x01" + std::string(0x7f + 0x81, '\x80');
+const std::string kNoValue = std::string(1, '\0') +
+                             "\x01"
+                             "a" +
+                             std::string(1, '\0');
+const std::string kTableSize = "\x3f\xe1\x1f";
+
+TEST(FieldCount, FieldsOfEachFormInAnyParts) {
+  const std::string block =
+      kTableSize + kIndexed + kLongIndex + kNewName + kLongValue + kNoValue + kIndexed;
+  for (size_t step = 1; step <= block.size(); ++step) {
+    FieldCount count;
+    int64_t fields = 0;
+    for (size_t at = 0; at < block.size(); at += step) fields += count.Read(block.substr(at, step));
+    EXPECT_EQ(fields, 7) << "in parts of " << step;
+  }
+}
+
+TEST(FieldCount, AnEndlessLengthEndsNoValue) {
+  FieldCount count;
+  EXPECT_EQ(count.Read(std::string(1, '\0') +
+                       "\x01"
+                       "a" +
+                       std::string(20, '\xff')),
+            1);
+  EXPECT_EQ(count.Read(std::string(1000, '\x80')), 0);
+}
+
 class Meter : public ::testing::Test {
  protected:
-  Meter() { EXPECT_TRUE(meter_.Received(kPreface, kSecond_ns)); }
+  Meter() { EXPECT_EQ(meter_.Received(kPreface, kSecond_ns), ""); }
   bool Says(const std::string& bytes, int64_t now_ns = kSecond_ns) {
-    return meter_.Received(bytes, now_ns);
+    why_ = meter_.Received(bytes, now_ns);
+    return why_.empty();
+  }
+  // Calls on streams that no other one has had.
+  std::string Calls(int count, const std::string& fields = kIndexed) {
+    std::string all;
+    for (int i = 0; i < count; ++i, stream_ += 2) all += FrameOf(kHeaders, fields, 0, stream_);
+    return all;
+  }
+  // Ends to the answers of the last calls.
+  std::string Ends(int count, char type = kHeaders, char flags = kEndStream) const {
+    std::string all;
+    for (int i = 1; i <= count; ++i) all += Frame(type, 4, flags, stream_ - 2 * i);
+    return all;
   }
   int64_t Left(int64_t now_ns = kSecond_ns) { return host_->control.Left(now_ns); }
 
-  const std::shared_ptr<HostLoad> host_{new HostLoad{.control = {10, 5}, .max_open = 20}};
+  static constexpr int64_t kMany = 1 << 30;
+  HeldHeaders held_by_all_{.most_bytes = 200'000};
+  const std::shared_ptr<HostLoad> host_{new HostLoad{.control = {10, 5},
+                                                     .headers = {kMany, kMany},
+                                                     .max_open = 20,
+                                                     .max_held = 80'000,
+                                                     .held_by_all = &held_by_all_}};
   FrameMeter meter_{host_};
+  uint32_t stream_ = 1;
+  std::string why_;
 };
 
 TEST_F(Meter, AsManyResetsAsTheHostMayMake) {
@@ -69,7 +130,7 @@ TEST_F(Meter, TheAllowanceComesBackWithTime) {
 TEST_F(Meter, ConnectionsOfOneHostShareIt) {
   FrameMeter other(host_);
   EXPECT_EQ(host_->connections, 2);
-  EXPECT_TRUE(other.Received(std::string(kPreface) + Many(6, Frame(kReset)), kSecond_ns));
+  EXPECT_EQ(other.Received(std::string(kPreface) + Many(6, Frame(kReset)), kSecond_ns), "");
   EXPECT_FALSE(Says(Many(5, Frame(kReset))));
 }
 
@@ -85,58 +146,131 @@ TEST_F(Meter, ContentsAreNoFrames) {
 }
 
 TEST_F(Meter, BytesMayArriveOneByOne) {
-  for (char byte : Many(10, Frame(kData, 300) + Frame(kReset)))
-    EXPECT_TRUE(meter_.Received({&byte, 1}, kSecond_ns));
+  for (char byte : Many(10, Frame(kData, 300) + Frame(kReset))) EXPECT_TRUE(Says({byte}));
   const std::string last = Frame(kReset);
   EXPECT_TRUE(Says(last.substr(0, 8)));
   EXPECT_FALSE(Says(last.substr(8, 1)));
 }
 
 TEST_F(Meter, CallsThatAreNotAnsweredHaveABound) {
-  EXPECT_TRUE(Says(Many(20, Frame(kHeaders))));
-  EXPECT_FALSE(Says(Frame(kHeaders)));
+  EXPECT_TRUE(Says(Calls(20)));
+  EXPECT_FALSE(Says(Calls(1)));
+  EXPECT_EQ(why_, "its host has 21 unanswered calls; the bound is 20");
 }
 
 TEST_F(Meter, AnsweredCallsAreNotBounded) {
   for (int i = 0; i < 1000; ++i) {
-    ASSERT_TRUE(Says(Many(20, Frame(kHeaders))));
+    ASSERT_TRUE(Says(Calls(20)));
     // The first headers and the contents of an answer do not end it.
-    meter_.Sent(Many(20, Frame(kHeaders) + Frame(kData, 100)));
+    meter_.Sent(Ends(20, kHeaders, 0) + Ends(20, kData));
     ASSERT_EQ(host_->open, 20);
-    meter_.Sent(Many(20, Frame(kHeaders, 4, 1)));
+    meter_.Sent(Ends(19) + Ends(20, kReset, 0));
     ASSERT_EQ(host_->open, 0);
+    ASSERT_EQ(host_->held, 0);
   }
   EXPECT_EQ(Left(), 10);
 }
 
 TEST_F(Meter, AnsweredCallsHaveARate) {
   for (int i = 0; i < 2'500; ++i) {
-    ASSERT_TRUE(Says(Many(20, Frame(kHeaders))));
-    meter_.Sent(Many(20, Frame(kHeaders, 4, 1)));
+    ASSERT_TRUE(Says(Calls(20)));
+    meter_.Sent(Ends(20));
   }
-  EXPECT_FALSE(Says(Frame(kHeaders)));
+  EXPECT_FALSE(Says(Calls(1)));
 }
 
 // A client that closes its connection resets its calls.
 TEST_F(Meter, CallsThatAConnectionLeavesBehindAreCharged) {
-  EXPECT_TRUE(Says(Many(20, Frame(kHeaders))));
-  meter_.Sent(Many(2, Frame(kHeaders, 4, 1)));
+  EXPECT_TRUE(Says(Calls(20)));
+  meter_.Sent(Ends(2));
   meter_.Close(kSecond_ns);
   EXPECT_EQ(host_->open, 0);
   EXPECT_EQ(host_->connections, 0);
   EXPECT_EQ(Left(), -5) << "no more than comes back in a second";
   // The server reads what had arrived before.
   EXPECT_EQ(Left(10 * kSecond_ns), 10);
-  EXPECT_TRUE(Says(Many(10, Frame(kHeaders)), 10 * kSecond_ns));
-  EXPECT_FALSE(Says(Frame(kHeaders), 10 * kSecond_ns));
+  EXPECT_TRUE(Says(Calls(10), 10 * kSecond_ns));
+  EXPECT_FALSE(Says(Calls(1), 10 * kSecond_ns));
   EXPECT_EQ(host_->open, 0);
 }
 
+TEST_F(Meter, AHeaderBlockHasABoundHoweverItIsCut) {
+  constexpr int kFields = 200, kParts = 100;
+  // A connection of its own for each way: frames in parts, and parts of frames.
+  for (size_t step : {size_t{1}, size_t{7}, size_t{1000}, size_t{1} << 20}) {
+    for (int parts : {1, 2, kParts}) {
+      FrameMeter meter(host_);
+      std::string why = meter.Received(kPreface, kSecond_ns);
+      const auto send = [&](const std::string& bytes) {
+        for (size_t at = 0; at < bytes.size() && why.empty(); at += step)
+          why = meter.Received(bytes.substr(at, step), kSecond_ns);
+      };
+      send(FrameOf(kHeaders, Many(kFields / parts, kIndexed)));
+      for (int i = 1; i < parts; ++i) {
+        host_->control.Charge(-1, kSecond_ns);  // CONTINUATION counts, too
+        send(FrameOf(kContinuation, Many(kFields / parts, kIndexed)));
+      }
+      EXPECT_EQ(why, "");
+      host_->control.Charge(-1, kSecond_ns);
+      send(FrameOf(kContinuation, Many(kFields, kIndexed)));
+      EXPECT_THAT(why, HasSubstr("the headers of a call have "));
+      EXPECT_THAT(why, HasSubstr("the bound is 65536"));
+    }
+  }
+  EXPECT_EQ(host_->held, 0);
+  EXPECT_EQ(held_by_all_.bytes, 0);
+}
+
+TEST_F(Meter, TrailersPaddingAndContinuationsCountAsHeaders) {
+  EXPECT_TRUE(Says(Calls(1)));
+  // Trailers of a call are held with it, and are no call.
+  EXPECT_TRUE(Says(FrameOf(kHeaders, kNewName)));
+  EXPECT_EQ(host_->open, 1);
+  EXPECT_EQ(host_->held, 2 * kFieldBytes + kIndexed.size() + kNewName.size());
+  // gRPC reads padding as fields, of one byte at least.
+  EXPECT_FALSE(Says(FrameOf(kHeaders, std::string(300, 'p'), kPadded)));
+  EXPECT_EQ(Left(), 10);
+  EXPECT_TRUE(Says(Many(10, FrameOf(kContinuation, ""))));
+  EXPECT_FALSE(Says(FrameOf(kContinuation, "")));
+}
+
+TEST_F(Meter, HeadersOfUnansweredCallsHaveABound) {
+  const std::string fields = Many(100, kIndexed);
+  EXPECT_TRUE(Says(Calls(3, fields)));
+  EXPECT_FALSE(Says(Calls(1, fields)));
+  EXPECT_EQ(why_,
+            "the headers of its host's unanswered calls have 102800 bytes, counting 256 for each "
+            "field; the bound is 80000");
+  meter_.Sent(Ends(4));
+  EXPECT_TRUE(Says(Calls(3, fields)));
+}
+
+// A host with few calls is served while others hold all that the server may.
+TEST_F(Meter, HeadersOfAllHostsHaveABound) {
+  held_by_all_.bytes = held_by_all_.most_bytes + 1;
+  EXPECT_TRUE(Says(Calls(19)));
+  EXPECT_FALSE(Says(Calls(1)));
+  EXPECT_THAT(why_, HasSubstr("have 5140 bytes, counting 256 for each field; the bound is 5000"));
+}
+
+TEST_F(Meter, HeadersHaveARate) {
+  const std::shared_ptr<HostLoad> host{new HostLoad{.control = {10, 5},
+                                                    .headers = {2'570, 257},
+                                                    .max_open = 20,
+                                                    .max_held = kMany,
+                                                    .held_by_all = &held_by_all_}};
+  FrameMeter meter(host);
+  EXPECT_EQ(meter.Received(kPreface + Calls(10), kSecond_ns), "");
+  EXPECT_EQ(meter.Received(Calls(2), 3 * kSecond_ns), "");
+  EXPECT_THAT(meter.Received(Calls(1), 3 * kSecond_ns),
+              HasSubstr("headers of more than 2570 bytes at once and 257 a second"));
+}
+
 TEST_F(Meter, ATrustedConnectionHasNoBound) {
-  EXPECT_TRUE(Says(Many(7, Frame(kHeaders))));
+  EXPECT_TRUE(Says(Calls(7)));
   meter_.Trust();
   EXPECT_EQ(host_->open, 0);
-  EXPECT_TRUE(Says(Many(1000, Frame(kReset)) + Many(60'000, Frame(kHeaders))));
+  EXPECT_TRUE(Says(Many(1000, Frame(kReset)) + Calls(60'000) + Calls(1, std::string(70'000, 'x'))));
   meter_.Close(kSecond_ns);
   EXPECT_EQ(Left(), 10);
 }
