@@ -45,7 +45,8 @@ namespace {
 // All of a daemon's objects, in the order in which they are made.
 class WholeDaemon final : public Daemon {
  public:
-  explicit WholeDaemon(const Config& config) : config_(config) {}
+  explicit WholeDaemon(const Config& config)
+      : config_(config), pauses_(config.Describe(config.self)) {}
   ~WholeDaemon() override;
 
   absl::Status Start(std::function<void(absl::Status)> on_refused);
@@ -68,6 +69,7 @@ class WholeDaemon final : public Daemon {
   }
 
   const Config config_;
+  PauseWatch pauses_;
   Metrics metrics_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Heap>> heaps_;
@@ -191,7 +193,7 @@ absl::Status WholeDaemon::CreateTransport() {
       });
     });
     AddTransportGauges(transport_.get(), &metrics_);
-    heartbeat_ = std::make_unique<Heartbeat>();
+    heartbeat_ = std::make_unique<Heartbeat>(&pauses_);
     AGMM_RETURN_IF_ERROR(heartbeat_->status());
   }
   // A device of several threads has a free one to drive the transport while one waits.
@@ -213,6 +215,7 @@ void WholeDaemon::CreateMember(std::function<void(absl::Status)> on_refused) {
                                                             .filler = filler_.get(),
                                                             .transport = transport_.get(),
                                                             .metrics = &metrics_,
+                                                            .pauses = &pauses_,
                                                             .devices = hello_});
   Member::Handlers handlers;
   handlers.refused = std::move(on_refused);
@@ -236,6 +239,7 @@ absl::Status WholeDaemon::CreateSequencer() {
   for (const Loop* loop : {planner_.get(), large_planner_.get()})
     AGMM_RETURN_IF_ERROR(loop->status());
   sequencer_ = std::make_unique<Sequencer>(config_, &metrics_, ToHex(member_->incarnation()));
+  sequencer_->SetPauses(&pauses_);
   catalog_ = std::make_unique<Catalog>(sequencer_.get(), &placement_);
   Scheduler::Parts scheduler;
   scheduler.loop = loop_.get();
@@ -259,7 +263,7 @@ absl::Status WholeDaemon::CreateSequencer() {
 absl::Status WholeDaemon::CreateClient() {
   channel_ = PeerChannel(config_.peer_address);
   AGMM_ASSIGN_OR_RETURN(beats_, Beats::Ask(config_.peer_address));
-  client_ = std::make_unique<SequencerClient>(channel_, config_.Describe(0));
+  client_ = std::make_unique<SequencerClient>(channel_, config_.Describe(0), &pauses_);
   calls_ = client_->calls();
   join_ = std::make_unique<Join>(channel_, config_.secret, loop_.get(), heartbeat_.get(),
                                  beats_.get(), member_.get(), view_.get());

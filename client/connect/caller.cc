@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/grpc_deadline.h"
+#include "proto/convert/grpc_status.h"
 #include "proto/convert/metadata.h"
 #include "proto/convert/rpc_status.h"
 
@@ -178,9 +179,9 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
         "the daemon at %s does not know this call; install the same version everywhere", endpoint));
   }
   if (code != grpc::StatusCode::UNAVAILABLE) {
-    return absl::Status(
-        static_cast<absl::StatusCode>(code),
-        absl::StrFormat("the call to %s failed: %s", endpoint, status.error_message()));
+    return absl::Status(static_cast<absl::StatusCode>(code),
+                        absl::StrFormat("the call to %s failed: %s; see the daemon's log", endpoint,
+                                        ExplainGrpc(status)));
   }
   if (answered_before) {
     lost_ = true;

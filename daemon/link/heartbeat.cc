@@ -9,7 +9,11 @@ void Heartbeat::Schedule(std::weak_ptr<Pulse> pulse, bool due) {
   // All pulses share their ticks, so that an idle daemon wakes once for all of them.
   const int64_t tick_ns = absl::ToInt64Nanoseconds(kHeartbeatPeriod / 2);
   const int64_t before_ns = MonotonicNanos();
-  loop_.PostAfter(absl::Nanoseconds(tick_ns - before_ns % tick_ns), [=, this] {
+  const int64_t delay_ns = tick_ns - before_ns % tick_ns;
+  const int64_t due_ns = PauseNanos() + delay_ns;
+  pauses_->Expect(due_ns);
+  loop_.PostAfter(absl::Nanoseconds(delay_ns), [=, this] {
+    pauses_->Tick(due_ns, PauseNanos());
     const std::shared_ptr<Pulse> alive = pulse.lock();
     if (alive == nullptr) return;
     const int64_t now_ns = MonotonicNanos();

@@ -1,11 +1,12 @@
-// Beats the streams between daemons and ends silent ones, on a thread of its own, because a busy
-// control loop must not delay heartbeats.
+// Beats the streams between daemons, ends silent ones, and notices pauses of this daemon, on a
+// thread of its own, because a busy control loop must not delay heartbeats.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <utility>
 
+#include "daemon/link/pause.h"
 #include "kernels/base/loop.h"
 
 namespace agmm {
@@ -23,6 +24,8 @@ class Pulse {
 // Thread-safe. Sleeps while it has no pulse to beat.
 class Heartbeat {
  public:
+  // Has `pauses`, which outlives this, judge its ticks.
+  explicit Heartbeat(PauseWatch* pauses) : pauses_(pauses) {}
   // RESOURCE_EXHAUSTED if it has no thread, and never beats.
   const absl::Status& status() const { return loop_.status(); }
   // Beats `pulse` as long as it lives elsewhere.
@@ -31,6 +34,7 @@ class Heartbeat {
  private:
   void Schedule(std::weak_ptr<Pulse> pulse, bool due);
 
+  PauseWatch* const pauses_;
   Loop loop_{"heartbeats"};
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/link/grpc_context.h"
 #include "kernels/base/reason.h"
+#include "kernels/base/status.h"
 #include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
 #include "proto/convert/metadata.h"
@@ -21,9 +22,11 @@ absl::Status WorldIncomplete(absl::string_view why) {
 
 }  // namespace
 
-SequencerClient::SequencerClient(std::shared_ptr<grpc::Channel> channel, std::string sequencer)
+SequencerClient::SequencerClient(std::shared_ptr<grpc::Channel> channel, std::string sequencer,
+                                 const PauseWatch* pauses)
     : channel_(std::move(channel)),
       sequencer_(std::move(sequencer)),
+      pauses_(pauses),
       cluster_(v1::ClusterService::NewStub(channel_)),
       tensor_(v1::TensorService::NewStub(channel_)),
       peer_(v1::PeerService::NewStub(channel_)),
@@ -76,11 +79,18 @@ absl::Status SequencerClient::Result(const Call& call, const grpc::Status& statu
   }
   // Daemons answer with details; without them gRPC itself reports a broken connection.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty()) {
-    return WithReason(absl::AbortedError(absl::StrCat("the sequencer, ", sequencer_,
-                                                      ", was lost: its connection broke")),
-                      kReasonPeerLost);
+    const std::string pause = pauses_ == nullptr ? "" : pauses_->Recent(PauseNanos());
+    return WithReason(
+        absl::AbortedError(
+            pause.empty()
+                ? absl::StrCat("the sequencer, ", sequencer_, ", was lost: its connection broke")
+                : absl::StrCat(pause, ", and lost the connection to the sequencer, ", sequencer_,
+                               ", meanwhile")),
+        kReasonPeerLost);
   }
-  return FromGrpc(status);
+  const absl::Status result = FromGrpc(status);
+  if (!status.error_details().empty()) return result;
+  return Annotate(result, absl::StrCat("the call to the sequencer, ", sequencer_, ", failed"));
 }
 
 void SequencerClient::Leave(const std::shared_ptr<Call>& call) {

@@ -12,6 +12,7 @@
 #include "agmm/v1/cluster.grpc.pb.h"
 #include "agmm/v1/peer.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
+#include "daemon/link/pause.h"
 #include "daemon/link/sequencer_calls.h"
 
 namespace agmm {
@@ -27,8 +28,9 @@ class SequencerClient {
     absl::Status lost;  // set by SetLost: why the call was cancelled
   };
 
-  // `sequencer` names it: "node a (10.0.0.1:7101)".
-  SequencerClient(std::shared_ptr<grpc::Channel> channel, std::string sequencer);
+  // `sequencer` names it: "node a (10.0.0.1:7101)". `pauses`: of this daemon; null: not known.
+  SequencerClient(std::shared_ptr<grpc::Channel> channel, std::string sequencer,
+                  const PauseWatch* pauses = nullptr);
   // Ends the calls under way and waits for their ends.
   ~SequencerClient();
 
@@ -57,6 +59,7 @@ class SequencerClient {
 
   const std::shared_ptr<grpc::Channel> channel_;
   const std::string sequencer_;
+  const PauseWatch* const pauses_;
   const std::unique_ptr<v1::ClusterService::Stub> cluster_;
   const std::unique_ptr<v1::TensorService::Stub> tensor_;
   const std::unique_ptr<v1::PeerService::Stub> peer_;

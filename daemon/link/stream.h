@@ -15,7 +15,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "daemon/link/grpc_context.h"
+#include "daemon/link/parsed.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/loop.h"
 #include "proto/convert/grpc_status.h"
 
@@ -198,11 +200,16 @@ class ServerStream : public Stream<Reactor, Out> {
     }
     OnOver();
   }
+  // A silence is judged if this daemon itself did not sleep: messages may then still be unread.
+  static constexpr absl::Duration kLate = absl::Seconds(1);
   static void Watch(Loop* loop, absl::Duration limit, std::weak_ptr<Stream<Reactor, Out>> weak) {
-    loop->PostAfter(limit, [loop, limit, weak = std::move(weak)] {
+    const Deadline due = Deadline::After(limit);
+    loop->PostAfter(limit, [loop, limit, due, weak = std::move(weak)] {
       const auto stream = std::static_pointer_cast<ServerStream>(weak.lock());
       if (stream == nullptr) return;
-      if (MonotonicNanos() - stream->heard_ns() >= absl::ToInt64Nanoseconds(limit)) {
+      if (-due.Left() > kLate) {
+        stream->Touch();
+      } else if (MonotonicNanos() - stream->heard_ns() >= absl::ToInt64Nanoseconds(limit)) {
         stream->OnSilence(limit);
         stream->Touch();
       }
@@ -218,9 +225,9 @@ using WriteStream = ServerStream<grpc::ServerWriteReactor<Out>, Out>;
 
 // A call that also takes messages, one at a time: Read asks for the next.
 template <typename In, typename Out>
-class BidiStream : public ServerStream<grpc::ServerBidiReactor<In, Out>, Out> {
+class BidiStream : public ServerStream<grpc::ServerBidiReactor<Parsed<In>, Out>, Out> {
  protected:
-  using Base = ServerStream<grpc::ServerBidiReactor<In, Out>, Out>;
+  using Base = ServerStream<grpc::ServerBidiReactor<Parsed<In>, Out>, Out>;
   using Base::Base;
 
   // `message` is valid until the next Read.
@@ -232,7 +239,7 @@ class BidiStream : public ServerStream<grpc::ServerBidiReactor<In, Out>, Out> {
   void Read() {
     std::lock_guard lock(this->mutex_);
     if (this->phase_ != Base::Phase::kOpen) return;
-    in_.Clear();
+    in_.message.Clear();
     this->StartRead(&in_);
   }
 
@@ -240,11 +247,11 @@ class BidiStream : public ServerStream<grpc::ServerBidiReactor<In, Out>, Out> {
   void OnReadDone(bool ok) final {
     this->Touch();
     if (!this->open()) return;
-    if (ok) return OnMessage(&in_);
-    OnHalfClose();
+    if (!ok) return OnHalfClose();
+    in_.ok ? OnMessage(&in_.message) : this->OnBroken(NotParsed<In>());
   }
 
-  In in_;  // gRPC's while it reads
+  Parsed<In> in_;  // gRPC's while it reads
 };
 
 // Makes a stream and hands it to gRPC: the return value of a service's method.

@@ -164,9 +164,10 @@ class Join::MemberEnd final
     if (given_up) {
       end = absl::UnknownError(status.error_message());
     }
-    join_->loop_->Post([join = join_, end, given_up, detail = FromGrpc(status).ToString()] {
-      join->OnEnded(end, given_up, detail);
-    });
+    join_->loop_->Post(
+        [join = join_, end, given_up, detail = IsBare(status) ? "" : status.error_message()] {
+          join->OnEnded(end, given_up, detail);
+        });
   }
 
   Join* const join_;
@@ -211,7 +212,8 @@ void Join::OnEnded(const absl::Status& end, bool given_up, const std::string& de
   loop_->Cancel(patience_);
   const std::string how(end.message());
   const std::string line =
-      absl::StrCat("the stream to the sequencer ended: ", how, " (", detail, ")");
+      absl::StrCat("the stream to the sequencer ended: ", how,
+                   detail.empty() || detail == how ? "" : absl::StrCat(" (", detail, ")"));
   if (std::exchange(last_end_, line) != line)
     spdlog::log(token_.empty() ? spdlog::level::debug : spdlog::level::info, "{}", line);
   if (absl::IsPermissionDenied(end)) member_->OnDenied(how);

@@ -275,17 +275,21 @@ void Member::OnStreamEnded(const std::string& how, bool given_up) {
   reports_.Clear();
   if (stopped_ || retry_ == absl::InfiniteDuration()) return;
   if (!std::exchange(accepted_, false)) return;
-  const absl::Status reason =
-      Lost(given_up ? absl::StrFormat("%s was lost: the sequencer, %s, gave it up: %s",
-                                      config_.Describe(config_.self), config_.Describe(0), how)
-                    : absl::StrFormat("the sequencer, %s, was lost: %s", config_.Describe(0), how));
+  const std::string pause = parts_.pauses == nullptr ? "" : parts_.pauses->Recent(PauseNanos());
+  const absl::Status reason = Lost(
+      !pause.empty()
+          ? absl::StrFormat("%s, and lost the connection to the sequencer, %s, meanwhile: %s",
+                            pause, config_.Describe(0), how)
+      : given_up ? absl::StrFormat("%s was lost: the sequencer, %s, gave it up: %s",
+                                   config_.Describe(config_.self), config_.Describe(0), how)
+                 : absl::StrFormat("the sequencer, %s, was lost: %s", config_.Describe(0), how));
   spdlog::warn("{}", std::string(reason.message()));
   generation_ = 0;
   next_.reset();
   waiting_.clear();
   forget_tensors_ = true;
   handlers_.complete(false);
-  handlers_.lost(reason, "waiting for it to come back");
+  handlers_.lost(reason, pause.empty() ? "waiting for it to come back" : "joining the world again");
   world_.Clear();
   Drain(reason);
 }

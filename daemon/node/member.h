@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "daemon/config/config.h"
 #include "daemon/link/link.h"
+#include "daemon/link/pause.h"
 #include "daemon/link/protocol.h"
 #include "daemon/node/filler.h"
 #include "daemon/node/paths.h"
@@ -34,6 +35,7 @@ class Member {
     Filler* filler = nullptr;
     UcxTransport* transport = nullptr;  // null in a world of one node
     Metrics* metrics = nullptr;
+    const PauseWatch* pauses = nullptr;  // of this daemon; null: not known
     std::vector<v1::DeviceHello> devices;
   };
   struct Handlers {

@@ -153,7 +153,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* StartJoin(
+grpc::ServerBidiReactor<Parsed<v1::MemberMessage>, v1::SequencerMessage>* StartJoin(
     const SequencerParts& parts, const JoinDoor& door, grpc::CallbackServerContext* context) {
   return StartStream<SequencerEnd>(parts, door, context);
 }

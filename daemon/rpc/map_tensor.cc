@@ -83,7 +83,7 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* StartMapTensor(
+grpc::ServerBidiReactor<Parsed<v1::MapTensorRequest>, v1::MapTensorResponse>* StartMapTensor(
     Mappings* mappings, grpc::CallbackServerContext* context) {
   return StartStream<MapTensorStream>(mappings, context);
 }

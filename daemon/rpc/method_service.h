@@ -13,13 +13,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/link/parsed.h"
 #include "daemon/rpc/caller_check.h"
 #include "daemon/rpc/reply.h"
 
 namespace agmm {
 
 // A method is known by its request, which no other method of its service takes. Methods that are
-// not added are UNIMPLEMENTED.
+// not added are UNIMPLEMENTED. A request that cannot be parsed is INVALID_ARGUMENT.
 class MethodService : public grpc::Service {
  public:
   using Method = google::protobuf::MethodDescriptor;
@@ -42,23 +43,24 @@ class MethodService : public grpc::Service {
   template <typename Request, typename Response, typename Start>
   void AddReactor(Start start) {
     Add(MethodOf<Request>(), grpc::internal::RpcMethod::NORMAL_RPC,
-        new grpc::internal::CallbackUnaryHandler<Request, Response>(
-            Guarded<grpc::ServerUnaryReactor>(std::move(start))));
+        new grpc::internal::CallbackUnaryHandler<Parsed<Request>, Response>(
+            GuardedRequest<grpc::ServerUnaryReactor, Request>(std::move(start))));
   }
   // Adds a method with a stream of responses; `start` returns the reactor of a call.
   template <typename Request, typename Response, typename Start>
   void AddWriteStream(Start start) {
     Add(MethodOf<Request>(), grpc::internal::RpcMethod::SERVER_STREAMING,
-        new grpc::internal::CallbackServerStreamingHandler<Request, Response>(
-            Guarded<grpc::ServerWriteReactor<Response>>(std::move(start))));
+        new grpc::internal::CallbackServerStreamingHandler<Parsed<Request>, Response>(
+            GuardedRequest<grpc::ServerWriteReactor<Response>, Request>(std::move(start))));
   }
   // Adds a method with streams in both directions, which on the wire any method is.
   template <typename Request, typename Response, typename Start>
   void AddBidiStream(Start start) {
-    AddBidiStream<Request, Response>(MethodOf<Request>(), std::move(start));
+    AddRawBidiStream<Parsed<Request>, Response>(MethodOf<Request>(), std::move(start));
   }
+  // `Request` is what gRPC reads.
   template <typename Request, typename Response, typename Start>
-  void AddBidiStream(const Method& method, Start start) {
+  void AddRawBidiStream(const Method& method, Start start) {
     Add(method, grpc::internal::RpcMethod::BIDI_STREAMING,
         new grpc::internal::CallbackBidiHandler<Request, Response>(
             Guarded<grpc::ServerBidiReactor<Request, Response>>(std::move(start))));
@@ -83,6 +85,15 @@ class MethodService : public grpc::Service {
    private:
     void OnDone() override { delete this; }
   };
+  template <typename Reactor, typename Request, typename Start>
+  auto GuardedRequest(Start start) {
+    return Guarded<Reactor>([start = std::move(start)](Context* context,
+                                                       const Parsed<Request>* request,
+                                                       auto... rest) -> Reactor* {
+      if (!request->ok) return new Refusal<Reactor>(NotParsed<Request>());
+      return start(context, &request->message, rest...);
+    });
+  }
   template <typename Reactor, typename Start>
   auto Guarded(Start start) {
     return [this, start = std::move(start)](Context* context, auto... rest) -> Reactor* {

@@ -127,7 +127,7 @@ std::unique_ptr<grpc::Service> MakeRelay(const std::string& service, SequencerCl
   auto relay = std::make_unique<MethodService>(service);
   for (int i = 0; i < relay->descriptor().method_count(); ++i) {
     const MethodService::Method& method = *relay->descriptor().method(i);
-    relay->AddBidiStream<Bytes, Bytes>(
+    relay->AddRawBidiStream<Bytes, Bytes>(
         method, [sequencer, &method](grpc::CallbackServerContext* context) {
           auto call = std::make_shared<RelayedCall>(sequencer, method);
           call->Begin(context);

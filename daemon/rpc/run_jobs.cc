@@ -131,7 +131,7 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>* StartRunJobs(
+grpc::ServerBidiReactor<Parsed<v1::RunJobsRequest>, v1::RunJobsResponse>* StartRunJobs(
     const SequencerParts& parts, grpc::CallbackServerContext* context) {
   return StartStream<RunJobsStream>(parts, context);
 }

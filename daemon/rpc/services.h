@@ -14,6 +14,7 @@
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/link/beats.h"
 #include "daemon/link/heartbeat.h"
+#include "daemon/link/parsed.h"
 #include "daemon/link/sequencer_client.h"
 #include "daemon/node/leases.h"
 #include "daemon/node/mappings.h"
@@ -57,17 +58,17 @@ std::unique_ptr<grpc::Service> MakeRelay(const std::string& service, SequencerCl
 grpc::ServerWriteReactor<v1::ReadTensorResponse>* StartReadTensor(
     const TransferParts& parts, grpc::CallbackServerContext* context,
     const v1::ReadTensorRequest* request);
-grpc::ServerBidiReactor<v1::MapTensorRequest, v1::MapTensorResponse>* StartMapTensor(
+grpc::ServerBidiReactor<Parsed<v1::MapTensorRequest>, v1::MapTensorResponse>* StartMapTensor(
     Mappings* mappings, grpc::CallbackServerContext* context);
 // The events of one job as they happen.
 grpc::ServerWriteReactor<v1::WatchJobResponse>* StartWatchJob(const SequencerParts& parts,
                                                               grpc::CallbackServerContext* context,
                                                               const v1::WatchJobRequest* request);
 // Many jobs of one caller, in batches both ways.
-grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse>* StartRunJobs(
+grpc::ServerBidiReactor<Parsed<v1::RunJobsRequest>, v1::RunJobsResponse>* StartRunJobs(
     const SequencerParts& parts, grpc::CallbackServerContext* context);
 // A member's stream (join.cc).
-grpc::ServerBidiReactor<v1::MemberMessage, v1::SequencerMessage>* StartJoin(
+grpc::ServerBidiReactor<Parsed<v1::MemberMessage>, v1::SequencerMessage>* StartJoin(
     const SequencerParts& parts, const JoinDoor& door, grpc::CallbackServerContext* context);
 
 }  // namespace agmm

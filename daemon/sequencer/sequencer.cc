@@ -234,7 +234,11 @@ void Sequencer::Drop(int index, const std::string& how) {
   node.usage.Clear();
   SetRanks();
   nodes_lost_->Add();
-  const std::string why = absl::StrFormat("%s was lost: %s", config_.Describe(index), how);
+  const std::string pause = pauses_ == nullptr ? "" : pauses_->Recent(PauseNanos());
+  const std::string why = pause.empty()
+                              ? absl::StrFormat("%s was lost: %s", config_.Describe(index), how)
+                              : absl::StrFormat("%s, and lost the connection to %s meanwhile: %s",
+                                                pause, config_.Describe(index), how);
   spdlog::warn("{}", why);
   // No job or lease exists before the first generation.
   if (generation_ == 0) return on_node_lost_(index);

@@ -9,6 +9,7 @@
 #include "agmm/v1/cluster.pb.h"
 #include "daemon/config/config.h"
 #include "daemon/link/link.h"
+#include "daemon/link/pause.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/sequencer/members.h"
 #include "kernels/base/random.h"
@@ -31,6 +32,9 @@ class Sequencer final : public Members {
   void OnNodeLost(std::function<void(int node)> handler) { on_node_lost_ = std::move(handler); }
   // Called when jobs become able or unable to run.
   void OnReadyChanged(std::function<void(bool ready)> handler) { on_ready_ = std::move(handler); }
+  // A pause of this daemon explains the loss of a node better than the end of its stream does. Set
+  // before the first message; null: not known.
+  void SetPauses(const PauseWatch* pauses) { pauses_ = pauses; }
 
   // Called by the streams.
   void OnMessage(const std::shared_ptr<MemberLink>& link, const v1::MemberMessage& message);
@@ -80,6 +84,7 @@ class Sequencer final : public Members {
   const std::string incarnation_;
   Metrics::Counter* const stale_reports_;
   Metrics::Counter* const nodes_lost_;
+  const PauseWatch* pauses_ = nullptr;
   std::vector<WorldListener*> listeners_;
   std::function<void(int)> on_node_lost_ = [](int) {};
   std::function<void(bool)> on_ready_ = [](bool) {};

@@ -2,6 +2,9 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {
@@ -25,7 +28,33 @@ absl::Status FromGrpc(const grpc::Status& status) {
       details.code() == static_cast<int>(status.error_code())) {
     return FromProto(details);
   }
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), ExplainGrpc(status));
+}
+
+bool IsBare(const grpc::Status& status) {
+  const std::string& message = status.error_message();
+  const std::string code =
+      absl::StatusCodeToString(static_cast<absl::StatusCode>(status.error_code()));
+  // gRPC writes the names of codes in both of these ways.
+  return message.empty() || absl::EqualsIgnoreCase(message, code) ||
+         absl::EqualsIgnoreCase(absl::StrReplaceAll(message, {{" ", "_"}}), code);
+}
+
+std::string ExplainGrpc(const grpc::Status& status) {
+  if (!IsBare(status)) return status.error_message();
+  switch (status.error_code()) {
+    case grpc::StatusCode::CANCELLED: return "the call was cancelled before its answer came";
+    case grpc::StatusCode::DEADLINE_EXCEEDED: return "no answer came in time";
+    case grpc::StatusCode::UNAVAILABLE: return "the connection broke before the answer came";
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return "the method is not known there, or the request could not be read; install the same "
+             "version everywhere";
+    default:
+      return absl::StrCat(
+          "the call ended with ",
+          absl::StatusCodeToString(static_cast<absl::StatusCode>(status.error_code())),
+          " and no explanation");
+  }
 }
 
 }  // namespace agmm

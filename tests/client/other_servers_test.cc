@@ -4,11 +4,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "agmm/v1/cluster.grpc.pb.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "client/connect/connection.h"
 #include "gmock/gmock.h"
@@ -77,6 +80,43 @@ TEST(Connection, AnotherServerIsNamedAsOne) {
   builder.RegisterService(&other);
   const auto server = builder.BuildAndStart();
   ExpectForeign("127.0.0.1:" + std::to_string(port));
+}
+
+// Answers GetStatus like agmmd once, and then with statuses of gRPC itself.
+class Bare final : public v1::ClusterService::Service {
+ public:
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::GetStatusResponse*) override {
+    return next;
+  }
+  grpc::Status next;
+};
+
+TEST(Connection, EachStatusOfGrpcItselfReachesTheUserAsASentence) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  Bare service;
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  const std::string endpoint = absl::StrCat("127.0.0.1:", port);
+  for (int code = 1; code <= 16; ++code) {
+    // A lost daemon's calls are repeated.
+    if (code == grpc::StatusCode::UNAVAILABLE) continue;
+    const auto named = static_cast<grpc::StatusCode>(code);
+    for (const std::string& bare :
+         {std::string(), absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}) {
+      Connection connection(*ResolveEndpoint(endpoint));
+      service.next = grpc::Status::OK;
+      ASSERT_TRUE(connection.GetStatus().ok());
+      service.next = grpc::Status(named, bare);
+      const absl::Status status = connection.GetStatus().status();
+      EXPECT_EQ(static_cast<int>(status.code()), code);
+      const std::string text(status.message());
+      EXPECT_THAT(text, HasSubstr(endpoint));
+      EXPECT_GE(std::count(text.begin(), text.end(), ' '), 9) << text;
+    }
+  }
 }
 
 TEST(Connection, AServerOfAnotherProtocolIsNamedAsOne) {

@@ -33,7 +33,10 @@ class FakeJobs final : public v1::JobService::CallbackService {
     }
     response->set_job_id(request->job_id());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpc(answer()));
+    const absl::Status given = answer();
+    reactor->Finish(without_details ? grpc::Status(static_cast<grpc::StatusCode>(given.code()),
+                                                   std::string(given.message()))
+                                    : ToGrpc(given));
     return reactor;
   }
   grpc::ServerUnaryReactor* WaitJob(grpc::CallbackServerContext* context, const v1::WaitJobRequest*,
@@ -115,7 +118,8 @@ class FakeJobs final : public v1::JobService::CallbackService {
     return deadline_;
   }
 
-  std::atomic<bool> ends_by_cancel = false;  // RunJobs ends when its caller is gone, not before
+  std::atomic<bool> without_details = false;  // GetJob answers as gRPC itself does
+  std::atomic<bool> ends_by_cancel = false;   // RunJobs ends when its caller is gone, not before
   Notification waiting, cancelled;
 
  private:

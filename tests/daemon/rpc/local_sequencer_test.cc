@@ -1,9 +1,12 @@
 // The sequencer's answers to nodes and clients: leases whose caller vanishes at the worst moment,
 // sessions that have ended, ids of an earlier sequencer.
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "daemon/rpc/services.h"
@@ -229,6 +232,38 @@ TEST_F(LocalSequencerTest, IdsOfAnEarlierSequencerAreRefused) {
 TEST_F(LocalSequencerTest, ASessionIsOfANodeOfTheWorld) {
   EXPECT_EQ(Open("s", 2).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Open("s", 1).ok());
+}
+
+TEST_F(LocalSequencerTest, AMessageThatCannotBeParsedIsRefusedWithASentenceByEveryMethod) {
+  const auto channel = server_->InProcessChannel({});
+  grpc::GenericStub stub(channel);
+  const grpc::Slice garbage(std::string("\xff"));
+  int methods = 0;
+  for (const char* name : {"agmm.v1.TensorService", "agmm.v1.JobService"}) {
+    const auto* service =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name);
+    for (int i = 0; i < service->method_count(); ++i, ++methods) {
+      const auto& method = *service->method(i);
+      grpc::ClientContext context;
+      grpc::CompletionQueue queue;
+      grpc::ByteBuffer message(&garbage, 1);
+      void* tag = nullptr;
+      bool ok = false;
+      auto call = stub.PrepareCall(&context, absl::StrCat("/", name, "/", method.name()), &queue);
+      call->StartCall(nullptr);
+      ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+      call->WriteLast(message, grpc::WriteOptions(), nullptr);
+      ASSERT_TRUE(queue.Next(&tag, &ok));
+      grpc::Status status;
+      call->Finish(&status, nullptr);
+      ASSERT_TRUE(queue.Next(&tag, &ok));
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method.full_name();
+      EXPECT_EQ(status.error_message(),
+                absl::StrCat("the daemon cannot read this message as ",
+                             method.input_type()->full_name(), "; use a client of its version"));
+    }
+  }
+  EXPECT_GE(methods, 12);
 }
 
 }  // namespace

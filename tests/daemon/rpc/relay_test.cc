@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -150,6 +151,27 @@ TEST_F(RelayTest, ErrorsKeepCodeMessageAndReason) {
     EXPECT_EQ(got, error) << got;
     EXPECT_EQ(ReasonOf(got), ReasonOf(error));
   }
+}
+
+TEST_F(RelayTest, EachStatusOfGrpcItselfReachesTheCallerAsASentence) {
+  client_->SetConnected("token");
+  jobs_.without_details = true;
+  for (int code = 1; code <= 16; ++code) {
+    const auto named = static_cast<absl::StatusCode>(code);
+    for (const std::string& bare : {std::string(), absl::StatusCodeToString(named)}) {
+      jobs_.Answer(absl::Status(named, bare));
+      const std::string text(GetJob().status().message());
+      EXPECT_THAT(text, HasSubstr("the sequencer, node a (127.0.0.1:1), ")) << named;
+      EXPECT_GE(std::count(text.begin(), text.end(), ' '), 9) << text;
+    }
+  }
+  jobs_.Answer(absl::CancelledError("CANCELLED"));
+  EXPECT_EQ(
+      GetJob().status().message(),
+      "the call to the sequencer, node a (127.0.0.1:1), failed: the call was cancelled before "
+      "its answer came");
+  jobs_.Answer(absl::InternalError("Received RST_STREAM with error code 2"));
+  EXPECT_THAT(std::string(GetJob().status().message()), HasSubstr("RST_STREAM with error code 2"));
 }
 
 TEST_F(RelayTest, CallsBeforeTheStreamIsUpNameTheSequencer) {
