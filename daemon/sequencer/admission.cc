@@ -74,9 +74,10 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
                               const std::function<bool(uint64_t)>& will_be_written) {
   JobSpec job;
   job.spec = request.spec();
-  AGMM_RETURN_IF_ERROR(ReadTerms(request, catalog, &job));
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(request.mesh()));
+  // First, because the tensors of a missing node are lost, which is the lesser news.
   AGMM_RETURN_IF_ERROR(CheckRanks(mesh, members));
+  AGMM_RETURN_IF_ERROR(ReadTerms(request, catalog, &job));
   job.topology = TopologyOf(mesh, members);
   v1::Tensor protos[3];
   PlacedTensor tensors[3];

@@ -155,7 +155,7 @@ absl::StatusOr<Entry*> Catalog::OpenPut(const CallContext& ctx, const v1::Create
 
 void Catalog::BeginLease(const CallContext& ctx, const v1::BeginLeaseRequest& request,
                          Reply<v1::BeginLeaseResponse> reply) {
-  if (absl::Status complete = members_->Complete(); !complete.ok()) return reply(complete);
+  if (absl::Status ready = members_->Ready({}); !ready.ok()) return reply(std::move(ready));
   if (request.node() < 0 || request.node() >= members_->node_count()) {
     return reply(absl::InvalidArgumentError(
         absl::StrFormat("a lease for node %d; the world has nodes 0 to %d", request.node(),
@@ -268,7 +268,7 @@ void Catalog::EndSession(const std::string& session_id) {
 
 absl::StatusOr<Entry*> Catalog::FillTarget(const CallContext& ctx,
                                            const v1::FillTensorRequest& request, Lease* lease) {
-  AGMM_RETURN_IF_ERROR(members_->Complete());
+  AGMM_RETURN_IF_ERROR(members_->Ready({}));
   Entry* entry = request.has_put() ? nullptr : entries_.FindLinked(request.tensor_id());
   if (!request.has_put() && entry == nullptr) return entries_.NotFound(request.tensor_id());
   const v1::TensorSpec& spec = request.has_put() ? request.put().spec() : entry->tensor.spec();

@@ -28,14 +28,14 @@ absl::Status CheckRanks(const Mesh& mesh, const Members& members) {
         absl::StrFormat("mesh %s names rank %d; the world has %d, 0 to %d", mesh.ToString(), rank,
                         world, world - 1));
   }
+  AGMM_RETURN_IF_ERROR(members.Ready(mesh.ranks));
   const auto kind_of = [&](int rank) -> const std::string& { return members.ranks()[rank].kind; };
-  const auto known = [&](int rank) { return !kind_of(rank).empty(); };
-  const auto first = std::find_if(mesh.ranks.begin(), mesh.ranks.end(), known);
-  for (auto other = first; other != mesh.ranks.end(); ++other) {
-    if (!known(*other) || kind_of(*other) == kind_of(*first)) continue;
+  const int first = mesh.ranks[0];
+  for (int other : mesh.ranks) {
+    if (kind_of(other) == kind_of(first)) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "mesh %s has devices of two kinds: rank %d is %s and rank %d is %s; take ranks of one kind",
-        mesh.ToString(), *first, kind_of(*first), *other, kind_of(*other)));
+        mesh.ToString(), first, kind_of(first), other, kind_of(other)));
   }
   return absl::OkStatus();
 }
@@ -148,7 +148,7 @@ absl::StatusOr<Entry*> Entries::FindOrMake(const CallContext& ctx,
 
 absl::StatusOr<Entry*> Entries::Make(const CallContext& ctx, const v1::CreateTensorRequest& request,
                                      Entry::Link link) {
-  AGMM_RETURN_IF_ERROR(members_->Complete());
+  AGMM_RETURN_IF_ERROR(members_->Ready({}));
   if (const Entry* taken = FindNamed(request.name());
       taken != nullptr && link == Entry::Link::kLinked) {
     return absl::AlreadyExistsError(absl::StrFormat(
@@ -277,12 +277,16 @@ void Entries::OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::
 }
 
 void Entries::OnReady() {
+  const bool first = placement_->rank_count() == 0;
+  bool changed = first;
   std::vector<int64_t> heaps;
-  for (const WorldRank& rank : members_->ranks()) heaps.push_back(rank.heap_bytes);
-  bool same = placement_->rank_count() == static_cast<int>(heaps.size());
-  for (size_t rank = 0; same && rank < heaps.size(); ++rank)
-    same = placement_->heap_bytes(static_cast<int>(rank)) == heaps[rank];
-  if (!same) {
+  for (const WorldRank& rank : members_->ranks()) {
+    const int64_t before = first ? 0 : placement_->heap_bytes(static_cast<int>(heaps.size()));
+    // A missing node is expected to come back with the heaps that it had.
+    heaps.push_back(rank.heap_bytes == 0 ? before : rank.heap_bytes);
+    changed |= heaps.back() != before;
+  }
+  if (changed) {
     // The first world, or other heaps than before: no tensor keeps its place.
     std::vector<v1::Tensor> lost_tensors;
     for (; !entries_.empty(); Erase(&entries_.begin()->second))

@@ -40,7 +40,7 @@ struct Entry {
 // True if a tensor of one can have the contents of the other. Names of dimensions do not matter.
 bool SameSpec(const PlacedTensor& a, const PlacedTensor& b);
 // Errors: INVALID_ARGUMENT for a mesh with ranks that the world does not have, or whose devices are
-// of two kinds.
+// of two kinds; UNAVAILABLE with WORLD_INCOMPLETE while a node of the mesh is missing.
 absl::Status CheckRanks(const Mesh& mesh, const Members& members);
 // Checks that `session` (empty: none) may write `found` by its name; `replaces` it by another
 // tensor, or only its contents. A session's tensors can be written by name only within that
@@ -94,7 +94,7 @@ class Entries {
                          Deferred* replies);
   void OnReady();
   // False between two generations: nothing may be sent, and nothing begins.
-  bool IsOpen() const { return !world_down_ && members_->Complete().ok(); }
+  bool IsOpen() const { return !world_down_ && members_->Ready({}).ok(); }
 
  private:
   void SendPlace(const Entry& entry);

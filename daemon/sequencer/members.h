@@ -25,9 +25,10 @@ class Members {
   // Identifies this process; the ids that it hands out are valid within it only.
   virtual const std::string& incarnation() const = 0;
   virtual uint64_t generation() const = 0;
-  // OK when every node has joined and is ready; else UNAVAILABLE with WORLD_INCOMPLETE, naming the
-  // missing nodes.
-  virtual absl::Status Complete() const = 0;
+  // OK when commands can be sent: every node that is there is ready in this generation, and the
+  // nodes of `ranks`, which the world has, are there. Else UNAVAILABLE with WORLD_INCOMPLETE,
+  // naming the nodes that are missing for this.
+  virtual absl::Status Ready(const std::vector<int>& ranks) const = 0;
   virtual int node_count() const = 0;
   virtual std::string node_name(int node) const = 0;
   // By world rank. Ranks of missing nodes have no heap.
@@ -46,10 +47,12 @@ class WorldListener {
   virtual ~WorldListener() = default;
   // A generation ended because of `reason` (ABORTED, PEER_LOST, naming the peer). All jobs and
   // leases in flight are void, and tensors on `lost_nodes` are lost. Members drain on their own;
-  // nothing may be sent for the old generation. Memory may be used again after OnReady.
+  // nothing may be sent for the old generation. Memory of the nodes that are left may be used again
+  // after OnReady.
   virtual void OnGenerationEnded(const std::vector<int>& lost_nodes,
                                  const absl::Status& reason) = 0;
-  // Every node has joined and drained.
+  // Every node that is there has joined this generation, and has drained. Nodes may be missing;
+  // the tensors and ranks of the others can be used without them.
   virtual void OnReady() = 0;
   // A report of the current generation from `node`.
   virtual void OnReport(int node, const v1::Report& report) = 0;

@@ -132,7 +132,7 @@ void Scheduler::CancelJob(const CallContext&, const v1::CancelJobRequest& reques
 
 absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
                                                   const v1::SubmitJobRequest& request) {
-  AGMM_RETURN_IF_ERROR(members_->Complete());
+  AGMM_RETURN_IF_ERROR(members_->Ready({}));
   AGMM_RETURN_IF_ERROR(queue_.CheckRoom(ctx.principal));
   AGMM_RETURN_IF_ERROR(history_.CheckRoom(request));
   const auto will_be_written = [this](uint64_t tensor) { return queue_.IsWritten(tensor); };
@@ -222,7 +222,7 @@ void Scheduler::RequestPump() {
 void Scheduler::Pump() {
   history_.Trim();
   // Between two generations no command is sent, and the queued jobs are about to end.
-  if (!members_->Complete().ok()) return;
+  if (!members_->Ready({}).ok()) return;
   queue_.HoldPlans();
   // Ranks of jobs that must wait, because each rank has its jobs in the order of admission.
   std::set<int> taken;

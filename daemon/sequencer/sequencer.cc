@@ -11,6 +11,7 @@
 #include "daemon/link/usage.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/problem.h"
 
 namespace agmm {
 namespace {
@@ -92,9 +93,24 @@ bool Sequencer::AllJoined() const {
 }
 
 absl::Status Sequencer::Complete() const {
+  return WaitingFor([](int) { return true; });
+}
+
+absl::Status Sequencer::Ready(const std::vector<int>& ranks) const {
+  // Before the first generation the heaps of the missing nodes are not known.
+  if (generation_ == 0) return Complete();
+  return WaitingFor([&](int node) {
+    return nodes_[node].link != nullptr || std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+             return ranks_[rank].node == node;
+           });
+  });
+}
+
+absl::Status Sequencer::WaitingFor(absl::FunctionRef<bool(int node)> needs) const {
   if (stopping_) return absl::UnavailableError("the sequencer's daemon is stopping");
   std::vector<std::string> missing, joining;
   for (int i = 0; i < node_count(); ++i) {
+    if (!needs(i)) continue;
     if (nodes_[i].link == nullptr) {
       missing.push_back(nodes_[i].refused.empty()
                             ? config_.Describe(i)
@@ -181,12 +197,13 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
   welcome.set_generation(generation_);
   welcome.mutable_heartbeat();
   link->Send(std::move(welcome));
-  if (!AllJoined()) return;
   if (generation_ > 0) {
     EndGeneration({index}, absl::StrFormat("generation %d ended: %s joined", generation_,
                                            config_.Describe(index)));
-  } else {
+  } else if (AllJoined()) {
     generation_ = seen_ + 1;
+  } else {
+    return;
   }
   SendWorld();
 }
@@ -252,7 +269,7 @@ void Sequencer::EndGeneration(const std::vector<int>& lost, const std::string& w
   ended_ = why;
   generation_ = std::max(generation_, seen_) + 1;
   for (Node& node : nodes_) node.drained = node.ready = false;
-  if (std::exchange(complete_, false)) on_ready_(false);
+  if (std::exchange(open_, false)) on_ready_(false);
   for (auto it = listeners_.rbegin(); it != listeners_.rend(); ++it)
     (*it)->OnGenerationEnded(lost, reason);
 }
@@ -298,12 +315,24 @@ void Sequencer::OnWorldDrained(int index, const v1::WorldDrained& drained) {
 void Sequencer::OnWorldReady(int node) {
   nodes_[node].ready = true;
   nodes_[node].broken.clear();
-  if (complete_ || !Complete().ok()) return;
-  complete_ = true;
-  spdlog::info("world complete: generation {}, {}, {}", generation_, Counted(nodes_.size(), "node"),
-               Counted(ranks_.size(), "rank"));
+  if (open_ || !Ready({}).ok()) return;
+  open_ = true;
+  const bool complete = Complete().ok();
+  if (complete) {
+    spdlog::info("world complete: generation {}, {}, {}", generation_,
+                 Counted(nodes_.size(), "node"), Counted(ranks_.size(), "rank"));
+  } else {
+    spdlog::info("generation {} goes on with {}", generation_, UsableRanks());
+  }
   for (WorldListener* listener : listeners_) listener->OnReady();
-  on_ready_(true);
+  if (complete) on_ready_(true);
+}
+
+std::string Sequencer::UsableRanks() const {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    if (nodes_[ranks_[rank].node].link != nullptr) ranks.push_back(static_cast<int>(rank));
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", FormatRanks(ranks));
 }
 
 void Sequencer::SetRanks() {
@@ -328,6 +357,8 @@ void Sequencer::FillStatus(v1::GetStatusResponse* status) const {
   const absl::Status complete = Complete();
   status->set_ready(complete.ok());
   status->set_reason(std::string(complete.message()));
+  if (open_ && !complete.ok())
+    absl::StrAppend(status->mutable_reason(), "; ", UsableRanks(), " can be used meanwhile");
   int rank = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];

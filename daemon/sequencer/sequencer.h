@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "agmm/v1/cluster.pb.h"
 #include "daemon/config/config.h"
 #include "daemon/link/link.h"
@@ -30,7 +31,7 @@ class Sequencer final : public Members {
   void SetListeners(std::vector<WorldListener*> listeners) { listeners_ = std::move(listeners); }
   // Called after a node was lost, and after the listeners.
   void OnNodeLost(std::function<void(int node)> handler) { on_node_lost_ = std::move(handler); }
-  // Called when jobs become able or unable to run.
+  // Called when the world becomes complete or incomplete.
   void OnReadyChanged(std::function<void(bool ready)> handler) { on_ready_ = std::move(handler); }
   // A pause of this daemon explains the loss of a node better than the end of its stream does. Set
   // before the first message; null: not known.
@@ -48,7 +49,10 @@ class Sequencer final : public Members {
 
   const std::string& incarnation() const override { return incarnation_; }
   uint64_t generation() const override { return generation_; }
-  absl::Status Complete() const override;
+  // OK when every node has joined and is ready; else UNAVAILABLE with WORLD_INCOMPLETE, naming the
+  // missing nodes.
+  absl::Status Complete() const;
+  absl::Status Ready(const std::vector<int>& ranks) const override;
   int node_count() const override { return static_cast<int>(nodes_.size()); }
   std::string node_name(int node) const override { return config_.nodes[node].name; }
   const std::vector<WorldRank>& ranks() const override { return ranks_; }
@@ -78,6 +82,11 @@ class Sequencer final : public Members {
   // Sends the world to all nodes that have joined.
   void SendWorld();
   bool AllJoined() const;
+  // The ranks of the nodes that are there: "ranks 0-3".
+  std::string UsableRanks() const;
+  // UNAVAILABLE with WORLD_INCOMPLETE, naming the nodes that are missing, and that are not ready,
+  // of those for which `needs(node)` holds; OK without any.
+  absl::Status WaitingFor(absl::FunctionRef<bool(int node)> needs) const;
   void SetRanks();
 
   const Config config_;
@@ -93,7 +102,7 @@ class Sequencer final : public Members {
   uint64_t generation_ = 0;  // 0: the world was never complete
   uint64_t seen_ = 0;        // the highest generation that any member has seen
   std::string ended_;        // why the last generation ended; empty before that
-  bool complete_ = false;    // all ready in this generation
+  bool open_ = false;        // all nodes that are there are ready in this generation
   bool stopping_ = false;
 };
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/sequencer/members.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 
@@ -26,7 +27,13 @@ class FakeMembers : public Members {
 
   const std::string& incarnation() const override { return incarnation_value; }
   uint64_t generation() const override { return generation_value; }
-  absl::Status Complete() const override { return complete; }
+  absl::Status Ready(const std::vector<int>& ranks) const override {
+    for (int rank : ranks)
+      if (complete.ok() && ranks_[rank].node == missing)
+        return WithReason(absl::UnavailableError(absl::StrCat("n", missing, " is missing")),
+                          kReasonWorldIncomplete);
+    return complete;
+  }
   int node_count() const override { return nodes_; }
   std::string node_name(int node) const override { return absl::StrCat("n", node); }
   const std::vector<WorldRank>& ranks() const override { return ranks_; }
@@ -47,7 +54,8 @@ class FakeMembers : public Members {
 
   std::string incarnation_value = "the sequencer";
   uint64_t generation_value = 1;
-  absl::Status complete;
+  absl::Status complete;  // whether commands can be sent
+  int missing = -1;       // a node
   std::vector<Sent> sent;
   std::vector<std::pair<int, std::string>> lost;
 

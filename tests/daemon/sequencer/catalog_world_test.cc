@@ -48,6 +48,32 @@ TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
   Make("lost");
 }
 
+TEST_F(CatalogTest, TensorsOfTheOtherNodesAreUsedWithoutAMissingOne) {
+  const v1::Tensor kept = Make(TensorRequest("kept", "[M_x, K]", 8, 8, MeshOf(2)));
+  ASSERT_TRUE(End((**Begin(kept.tensor_id(), true))->lease_id(), true).ok());
+  members_.missing = 1;
+  const std::vector<WorldRank> whole = members_.ranks();
+  for (WorldRank& rank : members_.mutable_ranks())
+    if (rank.node == 1) rank.heap_bytes = 0;
+  catalog_->OnGenerationEnded({1}, absl::AbortedError("node n1 was lost"));
+  catalog_->OnReady();
+  AnswerPlaced();
+  ASSERT_TRUE(End((**Begin(kept.tensor_id(), false))->lease_id(), false).ok());
+  EXPECT_EQ(ReasonOf((*Create(TensorRequest("both", "[M, K]", 8, 8, MeshOf(4))))->status()),
+            kReasonWorldIncomplete);
+  const uint64_t made = Make(TensorRequest("made", "[M, K]", 8, 8, MeshOf(2))).tensor_id();
+  EXPECT_TRUE(Delete(made).ok());
+  EXPECT_EQ(members_.Take(v1::Command::kDropTensor).size(), 1u);
+  // It comes back with the heap that it had, so everything keeps its place.
+  members_.mutable_ranks() = whole;
+  members_.missing = -1;
+  catalog_->OnGenerationEnded({1}, absl::AbortedError("node n1 joined"));
+  catalog_->OnReady();
+  EXPECT_EQ(catalog_->Find(kept.tensor_id())->offset_bytes(), kept.offset_bytes());
+  EXPECT_EQ(catalog_->Find(kept.tensor_id())->state(), v1::Tensor::STATE_READY);
+  EXPECT_EQ(Free(2), kHeap);
+}
+
 TEST_F(CatalogTest, LostTensorsAreLoggedByNameInOneBoundedLine) {
   const Logged logged;
   Make(TensorRequest("kept", "[M_x, K]", 8, 8, MeshOf(2)));

@@ -107,6 +107,18 @@ TEST_F(SchedulerTest, AnIncompleteWorldIsSaid) {
   EXPECT_EQ(ReasonOf(Submit(Request(t)).status()), kReasonWorldIncomplete);
 }
 
+TEST_F(SchedulerTest, AJobOnTheOtherNodesRunsWithoutAMissingOne) {
+  const v1::Mesh alone = MeshOf(1);
+  const Operands3 both = MakeOperands(), own = MakeOperands(64, alone);
+  members_.missing = 1;
+  EXPECT_EQ(ReasonOf(Submit(Request(both)).status()), kReasonWorldIncomplete);
+  const uint64_t id = SubmitOk(Request(own, alone));
+  EXPECT_EQ(AnswerPrepared(), 1);
+  EXPECT_THAT(Launched(), ElementsAre(id));
+  Done(0, id);
+  EXPECT_EQ(State(id), v1::Job::STATE_SUCCEEDED);
+}
+
 TEST_F(SchedulerTest, ATensorThatDoesNotFitIsNamedWithWantedAndFound) {
   Operands3 t = MakeOperands();
   t.c = Create("[M_x, N]", 64, 48);

@@ -159,6 +159,31 @@ TEST_F(SequencerTest, LostNodeEndsTheGenerationForTheOthers) {
   EXPECT_EQ(sequencer_.ranks()[2].heap_bytes, 0);
 }
 
+TEST_F(SequencerTest, TheOtherNodesAreReadyWithoutAMissingOne) {
+  Form();
+  sequencer_.OnLost(b_.get(), "its stream broke");
+  log_.clear();
+  EXPECT_THAT(std::string(sequencer_.Ready({0, 1}).message()),
+              HasSubstr("node a (127.0.0.1:7101)"));
+  Ready(a_);
+  EXPECT_THAT(log_, ElementsAre("catalog ready", "scheduler ready"));
+  EXPECT_FALSE(ready_) << "the world is not complete";
+  EXPECT_TRUE(sequencer_.Ready({0, 1}).ok());
+  EXPECT_EQ(ReasonOf(sequencer_.Ready({0, 2})), kReasonWorldIncomplete);
+  EXPECT_EQ(sequencer_.Ready({0, 2}).message(),
+            "the world is not complete: waiting for node b (127.0.0.1:7102)");
+  v1::GetStatusResponse status;
+  sequencer_.FillStatus(&status);
+  EXPECT_FALSE(status.ready());
+  EXPECT_THAT(status.reason(), HasSubstr("; ranks 0-1 can be used meanwhile"));
+}
+
+TEST_F(SequencerTest, NothingIsReadyBeforeTheWorldWasCompleteOnce) {
+  a_ = Join(HelloOf(0));
+  EXPECT_EQ(ReasonOf(sequencer_.Ready({0})), kReasonWorldIncomplete);
+  EXPECT_THAT(std::string(sequencer_.Ready({0}).message()), HasSubstr("node b"));
+}
+
 TEST_F(SequencerTest, ABrokenTransportMakesANodeJoinAgain) {
   // The sequencer's own node is never dropped, whichever node reports the broken connection.
   for (const auto& [teller, broken] : {std::pair{1, 0}, std::pair{0, 1}}) {
