@@ -18,14 +18,6 @@ constexpr double kMaxRatio = 1.1, kMaxSpread = 0.25, kMinSpreadMs = 1;
 // See SampledError.
 constexpr int64_t kRows = 16, kWindows = 8, kWindowCols = 8;
 
-// Between two of the values by linear interpolation.
-double Quantile(const std::vector<double>& sorted, double share) {
-  const double at = share * static_cast<double>(sorted.size() - 1);
-  const size_t below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
 // Returns up to `count` numbers from 0 to `last`, evenly spread, each once.
 std::vector<int64_t> SpreadOver(int64_t last, int64_t count) {
   std::vector<int64_t> numbers;
@@ -68,18 +60,20 @@ std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh) {
   return slowest;
 }
 
-std::optional<double> Median(std::vector<double> values) {
+std::optional<double> Quantile(std::vector<double> values, double share) {
   if (values.empty()) return std::nullopt;
   std::sort(values.begin(), values.end());
-  return Quantile(values, 0.5);
+  const double at = share * static_cast<double>(values.size() - 1);
+  const size_t below = static_cast<size_t>(at);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
 std::optional<double> SpreadOf(std::vector<double> values) {
   if (values.size() < 3) return std::nullopt;
-  std::sort(values.begin(), values.end());
-  const double median = Quantile(values, 0.5);
+  const double median = *Median(values);
   if (median <= 0) return std::nullopt;
-  return (Quantile(values, 0.75) - Quantile(values, 0.25)) / 2 / median;
+  return (*Quantile(values, 0.75) - *Quantile(values, 0.25)) / 2 / median;
 }
 
 std::vector<double> AfterWarmUp(std::vector<double> runs) {

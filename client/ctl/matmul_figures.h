@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agmm/v1/job.pb.h"
@@ -19,8 +20,12 @@ std::vector<const v1::RankReport*> ReportsByRank(const v1::Job& job, const Mesh&
 // unless every rank of the mesh has reported the same number of epochs.
 std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh);
 
-// The mean of the two middle ones for an even number of values. Absent for none.
-std::optional<double> Median(std::vector<double> values);
+// The value that this share of the values does not exceed, interpolated between two of them: 0 is
+// the least, 1 the greatest. Absent for none.
+std::optional<double> Quantile(std::vector<double> values, double share);
+inline std::optional<double> Median(std::vector<double> values) {
+  return Quantile(std::move(values), 0.5);
+}
 
 // Half of the interquartile range, as a share of the median. Absent for fewer than three values.
 std::optional<double> SpreadOf(std::vector<double> values);

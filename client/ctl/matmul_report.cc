@@ -13,6 +13,7 @@
 namespace agmm {
 namespace {
 
+constexpr double kP99 = 0.99;
 // Printed for CPU devices that share a host.
 constexpr char kSharedHostNote[] =
     "note: CPU devices of one host share its cores and memory; times are those of\n"
@@ -21,6 +22,11 @@ constexpr char kSharedHostNote[] =
 // "1.250", or "-" if it is not known.
 std::string Text(const std::optional<double>& value) {
   return value ? absl::StrFormat("%.3f", *value) : "-";
+}
+
+// The same for a time in ms of a column: "86400000".
+std::string TimeText(const std::optional<double>& ms) {
+  return ms >= 1e6 ? absl::StrFormat("%.0f", *ms) : Text(ms);
 }
 
 // Cells for R and E: their values, or "busy" where BusySign says that they mean nothing.
@@ -44,8 +50,12 @@ std::string Basis(const MatmulResult& result) {
                          runs - (result.warm_up_dropped ? 1 : 0), runs > 2 ? "s" : "");
 }
 
-std::string Percent(const std::optional<double>& share) {
-  return share ? absl::StrFormat("%.1f", 100 * *share) : "-";
+// The rate at which the busiest node sends to other nodes, in the median run. Absent where nothing
+// crosses nodes.
+std::optional<double> LinkMegabytes(const BenchRow& row) {
+  const std::optional<double> time_ms = Median(row.runs_ms);
+  if (row.link_bytes == 0 || !(time_ms > 0)) return std::nullopt;
+  return static_cast<double>(row.link_bytes) / (*time_ms * 1000);
 }
 
 const BenchRow* AutoOf(const BenchCase& one) {
@@ -182,18 +192,20 @@ const BenchRow* BestOf(const BenchCase& one) {
 std::string BenchText(const BenchCase& one) {
   const std::string title = absl::StrCat(one.name, "  ", SizesText(one.problem), "\n");
   if (!one.skipped.empty()) return absl::StrCat(title, Wrap("skipped: " + one.skipped, 100), "\n");
-  Table table({Words("algorithm"), Number("chunks"), Number("T", "ms"), Number("+-", "%"),
-               Number("R"), Number("E"), Number("speedup"), Number("rate", "TFLOP/s"), Words("")});
+  Table table({LongWords("algorithm"), Number("min", "ms"), Number("T", "ms"), Number("p99", "ms"),
+               Number("R"), Number("E"), Number("speedup"), Number("rate", "TFLOP/s"),
+               Number("link", "MB/s"), Words("")});
   Comparison bounds;
   std::string busy;
   for (const BenchRow& row : one.rows) {
     const Figures figures = FiguresOf(one.problem, row.runs_ms, one.serial);
     const Comparison& c = figures.comparison;
     bounds = c;
-    table.AddRow({row.algorithm, absl::StrCat(row.job.options().chunk_count()), Text(c.fused_ms),
-                  Percent(figures.spread), RatioText(c.ratio, figures.busy),
+    const std::optional<double> link = LinkMegabytes(row);
+    table.AddRow({row.algorithm, TimeText(Quantile(row.runs_ms, 0)), TimeText(c.fused_ms),
+                  TimeText(Quantile(row.runs_ms, kP99)), RatioText(c.ratio, figures.busy),
                   RatioText(c.efficiency, figures.busy), Text(c.speedup), Text(figures.tflops),
-                  Mark(one, row)});
+                  link ? absl::StrFormat("%.0f", *link) : "-", Mark(one, row)});
     if (figures.busy && busy.empty())
       busy = BusyNote(absl::StrCat(row.algorithm, ": ", *figures.busy));
   }
@@ -228,10 +240,11 @@ std::string BenchSummary(const std::vector<BenchCase>& cases) {
   }
   absl::StrAppend(
       &text,
-      "T is the slowest rank's median after a warm-up, +- half of the interquartile\n"
-      "range. T_gemm, T_ag and T_unfused are of the serial jobs. T_lb = max(T_gemm,\n"
-      "T_ag), R = T_lb / T, speedup = T_unfused / T, E = 1 - (T - T_gemm) / (T_unfused\n"
-      "- T_gemm) if more than 5 % of T_gemm can be hidden\n");
+      "min, T and p99 are the slowest rank's least, median and 99th percentile (of few\n"
+      "runs: about the greatest) after a warm-up. link is the rate at which the busiest\n"
+      "node sends to other nodes. T_gemm, T_ag and T_unfused are of the serial jobs.\n"
+      "T_lb = max(T_gemm, T_ag), R = T_lb / T, speedup = T_unfused / T, E = 1 - (T -\n"
+      "T_gemm) / (T_unfused - T_gemm) if more than 5 % of T_gemm can be hidden\n");
   if (EveryCIsRight(cases)) absl::StrAppend(&text, "Every C equals that of serial, bit by bit\n");
   if (std::any_of(cases.begin(), cases.end(), [](const BenchCase& c) { return c.shared_host; }))
     absl::StrAppend(&text, kSharedHostNote);
@@ -267,6 +280,10 @@ std::vector<Json> ToJson(const BenchCase& one) {
                  {"plan_hash", NullIfEmpty(job.plan_hash())},
                  {"runs_ms", row->runs_ms},
                  {"time_ms", figures.comparison.fused_ms},
+                 {"min_ms", Quantile(row->runs_ms, 0)},
+                 {"p99_ms", Quantile(row->runs_ms, kP99)},
+                 {"link_bytes", ran ? Json(row->link_bytes) : Json(nullptr)},
+                 {"link_mb_per_s", LinkMegabytes(*row)},
                  {"spread", figures.spread},
                  {"tflops", figures.tflops},
                  {"busy", figures.busy},

@@ -50,6 +50,7 @@ struct BenchRow {
   v1::Job job;                  // the last one
   std::vector<double> runs_ms;  // the slowest rank's times without the warm-up
   std::optional<bool> exact;    // C equals serial's bit by bit; absent: not compared
+  int64_t link_bytes = 0;       // that a node sends to other nodes in an epoch; of the busiest one
 };
 
 struct BenchCase {
@@ -76,8 +77,8 @@ std::string BenchSummary(const std::vector<BenchCase>& cases);
 // {"schema": "agmm.bench_result.v1", "name", "spec", "m", "n", "k", "dtype", "mesh": "x=4",
 //  "ranks": [world rank], "shared_host", "skipped": null or why, "algorithm", "chosen", "chunks",
 //  "explanation", "plan_hash", "runs_ms": [number], "time_ms", "spread", "unfused_ms", "gemm_ms",
-//  "gather_ms", "lower_bound_ms", "ratio", "efficiency", "speedup", "tflops", "busy": null or why,
-//  "best", "exact"}
+//  "gather_ms", "min_ms", "p99_ms", "link_bytes", "link_mb_per_s", "lower_bound_ms", "ratio",
+//  "efficiency", "speedup", "tflops", "busy": null or why, "best", "exact"}
 // A value that is not known is null. A skipped case is one such document, without an algorithm.
 std::vector<Json> ToJson(const BenchCase& one);
 

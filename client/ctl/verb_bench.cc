@@ -2,6 +2,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "kernels/base/checksum.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/access.h"
 #include "kernels/schedule/plan.h"
 
 namespace agmm {
@@ -92,6 +94,17 @@ std::vector<BenchShape> ShapesOf(const BenchFlags& flags, const BenchPlan& plan,
   return shapes;
 }
 
+// Bytes that the busiest node sends to other nodes in an epoch.
+int64_t LinkBytes(const Topology& topology, const Schedule& schedule) {
+  std::map<int, int64_t> sent;  // by node
+  const std::vector<Traffic> traffic = TrafficOf(topology, schedule);
+  for (size_t rank = 0; rank < traffic.size(); ++rank)
+    sent[topology.node_of_rank[rank]] += traffic[rank].other_nodes;
+  int64_t most = 0;
+  for (const auto& [node, bytes] : sent) most = std::max(most, bytes);
+  return most;
+}
+
 class Bench {
  public:
   Bench(Connection* connection, const BenchFlags& flags, const BenchPlan& plan, bool json)
@@ -145,6 +158,7 @@ class Bench {
       }
       one.workspace_bytes = std::max(one.workspace_bytes, plan->workspace_bytes);
       one.rows.push_back({name});
+      one.rows.back().link_bytes = LinkBytes(site.topology, *plan);
       plans.push_back(*std::move(plan));
     }
     if (!alike.empty())

@@ -19,6 +19,7 @@ using ::testing::Not;
 
 BenchRow Row(const std::string& algorithm, std::vector<double> runs_ms) {
   BenchRow row{algorithm, SomeJob(), std::move(runs_ms), true};
+  if (algorithm == "direct") row.link_bytes = 3'000'000;
   if (algorithm != "auto") {
     row.job.mutable_options()->set_algorithm(algorithm);
     row.job.clear_explanation();
@@ -73,7 +74,9 @@ TEST(Bench, TextMarksTheBestAndSaysWhatAutoRan) {
   for (const char* what :
        {"LLaMA-7B / 8  M=1024 N=1376 K=512 bf16  mesh x=2\n",
         "T_gemm 8.000 ms  T_ag 6.000 ms  T_lb 8.000 ms  T_unfused 15.000 ms\n",
-        "\ndirect          2  10.000  1.0  0.800  0.714    1.500    0.144  best\n",
+        "\nalgorithm     min       T     p99      R      E  speedup     rate  link\n",
+        "\ndirect     10.000  10.000  10.392  0.800  0.714    1.500    0.144   300  best\n",
+        "\nring       11.000  12.000  12.980  0.667",
         "auto ran ring, 2 chunks a shard (auto is ring)\n"}) {
     EXPECT_THAT(text, HasSubstr(what));
   }
@@ -134,7 +137,7 @@ TEST(Bench, ABusyMachineHasNoRatios) {
   EXPECT_THAT(BenchText(one), Not(HasSubstr("busy")));
   one.rows[2].runs_ms = {7, 7, 7};
   EXPECT_THAT(BenchText(one),
-              AllOf(HasSubstr("  7.000  0.0   busy   busy"),
+              AllOf(HasSubstr("  7.000   7.000   busy   busy"),
                     HasSubstr("the machine is busy: direct: R would be 1.143, and cannot exceed")));
   EXPECT_EQ(ToJson(one)[2]["busy"], "R would be 1.143, and cannot exceed 1");
   EXPECT_TRUE(ToJson(one)[1]["busy"].is_null());
