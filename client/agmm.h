@@ -238,6 +238,10 @@ struct JobFigures {
     int64_t bytes = 0;  // per product
   };
   std::vector<Moved> moved;
+  // The job that T_gemm and T_ag come from, this one or an earlier one; 0 if they are not known.
+  // And why they may not hold for this job any more; empty if they do.
+  uint64_t baseline_job = 0;
+  std::string baseline_stale;
 };
 
 struct JobInfo {

@@ -2,6 +2,8 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -87,6 +89,16 @@ std::string Moved(const v1::JobFigures& figures) {
   return parts.empty() ? "nothing" : absl::StrCat(absl::StrJoin(parts, ", "), " an epoch");
 }
 
+// Where T_gemm and T_ag come from: " (job 7, 12.3 s before)"; empty if it is this job.
+std::string BaselineText(const v1::Job& job) {
+  const v1::JobFigures& figures = job.figures();
+  if (figures.baseline_job_id() == 0 || figures.baseline_job_id() == job.job_id()) return "";
+  const absl::Duration age = FromProto(job.end_time()) - FromProto(figures.baseline_time());
+  return absl::StrFormat(
+      " (job %d, %s before)", figures.baseline_job_id(),
+      FormatMicros(absl::ToDoubleMicroseconds(std::max(absl::ZeroDuration(), age))));
+}
+
 void AddFigures(const v1::Job& job, Fields* fields) {
   if (!job.has_figures()) {
     fields->Add("T", NoFigures(job));
@@ -94,16 +106,22 @@ void AddFigures(const v1::Job& job, Fields* fields) {
   }
   const v1::JobFigures& figures = job.figures();
   const std::string serial = "not known: run it with --algorithm serial --repeat 3";
-  const auto add_time = [&](const char* name, double us, const char* what, std::string unknown) {
+  const auto add_time = [&](const char* name, double us, const std::string& what,
+                            std::string unknown) {
     fields->Add(name, us == 0 ? unknown : absl::StrFormat("%.3f ms%s", us / 1000, what));
   };
   add_time("T", figures.time_us(),
            job.repeat_count() > 1 ? " an epoch, slowest rank, median after the first"
                                   : " an epoch, slowest rank",
            "not known: no rank reported its time");
-  add_time("T_gemm", figures.gemm_us(), ", the product alone", serial);
-  add_time("T_ag", figures.gather_us(), ", the gather alone",
+  const std::string from = BaselineText(job);
+  add_time("T_gemm", figures.gemm_us(), ", the product alone" + from, serial);
+  add_time("T_ag", figures.gather_us(), ", the gather alone" + from,
            figures.moved().empty() ? "nothing has to be gathered" : serial);
+  if (!figures.baseline_stale().empty())
+    fields->Add("stale", absl::StrFormat("T_gemm, T_ag and R: %s; run it with --algorithm serial "
+                                         "--repeat 3 again",
+                                         figures.baseline_stale()));
   fields->Add("R", figures.overlap() == 0
                        ? serial
                        : absl::StrFormat("%.3f = max(T_gemm, T_ag) / T; 1 is perfect overlap",
@@ -361,7 +379,10 @@ std::string FigureLine(const v1::Job& job) {
     absl::StrAppendFormat(&line, ": T %s an epoch, %.4g TFLOP/s", FormatMicros(figures.time_us()),
                           figures.tflops());
   }
-  if (figures.overlap() > 0) absl::StrAppendFormat(&line, ", R %.3f", figures.overlap());
+  if (figures.overlap() > 0) {
+    absl::StrAppendFormat(&line, ", R %.3f%s", figures.overlap(),
+                          figures.baseline_stale().empty() ? "" : " (stale)");
+  }
   return line;
 }
 

@@ -46,6 +46,8 @@ JobFigures ToPublic(const v1::JobFigures& wire) {
   figures.flop_count = wire.flop_count();
   figures.tflops = wire.tflops();
   figures.overlap = wire.overlap();
+  figures.baseline_job = wire.baseline_job_id();
+  figures.baseline_stale = wire.baseline_stale();
   for (const v1::PathBytes& moved : wire.moved())
     figures.moved.push_back({moved.path(), moved.bytes()});
   return figures;

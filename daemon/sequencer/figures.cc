@@ -1,12 +1,20 @@
 #include "daemon/sequencer/figures.h"
 
 #include <algorithm>
+#include <cmath>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/schedule/access.h"
 
 namespace agmm {
 namespace {
+
+// A baseline holds for this long, and for jobs whose R is not above this, because 10 % are noise.
+constexpr absl::Duration kMaxAge = absl::Minutes(10);
+constexpr double kMaxOverlap = 1.1;
+// See Differ.
+constexpr double kMaxSpread = 0.25;
 
 double Median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -77,6 +85,23 @@ PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankRe
       parts.gather_us = std::max(parts.gather_us, time.start_us() + last_us - time.end_us());
   }
   return parts;
+}
+
+std::string StaleText(const Baseline& baseline, const v1::JobFigures& figures, uint64_t generation,
+                      absl::Time end) {
+  if (baseline.generation != generation) return "nodes have come or gone since";
+  if (end - baseline.end > kMaxAge)
+    return absl::StrCat("they are older than ", absl::FormatDuration(kMaxAge));
+  if (figures.overlap() > kMaxOverlap)
+    return "this job took less time than they allow, so link or load have changed since";
+  return "";
+}
+
+bool Differ(const PartTimes& one, const PartTimes& other) {
+  const auto differ = [](double a, double b) {
+    return std::abs(a - b) > kMaxSpread * std::min(a, b);
+  };
+  return differ(one.gemm_us, other.gemm_us) || differ(one.gather_us, other.gather_us);
 }
 
 v1::JobFigures FiguresOf(const Problem& problem, const ScheduleFacts& facts, const PartTimes& parts,

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "agmm/v1/job.pb.h"
 #include "kernels/schedule/schedule.h"
 
@@ -37,6 +39,20 @@ using RankReports = std::map<int, v1::RankReport>;  // by world rank
 // Computed from the steps of an epoch in which every rank multiplies once. Unknown for any other
 // epoch, and for reports that do not fit the schedule.
 PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankReports& reports);
+
+// Where and when parts were measured.
+struct Baseline {
+  PartTimes parts;
+  uint64_t job = 0;  // 0: none is known
+  uint64_t generation = 0;
+  absl::Time end;
+};
+// Why a baseline may not hold for the figures of a job that ended at `end` in `generation`, as a
+// clause; empty if it holds.
+std::string StaleText(const Baseline& baseline, const v1::JobFigures& figures, uint64_t generation,
+                      absl::Time end);
+// True if the parts differ by more than they vary on an idle machine.
+bool Differ(const PartTimes& one, const PartTimes& other);
 
 // `parts` must be of the same problem on the same ranks.
 v1::JobFigures FiguresOf(const Problem& problem, const ScheduleFacts& facts, const PartTimes& parts,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/convert/time.h"
 
@@ -21,7 +22,7 @@ constexpr int64_t kMaxEpochsAhead = 4;
 // Workspaces of launched jobs on the same ranks: one in use, the other for the launch ahead.
 constexpr size_t kMaxWorkspaces = 2;
 // Problems whose T_gemm and T_ag are remembered.
-constexpr size_t kMaxPartTimes = 4096;
+constexpr size_t kMaxBaselines = 4096;
 
 bool NeedsWorkspace(const Job& job) { return job.plan->planned.workspace_bytes > 0; }
 
@@ -258,21 +259,40 @@ void Launches::CorrectStartTime(Job* job) {
 
 void Launches::FillFigures(Job* job) {
   const ScheduleFacts& facts = job->plan->planned.facts;
-  PartTimes parts = PartTimesOf(facts, job->spec.problem.mesh, job->reports);
-  if (parts.gemm_us > 0) {
+  const uint64_t generation = parts_.members->generation();
+  const absl::Time now = parts_.clock->Now();
+  Baseline baseline = {PartTimesOf(facts, job->spec.problem.mesh, job->reports), job->id,
+                       generation, now};
+  if (baseline.parts.gemm_us > 0) {
     // A first epoch packs B, and would flatter jobs that are compared with it.
     if (job->warm) {
-      if (part_times_.size() >= kMaxPartTimes) part_times_.clear();
-      part_times_[job->spec.problem_key] = parts;
+      if (baselines_.size() >= kMaxBaselines) baselines_.clear();
+      baselines_[job->spec.problem_key] = baseline;
     }
-  } else if (const auto it = part_times_.find(job->spec.problem_key); it != part_times_.end()) {
-    parts = it->second;
+  } else {
+    const auto it = baselines_.find(job->spec.problem_key);
+    baseline = it == baselines_.end() ? Baseline() : it->second;
   }
-  *job->record.mutable_figures() = FiguresOf(job->spec.problem, facts, parts, job->reports);
+  v1::JobFigures& figures = *job->record.mutable_figures();
+  figures = FiguresOf(job->spec.problem, facts, baseline.parts, job->reports);
+  if (baseline.job == 0) return;
+  figures.set_baseline_job_id(baseline.job);
+  *figures.mutable_baseline_time() = ToProto(baseline.end);
+  figures.set_baseline_stale(StaleText(baseline, figures, generation, now));
+}
+
+std::string Launches::LaterBaseline(const Job& job) const {
+  const v1::JobFigures& figures = job.record.figures();
+  const auto it = baselines_.find(job.spec.problem_key);
+  const uint64_t from = figures.baseline_job_id();
+  if (from == 0 || from == job.id || it == baselines_.end()) return "";
+  const Baseline& last = it->second;
+  if (last.job <= from || !Differ(last.parts, {figures.gemm_us(), figures.gather_us()})) return "";
+  return absl::StrFormat("job %d measured T_gemm %s and T_ag %s since", last.job,
+                         FormatMicros(last.parts.gemm_us), FormatMicros(last.parts.gather_us));
 }
 
 void Launches::Clear() {
-  part_times_.clear();
   for (auto& [number, job] : std::exchange(launched_, {})) {
     job->launch = 0;
     job->behind = nullptr;

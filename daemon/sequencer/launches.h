@@ -55,6 +55,8 @@ class Launches {
   // one after the other.
   const Job* BeforeOnPlan(const Job& job) const;
   const std::map<uint64_t, Job*>& jobs() const { return launched_; }
+  // The later baseline that differs from the one of the job's figures, as a clause; empty: none.
+  std::string LaterBaseline(const Job& job) const;
 
  private:
   absl::Status AddOperands(const Job& job, v1::LaunchJob* launch) const;
@@ -70,8 +72,8 @@ class Launches {
   void CorrectStartTime(Job* job);
 
   const Parts parts_;
-  std::map<uint64_t, Job*> launched_;            // by Job::launch
-  std::map<std::string, PartTimes> part_times_;  // by JobSpec::problem_key; of this generation
+  std::map<uint64_t, Job*> launched_;          // by Job::launch
+  std::map<std::string, Baseline> baselines_;  // by JobSpec::problem_key
   uint64_t next_launch_ = 1;
 };
 

@@ -92,7 +92,11 @@ void Scheduler::SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobReques
 
 void Scheduler::GetJob(const CallContext&, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
   const absl::StatusOr<Job*> job = history_.Find(request.job_id());
-  job.ok() ? reply(history_.WithSteps(**job)) : reply(job.status());
+  if (!job.ok()) return reply(job.status());
+  v1::Job record = history_.WithSteps(**job);
+  if (std::string later = launches_.LaterBaseline(**job); !later.empty())
+    record.mutable_figures()->set_baseline_stale(std::move(later));
+  reply(std::move(record));
 }
 
 void Scheduler::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& request,

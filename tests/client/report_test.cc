@@ -126,6 +126,21 @@ TEST(JobReport, WhatIsNotKnownSaysHowToKnowIt) {
               AllOf(HasSubstr("not known: the job is running"), Not(HasSubstr("R  "))));
 }
 
+TEST(JobReport, TheBaselineIsNamedWithItsAgeAndMarkedWhereItIsStale) {
+  v1::Job job = SomeJob();
+  job.mutable_figures()->set_baseline_job_id(job.job_id());
+  EXPECT_THAT(JobText(job), AllOf(HasSubstr("ms, the product alone\n"), Not(HasSubstr("\nstale"))));
+  job.mutable_figures()->set_baseline_job_id(3);
+  *job.mutable_figures()->mutable_baseline_time() = job.end_time();
+  job.mutable_figures()->mutable_baseline_time()->set_seconds(job.end_time().seconds() - 90);
+  EXPECT_THAT(JobText(job), HasSubstr("ms, the product alone (job 3, 90 s before)\n"));
+  job.mutable_figures()->set_baseline_stale("nodes have come or gone since");
+  EXPECT_THAT(JobText(job),
+              HasSubstr("\nstale      T_gemm, T_ag and R: nodes have come or gone since; "
+                        "run it with"));
+  EXPECT_THAT(FigureLine(job), HasSubstr(", R 0.750 (stale)"));
+}
+
 TEST(JobReport, ListsFitInAHundredColumns) {
   v1::ListJobsResponse list;
   *list.add_jobs() = SomeJob();

@@ -89,6 +89,22 @@ TEST_F(JobFigures, ThePartsOfASerialRunAreTheSlowestRanks) {
   EXPECT_EQ(PartTimesOf(ring, problem_.mesh, Serial(ring, {{1, 2}, {1, 2}})).gemm_us, 0);
 }
 
+TEST_F(JobFigures, ABaselineIsStaleOnceSomethingShowsThatItMayNotHold) {
+  const absl::Time end = absl::FromUnixSeconds(1'000'000);
+  const Baseline baseline{{5000, 3000}, 7, /*generation=*/2, end};
+  v1::JobFigures figures;
+  figures.set_overlap(1.05);
+  EXPECT_EQ(StaleText(baseline, figures, 2, end + absl::Minutes(10)), "");
+  EXPECT_EQ(StaleText(baseline, figures, 3, end), "nodes have come or gone since");
+  EXPECT_EQ(StaleText(baseline, figures, 2, end + absl::Minutes(11)), "they are older than 10m");
+  figures.set_overlap(1.2);
+  EXPECT_EQ(StaleText(baseline, figures, 2, end),
+            "this job took less time than they allow, so link or load have changed since");
+  EXPECT_FALSE(Differ({5000, 3000}, {5900, 2500}));
+  EXPECT_TRUE(Differ({5000, 3000}, {5000, 4000}));
+  EXPECT_TRUE(Differ({5000, 0}, {6500, 0}));
+}
+
 TEST_F(JobFigures, WithoutATransferThereIsNoGatherToTime) {
   const Problem local =
       *ParseProblem("A[M_x, K] * B[K, N] -> C[M_x, N]", problem_.mesh, {8, 6, 4}, DType::kF32);

@@ -77,6 +77,9 @@ TEST_F(CtlJob, AWarmSerialRunTellsLaterJobsWhatTheyAreComparedWith) {
   EXPECT_EQ(ring["gemm_us"], serial["gemm_us"]);
   EXPECT_EQ(ring["gather_us"], serial["gather_us"]);
   EXPECT_GT(ring["overlap"], 0);
+  EXPECT_EQ(serial["baseline_job_id"], 3);
+  EXPECT_EQ(ring["baseline_job_id"], 3);
+  EXPECT_THAT(Ok({"job", "show", "4"}), HasSubstr("ms, the product alone (job 3, "));
 }
 
 TEST_F(CtlJob, AFirstComparisonTellsItsJobWhatItIsComparedWith) {
