@@ -16,7 +16,7 @@ constexpr int64_t kBaseBytes = 256 * kMiB;
 // Each takes 64 MiB, and twice as much for a moment.
 constexpr int kArenas = 2;
 // Threads of the daemon, gRPC and UCX, beside the workers of devices and gRPC's two a core.
-constexpr int kThreads = 16;
+constexpr int kThreads = 17;
 // The default of glibc, where `ulimit -s` is unlimited.
 constexpr int64_t kStackBytes = 2 * kMiB;
 

@@ -57,6 +57,7 @@ class WholeDaemon final : public Daemon {
   absl::Status CreateTransport();
   void CreateMember(std::function<void(absl::Status)> on_refused);
   absl::Status CreateSequencer();
+  void OpenJournal();
   absl::Status CreateClient();
   absl::Status Serve();
   absl::Status ServePeers();
@@ -81,7 +82,8 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<UcxTransport> transport_;  // null in a world of one node
   std::unique_ptr<TensorIo> tensor_io_;
   std::unique_ptr<StatusView> view_;
-  std::unique_ptr<Sequencer> sequencer_;  // these four, and the planners: on node 0 only
+  std::unique_ptr<scheduler::Journal> journal_;  // null: none
+  std::unique_ptr<Sequencer> sequencer_;         // these four, and the planners: on node 0 only
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Sessions> sessions_;
@@ -245,6 +247,8 @@ absl::Status WholeDaemon::CreateSequencer() {
   scheduler.loop = loop_.get();
   scheduler.planners = {planner_.get(), large_planner_.get()};
   scheduler.plan_cache_bytes = config_.plan_cache_bytes;
+  OpenJournal();
+  scheduler.journal = journal_.get();
   scheduler.members = sequencer_.get();
   scheduler.placement = &placement_;
   scheduler.catalog = catalog_.get();
@@ -258,6 +262,21 @@ absl::Status WholeDaemon::CreateSequencer() {
   sequencer_->OnReadyChanged([this](bool ready) { server_->SetServing(ready); });
   calls_ = LocalCalls(sequencer_parts());
   return absl::OkStatus();
+}
+
+void WholeDaemon::OpenJournal() {
+  const std::string path = JournalPath(config_);
+  if (path.empty()) return;
+  absl::StatusOr<std::unique_ptr<scheduler::Journal>> journal =
+      scheduler::Journal::Open(path, &metrics_, {});
+  if (!journal.ok()) {
+    spdlog::warn("no journal of jobs is kept: {}; change local.journal, or set it to \"none\"",
+                 std::string(journal.status().message()));
+    return;
+  }
+  journal_ = *std::move(journal);
+  spdlog::info("the journal of jobs is {}.0 and .1, with {} of earlier runs", path,
+               Counted(static_cast<int64_t>(journal_->earlier().size()), "job"));
 }
 
 absl::Status WholeDaemon::CreateClient() {

@@ -225,6 +225,14 @@ absl::StatusOr<v1::Job> Connection::GetJob(const Id& job, absl::Duration timeout
              &Jobs::GetJob, request);
 }
 
+absl::StatusOr<v1::Job> Connection::GetEarlierJob(uint64_t number, const std::string& run,
+                                                  absl::Duration timeout) {
+  v1::GetJobRequest request;
+  request.set_job_id(number);
+  request.set_sequencer(run);
+  return Run({.deadline = Deadline::After(timeout)}, jobs_, &Jobs::GetJob, request);
+}
+
 absl::Status NotEndedError(uint64_t job, absl::Duration timeout) {
   return absl::DeadlineExceededError(absl::StrFormat(
       "job %d had not ended after a wait of %s, and goes on; wait again, or cancel it", job,
@@ -253,11 +261,13 @@ absl::StatusOr<v1::ListJobsResponse> Connection::ListJobs(int limit, absl::Durat
   const Options options{.deadline = Deadline::After(timeout)};
   v1::ListJobsResponse all;
   v1::ListJobsRequest request;
+  request.set_earlier_runs(true);
   while (all.jobs_size() < limit) {
     request.set_page_size(std::min(limit - all.jobs_size(), kMaxPage));
     const auto page = Run(options, jobs_, &Jobs::ListJobs, request);
     if (!page.ok()) return page;
     all.mutable_jobs()->MergeFrom(page->jobs());
+    *all.mutable_earlier_jobs() = page->earlier_jobs();
     all.set_next_before_job_id(page->next_before_job_id());
     if (all.next_before_job_id() == 0) break;
     request.set_before_job_id(all.next_before_job_id());

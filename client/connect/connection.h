@@ -78,7 +78,12 @@ class Connection : public Caller {
   absl::StatusOr<v1::Job> WaitJob(const Id& job, Deadline deadline);
   // Sent after an Interrupt, too.
   absl::StatusOr<v1::Job> CancelJob(const Id& job, absl::Duration timeout = kShortCall);
-  // Returns at most `limit` jobs, from as many pages as it takes, as one response.
+  // Returns the job `number` of an earlier run of node 0's daemon, whose sequencer begins with
+  // `run`. Errors: NOT_FOUND.
+  absl::StatusOr<v1::Job> GetEarlierJob(uint64_t number, const std::string& run,
+                                        absl::Duration timeout = kShortCall);
+  // Returns at most `limit` jobs, from as many pages as it takes, as one response; the last ones
+  // may be of earlier runs.
   absl::StatusOr<v1::ListJobsResponse> ListJobs(int limit, absl::Duration timeout = kShortCall);
 
   v1::TensorService::Stub* tensors() { return tensors_.get(); }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "client/connect/job_watch.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/table.h"
@@ -46,6 +47,15 @@ std::string SpreadText(const v1::TensorSpec& spec) {
 std::string Bytes(int64_t bytes) {
   return bytes < 1024 ? FormatBytes(bytes)
                       : absl::StrFormat("%s (%d bytes)", FormatBytes(bytes), bytes);
+}
+
+// Digits of a run in the ids of its jobs. More digits tell apart two runs that share these.
+constexpr size_t kRunDigits = 4;
+
+// "7", or of an earlier run "7@0709".
+std::string JobId(const v1::Job& job) {
+  if (!job.earlier_run()) return absl::StrCat(job.job_id());
+  return absl::StrCat(job.job_id(), "@", job.sequencer().substr(0, kRunDigits));
 }
 
 std::string Size(const v1::Job& job) {
@@ -310,27 +320,34 @@ std::string TensorText(const v1::Tensor& tensor) {
 }
 
 std::string JobTable(const v1::ListJobsResponse& list) {
-  if (list.jobs().empty()) return "no jobs\n";
+  if (list.jobs().empty() && list.earlier_jobs().empty()) return "no jobs\n";
   Table table({Number("id"), Words("state"), LongWords("m x n x k, dtype"), LongWords("algorithm"),
                LongWords("ranks"), Number("epochs"), Number("T", "ms"), Number("rate", "TFLOP/s"),
                Words("created")});
-  for (const v1::Job& job : list.jobs()) {
+  const auto add = [&table](const v1::Job& job) {
     const v1::JobFigures& figures = job.figures();
     const absl::Time created = FromProto(job.create_time());
-    table.AddRow({absl::StrCat(job.job_id()), EnumName(job.state()),
-                  absl::StrCat(Size(job), " ", EnumName(job.dtype())), AlgorithmOf(job),
-                  FormatRanks(MeshOf(job.mesh()).ranks), absl::StrCat(job.repeat_count()),
-                  Milliseconds(figures.time_us()),
-                  figures.tflops() > 0 ? absl::StrFormat("%.3f", figures.tflops()) : "-",
-                  absl::FormatTime("%H:%M:%S", created, absl::LocalTimeZone())},
-                 FirstLine(job.error().message()));
-  }
-  return table.ToString();
+    table.AddRow(
+        {JobId(job), EnumName(job.state()), absl::StrCat(Size(job), " ", EnumName(job.dtype())),
+         AlgorithmOf(job), FormatRanks(MeshOf(job.mesh()).ranks), absl::StrCat(job.repeat_count()),
+         Milliseconds(figures.time_us()),
+         figures.tflops() > 0 ? absl::StrFormat("%.3f", figures.tflops()) : "-",
+         absl::FormatTime(absl::Now() - created < absl::Hours(24) ? "%H:%M:%S" : "%d %b", created,
+                          absl::LocalTimeZone())},
+        FirstLine(job.error().message()));
+  };
+  std::for_each(list.jobs().begin(), list.jobs().end(), add);
+  std::for_each(list.earlier_jobs().begin(), list.earlier_jobs().end(), add);
+  return absl::StrCat(
+      table.ToString(),
+      list.earlier_jobs().empty() ? "" : "jobs with @ are of earlier runs of node 0's daemon\n");
 }
 
 std::string JobText(const v1::Job& job) {
   Fields fields;
-  fields.Add("job", absl::StrFormat("%d  %s", job.job_id(), EnumName(job.state())));
+  fields.Add("job",
+             absl::StrFormat("%s  %s%s", JobId(job), EnumName(job.state()),
+                             job.earlier_run() ? ", in an earlier run of node 0's daemon" : ""));
   if (job.has_error()) {
     const absl::Status error = FromProto(job.error());
     fields.Add("error", absl::StrCat(absl::StatusCodeToString(error.code()), ": ",

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -16,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "client/connect/job_watch.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/interrupt.h"
@@ -179,8 +181,34 @@ absl::Status RunList(const int& limit, const Options& options, Connection* conne
   return absl::OkStatus();
 }
 
-absl::Status RunShow(const uint64_t& id, const Options& options, Connection* connection) {
-  AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(id));
+// Refuses what a conversion would take for another job: "-1" and "0x10".
+std::string CheckJobNumber(const std::string& text) {
+  uint64_t number = 0;
+  if (absl::c_all_of(text, absl::ascii_isdigit) && absl::SimpleAtoi(text, &number) && number > 0)
+    return "";
+  return absl::StrFormat("\"%s\" is not the number of a job; give one that submit or list printed",
+                         text);
+}
+
+// The same for a job that may be of an earlier run.
+std::string CheckJobId(const std::string& text) {
+  const size_t at = text.find('@');
+  if (at == std::string::npos) return CheckJobNumber(text);
+  const std::string run = text.substr(at + 1);
+  if (CheckJobNumber(text.substr(0, at)).empty() && !run.empty() &&
+      absl::c_all_of(run, absl::ascii_isxdigit))
+    return "";
+  return absl::StrFormat("\"%s\" is not the id of a job; give one that list printed", text);
+}
+
+// "7", or "7@0709" of an earlier run.
+absl::Status RunShow(const std::string& id, const Options& options, Connection* connection) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(id, absl::MaxSplits('@', 1));
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(parts.first, &number)) return absl::InvalidArgumentError(CheckJobId(id));
+  AGMM_ASSIGN_OR_RETURN(const v1::Job job, parts.second.empty()
+                                               ? connection->GetJob(number)
+                                               : connection->GetEarlierJob(number, parts.second));
   PrintResult(options, ToJson(job), JobText(job));
   return absl::OkStatus();
 }
@@ -224,15 +252,6 @@ absl::Status RunTrace(const TraceFlags& flags, const Options& options, Connectio
                       flags.out, steps),
       flags.out);
   return absl::OkStatus();
-}
-
-// Refuses what a conversion would take for another job: "-1" and "0x10".
-std::string CheckJobNumber(const std::string& text) {
-  uint64_t number = 0;
-  if (absl::c_all_of(text, absl::ascii_isdigit) && absl::SimpleAtoi(text, &number) && number > 0)
-    return "";
-  return absl::StrFormat("\"%s\" is not the number of a job; give one that submit or list printed",
-                         text);
 }
 
 // Adds the argument ID: one job, or several.
@@ -302,7 +321,15 @@ void AddJob(CLI::App* app, Command* command) {
       ->capture_default_str();
   OnVerb(list, command, limit, RunList);
 
-  AddOne(group, "show", "Show one job: what ran and why, its times, its events", RunShow, command);
+  auto id = std::make_shared<std::string>();
+  CLI::App* show =
+      group->add_subcommand("show", "Show one job: what ran and why, its times, its events");
+  show->add_option("ID", *id,
+                   "The job: its number in submit and list, or 7@0709 for a job of an earlier "
+                   "run of node 0's daemon")
+      ->required()
+      ->check(CheckJobId);
+  OnVerb(show, command, id, RunShow);
   AddJobWatch(group, command);
   AddOne(group, "cancel", "Cancel a job; no error if it has already ended", RunCancel, command);
 

@@ -270,6 +270,12 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
                     absl::StrFormat("%d is outside [0, %d]", local.sessions(), kMaxSessions));
   }
   if (local.sessions() > 0) config->max_sessions = local.sessions();
+  if (!local.journal().empty() && local.journal() != kNoJournal && local.journal().front() != '/') {
+    return at.Error("journal",
+                    absl::StrFormat("\"%s\" is not an absolute path; give one, or \"%s\"",
+                                    local.journal(), kNoJournal));
+  }
+  config->journal = local.journal();
   if (!local.log_level().empty()) {
     AGMM_RETURN_IF_ERROR(at.Check("log_level", CheckLogLevel(local.log_level())));
     config->log_level = local.log_level();

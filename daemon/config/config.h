@@ -12,6 +12,9 @@
 
 namespace agmm {
 
+// local.journal of a daemon that keeps none.
+inline constexpr char kNoJournal[] = "none";
+
 struct NodeConfig {
   std::string name;
   std::string address;  // host:port; may be empty in a world of one node
@@ -43,6 +46,7 @@ struct Config {
   std::string transport_address;      // host
   std::string log_level = "info";
   int max_sessions = 4096;
+  std::string journal;      // path without ".0" and ".1"; "none", or empty: the default
   std::string secret_file;  // path; LoadConfig adds the configuration's folder
   std::string secret;       // its contents, the same on all nodes
   int first_transport_port = 0, last_transport_port = 0;  // 0: any
@@ -76,6 +80,9 @@ std::vector<DeviceConfig> DefaultDevices(int count, int cores, int64_t memory_by
 
 // The configuration without a file, with the machine given: at most 8 devices.
 Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket);
+
+// Where node 0 keeps its journal of jobs; empty: nowhere.
+std::string JournalPath(const Config& config);
 
 // Checks a --socket path or a --log-level. Errors: INVALID_ARGUMENT.
 absl::Status CheckSocketPath(absl::string_view path);

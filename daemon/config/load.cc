@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -78,6 +79,16 @@ absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& name
   config.secret_file = std::filesystem::path(file).parent_path() / config.secret_file;
   AGMM_ASSIGN_OR_RETURN(config.secret, ReadSecret(config.secret_file));
   return config;
+}
+
+std::string JournalPath(const Config& config) {
+  if (config.journal == kNoJournal) return "";
+  if (!config.journal.empty()) return config.journal;
+  // Systemd separates several by colons.
+  const char* state = std::getenv("STATE_DIRECTORY");
+  if (state != nullptr && *state == '/')
+    return absl::StrCat(std::string(state, std::strcspn(state, ":")), "/jobs");
+  return config.socket.empty() ? "" : absl::StrCat(config.socket, ".jobs");
 }
 
 std::vector<DeviceConfig> DefaultDevices(int count, int cores, int64_t memory_bytes) {

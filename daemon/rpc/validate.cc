@@ -160,6 +160,7 @@ absl::Status Validate(const v1::SubmitJobRequest& request) {
 
 template <>
 absl::Status Validate(const v1::GetJobRequest& request) {
+  AGMM_RETURN_IF_ERROR(CheckId("sequencer", request.sequencer()));
   return CheckIdGiven("job_id", request.job_id());
 }
 

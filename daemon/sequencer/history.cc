@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/units.h"
@@ -47,11 +48,12 @@ int64_t RecordBytesOf(const Job& job) {
 }  // namespace
 
 History::History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics,
-                 Bounds bounds)
+                 Bounds bounds, Journal* journal)
     : members_(members),
       loop_(loop),
       clock_(clock),
       bounds_(bounds),
+      journal_(journal),
       bytes_(metrics->counter("job_history_bytes")),
       submitted_(metrics->counter("jobs_submitted_total")),
       succeeded_(metrics->counter("jobs_succeeded_total")),
@@ -148,8 +150,38 @@ v1::ListJobsResponse History::List(const v1::ListJobsRequest& request) const {
     --it;
     *response.add_jobs() = Summary(&it->second->record);
   }
-  if (it != jobs_.begin()) response.set_next_before_job_id(it->first);
+  if (it != jobs_.begin()) {
+    response.set_next_before_job_id(it->first);
+  } else if (request.earlier_runs() && journal_ != nullptr) {
+    const std::vector<v1::Job>& earlier = journal_->earlier();
+    for (auto job = earlier.rbegin();
+         job != earlier.rend() && size > response.jobs_size() + response.earlier_jobs_size();
+         ++job) {
+      *response.add_earlier_jobs() = *job;
+      response.mutable_earlier_jobs(response.earlier_jobs_size() - 1)->clear_events();
+    }
+  }
   return response;
+}
+
+absl::StatusOr<v1::Job> History::FindEarlier(uint64_t job_id, const std::string& run) const {
+  const v1::Job* found = nullptr;
+  if (journal_ != nullptr) {
+    for (const v1::Job& job : journal_->earlier()) {
+      if (job.job_id() != job_id || !absl::StartsWith(job.sequencer(), run)) continue;
+      if (found != nullptr && found->sequencer() != job.sequencer()) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("job %d@%s is of two runs, %s and %s; give more digits", job_id, run,
+                            found->sequencer(), job.sequencer()));
+      }
+      found = &job;
+    }
+  }
+  if (found != nullptr) return *found;
+  return absl::NotFoundError(absl::StrFormat(
+      "job %d@%s is not among the jobs of earlier runs that node 0's journal has; list them with "
+      "the other jobs",
+      job_id, run));
 }
 
 void History::AddEvent(Job* job, v1::Job::State state, const std::string& message) {
@@ -220,6 +252,10 @@ void History::End(Job* job, v1::Job::State state, const absl::Status& error) {
   ended_.push_back(job->id);
   KeepReports(job);
   AddEvent(job, state, error.ok() ? "done" : std::string(error.message()));
+  if (journal_ == nullptr || !journal_->HasRoom(error.ok(), clock_->Nanos())) return;
+  v1::Job ended = Summary(&job->record);
+  *ended.mutable_events() = job->record.events();
+  journal_->Add(std::move(ended));
 }
 
 void History::Await(Job* job, Deadline deadline, Waiter waiter) {

@@ -12,6 +12,7 @@
 #include "daemon/observe/metrics.h"
 #include "daemon/sequencer/job.h"
 #include "daemon/sequencer/job_log.h"
+#include "daemon/sequencer/journal.h"
 #include "daemon/sequencer/members.h"
 #include "daemon/sequencer/request_log.h"
 #include "kernels/base/clock.h"
@@ -31,7 +32,9 @@ class History {
   };
 
   // Counts the memory for ended jobs as `job_history_bytes`.
-  History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics, Bounds bounds);
+  // `journal`, if any, outlives this.
+  History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics, Bounds bounds,
+          Journal* journal);
 
   // The job that the request made before; null for a new request. A forgotten job is returned as
   // its state and its end, until the next call. Errors: ALREADY_EXISTS for another body.
@@ -47,6 +50,9 @@ class History {
   absl::StatusOr<Job*> Find(uint64_t job_id);
   // A copy of the record, with the times of steps as long as they are kept.
   v1::Job WithSteps(const Job& job) const;
+  // A job of an earlier run whose sequencer begins with `run`. Errors: NOT_FOUND; INVALID_ARGUMENT
+  // for two of such runs.
+  absl::StatusOr<v1::Job> FindEarlier(uint64_t job_id, const std::string& run) const;
   v1::ListJobsResponse List(const v1::ListJobsRequest& request) const;
 
   // Adds an event and wakes its waiters. The first event is the job's admission.
@@ -72,6 +78,7 @@ class History {
   Loop* const loop_;
   const Clock* const clock_;
   const Bounds bounds_;
+  Journal* const journal_;  // null: none
   Metrics::Counter* const bytes_;
   Metrics::Counter* const submitted_;
   Metrics::Counter* const succeeded_;

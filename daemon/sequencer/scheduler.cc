@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -53,7 +54,7 @@ Scheduler::Scheduler(const Parts& parts)
       workspaces_(parts.placement, parts.metrics),
       plans_(parts.members, &workspaces_, parts.loop, parts.planners, parts.plan_cache_bytes,
              parts.metrics, [this](PreparedPlan* plan) { OnPlan(plan); }),
-      history_(parts.members, parts.loop, parts.clock, parts.metrics, parts.history),
+      history_(parts.members, parts.loop, parts.clock, parts.metrics, parts.history, parts.journal),
       launches_({parts.loop, parts.clock, parts.members, parts.catalog, &plans_, &history_,
                  parts.drain_limit, [this](PreparedPlan* plan) { queue_.DropPlan(plan); },
                  [this](Job* job) { OnLaunchOver(job); }}),
@@ -91,6 +92,8 @@ void Scheduler::SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobReques
 }
 
 void Scheduler::GetJob(const CallContext&, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
+  if (!absl::StartsWith(members_->incarnation(), request.sequencer()))
+    return reply(history_.FindEarlier(request.job_id(), request.sequencer()));
   const absl::StatusOr<Job*> job = history_.Find(request.job_id());
   if (!job.ok()) return reply(job.status());
   v1::Job record = history_.WithSteps(**job);

@@ -29,6 +29,7 @@ class Scheduler : public WorldListener {
     Planners planners;
     int64_t plan_cache_bytes = 0;  // of a node, that no job holds
     scheduler::History::Bounds history = {};
+    scheduler::Journal* journal = nullptr;  // null: none
     const Clock* clock = Clock::Real();
     Members* members = nullptr;
     Placement* placement = nullptr;

@@ -52,7 +52,7 @@ TEST(ToJson, OfAFailedJobHasItsErrorAndNoFigures) {
 
 TEST(ToJson, OfJobsIsAList) {
   v1::ListJobsResponse list;
-  EXPECT_EQ(ToJson(list).dump(), R"({"schema":"agmm.job_list.v1","jobs":[]})");
+  EXPECT_EQ(ToJson(list).dump(), R"({"schema":"agmm.job_list.v1","jobs":[],"earlier_jobs":[]})");
   *list.add_jobs() = SomeJob();
   EXPECT_EQ(ToJson(list)["jobs"][0], ToJson(SomeJob()));
 }

@@ -79,6 +79,7 @@ TEST(Validate, IdsOfDaemonsAreNotZero) {
   Refused<v1::ReadTensorRequest>([](auto& r) { r.mutable_tensor()->set_tensor_id(0); },
                                  "tensor_id is 0");
   Refused<v1::GetJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
+  Refused<v1::GetJobRequest>([](auto& r) { r.set_sequencer("\x01"); }, "sequencer has byte 0x01");
   Refused<v1::WaitJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
   Refused<v1::CancelJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");
   Refused<v1::WatchJobRequest>([](auto& r) { r.clear_job_id(); }, "job_id is 0");

@@ -55,6 +55,23 @@ TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
   EXPECT_EQ(numbers.size() + 1, job["events"].size());
 }
 
+TEST_F(CtlJob, AJobOfAnEarlierRunIsListedAndShown) {
+  PutOperands();
+  Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"});
+  const std::string run = OkJson({"job", "show", "1"})["run"];
+  world_.daemon(0).Signal(SIGTERM);
+  ASSERT_EQ(world_.daemon(0).Wait(kPatience), 0);
+  world_.Start(0);
+  ASSERT_TRUE(world_.WaitReady(0));
+  const std::string id = absl::StrCat("1@", run.substr(0, 4));
+  EXPECT_THAT(Ok({"job", "list"}), HasSubstr(absl::StrCat(id, "  succeeded")));
+  EXPECT_THAT(Ok({"job", "show", id}),
+              HasSubstr(absl::StrCat(id, "  succeeded, in an earlier run of node 0's daemon")));
+  EXPECT_TRUE(OkJson({"job", "list"})["jobs"].empty());
+  EXPECT_EQ(OkJson({"job", "list"})["earlier_jobs"][0]["job_id"], 1);
+  ExpectError({"job", "show", "1"}, 4, "job 1 does not exist");
+}
+
 TEST_F(CtlJob, AWatchBehindTheLastEventSaysSo) {
   PutOperands();
   Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"});

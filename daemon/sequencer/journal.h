@@ -1,0 +1,65 @@
+// The last jobs on disk, so that a restart of node 0's daemon does not take the memory of them.
+//
+// Two files, PATH.0 and PATH.1, take turns, which bounds their size: when one is full, the
+// other is emptied and filled. A file is a header (a magic word, and a number that rises with each
+// turn) and records: length and checksum of a serialized v1::Job, then the job. A record that was
+// torn by a crash, and everything behind it, is dropped at the next start. Nothing is synced: what
+// a host loses with its power is lost here, too.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "agmm/v1/job.pb.h"
+#include "daemon/observe/metrics.h"
+#include "kernels/base/loop.h"
+
+namespace agmm::scheduler {
+
+class Journal {
+ public:
+  struct Bounds {
+    int64_t file_bytes = 4 << 20;
+    size_t jobs = 1000;  // of earlier runs that are kept in memory
+    // Jobs that are taken in a tenth of a second: as many that succeeded as that did not.
+    // At 25,000 jobs a second the journal is a sample, and costs next to nothing.
+    int burst = 50;
+  };
+
+  // Opens or makes the files, and reads what earlier runs have written. Counts the jobs that are
+  // left out as `job_journal_left_out_total`. Errors, without a period: the files cannot be used.
+  static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path, Metrics* metrics,
+                                                       const Bounds& bounds);
+  // Writes what was added.
+  ~Journal();
+  Journal(const Journal&) = delete;
+
+  // The last jobs of earlier runs, oldest first, each with earlier_run set.
+  const std::vector<v1::Job>& earlier() const { return earlier_; }
+
+  // True if a job that ends now is to be added.
+  bool HasRoom(bool succeeded, int64_t now_ns);
+  // Adds a job that has ended, without times of steps and epochs. Does not wait for the disk.
+  void Add(v1::Job job);
+
+ private:
+  class Files;
+
+  explicit Journal(std::unique_ptr<Files> files, Metrics* metrics, const Bounds& bounds);
+
+  const Bounds bounds_;
+  Metrics::Counter* const left_out_;
+  int64_t period_ = 0;           // tenths of a second
+  int taken_[2] = {0, 0};        // in this period: of failed and cancelled jobs, and of the others
+  std::atomic<int> waiting_{0};  // for the disk
+  std::vector<v1::Job> earlier_;
+  std::unique_ptr<Files> files_;  // on the writer's thread
+  Loop writer_{"the journal of jobs"};
+};
+
+}  // namespace agmm::scheduler

@@ -1,0 +1,203 @@
+// The journal of jobs on disk.
+#include "daemon/sequencer/journal.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "tests/daemon/sequencer/scheduler_harness.h"
+#include "tests/support/logged.h"
+#include "tests/support/temp_folder.h"
+
+namespace agmm {
+namespace {
+
+using scheduler::Journal;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class JournalTest : public SchedulerTest {
+ protected:
+  std::unique_ptr<Journal> Open(const Journal::Bounds& bounds = {}) {
+    absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(Path(""), &metrics_, bounds);
+    EXPECT_TRUE(journal.ok()) << journal.status();
+    return journal.ok() ? *std::move(journal) : nullptr;
+  }
+  std::string Path(const std::string& end) const { return absl::StrCat(folder_ / "jobs", end); }
+  static v1::Job JobOf(uint64_t id, size_t bytes = 0) {
+    v1::Job job;
+    job.set_job_id(id);
+    job.set_sequencer("0709d49cfe97cc4d1392f7f657d02862");
+    job.set_spec(std::string(bytes, 'x'));
+    return job;
+  }
+  // Adds the jobs in a run of their own.
+  void Write(uint64_t first, uint64_t last, const Journal::Bounds& bounds = {}, size_t bytes = 0) {
+    const auto journal = Open(bounds);
+    for (uint64_t id = first; id <= last; ++id) journal->Add(JobOf(id, bytes));
+  }
+  std::vector<uint64_t> Earlier(const Journal::Bounds& bounds = {}) {
+    std::vector<uint64_t> ids;
+    const auto journal = Open(bounds);
+    for (const v1::Job& job : journal->earlier()) {
+      EXPECT_TRUE(job.earlier_run());
+      ids.push_back(job.job_id());
+    }
+    return ids;
+  }
+  const TempFolder folder_{"journal"};
+};
+
+TEST_F(JournalTest, ARunReadsTheJobsOfTheRunsBeforeIt) {
+  EXPECT_THAT(Earlier(), IsEmpty());
+  Write(1, 2);
+  Write(1, 1);
+  EXPECT_THAT(Earlier(), ElementsAre(1, 2, 1));
+  EXPECT_THAT(Earlier({.jobs = 2}), ElementsAre(2, 1));
+  struct stat info {};
+  ASSERT_EQ(stat(Path(".0").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+}
+
+TEST_F(JournalTest, ATornOrDamagedTailIsDroppedWithOneLineAndWrittenOver) {
+  Write(1, 3);
+  const auto size = std::filesystem::file_size(Path(".0"));
+  std::filesystem::resize_file(Path(".0"), size - 3);
+  {
+    const Logged logged;
+    EXPECT_THAT(Earlier(), ElementsAre(1, 2));
+    EXPECT_THAT(logged.text(), HasSubstr("jobs.0 is torn or damaged from byte "));
+    const std::string text = logged.text();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  }
+  Write(4, 4);
+  EXPECT_THAT(Earlier(), ElementsAre(1, 2, 4));
+  // A byte of the second record.
+  std::fstream file(Path(".0"), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(size / 2 + 8));
+  file.put('\x7f');
+  file.close();
+  EXPECT_THAT(Earlier(), ElementsAre(1));
+  std::ofstream(Path(".0"), std::ios::binary) << "no journal at all, but long enough for a header";
+  EXPECT_THAT(Earlier(), IsEmpty());
+  Write(5, 5);
+  EXPECT_THAT(Earlier(), ElementsAre(5));
+}
+
+TEST_F(JournalTest, TwoFilesTakeTurnsAndBoundTheSize) {
+  const Journal::Bounds bounds{.file_bytes = 8192};
+  for (uint64_t run = 0; run < 5; ++run) Write(10 * run, 10 * run + 9, bounds, 500);
+  std::uintmax_t bytes = 0;
+  for (const char* end : {".0", ".1"}) {
+    EXPECT_LE(std::filesystem::file_size(Path(end)), 8192u);
+    bytes += std::filesystem::file_size(Path(end));
+  }
+  EXPECT_GT(bytes, 8192u) << "both are used";
+  const std::vector<uint64_t> ids = Earlier(bounds);
+  EXPECT_GE(ids.size(), 14u);
+  EXPECT_TRUE(std::is_sorted(ids.begin(), ids.end()));
+  EXPECT_EQ(ids.back(), 49u);
+}
+
+TEST_F(JournalTest, AFileThatIsNoPlainFileOrIsInUseIsRefused) {
+  const auto error = [&] {
+    return std::string(Journal::Open(Path(""), &metrics_, {}).status().message());
+  };
+  std::filesystem::create_symlink("/etc/hostname", Path(".1"));
+  EXPECT_THAT(error(), HasSubstr("jobs.1 is a symbolic link"));
+  std::filesystem::remove(Path(".1"));
+  ASSERT_EQ(mkfifo(Path(".1").c_str(), 0600), 0);
+  EXPECT_THAT(error(), HasSubstr("jobs.1 is not a file"));
+  std::filesystem::remove(Path(".1"));
+  const auto holder = Open();
+  EXPECT_THAT(error(), HasSubstr("jobs.0 is another daemon's"));
+  EXPECT_THAT(std::string(Journal::Open("/nowhere/jobs", &metrics_, {}).status().message()),
+              HasSubstr("/nowhere/jobs.0 cannot be opened"));
+}
+
+TEST_F(JournalTest, AFullDiskIsOneLineAndLeavesNoTornRecord) {
+  Write(1, 1);
+  const auto before = signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{}, full{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  full = limit;
+  full.rlim_cur = std::filesystem::file_size(Path(".0")) + 10;
+  const Logged logged;
+  {
+    const auto journal = Open();
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+    for (uint64_t id = 2; id < 5; ++id) journal->Add(JobOf(id, 100));
+  }
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, before);
+  const std::string text = logged.text();
+  EXPECT_THAT(text, HasSubstr("cannot write the journal of jobs"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  EXPECT_THAT(Earlier(), ElementsAre(1));
+}
+
+TEST_F(JournalTest, JobsBeyondABurstAreLeftOutAndCounted) {
+  const auto journal = Open({.burst = 2});
+  for (const bool taken : {true, true, false})
+    EXPECT_EQ(journal->HasRoom(true, 1'000'000'000), taken);
+  EXPECT_TRUE(journal->HasRoom(false, 1'000'000'000)) << "failed jobs have a share of their own";
+  EXPECT_TRUE(journal->HasRoom(true, 1'100'000'000));
+  EXPECT_EQ(Metric("job_journal_left_out_total"), 1);
+}
+
+TEST_F(JournalTest, JobsOfAnEarlierRunAreListedAndShownAsSuch) {
+  const auto list = [&](bool earlier_runs) {
+    Answer<v1::ListJobsResponse> answer;
+    v1::ListJobsRequest request;
+    request.set_earlier_runs(earlier_runs);
+    Do([&] { answer.reply()(scheduler_->history().List(request)); });
+    return *answer.Get();
+  };
+  const auto get = [&](uint64_t id, const std::string& run) {
+    Answer<v1::Job> job;
+    v1::GetJobRequest request;
+    request.set_job_id(id);
+    request.set_sequencer(run);
+    Do([&] { scheduler_->GetJob({}, request, job.reply()); });
+    return job.Get();
+  };
+  auto journal = Open();
+  Scheduler::Parts parts = Parts();
+  parts.journal = journal.get();
+  Do([&] { scheduler_ = std::make_unique<Scheduler>(parts); });
+  Warm(Request(MakeOperands()));
+  Do([&] { scheduler_ = nullptr; });
+  journal = nullptr;
+  journal = Open();
+  const std::string run = std::exchange(members_.incarnation_value, "another");
+  parts.journal = journal.get();
+  Do([&] { scheduler_ = std::make_unique<Scheduler>(parts); });
+
+  EXPECT_EQ(list(false).earlier_jobs_size(), 0) << "older clients take ids for those of this run";
+  ASSERT_EQ(list(true).earlier_jobs_size(), 1);
+  EXPECT_EQ(list(true).jobs_size(), 0);
+  EXPECT_EQ(list(true).earlier_jobs(0).events_size(), 0);
+  const absl::StatusOr<v1::Job> job = get(1, run.substr(0, 6));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(job->earlier_run());
+  EXPECT_EQ(job->state(), v1::Job::STATE_SUCCEEDED);
+  EXPECT_EQ(job->owner(), "uid:7");
+  EXPECT_EQ(job->events_size(), 3);
+  EXPECT_EQ(get(1, "").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(get(2, run).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(get(1, "0").status().code(), absl::StatusCode::kNotFound);
+  Do([&] { scheduler_ = nullptr; });
+}
+
+}  // namespace
+}  // namespace agmm
