@@ -5,6 +5,9 @@
 #include "gmock/gmock.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/memory.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
+#include "proto/convert/plan_inputs.h"
 #include "tests/daemon/sequencer/scheduler_harness.h"
 
 namespace agmm {
@@ -333,6 +336,44 @@ TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
   ASSERT_EQ(job.figures().moved_size(), 1);
   EXPECT_EQ(job.figures().moved(0).path(), "network");
   EXPECT_EQ(job.figures().moved(0).bytes(), 64 * 32 * 4);  // each half of A to the other rank
+}
+
+TEST_F(Records, ALaterSerialRunThatDiffersMarksWhatEarlierJobsAreComparedWith) {
+  v1::SubmitJobRequest request = Request(MakeOperands());
+  const Problem problem = *ParseProblem(kSpec, *ParseMesh("x=2"), {64, 48, 32}, DType::kF32);
+  // Runs a job whose multiplies, if each rank has one, take `gemm_us`.
+  const auto run = [&](const std::string& algorithm, double gemm_us) {
+    request.mutable_options()->set_algorithm(algorithm);
+    const uint64_t id = SubmitOk(request);
+    AnswerPrepared();
+    const PlanOptions options = *FromProto(Get(id)->options());
+    const ScheduleFacts facts = FactsOf(problem, {{0, 1}}, *Plan(problem, {{0, 1}}, options));
+    for (int node : {0, 1}) {
+      v1::Report report;
+      report.mutable_launch_done()->set_job_id(id);
+      v1::RankReport* rank = report.mutable_launch_done()->add_ranks();
+      rank->set_rank(node);
+      rank->add_epoch_us(5000);
+      for (int step = 0; step < facts.step_counts[node]; ++step)
+        rank->add_steps()->set_end_us(step == facts.multiplies[node] ? gemm_us : 1);
+      Report(node, report);
+    }
+    return id;
+  };
+  run("serial", 9000);  // packs B, so it is no measure for others
+  const uint64_t serial = run("serial", 2000), ring = run("ring", 0);
+  EXPECT_EQ(Get(ring)->figures().baseline_job_id(), serial);
+  EXPECT_EQ(Get(ring)->figures().gemm_us(), 2000);
+  EXPECT_EQ(Get(ring)->figures().baseline_stale(), "");
+  run("serial", 2100);
+  EXPECT_EQ(Get(ring)->figures().baseline_stale(), "");
+  run("serial", 4000);
+  EXPECT_THAT(Get(ring)->figures().baseline_stale(), HasSubstr("job 5 measured T_gemm 4 ms and"));
+  EXPECT_EQ(Get(serial)->figures().baseline_stale(), "") << "its own";
+  members_.generation_value = 2;
+  const uint64_t later = run("ring", 0);
+  EXPECT_EQ(Get(later)->figures().baseline_job_id(), 5u);
+  EXPECT_EQ(Get(later)->figures().baseline_stale(), "nodes have come or gone since");
 }
 
 TEST_F(Records, ThePathsAreThoseOfAllNodesOnceThePlanIsPrepared) {
