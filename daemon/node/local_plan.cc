@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/plan_hash.h"
@@ -42,6 +43,7 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
   std::vector<bool> mine;
   for (int of_rank : nodes) mine.push_back(of_rank == node.index);
   SchedulePart part = PartOf(std::move(planned), mine);
+  ShrinkToFit(&part.schedule);
   schedule = std::make_shared<const Schedule>(std::move(part.schedule));
   names = std::move(part.names);
   return CreateExecutors(node);
@@ -73,6 +75,7 @@ absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
     device_paths.merge(local.executor->device_paths());
   }
   size_bytes += SizeBytes(*schedule);
+  for (const std::vector<int>& some : names) size_bytes += MallocBytesOf(some);
   return absl::OkStatus();
 }
 

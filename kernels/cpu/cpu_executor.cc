@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/deadline.h"
+#include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 #include "kernels/cpu/piece_math.h"
 
@@ -37,6 +38,12 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, std::shared_ptr<const 
   }
   target_.run = &*run_;
   return absl::OkStatus();
+}
+
+int64_t CpuExecutor::size_bytes() const {
+  int64_t bytes = SizeBytes(program_) + MallocBytes(program_.slots * sizeof(uint64_t));
+  if (run_.has_value()) bytes += run_->size_bytes();
+  return bytes;
 }
 
 void CpuExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,

@@ -35,7 +35,7 @@ class CpuExecutor final : public Executor {
 
   absl::Status Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
                        const Peers& peers) override;
-  int64_t size_bytes() const override { return SizeBytes(program_); }
+  int64_t size_bytes() const override;
   void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override;
   // Does nothing when no epoch is running or queued: an epoch that has ended stays as it ended.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/kernel_choice.h"
@@ -40,6 +41,7 @@ class Cutting {
     program_.lanes = std::move(lowered.lanes);
     program_.chip_bytes.resize(program_.lanes.size(), 0);
     program_.packed_bytes.resize(program_.lanes.size(), 0);
+    program_.steps.reserve(lowered.steps.size());
     for (size_t i = 0; i < lowered.steps.size(); ++i) {
       ProgramStep& step = program_.steps.emplace_back();
       static_cast<StepEdges&>(step) = std::move(lowered.steps[i]);
@@ -121,6 +123,7 @@ class Cutting {
   }
 
   static void CutRows(int target, int64_t rows, int64_t piece_rows, ProgramStep* step) {
+    step->pieces.reserve(step->pieces.size() + CeilDiv(rows, piece_rows));
     for (int64_t row = 0; row < rows; row += piece_rows)
       step->pieces.push_back({target, row, std::min(piece_rows, rows - row)});
   }
@@ -135,7 +138,7 @@ class Cutting {
 
 int64_t SizeBytes(const Program& program) {
   int64_t bytes = 0;
-  const auto add = [&](const auto& vector) { bytes += vector.capacity() * sizeof(vector[0]); };
+  const auto add = [&](const auto& vector) { bytes += MallocBytesOf(vector); };
   add(program.steps);
   for (const ProgramStep& step : program.steps) {
     add(step.waits);
@@ -144,6 +147,7 @@ int64_t SizeBytes(const Program& program) {
     if (const auto* copy = std::get_if<CopyOp>(&step.op)) {
       add(copy->to);
       add(copy->sends);
+      bytes += MallocBytes(copy->push.capacity() / 8);
     }
   }
   for (const std::vector<int>& lane : program.lanes) add(lane);

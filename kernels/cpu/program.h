@@ -42,7 +42,7 @@ struct Program {
   bool zero_denormals = false;  // in sums, because the operands are of bf16
 };
 
-// Memory that it takes, without the matmuls, which programs share.
+// Memory that it takes, as malloc counts it, without the matmuls, which programs share.
 int64_t SizeBytes(const Program& program);
 
 // Lowers the steps of `plan`, cuts them into pieces for `threads` workers and makes the matmuls.

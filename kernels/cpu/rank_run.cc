@@ -1,12 +1,14 @@
 #include "kernels/cpu/rank_run.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 #include "kernels/cpu/piece_math.h"
 
@@ -50,13 +52,18 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
     lanes_[lane].chip.Get(program.chip_bytes[lane]);
     lanes_[lane].packed_b.Get(program.packed_bytes[lane]);
   }
-  for (const ProgramStep& step : program.steps) {
+  arrived_b_.resize(program.steps.size());
+  std::map<std::pair<int, const Matmul*>, std::shared_ptr<PackedB>> views;
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const ProgramStep& step = program.steps[i];
     const GemmOp* multiply = AsMultiply(step);
-    std::shared_ptr<PackedB>& packed = arrived_b_.emplace_back();
-    if (multiply != nullptr && !multiply->b_is_operand)
-      packed =
-          std::make_shared<PackedB>(multiply->full->PackedAt(lanes_[step.lane].packed_b.Get(0)));
+    if (multiply == nullptr || multiply->b_is_operand) continue;
+    std::shared_ptr<PackedB>& view = views[{step.lane, multiply->full.get()}];
+    if (view == nullptr)
+      view = std::make_shared<PackedB>(multiply->full->PackedAt(lanes_[step.lane].packed_b.Get(0)));
+    arrived_b_[i] = view;
   }
+  report_.steps.resize(program.steps.size());
   for (const Lane& lane : lanes_) {
     for (const Scratch* scratch : {&lane.chip, &lane.packed_b}) {
       monitor_->counters.scratch_bytes += scratch->bytes();
@@ -68,6 +75,12 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
 RankRun::~RankRun() {
   for (const Lane& lane : lanes_)
     monitor_->counters.scratch_bytes -= lane.chip.bytes() + lane.packed_b.bytes();
+}
+
+int64_t RankRun::size_bytes() const {
+  int64_t bytes = MallocBytesOf(lanes_) + MallocBytesOf(arrived_b_) + MallocBytesOf(report_.steps);
+  for (const Lane& lane : lanes_) bytes += MallocBytesOf(lane.parts_left);
+  return bytes;
 }
 
 absl::Status RankRun::Begin(uint64_t epoch, const Operands& operands) {

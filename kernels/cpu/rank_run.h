@@ -70,6 +70,9 @@ class RankRun {
   // epoch 17".
   std::string Stall() const;
 
+  // Memory that it takes, without the lanes' scratch, which the device counts.
+  int64_t size_bytes() const;
+
   bool failed() const { return !report_.status.ok(); }
   const absl::Status& status() const { return report_.status; }
   // Closes the epoch once it is over.
@@ -108,7 +111,8 @@ class RankRun {
   uint64_t epoch_ = 0;
   Operands operands_;
   std::vector<Lane> lanes_;
-  // By step, of multiplies whose B has arrived: a view of its lane's memory.
+  // By step, of multiplies whose B has arrived: a view of its lane's memory, which steps of one
+  // layout share.
   std::vector<std::shared_ptr<PackedB>> arrived_b_;
   int working_ = 0;    // tasks that workers run
   int in_flight_ = 0;  // sends whose callback has not run

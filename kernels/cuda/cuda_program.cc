@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 
@@ -192,7 +193,7 @@ bool CudaStep::has_messages() const {
 
 int64_t SizeBytes(const CudaProgram& program) {
   int64_t bytes = 0;
-  const auto add = [&](const auto& vector) { bytes += vector.capacity() * sizeof(vector[0]); };
+  const auto add = [&](const auto& vector) { bytes += MallocBytesOf(vector); };
   add(program.steps);
   for (const CudaStep& step : program.steps) {
     add(step.waits);

@@ -1,7 +1,10 @@
 #include "kernels/schedule/schedule.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
+#include "kernels/base/malloc_bytes.h"
 #include "kernels/base/units.h"
 
 namespace agmm {
@@ -23,7 +26,8 @@ std::vector<int> SlotCounts(const Schedule& schedule) {
 
 int64_t SizeBytes(const Schedule& schedule) {
   int64_t bytes = 0;
-  const auto add = [&](const auto& vector) { bytes += vector.capacity() * sizeof(vector[0]); };
+  const auto add = [&](const auto& vector) { bytes += MallocBytesOf(vector); };
+  add(schedule.ranks);
   for (const auto& steps : schedule.ranks) {
     add(steps);
     for (const Step& step : steps) {
@@ -33,6 +37,22 @@ int64_t SizeBytes(const Schedule& schedule) {
     }
   }
   return bytes;
+}
+
+void ShrinkToFit(Schedule* schedule) {
+  // Capacity that malloc rounds up to anyway stays.
+  const auto shrink = [](auto& vector) {
+    using T = typename std::decay_t<decltype(vector)>::value_type;
+    if (MallocBytesOf(vector) > MallocBytes(vector.size() * sizeof(T))) vector.shrink_to_fit();
+  };
+  for (std::vector<Step>& steps : schedule->ranks) {
+    shrink(steps);
+    for (Step& step : steps) {
+      shrink(step.waits);
+      shrink(step.signals);
+      if (auto* transfer = std::get_if<Transfer>(&step.op)) shrink(transfer->to);
+    }
+  }
 }
 
 int LaneCount(const std::vector<Step>& steps) {

@@ -101,8 +101,10 @@ struct Schedule {
 
 // By rank: one more than the highest index of its slots that the schedule names.
 std::vector<int> SlotCounts(const Schedule& schedule);
-// Memory that it takes.
+// Memory that it takes, as malloc counts it.
 int64_t SizeBytes(const Schedule& schedule);
+// Gives back the spare capacity of its vectors.
+void ShrinkToFit(Schedule* schedule);
 // The number of lanes of a rank: one more than its highest lane.
 int LaneCount(const std::vector<Step>& steps);
 // By lane, whether it is a relay lane: no step of it touches an operand of its rank. Slots alone

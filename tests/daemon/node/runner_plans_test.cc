@@ -1,8 +1,12 @@
 // The plans that a node keeps: who waits for whom, and the memory they take.
+#include <string>
+#include <utility>
+
 #include "daemon/node/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/memory.h"
 #include "tests/daemon/node/runner_harness.h"
 #include "tests/support/patience.h"
 
@@ -48,6 +52,28 @@ TEST(Runner, ASmallPlanDoesNotWaitForALargeOneAndBothAreAccounted) {
   EXPECT_GT(runner.plan_bytes(), 0);
   world.EndGeneration();
   EXPECT_EQ(runner.plan_bytes(), 0);
+}
+
+// Within an eighth, and half a MiB for what is not of plans: matmuls, which plans share, and the
+// workers' scratch.
+TEST(Runner, PlansTakeTheMemoryThatIsAccountedForThem) {
+  if (AllocatedBytes() == 0) GTEST_SKIP() << "a sanitizer has a malloc of its own";
+  for (const auto& [algorithm, chunks] :
+       {std::pair("peer", 64), {"direct", 64}, {"ring", 64}, {"split_ring", 32}, {"serial", 64}}) {
+    RunnerWorld world(1, 8);
+    const Problem problem = world.ProblemOf(64 * 64, 64, 16);
+    // The first one allocates what later ones share.
+    world.Prepare(world.PrepareOf(1, problem, algorithm, chunks));
+    const auto before = static_cast<double>(AllocatedBytes());
+    const auto counted = static_cast<double>(world.node(0).runner->plan_bytes());
+    for (int plan = 2; plan <= 4; ++plan)
+      world.Prepare(world.PrepareOf(plan, problem, algorithm, chunks));
+    const double accounted = static_cast<double>(world.node(0).runner->plan_bytes()) - counted;
+    const double allocated = static_cast<double>(AllocatedBytes()) - before;
+    EXPECT_NEAR(allocated, accounted, accounted / 8 + (1 << 19)) << algorithm;
+    EXPECT_GT(accounted, std::string(algorithm) == "serial" ? 1 << 10 : 4 << 20) << algorithm;
+    world.EndGeneration();
+  }
 }
 
 }  // namespace
