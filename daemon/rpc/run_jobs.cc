@@ -6,6 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "daemon/link/stream.h"
 #include "daemon/rpc/services.h"
+#include "daemon/rpc/validate_terms.h"
+#include "kernels/base/status.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/limits.h"
 
@@ -72,9 +74,9 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
           request.jobs_size(), kMaxUnansweredJobs));
     }
     for (const v1::SubmitJobRequest& job : request.jobs()) {
-      if (!job.request_id().empty()) continue;
-      return absl::InvalidArgumentError(
-          "a job of RunJobs has no request_id to identify its outcome; give one");
+      // An outcome repeats the id, so that its length is checked, too.
+      AGMM_RETURN_IF_ERROR(Annotate(CheckIdGiven("request_id", job.request_id()),
+                                    "a job of RunJobs, whose outcome it identifies"));
     }
     return absl::OkStatus();
   }
