@@ -53,7 +53,10 @@ enum class StatusCode {
   kNotFound = 5,          // no tensor with this name, or no job with this id
   kAlreadyExists = 6,
   kPermissionDenied = 7,
-  kResourceExhausted = 8,   // device memory; the message has the bytes asked for and the bytes free
+  // Device memory: the message has the bytes asked for and the bytes free. Reason TRANSFERS_FULL:
+  // the daemon's memory for transfers, for which the library waits 10 s. Else a share of the queue,
+  // the sessions or the uploads.
+  kResourceExhausted = 8,
   kFailedPrecondition = 9,  // the tensor does not fit the spec or has no contents; client destroyed
   kAborted = 10,            // reason PEER_LOST: a daemon was lost; submit again once it is back
   kOutOfRange = 11,

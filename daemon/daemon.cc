@@ -98,6 +98,8 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<SequencerClient> client_;
   std::unique_ptr<Join> join_;
   SequencerCalls calls_;
+  const std::shared_ptr<OwnerQuota> transfer_memory_ =
+      TransferMemory(config_.transfer_memory_bytes);
   std::unique_ptr<Uploads> uploads_;
   std::unique_ptr<Mappings> mappings_;
   std::unique_ptr<FileSocket> files_;  // null without a unix socket
@@ -111,7 +113,8 @@ class WholeDaemon final : public Daemon {
   MemoryWatch memory_{loop_.get(),
                       [this] {
                         return static_cast<size_t>(runner_->plan_bytes() +
-                                                   metrics_.counter("job_history_bytes")->value());
+                                                   metrics_.counter("job_history_bytes")->value() +
+                                                   transfer_memory_->taken());
                       },
                       [this](bool strained) {
                         for (RpcServer* server : {server_.get(), peer_server_.get()})
@@ -296,7 +299,10 @@ absl::Status WholeDaemon::Serve() {
                                          uploads_->EndSession(session_id);
                                          mappings_->EndSession(session_id);
                                        });
-  const TransferParts transfers{&calls_, tensor_io_.get(), loop_.get(), config_.self};
+  const TransferParts transfers{&calls_, tensor_io_.get(), loop_.get(), config_.self,
+                                transfer_memory_};
+  metrics_.SetGauge("transfer_memory_bytes",
+                    [memory = transfer_memory_] { return static_cast<double>(memory->taken()); });
   uploads_ = std::make_unique<Uploads>(transfers);
   std::vector<std::string> node_names;
   for (int node : config_.node_of_rank()) node_names.push_back(config_.nodes[node].name);

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/reason.h"
 #include "proto/channel/channel.h"
 #include "proto/convert/grpc_deadline.h"
 #include "proto/convert/grpc_status.h"
@@ -113,14 +114,14 @@ std::optional<absl::Duration> Caller::Retry::Next(const Call& call) {
       return std::nullopt;
     return delay;
   }
-  if (!call.lost() || caller_->SessionLost()) return std::nullopt;
+  if ((!call.lost() && !call.busy()) || caller_->SessionLost()) return std::nullopt;
   // An attempt that lived longer than the bound had found the daemon: a new search begins.
   if (count_ == 0 || lived >= kRetryBound) {
     give_up_ = std::min(deadline_, Deadline::After(kRetryBound, now_ns));
     delay_ = kFirstDelay;
   }
   if (give_up_.Left(now_ns) <= delay_) return std::nullopt;
-  if (known_.has_value()) {
+  if (call.lost() && known_.has_value()) {
     // The sequencer that gave the id is unknown, and the next one may mean something else by it.
     if (known_->empty()) return std::nullopt;
     sequencer_ = *known_;
@@ -154,7 +155,10 @@ absl::Status Caller::Call::Convert(const grpc::Status& status) {
   const bool answered_before =
       std::exchange(caller_->answered_, caller_->answered_ || status.ok() || from_daemon);
   if (status.ok()) return absl::OkStatus();
-  return from_daemon ? FromProto(details) : NoAnswer(status, answered_before);
+  if (!from_daemon) return NoAnswer(status, answered_before);
+  absl::Status error = FromProto(details);
+  busy_ = ReasonOf(error) == kReasonTransfersFull;
+  return error;
 }
 
 absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_before) {

@@ -66,6 +66,8 @@ class Caller {
     absl::Status Convert(const grpc::Status& status);
     // True if the converted status says that the connection to a daemon broke.
     bool lost() const { return lost_; }
+    // True if it says that the daemon has no memory for the transfer at the moment.
+    bool busy() const { return busy_; }
 
    private:
     friend class Caller;
@@ -74,7 +76,7 @@ class Caller {
     Caller* const caller_;
     const int64_t start_ns_ = MonotonicNanos();
     grpc::ClientContext context_;
-    bool lost_ = false;
+    bool lost_ = false, busy_ = false;
     bool doubtful_ = false;  // "no daemon answers" may be wrong: see kDials
   };
 

@@ -24,9 +24,9 @@ namespace {
 
 constexpr absl::Duration kAbortCall = absl::Seconds(2);
 
-// Like Connection::WaitToRetry.
-bool Reconnect(Connection* connection, absl::Duration delay, const Progress& progress) {
-  if (progress.reconnecting) progress.reconnecting();
+// Like Connection::WaitToRetry. `lost`: because the connection broke.
+bool Reconnect(Connection* connection, absl::Duration delay, bool lost, const Progress& progress) {
+  if (lost && progress.reconnecting) progress.reconnecting();
   return connection->WaitToRetry(delay);
 }
 
@@ -47,7 +47,8 @@ class Uploader {
 
   absl::StatusOr<v1::Tensor> Run() {
     absl::Status status = SendAll();
-    while (!status.ok() && delay_.has_value() && Reconnect(connection_, *delay_, progress_)) {
+    while (!status.ok() && delay_.has_value() &&
+           Reconnect(connection_, *delay_, lost_, progress_)) {
       status = AskPosition();
       if (status.ok() && !tensor_.has_value()) status = SendAll();
     }
@@ -134,13 +135,14 @@ class Uploader {
                                              });
   }
 
-  // Waits for the slot's answer, if its message is on its way. Sets delay_ where the connection
-  // broke and there may be another.
+  // Waits for the slot's answer, if its message is on its way. Sets delay_ where another attempt
+  // may succeed: the connection broke, or the daemon was out of memory for transfers.
   absl::Status Await(Slot* slot) {
     if (!slot->call.has_value()) return absl::OkStatus();
     AwaitGrpc(slot);
     const absl::Status status = slot->call->Convert(slot->status);
     delay_ = status.ok() ? std::nullopt : retry_.Next(*slot->call);
+    lost_ = slot->call->lost();
     slot->call.reset();
     if (!status.ok()) return status;
     if (slot->response.has_tensor()) tensor_ = slot->response.tensor();
@@ -178,6 +180,7 @@ class Uploader {
   int64_t position_ = 0;                 // of the next chunk
   int64_t placed_bytes_ = 0;             // the most of any attempt
   Connection::Retry retry_;              // since the last progress
+  bool lost_ = false;                    // the last call
   std::optional<absl::Duration> delay_;  // until the next attempt; absent: the error is final
   std::optional<v1::Tensor> tensor_;     // once committed
   std::mutex mutex_;                     // of the slots' `done` and `status`
@@ -243,7 +246,7 @@ absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef&
     if (!taken.ok()) return taken;
     if (status.ok()) break;
     const std::optional<absl::Duration> delay = retry.Next(call);
-    if (!delay.has_value() || !Reconnect(connection, *delay, progress)) return status;
+    if (!delay.has_value() || !Reconnect(connection, *delay, call.lost(), progress)) return status;
   }
   if (found.has_value() && position == total_bytes) return *std::move(found);
   return absl::InternalError(absl::StrFormat(

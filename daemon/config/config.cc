@@ -30,6 +30,8 @@ using Tree = TextFormat::ParseInfoTree;
 constexpr int kMaxDevices = 1024;
 constexpr int kMaxThreads = 4096;
 constexpr int kMaxSessions = 1'000'000;
+// Half of it, the share of one owner, holds two of the largest chunks.
+constexpr int64_t kMinTransferMemory = int64_t{16} << 20;
 
 // Keeps the first error, which is the one to fix.
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -276,6 +278,17 @@ absl::Status ReadLocal(const config::Local& local, const Part& at, Config* confi
                                     local.journal(), kNoJournal));
   }
   config->journal = local.journal();
+  config->transfer_memory_bytes = DefaultTransferMemory(UsableMemory());
+  if (!local.transfer_memory().empty()) {
+    const absl::StatusOr<int64_t> bytes = ParseBytes(local.transfer_memory());
+    AGMM_RETURN_IF_ERROR(at.Check("transfer_memory", bytes.status()));
+    if (*bytes < kMinTransferMemory) {
+      return at.Error("transfer_memory",
+                      absl::StrFormat("%s is too little for a few transfers; give at least %s",
+                                      FormatBytes(*bytes), FormatBytes(kMinTransferMemory)));
+    }
+    config->transfer_memory_bytes = *bytes;
+  }
   if (!local.log_level().empty()) {
     AGMM_RETURN_IF_ERROR(at.Check("log_level", CheckLogLevel(local.log_level())));
     config->log_level = local.log_level();
@@ -375,7 +388,9 @@ std::string Summary(const Config& config) {
     absl::StrAppendFormat(&text, "device %s: %s, heap %s\n", device.kind, part,
                           FormatBytes(device.heap_bytes));
   }
-  absl::StrAppendFormat(&text, "plan_cache %s\n", FormatBytes(config.plan_cache_bytes));
+  absl::StrAppendFormat(&text, "plan_cache %s, transfer_memory %s\n",
+                        FormatBytes(config.plan_cache_bytes),
+                        FormatBytes(config.transfer_memory_bytes));
   if (!config.secret.empty()) absl::StrAppendFormat(&text, "secret %s\n", config.secret_file);
   if (!config.socket.empty()) absl::StrAppendFormat(&text, "socket %s\n", config.socket);
   if (!config.listen.empty()) absl::StrAppendFormat(&text, "listen %s (insecure)\n", config.listen);

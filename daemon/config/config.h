@@ -46,7 +46,8 @@ struct Config {
   std::string transport_address;      // host
   std::string log_level = "info";
   int max_sessions = 4096;
-  std::string journal;      // path without ".0" and ".1"; "none", or empty: the default
+  std::string journal;  // path without ".0" and ".1"; "none", or empty: the default
+  int64_t transfer_memory_bytes = int64_t{512} << 20;
   std::string secret_file;  // path; LoadConfig adds the configuration's folder
   std::string secret;       // its contents, the same on all nodes
   int first_transport_port = 0, last_transport_port = 0;  // 0: any
@@ -77,6 +78,9 @@ absl::StatusOr<Config> DefaultConfig(const std::string& socket);
 // `count` cpu devices that share `cores`; a quarter of the memory goes to heaps, at most 64 GiB
 // each.
 std::vector<DeviceConfig> DefaultDevices(int count, int cores, int64_t memory_bytes);
+
+// The default of transfer_memory on a host with this much memory.
+int64_t DefaultTransferMemory(int64_t memory_bytes);
 
 // The configuration without a file, with the machine given: at most 8 devices.
 Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket);

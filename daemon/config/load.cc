@@ -91,6 +91,10 @@ std::string JournalPath(const Config& config) {
   return config.socket.empty() ? "" : absl::StrCat(config.socket, ".jobs");
 }
 
+int64_t DefaultTransferMemory(int64_t memory_bytes) {
+  return std::clamp(memory_bytes / 8, int64_t{64} << 20, int64_t{512} << 20);
+}
+
 std::vector<DeviceConfig> DefaultDevices(int count, int cores, int64_t memory_bytes) {
   const int64_t heap = std::min(memory_bytes / 4 / count, kMaxDefaultHeap) / 4096 * 4096;
   std::vector<DeviceConfig> devices;
@@ -104,6 +108,7 @@ Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& sock
   config.cluster = "local";
   const int devices = std::clamp(cores, 1, kMaxDefaultDevices);
   config.devices = DefaultDevices(devices, cores, memory_bytes);
+  config.transfer_memory_bytes = DefaultTransferMemory(memory_bytes);
   config.nodes.push_back({"local", "", devices});
   config.hash = HashHex(Fnv1a(absl::StrCat("local ", devices)));
   config.socket = socket;

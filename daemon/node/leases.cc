@@ -6,6 +6,7 @@
 
 #include "kernels/base/deadline.h"
 #include "kernels/base/random.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
@@ -17,6 +18,24 @@ CallContext WithoutEnd(CallContext call) {
 }
 
 }  // namespace
+
+std::shared_ptr<OwnerQuota> TransferMemory(int64_t bytes) {
+  return std::make_shared<OwnerQuota>(
+      OwnerQuota::Words{"tensors", "wait in this daemon's memory",
+                        "wait for transfers to end, ask another daemon, or raise "
+                        "local.transfer_memory",
+                        /*bytes=*/true},
+      OwnerQuota::Bounds{.all = bytes, .hosts = bytes / 4 * 3, .owner = bytes / 2});
+}
+
+absl::StatusOr<std::shared_ptr<void>> TakeMemory(const TransferParts& parts,
+                                                 const std::string& principal, int64_t bytes) {
+  const std::shared_ptr<OwnerQuota> memory = parts.memory;
+  if (const absl::Status taken = memory->Take(principal, bytes); !taken.ok())
+    return WithReason(taken, kReasonTransfersFull);
+  return std::shared_ptr<void>(
+      nullptr, [memory, principal, bytes](void*) { memory->Return(principal, bytes); });
+}
 
 void BeginLease(const TransferParts& parts, const CallContext& call, v1::BeginLeaseRequest request,
                 Reply<v1::BeginLeaseResponse> reply) {

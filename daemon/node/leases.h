@@ -1,14 +1,24 @@
 // Leases on the contents of tensors, taken at the sequencer by the daemon that moves the bytes.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
 #include "agmm/v1/peer.pb.h"
 #include "daemon/link/call_context.h"
 #include "daemon/link/lease_end.h"
+#include "daemon/link/owner_quota.h"
 #include "daemon/link/sequencer_calls.h"
 #include "daemon/node/tensor_io.h"
 #include "kernels/base/loop.h"
 
 namespace agmm {
+
+// Bounds the bytes of tensors that wait in the daemon's memory between clients and devices: half of
+// `bytes` for one owner, three quarters for all hosts together.
+std::shared_ptr<OwnerQuota> TransferMemory(int64_t bytes);
 
 // Dependencies of a transfer; all outlive it.
 struct TransferParts {
@@ -16,6 +26,7 @@ struct TransferParts {
   TensorIo* io;
   Loop* loop;
   int node;  // this daemon
+  std::shared_ptr<OwnerQuota> memory = TransferMemory(int64_t{512} << 20);
 };
 
 // Request and return leases on behalf of `call`, without its deadline and also after its client has
@@ -31,5 +42,10 @@ struct LeaseOfTensor {
 };
 void EndLease(const TransferParts& parts, const CallContext& call, const LeaseOfTensor& lease,
               LeaseEnd how, Reply<v1::EndLeaseResponse> reply);
+
+// Takes `bytes` of TransferParts::memory for the life of the returned object.
+// Errors: RESOURCE_EXHAUSTED with TRANSFERS_FULL; a client tries again a little later.
+absl::StatusOr<std::shared_ptr<void>> TakeMemory(const TransferParts& parts,
+                                                 const std::string& principal, int64_t bytes);
 
 }  // namespace agmm

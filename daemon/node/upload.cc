@@ -77,6 +77,10 @@ void UploadRecord::Take(const CallContext& call, std::shared_ptr<v1::UploadReque
     refusal = absl::InvalidArgumentError(absl::StrFormat(
         "%d chunks of this upload are not in place yet; wait for their answers first",
         kMaxHeldChunks));
+  } else if (chunk && phase_ == Phase::kOpening && !early_.empty()) {
+    refusal = absl::InvalidArgumentError(
+        "a chunk of this upload waits for its lease, and the daemon keeps one until then; wait for "
+        "its answer first");
   } else if (early_.size() >= kMaxEarlyChunks &&
              (phase_ == Phase::kOpening || (chunk && offset > received_bytes_))) {
     refusal = absl::InvalidArgumentError(
@@ -88,11 +92,32 @@ void UploadRecord::Take(const CallContext& call, std::shared_ptr<v1::UploadReque
   if (!refusal.ok()) {
     Tell(waiter, refusal, &after);
   } else if (phase_ < Phase::kComplete && (chunk || commit)) {
+    if (phase_ == Phase::kOpening || offset > received_bytes_) {
+      after.Add([weak = weak_from_this(), cancel = waiter.cancel] {
+        cancel->OnCancel([weak](const absl::Status&) {
+          if (const auto self = weak.lock(); self != nullptr) self->DropAbandoned();
+        });
+      });
+    }
     early_.emplace(chunk ? offset : received_bytes_, std::move(waiter));
   } else {
     waiters_.push_back(std::move(waiter));
   }
   Drive(&after);
+}
+
+void UploadRecord::DropAbandoned() {
+  Deferred after;
+  std::lock_guard lock(mutex_);
+  for (auto it = early_.begin(); it != early_.end();) {
+    const absl::Status left = it->second.cancel->status();
+    if (left.ok()) {
+      ++it;
+      continue;
+    }
+    Tell(it->second, left, &after);
+    it = early_.erase(it);
+  }
 }
 
 void UploadRecord::Tell(const Waiter& waiter, absl::StatusOr<v1::UploadResponse> result,

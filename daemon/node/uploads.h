@@ -54,7 +54,8 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   void Open(const CallContext& call);
   // Takes a message, whose `begin` is this upload's. Answers once its chunk is in place, or, with a
   // commit, once the new contents count; without either, once all received bytes are in place.
-  // Chunks that arrive early wait for the ones before them; bytes that were received are skipped.
+  // Chunks that arrive early wait for the ones before them, and one for the lease, as long as their
+  // clients wait; bytes that were received are skipped.
   // INVALID_ARGUMENT leaves the upload as it was; all other errors end it.
   void Take(const CallContext& call, std::shared_ptr<v1::UploadRequest> message, Answer answer);
   // Ends the upload with `why` if it is not being committed; `done` once its lease has been
@@ -78,6 +79,8 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
 
   void OnOpened(absl::StatusOr<v1::BeginLeaseResponse> response);
   void OnPlaced(Waiter waiter, absl::Status status);
+  // Drops the early chunks of clients that have left: they send them again.
+  void DropAbandoned();
   void OnClosed(bool commit, absl::StatusOr<v1::EndLeaseResponse> response);
   void Watch(absl::Duration delay);
   void OnWatch();
@@ -139,8 +142,8 @@ class Uploads {
   // Hands `message`, which is valid, to the upload that it names. A message without a chunk, or
   // with the first one, opens an upload that is unknown. Errors, besides UploadRecord::Take's:
   // ALREADY_EXISTS for an id that began otherwise; ABORTED for one that was aborted; why it failed
-  // for a later chunk of one that did; NOT_FOUND; RESOURCE_EXHAUSTED; UNAVAILABLE while the daemon
-  // stops.
+  // for a later chunk of one that did; NOT_FOUND; RESOURCE_EXHAUSTED, of TakeMemory too, which
+  // leaves the upload as it was; UNAVAILABLE while the daemon stops.
   void Write(const CallContext& call, std::shared_ptr<v1::UploadRequest> message,
              UploadRecord::Answer answer);
   // An abort may overtake the upload's first message, which is then refused.

@@ -64,6 +64,12 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
       tensor_ = std::move(*begun->mutable_tensor());
       status = CheckRequest();
     }
+    if (status.ok()) {
+      absl::StatusOr<std::shared_ptr<void>> memory =
+          TakeMemory(parts_, call_.principal, static_cast<int64_t>(buffers_.size()) * kPieceBytes);
+      if (memory.ok()) memory_ = *std::move(memory);
+      status = memory.status();
+    }
     if (!MayGoOn(Phase::kOpening)) return;
     if (!status.ok()) return Stop(std::move(status));
     ReadNext();
@@ -157,6 +163,7 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
   uint64_t lease_id_ = 0;
   v1::Tensor tensor_;
   int64_t row_bytes_ = 0, total_bytes_ = 0;
+  std::shared_ptr<void> memory_;  // of the pieces
   // Touched while kReading, or on the way there.
   int64_t position_ = 0;  // where the next piece begins
   v1::ReadTensorResponse piece_;

@@ -88,6 +88,21 @@ TEST(Config, SessionsAreBounded) {
     EXPECT_NE(ErrorOf(with(wrong)).find("local.sessions"), std::string::npos);
 }
 
+TEST(Config, TheMemoryOfTransfersIsAShareOfTheHosts) {
+  EXPECT_EQ(DefaultTransferMemory(int64_t{2} << 30), 256 << 20);
+  EXPECT_EQ(DefaultTransferMemory(1 << 20), 64 << 20);
+  EXPECT_EQ(DefaultTransferMemory(int64_t{1} << 40), 512 << 20);
+  const auto with = [](const char* bytes) {
+    return With(Good(), "node: \"b\"",
+                absl::StrFormat("node: \"b\" transfer_memory: \"%s\"", bytes));
+  };
+  const absl::StatusOr<Config> config = ParseConfig(with("32MiB"), "x.conf");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->transfer_memory_bytes, 32 << 20);
+  for (const char* wrong : {"much", "15MiB"})
+    EXPECT_NE(ErrorOf(with(wrong)).find("local.transfer_memory"), std::string::npos);
+}
+
 TEST(Config, RanksNumberTheDevicesInListOrder) {
   const absl::StatusOr<Config> config = ParseConfig(Good(), "x.conf");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -261,7 +276,7 @@ TEST(Config, SummaryNamesThePlanCacheAndTheSecretsFile) {
   const absl::StatusOr<Config> config = LoadConfig(folder / "x.conf");
   ASSERT_TRUE(config.ok()) << config.status();
   const std::string summary = Summary(*config);
-  EXPECT_THAT(summary, HasSubstr("\nplan_cache 256 MiB\n"));
+  EXPECT_THAT(summary, HasSubstr("\nplan_cache 256 MiB, transfer_memory "));
   EXPECT_THAT(summary, HasSubstr("\nsecret " + (folder / "key") + "\n"));
   EXPECT_THAT(summary, HasSubstr(", this daemon (named by local.node)\n"));
 }

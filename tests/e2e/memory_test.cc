@@ -1,12 +1,27 @@
 // What a daemon under a limit of memory keeps of the work that its clients gave it.
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <deque>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "agmm/v1/tensor.grpc.pb.h"
 
 #include "client/agmm.h"
+#include "client/connect/tensor_transfer.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"
+#include "tests/support/memory_limit.h"
+#include "tests/support/notification.h"
 
 namespace agmm {
 namespace {
@@ -17,7 +32,7 @@ WorldOptions Limited(int devices) {
   WorldOptions options;
   options.devices = devices;
   // A sanitizer takes more for itself.
-  if (!kSanitized) options.hosts = {{{"/usr/bin/prlimit", "--data=2147483648"}, "127.0.0.1"}};
+  if (!kSanitized) options.hosts = {{WithinMemory(2048), "127.0.0.1"}};
   return options;
 }
 
@@ -56,6 +71,133 @@ TEST(Memory, ThreeHundredJobsOfALargePlanLeaveWhatTheirHistoryCounts) {
     }
     EXPECT_LT(now, beside + 4 * kMiB) << "job " << job;
   }
+}
+
+class Flooded : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kTensor = 1;
+  static constexpr int64_t kRows = 1024, kCols = 256;  // 1 MiB
+  static constexpr int kUploads = 64;
+
+  Flooded() : world_(WithTransferMemory()) {}
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+    const Ran filled =
+        world_.Ctl(0, {"tensor", "fill", "T", "--shape", absl::StrFormat("%dx%d", kRows, kCols),
+                       "--sharding", "[M_x, K]"});
+    ASSERT_EQ(filled.exit_code, 0) << filled.err;
+    channel_ = grpc::CreateChannel(absl::StrCat("unix:", world_.socket(0)),
+                                   grpc::InsecureChannelCredentials());
+    stub_ = v1::ContentService::NewStub(channel_);
+    // Takes the lease that the others wait for.
+    v1::UploadResponse response;
+    grpc::ClientContext context;
+    const grpc::Status opened = stub_->Upload(&context, Message("first"), &response);
+    ASSERT_TRUE(opened.ok()) << opened.error_message();
+  }
+  static WorldOptions WithTransferMemory() {
+    WorldOptions options = Limited(1);
+    options.local = "transfer_memory: \"32MiB\"";
+    return options;
+  }
+  static v1::UploadRequest Message(const std::string& id) {
+    v1::UploadRequest request;
+    request.mutable_begin()->set_upload_id(id);
+    request.mutable_begin()->set_tensor_id(kTensor);
+    return request;
+  }
+  double Metric(const std::string& name) { return MetricOf(world_.Status(0), name); }
+  void EndFirst() {
+    v1::AbortUploadRequest request;
+    request.set_upload_id("first");
+    grpc::ClientContext context;
+    v1::AbortUploadResponse response;
+    EXPECT_TRUE(stub_->AbortUpload(&context, request, &response).ok());
+  }
+
+  World world_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::ContentService::Stub> stub_;
+};
+
+TEST_F(Flooded, ChunksThatWaitAreBoundedAndGoneOnceTheirCallsHaveEnded) {
+  struct Call {
+    grpc::ClientContext context;
+    v1::UploadRequest request;
+    v1::UploadResponse response;
+    grpc::Status status;
+    Notification done;
+  };
+  const double before = Metric("process_allocated_bytes");
+  // A connection of its own, because gRPC keeps some MiB of buffers for one that was busy.
+  grpc::ChannelArguments own;
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  std::unique_ptr<v1::ContentService::Stub> flood =
+      v1::ContentService::NewStub(grpc::CreateCustomChannel(
+          absl::StrCat("unix:", world_.socket(0)), grpc::InsecureChannelCredentials(), own));
+  // Three chunks for each upload, 192 MiB in all.
+  std::deque<Call> calls;
+  for (int i = 0; i < 3 * kUploads; ++i) {
+    Call& call = calls.emplace_back();
+    call.request = Message(absl::StrCat("up", i % kUploads));
+    call.request.mutable_chunk()->mutable_data()->resize(1 << 20);
+    flood->async()->Upload(&call.context, &call.request, &call.response,
+                           [&call](grpc::Status status) {
+                             call.status = std::move(status);
+                             call.done.Notify();
+                           });
+  }
+  // At least all but 16 are refused at once: half of 32 MiB is for one owner, and the second and
+  // third chunk of an upload take some of it until they are refused.
+  const Deadline end = Deadline::After(kPatience);
+  const auto refused = [&] {
+    return std::count_if(calls.begin(), calls.end(), [](Call& call) {
+      return call.done.WaitFor(absl::ZeroDuration()) && !call.status.ok();
+    });
+  };
+  while (refused() < 3 * kUploads - 16 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_GE(refused(), 3 * kUploads - 16);
+  EXPECT_LE(Metric("transfer_memory_bytes"), 16 * kMiB);
+  if (!kSanitized) {
+    EXPECT_LT(Metric("process_allocated_bytes"), before + 32 * kMiB);
+  }
+  for (Call& call : calls) call.context.TryCancel();
+  for (Call& call : calls) ASSERT_TRUE(call.done.WaitFor(kPatience));
+  calls.clear();  // they hold the connection
+  flood.reset();
+  EXPECT_TRUE(world_.WaitFor(0, "its memory back", [&](const v1::GetStatusResponse& status) {
+    return MetricOf(status, "transfer_memory_bytes") == 0 &&
+           MetricOf(status, "process_allocated_bytes") < before + 8 * kMiB;
+  })) << Metric("process_allocated_bytes") - before;
+  EndFirst();
+}
+
+TEST_F(Flooded, ClientsWaitUntilThereIsMemory) {
+  constexpr int kClients = 20;
+  const std::string contents(kRows * kCols * sizeof(float), '\0');
+  std::vector<std::thread> clients;
+  std::vector<absl::Status> results(kClients);
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back([&, i] {
+      const std::unique_ptr<Connection> connection = world_.Connect(0);
+      const ReadFn read = [&](int64_t offset, int64_t bytes, char* to) {
+        std::copy_n(contents.data() + offset, bytes, to);
+        return absl::OkStatus();
+      };
+      results[i] = Upload(connection.get(), Message(absl::StrCat("up", i)).begin(),
+                          static_cast<int64_t>(contents.size()), read, {[](int64_t) {}},
+                          Deadline::After(kPatience), "")
+                       .status();
+    });
+  }
+  // Sixteen wait with a chunk each, and the others without.
+  EXPECT_TRUE(world_.WaitFor(0, "full", [&](const v1::GetStatusResponse& status) {
+    return MetricOf(status, "transfer_memory_bytes") == 16 * kMiB;
+  }));
+  EndFirst();
+  for (std::thread& client : clients) client.join();
+  for (const absl::Status& result : results) EXPECT_EQ(result, absl::OkStatus());
+  EXPECT_EQ(Metric("transfer_memory_bytes"), 0);
 }
 
 }  // namespace

@@ -173,7 +173,8 @@ class TensorContents : public ::testing::Test {
     *control_.tensor_.mutable_spec() = ToProto(mesh, tensor);
     control_.tensor_.set_shard_bytes(ShardBytes(mesh, tensor));
     ASSERT_EQ(store_->Place(control_.tensor_), absl::OkStatus());
-    const TransferParts parts{&calls_, io_.get(), &loop_, kNode};
+    transfers_ = TransferMemory(transfer_bytes_);
+    const TransferParts parts{&calls_, io_.get(), &loop_, kNode, transfers_};
     uploads_ = std::make_unique<Uploads>(parts, limits_);
     mappings_.emplace(parts, store_.get(), std::vector<std::string>{"n0"}, silence_);
     service_ = MakeContentService(parts, uploads_.get(), &*mappings_);
@@ -211,6 +212,8 @@ class TensorContents : public ::testing::Test {
   FakeControl control_;
   const SequencerCalls calls_ = control_.calls();
   UploadLimits limits_;
+  int64_t transfer_bytes_ = int64_t{512} << 20;
+  std::shared_ptr<OwnerQuota> transfers_;
   absl::Duration silence_ = absl::Seconds(60);
   Loop loop_{"a test"};
   std::unique_ptr<Device> device_ = *CreateCpuDevice(1);

@@ -157,6 +157,60 @@ TEST_F(Uploading, AChunkTooFarAheadIsRefusedByTheOffsetThatComesNext) {
   ExpectRefused(early.Finish(), "wait for the ones before them");
 }
 
+TEST_F(Uploading, AnUploadThatWaitsForItsLeaseTakesOneChunkAndDropsItWithItsClient) {
+  control_.hold_ = true;
+  const std::string mib = Contents().substr(0, 1 << 20);
+  {
+    Client client(this);
+    client.Start(client.Chunk(0, mib));
+    control_.AwaitBegun();
+    Client other(this);
+    ExpectRefused(other.Send(1 << 20, mib), "waits for its lease, and the daemon keeps one");
+    EXPECT_EQ(transfers_->taken(), 1 << 20);
+  }
+  const Deadline end = Deadline::After(kPatience);
+  while (transfers_->taken() > 0 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(transfers_->taken(), 0);
+  // The upload goes on where another connection of its client begins.
+  Client client(this);
+  client.Start(client.Message());
+  control_.Grant();
+  ASSERT_TRUE(client.Finish().ok());
+  EXPECT_EQ(client.response().committed_bytes(), 0);
+  EXPECT_TRUE(client.SendContents(0, kTotal).ok());
+  EXPECT_TRUE(client.Commit(ChecksumOfContents()).ok());
+  EXPECT_TRUE(Stored() == Contents());
+}
+
+class UploadingWithLittleMemory : public Uploading {
+ protected:
+  UploadingWithLittleMemory() { transfer_bytes_ = 4 << 20; }
+};
+
+TEST_F(UploadingWithLittleMemory, AnOwnersWaitingBytesAreBounded) {
+  Client client(this), early(this);
+  ASSERT_TRUE(client.Ask().ok());
+  // Behind a gap of four bytes.
+  const std::string mib = Contents().substr(4, 1 << 20);
+  for (int64_t i = 0; i < 2; ++i) early.Start(early.Chunk(4 + (i << 20), mib));
+  const Deadline end = Deadline::After(kPatience);
+  while (transfers_->taken() < 2 << 20 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(1));
+  const grpc::Status refusal = client.Send(0, Contents().substr(0, 4));
+  EXPECT_EQ(refusal.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refusal.error_message(),
+              testing::AllOf(HasSubstr("2 MiB of tensors of "),
+                             HasSubstr(" wait in this daemon's memory, and 2 MiB is the limit for "
+                                       "one owner; wait for transfers to end")));
+  early.Cancel();
+  early.Finish();
+  while (transfers_->taken() > 0 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(1));
+  // The upload is as it was.
+  EXPECT_TRUE(client.SendContents(0, kTotal).ok());
+  EXPECT_TRUE(client.Commit(ChecksumOfContents()).ok());
+  EXPECT_TRUE(Stored() == Contents());
+  EXPECT_EQ(transfers_->taken(), 0);
+}
+
 TEST_F(Uploading, PartsOfElementsAndBytesBehindTheEndAreRefused) {
   Client client(this);
   ASSERT_TRUE(client.Ask().ok());
