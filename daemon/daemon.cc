@@ -24,6 +24,7 @@
 #include "daemon/node/uploads.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/observe/process.h"
+#include "daemon/rpc/call_turns.h"
 #include "daemon/rpc/cluster_service.h"
 #include "daemon/rpc/server.h"
 #include "daemon/rpc/services.h"
@@ -65,8 +66,8 @@ class WholeDaemon final : public Daemon {
   void EnterWorld();
   bool alone() const { return config_.nodes.size() == 1; }
   SequencerParts sequencer_parts() {
-    return {loop_.get(),    sequencer_.get(), &placement_,
-            catalog_.get(), scheduler_.get(), sessions_.get()};
+    return {loop_.get(),      sequencer_.get(), &placement_, catalog_.get(),
+            scheduler_.get(), sessions_.get(),  &call_turns_};
   }
 
   const Config config_;
@@ -90,6 +91,7 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<Member> member_;
   // Runs on top of all of the above.
   std::unique_ptr<Loop> loop_ = std::make_unique<Loop>("the daemon's state");
+  CallTurns call_turns_{loop_.get()};
   // The scheduler's; both post to loop_, and planner_ to large_planner_.
   std::unique_ptr<Loop> large_planner_, planner_;
   std::unique_ptr<Heartbeat> heartbeat_;  // these two: null in a world of one node

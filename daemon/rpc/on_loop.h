@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "daemon/rpc/call_turns.h"
 #include "daemon/rpc/reply.h"
 #include "daemon/sequencer/catalog.h"
 #include "daemon/sequencer/placement.h"
@@ -25,6 +27,7 @@ struct SequencerParts {
   Catalog* catalog = nullptr;
   Scheduler* scheduler = nullptr;
   Sessions* sessions = nullptr;
+  CallTurns* turns = nullptr;
 };
 
 // The error for ids that a sequencer gave before node 0's daemon restarted: ABORTED and PEER_LOST,
@@ -75,16 +78,20 @@ absl::Status CheckCaller(const SequencerParts& parts, const CallContext& context
 }
 
 // Returns a handler that runs `call(context, request, reply)` on the loop, once CheckCaller has
-// passed.
+// passed, unless the caller has left. What a caller has left behind still has to end, too.
 template <typename Request, typename Response, typename Call>
 Handler<Request, Response> OnLoop(const SequencerParts& parts, Call call) {
   return [parts, call = std::move(call)](const CallContext& context, const Request& request,
                                          Reply<Response> reply) {
-    parts.loop->Post([parts, call, context, request, reply = std::move(reply)]() mutable {
-      if (absl::Status refused = CheckCaller(parts, context, request); !refused.ok())
-        return reply(std::move(refused));
-      call(context, request, std::move(reply));
-    });
+    parts.turns->Post(
+        context.principal, [parts, call, context, request, reply = std::move(reply)]() mutable {
+          constexpr bool kEnds = std::is_same_v<Request, v1::EndLeaseRequest>;
+          if (absl::Status left = context.cancel->status(); !kEnds && !left.ok())
+            return reply(std::move(left));
+          if (absl::Status refused = CheckCaller(parts, context, request); !refused.ok())
+            return reply(std::move(refused));
+          call(context, request, std::move(reply));
+        });
   };
 }
 template <typename Owner, typename Request, typename Response>

@@ -73,8 +73,9 @@ SequencerCalls LocalCalls(const SequencerParts& parts) {
   SequencerCalls calls;
   // The first three without CheckCaller, which asks whether the caller's session is open: any
   // caller may ask for the status, and the other two open and close sessions.
-  calls.get_status = [parts](const auto&, const auto&, auto reply) {
-    parts.loop->Post([parts, reply = std::move(reply)] { reply(StatusOf(parts)); });
+  calls.get_status = [parts](const auto& context, const auto&, auto reply) {
+    parts.turns->Post(context.principal,
+                      [parts, reply = std::move(reply)] { reply(StatusOf(parts)); });
   };
   calls.opened_session = [parts](const auto&, const auto& request, auto reply) {
     parts.loop->Post([sessions = parts.sessions, request, reply = std::move(reply)] {

@@ -37,6 +37,7 @@ class LocalSequencerTest : public CatalogTest {
     parts.scheduler = scheduler_.get();
     sessions_ = std::make_unique<Sessions>(2, catalog_.get(), scheduler_.get());
     parts.sessions = sessions_.get();
+    parts.turns = &turns_;
     calls_ = LocalCalls(parts);
     services_.push_back(MakeTensorService(parts, calls_));
     services_.push_back(MakeJobService(parts));
@@ -115,6 +116,7 @@ class LocalSequencerTest : public CatalogTest {
   std::unique_ptr<Tensors> tensors_;
   std::unique_ptr<Jobs> jobs_;
   Loop loop_{"a test"};  // runs on top of the above
+  CallTurns turns_{&loop_};
 };
 
 TEST_F(LocalSequencerTest, AHeapThatIsMissingHasNothingFree) {
