@@ -288,7 +288,12 @@ void FrameMeter::EndCall(uint32_t stream) {
 }
 
 void FrameMeter::EndAllCalls() {
-  while (!open_.empty()) EndCall(open_.begin()->first);
+  int64_t bytes = 0;
+  for (const auto& [stream, held] : open_) bytes += held;
+  host_->open -= static_cast<int64_t>(open_.size());
+  host_->held -= bytes;
+  host_->held_by_all->bytes -= bytes;
+  open_.clear();
 }
 
 void FrameMeter::Close(int64_t now_ns) {

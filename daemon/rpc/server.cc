@@ -12,6 +12,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "daemon/link/protocol.h"
+#include "daemon/rpc/answer_bound.h"
 #include "daemon/rpc/call_counter.h"
 #include "daemon/rpc/caller_check.h"
 #include "kernels/base/status.h"
@@ -98,6 +99,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeCallerCheck(members));
   interceptors.push_back(MakeCallCounter(metrics));
+  interceptors.push_back(MakeAnswerBound(metrics));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::move(close_listeners).Cancel();

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/agmm.h"
 #include "client/connect/connection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -109,6 +110,47 @@ TEST_F(Flood, HeadersWithoutEndLoseNoNodeWithin768MiB) {
   }
   EXPECT_THAT(Log(0), HasSubstr("the headers of a call have "));
   ExpectHealthy();
+}
+
+// Without bounds, others waited for 10 s, until the daemon had made the answers.
+TEST_F(Flood, AnswersThatAreNotReadDelayNoOneWithin1536MiB) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more memory";
+  constexpr int kJobs = 1000;
+  ASSERT_NO_FATAL_FAILURE(
+      Start({.nodes = 3, .heap = "64MiB", .hosts = {3, {WithinMemory(1536), "127.0.0.1"}}}));
+  const auto client = Client::Connect({.endpoint = world_->socket(0)});
+  ASSERT_TRUE(client.ok()) << client.status().ToString();
+  const std::vector<float> values(4 << 20, 1);
+  ASSERT_TRUE((*client)
+                  ->Put("flood", {.rows = 2048, .cols = 2048, .sharding = "[M_x, K]"},
+                        values.data(), values.size() * sizeof(float))
+                  .ok());
+  ASSERT_TRUE(
+      (*client)
+          ->Put("S", {.rows = 1, .cols = 1, .sharding = "[M, K]"}, values.data(), sizeof(float))
+          .ok());
+  for (int i = 0; i < kJobs; ++i) {
+    ASSERT_TRUE((*client)
+                    ->Run({.spec = "A[M, K] * B[K, N] -> C[M, N]", .a = "S", .b = "S", .c = "T"})
+                    .ok());
+  }
+  using Kind = CallFlood::Kind;
+  for (const auto& [kind, metric] :
+       {std::pair{Kind::kUnreadJobs, "rpc_unread_answers_cancelled_total"},
+        {Kind::kHalf, "rpc_connections_broken_total"},
+        {Kind::kUnreadTensor, "rpcs_failed_total"}}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    const double before = MetricOf(world_->Status(0), metric);
+    // From the host of 127.0.0.1; the test asks over the unix sockets.
+    const CallFlood flood(world_->address(0), kind);
+    EXPECT_TRUE(world_->WaitFor(0, metric, [&](const v1::GetStatusResponse& status) {
+      return MetricOf(status, metric) > before;
+    }));
+    // Beside the flood.
+    ExpectHealthy();
+  }
+  EXPECT_THAT(Log(0), HasSubstr("cancelled a call of "));
+  EXPECT_THAT(Log(0), HasSubstr("MiB of answers"));
 }
 
 // More connections than descriptors, for a while.

@@ -15,9 +15,11 @@
 namespace agmm {
 namespace {
 
-constexpr int kHeaders = 1, kReset = 3, kSettings = 4, kContinuation = 9, kEndHeaders = 4;
+constexpr int kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kContinuation = 9, kEndStream = 1,
+              kEndHeaders = 4;
 constexpr uint32_t kCancel = 8;
 constexpr int kCallsAtOnce = 200;
+constexpr uint32_t kUnreadCalls = 4'000;         // of a connection; likewise
 constexpr uint32_t kCallsOfAConnection = 5'000;  // fewer than the daemon lets a host leave open
 
 std::string BigEndian(uint32_t value, int bytes) {
@@ -35,6 +37,38 @@ std::string Frame(int type, int flags, uint32_t stream, const std::string& paylo
 std::string Header(const std::string& name, const std::string& value) {
   return std::string(1, '\0') + static_cast<char>(name.size()) + name +
          static_cast<char>(value.size()) + value;
+}
+
+// A message of gRPC, of which `message` is the beginning.
+std::string Message(const std::string& message, size_t size) {
+  return std::string(1, '\0') + BigEndian(static_cast<uint32_t>(size), 4) + message;
+}
+
+std::string PathOf(CallFlood::Kind kind) {
+  switch (kind) {
+    case CallFlood::Kind::kHalf: return "/agmm.v1.ContentService/Upload";
+    case CallFlood::Kind::kUnreadJobs: return "/agmm.v1.JobService/ListJobs";
+    case CallFlood::Kind::kUnreadTensor: return "/agmm.v1.ContentService/ReadTensor";
+    default: return "/agmm.v1.ClusterService/GetStatus";
+  }
+}
+
+// What follows the headers of a call.
+std::string BodyOf(CallFlood::Kind kind, uint32_t stream) {
+  constexpr size_t kHalfOf = 1 << 20;
+  const std::string thousand_jobs = "\x08\xe8\x07", tensor =
+                                                        "\x0a\x07\x12\x05"
+                                                        "flood";
+  switch (kind) {
+    case CallFlood::Kind::kReset: return Frame(kReset, 0, stream, BigEndian(kCancel, 4));
+    case CallFlood::Kind::kHalf:
+      return Frame(kData, 0, stream, Message(std::string(kHalfOf / 128, 'h'), kHalfOf));
+    case CallFlood::Kind::kUnreadJobs:
+      return Frame(kData, kEndStream, stream, Message(thousand_jobs, thousand_jobs.size()));
+    case CallFlood::Kind::kUnreadTensor:
+      return Frame(kData, kEndStream, stream, Message(tensor, tensor.size()));
+    default: return "";
+  }
 }
 
 // As many as one frame holds.
@@ -95,8 +129,7 @@ void CallFlood::Run() {
 
 void CallFlood::Flood(int fd) {
   const std::string request = Header(":method", "POST") + Header(":scheme", "http") +
-                              Header(":authority", "flood") +
-                              Header(":path", "/agmm.v1.ClusterService/GetStatus") +
+                              Header(":authority", "flood") + Header(":path", PathOf(kind_)) +
                               Header("te", "trailers") + Header("content-type", "application/grpc");
   std::string headers = request;
   if (kind_ == Kind::kHeaders) headers += SmallHeaders();
@@ -105,14 +138,20 @@ void CallFlood::Flood(int fd) {
   std::string unsent = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(kSettings, 0, 0, "");
   if (kind_ == Kind::kContinuation) unsent += Frame(kHeaders, 0, 1, request);
   const std::string more = Frame(kContinuation, 0, 1, SmallHeaders());
+  const bool unread = kind_ == Kind::kUnreadJobs || kind_ == Kind::kUnreadTensor;
   uint32_t stream = 1;
   while (!stopping_) {
+    if (unread && unsent.empty() && stream > 2 * kUnreadCalls) {
+      pollfd end{fd, 0, 0};
+      if (poll(&end, 1, 100) > 0) return;
+      continue;
+    }
     if (unsent.empty()) {
       if (kind_ == Kind::kLeave && stream > 2 * kCallsOfAConnection) return;
       for (int i = 0; i < kCallsAtOnce; ++i, stream += 2) {
         unsent +=
             kind_ == Kind::kContinuation ? more : Frame(kHeaders, kEndHeaders, stream, headers);
-        if (kind_ == Kind::kReset) unsent += Frame(kReset, 0, stream, BigEndian(kCancel, 4));
+        unsent += BodyOf(kind_, stream);
       }
       calls_ += kCallsAtOnce;
     }
@@ -122,8 +161,9 @@ void CallFlood::Flood(int fd) {
       continue;
     }
     if (errno != EAGAIN) return;
-    pollfd ready{fd, POLLIN | POLLOUT, 0};
+    pollfd ready{fd, static_cast<short>(unread ? POLLOUT : POLLIN | POLLOUT), 0};
     poll(&ready, 1, 100);
+    if (unread) continue;
     // The daemon's answers are read, so that they do not fill its buffers.
     char answers[1 << 16];
     if ((ready.revents & POLLIN) != 0 && recv(fd, answers, sizeof(answers), MSG_DONTWAIT) == 0)

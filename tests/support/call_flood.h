@@ -9,7 +9,8 @@
 
 namespace agmm {
 
-// Begins calls of GetStatus on one connection after the other, until the destructor.
+// Begins calls, of GetStatus unless their kind says otherwise, on one connection after the other,
+// until the destructor.
 class CallFlood {
  public:
   enum class Kind {
@@ -18,6 +19,9 @@ class CallFlood {
     kHeaders,       // full frames of headers, whose calls never end
     kFields,        // 200 fields of one byte each, whose calls never end
     kContinuation,  // one call, whose headers never end
+    kHalf,          // uploads, whose first message never ends
+    kUnreadJobs,    // 4,000 calls of ListJobs, whose answers are not read
+    kUnreadTensor,  // calls of ReadTensor for "flood", likewise
   };
   // `endpoint`: "127.0.0.1:port", or the path of a unix socket.
   explicit CallFlood(const std::string& endpoint, Kind kind = Kind::kReset);

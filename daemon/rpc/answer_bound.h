@@ -1,0 +1,18 @@
+// Bounds the bytes of answers that clients do not read. gRPC keeps an answer until its client takes
+// it, and has no bound on that.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+
+#include "daemon/observe/metrics.h"
+
+namespace agmm {
+
+// Watches all calls: one that answers while its owner's unread answers are at the bound is
+// cancelled, counted in `metrics`, which outlive the server, and logged.
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeAnswerBound(
+    Metrics* metrics);
+
+}  // namespace agmm
