@@ -258,8 +258,8 @@ class Chaos : public ::testing::Test {
     absl::SleepFor(Between(0.5, 4.5));
     network_->Mend();
   }
-  // Floods the node with calls, and with connections that stay silent: on its own host, or from
-  // another one, at the port for clients or the one where daemons join.
+  // Floods the node with calls of one kind, and with connections that stay silent: on its own host,
+  // or from another one, at the port for clients or the one where daemons join.
   void Flood(int node) {
     constexpr int kSilent = 600;
     const std::string ways[] = {world_->socket(node), world_->address(node),
@@ -272,7 +272,12 @@ class Chaos : public ::testing::Test {
       network_->On(from, [&] { fd = ConnectTo(way); });
       return fd;
     };
-    const CallFlood calls(connect);
+    using Kind = CallFlood::Kind;
+    static constexpr Kind kKinds[] = {Kind::kFields,     Kind::kContinuation, Kind::kHalf,
+                                      Kind::kUnreadJobs, Kind::kReset,        Kind::kLeave,
+                                      Kind::kHeaders,    Kind::kUnreadTensor};
+    // Each in turn, so that a short run has them, too.
+    const CallFlood calls(connect, kKinds[floods_++ % std::size(kKinds)]);
     std::vector<int> silent;
     // A daemon that is flooded may not answer each attempt to connect.
     const Deadline end = Deadline::After(absl::Seconds(2));
@@ -295,6 +300,7 @@ class Chaos : public ::testing::Test {
   std::unique_ptr<Network> network_;
   std::unique_ptr<World> world_;
   int deaths_ = 0;
+  size_t floods_ = 0;
 };
 
 TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
