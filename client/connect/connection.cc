@@ -233,6 +233,16 @@ absl::StatusOr<v1::Job> Connection::GetEarlierJob(uint64_t number, const std::st
   return Run({.deadline = Deadline::After(timeout)}, jobs_, &Jobs::GetJob, request);
 }
 
+absl::StatusOr<v1::Job> Connection::GetJobProgress(const Id& job, bool step_times,
+                                                   absl::Duration timeout) {
+  v1::GetJobRequest request;
+  request.set_job_id(job.number);
+  request.set_progress(true);
+  request.set_step_times(step_times);
+  return Run({.deadline = Deadline::After(timeout), .sequencer = job.sequencer}, jobs_,
+             &Jobs::GetJob, request);
+}
+
 absl::Status NotEndedError(uint64_t job, absl::Duration timeout) {
   return absl::DeadlineExceededError(absl::StrFormat(
       "job %d had not ended after a wait of %s, and goes on; wait again, or cancel it", job,

@@ -72,6 +72,9 @@ class Connection : public Caller {
                                     const std::string& sequencer = "");
   // Returns the job in its current state. Errors: NOT_FOUND.
   absl::StatusOr<v1::Job> GetJob(const Id& job, absl::Duration timeout = kShortCall);
+  // The same, with what GetJobRequest.progress and, if `step_times`, GetJobRequest.step_times add.
+  absl::StatusOr<v1::Job> GetJobProgress(const Id& job, bool step_times = false,
+                                         absl::Duration timeout = kShortCall);
   // Returns the job once it has ended, however it ended. Errors: NOT_FOUND; DEADLINE_EXCEEDED if it
   // is still queued or running at `deadline`. For its events, and to wait in the background, see
   // job_watch.h.

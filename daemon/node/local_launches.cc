@@ -1,8 +1,13 @@
 #include "daemon/node/local_launches.h"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "daemon/node/progress.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
@@ -21,6 +26,22 @@ bool Over(const LocalLaunch& launch) {
   return std::all_of(launch.parts.begin(), launch.parts.end(), [&](const LocalLaunch::Part& part) {
     return part.outstanding == 0 && (no_more || part.fed == launch.epochs);
   });
+}
+
+// Steps are stamped by this host's monotonic clock; reports carry wall time.
+int64_t WallOffsetNanos() { return absl::ToUnixNanos(absl::Now()) - MonotonicNanos(); }
+
+double UnixMicros(int64_t at_ns, int64_t wall_offset_ns) {
+  return at_ns == 0 ? 0 : (at_ns + wall_offset_ns) * 1e-3;
+}
+
+void SetSteps(const std::vector<StepTime>& steps, int64_t start_ns, v1::RankReport* rank) {
+  rank->mutable_steps()->Reserve(static_cast<int>(steps.size()));
+  for (const StepTime& step : steps) {
+    v1::StepTime* time = rank->add_steps();
+    if (step.start_ns > 0) time->set_start_us((step.start_ns - start_ns) * 1e-3);
+    if (step.end_ns > 0) time->set_end_us((step.end_ns - start_ns) * 1e-3);
+  }
 }
 
 }  // namespace
@@ -116,7 +137,7 @@ void LocalLaunches::OnEpochDone(const LaunchPtr& launch, int index, const EpochR
     } else if (launch->status.ok()) {
       launch->status = report.status;
     }
-    if (part.outstanding == 0) part.last = report;
+    if (report.start_ns > 0 && (part.outstanding == 0 || !report.status.ok())) part.last = report;
     Advance(launch->plan);
     Feed(device);
   });
@@ -200,28 +221,78 @@ v1::Report LocalLaunches::ReportOf(const LocalLaunch& launch) const {
     status = Annotate(status, absl::StrFormat("%d of %d epochs done", succeeded, launch.epochs));
   }
   if (!status.ok()) *done->mutable_error() = ToProto(status);
-  // Steps are stamped by this host's monotonic clock; reports carry wall time.
-  const int64_t wall_ns = absl::ToUnixNanos(absl::Now()), now_ns = MonotonicNanos();
-  for (size_t i = 0; i < plan.locals.size(); ++i) {
-    const LocalLaunch::Part& part = launch.parts[i];
-    if (part.start_ns > 0) done->set_began(true);
+  const int64_t wall_offset_ns = WallOffsetNanos();
+  for (size_t part = 0; part < plan.locals.size(); ++part) {
+    if (launch.parts[part].start_ns > 0) done->set_began(true);
     v1::RankReport* rank = done->add_ranks();
-    rank->set_rank(plan.problem.mesh.ranks[plan.locals[i].rank]);
-    rank->set_node(self_node_);
-    if (!plan.islands.empty()) rank->set_island(plan.islands[plan.locals[i].rank]);
-    rank->mutable_epoch_us()->Add(part.epoch_us.begin(), part.epoch_us.end());
-    const auto unix_us = [&](int64_t at_ns) {
-      return at_ns == 0 ? 0 : (wall_ns - (now_ns - at_ns)) * 1e-3;
-    };
-    rank->set_start_unix_us(unix_us(part.start_ns));
-    rank->set_epoch_start_unix_us(unix_us(part.last.start_ns));
-    for (const StepTime& step : part.last.steps) {
-      v1::StepTime* time = rank->add_steps();
-      if (step.start_ns > 0) time->set_start_us((step.start_ns - part.last.start_ns) * 1e-3);
-      if (step.end_ns > 0) time->set_end_us((step.end_ns - part.last.start_ns) * 1e-3);
-    }
+    *rank = RankReportOf(launch, part, wall_offset_ns);
+    const EpochReport& last = launch.parts[part].last;
+    SetSteps(last.steps, last.start_ns, rank);
+    if (status.ok()) continue;
+    *rank->mutable_progress() =
+        ProgressOf(plan, plan.locals[part].rank, last.stopped, launch.first_epoch, launch.epochs,
+                   launch.parts[part].succeeded);
   }
   return report;
+}
+
+v1::RankReport LocalLaunches::RankReportOf(const LocalLaunch& launch, size_t index,
+                                           int64_t wall_offset_ns) const {
+  const LocalPlan& plan = *launch.plan;
+  const LocalLaunch::Part& part = launch.parts[index];
+  const Rank local = plan.locals[index].rank;
+  v1::RankReport rank;
+  rank.set_rank(plan.problem.mesh.ranks[local]);
+  rank.set_node(self_node_);
+  if (!plan.islands.empty()) rank.set_island(plan.islands[local]);
+  rank.mutable_epoch_us()->Add(part.epoch_us.begin(), part.epoch_us.end());
+  rank.set_start_unix_us(UnixMicros(part.start_ns, wall_offset_ns));
+  rank.set_epoch_start_unix_us(UnixMicros(part.last.start_ns, wall_offset_ns));
+  return rank;
+}
+
+void LocalLaunches::Observe(const v1::ReportProgress& query,
+                            const std::vector<v1::NodePath>& paths) {
+  // The answers come on any thread.
+  struct Answer {
+    std::mutex mutex;
+    v1::Report report;
+    size_t missing = 0;
+  };
+  auto answer = std::make_shared<Answer>();
+  v1::LaunchProgress* const progress = answer->report.mutable_launch_progress();
+  progress->set_query_id(query.query_id());
+  *progress->mutable_paths() = {paths.begin(), paths.end()};
+  const auto it = jobs_.find(query.job_id());
+  if (it == jobs_.end()) return report_(std::move(answer->report));
+  const LaunchPtr& launch = it->second;
+  progress->set_arriving_count(launch->plan->receives);
+  answer->missing = launch->parts.size();
+  const int64_t wall_offset_ns = WallOffsetNanos();
+  for (size_t part = 0; part < launch->parts.size(); ++part) {
+    *progress->add_ranks() = RankReportOf(*launch, part, wall_offset_ns);
+    const auto observed = [this, launch, part, answer, wall_offset_ns,
+                           done = launch->parts[part].succeeded,
+                           stopped = launch->parts[part].last.stopped](const RankState& now) {
+      const LocalPlan& plan = *launch->plan;
+      const RankState& state = now.epoch == 0 ? stopped : now;
+      v1::RankProgress where = ProgressOf(plan, plan.locals[part].rank, state, launch->first_epoch,
+                                          launch->epochs, done);
+      std::unique_lock lock(answer->mutex);
+      v1::RankReport* rank = answer->report.mutable_launch_progress()->mutable_ranks(part);
+      if (where.epoch() > 0) {
+        rank->set_epoch_start_unix_us(UnixMicros(state.start_ns, wall_offset_ns));
+        SetSteps(state.steps, state.start_ns, rank);
+      }
+      rank->mutable_progress()->Swap(&where);
+      if (--answer->missing > 0) return;
+      lock.unlock();
+      calls_->Do([&] { report_(std::move(answer->report)); });
+    };
+    calls_->Add([launch, part, times = query.step_times(), observed] {
+      launch->plan->locals[part].executor->Observe(times, observed);
+    });
+  }
 }
 
 }  // namespace agmm

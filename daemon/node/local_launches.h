@@ -25,7 +25,7 @@ struct LocalLaunch {
     int succeeded = 0;    // of those
     std::deque<double> epoch_us;
     int64_t start_ns = 0;  // of the first epoch that began
-    EpochReport last;
+    EpochReport last;      // of the last epoch that began
   };
   uint64_t job = 0;
   PlanPtr plan;
@@ -60,6 +60,8 @@ class LocalLaunches {
   void Fail(const PlanPtr& plan, const absl::Status& reason);
   // Stops and reports the plan's launches as far as they have come; forgets a plan that is over.
   void Advance(const PlanPtr& plan);
+  // Asks the executors where they are in the job, and reports their answers.
+  void Observe(const v1::ReportProgress& query, const std::vector<v1::NodePath>& paths);
   // The launch that contains `epoch`, or null.
   static LocalLaunch* Find(const LocalPlan& plan, uint64_t epoch);
 
@@ -75,6 +77,8 @@ class LocalLaunches {
   // Without the lock.
   void OnEpochDone(const LaunchPtr& launch, int part, const EpochReport& report);
   v1::Report ReportOf(const LocalLaunch& launch) const;
+  // One local rank's share of a report.
+  v1::RankReport RankReportOf(const LocalLaunch& launch, size_t part, int64_t wall_offset_ns) const;
 
   const int self_node_;
   CallQueue* const calls_;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/units.h"
@@ -235,10 +236,28 @@ void Member::Obey(const v1::Command& command) {
     case v1::Command::kConnectPeers:
       if (parts_.transport == nullptr) return BeReady();
       return paths_.Make(command.connect_peers(), config_.self);
+    case v1::Command::kReportProgress:
+      return parts_.runner->ReportProgress(command.report_progress(), PathsNow());
     case v1::Command::kFillShards: return parts_.filler->Fill(command.fill_shards());
     case v1::Command::kWorld:
     case v1::Command::COMMAND_NOT_SET: stale_commands_->Add();
   }
+}
+
+std::vector<v1::NodePath> Member::PathsNow() const {
+  std::vector<v1::NodePath> paths;
+  if (parts_.transport == nullptr) return paths;
+  const double now_us = MonotonicNanos() * 1e-3;
+  for (const auto& [node, use] : parts_.transport->tcp_uses()) {
+    v1::NodePath& path = paths.emplace_back();
+    path.set_from_node(config_.self);
+    path.set_to_node(node);
+    path.set_acked_bytes(use.acked_bytes);
+    path.set_waiting_bytes(use.waiting_bytes);
+    path.set_silent_us(use.silent_ms * 1e3);
+    path.set_at_us(now_us);
+  }
+  return paths;
 }
 
 void Member::Report(v1::Report report) {

@@ -85,6 +85,8 @@ class Member {
   void RetryAfter(absl::Duration retry, const std::string& why);
   void OnWorld(const v1::World& world);
   void Obey(const v1::Command& command);
+  // From this node to the others, as the kernel knows them.
+  std::vector<v1::NodePath> PathsNow() const;
   // Ends the generation and all connections of the transport; then OnDrained enters the latest
   // world.
   void Drain(const absl::Status& reason);

@@ -112,6 +112,10 @@ void Runner::Release(const v1::ReleasePlan& command) {
   });
 }
 
+void Runner::ReportProgress(const v1::ReportProgress& query, std::vector<v1::NodePath> paths) {
+  calls_.Do([&] { launches_.Observe(query, paths); });
+}
+
 void Runner::EndGeneration(const absl::Status& reason, std::function<void()> drained) {
   calls_.Do([&] {
     ending_ = true;

@@ -42,6 +42,8 @@ class Runner final : public Receiver {
   void Launch(const v1::LaunchJob& command);
   void Cancel(const v1::CancelLaunch& command);
   void Release(const v1::ReleasePlan& command);
+  // `paths`: from this node to the others, for the answer.
+  void ReportProgress(const v1::ReportProgress& query, std::vector<v1::NodePath> paths = {});
 
   // Ends everything with `reason`. `drained` runs, on any thread, when no executor runs, no send
   // and no receive is in flight, and all plans are forgotten. Commands of the next generation must

@@ -1,6 +1,7 @@
 #include "daemon/sequencer/history.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -40,9 +41,11 @@ v1::Job Summary(v1::Job* record) {
 // Memory for an ended job without its step times, within a quarter: its texts and numbers, and the
 // objects around them.
 int64_t RecordBytesOf(const Job& job) {
-  constexpr int64_t kJob = 3500, kRank = 250, kEvent = 150;
-  return kJob + kRank * job.record.ranks_size() + kEvent * job.record.events_size() +
-         static_cast<int64_t>(job.record.ByteSizeLong());
+  constexpr int64_t kJob = 3500, kRank = 250, kEvent = 150, kLane = 500;
+  int64_t lanes = 0;
+  for (const v1::RankReport& rank : job.record.ranks()) lanes += rank.progress().lanes_size();
+  return kJob + kLane * lanes + kRank * job.record.ranks_size() +
+         kEvent * job.record.events_size() + static_cast<int64_t>(job.record.ByteSizeLong());
 }
 
 }  // namespace
@@ -198,7 +201,10 @@ void History::AddEvent(Job* job, v1::Job::State state, const std::string& messag
 
 void History::KeepReports(Job* job) {
   int64_t step_bytes = job->step_bytes;
+  std::set<int> kept;
+  for (const v1::RankReport& report : job->record.ranks()) kept.insert(report.rank());
   for (auto& [rank, report] : std::exchange(job->reports, {})) {
+    if (kept.count(rank) > 0) continue;
     // Swapped out, because to clear a repeated field keeps its messages.
     google::protobuf::RepeatedPtrField<v1::StepTime> steps;
     steps.Swap(report.mutable_steps());

@@ -57,7 +57,7 @@ class History {
 
   // Adds an event and wakes its waiters. The first event is the job's admission.
   void AddEvent(Job* job, v1::Job::State state, const std::string& message);
-  // Moves the nodes' reports into the record.
+  // Moves the nodes' reports into the record, except those of ranks that it has.
   void KeepReports(Job* job);
   // Ends the job for its clients.
   void End(Job* job, v1::Job::State state, const absl::Status& error);

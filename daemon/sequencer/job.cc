@@ -12,6 +12,14 @@ bool ShareRanks(const Job& a, const Job& b) {
                             a.spec.problem.mesh.ranks.end()) != theirs.end();
 }
 
+std::vector<int> RanksOfBoth(const Job& a, const Job& b) {
+  const std::vector<int>& theirs = b.spec.problem.mesh.ranks;
+  std::vector<int> both;
+  for (int rank : a.spec.problem.mesh.ranks)
+    if (std::find(theirs.begin(), theirs.end(), rank) != theirs.end()) both.push_back(rank);
+  return both;
+}
+
 void RecordPlan(Job* job) {
   v1::Job& record = job->record;
   if (job->plan == nullptr || job->plan->planning) {

@@ -66,6 +66,7 @@ struct Job {
   absl::Status first_error;     // the first one that a node reported
   Drain drain = Drain::kNone;
   Loop::Timer drain_timer;
+  int drain_limits = 0;    // that have passed while messages of it were under way
   bool warm = false;       // its last epoch is not the plan's first, which packs B
   bool wrote_c = false;    // an epoch of it began somewhere, so the old contents of C are lost
   RankReports reports;     // until History keeps them
@@ -79,6 +80,8 @@ struct Job {
 
 // Only jobs that share a rank can share a tensor, because a job's operands lie on its ranks.
 bool ShareRanks(const Job& a, const Job& b);
+// In the order of `a`'s mesh.
+std::vector<int> RanksOfBoth(const Job& a, const Job& b);
 
 // Writes into the record what is known of the job's plan: its hash, the options with the reason of
 // their choice, and once it is prepared the ways of its bytes; until it is made, the options as

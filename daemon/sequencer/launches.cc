@@ -4,9 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
@@ -21,6 +23,8 @@ constexpr size_t kMaxLaunched = 64;
 constexpr int64_t kMaxEpochsAhead = 4;
 // Workspaces of launched jobs on the same ranks: one in use, the other for the launch ahead.
 constexpr size_t kMaxWorkspaces = 2;
+// Drain limits that a node has for a job while messages of it are under way.
+constexpr int kMaxDrainLimits = 60;
 // Problems whose T_gemm and T_ag are remembered.
 constexpr size_t kMaxBaselines = 4096;
 
@@ -155,6 +159,14 @@ const Job* Launches::BeforeOnPlan(const Job& job) const {
   return nullptr;
 }
 
+std::string Launches::DescribeEnd(const Job& launched) const {
+  if (!launched.ended) return absl::StrFormat("job %d, which had not ended", launched.id);
+  std::vector<std::string> names;
+  for (int node : launched.reporting) names.push_back(parts_.members->node_name(node));
+  return absl::StrFormat("job %d, which has ended and had not drained on node %s", launched.id,
+                         absl::StrJoin(names, ", "));
+}
+
 void Launches::OnDone(int node, const v1::LaunchDone& done) {
   const absl::StatusOr<Job*> found = parts_.history->Find(done.job_id());
   if (!found.ok() || (*found)->launch == 0 || (*found)->reporting.erase(node) == 0) return;
@@ -201,21 +213,35 @@ void Launches::Cancel(Job* job, const absl::Status& reason, Job::Drain drain) {
   const bool draining = job->drain != Job::Drain::kNone;
   if (!draining || drain == Job::Drain::kRequeue) job->drain = drain;
   if (draining) return;
+  SetDrainTimer(job);
+}
+
+void Launches::SetDrainTimer(Job* job) {
   job->drain_timer = parts_.loop->PostAfter(parts_.drain_limit, [this, job] { OnDrainLimit(job); });
 }
 
 // A node that sends heartbeats but never ends a cancelled job would hold up the job, and its
 // memory, for ever.
 void Launches::OnDrainLimit(Job* job) {
-  if (BeforeOnPlan(*job) != nullptr) {
-    job->drain_timer =
-        parts_.loop->PostAfter(parts_.drain_limit, [this, job] { OnDrainLimit(job); });
-    return;
-  }
+  if (BeforeOnPlan(*job) != nullptr) return SetDrainTimer(job);
+  parts_.progress->Ask(*job, /*step_times=*/false,
+                       [this, id = job->id](const ProgressQueries::Answer& answer) {
+                         const absl::StatusOr<Job*> job = parts_.history->Find(id);
+                         if (job.ok() && (*job)->launch > 0) OnStillDraining(*job, answer.busy);
+                       });
+}
+
+// A message on a slow link cannot be called back. If the link is dead, the transport breaks it.
+void Launches::OnStillDraining(Job* job, const std::set<int>& busy) {
+  const auto idle = std::find_if(job->reporting.begin(), job->reporting.end(),
+                                 [&](int node) { return busy.count(node) == 0; });
+  if (idle == job->reporting.end() && ++job->drain_limits < kMaxDrainLimits)
+    return SetDrainTimer(job);
   // Ends the generation, and with it every job.
-  parts_.members->Lose(*job->reporting.begin(),
-                       absl::StrFormat("it has not ended job %d within %s of its cancel", job->id,
-                                       absl::FormatDuration(parts_.drain_limit)));
+  parts_.members->Lose(
+      idle == job->reporting.end() ? *job->reporting.begin() : *idle,
+      absl::StrFormat("it has not ended job %d within %s of its cancel", job->id,
+                      absl::FormatDuration(parts_.drain_limit * std::max(job->drain_limits, 1))));
 }
 
 void Launches::Finish(Job* job) {

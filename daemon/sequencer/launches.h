@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "daemon/sequencer/job.h"
 #include "daemon/sequencer/members.h"
 #include "daemon/sequencer/plan_cache.h"
+#include "daemon/sequencer/progress_queries.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/loop.h"
 
@@ -29,6 +31,7 @@ class Launches {
     const Catalog* catalog;
     PlanCache* plans;
     History* history;
+    ProgressQueries* progress;
     absl::Duration drain_limit;
     // A launch failed: its plan is retired, and the queued jobs that hold it need another.
     std::function<void(PreparedPlan*)> on_plan_failed;
@@ -42,7 +45,9 @@ class Launches {
   // input without contents, RESOURCE_EXHAUSTED where no launched job can give back the memory.
   absl::StatusOr<bool> Launch(Job* job, absl::Duration left);
   void OnDone(int node, const v1::LaunchDone& done);
-  // Has the job's nodes end it. A node that does not within the drain limit is lost.
+  // Has the job's nodes end it. A node that does not within the drain limit is lost, unless
+  // messages of the job are under way to or from it: then it has up to kMaxDrainLimits times as
+  // long.
   void Cancel(Job* job, const absl::Status& reason, Job::Drain drain = Job::Drain::kEnd);
   // The generation has ended, and with it every launch.
   void Clear();
@@ -54,6 +59,8 @@ class Launches {
   // The first job launched before `job` on its plan, or null. A node ends the launches of a plan
   // one after the other.
   const Job* BeforeOnPlan(const Job& job) const;
+  // "job 3, which had not ended", or "job 3, which has ended and had not drained on node b".
+  std::string DescribeEnd(const Job& launched) const;
   const std::map<uint64_t, Job*>& jobs() const { return launched_; }
   // The later baseline that differs from the one of the job's figures, as a clause; empty: none.
   std::string LaterBaseline(const Job& job) const;
@@ -65,7 +72,10 @@ class Launches {
   void SetRunning(Job* job, const std::string& message);
   // Keeps the first error, cancels the job on its other nodes, and retires the plan.
   void OnError(Job* job, int node, const absl::Status& error);
+  void SetDrainTimer(Job* job);
   void OnDrainLimit(Job* job);
+  // `busy`: nodes with messages of the job under way.
+  void OnStillDraining(Job* job, const std::set<int>& busy);
   void Finish(Job* job);
   void MeasureTime(Job* job);
   void FillFigures(Job* job);

@@ -87,31 +87,50 @@ bool Queue::IsReady(const Job& job) const {
          parts_.launches->InTheWayOf(job) == nullptr;
 }
 
-std::string Queue::DescribeWait(const Job& job) const {
+v1::QueueWait Queue::WaitOf(const Job& job) const {
+  v1::QueueWait wait;
+  const auto for_job = [&](const Job& other, std::string reason) {
+    wait.set_job_id(other.id);
+    for (int rank : RanksOfBoth(job, other)) wait.add_ranks(rank);
+    wait.set_reason(std::move(reason));
+    return wait;
+  };
   if (job.leases_awaited > 0) {
-    return absl::StrFormat("%d of its tensors, which earlier jobs or transfers still use",
-                           job.leases_awaited);
+    wait.set_reason(absl::StrFormat("%d of its tensors, which earlier jobs or transfers still use",
+                                    job.leases_awaited));
+    return wait;
   }
-  if (job.plan == nullptr) return "a new plan, because an earlier job failed on the same plan";
-  if (job.plan->planning) return "its plan, which was being made";
+  if (job.plan == nullptr) {
+    wait.set_reason("a new plan, because an earlier job failed on the same plan");
+    return wait;
+  }
+  if (job.plan->planning) {
+    wait.set_reason("its plan, which was being made");
+    return wait;
+  }
   if (!job.plan->preparing.empty()) {
     std::vector<std::string> names;
     for (int node : job.plan->preparing) names.push_back(parts_.members->node_name(node));
-    return absl::StrFormat("its plan, which %s had not prepared", absl::StrJoin(names, ", "));
+    wait.set_reason(
+        absl::StrFormat("its plan, which %s had not prepared", absl::StrJoin(names, ", ")));
+    return wait;
   }
   for (const auto& [id, before] : jobs_) {
     if (id >= job.id) break;
     if (!ShareRanks(*before, job)) continue;
-    return absl::StrFormat("job %d, which is before it in the queue and waited for %s", id,
-                           DescribeWait(*before));
+    return for_job(*before,
+                   absl::StrFormat("job %d, which is before it in the queue and waited for %s", id,
+                                   WaitOf(*before).reason()));
   }
   if (const Job* launched = parts_.launches->InTheWayOf(job); launched != nullptr)
-    return absl::StrFormat("job %d, which had not ended", launched->id);
+    return for_job(*launched, parts_.launches->DescribeEnd(*launched));
   if (const Job* launched = parts_.launches->OnRanksOf(job); launched != nullptr) {
-    return absl::StrFormat("memory for its workspace, which job %d had not given back",
-                           launched->id);
+    return for_job(
+        *launched,
+        absl::StrFormat("memory for its workspace, which job %d had not given back", launched->id));
   }
-  return "its launch";
+  wait.set_reason("its launch");
+  return wait;
 }
 
 }  // namespace agmm::scheduler

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -56,8 +55,8 @@ class Queue {
 
   // True if the job can be launched now, as far as jobs before it in the queue allow.
   bool IsReady(const Job& job) const;
-  // The reason why a queued job is not launched, as a noun: "job 3, which had not ended".
-  std::string DescribeWait(const Job& job) const;
+  // Why a queued job is not launched.
+  v1::QueueWait WaitOf(const Job& job) const;
 
  private:
   const Parts parts_;

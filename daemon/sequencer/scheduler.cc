@@ -20,6 +20,7 @@ namespace agmm {
 namespace {
 
 using scheduler::History;
+using scheduler::ProgressQueries;
 
 // Time between a launched job's deadline and its end from here: its nodes notice the deadline
 // themselves, and can say which rank waited for which.
@@ -56,9 +57,11 @@ Scheduler::Scheduler(const Parts& parts)
              parts.metrics, [this](PreparedPlan* plan) { OnPlan(plan); }),
       history_(parts.members, parts.loop, parts.clock, parts.metrics, parts.history, parts.journal),
       launches_({parts.loop, parts.clock, parts.members, parts.catalog, &plans_, &history_,
-                 parts.drain_limit, [this](PreparedPlan* plan) { queue_.DropPlan(plan); },
+                 &progress_, parts.drain_limit,
+                 [this](PreparedPlan* plan) { queue_.DropPlan(plan); },
                  [this](Job* job) { OnLaunchOver(job); }}),
-      queue_({parts.members, parts.catalog, &plans_, &launches_, [this] { RequestPump(); }}) {
+      queue_({parts.members, parts.catalog, &plans_, &launches_, [this] { RequestPump(); }}),
+      progress_(parts.members, parts.loop) {
   placement_->set_reclaim([this](const std::vector<int>& ranks, int64_t bytes) {
     return workspaces_.Reclaim(ranks, bytes);
   });
@@ -94,12 +97,43 @@ void Scheduler::SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobReques
 void Scheduler::GetJob(const CallContext&, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
   if (!absl::StartsWith(members_->incarnation(), request.sequencer()))
     return reply(history_.FindEarlier(request.job_id(), request.sequencer()));
-  const absl::StatusOr<Job*> job = history_.Find(request.job_id());
-  if (!job.ok()) return reply(job.status());
-  v1::Job record = history_.WithSteps(**job);
-  if (std::string later = launches_.LaterBaseline(**job); !later.empty())
+  const absl::StatusOr<Job*> found = history_.Find(request.job_id());
+  if (!found.ok()) return reply(found.status());
+  const Job& job = **found;
+  if (!request.progress() || job.ended) return reply(Record(job));
+  if (job.launch == 0) {
+    v1::Job record = job.record;
+    *record.mutable_waits_for() = queue_.WaitOf(job);
+    return reply(std::move(record));
+  }
+  progress_.Ask(
+      job, request.step_times(),
+      [this, id = job.id, reply = std::move(reply)](const ProgressQueries::Answer& answer) {
+        const absl::StatusOr<Job*> job = history_.Find(id);
+        job.ok() ? reply(RecordWith(**job, answer)) : reply(job.status());
+      });
+}
+
+v1::Job Scheduler::Record(const Job& job) const {
+  v1::Job record = history_.WithSteps(job);
+  if (std::string later = launches_.LaterBaseline(job); !later.empty())
     record.mutable_figures()->set_baseline_stale(std::move(later));
-  reply(std::move(record));
+  return record;
+}
+
+v1::Job Scheduler::RecordWith(const Job& job, const ProgressQueries::Answer& answer) const {
+  if (job.ended) return Record(job);
+  v1::Job record = job.record;
+  for (const auto& [rank, report] : answer.ranks) *record.add_ranks() = report;
+  for (const v1::NodePath& path : answer.paths) *record.add_node_paths() = path;
+  for (int node : answer.silent) record.add_silent_nodes(members_->node_name(node));
+  if (job.behind != nullptr) {
+    v1::QueueWait* wait = record.mutable_waits_for();
+    wait->set_reason(launches_.DescribeEnd(*job.behind));
+    wait->set_job_id(job.behind->id);
+    for (int rank : scheduler::RanksOfBoth(job, *job.behind)) wait->add_ranks(rank);
+  }
+  return record;
 }
 
 void Scheduler::WaitJob(const CallContext& ctx, const v1::WaitJobRequest& request,
@@ -275,12 +309,13 @@ void Scheduler::OnLaunchOver(Job* job) {
   } else if (!job->end_as.ok()) {
     End(job, v1::Job::STATE_CANCELLED, job->end_as);
   } else {
-    End(job, v1::Job::STATE_FAILED, job->first_error);
+    End(job, v1::Job::STATE_FAILED, WithCause(job->first_error, job->reports));
   }
 }
 
 void Scheduler::Requeue(Job* job) {
   job->drain = Job::Drain::kNone;
+  job->drain_limits = 0;
   job->first_error = absl::OkStatus();
   job->reports.clear();
   queue_.Requeue(job);
@@ -321,7 +356,7 @@ void Scheduler::OnDeadline(Job* job) {
     return End(job, v1::Job::STATE_FAILED,
                absl::DeadlineExceededError(absl::StrFormat(
                    "job %d was queued for its whole timeout of %s; it waited for %s", job->id,
-                   timeout, queue_.DescribeWait(*job))));
+                   timeout, queue_.WaitOf(*job).reason())));
   }
   if (const absl::Duration left = job->deadline.Left(clock_->Nanos()) + kDeadlineGrace;
       left > absl::ZeroDuration()) {
@@ -339,7 +374,38 @@ void Scheduler::OnDeadline(Job* job) {
                                            job->behind->id))),
                  kReasonDeadline);
   launches_.Cancel(job, late);
-  if (launches_.BeforeOnPlan(*job) != nullptr) Conclude(job, v1::Job::STATE_FAILED, late);
+  if (launches_.BeforeOnPlan(*job) != nullptr) return Conclude(job, v1::Job::STATE_FAILED, late);
+  ConcludeLate(job, late);
+}
+
+void Scheduler::ConcludeLate(Job* job, const absl::Status& late) {
+  progress_.Ask(
+      *job, /*step_times=*/true, [this, id = job->id, late](const ProgressQueries::Answer& answer) {
+        const absl::StatusOr<Job*> found = history_.Find(id);
+        if (!found.ok() || (*found)->ended) return;
+        Job* const job = *found;
+        for (const auto& [rank, report] : answer.ranks) job->reports.emplace(rank, report);
+        if (!job->end_as.ok()) return Conclude(job, v1::Job::STATE_CANCELLED, job->end_as);
+        if (!job->first_error.ok())
+          return Conclude(job, v1::Job::STATE_FAILED, WithCause(job->first_error, job->reports));
+        const std::string cause = CauseOf(job->reports);
+        Conclude(
+            job, v1::Job::STATE_FAILED,
+            cause.empty() ? late : WithMessage(late, absl::StrCat(late.message(), ": ", cause)));
+      });
+}
+
+std::string Scheduler::CauseOf(const RankReports& reports) const {
+  RankReportsView ranks;
+  for (const auto& [rank, report] : reports) ranks[rank] = &report;
+  if (!IsHeldUp(ranks)) return "";
+  return CauseText(FollowWaits(ranks), [this](int node) { return members_->node_name(node); });
+}
+
+absl::Status Scheduler::WithCause(const absl::Status& error, const RankReports& reports) const {
+  if (!absl::IsDeadlineExceeded(error)) return error;
+  const std::string cause = CauseOf(reports);
+  return cause.empty() ? error : WithMessage(error, absl::StrCat(cause, "; ", error.message()));
 }
 
 void Scheduler::End(Job* job, v1::Job::State state, const absl::Status& error) {
@@ -366,6 +432,7 @@ void Scheduler::Withdraw(Job* job, const absl::Status& error) {
 
 void Scheduler::OnGenerationEnded(const std::vector<int>&, const absl::Status& reason) {
   plans_.Forget();
+  progress_.Clear();
   const std::vector<Job*> open = OpenJobs();
   launches_.Clear();
   for (Job* job : open) {
@@ -381,6 +448,7 @@ void Scheduler::OnGenerationEnded(const std::vector<int>&, const absl::Status& r
 
 void Scheduler::OnReport(int node, const v1::Report& report) {
   if (report.has_launch_done()) launches_.OnDone(node, report.launch_done());
+  if (report.has_launch_progress()) progress_.OnAnswer(node, report.launch_progress());
   if (report.has_plan_prepared()) plans_.OnPrepared(node, report.plan_prepared());
 }
 

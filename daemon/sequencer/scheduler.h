@@ -14,10 +14,12 @@
 #include "daemon/sequencer/members.h"
 #include "daemon/sequencer/placement.h"
 #include "daemon/sequencer/plan_cache.h"
+#include "daemon/sequencer/progress_queries.h"
 #include "daemon/sequencer/queue.h"
 #include "daemon/sequencer/workspaces.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/loop.h"
+#include "proto/convert/wait_chain.h"
 
 namespace agmm {
 
@@ -83,7 +85,18 @@ class Scheduler : public WorldListener {
   // Queued and launched jobs.
   std::vector<Job*> OpenJobs() const;
   void Cancel(Job* job, const absl::Status& reason);
+  // The record as it is kept, with the times of steps.
+  v1::Job Record(const Job& job) const;
+  // The record of a launched job with the progress of its ranks.
+  v1::Job RecordWith(const Job& job, const scheduler::ProgressQueries::Answer& answer) const;
   void OnDeadline(Job* job);
+  // Ends a launched job for its clients as soon as its nodes have said where they are, though they
+  // may not have ended it: a message that is being sent cannot be called back.
+  void ConcludeLate(Job* job, const absl::Status& late);
+  // The step that holds up all others; empty if none does, because the job is merely long.
+  std::string CauseOf(const RankReports& reports) const;
+  // `error`, with the cause in front of it if it is that of a deadline.
+  absl::Status WithCause(const absl::Status& error, const RankReports& reports) const;
   // Ends a job that is not launched on any node.
   void End(Job* job, v1::Job::State state, const absl::Status& error);
   // Ends the job for its clients.
@@ -102,6 +115,7 @@ class Scheduler : public WorldListener {
   scheduler::History history_;
   scheduler::Launches launches_;
   scheduler::Queue queue_;
+  scheduler::ProgressQueries progress_;
   bool pump_requested_ = false;
 };
 

@@ -61,6 +61,7 @@ class Impl final : public UcxTransport {
   std::string description() const override { return UcxDescription(); }
   int64_t refused_connections() const override { return worker_->refused(); }
   const TransportCounters& counters() const override { return shared_.counters; }
+  std::map<int, TcpUse> tcp_uses() const override { return tcp_paths_.Uses(); }
 
   void Renew(std::function<void(absl::StatusOr<TransportPort>)> done) override {
     worker_->Post([this, done = std::move(done)] {
@@ -93,6 +94,7 @@ class Impl final : public UcxTransport {
     if (AGMM_FAILPOINT("transport.refuse_connect")) {
       return absl::InternalError("refused by the failpoint transport.refuse_connect");
     }
+    tcp_paths_.Add(node, to.gate.socket);
     worker_->Post([this, node, to = std::move(to)] {
       if (closing_) return;
       if (worker_->handle() != nullptr) worker_->gate().Know(to.gate);
@@ -195,8 +197,10 @@ class Impl final : public UcxTransport {
     return absl::OkStatus();
   }
 
+  // Requires a worker without connections.
   TransportPort Port() {
     const GateAddress& gate = worker_->gate().address();
+    tcp_paths_.Reset(gate.socket.port());
     return {Frame({gate, worker_->address()}), gate.socket.ToString()};
   }
 
@@ -257,6 +261,7 @@ class Impl final : public UcxTransport {
   Endpoints endpoints_;
   PlanMessages plans_;
   Bulk bulk_;
+  TcpPaths tcp_paths_;
   Handler handlers_[wire::kGreet + 1];
   std::atomic<bool> resuming_{false};
   bool closing_ = false;  // on the progress thread

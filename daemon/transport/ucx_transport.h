@@ -9,16 +9,20 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/transport/tcp_paths.h"
 #include "daemon/transport/types.h"
 #include "kernels/device/progress_engine.h"
 #include "kernels/device/transport.h"
 
 namespace agmm {
+
+using transport::TcpUse;
 
 // Where the other nodes connect.
 struct TransportPort {
@@ -86,6 +90,9 @@ class UcxTransport : public Transport {
 
   // Live; valid as long as the transport.
   virtual const TransportCounters& counters() const = 0;
+
+  // By node. Looks through the descriptors of the process, so it is for people who ask.
+  virtual std::map<int, TcpUse> tcp_uses() const = 0;
 
   // Sets the handler that runs when the connection to a peer breaks (not for Renew). What was sent
   // to it has failed then; what is being received from it fails by Renew, which should follow soon.

@@ -40,6 +40,9 @@ class CpuExecutor final : public Executor {
   void Signal(int index, uint64_t epoch) override;
   // Does nothing when no epoch is running or queued: an epoch that has ended stays as it ended.
   void Cancel(const absl::Status& reason) override;
+  void Observe(bool times, StateCallback done) override {
+    done(device_->launches.Observe(&target_, times));
+  }
 
  private:
   CpuParts* const device_;

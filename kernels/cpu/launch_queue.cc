@@ -113,6 +113,15 @@ void LaunchQueue::Cancel(LaunchTarget* target, const absl::Status& reason) {
   monitor_->WakeAll();
 }
 
+RankState LaunchQueue::Observe(const LaunchTarget* target, bool times) const {
+  std::lock_guard lock(monitor_->mutex);
+  if (queue_.empty() || queue_.front().target != target || queue_.front().state != Launch::kRunning)
+    return {};
+  RankState state = target->run->State();
+  if (times) state.steps = target->run->times();
+  return state;
+}
+
 void LaunchQueue::Drain(LaunchTarget* target) {
   std::unique_lock lock(monitor_->mutex);
   monitor_->drained.wait(lock, [&] { return target->queued == 0; });

@@ -50,6 +50,8 @@ class LaunchQueue {
   void Push(Launch launch);
   // Fails the launches of `target` that are not over, if any.
   void Cancel(LaunchTarget* target, const absl::Status& reason);
+  // As Executor::Observe.
+  RankState Observe(const LaunchTarget* target, bool times) const;
   // Returns when no launch of `target` is left.
   void Drain(LaunchTarget* target);
   // Wakes a worker, because a slot of `target` has risen.

@@ -86,6 +86,7 @@ int64_t RankRun::size_bytes() const {
 absl::Status RankRun::Begin(uint64_t epoch, const Operands& operands) {
   epoch_ = epoch;
   report_.status = absl::OkStatus();
+  report_.stopped = {};
   report_.start_ns = MonotonicNanos();
   report_.end_ns = 0;
   report_.steps.assign(program_.steps.size(), {});
@@ -183,7 +184,9 @@ bool RankRun::over() const {
 }
 
 void RankRun::Fail(absl::Status status) {
-  if (!failed()) report_.status = std::move(status);
+  if (failed()) return;
+  report_.stopped = State();
+  report_.status = std::move(status);
 }
 
 const EpochReport& RankRun::Close() {
@@ -341,31 +344,31 @@ void RankRun::CommitPages(const HeapPlace& result, const Piece& piece) const {
   heap->CommitPages({at, at + piece.rows * result.pitch_bytes}, {begin, end});
 }
 
-std::string RankRun::Stall() const {
-  // The lane that has waited longest is nearest to the cause.
-  int64_t since_ns = 0;
-  int waiting = -1, busy = -1;
-  const Wait* missing = nullptr;
-  for (size_t index = 0; index < lanes_.size(); ++index) {
-    const int step = StepOf(index);
-    if (step < 0) continue;
-    if (lanes_[index].phase != Lane::Phase::kWaiting) {
-      busy = step;
-      continue;
-    }
-    if (waiting >= 0 && lanes_[index].since_ns >= since_ns) continue;
-    for (const Wait& wait : program_.steps[step].waits) {
-      if (slots_.Holds(wait, epoch_)) continue;
-      waiting = step;
-      since_ns = lanes_[index].since_ns;
-      missing = &wait;
-      break;
-    }
+RankState RankRun::State() const {
+  if (failed()) {
+    RankState stopped = report_.stopped;
+    stopped.in_flight = in_flight_;
+    return stopped;
   }
-  const std::string what = waiting >= 0 ? plan_.Waiting(waiting, since_ns, missing->slot)
-                           : busy >= 0  ? plan_.AtWork(busy, report_.steps[busy].start_ns)
-                                        : plan_.InFlight(in_flight_, report_.start_ns);
-  return absl::StrFormat("%s, epoch %d", what, epoch_);
+  RankState state;
+  state.epoch = epoch_;
+  state.start_ns = report_.start_ns;
+  state.at_ns = MonotonicNanos();
+  state.in_flight = in_flight_;
+  for (size_t index = 0; index < lanes_.size(); ++index) {
+    LaneState lane;
+    lane.step = StepOf(index);
+    if (lane.step < 0) continue;
+    if (lanes_[index].phase == Lane::Phase::kWaiting) {
+      lane.since_ns = lanes_[index].since_ns;
+      for (const Wait& wait : program_.steps[lane.step].waits)
+        if (!slots_.Holds(wait, epoch_)) lane.missing.push_back(wait);
+    } else {
+      lane.since_ns = report_.steps[lane.step].start_ns;
+    }
+    state.lanes.push_back(std::move(lane));
+  }
+  return state;
 }
 
 }  // namespace agmm

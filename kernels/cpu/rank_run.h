@@ -66,15 +66,18 @@ class RankRun {
   bool over() const;
   // Ends the epoch early: no further step, send or signal starts. The first reason stays.
   void Fail(absl::Status status);
-  // The step that holds up the epoch: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows ...),
-  // epoch 17".
-  std::string Stall() const;
+  // Without the times of steps. Of an epoch that has failed: as it was then, with the
+  // messages that are in flight now.
+  RankState State() const;
+  // As RankPlan::Stall.
+  std::string Stall() const { return plan_.Stall(State()); }
 
   // Memory that it takes, without the lanes' scratch, which the device counts.
   int64_t size_bytes() const;
 
   bool failed() const { return !report_.status.ok(); }
   const absl::Status& status() const { return report_.status; }
+  const std::vector<StepTime>& times() const { return report_.steps; }
   // Closes the epoch once it is over.
   const EpochReport& Close();
 

@@ -79,6 +79,10 @@ void CudaExecutor::Recorded(int index, uint64_t epoch, CUevent event) {
   device_->gpu->Wake();
 }
 
+void CudaExecutor::Observe(bool times, StateCallback done) {
+  device_->queue->Observe(&target_, times, std::move(done));
+}
+
 void CudaExecutor::Cancel(const absl::Status& reason) { device_->queue->Cancel(&target_, reason); }
 
 }  // namespace agmm

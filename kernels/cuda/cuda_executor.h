@@ -39,6 +39,7 @@ class CudaExecutor final : public EventExecutor {
   void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override { Recorded(index, epoch, nullptr); }
   void Cancel(const absl::Status& reason) override;
+  void Observe(bool times, StateCallback done) override;
 
   void Recorded(int index, uint64_t epoch, CUevent event) override;
   const std::shared_ptr<Gpu>& gpu() const { return device_->gpu; }

@@ -22,7 +22,10 @@ absl::StatusOr<std::unique_ptr<CudaQueue>> CudaQueue::Create(std::shared_ptr<Gpu
   return queue;
 }
 
-CudaQueue::~CudaQueue() { gpu_->Remove(this); }
+CudaQueue::~CudaQueue() {
+  gpu_->Remove(this);
+  AnswerObservers();
+}
 
 void CudaQueue::Push(CudaLaunch launch) {
   launch.queued_ns = MonotonicNanos();
@@ -42,6 +45,34 @@ void CudaQueue::Cancel(CudaTarget* target, const absl::Status& reason) {
     target->cancelled = reason;
   }
   gpu_->Wake();
+}
+
+void CudaQueue::Observe(const CudaTarget* target, bool times, Executor::StateCallback done) {
+  {
+    std::lock_guard lock(mutex_);
+    observers_.push_back({target, times, std::move(done)});
+  }
+  gpu_->Wake();
+}
+
+void CudaQueue::AnswerObservers() {
+  std::vector<Observer> observers;
+  {
+    std::lock_guard lock(mutex_);
+    observers.swap(observers_);
+  }
+  for (const Observer& observer : observers) {
+    const auto launch =
+        std::find_if(launches_.begin(), launches_.end(), [&](const CudaLaunch& launch) {
+          return launch.target == observer.target && launch.run != nullptr;
+        });
+    RankState state;
+    if (launch != launches_.end()) {
+      state = launch->run->State();
+      if (observer.times) launch->run->FillTimes(*clock_, &state.steps);
+    }
+    observer.done(state);
+  }
 }
 
 void CudaQueue::Drain(CudaTarget* target) {
@@ -64,6 +95,7 @@ GpuTenant::Turn CudaQueue::TakeTurn() {
   turn.next = FailDead();
   turn.progressed |= Advance();
   turn.progressed |= ReportOne();
+  AnswerObservers();
   for (const CudaLaunch& launch : launches_) {
     if (launch.run != nullptr) turn.in_hand |= launch.run->in_hand();
   }

@@ -49,6 +49,8 @@ class CudaQueue final : public GpuTenant {
   void Push(CudaLaunch launch);
   // Fails the launches of `target` that are not over, if any.
   void Cancel(CudaTarget* target, const absl::Status& reason);
+  // As Executor::Observe; on the GPU's thread.
+  void Observe(const CudaTarget* target, bool times, Executor::StateCallback done);
   // Returns when no launch of `target` is left.
   void Drain(CudaTarget* target);
   // Epochs that are over.
@@ -58,6 +60,11 @@ class CudaQueue final : public GpuTenant {
 
  private:
   using Iterator = std::list<CudaLaunch>::iterator;
+  struct Observer {
+    const CudaTarget* target = nullptr;
+    bool times = false;
+    Executor::StateCallback done;
+  };
 
   explicit CudaQueue(std::shared_ptr<Gpu> gpu) : gpu_(gpu), events_(std::move(gpu)) {}
   void TakeIn();
@@ -69,6 +76,7 @@ class CudaQueue final : public GpuTenant {
   // Reports a launch that is over, if there is one.
   bool ReportOne();
   void Report(Iterator launch);
+  void AnswerObservers();
   // The step that holds up the launch, or its wait in the queue.
   static std::string Stall(const CudaLaunch& launch);
 
@@ -88,6 +96,7 @@ class CudaQueue final : public GpuTenant {
   mutable std::mutex mutex_;  // guards all below, and parts of every CudaTarget
   std::condition_variable drained_;
   std::list<CudaLaunch> incoming_;
+  std::vector<Observer> observers_;
   int64_t epochs_ = 0;
 };
 

@@ -55,23 +55,19 @@ absl::Status CudaRun::Begin(CUevent after) {
   report_.start_ns = MonotonicNanos();
   report_.steps.assign(program_.steps.size(), {});
   after_ = after;
-  for (LaneState& lane : lanes_) lane.since_ns = report_.start_ns;
+  for (Lane& lane : lanes_) lane.since_ns = report_.start_ns;
   AGMM_RETURN_IF_ERROR(gpu_.lost());
   return plan_.CheckOperands(operands_);
 }
 
-int CudaRun::NextStep(const LaneState& lane) const {
+int CudaRun::NextStep(const Lane& lane) const {
   const std::vector<int>& steps = program_.lanes[IndexOf(lane)];
   return lane.position < steps.size() ? steps[lane.position] : -1;
 }
 
-const Wait* CudaRun::Missing(const CudaStep& step) const {
-  for (const Wait& wait : step.waits) {
-    if (!prepared_.slots->Holds(wait, epoch_) &&
-        !(wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit")))
-      return &wait;
-  }
-  return nullptr;
+bool CudaRun::IsMissing(const Wait& wait) const {
+  return !prepared_.slots->Holds(wait, epoch_) &&
+         !(wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit"));
 }
 
 std::byte* CudaRun::StagedFor(int index) const {
@@ -92,10 +88,12 @@ bool CudaRun::TakeStaging(int index) {
 
 bool CudaRun::Submit() {
   bool progressed = false;
-  for (LaneState& lane : lanes_) {
+  for (Lane& lane : lanes_) {
     for (int step = NextStep(lane); step >= 0 && !failed(); step = NextStep(lane)) {
-      if (AGMM_FAILPOINT(hold_) || Missing(program_.steps[step]) != nullptr || !TakeStaging(step))
-        break;
+      const std::vector<Wait>& waits = program_.steps[step].waits;
+      const bool missing = std::any_of(waits.begin(), waits.end(),
+                                       [&](const Wait& wait) { return IsMissing(wait); });
+      if (AGMM_FAILPOINT(hold_) || missing || !TakeStaging(step)) break;
       RandomDelay();
       absl::Status status = SubmitStep(step);
       // Recorded or not, the GPU may have part of the step.
@@ -116,7 +114,7 @@ bool CudaRun::Submit() {
 
 bool CudaRun::complete() const {
   return failed() || std::all_of(lanes_.begin(), lanes_.end(),
-                                 [&](const LaneState& lane) { return NextStep(lane) < 0; });
+                                 [&](const Lane& lane) { return NextStep(lane) < 0; });
 }
 
 absl::Status CudaRun::SubmitStep(int index) {
@@ -186,7 +184,7 @@ absl::Status CudaRun::Close(CUstream order, CUevent end) {
 }
 
 absl::Status CudaRun::RecordEnd(CUstream order, CUevent end) {
-  for (const LaneState& lane : lanes_) {
+  for (const Lane& lane : lanes_) {
     if (lane.tail != nullptr && !IsRelay(lane))
       AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, order, lane.tail, CU_EVENT_WAIT_DEFAULT);
   }
@@ -208,14 +206,15 @@ bool CudaRun::HasArrived(const Arriving& arriving) {
   return Done(*arriving.gpu, arriving.event);
 }
 
-bool CudaRun::IsBusy(const LaneState& lane) const {
-  return lane.tail != nullptr && gpu_.driver().cuEventQuery(lane.tail) == CUDA_ERROR_NOT_READY;
+bool CudaRun::IsAtWork(int step) const {
+  return submitted_[step] && gpu_.lost().ok() &&
+         gpu_.driver().cuEventQuery(EventsOf(step).end) == CUDA_ERROR_NOT_READY;
 }
 
 bool CudaRun::Poll() {
   bool progressed = false;
   if (absl::Status lost = prepared_.LostGpu(); !lost.ok()) Fail(std::move(lost));
-  for (LaneState& lane : lanes_) {
+  for (Lane& lane : lanes_) {
     while (!lane.messages.empty() && Done(EventsOf(lane.messages.front()).end)) {
       SendAll(lane.messages.front());
       lane.messages.pop_front();
@@ -233,9 +232,8 @@ bool CudaRun::Poll() {
 bool CudaRun::in_hand() const { return closed() || has_sequels(); }
 
 bool CudaRun::has_sequels() const {
-  return !arriving_.empty() || std::any_of(lanes_.begin(), lanes_.end(), [](const LaneState& lane) {
-    return !lane.messages.empty();
-  });
+  return !arriving_.empty() || std::any_of(lanes_.begin(), lanes_.end(),
+                                           [](const Lane& lane) { return !lane.messages.empty(); });
 }
 
 void CudaRun::SendAll(int index) {
@@ -291,7 +289,7 @@ bool CudaRun::IsIdle() {
   if (!gpu_.lost().ok()) return true;
   if (unseen_) return false;
   if (end_ != nullptr && !Done(end_)) return false;
-  return std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneState& lane) {
+  return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
     const bool joined = end_ != nullptr && !IsRelay(lane);
     return lane.tail == nullptr || joined || Done(lane.tail);
   });
@@ -331,54 +329,59 @@ void CudaRun::GiveUp(const absl::Status& why) {
 
 void CudaRun::Fail(absl::Status status) {
   if (failed()) return;
+  report_.stopped = State();
   report_.status = std::move(status);
   failed_ns_ = MonotonicNanos();
 }
 
-const EpochReport& CudaRun::Report(const GpuClock& clock) {
-  report_.end_ns = MonotonicNanos();
-  if (!gpu_.lost().ok() || !stuck_.ok()) return report_;
+void CudaRun::FillTimes(const GpuClock& clock, std::vector<StepTime>* times) const {
+  times->resize(submitted_.size());
+  const int64_t now_ns = MonotonicNanos();
+  const auto at = [&](CUevent event) {
+    const int64_t ns = clock.HostNanos(event);
+    return ns == 0 ? 0 : std::clamp(ns, report_.start_ns, now_ns);
+  };
   for (size_t step = 0; step < submitted_.size(); ++step) {
     if (!submitted_[step]) continue;
     const CudaPrepared::StepEvents& events = EventsOf(static_cast<int>(step));
-    const auto within = [&](int64_t ns) {
-      return std::clamp(ns, report_.start_ns, report_.end_ns);
-    };
-    StepTime& time = report_.steps[step];
-    time.start_ns = within(clock.HostNanos(events.begin));
-    time.end_ns = within(clock.HostNanos(events.end));
+    (*times)[step] = {at(events.begin), at(events.end)};
   }
+}
+
+const EpochReport& CudaRun::Report(const GpuClock& clock) {
+  report_.end_ns = MonotonicNanos();
+  if (gpu_.lost().ok() && stuck_.ok()) FillTimes(clock, &report_.steps);
   return report_;
 }
 
-std::string CudaRun::Stall() const {
-  // The lane that has waited longest is nearest to the cause.
-  const LaneState* waiting = nullptr;
-  int busy = -1;
-  const Wait* missing = nullptr;
-  for (const LaneState& lane : lanes_) {
-    const int step = NextStep(lane);
-    if (step < 0) {
-      if (IsBusy(lane)) busy = program_.lanes[IndexOf(lane)].back();
+RankState CudaRun::State() const {
+  if (failed()) {
+    RankState stopped = report_.stopped;
+    stopped.in_flight = in_flight_;
+    return stopped;
+  }
+  RankState state;
+  state.epoch = epoch_;
+  state.start_ns = report_.start_ns;
+  state.at_ns = MonotonicNanos();
+  state.in_flight = in_flight_;
+  for (const Lane& lane : lanes_) {
+    const std::vector<int>& steps = program_.lanes[IndexOf(lane)];
+    LaneState& now = state.lanes.emplace_back();
+    now.since_ns = lane.since_ns;
+    // A stream's steps end in their order.
+    const auto at_work = std::partition_point(steps.begin(), steps.begin() + lane.position,
+                                              [&](int step) { return !IsAtWork(step); });
+    if (at_work == steps.end()) {
+      state.lanes.pop_back();
       continue;
     }
-    const Wait* const wait = Missing(program_.steps[step]);
-    if (wait == nullptr) {
-      busy = step;
-    } else if (waiting == nullptr || lane.since_ns < waiting->since_ns) {
-      waiting = &lane;
-      missing = wait;
-    }
+    now.step = *at_work;
+    if (at_work - steps.begin() < static_cast<std::ptrdiff_t>(lane.position)) continue;
+    for (const Wait& wait : program_.steps[now.step].waits)
+      if (IsMissing(wait)) now.missing.push_back(wait);
   }
-  std::string stall;
-  if (waiting != nullptr) {
-    stall = plan_.Waiting(NextStep(*waiting), waiting->since_ns, missing->slot);
-  } else if (busy >= 0) {
-    stall = plan_.AtWork(busy, lanes_[program_.steps[busy].lane].since_ns);
-  } else {
-    stall = plan_.InFlight(in_flight_, report_.start_ns);
-  }
-  return absl::StrFormat("%s, epoch %d", stall, epoch_);
+  return state;
 }
 
 }  // namespace agmm

@@ -75,14 +75,18 @@ class CudaRun {
   const absl::Status& stuck() const { return stuck_; }
   // Ends the run with its work as it is, which is behind some that may never end.
   void GiveUp(const absl::Status& why);
-  // The step that holds up the epoch: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows ...),
-  // epoch 17".
-  std::string Stall() const;
+  // Without the times of steps. Of an epoch that has failed: as it was then, with the
+  // messages that are in flight now.
+  RankState State() const;
+  // As RankPlan::Stall.
+  std::string Stall() const { return plan_.Stall(State()); }
+  // By step, as far as the GPU has come.
+  void FillTimes(const GpuClock& clock, std::vector<StepTime>* times) const;
   // Requires over().
   const EpochReport& Report(const GpuClock& clock);
 
  private:
-  struct LaneState {
+  struct Lane {
     size_t position = 0;       // into CudaProgram::lanes: the step to submit next
     int64_t since_ns = 0;      // when it got there
     CUevent tail = nullptr;    // behind the last step that was submitted
@@ -100,11 +104,11 @@ class CudaRun {
     Gpu* gpu = nullptr;  // where the event is recorded
   };
 
-  size_t IndexOf(const LaneState& lane) const { return &lane - lanes_.data(); }
-  bool IsRelay(const LaneState& lane) const { return program_.relays[IndexOf(lane)]; }
-  int NextStep(const LaneState& lane) const;  // -1 behind the last
-  // The first wait that does not hold, or null.
-  const Wait* Missing(const CudaStep& step) const;
+  size_t IndexOf(const Lane& lane) const { return &lane - lanes_.data(); }
+  bool IsRelay(const Lane& lane) const { return program_.relays[IndexOf(lane)]; }
+  int NextStep(const Lane& lane) const;  // -1 behind the last
+  // True unless the wait may pass.
+  bool IsMissing(const Wait& wait) const;
   bool TakeStaging(int step);
   std::byte* StagedFor(int step) const;  // null: it needs none
   absl::Status SubmitStep(int step);
@@ -123,7 +127,8 @@ class CudaRun {
   bool Done(CUevent event) { return Done(gpu_, event); }
   bool Done(Gpu& gpu, CUevent event);
   bool HasArrived(const Arriving& arriving);
-  bool IsBusy(const LaneState& lane) const;
+  // Whether the GPU has not come to the end of a step that was submitted.
+  bool IsAtWork(int step) const;
   // Whether nothing that was submitted runs any more.
   bool IsIdle();
   const CudaPrepared::StepEvents& EventsOf(int step) const {
@@ -144,7 +149,7 @@ class CudaRun {
   CUevent end_ = nullptr;  // once it is recorded
   bool closed_ = false;
   bool unseen_ = false;  // no event is behind some of the work
-  std::vector<LaneState> lanes_;
+  std::vector<Lane> lanes_;
   std::map<int, Staged> staged_;  // by step
   std::deque<Arriving> arriving_;
   std::vector<bool> submitted_;  // by step

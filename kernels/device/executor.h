@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "kernels/base/deadline.h"
 #include "kernels/device/heap.h"
+#include "kernels/device/rank_state.h"
 #include "kernels/device/transport.h"
 #include "kernels/schedule/schedule.h"
 
@@ -40,15 +41,11 @@ struct Operands {
   int64_t workspace_offset = 0;
 };
 
-// Start (when its waits held) and end of a step, in CLOCK_MONOTONIC nanoseconds; 0: never.
-struct StepTime {
-  int64_t start_ns = 0, end_ns = 0;
-};
-
 struct EpochReport {
   absl::Status status;
   int64_t start_ns = 0, end_ns = 0;  // start 0: the epoch never began, and C is unchanged
   std::vector<StepTime> steps;       // by step of this rank
+  RankState stopped = {};            // of an epoch that failed: as it was then, without steps
 };
 
 // Prepare once, run many. Thread-safe.
@@ -86,6 +83,12 @@ class Executor {
   // Fails the running epoch and all queued ones of this executor with `reason`: waits end, no
   // further signal is raised, running work finishes, then each `done` runs.
   virtual void Cancel(const absl::Status& reason) = 0;
+
+  // Passes the state of the executor's epoch in progress, or of none, to `done`: at once, or soon
+  // on a thread of the device. `times`: with the times of its steps. An epoch that has failed and
+  // drains is as it was when it failed, with the messages that are in flight now.
+  using StateCallback = std::function<void(const RankState&)>;
+  virtual void Observe(bool times, StateCallback done) = 0;
 };
 
 }  // namespace agmm

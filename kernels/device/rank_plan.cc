@@ -106,6 +106,23 @@ std::string RankPlan::InFlight(int messages, int64_t since_ns) const {
                          WorldRank(peers.self), messages, TimeSince(since_ns));
 }
 
+std::string RankPlan::Stall(const RankState& state) const {
+  // The lane that has waited longest is nearest to the cause.
+  const LaneState *waiting = nullptr, *busy = nullptr;
+  for (const LaneState& lane : state.lanes) {
+    if (lane.missing.empty()) {
+      busy = &lane;
+    } else if (waiting == nullptr || lane.since_ns < waiting->since_ns) {
+      waiting = &lane;
+    }
+  }
+  const std::string what =
+      waiting != nullptr ? Waiting(waiting->step, waiting->since_ns, waiting->missing.front().slot)
+      : busy != nullptr  ? AtWork(busy->step, busy->since_ns)
+                         : InFlight(state.in_flight, state.start_ns);
+  return absl::StrFormat("%s, epoch %d", what, state.epoch);
+}
+
 std::string RankPlan::NotSent(int step) const {
   return absl::StrFormat("%s could not be sent (%s)", StepName(step), What(step));
 }

@@ -64,6 +64,9 @@ struct RankPlan {
   std::string AtWork(int step, int64_t since_ns) const;
   // "rank 3 had 2 messages to other nodes in flight after 5.0 s".
   std::string InFlight(int messages, int64_t since_ns) const;
+  // The step that holds up the epoch, by one of the three above: "rank 3 lane 1 step 5 waited 5.0 s
+  // for slot 3:2 (rows ...), epoch 17".
+  std::string Stall(const RankState& state) const;
   // "rank 3 lane 1 step 5 could not be sent (rows 2048:4096 of A from rank 4)".
   std::string NotSent(int step) const;
 

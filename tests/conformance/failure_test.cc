@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <future>
+#include <vector>
+
 #include "kernels/base/deadline.h"
 #include "tests/conformance/cases.h"
 
@@ -49,6 +53,49 @@ TEST_P(Failure, DeadlineSaysWhoWaitedForWhat) {
       ContainsRegex("^rank 10 lane [0-9]+ step [0-9]+ waited [0-9.]+ m?s for slot 10:[0-9]+ "
                     "\\(rows 20:40 of A from rank 1\\), epoch 1$"));
   EXPECT_EQ(ended[1].status, absl::OkStatus());
+}
+
+TEST_P(Failure, AnEpochInProgressSaysWhatItWaitsForAndKeepsThatWhenItFails) {
+  PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule(), {10, 11});
+  Fill(plan);
+  const auto observe = [&](bool times) {
+    std::promise<RankState> state;
+    plan.executor(0)->Observe(times, [&](const RankState& seen) { state.set_value(seen); });
+    return state.get_future().get();
+  };
+  EXPECT_EQ(observe(true).epoch, 0);
+  // No rank sends to rank 0, because rank 1 never runs.
+  Reports reports(1);
+  plan.Run(0, 1, 1, Deadline::Infinite(), reports.At(0));
+  const std::vector<Step>& steps = plan.schedule().ranks[0];
+  const auto is_stuck = [&](const RankState& state) {
+    return std::any_of(state.lanes.begin(), state.lanes.end(), [&](const LaneState& lane) {
+      return lane.missing == steps[lane.step].waits && !lane.missing.empty() &&
+             lane.missing[0].lag == 0;
+    });
+  };
+  RankState state;
+  for (const Deadline end = Deadline::After(absl::Seconds(60)); !end.HasPassed();) {
+    state = observe(true);
+    if (state.epoch == 1 && is_stuck(state)) break;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(state.epoch, 1);
+  ASSERT_TRUE(is_stuck(state));
+  EXPECT_EQ(state.steps.size(), steps.size());
+  EXPECT_GE(state.at_ns, state.start_ns);
+  for (const LaneState& lane : state.lanes) {
+    EXPECT_GE(lane.since_ns, state.start_ns);
+    if (!lane.missing.empty()) {
+      EXPECT_EQ(state.steps[lane.step].start_ns, 0);
+    }
+  }
+  EXPECT_TRUE(observe(false).steps.empty());
+  plan.executor(0)->Cancel(absl::CancelledError("the caller cancelled"));
+  const EpochReport ended = reports.Wait()[0];
+  EXPECT_EQ(ended.stopped.epoch, 1);
+  EXPECT_TRUE(is_stuck(ended.stopped));
+  EXPECT_EQ(observe(true).epoch, 0);
 }
 
 TEST_P(Failure, LaterEpochsFailAlikeWithoutRunning) {

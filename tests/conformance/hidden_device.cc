@@ -34,6 +34,9 @@ class HiddenExecutor final : public Executor {
   }
   void Signal(int index, uint64_t epoch) override { executor_->Signal(index, epoch); }
   void Cancel(const absl::Status& reason) override { executor_->Cancel(reason); }
+  void Observe(bool times, StateCallback done) override {
+    executor_->Observe(times, std::move(done));
+  }
 
  private:
   const std::unique_ptr<Executor> executor_;

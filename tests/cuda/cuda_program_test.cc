@@ -36,6 +36,7 @@ class NoExecutor final : public Executor {
   void Run(uint64_t, const Operands&, Deadline, DoneCallback) override {}
   void Signal(int, uint64_t) override {}
   void Cancel(const absl::Status&) override {}
+  void Observe(bool, StateCallback) override {}
 };
 
 class NoTransport final : public Transport {

@@ -141,6 +141,45 @@ TEST_F(StalledRunner, ADeadlineSaysWhoWaitedForWhom) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("of A from rank 1"));
 }
 
+TEST_F(StalledRunner, SaysWhereItsRanksAreAndForWhichStepTheyWait) {
+  v1::ReportProgress query;
+  query.set_query_id(7);
+  query.set_job_id(1);
+  query.set_step_times(true);
+  node_.runner->ReportProgress(query);
+  EXPECT_EQ(node_.Next()->launch_progress().query_id(), 7);  // it does not run the job
+  node_.runner->Launch(world_.LaunchOf(1, 1, 1, 3));
+  v1::RankReport rank;
+  for (const Deadline end = Deadline::After(kPatience); !end.HasPassed();) {
+    node_.runner->ReportProgress(query);
+    const v1::LaunchProgress answer = node_.Next()->launch_progress();
+    EXPECT_EQ(answer.query_id(), 7);
+    ASSERT_EQ(answer.ranks_size(), 1);
+    rank = answer.ranks(0);
+    if (rank.progress().lanes_size() > 0 && rank.progress().lanes(0).waits_size() > 0) break;
+  }
+  EXPECT_EQ(rank.rank(), 0);
+  EXPECT_EQ(rank.progress().epochs_done(), 0);
+  EXPECT_EQ(rank.progress().epoch(), 1);
+  EXPECT_GT(rank.progress().for_us(), 0);
+  EXPECT_GT(rank.epoch_start_unix_us(), 0);
+  EXPECT_GT(rank.steps_size(), 0);
+  const v1::LaneProgress& lane = rank.progress().lanes(0);
+  EXPECT_EQ(lane.step().text(), "multiply A[8:16] x B[:, 0:8]");
+  const v1::StepName& producer = lane.waits(0).producer();
+  EXPECT_EQ(producer.rank(), 1);
+  EXPECT_EQ(producer.text(), "send rows 8:16 of A to rank 0");
+
+  // A job that fails keeps this.
+  node_.runner->Cancel(world_.CancelOf(1));
+  v1::LaunchDone done;
+  EXPECT_FALSE(node_.DoneOf(1, &done).ok());
+  ASSERT_EQ(done.ranks_size(), 1);
+  EXPECT_EQ(done.ranks(0).progress().epoch(), 1);
+  EXPECT_EQ(done.ranks(0).progress().lanes(0).waits(0).producer().rank(), 1);
+  EXPECT_EQ(done.ranks(0).steps_size(), rank.steps_size());
+}
+
 TEST_F(StalledRunner, ACancelledJobDrainsAndSpoilsItsPlan) {
   node_.runner->Launch(world_.LaunchOf(1, 1, 1, 1000));
   ExpectNoReport();

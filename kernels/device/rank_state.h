@@ -1,0 +1,32 @@
+// The state of one rank in a plan's epoch: for errors, for progress reports, and to find the rank
+// that holds up the others.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/schedule/schedule.h"
+
+namespace agmm {
+
+// Start (when its waits held) and end of a step, in CLOCK_MONOTONIC nanoseconds; 0: never.
+struct StepTime {
+  int64_t start_ns = 0, end_ns = 0;
+};
+
+// A lane with steps left.
+struct LaneState {
+  int step = 0;               // the first one that is not over
+  int64_t since_ns = 0;       // start of its work, or of its wait
+  std::vector<Wait> missing;  // what it waits for; empty: it is at work
+};
+
+struct RankState {
+  uint64_t epoch = 0;               // in progress; 0: none
+  int64_t start_ns = 0, at_ns = 0;  // the epoch's begin, and the time of this state
+  int in_flight = 0;                // messages to other nodes whose bytes may not have left
+  std::vector<LaneState> lanes;
+  std::vector<StepTime> steps;  // by step of this rank, as far as they have come
+};
+
+}  // namespace agmm

@@ -1,0 +1,72 @@
+// The chain of waits in the progress of a job: from a step that waits, over the steps that raise
+// its slots, to the one that holds up all others. Pure.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agmm/v1/job.pb.h"
+
+namespace agmm {
+
+// Reports of a job's ranks, by rank of the world. A rank on a node that did not answer has none.
+using RankReportsView = std::map<int, const v1::RankReport*>;
+RankReportsView ViewOf(const v1::Job& job);
+
+// Median of the last epochs of a rank; 0: none is over.
+double MedianEpochUs(const v1::RankReport& rank);
+// True if a rank is in its first epoch, or in one that takes more than twice the usual time and a
+// second: only then is there something that holds up the job.
+bool IsHeldUp(const RankReportsView& ranks);
+
+struct WaitChain {
+  struct Link {
+    const v1::RankReport* rank;
+    const v1::LaneProgress* lane;
+  };
+  enum class End {
+    kNothing,   // no rank has a step left
+    kAtWork,    // the last link is at work
+    kOnItsWay,  // `producer` is over, and its signal has not arrived at the last link
+    kNotBegun,  // the rank of `producer` has not begun the epoch
+    kUnknown,   // the rank of `producer` has not reported
+    kCycle,     // the last link waits for an earlier one
+  };
+  std::vector<Link> links;  // each waits for the next one
+  End end = End::kNothing;
+  // The step that the last link waits for, unless it is at work, and the report of that step's
+  // rank, or null.
+  v1::StepName producer;
+  const v1::RankReport* producer_rank = nullptr;
+};
+
+// Returns the chain whose last link has been at work for the longest time, with the most links; if
+// none ends at work, the one whose first link has waited for the longest time. It refers to the
+// reports. Reports of different nodes are not of exactly the same time, and so a signal may seem to
+// be on its way for a moment.
+WaitChain FollowWaits(const RankReportsView& ranks);
+
+// "4.9 s", "120 us".
+std::string TimeText(double us);
+
+using NodeNameFn = std::function<std::string(int node)>;
+
+// "rank 0 lane 1 step 2 on node a (send rows 0:512 of A to rank 3)".
+std::string StepText(const v1::StepName& step, const std::string& node);
+// A link's work or wait: "at work for 4.9 s, 16 MiB to node b at less than 3.3 MiB/s", "waits 4.9 s
+// for rows 0:512 of A ...". Without tense, because errors say it of the past.
+std::string LinkText(const WaitChain::Link& link, const NodeNameFn& names);
+// The end of a chain that does not end at work: "rank 2 lane 1 step 3 on node b (...) is over, and
+// its bytes or its signal are on the way".
+std::string EndText(const WaitChain& chain, const NodeNameFn& names);
+// The nodes that bytes are on the way between at the end of the chain: pairs of from and to.
+std::set<std::pair<int, int>> NodesAtEnd(const WaitChain& chain);
+// The end of the chain, with its step: "rank 0 lane 1 step 2 on node a (send rows 0:512 of A to
+// rank 3): at work for 4.9 s, ...". Empty for kNothing.
+std::string CauseText(const WaitChain& chain, const NodeNameFn& names);
+
+}  // namespace agmm
