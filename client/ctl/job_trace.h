@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
 #include "client/ctl/json.h"
 #include "kernels/schedule/schedule.h"
@@ -12,19 +13,27 @@
 namespace agmm {
 
 // {"schema": "agmm.trace.v1", "displayTimeUnit": "ms",
-//  "otherData": {"zero_unix_us", "jobs": [{"job_id", "spec", "algorithm", "options",
-//  "plan_hash"}]}, "traceEvents": [process_name of each node, thread_name of each lane of each
-//  rank,
+//  "otherData": {"zero_unix_us", "jobs": [{"job_id", "state", "spec", "algorithm", "options",
+//  "plan_hash", "epoch"}]},
+//  "traceEvents": [process_name of each node, thread_name and thread_sort_index of each lane of
+//  each rank,
 //    {"ph": "X", "name": "multiply A[0:512] x B", "cat": "multiply", "pid": node, "tid": lane of a
 //    rank,
 //     "ts", "dur": microseconds,
 //     "args": {"job", "rank", "lane", "step", "waits": ["3:2"], "signals": ["0:1"], "bytes" or
-//     "flop"}}]}
-// Contains the last epoch of each job. Times are the nodes' own clocks, from the earliest start of
-// an epoch; a step's time begins when its waits hold. Waits on the previous epoch end in "-1";
-// ranks are the world's. The names of steps come from planning the job again here. Errors:
-// FAILED_PRECONDITION for a job that has not succeeded, whose times are no longer kept, or whose
-// plan differs here; INVALID_ARGUMENT for a job that makes no sense.
-absl::StatusOr<Json> TraceOf(const std::vector<v1::Job>& jobs);
+//     "flop", "over"}},
+//    the wait of a step, between the step before it on its lane and its own start:
+//    {"ph": "X", "name": "wait for rank 2: send rows 0:512 of A to rank 3", "cat": "wait", ...,
+//     "args": {"job", "rank", "lane", "step", "waits", "over"}},
+//    from each signal to the step that waited for it: {"ph": "s"} and {"ph": "f"} of one "id"]}
+// Contains the last epoch of each job that has ended, and the epoch in progress of one that runs: a
+// step, or a wait, that was not over then ends where the trace does, with "over": false. Times are
+// the nodes' own clocks, from the earliest start of an epoch; a step's time begins when its waits
+// hold. Waits on the previous epoch end in "-1", and have no arrows; ranks are the world's. The
+// names of steps come from planning the job again here. `status` names the nodes.
+// Errors: FAILED_PRECONDITION for a job without times of steps, because it has not begun, because
+// no node could report them or because they are no longer kept, and for one whose plan differs
+// here; INVALID_ARGUMENT for a job that makes no sense.
+absl::StatusOr<Json> TraceOf(const std::vector<v1::Job>& jobs, const v1::GetStatusResponse& status);
 
 }  // namespace agmm

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "client/connect/job_watch.h"
 #include "client/ctl/arguments.h"
+#include "client/ctl/epochs.h"
 #include "client/ctl/table.h"
 #include "kernels/base/units.h"
 #include "proto/convert/plan_inputs.h"
@@ -367,7 +368,13 @@ std::string JobText(const v1::Job& job) {
   fields.Add("engine", job.engine().empty() ? "not known" : job.engine());
   fields.Add("transport", job.transport().empty() ? "none: one node" : job.transport());
   if (!job.device_paths().empty()) fields.Add("paths", absl::StrJoin(job.device_paths(), ", "));
-  fields.Add("epochs", absl::StrCat(job.repeat_count()));
+  fields.Add("epochs", HasEnded(job) || job.state() == v1::Job::STATE_QUEUED
+                           ? absl::StrCat(job.repeat_count())
+                           : EpochsText(job));
+  if (!job.waits_for().reason().empty()) fields.Add("waits for", job.waits_for().reason());
+  if (!job.silent_nodes().empty())
+    fields.Add("silent", absl::StrCat("node ", absl::StrJoin(job.silent_nodes(), ", node "),
+                                      ": not said within a second where it is"));
   fields.Add("owner",
              absl::StrFormat("%s, request %s, generation %d", job.owner(),
                              job.request_id().empty() ? "-" : job.request_id(), job.generation()));

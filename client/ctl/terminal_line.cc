@@ -25,13 +25,6 @@ constexpr int kBarColumns = 24;
 // The time before a rate means anything.
 constexpr absl::Duration kRateSettles = absl::Milliseconds(500);
 
-std::string TimeLeft(double seconds) {
-  const int64_t whole = static_cast<int64_t>(std::ceil(seconds));
-  if (whole < 60) return absl::StrFormat("%d s left", whole);
-  if (whole < 3600) return absl::StrFormat("%d:%02d min left", whole / 60, whole % 60);
-  return absl::StrFormat("%d:%02d h left", whole / 3600, whole / 60 % 60);
-}
-
 }  // namespace
 
 TerminalLine::TerminalLine(std::function<std::string(absl::Duration)> text,
@@ -106,6 +99,13 @@ ProgressLine::ProgressLine(std::string label, int64_t total_bytes)
 Progress ProgressLine::progress() {
   return {[this](int64_t bytes) { line_.Update([&] { bytes_ = bytes, reconnecting_ = false; }); },
           [this] { line_.Update([this] { reconnecting_ = true; }); }};
+}
+
+std::string TimeLeft(double seconds) {
+  const int64_t whole = static_cast<int64_t>(std::ceil(seconds));
+  if (whole < 60) return absl::StrFormat("%d s left", whole);
+  if (whole < 3600) return absl::StrFormat("%d:%02d min left", whole / 60, whole % 60);
+  return absl::StrFormat("%d:%02d h left", whole / 3600, whole / 60 % 60);
 }
 
 std::string WaitText(const std::string& label, absl::Duration elapsed, absl::Duration limit) {

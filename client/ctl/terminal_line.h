@@ -64,6 +64,8 @@ class ProgressLine {
   TerminalLine line_;  // last: its thread reads the others
 };
 
+// "3 s left", "1:05 min left". Pure.
+std::string TimeLeft(double seconds);
 // "job 3  12 s of at most 1m30s". Pure.
 std::string WaitText(const std::string& label, absl::Duration elapsed, absl::Duration limit);
 // " 40 %  [####......]  400 MiB of 1.00 GiB  200 MiB/s  3 s left  A.npy", or "reconnecting" in

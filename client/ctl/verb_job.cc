@@ -1,11 +1,7 @@
 // agmmctl job: products of tensors that are on the devices.
-#include <unistd.h>
-
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,14 +14,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "client/connect/job_watch.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/interrupt.h"
+#include "client/ctl/job_line.h"
+#include "client/ctl/job_progress.h"
 #include "client/ctl/job_trace.h"
 #include "client/ctl/product.h"
 #include "client/ctl/ready_world.h"
 #include "client/ctl/report.h"
-#include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
 #include "client/npy/npy.h"
 #include "kernels/base/deadline.h"
@@ -79,7 +77,7 @@ void PrintEvent(const v1::Job& job, const v1::JobEvent& event, const Options& op
 absl::StatusOr<v1::Job> AwaitJob(Connection* connection, const Id& job, int64_t after_event,
                                  absl::Duration timeout,
                                  const std::function<void(const v1::JobEvent&)>& on_event) {
-  TerminalLine line = WaitLine(absl::StrCat("job ", job.number), timeout);
+  JobLine line(connection, job, timeout);
   const Deadline deadline = Deadline::After(timeout + kDaemonGrace);
   if (!on_event) return connection->WaitJob(job, deadline);
   return WatchJob(connection, job, after_event, deadline, [&](const v1::JobEvent& event) {
@@ -202,14 +200,50 @@ std::string CheckJobId(const std::string& text) {
 }
 
 // "7", or "7@0709" of an earlier run.
-absl::Status RunShow(const std::string& id, const Options& options, Connection* connection) {
+absl::Status RunJobShow(const std::string& id, const Options& options, Connection* connection) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(id, absl::MaxSplits('@', 1));
   uint64_t number = 0;
   if (!absl::SimpleAtoi(parts.first, &number)) return absl::InvalidArgumentError(CheckJobId(id));
   AGMM_ASSIGN_OR_RETURN(const v1::Job job, parts.second.empty()
-                                               ? connection->GetJob(number)
+                                               ? connection->GetJobProgress(number)
                                                : connection->GetEarlierJob(number, parts.second));
-  PrintResult(options, ToJson(job), JobText(job));
+  std::string text = JobText(job);
+  if (!options.json && !HasEnded(job)) {
+    AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection->GetStatus());
+    if (const std::string ranks = ProgressTable(job, NamesOf(status)); !ranks.empty())
+      absl::StrAppend(&text, "\n", ranks);
+    if (const uint64_t before = job.waits_for().job_id(); before > 0) {
+      AGMM_ASSIGN_OR_RETURN(const v1::Job other,
+                            connection->GetJobProgress({before, job.sequencer()}));
+      absl::StrAppend(&text, "\njob ", before, ": ", EnumName(other.state()), ", ",
+                      EpochsText(other), "\n");
+    }
+  }
+  PrintResult(options, ToJson(job), text);
+  return absl::OkStatus();
+}
+
+// More than a queue has in practice; each is a call.
+constexpr size_t kMaxFollowed = 16;
+// The time over which the throughput of a path is measured.
+constexpr absl::Duration kRateTime = absl::Milliseconds(500);
+
+absl::Status RunWhy(const uint64_t& id, const Options& options, Connection* connection) {
+  std::vector<v1::Job> jobs;
+  AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(), connection->GetJobProgress(id));
+  while (jobs.back().waits_for().job_id() > 0 && jobs.size() < kMaxFollowed) {
+    const Id next(jobs.back().waits_for().job_id(), jobs.back().sequencer());
+    AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(), connection->GetJobProgress(next));
+  }
+  PathRates rates;
+  if (!HasEnded(jobs.back()) && HangsOnPath(jobs.back())) {
+    absl::SleepFor(kRateTime);
+    const v1::Job before = jobs.back();
+    AGMM_ASSIGN_OR_RETURN(jobs.back(), connection->GetJobProgress(IdOf(before)));
+    rates = RatesOf(before, jobs.back());
+  }
+  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection->GetStatus());
+  PrintResult(options, WhyJson(jobs, rates, status), WhyText(jobs, rates, status));
   return absl::OkStatus();
 }
 
@@ -235,13 +269,16 @@ absl::Status RunTrace(const TraceFlags& flags, const Options& options, Connectio
   for (uint64_t id : flags.ids) {
     // All jobs must be of one sequencer.
     const std::string sequencer = jobs.empty() ? "" : jobs.front().sequencer();
-    AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(), connection->GetJob({id, sequencer}));
+    AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(),
+                          connection->GetJobProgress({id, sequencer}, /*step_times=*/true));
   }
-  AGMM_ASSIGN_OR_RETURN(const Json trace, TraceOf(jobs));
+  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection->GetStatus());
+  AGMM_ASSIGN_OR_RETURN(const Json trace, TraceOf(jobs, status));
   AGMM_RETURN_IF_ERROR(WriteWhole(flags.out, trace.dump() + "\n"));
   const auto& events = trace["traceEvents"];
-  const auto steps = std::count_if(events.begin(), events.end(),
-                                   [](const auto& event) { return event["ph"] == "X"; });
+  const auto steps = std::count_if(events.begin(), events.end(), [](const auto& event) {
+    return event["ph"] == "X" && event["cat"] != "wait";
+  });
   PrintResult(
       options,
       {{"schema", "agmm.trace_file.v1"},
@@ -329,13 +366,17 @@ void AddJob(CLI::App* app, Command* command) {
                    "run of node 0's daemon")
       ->required()
       ->check(CheckJobId);
-  OnVerb(show, command, id, RunShow);
+  OnVerb(show, command, id, RunJobShow);
+  AddOne(group, "why",
+         "Say what a job waits for: the chain of waits to the step that is at work, or to the job "
+         "before it; why it failed",
+         RunWhy, command);
   AddJobWatch(group, command);
   AddOne(group, "cancel", "Cancel a job; no error if it has already ended", RunCancel, command);
 
   auto flags = std::make_shared<TraceFlags>();
   CLI::App* trace =
-      group->add_subcommand("trace", "Write the times of all steps of jobs, for Perfetto");
+      group->add_subcommand("trace", "Write the times of the steps of jobs, for Perfetto");
   AddJobId(trace, &flags->ids, "The jobs: their numbers in submit and list");
   trace->add_option("--out", flags->out, "The JSON file to write")->required();
   OnVerb(trace, command, flags, RunTrace);
