@@ -367,10 +367,7 @@ void AddJob(CLI::App* app, Command* command) {
       ->required()
       ->check(CheckJobId);
   OnVerb(show, command, id, RunJobShow);
-  AddOne(group, "why",
-         "Say what a job waits for: the chain of waits to the step that is at work, or to the job "
-         "before it; why it failed",
-         RunWhy, command);
+  AddOne(group, "why", "Say what holds a job up, or why it failed", RunWhy, command);
   AddJobWatch(group, command);
   AddOne(group, "cancel", "Cancel a job; no error if it has already ended", RunCancel, command);
 

@@ -79,7 +79,7 @@ class OneNode : public ::testing::Test {
 
 TEST_F(OneNode, FilesThatAreNoMatricesAreRefused) {
   WriteFile(world_.Path("short.npy"), NpyBytes("<f4", false, "(8, 8)", 8 * 8 * 4 - 1));
-  WriteFile(world_.Path("fortran.npy"), NpyBytes("<f4", true, "(8, 8)", 8 * 8 * 4));
+  WriteFile(world_.Path("fortran.npy"), NpyBytes("<f4", true, "(8, 8)", 8 * 8 * 4 - 1));
   WriteFile(world_.Path("object.npy"), NpyBytes("|O", false, "(8, 8)", 8 * 8 * 8));
   WriteFile(world_.Path("cube.npy"), NpyBytes("<f4", false, "(8, 8, 8)", 8 * 8 * 8 * 4));
   WriteFile(world_.Path("text.npy"), "1 2 3\n");
