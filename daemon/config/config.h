@@ -67,7 +67,7 @@ struct Config {
 // Errors: INVALID_ARGUMENT, one line: "file:line:column: what".
 absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file,
                                    const NodeNames& names = {});
-// Errors: also NOT_FOUND, PERMISSION_DENIED and the like for a file that cannot be read.
+// Errors: also those of ReadFileUpTo.
 absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& names = {});
 
 // The configuration without a file: a world of one node, "local", on a unix socket, with cpu

@@ -3,24 +3,25 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/config/config.h"
 #include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/read_file.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "kernels/base/usable_memory.h"
 
 namespace agmm {
 namespace {
 
+constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxDefaultDevices = 8;
 constexpr int64_t kMaxDefaultHeap = int64_t{64} << 30;
 
@@ -34,41 +35,47 @@ absl::StatusOr<std::string> DefaultSocket() {
   return absl::StrCat(runtime, "/agmm/agmmd.sock");
 }
 
+bool IsOwnGroup(gid_t group) {
+  std::vector<gid_t> groups(std::max(0, getgroups(0, nullptr)));
+  groups.resize(std::max(0, getgroups(static_cast<int>(groups.size()), groups.data())));
+  return group == getegid() || std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+// Checks that no other user can read or replace it. The group of the daemon may read it, because
+// that is how Kubernetes gives a secret to a user other than root.
+absl::Status CheckMode(const std::string& what, const struct stat& info) {
+  const auto mode = info.st_mode & 07777;
+  if ((mode & 027) == 0 && ((mode & 040) == 0 || IsOwnGroup(info.st_gid))) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s has mode %o and group %d, so that other users can use it; give a file that the daemon's "
+      "user alone can read and write (mode 600), or its group can read (mode 440 or 640)",
+      what, mode, info.st_gid));
+}
+
 absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   constexpr size_t kLeast = 16, kMost = 4096;
-  struct stat info;
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream || stat(path.c_str(), &info) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrFormat("the secret %s cannot be read", path));
-  if ((info.st_mode & 077) != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the secret %s has mode %o, so that other users can read it; run: chmod 600 %s", path,
-        info.st_mode & 07777, path));
+  const std::string what = absl::StrCat("the secret ", path);
+  AGMM_ASSIGN_OR_RETURN(FileContents file, ReadFileUpTo(path, kMost + 1, what));
+  AGMM_RETURN_IF_ERROR(CheckMode(what, file.info));
+  if (file.bytes.size() < kLeast || file.bytes.size() > kMost) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has %s%d bytes; it needs %d to %d, the same on all nodes", what,
+                        file.bytes.size() > kMost ? "over " : "",
+                        std::min(file.bytes.size(), kMost), kLeast, kMost));
   }
-  std::string secret(kMost + 1, '\0');
-  stream.read(secret.data(), static_cast<std::streamsize>(secret.size()));
-  secret.resize(stream.gcount());
-  if (secret.size() < kLeast || secret.size() > kMost) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the secret %s has %s%d bytes; it needs %d to %d, the same on all nodes", path,
-        secret.size() > kMost ? "over " : "", std::min(secret.size(), kMost), kLeast, kMost));
-  }
-  return secret;
+  return std::move(file.bytes);
 }
 
 }  // namespace
 
 absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& names) {
-  errno = 0;
-  struct stat info;
-  std::ifstream stream(file);
-  if (!stream || stat(file.c_str(), &info) != 0)
-    return absl::ErrnoToStatus(errno, absl::StrFormat("%s cannot be read", file));
-  if (S_ISDIR(info.st_mode))
-    return absl::InvalidArgumentError(absl::StrFormat("%s is a directory; give a file", file));
-  std::stringstream text;
-  text << stream.rdbuf();
-  AGMM_ASSIGN_OR_RETURN(Config config, ParseConfig(text.str(), file, names));
+  AGMM_ASSIGN_OR_RETURN(const FileContents read, ReadFileUpTo(file, kMaxConfigBytes + 1, file));
+  if (read.bytes.size() > kMaxConfigBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has more than %s, the bound of a configuration; give another file",
+                        file, FormatBytes(kMaxConfigBytes)));
+  }
+  AGMM_ASSIGN_OR_RETURN(Config config, ParseConfig(read.bytes, file, names));
   if (config.nodes.size() == 1) return config;
   if (config.secret_file.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat(

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,6 +19,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 constexpr char kWorld[] = R"(world {
@@ -279,6 +282,57 @@ TEST(Config, SummaryNamesThePlanCacheAndTheSecretsFile) {
   EXPECT_THAT(summary, HasSubstr("\nplan_cache 256 MiB, transfer_memory "));
   EXPECT_THAT(summary, HasSubstr("\nsecret " + (folder / "key") + "\n"));
   EXPECT_THAT(summary, HasSubstr(", this daemon (named by local.node)\n"));
+}
+
+class Secret : public testing::Test {
+ protected:
+  // The error of a configuration with `secret`; empty if it is accepted.
+  std::string ErrorWith(const std::string& secret) {
+    std::ofstream(folder_ / "x.conf")
+        << With(Good(), "socket:", "secret: \"" + secret + "\" socket:");
+    return std::string(LoadConfig(folder_ / "x.conf").status().message());
+  }
+  std::string FileWithMode(int mode) {
+    const std::string path = folder_ / "key";
+    std::filesystem::remove(path);
+    std::ofstream(path) << std::string(16, 'k');
+    EXPECT_EQ(chmod(path.c_str(), mode), 0);
+    return path;
+  }
+  const TempFolder folder_{"secret"};
+};
+
+TEST_F(Secret, IsTheDaemonsAndItsGroups) {
+  for (int mode : {0400, 0600, 0440, 0640}) EXPECT_EQ(ErrorWith(FileWithMode(mode)), "") << mode;
+  // As Kubernetes mounts it.
+  std::filesystem::create_symlink(FileWithMode(0440), folder_ / "link");
+  EXPECT_EQ(ErrorWith("link"), "");
+  for (int mode : {0444, 0644, 0660, 0604, 0602}) {
+    const std::string error = ErrorWith(FileWithMode(mode));
+    EXPECT_THAT(error, HasSubstr("so that other users can use it")) << mode;
+    EXPECT_THAT(error, Not(HasSubstr("chmod")));
+  }
+  const std::string path = FileWithMode(0440);
+  if (chown(path.c_str(), -1, 54321) == 0) {  // root's right
+    EXPECT_THAT(ErrorWith(path), HasSubstr("mode 440 and group 54321"));
+  }
+}
+
+TEST_F(Secret, ThatIsNoFileIsRefusedWithoutHarmfulAdvice) {
+  EXPECT_EQ(ErrorWith("/tmp"), "the secret /tmp is a directory; give a file");
+  EXPECT_THAT(ErrorWith("/dev/zero"), Not(HasSubstr("chmod")));
+  const std::string pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(ErrorWith(pipe), HasSubstr("has 0 bytes; it needs 16 to 4096"));
+}
+
+TEST_F(Secret, AConfigurationIsReadUpToABound) {
+  EXPECT_THAT(std::string(LoadConfig("/dev/zero").status().message()),
+              HasSubstr("/dev/zero has more than 1 MiB"));
+  EXPECT_THAT(std::string(LoadConfig("/tmp").status().message()), HasSubstr("is a directory"));
+  const std::string pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(std::string(LoadConfig(pipe).status().message()), HasSubstr("world: is missing"));
 }
 
 TEST(Config, MissingFileSaysWhich) {

@@ -1,0 +1,26 @@
+// Small files that a user has named, read whole, whatever the name turns out to be.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace agmm {
+
+struct FileContents {
+  std::string bytes;
+  struct stat info;
+};
+
+// Reads `path` to its end, or `max_bytes` of it. Waits at most 5 s for the writer of a pipe, and
+// never for one to appear. `what` names the file in errors: "the secret x". Errors: NOT_FOUND,
+// PERMISSION_DENIED and the like; INVALID_ARGUMENT for a directory; DEADLINE_EXCEEDED for a pipe
+// whose writer does not end.
+absl::StatusOr<FileContents> ReadFileUpTo(const std::string& path, size_t max_bytes,
+                                          absl::string_view what);
+
+}  // namespace agmm
