@@ -8,15 +8,19 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -79,32 +83,72 @@ void LogOfGrpc(gpr_log_func_args* args) {
 // Waits for a signal, or for the sequencer to refuse this daemon.
 class Stop {
  public:
-  // Before any thread is made, because all of them inherit the mask.
+  // Before any other thread is made, because all of them inherit the mask.
   Stop() {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGHUP);  // of a terminal that closes
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    thread_ = std::thread([this] { Watch(); });
+  }
+  ~Stop() {
+    {
+      std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    // Wakes the thread, unless a signal has ended it.
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
   }
   void Refuse(const absl::Status& why) {
     std::lock_guard lock(mutex_);
+    over_ = true;
     refusal_ = why;
-    pthread_kill(waits_, SIGTERM);  // which is blocked there, whatever other threads do
+    changed_.notify_all();
   }
+  // Until this call a signal ends the process at once, because a start may wait for other programs.
   absl::Status Wait() {
-    int signal = 0;
-    sigwait(&signals_, &signal);
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    started_ = true;
+    changed_.wait(lock, [this] { return over_; });
     return refusal_;
   }
 
  private:
-  const pthread_t waits_ = pthread_self();
+  void Watch() {
+    int signal = 0;
+    sigwait(&signals_, &signal);
+    std::lock_guard lock(mutex_);
+    if (over_) return;
+    const bool during_start = !started_;
+    spdlog::info("received SIG{}, {}", sigabbrev_np(signal),
+                 during_start ? "which ends the start" : "stopping");
+    if (during_start) _exit(kOk);
+    over_ = true;
+    changed_.notify_all();
+  }
+
   sigset_t signals_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool started_ = false, over_ = false;
   absl::Status refusal_;
+  std::thread thread_;
 };
+
+// Has a write beyond the limit of file sizes fail, and says so once. By default the signal would
+// end the process without a word.
+void SurviveFileSizeLimit() {
+  std::signal(SIGXFSZ, [](int) {
+    static std::atomic<bool> said = false;
+    if (said.exchange(true)) return;
+    constexpr char kText[] =
+        "agmmd: received SIGXFSZ: a file would exceed the limit of file sizes (ulimit -f), and is "
+        "not written; raise the limit\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  });
+}
 
 // Every client and every peer takes some. Errors: RESOURCE_EXHAUSTED if there are too few, because
 // libraries end the process where they find none.
@@ -178,6 +222,7 @@ int Run(const Config& config) {
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   std::signal(SIGPIPE, SIG_IGN);
+  SurviveFileSizeLimit();
   transport::ReturnSignals();
   if (const absl::Status enough = RaiseDescriptorLimit(config.nodes.size()); !enough.ok()) {
     spdlog::error("{}", std::string(enough.message()));
@@ -207,7 +252,6 @@ int Run(const Config& config) {
          absl::StrFormat("serving as node %s of cluster %s", config.node().name, config.cluster));
   const absl::Status refused = stop.Wait();
   if (refused.ok()) {
-    spdlog::info("stopping");
     Notify("STOPPING=1", "stopping");
   } else {
     spdlog::error("{}", std::string(refused.message()));

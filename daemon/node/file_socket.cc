@@ -72,7 +72,14 @@ absl::StatusOr<std::unique_ptr<FileSocket>> FileSocket::Start(const std::string&
   absl::Cleanup close_all = [&] {
     for (int fd : {listener, wake}) close(fd);
   };
-  unlink(path.c_str());
+  struct stat old;
+  if (lstat(path.c_str(), &old) == 0) {
+    if (!S_ISSOCK(old.st_mode)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s exists and is not a socket; move it away, or give the daemon another socket", path));
+    }
+    unlink(path.c_str());
+  }
   // Created without access for others, not restricted afterwards.
   const mode_t mask = umask(0177);
   const bool bound = listener >= 0 && wake >= 0 &&

@@ -37,16 +37,25 @@ absl::Status MakeDirectory(const std::string& socket) {
   return Errno(absl::StrCat("the socket's directory ", directory, " cannot be made"));
 }
 
-// True if something accepts connections there.
+// True if something listens there, even if it accepts nothing.
 bool Answers(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  // Non-blocking, because a program that does not accept would hold up the start.
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-  const bool answers = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  const bool answers =
+      connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 || errno == EAGAIN;
   close(fd);
   return answers;
+}
+
+absl::Status NotALock(const std::string& path) {
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s is a link or is not a regular file, so it cannot be the socket's lock; remove it, or "
+      "give another --socket",
+      path));
 }
 
 }  // namespace
@@ -66,9 +75,15 @@ absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::Take(
 
 absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::TakeNow(const std::string& path) {
   const std::string lock_path = path + ".lock";
-  const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const int fd =
+      open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  if (fd < 0 && errno == ELOOP) return NotALock(lock_path);
   if (fd < 0) return Errno(absl::StrCat("the lock ", lock_path, " cannot be opened"));
   std::unique_ptr<SocketLock> lock(new SocketLock(fd));
+  // It is truncated below, so it must not be another file by a second name.
+  struct stat lock_info;
+  if (fstat(fd, &lock_info) != 0 || !S_ISREG(lock_info.st_mode) || lock_info.st_nlink != 1)
+    return NotALock(lock_path);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     char pid[32] = {};
     if (pread(fd, pid, sizeof(pid) - 1, 0) < 0) pid[0] = '\0';

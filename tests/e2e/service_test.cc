@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <string>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
 
 namespace agmm {
@@ -96,6 +98,21 @@ TEST_F(Service, SaysWhyItCannotStart) {
   const std::string said = manager.Receive();
   EXPECT_THAT(said, StartsWith("STATUS=socket "));
   EXPECT_THAT(said, HasSubstr("is in use by pid"));
+}
+
+TEST_F(Service, ASignalEndsAStartThatWaits) {
+  World holder({});
+  ASSERT_NO_FATAL_FAILURE(holder.StartAll());
+  // It waits for the socket's lock.
+  Process second({Program("agmmd"), "--config", holder.Path("n0.txtpb")}, folder_ / "second");
+  const Deadline end = Deadline::After(kPatience);
+  while (second.err().find("waiting up to") == std::string::npos) {
+    ASSERT_FALSE(end.HasPassed()) << second.err();
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  second.Signal(SIGTERM);
+  EXPECT_EQ(second.Wait(kPatience), 0) << second.err();
+  EXPECT_THAT(second.err(), HasSubstr("received SIGTERM, which ends the start"));
 }
 
 TEST_F(Service, RunsWithoutTheManagerThatItCannotReach) {

@@ -274,6 +274,18 @@ TEST_F(FaultAlone, AHangUpStopsTheDaemonInGoodOrder) {
   }
   world_.daemon(0).Signal(SIGHUP);
   EXPECT_EQ(world_.daemon(0).Wait(kPatience), 0);
+  EXPECT_THAT(world_.daemon(0).err(), HasSubstr("received SIGHUP, stopping"));
+}
+
+TEST_F(FaultAlone, ALimitOfFileSizesIsNamedAndDoesNotEndTheDaemon) {
+  world_.daemon(0).Signal(SIGXFSZ);
+  const Deadline end = Deadline::After(kPatience);
+  while (world_.daemon(0).err().find("received SIGXFSZ") == std::string::npos) {
+    ASSERT_FALSE(end.HasPassed()) << world_.daemon(0).err();
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_TRUE(world_.WaitReady(0));
+  EXPECT_TRUE(world_.daemon(0).Running());
 }
 
 TEST_F(FaultAlone, TheDaemonTakesAllDescriptorsThatItMayHave) {
