@@ -4,6 +4,7 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <new>
@@ -170,6 +171,11 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   PlanCost cost = CostOf(problem, topology, resolved);
   if (options.json || flags.full) cost.bytes *= 2;  // the text of each step
   AGMM_RETURN_IF_ERROR(CheckMemory(cost));
+  if (cost.steps > kMaxPlanSteps && !options.json) {
+    std::cerr << absl::StrFormat(
+        "note: daemons would refuse this plan: it has about %d steps, and they plan at most %d\n",
+        cost.steps, kMaxPlanSteps);
+  }
   AGMM_ASSIGN_OR_RETURN(const Schedule schedule,
                         PlanAndVerify(problem, topology, resolved, cost, options.json));
   PlanReport planned = {problem, topology, resolved, choice.why, schedule};

@@ -112,6 +112,14 @@ Moves MovesOf(const Problem& problem, const Split& split) {
   return moves;
 }
 
+const Move& LargestMove(const Problem& problem, const Moves& moves) {
+  const auto bytes = [&](const Move& move) {
+    return move.travels ? ShardBytes(problem.mesh, problem.tensors[move.operand]) : 0;
+  };
+  const Move& larger = bytes(moves.a) >= bytes(moves.b) ? moves.a : moves.b;
+  return larger.travels ? larger : moves.c;
+}
+
 Moves CutMoves(const Problem& problem, const Topology& topology, const Split& split,
                const Algorithm& algorithm, int chunks, int k_chunks) {
   Moves moves = MovesOf(problem, split);
@@ -125,13 +133,17 @@ Moves CutMoves(const Problem& problem, const Topology& topology, const Split& sp
     moves.a = InputMove(problem, product.a, moves);
     moves.b = InputMove(problem, product.b, moves);
   }
-  // Cut along the dimension that is gathered.
+  // Inputs are cut along the dimension that is gathered. Where C travels, it leaves in the pieces
+  // in which the larger input arrives, and the other input stays whole: pieces along both M and N
+  // would make a multiply for each pair of them.
   const int halves = algorithm.pieces;
-  moves.c.row_pieces = chunks * halves;
+  const bool along_n = &LargestMove(problem, moves) == &moves.b;
+  (along_n ? moves.c.col_pieces : moves.c.row_pieces) = chunks * halves;
   for (Move* input : {&moves.a, &moves.b}) {
     int &outer = input == &moves.a ? input->row_pieces : input->col_pieces,
         &k = input == &moves.a ? input->col_pieces : input->row_pieces;
-    outer = chunks * (input->along_k ? 1 : halves);
+    const bool cut = !moves.c.travels || (input == &moves.b) == along_n;
+    outer = (cut ? chunks : 1) * (input->along_k ? 1 : halves);
     k = k_chunks * (input->along_k ? halves : 1);
   }
   return moves;

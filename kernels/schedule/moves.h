@@ -32,6 +32,9 @@ struct Moves {
 // The operands that travel under a split, in one piece for each rank.
 Moves MovesOf(const Problem& problem, const Split& split);
 
+// The input that travels in the larger shards; C where no input travels.
+const Move& LargestMove(const Problem& problem, const Moves& moves);
+
 // The same in the pieces of an algorithm, where of ranks that can make the same of C one makes each
 // part of it. `chunks`: pieces along M and N; `k_chunks`: along K.
 Moves CutMoves(const Problem& problem, const Topology& topology, const Split& split,

@@ -15,7 +15,8 @@ namespace agmm {
 // How a product is to be computed. The defaults leave everything open that can be chosen.
 struct PlanOptions {
   std::string algorithm = "auto";  // or the name of one of Algorithms()
-  // Pieces along M or N of each shard that travel and multiply on their own; 0: chosen.
+  // Pieces along M or N of each shard that travel and multiply on their own, along one of the two
+  // where C travels; 0: chosen.
   int chunks = 0;
   int k_chunks = 0;   // pieces along K; 0: chosen
   std::string split;  // which axes cut M, N and K, as "M=x,N=y" or "none"; empty: chosen

@@ -103,11 +103,7 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const M
   gathered.inputs = moves.a.travels || moves.b.travels;
   gathered.result = moves.c.travels;
   if (gathered.nothing) return gathered;
-  const auto bytes = [&](const Move& move) {
-    return move.travels ? ShardBytes(problem.mesh, problem.tensors[move.operand]) : 0;
-  };
-  const Move& larger = bytes(moves.a) >= bytes(moves.b) ? moves.a : moves.b;
-  const Move& input = larger.travels ? larger : moves.c;
+  const Move& input = LargestMove(problem, moves);
   gathered.by_rows = (&input == &moves.b) == input.along_k;
   gathered.along_k = input.along_k;
   gathered.shard_bytes = ShardBytes(problem.mesh, problem.tensors[input.operand]);
@@ -132,11 +128,12 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const M
 }
 
 // Fused forms overlap the first transfer with the multiply of the rank's own shard, whatever the
-// chunk. Smaller chunks let a forwarded shard leave before all of it has arrived.
-int ChooseChunks(const Gathered& gathered) {
+// chunk. Smaller chunks let a forwarded shard leave before all of it has arrived. `asked`: pieces
+// of a shard in the other dimension, each of which is cut.
+int ChooseChunks(const Gathered& gathered, int asked) {
   return static_cast<int>(std::max<int64_t>(
-      1, std::min({gathered.shard_bytes / kMinChunkBytes, gathered.length / kMinChunkRows,
-                   kMaxGroupChunks / gathered.group, kMaxChosenChunks})));
+      1, std::min({gathered.shard_bytes / kMinChunkBytes / asked, gathered.length / kMinChunkRows,
+                   kMaxGroupChunks / gathered.group / asked, kMaxChosenChunks / asked})));
 }
 
 // Returns true if reading the stationary operand again for each chunk, as fused forms do, costs
@@ -150,6 +147,7 @@ bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_
          memory_over_gather * gathered.length * (gathered.group - 1);
 }
 
+bool AsksForPieces(const PlanOptions& asked) { return std::max(asked.chunks, asked.k_chunks) > 1; }
 bool NeedsPlaces(const PlanOptions& asked) { return asked.workspace_shards > 0 || asked.carried; }
 
 // The name of an algorithm, and why `auto` takes it.
@@ -160,9 +158,10 @@ Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
   if (gathered.nothing) return {"ring", ""};
   const bool needs_places = NeedsPlaces(asked);
   const int chunks = !gathered.apart     ? std::max(asked.chunks, 1)
-                     : asked.chunks == 0 ? ChooseChunks(gathered)
+                     : asked.chunks == 0 ? ChooseChunks(gathered, std::max(asked.k_chunks, 1))
                                          : asked.chunks;
-  if (!needs_places &&
+  // serial takes shards whole.
+  if (!needs_places && !AsksForPieces(asked) &&
       TooFewRowsToFuse(gathered, chunks, gathered.apart ? kMemoryOverLink : kMemoryOverCopy)) {
     return {"serial",
             absl::StrFormat("with %d %s per shard, reading %s again for each piece costs more than "
@@ -251,7 +250,7 @@ absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& option
 std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& asked,
                                  const PlanOptions& resolved) {
   std::vector<std::string> reasons;
-  if (resolved.algorithm == "serial" && std::max(asked.chunks, asked.k_chunks) > 1) {
+  if (resolved.algorithm == "serial" && AsksForPieces(asked)) {
     reasons.push_back(
         absl::StrFormat("serial takes shards whole, not in the %d chunks that were asked for",
                         std::max(asked.chunks, asked.k_chunks)));
@@ -282,13 +281,13 @@ void FitSteps(const Problem& problem, const Topology& topology, const PlanOption
     while (fewer.*along > 1 && !fits(fewer)) fewer.*along /= 2;
   }
   const PlanOptions serial = {"serial", 1, 1, resolved.split};
-  if (asked.algorithm == "auto" && !NeedsPlaces(asked) &&
-      std::max(asked.chunks, asked.k_chunks) <= 1 && !fits(fewer) && fits(serial)) {
+  if (asked.algorithm == "auto" && !NeedsPlaces(asked) && !AsksForPieces(asked) && !fits(fewer) &&
+      fits(serial)) {
     why = {
         absl::StrFormat("auto takes serial: %s would have more than the %d steps that daemons plan",
                         resolved.algorithm, kMaxPlanSteps)};
     resolved = serial;
-  } else if (fewer != resolved && fits(fewer)) {
+  } else if (fewer != resolved) {
     why.push_back(absl::StrFormat("pieces %s: %d, not %d, because daemons plan at most %d steps",
                                   along == &PlanOptions::chunks ? "of a shard" : "along K",
                                   fewer.*along, resolved.*along, kMaxPlanSteps));
@@ -337,9 +336,11 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   if (algorithm.arrivals == Arrivals::kContiguous) resolved.chunks = resolved.k_chunks = 1;
   // Shards that are read in place hide no transfers.
   int PlanOptions::*const along = gathered.along_k ? &PlanOptions::k_chunks : &PlanOptions::chunks;
-  if (resolved.*along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing)
-    resolved.*along = ChooseChunks(gathered);
   if (!gathered.inputs) resolved.k_chunks = 1;
+  if (resolved.*along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing) {
+    const int other = gathered.along_k ? resolved.chunks : resolved.k_chunks;
+    resolved.*along = ChooseChunks(gathered, std::max(other, 1));
+  }
   resolved.chunks = std::max(resolved.chunks, 1);
   resolved.k_chunks = std::max(resolved.k_chunks, 1);
   if (gathered.nothing) {

@@ -173,7 +173,7 @@ std::vector<Topology> LayoutsOf(int ranks, std::mt19937_64& random) {
   return layouts;
 }
 
-void ForEachChoice(const std::function<void(const Chosen&)>& check) {
+void ForEachChoice(const PlanOptions& asked, const std::function<void(const Chosen&)>& check) {
   std::mt19937_64 random(TestSeed());
   for (const ShardedCase& one : ShardedCases()) {
     const Mesh mesh = ParseMesh(one.mesh).value();
@@ -181,7 +181,7 @@ void ForEachChoice(const std::function<void(const Chosen&)>& check) {
       for (const Shape& shape :
            {Shape{10, 7, 13}, Shape{1024, 512, 1024}, Shape{512, 2048, 64}, Shape{16, 4096, 512}}) {
         const Problem problem = ParseProblem(one.spec, mesh, shape, DType::kBF16).value();
-        const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
+        const ResolvedOptions resolved = ResolveOptions(problem, topology, asked).value();
         const Schedule schedule = Plan(problem, topology, resolved.options).value();
         SCOPED_TRACE(absl::StrFormat("AGMM_SEED=%d %s, nodes %s, %s: %s", TestSeed(),
                                      ToString(problem), absl::StrJoin(topology.node_of_rank, ","),
@@ -194,7 +194,7 @@ void ForEachChoice(const std::function<void(const Chosen&)>& check) {
 }
 
 TEST(Auto, CrossesNodesWithNoMoreBytesThanAnyAlgorithm) {
-  ForEachChoice([](const Chosen& chosen) {
+  ForEachChoice({}, [](const Chosen& chosen) {
     const int64_t bytes = BytesBetweenNodes(chosen.topology, chosen.schedule);
     for (const Algorithm& algorithm : Algorithms()) {
       const PlanOptions asked = {algorithm.name, 1, 1, chosen.resolved.options.split};
@@ -207,7 +207,7 @@ TEST(Auto, CrossesNodesWithNoMoreBytesThanAnyAlgorithm) {
 
 TEST(Auto, GivesOnlyReasonsThatAreTrueOfItsPlan) {
   std::map<const Claim*, int> given;
-  ForEachChoice([&](const Chosen& chosen) {
+  ForEachChoice({}, [&](const Chosen& chosen) {
     for (const auto part : absl::StrSplit(chosen.resolved.why, "; ")) {
       const std::string reason(part);
       std::smatch words;
@@ -221,6 +221,14 @@ TEST(Auto, GivesOnlyReasonsThatAreTrueOfItsPlan) {
   });
   if (HasFailure()) return;
   for (const Claim& claim : kClaims) EXPECT_GT(given[&claim], 0) << claim.text;
+}
+
+TEST(Auto, NeverAnswersARequestForPiecesWithSerial) {
+  for (const PlanOptions& asked : {PlanOptions{"auto", 8, 0}, PlanOptions{"auto", 0, 8}}) {
+    ForEachChoice(asked, [](const Chosen& chosen) {
+      EXPECT_NE(chosen.resolved.options.algorithm, "serial");
+    });
+  }
 }
 
 }  // namespace

@@ -39,14 +39,43 @@ TEST(Choice, KeepsThePiecesThatWereAskedFor) {
   EXPECT_GT(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
 }
 
+TEST(Choice, TakesOnePieceWhereEvenThatHasTooManySteps) {
+  const Problem problem = ParseProblem("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]",
+                                       ParseMesh("x=128,y=8").value(), kLarge, DType::kBF16)
+                              .value();
+  const Topology topology = MakeTopology(1024, 128);
+  const ResolvedOptions resolved = ResolveOptions(problem, topology, {"ring"}).value();
+  EXPECT_EQ(resolved.options.k_chunks, 1);
+  EXPECT_THAT(resolved.why, HasSubstr("pieces along K: 1, not 8, because daemons plan at most"));
+  EXPECT_GT(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
+}
+
+TEST(Choice, OfPiecesCountsThoseThatWereAskedForInTheOtherDimension) {
+  const Problem problem = MakeProblem(8, {16384, 8192, 8192}, DType::kBF16);
+  const auto resolve = [&](int k_chunks) {
+    return ResolveOptions(problem, MakeTopology(8, 8), {"auto", 0, k_chunks, "N=x"})->options;
+  };
+  EXPECT_EQ(resolve(0), (PlanOptions{"direct", 8, 1, "N=x"}));
+  EXPECT_EQ(resolve(4), (PlanOptions{"direct", 2, 4, "N=x"}));
+}
+
+// Along M and N at once, each piece of one would be multiplied by each piece of the other.
+TEST(Pieces, CutOneDimensionWhereCTravels) {
+  const Problem problem = MakeProblem(256, {262144, 28672, 8192}, DType::kBF16);
+  const Topology topology = MakeTopology(256, 32);
+  const auto steps = [&](int chunks) {
+    return StepsOf(problem, topology, ResolveOptions(problem, topology, {"ring", chunks})->options);
+  };
+  EXPECT_LE(steps(8), 8 * steps(1));
+}
+
 TEST(Choice, OfSerialNamesTheRowsOfAShard) {
   const Problem problem =
-      MakeProblem(8, {4096, 8192, 8192}, DType::kBF16, "A[M_x, K] * B[K, N] -> C[M, N]");
+      MakeProblem(8, {512, 8192, 8192}, DType::kBF16, "A[M_x, K] * B[K, N] -> C[M, N]");
   PlanOptions asked;
   asked.split = "N=x";
-  asked.chunks = 64;
   const ResolvedOptions resolved = ResolveOptions(problem, MakeTopology(8, 1), asked).value();
-  EXPECT_THAT(resolved.why, HasSubstr("auto takes serial: with 512 rows per shard, reading B again "
+  EXPECT_THAT(resolved.why, HasSubstr("auto takes serial: with 64 rows per shard, reading B again "
                                       "for each piece costs more than the gather"));
 }
 

@@ -128,6 +128,30 @@ TEST_P(EverySharding, IsPlannedByChoice) {
   }
 }
 
+int64_t Multiplies(const Schedule& schedule) {
+  int64_t count = 0;
+  for (const std::vector<Step>& steps : schedule.ranks) {
+    for (const Step& step : steps) count += std::holds_alternative<Multiply>(step.op);
+  }
+  return count;
+}
+
+// Twice as many, because pieces of C need not end where those of an input do.
+TEST_P(EverySharding, HasMultipliesInProportionToItsPiecesWhereCTravels) {
+  const Draw draw = {GetParam(), {288, 288, 288}, DType::kF32, 2};
+  for (const ShardedPlan& plan : PlansOf(draw, /*thorough=*/false)) {
+    const PlanOptions& options = plan.options;
+    if (options.chunks == 1) continue;
+    const Split split = ParseSplit(plan.problem, options.split).value();
+    if (!WorkOf(plan.problem, split).c_travels) continue;
+    SCOPED_TRACE(plan.name);
+    PlanOptions whole = options;
+    whole.chunks = 1;
+    EXPECT_LE(Multiplies(Plan(plan.problem, plan.topology, options).value()),
+              2 * options.chunks * Multiplies(Plan(plan.problem, plan.topology, whole).value()));
+  }
+}
+
 // Returns a few plans of a case, drawn by a seed, none with more than `most_steps` steps.
 std::vector<ShardedPlan> Some(const ShardedCase& sharded, size_t most_steps) {
   constexpr size_t kMost = 8;

@@ -240,7 +240,16 @@ TEST(PlanCli, APlanThatDaemonsRefuseSaysSo) {
       "plan --shape M=4096,N=64,K=64 --mesh x=16 --nodes 16 --algorithm ring --split N=x --chunks "
       "256 --k-chunks 2");
   EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, StartsWith("note: daemons would refuse this plan: it has about "));
   EXPECT_THAT(result.out, HasSubstr("; daemons plan at most 131072\n"));
+}
+
+TEST(PlanCli, APlanThatDaemonsRefuseSaysSoBeforeItIsPlanned) {
+  const Result result = Agmmctl(
+      "plan --shape M=8388608,N=8388608,K=8388608 --mesh x=4 --nodes 4 --algorithm direct --split "
+      "N=x --chunks 128 --k-chunks 128");
+  EXPECT_EQ(result.exit_code, 8) << "the plan is too large for a rank's workspace";
+  EXPECT_THAT(result.out, StartsWith("note: daemons would refuse this plan: it has about "));
 }
 
 TEST(PlanCli, AWorkspaceThatNoMachineHasIsRefusedWithItsSize) {
