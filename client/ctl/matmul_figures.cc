@@ -14,7 +14,7 @@ namespace {
 // The smallest share of T_gemm for which hiding can be measured.
 constexpr double kMinToHide = 0.05;
 // See BusySign.
-constexpr double kMaxRatio = 1.1, kMaxSpread = 0.25, kMinSpreadMs = 1;
+constexpr double kMaxSpread = 0.25, kMinSpreadMs = 1;
 // See SampledError.
 constexpr int64_t kRows = 16, kWindows = 8, kWindowCols = 8;
 
@@ -102,14 +102,10 @@ Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused
   return result;
 }
 
-std::optional<std::string> BusySign(const Comparison& comparison, std::optional<double> spread) {
-  if (comparison.ratio > kMaxRatio)
-    return absl::StrFormat("R would be %.3f, and cannot exceed 1", *comparison.ratio);
-  if (comparison.efficiency > kMaxRatio)
-    return absl::StrFormat("E would be %.3f, and cannot exceed 1", *comparison.efficiency);
-  if (comparison.fused_ms >= kMinSpreadMs && spread > kMaxSpread)
-    return absl::StrFormat("half of the runs differ by more than +-%.0f %%", 100 * *spread);
-  return std::nullopt;
+std::optional<std::string> BusySign(const std::vector<double>& runs_ms, absl::string_view runs) {
+  const std::optional<double> spread = SpreadOf(runs_ms);
+  if (!spread || *spread <= kMaxSpread || *Median(runs_ms) < kMinSpreadMs) return std::nullopt;
+  return absl::StrFormat("half of the %s differ by more than +-%.0f %%", runs, 100 * *spread);
 }
 
 std::string BusyNote(const std::string& sign) {
@@ -118,15 +114,18 @@ std::string BusyNote(const std::string& sign) {
 }
 
 Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
-                  const SerialRuns& serial) {
+                  const SerialRuns& serial, std::optional<double> fastest_ms) {
   const std::optional<double> time_ms = Median(runs_ms);
+  std::optional<double> gather_ms = Median(serial.gather_ms);
+  if (gather_ms && fastest_ms) gather_ms = std::min(*gather_ms, *fastest_ms);
   Figures figures;
   figures.comparison =
-      Compare(time_ms, Median(serial.unfused_ms), Median(serial.gemm_ms), Median(serial.gather_ms));
+      Compare(time_ms, Median(serial.unfused_ms), Median(serial.gemm_ms), gather_ms);
   figures.spread = SpreadOf(runs_ms);
   if (time_ms > 0)
     figures.tflops = 2.0 * problem.m() * problem.n() * problem.k() / (*time_ms * 1e9);
-  figures.busy = BusySign(figures.comparison, figures.spread);
+  figures.busy = BusySign(runs_ms, "runs");
+  if (!figures.busy) figures.busy = BusySign(serial.unfused_ms, "runs of serial");
   return figures;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "agmm/v1/job.pb.h"
 #include "client/npy/npy.h"
 #include "kernels/schedule/schedule.h"
@@ -52,13 +53,12 @@ struct Comparison {
 Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms,
                    std::optional<double> gemm_ms, std::optional<double> gather_ms);
 
-// Returns what shows that other work ran on the machine during the measurement, or nothing:
-//   R or E above 1.1: no product takes less time than its slower half, or than its GEMM, and 10 %
-//     allows for noise
-//   a spread of T above 25 %, where T is at least 1 ms: shorter times vary on an idle machine, too
-// The load average is not used, because the daemons may be on other hosts and because the
-// product itself raises it.
-std::optional<std::string> BusySign(const Comparison& comparison, std::optional<double> spread);
+// Returns what shows that other work ran on the machine during the measurement, or nothing: a
+// spread of the runs above 25 %, where their median is at least 1 ms, because shorter times vary on
+// an idle machine, too. `runs` names them. Ratios show nothing: a plan that sends in pieces, or
+// reads shards in place, can beat the parts of serial. The load average is not used, because the
+// daemons may be on other hosts and because the product itself raises it.
+std::optional<std::string> BusySign(const std::vector<double>& runs_ms, absl::string_view runs);
 // "the machine is busy: ...; repeat the measurement when ...", a line.
 std::string BusyNote(const std::string& sign);
 
@@ -69,8 +69,10 @@ struct Figures {
   std::optional<double> tflops;     // the rate of 2 M N K operations in the median
   std::optional<std::string> busy;  // see BusySign
 };
+// `fastest_ms`: the least median of any algorithm on this product. A product contains its gather,
+// so one that takes less than serial's gather gives the smaller bound.
 Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
-                  const SerialRuns& serial);
+                  const SerialRuns& serial, std::optional<double> fastest_ms);
 
 // How C differs from A B on a sample of its elements.
 struct SampleError {

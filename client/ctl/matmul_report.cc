@@ -29,7 +29,8 @@ std::string TimeText(const std::optional<double>& ms) {
   return ms >= 1e6 ? absl::StrFormat("%.0f", *ms) : Text(ms);
 }
 
-// Cells for R and E: their values, or "busy" where BusySign says that they mean nothing.
+// Cells for R and E: their values, or "busy" where the runs differ too much for them to mean
+// anything.
 std::string RatioText(const std::optional<double>& value, const std::optional<std::string>& busy) {
   return busy && value ? "busy" : Text(value);
 }
@@ -71,6 +72,16 @@ std::string Mark(const BenchCase& one, const BenchRow& row) {
   if (row.exact == false) marks.push_back("WRONG C");
   if (!row.exact) marks.push_back("C not compared");
   return absl::StrJoin(marks, ", ");
+}
+
+// The least T of any row whose product is right.
+std::optional<double> FastestMs(const BenchCase& one) {
+  std::optional<double> fastest;
+  for (const BenchRow& row : one.rows) {
+    const std::optional<double> time_ms = Median(row.runs_ms);
+    if (time_ms && row.exact != false) fastest = std::min(fastest.value_or(*time_ms), *time_ms);
+  }
+  return fastest;
 }
 
 // T of auto / T of the best.
@@ -198,7 +209,7 @@ std::string BenchText(const BenchCase& one) {
   Comparison bounds;
   std::string busy;
   for (const BenchRow& row : one.rows) {
-    const Figures figures = FiguresOf(one.problem, row.runs_ms, one.serial);
+    const Figures figures = FiguresOf(one.problem, row.runs_ms, one.serial, FastestMs(one));
     const Comparison& c = figures.comparison;
     bounds = c;
     const std::optional<double> link = LinkMegabytes(row);
@@ -231,7 +242,7 @@ std::string BenchSummary(const std::vector<BenchCase>& cases) {
         table.AddRow({one.name, m, n, k, "", "skipped"});
         continue;
       }
-      const Figures figures = FiguresOf(one.problem, best->runs_ms, one.serial);
+      const Figures figures = FiguresOf(one.problem, best->runs_ms, one.serial, FastestMs(one));
       const Comparison& c = figures.comparison;
       table.AddRow({one.name, m, n, k, Text(c.lower_bound_ms), best->algorithm, Text(c.fused_ms),
                     RatioText(c.ratio, figures.busy), Text(c.speedup), Text(AutoRatio(one))});
@@ -242,9 +253,10 @@ std::string BenchSummary(const std::vector<BenchCase>& cases) {
       &text,
       "min, T and p99 are the slowest rank's least, median and 99th percentile (of few\n"
       "runs: about the greatest) after a warm-up. link is the rate at which the busiest\n"
-      "node sends to other nodes. T_gemm, T_ag and T_unfused are of the serial jobs.\n"
-      "T_lb = max(T_gemm, T_ag), R = T_lb / T, speedup = T_unfused / T, E = 1 - (T -\n"
-      "T_gemm) / (T_unfused - T_gemm) if more than 5 % of T_gemm can be hidden\n");
+      "node sends to other nodes. T_gemm, T_ag and T_unfused are of the serial jobs, but\n"
+      "T_ag is at most the fastest T. T_lb = max(T_gemm, T_ag), R = T_lb / T, speedup =\n"
+      "T_unfused / T, E = 1 - (T - T_gemm) / (T_unfused - T_gemm) if more than 5 % of\n"
+      "T_gemm can be hidden\n");
   if (EveryCIsRight(cases)) absl::StrAppend(&text, "Every C equals that of serial, bit by bit\n");
   if (std::any_of(cases.begin(), cases.end(), [](const BenchCase& c) { return c.shared_host; }))
     absl::StrAppend(&text, kSharedHostNote);
@@ -260,7 +272,7 @@ std::vector<Json> ToJson(const BenchCase& one) {
   std::vector<Json> lines;
   for (const BenchRow* row : rows) {
     const v1::Job& job = row->job;
-    const Figures figures = FiguresOf(one.problem, row->runs_ms, one.serial);
+    const Figures figures = FiguresOf(one.problem, row->runs_ms, one.serial, FastestMs(one));
     const bool ran = row != &none;
     Json json = {{"schema", "agmm.bench_result.v1"},
                  {"name", one.name},

@@ -118,9 +118,12 @@ absl::Status Measure(Product* product, const MatmulFlags& flags, const Inputs& i
   const int runs = static_cast<int>(result->runs_ms.size());
   result->warm_up_dropped = flags.compare ? runs > 1 : inputs.repeat > 1 && runs == inputs.repeat;
   result->compared = flags.compare;
+  const std::vector<double> timed =
+      result->warm_up_dropped ? AfterWarmUp(result->runs_ms) : result->runs_ms;
   result->figures = FiguresOf(
-      product->problem(), result->warm_up_dropped ? AfterWarmUp(result->runs_ms) : result->runs_ms,
-      {AfterWarmUp(serial.unfused_ms), AfterWarmUp(serial.gemm_ms), AfterWarmUp(serial.gather_ms)});
+      product->problem(), timed,
+      {AfterWarmUp(serial.unfused_ms), AfterWarmUp(serial.gemm_ms), AfterWarmUp(serial.gather_ms)},
+      Median(timed));
   return absl::OkStatus();
 }
 

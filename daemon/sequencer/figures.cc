@@ -125,8 +125,11 @@ v1::JobFigures FiguresOf(const Problem& problem, const ScheduleFacts& facts, con
   }
   if (figures.time_us() <= 0) return figures;
   figures.set_tflops(figures.flop_count() / figures.time_us() * 1e-6);
-  if (parts.gemm_us > 0)
-    figures.set_overlap(std::max(parts.gemm_us, parts.gather_us) / figures.time_us());
+  if (parts.gemm_us > 0) {
+    // A product contains its gather, so the bound of the gather is at most the product's time.
+    const double gather_us = std::min(parts.gather_us, figures.time_us());
+    figures.set_overlap(std::max(parts.gemm_us, gather_us) / figures.time_us());
+  }
   return figures;
 }
 

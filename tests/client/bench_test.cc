@@ -51,7 +51,7 @@ BenchCase Skipped() {
 
 TEST(Bench, FiguresAreOfTheMediansAgainstSerial) {
   const BenchCase one = SomeCase();
-  const Figures direct = FiguresOf(one.problem, one.rows[2].runs_ms, one.serial);
+  const Figures direct = FiguresOf(one.problem, one.rows[2].runs_ms, one.serial, 10);
   EXPECT_EQ(direct.comparison.fused_ms, 10);
   EXPECT_EQ(direct.comparison.lower_bound_ms, 8);
   EXPECT_DOUBLE_EQ(*direct.comparison.ratio, 0.8);
@@ -132,16 +132,29 @@ TEST(Bench, SummaryHasALineForEachProductAndSaysThatAHostIsShared) {
                     Not(HasSubstr("direct"))));
 }
 
-TEST(Bench, ABusyMachineHasNoRatios) {
+TEST(Bench, RunsThatDifferTooMuchHaveNoRatios) {
   BenchCase one = SomeCase();
   EXPECT_THAT(BenchText(one), Not(HasSubstr("busy")));
-  one.rows[2].runs_ms = {7, 7, 7};
-  EXPECT_THAT(BenchText(one),
-              AllOf(HasSubstr("  7.000   7.000   busy   busy"),
-                    HasSubstr("the machine is busy: direct: R would be 1.143, and cannot exceed")));
-  EXPECT_EQ(ToJson(one)[2]["busy"], "R would be 1.143, and cannot exceed 1");
+  one.rows[2].runs_ms = {4, 10, 16};
+  EXPECT_THAT(BenchText(one), AllOf(HasSubstr("  10.000  15.880   busy   busy"),
+                                    HasSubstr("the machine is busy: direct: half of the runs "
+                                              "differ by more than +-30 %")));
+  EXPECT_EQ(ToJson(one)[2]["busy"], "half of the runs differ by more than +-30 %");
   EXPECT_TRUE(ToJson(one)[1]["busy"].is_null());
-  EXPECT_THAT(BenchSummary({one, Skipped()}), HasSubstr("direct   7.000  busy"));
+  EXPECT_THAT(BenchSummary({one, Skipped()}), HasSubstr("direct   10.000  busy"));
+  BenchCase baseline = SomeCase();
+  baseline.serial.unfused_ms = {6, 15, 24};
+  EXPECT_EQ(ToJson(baseline)[2]["busy"], "half of the runs of serial differ by more than +-30 %");
+}
+
+TEST(Bench, AProductThatTakesLessThanSerialsGatherIsNoSignOfABusyMachine) {
+  BenchCase one = SomeCase();
+  one.serial.gather_ms = {12, 12, 12};
+  const Json direct = ToJson(one)[2];
+  EXPECT_TRUE(direct["busy"].is_null());
+  EXPECT_EQ(direct["gather_ms"], 10) << "a product contains its gather";
+  EXPECT_EQ(direct["lower_bound_ms"], 10);
+  EXPECT_EQ(direct["ratio"], 1);
 }
 
 TEST(Bench, JsonIsTheGoldenOne) {

@@ -9,7 +9,6 @@ namespace agmm {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 Problem OnTwoRanks() {
@@ -84,15 +83,17 @@ TEST_F(Figures, EfficiencyNeedsSomethingToHide) {
   EXPECT_EQ(Compare(10, std::nullopt, 8, 6).speedup, std::nullopt);
 }
 
-TEST_F(Figures, WhatCannotBeShowsABusyMachine) {
-  const Comparison possible = Compare(10, 16, 8, 6);
-  EXPECT_EQ(BusySign(possible, 0.25), std::nullopt);
-  EXPECT_THAT(*BusySign(Compare(7.2, 16, 8, 6), 0), HasSubstr("R would be 1.111"));
-  EXPECT_EQ(BusySign(Compare(7.3, 16, 8, 6), 0), std::nullopt) << "10 % of noise";
-  EXPECT_THAT(*BusySign(Compare(7.5, 8.6, 8, 6), 0), HasSubstr("E would be 1.833"));
-  EXPECT_THAT(*BusySign(possible, 0.3), HasSubstr("+-30 %"));
-  EXPECT_EQ(BusySign(Compare(0.5, 1, {}, {}), 0.3), std::nullopt) << "short times vary";
-  EXPECT_EQ(BusySign({}, std::nullopt), std::nullopt);
+TEST_F(Figures, OnlyTheSpreadOfRunsShowsABusyMachine) {
+  EXPECT_EQ(BusySign({10, 10, 10}, "runs"), std::nullopt);
+  EXPECT_EQ(BusySign({7.5, 10, 12.5}, "runs"), std::nullopt);
+  EXPECT_EQ(BusySign({4, 10, 16}, "runs"), "half of the runs differ by more than +-30 %");
+  EXPECT_EQ(BusySign({0.2, 0.5, 0.8}, "runs"), std::nullopt) << "short times vary";
+  EXPECT_EQ(BusySign({4, 16}, "runs"), std::nullopt) << "too few runs to judge";
+  const SerialRuns serial = {{16, 16, 16}, {8, 8, 8}, {12, 12, 12}};
+  const agmm::Figures faster = FiguresOf(problem_, {6, 6, 6}, serial, 6);
+  EXPECT_EQ(faster.busy, std::nullopt) << "R and E above 1 are no sign";
+  EXPECT_EQ(faster.comparison.gather_ms, 6) << "a product contains its gather";
+  EXPECT_EQ(faster.comparison.lower_bound_ms, 8);
 }
 
 class SampledErrorTest : public ::testing::Test {

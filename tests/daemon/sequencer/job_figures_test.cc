@@ -69,6 +69,8 @@ TEST_F(JobFigures, TheSlowestRankCountsEpochByEpochWithoutTheFirst) {
   EXPECT_EQ(figures.flop_count(), 2 * 8 * 6 * 4);
   EXPECT_DOUBLE_EQ(figures.tflops(), 2 * 8 * 6 * 4 / 4e-6 * 1e-12);
   EXPECT_DOUBLE_EQ(figures.overlap(), 3.0 / 4);
+  EXPECT_EQ(FiguresOf(problem_, facts, {3, 9}, reports).overlap(), 1)
+      << "a product contains its gather";
   EXPECT_EQ(FiguresOf(problem_, facts, {}, reports).overlap(), 0) << "no serial run is known";
   reports[3].add_epoch_us(1);
   EXPECT_EQ(FiguresOf(problem_, facts, {}, reports).time_us(), 0) << "epochs cannot be matched";
