@@ -157,7 +157,7 @@ class Bench:
     def _measure(self, shape, rate, notes):
         rounds, turn_s, most = QUICK if self.options.quick else FULL
         rounds = self.options.rounds or rounds
-        shard = bounds.rows_of(shape.m, self.hosts.count)[0] * shape.k * bounds.ELEMENT_BYTES
+        to_each = bounds.bytes_to_each(shape.m, shape.n, shape.k, self.hosts.count)
         case = {
             "rate_bits": rate,
             "name": shape.name,
@@ -181,7 +181,7 @@ class Bench:
         }
         gathers = {
             "mpi": lambda count: self.mpi.run("gather", count),
-            "ucx": lambda count: self.ucx.move(shard, count)[0],
+            "ucx": lambda count: self.ucx.move(to_each, count)[0],
         }
         if has_tiles():
             runs["gemm_us"].append(("agmm's tiles", self.mpi, "gemm_tiles"))

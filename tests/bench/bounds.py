@@ -2,7 +2,8 @@
 
     T_gemm      the fastest local GEMM of [M, K] x [K, N / P] on all hosts at once, in the time of the slowest host: one
                 oneDNN call in bf16, agmm's tiles, or oneDNN in f32 with A widened by the way
-    T_ag        the fastest all-gather of A by anybody in the run
+    T_ag        the fastest gather by anybody in the run: of A; or, where that moves fewer bytes, of B with the exchange of
+                C behind it
     T_lb        max(T_gemm, T_ag)
     T_lb_cpu    max(T_ag, T_gemm + c bytes): bytes sent and received by a rank, c from the minimal sleeping UCX loop
     T_unfused   the fastest gather and then one GEMM, by anybody in the run
@@ -25,15 +26,45 @@ def rows_of(m, hosts):
     return [m // hosts + (rank < m % hosts) for rank in range(hosts)]
 
 
-def bytes_moved(m, k, hosts):
-    """Sent and received by the rank that moves most: its rows to every other, everybody else's to it."""
-    return max((hosts - 1) * own + (m - own) for own in rows_of(m, hosts)) * k * ELEMENT_BYTES
+def gathers_b(m, n, k, hosts):
+    """The split that agmm takes (kernels/schedule/split.h): the fewest bytes into the busiest rank, with one more for every
+    1,000 flops of the rank that computes most. By M, B is gathered and C exchanged; by N, A is gathered."""
+    rows, cols = rows_of(m, hosts), rows_of(n, hosts)
+    by_n = (m - min(rows)) * k * ELEMENT_BYTES, 2 * m * max(cols) * k
+    by_m = max((n - c) * k + (m - r) * c for r, c in zip(rows, cols)) * ELEMENT_BYTES, 2 * max(rows) * n * k
+
+    def cost(into, flops):
+        return into + flops // 1000, flops
+
+    return cost(*by_m) < cost(*by_n)
 
 
-def link_us(m, k, hosts, rate_bits):
+def sent_and_received(m, n, k, hosts):
+    """Bytes by rank, as (sent, received): its shard to every other, everybody else's to it, and so the blocks of C."""
+    rows, cols = rows_of(m, hosts), rows_of(n, hosts)
+    if not gathers_b(m, n, k, hosts):
+        return [((hosts - 1) * r * k * ELEMENT_BYTES, (m - r) * k * ELEMENT_BYTES) for r in rows]
+    return [
+        (((hosts - 1) * c * k + r * (n - c)) * ELEMENT_BYTES, ((n - c) * k + (m - r) * c) * ELEMENT_BYTES)
+        for r, c in zip(rows, cols)
+    ]
+
+
+def bytes_to_each(m, n, k, hosts):
+    """What the first rank, which has the largest shards, sends to each other rank."""
+    rows, cols = rows_of(m, hosts), rows_of(n, hosts)
+    elements = cols[0] * k + rows[0] * cols[0] if gathers_b(m, n, k, hosts) else rows[0] * k
+    return elements * ELEMENT_BYTES
+
+
+def bytes_moved(m, n, k, hosts):
+    """Sent and received by the rank that moves most."""
+    return max(sent + received for sent, received in sent_and_received(m, n, k, hosts))
+
+
+def link_us(m, n, k, hosts, rate_bits):
     """What the busiest link needs, one way, at its full rate."""
-    one_way = max(max((hosts - 1) * own, m - own) for own in rows_of(m, hosts)) * k * ELEMENT_BYTES
-    return one_way * 8 / rate_bits * 1e6
+    return max(max(both) for both in sent_and_received(m, n, k, hosts)) * 8 / rate_bits * 1e6
 
 
 def spread(samples):
@@ -54,14 +85,15 @@ def figures(case):
     """What follows from a case's samples; `case` as report.py describes it, without `figures`."""
     gemm_by, gemm = fastest(case["gemm_us"])
     gather_by, gather = fastest(case["gather_us"])
-    link = link_us(case["m"], case["k"], case["hosts"], case["rate_bits"])
+    sizes = [case[name] for name in ("m", "n", "k", "hosts")]
+    link = link_us(*sizes, case["rate_bits"])
     if "products" in case:
         sustained = link - BURST_BYTES * 8 / case["rate_bits"] * 1e6 / case["products"]
         if sustained > gather:
             gather_by, gather = "link", sustained
     unfused_by, unfused = fastest({name: case["samples_us"][name] for name in case["unfused"]})
     c = median(case["c_ns"])
-    moved = bytes_moved(case["m"], case["k"], case["hosts"])
+    moved = bytes_moved(*sizes)
     lower = max(gemm, gather)
     lower_cpu = max(gather, gemm + c * moved / 1000)
     contenders = {}

@@ -14,6 +14,7 @@ import time
 
 import numpy
 
+import bounds
 from hosts import DEVICE, SUBNET, write_secret
 from ranks import ContenderFailed, Ranks
 from shapes import SEED_A, SEED_B, part_of
@@ -30,7 +31,8 @@ class RankContender:
 
     def set_shape(self, shape, data):
         self.shape = shape
-        return self.chosen(self.ranks.call(f"shape {shape.m} {shape.n} {shape.k} {data}")[0].split())
+        gathered = "B" if bounds.gathers_b(shape.m, shape.n, shape.k, self.ranks.size) else "A"
+        return self.chosen(self.ranks.call(f"shape {shape.m} {shape.n} {shape.k} {data} {gathered}")[0].split())
 
     def run(self, form, count, products=1):
         return self.ranks.run(self.forms.get(form, form), count, products)

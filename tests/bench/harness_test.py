@@ -94,6 +94,12 @@ class ServiceFigures(unittest.TestCase):
         self.assertFalse(service_parts.ratio_row("upload", "bare stream", 0.9, 0.89, "", {}).met)
         self.assertEqual([service_figures.verdict(met._replace(met=m)) for m in (True, False, None)], ["met", "MISSED", ""])
 
+    def test_a_link_that_carries_more_than_its_rate_is_no_measurement(self):
+        row = service_parts.link_row(2, 0, 64 << 20, 0.28)
+        self.assertEqual((row.met, round(row.values["ratio"], 2)), (True, 0.96))
+        with self.assertRaisesRegex(service_parts.ServiceFailed, "3800 MB/s is more than the link carries"):
+            service_parts.link_row(2, 0, 38_000_000, 0.01)
+
     def test_a_job_lasts_from_its_launch_to_its_end(self):
         job = {"start_time": "2026-11-21T19:59:59.999000Z", "end_time": "2026-11-21T20:00:00.250500Z"}
         self.assertAlmostEqual(service_parts.job_us(job), 251_500, delta=1)
@@ -104,14 +110,24 @@ class ServiceFigures(unittest.TestCase):
 
 class Bounds(unittest.TestCase):
     def test_bytes_are_what_the_busiest_rank_sends_and_receives(self):
-        self.assertEqual(bounds.bytes_moved(4096, 4096, 2), 2 * 2048 * 4096 * 2)
+        self.assertEqual(bounds.bytes_moved(4096, 4096, 4096, 2), 2 * 2048 * 4096 * 2)
         # 3 hosts, 4 rows: the first has 2, sends them twice and receives 2.
-        self.assertEqual(bounds.bytes_moved(4, 10, 3), (2 * 2 + 2) * 10 * 2)
+        self.assertEqual(bounds.bytes_moved(4, 300, 10, 3), (2 * 2 + 2) * 10 * 2)
 
     def test_a_link_carries_one_way(self):
-        self.assertAlmostEqual(bounds.link_us(4096, 4096, 2, 4e9), 2048 * 4096 * 2 * 8 / 4e9 * 1e6)
+        self.assertAlmostEqual(bounds.link_us(4096, 4096, 4096, 2, 4e9), 2048 * 4096 * 2 * 8 / 4e9 * 1e6)
         # The last of 3 hosts has 1 of 4 rows and receives 3; the first sends 2 rows twice.
-        self.assertAlmostEqual(bounds.link_us(4, 10, 3, 1e9), 4 * 10 * 2 * 8 / 1e9 * 1e6)
+        self.assertAlmostEqual(bounds.link_us(4, 300, 10, 3, 1e9), 4 * 10 * 2 * 8 / 1e9 * 1e6)
+
+    def test_the_smaller_operand_is_gathered(self):
+        self.assertTrue(bounds.gathers_b(8192, 64, 4096, 2))
+        self.assertFalse(bounds.gathers_b(64, 8192, 4096, 2))
+        self.assertFalse(bounds.gathers_b(8192, 8192, 64, 2), "blocks of C would be larger than A")
+        # To the other of 2 hosts: half of the columns of B, and a quarter of C; the same comes back.
+        one_way = (32 * 4096 + 4096 * 32) * 2
+        self.assertEqual(bounds.bytes_to_each(8192, 64, 4096, 2), one_way)
+        self.assertEqual(bounds.bytes_moved(8192, 64, 4096, 2), 2 * one_way)
+        self.assertAlmostEqual(bounds.link_us(8192, 64, 4096, 2, 2e9), one_way * 8 / 2e9 * 1e6)
 
     def test_figures_are_the_definitions(self):
         f = canned()["cases"][0]["figures"]
@@ -119,7 +135,7 @@ class Bounds(unittest.TestCase):
         self.assertEqual((f["t_ag_us"], f["t_ag_by"]), (36100, "mpi"))
         self.assertEqual(f["t_lb_us"], 36100)
         self.assertEqual(f["c_ns"], 0.4)
-        self.assertAlmostEqual(f["t_lb_cpu_us"], max(36100, 21000 + 0.4e-3 * 33554432))
+        self.assertAlmostEqual(f["t_lb_cpu_us"], max(36100, 21000 + 0.4e-3 * 6291456))
         self.assertEqual((f["t_unfused_us"], f["t_unfused_by"]), (57500, "mpi allgather + gemm"))
         auto = f["contenders"]["agmm auto"]
         self.assertEqual(auto["t_us"], 41000)
@@ -131,8 +147,8 @@ class Bounds(unittest.TestCase):
 
     def test_the_wire_counts_on_cpus(self):
         case = canned()["cases"][0]
-        case["c_ns"] = [1.0]
-        self.assertAlmostEqual(bounds.figures(case)["t_lb_cpu_us"], 21000 + 33554.432)
+        case["c_ns"] = [3.0]
+        self.assertAlmostEqual(bounds.figures(case)["t_lb_cpu_us"], 21000 + 3 * 6291.456)
 
     def test_there_is_no_e_without_something_to_hide(self):
         f = canned()["cases"][1]["figures"]
@@ -147,7 +163,7 @@ class Bounds(unittest.TestCase):
         self.assertAlmostEqual(f["versus"]["ratio"], 99 / 104)
 
     def test_a_link_carries_no_more_in_a_row_than_its_rate_and_a_burst(self):
-        case = {**canned()["cases"][0], "gather_us": {"mpi": [1000]}}
+        case = {**canned()["cases"][0], "n": 8192, "gather_us": {"mpi": [1000]}}
         self.assertEqual(bounds.figures(case)["t_ag_us"], 1000)
         f = bounds.figures({**case, "products": 4})
         # 16 MiB a product at 4 Gbit/s, less a quarter of 256 KiB.

@@ -20,6 +20,8 @@ import json
 import sys
 from statistics import median
 
+import bounds
+
 WIDTH = 110
 
 
@@ -61,6 +63,7 @@ def case_lines(case):
     if case["m"] % case["hosts"] == 0 and case["n"] % case["hosts"] == 0:
         shard = f" (m_shard {case['m'] // case['hosts']}, n_shard {case['n'] // case['hosts']})"
     yield f"{case['name']}: M {case['m']} K {case['k']} N {case['n']}{shard} bf16, {case['rate_bits'] / 1e9:g} Gbit/s each way"
+    yield f"  {'B' if bounds.gathers_b(case['m'], case['n'], case['k'], case['hosts']) else 'A'} is gathered"
     yield (
         f"  T_gemm {ms(f['t_gemm_us'])} ms ({f['t_gemm_by']})   T_ag {ms(f['t_ag_us'])} ms ({f['t_ag_by']}; "
         f"bytes / link rate {ms(f['link_us'])})   c {f['c_ns']:.3f} ns/B"

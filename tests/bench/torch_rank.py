@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What people write with PyTorch instead of using agmm: all_gather_into_tensor over Gloo, then matmul, in bf16.
+"""What people write with PyTorch instead of using agmm: all_gather_into_tensor over Gloo, then matmul, in bf16. Where B is
+gathered, all_to_all_single then brings the blocks of C to their ranks.
 
     torch_rank.py FOLDER RANK SIZE      commands as in contender_rank.h; WHAT is gather or unfused
 
@@ -30,27 +31,37 @@ class Rank:
 
     def answer(self, words):
         if words[0] == "shape":
-            return self.set_shape(*map(int, words[1:4]), pathlib.Path(words[4]))
+            return self.set_shape(*map(int, words[1:4]), pathlib.Path(words[4]), words[5] == "B")
         if words[0] == "run":
             return " ".join(f"{self.time(words[1], int(words[3])):.3f}" for _ in range(int(words[2])))
         if words[0] == "rows":
             return self.write_rows(words[1], int(words[2]), words[3], list(map(int, words[4:])))
         raise ValueError(f"unknown command {words[0]}")
 
-    def set_shape(self, m, n, k, data):
-        self.m = m
-        self.m_pad = -(-m // self.size)
+    def set_shape(self, m, n, k, data, gathers_b):
+        self.m, self.gathers_b = m, gathers_b
+        self.m_pad, self.n_pad = -(-m // self.size), -(-n // self.size)
         begin, end = part_of(m, self.size, self.rank)
         a = numpy.fromfile(data / "A.i8", numpy.int8).reshape(m, k)[begin:end]
         left, right = part_of(n, self.size, self.rank)
         b = numpy.fromfile(data / "B.i8", numpy.int8).reshape(k, n)[:, left:right]
+        self.cols = right - left
         self.own = torch.zeros(self.m_pad, k, dtype=torch.bfloat16)
         self.own[: end - begin] = torch.from_numpy(a)
         self.a = torch.zeros(self.m_pad * self.size, k, dtype=torch.bfloat16)
-        self.c = torch.empty(self.m_pad * self.size, right - left, dtype=torch.bfloat16)
         # Row-major, or transposed as torch.nn.Linear keeps its weight: what is faster here.
         b = torch.from_numpy(numpy.ascontiguousarray(b)).to(torch.bfloat16)
-        layouts = {"row-major": b, "transposed": b.t().contiguous().t()}
+        if gathers_b:
+            padded = torch.zeros(k, self.n_pad, dtype=torch.bfloat16)
+            padded[:, : self.cols] = b
+            self.b_transposed = padded.t().contiguous()
+            layouts = {"row-major": padded, "transposed": self.b_transposed}
+            self.all_b = torch.zeros(self.size * k * self.n_pad, dtype=torch.bfloat16)
+            self.made = torch.empty(self.size, self.m_pad, self.n_pad, dtype=torch.bfloat16)
+            self.c = torch.empty(self.m_pad * self.size, self.n_pad, dtype=torch.bfloat16)
+        else:
+            layouts = {"row-major": b, "transposed": b.t().contiguous().t()}
+            self.c = torch.empty(self.m_pad * self.size, self.cols, dtype=torch.bfloat16)
         times = {}
         for name, self.b in layouts.items():
             self.time("unfused")
@@ -68,14 +79,28 @@ class Rank:
         while time.monotonic() < start:
             time.sleep(0)
         for _ in range(products):
-            if what != "gemm":
-                dist.all_gather_into_tensor(self.a, self.own)
-            if what != "gather":
-                torch.matmul(self.a, self.b, out=self.c)
+            self.multiply_by_gathered_b(what) if self.gathers_b else self.multiply_gathered_a(what)
         return (time.monotonic() - start) / products * 1e6
 
+    def multiply_gathered_a(self, what):
+        if what != "gemm":
+            dist.all_gather_into_tensor(self.a, self.own)
+        if what != "gather":
+            torch.matmul(self.a, self.b, out=self.c)
+
+    def multiply_by_gathered_b(self, what):
+        if what != "gemm":
+            dist.all_gather_into_tensor(self.all_b, self.b.reshape(-1))
+        if what != "gather":
+            b = self.all_b.view(self.size, *self.b.shape)  # a matrix of the columns of each rank
+            for part, made in zip(b, self.made):
+                torch.matmul(self.own, part.t() if self.b is self.b_transposed else part, out=made)
+        if what != "gemm":
+            # As bytes, because not every version exchanges bf16.
+            dist.all_to_all_single(self.c.view(torch.uint8), self.made.view(-1, self.n_pad).view(torch.uint8))
+
     def write_rows(self, what, products, file, rows):
-        self.a.fill_(float("nan"))
+        (self.all_b if self.gathers_b else self.a).fill_(float("nan"))
         self.c.fill_(float("nan"))
         self.time(what, products)
         starts = [part_of(self.m, self.size, r) for r in range(self.size)]
@@ -85,7 +110,7 @@ class Rank:
             for r, (begin, end) in enumerate(starts)
             if begin <= row < end
         ]
-        self.c[padded].view(torch.int16).numpy().tofile(f"{file}.{self.rank}")
+        self.c[padded, : self.cols].contiguous().view(torch.int16).numpy().tofile(f"{file}.{self.rank}")
         return ""
 
 
