@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/config/reachable.h"
 #include "daemon/devices.h"
 #include "daemon/gauges.h"
 #include "daemon/link/beats.h"
@@ -182,6 +183,7 @@ absl::Status WholeDaemon::CreateDevices() {
 
 absl::Status WholeDaemon::CreateTransport() {
   if (!alone()) {
+    AGMM_RETURN_IF_ERROR(CheckReachable(config_));
     TransportOptions options;
     AGMM_ASSIGN_OR_RETURN(const auto addresses, Resolve(config_.transport_address, 0));
     options.bind_address = addresses[0].ip();

@@ -326,6 +326,20 @@ TEST(World, AnAddressBehindNatIsRefusedWithWhatToSetInstead) {
                     HasSubstr("local.listen"), HasSubstr("local.transport_address")));
 }
 
+TEST(World, ALoopbackAddressThatAnotherHostCannotReachIsRefusedAtStart) {
+  TestWorld world(2);
+  Config config = world.ConfigOf(0);
+  config.nodes[1].address = "192.0.2.1:7101";
+  for (const char* own : {"127.0.1.1", "localhost"}) {
+    config.transport_address = own;
+    const absl::Status refused = Daemon::Start(config, [](absl::Status) {}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr(std::string(own)), HasSubstr("is a loopback address on this host"),
+                      HasSubstr("(192.0.2.1:7101) cannot reach"), HasSubstr("/etc/hosts")));
+  }
+}
+
 class SocketWorld : public testing::Test {
  protected:
   SocketWorld() {
