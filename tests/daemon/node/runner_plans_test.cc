@@ -61,7 +61,7 @@ TEST(Runner, PlansTakeTheMemoryThatIsAccountedForThem) {
   for (const auto& [algorithm, chunks] :
        {std::pair("peer", 64), {"direct", 64}, {"ring", 64}, {"split_ring", 32}, {"serial", 64}}) {
     RunnerWorld world(1, 8);
-    const Problem problem = world.ProblemOf(64 * 64, 64, 16);
+    const Problem problem = world.ProblemOf(64 * 64, 8 * 64, 16);
     // The first one allocates what later ones share.
     world.Prepare(world.PrepareOf(1, problem, algorithm, chunks));
     const auto before = static_cast<double>(AllocatedBytes());
