@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "kernels/schedule/spec.h"
 
 namespace agmm {
@@ -47,6 +48,21 @@ void FindNear(const CLI::App& app, const std::string& prefix, const std::string&
       near->push_back(absl::StrCat("\"", prefix, name, "\""));
     FindNear(*verb, absl::StrCat(prefix, name, " "), word, near);
   }
+}
+
+// Suggests the flags of `verb`, and of the commands above it, that `word` may stand for, or --help.
+std::string FlagMistake(const CLI::App& verb, const std::string& path, const std::string& word) {
+  std::vector<std::string> near;
+  for (const CLI::App* app = &verb; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        if (EditDistance(word, name) <= 2 || (word.size() >= 2 && absl::StartsWith(name, word)))
+          near.push_back(absl::StrCat("\"--", name, "\""));
+      }
+    }
+  }
+  if (near.empty()) return absl::StrCat("see ", path, " --help");
+  return absl::StrCat("did you mean ", absl::StrJoin(near, " or "), "?");
 }
 
 }  // namespace
@@ -120,10 +136,11 @@ absl::StatusOr<Mesh> MeshOfFlags(const std::string& mesh, const std::string& ran
 absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
                                                          absl::string_view bindings) {
   const std::vector<std::string> names = OperandNames(spec);
+  if (names.size() == 2 && absl::StrContains(spec, "->")) return MoveIsNotPlanned(spec);
   if (names.size() != 3) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("spec \"%s\" has %d operands, but a product has 3, as in '%s'", spec,
-                        names.size(), kDefaultSpec));
+        absl::StrFormat("spec \"%s\" has %s, but a product has 3, as in '%s'", spec,
+                        Counted(names.size(), "operand"), kDefaultSpec));
   }
   std::map<std::string, v1::TensorRef> bound;
   for (absl::string_view binding : absl::StrSplit(bindings, ',')) {
@@ -215,8 +232,16 @@ std::string MistakeOf(const CLI::App& app, const std::string& error) {
   const std::string verbs =
       absl::StrJoin(VerbsOf(*chosen), ", ",
                     [](std::string* out, const CLI::App* verb) { out->append(verb->get_name()); });
-  if (verbs.empty()) return absl::StrCat(error, "; see ", path, " --help");  // the verb is complete
   const std::vector<std::string> left = app.remaining(/*recurse=*/true);
+  const auto flag = std::find_if(left.begin(), left.end(), [](const std::string& text) {
+    return absl::StartsWith(text, "--") && text.size() > 2;
+  });
+  if (flag != left.end()) {
+    const std::string name = flag->substr(2, flag->find('=') - 2);
+    return absl::StrFormat("\"%s\" has no flag --%s; %s", path, name,
+                           FlagMistake(*chosen, path, name));
+  }
+  if (verbs.empty()) return absl::StrCat(error, "; see ", path, " --help");  // the verb is complete
   const auto word = std::find_if(left.begin(), left.end(), [](const std::string& text) {
     return !text.empty() && text[0] != '-';
   });

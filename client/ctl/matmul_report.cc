@@ -98,18 +98,17 @@ std::string AutoLine(const BenchCase& one) {
   if (chosen == nullptr) return "";
   const v1::Job& job = chosen->job;
   return absl::StrCat(
-      Wrap("auto ran " + PlanText(job.options(), job.explanation(), job.schedule()), 100), "\n");
+      Wrap("auto ran " + PlanText(job.options(), job.explanation(), job.schedule())), "\n");
 }
 
-// "error      1.2e-07 relative to f64, on a sample of C\n".
-std::string ErrorLine(const SampleError& error) {
-  if (!error.relative) return "error      not known: no element of the sample of C is finite\n";
+// "1.2e-07 relative to f64, on a sample of C".
+std::string ErrorText(const SampleError& error) {
+  if (!error.relative) return "not known: no element of the sample of C is finite";
   const std::string others = error.non_finite > 0
                                  ? absl::StrCat(", without ", Counted(error.non_finite, "element"),
                                                 " of ", error.elements, " that are not finite")
                                  : "";
-  return absl::StrFormat("error      %.2g relative to f64, on a sample of C%s\n", *error.relative,
-                         others);
+  return absl::StrFormat("%.2g relative to f64, on a sample of C%s", *error.relative, others);
 }
 
 // Where elements of C that are not finite may come from.
@@ -134,17 +133,19 @@ bool EveryCIsRight(const std::vector<BenchCase>& cases) {
 std::string MatmulText(const MatmulResult& result) {
   const std::string plan =
       PlanText(result.job.options(), result.job.explanation(), result.algorithm);
-  std::string text = absl::StrCat(
-      ToString(result.problem), "\nalgorithm  ", plan, "\nplan       ", result.job.plan_hash(),
-      "\nT          ", Text(result.figures.comparison.fused_ms), " ms, ", Basis(result),
-      "\nrate       ", Text(result.figures.tflops), " TFLOP/s\nC          ", result.out, ", ",
-      result.problem.m(), " x ", result.problem.n(), " ", Name(result.out_dtype), "\n");
-  if (result.non_finite > 0) {
-    absl::StrAppend(&text, "           ",
-                    NonFiniteText(result.non_finite, result.problem.m() * result.problem.n()),
-                    "\n");
-  }
-  if (result.error) text += ErrorLine(*result.error);
+  const Problem& problem = result.problem;
+  std::string made =
+      absl::StrCat(result.out, ", ", problem.m(), " x ", problem.n(), " ", Name(result.out_dtype));
+  if (result.non_finite > 0)
+    absl::StrAppend(&made, "\n", NonFiniteText(result.non_finite, problem.m() * problem.n()));
+  Fields fields;
+  fields.Add("algorithm", plan);
+  fields.Add("plan", result.job.plan_hash());
+  fields.Add("T", absl::StrCat(Text(result.figures.comparison.fused_ms), " ms, ", Basis(result)));
+  fields.Add("rate", absl::StrCat(Text(result.figures.tflops), " TFLOP/s"));
+  fields.Add("C", made);
+  if (result.error) fields.Add("error", ErrorText(*result.error));
+  std::string text = absl::StrCat(Wrap(ToString(problem)), "\n", fields.ToString());
   const Comparison& c = result.figures.comparison;
   const std::optional<std::string>& busy = result.figures.busy;
   if (result.compared) {
@@ -202,7 +203,7 @@ const BenchRow* BestOf(const BenchCase& one) {
 
 std::string BenchText(const BenchCase& one) {
   const std::string title = absl::StrCat(one.name, "  ", SizesText(one.problem), "\n");
-  if (!one.skipped.empty()) return absl::StrCat(title, Wrap("skipped: " + one.skipped, 100), "\n");
+  if (!one.skipped.empty()) return absl::StrCat(title, Wrap("skipped: " + one.skipped), "\n");
   Table table({LongWords("algorithm"), Number("min", "ms"), Number("T", "ms"), Number("p99", "ms"),
                Number("R"), Number("E"), Number("speedup"), Number("rate", "TFLOP/s"),
                Number("link", "MB/s"), Words("")});

@@ -127,6 +127,8 @@ std::string Fields::ToString() const {
   return result;
 }
 
+std::string Wrap(absl::string_view text) { return Wrap(text, line_columns); }
+
 std::string Wrap(absl::string_view text, size_t width) {
   std::string result;
   size_t column = 0;

@@ -71,5 +71,7 @@ class Fields {
 
 // Returns `text` in lines of at most `width` columns, unless a word is longer.
 std::string Wrap(absl::string_view text, size_t width);
+// In lines as wide as those of tables.
+std::string Wrap(absl::string_view text);
 
 }  // namespace agmm

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,12 +26,18 @@ constexpr int kBarColumns = 24;
 // The time before a rate means anything.
 constexpr absl::Duration kRateSettles = absl::Milliseconds(500);
 
+// True if stderr is a terminal that knows escape sequences.
+bool CanRedraw() {
+  const char* const term = std::getenv("TERM");
+  return isatty(STDERR_FILENO) == 1 && term != nullptr && absl::string_view(term) != "dumb";
+}
+
 }  // namespace
 
 TerminalLine::TerminalLine(std::function<std::string(absl::Duration)> text,
                            absl::Duration once_after)
     : text_(std::move(text)), start_ns_(MonotonicNanos()) {
-  const bool terminal = isatty(STDERR_FILENO) == 1;
+  const bool terminal = CanRedraw();
   if (!terminal && once_after == absl::InfiniteDuration()) return;
   absl::StatusOr<std::thread> thread =
       StartThread("the line on the terminal", [this, terminal, once_after] {

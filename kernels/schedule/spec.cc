@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/scanner.h"
@@ -219,11 +220,19 @@ absl::StatusOr<Shape> ParseShape(absl::string_view text) {
   return shape;
 }
 
+absl::Status MoveIsNotPlanned(absl::string_view spec) {
+  return absl::UnimplementedError(absl::StrFormat(
+      "spec \"%s\" moves a matrix without multiplying it, and moves are not planned "
+      "yet; write a product such as '%s', or read the tensor and put it again",
+      absl::CHexEscape(spec), kDefaultSpec));
+}
+
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype) {
   Scanner scanner("spec", spec);
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
   AGMM_ASSIGN_OR_RETURN(const ParsedOperand a, ParseOperand(scanner, mesh));
+  if (scanner.Consume("->")) return MoveIsNotPlanned(spec);
   AGMM_RETURN_IF_ERROR(scanner.Expect("*"));
   AGMM_ASSIGN_OR_RETURN(const ParsedOperand b, ParseOperand(scanner, mesh));
   AGMM_RETURN_IF_ERROR(scanner.Expect("->"));

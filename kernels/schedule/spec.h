@@ -27,9 +27,12 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view text, std::vector<int> ranks = 
 // Parses "M=8192,N=4096,K=4096", in any order, each once.
 absl::StatusOr<Shape> ParseShape(absl::string_view text);
 
+// The error of a spec such as "A[M_x, K] -> B[M, K]": UNIMPLEMENTED.
+absl::Status MoveIsNotPlanned(absl::string_view spec);
+
 // Parses a spec over `mesh`. Dimensions may have any names; the one that A and B share is K.
-// Errors: INVALID_ARGUMENT with a message of three lines: the fault with its column (from 1), the
-// text, and a caret under the column.
+// Errors: MoveIsNotPlanned; INVALID_ARGUMENT with a message of three lines: the fault with its
+// column (from 1), the text, and a caret under the column.
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype);
 

@@ -68,7 +68,7 @@ TEST(Arguments, BindingsComeInTheSpecsOrder) {
   EXPECT_THAT(ParseBindings(spec, "A=X,B=W,C=Y,D=Z").status().message(), HasSubstr("\"D=Z\""));
   EXPECT_THAT(ParseBindings(spec, "A=X,A=Y,B=W,C=Y").status().message(), HasSubstr("A twice"));
   EXPECT_THAT(ParseBindings(spec, "A,B=W,C=Y").status().message(), HasSubstr("\"A\""));
-  EXPECT_THAT(ParseBindings("A[M,K]", "A=X").status().message(), HasSubstr("1 operands"));
+  EXPECT_THAT(ParseBindings("A[M,K]", "A=X").status().message(), HasSubstr("has 1 operand, but"));
 }
 
 TEST(Arguments, TimeoutsAreFromAboveZeroToADay) {
@@ -122,8 +122,25 @@ TEST_F(Verbs, AMissingOneIsSaid) {
 
 TEST_F(Verbs, OtherMistakesAreNotAboutVerbs) {
   EXPECT_EQ(MistakeIn({"tensor", "list", "W"}), "refused; see agmmctl tensor list --help");
-  EXPECT_EQ(MistakeIn({"status", "--colour"}), "refused; see agmmctl status --help");
   EXPECT_EQ(MistakeIn({"status"}), "no mistake");
+}
+
+TEST_F(Verbs, AWrongFlagIsNamedWithTheNearest) {
+  app_.add_flag("--json");
+  app_.get_subcommand("status")->add_option("--timeout", "")->required();
+  EXPECT_EQ(MistakeIn({"status", "--timeuot=3s"}),
+            "\"agmmctl status\" has no flag --timeuot; did you mean \"--timeout\"?");
+  EXPECT_EQ(MistakeIn({"status", "--jsn"}),
+            "\"agmmctl status\" has no flag --jsn; did you mean \"--json\"?");
+  EXPECT_EQ(MistakeIn({"tensor", "list", "--js"}),
+            "\"agmmctl tensor list\" has no flag --js; did you mean \"--json\"?");
+  EXPECT_EQ(MistakeIn({"tensor", "list", "--colour"}),
+            "\"agmmctl tensor list\" has no flag --colour; see agmmctl tensor list --help");
+}
+
+TEST(Bindings, AMoveIsNotPlannedYet) {
+  const absl::Status move = ParseBindings("A[M_x,K] -> B[M,K]", "A=X,B=Y").status();
+  EXPECT_EQ(move.code(), absl::StatusCode::kUnimplemented);
 }
 
 TEST(EditDistance, CountsSingleLetters) {

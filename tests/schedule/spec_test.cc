@@ -256,5 +256,11 @@ TEST(TensorText, IsOneOperandWithoutAName) {
       HasSubstr("N of the tensor is 0"));
 }
 
+TEST(Spec, AMoveIsNotPlannedYet) {
+  const absl::Status move = ProblemOf("A[M, K] -> B[M, K]").status();
+  EXPECT_EQ(move.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(move.message().find("moves are not planned yet"), absl::string_view::npos) << move;
+}
+
 }  // namespace
 }  // namespace agmm

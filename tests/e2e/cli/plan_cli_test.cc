@@ -195,8 +195,9 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
        "agmmctl: unknown command \"lst\" of \"agmmctl tensor\"; did you mean \"list\"?\n"},
       {"plan", "agmmctl: --shape is required; see agmmctl plan --help\n"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --colour=red",
-       "agmmctl: The following argument was not expected: "
-       "--colour=red"},
+       "agmmctl: \"agmmctl plan\" has no flag --colour; see agmmctl plan --help"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunk 2",
+       "agmmctl: \"agmmctl plan\" has no flag --chunk; did you mean \"--chunks\"?"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --nodes two",
        "agmmctl: Could not convert: --nodes = two"},
       {"plan --shape M=8,N=8 --mesh x=2",
@@ -215,7 +216,7 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 0",
        "agmmctl: --chunks: Value 0 not in range 1 to 256"},
       {"plan --shape M=8,N=8,K=8 --mesh x=3 --nodes 2",
-       "agmmctl: 3 ranks do not divide over 2 nodes"},
+       "agmmctl: 3 ranks cannot be divided evenly over 2 nodes"},
   };
   for (const auto& bad : cases) {
     SCOPED_TRACE(bad.arguments);
