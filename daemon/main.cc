@@ -161,10 +161,9 @@ absl::Status RaiseDescriptorLimit(size_t nodes) {
   const size_t least = kAlone + kOfAPeer * (nodes - 1);
   if (limit.rlim_cur >= least) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrFormat("%d descriptors may be open, and a daemon of a world of %d nodes takes up to "
-                      "%d; raise ulimit "
-                      "-n",
-                      limit.rlim_cur, nodes, least));
+      absl::StrFormat("%d descriptors may be open, and a daemon of a world of %s takes up to %d; "
+                      "raise ulimit -n",
+                      limit.rlim_cur, Counted(nodes, "node"), least));
 }
 
 // `state`: "READY=1", "STOPPING=1" or empty. `text`: shown by `systemctl status`.

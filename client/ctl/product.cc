@@ -41,9 +41,10 @@ absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh) {
   const std::vector<int> ranks = RanksOfFirstKind(site.status);
   AGMM_ASSIGN_OR_RETURN(site.mesh, MeshOfFlags(mesh, /*ranks=*/"", ranks));
   if (site.mesh.size() > static_cast<int>(ranks.size())) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "mesh %s needs %d ranks and the world has %d%s", site.mesh.ToString(), site.mesh.size(),
-        ranks.size(), ranks.size() < world.node_of_rank.size() ? " of rank 0's kind" : ""));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("mesh %s needs %s and the world has %d%s", site.mesh.ToString(),
+                        Counted(site.mesh.size(), "rank"), ranks.size(),
+                        ranks.size() < world.node_of_rank.size() ? " of rank 0's kind" : ""));
   }
   for (int rank : site.mesh.ranks) {
     site.topology.node_of_rank.push_back(world.node_of_rank[rank]);

@@ -170,9 +170,8 @@ std::string PlanText(const v1::PlanOptions& options, absl::string_view why,
                      absl::string_view schedule) {
   if (!schedule.empty() && schedule != options.algorithm())
     return absl::StrCat(schedule, " (nothing has to move)");
-  const int chunks = options.chunk_count();
-  std::string text = absl::StrCat(options.algorithm(), ", ", chunks,
-                                  chunks == 1 ? " chunk" : " chunks", " a shard");
+  std::string text =
+      absl::StrCat(options.algorithm(), ", ", Counted(options.chunk_count(), "chunk"), " a shard");
   if (options.k_chunk_count() > 1)
     absl::StrAppend(&text, ", ", options.k_chunk_count(), " along K");
   if (options.workspace_shard_count() > 0)

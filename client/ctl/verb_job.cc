@@ -29,6 +29,7 @@
 #include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
@@ -279,15 +280,14 @@ absl::Status RunTrace(const TraceFlags& flags, const Options& options, Connectio
   const auto steps = std::count_if(events.begin(), events.end(), [](const auto& event) {
     return event["ph"] == "X" && event["cat"] != "wait";
   });
-  PrintResult(
-      options,
-      {{"schema", "agmm.trace_file.v1"},
-       {"out", flags.out},
-       {"job_ids", flags.ids},
-       {"step_count", steps}},
-      absl::StrFormat("%s: %d steps; open it in https://ui.perfetto.dev or chrome://tracing\n",
-                      flags.out, steps),
-      flags.out);
+  PrintResult(options,
+              {{"schema", "agmm.trace_file.v1"},
+               {"out", flags.out},
+               {"job_ids", flags.ids},
+               {"step_count", steps}},
+              absl::StrFormat("%s: %s; open it in https://ui.perfetto.dev or chrome://tracing\n",
+                              flags.out, Counted(steps, "step")),
+              flags.out);
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 
 namespace agmm {
 namespace {
@@ -145,7 +146,7 @@ absl::Status NpyWriter::Commit() {
   if (file_->committed()) return absl::FailedPreconditionError(path_ + " has been committed");
   if (const int64_t size = rows() * cols(); written_ != size) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("%s: %d of %d elements were written", path_, written_, size));
+        absl::StrFormat("%s: %d of %s were written", path_, written_, Counted(size, "element")));
   }
   return file_->Commit();
 }

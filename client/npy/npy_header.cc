@@ -86,9 +86,9 @@ absl::StatusOr<NpyLayout> ParseDict(absl::string_view text) {
   AGMM_ASSIGN_OR_RETURN(layout.dtype, ParseDescr(dict["descr"]));
   const std::vector<int64_t> shape = dict["shape"];
   if (shape.size() != 2) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "shape %s has %d dimensions; a matrix has 2: save it with .reshape(rows, columns)",
-        ShapeText(shape), shape.size()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("shape %s has %s; a matrix has 2: save it with .reshape(rows, columns)",
+                        ShapeText(shape), Counted(shape.size(), "dimension")));
   }
   layout.rows = shape[0];
   layout.cols = shape[1];

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
@@ -89,9 +90,10 @@ absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::Tensor
                             absl::string_view data) -> absl::Status {
     const v1::TensorSpec& spec = found.spec();
     if (spec.rows() != file->rows() || spec.cols() != file->cols()) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("tensor %d has become %d x %d, but the file is for %d x %d; try again",
-                          found.tensor_id(), spec.rows(), spec.cols(), file->rows(), file->cols()));
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s has become %d x %d, but the file is for %d x %d; try again",
+          found.name().empty() ? absl::StrCat("tensor ", found.tensor_id()) : found.name(),
+          spec.rows(), spec.cols(), file->rows(), file->cols()));
     }
     AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(spec.dtype()));
     const int64_t count = static_cast<int64_t>(data.size()) / SizeOf(dtype);

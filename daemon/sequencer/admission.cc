@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/time.h"
@@ -22,12 +23,17 @@ std::string Text(const Mesh& mesh, Tensor tensor) {
 
 // Checks that `found` can stand for `wanted`.
 absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, const Mesh& mesh,
-                          const Tensor& wanted) {
+                          const Tensor& wanted, bool is_c) {
   if (SameSpec(found, {mesh, wanted})) return absl::OkStatus();
+  const std::string next =
+      is_c && !proto.name().empty()
+          ? absl::StrFormat(
+                "delete it (tensor rm %s), so that the job makes a new one, give C another name",
+                proto.name())
+          : "create one that fits";
   return absl::FailedPreconditionError(absl::StrFormat(
-      "%s stands for %s, which is %s, but the tensor is %s; create one that fits, or change the "
-      "spec",
-      Describe(proto), wanted.name, Text(mesh, wanted), Text(found.mesh, found.tensor)));
+      "%s stands for %s, which is %s, but the tensor is %s; %s, or change the spec",
+      Describe(proto), wanted.name, Text(mesh, wanted), Text(found.mesh, found.tensor), next));
 }
 
 // Counts and bounds were checked on arrival.
@@ -48,8 +54,9 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catal
     AGMM_RETURN_IF_ERROR(CheckOwner(c, request.session_id(), /*replaces=*/false));
   }
   if (job->tensors[kC] == job->tensors[kA] || job->tensors[kC] == job->tensors[kB]) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "tensor %d is both input and output; give C a tensor of its own", job->tensors[kC]));
+    AGMM_ASSIGN_OR_RETURN(const v1::Tensor c, catalog.Find(job->tensors[kC]));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is both input and output; give C a tensor of its own", Describe(c)));
   }
   return absl::OkStatus();
 }
@@ -89,13 +96,14 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   const Tensor &a = tensors[kA].tensor, &b = tensors[kB].tensor;
   if (a.cols != b.rows) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "A, %s, has %d columns and B, %s, has %d rows; the inner dimension must agree",
-        Describe(protos[kA]), a.cols, Describe(protos[kB]), b.rows));
+        "A, %s, has %s and B, %s, has %s; the inner dimension must agree", Describe(protos[kA]),
+        Counted(a.cols, "column"), Describe(protos[kB]), Counted(b.rows, "row")));
   }
   AGMM_ASSIGN_OR_RETURN(job.problem,
                         ParseProblem(request.spec(), mesh, {a.rows, b.cols, a.cols}, a.dtype));
   for (int i = 0; i < given; ++i)
-    AGMM_RETURN_IF_ERROR(CheckOperand(protos[i], tensors[i], mesh, job.problem.tensors[i]));
+    AGMM_RETURN_IF_ERROR(
+        CheckOperand(protos[i], tensors[i], mesh, job.problem.tensors[i], i == kC));
   for (int i : {kA, kB}) {
     if (!catalog.WillHaveContents(job.tensors[i]) && !will_be_written(job.tensors[i])) {
       return absl::FailedPreconditionError(

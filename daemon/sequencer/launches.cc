@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/sequencer/lost_tensors.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
@@ -75,9 +76,9 @@ absl::Status Launches::AddOperands(const Job& job, v1::LaunchJob* launch) const 
                           parts_.catalog->Leased(job.leases.at(job.spec.tensors[i])));
     if (i != kC && tensor.state() != v1::Tensor::STATE_READY) {
       return absl::FailedPreconditionError(absl::StrFormat(
-          "tensor %d stands for %s and has no contents, because the write or the job before it "
-          "failed; write the tensor and submit again",
-          tensor.tensor_id(), job.spec.problem.tensors[i].name));
+          "%s stands for %s and has no contents, because the write or the job before it failed; "
+          "write the tensor and submit again",
+          Describe(tensor), job.spec.problem.tensors[i].name));
     }
     launch->add_offset_bytes(tensor.offset_bytes());
     // Identifies the contents for good: a new sequencer starts its ids again, but generations rise.

@@ -102,8 +102,8 @@ std::string RankPlan::InFlight(int messages, int64_t since_ns) const {
     return absl::StrFormat("rank %d had done its steps after %s", WorldRank(peers.self),
                            TimeSince(since_ns));
   }
-  return absl::StrFormat("rank %d had %d messages to other nodes in flight after %s",
-                         WorldRank(peers.self), messages, TimeSince(since_ns));
+  return absl::StrFormat("rank %d had %s to other nodes in flight after %s", WorldRank(peers.self),
+                         Counted(messages, "message"), TimeSince(since_ns));
 }
 
 std::string RankPlan::Stall(const RankState& state) const {

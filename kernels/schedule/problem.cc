@@ -151,9 +151,9 @@ absl::Status Validate(const Mesh& mesh) {
     }
   }
   if (mesh.axes.empty() || size != mesh.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("mesh %s has %d ranks and %d are listed (%s); list one for each",
-                        mesh.ToString(), size, mesh.size(), absl::StrJoin(mesh.ranks, ",")));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "mesh %s has %s, but %d were listed (%s); list one for each", mesh.ToString(),
+        Counted(size, "rank"), mesh.size(), absl::StrJoin(mesh.ranks, ",")));
   }
   std::vector<int> ranks = mesh.ranks;
   std::sort(ranks.begin(), ranks.end());
@@ -192,8 +192,8 @@ absl::Status Validate(const Problem& problem) {
   }
   if (k.size != b.rows) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s has %d columns and %s has %d rows; the inner dimension must agree",
-                        a.name, a.cols, b.name, b.rows));
+        absl::StrFormat("%s has %s and %s has %s; the inner dimension must agree", a.name,
+                        Counted(a.cols, "column"), b.name, Counted(b.rows, "row")));
   }
   if (c.rows != a.rows || c.cols != b.cols) {
     return absl::InvalidArgumentError(absl::StrFormat("%s is %d x %d; %s * %s is %d x %d", c.name,

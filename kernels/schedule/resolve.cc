@@ -300,9 +300,9 @@ void FitSteps(const Problem& problem, const Topology& topology, const PlanOption
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked) {
   if (topology.rank_count() != problem.mesh.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("the topology has %d ranks and mesh %s has %d", topology.rank_count(),
-                        problem.mesh.ToString(), problem.mesh.size()));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the topology has %s and mesh %s has %d", Counted(topology.rank_count(), "rank"),
+        problem.mesh.ToString(), problem.mesh.size()));
   }
   AGMM_RETURN_IF_ERROR(CheckIslands(topology));
   PlanOptions resolved = asked;

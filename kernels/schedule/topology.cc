@@ -1,6 +1,7 @@
 #include "kernels/schedule/topology.h"
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/units.h"
 
 namespace agmm {
 
@@ -21,14 +22,16 @@ absl::StatusOr<Topology> UniformTopology(int ranks, int nodes, int devices_per_n
   }
   if (devices_per_node == 0) {
     if (ranks % nodes != 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%d ranks do not divide over %d nodes; give the devices of a node", ranks, nodes));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s cannot be divided evenly over %s; give the devices of a node",
+                          Counted(ranks, "rank"), Counted(nodes, "node")));
     }
     devices_per_node = ranks / nodes;
   }
   if (int64_t{devices_per_node} * nodes < ranks) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%d ranks do not fit on %d nodes with %d devices each", ranks, nodes, devices_per_node));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s cannot have %s: a node has %s", Counted(nodes, "node"),
+                        Counted(ranks, "rank"), Counted(devices_per_node, "device")));
   }
   Topology topology;
   for (Rank rank = 0; rank < ranks; ++rank)

@@ -183,7 +183,7 @@ TEST_F(Npy, WhatIsNoMatrixIsRefusedInOneLine) {
   ExpectRefused(Bytes(dict("'<i4'", "False", "(2, 3)"), Data(24)), "dtype '<i4' is not supported");
   ExpectRefused(Bytes(dict("[('x', '<f4')]", "False", "(2, 3)"), Data(24)), "structured");
   ExpectRefused(Bytes(dict("'<f4'", "True", "(2, 3)"), Data(20)), "truncated");
-  ExpectRefused(Bytes(dict("'<f4'", "False", "(6,)"), Data(24)), "shape (6,) has 1 dimensions");
+  ExpectRefused(Bytes(dict("'<f4'", "False", "(6,)"), Data(24)), "shape (6,) has 1 dimension;");
   ExpectRefused(Bytes(dict("'<f4'", "False", "()"), Data(4)), "shape () has 0 dimensions");
   ExpectRefused(Bytes(dict("'<f4'", "False", "(1, 2, 3)"), Data(24)), "shape (1, 2, 3)");
   ExpectRefused(Bytes(dict("'<f4'", "False", "(0, 3)"), ""), "shape (0, 3) is empty");

@@ -97,6 +97,16 @@ TEST_F(SchedulerTensorsTest, ACOfAnotherSessionIsNotWrittenByItsName) {
   EXPECT_TRUE(Submit(request).ok());
 }
 
+TEST_F(SchedulerTensorsTest, ACOfAnotherShapeIsRefusedWithTheCommandThatFreesItsName) {
+  const Operands3 t = MakeOperands();
+  Named("Y", "[M, N_x]", 32, 48);
+  v1::SubmitJobRequest request = Request(t);
+  request.mutable_tensors(2)->set_name("Y");
+  const absl::Status refused = Submit(request).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "delete it (tensor rm Y)")) << refused;
+}
+
 TEST_F(SchedulerTensorsTest, TwoJobsThatWriteOneCKeepTheirOrderAndAGetBetweenThemSeesTheFirst) {
   const Operands3 t = MakeOperands();
   const uint64_t first = SubmitOk(Request(t));
