@@ -71,10 +71,10 @@ std::string TerminalLine::Text() const {
 
 void TerminalLine::WriteOnce(std::stop_token stop, absl::Duration after) {
   std::unique_lock lock(mutex_);
-  if (redraw_.wait_for(lock, stop, absl::ToChronoNanoseconds(after),
-                       [&] { return stop.stop_requested(); })) {
-    return;
-  }
+  redraw_.wait_for(lock, stop, absl::ToChronoNanoseconds(after),
+                   [&] { return stop.stop_requested(); });
+  // Its result may be false after a stop, too (libstdc++ 12).
+  if (stop.stop_requested()) return;
   absl::FPrintF(stderr, "%s\n", Text());
 }
 
