@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -87,9 +88,17 @@ class Bare final : public v1::ClusterService::Service {
  public:
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse*) override {
-    return next;
+    std::lock_guard lock(mutex_);
+    return next_;
   }
-  grpc::Status next;
+  void Answer(const grpc::Status& next) {
+    std::lock_guard lock(mutex_);
+    next_ = next;
+  }
+
+ private:
+  std::mutex mutex_;
+  grpc::Status next_;
 };
 
 TEST(Connection, EachStatusOfGrpcItselfReachesTheUserAsASentence) {
@@ -107,9 +116,9 @@ TEST(Connection, EachStatusOfGrpcItselfReachesTheUserAsASentence) {
     for (const std::string& bare :
          {std::string(), absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}) {
       Connection connection(*ResolveEndpoint(endpoint));
-      service.next = grpc::Status::OK;
+      service.Answer(grpc::Status::OK);
       ASSERT_TRUE(connection.GetStatus().ok());
-      service.next = grpc::Status(named, bare);
+      service.Answer(grpc::Status(named, bare));
       const absl::Status status = connection.GetStatus().status();
       EXPECT_EQ(static_cast<int>(status.code()), code);
       const std::string text(status.message());
