@@ -235,7 +235,7 @@ struct JobFigures {
   double time_us = 0;    // T: one product on its slowest rank; the median if it was repeated
   double gemm_us = 0;    // T_gemm: arithmetic alone, from the last serial run of the same problem
   double gather_us = 0;  // T_ag: the gather alone, from the same run
-  double flop_count = 0, tflops = 0, overlap = 0;  // overlap: max(T_gemm, T_ag) / T; 1 is perfect
+  double flop_count = 0, tflops = 0, overlap = 0;  // overlap: max(T_gemm, min(T_ag, T)) / T
   struct Moved {
     std::string path;   // "memory", "host memory" (staged between GPUs of a host) or "network"
     int64_t bytes = 0;  // per product

@@ -100,7 +100,7 @@ std::string Moved(const v1::JobFigures& figures) {
   return parts.empty() ? "nothing" : absl::StrCat(absl::StrJoin(parts, ", "), " an epoch");
 }
 
-// Where T_gemm and T_ag come from: " (job 7, 12.3 s before)"; empty if it is this job.
+// The job that T_gemm and T_ag come from: " (job 7, 12.3 s before)"; empty if it is this job.
 std::string BaselineText(const v1::Job& job) {
   const v1::JobFigures& figures = job.figures();
   if (figures.baseline_job_id() == 0 || figures.baseline_job_id() == job.job_id()) return "";
@@ -133,10 +133,11 @@ void AddFigures(const v1::Job& job, Fields* fields) {
     fields->Add("stale", absl::StrFormat("T_gemm, T_ag and R: %s; run it with --algorithm serial "
                                          "--repeat 3 again",
                                          figures.baseline_stale()));
-  fields->Add("R", figures.overlap() == 0
-                       ? serial
-                       : absl::StrFormat("%.3f = max(T_gemm, T_ag) / T; 1 is perfect overlap",
-                                         figures.overlap()));
+  fields->Add("R",
+              figures.overlap() == 0
+                  ? serial
+                  : absl::StrFormat("%.3f = max(T_gemm, min(T_ag, T)) / T; 1 is perfect overlap",
+                                    figures.overlap()));
   fields->Add("FLOP", absl::StrFormat("%.4g an epoch, all ranks", figures.flop_count()));
   fields->Add("rate", figures.tflops() == 0 ? "not known"
                                             : absl::StrFormat("%.4g TFLOP/s", figures.tflops()));

@@ -10,9 +10,10 @@
 namespace agmm {
 namespace {
 
-// A baseline holds for this long, and for jobs whose R is not above this, because 10 % are noise.
+// A baseline holds for this long, and for jobs that take no less than its parts by more than this
+// factor, because 10 % are noise.
 constexpr absl::Duration kMaxAge = absl::Minutes(10);
-constexpr double kMaxOverlap = 1.1;
+constexpr double kMaxGain = 1.1;
 // See Differ.
 constexpr double kMaxSpread = 0.25;
 
@@ -92,8 +93,12 @@ std::string StaleText(const Baseline& baseline, const v1::JobFigures& figures, u
   if (baseline.generation != generation) return "nodes have come or gone since";
   if (end - baseline.end > kMaxAge)
     return absl::StrCat("they are older than ", absl::FormatDuration(kMaxAge));
-  if (figures.overlap() > kMaxOverlap)
-    return "this job took less time than they allow, so link or load have changed since";
+  if (figures.gemm_us() > kMaxGain * figures.time_us())
+    return "this job took less time than T_gemm, so the load has changed since";
+  if (figures.gather_us() > kMaxGain * figures.time_us()) {
+    return "this job took less time than T_ag, so it moves fewer bytes, or link or load have "
+           "changed since";
+  }
   return "";
 }
 

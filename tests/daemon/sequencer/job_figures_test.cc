@@ -94,14 +94,25 @@ TEST_F(JobFigures, ThePartsOfASerialRunAreTheSlowestRanks) {
 TEST_F(JobFigures, ABaselineIsStaleOnceSomethingShowsThatItMayNotHold) {
   const absl::Time end = absl::FromUnixSeconds(1'000'000);
   const Baseline baseline{{5000, 3000}, 7, /*generation=*/2, end};
-  v1::JobFigures figures;
-  figures.set_overlap(1.05);
+  // Figures of a job whose epochs take `time_us`.
+  const auto figures_of = [&](double time_us) {
+    RankReports reports;
+    for (int rank : {3, 5}) reports[rank].add_epoch_us(time_us);
+    return FiguresOf(problem_, Facts("ring"), baseline.parts, reports);
+  };
+  const v1::JobFigures figures = figures_of(4800);
   EXPECT_EQ(StaleText(baseline, figures, 2, end + absl::Minutes(10)), "");
   EXPECT_EQ(StaleText(baseline, figures, 3, end), "nodes have come or gone since");
   EXPECT_EQ(StaleText(baseline, figures, 2, end + absl::Minutes(11)), "they are older than 10m");
-  figures.set_overlap(1.2);
-  EXPECT_EQ(StaleText(baseline, figures, 2, end),
-            "this job took less time than they allow, so link or load have changed since");
+  EXPECT_EQ(StaleText(baseline, figures_of(4000), 2, end),
+            "this job took less time than T_gemm, so the load has changed since");
+  const Baseline slow_link{{3000, 9000}, 7, /*generation=*/2, end};
+  RankReports reports;
+  for (int rank : {3, 5}) reports[rank].add_epoch_us(4000);
+  EXPECT_EQ(
+      StaleText(slow_link, FiguresOf(problem_, Facts("ring"), slow_link.parts, reports), 2, end),
+      "this job took less time than T_ag, so it moves fewer bytes, or link or load have "
+      "changed since");
   EXPECT_FALSE(Differ({5000, 3000}, {5900, 2500}));
   EXPECT_TRUE(Differ({5000, 3000}, {5000, 4000}));
   EXPECT_TRUE(Differ({5000, 0}, {6500, 0}));
