@@ -1,4 +1,4 @@
-// How far a job has come, in epochs. Pure.
+// The progress of a job in epochs. Pure.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Where a job is, for people and machines: its epochs, the step or the wait of each rank, and the
-// chain of waits that holds it up. Pure.
+// The progress of a job, for people and machines: its epochs, the step or the wait of each rank,
+// and the chain of waits that holds it up. Pure.
 #pragma once
 
 #include <map>

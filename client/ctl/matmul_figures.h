@@ -74,7 +74,7 @@ struct Figures {
 Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
                   const SerialRuns& serial, std::optional<double> fastest_ms);
 
-// How C differs from A B on a sample of its elements.
+// The difference between C and A B on a sample of its elements.
 struct SampleError {
   std::optional<double> relative;        // ||C - A B|| / ||A B||; absent where no element is finite
   int64_t elements = 0, non_finite = 0;  // in the sample, and those left out of the norms

@@ -111,7 +111,7 @@ std::string ErrorText(const SampleError& error) {
   return absl::StrFormat("%.2g relative to f64, on a sample of C%s", *error.relative, others);
 }
 
-// Where elements of C that are not finite may come from.
+// The possible origins of elements of C that are not finite.
 std::string NonFiniteNote(DType dtype) {
   return absl::StrFormat(
       "note: inf and NaN in C come from A or B, or from sums beyond the largest %s, %s\n",

@@ -33,7 +33,7 @@ void Scatter(const char* from, int64_t count, int64_t stride, char* to) {
     std::memcpy(to + i * stride * sizeof(Element), from + i * sizeof(Element), sizeof(Element));
 }
 
-// How many elements have all bits of the exponent `mask` set.
+// The number of elements that have all bits of the exponent `mask` set.
 template <typename Bits>
 int64_t CountNonFinite(const void* elements, int64_t count, Bits mask) {
   const auto* const bytes = static_cast<const char*>(elements);

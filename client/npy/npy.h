@@ -32,7 +32,7 @@ class NpyReader {
   int64_t rows() const { return layout_.rows; }
   int64_t cols() const { return layout_.cols; }
   DType dtype() const { return layout_.dtype; }
-  // Whether the file holds one column after the other (Fortran order), so that a few elements of a
+  // True if the file holds one column after the other (Fortran order), so that a few elements of a
   // row are scattered over all of it.
   bool by_columns() const { return layout_.by_columns; }
 
@@ -65,7 +65,7 @@ class NpyWriter {
   int64_t rows() const { return layout_.rows; }
   int64_t cols() const { return layout_.cols; }
   DType dtype() const { return layout_.dtype; }
-  // How many of the elements that were written are infinite or not a number.
+  // The number of written elements that are infinite or not a number.
   int64_t non_finite() const { return non_finite_; }
 
   // Writes the next `count` elements, row-major without padding. Errors: OUT_OF_RANGE past the end;

@@ -85,7 +85,7 @@ int64_t DefaultTransferMemory(int64_t memory_bytes);
 // The configuration without a file, with the machine given: at most 8 devices.
 Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket);
 
-// Where node 0 keeps its journal of jobs; empty: nowhere.
+// The path of the journal of jobs that node 0 keeps; empty: none.
 std::string JournalPath(const Config& config);
 
 // Checks a --socket path or a --log-level. Errors: INVALID_ARGUMENT.

@@ -1,4 +1,4 @@
-// Where a rank of this node is in a launch, with the steps that it waits for by name.
+// The progress of a rank of this node in a launch, with the steps that it waits for by name.
 #pragma once
 
 #include <cstdint>

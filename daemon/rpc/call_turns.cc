@@ -9,7 +9,7 @@
 namespace agmm {
 namespace {
 
-// How long calls run before the loop looks for other work.
+// The time for which calls run before the loop looks for other work.
 constexpr int64_t kTurn_ns = 1'000'000;
 // Owners that are kept without calls, because most come again.
 constexpr size_t kKeptOwners = 64;

@@ -40,7 +40,7 @@ using RankReports = std::map<int, v1::RankReport>;  // by world rank
 // epoch, and for reports that do not fit the schedule.
 PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankReports& reports);
 
-// Where and when parts were measured.
+// Parts, with the job that they were measured in and its end.
 struct Baseline {
   PartTimes parts;
   uint64_t job = 0;  // 0: none is known

@@ -161,7 +161,7 @@ class Journal::Files {
     if (at < size) {
       spdlog::warn("{} is torn or damaged from byte {} on; the {} bytes from there are dropped",
                    Name(i), at, size - at);
-      // Where that fails, so does the next write, which has a line of its own.
+      // If that fails, so does the next write, which has a line of its own.
       [[maybe_unused]] const int cut = ftruncate(file.fd, static_cast<off_t>(at));
     }
     return jobs;

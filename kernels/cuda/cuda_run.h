@@ -127,7 +127,7 @@ class CudaRun {
   bool Done(CUevent event) { return Done(gpu_, event); }
   bool Done(Gpu& gpu, CUevent event);
   bool HasArrived(const Arriving& arriving);
-  // Whether the GPU has not come to the end of a step that was submitted.
+  // True if the step was submitted and the GPU has not ended it.
   bool IsAtWork(int step) const;
   // Whether nothing that was submitted runs any more.
   bool IsIdle();

@@ -68,7 +68,7 @@ WaitChain ChainFrom(const RankReportsView& ranks, Link link) {
       chain.end = End::kAtWork;
       return chain;
     }
-    // Where one of several waits leads to a lane, that one goes on.
+    // If one of several waits leads to a lane, the chain goes on there.
     Link next = {};
     for (const v1::SlotWait& wait : link.lane->waits()) {
       next = Behind(ranks, wait, link.rank->progress().epoch(), &chain);
