@@ -110,7 +110,8 @@ const HalfLoops& Loops() { return kPlain; }
 
 void ConvertToF32(DType dtype, const void* from, float* to, int64_t count) {
   if (dtype == DType::kF32) {
-    if (from != to) std::memcpy(to, from, count * sizeof(float));
+    // memcpy allows no null pointers, which empty containers have.
+    if (from != to && count > 0) std::memcpy(to, from, count * sizeof(float));
     return;
   }
   WidenLoop* const loop = dtype == DType::kBF16 ? Loops().from_bf16 : Loops().from_f16;
@@ -119,7 +120,7 @@ void ConvertToF32(DType dtype, const void* from, float* to, int64_t count) {
 
 void ConvertFromF32(DType dtype, const float* from, void* to, int64_t count) {
   if (dtype == DType::kF32) {
-    if (from != to) std::memcpy(to, from, count * sizeof(float));
+    if (from != to && count > 0) std::memcpy(to, from, count * sizeof(float));
     return;
   }
   NarrowLoop* const loop = dtype == DType::kBF16 ? Loops().to_bf16 : Loops().to_f16;

@@ -104,6 +104,16 @@ TEST(DType, ConversionsInBulkAreThoseOfSingleElements) {
   }
 }
 
+// An empty vector has a null pointer, which memcpy does not allow; seen by the address build.
+TEST(DType, AnEmptyRangeMayHaveNullPointers) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    float one = 1;
+    ConvertToF32(dtype, &one, /*to=*/nullptr, 0);
+    ConvertFromF32(dtype, /*from=*/nullptr, &one, 0);
+    EXPECT_EQ(one, 1);
+  }
+}
+
 TEST(DType, UnknownNameListsTheKnownOnes) {
   EXPECT_EQ(*ParseDType("bf16"), DType::kBF16);
   EXPECT_THAT(std::string(ParseDType("int8").status().message()),
