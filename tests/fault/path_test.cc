@@ -1,6 +1,8 @@
 // Hosts whose ways to each other are cut, or long: the world says so, and comes together again.
 #include <netinet/in.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -10,13 +12,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client/connect/tensor_transfer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/deadline.h"
+#include "kernels/base/reason.h"
 #include "kernels/base/socket_address.h"
+#include "proto/convert/blocks.h"
 #include "tests/e2e/world.h"
 #include "tests/fault/network.h"
-#include "tests/support/matrix.h"
 #include "tests/support/seed.h"
 
 namespace agmm {
@@ -75,7 +81,7 @@ class Paths : public ::testing::Test {
   // "[fd00::1]".
   using Places = std::vector<std::pair<int, std::string>>;
   void MakeWorld(const Places& places) {
-    WorldOptions options{.nodes = 2, .devices = 1, .failpoints = "tensor_io.slow_copy=*"};
+    WorldOptions options{.nodes = 2, .devices = 1};
     options.local = absl::StrCat("transport_ports: \"", kFirstPort, "-", kLastPort, "\"\n");
     for (const auto& [host, address] : places)
       options.hosts.emplace_back(network_->Command(host), address);
@@ -139,15 +145,34 @@ TEST_F(Paths, ACutTransportEndsAPutAndIsNamed) {
   ASSERT_NO_FATAL_FAILURE(world_->StartAll());
   EXPECT_THAT(world_->Status(0).nodes(1).transport_endpoint(),
               HasSubstr(absl::StrCat(network_->address(1), ":", kFirstPort)));
-  WriteNpy(world_->Path("W.npy"), SmallIntegers(2048, 2048, 1));
-  const auto put =
-      world_->StartCtl(0, {"tensor", "put", "W", world_->Path("W.npy"), "--sharding", "[M_x, K]"});
-  ASSERT_TRUE(world_->WaitFor(0, "bytes on their way", [](const v1::GetStatusResponse& status) {
-    return MetricOf(status, "transport_sent_bytes_total") > 0;
-  }));
-  CutTheTransport();
-  EXPECT_EQ(put->Wait(kPatience), 3) << put->err();
-  EXPECT_THAT(put->err(), HasSubstr("node n1 (" + world_->address(1) + ")"));
+  // The second half of the rows goes to the other node; the last piece is read once the first
+  // piece for that node is there and the transport is cut, so the put cannot end before that.
+  constexpr int64_t kCols = 1024, kRows = 4 * kPieceBytes / (4 * kCols);
+  v1::BeginUpload begin;
+  v1::TensorSpec* const spec = begin.mutable_put()->mutable_spec();
+  begin.mutable_put()->set_name("W");
+  spec->set_rows(kRows);
+  spec->set_cols(kCols);
+  spec->set_dtype(v1::DTYPE_F32);
+  spec->set_sharding("[M_x, K]");
+  v1::MeshAxis* const axis = spec->mutable_mesh()->add_axes();
+  axis->set_name("x");
+  axis->set_size(2);
+  const ReadFn read = [&](int64_t offset, int64_t bytes, char* out) {
+    std::fill_n(out, bytes, '\1');
+    if (offset < 3 * kPieceBytes) return absl::OkStatus();
+    EXPECT_TRUE(world_->WaitFor(1, "a piece", [](const v1::GetStatusResponse& status) {
+      return MetricOf(status, "transport_received_bytes_total") >= kPieceBytes;
+    }));
+    CutTheTransport();
+    return absl::OkStatus();
+  };
+  const auto connection = world_->Connect(0);
+  const absl::Status put = Upload(connection.get(), begin, 4 * kPieceBytes, read, {[](int64_t) {}},
+                                  Deadline::After(kPatience))
+                               .status();
+  EXPECT_EQ(ReasonOf(put), kReasonPeerLost) << put;
+  EXPECT_THAT(std::string(put.message()), HasSubstr("node n1 (" + world_->address(1) + ")"));
   EXPECT_TRUE(WaitForReason("the transport between node n"));
   EXPECT_TRUE(WaitForReason(absl::StrCat(":", kFirstPort)));
   network_->Mend();
