@@ -9,12 +9,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <regex>
 #include <system_error>
+#include <tuple>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 
@@ -26,6 +27,10 @@ namespace fs = std::filesystem;
 absl::Status CannotCreate(const std::string& path, int error) {
   return absl::InvalidArgumentError(
       absl::StrFormat("cannot create %s: %s", path, std::strerror(error)));
+}
+
+absl::Status CannotWrite(const std::string& path) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
 }
 
 // The file that `path` leads to, which need not exist.
@@ -48,66 +53,102 @@ fs::path FolderOf(const std::string& target) {
   return folder.empty() ? "." : folder;
 }
 
-std::string TemporaryPrefix(const std::string& target) { return absl::StrCat(target, ".tmp-"); }
+// A temporary file is named after its target, this, the id of its process, "-" and a number.
+constexpr char kSuffix[] = ".agmm-tmp-";
 
-std::string TemporaryName(const std::string& target) {
-  static std::atomic<int> serial{0};
-  return absl::StrFormat("%s%d-%d", TemporaryPrefix(target), getpid(), ++serial);
+bool IsTemporaryOf(const std::string& target, const std::string& name) {
+  static const std::regex numbers("[0-9]+-[0-9]+");
+  absl::string_view rest = name;
+  return absl::ConsumePrefix(&rest, fs::path(target).filename().string() + kSuffix) &&
+         std::regex_match(rest.begin(), rest.end(), numbers);
 }
 
-// Removes what killed processes have left: files that no process holds locked.
+// Removes a file of this user that no process has locked. The lock decides, because the process's
+// id may be that of another process in another container or on another host.
+void RemoveUnlocked(const std::string& name) {
+  const int fd = open(name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return;
+  struct stat info;
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+      info.st_nlink > 0 && info.st_uid == geteuid()) {
+    unlink(name.c_str());
+  }
+  close(fd);
+}
+
+// Removes the temporary files that killed processes have left.
 void RemoveStale(const std::string& target) {
   std::error_code error;
-  const std::string prefix = TemporaryPrefix(fs::path(target).filename().string());
-  for (const fs::directory_entry& entry : fs::directory_iterator(FolderOf(target), error)) {
-    if (!absl::StartsWith(entry.path().filename().string(), prefix)) continue;
-    const int fd = open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) continue;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlink(entry.path().c_str());
+  for (fs::directory_iterator at(FolderOf(target), error), end; !error && at != end;
+       at.increment(error)) {
+    if (IsTemporaryOf(target, at->path().filename().string())) RemoveUnlocked(at->path().string());
+  }
+}
+
+// Locks a new file until it is closed; false if another process took it for stale before that.
+// On a file system without locks, RemoveUnlocked removes no file.
+bool Lock(int fd) {
+  struct stat info;
+  return (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && fstat(fd, &info) == 0 &&
+         info.st_nlink > 0;
+}
+
+// Opens a new file beside `target`, locked, and stores its name. Returns -1 and sets errno on
+// failure.
+int OpenBeside(const std::string& target, mode_t mode, std::string* temporary) {
+  static std::atomic<int> serial{0};
+  while (true) {
+    *temporary = absl::StrFormat("%s%s%d-%d", target, kSuffix, getpid(), ++serial);
+    const int fd = open(temporary->c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
+    if (fd < 0 && errno == EEXIST) continue;  // of a process with the same id elsewhere
+    if (fd < 0 || Lock(fd)) return fd;
+    unlink(temporary->c_str());
     close(fd);
   }
 }
 
-// A file beside `target`: without a name where the file system has such files, else by the name
-// `temporary`. Returns -1 and sets errno on failure.
-int OpenBeside(const std::string& target, std::string* temporary) {
-  if (!AGMM_FAILPOINT("output.no_unnamed_files") && access("/proc/self/fd", X_OK) == 0) {
-    const int fd = open(FolderOf(target).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-    if (fd >= 0) return fd;
-  }
-  RemoveStale(target);
-  *temporary = TemporaryName(target);
-  const int fd = open(temporary->c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-  if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB);
-  return fd;
+// Gives `fd` the mode of the file `old`, and its owner and its group as far as this user may set
+// them. Another group has the rights that it had in the old file: those of others. False, with
+// errno, if the mode cannot be set.
+bool KeepModeAndOwner(const struct stat& old, int fd) {
+  if (fchown(fd, old.st_uid, old.st_gid) != 0) std::ignore = fchown(fd, -1, old.st_gid);
+  struct stat made;
+  if (fstat(fd, &made) != 0) return false;
+  mode_t mode = old.st_mode & 07777;
+  if (made.st_uid != old.st_uid) mode &= ~S_ISUID;
+  if (made.st_gid != old.st_gid) mode = (mode & ~(S_ISGID | S_IRWXG)) | (mode & S_IRWXO) << 3;
+  return mode == (made.st_mode & 07777) || fchmod(fd, mode) == 0;
 }
 
-// Gives `fd` the owner, the group and the mode of the file that it will replace.
-absl::Status KeepOwnerAndMode(const std::string& path, const struct stat& old, int fd) {
-  struct stat made;
-  if (fstat(fd, &made) != 0) return CannotCreate(path, errno);
-  if ((made.st_uid != old.st_uid || made.st_gid != old.st_gid) &&
-      fchown(fd, old.st_uid, old.st_gid) != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s belongs to user %d and group %d, which a new file of this user cannot; name another "
-        "output",
-        path, old.st_uid, old.st_gid));
-  }
-  return fchmod(fd, old.st_mode & 07777) == 0 ? absl::OkStatus() : CannotCreate(path, errno);
+// Closes `fd`; false, with errno, where bytes of it were not written.
+bool CloseWritten(int fd) {
+  if (close(fd) != 0) return false;
+  if (!AGMM_FAILPOINT("output.no_space_at_close")) return true;
+  errno = ENOSPC;
+  return false;
 }
 
 }  // namespace
 
-bool IsStandardOutput(absl::string_view path) { return path == "-" || path == "/dev/stdout"; }
+bool IsStandardOutput(const std::string& path) {
+  struct stat named, standard;
+  return path == "-" || (stat(path.c_str(), &named) == 0 && fstat(STDOUT_FILENO, &standard) == 0 &&
+                         named.st_dev == standard.st_dev && named.st_ino == standard.st_ino);
+}
+
+bool IsWrittenDirectly(const std::string& path) {
+  struct stat info;
+  return IsStandardOutput(path) ||
+         (stat(path.c_str(), &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)));
+}
 
 absl::StatusOr<OutputFile::Open> OutputFile::OpenDirectly(const std::string& path) {
-  const int fd = IsStandardOutput(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
-                                        : open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return CannotCreate(path, errno);
   Open opened;
-  if (isatty(fd) == 0) opened.file = fdopen(fd, "w");
-  if (opened.file != nullptr) return opened;
-  close(fd);
+  opened.fd = IsStandardOutput(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+                                     : open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (opened.fd < 0) return CannotCreate(path, errno);
+  if (isatty(opened.fd) == 0) return opened;
+  close(opened.fd);
   return absl::InvalidArgumentError(
       absl::StrFormat("%s is a terminal; send the output to a file or a pipe", path));
 }
@@ -126,58 +167,56 @@ absl::StatusOr<OutputFile::Open> OutputFile::OpenNew(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s exists and is read-only; name another output", path));
   }
-  const int fd = OpenBeside(opened.target, &opened.temporary);
-  if (fd < 0) return CannotCreate(path, errno);
-  absl::Cleanup remove = [&] {
-    close(fd);
-    if (!opened.temporary.empty()) unlink(opened.temporary.c_str());
-  };
-  if (replaces) AGMM_RETURN_IF_ERROR(KeepOwnerAndMode(path, old, fd));
-  opened.file = fdopen(fd, "w");
-  if (opened.file == nullptr) return CannotCreate(path, errno);
-  std::move(remove).Cancel();
+  RemoveStale(opened.target);
+  // 0600, because the new file may only be read by users who may read the old one.
+  opened.fd = OpenBeside(opened.target, replaces ? 0600 : 0666, &opened.temporary);
+  if (opened.fd < 0) return CannotCreate(path, errno);
   return opened;
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(const std::string& path) {
   if (path.empty()) return absl::InvalidArgumentError("the name of the output file is empty");
-  struct stat info;
-  const bool direct = IsStandardOutput(path) || (stat(path.c_str(), &info) == 0 &&
-                                                 (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)));
-  AGMM_ASSIGN_OR_RETURN(Open opened, direct ? OpenDirectly(path) : OpenNew(path));
+  AGMM_ASSIGN_OR_RETURN(Open opened, IsWrittenDirectly(path) ? OpenDirectly(path) : OpenNew(path));
   return std::unique_ptr<OutputFile>(new OutputFile(path, std::move(opened)));
 }
 
 OutputFile::~OutputFile() {
-  if (file_ == nullptr) return;
-  std::fclose(file_);
+  if (committed()) return;
   if (!temporary_.empty()) unlink(temporary_.c_str());
+  close(fd_);
 }
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_));
-}
-
-bool OutputFile::Link() {
-  const std::string from = absl::StrCat("/proc/self/fd/", fileno(file_));
-  if (linkat(AT_FDCWD, from.c_str(), AT_FDCWD, target_.c_str(), AT_SYMLINK_FOLLOW) == 0)
-    return true;
-  if (errno != EEXIST) return false;
-  // A link cannot replace a file; a name can.
-  temporary_ = TemporaryName(target_);
-  return linkat(AT_FDCWD, from.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0;
+  while (!bytes.empty()) {
+    const ssize_t wrote = write(fd_, bytes.data(), bytes.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return CannotWrite(path_);
+    bytes.remove_prefix(wrote);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status OutputFile::Commit() {
-  bool done = std::fflush(file_) == 0;
-  if (done && !target_.empty() && temporary_.empty()) done = Link();
-  if (done && !temporary_.empty()) done = rename(temporary_.c_str(), target_.c_str()) == 0;
+  const int fd = std::exchange(fd_, -1);
+  if (!target_.empty()) return PutInPlace(fd);
+  return CloseWritten(fd) ? absl::OkStatus() : CannotWrite(path_);
+}
+
+absl::Status OutputFile::PutInPlace(int fd) {
+  // Holds the lock until the rename. `fd` is closed before, because some file systems report only
+  // then that the disk is full.
+  const int lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  struct stat old;
   absl::Status status;
-  if (!done) status = absl::ErrnoToStatus(errno, absl::StrCat("cannot put in place ", path_));
-  if (std::fclose(std::exchange(file_, nullptr)) != 0 && status.ok())
-    status = absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_));
-  if (!done && !temporary_.empty()) unlink(temporary_.c_str());
+  if (lock < 0 || (stat(target_.c_str(), &old) == 0 && !KeepModeAndOwner(old, fd)) ||
+      fsync(fd) != 0) {
+    status = CannotWrite(path_);
+  }
+  if (!CloseWritten(fd) && status.ok()) status = CannotWrite(path_);
+  if (status.ok() && rename(temporary_.c_str(), target_.c_str()) != 0)
+    status = absl::ErrnoToStatus(errno, absl::StrCat("cannot put in place ", path_));
+  if (!status.ok()) unlink(temporary_.c_str());
+  if (lock >= 0) close(lock);
   return status;
 }
 

@@ -1,8 +1,6 @@
 // A file that a command writes: a regular file, which appears when it is complete, or a pipe.
 #pragma once
 
-#include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,16 +11,20 @@
 
 namespace agmm {
 
-// True for "-" and /dev/stdout.
-bool IsStandardOutput(absl::string_view path);
+// True for "-", and for a path to the file or pipe that standard output writes to, such as
+// /dev/stdout and /dev/fd/1.
+bool IsStandardOutput(const std::string& path);
+// True if writing `path` replaces nothing: standard output, a pipe or a character device.
+bool IsWrittenDirectly(const std::string& path);
 
 // Thread-compatible.
 class OutputFile {
  public:
   // Opens the file that writing `path` creates or replaces, with links resolved, also those to a
-  // file that does not exist yet. It has the mode and the owner of the file that it replaces. Pipes
-  // and character devices are written directly; "-" is standard output. Errors: INVALID_ARGUMENT,
-  // one line with the path.
+  // file that does not exist yet. Until Commit the bytes lie beside it, in a file whose name ends
+  // in ".agmm-tmp-PID-N"; the next Create for the same path removes those of killed processes.
+  // Pipes and character devices are written directly; "-" is standard output. Errors:
+  // INVALID_ARGUMENT, one line with the path.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path);
   // Leaves the old file as it was, unless the new one was committed.
   ~OutputFile();
@@ -31,30 +33,29 @@ class OutputFile {
 
   // Errors: the system's (RESOURCE_EXHAUSTED for a full disk).
   absl::Status Write(absl::string_view bytes);
-  // Puts the file in place, once. Errors: the system's.
+  // Puts the file in place, once, after its bytes are on the disk. It gets the mode of the file
+  // that it replaces, and the owner and the group as far as this user may set them. Errors: the
+  // system's; the old file is still there then.
   absl::Status Commit();
-  bool committed() const { return file_ == nullptr; }
+  bool committed() const { return fd_ < 0; }
 
  private:
   struct Open {
-    std::FILE* file = nullptr;
-    // The place, and the name that the file has until it is there: empty for a file without a name,
-    // which vanishes when the process ends. Both are empty for a pipe.
-    std::string target, temporary;
+    int fd = -1;
+    std::string target, temporary;  // both are empty for what is written directly
   };
   OutputFile(std::string path, Open open)
       : path_(std::move(path)),
         target_(std::move(open.target)),
         temporary_(std::move(open.temporary)),
-        file_(open.file) {}
+        fd_(open.fd) {}
   static absl::StatusOr<Open> OpenDirectly(const std::string& path);
   static absl::StatusOr<Open> OpenNew(const std::string& path);
-  // Gives the file a name: that of the target if it is free.
-  bool Link();
+  // Writes the bytes to the disk, and moves the file to its place.
+  absl::Status PutInPlace(int fd);
 
-  const std::string path_, target_;
-  std::string temporary_;
-  std::FILE* file_;  // null once committed
+  const std::string path_, target_, temporary_;
+  int fd_;  // -1 once committed
 };
 
 }  // namespace agmm

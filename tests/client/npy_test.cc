@@ -1,6 +1,8 @@
 #include "client/npy/npy.h"
 
 #include <fcntl.h>
+#include <grp.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +17,7 @@
 #include <random>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -299,25 +302,61 @@ TEST_F(Npy, APipeIsReadLikeAFileAndNoFurtherThanItsMatrix) {
   }
 }
 
-TEST_F(Npy, DashIsStandardInputAndStandardOutput) {
-  int pipes[2];
-  ASSERT_EQ(pipe(pipes), 0);
-  const int in = dup(STDIN_FILENO), out = dup(STDOUT_FILENO);
-  dup2(pipes[0], STDIN_FILENO);
-  dup2(pipes[1], STDOUT_FILENO);
-  auto writer = NpyWriter::Create("-", 2, 3, DType::kF32).value();
-  const bool wrote = writer->Append(6, Data(24).data()).ok() && writer->Commit().ok();
-  dup2(out, STDOUT_FILENO);
-  close(pipes[1]);
-  const auto reader = NpyReader::Open("-");
-  dup2(in, STDIN_FILENO);
-  for (const int fd : {pipes[0], in, out}) close(fd);
-  ASSERT_TRUE(wrote);
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ((*reader)->name(), "standard input");
-  std::string read(24, '\xee');
-  EXPECT_EQ((*reader)->ReadElements(0, 6, read.data()), absl::OkStatus());
-  EXPECT_EQ(read, Data(24));
+// Has standard output go to `fd` while it lives.
+class StandardOutput {
+ public:
+  explicit StandardOutput(int fd) : before_(dup(STDOUT_FILENO)) { dup2(fd, STDOUT_FILENO); }
+  ~StandardOutput() {
+    dup2(before_, STDOUT_FILENO);
+    close(before_);
+  }
+
+ private:
+  const int before_;
+};
+
+TEST_F(Npy, DashIsStandardInputAndOutputAndSoIsAnyOtherNameOfIt) {
+  for (const char* name : {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}) {
+    SCOPED_TRACE(name);
+    int pipes[2];
+    ASSERT_EQ(pipe(pipes), 0);
+    bool standard = false, wrote = false;
+    {
+      const StandardOutput output(pipes[1]);
+      standard = IsStandardOutput(name) && IsWrittenDirectly(name);
+      auto writer = NpyWriter::Create(name, 2, 3, DType::kF32);
+      wrote = writer.ok() && (*writer)->Append(6, Data(24).data()).ok() && (*writer)->Commit().ok();
+    }
+    close(pipes[1]);
+    const int in = dup(STDIN_FILENO);
+    dup2(pipes[0], STDIN_FILENO);
+    const auto reader = NpyReader::Open("-");
+    dup2(in, STDIN_FILENO);
+    for (const int fd : {pipes[0], in}) close(fd);
+    EXPECT_TRUE(standard);
+    ASSERT_TRUE(wrote);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ((*reader)->name(), "standard input");
+    std::string read(24, '\xee');
+    EXPECT_EQ((*reader)->ReadElements(0, 6, read.data()), absl::OkStatus());
+    EXPECT_EQ(read, Data(24));
+  }
+  // A file that standard output goes to is written where it is, by any of its names.
+  WriteFile("line\n");
+  const int file = open(Path().c_str(), O_WRONLY | O_APPEND);
+  std::filesystem::create_symlink(Path(), Path("link"));
+  {
+    const StandardOutput output(file);
+    for (const std::string& name : {std::string("/dev/fd/1"), Path("link")}) {
+      auto written = OutputFile::Create(name);
+      ASSERT_TRUE(written.ok() && (*written)->Write("more\n").ok() && (*written)->Commit().ok());
+    }
+  }
+  close(file);
+  EXPECT_EQ(ReadFile(), "line\nmore\nmore\n");
+  EXPECT_FALSE(IsWrittenDirectly(Path()));
+  EXPECT_FALSE(IsWrittenDirectly(Path("new.npy")));
+  EXPECT_TRUE(IsWrittenDirectly("/dev/null"));
 }
 
 TEST_F(Npy, UncommittedWriterLeavesNothing) {
@@ -328,30 +367,68 @@ TEST_F(Npy, UncommittedWriterLeavesNothing) {
   EXPECT_EQ(FileCount(), 0);
 }
 
-TEST_F(Npy, AKilledWriterLeavesNothing) {
-  for (const bool unnamed : {true, false}) {
-    SCOPED_TRACE(unnamed);
-#ifdef AGMM_FAILPOINTS
-    if (!unnamed) failpoint::Arm("output.no_unnamed_files");
-#endif
-    const pid_t child = fork();
-    if (child == 0) {
-      auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
-      if (!writer->Append(3, Data(12).data()).ok()) _exit(1);
-      raise(SIGKILL);
-    }
-    ASSERT_EQ(waitpid(child, nullptr, 0), child);
-    // Where files need names, the next writer of the same target removes what was left.
-    auto other = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
+TEST_F(Npy, OnlyFilesOfKilledWritersAreRemovedByTheNextOne) {
+  // Files of the user, and a writer at work.
+  for (const char* name : {"m.npy.agmm-tmp-old", "m.npy.agmm-tmp-1-2.bak", "m.npy.agmm-tmp-12",
+                           "m.npy.tmp-1-2", "another.npy.agmm-tmp-1-2"})
+    std::ofstream(Path(name)) << "mine";
+  ASSERT_EQ(mkfifo(Path("m.npy.agmm-tmp-1-3").c_str(), 0600), 0);
+  std::filesystem::create_symlink("m.npy.tmp-1-2", Path("m.npy.agmm-tmp-1-4"));
+  auto live = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
+  const int before = FileCount();
+  const pid_t child = fork();
+  if (child == 0) {
     auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
-    ASSERT_TRUE(other->Append(6, Data(24).data()).ok() && writer->Append(6, Data(24).data()).ok());
-    ASSERT_EQ(other->Commit(), absl::OkStatus());
-    ASSERT_EQ(writer->Commit(), absl::OkStatus());
-    EXPECT_EQ(FileCount(), 1);
-#ifdef AGMM_FAILPOINTS
-    failpoint::Disarm("output.no_unnamed_files");
-#endif
+    if (!writer->Append(3, Data(12).data()).ok()) _exit(1);
+    raise(SIGKILL);
   }
+  int how = 0;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(how));
+  ASSERT_EQ(FileCount(), before + 1);
+  auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
+  EXPECT_EQ(FileCount(), before + 1);
+  for (NpyWriter* each : {live.get(), writer.get()}) {
+    ASSERT_EQ(each->Append(6, Data(24).data()), absl::OkStatus());
+    ASSERT_EQ(each->Commit(), absl::OkStatus());
+  }
+  EXPECT_EQ(FileCount(), before);
+  EXPECT_EQ(NpyReader::Open(Path()).value()->rows(), 2);
+}
+
+TEST_F(Npy, ANameThatAnotherProcessHasIsPassedOver) {
+  // In containers two processes may have one id.
+  std::vector<int> others;
+  for (int number = 1; number <= 1000; ++number) {
+    const std::string name = absl::StrCat(Path(), ".agmm-tmp-", getpid(), "-", number);
+    others.push_back(open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
+    ASSERT_EQ(flock(others.back(), LOCK_EX | LOCK_NB), 0);
+  }
+  auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_EQ(FileCount(), 1001);
+  for (const int fd : others) close(fd);
+  ASSERT_TRUE(NpyWriter::Create(Path(), 2, 3, DType::kF32).ok());
+  EXPECT_EQ(FileCount(), 1);
+}
+
+struct Kept {
+  uid_t uid, gid;
+  mode_t mode;
+  bool operator==(const Kept&) const = default;
+};
+
+Kept KeptBy(const std::string& path) {
+  struct stat found = {};
+  stat(path.c_str(), &found);
+  return {found.st_uid, found.st_gid, found.st_mode & 07777};
+}
+
+absl::Status Replace(const std::string& path) {
+  auto file = OutputFile::Create(path);
+  if (!file.ok()) return file.status();
+  const absl::Status written = (*file)->Write("new");
+  return written.ok() ? (*file)->Commit() : written;
 }
 
 TEST_F(Npy, AReplacedFileKeepsItsModeAndItsOwner) {
@@ -361,15 +438,48 @@ TEST_F(Npy, AReplacedFileKeepsItsModeAndItsOwner) {
   if (root) {
     ASSERT_EQ(chown(Path().c_str(), 4321, 1234), 0);
   }
-  auto writer = NpyWriter::Create(Path(), 1, 1, DType::kF32).value();
-  const float one = 1;
-  ASSERT_TRUE(writer->Append(1, &one).ok() && writer->Commit().ok());
-  struct stat found;
-  ASSERT_EQ(stat(Path().c_str(), &found), 0);
-  EXPECT_EQ(found.st_mode & 07777, 0640);
-  EXPECT_EQ(found.st_uid, root ? 4321 : geteuid());
-  EXPECT_EQ(found.st_gid, root ? 1234 : getegid());
+  const Kept before = KeptBy(Path());
+  ASSERT_EQ(Replace(Path()), absl::OkStatus());
+  EXPECT_EQ(ReadFile(), "new");
+  EXPECT_EQ(KeptBy(Path()), before);
 }
+
+TEST_F(Npy, AFileOfAnotherUserInASharedFolderIsReplaced) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to make files of other users";
+  constexpr uid_t kAlice = 4321, kBob = 4322;
+  constexpr gid_t kTeam = 1234, kStrangers = 1235;
+  ASSERT_EQ(chown(folder_.c_str(), kBob, kTeam), 0);
+  ASSERT_EQ(chmod(folder_.c_str(), 02775), 0);
+  for (const auto& [name, group, mode] :
+       {std::tuple{"team.npy", kTeam, 0664}, {"strangers.npy", kStrangers, 0676}}) {
+    std::ofstream(Path(name)) << "old";
+    ASSERT_EQ(chown(Path(name).c_str(), kBob, group), 0);
+    ASSERT_EQ(chmod(Path(name).c_str(), mode), 0);
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgroups(1, &kTeam) != 0 || setgid(kAlice) != 0 || setuid(kAlice) != 0) _exit(1);
+    _exit(Replace(Path("team.npy")).ok() && Replace(Path("strangers.npy")).ok() ? 0 : 2);
+  }
+  int how = 0;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_EQ(how, 0);
+  EXPECT_EQ(KeptBy(Path("team.npy")), (Kept{kAlice, kTeam, 0664}));
+  // Another group has no more rights than others had.
+  EXPECT_EQ(KeptBy(Path("strangers.npy")), (Kept{kAlice, kTeam, 0666}));
+}
+
+#ifdef AGMM_FAILPOINTS
+TEST_F(Npy, ADiskThatIsFullAtTheEndKeepsTheOldFile) {
+  WriteFile("old");
+  failpoint::Arm("output.no_space_at_close", 1);
+  const absl::Status full = Replace(Path());
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(full.message()), HasSubstr("cannot write " + Path()));
+  EXPECT_EQ(ReadFile(), "old");
+  EXPECT_EQ(FileCount(), 1);
+}
+#endif
 
 TEST_F(Npy, ElementsThatAreNotFiniteAreCounted) {
   const float values[] = {0, INFINITY, -INFINITY, NAN, 3e38f, 1e-40f};

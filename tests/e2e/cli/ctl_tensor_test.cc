@@ -155,10 +155,12 @@ TEST_F(CtlTensor, PipesAreFilesToo) {
   });
   Ok({"tensor", "put", "W", world_.Path("pipe")});
   writer.join();
-  const Ran got = Run({"tensor", "get", "W", "-"});
-  EXPECT_EQ(got.exit_code, 0) << got.err;
-  EXPECT_EQ(got.out, ReadFile(world_.Path("W.npy")));
-  EXPECT_THAT(got.err, HasSubstr("-: 5x7 f32"));
+  for (const std::string out : {"-", "/dev/fd/1"}) {
+    const Ran got = Run({"tensor", "get", "W", out});
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    EXPECT_EQ(got.out, ReadFile(world_.Path("W.npy")));
+    EXPECT_THAT(got.err, HasSubstr(out + ": 5x7 f32"));
+  }
   ExpectError({"matmul", "-", "-", "--out", world_.Path("C.npy")}, 2,
               "standard input has one matrix");
   ExpectError({"matmul", world_.Path("W.npy"), world_.Path("W.npy"), "--out", "-", "--compare"}, 2,
