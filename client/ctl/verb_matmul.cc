@@ -49,9 +49,11 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   Inputs inputs;
   if (flags.a == "-" && flags.b == "-")
     return absl::InvalidArgumentError("standard input has one matrix; name a file for the other");
-  if (flags.compare && IsStandardOutput(flags.out)) {
+  if (flags.compare && IsWrittenDirectly(flags.out)) {
     return absl::InvalidArgumentError(
-        "--compare reads the product again; name a file in place of standard output");
+        absl::StrFormat("--compare reads the product again, and %s is not a regular file; name "
+                        "another --out",
+                        flags.out));
   }
   AGMM_ASSIGN_OR_RETURN(inputs.a, NpyReader::Open(flags.a));
   AGMM_ASSIGN_OR_RETURN(inputs.b, NpyReader::Open(flags.b));

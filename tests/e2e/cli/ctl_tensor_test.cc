@@ -163,8 +163,10 @@ TEST_F(CtlTensor, PipesAreFilesToo) {
   }
   ExpectError({"matmul", "-", "-", "--out", world_.Path("C.npy")}, 2,
               "standard input has one matrix");
-  ExpectError({"matmul", world_.Path("W.npy"), world_.Path("W.npy"), "--out", "-", "--compare"}, 2,
-              "--compare reads the product again");
+  for (const std::string& out : {std::string("-"), std::string("/dev/null"), world_.Path("pipe")}) {
+    ExpectError({"matmul", world_.Path("W.npy"), world_.Path("W.npy"), "--out", out, "--compare"},
+                2, "--compare reads the product again, and " + out + " is not a regular file");
+  }
 }
 
 TEST_F(CtlTensor, ElementsThatAreNotFiniteAreCounted) {
