@@ -173,9 +173,10 @@ absl::StatusOr<v1::Job> History::FindEarlier(uint64_t job_id, const std::string&
     for (const v1::Job& job : journal_->earlier()) {
       if (job.job_id() != job_id || !absl::StartsWith(job.sequencer(), run)) continue;
       if (found != nullptr && found->sequencer() != job.sequencer()) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("job %d@%s is of two runs, %s and %s; give more digits", job_id, run,
-                            found->sequencer(), job.sequencer()));
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "job %d@%s is ambiguous: runs %s and %s both match; add more digits of the "
+            "run",
+            job_id, run, found->sequencer(), job.sequencer()));
       }
       found = &job;
     }
@@ -216,7 +217,7 @@ void History::KeepReports(Job* job) {
       times.emplace_back(static_cast<float>(step.start_us()), static_cast<float>(step.end_us()));
     step_bytes += static_cast<int64_t>(times.capacity() * sizeof(times[0]));
   }
-  if (step_bytes > job->step_bytes) with_steps_.push_back(job->id);
+  if (step_bytes > job->step_bytes) with_steps_.insert(job->id);
   Count(job, job->ended ? RecordBytesOf(*job) : 0, step_bytes);
   ForgetSteps();
 }
@@ -231,11 +232,11 @@ void History::Count(Job* job, int64_t record_bytes, int64_t step_bytes) {
 }
 
 void History::ForgetSteps() {
-  for (; step_bytes_ > bounds_.step_bytes; with_steps_.pop_front()) {
-    const auto it = jobs_.find(with_steps_.front());
-    if (it == jobs_.end()) continue;
-    it->second->step_times.clear();
-    Count(it->second.get(), it->second->record_bytes, 0);
+  while (step_bytes_ > bounds_.step_bytes) {
+    Job* oldest = jobs_.at(*with_steps_.begin()).get();
+    with_steps_.erase(with_steps_.begin());
+    oldest->step_times.clear();
+    Count(oldest, oldest->record_bytes, 0);
   }
 }
 
@@ -313,13 +314,17 @@ void History::Wake(Job* job) {
 }
 
 void History::Trim() {
-  // A job that is still launched is needed.
-  while (ended_.size() > kMaxEnded || record_bytes_ > bounds_.record_bytes) {
-    Job* oldest = jobs_.at(ended_.front()).get();
-    if (oldest->launch != 0) return;
-    Count(oldest, 0, 0);
-    jobs_.erase(ended_.front());
-    ended_.pop_front();
+  for (auto it = ended_.begin();
+       it != ended_.end() && (ended_.size() > kMaxEnded || record_bytes_ > bounds_.record_bytes);) {
+    Job* job = jobs_.at(*it).get();
+    if (job->launch != 0) {
+      ++it;
+      continue;
+    }
+    Count(job, 0, 0);
+    with_steps_.erase(job->id);
+    jobs_.erase(job->id);
+    it = ended_.erase(it);
   }
 }
 

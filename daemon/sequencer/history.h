@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -25,7 +26,7 @@ class History {
   // Waits for the end of a job, as Waiter::after_event. (0 waits for its admission.)
   static constexpr int64_t kUntilEnd = INT64_MAX;
 
-  // Bounds of the memory for ended jobs. The step times go first, and the oldest first.
+  // Bounds of the memory for ended jobs. Step times are evicted before records, oldest first.
   struct Bounds {
     int64_t record_bytes = 64 << 20;
     int64_t step_bytes = 64 << 20;
@@ -51,7 +52,7 @@ class History {
   // A copy of the record, with the times of steps as long as they are kept.
   v1::Job WithSteps(const Job& job) const;
   // A job of an earlier run whose sequencer begins with `run`. Errors: NOT_FOUND; INVALID_ARGUMENT
-  // for two of such runs.
+  // if two runs match.
   absl::StatusOr<v1::Job> FindEarlier(uint64_t job_id, const std::string& run) const;
   v1::ListJobsResponse List(const v1::ListJobsRequest& request) const;
 
@@ -63,7 +64,8 @@ class History {
   void End(Job* job, v1::Job::State state, const absl::Status& error);
   // Wakes the waiter at its event, at `deadline` with DEADLINE_EXCEEDED, or now.
   void Await(Job* job, Deadline deadline, Waiter waiter);
-  // Forgets the oldest ended jobs. Invalidates pointers to jobs that have ended.
+  // Forgets the oldest ended jobs, but no launched one. Invalidates pointers to jobs that have
+  // ended.
   void Trim();
 
  private:
@@ -87,8 +89,8 @@ class History {
   JobLog log_;
   RequestLog requests_;
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
-  std::deque<uint64_t> ended_;       // oldest first
-  std::deque<uint64_t> with_steps_;  // likewise; some may be forgotten
+  std::deque<uint64_t> ended_;     // oldest first
+  std::set<uint64_t> with_steps_;  // jobs with step times, by age
   int64_t record_bytes_ = 0, step_bytes_ = 0;
   Job forgotten_;  // the answer of FindRequest
   uint64_t next_job_ = 1, next_waiter_ = 1;

@@ -123,7 +123,7 @@ TEST_F(ProgressTest, AQueuedJobSaysWhichJobItWaitsForAndOnWhichRanks) {
 
 TEST_F(ProgressTest, ANodeThatDrainsIsGivenUpOnlyOnceNothingIsUnderWay) {
   const uint64_t job = Launch(Request(MakeOperands()));
-  Cancel(job);
+  ASSERT_TRUE(Cancel(job).ok());
   const auto answer = [&](int busy) {
     size_t answered = 0;
     for (const Deadline end = Deadline::After(kPatience); answered == 0 && !end.HasPassed();) {

@@ -1,5 +1,6 @@
 // Records of jobs, their requests, and the callers that wait for them.
 #include "absl/strings/str_cat.h"
+#include "daemon/sequencer/history.h"
 #include "daemon/sequencer/request_log.h"
 #include "daemon/sequencer/scheduler.h"
 #include "gmock/gmock.h"
@@ -130,6 +131,29 @@ TEST_F(Records, TenThousandJobsThroughAHistoryOfAThousandAreAllKnownByTheirReque
   EXPECT_GT(SubmitOk(request), jobs.back());
 }
 
+// Without a scheduler, which takes a hundred times as long for a job.
+TEST(History, AHundredThousandJobsWithOneStepLeaveNothingBehind) {
+  Loop loop("a test");
+  FakeMembers members(1, 1, 1 << 20);
+  ManualClock clock;
+  Metrics metrics;
+  scheduler::History history(&members, &loop, &clock, &metrics, {}, /*journal=*/nullptr);
+  const auto run = [&](int jobs) {
+    for (int i = 0; i < jobs; ++i) {
+      scheduler::Job* job = history.Add(std::make_unique<scheduler::Job>(), {});
+      v1::RankReport& report = job->reports[0];
+      report.add_steps()->set_end_us(1);
+      history.End(job, v1::Job::STATE_SUCCEEDED, absl::OkStatus());
+      history.Trim();
+    }
+  };
+  run(2000);
+  const size_t before = AllocatedBytes();
+  run(100'000);
+  EXPECT_LT(AllocatedBytes(), before + (300 << 10));
+  loop.Stop();
+}
+
 class BoundedRecords : public Records {
  protected:
   static constexpr int kSteps = 1000;  // of a rank
@@ -237,6 +261,26 @@ TEST_F(Records, JobsAreListedNewestFirstPageByPage) {
   EXPECT_EQ(List(0, 0).jobs_size(), 5);
   EXPECT_EQ(List(5, 0).next_before_job_id(), 0u);
   EXPECT_EQ(List(0, 1).jobs_size(), 0);
+}
+
+TEST_F(Records, ADrainingJobIsKeptAndThoseBehindItAreForgotten) {
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  const uint64_t running = SubmitOk(request), draining = SubmitOk(request);
+  AnswerPrepared();
+  ASSERT_THAT(Launched(), ElementsAre(running, draining));
+  ASSERT_TRUE(Cancel(draining).ok());
+  ASSERT_EQ(State(draining), v1::Job::STATE_CANCELLED) << "it has ended for its clients";
+  std::vector<uint64_t> queued;
+  for (int i = 0; i < 1100; ++i) {
+    queued.push_back(SubmitOk(request));
+    ASSERT_TRUE(Cancel(queued.back()).ok());
+  }
+  EXPECT_EQ(Get(queued[10]).status().code(), Code::kNotFound);
+  EXPECT_TRUE(Get(queued[200]).ok());
+  EXPECT_TRUE(Get(draining).ok());
+  for (uint64_t job : {running, draining}) DoneEverywhere(job);
+  ASSERT_TRUE(Cancel(SubmitOk(request)).ok());
+  EXPECT_EQ(Get(draining).status().code(), Code::kNotFound);
 }
 
 TEST_F(Records, AListSaysWhyAJobFailed) {
