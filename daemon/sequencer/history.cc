@@ -17,6 +17,8 @@ namespace agmm::scheduler {
 namespace {
 
 constexpr size_t kMaxEnded = 1000;
+// A page of a list takes no further job: half of what a message can carry.
+constexpr size_t kFullPageBytes = 4 << 20;
 
 // The part of a request that must be equal for its id to name the same job.
 std::string BodyOf(v1::SubmitJobRequest request) {
@@ -24,17 +26,26 @@ std::string BodyOf(v1::SubmitJobRequest request) {
   return request.SerializeAsString();
 }
 
-// A copy of the record without events and the times of epochs. They are swapped out of the way,
-// because to copy those of many jobs would hold up the loop.
-v1::Job Summary(v1::Job* record) {
+// A copy of the record without events, the times of epochs and, in a list, the progress of ranks.
+// They are moved out of the way, because to copy those of many jobs would hold up the loop.
+v1::Job Summary(v1::Job* record, bool in_list) {
   v1::Job aside;
-  aside.mutable_events()->Swap(record->mutable_events());
-  for (v1::RankReport& rank : *record->mutable_ranks())
-    aside.add_ranks()->mutable_epoch_us()->Swap(rank.mutable_epoch_us());
+  const auto swap = [&] {
+    aside.mutable_events()->Swap(record->mutable_events());
+    for (int i = 0; i < record->ranks_size(); ++i) {
+      v1::RankReport* rank = record->mutable_ranks(i);
+      v1::RankReport* kept = aside.mutable_ranks(i);
+      rank->mutable_epoch_us()->Swap(kept->mutable_epoch_us());
+      if (!in_list) continue;
+      v1::RankProgress* progress = rank->release_progress();
+      rank->set_allocated_progress(kept->release_progress());
+      kept->set_allocated_progress(progress);
+    }
+  };
+  for (int i = 0; i < record->ranks_size(); ++i) aside.add_ranks();
+  swap();
   v1::Job summary = *record;
-  record->mutable_events()->Swap(aside.mutable_events());
-  for (int i = 0; i < record->ranks_size(); ++i)
-    record->mutable_ranks(i)->mutable_epoch_us()->Swap(aside.mutable_ranks(i)->mutable_epoch_us());
+  swap();
   return summary;
 }
 
@@ -149,20 +160,21 @@ v1::ListJobsResponse History::List(const v1::ListJobsRequest& request) const {
   const int size = request.page_size() > 0 ? request.page_size() : kDefaultPage;
   v1::ListJobsResponse response;
   auto it = request.before_job_id() == 0 ? jobs_.end() : jobs_.lower_bound(request.before_job_id());
-  while (it != jobs_.begin() && response.jobs_size() < size) {
-    --it;
-    *response.add_jobs() = Summary(&it->second->record);
-  }
+  size_t bytes = 0;
+  const auto add = [&bytes](v1::Job job, google::protobuf::RepeatedPtrField<v1::Job>* jobs) {
+    bytes += job.ByteSizeLong();
+    *jobs->Add() = std::move(job);
+  };
+  while (it != jobs_.begin() && response.jobs_size() < size && bytes < kFullPageBytes)
+    add(Summary(&(--it)->second->record, /*in_list=*/true), response.mutable_jobs());
   if (it != jobs_.begin()) {
     response.set_next_before_job_id(it->first);
   } else if (request.earlier_runs() && journal_ != nullptr) {
-    const std::vector<v1::Job>& earlier = journal_->earlier();
-    for (auto job = earlier.rbegin();
-         job != earlier.rend() && size > response.jobs_size() + response.earlier_jobs_size();
-         ++job) {
-      *response.add_earlier_jobs() = *job;
-      response.mutable_earlier_jobs(response.earlier_jobs_size() - 1)->clear_events();
-    }
+    std::vector<v1::Job>& earlier = journal_->earlier();
+    for (auto job = earlier.rbegin(); job != earlier.rend() && bytes < kFullPageBytes &&
+                                      size > response.jobs_size() + response.earlier_jobs_size();
+         ++job)
+      add(Summary(&*job, /*in_list=*/true), response.mutable_earlier_jobs());
   }
   return response;
 }
@@ -260,7 +272,7 @@ void History::End(Job* job, v1::Job::State state, const absl::Status& error) {
   KeepReports(job);
   AddEvent(job, state, error.ok() ? "done" : std::string(error.message()));
   if (journal_ == nullptr || !journal_->HasRoom(error.ok(), clock_->Nanos())) return;
-  v1::Job ended = Summary(&job->record);
+  v1::Job ended = Summary(&job->record, /*in_list=*/false);
   *ended.mutable_events() = job->record.events();
   journal_->Add(std::move(ended));
 }

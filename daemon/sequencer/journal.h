@@ -1,4 +1,4 @@
-// The last jobs on disk, so that a restart of node 0's daemon does not take the memory of them.
+// The last jobs on disk, so that they survive a restart of node 0's daemon.
 //
 // Two files, PATH.0 and PATH.1, take turns, which bounds their size: when one is full, the
 // other is emptied and filled. A file is a header (a magic word, and a number that rises with each
@@ -40,7 +40,7 @@ class Journal {
   Journal(const Journal&) = delete;
 
   // The last jobs of earlier runs, oldest first, each with earlier_run set.
-  const std::vector<v1::Job>& earlier() const { return earlier_; }
+  std::vector<v1::Job>& earlier() { return earlier_; }
 
   // True if a job that ends now is to be added.
   bool HasRoom(bool succeeded, int64_t now_ns);

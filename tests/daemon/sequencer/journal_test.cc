@@ -55,6 +55,13 @@ class JournalTest : public SchedulerTest {
     }
     return ids;
   }
+  v1::ListJobsResponse List(bool earlier_runs) {
+    Answer<v1::ListJobsResponse> answer;
+    v1::ListJobsRequest request;
+    request.set_earlier_runs(earlier_runs);
+    Do([&] { answer.reply()(scheduler_->history().List(request)); });
+    return *answer.Get();
+  }
   const TempFolder folder_{"journal"};
 };
 
@@ -155,14 +162,20 @@ TEST_F(JournalTest, JobsBeyondABurstAreLeftOutAndCounted) {
   EXPECT_EQ(Metric("job_journal_left_out_total"), 1);
 }
 
+TEST_F(JournalTest, AListOfLargeEarlierJobsFitsIntoAMessage) {
+  Write(1, 100, {.file_bytes = 16 << 20}, 60'000);
+  const auto journal = Open({.file_bytes = 16 << 20});
+  Scheduler::Parts parts = Parts();
+  parts.journal = journal.get();
+  Do([&] { scheduler_ = std::make_unique<Scheduler>(parts); });
+  const v1::ListJobsResponse list = List(/*earlier_runs=*/true);
+  EXPECT_LT(list.ByteSizeLong(), 5u << 20);
+  EXPECT_GT(list.earlier_jobs_size(), 50);
+  EXPECT_EQ(list.earlier_jobs(0).job_id(), 100u);
+  Do([&] { scheduler_ = nullptr; });
+}
+
 TEST_F(JournalTest, JobsOfAnEarlierRunAreListedAndShownAsSuch) {
-  const auto list = [&](bool earlier_runs) {
-    Answer<v1::ListJobsResponse> answer;
-    v1::ListJobsRequest request;
-    request.set_earlier_runs(earlier_runs);
-    Do([&] { answer.reply()(scheduler_->history().List(request)); });
-    return *answer.Get();
-  };
   const auto get = [&](uint64_t id, const std::string& run) {
     Answer<v1::Job> job;
     v1::GetJobRequest request;
@@ -183,10 +196,10 @@ TEST_F(JournalTest, JobsOfAnEarlierRunAreListedAndShownAsSuch) {
   parts.journal = journal.get();
   Do([&] { scheduler_ = std::make_unique<Scheduler>(parts); });
 
-  EXPECT_EQ(list(false).earlier_jobs_size(), 0) << "older clients take ids for those of this run";
-  ASSERT_EQ(list(true).earlier_jobs_size(), 1);
-  EXPECT_EQ(list(true).jobs_size(), 0);
-  EXPECT_EQ(list(true).earlier_jobs(0).events_size(), 0);
+  EXPECT_EQ(List(false).earlier_jobs_size(), 0) << "older clients take ids for those of this run";
+  ASSERT_EQ(List(true).earlier_jobs_size(), 1);
+  EXPECT_EQ(List(true).jobs_size(), 0);
+  EXPECT_EQ(List(true).earlier_jobs(0).events_size(), 0);
   const absl::StatusOr<v1::Job> job = get(1, run.substr(0, 6));
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_TRUE(job->earlier_run());

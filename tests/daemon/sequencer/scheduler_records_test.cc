@@ -1,5 +1,6 @@
 // Records of jobs, their requests, and the callers that wait for them.
 #include "absl/strings/str_cat.h"
+#include "daemon/link/protocol.h"
 #include "daemon/sequencer/history.h"
 #include "daemon/sequencer/request_log.h"
 #include "daemon/sequencer/scheduler.h"
@@ -281,6 +282,44 @@ TEST_F(Records, ADrainingJobIsKeptAndThoseBehindItAreForgotten) {
   for (uint64_t job : {running, draining}) DoneEverywhere(job);
   ASSERT_TRUE(Cancel(SubmitOk(request)).ok());
   EXPECT_EQ(Get(draining).status().code(), Code::kNotFound);
+}
+
+TEST_F(Records, AListFitsIntoAMessageHoweverLargeTheRecordsAre) {
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  const auto fail = [&](size_t lanes, size_t error_bytes) {
+    const uint64_t id = SubmitOk(request);
+    AnswerPrepared();
+    for (int node : {0, 1}) {
+      v1::Report report;
+      v1::LaunchDone* done = report.mutable_launch_done();
+      done->set_job_id(id);
+      *done->mutable_error() = ToProto(absl::InternalError(std::string(error_bytes, 'x')));
+      v1::RankReport* rank = done->add_ranks();
+      rank->set_rank(node);
+      for (size_t lane = 0; lane < lanes; ++lane)
+        rank->mutable_progress()->add_lanes()->mutable_step()->set_text(std::string(100, 'y'));
+      Report(node, report);
+    }
+    return id;
+  };
+  uint64_t last = 0;
+  for (int i = 0; i < 60; ++i) last = fail(/*lanes=*/600, 10);
+  v1::ListJobsResponse list = List(100, 0);
+  EXPECT_EQ(list.jobs_size(), 60);
+  EXPECT_FALSE(list.jobs(0).ranks(0).has_progress());
+  EXPECT_LT(list.ByteSizeLong(), 1u << 20);
+  EXPECT_EQ(Get(last)->ranks(1).progress().lanes_size(), 600) << "the record keeps it";
+
+  for (int i = 0; i < 60; ++i) fail(/*lanes=*/0, 100'000);
+  int jobs = 0, pages = 0;
+  for (uint64_t before = 0; pages == 0 || before != 0; ++pages) {
+    list = List(1000, before);
+    EXPECT_LT(list.ByteSizeLong(), static_cast<size_t>(kMaxMessageBytes));
+    jobs += list.jobs_size();
+    before = list.next_before_job_id();
+  }
+  EXPECT_EQ(jobs, 120);
+  EXPECT_GT(pages, 1);
 }
 
 TEST_F(Records, AListSaysWhyAJobFailed) {
