@@ -225,10 +225,10 @@ void Launches::SetDrainTimer(Job* job) {
 // memory, for ever.
 void Launches::OnDrainLimit(Job* job) {
   if (BeforeOnPlan(*job) != nullptr) return SetDrainTimer(job);
-  parts_.progress->Ask(*job, /*step_times=*/false,
-                       [this, id = job->id](const ProgressQueries::Answer& answer) {
-                         const absl::StatusOr<Job*> job = parts_.history->Find(id);
-                         if (job.ok() && (*job)->launch > 0) OnStillDraining(*job, answer.busy);
+  parts_.progress->Ask(*job, /*step_times=*/false, ProgressQueries::Asker::kSequencer,
+                       [this, launch = job->launch](const ProgressQueries::Answer& answer) {
+                         const auto it = launched_.find(launch);
+                         if (it != launched_.end()) OnStillDraining(it->second, answer.busy);
                        });
 }
 
@@ -241,7 +241,7 @@ void Launches::OnStillDraining(Job* job, const std::set<int>& busy) {
   // Ends the generation, and with it every job.
   parts_.members->Lose(
       idle == job->reporting.end() ? *job->reporting.begin() : *idle,
-      absl::StrFormat("it has not ended job %d within %s of its cancel", job->id,
+      absl::StrFormat("it did not stop job %d within %s of the cancellation", job->id,
                       absl::FormatDuration(parts_.drain_limit * std::max(job->drain_limits, 1))));
 }
 

@@ -11,26 +11,29 @@ constexpr absl::Duration kFresh = absl::Milliseconds(100);
 
 }  // namespace
 
-void ProgressQueries::Ask(const Job& job, bool step_times, Callback done) {
+void ProgressQueries::Ask(const Job& job, bool step_times, Asker asker, Callback done) {
   const auto same = std::find_if(queries_.begin(), queries_.end(), [&](const auto& entry) {
-    return entry.second.job == job.id && entry.second.step_times == step_times;
+    return entry.second.launch == job.launch && entry.second.step_times == step_times;
   });
+  const auto add = [&](Query* query) {
+    (asker == Asker::kClient ? query->clients : query->sequencers).push_back(std::move(done));
+  };
   if (same != queries_.end()) {
-    if (!same->second.over) return same->second.done.push_back(std::move(done));
-    const Answer answer = same->second.answer;  // a callback may end the generation
-    return done(answer);
+    if (!same->second.over) return add(&same->second);
+    const auto answer = same->second.answer;  // a callback may end the generation
+    return done(*answer);
   }
   const uint64_t id = next_++;
   Query& query = queries_[id];
-  query.job = job.id;
+  query.launch = job.launch;
   query.step_times = step_times;
-  query.answer.ranks = job.reports;
-  query.answer.silent = job.reporting;
-  for (auto& [rank, report] : query.answer.ranks) {
+  query.answer->ranks = job.reports;
+  query.answer->silent = job.reporting;
+  for (auto& [rank, report] : query.answer->ranks) {
     if (!step_times) report.clear_steps();
     if (!report.has_progress()) report.mutable_progress()->set_epochs_done(job.spec.repeat);
   }
-  query.done.push_back(std::move(done));
+  add(&query);
   query.timer = loop_->PostAfter(kPatience, [this, id] { End(id); });
   v1::Command command;
   v1::ReportProgress* ask = command.mutable_report_progress();
@@ -43,7 +46,7 @@ void ProgressQueries::Ask(const Job& job, bool step_times, Callback done) {
 void ProgressQueries::OnAnswer(int node, const v1::LaunchProgress& progress) {
   const auto it = queries_.find(progress.query_id());
   if (it == queries_.end() || it->second.over) return;
-  Answer& answer = it->second.answer;
+  Answer& answer = *it->second.answer;
   if (answer.silent.erase(node) == 0) return;
   if (progress.arriving_count() > 0) answer.busy.insert(node);
   for (const v1::RankReport& rank : progress.ranks()) {
@@ -59,16 +62,30 @@ void ProgressQueries::End(uint64_t id) {
   loop_->Cancel(query.timer);
   query.over = true;
   query.timer = loop_->PostAfter(kFresh, [this, id] { queries_.erase(id); });
-  // A callback may ask again, or end the generation.
-  const Answer answer = query.answer;
-  for (const Callback& done : std::exchange(query.done, {})) done(answer);
+  Reply(&query);
 }
 
 void ProgressQueries::Clear() {
   for (auto& [id, query] : std::exchange(queries_, {})) {
     loop_->Cancel(query.timer);
-    for (const Callback& done : query.done) done(query.answer);
+    Reply(&query);
   }
+}
+
+void ProgressQueries::Reply(Query* query) {
+  const auto answer = query->answer;
+  ReplyToClients(answer, std::exchange(query->clients, {}));
+  for (const Callback& done : std::exchange(query->sequencers, {})) done(*answer);
+}
+
+void ProgressQueries::ReplyToClients(std::shared_ptr<const Answer> answer,
+                                     std::deque<Callback> clients) {
+  if (clients.empty()) return;
+  loop_->Post([this, answer = std::move(answer), clients = std::move(clients)]() mutable {
+    clients.front()(*answer);
+    clients.pop_front();
+    ReplyToClients(std::move(answer), std::move(clients));
+  });
 }
 
 }  // namespace agmm::scheduler

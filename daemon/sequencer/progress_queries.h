@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -23,28 +25,35 @@ class ProgressQueries {
     std::set<int> silent;  // nodes that did not answer in time
   };
   using Callback = std::function<void(const Answer&)>;
+  // A client's callback builds a large record.
+  enum class Asker { kSequencer, kClient };
 
   ProgressQueries(Members* members, Loop* loop) : members_(members), loop_(loop) {}
 
   // Asks the nodes that have not reported the end of `job`, a launched one, and passes their
   // answers to `done`, after kPatience at the latest. Callers that ask the same while a question is
   // under way, or kFresh after it, share its answer, so that many callers cost the nodes no more
-  // than one.
-  void Ask(const Job& job, bool step_times, Callback done);
+  // than one. The sequencer's callbacks come first; those of clients follow one by one, with the
+  // loop's other work in between.
+  void Ask(const Job& job, bool step_times, Asker asker, Callback done);
   void OnAnswer(int node, const v1::LaunchProgress& progress);
   // The generation has ended: no node answers.
   void Clear();
 
  private:
   struct Query {
-    uint64_t job = 0;
+    uint64_t launch = 0;
     bool step_times = false;
-    Answer answer;  // `silent`: the nodes that have not answered
-    std::vector<Callback> done;
+    // `silent`: the nodes that have not answered. Constant once the query is over.
+    std::shared_ptr<Answer> answer = std::make_shared<Answer>();
+    std::deque<Callback> sequencers, clients;
     bool over = false;
     Loop::Timer timer;  // of its end; once it is over, of the end of its answer
   };
   void End(uint64_t id);
+  // Runs the callbacks, which may ask again or end the generation.
+  void Reply(Query* query);
+  void ReplyToClients(std::shared_ptr<const Answer> answer, std::deque<Callback> clients);
 
   Members* const members_;
   Loop* const loop_;

@@ -94,7 +94,8 @@ void Scheduler::SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobReques
   history_.Await(*job, Deadline::Infinite(), std::move(waiter));
 }
 
-void Scheduler::GetJob(const CallContext&, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
+void Scheduler::GetJob(const CallContext& ctx, const v1::GetJobRequest& request,
+                       Reply<v1::Job> reply) {
   if (!absl::StartsWith(members_->incarnation(), request.sequencer()))
     return reply(history_.FindEarlier(request.job_id(), request.sequencer()));
   const absl::StatusOr<Job*> found = history_.Find(request.job_id());
@@ -106,12 +107,13 @@ void Scheduler::GetJob(const CallContext&, const v1::GetJobRequest& request, Rep
     *record.mutable_waits_for() = queue_.WaitOf(job);
     return reply(std::move(record));
   }
-  progress_.Ask(
-      job, request.step_times(),
-      [this, id = job.id, reply = std::move(reply)](const ProgressQueries::Answer& answer) {
-        const absl::StatusOr<Job*> job = history_.Find(id);
-        job.ok() ? reply(RecordWith(**job, answer)) : reply(job.status());
-      });
+  progress_.Ask(job, request.step_times(), ProgressQueries::Asker::kClient,
+                [this, id = job.id, cancel = ctx.cancel,
+                 reply = std::move(reply)](const ProgressQueries::Answer& answer) {
+                  if (absl::Status gone = cancel->status(); !gone.ok()) return reply(gone);
+                  const absl::StatusOr<Job*> job = history_.Find(id);
+                  job.ok() ? reply(RecordWith(**job, answer)) : reply(job.status());
+                });
 }
 
 v1::Job Scheduler::Record(const Job& job) const {
@@ -380,7 +382,8 @@ void Scheduler::OnDeadline(Job* job) {
 
 void Scheduler::ConcludeLate(Job* job, const absl::Status& late) {
   progress_.Ask(
-      *job, /*step_times=*/true, [this, id = job->id, late](const ProgressQueries::Answer& answer) {
+      *job, /*step_times=*/true, ProgressQueries::Asker::kSequencer,
+      [this, id = job->id, late](const ProgressQueries::Answer& answer) {
         const absl::StatusOr<Job*> found = history_.Find(id);
         if (!found.ok() || (*found)->ended) return;
         Job* const job = *found;
@@ -432,9 +435,10 @@ void Scheduler::Withdraw(Job* job, const absl::Status& error) {
 
 void Scheduler::OnGenerationEnded(const std::vector<int>&, const absl::Status& reason) {
   plans_.Forget();
-  progress_.Clear();
   const std::vector<Job*> open = OpenJobs();
   launches_.Clear();
+  // After the launches, because an answer that is not complete must not decide about one.
+  progress_.Clear();
   for (Job* job : open) {
     job->plan = nullptr;
     if (job->ended) {

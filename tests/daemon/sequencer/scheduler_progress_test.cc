@@ -1,9 +1,14 @@
 // Where jobs are: their nodes' answers, what queued jobs wait for, and the causes of late ones.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "daemon/sequencer/scheduler.h"
 #include "kernels/base/reason.h"
 #include "tests/daemon/sequencer/scheduler_harness.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
 namespace {
@@ -89,6 +94,35 @@ TEST_F(ProgressTest, IsAskedOfTheNodesWhenSomebodyAsksAndOnceForAll) {
   EXPECT_THAT(Take(v1::Command::kReportProgress), IsEmpty());
 }
 
+TEST_F(ProgressTest, ManyClientsAreAnsweredInBetweenTheLoopsOtherWork) {
+  const uint64_t job = Launch(Request(MakeOperands()));
+  std::vector<std::string> order;
+  v1::GetJobRequest request;
+  request.set_job_id(job);
+  request.set_progress(true);
+  CallContext gone;
+  gone.cancel->Cancel(absl::CancelledError("hung up"));
+  Do([&] {
+    for (int client = 0; client < 100; ++client) {
+      scheduler_->GetJob({}, request, [&](const absl::StatusOr<v1::Job>& answer) {
+        EXPECT_EQ(answer->ranks_size(), 2);
+        order.emplace_back("answer");
+        if (order.size() == 1) loop_.Post([&] { order.emplace_back("other work"); });
+      });
+    }
+    scheduler_->GetJob(gone, request, [&](const absl::StatusOr<v1::Job>& answer) {
+      EXPECT_EQ(answer.status().message(), "hung up") << "no record is built";
+    });
+  });
+  AnswerProgress();
+  ASSERT_TRUE(Eventually([&] {
+    size_t size = 0;
+    Do([&] { size = order.size(); });
+    return size == 101;
+  }));
+  EXPECT_EQ(std::find(order.begin(), order.end(), "other work") - order.begin(), 1);
+}
+
 TEST_F(ProgressTest, NamesANodeThatIsSilentAfterASecond) {
   const uint64_t job = Launch(Request(MakeOperands()));
   const Answer<v1::Job> asked = Ask(job);
@@ -149,6 +183,39 @@ TEST_F(ProgressTest, ANodeThatDrainsIsGivenUpOnlyOnceNothingIsUnderWay) {
   answer(0);
   ASSERT_THAT(lost(), SizeIs(1));
   EXPECT_EQ(lost()[0].first, 1);
+}
+
+TEST_F(ProgressTest, ADrainLimitDropsNoNodeOnceTheLaunchIsOver) {
+  v1::SubmitJobRequest request = Request(MakeOperands());
+  const uint64_t first = SubmitOk(request), second = SubmitOk(request);
+  AnswerPrepared();
+  ASSERT_THAT(Launched(), ElementsAre(first, second));
+  // The queries of a launch that reached its drain limit.
+  const auto asked = [&] {
+    std::vector<FakeMembers::Sent> sent;
+    EXPECT_TRUE(Eventually([&] { return !(sent = Take(v1::Command::kReportProgress)).empty(); }));
+    return sent;
+  };
+  const auto lost = [&] {
+    size_t nodes = 0;
+    Do([&] { nodes = members_.lost.size(); });
+    return nodes;
+  };
+  // The second job drains to be requeued, and has its next launch when the nodes answer.
+  Done(0, first, absl::InternalError("broken"));
+  Done(1, first, absl::AbortedError("cancelled"));
+  const std::vector<FakeMembers::Sent> old = asked();
+  for (int node : {0, 1}) Done(node, second, absl::AbortedError("cancelled"), /*began=*/false);
+  AnswerPrepared();
+  ASSERT_THAT(Launched(), ElementsAre(second));
+  for (const auto& [node, command] : old)
+    Report(node, ProgressReport(node, command.report_progress().query_id()));
+  EXPECT_EQ(lost(), 0u);
+  // Nor does the end of the generation, which also ends the query.
+  ASSERT_TRUE(Cancel(second).ok());
+  EXPECT_THAT(asked(), SizeIs(2));
+  Do([&] { scheduler_->OnGenerationEnded({1}, absl::AbortedError("node n1 was lost")); });
+  EXPECT_EQ(lost(), 0u);
 }
 
 TEST_F(ProgressTest, AJobIsOverSoonAfterItsDeadlineAndNamesTheStepThatHeldItUp) {
