@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kCalls = 50'000, kCallsPerSecond = 50'000;
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-// One header block, with kFieldBytes. gRPC takes no headers of more than 8 KiB decoded, which is
-// 200 fields at most.
+// One header block, as HeaderSize counts it. gRPC takes no headers of more than 8 KiB decoded,
+// which is 200 fields at most.
 constexpr int64_t kBlockBytes = 64 << 10;
 // The part of HostLoad::max_held that a host may hold in any case.
 constexpr int64_t kSureParts = 16;
@@ -27,9 +27,10 @@ enum FrameType : unsigned char {
   kPing = 6,
   kContinuation = 9
 };
-constexpr unsigned char kAck = 1;        // a flag of settings and pings: this one is an answer
-constexpr unsigned char kEndStream = 1;  // a flag of headers; gRPC ends each answer with such
-constexpr unsigned char kPadded = 8;     // a flag of headers
+constexpr unsigned char kAck = 1;             // a flag of settings and pings: this one is an answer
+constexpr unsigned char kEndStream = 1;       // a flag of headers; gRPC ends each answer with such
+constexpr unsigned char kHasPriority = 0x20;  // a flag of headers: a priority precedes the fields
+constexpr uint32_t kPriorityBytes = 5;
 
 bool HasFields(const FrameHeader& header) {
   return header.type == kHeaders || header.type == kContinuation;
@@ -94,68 +95,11 @@ void FrameWalk::Walk(absl::string_view bytes, See see, Read read) {
     if (header_bytes_ < kHeaderBytes) return;
     header_bytes_ = 0;
     skip_ = size_t{bytes_[0]} << 16 | size_t{bytes_[1]} << 8 | bytes_[2];
-    header_ = {bytes_[3], bytes_[4],
+    header_ = {static_cast<uint32_t>(skip_), bytes_[3], bytes_[4],
                (uint32_t{bytes_[5]} & 0x7f) << 24 | uint32_t{bytes_[6]} << 16 |
                    uint32_t{bytes_[7]} << 8 | bytes_[8]};
     see(header_);
   }
-}
-
-int64_t FieldCount::Read(absl::string_view part) {
-  int64_t fields = 0;
-  while (!part.empty()) {
-    if (next_ == Next::kName || next_ == Next::kValue) {
-      const size_t taken = static_cast<size_t>(std::min<uint64_t>(left_, part.size()));
-      left_ -= taken;
-      part.remove_prefix(taken);
-      if (left_ == 0) next_ = next_ == Next::kName ? Next::kValueLength : Next::kField;
-      continue;
-    }
-    const auto byte = static_cast<unsigned char>(part[0]);
-    part.remove_prefix(1);
-    switch (next_) {
-      case Next::kField: {
-        ++fields;
-        // An index of all ones goes on in the next byte; 0 stands for a name that follows.
-        named_ = (byte & 0x80) == 0 && (byte & 0xe0) != 0x20;
-        const int most = (byte & 0x80) != 0   ? 0x7f
-                         : (byte & 0x40) != 0 ? 0x3f
-                         : (byte & 0x20) != 0 ? 0x1f
-                                              : 0x0f;
-        const int index = byte & most;
-        next_ = index == most          ? Next::kIndex
-                : named_ && index == 0 ? Next::kNameLength
-                : named_               ? Next::kValueLength
-                                       : Next::kField;
-        break;
-      }
-      case Next::kIndex:
-        if ((byte & 0x80) == 0) next_ = named_ ? Next::kValueLength : Next::kField;
-        break;
-      case Next::kNameLength: Length(byte, Next::kName, Next::kValueLength); break;
-      default: Length(byte, Next::kValue, Next::kField);
-    }
-  }
-  return fields;
-}
-
-void FieldCount::Length(unsigned char byte, Next more, Next done) {
-  constexpr int kMost = 0x7f, kMostShift = 28;  // longer lengths are errors
-  if (shift_ < 0) {
-    left_ = byte & kMost;
-    if (left_ == kMost) {
-      shift_ = 0;
-      return;
-    }
-  } else {
-    left_ += uint64_t{byte & 0x7fu} << shift_;
-    if ((byte & 0x80) != 0 && shift_ < kMostShift) {
-      shift_ += 7;
-      return;
-    }
-  }
-  shift_ = -1;
-  next_ = left_ > 0 ? more : done;
 }
 
 FrameMeter::FrameMeter(std::shared_ptr<HostLoad> host)
@@ -174,12 +118,17 @@ FrameMeter::~FrameMeter() {
 
 std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
   int64_t calls = 0, resets = 0, control = 0, header_bytes = 0, largest_block = 0;
+  const char* malformed = nullptr;
   std::lock_guard lock(mutex_);
   received_.Walk(
       bytes,
       [&](const FrameHeader& header) {
         if (header.type == kHeaders) {
-          block_ = {.stream = header.stream};
+          const bool priority = (header.flags & kHasPriority) != 0;
+          block_ = {.stream = header.stream, .skip = priority ? kPriorityBytes : 0};
+          // gRPC would read bytes of one block as fields of another.
+          if (!headers_.complete()) malformed = "a block of its headers ends within a field";
+          if (header.size < block_.skip) malformed = "the priority in its headers is cut off";
           // Headers of a stream that is known are trailers.
           const bool known = closed_ || trusted_ || !open_.try_emplace(header.stream).second;
           if (!known) ++host_->open;
@@ -196,12 +145,14 @@ std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
       },
       [&](const FrameHeader& header, absl::string_view part) {
         if (trusted_ || !HasFields(header)) return;
-        const int64_t more = Measure(header, part);
+        const int64_t more = Measure(part);
         header_bytes += more;
         largest_block = std::max(largest_block, block_.bytes);
         Hold(more);
       });
-  if (trusted_ || calls + resets + control + header_bytes == 0) return "";
+  if (trusted_) return "";
+  if (malformed != nullptr) return malformed;
+  if (calls + resets + control + header_bytes == 0) return "";
   HostLoad& host = *host_;
   std::string why;
   const auto check = [&why](bool fine, auto describe) {
@@ -250,11 +201,10 @@ std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
   return why;
 }
 
-int64_t FrameMeter::Measure(const FrameHeader& header, absl::string_view part) {
-  // gRPC does not know padding, and takes it for fields, of one byte at least.
-  const int64_t fields =
-      (header.flags & kPadded) != 0 ? static_cast<int64_t>(part.size()) : block_.fields.Read(part);
-  const int64_t bytes = static_cast<int64_t>(part.size()) + fields * kFieldBytes;
+int64_t FrameMeter::Measure(absl::string_view part) {
+  const size_t skipped = std::min<size_t>(block_.skip, part.size());
+  block_.skip -= static_cast<uint32_t>(skipped);
+  const int64_t bytes = static_cast<int64_t>(skipped) + headers_.Read(part.substr(skipped));
   block_.bytes += bytes;
   return bytes;
 }

@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "daemon/rpc/header_size.h"
 
 namespace agmm {
 
@@ -43,10 +44,6 @@ class Allowance {
   int64_t refilled_ns_ = 0;
 };
 
-// Headers count as what gRPC holds for them: their bytes as sent, and this much for each field. A
-// field may be one byte as sent ("indexed").
-inline constexpr int64_t kFieldBytes = 256;
-
 // The headers of calls that one server's clients have begun and that it has not answered.
 struct HeldHeaders {
   // Beyond it, a host may hold a sixteenth of HostLoad::max_held.
@@ -57,9 +54,9 @@ struct HeldHeaders {
 // Counts what the clients at one host ask of one server together. Thread-safe.
 struct HostLoad {
   Allowance control;               // resets, pings, settings; calls left behind by a connection
-  Allowance headers;               // bytes, with kFieldBytes
+  Allowance headers;               // bytes, as all that follow those of HeaderSize
   const int64_t max_open;          // calls that the server has not answered
-  const int64_t max_held;          // bytes of their headers, with kFieldBytes
+  const int64_t max_held;          // bytes of their headers
   HeldHeaders* const held_by_all;  // outlives this
   std::atomic<int64_t> open = 0, held = 0;
   std::atomic<int> connections = 0;
@@ -67,6 +64,7 @@ struct HostLoad {
 
 // The header of a frame (RFC 9113, 4.1).
 struct FrameHeader {
+  uint32_t size = 0;  // of the payload
   unsigned char type = 0, flags = 0;
   uint32_t stream = 0;
 };
@@ -89,22 +87,6 @@ class FrameWalk {
   FrameHeader header_;
 };
 
-// Counts the fields of a header block (HPACK, RFC 7541, 6) that arrives in parts. Decodes nothing.
-class FieldCount {
- public:
-  // Returns how many fields begin in `part`. A change of the table's size counts as one.
-  int64_t Read(absl::string_view part);
-
- private:
-  enum class Next { kField, kIndex, kName, kNameLength, kValue, kValueLength };
-  void Length(unsigned char byte, Next more, Next done);
-
-  Next next_ = Next::kField;
-  bool named_ = false;  // in kIndex: a value follows
-  int shift_ = -1;      // of the next byte of a length; -1: it has not begun
-  uint64_t left_ = 0;   // of a name or value
-};
-
 // Follows one connection of a server. Thread-safe.
 class FrameMeter {
  public:
@@ -125,15 +107,15 @@ class FrameMeter {
   // A header block: the frames HEADERS and CONTINUATION of one stream.
   struct Block {
     uint32_t stream = 0;
-    int64_t bytes = 0;  // with kFieldBytes
-    FieldCount fields;
+    uint32_t skip = 0;  // bytes before the fields
+    int64_t bytes = 0;
   };
 
   // All with the lock.
   void EndCall(uint32_t stream);
   void EndAllCalls();
   // Returns the bytes to add for a part of block_.
-  int64_t Measure(const FrameHeader& header, absl::string_view part);
+  int64_t Measure(absl::string_view part);
   void Hold(int64_t bytes);
 
   const std::shared_ptr<HostLoad> host_;
@@ -141,9 +123,10 @@ class FrameMeter {
   FrameWalk received_, sent_;
   Allowance calls_;
   // The calls that were begun here, and neither answered nor reset: the bytes of their headers,
-  // with kFieldBytes, by stream.
+  // by stream.
   absl::flat_hash_map<uint32_t, int64_t> open_;
   Block block_;
+  HeaderSize headers_;
   bool trusted_ = false, closed_ = false;
 };
 

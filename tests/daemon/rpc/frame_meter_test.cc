@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/daemon/rpc/http2_frames.h"
 
 namespace agmm {
 namespace {
@@ -13,17 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kSecond_ns = 1'000'000'000;
-constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-enum : char { kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6, kContinuation = 9 };
-constexpr char kEndStream = 1, kPadded = 8;
-
-std::string FrameOf(char type, const std::string& payload, char flags = 0, uint32_t stream = 1) {
-  const auto byte = [](size_t value, int shift) { return static_cast<char>(value >> shift); };
-  const size_t size = payload.size();
-  return std::string{byte(size, 16),   byte(size, 8),    byte(size, 0),   type,           flags,
-                     byte(stream, 24), byte(stream, 16), byte(stream, 8), byte(stream, 0)} +
-         payload;
-}
 
 // What is in it would be frames of many types, if it were read as frames.
 std::string Frame(char type, size_t size = 4, char flags = 0, uint32_t stream = 1) {
@@ -42,43 +32,6 @@ TEST(Allowance, RefillsAtTheRateOfTheTime) {
   allowance.SetPerSecond(1, 2 * kSecond_ns);
   EXPECT_EQ(allowance.Left(2 * kSecond_ns), 10);
   EXPECT_EQ(allowance.Left(5 * kSecond_ns), 13);
-}
-
-// HPACK: names and values of each form.
-const std::string kIndexed(1, static_cast<char>(0x80 | 32));
-const std::string kLongIndex = "\xff\x80\x01";
-const std::string kNewName = std::string(1, '\x40') +
-                             "\x03"
-                             "abc"
-                             "\x02"
-                             "de";
-const std::string kLongValue =
-    std::string(1, '\x0f') + "\x21" + "\x7f\x81\x01" + std::string(0x7f + 0x81, '\x80');
-const std::string kNoValue = std::string(1, '\0') +
-                             "\x01"
-                             "a" +
-                             std::string(1, '\0');
-const std::string kTableSize = "\x3f\xe1\x1f";
-
-TEST(FieldCount, FieldsOfEachFormInAnyParts) {
-  const std::string block =
-      kTableSize + kIndexed + kLongIndex + kNewName + kLongValue + kNoValue + kIndexed;
-  for (size_t step = 1; step <= block.size(); ++step) {
-    FieldCount count;
-    int64_t fields = 0;
-    for (size_t at = 0; at < block.size(); at += step) fields += count.Read(block.substr(at, step));
-    EXPECT_EQ(fields, 7) << "in parts of " << step;
-  }
-}
-
-TEST(FieldCount, AnEndlessLengthEndsNoValue) {
-  FieldCount count;
-  EXPECT_EQ(count.Read(std::string(1, '\0') +
-                       "\x01"
-                       "a" +
-                       std::string(20, '\xff')),
-            1);
-  EXPECT_EQ(count.Read(std::string(1000, '\x80')), 0);
 }
 
 class Meter : public ::testing::Test {
@@ -221,17 +174,35 @@ TEST_F(Meter, AHeaderBlockHasABoundHoweverItIsCut) {
   EXPECT_EQ(held_by_all_.bytes, 0);
 }
 
-TEST_F(Meter, TrailersPaddingAndContinuationsCountAsHeaders) {
+TEST_F(Meter, TrailersAndContinuationsCountAsHeaders) {
   EXPECT_TRUE(Says(Calls(1)));
   // Trailers of a call are held with it, and are no call.
   EXPECT_TRUE(Says(FrameOf(kHeaders, kNewName)));
   EXPECT_EQ(host_->open, 1);
   EXPECT_EQ(host_->held, 2 * kFieldBytes + kIndexed.size() + kNewName.size());
-  // gRPC reads padding as fields, of one byte at least.
-  EXPECT_FALSE(Says(FrameOf(kHeaders, std::string(300, 'p'), kPadded)));
   EXPECT_EQ(Left(), 10);
   EXPECT_TRUE(Says(Many(10, FrameOf(kContinuation, ""))));
   EXPECT_FALSE(Says(FrameOf(kContinuation, "")));
+}
+
+// gRPC skips the priority, and reads padding as fields.
+TEST_F(Meter, PriorityIsNoFieldAndPaddingIs) {
+  const std::string priority("\0\x7f\xff\xff\xff", 5);
+  const std::string frame =
+      FrameOf(kHeaders, priority + Many(200, kIndexed), kHasPriority | kPadded);
+  for (char byte : frame) EXPECT_TRUE(Says({byte}));
+  EXPECT_EQ(host_->held, 205 + 200 * kFieldBytes);
+  EXPECT_FALSE(Says(FrameOf(kContinuation, Many(100, kIndexed), kHasPriority)));
+  EXPECT_THAT(why_, HasSubstr("the headers of a call have "));
+}
+
+TEST_F(Meter, BlocksWhosePartsGrpcWouldMixAreRefused) {
+  EXPECT_TRUE(Says(FrameOf(kHeaders, kNewName.substr(0, 5), 0, 2)));
+  EXPECT_FALSE(Says(Calls(1)));
+  EXPECT_EQ(why_, "a block of its headers ends within a field");
+  FrameMeter other(host_);
+  EXPECT_EQ(other.Received(kPreface + FrameOf(kHeaders, kIndexed, kHasPriority), kSecond_ns),
+            "the priority in its headers is cut off");
 }
 
 TEST_F(Meter, HeadersOfUnansweredCallsHaveABound) {
@@ -270,7 +241,7 @@ TEST_F(Meter, ATrustedConnectionHasNoBound) {
   EXPECT_TRUE(Says(Calls(7)));
   meter_.Trust();
   EXPECT_EQ(host_->open, 0);
-  EXPECT_TRUE(Says(Many(1000, Frame(kReset)) + Calls(60'000) + Calls(1, std::string(70'000, 'x'))));
+  EXPECT_TRUE(Says(Many(1000, Frame(kReset)) + Calls(60'000) + Calls(2, std::string(70'000, 'x'))));
   meter_.Close(kSecond_ns);
   EXPECT_EQ(Left(), 10);
 }
