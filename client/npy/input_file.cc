@@ -101,21 +101,21 @@ absl::StatusOr<int64_t> InputFile::Read(int64_t offset, int64_t bytes, char* out
     if (got == 0) break;
     done += got;
   }
-  if (pipe_ >= 0) return done;
+  return done;
+}
+
+absl::Status InputFile::CheckUnchanged() const {
+  if (pipe_ >= 0) return absl::OkStatus();
   struct stat now;
   if (fstat(fd_, &now) != 0) return SystemError("examine", name_);
-  if (now.st_size != opened_.st_size) {
-    return absl::DataLossError(
-        absl::StrFormat("%s changed while it was read: it had %d bytes and has %d; try again when "
-                        "nothing writes it",
-                        name_, opened_.st_size, now.st_size));
-  }
-  if (!SameTime(now.st_mtim, opened_.st_mtim)) {
-    return absl::DataLossError(absl::StrFormat(
-        "%s changed while it was read: it was written again; try again when nothing writes it",
-        name_));
-  }
-  return done;
+  if (now.st_size == opened_.st_size && SameTime(now.st_mtim, opened_.st_mtim))
+    return absl::OkStatus();
+  const std::string sizes =
+      now.st_size == opened_.st_size
+          ? ""
+          : absl::StrFormat(", from %d bytes to %d", opened_.st_size, now.st_size);
+  return absl::DataLossError(absl::StrFormat(
+      "%s was modified during the read%s; retry when no process is writing it", name_, sizes));
 }
 
 }  // namespace agmm

@@ -30,9 +30,11 @@ class InputFile {
   // `most` of them or to its end. Errors: the system's.
   absl::StatusOr<int64_t> SizeUpTo(int64_t most);
   // Reads `bytes` at `offset`, fewer at the end of the file; returns their number. Errors: the
-  // system's; DATA_LOSS if the file has changed since it was opened, by its size or its time of
-  // modification.
+  // system's.
   absl::StatusOr<int64_t> Read(int64_t offset, int64_t bytes, char* out) const;
+  // Call it after reads. Errors: DATA_LOSS if the file was modified since it was opened, by its
+  // size or its time of modification; the system's.
+  absl::Status CheckUnchanged() const;
 
  private:
   InputFile(std::string name, int fd) : name_(std::move(name)), fd_(fd) {}

@@ -12,6 +12,10 @@
 namespace agmm {
 namespace {
 
+// In a file that is stored by columns: the most bytes between two columns that are read at once,
+// and the most bytes of a read, unless one column has more.
+constexpr int64_t kColumnGapBytes = 4 << 10, kColumnSpanBytes = 256 << 10;
+
 absl::Status CheckNotEmpty(const std::string& path, int64_t rows, int64_t cols) {
   if (rows >= 1 && cols >= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -106,16 +110,38 @@ absl::Status NpyReader::ReadStored(int64_t begin, int64_t count, char* out) cons
 absl::Status NpyReader::ReadElements(int64_t begin, int64_t count, void* out) const {
   AGMM_RETURN_IF_ERROR(CheckRange(file_->name(), begin, count, layout_));
   char* const to = static_cast<char*>(out);
-  if (!by_columns()) return ReadStored(begin, count, to);
-  std::vector<char> column;
-  // The columns in the order in which the range begins with them.
-  for (int64_t first = begin; first < begin + std::min(count, cols()); ++first) {
-    const int64_t col = first % cols(), row = first / cols();
-    const int64_t elements = (begin + count - 1 - first) / cols() + 1;
-    column.resize(elements * SizeOf(dtype()));
-    AGMM_RETURN_IF_ERROR(ReadStored(col * rows() + row, elements, column.data()));
-    const auto scatter = SizeOf(dtype()) == 4 ? Scatter<uint32_t> : Scatter<uint16_t>;
-    scatter(column.data(), elements, cols(), to + (first - begin) * SizeOf(dtype()));
+  const absl::Status read =
+      by_columns() ? ReadByColumns(begin, count, to) : ReadStored(begin, count, to);
+  AGMM_RETURN_IF_ERROR(file_->CheckUnchanged());
+  return read;
+}
+
+absl::Status NpyReader::ReadByColumns(int64_t begin, int64_t count, char* out) const {
+  const int64_t element_bytes = SizeOf(dtype());
+  // One read covers the gaps between short columns, because a read of its own takes longer than to
+  // copy a page.
+  const int64_t most_gap = kColumnGapBytes / element_bytes,
+                most_span = kColumnSpanBytes / element_bytes;
+  // The part of a column of which the range has element number `first` first.
+  const auto place = [&](int64_t first) { return first % cols() * rows() + first / cols(); };
+  const auto size = [&](int64_t first) { return (begin + count - 1 - first) / cols() + 1; };
+  const auto scatter = element_bytes == 4 ? Scatter<uint32_t> : Scatter<uint16_t>;
+  std::vector<char> span;
+  const int64_t end = begin + std::min(count, cols());
+  for (int64_t first = begin, next; first < end; first = next) {
+    const int64_t span_begin = place(first);
+    int64_t span_end = span_begin + size(first);
+    for (next = first + 1; next < end; ++next) {
+      const int64_t at = place(next), gap = at - span_end;
+      if (gap < 0 || gap > most_gap || at + size(next) - span_begin > most_span) break;
+      span_end = at + size(next);
+    }
+    span.resize((span_end - span_begin) * element_bytes);
+    AGMM_RETURN_IF_ERROR(ReadStored(span_begin, span_end - span_begin, span.data()));
+    for (int64_t column = first; column < next; ++column) {
+      scatter(span.data() + (place(column) - span_begin) * element_bytes, size(column), cols(),
+              out + (column - begin) * element_bytes);
+    }
   }
   return absl::OkStatus();
 }

@@ -1,12 +1,12 @@
 #include "client/npy/npy_transfer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/npy/row_reader.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
@@ -22,45 +22,6 @@ void Convert(DType from, const char* elements, DType to, char* out, int64_t coun
   ConvertFromF32(to, between.data(), out, count);
 }
 
-// Reads a matrix from its beginning to its end. One that is stored by columns is transposed a
-// stripe of rows at a time, because reading a few rows of it touches every page of the file.
-class Elements {
- public:
-  explicit Elements(const NpyReader& file) : file_(file) {}
-
-  // As NpyReader::ReadElements.
-  absl::Status Read(int64_t first, int64_t count, char* out) {
-    const int64_t element_bytes = SizeOf(file_.dtype());
-    if (!file_.by_columns() || file_.cols() * element_bytes > kStripeBytes)
-      return file_.ReadElements(first, count, out);
-    while (count > 0) {
-      if (first < begin_ || first >= end_) AGMM_RETURN_IF_ERROR(ReadStripe(first / file_.cols()));
-      const int64_t take = std::min(count, end_ - first);
-      std::memcpy(out, stripe_.data() + (first - begin_) * element_bytes, take * element_bytes);
-      first += take, count -= take, out += take * element_bytes;
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  static constexpr int64_t kStripeBytes = 32 << 20;
-
-  absl::Status ReadStripe(int64_t row) {
-    const int64_t row_bytes = file_.cols() * SizeOf(file_.dtype());
-    const int64_t rows = std::min(kStripeBytes / row_bytes, file_.rows() - row);
-    stripe_.resize(rows * row_bytes);
-    begin_ = row * file_.cols();
-    end_ = begin_;
-    AGMM_RETURN_IF_ERROR(file_.ReadElements(begin_, rows * file_.cols(), stripe_.data()));
-    end_ += rows * file_.cols();
-    return absl::OkStatus();
-  }
-
-  const NpyReader& file_;
-  std::vector<char> stripe_;
-  int64_t begin_ = 0, end_ = 0;  // the elements in it
-};
-
 }  // namespace
 
 DType FileDType(DType dtype) { return dtype == DType::kBF16 ? DType::kF32 : dtype; }
@@ -68,7 +29,7 @@ DType FileDType(DType dtype) { return dtype == DType::kBF16 ? DType::kF32 : dtyp
 absl::StatusOr<v1::Tensor> UploadFile(Connection* connection, v1::BeginUpload begin,
                                       const NpyReader& file, DType dtype, const Progress& progress,
                                       const std::string& sequencer) {
-  Elements source(file);
+  RowReader source(file);
   std::vector<char> elements;
   const ReadFn read = [&](int64_t offset, int64_t size, char* out) -> absl::Status {
     const int64_t first = offset / SizeOf(dtype), count = size / SizeOf(dtype);

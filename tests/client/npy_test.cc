@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -22,7 +23,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/npy/npy_header.h"
+#include "client/npy/row_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/failpoint.h"
@@ -32,6 +35,14 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+// Version 1.0 with this dict and `data` behind it.
+std::string Bytes(absl::string_view dict, absl::string_view data) {
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  bytes += static_cast<char>(dict.size() & 0xff);
+  bytes += static_cast<char>(dict.size() >> 8);
+  return absl::StrCat(bytes, dict, data);
+}
 
 class Npy : public ::testing::Test {
  protected:
@@ -54,13 +65,6 @@ class Npy : public ::testing::Test {
   }
   int FileCount() const {
     return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder_), {}));
-  }
-  // Version 1.0 with this dict and `data` behind it.
-  static std::string Bytes(absl::string_view dict, absl::string_view data) {
-    std::string bytes("\x93NUMPY\x01\x00", 8);
-    bytes += static_cast<char>(dict.size() & 0xff);
-    bytes += static_cast<char>(dict.size() >> 8);
-    return absl::StrCat(bytes, dict, data);
   }
   void ExpectRefused(absl::string_view bytes, absl::string_view what) const {
     WriteFile(bytes);
@@ -162,6 +166,75 @@ TEST_F(Npy, FortranOrderIsReadByRows) {
         }
       }
     }
+  }
+}
+
+// An .npy file in Fortran order whose element `i`, counted by rows, is `i`; exact in f16 up to
+// 2048.
+std::string StoredByColumns(int64_t rows, int64_t cols, DType dtype) {
+  std::vector<float> stored;
+  for (int64_t col = 0; col < cols; ++col) {
+    for (int64_t row = 0; row < rows; ++row) stored.push_back(static_cast<float>(row * cols + col));
+  }
+  std::string data(stored.size() * SizeOf(dtype), '\0');
+  ConvertFromF32(dtype, stored.data(), data.data(), stored.size());
+  return Bytes(absl::StrFormat("{'descr': '%s', 'fortran_order': True, 'shape': (%d, %d)}",
+                               dtype == DType::kF32 ? "<f4" : "<f2", rows, cols),
+               data);
+}
+
+void ExpectCounted(RowReader& reader, int64_t first, int64_t count, DType dtype) {
+  std::string raw(count * SizeOf(dtype), '\xee');
+  ASSERT_EQ(reader.Read(first, count, raw.data()), absl::OkStatus());
+  std::vector<float> found(count);
+  ConvertToF32(dtype, raw.data(), found.data(), count);
+  for (int64_t i = 0; i < count; ++i) ASSERT_EQ(found[i], static_cast<float>(first + i));
+}
+
+TEST_F(Npy, StripesOfAnySizeTransposeAFileInFortranOrder) {
+  constexpr int64_t kRows = 13, kCols = 9, kSize = kRows * kCols;
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    WriteFile(StoredByColumns(kRows, kCols, dtype));
+    const auto file = NpyReader::Open(Path()).value();
+    const int64_t row_bytes = kCols * SizeOf(dtype);
+    for (const int64_t stripe_bytes :
+         {int64_t{1}, row_bytes - 1, row_bytes, 2 * row_bytes + 3, 5 * row_bytes, 99 * row_bytes}) {
+      for (const int64_t piece : {int64_t{1}, int64_t{4}, kCols, int64_t{20}, kSize}) {
+        SCOPED_TRACE(testing::Message() << "stripes of " << stripe_bytes << ", by " << piece);
+        RowReader reader(*file, stripe_bytes);
+        for (int64_t first = 0; first < kSize; first += piece)
+          ExpectCounted(reader, first, std::min(piece, kSize - first), dtype);
+        ExpectCounted(reader, 0, piece, dtype);  // an upload that is resumed goes back
+        char none[8];
+        EXPECT_EQ(reader.Read(kSize, 1, none).code(), absl::StatusCode::kOutOfRange);
+        EXPECT_EQ(reader.Read(-1, 1, none).code(), absl::StatusCode::kOutOfRange);
+      }
+    }
+  }
+}
+
+// The number of reads of this thread so far; -1 where the system does not count them.
+int64_t Reads() {
+  std::ifstream io("/proc/thread-self/io");
+  for (std::string name, number; io >> name >> number;)
+    if (name == "syscr:") return std::stoll(number);
+  return -1;
+}
+
+TEST_F(Npy, AWideFileInFortranOrderIsReadManyColumnsAtATime) {
+  // Short columns, long ones, and some that are longer than a read.
+  for (const auto& [rows, cols, most] :
+       {std::tuple{3, 100'000, 10}, {1000, 300, 300}, {3000, 40, 45}, {70'000, 3, 8}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << cols);
+    WriteFile(StoredByColumns(rows, cols, DType::kF32));
+    const auto file = NpyReader::Open(Path()).value();
+    RowReader reader(*file, /*stripe_bytes=*/1);
+    const int64_t before = Reads();
+    ExpectCounted(reader, cols, cols, DType::kF32);
+    if (before >= 0) {
+      EXPECT_LE(Reads() - before, most + 5);
+    }
+    ExpectCounted(reader, cols / 2, int64_t{2} * cols, DType::kF32);
   }
 }
 
@@ -282,7 +355,7 @@ TEST_F(Npy, AFileThatChangesWhileItIsReadIsDataLoss) {
     }
     const absl::Status changed = reader->ReadElements(0, 1, rows);
     EXPECT_EQ(changed.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(changed.message()), HasSubstr("m.npy changed while it was read"));
+    EXPECT_THAT(std::string(changed.message()), HasSubstr("m.npy was modified during the read"));
   }
 }
 
