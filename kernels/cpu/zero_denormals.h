@@ -1,6 +1,6 @@
 // The rule for denormals in bf16: they count as zero, in operands, sums and results. Instructions
-// for bf16 (tdpbf16ps, vdpbf16ps, bfdot) have it so whatever the thread's settings; here it is set
-// for the arithmetic in f32 that takes their place on other processors.
+// for bf16 (tdpbf16ps, vdpbf16ps, bfdot) always follow it. This class makes f32 instructions follow
+// it where they compute bf16 products and sums.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace agmm {
 
-// While it lives, f32 instructions of this thread treat denormals as zero; not with `on` false.
+// If `on`, f32 instructions of this thread treat denormals as zero until destruction.
 class ZeroDenormals {
  public:
   explicit ZeroDenormals(bool on) : before_(Get()) {

@@ -3,13 +3,18 @@
 // are made in f32.
 #include <gtest/gtest.h>
 
+#include <random>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/kernel_choice.h"
 #include "kernels/cpu/zero_denormals.h"
+#include "kernels/schedule/text.h"
 #include "tests/conformance/cases.h"
+#include "tests/schedule/random_schedule.h"
 
 namespace agmm::test {
 namespace {
@@ -100,6 +105,40 @@ TEST(Denormals, CountAsZeroInSumsWhileTheRuleHolds) {
   const ZeroDenormals rule(false);
   add(tiny);
   EXPECT_EQ(sum, 2 * tiny);
+}
+
+bool Reduces(const Schedule& schedule) {
+  for (const std::vector<Step>& rank : schedule.ranks) {
+    for (const Step& step : rank)
+      if (std::holds_alternative<Reduce>(step.op)) return true;
+  }
+  return false;
+}
+
+TEST(Denormals, OfBF16CountAsZeroInReductionsAndOfF32AreKept) {
+  constexpr int64_t kM = 5, kN = 7, kK = 2;  // a reduction adds one term to the other
+  const TestMatrix b{kK, kN, std::vector<float>(kK * kN, 0x1p-63f)};
+  TestMatrix a{kM, kK, {}};
+  for (int64_t row = 0; row < kM; ++row) a.values.insert(a.values.end(), {0x1p-63f, -0x1.8p-63f});
+  std::mt19937_64 random(TestSeed());
+  for (const auto& [dtype, sum] : {std::pair(DType::kBF16, 0.f), {DType::kF32, -0x1p-127f}}) {
+    const Case c{"random", dtype, 2, 1, 1, kM, kN, kK};
+    int reductions = 0;
+    for (int tries = 0; reductions < 3; ++tries) {
+      ASSERT_LT(tries, 1000) << "no random schedule reduces";
+      const Schedule schedule = RandomSchedule(c.problem(), c.topology(), random);
+      if (!Reduces(schedule)) continue;
+      ++reductions;
+      SCOPED_TRACE(Print(c.problem(), schedule));
+      Cluster cluster(CpuKind(), c.topology());
+      PreparedPlan plan(cluster, c.problem(), schedule);
+      plan.Fill(a, b);
+      for (const EpochReport& report : plan.RunAll(1)) EXPECT_TRUE(report.status.ok());
+      TestMatrix found{kM, kN, std::vector<float>(kM * kN)};
+      for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadC(rank, &found);
+      EXPECT_EQ(found.values, std::vector<float>(kM * kN, sum)) << Name(dtype);
+    }
+  }
 }
 
 }  // namespace
