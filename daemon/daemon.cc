@@ -158,7 +158,6 @@ absl::Status WholeDaemon::CreateDevices() {
     hello.set_island(info.island);
     spdlog::info("rank {}: {}, heap {}", config_.first_rank(config_.self) + heaps.size(),
                  info.description, FormatBytes(heap->size_bytes()));
-    if (heaps.empty() && !info.measured.empty()) spdlog::info("measured: {}", info.measured);
     heaps.push_back(heap.get());
     local.push_back({device.get(), heap.get()});
     devices_.push_back(std::move(device));

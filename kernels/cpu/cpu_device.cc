@@ -33,7 +33,7 @@ class CpuDevice final : public Device {
   void Lend(ProgressEngine* progress) override { parts_.launches.Lend(progress); }
   DeviceInfo info() const override {
     return {"cpu", absl::StrFormat("%s, %s", Counted(parts_.threads, "thread"), GemmDescription()),
-            parts_.threads, /*island=*/0, GemmRates()};
+            parts_.threads};
   }
   DeviceCounters counters() const override {
     std::lock_guard lock(parts_.monitor->mutex);
@@ -49,7 +49,6 @@ class CpuDevice final : public Device {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(int threads) {
-  KernelFor(DType::kBF16);  // measures now, not in the first job
   auto device = std::make_unique<CpuDevice>(std::max(threads, 1));
   AGMM_RETURN_IF_ERROR(device->status());
   return device;

@@ -18,9 +18,6 @@ struct DeviceInfo {
   int threads = 0;
   // Devices of a node load and store each other's memory if they are of one island.
   int island = 0;
-  // The measurements that chose its kernels. They differ between equal devices, so they are not in
-  // the description.
-  std::string measured = {};
   // Why it cannot be used as long as the process lives; empty if it can. All else is constant.
   std::string failure = {};
 };
