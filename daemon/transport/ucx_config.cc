@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <signal.h>
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
@@ -66,7 +67,17 @@ absl::StatusOr<LocalAddress> FindLocalAddress(const std::string& ip) {
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     const auto has = SocketAddress::Of(entry->ifa_addr);
     if (!has.has_value()) continue;
-    if (has->ip() == wanted->ip()) return LocalAddress{entry->ifa_name, *wanted};
+    if (has->ip() == wanted->ip()) {
+      // UCX leaves out such an interface, and then has no transport.
+      constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;
+      if ((entry->ifa_flags & kUsable) != kUsable) {
+        return absl::UnavailableError(absl::StrFormat(
+            "the interface %s, which has the transport's address %s, is down or has no link; bring "
+            "it up, then start agmmd again",
+            entry->ifa_name, ip));
+      }
+      return LocalAddress{entry->ifa_name, *wanted};
+    }
     absl::StrAppend(&known, known.empty() ? "" : ", ", has->ip(), " on ", entry->ifa_name);
   }
   return absl::InvalidArgumentError(

@@ -19,7 +19,7 @@ struct LocalAddress {
 
 // Finds the address that UCX uses for `ip`: 127.0.0.1 for all of 127.0.0.0/8, because that is where
 // UCX connects to any of them; otherwise `ip` itself. Errors: INVALID_ARGUMENT when no interface
-// has it, or it is link-local.
+// has it, or it is link-local; UNAVAILABLE when that interface is down or has no link.
 absl::StatusOr<LocalAddress> FindLocalAddress(const std::string& ip);
 
 // Names and values for ucp_config_modify, without the prefix UCX_.

@@ -174,6 +174,8 @@ void Network::CutOff(int host) {
   }
 }
 
+void Network::TakeDown(int host) { Ip({"-n", names_[host], "link", "set", "eth0", "down"}); }
+
 void Network::Mend() {
   std::lock_guard lock(mutex_);
   cuts_.clear();

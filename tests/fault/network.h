@@ -54,6 +54,8 @@ class Network {
   void CutOff(int host);
   // Ends all cuts.
   void Mend();
+  // Takes down eth0 of `host`. The interface keeps its addresses.
+  void TakeDown(int host);
 
  private:
   struct Rule {

@@ -135,6 +135,15 @@ TEST_F(Paths, TheTransportListensAtAnAddressOfLo) {
   ExpectListensOnlyAt({{0, network_->lo_address(0)}, {0, network_->lo_address(0)}});
 }
 
+TEST_F(Paths, AnInterfaceThatIsDownIsNamed) {
+  network_->TakeDown(0);
+  world_->Start(0);
+  EXPECT_EQ(world_->daemon(0).Wait(kPatience), 1);
+  EXPECT_THAT(world_->daemon(0).err(),
+              HasSubstr(absl::StrCat("the interface eth0, which has the transport's address ",
+                                     network_->address(0), ", is down or has no link")));
+}
+
 TEST_F(Paths, OnHostsOfBothFamiliesAWorldOfIpv6UsesIt) {
   if (network_->address6(0).empty()) GTEST_SKIP() << "this kernel has no IPv6";
   ExpectListensOnlyAt({{0, absl::StrCat("[", network_->address6(0), "]")},
