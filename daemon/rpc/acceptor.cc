@@ -86,7 +86,8 @@ Acceptor::Acceptor(std::vector<int> listeners, Bounds bounds, std::unique_ptr<Se
       broken_(metrics->counter("rpc_connections_broken_total")),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_(eventfd(0, EFD_CLOEXEC)),
-      held_headers_{.most_bytes = kHeldByAll * bounds.host.held_header_bytes} {}
+      held_headers_{.most_bytes = kHeldByAll * bounds.host.held_header_bytes,
+                    .most_connections = static_cast<int64_t>(bounds.connections)} {}
 
 absl::Status Acceptor::Start() {
   std::vector<int> watched = listeners_;

@@ -16,8 +16,6 @@ constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 // One header block, as HeaderSize counts it. gRPC takes no headers of more than 8 KiB decoded,
 // which is 200 fields at most.
 constexpr int64_t kBlockBytes = 64 << 10;
-// The part of HostLoad::max_held that a host may hold in any case.
-constexpr int64_t kSureParts = 16;
 
 enum FrameType : unsigned char {
   kHeaders = 1,
@@ -102,6 +100,14 @@ void FrameWalk::Walk(absl::string_view bytes, See see, Read read) {
   }
 }
 
+int64_t HeldHeaders::MostOfHost(int64_t max_held) const {
+  constexpr int64_t kParts = 16;
+  const int64_t all = bytes;
+  if (all <= most_bytes) return max_held;
+  const int64_t part = max_held / kParts;
+  return all <= 2 * most_bytes ? part : std::min(part, most_bytes / most_connections);
+}
+
 FrameMeter::FrameMeter(std::shared_ptr<HostLoad> host)
     : host_(std::move(host)),
       received_(kPreface.size()),
@@ -171,9 +177,7 @@ std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
   });
   if (header_bytes > 0) {
     const int64_t held = host.held;
-    const int64_t most = host.held_by_all->bytes > host.held_by_all->most_bytes
-                             ? host.max_held / kSureParts
-                             : host.max_held;
+    const int64_t most = host.held_by_all->MostOfHost(host.max_held);
     check(held <= most, [&] {
       return absl::StrFormat(
           "the headers of its host's unanswered calls have %d bytes, counting %d for each field; "

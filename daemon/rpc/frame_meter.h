@@ -44,10 +44,16 @@ class Allowance {
   int64_t refilled_ns_ = 0;
 };
 
-// The headers of calls that one server's clients have begun and that it has not answered.
+// The headers of calls that one server's clients have begun and that it has not answered: at most
+// three times `most_bytes`.
 struct HeldHeaders {
-  // Beyond it, a host may hold a sixteenth of HostLoad::max_held.
+  // Returns what each host may hold now, of `max_held`. It is limited to a sixteenth once the total
+  // exceeds `most_bytes`, and to an equal share of that for each connection once it exceeds twice
+  // as much.
+  int64_t MostOfHost(int64_t max_held) const;
+
   const int64_t most_bytes;
+  const int64_t most_connections;  // of the server
   std::atomic<int64_t> bytes = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -56,7 +57,7 @@ class Meter : public ::testing::Test {
   int64_t Left(int64_t now_ns = kSecond_ns) { return host_->control.Left(now_ns); }
 
   static constexpr int64_t kMany = 1 << 30;
-  HeldHeaders held_by_all_{.most_bytes = 200'000};
+  HeldHeaders held_by_all_{.most_bytes = 200'000, .most_connections = 100};
   const std::shared_ptr<HostLoad> host_{new HostLoad{.control = {10, 5},
                                                      .headers = {kMany, kMany},
                                                      .max_open = 20,
@@ -222,6 +223,26 @@ TEST_F(Meter, HeadersOfAllHostsHaveABound) {
   EXPECT_TRUE(Says(Calls(19)));
   EXPECT_FALSE(Says(Calls(1)));
   EXPECT_THAT(why_, HasSubstr("have 5140 bytes, counting 256 for each field; the bound is 5000"));
+}
+
+TEST_F(Meter, HeadersOfAnyNumberOfHostsHaveABoundAndEachHostAShare) {
+  std::vector<std::unique_ptr<FrameMeter>> hosts;
+  for (int i = 0; i < held_by_all_.most_connections; ++i) {
+    const std::shared_ptr<HostLoad> host{new HostLoad{.control = {kMany, kMany},
+                                                      .headers = {kMany, kMany},
+                                                      .max_open = kMany,
+                                                      .max_held = 80'000,
+                                                      .held_by_all = &held_by_all_}};
+    hosts.push_back(std::make_unique<FrameMeter>(host));
+    std::string why = hosts.back()->Received(kPreface, kSecond_ns);
+    uint32_t stream = 1;
+    for (; why.empty(); stream += 2)
+      why = hosts.back()->Received(FrameOf(kHeaders, kIndexed, 0, stream), kSecond_ns);
+    EXPECT_GT(host->held, held_by_all_.most_bytes / held_by_all_.most_connections);
+  }
+  // The last call of each host is refused.
+  const int64_t refused = held_by_all_.most_connections * (1 + kFieldBytes);
+  EXPECT_LE(held_by_all_.bytes - refused, 3 * held_by_all_.most_bytes);
 }
 
 TEST_F(Meter, HeadersHaveARate) {

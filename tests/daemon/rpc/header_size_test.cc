@@ -244,7 +244,7 @@ TEST(HeaderSize, CountsAtLeastWhatGrpcHoldsForAnyFrames) {
   constexpr int64_t kMany = int64_t{1} << 40;
   int64_t fields = 0, refused = 0;
   for (uint64_t trial = 0; trial < 3'000; ++trial) {
-    HeldHeaders all{.most_bytes = kMany};
+    HeldHeaders all{.most_bytes = kMany, .most_connections = 1};
     const std::shared_ptr<HostLoad> host{new HostLoad{.control = {kMany, kMany},
                                                       .headers = {kMany, kMany},
                                                       .max_open = kMany,
