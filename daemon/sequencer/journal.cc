@@ -14,10 +14,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/base/checksum.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
+#include "kernels/base/utf8.h"
 
 namespace agmm::scheduler {
 namespace {
@@ -30,11 +33,12 @@ struct Head {
 };
 constexpr size_t kHeaderBytes = kMagicBytes + sizeof(uint64_t);
 constexpr uint64_t kMaxRecordBytes = 64 << 10;
+constexpr size_t kMaxErrorBytes = 16 << 10;
 // Records that wait for a slow disk.
 constexpr int kMaxWaiting = 1000;
 constexpr int64_t kPeriodNs = 100'000'000;
-// After an error nothing is written for this long.
-constexpr int64_t kRetryNs = 10'000'000'000;
+// Period in which a start looks whether the files are free.
+constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
 uint64_t ChecksumOf(absl::string_view bytes) {
   Checksum checksum;
@@ -42,7 +46,7 @@ uint64_t ChecksumOf(absl::string_view bytes) {
   return checksum.value();
 }
 
-// Fits into a record: the ranks and the events are the parts that can be many.
+// Empty if the job does not fit into a record without its ranks, its events and most of its error.
 std::string Payload(v1::Job job) {
   for (v1::RankReport& rank : *job.mutable_ranks()) {
     rank.clear_steps();
@@ -50,7 +54,13 @@ std::string Payload(v1::Job job) {
   }
   if (job.ByteSizeLong() > kMaxRecordBytes) job.clear_ranks();
   if (job.ByteSizeLong() > kMaxRecordBytes) job.clear_events();
-  return job.SerializeAsString();
+  if (job.ByteSizeLong() > kMaxRecordBytes && job.error().message().size() > kMaxErrorBytes) {
+    std::string* message = job.mutable_error()->mutable_message();
+    message->resize(kMaxErrorBytes);
+    message->resize(NoUtf8From(*message).value_or(kMaxErrorBytes));
+    *message += "...";
+  }
+  return job.ByteSizeLong() > kMaxRecordBytes ? "" : job.SerializeAsString();
 }
 
 }  // namespace
@@ -58,7 +68,7 @@ std::string Payload(v1::Job job) {
 // The two files. Touched on one thread at a time.
 class Journal::Files {
  public:
-  Files(std::string path, int64_t max_bytes) : path_(std::move(path)), max_bytes_(max_bytes) {}
+  Files(std::string path, const Bounds& bounds) : path_(std::move(path)), bounds_(bounds) {}
   ~Files() {
     for (const File& file : files_)
       if (file.fd >= 0) close(file.fd);
@@ -67,9 +77,7 @@ class Journal::Files {
   absl::Status Open() {
     for (int i : {0, 1}) {
       AGMM_RETURN_IF_ERROR(OpenOne(i));
-      // Held as long as the file is open.
-      if (flock(files_[i].fd, LOCK_EX | LOCK_NB) != 0)
-        return absl::FailedPreconditionError(absl::StrCat(Name(i), " is another daemon's"));
+      AGMM_RETURN_IF_ERROR(Lock(i));
     }
     return absl::OkStatus();
   }
@@ -89,14 +97,15 @@ class Journal::Files {
     Head head = {payload.size(), ChecksumOf(payload)};
     std::string record(reinterpret_cast<const char*>(&head), sizeof(head));
     absl::StrAppend(&record, payload);
-    File* file = &files_[current_];
-    if (file->number == 0 || file->bytes + static_cast<int64_t>(record.size()) > max_bytes_) {
-      if (file->number > 0) current_ = 1 - current_;
-      const uint64_t number = file->number + 1;
-      file = &files_[current_];
-      if (!Begin(file, number)) return Fail(now_ns);
+    if (const File& file = files_[current_];
+        file.number == 0 || file.bytes + static_cast<int64_t>(record.size()) > bounds_.file_bytes) {
+      // A turn that cannot begin leaves the other file the current one.
+      const int next = file.number == 0 ? current_ : 1 - current_;
+      if (!Begin(&files_[next], std::max(files_[0].number, files_[1].number) + 1))
+        return Fail(now_ns);
+      current_ = next;
     }
-    if (!WriteAt(file, record)) return Fail(now_ns);
+    if (!WriteAt(&files_[current_], record)) return Fail(now_ns);
     if (std::exchange(failed_, false)) spdlog::info("the journal {} is written again", path_);
   }
 
@@ -127,9 +136,24 @@ class Journal::Files {
     return absl::OkStatus();
   }
 
+  // The file stays locked as long as it is open, which a killed daemon keeps it until its memory is
+  // freed.
+  absl::Status Lock(int i) {
+    const Deadline end = Deadline::After(bounds_.patience);
+    for (bool told = false; flock(files_[i].fd, LOCK_EX | LOCK_NB) != 0; told = true) {
+      if (end.HasPassed())
+        return absl::FailedPreconditionError(absl::StrCat(Name(i), " is in use by another daemon"));
+      if (!told)
+        spdlog::info("waiting up to {} for {}, which another daemon uses",
+                     absl::FormatDuration(bounds_.patience), Name(i));
+      absl::SleepFor(kPoll);
+    }
+    return absl::OkStatus();
+  }
+
   std::vector<v1::Job> ReadOne(int i) {
     File& file = files_[i];
-    std::string bytes(max_bytes_, '\0');
+    std::string bytes(bounds_.file_bytes, '\0');
     size_t size = 0;
     while (size < bytes.size()) {
       const ssize_t got =
@@ -169,13 +193,12 @@ class Journal::Files {
 
   bool Begin(File* file, uint64_t number) {
     if (ftruncate(file->fd, 0) != 0) return false;
-    file->bytes = 0;
-    file->number = number;
+    *file = {file->fd};
     std::string header(kMagic, kMagicBytes);
     header.append(reinterpret_cast<const char*>(&number), sizeof(number));
-    if (WriteAt(file, header)) return true;
-    file->number = 0;
-    return false;
+    if (!WriteAt(file, header)) return false;
+    file->number = number;
+    return true;
   }
 
   // Behind the last whole record; an error leaves none that is torn.
@@ -198,14 +221,14 @@ class Journal::Files {
   }
 
   void Fail(int64_t now_ns) {
-    retry_ns_ = now_ns + kRetryNs;
+    retry_ns_ = now_ns + absl::ToInt64Nanoseconds(bounds_.retry);
     if (std::exchange(failed_, true)) return;
     spdlog::warn("cannot write the journal of jobs {}: {}; trying again every {}", path_,
-                 std::strerror(errno), absl::FormatDuration(absl::Nanoseconds(kRetryNs)));
+                 std::strerror(errno), absl::FormatDuration(bounds_.retry));
   }
 
   const std::string path_;
-  const int64_t max_bytes_;
+  const Bounds bounds_;
   File files_[2];
   int current_ = 0;
   bool failed_ = false;
@@ -214,7 +237,7 @@ class Journal::Files {
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, Metrics* metrics,
                                                        const Bounds& bounds) {
-  auto files = std::make_unique<Files>(path, bounds.file_bytes);
+  auto files = std::make_unique<Files>(path, bounds);
   AGMM_RETURN_IF_ERROR(files->Open());
   std::unique_ptr<Journal> journal(new Journal(std::move(files), metrics, bounds));
   AGMM_RETURN_IF_ERROR(journal->writer_.status());
@@ -244,8 +267,10 @@ bool Journal::HasRoom(bool succeeded, int64_t now_ns) {
 }
 
 void Journal::Add(v1::Job job) {
+  std::string payload = Payload(std::move(job));
+  if (payload.empty()) return left_out_->Add();
   ++waiting_;
-  writer_.Post([this, payload = Payload(std::move(job))] {
+  writer_.Post([this, payload = std::move(payload)] {
     files_->Append(payload);
     --waiting_;
   });

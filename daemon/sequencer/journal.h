@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "agmm/v1/job.pb.h"
 #include "daemon/observe/metrics.h"
 #include "kernels/base/loop.h"
@@ -29,6 +30,10 @@ class Journal {
     // Jobs that are taken in a tenth of a second: as many that succeeded as that did not.
     // At 25,000 jobs a second the journal is a sample, and costs next to nothing.
     int burst = 50;
+    // Time for which a start waits for the files of a daemon that is dying.
+    absl::Duration patience = absl::Seconds(2);
+    // After an error nothing is written for this long.
+    absl::Duration retry = absl::Seconds(10);
   };
 
   // Opens or makes the files, and reads what earlier runs have written. Counts the jobs that are
@@ -44,7 +49,8 @@ class Journal {
 
   // True if a job that ends now is to be added.
   bool HasRoom(bool succeeded, int64_t now_ns);
-  // Adds a job that has ended, without times of steps and epochs. Does not wait for the disk.
+  // Adds a job that has ended, without times of steps and epochs. A record of more than 64 KiB is
+  // shortened, or left out. Does not wait for the disk.
   void Add(v1::Job job);
 
  private:

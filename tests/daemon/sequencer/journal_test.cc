@@ -2,6 +2,8 @@
 #include "daemon/sequencer/journal.h"
 
 #include <fcntl.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,12 +12,19 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "tests/daemon/sequencer/scheduler_harness.h"
 #include "tests/support/logged.h"
+#include "tests/support/patience.h"
 #include "tests/support/temp_folder.h"
 
 namespace agmm {
@@ -25,6 +34,26 @@ using scheduler::Journal;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+// Bounds the files that this process writes, during its lifetime.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileLimit() {
+    Lift();
+    signal(SIGXFSZ, signal_before_);
+  }
+  void Lift() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  const sighandler_t signal_before_ = signal(SIGXFSZ, SIG_IGN);
+  rlimit before_{};
+};
 
 class JournalTest : public SchedulerTest {
  protected:
@@ -118,7 +147,8 @@ TEST_F(JournalTest, TwoFilesTakeTurnsAndBoundTheSize) {
 
 TEST_F(JournalTest, AFileThatIsNoPlainFileOrIsInUseIsRefused) {
   const auto error = [&] {
-    return std::string(Journal::Open(Path(""), &metrics_, {}).status().message());
+    const Journal::Bounds bounds{.patience = absl::ZeroDuration()};
+    return std::string(Journal::Open(Path(""), &metrics_, bounds).status().message());
   };
   std::filesystem::create_symlink("/etc/hostname", Path(".1"));
   EXPECT_THAT(error(), HasSubstr("jobs.1 is a symbolic link"));
@@ -127,26 +157,80 @@ TEST_F(JournalTest, AFileThatIsNoPlainFileOrIsInUseIsRefused) {
   EXPECT_THAT(error(), HasSubstr("jobs.1 is not a file"));
   std::filesystem::remove(Path(".1"));
   const auto holder = Open();
-  EXPECT_THAT(error(), HasSubstr("jobs.0 is another daemon's"));
+  EXPECT_THAT(error(), HasSubstr("jobs.0 is in use by another daemon"));
   EXPECT_THAT(std::string(Journal::Open("/nowhere/jobs", &metrics_, {}).status().message()),
               HasSubstr("/nowhere/jobs.0 cannot be opened"));
 }
 
-TEST_F(JournalTest, AFullDiskIsOneLineAndLeavesNoTornRecord) {
+// Runs `action` in the middle of what logs a line with `text`, during its lifetime.
+class OnLine {
+ public:
+  OnLine(std::string text, std::function<void()> action) {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<Sink>(std::move(text), std::move(action))));
+  }
+  ~OnLine() { spdlog::set_default_logger(before_); }
+
+ private:
+  class Sink final : public spdlog::sinks::base_sink<std::mutex> {
+   public:
+    Sink(std::string text, std::function<void()> action)
+        : text_(std::move(text)), action_(std::move(action)) {}
+
+   private:
+    void sink_it_(const spdlog::details::log_msg& line) override {
+      if (absl::StrContains({line.payload.data(), line.payload.size()}, text_)) action_();
+    }
+    void flush_() override {}
+
+    const std::string text_;
+    const std::function<void()> action_;
+  };
+  const std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+};
+
+TEST_F(JournalTest, AStartWaitsForTheDaemonThatHoldsTheFilesToEnd) {
   Write(1, 1);
-  const auto before = signal(SIGXFSZ, SIG_IGN);
-  rlimit limit{}, full{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
-  full = limit;
-  full.rlim_cur = std::filesystem::file_size(Path(".0")) + 10;
-  const Logged logged;
+  auto holder = Open();
+  const OnLine waiting("waiting up to", [&] { holder = nullptr; });
+  EXPECT_THAT(Earlier({.patience = kPatience}), ElementsAre(1));
+}
+
+TEST_F(JournalTest, ATurnThatCannotBeginKeepsTheRecordsAndIsTriedAgain) {
+  const Journal::Bounds bounds{.file_bytes = 8192, .retry = absl::ZeroDuration()};
+  // Two to a file, so that job 7 begins the fourth turn.
+  Write(1, 6, bounds, 3000);
+  {
+    FileLimit limit(10);
+    const OnLine failed("cannot write the journal", [&] { limit.Lift(); });
+    const auto journal = Open(bounds);
+    for (uint64_t id : {7, 8}) journal->Add(JobOf(id, 3000));
+  }
+  EXPECT_THAT(Earlier(bounds), ElementsAre(5, 6, 8));
+  Write(9, 10, bounds, 3000);
+  EXPECT_THAT(Earlier(bounds), ElementsAre(8, 9, 10));
+}
+
+TEST_F(JournalTest, ARecordThatIsTooLargeIsShortenedOrLeftOut) {
   {
     const auto journal = Open();
-    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+    v1::Job failed = JobOf(2);
+    *failed.mutable_error()->mutable_message() = "x";
+    for (int i = 0; i < 50'000; ++i) *failed.mutable_error()->mutable_message() += "\u00e9";
+    for (const v1::Job& job : {JobOf(1), failed, JobOf(3, 100'000), JobOf(4)}) journal->Add(job);
+  }
+  EXPECT_THAT(Earlier(), ElementsAre(1, 2, 4));
+  EXPECT_EQ(Metric("job_journal_left_out_total"), 1);
+}
+
+TEST_F(JournalTest, AFullDiskIsOneLineAndLeavesNoTornRecord) {
+  Write(1, 1);
+  const Logged logged;
+  {
+    const FileLimit limit(static_cast<rlim_t>(std::filesystem::file_size(Path(".0")) + 10));
+    const auto journal = Open();
     for (uint64_t id = 2; id < 5; ++id) journal->Add(JobOf(id, 100));
   }
-  setrlimit(RLIMIT_FSIZE, &limit);
-  signal(SIGXFSZ, before);
   const std::string text = logged.text();
   EXPECT_THAT(text, HasSubstr("cannot write the journal of jobs"));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
