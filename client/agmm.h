@@ -389,8 +389,9 @@ class Client {
   // the tensors do not fit the spec; UNIMPLEMENTED; UNAVAILABLE with the names of missing nodes.
   Result<JobHandle> Submit(const JobRequest& request, Milliseconds timeout = {});
   // Submit and Wait in one call, with a Wait's timeout. For many small jobs: those of about one
-  // time share messages. Runs are admitted in order; before other calls use their tensors, wait for
-  // their end. `on_end` is a callback like JobHandle's. Jobs to watch or cancel need Submit.
+  // time share messages. Runs are admitted in order, as the queue has room for jobs of this owner;
+  // before other calls use their tensors, wait for their end. `on_end` is a callback like
+  // JobHandle's. Jobs to watch or cancel need Submit.
   void Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
            Milliseconds timeout = {});
   Result<JobInfo> Run(const JobRequest& request, Milliseconds timeout = {});

@@ -1,9 +1,13 @@
+#include <algorithm>
+#include <deque>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "daemon/link/stream.h"
 #include "daemon/rpc/services.h"
 #include "daemon/rpc/validate_terms.h"
@@ -16,6 +20,8 @@ namespace {
 
 // Bound of the outcomes that travel in one message, beside kMergedBytes.
 constexpr int kMergedOutcomes = 256;
+// Period in which a stream without running jobs looks for room in the queue.
+constexpr absl::Duration kLookAgain = absl::Milliseconds(50);
 
 absl::Status CheckJob(const v1::SubmitJobRequest& job) {
   const size_t bytes = job.ByteSizeLong();
@@ -38,8 +44,9 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
     const int count = request->jobs_size();
     std::vector<v1::SubmitJobRequest> jobs(count);
     for (int i = 0; i < count; ++i) jobs[i].Swap(request->mutable_jobs(i));
-    parts_.loop->Post([self = Self<RunJobsStream>(), jobs = std::move(jobs)] {
-      for (const v1::SubmitJobRequest& job : jobs) self->Run(job);
+    parts_.loop->Post([self = Self<RunJobsStream>(), jobs = std::move(jobs)]() mutable {
+      std::move(jobs.begin(), jobs.end(), std::back_inserter(self->waiting_));
+      self->RunWaiting();
     });
     std::unique_lock lock(mutex_);
     unanswered_ += count;
@@ -87,14 +94,40 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
     {
       std::lock_guard lock(mutex_);
       end = half_closed_ && unanswered_ == 0;
-      if (!end && (half_closed_ || reading_ || unanswered_ >= kMaxUnansweredJobs)) return;
+      if (!end && (half_closed_ || reading_ || full_ || unanswered_ >= kMaxUnansweredJobs)) return;
       reading_ = true;
     }
     end ? End(absl::OkStatus()) : Read();
   }
 
   // The rest runs on the loop.
+  // Runs the jobs that were read, in order, as far as their owner's share of the queue has room.
+  // Nothing is read while jobs wait for room.
+  void RunWaiting() {
+    if (!open()) waiting_.clear();
+    for (; !waiting_.empty(); waiting_.pop_front()) {
+      const v1::SubmitJobRequest& job = waiting_.front();
+      if (!parts_.scheduler->HasRoom(call_, job.request_id())) break;
+      Run(job);
+    }
+    SetFull(!waiting_.empty());
+    // Each job of this stream that ends looks again. Without one, jobs of other calls fill the
+    // share.
+    if (waiting_.empty() || running_ > 0 || std::exchange(look_again_, true)) return;
+    parts_.loop->PostAfter(kLookAgain, [self = Self<RunJobsStream>()] {
+      self->look_again_ = false;
+      self->RunWaiting();
+    });
+  }
+  void SetFull(bool full) {
+    {
+      std::lock_guard lock(mutex_);
+      if (std::exchange(full_, full) == full) return;
+    }
+    Proceed();
+  }
   void Run(const v1::SubmitJobRequest& job) {
+    ++running_;
     Reply<v1::Job> reply = [self = Self<RunJobsStream>(), id = job.request_id()](
                                absl::StatusOr<v1::Job> ended) { self->Add(id, std::move(ended)); };
     absl::Status refused = CheckJob(job);
@@ -103,8 +136,13 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
     parts_.scheduler->RunJob(call_, job, std::move(reply));
   }
   void Add(const std::string& request_id, absl::StatusOr<v1::Job> job) {
-    if (outcomes_.outcomes().empty())
-      parts_.loop->PostLast([self = Self<RunJobsStream>()] { self->SendOutcomes(); });
+    --running_;
+    if (outcomes_.outcomes().empty()) {
+      parts_.loop->PostLast([self = Self<RunJobsStream>()] {
+        self->SendOutcomes();
+        if (!self->waiting_.empty()) self->RunWaiting();
+      });
+    }
     v1::JobOutcome* outcome = outcomes_.add_outcomes();
     outcome->set_request_id(request_id);
     if (job.ok()) {
@@ -122,12 +160,16 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
   }
 
   const SequencerParts parts_;
-  // On the loop: outcomes of about the same time, which travel in one message.
-  v1::RunJobsResponse outcomes_;
+  // On the loop.
+  std::deque<v1::SubmitJobRequest> waiting_;  // jobs that were read and have not been run
+  int running_ = 0;                           // jobs that were run and have no outcome
+  bool look_again_ = false;                   // a timer looks for room
+  v1::RunJobsResponse outcomes_;              // of about the same time, which travel in one message
   size_t bytes_ = 0;
 
   std::mutex mutex_;  // guards what follows
   bool reading_ = false, half_closed_ = false;
+  bool full_ = false;   // jobs wait for room in the queue
   int unanswered_ = 0;  // jobs that were read and whose outcomes have not been sent
 };
 

@@ -40,6 +40,8 @@ class History {
   // The job that the request made before; null for a new request. A forgotten job is returned as
   // its state and its end, until the next call. Errors: ALREADY_EXISTS for another body.
   absl::StatusOr<Job*> FindRequest(const v1::SubmitJobRequest& request);
+  // True if a request with the id made a job.
+  bool Knows(const std::string& request_id) { return requests_.Find(request_id) != nullptr; }
   // Errors: RESOURCE_EXHAUSTED when no further request id can be remembered.
   absl::Status CheckRoom(const v1::SubmitJobRequest& request);
   // Gives the job its id and remembers the request.

@@ -82,6 +82,10 @@ void Scheduler::RunJob(const CallContext& ctx, const v1::SubmitJobRequest& reque
   SubmitAndAwait(ctx, request, {History::kUntilEnd, wake, ctx.cancel});
 }
 
+bool Scheduler::HasRoom(const CallContext& ctx, const std::string& request_id) {
+  return queue_.CheckRoom(ctx.principal).ok() || history_.Knows(request_id);
+}
+
 void Scheduler::SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobRequest& request,
                                Waiter waiter) {
   absl::StatusOr<Job*> job = history_.FindRequest(request);

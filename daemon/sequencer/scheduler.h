@@ -48,6 +48,9 @@ class Scheduler : public WorldListener {
   void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>);
   // SubmitJob, and replies as WaitJob does, without events and ranks.
   void RunJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>);
+  // True if RunJob finds room for the caller's job in the queue, or the job that the request made
+  // before.
+  bool HasRoom(const CallContext& ctx, const std::string& request_id);
   void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>);
   void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>);
   void CancelJob(const CallContext&, const v1::CancelJobRequest&, Reply<v1::Job>);

@@ -148,6 +148,39 @@ TEST_F(RunJobsTest, TooManyJobsInAMessageEndTheStream) {
   EXPECT_THAT(std::string(end.message()), HasSubstr("4097 jobs; at most 4096"));
 }
 
+TEST_F(RunJobsTest, JobsWaitForRoomInTheirOwnersShareOfTheQueue) {
+  constexpr int kShare = 2500, kJobs = kShare + 300;
+  failpoint::Arm("executor.hold_rank_1");
+  Stream run(world_, 1), other(world_, 1);
+  v1::RunJobsRequest request;
+  for (int i = 0; i < kJobs; ++i) *request.add_jobs() = Request(absl::StrCat(i));
+  EXPECT_TRUE(run.stream->Write(request));
+  // Job ids rise by one.
+  EXPECT_TRUE(Eventually([&] {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::ListJobsRequest newest;
+    newest.set_page_size(1);
+    v1::ListJobsResponse list;
+    EXPECT_TRUE(run.stub->ListJobs(&context, newest, &list).ok());
+    return list.jobs_size() == 1 && list.jobs(0).job_id() >= kShare;
+  }));
+  // A stream of the same owner without a job in the queue waits, too.
+  request.Clear();
+  *request.add_jobs() = Request("other");
+  EXPECT_TRUE(other.stream->Write(request));
+  failpoint::Disarm("executor.hold_rank_1");
+  other.Read(1);
+  EXPECT_EQ(other.outcomes["other"].job().state(), v1::Job::STATE_SUCCEEDED)
+      << other.outcomes["other"].error().message();
+  run.Read(kJobs);
+  ASSERT_EQ(run.outcomes.size(), static_cast<size_t>(kJobs));
+  int succeeded = 0;
+  for (const auto& [id, outcome] : run.outcomes)
+    succeeded += outcome.job().state() == v1::Job::STATE_SUCCEEDED ? 1 : 0;
+  EXPECT_EQ(succeeded, kJobs);
+}
+
 TEST_F(RunJobsTest, JobsOutliveTheirStreamAndTheSameRequestFindsThem) {
   failpoint::Arm("executor.hold_rank_1");
   v1::RunJobsRequest request;
