@@ -1,5 +1,5 @@
 // In front of the sequencer's loop: owners of calls take turns, so that a client with thousands of
-// calls under way delays its own, and the loop's other work goes on between them.
+// pending calls delays only itself; the loop does other work in between.
 #pragma once
 
 #include <deque>

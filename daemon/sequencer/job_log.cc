@@ -86,12 +86,12 @@ void JobLog::OnPeriodEnd() {
   lines_ = 0;
   std::vector<std::string> parts;
   for (const auto& [count, what] : {std::pair<int*, const char*>{&failed_, " failed"},
-                                    {&cancelled_, " were cancelled"},
-                                    {&slow_, " were slow"}}) {
+                                    {&cancelled_, " cancelled"},
+                                    {&slow_, " slow"}}) {
     if (*count > 0) parts.push_back(absl::StrCat(std::exchange(*count, 0), what));
   }
   if (parts.empty()) return;
-  spdlog::info("further jobs in the last {}, without a line each: {}",
+  spdlog::info("more jobs in the last {} (not logged individually): {}",
                absl::FormatDuration(kPeriod), absl::StrJoin(parts, ", "));
 }
 

@@ -97,8 +97,8 @@ TEST_F(JobLogTest, LinesBeyondABoundAreCountedInsteadUntilThePeriodIsOver) {
   EXPECT_EQ(Lines(logged.text()), scheduler::JobLog::kMaxLines);
   loop_.RunTimersNow();
   Do([] {});
-  EXPECT_THAT(logged.text(), HasSubstr("info: further jobs in the last 10s, without a line each: "
-                                       "7 were cancelled\n"));
+  EXPECT_THAT(logged.text(), HasSubstr("info: more jobs in the last 10s (not logged individually): "
+                                       "7 cancelled\n"));
   cancel(2);
   EXPECT_EQ(Lines(logged.text()), scheduler::JobLog::kMaxLines + 3);
 }
