@@ -234,14 +234,14 @@ enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
 struct JobFigures {
   double time_us = 0;    // T: one product on its slowest rank; the median if it was repeated
   double gemm_us = 0;    // T_gemm: arithmetic alone, from the last serial run of the same problem
-  double gather_us = 0;  // T_ag: the gather alone, from the same run
-  double flop_count = 0, tflops = 0, overlap = 0;  // overlap: max(T_gemm, min(T_ag, T)) / T
+  double gather_us = 0;  // T_ag: the gather alone; the fastest one that was measured
+  double flop_count = 0, tflops = 0, overlap = 0;  // overlap: R = max(T_gemm, T_ag) / T
   struct Moved {
     std::string path;   // "memory", "host memory" (staged between GPUs of a host) or "network"
     int64_t bytes = 0;  // per product
   };
   std::vector<Moved> moved;
-  // The job that T_gemm and T_ag come from, this one or an earlier one; 0 if they are not known.
+  // The job that T_gemm comes from, this one or an earlier one; 0 if it is not known.
   // And why they may not hold for this job any more; empty if they do.
   uint64_t baseline_job = 0;
   std::string baseline_stale;

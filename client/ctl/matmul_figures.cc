@@ -81,13 +81,31 @@ std::vector<double> AfterWarmUp(std::vector<double> runs) {
   return runs;
 }
 
-void SerialRuns::Add(const v1::Job& job, const Mesh& mesh) {
+void PartRuns::AddSerial(const v1::Job& job, const Mesh& mesh) {
   const std::vector<double> runs = SlowestRankMs(job, mesh);
   unfused_ms.insert(unfused_ms.end(), runs.begin(), runs.end());
   const v1::JobFigures& parts = job.figures();
   if (parts.gemm_us() > 0) gemm_ms.push_back(parts.gemm_us() / 1000);
   if (parts.gather_us() > 0) gather_ms.push_back(parts.gather_us() / 1000);
 }
+
+void PartRuns::AddTransfers(const v1::Job& job, const Mesh& mesh) {
+  if (!job.options().transfers_only()) return;
+  const std::vector<double> runs = SlowestRankMs(job, mesh);
+  transfers_ms.insert(transfers_ms.end(), runs.begin(), runs.end());
+}
+
+std::optional<double> PartRuns::GatherMs() const {
+  const std::optional<double> serial = Median(gather_ms), alone = Median(transfers_ms);
+  return serial && alone ? std::min(*serial, *alone) : serial ? serial : alone;
+}
+
+PartRuns PartRuns::WithoutWarmUp() const {
+  return {AfterWarmUp(unfused_ms), AfterWarmUp(gemm_ms), AfterWarmUp(gather_ms),
+          AfterWarmUp(transfers_ms)};
+}
+
+bool HasTransfers(const v1::Job& job) { return job.schedule() == job.options().algorithm(); }
 
 Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms,
                    std::optional<double> gemm_ms, std::optional<double> gather_ms) {
@@ -114,18 +132,16 @@ std::string BusyNote(const std::string& sign) {
 }
 
 Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
-                  const SerialRuns& serial, std::optional<double> fastest_ms) {
+                  const PartRuns& parts) {
   const std::optional<double> time_ms = Median(runs_ms);
-  std::optional<double> gather_ms = Median(serial.gather_ms);
-  if (gather_ms && fastest_ms) gather_ms = std::min(*gather_ms, *fastest_ms);
   Figures figures;
   figures.comparison =
-      Compare(time_ms, Median(serial.unfused_ms), Median(serial.gemm_ms), gather_ms);
+      Compare(time_ms, Median(parts.unfused_ms), Median(parts.gemm_ms), parts.GatherMs());
   figures.spread = SpreadOf(runs_ms);
   if (time_ms > 0)
     figures.tflops = 2.0 * problem.m() * problem.n() * problem.k() / (*time_ms * 1e9);
   figures.busy = BusySign(runs_ms, "runs");
-  if (!figures.busy) figures.busy = BusySign(serial.unfused_ms, "runs of serial");
+  if (!figures.busy) figures.busy = BusySign(parts.unfused_ms, "runs of serial");
   return figures;
 }
 

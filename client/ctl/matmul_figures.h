@@ -34,12 +34,20 @@ std::optional<double> SpreadOf(std::vector<double> values);
 // Without the first run, which warms up, unless it is the only one.
 std::vector<double> AfterWarmUp(std::vector<double> runs);
 
-// The times of serial jobs that ran one after the other, in ms; times that a job does not report
-// are left out.
-struct SerialRuns {
-  std::vector<double> unfused_ms, gemm_ms, gather_ms;
-  void Add(const v1::Job& job, const Mesh& mesh);
+// The times of the parts of a product, in ms: of serial jobs that ran one after the other, and of
+// jobs of transfers only (GatherAlone). Times that a job does not report are left out.
+struct PartRuns {
+  std::vector<double> unfused_ms, gemm_ms, gather_ms;  // of serial jobs
+  std::vector<double> transfers_ms;
+  void AddSerial(const v1::Job& job, const Mesh& mesh);
+  // Adds nothing for a daemon that does not know such jobs, and multiplied.
+  void AddTransfers(const v1::Job& job, const Mesh& mesh);
+  // T_ag: the faster one of both gathers.
+  std::optional<double> GatherMs() const;
+  PartRuns WithoutWarmUp() const;
 };
+// True for a job that has something to move.
+bool HasTransfers(const v1::Job& job);
 
 // Fused against unfused, in the terms of the literature on overlap (E is Flux's). Times in ms.
 struct Comparison {
@@ -55,24 +63,22 @@ Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused
 
 // Returns what shows that other work ran on the machine during the measurement, or nothing: a
 // spread of the runs above 25 %, where their median is at least 1 ms, because shorter times vary on
-// an idle machine, too. `runs` names them. Ratios show nothing: a plan that sends in pieces, or
-// reads shards in place, can beat the parts of serial. The load average is not used, because the
+// an idle machine, too. `runs` names them. Ratios show nothing, because the parts are measured,
+// too. The load average is not used, because the
 // daemons may be on other hosts and because the product itself raises it.
 std::optional<std::string> BusySign(const std::vector<double>& runs_ms, absl::string_view runs);
 // "the machine is busy: ...; repeat the measurement when ...", a line.
 std::string BusyNote(const std::string& sign);
 
-// Medians of the runs of one algorithm, compared with those of serial jobs.
+// Medians of the runs of one algorithm, compared with those of the parts.
 struct Figures {
   Comparison comparison;
   std::optional<double> spread;
   std::optional<double> tflops;     // the rate of 2 M N K operations in the median
   std::optional<std::string> busy;  // see BusySign
 };
-// `fastest_ms`: the least median of any algorithm on this product. A product contains its gather,
-// so one that takes less than serial's gather gives the smaller bound.
 Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
-                  const SerialRuns& serial, std::optional<double> fastest_ms);
+                  const PartRuns& parts);
 
 // The difference between C and A B on a sample of its elements.
 struct SampleError {

@@ -66,22 +66,13 @@ const BenchRow* AutoOf(const BenchCase& one) {
 }
 
 // The last column: "best", and warnings.
-std::string Mark(const BenchCase& one, const BenchRow& row) {
+std::string Mark(const BenchCase& one, const BenchRow& row, const Figures& figures) {
   std::vector<std::string> marks;
   if (&row == BestOf(one)) marks.push_back("best");
+  if (figures.comparison.ratio > 1 && !figures.busy) marks.push_back("T < T_lb");
   if (row.exact == false) marks.push_back("WRONG C");
   if (!row.exact) marks.push_back("C not compared");
   return absl::StrJoin(marks, ", ");
-}
-
-// The least T of any row whose product is right.
-std::optional<double> FastestMs(const BenchCase& one) {
-  std::optional<double> fastest;
-  for (const BenchRow& row : one.rows) {
-    const std::optional<double> time_ms = Median(row.runs_ms);
-    if (time_ms && row.exact != false) fastest = std::min(fastest.value_or(*time_ms), *time_ms);
-  }
-  return fastest;
 }
 
 // T of auto / T of the best.
@@ -210,14 +201,14 @@ std::string BenchText(const BenchCase& one) {
   Comparison bounds;
   std::string busy;
   for (const BenchRow& row : one.rows) {
-    const Figures figures = FiguresOf(one.problem, row.runs_ms, one.serial, FastestMs(one));
+    const Figures figures = FiguresOf(one.problem, row.runs_ms, one.parts);
     const Comparison& c = figures.comparison;
     bounds = c;
     const std::optional<double> link = LinkMegabytes(row);
     table.AddRow({row.algorithm, TimeText(Quantile(row.runs_ms, 0)), TimeText(c.fused_ms),
                   TimeText(Quantile(row.runs_ms, kP99)), RatioText(c.ratio, figures.busy),
                   RatioText(c.efficiency, figures.busy), Text(c.speedup), Text(figures.tflops),
-                  link ? absl::StrFormat("%.0f", *link) : "-", Mark(one, row)});
+                  link ? absl::StrFormat("%.0f", *link) : "-", Mark(one, row, figures)});
     if (figures.busy && busy.empty())
       busy = BusyNote(absl::StrCat(row.algorithm, ": ", *figures.busy));
   }
@@ -243,7 +234,7 @@ std::string BenchSummary(const std::vector<BenchCase>& cases) {
         table.AddRow({one.name, m, n, k, "", "skipped"});
         continue;
       }
-      const Figures figures = FiguresOf(one.problem, best->runs_ms, one.serial, FastestMs(one));
+      const Figures figures = FiguresOf(one.problem, best->runs_ms, one.parts);
       const Comparison& c = figures.comparison;
       table.AddRow({one.name, m, n, k, Text(c.lower_bound_ms), best->algorithm, Text(c.fused_ms),
                     RatioText(c.ratio, figures.busy), Text(c.speedup), Text(AutoRatio(one))});
@@ -254,10 +245,11 @@ std::string BenchSummary(const std::vector<BenchCase>& cases) {
       &text,
       "min, T and p99 are the slowest rank's least, median and 99th percentile (of few\n"
       "runs: about the greatest) after a warm-up. link is the rate at which the busiest\n"
-      "node sends to other nodes. T_gemm, T_ag and T_unfused are of the serial jobs, but\n"
-      "T_ag is at most the fastest T. T_lb = max(T_gemm, T_ag), R = T_lb / T, speedup =\n"
-      "T_unfused / T, E = 1 - (T - T_gemm) / (T_unfused - T_gemm) if more than 5 % of\n"
-      "T_gemm can be hidden\n");
+      "node sends to other nodes. T_gemm and T_unfused are of the serial jobs. T_ag is the\n"
+      "gather alone, the faster one of serial's and of the plan with the fewest bytes\n"
+      "without its multiplies. T_lb = max(T_gemm, T_ag), R = T_lb / T (above 1: T_gemm or\n"
+      "T_ag was measured too slow), speedup = T_unfused / T, E = 1 - (T - T_gemm) /\n"
+      "(T_unfused - T_gemm) if more than 5 % of T_gemm can be hidden\n");
   if (EveryCIsRight(cases)) absl::StrAppend(&text, "Every C equals that of serial, bit by bit\n");
   if (std::any_of(cases.begin(), cases.end(), [](const BenchCase& c) { return c.shared_host; }))
     absl::StrAppend(&text, kSharedHostNote);
@@ -273,7 +265,7 @@ std::vector<Json> ToJson(const BenchCase& one) {
   std::vector<Json> lines;
   for (const BenchRow* row : rows) {
     const v1::Job& job = row->job;
-    const Figures figures = FiguresOf(one.problem, row->runs_ms, one.serial, FastestMs(one));
+    const Figures figures = FiguresOf(one.problem, row->runs_ms, one.parts);
     const bool ran = row != &none;
     Json json = {{"schema", "agmm.bench_result.v1"},
                  {"name", one.name},

@@ -62,7 +62,7 @@ struct BenchCase {
   // Why other algorithms have no row: "ring, direct: nothing has to move".
   std::vector<std::string> left_out;
   std::vector<BenchRow> rows;  // serial, the unfused product, is the first
-  SerialRuns serial;
+  PartRuns parts;
 };
 
 // The row with the least T, without auto and wrong products; null if no row has a T.

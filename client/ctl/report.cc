@@ -100,7 +100,7 @@ std::string Moved(const v1::JobFigures& figures) {
   return parts.empty() ? "nothing" : absl::StrCat(absl::StrJoin(parts, ", "), " an epoch");
 }
 
-// The job that T_gemm and T_ag come from: " (job 7, 12.3 s before)"; empty if it is this job.
+// The job that T_gemm comes from: " (job 7, 12.3 s before)"; empty if it is this job.
 std::string BaselineText(const v1::Job& job) {
   const v1::JobFigures& figures = job.figures();
   if (figures.baseline_job_id() == 0 || figures.baseline_job_id() == job.job_id()) return "";
@@ -125,19 +125,24 @@ void AddFigures(const v1::Job& job, Fields* fields) {
            job.repeat_count() > 1 ? " an epoch, slowest rank, median after the first"
                                   : " an epoch, slowest rank",
            "not known: no rank reported its time");
+  if (job.options().transfers_only()) {
+    fields->Add("moved", Moved(figures));
+    return;
+  }
   const std::string from = BaselineText(job);
   add_time("T_gemm", figures.gemm_us(), ", the product alone" + from, serial);
-  add_time("T_ag", figures.gather_us(), ", the gather alone" + from,
+  add_time("T_ag", figures.gather_us(), ", the gather alone",
            figures.moved().empty() ? "nothing has to be gathered" : serial);
   if (!figures.baseline_stale().empty())
     fields->Add("stale", absl::StrFormat("T_gemm, T_ag and R: %s; run it with --algorithm serial "
-                                         "--repeat 3 again",
+                                         "--repeat 3 again, and with --transfers-only",
                                          figures.baseline_stale()));
-  fields->Add("R",
-              figures.overlap() == 0
-                  ? serial
-                  : absl::StrFormat("%.3f = max(T_gemm, min(T_ag, T)) / T; 1 is perfect overlap",
-                                    figures.overlap()));
+  fields->Add("R", figures.overlap() == 0
+                       ? serial
+                       : absl::StrFormat("%.3f = max(T_gemm, T_ag) / T; %s", figures.overlap(),
+                                         figures.overlap() > 1
+                                             ? "above 1, because one of both was measured too slow"
+                                             : "1 is perfect overlap"));
   fields->Add("FLOP", absl::StrFormat("%.4g an epoch, all ranks", figures.flop_count()));
   fields->Add("rate", figures.tflops() == 0 ? "not known"
                                             : absl::StrFormat("%.4g TFLOP/s", figures.tflops()));
@@ -178,6 +183,7 @@ std::string PlanText(const v1::PlanOptions& options, absl::string_view why,
   if (options.workspace_shard_count() > 0)
     absl::StrAppend(&text, ", ", options.workspace_shard_count(), " shards at a time");
   if (options.carried()) absl::StrAppend(&text, ", carried");
+  if (options.transfers_only()) absl::StrAppend(&text, ", transfers only");
   if (!why.empty()) absl::StrAppend(&text, " (", why, ")");
   return text;
 }

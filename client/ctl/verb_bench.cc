@@ -141,6 +141,8 @@ class Bench {
     std::erase_if(names, [](const std::string& name) { return name == kSerial || name == kAuto; });
     names.insert(names.begin(), kSerial);
     names.push_back(kAuto);
+    AGMM_ASSIGN_OR_RETURN(const Schedule gather, Plan(one.problem, site.topology, GatherAlone()));
+    one.workspace_bytes = gather.workspace_bytes;
     std::vector<Schedule> plans;
     std::vector<std::string> alike;
     for (const std::string& name : names) {
@@ -175,7 +177,7 @@ class Bench {
       AGMM_RETURN_IF_ERROR(OutcomeOf({*one}));  // a wrong C is not skipped
       one->skipped = std::string(status.message());
       one->rows.clear();
-      one->serial = {};
+      one->parts = {};
       status = absl::OkStatus();
     }
     AGMM_RETURN_IF_ERROR(status);
@@ -190,13 +192,19 @@ class Bench {
     AGMM_RETURN_IF_ERROR(WarmUp(product, one));
     const int count = static_cast<int>(one->rows.size());
     for (int round = 0; round < plan_.rounds; ++round) {
+      const std::string shown = absl::StrFormat("round %d of %d  ", round + 1, plan_.rounds);
       // Each round begins with another algorithm, so that none always runs after the same one.
       for (int turn = 0; turn < count; ++turn) {
         BenchRow& row = one->rows[(round + turn) % count];
-        Show(absl::StrFormat("round %d of %d  %s", round + 1, plan_.rounds, row.algorithm));
+        Show(shown + row.algorithm);
         AGMM_ASSIGN_OR_RETURN(row.job, product->Run({row.algorithm}, 1));
         for (double ms : SlowestRankMs(row.job, one->problem.mesh)) row.runs_ms.push_back(ms);
-        if (row.algorithm == kSerial) one->serial.Add(row.job, one->problem.mesh);
+        if (row.algorithm != kSerial) continue;
+        one->parts.AddSerial(row.job, one->problem.mesh);
+        if (!HasTransfers(row.job)) continue;
+        Show(shown + "gather");
+        AGMM_ASSIGN_OR_RETURN(const v1::Job gather, product->Run(GatherAlone(), 1));
+        one->parts.AddTransfers(gather, one->problem.mesh);
       }
     }
     return absl::OkStatus();
@@ -217,7 +225,8 @@ class Bench {
       if (row.algorithm == kSerial) serial = checksum;
       row.exact = checksum == serial;
     }
-    return absl::OkStatus();
+    Show("warm-up  gather");
+    return product->Run(GatherAlone(), 1).status();
   }
 
   absl::Status Fill(const v1::Tensor& tensor, v1::Fill::Kind kind, uint64_t seed) {

@@ -317,6 +317,10 @@ void AddJobSubmit(CLI::App* group, Command* command) {
                    "The product and its shardings, over the mesh of A's tensor")
       ->capture_default_str();
   AddPlanOptions(verb, &flags->options);
+  verb->add_flag(
+      "--transfers-only", flags->options.transfers_only,
+      "Leave out the multiplies, to time what the plan moves; C is left without contents. "
+      "With --algorithm hierarchical_peer the time is T_ag");
   verb->add_option("--repeat", flags->repeat, "Epochs of the job: how often the product runs")
       ->check(CLI::Range(1, kMaxRepeat))
       ->capture_default_str();

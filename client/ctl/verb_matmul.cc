@@ -97,8 +97,8 @@ absl::Status SendFile(Connection* connection, const NpyReader& file, const v1::T
       absl::StrCat(file.name(), " was not sent"));
 }
 
-// Runs the asked algorithm; with --compare serial and it in turn, because other work on the
-// machine then slows down both. The last C is that of the asked one.
+// Runs the asked algorithm; with --compare serial, the gather alone and it in turn, because other
+// work on the machine then slows down all. The last C is that of the asked one.
 absl::Status Measure(Product* product, const MatmulFlags& flags, const Inputs& inputs,
                      MatmulResult* result) {
   const Mesh& mesh = product->problem().mesh;
@@ -107,11 +107,15 @@ absl::Status Measure(Product* product, const MatmulFlags& flags, const Inputs& i
     const TerminalLine line = WaitLine("multiply", inputs.timeout);
     return product->Run(options, epochs);
   };
-  SerialRuns serial;
+  PartRuns parts;
   for (int turn = 0; turn < turns; ++turn) {
     if (flags.compare) {
       AGMM_ASSIGN_OR_RETURN(const v1::Job unfused, run({"serial"}));
-      serial.Add(unfused, mesh);
+      parts.AddSerial(unfused, mesh);
+      if (HasTransfers(unfused)) {
+        AGMM_ASSIGN_OR_RETURN(const v1::Job gather, run(GatherAlone()));
+        parts.AddTransfers(gather, mesh);
+      }
     }
     AGMM_ASSIGN_OR_RETURN(result->job, run(flags.options));
     for (double ms : SlowestRankMs(result->job, mesh)) result->runs_ms.push_back(ms);
@@ -122,10 +126,7 @@ absl::Status Measure(Product* product, const MatmulFlags& flags, const Inputs& i
   result->compared = flags.compare;
   const std::vector<double> timed =
       result->warm_up_dropped ? AfterWarmUp(result->runs_ms) : result->runs_ms;
-  result->figures = FiguresOf(
-      product->problem(), timed,
-      {AfterWarmUp(serial.unfused_ms), AfterWarmUp(serial.gemm_ms), AfterWarmUp(serial.gather_ms)},
-      Median(timed));
+  result->figures = FiguresOf(product->problem(), timed, parts.WithoutWarmUp());
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,18 @@ std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) 
   return slowest;
 }
 
+// T: the median of the epochs without the first, which warms up; 0: unknown.
+double EpochUs(const Mesh& mesh, const RankReports& reports) {
+  std::vector<double> epochs = SlowestRankUs(mesh, reports);
+  if (epochs.size() > 1) epochs.erase(epochs.begin());
+  return Median(std::move(epochs));
+}
+
+bool Multiplies(const ScheduleFacts& facts) {
+  return std::any_of(facts.multiplies.begin(), facts.multiplies.end(),
+                     [](int multiply) { return multiply != kNoMultiply; });
+}
+
 }  // namespace
 
 ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Schedule& schedule) {
@@ -67,6 +80,10 @@ ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Sc
 
 PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankReports& reports) {
   PartTimes parts;
+  if (!Multiplies(facts)) {
+    parts.gather_us = EpochUs(mesh, reports);
+    return parts;
+  }
   for (size_t rank = 0; rank < facts.multiplies.size(); ++rank) {
     if (facts.multiplies[rank] == kNoMultiply) continue;
     const auto it = reports.find(mesh.ranks[rank]);
@@ -88,6 +105,17 @@ PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankRe
   return parts;
 }
 
+Baseline Together(const Baselines& last, uint64_t generation, absl::Time now) {
+  Baseline both = last.serial;
+  const Baseline& gather = last.gather;
+  const bool holds =
+      gather.job > 0 && gather.generation == generation && now - gather.end <= kMaxAge;
+  double& gather_us = both.parts.gather_us;
+  if (holds && (both.job == 0 || gather.parts.gather_us < gather_us))
+    gather_us = gather.parts.gather_us;
+  return both;
+}
+
 std::string StaleText(const Baseline& baseline, const v1::JobFigures& figures, uint64_t generation,
                       absl::Time end) {
   if (baseline.generation != generation) return "nodes have come or gone since";
@@ -96,8 +124,8 @@ std::string StaleText(const Baseline& baseline, const v1::JobFigures& figures, u
   if (figures.gemm_us() > kMaxGain * figures.time_us())
     return "this job took less time than T_gemm, so the load has changed since";
   if (figures.gather_us() > kMaxGain * figures.time_us()) {
-    return "this job took less time than T_ag, so it moves fewer bytes, or link or load have "
-           "changed since";
+    return "this job took less time than T_ag, so serial's gather is not the fastest, or link or "
+           "load have changed since";
   }
   return "";
 }
@@ -112,14 +140,13 @@ bool Differ(const PartTimes& one, const PartTimes& other) {
 v1::JobFigures FiguresOf(const Problem& problem, const ScheduleFacts& facts, const PartTimes& parts,
                          const RankReports& reports) {
   v1::JobFigures figures;
-  std::vector<double> epochs = SlowestRankUs(problem.mesh, reports);
-  // The first one warms up.
-  if (epochs.size() > 1) epochs.erase(epochs.begin());
-  figures.set_time_us(Median(std::move(epochs)));
+  figures.set_time_us(EpochUs(problem.mesh, reports));
   figures.set_gemm_us(parts.gemm_us);
   figures.set_gather_us(parts.gather_us);
-  figures.set_flop_count(2.0 * static_cast<double>(problem.m()) * static_cast<double>(problem.n()) *
-                         static_cast<double>(problem.k()));
+  if (Multiplies(facts)) {
+    figures.set_flop_count(2.0 * static_cast<double>(problem.m()) *
+                           static_cast<double>(problem.n()) * static_cast<double>(problem.k()));
+  }
   for (const auto& [path, bytes] : {std::pair<const char*, int64_t>{"memory", facts.memory_bytes},
                                     {"host memory", facts.staged_bytes},
                                     {"network", facts.network_bytes}}) {
@@ -130,11 +157,8 @@ v1::JobFigures FiguresOf(const Problem& problem, const ScheduleFacts& facts, con
   }
   if (figures.time_us() <= 0) return figures;
   figures.set_tflops(figures.flop_count() / figures.time_us() * 1e-6);
-  if (parts.gemm_us > 0) {
-    // A product contains its gather, so the bound of the gather is at most the product's time.
-    const double gather_us = std::min(parts.gather_us, figures.time_us());
-    figures.set_overlap(std::max(parts.gemm_us, gather_us) / figures.time_us());
-  }
+  if (parts.gemm_us > 0)
+    figures.set_overlap(std::max(parts.gemm_us, parts.gather_us) / figures.time_us());
   return figures;
 }
 

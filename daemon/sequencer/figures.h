@@ -29,15 +29,16 @@ ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Sc
 
 // Parts of an unfused product in microseconds, of the slowest rank; 0: unknown.
 struct PartTimes {
-  double gemm_us = 0;    // its one multiply
-  double gather_us = 0;  // from the epoch's start to that multiply's; with the time behind it
+  double gemm_us = 0;    // T_gemm: its one multiply
+  double gather_us = 0;  // T_ag: from the epoch's start to that multiply's; with the time behind it
                          // where C travels
 };
 
 using RankReports = std::map<int, v1::RankReport>;  // by world rank
 
-// Computed from the steps of an epoch in which every rank multiplies once. Unknown for any other
-// epoch, and for reports that do not fit the schedule.
+// Computed from the steps of an epoch in which every rank multiplies once. The gather of an epoch
+// of transfers only is its time. Unknown for any other epoch, and for reports that do not fit the
+// schedule.
 PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankReports& reports);
 
 // Parts, with the job that they were measured in and its end.
@@ -47,6 +48,14 @@ struct Baseline {
   uint64_t generation = 0;
   absl::Time end;
 };
+// The last measurements of a problem.
+struct Baselines {
+  Baseline serial;
+  Baseline gather;  // of transfers only
+};
+// The baseline of serial, with the gather of transfers only where it is faster and may still hold.
+// In serial, ranks that share cores delay each other's gather by their multiplies.
+Baseline Together(const Baselines& last, uint64_t generation, absl::Time now);
 // Why a baseline may not hold for the figures of a job that ended at `end` in `generation`, as a
 // clause; empty if it holds.
 std::string StaleText(const Baseline& baseline, const v1::JobFigures& figures, uint64_t generation,

@@ -76,8 +76,8 @@ absl::Status Launches::AddOperands(const Job& job, v1::LaunchJob* launch) const 
                           parts_.catalog->Leased(job.leases.at(job.spec.tensors[i])));
     if (i != kC && tensor.state() != v1::Tensor::STATE_READY) {
       return absl::FailedPreconditionError(absl::StrFormat(
-          "%s stands for %s and has no contents, because the write or the job before it failed; "
-          "write the tensor and submit again",
+          "%s stands for %s and has no contents, because the write or the job before it failed, or "
+          "had transfers only; write the tensor and submit again",
           Describe(tensor), job.spec.problem.tensors[i].name));
     }
     launch->add_offset_bytes(tensor.offset_bytes());
@@ -288,18 +288,18 @@ void Launches::FillFigures(Job* job) {
   const ScheduleFacts& facts = job->plan->planned.facts;
   const uint64_t generation = parts_.members->generation();
   const absl::Time now = parts_.clock->Now();
-  Baseline baseline = {PartTimesOf(facts, job->spec.problem.mesh, job->reports), job->id,
-                       generation, now};
-  if (baseline.parts.gemm_us > 0) {
-    // A first epoch packs B, and would flatter jobs that are compared with it.
-    if (job->warm) {
-      if (baselines_.size() >= kMaxBaselines) baselines_.clear();
-      baselines_[job->spec.problem_key] = baseline;
-    }
-  } else {
-    const auto it = baselines_.find(job->spec.problem_key);
-    baseline = it == baselines_.end() ? Baseline() : it->second;
+  const std::string& problem = job->spec.problem_key;
+  const Baseline mine = {PartTimesOf(facts, job->spec.problem.mesh, job->reports), job->id,
+                         generation, now};
+  const bool serial = mine.parts.gemm_us > 0, gather = !serial && mine.parts.gather_us > 0;
+  // A first epoch packs B, and would flatter jobs that are compared with it.
+  if (job->warm && (serial || gather)) {
+    if (baselines_.size() >= kMaxBaselines) baselines_.clear();
+    (serial ? baselines_[problem].serial : baselines_[problem].gather) = mine;
   }
+  Baselines known = BaselinesOf(problem);
+  if (serial) known.serial = mine;
+  const Baseline baseline = gather ? mine : Together(known, generation, now);
   v1::JobFigures& figures = *job->record.mutable_figures();
   figures = FiguresOf(job->spec.problem, facts, baseline.parts, job->reports);
   if (baseline.job == 0) return;
@@ -310,13 +310,20 @@ void Launches::FillFigures(Job* job) {
 
 std::string Launches::LaterBaseline(const Job& job) const {
   const v1::JobFigures& figures = job.record.figures();
-  const auto it = baselines_.find(job.spec.problem_key);
   const uint64_t from = figures.baseline_job_id();
-  if (from == 0 || from == job.id || it == baselines_.end()) return "";
-  const Baseline& last = it->second;
-  if (last.job <= from || !Differ(last.parts, {figures.gemm_us(), figures.gather_us()})) return "";
-  return absl::StrFormat("job %d measured T_gemm %s and T_ag %s since", last.job,
-                         FormatMicros(last.parts.gemm_us), FormatMicros(last.parts.gather_us));
+  if (from == 0 || from == job.id) return "";
+  const Baselines known = BaselinesOf(job.spec.problem_key);
+  const Baseline now = Together(known, parts_.members->generation(), parts_.clock->Now());
+  const bool gathered = now.parts.gather_us == known.gather.parts.gather_us;
+  const uint64_t last = std::max(known.serial.job, gathered ? known.gather.job : 0);
+  if (last <= from || !Differ(now.parts, {figures.gemm_us(), figures.gather_us()})) return "";
+  return absl::StrFormat("job %d measured T_gemm %s and T_ag %s since", last,
+                         FormatMicros(now.parts.gemm_us), FormatMicros(now.parts.gather_us));
+}
+
+Baselines Launches::BaselinesOf(const std::string& problem_key) const {
+  const auto it = baselines_.find(problem_key);
+  return it == baselines_.end() ? Baselines() : it->second;
 }
 
 void Launches::Clear() {

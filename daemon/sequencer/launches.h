@@ -62,7 +62,8 @@ class Launches {
   // "job 3, which had not ended", or "job 3, which has ended and had not drained on node b".
   std::string DescribeEnd(const Job& launched) const;
   const std::map<uint64_t, Job*>& jobs() const { return launched_; }
-  // The later baseline that differs from the one of the job's figures, as a clause; empty: none.
+  // The later measurement of T_gemm or T_ag that differs from the job's figures, as a clause;
+  // empty: none.
   std::string LaterBaseline(const Job& job) const;
 
  private:
@@ -80,10 +81,11 @@ class Launches {
   void MeasureTime(Job* job);
   void FillFigures(Job* job);
   void CorrectStartTime(Job* job);
+  Baselines BaselinesOf(const std::string& problem_key) const;
 
   const Parts parts_;
-  std::map<uint64_t, Job*> launched_;          // by Job::launch
-  std::map<std::string, Baseline> baselines_;  // by JobSpec::problem_key
+  std::map<uint64_t, Job*> launched_;           // by Job::launch
+  std::map<std::string, Baselines> baselines_;  // by JobSpec::problem_key
   uint64_t next_launch_ = 1;
 };
 

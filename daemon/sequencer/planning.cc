@@ -1,5 +1,7 @@
 #include "daemon/sequencer/planning.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/hash.h"
@@ -43,13 +45,17 @@ absl::Status Begin(const JobSpec& job, Planned& planned) {
 
 absl::Status Finish(const JobSpec& job, Planned& planned) {
   const PlanOptions& options = planned.resolved.options;
-  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, Plan(job.problem, job.topology, options));
+  // Transfers alone make no C, so they are proved with their multiplies.
+  PlanOptions whole = options;
+  whole.transfers_only = false;
+  AGMM_ASSIGN_OR_RETURN(Schedule schedule, Plan(job.problem, job.topology, whole));
   if (absl::Status proof = Verify(job.problem, job.topology, schedule); !proof.ok()) {
     return absl::InternalError(absl::StrFormat(
         "the %s schedule of %s failed its proof and will not run: %s; choose another algorithm "
         "and report this as a bug",
         options.algorithm, ToString(job.problem), proof.message()));
   }
+  if (options.transfers_only) schedule = TransfersOf(std::move(schedule));
   planned.hash = HashHex(PlanHash(job.problem, schedule));
   planned.schedule = schedule.algorithm;
   planned.workspace_bytes = schedule.workspace_bytes;

@@ -416,7 +416,7 @@ absl::Status Scheduler::WithCause(const absl::Status& error, const RankReports& 
 }
 
 void Scheduler::End(Job* job, v1::Job::State state, const absl::Status& error) {
-  queue_.ReleaseAll(job, error.ok());
+  queue_.ReleaseAll(job, error.ok() && !job->spec.options.transfers_only);
   Conclude(job, state, error);
 }
 

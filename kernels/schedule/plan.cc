@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -84,7 +85,15 @@ std::string ToString(const PlanOptions& options) {
   if (options.workspace_shards > 0)
     absl::StrAppend(&text, ", workspace of ", options.workspace_shards, " shards");
   if (options.carried) absl::StrAppend(&text, ", carried");
+  if (options.transfers_only) absl::StrAppend(&text, ", transfers only");
   return text;
+}
+
+PlanOptions GatherAlone() {
+  PlanOptions options;
+  options.algorithm = "hierarchical_peer";
+  options.transfers_only = true;
+  return options;
 }
 
 std::vector<std::string> AlgorithmNames() {
@@ -159,7 +168,17 @@ absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& pro
   }
   const bool local = !a.travels() && !b.travels() && !c.travels();
   schedule.algorithm = local ? kLocal : algorithm.name;
-  return local ? schedule : Close(std::move(schedule));
+  if (!local) schedule = Close(std::move(schedule));
+  return resolved.transfers_only ? TransfersOf(std::move(schedule)) : schedule;
+}
+
+Schedule TransfersOf(Schedule schedule) {
+  for (std::vector<Step>& steps : schedule.ranks) {
+    for (Step& step : steps) {
+      if (std::holds_alternative<Multiply>(step.op)) step.op = Transfer();
+    }
+  }
+  return schedule;
 }
 
 }  // namespace agmm

@@ -24,6 +24,8 @@ struct PlanOptions {
   // passes shards on so late that they would wait for one another.
   int workspace_shards = 0;
   bool carried = false;  // sends name the multiply whose tiles feed them
+  // Without the multiplies, to time what a plan moves. C is not made.
+  bool transfers_only = false;
   bool operator==(const PlanOptions&) const = default;
 };
 
@@ -48,6 +50,10 @@ PlanCost CostOf(const Problem& problem, const Topology& topology, const PlanOpti
 
 // The values of PlanOptions::algorithm.
 std::vector<std::string> AlgorithmNames();
+
+// The plan whose time is T_ag, the gather alone: a route with the fewest bytes between nodes, and
+// copies within a node only between ranks that cannot load each other's memory.
+PlanOptions GatherAlone();
 
 // The bytes that have to cross between nodes in an epoch of any plan of this split: each node gets
 // what its ranks need and none of them has, once. Errors: those of the split.
@@ -75,6 +81,10 @@ absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
 // (their own algorithm is not looked at). Errors: those of the split.
 absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& problem,
                                   const Topology& topology, const PlanOptions& resolved);
+
+// Returns the same schedule with a join in place of each multiply. Verify proves its transfers and
+// signals with the multiplies.
+Schedule TransfersOf(Schedule schedule);
 
 // Returns the same schedule without waits that others imply and without signals that no step waits
 // for, slots renumbered densely. Idempotent. Plan calls it at its end.

@@ -227,6 +227,11 @@ absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology
         "carried sends hold up the multiply that feeds them until the receiver has a place, and "
         "with a bounded workspace all ranks may wait for one another; ask for one of the two");
   }
+  if (options.carried && options.transfers_only) {
+    return absl::InvalidArgumentError(
+        "multiplies feed carried sends, and a plan of transfers only has none; ask for one of the "
+        "two");
+  }
   if (algorithm.arrivals == Arrivals::kPlaces) return absl::OkStatus();
   for (const auto& [asked, name] : {std::pair{options.workspace_shards > 0, "a bounded workspace"},
                                     {options.carried, "carried sends"}}) {

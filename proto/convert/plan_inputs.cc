@@ -58,6 +58,7 @@ absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options) {
   result.split = options.split();
   result.workspace_shards = options.workspace_shard_count();
   result.carried = options.carried();
+  result.transfers_only = options.transfers_only();
   return result;
 }
 
@@ -69,6 +70,7 @@ v1::PlanOptions ToProto(const PlanOptions& options) {
   proto.set_split(options.split);
   proto.set_workspace_shard_count(options.workspace_shards);
   proto.set_carried(options.carried);
+  proto.set_transfers_only(options.transfers_only);
   return proto;
 }
 

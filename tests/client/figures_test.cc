@@ -52,7 +52,7 @@ TEST_F(Figures, SpreadIsHalfOfTheMiddleHalf) {
   EXPECT_DOUBLE_EQ(*SpreadOf({2, 4, 1, 3}), 0.75 / 2.5) << "between 1.75 and 3.25";
 }
 
-TEST_F(Figures, SerialRunsKeepTheirParts) {
+TEST_F(Figures, RunsKeepTheirParts) {
   v1::Job job;
   for (int rank : {3, 5}) {
     v1::RankReport* report = job.add_ranks();
@@ -60,11 +60,27 @@ TEST_F(Figures, SerialRunsKeepTheirParts) {
     report->add_epoch_us(1000.0 * rank);
   }
   job.mutable_figures()->set_gemm_us(3000);
-  SerialRuns runs;
-  runs.Add(job, problem_.mesh);
+  PartRuns runs;
+  runs.AddSerial(job, problem_.mesh);
   EXPECT_THAT(runs.unfused_ms, ElementsAre(5));
   EXPECT_THAT(runs.gemm_ms, ElementsAre(3));
   EXPECT_THAT(runs.gather_ms, IsEmpty()) << "0 is not known";
+  runs.AddTransfers(job, problem_.mesh);
+  EXPECT_EQ(runs.GatherMs(), std::nullopt) << "an older daemon has multiplied, too";
+  job.mutable_options()->set_transfers_only(true);
+  runs.AddTransfers(job, problem_.mesh);
+  EXPECT_EQ(runs.GatherMs(), 5);
+}
+
+TEST_F(Figures, TheGatherAloneIsTheFasterOneAndOneBoundHoldsForAll) {
+  const PartRuns parts = {{16, 16, 16}, {8, 8, 8}, {12, 12, 12}, {9, 9, 9}};
+  for (double fused_ms : {8.0, 10.0, 20.0}) {
+    const Comparison c = FiguresOf(problem_, {fused_ms, fused_ms, fused_ms}, parts).comparison;
+    EXPECT_EQ(c.gather_ms, 9);
+    EXPECT_EQ(c.lower_bound_ms, 9);
+    EXPECT_DOUBLE_EQ(*c.ratio, 9 / fused_ms) << "above 1, too: nothing is capped";
+  }
+  EXPECT_EQ((PartRuns{{}, {}, {6}, {9}}.GatherMs()), 6);
 }
 
 TEST_F(Figures, CompareFollowsTheDefinitions) {
@@ -89,11 +105,8 @@ TEST_F(Figures, OnlyTheSpreadOfRunsShowsABusyMachine) {
   EXPECT_EQ(BusySign({4, 10, 16}, "runs"), "half of the runs differ by more than +-30 %");
   EXPECT_EQ(BusySign({0.2, 0.5, 0.8}, "runs"), std::nullopt) << "short times vary";
   EXPECT_EQ(BusySign({4, 16}, "runs"), std::nullopt) << "too few runs to judge";
-  const SerialRuns serial = {{16, 16, 16}, {8, 8, 8}, {12, 12, 12}};
-  const agmm::Figures faster = FiguresOf(problem_, {6, 6, 6}, serial, 6);
+  const agmm::Figures faster = FiguresOf(problem_, {6, 6, 6}, {{16, 16, 16}, {8, 8, 8}});
   EXPECT_EQ(faster.busy, std::nullopt) << "R and E above 1 are no sign";
-  EXPECT_EQ(faster.comparison.gather_ms, 6) << "a product contains its gather";
-  EXPECT_EQ(faster.comparison.lower_bound_ms, 8);
 }
 
 class SampledErrorTest : public ::testing::Test {

@@ -126,6 +126,22 @@ TEST(JobReport, WhatIsNotKnownSaysHowToKnowIt) {
               AllOf(HasSubstr("not known: the job is running"), Not(HasSubstr("R  "))));
 }
 
+TEST(JobReport, RAboveOneSaysThatAPartWasMeasuredTooSlow) {
+  v1::Job job = SomeJob();
+  EXPECT_THAT(JobText(job), HasSubstr("0.750 = max(T_gemm, T_ag) / T; 1 is perfect overlap\n"));
+  job.mutable_figures()->set_overlap(1.25);
+  EXPECT_THAT(JobText(job), HasSubstr("1.250 = max(T_gemm, T_ag) / T; above 1, because one of both "
+                                      "was measured too slow\n"));
+}
+
+TEST(JobReport, AJobOfTransfersOnlyHasATimeAndBytes) {
+  v1::Job job = SomeJob();
+  job.mutable_options()->set_transfers_only(true);
+  EXPECT_THAT(JobText(job), AllOf(HasSubstr(", transfers only"), HasSubstr("\nT          1.250 ms"),
+                                  HasSubstr("\nmoved      4 KiB"), Not(HasSubstr("\nT_gemm")),
+                                  Not(HasSubstr("\nR ")), Not(HasSubstr("\nFLOP"))));
+}
+
 TEST(JobReport, TheBaselineIsNamedWithItsAgeAndMarkedWhereItIsStale) {
   v1::Job job = SomeJob();
   job.mutable_figures()->set_baseline_job_id(job.job_id());

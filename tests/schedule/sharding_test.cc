@@ -59,6 +59,27 @@ void ExpectFewestBytes(const ShardedPlan& plan, const Schedule& schedule) {
   }
 }
 
+// The gather alone has the fewest bytes between nodes, and the waits and signals of its plan.
+void ExpectGatherAlone(const ShardedPlan& plan) {
+  PlanOptions options = GatherAlone();
+  options.split = plan.options.split;
+  const Schedule gather = Plan(plan.problem, plan.topology, options).value();
+  options.transfers_only = false;
+  const Schedule whole = Plan(plan.problem, plan.topology, options).value();
+  int64_t bytes = 0;
+  for (const Traffic& traffic : TrafficOf(plan.topology, gather)) bytes += traffic.other_nodes;
+  EXPECT_EQ(bytes, LeastBetweenNodes(plan.problem, plan.topology, options).value());
+  ASSERT_EQ(gather.workspace_bytes, whole.workspace_bytes);
+  for (Rank rank = 0; rank < plan.problem.mesh.size(); ++rank) {
+    ASSERT_EQ(gather.ranks[rank].size(), whole.ranks[rank].size());
+    for (size_t i = 0; i < whole.ranks[rank].size(); ++i) {
+      Step expected = whole.ranks[rank][i];
+      if (std::holds_alternative<Multiply>(expected.op)) expected.op = Transfer();
+      EXPECT_EQ(gather.ranks[rank][i], expected);
+    }
+  }
+}
+
 // Every arrival at a rank is multiplied there, unless an operand is multiplied as one block.
 void ExpectAllArrivalsUsed(const ShardedPlan& plan, const Schedule& schedule) {
   if (FindAlgorithm(plan.options.algorithm)->arrivals == Arrivals::kContiguous) return;
@@ -96,6 +117,7 @@ int Prove(const Draw& draw, bool thorough) {
     ExpectCost(plan, *schedule);
     ExpectAllArrivalsUsed(plan, *schedule);
     if (FindAlgorithm(plan.options.algorithm)->one_a_node) ExpectFewestBytes(plan, *schedule);
+    if (plan.options.algorithm == "serial") ExpectGatherAlone(plan);
     if (testing::Test::HasFailure()) return count;
     ++count;
   }

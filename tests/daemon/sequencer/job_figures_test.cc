@@ -69,8 +69,7 @@ TEST_F(JobFigures, TheSlowestRankCountsEpochByEpochWithoutTheFirst) {
   EXPECT_EQ(figures.flop_count(), 2 * 8 * 6 * 4);
   EXPECT_DOUBLE_EQ(figures.tflops(), 2 * 8 * 6 * 4 / 4e-6 * 1e-12);
   EXPECT_DOUBLE_EQ(figures.overlap(), 3.0 / 4);
-  EXPECT_EQ(FiguresOf(problem_, facts, {3, 9}, reports).overlap(), 1)
-      << "a product contains its gather";
+  EXPECT_EQ(FiguresOf(problem_, facts, {3, 9}, reports).overlap(), 9.0 / 4) << "not capped";
   EXPECT_EQ(FiguresOf(problem_, facts, {}, reports).overlap(), 0) << "no serial run is known";
   reports[3].add_epoch_us(1);
   EXPECT_EQ(FiguresOf(problem_, facts, {}, reports).time_us(), 0) << "epochs cannot be matched";
@@ -89,6 +88,28 @@ TEST_F(JobFigures, ThePartsOfASerialRunAreTheSlowestRanks) {
   // Several multiplies are not an unfused product.
   const ScheduleFacts ring = Facts("ring");
   EXPECT_EQ(PartTimesOf(ring, problem_.mesh, Serial(ring, {{1, 2}, {1, 2}})).gemm_us, 0);
+}
+
+TEST_F(JobFigures, TheGatherAloneIsTheTimeOfTransfersOnlyWhereThatIsLess) {
+  const ScheduleFacts facts =
+      FactsOf(problem_, topology_, *Plan(problem_, topology_, GatherAlone()));
+  EXPECT_EQ(facts.network_bytes, 8 * 4 * 4) << "each half of A to the other rank";
+  RankReports reports;
+  for (int rank : {3, 5}) reports[rank].add_epoch_us(rank * 100);
+  const PartTimes parts = PartTimesOf(facts, problem_.mesh, reports);
+  EXPECT_EQ(parts.gemm_us, 0);
+  EXPECT_EQ(parts.gather_us, 500);
+  EXPECT_EQ(FiguresOf(problem_, facts, parts, reports).flop_count(), 0);
+  const absl::Time end = absl::FromUnixSeconds(1'000'000);
+  const Baseline serial{{3000, 900}, 7, /*generation=*/2, end}, gather{parts, 8, 2, end};
+  EXPECT_EQ(Together({serial, gather}, 2, end).parts.gather_us, 500);
+  EXPECT_EQ(Together({serial, gather}, 2, end).parts.gemm_us, 3000);
+  EXPECT_EQ(Together({serial, gather}, 2, end).job, 7u);
+  EXPECT_EQ(Together({serial, gather}, 3, end).parts.gather_us, 900) << "of other nodes";
+  EXPECT_EQ(Together({serial, gather}, 2, end + absl::Minutes(11)).parts.gather_us, 900);
+  EXPECT_EQ(Together({serial, {{0, 950}, 8, 2, end}}, 2, end).parts.gather_us, 900);
+  EXPECT_EQ(Together({{{3000, 0}, 7, 2, end}, gather}, 2, end).parts.gather_us, 0)
+      << "nothing has to be gathered";
 }
 
 TEST_F(JobFigures, ABaselineIsStaleOnceSomethingShowsThatItMayNotHold) {
@@ -111,8 +132,8 @@ TEST_F(JobFigures, ABaselineIsStaleOnceSomethingShowsThatItMayNotHold) {
   for (int rank : {3, 5}) reports[rank].add_epoch_us(4000);
   EXPECT_EQ(
       StaleText(slow_link, FiguresOf(problem_, Facts("ring"), slow_link.parts, reports), 2, end),
-      "this job took less time than T_ag, so it moves fewer bytes, or link or load have "
-      "changed since");
+      "this job took less time than T_ag, so serial's gather is not the fastest, or link or load "
+      "have changed since");
   EXPECT_FALSE(Differ({5000, 3000}, {5900, 2500}));
   EXPECT_TRUE(Differ({5000, 3000}, {5000, 4000}));
   EXPECT_TRUE(Differ({5000, 0}, {6500, 0}));

@@ -421,12 +421,14 @@ TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
   EXPECT_EQ(job.figures().moved(0).bytes(), 64 * 32 * 4);  // each half of A to the other rank
 }
 
-TEST_F(Records, ALaterSerialRunThatDiffersMarksWhatEarlierJobsAreComparedWith) {
+TEST_F(Records, ALaterMeasurementThatDiffersMarksWhatEarlierJobsAreComparedWith) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   const Problem problem = *ParseProblem(kSpec, *ParseMesh("x=2"), {64, 48, 32}, DType::kF32);
-  // Runs a job whose multiplies, if each rank has one, take `gemm_us`.
-  const auto run = [&](const std::string& algorithm, double gemm_us) {
+  // Runs a job whose multiplies, if each rank has one, take `gemm_us` after a gather of 1 ms; or
+  // one of transfers only that take `transfers_us`.
+  const auto run = [&](const std::string& algorithm, double gemm_us, double transfers_us = 0) {
     request.mutable_options()->set_algorithm(algorithm);
+    request.mutable_options()->set_transfers_only(transfers_us > 0);
     const uint64_t id = SubmitOk(request);
     AnswerPrepared();
     const PlanOptions options = *FromProto(Get(id)->options());
@@ -436,9 +438,13 @@ TEST_F(Records, ALaterSerialRunThatDiffersMarksWhatEarlierJobsAreComparedWith) {
       report.mutable_launch_done()->set_job_id(id);
       v1::RankReport* rank = report.mutable_launch_done()->add_ranks();
       rank->set_rank(node);
-      rank->add_epoch_us(5000);
-      for (int step = 0; step < facts.step_counts[node]; ++step)
-        rank->add_steps()->set_end_us(step == facts.multiplies[node] ? gemm_us : 1);
+      rank->add_epoch_us(transfers_us > 0 ? transfers_us : 5000);
+      for (int i = 0; i < facts.step_counts[node]; ++i) {
+        v1::StepTime* step = rank->add_steps();
+        const bool multiply = i == facts.multiplies[node];
+        step->set_start_us(multiply ? 1000 : 0);
+        step->set_end_us(multiply ? 1000 + gemm_us : 1);
+      }
       Report(node, report);
     }
     return id;
@@ -453,6 +459,16 @@ TEST_F(Records, ALaterSerialRunThatDiffersMarksWhatEarlierJobsAreComparedWith) {
   run("serial", 4000);
   EXPECT_THAT(Get(ring)->figures().baseline_stale(), HasSubstr("job 5 measured T_gemm 4 ms and"));
   EXPECT_EQ(Get(serial)->figures().baseline_stale(), "") << "its own";
+  const uint64_t before = run("ring", 0);
+  run("hierarchical_peer", 0, 900);
+  EXPECT_EQ(Get(before)->figures().baseline_stale(), "");
+  const uint64_t gather = run("hierarchical_peer", 0, 400), after = run("ring", 0);
+  EXPECT_EQ(Get(gather)->figures().gather_us(), 400);
+  EXPECT_EQ(Get(before)->figures().gather_us(), 1000);
+  EXPECT_EQ(Get(before)->figures().baseline_stale(),
+            "job 8 measured T_gemm 4 ms and T_ag 400 us since");
+  EXPECT_EQ(Get(after)->figures().gather_us(), 400);
+  EXPECT_EQ(Get(after)->figures().baseline_stale(), "");
   members_.generation_value = 2;
   const uint64_t later = run("ring", 0);
   EXPECT_EQ(Get(later)->figures().baseline_job_id(), 5u);

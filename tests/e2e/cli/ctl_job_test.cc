@@ -1,6 +1,7 @@
 // agmmctl job, as users run it.
 #include <signal.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -53,6 +54,35 @@ TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
   ASSERT_FALSE(numbers.empty());
   EXPECT_EQ(numbers.front(), 2);
   EXPECT_EQ(numbers.size() + 1, job["events"].size());
+}
+
+TEST_F(CtlJob, TransfersOnlyMeasureTheGatherAndLeaveCWithoutContents) {
+  PutOperands();
+  const auto run = [&](std::vector<std::string> options) {
+    std::vector<std::string> command = {"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"};
+    command.insert(command.end(), options.begin(), options.end());
+    Ok(command);
+    const Json jobs = OkJson({"job", "list"})["jobs"];
+    return OkJson({"job", "show", absl::StrCat(jobs[0]["job_id"].get<int>())});
+  };
+  run({"--algorithm", "serial"});  // the first job of a plan packs B, and measures nothing
+  const Json serial = run({"--algorithm", "serial"});
+  const std::vector<std::string> transfers = {"--algorithm", "hierarchical_peer",
+                                              "--transfers-only", "--repeat", "9"};
+  run(transfers);
+  const Json gather = run(transfers);
+  EXPECT_TRUE(gather["transfers_only"]);
+  EXPECT_TRUE(gather["figures"]["flop_count"].is_null());
+  EXPECT_NE(gather["plan_hash"], serial["plan_hash"]);
+  ExpectError({"tensor", "get", "Y", "/dev/null"}, 5, "has no contents");
+  const Json ring = run({"--algorithm", "ring"});
+  EXPECT_EQ(ring["figures"]["baseline_job_id"], serial["job_id"]);
+  EXPECT_EQ(ring["figures"]["gemm_us"], serial["figures"]["gemm_us"]);
+  EXPECT_EQ(ring["figures"]["gather_us"], std::min(serial["figures"]["gather_us"].get<double>(),
+                                                   gather["figures"]["time_us"].get<double>()));
+  EXPECT_EQ(Ok({"tensor", "get", "Y", "/dev/null"}).find("no contents"), std::string::npos);
+  ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--transfers-only", "--send", "carried"},
+              2, "a plan of transfers only has none");
 }
 
 TEST_F(CtlJob, AJobOfAnEarlierRunIsListedAndShown) {
