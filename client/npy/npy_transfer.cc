@@ -1,6 +1,5 @@
 #include "client/npy/npy_transfer.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
