@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -66,12 +67,11 @@ absl::StatusOr<Config> ReadConfig(const Flags& flags) {
   return config;
 }
 
-// Sends the log to stderr. `level`: debug, info, warn or error.
-void SetUpLog(const std::string& level) {
+// Sends the log to stderr.
+void SetUpLog() {
   auto logger =
       std::make_shared<spdlog::logger>("agmmd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %-5l %v");
-  logger->set_level(spdlog::level::from_str(level));
   logger->flush_on(spdlog::level::debug);
   spdlog::set_default_logger(std::move(logger));
 }
@@ -217,7 +217,7 @@ void EndWithReason() {
 // an upload, a few MiB each, to the kernel as they are freed, and takes them again page by page.
 constexpr int kKeptBytes = 16 << 20;
 
-int Run(const Config& config) {
+int Run(const Config& config, Stop* stop) {
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   std::signal(SIGPIPE, SIG_IGN);
@@ -230,7 +230,6 @@ int Run(const Config& config) {
   // Because Debian builds absl with assertions, which search for lock cycles at each lock of gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   gpr_set_log_function(LogOfGrpc);
-  Stop stop;
   // Held for the life of the process, because gRPC's shutdown after its last user may wait 10 s for
   // a polling thread. After `stop`, whose signal mask its threads inherit.
   grpc_init();
@@ -239,7 +238,7 @@ int Run(const Config& config) {
   spdlog::info("agmmd {}, pid {}, node {}{} of cluster {}, config hash {}", AGMM_VERSION, getpid(),
                config.node().name, named, config.cluster, config.hash);
   absl::StatusOr<std::unique_ptr<Daemon>> daemon =
-      Daemon::Start(config, [&stop](const absl::Status& why) { stop.Refuse(why); });
+      Daemon::Start(config, [stop](const absl::Status& why) { stop->Refuse(why); });
   if (!daemon.ok()) {
     spdlog::error("{}", std::string(daemon.status().message()));
     Notify("", daemon.status().message());
@@ -249,7 +248,7 @@ int Run(const Config& config) {
   // which may start later, and a start that waits for them would run into systemd's limit.
   Notify("READY=1",
          absl::StrFormat("serving as node %s of cluster %s", config.node().name, config.cluster));
-  const absl::Status refused = stop.Wait();
+  const absl::Status refused = stop->Wait();
   if (refused.ok()) {
     Notify("STOPPING=1", "stopping");
   } else {
@@ -303,6 +302,11 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kOk : kUsage;
   }
+  SetUpLog();
+  // Before the configuration is read, because that may wait for the writer of a pipe. A check is
+  // not a start: a signal ends it as it does other programs.
+  std::optional<Stop> stop;
+  if (!flags.check_config) stop.emplace();
   const absl::StatusOr<Config> config = ReadConfig(flags);
   if (!config.ok()) {
     std::fprintf(stderr, "agmmd: %s\n", std::string(config.status().message()).c_str());
@@ -312,13 +316,13 @@ int Main(int argc, char** argv) {
     PrintCheck(*config);
     return kOk;
   }
-  SetUpLog(config->log_level);
+  spdlog::set_level(spdlog::level::from_str(config->log_level));
   SetUpDrivers();
   if (absl::Status fits = FitAddressSpace(*config); !fits.ok()) {
     spdlog::error("{}", std::string(fits.message()));
     return kFailed;
   }
-  return Run(*config);
+  return Run(*config, &*stop);
 }
 
 }  // namespace

@@ -10,18 +10,11 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/time.h"
 #include "kernels/base/deadline.h"
 
 namespace agmm {
-namespace {
-
-constexpr absl::Duration kPatience = absl::Seconds(5);
-
-}  // namespace
-
 absl::StatusOr<FileContents> ReadFileUpTo(const std::string& path, size_t max_bytes,
-                                          absl::string_view what) {
+                                          absl::string_view what, absl::Duration patience) {
   const auto failure = [&] {
     return absl::ErrnoToStatus(errno, absl::StrCat(what, " cannot be read"));
   };
@@ -33,7 +26,7 @@ absl::StatusOr<FileContents> ReadFileUpTo(const std::string& path, size_t max_by
   if (fstat(fd, &contents.info) != 0) return failure();
   if (S_ISDIR(contents.info.st_mode))
     return absl::InvalidArgumentError(absl::StrCat(what, " is a directory; give a file"));
-  const Deadline deadline = Deadline::After(kPatience);
+  const Deadline deadline = Deadline::After(patience);
   while (contents.bytes.size() < max_bytes) {
     char piece[4096];
     const size_t room = std::min(sizeof(piece), max_bytes - contents.bytes.size());
@@ -50,7 +43,7 @@ absl::StatusOr<FileContents> ReadFileUpTo(const std::string& path, size_t max_by
     if (deadline.HasPassed()) {
       return absl::DeadlineExceededError(
           absl::StrFormat("%s has no end within %s; give a file in place of a pipe", what,
-                          absl::FormatDuration(kPatience)));
+                          absl::FormatDuration(patience)));
     }
   }
   return contents;

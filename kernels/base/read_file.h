@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace agmm {
 
@@ -16,11 +17,12 @@ struct FileContents {
   struct stat info;
 };
 
-// Reads `path` to its end, or `max_bytes` of it. Waits at most 5 s for the writer of a pipe, and
-// never for one to appear. `what` names the file in errors: "the secret x". Errors: NOT_FOUND,
+// Reads `path` to its end, or `max_bytes` of it. Waits at most `patience` for the writer of a pipe,
+// and never for one to appear. `what` names the file in errors: "the secret x". Errors: NOT_FOUND,
 // PERMISSION_DENIED and the like; INVALID_ARGUMENT for a directory; DEADLINE_EXCEEDED for a pipe
 // whose writer does not end.
 absl::StatusOr<FileContents> ReadFileUpTo(const std::string& path, size_t max_bytes,
-                                          absl::string_view what);
+                                          absl::string_view what,
+                                          absl::Duration patience = absl::Seconds(5));
 
 }  // namespace agmm

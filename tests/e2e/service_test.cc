@@ -1,7 +1,10 @@
 // agmmd under a service manager: what it reports to NOTIFY_SOCKET, and when.
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -113,6 +116,22 @@ TEST_F(Service, ASignalEndsAStartThatWaits) {
   second.Signal(SIGTERM);
   EXPECT_EQ(second.Wait(kPatience), 0) << second.err();
   EXPECT_THAT(second.err(), HasSubstr("received SIGTERM, which ends the start"));
+}
+
+TEST_F(Service, ASignalEndsAStartThatReadsItsConfiguration) {
+  const std::string pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int writer = open(pipe.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(write(writer, "world", 5), 5);
+  Process daemon({Program("agmmd"), "--config", pipe}, folder_ / "daemon");
+  EXPECT_TRUE(Eventually([writer] {
+    int unread = 5;
+    return ioctl(writer, FIONREAD, &unread) == 0 && unread == 0;
+  })) << daemon.err();
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(kPatience), 0) << daemon.err();
+  EXPECT_THAT(daemon.err(), HasSubstr("received SIGTERM, which ends the start"));
+  close(writer);
 }
 
 TEST_F(Service, RunsWithoutTheManagerThatItCannotReach) {
