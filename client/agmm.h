@@ -329,7 +329,8 @@ struct WorldDevice {
 };
 
 struct WorldInfo {
-  std::string cluster, version, reason;
+  std::string cluster, reason;
+  std::string version;               // of the daemon that answered: "0.1.0 (1a2b3c4d5e6f)"
   uint64_t generation = 0;           // rises whenever a daemon joins or is lost
   bool ready = false;                // jobs can run; otherwise `reason` says why not
   std::vector<WorldDevice> devices;  // of the nodes that have joined

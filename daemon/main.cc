@@ -37,6 +37,7 @@
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/base/usable_memory.h"
+#include "kernels/base/version.h"
 
 namespace agmm {
 namespace {
@@ -64,6 +65,7 @@ absl::StatusOr<Config> ReadConfig(const Flags& flags) {
   if (!config.ok()) return config;
   if (!flags.socket.empty()) config->socket = flags.socket;
   if (!flags.log_level.empty()) config->log_level = flags.log_level;
+  config->version = Version();
   return config;
 }
 
@@ -235,8 +237,8 @@ int Run(const Config& config, Stop* stop) {
   grpc_init();
   const std::string named =
       config.named_by.empty() ? "" : absl::StrFormat(" (named by %s)", config.named_by);
-  spdlog::info("agmmd {}, pid {}, node {}{} of cluster {}, config hash {}", AGMM_VERSION, getpid(),
-               config.node().name, named, config.cluster, config.hash);
+  spdlog::info("agmmd {}, pid {}, node {}{} of cluster {}, config hash {}", config.version,
+               getpid(), config.node().name, named, config.cluster, config.hash);
   absl::StatusOr<std::unique_ptr<Daemon>> daemon =
       Daemon::Start(config, [stop](const absl::Status& why) { stop->Refuse(why); });
   if (!daemon.ok()) {
@@ -293,7 +295,7 @@ int Main(int argc, char** argv) {
   app.add_option("--socket", flags.socket, "path of the unix socket; overrides the configuration");
   app.add_option("--log-level", flags.log_level,
                  "debug, info, warn or error; overrides the configuration");
-  app.set_version_flag("--version", std::string("agmmd " AGMM_VERSION));
+  app.set_version_flag("--version", absl::StrCat("agmmd ", Version()));
   app.footer(
       "Exit codes: 0 stopped by a signal, 2 flags or configuration, 3 address in use,\n"
       "4 refused by the sequencer, 1 anything else.");

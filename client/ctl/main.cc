@@ -16,6 +16,7 @@
 #include "client/ctl/verbs.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/utf8.h"
+#include "kernels/base/version.h"
 
 namespace agmm {
 namespace {
@@ -56,7 +57,7 @@ int Main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of its write
   FitLinesToTerminal();
   CLI::App app("Multiplies sharded matrices on a world of agmm daemons.", "agmmctl");
-  app.set_version_flag("--version", std::string("agmmctl ") + AGMM_VERSION);
+  app.set_version_flag("--version", absl::StrCat("agmmctl ", Version()));
   app.require_subcommand(1);
   app.fallthrough();
   app.footer(

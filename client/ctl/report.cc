@@ -3,6 +3,9 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +17,7 @@
 #include "client/ctl/epochs.h"
 #include "client/ctl/table.h"
 #include "kernels/base/units.h"
+#include "kernels/base/utf8.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
 
@@ -212,13 +216,29 @@ std::vector<int> FailedRanks(const v1::GetStatusResponse& status) {
   return failed;
 }
 
+// "version 0.1.0 (1a2b3c4d5e6f)", or which nodes run which.
+std::string VersionText(const v1::GetStatusResponse& status) {
+  std::map<std::string, std::vector<std::string>> nodes;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    if (node.state() != v1::NodeStatus::STATE_READY &&
+        node.state() != v1::NodeStatus::STATE_JOINING)
+      continue;
+    nodes[node.version().empty() ? "not known" : node.version()].push_back(node.name());
+  }
+  if (nodes.size() < 2) return absl::StrCat("version ", status.version());
+  std::vector<std::string> parts;
+  for (const auto& [version, names] : nodes)
+    parts.push_back(absl::StrCat(version, " on ", absl::StrJoin(names, ", ")));
+  return absl::StrCat("versions differ: ", absl::StrJoin(parts, "; "));
+}
+
 std::string StatusText(const v1::GetStatusResponse& status) {
   std::string text = absl::StrCat("world ", status.cluster(), "  generation ", status.generation(),
                                   "  ", status.ready() ? "ready" : "not ready: " + status.reason());
   if (const std::vector<int> failed = FailedRanks(status); !failed.empty())
     absl::StrAppend(&text, status.ready() ? ", but " : "; ", RanksText(failed),
                     failed.size() == 1 ? " has failed" : " have failed");
-  text += "\n";
+  absl::StrAppend(&text, "\n", Wrap(Printable(VersionText(status))), "\n");
   if (status.insecure()) {
     text +=
         "insecure: the daemons listen on TCP without protection; anyone who can reach\n"

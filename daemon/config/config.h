@@ -39,6 +39,7 @@ struct Config {
 
   int self = 0;                       // index into nodes
   std::string named_by;               // what says so: "--node", "AGMM_NODE", ...; may be empty
+  std::string version;                // of this program, for people
   std::vector<DeviceConfig> devices;  // of this node
   std::string socket;                 // path, or empty
   std::string listen;                 // host:port to bind, or empty: no TCP

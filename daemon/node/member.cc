@@ -66,6 +66,7 @@ void Member::OnStream(std::shared_ptr<SequencerLink> link) {
   hello->set_protocol_version(kProtocolVersion);
   hello->set_plan_format_version(kPlanFormatVersion);
   hello->set_message_version(kMessageVersion);
+  hello->set_version(config_.version);
   for (const v1::DeviceHello& device : parts_.devices) *hello->add_devices() = device;
   for (const NodeConfig& node : config_.nodes) {
     v1::ConfiguredNode* configured = hello->add_nodes();

@@ -22,7 +22,7 @@ v1::NodeUsage StatusView::Usage() const {
 
 void StatusView::Finish(v1::GetStatusResponse* status) const {
   status->set_cluster(config_.cluster);
-  status->set_version(AGMM_VERSION);
+  status->set_version(config_.version);
   status->set_config_hash(config_.hash);
   status->set_answering_node(config_.self);
   status->set_sequencer_node(0);
@@ -50,6 +50,7 @@ v1::GetStatusResponse StatusView::Alone(const std::string& reason) const {
     node->set_state(self     ? v1::NodeStatus::STATE_JOINING
                     : i == 0 ? v1::NodeStatus::STATE_MISSING
                              : v1::NodeStatus::STATE_UNSPECIFIED);
+    if (self) node->set_version(config_.version);
     for (int device = 0; device < config_.nodes[i].devices; ++device) {
       v1::DeviceStatus* out = node->add_devices();
       out->set_rank(rank++);

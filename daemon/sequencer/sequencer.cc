@@ -192,7 +192,8 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
   node.ready = false;
   seen_ = std::max(seen_, hello.last_generation());
   SetRanks();
-  spdlog::info("{} joined, incarnation {}", config_.Describe(index), ToHex(hello.incarnation()));
+  spdlog::info("{} joined, version {}, incarnation {}", config_.Describe(index), hello.version(),
+               ToHex(hello.incarnation()));
   v1::SequencerMessage welcome;
   welcome.set_generation(generation_);
   welcome.mutable_heartbeat();
@@ -370,7 +371,10 @@ void Sequencer::FillStatus(v1::GetStatusResponse* status) const {
                    : node.ready         ? v1::NodeStatus::STATE_READY
                                         : v1::NodeStatus::STATE_JOINING);
     if (node.drained) out->set_transport_endpoint(node.port.endpoint());
-    if (node.link != nullptr) out->set_incarnation(ToHex(node.hello.incarnation()));
+    if (node.link != nullptr) {
+      out->set_incarnation(ToHex(node.hello.incarnation()));
+      out->set_version(node.hello.version());
+    }
     for (int device = 0; device < config_.nodes[i].devices; ++device) {
       v1::DeviceStatus* to = out->add_devices();
       to->set_rank(rank++);

@@ -116,7 +116,7 @@ inline v1::Job SomeJob() {
 inline v1::GetStatusResponse SomeStatus() {
   return FromText<v1::GetStatusResponse>(R"pb(
     cluster: "demo"
-    version: "0.1"
+    version: "0.1.0 (1a2b3c4d5e6f)"
     generation: 3
     ready: true
     config_hash: "abc"
@@ -130,6 +130,7 @@ inline v1::GetStatusResponse SomeStatus() {
       transport_endpoint: "127.0.0.1:41001"
       staging_bytes: 512
       plan_bytes: 1048576
+      version: "0.1.0 (1a2b3c4d5e6f)"
       devices {
         rank: 0
         kind: "cpu"

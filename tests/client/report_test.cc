@@ -60,6 +60,21 @@ TEST(StatusReport, FitsInAHundredColumns) {
   EXPECT_LE(Widest(text), 100) << text;
 }
 
+TEST(StatusReport, HasTheVersionAndSaysWhichNodesDiffer) {
+  v1::GetStatusResponse status = SomeStatus();
+  EXPECT_THAT(StatusText(status), HasSubstr("\nversion 0.1.0 (1a2b3c4d5e6f)\n"));
+  v1::NodeStatus* const other = status.mutable_nodes(1);
+  EXPECT_EQ(other->state(), v1::NodeStatus::STATE_MISSING);
+  other->set_state(v1::NodeStatus::STATE_READY);
+  *status.add_nodes() = status.nodes(0);
+  status.mutable_nodes(2)->set_name("c");
+  EXPECT_THAT(StatusText(status),
+              HasSubstr("\nversions differ: 0.1.0 (1a2b3c4d5e6f) on a, c; not known on b\n"))
+      << "a daemon of an earlier version says none";
+  other->set_version("0.1.0 (ffffffffffff, changed)\x1b");
+  EXPECT_THAT(StatusText(status), HasSubstr(" on a, c; 0.1.0 (ffffffffffff, changed)\\x1b on b\n"));
+}
+
 TEST(StatusReport, NamesTheRanksThatHaveFailedAndSaysAllOfWhy) {
   v1::GetStatusResponse status = SomeStatus();
   status.set_ready(true);

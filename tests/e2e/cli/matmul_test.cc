@@ -191,6 +191,9 @@ TEST_P(MatmulOn, StatusShowsTheWorld) {
     EXPECT_EQ(json["nodes"].size(), static_cast<size_t>(nodes));
     EXPECT_EQ(json["nodes"].back()["devices"].back()["rank"], ranks - 1);
     EXPECT_EQ(json["nodes"][0]["incarnation"].get<std::string>().size(), 32u);
+    EXPECT_NE(json["version"], "");
+    for (const Json& each : json["nodes"]) EXPECT_EQ(each["version"], json["version"]);
+    EXPECT_THAT(text.out, HasSubstr("\nversion " + json["version"].get<std::string>() + "\n"));
   }
 }
 
