@@ -78,14 +78,15 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
   }
   const std::string rule =
       chosen
-          ? absl::StrFormat(
+          ? Wrap(absl::StrFormat(
                 "of the splits without a sum, one that moves nothing is taken; else the one with "
-                "the smallest sum\nof the bytes into its busiest rank and a byte for every %d "
-                "flops of a rank; if equal, the one with\nthe fewest flops, then one that leaves "
-                "%s where it is made\n\n",
-                kFlopsPerByte, problem.c().name)
-          : "\n";
-  return absl::StrCat(CaseOf(problem), "\n", rule, table.ToString());
+                "the smallest sum of the bytes into its busiest rank and a byte for every %d "
+                "flops of a rank; if equal, the one with the fewest flops, then one that leaves "
+                "%s where it is made",
+                kFlopsPerByte, problem.c().name)) +
+                "\n"
+          : "";
+  return absl::StrCat(CaseOf(problem), "\n", rule, "\n", table.ToString());
 }
 
 Json ExplainJson(const Problem& problem, const Split& taken) {

@@ -55,7 +55,7 @@ int Main(int argc, char** argv) {
   // Errors are one line of ours; gRPC's log says them again in its own words.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of its write
-  FitLinesToTerminal();
+  FitLinesToOutput();
   CLI::App app("Multiplies sharded matrices on a world of agmm daemons.", "agmmctl");
   app.set_version_flag("--version", absl::StrCat("agmmctl ", Version()));
   app.require_subcommand(1);

@@ -245,11 +245,11 @@ std::string BenchSummary(const std::vector<BenchCase>& cases) {
       &text,
       "min, T and p99 are the slowest rank's least, median and 99th percentile (of few\n"
       "runs: about the greatest) after a warm-up. link is the rate at which the busiest\n"
-      "node sends to other nodes. T_gemm and T_unfused are of the serial jobs. T_ag is the\n"
-      "gather alone, the faster one of serial's and of the plan with the fewest bytes\n"
-      "without its multiplies. T_lb = max(T_gemm, T_ag), R = T_lb / T (above 1: T_gemm or\n"
-      "T_ag was measured too slow), speedup = T_unfused / T, E = 1 - (T - T_gemm) /\n"
-      "(T_unfused - T_gemm) if more than 5 % of T_gemm can be hidden\n");
+      "node sends to other nodes. T_gemm and T_unfused are of the serial jobs. T_ag is\n"
+      "the gather alone, the faster one of serial's and of the plan with the fewest\n"
+      "bytes without its multiplies. T_lb = max(T_gemm, T_ag), R = T_lb / T (above 1:\n"
+      "T_gemm or T_ag was measured too slow), speedup = T_unfused / T, E = 1 -\n"
+      "(T - T_gemm) / (T_unfused - T_gemm) if more than 5 % of T_gemm can be hidden\n");
   if (EveryCIsRight(cases)) absl::StrAppend(&text, "Every C equals that of serial, bit by bit\n");
   if (std::any_of(cases.begin(), cases.end(), [](const BenchCase& c) { return c.shared_host; }))
     absl::StrAppend(&text, kSharedHostNote);

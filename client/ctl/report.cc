@@ -156,7 +156,7 @@ void AddFigures(const v1::Job& job, Fields* fields) {
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 std::string EventTable(const v1::Job& job) {
-  Table table({Number("event"), Number("after", "s"), Words("state"), Words("")});
+  Table table({Number("event"), Number("after", "s"), Words("state"), WrappedWords("")});
   for (const v1::JobEvent& event : job.events()) {
     const absl::Duration after = FromProto(event.time()) - FromProto(job.create_time());
     table.AddRow({absl::StrCat(event.number()),
@@ -348,20 +348,21 @@ std::string TensorText(const v1::Tensor& tensor) {
 
 std::string JobTable(const v1::ListJobsResponse& list) {
   if (list.jobs().empty() && list.earlier_jobs().empty()) return "no jobs\n";
-  Table table({Number("id"), Words("state"), LongWords("m x n x k, dtype"), LongWords("algorithm"),
-               LongWords("ranks"), Number("epochs"), Number("T", "ms"), Number("rate", "TFLOP/s"),
-               Words("created")});
+  // In a narrow terminal the figures are in a table of their own.
+  Table table({Number("id"), Words("state"), Words("created"), Words("m x n x k, dtype"),
+               Words("algorithm"), LongWords("ranks"), Number("epochs"), Number("T", "ms"),
+               Number("rate", "TFLOP/s")});
   const auto add = [&table](const v1::Job& job) {
     const v1::JobFigures& figures = job.figures();
     const absl::Time created = FromProto(job.create_time());
-    table.AddRow(
-        {JobId(job), EnumName(job.state()), absl::StrCat(Size(job), " ", EnumName(job.dtype())),
-         AlgorithmOf(job), FormatRanks(MeshOf(job.mesh()).ranks), absl::StrCat(job.repeat_count()),
-         Milliseconds(figures.time_us()),
-         figures.tflops() > 0 ? absl::StrFormat("%.3f", figures.tflops()) : "-",
-         absl::FormatTime(absl::Now() - created < absl::Hours(24) ? "%H:%M:%S" : "%d %b", created,
-                          absl::LocalTimeZone())},
-        FirstLine(job.error().message()));
+    table.AddRow({JobId(job), EnumName(job.state()),
+                  absl::FormatTime(absl::Now() - created < absl::Hours(24) ? "%H:%M:%S" : "%d %b",
+                                   created, absl::LocalTimeZone()),
+                  absl::StrCat(Size(job), " ", EnumName(job.dtype())), AlgorithmOf(job),
+                  FormatRanks(MeshOf(job.mesh()).ranks), absl::StrCat(job.repeat_count()),
+                  Milliseconds(figures.time_us()),
+                  figures.tflops() > 0 ? absl::StrFormat("%.3f", figures.tflops()) : "-"},
+                 FirstLine(job.error().message()));
   };
   std::for_each(list.jobs().begin(), list.jobs().end(), add);
   std::for_each(list.earlier_jobs().begin(), list.earlier_jobs().end(), add);

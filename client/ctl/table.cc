@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -17,11 +20,11 @@
 
 namespace agmm {
 namespace {
-size_t line_columns = 100;
-constexpr size_t kMinLineColumns = 60;
+constexpr size_t kMinLineColumns = 60, kMaxTextColumns = 100;
+size_t table_columns = kMaxTextColumns, text_columns = kMaxTextColumns;
 constexpr size_t kGap = 2;
 // The width below which a long column is not shortened.
-constexpr size_t kMinLongColumns = 8;
+constexpr size_t kMinLongColumns = 16;
 constexpr size_t kNoteIndent = 4;
 
 // Returns `text`, or its beginning and ".." where it has more columns than `width`.
@@ -43,10 +46,18 @@ std::string OnOneLine(absl::string_view text) {
 
 }  // namespace
 
-void FitLinesToTerminal() {
+void FitLinesTo(size_t columns) {
+  table_columns = std::max(columns, kMinLineColumns);
+  text_columns = std::min(table_columns, kMaxTextColumns);
+}
+
+void FitLinesToOutput() {
   winsize window = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
-    line_columns = std::clamp<size_t>(window.ws_col, kMinLineColumns, line_columns);
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) {
+    FitLinesTo(window.ws_col);
+  } else if (!isatty(STDOUT_FILENO)) {
+    FitLinesTo(std::numeric_limits<size_t>::max());
+  }
 }
 
 void Table::AddRow(std::vector<std::string> cells, std::string note) {
@@ -61,57 +72,84 @@ std::string Table::ToString() const {
     lines[0].cells.push_back(column.name);
     lines[1].cells.push_back(column.unit);
   }
-  if (std::all_of(columns_.begin(), columns_.end(), [](const Column& c) { return c.unit.empty(); }))
-    lines.pop_back();
   lines.insert(lines.end(), rows_.begin(), rows_.end());
   std::vector<size_t> widths(columns_.size(), 0);
   for (const Row& line : lines) {
     for (size_t i = 0; i < line.cells.size(); ++i)
       widths[i] = std::max(widths[i], ColumnsOf(line.cells[i]));
   }
-  Shorten(&widths);
   std::string result;
-  for (const Row& line : lines) {
-    std::string text;
-    for (size_t i = 0; i < line.cells.size(); ++i) {
-      if (columns_[i].kind == Column::kWrapped) {
-        const std::string indent(ColumnsOf(text) + kGap, ' ');
-        absl::StrAppend(&text, std::string(kGap, ' '),
-                        WrapBehind(indent, line.cells[i], widths[i]));
-        continue;
-      }
-      const std::string cell = Elide(line.cells[i], widths[i]);
-      const std::string padding(widths[i] - ColumnsOf(cell), ' ');
-      const bool left = columns_[i].kind != Column::kNumber;
-      absl::StrAppend(&text, i == 0 ? "" : std::string(kGap, ' '), left ? "" : padding, cell,
-                      left ? padding : "");
+  for (const std::vector<size_t>& part : Parts(&widths)) {
+    const bool first = result.empty();
+    if (!first) result += "\n";
+    for (const Row& line : lines) {
+      const std::string text = LineText(line, part, widths);
+      if (text.empty() && &line == &lines[1]) continue;  // no units
+      absl::StrAppend(&result, text, "\n");
+      if (first && !line.note.empty())
+        absl::StrAppend(&result, std::string(kNoteIndent, ' '),
+                        Elide(line.note, table_columns - kNoteIndent), "\n");
     }
-    absl::StripTrailingAsciiWhitespace(&text);
-    absl::StrAppend(&result, text, "\n");
-    if (!line.note.empty())
-      absl::StrAppend(&result, std::string(kNoteIndent, ' '),
-                      Elide(line.note, line_columns - kNoteIndent), "\n");
   }
   return result;
 }
 
+std::string Table::LineText(const Row& line, const std::vector<size_t>& part,
+                            const std::vector<size_t>& widths) const {
+  std::string text;
+  for (const size_t i : part) {
+    if (columns_[i].kind == Column::kWrapped) {
+      const std::string indent(ColumnsOf(text) + kGap, ' ');
+      absl::StrAppend(&text, std::string(kGap, ' '), WrapBehind(indent, line.cells[i], widths[i]));
+      continue;
+    }
+    const std::string cell = Elide(line.cells[i], widths[i]);
+    const std::string padding(widths[i] - ColumnsOf(cell), ' ');
+    const bool left = columns_[i].kind != Column::kNumber;
+    absl::StrAppend(&text, i == part[0] ? "" : std::string(kGap, ' '), left ? "" : padding, cell,
+                    left ? padding : "");
+  }
+  absl::StripTrailingAsciiWhitespace(&text);
+  return text;
+}
+
+std::vector<std::vector<size_t>> Table::Parts(std::vector<size_t>* widths) const {
+  std::vector<size_t> all(columns_.size());
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<size_t> whole = *widths;
+  if (Shorten(all, widths)) return {all};
+  *widths = whole;
+  std::vector<std::vector<size_t>> parts(1);
+  size_t total = 0;
+  for (const size_t column : all) {
+    total += kGap + whole[column];
+    if (parts.back().size() > 1 && total - kGap > table_columns) {
+      parts.push_back({all[0]});
+      total = whole[all[0]] + 2 * kGap + whole[column];
+    }
+    parts.back().push_back(column);
+  }
+  for (const std::vector<size_t>& part : parts) Shorten(part, widths);
+  return parts;
+}
+
 // The widest is narrowed first, by one column at a time.
-void Table::Shorten(std::vector<size_t>* widths) const {
-  size_t total = kGap * (widths->size() - 1);
-  for (size_t width : *widths) total += width;
-  for (; total > line_columns; --total) {
-    size_t widest = widths->size();
-    for (size_t i = 0; i < widths->size(); ++i) {
+bool Table::Shorten(const std::vector<size_t>& part, std::vector<size_t>* widths) const {
+  size_t total = kGap * (part.size() - 1);
+  for (const size_t column : part) total += (*widths)[column];
+  for (; total > table_columns; --total) {
+    std::optional<size_t> widest;
+    for (const size_t i : part) {
       const bool narrows =
           columns_[i].kind == Column::kLong || columns_[i].kind == Column::kWrapped;
       if (narrows && (*widths)[i] > kMinLongColumns &&
-          (widest == widths->size() || (*widths)[i] > (*widths)[widest])) {
+          (!widest || (*widths)[i] > (*widths)[*widest]))
         widest = i;
-      }
     }
-    if (widest == widths->size()) return;
-    --(*widths)[widest];
+    if (!widest) return false;
+    --(*widths)[*widest];
   }
+  return true;
 }
 
 std::string Fields::ToString() const {
@@ -122,12 +160,12 @@ std::string Fields::ToString() const {
     std::string head = name;
     head.resize(indent, ' ');
     absl::StrAppend(&result, head,
-                    WrapBehind(std::string(indent, ' '), text, line_columns - indent), "\n");
+                    WrapBehind(std::string(indent, ' '), text, text_columns - indent), "\n");
   }
   return result;
 }
 
-std::string Wrap(absl::string_view text) { return Wrap(text, line_columns); }
+std::string Wrap(absl::string_view text) { return Wrap(text, text_columns); }
 
 std::string Wrap(absl::string_view text, size_t width) {
   std::string result;

@@ -10,15 +10,18 @@
 
 namespace agmm {
 
-// Lines of tables and fields have at most 100 columns, or as many as the terminal where stdout is a
-// narrower one; a longer word is not broken. Call once, before any output.
-void FitLinesToTerminal();
+// Lines have at most 100 columns until one of these is called; a longer word is not broken.
+// Tables take the whole width of a terminal, and all that they need in a pipe or a file; fields and
+// other text take at most 100 columns of it. Call once, before any output.
+void FitLinesToOutput();
+// Tables take `columns`, but at least 60.
+void FitLinesTo(size_t columns);
 
 struct Column {
   enum Kind {
     kNumber,   // aligned right
     kText,     // aligned left
-    kLong,     // text that is shortened, to 8 columns at the least, where the table is too wide
+    kLong,     // text that is shortened, to 16 columns at the least, where the table is too wide
     kWrapped,  // the last column: text that goes on in lines below where the table is too wide
   };
 
@@ -31,7 +34,8 @@ inline Column Words(std::string name) { return {name, "", Column::kText}; }
 inline Column LongWords(std::string name) { return {name, "", Column::kLong}; }
 inline Column WrappedWords(std::string name) { return {name, "", Column::kWrapped}; }
 
-// Aligned columns, with a row for their units.
+// Aligned columns, with a row for their units. Where they do not fit into a line even when they are
+// shortened, some are in a second table below, which begins with the first column again.
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -45,13 +49,19 @@ class Table {
   std::string ToString() const;
 
  private:
-  // Narrows the long and wrapped columns until the line fits or none can be narrowed further.
-  void Shorten(std::vector<size_t>* widths) const;
-
   struct Row {
     std::vector<std::string> cells;
     std::string note;
   };
+
+  // The columns of each of the tables, narrowed until they fit.
+  std::vector<std::vector<size_t>> Parts(std::vector<size_t>* widths) const;
+  // Narrows the long and wrapped columns of `part` until a line fits or none can be narrowed
+  // further. Returns true if it fits.
+  bool Shorten(const std::vector<size_t>& part, std::vector<size_t>* widths) const;
+  std::string LineText(const Row& line, const std::vector<size_t>& part,
+                       const std::vector<size_t>& widths) const;
+
   std::vector<Column> columns_;
   std::vector<Row> rows_;
 };

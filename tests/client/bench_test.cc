@@ -3,6 +3,7 @@
 #include "client/ctl/bench_shapes.h"
 #include "client/ctl/matmul_report.h"
 #include "client/ctl/product.h"
+#include "client/ctl/table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/messages_fixture.h"
@@ -158,6 +159,21 @@ TEST(Bench, ARowBelowTheBoundIsMarkedAndNotCapped) {
     EXPECT_TRUE(row["busy"].is_null());
   }
   EXPECT_DOUBLE_EQ(ToJson(one)[2]["ratio"], 1.1);
+}
+
+TEST(Bench, FitsInEightyColumnsAndLosesNoFigure) {
+  FitLinesTo(80);
+  BenchCase large = SomeCase();
+  large.rows[1].algorithm = "bidirectional_ring";
+  large.rows[1].runs_ms = {12345.67, 12345.68, 12345.69};
+  large.rows[2].exact = std::nullopt;
+  large.name = "LLaMA-3.1-405B, feed forward / 128";
+  const std::vector<BenchCase> cases = {SomeCase(), large};
+  EXPECT_LE(Widest(BenchText(large)), 80) << BenchText(large);
+  EXPECT_LE(Widest(BenchSummary(cases)), 80) << BenchSummary(cases);
+  EXPECT_THAT(BenchText(large), AllOf(HasSubstr("bidirectional_ring"), HasSubstr("12345.680"),
+                                      HasSubstr("C not compared")));
+  FitLinesTo(100);
 }
 
 TEST(Bench, JsonIsTheGoldenOne) {

@@ -43,6 +43,43 @@ TEST(TensorReport, FitsInAHundredColumnsWhateverTheNames) {
   EXPECT_EQ(TensorTable({}), "no tensors\n");
 }
 
+// Sizes as on a large host, and names as long as people choose them.
+TEST(Report, TablesFitInEightyColumnsAndLoseNoFigure) {
+  FitLinesTo(80);
+  v1::GetStatusResponse status = SomeStatus();
+  v1::DeviceStatus& device = *status.mutable_nodes(0)->mutable_devices(0);
+  device.set_workspace_bytes(int64_t{54321} << 20);
+  device.set_tensor_bytes(int64_t{65432} << 20);
+  device.set_scratch_bytes(int64_t{9876} << 20);
+  status.mutable_nodes(0)->set_name("worker-17.rack4.cluster.example.org");
+  status.mutable_nodes(0)->set_address("worker-17.rack4.cluster.example.org:7101");
+  v1::ListTensorsResponse tensors;
+  *tensors.add_tensors() = SomeTensor();
+  tensors.mutable_tensors(0)->set_tensor_id(1234);
+  tensors.mutable_tensors(0)->set_name("model.layers.12.attention.wq");
+  tensors.mutable_tensors(0)->mutable_spec()->set_rows(131072);
+  v1::ListJobsResponse jobs;
+  *jobs.add_jobs() = SomeJob();
+  v1::Job& job = *jobs.add_jobs();
+  job = SomeJob();
+  job.set_job_id(123456);
+  job.set_m(131072);
+  job.set_n(28672);
+  job.set_k(8192);
+  job.set_schedule("bidirectional_ring");
+  job.mutable_figures()->set_tflops(123.456);
+  job.mutable_error()->set_message(std::string(200, 'e'));
+  for (const std::string& text :
+       {StatusText(status), MemoryTable(status), TensorTable(tensors), JobTable(jobs)})
+    EXPECT_LE(Widest(text), 80) << text;
+  EXPECT_THAT(StatusText(status),
+              AllOf(HasSubstr("54321.0"), HasSubstr("65432.0"), HasSubstr("9876.0")));
+  EXPECT_THAT(TensorTable(tensors), AllOf(HasSubstr("model.layers."), HasSubstr("131072x512")));
+  EXPECT_THAT(JobTable(jobs), AllOf(HasSubstr("131072x28672x8192"), HasSubstr("bidirectional_ring"),
+                                    HasSubstr("  123.456\n")));
+  FitLinesTo(100);
+}
+
 TEST(TensorReport, OneHasItsPlaceItsBytesAndItsOwner) {
   const std::string text = TensorText(SomeTensor());
   EXPECT_THAT(text, AllOf(HasSubstr("[K, N_x] over mesh x=4 on ranks 4-7"),

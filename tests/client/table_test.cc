@@ -2,6 +2,8 @@
 
 #include <locale.h>
 
+#include <limits>
+
 #include "client/ctl/exit_code.h"
 #include "gtest/gtest.h"
 
@@ -37,7 +39,29 @@ TEST(Table, ShortensLongTextsOnlyWhereItIsTooWide) {
             std::string::npos)
       << text;
   table.AddRow({"", "", std::string(200, 'e')});
-  EXPECT_NE(table.ToString().find("aaaaaa..  bbbbbb..  c"), std::string::npos) << table.ToString();
+  EXPECT_NE(table.ToString().find("\n" + std::string(14, 'a') + "..  c"), std::string::npos)
+      << "in a second table:\n"
+      << table.ToString();
+}
+
+TEST(Table, GoesOnBelowWhereItDoesNotFit) {
+  FitLinesTo(60);
+  Table table({{"id"}, {"a"}, {"b", "MiB"}, {"long", "", Column::kLong}, {"c"}});
+  const std::string a(30, '1'), b(20, '2'), c(20, '3'), text(70, 'd');
+  table.AddRow({"7", a, b, text, c}, "note");
+  const auto right = [](int width, const std::string& text) {
+    return std::string(width - text.size(), ' ') + text;
+  };
+  EXPECT_EQ(table.ToString(), "id  " + right(30, "a") + "  " + right(20, "b") + "\n" +
+                                  right(56, "MiB") + "\n 7  " + a + "  " + b + "\n    note\n" +
+                                  "\nid  long\n 7  " + std::string(54, 'd') + "..\n" + "\nid  " +
+                                  right(20, "c") + "\n 7  " + c + "\n");
+  FitLinesTo(std::numeric_limits<size_t>::max());
+  EXPECT_NE(table.ToString().find("\n 7  " + a + "  " + b + "  " + text + "  " + c + "\n    note"),
+            std::string::npos)
+      << "all of it in a pipe:\n"
+      << table.ToString();
+  FitLinesTo(100);
 }
 
 TEST(Table, WrapsItsLastColumn) {
