@@ -30,6 +30,7 @@ class Writer {
         {"topology", {{"node_of_rank", topology.node_of_rank}}},
         {"options", Of(planned.options)},
         {"why", planned.why.empty() ? Json(nullptr) : Json(planned.why)},
+        {"refused_by_daemons", planned.refused.empty() ? Json(nullptr) : Json(planned.refused)},
         {"moved", OfMoved(planned)},
         {"workspace_bytes", schedule.workspace_bytes},
         {"bounded", planned.bounded ? Json{{"unbounded_bytes", planned.bounded->unbounded_bytes},

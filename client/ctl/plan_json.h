@@ -24,6 +24,7 @@ struct PlanReport {
   const Topology& topology;
   PlanOptions options;  // resolved
   std::string why;      // ResolvedOptions::why
+  std::string refused;  // why daemons refuse it; empty if they do not
   Schedule schedule;
   std::vector<Traffic> traffic;     // by rank
   int64_t least_between_nodes = 0;  // LeastBetweenNodes
@@ -42,6 +43,7 @@ struct PlanReport {
 //    "topology": {"node_of_rank": [node of each R]},
 //    "options": {"split": "N=x", "chunks", "k_chunks", "workspace_shards": 0 for all, "carried"},
 //    "why": why these were chosen, or null,
+//    "refused_by_daemons": why daemons refuse the plan, or null,
 //    "moved": {"own_node", "other_nodes": bytes of an epoch, "least_other_nodes": no plan of this
 //              split sends fewer},
 //    "workspace_bytes", "bounded": null or {"unbounded_bytes", "sum_bytes"} of a bounded workspace,

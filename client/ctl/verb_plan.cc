@@ -114,6 +114,13 @@ absl::StatusOr<Bounded> BoundedOf(const Problem& problem, const Topology& topolo
   return bounded;
 }
 
+// Why daemons refuse the plan; empty if they do not.
+std::string RefusedByDaemons(const PlanCost& cost) {
+  if (cost.steps <= kMaxPlanSteps) return "";
+  return absl::StrFormat("it has about %d steps, and daemons plan at most %d", cost.steps,
+                         kMaxPlanSteps);
+}
+
 // Refuses plans that take more memory than there is: the system may end other programs for it.
 absl::Status CheckMemory(const PlanCost& cost) {
   const int64_t usable = UsableMemory();
@@ -171,14 +178,13 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   PlanCost cost = CostOf(problem, topology, resolved);
   if (options.json || flags.full) cost.bytes *= 2;  // the text of each step
   AGMM_RETURN_IF_ERROR(CheckMemory(cost));
-  if (cost.steps > kMaxPlanSteps && !options.json) {
-    std::cerr << absl::StrFormat(
-        "note: daemons would refuse this plan: it has about %d steps, and they plan at most %d\n",
-        cost.steps, kMaxPlanSteps);
-  }
+  const std::string refused = RefusedByDaemons(cost);
+  // Before the work; with JSON a field of the plan says it, because only an error stands on stderr.
+  if (!refused.empty() && !options.json)
+    std::cerr << "note: daemons would refuse this plan: " << refused << "\n";
   AGMM_ASSIGN_OR_RETURN(const Schedule schedule,
                         PlanAndVerify(problem, topology, resolved, cost, options.json));
-  PlanReport planned = {problem, topology, resolved, choice.why, schedule};
+  PlanReport planned = {problem, topology, resolved, choice.why, refused, schedule};
   planned.traffic = TrafficOf(topology, schedule);
   AGMM_ASSIGN_OR_RETURN(planned.least_between_nodes,
                         LeastBetweenNodes(problem, topology, resolved));
@@ -194,8 +200,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
       PlanText(ToProto(resolved), planned.why, schedule.algorithm), "\nplan       ",
       HashHex(PlanHash(problem, schedule)), ", verified\nworkspace  ", workspace, "\nsteps      ",
       CountText(schedule, resolved.carried),
-      cost.steps <= kMaxPlanSteps ? ""
-                                  : absl::StrFormat("; daemons plan at most %d", kMaxPlanSteps),
+      refused.empty() ? "" : absl::StrFormat("; daemons plan at most %d", kMaxPlanSteps),
       "\nmoved      ", MovedText(planned.traffic, planned.least_between_nodes), "\n\n",
       RankTable(topology, schedule, planned.traffic));
   if (flags.full) absl::StrAppend(&text, "\n", Print(problem, schedule));

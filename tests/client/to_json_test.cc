@@ -1,9 +1,13 @@
 // The schemas of --json, as golden files: a field that changes its name or goes away shows there.
 #include "client/ctl/json.h"
 
+#include "client/ctl/plan_json.h"
 #include "client/ctl/report.h"
 #include "gtest/gtest.h"
 #include "kernels/base/reason.h"
+#include "kernels/schedule/access.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/spec.h"
 #include "tests/client/messages_fixture.h"
 #include "tests/golden/golden.h"
 
@@ -35,6 +39,17 @@ TEST(ToJson, OfAListHasTheTensorsAndTheBytesByClass) {
   v1::ListTensorsResponse list;
   *list.add_tensors() = SomeTensor();
   ExpectGoldenJson("tensor_list.json", ToJson(list, SomeStatus()));
+}
+
+TEST(PlanJson, SaysWhyDaemonsRefuseThePlan) {
+  const Problem problem = *ParseProblem(kDefaultSpec, *ParseMesh("x=2"), {8, 4, 4}, DType::kF32);
+  const Topology topology = *UniformTopology(2, 1, 0);
+  const PlanOptions options = ResolveOptions(problem, topology, {})->options;
+  PlanReport planned = {problem, topology, options, "", "", *Plan(problem, topology, options)};
+  planned.traffic = TrafficOf(topology, planned.schedule);
+  EXPECT_TRUE(PlanJson(planned)["refused_by_daemons"].is_null());
+  planned.refused = "it has about 9 steps";
+  EXPECT_EQ(PlanJson(planned)["refused_by_daemons"], "it has about 9 steps");
 }
 
 TEST(ToJson, OfAJobIsTheGoldenOne) { ExpectGoldenJson("job.json", ToJson(SomeJob())); }

@@ -115,7 +115,7 @@ TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
   ASSERT_EQ(result.exit_code, 0) << result.out;
   const OrderedJson plan = OrderedJson::parse(result.out);
   EXPECT_THAT(Keys(plan), ElementsAre("schema", "format", "algorithm", "hash", "problem",
-                                      "topology", "options", "why", "moved",
+                                      "topology", "options", "why", "refused_by_daemons", "moved",
                                       "workspace_bytes", "bounded", "ranks"));
   EXPECT_EQ(plan["options"], OrderedJson::parse(R"({"split": "N=x", "chunks": 2, "k_chunks": 1,
                                                     "workspace_shards": 0, "carried": false})"));
