@@ -195,14 +195,18 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
                     " of it for sums along ", problem.k_dim().name, "; ",
                     FormatBytes(planned.bounded->unbounded_bytes), " with room for all shards");
   }
-  std::string text = absl::StrCat(
-      ToString(problem), "\nsplit      ", resolved.split, "\nalgorithm  ",
-      PlanText(ToProto(resolved), planned.why, schedule.algorithm), "\nplan       ",
-      HashHex(PlanHash(problem, schedule)), ", verified\nworkspace  ", workspace, "\nsteps      ",
-      CountText(schedule, resolved.carried),
-      refused.empty() ? "" : absl::StrFormat("; daemons plan at most %d", kMaxPlanSteps),
-      "\nmoved      ", MovedText(planned.traffic, planned.least_between_nodes), "\n\n",
-      RankTable(topology, schedule, planned.traffic));
+  Fields fields;
+  fields.Add("split", resolved.split);
+  fields.Add("algorithm", PlanText(ToProto(resolved), planned.why, schedule.algorithm));
+  fields.Add("plan", HashHex(PlanHash(problem, schedule)) + ", verified");
+  fields.Add("workspace", workspace);
+  fields.Add(
+      "steps",
+      absl::StrCat(CountText(schedule, resolved.carried),
+                   refused.empty() ? "" : absl::StrCat("; daemons plan at most ", kMaxPlanSteps)));
+  fields.Add("moved", MovedText(planned.traffic, planned.least_between_nodes));
+  std::string text = absl::StrCat(Wrap(ToString(problem)), "\n", fields.ToString(), "\n",
+                                  RankTable(topology, schedule, planned.traffic));
   if (flags.full) absl::StrAppend(&text, "\n", Print(problem, schedule));
   Json json = options.json ? PlanJson(planned) : Json();
   if (flags.explain) {
