@@ -4,7 +4,8 @@
 # Two daemons with two CPU devices each, on loopback with UCX between them, multiply two matrices
 # (random ones by default), overlapped and one after the other in turn; the product is checked
 # against one in double precision. --out keeps the product. Installs missing packages (as root or
-# with sudo) and builds into build/, or uses the programs in $AGMM_BIN. Leaves nothing running.
+# with sudo) and builds into build/, from where `cmake --install build` installs it, or uses the
+# programs in $AGMM_BIN. Leaves nothing running.
 set -euo pipefail
 
 fail() {
@@ -77,15 +78,28 @@ build() {
     fail "$PWD has ${free_mib} MiB free; the build needs 1024"
   # An existing build folder keeps its configuration.
   [[ -f build/build.ninja || -f build/Makefile ]] || configure "$log"
-  # On a terminal the build shows its progress; in a pipe it prints only errors.
+  # All that `cmake --install build` installs.
+  local make=(cmake --build build --target agmmd agmmctl agmm)
+  # On a terminal the build shows its progress itself.
   if [[ -t 1 ]]; then
-    cmake --build build --target agmmd agmmctl
+    "${make[@]}"
   else
-    cmake --build build --target agmmd agmmctl >"$log" 2>&1 || {
+    "${make[@]}" 2>&1 | tee "$log" | show_progress || {
       cat "$log" >&2
       fail "the build failed, see above"
     }
   fi
+}
+
+# Says on stderr how far the build is whose output is on stdin: nothing at first, then a line in 15 s.
+show_progress() {
+  local line next=$((SECONDS + 5))
+  while IFS= read -r line; do
+    [[ $line =~ ^\[\ *[0-9]+(/[0-9]+|%)\] ]] || continue
+    ((SECONDS >= next)) || continue
+    echo "demo.sh: building, ${BASH_REMATCH[0]} after $SECONDS s" >&2
+    next=$((SECONDS + 15))
+  done
 }
 
 # configure LOG
