@@ -63,6 +63,10 @@ class Catalog : public WorldListener {
   // The tensor lives until Release.
   uint64_t Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted);
   void Release(uint64_t lease);
+  // Null: the lease has ended.
+  const Lease* FindLease(uint64_t lease) const { return leases_.Find(lease); }
+  // As LeaseTable::HolderBefore.
+  const Lease* HolderBefore(const Lease& waiting) const { return leases_.HolderBefore(waiting); }
   // By rank: memory of tensors that clients may still have mapped.
   std::map<int, int64_t> HeldBytes() const { return entries_.HeldBytes(); }
   // After a job wrote the tensor: READY with a new version; after a failed job EMPTY.

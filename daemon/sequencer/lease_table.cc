@@ -55,6 +55,14 @@ void LeaseTable::Grant(Lease* lease) {
   ++row.waiting;
 }
 
+const Lease* LeaseTable::HolderBefore(const Lease& waiting) const {
+  const Row& row = rows_.at(waiting.tensor);
+  const auto job = std::find_if(row.leases.begin(), Leases::const_iterator(row.waiting),
+                                [](const Lease& lease) { return lease.kind == LeaseKind::kJob; });
+  if (job != row.waiting) return &*job;
+  return row.leases.begin() == row.waiting ? nullptr : &row.leases.front();
+}
+
 bool LeaseTable::WillBeWritten(uint64_t tensor) const {
   const auto it = rows_.find(tensor);
   if (it == rows_.end()) return false;

@@ -44,6 +44,9 @@ class LeaseTable {
   // The next lease on the tensor that can be granted beside the granted ones, or null.
   Lease* NextToGrant(uint64_t tensor);
   void Grant(Lease* lease);
+  // A granted lease on the same tensor, which keeps `waiting` waiting; a job's if there is one.
+  // Null: nothing is granted.
+  const Lease* HolderBefore(const Lease& waiting) const;
   bool IsLeased(uint64_t tensor) const { return rows_.count(tensor) > 0; }
   // True if a write, granted or waiting, will bring contents.
   bool WillBeWritten(uint64_t tensor) const;

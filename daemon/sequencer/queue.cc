@@ -2,13 +2,33 @@
 
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/sequencer/lost_tensors.h"
 
 namespace agmm::scheduler {
 namespace {
 
 constexpr int64_t kMaxJobs = 10000;
+
+v1::QueueWait WaitFor(std::string reason) {
+  v1::QueueWait wait;
+  wait.set_reason(std::move(reason));
+  return wait;
+}
+
+v1::QueueWait WaitForJob(const Job& job, const Job& other, std::string reason) {
+  v1::QueueWait wait = WaitFor(std::move(reason));
+  wait.set_job_id(other.id);
+  for (int rank : RanksOfBoth(job, other)) wait.add_ranks(rank);
+  return wait;
+}
+
+bool Holds(const Job& job, const Lease& lease) {
+  const auto it = job.leases.find(lease.tensor);
+  return it != job.leases.end() && it->second == lease.id;
+}
 
 }  // namespace
 
@@ -87,50 +107,66 @@ bool Queue::IsReady(const Job& job) const {
          parts_.launches->InTheWayOf(job) == nullptr;
 }
 
+v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
+  const std::string tensor = Describe(*parts_.catalog->Leased(lease.id));
+  const Lease* holder = parts_.catalog->HolderBefore(lease);
+  if (holder == nullptr) return WaitFor(absl::StrCat(tensor, ", which not all nodes have placed"));
+  if (holder->kind == LeaseKind::kJob) {
+    // Jobs share a tensor, so that something between the two waits, too.
+    for (const auto& [number, other] : parts_.launches->jobs()) {
+      if (!Holds(*other, *holder)) continue;
+      return WaitForJob(job, *other,
+                        absl::StrFormat("%s, behind a transfer that waits for %s", tensor,
+                                        parts_.launches->DescribeEnd(*other)));
+    }
+    for (const auto& [id, other] : jobs_) {
+      if (!Holds(*other, *holder)) continue;
+      return WaitForJob(job, *other,
+                        absl::StrFormat("%s, behind a transfer that waits for job %d, which waited "
+                                        "for %s",
+                                        tensor, id, WaitOf(*other).reason()));
+    }
+  }
+  if (holder->held) return WaitFor(absl::StrCat(tensor, ", which a client still has mapped"));
+  const char* const uses = holder->kind == LeaseKind::kWrite ? "writes" : "reads";
+  return WaitFor(holder->node < 0
+                     ? absl::StrCat(tensor, ", which a fill writes")
+                     : absl::StrFormat("%s, which a transfer through node %s %s", tensor,
+                                       parts_.members->node_name(holder->node), uses));
+}
+
 v1::QueueWait Queue::WaitOf(const Job& job) const {
-  v1::QueueWait wait;
-  const auto for_job = [&](const Job& other, std::string reason) {
-    wait.set_job_id(other.id);
-    for (int rank : RanksOfBoth(job, other)) wait.add_ranks(rank);
-    wait.set_reason(std::move(reason));
-    return wait;
-  };
-  if (job.leases_awaited > 0) {
-    wait.set_reason(absl::StrFormat("%d of its tensors, which earlier jobs or transfers still use",
-                                    job.leases_awaited));
-    return wait;
+  for (const auto& [tensor, id] : job.leases) {
+    const Lease* const lease = parts_.catalog->FindLease(id);
+    if (lease != nullptr && !lease->granted) return LeaseWaitOf(job, *lease);
   }
   if (job.plan == nullptr) {
-    wait.set_reason("a new plan, because an earlier job failed on the same plan");
-    return wait;
+    return WaitFor("a new plan, because an earlier job failed on the same plan");
   }
   if (job.plan->planning) {
-    wait.set_reason("its plan, which was being made");
-    return wait;
+    return WaitFor("its plan, which was being made");
   }
   if (!job.plan->preparing.empty()) {
     std::vector<std::string> names;
     for (int node : job.plan->preparing) names.push_back(parts_.members->node_name(node));
-    wait.set_reason(
+    return WaitFor(
         absl::StrFormat("its plan, which %s had not prepared", absl::StrJoin(names, ", ")));
-    return wait;
   }
   for (const auto& [id, before] : jobs_) {
     if (id >= job.id) break;
     if (!ShareRanks(*before, job)) continue;
-    return for_job(*before,
-                   absl::StrFormat("job %d, which is before it in the queue and waited for %s", id,
-                                   WaitOf(*before).reason()));
+    return WaitForJob(job, *before,
+                      absl::StrFormat("job %d, which is before it in the queue and waited for %s",
+                                      id, WaitOf(*before).reason()));
   }
   if (const Job* launched = parts_.launches->InTheWayOf(job); launched != nullptr)
-    return for_job(*launched, parts_.launches->DescribeEnd(*launched));
+    return WaitForJob(job, *launched, parts_.launches->DescribeEnd(*launched));
   if (const Job* launched = parts_.launches->OnRanksOf(job); launched != nullptr) {
-    return for_job(
-        *launched,
+    return WaitForJob(
+        job, *launched,
         absl::StrFormat("memory for its workspace, which job %d had not given back", launched->id));
   }
-  wait.set_reason("its launch");
-  return wait;
+  return WaitFor("its launch");
 }
 
 }  // namespace agmm::scheduler

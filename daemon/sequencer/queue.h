@@ -59,6 +59,9 @@ class Queue {
   v1::QueueWait WaitOf(const Job& job) const;
 
  private:
+  // The same for one that waits for the lease.
+  v1::QueueWait LeaseWaitOf(const Job& job, const Lease& lease) const;
+
   const Parts parts_;
   OwnerQuota quota_;  // of jobs that are not over
   std::map<uint64_t, Job*> jobs_;

@@ -143,7 +143,8 @@ TEST_F(SchedulerTest, AQueuedJobsDeadlineSaysWhatItWaitedFor) {
     EXPECT_EQ(job.error().code(), static_cast<int>(Code::kDeadlineExceeded));
     EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline);
   }
-  EXPECT_THAT(waited_for_leases.error().message(), HasSubstr("1 of its tensors"));
+  EXPECT_THAT(waited_for_leases.error().message(),
+              HasSubstr("which a transfer through node n0 writes"));
   EXPECT_THAT(waited_for_plan.error().message(),
               HasSubstr("its plan, which n0, n1 had not prepared"));
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "daemon/sequencer/scheduler.h"
 #include "kernels/base/reason.h"
 #include "tests/daemon/sequencer/scheduler_harness.h"
@@ -153,6 +154,39 @@ TEST_F(ProgressTest, AQueuedJobSaysWhichJobItWaitsForAndOnWhichRanks) {
   got = *Ask(behind).Get();
   EXPECT_EQ(got.waits_for().job_id(), queued);
   EXPECT_FALSE(Get(queued)->has_waits_for());
+}
+
+TEST_F(ProgressTest, AJobThatWaitsForATensorNamesWhatHoldsIt) {
+  const Operands3 tensors = MakeOperands();
+  const uint64_t runs = Launch(Request(tensors));
+  // A read of C waits for the job, and a second job waits behind that read.
+  Answer<v1::BeginLeaseResponse> read;
+  v1::BeginLeaseRequest lease;
+  lease.set_tensor_id(tensors.c);
+  lease.set_node(1);
+  Do([&] { catalog_->BeginLease({}, lease, read.reply()); });
+  const uint64_t queued = SubmitOk(Request(tensors));
+  v1::Job got = *Ask(queued).Get();
+  EXPECT_EQ(got.waits_for().job_id(), runs);
+  EXPECT_THAT(got.waits_for().ranks(), ElementsAre(0, 1));
+  EXPECT_EQ(got.waits_for().reason(),
+            absl::StrFormat("tensor %d, behind a transfer that waits for job %d, which had not "
+                            "ended",
+                            tensors.c, runs));
+  Done(0, runs);
+  Done(1, runs);
+  ASSERT_TRUE(read.Get().ok());
+  got = *Ask(queued).Get();
+  EXPECT_EQ(got.waits_for().job_id(), 0);
+  EXPECT_EQ(got.waits_for().reason(),
+            absl::StrFormat("tensor %d, which a transfer through node n1 reads", tensors.c));
+  Do([&] {
+    v1::EndLeaseRequest end;
+    end.set_lease_id(read.Get()->lease_id());
+    end.set_node(1);
+    catalog_->EndLease({}, end, [](const absl::StatusOr<v1::EndLeaseResponse>&) {});
+  });
+  EXPECT_THAT(Launched(), ElementsAre(queued));
 }
 
 TEST_F(ProgressTest, ANodeThatDrainsIsGivenUpOnlyOnceNothingIsUnderWay) {
