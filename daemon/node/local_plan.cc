@@ -46,7 +46,24 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
   ShrinkToFit(&part.schedule);
   schedule = std::make_shared<const Schedule>(std::move(part.schedule));
   names = std::move(part.names);
+  FindProducers(node.index);
   return CreateExecutors(node);
+}
+
+void LocalPlan::FindProducers(int self) {
+  producers.resize(nodes.size());
+  for (size_t rank = 0; rank < schedule->ranks.size(); ++rank) {
+    const std::vector<Step>& steps = schedule->ranks[rank];
+    for (size_t index = 0; index < steps.size(); ++index) {
+      for (const Slot& slot : steps[index].signals) {
+        if (nodes[slot.rank] != self) continue;
+        std::vector<Producer>& of_rank = producers[slot.rank];
+        if (of_rank.size() <= static_cast<size_t>(slot.index)) of_rank.resize(slot.index + 1);
+        of_rank[slot.index] = {static_cast<Rank>(rank), static_cast<int>(index)};
+      }
+    }
+  }
+  for (std::vector<Producer>& of_rank : producers) of_rank.shrink_to_fit();
 }
 
 absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
@@ -76,6 +93,7 @@ absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
   }
   size_bytes += SizeBytes(*schedule);
   for (const std::vector<int>& some : names) size_bytes += MallocBytesOf(some);
+  for (const std::vector<Producer>& some : producers) size_bytes += MallocBytesOf(some);
   return absl::OkStatus();
 }
 

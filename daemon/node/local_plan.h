@@ -47,6 +47,13 @@ struct LocalPlan {
   // The part of it that this node needs (PartOf), which the executors share.
   std::shared_ptr<const Schedule> schedule;
   StepNames names;
+  // By rank of the mesh and index of the slot, of this node's ranks: the step that raises it, as
+  // the rank that runs it and the index into that rank's part of the schedule.
+  struct Producer {
+    Rank rank = -1;  // -1: none here
+    int index = 0;
+  };
+  std::vector<std::vector<Producer>> producers;
   std::vector<int> nodes;
   std::vector<int> islands;          // as Topology::island_of_rank
   std::vector<Heap*> heaps;          // null on other nodes
@@ -67,6 +74,7 @@ struct LocalPlan {
   absl::Status Prepare(const LocalNode& node, const v1::PreparePlan& command, std::string* hash);
 
  private:
+  void FindProducers(int self);
   absl::Status CreateExecutors(const LocalNode& node);
 };
 

@@ -17,6 +17,10 @@
 namespace agmm {
 namespace {
 
+// Looking through the descriptors of the process takes a millisecond, and many jobs may be asked
+// about at a time.
+constexpr absl::Duration kPathsFresh = absl::Milliseconds(100);
+
 absl::Status Lost(const std::string& what) {
   return WithReason(absl::AbortedError(what), kReasonPeerLost);
 }
@@ -245,12 +249,14 @@ void Member::Obey(const v1::Command& command) {
   }
 }
 
-std::vector<v1::NodePath> Member::PathsNow() const {
-  std::vector<v1::NodePath> paths;
-  if (parts_.transport == nullptr) return paths;
-  const double now_us = MonotonicNanos() * 1e-3;
+const std::vector<v1::NodePath>& Member::PathsNow() {
+  const int64_t now_ns = MonotonicNanos();
+  if (parts_.transport == nullptr || now_ns < node_paths_until_ns_) return node_paths_;
+  node_paths_until_ns_ = now_ns + absl::ToInt64Nanoseconds(kPathsFresh);
+  node_paths_.clear();
+  const double now_us = now_ns * 1e-3;
   for (const auto& [node, use] : parts_.transport->tcp_uses()) {
-    v1::NodePath& path = paths.emplace_back();
+    v1::NodePath& path = node_paths_.emplace_back();
     path.set_from_node(config_.self);
     path.set_to_node(node);
     path.set_acked_bytes(use.acked_bytes);
@@ -258,7 +264,7 @@ std::vector<v1::NodePath> Member::PathsNow() const {
     path.set_silent_us(use.silent_ms * 1e3);
     path.set_at_us(now_us);
   }
-  return paths;
+  return node_paths_;
 }
 
 void Member::Report(v1::Report report) {

@@ -86,7 +86,7 @@ class Member {
   void OnWorld(const v1::World& world);
   void Obey(const v1::Command& command);
   // From this node to the others, as the kernel knows them.
-  std::vector<v1::NodePath> PathsNow() const;
+  const std::vector<v1::NodePath>& PathsNow();
   // Ends the generation and all connections of the transport; then OnDrained enters the latest
   // world.
   void Drain(const absl::Status& reason);
@@ -114,6 +114,9 @@ class Member {
   bool renewed_ = true;           // the transport has no connection any more
   TransportPort port_;            // of the transport
   Paths paths_;
+  // The counters of its connections, and until when they are fresh enough for the next question.
+  std::vector<v1::NodePath> node_paths_;
+  int64_t node_paths_until_ns_ = 0;
   bool forget_tensors_ = false;    // once drained, because the sequencer that placed them was lost
   std::optional<v1::World> next_;  // entered once drained
   std::vector<v1::Command> waiting_;  // commands of next_'s generation

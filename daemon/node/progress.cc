@@ -1,8 +1,7 @@
 #include "daemon/node/progress.h"
 
-#include <map>
-#include <set>
 #include <variant>
+#include <vector>
 
 #include "kernels/schedule/action.h"
 
@@ -18,23 +17,17 @@ v1::StepName NameOf(const LocalPlan& plan, Rank rank, int name, const Step& step
   return named;
 }
 
-// The steps that raise the slots. The plan's part of the schedule contains each that raises a slot
-// of this node.
-std::map<Slot, v1::StepName> ProducersOf(const LocalPlan& plan, const std::set<Slot>& slots) {
-  std::map<Slot, v1::StepName> producers;
-  if (slots.empty()) return producers;
-  for (Rank rank = 0; rank < plan.problem.mesh.size(); ++rank) {
-    const std::vector<Step>& steps = plan.schedule->ranks[rank];
-    for (size_t index = 0; index < steps.size(); ++index) {
-      for (const Slot& slot : steps[index].signals) {
-        if (slots.count(slot) == 0) continue;
-        const int name =
-            plan.names[rank].empty() ? static_cast<int>(index) : plan.names[rank][index];
-        producers[slot] = NameOf(plan, rank, name, steps[index]);
-      }
-    }
-  }
-  return producers;
+v1::SlotWait WaitFor(const LocalPlan& plan, const Wait& wait) {
+  v1::SlotWait waits;
+  waits.set_slot(wait.slot.index);
+  waits.set_credit(wait.lag > 0);
+  const auto& producers = plan.producers[wait.slot.rank];
+  const size_t slot = wait.slot.index;
+  if (slot >= producers.size() || producers[slot].rank < 0) return waits;
+  const auto [rank, index] = producers[slot];
+  const int name = plan.names[rank].empty() ? index : plan.names[rank][index];
+  *waits.mutable_producer() = NameOf(plan, rank, name, plan.schedule->ranks[rank][index]);
+  return waits;
 }
 
 void AddNetworkBytes(const LocalPlan& plan, Rank rank, const Step& step, v1::LaneProgress* lane) {
@@ -59,23 +52,13 @@ v1::RankProgress ProgressOf(const LocalPlan& plan, Rank rank, const RankState& s
   progress.set_epoch(static_cast<int>(state.epoch - first_epoch) + 1);
   progress.set_for_us((state.at_ns - state.start_ns) * 1e-3);
   progress.set_in_flight_count(state.in_flight);
-  std::set<Slot> missing;
-  for (const LaneState& lane : state.lanes)
-    for (const Wait& wait : lane.missing) missing.insert(wait.slot);
-  const std::map<Slot, v1::StepName> producers = ProducersOf(plan, missing);
   for (const LaneState& lane : state.lanes) {
     const Step& step = plan.schedule->ranks[rank][lane.step];
     v1::LaneProgress* now = progress.add_lanes();
     *now->mutable_step() = NameOf(plan, rank, lane.step, step);
     now->set_for_us((state.at_ns - lane.since_ns) * 1e-3);
     AddNetworkBytes(plan, rank, step, now);
-    for (const Wait& wait : lane.missing) {
-      v1::SlotWait* slot = now->add_waits();
-      slot->set_slot(wait.slot.index);
-      slot->set_credit(wait.lag > 0);
-      if (const auto it = producers.find(wait.slot); it != producers.end())
-        *slot->mutable_producer() = it->second;
-    }
+    for (const Wait& wait : lane.missing) *now->add_waits() = WaitFor(plan, wait);
   }
   return progress;
 }

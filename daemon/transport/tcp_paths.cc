@@ -64,10 +64,11 @@ std::map<int, TcpUse> TcpPaths::Uses() const {
     }
   }
   std::map<int, TcpUse> uses;
-  std::error_code ended;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ended)) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
+       !error && entry != end; entry.increment(error)) {
     int fd = -1;
-    if (!absl::SimpleAtoi(entry.path().filename().string(), &fd)) continue;
+    if (!absl::SimpleAtoi(entry->path().filename().string(), &fd)) continue;
     const std::optional<SocketAddress> peer = NameOf(fd, getpeername);
     if (!peer.has_value()) continue;
     const auto ip = by_ip.find(peer->ip());
