@@ -20,11 +20,11 @@ namespace {
 
 using Link = WaitChain::Link;
 
-// The lane of a rank that says most: the one that has worked longest, unless another has waited
-// more than twice as long. Null: it has none with steps left.
+// The lane of a rank that says most: the one that has worked longest, unless another has waited or
+// was ready for more than twice as long. Null: no lane has steps left.
 const v1::LaneProgress* TellingLane(const v1::RankProgress& rank) {
   const auto weight = [](const v1::LaneProgress& lane) {
-    return lane.waits().empty() ? 2 * lane.for_us() : lane.for_us();
+    return lane.waits().empty() && !lane.ready() ? 2 * lane.for_us() : lane.for_us();
   };
   const auto& lanes = rank.lanes();
   const auto most = std::max_element(lanes.begin(), lanes.end(), [&](const auto& a, const auto& b) {
@@ -36,7 +36,9 @@ const v1::LaneProgress* TellingLane(const v1::RankProgress& rank) {
 std::string RankState(const v1::RankReport& rank, int total, const NodeNameFn& names) {
   const v1::RankProgress& progress = rank.progress();
   if (progress.epoch() == 0) {
-    return progress.epochs_done() >= total ? "done" : "not begun, behind the epochs of other jobs";
+    if (progress.epochs_done() >= total) return "done";
+    if (progress.behind()) return "waits until its device has run epochs of other jobs";
+    return progress.epochs_done() > 0 ? "between two epochs" : "has not begun";
   }
   const v1::LaneProgress* lane = TellingLane(progress);
   if (lane == nullptr) {
@@ -101,8 +103,8 @@ void AppendChain(const v1::Job& job, const PathRates& rates, const v1::GetStatus
     absl::StrAppend(text, "  ", StepText(link.lane->step(), names(link.rank->node())), "\n    ",
                     LinkText(link, names), "\n");
   }
-  if (chain.end != WaitChain::End::kAtWork && chain.end != WaitChain::End::kNothing)
-    absl::StrAppend(text, "  ", EndText(chain, names), "\n");
+  if (const std::string end = EndText(chain, names); !end.empty())
+    absl::StrAppend(text, "  ", end, "\n");
   for (const auto& path : NodesAtEnd(chain)) {
     absl::StrAppendFormat(text, "    path: %s -> %s", Where(path.first, status),
                           Where(path.second, status));
@@ -111,7 +113,7 @@ void AppendChain(const v1::Job& job, const PathRates& rates, const v1::GetStatus
     absl::StrAppend(text, "\n");
   }
   for (const std::string& silent : job.silent_nodes())
-    absl::StrAppend(text, "  node ", silent, " has not said where it is\n");
+    absl::StrAppend(text, "  no progress report from node ", silent, "\n");
 }
 
 }  // namespace

@@ -401,7 +401,7 @@ std::string JobText(const v1::Job& job) {
   if (!job.waits_for().reason().empty()) fields.Add("waits for", job.waits_for().reason());
   if (!job.silent_nodes().empty())
     fields.Add("silent", absl::StrCat("node ", absl::StrJoin(job.silent_nodes(), ", node "),
-                                      ": not said within a second where it is"));
+                                      " sent no progress report within 1 s"));
   fields.Add("owner",
              absl::StrFormat("%s, request %s, generation %d", job.owner(),
                              job.request_id().empty() ? "-" : job.request_id(), job.generation()));

@@ -275,7 +275,7 @@ void LocalLaunches::Observe(const v1::ReportProgress& query,
                            done = launch->parts[part].succeeded,
                            stopped = launch->parts[part].last.stopped](const RankState& now) {
       const LocalPlan& plan = *launch->plan;
-      const RankState& state = now.epoch == 0 ? stopped : now;
+      const RankState& state = now.epoch == 0 && stopped.epoch > 0 ? stopped : now;
       v1::RankProgress where = ProgressOf(plan, plan.locals[part].rank, state, launch->first_epoch,
                                           launch->epochs, done);
       std::unique_lock lock(answer->mutex);

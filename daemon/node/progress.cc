@@ -47,8 +47,12 @@ v1::RankProgress ProgressOf(const LocalPlan& plan, Rank rank, const RankState& s
                             uint64_t first_epoch, int epochs, int epochs_done) {
   v1::RankProgress progress;
   progress.set_epochs_done(epochs_done);
-  if (state.epoch < first_epoch || state.epoch - first_epoch >= static_cast<uint64_t>(epochs))
+  if (state.epoch < first_epoch || state.epoch - first_epoch >= static_cast<uint64_t>(epochs)) {
+    // An epoch before the first one is of an earlier launch of the plan.
+    progress.set_behind(epochs_done < epochs &&
+                        (state.behind || (state.epoch > 0 && state.epoch < first_epoch)));
     return progress;
+  }
   progress.set_epoch(static_cast<int>(state.epoch - first_epoch) + 1);
   progress.set_for_us((state.at_ns - state.start_ns) * 1e-3);
   progress.set_in_flight_count(state.in_flight);
@@ -57,6 +61,7 @@ v1::RankProgress ProgressOf(const LocalPlan& plan, Rank rank, const RankState& s
     v1::LaneProgress* now = progress.add_lanes();
     *now->mutable_step() = NameOf(plan, rank, lane.step, step);
     now->set_for_us((state.at_ns - lane.since_ns) * 1e-3);
+    now->set_ready(lane.ready);
     AddNetworkBytes(plan, rank, step, now);
     for (const Wait& wait : lane.missing) *now->add_waits() = WaitFor(plan, wait);
   }

@@ -9,6 +9,11 @@ void Lane::Reach(size_t new_position, int64_t now_ns) {
   since_ns = now_ns;
 }
 
+bool Lane::IsTaken() const {
+  if (phase == Phase::kWaiting) return false;
+  return phase != Phase::kRunning || next_send > 0 || next_piece > 0 || packed != nullptr;
+}
+
 void Lane::StartStep(const ProgramStep& step) {
   phase = Phase::kRunning;
   next_send = next_piece = 0;

@@ -26,6 +26,8 @@ struct Lane {
     kFinishing,  // a worker raises its last signals
   };
 
+  // True if a worker has taken a task of the step at `position`.
+  bool IsTaken() const;
   // Waits at this position from now on.
   void Reach(size_t new_position, int64_t now_ns);
   void StartStep(const ProgramStep& step);

@@ -115,8 +115,14 @@ void LaunchQueue::Cancel(LaunchTarget* target, const absl::Status& reason) {
 
 RankState LaunchQueue::Observe(const LaunchTarget* target, bool times) const {
   std::lock_guard lock(monitor_->mutex);
-  if (queue_.empty() || queue_.front().target != target || queue_.front().state != Launch::kRunning)
-    return {};
+  const auto own = std::find_if(queue_.begin(), queue_.end(),
+                                [&](const Launch& launch) { return launch.target == target; });
+  if (own == queue_.end()) return {};
+  if (own->state != Launch::kRunning) {
+    RankState state;
+    state.behind = own != queue_.begin();
+    return state;
+  }
   RankState state = target->run->State();
   if (times) state.steps = target->run->times();
   return state;

@@ -355,6 +355,13 @@ RankState RankRun::State() const {
   state.start_ns = report_.start_ns;
   state.at_ns = MonotonicNanos();
   state.in_flight = in_flight_;
+  // Next, which starts every step whose waits are over, last found one at this time.
+  int64_t last_start_ns = 0;
+  for (size_t index = 0; index < lanes_.size(); ++index) {
+    const int step = StepOf(index);
+    if (step >= 0 && lanes_[index].phase != Lane::Phase::kWaiting)
+      last_start_ns = std::max(last_start_ns, report_.steps[step].start_ns);
+  }
   for (size_t index = 0; index < lanes_.size(); ++index) {
     LaneState lane;
     lane.step = StepOf(index);
@@ -363,9 +370,11 @@ RankState RankRun::State() const {
       lane.since_ns = lanes_[index].since_ns;
       for (const Wait& wait : program_.steps[lane.step].waits)
         if (!slots_.Holds(wait, epoch_)) lane.missing.push_back(wait);
+      if (lane.missing.empty()) lane.since_ns = std::max(lane.since_ns, last_start_ns);
     } else {
       lane.since_ns = report_.steps[lane.step].start_ns;
     }
+    lane.ready = lane.missing.empty() && !lanes_[index].IsTaken();
     state.lanes.push_back(std::move(lane));
   }
   return state;

@@ -63,11 +63,12 @@ void CudaQueue::AnswerObservers() {
   }
   for (const Observer& observer : observers) {
     const auto launch =
-        std::find_if(launches_.begin(), launches_.end(), [&](const CudaLaunch& launch) {
-          return launch.target == observer.target && launch.run != nullptr;
-        });
+        std::find_if(launches_.begin(), launches_.end(),
+                     [&](const CudaLaunch& launch) { return launch.target == observer.target; });
     RankState state;
-    if (launch != launches_.end()) {
+    if (launch != launches_.end() && launch->run == nullptr) {
+      state.behind = launch != launches_.begin();
+    } else if (launch != launches_.end()) {
       state = launch->run->State();
       if (observer.times) launch->run->FillTimes(*clock_, &state.steps);
     }

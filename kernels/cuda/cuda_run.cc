@@ -380,6 +380,7 @@ RankState CudaRun::State() const {
     if (at_work - steps.begin() < static_cast<std::ptrdiff_t>(lane.position)) continue;
     for (const Wait& wait : program_.steps[now.step].waits)
       if (IsMissing(wait)) now.missing.push_back(wait);
+    now.ready = now.missing.empty();
   }
   return state;
 }

@@ -97,6 +97,11 @@ std::string RankPlan::AtWork(int step, int64_t since_ns) const {
                          What(step));
 }
 
+std::string RankPlan::Ready(int step, int64_t since_ns) const {
+  return absl::StrFormat("%s was ready for up to %s, and no worker had begun it (%s)",
+                         StepName(step), TimeSince(since_ns), What(step));
+}
+
 std::string RankPlan::InFlight(int messages, int64_t since_ns) const {
   if (messages == 0) {
     return absl::StrFormat("rank %d had done its steps after %s", WorldRank(peers.self),
@@ -108,9 +113,11 @@ std::string RankPlan::InFlight(int messages, int64_t since_ns) const {
 
 std::string RankPlan::Stall(const RankState& state) const {
   // The lane that has waited longest is nearest to the cause.
-  const LaneState *waiting = nullptr, *busy = nullptr;
+  const LaneState *waiting = nullptr, *busy = nullptr, *ready = nullptr;
   for (const LaneState& lane : state.lanes) {
-    if (lane.missing.empty()) {
+    if (lane.ready) {
+      ready = &lane;
+    } else if (lane.missing.empty()) {
       busy = &lane;
     } else if (waiting == nullptr || lane.since_ns < waiting->since_ns) {
       waiting = &lane;
@@ -119,6 +126,7 @@ std::string RankPlan::Stall(const RankState& state) const {
   const std::string what =
       waiting != nullptr ? Waiting(waiting->step, waiting->since_ns, waiting->missing.front().slot)
       : busy != nullptr  ? AtWork(busy->step, busy->since_ns)
+      : ready != nullptr ? Ready(ready->step, ready->since_ns)
                          : InFlight(state.in_flight, state.start_ns);
   return absl::StrFormat("%s, epoch %d", what, state.epoch);
 }

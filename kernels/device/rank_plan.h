@@ -62,6 +62,8 @@ struct RankPlan {
   std::string Waiting(int step, int64_t since_ns, const Slot& slot) const;
   // "rank 3 lane 1 step 5 was still at work after 5.0 s (rows 2048:4096 of A from rank 4)".
   std::string AtWork(int step, int64_t since_ns) const;
+  // "rank 3 lane 1 step 5 was ready for up to 5.0 s, and no worker had begun it (...)".
+  std::string Ready(int step, int64_t since_ns) const;
   // "rank 3 had 2 messages to other nodes in flight after 5.0 s".
   std::string InFlight(int messages, int64_t since_ns) const;
   // The step that holds up the epoch, by one of the three above: "rank 3 lane 1 step 5 waited 5.0 s

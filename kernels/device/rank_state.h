@@ -17,12 +17,14 @@ struct StepTime {
 // A lane with steps left.
 struct LaneState {
   int step = 0;               // the first one that is not over
-  int64_t since_ns = 0;       // start of its work, or of its wait
-  std::vector<Wait> missing;  // what it waits for; empty: it is at work
+  int64_t since_ns = 0;       // start of its work or its wait; `ready`: not ready before
+  std::vector<Wait> missing;  // what it waits for; empty: it is at work, or ready
+  bool ready = false;         // its waits are over, and no worker has begun it
 };
 
 struct RankState {
   uint64_t epoch = 0;               // in progress; 0: none
+  bool behind = false;              // none, because the device first runs epochs of others
   int64_t start_ns = 0, at_ns = 0;  // the epoch's begin, and the time of this state
   int in_flight = 0;                // messages to other nodes whose bytes may not have left
   std::vector<LaneState> lanes;

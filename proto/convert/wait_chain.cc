@@ -22,6 +22,16 @@ const v1::LaneProgress* LongestOf(const v1::RankProgress& rank) {
   return longest == lanes.end() ? nullptr : &*longest;
 }
 
+// The lane that keeps a worker busy for the longest time, or null.
+const v1::LaneProgress* LongestAtWork(const v1::RankProgress& rank) {
+  const v1::LaneProgress* longest = nullptr;
+  for (const v1::LaneProgress& lane : rank.lanes()) {
+    if (!lane.waits().empty() || lane.ready()) continue;
+    if (longest == nullptr || longest->for_us() < lane.for_us()) longest = &lane;
+  }
+  return longest;
+}
+
 // The lane that has to go on before `wait` of a step in `epoch` is over; if no lane has to,
 // sets the chain's end.
 Link Behind(const RankReportsView& ranks, const v1::SlotWait& wait, int epoch, WaitChain* chain) {
@@ -54,37 +64,85 @@ Link Behind(const RankReportsView& ranks, const v1::SlotWait& wait, int epoch, W
   return other == nullptr ? Link{} : Link{rank, other};
 }
 
-WaitChain ChainFrom(const RankReportsView& ranks, Link link) {
-  WaitChain chain;
-  while (true) {
-    const bool seen = std::any_of(chain.links.begin(), chain.links.end(),
-                                  [&](const Link& earlier) { return earlier.lane == link.lane; });
-    if (seen) {
-      chain.end = End::kCycle;
-      return chain;
-    }
-    chain.links.push_back(link);
+// The chains from all lanes. Each lane waits for one other at most, and so the end of a lane's
+// chain is found once.
+class Chains {
+ public:
+  explicit Chains(const RankReportsView& ranks) {
+    for (const auto& [number, rank] : ranks)
+      for (const v1::LaneProgress& lane : rank->progress().lanes())
+        hops_[&lane] = HopOf(ranks, {rank, &lane});
+    for (auto& [lane, hop] : hops_) FindEnd(&hop);
+  }
+
+  // The end and the links of the chain from `lane`.
+  WaitChain From(const v1::LaneProgress* lane) const {
+    const Hop* hop = &hops_.at(lane);
+    WaitChain chain = hop->last->tail;
+    for (; hop != hop->last; hop = &hops_.at(hop->next)) chain.links.push_back(hop->link);
+    chain.links.push_back(hop->link);
+    return chain;
+  }
+
+  // Chains are compared by it, and the greatest is reported. The end that has lasted longest holds
+  // up the job; work counts double, because it is a cause, and other ends are a lack of knowledge.
+  std::pair<double, int> WeightOf(const v1::LaneProgress* lane) const {
+    const Hop& hop = hops_.at(lane);
+    const double for_us = hop.last->link.lane->for_us();
+    return {hop.last->tail.end == End::kAtWork ? 2 * for_us : for_us, hop.length};
+  }
+
+ private:
+  struct Hop {
+    Link link;
+    const v1::LaneProgress* next = nullptr;
+    WaitChain tail;  // without links; of a lane without a next one
+    const Hop* last = nullptr;
+    int length = 0;
+    bool on_path = false;
+  };
+
+  static Hop HopOf(const RankReportsView& ranks, const Link& link) {
+    Hop hop{link};
+    Link next = {};
     if (link.lane->waits().empty()) {
-      chain.end = End::kAtWork;
-      return chain;
+      hop.tail.end = link.lane->ready() ? End::kReady : End::kAtWork;
+      if (link.lane->ready()) next.lane = LongestAtWork(link.rank->progress());
     }
     // If one of several waits leads to a lane, the chain goes on there.
-    Link next = {};
     for (const v1::SlotWait& wait : link.lane->waits()) {
-      next = Behind(ranks, wait, link.rank->progress().epoch(), &chain);
+      next = Behind(ranks, wait, link.rank->progress().epoch(), &hop.tail);
       if (next.lane != nullptr) break;
     }
-    if (next.lane == nullptr) return chain;
-    link = next;
+    hop.next = next.lane;
+    return hop;
   }
-}
 
-// Chains are compared by it, and the greatest is reported.
-std::pair<double, double> WeightOf(const WaitChain& chain) {
-  const double at_work = chain.end == End::kAtWork ? chain.links.back().lane->for_us() : -1;
-  return {at_work, at_work >= 0 ? static_cast<double>(chain.links.size())
-                                : chain.links.front().lane->for_us()};
-}
+  void FindEnd(Hop* hop) {
+    std::vector<Hop*> path;
+    while (hop->last == nullptr) {
+      path.push_back(hop);
+      hop->on_path = true;
+      Hop* const next = hop->next == nullptr ? nullptr : &hops_.at(hop->next);
+      if (next != nullptr && (next->last != nullptr || !next->on_path)) {
+        hop = next;
+        continue;
+      }
+      if (next != nullptr) hop->tail.end = End::kCycle;
+      hop->last = hop;
+      hop->length = 1;
+      path.pop_back();
+      break;
+    }
+    for (; !path.empty(); path.pop_back()) {
+      path.back()->last = hop->last;
+      path.back()->length = hop->length + 1;
+      hop = path.back();
+    }
+  }
+
+  std::map<const v1::LaneProgress*, Hop> hops_;
+};
 
 }  // namespace
 
@@ -115,14 +173,13 @@ bool IsHeldUp(const RankReportsView& ranks) {
 }
 
 WaitChain FollowWaits(const RankReportsView& ranks) {
-  WaitChain best;
+  const Chains chains(ranks);
+  const v1::LaneProgress* best = nullptr;
   for (const auto& [number, rank] : ranks) {
-    for (const v1::LaneProgress& lane : rank->progress().lanes()) {
-      WaitChain chain = ChainFrom(ranks, {rank, &lane});
-      if (best.links.empty() || WeightOf(best) < WeightOf(chain)) best = std::move(chain);
-    }
+    for (const v1::LaneProgress& lane : rank->progress().lanes())
+      if (best == nullptr || chains.WeightOf(best) < chains.WeightOf(&lane)) best = &lane;
   }
-  return best;
+  return best == nullptr ? WaitChain() : chains.From(best);
 }
 
 std::string StepText(const v1::StepName& step, const std::string& node) {
@@ -137,6 +194,10 @@ std::string LinkText(const Link& link, const NodeNameFn& names) {
     return absl::StrFormat("waits %s for %sslot %d:%d of %s", TimeText(lane.for_us()),
                            wait.credit() ? "the last epoch in " : "", lane.step().rank(),
                            wait.slot(), StepText(wait.producer(), ""));
+  }
+  if (lane.ready()) {
+    return absl::StrFormat("ready for up to %s, and no worker has begun it",
+                           TimeText(lane.for_us()));
   }
   std::string text = absl::StrCat("at work for ", TimeText(lane.for_us()));
   if (lane.network_bytes() > 0) {
@@ -161,13 +222,19 @@ std::string EndText(const WaitChain& chain, const NodeNameFn& names) {
       chain.producer, chain.producer_rank == nullptr ? "" : names(chain.producer_rank->node()));
   switch (chain.end) {
     case End::kNothing:
-    case End::kAtWork: return "";
+    case End::kAtWork:
+    case End::kReady: return "";
     case End::kOnItsWay:
-      return absl::StrCat(producer, " is over, and its bytes or its signal are on the way");
+      return absl::StrCat(producer, " has finished; its data or signal has not arrived yet");
     case End::kNotBegun:
-      return absl::StrCat(producer, " has not begun, because its rank runs epochs of other jobs");
-    case End::kUnknown: return absl::StrCat("nothing is known of ", producer);
-    case End::kCycle: return "the waits form a circle, which is a bug";
+      return absl::StrCat(producer, chain.producer_rank->progress().behind()
+                                        ? " has not begun, because its rank first runs epochs of "
+                                          "other jobs"
+                                        : " has not begun this epoch");
+    case End::kUnknown:
+      return absl::StrCat("no progress report covers ", producer,
+                          "; its node does not answer, or does not run the job yet");
+    case End::kCycle: return "the waits form a cycle, which is a bug in agmm";
   }
   return "";
 }
@@ -189,7 +256,8 @@ std::string CauseText(const WaitChain& chain, const NodeNameFn& names) {
   if (chain.links.empty()) return "";
   const Link& last = chain.links.back();
   const std::string step = StepText(last.lane->step(), names(last.rank->node()));
-  if (chain.end == End::kAtWork) return absl::StrCat(step, ": ", LinkText(last, names));
+  if (chain.end == End::kAtWork || chain.end == End::kReady)
+    return absl::StrCat(step, ": ", LinkText(last, names));
   return absl::StrFormat("%s; %s waits %s for it", EndText(chain, names), step,
                          TimeText(last.lane->for_us()));
 }

@@ -31,23 +31,24 @@ struct WaitChain {
   enum class End {
     kNothing,   // no rank has a step left
     kAtWork,    // the last link is at work
-    kOnItsWay,  // `producer` is over, and its signal has not arrived at the last link
+    kReady,     // the last link is ready, and neither it nor another lane of its rank is at work
+    kOnItsWay,  // `producer` has finished, and its signal has not arrived at the last link
     kNotBegun,  // the rank of `producer` has not begun the epoch
     kUnknown,   // the rank of `producer` has not reported
     kCycle,     // the last link waits for an earlier one
   };
   std::vector<Link> links;  // each waits for the next one
   End end = End::kNothing;
-  // The step that the last link waits for, unless it is at work, and the report of that step's
-  // rank, or null.
+  // The step that the last link waits for, if it waits, and the report of that step's rank, or
+  // null.
   v1::StepName producer;
   const v1::RankReport* producer_rank = nullptr;
 };
 
-// Returns the chain whose last link has been at work for the longest time, with the most links; if
-// none ends at work, the one whose first link has waited for the longest time. It refers to the
-// reports. Reports of different nodes are not of exactly the same time, and so a signal may seem to
-// be on its way for a moment.
+// Returns the chain whose last link has lasted longest, with the most links. A last link at work
+// counts double, so that a wait hides it only if the wait has lasted more than twice as long. It
+// refers to the reports. Reports of different nodes are not of exactly the same time, and so a
+// signal may seem to be on its way for a moment.
 WaitChain FollowWaits(const RankReportsView& ranks);
 
 // "4.9 s", "120 us".
@@ -60,8 +61,8 @@ std::string StepText(const v1::StepName& step, const std::string& node);
 // A link's work or wait: "at work for 4.9 s, 16 MiB to node b at less than 3.3 MiB/s", "waits 4.9 s
 // for rows 0:512 of A ...". Without tense, because errors say it of the past.
 std::string LinkText(const WaitChain::Link& link, const NodeNameFn& names);
-// The end of a chain that does not end at work: "rank 2 lane 1 step 3 on node b (...) is over, and
-// its bytes or its signal are on the way".
+// The end of a chain whose last link waits: "rank 2 lane 1 step 3 on node b (...) has finished; its
+// data or signal has not arrived yet". Empty for the others.
 std::string EndText(const WaitChain& chain, const NodeNameFn& names);
 // The nodes that bytes are on the way between at the end of the chain: pairs of from and to.
 std::set<std::pair<int, int>> NodesAtEnd(const WaitChain& chain);

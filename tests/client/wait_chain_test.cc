@@ -112,10 +112,42 @@ TEST(WaitChain, FollowsACreditIntoTheEpochBefore) {
   // In the epoch of its own, the credit of the last one has been given.
   ranks.at(3)->set_epoch(2);
   ranks.at(3)->mutable_lanes(0)->set_for_us(0);
-  EXPECT_EQ(ranks.Follow().end, End::kAtWork);
-  ranks.at(3)->clear_lanes();
   EXPECT_EQ(ranks.Follow().end, End::kOnItsWay);
-  EXPECT_THAT(ranks.Cause(), HasSubstr("are on the way"));
+  EXPECT_THAT(ranks.Cause(), HasSubstr("its data or signal has not arrived yet"));
+}
+
+TEST(WaitChain, AMomentOfWorkDoesNotHideALongWaitThatEndsElsewhere) {
+  Ranks ranks;
+  ranks.Waits(3, 0, 4, 30.0, {Ranks::Name(1, 0, 1)});
+  ranks.Works(0, 0, 0, 0.001);
+  for (const bool begun : {true, false}) {
+    ranks.at(1)->set_epoch(begun ? 1 : 0);
+    EXPECT_EQ(ranks.Follow().end, begun ? End::kOnItsWay : End::kNotBegun);
+    EXPECT_EQ(ranks.Path(), "3.0.4");
+  }
+  ranks.job().mutable_ranks(1)->clear_progress();
+  EXPECT_EQ(ranks.Follow().end, End::kUnknown);
+  // Work of a comparable time says more.
+  ranks.at(0)->mutable_lanes(0)->set_for_us(20e6);
+  EXPECT_EQ(ranks.Path(), "0.0.0");
+}
+
+TEST(WaitChain, AReadyStepIsNotAtWorkAndWaitsForTheWorkOfItsRank) {
+  Ranks ranks;
+  ranks.Waits(3, 0, 4, 5.0, {Ranks::Name(1, 0, 1)});
+  v1::LaneProgress* ready = ranks.Works(1, 0, 1, 5.0);
+  ready->set_ready(true);
+  ready->set_network_bytes(16 << 20);
+  ready->add_to_nodes(1);
+  EXPECT_EQ(ranks.Follow().end, End::kReady);
+  EXPECT_EQ(ranks.Cause(),
+            "rank 1 lane 0 step 1 on node a (a step): ready for up to 5.0 s, and no worker has "
+            "begun it");
+  EXPECT_TRUE(NodesAtEnd(ranks.Follow()).empty());
+  ranks.Works(1, 1, 6, 4.0);
+  ranks.Waits(1, 2, 7, 4.5, {Ranks::Name(1, 1, 6)});
+  EXPECT_EQ(ranks.Path(), "3.0.4 > 1.0.1 > 1.1.6");
+  EXPECT_EQ(ranks.Follow().end, End::kAtWork);
 }
 
 TEST(WaitChain, SaysWhatIsNotKnown) {
@@ -123,12 +155,13 @@ TEST(WaitChain, SaysWhatIsNotKnown) {
   ranks.Waits(3, 0, 4, 5.0, {Ranks::Name(1, 0, 1)});
   ranks.at(1)->set_epoch(0);
   EXPECT_EQ(ranks.Follow().end, End::kNotBegun);
-  EXPECT_THAT(ranks.Cause(), HasSubstr("rank 1 lane 0 step 1 on node a (a step) has not begun"));
+  EXPECT_THAT(ranks.Cause(),
+              HasSubstr("rank 1 lane 0 step 1 on node a (a step) has not begun this epoch;"));
+  ranks.at(1)->set_behind(true);
+  EXPECT_THAT(ranks.Cause(), HasSubstr("because its rank first runs epochs of other jobs"));
   ranks.job().mutable_ranks(1)->clear_progress();
   EXPECT_EQ(ranks.Follow().end, End::kUnknown);
-  EXPECT_THAT(ranks.Cause(), HasSubstr("nothing is known of rank 1"));
-  ranks.Works(0, 0, 0, 0.1);
-  EXPECT_EQ(ranks.Follow().end, End::kAtWork);
+  EXPECT_THAT(ranks.Cause(), HasSubstr("no progress report covers rank 1 lane 0 step 1"));
 }
 
 TEST(WaitChain, HoldsUpAJobInItsFirstEpochOrInASlowOne) {
@@ -158,6 +191,29 @@ TEST(WaitChain, EndsAtACircleAndWithoutSteps) {
   ranks.Waits(1, 0, 0, 1.0, {Ranks::Name(0, 0, 0)});
   EXPECT_EQ(ranks.Follow().end, End::kCycle);
   EXPECT_THAT(ranks.Cause(), HasSubstr("bug"));
+  EXPECT_EQ(ranks.Follow().links.size(), 2);
+}
+
+TEST(WaitChain, ARingOfManyRanksIsFollowedOnce) {
+  // A step for each pair of ranks, each behind the one before: as many links as lanes.
+  constexpr int kRanks = 256, kLanes = 20;
+  v1::Job job;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    v1::RankReport* report = job.add_ranks();
+    report->set_rank(rank);
+    report->mutable_progress()->set_epoch(1);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      v1::LaneProgress* now = report->mutable_progress()->add_lanes();
+      *now->mutable_step() = Ranks::Name(rank, lane, 0);
+      now->set_for_us(1e6);
+      const int before = rank * kLanes + lane - 1;
+      if (before >= 0)
+        *now->add_waits()->mutable_producer() = Ranks::Name(before / kLanes, before % kLanes, 0);
+    }
+  }
+  const WaitChain chain = FollowWaits(ViewOf(job));
+  EXPECT_EQ(chain.end, End::kAtWork);
+  EXPECT_EQ(chain.links.size(), kRanks * kLanes);
 }
 
 }  // namespace

@@ -192,7 +192,25 @@ TEST_P(Failure, ADeadlinePassesInTheQueueToo) {
   PreparedPlan stuck(cluster_, kCase.problem(), kCase.schedule());
   PreparedPlan other(cluster_, kCase.problem(), kCase.schedule(), {10, 11});
   Reports first(1), queued(1);
+  const auto is_behind = [](PreparedPlan& plan) {
+    std::promise<RankState> seen;
+    plan.executor(0)->Observe(false, [&](const RankState& state) { seen.set_value(state); });
+    const RankState state = seen.get_future().get();
+    return state.epoch == 0 && state.behind;
+  };
+  EXPECT_FALSE(is_behind(other));
   stuck.Run(0, 1, 1, Deadline::Infinite(), first.At(0));
+  Reports endless(1);
+  PreparedPlan third(cluster_, kCase.problem(), kCase.schedule());
+  third.Run(0, 1, 1, Deadline::Infinite(), endless.At(0));
+  for (const Deadline end = Deadline::After(absl::Seconds(60));
+       !is_behind(third) && !end.HasPassed(); absl::SleepFor(absl::Milliseconds(1))) {
+  }
+  EXPECT_TRUE(is_behind(third));
+  EXPECT_FALSE(is_behind(other));
+  EXPECT_FALSE(is_behind(stuck));
+  third.executor(0)->Cancel(absl::CancelledError("enough"));
+  EXPECT_EQ(endless.Wait()[0].status.code(), absl::StatusCode::kCancelled);
   other.Run(0, 1, 1, Deadline::After(kSoon), queued.At(0));
   const absl::Status late = queued.Wait()[0].status;
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);

@@ -283,6 +283,8 @@ TEST_F(CtlHungJob, IsExplainedWhileItRunsWhileAnotherIsBehindItAndAfterItsDeadli
   EXPECT_THAT(Ok({"job", "show", job}), HasSubstr("epochs     0 of 5 epochs done"));
   const std::string queued = Ok({"job", "why", behind});
   EXPECT_THAT(queued, StartsWith(absl::StrFormat("job %s is queued: it waits for job %s, which had "
+  EXPECT_EQ(why["chain"].back()["ready"], true);
+  EXPECT_THAT(why.value("cause", ""), HasSubstr("and no worker has begun it"));
                                                  "not ended, on ranks 0-3\njob %s is running",
                                                  behind, job, job)));
   EXPECT_THAT(queued, HasSubstr("rank 3 lane"));
