@@ -42,6 +42,13 @@ bool HasTimes(const v1::RankReport* report) {
   return report != nullptr && !report->steps().empty() && report->epoch_start_unix_us() > 0;
 }
 
+// The epoch that the step times of a rank are of.
+int EpochOf(const v1::Job& job, const v1::RankReport& report) {
+  if (!report.has_progress()) return std::max(job.repeat_count(), 1);
+  const v1::RankProgress& progress = report.progress();
+  return progress.epoch() > 0 ? progress.epoch() : progress.epochs_done();
+}
+
 absl::Status NoTimesError(const v1::Job& job) {
   const char* why = "are no longer kept; run the job again and trace it right after";
   if (job.state() == v1::Job::STATE_QUEUED) {
@@ -49,9 +56,7 @@ absl::Status NoTimesError(const v1::Job& job) {
   } else if (!HasEnded(job)) {
     why = "did not come from any node; `agmmctl job why` says which ones are silent";
   } else if (job.state() != v1::Job::STATE_SUCCEEDED) {
-    why =
-        "do not exist, because it ended before it began, because a node was lost, or because "
-        "later jobs have taken their place";
+    why = "are not available: the job never started, a node was lost, or newer jobs displaced them";
   }
   return absl::FailedPreconditionError(
       absl::StrFormat("the times of the steps of job %d %s", job.job_id(), why));
@@ -204,12 +209,15 @@ class JobEvents {
     }
   }
 
+  int EpochOf(Rank rank) const { return agmm::EpochOf(*traced_.job, *traced_.reports[rank]); }
+
   Json ArgsOf(Rank rank, int index) const {
     const Step& step = traced_.schedule.ranks[rank][index];
     return {{"job", traced_.job->job_id()},
             {"rank", traced_.problem.mesh.ranks[rank]},
             {"lane", step.lane},
             {"step", index},
+            {"epoch", EpochOf(rank)},
             {"waits", WaitsOf(traced_.problem, step)}};
   }
 
@@ -264,7 +272,8 @@ class JobEvents {
       const auto it = producers_.find(wait.slot);
       if (wait.lag > 0 || it == producers_.end()) continue;
       const Slice& from = slices_[it->second.first][it->second.second];
-      if (!from.over) continue;
+      // A rank may be an epoch ahead of another, and the signal is of its own epoch.
+      if (!from.over || EpochOf(it->second.first) != EpochOf(rank)) continue;
       const int id = ++*arrows_;
       const auto add = [&](const char* phase, const Slice& slice, double at) {
         Json event = {{"ph", phase},      {"name", "signal"}, {"cat", "signal"}, {"id", id},
@@ -301,8 +310,7 @@ absl::StatusOr<Json> TraceOf(const std::vector<v1::Job>& jobs,
     for (const v1::RankReport* report : traced.reports) {
       if (report == nullptr) continue;
       starts.push_back(report->epoch_start_unix_us());
-      epoch = std::max(epoch, report->has_progress() ? report->progress().epoch()
-                                                     : std::max(job.repeat_count(), 1));
+      epoch = std::max(epoch, EpochOf(job, *report));
     }
     list.push_back({{"job_id", job.job_id()},
                     {"state", EnumName(job.state())},

@@ -196,6 +196,24 @@ TEST(Trace, OfAJobThatRunsFailedOrWasCancelledEndsWhereItsRanksAre) {
   }
 }
 
+TEST(Trace, JoinsOnlyStepsOfOneEpoch) {
+  v1::Job job = TracedJob();
+  job.set_state(v1::Job::STATE_RUNNING);
+  for (int rank : {0, 1}) job.mutable_ranks(rank)->mutable_progress()->set_epoch(4);
+  EXPECT_FALSE(EventsOf(*TraceOf({job}, Status()), "s").empty());
+  // Rank 3 is between two epochs; its times are of the one that is over.
+  job.mutable_ranks(1)->mutable_progress()->set_epoch(0);
+  job.mutable_ranks(1)->mutable_progress()->set_epochs_done(3);
+  const Json trace = *TraceOf({job}, Status());
+  for (const Json& slice : EventsOf(trace, "X"))
+    EXPECT_EQ(slice["args"]["epoch"], slice["args"]["rank"] == 2 ? 4 : 3);
+  std::map<int, std::set<int>> nodes;  // of each arrow
+  for (const char* end : {"s", "f"})
+    for (const Json& event : EventsOf(trace, end))
+      nodes[event["id"]].insert(event["pid"].get<int>());
+  for (const auto& [id, ends] : nodes) EXPECT_EQ(ends.size(), 1);
+}
+
 TEST(Trace, LeavesOutRanksThatDidNotReport) {
   v1::Job job = TracedJob();
   job.mutable_ranks()->RemoveLast();
@@ -231,7 +249,7 @@ TEST(Trace, IsRefusedWhereTheStepsMeanSomethingElseOrAreGone) {
   job.set_state(v1::Job::STATE_RUNNING);
   EXPECT_THAT(TraceOf({job}, Status()).status().message(), HasSubstr("did not come from any node"));
   job.set_state(v1::Job::STATE_FAILED);
-  EXPECT_THAT(TraceOf({job}, Status()).status().message(), HasSubstr("ended before it began"));
+  EXPECT_THAT(TraceOf({job}, Status()).status().message(), HasSubstr("the job never started"));
 
   job = TracedJob();
   job.mutable_ranks(0)->mutable_steps()->RemoveLast();
