@@ -57,7 +57,7 @@ std::string StateText(const v1::Job& job) {
   if (HasEnded(job)) {
     const absl::Status error = FromProto(job.error());
     return absl::StrFormat(
-        "job %d has %s%s", job.job_id(),
+        "job %s has %s%s", JobId(job),
         job.state() == v1::Job::STATE_CANCELLED ? "been cancelled" : EnumName(job.state()),
         error.ok() ? "" : absl::StrCat(": ", std::string(error.message())));
   }

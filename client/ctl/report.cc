@@ -57,12 +57,6 @@ std::string Bytes(int64_t bytes) {
 // Digits of a run in the ids of its jobs. More digits tell apart two runs that share these.
 constexpr size_t kRunDigits = 4;
 
-// "7", or of an earlier run "7@0709".
-std::string JobId(const v1::Job& job) {
-  if (!job.earlier_run()) return absl::StrCat(job.job_id());
-  return absl::StrCat(job.job_id(), "@", job.sequencer().substr(0, kRunDigits));
-}
-
 std::string Size(const v1::Job& job) {
   return absl::StrFormat("%dx%dx%d", job.m(), job.n(), job.k());
 }
@@ -167,6 +161,11 @@ std::string EventTable(const v1::Job& job) {
 }
 
 }  // namespace
+
+std::string JobId(const v1::Job& job) {
+  if (!job.earlier_run()) return absl::StrCat(job.job_id());
+  return absl::StrCat(job.job_id(), "@", job.sequencer().substr(0, kRunDigits));
+}
 
 std::string EnumName(const google::protobuf::EnumDescriptor* type, int number) {
   const auto* value = number == 0 ? nullptr : type->FindValueByNumber(number);

@@ -62,6 +62,8 @@ std::string NonFiniteText(int64_t non_finite, int64_t elements);
 // "W.npy: 4096x4096 f32, 64 MiB", and how many elements are not finite.
 std::string SavedLine(const v1::Tensor& tensor, const SavedFile& saved);
 
+// "7", or of an earlier run "7@0709".
+std::string JobId(const v1::Job& job);
 // A row for each job, with the first line of its error below; or "no jobs".
 std::string JobTable(const v1::ListJobsResponse& list);
 // The job as a field and its value a line, and its events.

@@ -180,34 +180,48 @@ absl::Status RunList(const int& limit, const Options& options, Connection* conne
   return absl::OkStatus();
 }
 
-// Refuses what a conversion would take for another job: "-1" and "0x10".
-std::string CheckJobNumber(const std::string& text) {
+// False for what a conversion would take for another job: "-1" and "0x10".
+bool IsJobNumber(const std::string& text) {
   uint64_t number = 0;
-  if (absl::c_all_of(text, absl::ascii_isdigit) && absl::SimpleAtoi(text, &number) && number > 0)
-    return "";
+  return absl::c_all_of(text, absl::ascii_isdigit) && absl::SimpleAtoi(text, &number) && number > 0;
+}
+
+// True for "7@0709".
+bool IsEarlierJob(const std::string& text) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('@', 1));
+  return IsJobNumber(parts.first) && !parts.second.empty() &&
+         absl::c_all_of(parts.second, absl::ascii_isxdigit);
+}
+
+std::string CheckJobNumber(const std::string& text) {
+  if (IsJobNumber(text)) return "";
+  if (IsEarlierJob(text)) {
+    return absl::StrFormat(
+        "job %s is of an earlier run, of which only the records are left; see "
+        "`agmmctl job show %s`",
+        text, text);
+  }
   return absl::StrFormat("\"%s\" is not the number of a job; give one that submit or list printed",
                          text);
 }
 
-// The same for a job that may be of an earlier run.
 std::string CheckJobId(const std::string& text) {
-  const size_t at = text.find('@');
-  if (at == std::string::npos) return CheckJobNumber(text);
-  const std::string run = text.substr(at + 1);
-  if (CheckJobNumber(text.substr(0, at)).empty() && !run.empty() &&
-      absl::c_all_of(run, absl::ascii_isxdigit))
-    return "";
-  return absl::StrFormat("\"%s\" is not the id of a job; give one that list printed", text);
+  if (IsJobNumber(text) || IsEarlierJob(text)) return "";
+  return absl::StrFormat("\"%s\" is not the id of a job; give one that submit or list printed",
+                         text);
 }
 
-// "7", or "7@0709" of an earlier run.
-absl::Status RunJobShow(const std::string& id, const Options& options, Connection* connection) {
+// The job "7" with its progress, or the record of "7@0709".
+absl::StatusOr<v1::Job> FindJob(Connection* connection, const std::string& id) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(id, absl::MaxSplits('@', 1));
   uint64_t number = 0;
   if (!absl::SimpleAtoi(parts.first, &number)) return absl::InvalidArgumentError(CheckJobId(id));
-  AGMM_ASSIGN_OR_RETURN(const v1::Job job, parts.second.empty()
-                                               ? connection->GetJobProgress(number)
-                                               : connection->GetEarlierJob(number, parts.second));
+  return parts.second.empty() ? connection->GetJobProgress(number)
+                              : connection->GetEarlierJob(number, parts.second);
+}
+
+absl::Status RunJobShow(const std::string& id, const Options& options, Connection* connection) {
+  AGMM_ASSIGN_OR_RETURN(const v1::Job job, FindJob(connection, id));
   std::string text = JobText(job);
   if (!options.json && !HasEnded(job)) {
     AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection->GetStatus());
@@ -229,9 +243,9 @@ constexpr size_t kMaxFollowed = 16;
 // The time over which the throughput of a path is measured.
 constexpr absl::Duration kRateTime = absl::Milliseconds(500);
 
-absl::Status RunWhy(const uint64_t& id, const Options& options, Connection* connection) {
+absl::Status RunWhy(const std::string& id, const Options& options, Connection* connection) {
   std::vector<v1::Job> jobs;
-  AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(), connection->GetJobProgress(id));
+  AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(), FindJob(connection, id));
   while (jobs.back().waits_for().job_id() > 0 && jobs.size() < kMaxFollowed) {
     const Id next(jobs.back().waits_for().job_id(), jobs.back().sequencer());
     AGMM_ASSIGN_OR_RETURN(jobs.emplace_back(), connection->GetJobProgress(next));
@@ -297,11 +311,17 @@ void AddJobId(CLI::App* verb, T* id, const std::string& help) {
   verb->add_option("ID", *id, help)->required()->check(CheckJobNumber);
 }
 
-void AddOne(CLI::App* group, const std::string& name, const std::string& help,
-            absl::Status (*run)(const uint64_t&, const Options&, Connection*), Command* command) {
-  auto id = std::make_shared<uint64_t>();
+// Adds a verb for one job, which may be of an earlier run.
+void AddRead(CLI::App* group, const std::string& name, const std::string& help,
+             absl::Status (*run)(const std::string&, const Options&, Connection*),
+             Command* command) {
+  auto id = std::make_shared<std::string>();
   CLI::App* verb = group->add_subcommand(name, help);
-  AddJobId(verb, id.get(), "The job: its number in submit and list");
+  verb->add_option("ID", *id,
+                   "The job: its number in submit and list, or 7@0709 for a job of an earlier "
+                   "run of node 0's daemon")
+      ->required()
+      ->check(CheckJobId);
   OnVerb(verb, command, id, run);
 }
 
@@ -362,18 +382,16 @@ void AddJob(CLI::App* app, Command* command) {
       ->capture_default_str();
   OnVerb(list, command, limit, RunList);
 
-  auto id = std::make_shared<std::string>();
-  CLI::App* show =
-      group->add_subcommand("show", "Show one job: what ran and why, its times, its events");
-  show->add_option("ID", *id,
-                   "The job: its number in submit and list, or 7@0709 for a job of an earlier "
-                   "run of node 0's daemon")
-      ->required()
-      ->check(CheckJobId);
-  OnVerb(show, command, id, RunJobShow);
-  AddOne(group, "why", "Say what holds a job up, or why it failed", RunWhy, command);
+  AddRead(group, "show", "Show one job: what ran and why, its times, its events", RunJobShow,
+          command);
+  AddRead(group, "why", "Say what holds a job up, or why it failed", RunWhy, command);
   AddJobWatch(group, command);
-  AddOne(group, "cancel", "Cancel a job; no error if it has already ended", RunCancel, command);
+
+  auto id = std::make_shared<uint64_t>();
+  CLI::App* cancel =
+      group->add_subcommand("cancel", "Cancel a job; no error if it has already ended");
+  AddJobId(cancel, id.get(), "The job: its number in submit and list");
+  OnVerb(cancel, command, id, RunCancel);
 
   auto flags = std::make_shared<TraceFlags>();
   CLI::App* trace =

@@ -101,6 +101,9 @@ TEST_F(CtlJob, AJobOfAnEarlierRunIsListedAndShown) {
   EXPECT_EQ(OkJson({"job", "list"})["earlier_jobs"][0]["job_id"], 1);
   ExpectError({"job", "show", "1"}, 4, "job 1 does not exist");
 }
+  EXPECT_EQ(Ok({"job", "why", id}), absl::StrCat("job ", id, " has succeeded\n"));
+  for (const char* verb : {"watch", "cancel"})
+    ExpectError({"job", verb, id}, 2, absl::StrCat("job ", id, " is of an earlier run"));
 
 TEST_F(CtlJob, AWatchBehindTheLastEventSaysSo) {
   PutOperands();
@@ -343,7 +346,7 @@ TEST_F(CtlJob, ExitCodesTellTheCasesApart) {
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--chunks", "0"}, 2, "--chunks");
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--timeout", "0s"}, 2, "--timeout");
   for (const char* number : {"-1", "0", "0x10", "99999999999999999999"})
-    ExpectError({"job", "show", "--", number}, 2, "\" is not the number of a job; give one that");
+    ExpectError({"job", "show", "--", number}, 2, "\" is not the id of a job; give one that");
   ExpectError({"job", "show", "77"}, 4, "job 77 does not exist; job ids start again");
   ExpectError({"job", "submit", "--bind", "A=V,B=W,C=Y"}, 4, "\"V\"");
   // Its sharding is not the spec's.
