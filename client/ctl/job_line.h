@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -14,7 +15,7 @@ namespace agmm {
 
 class JobLine {
  public:
-  // Asks for the job's progress about once a second, unless stderr is not a terminal.
+  // Asks for the job's progress about once a second, if the line is shown.
   JobLine(Connection* connection, const Id& job, absl::Duration limit);
   ~JobLine();
 
@@ -22,8 +23,11 @@ class JobLine {
   void Print(const std::function<void()>& print) { line_.Print(print); }
 
  private:
-  void Ask(Connection* connection, const Id& job);
+  void Ask(const Id& job);
 
+  // A separate one, because its calls are interrupted at the end of the wait. Null: nothing is
+  // shown.
+  std::unique_ptr<Connection> asking_;
   std::string where_;  // guarded by line_
   TerminalLine line_;
   std::stop_source stop_;

@@ -29,6 +29,8 @@ class TerminalLine {
   TerminalLine(const TerminalLine&) = delete;
   TerminalLine& operator=(const TerminalLine&) = delete;
 
+  // False where nothing is ever drawn or written.
+  bool IsShown() const { return thread_.joinable(); }
   // Runs `change`, which changes what `text` reads.
   void Update(const std::function<void()>& change);
   // Wipes the line and runs `print`, which writes whole lines to the terminal.
