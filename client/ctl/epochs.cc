@@ -25,19 +25,24 @@ EpochCount CountEpochs(const v1::Job& job) {
   EpochCount count;
   count.total = std::max(job.repeat_count(), 1);
   count.done = HasProgress(job) ? count.total : 0;
+  int ranks = 1, reported = 0;
+  for (const v1::MeshAxis& axis : job.mesh().axes()) ranks *= axis.size();
   for (const v1::RankReport& rank : job.ranks()) {
     if (!rank.has_progress()) continue;
+    ++reported;
     count.done = std::min(count.done, rank.progress().epochs_done());
     count.epoch_us = std::max(count.epoch_us, MedianEpochUs(rank));
     count.current_us = std::max(count.current_us, rank.progress().for_us());
   }
+  count.partial = reported > 0 && reported < ranks;
   return count;
 }
 
 std::string EpochsText(const v1::Job& job) {
   const EpochCount count = CountEpochs(job);
-  std::string text = absl::StrFormat("%d of %d %s done", count.done, count.total,
-                                     count.total == 1 ? "epoch" : "epochs");
+  std::string text = absl::StrFormat("%d of %d %s done%s", count.done, count.total,
+                                     count.total == 1 ? "epoch" : "epochs",
+                                     count.partial ? " on the ranks that reported" : "");
   if (count.epoch_us > 0 && count.done < count.total) {
     absl::StrAppendFormat(
         &text, ", %s, %s", RateText(count.epoch_us),

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
 
@@ -100,10 +101,10 @@ TEST_F(CtlJob, AJobOfAnEarlierRunIsListedAndShown) {
   EXPECT_TRUE(OkJson({"job", "list"})["jobs"].empty());
   EXPECT_EQ(OkJson({"job", "list"})["earlier_jobs"][0]["job_id"], 1);
   ExpectError({"job", "show", "1"}, 4, "job 1 does not exist");
-}
   EXPECT_EQ(Ok({"job", "why", id}), absl::StrCat("job ", id, " has succeeded\n"));
   for (const char* verb : {"watch", "cancel"})
     ExpectError({"job", verb, id}, 2, absl::StrCat("job ", id, " is of an earlier run"));
+}
 
 TEST_F(CtlJob, AWatchBehindTheLastEventSaysSo) {
   PutOperands();
@@ -282,12 +283,12 @@ TEST_F(CtlHungJob, IsExplainedWhileItRunsWhileAnotherIsBehindItAndAfterItsDeadli
   EXPECT_EQ(why["epochs"], 5);
   EXPECT_EQ(why["chain"].back()["step"]["rank"], 3);
   EXPECT_TRUE(why["chain"].back()["waits"].empty());
+  EXPECT_EQ(why["chain"].back()["ready"], true);
+  EXPECT_THAT(why.value("cause", ""), HasSubstr("and no worker has begun it"));
   EXPECT_EQ(why["chain"].back()["node"], 1);
   EXPECT_THAT(Ok({"job", "show", job}), HasSubstr("epochs     0 of 5 epochs done"));
   const std::string queued = Ok({"job", "why", behind});
   EXPECT_THAT(queued, StartsWith(absl::StrFormat("job %s is queued: it waits for job %s, which had "
-  EXPECT_EQ(why["chain"].back()["ready"], true);
-  EXPECT_THAT(why.value("cause", ""), HasSubstr("and no worker has begun it"));
                                                  "not ended, on ranks 0-3\njob %s is running",
                                                  behind, job, job)));
   EXPECT_THAT(queued, HasSubstr("rank 3 lane"));
@@ -305,6 +306,46 @@ TEST_F(CtlHungJob, IsExplainedWhileItRunsWhileAnotherIsBehindItAndAfterItsDeadli
     open_waits += event["cat"] == "wait" && event["args"]["over"] == false;
   EXPECT_GT(open_waits, 0);
   Ok({"job", "cancel", behind});
+}
+
+// No message of a job leaves its node.
+class CtlLostMessages : public Ctl {
+ protected:
+  CtlLostMessages() : Ctl({.nodes = 2, .devices = 1, .failpoints = "transport.drop=*"}) {}
+
+  // `agmmctl job watch ID` on a terminal of this type.
+  std::unique_ptr<Process> WatchOnTerminal(const std::string& job, const std::string& term) {
+    return std::make_unique<Process>(
+        std::vector<std::string>{"/usr/bin/env", absl::StrCat("TERM=", term), "python3", "-c",
+                                 "import pty, sys; pty.spawn(sys.argv[1:])", AGMMCTL, "--endpoint",
+                                 world_.endpoint(1), "job", "watch", job},
+        world_.Path(absl::StrCat("watch.", term)));
+  }
+};
+
+TEST_F(CtlLostMessages, AreFoundByThePathOfTheJobAndOnTheTerminalThatWatchesIt) {
+  PutOperands();
+  const std::string job = SubmitForever();
+  const std::unique_ptr<Process> dumb = WatchOnTerminal(job, "dumb");
+  const std::unique_ptr<Process> watch = WatchOnTerminal(job, "xterm");
+  Json why;
+  for (const Deadline end = Deadline::After(kPatience); !end.HasPassed();) {
+    why = OkJson({"job", "why", job})["jobs"][0];
+    if (!why["paths"].empty()) break;
+  }
+  ASSERT_EQ(why["paths"].size(), 1);
+  EXPECT_TRUE(why["paths"][0]["bytes_per_s"].is_number()) << why;
+  EXPECT_THAT(why.value("cause", ""), HasSubstr("its data or signal has not arrived yet"));
+  EXPECT_THAT(Ok({"job", "why", job}), HasSubstr(" the last 5"));
+  EXPECT_TRUE(Prints(watch.get(), " -> n"));
+  EXPECT_THAT(watch->out(), HasSubstr("\r\033[K"));
+  EXPECT_THAT(watch->out(), HasSubstr("epochs done, the first one for "));
+  Ok({"job", "cancel", job});
+  for (const auto& process : {watch.get(), dumb.get()})
+    EXPECT_TRUE(process->Wait(kPatience).has_value());
+  EXPECT_THAT(dumb->out(), HasSubstr("cancelled"));
+  EXPECT_THAT(dumb->out(), Not(HasSubstr("\033")));
+  EXPECT_THAT(dumb->out(), Not(HasSubstr("epochs done")));
 }
 
 TEST_F(CtlJob, AnInterruptEndsAWatchAndCancelsAWaitingSubmit) {
