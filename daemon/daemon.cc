@@ -47,8 +47,8 @@ namespace {
 // All of a daemon's objects, in the order in which they are made.
 class WholeDaemon final : public Daemon {
  public:
-  explicit WholeDaemon(const Config& config)
-      : config_(config), pauses_(config.Describe(config.self)) {}
+  explicit WholeDaemon(Config config)
+      : config_(std::move(config)), pauses_(config_.Describe(config_.self)) {}
   ~WholeDaemon() override;
 
   absl::Status Start(std::function<void(absl::Status)> on_refused);
@@ -183,6 +183,8 @@ absl::Status WholeDaemon::CreateDevices() {
 absl::Status WholeDaemon::CreateTransport() {
   if (!alone()) {
     AGMM_RETURN_IF_ERROR(CheckReachable(config_));
+    if (const std::string warning = LoopbackPeer(config_); !warning.empty())
+      spdlog::warn("{}", warning);
     TransportOptions options;
     AGMM_ASSIGN_OR_RETURN(const auto addresses, Resolve(config_.transport_address, 0));
     options.bind_address = addresses[0].ip();
@@ -290,8 +292,8 @@ absl::Status WholeDaemon::CreateClient() {
   AGMM_ASSIGN_OR_RETURN(beats_, Beats::Ask(config_.peer_address));
   client_ = std::make_unique<SequencerClient>(channel_, config_.Describe(0), &pauses_);
   calls_ = client_->calls();
-  join_ = std::make_unique<Join>(channel_, config_.secret, loop_.get(), heartbeat_.get(),
-                                 beats_.get(), member_.get(), view_.get());
+  join_ = std::make_unique<Join>(config_.peer_address, channel_, config_.secret, loop_.get(),
+                                 heartbeat_.get(), beats_.get(), member_.get(), view_.get());
   return absl::OkStatus();
 }
 
@@ -334,7 +336,8 @@ absl::Status WholeDaemon::Serve() {
     ServeFiles();
   }
   if (!config_.listen.empty()) {
-    spdlog::info("listening on {}, port {}", config_.listen, server_->port());
+    spdlog::info("listening on {}, port {}", WithIps(config_.listen, server_->ips()),
+                 server_->port());
     spdlog::warn("TCP is insecure: any host that reaches port {} can use this daemon",
                  server_->port());
   }
@@ -367,7 +370,7 @@ absl::Status WholeDaemon::ServePeers() {
   AGMM_ASSIGN_OR_RETURN(
       peer_server_, RpcServer::Start({config_.listen_peers, "", /*members_only=*/true}, &metrics_,
                                      &member_tokens_, services));
-  spdlog::info("the other daemons join at {}", config_.listen_peers);
+  spdlog::info("the other daemons join at {}", WithIps(config_.listen_peers, peer_server_->ips()));
   return absl::OkStatus();
 }
 
@@ -388,7 +391,8 @@ void WholeDaemon::EnterWorld() {
       auto link = std::make_shared<LocalMemberLink>(loop_.get(), member_.get(), alone());
       member_->OnStream(std::make_shared<LocalSequencerLink>(sequencer_.get(), link));
     } else {
-      spdlog::info("joining the world of {} at {}", config_.Describe(0), config_.peer_address);
+      spdlog::info("joining the world of {} at {}", config_.Describe(0),
+                   WithIps(config_.peer_address, config_.nodes[0].ips));
       join_->Start();
     }
   });
@@ -426,7 +430,7 @@ WholeDaemon::~WholeDaemon() {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(
     const Config& config, std::function<void(absl::Status)> on_refused) {
-  auto daemon = std::make_unique<WholeDaemon>(config);
+  auto daemon = std::make_unique<WholeDaemon>(ResolveNodes(config));
   AGMM_RETURN_IF_ERROR(daemon->Start(std::move(on_refused)));
   return daemon;
 }

@@ -16,6 +16,7 @@
 #include "client/ctl/arguments.h"
 #include "client/ctl/epochs.h"
 #include "client/ctl/table.h"
+#include "kernels/base/host_port.h"
 #include "kernels/base/units.h"
 #include "kernels/base/utf8.h"
 #include "proto/convert/plan_inputs.h"
@@ -263,10 +264,13 @@ std::string StatusText(const v1::GetStatusResponse& status) {
                      Mebibytes(device.held_bytes()), Mebibytes(device.workspace_bytes()),
                      Mebibytes(device.packed_bytes()), Mebibytes(device.scratch_bytes())});
     }
+    const std::string address =
+        WithIps(node.address(), {node.ip_addresses().begin(), node.ip_addresses().end()});
     nodes.AddRow({absl::StrCat(node.index()), node.name(), node.address(), EnumName(node.state()),
                   node.incarnation().empty() ? "-" : node.incarnation().substr(0, 8),
                   ranks.empty() ? "-" : FormatRanks(ranks), Mebibytes(node.plan_bytes()),
-                  Mebibytes(node.staging_bytes())});
+                  Mebibytes(node.staging_bytes())},
+                 address == node.address() ? "" : absl::StrCat("address ", address));
   }
   absl::StrAppend(&text, "\n", nodes.ToString());
   if (!devices.empty()) absl::StrAppend(&text, "\n", devices.ToString(), "\n", memory.ToString());

@@ -19,6 +19,7 @@ struct NodeConfig {
   std::string name;
   std::string address;  // host:port; may be empty in a world of one node
   int devices = 0;
+  std::vector<std::string> ips;  // of the host of `address`; see ResolveNodes
 };
 
 struct DeviceConfig {

@@ -7,12 +7,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "daemon/link/dial.h"
 #include "daemon/link/protocol.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/host_port.h"
@@ -45,28 +48,14 @@ std::string Signed(absl::string_view direction, const std::string& key, const st
                       KeyedHash(key, {direction, id, bytes}).substr(0, kHashBytes));
 }
 
-// A socket connected to one of the addresses of host:port, each attempt to the next; -1 without
-// one.
-int Connect(const std::string& address, size_t attempt) {
-  const absl::StatusOr<HostPort> parsed = ParseHostPort(address, 1);
-  if (!parsed.ok()) return -1;
-  const absl::StatusOr<std::vector<SocketAddress>> all = Resolve(parsed->host, parsed->port);
-  if (!all.ok()) return -1;
-  const SocketAddress& to = (*all)[attempt % all->size()];
-  const int fd = socket(to.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0 || connect(fd, to.get(), to.size) == 0) return fd;
-  close(fd);
-  return -1;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Beats>> Beats::Answer(std::vector<int> sockets) {
-  return Start(std::unique_ptr<Beats>(new Beats(std::move(sockets), "")));
+  return Start(std::unique_ptr<Beats>(new Beats(std::move(sockets), "", 0)));
 }
 
-absl::StatusOr<std::unique_ptr<Beats>> Beats::Ask(const std::string& address) {
-  return Start(std::unique_ptr<Beats>(new Beats({}, address)));
+absl::StatusOr<std::unique_ptr<Beats>> Beats::Ask(const std::string& address, size_t patience) {
+  return Start(std::unique_ptr<Beats>(new Beats({}, address, patience)));
 }
 
 absl::StatusOr<std::unique_ptr<Beats>> Beats::Start(std::unique_ptr<Beats> beats) {
@@ -77,8 +66,11 @@ absl::StatusOr<std::unique_ptr<Beats>> Beats::Start(std::unique_ptr<Beats> beats
   return beats;
 }
 
-Beats::Beats(std::vector<int> sockets, std::string address)
-    : address_(std::move(address)), sockets_(std::move(sockets)), stop_(eventfd(0, EFD_CLOEXEC)) {}
+Beats::Beats(std::vector<int> sockets, std::string address, size_t patience)
+    : address_(std::move(address)),
+      patience_(patience),
+      sockets_(std::move(sockets)),
+      stop_(eventfd(0, EFD_CLOEXEC)) {}
 
 Beats::~Beats() {
   if (thread_.joinable()) {
@@ -151,7 +143,8 @@ void Beats::AskAll() {
   if (beats.empty()) return;
   Reconnect(heard_ns);
   if (sockets_.empty()) return;
-  for (const std::string& beat : beats) send(sockets_[0], beat.data(), beat.size(), 0);
+  for (const std::string& beat : beats)
+    if (send(sockets_[0], beat.data(), beat.size(), 0) < 0) Note(errno);
 }
 
 void Beats::Reconnect(int64_t heard_ns) {
@@ -160,14 +153,40 @@ void Beats::Reconnect(int64_t heard_ns) {
   if (!sockets_.empty() && now_ns - std::max(heard_ns, connected_ns_) <= limit_ns) return;
   if (!sockets_.empty()) close(sockets_[0]);
   sockets_.clear();
-  // The name may have other addresses by now, too.
-  const int fd = Connect(address_, attempts_++);
-  if (fd >= 0) sockets_.push_back(fd);
+  if (attempts_ == patience_)
+    spdlog::warn(
+        "no UDP heartbeat reply from {}: {}; let UDP through to that port, or this node may be "
+        "lost under load",
+        address_, absl::StrJoin(answers_, "; ", [](std::string* out, const auto& answer) {
+          absl::StrAppend(out, answer.second);
+        }));
+  Connect();
+  ++attempts_;
   connected_ns_ = now_ns;
-  constexpr size_t kPatience = 5;
-  if (attempts_ == kPatience)
-    spdlog::warn("{} answers no beat; let UDP through to that port, or load may lose this node",
-                 address_);
+}
+
+// To the next of the addresses that the name has by now.
+void Beats::Connect() {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address_, 1);
+  if (!parsed.ok()) return;  // the configuration was checked
+  const absl::StatusOr<std::vector<SocketAddress>> all = Resolve(parsed->host, parsed->port);
+  if (!all.ok()) {
+    answers_[address_] = std::string(all.status().message());
+    return;
+  }
+  dialled_ = (*all)[attempts_ % all->size()];
+  const int fd = socket(dialled_.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0 && connect(fd, dialled_.get(), dialled_.size) == 0) {
+    sockets_.push_back(fd);
+    return Note(ETIMEDOUT);  // until it says more
+  }
+  Note(errno);
+  if (fd >= 0) close(fd);
+}
+
+void Beats::Note(int error) {
+  const std::string to = dialled_.ToString();
+  answers_[to] = DialAnswer(to, error);
 }
 
 void Beats::Receive(int fd) {
@@ -175,7 +194,10 @@ void Beats::Receive(int fd) {
     char bytes[kBytes + 1];
     SocketAddress from;
     const ssize_t size = recvfrom(fd, bytes, sizeof(bytes), MSG_DONTWAIT, from.get(), &from.size);
-    if (size < 0) return;
+    if (size < 0) {
+      if (errno != EAGAIN && !address_.empty()) Note(errno);
+      return;
+    }
     const absl::string_view beat(bytes, size);
     if (size != kBytes || !absl::StartsWith(beat, kMark)) continue;
     const std::string id(beat.substr(kMark.size(), kIdBytes));
@@ -195,6 +217,7 @@ void Beats::Receive(int fd) {
       stream.received = number;
       stream.heard_ns = MonotonicNanos();
       ++heard_total_;
+      if (asks) answers_.clear();
       if (!asks) answer = Signed(kAnswer, stream.key, id, number);
     }
     if (!answer.empty()) sendto(fd, answer.data(), answer.size(), 0, from.get(), from.size);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/socket_address.h"
 
 namespace agmm {
 
@@ -25,7 +26,9 @@ class Beats {
   // Makes the sequencer's end; takes over `sockets`, bound to the peer port.
   static absl::StatusOr<std::unique_ptr<Beats>> Answer(std::vector<int> sockets);
   // Makes another daemon's end, which asks at `address` (host:port) while a stream lives.
-  static absl::StatusOr<std::unique_ptr<Beats>> Ask(const std::string& address);
+  // Logs once that none of its first `patience` connections was answered.
+  static absl::StatusOr<std::unique_ptr<Beats>> Ask(const std::string& address,
+                                                    size_t patience = 5);
   ~Beats();
   Beats(const Beats&) = delete;
 
@@ -44,7 +47,7 @@ class Beats {
     int64_t heard_ns = 0;
   };
 
-  Beats(std::vector<int> sockets, std::string address);
+  Beats(std::vector<int> sockets, std::string address, size_t patience);
   static absl::StatusOr<std::unique_ptr<Beats>> Start(std::unique_ptr<Beats> beats);
   void Loop();
   void Receive(int fd);
@@ -52,10 +55,16 @@ class Beats {
   bool AllAnswered() const;
   // Connects to the next of the addresses that the host has, unless answers come from this one.
   void Reconnect(int64_t heard_ns);
+  void Connect();
+  // Keeps what the address in use says, by errno.
+  void Note(int error);
 
   const std::string address_;  // empty: answers
-  std::vector<int> sockets_;   // these three on the thread
+  const size_t patience_;
+  std::vector<int> sockets_;  // these five on the thread
   size_t attempts_ = 0;
+  SocketAddress dialled_;
+  std::map<std::string, std::string> answers_;  // since the last beat: DialAnswer by address
   int64_t connected_ns_ = 0;
   const int stop_;  // an event
   std::atomic<int64_t> heard_total_ = 0;

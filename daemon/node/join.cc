@@ -185,9 +185,10 @@ class Join::MemberEnd final
   std::optional<std::string> told_;
 };
 
-Join::Join(std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop,
-           Heartbeat* heartbeat, Beats* beats, Member* member, const StatusView* view)
-    : stub_(v1::PeerService::NewStub(std::move(channel))),
+Join::Join(std::string address, std::shared_ptr<grpc::Channel> channel, std::string secret,
+           Loop* loop, Heartbeat* heartbeat, Beats* beats, Member* member, const StatusView* view)
+    : address_(std::move(address)),
+      stub_(v1::PeerService::NewStub(std::move(channel))),
       secret_(std::move(secret)),
       loop_(loop),
       heartbeat_(heartbeat),
@@ -200,10 +201,11 @@ void Join::Start() {
   stream_ = std::make_shared<MemberEnd>(this);
   stream_->Start();
   patience_ = loop_->PostAfter(kAnswerPatience, [this] {
-    spdlog::warn(
-        "{} has not answered for {}; is agmmd running there, and does every firewall let "
-        "its port through?",
-        member_->sequencer(), absl::FormatDuration(kAnswerPatience));
+    dialer_.Try(address_,
+                [sequencer = member_->sequencer(), address = address_](const std::string& answers) {
+                  spdlog::warn("{} has not answered at {} for {}: {}", sequencer, address,
+                               absl::FormatDuration(kAnswerPatience), answers);
+                });
   });
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "agmm/v1/peer.grpc.pb.h"
 #include "daemon/link/beats.h"
+#include "daemon/link/dial.h"
 #include "daemon/link/heartbeat.h"
 #include "daemon/node/member.h"
 #include "daemon/node/status_view.h"
@@ -23,9 +24,9 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address);
 class Join {
  public:
   // Requires that all arguments outlive this, and `view` and `beats` its streams' last heartbeats.
-  // `secret` is the world's.
-  Join(std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop, Heartbeat* heartbeat,
-       Beats* beats, Member* member, const StatusView* view);
+  // `channel` leads to `address`; `secret` is the world's.
+  Join(std::string address, std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop,
+       Heartbeat* heartbeat, Beats* beats, Member* member, const StatusView* view);
   ~Join() { Stop(); }
   // Ends the stream and waits for its end; the loop must still run. Not on the loop. Idempotent.
   void Stop();
@@ -40,6 +41,7 @@ class Join {
   // On the loop. `end`: why, such as "its stream broke". `detail`: in the words of gRPC.
   void OnEnded(const absl::Status& end, bool given_up, const std::string& detail);
 
+  const std::string address_;
   const std::unique_ptr<v1::PeerService::Stub> stub_;
   const std::string secret_;
   Loop* const loop_;
@@ -50,6 +52,7 @@ class Join {
   // On the loop.
   std::shared_ptr<MemberEnd> stream_;  // until it has ended
   std::string token_, last_end_;
+  Dialer dialer_;
   Loop::Timer retry_;
   Loop::Timer patience_;                        // until the sequencer's first message
   std::shared_ptr<std::promise<void>> closed_;  // set by Stop: no stream starts any more

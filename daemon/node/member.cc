@@ -4,13 +4,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/link/dial.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
+#include "kernels/base/socket_address.h"
 #include "kernels/base/units.h"
 #include "proto/convert/rpc_status.h"
 
@@ -71,6 +77,7 @@ void Member::OnStream(std::shared_ptr<SequencerLink> link) {
   hello->set_plan_format_version(kPlanFormatVersion);
   hello->set_message_version(kMessageVersion);
   hello->set_version(config_.version);
+  for (const std::string& ip : config_.node().ips) hello->add_ip_addresses(ip);
   for (const v1::DeviceHello& device : parts_.devices) *hello->add_devices() = device;
   for (const NodeConfig& node : config_.nodes) {
     v1::ConfiguredNode* configured = hello->add_nodes();
@@ -287,11 +294,15 @@ void Member::SendReports() {
 
 void Member::OnPeerBroken(int node, const std::string& reason) {
   const uint64_t generation = generation_;
-  parts_.loop->PostAfter(kTransportGrace, [this, node, reason, generation] {
+  // Answered before the grace period is over, or not at all.
+  const std::optional<SocketAddress> address = paths_.address(node);
+  const auto dial = address.has_value() ? std::make_shared<Dial>(std::vector{*address}) : nullptr;
+  parts_.loop->PostAfter(kTransportGrace, [this, node, reason, generation, dial] {
     if (stopped_ || generation_ != generation || next_.has_value()) return;
     v1::Report report;
     report.mutable_peer_broken()->set_node(node);
-    report.mutable_peer_broken()->set_reason(reason);
+    report.mutable_peer_broken()->set_reason(
+        dial == nullptr ? reason : absl::StrCat(reason, "; ", dial->Answers(absl::ZeroDuration())));
     Report(std::move(report));
   });
 }

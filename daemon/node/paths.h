@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
 #include "agmm/v1/peer.pb.h"
 #include "daemon/transport/ucx_transport.h"
 #include "kernels/base/loop.h"
+#include "kernels/base/socket_address.h"
 
 namespace agmm {
 
@@ -29,6 +32,8 @@ class Paths {
   // Makes the paths to all of `peers` but `self`. Requires that the transport was renewed since the
   // last call, and has the generation of `peers`. Calls one of the handlers, later.
   void Make(const v1::ConnectPeers& peers, int self);
+  // Where the node's bytes arrive, as the last Make said; nothing for one that it did not name.
+  std::optional<SocketAddress> address(int node) const;
   // No handler runs for the last Make any more.
   void Forget() { ++attempt_; }
 
@@ -42,7 +47,8 @@ class Paths {
   UcxTransport* const transport_;
   const Handlers handlers_;
   uint64_t attempt_ = 0;
-  std::map<int, std::string> asked_;  // endpoints of the nodes that have not answered yet
+  std::map<int, std::string> endpoints_;
+  std::set<int> asked_;  // the nodes that have not answered yet
 };
 
 }  // namespace agmm

@@ -46,6 +46,7 @@ v1::GetStatusResponse StatusView::Alone(const std::string& reason) const {
     node->set_index(static_cast<int>(i));
     node->set_name(config_.nodes[i].name);
     node->set_address(config_.nodes[i].address);
+    for (const std::string& ip : config_.nodes[i].ips) node->add_ip_addresses(ip);
     const bool self = static_cast<int>(i) == config_.self;
     node->set_state(self     ? v1::NodeStatus::STATE_JOINING
                     : i == 0 ? v1::NodeStatus::STATE_MISSING

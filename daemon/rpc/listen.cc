@@ -115,7 +115,7 @@ namespace {
 
 // Why `where`, an address of `address`, was not bound, from errno.
 absl::Status BindError(const std::string& address, const SocketAddress& where) {
-  const std::string shown = WithIp(address, where.ip());
+  const std::string shown = WithIps(address, {where.ip()});
   switch (errno) {
     case EADDRINUSE:
       return absl::AlreadyExistsError(absl::StrCat(
@@ -189,6 +189,13 @@ absl::StatusOr<std::vector<int>> ListenTcp(const std::string& address, int* port
 absl::StatusOr<std::vector<int>> BindUdp(const std::string& address) {
   int port;
   return BindAll(address, SOCK_DGRAM, &port);
+}
+
+std::vector<std::string> BoundIps(const std::vector<int>& sockets) {
+  std::vector<SocketAddress> bound(sockets.size());
+  for (size_t i = 0; i < sockets.size(); ++i)
+    getsockname(sockets[i], bound[i].get(), &bound[i].size);
+  return IpsOf(bound);
 }
 
 absl::StatusOr<int> ListenUnix(const std::string& path) {

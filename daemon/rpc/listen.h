@@ -36,6 +36,8 @@ class SocketLock {
 absl::StatusOr<std::vector<int>> ListenTcp(const std::string& address, int* port);
 // Likewise for datagrams; `address` has a port.
 absl::StatusOr<std::vector<int>> BindUdp(const std::string& address);
+// The IP addresses of sockets that one of the two has made.
+std::vector<std::string> BoundIps(const std::vector<int>& sockets);
 // One that listens at `path`, for this user (and root) alone. The caller holds its SocketLock.
 absl::StatusOr<int> ListenUnix(const std::string& path);
 

@@ -71,6 +71,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   }
   if (!tcp.empty()) {
     AGMM_ASSIGN_OR_RETURN(std::vector<int> some, ListenTcp(tcp, &server->port_));
+    server->ips_ = BoundIps(some);
     listeners.push_back(std::move(some));
   }
   grpc::ServerBuilder builder;

@@ -38,6 +38,8 @@ class RpcServer {
 
   // Returns the bound TCP port, or 0.
   int port() const { return port_; }
+  // Returns the IP addresses that it is bound to.
+  const std::vector<std::string>& ips() const { return ips_; }
   // See Acceptor.
   bool Trust(const std::string& peer) {
     return std::count_if(acceptors_.begin(), acceptors_.end(),
@@ -58,6 +60,7 @@ class RpcServer {
   std::string socket_;  // to be removed at the end
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
+  std::vector<std::string> ips_;
 };
 
 }  // namespace agmm

@@ -374,6 +374,7 @@ void Sequencer::FillStatus(v1::GetStatusResponse* status) const {
     if (node.link != nullptr) {
       out->set_incarnation(ToHex(node.hello.incarnation()));
       out->set_version(node.hello.version());
+      *out->mutable_ip_addresses() = node.hello.ip_addresses();
     }
     for (int device = 0; device < config_.nodes[i].devices; ++device) {
       v1::DeviceStatus* to = out->add_devices();

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -138,10 +139,17 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, int 
   return addresses;
 }
 
-std::string WithIp(const std::string& address, const std::string& ip) {
+std::vector<std::string> IpsOf(const std::vector<SocketAddress>& addresses) {
+  std::vector<std::string> ips;
+  for (const SocketAddress& address : addresses) ips.push_back(address.ip());
+  return ips;
+}
+
+std::string WithIps(const std::string& address, const std::vector<std::string>& ips) {
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address, 0);
   const std::string& host = parsed.ok() ? parsed->host : address;
-  return ip.empty() || host == ip ? address : absl::StrFormat("%s (%s)", address, ip);
+  if (ips.empty() || ips == std::vector{host}) return address;
+  return absl::StrFormat("%s (%s)", address, absl::StrJoin(ips, ", "));
 }
 
 }  // namespace agmm

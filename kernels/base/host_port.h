@@ -34,7 +34,11 @@ absl::Status CheckHasOneMeaning(const std::string& host);
 // block for seconds. Errors: INVALID_ARGUMENT for a name without any.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, int port);
 
-// "a.example.org:7101 (10.0.0.1)", or `address` alone if it says `ip` itself.
-std::string WithIp(const std::string& address, const std::string& ip);
+// "10.0.0.1" for each.
+std::vector<std::string> IpsOf(const std::vector<SocketAddress>& addresses);
+
+// "a.example.org:7101 (10.0.0.1, fd00::1)", or `address` alone if it is an IP address itself or
+// `ips` is empty.
+std::string WithIps(const std::string& address, const std::vector<std::string>& ips);
 
 }  // namespace agmm

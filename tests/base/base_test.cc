@@ -197,8 +197,11 @@ TEST(HostPort, IsReadAndWrittenInOneForm) {
   }
   EXPECT_EQ(*ParseHost("::1"), "::1");
   EXPECT_EQ(*ParseHost("[::1]"), "::1");
-  EXPECT_EQ(WithIp("a:7101", "10.0.0.1"), "a:7101 (10.0.0.1)");
-  EXPECT_EQ(WithIp("10.0.0.1:7101", "10.0.0.1"), "10.0.0.1:7101");
+  EXPECT_EQ(WithIps("a:7101", {"10.0.0.1"}), "a:7101 (10.0.0.1)");
+  EXPECT_EQ(WithIps("a:7101", {"10.0.0.1", "fd00::1"}), "a:7101 (10.0.0.1, fd00::1)");
+  EXPECT_EQ(WithIps("a:7101", {}), "a:7101");
+  EXPECT_EQ(WithIps("10.0.0.1:7101", {"10.0.0.1"}), "10.0.0.1:7101");
+  EXPECT_EQ(WithIps("[fd00::1]:7101", {"fd00::1"}), "[fd00::1]:7101");
   EXPECT_EQ(Resolve("::1", 7101)->at(0).ToString(), "[::1]:7101");
 }
 

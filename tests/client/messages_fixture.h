@@ -128,6 +128,7 @@ inline v1::GetStatusResponse SomeStatus() {
       state: STATE_READY
       incarnation: "00112233445566778899aabbccddeeff"
       transport_endpoint: "127.0.0.1:41001"
+      ip_addresses: "127.0.0.1"
       staging_bytes: 512
       plan_bytes: 1048576
       version: "0.1.0 (1a2b3c4d5e6f)"
@@ -148,7 +149,14 @@ inline v1::GetStatusResponse SomeStatus() {
         allocation_count: 6
       }
     }
-    nodes { index: 1 name: "b" address: "127.0.0.1:7102" state: STATE_MISSING }
+    nodes {
+      index: 1
+      name: "b"
+      address: "b.example.org:7102"
+      state: STATE_MISSING
+      ip_addresses: "10.0.0.2"
+      ip_addresses: "fd00::2"
+    }
     metrics { name: "jobs_submitted_total" value: 4 }
     insecure: true
   )pb");

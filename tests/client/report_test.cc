@@ -112,6 +112,12 @@ TEST(StatusReport, HasTheVersionAndSaysWhichNodesDiffer) {
   EXPECT_THAT(StatusText(status), HasSubstr(" on a, c; 0.1.0 (ffffffffffff, changed)\\x1b on b\n"));
 }
 
+TEST(StatusReport, ShowsWhatANameResolvesTo) {
+  EXPECT_THAT(StatusText(SomeStatus()),
+              AllOf(HasSubstr("address b.example.org:7102 (10.0.0.2, fd00::2)\n"),
+                    HasSubstr("  127.0.0.1:7101  "), Not(HasSubstr("(127.0.0.1"))));
+}
+
 TEST(StatusReport, NamesTheRanksThatHaveFailedAndSaysAllOfWhy) {
   v1::GetStatusResponse status = SomeStatus();
   status.set_ready(true);

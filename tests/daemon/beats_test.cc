@@ -2,6 +2,7 @@
 #include "daemon/link/beats.h"
 
 #include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -9,12 +10,14 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/link/protocol.h"
 #include "daemon/rpc/listen.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/socket_address.h"
+#include "tests/support/logged.h"
 #include "tests/support/patience.h"
 
 namespace agmm {
@@ -111,6 +114,22 @@ TEST(Beats, CopiesAndReturnedQuestionsAreNotHeard) {
   EXPECT_EQ(Receive(other_wire, &from).substr(kNumberAt, kNumberBytes),
             next.substr(kNumberAt, kNumberBytes));
   for (int fd : {wire, other_wire}) close(fd);
+}
+
+TEST(Beats, AWarningNamesTheAddressAndHowItAnswers) {
+  std::string silent, refuses;
+  const int wire = Bound(&silent);
+  close(Bound(&refuses));
+  for (const auto& [address, how] :
+       {std::pair(silent, " did not answer"), std::pair(refuses, " refused")}) {
+    Logged logged;
+    const auto asks = *Beats::Ask(address, /*patience=*/1);
+    asks->Begin("key");
+    EXPECT_TRUE(Eventually([&] { return !logged.text().empty(); }));
+    EXPECT_THAT(logged.text(),
+                testing::HasSubstr(absl::StrCat("from ", address, ": ", address, how)));
+  }
+  close(wire);
 }
 
 TEST(Beats, SilenceIsJudgedByBoth) {

@@ -8,6 +8,7 @@
 
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/peer.grpc.pb.h"
+#include "daemon/config/reachable.h"
 #include "daemon/rpc/listen.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
@@ -16,11 +17,14 @@
 #include "proto/convert/grpc_status.h"
 #include "tests/daemon/world_harness.h"
 #include "tests/fuzz/valid_requests.h"
+#include "tests/support/logged.h"
 #include "tests/support/notification.h"
 
 namespace agmm {
 namespace {
 
+using testing::AnyOf;
+using testing::Contains;
 using testing::HasSubstr;
 
 TEST(World, OfTwoFormsWhoeverComesFirst) {
@@ -338,6 +342,49 @@ TEST(World, ALoopbackAddressThatAnotherHostCannotReachIsRefusedAtStart) {
                 AllOf(HasSubstr(std::string(own)), HasSubstr("is a loopback address on this host"),
                       HasSubstr("(192.0.2.1:7101) cannot reach"), HasSubstr("/etc/hosts")));
   }
+}
+
+TEST(World, AFirstNodeThatIsOnlyFoundOnThisHostIsNamedWithWhatItsNameResolvesTo) {
+  TestWorld world(2);
+  Config config = world.ConfigOf(1);
+  EXPECT_EQ(LoopbackPeer(ResolveNodes(config)), "") << "both nodes are on this host";
+  config.nodes[0].address = "localhost:7101";
+  config.nodes[1].address = "192.0.2.1:7101";
+  EXPECT_THAT(LoopbackPeer(ResolveNodes(config)),
+              AllOf(HasSubstr("node a's address, localhost:7101 ("), HasSubstr("127.0.0.1"),
+                    HasSubstr("is a loopback address on this host"), HasSubstr("/etc/hosts")));
+  config.self = 0;
+  EXPECT_EQ(LoopbackPeer(ResolveNodes(config)), "") << "CheckReachable refuses it there";
+}
+
+TEST(World, NamesAreShownWithTheAddressesThatTheyResolveTo) {
+  Logged logged;
+  TestWorld world(2);
+  const auto named = [](const std::string& address) {
+    return absl::StrCat("localhost", address.substr(address.rfind(':')));
+  };
+  const std::string peers = named(world.PeerAddress());
+  for (int node : {0, 1}) {
+    Config config = world.ConfigOf(node);
+    for (NodeConfig& of : config.nodes) of.address = named(of.address);
+    config.listen = config.node().address;
+    config.peer_address = peers;
+    if (node == 0) config.listen_peers = peers;
+    ASSERT_TRUE(world.Start(node, config, [](absl::Status) {}).ok());
+  }
+  world.WaitReady(0);
+  const v1::GetStatusResponse status = world.Status(1);
+  for (int node : {0, 1}) {
+    EXPECT_EQ(status.nodes(node).address(), named(world.Address(node)));
+    EXPECT_THAT(status.nodes(node).ip_addresses(), Contains("127.0.0.1"));
+  }
+  for (int node : {0, 1}) world.Stop(node);
+  for (const std::string& line :
+       {absl::StrCat("listening on ", named(world.Address(0))),
+        absl::StrCat("listening on ", named(world.Address(1))),
+        absl::StrCat("the other daemons join at ", peers),
+        absl::StrCat("joining the world of node a (", named(world.Address(0)), ") at ", peers)})
+    EXPECT_THAT(logged.text(), AnyOf(HasSubstr(line + " (127.0.0.1"), HasSubstr(line + " (::1")));
 }
 
 class SocketWorld : public testing::Test {

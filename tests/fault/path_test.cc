@@ -183,9 +183,20 @@ TEST_F(Paths, ACutTransportEndsAPutAndIsNamed) {
   EXPECT_EQ(ReasonOf(put), kReasonPeerLost) << put;
   EXPECT_THAT(std::string(put.message()), HasSubstr("node n1 (" + world_->address(1) + ")"));
   EXPECT_TRUE(WaitForReason("the transport between node n"));
-  EXPECT_TRUE(WaitForReason(absl::StrCat(":", kFirstPort)));
+  EXPECT_TRUE(WaitForReason(absl::StrCat(":", kFirstPort, " did not answer (a firewall")));
   network_->Mend();
   EXPECT_TRUE(world_->WaitReady(0));
+}
+
+TEST_F(Paths, ASequencerThatIsCutOffIsNamedWithTheAddressThatWasDialled) {
+  network_->CutOff(0);
+  world_->Start(1);
+  const std::string at = absl::StrCat(network_->address(0), ":", world_->peer_port());
+  EXPECT_TRUE(Eventually([&] {
+    return world_->daemon(1).err().find(
+               absl::StrCat("node n0 (", world_->address(0), ") has not answered at ", at,
+                            " for 5s: ", at, " did not answer (a firewall")) != std::string::npos;
+  }));
 }
 
 TEST_F(Paths, AWorldWhoseTransportIsCutIsNotReady) {
