@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -30,10 +31,12 @@ constexpr int kConnectMs = 5'000;
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
 // gRPC before 1.61 sometimes takes a TCP connection that is being made for one that failed, with an
 // unrelated error (grpc/grpc#35064; seen with 1.51: "No such file or directory"). A first failure
-// that came at once, and is not the other host's refusal, therefore counts only after this many.
-constexpr int kDials = 4;
-constexpr absl::Duration kAtOnce = absl::Seconds(1);
-constexpr char kRefused[] = "Connection refused";
+// that is not the network's own answer is therefore repeated for this long since its call began.
+// Calls are counted in time, because gRPC answers them with the old failure until it has dialled
+// again, which may take long on a busy host.
+constexpr absl::Duration kDoubt = absl::Seconds(2);
+constexpr const char* kAnswersOfNetwork[] = {"Connection refused", "No route to host",
+                                             "Network is unreachable"};
 // A connection was made, but nothing came over it: the daemon is stopped, or too busy.
 constexpr char kSilent[] = "before receiving SETTINGS frame";
 
@@ -109,10 +112,12 @@ std::optional<absl::Duration> Caller::Retry::Next(const Call& call) {
   const int64_t now_ns = MonotonicNanos();
   const absl::Duration lived = absl::Nanoseconds(now_ns - call.start_ns_);
   if (call.doubtful_) {
-    const absl::Duration delay = kFirstDelay * (1 << dials_);
-    if (++dials_ == kDials || lived > kAtOnce || deadline_.Left(now_ns) <= delay)
-      return std::nullopt;
-    return delay;
+    if (!std::exchange(doubted_, true)) {
+      give_up_ = std::min(deadline_, Deadline::After(kDoubt, call.start_ns_));
+      delay_ = kFirstDelay;
+    }
+    if (give_up_.Left(now_ns) <= delay_) return std::nullopt;
+    return std::exchange(delay_, 2 * delay_);
   }
   if ((!call.lost() && !call.busy()) || caller_->SessionLost()) return std::nullopt;
   // An attempt that lived longer than the bound had found the daemon: a new search begins.
@@ -210,7 +215,10 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
         "its log, or start it again",
         endpoint));
   }
-  doubtful_ = socket.empty() && !absl::StrContains(status.error_message(), kRefused);
+  const bool answered =
+      std::any_of(std::begin(kAnswersOfNetwork), std::end(kAnswersOfNetwork),
+                  [&](const char* one) { return absl::StrContains(status.error_message(), one); });
+  doubtful_ = socket.empty() && !answered;
   return absl::UnavailableError(absl::StrFormat(
       "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one with %s: "
       "host:port or unix:/path",

@@ -77,7 +77,7 @@ class Caller {
     const int64_t start_ns_ = MonotonicNanos();
     grpc::ClientContext context_;
     bool lost_ = false, busy_ = false;
-    bool doubtful_ = false;  // "no daemon answers" may be wrong: see kDials
+    bool doubtful_ = false;  // "no daemon answers" may be wrong: see kDoubt
   };
 
   // When a call that is safe to repeat is sent again, and to which sequencer.
@@ -99,7 +99,10 @@ class Caller {
     // How often a lost call was repeated.
     int count() const { return count_; }
     // After progress: a later break may last as long as the first.
-    void Restart() { count_ = dials_ = 0; }
+    void Restart() {
+      count_ = 0;
+      doubted_ = false;
+    }
 
    private:
     Caller* caller_;
@@ -108,7 +111,8 @@ class Caller {
     std::optional<std::string> known_;  // for a call about an id
     Deadline give_up_;
     absl::Duration delay_;
-    int count_ = 0, dials_ = 0;
+    int count_ = 0;
+    bool doubted_ = false;
   };
   // Waits before the next attempt, or until an Interrupt. False if the session is lost.
   bool WaitToRetry(absl::Duration delay, bool interruptible = true);

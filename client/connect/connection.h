@@ -3,7 +3,7 @@
 //
 // UNAVAILABLE without a reason means that no daemon answers at the endpoint, or that it was lost
 // during the call. Once a daemon has answered, calls that are safe to repeat are repeated for about
-// kRetryBound first; before that for 0.35 s, unless the other host refused the connection. A call
+// kRetryBound first; before that for 2 s, unless the network itself refuses the connection. A call
 // that the daemon itself refused is never repeated here.
 #pragma once
 

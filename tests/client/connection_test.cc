@@ -318,7 +318,8 @@ TEST(Connection, ADaemonThatWasNeverThereIsNotWaitedFor) {
 TEST_F(ConnectionTest, OneFailedDialIsNoMissingDaemon) {
   proxy_.RefuseOne();
   Connection other(*ResolveEndpoint(proxy_.endpoint()));
-  EXPECT_TRUE(other.GetStatus().ok());
+  const auto status = other.GetStatus();
+  EXPECT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(proxy_.refused(), 1);
 }
 
