@@ -110,9 +110,12 @@ class Stop {
     changed_.notify_all();
   }
   // Until this call a signal ends the process at once, because a start may wait for other programs.
+  void SetStarted() {
+    std::lock_guard lock(mutex_);
+    started_ = true;
+  }
   absl::Status Wait() {
     std::unique_lock lock(mutex_);
-    started_ = true;
     changed_.wait(lock, [this] { return over_; });
     return refusal_;
   }
@@ -246,6 +249,8 @@ int Run(const Config& config, Stop* stop) {
     Notify("", daemon.status().message());
     return absl::IsAlreadyExists(daemon.status()) ? kInUse : kFailed;
   }
+  // Before the daemon says that it is ready: from then on the reader may stop it in good order.
+  stop->SetStarted();
   // Ready means that it answers calls, not that the world is complete: that depends on other hosts,
   // which may start later, and a start that waits for them would run into systemd's limit.
   Notify("READY=1",

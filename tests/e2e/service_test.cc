@@ -5,17 +5,21 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/deadline.h"
 #include "tests/e2e/world.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
 namespace {
@@ -38,6 +42,19 @@ class NotifySocket {
   ~NotifySocket() { close(fd_); }
   NotifySocket(const NotifySocket&) = delete;
 
+  // Sends datagrams to itself until no more fit, so that the next sender waits. Returns how many.
+  int Fill(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const int sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int count = 0;
+    while (sendto(sender, "full", 4, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&address),
+                  sizeof(address)) == 4)
+      ++count;
+    close(sender);
+    return count;
+  }
   // The next datagram; empty where none comes within kPatience.
   std::string Receive() {
     pollfd ready{fd_, POLLIN, 0};
@@ -70,6 +87,26 @@ TEST_F(Service, IsReadyOnceItAnswersAndSaysThatItStops) {
   // At once, not after a while.
   EXPECT_EQ(world.Ctl(0, {"status"}).exit_code, 0);
   world.daemon(0).Signal(SIGTERM);
+  EXPECT_EQ(manager.Receive(), "STOPPING=1\nSTATUS=stopping");
+  EXPECT_EQ(world.daemon(0).Wait(kPatience), 0);
+}
+
+TEST_F(Service, StopsInGoodOrderWhileItIsStillSayingThatItIsReady) {
+  NotifySocket manager(path());
+  const int full = manager.Fill(path());
+  World world(Reporting(path()));
+  world.Start(0);
+  // Its main thread waits to send.
+  const std::string sending = absl::StrCat(SYS_sendto, " ");
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StartsWith(ReadFile(absl::StrCat("/proc/", world.daemon(0).pid(), "/syscall")),
+                            sending);
+  }));
+  world.daemon(0).Signal(SIGTERM);
+  ASSERT_TRUE(Eventually(
+      [&] { return world.daemon(0).err().find("received SIGTERM") != std::string::npos; }));
+  for (int i = 0; i < full; ++i) EXPECT_EQ(manager.Receive(), "full");
+  EXPECT_THAT(manager.Receive(), StartsWith("READY=1\n"));
   EXPECT_EQ(manager.Receive(), "STOPPING=1\nSTATUS=stopping");
   EXPECT_EQ(world.daemon(0).Wait(kPatience), 0);
 }
