@@ -51,6 +51,17 @@ void Shrink(const Problem& problem, const Flow& c, Moves& moves) {
   }
 }
 
+// Whether the part of some rank is larger than the blocks of C that it computes.
+bool MakesMore(const Moves& moves) {
+  for (size_t rank = 0; rank < moves.made.size(); ++rank) {
+    const LocalProduct& part = moves.work.parts[rank];
+    int64_t more = part.m.empty() || part.n.empty() ? 0 : part.m.size() * part.n.size();
+    for (const Block& block : moves.made[rank]) more -= block.rows.size() * block.cols.size();
+    if (more > 0) return true;
+  }
+  return false;
+}
+
 // The ranges without what they share, merged and in order.
 std::vector<Range> United(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](Range a, Range b) { return a.begin < b.begin; });
@@ -129,7 +140,10 @@ Moves CutMoves(const Problem& problem, const Topology& topology, const Split& sp
                  algorithm.route);
     Shrink(problem, c, moves);
     // A contiguous operand is multiplied whole.
-    if (algorithm.arrivals == Arrivals::kContiguous) moves.made.clear();
+    if (algorithm.arrivals == Arrivals::kContiguous) {
+      moves.makes_twice = MakesMore(moves);
+      moves.made.clear();
+    }
     moves.a = InputMove(problem, product.a, moves);
     moves.b = InputMove(problem, product.b, moves);
   }

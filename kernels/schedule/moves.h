@@ -27,6 +27,8 @@ struct Moves {
   // By rank: the blocks of C that it computes. Where C travels, several ranks may be able to make
   // the same of it, and each makes some of its part. Empty: all of the part.
   std::vector<Blocks> made;
+  // A contiguous operand is multiplied whole, and some rank so makes what others make, too.
+  bool makes_twice = false;
 };
 
 // The operands that travel under a split, in one piece for each rank.

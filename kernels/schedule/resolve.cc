@@ -353,6 +353,12 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   } else {
     FitSteps(problem, topology, asked, along, resolved, why);
     absl::c_move(NotKept(gathered, asked, resolved), std::back_inserter(why));
+    if (resolved.algorithm == "serial" && gathered.result &&
+        CutMoves(problem, topology, split, *FindAlgorithm("serial"), 1, 1).makes_twice) {
+      why.push_back(
+          "serial may gather more than other algorithms, because its one multiply also makes parts "
+          "of C that other ranks make");
+    }
   }
   return ResolvedOptions{resolved, absl::StrJoin(why, "; ")};
 }
