@@ -1,9 +1,11 @@
-// Messages that a server takes also where they cannot be parsed, so that it can say so. gRPC itself
-// answers such a request with UNIMPLEMENTED and no text, and takes such a message of a stream for
-// the stream's end.
+// Requests that the server accepts even if parsing fails, so that it can return a clear error. gRPC
+// itself answers such a request with UNIMPLEMENTED and no text, and takes such a message of a
+// stream for the stream's end.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+
+#include <cstddef>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -13,6 +15,9 @@ namespace agmm {
 // The type of a server's requests, in place of Message.
 template <typename Message>
 struct Parsed {
+  // Fields that this version does not know are dropped from requests of more than this, which could
+  // otherwise occupy up to 8 MiB for as long as the call lasts.
+  static constexpr size_t kSmallBytes = 4 << 10;
   Message message;
   bool ok = true;
 };
@@ -32,7 +37,9 @@ template <typename Message>
 class SerializationTraits<agmm::Parsed<Message>, void> {
  public:
   static Status Deserialize(ByteBuffer* bytes, agmm::Parsed<Message>* parsed) {
+    const bool large = bytes->Length() > agmm::Parsed<Message>::kSmallBytes;
     parsed->ok = SerializationTraits<Message>::Deserialize(bytes, &parsed->message).ok();
+    if (large) parsed->message.DiscardUnknownFields();
     return Status::OK;
   }
 };

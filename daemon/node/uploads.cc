@@ -103,18 +103,16 @@ absl::StatusOr<Uploads::RecordPtr> Uploads::FindOrMake(const CallContext& call,
 
 void Uploads::Write(const CallContext& call, std::shared_ptr<v1::UploadRequest> message,
                     UploadRecord::Answer answer) {
-  if (message->has_chunk()) {
-    absl::StatusOr<std::shared_ptr<void>> memory =
-        TakeMemory(parts_, call.principal, static_cast<int64_t>(message->chunk().data().size()));
-    if (!memory.ok()) return answer(memory.status());
-    v1::UploadRequest* const taken = message.get();
-    // Returned with the message.
-    message = std::shared_ptr<v1::UploadRequest>(
-        taken, [message = std::move(message), memory = *std::move(memory)](auto*) mutable {
-          message.reset();
-          memory.reset();
-        });
-  }
+  absl::StatusOr<std::shared_ptr<void>> memory =
+      TakeMemory(parts_, call.principal, static_cast<int64_t>(message->ByteSizeLong()));
+  if (!memory.ok()) return answer(memory.status());
+  v1::UploadRequest* const taken = message.get();
+  // Returned with the message.
+  message = std::shared_ptr<v1::UploadRequest>(
+      taken, [message = std::move(message), memory = *std::move(memory)](auto*) mutable {
+        message.reset();
+        memory.reset();
+      });
   bool made = false;
   const absl::StatusOr<RecordPtr> upload = FindOrMake(call, *message, &made);
   if (!upload.ok()) return answer(upload.status());

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "daemon/link/grpc_context.h"
 #include "daemon/link/owner_quota.h"
 #include "kernels/base/clock.h"
@@ -14,20 +15,28 @@
 namespace agmm {
 namespace {
 
-// The bound of a server, in bytes as sent; an owner may have a quarter of it. While an answer
-// waits, gRPC also keeps the message itself, which is several times as large.
-constexpr int64_t kUnreadBytes = 256 << 20;
 // Smaller answers are bounded by the number of calls that may be open.
 constexpr int64_t kSmallBytes = 4 << 10;
 constexpr int64_t kUnreadWarning_ns = 2'000'000'000;
+// The memory of a stream's message, which the stream keeps while gRPC keeps the bytes: at most this
+// many times as much. Other messages are freed once they are serialized (Outgoing).
+constexpr int64_t kMessageFactor = 8;
 
 class Unread {
  public:
-  explicit Unread(Metrics::Counter* cancelled) : cancelled_(cancelled) {}
+  Unread(Metrics* metrics, int64_t bound_bytes)
+      : cancelled_(metrics->counter("rpc_unread_answers_cancelled_total")),
+        waiting_bytes_(metrics->counter("rpc_unread_answer_bytes")),
+        quota_({"unread answers", "wait for their clients",
+                "read them faster, or make fewer concurrent calls", /*bytes=*/true},
+               OwnerQuota::Quarters(bound_bytes)) {}
 
   bool Take(const std::string& principal, int64_t bytes) {
     const absl::Status taken = quota_.Take(principal, bytes);
-    if (taken.ok()) return true;
+    if (taken.ok()) {
+      waiting_bytes_->Add(bytes);
+      return true;
+    }
     cancelled_->Add();
     const int64_t now_ns = MonotonicNanos();
     int64_t due_ns = next_warning_ns_;
@@ -36,30 +45,35 @@ class Unread {
       spdlog::warn("cancelled a call of {}: {}", principal, std::string(taken.message()));
     return false;
   }
-  void Return(const std::string& principal, int64_t bytes) { quota_.Return(principal, bytes); }
+  void Return(const std::string& principal, int64_t bytes) {
+    quota_.Return(principal, bytes);
+    waiting_bytes_->Add(-bytes);
+  }
 
  private:
   Metrics::Counter* const cancelled_;
+  Metrics::Counter* const waiting_bytes_;  // now
   std::atomic<int64_t> next_warning_ns_ = 0;
-  OwnerQuota quota_{
-      {"answers", "are not read", "read them, or make fewer calls at once", /*bytes=*/true},
-      OwnerQuota::Quarters(kUnreadBytes)};
+  OwnerQuota quota_;
 };
 
 class AnswerInterceptor final : public grpc::experimental::Interceptor {
  public:
   AnswerInterceptor(grpc::experimental::ServerRpcInfo* info, Unread* unread)
-      : bounded_(info->type() != grpc::experimental::ServerRpcInfo::Type::SERVER_STREAMING),
+      // ReadTensor has a bound of its own.
+      : bounded_(!absl::EndsWith(info->method(), "/ReadTensor")),
+        factor_(info->type() == grpc::experimental::ServerRpcInfo::Type::SERVER_STREAMING
+                    ? kMessageFactor
+                    : 1),
         context_(info->server_context()),
         unread_(unread) {}
   ~AnswerInterceptor() override { Return(); }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     using grpc::experimental::InterceptionHookPoints;
-    // ReadTensor has a bound of its own. Relayed calls are streams of both directions.
     if (bounded_ && methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_MESSAGE)) {
       const auto bytes = static_cast<int64_t>(methods->GetSerializedSendMessage()->Length());
-      if (bytes >= kSmallBytes) Take(bytes);
+      if (bytes >= kSmallBytes) Take(bytes * factor_);
     }
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_SEND_MESSAGE)) Return();
     methods->Proceed();
@@ -79,6 +93,7 @@ class AnswerInterceptor final : public grpc::experimental::Interceptor {
   }
 
   const bool bounded_;
+  const int64_t factor_;
   grpc::ServerContextBase* const context_;
   Unread* const unread_;
   std::string principal_;           // once needed
@@ -87,8 +102,7 @@ class AnswerInterceptor final : public grpc::experimental::Interceptor {
 
 class AnswerFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit AnswerFactory(Metrics* metrics)
-      : unread_(metrics->counter("rpc_unread_answers_cancelled_total")) {}
+  AnswerFactory(Metrics* metrics, int64_t bound_bytes) : unread_(metrics, bound_bytes) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
     return new AnswerInterceptor(info, &unread_);
@@ -101,8 +115,8 @@ class AnswerFactory final : public grpc::experimental::ServerInterceptorFactoryI
 }  // namespace
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeAnswerBound(
-    Metrics* metrics) {
-  return std::make_unique<AnswerFactory>(metrics);
+    Metrics* metrics, int64_t bound_bytes) {
+  return std::make_unique<AnswerFactory>(metrics, bound_bytes);
 }
 
 }  // namespace agmm

@@ -1,18 +1,22 @@
-// Bounds the bytes of answers that clients do not read. gRPC keeps an answer until its client takes
-// it, and has no bound on that.
+// Bounds the memory of answers that clients do not read. gRPC keeps an answer until its client
+// takes it, and has no bound on that.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "daemon/observe/metrics.h"
 
 namespace agmm {
 
+// The bound of a server; an owner may have a quarter of it.
+constexpr int64_t kUnreadAnswerBytes = 256 << 20;
+
 // Watches all calls: one that answers while its owner's unread answers are at the bound is
 // cancelled, counted in `metrics`, which outlive the server, and logged.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeAnswerBound(
-    Metrics* metrics);
+    Metrics* metrics, int64_t bound_bytes = kUnreadAnswerBytes);
 
 }  // namespace agmm

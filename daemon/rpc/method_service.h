@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/link/outgoing.h"
 #include "daemon/link/parsed.h"
 #include "daemon/rpc/caller_check.h"
 #include "daemon/rpc/reply.h"
@@ -43,8 +44,12 @@ class MethodService : public grpc::Service {
   template <typename Request, typename Response, typename Start>
   void AddReactor(Start start) {
     Add(MethodOf<Request>(), grpc::internal::RpcMethod::NORMAL_RPC,
-        new grpc::internal::CallbackUnaryHandler<Parsed<Request>, Response>(
-            GuardedRequest<grpc::ServerUnaryReactor, Request>(std::move(start))));
+        new grpc::internal::CallbackUnaryHandler<Parsed<Request>, Outgoing<Response>>(
+            GuardedRequest<grpc::ServerUnaryReactor, Request>(
+                [start = std::move(start)](Context* context, const Request* request,
+                                           Outgoing<Response>* response) {
+                  return start(context, request, &response->message);
+                })));
   }
   // Adds a method with a stream of responses; `start` returns the reactor of a call.
   template <typename Request, typename Response, typename Start>

@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(MakeCallerCheck(members));
   interceptors.push_back(MakeCallCounter(metrics));
-  interceptors.push_back(MakeAnswerBound(metrics));
+  interceptors.push_back(MakeAnswerBound(metrics, listening.unread_answer_bytes));
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::move(close_listeners).Cancel();

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/rpc/acceptor.h"
+#include "daemon/rpc/answer_bound.h"
 #include "daemon/rpc/caller_check.h"
 #include "daemon/rpc/listen.h"
 
@@ -23,6 +24,7 @@ class RpcServer {
     std::string socket;         // a path, or empty
     bool members_only = false;  // see Acceptor
     Acceptor::HostBounds host = {};
+    int64_t unread_answer_bytes = kUnreadAnswerBytes;
   };
   // Connections wait until Open. `members`: whose calls may name another principal. The pointers
   // outlive the server. Errors: ALREADY_EXISTS when an address is in use; INVALID_ARGUMENT;

@@ -150,7 +150,7 @@ TEST_F(Flood, AnswersThatAreNotReadDelayNoOneWithin1536MiB) {
     ExpectHealthy();
   }
   EXPECT_THAT(Log(0), HasSubstr("cancelled a call of "));
-  EXPECT_THAT(Log(0), HasSubstr("MiB of answers"));
+  EXPECT_THAT(Log(0), HasSubstr("MiB of unread answers"));
 }
 
 // More connections than descriptors, for a while.

@@ -166,7 +166,7 @@ TEST_F(Uploading, AnUploadThatWaitsForItsLeaseTakesOneChunkAndDropsItWithItsClie
     control_.AwaitBegun();
     Client other(this);
     ExpectRefused(other.Send(1 << 20, mib), "waits for its lease, and the daemon keeps one");
-    EXPECT_EQ(transfers_->taken(), 1 << 20);
+    EXPECT_EQ(transfers_->taken(), client.Chunk(0, mib).ByteSizeLong());
   }
   const Deadline end = Deadline::After(kPatience);
   while (transfers_->taken() > 0 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(1));
@@ -182,6 +182,32 @@ TEST_F(Uploading, AnUploadThatWaitsForItsLeaseTakesOneChunkAndDropsItWithItsClie
   EXPECT_TRUE(Stored() == Contents());
 }
 
+TEST_F(Uploading, AMessageWithoutAChunkIsChargedToo) {
+  control_.hold_ = true;
+  Client client(this);
+  client.Start(client.Message());
+  control_.AwaitBegun();
+  EXPECT_EQ(transfers_->taken(), client.Message().ByteSizeLong());
+  control_.Grant();
+  EXPECT_TRUE(client.Finish().ok());
+}
+
+TEST(Parsed, UnknownFieldsOfALargeRequestTakeNoMemory) {
+  v1::UploadRequest request;
+  request.mutable_begin()->set_upload_id("up");
+  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(
+      999, std::string(7 << 20, 'x'));
+  grpc::ByteBuffer bytes;
+  bool own = false;
+  ASSERT_TRUE(grpc::SerializationTraits<v1::UploadRequest>::Serialize(request, &bytes, &own).ok());
+  Parsed<v1::UploadRequest> parsed;
+  ASSERT_TRUE(
+      grpc::SerializationTraits<Parsed<v1::UploadRequest>>::Deserialize(&bytes, &parsed).ok());
+  EXPECT_TRUE(parsed.ok);
+  EXPECT_EQ(parsed.message.begin().upload_id(), "up");
+  EXPECT_LT(parsed.message.SpaceUsedLong(), 4096u);
+}
+
 class UploadingWithLittleMemory : public Uploading {
  protected:
   UploadingWithLittleMemory() { transfer_bytes_ = 4 << 20; }
@@ -190,15 +216,16 @@ class UploadingWithLittleMemory : public Uploading {
 TEST_F(UploadingWithLittleMemory, AnOwnersWaitingBytesAreBounded) {
   Client client(this), early(this);
   ASSERT_TRUE(client.Ask().ok());
-  // Behind a gap of four bytes.
-  const std::string mib = Contents().substr(4, 1 << 20);
+  // Behind a gap of four bytes. The whole message counts.
+  const auto beside = static_cast<int64_t>(early.Chunk(1 << 20, "").ByteSizeLong() + 8);
+  const std::string mib = Contents().substr(4, (1 << 20) - (beside + 3) / 4 * 4);
   for (int64_t i = 0; i < 2; ++i) early.Start(early.Chunk(4 + (i << 20), mib));
   const Deadline end = Deadline::After(kPatience);
-  while (transfers_->taken() < 2 << 20 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(1));
-  const grpc::Status refusal = client.Send(0, Contents().substr(0, 4));
+  while (transfers_->taken() <= 1 << 20 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(1));
+  const grpc::Status refusal = client.Send(0, Contents().substr(0, 1024));
   EXPECT_EQ(refusal.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refusal.error_message(),
-              testing::AllOf(HasSubstr("2 MiB of tensors of "),
+              testing::AllOf(HasSubstr(" MiB of tensors of "),
                              HasSubstr(" wait in this daemon's memory, and 2 MiB is the limit for "
                                        "one owner; wait for transfers to end")));
   early.Cancel();
