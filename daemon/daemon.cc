@@ -27,6 +27,7 @@
 #include "daemon/observe/process.h"
 #include "daemon/rpc/call_turns.h"
 #include "daemon/rpc/cluster_service.h"
+#include "daemon/rpc/listen.h"
 #include "daemon/rpc/server.h"
 #include "daemon/rpc/services.h"
 #include "daemon/sequencer/catalog.h"
@@ -275,6 +276,8 @@ absl::Status WholeDaemon::CreateSequencer() {
 void WholeDaemon::OpenJournal() {
   const std::string path = JournalPath(config_);
   if (path.empty()) return;
+  // By default the journal is beside the socket. Where the folder cannot be made, Serve says so.
+  if (!config_.socket.empty()) MakeSocketFolder(config_.socket).IgnoreError();
   absl::StatusOr<std::unique_ptr<scheduler::Journal>> journal =
       scheduler::Journal::Open(path, &metrics_, {});
   if (!journal.ok()) {

@@ -30,13 +30,6 @@ constexpr int kBacklog = 1024;
 
 absl::Status Errno(absl::string_view what) { return absl::ErrnoToStatus(errno, std::string(what)); }
 
-absl::Status MakeDirectory(const std::string& socket) {
-  const std::string directory = socket.substr(0, socket.rfind('/'));
-  if (directory.empty() || mkdir(directory.c_str(), 0700) == 0 || errno == EEXIST)
-    return absl::OkStatus();
-  return Errno(absl::StrCat("the socket's directory ", directory, " cannot be made"));
-}
-
 // True if something listens there, even if it accepts nothing.
 bool Answers(const std::string& path) {
   // Non-blocking, because a program that does not accept would hold up the start.
@@ -60,10 +53,17 @@ absl::Status NotALock(const std::string& path) {
 
 }  // namespace
 
+absl::Status MakeSocketFolder(const std::string& socket) {
+  const std::string folder = socket.substr(0, socket.rfind('/'));
+  if (folder.empty() || mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST)
+    return absl::OkStatus();
+  return Errno(absl::StrCat("the socket's folder ", folder, " cannot be made"));
+}
+
 absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::Take(
     const std::string& path, absl::Duration patience,
     const std::function<void(const absl::Status&)>& waiting) {
-  AGMM_RETURN_IF_ERROR(MakeDirectory(path));
+  AGMM_RETURN_IF_ERROR(MakeSocketFolder(path));
   const Deadline end = Deadline::After(patience);
   for (bool told = false;; told = true) {
     absl::StatusOr<std::unique_ptr<SocketLock>> lock = TakeNow(path);

@@ -6,16 +6,20 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 namespace agmm {
 
+// Makes the folder of the socket's path (mode 0700) if it is missing, but not that folder's parent.
+absl::Status MakeSocketFolder(const std::string& socket);
+
 // A unix socket's path, held for one process by a lock file beside it. The kernel releases it with
 // the process.
 class SocketLock {
  public:
-  // Makes a missing directory (mode 0700) and removes the socket of a dead process. Waits up to
+  // Makes a missing folder and removes the socket of a dead process. Waits up to
   // `patience` for a process that was killed to release it, after calling `waiting` once. Errors:
   // ALREADY_EXISTS when a live process has it, naming its pid.
   static absl::StatusOr<std::unique_ptr<SocketLock>> Take(

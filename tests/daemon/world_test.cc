@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <filesystem>
 #include <string>
 
 #include "agmm/v1/job.grpc.pb.h"
@@ -395,12 +396,7 @@ class SocketWorld : public testing::Test {
     directory_ = directory;
     config_ = DefaultConfigFor(1, int64_t{64} << 20, directory_ + "/sub/x.sock");
   }
-  ~SocketWorld() override {
-    for (const char* name : {"/sub/x.sock", "/sub/x.sock.lock"})
-      unlink((directory_ + name).c_str());
-    rmdir((directory_ + "/sub").c_str());
-    rmdir(directory_.c_str());
-  }
+  ~SocketWorld() override { std::filesystem::remove_all(directory_); }
   v1::GetStatusResponse Status() const {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
@@ -426,6 +422,8 @@ TEST_F(SocketWorld, OfOneIsReadyAndNotOnTcp) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   ASSERT_EQ(stat((directory_ + "/sub").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
+  // Its jobs outlive it, although their folder was not there.
+  EXPECT_EQ(stat((config_.socket + ".jobs.0").c_str(), &info), 0);
 }
 
 TEST_F(SocketWorld, ALockIsWaitedForInCaseItsProcessIsEnding) {
