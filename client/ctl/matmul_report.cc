@@ -146,8 +146,10 @@ std::string MatmulText(const MatmulResult& result) {
     table.AddRow({Text(c.fused_ms), Text(c.unfused_ms), Text(c.gemm_ms), Text(c.gather_ms),
                   Text(c.lower_bound_ms), RatioText(c.ratio, busy), Text(c.speedup),
                   RatioText(c.efficiency, busy)});
-    absl::StrAppend(&text, "\n", table.ToString(),
-                    "T_lb = max(T_gemm, T_ag), R = T_lb / T, speedup = T_unfused / T\n");
+    absl::StrAppend(
+        &text, "\n", table.ToString(),
+        "T_lb = max(T_gemm, T_ag), R = T_lb / T (above 1: T_gemm or T_ag was measured\n"
+        "too slow), speedup = T_unfused / T, E = 1 - (T - T_gemm) / (T_unfused - T_gemm)\n");
   }
   if (busy) text += BusyNote(*busy);
   if (!result.plan_agrees) {
