@@ -32,7 +32,8 @@ class Paths {
   // Makes the paths to all of `peers` but `self`. Requires that the transport was renewed since the
   // last call, and has the generation of `peers`. Calls one of the handlers, later.
   void Make(const v1::ConnectPeers& peers, int self);
-  // Where the node's bytes arrive, as the last Make said; nothing for one that it did not name.
+  // The address at which the node receives bytes, from the last Make; empty for a node that Make
+  // did not name.
   std::optional<SocketAddress> address(int node) const;
   // No handler runs for the last Make any more.
   void Forget() { ++attempt_; }

@@ -102,7 +102,7 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
 
   // The rest runs on the loop.
   // Runs the jobs that were read, in order, as far as their owner's share of the queue has room.
-  // Nothing is read while jobs wait for room.
+  // The stream is not read while its jobs wait for room.
   void RunWaiting() {
     if (!open()) waiting_.clear();
     for (; !waiting_.empty(); waiting_.pop_front()) {

@@ -7,8 +7,8 @@
 namespace agmm {
 namespace {
 
-// Whether oneDNN multiplies faster in bf16 than in f32. AMD's processors with bf16 instructions do
-// twice as many products a cycle in bf16, Intel's as many in both (NOTES.md).
+// Returns true if oneDNN multiplies faster in bf16 than in f32. AMD processors with bf16
+// instructions do twice as many products a cycle in bf16. Intel's do as many in both (NOTES.md).
 bool BF16IsFast() {
 #if defined(__x86_64__)
   return __builtin_cpu_is("amd") &&

@@ -51,7 +51,7 @@ void Shrink(const Problem& problem, const Flow& c, Moves& moves) {
   }
 }
 
-// Whether the part of some rank is larger than the blocks of C that it computes.
+// Returns true if a rank multiplies a larger part than the blocks of C that it is to compute.
 bool MakesMore(const Moves& moves) {
   for (size_t rank = 0; rank < moves.made.size(); ++rank) {
     const LocalProduct& part = moves.work.parts[rank];

@@ -1,4 +1,4 @@
-// What warnings say about an address that does not answer.
+// The outcomes of a dial, in the words of the warnings.
 #include "daemon/link/dial.h"
 
 #include <netinet/in.h>

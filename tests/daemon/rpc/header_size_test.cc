@@ -59,8 +59,9 @@ TEST(HeaderSize, HuffmanCodesCountAsTheLongestTextThatTheyMayBe) {
   EXPECT_EQ(size.Read(Bytes({0, 0x80 | 5, 1, 2, 3, 4, 5, 0x80})), 8 + kFieldBytes + 3);
 }
 
-// What gRPC 1.51 holds for the frames of one connection, from its sources: fields are parsed from
-// all that has arrived, flags of padding have no meaning, and an incomplete field waits for bytes.
+// A reference for the memory that gRPC 1.51 holds for the frames of one connection, after its
+// sources: it parses fields from all bytes that have arrived, ignores the flag of padding, and
+// waits for the rest of an incomplete field.
 class Grpc {
  public:
   // False once gRPC has closed the connection.
@@ -270,7 +271,7 @@ TEST(HeaderSize, CountsAtLeastWhatGrpcHoldsForAnyFrames) {
     };
     for (int blocks = 0; blocks < 20 && open && why.empty(); ++blocks) {
       if (client.Draw(4) != 0) newest += 2;
-      // Those of even streams are skipped.
+      // gRPC skips the headers of even streams.
       const bool skipped = client.Draw(6) == 0;
       stream = newest + (skipped ? 1 : 0);
       std::string block = client.Block();
