@@ -225,6 +225,9 @@ constexpr int kKeptBytes = 16 << 20;
 int Run(const Config& config, Stop* stop) {
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
+  // No fastbins: each call and each job allocates more than 1 KiB at once, for which glibc would
+  // first merge all that is in them.
+  mallopt(M_MXFAST, 0);
   std::signal(SIGPIPE, SIG_IGN);
   SurviveFileSizeLimit();
   transport::ReturnSignals();

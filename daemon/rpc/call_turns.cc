@@ -18,11 +18,15 @@ constexpr size_t kKeptOwners = 64;
 
 void CallTurns::Post(const std::string& principal, Loop::Task call) {
   const std::string owner = OwnerOf(principal);
-  std::lock_guard lock(mutex_);
-  const auto it = owners_.try_emplace(owner).first;
-  if (it->second.empty()) turns_.push_back(it);
-  it->second.push_back(std::move(call));
-  if (!std::exchange(running_, true)) loop_->Post([this] { Run(); });
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = owners_.try_emplace(owner).first;
+    if (it->second.empty()) turns_.push_back(it);
+    it->second.push_back(std::move(call));
+    if (std::exchange(running_, true)) return;
+  }
+  // Without the lock, because the loop that this wakes would at once have to wait for it.
+  loop_->Post([this] { Run(); });
 }
 
 void CallTurns::Run() {

@@ -229,7 +229,7 @@ void History::KeepReports(Job* job) {
       times.emplace_back(static_cast<float>(step.start_us()), static_cast<float>(step.end_us()));
     step_bytes += static_cast<int64_t>(times.capacity() * sizeof(times[0]));
   }
-  if (step_bytes > job->step_bytes) with_steps_.insert(job->id);
+  if (step_bytes > job->step_bytes) first_with_steps_ = std::min(first_with_steps_, job->id);
   Count(job, job->ended ? RecordBytesOf(*job) : 0, step_bytes);
   ForgetSteps();
 }
@@ -244,11 +244,11 @@ void History::Count(Job* job, int64_t record_bytes, int64_t step_bytes) {
 }
 
 void History::ForgetSteps() {
-  while (step_bytes_ > bounds_.step_bytes) {
-    Job* oldest = jobs_.at(*with_steps_.begin()).get();
-    with_steps_.erase(with_steps_.begin());
-    oldest->step_times.clear();
-    Count(oldest, oldest->record_bytes, 0);
+  auto it = jobs_.lower_bound(first_with_steps_);
+  for (; step_bytes_ > bounds_.step_bytes && it != jobs_.end(); ++it) {
+    it->second->step_times.clear();
+    Count(it->second.get(), it->second->record_bytes, 0);
+    first_with_steps_ = it->first + 1;
   }
 }
 
@@ -334,7 +334,6 @@ void History::Trim() {
       continue;
     }
     Count(job, 0, 0);
-    with_steps_.erase(job->id);
     jobs_.erase(job->id);
     it = ended_.erase(it);
   }

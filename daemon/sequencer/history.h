@@ -6,7 +6,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -92,7 +91,7 @@ class History {
   RequestLog requests_;
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
   std::deque<uint64_t> ended_;     // oldest first
-  std::set<uint64_t> with_steps_;  // jobs with step times, by age
+  uint64_t first_with_steps_ = 0;  // jobs with lower ids have no step times
   int64_t record_bytes_ = 0, step_bytes_ = 0;
   Job forgotten_;  // the answer of FindRequest
   uint64_t next_job_ = 1, next_waiter_ = 1;

@@ -37,6 +37,9 @@ constexpr size_t kMaxErrorBytes = 16 << 10;
 // Records that wait for a slow disk.
 constexpr int kMaxWaiting = 1000;
 constexpr int64_t kPeriodNs = 100'000'000;
+// A batch of records waits this long for more, because each time that the writer wakes it takes a
+// core from the jobs.
+constexpr absl::Duration kBatch = absl::Milliseconds(20);
 // Period in which a start looks whether the files are free.
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
@@ -254,14 +257,19 @@ Journal::Journal(std::unique_ptr<Files> files, Metrics* metrics, const Bounds& b
       left_out_(metrics->counter("job_journal_left_out_total")),
       files_(std::move(files)) {}
 
-Journal::~Journal() { writer_.Stop(); }
+Journal::~Journal() {
+  writer_.Stop();
+  WriteBatch();
+}
 
 bool Journal::HasRoom(bool succeeded, int64_t now_ns) {
   if (const int64_t period = now_ns / kPeriodNs; period != period_) {
     period_ = period;
-    taken_[0] = taken_[1] = 0;
+    succeeded_ = failed_ = 0;
   }
-  if (waiting_ < kMaxWaiting && taken_[succeeded ? 1 : 0]++ < bounds_.burst) return true;
+  if (waiting_ < kMaxWaiting &&
+      (succeeded ? succeeded_++ < bounds_.succeeded : failed_++ < bounds_.failed))
+    return true;
   left_out_->Add();
   return false;
 }
@@ -270,10 +278,24 @@ void Journal::Add(v1::Job job) {
   std::string payload = Payload(std::move(job));
   if (payload.empty()) return left_out_->Add();
   ++waiting_;
-  writer_.Post([this, payload = std::move(payload)] {
+  {
+    std::lock_guard lock(mutex_);
+    batch_.push_back(std::move(payload));
+    if (batch_.size() > 1) return;
+  }
+  writer_.PostAfter(kBatch, [this] { WriteBatch(); });
+}
+
+void Journal::WriteBatch() {
+  std::vector<std::string> payloads;
+  {
+    std::lock_guard lock(mutex_);
+    payloads.swap(batch_);
+  }
+  for (const std::string& payload : payloads) {
     files_->Append(payload);
     --waiting_;
-  });
+  }
 }
 
 }  // namespace agmm::scheduler

@@ -105,6 +105,15 @@ TEST_F(JournalTest, ARunReadsTheJobsOfTheRunsBeforeIt) {
   EXPECT_EQ(info.st_mode & 07777, 0600u);
 }
 
+TEST_F(JournalTest, JobsReachTheDiskWhileTheDaemonRuns) {
+  const auto journal = Open();
+  for (uint64_t id : {1, 2}) {
+    const auto before = std::filesystem::file_size(Path(".0"));
+    journal->Add(JobOf(id));
+    EXPECT_TRUE(Eventually([&] { return std::filesystem::file_size(Path(".0")) > before; })) << id;
+  }
+}
+
 TEST_F(JournalTest, ATornOrDamagedTailIsDroppedWithOneLineAndWrittenOver) {
   Write(1, 3);
   const auto size = std::filesystem::file_size(Path(".0"));
@@ -238,12 +247,13 @@ TEST_F(JournalTest, AFullDiskIsOneLineAndLeavesNoTornRecord) {
 }
 
 TEST_F(JournalTest, JobsBeyondABurstAreLeftOutAndCounted) {
-  const auto journal = Open({.burst = 2});
+  const auto journal = Open({.succeeded = 2, .failed = 1});
   for (const bool taken : {true, true, false})
     EXPECT_EQ(journal->HasRoom(true, 1'000'000'000), taken);
   EXPECT_TRUE(journal->HasRoom(false, 1'000'000'000)) << "failed jobs have a share of their own";
+  EXPECT_FALSE(journal->HasRoom(false, 1'000'000'000));
   EXPECT_TRUE(journal->HasRoom(true, 1'100'000'000));
-  EXPECT_EQ(Metric("job_journal_left_out_total"), 1);
+  EXPECT_EQ(Metric("job_journal_left_out_total"), 2);
 }
 
 TEST_F(JournalTest, AListOfLargeEarlierJobsFitsIntoAMessage) {
