@@ -1,0 +1,119 @@
+// Hashes of many plans, in tests/golden/plan_hashes.txt. A change to the planner that is not meant
+// to change plans leaves all of them equal.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+#include "kernels/base/hash.h"
+#include "kernels/schedule/algorithm.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/plan_hash.h"
+#include "tests/golden/golden.h"
+#include "tests/schedule/problems.h"
+#include "tests/schedule/shardings.h"
+
+namespace agmm::test {
+namespace {
+
+// A hash and what it is the hash of, a line for each plan.
+class Lines {
+ public:
+  // Adds nothing where the options are refused, as `peer` is on several nodes.
+  void Add(const Problem& problem, const Topology& topology, const PlanOptions& options) {
+    if (!ResolveOptions(problem, topology, options).ok()) return;
+    const absl::StatusOr<Schedule> schedule = Plan(problem, topology, options);
+    ASSERT_TRUE(schedule.ok()) << schedule.status() << " " << ToString(options);
+    std::string nodes = absl::StrJoin(topology.node_of_rank, "");
+    if (topology.rank_count() > 10)
+      nodes = absl::StrFormat("%d of %d", topology.node_of_rank.back() + 1, topology.rank_count());
+    if (!topology.island_of_rank.empty())
+      absl::StrAppend(&nodes, " islands ", absl::StrJoin(topology.island_of_rank, ""));
+    absl::StrAppendFormat(&text_, "%s %s, nodes %s, %s\n", HashHex(PlanHash(problem, *schedule)),
+                          ToString(problem), nodes, ToString(options));
+    ++count_;
+  }
+
+  const std::string& text() const { return text_; }
+  int count() const { return count_; }
+
+ private:
+  std::string text_;
+  int count_ = 0;
+};
+
+// Two plans by each algorithm for each sharding. Sizes, dtypes and numbers of nodes take turns.
+void AddShardings(Lines* lines) {
+  const std::vector<Shape> shapes = {{10, 7, 13}, {33, 17, 40}, {97, 61, 333}, {2, 3, 2}};
+  size_t turn = 0;
+  for (const ShardedCase& sharded : ShardedCases()) {
+    const int ranks = ParseMesh(sharded.mesh)->size();
+    const Draw draw = {sharded, shapes[turn % shapes.size()],
+                       turn % 2 == 0 ? DType::kBF16 : DType::kF32,
+                       1 + static_cast<int>(turn % ranks)};
+    ++turn;
+    const std::vector<ShardedPlan> plans = PlansOf(draw, /*thorough=*/true);
+    for (const Algorithm& algorithm : Algorithms()) {
+      std::vector<const ShardedPlan*> by;
+      for (const ShardedPlan& plan : plans) {
+        if (plan.options.algorithm == algorithm.name) by.push_back(&plan);
+      }
+      if (by.empty()) continue;
+      // The last one has the most options that are not the default.
+      lines->Add(by.back()->problem, by.back()->topology, by.back()->options);
+      const ShardedPlan* middle = by[by.size() / 3];
+      if (middle != by.back()) lines->Add(middle->problem, middle->topology, middle->options);
+    }
+  }
+}
+
+// Every algorithm on 1 to 64 ranks, also with pieces.
+void AddSizes(Lines* lines) {
+  for (const auto& [ranks, nodes] : {std::pair{1, 1}, {2, 2}, {5, 5}, {8, 2}, {16, 4}, {64, 8}}) {
+    const Problem problem = MakeProblem(ranks, {64 * ranks, 8 * ranks, 96}, DType::kF16);
+    for (const Algorithm& algorithm : Algorithms()) {
+      for (int chunks : {1, 2}) {
+        if (chunks > 1 && ranks > 16) continue;
+        PlanOptions options;
+        options.algorithm = algorithm.name;
+        options.chunks = chunks;
+        lines->Add(problem, MakeTopology(ranks, nodes), options);
+      }
+    }
+  }
+}
+
+// Ranks of a part of a world: different numbers on the nodes, and GPUs that do not reach each
+// other.
+void AddUneven(Lines* lines) {
+  for (const Topology& topology :
+       {Topology{{0, 0, 0, 1, 2, 2}}, Topology{{0, 1, 1, 1, 1, 2}},
+        Topology{{0, 0, 0, 0, 1, 1}, {0, 0, 1, 1, 0, 1}}}) {
+    for (const char* spec :
+         {"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "A[M_x, K] * B[K_x, N] -> C[M_x, N]"}) {
+      const Problem problem = MakeProblem(6, {50, 31, 64}, DType::kBF16, spec);
+      for (const Algorithm& algorithm : Algorithms()) {
+        PlanOptions options;
+        options.algorithm = algorithm.name;
+        lines->Add(problem, topology, options);
+      }
+      lines->Add(problem, topology, {});
+      lines->Add(problem, topology, GatherAlone());
+    }
+  }
+}
+
+TEST(PlanHashes, AreThoseOfTheList) {
+  Lines lines;
+  AddShardings(&lines);
+  AddSizes(&lines);
+  AddUneven(&lines);
+  EXPECT_GE(lines.count(), 400);
+  ExpectGolden("plan_hashes.txt", lines.text());
+}
+
+}  // namespace
+}  // namespace agmm::test
