@@ -266,8 +266,8 @@ TEST_P(PeerFailure, ADeadlineSaysWhoHasNotBegun) {
     const auto waits = ContainsRegex(
         "^rank 1[02] lane 0 step [0-9]+ waited [0-9.]+ m?s for slot 1[02]:[0-9]+ "
         "\\(a join at rank 11\\), epoch 1$");
-    // Only in the order of submission does a GPU of the model begin the multiply for certain. In any
-    // other order the multiply may still stand behind a wait.
+    // Only in the order of submission does a GPU of the model begin the multiply for certain. In
+    // any other order the multiply may still stand behind a wait.
     if (kind == "cuda_model" && absl::StrContains(model, "order=") &&
         !absl::StrContains(model, "order=oldest")) {
       EXPECT_THAT(message, AnyOf(waits, ContainsRegex("^rank 1[02] lane 0 step [0-9]+ was still at "

@@ -89,9 +89,8 @@ void AddSizes(Lines* lines) {
 // Ranks of a part of a world: different numbers on the nodes, and GPUs that do not reach each
 // other.
 void AddUneven(Lines* lines) {
-  for (const Topology& topology :
-       {Topology{{0, 0, 0, 1, 2, 2}}, Topology{{0, 1, 1, 1, 1, 2}},
-        Topology{{0, 0, 0, 0, 1, 1}, {0, 0, 1, 1, 0, 1}}}) {
+  for (const Topology& topology : {Topology{{0, 0, 0, 1, 2, 2}}, Topology{{0, 1, 1, 1, 1, 2}},
+                                   Topology{{0, 0, 0, 0, 1, 1}, {0, 0, 1, 1, 0, 1}}}) {
     for (const char* spec :
          {"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "A[M_x, K] * B[K_x, N] -> C[M_x, N]"}) {
       const Problem problem = MakeProblem(6, {50, 31, 64}, DType::kBF16, spec);
