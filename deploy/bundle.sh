@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # usage: deploy/bundle.sh BUILD OUT.tar.gz
 #
-# Packs the programs and tests of a build folder, with all shared libraries but the C library, into
-# one file that runs wherever it is unpacked: agmm/bin, agmm/lib and agmm/tests. The other machine
-# needs a C library no older than the version that is printed. cuBLASLt is not in it; the GPU's
-# machine has one.
+# Packs the programs and tests of a build folder into one archive: agmm/bin, agmm/lib and agmm/tests.
+# The archive contains all shared libraries except the C library, and can be unpacked anywhere. The
+# script prints the oldest version of the C library that works. cuBLASLt is not included, because a
+# GPU machine already has it.
 set -euo pipefail
 
 fail() {
@@ -19,7 +19,7 @@ cd "$(dirname "$0")/.."
 limit_mib=40
 programs=(agmmd agmmctl conformance_test cuda_probe gemm_bench gpu_bench)
 required=(agmmd agmmctl)
-# Parts of the C library's packages.
+# Libraries that belong to the C library's packages.
 system='^(ld-linux.*|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libnss_.*|libanl)\.so'
 
 for tool in patchelf strip ldd readelf; do
@@ -45,7 +45,7 @@ ldd "$root"/bin/* | sed -nE 's/^\s*(\S+) => (\/\S+) .*/\1 \2/p' | sort -u |
   done
 if [[ -d tests/gpu ]]; then cp -r tests/gpu "$root/tests/"; fi
 
-# RPATH and not RUNPATH, because only that finds the libraries of the libraries, too.
+# RPATH instead of RUNPATH, because only RPATH also applies to the libraries' own dependencies.
 strip --strip-unneeded "$root"/bin/* "$root"/lib/*
 patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$root"/bin/*
 patchelf --force-rpath --set-rpath "\$ORIGIN" "$root"/lib/*

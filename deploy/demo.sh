@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # usage: deploy/demo.sh [--out C.npy] [A.npy B.npy]
 #
-# Two daemons with two CPU devices each, on loopback with UCX between them, multiply two matrices
-# (random ones by default), overlapped and one after the other in turn; the product is checked
-# against one in double precision. --out keeps the product. Installs missing packages (as root or
-# with sudo) and builds into build/, from where `cmake --install build` installs it, or uses the
-# programs in $AGMM_BIN. Leaves nothing running.
+# Multiplies two matrices (random by default) with two daemons that have two CPU devices each and
+# communicate by UCX over loopback. Runs with overlap and without it alternate. The script checks the
+# product against a product in double precision. --out keeps the product.
+#
+# Installs missing packages (as root or with sudo) and builds into build/, which
+# `cmake --install build` can install. If $AGMM_BIN is set, uses the programs there and builds nothing.
+# Stops its daemons at the end.
 set -euo pipefail
 
 fail() {
@@ -59,7 +61,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# Runs python and waits in a way that Ctrl-C ends at once.
+# Runs python in the background and waits for it, so that Ctrl-C takes effect at once.
 run_python() {
   "$python" "$@" </dev/stdin &
   helper=$!
@@ -78,7 +80,7 @@ build() {
     fail "$PWD has ${free_mib} MiB free; the build needs 1024"
   # An existing build folder keeps its configuration.
   [[ -f build/build.ninja || -f build/Makefile ]] || configure "$log"
-  # All that `cmake --install build` installs.
+  # Everything that `cmake --install build` installs.
   local make=(cmake --build build --target agmmd agmmctl agmm)
   # On a terminal the build shows its progress itself.
   if [[ -t 1 ]]; then
@@ -91,7 +93,8 @@ build() {
   fi
 }
 
-# Says on stderr how far the build is whose output is on stdin: nothing at first, then a line in 15 s.
+# Reads the output of a build from stdin and reports its progress on stderr: nothing for the first
+# 5 s, then a line every 15 s.
 show_progress() {
   local line next=$((SECONDS + 5))
   while IFS= read -r line; do
@@ -124,8 +127,8 @@ print(*(s.getsockname()[1] for s in sockets))
 PY
 }
 
-# Makes the matrices if none were given, and prints "M N K heap": a heap holds a device's part of
-# A, B and C, and all of A gathered.
+# Creates the matrices if none were given, and prints "M N K heap". The heap of a device has room for
+# its part of A, B and C, and for the whole gathered A.
 prepare_matrices() {
   run_python - "$1" "$2" "$3" <<'PY'
 import sys
@@ -265,7 +268,7 @@ echo "== the world"
 echo
 echo "== A ($m x $k) times B ($k x $n), overlapped and one after the other"
 "${ctl[@]}" matmul "$a" "$b" --out "$out" --compare | tee "$work/matmul.txt" || {
-  # 2: the matrices do not fit each other, so the daemons' logs say nothing.
+  # Exit code 2: the matrices do not match, so the daemons' logs say nothing about it.
   if ((PIPESTATUS[0] != 2)); then show_logs; fi
   fail "the product failed, see above"
 }
@@ -279,7 +282,7 @@ dtype=$(head -n 1 "$work/matmul.txt" | grep -oE '\b(f32|bf16|f16)\b')
   --algorithm "${how%%[, ]*}" --chunks "${chunks:-1}" >"$work/plan.txt"
 grep -qF "$(field plan)" "$work/plan.txt" ||
   fail "the plan that ran is not the one that agmmctl makes"
-# The summary: up to the table of ranks, without the steps.
+# Prints the summary, through the table of ranks, without the steps.
 awk '/^$/ { if (++blank == 2) exit } { print }' "$work/plan.txt"
 echo
 check_product "$a" "$b" "$out"

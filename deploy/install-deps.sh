@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what agmm is built, tested and shown with: the distribution's own packages (tried on Debian
-# 12), and UCX from PyPI. As root, or with sudo. Does nothing, at once, when all of it is there.
-# With --long also what tests/run.sh --long wants, with --bench what tests/bench/run.sh compares with.
+# Installs the packages that agmm needs for its build, tests and demo: the distribution's packages
+# (tested on Debian 12), and UCX from PyPI. Needs root or sudo. Exits at once if everything is installed.
+# --long adds the packages for tests/run.sh --long; --bench adds those that tests/bench/run.sh compares
+# agmm with.
 set -euo pipefail
 
-# ocl-icd-opencl-dev: the CMake files of libdnnl-dev ask for it; agmm does not use it.
+# ocl-icd-opencl-dev: the CMake files of libdnnl-dev require it; agmm does not use it.
 packages=(
   g++ cmake ninja-build ccache pkg-config
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
@@ -14,16 +15,16 @@ packages=(
   clang-format-14 python3 python3-numpy python3-pip iproute2 procps systemd binutils patchelf
 )
 
-# Debian's UCX 1.13 ends the process when a peer that was cut off comes back (daemon/transport/NOTES.md).
-# The hashes are those of the packages for x86_64 and aarch64.
+# Debian's UCX 1.13 ends the process when a peer that was cut off comes back
+# (daemon/transport/NOTES.md). The hashes are for the x86_64 and aarch64 packages.
 ucx=libucx-cu13==1.22.0
 ucx_hashes=(
   --hash=sha256:c6e0aaa82dc6e49dc3ddaac465b530e014f48b6c1c6b5ae74fbdd199d824351b
   --hash=sha256:e9699f91804388ebc8b983c24e5bd8493eed769536fd6f93db523d2eb8f26f9a
 )
-ucx_folder=/opt/agmm # CMakeLists.txt looks there, in libucx
+ucx_folder=/opt/agmm # CMakeLists.txt looks in its subfolder libucx
 
-# The fuzzers are libFuzzer's; clang 14 has no _Float16.
+# The fuzzers use libFuzzer, and clang 14 has no _Float16.
 if [[ ${1:-} == --long ]]; then packages+=(clang-16 libclang-rt-16-dev libomp-16-dev); fi
 if [[ ${1:-} == --bench ]]; then packages+=(openmpi-bin libopenmpi-dev); fi
 
@@ -37,7 +38,7 @@ for tool in dpkg-query apt-get; do
     fail "there is no $tool, so this is no Debian or Ubuntu; install by hand: ${packages[*]}"
 done
 
-# Packages that dpkg has never heard of are no error here: they are missing.
+# Packages that dpkg does not know are not an error here; they count as missing.
 installed=$(dpkg-query -W -f '${Status} ${Package}\n' "${packages[@]}" 2>/dev/null || true)
 missing=()
 for package in "${packages[@]}"; do
