@@ -275,15 +275,21 @@ bool Journal::HasRoom(bool succeeded, int64_t now_ns) {
 }
 
 void Journal::Add(v1::Job job) {
+  const bool failed = job.has_error();
   std::string payload = Payload(std::move(job));
   if (payload.empty()) return left_out_->Add();
   ++waiting_;
+  bool first = false;
   {
     std::lock_guard lock(mutex_);
+    first = batch_.empty();
     batch_.push_back(std::move(payload));
-    if (batch_.size() > 1) return;
   }
-  writer_.PostAfter(kBatch, [this] { WriteBatch(); });
+  if (failed) {
+    writer_.Post([this] { WriteBatch(); });
+  } else if (first) {
+    writer_.PostAfter(kBatch, [this] { WriteBatch(); });
+  }
 }
 
 void Journal::WriteBatch() {

@@ -4,8 +4,8 @@
 // other is emptied and filled. A file is a header (a magic word, and a number that rises with each
 // turn) and records: length and checksum of a serialized v1::Job, then the job. A record that was
 // torn by a crash, and everything behind it, is dropped at the next start. A daemon that is killed
-// loses the jobs of its last 20 ms. Nothing is synced: what a host loses with its power is lost
-// here, too.
+// or crashes loses the jobs that succeeded in its last 20 ms; those that failed are written at
+// once. Nothing is synced: what a host loses with its power is lost here, too.
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ class Journal {
   struct Bounds {
     int64_t file_bytes = 4 << 20;
     size_t jobs = 1000;  // of earlier runs that are kept in memory
-    // Jobs that are taken in a tenth of a second. Of a fast series the journal keeps a sample,
-    // because copying each job would slow small jobs down.
+    // Jobs that are taken in a tenth of a second, the first ones. Copying every job of a fast
+    // series would slow small jobs down.
     int succeeded = 10, failed = 50;
     // Time for which a start waits for the files of a daemon that is dying.
     absl::Duration patience = absl::Seconds(2);

@@ -107,10 +107,13 @@ TEST_F(JournalTest, ARunReadsTheJobsOfTheRunsBeforeIt) {
 
 TEST_F(JournalTest, JobsReachTheDiskWhileTheDaemonRuns) {
   const auto journal = Open();
-  for (uint64_t id : {1, 2}) {
+  for (const bool fails : {false, true, false}) {
     const auto before = std::filesystem::file_size(Path(".0"));
-    journal->Add(JobOf(id));
-    EXPECT_TRUE(Eventually([&] { return std::filesystem::file_size(Path(".0")) > before; })) << id;
+    v1::Job job = JobOf(1);
+    if (fails) job.mutable_error()->set_code(1);
+    journal->Add(std::move(job));
+    EXPECT_TRUE(Eventually([&] { return std::filesystem::file_size(Path(".0")) > before; }))
+        << fails;
   }
 }
 
