@@ -4,7 +4,7 @@
 // other is emptied and filled. A file is a header (a magic word, and a number that rises with each
 // turn) and records: length and checksum of a serialized v1::Job, then the job. A record that was
 // torn by a crash, and everything behind it, is dropped at the next start. A daemon that is killed
-// or crashes loses the jobs that succeeded in its last 20 ms; those that failed are written at
+// or crashes loses the jobs that succeeded in its last 20 ms; jobs that failed are written at
 // once. Nothing is synced: what a host loses with its power is lost here, too.
 #pragma once
 
