@@ -106,7 +106,7 @@ std::string ErrorText(const SampleError& error) {
 std::string NonFiniteNote(DType dtype) {
   return absl::StrFormat(
       "note: inf and NaN in C come from A or B, or from sums beyond the largest %s, %s\n",
-      Name(dtype), dtype == DType::kF16 ? "65504" : "3.4e38");
+      Name(dtype), TraitsOf(dtype).largest);
 }
 
 // Vouches only for what was compared.

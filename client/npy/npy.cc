@@ -39,7 +39,7 @@ void Scatter(const char* from, int64_t count, int64_t stride, char* to) {
 
 // The number of elements that have all bits of the exponent `mask` set.
 template <typename Bits>
-int64_t CountNonFinite(const void* elements, int64_t count, Bits mask) {
+int64_t CountWith(Bits mask, const void* elements, int64_t count) {
   const auto* const bytes = static_cast<const char*>(elements);
   int64_t found = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -51,12 +51,9 @@ int64_t CountNonFinite(const void* elements, int64_t count, Bits mask) {
 }
 
 int64_t CountNonFinite(DType dtype, const void* elements, int64_t count) {
-  switch (dtype) {
-    case DType::kF32: return CountNonFinite<uint32_t>(elements, count, 0x7f800000);
-    case DType::kBF16: return CountNonFinite<uint16_t>(elements, count, 0x7f80);
-    case DType::kF16: return CountNonFinite<uint16_t>(elements, count, 0x7c00);
-  }
-  return 0;
+  const uint32_t mask = TraitsOf(dtype).infinity_bits;
+  return SizeOf(dtype) == 4 ? CountWith<uint32_t>(mask, elements, count)
+                            : CountWith<uint16_t>(mask, elements, count);
 }
 
 }  // namespace

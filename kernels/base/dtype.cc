@@ -1,6 +1,5 @@
 #include "kernels/base/dtype.h"
 
-#include <bit>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
@@ -11,38 +10,15 @@
 
 namespace agmm {
 
-int64_t SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-
-absl::string_view Name(DType dtype) {
-  switch (dtype) {
-    case DType::kF32: return "f32";
-    case DType::kBF16: return "bf16";
-    case DType::kF16: return "f16";
-  }
-  return "?";
-}
+absl::string_view Name(DType dtype) { return TraitsOf(dtype).name; }
 
 absl::StatusOr<DType> ParseDType(absl::string_view name) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (name == Name(dtype)) return dtype;
+  for (const DTypeTraits& traits : kDTypes) {
+    if (name == traits.name) return traits.dtype;
   }
   return absl::InvalidArgumentError(
       absl::StrFormat("dtype \"%s\" is not known; use f32, bf16 or f16", name));
 }
-
-// Without a branch, so that the compiler can vectorize it.
-uint16_t F32ToBF16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1), quiet = bits | 0x400000;
-  return static_cast<uint16_t>(((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded) >> 16);
-}
-
-float BF16ToF32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-// Converted in hardware on processors with F16C and in libgcc on others; both round to nearest
-// even.
-uint16_t F32ToF16(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
-float F16ToF32(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 
 namespace {
 

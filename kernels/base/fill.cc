@@ -36,14 +36,7 @@ void MakeIntegers(uint64_t z, int64_t count, float* to) {
 
 }  // namespace
 
-float LargestBelowOne(DType dtype) {
-  switch (dtype) {
-    case DType::kF32: return 1 - 0x1p-24f;
-    case DType::kBF16: return 1 - 0x1p-8f;
-    case DType::kF16: return 1 - 0x1p-11f;
-  }
-  return 0;
-}
+float LargestBelowOne(DType dtype) { return 1 - std::ldexp(1.0f, -TraitsOf(dtype).precision_bits); }
 
 absl::Status CheckFill(const FillSpec& fill, DType dtype) {
   if (fill.kind != FillKind::kConstant || !std::isfinite(fill.value) ||

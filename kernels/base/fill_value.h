@@ -16,11 +16,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define AGMM_HOST_DEVICE __host__ __device__
-#else
-#define AGMM_HOST_DEVICE
-#endif
+#include "kernels/base/host_device.h"
 
 namespace agmm {
 

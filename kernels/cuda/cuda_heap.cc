@@ -185,7 +185,7 @@ absl::Status CudaHeap::Fill(const HeapRows& to, const FillSpec& fill, DType dtyp
   for (int64_t row = 0; row < to.rows; row += at_once) {
     if (stop()) return absl::CancelledError("the fill was stopped");
     work.to = {reinterpret_cast<void*>(address_ + to.offset_bytes + row * to.pitch_bytes),
-               to.pitch_bytes, TypeOf(dtype)};
+               to.pitch_bytes, dtype};
     work.rows = std::min(at_once, to.rows - row);
     work.first_index = first_index + row * index_stride;
     AGMM_RETURN_IF_ERROR(

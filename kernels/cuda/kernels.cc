@@ -17,17 +17,11 @@ extern "C" const char agmm_elementwise_fatbin[];
 namespace agmm {
 namespace {
 
-static_assert(static_cast<int>(DType::kF32) == static_cast<int>(elementwise::Type::kF32));
-static_assert(static_cast<int>(DType::kBF16) == static_cast<int>(elementwise::Type::kBF16));
-static_assert(static_cast<int>(DType::kF16) == static_cast<int>(elementwise::Type::kF16));
-
 constexpr int64_t kThreads = 256;
 // Blocks across and down; threads go on from there in strides.
 constexpr int64_t kMostAcross = 256, kMostDown = 8192;
 
 }  // namespace
-
-elementwise::Type TypeOf(DType dtype) { return static_cast<elementwise::Type>(dtype); }
 
 void Kernels::Unload() {
   if (library_ != nullptr) driver_.cuLibraryUnload(library_);

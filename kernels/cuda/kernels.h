@@ -34,6 +34,4 @@ class Kernels {
   CUfunction convert_ = nullptr, reduce_ = nullptr, fill_ = nullptr;
 };
 
-elementwise::Type TypeOf(DType dtype);
-
 }  // namespace agmm

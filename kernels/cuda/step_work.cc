@@ -42,7 +42,7 @@ absl::Status StepWork::Do(int index, const CudaMultiply& multiply, std::byte*) c
     case CudaMultiply::Sum::kAcc: sum = MatrixAt(multiply.acc); break;
     case CudaMultiply::Sum::kChip:
       sum = {reinterpret_cast<void*>(prepared_.chips[lane]->address()), ChipPitchBytes(multiply.n),
-             elementwise::Type::kF32};
+             DType::kF32};
   }
   if (multiply.load) {
     AGMM_RETURN_IF_ERROR(
@@ -78,7 +78,7 @@ CUdeviceptr StepWork::AddressOf(const HeapPlace& place) const {
 }
 
 elementwise::Matrix StepWork::MatrixAt(const HeapPlace& place) const {
-  return {reinterpret_cast<void*>(AddressOf(place)), place.pitch_bytes, TypeOf(place.dtype)};
+  return {reinterpret_cast<void*>(AddressOf(place)), place.pitch_bytes, place.dtype};
 }
 
 }  // namespace agmm

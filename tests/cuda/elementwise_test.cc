@@ -37,8 +37,8 @@ TEST(Elementwise, NarrowingIsThatOfTheHostForManyF32) {
   ConvertFromF32(DType::kBF16, values.data(), bf16.data(), values.size());
   ConvertFromF32(DType::kF16, values.data(), f16.data(), values.size());
   for (size_t i = 0; i < values.size(); ++i) {
-    ASSERT_EQ(elementwise::ToBF16(values[i]), bf16[i]) << std::bit_cast<uint32_t>(values[i]);
-    ASSERT_EQ(elementwise::ToF16(values[i]), f16[i]) << std::bit_cast<uint32_t>(values[i]);
+    ASSERT_EQ(F32ToBF16(values[i]), bf16[i]) << std::bit_cast<uint32_t>(values[i]);
+    ASSERT_EQ(F32ToF16(values[i]), f16[i]) << std::bit_cast<uint32_t>(values[i]);
   }
 }
 
@@ -49,12 +49,8 @@ TEST(Elementwise, WideningIsThatOfTheHostForAllValues) {
   ConvertToF32(DType::kBF16, bits.data(), bf16.data(), bits.size());
   ConvertToF32(DType::kF16, bits.data(), f16.data(), bits.size());
   for (size_t i = 0; i < bits.size(); ++i) {
-    ASSERT_EQ(elementwise::internal::BitsOf(elementwise::FromBF16(bits[i])),
-              std::bit_cast<uint32_t>(bf16[i]))
-        << i;
-    ASSERT_EQ(elementwise::internal::BitsOf(elementwise::FromF16(bits[i])),
-              std::bit_cast<uint32_t>(f16[i]))
-        << i;
+    ASSERT_EQ(BitsOf(BF16ToF32(bits[i])), std::bit_cast<uint32_t>(bf16[i])) << i;
+    ASSERT_EQ(BitsOf(F16ToF32(bits[i])), std::bit_cast<uint32_t>(f16[i])) << i;
   }
 }
 
@@ -67,9 +63,9 @@ TEST(Elementwise, ReduceAddsInF32AndConvertsTheSum) {
       float narrow[3], converted[3] = {}, expected[3] = {};
       ConvertFromF32(from, addends, narrow, 3);
       elementwise::Reduce work;
-      work.from = {narrow, 0, TypeOf(from)};
-      work.into = {into, 0, elementwise::Type::kF32};
-      work.out = {converted, 0, TypeOf(out)};
+      work.from = {narrow, 0, from};
+      work.into = {into, 0, DType::kF32};
+      work.out = {converted, 0, out};
       work.rows = 1;
       work.cols = 3;
       for (int64_t col = 0; col < 3; ++col) elementwise::Element(work, 0, col);
@@ -86,10 +82,8 @@ TEST(Elementwise, ConvertWalksBothPitches) {
   // Two rows of three, of pitches of five and four elements.
   const float from[] = {1, 2, 3, 0, 0, 4, 5, 6, 0, 0};
   uint16_t to[8] = {};
-  elementwise::Convert work{{const_cast<float*>(from), 20, elementwise::Type::kF32},
-                            {to, 8, elementwise::Type::kBF16},
-                            2,
-                            3};
+  elementwise::Convert work{
+      {const_cast<float*>(from), 20, DType::kF32}, {to, 8, DType::kBF16}, 2, 3};
   for (int64_t row = 0; row < 2; ++row) {
     for (int64_t col = 0; col < 3; ++col) elementwise::Element(work, row, col);
   }

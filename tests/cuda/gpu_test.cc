@@ -138,7 +138,7 @@ class FailedProduct : public GpuTest {
     EXPECT_TRUE(stream.ok() && workspace.ok() && product.ok());
     const CUdeviceptr a = heap_->address(), b = a + 1024, c = b + 1024;
     elementwise::Fill fill;
-    fill.to = {reinterpret_cast<void*>(a), 32, elementwise::Type::kF32};
+    fill.to = {reinterpret_cast<void*>(a), 32, DType::kF32};
     fill.rows = fill.cols = 8;
     // A launch that loses the GPU succeeds.
     EXPECT_EQ(gpu_->kernels().Launch(fill, (*stream)->get()), CUDA_SUCCESS);

@@ -9,15 +9,13 @@
 namespace {
 
 namespace body = agmm::elementwise;
-using body::Type;
+using agmm::DType;
 
-constexpr Type kTypes[] = {Type::kF32, Type::kBF16, Type::kF16};
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 // Wider and higher than the grid of a launch, so that its threads go on in strides.
 constexpr int64_t kWide[2] = {3, 70000}, kHigh[2] = {8200, 9}, kSmall[2] = {5, 33};
 
-const char* Text(Type type) {
-  return type == Type::kF32 ? "f32" : type == Type::kBF16 ? "bf16" : "f16";
-}
+const char* Text(DType type) { return agmm::TraitsOf(type).name; }
 
 // A matrix on GPU 0 and the same one on the host.
 struct Twins {
@@ -28,7 +26,7 @@ struct Twins {
 
 uint32_t Bits(const body::Matrix& matrix, int64_t row, int64_t col) {
   uint32_t bits = 0;
-  std::memcpy(&bits, body::ElementOf(matrix, row, col), body::ElementBytes(matrix.type));
+  std::memcpy(&bits, body::ElementOf(matrix, row, col), agmm::SizeOf(matrix.dtype));
   return bits;
 }
 
@@ -52,9 +50,9 @@ class TwinRuns {
 
   // Any bits: of 16-bit types all of them where there are as many elements, of f32 also those
   // between two values of a 16-bit type.
-  Twins Make(Type type, const int64_t (&shape)[2]) {
+  Twins Make(DType type, const int64_t (&shape)[2]) {
     Twins twins = {{}, {}, shape[0], shape[1]};
-    const int64_t pitch = (shape[1] * body::ElementBytes(type) + 127) / 128 * 128;
+    const int64_t pitch = (shape[1] * agmm::SizeOf(type) + 127) / 128 * 128;
     twins.host = {nullptr, pitch, type};
     twins.host.data = probe_.Host(twins.bytes());
     twins.device = {reinterpret_cast<void*>(probe_.Device(twins.bytes())), pitch, type};
@@ -62,7 +60,7 @@ class TwinRuns {
     constexpr uint32_t kLow[] = {0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001};
     for (size_t i = 0; i < twins.bytes() / 4; ++i) {
       const auto random = static_cast<uint32_t>(agmm::MixFill(++seed_));
-      if (type != Type::kF32) {
+      if (type != DType::kF32) {
         words[i] = static_cast<uint32_t>((2 * i + 1) % 65536 << 16 | 2 * i % 65536);
       } else {
         words[i] = i % 2 ? random : (random & 0xffff0000) | kLow[random % 8];
@@ -89,7 +87,7 @@ class TwinRuns {
     probe_.Check("cuMemcpyDtoHAsync",
                  probe_.cu.cuMemcpyDtoHAsync(got.data, Address(twins), twins.bytes(), stream_));
     probe_.Check("cuStreamSynchronize", probe_.cu.cuStreamSynchronize(stream_));
-    const int64_t all_cols = twins.host.pitch_bytes / body::ElementBytes(twins.host.type);
+    const int64_t all_cols = twins.host.pitch_bytes / agmm::SizeOf(twins.host.dtype);
     int64_t wrong = 0;
     std::string first;
     for (int64_t row = 0; row < twins.rows; ++row) {
@@ -122,27 +120,27 @@ class TwinRuns {
 
 void ConvertsAlike(Probe& probe) {
   TwinRuns kernels(probe);
-  const auto convert = [&](Type from_type, Type to_type, const int64_t(&shape)[2]) {
+  const auto convert = [&](DType from_type, DType to_type, const int64_t(&shape)[2]) {
     if (!kernels.ready()) return;
     const Twins from = kernels.Make(from_type, shape), to = kernels.Make(to_type, shape);
     kernels.Run(body::Convert{from.device, to.device, from.rows, from.cols},
                 body::Convert{from.host, to.host, from.rows, from.cols});
     kernels.Compare(to, std::string(Text(from_type)) + " to " + Text(to_type));
   };
-  for (Type type : kTypes) {
+  for (DType type : kTypes) {
     convert(type, type, kSmall);
-    if (type == Type::kF32) continue;
-    convert(type, Type::kF32, kWide);
-    convert(Type::kF32, type, kWide);
+    if (type == DType::kF32) continue;
+    convert(type, DType::kF32, kWide);
+    convert(DType::kF32, type, kWide);
   }
-  convert(Type::kF32, Type::kBF16, kHigh);
+  convert(DType::kF32, DType::kBF16, kHigh);
 }
 
 void ReducesAlike(Probe& probe) {
   TwinRuns kernels(probe);
-  const auto reduce = [&](Type from_type, const Type* out_type, const int64_t(&shape)[2]) {
+  const auto reduce = [&](DType from_type, const DType* out_type, const int64_t(&shape)[2]) {
     if (!kernels.ready()) return;
-    const Twins from = kernels.Make(from_type, shape), into = kernels.Make(Type::kF32, shape);
+    const Twins from = kernels.Make(from_type, shape), into = kernels.Make(DType::kF32, shape);
     Twins out;
     if (out_type) out = kernels.Make(*out_type, shape);
     kernels.Run(body::Reduce{from.device, into.device, out.device, from.rows, from.cols},
@@ -151,21 +149,21 @@ void ReducesAlike(Probe& probe) {
     kernels.Compare(into, what, true);
     if (out_type) kernels.Compare(out, what + " as " + Text(*out_type), true);
   };
-  for (Type from : kTypes) {
+  for (DType from : kTypes) {
     reduce(from, nullptr, kSmall);
-    for (Type out : kTypes) reduce(from, &out, kSmall);
+    for (DType out : kTypes) reduce(from, &out, kSmall);
   }
-  reduce(Type::kF32, &kTypes[1], kWide);
-  reduce(Type::kF32, &kTypes[2], kHigh);
+  reduce(DType::kF32, &kTypes[1], kWide);
+  reduce(DType::kF32, &kTypes[2], kHigh);
 }
 
 void FillsAlike(Probe& probe) {
   TwinRuns kernels(probe);
-  const auto fill = [&](Type type, const agmm::FillSpec& spec, const int64_t(&shape)[2]) {
+  const auto fill = [&](DType type, const agmm::FillSpec& spec, const int64_t(&shape)[2]) {
     if (!kernels.ready()) return;
     const Twins to = kernels.Make(type, shape);
     body::Fill work = {to.host, to.rows, to.cols, spec};
-    work.most = agmm::LargestBelowOne(static_cast<agmm::DType>(type));
+    work.most = agmm::LargestBelowOne(type);
     work.first_index = (int64_t{1} << 33) + 5;  // a shard's rows are not the tensor's
     work.index_stride = 70007;
     body::Fill on_device = work;
@@ -174,7 +172,7 @@ void FillsAlike(Probe& probe) {
     kernels.Compare(
         to, std::string(Text(type)) + ", kind " + std::to_string(static_cast<int>(spec.kind)));
   };
-  for (Type type : kTypes) {
+  for (DType type : kTypes) {
     fill(type, {agmm::FillKind::kUniform, 7}, kWide);
     fill(type, {agmm::FillKind::kIntegers, 8}, kHigh);
     fill(type, {agmm::FillKind::kConstant, 0, 1.0 / 3}, kSmall);

@@ -13,7 +13,7 @@ using agmm::elementwise::Reduce;
 // The access of a launch to a matrix; none for one without data.
 Access Touch(const Matrix& matrix, int64_t rows, int64_t cols, bool writes) {
   return {{reinterpret_cast<uint64_t>(matrix.data), matrix.data ? rows : 0,
-           cols * agmm::elementwise::ElementBytes(matrix.type), matrix.pitch_bytes},
+           cols * agmm::SizeOf(matrix.dtype), matrix.pitch_bytes},
           writes};
 }
 
