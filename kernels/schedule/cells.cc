@@ -34,9 +34,11 @@ Group GroupOf(const Cutting& cutting, const Block& c, const std::vector<Range>& 
   const Roles& product = cutting.problem.product;
   Group group;
   for (const Range& k : slices) {
+    const Ranges part = {Along(cutting.problem, product.c, c, Dim::kM),
+                         Along(cutting.problem, product.c, c, Dim::kN), k};
     Cell cell;
-    cell.a = {product.a, c.rows, k};
-    cell.b = {product.b, k, c.cols};
+    cell.a = BlockOf(cutting.problem, product.a, part);
+    cell.b = BlockOf(cutting.problem, product.b, part);
     cell.c = c;
     group.cells.emplace_back(std::max(ArrivedAt(cutting.a, cutting.cut_a, cell.a, rank),
                                       ArrivedAt(cutting.b, cutting.cut_b, cell.b, rank)),
@@ -67,17 +69,13 @@ std::vector<int> ChunksMadeBy(const Problem& problem, const Flow& c, const Block
 std::vector<Cell> CellsOf(const Cutting& cutting, const LocalProduct& part, Rank rank) {
   const Problem& problem = cutting.problem;
   if (part.empty()) return {};
-  const std::vector<Range> none;
-  const auto rows = [](const Flow& flow) -> const std::vector<Range>& {
-    return flow.chunks().rows;
-  };
-  const auto cols = [](const Flow& flow) -> const std::vector<Range>& {
-    return flow.chunks().cols;
+  const auto cut = [&](const Range& range, bool cuts, const Flow& flow, Dim dim) {
+    return cuts ? CutAt(range, Along(problem, flow.operand(), flow.chunks(), dim))
+                : CutAt(range, {});
   };
   std::vector<Range> slices;
-  for (const Range& k : CutAt(part.k, cutting.cut_a ? cols(cutting.a) : none)) {
-    for (const Range& slice : CutAt(k, cutting.cut_b ? rows(cutting.b) : none))
-      slices.push_back(slice);
+  for (const Range& k : cut(part.k, cutting.cut_a, cutting.a, Dim::kK)) {
+    for (const Range& slice : cut(k, cutting.cut_b, cutting.b, Dim::kK)) slices.push_back(slice);
   }
   const Block made = NeededBlock(problem, problem.product.c, part);
   std::vector<std::pair<int, Block>> blocks;  // with their chunks
@@ -96,9 +94,12 @@ std::vector<Cell> CellsOf(const Cutting& cutting, const LocalProduct& part, Rank
         for (Rank to : source.needers) leaves = std::min(leaves, cutting.c.StepAt(to, chunk));
       }
     }
-    for (const Range& r : CutAt(block.rows, cutting.cut_a ? rows(cutting.a) : none)) {
-      for (const Range& c : CutAt(block.cols, cutting.cut_b ? cols(cutting.b) : none)) {
-        groups.push_back(GroupOf(cutting, {problem.product.c, r, c}, slices, rank));
+    const Operand c = problem.product.c;
+    const Range &rows = Along(problem, c, block, Dim::kM),
+                &cols = Along(problem, c, block, Dim::kN);
+    for (const Range& m : cut(rows, cutting.cut_a, cutting.a, Dim::kM)) {
+      for (const Range& n : cut(cols, cutting.cut_b, cutting.b, Dim::kN)) {
+        groups.push_back(GroupOf(cutting, BlockOf(problem, c, {m, n, part.k}), slices, rank));
         groups.back().leaves = leaves;
         for (auto& [time, cell] : groups.back().cells) cell.c_chunk = chunk;
       }

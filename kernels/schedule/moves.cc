@@ -18,12 +18,15 @@ void FindOut(Move& move) {
   }
 }
 
-// Whether each rank has all of the rows (or columns) of what it needs.
-bool Whole(const Move& move, Range Block::*range) {
+// Returns true if each rank has all of what it needs along `dim`.
+bool IsWhole(const Problem& problem, const Move& move, Dim dim) {
+  const auto range = [&](const Block& block) -> const Range& {
+    return Along(problem, move.operand, block, dim);
+  };
   for (size_t rank = 0; rank < move.has.size(); ++rank) {
     for (const Block& block : move.needs[rank]) {
-      const Range &has = move.has[rank].*range, &needed = block.*range;
-      if (!block.empty() && Intersect(has, needed) != needed) return false;
+      const Range& needed = range(block);
+      if (!block.empty() && Intersect(range(move.has[rank]), needed) != needed) return false;
     }
   }
   return true;
@@ -46,8 +49,8 @@ void Shrink(const Problem& problem, const Flow& c, Moves& moves) {
       bounds.cols = {std::min(bounds.cols.begin, block.cols.begin),
                      std::max(bounds.cols.end, block.cols.end)};
     }
-    part.m = bounds.rows;
-    part.n = bounds.cols;
+    part.m = Along(problem, problem.product.c, bounds, Dim::kM);
+    part.n = Along(problem, problem.product.c, bounds, Dim::kN);
   }
 }
 
@@ -81,13 +84,13 @@ Blocks Multiplied(const Problem& problem, Operand operand, const LocalProduct& p
                   const Blocks* made) {
   const Block whole = NeededBlock(problem, operand, part);
   if (made == nullptr) return {whole};
-  const bool is_a = operand == problem.product.a;
+  const Dim outer = OuterDim(problem, operand);
   std::vector<Range> ranges;
-  for (const Block& c : *made) ranges.push_back(is_a ? c.rows : c.cols);
+  for (const Block& c : *made) ranges.push_back(Along(problem, c.operand, c, outer));
   Blocks blocks;
   for (const Range& range : United(std::move(ranges))) {
     Block& block = blocks.emplace_back(whole);
-    (is_a ? block.rows : block.cols) = range;
+    Along(problem, operand, block, outer) = range;
   }
   return blocks;
 }
@@ -101,8 +104,7 @@ Move InputMove(const Problem& problem, Operand operand, const Moves& moves) {
                                     moves.made.empty() ? nullptr : &moves.made[rank]));
   }
   FindOut(move);
-  move.along_k =
-      move.travels && Whole(move, operand == problem.product.a ? &Block::rows : &Block::cols);
+  move.along_k = move.travels && IsWhole(problem, move, OuterDim(problem, operand));
   return move;
 }
 
@@ -151,21 +153,23 @@ Moves CutMoves(const Problem& problem, const Topology& topology, const Split& sp
   // in which the larger input arrives, and the other input stays whole: pieces along both M and N
   // would make a multiply for each pair of them.
   const int halves = algorithm.pieces;
-  const bool along_n = &LargestMove(problem, moves) == &moves.b;
-  (along_n ? moves.c.col_pieces : moves.c.row_pieces) = chunks * halves;
+  const Operand largest = LargestMove(problem, moves).operand;
+  const Dim cut_dim = largest == product.c ? Dim::kM : OuterDim(problem, largest);
+  Along(problem, product.c, moves.c.pieces, cut_dim) = chunks * halves;
   for (Move* input : {&moves.a, &moves.b}) {
-    int &outer = input == &moves.a ? input->row_pieces : input->col_pieces,
-        &k = input == &moves.a ? input->col_pieces : input->row_pieces;
-    const bool cut = !moves.c.travels || (input == &moves.b) == along_n;
-    outer = (cut ? chunks : 1) * (input->along_k ? 1 : halves);
-    k = k_chunks * (input->along_k ? halves : 1);
+    const Dim outer = OuterDim(problem, input->operand);
+    const bool cut = !moves.c.travels || outer == cut_dim;
+    Along(problem, input->operand, input->pieces, outer) =
+        (cut ? chunks : 1) * (input->along_k ? 1 : halves);
+    Along(problem, input->operand, input->pieces, Dim::kK) =
+        k_chunks * (input->along_k ? halves : 1);
   }
   return moves;
 }
 
 Chunks RefineMove(const Problem& problem, const Topology& topology, const Move& move,
                   const Algorithm& algorithm) {
-  return Refine(problem.mesh, topology, move.has, move.needs, move.row_pieces, move.col_pieces,
+  return Refine(problem.mesh, topology, move.has, move.needs, move.pieces.rows, move.pieces.cols,
                 algorithm.one_a_node);
 }
 

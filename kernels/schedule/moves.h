@@ -18,7 +18,9 @@ struct Move {
   bool travels = false;  // some rank needs what it does not have
   bool along_k = false;  // an input that differs along K alone: whole slices arrive
   // Near-equal pieces of what travels as one.
-  int row_pieces = 1, col_pieces = 1;
+  struct {
+    int rows = 1, cols = 1;
+  } pieces;
 };
 
 struct Moves {

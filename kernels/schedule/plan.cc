@@ -51,24 +51,31 @@ double StepsOf(const Problem& problem, const Topology& topology, const PlanOptio
     const Move& move = *all[i];
     cut[i] = move.travels && algorithm->arrivals != Arrivals::kContiguous;
     if (!move.travels) continue;
-    grids[i] = GridOf(move.has, move.needs, move.row_pieces, move.col_pieces);
+    grids[i] = GridOf(move.has, move.needs, move.pieces.rows, move.pieces.cols);
     // On one node no input is copied.
     if (algorithm->arrivals == Arrivals::kInPlace && !algorithm->one_a_node && i < 2) continue;
     for (const ChunkCount& count :
-         CountChunks(move.has, move.needs, move.row_pieces, move.col_pieces))
+         CountChunks(move.has, move.needs, move.pieces.rows, move.pieces.cols))
       steps += static_cast<double>(count.received);
   }
-  const std::vector<int64_t> m = EndsOf(cut[0], grids[0].rows, cut[2], grids[2].rows),
-                             n = EndsOf(cut[1], grids[1].cols, cut[2], grids[2].cols),
-                             k = EndsOf(cut[0], grids[0].cols, cut[1], grids[1].rows);
+  const auto ends = [&](int one, int other, Dim dim) {
+    const auto cuts = [&](int i) -> const std::vector<Range>& {
+      return Along(problem, all[i]->operand, grids[i], dim);
+    };
+    return EndsOf(cut[one], cuts(one), cut[other], cuts(other));
+  };
+  const std::vector<int64_t> m = ends(0, 2, Dim::kM), n = ends(1, 2, Dim::kN),
+                             k = ends(0, 1, Dim::kK);
   for (size_t rank = 0; rank < moves.work.parts.size(); ++rank) {
     const LocalProduct& part = moves.work.parts[rank];
     if (moves.made.empty()) {
       steps += PiecesOf(part.m, m) * PiecesOf(part.n, n) * PiecesOf(part.k, k);
       continue;
     }
-    for (const Block& c : moves.made[rank])
-      steps += PiecesOf(c.rows, m) * PiecesOf(c.cols, n) * PiecesOf(part.k, k);
+    for (const Block& c : moves.made[rank]) {
+      steps += PiecesOf(Along(problem, c.operand, c, Dim::kM), m) *
+               PiecesOf(Along(problem, c.operand, c, Dim::kN), n) * PiecesOf(part.k, k);
+    }
   }
   return steps;
 }
@@ -157,7 +164,7 @@ absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& pro
   build.arrivals = algorithm.arrivals;
   build.carried = resolved.carried;
   const Move& gathered = moves.a.travels ? moves.a : moves.b;
-  build.places = resolved.workspace_shards * gathered.row_pieces * gathered.col_pieces;
+  build.places = resolved.workspace_shards * gathered.pieces.rows * gathered.pieces.cols;
   const Flow a = flow(moves.a), b = flow(moves.b), c = flow(moves.c);
   Schedule schedule = Build(problem, topology, moves.work, a, b, c, build);
   if (schedule.workspace_bytes > kMaxWorkspaceBytes) {

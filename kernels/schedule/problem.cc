@@ -176,7 +176,7 @@ absl::Status Validate(const Problem& problem) {
   }
   for (const Tensor& tensor : problem.tensors) AGMM_RETURN_IF_ERROR(Validate(mesh, tensor));
   const Tensor &a = problem.a(), &b = problem.b(), &c = problem.c();
-  const Dim m = problem.m_dim(), n = problem.n_dim(), k = problem.k_dim();
+  const Dimension m = problem.m_dim(), n = problem.n_dim(), k = problem.k_dim();
   if (b.row_dim != k.name || c.row_dim != m.name || c.col_dim != n.name) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s does not make a product: the columns of %s and the rows of %s share a "

@@ -87,10 +87,10 @@ struct Roles {
 };
 
 // A dimension of a product, by the name that its tensors give it.
-struct Dim {
+struct Dimension {
   std::string name;
   int64_t size = 0;
-  bool operator==(const Dim&) const = default;
+  bool operator==(const Dimension&) const = default;
 };
 
 struct Problem {
@@ -102,9 +102,9 @@ struct Problem {
   const Tensor& b() const { return tensors[product.b]; }
   const Tensor& c() const { return tensors[product.c]; }
   // The dimensions that two of the tensors share each.
-  Dim m_dim() const { return {a().row_dim, a().rows}; }  // of a and c
-  Dim n_dim() const { return {b().col_dim, b().cols}; }  // of b and c
-  Dim k_dim() const { return {a().col_dim, a().cols}; }  // of a and b: summed
+  Dimension m_dim() const { return {a().row_dim, a().rows}; }  // of a and c
+  Dimension n_dim() const { return {b().col_dim, b().cols}; }  // of b and c
+  Dimension k_dim() const { return {a().col_dim, a().cols}; }  // of a and b: summed
   int64_t m() const { return a().rows; }
   int64_t n() const { return b().cols; }
   int64_t k() const { return a().cols; }

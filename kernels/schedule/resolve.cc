@@ -104,17 +104,19 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const M
   gathered.result = moves.c.travels;
   if (gathered.nothing) return gathered;
   const Move& input = LargestMove(problem, moves);
-  gathered.by_rows = (&input == &moves.b) == input.along_k;
+  const Operand c = problem.product.c;
+  const Dim outer = input.operand == c ? Dim::kM : OuterDim(problem, input.operand);
+  const Dim cut = input.along_k ? Dim::kK : outer;
+  gathered.by_rows = IsRows(problem, input.operand, cut);
   gathered.along_k = input.along_k;
   gathered.shard_bytes = ShardBytes(problem.mesh, problem.tensors[input.operand]);
   gathered.read_again = (&input == &moves.b ? problem.a() : problem.b()).name;
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const Block& shard = input.has[rank];
     const LocalProduct& part = moves.work.parts[rank];
-    gathered.length =
-        std::max(gathered.length, (gathered.by_rows ? shard.rows : shard.cols).size());
+    gathered.length = std::max(gathered.length, Along(problem, input.operand, shard, cut).size());
     gathered.stationary =
-        std::max(gathered.stationary, (&input == &moves.b ? part.m : part.n).size());
+        std::max(gathered.stationary, part.Of(outer == Dim::kN ? Dim::kM : Dim::kN).size());
   }
   for (const ChunkCount& count : CountChunks(input.has, input.needs, 1, 1))
     gathered.group = std::max(gathered.group, count.read);

@@ -266,7 +266,7 @@ absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text)
   if (text == "none") return split;
   Scanner scanner("split", text);
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
-  const std::pair<Dim, std::vector<int>*> dims[] = {
+  const std::pair<Dimension, std::vector<int>*> dims[] = {
       {problem.m_dim(), &split.m}, {problem.n_dim(), &split.n}, {problem.k_dim(), &split.k}};
   std::vector<bool> used(problem.mesh.axes.size(), false);
   do {

@@ -29,12 +29,16 @@ std::vector<int> InOrder(const std::vector<int>& axes,
 }
 
 Split Ordered(const Problem& problem, const Split& split) {
-  const Sharding &a = problem.a().sharding, &b = problem.b().sharding, &c = problem.c().sharding;
-  return {InOrder(split.m, {&c.rows, &a.rows}), InOrder(split.n, {&c.cols, &b.cols}),
-          InOrder(split.k, {&a.cols, &b.rows})};
+  const auto& [a, b, c] = problem.product;
+  const auto axes = [&](Operand operand, Dim dim) {
+    return &Along(problem, operand, problem.tensors[operand].sharding, dim);
+  };
+  return {InOrder(split.m, {axes(c, Dim::kM), axes(a, Dim::kM)}),
+          InOrder(split.n, {axes(c, Dim::kN), axes(b, Dim::kN)}),
+          InOrder(split.k, {axes(a, Dim::kK), axes(b, Dim::kK)})};
 }
 
-Range Along(const Problem& problem, const std::vector<int>& axes, int64_t total, Rank rank) {
+Range PartOf(const Problem& problem, const std::vector<int>& axes, int64_t total, Rank rank) {
   const Position position = PositionAlong(problem.mesh, axes, rank);
   return SplitRange(total, position.parts, position.part);
 }
@@ -62,7 +66,7 @@ bool Covers(const Block& outer, const Block& inner) {
 
 std::string SplitText(const Problem& problem, const Split& split) {
   std::vector<std::string> cuts;
-  const auto add = [&](const Dim& dim, const std::vector<int>& axes) {
+  const auto add = [&](const Dimension& dim, const std::vector<int>& axes) {
     if (axes.empty()) return;
     cuts.push_back(absl::StrCat(dim.name, "=", AxesText(problem.mesh, axes)));
   };
@@ -109,25 +113,25 @@ Work WorkOf(const Problem& problem, const Split& split) {
   const int ranks = problem.mesh.size();
   const Operand c = problem.product.c;
   for (Rank rank = 0; rank < ranks; ++rank) {
-    work.parts.push_back({Along(problem, split.m, problem.m(), rank),
-                          Along(problem, split.n, problem.n(), rank),
-                          Along(problem, split.k, problem.k(), rank)});
+    work.parts.push_back({PartOf(problem, split.m, problem.m(), rank),
+                          PartOf(problem, split.n, problem.n(), rank),
+                          PartOf(problem, split.k, problem.k(), rank)});
     work.c_travels |=
         !Covers(NeededBlock(problem, c, work.parts.back()), ShardBlock(problem, c, rank));
   }
   if (work.c_travels || RanksAlong(problem.mesh, split.k) > 1) return work;
   for (Rank rank = 0; rank < ranks; ++rank) {
     const Block wanted = ShardBlock(problem, c, rank);
-    work.parts[rank] = {wanted.rows, wanted.cols, work.parts[rank].k};
+    work.parts[rank].m = Along(problem, c, wanted, Dim::kM);
+    work.parts[rank].n = Along(problem, c, wanted, Dim::kN);
   }
   return work;
 }
 
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part) {
-  const Roles& product = problem.product;
-  if (operand == product.c) return {operand, part.m, part.n};
-  if (part.empty()) return {operand, {}, {}};
-  return operand == product.a ? Block{operand, part.m, part.k} : Block{operand, part.k, part.n};
+  // A rank that multiplies nothing needs nothing of the inputs, and still makes its block of C.
+  if (operand != problem.product.c && part.empty()) return {operand, {}, {}};
+  return BlockOf(problem, operand, part);
 }
 
 bool IsBetter(const SplitCost& x, const SplitCost& y) {

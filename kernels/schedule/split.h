@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/schedule/problem.h"
+#include "kernels/schedule/index.h"
 
 namespace agmm {
 
@@ -29,11 +29,8 @@ std::vector<Split> Splits(const Problem& problem);
 // the operand whose sum is open.
 absl::Status CheckNoSum(const Problem& problem, const Split& split);
 
-// The part of the product of one rank: rows of C, columns of C and the slice of K. May be empty.
-struct LocalProduct {
-  Range m, n, k;
-  bool empty() const { return m.empty() || n.empty() || k.empty(); }
-};
+// The part of the product of one rank. May be empty.
+using LocalProduct = Ranges;
 
 // The local products of all ranks under a split. Where it cuts K, ranks make parts of one sum.
 struct Work {
