@@ -49,8 +49,9 @@ struct Wait {
 // Copies `block` from one place to others. signals[i] is set once to[i] holds the bytes. A `to` at
 // another rank needs a signal at that rank, because only a step that has seen the signal finds the
 // bytes complete. The step is over when `from` has been read and each `to` at its own rank is
-// written; signals behind the last `to` are set then. An empty `to` is a join: waits and signals
-// only.
+// written; signals behind the last `to` are set then. Once all `to` hold the bytes, `from` has been
+// read: a step that has seen the signals of all of them may write over `from`. Verify relies on
+// this rule, so every executor has to keep it. An empty `to` is a join: waits and signals only.
 struct Transfer {
   Block block;
   Place from;
