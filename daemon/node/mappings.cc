@@ -31,12 +31,12 @@ absl::StatusOr<int> Reopen(int fd, bool writable) {
 
 }  // namespace
 
-Mapping::Mapping(Mappings* mappings, Client client)
+ServedMapping::ServedMapping(Mappings* mappings, Client client)
     : mappings_(mappings),
       generation_(mappings->parts_.io->generation()),
       client_(std::move(client)) {}
 
-void Mapping::Begin(const CallContext& call, const v1::BeginMapping& begin) {
+void ServedMapping::Begin(const CallContext& call, const v1::BeginMapping& begin) {
   {
     std::lock_guard lock(mutex_);
     if (phase_ != Phase::kIdle) return;
@@ -59,7 +59,7 @@ void Mapping::Begin(const CallContext& call, const v1::BeginMapping& begin) {
       });
 }
 
-void Mapping::RequestLease(CallContext call, const v1::Tensor& tensor) {
+void ServedMapping::RequestLease(CallContext call, const v1::Tensor& tensor) {
   v1::BeginLeaseRequest request;
   request.set_tensor_id(tensor.tensor_id());
   request.set_write(writable_);
@@ -70,7 +70,7 @@ void Mapping::RequestLease(CallContext call, const v1::Tensor& tensor) {
              });
 }
 
-void Mapping::OnLease(absl::StatusOr<v1::BeginLeaseResponse> response) {
+void ServedMapping::OnLease(absl::StatusOr<v1::BeginLeaseResponse> response) {
   Deferred after;
   std::lock_guard lock(mutex_);
   if (!response.ok()) {
@@ -92,11 +92,11 @@ void Mapping::OnLease(absl::StatusOr<v1::BeginLeaseResponse> response) {
   after.Add([send = client_.send, offer = std::move(offer)] { send(offer); });
 }
 
-absl::Status Mapping::CheckGeneration() const {
+absl::Status ServedMapping::CheckGeneration() const {
   return mappings_->parts_.io->CheckGeneration(tensor_.tensor_id(), generation_);
 }
 
-absl::Status Mapping::Offer(v1::MapTensorResponse* response) {
+absl::Status ServedMapping::Offer(v1::MapTensorResponse* response) {
   AGMM_ASSIGN_OR_RETURN(const auto shards, mappings_->store_->Shards(tensor_.tensor_id()));
   std::vector<int> heaps, fds;
   absl::Cleanup close_fds = [&] {
@@ -134,14 +134,14 @@ absl::Status Mapping::Offer(v1::MapTensorResponse* response) {
   return absl::OkStatus();
 }
 
-void Mapping::Commit() {
+void ServedMapping::Commit() {
   Deferred after;
   std::lock_guard lock(mutex_);
   commit_ = true;
   Advance(&after);
 }
 
-void Mapping::End(absl::Status why) {
+void ServedMapping::End(absl::Status why) {
   Deferred after;
   std::lock_guard lock(mutex_);
   if (end_.has_value() || phase_ >= Phase::kReturning) return;
@@ -149,7 +149,7 @@ void Mapping::End(absl::Status why) {
   Advance(&after);
 }
 
-void Mapping::EndSession(const std::string& session_id) {
+void ServedMapping::EndSession(const std::string& session_id) {
   {
     std::lock_guard lock(mutex_);
     if (session_id_ != session_id) return;
@@ -157,7 +157,7 @@ void Mapping::EndSession(const std::string& session_id) {
   End(absl::CancelledError("the session of the mapping has ended"));
 }
 
-void Mapping::Advance(Deferred* after) {
+void ServedMapping::Advance(Deferred* after) {
   if (!commit_ && !end_.has_value()) return;
   if (phase_ == Phase::kIdle) return Finish(after);
   if (phase_ == Phase::kOpen) {
@@ -177,7 +177,7 @@ void Mapping::Advance(Deferred* after) {
   if (end_.has_value()) Tell(*end_, after);
 }
 
-void Mapping::ReturnLease(Deferred* after) {
+void ServedMapping::ReturnLease(Deferred* after) {
   // In a later generation the lease is void, and its id may be another's.
   if (absl::Status status = CheckGeneration(); !status.ok()) {
     if (!end_.has_value()) end_ = std::move(status);
@@ -197,7 +197,7 @@ void Mapping::ReturnLease(Deferred* after) {
   });
 }
 
-void Mapping::OnReturned(absl::StatusOr<v1::EndLeaseResponse> response) {
+void ServedMapping::OnReturned(absl::StatusOr<v1::EndLeaseResponse> response) {
   Deferred after;
   std::lock_guard lock(mutex_);
   if (phase_ == Phase::kCommitting && response.ok()) {
@@ -209,19 +209,19 @@ void Mapping::OnReturned(absl::StatusOr<v1::EndLeaseResponse> response) {
   Finish(&after);
 }
 
-void Mapping::Finish(Deferred* after) {
+void ServedMapping::Finish(Deferred* after) {
   phase_ = Phase::kOver;
   // First, because a client that hears of the end may begin another mapping.
   after->Add([self = shared_from_this()] { self->mappings_->Remove(self.get()); });
   Tell(*end_, after);
 }
 
-void Mapping::Tell(const absl::Status& status, Deferred* after) {
+void ServedMapping::Tell(const absl::Status& status, Deferred* after) {
   const Client client = std::exchange(client_, {});
   if (client.end) after->Add([end = client.end, status] { end(status); });
 }
 
-void Mapping::OnUnmapped() {
+void ServedMapping::OnUnmapped() {
   {
     Deferred after;
     std::lock_guard lock(mutex_);
@@ -241,7 +241,7 @@ void Mapping::OnUnmapped() {
   });
 }
 
-void Mapping::OnStillMapped(pid_t client) {
+void ServedMapping::OnStillMapped(pid_t client) {
   {
     std::lock_guard lock(mutex_);
     if (unmapped_) return;
@@ -254,7 +254,7 @@ void Mapping::OnStillMapped(pid_t client) {
   ReportHeld(/*earlier=*/false);
 }
 
-void Mapping::ReportHeld(bool earlier) {
+void ServedMapping::ReportHeld(bool earlier) {
   v1::Report report;
   {
     std::lock_guard lock(mutex_);
@@ -275,8 +275,8 @@ Mappings::Mappings(const TransferParts& parts, TensorStore* store,
                    std::vector<std::string> node_names, absl::Duration silence)
     : parts_(parts), store_(store), node_names_(std::move(node_names)), silence_(silence) {}
 
-absl::StatusOr<std::shared_ptr<Mapping>> Mappings::Create(Mapping::Client client) {
-  auto mapping = std::make_shared<Mapping>(this, std::move(client));
+absl::StatusOr<std::shared_ptr<ServedMapping>> Mappings::Create(ServedMapping::Client client) {
+  auto mapping = std::make_shared<ServedMapping>(this, std::move(client));
   std::lock_guard lock(mutex_);
   if (mappings_.size() >= kMaxMappings) {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -308,13 +308,13 @@ absl::Status Mappings::CheckPlace(const v1::Tensor& tensor, bool writable) const
       tensor.tensor_id()));
 }
 
-void Mappings::Remove(Mapping* mapping) {
+void Mappings::Remove(ServedMapping* mapping) {
   std::lock_guard lock(mutex_);
   mappings_.erase(mapping);
 }
 
-std::vector<std::shared_ptr<Mapping>> Mappings::All() {
-  std::vector<std::shared_ptr<Mapping>> all;
+std::vector<std::shared_ptr<ServedMapping>> Mappings::All() {
+  std::vector<std::shared_ptr<ServedMapping>> all;
   std::lock_guard lock(mutex_);
   for (const auto& [key, weak] : mappings_)
     if (auto mapping = weak.lock(); mapping != nullptr) all.push_back(std::move(mapping));

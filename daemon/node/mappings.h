@@ -28,7 +28,7 @@ class Mappings;
 
 // One mapping. Thread-safe. It lives in callbacks until its lease has ended: the client's
 // connection to the file socket, and not its call, says whether the memory is mapped.
-class Mapping : public std::enable_shared_from_this<Mapping> {
+class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
  public:
   // How the mapping answers its client; without its lock, on any thread.
   struct Client {
@@ -36,7 +36,7 @@ class Mapping : public std::enable_shared_from_this<Mapping> {
     std::function<void(v1::MapTensorResponse)> send;
     std::function<void(absl::Status)> end;  // once; the last answer
   };
-  Mapping(Mappings* mappings, Client client);
+  ServedMapping(Mappings* mappings, Client client);
 
   // Asks for the lease, on behalf of `call`. Once.
   void Begin(const CallContext& call, const v1::BeginMapping& begin);
@@ -114,7 +114,7 @@ class Mappings {
   void OnReport(ReportFn report) { report_ = std::move(report); }
 
   // A mapping for one client, which counts from now on. Errors: RESOURCE_EXHAUSTED.
-  absl::StatusOr<std::shared_ptr<Mapping>> Create(Mapping::Client client);
+  absl::StatusOr<std::shared_ptr<ServedMapping>> Create(ServedMapping::Client client);
 
   // End those of the session, or all, because their generation is over. Memory that clients still
   // have mapped keeps its lease, or is reported by ReportHeld.
@@ -129,11 +129,11 @@ class Mappings {
   Loop* loop() const { return parts_.loop; }
 
  private:
-  friend class Mapping;
+  friend class ServedMapping;
   // OK if the shards of `tensor` can be mapped here: all of them to write, one to read.
   absl::Status CheckPlace(const v1::Tensor& tensor, bool writable) const;
-  void Remove(Mapping* mapping);
-  std::vector<std::shared_ptr<Mapping>> All();
+  void Remove(ServedMapping* mapping);
+  std::vector<std::shared_ptr<ServedMapping>> All();
 
   const TransferParts parts_;
   TensorStore* const store_;
@@ -143,7 +143,7 @@ class Mappings {
   std::atomic<uint64_t> next_hold_ = 1;
   ReportFn report_ = [](const v1::Report&) {};
   std::mutex mutex_;
-  std::map<Mapping*, std::weak_ptr<Mapping>> mappings_;  // with mutex_
+  std::map<ServedMapping*, std::weak_ptr<ServedMapping>> mappings_;  // with mutex_
 };
 
 }  // namespace agmm

@@ -22,14 +22,14 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
 
  private:
   void OnStart() override {
-    Mapping::Client client;
+    ServedMapping::Client client;
     client.send = [self = Self<MapTensorStream>()](v1::MapTensorResponse response) {
       self->Send(std::move(response));
       // A commit, or the end; nothing follows the answer to a commit.
       if (!std::exchange(self->offered_, true)) self->Read();
     };
     client.end = [self = Self<MapTensorStream>()](absl::Status why) { self->End(std::move(why)); };
-    absl::StatusOr<std::shared_ptr<Mapping>> mapping = mappings_->Create(std::move(client));
+    absl::StatusOr<std::shared_ptr<ServedMapping>> mapping = mappings_->Create(std::move(client));
     if (!mapping.ok()) return End(mapping.status());
     mapping_ = *std::move(mapping);
     WatchSilence(mappings_->loop(), mappings_->silence());
@@ -76,7 +76,7 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
 
   Mappings* const mappings_;
   const bool local_;
-  std::shared_ptr<Mapping> mapping_;  // from OnStart on; null if it was refused
+  std::shared_ptr<ServedMapping> mapping_;  // from OnStart on; null if it was refused
   std::atomic<bool> begun_ = false;
   bool offered_ = false;
 };
