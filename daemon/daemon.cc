@@ -353,16 +353,17 @@ absl::Status WholeDaemon::Serve() {
 absl::Status WholeDaemon::ServePeers() {
   absl::StatusOr<std::vector<int>> sockets = BindUdp(config_.listen_peers);
   if (!sockets.ok()) {
-    spdlog::warn("no beats (UDP), so a flood of calls may lose a node: {}",
+    spdlog::warn("UDP heartbeats are disabled, so a node may be dropped under heavy load: {}",
                  std::string(sockets.status().message()));
     sockets.emplace();
   }
   AGMM_ASSIGN_OR_RETURN(beats_, Beats::Answer(*std::move(sockets)));
-  const JoinDoor door{config_.secret, heartbeat_.get(), beats_.get(), &member_tokens_,
-                      [this](const std::string& peer) {
-                        if (peer_server_->Trust(peer)) return;
-                        spdlog::warn("the bounds of strangers hold for {}, which has joined", peer);
-                      }};
+  const JoinDoor door{
+      config_.secret, heartbeat_.get(), beats_.get(), &member_tokens_,
+      [this](const std::string& peer) {
+        if (peer_server_->Trust(peer)) return;
+        spdlog::warn("could not lift the connection limits for {}, although it has joined", peer);
+      }};
   peer_services_.push_back(MembersOnly(
       std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions)));
   peer_services_.push_back(MembersOnly(MakeTensorService(sequencer_parts(), calls_)));

@@ -176,7 +176,7 @@ void Notify(absl::string_view state, absl::string_view text) {
   const std::string line = absl::StrReplaceAll(text, {{"\n", " "}});
   const absl::Status sent =
       NotifyServiceManager(absl::StrCat(state, state.empty() ? "" : "\n", "STATUS=", line));
-  if (!sent.ok()) spdlog::warn("the service manager learns nothing: {}", sent.ToString());
+  if (!sent.ok()) spdlog::warn("could not notify systemd: {}", sent.ToString());
 }
 
 // Ends the process if the stop takes too long. By a signal, because a daemon that has no thread

@@ -79,10 +79,10 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
   const std::string rule =
       chosen
           ? Wrap(absl::StrFormat(
-                "of the splits without a sum, one that moves nothing is taken; else the one with "
-                "the smallest sum of the bytes into its busiest rank and a byte for every %d "
-                "flops of a rank; if equal, the one with the fewest flops, then one that leaves "
-                "%s where it is made",
+                "chosen among the splits that need no sum: one that moves nothing; otherwise the "
+                "one with the lowest cost, which is the bytes into its busiest rank plus a byte "
+                "for every %d flops of a rank; if equal, the one with the fewest flops, then one "
+                "that leaves %s where it is made",
                 kFlopsPerByte, problem.c().name)) +
                 "\n"
           : "";

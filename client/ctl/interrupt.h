@@ -19,7 +19,7 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  // Whether a signal has come.
+  // Returns true if a signal has come.
   bool happened() const;
 
  private:

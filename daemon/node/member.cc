@@ -183,7 +183,7 @@ void Member::Renew() {
         renewed_ = true;
         if (!port.ok()) return OnDrained();
         if (std::exchange(port_.endpoint, port->endpoint) != port->endpoint)
-          spdlog::info("the other nodes' bytes arrive at {}", port->endpoint);
+          spdlog::info("the transport listens on {}", port->endpoint);
         port_ = *port;
         return OnDrained();
       }

@@ -22,7 +22,8 @@ namespace agmm::failpoint {
 // The next `count` hits of `name` return true; -1 means every hit.
 void Arm(absl::string_view name, int64_t count = -1);
 void Disarm(absl::string_view name);
-// Whether `name` is armed; uses up one count. Cheap (one relaxed load) while no name is armed.
+// Returns true if `name` is armed; uses up one count. Cheap (one relaxed load) while no name is
+// armed.
 bool Hit(absl::string_view name);
 // The number of true results of Hit since `name` was armed; 0 when it is not armed.
 int64_t Hits(absl::string_view name);

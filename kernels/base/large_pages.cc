@@ -13,7 +13,8 @@ namespace {
 constexpr int kPopulateRead = 22, kCollapse = 25;
 constexpr int64_t kPageBytes = 4096;
 
-// Whether madvise failed because the machine cannot do this, not for want of large pages just now.
+// Returns true if madvise failed because the machine cannot do this, not for want of large pages
+// just now.
 bool Missing(int result) {
   return result != 0 && (errno == EINVAL || errno == ENOSYS || errno == EPERM);
 }

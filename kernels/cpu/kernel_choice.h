@@ -13,7 +13,7 @@
 
 namespace agmm {
 
-// Whether this processor has the kernel.
+// Returns true if this processor has the kernel.
 bool Has(GemmKernel kernel);
 
 // The kernel for products of operands of `dtype`: exact for whole numbers, and the fastest. It

@@ -31,7 +31,8 @@ struct Lane {
   // Waits at this position from now on.
   void Reach(size_t new_position, int64_t now_ns);
   void StartStep(const ProgramStep& step);
-  // Whether `step`, which is the one at `position`, has a task of this kind that is not taken.
+  // Returns true if `step`, which is the one at `position`, has a task of this kind that is not
+  // taken.
   bool Has(const ProgramStep& step, Task::Kind kind) const;
   // Takes such a task. Sets all but Task::lane and Task::step.
   Task Take(const ProgramStep& step, Task::Kind kind);

@@ -7,14 +7,15 @@
 namespace agmm {
 namespace {
 
-// Whether A has to be copied before it is multiplied: to widen it, or to make its rows dense.
+// Returns true if A has to be copied before it is multiplied: to widen it, or to make its rows
+// dense.
 bool CopiesA(const GemmOp& op) {
   const DType input = InputOf(op.kernel);
   if (op.a.dtype != input) return true;
   return op.kernel != GemmKernel::kTiles && op.a.pitch_bytes != op.k * SizeOf(input);
 }
 
-// Whether the matmul adds up neither at the result's place nor on chip.
+// Returns true if the matmul adds up neither at the result's place nor on chip.
 bool SumsInScratch(const GemmOp& op) { return !op.direct && !(op.accumulate && !op.has_acc); }
 
 const Matmul& MatmulOf(const GemmOp& op, const Piece& piece) {

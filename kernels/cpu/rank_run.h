@@ -55,14 +55,14 @@ class RankRun {
   absl::Status Begin(uint64_t epoch, const Operands& operands);
   // Returns the next task, or none while all lanes wait. Transfers go before arithmetic.
   std::optional<Task> Next();
-  // Whether Next would find a task for another worker now.
+  // Returns true if Next would find a task for another worker now.
   bool HasTask() const;
-  // Whether `task` may run so long that the worker should leave the transport's seat first.
+  // Returns true if `task` may run so long that the worker should leave the transport's seat first.
   // `has_spare_core`: the transport's own thread can run meanwhile.
   bool IsLong(const Task& task, bool has_spare_core) const;
   // Runs `task`; gives up `lock` meanwhile.
   void Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock);
-  // Whether no task is left, running or in flight.
+  // Returns true if no task is left, running or in flight.
   bool over() const;
   // Ends the epoch early: no further step, send or signal starts. The first reason stays.
   void Fail(absl::Status status);

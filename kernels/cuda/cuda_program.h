@@ -50,11 +50,11 @@ struct CudaStep : StepEdges {
   std::variant<CudaCopy, CudaMultiply, ReduceOp> op;
 
   const CudaCopy* copy() const { return std::get_if<CudaCopy>(&op); }
-  // Whether part of it goes that way.
+  // Returns true if part of it goes that way.
   bool goes(size_t part, CudaCopy::Way way) const {
     return copy() != nullptr && part < copy()->ways.size() && copy()->ways[part] == way;
   }
-  // Whether the end of its work on the GPU is followed by messages.
+  // Returns true if the end of its work on the GPU is followed by messages.
   bool has_messages() const;
 };
 

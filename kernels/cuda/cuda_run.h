@@ -48,9 +48,10 @@ class CudaRun {
   // may be null.
   // Errors: INVALID_ARGUMENT for operands that do not lie in the heap.
   absl::Status Begin(CUevent after);
-  // Submits the steps that are ready. Whether there were any.
+  // Submits the steps that are ready. Returns true if there were any.
   bool Submit();
-  // Whether no step will be submitted any more, because all have been or the run has failed.
+  // Returns true if no step will be submitted any more, because all have been or the run has
+  // failed.
   bool complete() const;
   // Requires complete(). Records `end`, on `order`, behind all lanes but relay lanes. After an
   // error nothing is recorded, and nothing of the rank may be submitted before this is over.
@@ -58,12 +59,12 @@ class CudaRun {
   bool closed() const { return closed_; }
   // `end`, where it was recorded.
   CUevent end() const { return end_; }
-  // Sends what can be sent and returns memory. Whether something had happened.
+  // Sends what can be sent and returns memory. Returns true if something has happened.
   bool Poll();
-  // Whether the GPU has work whose end something waits for.
+  // Returns true if the GPU has work whose end something waits for.
   bool in_hand() const;
-  // Whether all work is over and no send in flight. Requires closed(), and that the rank's earlier
-  // epochs are over. Work that goes on long after the epoch failed is given up.
+  // Returns true if all work is over and no send in flight. Requires closed(), and that the rank's
+  // earlier epochs are over. Work that goes on long after the epoch failed is given up.
   bool over();
   // Ends the epoch early: no further step, send or signal starts. The first reason stays.
   void Fail(absl::Status status);
@@ -122,14 +123,14 @@ class CudaRun {
   void SendAll(int step);
   void Send(int step, int part, bool push, const Rows& rows);
   void Release(int step);
-  // Whether work that was submitted is followed by messages, or by memory to give back.
+  // Returns true if work that was submitted is followed by messages, or by memory to give back.
   bool has_sequels() const;
   bool Done(CUevent event) { return Done(gpu_, event); }
   bool Done(Gpu& gpu, CUevent event);
   bool HasArrived(const Arriving& arriving);
   // True if the step was submitted and the GPU has not ended it.
   bool IsAtWork(int step) const;
-  // Whether nothing that was submitted runs any more.
+  // Returns true if nothing that was submitted runs any more.
   bool IsIdle();
   const CudaPrepared::StepEvents& EventsOf(int step) const {
     return prepared_.step_events[step][epoch_ % kEventSets];

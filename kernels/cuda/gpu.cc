@@ -65,7 +65,8 @@ int OpenLock(const std::string& path) {
   return file;
 }
 
-// Whether `path` still names the open file, which its last holder may have removed meanwhile.
+// Returns true if `path` still names the open file, which its last holder may have removed
+// meanwhile.
 bool IsFile(int file, const std::string& path) {
   struct stat opened, named;
   return fstat(file, &opened) == 0 && stat(path.c_str(), &named) == 0 &&

@@ -119,7 +119,7 @@ class Lowering {
     return op;
   }
 
-  // Whether `bytes` more may be pushed to `node`; then they count as pushed.
+  // Returns true if `bytes` more may be pushed to `node`; then they count as pushed.
   bool Push(int node, int64_t bytes) {
     int64_t& pushed = pushed_[node];
     if (pushed + bytes > std::min(kPushBytes, kPushBytesOfNode / ranks_of_node_)) return false;

@@ -63,7 +63,7 @@ void TakeTurns(const Flow& flow, int ranks, int places, DType dtype, Resources& 
   }
 }
 
-// Whether the hops of `flow` are read in place and not copied, by hop.
+// By hop of `flow`: true if it is read in place and not copied.
 std::vector<bool> InPlaceHops(const Topology& topology, const Flow& flow, Arrivals arrivals) {
   std::vector<bool> in_place(flow.hops().size(), false);
   if (arrivals != Arrivals::kInPlace) return in_place;

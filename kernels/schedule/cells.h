@@ -20,9 +20,9 @@ struct Cell {
 struct Cutting {
   const Problem& problem;
   const Flow &a, &b, &c;
-  // Whether multiplies read an input, or make C, chunk by chunk, not all of it at once.
+  // True if multiplies read an input, or make C, chunk by chunk, not all of it at once.
   bool cut_a = false, cut_b = false, cut_c = false;
-  // Whether multiplies take the chunks in the order of their arrival, with the sums of several
+  // True if multiplies take the chunks in the order of their arrival, with the sums of several
   // slices of K in the workspace. Otherwise the slices of a block are one tile pass.
   bool by_arrival = false;
 };

@@ -41,8 +41,8 @@ std::vector<int> LaneEnds(const std::vector<Step>& steps, Rank rank) {
   return ends;
 }
 
-// Whether all that a step does is one copy to another rank. Then it has touched its memory once the
-// copy has arrived.
+// Returns true if all that a step does is one copy to another rank. Then it has touched its memory
+// once the copy has arrived.
 bool IsOneSend(const Step& step, Rank rank) {
   const auto* transfer = std::get_if<Transfer>(&step.op);
   return transfer != nullptr && transfer->to.size() == 1 && transfer->to[0].rank != rank;
@@ -113,8 +113,8 @@ class EarlierGates {
       return std::max(before[c], at[c]) > order_.StartOf(step);
     });
   }
-  // Whether the gate is the join with which a rank's epoch begins, and another gate is behind that
-  // beginning. Of two such joins the first one stays.
+  // Returns true if the gate is the join with which a rank's epoch begins, and another gate is
+  // behind that beginning. Of two such joins the first one stays.
   bool BeginsEarlier(Gates gates, int i) const {
     const Order::Gate& gate = gates[i];
     if (gate.arrival >= 0 || !is_entry_[gate.index]) return false;
@@ -131,7 +131,7 @@ class EarlierGates {
     }
     return false;
   }
-  // Whether the block can say anything about the gate.
+  // Returns true if the block can say anything about the gate.
   bool Concerns(const Order::Gate& gate) const {
     if (gate.arrival >= 0) return IsAwaitedInBlock(gate.arrival);
     if (InBlock(gate.index) || is_entry_[gate.index]) return true;
@@ -198,8 +198,8 @@ class Closer {
     std::vector<Order::Gate> gates;
     std::vector<bool> earlier, removed;
 
-    // Whether the gate at `at`, of those in [begin, end), comes before another one or is one of
-    // two.
+    // Returns true if the gate at `at`, of those in [begin, end), comes before another one or is
+    // one of two.
     bool Implied(size_t at, size_t begin, size_t end) const {
       if (earlier[at]) return true;
       for (size_t i = begin; i < end; ++i)

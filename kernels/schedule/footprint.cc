@@ -10,7 +10,8 @@ namespace {
 
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
-// Whether a multiple t * pitch lies strictly between `low` and `high`, for a t in [first, last].
+// Returns true if a multiple t * pitch lies strictly between `low` and `high`, for a t in [first,
+// last].
 bool MultipleBetween(int64_t low, int64_t high, int64_t pitch, int64_t first, int64_t last) {
   return std::max(first, FloorDiv(low, pitch) + 1) <= std::min(last, FloorDiv(high - 1, pitch));
 }

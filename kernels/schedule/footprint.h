@@ -17,7 +17,7 @@ Footprint FootprintOf(const Block& block, const Place& place);
 // The same with the padding that the place owns (OwnsPadding), which a write may overwrite.
 Footprint PaddedFootprintOf(const Problem& problem, const Block& block, const Place& place);
 
-// Whether two footprints in one buffer share a byte. Exact.
+// Returns true if two footprints in one buffer share a byte. Exact.
 bool Overlap(const Footprint& a, const Footprint& b);
 
 }  // namespace agmm

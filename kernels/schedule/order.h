@@ -40,7 +40,7 @@ struct Event {
 // "rank 3 lane 1 step 5".
 std::string StepName(const Schedule& schedule, Rank rank, int step);
 
-// Whether signals[position] belongs to an arrival at another rank.
+// Returns true if signals[position] belongs to an arrival at another rank.
 bool IsArrival(const Step& step, Rank rank, int position);
 
 // The graph in flat arrays: time and memory are linear in the steps and their waits. Questions
@@ -84,7 +84,7 @@ class Order {
   }
   Rank RankOf(int index) const { return rank_[index]; }
   bool IsEnvironment(int index) const { return place_[index] < 0; }
-  // Whether it is a step of a relay lane, which no environment is ordered with.
+  // Returns true if it is a step of a relay lane, which no environment is ordered with.
   bool IsRelay(int index) const { return is_relay_[chain_[index]]; }
   // The place in sequence(); -1 for environments.
   int PlaceOf(int index) const { return place_[index]; }
@@ -122,8 +122,8 @@ class Order {
   // The error for steps of which some gates are `missing`, by bundle.
   absl::Status Cycle(const Schedule& schedule, const std::vector<int>& missing) const;
   void IndexBundles(const Schedule& schedule);
-  // Whether the gate of a node gates its bundle: not, if it is the step before it in a lane of the
-  // same bundle.
+  // Returns true if the gate of a node gates its bundle. It does not if it is the step before the
+  // node in a lane of the same bundle.
   bool GatesBundle(const Gate& gate, int index) const;
   const Producer* ProducerOf(const Slot& slot) const;
   // Appends the gates of `wait`, which gates the node `index`.

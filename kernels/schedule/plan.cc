@@ -16,7 +16,7 @@
 namespace agmm {
 namespace {
 
-// The ends of the cuts of both, ascending, where `cut`.
+// The distinct ends of `one` and `other` in ascending order, of each only if its flag is set.
 std::vector<int64_t> EndsOf(bool cut_one, const std::vector<Range>& one, bool cut_other,
                             const std::vector<Range>& other) {
   std::vector<int64_t> ends;

@@ -29,8 +29,8 @@ struct PlanOptions {
   bool operator==(const PlanOptions&) const = default;
 };
 
-// "ring, chunks 4, along K 1, split N=x", with what else is not the default: two options that say
-// the same plan the same.
+// "ring, chunks 4, along K 1, split N=x", plus any option that is not the default. Equal strings
+// mean equal plans.
 std::string ToString(const PlanOptions& options);
 
 // The most chunks, k_chunks and workspace_shards.

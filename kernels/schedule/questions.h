@@ -17,13 +17,14 @@ class Questions {
  public:
   explicit Questions(const Order& order) : order_(order) {}
 
-  // Whether `x` ends before `y` starts, in every interleaving. kUnknown: ask again after Settle.
+  // Returns whether `x` ends before `y` starts, in every interleaving. kUnknown: ask again after
+  // Settle.
   Known Before(const Event& x, const Event& y);
   // Answers all that was unknown.
   void Settle();
 
  private:
-  // Whether the start of `x`, or its end, is before the start of `y`.
+  // Is the start of `x`, or its end, before the start of `y`?
   struct Question {
     Order::Node x, y;
     bool end = false;

@@ -324,8 +324,8 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   resolved.split = SplitText(problem, split);
   if (const auto read = ParseSplit(problem, resolved.split); !read.ok() || *read != split) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "split %s of mesh %s can be read in two ways, because names of axes in a row make another "
-        "one's; rename an axis",
+        "split %s of mesh %s is ambiguous, because two axis names joined spell a third; rename an "
+        "axis",
         resolved.split, problem.mesh.ToString()));
   }
   const Gathered gathered = GatheredUnder(problem, topology, MovesOf(problem, split));

@@ -119,11 +119,11 @@ int64_t RowBytes(const Block& block, const Place& place);
 int64_t SpanBytes(const Block& block, const Place& place);
 // The place of `inner` if `outer`, which contains it, is at `place`.
 Place PlaceWithin(const Block& outer, const Place& place, const Block& inner);
-// Whether the padding behind the rows of `block` at `place` belongs to it, because it reaches the
-// last column of its row: of the shard, or in the workspace of the operand.
+// Returns true if the padding behind the rows of `block` at `place` belongs to it, because it
+// reaches the last column of its row: of the shard, or in the workspace of the operand.
 bool OwnsPadding(const Problem& problem, const Block& block, const Place& place);
-// Whether all bytes between two rows of `block` at `place` are padding that belongs to it: its rows
-// are whole rows of the buffer.
+// Returns true if all bytes between two rows of `block` at `place` are padding that belongs to it:
+// its rows are whole rows of the buffer.
 bool OwnsGaps(const Problem& problem, const Block& block, const Place& place);
 // The place of `block` in the shard of its operand at `rank`, which holds it.
 Place ResidentPlace(const Problem& problem, const Block& block, Rank rank);

@@ -61,8 +61,8 @@ struct SplitCost {
   // time in which both run at once.
   int64_t time_bytes() const { return busiest_bytes + flops / kFlopsPerByte; }
 };
-// Whether `x` is the better choice: it moves nothing; else it has the smaller time_bytes; if equal,
-// fewer flops; if equal, it leaves C where it is made.
+// Returns true if `x` is the better choice: it moves nothing; else it has the smaller time_bytes;
+// if equal, fewer flops; if equal, it leaves C where it is made.
 bool IsBetter(const SplitCost& x, const SplitCost& y);
 SplitCost CostOf(const Problem& problem, const Split& split);
 

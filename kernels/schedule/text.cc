@@ -67,7 +67,7 @@ void AppendSlots(std::string* out, const Step& step) {
   for (const Slot& slot : step.signals) absl::StrAppend(out, " ", slot.rank, ":", slot.index);
 }
 
-// Whether a name needs no quotes.
+// Returns true if a name needs no quotes.
 bool IsPlain(absl::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '_' || c == '-';

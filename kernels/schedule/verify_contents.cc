@@ -82,7 +82,7 @@ class Contents {
     if (found == block.rows.size() * block.cols.size()) return absl::OkStatus();
     const Region* other = regions.FindOther(block, place);
     return Fail("reads %s, but finds %s", PlacedName(problem_, block, place),
-                other == nullptr ? "bytes that nothing of this epoch has written" : Name(*other));
+                other == nullptr ? "bytes not written in this epoch" : Name(*other));
   }
 
   // Reads a partial sum; the same slices of K have to be in all of it.

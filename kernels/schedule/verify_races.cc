@@ -140,7 +140,7 @@ class Races {
     return ordered == Known::kUnknown ? Verdict{absl::OkStatus(), true} : Verdict{clash()};
   }
 
-  // Whether `x` of epoch `ex` ends before `y` of epoch `ey` begins.
+  // Returns whether `x` of epoch `ex` ends before `y` of epoch `ey` begins.
   Known Over(const Access& x, int ex, const Access& y, int ey) {
     return Over(x, ex, Event{y.rank, y.step, y.to, ey});
   }

@@ -302,7 +302,7 @@ class StepCheck {
   absl::Status CheckOp(const Reduce& reduce) const {
     AGMM_RETURN_IF_ERROR(CheckBlock(reduce.c));
     if (reduce.c.operand != problem_.product.c) {
-      return Fail("reduces %s; only sums of operand %d are", BlockName(problem_, reduce.c),
+      return Fail("reduces %s, but only operand %d may be reduced", BlockName(problem_, reduce.c),
                   problem_.product.c);
     }
     AGMM_RETURN_IF_ERROR(CheckPlace(reduce.c, reduce.from, Use::kRead));

@@ -53,7 +53,7 @@ TEST(Verify, ReadOfTheEpochBeforeIsRejected) {
     h.At(r, 1).waits = {{{r, 0}, 1}};
     h.At(r, 2).waits = {{{r, 1}, 0}};
   }
-  ExpectWrong(h.Check(), "bytes that nothing of this epoch has written");
+  ExpectWrong(h.Check(), "bytes not written in this epoch");
 }
 
 TEST(Verify, ArrivalThatNobodyAwaitsIsRejected) {
@@ -268,7 +268,7 @@ TEST(Verify, SumOfTheEpochBeforeIsRejected) {
     h.Op<Multiply>(0, s).acc = Hand::Work(0, 4096);
     h.Op<Multiply>(0, s).accumulate = true;
   }
-  ExpectWrong(h.Check(), "bytes that nothing of this epoch has written");
+  ExpectWrong(h.Check(), "bytes not written in this epoch");
 }
 
 TEST(Verify, SliceOfKThatCountsTwiceIsRejected) {
