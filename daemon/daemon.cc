@@ -353,7 +353,7 @@ absl::Status WholeDaemon::Serve() {
 absl::Status WholeDaemon::ServePeers() {
   absl::StatusOr<std::vector<int>> sockets = BindUdp(config_.listen_peers);
   if (!sockets.ok()) {
-    spdlog::warn("UDP heartbeats are disabled, so a node may be dropped under heavy load: {}",
+    spdlog::warn("UDP heartbeats are disabled, so a node may be lost under load: {}",
                  std::string(sockets.status().message()));
     sockets.emplace();
   }
@@ -362,7 +362,8 @@ absl::Status WholeDaemon::ServePeers() {
       config_.secret, heartbeat_.get(), beats_.get(), &member_tokens_,
       [this](const std::string& peer) {
         if (peer_server_->Trust(peer)) return;
-        spdlog::warn("could not lift the connection limits for {}, although it has joined", peer);
+        spdlog::warn("could not lift the bounds on the connection of {}, although it has joined",
+                     peer);
       }};
   peer_services_.push_back(MembersOnly(
       std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions)));

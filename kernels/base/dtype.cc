@@ -1,5 +1,6 @@
 #include "kernels/base/dtype.h"
 
+#include <bit>
 #include <cstring>
 
 #include "absl/strings/str_format.h"
@@ -10,10 +11,15 @@
 
 namespace agmm {
 
-absl::string_view Name(DType dtype) { return TraitsOf(dtype).name; }
+absl::string_view Name(DType dtype) {
+  for (const DTypeTraits& traits : kDTypeTraits) {
+    if (traits.dtype == dtype) return traits.name;
+  }
+  return "?";
+}
 
 absl::StatusOr<DType> ParseDType(absl::string_view name) {
-  for (const DTypeTraits& traits : kDTypes) {
+  for (const DTypeTraits& traits : kDTypeTraits) {
     if (name == traits.name) return traits.dtype;
   }
   return absl::InvalidArgumentError(
@@ -42,11 +48,13 @@ struct HalfLoops {
   }
 
 AGMM_BF16_LOOPS(Plain, )
+// In hardware on aarch64, in libgcc on x86 without F16C.
 void FromF16Plain(const uint16_t* from, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = F16ToF32(from[i]);
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(std::bit_cast<_Float16>(from[i]));
 }
 void ToF16Plain(const float* from, uint16_t* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = F32ToF16(from[i]);
+  for (int64_t i = 0; i < count; ++i)
+    to[i] = std::bit_cast<uint16_t>(static_cast<_Float16>(from[i]));
 }
 constexpr HalfLoops kPlain = {FromF16Plain, ToF16Plain, FromBF16Plain, ToBF16Plain};
 

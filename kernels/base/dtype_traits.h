@@ -1,8 +1,8 @@
-// Element types of matrices: their facts, and the conversions of one element, for devices and hosts
-// alike. The conversions work on bits, because the units of a GPU give other NaNs than those of a
-// processor. Bulk conversions are in dtype.h.
+// The element types of matrices, and the conversions of single elements, for host and device code.
+// The conversions use integer operations, because the instructions of GPUs and of processors
+// produce different NaNs. Bulk conversions are in dtype.h.
 //
-// Needs the standard library alone.
+// Needs only the standard library and host_device.h.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,18 @@ struct DTypeTraits {
   const char* largest;     // finite value, to two digits or more
 };
 
-inline constexpr DTypeTraits kDTypes[] = {
+inline constexpr DTypeTraits kDTypeTraits[] = {
     {DType::kF32, "f32", 4, 24, 0x7f800000, "3.4e38"},
     {DType::kBF16, "bf16", 2, 8, 0x7f80, "3.4e38"},
     {DType::kF16, "f16", 2, 11, 0x7c00, "65504"},
 };
-constexpr const DTypeTraits& TraitsOf(DType dtype) { return kDTypes[static_cast<int>(dtype) - 1]; }
+// `dtype` is one of the enumerators.
+constexpr const DTypeTraits& TraitsOf(DType dtype) {
+  return kDTypeTraits[static_cast<int>(dtype) - 1];
+}
+static_assert(TraitsOf(DType::kF32).dtype == DType::kF32);
+static_assert(TraitsOf(DType::kBF16).dtype == DType::kBF16);
+static_assert(TraitsOf(DType::kF16).dtype == DType::kF16);
 
 // Bytes of an element: 4, 2, 2.
 AGMM_HOST_DEVICE constexpr int64_t SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
@@ -63,7 +69,7 @@ AGMM_HOST_DEVICE inline float BF16ToF32(uint16_t bits) {
   return FloatOf(static_cast<uint32_t>(bits) << 16);
 }
 
-// Rounds like F32ToBF16.
+// Rounds by the same rules as F32ToBF16, with branches.
 AGMM_HOST_DEVICE inline uint16_t F32ToF16(float value) {
   const uint32_t bits = BitsOf(value);
   const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;

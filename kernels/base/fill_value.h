@@ -11,7 +11,8 @@
 // all of it modulo 2^64.
 //
 // One body for the loops of a processor and the kernels of a GPU, because their bits are equal:
-// this header needs the standard library alone, and every operation in it is exact.
+// this header needs only the standard library and host_device.h, and every operation in it is
+// exact.
 #pragma once
 
 #include <cstdint>

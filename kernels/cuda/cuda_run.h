@@ -48,7 +48,7 @@ class CudaRun {
   // may be null.
   // Errors: INVALID_ARGUMENT for operands that do not lie in the heap.
   absl::Status Begin(CUevent after);
-  // Submits the steps that are ready. Returns true if there were any.
+  // Submits ready steps; returns true if any were submitted.
   bool Submit();
   // Returns true if no step will be submitted any more, because all have been or the run has
   // failed.
@@ -59,12 +59,12 @@ class CudaRun {
   bool closed() const { return closed_; }
   // `end`, where it was recorded.
   CUevent end() const { return end_; }
-  // Sends what can be sent and returns memory. Returns true if something has happened.
+  // Sends what can be sent and returns memory. Returns true if anything happened.
   bool Poll();
   // Returns true if the GPU has work whose end something waits for.
   bool in_hand() const;
-  // Returns true if all work is over and no send in flight. Requires closed(), and that the rank's
-  // earlier epochs are over. Work that goes on long after the epoch failed is given up.
+  // Returns true if all work is over and no send is in flight. Requires closed(), and that the
+  // rank's earlier epochs are over. Work that goes on long after the epoch failed is given up.
   bool over();
   // Ends the epoch early: no further step, send or signal starts. The first reason stays.
   void Fail(absl::Status status);

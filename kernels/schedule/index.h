@@ -1,6 +1,7 @@
-// How operands are stored: the one table that says which of M, N and K the rows and the columns of
-// an operand are.
+// The one table that says which of M, N and K the rows and the columns of an operand are.
 #pragma once
+
+#include <cassert>
 
 #include "kernels/schedule/problem.h"
 
@@ -19,21 +20,25 @@ inline Stored StoredAs(const Problem& problem, Operand operand) {
   return {Dim::kM, Dim::kN};
 }
 
-// True if a dimension of `operand` is that of its rows, false if it is that of its columns.
+// Returns true if `dim` is that of the rows of `operand`, false if it is that of its columns.
 inline bool IsRows(const Problem& problem, Operand operand, Dim dim) {
-  return StoredAs(problem, operand).rows == dim;
+  const Stored stored = StoredAs(problem, operand);
+  assert(stored.rows == dim || stored.cols == dim);
+  return stored.rows == dim;
 }
 
-// Of what an operand has for its rows and for its columns, what it has for `dim`. `pair` is a
-// Block, a Grid, Chunks, a Sharding, or whatever else has `rows` and `cols`.
+// Returns pair.rows if `dim` is that of the rows of `operand`, and pair.cols otherwise. `pair` is a
+// Block, a Grid, Chunks, a Sharding, or anything else with `rows` and `cols`.
 template <typename Pair>
 auto& Along(const Problem& problem, Operand operand, Pair& pair, Dim dim) {
   return IsRows(problem, operand, dim) ? pair.rows : pair.cols;
 }
+template <typename Pair>
+void Along(const Problem& problem, Operand operand, const Pair&& pair, Dim dim) = delete;
 
-// The dimension that an input shares with C: M or N.
-inline Dim OuterDim(const Problem& problem, Operand input) {
-  const Stored stored = StoredAs(problem, input);
+// The dimension that an input shares with C: M or N. Of C itself: M.
+inline Dim OuterDim(const Problem& problem, Operand operand) {
+  const Stored stored = StoredAs(problem, operand);
   return stored.rows == Dim::kK ? stored.cols : stored.rows;
 }
 

@@ -153,8 +153,7 @@ Moves CutMoves(const Problem& problem, const Topology& topology, const Split& sp
   // in which the larger input arrives, and the other input stays whole: pieces along both M and N
   // would make a multiply for each pair of them.
   const int halves = algorithm.pieces;
-  const Operand largest = LargestMove(problem, moves).operand;
-  const Dim cut_dim = largest == product.c ? Dim::kM : OuterDim(problem, largest);
+  const Dim cut_dim = OuterDim(problem, LargestMove(problem, moves).operand);
   Along(problem, product.c, moves.c.pieces, cut_dim) = chunks * halves;
   for (Move* input : {&moves.a, &moves.b}) {
     const Dim outer = OuterDim(problem, input->operand);

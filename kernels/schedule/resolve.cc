@@ -104,8 +104,7 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const M
   gathered.result = moves.c.travels;
   if (gathered.nothing) return gathered;
   const Move& input = LargestMove(problem, moves);
-  const Operand c = problem.product.c;
-  const Dim outer = input.operand == c ? Dim::kM : OuterDim(problem, input.operand);
+  const Dim outer = OuterDim(problem, input.operand);
   const Dim cut = input.along_k ? Dim::kK : outer;
   gathered.by_rows = IsRows(problem, input.operand, cut);
   gathered.along_k = input.along_k;
@@ -324,8 +323,8 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   resolved.split = SplitText(problem, split);
   if (const auto read = ParseSplit(problem, resolved.split); !read.ok() || *read != split) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "split %s of mesh %s is ambiguous, because two axis names joined spell a third; rename an "
-        "axis",
+        "split %s of mesh %s is ambiguous, because the axis names in it can be divided in another "
+        "way; rename an axis",
         resolved.split, problem.mesh.ToString()));
   }
   const Gathered gathered = GatheredUnder(problem, topology, MovesOf(problem, split));

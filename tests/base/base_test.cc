@@ -69,6 +69,18 @@ TEST(DType, TiesRoundToEven) {
   EXPECT_EQ(F32ToF16(1.0f + 3.0f / 2048), F32ToF16(1.0f + 4.0f / 2048));
 }
 
+TEST(DType, NaNsStayQuietNaNsAndTheEdgesOfARangeRound) {
+  EXPECT_EQ(F32ToBF16(FloatOf(0x7f800001)), 0x7fc0);  // signalling
+  EXPECT_EQ(F32ToBF16(FloatOf(0xff800001)), 0xffc0);
+  EXPECT_EQ(F32ToBF16(FloatOf(0x7fffffff)), 0x7fff);
+  EXPECT_EQ(F32ToBF16(FloatOf(0x7f7fffff)), 0x7f80);
+  EXPECT_EQ(F32ToF16(FloatOf(0x7f800001)), 0x7e00);
+  EXPECT_EQ(F32ToF16(std::nextafter(65520.0f, 0.0f)), 0x7bff);
+  EXPECT_EQ(F32ToF16(65520.0f), 0x7c00);
+  EXPECT_EQ(F32ToF16(0x1p-25f), 0);
+  EXPECT_EQ(F32ToF16(std::nextafter(0x1p-25f, 1.0f)), 1);
+}
+
 TEST(DType, TooLargeBecomesInfinity) {
   EXPECT_TRUE(std::isinf(F16ToF32(F32ToF16(70000.0f))));
   EXPECT_TRUE(std::isinf(BF16ToF32(F32ToBF16(std::numeric_limits<float>::max()))));
