@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/link/grpc_context.h"
+#include "daemon/link/protocol.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "proto/convert/grpc_deadline.h"
@@ -14,7 +15,8 @@
 namespace agmm {
 namespace {
 
-constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
+// A sequencer that is silent for longer is lost, and a path may have a round trip of a second.
+constexpr absl::Duration kStatusTimeout = kSilenceLimit;
 
 absl::Status WorldIncomplete(absl::string_view why) {
   return WithReason(absl::UnavailableError(why), kReasonWorldIncomplete);
