@@ -22,7 +22,7 @@ struct Bounded {
 struct PlanReport {
   const Problem& problem;
   const Topology& topology;
-  PlanOptions options;  // resolved
+  PlanOptions options;  // OptionsOf its recipe
   std::string why;      // ResolvedOptions::why
   std::string refused;  // why daemons refuse it; empty if they do not
   Schedule schedule;

@@ -94,11 +94,11 @@ std::string MovedText(const std::vector<Traffic>& by_rank, int64_t least) {
   return absl::StrCat(absl::StrJoin(parts, ", "), " an epoch", bound);
 }
 
-absl::StatusOr<Bounded> BoundedOf(const Problem& problem, const Topology& topology,
-                                  PlanOptions resolved, const Schedule& schedule) {
+absl::StatusOr<Bounded> BoundedOf(const Problem& problem, const Topology& topology, Recipe recipe,
+                                  const Schedule& schedule) {
   Bounded bounded;
-  resolved.workspace_shards = 0;
-  AGMM_ASSIGN_OR_RETURN(const Schedule whole, Plan(problem, topology, resolved));
+  recipe.workspace_shards = 0;
+  AGMM_ASSIGN_OR_RETURN(const Schedule whole, PlanWith(problem, topology, recipe));
   bounded.unbounded_bytes = whole.workspace_bytes;
   for (const std::vector<Step>& steps : schedule.ranks) {
     std::map<int64_t, int64_t> sums;  // by offset
@@ -132,9 +132,9 @@ absl::Status CheckMemory(const PlanCost& cost) {
 }
 
 absl::StatusOr<Schedule> PlanWithinMemory(const Problem& problem, const Topology& topology,
-                                          const PlanOptions& options) {
+                                          const Recipe& recipe) {
   try {
-    return Plan(problem, topology, options);
+    return PlanWith(problem, topology, recipe);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         "the plan takes more memory than this process may use; use fewer chunks (--chunks) or "
@@ -143,8 +143,7 @@ absl::StatusOr<Schedule> PlanWithinMemory(const Problem& problem, const Topology
 }
 
 absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& topology,
-                                       const PlanOptions& options, const PlanCost& cost,
-                                       bool json) {
+                                       const Recipe& recipe, const PlanCost& cost, bool json) {
   // With JSON nothing but an error may stand on a stderr that a program reads.
   const absl::Duration once_after = json ? absl::InfiniteDuration() : absl::Seconds(5);
   const char* phase = "planning";
@@ -155,7 +154,7 @@ absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& t
                                absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))));
       },
       once_after);
-  absl::StatusOr<Schedule> schedule = PlanWithinMemory(problem, topology, options);
+  absl::StatusOr<Schedule> schedule = PlanWithinMemory(problem, topology, recipe);
   if (!schedule.ok()) return schedule;
   line.Update([&] { phase = "verifying"; });
   const absl::Status verified = Verify(problem, topology, *schedule);
@@ -174,8 +173,9 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
                         UniformTopology(mesh.size(), flags.nodes, flags.devices_per_node));
   AGMM_ASSIGN_OR_RETURN(const ResolvedOptions choice,
                         ResolveOptions(problem, topology, flags.options));
-  const PlanOptions& resolved = choice.options;
-  PlanCost cost = CostOf(problem, topology, resolved);
+  const Recipe& recipe = choice.recipe;
+  const PlanOptions resolved = OptionsOf(problem, recipe);
+  PlanCost cost = CostOf(problem, topology, recipe);
   if (options.json || flags.full) cost.bytes *= 2;  // the text of each step
   AGMM_RETURN_IF_ERROR(CheckMemory(cost));
   const std::string refused = RefusedByDaemons(cost);
@@ -183,14 +183,13 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   if (!refused.empty() && !options.json)
     std::cerr << "note: daemons would refuse this plan: " << refused << "\n";
   AGMM_ASSIGN_OR_RETURN(const Schedule schedule,
-                        PlanAndVerify(problem, topology, resolved, cost, options.json));
+                        PlanAndVerify(problem, topology, recipe, cost, options.json));
   PlanReport planned = {problem, topology, resolved, choice.why, refused, schedule};
   planned.traffic = TrafficOf(topology, schedule);
-  AGMM_ASSIGN_OR_RETURN(planned.least_between_nodes,
-                        LeastBetweenNodes(problem, topology, resolved));
+  planned.least_between_nodes = LeastBetweenNodes(problem, topology, recipe.split);
   std::string workspace = FormatBytes(schedule.workspace_bytes) + " on every rank";
-  if (resolved.workspace_shards > 0) {
-    AGMM_ASSIGN_OR_RETURN(planned.bounded, BoundedOf(problem, topology, resolved, schedule));
+  if (recipe.workspace_shards > 0) {
+    AGMM_ASSIGN_OR_RETURN(planned.bounded, BoundedOf(problem, topology, recipe, schedule));
     absl::StrAppend(&workspace, ", ", FormatBytes(planned.bounded->sum_bytes),
                     " of it for sums along ", problem.k_dim().name, "; ",
                     FormatBytes(planned.bounded->unbounded_bytes), " with room for all shards");
@@ -202,7 +201,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   fields.Add("workspace", workspace);
   fields.Add(
       "steps",
-      absl::StrCat(CountText(schedule, resolved.carried),
+      absl::StrCat(CountText(schedule, recipe.carried),
                    refused.empty() ? "" : absl::StrCat("; daemons plan at most ", kMaxPlanSteps)));
   fields.Add("moved", MovedText(planned.traffic, planned.least_between_nodes));
   std::string text = absl::StrCat(Wrap(ToString(problem)), "\n", fields.ToString(), "\n",
@@ -210,9 +209,8 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   if (flags.full) absl::StrAppend(&text, "\n", Print(problem, schedule));
   Json json = options.json ? PlanJson(planned) : Json();
   if (flags.explain) {
-    AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
-    absl::StrAppend(&text, "\n", ExplainText(problem, split, flags.options.split.empty()));
-    if (options.json) json["explanation"] = ExplainJson(problem, split);
+    absl::StrAppend(&text, "\n", ExplainText(problem, recipe.split, flags.options.split.empty()));
+    if (options.json) json["explanation"] = ExplainJson(problem, recipe.split);
   }
   PrintResult(options, json, text);
   return absl::OkStatus();

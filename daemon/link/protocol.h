@@ -5,7 +5,7 @@
 
 namespace agmm {
 
-inline constexpr int kProtocolVersion = 13;   // the messages of peer.proto and their order
+inline constexpr int kProtocolVersion = 14;   // the messages of peer.proto and their order
 inline constexpr int kPlanFormatVersion = 3;  // what a plan hash is taken over
 inline constexpr int kMessageVersion = 1;     // the transport's headers
 

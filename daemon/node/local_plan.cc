@@ -21,7 +21,7 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(command.dtype()));
   AGMM_ASSIGN_OR_RETURN(
       problem, ParseProblem(command.spec(), mesh, {command.m(), command.n(), command.k()}, dtype));
-  AGMM_ASSIGN_OR_RETURN(const PlanOptions options, FromProto(command.options()));
+  AGMM_ASSIGN_OR_RETURN(const Recipe recipe, FromProto(command.recipe(), mesh));
   const int world_size = static_cast<int>(node.node_of_rank.size());
   for (int rank : mesh.ranks) {
     if (rank >= world_size) {
@@ -31,7 +31,7 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
     nodes.push_back(node.node_of_rank[rank]);
   }
   islands = {command.islands().begin(), command.islands().end()};
-  AGMM_ASSIGN_OR_RETURN(Schedule planned, Plan(problem, Topology{nodes, islands}, options));
+  AGMM_ASSIGN_OR_RETURN(Schedule planned, PlanWith(problem, Topology{nodes, islands}, recipe));
   *hash = HashHex(PlanHash(problem, planned));
   if (AGMM_FAILPOINT("runner.plan_differs")) *hash = HashHex(0);
   if (*hash != command.plan_hash()) {

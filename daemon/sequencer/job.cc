@@ -27,7 +27,7 @@ void RecordPlan(Job* job) {
     return;
   }
   const Planned& planned = job->plan->planned;
-  *record.mutable_options() = ToProto(planned.resolved.options);
+  *record.mutable_options() = ToProto(planned.options);
   record.set_explanation(planned.resolved.why);
   record.set_plan_hash(planned.hash);
   record.set_schedule(planned.schedule);

@@ -134,7 +134,7 @@ void PlanCache::Send(PreparedPlan* plan, const JobSpec& job) {
   prepare->set_n(job.problem.n());
   prepare->set_k(job.problem.k());
   prepare->set_dtype(ToProto(job.problem.tensors[kA].dtype));
-  *prepare->mutable_options() = ToProto(plan->planned.resolved.options);
+  *prepare->mutable_recipe() = ToProto(plan->planned.resolved.recipe);
   prepare->set_plan_hash(plan->planned.hash);
   prepare->set_large(plan->planned.large);
   for (int island : job.topology.island_of_rank) prepare->add_islands(island);

@@ -17,45 +17,43 @@ namespace {
 constexpr int64_t kLargeSteps = 1500;
 
 // Checks that the schedule will be small enough to be proved here.
-absl::Status CheckSize(const JobSpec& job, PlanOptions options, int64_t steps) {
+absl::Status CheckSize(const JobSpec& job, const Recipe& recipe, int64_t steps) {
   if (steps <= kMaxPlanSteps) return absl::OkStatus();
   const std::string asked = absl::StrFormat(
       "the plan would have about %d steps in %d chunks a shard, %d along K; at "
       "most %d can be planned",
-      steps, options.chunks, options.k_chunks, kMaxPlanSteps);
-  const auto fits = [&] {
-    return CostOf(job.problem, job.topology, options).steps <= kMaxPlanSteps;
-  };
-  for (int* chunks : {&options.chunks, &options.k_chunks}) {
-    while (*chunks > 1 && !fits()) *chunks /= 2;
-  }
+      steps, recipe.chunks, recipe.k_chunks, kMaxPlanSteps);
+  const Recipe fewer =
+      HalvePieces(job.problem, job.topology, recipe, {&Recipe::chunks, &Recipe::k_chunks});
+  const bool fits = CostOf(job.problem, job.topology, fewer).steps <= kMaxPlanSteps;
   return absl::InvalidArgumentError(
-      fits() ? absl::StrFormat("%s; ask for %d chunks and %d along K", asked, options.chunks,
-                               options.k_chunks)
-             : absl::StrCat(asked, "; gather along a smaller axis, or use a smaller mesh"));
+      fits ? absl::StrFormat("%s; ask for %d chunks and %d along K", asked, fewer.chunks,
+                             fewer.k_chunks)
+           : absl::StrCat(asked, "; gather along a smaller axis, or use a smaller mesh"));
 }
 
 absl::Status Begin(const JobSpec& job, Planned& planned) {
   AGMM_ASSIGN_OR_RETURN(planned.resolved, ResolveOptions(job.problem, job.topology, job.options));
-  const PlanOptions& options = planned.resolved.options;
-  const int64_t steps = CostOf(job.problem, job.topology, options).steps;
+  const Recipe& recipe = planned.resolved.recipe;
+  planned.options = OptionsOf(job.problem, recipe);
+  const int64_t steps = CostOf(job.problem, job.topology, recipe).steps;
   planned.large = steps > kLargeSteps;
-  return CheckSize(job, options, steps);
+  return CheckSize(job, recipe, steps);
 }
 
 absl::Status Finish(const JobSpec& job, Planned& planned) {
-  const PlanOptions& options = planned.resolved.options;
+  const Recipe& recipe = planned.resolved.recipe;
   // Transfers alone make no C, so they are proved with their multiplies.
-  PlanOptions whole = options;
+  Recipe whole = recipe;
   whole.transfers_only = false;
-  AGMM_ASSIGN_OR_RETURN(Schedule schedule, Plan(job.problem, job.topology, whole));
+  AGMM_ASSIGN_OR_RETURN(Schedule schedule, PlanWith(job.problem, job.topology, whole));
   if (absl::Status proof = Verify(job.problem, job.topology, schedule); !proof.ok()) {
     return absl::InternalError(absl::StrFormat(
         "the %s schedule of %s failed its proof and will not run: %s; choose another algorithm "
         "and report this as a bug",
-        options.algorithm, ToString(job.problem), proof.message()));
+        recipe.algorithm->name, ToString(job.problem), proof.message()));
   }
-  if (options.transfers_only) schedule = TransfersOf(std::move(schedule));
+  if (recipe.transfers_only) schedule = TransfersOf(std::move(schedule));
   planned.hash = HashHex(PlanHash(job.problem, schedule));
   planned.schedule = schedule.algorithm;
   planned.workspace_bytes = schedule.workspace_bytes;

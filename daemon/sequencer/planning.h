@@ -15,6 +15,7 @@ namespace agmm {
 struct Planned {
   absl::Status status;
   ResolvedOptions resolved;
+  PlanOptions options;   // OptionsOf(resolved.recipe), for the records of jobs
   bool large = false;    // takes long to plan and to prove
   std::string hash;      // of the schedule, as the rest
   std::string schedule;  // Schedule::algorithm

@@ -11,7 +11,6 @@
 #include "kernels/base/units.h"
 #include "kernels/schedule/build.h"
 #include "kernels/schedule/moves.h"
-#include "kernels/schedule/spec.h"
 
 namespace agmm {
 namespace {
@@ -37,23 +36,21 @@ double PiecesOf(const Range& range, const std::vector<int64_t>& ends) {
 }
 
 // A floating-point number, because hostile options make more than 64 bits can count.
-double StepsOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved) {
-  const Algorithm* const algorithm = FindAlgorithm(resolved.algorithm);
-  const absl::StatusOr<Split> split = ParseSplit(problem, resolved.split);
-  if (algorithm == nullptr || !split.ok()) return 0;
+double StepsOf(const Problem& problem, const Topology& topology, const Recipe& recipe) {
+  const Algorithm& algorithm = *recipe.algorithm;
   const Moves moves =
-      CutMoves(problem, topology, *split, *algorithm, resolved.chunks, resolved.k_chunks);
+      CutMoves(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
   const Move* const all[] = {&moves.a, &moves.b, &moves.c};
   Grid grids[3];
   bool cut[3];
   double steps = 0;
   for (int i = 0; i < 3; ++i) {
     const Move& move = *all[i];
-    cut[i] = move.travels && algorithm->arrivals != Arrivals::kContiguous;
+    cut[i] = move.travels && algorithm.arrivals != Arrivals::kContiguous;
     if (!move.travels) continue;
     grids[i] = GridOf(move.has, move.needs, move.pieces.rows, move.pieces.cols);
     // On one node no input is copied.
-    if (algorithm->arrivals == Arrivals::kInPlace && !algorithm->one_a_node && i < 2) continue;
+    if (algorithm.arrivals == Arrivals::kInPlace && !algorithm.one_a_node && i < 2) continue;
     for (const ChunkCount& count :
          CountChunks(move.has, move.needs, move.pieces.rows, move.pieces.cols))
       steps += static_cast<double>(count.received);
@@ -96,6 +93,18 @@ std::string ToString(const PlanOptions& options) {
   return text;
 }
 
+PlanOptions OptionsOf(const Problem& problem, const Recipe& recipe) {
+  PlanOptions options;
+  options.algorithm = recipe.algorithm->name;
+  options.chunks = recipe.chunks;
+  options.k_chunks = recipe.k_chunks;
+  options.split = SplitText(problem, recipe.split);
+  options.workspace_shards = recipe.workspace_shards;
+  options.carried = recipe.carried;
+  options.transfers_only = recipe.transfers_only;
+  return options;
+}
+
 PlanOptions GatherAlone() {
   PlanOptions options;
   options.algorithm = "hierarchical_peer";
@@ -109,9 +118,7 @@ std::vector<std::string> AlgorithmNames() {
   return names;
 }
 
-absl::StatusOr<int64_t> LeastBetweenNodes(const Problem& problem, const Topology& topology,
-                                          const PlanOptions& resolved) {
-  AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
+int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split) {
   const Algorithm& fewest = *FindAlgorithm("hierarchical");
   const Moves moves = CutMoves(problem, topology, split, fewest, 1, 1);
   int64_t bytes = 0;
@@ -132,13 +139,13 @@ absl::StatusOr<int64_t> LeastBetweenNodes(const Problem& problem, const Topology
   return bytes;
 }
 
-PlanCost CostOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved) {
+PlanCost CostOf(const Problem& problem, const Topology& topology, const Recipe& recipe) {
   // Measured with plans of 400,000 to two million steps: 1,100 to 1,500 bytes (NOTES.md).
   constexpr double kStepBytes = 1600;
   const auto whole = [](double number) {
     return static_cast<int64_t>(std::min(number, 9e18));  // what an int64_t can hold
   };
-  const double steps = StepsOf(problem, topology, resolved);
+  const double steps = StepsOf(problem, topology, recipe);
   return {whole(steps), whole(steps * kStepBytes)};
 }
 
@@ -146,14 +153,15 @@ absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
                               const PlanOptions& options) {
   AGMM_RETURN_IF_ERROR(Validate(problem));
   AGMM_ASSIGN_OR_RETURN(const ResolvedOptions resolved, ResolveOptions(problem, topology, options));
-  return PlanWith(*FindAlgorithm(resolved.options.algorithm), problem, topology, resolved.options);
+  return PlanWith(problem, topology, resolved.recipe);
 }
 
-absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& problem,
-                                  const Topology& topology, const PlanOptions& resolved) {
-  AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, resolved.split));
+absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topology,
+                                  const Recipe& recipe) {
+  AGMM_RETURN_IF_ERROR(CheckNoSum(problem, recipe.split));
+  const Algorithm& algorithm = *recipe.algorithm;
   const Moves moves =
-      CutMoves(problem, topology, split, algorithm, resolved.chunks, resolved.k_chunks);
+      CutMoves(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
   const auto flow = [&](const Move& move) {
     // An operand that does not travel is not cut.
     return Flow(problem, topology, move.operand,
@@ -162,9 +170,9 @@ absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& pro
   };
   BuildOptions build;
   build.arrivals = algorithm.arrivals;
-  build.carried = resolved.carried;
+  build.carried = recipe.carried;
   const Move& gathered = moves.a.travels ? moves.a : moves.b;
-  build.places = resolved.workspace_shards * gathered.pieces.rows * gathered.pieces.cols;
+  build.places = recipe.workspace_shards * gathered.pieces.rows * gathered.pieces.cols;
   const Flow a = flow(moves.a), b = flow(moves.b), c = flow(moves.c);
   Schedule schedule = Build(problem, topology, moves.work, a, b, c, build);
   if (schedule.workspace_bytes > kMaxWorkspaceBytes) {
@@ -176,7 +184,7 @@ absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& pro
   const bool local = !a.travels() && !b.travels() && !c.travels();
   schedule.algorithm = local ? kLocal : algorithm.name;
   if (!local) schedule = Close(std::move(schedule));
-  return resolved.transfers_only ? TransfersOf(std::move(schedule)) : schedule;
+  return recipe.transfers_only ? TransfersOf(std::move(schedule)) : schedule;
 }
 
 Schedule TransfersOf(Schedule schedule) {

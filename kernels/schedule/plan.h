@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/schedule/algorithm.h"
+#include "kernels/schedule/recipe.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
@@ -42,11 +43,10 @@ inline constexpr int64_t kMaxPlanSteps = 1 << 17;
 
 // About how many steps a plan has, without joins and copies of a rank's own blocks, or somewhat
 // more; and the memory that it takes to plan and to prove it. The time goes by the steps, too.
-// `resolved`: by ResolveOptions.
 struct PlanCost {
   int64_t steps = 0, bytes = 0;
 };
-PlanCost CostOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved);
+PlanCost CostOf(const Problem& problem, const Topology& topology, const Recipe& recipe);
 
 // The values of PlanOptions::algorithm.
 std::vector<std::string> AlgorithmNames();
@@ -56,31 +56,38 @@ std::vector<std::string> AlgorithmNames();
 PlanOptions GatherAlone();
 
 // The bytes that have to cross between nodes in an epoch of any plan of this split: each node gets
-// what its ranks need and none of them has, once. Errors: those of the split.
-absl::StatusOr<int64_t> LeastBetweenNodes(const Problem& problem, const Topology& topology,
-                                          const PlanOptions& resolved);
+// what its ranks need and none of them has, once.
+int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split);
 
-// Options of which none is left open.
 struct ResolvedOptions {
-  PlanOptions options;
+  Recipe recipe;
   std::string why;  // one sentence on what was chosen; empty where all that was asked for was kept
 };
 // Chooses the options that were left open, so that the plan has at most kMaxPlanSteps steps where a
-// choice can bring that about. The result plans the same schedule on every node.
+// choice can bring that about. `problem` is valid.
 // Errors: INVALID_ARGUMENT for an unknown algorithm, a split that names no axis of the mesh, a
 // count out of range, options that exclude each other, or more blocks between ranks than can be
 // looked at; UNIMPLEMENTED for a split that needs a sum.
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked);
 
-// Errors: INVALID_ARGUMENT for an invalid problem, those of ResolveOptions, and RESOURCE_EXHAUSTED
-// for a workspace that is too large.
+// Returns the recipe with half its pieces again and again, along each of `which` in turn, until the
+// plan has at most kMaxPlanSteps steps or one piece is left.
+Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe recipe,
+                   std::initializer_list<int Recipe::*> which);
+
+// Options that resolve to `recipe`: its form in text, for requests and reports.
+PlanOptions OptionsOf(const Problem& problem, const Recipe& recipe);
+
+// Plans a valid problem by a recipe that ResolveOptions could have made for it. Errors:
+// UNIMPLEMENTED for a split that needs a sum, and RESOURCE_EXHAUSTED for a workspace that is too
+// large.
+absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topology,
+                                  const Recipe& recipe);
+// Resolves the options and plans by their recipe. Errors: INVALID_ARGUMENT for an invalid problem,
+// those of ResolveOptions and those of PlanWith.
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
                               const PlanOptions& options);
-// Plans by an algorithm that need not be in the table, for options that ResolveOptions has resolved
-// (their own algorithm is not looked at). Errors: those of the split.
-absl::StatusOr<Schedule> PlanWith(const Algorithm& algorithm, const Problem& problem,
-                                  const Topology& topology, const PlanOptions& resolved);
 
 // Returns the same schedule with a join in place of each multiply. Verify proves its transfers and
 // signals with the multiplies.

@@ -151,12 +151,16 @@ bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_
 bool AsksForPieces(const PlanOptions& asked) { return std::max(asked.chunks, asked.k_chunks) > 1; }
 bool NeedsPlaces(const PlanOptions& asked) { return asked.workspace_shards > 0 || asked.carried; }
 
-// The name of an algorithm, and why `auto` takes it.
+// An algorithm, and why `auto` takes it.
 struct Choice {
-  std::string algorithm, why;
+  const Algorithm* algorithm;
+  std::string why;
 };
 Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
-  if (gathered.nothing) return {"ring", ""};
+  const auto take = [](const char* name, std::string why) {
+    return Choice{FindAlgorithm(name), std::move(why)};
+  };
+  if (gathered.nothing) return take("ring", "");
   const bool needs_places = NeedsPlaces(asked);
   const int chunks = !gathered.apart     ? std::max(asked.chunks, 1)
                      : asked.chunks == 0 ? ChooseChunks(gathered, std::max(asked.k_chunks, 1))
@@ -164,29 +168,30 @@ Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
   // serial takes shards whole.
   if (!needs_places && !AsksForPieces(asked) &&
       TooFewRowsToFuse(gathered, chunks, gathered.apart ? kMemoryOverLink : kMemoryOverCopy)) {
-    return {"serial",
-            absl::StrFormat("with %d %s per shard, reading %s again for each piece costs more than "
-                            "the gather",
-                            gathered.length, gathered.by_rows ? "rows" : "columns",
-                            gathered.read_again)};
+    return take("serial",
+                absl::StrFormat("with %d %s per shard, reading %s again for each piece costs more "
+                                "than the gather",
+                                gathered.length, gathered.by_rows ? "rows" : "columns",
+                                gathered.read_again));
   }
   if (gathered.apart) {
     if (gathered.shared_node) {
-      return {"hierarchical",
-              "some ranks share a node, and each block crosses to a node only once"};
+      return take("hierarchical",
+                  "some ranks share a node, and each block crosses to a node only once");
     }
-    return {"direct", "each rank is on a node of its own"};
+    return take("direct", "each rank is on a node of its own");
   }
-  if (needs_places) return {"ring", "it has a place for each arrival, which the options ask for"};
+  if (needs_places)
+    return take("ring", "it has a place for each arrival, which the options ask for");
   if (gathered.in_islands) {
-    return {"ring",
-            "ranks that exchange blocks share a node, but not all of them can load each other's "
-            "memory"};
+    return take("ring",
+                "ranks that exchange blocks share a node, but not all of them can load each "
+                "other's memory");
   }
-  return {"peer", gathered.inputs
-                      ? "ranks that exchange blocks share a node, and read each other's "
-                        "shards in place"
-                      : "ranks that exchange blocks share a node"};
+  return take("peer", gathered.inputs
+                          ? "ranks that exchange blocks share a node, and read each other's "
+                            "shards in place"
+                          : "ranks that exchange blocks share a node");
 }
 
 absl::Status CheckCounts(const PlanOptions& options) {
@@ -254,9 +259,9 @@ absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& option
 
 // Why some of what the options ask for is not kept.
 std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& asked,
-                                 const PlanOptions& resolved) {
+                                 const Recipe& recipe) {
   std::vector<std::string> reasons;
-  if (resolved.algorithm == "serial" && AsksForPieces(asked)) {
+  if (recipe.algorithm->name == "serial" && AsksForPieces(asked)) {
     reasons.push_back(
         absl::StrFormat("serial takes shards whole, not in the %d chunks that were asked for",
                         std::max(asked.chunks, asked.k_chunks)));
@@ -266,7 +271,7 @@ std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& as
                         "travels",
                         asked.k_chunks));
   }
-  if (asked.workspace_shards > 0 && resolved.workspace_shards == 0) {
+  if (asked.workspace_shards > 0 && recipe.workspace_shards == 0) {
     reasons.push_back(
         "the workspace holds all arrivals, because with more than one operand on its way they are "
         "not used in their order");
@@ -278,30 +283,41 @@ std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& as
 // until the plan has at most kMaxPlanSteps. `along`: chunks or k_chunks. Adds to `why` what has
 // changed.
 void FitSteps(const Problem& problem, const Topology& topology, const PlanOptions& asked,
-              int PlanOptions::*along, PlanOptions& resolved, std::vector<std::string>& why) {
-  const auto fits = [&](const PlanOptions& options) {
-    return CostOf(problem, topology, options).steps <= kMaxPlanSteps;
+              int Recipe::*along, Recipe& recipe, std::vector<std::string>& why) {
+  const auto fits = [&](const Recipe& one) {
+    return CostOf(problem, topology, one).steps <= kMaxPlanSteps;
   };
-  PlanOptions fewer = resolved;
-  if (asked.*along == 0) {
-    while (fewer.*along > 1 && !fits(fewer)) fewer.*along /= 2;
-  }
-  const PlanOptions serial = {"serial", 1, 1, resolved.split};
+  Recipe fewer = recipe;
+  const bool of_shard = along == &Recipe::chunks;
+  if ((of_shard ? asked.chunks : asked.k_chunks) == 0)
+    fewer = HalvePieces(problem, topology, recipe, {along});
+  Recipe serial;
+  serial.algorithm = FindAlgorithm("serial");
+  serial.split = recipe.split;
   if (asked.algorithm == "auto" && !NeedsPlaces(asked) && !AsksForPieces(asked) && !fits(fewer) &&
       fits(serial)) {
     why = {
         absl::StrFormat("auto takes serial: %s would have more than the %d steps that daemons plan",
-                        resolved.algorithm, kMaxPlanSteps)};
-    resolved = serial;
-  } else if (fewer != resolved) {
+                        recipe.algorithm->name, kMaxPlanSteps)};
+    recipe = serial;
+  } else if (fewer != recipe) {
     why.push_back(absl::StrFormat("pieces %s: %d, not %d, because daemons plan at most %d steps",
-                                  along == &PlanOptions::chunks ? "of a shard" : "along K",
-                                  fewer.*along, resolved.*along, kMaxPlanSteps));
-    resolved = fewer;
+                                  of_shard ? "of a shard" : "along K", fewer.*along, recipe.*along,
+                                  kMaxPlanSteps));
+    recipe = fewer;
   }
 }
 
 }  // namespace
+
+Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe recipe,
+                   std::initializer_list<int Recipe::*> which) {
+  for (int Recipe::*pieces : which) {
+    while (recipe.*pieces > 1 && CostOf(problem, topology, recipe).steps > kMaxPlanSteps)
+      recipe.*pieces /= 2;
+  }
+  return recipe;
+}
 
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked) {
@@ -311,7 +327,6 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
         problem.mesh.ToString(), problem.mesh.size()));
   }
   AGMM_RETURN_IF_ERROR(CheckIslands(topology));
-  PlanOptions resolved = asked;
   if (asked.algorithm != "auto" && FindAlgorithm(asked.algorithm) == nullptr) {
     const std::vector<std::string> all = AlgorithmNames();
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -320,48 +335,51 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   }
   AGMM_RETURN_IF_ERROR(CheckCounts(asked));
   AGMM_ASSIGN_OR_RETURN(const Split split, SplitFor(problem, asked));
-  resolved.split = SplitText(problem, split);
-  if (const auto read = ParseSplit(problem, resolved.split); !read.ok() || *read != split) {
+  const std::string split_text = SplitText(problem, split);
+  if (const auto read = ParseSplit(problem, split_text); !read.ok() || *read != split) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "split %s of mesh %s is ambiguous, because the axis names in it can be divided in another "
         "way; rename an axis",
-        resolved.split, problem.mesh.ToString()));
+        split_text, problem.mesh.ToString()));
   }
   const Gathered gathered = GatheredUnder(problem, topology, MovesOf(problem, split));
   std::vector<std::string> why;
+  Recipe recipe = {
+      FindAlgorithm(asked.algorithm), split,         asked.chunks,        asked.k_chunks,
+      asked.workspace_shards,         asked.carried, asked.transfers_only};
   if (asked.algorithm == "auto") {
     const Choice choice = ChooseAlgorithm(gathered, asked);
-    resolved.algorithm = choice.algorithm;
+    recipe.algorithm = choice.algorithm;
     if (!gathered.nothing)
-      why.push_back(absl::StrFormat("auto takes %s: %s", choice.algorithm, choice.why));
+      why.push_back(absl::StrFormat("auto takes %s: %s", choice.algorithm->name, choice.why));
   }
-  const Algorithm& algorithm = *FindAlgorithm(resolved.algorithm);
+  const Algorithm& algorithm = *recipe.algorithm;
   AGMM_RETURN_IF_ERROR(CheckAlgorithm(algorithm, topology, asked, gathered));
   // With two operands on their way, or none, uses do not follow arrivals.
-  if (gathered.both || gathered.result || gathered.nothing) resolved.workspace_shards = 0;
-  if (algorithm.arrivals == Arrivals::kContiguous) resolved.chunks = resolved.k_chunks = 1;
+  if (gathered.both || gathered.result || gathered.nothing) recipe.workspace_shards = 0;
+  if (algorithm.arrivals == Arrivals::kContiguous) recipe.chunks = recipe.k_chunks = 1;
   // Shards that are read in place hide no transfers.
-  int PlanOptions::*const along = gathered.along_k ? &PlanOptions::k_chunks : &PlanOptions::chunks;
-  if (!gathered.inputs) resolved.k_chunks = 1;
-  if (resolved.*along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing) {
-    const int other = gathered.along_k ? resolved.chunks : resolved.k_chunks;
-    resolved.*along = ChooseChunks(gathered, std::max(other, 1));
+  int Recipe::*const along = gathered.along_k ? &Recipe::k_chunks : &Recipe::chunks;
+  if (!gathered.inputs) recipe.k_chunks = 1;
+  if (recipe.*along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing) {
+    const int other = gathered.along_k ? recipe.chunks : recipe.k_chunks;
+    recipe.*along = ChooseChunks(gathered, std::max(other, 1));
   }
-  resolved.chunks = std::max(resolved.chunks, 1);
-  resolved.k_chunks = std::max(resolved.k_chunks, 1);
+  recipe.chunks = std::max(recipe.chunks, 1);
+  recipe.k_chunks = std::max(recipe.k_chunks, 1);
   if (gathered.nothing) {
     if (asked.algorithm == "auto") why.push_back("nothing has to move");
   } else {
-    FitSteps(problem, topology, asked, along, resolved, why);
-    absl::c_move(NotKept(gathered, asked, resolved), std::back_inserter(why));
-    if (resolved.algorithm == "serial" && gathered.result &&
+    FitSteps(problem, topology, asked, along, recipe, why);
+    absl::c_move(NotKept(gathered, asked, recipe), std::back_inserter(why));
+    if (recipe.algorithm->name == "serial" && gathered.result &&
         CutMoves(problem, topology, split, *FindAlgorithm("serial"), 1, 1).makes_twice) {
       why.push_back(
           "serial may gather more than other algorithms, because its one multiply also makes parts "
           "of C that other ranks make");
     }
   }
-  return ResolvedOptions{resolved, absl::StrJoin(why, "; ")};
+  return ResolvedOptions{std::move(recipe), absl::StrJoin(why, "; ")};
 }
 
 }  // namespace agmm

@@ -1,5 +1,9 @@
 #include "proto/convert/plan_inputs.h"
 
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
@@ -71,6 +75,56 @@ v1::PlanOptions ToProto(const PlanOptions& options) {
   proto.set_workspace_shard_count(options.workspace_shards);
   proto.set_carried(options.carried);
   proto.set_transfers_only(options.transfers_only);
+  return proto;
+}
+
+absl::StatusOr<Recipe> FromProto(const v1::Recipe& recipe, const Mesh& mesh) {
+  Recipe result;
+  result.algorithm = FindAlgorithm(recipe.algorithm());
+  if (result.algorithm == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat("algorithm \"%s\" of a recipe is not known",
+                                                      absl::CHexEscape(recipe.algorithm())));
+  }
+  std::set<int> cut;
+  for (const auto& [axes, result_axes] : {std::pair(&recipe.m_axes(), &result.split.m),
+                                          {&recipe.n_axes(), &result.split.n},
+                                          {&recipe.k_axes(), &result.split.k}}) {
+    for (const int axis : *axes) {
+      const int count = static_cast<int>(mesh.axes.size());
+      if (axis < 0 || axis >= count || !cut.insert(axis).second) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("a recipe cuts axis %d, which mesh %s does not have, or cuts it twice",
+                            axis, mesh.ToString()));
+      }
+      result_axes->push_back(axis);
+    }
+  }
+  result.chunks = recipe.chunk_count();
+  result.k_chunks = recipe.k_chunk_count();
+  result.workspace_shards = recipe.workspace_shard_count();
+  if (std::min(result.chunks, result.k_chunks) < 1 || result.workspace_shards < 0 ||
+      std::max({result.chunks, result.k_chunks, result.workspace_shards}) > kMaxChunks) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a recipe has %d chunks, %d along K and a workspace of %d shards; from 1, 1 and 0 to %d "
+        "are possible",
+        result.chunks, result.k_chunks, result.workspace_shards, kMaxChunks));
+  }
+  result.carried = recipe.carried();
+  result.transfers_only = recipe.transfers_only();
+  return result;
+}
+
+v1::Recipe ToProto(const Recipe& recipe) {
+  v1::Recipe proto;
+  proto.set_algorithm(recipe.algorithm->name);
+  proto.mutable_m_axes()->Add(recipe.split.m.begin(), recipe.split.m.end());
+  proto.mutable_n_axes()->Add(recipe.split.n.begin(), recipe.split.n.end());
+  proto.mutable_k_axes()->Add(recipe.split.k.begin(), recipe.split.k.end());
+  proto.set_chunk_count(recipe.chunks);
+  proto.set_k_chunk_count(recipe.k_chunks);
+  proto.set_workspace_shard_count(recipe.workspace_shards);
+  proto.set_carried(recipe.carried);
+  proto.set_transfers_only(recipe.transfers_only);
   return proto;
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "agmm/v1/job.pb.h"
+#include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
@@ -21,6 +22,10 @@ absl::StatusOr<v1::Mesh> MeshFromText(absl::string_view text, const std::vector<
 
 absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options);
 v1::PlanOptions ToProto(const PlanOptions& options);
+
+// A recipe for problems on `mesh`. Errors: INVALID_ARGUMENT for what no planner makes.
+absl::StatusOr<Recipe> FromProto(const v1::Recipe& recipe, const Mesh& mesh);
+v1::Recipe ToProto(const Recipe& recipe);
 
 // A tensor's spec with its mesh. Errors: INVALID_ARGUMENT.
 struct PlacedTensor {

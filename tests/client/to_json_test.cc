@@ -44,7 +44,7 @@ TEST(ToJson, OfAListHasTheTensorsAndTheBytesByClass) {
 TEST(PlanJson, SaysWhyDaemonsRefuseThePlan) {
   const Problem problem = *ParseProblem(kDefaultSpec, *ParseMesh("x=2"), {8, 4, 4}, DType::kF32);
   const Topology topology = *UniformTopology(2, 1, 0);
-  const PlanOptions options = ResolveOptions(problem, topology, {})->options;
+  const PlanOptions options = OptionsOf(problem, ResolveOptions(problem, topology, {})->recipe);
   PlanReport planned = {problem, topology, options, "", "", *Plan(problem, topology, options)};
   planned.traffic = TrafficOf(topology, planned.schedule);
   EXPECT_TRUE(PlanJson(planned)["refused_by_daemons"].is_null());

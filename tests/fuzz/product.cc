@@ -44,8 +44,13 @@ void CheckProduct(absl::string_view spec, const Mesh& mesh, const Shape& shape,
     }
     const absl::Status proof = Verify(*problem, topology, *schedule);
     FUZZ_CHECK(proof.ok(), proof.ToString());
-    const absl::StatusOr<Schedule> same = Plan(*problem, topology, resolved->options);
-    FUZZ_CHECK(same.ok() && *same == *schedule, "options resolved plan another schedule");
+    const absl::StatusOr<Schedule> same = PlanWith(*problem, topology, resolved->recipe);
+    FUZZ_CHECK(same.ok() && *same == *schedule,
+               "the recipe plans another schedule than its options");
+    const absl::StatusOr<Schedule> from_text =
+        Plan(*problem, topology, OptionsOf(*problem, resolved->recipe));
+    FUZZ_CHECK(from_text.ok() && *from_text == *schedule,
+               "the text of a recipe plans another schedule");
     const std::string text = Print(*problem, *schedule);
     const absl::StatusOr<Schedule> parsed = Parse(*problem, text);
     FUZZ_CHECK(parsed.ok() && *parsed == *schedule, text);

@@ -182,10 +182,10 @@ void ForEachChoice(const PlanOptions& asked, const std::function<void(const Chos
            {Shape{10, 7, 13}, Shape{1024, 512, 1024}, Shape{512, 2048, 64}, Shape{16, 4096, 512}}) {
         const Problem problem = ParseProblem(one.spec, mesh, shape, DType::kBF16).value();
         const ResolvedOptions resolved = ResolveOptions(problem, topology, asked).value();
-        const Schedule schedule = Plan(problem, topology, resolved.options).value();
+        const Schedule schedule = PlanWith(problem, topology, resolved.recipe).value();
         SCOPED_TRACE(absl::StrFormat("AGMM_SEED=%d %s, nodes %s, %s: %s", TestSeed(),
                                      ToString(problem), absl::StrJoin(topology.node_of_rank, ","),
-                                     ToString(resolved.options), resolved.why));
+                                     ToString(OptionsOf(problem, resolved.recipe)), resolved.why));
         check({problem, topology, resolved, schedule});
         if (testing::Test::HasFailure()) return;
       }
@@ -197,8 +197,8 @@ TEST(Auto, CrossesNodesWithNoMoreBytesThanAnyAlgorithm) {
   ForEachChoice({}, [](const Chosen& chosen) {
     const int64_t bytes = BytesBetweenNodes(chosen.topology, chosen.schedule);
     for (const Algorithm& algorithm : Algorithms()) {
-      const PlanOptions asked = {algorithm.name, 1, 1, chosen.resolved.options.split};
-      const auto other = Plan(chosen.problem, chosen.topology, asked);
+      const std::string split = SplitText(chosen.problem, chosen.resolved.recipe.split);
+      const auto other = Plan(chosen.problem, chosen.topology, {algorithm.name, 1, 1, split});
       if (!other.ok()) continue;
       EXPECT_LE(bytes, BytesBetweenNodes(chosen.topology, *other)) << algorithm.name;
     }
@@ -226,7 +226,7 @@ TEST(Auto, GivesOnlyReasonsThatAreTrueOfItsPlan) {
 TEST(Auto, NeverAnswersARequestForPiecesWithSerial) {
   for (const PlanOptions& asked : {PlanOptions{"auto", 8, 0}, PlanOptions{"auto", 0, 8}}) {
     ForEachChoice(asked, [](const Chosen& chosen) {
-      EXPECT_NE(chosen.resolved.options.algorithm, "serial");
+      EXPECT_NE(chosen.resolved.recipe.algorithm->name, "serial");
     });
   }
 }

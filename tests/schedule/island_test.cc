@@ -48,9 +48,9 @@ TEST(Islands, PeerAcrossTwoIsRefusedByTheNamesOfTheRanks) {
 
 TEST(Islands, AutoDoesNotTakePeerAcrossTwo) {
   const Problem problem = MakeProblem(4, {4096, 4096, 4096}, DType::kBF16);
-  EXPECT_EQ(ResolveOptions(problem, {{0, 0, 0, 0}}, {}).value().options.algorithm, "peer");
+  EXPECT_EQ(ResolveOptions(problem, {{0, 0, 0, 0}}, {}).value().recipe.algorithm->name, "peer");
   const ResolvedOptions across = ResolveOptions(problem, {{0, 0, 0, 0}, {0, 0, 1, 1}}, {}).value();
-  EXPECT_EQ(across.options.algorithm, "ring");
+  EXPECT_EQ(across.recipe.algorithm->name, "ring");
   EXPECT_THAT(across.why,
               HasSubstr("share a node, but not all of them can load each other's memory"));
 }

@@ -140,7 +140,7 @@ TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
     const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {algorithm, 0, 0, "N=tp"});
     if (algorithm == std::string("auto")) {
       ASSERT_TRUE(resolved.ok());
-      EXPECT_NE(resolved->options.algorithm, "peer");
+      EXPECT_NE(resolved->recipe.algorithm->name, "peer");
       continue;
     }
     EXPECT_EQ(resolved.status(),
@@ -154,13 +154,13 @@ TEST(Peer, IsWhatAutoTakesWithinNodesWithWholeShards) {
   const Problem problem = TwoAxes(kWithinNodes, {960, 384, 4096}).value();
   const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {"auto", 0, 0, "N=tp"});
   ASSERT_TRUE(resolved.ok()) << resolved.status();
-  EXPECT_EQ(resolved->options, (PlanOptions{"peer", 1, 1, "N=tp"}));
+  EXPECT_EQ(OptionsOf(problem, resolved->recipe), (PlanOptions{"peer", 1, 1, "N=tp"}));
   EXPECT_EQ(
       resolved->why,
       "auto takes peer: ranks that exchange blocks share a node, and read each other's shards "
       "in place");
-  EXPECT_EQ(ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3, 0, "N=tp"})->options,
-            (PlanOptions{"peer", 3, 1, "N=tp"}));
+  const auto in_pieces = ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3, 0, "N=tp"});
+  EXPECT_EQ(OptionsOf(problem, in_pieces->recipe), (PlanOptions{"peer", 3, 1, "N=tp"}));
 }
 
 TEST(Serial, SaysWhenItDoesNotTakeTheChunksThatWereAskedFor) {
@@ -169,7 +169,7 @@ TEST(Serial, SaysWhenItDoesNotTakeTheChunksThatWereAskedFor) {
     return ResolveOptions(problem, MakeTopology(3, 3), asked).value();
   };
   const ResolvedOptions four = resolve({"serial", 4, 0, "N=x"});
-  EXPECT_EQ(four.options, (PlanOptions{"serial", 1, 1, "N=x"}));
+  EXPECT_EQ(OptionsOf(problem, four.recipe), (PlanOptions{"serial", 1, 1, "N=x"}));
   EXPECT_EQ(four.why, "serial takes shards whole, not in the 4 chunks that were asked for");
   EXPECT_EQ(resolve({"serial", 1, 0, "N=x"}).why, "");
 }

@@ -17,26 +17,31 @@ Problem On64By8(const std::string& spec) {
   return ParseProblem(spec, ParseMesh("x=64,y=8").value(), kLarge, DType::kBF16).value();
 }
 
-int64_t StepsOf(const Problem& problem, const Topology& topology, const PlanOptions& resolved) {
-  return CostOf(problem, topology, resolved).steps;
+int64_t StepsOf(const Problem& problem, const Topology& topology, const ResolvedOptions& resolved) {
+  return CostOf(problem, topology, resolved.recipe).steps;
+}
+
+// Returns what `asked` resolves to, as text.
+PlanOptions Resolved(const Problem& problem, const Topology& topology, const PlanOptions& asked) {
+  return OptionsOf(problem, ResolveOptions(problem, topology, asked)->recipe);
 }
 
 TEST(Choice, OfPiecesStaysWithinWhatDaemonsPlan) {
   const Problem problem = On64By8("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]");
   const Topology topology = MakeTopology(512, 64);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
-  EXPECT_EQ(resolved.options, (PlanOptions{"hierarchical", 1, 2, "M=x,N=y"}));
+  EXPECT_EQ(OptionsOf(problem, resolved.recipe), (PlanOptions{"hierarchical", 1, 2, "M=x,N=y"}));
   EXPECT_THAT(resolved.why,
               HasSubstr("pieces along K: 2, not 8, because daemons plan at most 131072 steps"));
-  EXPECT_LE(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
+  EXPECT_LE(StepsOf(problem, topology, resolved), kMaxPlanSteps);
 }
 
 TEST(Choice, KeepsThePiecesThatWereAskedFor) {
   const Problem problem = On64By8("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]");
   const Topology topology = MakeTopology(512, 64);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {"auto", 0, 8}).value();
-  EXPECT_EQ(resolved.options, (PlanOptions{"hierarchical", 1, 8, "M=x,N=y"}));
-  EXPECT_GT(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
+  EXPECT_EQ(OptionsOf(problem, resolved.recipe), (PlanOptions{"hierarchical", 1, 8, "M=x,N=y"}));
+  EXPECT_GT(StepsOf(problem, topology, resolved), kMaxPlanSteps);
 }
 
 TEST(Choice, TakesOnePieceWhereEvenThatHasTooManySteps) {
@@ -45,15 +50,15 @@ TEST(Choice, TakesOnePieceWhereEvenThatHasTooManySteps) {
                               .value();
   const Topology topology = MakeTopology(1024, 128);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {"ring"}).value();
-  EXPECT_EQ(resolved.options.k_chunks, 1);
+  EXPECT_EQ(resolved.recipe.k_chunks, 1);
   EXPECT_THAT(resolved.why, HasSubstr("pieces along K: 1, not 8, because daemons plan at most"));
-  EXPECT_GT(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
+  EXPECT_GT(StepsOf(problem, topology, resolved), kMaxPlanSteps);
 }
 
 TEST(Choice, OfPiecesCountsThoseThatWereAskedForInTheOtherDimension) {
   const Problem problem = MakeProblem(8, {16384, 8192, 8192}, DType::kBF16);
   const auto resolve = [&](int k_chunks) {
-    return ResolveOptions(problem, MakeTopology(8, 8), {"auto", 0, k_chunks, "N=x"})->options;
+    return Resolved(problem, MakeTopology(8, 8), {"auto", 0, k_chunks, "N=x"});
   };
   EXPECT_EQ(resolve(0), (PlanOptions{"direct", 8, 1, "N=x"}));
   EXPECT_EQ(resolve(4), (PlanOptions{"direct", 2, 4, "N=x"}));
@@ -64,7 +69,7 @@ TEST(Pieces, CutOneDimensionWhereCTravels) {
   const Problem problem = MakeProblem(256, {262144, 28672, 8192}, DType::kBF16);
   const Topology topology = MakeTopology(256, 32);
   const auto steps = [&](int chunks) {
-    return StepsOf(problem, topology, ResolveOptions(problem, topology, {"ring", chunks})->options);
+    return StepsOf(problem, topology, *ResolveOptions(problem, topology, {"ring", chunks}));
   };
   EXPECT_LE(steps(8), 8 * steps(1));
 }
@@ -83,17 +88,17 @@ TEST(Choice, OfAnAlgorithmStaysWithinWhatDaemonsPlan) {
   const Problem problem = On64By8("A[M, K_x] * B[K, N_x] -> C[M, N_x]");
   const Topology topology = MakeTopology(512, 64);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
-  EXPECT_EQ(resolved.options.algorithm, "serial");
+  EXPECT_EQ(resolved.recipe.algorithm->name, "serial");
   EXPECT_EQ(
       resolved.why,
       "auto takes serial: hierarchical would have more than the 131072 steps that daemons plan");
-  EXPECT_LE(StepsOf(problem, topology, resolved.options), kMaxPlanSteps);
-  EXPECT_EQ(ResolveOptions(problem, topology, {"ring"})->options.algorithm, "ring");
+  EXPECT_LE(StepsOf(problem, topology, resolved), kMaxPlanSteps);
+  EXPECT_EQ(Resolved(problem, topology, {"ring"}).algorithm, "ring");
 }
 
 std::string SplitFor(const std::string& spec, Shape shape) {
   const Problem problem = MakeProblem(8, shape, DType::kBF16, spec);
-  return ResolveOptions(problem, MakeTopology(8, 4), {})->options.split;
+  return Resolved(problem, MakeTopology(8, 4), {}).split;
 }
 
 TEST(Choice, OfASplitCountsFlopsAsWellAsBytes) {
@@ -113,7 +118,7 @@ TEST(Choice, SaysWhenKIsNotCutAsAskedFor) {
   for (const char* algorithm : {"auto", "peer", "ring"}) {
     const ResolvedOptions resolved =
         ResolveOptions(only_c_travels, MakeTopology(4, 1), {algorithm, 0, 4}).value();
-    EXPECT_EQ(resolved.options.k_chunks, 1);
+    EXPECT_EQ(resolved.recipe.k_chunks, 1);
     EXPECT_THAT(resolved.why, HasSubstr("K is not cut into the 4 pieces that were asked for"));
   }
 }
@@ -123,14 +128,14 @@ TEST(Choice, OfPeerKeepsThePiecesAlongKThatWereAskedFor) {
   const Topology topology = MakeTopology(4, 1);
   const PlanOptions asked = {"auto", 0, 4, "N=x"};
   const ResolvedOptions resolved = ResolveOptions(problem, topology, asked).value();
-  EXPECT_EQ(resolved.options, (PlanOptions{"peer", 1, 4, "N=x"}));
+  EXPECT_EQ(OptionsOf(problem, resolved.recipe), (PlanOptions{"peer", 1, 4, "N=x"}));
   const Schedule schedule = Plan(problem, topology, asked).value();
   for (const std::vector<Step>& steps : schedule.ranks) {
     int multiplies = 0;
     for (const Step& step : steps) multiplies += std::holds_alternative<Multiply>(step.op);
     EXPECT_EQ(multiplies, 4 * 4) << "four shards in four pieces";
   }
-  EXPECT_EQ(StepsOf(problem, topology, resolved.options), 4 * 4 * 4) << "nothing is copied";
+  EXPECT_EQ(StepsOf(problem, topology, resolved), 4 * 4 * 4) << "nothing is copied";
 }
 
 }  // namespace

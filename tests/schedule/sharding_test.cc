@@ -34,7 +34,7 @@ void ExpectCost(const ShardedPlan& plan, const Schedule& schedule) {
     }
   }
   const int ranks = plan.problem.mesh.size();
-  const int64_t cost = CostOf(plan.problem, plan.topology, plan.options).steps;
+  const int64_t cost = CostOf(plan.problem, plan.topology, plan.recipe).steps;
   // A contiguous operand has its rank's own blocks copied.
   EXPECT_LE(steps, cost + 3 * ranks);
   // Chunks that `hierarchical_peer` reads in place count as sent.
@@ -46,7 +46,7 @@ void ExpectCost(const ShardedPlan& plan, const Schedule& schedule) {
 void ExpectFewestBytes(const ShardedPlan& plan, const Schedule& schedule) {
   int64_t bytes = 0;
   for (const Traffic& traffic : TrafficOf(plan.topology, schedule)) bytes += traffic.other_nodes;
-  const int64_t least = LeastBetweenNodes(plan.problem, plan.topology, plan.options).value();
+  const int64_t least = LeastBetweenNodes(plan.problem, plan.topology, plan.recipe.split);
   const std::string why = ResolveOptions(plan.problem, plan.topology, plan.options)->why;
   if (absl::StrContains(why, "serial may gather more than other algorithms")) {
     EXPECT_GE(bytes, least);
@@ -64,7 +64,7 @@ void ExpectGatherAlone(const ShardedPlan& plan) {
   const Schedule whole = Plan(plan.problem, plan.topology, options).value();
   int64_t bytes = 0;
   for (const Traffic& traffic : TrafficOf(plan.topology, gather)) bytes += traffic.other_nodes;
-  EXPECT_EQ(bytes, LeastBetweenNodes(plan.problem, plan.topology, options).value());
+  EXPECT_EQ(bytes, LeastBetweenNodes(plan.problem, plan.topology, plan.recipe.split));
   ASSERT_EQ(gather.workspace_bytes, whole.workspace_bytes);
   for (Rank rank = 0; rank < plan.problem.mesh.size(); ++rank) {
     ASSERT_EQ(gather.ranks[rank].size(), whole.ranks[rank].size());
@@ -148,10 +148,12 @@ TEST_P(EverySharding, IsPlannedByChoice) {
       const Topology topology = UniformTopology(ranks, nodes).value();
       const absl::StatusOr<ResolvedOptions> resolved = ResolveOptions(problem, topology, {});
       ASSERT_TRUE(resolved.ok()) << resolved.status();
+      const PlanOptions options = OptionsOf(problem, resolved->recipe);
       const Schedule schedule = Plan(problem, topology, {}).value();
-      SCOPED_TRACE(absl::StrFormat("%d nodes, %s: %s\n%s", nodes, ToString(resolved->options),
-                                   resolved->why, Print(problem, schedule)));
-      EXPECT_EQ(Plan(problem, topology, resolved->options).value(), schedule);
+      SCOPED_TRACE(absl::StrFormat("%d nodes, %s: %s\n%s", nodes, ToString(options), resolved->why,
+                                   Print(problem, schedule)));
+      EXPECT_EQ(Plan(problem, topology, options).value(), schedule);
+      EXPECT_EQ(PlanWith(problem, topology, resolved->recipe).value(), schedule);
       EXPECT_EQ(Verify(problem, topology, schedule), absl::OkStatus());
       if (HasFailure()) return;
     }
@@ -172,8 +174,7 @@ TEST_P(EverySharding, HasMultipliesInProportionToItsPiecesWhereCTravels) {
   for (const ShardedPlan& plan : PlansOf(draw, /*thorough=*/false)) {
     const PlanOptions& options = plan.options;
     if (options.chunks == 1) continue;
-    const Split split = ParseSplit(plan.problem, options.split).value();
-    if (!WorkOf(plan.problem, split).c_travels) continue;
+    if (!WorkOf(plan.problem, plan.recipe.split).c_travels) continue;
     SCOPED_TRACE(plan.name);
     PlanOptions whole = options;
     whole.chunks = 1;
@@ -241,7 +242,8 @@ TEST_P(EverySharding, IsPlannedByARouteThatIsInNoTable) {
   for (ShardedPlan& plan : Some(GetParam(), 250)) {
     if (FindAlgorithm(plan.options.algorithm)->arrivals != Arrivals::kPlaces) continue;
     SCOPED_TRACE(plan.name);
-    const auto schedule = PlanWith(algorithm, plan.problem, plan.topology, plan.options);
+    plan.recipe.algorithm = &algorithm;
+    const auto schedule = PlanWith(plan.problem, plan.topology, plan.recipe);
     ASSERT_TRUE(schedule.ok()) << schedule.status();
     EXPECT_EQ(Verify(plan.problem, plan.topology, *schedule), absl::OkStatus());
   }

@@ -71,7 +71,7 @@ class Drawn {
   // None where the options resolve to others.
   std::optional<ShardedPlan> PlanBy(const PlanOptions& options) const {
     const auto resolved = ResolveOptions(problem_, topology_, options);
-    if (!resolved.ok() || resolved->options != options) return std::nullopt;
+    if (!resolved.ok() || OptionsOf(problem_, resolved->recipe) != options) return std::nullopt;
     return ShardedPlan{
         absl::StrFormat("%s over %s, M=%d N=%d K=%d, %d nodes, split %s, %s, chunks %d, along K "
                         "%d, workspace %d%s",
@@ -79,7 +79,7 @@ class Drawn {
                         draw_.shape.k, draw_.nodes, options.split, options.algorithm,
                         options.chunks, options.k_chunks, options.workspace_shards,
                         options.carried ? ", carried" : ""),
-        problem_, topology_, options};
+        problem_, topology_, options, resolved->recipe};
   }
 
  private:

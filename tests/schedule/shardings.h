@@ -28,7 +28,8 @@ struct ShardedPlan {
   std::string name;
   Problem problem;
   Topology topology;
-  PlanOptions options;
+  PlanOptions options;  // resolved: they resolve to themselves
+  Recipe recipe;        // that of the options
 };
 
 // A case with sizes, a dtype and a number of nodes.

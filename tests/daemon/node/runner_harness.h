@@ -261,7 +261,8 @@ class RunnerWorld {
     command.set_n(problem.n());
     command.set_k(problem.k());
     command.set_dtype(ToProto(problem.tensors[kA].dtype));
-    *command.mutable_options() = ToProto(options);
+    *command.mutable_recipe() =
+        ToProto(ResolveOptions(problem, Topology{node_of_rank_}, options)->recipe);
     command.set_plan_hash(HashHex(PlanHash(problem, ScheduleOf(problem, options))));
     return command;
   }

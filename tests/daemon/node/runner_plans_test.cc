@@ -15,7 +15,7 @@ namespace {
 
 TEST(Runner, ANodePlansWithTheIslandsThatItIsGiven) {
   RunnerWorld world(1, 2);
-  v1::PreparePlan command = world.PrepareOf(1, world.ProblemOf(8, 8, 8), "peer");
+  v1::PreparePlan command = world.PrepareOf(1, world.ProblemOf(8, 8, 8), "hierarchical_peer");
   world.Prepare(command);
   command.set_plan_id(2);
   command.add_islands(0);
@@ -23,8 +23,10 @@ TEST(Runner, ANodePlansWithTheIslandsThatItIsGiven) {
   world.node(0).runner->Prepare(command);
   const auto report = world.node(0).Next();
   ASSERT_TRUE(report.has_value());
-  EXPECT_THAT(report->plan_prepared().error().message(),
-              testing::HasSubstr("ranks 0 and 1, which gather together, are in islands 0 and 1"));
+  EXPECT_THAT(
+      report->plan_prepared().error().message(),
+      testing::AllOf(testing::HasSubstr("node 0 planned "),
+                     testing::HasSubstr("but the sequencer planned " + command.plan_hash())));
   world.EndGeneration();
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "gmock/gmock.h"
+#include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
 #include "tests/fuzz/valid_requests.h"
 
@@ -269,6 +270,34 @@ TEST(Convert, AnAxisNameThatHoldsAxesIsRefused) {
   v1::Mesh mesh = ValidMesh();
   mesh.mutable_axes(0)->set_name("a=1,b");
   EXPECT_EQ(FromProto(mesh).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Convert, ARecipeKeepsEveryField) {
+  const Mesh mesh = ParseMesh("x=2,y=2,z=2").value();
+  const Recipe recipe = {FindAlgorithm("ring"), {{2, 0}, {1}, {}}, 3, 4, 5, true, true};
+  const absl::StatusOr<Recipe> read = FromProto(ToProto(recipe), mesh);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, recipe);
+}
+
+TEST(Convert, ARecipeThatNoPlannerMakesIsRefused) {
+  const Mesh mesh = ParseMesh("x=2,y=2").value();
+  const v1::Recipe good = ToProto(Recipe{FindAlgorithm("ring"), {{0}, {1}, {}}});
+  ASSERT_TRUE(FromProto(good, mesh).ok());
+  const auto refused = [&](auto change, const std::string& why) {
+    v1::Recipe bad = good;
+    change(bad);
+    const absl::Status status = FromProto(bad, mesh).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(why));
+  };
+  refused([](v1::Recipe& r) { r.set_algorithm("auto"); }, "\"auto\"");
+  refused([](v1::Recipe& r) { r.add_k_axes(2); }, "axis 2");
+  refused([](v1::Recipe& r) { r.add_k_axes(-1); }, "axis -1");
+  refused([](v1::Recipe& r) { r.add_k_axes(1); }, "axis 1");
+  refused([](v1::Recipe& r) { r.set_chunk_count(0); }, "0 chunks");
+  refused([](v1::Recipe& r) { r.set_k_chunk_count(257); }, "257 along K");
+  refused([](v1::Recipe& r) { r.set_workspace_shard_count(-1); }, "-1 shards");
 }
 
 }  // namespace

@@ -51,8 +51,8 @@ TEST(Planning, SaysWhichOptionsItTookAndWhy) {
   Planned planned = BeginPlan(job);
   ASSERT_TRUE(planned.status.ok()) << planned.status;
   EXPECT_FALSE(planned.large);
-  EXPECT_NE(planned.resolved.options.algorithm, "auto");
-  EXPECT_THAT(planned.resolved.why, HasSubstr("auto takes " + planned.resolved.options.algorithm));
+  EXPECT_NE(planned.options.algorithm, "auto");
+  EXPECT_THAT(planned.resolved.why, HasSubstr("auto takes " + planned.options.algorithm));
   FinishPlan(job, planned);
   ASSERT_TRUE(planned.status.ok()) << planned.status;
   EXPECT_EQ(planned.hash.size(), 16u);
