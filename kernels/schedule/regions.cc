@@ -59,7 +59,7 @@ void Without(const Region& region, const Range& rows, const Range& cols, std::ve
   auto keep = [&](const Range& kept_rows, const Range& kept_cols) {
     const Block inner = {block.operand, kept_rows, kept_cols};
     if (inner.empty()) return;
-    out.push_back({inner, PlaceWithin(block, region.place, inner), region.slices, region.finished});
+    out.push_back({inner, PlaceWithin(block, region.place, inner), region.terms, region.finished});
   };
   if (r.empty() || c.empty()) return keep(block.rows, block.cols);
   keep({block.rows.begin, r.begin}, block.cols);
@@ -111,7 +111,8 @@ bool Regions::Unite(Region& region) {
   ForEachNear(beside, [&](ByOffset::const_iterator it) {
     const Region& other = it->second;
     const Block &a = region.block, &b = other.block;
-    if (!other.finished || a.operand != b.operand || region.place.dtype != other.place.dtype ||
+    if (!other.finished || other.terms != region.terms || a.operand != b.operand ||
+        region.place.dtype != other.place.dtype ||
         region.place.pitch_bytes != other.place.pitch_bytes ||
         Origin(a, region.place) != Origin(b, other.place)) {
       return true;
@@ -168,8 +169,8 @@ std::vector<Region> Regions::Find(const Block& block, const Place& place) const 
     const Region& region = it->second;
     const Block common = Common(region, block, place);
     if (!common.empty()) {
-      pieces.push_back({common, PlaceWithin(region.block, region.place, common), region.slices,
-                        region.finished});
+      pieces.push_back(
+          {common, PlaceWithin(region.block, region.place, common), region.terms, region.finished});
     }
     return true;
   });

@@ -7,14 +7,15 @@
 
 #include "kernels/schedule/footprint.h"
 #include "kernels/schedule/schedule.h"
+#include "kernels/schedule/terms.h"
 
 namespace agmm::verify {
 
-// A block of A or B; a sum of C over some slices of K; or finished elements of C.
+// A block of an input; a sum of C over some of its terms; or finished elements of C.
 struct Region {
   Block block;
   Place place;
-  std::vector<Range> slices = {};  // disjoint, in order; only of a sum
+  Terms terms = {};  // of a sum, and of finished elements whose tensor leaves the sum open
   bool finished = false;
 };
 

@@ -15,7 +15,7 @@ namespace agmm {
 //   - no deadlock: waits, lanes and launches have no cycle;
 //   - any two accesses to overlapping bytes, one of them a write, are ordered by happens-before;
 //   - every read finds the block it names, of its own epoch;
-//   - every element of C that a rank holds ends with each slice of K counted once and finished
+//   - every element of C that a rank holds ends with each term of its sum counted once and finished
 //   once;
 //   - a place of another rank is read only where `topology` says that it can be loaded.
 // Errors: INVALID_ARGUMENT or FAILED_PRECONDITION naming rank, lane, step and what it clashes with.

@@ -2,49 +2,32 @@
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/access.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/regions.h"
 #include "kernels/schedule/verify_checks.h"
 
 namespace agmm::verify {
 namespace {
 
-// Adds `more` to the disjoint ranges `sum`, in order and merged. False if they share an element;
-// then `sum` is unchanged.
-bool Add(const std::vector<Range>& more, std::vector<Range>& sum) {
-  std::vector<Range> all = sum, merged;
-  all.insert(all.end(), more.begin(), more.end());
-  std::sort(all.begin(), all.end(), [](Range a, Range b) { return a.begin < b.begin; });
-  for (const Range& range : all) {
-    if (!merged.empty() && range.begin < merged.back().end) return false;
-    if (!merged.empty() && range.begin == merged.back().end) {
-      merged.back().end = range.end;
-    } else {
-      merged.push_back(range);
-    }
-  }
-  sum = std::move(merged);
-  return true;
-}
-
-std::string RangesName(const std::vector<Range>& ranges) {
-  return absl::StrJoin(ranges, "+", [](std::string* out, const Range& range) {
-    absl::StrAppend(out, range.begin, ":", range.end);
-  });
-}
-
 class Contents {
  public:
   Contents(const Problem& problem, const Schedule& schedule)
-      : problem_(problem), schedule_(schedule), k_{0, problem.k()} {}
+      : problem_(problem), schedule_(schedule), all_terms_(AllTerms(problem)) {}
 
   absl::Status Check(const Order& order) {
     // Only inputs are known at first, because no read may find contents of the previous epoch.
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       for (Operand operand : {problem_.product.a, problem_.product.b}) {
+        if (IsOpen(operand)) {
+          return absl::FailedPreconditionError(
+              absl::StrFormat("the sum of %s is open, and no step closes it",
+                              ToString(problem_.mesh, problem_.tensors[operand])));
+        }
         const Block shard = ShardBlock(problem_, operand, rank);
         if (shard.empty()) continue;
         const Place place = ResidentPlace(problem_, shard, rank);
@@ -61,6 +44,9 @@ class Contents {
   }
 
  private:
+  // Returns true if ranks hold parts of the sum of this operand, and none of them all of it.
+  bool IsOpen(Operand operand) const { return !problem_.tensors[operand].sharding.open.empty(); }
+
   Regions& At(const Place& place) { return buffers_[{place.rank, place.buffer}]; }
 
   void Overwrite(const Region& region) {
@@ -85,31 +71,31 @@ class Contents {
                 other == nullptr ? "bytes not written in this epoch" : Name(*other));
   }
 
-  // Reads a partial sum; the same slices of K have to be in all of it.
-  absl::Status ReadSum(const Block& block, const Place& place, std::vector<Range>& slices) {
+  // Reads a partial sum. All of it has the same terms.
+  absl::Status ReadSum(const Block& block, const Place& place, Terms& terms) {
     std::vector<Region> pieces;
     AGMM_RETURN_IF_ERROR(Read(block, place, pieces));
     for (const Region& piece : pieces) {
-      if (piece.finished || piece.slices != pieces[0].slices) {
+      if (piece.finished || piece.terms != pieces[0].terms) {
         return Fail("reads %s as one sum, but finds %s", PlacedName(problem_, block, place),
                     Name(piece));
       }
     }
-    slices = pieces[0].slices;
+    terms = pieces[0].terms;
     return absl::OkStatus();
   }
 
   std::string Name(const Region& region) const {
     return absl::StrCat(PlacedName(problem_, region.block, region.place),
                         region.finished ? ", finished" : "",
-                        region.slices.empty() ? "" : ", summed over K ", RangesName(region.slices));
+                        region.terms.empty() ? "" : ", summed over K ", region.terms.ToString());
   }
 
   absl::Status Write(const Region& region) {
     if (region.place.buffer == problem_.product.c) {
       if (!region.finished) {
         return Fail("writes a sum over K %s to %s, where finished elements belong",
-                    RangesName(region.slices), PlacedName(problem_, region.block, region.place));
+                    region.terms.ToString(), PlacedName(problem_, region.block, region.place));
       }
       if (const Region* other = At(region.place).FindOther(region.block, region.place, true)) {
         return Fail("writes %s, which is there already (%s)",
@@ -120,10 +106,11 @@ class Contents {
     return absl::OkStatus();
   }
 
-  absl::Status Finish(const Block& c, const std::vector<Range>& slices, const Place& out) {
-    if (slices != std::vector<Range>{k_}) {
-      return Fail("finishes %s with K %s of %s only", BlockName(problem_, c), RangesName(slices),
-                  RangesName({k_}));
+  absl::Status Finish(const Block& c, const Terms& terms, const Place& out) {
+    if (IsOpen(c.operand)) return Write({c, out, terms, true});
+    if (terms != all_terms_) {
+      return Fail("finishes %s with K %s of %s only", BlockName(problem_, c), terms.ToString(),
+                  all_terms_.ToString());
     }
     return Write({c, out, {}, true});
   }
@@ -145,32 +132,33 @@ class Contents {
     std::vector<Region> pieces;
     AGMM_RETURN_IF_ERROR(Read(m.a, m.a_place, pieces));
     AGMM_RETURN_IF_ERROR(Read(m.b, m.b_place, pieces));
-    std::vector<Range>& on_chip = on_chip_[{rank_, schedule_.ranks[rank_][step_].lane}];
-    std::vector<Range> slices;
+    Terms& on_chip = on_chip_[{rank_, schedule_.ranks[rank_][step_].lane}];
+    Terms terms;
     if (m.accumulate) {
       if (m.acc) {
-        AGMM_RETURN_IF_ERROR(ReadSum(m.c, *m.acc, slices));
+        AGMM_RETURN_IF_ERROR(ReadSum(m.c, *m.acc, terms));
       } else {
-        slices = on_chip;
+        terms = on_chip;
       }
     }
-    if (!Add({m.a.cols}, slices)) {
-      return Fail("adds K %s to a sum over K %s; each slice counts once", RangesName({m.a.cols}),
-                  RangesName(slices));
+    const Terms more(Along(problem_, m.a.operand, m.a, Dim::kK));
+    if (!terms.Add(more)) {
+      return Fail("adds K %s to a sum over K %s; each slice counts once", more.ToString(),
+                  terms.ToString());
     }
-    if (m.finish) return Finish(m.c, slices, m.out);
-    if (m.acc) return Write({m.c, *m.acc, slices});
-    on_chip = slices;
+    if (m.finish) return Finish(m.c, terms, m.out);
+    if (m.acc) return Write({m.c, *m.acc, terms});
+    on_chip = terms;
     return absl::OkStatus();
   }
 
   absl::Status Run(const Reduce& reduce) {
-    std::vector<Range> from, into;
+    Terms from, into;
     AGMM_RETURN_IF_ERROR(ReadSum(reduce.c, reduce.from, from));
     AGMM_RETURN_IF_ERROR(ReadSum(reduce.c, reduce.into, into));
-    if (!Add(from, into)) {
+    if (!into.Add(from)) {
       return Fail("adds a sum over K %s to a sum over K %s; each slice counts once",
-                  RangesName(from), RangesName(into));
+                  from.ToString(), into.ToString());
     }
     AGMM_RETURN_IF_ERROR(Write({reduce.c, reduce.into, into}));
     return reduce.finish ? Finish(reduce.c, into, reduce.out) : absl::OkStatus();
@@ -187,16 +175,59 @@ class Contents {
           "finish them",
           rank, missing, shard.rows.size() * shard.cols.size(), BlockName(problem_, shard)));
     }
+    return IsOpen(problem_.product.c) ? CheckOpenSums() : absl::OkStatus();
+  }
+
+  // Ranks that differ only along the open axes hold parts of one sum: each of its terms has to be
+  // at one of them.
+  absl::Status CheckOpenSums() {
+    const Mesh& mesh = problem_.mesh;
+    const std::vector<int>& open = problem_.tensors[problem_.product.c].sharding.open;
+    std::map<std::vector<int>, std::vector<Region>> sums;  // by coordinates along the other axes
+    for (Rank rank = 0; rank < mesh.size(); ++rank) {
+      const Block shard = ShardBlock(problem_, problem_.product.c, rank);
+      if (shard.empty()) continue;
+      std::vector<int> coordinates;
+      for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis) {
+        if (!absl::c_linear_search(open, axis)) coordinates.push_back(mesh.Coordinate(rank, axis));
+      }
+      const Place place = ResidentPlace(problem_, shard, rank);
+      const auto [sum, first] = sums.try_emplace(coordinates, 1, Region{shard, place});
+      std::vector<Region> added;
+      for (const Region& part : At(place).Find(shard, place)) {
+        for (Region piece : sum->second) {
+          piece.block = Intersect(piece.block, part.block);
+          if (piece.block.empty()) continue;
+          if (!piece.terms.Add(part.terms)) {
+            return absl::FailedPreconditionError(absl::StrFormat(
+                "rank %d ends with K %s in %s, and the ranks before it with K %s; each term counts "
+                "once",
+                rank, part.terms.ToString(), BlockName(problem_, piece.block),
+                piece.terms.ToString()));
+          }
+          added.push_back(piece);
+        }
+      }
+      sum->second = std::move(added);
+    }
+    for (const auto& [coordinates, sum] : sums) {
+      for (const Region& piece : sum) {
+        if (piece.terms == all_terms_) continue;
+        return absl::FailedPreconditionError(absl::StrFormat(
+            "the parts of the open sum %s have K %s of %s only", BlockName(problem_, piece.block),
+            piece.terms.ToString(), all_terms_.ToString()));
+      }
+    }
     return absl::OkStatus();
   }
 
   const Problem& problem_;
   const Schedule& schedule_;
-  const Range k_;
+  const Terms all_terms_;
   Rank rank_ = 0;  // of the step that runs
   int step_ = 0;
   std::map<std::pair<Rank, Buffer>, Regions> buffers_;
-  std::map<std::pair<Rank, int>, std::vector<Range>> on_chip_;  // by lane
+  std::map<std::pair<Rank, int>, Terms> on_chip_;  // by lane
 };
 
 }  // namespace

@@ -172,6 +172,47 @@ TEST(Verify, UnfinishedCIsRejected) {
   ExpectWrong(h.Check(), "rank 0 ends with 8 of the 16 elements of C[0:8, 0:2] unfinished");
 }
 
+// Two ranks of which each adds up its half of K. C stays the sum of both.
+Hand OpenSum(const char* spec = "A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}") {
+  Hand h;
+  h.problem = MakeProblem(2, {8, 4, 4}, DType::kF32, spec);
+  for (Rank r : {0, 1}) {
+    Multiply m;
+    m.a = h.A(r);
+    m.b = h.B(r);
+    m.c = ShardBlock(h.problem, kC, r);
+    m.a_place = h.Own(m.a, r);
+    m.b_place = h.Own(m.b, r);
+    m.out = h.Own(m.c, r);
+    h.Add(r, m, 0);
+  }
+  return h;
+}
+
+TEST(Verify, AnOpenSumMayEndAsOnePartAtEachRank) { EXPECT_EQ(OpenSum().Check(), absl::OkStatus()); }
+
+TEST(Verify, ASumThatIsNotOpenHasAllTermsAtOneRank) {
+  Hand h = OpenSum();
+  h.problem.tensors[kC].sharding.open.clear();
+  ExpectWrong(h.Check(), "finishes C[0:8, 0:4] with K 0:2 of 0:4 only");
+}
+
+TEST(Verify, AnOpenSumWithoutOneOfItsTermsIsRejected) {
+  Hand h = OpenSum();
+  h.Op<Multiply>(1, 0).a.cols = h.Op<Multiply>(1, 0).b.rows = {2, 3};
+  ExpectWrong(h.Check(), "the parts of the open sum C[0:8, 0:4] have K 0:3 of 0:4 only");
+}
+
+TEST(Verify, AnOpenSumWithATermAtTwoRanksIsRejected) {
+  ExpectWrong(OpenSum("A[M, K] * B[K, N] -> C[M, N]{U_x}").Check(),
+              "rank 1 ends with K 0:4 in C[0:8, 0:4], and the ranks before it with K 0:4");
+}
+
+TEST(Verify, AnInputWhoseSumIsOpenIsRejected) {
+  ExpectWrong(OpenSum("A[M, K]{U_x} * B[K, N] -> C[M, N]").Check(),
+              "the sum of A[M, K]{U_x} is open, and no step closes it");
+}
+
 TEST(Verify, FinishingTwiceIsRejected) {
   Hand h = Hand::Push();
   h.Add(0, h.OwnProduct(0), 0);

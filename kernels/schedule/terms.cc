@@ -1,0 +1,35 @@
+#include "kernels/schedule/terms.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace agmm::verify {
+
+bool Terms::Add(const Terms& more) {
+  std::vector<Range> all = ranges_, merged;
+  all.insert(all.end(), more.ranges_.begin(), more.ranges_.end());
+  std::sort(all.begin(), all.end(), [](Range a, Range b) { return a.begin < b.begin; });
+  for (const Range& range : all) {
+    if (!merged.empty() && range.begin < merged.back().end) return false;
+    if (!merged.empty() && range.begin == merged.back().end) {
+      merged.back().end = range.end;
+    } else {
+      merged.push_back(range);
+    }
+  }
+  ranges_ = std::move(merged);
+  return true;
+}
+
+std::string Terms::ToString() const {
+  return absl::StrJoin(ranges_, "+", [](std::string* out, const Range& range) {
+    absl::StrAppend(out, range.begin, ":", range.end);
+  });
+}
+
+Terms AllTerms(const Problem& problem) { return Terms({0, problem.k()}); }
+
+}  // namespace agmm::verify
