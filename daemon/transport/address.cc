@@ -30,10 +30,10 @@ bool Take(absl::string_view* from, absl::string_view* field) {
 }  // namespace
 
 std::string Frame(const TransportAddress& address) {
-  const SocketAddress& socket = address.gate.socket;
+  const SocketAddress& socket = address.listener.socket;
   std::string fields;
   Append(absl::string_view(reinterpret_cast<const char*>(&socket.bytes), socket.size), &fields);
-  Append(address.gate.salt, &fields);
+  Append(address.listener.salt, &fields);
   absl::StrAppend(&fields, address.worker);
   const uint64_t hash = Fnv1a(fields);
   return absl::StrCat(kMark, absl::string_view(reinterpret_cast<const char*>(&hash), sizeof(hash)),
@@ -49,9 +49,9 @@ absl::StatusOr<TransportAddress> Unframe(absl::string_view framed) {
     if (Fnv1a(fields) == hash && Take(&fields, &socket) && Take(&fields, &salt) &&
         socket.size() <= sizeof(sockaddr_storage) && !fields.empty()) {
       TransportAddress address;
-      std::memcpy(&address.gate.socket.bytes, socket.data(), socket.size());
-      address.gate.socket.size = static_cast<socklen_t>(socket.size());
-      address.gate.salt = std::string(salt);
+      std::memcpy(&address.listener.socket.bytes, socket.data(), socket.size());
+      address.listener.socket.size = static_cast<socklen_t>(socket.size());
+      address.listener.salt = std::string(salt);
       address.worker = std::string(fields);
       return address;
     }

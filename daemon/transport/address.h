@@ -9,14 +9,14 @@
 
 namespace agmm::transport {
 
-// A gate's socket, and the random bytes that tokens for it are made with.
-struct GateAddress {
+// A HandshakeListener's socket, and the random bytes that tokens for it are made with.
+struct ListenerAddress {
   SocketAddress socket;
   std::string salt;
 };
 
 struct TransportAddress {
-  GateAddress gate;
+  ListenerAddress listener;
   std::string worker;  // UCX's own
 };
 

@@ -191,7 +191,7 @@ void Endpoints::OnError(void* user, ucp_ep_h, ucs_status_t status) {
   Endpoints* const self = endpoint->owner;
   if (!endpoint->broken.empty()) return;  // of its other connection, too
   endpoint->broken =
-      absl::StrFormat("its transport at %s: %s", endpoint->address.gate.socket.ToString(),
+      absl::StrFormat("its transport at %s: %s", endpoint->address.listener.socket.ToString(),
                       ucs_status_string(status));
   // Posted, because this may be a call from within any call of UCX.
   self->shared_.worker->Post([self, endpoint] { self->Fail(endpoint); });

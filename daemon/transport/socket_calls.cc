@@ -21,12 +21,13 @@
 namespace agmm::transport {
 namespace {
 
-struct Door {
+// Where this process connects with a token.
+struct PeerListener {
   std::set<const Listener*> users;
   std::string salt, secret;
 };
 
-struct Greeting {
+struct UnsentToken {
   std::string to;  // SocketAddress::ToString
   std::string token;
 };
@@ -34,11 +35,11 @@ struct Greeting {
 // One for the process, like the functions of libc.
 struct Sockets {
   std::mutex mutex;
-  std::map<int, Listener*> listeners;  // by the socket of UCX
-  std::map<std::string, Door> doors;   // by SocketAddress::ToString
-  std::map<int, Greeting> unspoken;    // by connection, until its first byte is sent
-  // The sizes of listeners and unspoken, so that other sockets cost no lock.
-  std::atomic<int> listener_count = 0, unspoken_count = 0;
+  std::map<int, Listener*> listeners;         // by the socket of UCX
+  std::map<std::string, PeerListener> peers;  // by SocketAddress::ToString
+  std::map<int, UnsentToken> unsent;          // by connection, until its first byte is sent
+  // The sizes of listeners and unsent, so that other sockets cost no lock.
+  std::atomic<int> listener_count = 0, unsent_count = 0;
 };
 
 Sockets& sockets() {
@@ -62,36 +63,36 @@ Listener* ListenerOf(int fd) {
   return it == all.listeners.end() ? nullptr : it->second;
 }
 
-void SetUnspoken(int fd, std::optional<Greeting> greeting) {
+void SetUnsentToken(int fd, std::optional<UnsentToken> token) {
   Sockets& all = sockets();
-  if (!greeting.has_value() && all.unspoken_count == 0) return;
+  if (!token.has_value() && all.unsent_count == 0) return;
   std::lock_guard lock(all.mutex);
-  all.unspoken.erase(fd);
-  if (greeting.has_value()) all.unspoken[fd] = *std::move(greeting);
-  all.unspoken_count = static_cast<int>(all.unspoken.size());
+  all.unsent.erase(fd);
+  if (token.has_value()) all.unsent[fd] = *std::move(token);
+  all.unsent_count = static_cast<int>(all.unsent.size());
 }
 
 // The token to send first, if any.
-std::optional<std::string> TakeUnspoken(int fd) {
+std::optional<std::string> TakeUnsentToken(int fd) {
   Sockets& all = sockets();
-  if (all.unspoken_count == 0) return std::nullopt;
+  if (all.unsent_count == 0) return std::nullopt;
   std::lock_guard lock(all.mutex);
-  const auto found = all.unspoken.extract(fd);
-  all.unspoken_count = static_cast<int>(all.unspoken.size());
+  const auto found = all.unsent.extract(fd);
+  all.unsent_count = static_cast<int>(all.unsent.size());
   if (found.empty()) return std::nullopt;
-  // The connection may have been closed before it spoke, and its number be another one's now.
+  // The connection may have been closed before it sent, and its number be another one's now.
   SocketAddress peer;
   if (getpeername(fd, peer.get(), &peer.size) != 0 || peer.ToString() != found.mapped().to)
     return std::nullopt;
   return found.mapped().token;
 }
 
-std::optional<Greeting> GreetingFor(const SocketAddress& to) {
+std::optional<UnsentToken> MakeTokenFor(const SocketAddress& to) {
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
-  const auto it = all.doors.find(to.ToString());
-  if (it == all.doors.end()) return std::nullopt;
-  return Greeting{it->first, MakeToken(it->second.secret, it->second.salt)};
+  const auto it = all.peers.find(to.ToString());
+  if (it == all.peers.end()) return std::nullopt;
+  return UnsentToken{it->first, MakeToken(it->second.secret, it->second.salt)};
 }
 
 // Breaks the connection when bytes stay unacknowledged for so long: the path is cut.
@@ -112,12 +113,12 @@ ShownAddress::~ShownAddress() { shown_address = nullptr; }
 
 void SetNextListener(Listener* listener) { next_listener = listener; }
 
-void ShowTokens(const Listener* user, const GateAddress& gate, const std::string& secret) {
+void SendTokens(const Listener* user, const ListenerAddress& peer, const std::string& secret) {
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
-  Door& known = all.doors[gate.socket.ToString()];
+  PeerListener& known = all.peers[peer.socket.ToString()];
   known.users.insert(user);
-  known.salt = gate.salt;
+  known.salt = peer.salt;
   known.secret = secret;
 }
 
@@ -125,8 +126,8 @@ void Forget(const Listener* listener) {
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
   std::erase_if(all.listeners, [&](const auto& entry) { return entry.second == listener; });
-  for (auto& [address, door] : all.doors) door.users.erase(listener);
-  std::erase_if(all.doors, [](const auto& entry) { return entry.second.users.empty(); });
+  for (auto& [address, peer] : all.peers) peer.users.erase(listener);
+  std::erase_if(all.peers, [](const auto& entry) { return entry.second.users.empty(); });
   all.listener_count = static_cast<int>(all.listeners.size());
 }
 
@@ -181,7 +182,7 @@ int accept(int fd, sockaddr* address, socklen_t* size) {
     errno = EAGAIN;
     return -1;
   }
-  SetUnspoken(accepted, std::nullopt);
+  SetUnsentToken(accepted, std::nullopt);
   EndWhenSilent(accepted);
   if (address != nullptr) Copy(from, address, size);
   return accepted;
@@ -193,16 +194,16 @@ int connect(int fd, const sockaddr* address, socklen_t size) {
   if ((address->sa_family == AF_INET || address->sa_family == AF_INET6) &&
       size <= sizeof(to.bytes)) {
     std::memcpy(&to.bytes, address, size);
-    auto greeting = GreetingFor(to);
-    if (greeting.has_value()) EndWhenSilent(fd);
-    SetUnspoken(fd, std::move(greeting));
+    auto token = MakeTokenFor(to);
+    if (token.has_value()) EndWhenSilent(fd);
+    SetUnsentToken(fd, std::move(token));
   }
   return next(fd, address, size);
 }
 
 ssize_t send(int fd, const void* data, size_t size, int flags) {
   static const auto next = Next<decltype(send)>("send");
-  if (const auto token = TakeUnspoken(fd); token.has_value()) {
+  if (const auto token = TakeUnsentToken(fd); token.has_value()) {
     // Fits into the buffer of a socket that has sent nothing yet.
     if (next(fd, token->data(), token->size(), flags) != static_cast<ssize_t>(token->size())) {
       errno = ECONNRESET;

@@ -1,5 +1,5 @@
 // In front of the functions of libc that UCX's TCP transport calls for its sockets and addresses:
-// those of gates are treated here, and all other calls of the process go on to libc.
+// those of listeners are treated here, and all other calls of the process go on to libc.
 #pragma once
 
 #include <string>
@@ -34,8 +34,8 @@ class ShownAddress {
 
 // The next socket that this thread listens on belongs to `listener`; null: to libc.
 void SetNextListener(Listener* listener);
-// Connections of this process to `gate` begin with a token, until `user` is forgotten.
-void ShowTokens(const Listener* user, const GateAddress& gate, const std::string& secret);
+// Makes connections of this process to `peer` begin with a token, until Forget(user).
+void SendTokens(const Listener* user, const ListenerAddress& peer, const std::string& secret);
 void Forget(const Listener* listener);
 
 }  // namespace agmm::transport

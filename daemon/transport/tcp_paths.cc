@@ -43,23 +43,23 @@ void AddUse(int fd, TcpUse* use) {
 void TcpPaths::Reset(int port) {
   std::lock_guard lock(mutex_);
   port_ = port;
-  gates_.clear();
+  listeners_.clear();
 }
 
-void TcpPaths::Add(int node, const SocketAddress& gate) {
+void TcpPaths::Add(int node, const SocketAddress& listener) {
   std::lock_guard lock(mutex_);
-  gates_[node] = gate;
+  listeners_[node] = listener;
 }
 
 std::map<int, TcpUse> TcpPaths::Uses() const {
-  std::map<std::string, int> by_gate, by_ip;  // -1: of several nodes
+  std::map<std::string, int> by_listener, by_ip;  // -1: of several nodes
   int port = 0;
   {
     std::lock_guard lock(mutex_);
     port = port_;
-    for (const auto& [node, gate] : gates_) {
-      by_gate[gate.ToString()] = node;
-      const auto [it, added] = by_ip.emplace(gate.ip(), node);
+    for (const auto& [node, listener] : listeners_) {
+      by_listener[listener.ToString()] = node;
+      const auto [it, added] = by_ip.emplace(listener.ip(), node);
       if (!added) it->second = -1;
     }
   }
@@ -75,7 +75,7 @@ std::map<int, TcpUse> TcpPaths::Uses() const {
     // Without the connections that it has opened, those to a node are only some.
     if (ip == by_ip.end() || ip->second < 0) continue;
     const std::optional<SocketAddress> self = NameOf(fd, getsockname);
-    const bool opened_here = by_gate.count(peer->ToString()) > 0;
+    const bool opened_here = by_listener.count(peer->ToString()) > 0;
     const bool opened_there = self.has_value() && self->port() == port;
     if (opened_here || opened_there) AddUse(fd, &uses[ip->second]);
   }

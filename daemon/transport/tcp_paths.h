@@ -21,8 +21,8 @@ class TcpPaths {
  public:
   // The other nodes connect to `port` from now on. Forgets all nodes.
   void Reset(int port);
-  // `gate`: where this node connects to `node`.
-  void Add(int node, const SocketAddress& gate);
+  // `listener`: where this node connects to `node`.
+  void Add(int node, const SocketAddress& listener);
   // Looks through the descriptors of the process, in about a millisecond. A node has no entry if it
   // has no connection, or if its connections here cannot be told from those of another node,
   // because both share an address.
@@ -31,7 +31,7 @@ class TcpPaths {
  private:
   mutable std::mutex mutex_;  // guards all below
   int port_ = 0;
-  std::map<int, SocketAddress> gates_;  // by node
+  std::map<int, SocketAddress> listeners_;  // by node
 };
 
 }  // namespace agmm::transport

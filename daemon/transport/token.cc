@@ -28,7 +28,7 @@ absl::StatusOr<std::string> CheckToken(absl::string_view token, absl::string_vie
       return std::string(number);
   }
   return absl::PermissionDeniedError(
-      "the token was not made with this world's secret for this gate");
+      "the token was not made with this world's secret for this listener");
 }
 
 }  // namespace agmm::transport

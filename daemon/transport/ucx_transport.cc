@@ -94,10 +94,10 @@ class Impl final : public UcxTransport {
     if (AGMM_FAILPOINT("transport.refuse_connect")) {
       return absl::InternalError("refused by the failpoint transport.refuse_connect");
     }
-    tcp_paths_.Add(node, to.gate.socket);
+    tcp_paths_.Add(node, to.listener.socket);
     worker_->Post([this, node, to = std::move(to)] {
       if (closing_) return;
-      if (worker_->handle() != nullptr) worker_->gate().Know(to.gate);
+      if (worker_->handle() != nullptr) worker_->listener().AddPeer(to.listener);
       endpoints_.Open(node, to);
     });
     return absl::OkStatus();
@@ -199,9 +199,9 @@ class Impl final : public UcxTransport {
 
   // Requires a worker without connections.
   TransportPort Port() {
-    const GateAddress& gate = worker_->gate().address();
-    tcp_paths_.Reset(gate.socket.port());
-    return {Frame({gate, worker_->address()}), gate.socket.ToString()};
+    const ListenerAddress& listener = worker_->listener().address();
+    tcp_paths_.Reset(listener.socket.port());
+    return {Frame({listener, worker_->address()}), listener.socket.ToString()};
   }
 
   static ucs_status_t OnMessage(void* arg, const void* header, size_t header_length, void* data,

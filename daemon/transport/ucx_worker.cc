@@ -88,14 +88,14 @@ absl::Status UcxWorker::OpenWorker() {
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_FLAGS;
   worker_params.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // created here, driven by the thread
   worker_params.flags = UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK;
-  gate_ = std::make_unique<Gate>(options_, &refused_);
+  listener_ = std::make_unique<HandshakeListener>(options_, &refused_);
   ucs_status_t created;
   {
     const ShownAddress shown(local_.socket);
-    const Gate::Opening opening(gate_.get());
+    const HandshakeListener::Opening opening(listener_.get());
     created = ucp_worker_create(context_, &worker_params, &worker_);
   }
-  AGMM_RETURN_IF_ERROR(gate_->opened());
+  AGMM_RETURN_IF_ERROR(listener_->opened());
   AGMM_RETURN_IF_ERROR(FromUcs(created, "ucp_worker_create"));
   AGMM_RETURN_IF_ERROR(FromUcs(ucp_worker_get_efd(worker_, &ucx_fd_), "ucp_worker_get_efd"));
   ucp_address_t* address = nullptr;
@@ -108,7 +108,7 @@ absl::Status UcxWorker::OpenWorker() {
 }
 
 void UcxWorker::CloseWorker(bool over) {
-  gate_ = nullptr;  // before UCX closes the socket
+  listener_ = nullptr;  // before UCX closes the socket
   ucp_worker_h const worker = std::exchange(worker_, nullptr);
   if (worker != nullptr && over) ucp_worker_destroy(worker);
   left_alone_ = left_alone_ || (worker != nullptr && !over);

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "daemon/transport/gate.h"
+#include "daemon/transport/handshake_listener.h"
 #include "daemon/transport/types.h"
 #include "daemon/transport/ucx_config.h"
 #include "kernels/base/deadline.h"
@@ -70,8 +70,8 @@ class UcxWorker final : public ProgressEngine {
   // The worker's address bytes.
   const std::string& address() const { return address_; }
   // While there is a worker. Progress thread only.
-  Gate& gate() { return *gate_; }
-  // Connections that gates have refused. Any thread.
+  HandshakeListener& listener() { return *listener_; }
+  // Connections without a valid token. Any thread.
   int64_t refused() const { return refused_; }
 
  private:
@@ -93,7 +93,7 @@ class UcxWorker final : public ProgressEngine {
   const TransportOptions options_;
   LocalAddress local_;
   TransportCount refused_;
-  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<HandshakeListener> listener_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   bool left_alone_ = false;  // a worker of the context

@@ -16,13 +16,13 @@ namespace {
 // A listener on a loopback address, and a connection to it from this process.
 class Link {
  public:
-  explicit Link(const std::string& ip) : gate(*SocketAddress::OfIp(ip)) {
+  explicit Link(const std::string& ip) : address(*SocketAddress::OfIp(ip)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(bind(listener_, gate.get(), sizeof(sockaddr_in)), 0);
+    EXPECT_EQ(bind(listener_, address.get(), sizeof(sockaddr_in)), 0);
     EXPECT_EQ(listen(listener_, 1), 0);
-    EXPECT_EQ(getsockname(listener_, gate.get(), &gate.size), 0);
+    EXPECT_EQ(getsockname(listener_, address.get(), &address.size), 0);
     out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    connect(out, gate.get(), gate.size);
+    connect(out, address.get(), address.size);
     in = accept(listener_, nullptr, nullptr);
     EXPECT_GE(in, 0);
   }
@@ -30,7 +30,7 @@ class Link {
     for (int fd : {in, out, listener_}) close(fd);
   }
 
-  SocketAddress gate;
+  SocketAddress address;
   int in = -1, out = -1;
 
  private:
@@ -48,7 +48,7 @@ TEST(TcpPaths, CountWhatTheOtherHostHasAcknowledgedAndWhatWaits) {
   TcpPaths paths;
   paths.Reset(1);
   EXPECT_EQ(UseOf(paths, 1).acked_bytes, -1);
-  paths.Add(1, link.gate);
+  paths.Add(1, link.address);
   const std::vector<char> bytes(1 << 16);
   const ssize_t sent = send(link.out, bytes.data(), bytes.size(), 0);
   ASSERT_GT(sent, 0);
@@ -67,8 +67,8 @@ TEST(TcpPaths, CountWhatTheOtherHostHasAcknowledgedAndWhatWaits) {
 TEST(TcpPaths, CountTheConnectionsThatTheOtherNodeHasOpened) {
   Link link("127.0.0.3");
   TcpPaths paths;
-  // This node is the listener, and the other one has its gate elsewhere on the host of the client.
-  paths.Reset(link.gate.port());
+  // This node is the listener, and the other one listens elsewhere on the host of the client.
+  paths.Reset(link.address.port());
   SocketAddress other = *SocketAddress::OfIp("127.0.0.1");
   other.set_port(9);
   paths.Add(2, other);
@@ -84,9 +84,9 @@ TEST(TcpPaths, LeaveOutNodesThatShareAnAddress) {
   Link one("127.0.0.4"), two("127.0.0.4");
   TcpPaths paths;
   paths.Reset(1);
-  paths.Add(1, one.gate);
+  paths.Add(1, one.address);
   EXPECT_NE(UseOf(paths, 1).acked_bytes, -1);
-  paths.Add(2, two.gate);
+  paths.Add(2, two.address);
   EXPECT_TRUE(paths.Uses().empty());
 }
 

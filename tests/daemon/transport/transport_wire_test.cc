@@ -101,16 +101,16 @@ TEST(TransportWire, OnlySoundHeadersOfThisWorldAreAdmitted) {
 
 TEST(TransportWire, AddressesSurviveFramingAndNothingElsePasses) {
   transport::TransportAddress address;
-  address.gate.socket.bytes.ss_family = AF_INET;
-  address.gate.socket.size = sizeof(sockaddr_in);
-  address.gate.socket.set_port(7301);
-  address.gate.salt = "salt";
+  address.listener.socket.bytes.ss_family = AF_INET;
+  address.listener.socket.size = sizeof(sockaddr_in);
+  address.listener.socket.set_port(7301);
+  address.listener.salt = "salt";
   address.worker = std::string("\0\1abc", 5);
   const std::string framed = transport::Frame(address);
   const absl::StatusOr<transport::TransportAddress> back = transport::Unframe(framed);
   ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->gate.socket.ToString(), "0.0.0.0:7301");
-  EXPECT_EQ(back->gate.salt, address.gate.salt);
+  EXPECT_EQ(back->listener.socket.ToString(), "0.0.0.0:7301");
+  EXPECT_EQ(back->listener.salt, address.listener.salt);
   EXPECT_EQ(back->worker, address.worker);
   for (size_t at = 0; at < framed.size(); ++at) {
     std::string other = framed;

@@ -42,7 +42,7 @@ class Stranger {
   ~Stranger() { close(fd_); }
   Stranger(const Stranger&) = delete;
 
-  // By write, because this process is one of the world: to connections that it made to a gate, its
+  // By write, because this process is one of the world: to connections that it made to a peer, its
   // send adds a token.
   void Say(const std::string& bytes) {
     EXPECT_EQ(write(fd_, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
@@ -67,7 +67,7 @@ void ExpectWorks(Cluster& cluster) {
   for (const absl::Status& status : answers.all()) EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST(TransportGate, BytesOfStrangersAreRefused) {
+TEST(HandshakeListener, BytesOfStrangersAreRefused) {
   Cluster cluster(2, WithSecret());
   const TransportPort& port = cluster.nodes[0]->port;
   // UCX begins with this number, then a header of an active message and its bytes.
@@ -80,22 +80,22 @@ TEST(TransportGate, BytesOfStrangersAreRefused) {
     while (bytes.size() < 200) bytes.push_back(static_cast<char>(random()));
     messages.push_back(std::move(bytes));
   }
-  int said = 0;
+  int complete = 0;
   for (const std::string& message : messages) {
     Stranger stranger(port);
     stranger.Say(message);
     if (message.size() < transport::kTokenBytes) continue;  // may be the beginning of a token
     EXPECT_TRUE(stranger.IsClosed()) << message;
-    ++said;
+    ++complete;
   }
-  EXPECT_TRUE(Eventually([&] { return cluster[0].refused_connections() >= said; }));
+  EXPECT_TRUE(Eventually([&] { return cluster[0].refused_connections() >= complete; }));
   ExpectWorks(cluster);
 }
 
-TEST(TransportGate, ATokenOpensItOnce) {
+TEST(HandshakeListener, ATokenIsAcceptedOnce) {
   Cluster cluster(2, WithSecret());
   const TransportPort& port = cluster.nodes[0]->port;
-  const std::string salt = transport::Unframe(port.address)->gate.salt;
+  const std::string salt = transport::Unframe(port.address)->listener.salt;
   Stranger other(port), first(port), again(port);
   other.Say(transport::MakeToken("another secret", salt));
   EXPECT_TRUE(other.IsClosed());
@@ -103,25 +103,25 @@ TEST(TransportGate, ATokenOpensItOnce) {
   first.Say(token);
   EXPECT_TRUE(Eventually([&] { return cluster[0].refused_connections() == 1; }));
   again.Say(token);
-  EXPECT_TRUE(again.IsClosed()) << "a token that was seen on the way opens the gate";
+  EXPECT_TRUE(again.IsClosed()) << "a token that was seen on the way is accepted again";
   Stranger elsewhere(cluster.nodes[1]->port);
   elsewhere.Say(transport::MakeToken(kSecret, salt));
-  EXPECT_TRUE(elsewhere.IsClosed()) << "a token for one gate opens another";
+  EXPECT_TRUE(elsewhere.IsClosed()) << "a token for one listener is accepted by another";
   ExpectWorks(cluster);
 }
 
-TEST(TransportGate, AFloodOfConnectionsHoldsUpNoNode) {
+TEST(HandshakeListener, AFloodOfConnectionsHoldsUpNoNode) {
   Cluster cluster(2, WithSecret());
   std::vector<std::unique_ptr<Stranger>> flood;
   for (int node : {0, 1}) cluster.nodes[node]->port = Renewed(cluster[node]);
-  // More than a gate hears at once, and fewer than this process may have descriptors for.
+  // More than may be pending, and fewer than this process may have descriptors for.
   for (int i = 0; i < 300; ++i) flood.push_back(std::make_unique<Stranger>(cluster.nodes[0]->port));
   cluster.SetWorld(2);
   cluster.Connect();
   EXPECT_GT(cluster[0].refused_connections(), 0);
 }
 
-TEST(TransportGate, NodesWithDifferentSecretsDoNotMeet) {
+TEST(HandshakeListener, NodesWithDifferentSecretsDoNotMeet) {
   Node a(WithSecret()), b(WithSecret("another"));
   a.transport->SetWorld(1, 0, kKey);
   b.transport->SetWorld(1, 1, kKey);
@@ -134,7 +134,7 @@ TEST(TransportGate, NodesWithDifferentSecretsDoNotMeet) {
   EXPECT_EQ(a.receiver.offered() + b.receiver.offered(), 0);
 }
 
-TEST(TransportGate, ListensOnAPortOfTheRange) {
+TEST(HandshakeListener, ListensOnAPortOfTheRange) {
   const int free = [] {
     Node node(WithSecret());
     return std::stoi(node.port.endpoint.substr(node.port.endpoint.rfind(':') + 1));

@@ -1,4 +1,4 @@
-#include "daemon/transport/gate.h"
+#include "daemon/transport/handshake_listener.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -24,15 +24,15 @@
 namespace agmm::transport {
 namespace {
 
-// Connections that have not shown a token yet. When there are more, the oldest one is closed,
-// because a node of the world sends its token at once.
-constexpr size_t kMaxVisitors = 256;
-constexpr int64_t kVisit_ns = 5'000'000'000;
+// Connections that have not sent a whole token. One more closes the oldest, because a node of the
+// world sends its token at once.
+constexpr size_t kMaxPending = 256;
+constexpr int64_t kHandshakeLimit_ns = 5'000'000'000;
 constexpr int kBacklog = 1024;
 
 }  // namespace
 
-Gate::Gate(const TransportOptions& options, TransportCount* refused)
+HandshakeListener::HandshakeListener(const TransportOptions& options, TransportCount* refused)
     : secret_(options.secret),
       ports_(options.ports),
       other_ports_(options.other_ports),
@@ -42,7 +42,7 @@ Gate::Gate(const TransportOptions& options, TransportCount* refused)
   address_.salt = RandomBytes(kSaltBytes);
 }
 
-Gate::~Gate() {
+HandshakeListener::~HandshakeListener() {
   if (thread_.joinable()) {
     eventfd_write(stop_, 1);
     thread_.join();
@@ -51,15 +51,15 @@ Gate::~Gate() {
   SocketAddress from;
   for (int fd = Accept(&from); fd >= 0; fd = Accept(&from)) close(fd);
   Forget(this);
-  for (Visitor& visitor : visitors_) close(visitor.fd);
+  for (PendingConnection& connection : pending_) close(connection.fd);
   for (int fd : {listener_, stop_})
     if (fd >= 0) close(fd);
 }
 
-Gate::Opening::Opening(Gate* gate) { SetNextListener(gate); }
-Gate::Opening::~Opening() { SetNextListener(nullptr); }
+HandshakeListener::Opening::Opening(HandshakeListener* owner) { SetNextListener(owner); }
+HandshakeListener::Opening::~Opening() { SetNextListener(nullptr); }
 
-absl::Status Gate::Listen(int fd) {
+absl::Status HandshakeListener::Listen(int fd) {
   const auto no_descriptor = [](const char* what) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("%s: %s; raise ulimit -n", what, std::strerror(errno)));
@@ -83,11 +83,11 @@ absl::Status Gate::Listen(int fd) {
   stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (stop_ < 0) return no_descriptor("eventfd");
   if (!spare_.kept()) return absl::ResourceExhaustedError("no descriptor is free; raise ulimit -n");
-  AGMM_ASSIGN_OR_RETURN(thread_, StartThread("the transport's gate", [this] { Loop(); }));
+  AGMM_ASSIGN_OR_RETURN(thread_, StartThread("the transport's handshakes", [this] { Loop(); }));
   return absl::OkStatus();
 }
 
-bool Gate::ListenAt(int port) {
+bool HandshakeListener::ListenAt(int port) {
   SocketAddress& where = address_.socket;
   // A daemon takes these later; until then, the system may give them as any other free port.
   for (int tries = 0; tries <= static_cast<int>(other_ports_.size()); ++tries) {
@@ -106,86 +106,87 @@ bool Gate::ListenAt(int port) {
   return false;
 }
 
-void Gate::Know(const GateAddress& other) { ShowTokens(this, other, secret_); }
+void HandshakeListener::AddPeer(const ListenerAddress& peer) { SendTokens(this, peer, secret_); }
 
-int Gate::Accept(SocketAddress* from) {
+int HandshakeListener::Accept(SocketAddress* from) {
   std::lock_guard lock(mutex_);
   if (admitted_.empty()) return -1;
   eventfd_t one;
   eventfd_read(fd_, &one);
-  const Visitor visitor = std::move(admitted_.front());
+  const PendingConnection connection = std::move(admitted_.front());
   admitted_.pop_front();
-  *from = visitor.from;
-  return visitor.fd;
+  *from = connection.from;
+  return connection.fd;
 }
 
-void Gate::Loop() {
+void HandshakeListener::Loop() {
   while (true) {
     std::vector<pollfd> fds = {{stop_, POLLIN, 0}, {listener_, POLLIN, 0}};
-    for (const Visitor& visitor : visitors_) fds.push_back({visitor.fd, POLLIN, 0});
+    for (const PendingConnection& connection : pending_) fds.push_back({connection.fd, POLLIN, 0});
     timespec timeout{};
-    if (!visitors_.empty()) {
-      const int64_t left_ns =
-          std::max<int64_t>(visitors_.front().deadline_ns - MonotonicNanos(), 0);
+    if (!pending_.empty()) {
+      const int64_t left_ns = std::max<int64_t>(pending_.front().deadline_ns - MonotonicNanos(), 0);
       timeout = {left_ns / 1'000'000'000, left_ns % 1'000'000'000};
     }
-    ppoll(fds.data(), fds.size(), visitors_.empty() ? nullptr : &timeout, nullptr);
+    ppoll(fds.data(), fds.size(), pending_.empty() ? nullptr : &timeout, nullptr);
     if (fds[0].revents != 0) return;
     size_t i = 2;
-    for (auto it = visitors_.begin(); it != visitors_.end(); ++i) {
-      const bool over = fds[i].revents != 0 && Hear(*it);
-      it = over ? visitors_.erase(it) : std::next(it);
+    for (auto it = pending_.begin(); it != pending_.end(); ++i) {
+      const bool over = fds[i].revents != 0 && ReadToken(*it);
+      it = over ? pending_.erase(it) : std::next(it);
     }
-    while (!visitors_.empty() && visitors_.front().deadline_ns <= MonotonicNanos()) {
-      Refuse(visitors_.front());
-      visitors_.pop_front();
+    while (!pending_.empty() && pending_.front().deadline_ns <= MonotonicNanos()) {
+      Refuse(pending_.front());
+      pending_.pop_front();
     }
-    if (fds[1].revents != 0) AcceptVisitors();
+    if (fds[1].revents != 0) AcceptConnections();
   }
 }
 
-void Gate::AcceptVisitors() {
-  // Bounded, because a flood of connections must not keep visitors from being heard.
-  for (size_t count = 0; count < kMaxVisitors / 4; ++count) {
-    Visitor visitor;
-    visitor.fd = accept4(listener_, visitor.from.get(), &visitor.from.size, SOCK_CLOEXEC);
-    if (visitor.fd < 0 && (errno == EMFILE || errno == ENFILE) && spare_.Refuse(listener_)) {
+void HandshakeListener::AcceptConnections() {
+  // Bounded, because a flood of connections must not keep tokens from being read.
+  for (size_t count = 0; count < kMaxPending / 4; ++count) {
+    PendingConnection connection;
+    connection.fd = accept4(listener_, connection.from.get(), &connection.from.size, SOCK_CLOEXEC);
+    if (connection.fd < 0 && (errno == EMFILE || errno == ENFILE) && spare_.Refuse(listener_)) {
       refused_->Add();
       continue;
     }
-    if (visitor.fd < 0) return;
-    visitor.deadline_ns = MonotonicNanos() + kVisit_ns;
-    visitors_.push_back(std::move(visitor));
-    if (visitors_.size() <= kMaxVisitors) continue;
-    Refuse(visitors_.front());
-    visitors_.pop_front();
+    if (connection.fd < 0) return;
+    connection.deadline_ns = MonotonicNanos() + kHandshakeLimit_ns;
+    pending_.push_back(std::move(connection));
+    if (pending_.size() <= kMaxPending) continue;
+    Refuse(pending_.front());
+    pending_.pop_front();
   }
 }
 
-bool Gate::Hear(Visitor& visitor) {
+bool HandshakeListener::ReadToken(PendingConnection& connection) {
   char bytes[kTokenBytes];
-  const ssize_t count = recv(visitor.fd, bytes, kTokenBytes - visitor.said.size(), MSG_DONTWAIT);
+  const ssize_t count =
+      recv(connection.fd, bytes, kTokenBytes - connection.token.size(), MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (count > 0) visitor.said.append(bytes, count);
+  if (count > 0) connection.token.append(bytes, count);
   if (count <= 0 ||
-      !absl::StartsWith(kTokenMark, absl::string_view(visitor.said).substr(0, kTokenMark.size()))) {
-    Refuse(visitor);
+      !absl::StartsWith(kTokenMark,
+                        absl::string_view(connection.token).substr(0, kTokenMark.size()))) {
+    Refuse(connection);
     return true;
   }
-  if (visitor.said.size() < kTokenBytes) return false;
-  const absl::StatusOr<std::string> number = CheckToken(visitor.said, secret_, address_.salt);
+  if (connection.token.size() < kTokenBytes) return false;
+  const absl::StatusOr<std::string> number = CheckToken(connection.token, secret_, address_.salt);
   if (!number.ok() || !used_.insert(*number).second) {
-    Refuse(visitor);
+    Refuse(connection);
     return true;
   }
   std::lock_guard lock(mutex_);
-  admitted_.push_back(std::move(visitor));
+  admitted_.push_back(std::move(connection));
   eventfd_write(fd_, 1);
   return true;
 }
 
-void Gate::Refuse(Visitor& visitor) {
-  close(visitor.fd);
+void HandshakeListener::Refuse(PendingConnection& connection) {
+  close(connection.fd);
   refused_->Add();
 }
 
