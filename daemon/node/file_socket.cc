@@ -25,7 +25,7 @@ namespace {
 constexpr size_t kTokenBytes = 16;
 constexpr size_t kTokenDigits = 2 * kTokenBytes;
 // From a client's connection to the last byte of its token.
-constexpr absl::Duration kPatience = absl::Seconds(2);
+constexpr absl::Duration kTokenLimit = absl::Seconds(2);
 constexpr int kBacklog = 64;
 
 // The client's pid, if it runs as this daemon's user or as root.
@@ -104,7 +104,7 @@ FileSocket::~FileSocket() {
   if (thread_.joinable()) thread_.join();
   for (auto& [token, offered] : offers_) CloseAll(&offered.fds);
   for (const auto& [connection, token] : tokens_) close(connection);
-  for (const Visitor& visitor : visitors_) close(visitor.connection);
+  for (const PendingClient& client : pending_) close(client.connection);
   for (int fd : {listener_, wake_}) close(fd);
   unlink(path_.c_str());
 }
@@ -141,10 +141,10 @@ void FileSocket::Run() {
     std::vector<pollfd> fds = {{wake_, POLLIN, 0}};
     // Only the ends of connections: further bytes of the clients are ignored.
     for (const auto& [connection, token] : tokens_) fds.push_back({connection, POLLRDHUP, 0});
-    for (const Visitor& visitor : visitors_) fds.push_back({visitor.connection, POLLIN, 0});
+    for (const PendingClient& client : pending_) fds.push_back({client.connection, POLLIN, 0});
     // Last, because a number that it gives may have been another connection's in this round.
     if (!resting) fds.push_back({listener_, POLLIN, 0});
-    const int count = poll(fds.data(), fds.size(), resting ? kShortageMs : PatienceMs());
+    const int count = poll(fds.data(), fds.size(), resting ? kShortageMs : PendingLimitMs());
     if (count < 0 && errno != EINTR) return;
     resting = false;
     for (const pollfd& happened : fds) {
@@ -155,25 +155,25 @@ void FileSocket::Run() {
       } else if (tokens_.contains(happened.fd)) {
         End(happened.fd);
       } else {
-        Hear(std::find_if(visitors_.begin(), visitors_.end(), [&](const Visitor& visitor) {
-          return visitor.connection == happened.fd;
+        ReadToken(std::find_if(pending_.begin(), pending_.end(), [&](const PendingClient& client) {
+          return client.connection == happened.fd;
         }));
       }
     }
-    while (!visitors_.empty() && visitors_.front().deadline.HasPassed()) DropOldest();
+    while (!pending_.empty() && pending_.front().deadline.HasPassed()) DropOldest();
   }
 }
 
-int FileSocket::PatienceMs() const {
-  if (visitors_.empty()) return -1;
-  const int64_t left_ms = absl::ToInt64Milliseconds(visitors_.front().deadline.Left());
+int FileSocket::PendingLimitMs() const {
+  if (pending_.empty()) return -1;
+  const int64_t left_ms = absl::ToInt64Milliseconds(pending_.front().deadline.Left());
   // One more, because a fraction of a millisecond must not become a busy wait.
   return static_cast<int>(std::max<int64_t>(left_ms, 0)) + 1;
 }
 
 void FileSocket::DropOldest() {
-  close(visitors_.front().connection);
-  visitors_.pop_front();
+  close(pending_.front().connection);
+  pending_.pop_front();
 }
 
 bool FileSocket::Accept() {
@@ -186,34 +186,34 @@ bool FileSocket::Accept() {
     close(connection);
     return true;
   }
-  visitors_.push_back({connection, *peer, Deadline::After(kPatience)});
+  pending_.push_back({connection, *peer, Deadline::After(kTokenLimit)});
   // A client sends its token at once, so most are served here.
-  Hear(std::prev(visitors_.end()));
-  if (visitors_.size() > kMaxVisitors) DropOldest();
+  ReadToken(std::prev(pending_.end()));
+  if (pending_.size() > kMaxPending) DropOldest();
   return true;
 }
 
-void FileSocket::Hear(std::deque<Visitor>::iterator visitor) {
+void FileSocket::ReadToken(std::deque<PendingClient>::iterator client) {
   char digits[kTokenDigits];
   const ssize_t got =
-      recv(visitor->connection, digits, kTokenDigits - visitor->token.size(), MSG_DONTWAIT);
+      recv(client->connection, digits, kTokenDigits - client->token.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got > 0) visitor->token.append(digits, got);
-  if (got > 0 && visitor->token.size() < kTokenDigits) return;
-  const Visitor over = std::move(*visitor);
-  visitors_.erase(visitor);
+  if (got > 0) client->token.append(digits, got);
+  if (got > 0 && client->token.size() < kTokenDigits) return;
+  const PendingClient over = std::move(*client);
+  pending_.erase(client);
   if (got <= 0 || !Serve(over)) close(over.connection);
 }
 
-bool FileSocket::Serve(const Visitor& visitor) {
+bool FileSocket::Serve(const PendingClient& client) {
   // Sent with the lock, so that Withdraw sees the fetch; one byte fits in any socket's buffer.
   std::lock_guard lock(mutex_);
-  const auto offer = offers_.find(visitor.token);
+  const auto offer = offers_.find(client.token);
   if (offer == offers_.end() || offer->second.connection >= 0) return false;
-  tokens_[visitor.connection] = visitor.token;
-  offer->second.connection = visitor.connection;
-  offer->second.pid = visitor.pid;
-  SendFiles(visitor.connection, offer->second.fds);
+  tokens_[client.connection] = client.token;
+  offer->second.connection = client.connection;
+  offer->second.pid = client.pid;
+  SendFiles(client.connection, offer->second.fds);
   CloseAll(&offer->second.fds);
   return true;
 }

@@ -1,4 +1,4 @@
-// Hands file descriptors to clients of this host, over a unix socket beside the daemon's own: a
+// Hands file descriptors to clients of this host, over a unix socket next to the daemon's own: a
 // token that was sent over gRPC fetches them, once. The connection that fetched them stays open as
 // long as the client may have them mapped: it ends when the client closes it, or with its process.
 #pragma once
@@ -48,8 +48,9 @@ class FileSocket {
 
   static constexpr size_t kMaxFiles = 64;
   static constexpr int kShortageMs = 100;  // pause while descriptors are short
-  // Clients that have not sent their token yet. Each has two seconds; one more ends the oldest.
-  static constexpr size_t kMaxVisitors = 64;
+  // Clients that have not sent all of their token. Each has two seconds; one more closes the
+  // oldest.
+  static constexpr size_t kMaxPending = 64;
 
  private:
   struct Offered {
@@ -59,7 +60,7 @@ class FileSocket {
     pid_t pid = 0;
   };
   // A client that has not sent all of its token.
-  struct Visitor {
+  struct PendingClient {
     int connection = -1;
     pid_t pid = 0;
     Deadline deadline;
@@ -70,13 +71,13 @@ class FileSocket {
   void Run();
   // False while descriptors or memory are short.
   bool Accept();
-  // Takes what the visitor has sent; its visit ends with its whole token.
-  void Hear(std::deque<Visitor>::iterator visitor);
+  // The client is no longer pending once it has sent its whole token.
+  void ReadToken(std::deque<PendingClient>::iterator client);
   // True if the connection fetched files and stays open.
-  bool Serve(const Visitor& visitor);
+  bool Serve(const PendingClient& client);
   void DropOldest();
-  // Until the oldest visitor's deadline; -1 without visitors.
-  int PatienceMs() const;
+  // Until the oldest pending client's deadline; -1 if none is pending.
+  int PendingLimitMs() const;
   void End(int connection);
   static void CloseAll(std::vector<int>* fds);
 
@@ -86,7 +87,7 @@ class FileSocket {
   std::mutex mutex_;
   std::map<std::string, Offered> offers_;  // fetched ones, too; with mutex_
   std::map<int, std::string> tokens_;      // of the connections that fetched; on the thread
-  std::deque<Visitor> visitors_;           // in the order of arrival; on the thread
+  std::deque<PendingClient> pending_;      // in the order of arrival; on the thread
   std::thread thread_;
 };
 
