@@ -11,9 +11,9 @@
 #include "daemon/config/reachable.h"
 #include "daemon/devices.h"
 #include "daemon/gauges.h"
-#include "daemon/link/beats.h"
-#include "daemon/link/heartbeat.h"
+#include "daemon/link/heartbeat_thread.h"
 #include "daemon/link/sequencer_client.h"
+#include "daemon/link/udp_heartbeats.h"
 #include "daemon/local_links.h"
 #include "daemon/memory_watch.h"
 #include "daemon/node/join.h"
@@ -96,8 +96,8 @@ class WholeDaemon final : public Daemon {
   CallTurns call_turns_{loop_.get()};
   // The scheduler's; both post to loop_, and planner_ to large_planner_.
   std::unique_ptr<Loop> large_planner_, planner_;
-  std::unique_ptr<Heartbeat> heartbeat_;  // these two: null in a world of one node
-  std::unique_ptr<Beats> beats_;
+  std::unique_ptr<HeartbeatThread> heartbeats_;  // these two: null in a world of one node
+  std::unique_ptr<UdpHeartbeats> udp_heartbeats_;
   std::shared_ptr<grpc::Channel> channel_;  // these three: on the other nodes
   std::unique_ptr<SequencerClient> client_;
   std::unique_ptr<Join> join_;
@@ -138,7 +138,7 @@ absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
     AGMM_RETURN_IF_ERROR(CreateClient());
   }
   AGMM_RETURN_IF_ERROR(Serve());
-  if (beats_ != nullptr) AddBeatGauge(beats_.get(), &metrics_);
+  if (udp_heartbeats_ != nullptr) AddUdpHeartbeatGauge(udp_heartbeats_.get(), &metrics_);
   EnterWorld();
   memory_.Start();
   return absl::OkStatus();
@@ -204,8 +204,8 @@ absl::Status WholeDaemon::CreateTransport() {
       });
     });
     AddTransportGauges(transport_.get(), &metrics_);
-    heartbeat_ = std::make_unique<Heartbeat>(&pauses_);
-    AGMM_RETURN_IF_ERROR(heartbeat_->status());
+    heartbeats_ = std::make_unique<HeartbeatThread>(&pauses_);
+    AGMM_RETURN_IF_ERROR(heartbeats_->status());
   }
   // A device of several threads has a free one to drive the transport while one waits.
   if (transport_ != nullptr && devices_.size() == 1 && config_.devices[0].threads == 1)
@@ -292,11 +292,12 @@ void WholeDaemon::OpenJournal() {
 
 absl::Status WholeDaemon::CreateClient() {
   channel_ = PeerChannel(config_.peer_address);
-  AGMM_ASSIGN_OR_RETURN(beats_, Beats::Ask(config_.peer_address));
+  AGMM_ASSIGN_OR_RETURN(udp_heartbeats_, UdpHeartbeats::Ask(config_.peer_address));
   client_ = std::make_unique<SequencerClient>(channel_, config_.Describe(0), &pauses_);
   calls_ = client_->calls();
-  join_ = std::make_unique<Join>(config_.peer_address, channel_, config_.secret, loop_.get(),
-                                 heartbeat_.get(), beats_.get(), member_.get(), view_.get());
+  join_ =
+      std::make_unique<Join>(config_.peer_address, channel_, config_.secret, loop_.get(),
+                             heartbeats_.get(), udp_heartbeats_.get(), member_.get(), view_.get());
   return absl::OkStatus();
 }
 
@@ -357,9 +358,9 @@ absl::Status WholeDaemon::ServePeers() {
                  std::string(sockets.status().message()));
     sockets.emplace();
   }
-  AGMM_ASSIGN_OR_RETURN(beats_, Beats::Answer(*std::move(sockets)));
-  const JoinDoor door{
-      config_.secret, heartbeat_.get(), beats_.get(), &member_tokens_,
+  AGMM_ASSIGN_OR_RETURN(udp_heartbeats_, UdpHeartbeats::Answer(*std::move(sockets)));
+  const JoinParts join{
+      config_.secret, heartbeats_.get(), udp_heartbeats_.get(), &member_tokens_,
       [this](const std::string& peer) {
         if (peer_server_->Trust(peer)) return;
         spdlog::warn("could not lift the bounds on the connection of {}, although it has joined",
@@ -369,7 +370,7 @@ absl::Status WholeDaemon::ServePeers() {
       std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions)));
   peer_services_.push_back(MembersOnly(MakeTensorService(sequencer_parts(), calls_)));
   peer_services_.push_back(MembersOnly(MakeJobService(sequencer_parts())));
-  peer_services_.push_back(MakePeerService(sequencer_parts(), calls_, door));
+  peer_services_.push_back(MakePeerService(sequencer_parts(), calls_, join));
   std::vector<grpc::Service*> services;
   for (const auto& service : peer_services_) services.push_back(service.get());
   AGMM_ASSIGN_OR_RETURN(
@@ -424,7 +425,7 @@ WholeDaemon::~WholeDaemon() {
   // Stopped, not destroyed, because the end of a session may still reach it.
   if (uploads_ != nullptr) uploads_->Stop();
   client_.reset();
-  heartbeat_.reset();
+  heartbeats_.reset();
   if (member_ != nullptr) drained.wait();
   loop_->Stop();
   for (const auto& device : devices_) device->Lend(nullptr);

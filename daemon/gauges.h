@@ -1,7 +1,7 @@
 // Gauges of a daemon's parts, which do not know the registry themselves.
 #pragma once
 
-#include "daemon/link/beats.h"
+#include "daemon/link/udp_heartbeats.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/ucx_transport.h"
 
@@ -26,9 +26,9 @@ inline void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) 
 }
 
 // Likewise.
-inline void AddBeatGauge(const Beats* beats, Metrics* metrics) {
+inline void AddUdpHeartbeatGauge(const UdpHeartbeats* heartbeats, Metrics* metrics) {
   metrics->SetGauge("beats_heard_total",
-                    [beats] { return static_cast<double>(beats->heard_total()); });
+                    [heartbeats] { return static_cast<double>(heartbeats->heard_total()); });
 }
 
 }  // namespace agmm

@@ -17,7 +17,7 @@ std::string JoinProof::CallToken() const {
   return ToHex(KeyedHash(secret, {"agmm calls", challenge, nonce}));
 }
 
-std::string JoinProof::BeatKey() const {
+std::string JoinProof::HeartbeatKey() const {
   return KeyedHash(secret, {"agmm beats", challenge, nonce});
 }
 

@@ -20,8 +20,8 @@ struct JoinProof {
   std::string OfSequencer() const;
   // Shown by the member's calls while the stream lives. In hex.
   std::string CallToken() const;
-  // The key of the stream's beats, which is never sent.
-  std::string BeatKey() const;
+  // The key of the stream's UDP heartbeats, which is never sent.
+  std::string HeartbeatKey() const;
 };
 
 }  // namespace agmm

@@ -14,7 +14,7 @@ inline constexpr int kMessageVersion = 1;     // the transport's headers
 // an idle daemon cheap.
 inline constexpr absl::Duration kHeartbeatPeriod = absl::Seconds(1);
 inline constexpr absl::Duration kSilenceLimit = absl::Milliseconds(2500);
-// The same while the other end's beats arrive: it lives, but something delays its stream.
+// The same while the other end's UDP heartbeats arrive: it lives, but something delays its stream.
 inline constexpr absl::Duration kStreamSilenceLimit = absl::Seconds(10);
 
 // gRPC keepalive. Both sides' values are here because a server ends connections that ping more

@@ -200,7 +200,7 @@ class ServerStream : public Stream<Reactor, Out> {
     }
     OnOver();
   }
-  // A silence is judged if this daemon itself did not sleep: messages may then still be unread.
+  // A silence counts only if this daemon itself did not sleep: messages may then still be unread.
   static constexpr absl::Duration kLate = absl::Seconds(1);
   static void Watch(Loop* loop, absl::Duration limit, std::weak_ptr<Stream<Reactor, Out>> weak) {
     const Deadline due = Deadline::After(limit);

@@ -52,10 +52,11 @@ class Join::MemberEnd final
     : public Stream<grpc::ClientBidiReactor<v1::MemberMessage, v1::SequencerMessage>,
                     v1::MemberMessage>,
       public SequencerLink,
-      public Pulse {
+      public HeartbeatStream {
  public:
-  // `join` waits for OnEnded, but not for the last beat.
-  explicit MemberEnd(Join* join) : join_(join), beats_(join->beats_), view_(join->view_) {}
+  // `join` waits for OnEnded, but not for the last heartbeat.
+  explicit MemberEnd(Join* join)
+      : join_(join), udp_heartbeats_(join->udp_heartbeats_), view_(join->view_) {}
 
   void Start() {
     Own();
@@ -64,7 +65,7 @@ class Join::MemberEnd final
     AddHold();  // for the writes, which start on any thread
     StartRead(&in_);
     StartCall();
-    join_->heartbeat_->Watch(Self<MemberEnd>());
+    join_->heartbeats_->Watch(Self<MemberEnd>());
   }
   void Send(v1::MemberMessage message) override {
     if (message.has_hello()) {
@@ -75,20 +76,21 @@ class Join::MemberEnd final
     Stream::Send(std::move(message));
   }
   void Close() { Break(absl::CancelledError("it was closed")); }
-  void Judge(int64_t now_ns) override {
+  void EndIfSilent(int64_t now_ns) override {
     const int64_t received_ns = received_ns_;
     if (received_ns == 0) return;
-    const int64_t beat_ns = proven_ ? beats_->heard_ns(beat_key_) : 0;
-    if (IsSilent(now_ns, received_ns, beat_ns))
+    const int64_t heartbeat_ns = proven_ ? udp_heartbeats_->heard_ns(heartbeat_key_) : 0;
+    if (IsSilent(now_ns, received_ns, heartbeat_ns))
       Break(absl::DeadlineExceededError(SilenceOf(now_ns, received_ns)));
   }
-  void Beat(bool due) override {
+  void SendHeartbeat(bool due) override {
     if (!proven_) return;  // the hello is the first message
     v1::MemberMessage message;
     v1::Heartbeat* const heartbeat = message.mutable_heartbeat();
     v1::NodeUsage usage = view_->Usage();
-    if (std::string now = usage.SerializeAsString(); !told_.has_value() || now != *told_) {
-      told_ = std::move(now);
+    if (std::string now = usage.SerializeAsString();
+        !sent_usage_.has_value() || now != *sent_usage_) {
+      sent_usage_ = std::move(now);
       *heartbeat->mutable_usage() = std::move(usage);
     } else if (!due) {
       return;
@@ -100,14 +102,14 @@ class Join::MemberEnd final
   void OnReadDone(bool ok) override {
     if (!ok) return OnBroken(absl::OkStatus());
     received_ns_ = MonotonicNanos();
-    if (proven_ ? Hear() : Greet()) {
+    if (proven_ ? OnCommands() : OnHandshake()) {
       in_.Clear();
       StartRead(&in_);
     }
   }
   // Always true.
-  bool Hear() {
-    const bool first = !std::exchange(heard_, true);
+  bool OnCommands() {
+    const bool first = !std::exchange(any_, true);
     // Later ones may be no more than a heartbeat.
     if (first || in_.has_refusal() || in_.commands_size() > 0) {
       join_->loop_->Post(
@@ -116,7 +118,7 @@ class Join::MemberEnd final
     return true;
   }
   // A challenge, which the hello answers, then a proof. False ends the stream.
-  bool Greet() {
+  bool OnHandshake() {
     if (proof_.challenge.empty() && !in_.challenge().empty()) {
       proof_.challenge = in_.challenge();
       join_->loop_->Post([join = join_, self = Self<MemberEnd>()] {
@@ -128,8 +130,8 @@ class Join::MemberEnd final
     }
     if (!proof_.challenge.empty() && SameHash(in_.proof(), proof_.OfSequencer())) {
       token_ = proof_.CallToken();
-      beat_key_ = proof_.BeatKey();
-      beats_->Begin(beat_key_);
+      heartbeat_key_ = proof_.HeartbeatKey();
+      udp_heartbeats_->Begin(heartbeat_key_);
       proven_ = true;
       join_->loop_->Post([join = join_, token = token_] { join->token_ = token; });
       return true;
@@ -152,7 +154,7 @@ class Join::MemberEnd final
   }
   void OnDone(const grpc::Status& status) override {
     const auto self = Release();
-    if (proven_) beats_->End(beat_key_);
+    if (proven_) udp_heartbeats_->End(heartbeat_key_);
     absl::Status end;
     {
       std::lock_guard lock(mutex_);
@@ -171,28 +173,29 @@ class Join::MemberEnd final
   }
 
   Join* const join_;
-  Beats* const beats_;
+  UdpHeartbeats* const udp_heartbeats_;
   const StatusView* const view_;
   grpc::ClientContext context_;
   v1::SequencerMessage in_;
   std::atomic<int64_t> received_ns_{0};  // 0: not connected yet
   // On the reading thread, but for proof_, which does not change once the hello is sent.
   JoinProof proof_{.secret = join_->secret_, .nonce = JoinNonce()};
-  std::string token_, beat_key_;  // once proven_
+  std::string token_, heartbeat_key_;  // once proven_
   std::atomic<bool> proven_{false};
-  bool heard_ = false;
-  // The usage of the last beat that had one; on the heartbeat's thread.
-  std::optional<std::string> told_;
+  bool any_ = false;  // a message has followed the handshake
+  // The usage of the last heartbeat that had one; on the heartbeats' thread.
+  std::optional<std::string> sent_usage_;
 };
 
 Join::Join(std::string address, std::shared_ptr<grpc::Channel> channel, std::string secret,
-           Loop* loop, Heartbeat* heartbeat, Beats* beats, Member* member, const StatusView* view)
+           Loop* loop, HeartbeatThread* heartbeats, UdpHeartbeats* udp_heartbeats, Member* member,
+           const StatusView* view)
     : address_(std::move(address)),
       stub_(v1::PeerService::NewStub(std::move(channel))),
       secret_(std::move(secret)),
       loop_(loop),
-      heartbeat_(heartbeat),
-      beats_(beats),
+      heartbeats_(heartbeats),
+      udp_heartbeats_(udp_heartbeats),
       member_(member),
       view_(view) {}
 

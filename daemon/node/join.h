@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "agmm/v1/peer.grpc.pb.h"
-#include "daemon/link/beats.h"
 #include "daemon/link/dial.h"
-#include "daemon/link/heartbeat.h"
+#include "daemon/link/heartbeat_thread.h"
+#include "daemon/link/udp_heartbeats.h"
 #include "daemon/node/member.h"
 #include "daemon/node/status_view.h"
 #include "kernels/base/loop.h"
@@ -23,10 +23,11 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address);
 
 class Join {
  public:
-  // Requires that all arguments outlive this, and `view` and `beats` its streams' last heartbeats.
-  // `channel` leads to `address`; `secret` is the world's.
+  // Requires that all arguments outlive this, and `view` and `udp_heartbeats` its streams' last
+  // heartbeats. `channel` leads to `address`; `secret` is the world's.
   Join(std::string address, std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop,
-       Heartbeat* heartbeat, Beats* beats, Member* member, const StatusView* view);
+       HeartbeatThread* heartbeats, UdpHeartbeats* udp_heartbeats, Member* member,
+       const StatusView* view);
   ~Join() { Stop(); }
   // Ends the stream and waits for its end; the loop must still run. Not on the loop. Idempotent.
   void Stop();
@@ -45,8 +46,8 @@ class Join {
   const std::unique_ptr<v1::PeerService::Stub> stub_;
   const std::string secret_;
   Loop* const loop_;
-  Heartbeat* const heartbeat_;
-  Beats* const beats_;
+  HeartbeatThread* const heartbeats_;
+  UdpHeartbeats* const udp_heartbeats_;
   Member* const member_;
   const StatusView* const view_;
   // On the loop.

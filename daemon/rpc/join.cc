@@ -24,15 +24,15 @@ constexpr absl::Duration kWarningPeriod = absl::Seconds(2);
 // The sequencer's end of a Join call. Lives as long as the call and its owners.
 class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMessage>,
                            public MemberLink,
-                           public Pulse {
+                           public HeartbeatStream {
  public:
-  SequencerEnd(const SequencerParts& parts, const JoinDoor& door,
+  SequencerEnd(const SequencerParts& parts, const JoinParts& join,
                grpc::CallbackServerContext* context)
       : BidiStream(context),
         parts_(parts),
-        door_(door),
+        join_(join),
         peer_(context->peer()),
-        proof_{.secret = door.secret, .challenge = JoinNonce()} {}
+        proof_{.secret = join.secret, .challenge = JoinNonce()} {}
 
   void Send(v1::SequencerMessage message) override {
     Queue(std::move(message));
@@ -51,12 +51,12 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     ReportLoss("it was refused");
   }
   void Close() override { Break("it was closed"); }
-  void Judge(int64_t now_ns) override {
+  void EndIfSilent(int64_t now_ns) override {
     const int64_t received_ns = received_ns_;
-    const int64_t beat_ns = admitted_ ? door_.beats->heard_ns(beat_key_) : 0;
-    if (IsSilent(now_ns, received_ns, beat_ns)) Break(SilenceOf(now_ns, received_ns));
+    const int64_t heartbeat_ns = admitted_ ? join_.udp_heartbeats->heard_ns(heartbeat_key_) : 0;
+    if (IsSilent(now_ns, received_ns, heartbeat_ns)) Break(SilenceOf(now_ns, received_ns));
   }
-  void Beat(bool due) override {
+  void SendHeartbeat(bool due) override {
     // The proof is the first message behind the challenge.
     if (!due || !admitted_) return;
     v1::SequencerMessage message;
@@ -69,13 +69,13 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     v1::SequencerMessage challenge;
     challenge.set_challenge(proof_.challenge);
     BidiStream::Send(std::move(challenge));
-    door_.heartbeat->Watch(Self<SequencerEnd>());
+    join_.heartbeats->Watch(Self<SequencerEnd>());
     Read();
   }
   void OnOver() override {
     if (!admitted_) return;
-    door_.members->Remove(token_);
-    door_.beats->End(beat_key_);
+    join_.members->Remove(token_);
+    join_.udp_heartbeats->End(heartbeat_key_);
   }
   void OnMessage(v1::MemberMessage* message) override {
     received_ns_ = MonotonicNanos();
@@ -114,10 +114,10 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
       return false;
     }
     token_ = proof_.CallToken();
-    door_.members->Add(token_);
-    beat_key_ = proof_.BeatKey();
-    door_.beats->Begin(beat_key_);
-    door_.trust(peer_);
+    join_.members->Add(token_);
+    heartbeat_key_ = proof_.HeartbeatKey();
+    join_.udp_heartbeats->Begin(heartbeat_key_);
+    join_.trust(peer_);
     v1::SequencerMessage message;
     message.set_proof(proof_.OfSequencer());
     BidiStream::Send(std::move(message));
@@ -142,10 +142,10 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
   }
 
   const SequencerParts parts_;
-  const JoinDoor door_;
+  const JoinParts join_;
   const std::string peer_;
-  JoinProof proof_;               // until admitted_ on the reading thread
-  std::string token_, beat_key_;  // likewise
+  JoinProof proof_;                    // until admitted_ on the reading thread
+  std::string token_, heartbeat_key_;  // likewise
   std::atomic<bool> admitted_{false};
   std::atomic<int64_t> received_ns_{MonotonicNanos()};
   std::atomic<bool> flushes_{false};  // a flush is on its way
@@ -154,8 +154,8 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
 }  // namespace
 
 grpc::ServerBidiReactor<Parsed<v1::MemberMessage>, v1::SequencerMessage>* StartJoin(
-    const SequencerParts& parts, const JoinDoor& door, grpc::CallbackServerContext* context) {
-  return StartStream<SequencerEnd>(parts, door, context);
+    const SequencerParts& parts, const JoinParts& join, grpc::CallbackServerContext* context) {
+  return StartStream<SequencerEnd>(parts, join, context);
 }
 
 }  // namespace agmm

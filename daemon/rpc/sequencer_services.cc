@@ -131,10 +131,10 @@ std::unique_ptr<grpc::Service> MakeJobService(const SequencerParts& parts) {
 }
 
 std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
-                                               const SequencerCalls& calls, const JoinDoor& door) {
+                                               const SequencerCalls& calls, const JoinParts& join) {
   auto service = std::make_unique<MethodService>("agmm.v1.PeerService");
   service->AddBidiStream<v1::MemberMessage, v1::SequencerMessage>(
-      std::bind_front(StartJoin, parts, door));
+      std::bind_front(StartJoin, parts, join));
   service->AddUnary(OfMembers(calls.begin_lease));
   service->AddUnary(OfMembers(calls.end_lease));
   service->AddUnary(OfMembers(calls.opened_session));

@@ -12,10 +12,10 @@
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
-#include "daemon/link/beats.h"
-#include "daemon/link/heartbeat.h"
+#include "daemon/link/heartbeat_thread.h"
 #include "daemon/link/parsed.h"
 #include "daemon/link/sequencer_client.h"
+#include "daemon/link/udp_heartbeats.h"
 #include "daemon/node/leases.h"
 #include "daemon/node/mappings.h"
 #include "daemon/node/uploads.h"
@@ -36,16 +36,16 @@ SequencerCalls LocalCalls(const SequencerParts& parts);
 std::unique_ptr<grpc::Service> MakeTensorService(const SequencerParts& parts,
                                                  const SequencerCalls& calls);
 std::unique_ptr<grpc::Service> MakeJobService(const SequencerParts& parts);
-// How members are admitted, and what the server then believes.
-struct JoinDoor {
+// The parts that a Join call uses.
+struct JoinParts {
   std::string secret;  // of the world
-  Heartbeat* heartbeat = nullptr;
-  Beats* beats = nullptr;
+  HeartbeatThread* heartbeats = nullptr;
+  UdpHeartbeats* udp_heartbeats = nullptr;
   MemberTokens* members = nullptr;
-  std::function<void(const std::string& peer)> trust;  // the connection of a member
+  std::function<void(const std::string& peer)> trust;  // called with a member's connection
 };
 std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
-                                               const SequencerCalls& calls, const JoinDoor& door);
+                                               const SequencerCalls& calls, const JoinParts& join);
 
 // `service`, of those here, for members alone: other callers get PERMISSION_DENIED.
 std::unique_ptr<grpc::Service> MembersOnly(std::unique_ptr<grpc::Service> service);
@@ -69,6 +69,6 @@ grpc::ServerBidiReactor<Parsed<v1::RunJobsRequest>, v1::RunJobsResponse>* StartR
     const SequencerParts& parts, grpc::CallbackServerContext* context);
 // A member's stream (join.cc).
 grpc::ServerBidiReactor<Parsed<v1::MemberMessage>, v1::SequencerMessage>* StartJoin(
-    const SequencerParts& parts, const JoinDoor& door, grpc::CallbackServerContext* context);
+    const SequencerParts& parts, const JoinParts& join, grpc::CallbackServerContext* context);
 
 }  // namespace agmm

@@ -97,13 +97,14 @@ TEST_F(UsageWorldTest, EveryDaemonTellsTheUsageOfAllAndWarmJobsChangeNothingOfIt
   }
 }
 
-TEST(MergeInto, AUsageThatWaitsStaysWhenABeatWithoutOneComes) {
+TEST(MergeInto, AWaitingUsageSurvivesAHeartbeatWithoutOne) {
   v1::MemberMessage waiting, first, last, none;
   waiting.mutable_heartbeat();
   first.mutable_heartbeat()->mutable_usage()->set_staging_bytes(1);
   last.mutable_heartbeat()->mutable_usage()->set_staging_bytes(2);
   none.mutable_heartbeat();
-  for (v1::MemberMessage* beat : {&first, &last, &none}) EXPECT_TRUE(MergeInto(&waiting, beat));
+  for (v1::MemberMessage* heartbeat : {&first, &last, &none})
+    EXPECT_TRUE(MergeInto(&waiting, heartbeat));
   EXPECT_EQ(waiting.heartbeat().usage().staging_bytes(), 2);
 }
 

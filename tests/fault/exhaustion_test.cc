@@ -88,7 +88,7 @@ TEST(Threads, ADaemonThatCannotStartOneSaysWhich) {
   for (const char* purpose :
        {"the daemon's state", "worker 1 of 1 of a device", "plans", "large plans", "fills",
         "the transport", "the transport's handshakes", "heartbeats", "plans and their proofs",
-        "large plans and their proofs", "the beats", "accepting connections"}) {
+        "large plans and their proofs", "the UDP heartbeats", "accepting connections"}) {
     SCOPED_TRACE(purpose);
     World world({.nodes = 2, .failpoints = absl::StrCat("thread.none ", purpose, "=*")});
     world.Start(0);

@@ -40,7 +40,7 @@ class Flood : public ::testing::Test {
       EXPECT_THAT(Log(node), Not(HasSubstr(" was lost"))) << "node " << node;
       // Right behind a flood, a client may still be refused; and the nodes hear each other beside
       // their streams, too.
-      EXPECT_TRUE(world_->WaitFor(node, "the same world, and beats",
+      EXPECT_TRUE(world_->WaitFor(node, "the same world, and UDP heartbeats",
                                   [&](const v1::GetStatusResponse& status) {
                                     return status.ready() && status.generation() == generation_ &&
                                            MetricOf(status, "beats_heard_total") > 0;

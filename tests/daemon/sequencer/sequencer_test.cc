@@ -329,15 +329,15 @@ TEST_F(SequencerTest, CommandsCarryTheGeneration) {
 
 TEST_F(SequencerTest, StatusHasTheUsageOfANodesLastHeartbeatUntilItIsLost) {
   Form();
-  v1::MemberMessage beat;
-  v1::NodeUsage* usage = beat.mutable_heartbeat()->mutable_usage();
+  v1::MemberMessage heartbeat;
+  v1::NodeUsage* usage = heartbeat.mutable_heartbeat()->mutable_usage();
   usage->set_staging_bytes(5);
   for (int i = 0; i < 3; ++i) usage->add_devices()->set_allocation_count(7 + i);  // one too many
   usage->mutable_devices(0)->set_packed_bytes(1);
   usage->mutable_devices(0)->set_scratch_bytes(2);
   usage->mutable_devices(0)->set_pack_count(3);
   usage->mutable_devices(0)->set_failure("GPU 1 is lost");
-  sequencer_.OnMessage(b_, beat);
+  sequencer_.OnMessage(b_, heartbeat);
   v1::GetStatusResponse status;
   sequencer_.FillStatus(&status);
   EXPECT_EQ(status.nodes(0).staging_bytes(), 0);

@@ -1,6 +1,6 @@
-// Signs of life of the nodes beside their streams: small datagrams, sent and answered by a thread
-// that does nothing else. What delays gRPC's threads, such as a flood of clients' calls, delays no
-// beat, and so loses no node. Where UDP does not get through, the streams' own heartbeats remain.
+// Heartbeats of the nodes as UDP datagrams, sent and answered by a thread that does nothing else. A
+// flood of calls delays gRPC's threads and the streams' own heartbeats, but not these, and so loses
+// no node. Where UDP does not get through, the streams' own heartbeats remain.
 #pragma once
 
 #include <atomic>
@@ -19,36 +19,36 @@
 namespace agmm {
 
 // One end: the sequencer's daemon answers, the others ask. Each stream that lives has a key
-// (JoinProof::BeatKey) that both ends know; a beat carries a keyed hash. Thread-safe.
-// Without a thread for it neither end can be made: RESOURCE_EXHAUSTED.
-class Beats {
+// (JoinProof::HeartbeatKey) that both ends know; a datagram carries a keyed hash. Thread-safe.
+// Answer and Ask return RESOURCE_EXHAUSTED if no thread can be started.
+class UdpHeartbeats {
  public:
   // Makes the sequencer's end; takes over `sockets`, bound to the peer port.
-  static absl::StatusOr<std::unique_ptr<Beats>> Answer(std::vector<int> sockets);
+  static absl::StatusOr<std::unique_ptr<UdpHeartbeats>> Answer(std::vector<int> sockets);
   // Makes another daemon's end, which asks at `address` (host:port) while a stream lives.
   // Logs once that none of its first `patience` connections was answered.
-  static absl::StatusOr<std::unique_ptr<Beats>> Ask(const std::string& address,
-                                                    size_t patience = 5);
-  ~Beats();
-  Beats(const Beats&) = delete;
+  static absl::StatusOr<std::unique_ptr<UdpHeartbeats>> Ask(const std::string& address,
+                                                            size_t patience = 5);
+  ~UdpHeartbeats();
+  UdpHeartbeats(const UdpHeartbeats&) = delete;
 
   // A stream with this key lives, until End.
   void Begin(const std::string& key);
   void End(const std::string& key);
   // When the other end of this stream was last heard, on the monotonic clock; 0: never.
   int64_t heard_ns(const std::string& key) const;
-  // Beats of all streams that were heard.
+  // The valid datagrams received, of all streams.
   int64_t heard_total() const { return heard_total_; }
 
  private:
   struct Stream {
     std::string key;
-    uint64_t sent = 0, received = 0;  // numbers of the last beats
+    uint64_t sent = 0, received = 0;  // numbers of the last datagrams
     int64_t heard_ns = 0;
   };
 
-  Beats(std::vector<int> sockets, std::string address, size_t patience);
-  static absl::StatusOr<std::unique_ptr<Beats>> Start(std::unique_ptr<Beats> beats);
+  UdpHeartbeats(std::vector<int> sockets, std::string address, size_t patience);
+  static absl::StatusOr<std::unique_ptr<UdpHeartbeats>> Start(std::unique_ptr<UdpHeartbeats> made);
   void Loop();
   void Receive(int fd);
   void AskAll();
@@ -64,7 +64,7 @@ class Beats {
   std::vector<int> sockets_;  // these five on the thread
   size_t attempts_ = 0;
   SocketAddress dialled_;
-  std::map<std::string, std::string> answers_;  // since the last beat: DialAnswer by address
+  std::map<std::string, std::string> answers_;  // since the last datagram: DialAnswer by address
   int64_t connected_ns_ = 0;
   const int stop_;  // an event
   std::atomic<int64_t> heard_total_ = 0;
@@ -73,9 +73,9 @@ class Beats {
   std::thread thread_;
 };
 
-// True if a stream that last received a message at `message_ns`, and whose other end last beat at
-// `beat_ns`, is to be ended as silent.
-bool IsSilent(int64_t now_ns, int64_t message_ns, int64_t beat_ns);
+// Returns true if a stream must end as silent: its last message arrived at `message_ns`, and the
+// last UDP heartbeat of its other end at `heartbeat_ns`.
+bool IsSilent(int64_t now_ns, int64_t message_ns, int64_t heartbeat_ns);
 // Why it is ended: "no message for 2.5s".
 std::string SilenceOf(int64_t now_ns, int64_t message_ns);
 

@@ -1,4 +1,4 @@
-#include "daemon/link/beats.h"
+#include "daemon/link/udp_heartbeats.h"
 
 #include <poll.h>
 #include <spdlog/spdlog.h>
@@ -27,18 +27,18 @@
 namespace agmm {
 namespace {
 
-// A datagram: the mark, the stream's id, the beat's number, and a keyed hash of both and of the
+// A datagram: the mark, the stream's id, the datagram's number, and a keyed hash of both and of the
 // direction, which keeps a stranger from returning a question as its answer.
 constexpr absl::string_view kMark = "agmmbeat";
-constexpr size_t kIdBytes = 16, kNumberBytes = sizeof(uint64_t), kHashBytes = 16;
-constexpr size_t kBytes = kMark.size() + kIdBytes + kNumberBytes + kHashBytes;
+constexpr size_t kStreamIdBytes = 16, kNumberBytes = sizeof(uint64_t), kHashBytes = 16;
+constexpr size_t kBytes = kMark.size() + kStreamIdBytes + kNumberBytes + kHashBytes;
 constexpr absl::string_view kQuestion = "agmm beat question", kAnswer = "agmm beat answer";
 constexpr int kAtOnce = 64;
 // A question without an answer is asked again after this long.
 const absl::Duration kAskAgain = kHeartbeatPeriod / 4;
 
 std::string IdOf(const std::string& key) {
-  return KeyedHash(key, {"agmm beat stream"}).substr(0, kIdBytes);
+  return KeyedHash(key, {"agmm beat stream"}).substr(0, kStreamIdBytes);
 }
 
 std::string Signed(absl::string_view direction, const std::string& key, const std::string& id,
@@ -50,29 +50,31 @@ std::string Signed(absl::string_view direction, const std::string& key, const st
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Beats>> Beats::Answer(std::vector<int> sockets) {
-  return Start(std::unique_ptr<Beats>(new Beats(std::move(sockets), "", 0)));
+absl::StatusOr<std::unique_ptr<UdpHeartbeats>> UdpHeartbeats::Answer(std::vector<int> sockets) {
+  return Start(std::unique_ptr<UdpHeartbeats>(new UdpHeartbeats(std::move(sockets), "", 0)));
 }
 
-absl::StatusOr<std::unique_ptr<Beats>> Beats::Ask(const std::string& address, size_t patience) {
-  return Start(std::unique_ptr<Beats>(new Beats({}, address, patience)));
+absl::StatusOr<std::unique_ptr<UdpHeartbeats>> UdpHeartbeats::Ask(const std::string& address,
+                                                                  size_t patience) {
+  return Start(std::unique_ptr<UdpHeartbeats>(new UdpHeartbeats({}, address, patience)));
 }
 
-absl::StatusOr<std::unique_ptr<Beats>> Beats::Start(std::unique_ptr<Beats> beats) {
-  if (beats->stop_ < 0)
-    return absl::ResourceExhaustedError("no descriptor for the beats; raise ulimit -n");
-  AGMM_ASSIGN_OR_RETURN(beats->thread_,
-                        StartThread("the beats", [raw = beats.get()] { raw->Loop(); }));
-  return beats;
+absl::StatusOr<std::unique_ptr<UdpHeartbeats>> UdpHeartbeats::Start(
+    std::unique_ptr<UdpHeartbeats> made) {
+  if (made->stop_ < 0)
+    return absl::ResourceExhaustedError("no descriptor for the UDP heartbeats; raise ulimit -n");
+  AGMM_ASSIGN_OR_RETURN(made->thread_,
+                        StartThread("the UDP heartbeats", [raw = made.get()] { raw->Loop(); }));
+  return made;
 }
 
-Beats::Beats(std::vector<int> sockets, std::string address, size_t patience)
+UdpHeartbeats::UdpHeartbeats(std::vector<int> sockets, std::string address, size_t patience)
     : address_(std::move(address)),
       patience_(patience),
       sockets_(std::move(sockets)),
       stop_(eventfd(0, EFD_CLOEXEC)) {}
 
-Beats::~Beats() {
+UdpHeartbeats::~UdpHeartbeats() {
   if (thread_.joinable()) {
     eventfd_write(stop_, 1);
     thread_.join();
@@ -81,29 +83,29 @@ Beats::~Beats() {
   if (stop_ >= 0) close(stop_);
 }
 
-void Beats::Begin(const std::string& key) {
+void UdpHeartbeats::Begin(const std::string& key) {
   std::lock_guard lock(mutex_);
   streams_[IdOf(key)] = {.key = key};
 }
 
-void Beats::End(const std::string& key) {
+void UdpHeartbeats::End(const std::string& key) {
   std::lock_guard lock(mutex_);
   streams_.erase(IdOf(key));
 }
 
-int64_t Beats::heard_ns(const std::string& key) const {
+int64_t UdpHeartbeats::heard_ns(const std::string& key) const {
   std::lock_guard lock(mutex_);
   const auto it = streams_.find(IdOf(key));
   return it == streams_.end() ? 0 : it->second.heard_ns;
 }
 
-void Beats::Loop() {
+void UdpHeartbeats::Loop() {
   const bool asks = !address_.empty();
   int64_t asked_ms = 0;
   while (true) {
     int wait_ms = -1;
     if (asks) {
-      // Each beat wakes both hosts: an idle world asks no more often than it must.
+      // Each datagram wakes both hosts, so an idle world asks no more often than it must.
       const int64_t pause_ms =
           absl::ToInt64Milliseconds(AllAnswered() ? kHeartbeatPeriod : kAskAgain);
       const int64_t now_ms = MonotonicNanos() / 1'000'000;
@@ -123,31 +125,31 @@ void Beats::Loop() {
   }
 }
 
-bool Beats::AllAnswered() const {
+bool UdpHeartbeats::AllAnswered() const {
   std::lock_guard lock(mutex_);
   return std::all_of(streams_.begin(), streams_.end(), [](const auto& stream) {
     return stream.second.received == stream.second.sent;
   });
 }
 
-void Beats::AskAll() {
-  std::vector<std::string> beats;
+void UdpHeartbeats::AskAll() {
+  std::vector<std::string> datagrams;
   int64_t heard_ns = 0;
   {
     std::lock_guard lock(mutex_);
     for (auto& [id, stream] : streams_) {
-      beats.push_back(Signed(kQuestion, stream.key, id, ++stream.sent));
+      datagrams.push_back(Signed(kQuestion, stream.key, id, ++stream.sent));
       heard_ns = std::max(heard_ns, stream.heard_ns);
     }
   }
-  if (beats.empty()) return;
+  if (datagrams.empty()) return;
   Reconnect(heard_ns);
   if (sockets_.empty()) return;
-  for (const std::string& beat : beats)
-    if (send(sockets_[0], beat.data(), beat.size(), 0) < 0) Note(errno);
+  for (const std::string& datagram : datagrams)
+    if (send(sockets_[0], datagram.data(), datagram.size(), 0) < 0) Note(errno);
 }
 
-void Beats::Reconnect(int64_t heard_ns) {
+void UdpHeartbeats::Reconnect(int64_t heard_ns) {
   const int64_t now_ns = MonotonicNanos();
   const int64_t limit_ns = absl::ToInt64Nanoseconds(2 * kHeartbeatPeriod);
   if (!sockets_.empty() && now_ns - std::max(heard_ns, connected_ns_) <= limit_ns) return;
@@ -166,7 +168,7 @@ void Beats::Reconnect(int64_t heard_ns) {
 }
 
 // To the next of the addresses that the name has by now.
-void Beats::Connect() {
+void UdpHeartbeats::Connect() {
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address_, 1);
   if (!parsed.ok()) return;  // the configuration was checked
   const absl::StatusOr<std::vector<SocketAddress>> all = Resolve(parsed->host, parsed->port);
@@ -184,12 +186,12 @@ void Beats::Connect() {
   if (fd >= 0) close(fd);
 }
 
-void Beats::Note(int error) {
+void UdpHeartbeats::Note(int error) {
   const std::string to = dialled_.ToString();
   answers_[to] = DialAnswer(to, error);
 }
 
-void Beats::Receive(int fd) {
+void UdpHeartbeats::Receive(int fd) {
   for (int count = 0; count < kAtOnce; ++count) {
     char bytes[kBytes + 1];
     SocketAddress from;
@@ -198,11 +200,11 @@ void Beats::Receive(int fd) {
       if (errno != EAGAIN && !address_.empty()) Note(errno);
       return;
     }
-    const absl::string_view beat(bytes, size);
-    if (size != kBytes || !absl::StartsWith(beat, kMark)) continue;
-    const std::string id(beat.substr(kMark.size(), kIdBytes));
+    const absl::string_view datagram(bytes, size);
+    if (size != kBytes || !absl::StartsWith(datagram, kMark)) continue;
+    const std::string id(datagram.substr(kMark.size(), kStreamIdBytes));
     uint64_t number;
-    std::memcpy(&number, bytes + kMark.size() + kIdBytes, sizeof(number));
+    std::memcpy(&number, bytes + kMark.size() + kStreamIdBytes, sizeof(number));
     std::string answer;
     {
       std::lock_guard lock(mutex_);
@@ -210,9 +212,9 @@ void Beats::Receive(int fd) {
       if (it == streams_.end()) continue;
       Stream& stream = it->second;
       const bool asks = !address_.empty();
-      // An old beat may be a stranger's copy.
+      // An old datagram may be a stranger's copy.
       if (number <= stream.received ||
-          !SameHash(beat, Signed(asks ? kAnswer : kQuestion, stream.key, id, number)))
+          !SameHash(datagram, Signed(asks ? kAnswer : kQuestion, stream.key, id, number)))
         continue;
       stream.received = number;
       stream.heard_ns = MonotonicNanos();
@@ -224,8 +226,8 @@ void Beats::Receive(int fd) {
   }
 }
 
-bool IsSilent(int64_t now_ns, int64_t message_ns, int64_t beat_ns) {
-  return now_ns - std::max(message_ns, beat_ns) > absl::ToInt64Nanoseconds(kSilenceLimit) ||
+bool IsSilent(int64_t now_ns, int64_t message_ns, int64_t heartbeat_ns) {
+  return now_ns - std::max(message_ns, heartbeat_ns) > absl::ToInt64Nanoseconds(kSilenceLimit) ||
          now_ns - message_ns > absl::ToInt64Nanoseconds(kStreamSilenceLimit);
 }
 

@@ -1,12 +1,12 @@
-#include "daemon/link/heartbeat.h"
+#include "daemon/link/heartbeat_thread.h"
 
 #include "daemon/link/protocol.h"
 #include "kernels/base/clock.h"
 
 namespace agmm {
 
-void Heartbeat::Schedule(std::weak_ptr<Pulse> pulse, bool due) {
-  // All pulses share their ticks, so that an idle daemon wakes once for all of them.
+void HeartbeatThread::Schedule(std::weak_ptr<HeartbeatStream> stream, bool due) {
+  // All streams share their ticks, so that an idle daemon wakes once for all of them.
   const int64_t tick_ns = absl::ToInt64Nanoseconds(kHeartbeatPeriod / 2);
   const int64_t before_ns = MonotonicNanos();
   const int64_t delay_ns = tick_ns - before_ns % tick_ns;
@@ -14,12 +14,12 @@ void Heartbeat::Schedule(std::weak_ptr<Pulse> pulse, bool due) {
   pauses_->Expect(due_ns);
   loop_.PostAfter(absl::Nanoseconds(delay_ns), [=, this] {
     pauses_->Tick(due_ns, PauseNanos());
-    const std::shared_ptr<Pulse> alive = pulse.lock();
+    const std::shared_ptr<HeartbeatStream> alive = stream.lock();
     if (alive == nullptr) return;
     const int64_t now_ns = MonotonicNanos();
-    if (now_ns - before_ns < 2 * tick_ns) alive->Judge(now_ns);
-    alive->Beat(due);
-    Schedule(pulse, !due);
+    if (now_ns - before_ns < 2 * tick_ns) alive->EndIfSilent(now_ns);
+    alive->SendHeartbeat(due);
+    Schedule(stream, !due);
   });
 }
 

@@ -1,5 +1,5 @@
-// Signs of life beside the streams.
-#include "daemon/link/beats.h"
+// Heartbeats as UDP datagrams.
+#include "daemon/link/udp_heartbeats.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -44,15 +44,15 @@ std::string Receive(int fd, SocketAddress* from) {
   return size < 0 ? "" : std::string(bytes, size);
 }
 
-TEST(Beats, BothEndsHearEachOtherWhileTheStreamLives) {
+TEST(UdpHeartbeats, BothEndsHearEachOtherWhileTheStreamLives) {
   std::string address;
-  const auto answers = *Beats::Answer({Bound(&address)});
-  const auto asks = *Beats::Ask(address);
-  for (Beats* end : {answers.get(), asks.get()}) {
+  const auto answers = *UdpHeartbeats::Answer({Bound(&address)});
+  const auto asks = *UdpHeartbeats::Ask(address);
+  for (UdpHeartbeats* end : {answers.get(), asks.get()}) {
     EXPECT_EQ(end->heard_ns("key"), 0);
     end->Begin("key");
   }
-  for (Beats* end : {answers.get(), asks.get()}) {
+  for (UdpHeartbeats* end : {answers.get(), asks.get()}) {
     EXPECT_TRUE(Eventually([&] { return end->heard_ns("key") > 0; }));
     const int64_t first_ns = end->heard_ns("key");
     EXPECT_TRUE(Eventually([&] { return end->heard_ns("key") > first_ns; })) << "only once";
@@ -61,10 +61,10 @@ TEST(Beats, BothEndsHearEachOtherWhileTheStreamLives) {
   EXPECT_EQ(asks->heard_ns("key"), 0);
 }
 
-TEST(Beats, AStrangersKeyIsNotHeard) {
+TEST(UdpHeartbeats, AStrangersKeyIsNotHeard) {
   std::string address;
-  const auto answers = *Beats::Answer({Bound(&address)});
-  const auto stranger = *Beats::Ask(address), member = *Beats::Ask(address);
+  const auto answers = *UdpHeartbeats::Answer({Bound(&address)});
+  const auto stranger = *UdpHeartbeats::Ask(address), member = *UdpHeartbeats::Ask(address);
   answers->Begin("key");
   stranger->Begin("other");
   member->Begin("key");
@@ -72,10 +72,10 @@ TEST(Beats, AStrangersKeyIsNotHeard) {
   EXPECT_EQ(stranger->heard_ns("other"), 0);
 }
 
-TEST(Beats, CopiesAndReturnedQuestionsAreNotHeard) {
+TEST(UdpHeartbeats, CopiesAndReturnedQuestionsAreNotHeard) {
   std::string address;
   const int wire = Bound(&address);
-  const auto asks = *Beats::Ask(address);
+  const auto asks = *UdpHeartbeats::Ask(address);
   asks->Begin("key");
   SocketAddress from;
   const std::string question = Receive(wire, &from);
@@ -89,7 +89,7 @@ TEST(Beats, CopiesAndReturnedQuestionsAreNotHeard) {
 
   std::string second, answering;
   const int other_wire = Bound(&second);
-  const auto answers = *Beats::Answer({Bound(&answering)});
+  const auto answers = *UdpHeartbeats::Answer({Bound(&answering)});
   answers->Begin("key");
   sockaddr_in to{};
   to.sin_family = AF_INET;
@@ -116,14 +116,14 @@ TEST(Beats, CopiesAndReturnedQuestionsAreNotHeard) {
   for (int fd : {wire, other_wire}) close(fd);
 }
 
-TEST(Beats, AWarningNamesTheAddressAndHowItAnswers) {
+TEST(UdpHeartbeats, AWarningNamesTheAddressAndHowItAnswers) {
   std::string silent, refuses;
   const int wire = Bound(&silent);
   close(Bound(&refuses));
   for (const auto& [address, how] :
        {std::pair(silent, " did not answer"), std::pair(refuses, " refused")}) {
     Logged logged;
-    const auto asks = *Beats::Ask(address, /*patience=*/1);
+    const auto asks = *UdpHeartbeats::Ask(address, /*patience=*/1);
     asks->Begin("key");
     EXPECT_TRUE(Eventually([&] { return !logged.text().empty(); }));
     EXPECT_THAT(logged.text(),
@@ -132,7 +132,7 @@ TEST(Beats, AWarningNamesTheAddressAndHowItAnswers) {
   close(wire);
 }
 
-TEST(Beats, SilenceIsJudgedByBoth) {
+TEST(UdpHeartbeats, SilenceIsJudgedByBoth) {
   const int64_t silence = absl::ToInt64Nanoseconds(kSilenceLimit);
   const int64_t stream = absl::ToInt64Nanoseconds(kStreamSilenceLimit);
   const int64_t now = 100 * stream;
