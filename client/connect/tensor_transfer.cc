@@ -60,8 +60,8 @@ class Uploader {
   }
 
  private:
-  // A message, and its call.
-  struct Slot {
+  // One message of the upload. The calls are used in turn.
+  struct UploadCall {
     v1::UploadRequest request;
     v1::UploadResponse response;
     std::optional<Connection::Call> call;  // from Start to Await
@@ -71,12 +71,12 @@ class Uploader {
 
   // Where to go on behind a break: bytes in flight may have arrived.
   absl::Status AskPosition() {
-    Slot& slot = slots_[0];
-    slot.request.clear_chunk();
-    slot.request.clear_commit();
-    Start(&slot);
-    AGMM_RETURN_IF_ERROR(Await(&slot));
-    position_ = slot.response.committed_bytes();
+    UploadCall& upload = calls_[0];
+    upload.request.clear_chunk();
+    upload.request.clear_commit();
+    Start(&upload);
+    AGMM_RETURN_IF_ERROR(Await(&upload));
+    position_ = upload.response.committed_bytes();
     return absl::OkStatus();
   }
 
@@ -85,28 +85,28 @@ class Uploader {
     absl::Status status;
     bool opened = false, committed = false;
     for (size_t next = 0; status.ok() && !committed; ++next) {
-      Slot& slot = slots_[next % kInFlight];
-      status = Await(&slot);
-      if (status.ok()) status = Fill(&slot);
+      UploadCall& upload = calls_[next % kInFlight];
+      status = Await(&upload);
+      if (status.ok()) status = Fill(&upload);
       if (!status.ok()) break;
-      committed = slot.request.has_commit();
-      Start(&slot);
+      committed = upload.request.has_commit();
+      Start(&upload);
       // The first message waits for the tensor's turn, and the others for the first.
-      if (!std::exchange(opened, true)) status = Await(&slot);
+      if (!std::exchange(opened, true)) status = Await(&upload);
       for (size_t i = 1; committed && status.ok() && i <= kInFlight; ++i)
-        status = Await(&slots_[(next + i) % kInFlight]);
+        status = Await(&calls_[(next + i) % kInFlight]);
     }
-    for (Slot& slot : slots_) Drop(&slot);
+    for (UploadCall& upload : calls_) Drop(&upload);
     if (!status.ok() || tensor_.has_value()) return status;
     return absl::InternalError("the daemon answered a commit without the tensor");
   }
 
   // The message that begins at position_.
-  absl::Status Fill(Slot* slot) {
+  absl::Status Fill(UploadCall* upload) {
     const int64_t size = std::min(kPieceBytes, total_bytes_ - position_);
-    slot->request.clear_commit();
+    upload->request.clear_commit();
     if (size > 0) {
-      v1::UploadChunk& chunk = *slot->request.mutable_chunk();
+      v1::UploadChunk& chunk = *upload->request.mutable_chunk();
       chunk.set_offset_bytes(position_);
       chunk.mutable_data()->resize(size);
       AGMM_RETURN_IF_ERROR(read_(position_, size, chunk.mutable_data()->data()));
@@ -116,38 +116,40 @@ class Uploader {
       hashed_bytes_ = std::max(hashed_bytes_, position_ + size);
       position_ += size;
     } else {
-      slot->request.clear_chunk();
+      upload->request.clear_chunk();
     }
-    if (position_ == total_bytes_) slot->request.mutable_commit()->set_checksum(checksum_.value());
+    if (position_ == total_bytes_)
+      upload->request.mutable_commit()->set_checksum(checksum_.value());
     return absl::OkStatus();
   }
 
-  void Start(Slot* slot) {
-    *slot->request.mutable_begin() = begin_;
-    slot->done = false;
-    slot->call.emplace(connection_, deadline_, retry_.sequencer());
-    connection_->contents()->async()->Upload(slot->call->context(), &slot->request, &slot->response,
-                                             [this, slot](grpc::Status status) {
+  void Start(UploadCall* upload) {
+    *upload->request.mutable_begin() = begin_;
+    upload->done = false;
+    upload->call.emplace(connection_, deadline_, retry_.sequencer());
+    connection_->contents()->async()->Upload(upload->call->context(), &upload->request,
+                                             &upload->response,
+                                             [this, upload](grpc::Status status) {
                                                std::lock_guard lock(mutex_);
-                                               slot->status = std::move(status);
-                                               slot->done = true;
+                                               upload->status = std::move(status);
+                                               upload->done = true;
                                                changed_.notify_all();
                                              });
   }
 
-  // Waits for the slot's answer, if its message is on its way. Sets delay_ where another attempt
+  // Waits for the call's answer, if its message is on its way. Sets delay_ where another attempt
   // may succeed: the connection broke, or the daemon was out of memory for transfers.
-  absl::Status Await(Slot* slot) {
-    if (!slot->call.has_value()) return absl::OkStatus();
-    AwaitGrpc(slot);
-    const absl::Status status = slot->call->Convert(slot->status);
-    delay_ = status.ok() ? std::nullopt : retry_.Next(*slot->call);
-    lost_ = slot->call->lost();
-    slot->call.reset();
+  absl::Status Await(UploadCall* upload) {
+    if (!upload->call.has_value()) return absl::OkStatus();
+    AwaitGrpc(upload);
+    const absl::Status status = upload->call->Convert(upload->status);
+    delay_ = status.ok() ? std::nullopt : retry_.Next(*upload->call);
+    lost_ = upload->call->lost();
+    upload->call.reset();
     if (!status.ok()) return status;
-    if (slot->response.has_tensor()) tensor_ = slot->response.tensor();
-    if (slot->request.has_chunk()) {
-      const v1::UploadChunk& chunk = slot->request.chunk();
+    if (upload->response.has_tensor()) tensor_ = upload->response.tensor();
+    if (upload->request.has_chunk()) {
+      const v1::UploadChunk& chunk = upload->request.chunk();
       const int64_t end = chunk.offset_bytes() + static_cast<int64_t>(chunk.data().size());
       if (end > placed_bytes_) retry_.Restart();
       placed_bytes_ = std::max(placed_bytes_, end);
@@ -156,17 +158,17 @@ class Uploader {
     return absl::OkStatus();
   }
 
-  // Ends the slot's call, whatever its answer is.
-  void Drop(Slot* slot) {
-    if (!slot->call.has_value()) return;
-    slot->call->context()->TryCancel();
-    AwaitGrpc(slot);
-    slot->call.reset();
+  // Cancels the call and drops its answer.
+  void Drop(UploadCall* upload) {
+    if (!upload->call.has_value()) return;
+    upload->call->context()->TryCancel();
+    AwaitGrpc(upload);
+    upload->call.reset();
   }
 
-  void AwaitGrpc(Slot* slot) {
+  void AwaitGrpc(UploadCall* upload) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [slot] { return slot->done; });
+    changed_.wait(lock, [upload] { return upload->done; });
   }
 
   Connection* const connection_;
@@ -183,9 +185,9 @@ class Uploader {
   bool lost_ = false;                    // the last call
   std::optional<absl::Duration> delay_;  // until the next attempt; absent: the error is final
   std::optional<v1::Tensor> tensor_;     // once committed
-  std::mutex mutex_;                     // of the slots' `done` and `status`
+  std::mutex mutex_;                     // of the calls' `done` and `status`
   std::condition_variable changed_;
-  std::array<Slot, kInFlight> slots_;
+  std::array<UploadCall, kInFlight> calls_;
 };
 
 }  // namespace

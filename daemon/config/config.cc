@@ -50,9 +50,9 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 // One message of the file with its location: turns a wrong field into "file:line:column: field
 // ...".
-class Part {
+class Section {
  public:
-  Part(const std::string& file, std::string path, const Message& message, const Tree* tree)
+  Section(const std::string& file, std::string path, const Message& message, const Tree* tree)
       : file_(file), path_(std::move(path)), message_(message), tree_(tree) {}
 
   // Points at field `name`, or at the file where it is not set.
@@ -68,10 +68,10 @@ class Part {
   absl::Status Check(const std::string& name, const absl::Status& value) const {
     return value.ok() ? value : Error(name, value.message());
   }
-  Part Nested(const std::string& name, const Message& message, int index = -1) const {
+  Section Nested(const std::string& name, const Message& message, int index = -1) const {
     const auto* field = message_.GetDescriptor()->FindFieldByName(name);
     const std::string path = index < 0 ? Path(name) : absl::StrFormat("%s[%d]", Path(name), index);
-    return Part(file_, path, message, tree_->GetTreeForNested(field, index));
+    return Section(file_, path, message, tree_->GetTreeForNested(field, index));
   }
 
  private:
@@ -102,7 +102,7 @@ absl::Status CheckName(absl::string_view name) {
   return absl::OkStatus();
 }
 
-absl::Status ReadPeerPort(const config::World& world, const Part& at, Config* config) {
+absl::Status ReadPeerPort(const config::World& world, const Section& at, Config* config) {
   if (world.node_size() == 1) return absl::OkStatus();
   AGMM_ASSIGN_OR_RETURN(HostPort peers, ParseHostPort(world.node(0).address(), 1));
   const int port = world.peer_port() == 0 ? peers.port - 1 : world.peer_port();
@@ -122,13 +122,13 @@ absl::Status ReadPeerPort(const config::World& world, const Part& at, Config* co
 }
 
 // Gives equal addresses in `world` equal text.
-absl::Status ReadWorld(config::World& world, const Part& at, Config* config) {
+absl::Status ReadWorld(config::World& world, const Section& at, Config* config) {
   AGMM_RETURN_IF_ERROR(at.Check("cluster", CheckName(world.cluster())));
   if (world.node_size() == 0) return at.Error("node", "is missing; a world has at least one node");
   std::set<std::string> names, addresses;
   for (int i = 0; i < world.node_size(); ++i) {
     config::Node& node = *world.mutable_node(i);
-    const Part here = at.Nested("node", node, i);
+    const Section here = at.Nested("node", node, i);
     AGMM_RETURN_IF_ERROR(here.Check("name", CheckName(node.name())));
     if (!names.insert(absl::AsciiStrToLower(node.name())).second) {
       return here.Error(
@@ -161,7 +161,7 @@ absl::Status ReadWorld(config::World& world, const Part& at, Config* config) {
   return absl::OkStatus();
 }
 
-absl::Status ReadDevice(const config::Device& device, const Part& at, Config* config) {
+absl::Status ReadDevice(const config::Device& device, const Section& at, Config* config) {
   const bool cuda = device.kind() == "cuda";
   if (!cuda && device.kind() != "cpu")
     return at.Error(
@@ -186,7 +186,7 @@ absl::Status ReadDevice(const config::Device& device, const Part& at, Config* co
   return absl::OkStatus();
 }
 
-absl::Status ReadDevices(const config::Local& local, const Part& at, Config* config) {
+absl::Status ReadDevices(const config::Local& local, const Section& at, Config* config) {
   if (local.device_size() == 0) {
     config->devices = DefaultDevices(config->node().devices, UsableCores(), UsableMemory());
     return absl::OkStatus();
@@ -204,8 +204,8 @@ absl::Status ReadDevices(const config::Local& local, const Part& at, Config* con
 }
 
 // `world` and `at` are the places of the two blocks, for errors.
-absl::Status ReadSelf(const config::Local& local, const NodeNames& names, const Part& world,
-                      const Part& at, Config* config) {
+absl::Status ReadSelf(const config::Local& local, const NodeNames& names, const Section& world,
+                      const Section& at, Config* config) {
   std::vector<std::string> nodes;
   for (const NodeConfig& node : config->nodes) nodes.push_back(node.name);
   const absl::StatusOr<OwnNode> own = FindOwnNode(nodes, local.node(), names);
@@ -216,7 +216,7 @@ absl::Status ReadSelf(const config::Local& local, const NodeNames& names, const 
   return absl::OkStatus();
 }
 
-absl::Status ReadLocal(const config::Local& local, const Part& at, Config* config) {
+absl::Status ReadLocal(const config::Local& local, const Section& at, Config* config) {
   AGMM_RETURN_IF_ERROR(ReadDevices(local, at, config));
   if (!local.socket().empty())
     AGMM_RETURN_IF_ERROR(at.Check("socket", CheckSocketPath(local.socket())));
@@ -354,12 +354,12 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& fi
   if (!parser.ParseFromString(std::string(text), &message))
     return absl::InvalidArgumentError(error.text());
 
-  const Part root(file, "", message, &tree);
+  const Section root(file, "", message, &tree);
   if (!message.has_world()) return root.Error("world", "is missing");
   if (!message.has_local()) return root.Error("local", "is missing");
   Config config;
-  const Part world = root.Nested("world", message.world());
-  const Part local = root.Nested("local", message.local());
+  const Section world = root.Nested("world", message.world());
+  const Section local = root.Nested("local", message.local());
   AGMM_RETURN_IF_ERROR(ReadWorld(*message.mutable_world(), world, &config));
   AGMM_RETURN_IF_ERROR(ReadSelf(message.local(), names, world, local, &config));
   AGMM_RETURN_IF_ERROR(ReadLocal(message.local(), local, &config));

@@ -13,31 +13,33 @@ namespace agmm {
 Filler::Filler(TensorStore* store, ReportFn report) : store_(store), report_(std::move(report)) {}
 
 void Filler::Fill(const v1::FillShards& command) {
-  loop_.Post([this, command, generation = generation_.load()] { Run(command, generation); });
+  loop_.Post([this, command, local_generation = local_generation_.load()] {
+    Run(command, local_generation);
+  });
 }
 
 void Filler::EndGeneration(std::function<void()> drained) {
-  ++generation_;
+  ++local_generation_;
   loop_.Post(std::move(drained));
 }
 
-void Filler::Run(const v1::FillShards& command, uint64_t generation) {
-  if (generation != generation_) return;
+void Filler::Run(const v1::FillShards& command, uint64_t local_generation) {
+  if (local_generation != local_generation_) return;
   v1::Report report;
   report.mutable_tensor_filled()->set_tensor_id(command.tensor_id());
-  *report.mutable_tensor_filled()->mutable_error() = ToProto(FillAll(command, generation));
+  *report.mutable_tensor_filled()->mutable_error() = ToProto(FillAll(command, local_generation));
   // A report that leaves here comes before `drained`, so that it cannot be taken for one of the
   // next generation.
-  if (generation == generation_) report_(std::move(report));
+  if (local_generation == local_generation_) report_(std::move(report));
 }
 
-absl::Status Filler::FillAll(const v1::FillShards& command, uint64_t generation) {
+absl::Status Filler::FillAll(const v1::FillShards& command, uint64_t local_generation) {
   AGMM_ASSIGN_OR_RETURN(const std::vector<LocalShard> shards, store_->Shards(command.tensor_id()));
   AGMM_ASSIGN_OR_RETURN(const FillSpec fill, FromProto(command.fill()));
   const auto stop = [&] {
-    while (AGMM_FAILPOINT("filler.stuck") && generation == generation_)
+    while (AGMM_FAILPOINT("filler.stuck") && local_generation == local_generation_)
       absl::SleepFor(absl::Milliseconds(1));
-    return generation != generation_;
+    return local_generation != local_generation_;
   };
   for (const LocalShard& shard : shards) {
     AGMM_RETURN_IF_ERROR(CheckFill(fill, shard.dtype));

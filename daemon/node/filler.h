@@ -18,7 +18,7 @@ class Filler {
   using ReportFn = std::function<void(v1::Report)>;
   Filler(TensorStore* store, ReportFn report);
   // Stops the fill that runs and waits for it.
-  ~Filler() { ++generation_; }
+  ~Filler() { ++local_generation_; }
   Filler(const Filler&) = delete;
 
   // RESOURCE_EXHAUSTED if it has no thread, and can take no command.
@@ -33,14 +33,14 @@ class Filler {
   void EndGeneration(std::function<void()> drained);
 
  private:
-  void Run(const v1::FillShards& command, uint64_t generation);
-  // CANCELLED once `generation` is over.
-  absl::Status FillAll(const v1::FillShards& command, uint64_t generation);
+  void Run(const v1::FillShards& command, uint64_t local_generation);
+  // CANCELLED once `local_generation` is over.
+  absl::Status FillAll(const v1::FillShards& command, uint64_t local_generation);
 
   TensorStore* const store_;
   const ReportFn report_;
-  std::atomic<uint64_t> generation_{0};  // fills of earlier ones stop
-  Loop loop_{"fills"};                   // last: its tasks use all of the above
+  std::atomic<uint64_t> local_generation_{0};  // fills of earlier ones stop
+  Loop loop_{"fills"};                         // last: its tasks use all of the above
 };
 
 }  // namespace agmm

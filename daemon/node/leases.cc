@@ -52,7 +52,7 @@ void BeginLease(const TransferParts& parts, const CallContext& call, v1::BeginLe
   // A lease that is granted all the same is returned by the caller.
   call.cancel->OnCancel([parts, endless, answered, id = request.lease_id()](const absl::Status&) {
     if (*answered) return;
-    EndLease(parts, endless, {id, 0, parts.io->generation()}, LeaseEnd::kUntouched,
+    EndLease(parts, endless, {id, 0, parts.io->local_generation()}, LeaseEnd::kUntouched,
              [](const absl::StatusOr<v1::EndLeaseResponse>&) {});
   });
 }
@@ -68,7 +68,7 @@ void EndLease(const TransferParts& parts, const CallContext& call, const LeaseOf
       WithoutEnd(call), request,
       [io = parts.io, lease, reply = std::move(reply)](absl::StatusOr<v1::EndLeaseResponse> ended) {
         if (ended.ok()) return reply(std::move(ended));
-        io->Explain(lease.tensor_id, lease.generation, ended.status(), reply);
+        io->Explain(lease.tensor_id, lease.local_generation, ended.status(), reply);
       });
 }
 

@@ -35,10 +35,10 @@ struct TransferParts {
 // lease that still waits is withdrawn, and answered at once.
 void BeginLease(const TransferParts& parts, const CallContext& call, v1::BeginLeaseRequest request,
                 Reply<v1::BeginLeaseResponse> reply);
-// An error says why `generation` ended, if it did, see TensorIo::Explain.
+// An error says why `local_generation` ended, if it did, see TensorIo::Explain.
 struct LeaseOfTensor {
   uint64_t lease_id, tensor_id;
-  uint64_t generation;  // as TensorIo::generation before BeginLease
+  uint64_t local_generation;  // as TensorIo::local_generation before BeginLease
 };
 void EndLease(const TransferParts& parts, const CallContext& call, const LeaseOfTensor& lease,
               LeaseEnd how, Reply<v1::EndLeaseResponse> reply);

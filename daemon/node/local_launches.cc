@@ -16,16 +16,17 @@
 namespace agmm {
 namespace {
 
-// Epochs queued ahead on a device: enough that it never waits for the runner.
-constexpr int kEpochsAhead = 4;
+// Epochs that a device has been given and has not run: enough that it never waits for the runner.
+constexpr int kMaxQueuedEpochs = 4;
 constexpr size_t kEpochTimesKept = 64;
 
 // No epoch of `launch` is outstanding, and none will be fed.
 bool Over(const LocalLaunch& launch) {
   const bool no_more = launch.stopped || !launch.status.ok();
-  return std::all_of(launch.parts.begin(), launch.parts.end(), [&](const LocalLaunch::Part& part) {
-    return part.outstanding == 0 && (no_more || part.fed == launch.epochs);
-  });
+  return std::all_of(launch.shares.begin(), launch.shares.end(),
+                     [&](const LocalLaunch::RankShare& share) {
+                       return share.outstanding == 0 && (no_more || share.fed == launch.epochs);
+                     });
 }
 
 // Steps are stamped by this host's monotonic clock; reports carry wall time.
@@ -69,8 +70,8 @@ void LocalLaunches::Add(const v1::LaunchJob& command, const PlanPtr& plan) {
   plan->launches.push_back(launch);
   jobs_[launch->job] = launch;
   if (plan->failure.ok() && launch->status.ok()) {
-    for (size_t part = 0; part < plan->locals.size(); ++part)
-      devices_[plan->locals[part].device].launches.emplace_back(launch, static_cast<int>(part));
+    for (size_t index = 0; index < plan->locals.size(); ++index)
+      devices_[plan->locals[index].device].launches.emplace_back(launch, static_cast<int>(index));
   }
   unparked_();
   Advance(plan);
@@ -88,7 +89,7 @@ LaunchPtr LocalLaunches::Bind(const v1::LaunchJob& command, const PlanPtr& plan)
   launch->operands.workspace_offset = command.workspace_offset_bytes();
   launch->deadline = Deadline::After(absl::Seconds(command.timeout().seconds()) +
                                      absl::Nanoseconds(command.timeout().nanos()));
-  launch->parts.resize(plan->locals.size());
+  launch->shares.resize(plan->locals.size());
   launch->stopped = !plan->failure.ok();
   const size_t operands = plan->problem.tensors.size();
   if (command.first_epoch() != plan->next_epoch || launch->epochs < 1 ||
@@ -104,15 +105,15 @@ LaunchPtr LocalLaunches::Bind(const v1::LaunchJob& command, const PlanPtr& plan)
 
 void LocalLaunches::Feed(int device) {
   DeviceQueue& queue = devices_[device];
-  while (!queue.launches.empty() && queue.outstanding < kEpochsAhead) {
+  while (!queue.launches.empty() && queue.outstanding < kMaxQueuedEpochs) {
     const auto [launch, index] = queue.launches.front();
-    LocalLaunch::Part& part = launch->parts[index];
-    if (!launch->status.ok() || part.fed == launch->epochs) {
+    LocalLaunch::RankShare& share = launch->shares[index];
+    if (!launch->status.ok() || share.fed == launch->epochs) {
       queue.launches.pop_front();
       continue;
     }
-    const uint64_t epoch = launch->first_epoch + part.fed++;
-    ++part.outstanding;
+    const uint64_t epoch = launch->first_epoch + share.fed++;
+    ++share.outstanding;
     ++queue.outstanding;
     calls_->Add([this, launch = launch, index = index, epoch] {
       if (AGMM_FAILPOINT("runner.feed_late")) absl::SleepFor(absl::Milliseconds(100));
@@ -127,17 +128,17 @@ void LocalLaunches::OnEpochDone(const LaunchPtr& launch, int index, const EpochR
   const int device = launch->plan->locals[index].device;
   calls_->Do([&] {
     --devices_[device].outstanding;
-    LocalLaunch::Part& part = launch->parts[index];
-    --part.outstanding;
-    if (part.start_ns == 0) part.start_ns = report.start_ns;
+    LocalLaunch::RankShare& share = launch->shares[index];
+    --share.outstanding;
+    if (share.start_ns == 0) share.start_ns = report.start_ns;
     if (report.status.ok()) {
-      ++part.succeeded;
-      part.epoch_us.push_back((report.end_ns - report.start_ns) * 1e-3);
-      if (part.epoch_us.size() > kEpochTimesKept) part.epoch_us.pop_front();
+      ++share.succeeded;
+      share.epoch_us.push_back((report.end_ns - report.start_ns) * 1e-3);
+      if (share.epoch_us.size() > kEpochTimesKept) share.epoch_us.pop_front();
     } else if (launch->status.ok()) {
       launch->status = report.status;
     }
-    if (report.start_ns > 0 && (part.outstanding == 0 || !report.status.ok())) part.last = report;
+    if (report.start_ns > 0 && (share.outstanding == 0 || !report.status.ok())) share.last = report;
     Advance(launch->plan);
     Feed(device);
   });
@@ -216,22 +217,22 @@ v1::Report LocalLaunches::ReportOf(const LocalLaunch& launch) const {
   // The step that was running at the deadline says little about a job that is merely long.
   if (absl::IsDeadlineExceeded(status) && launch.epochs > 1) {
     int succeeded = launch.epochs;
-    for (const LocalLaunch::Part& part : launch.parts)
-      succeeded = std::min(succeeded, part.succeeded);
+    for (const LocalLaunch::RankShare& share : launch.shares)
+      succeeded = std::min(succeeded, share.succeeded);
     status = Annotate(status, absl::StrFormat("%d of %d epochs done", succeeded, launch.epochs));
   }
   if (!status.ok()) *done->mutable_error() = ToProto(status);
   const int64_t wall_offset_ns = WallOffsetNanos();
-  for (size_t part = 0; part < plan.locals.size(); ++part) {
-    if (launch.parts[part].start_ns > 0) done->set_began(true);
+  for (size_t index = 0; index < plan.locals.size(); ++index) {
+    if (launch.shares[index].start_ns > 0) done->set_began(true);
     v1::RankReport* rank = done->add_ranks();
-    *rank = RankReportOf(launch, part, wall_offset_ns);
-    const EpochReport& last = launch.parts[part].last;
+    *rank = RankReportOf(launch, index, wall_offset_ns);
+    const EpochReport& last = launch.shares[index].last;
     SetSteps(last.steps, last.start_ns, rank);
     if (status.ok()) continue;
     *rank->mutable_progress() =
-        ProgressOf(plan, plan.locals[part].rank, last.stopped, launch.first_epoch, launch.epochs,
-                   launch.parts[part].succeeded);
+        ProgressOf(plan, plan.locals[index].rank, last.stopped, launch.first_epoch, launch.epochs,
+                   launch.shares[index].succeeded);
   }
   return report;
 }
@@ -239,15 +240,15 @@ v1::Report LocalLaunches::ReportOf(const LocalLaunch& launch) const {
 v1::RankReport LocalLaunches::RankReportOf(const LocalLaunch& launch, size_t index,
                                            int64_t wall_offset_ns) const {
   const LocalPlan& plan = *launch.plan;
-  const LocalLaunch::Part& part = launch.parts[index];
+  const LocalLaunch::RankShare& share = launch.shares[index];
   const Rank local = plan.locals[index].rank;
   v1::RankReport rank;
   rank.set_rank(plan.problem.mesh.ranks[local]);
   rank.set_node(self_node_);
   if (!plan.islands.empty()) rank.set_island(plan.islands[local]);
-  rank.mutable_epoch_us()->Add(part.epoch_us.begin(), part.epoch_us.end());
-  rank.set_start_unix_us(UnixMicros(part.start_ns, wall_offset_ns));
-  rank.set_epoch_start_unix_us(UnixMicros(part.last.start_ns, wall_offset_ns));
+  rank.mutable_epoch_us()->Add(share.epoch_us.begin(), share.epoch_us.end());
+  rank.set_start_unix_us(UnixMicros(share.start_ns, wall_offset_ns));
+  rank.set_epoch_start_unix_us(UnixMicros(share.last.start_ns, wall_offset_ns));
   return rank;
 }
 
@@ -267,19 +268,19 @@ void LocalLaunches::Observe(const v1::ReportProgress& query,
   if (it == jobs_.end()) return report_(std::move(answer->report));
   const LaunchPtr& launch = it->second;
   progress->set_arriving_count(launch->plan->receives);
-  answer->missing = launch->parts.size();
+  answer->missing = launch->shares.size();
   const int64_t wall_offset_ns = WallOffsetNanos();
-  for (size_t part = 0; part < launch->parts.size(); ++part) {
-    *progress->add_ranks() = RankReportOf(*launch, part, wall_offset_ns);
-    const auto observed = [this, launch, part, answer, wall_offset_ns,
-                           done = launch->parts[part].succeeded,
-                           stopped = launch->parts[part].last.stopped](const RankState& now) {
+  for (size_t index = 0; index < launch->shares.size(); ++index) {
+    *progress->add_ranks() = RankReportOf(*launch, index, wall_offset_ns);
+    const auto observed = [this, launch, index, answer, wall_offset_ns,
+                           done = launch->shares[index].succeeded,
+                           stopped = launch->shares[index].last.stopped](const RankState& now) {
       const LocalPlan& plan = *launch->plan;
       const RankState& state = now.epoch == 0 && stopped.epoch > 0 ? stopped : now;
-      v1::RankProgress where = ProgressOf(plan, plan.locals[part].rank, state, launch->first_epoch,
+      v1::RankProgress where = ProgressOf(plan, plan.locals[index].rank, state, launch->first_epoch,
                                           launch->epochs, done);
       std::unique_lock lock(answer->mutex);
-      v1::RankReport* rank = answer->report.mutable_launch_progress()->mutable_ranks(part);
+      v1::RankReport* rank = answer->report.mutable_launch_progress()->mutable_ranks(index);
       if (where.epoch() > 0) {
         rank->set_epoch_start_unix_us(UnixMicros(state.start_ns, wall_offset_ns));
         SetSteps(state.steps, state.start_ns, rank);
@@ -289,8 +290,8 @@ void LocalLaunches::Observe(const v1::ReportProgress& query,
       lock.unlock();
       calls_->Do([&] { report_(std::move(answer->report)); });
     };
-    calls_->Add([launch, part, times = query.step_times(), observed] {
-      launch->plan->locals[part].executor->Observe(times, observed);
+    calls_->Add([launch, index, times = query.step_times(), observed] {
+      launch->plan->locals[index].executor->Observe(times, observed);
     });
   }
 }

@@ -19,7 +19,7 @@ namespace agmm {
 
 struct LocalLaunch {
   // One local rank's share.
-  struct Part {
+  struct RankShare {
     int fed = 0;          // epochs given to the executor
     int outstanding = 0;  // of those, not done
     int succeeded = 0;    // of those
@@ -33,10 +33,10 @@ struct LocalLaunch {
   int epochs = 0;
   Operands operands;
   Deadline deadline;
-  std::vector<Part> parts;  // by LocalPlan::locals
-  absl::Status status;      // the first error of an epoch
-  absl::Status cancel;      // takes effect when the earlier launches of the plan are over
-  bool stopped = false;     // no further epoch is fed
+  std::vector<RankShare> shares;  // by LocalPlan::locals
+  absl::Status status;            // the first error of an epoch
+  absl::Status cancel;            // takes effect when the earlier launches of the plan are over
+  bool stopped = false;           // no further epoch is fed
 };
 
 using LaunchPtr = std::shared_ptr<LocalLaunch>;
@@ -67,18 +67,20 @@ class LocalLaunches {
 
  private:
   struct DeviceQueue {
-    std::deque<std::pair<LaunchPtr, int>> launches;  // with the part; in command order
-    int outstanding = 0;                             // epochs
+    // With the index of the share; in command order.
+    std::deque<std::pair<LaunchPtr, int>> launches;
+    int outstanding = 0;  // epochs
   };
 
   LaunchPtr Bind(const v1::LaunchJob& command, const PlanPtr& plan) const;
   // Gives a device its next epochs.
   void Feed(int device);
   // Without the lock.
-  void OnEpochDone(const LaunchPtr& launch, int part, const EpochReport& report);
+  void OnEpochDone(const LaunchPtr& launch, int index, const EpochReport& report);
   v1::Report ReportOf(const LocalLaunch& launch) const;
   // One local rank's share of a report.
-  v1::RankReport RankReportOf(const LocalLaunch& launch, size_t part, int64_t wall_offset_ns) const;
+  v1::RankReport RankReportOf(const LocalLaunch& launch, size_t index,
+                              int64_t wall_offset_ns) const;
 
   const int self_node_;
   CallQueue* const calls_;

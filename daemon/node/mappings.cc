@@ -33,7 +33,7 @@ absl::StatusOr<int> Reopen(int fd, bool writable) {
 
 ServedMapping::ServedMapping(Mappings* mappings, Client client)
     : mappings_(mappings),
-      generation_(mappings->parts_.io->generation()),
+      local_generation_(mappings->parts_.io->local_generation()),
       client_(std::move(client)) {}
 
 void ServedMapping::Begin(const CallContext& call, const v1::BeginMapping& begin) {
@@ -93,7 +93,7 @@ void ServedMapping::OnLease(absl::StatusOr<v1::BeginLeaseResponse> response) {
 }
 
 absl::Status ServedMapping::CheckGeneration() const {
-  return mappings_->parts_.io->CheckGeneration(tensor_.tensor_id(), generation_);
+  return mappings_->parts_.io->CheckGeneration(tensor_.tensor_id(), local_generation_);
 }
 
 absl::Status ServedMapping::Offer(v1::MapTensorResponse* response) {
@@ -190,7 +190,7 @@ void ServedMapping::ReturnLease(Deferred* after) {
                                         : LeaseEnd::kSpoiled;
   after->Add([self = shared_from_this(), lease_id = lease_id_, how] {
     EndLease(self->mappings_->parts_, self->call_,
-             {lease_id, self->tensor_.tensor_id(), self->generation_}, how,
+             {lease_id, self->tensor_.tensor_id(), self->local_generation_}, how,
              [self](absl::StatusOr<v1::EndLeaseResponse> response) {
                self->OnReturned(std::move(response));
              });

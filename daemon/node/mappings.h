@@ -80,7 +80,7 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   absl::Status Offer(v1::MapTensorResponse* response);
 
   Mappings* const mappings_;
-  const uint64_t generation_;
+  const uint64_t local_generation_;
   CallContext call_;  // of Begin
   std::atomic<bool> writable_ = false;
 

@@ -14,8 +14,9 @@
 
 namespace agmm {
 namespace {
-// No peer can be further ahead than this.
-constexpr uint64_t kMaxEpochsAhead = uint64_t{1} << 20;
+// A message for a later epoch than this many behind the next one is dropped, because no peer can be
+// so far ahead.
+constexpr uint64_t kMaxMessageEpochsAhead = uint64_t{1} << 20;
 }  // namespace
 
 Runner::Runner(int self_node, int first_rank, std::vector<LocalDevice> devices,
@@ -155,7 +156,7 @@ Receiver::Verdict Runner::Resolve(int from_node, const Message& message, int64_t
                                   Arrival* arrival) {
   const PlanPtr plan = FindPlan(message.plan);
   if (plan == nullptr || plan->released || !plan->failure.ok() || message.epoch == 0 ||
-      message.epoch > plan->next_epoch + kMaxEpochsAhead)
+      message.epoch > plan->next_epoch + kMaxMessageEpochsAhead)
     return Verdict::kDrop;
   const LocalLaunch* launch = LocalLaunches::Find(*plan, message.epoch);
   const ArrivalContext context{plan->problem, *plan->schedule,

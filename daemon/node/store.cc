@@ -23,15 +23,15 @@ void TensorStore::EndTransfers(const absl::Status& why) {
   {
     std::lock_guard lock(generation_mutex_);
     std::lock_guard reasons(mutex_);
-    ended_.emplace(generation_++, why);
+    ended_.emplace(local_generation_++, why);
     if (ended_.size() > kRememberedEnds) ended_.erase(ended_.begin());
   }
   if (on_generation_end_) on_generation_end_(why);
 }
 
-absl::Status TensorStore::ended(uint64_t generation) const {
+absl::Status TensorStore::ended(uint64_t local_generation) const {
   std::lock_guard lock(mutex_);
-  if (const auto it = ended_.find(generation); it != ended_.end()) return it->second;
+  if (const auto it = ended_.find(local_generation); it != ended_.end()) return it->second;
   return absl::AbortedError("the world has changed many times since");
 }
 

@@ -46,18 +46,19 @@ class TensorStore : public BulkStore {
   void Drop(uint64_t tensor_id);
   void DropAll();
 
-  // How many generations have ended on this node: not the world's number. The leases of all
-  // transfers end with their generation.
-  uint64_t generation() const { return generation_.load(); }
-  // While the lock is held, no generation ends: for a few copies after a check of generation().
+  // How many generations have ended on this node, which is not the world's number. The leases of
+  // all transfers end with their local generation.
+  uint64_t local_generation() const { return local_generation_.load(); }
+  // While the lock is held, no generation ends: for a few copies after a check of
+  // local_generation().
   std::shared_lock<std::shared_mutex> HoldGeneration() const {
     return std::shared_lock(generation_mutex_);
   }
   // Ends the generation because of `why`, an error. Waits for the locks of HoldGeneration: their
   // writes are in place, or on their way in the old generation.
   void EndTransfers(const absl::Status& why);
-  // Returns why `generation` ended, if it has and is one of the last kRememberedEnds.
-  absl::Status ended(uint64_t generation) const;
+  // Returns why `local_generation` ended, if it has and is one of the last kRememberedEnds.
+  absl::Status ended(uint64_t local_generation) const;
   // `handler` runs at each end of a generation, on the loop, with the reason. Set before the first.
   void OnGenerationEnd(std::function<void(const absl::Status&)> handler) {
     on_generation_end_ = std::move(handler);
@@ -83,10 +84,10 @@ class TensorStore : public BulkStore {
   const Dropped dropped_;
   std::function<void(const absl::Status&)> on_generation_end_;
   mutable std::shared_mutex generation_mutex_;
-  std::atomic<uint64_t> generation_{0};
+  std::atomic<uint64_t> local_generation_{0};
   static constexpr size_t kRememberedEnds = 64;
   mutable std::mutex mutex_;                // guards what follows
-  std::map<uint64_t, absl::Status> ended_;  // by generation
+  std::map<uint64_t, absl::Status> ended_;  // by local generation
   std::map<uint64_t, std::shared_ptr<const Entry>> tensors_;
 };
 

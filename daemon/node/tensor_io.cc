@@ -17,26 +17,26 @@
 namespace agmm {
 namespace {
 
-// The sequencer notices a daemon's death at once, and its silence a little later. Where beats still
-// arrive it takes longer; then the transport's words are passed on.
+// The sequencer notices a daemon's death at once, and its silence a little later. While UDP
+// heartbeats still arrive it takes longer; then the transport's own error is passed on.
 const absl::Duration kReasonLimit = kSilenceLimit + kTransportGrace + absl::Milliseconds(500);
 
-// The overlap of a piece with one rank's shard.
-struct Part {
+// The overlap of a rectangle of a piece with one rank's shard.
+struct Overlap {
   BulkBlock block;
   int64_t piece_offset = 0;  // of its first element in the piece's data, in bytes
 };
 
-// The parts of one call; done when all of them are, with the first error.
-class Parts {
+// The moves of one call; done when all of them are, with the first error.
+class PendingMoves {
  public:
-  explicit Parts(std::function<void(absl::Status)> done) : done_(std::move(done)) {}
+  explicit PendingMoves(std::function<void(absl::Status)> done) : done_(std::move(done)) {}
 
-  // Adds a part, and returns the callback of its end.
-  static std::function<void(absl::Status)> Next(const std::shared_ptr<Parts>& parts) {
-    std::lock_guard lock(parts->mutex_);
-    ++parts->open_;
-    return [parts](const absl::Status& status) { parts->End(status); };
+  // Adds a move, and returns the callback of its end.
+  static std::function<void(absl::Status)> Next(const std::shared_ptr<PendingMoves>& moves) {
+    std::lock_guard lock(moves->mutex_);
+    ++moves->open_;
+    return [moves](const absl::Status& status) { moves->End(status); };
   }
   void End(const absl::Status& status) {
     {
@@ -51,34 +51,35 @@ class Parts {
   const std::function<void(absl::Status)> done_;
   std::mutex mutex_;
   absl::Status status_;
-  int open_ = 1;  // the caller's own part counts
+  int open_ = 1;  // the caller's own End counts
 };
 
-// The part of mesh rank `rank`. Empty parts have no rows.
-Part PartOf(const v1::Tensor& proto, const PlacedTensor& placed, const PiecePart& piece,
-            Rank rank) {
+// The overlap with the shard of mesh rank `rank`. An empty one has no rows.
+Overlap OverlapOf(const v1::Tensor& proto, const PlacedTensor& placed, const PieceRect& rect,
+                  Rank rank) {
   const Block shard = ShardBlock(placed.mesh, placed.tensor, 0, rank);
-  const Range rows = Intersect(shard.rows, piece.rows);
-  const Range cols = Intersect(shard.cols, piece.cols);
-  Part part;
-  part.block.tensor = proto.tensor_id();
-  part.block.rank = placed.mesh.ranks[rank];
-  if (rows.empty() || cols.empty()) return part;
-  part.block.row_begin = rows.begin - shard.rows.begin;
-  part.block.row_end = rows.end - shard.rows.begin;
-  part.block.col_begin = cols.begin - shard.cols.begin;
-  part.block.col_end = cols.end - shard.cols.begin;
-  part.piece_offset = piece.offset_bytes + ((rows.begin - piece.rows.begin) * piece.cols.size() +
-                                            cols.begin - piece.cols.begin) *
-                                               SizeOf(placed.tensor.dtype);
-  return part;
+  const Range rows = Intersect(shard.rows, rect.rows);
+  const Range cols = Intersect(shard.cols, rect.cols);
+  Overlap overlap;
+  overlap.block.tensor = proto.tensor_id();
+  overlap.block.rank = placed.mesh.ranks[rank];
+  if (rows.empty() || cols.empty()) return overlap;
+  overlap.block.row_begin = rows.begin - shard.rows.begin;
+  overlap.block.row_end = rows.end - shard.rows.begin;
+  overlap.block.col_begin = cols.begin - shard.cols.begin;
+  overlap.block.col_end = cols.end - shard.cols.begin;
+  overlap.piece_offset = rect.offset_bytes + ((rows.begin - rect.rows.begin) * rect.cols.size() +
+                                              cols.begin - rect.cols.begin) *
+                                                 SizeOf(placed.tensor.dtype);
+  return overlap;
 }
 
-// The part's rows in the piece's data.
-Rows RowsOf(const Part& part, const PlacedTensor& placed, const PiecePart& piece, std::byte* data) {
+// The overlap's rows in the piece's data.
+Rows RowsOf(const Overlap& overlap, const PlacedTensor& placed, const PieceRect& rect,
+            std::byte* data) {
   const int64_t element = SizeOf(placed.tensor.dtype);
-  return {data + part.piece_offset, part.block.row_end - part.block.row_begin,
-          (part.block.col_end - part.block.col_begin) * element, piece.cols.size() * element};
+  return {data + overlap.piece_offset, overlap.block.row_end - overlap.block.row_begin,
+          (overlap.block.col_end - overlap.block.col_begin) * element, rect.cols.size() * element};
 }
 
 }  // namespace
@@ -91,9 +92,9 @@ TensorIo::TensorIo(Loop* loop, TensorStore* store, UcxTransport* transport, int 
       self_node_(self_node),
       node_of_rank_(std::move(node_of_rank)) {}
 
-absl::StatusOr<TensorIo::Pieces> TensorIo::Locate(const v1::Tensor& tensor, int64_t offset_bytes,
-                                                  size_t size_bytes) const {
-  Pieces located;
+absl::StatusOr<TensorIo::Located> TensorIo::Locate(const v1::Tensor& tensor, int64_t offset_bytes,
+                                                   size_t size_bytes) const {
+  Located located;
   AGMM_ASSIGN_OR_RETURN(located.tensor, FromProto(tensor.spec()));
   const PlacedTensor& placed = located.tensor;
   for (int rank : placed.mesh.ranks) {
@@ -103,29 +104,29 @@ absl::StatusOr<TensorIo::Pieces> TensorIo::Locate(const v1::Tensor& tensor, int6
                           node_of_rank_.size()));
     }
   }
-  AGMM_ASSIGN_OR_RETURN(located.pieces,
-                        PartsOfPiece(placed.tensor.rows, placed.tensor.cols, placed.tensor.dtype,
+  AGMM_ASSIGN_OR_RETURN(located.rects,
+                        RectsOfPiece(placed.tensor.rows, placed.tensor.cols, placed.tensor.dtype,
                                      offset_bytes, static_cast<int64_t>(size_bytes)));
   return located;
 }
 
-absl::Status TensorIo::CheckGeneration(uint64_t tensor_id, uint64_t generation) const {
-  if (generation == store_->generation()) return absl::OkStatus();
+absl::Status TensorIo::CheckGeneration(uint64_t tensor_id, uint64_t local_generation) const {
+  if (local_generation == store_->local_generation()) return absl::OkStatus();
   return WithReason(
       absl::AbortedError(absl::StrFormat("%s; repeat the whole transfer of tensor %d",
-                                         store_->ended(generation).message(), tensor_id)),
+                                         store_->ended(local_generation).message(), tensor_id)),
       kReasonPeerLost);
 }
 
-void TensorIo::Explain(uint64_t tensor_id, uint64_t generation, absl::Status status,
+void TensorIo::Explain(uint64_t tensor_id, uint64_t local_generation, absl::Status status,
                        std::function<void(absl::Status)> done) {
   if (status.ok()) return done(std::move(status));
   std::unique_lock lock(mutex_);
   const uint64_t id = next_broken_++;
   const bool wait = absl::IsAborted(status) && !stopped_;
-  broken_.emplace(id, Broken{tensor_id, generation, std::move(status), std::move(done)});
+  broken_.emplace(id, Broken{tensor_id, local_generation, std::move(status), std::move(done)});
   lock.unlock();
-  if (!wait || store_->generation() != generation) return Answer(id);
+  if (!wait || store_->local_generation() != local_generation) return Answer(id);
   loop_->PostAfter(kReasonLimit, [this, id] { Answer(id); });
 }
 
@@ -135,7 +136,7 @@ void TensorIo::Answer(uint64_t id) {
   lock.unlock();
   if (found.empty()) return;
   const Broken& broken = found.mapped();
-  const absl::Status reason = CheckGeneration(broken.tensor_id, broken.generation);
+  const absl::Status reason = CheckGeneration(broken.tensor_id, broken.local_generation);
   broken.done(reason.ok() ? broken.status : reason);
 }
 
@@ -173,37 +174,38 @@ void TensorIo::Move(bool write, const BulkBlock& block, const Rows& rows,
 }
 
 void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data,
-                     uint64_t generation, std::function<void(absl::Status)> done) {
-  const absl::StatusOr<Pieces> located = Locate(tensor, offset_bytes, data.size());
+                     uint64_t local_generation, std::function<void(absl::Status)> done) {
+  const absl::StatusOr<Located> located = Locate(tensor, offset_bytes, data.size());
   if (!located.ok()) return done(located.status());
   const PlacedTensor& placed = located->tensor;
   // Rows have no const form; nothing is written through these.
   auto* bytes = reinterpret_cast<std::byte*>(const_cast<char*>(data.data()));
   std::shared_lock<std::shared_mutex> kept = store_->HoldGeneration();
-  if (absl::Status status = CheckGeneration(tensor.tensor_id(), generation); !status.ok()) {
+  if (absl::Status status = CheckGeneration(tensor.tensor_id(), local_generation); !status.ok()) {
     kept.unlock();
     return done(std::move(status));
   }
-  auto parts = std::make_shared<Parts>(
-      [this, id = tensor.tensor_id(), generation, done = std::move(done)](absl::Status status) {
-        Explain(id, generation, std::move(status), done);
-      });
-  for (const PiecePart& piece : located->pieces) {
+  auto moves = std::make_shared<PendingMoves>([this, id = tensor.tensor_id(), local_generation,
+                                               done = std::move(done)](absl::Status status) {
+    Explain(id, local_generation, std::move(status), done);
+  });
+  for (const PieceRect& rect : located->rects) {
     for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
-      const Part part = PartOf(tensor, placed, piece, rank);
-      Move(/*write=*/true, part.block, RowsOf(part, placed, piece, bytes), Parts::Next(parts));
+      const Overlap overlap = OverlapOf(tensor, placed, rect, rank);
+      Move(/*write=*/true, overlap.block, RowsOf(overlap, placed, rect, bytes),
+           PendingMoves::Next(moves));
     }
   }
   // `done` may write again, and must not do so under the lock.
   kept.unlock();
-  parts->End(absl::OkStatus());
+  moves->End(absl::OkStatus());
 }
 
 void TensorIo::Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<char> data,
-                    uint64_t generation, std::function<void(absl::Status)> done) {
-  const absl::StatusOr<Pieces> located = Locate(tensor, offset_bytes, data.size());
+                    uint64_t local_generation, std::function<void(absl::Status)> done) {
+  const absl::StatusOr<Located> located = Locate(tensor, offset_bytes, data.size());
   if (!located.ok()) return done(located.status());
-  if (absl::Status status = CheckGeneration(tensor.tensor_id(), generation); !status.ok())
+  if (absl::Status status = CheckGeneration(tensor.tensor_id(), local_generation); !status.ok())
     return done(std::move(status));
   const PlacedTensor& placed = located->tensor;
   auto* bytes = reinterpret_cast<std::byte*>(data.data());
@@ -215,17 +217,18 @@ void TensorIo::Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<c
     const auto [it, first] = holders.try_emplace({shard.rows.begin, shard.cols.begin}, rank);
     if (!first && node_of_rank_[placed.mesh.ranks[rank]] == self_node_) it->second = rank;
   }
-  auto parts = std::make_shared<Parts>(
-      [this, id = tensor.tensor_id(), generation, done = std::move(done)](absl::Status status) {
-        Explain(id, generation, std::move(status), done);
-      });
-  for (const PiecePart& piece : located->pieces) {
+  auto moves = std::make_shared<PendingMoves>([this, id = tensor.tensor_id(), local_generation,
+                                               done = std::move(done)](absl::Status status) {
+    Explain(id, local_generation, std::move(status), done);
+  });
+  for (const PieceRect& rect : located->rects) {
     for (const auto& [begin, rank] : holders) {
-      const Part part = PartOf(tensor, placed, piece, rank);
-      Move(/*write=*/false, part.block, RowsOf(part, placed, piece, bytes), Parts::Next(parts));
+      const Overlap overlap = OverlapOf(tensor, placed, rect, rank);
+      Move(/*write=*/false, overlap.block, RowsOf(overlap, placed, rect, bytes),
+           PendingMoves::Next(moves));
     }
   }
-  parts->End(absl::OkStatus());
+  moves->End(absl::OkStatus());
 }
 
 }  // namespace agmm

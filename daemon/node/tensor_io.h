@@ -27,11 +27,11 @@ class TensorIo {
   TensorIo(Loop* loop, TensorStore* store, UcxTransport* transport, int self_node,
            std::vector<int> node_of_rank);
 
-  // As TensorStore::generation; read it before a transfer requests its lease.
-  uint64_t generation() const { return store_->generation(); }
+  // As TensorStore::local_generation; read it before a transfer requests its lease.
+  uint64_t local_generation() const { return store_->local_generation(); }
 
-  // OK until `generation` is over, then ABORTED with PEER_LOST, which says why it ended: its leases
-  // are void.
+  // OK until `local_generation` is over, then ABORTED with PEER_LOST, which says why it ended: its
+  // leases are void.
   absl::Status CheckGeneration(uint64_t tensor_id, uint64_t generation) const;
   // Answers the transfers that wait in Explain. Call it when the store's generation has ended.
   void OnGenerationEnd();
@@ -41,38 +41,38 @@ class TensorIo {
   // Writes `data` as bytes [offset_bytes, offset_bytes + its size) of the contents (row-major
   // without padding, whole elements) to every rank that holds a part of them. `data` must live
   // until `done`, which runs once, when the bytes are in place everywhere. Errors: INVALID_ARGUMENT
-  // for bytes that are not the tensor's; ABORTED with PEER_LOST, also when `generation` is over:
-  // the lease ended with it, and another transfer may be writing.
+  // for bytes that are not the tensor's; ABORTED with PEER_LOST, also when `local_generation` is
+  // over: the lease ended with it, and another transfer may be writing.
   void Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data,
-             uint64_t generation, std::function<void(absl::Status)> done);
+             uint64_t local_generation, std::function<void(absl::Status)> done);
 
   // Fills `data` with the bytes of the contents from offset_bytes on. It must live until `done`.
   // Errors: as Write, and those of the store where the bytes lie.
   void Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<char> data,
-            uint64_t generation, std::function<void(absl::Status)> done);
+            uint64_t local_generation, std::function<void(absl::Status)> done);
 
   // Passes `status`, with which a transfer ended, to `done`; in place of an error, the reason for
-  // which `generation` ended. For ABORTED it waits for that end: when a node is lost, the others
-  // renew their connections, and a transfer may notice this first. It could only blame a healthy
-  // node; the sequencer tells which one it was.
-  void Explain(uint64_t tensor_id, uint64_t generation, absl::Status status,
+  // which `local_generation` ended. For ABORTED it waits for that end: when a node is lost, the
+  // others renew their connections, and a transfer may notice this first. It could only blame a
+  // healthy node; the sequencer tells which one it was.
+  void Explain(uint64_t tensor_id, uint64_t local_generation, absl::Status status,
                std::function<void(absl::Status)> done);
 
  private:
   // A tensor, and the elements that a range of its contents covers.
-  struct Pieces {
+  struct Located {
     PlacedTensor tensor;
-    absl::InlinedVector<PiecePart, 3> pieces;
+    absl::InlinedVector<PieceRect, 3> rects;
   };
-  absl::StatusOr<Pieces> Locate(const v1::Tensor& tensor, int64_t offset_bytes,
-                                size_t size_bytes) const;
+  absl::StatusOr<Located> Locate(const v1::Tensor& tensor, int64_t offset_bytes,
+                                 size_t size_bytes) const;
   // Writes `rows` to the block of a shard, or reads them from it. Done before it returns if the
   // shard is on this node.
   void Move(bool write, const BulkBlock& block, const Rows& rows,
             std::function<void(absl::Status)> done);
 
   struct Broken {
-    uint64_t tensor_id, generation;
+    uint64_t tensor_id, local_generation;
     absl::Status status;
     std::function<void(absl::Status)> done;
   };

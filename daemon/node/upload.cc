@@ -23,7 +23,7 @@ UploadRecord::UploadRecord(const TransferParts& parts, const v1::BeginUpload& be
       begin_(begin),
       silence_limit_(silence_limit),
       closed_(std::move(closed)),
-      generation_(parts.io->generation()),
+      local_generation_(parts.io->local_generation()),
       heard_ns_(MonotonicNanos()) {}
 
 void UploadRecord::Open(const CallContext& call) {
@@ -134,7 +134,7 @@ absl::Status UploadRecord::CheckChunk(const v1::UploadChunk& chunk) const {
                         offset, begin_.upload_id(), received_bytes_, kUploadWindowBytes));
   }
   const v1::TensorSpec& spec = tensor_.spec();
-  return Annotate(PartsOfPiece(spec.rows(), spec.cols(), dtype_, offset, size).status(), "a chunk");
+  return Annotate(RectsOfPiece(spec.rows(), spec.cols(), dtype_, offset, size).status(), "a chunk");
 }
 
 absl::Status UploadRecord::CheckCommit(const v1::CommitUpload& commit) const {
@@ -177,7 +177,7 @@ void UploadRecord::TakeChunks(Deferred* after) {
       Waiter placed{commit ? Answer() : waiter.answer, waiter.cancel, waiter.message};
       after->Add([self = shared_from_this(), offset, data, placed = std::move(placed)] {
         self->parts_.io->Write(
-            self->tensor_, offset, data, self->generation_,
+            self->tensor_, offset, data, self->local_generation_,
             [self, placed](absl::Status status) { self->OnPlaced(placed, std::move(status)); });
       });
     } else if (!commit) {
@@ -257,7 +257,7 @@ void UploadRecord::Fail(absl::Status why) {
 
 void UploadRecord::CheckGeneration() {
   if (phase_ != Phase::kOpen) return;
-  if (absl::Status status = parts_.io->CheckGeneration(tensor_.tensor_id(), generation_);
+  if (absl::Status status = parts_.io->CheckGeneration(tensor_.tensor_id(), local_generation_);
       !status.ok())
     Fail(std::move(status));
 }
@@ -278,8 +278,9 @@ void UploadRecord::Drive(Deferred* after) {
                                               : LeaseEnd::kSpoiled;
   after->Add([self = shared_from_this(), commit, how, lease_id = lease_id_] {
     if (lease_id == 0) return self->OnClosed(false, v1::EndLeaseResponse());
-    EndLease(self->parts_, self->call_, {lease_id, self->tensor_.tensor_id(), self->generation_},
-             how, [self, commit](absl::StatusOr<v1::EndLeaseResponse> response) {
+    EndLease(self->parts_, self->call_,
+             {lease_id, self->tensor_.tensor_id(), self->local_generation_}, how,
+             [self, commit](absl::StatusOr<v1::EndLeaseResponse> response) {
                self->OnClosed(commit, std::move(response));
              });
   });

@@ -107,7 +107,7 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   const v1::BeginUpload begin_;
   const absl::Duration silence_limit_;
   const std::function<void(const absl::Status&)> closed_;
-  const uint64_t generation_;
+  const uint64_t local_generation_;
   CallContext call_;  // of the client that began it
   // Ends the wait for the lease, with the upload and not with its client.
   const std::shared_ptr<CancelToken> opening_ = std::make_shared<CancelToken>();

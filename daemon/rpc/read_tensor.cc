@@ -24,7 +24,7 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
       : ServerStream(context),
         parts_(parts),
         request_(request),
-        generation_(parts.io->generation()),
+        local_generation_(parts.io->local_generation()),
         buffers_(kBuffers) {
     position_ = request.offset_bytes();
   }
@@ -107,7 +107,7 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
     piece_.mutable_data()->resize(end - position_);
     position_ = end;
     parts_.io->Read(tensor_, piece_.offset_bytes(), absl::MakeSpan(*piece_.mutable_data()),
-                    generation_, [self = Self<ReadTensorStream>()](absl::Status status) {
+                    local_generation_, [self = Self<ReadTensorStream>()](absl::Status status) {
                       self->OnRead(std::move(status));
                     });
   }
@@ -148,7 +148,8 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
   // Once, when nothing is on its way any more.
   void ReturnLease() {
     if (lease_id_ == 0) return End(end_);
-    EndLease(parts_, call_, {lease_id_, tensor_.tensor_id(), generation_}, LeaseEnd::kUntouched,
+    EndLease(parts_, call_, {lease_id_, tensor_.tensor_id(), local_generation_},
+             LeaseEnd::kUntouched,
              [self = Self<ReadTensorStream>()](const absl::StatusOr<v1::EndLeaseResponse>& ended) {
                // A lease that ended with its generation kept no writer off: what was sent may mix
                // two versions.
@@ -158,7 +159,7 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
 
   const TransferParts parts_;
   const v1::ReadTensorRequest request_;
-  const uint64_t generation_;  // before the lease was requested
+  const uint64_t local_generation_;  // before the lease was requested
   // Written by OnBegun alone.
   uint64_t lease_id_ = 0;
   v1::Tensor tensor_;

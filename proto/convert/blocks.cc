@@ -6,7 +6,7 @@
 
 namespace agmm {
 
-absl::StatusOr<absl::InlinedVector<PiecePart, 3>> PartsOfPiece(int64_t rows, int64_t cols,
+absl::StatusOr<absl::InlinedVector<PieceRect, 3>> RectsOfPiece(int64_t rows, int64_t cols,
                                                                DType dtype, int64_t offset_bytes,
                                                                int64_t size_bytes) {
   const int64_t element = SizeOf(dtype);
@@ -23,22 +23,22 @@ absl::StatusOr<absl::InlinedVector<PiecePart, 3>> PartsOfPiece(int64_t rows, int
         absl::StrFormat("%d bytes from byte %d are not whole elements; %s has %d bytes", size_bytes,
                         offset_bytes, Name(dtype), element));
   }
-  absl::InlinedVector<PiecePart, 3> parts;
+  absl::InlinedVector<PieceRect, 3> rects;
   const int64_t end = begin + size;
   for (int64_t at = begin; at < end;) {
     const int64_t row = at / cols, col = at % cols;
-    PiecePart& part = parts.emplace_back();
-    part.offset_bytes = (at - begin) * element;
+    PieceRect& rect = rects.emplace_back();
+    rect.offset_bytes = (at - begin) * element;
     if (col == 0 && end - at >= cols) {
-      part.rows = {row, end / cols};
-      part.cols = {0, cols};
+      rect.rows = {row, end / cols};
+      rect.cols = {0, cols};
     } else {
-      part.rows = {row, row + 1};
-      part.cols = {col, std::min(cols, col + end - at)};
+      rect.rows = {row, row + 1};
+      rect.cols = {col, std::min(cols, col + end - at)};
     }
-    at = (part.rows.end - 1) * cols + part.cols.end;
+    at = (rect.rows.end - 1) * cols + rect.cols.end;
   }
-  return parts;
+  return rects;
 }
 
 int64_t EndOfPiece(int64_t total_bytes, int64_t row_bytes, int64_t offset_bytes) {

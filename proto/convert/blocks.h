@@ -17,17 +17,17 @@ inline constexpr int64_t kMaxPieceBytes = int64_t{4} << 20;
 // How far ahead of the bytes that it has in order a receiver takes a piece.
 inline constexpr int64_t kUploadWindowBytes = int64_t{8} << 20;
 
-// Rows x columns of a tensor, and where their bytes begin in the piece that they are a part of.
-struct PiecePart {
+// Rows x columns of a tensor, and where their bytes begin in the piece that contains them.
+struct PieceRect {
   Range rows, cols;
   int64_t offset_bytes = 0;
-  friend bool operator==(const PiecePart&, const PiecePart&) = default;
+  friend bool operator==(const PieceRect&, const PieceRect&) = default;
 };
 
-// Returns the parts of bytes [offset_bytes, offset_bytes + size_bytes) of a rows x cols tensor, in
-// order: the end of a row, whole rows, the beginning of a row, each if it is not empty. Errors:
-// INVALID_ARGUMENT for bytes outside the tensor or partial elements.
-absl::StatusOr<absl::InlinedVector<PiecePart, 3>> PartsOfPiece(int64_t rows, int64_t cols,
+// Returns the rectangles that hold bytes [offset_bytes, offset_bytes + size_bytes) of a rows x cols
+// tensor, in order: the end of a row, whole rows, the beginning of a row, each if it is not empty.
+// Errors: INVALID_ARGUMENT for bytes outside the tensor or partial elements.
+absl::StatusOr<absl::InlinedVector<PieceRect, 3>> RectsOfPiece(int64_t rows, int64_t cols,
                                                                DType dtype, int64_t offset_bytes,
                                                                int64_t size_bytes);
 

@@ -13,25 +13,25 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// What the parts say, element by element, against the definition.
+// Compares the rectangles with the definition, element by element.
 void ExpectExact(int64_t rows, int64_t cols, DType dtype, int64_t first, int64_t count) {
   SCOPED_TRACE(testing::Message() << rows << " x " << cols << ": " << count << " from " << first);
   const int64_t element = SizeOf(dtype);
-  const auto parts = PartsOfPiece(rows, cols, dtype, first * element, count * element);
-  ASSERT_TRUE(parts.ok()) << parts.status();
-  ASSERT_LE(parts->size(), 3u);
+  const auto rects = RectsOfPiece(rows, cols, dtype, first * element, count * element);
+  ASSERT_TRUE(rects.ok()) << rects.status();
+  ASSERT_LE(rects->size(), 3u);
   int64_t next = first;
-  for (const PiecePart& part : *parts) {
-    ASSERT_FALSE(part.rows.empty() || part.cols.empty());
-    EXPECT_EQ(part.offset_bytes, (next - first) * element);
-    for (int64_t row = part.rows.begin; row < part.rows.end; ++row)
-      for (int64_t col = part.cols.begin; col < part.cols.end; ++col)
+  for (const PieceRect& rect : *rects) {
+    ASSERT_FALSE(rect.rows.empty() || rect.cols.empty());
+    EXPECT_EQ(rect.offset_bytes, (next - first) * element);
+    for (int64_t row = rect.rows.begin; row < rect.rows.end; ++row)
+      for (int64_t col = rect.cols.begin; col < rect.cols.end; ++col)
         ASSERT_EQ(row * cols + col, next++);
   }
   EXPECT_EQ(next, first + count);
 }
 
-TEST(PartsOfPiece, AreAllPiecesOfSmallTensors) {
+TEST(RectsOfPiece, AreAllPiecesOfSmallTensors) {
   for (int64_t rows : {1, 2, 4}) {
     for (int64_t cols : {1, 2, 5}) {
       for (int64_t first = 0; first <= rows * cols; ++first)
@@ -41,31 +41,31 @@ TEST(PartsOfPiece, AreAllPiecesOfSmallTensors) {
   }
 }
 
-TEST(PartsOfPiece, AreTheEndOfARowWholeRowsAndTheBeginningOfOne) {
-  const auto parts = PartsOfPiece(10, 4, DType::kF32, 3 * 4, 12 * 4);
-  ASSERT_TRUE(parts.ok());
-  EXPECT_THAT(*parts, ElementsAre(PiecePart{{0, 1}, {3, 4}, 0}, PiecePart{{1, 3}, {0, 4}, 4},
-                                  PiecePart{{3, 4}, {0, 3}, 36}));
+TEST(RectsOfPiece, AreTheEndOfARowWholeRowsAndTheBeginningOfOne) {
+  const auto rects = RectsOfPiece(10, 4, DType::kF32, 3 * 4, 12 * 4);
+  ASSERT_TRUE(rects.ok());
+  EXPECT_THAT(*rects, ElementsAre(PieceRect{{0, 1}, {3, 4}, 0}, PieceRect{{1, 3}, {0, 4}, 4},
+                                  PieceRect{{3, 4}, {0, 3}, 36}));
 }
 
-TEST(PartsOfPiece, OfNothingAreNone) {
-  EXPECT_THAT(*PartsOfPiece(3, 3, DType::kF16, 0, 0), IsEmpty());
-  EXPECT_THAT(*PartsOfPiece(3, 3, DType::kF16, 18, 0), IsEmpty());
+TEST(RectsOfPiece, OfNothingAreNone) {
+  EXPECT_THAT(*RectsOfPiece(3, 3, DType::kF16, 0, 0), IsEmpty());
+  EXPECT_THAT(*RectsOfPiece(3, 3, DType::kF16, 18, 0), IsEmpty());
 }
 
-TEST(PartsOfPiece, OfTheLargestTensorDoNotOverflow) {
+TEST(RectsOfPiece, OfTheLargestTensorDoNotOverflow) {
   constexpr int64_t kSize = kMaxDimension, kBytes = kSize * kSize * 4;
-  const auto last = PartsOfPiece(kSize, kSize, DType::kF32, kBytes - 4, 4);
+  const auto last = RectsOfPiece(kSize, kSize, DType::kF32, kBytes - 4, 4);
   ASSERT_TRUE(last.ok());
-  EXPECT_THAT(*last, ElementsAre(PiecePart{{kSize - 1, kSize}, {kSize - 1, kSize}, 0}));
-  const auto all = PartsOfPiece(kSize, kSize, DType::kF32, 0, kBytes);
+  EXPECT_THAT(*last, ElementsAre(PieceRect{{kSize - 1, kSize}, {kSize - 1, kSize}, 0}));
+  const auto all = RectsOfPiece(kSize, kSize, DType::kF32, 0, kBytes);
   ASSERT_TRUE(all.ok());
-  EXPECT_THAT(*all, ElementsAre(PiecePart{{0, kSize}, {0, kSize}, 0}));
+  EXPECT_THAT(*all, ElementsAre(PieceRect{{0, kSize}, {0, kSize}, 0}));
 }
 
-TEST(PartsOfPiece, OutsideTheTensorOrWithinAnElementAreRefused) {
+TEST(RectsOfPiece, OutsideTheTensorOrWithinAnElementAreRefused) {
   const auto refused = [](int64_t offset, int64_t size) {
-    return std::string(PartsOfPiece(3, 5, DType::kF32, offset, size).status().message());
+    return std::string(RectsOfPiece(3, 5, DType::kF32, offset, size).status().message());
   };
   for (auto [offset, size] : {std::pair<int64_t, int64_t>{-4, 4},
                               {0, -4},

@@ -127,7 +127,7 @@ class Execution {
     int launched = 0;                    // epochs
     int busy_lanes = 0, lanes_left = 0;  // without relay lanes
   };
-  static constexpr int kPieces = 2, kEpochsAhead = 3;
+  static constexpr int kPieces = 2, kRelayEpochsAhead = 3;
 
   // Gives `task` the priority of its new id.
   void Rename(Task& task, const TaskId& id) {
@@ -173,7 +173,7 @@ class Execution {
     const Step& step = StepOf(task.id);
     if (!task.running) {
       // A device may have several epochs in hand, and a relay lane need not wait for its rank's.
-      const int ahead = rank.lanes[task.lane].relay ? kEpochsAhead : 0;
+      const int ahead = rank.lanes[task.lane].relay ? kRelayEpochsAhead : 0;
       if (rank.launched + ahead < task.id.epoch) return false;
       const auto holds = [&](const Wait& wait) {
         return ranks_[wait.slot.rank].slots[wait.slot.index] >= task.id.epoch - wait.lag;

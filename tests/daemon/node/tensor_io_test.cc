@@ -76,13 +76,13 @@ struct MemoryWorld {
   }
   absl::Status Write(int node, const v1::Tensor& tensor, int64_t offset, const std::string& data) {
     Outcomes done;
-    nodes[node]->io->Write(tensor, offset, data, nodes[node]->io->generation(), done.Next());
+    nodes[node]->io->Write(tensor, offset, data, nodes[node]->io->local_generation(), done.Next());
     return done.Wait(1) ? done.all()[0] : absl::DeadlineExceededError("no answer");
   }
   absl::Status Read(int node, const v1::Tensor& tensor, int64_t offset, std::string* data) {
     Outcomes done;
-    nodes[node]->io->Read(tensor, offset, absl::MakeSpan(*data), nodes[node]->io->generation(),
-                          done.Next());
+    nodes[node]->io->Read(tensor, offset, absl::MakeSpan(*data),
+                          nodes[node]->io->local_generation(), done.Next());
     return done.Wait(1) ? done.all()[0] : absl::DeadlineExceededError("no answer");
   }
   std::vector<std::unique_ptr<MemoryNode>> nodes;
@@ -202,7 +202,7 @@ TEST(TensorIo, AWriteThatOutlivesItsGenerationIsRefused) {
   ASSERT_TRUE(world.Place(tensor).ok());
   std::string data(8 * 8 * 4, '\0');
   MemoryNode& node = *world.nodes[0];
-  const uint64_t generation = node.io->generation();
+  const uint64_t generation = node.io->local_generation();
   node.store->EndTransfers(absl::AbortedError("node b was lost"));
   Outcomes done;
   node.io->Write(tensor, 0, data, generation, done.Next());
@@ -226,7 +226,7 @@ TEST(TensorIo, ABrokenConnectionIsReportedAsTheLossThatEndsTheGeneration) {
   world.nodes[1]->transport = nullptr;
   ASSERT_TRUE(broken.WaitFor(kPatience));
   Outcomes done;
-  node.io->Read(tensor, 0, absl::MakeSpan(data), node.io->generation(), done.Next());
+  node.io->Read(tensor, 0, absl::MakeSpan(data), node.io->local_generation(), done.Next());
   node.store->EndTransfers(absl::AbortedError("node c was lost"));
   node.io->OnGenerationEnd();
   ASSERT_TRUE(done.Wait(1));
@@ -237,7 +237,7 @@ TEST(TensorIo, ABrokenConnectionIsReportedAsTheLossThatEndsTheGeneration) {
 TEST(TensorIo, EachGenerationHasAReasonOfItsOwn) {
   MemoryWorld world(1);
   MemoryNode& node = *world.nodes[0];
-  const uint64_t generation = node.io->generation();
+  const uint64_t generation = node.io->local_generation();
   node.store->EndTransfers(absl::AbortedError("node b was lost"));
   node.store->EndTransfers(absl::AbortedError("node b joined"));
   EXPECT_THAT(std::string(node.io->CheckGeneration(1, generation).message()),
@@ -251,9 +251,9 @@ TEST(TensorIo, NothingWaitsForAReasonAfterTheStop) {
   MemoryWorld world(1);
   MemoryNode& node = *world.nodes[0];
   Outcomes done;
-  node.io->Explain(1, node.io->generation(), absl::AbortedError("before"), done.Next());
+  node.io->Explain(1, node.io->local_generation(), absl::AbortedError("before"), done.Next());
   node.io->Stop();
-  node.io->Explain(1, node.io->generation(), absl::AbortedError("behind"), done.Next());
+  node.io->Explain(1, node.io->local_generation(), absl::AbortedError("behind"), done.Next());
   ASSERT_TRUE(done.Wait(2));
   EXPECT_EQ(done.all()[0].message(), "before");
   EXPECT_EQ(done.all()[1].message(), "behind");
@@ -266,7 +266,7 @@ TEST(TensorIo, AGenerationEndsBehindTheCopiesThatBeganInIt) {
   ASSERT_TRUE(world.Place(tensor).ok());
   const std::string data(8 * 8 * 4, 'x');
   failpoint::Arm("tensor_io.slow_copy", 1);
-  const uint64_t generation = node.io->generation();
+  const uint64_t generation = node.io->local_generation();
   Outcomes done;
   std::thread writer([&] { node.io->Write(tensor, 0, data, generation, done.Next()); });
   EXPECT_TRUE(Eventually([] { return failpoint::Hits("tensor_io.slow_copy") == 1; }));

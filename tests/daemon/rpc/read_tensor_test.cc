@@ -18,7 +18,7 @@ class ReadTensor : public TensorContents {
     TensorContents::SetUp();
     control_.tensor_.set_version(5);
     absl::Status placed;
-    io_->Write(control_.tensor_, 0, contents_, io_->generation(),
+    io_->Write(control_.tensor_, 0, contents_, io_->local_generation(),
                [&](absl::Status s) { placed = s; });
     ASSERT_EQ(placed, absl::OkStatus());
     request_.mutable_tensor()->set_tensor_id(kTensor);

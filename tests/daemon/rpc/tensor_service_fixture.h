@@ -201,7 +201,7 @@ class TensorContents : public ::testing::Test {
   std::string Stored() {
     std::string bytes(kTotal, '\0');
     absl::Status status;
-    io_->Read(control_.tensor_, 0, absl::MakeSpan(bytes), io_->generation(),
+    io_->Read(control_.tensor_, 0, absl::MakeSpan(bytes), io_->local_generation(),
               [&](absl::Status s) { status = s; });
     EXPECT_EQ(status, absl::OkStatus());
     return bytes;
