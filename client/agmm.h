@@ -11,13 +11,14 @@
 //
 // Matrices are row-major without padding, in host memory and on the wire. A tensor's sharding says
 // how it is spread over the devices: "[M_x, K]" splits the rows over mesh axis x and keeps the
-// columns whole. Nothing throws, nor may callbacks. A timeout of zero: that of ClientOptions.
+// columns whole. Nothing throws, and callbacks must not throw. A timeout of zero stands for the one
+// in ClientOptions.
 //
 // If the connection breaks, calls that are safe to repeat (reads, submits, cancels, deletes, puts)
 // are repeated for about 10 s and then fail with UNAVAILABLE. A call to a daemon that never
 // answered fails at once. When node 0's daemon ends, all tensors and jobs are lost: calls about
-// them fail with ABORTED, PEER_LOST, and never reach another tensor or job with the same id.
-// In a forked child all calls fail with FAILED_PRECONDITION; the parent's go on.
+// them fail with ABORTED, PEER_LOST, and never reach another tensor or job with the same id. In a
+// forked child all calls fail with FAILED_PRECONDITION; the parent is not affected.
 #pragma once
 
 #include <chrono>
@@ -54,8 +55,8 @@ enum class StatusCode {
   kAlreadyExists = 6,
   kPermissionDenied = 7,
   // Device memory: the message has the bytes asked for and the bytes free. Reason TRANSFERS_FULL:
-  // the daemon's memory for transfers, for which the library waits 10 s. Else a share of the queue,
-  // the sessions or the uploads.
+  // the daemon's memory for transfers, for which the library waits 10 s. Otherwise: this client's
+  // share of the queue, the sessions or the uploads.
   kResourceExhausted = 8,
   kFailedPrecondition = 9,  // the tensor does not fit the spec or has no contents; client destroyed
   kAborted = 10,            // reason PEER_LOST: a daemon was lost; submit again once it is back
@@ -77,7 +78,8 @@ class [[nodiscard]] Status {
   StatusCode code() const { return code_; }
   // One line: the value, the bound, and the next action.
   const std::string& message() const { return message_; }
-  // For programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, CANCELLED, DEADLINE, or empty.
+  // The reason, for programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, CANCELLED, DEADLINE, or
+  // empty.
   const std::string& reason() const { return reason_; }
   std::string ToString() const;  // "NOT_FOUND: there is no tensor \"W\""
 
@@ -160,7 +162,7 @@ struct Filling {
 };
 
 struct TransferOptions {
-  // Includes the wait for earlier jobs. Zero: ClientOptions::transfer_timeout.
+  // Includes the wait for earlier jobs. Zero stands for ClientOptions::transfer_timeout.
   Milliseconds timeout{0};
   // Called on the calling thread, about every MiB.
   std::function<void(int64_t moved_bytes, int64_t total_bytes)> progress = nullptr;
@@ -174,12 +176,14 @@ using Writer =
     std::function<Status(int64_t offset_bytes, const std::byte* from, int64_t size_bytes)>;
 
 // A tensor's shards in this process's memory: reads and writes there are reads and writes of the
-// tensor. Meanwhile jobs and calls that write the tensor wait, and its readers too if the mapping
-// is writable; its holder must not wait for them. Thread-safe, except for moves and the destructor.
+// tensor. While the mapping exists, jobs and calls that write the tensor wait; if it is writable,
+// readers wait too. The thread that holds the mapping must not wait for any of them. Thread-safe,
+// except for moves and the destructor.
 //
-// Commit detaches a mapping, and so does the end of its client, session, world or daemon; a
-// writable one without a commit then leaves the tensor without contents. The memory then reads as
-// zeros and ignores writes; a stopped process keeps the space until then. Forks do not inherit it.
+// A mapping is detached by Commit, and by the end of its client, session, world or daemon. If a
+// writable mapping ends without a commit, the tensor has no contents afterwards. Detached memory
+// reads as zeros and ignores writes. A process that is stopped (SIGSTOP) keeps the space until it
+// continues or ends. Forked children do not inherit mappings.
 class Mapping {
  public:
   // Rows and columns [begin, end) of the tensor. Row r starts at data + (r - row_begin) *
@@ -199,10 +203,11 @@ class Mapping {
   const TensorInfo& tensor() const;  // when it was mapped
   std::span<const Shard> shards() const;
   bool detached() const;
-  // Makes the shards the tensor's contents, and detaches. Once; no thread may be writing there.
-  // Errors: FAILED_PRECONDITION if the mapping is read-only or committed or its client was
-  // destroyed; CANCELLED, ABORTED or UNAVAILABLE if it was detached before; DEADLINE_EXCEEDED: it
-  // is detached, and the tensor's version tells whether the contents are the new ones.
+  // Makes the shards the tensor's contents, and detaches. May be called once; no thread may be
+  // writing to the shards. Errors: FAILED_PRECONDITION if the mapping is read-only or committed or
+  // its client was destroyed; CANCELLED, ABORTED or UNAVAILABLE if it was already detached;
+  // DEADLINE_EXCEEDED if the outcome is not known: the mapping is detached, and the tensor's
+  // version shows if the new contents took effect.
   Result<TensorInfo> Commit(Milliseconds timeout = {});
 
  private:
@@ -242,7 +247,8 @@ struct JobFigures {
   };
   std::vector<Moved> moved;
   // The job that T_gemm comes from, this one or an earlier one; 0 if it is not known.
-  // And why they may not hold for this job any more; empty if they do.
+  // baseline_stale says why T_gemm and T_ag may no longer hold for this job; it is empty if they
+  // do.
   uint64_t baseline_job = 0;
   std::string baseline_stale;
 };
@@ -258,7 +264,7 @@ struct JobInfo {
   int chunk_count = 0, k_chunk_count = 0, workspace_shard_count = 0, repeat_count = 0;
   bool carried = false;
   std::string spec, plan_hash, engine, transport, owner;
-  std::vector<std::string> device_paths;  // of bytes between GPUs: "peer access", ...
+  std::vector<std::string> device_paths;  // how bytes travel between GPUs: "peer access", ...
   std::optional<WallTime> create_time, start_time, end_time;
   JobFigures figures;  // set in kSucceeded
 };
@@ -274,33 +280,36 @@ struct JobEvent {
 // A submitted job; copies are handles of the same job. When the client is destroyed, pending waits
 // end with CANCELLED, and later calls with FAILED_PRECONDITION. Thread-safe, except assignment.
 //
-// Callbacks run one at a time on one thread of the client; after its end, at once on the caller's.
-// Each runs once (an empty one never), at the latest while the client is destroyed. They may make
-// calls, but must not destroy the client; one that blocks (prefer Then to Wait) delays the others.
+// Callbacks run one at a time on one thread of the client; after the client's end, at once on the
+// caller's thread. Each callback runs once, at the latest while the client is destroyed; empty ones
+// are skipped. Callbacks may make calls, but must not destroy the client. A callback that blocks
+// delays the others, so prefer Then to Wait.
 class JobHandle {
  public:
   JobHandle() = default;  // stands for no job; every call fails
 
   uint64_t id() const { return id_; }
 
-  // Waits for the job to succeed, so that C has its contents. Zero: the job's timeout plus a
-  // call's. Errors: the job's own, with a reason (ABORTED PEER_LOST, CANCELLED CANCELLED,
+  // Waits for the job to succeed, so that C has its contents. Zero stands for the job's timeout
+  // plus a call's. Errors: the job's own, with a reason (ABORTED PEER_LOST, CANCELLED CANCELLED,
   // DEADLINE_EXCEEDED DEADLINE, ...); DEADLINE_EXCEEDED without a reason if the wait times out and
   // the job goes on; UNAVAILABLE if the daemon is lost.
   Result<JobInfo> Wait(Milliseconds timeout = {}) const;
-  // The same in the background, without a thread per wait.
+  // Like Wait, but in the background, without a thread per wait.
   void Then(std::function<void(const Result<JobInfo>&)> callback, Milliseconds timeout = {}) const;
   std::future<Result<JobInfo>> Done(Milliseconds timeout = {}) const;
 
   // Calls `on_event` with each event numbered above `after_event`, in order, once, until it returns
-  // false or the job ends; then `on_end`, once, with a Wait's result, or CANCELLED after a false.
+  // false or the job ends; then calls `on_end` once, with the result of a Wait, or CANCELLED if
+  // `on_event` returned false.
   void Watch(std::function<bool(const JobEvent&)> on_event,
              std::function<void(const Result<JobInfo>&)> on_end, int64_t after_event = 0,
              Milliseconds timeout = {}) const;
 
-  // The job in its current state, even a failed one. Errors: NOT_FOUND once it is forgotten.
+  // Returns the job in its current state, even if it failed. Errors: NOT_FOUND if the daemon no
+  // longer keeps its record.
   Result<JobInfo> Info(Milliseconds timeout = {}) const;
-  // Asks for its cancellation, without waiting for its end. OK if it has already ended.
+  // Requests cancellation, without waiting for the job's end. OK if it has already ended.
   Status Cancel(Milliseconds timeout = {}) const;
 
  private:
@@ -341,9 +350,10 @@ struct WorldInfo {
 // 256 bytes, without ',' and not starting with '#'.
 class Client {
  public:
-  // Needs the one daemon, not yet the whole world. Errors: INVALID_ARGUMENT; UNAVAILABLE.
+  // Requires that this daemon answers; the world need not be complete. Errors: INVALID_ARGUMENT;
+  // UNAVAILABLE.
   static Result<std::unique_ptr<Client>> Connect(ClientOptions options = {});
-  // Ends calls in progress and mappings, and waits for the callbacks. Not from a callback.
+  // Ends calls in progress and mappings, and waits for the callbacks. Must not run in a callback.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -351,8 +361,8 @@ class Client {
   Result<WorldInfo> World(Milliseconds timeout = {});
 
   // Writes the whole contents. Rewrites the tensor called `name` if it has this spec, else makes a
-  // new one, which takes the name once it is complete. A failed put leaves a rewritten tensor
-  // without contents, and an old one that was to be replaced as it was.
+  // new one, which takes the name once it is complete. If a put fails, a tensor that was being
+  // rewritten has no contents; a tensor that was to be replaced keeps its contents.
   //   data: rows x cols elements of spec.type, row-major; size_bytes must be exactly their size.
   // Errors: INVALID_ARGUMENT; FAILED_PRECONDITION if `name` belongs to another session or, in one,
   // to a permanent tensor of another spec; RESOURCE_EXHAUSTED; UNAVAILABLE; DEADLINE_EXCEEDED.
@@ -360,7 +370,7 @@ class Client {
                          int64_t size_bytes, const TransferOptions& options = {});
   Result<TensorInfo> Put(const std::string& name, const TensorSpec& spec, const Reader& reader,
                          const TransferOptions& options = {});
-  // The same, with values generated on the devices. Never repeated after a broken connection.
+  // Like Put, with values generated on the devices. Never repeated after a broken connection.
   Result<TensorInfo> Fill(const std::string& name, const TensorSpec& spec, const Filling& filling,
                           Milliseconds timeout = {});
   // Reserves space for contents to be written later. Errors: ALREADY_EXISTS; RESOURCE_EXHAUSTED.
@@ -385,18 +395,20 @@ class Client {
   // Frees the name at once, and the space once no job uses it. Errors: NOT_FOUND.
   Status Delete(const std::string& name, Milliseconds timeout = {});
 
-  // Submits one job, however often the connection breaks; if node 0's daemon restarts meanwhile,
-  // also to the new one, if that has the tensors. Errors: INVALID_ARGUMENT; FAILED_PRECONDITION if
-  // the tensors do not fit the spec; UNIMPLEMENTED; UNAVAILABLE with the names of missing nodes.
+  // Submits exactly one job, even if the connection breaks. If node 0's daemon restarts meanwhile,
+  // the job is submitted to the new daemon, provided that it has the tensors. Errors:
+  // INVALID_ARGUMENT; FAILED_PRECONDITION if the tensors do not fit the spec; UNIMPLEMENTED;
+  // UNAVAILABLE with the names of missing nodes.
   Result<JobHandle> Submit(const JobRequest& request, Milliseconds timeout = {});
-  // Submit and Wait in one call, with a Wait's timeout. For many small jobs: those of about one
-  // time share messages. Runs are admitted in order, as the queue has room for jobs of this owner;
-  // before other calls use their tensors, wait for their end. `on_end` is a callback like
-  // JobHandle's. Jobs to watch or cancel need Submit.
+  // Submits and waits in one call; `timeout` is that of a Wait. Made for many small jobs, because
+  // runs that start at about the same time share messages. Runs are admitted in order, when the
+  // queue has room for jobs of this owner. Wait for the end of a run before other calls use its
+  // tensors. `on_end` follows the rules for callbacks in JobHandle. To watch or cancel a job, use
+  // Submit.
   void Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
            Milliseconds timeout = {});
   Result<JobInfo> Run(const JobRequest& request, Milliseconds timeout = {});
-  // A job of any client. Errors: NOT_FOUND.
+  // Returns a job of any client. Errors: NOT_FOUND.
   Result<JobHandle> FindJob(uint64_t id, Milliseconds timeout = {});
   // At most `limit` jobs, newest first.
   Result<std::vector<JobInfo>> Jobs(int limit = 100, Milliseconds timeout = {});

@@ -29,15 +29,15 @@ constexpr int kWindowBytes = 4 << 20;
 constexpr int kConnectMs = 5'000;
 // Delays between the attempts to find a lost daemon.
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(50), kMaxDelay = absl::Seconds(1);
-// gRPC before 1.61 sometimes takes a TCP connection that is being made for one that failed, with an
-// unrelated error (grpc/grpc#35064; seen with 1.51: "No such file or directory"). A first failure
-// that is not the network's own answer is therefore repeated for this long since its call began.
-// Calls are counted in time, because gRPC answers them with the old failure until it has dialled
-// again, which may take long on a busy host.
+// gRPC before 1.61 sometimes reports a TCP connection that is still being opened as failed, with an
+// unrelated error (grpc/grpc#35064; seen with 1.51: "No such file or directory"). Until this long
+// after its call began, a first failure that is not a network error is therefore retried. The bound
+// is a time and not a number of attempts, because gRPC repeats the old failure until it has
+// reconnected, which may take long on a busy host.
 constexpr absl::Duration kDoubt = absl::Seconds(2);
 constexpr const char* kAnswersOfNetwork[] = {"Connection refused", "No route to host",
                                              "Network is unreachable"};
-// A connection was made, but nothing came over it: the daemon is stopped, or too busy.
+// A connection was opened, but no bytes arrived: the daemon is stopped, or too busy.
 constexpr char kSilent[] = "before receiving SETTINGS frame";
 
 std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
@@ -49,7 +49,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
                    static_cast<int>(absl::ToInt64Milliseconds(kFirstDelay)));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(kMaxDelay)));
-  // Bounds one attempt to connect: a busy host may take its time.
+  // Bounds one attempt to connect; long enough for a busy host.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   // Jobs of many steps and lists of many tensors are long; the daemon bounds them.
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -59,7 +59,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const Endpoint& endpoint) {
 }
 
 // True for a failure that no agmmd causes: an unknown method, or a server without gRPC or HTTP/2.
-// The phrases are gRPC's; tests/client/other_servers_test.cc holds them against the one installed.
+// The phrases are gRPC's; tests/client/other_servers_test.cc checks them against the installed
+// version.
 bool IsForeign(const grpc::Status& status) {
   const std::string& message = status.error_message();
   return status.error_code() == grpc::StatusCode::UNIMPLEMENTED ||
@@ -120,7 +121,8 @@ std::optional<absl::Duration> Caller::Retry::Next(const Call& call) {
     return std::exchange(delay_, 2 * delay_);
   }
   if ((!call.lost() && !call.busy()) || caller_->SessionLost()) return std::nullopt;
-  // An attempt that lived longer than the bound had found the daemon: a new search begins.
+  // An attempt that lasted longer than the bound had reached the daemon, so a new retry period
+  // begins.
   if (count_ == 0 || lived >= kRetryBound) {
     give_up_ = std::min(deadline_, Deadline::After(kRetryBound, now_ns));
     delay_ = kFirstDelay;

@@ -19,15 +19,15 @@
 
 namespace agmm {
 
-// How long a stopped daemon, or an unreachable host, goes unnoticed at most.
+// Longest time until a stopped daemon or an unreachable host is detected.
 inline constexpr absl::Duration kNoticeBound = absl::Seconds(15);
-// Longest time that a lost daemon is given to come back.
+// Longest time that a client waits for a lost daemon to come back.
 inline constexpr absl::Duration kRetryBound = absl::Seconds(10);
 
 // Id of a job or a tensor, and the sequencer that gave it, because every sequencer's ids begin at
 // 1. Another sequencer refuses it with ABORTED and PEER_LOST. An id without a sequencer, as people
-// type it, means the job or tensor that has this number now; if such a call is repeated, then only
-// for the sequencer that the connection knew when the call began.
+// type it, means the job or tensor that has this number now; such a call is repeated only at the
+// sequencer that the connection knew when the call began.
 struct Id {
   Id(uint64_t id, std::string sequencer = "") : number(id), sequencer(std::move(sequencer)) {}
   uint64_t number;
@@ -39,7 +39,7 @@ class Session;
 // The state that all calls of a connection share. Thread-safe.
 class Caller {
  public:
-  // Connects with the first call.
+  // The first call opens the connection.
   explicit Caller(Endpoint endpoint);
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
@@ -53,7 +53,7 @@ class Caller {
   // One attempt of a call: its context, and its status in this client's terms.
   class Call {
    public:
-    // `sequencer` gave the ids in the request. A call without a deadline is one whose work has no
+    // `sequencer` assigned the ids in the request. Pass an infinite deadline if the work has no
     // bound.
     Call(Caller* caller, Deadline deadline, const std::string& sequencer = "",
          bool interruptible = true);
@@ -62,7 +62,7 @@ class Caller {
     Call& operator=(const Call&) = delete;
 
     grpc::ClientContext* context() { return &context_; }
-    // The daemon's own error where it sent one, else what happened to the connection.
+    // Returns the daemon's own error if it sent one, else what happened to the connection.
     absl::Status Convert(const grpc::Status& status);
     // True if the converted status says that the connection to a daemon broke.
     bool lost() const { return lost_; }
@@ -80,25 +80,25 @@ class Caller {
     bool doubtful_ = false;  // "no daemon answers" may be wrong: see kDoubt
   };
 
-  // When a call that is safe to repeat is sent again, and to which sequencer.
+  // Decides when a call that is safe to repeat is sent again, and to which sequencer.
   class Retry {
    public:
-    // `sequencer` gave the id that the call is about: see Id. Absent: the call means the same to
-    // every sequencer.
+    // `sequencer` assigned the id that the call is about: see Id. Absent if the call means the same
+    // to every sequencer.
     Retry(Caller* caller, Deadline deadline, std::optional<std::string> sequencer = std::nullopt)
         : caller_(caller),
           deadline_(deadline),
           sequencer_(sequencer.value_or("")),
           known_(sequencer == "" ? caller->known_sequencer() : std::move(sequencer)) {}
 
-    // For the next attempt's Call.
+    // The argument for the next attempt's Call.
     const std::string& sequencer() const { return sequencer_; }
-    // The delay before the next attempt, after `call`, whose status has been converted. Absent:
-    // that status is final.
+    // Returns the delay before the next attempt, after `call`, whose status has been converted.
+    // Absent if that status is final.
     std::optional<absl::Duration> Next(const Call& call);
-    // How often a lost call was repeated.
+    // The number of repetitions of a lost call.
     int count() const { return count_; }
-    // After progress: a later break may last as long as the first.
+    // Called after progress, so that a later break may last as long as the first.
     void Restart() {
       count_ = 0;
       doubted_ = false;

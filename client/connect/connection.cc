@@ -19,7 +19,7 @@ using Tensors = v1::TensorService::Stub;
 using Contents = v1::ContentService::Stub;
 using Jobs = v1::JobService::Stub;
 
-// The sequencer's incarnation where the response names it, else "".
+// Returns the sequencer's incarnation if the response names it, else "".
 template <typename Response>
 std::string SequencerIn(const Response& response) {
   if constexpr (requires { response.sequencer(); }) {
@@ -210,7 +210,7 @@ absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& reques
                                               const std::string& sequencer) {
   AGMM_RETURN_IF_ERROR(CheckReadable(request));
   Options options{.deadline = Deadline::After(timeout), .safe = !request.request_id().empty()};
-  // Names mean the same to every sequencer, ids do not.
+  // Names mean the same to every sequencer, but ids do not.
   if (std::any_of(request.tensors().begin(), request.tensors().end(),
                   [](const v1::TensorRef& ref) { return ref.has_tensor_id(); })) {
     options.sequencer = sequencer;

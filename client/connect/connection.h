@@ -2,9 +2,9 @@
 // blocks, has a deadline, and fails with the daemon's own error: code, message and reason.
 //
 // UNAVAILABLE without a reason means that no daemon answers at the endpoint, or that it was lost
-// during the call. Once a daemon has answered, calls that are safe to repeat are repeated for about
-// kRetryBound first; before that for 2 s, unless the network itself refuses the connection. A call
-// that the daemon itself refused is never repeated here.
+// during the call. Before such a failure, calls that are safe to repeat are repeated: for about
+// kRetryBound if a daemon has answered before, else for 2 s unless the network itself refuses the
+// connection. A call that the daemon itself refused is never repeated here.
 #pragma once
 
 #include <memory>
@@ -41,9 +41,9 @@ class Connection : public Caller {
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout = kShortCall);
 
-  // Opens a session and returns its id. It ends with this object, or with the process, however that
-  // ends: its jobs are cancelled and its tensors deleted. At most once. Once the session is lost,
-  // no call is repeated.
+  // Opens a session and returns its id. It ends with this object or with the process, even if that
+  // is killed; its jobs are then cancelled and its tensors deleted. May be called once. Once the
+  // session is lost, no call is repeated.
   absl::StatusOr<std::string> OpenSession(absl::Duration timeout = kShortCall);
 
   // Repeated if the request has a request id.
@@ -61,25 +61,26 @@ class Connection : public Caller {
   // Errors: NOT_FOUND, except where an earlier attempt of this call may have deleted it.
   absl::Status DeleteTensor(const Id& tensor, absl::Duration timeout = kShortCall);
 
-  // Sent after an Interrupt, too.
+  // Sent even after an Interrupt.
   absl::Status AbortUpload(const std::string& upload_id, absl::Duration timeout = kShortCall);
 
-  // Repeated if the request has a request id, under which it is one job of one sequencer. If that
-  // sequencer is lost meanwhile, and the job with it, the next one is asked for the job, but only
-  // if all tensors are given by name. Otherwise `sequencer` gave the tensors' ids.
+  // Repeated if the request has a request id, which makes it one job of one sequencer. If that
+  // sequencer and the job are lost, the job is submitted to the next sequencer, but only if all
+  // tensors are given by name. Otherwise `sequencer` is the one that assigned the tensors' ids.
   absl::StatusOr<v1::Job> SubmitJob(const v1::SubmitJobRequest& request,
                                     absl::Duration timeout = kPlacingCall,
                                     const std::string& sequencer = "");
   // Returns the job in its current state. Errors: NOT_FOUND.
   absl::StatusOr<v1::Job> GetJob(const Id& job, absl::Duration timeout = kShortCall);
-  // The same, with what GetJobRequest.progress and, if `step_times`, GetJobRequest.step_times add.
+  // Like GetJob, with the fields that GetJobRequest.progress adds and, if `step_times`, the fields
+  // of GetJobRequest.step_times.
   absl::StatusOr<v1::Job> GetJobProgress(const Id& job, bool step_times = false,
                                          absl::Duration timeout = kShortCall);
-  // Returns the job once it has ended, however it ended. Errors: NOT_FOUND; DEADLINE_EXCEEDED if it
-  // is still queued or running at `deadline`. For its events, and to wait in the background, see
+  // Returns the job once it has ended in any state. Errors: NOT_FOUND; DEADLINE_EXCEEDED if it is
+  // still queued or running at `deadline`. For its events, and to wait in the background, see
   // job_watch.h.
   absl::StatusOr<v1::Job> WaitJob(const Id& job, Deadline deadline);
-  // Sent after an Interrupt, too.
+  // Sent even after an Interrupt.
   absl::StatusOr<v1::Job> CancelJob(const Id& job, absl::Duration timeout = kShortCall);
   // Returns the job `number` of an earlier run of node 0's daemon, whose sequencer begins with
   // `run`. Errors: NOT_FOUND.

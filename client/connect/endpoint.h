@@ -8,7 +8,7 @@
 
 namespace agmm {
 
-// How errors call what their reader can use. By default, as the C++ library's users know it.
+// The names that errors use for settings and commands. By default, those of the C++ library.
 struct Wording {
   std::string endpoint = "ClientOptions::endpoint";
   std::string status = "Client::World";

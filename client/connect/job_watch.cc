@@ -30,11 +30,11 @@ class JobWatch final : private grpc::ClientReadReactor<v1::WatchJobResponse> {
         on_event_(std::move(on_event)),
         on_end_(std::move(on_end)) {
     request_.set_job_id(job.number);
-    // A job has fewer events than the greatest number, so the watch gets the end alone.
+    // No job has that many events, so the watch receives the end alone.
     request_.set_after_event(on_event_ ? after_event : std::numeric_limits<int64_t>::max());
   }
 
-  // Begins an attempt; gRPC is done with the one before.
+  // Begins an attempt; gRPC no longer uses the previous one.
   void Start() {
     call_.emplace(connection_, deadline_, retry_.sequencer());
     connection_->jobs()->async()->WatchJob(call_->context(), &request_, this);

@@ -38,7 +38,7 @@ class Connections {
     return *connections;
   }
 
-  // A socket, or -1 and errno.
+  // Returns a socket, or -1 and sets errno.
   int Open() {
     std::lock_guard lock(mutex_);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

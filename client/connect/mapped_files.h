@@ -17,8 +17,8 @@ class MappedFiles {
   ~MappedFiles() { Release(); }
   MappedFiles(const MappedFiles&) = delete;
 
-  // Fetches the files by the token of `response`, for the caller to close. Once. Errors:
-  // UNAVAILABLE.
+  // Fetches the files by the token of `response`; the caller closes them. May be called once.
+  // Errors: UNAVAILABLE.
   absl::StatusOr<std::vector<int>> Fetch(const v1::MapTensorResponse& response, Deadline deadline);
   // Tells the daemon that the files are no longer mapped.
   void Release();

@@ -18,7 +18,8 @@
 namespace agmm {
 namespace {
 
-// Maps the file so that a forked child does not inherit it. MAP_FAILED, and errno, on failure.
+// Maps the file so that a forked child does not inherit it. Returns MAP_FAILED and sets errno on
+// failure.
 void* MapForThisProcess(size_t bytes, bool writable, int file, int64_t offset_bytes) {
   const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
   // A child forked between the two calls inherits no access.
@@ -31,8 +32,8 @@ void* MapForThisProcess(size_t bytes, bool writable, int file, int64_t offset_by
   return MAP_FAILED;
 }
 
-// Replaces the mapping by private zeros or, without memory for them, by pages without access. False
-// if the old mapping is still there.
+// Replaces the mapping by private zeros or, without memory for them, by inaccessible pages. Returns
+// false if the old mapping is still there.
 bool ReplaceByOwn(void* data, size_t bytes) {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
   return mmap(data, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) != MAP_FAILED ||
@@ -66,7 +67,7 @@ absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* c
     in_time = mapping->changed_.wait_until(lock, deadline.time_point(), [&] {
       return mapping->done_ || (mapping->answered_ && !mapping->writing_);
     });
-    // The status of an ended stream says more than the deadline.
+    // The status of an ended stream is more specific than the deadline.
     if (mapping->done_) return mapping->status_;
   }
   if (!in_time)
@@ -90,7 +91,7 @@ absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, Deadline 
         absl::StrFormat("%d files came for a mapping of %d", fds.size(), response.file_count()));
   }
   for (const v1::MappedShard& shard : response.shards()) {
-    // Only the shard's own pages, because the ones beside them belong to other tensors.
+    // Maps only the shard's own pages, because adjacent pages belong to other tensors.
     const size_t bytes = (shard.row_end() - shard.row_begin()) * shard.pitch_bytes();
     if (shard.file() < 0 || shard.file() >= static_cast<int>(fds.size()))
       return absl::InternalError("a shard lies in a file that did not come");
@@ -108,7 +109,7 @@ void TensorMapping::TakeLargePages(Deadline deadline) {
   constexpr size_t kStretchBytes = 8 * kLargePageBytes;
   for (size_t i = 0; i < shards_.size(); ++i) {
     for (size_t at = 0; at < shard_bytes_[i]; at += kStretchBytes) {
-      // In stretches, because the lock keeps the memory from being detached meanwhile.
+      // Works in stretches, because the lock delays a detachment of the memory.
       std::lock_guard lock(mutex_);
       if (detached_ || deadline.HasPassed()) return;
       const size_t bytes = std::min(kStretchBytes + kLargePageBytes, shard_bytes_[i] - at);
@@ -175,7 +176,7 @@ void TensorMapping::OnReadDone(bool ok) {
 }
 
 void TensorMapping::OnDone(const grpc::Status& status) {
-  std::shared_ptr<void> use;  // which ends without the lock
+  std::shared_ptr<void> use;  // destroyed after the lock is released
   std::lock_guard lock(mutex_);
   Detach();
   status_ = call_->Convert(status);

@@ -34,10 +34,10 @@ class TensorMapping final
     std::byte* data = nullptr;
   };
 
-  // Waits for the jobs before it, until `deadline`. Drops `use`, on any thread, when the
+  // Waits for earlier jobs on the tensor, until `deadline`. Drops `use`, on any thread, once the
   // connection is no longer used: after the mapping's end, or a failure. Errors:
-  // FAILED_PRECONDITION if no shard is on that daemon's devices, or for writing not all of them;
-  // over TCP; or for a read of a tensor without contents.
+  // FAILED_PRECONDITION if no shard is on that daemon's devices or, for a writable mapping, if any
+  // is not; over TCP; or for a read of a tensor without contents.
   static absl::StatusOr<std::unique_ptr<TensorMapping>> Open(Connection* connection,
                                                              const v1::BeginMapping& begin,
                                                              Deadline deadline,
@@ -50,10 +50,10 @@ class TensorMapping final
   const v1::Tensor& tensor() const { return tensor_; }
   const std::vector<Shard>& shards() const { return shards_; }
 
-  // Makes the shards' bytes the new contents; later writes to the memory have no effect. Once.
-  // Returns the tensor with its new version. Errors: FAILED_PRECONDITION for a mapping that is not
-  // writable, or was committed; ABORTED or CANCELLED if the mapping had ended before;
-  // DEADLINE_EXCEEDED, and then it has ended, with or without new contents.
+  // Makes the shards' bytes the new contents; later writes to the memory have no effect. May be
+  // called once. Returns the tensor with its new version. Errors: FAILED_PRECONDITION for a mapping
+  // that is not writable, or was committed; ABORTED or CANCELLED if the mapping had ended before;
+  // DEADLINE_EXCEEDED if the outcome is not known; the mapping has ended in this case, too.
   absl::StatusOr<v1::Tensor> Commit(Deadline deadline);
 
   // OK while the memory is the tensor's. Once the mapping has ended (by a commit, with its session,

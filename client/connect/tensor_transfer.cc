@@ -24,13 +24,13 @@ namespace {
 
 constexpr absl::Duration kAbortCall = absl::Seconds(2);
 
-// Like Connection::WaitToRetry. `lost`: because the connection broke.
+// Like Connection::WaitToRetry. `lost` says that the connection broke.
 bool Reconnect(Connection* connection, absl::Duration delay, bool lost, const Progress& progress) {
   if (lost && progress.reconnecting) progress.reconnecting();
   return connection->WaitToRetry(delay);
 }
 
-// Messages of an upload in flight: enough to fill the connection while one is being made.
+// Messages of an upload in flight: enough to fill the connection while the next one is prepared.
 constexpr size_t kInFlight = 3;
 
 class Uploader {
@@ -53,7 +53,7 @@ class Uploader {
       if (status.ok() && !tensor_.has_value()) status = SendAll();
     }
     if (status.ok()) return *std::move(tensor_);
-    // The space need not wait until the daemon notices the silence.
+    // Frees the space before the daemon's own timeout does.
     if (!absl::IsUnavailable(status))
       connection_->AbortUpload(begin_.upload_id(), kAbortCall).IgnoreError();
     return status;
@@ -69,7 +69,7 @@ class Uploader {
     grpc::Status status;
   };
 
-  // Where to go on behind a break: bytes in flight may have arrived.
+  // Asks where to continue after a break, because bytes in flight may have arrived.
   absl::Status AskPosition() {
     UploadCall& upload = calls_[0];
     upload.request.clear_chunk();
@@ -80,7 +80,7 @@ class Uploader {
     return absl::OkStatus();
   }
 
-  // Everything from position_ on, and the commit.
+  // Sends everything from position_ on, and the commit.
   absl::Status SendAll() {
     absl::Status status;
     bool opened = false, committed = false;
@@ -91,7 +91,7 @@ class Uploader {
       if (!status.ok()) break;
       committed = upload.request.has_commit();
       Start(&upload);
-      // The first message waits for the tensor's turn, and the others for the first.
+      // The first message waits until the tensor is free, and the others wait for the first.
       if (!std::exchange(opened, true)) status = Await(&upload);
       for (size_t i = 1; committed && status.ok() && i <= kInFlight; ++i)
         status = Await(&calls_[(next + i) % kInFlight]);
@@ -101,7 +101,7 @@ class Uploader {
     return absl::InternalError("the daemon answered a commit without the tensor");
   }
 
-  // The message that begins at position_.
+  // Fills in the message that begins at position_.
   absl::Status Fill(UploadCall* upload) {
     const int64_t size = std::min(kPieceBytes, total_bytes_ - position_);
     upload->request.clear_commit();

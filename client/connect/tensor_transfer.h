@@ -1,6 +1,5 @@
-// Moves contents of tensors from and to callbacks, a piece at a time: it takes a few MiB of memory,
-// whatever the size. After a broken connection, the transfer goes on where it was if the daemon is
-// back within kRetryBound.
+// Moves contents of tensors from and to callbacks in pieces, in a few MiB of memory for any size.
+// After a broken connection, the transfer resumes if the daemon is back within kRetryBound.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +16,9 @@ namespace agmm {
 
 // Callbacks on the calling thread while contents move.
 struct Progress {
-  // After each piece: how many bytes were moved so far; less than before after a break.
+  // Called after each piece with the bytes moved so far. The number may fall after a break.
   std::function<void(int64_t bytes)> moved;
-  // The connection broke, and is being made again; may be null.
+  // Called when the connection broke and is being opened again; may be null.
   std::function<void()> reconnecting = nullptr;
 };
 
@@ -33,11 +32,11 @@ using WriteFn = std::function<absl::Status(const v1::Tensor& tensor, int64_t off
                                            absl::string_view data)>;
 
 // Writes the whole contents, total_bytes, of the tensor that `begin` names. An empty upload id is
-// replaced by a random one. Returns the tensor with its new version. Waits for the jobs before it,
-// as long as they take. Errors, all of which free a new tensor's space: those of `read`;
+// replaced by a random one. Returns the tensor with its new version. Waits for earlier jobs on the
+// tensor, without a bound. Errors, all of which free a new tensor's space: those of `read`;
 // INVALID_ARGUMENT for a tensor of another size; DATA_LOSS; ABORTED when the world or the session
 // ended meanwhile; UNAVAILABLE when the daemon did not come back. `sequencer` assigned the tensor
-// id in `begin`, if any. After a break, an upload by name goes on, or begins again at a new
+// id in `begin`, if any. After a break, an upload by name resumes, or starts again at a new
 // sequencer.
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read, const Progress& progress,

@@ -26,7 +26,7 @@ bool ParseCount(absl::string_view text, T* value) {
          absl::SimpleAtoi(text, value);
 }
 
-// The names before the brackets of `spec`.
+// Returns the names before the brackets of `spec`.
 std::vector<std::string> OperandNames(absl::string_view spec) {
   std::vector<std::string> names = absl::StrSplit(spec, '[');
   names.pop_back();
@@ -38,7 +38,7 @@ std::vector<const CLI::App*> VerbsOf(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// The verbs below `app` that `word` may mean, with the words that lead to them: "tensor list".
+// Finds the verbs below `app` that `word` may mean, with their full paths: "tensor list".
 void FindNear(const CLI::App& app, const std::string& prefix, const std::string& word,
               std::vector<std::string>* near) {
   for (const CLI::App* verb : VerbsOf(app)) {

@@ -45,11 +45,11 @@ absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text);
 // Adds --algorithm, --chunks, --k-chunks, --split, --workspace-shards and --send.
 void AddPlanOptions(CLI::App* verb, PlanOptions* options);
 
-// Returns one line about the mistake for which a parse of `app` failed with `error`: a command that
-// is wrong, with the ones that may have been meant; a missing command; or `error`.
+// Returns one line that explains why a parse of `app` failed with `error`: an unknown command, with
+// similar ones; a missing command; or `error` itself.
 std::string MistakeOf(const CLI::App& app, const std::string& error);
 
-// The number of letters to insert, remove or replace to make `b` of `a`.
+// Returns the number of letters to insert, remove or replace to turn `a` into `b`.
 int EditDistance(const std::string& a, const std::string& b);
 
 }  // namespace agmm

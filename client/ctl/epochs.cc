@@ -49,7 +49,7 @@ std::string EpochsText(const v1::Job& job) {
         TimeLeft(std::max(0.0, (count.total - count.done) * count.epoch_us - count.current_us) *
                  1e-6));
   }
-  // A slow epoch is news, and so is the first one.
+  // An epoch is mentioned if it takes more than twice the median, and more than 1 s.
   if (count.current_us > std::max(2 * count.epoch_us, 1e6)) {
     absl::StrAppendFormat(&text, ", %s for %s", count.done == 0 ? "the first one" : "the next one",
                           TimeText(count.current_us));

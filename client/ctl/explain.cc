@@ -46,8 +46,8 @@ Candidate CandidateOf(const Problem& problem, const Split& split) {
   return {split, CostOf(problem, split), needs_sum, !fits};
 }
 
-// The cheapest first; the ones that cannot be taken last. With `taken`, which may name its axes in
-// another order than the splits that are compared.
+// Returns the cheapest first, and the ones that cannot be chosen last. Includes `taken`, which may
+// name its axes in another order than the splits it is compared with.
 std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
   std::vector<Candidate> candidates;
   for (const Split& split : Splits(problem)) candidates.push_back(CandidateOf(problem, split));

@@ -1,4 +1,4 @@
-// Which of its splits a product takes, and why.
+// Explains which split of a product was chosen, and why.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace agmm {
 
-// The case of the product by its shardings, and every split with its costs; `taken` is marked.
-// `chosen`: by the planner, whose rule the text then gives.
+// Returns the case of the product by its shardings, and every split with its costs; `taken` is
+// marked. If `chosen`, the planner chose it, and the text gives the planner's rule.
 std::string ExplainText(const Problem& problem, const Split& taken, bool chosen);
 // {"case", "splits": [{"split", "taken", "busiest_bytes", "moved_bytes", "flops", "time_bytes",
 //                      "memory_bytes", "needs_sum", "too_large"}]}

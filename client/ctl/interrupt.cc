@@ -46,7 +46,7 @@ Interrupt::~Interrupt() {
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &old_[i], nullptr);
   sem_post(&changed);
   thread_.join();
-  // `changed` stays, because a handler may still run on another thread.
+  // `changed` is not destroyed, because a handler may still run on another thread.
 }
 
 bool Interrupt::happened() const { return signals > 0; }

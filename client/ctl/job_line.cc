@@ -14,7 +14,7 @@ namespace agmm {
 namespace {
 
 constexpr auto kAskAgain = std::chrono::seconds(1);
-// More than the sequencer waits for its nodes.
+// Longer than the sequencer waits for its nodes.
 constexpr absl::Duration kAnswerBound = absl::Seconds(2);
 
 }  // namespace

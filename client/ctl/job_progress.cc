@@ -20,8 +20,8 @@ namespace {
 
 using Link = WaitChain::Link;
 
-// The lane of a rank that says most: the one that has worked longest, unless another has waited or
-// was ready for more than twice as long. Null: no lane has steps left.
+// Returns the most telling lane of a rank: the one that has worked longest, unless another has
+// waited or was ready for more than twice as long. Null if no lane has steps left.
 const v1::LaneProgress* TellingLane(const v1::RankProgress& rank) {
   const auto weight = [](const v1::LaneProgress& lane) {
     return lane.waits().empty() && !lane.ready() ? 2 * lane.for_us() : lane.for_us();
@@ -154,7 +154,7 @@ PathRates RatesOf(const v1::Job& before, const v1::Job& now) {
     if (it == earlier.end() || path.at_us() <= it->second->at_us()) continue;
     PathRate& rate = rates[it->first];
     rate.over_s = (path.at_us() - it->second->at_us()) * 1e-6;
-    // A connection that was made again counts from zero.
+    // A connection that was opened again counts from zero.
     const int64_t bytes = path.acked_bytes() - it->second->acked_bytes();
     rate.bytes_per_s = std::max<double>(0, bytes / rate.over_s);
     rate.waiting_bytes = path.waiting_bytes();
@@ -225,7 +225,7 @@ std::string ProgressLineText(const v1::Job& before, const v1::Job& job, const No
   const RankReportsView ranks = ViewOf(job);
   if (CountEpochs(job).current_us < 1e6 || !IsHeldUp(ranks)) return text;
   const WaitChain chain = FollowWaits(ranks);
-  // The line is short, so the path and its throughput go first.
+  // The line is short, so the path and its throughput come first.
   const PathRates rates = RatesOf(before, job);
   for (const auto& path : NodesAtEnd(chain)) {
     absl::StrAppendFormat(&text, "; %s -> %s", names(path.first), names(path.second));

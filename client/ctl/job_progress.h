@@ -28,11 +28,11 @@ struct PathRate {
   int64_t waiting_bytes = 0;  // at the end of that time, likewise the next
   double silent_us = 0;
 };
-// By the nodes from and to. Of the paths that both have, which are two states of one job.
+// Keyed by the nodes from and to. Covers the paths that both states of the job report.
 using PathRates = std::map<std::pair<int, int>, PathRate>;
 PathRates RatesOf(const v1::Job& before, const v1::Job& now);
-// True if the end of the job's chain of waits is a path between nodes, so that its throughput says
-// more.
+// Returns true if the job's chain of waits ends at a path between nodes, so that its throughput is
+// worth measuring.
 bool HangsOnPath(const v1::Job& job);
 
 // `jobs`: a job, the job that it waits for, and so on.
@@ -42,7 +42,8 @@ std::string WhyText(const std::vector<v1::Job>& jobs, const PathRates& rates,
 Json WhyJson(const std::vector<v1::Job>& jobs, const PathRates& rates,
              const v1::GetStatusResponse& status);
 
-// One line about a job that runs or is queued, for a terminal. `before`: an earlier state of it.
+// Returns one line about a job that runs or is queued, for a terminal. `before` is an earlier state
+// of it.
 std::string ProgressLineText(const v1::Job& before, const v1::Job& job, const NodeNameFn& names);
 
 }  // namespace agmm

@@ -27,8 +27,8 @@ namespace {
 
 // A rank's lanes are threads of its node, with adjacent ids.
 constexpr int kLanesOfRank = 100;
-// Arrows begin and end this far inside of their slices, because a viewer looks for the slice at the
-// time of an arrow's end. It counts in nanoseconds.
+// Arrows begin and end this far inside their slices, because a viewer finds a slice by the time of
+// the arrow's end, with nanosecond resolution.
 constexpr double kInsideUs = 0.002;
 
 struct TracedJob {
@@ -42,7 +42,7 @@ bool HasTimes(const v1::RankReport* report) {
   return report != nullptr && !report->steps().empty() && report->epoch_start_unix_us() > 0;
 }
 
-// The epoch that the step times of a rank are of.
+// Returns the epoch that the step times of a rank belong to.
 int EpochOf(const v1::Job& job, const v1::RankReport& report) {
   if (!report.has_progress()) return std::max(job.repeat_count(), 1);
   const v1::RankProgress& progress = report.progress();
@@ -272,7 +272,7 @@ class JobEvents {
       const auto it = producers_.find(wait.slot);
       if (wait.lag > 0 || it == producers_.end()) continue;
       const Slice& from = slices_[it->second.first][it->second.second];
-      // A rank may be an epoch ahead of another, and the signal is of its own epoch.
+      // A rank may be an epoch ahead of another; its signal belongs to its own epoch.
       if (!from.over || EpochOf(it->second.first) != EpochOf(rank)) continue;
       const int id = ++*arrows_;
       const auto add = [&](const char* phase, const Slice& slice, double at) {

@@ -27,7 +27,7 @@ constexpr NamePair kDocuments[] = {{"GetStatusResponse", "status"},
                                    {"Job", "job"},
                                    {"ListJobsResponse", "job_list"}};
 
-// Fields that JSON calls something else; an empty name leaves the field out.
+// Fields that have another name in JSON; an empty name leaves the field out.
 constexpr NamePair kRenamed[] = {{"DeviceStatus.thread_count", "threads"},
                                  {"GetStatusResponse.metrics", ""},
                                  {"Job.ranks", "reports"},
@@ -58,7 +58,7 @@ constexpr absl::string_view kZeroIsNull[] = {"Job.engine",
                                              "RankReport.epoch_start_unix_us",
                                              "Tensor.session_id"};
 
-// The second of the pair that begins with `key`, if there is one.
+// Returns the second of the pair that begins with `key`, if there is one.
 std::optional<std::string> Find(absl::Span<const NamePair> names, absl::string_view key) {
   for (const auto& [from, to] : names)
     if (from == key) return std::string(to);
@@ -83,7 +83,7 @@ Json MessageJson(const Message& message) {
   return FieldsOf(message);
 }
 
-// The value of a field, or its index-th one where it is repeated.
+// Returns the value of a field, or its element `index` if it is repeated.
 Json ValueOf(const Message& message, const Field* field, int index) {
   const Reflection& reflection = *message.GetReflection();
   const auto get = [&](auto singular, auto repeated) {
@@ -123,7 +123,7 @@ void AddField(const Message& message, const Field* field, Json* json) {
     (*json)[name] = std::move(values);
     return;
   }
-  // Options, specs and meshes are parts of the object that they belong to.
+  // The fields of options, specs and meshes are merged into the enclosing object.
   if (const auto* type = field->message_type(); type != nullptr) {
     const Message& value = reflection.GetMessage(message, field);
     if (type == v1::PlanOptions::descriptor() || type == v1::TensorSpec::descriptor()) {

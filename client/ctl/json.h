@@ -28,8 +28,8 @@ namespace agmm {
 
 using Json = nlohmann::ordered_json;
 
-// All fields of `message`, by reflection, under their own names but for the few that json.cc lists.
-// A job is "agmm.job.v1", a tensor "agmm.tensor.v1", and so on.
+// All fields of `message`, by reflection, under their own names except for the few that json.cc
+// lists. A job is "agmm.job.v1", a tensor "agmm.tensor.v1", and so on.
 Json ToJson(const google::protobuf::Message& message);
 // "agmm.job_event.v1": an event of job `job_id`.
 Json ToJson(uint64_t job_id, const v1::JobEvent& event);

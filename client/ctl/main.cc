@@ -52,7 +52,7 @@ void WrapHelp(CLI::App* app) {
 }
 
 int Main(int argc, char** argv) {
-  // Errors are one line of ours; gRPC's log says them again in its own words.
+  // Errors are one line of our own; gRPC's log would repeat them in other words.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of its write
   FitLinesToOutput();
@@ -91,7 +91,7 @@ int Main(int argc, char** argv) {
   }
   const absl::Status status = command.run();
   if (!status.ok()) return Fail(status, command.options.json);
-  // Covers what C's stdio wrote, and earlier failures to write.
+  // Also detects failed writes through C's stdio and earlier failures.
   if (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     return Fail(absl::UnknownError("cannot write the output"), command.options.json);
   return 0;

@@ -11,7 +11,7 @@
 namespace agmm {
 namespace {
 
-// The smallest share of T_gemm for which hiding can be measured.
+// The smallest share of T_gemm that must be hideable for E to be reported.
 constexpr double kMinToHide = 0.05;
 // See BusySign.
 constexpr double kMaxSpread = 0.25, kMinSpreadMs = 1;

@@ -21,8 +21,8 @@ std::vector<const v1::RankReport*> ReportsByRank(const v1::Job& job, const Mesh&
 // unless every rank of the mesh has reported the same number of epochs.
 std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh);
 
-// The value that this share of the values does not exceed, interpolated between two of them: 0 is
-// the least, 1 the greatest. Absent for none.
+// Returns the quantile `share` of the values, interpolated between two of them: 0 is the least, 1
+// the greatest. Absent without values.
 std::optional<double> Quantile(std::vector<double> values, double share);
 inline std::optional<double> Median(std::vector<double> values) {
   return Quantile(std::move(values), 0.5);
@@ -40,9 +40,9 @@ struct PartRuns {
   std::vector<double> unfused_ms, gemm_ms, gather_ms;  // of serial jobs
   std::vector<double> transfers_ms;
   void AddSerial(const v1::Job& job, const Mesh& mesh);
-  // Adds nothing for a daemon that does not know such jobs, and multiplied.
+  // Adds nothing if the daemon does not know such jobs and therefore multiplied.
   void AddTransfers(const v1::Job& job, const Mesh& mesh);
-  // T_ag: the faster one of both gathers.
+  // Returns T_ag: the faster of the two gathers.
   std::optional<double> GatherMs() const;
   PartRuns WithoutWarmUp() const;
 };
@@ -61,11 +61,11 @@ struct Comparison {
 Comparison Compare(std::optional<double> fused_ms, std::optional<double> unfused_ms,
                    std::optional<double> gemm_ms, std::optional<double> gather_ms);
 
-// Returns what shows that other work ran on the machine during the measurement, or nothing: a
-// spread of the runs above 25 %, where their median is at least 1 ms, because shorter times vary on
-// an idle machine, too. `runs` names them. Ratios show nothing, because the parts are measured,
-// too. The load average is not used, because the
-// daemons may be on other hosts and because the product itself raises it.
+// Returns the evidence that other work ran on the machine during the measurement, or nothing. The
+// evidence is a spread of the runs above 25 % if their median is at least 1 ms, because shorter
+// times vary on an idle machine, too. `runs` names the runs. Ratios do not count as evidence,
+// because their parts are measured, too. The load average is not used, because the daemons may be
+// on other hosts and because the product itself raises it.
 std::optional<std::string> BusySign(const std::vector<double>& runs_ms, absl::string_view runs);
 // "the machine is busy: ...; repeat the measurement when ...", a line.
 std::string BusyNote(const std::string& sign);

@@ -29,8 +29,8 @@ std::string TimeText(const std::optional<double>& ms) {
   return ms >= 1e6 ? absl::StrFormat("%.0f", *ms) : Text(ms);
 }
 
-// Cells for R and E: their values, or "busy" where the runs differ too much for them to mean
-// anything.
+// Cells for R and E: their values, or "busy" if the runs differ too much for the values to be
+// meaningful.
 std::string RatioText(const std::optional<double>& value, const std::optional<std::string>& busy) {
   return busy && value ? "busy" : Text(value);
 }
@@ -109,7 +109,7 @@ std::string NonFiniteNote(DType dtype) {
       Name(dtype), TraitsOf(dtype).largest);
 }
 
-// Vouches only for what was compared.
+// Returns true only if every C was compared and equal.
 bool EveryCIsRight(const std::vector<BenchCase>& cases) {
   const bool any = std::any_of(cases.begin(), cases.end(),
                                [](const BenchCase& one) { return !one.rows.empty(); });

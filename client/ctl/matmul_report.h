@@ -50,14 +50,14 @@ struct BenchRow {
   v1::Job job;                  // the last one
   std::vector<double> runs_ms;  // the slowest rank's times without the warm-up
   std::optional<bool> exact;    // C equals serial's bit by bit; absent: not compared
-  int64_t link_bytes = 0;       // that a node sends to other nodes in an epoch; of the busiest one
+  int64_t link_bytes = 0;       // bytes that the busiest node sends to other nodes in an epoch
 };
 
 struct BenchCase {
   std::string name;
   Problem problem;
   bool shared_host = false;     // CPU devices of one host take part
-  int64_t workspace_bytes = 0;  // that any of its plans needs on a rank
+  int64_t workspace_bytes = 0;  // the most that any of its plans needs on a rank
   std::string skipped;          // the reason if it was not run
   // Why other algorithms have no row: "ring, direct: nothing has to move".
   std::vector<std::string> left_out;

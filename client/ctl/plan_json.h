@@ -12,13 +12,13 @@
 
 namespace agmm {
 
-// The workspace without its bound, and the part of it that sums of slices of K take, on the rank
-// that has most.
+// The workspace without its bound, and the part of it for sums of slices of K, on the rank where it
+// is largest.
 struct Bounded {
   int64_t unbounded_bytes = 0, sum_bytes = 0;
 };
 
-// A verified plan, with what is said about it.
+// A verified plan and the facts reported about it.
 struct PlanReport {
   const Problem& problem;
   const Topology& topology;

@@ -69,7 +69,7 @@ absl::Status CheckRoom(const Site& site, const Problem& problem, int64_t workspa
   for (const Tensor& tensor : problem.tensors) tensor_bytes += ShardBytes(problem.mesh, tensor);
   for (const v1::NodeStatus& node : site.status.nodes()) {
     for (const v1::DeviceStatus& device : node.devices()) {
-      // Idle plans give up their workspaces.
+      // Workspaces of idle plans count as free, because idle plans release them.
       const int64_t free = device.heap_free_bytes() + device.workspace_bytes();
       if (!TakesPart(site.mesh, device) || tensor_bytes + workspace_bytes <= free) continue;
       return absl::ResourceExhaustedError(
@@ -155,8 +155,8 @@ absl::StatusOr<v1::Job> Product::Run(const PlanOptions& options, int repeat) {
   const absl::StatusOr<v1::Job> job =
       connection_->WaitJob(IdOf(submitted), Deadline::After(timeout_ + kDaemonGrace));
   if (!job.ok()) {
-    // After Ctrl-C, or where the daemon is slow to answer. The first error counts; a job that this
-    // call cannot cancel is cancelled when the session ends.
+    // Cancels the job after Ctrl-C, or if the daemon is slow to answer. The first error counts; a
+    // job that this call cannot cancel is cancelled when the session ends.
     if (!absl::IsUnavailable(job.status())) connection_->CancelJob(IdOf(submitted)).IgnoreError();
     return job.status();
   }

@@ -22,8 +22,8 @@ struct Site {
   Topology topology;
 };
 
-// Returns the place of `mesh`, such as "x=4", in the world; by default one axis x over all ranks.
-// Errors: UNAVAILABLE if the world is not ready; INVALID_ARGUMENT.
+// Returns the place of `mesh`, such as "x=4", in the world; the default mesh has one axis x over
+// all ranks. Errors: UNAVAILABLE if the world is not ready; INVALID_ARGUMENT.
 absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh);
 
 // True if two CPU devices of the mesh are on one host: on one node, or on nodes of one address.
@@ -41,8 +41,8 @@ inline constexpr absl::Duration kDaemonGrace = absl::Seconds(15);
 v1::SubmitJobRequest RequestJob(const std::string& spec, const PlanOptions& options, int repeat,
                                 absl::Duration timeout);
 
-// Returns OK for a job that succeeded, else its error, which names the job and, after its deadline,
-// the flag that set it.
+// Returns OK for a job that succeeded, else its error, which names the job and, if its deadline
+// passed, the flag that set it.
 absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout);
 // Returns `error` with "job 7`what`: " in front, unless it names the job already.
 absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_view what = "");

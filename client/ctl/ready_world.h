@@ -18,13 +18,12 @@ namespace agmm {
 absl::StatusOr<v1::GetStatusResponse> ReadyWorld(Connection* connection,
                                                  absl::Duration timeout = kShortCall);
 
-// Returns the error of a transfer; `what` is its effect, such as "W was not written". ABORTED
-// because the world lost a daemon becomes UNAVAILABLE, because the user waits for the world and
-// tries again.
+// Returns the error of a transfer; `what` is its effect, such as "W was not written". ABORTED, if
+// the world lost a daemon, becomes UNAVAILABLE, because the user can wait for the world and retry.
 absl::Status TransferError(const absl::Status& status, absl::string_view what);
 
-// Writes the contents of `tensor` to `file`, which is the one at `path`, and puts it in place;
-// shows the progress on a terminal.
+// Writes the contents of `tensor` to `file`, which was opened for `path`, and commits it; shows the
+// progress on a terminal.
 absl::StatusOr<v1::Tensor> FetchFile(Connection* connection, const v1::Tensor& tensor,
                                      const std::string& path, NpyWriter* file);
 

@@ -55,7 +55,8 @@ std::string Bytes(int64_t bytes) {
                       : absl::StrFormat("%s (%d bytes)", FormatBytes(bytes), bytes);
 }
 
-// Digits of a run in the ids of its jobs. More digits tell apart two runs that share these.
+// Number of digits of the run in the ids of its jobs. If two runs share them, more digits are
+// shown.
 constexpr size_t kRunDigits = 4;
 
 std::string Size(const v1::Job& job) {
@@ -85,7 +86,7 @@ std::string Milliseconds(double us) {
   return us < 1e9 ? absl::StrFormat("%.3f", us / 1e3) : absl::StrFormat("%.0f", us / 1e3);
 }
 
-// The reason for missing figures.
+// Returns the reason for missing figures.
 std::string NoFigures(const v1::Job& job) {
   if (!HasEnded(job)) return absl::StrFormat("not known: the job is %s", EnumName(job.state()));
   return absl::StrFormat("not known: the job has %s",
@@ -216,7 +217,7 @@ std::vector<int> FailedRanks(const v1::GetStatusResponse& status) {
   return failed;
 }
 
-// "version 0.1.0 (1a2b3c4d5e6f)", or which nodes run which.
+// "version 0.1.0 (1a2b3c4d5e6f)", or the nodes of each version if they differ.
 std::string VersionText(const v1::GetStatusResponse& status) {
   std::map<std::string, std::vector<std::string>> nodes;
   for (const v1::NodeStatus& node : status.nodes()) {
@@ -391,7 +392,7 @@ std::string JobText(const v1::Job& job) {
   fields.Add("tensors", absl::StrCat("#", absl::StrJoin(job.tensor_ids(), " #")));
   fields.Add("algorithm", How(job));
   if (!job.options().split().empty()) fields.Add("split", job.options().split());
-  // Where it is local, the algorithm says why.
+  // A local schedule is explained by the algorithm.
   if (job.schedule().empty() || job.schedule() == job.options().algorithm())
     fields.Add("why", job.explanation().empty() ? "as asked" : job.explanation());
   fields.Add("plan", job.plan_hash().empty() ? "not made yet" : job.plan_hash());

@@ -1,5 +1,5 @@
-// Messages of the daemons as text. A figure that is not known is said to be, with a way to measure
-// it. Pure.
+// Messages of the daemons as text. For a figure that is not known, the text says how to measure it.
+// Pure.
 #pragma once
 
 #include <google/protobuf/generated_enum_reflection.h>
@@ -25,11 +25,11 @@ std::string EnumName(Enum value) {
   return EnumName(google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 
-// With its ranks; empty where this program cannot read it.
+// Returns the mesh with its ranks; empty if this program cannot parse it.
 Mesh MeshOf(const v1::Mesh& mesh);
 
-// "ring, 8 chunks a shard (auto is ...)": what runs, and why; or "local (nothing has to move)"
-// where the planner has called the schedule something else than `options` do.
+// "ring, 8 chunks a shard (auto is ...)": what runs, and why; or "local (nothing has to move)" if
+// the planner's name of the schedule differs from the algorithm in `options`.
 std::string PlanText(const v1::PlanOptions& options, absl::string_view why,
                      absl::string_view schedule = "");
 

@@ -10,9 +10,9 @@
 
 namespace agmm {
 
-// Lines have at most 100 columns until one of these is called; a longer word is not broken.
-// Tables take the whole width of a terminal, and all that they need in a pipe or a file; fields and
-// other text take at most 100 columns of it. Call once, before any output.
+// Lines have at most 100 columns until one of these is called; a longer word is not broken. Tables
+// take the whole width of a terminal, and any width in a pipe or a file; fields and other text take
+// at most 100 columns. Call once, before any output.
 void FitLinesToOutput();
 // Tables take `columns`, but at least 60.
 void FitLinesTo(size_t columns);
@@ -34,8 +34,8 @@ inline Column Words(std::string name) { return {name, "", Column::kText}; }
 inline Column LongWords(std::string name) { return {name, "", Column::kLong}; }
 inline Column WrappedWords(std::string name) { return {name, "", Column::kWrapped}; }
 
-// Aligned columns, with a row for their units. Where they do not fit into a line even when they are
-// shortened, some are in a second table below, which begins with the first column again.
+// Aligned columns, with a row for their units. If they do not fit into a line even after
+// shortening, the rest form a second table below, which repeats the first column.
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -81,7 +81,7 @@ class Fields {
 
 // Returns `text` in lines of at most `width` columns, unless a word is longer.
 std::string Wrap(absl::string_view text, size_t width);
-// In lines as wide as those of tables.
+// Wraps into lines as wide as those of tables.
 std::string Wrap(absl::string_view text);
 
 }  // namespace agmm

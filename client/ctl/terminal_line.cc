@@ -23,7 +23,7 @@ namespace {
 
 constexpr auto kRedraw = std::chrono::milliseconds(200);
 constexpr int kBarColumns = 24;
-// The time before a rate means anything.
+// Time until a rate is meaningful.
 constexpr absl::Duration kRateSettles = absl::Milliseconds(500);
 
 // True if stderr is a terminal that knows escape sequences.
@@ -73,7 +73,7 @@ void TerminalLine::WriteOnce(std::stop_token stop, absl::Duration after) {
   std::unique_lock lock(mutex_);
   redraw_.wait_for(lock, stop, absl::ToChronoNanoseconds(after),
                    [&] { return stop.stop_requested(); });
-  // Its result may be false after a stop, too (libstdc++ 12).
+  // The result of the wait may be false after a stop, too (libstdc++ 12).
   if (stop.stop_requested()) return;
   absl::FPrintF(stderr, "%s\n", Text());
 }

@@ -19,9 +19,9 @@ namespace agmm {
 // Thread-safe.
 class TerminalLine {
  public:
-  // `text` returns the line; `elapsed` is the time since now. It runs on the line's thread, never
-  // while a function given to Update or Print runs. `once_after`: where stderr is not a terminal,
-  // the line is written after this time, with an end of line; infinite: never.
+  // `text` returns the line; `elapsed` is the time since the construction. It runs on the line's
+  // thread, never while a function given to Update or Print runs. `once_after`: where stderr is not
+  // a terminal, the line is written after this time, with an end of line; infinite: never.
   explicit TerminalLine(std::function<std::string(absl::Duration elapsed)> text,
                         absl::Duration once_after = absl::InfiniteDuration());
   // Wipes the line.
@@ -44,7 +44,7 @@ class TerminalLine {
   const std::function<std::string(absl::Duration)> text_;
   const int64_t start_ns_;
   std::mutex mutex_;
-  std::condition_variable_any redraw_;  // its waits end early by the stop token alone
+  std::condition_variable_any redraw_;  // only the stop token ends its waits early
   bool visible_ = false;                // guarded by the mutex, like all that text_ reads
   std::stop_source stop_;
   std::thread thread_;

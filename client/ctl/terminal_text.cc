@@ -17,8 +17,8 @@ struct Extent {
 
 // The extent of as many whole characters from the beginning of `text` as fit into `columns`.
 Extent ExtentOfFirst(absl::string_view text, size_t columns) {
-  // The widths are those of wcwidth, which knows them in this locale, whatever the user's is. Where
-  // it is missing, and for characters that it does not know, a width is one.
+  // The widths are those of wcwidth in this locale, whatever the user's locale is. If the locale is
+  // missing, or wcwidth does not know a character, its width is one.
   static const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", /*base=*/nullptr);
   const locale_t before = uselocale(utf8);
   Extent extent;

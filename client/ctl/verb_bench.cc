@@ -114,7 +114,7 @@ class Bench {
     AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection_, flags_.mesh));
     std::vector<BenchCase> cases;
     for (const BenchShape& shape : ShapesOf(flags_, plan_, site)) {
-      // A product that makes no sense or cannot be planned is refused before anything runs.
+      // A product that is invalid or cannot be planned is refused before anything runs.
       AGMM_ASSIGN_OR_RETURN(BenchCase one, CaseOf(shape, site));
       cases.push_back(std::move(one));
     }
@@ -155,7 +155,7 @@ class Bench {
         continue;
       }
       if (name != kAuto && absl::c_linear_search(plans, *plan)) {
-        alike.push_back(name);  // only plans that move nothing are alike
+        alike.push_back(name);  // plans are equal only if they move nothing
         continue;
       }
       one.workspace_bytes = std::max(one.workspace_bytes, plan->workspace_bytes);

@@ -51,7 +51,7 @@ absl::StatusOr<v1::Job> Submit(Connection* connection, const SubmitFlags& flags,
                         ParseBindings(flags.spec, flags.bindings));
   AGMM_ASSIGN_OR_RETURN(const v1::Tensor a, connection->GetTensor(refs[kA]));
   AGMM_ASSIGN_OR_RETURN(const v1::Tensor b, connection->GetTensor(refs[kB]));
-  // A spec that makes no sense is refused here, with its column; the sequencer checks that the
+  // An invalid spec is refused here, with the column of the mistake; the sequencer checks that the
   // tensors fit it.
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(a.spec().mesh()));
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(a.spec().dtype()));
@@ -72,9 +72,9 @@ void PrintEvent(const v1::Job& job, const v1::JobEvent& event, const Options& op
   std::cout.flush();  // because the reader of a pipe waits for it
 }
 
-// Returns the job once it has ended, also where it failed. Calls `on_event`, if given, with the
-// events after number `after_event` as they happen; shows the time on a terminal. `timeout` is the
-// job's. Errors: those of WatchJob.
+// Returns the job once it has ended, even if it failed. Calls `on_event`, if given, with the events
+// after number `after_event` as they happen; shows the time on a terminal. `timeout` is the job's.
+// Errors: those of WatchJob.
 absl::StatusOr<v1::Job> AwaitJob(Connection* connection, const Id& job, int64_t after_event,
                                  absl::Duration timeout,
                                  const std::function<void(const v1::JobEvent&)>& on_event) {
@@ -87,7 +87,7 @@ absl::StatusOr<v1::Job> AwaitJob(Connection* connection, const Id& job, int64_t 
   });
 }
 
-// Says how the job stands by the record in CancelJob's answer.
+// Describes the job's state by the record in CancelJob's answer.
 std::string CancelText(const v1::Job& job) {
   if (!HasEnded(job)) return absl::StrFormat("job %d is being cancelled", job.job_id());
   return absl::StrFormat(
@@ -104,7 +104,7 @@ absl::StatusOr<v1::Job> WaitForSubmitted(Connection* connection, const v1::Job& 
   absl::StatusOr<v1::Job> ended =
       AwaitJob(connection, IdOf(job), /*after_event=*/0, timeout, on_event);
   if (ended.ok()) return ended;
-  // Its generation ended, and the job with it.
+  // The job ended with its generation.
   if (ReasonOf(ended.status()) == kReasonPeerLost) return NamingJob(ended.status(), job.job_id());
   // A daemon that is stopping answers CANCELLED, too.
   if (!absl::IsCancelled(ended.status()) || !interrupt.happened()) {
@@ -180,7 +180,7 @@ absl::Status RunList(const int& limit, const Options& options, Connection* conne
   return absl::OkStatus();
 }
 
-// False for what a conversion would take for another job: "-1" and "0x10".
+// Returns false for "-1" and "0x10", which a plain conversion would read as another job.
 bool IsJobNumber(const std::string& text) {
   uint64_t number = 0;
   return absl::c_all_of(text, absl::ascii_isdigit) && absl::SimpleAtoi(text, &number) && number > 0;
@@ -211,7 +211,7 @@ std::string CheckJobId(const std::string& text) {
                          text);
 }
 
-// The job "7" with its progress, or the record of "7@0709".
+// Returns the job "7" with its progress, or the record of "7@0709".
 absl::StatusOr<v1::Job> FindJob(Connection* connection, const std::string& id) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(id, absl::MaxSplits('@', 1));
   uint64_t number = 0;
@@ -238,7 +238,7 @@ absl::Status RunJobShow(const std::string& id, const Options& options, Connectio
   return absl::OkStatus();
 }
 
-// More than a queue has in practice; each is a call.
+// More than a queue has in practice. Each one costs a call.
 constexpr size_t kMaxFollowed = 16;
 // The time over which the throughput of a path is measured.
 constexpr absl::Duration kRateTime = absl::Milliseconds(500);

@@ -80,7 +80,7 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   inputs.repeat = flags.repeat > 0 ? flags.repeat : flags.compare ? kCompareRuns : 1;
   if (flags.compare) inputs.repeat = std::max(inputs.repeat, kMinCompareRuns);
   if (!flags.mesh.empty()) {
-    // A mesh or spec that makes no sense is refused before a daemon is asked.
+    // An invalid mesh or spec is refused before a daemon is asked.
     AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(flags.mesh));
     AGMM_RETURN_IF_ERROR(ParseProblem(flags.spec, mesh, inputs.shape, inputs.dtype).status());
   }
@@ -97,8 +97,9 @@ absl::Status SendFile(Connection* connection, const NpyReader& file, const v1::T
       absl::StrCat(file.name(), " was not sent"));
 }
 
-// Runs the asked algorithm; with --compare serial, the gather alone and it in turn, because other
-// work on the machine then slows down all. The last C is that of the asked one.
+// Runs the requested algorithm. With --compare, runs serial, the gather alone and the requested
+// algorithm in turn, so that other work on the machine slows down all of them alike. The last C is
+// that of the requested algorithm.
 absl::Status Measure(Product* product, const MatmulFlags& flags, const Inputs& inputs,
                      MatmulResult* result) {
   const Mesh& mesh = product->problem().mesh;
@@ -120,7 +121,8 @@ absl::Status Measure(Product* product, const MatmulFlags& flags, const Inputs& i
     AGMM_ASSIGN_OR_RETURN(result->job, run(flags.options));
     for (double ms : SlowestRankMs(result->job, mesh)) result->runs_ms.push_back(ms);
   }
-  // Compared jobs are of one epoch each; another job keeps the times of its last epochs only.
+  // With --compare, each job has one epoch; otherwise a job reports the times of its last epochs
+  // only.
   const int runs = static_cast<int>(result->runs_ms.size());
   result->warm_up_dropped = flags.compare ? runs > 1 : inputs.repeat > 1 && runs == inputs.repeat;
   result->compared = flags.compare;

@@ -114,14 +114,14 @@ absl::StatusOr<Bounded> BoundedOf(const Problem& problem, const Topology& topolo
   return bounded;
 }
 
-// Why daemons refuse the plan; empty if they do not.
+// Returns why daemons refuse the plan; empty if they do not.
 std::string RefusedByDaemons(const PlanCost& cost) {
   if (cost.steps <= kMaxPlanSteps) return "";
   return absl::StrFormat("it has about %d steps, and daemons plan at most %d", cost.steps,
                          kMaxPlanSteps);
 }
 
-// Refuses plans that take more memory than there is: the system may end other programs for it.
+// Refuses plans that need more memory than is usable, because the system might kill other programs.
 absl::Status CheckMemory(const PlanCost& cost) {
   const int64_t usable = UsableMemory();
   if (cost.bytes <= usable) return absl::OkStatus();
@@ -144,7 +144,7 @@ absl::StatusOr<Schedule> PlanWithinMemory(const Problem& problem, const Topology
 
 absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& topology,
                                        const Recipe& recipe, const PlanCost& cost, bool json) {
-  // With JSON nothing but an error may stand on a stderr that a program reads.
+  // With JSON a program reads stderr, so only an error may be written there.
   const absl::Duration once_after = json ? absl::InfiniteDuration() : absl::Seconds(5);
   const char* phase = "planning";
   TerminalLine line(
@@ -179,7 +179,8 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   if (options.json || flags.full) cost.bytes *= 2;  // the text of each step
   AGMM_RETURN_IF_ERROR(CheckMemory(cost));
   const std::string refused = RefusedByDaemons(cost);
-  // Before the work; with JSON a field of the plan says it, because only an error stands on stderr.
+  // Printed before the work. With JSON a field of the plan has this text instead, because stderr is
+  // for errors only.
   if (!refused.empty() && !options.json)
     std::cerr << "note: daemons would refuse this plan: " << refused << "\n";
   AGMM_ASSIGN_OR_RETURN(const Schedule schedule,

@@ -25,8 +25,8 @@ struct StatusFlags {
   std::string timeout = "30s";
 };
 
-// Returns the status once the world is ready; its daemon may still be starting. Errors: the last
-// one at the end of `timeout`, or at once where waiting does not help.
+// Returns the status once the world is ready; the daemon may still be starting. Errors: the last
+// one, at the end of `timeout`, or at once if waiting does not help.
 absl::StatusOr<v1::GetStatusResponse> AwaitReady(Connection* connection, absl::Duration timeout) {
   const Deadline deadline = Deadline::After(timeout);
   const TerminalLine line = WaitLine("waiting for the world", timeout);

@@ -45,8 +45,8 @@ void AddSpecFlags(CLI::App* verb, SpecFlags* flags) {
       "--mesh all of rank 0's kind)");
 }
 
-// Returns the spec of a tensor, sharded by the flags; by default a copy on every rank of the world,
-// whose size the daemon is asked for.
+// Returns the spec of a tensor with the sharding in the flags. The default is a copy on every rank
+// of the world, whose size this asks the daemon for.
 absl::StatusOr<v1::TensorSpec> MakeSpec(Connection* connection, const SpecFlags& flags,
                                         Dimensions shape, DType dtype) {
   std::vector<int> ranks;
@@ -102,7 +102,7 @@ absl::Status RunPut(const PutFlags& flags, const Options& options, Connection* c
     AGMM_ASSIGN_OR_RETURN(dtype, ParseDType(flags.dtype));
   }
   v1::BeginUpload begin;
-  std::string sequencer;  // the one that gave the id
+  std::string sequencer;  // the one that assigned the id
   if (ref.has_tensor_id()) {
     AGMM_RETURN_IF_ERROR(RefuseSpread(flags));
     AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, connection->GetTensor(ref));
@@ -194,8 +194,7 @@ absl::StatusOr<v1::Fill> MakeFill(const FillFlags& flags) {
   return fill;
 }
 
-// Returns the spec of the tensor by the name `ref`: that of the existing one, unless a shape is
-// given.
+// Returns the spec of the tensor `ref`: that of the existing tensor, unless a shape is given.
 absl::StatusOr<v1::TensorSpec> SpecToFill(const v1::TensorRef& ref, const FillFlags& flags,
                                           Connection* connection) {
   if (!flags.shape.empty()) {

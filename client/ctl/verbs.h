@@ -23,7 +23,7 @@ struct Options {
   bool json = false;     // JSON instead of text: results on stdout, an error on stderr
 };
 
-// How errors of the connection call what people can use.
+// The names that errors of the connection use for flags and commands.
 inline const Wording kWording = {.endpoint = "--endpoint", .status = "`agmmctl status`"};
 
 // The parsed command line. `run` belongs to the chosen verb: it prints the result on stdout, and
@@ -41,14 +41,14 @@ void AddPlan(CLI::App* app, Command* command);
 void AddStatus(CLI::App* app, Command* command);
 void AddTensor(CLI::App* app, Command* command);
 
-// Makes `run` what `verb` does; parsing has filled in *flags by then.
+// Makes `verb` call `run`; parsing has filled in *flags by then.
 template <typename Flags>
 void OnVerb(CLI::App* verb, Command* command, const std::shared_ptr<Flags>& flags,
             absl::Status (*run)(const Flags&, const Options&)) {
   verb->callback([=] { command->run = [=] { return run(*flags, command->options); }; });
 }
 
-// The same for a verb that asks a daemon; the first call on the connection dials it.
+// Like the above, for a verb that asks a daemon; the first call opens the connection.
 template <typename Flags>
 void OnVerb(CLI::App* verb, Command* command, const std::shared_ptr<Flags>& flags,
             absl::Status (*run)(const Flags&, const Options&, Connection*)) {
@@ -62,7 +62,7 @@ void OnVerb(CLI::App* verb, Command* command, const std::shared_ptr<Flags>& flag
   });
 }
 
-// Prints a result, as JSON or as text. `file`: what the command has written; where that went to
+// Prints a result, as JSON or as text. `file` is the file that the command has written; if that is
 // standard output, the result goes to stderr.
 inline void PrintResult(const Options& options, const Json& json, const std::string& text,
                         const std::string& file = "") {

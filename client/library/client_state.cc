@@ -12,7 +12,7 @@
 namespace agmm {
 namespace {
 
-// Longest timeout; later times overflow somewhere.
+// Longest timeout, because later times would overflow.
 constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
 }  // namespace

@@ -28,35 +28,35 @@ namespace agmm {
 class ClientState : public std::enable_shared_from_this<ClientState> {
  public:
   ClientState(Endpoint endpoint, ClientOptions options);
-  // Finds the daemon, and opens the session that the options ask for.
+  // Finds the daemon, and opens a session if the options request one.
   absl::Status Open();
-  // Fails the calls in progress, waits for their callbacks, and ends the connection. Once; not from
-  // a callback. In a forked child, keeps this object for ever instead.
+  // Fails the calls in progress, waits for their callbacks, and ends the connection. May be called
+  // once, not from a callback. In a forked child, keeps this object forever instead.
   void Close();
 
-  // Keeps the connection and the loop alive, because Close waits for its end.
+  // Keeps the connection and the loop alive, because Close waits until it is released.
   using Use = std::shared_ptr<ClientState>;
   Use Begin();  // null: closed, or in a forked child; Refusal is the error
   Connection* connection() { return &*connection_; }
   Loop* loop() { return &*loop_; }  // runs the callbacks
-  // Returns what `ask` does with the connection, as the public header's type.
+  // Calls `ask` with the connection and returns its result as the public header's type.
   template <typename Ask>
   auto Call(Ask ask) -> decltype(ToPublic(ask(connection())));
 
   const std::string& session() const { return session_; }
   absl::Duration CallTimeout(Milliseconds given) const;
   absl::Duration TransferTimeout(Milliseconds given) const;
-  // The deadline of a wait for a job; without a given timeout, the job's and a call's.
+  // Returns the deadline of a wait for a job; if `given` is zero, the job's timeout plus a call's.
   Deadline WaitDeadline(Milliseconds given, absl::Duration job_timeout) const;
 
-  // Requests with a new request id. An empty mesh means all devices of the world.
+  // Return requests with a new request id. An empty mesh means all devices of the world.
   absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name,
                                                      const TensorSpec& spec,
                                                      absl::Duration timeout);
   absl::StatusOr<v1::SubmitJobRequest> RequestFor(const JobRequest& given, absl::Duration timeout);
-  // A handle whose waits take `job_timeout` and a call's timeout by default.
+  // Returns a handle whose waits take `job_timeout` plus a call's timeout by default.
   JobHandle HandleOf(const Id& job, absl::Duration job_timeout);
-  // Calls `on_end`, which has a use, once and on any thread.
+  // Calls `on_end`, which holds a Use, once and on any thread.
   void Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end);
 
  private:
@@ -82,7 +82,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
 Status Refusal(Status closed = {StatusCode::kCancelled,
                                 "the client is being destroyed; end its calls first"});
 
-// A duration of the public header; zero means `otherwise`.
+// Converts a duration of the public header; zero means `otherwise`.
 absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise);
 
 template <typename Ask>

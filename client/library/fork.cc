@@ -10,12 +10,12 @@
 namespace agmm {
 namespace {
 
-std::atomic<pid_t> starter = 0;  // the process that has started gRPC; 0: none has
+std::atomic<pid_t> starter = 0;  // the process that has started gRPC; 0 if none has
 
 }  // namespace
 
 void StartGrpc() {
-  // Kept, because gRPC's shutdown may wait 10 s for a thread of its own.
+  // Never shut down, because gRPC's shutdown may wait 10 s for one of its own threads.
   if (starter.exchange(getpid()) == 0) grpc_init();
 }
 

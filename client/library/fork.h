@@ -1,15 +1,16 @@
-// gRPC in this process, and in forked children, which it does not survive: its threads run in the
-// parent alone, and its sockets belong to both.
+// Use of gRPC in this process. gRPC does not work in forked children: its threads run in the parent
+// alone, and its sockets belong to both.
 #pragma once
 
 #include "client/agmm.h"
 
 namespace agmm {
 
-// Starts gRPC, for the life of the process. Not in a forked child of a process that has.
+// Starts gRPC, for the life of the process. Must not be called in a forked child of a process that
+// has started it.
 void StartGrpc();
-// True in such a child. It touches no call, no connection and no mutex of the parent's, not even to
-// destroy it; what it would destroy stays in its memory.
+// Returns true in such a child. A child must not touch any call, connection or mutex of the parent,
+// not even to destroy it; objects that it would destroy stay in its memory.
 bool Forked();
 // FAILED_PRECONDITION, for every call in such a child.
 Status ForkedError();

@@ -8,7 +8,7 @@
 namespace agmm {
 
 struct MappingState {
-  // In a forked child the memory is not there, and the stream is the parent's.
+  // A forked child does not have the memory, and the stream belongs to the parent.
   ~MappingState() {
     if (Forked()) static_cast<void>(mapping.release());
   }

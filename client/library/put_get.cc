@@ -24,13 +24,13 @@ Status NullData(int64_t size_bytes) {
                 absl::StrFormat("data is null; give the address of %d bytes", size_bytes));
 }
 
-// For an empty std::function.
+// The error for an empty std::function.
 Status NoCallback(absl::string_view argument, absl::string_view what) {
   return Status(StatusCode::kInvalidArgument,
                 absl::StrFormat("%s is empty; give a function that %s", argument, what));
 }
 
-// The size of the contents in bytes; absent if a tensor cannot have this spec.
+// Returns the size of the contents in bytes; absent if a tensor cannot have this spec.
 std::optional<int64_t> BytesIn(const TensorSpec& spec) {
   int64_t elements = 0, bytes = 0;
   if (spec.rows <= 0 || spec.cols <= 0 || __builtin_mul_overflow(spec.rows, spec.cols, &elements) ||

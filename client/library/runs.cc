@@ -45,7 +45,7 @@ void Runs::Run(v1::SubmitJobRequest request, Deadline deadline, OnEnd on_end) {
   const Loop::Timer timer = loop_->PostAfter(deadline.Left(), [this, id] { EndLate(id); });
   pending_.emplace(id, Pending{std::move(request), timer, std::move(on_end)});
   if (!loop_->OnLoop()) return Send();
-  // Behind the callbacks that are due, so that the jobs they run share a message.
+  // Sent after the callbacks that are due, so that the jobs they submit share a message.
   if (std::exchange(send_posted_, true)) return;
   loop_->PostLast([this] {
     std::lock_guard lock(mutex_);
@@ -73,7 +73,7 @@ void Runs::Send() {
 void Runs::Open() {
   call_.emplace(connection_, Deadline::Infinite());
   connection_->jobs()->async()->RunJobs(call_->context(), this);
-  AddHold();  // for the writes, which begin on any thread
+  AddHold();  // for the writes, which may begin on any thread
   StartRead(&response_);
   StartCall();
 }
@@ -112,7 +112,7 @@ void Runs::OnDone(const grpc::Status& status) {
   absl::Status why;
   {
     std::lock_guard lock(mutex_);
-    // A daemon that ends the stream without an error still owes the outcomes.
+    // If the daemon ends the stream without an error, the outcomes of pending runs are missing.
     const bool early = status.ok() && !pending_.empty();
     why = call_->Convert(
         early ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "the daemon has ended the stream")
@@ -147,7 +147,7 @@ void Runs::SendAgain() {
 void Runs::EndLate(const std::string& id) {
   std::unique_lock lock(mutex_);
   const auto found = pending_.find(id);
-  // Early only while the client closes, which ends all that is pending.
+  // The callback is early only while the client closes, which ends all pending runs.
   if (found == pending_.end() || !found->second.deadline.first.HasPassed()) return;
   const auto run = pending_.extract(found);
   lock.unlock();

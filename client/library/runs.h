@@ -1,5 +1,5 @@
-// Jobs that are submitted and awaited in one call: all of a client's share a stream, in batches
-// both ways.
+// Jobs that are submitted and awaited in one call. All runs of a client share a stream, with
+// batches in both directions.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@
 namespace agmm {
 
 // Thread-safe. If the stream breaks, jobs without an outcome are sent again, like other calls that
-// are safe to repeat: the request id keeps each one job.
+// are safe to repeat: the request id prevents duplicates.
 class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse> {
  public:
   // Called with the job as it ended, or with the error.
@@ -29,8 +29,8 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
   // Waits for the stream, which an Interrupt has ended. All runs have ended, and so has the loop.
   ~Runs() override;
 
-  // Gives `request` a request id of its own. Calls `on_end` once, on any thread.
-  // DEADLINE_EXCEEDED at `deadline`; the job goes on.
+  // Gives `request` a unique request id. Calls `on_end` once, on any thread. Fails with
+  // DEADLINE_EXCEEDED at `deadline`; the job continues.
   void Run(v1::SubmitJobRequest request, Deadline deadline, OnEnd on_end);
 
  private:
@@ -65,7 +65,7 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
   std::condition_variable closed_;
   uint64_t count_ = 0;                      // of the runs so far
   std::map<std::string, Pending> pending_;  // by request id, which is the order of the calls
-  std::string last_sent_;                   // later request ids are to be sent
+  std::string last_sent_;                   // later request ids have not been sent
   Phase phase_ = Phase::kClosed;
   std::optional<Connection::Call> call_;  // of the stream
   Connection::Retry retry_;               // since the last outcome

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& pa
   std::unique_ptr<InputFile> file(new InputFile(name, fd));
   if (fstat(fd, &file->opened_) != 0) return SystemError("examine", name);
   const mode_t mode = file->opened_.st_mode;
-  // Standard input that something has been read from goes on like a pipe.
+  // Standard input that has been partly read is treated like a pipe.
   if (S_ISREG(mode) && lseek(fd, 0, SEEK_CUR) == 0) {
     file->bytes_ = file->opened_.st_size;
     return file;
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& pa
   return file;
 }
 
-// From now on fd_ is a file that has the bytes of the pipe.
+// From here on, fd_ is a file that receives the bytes of the pipe.
 absl::Status InputFile::KeepPipe() {
   const char* const given = std::getenv("TMPDIR");
   const std::string folder = given != nullptr && *given != '\0' ? given : "/tmp";

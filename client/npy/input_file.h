@@ -26,14 +26,14 @@ class InputFile {
 
   // Its name in errors.
   const std::string& name() const { return name_; }
-  // The size of a regular file. Of a pipe: how many bytes it has given, after it was read up to
-  // `most` of them or to its end. Errors: the system's.
+  // Returns the size of a regular file. Reads a pipe up to `most` bytes or to its end, and returns
+  // the number of bytes read so far. Errors: the system's.
   absl::StatusOr<int64_t> SizeUpTo(int64_t most);
   // Reads `bytes` at `offset`, fewer at the end of the file; returns their number. Errors: the
   // system's.
   absl::StatusOr<int64_t> Read(int64_t offset, int64_t bytes, char* out) const;
-  // Call it after reads. Errors: DATA_LOSS if the file was modified since it was opened, by its
-  // size or its time of modification; the system's.
+  // To be called after reads. Errors: DATA_LOSS if the file was modified since it was opened, by
+  // its size or its time of modification; the system's.
   absl::Status CheckUnchanged() const;
 
  private:
@@ -41,7 +41,7 @@ class InputFile {
   absl::Status KeepPipe();
 
   const std::string name_;
-  int fd_ = -1;              // of what is read by position
+  int fd_ = -1;              // the file that is read by position
   int pipe_ = -1;            // if it is a pipe
   struct stat opened_ = {};  // of a regular file
   int64_t bytes_ = 0;

@@ -12,8 +12,8 @@
 namespace agmm {
 namespace {
 
-// In a file that is stored by columns: the most bytes between two columns that are read at once,
-// and the most bytes of a read, unless one column has more.
+// For a file that is stored by columns: the largest gap between two columns that one read covers,
+// and the largest read, unless one column is larger.
 constexpr int64_t kColumnGapBytes = 4 << 10, kColumnSpanBytes = 256 << 10;
 
 absl::Status CheckNotEmpty(const std::string& path, int64_t rows, int64_t cols) {
@@ -79,13 +79,13 @@ absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::OpenRaw(const std::string&
 absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::Checked(std::unique_ptr<InputFile> file,
                                                               const NpyLayout& layout) {
   const int64_t element_bytes = SizeOf(layout.dtype);
-  // In f64, because the product of hostile sizes may overflow.
+  // Computed in f64, because the product of hostile sizes may overflow.
   const double needed = static_cast<double>(layout.rows) * layout.cols * element_bytes;
   constexpr double kMost = 0x1p62;
   const int64_t most = needed > kMost
                            ? INT64_MAX
                            : layout.data_offset + layout.rows * layout.cols * element_bytes + 1;
-  // One byte more shows that bytes are left over.
+  // One more byte shows that bytes are left over.
   AGMM_ASSIGN_OR_RETURN(const int64_t size, file->SizeUpTo(most));
   if (size == most - 1) return std::unique_ptr<NpyReader>(new NpyReader(std::move(file), layout));
   return absl::InvalidArgumentError(absl::StrFormat(
@@ -115,11 +115,12 @@ absl::Status NpyReader::ReadElements(int64_t begin, int64_t count, void* out) co
 
 absl::Status NpyReader::ReadByColumns(int64_t begin, int64_t count, char* out) const {
   const int64_t element_bytes = SizeOf(dtype());
-  // One read covers the gaps between short columns, because a read of its own takes longer than to
-  // copy a page.
+  // One read covers the gaps between short columns, because a separate read takes longer than
+  // copying a page.
   const int64_t most_gap = kColumnGapBytes / element_bytes,
                 most_span = kColumnSpanBytes / element_bytes;
-  // The part of a column of which the range has element number `first` first.
+  // `first` is the first element of the range in a column; `place` is its position in the file, and
+  // `size` the number of elements of the range in that column.
   const auto place = [&](int64_t first) { return first % cols() * rows() + first / cols(); };
   const auto size = [&](int64_t first) { return (begin + count - 1 - first) / cols() + 1; };
   const auto scatter = element_bytes == 4 ? Scatter<uint32_t> : Scatter<uint16_t>;

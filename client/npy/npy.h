@@ -47,7 +47,7 @@ class NpyReader {
                                                             const NpyLayout& layout);
   // Elements [begin, begin + count) in the order of the file.
   absl::Status ReadStored(int64_t begin, int64_t count, char* out) const;
-  // As ReadElements, of a file that is stored by columns.
+  // Like ReadElements, for a file that is stored by columns.
   absl::Status ReadByColumns(int64_t begin, int64_t count, char* out) const;
 
   const std::unique_ptr<InputFile> file_;

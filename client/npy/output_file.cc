@@ -33,7 +33,7 @@ absl::Status CannotWrite(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
 }
 
-// The file that `path` leads to, which need not exist.
+// Returns the file that `path` leads to, which need not exist.
 absl::StatusOr<std::string> Followed(const std::string& path) {
   constexpr int kMostLinks = 40;  // as in Linux
   std::error_code error;
@@ -85,8 +85,8 @@ void RemoveStale(const std::string& target) {
   }
 }
 
-// Locks a new file until it is closed; false if another process took it for stale before that.
-// On a file system without locks, RemoveUnlocked removes no file.
+// Locks a new file until it is closed. Returns false if another process removed it as stale before
+// that. On a file system without locks, RemoveUnlocked removes no file.
 bool Lock(int fd) {
   struct stat info;
   return (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && fstat(fd, &info) == 0 &&
@@ -107,9 +107,9 @@ int OpenBeside(const std::string& target, mode_t mode, std::string* temporary) {
   }
 }
 
-// Gives `fd` the mode of the file `old`, and its owner and its group as far as this user may set
-// them. Another group has the rights that it had in the old file: those of others. False, with
-// errno, if the mode cannot be set.
+// Gives `fd` the mode of the file `old`, and its owner and group as far as this user may set them.
+// If the group cannot be set, the new file's group gets the rights of others. Returns false and
+// sets errno if the mode cannot be set.
 bool KeepModeAndOwner(const struct stat& old, int fd) {
   if (fchown(fd, old.st_uid, old.st_gid) != 0) std::ignore = fchown(fd, -1, old.st_gid);
   struct stat made;
@@ -120,7 +120,7 @@ bool KeepModeAndOwner(const struct stat& old, int fd) {
   return mode == (made.st_mode & 07777) || fchmod(fd, mode) == 0;
 }
 
-// Closes `fd`; false, with errno, where bytes of it were not written.
+// Closes `fd`. Returns false and sets errno if some bytes were not written.
 bool CloseWritten(int fd) {
   if (close(fd) != 0) return false;
   if (!AGMM_FAILPOINT("output.no_space_at_close")) return true;

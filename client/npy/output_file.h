@@ -21,8 +21,8 @@ bool IsWrittenDirectly(const std::string& path);
 class OutputFile {
  public:
   // Opens the file that writing `path` creates or replaces, with links resolved, also those to a
-  // file that does not exist yet. Until Commit the bytes lie beside it, in a file whose name ends
-  // in ".agmm-tmp-PID-N"; the next Create for the same path removes those of killed processes.
+  // file that does not exist yet. Until Commit the bytes are in a file next to it, whose name ends
+  // in ".agmm-tmp-PID-N"; the next Create for the same path removes the files of killed processes.
   // Pipes and character devices are written directly; "-" is standard output. Errors:
   // INVALID_ARGUMENT, one line with the path.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path);
@@ -42,7 +42,7 @@ class OutputFile {
  private:
   struct Open {
     int fd = -1;
-    std::string target, temporary;  // both are empty for what is written directly
+    std::string target, temporary;  // both are empty if the output is written directly
   };
   OutputFile(std::string path, Open open)
       : path_(std::move(path)),

@@ -18,7 +18,7 @@ class RowReader {
   explicit RowReader(const NpyReader& file, int64_t stripe_bytes = 32 << 20)
       : file_(file), stripe_bytes_(stripe_bytes) {}
 
-  // As NpyReader::ReadElements; fast where ranges follow each other.
+  // Like NpyReader::ReadElements; fast for consecutive ranges.
   absl::Status Read(int64_t first, int64_t count, char* out);
 
  private:
