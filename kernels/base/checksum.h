@@ -1,4 +1,4 @@
-// XXH3, 64 bits, of bytes that come piece by piece: shows whether contents arrived unchanged.
+// XXH3 with 64 bits of bytes that arrive in pieces: detects contents that changed on the way.
 // Guards against accidents, not against attackers.
 #pragma once
 

@@ -10,9 +10,9 @@ namespace agmm {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Wall time, which an administrator may set: for what people read, never for a wait.
+  // Wall time, which an administrator may set: for texts that people read, never for a wait.
   virtual absl::Time Now() const = 0;
-  // As the function below.
+  // Like MonotonicNanos.
   virtual int64_t Nanos() const = 0;
   // The machine's clock; never destroyed.
   static const Clock* Real();

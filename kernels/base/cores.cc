@@ -17,7 +17,7 @@ namespace {
 int CoresOfSet() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return std::thread::hardware_concurrency();  // more cores than fit the set
+  return std::thread::hardware_concurrency();  // there are more cores than fit into the set
 }
 
 }  // namespace

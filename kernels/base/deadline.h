@@ -1,5 +1,5 @@
-// A moment on this host's monotonic clock, which setting the wall clock does not move. Everything
-// that waits takes one; wall time (absl::Time) is for what people read.
+// A moment on this host's monotonic clock, which does not change when the wall clock is set.
+// Everything that waits takes one; wall time (absl::Time) is for texts that people read.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class Deadline {
   constexpr Deadline() = default;
   static constexpr Deadline Infinite() { return Deadline(); }
   static Deadline After(absl::Duration time) { return After(time, MonotonicNanos()); }
-  // Infinite where the nanoseconds would overflow.
+  // Infinite if the nanoseconds would overflow.
   static Deadline After(absl::Duration time, int64_t now_ns) {
     const int64_t time_ns = absl::ToInt64Nanoseconds(time);
     return time_ns >= Infinite().ns_ - now_ns ? Infinite() : Deadline(now_ns + time_ns);

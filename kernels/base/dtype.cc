@@ -48,7 +48,7 @@ struct HalfLoops {
   }
 
 AGMM_BF16_LOOPS(Plain, )
-// In hardware on aarch64, in libgcc on x86 without F16C.
+// Runs in hardware on aarch64, and in libgcc on x86 without F16C.
 void FromF16Plain(const uint16_t* from, float* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(std::bit_cast<_Float16>(from[i]));
 }
@@ -60,7 +60,7 @@ constexpr HalfLoops kPlain = {FromF16Plain, ToF16Plain, FromBF16Plain, ToBF16Pla
 
 #ifdef __x86_64__
 
-// Several times faster. Compilers do not vectorize f16.
+// Several times faster than the plain loops, because compilers do not vectorize f16.
 #define AGMM_FAST __attribute__((target("avx2,f16c")))
 AGMM_BF16_LOOPS(Fast, AGMM_FAST)
 AGMM_FAST void FromF16Fast(const uint16_t* from, float* to, int64_t count) {
@@ -94,7 +94,7 @@ const HalfLoops& Loops() { return kPlain; }
 
 void ConvertToF32(DType dtype, const void* from, float* to, int64_t count) {
   if (dtype == DType::kF32) {
-    // memcpy allows no null pointers, which empty containers have.
+    // memcpy does not allow null pointers, which empty containers have.
     if (from != to && count > 0) std::memcpy(to, from, count * sizeof(float));
     return;
   }

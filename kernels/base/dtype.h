@@ -15,8 +15,8 @@ absl::string_view Name(DType dtype);
 // The reverse of Name. Errors: INVALID_ARGUMENT with the accepted names.
 absl::StatusOr<DType> ParseDType(absl::string_view name);
 
-// Converts `count` elements, to the bits that the conversions of dtype_traits.h give. `from` and
-// `to` must not overlap unless they are equal and of one size.
+// Converts `count` elements, with the same bits as the conversions of dtype_traits.h. `from` and
+// `to` must not overlap, unless they are equal and both element types have the same size.
 void ConvertToF32(DType dtype, const void* from, float* to, int64_t count);
 void ConvertFromF32(DType dtype, const float* from, void* to, int64_t count);
 

@@ -75,7 +75,7 @@ AGMM_HOST_DEVICE inline uint16_t F32ToF16(float value) {
   const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000)
     return static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
-  // From halfway between the largest f16 and the next power of two on.
+  // Halfway between the largest f16 and the next power of two, or above.
   if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
   uint32_t kept = 0, dropped = 0, half = 0;
   if (magnitude >= 0x38800000) {  // 2^-14, the smallest normal f16
@@ -88,7 +88,7 @@ AGMM_HOST_DEVICE inline uint16_t F32ToF16(float value) {
     half = 1u << (shift - 1);
     dropped = mantissa & ((1u << shift) - 1);
   }
-  // A carry into the exponent is right.
+  // A carry into the exponent gives the right result.
   if (dropped > half || (dropped == half && half != 0 && (kept & 1) != 0)) ++kept;
   return static_cast<uint16_t>(sign | kept);
 }

@@ -1,4 +1,4 @@
-// Fills of memory of the host with the values of fill_value.h.
+// Fills host memory with the values of fill_value.h.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace agmm {
 // Errors: INVALID_ARGUMENT for a finite value that is too large for `dtype`.
 absl::Status CheckFill(const FillSpec& fill, DType dtype);
 
-// The dtype's largest value below 1.
+// Returns the dtype's largest value below 1.
 float LargestBelowOne(DType dtype);
 
 // Writes elements index, index + 1, ..., index + count - 1, dense, to `to`. `fill` has been

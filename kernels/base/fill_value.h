@@ -10,9 +10,8 @@
 //   CONSTANT  : value, rounded to f32 and then to the dtype
 // all of it modulo 2^64.
 //
-// One body for the loops of a processor and the kernels of a GPU, because their bits are equal:
-// this header needs only the standard library and host_device.h, and every operation in it is
-// exact.
+// CPU loops and GPU kernels share this code, because their results must be equal bit by bit: the
+// header needs only the standard library and host_device.h, and every operation in it is exact.
 #pragma once
 
 #include <cstdint>

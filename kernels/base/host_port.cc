@@ -25,8 +25,8 @@ bool IsPort(absl::string_view text, int min_port, int* port) {
          absl::SimpleAtoi(text, port) && *port >= min_port && *port <= kMaxPort;
 }
 
-// True for "127.1", "10.0.0.256" and "0x7f.1", which the system's resolver would complete by old
-// rules.
+// Returns true for "127.1", "10.0.0.256" and "0x7f.1", which the system's resolver would complete
+// by historical rules.
 bool EndsInANumber(absl::string_view host) {
   const size_t dot = host.rfind('.');
   const absl::string_view last = dot == host.npos ? host : host.substr(dot + 1);
@@ -82,7 +82,7 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, int min_port) {
   const absl::string_view host = text.substr(0, colon), port = text.substr(colon + 1);
   HostPort parsed;
   if (absl::StrContains(host, ':') && !absl::EndsWith(host, "]")) {
-    // "::1:7101" is an IPv6 address as a whole, too.
+    // "::1:7101" as a whole is an IPv6 address, too.
     const bool has_port =
         IsPort(port, 1, &parsed.port) && SocketAddress::OfIp(std::string(host)).has_value();
     return absl::InvalidArgumentError(

@@ -26,15 +26,15 @@ absl::StatusOr<std::string> ParseHost(absl::string_view text);
 // Parses "host:port" or "[v6]:port", with a port of at least `min_port`. Errors: as ParseHost.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, int min_port);
 
-// Checks that `host`, from ParseHost, can be an address at which other hosts find this one.
-// Errors: INVALID_ARGUMENT for one that stands for all addresses, or is valid on one link alone.
+// Checks that `host`, from ParseHost, can be an address at which other hosts find this one. Errors:
+// INVALID_ARGUMENT for a host that stands for all addresses, or is valid on one link only.
 absl::Status CheckHasOneMeaning(const std::string& host);
 
 // Returns the addresses of `host`, at least one, with `port`, from the system's resolver, which may
 // block for seconds. Errors: INVALID_ARGUMENT for a name without any.
 absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, int port);
 
-// "10.0.0.1" for each.
+// The text of each address: "10.0.0.1".
 std::vector<std::string> IpsOf(const std::vector<SocketAddress>& addresses);
 
 // "a.example.org:7101 (10.0.0.1, fd00::1)", or `address` alone if it is an IP address itself or

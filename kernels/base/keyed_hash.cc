@@ -18,7 +18,7 @@ std::string KeyedHash(absl::string_view key, std::initializer_list<absl::string_
   }
   std::string hash(kKeyedHashBytes, '\0');
   unsigned size = 0;
-  // Fails only without memory; a hash that was not made must never be taken for one.
+  // Fails only without memory; an uninitialized hash must never be used.
   if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
            reinterpret_cast<const unsigned char*>(text.data()), text.size(),
            reinterpret_cast<unsigned char*>(hash.data()), &size) == nullptr ||

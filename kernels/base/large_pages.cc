@@ -13,8 +13,8 @@ namespace {
 constexpr int kPopulateRead = 22, kCollapse = 25;
 constexpr int64_t kPageBytes = 4096;
 
-// Returns true if madvise failed because the machine cannot do this, not for want of large pages
-// just now.
+// Returns true if madvise failed because the machine does not support this, not because large pages
+// ran out.
 bool Missing(int result) {
   return result != 0 && (errno == EINVAL || errno == ENOSYS || errno == EPERM);
 }
@@ -23,7 +23,7 @@ bool Missing(int result) {
 
 void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes) {
   const int64_t size = RoundUp(bytes, kPageBytes);
-  // Room for any shift of the beginning; the rest is unmapped below.
+  // Has room to move the beginning to a large page; the rest is unmapped below.
   const int64_t room = size + kLargePageBytes;
   void* const reserved =
       mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -13,9 +13,9 @@ inline constexpr int64_t kLargePageBytes = int64_t{2} << 20;
 // can be mapped as such. Returns MAP_FAILED and sets errno on failure.
 void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes);
 
-// Makes large pages of the whole ones in [data, data + bytes), which MapShared has mapped. The
-// contents stay, also while other threads use them. False where the machine does not have large
-// pages at all; true where it has run out of them, because only speed depends on them.
+// Turns all complete large-page ranges in [data, data + bytes), which MapShared has mapped, into
+// large pages. The contents stay, even while other threads use them. Returns false if the machine
+// does not support large pages; true if it has run out of them, because only speed depends on them.
 bool MakeLargePages(std::byte* data, int64_t bytes);
 
 // Asks for large pages for private memory that has not been touched yet.

@@ -72,7 +72,7 @@ void Loop::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
     // Due timers run even on a busy loop: one a round, taken from the map at the last moment, so
-    // that a Cancel on the loop is certain.
+    // that Cancel always works on the loop.
     Task timer;
     if (!timers_.empty() && (timers_now_ || timers_.begin()->first.first.HasPassed())) {
       timer = std::move(timers_.begin()->second);

@@ -1,6 +1,6 @@
 // The daemon's one control thread. All state of the control plane (members, catalog, jobs, plans)
-// is touched on it alone, so that none of it needs a lock. Nothing on it waits, and what takes
-// long, such as to plan and prove a new schedule, has a thread of its own (plan_cache.cc).
+// is touched on it alone, so that none of it needs a lock. Nothing on it waits, and long work, such
+// as planning and proving a new schedule, has its own thread (plan_cache.cc).
 #pragma once
 
 #include <condition_variable>
@@ -26,26 +26,27 @@ class Loop {
 
   // `purpose` names its thread in errors, which `status` returns.
   explicit Loop(absl::string_view purpose);
-  // Runs what was posted before, drops the timers, joins.
+  // Runs the tasks posted before, drops the timers, and joins the thread.
   ~Loop();
   Loop(const Loop&) = delete;
 
   // Runs `task` on the loop, in the order of posting. Thread-safe; after Stop it is dropped.
   void Post(Task task);
-  // Runs `task` on the loop behind all that is posted, and what that posts; at the latest a few
-  // rounds of the loop on. For what many tasks of a burst want done once, and what is to come
-  // behind that. Thread-safe.
+  // Runs `task` on the loop after all posted tasks and the tasks that these post, at the latest
+  // after a few rounds of the loop. For work that a burst of tasks needs done once, at its end.
+  // Thread-safe.
   void PostLast(Task task);
   // Runs `task` on the loop after `delay` unless cancelled. Thread-safe.
   Timer PostAfter(absl::Duration delay, Task task);
   // Runs the timers that are set now, and later ones as soon as they are set. Thread-safe.
   void RunTimersNow();
-  // No effect on one that has run. On the loop only: then it is certain not to run.
+  // Has no effect if the timer has run. Must be called on the loop, so that the timer certainly
+  // does not run afterwards.
   void Cancel(const Timer& timer);
-  // Runs what was posted, then ends the thread. Not from the loop itself.
+  // Runs the posted tasks, then ends the thread. Must not be called on the loop itself.
   void Stop();
   bool OnLoop() const;
-  // RESOURCE_EXHAUSTED if its thread could not be started: then no task ever runs.
+  // RESOURCE_EXHAUSTED if the loop's thread could not be started; then no task ever runs.
   const absl::Status& status() const { return status_; }
 
  private:

@@ -4,8 +4,8 @@
 
 namespace agmm {
 
-// The sanitizers have a malloc of their own. glibc's is then unused, and the first two threads that
-// ask about it at once crash in its initialization.
+// The sanitizers have their own malloc. glibc's malloc is then unused, and two threads that call
+// mallinfo2 or malloc_trim first, at once, crash in its initialization.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 
 size_t AllocatedBytes() { return 0; }

@@ -1,4 +1,5 @@
-// Work that may need more memory than there is and then fails alone, and memory that malloc keeps.
+// Work that fails with an error, and without ending the process, if memory runs out; and memory
+// that malloc keeps.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,9 @@
 
 namespace agmm {
 
-// Returns what `work` does, an absl::Status. `name` is a noun for it: "a plan of 960 hops". Errors,
-// besides its own: RESOURCE_EXHAUSTED; then `work` has been left in the middle, and the caller
-// drops what it was making.
+// Returns the absl::Status that `work` returns. `name` is a noun for the work: "a plan of 960
+// hops". Errors, besides those of `work`: RESOURCE_EXHAUSTED if memory ran out in the middle of
+// `work`; the caller then drops the unfinished result.
 template <typename Work>
 absl::Status WithinMemory(absl::string_view name, Work work) {
   try {

@@ -15,7 +15,7 @@ std::string RandomBytes(int count) {
   size_t filled = 0;
   while (filled < bytes.size()) {
     const ssize_t got = getrandom(bytes.data() + filled, bytes.size() - filled, 0);
-    // Without random names a stale message could pass for a new one.
+    // Without random names a stale message could be mistaken for a new one.
     if (got < 0 && errno != EINTR) std::abort();
     if (got > 0) filled += static_cast<size_t>(got);
   }

@@ -18,7 +18,7 @@ absl::StatusOr<FileContents> ReadFileUpTo(const std::string& path, size_t max_by
   const auto failure = [&] {
     return absl::ErrnoToStatus(errno, absl::StrCat(what, " cannot be read"));
   };
-  // Without waiting, because a pipe without a writer would be opened only once there is one.
+  // O_NONBLOCK, because opening a pipe would otherwise wait for a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   if (fd < 0) return failure();
   const absl::Cleanup close_file = [fd] { close(fd); };

@@ -9,9 +9,9 @@
 namespace agmm {
 
 struct SocketAddress {
-  // Copies an address of the system. Nothing for null, or for one that is not of IP.
+  // Copies an address of the system. Returns nothing for null, or for an address of another family.
   static std::optional<SocketAddress> Of(const sockaddr* address);
-  // The address that `ip` spells in full, with port 0. Nothing for any other text.
+  // Returns the address that `ip` spells in full, with port 0, or nothing for any other text.
   static std::optional<SocketAddress> OfIp(const std::string& ip);
 
   sockaddr_storage bytes = {};

@@ -1,10 +1,10 @@
-// A process without a free descriptor cannot even refuse a connection, which then waits, and its
-// listener stays readable for ever.
+// A process without a free descriptor cannot even refuse a connection. The connection then waits,
+// and the listener stays readable forever.
 #pragma once
 
 namespace agmm {
 
-// One descriptor that is kept for such a moment.
+// Keeps one descriptor for this case.
 class SpareDescriptor {
  public:
   SpareDescriptor();
@@ -12,9 +12,9 @@ class SpareDescriptor {
   SpareDescriptor(const SpareDescriptor&) = delete;
 
   bool kept() const { return fd_ >= 0; }
-  // After accept has failed with EMFILE or ENFILE: accepts one connection of `listener`, which does
-  // not block, in place of the spare, and closes it. Returns false if no connection
-  // waits, or if another thread has taken the descriptor.
+  // To be called after accept has failed with EMFILE or ENFILE. Closes the spare, accepts and
+  // closes one connection of the non-blocking `listener`, and opens the spare again. Returns false
+  // if no connection waits, or if another thread has taken the descriptor.
   bool Refuse(int listener);
 
  private:

@@ -1,5 +1,5 @@
-// Threads that may fail to start. All of the product's are started here, because std::thread throws
-// where the system has none left.
+// Threads that may fail to start. All threads of the product are started here, because std::thread
+// throws if the system cannot start one.
 #pragma once
 
 #include <functional>

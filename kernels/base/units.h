@@ -15,8 +15,8 @@ std::string FormatBytes(int64_t bytes);
 std::string Counted(int64_t count, absl::string_view thing);
 // "1.25 s", "83.1 ms", "412 us", from microseconds.
 std::string FormatMicros(double micros);
-// Parses "4GiB", "512MiB", "64KiB", "123B" or a plain count of bytes.
-// Errors: INVALID_ARGUMENT for anything else, and for what does not fit in 63 bits.
+// Parses "4GiB", "512MiB", "64KiB", "123B" or a plain count of bytes. Errors: INVALID_ARGUMENT for
+// anything else, and for sizes that do not fit in 63 bits.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) {

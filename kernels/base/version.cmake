@@ -3,7 +3,8 @@
 # Writes OUT, which defines Version() of version.h. It runs with every build and writes the file only where its contents
 # change, so that a commit compiles one file.
 set(commit "")
-# A checkout of its own: sources unpacked within some other repository have no commit.
+# Requires that SOURCE itself is a checkout: sources unpacked within some other repository have no
+# commit.
 if(EXISTS ${SOURCE}/.git)
   file(REAL_PATH ${SOURCE} source)
   # The folder may belong to another user. Without locks, because the developer's git may run at the same time.

@@ -116,7 +116,8 @@ TEST(DType, ConversionsInBulkAreThoseOfSingleElements) {
   }
 }
 
-// An empty vector has a null pointer, which memcpy does not allow; seen by the address build.
+// An empty vector has a null pointer, which memcpy does not allow; the address sanitizer reports
+// it.
 TEST(DType, AnEmptyRangeMayHaveNullPointers) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     float one = 1;

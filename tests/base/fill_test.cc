@@ -79,7 +79,7 @@ TEST(Fill, UniformValuesStayBelowOneInEveryDType) {
     EXPECT_LT(least, -0.99) << Name(dtype);
     EXPECT_LT(most, 1) << Name(dtype);
     EXPECT_GT(most, 0.99) << Name(dtype);
-    // Five standard deviations of the means.
+    // The bound is five standard deviations of the means.
     EXPECT_NEAR(sum / kCount, 0, 5 * std::sqrt(1. / 3 / kCount)) << Name(dtype);
     EXPECT_NEAR(squares / kCount, 1. / 3, 5 * std::sqrt(4. / 45 / kCount)) << Name(dtype);
   }

@@ -1,4 +1,4 @@
-// Limits of memory, read from trees as those of /sys/fs/cgroup, and the group from a file as
+// Memory limits, read from trees like /sys/fs/cgroup, and the group, read from a file like
 // /proc/self/cgroup.
 #include "kernels/base/usable_memory.h"
 
@@ -15,7 +15,7 @@
 namespace agmm {
 namespace {
 
-// Version 1 gives this number where there is no limit.
+// Version 1 shows this number without a limit.
 constexpr char kNoLimit[] = "9223372036854771712";
 
 class Memory : public ::testing::Test {
@@ -46,7 +46,7 @@ TEST_F(Memory, OfAGroupIsLimitedByItsParents) {
   EXPECT_EQ(Limit(), 3000);
   Write("fs/a/b/memory.max", "4000");
   EXPECT_EQ(Limit(), 3000);
-  // The root's is a container's own.
+  // In a container, the limit is at the root.
   Write("fs/memory.max", "2000");
   EXPECT_EQ(Limit(), 2000);
 }

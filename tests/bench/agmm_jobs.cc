@@ -1,4 +1,4 @@
-// An application of agmm that stays: runs one job after the other by the library.
+// A long-running application of agmm: runs one job after the other with the library.
 //   agmm_jobs ENDPOINT FOLDER     commands as in contender_rank.h, of rank 0
 //     run ALGORITHM COUNT PRODUCTS    COUNT jobs of PRODUCTS epochs, each bench.C = bench.A
 //     bench.B; answers COUNT times

@@ -26,7 +26,8 @@ from ranks import ContenderFailed
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # rounds, seconds that a turn may take, runs of a turn
 FULL, QUICK = (7, 0.5, 8), (3, 0.2, 4)
-# A run of products in a row takes about so long, and is of at most so many; of fewer than two there is none.
+# A run of products in a row takes about ROW_US and has at most MOST_IN_A_ROW products; a row of
+# fewer than two is skipped.
 ROW_US, MOST_IN_A_ROW, ROWS_A_TURN = 10_000, 32, 2
 QUICK_ENDS_S = 112  # no case begins that would end later, if it took as long as the longest before it
 MIB = 1 << 20

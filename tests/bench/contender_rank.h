@@ -1,6 +1,6 @@
 // Shared by the ranks of all C++ contenders: the dialogue with the driver (ranks.py), the split of
-// a matrix, and the operands. Between commands a rank sleeps in read(), so that the core belongs to
-// the others.
+// a matrix, and the operands. Between commands a rank sleeps in read() and leaves the core to the
+// others.
 #pragma once
 
 #include <sched.h>
@@ -43,8 +43,8 @@ inline void Serve(const std::string& folder, int rank,
   }
 }
 
-// The hosts share the machine's clock, so all ranks begin a run at one moment, kLeadUs after the
-// last of them was ready, and a run's time is from that moment to its end here: no rank
+// The hosts share the machine's clock, so all ranks begin a run at the same moment, kLeadUs after
+// the last of them was ready. A run's time is from that moment to its end here, so that no rank
 // gains by beginning late.
 inline constexpr double kLeadUs = 500;
 inline double NowUs() {
@@ -61,7 +61,7 @@ struct Part {
   int64_t size() const { return end - begin; }
 };
 
-// The first total % parts parts have one more; as agmm splits.
+// The first total % parts parts have one element more, as in agmm.
 inline Part PartOf(int64_t total, int parts, int part) {
   const int64_t size = total / parts, larger = total % parts;
   const int64_t begin = part * size + std::min<int64_t>(part, larger);

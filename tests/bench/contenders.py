@@ -55,7 +55,7 @@ class Mpi(RankContender):
 
     def __init__(self, hosts, folder, binaries):
         super().__init__("mpi", hosts, folder)
-        # How mpirun reaches the others: our own command instead of ssh.
+        # mpirun starts the other ranks with this command instead of ssh.
         agent = self.ranks.folder / "agent"
         cases = "\n".join(
             f"{hosts.address(h)}) exec {' '.join(map(quoted, hosts.command(h, ['sh', '-c'])))} \"$*\" ;;"
@@ -215,7 +215,7 @@ class Agmm:
         _, found, names = said.partition("; use ")
         if not found:
             raise ContenderFailed(f"agmm does not list its algorithms: {said.strip()}")
-        # A host is a node, and peer wants all ranks on one.
+        # Each host is a node, and peer needs all ranks on one node.
         return [name for name in names.strip().replace(" or ", ", ").split(", ") if name != "peer"]
 
     def _socket(self, host):

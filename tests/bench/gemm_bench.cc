@@ -1,6 +1,6 @@
 // C[M, N] = A[M, K] * B[K, N] on one CPU device of W workers, against one plain oneDNN call with W
-// OpenMP threads. Items are floating point operations; the CPU column is what all threads spent,
-// and holds on a machine that others use too.
+// OpenMP threads. Items are floating point operations. The CPU column is the time of all threads,
+// which is meaningful even on a busy machine.
 //   gemm_bench [--shape=MxNxK]... [flags of Google Benchmark]      without a shape 1024x1024x4096
 #include <benchmark/benchmark.h>
 #include <omp.h>
@@ -30,7 +30,7 @@ void SetRate(benchmark::State& state, const Shape& shape) {
   state.SetItemsProcessed(state.iterations() * 2 * shape.m * shape.n * shape.k);
 }
 
-// Never 0 everywhere, never denormal.
+// The values are never all 0 and never denormal.
 void Fill(std::byte* data, int64_t count, DType dtype) {
   std::vector<float> values(count);
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(i % 13) - 6;
@@ -88,7 +88,7 @@ void BM_Plain(benchmark::State& state, DType dtype, Shape shape) {
   const auto [m, n, k] = shape;
   using dnnl::memory;
   omp_set_num_threads(static_cast<int>(state.range(0)));
-  // An engine beside the device's: run plain and device benchmarks in processes of their own.
+  // A second engine besides the device's, so run plain and device benchmarks in separate processes.
   static const auto* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(*engine);
   const auto type = dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;

@@ -20,7 +20,7 @@ namespace agmm::bench {
 class LocalGemm {
  public:
   using Type = dnnl::memory::data_type;
-  // `b` is [k, n], row-major, and stays the caller's. All three matrices are of `type`.
+  // `b` is [k, n], row-major, and owned by the caller. All three matrices have `type`.
   LocalGemm(void* b, int64_t k, int64_t n, Type type = Type::bf16)
       : b_(b), k_(k), n_(n), type_(type), stream_(Engine()) {}
 
@@ -51,7 +51,8 @@ class LocalGemm {
   }
 
  private:
-  static const dnnl::engine& Engine() {  // the only one, because execution fails with a second
+  // One engine, because execution fails with a second one.
+  static const dnnl::engine& Engine() {
     static const auto* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
     return *engine;
   }
@@ -79,7 +80,8 @@ class LocalGemm {
   std::map<std::pair<int64_t, bool>, Prepared> prepared_;
 };
 
-// The same by agmm's AMX tiles, B packed before, 128 rows at a time as on its device.
+// The same product with agmm's AMX tiles, with B packed before, in blocks of 128 rows as on its
+// device.
 class LocalTiles {
  public:
   LocalTiles(const BF16* b, int64_t k, int64_t n)
@@ -111,8 +113,8 @@ class LocalTiles {
   Aligned b_, scratch_;
 };
 
-// The same by oneDNN in f32, as agmm's device multiplies where that is faster: B widened and packed
-// before, A and C converted 128 rows at a time.
+// The same product with oneDNN in f32, which agmm's device uses if it is faster: B is widened and
+// packed before, A and C are converted 128 rows at a time.
 class LocalWidened {
  public:
   LocalWidened(const BF16* b, int64_t k, int64_t n)

@@ -34,8 +34,7 @@
 namespace agmm::bench {
 namespace {
 
-// The cuts of the overlapped form: rows of a message, and of a multiply, which is as large or
-// smaller.
+// The cuts of the overlapped form: rows of a message, and rows of a multiply, at most as many.
 struct Cut {
   int64_t chunk, piece;
 };
@@ -43,7 +42,7 @@ struct Choice {
   bool packed = false;
   Cut cut = {64, 64};
 };
-// Each was the best one on some shape and rate.
+// Each was the best on some shape and rate.
 constexpr Cut kCuts[] = {{64, 64},   {128, 128},  {256, 64},  {256, 256},
                          {512, 128}, {1024, 128}, {1024, 512}};
 constexpr int kTrialRuns = 2;
@@ -119,7 +118,7 @@ class Rank {
     return best;
   }
 
-  // The least time of a few runs, each that of the slowest rank; the same on every rank.
+  // Returns the least of a few times, each of the slowest rank; every rank gets the same result.
   double Fastest(const std::string& what, int products) {
     double best = Time(what, products);  // prepares, too
     for (int i = 0; i < kTrialRuns; ++i) {
@@ -176,7 +175,7 @@ class Rank {
     }
   }
 
-  // All of A, or B in a panel for the columns of each rank.
+  // Gathers all of A, or B with a panel for the columns of each rank.
   void Gather() {
     BF16* const to = gathers_b_ ? b_panels_.get() : a_.get();
     const std::vector<Part>& parts = gathers_b_ ? cols_ : rows_;
@@ -195,8 +194,8 @@ class Rank {
     }
   }
 
-  // Columns of B of one rank, in one block of b_panels_ at k times their begin; what this rank
-  // makes with them is in one block of made_ at its rows times their begin.
+  // Columns of B of one rank, in one block of b_panels_ at offset k * begin; this rank's product
+  // with them is in one block of made_ at offset rows * begin.
   struct Panel {
     int owner;
     Part cols;
@@ -221,7 +220,7 @@ class Rank {
     }
   }
 
-  // `rows`: of this rank's.
+  // `rows` is a part of this rank's rows.
   void MultiplyBy(Panel& panel, const Part& rows) {
     panel.gemm.Run(own_.get() + (rows.begin - rows_[rank_].begin) * k_, rows.size(),
                    MadeOf(panel, rows), /*packed=*/false);
@@ -231,7 +230,7 @@ class Rank {
            (rows.begin - rows_[rank_].begin) * panel.cols.size();
   }
 
-  // What each rank has made with a panel for the columns of each rank goes to those.
+  // Sends the products with each rank's columns to that rank.
   void ExchangeC() {
     std::vector<int> sends, send_offsets, receives, receive_offsets;
     const int64_t rows = rows_[rank_].size();
@@ -274,7 +273,7 @@ class Rank {
       (wait ? MPI_Waitsome : MPI_Testsome)(static_cast<int>(panels.size()), panels.data(), &count,
                                            indices.data(), MPI_STATUSES_IGNORE);
       if (count == MPI_UNDEFINED) return;
-      // Ahead of this rank's own panels, because others wait for what they make.
+      // Placed before this rank's own panels, because other ranks wait for the results.
       for (int i = 0; i < count; ++i) ready.push_front(arriving[indices[i]]);
       arrived += count;
     };
@@ -306,7 +305,8 @@ class Rank {
     return c_.get() + row * n_ + panel.cols.begin - cols_[rank_].begin;
   }
 
-  // Receives what the others make with a panel of this rank, in pieces of their rows in order.
+  // Receives the other ranks' products with a panel of this rank, in pieces of their rows, in
+  // order.
   void ReceiveC(const Panel& panel, int64_t piece, std::vector<MPI_Request>& requests) {
     for (int step = 1; step < size_; ++step) {
       const int from = (rank_ + size_ - step) % size_;
@@ -331,8 +331,8 @@ class Rank {
   void Chunks(const Cut& cut) {
     std::vector<MPI_Request> receives, sends;
     std::vector<Part> arriving;
-    // Chunk by chunk from all peers, and to them in an order that is each rank's own, so that no
-    // link idles.
+    // Chunk by chunk from all peers, and to them in a different order on each rank, so that no link
+    // idles.
     for (int64_t at = 0; at < rows_[0].size(); at += cut.chunk) {
       for (int step = 1; step < size_; ++step) {
         const int from = (rank_ + size_ - step) % size_, to = (rank_ + step) % size_;
@@ -381,7 +381,7 @@ class Rank {
     MPI_Waitall(static_cast<int>(sends.size()), sends.data(), MPI_STATUSES_IGNORE);
   }
 
-  // The chunk of rank r's rows that begins `at` rows into them; empty past their end.
+  // Returns the chunk of rank r's rows that begins at row `at` of them; empty past their end.
   Part ChunkOf(int r, int64_t at, const Cut& cut) const {
     const int64_t begin = std::min(rows_[r].begin + at, rows_[r].end);
     return {begin, std::min(begin + cut.chunk, rows_[r].end)};

@@ -1,6 +1,6 @@
 // Plans, proofs of plans and their hashes, in CPU time: of products over meshes of 2 to 256 ranks,
-// two to a node (peer: all on one). All of it is done once a plan by every daemon; the count of
-// steps stands beside the time. "plan/ring/64x8": 64 ranks, 8 chunks a shard.
+// two to a node (peer: all on one). Every daemon does this once for each plan. The output gives the
+// number of steps with the time. "plan/ring/64x8": 64 ranks, 8 chunks a shard.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>

@@ -21,7 +21,8 @@ class Ranks:
         for rank in range(size):
             os.mkfifo(self.folder / f"in.{rank}")
             os.mkfifo(self.folder / f"out.{rank}")
-        # Open for both, so that opening never waits; a rank sees the end when this process is gone.
+        # Opened for reading and writing, so that opening never waits; a rank sees the end of the
+        # file when this process ends.
         self.to = [os.open(self.folder / f"in.{rank}", os.O_RDWR | os.O_CLOEXEC) for rank in range(size)]
         self.back = [
             os.open(self.folder / f"out.{rank}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC) for rank in range(size)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tests/bench/run.sh [--quick] [--suite] [--help]: agmm against what people would use instead, on two to four
-# hosts made of network namespaces. Needs root. Installs what is missing, builds into build-bench/, measures;
-# NOTES.md says what, and how torch joins.
+# tests/bench/run.sh [--quick] [--suite] [--help]: compares agmm with its
+# alternatives, on two to four hosts made of network namespaces. Needs root. Installs missing
+# packages, builds into build-bench/, and measures. NOTES.md describes the measurements, and how to
+# add torch.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

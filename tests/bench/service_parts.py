@@ -310,7 +310,7 @@ def wire(settings):
                 speeds.append(both["mb_s_each_way"])
         finally:
             loop.close()
-    # The loop's is of a byte sent or received; the bench's of one sent and received.
+    # The loop's cost is for a byte sent or received; the bench's is for a byte sent and received.
     mine, minimal = statistics.median(seen) / 2, statistics.median(costs)
     yield Row(
         "core time a byte moved, both ways, 1 MiB",
@@ -344,7 +344,7 @@ def link(settings):
                 with World(settings.binaries, 2, hosts=hosts) as world:
                     fill(world, "A", size, size, "[M_x, K]")
                     fill(world, "B", size, 2, "[K, N_x]")
-                    # B is smaller, and would be gathered by choice.
+                    # B is smaller, and the planner would choose to gather it.
                     job = world.ctl(
                         "job", "submit", "--bind", "A=A,B=B,C=C", "--algorithm", "direct", "--split", "N=x",
                         "--chunks", str(shard // MIB), "--repeat", str(settings.rounds + 1), "--wait",

@@ -72,7 +72,8 @@ class World:
             one.close()
         self.folder.cleanup()
 
-    # Ports of loopback, one a node and the peers', that nobody else is given meanwhile: bound, but not listened on.
+    # Ports of loopback, one for each node and one for the peers, that no other program can get:
+    # they are bound, but not listened on.
     def _hold_ports(self):
         self.held = [socket.socket() for _ in range(self.nodes + 1)]
         for one in self.held:
@@ -89,7 +90,8 @@ class World:
             time.sleep(0.005)
         raise ServiceFailed(f"the world was not ready within {DEADLINE_S} s")
 
-    # By the last node's socket unless told: of several, not the sequencer's.
+    # Uses the last node's socket by default, which is not the sequencer's if there are several
+    # nodes.
     def _ctl(self, *arguments, node=-1):
         return subprocess.run(
             [str(self.binaries / "agmmctl"), "--endpoint", f"unix:{self.sockets[node]}", "--json", *arguments],

@@ -1,5 +1,5 @@
-// Times warm 64x64x64 jobs through a running world: one after the other, submit to done, beside a
-// bare call that takes the same way; then with 64 of them in flight.
+// Times warm 64x64x64 jobs through a running world: one after the other, from submit to done,
+// compared with a bare call on the same path; then with 64 of them in flight.
 //
 //   submit_bench ENDPOINT [JOBS [PIPELINED_JOBS [BY_CALLS]]]
 //
@@ -46,7 +46,7 @@ std::string Percentiles(std::vector<double> us) {
   return absl::StrFormat("{\"p50\": %.1f, \"p99\": %.1f}", at(0.5), at(0.99));
 }
 
-// One client that always has kInFlight jobs on their way: each is followed by the next.
+// One client that always has kInFlight jobs in flight: the end of each starts the next.
 class Pipeline {
  public:
   explicit Pipeline(int jobs) : jobs_(jobs) {}
@@ -64,9 +64,9 @@ class Pipeline {
   }
 
  protected:
-  // Begins job `number`; End comes behind it.
+  // Begins job `number`; End is called when it has ended.
   virtual void Begin(int number) = 0;
-  // `id` of one that succeeded, else 0.
+  // `id` is that of a job that succeeded, else 0.
   void End(uint64_t id) {
     Next();
     std::lock_guard lock(mutex_);

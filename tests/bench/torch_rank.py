@@ -49,7 +49,7 @@ class Rank:
         self.own = torch.zeros(self.m_pad, k, dtype=torch.bfloat16)
         self.own[: end - begin] = torch.from_numpy(a)
         self.a = torch.zeros(self.m_pad * self.size, k, dtype=torch.bfloat16)
-        # Row-major, or transposed as torch.nn.Linear keeps its weight: what is faster here.
+        # Row-major, or transposed as torch.nn.Linear keeps its weight: whichever is faster here.
         b = torch.from_numpy(numpy.ascontiguousarray(b)).to(torch.bfloat16)
         if gathers_b:
             padded = torch.zeros(k, self.n_pad, dtype=torch.bfloat16)
@@ -96,7 +96,7 @@ class Rank:
             for part, made in zip(b, self.made):
                 torch.matmul(self.own, part.t() if self.b is self.b_transposed else part, out=made)
         if what != "gemm":
-            # As bytes, because not every version exchanges bf16.
+            # Exchanged as bytes, because not every version supports bf16 here.
             dist.all_to_all_single(self.c.view(torch.uint8), self.made.view(-1, self.n_pad).view(torch.uint8))
 
     def write_rows(self, what, products, file, rows):

@@ -1,6 +1,6 @@
-// Moves a tensor of BYTES between this program and a daemon of one node, beside what could be had
-// at best: the same messages through a server of another process that only copies them into its
-// memory, and memcpy.
+// Moves a tensor of BYTES between this program and a daemon of one node, and compares this with
+// lower bounds: the same messages through a server in another process that only copies them into
+// its memory, and memcpy.
 //
 //   transfer_bench TCP_ENDPOINT UNIX_ENDPOINT [BYTES, default 1 GiB] [ROUNDS, default 5]
 //
@@ -74,7 +74,7 @@ class BareServer final : public v1::ContentService::Service {
   std::vector<char> memory_;
 };
 
-// In a process of its own, as a daemon is; before gRPC begins in this one. Returns its port.
+// Starts a separate process, like a daemon, before gRPC starts in this one. Returns its port.
 int StartBareServer(int64_t bytes) {
   int ends[2];
   if (pipe(ends) != 0) return 0;

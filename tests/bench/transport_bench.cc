@@ -23,7 +23,7 @@ namespace agmm {
 namespace {
 
 constexpr int kWindow = 8;
-// Messages pass through this much memory at each end: more than the caches hold, as an operand is.
+// Messages pass through this much memory at each end: more than the caches hold, like an operand.
 constexpr int64_t kBufferBytes = 64 << 20;
 
 struct End : Receiver, BulkStore {
@@ -45,7 +45,7 @@ struct End : Receiver, BulkStore {
   absl::StatusOr<Rows> Resolve(int, const BulkBlock&, bool) override {
     return absl::NotFoundError("no tensors");
   }
-  // Keeps kWindow messages under way until `count` are sent.
+  // Keeps kWindow messages in flight until `count` are sent.
   void SendOn(int to, int count) {
     const int i = sent++;
     if (i >= count) return;

@@ -1,6 +1,6 @@
-// The minimal sleeping UCX loop: active messages of 1 MiB from every rank to every other at once,
-// each received where it belongs in the gathered buffer; a worker that sleeps while nothing
-// happens. What moving a byte costs, and an all-gather to compare the others' with.
+// A minimal UCX loop that sleeps while nothing happens: all ranks send active messages of 1 MiB to
+// all others at once, and each message is received at its place in the gathered buffer. Measures
+// the cost of moving a byte, and an all-gather to compare the others with.
 //   ucx_rank FOLDER RANK        answers its worker's address, then takes commands as in
 //   contender_rank.h
 //     peers ADDRESS...            connects to all of them, in the order of the ranks
@@ -146,7 +146,7 @@ class Rank {
     return text.str();
   }
 
-  // When to begin, once everybody has come here as often as this rank.
+  // Returns the time to begin, once all ranks have called this as often as this rank.
   double Agree() {
     ready_target_ += static_cast<int64_t>(peers_.size()) - 1;
     const auto now = static_cast<int64_t>(NowUs());
@@ -200,7 +200,7 @@ class Rank {
     ucp_request_free(request);
   }
 
-  // Makes progress until `done`, asleep in between.
+  // Makes progress until `done`, and sleeps in between.
   template <typename Condition>
   void Sleep(Condition done) {
     while (!done()) {

@@ -1,4 +1,4 @@
-// What agmmctl bench makes of its runs.
+// The figures that agmmctl bench computes from its runs.
 #include "absl/strings/str_split.h"
 #include "client/ctl/bench_shapes.h"
 #include "client/ctl/matmul_report.h"

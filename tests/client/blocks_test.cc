@@ -1,4 +1,4 @@
-// Which rows and columns the bytes of a piece are.
+// The rows and columns that the bytes of a piece cover.
 #include "proto/convert/blocks.h"
 
 #include <random>

@@ -12,17 +12,17 @@
 namespace agmm {
 namespace {
 
-// Without the threads that the first channel keeps, each round would start and end its own, and the
-// one that ends them would be one of them: a use after free.
+// Without the threads that the first channel keeps, each round would start and end its own threads,
+// and one of these would have to end itself: a use after free.
 TEST(Channel, TheLastOneMayGoInACallback) {
   struct Call {
-    std::shared_ptr<grpc::Channel> channel = OpenChannel("127.0.0.1:1");  // where nobody listens
+    std::shared_ptr<grpc::Channel> channel = OpenChannel("127.0.0.1:1");  // nothing listens there
     grpc::ClientContext context;
     const grpc::Slice nothing{""};
     grpc::ByteBuffer request{&nothing, 1}, response;
   };
   constexpr int kRounds = 200;
-  std::set<pid_t> threads;  // that ran callbacks
+  std::set<pid_t> threads;  // threads that ran callbacks
   for (int round = 0; round < kRounds; ++round) {
     std::promise<grpc::Status> ended;
     std::promise<void> alone;

@@ -1,5 +1,5 @@
-// What a connection does when its daemon goes, comes back or was never there: calls that are safe
-// to repeat are repeated, and have one effect.
+// Connections to a daemon that is lost, comes back or never existed: calls that are safe to repeat
+// are repeated, and take effect once.
 #include "client/connect/connection.h"
 
 #include <grpcpp/grpcpp.h>
@@ -37,7 +37,7 @@ void Await(Holds holds) {
   ASSERT_TRUE(Eventually(holds));
 }
 
-// A daemon of a few words: counts what reaches it.
+// A minimal daemon that counts the calls it receives.
 class FakeDaemon final : public v1::JobService::Service,
                          public v1::TensorService::Service,
                          public v1::ClusterService::Service {
@@ -80,7 +80,7 @@ class FakeDaemon final : public v1::JobService::Service,
     Hear(*context);
     return ++deletes == 1 ? grpc::Status::OK : Error(absl::NotFoundError("no tensor 5"));
   }
-  // Two tensors in all, whatever the page.
+  // Returns two tensors in all, for any page size.
   grpc::Status ListTensors(grpc::ServerContext*, const v1::ListTensorsRequest* request,
                            v1::ListTensorsResponse* response) override {
     const uint64_t id = request->after_tensor_id() + 1;
@@ -114,7 +114,7 @@ class FakeDaemon final : public v1::JobService::Service,
   std::atomic<int> statuses = 0, submits = 0, deletes = 0, watches = 0;
   std::atomic<bool> incomplete = false, names_sequencer = true;
   std::atomic<int> hold_watch_after = 0, job_alone_after = 0, jobs_alone = 0;
-  // Of each call about ids, the sequencer that it was sent with.
+  // The sequencer that each call about ids was sent with.
   std::vector<std::string> sequencers() {
     std::lock_guard lock(mutex_);
     return sequencers_;
@@ -165,7 +165,7 @@ class ConnectionTest : public ::testing::Test {
     EXPECT_EQ(job.value_or(v1::Job()).state(), v1::Job::STATE_SUCCEEDED);
     return numbers;
   }
-  // Breaks the connection behind an answer that has the job and no event.
+  // Breaks the connection after an answer that has the job and no event.
   void CutAfterJobAlone(int64_t number) {
     if (number != 3) return;
     Await([&] { return daemon_.jobs_alone == 1; });
@@ -200,7 +200,7 @@ TEST_F(ConnectionTest, ASubmitGoesOutAgainWithItsRequestIdOnly) {
   EXPECT_THAT(std::string(job.status().message()), HasSubstr("was lost in mid-call"));
   EXPECT_EQ(daemon_.submits, 1);
 
-  ASSERT_TRUE(connection_.GetStatus().ok());  // is connected again
+  ASSERT_TRUE(connection_.GetStatus().ok());  // the connection is open again
   request.set_request_id("r");
   LoseTheAnswer([&] { job = connection_.SubmitJob(request); },
                 [&] { return daemon_.submits == 2; });
@@ -304,7 +304,7 @@ TEST_F(ConnectionTest, AWaitInTheBackgroundGetsTheEndAlone) {
 }
 
 TEST(Connection, ADaemonThatWasNeverThereIsNotWaitedFor) {
-  // Nothing listens behind a proxy that has stopped.
+  // A stopped proxy does not listen.
   Proxy proxy(1);
   proxy.Stop();
   Connection connection(*ResolveEndpoint(proxy.endpoint()));

@@ -137,7 +137,7 @@ TEST_F(SampledErrorTest, LeavesOutAndCountsWhatIsNotFinite) {
   const SampleError all = *SampledError(*a, *b, *File("all", 2, 1, {inf, NAN}));
   EXPECT_EQ(all.relative, std::nullopt);
   EXPECT_EQ(all.non_finite, 2);
-  // Of the inputs: their product in f64 is not finite either.
+  // If the inputs are not finite, their product in f64 is not finite either.
   const auto nan = File("nan", 2, 3, {NAN, 2, 3, 4, 5, 6});
   EXPECT_EQ(SampledError(*nan, *b, *File("c", 2, 1, {0, 3}))->non_finite, 1);
 }

@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A job on ranks 0 and 1 of nodes 0 and 1, named a and b. Rank 1 waits for 4 s for the bytes that
+// A job on ranks 0 and 1 of nodes 0 and 1, named a and b. Rank 1 has waited for 4 s for bytes that
 // rank 0 has sent.
 class JobProgress : public ::testing::Test {
  protected:
@@ -41,7 +41,7 @@ class JobProgress : public ::testing::Test {
     lane->set_for_us(4e6);
     lane->add_waits()->mutable_producer()->set_text("send A to rank 1");
   }
-  // The job, as a state in which node 0 has been acknowledged `bytes` by `at_us`.
+  // Returns the job in a state in which `bytes` of node 0 were acknowledged by `at_us`.
   v1::Job At(double at_us, int64_t bytes, int64_t waiting = 0, double silent_us = 0) const {
     v1::Job job = job_;
     v1::NodePath* path = job.add_node_paths();
@@ -74,7 +74,7 @@ TEST_F(JobProgress, OfAPathIsItsThroughputBetweenTwoAnswers) {
   const Json why = WhyJson({now}, RatesOf(before, now), status_)["jobs"][0];
   EXPECT_EQ(why["paths"][0]["bytes_per_s"], 4 << 20);
   EXPECT_EQ(why["epochs_done"], 2);
-  // One answer has no throughput, and neither has the same answer twice.
+  // A single answer gives no throughput, and neither does the same answer twice.
   for (const v1::Job& same : {job_, now}) {
     EXPECT_TRUE(RatesOf(same, now).empty());
     EXPECT_THAT(Why(same, now), HasSubstr("-> b (10.0.0.2:7101)\n"));
@@ -87,7 +87,7 @@ TEST_F(JobProgress, OfAPathThatStandsStillSaysSinceWhen) {
   EXPECT_THAT(Why(before, At(1.5e6, 3 << 20, 2 << 20, 2.1e6)),
               HasSubstr("nothing acknowledged for 2.1 s, and 2 MiB wait for it"));
   EXPECT_THAT(Why(before, At(1.5e6, 3 << 20)), HasSubstr("nothing sent in the last 500 ms"));
-  // A connection that was made again counts from zero.
+  // A connection that was opened again counts from zero.
   EXPECT_THAT(Why(before, At(1.5e6, 100)), HasSubstr("nothing sent in the last 500 ms"));
 }
 

@@ -1,4 +1,4 @@
-// Messages with every field set to something of its own, for tests of what agmmctl prints.
+// Messages in which every field has a distinct value, for tests of the output of agmmctl.
 #pragma once
 
 #include <string>

@@ -36,7 +36,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Version 1.0 with this dict and `data` behind it.
+// Returns a file of version 1.0 with this dict, followed by `data`.
 std::string Bytes(absl::string_view dict, absl::string_view data) {
   std::string bytes("\x93NUMPY\x01\x00", 8);
   bytes += static_cast<char>(dict.size() & 0xff);
@@ -112,7 +112,7 @@ TEST_F(Npy, WhatIsWrittenIsReadBack) {
   }
 }
 
-// What numpy.save writes for numpy.arange(6, dtype="<f4").reshape(2, 3), byte for byte.
+// The bytes that numpy.save writes for numpy.arange(6, dtype="<f4").reshape(2, 3).
 TEST_F(Npy, BytesAreNumPysOwn) {
   auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
   const float values[] = {0, 1, 2, 3, 4, 5};
@@ -138,7 +138,7 @@ TEST_F(Npy, Versions2And3AndOtherSpellingsOfTheDictAreRead) {
   }
 }
 
-// What numpy.save writes for W.T of the matrix W with W[i][j] = 10 i + j, of 4 rows and 3 columns.
+// The bytes that numpy.save writes for W.T of the 4 x 3 matrix W with W[i][j] = 10 i + j.
 TEST_F(Npy, FortranOrderIsReadByRows) {
   for (const DType dtype : {DType::kF32, DType::kF16}) {
     const int64_t rows = 3, cols = 4, element_bytes = SizeOf(dtype);
@@ -375,7 +375,7 @@ TEST_F(Npy, APipeIsReadLikeAFileAndNoFurtherThanItsMatrix) {
   }
 }
 
-// Has standard output go to `fd` while it lives.
+// Redirects standard output to `fd` during its lifetime.
 class StandardOutput {
  public:
   explicit StandardOutput(int fd) : before_(dup(STDOUT_FILENO)) { dup2(fd, STDOUT_FILENO); }
@@ -414,7 +414,7 @@ TEST_F(Npy, DashIsStandardInputAndOutputAndSoIsAnyOtherNameOfIt) {
     EXPECT_EQ((*reader)->ReadElements(0, 6, read.data()), absl::OkStatus());
     EXPECT_EQ(read, Data(24));
   }
-  // A file that standard output goes to is written where it is, by any of its names.
+  // A file that is standard output is written in place, under any of its names.
   WriteFile("line\n");
   const int file = open(Path().c_str(), O_WRONLY | O_APPEND);
   std::filesystem::create_symlink(Path(), Path("link"));
@@ -441,7 +441,7 @@ TEST_F(Npy, UncommittedWriterLeavesNothing) {
 }
 
 TEST_F(Npy, OnlyFilesOfKilledWritersAreRemovedByTheNextOne) {
-  // Files of the user, and a writer at work.
+  // Files of the user, and the file of a writer in progress.
   for (const char* name : {"m.npy.agmm-tmp-old", "m.npy.agmm-tmp-1-2.bak", "m.npy.agmm-tmp-12",
                            "m.npy.tmp-1-2", "another.npy.agmm-tmp-1-2"})
     std::ofstream(Path(name)) << "mine";
@@ -470,7 +470,7 @@ TEST_F(Npy, OnlyFilesOfKilledWritersAreRemovedByTheNextOne) {
 }
 
 TEST_F(Npy, ANameThatAnotherProcessHasIsPassedOver) {
-  // In containers two processes may have one id.
+  // In containers two processes may have the same id.
   std::vector<int> others;
   for (int number = 1; number <= 1000; ++number) {
     const std::string name = absl::StrCat(Path(), ".agmm-tmp-", getpid(), "-", number);
@@ -538,7 +538,7 @@ TEST_F(Npy, AFileOfAnotherUserInASharedFolderIsReplaced) {
   ASSERT_EQ(waitpid(child, &how, 0), child);
   EXPECT_EQ(how, 0);
   EXPECT_EQ(KeptBy(Path("team.npy")), (Kept{kAlice, kTeam, 0664}));
-  // Another group has no more rights than others had.
+  // A group that could not be kept gets only the rights that others had.
   EXPECT_EQ(KeptBy(Path("strangers.npy")), (Kept{kAlice, kTeam, 0666}));
 }
 

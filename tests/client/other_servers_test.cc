@@ -1,4 +1,4 @@
-// Servers that are no daemon, or one that is stopped: the client says so.
+// Servers that are not agmmd, and a stopped daemon: the client's error says which.
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Answers every connection with `words`; without any, says nothing.
+// Answers every connection with `words`; sends nothing if they are empty.
 class Listener {
  public:
   explicit Listener(std::string words) : words_(std::move(words)) {
@@ -53,7 +53,7 @@ class Listener {
       char bytes[4096];
       if (recv(client, bytes, sizeof(bytes), 0) <= 0) continue;
       send(client, words_.data(), words_.size(), MSG_NOSIGNAL);
-      // Until the client ends the connection, because a reset could outrun the words.
+      // Waits until the client closes the connection, because a reset could overtake the words.
       if (!words_.empty()) shutdown(client, SHUT_WR);
       while (recv(client, bytes, sizeof(bytes), 0) > 0) continue;
     }
@@ -76,14 +76,14 @@ TEST(Connection, AnotherServerIsNamedAsOne) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  // Any service but ClusterService; without one, gRPC does not serve the port.
+  // Any service except ClusterService; without a service, gRPC does not serve the port.
   v1::JobService::Service other;
   builder.RegisterService(&other);
   const auto server = builder.BuildAndStart();
   ExpectForeign("127.0.0.1:" + std::to_string(port));
 }
 
-// Answers GetStatus like agmmd once, and then with statuses of gRPC itself.
+// Answers GetStatus like agmmd once, and then with error codes of gRPC itself.
 class Bare final : public v1::ClusterService::Service {
  public:
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
@@ -110,7 +110,7 @@ TEST(Connection, EachStatusOfGrpcItselfReachesTheUserAsASentence) {
   const auto server = builder.BuildAndStart();
   const std::string endpoint = absl::StrCat("127.0.0.1:", port);
   for (int code = 1; code <= 16; ++code) {
-    // A lost daemon's calls are repeated.
+    // UNAVAILABLE means a lost daemon, for which calls are repeated.
     if (code == grpc::StatusCode::UNAVAILABLE) continue;
     const auto named = static_cast<grpc::StatusCode>(code);
     for (const std::string& bare :

@@ -1,4 +1,4 @@
-// What agmmctl prints for people: within 100 columns, and honest about what is not known.
+// The text output of agmmctl: at most 100 columns wide, and clear about unknown values.
 #include "client/ctl/report.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
@@ -35,7 +35,7 @@ TEST(TensorReport, FitsInAHundredColumnsWhateverTheNames) {
   EXPECT_THAT(table, HasSubstr("  x=4"));
   EXPECT_THAT(table, HasSubstr("  4-7"));
   EXPECT_THAT(table, HasSubstr("nn.."));
-  // What fits is shown whole.
+  // Names that fit are shown in full.
   list.mutable_tensors()->RemoveLast();
   list.mutable_tensors(0)->set_name("layers.12.attention");
   EXPECT_THAT(TensorTable(list), HasSubstr("layers.12.attention  4096x512"));
@@ -43,7 +43,7 @@ TEST(TensorReport, FitsInAHundredColumnsWhateverTheNames) {
   EXPECT_EQ(TensorTable({}), "no tensors\n");
 }
 
-// Sizes as on a large host, and names as long as people choose them.
+// Sizes as on a large host, and long names.
 TEST(Report, TablesFitInEightyColumnsAndLoseNoFigure) {
   FitLinesTo(80);
   v1::GetStatusResponse status = SomeStatus();
@@ -262,7 +262,7 @@ TEST(Progress, HasTheRateAndTheTimeLeft) {
             " 25 %  [######..................]  256 MiB of 1 GiB  128 MiB/s  6 s left  W.npy");
   EXPECT_THAT(ProgressText("W.npy", 1 << 20, 1 << 30, absl::Seconds(1), false),
               HasSubstr("17:03 min left"));
-  // Not before there is something to tell it from.
+  // No time left is shown before a rate is known.
   EXPECT_THAT(ProgressText("W.npy", 1, 1 << 30, absl::Milliseconds(100), false),
               Not(HasSubstr("left")));
   EXPECT_THAT(ProgressText("W.npy", 0, 0, absl::Seconds(1), false), HasSubstr("100 %"));
@@ -279,7 +279,7 @@ TEST(TensorReport, AGetSaysWhatItWrote) {
             "W.raw: 4096x512 bf16 without a header, 4 MiB");
 }
 
-// Returns what is on stderr, which is no terminal, once the text has been asked for.
+// Returns the text on stderr, which is not a terminal, after the line has been evaluated.
 std::string WrittenWithoutTerminal(absl::Duration once_after, bool asked_for) {
   absl::Notification asked;
   testing::internal::CaptureStderr();

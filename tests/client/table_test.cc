@@ -74,7 +74,7 @@ TEST(Table, WrapsItsLastColumn) {
   EXPECT_EQ(table.ToString(), "n  text\n1  short\n2  " + line + "\n3  " + line + "\n   c\n");
 }
 
-// Which knows the widths of characters.
+// The locale that knows the widths of characters.
 bool HasLocale() {
   const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", /*base=*/nullptr);
   if (locale != nullptr) freelocale(locale);

@@ -1,4 +1,4 @@
-// The schemas of --json, as golden files: a field that changes its name or goes away shows there.
+// The schemas of --json as golden files, which show a field that was renamed or removed.
 #include "client/ctl/json.h"
 
 #include "client/ctl/plan_json.h"

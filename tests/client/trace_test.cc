@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-// A ring over world ranks 2 and 3 of nodes 0 and 1, every step 10 us after the one before.
+// A ring over world ranks 2 and 3 of nodes 0 and 1, every step 10 us after its predecessor.
 v1::Job TracedJob(double start_unix_us = 1'700'000'000'000'000) {
   const Mesh mesh = *ParseMesh("x=2", {2, 3});
   const Problem problem = *ParseProblem(kDefaultSpec, mesh, {8, 4, 4}, DType::kF32);
@@ -68,7 +68,7 @@ v1::GetStatusResponse Status() {
   return status;
 }
 
-// Those of one phase, "X" for slices, without waits or with them alone.
+// Returns the events of one phase ("X" for slices): the waits if `waits`, else all others.
 std::vector<Json> EventsOf(const Json& trace, const std::string& phase, bool waits = false) {
   std::vector<Json> events;
   for (const Json& event : trace["traceEvents"])
@@ -113,7 +113,7 @@ TEST(Trace, NamesNodesAndWhatLanesDo) {
                                               "rank 3 lane 1: send to rank 2"}));
 }
 
-// Structure alone, because a viewer may not be at hand: slices of a lane do not overlap, and each
+// Checks the structure, because no viewer is available: slices of a lane do not overlap, and each
 // arrow begins and ends within a slice.
 TEST(Trace, ShowsWaitsBetweenTheStepsOfALaneAndArrowsFromSignals) {
   const v1::Job job = TracedJob();
@@ -201,7 +201,7 @@ TEST(Trace, JoinsOnlyStepsOfOneEpoch) {
   job.set_state(v1::Job::STATE_RUNNING);
   for (int rank : {0, 1}) job.mutable_ranks(rank)->mutable_progress()->set_epoch(4);
   EXPECT_FALSE(EventsOf(*TraceOf({job}, Status()), "s").empty());
-  // Rank 3 is between two epochs; its times are of the one that is over.
+  // Rank 3 is between two epochs; its times belong to the previous epoch.
   job.mutable_ranks(1)->mutable_progress()->set_epoch(0);
   job.mutable_ranks(1)->mutable_progress()->set_epochs_done(3);
   const Json trace = *TraceOf({job}, Status());

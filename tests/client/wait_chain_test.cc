@@ -13,8 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 using End = WaitChain::End;
 
-// Ranks 0 and 1 on node 0, ranks 2 and 3 on node 1; the steps of a lane are numbered through the
-// rank, and their texts say nothing.
+// Ranks 0 and 1 on node 0, ranks 2 and 3 on node 1. Steps are numbered within a rank, and their
+// texts do not matter.
 class Ranks {
  public:
   Ranks() {
@@ -26,7 +26,7 @@ class Ranks {
     }
   }
   v1::RankProgress* at(int rank) { return job_.mutable_ranks(rank)->mutable_progress(); }
-  // The rank's lane is at `step`, for so many seconds.
+  // The rank's lane has worked on `step` for `seconds`.
   v1::LaneProgress* Works(int rank, int lane, int step, double seconds) {
     v1::LaneProgress* now = at(rank)->add_lanes();
     *now->mutable_step() = Name(rank, lane, step);
@@ -70,7 +70,7 @@ class Ranks {
 
 TEST(WaitChain, LeadsOverTwoRanksOfANodeToTheTransferOnTheSlowLink) {
   Ranks ranks;
-  // Rank 3 waits for its neighbour's multiply, that for its bytes from node 0.
+  // Rank 3 waits for its neighbour's multiply, which waits for bytes from node 0.
   ranks.Waits(3, 0, 7, 5.0, {Ranks::Name(2, 1, 4)});
   ranks.Waits(2, 1, 3, 4.9, {Ranks::Name(0, 1, 2)});
   v1::LaneProgress* send = ranks.Works(0, 1, 2, 4.8);
@@ -95,7 +95,7 @@ TEST(WaitChain, PrefersTheWorkThatLastsLongest) {
 
 TEST(WaitChain, FollowsTheWaitThatLeadsOn) {
   Ranks ranks;
-  // The first producer is over; the second one waits itself.
+  // The first producer has finished; the second one waits itself.
   ranks.Waits(3, 0, 4, 5.0, {Ranks::Name(2, 0, 1), Ranks::Name(2, 1, 6)});
   ranks.Works(2, 0, 2, 1.0);
   ranks.Works(2, 1, 5, 5.0);
@@ -109,7 +109,7 @@ TEST(WaitChain, FollowsACreditIntoTheEpochBefore) {
   sender->mutable_waits(0)->set_credit(true);
   ranks.Works(3, 0, 1, 6.0);
   EXPECT_EQ(ranks.Path(), "0.1.2 > 3.0.1");
-  // In the epoch of its own, the credit of the last one has been given.
+  // Once the receiver is in the same epoch, it has given the credit of the previous one.
   ranks.at(3)->set_epoch(2);
   ranks.at(3)->mutable_lanes(0)->set_for_us(0);
   EXPECT_EQ(ranks.Follow().end, End::kOnItsWay);
@@ -127,7 +127,7 @@ TEST(WaitChain, AMomentOfWorkDoesNotHideALongWaitThatEndsElsewhere) {
   }
   ranks.job().mutable_ranks(1)->clear_progress();
   EXPECT_EQ(ranks.Follow().end, End::kUnknown);
-  // Work of a comparable time says more.
+  // Work of a comparable time is the better explanation.
   ranks.at(0)->mutable_lanes(0)->set_for_us(20e6);
   EXPECT_EQ(ranks.Path(), "0.0.0");
 }
@@ -195,7 +195,7 @@ TEST(WaitChain, EndsAtACircleAndWithoutSteps) {
 }
 
 TEST(WaitChain, ARingOfManyRanksIsFollowedOnce) {
-  // A step for each pair of ranks, each behind the one before: as many links as lanes.
+  // A step for each pair of ranks, each waiting for its predecessor: as many links as lanes.
   constexpr int kRanks = 256, kLanes = 20;
   v1::Job job;
   for (int rank = 0; rank < kRanks; ++rank) {

@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 DEADLINE_S = 120
 
-# Command -> who runs it: a file of the repository that has the words given, or "by hand".
+# Command -> what runs it: a file of the repository that contains the given words, or "by hand".
 ELSEWHERE = {
     "deploy/install-deps.sh": ("tests/run.sh", "deploy/install-deps.sh"),
     "tests/run.sh": (".ci/run", "tests/run.sh"),

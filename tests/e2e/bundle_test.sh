@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# bundle_test.sh BUILD: the bundle of deploy/bundle.sh runs where nothing is but it and the C
-# library: it plans, a daemon starts, multiplies and stops.
+# bundle_test.sh BUILD: the bundle of deploy/bundle.sh runs with nothing else but
+# the C library: agmmctl plans, and a daemon starts, multiplies and stops.
 set -euo pipefail
 if ((EUID != 0)); then
   echo "SKIPPED: changing the root folder needs root"
   exit 77
 fi
-# All mounts end with this process.
+# All mounts disappear with this process.
 if [[ ${AGMM_OWN_MOUNTS:-} != 1 ]]; then exec env AGMM_OWN_MOUNTS=1 unshare --mount "$0" "$@"; fi
 
 work=$(mktemp -d)
@@ -22,7 +22,7 @@ trap cleanup EXIT
 root=$work/root
 mkdir -p "$root"/{proc,tmp,dev}
 tar -C "$root" -xzf "$work/agmm.tar.gz"
-# The C library and its loader, at the same paths. All else is found in the bundle.
+# The C library and its loader, at the same paths. Everything else comes from the bundle.
 ldd "$root"/agmm/bin/* | sed -nE 's/^.*[[:space:]](\/[^[:space:]]+) \(0x.*$/\1/p' | sort -u |
   while read -r path; do
     if [[ $path == "$root"/* ]]; then continue; fi

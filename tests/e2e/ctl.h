@@ -18,7 +18,7 @@
 
 namespace agmm {
 
-// Far more epochs than the test lasts.
+// Far more epochs than can run during a test.
 inline constexpr char kForever[] = "1000000";
 
 class Ctl : public ::testing::Test {
@@ -27,7 +27,8 @@ class Ctl : public ::testing::Test {
   explicit Ctl(WorldOptions options) : world_(std::move(options)) {}
   void SetUp() override { ASSERT_NO_FATAL_FAILURE(world_.StartAll()); }
 
-  // Asks the node that is not the sequencer. Piped, so nothing but errors may be on stderr.
+  // Connects to the node that is not the sequencer. The output is piped, so only errors may be on
+  // stderr.
   Ran Run(std::vector<std::string> arguments) { return world_.Ctl(1, std::move(arguments)); }
   std::string Ok(std::vector<std::string> arguments) {
     const Ran ran = Run(std::move(arguments));
@@ -69,7 +70,7 @@ class Ctl : public ::testing::Test {
     Put("W", b, {"--sharding", "[K, N_x]"});
     return Product(a, b);
   }
-  // A job that runs until it is stopped; its id.
+  // Submits a job that runs until it is stopped; returns its id.
   std::string SubmitForever() {
     return absl::StrCat(OkJson({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever})
                             .value("job_id", 0));

@@ -1,5 +1,5 @@
-// Two daemons with four GPUs each, on the model of the CUDA driver: what users do with a world, its
-// results compared with a CPU world's bit by bit.
+// Two daemons with four GPUs each, on the model of the CUDA driver. Results are compared with those
+// of a CPU world bit by bit.
 #include <signal.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ WorldOptions OnModel(const std::string& model, const std::string& failpoints = "
   return options;
 }
 
-// A world and what a client gets from it.
+// A world and the results that a client gets from it.
 class Results {
  public:
   explicit Results(const WorldOptions& options) : world_(options) {}
@@ -80,7 +80,7 @@ class Results {
     const Status deleted = client_->Delete(name);
     EXPECT_TRUE(deleted.ok()) << deleted.ToString();
   }
-  // The model finds what a daemon has left, as it ends.
+  // When a daemon ends, the model reports resources that it has not released.
   void StopInGoodOrder() {
     client_.reset();
     for (int node = 0; node < kNodes; ++node) world_.daemon(node).Signal(SIGTERM);
@@ -108,7 +108,7 @@ class CudaWorlds : public ::testing::TestWithParam<const char*> {
       cpus_{WorldOptions{.nodes = kNodes, .devices = kGpus}};
 };
 
-// Over all ranks, and over two GPUs of one daemon that have access to each other.
+// Runs over all ranks, and over two GPUs of one daemon that have access to each other.
 TEST_P(CudaWorlds, EveryAlgorithmGivesTheBitsOfACpuWorld) {
   constexpr int64_t kM = 101, kN = 67, kK = 83;
   const Ranks all{"x=8", {}}, pair{"x=2", {4, 5}};
@@ -137,7 +137,7 @@ TEST_P(CudaWorlds, EveryAlgorithmGivesTheBitsOfACpuWorld) {
         for (const char* name : {"A", "B"}) world->Delete(name);
     }
   }
-  // Others are refused where ranks cannot load each other's memory.
+  // Other algorithms are refused if ranks cannot load each other's memory.
   EXPECT_GE(succeeded, 3 * (2 * static_cast<int>(Algorithms().size()) - 3));
   gpus_.StopInGoodOrder();
 }
@@ -187,13 +187,13 @@ TEST_F(CudaCtl, PutMultiplyGetBenchAndRemoveOnDevicesThatAreCalledAModel) {
 
 struct PathCase {
   const char *name, *model;
-  std::vector<std::string> in_node;  // the ways between GPUs of a node, sorted
+  std::vector<std::string> in_node;  // the paths between GPUs of a node, sorted
 };
 
 class CudaPaths : public CudaCtl, public ::testing::WithParamInterface<PathCase> {
  protected:
   CudaPaths() : CudaCtl("", GetParam().model) {}
-  // Multiplies over `ranks`, and expects a report of these paths from all that name them.
+  // Multiplies over `ranks`, and expects these paths in every report that names paths.
   void ExpectPaths(const std::string& ranks, const std::vector<std::string>& want) {
     for (const auto& [name, sharding] : {std::pair{"A", "[M_x, K]"}, {"B", "[K, N_x]"}})
       Ok({"tensor", "fill", name, "--shape", "64x64", "--sharding", sharding, "--ranks", ranks});
@@ -247,11 +247,11 @@ TEST_F(CudaCtl, AKilledDaemonEndsTheJobsAndComesBack) {
   EXPECT_TRUE(SameBits(Get("Z"), want));
 }
 
-// A GPU of each node is lost in its first operation.
+// A GPU of each node fails in its first operation.
 class CudaLosses : public CudaCtl {
  protected:
   CudaLosses() : CudaCtl("", "lose=2@1,lose=5@1") {}
-  // By rank, of the status that this node answers.
+  // Returns the failures by rank, from the status that this node answers.
   std::vector<std::string> Failures(int node) {
     std::vector<std::string> failures;
     const Ran ran = world_.Ctl(node, {"status", "--json"});
@@ -283,7 +283,7 @@ TEST_F(CudaLosses, AreInTheLogOfTheirDaemonAndInTheStatusOfBoth) {
   for (const int rank : {2, 5}) {
     Process& daemon = world_.daemon(rank / kGpus);
     const std::string lost = absl::StrFormat("GPU %d is lost: ", rank);
-    // It is in the status first.
+    // The failure appears in the status first.
     ASSERT_TRUE(Eventually([&] { return absl::StrContains(daemon.err(), lost); }));
     EXPECT_THAT(daemon.err(), ContainsRegex(" error +" + lost));
     const std::vector<std::string> parts = absl::StrSplit(daemon.err(), lost);
@@ -316,7 +316,7 @@ TEST_F(CudaWaits, EndAtTheDeadlineOrByACancelAndOtherRanksGoOn) {
   Ok({"job", "submit", "--bind", "A=A,B=B,C=C", "--wait"});
 }
 
-// A daemon that cannot have its GPU: one line, and exit code 1.
+// Expects that a daemon that cannot use its GPU prints one line and exits with 1.
 void ExpectRefused(World* world, const std::string& why, const std::string& next) {
   world->Start(0);
   EXPECT_EQ(world->daemon(0).Wait(kPatience), 1);

@@ -1,5 +1,4 @@
-// A client that has a tensor mapped and does not stop to write there, for tests that stop and kill
-// it.
+// A client that maps a tensor and writes to it without pause, for tests that stop and kill it.
 //
 //   mapping_client ENDPOINT TENSOR [fork]
 //
@@ -22,8 +21,8 @@ void Say(const char* what) {
   std::fflush(stdout);
 }
 
-// Also while the library takes the memory away, which is what the tests are about, and not for the
-// thread sanitizer.
+// Writes even while the library replaces the memory, which the tests are about; the thread
+// sanitizer must ignore this race.
 __attribute__((no_sanitize("thread"))) void Write(std::byte* data, size_t bytes) {
   for (volatile std::byte* at = data; at != data + bytes; ++at) *at = std::byte{0x5a};
 }
@@ -37,7 +36,7 @@ int Run(const std::string& endpoint, const std::string& name, bool forks) {
   const size_t bytes = (shard.row_end - shard.row_begin) * shard.pitch_bytes;
   if (forks && fork() == 0) {
     alarm(60);  // when the test has long ended
-    // There is no such memory here: nothing of it may be locked or touched.
+    // A forked child does not have this memory: it must not be locked or touched.
     Say(madvise(shard.data, bytes, MADV_NORMAL) != 0 && errno == ENOMEM ? "forked"
                                                                         : "forked with the memory");
     while (true) pause();

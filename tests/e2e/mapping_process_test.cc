@@ -1,6 +1,5 @@
-// Clients that are stopped or killed while they write to a tensor in place: their memory is nobody
-// else's before they have let go of it or are gone, and nobody waits for that but who wants this
-// memory.
+// Clients that are stopped or killed while they write to a mapped tensor. Their memory is not
+// reused before they have unmapped it or ended, and only requests for this memory wait for that.
 #include <signal.h>
 
 #include <memory>
@@ -59,7 +58,7 @@ class MappingProcess : public ::testing::Test {
     ASSERT_TRUE(tensor.ok()) << tensor.status().ToString();
     EXPECT_TRUE(got == ones_) << name << " was written to by somebody else";
   }
-  // Writes to "A" from now on.
+  // Starts a client that writes to "A" from now on.
   std::unique_ptr<Process> StartWriter(const std::string& more = "") {
     std::vector<std::string> command = {Program("mapping_client"), world_.socket(1), "A"};
     if (!more.empty()) command.push_back(more);
@@ -76,7 +75,7 @@ class MappingProcess : public ::testing::Test {
       return status.ready() && HeldBytes(status) == bytes;
     });
   }
-  // A restart of `node` behind a SIGKILL.
+  // Restarts `node` after a SIGKILL.
   void Restart(int node) {
     const uint64_t before = world_.Status(1).generation();
     world_.Kill(node);
@@ -106,12 +105,12 @@ TEST_F(MappingProcess, AStoppedWritersTensorWaitsForItAndTheNewWorldDoesNot) {
   auto writer = StartWriter();
   writer->Stop();
   Restart(2);
-  // The world is there; the tensor is not.
+  // The world is ready again, but the tensor is still leased.
   EXPECT_TRUE(WaitHeld(kBytes));
   EXPECT_EQ(TryPut("A", Milliseconds(50)).code(), StatusCode::kDeadlineExceeded);
   Put("B");
   EXPECT_THAT(world_.Ctl(1, {"tensor", "list"}).out, HasSubstr("held"));
-  // It says who.
+  // The log names the writer.
   EXPECT_TRUE(world_.WaitFor(1, "a log of the writer", [&](const v1::GetStatusResponse&) {
     return ReadFile(world_.Path("n1.err"))
                .find("pid " + std::to_string(writer->pid()) + " still has") != std::string::npos;
@@ -129,7 +128,7 @@ TEST_F(MappingProcess, AStoppedWritersSpaceIsNotGivenAwayByANewSequencer) {
   writer->Stop();
   Restart(0);
   EXPECT_TRUE(WaitHeld(kBytes));
-  // Nothing else is short.
+  // No other memory is missing.
   Put("A");
   EXPECT_EQ(FreeBytes(world_.Status(1)), free_bytes_ - kBytes);
   const Status all = client_->Create("all", Spec(7 * kRows)).status();
@@ -159,7 +158,7 @@ TEST_F(MappingProcess, AForkedChildOfTheWriterHoldsNothing) {
   auto writer = StartWriter("fork");
   writer->Signal(SIGKILL);
   EXPECT_TRUE(writer->Wait(kPatience).has_value());
-  // It lives on, and prints on.
+  // The child keeps running and printing.
   EXPECT_TRUE(world_.WaitFor(1, "a forked child", [&](const v1::GetStatusResponse&) {
     return writer->out().find("forked\n") != std::string::npos;
   }));

@@ -1,5 +1,5 @@
-// Shards in place: what a client writes there is the tensor, and when it no longer may, it no
-// longer can.
+// Mapped shards: a client's writes change the tensor itself, and once the mapping has ended, they
+// no longer reach it.
 #include "client/connect/tensor_mapping.h"
 
 #include <sys/mman.h>
@@ -84,7 +84,7 @@ class MappingOfTwo : public ::testing::Test {
     ADD_FAILURE() << "no shard has row " << row;
     return 0;
   }
-  // The first element as a reader over the wire sees it.
+  // Returns the first element as a reader over the wire sees it.
   float FirstElement(Connection* connection) {
     v1::TensorRef ref;
     ref.set_name("A");
@@ -115,7 +115,7 @@ TEST_F(MappingOfTwo, WhatIsWrittenInPlaceIsTheTensor) {
   ASSERT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_GT(tensor->version(), before.version());
   EXPECT_EQ(FirstElement(connection.get()), 7.0f);
-  // What is written from now on reaches nobody.
+  // Later writes have no effect.
   const float nine = 9;
   std::memcpy((*mapping)->shards()[0].data, &nine, 4);
   EXPECT_EQ(FirstElement(connection.get()), 7.0f);
@@ -126,7 +126,7 @@ TEST_F(MappingOfTwo, AReadableOneCannotBeWritten) {
   Put(connection.get(), {0, 1});
   const auto mapping = TensorMapping::Open(connection.get(), Begin(false), Soon());
   ASSERT_TRUE(mapping.ok()) << mapping.status();
-  // Only what lies here.
+  // Only the shards on this node.
   ASSERT_EQ((*mapping)->shards().size(), 1u);
   EXPECT_EQ((*mapping)->shards()[0].rank, 0);
   EXPECT_EQ((*mapping)->shards()[0].row_end, kMappedRows / 2);
@@ -139,7 +139,7 @@ TEST_F(MappingOfTwo, OneThatEndsWithoutACommitLeavesNoContents) {
   const auto connection = Connect(1);
   Put(connection.get(), {1});
   {
-    // Its client is gone without a word.
+    // The client disconnects without ending the mapping.
     const auto other = Connect(1);
     const auto mapping = TensorMapping::Open(other.get(), Begin(true), Soon());
     ASSERT_TRUE(mapping.ok()) << mapping.status();
@@ -148,7 +148,7 @@ TEST_F(MappingOfTwo, OneThatEndsWithoutACommitLeavesNoContents) {
   }
   const auto mapping = TensorMapping::Open(connection.get(), Begin(false), Soon());
   EXPECT_EQ(mapping.status().code(), absl::StatusCode::kFailedPrecondition);
-  // The lease is free.
+  // The lease has been released.
   Put(connection.get(), {1});
 }
 
@@ -181,7 +181,7 @@ TEST_F(MappingOfTwo, EndsWithItsSession) {
   EXPECT_TRUE((*mapping)->status().ok());
   owner.reset();
   EXPECT_TRUE(Eventually([&] { return !(*mapping)->status().ok(); }));
-  // Memory of its own, that is nobody else's.
+  // The memory is private to this process now.
   EXPECT_EQ(At(**mapping, 0, 0), 0.0f);
   const float nine = 9;
   std::memcpy((*mapping)->shards()[0].data, &nine, 4);
@@ -200,7 +200,7 @@ TEST_F(MappingOfTwo, EndsWithItsWorld) {
   EXPECT_EQ(At(**mapping, 0, 0), 0.0f);
 }
 
-// How many bytes come for `token`.
+// Returns the number of bytes received for `token`.
 ssize_t Fetch(const std::string& path, const std::string& token) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -238,7 +238,7 @@ TEST(FileSocket, AnotherUserGetsNothing) {
   const TempFolder folder("file-socket");
   const auto files = FileSocket::Start(folder / "files");
   ASSERT_TRUE(files.ok()) << files.status();
-  // As if the modes let everybody in.
+  // Opens the modes for everybody, so that only the check of the user remains.
   ASSERT_EQ(chmod(folder.path().c_str(), 0755), 0);
   ASSERT_EQ(chmod((folder / "files").c_str(), 0666), 0);
   const std::string token = (*files)->Offer({dup(0)}, [] {});

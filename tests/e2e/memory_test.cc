@@ -1,4 +1,4 @@
-// What a daemon under a limit of memory keeps of the work that its clients gave it.
+// The memory that a daemon keeps after its clients' work, under a memory limit.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ constexpr double kMiB = 1 << 20;
 WorldOptions Limited(int devices) {
   WorldOptions options;
   options.devices = devices;
-  // A sanitizer takes more for itself.
+  // A sanitizer needs more memory itself.
   if (!kSanitized) options.hosts = {{WithinMemory(2048), "127.0.0.1"}};
   return options;
 }
@@ -50,7 +50,7 @@ TEST(Memory, ThreeHundredJobsOfALargePlanLeaveWhatTheirHistoryCounts) {
                          matrix->values.data(), matrix->values.size() * sizeof(float))
                     .ok());
   }
-  // Allocated bytes beside the history, which is bounded.
+  // Allocated bytes without the history, which is bounded.
   double beside = 0;
   for (int job = 1; job <= 300; ++job) {
     const Result<JobInfo> done = client.Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
@@ -89,7 +89,7 @@ class Flooded : public ::testing::Test {
     channel_ = grpc::CreateChannel(absl::StrCat("unix:", world_.socket(0)),
                                    grpc::InsecureChannelCredentials());
     stub_ = v1::ContentService::NewStub(channel_);
-    // Takes the lease that the others wait for.
+    // Takes the lease that the other uploads wait for.
     v1::UploadResponse response;
     grpc::ClientContext context;
     const grpc::Status opened = stub_->Upload(&context, Message("first"), &response);
@@ -129,7 +129,8 @@ TEST_F(Flooded, ChunksThatWaitAreBoundedAndGoneOnceTheirCallsHaveEnded) {
     Notification done;
   };
   const double before = Metric("process_allocated_bytes");
-  // A connection of its own, because gRPC keeps some MiB of buffers for one that was busy.
+  // Uses a separate connection, because gRPC keeps some MiB of buffers for a connection that was
+  // busy.
   grpc::ChannelArguments own;
   own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   std::unique_ptr<v1::ContentService::Stub> flood =
@@ -191,7 +192,7 @@ TEST_F(Flooded, ClientsWaitUntilThereIsMemory) {
                        .status();
     });
   }
-  // Fifteen wait with a message of a MiB and a little more each, and the others without.
+  // Fifteen wait with a message of slightly more than 1 MiB each, and the others without one.
   EXPECT_TRUE(world_.WaitFor(0, "full", [&](const v1::GetStatusResponse& status) {
     return MetricOf(status, "transfer_memory_bytes") > 15 * kMiB;
   }));

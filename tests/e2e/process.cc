@@ -25,7 +25,7 @@ std::vector<std::string> Environment(const std::map<std::string, std::string>& m
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
-    // What the person who runs the tests uses agmm with is none of their business.
+    // The AGMM_ variables of the person who runs the tests must not affect them.
     if (more.count(name) == 0 && name.rfind("AGMM_", 0) != 0) result.push_back(text);
   }
   for (const auto& [name, value] : more) result.push_back(absl::StrCat(name, "=", value));
@@ -51,7 +51,8 @@ Process::Process(const std::vector<std::string>& argv, std::string log,
   const int err = open((log_ + ".err").c_str(), flags, 0600);
   pid_ = fork();
   if (pid_ == 0) {
-    // Only what is safe between fork and exec. A test that is killed takes its programs along.
+    // Only calls that are safe between fork and exec. If the test is killed, its programs are
+    // killed, too.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigset_t none;
     sigemptyset(&none);
@@ -69,7 +70,7 @@ Process::Process(const std::vector<std::string>& argv, std::string log,
   if (pid_ < 0) code_ = 127;
 }
 
-// What a sanitizer finds in a program may look to a test like the end that it expected.
+// A sanitizer's abort may look like the exit that the test expects, so its report is checked here.
 Process::~Process() {
   if (Running()) {
     Signal(SIGKILL);
@@ -86,7 +87,7 @@ void Process::Signal(int signal) {
 
 void Process::Stop() {
   Signal(SIGSTOP);
-  // Only the thread that takes the signal stops the others: until then they may still answer.
+  // The thread that receives the signal stops the others: until then they may still answer.
   siginfo_t info = {};
   if (!code_) {
     EXPECT_EQ(waitid(P_PID, pid_, &info, WSTOPPED | WEXITED | WNOWAIT), 0);

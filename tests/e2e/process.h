@@ -1,4 +1,4 @@
-// A program started by a test: its output in files, itself gone with the test at the latest.
+// A program started by a test, with its output in files. It ends with the test at the latest.
 #pragma once
 
 #include <sys/types.h>
@@ -22,12 +22,12 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // No effect once it has been reaped by Wait.
+  // Has no effect once Wait has reaped the process.
   void Signal(int signal);
-  // SIGSTOP; returns when each of its threads has stopped. SIGCONT lets it go on.
+  // Sends SIGSTOP and returns when all threads have stopped. SIGCONT continues the process.
   void Stop();
-  // Waits for its end and reaps it: the exit code, or 128 + the signal that ended it. Absent if it
-  // still runs after `limit`.
+  // Waits for its end and reaps it. Returns the exit code, or 128 + the signal that ended it;
+  // absent if it still runs after `limit`.
   std::optional<int> Wait(absl::Duration limit);
   bool Running() { return !Wait(absl::ZeroDuration()).has_value(); }
   pid_t pid() const { return pid_; }
@@ -41,7 +41,7 @@ class Process {
   std::optional<int> code_;
 };
 
-// The whole of a file; empty if there is none.
+// Returns the whole file; empty if it does not exist.
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& contents);
 

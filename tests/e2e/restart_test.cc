@@ -1,5 +1,5 @@
-// Ids begin at 1 again when the sequencer is restarted: what clients ask of an old id never meets
-// what has it now.
+// Ids start again at 1 when the sequencer restarts. A client's call about an old id must never
+// reach the object that has this id now.
 #include <signal.h>
 
 #include <cstring>
@@ -28,12 +28,12 @@ class Restart : public Ctl {
     ASSERT_TRUE(world_.WaitReady(0));
     ASSERT_TRUE(world_.WaitReady(1));
   }
-  // A client of the sequencer's own daemon, which waits for its job, held still.
+  // A client of the sequencer's own daemon that waits for its job and has been stopped.
   std::unique_ptr<Process> StoppedWait() {
     std::unique_ptr<Process> client =
         world_.StartCtl(0, {"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever,
                             "--wait", "--timeout", "10m"});
-    // So that it has heard which job it is, and waits.
+    // By then it knows its job's id, and waits.
     EXPECT_TRUE(Prints(client.get(), "admitted"));
     client->Stop();
     return client;
@@ -77,7 +77,7 @@ TEST_F(Restart, ACancelOfAnOldIdDoesNotCancelAnotherJob) {
   EXPECT_EQ(client->Wait(kPatience), 7);
   EXPECT_THAT(client->err(), HasSubstr(kGone));
   ExpectRuns("1");
-  // What a person types means the job that is there.
+  // An id that a person types means the current job.
   EXPECT_EQ(OkJson({"job", "cancel", "1"}).value("job_id", 0), 1);
   EXPECT_TRUE(Reaches("1", "cancelled"));
 }
@@ -100,7 +100,7 @@ TEST_F(Restart, AHandleOfTheLibraryStandsForItsJobAlone) {
     RestartSequencer();
     PutOperands();
     ASSERT_EQ(SubmitForever(), "1");
-    EXPECT_EQ(done.get().status().reason(), "PEER_LOST");  // in whatever words
+    EXPECT_EQ(done.get().status().reason(), "PEER_LOST");  // the message may vary
     ExpectPeerLost(job->Cancel(), kGone);
     ExpectPeerLost(job->Info().status(), kGone);
     ExpectPeerLost(job->Wait(kPatienceMs).status(), kGone);
@@ -110,7 +110,7 @@ TEST_F(Restart, AHandleOfTheLibraryStandsForItsJobAlone) {
                [&](const Result<JobInfo>& info) { end.set_value(info.status()); });
     ExpectPeerLost(end.get_future().get(), kGone);
     ExpectRuns("1");
-    // Found anew, it is the one that is there.
+    // A new FindJob returns the current job.
     const auto found = (*client)->FindJob(1);
     ASSERT_TRUE(found.ok()) << found.status().ToString();
     EXPECT_TRUE(found->Cancel().ok());
@@ -162,7 +162,7 @@ TEST_F(Restart, TheIdOfATensorIsNoOtherTensors) {
   }
 }
 
-// Large enough not to be on its way as a whole.
+// Large enough that it cannot be in flight as a whole.
 TEST_F(Restart, ADownloadDoesNotGoOnWithAnotherTensor) {
   const auto put = [&](const char* seed) {
     Ok({"tensor", "fill", "L", "--shape", "2048x2048", "--seed", seed});

@@ -27,7 +27,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Datagrams arrive here, as at systemd's socket. `name`: a path, or '@' and an abstract name.
+// Receives datagrams, like systemd's socket. `name` is a path, or '@' and an abstract name.
 class NotifySocket {
  public:
   explicit NotifySocket(const std::string& name)
@@ -55,7 +55,7 @@ class NotifySocket {
     close(sender);
     return count;
   }
-  // The next datagram; empty where none comes within kPatience.
+  // Returns the next datagram; empty if none arrives within kPatience.
   std::string Receive() {
     pollfd ready{fd_, POLLIN, 0};
     if (poll(&ready, 1, kPatienceMs.count()) != 1) return "";
@@ -84,7 +84,7 @@ TEST_F(Service, IsReadyOnceItAnswersAndSaysThatItStops) {
   World world(Reporting(path()));
   world.Start(0);
   EXPECT_EQ(manager.Receive(), "READY=1\nSTATUS=serving as node n0 of cluster test");
-  // At once, not after a while.
+  // The world is ready at once.
   EXPECT_EQ(world.Ctl(0, {"status"}).exit_code, 0);
   world.daemon(0).Signal(SIGTERM);
   EXPECT_EQ(manager.Receive(), "STOPPING=1\nSTATUS=stopping");
@@ -96,7 +96,7 @@ TEST_F(Service, StopsInGoodOrderWhileItIsStillSayingThatItIsReady) {
   const int full = manager.Fill(path());
   World world(Reporting(path()));
   world.Start(0);
-  // Its main thread waits to send.
+  // Waits until its main thread blocks in a send.
   const std::string sending = absl::StrCat(SYS_sendto, " ");
   ASSERT_TRUE(Eventually([&] {
     return absl::StartsWith(ReadFile(absl::StrCat("/proc/", world.daemon(0).pid(), "/syscall")),
@@ -120,7 +120,7 @@ TEST_F(Service, OfAWorldThatIsNotCompleteIsReady) {
 }
 
 TEST_F(Service, ReachesAManagerWithAnAbstractSocket) {
-  // Named after the folder, so that tests that run together do not meet.
+  // Named after the folder, so that tests that run in parallel do not collide.
   const std::string name = "@" + folder_.path();
   NotifySocket manager(name);
   World world(Reporting(name));
@@ -143,7 +143,7 @@ TEST_F(Service, SaysWhyItCannotStart) {
 TEST_F(Service, ASignalEndsAStartThatWaits) {
   World holder({});
   ASSERT_NO_FATAL_FAILURE(holder.StartAll());
-  // It waits for the socket's lock.
+  // The second daemon waits for the lock of the socket.
   Process second({Program("agmmd"), "--config", holder.Path("n0.txtpb")}, folder_ / "second");
   const Deadline end = Deadline::After(kPatience);
   while (second.err().find("waiting up to") == std::string::npos) {

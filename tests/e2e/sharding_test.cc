@@ -1,5 +1,5 @@
 // Every sharding through one to four daemons, exact to the bit, with random delays at steps and
-// messages: of the plans that each can have, some that a seed draws.
+// messages. For each sharding, a seed draws some of its possible plans.
 #include <algorithm>
 #include <random>
 #include <string>
@@ -66,7 +66,7 @@ TEST_P(Shardings, AreExact) {
     const Shape shape = {1 + below(60), 1 + below(40), 1 + below(70)};
     const TestMatrix a = SmallIntegers(shape.m, shape.k, random()),
                      b = SmallIntegers(shape.k, shape.n, random()), c = Product(a, b);
-    // Whether a daemon can run an option is for it to say: ranks lie otherwise on its nodes.
+    // The daemon decides if it can run an option, because its nodes have other ranks.
     std::vector<test::ShardedPlan> plans = test::PlansOf({sharded, shape}, /*thorough=*/true);
     std::shuffle(plans.begin(), plans.end(), random);
     plans.resize(std::min<size_t>(plans.size(), kPlans));
@@ -105,8 +105,7 @@ TEST_P(Shardings, AreExact) {
   }
 }
 
-// Blocks of C that begin within short rows, in messages of many bytes, to a C that was never
-// written.
+// Blocks of C that begin within short rows, in large messages, to a C that was never written.
 TEST_P(Shardings, NarrowBlocksAreExact) {
   const TestMatrix a = SmallIntegers(20000, 8, 1), b = SmallIntegers(8, 24, 2), c = Product(a, b);
   const Mesh mesh = ParseMesh("x=4").value();

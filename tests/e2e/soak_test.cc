@@ -1,5 +1,5 @@
-// Eight clients at three daemons, thousands of operations each: every C exact, every read whole,
-// and nothing left behind, neither in the heaps nor in the daemons.
+// Eight clients at three daemons, thousands of operations each: every C is exact, every read is
+// consistent, and nothing is left behind in the heaps or the daemons.
 #include <algorithm>
 #include <atomic>
 #include <random>
@@ -24,20 +24,19 @@ namespace {
 
 constexpr int kClients = 8, kNodes = 3;
 constexpr int64_t kK = 64, kN = 48;
-// gRPC's own pools breathe by a few threads; one left behind by each client, job or call would be
-// many.
+// gRPC's own pools vary by a few threads; a leak per client, job or call would be many more.
 constexpr int kPoolThreads = 5;
-// All jobs are of all ranks, for which at most two workspaces are kept; the largest holds less than
-// three times an X of 96 rows, because narrow blocks of B and C are padded.
+// All jobs use all ranks, for which at most two workspaces are kept. The largest one is smaller
+// than three times an X of 96 rows; the factor allows for the padding of narrow blocks of B and C.
 constexpr int64_t kMostWorkspace = 2 * 3 * 96 * kK * sizeof(float);
-// Bound on the growth of a daemon from the middle of the work to its end, per client operation.
-// It remembers each commit for a minute, 3 KiB, and the sequencer each request for ten; malloc
-// keeps some of what was freed.
+// Bound on the growth of a daemon from the middle of the work to its end, per client operation. A
+// daemon remembers each commit for a minute (3 KiB), and the sequencer each request for ten
+// minutes; malloc keeps some of the freed memory.
 constexpr int64_t kMostGrowthKiB = 4;
 constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
 
-// $AGMM_SOAK_OPERATIONS of each client, else 2,000, or so many as take about as long with
-// sanitizers.
+// Operations of each client: $AGMM_SOAK_OPERATIONS, or 2,000, or with sanitizers a number that
+// takes about as long.
 int Operations() {
   int operations = 0;
   const char* text = std::getenv("AGMM_SOAK_OPERATIONS");
@@ -65,7 +64,7 @@ class Soak : public ::testing::Test {
   World world_{{.nodes = kNodes, .devices = 2, .heap = "64MiB"}};
 };
 
-// One client's thread: its own X and Y tensors, W and S of all.
+// One client's thread, with its own X and Y tensors, and the shared W and S.
 class Worker {
  public:
   Worker(Client* client, int number, uint64_t seed, const TestMatrix& w)
@@ -104,7 +103,7 @@ class Worker {
 
   size_t PutSomeX() {
     const size_t i = random_() % x_.size();
-    // New contents each time, so that a stale A would be seen.
+    // New contents each time, so that a stale A is detected.
     x_[i] = SmallIntegers(x_[i].rows, kK, random_());
     product_[i] = Product(x_[i], w_);
     TensorSpec spec{.rows = x_[i].rows, .cols = kK, .sharding = "[M_x, K]"};
@@ -142,14 +141,14 @@ class Worker {
     ExpectOk(job->Wait().status());
     ExpectProduct(i, "Y");
   }
-  // Nobody waits: the get behind the submits sees the last C.
+  // Waits for no job: the get after the submits sees the last C.
   void Pipelined() {
     const size_t i = PutSomeX();
     for (const char* c : {"Y", "Z", "Z", "Y"}) ExpectOk(Submit(i, c).status());
     ExpectProduct(i, "Z");
     ExpectProduct(i, "Y");
   }
-  // All clients write S, in two shapes; who reads sees one write, whole.
+  // All clients write S, in two shapes; each read sees exactly one complete write.
   void Shared() {
     ++done_;
     const int64_t rows = random_() % 2 == 0 ? 40 : 57;

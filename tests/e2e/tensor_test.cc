@@ -1,5 +1,5 @@
-// Contents to and from real worlds: through any daemon, over broken connections, by clients that
-// die.
+// Tensor contents to and from real worlds: through any daemon, over broken connections, by clients
+// that die.
 #include <cstring>
 #include <string>
 #include <utility>
@@ -87,7 +87,7 @@ TEST_F(ContentsOfThree, GoThroughAnyDaemonWhoeverHasTheShards) {
     for (int through : {0, 1, 2}) {
       SCOPED_TRACE(absl::StrCat(sharding, " through node ", through));
       const auto connection = world_.Connect(through);
-      // Node 1 has none of it.
+      // Node 1 has no shard of the tensor.
       const auto tensor =
           Upload(connection.get(), Put(sharding, {2, 0}), Contents().size(), FromContents, Nothing);
       ASSERT_TRUE(tensor.ok()) << tensor.status();
@@ -145,7 +145,7 @@ TEST_F(ContentsOfThree, OfAClientThatIsKilledInMidUploadGiveTheirSpaceBackSoon) 
     ASSERT_TRUE(connection->contents()->Upload(call.context(), request, &response).ok());
   }
   EXPECT_LT(FreeNow(), free_bytes);
-  // Without a session, only its silence tells.
+  // Without a session, the daemon notices only the missing messages.
   EXPECT_TRUE(world_.WaitFor(0, "the space to come back",
                              [&](const auto& status) { return FreeBytes(status) == free_bytes; }));
 }
@@ -161,7 +161,7 @@ TEST_F(ContentsOfThree, OfAnUploadWhoseSourceFailsGiveTheirSpaceBack) {
       },
       Nothing);
   EXPECT_EQ(tensor.status().message(), "the disk is bad");
-  // Nodes that were just making room for it answer first.
+  // Nodes that were allocating space for it answer first.
   EXPECT_TRUE(world_.WaitFor(0, "the space to come back",
                              [&](const auto& status) { return FreeBytes(status) == free_bytes; }));
 }
@@ -170,7 +170,7 @@ TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
   Proxy proxy(std::stoi(world_.endpoint(1).substr(world_.endpoint(1).rfind(':') + 1)));
   Connection connection(*ResolveEndpoint(proxy.endpoint()));
   ASSERT_TRUE(connection.GetStatus().ok());
-  constexpr int64_t kCutAfter = 3 << 19;  // bytes: in mid-message
+  constexpr int64_t kCutAfter = 3 << 19;  // in bytes: in the middle of a message
   int reconnecting = 0;
   Progress progress = Nothing;
   progress.reconnecting = [&] {
@@ -180,7 +180,7 @@ TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
   const auto tensor =
       Upload(&connection, Put("[M_x, K]", {0, 1, 2}), Contents().size(), FromContents, progress);
   ASSERT_TRUE(tensor.ok()) << tensor.status();
-  // gRPC itself repeats what it has not sent yet, so the second cut may pass unseen.
+  // gRPC itself resends unsent data, so the second cut may go unnoticed.
   EXPECT_GE(reconnecting, 1);
   EXPECT_TRUE(proxy.HasCut());
   reconnecting = 0;

@@ -29,7 +29,7 @@ TEST(UcxVersions, TheDistributionsMovesAndMultiplies) {
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
     EXPECT_TRUE(SameBits(ReadNpy(world.Path("C.npy")), Product(a, b))) << algorithm;
   }
-  // The generation's transport is made anew.
+  // The new generation creates a new transport.
   world.Kill(1);
   world.Start(1);
   for (int node = 0; node < 3; ++node) ASSERT_TRUE(world.WaitReady(node));

@@ -1,4 +1,4 @@
-// What a daemon holds: the process and the world's memory.
+// The resources of a daemon: its process and the world's memory.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@
 
 namespace agmm {
 
-// A line of /proc/PID/status, such as "Threads" or "VmRSS" (KiB).
+// Returns the value of a line of /proc/PID/status, such as "Threads" or "VmRSS" (KiB).
 int64_t ProcessField(pid_t pid, const std::string& field);
 
 struct Usage {
@@ -26,7 +26,7 @@ struct Usage {
 Usage UsageOf(World& world, int node);
 void PrintTo(const Usage& usage, std::ostream* out);
 
-// Of all devices together.
+// The sum over all devices.
 int64_t TensorBytes(const v1::GetStatusResponse& status);
 
 }  // namespace agmm

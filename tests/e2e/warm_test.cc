@@ -1,5 +1,5 @@
-// A resident weight and a fresh activation for each job, as a server of a model has it: once warm,
-// nothing is planned, packed or allocated any more, also when M shrinks.
+// A resident weight and a new activation for each job, as in a model server: once warm, nothing is
+// planned, packed or allocated any more, even when M shrinks.
 #include <string>
 #include <vector>
 
@@ -40,7 +40,7 @@ class Warm : public ::testing::Test {
   }
   static void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.ToString(); }
 
-  // C of a new X of so many rows, checked where `check`.
+  // Computes C of a new X of `rows` rows, and compares it if `check`.
   void RunOne(int64_t rows, uint64_t seed, bool check, const std::string& split = "N=x") {
     const std::string x = absl::StrCat("X", rows), y = absl::StrCat("Y", rows);
     const TestMatrix a = SmallIntegers(rows, kK, seed);
@@ -64,7 +64,7 @@ class Warm : public ::testing::Test {
     Work work;
     work.plans = static_cast<int64_t>(MetricOf(status, "plans_prepared_total"));
     work.workspaces = static_cast<int64_t>(MetricOf(status, "workspaces_allocated_total"));
-    // Each daemon knows best what its own devices have done.
+    // Each daemon reports the counters of its own devices.
     for (int node = 0; node < kNodes; ++node) {
       const v1::GetStatusResponse own = world_.Status(node);
       for (const v1::DeviceStatus& device : own.nodes(node).devices()) {
@@ -94,7 +94,7 @@ TEST_F(Warm, AThousandJobsPlanPackAndAllocateNothing) {
   EXPECT_EQ(Done(), before);
 }
 
-// B is packed anew for each job, because it arrives, but into memory that stays.
+// B is packed for each job, because it arrives over the network, but into memory that is kept.
 TEST_F(Warm, BThatTravelsIsPackedWithoutAllocating) {
   for (int64_t rows : {256, 100}) RunOne(rows, 1, true, "M=x");
   const Work before = Done();
@@ -150,7 +150,7 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
       workspaces = std::max<int64_t>(workspaces, device.workspace_bytes());
     }
   }
-  // Half of X, at least, for each that is launched.
+  // At least half of X for each launched job.
   constexpr int64_t kGathered = kM * kDepth * sizeof(float) / 2;
   EXPECT_GT(kShapes * kGathered, heap);
   EXPECT_GE(workspaces, kGathered);

@@ -38,7 +38,7 @@ World::~World() {
   }
 }
 
-// What a daemon leaks is told as it ends.
+// A daemon's sanitizer reports leaks when it exits.
 void World::EndInGoodOrder() {
   for (const auto& daemon : daemons_)
     if (daemon != nullptr && daemon->Running()) daemon->Signal(SIGTERM);

@@ -34,8 +34,8 @@ struct WorldOptions {
   std::string failpoints;                          // AGMM_FAILPOINTS of every daemon
   std::map<std::string, std::string> environment;  // more, of every daemon and of agmmctl
   std::string local;                               // more fields of `local`
-  // Where each node runs: what goes in front of its command, and its IP address. Empty: here, on
-  // loopback. Tests reach daemons that run elsewhere over their unix sockets.
+  // Where each node runs: a prefix for its command, and its IP address. Empty: on loopback. Tests
+  // reach daemons elsewhere over their unix sockets.
   std::vector<std::pair<std::vector<std::string>, std::string>> hosts = {};
 };
 
@@ -47,38 +47,38 @@ struct Ran {
 class World {
  public:
   explicit World(WorldOptions options);
-  // Kills the daemons; prints their logs if the test has failed. Built with sanitizers it lets them
-  // end in good order, so that these tell what is leaked.
+  // Kills the daemons; prints their logs if the test has failed. With sanitizers, it stops them in
+  // good order, so that leaks are reported.
   ~World();
   World(const World&) = delete;
 
   void Start(int node);
-  // Starts all and waits until jobs can run.
+  // Starts all daemons and waits until jobs can run.
   void StartAll();
-  // SIGKILL.
+  // Sends SIGKILL.
   void Kill(int node);
   Process& daemon(int node) { return *daemons_[node]; }
 
-  // "127.0.0.1:port", or the path of its unix socket if it runs on a host of its own.
+  // "127.0.0.1:port", or the path of its unix socket if it runs in another network namespace.
   std::string endpoint(int node) const;
-  // "127.0.0.1:port": where clients reach it, and errors say it is.
+  // "127.0.0.1:port": the address for clients, which errors name.
   std::string address(int node) const;
-  // Where the other daemons join.
+  // The port at which the other daemons join.
   int peer_port() const { return ports_[options_.nodes]; }
   // The path of its unix socket, also an endpoint.
   std::string socket(int node) const;
-  // In a folder that goes with this object.
+  // The path of a file in this world's temporary folder.
   std::string Path(const std::string& name) const { return folder_ / name; }
   std::unique_ptr<Connection> Connect(int node) const;
-  // What `node` says; fails the test where it does not answer.
+  // Returns the status that `node` answers; fails the test if it does not answer.
   v1::GetStatusResponse Status(int node) const;
-  // Until `holds` or kPatience.
+  // Waits until `holds` returns true, at most kPatience.
   ::testing::AssertionResult WaitFor(
       int node, const std::string& what,
       const std::function<bool(const v1::GetStatusResponse&)>& holds) const;
   ::testing::AssertionResult WaitReady(int node) const;
 
-  // agmmctl, asking `node`. The first returns when it has ended.
+  // Run agmmctl with the endpoint of `node`. The first function returns when agmmctl has ended.
   Ran Ctl(int node, std::vector<std::string> arguments);
   std::unique_ptr<Process> StartCtl(int node, std::vector<std::string> arguments);
 
@@ -93,12 +93,12 @@ class World {
   int programs_ = 0;
 };
 
-// A metric of the answering daemon; 0 where there is none of that name.
+// Returns a metric of the answering daemon; 0 if it does not exist.
 double MetricOf(const v1::GetStatusResponse& status, const std::string& name);
-// Free bytes of all heaps together.
+// Returns the free bytes of all heaps together.
 int64_t FreeBytes(const v1::GetStatusResponse& status);
 
-// Where the build put the programs.
+// Returns the path of a program in the build folder.
 std::string Program(const std::string& name);
 
 }  // namespace agmm

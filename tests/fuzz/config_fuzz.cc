@@ -1,4 +1,4 @@
-// A configuration is refused with the place of the mistake, or all indices of it are in range.
+// A configuration is refused with the place of the mistake, or all its indices are in range.
 #include "absl/strings/match.h"
 #include "daemon/config/config.h"
 #include "tests/fuzz/fuzz.h"

@@ -23,10 +23,10 @@
 
 namespace agmm::fuzz {
 
-// Checks the properties of any bytes; aborts where one does not hold.
+// Checks the properties for these bytes; aborts if one does not hold.
 using Target = std::function<void(absl::string_view bytes)>;
 
-// All targets of this program. Each name is a folder of tests/fuzz/corpus.
+// Returns all targets of this program. Each name is a folder of tests/fuzz/corpus.
 inline std::map<std::string, Target>& Targets() {
   static std::map<std::string, Target> targets;
   return targets;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# fuzz.sh SECONDS [TARGET...]: builds tests/fuzz as libFuzzers in build-fuzz/ and runs each so long,
-# beginning with its corpus. What it finds new stays in build-fuzz/found, inputs that fail in
-# build-fuzz/failed: a fix goes with the input, as a file of tests/fuzz/corpus/TARGET.
+# fuzz.sh SECONDS [TARGET...]: builds tests/fuzz as libFuzzers in build-fuzz/ and
+# runs each for that time, starting from its corpus. New inputs stay in build-fuzz/found, failing
+# ones in build-fuzz/failed: commit a fix together with the input as a file in
+# tests/fuzz/corpus/TARGET.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -22,7 +23,7 @@ failed=()
 for target in "${targets[@]}"; do
   mkdir -p $build/found/"$target" $build/failed/"$target"
   log=$build/failed/$target.log
-  # The verifier and the parsers are quick: what takes seconds is a finding, too.
+  # The verifier and the parsers are fast: an input that takes seconds is a finding, too.
   if AGMM_FUZZ_TARGET=$target $build/bin/fuzzer -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
     -artifact_prefix=$build/failed/"$target"/ $build/found/"$target" \
     tests/fuzz/corpus/"$target" >"$log" 2>&1; then

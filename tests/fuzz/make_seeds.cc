@@ -1,5 +1,5 @@
-// make_seeds FOLDER writes FOLDER/<Request>/<name>: good requests, serialised, for the fuzzers to
-// begin with. After a change of the wire run it on tests/fuzz/corpus.
+// make_seeds FOLDER writes FOLDER/<Request>/<name>: valid requests, serialised, from which the
+// fuzzers start. After a change of the protocol, run it on tests/fuzz/corpus.
 #include <filesystem>
 #include <fstream>
 #include <string>

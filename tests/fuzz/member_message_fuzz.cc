@@ -1,5 +1,5 @@
-// Streams of members into the sequencer, with the catalog that listens to it. The input is a row of
-// messages: a byte for the stream, two for the length, a serialised MemberMessage.
+// Streams of members into the sequencer and its catalog. The input is a sequence of messages: a
+// byte for the stream, two for the length, and a serialised MemberMessage.
 #include <spdlog/spdlog.h>
 
 #include <memory>
@@ -34,7 +34,7 @@ class World {
     ready.set_generation(sequencer_.generation());
     ready.add_reports()->mutable_world_ready();
     for (int node : {0, 1}) sequencer_.OnMessage(links_[node], ready);
-    // Something is on its way to the nodes.
+    // A request is in flight to the nodes.
     v1::CreateTensorRequest request = Valid<v1::CreateTensorRequest>();
     request.mutable_spec()->clear_mesh();
     request.mutable_spec()->mutable_mesh()->add_axes()->set_name("x");
@@ -46,14 +46,14 @@ class World {
   void Take(uint8_t stream, absl::string_view bytes) {
     v1::MemberMessage message;
     if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
-    // Not to be guessed.
+    // The fuzzer could not guess it.
     if (message.generation() == 0) message.set_generation(sequencer_.generation());
     const uint64_t before = sequencer_.generation();
     const std::shared_ptr<Link>& link = links_[stream % 3];
     if (stream & 0x80) sequencer_.OnLost(link.get(), "fuzzed");
     sequencer_.OnMessage(link, message);
     FUZZ_CHECK(sequencer_.generation() >= before, "a generation went back");
-    // Whatever hellos say, what members are sent they can enter.
+    // For any hello, members receive only worlds that they can enter.
     for (const auto& each : links_) {
       if (each->world.generation() == 0) continue;
       FUZZ_CHECK(CheckWorld(TwoNodes(), each->world).ok(), each->world.DebugString());

@@ -19,7 +19,7 @@ void CheckHeader(absl::string_view text) {
   FUZZ_CHECK(layout->data_offset >= 10 && layout->data_offset <= kMaxNpyHeaderBytes, "offset");
   for (int64_t size : {layout->rows, layout->cols})
     FUZZ_CHECK(size > 0 && size <= int64_t{1} << 31, "size");
-  // What can be read can be written, and is the same when read again.
+  // A header that can be read can be written, and reads the same again.
   const std::string preamble = NpyPreamble(layout->rows, layout->cols, layout->dtype);
   FUZZ_CHECK(preamble.size() % 64 == 0, preamble);
   const absl::StatusOr<NpyLayout> same = ParseNpyHeader(preamble);
@@ -44,7 +44,7 @@ void CheckReader(absl::string_view text) {
              "memfd");
   const auto reader = NpyReader::Open(absl::StrCat("/proc/self/fd/", fd));
   if (!reader.ok()) return;
-  // Open has compared the size with the shape, so the matrix is no larger than the input.
+  // Open has compared the size with the shape, so the matrix is not larger than the input.
   const int64_t rows = (*reader)->rows(), cols = (*reader)->cols();
   const int64_t row_bytes = cols * SizeOf((*reader)->dtype());
   FUZZ_CHECK(static_cast<__int128>(rows) * row_bytes <= static_cast<__int128>(text.size()), "size");
@@ -65,7 +65,7 @@ void CheckReader(absl::string_view text) {
 
 [[maybe_unused]] const bool kAdded = AddTarget("npy", [](absl::string_view bytes) {
   CheckHeader(bytes);
-  // The dict is looked at also where no prefix leads to it.
+  // Checks the dict even if the prefix is invalid.
   CheckHeader(AsHeader(bytes));
   CheckReader(bytes);
 });

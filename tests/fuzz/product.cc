@@ -8,7 +8,7 @@
 namespace agmm::fuzz {
 namespace {
 
-// Proving takes time: an input is small.
+// Inputs are small, because proofs take time.
 constexpr int kMaxRanksProved = 6;
 constexpr int kMaxChunksProved = 3;
 

@@ -36,7 +36,7 @@ TEST_P(Replay, HoldsForItsCorpus) {
     std::fflush(stdout);  // the last line names the culprit
     std::ifstream stream(file, std::ios::binary);
     const std::vector<char> bytes{std::istreambuf_iterator<char>(stream), {}};
-    // A copy of just that size: reading past it is an error that the sanitizers see.
+    // An exact copy, so that the sanitizers detect reads past its end.
     const std::vector<char> exact(bytes.begin(), bytes.end());
     Targets().at(GetParam())({exact.data(), exact.size()});
   }

@@ -32,7 +32,7 @@ void CheckSpec(const v1::TensorSpec& spec) {
   FUZZ_CHECK(shard == pitch * largest.rows.size() && shard >= 0, spec.DebugString());
   FUZZ_CHECK(pitch >= Wide{largest.cols.size()} * SizeOf(tensor.dtype), spec.DebugString());
   FUZZ_CHECK(shard * mesh.size() >= bytes, spec.DebugString());
-  // The last rank's is none of the larger ones.
+  // The last rank does not have one of the larger shards.
   const Block last = ShardBlock(mesh, tensor, 0, mesh.size() - 1);
   FUZZ_CHECK(last.rows.end <= tensor.rows && last.cols.end <= tensor.cols, spec.DebugString());
   const absl::StatusOr<PlacedTensor> again = FromProto(ToProto(mesh, tensor));
@@ -81,7 +81,7 @@ void Check(absl::string_view data) {
   const absl::Status status = Validate(request);
   const std::string message(status.message());
   FUZZ_CHECK(status.ok() || absl::IsInvalidArgument(status), status.ToString());
-  // Fit for a terminal and for a status on the wire.
+  // The message suits a terminal and a status on the wire.
   FUZZ_CHECK(message.size() < 4096, message);
   for (char c : message)
     FUZZ_CHECK(c == '\n' || absl::ascii_isprint(static_cast<unsigned char>(c)), message);

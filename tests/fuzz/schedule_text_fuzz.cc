@@ -1,5 +1,5 @@
-// The text of a schedule for a fixed problem: what parses prints the same, and the verifier has an
-// answer to it.
+// The text of a schedule for a fixed problem: a text that parses prints the same, and the verifier
+// returns a result for it.
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"

@@ -6,7 +6,7 @@
 namespace agmm::fuzz {
 namespace {
 
-// Larger ones say nothing new and take long to prove.
+// Larger sides find nothing new and take long to prove.
 constexpr int64_t kMaxSide = 300;
 
 void CheckTensor(absl::string_view sharding, const Mesh& mesh, const Shape& shape) {

@@ -1,4 +1,4 @@
-// A world of two nodes, and what its members say when they join.
+// A world of two nodes, and the messages of its members when they join.
 #pragma once
 
 #include <string>

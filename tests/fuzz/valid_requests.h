@@ -1,4 +1,5 @@
-// One good request of each kind: what the tests of Validate spoil, and the seeds of the fuzzers.
+// One valid request of each kind: the tests of Validate make them invalid, and the fuzzers start
+// from them.
 #pragma once
 
 #include "agmm/v1/cluster.pb.h"
@@ -29,7 +30,7 @@ inline v1::TensorSpec ValidSpec() {
   return spec;
 }
 
-// Not specialised: a request with nothing to set.
+// The general template is for requests without required fields.
 template <typename Request>
 Request Valid() {
   return Request();

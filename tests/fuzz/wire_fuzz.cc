@@ -1,5 +1,6 @@
-// Bytes from another node: addresses, and headers whose check holds whatever else they say. Where
-// they lead must lie in this node's heap. The first byte says what the rest is.
+// Bytes from another node: addresses, and headers with a valid check and arbitrary other fields.
+// The places that they name must be in this node's heap. The first byte selects the kind of the
+// rest.
 #include <memory>
 
 #include "daemon/node/store.h"
@@ -80,7 +81,7 @@ bool AdmitSealed(Node& node, wire::Kind kind, absl::string_view bytes, Header* h
 template <typename Header>
 void CheckRaw(Node& node, wire::Kind kind, absl::string_view bytes) {
   Header header;
-  // The key is this process's own: no input holds under it but by a chance of 2^-64.
+  // The key is private to this process: an input is valid with a probability of 2^-64.
   FUZZ_CHECK(!Admit(node.current, kind, bytes.data(), bytes.size(), &header, &node.counters),
              "admitted");
 }
@@ -99,7 +100,7 @@ void CheckPlan(Node& node, absl::string_view bytes) {
   if (!AdmitSealed(node, wire::kPlan, bytes, &header)) return;
   const std::vector<int> nodes{0, 1};
   const std::vector<Heap*> heaps{nullptr, &node.heap};
-  // What the launch bound is fuzzed, too: a sequencer may err.
+  // The operands of the launch are fuzzed, too, because a sequencer may have bugs.
   Operands operands;
   operands.offsets.assign(3, static_cast<int64_t>(header.check));
   operands.workspace_offset = header.reserved == 0 ? 4096 : static_cast<int64_t>(header.plan);

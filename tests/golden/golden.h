@@ -1,5 +1,5 @@
 // Compares text with a file under tests/golden. AGMM_UPDATE_GOLDEN=1 rewrites the file instead, for
-// a change that is meant; what changed then shows in the diff.
+// an intended change; the diff then shows the effect.
 #pragma once
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ inline std::string GoldenPath(const std::string& name) {
   return std::string(AGMM_GOLDEN_DIR) + "/" + name;
 }
 
-// The file's text; empty where there is none.
+// Returns the file's text; empty if it does not exist.
 inline std::string ReadGolden(const std::string& name) {
   std::ifstream file(GoldenPath(name), std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};

@@ -3,9 +3,9 @@
 //
 //   gpu_bench [--dry-run]     --dry-run: tiny sizes, also on a model of the driver
 //
-// Uniform values in bf16, several sets of operands in turn, so that caches do not hold the next
-// one's, and medians. Times are the device's own stamps, from the first rank's begin to the last
-// one's end.
+// Uses uniform values in bf16 and several sets of operands in turn, so that caches do not hold the
+// next set, and reports medians. Times are the device's own timestamps, from the first rank's begin
+// to the last one's end.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -47,7 +47,7 @@ class Bench {
  public:
   Bench(const DeviceKind& kind, const Sizes& sizes) : kind_(kind), sizes_(sizes) {}
 
-  // GB/s between memory of the host and a heap.
+  // Measures GB/s between host memory and a heap.
   void Copies() {
     Cluster cluster(kind_, MakeTopology(1), {.heap_bytes = sizes_.copy_bytes});
     std::vector<std::byte> host(sizes_.copy_bytes, std::byte{1});
@@ -96,7 +96,7 @@ class Bench {
     }
   }
 
-  // Epochs of a tiny product one behind the other: the host's work is what they take.
+  // Epochs of a tiny product one after the other: their time is the host's work.
   void Epochs(int ranks, int chunks) {
     Cluster cluster(kind_, MakeTopology(ranks), {.heap_bytes = 64 << 20});
     const Problem problem = ProblemOf(ranks, {64 * ranks, 64 * ranks, 64}, kDefaultSpec);
@@ -217,7 +217,7 @@ int Main(bool dry_run) {
   bench.Product(4 * sizes.rows, sizes.cols, sizes.k);
   bench.Product(8 * sizes.rows, sizes.cols, sizes.k);
   for (int ranks : {2, 4, 8}) {
-    // The same as one product, before which nothing is gathered.
+    // The same shape as a single product, without a gather.
     bench.Product(sizes.rows * ranks, sizes.cols * ranks, sizes.k);
     bench.Gathered(ranks);
   }

@@ -1,4 +1,4 @@
-// Means of measurements: clocks, numbers as text, and kernels that spin.
+// Tools for measurements: clocks, numbers as text, and kernels that spin.
 #pragma once
 
 #include <chrono>
@@ -40,8 +40,8 @@ class Spin {
     void* arguments[] = {&flag, &value, &limit_ns};
     probe_.Launch("probe_spin", blocks, threads, stream, arguments);
   }
-  // As many threads as the SMs have room for, all of them there when it returns; one of each block
-  // spins and the others wait for it.
+  // Starts as many threads as the SMs have room for, and returns when all of them run; one thread
+  // of each block spins and the others wait for it.
   void FillGpu(CUstream stream, int limit_ms) {
     constexpr int kThreads = 512;
     const int sms = probe_.Attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
@@ -56,7 +56,7 @@ class Spin {
   unsigned long long* flag_;
 };
 
-// Whether the stream's work ends within `limit_ms`.
+// Returns true if the stream's work ends within `limit_ms`.
 inline bool EndsWithin(Probe& probe, CUstream stream, int limit_ms) {
   const auto begin = Clock::now();
   while (Microseconds(begin) < limit_ms * 1000.0) {

@@ -52,8 +52,7 @@ Result Run(Probe& probe, const ProbeCheck& check, const std::string& driver) {
     check.run(probe);
   }
   const std::string failure = probe.failure;
-  // Its errors count for nothing, because some checks leave a context that returns one to each
-  // call.
+  // Errors here are ignored, because some checks leave a context in which every call fails.
   if (probe.kernel_library && !probe.abandoned) probe.cu.cuLibraryUnload(probe.kernel_library);
   if (!probe.abandoned) probe.Close();
   if (!failure.empty()) {
@@ -63,8 +62,8 @@ Result Run(Probe& probe, const ProbeCheck& check, const std::string& driver) {
   return {check.kind == ProbeCheck::kFact ? "fact" : "pass", probe.text};
 }
 
-// The check in a process of its own, because some leave a context that is of no use any more, and
-// some may hang.
+// Runs the check in a separate process, because some checks leave an unusable context, and some may
+// hang.
 Result RunApart(const ProbeCheck& check, const std::string& driver) {
   int ends[2];
   if (pipe(ends)) return {"fail", "no pipe"};
@@ -77,7 +76,7 @@ Result RunApart(const ProbeCheck& check, const std::string& driver) {
     const std::string line = result.state + " " + result.text;
     if (write(ends[1], line.data(), line.size()) < 0) _exit(2);
     if (probe.abandoned) _exit(0);
-    // With destructors, because the model looks for leaks then.
+    // exit() runs destructors, in which the model looks for leaks.
     std::exit(0);
   }
   close(ends[1]);
@@ -96,9 +95,9 @@ Result RunApart(const ProbeCheck& check, const std::string& driver) {
   return {line.substr(0, space), line.substr(space + 1)};
 }
 
-// Has the GPUs open as long as it lives, in a process beside the checks: a GPU that nobody has open
-// is put to sleep between two of them, and takes seconds to come back. Not where a GPU takes one
-// process alone, which is to be the check's.
+// Keeps the GPUs open during its lifetime, in a process beside the checks: a GPU that no process
+// has open goes to sleep between two checks, and takes seconds to wake up. Does nothing if a GPU
+// accepts only one process, because the check needs it.
 class KeptOpen {
  public:
   explicit KeptOpen(const std::string& driver) {
@@ -116,7 +115,7 @@ class KeptOpen {
       _exit(1);
     }
     close(ends_[0]);
-    // Open before the first check, which may look at free memory.
+    // Waits until the GPUs are open, because the first check may measure free memory.
     if (read(ends_[1], &byte, 1) <= 0) std::fprintf(stderr, "cuda_probe: GPUs are not kept open\n");
   }
   ~KeptOpen() {
@@ -127,7 +126,7 @@ class KeptOpen {
  private:
   static constexpr int kMost = 2;  // GPUs, as in Run
 
-  // Whether each GPU takes several processes at a time. Makes no context.
+  // Returns true if each GPU accepts several processes at a time. Does not create a context.
   static bool Shared(Probe& probe, const std::string& driver) {
     int count = 0;
     if (!probe.cu.Open(driver).empty() || probe.cu.cuInit(0) != CUDA_SUCCESS ||
@@ -158,7 +157,7 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-// Returns false where the file cannot be written.
+// Returns false if the file cannot be written.
 bool WriteJson(const std::string& path, const std::string& machine, const std::string& rows) {
   FILE* file = std::fopen(path.c_str(), "w");
   if (file) {
@@ -225,7 +224,7 @@ void Probe::Launch(const char* name, int blocks, int threads, CUstream stream, v
 }
 
 int main(int argc, char** argv) {
-  agmm::SetUpCudaEnvironment();  // as a daemon does, whose streams the checks stand for
+  agmm::SetUpCudaEnvironment();  // as in a daemon, whose streams the checks represent
   std::string json, driver = "libcuda.so.1";
   std::vector<std::string> names;
   for (int i = 1; i < argc; ++i) {

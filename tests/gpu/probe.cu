@@ -1,6 +1,6 @@
 // Kernels of cuda_probe.
 
-// Spins until *flag is at least `value`, at most `limit_ns`. Thread 0 of each block alone reads the
+// Spins until *flag is at least `value`, at most `limit_ns`. Only thread 0 of each block reads the
 // flag, because reads of pinned memory by all threads of a GPU would fill its PCIe link.
 extern "C" __global__ void probe_spin(const volatile unsigned long long* flag,
                                       unsigned long long value, unsigned long long limit_ns) {
@@ -15,9 +15,9 @@ extern "C" __global__ void probe_spin(const volatile unsigned long long* flag,
 }
 
 // Loads 16 KiB of `data` by a bulk copy into shared memory, waits until *flag is at least `value`,
-// at most `limit_ns`, loads them again and adds to *stale how many words are not `wanted` then.
-// `fence`: between the two ways in which memory is seen. Where there are no bulk copies *stale
-// becomes ~0.
+// at most `limit_ns`, loads them again and adds to *stale the number of words that differ from
+// `wanted`. `fence` adds a fence between the generic and the async proxy. Without support for bulk
+// copies, *stale becomes ~0.
 extern "C" __global__ void probe_bulk_load(const unsigned long long* flag, unsigned long long value,
                                            unsigned long long limit_ns, const unsigned* data,
                                            unsigned wanted, int fence, unsigned* stale) {

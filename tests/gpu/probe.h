@@ -7,10 +7,10 @@
 
 #include "tests/gpu/scratch.h"
 
-// The means of a check: GPU 0 and, where there is one, GPU 1.
+// The environment of a check: GPU 0 and, if there is one, GPU 1.
 class Probe : public GpuScratch {
  public:
-  // Throughout a check the first failure counts.
+  // The first failure of a check counts.
   void Failed(const std::string& call, CUresult result) override;
   void Fail(const std::string& why);
   void Expect(bool holds, const std::string& why) {
@@ -21,7 +21,7 @@ class Probe : public GpuScratch {
   std::string Name(CUresult result) const;
   // The value of an attribute of GPU 0.
   int Attribute(CUdevice_attribute which);
-  // A function of the driver that the CUDA device does without; null where there is none.
+  // A function of the driver that the CUDA device does not use; null if the driver lacks it.
   template <typename Function>
   Function* Find(const char* name) {
     void* function = nullptr;
@@ -33,7 +33,7 @@ class Probe : public GpuScratch {
   }
 
   bool two_gpus() const { return contexts.size() > 1; }
-  // Why this check does not apply here; the check returns then.
+  // Records why this check does not apply here; the check then returns.
   void Skip(const std::string& why) { skipped = why; }
 
   // A kernel of tests/gpu/probe.cu.
@@ -41,7 +41,7 @@ class Probe : public GpuScratch {
   void Launch(const char* name, int blocks, int threads, CUstream stream, void** arguments);
 
   bool model = false;            // the device says so
-  bool abandoned = false;        // the process ends without giving anything back, which may hang
+  bool abandoned = false;        // ends without releasing anything, which may hang
   std::string failure, skipped;  // empty: none
   std::string text;              // what a fact or a `may` shows
   CUlibrary kernel_library = nullptr;

@@ -3,7 +3,7 @@
 
 namespace {
 
-// Work of some milliseconds on a GPU, from which the tail of a stream is some way off.
+// Enqueues some milliseconds of work, so that the end of the stream is not reached soon.
 void Busy(Probe& probe, CUstream stream, CUdeviceptr memory, size_t bytes) {
   for (int i = 0; i < 100; ++i) {
     probe.Check("cuMemsetD8Async",
@@ -22,7 +22,7 @@ void NeverRecorded(Probe& probe) {
   probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(stream));
 }
 
-// Whether a second stream sees what the first one wrote before the record, each time.
+// Checks that a second stream always sees the first one's writes before the record.
 void WaitOrders(Probe& probe, int first_gpu, int second_gpu) {
   const size_t bytes = 4 * Probe::kMiB;
   const CUdeviceptr memory = probe.Map(bytes, second_gpu, {first_gpu, second_gpu});
@@ -66,7 +66,7 @@ void WaitKeepsItsRecord(Probe& probe) {
   probe.Check("cuStreamWaitEvent", probe.cu.cuStreamWaitEvent(second, event, 0));
   Busy(probe, first, memory, kBusyBytes);
   probe.Check("cuEventRecord", probe.cu.cuEventRecord(event, first));
-  // Ends although `first` may be busy.
+  // Returns although `first` may be busy.
   probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(second));
   probe.text = probe.cu.cuEventQuery(event) == CUDA_ERROR_NOT_READY
                    ? "seen: the later record was pending"

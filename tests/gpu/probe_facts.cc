@@ -1,4 +1,4 @@
-// cuda_probe: measurements, on a GPU only. Numbers, and no opinion of them.
+// cuda_probe: measurements, on a GPU only. They are reported, not judged.
 #include <algorithm>
 
 #include "tests/gpu/measure.h"
@@ -42,7 +42,7 @@ void QueueDepth(Probe& probe) {
   probe.text = "100000 calls did not block";
 }
 
-// Which calls do not return while a kernel spins for half a second.
+// Finds the calls that do not return while a kernel spins for half a second.
 void BlockingCalls(Probe& probe) {
   const CUstream stream = probe.Stream();
   CUdeviceptr memory = 0, mapped = 0;
@@ -113,8 +113,8 @@ void BesideAFullGrid(Probe& probe) {
   time("memset", [&] { probe.cu.cuMemsetD8Async(a, 0, bytes, copies); });
 }
 
-// Copies on the GPU that ask for copy engines, and such that do not, by themselves and beside a
-// full grid.
+// Copies on the GPU that request copy engines, and copies that do not, alone and beside a full
+// grid.
 void PreferOverlap(Probe& probe) {
 #if CUDA_VERSION >= 13000
   auto* const batch = probe.Find<decltype(cuMemcpyBatchAsync)>("cuMemcpyBatchAsync");
@@ -201,7 +201,7 @@ void CopyRates(Probe& probe) {
   time("device to host", [&] { probe.cu.cuMemcpyDtoHAsync(host, memory, bytes, stream); });
 }
 
-// From one GPU's copy to another GPU's copy behind it, there and back.
+// The time from one GPU's copy to another GPU's copy that waits for it, there and back.
 void EventLatency(Probe& probe) {
   if (!probe.two_gpus()) return probe.Skip("one GPU");
   const CUstream streams[2] = {probe.Stream(0), probe.Stream(1)};

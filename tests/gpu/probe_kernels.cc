@@ -12,12 +12,12 @@ namespace body = agmm::elementwise;
 using agmm::DType;
 
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-// Wider and higher than the grid of a launch, so that its threads go on in strides.
+// Wider and higher than the grid of a launch, so that its threads continue in strides.
 constexpr int64_t kWide[2] = {3, 70000}, kHigh[2] = {8200, 9}, kSmall[2] = {5, 33};
 
 const char* Text(DType type) { return agmm::TraitsOf(type).name; }
 
-// A matrix on GPU 0 and the same one on the host.
+// A matrix on GPU 0 and its copy on the host.
 struct Twins {
   body::Matrix device, host;
   int64_t rows = 0, cols = 0;
@@ -48,8 +48,8 @@ class TwinRuns {
 
   bool ready() const { return kernels_ && probe_.failure.empty(); }
 
-  // Any bits: of 16-bit types all of them where there are as many elements, of f32 also those
-  // between two values of a 16-bit type.
+  // Fills with any bits: with all values of a 16-bit type if there are enough elements, and for f32
+  // also with values between two values of a 16-bit type.
   Twins Make(DType type, const int64_t (&shape)[2]) {
     Twins twins = {{}, {}, shape[0], shape[1]};
     const int64_t pitch = (shape[1] * agmm::SizeOf(type) + 127) / 128 * 128;
@@ -80,7 +80,8 @@ class TwinRuns {
     }
   }
 
-  // All bytes, those between the rows, too. `any_nan`: sums that are NaN have other bits on a GPU.
+  // Compares all bytes, including those between the rows. `any_nan` accepts any NaN, because sums
+  // that are NaN have other bits on a GPU.
   void Compare(const Twins& twins, const std::string& what, bool any_nan = false) {
     body::Matrix got = twins.host;
     got.data = probe_.Host(twins.bytes());

@@ -1,4 +1,4 @@
-// cuda_probe: what a GPU that is lost says, and what becomes of those that wait for it.
+// cuda_probe: the errors of a lost GPU, and the effect on streams that wait for it.
 #include "tests/gpu/measure.h"
 
 namespace {
@@ -10,7 +10,7 @@ void Trap(Probe& probe) {
   probe.Check("cuEventRecord", probe.cu.cuEventRecord(before, stream));
   probe.Check("cuEventSynchronize", probe.cu.cuEventSynchronize(before));
   probe.Launch("probe_trap", 1, 1, stream, nullptr);
-  probe.cu.cuEventRecord(behind, stream);  // which the trap may have come before
+  probe.cu.cuEventRecord(behind, stream);  // may fail, because the trap may already have happened
   bool unknown = false;
   const auto say = [&](const std::string& call, CUresult result) {
     Append(probe.text, call + " " + probe.Name(result));
@@ -57,7 +57,7 @@ void WaitForALostGpu(Probe& probe) {
     Append(probe.text,
            name + " " + probe.Name(result) + " after " + Number(Microseconds(begin) / 1000, "ms"));
   };
-  // Not by On, because it counts a push that fails as a failure of the check.
+  // Does not use On, which counts a failed push as a failure of the check.
   const auto push = [&](int gpu) {
     probe.cu.cuCtxPopCurrent(nullptr);
     const CUresult result = probe.cu.cuCtxPushCurrent(probe.contexts[gpu]);

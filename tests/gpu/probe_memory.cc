@@ -1,4 +1,4 @@
-// cuda_probe: memory, copies, errors, and what a driver is asked first.
+// cuda_probe: memory, copies, errors, and the first queries to a driver.
 #include <algorithm>
 
 #include "tests/gpu/probe.h"
@@ -58,7 +58,7 @@ void FailedCreate(Probe& probe) {
   probe.Map(2 * Probe::kMiB, 0, {0});
 }
 
-// A create succeeds again once the mapping of a released handle is away.
+// Memory can be allocated again once the mapping of a released handle is removed.
 void ReleaseThenUnmap(Probe& probe) {
   size_t before = 0, held = 0, after = 0, total = 0;
   probe.Check("cuMemGetInfo", probe.cu.cuMemGetInfo(&before, &total));

@@ -58,7 +58,7 @@ struct Matrix {
 
 class Products {
  public:
-  // Adds to `times` what opening the library and making its handle took.
+  // Adds the times to open the library and to create its handle to `times`.
   explicit Products(Probe& probe, std::string* times = nullptr) : probe_(probe) {
     auto begin = Clock::now();
     const auto took = [&](const char* what) {
@@ -148,7 +148,7 @@ class Products {
   }
 
   cublasLtMatmulHeuristicResult_t Find(const Case& c, const Product& product) {
-    // As aligned as rows at these pitches are.
+    // The alignment of rows at these pitches.
     const uint32_t alignment = c.pitch ? 128 : Bytes(c.in);
     for (auto which :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -233,7 +233,7 @@ void ExactF32(Probe& probe) { Exact(probe, CUDA_R_32F); }
 void ExactF16(Probe& probe) { Exact(probe, CUDA_R_16F); }
 void ExactBf16(Probe& probe) { Exact(probe, CUDA_R_16BF); }
 
-// The library's kernels are loaded as they are first used.
+// The library loads its kernels on first use.
 void FirstUse(Probe& probe) {
   Products products(probe, &probe.text);
   for (cudaDataType type : {CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF}) {

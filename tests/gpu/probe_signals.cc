@@ -1,5 +1,5 @@
-// cuda_probe: how kernels and streams that wait on memory see what others wrote, for kernels that
-// wait. The CUDA device has none of it.
+// cuda_probe: how kernels and streams that wait on memory see the writes of others. The CUDA device
+// does not use this yet.
 #include <algorithm>
 #include <thread>
 
@@ -35,7 +35,7 @@ void Signal(Probe& probe) {
                (best > 900000 ? "never" : Number(best, "us"));
 }
 
-// Waits of a stream for a value in memory of its own GPU, mapped as a heap's is.
+// Waits of a stream for a value in memory of its own GPU, mapped like a heap.
 void MemoryOperations(Probe& probe) {
   auto* const write = probe.Find<decltype(cuStreamWriteValue64)>("cuStreamWriteValue64");
   auto* const wait = probe.Find<decltype(cuStreamWaitValue64)>("cuStreamWaitValue64");
@@ -99,7 +99,7 @@ void MemoryOperations(Probe& probe) {
          "stale behind a write " + std::to_string(stale) + " of " + std::to_string(kRounds));
 }
 
-// Bulk loads by an SM of what a copy has written, of another GPU where there is one with access.
+// Bulk loads by an SM of data that a copy has written, on another GPU if there is one with access.
 void BulkLoad(Probe& probe) {
   if (probe.Attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < 9) {
     return probe.Skip("the GPU has no bulk copies; sm_90 has");

@@ -72,7 +72,7 @@ if ((dry)); then
   cases='*Exact*/cuda*ring_*_r2_*:*Heap*/cuda*:*Failure*/cuda*'
 else
   shape_a=509x331 shape_b=331x263
-  # Without those that leave out waits: what a GPU makes of that is not certain.
+  # Leaves out the cases without waits, because their result on a GPU is undefined.
   cases='*/cuda:*/cuda_*:-*/cuda_model*:*WithoutThem*'
 fi
 small_cases='*Exact*/cuda*_ring_*_r2_*:*Exact*/cuda*_peer_f32_r2_n1_*'
@@ -87,8 +87,8 @@ skip() {
 
 probe() { "$bin/cuda_probe" --json "$work/results/probe.json"; }
 
-# list_cases FILTER LOG: sets `listed` to how many cases match, and fails where none does, because
-# GoogleTest passes then.
+# list_cases FILTER LOG: sets `listed` to the number of matching cases, and fails if there are none,
+# because GoogleTest would pass.
 list_cases() {
   listed=$("$bin/conformance_test" --gtest_list_tests --gtest_filter="$1" 2>"$2" | grep -c '^  ') || true
   ((listed > 0)) || {
@@ -97,7 +97,8 @@ list_cases() {
   }
 }
 
-# All cases that there is time for. conformance.txt names those that ran, as GoogleTest says it.
+# Runs as many cases as time permits. conformance.txt names the cases that ran, in GoogleTest's
+# format.
 conformance() {
   local listed ran failed code=0 log=$work/cases.log list=$work/results/conformance.txt
   list_cases "$cases" "$log" || return 1
@@ -170,7 +171,7 @@ start() {
   return 1
 }
 
-# Fills, and the product by every algorithm, of each dtype.
+# Fills, and the product by every algorithm, for each dtype.
 products() {
   local dtype algorithm code
   for dtype in f32 bf16 f16; do
@@ -191,7 +192,7 @@ products() {
   done
 }
 
-# world NAME NODES RANKS KIND: starts a world, keeps its products, and stops it in good order.
+# world NAME NODES RANKS KIND: starts a world, keeps its products, and stops it cleanly.
 world() {
   local daemon
   folder=$work/$1
@@ -214,7 +215,7 @@ reference() {
   echo "what the GPUs are compared with"
 }
 
-# The same, compared with the reference bit by bit.
+# Like world, with the products compared with the reference bit by bit.
 gpu_world() {
   local path name count=0
   [[ -e $work/reference/products/peer.f16 ]] || skip "the CPU world that it is compared with failed"
@@ -265,7 +266,7 @@ total=$((470 * slower))
 failed=0
 rows=()
 
-# step NAME SECONDS COMMAND: runs it within that time and what is left of the total, which it knows
+# step NAME SECONDS COMMAND: runs COMMAND within that time and the rest of the total, which it sees
 # as $limit, and adds a row to the table.
 step() {
   local name=$1 limit=$(($2 * slower)) left=$((total - SECONDS)) log=$work/$1.log code=0 begin=$SECONDS why is
@@ -303,7 +304,7 @@ step daemons 30 own_gpus
 step shared 30 shared_gpu
 step memcheck 60 memcheck
 step bench 100 bench
-# At the end, because it takes what the others have left over.
+# Runs last, because it uses the time that the others have left.
 step conformance $total conformance
 
 if [[ ${figures:-} ]]; then printf '\n%s\n' "$figures"; fi

@@ -1,4 +1,4 @@
-// Things that tests of the driver make and give back: contexts, streams, events and memory.
+// Contexts, streams, events and memory that tests of the driver create and release.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class GpuScratch {
     return "";
   }
 
-  // Waits for all, and gives all back; errors have been seen before.
+  // Waits for all work and releases everything; errors have been reported before.
   void Close() {
     for (auto& [stream, gpu] : streams) On(gpu, [&] { cu.cuStreamSynchronize(stream); });
     for (auto& [stream, gpu] : streams) On(gpu, [&] { cu.cuStreamDestroy(stream); });

@@ -53,7 +53,7 @@ std::string PathOf(CallFlood::Kind kind) {
   }
 }
 
-// What follows the headers of a call.
+// The bytes that follow the headers of a call.
 std::string BodyOf(CallFlood::Kind kind, uint32_t stream) {
   constexpr size_t kHalfOf = 1 << 20;
   const std::string thousand_jobs = "\x08\xe8\x07", tensor =
@@ -71,7 +71,7 @@ std::string BodyOf(CallFlood::Kind kind, uint32_t stream) {
   }
 }
 
-// As many as one frame holds.
+// As many headers as one frame holds.
 std::string SmallHeaders() {
   constexpr size_t kMostBytes = 16'000;
   std::string headers;

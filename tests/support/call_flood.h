@@ -1,4 +1,4 @@
-// A client that floods a daemon with HTTP/2 of its own making.
+// A client that floods a daemon with hand-made HTTP/2 frames.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace agmm {
 
-// Begins calls, of GetStatus unless their kind says otherwise, on one connection after the other,
-// until the destructor.
+// Until its destructor, begins calls on one connection after the other: calls of GetStatus, unless
+// the kind names another method.
 class CallFlood {
  public:
   enum class Kind {
@@ -31,12 +31,12 @@ class CallFlood {
   CallFlood(const CallFlood&) = delete;
 
   int64_t calls() const { return calls_; }
-  // How many connections the daemon has broken, or the flood has left.
+  // The number of connections that the daemon has broken or the flood has closed.
   int64_t ended() const { return ended_; }
 
  private:
   void Run();
-  // Until the connection breaks.
+  // Floods until the connection breaks.
   void Flood(int fd);
 
   const std::function<int()> connect_;

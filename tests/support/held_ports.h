@@ -1,7 +1,6 @@
-// TCP ports of loopback that nobody else is given while this object lives, however often a daemon
-// on them ends and starts again: each is kept bound, but not listened on, by a socket that lets
-// others listen there who set SO_REUSEADDR, as daemons do. The kernel gives such a port to nobody
-// who asks for just any.
+// TCP ports of loopback that no other program gets during this object's lifetime, even while a
+// daemon that uses one restarts. A socket keeps each port bound, without listening; SO_REUSEADDR
+// lets daemons listen on it, and the kernel never assigns it to a program that binds port 0.
 #pragma once
 
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
-// A heap whose memory the host cannot address, as that of a GPU is: what works on it goes through
-// Write, Read and Fill.
+// A heap whose memory the host cannot address, like that of a GPU: all accesses go through Write,
+// Read and Fill.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace agmm::test {
 
 class HiddenHeap : public Heap {
  public:
-  // `memory` outlives the heap, and is where the test looks.
+  // `memory` must outlive the heap; the test examines it.
   explicit HiddenHeap(absl::Span<std::byte> memory) : memory_(memory) {}
 
   // From here on every access fails with `status`.

@@ -98,7 +98,7 @@ TestMatrix Product(const TestMatrix& a, const TestMatrix& b) {
            << got.rows << " x " << got.cols << ", not " << want.rows << " x " << want.cols;
   }
   for (size_t i = 0; i < got.values.size(); ++i) {
-    // Bits: NaN is no integer, and 0 is not -0.
+    // Compares bits, so NaN equals itself, and 0 differs from -0.
     if (std::memcmp(&got.values[i], &want.values[i], sizeof(float)) == 0) continue;
     return ::testing::AssertionFailure() << "[" << i / got.cols << ", " << i % got.cols << "] is "
                                          << got.values[i] << ", not " << want.values[i];

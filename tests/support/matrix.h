@@ -17,14 +17,14 @@ struct TestMatrix {
   float at(int64_t row, int64_t col) const { return values[row * cols + col]; }
 };
 
-// Each is the same for the same seed.
-// From -4 to 4: sums of products are exact in f32 in any order.
+// The same seed gives the same matrix. Integers from -4 to 4 make sums of products exact in f32 in
+// any order.
 TestMatrix SmallIntegers(int64_t rows, int64_t cols, uint64_t seed);
 // In [-1, 1).
 TestMatrix Uniform(int64_t rows, int64_t cols, uint64_t seed);
 TestMatrix Normal(int64_t rows, int64_t cols, uint64_t seed);
 
-// What `matrix` is after a trip through `dtype`.
+// Returns `matrix` rounded to `dtype`.
 TestMatrix Rounded(TestMatrix matrix, DType dtype);
 // a * b in double precision, rounded to f32.
 TestMatrix Product(const TestMatrix& a, const TestMatrix& b);

@@ -1,4 +1,4 @@
-// A bound on the memory of a daemon under test, as a small host or a container has one.
+// A bound on the memory of a daemon under test, as on a small host or in a container.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace agmm {
 
-// Goes in front of a program's command (WorldOptions::hosts). What the program allocates, with its
-// threads' stacks, is then at most `mib`; heaps of CPU devices are shared memory and do not count.
-// A daemon that wants more fails an allocation and ends.
+// A prefix for a program's command (WorldOptions::hosts). It limits the program's allocations and
+// its threads' stacks to `mib`; heaps of CPU devices are shared memory and do not count. If a
+// daemon needs more, an allocation fails and the daemon ends.
 inline std::vector<std::string> WithinMemory(int64_t mib) {
   return {"/usr/bin/prlimit", absl::StrCat("--data=", mib << 20)};
 }

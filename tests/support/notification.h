@@ -1,4 +1,4 @@
-// A one-time event. Of std's parts, which the sanitizers see through.
+// A one-time event, made of standard classes that the sanitizers understand.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@ namespace agmm {
 class Notification {
  public:
   Notification() = default;
-  // Not before who notifies is through.
+  // Waits for Notify() to return.
   ~Notification() { std::lock_guard lock(mutex_); }
   void Notify() {
     std::lock_guard lock(mutex_);
@@ -22,7 +22,7 @@ class Notification {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return notified_; });
   }
-  // False when it has not come within `patience`.
+  // Returns false if the event has not happened within `patience`.
   bool WaitFor(absl::Duration patience) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, absl::ToChronoNanoseconds(patience),

@@ -1,4 +1,4 @@
-// How long tests wait, and how they wait for what another thread or process does.
+// How long tests wait, and how they wait for another thread or process.
 #pragma once
 
 #include <chrono>
@@ -10,11 +10,11 @@
 
 namespace agmm {
 
-// A healthy machine needs a fraction of it; only a test that fails waits so long.
+// A healthy machine needs a fraction of it; only a failing test waits this long.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
 inline constexpr std::chrono::milliseconds kPatienceMs{60'000};
 
-// True once `holds` does; false when kPatience ends first.
+// Returns true once `holds` does, or false if kPatience ends first.
 inline bool Eventually(const std::function<bool()>& holds) {
   for (const Deadline end = Deadline::After(kPatience); !end.HasPassed();
        absl::SleepFor(absl::Milliseconds(2))) {

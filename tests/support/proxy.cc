@@ -12,7 +12,7 @@
 namespace agmm {
 namespace {
 
-constexpr int kLookMs = 5;  // how often a thread looks whether it should end
+constexpr int kLookMs = 5;  // interval at which a thread checks if it should end
 
 sockaddr_in Loopback(int port) {
   sockaddr_in address = {};
@@ -114,7 +114,7 @@ void Proxy::Pump(int client, int daemon) {
     if (fds[0].revents != 0) open = PassOn(kToDaemon, client, daemon);
     if (open && fds[1].revents != 0) open = hold_ ? true : PassOn(kToClient, daemon, client);
   }
-  // A reset, not an orderly end.
+  // Sends a reset, not an orderly end.
   const linger at_once = {1, 0};
   setsockopt(client, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   close(client);

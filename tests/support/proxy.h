@@ -1,4 +1,4 @@
-// Stands between a client and a daemon, and breaks their connection when a test says so.
+// A proxy between a client and a daemon that breaks their connection on request.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace agmm {
 
 class Proxy {
  public:
-  // Listens on a port of loopback and passes on to `port`.
+  // Listens on a port of loopback and forwards to `port`.
   explicit Proxy(int port);
   ~Proxy();
   Proxy(const Proxy&) = delete;
@@ -20,23 +20,23 @@ class Proxy {
   // "127.0.0.1:port".
   std::string endpoint() const;
 
-  // From now on nothing that the daemon says reaches a client.
+  // From now on no bytes from the daemon reach a client.
   void HoldAnswers() { hold_ = true; }
   // Closes all connections; later ones work.
   void Cut();
-  // Closes the connection that passes on the last of the next `bytes` in this direction. Later ones
-  // work. A message that is cut in two never arrives, however much lies in buffers.
+  // Closes the connection that forwards the last of the next `bytes` in this direction. Later
+  // connections work. A message that is cut in two never arrives, even if the rest is in a buffer.
   void CutAfterToDaemon(int64_t bytes) { until_cut_[kToDaemon] = bytes; }
-  // True once the connection has been cut after the bytes that were given last.
+  // Returns true once the connection has been cut after the requested bytes.
   bool HasCut() const { return until_cut_[kToDaemon] == 0 && until_cut_[kToClient] == 0; }
   void CutAfterToClient(int64_t bytes) { until_cut_[kToClient] = bytes; }
   // Closes all connections, and every later one at once, until Mend.
   void Break();
   void Mend() { broken_ = false; }
-  // Closes the next connection, that one only.
+  // Closes the next connection only.
   void RefuseOne() { refuse_one_ = true; }
   int refused() const { return refused_; }
-  // Connections are refused, and those that are open closed.
+  // Closes all connections and refuses new ones.
   void Stop();
 
  private:

@@ -1,4 +1,4 @@
-// The seed of what tests draw.
+// The seed of the tests' random choices.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace agmm {
 
-// $AGMM_SEED, else always the same, because a run that fails must fail again; printed.
+// Returns $AGMM_SEED or a constant, because a failure must be reproducible, and prints it.
 inline uint64_t TestSeed() {
   static const uint64_t seed = [] {
     const char* given = std::getenv("AGMM_SEED");

@@ -1,4 +1,4 @@
-// A folder under the tests' temporary one that goes with this object, however the test ends.
+// A temporary folder that this object's destructor deletes, even if the test fails.
 #pragma once
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// The port of a transport that a test made by itself.
+// The port of a transport that a test has created directly.
 #pragma once
 
 #include <cstdlib>
@@ -9,7 +9,8 @@
 
 namespace agmm {
 
-// Renews the transport and waits for the end of that. Not while a lent thread has the seat.
+// Renews the transport and waits until that has finished. Must not be called while a lent thread
+// drives the transport.
 inline TransportPort Renewed(UcxTransport& transport) {
   std::promise<absl::StatusOr<TransportPort>> promise;
   transport.Renew([&](absl::StatusOr<TransportPort> port) { promise.set_value(std::move(port)); });

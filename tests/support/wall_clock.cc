@@ -1,5 +1,5 @@
 // A wall clock that a test sets: preloaded into a program, it adds the seconds that the file
-// AGMM_TEST_WALL_CLOCK holds to CLOCK_REALTIME, also while threads wait for a time on it.
+// AGMM_TEST_WALL_CLOCK holds to CLOCK_REALTIME, even while threads wait for a time on it.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -40,8 +40,8 @@ int64_t RealNanos() {
 
 timespec ToTimespec(int64_t ns) { return {ns / kSecond, ns % kSecond}; }
 
-// Calls `wait` with times of the real clock until it returns what is not `timed_out`, or `until`
-// has come on the clock that is set.
+// Calls `wait` with times of the real clock until it returns something other than `timed_out`, or
+// until the clock of the test reaches `until`.
 template <typename Wait, typename Result>
 Result InSlices(const timespec& until, Result timed_out, Wait wait) {
   const int64_t until_ns = until.tv_sec * kSecond + until.tv_nsec;
@@ -85,7 +85,7 @@ int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                   [&](const timespec* slice) { return real(condition, mutex, slice); });
 }
 
-// Abseil's waits.
+// Intercepts the waits of Abseil.
 long syscall(long number, ...) {
   static const auto real = Next<long(long, ...)>("syscall");
   va_list list;

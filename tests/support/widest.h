@@ -1,4 +1,4 @@
-// How wide a text is printed.
+// The width of a printed text.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace agmm {
 
-// Of its longest line, in bytes.
+// Returns the length of the longest line, in bytes.
 inline size_t Widest(const std::string& text) {
   size_t widest = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) widest = std::max(widest, line.size());

@@ -1,4 +1,4 @@
-// Arguments that make no sense: one line says which, and the client goes on.
+// Invalid arguments: one line names the argument, and the client keeps working.
 #include <atomic>
 #include <functional>
 #include <string>

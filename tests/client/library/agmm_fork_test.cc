@@ -1,5 +1,5 @@
-// A client and its objects in a forked child: every call there is refused, and the parent's
-// connection, session and mappings stay whole.
+// A client and its objects in a forked child: every call in the child is refused, and the parent's
+// connection, session and mappings keep working.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 class LibraryFork : public LibraryJobTest {
  protected:
-  // Of a session, so that a broken connection shows: A and B end with it.
+  // Uses a session, so that a broken connection shows: A and B would end with it.
   void SetUp() override {
     LibraryTest::SetUp();
     client_ = Connect(/*session=*/true, world_.socket(0));
@@ -25,7 +25,7 @@ class LibraryFork : public LibraryJobTest {
     PutAB(*client_);
     ASSERT_NO_FATAL_FAILURE(ExpectWhole());
   }
-  // Runs `body` in a forked child. Returns what it has returned, or what became of the child.
+  // Runs `body` in a forked child. Returns the text that `body` returned, or how the child ended.
   static std::string InChild(const std::function<std::string()>& body) {
     int ends[2];
     if (pipe(ends) != 0) return "no pipe";

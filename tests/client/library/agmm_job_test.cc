@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 class LibraryJob : public LibraryJobTest {
  protected:
-  // Until the job runs on its devices.
+  // Waits until the job runs on its devices.
   static void AwaitRunning(const JobHandle& job) {
     EXPECT_TRUE(Eventually([&] { return job.Info()->state == JobState::kRunning; }));
   }
@@ -111,7 +111,7 @@ TEST_F(LibraryJob, AWatchTellsEachEdgeOnceThenTheEnd) {
   EXPECT_THAT(states, ElementsAre(JobState::kQueued, JobState::kRunning, JobState::kSucceeded));
   EXPECT_THAT(numbers, ElementsAre(1, 2, 3));
 
-  // Behind the second event there is the third, behind the third the end.
+  // After the second event comes the third, and after the third the end.
   for (const int64_t after : {2, 3}) {
     std::promise<Outcome> again;
     int events = 0;
@@ -184,12 +184,12 @@ TEST_F(LibraryJob, ASubmitOverABrokenConnectionIsOneJob) {
   const auto proxy = MakeProxy();
   const auto client = Connect(/*session=*/false, proxy->endpoint());
   ASSERT_TRUE(client->Find("A").ok());
-  // Its answer is lost.
+  // The answer to the submit is lost.
   proxy->HoldAnswers();
   std::optional<Result<JobHandle>> job;
   std::thread submitter([&] {
     JobRequest request = Request();
-    request.mesh = "x=2";  // one call, the one that is broken
+    request.mesh = "x=2";  // a single call, which the proxy breaks
     job = client->Submit(request);
   });
   EXPECT_TRUE(Eventually([&] { return client_->Jobs()->size() == 1; }));

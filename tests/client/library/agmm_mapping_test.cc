@@ -1,4 +1,4 @@
-// Tensors in place through the public library.
+// Mapped tensors through the public library.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -29,7 +29,7 @@ class LibraryMapping : public LibraryTest {
     EXPECT_TRUE(mapping.ok()) << mapping.status().ToString();
     return mapping.ok() ? *std::move(mapping) : Mapping();
   }
-  // The whole tensor, from its shards or to them.
+  // Copies the whole tensor, from its shards or to them.
   static void Copy(const Mapping& mapping, std::vector<float>* values, bool write) {
     const int64_t cols = mapping.tensor().spec.cols;
     values->resize(mapping.tensor().spec.rows * cols);
@@ -81,7 +81,7 @@ TEST_F(LibraryMapping, WhatIsWrittenInPlaceCountsWithItsCommit) {
   ASSERT_TRUE(committed.ok()) << committed.status().ToString();
   EXPECT_GT(committed->version, before->version);
   EXPECT_EQ(GetA(*client_), new_);
-  // What is written from now on reaches nobody.
+  // Later writes have no effect.
   EXPECT_TRUE(mapping.detached());
   EXPECT_EQ(Read(mapping), Zeros());
   Write(mapping, old_);
@@ -96,14 +96,14 @@ TEST_F(LibraryMapping, WhatIsReadInPlaceIsWhatAGetReads) {
   EXPECT_EQ(mprotect(mapping.shards()[0].data, 4096, PROT_READ | PROT_WRITE), -1);
   EXPECT_EQ(errno, EACCES);
   EXPECT_EQ(mapping.Commit().status().code(), StatusCode::kFailedPrecondition);
-  // It is one value, wherever it is moved.
+  // A move transfers the mapping.
   Mapping moved = std::move(mapping);
   EXPECT_TRUE(mapping.detached());
   EXPECT_TRUE(mapping.shards().empty());
   EXPECT_EQ(mapping.Commit().status().code(), StatusCode::kFailedPrecondition);
   EXPECT_FALSE(moved.detached());
   EXPECT_EQ(Read(moved), old_);
-  // Its end lets the next writer in.
+  // Its end releases the lease for the next writer.
   moved = Mapping();
   EXPECT_TRUE(client_->Put("A", SpecA(), new_.data(), BytesIn(new_)).ok());
 }
@@ -138,7 +138,7 @@ TEST_F(LibraryMapping, OneThatIsDroppedWithoutItsCommitLeavesNoContents) {
   EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a)).status().code(),
             StatusCode::kFailedPrecondition);
   EXPECT_EQ(client_->Map("A", false).status().code(), StatusCode::kFailedPrecondition);
-  // Such a tensor can be written in place.
+  // A tensor without contents can be mapped for writing.
   Mapping mapping = Map(*client_, "A", /*writable=*/true);
   Write(mapping, new_);
   EXPECT_TRUE(mapping.Commit().ok());
@@ -174,7 +174,7 @@ TEST_F(LibraryMapping, OneThatOutlivesItsClientIsDetached) {
     const Status status = writable.Commit().status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(status.message(), HasSubstr("the client of the mapping of \"A\" was destroyed"));
-    // Both tensors are free, and the one that was to be written is empty.
+    // Both leases have been released, and the tensor with the writable mapping has no contents.
     std::vector<float> a(kM * kK);
     EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a)).status().code(),
               StatusCode::kFailedPrecondition);

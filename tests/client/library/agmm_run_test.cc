@@ -1,4 +1,4 @@
-// Jobs that the library submits and awaits in one: Client::Run.
+// Jobs that the library submits and awaits in one call: Client::Run.
 #include <atomic>
 #include <functional>
 #include <future>
@@ -54,7 +54,7 @@ TEST_F(LibraryRun, ErrorsAreThoseOfSubmitAndWait) {
 }
 
 TEST_F(LibraryRun, ATimeoutIsOfTheWaitAndTheJobGoesOn) {
-  // Whose own timeout is far off.
+  // The job's own timeout is much longer.
   ASSERT_TRUE(client_->Run(Request(), std::chrono::minutes(10)).ok());
   std::future<Outcome> future = Start(*client_, LongRequest(), Milliseconds(300));
   const Status late = Get(future).status();
@@ -131,7 +131,7 @@ TEST_F(LibraryRun, WhatABrokenConnectionLeavesOpenIsOneJob) {
   ASSERT_NE(client, nullptr);
   ASSERT_TRUE(client->Run(Request()).ok());
   const size_t before = client_->Jobs(1000)->size();
-  // The daemon hears of the jobs, and the client nothing of their ends.
+  // The daemon receives the jobs, but the client does not receive their outcomes.
   proxy->HoldAnswers();
   std::vector<std::future<Outcome>> futures;
   for (int i = 0; i < 5; ++i) futures.push_back(Start(*client, Request()));
@@ -155,7 +155,7 @@ TEST_F(LibraryRun, EveryOutageMayLastAsLongAsTheFirst) {
   proxy->Break();
   EXPECT_EQ(client->Run(Request()).status().code(), StatusCode::kUnavailable);
   std::future<Outcome> future = Start(*client, Request());
-  // Its first attempt is long over by then.
+  // By then its first attempt has failed.
   const int before = proxy->refused();
   EXPECT_TRUE(Eventually([&] { return proxy->refused() >= before + 2; }));
   proxy->Mend();
@@ -170,7 +170,7 @@ TEST_F(LibraryRun, ADaemonThatGoesForGoodEndsTheRuns) {
   std::future<Outcome> future = Start(*client, LongRequest());
   EXPECT_TRUE(Eventually([&] { return !client_->Jobs(1)->empty(); }));
   proxy->Stop();
-  // Its session, and the job with it, went with the connection.
+  // The session and its job ended with the connection.
   EXPECT_EQ(Get(future).status().code(), StatusCode::kUnavailable);
 }
 

@@ -141,7 +141,7 @@ TEST_F(LibraryTensor, ADestroyedClientWaitsForItsTransfers) {
   std::thread getter([&, client = client.get()] {
     (void)client->Get("A", [&](int64_t, const std::byte*, int64_t) {
       began = true;
-      // Long enough for what must not happen to happen.
+      // Gives the destructor time to return, which would be wrong.
       absl::SleepFor(absl::Milliseconds(100));
       EXPECT_FALSE(destroyed);
       return Status();

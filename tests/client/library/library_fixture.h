@@ -21,7 +21,7 @@ class LibraryTest : public ::testing::Test {
  protected:
   static constexpr int64_t kM = 50, kK = 30, kN = 40;
 
-  // Steps take their time, so that a job of many epochs is a long one.
+  // Delays at each step make a job of many epochs long.
   LibraryTest() : world_({.nodes = 1, .devices = 2, .failpoints = "executor.delay=*"}) {}
   void SetUp() override { ASSERT_NO_FATAL_FAILURE(world_.StartAll()); }
 
@@ -32,7 +32,7 @@ class LibraryTest : public ::testing::Test {
     EXPECT_TRUE(client.ok()) << client.status().ToString();
     return client.ok() ? *std::move(client) : nullptr;
   }
-  // A way to the daemon that can be broken.
+  // A connection to the daemon that can be broken.
   std::unique_ptr<Proxy> MakeProxy() const {
     return std::make_unique<Proxy>(std::stoi(world_.endpoint(0).substr(sizeof("127.0.0.1:") - 1)));
   }
@@ -84,7 +84,7 @@ class LibraryTest : public ::testing::Test {
 
 using Outcome = Result<JobInfo>;
 
-// With a client that has A and B there.
+// Adds a client that has created A and B.
 class LibraryJobTest : public LibraryTest {
  protected:
   void SetUp() override {

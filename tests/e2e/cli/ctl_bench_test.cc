@@ -1,4 +1,4 @@
-// agmmctl bench, as users run it.
+// agmmctl bench, as a user runs it.
 #include <signal.h>
 
 #include <map>

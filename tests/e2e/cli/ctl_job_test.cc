@@ -44,7 +44,7 @@ TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
   ASSERT_EQ(list["jobs"].size(), 1);
   EXPECT_EQ(list["jobs"][0]["job_id"], 1);
 
-  // Of a job that has ended, the events from there on, one a line.
+  // For a job that has ended, prints the events from that number on, one a line.
   const std::string events = Ok({"job", "watch", "1", "--from", "2", "--json"});
   std::vector<int> numbers;
   for (absl::string_view line : absl::StrSplit(events, '\n', absl::SkipEmpty())) {
@@ -66,7 +66,7 @@ TEST_F(CtlJob, TransfersOnlyMeasureTheGatherAndLeaveCWithoutContents) {
     const Json jobs = OkJson({"job", "list"})["jobs"];
     return OkJson({"job", "show", absl::StrCat(jobs[0]["job_id"].get<int>())});
   };
-  run({"--algorithm", "serial"});  // the first job of a plan packs B, and measures nothing
+  run({"--algorithm", "serial"});  // the first job of a plan packs B and is not measured
   const Json serial = run({"--algorithm", "serial"});
   const std::vector<std::string> transfers = {"--algorithm", "hierarchical_peer",
                                               "--transfers-only", "--repeat", "9"};
@@ -186,7 +186,7 @@ TEST_F(CtlJob, ATraceHasEveryStepOfEveryRank) {
   }
 }
 
-// Two jobs on ranks of their own, both behind one that holds all ranks until it is cancelled.
+// Two jobs on disjoint ranks, both queued behind a job that holds all ranks until it is cancelled.
 TEST_F(CtlJob, JobsOnDisjointRanksComputeAtTheSameInstant) {
   for (const auto& [suffix, ranks] : {std::pair{"1", "0-1"}, {"2", "2-3"}}) {
     for (const auto& [name, sharding] : {std::pair{"A", "[M_x, K]"}, {"B", "[K, N_x]"}}) {
@@ -259,7 +259,7 @@ TEST_F(CtlJob, ALongJobsDeadlineSaysHowFarItCame) {
                                     "n[01]: [1-9][0-9]* of 1000000 epochs done: .*\n"));
 }
 
-// Rank 3 begins no step.
+// Rank 3 never begins a step.
 class CtlHungJob : public Ctl {
  protected:
   CtlHungJob() : Ctl({.nodes = 2, .devices = 2, .failpoints = "executor.hold_rank_3=*"}) {}
@@ -273,7 +273,7 @@ TEST_F(CtlHungJob, IsExplainedWhileItRunsWhileAnotherIsBehindItAndAfterItsDeadli
                             .value("job_id", 0));
   };
   const std::string job = submit("5s"), behind = submit("60s");
-  // The chain is complete once every rank has come to its wait.
+  // The chain is complete once every rank has reached its wait.
   Json why;
   for (const Deadline end = Deadline::After(kPatience); !end.HasPassed();) {
     why = OkJson({"job", "why", job})["jobs"][0];
@@ -390,7 +390,7 @@ TEST_F(CtlJob, ExitCodesTellTheCasesApart) {
     ExpectError({"job", "show", "--", number}, 2, "\" is not the id of a job; give one that");
   ExpectError({"job", "show", "77"}, 4, "job 77 does not exist; job ids start again");
   ExpectError({"job", "submit", "--bind", "A=V,B=W,C=Y"}, 4, "\"V\"");
-  // Its sharding is not the spec's.
+  // The sharding of S differs from the spec's.
   Put("S", SmallIntegers(80, 80, 1), {"--sharding", "[K, N_x]"});
   ExpectError({"job", "submit", "--bind", "A=S,B=W,C=Y"}, 5, "stands for A");
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout", "200ms",

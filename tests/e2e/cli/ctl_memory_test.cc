@@ -1,5 +1,5 @@
-// agmmctl moves what is larger than itself: its memory is its buffers, whatever the size of the
-// tensor.
+// agmmctl moves tensors larger than its memory: it needs memory for its buffers only, for any size
+// of tensor.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -11,16 +11,15 @@
 namespace agmm {
 namespace {
 
-// Runs a command and prints the most that it had in memory, in KiB. The kernel counts what a
-// process was before it ran its program, too: at a fork from this test that is as much as the test
-// has.
+// Runs a command and prints its peak memory in KiB. The kernel also counts the memory of a process
+// before exec, which after a fork from this test would be that of the test.
 constexpr char kPeakOf[] = R"(
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:], stdout=sys.stderr)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 sys.exit(code))";
 
-// Runs agmmctl to its end, well, and returns the most that it had in memory.
+// Runs agmmctl, expects success, and returns its peak memory.
 int64_t PeakBytesOf(const World& world, const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {"/usr/bin/python3", "-c",         kPeakOf,
                                       Program("agmmctl"), "--endpoint", world.endpoint(0)};
@@ -34,14 +33,14 @@ int64_t PeakBytesOf(const World& world, const std::vector<std::string>& argument
 
 TEST(CtlMemory, StaysSmallWhileHalfAGiBMoves) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's memory is not ours";
-  // With windows of gRPC's own choice a get of this size takes 40 to 90 MB.
+  // With gRPC's default windows a get of this size takes 40 to 90 MB.
   constexpr int64_t kBound = 32 << 20, kRows = 4096, kCols = 32768;
   World world({.nodes = 1, .heap = "544MiB"});
   ASSERT_NO_FATAL_FAILURE(world.StartAll());
   const std::string file = world.Path("sparse.raw");
   WriteFile(file, "");
   std::filesystem::resize_file(file, kRows * kCols * 4);
-  // As behind other tests, in a process that has grown.
+  // Makes this process large, as after other tests.
   const std::vector<char> grown(2 * kBound, 'x');
   EXPECT_LT(PeakBytesOf(world, {"tensor", "put", "T", file, "--shape", "4096x32768", "--dtype",
                                 "f32", "--sharding", "[M, K]"}),

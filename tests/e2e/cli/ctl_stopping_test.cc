@@ -1,5 +1,5 @@
-// What agmmctl does where a daemon says CANCELLED of its own accord, or answers only once the
-// client is gone.
+// agmmctl with a daemon that answers CANCELLED without being asked to, or answers only after the
+// client has disconnected.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 
@@ -128,7 +128,7 @@ TEST_F(CtlStopping, CtrlCOfARewriteSaysThatTheContentsMayBeLost) {
 }
 
 TEST_F(CtlStopping, AnotherServerIsNamedInOneLine) {
-  // It does not have the daemon's ClusterService.
+  // This daemon does not have a ClusterService.
   Process process({Program("agmmctl"), "--endpoint", daemon_.endpoint(), "status"},
                   folder_ / "status");
   EXPECT_EQ(process.Wait(kPatience), 3);

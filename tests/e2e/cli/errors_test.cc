@@ -1,4 +1,4 @@
-// What goes wrong for users: one clear line, the documented exit code, no output file.
+// Errors that users make: one clear line, the documented exit code, and no output file.
 #include <signal.h>
 
 #include <filesystem>
@@ -58,7 +58,7 @@ class OneNode : public ::testing::Test {
         names.insert(entry.path().filename());
     return names;
   }
-  // Fails with `code` and one line that has `what`; leaves no file.
+  // Expects a failure with `code`, one line that contains `what`, and no file left behind.
   void ExpectRefused(const std::string& a, const std::string& b, std::vector<std::string> flags,
                      int code, const std::string& what) {
     files_ = Files();
@@ -152,7 +152,7 @@ TEST_F(OneNode, AFullHeapSaysWhatIsFreeAndTakesNothing) {
 }
 
 TEST_F(OneNode, AnAddressInUseIsNamed) {
-  // The same file twice, with a socket of its own: the port is taken.
+  // The same file twice, with another socket: the port is already in use.
   Process second({Program("agmmd"), "--config", world_.Path("n0.txtpb"), "--socket",
                   world_.Path("second.sock")},
                  world_.Path("second"));
@@ -162,7 +162,7 @@ TEST_F(OneNode, AnAddressInUseIsNamed) {
 }
 
 TEST(Socket, InUseIsNamedAndTheFirstDaemonLivesOn) {
-  World world({});  // for its folder
+  World world({});  // used only for its folder
   const std::string socket = world.Path("s");
   auto start = [&](const std::string& name) {
     return std::make_unique<Process>(std::vector<std::string>{Program("agmmd"), "--socket", socket},
@@ -180,7 +180,7 @@ TEST(Socket, InUseIsNamedAndTheFirstDaemonLivesOn) {
 }
 
 TEST(Socket, ADaemonThatHasServedStopsInGoodOrder) {
-  World world({});  // for its folder
+  World world({});  // used only for its folder
   WriteNpy(world.Path("A.npy"), SmallIntegers(8, 8, 1));
   for (int run = 0; run < 6; ++run) {
     const std::string socket = world.Path("s");

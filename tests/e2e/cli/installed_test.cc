@@ -1,5 +1,5 @@
-// The package as its users meet it: installed into a prefix of its own, found by CMake, and linked
-// by the examples, which run against two daemons.
+// The installed package: in its own prefix, found by CMake, and linked by the examples, which run
+// against two daemons.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ class Installed : public ::testing::Test {
   Installed() : world_({.nodes = 2, .devices = 2}) {}
   void SetUp() override { Run({AGMM_CMAKE, "--install", AGMM_BUILD_DIR, "--prefix", prefix_}); }
 
-  // Runs it to its end, well; what it printed.
+  // Runs the command, expects success, and returns its output.
   std::string Run(const std::vector<std::string>& command) {
     Process process(command, world_.Path("run" + std::to_string(++runs_)));
     EXPECT_EQ(process.Wait(kBuild), 0) << command[0] << " " << command[1] << "\n"
@@ -67,7 +67,7 @@ TEST_F(Installed, TheServiceStartsTheDaemonThatIsThere) {
   if (!std::filesystem::exists(analyze)) GTEST_SKIP() << "no " << analyze << " checks the unit";
   Process verify({analyze, "verify", "--man=no", unit}, world_.Path("verify"));
   EXPECT_EQ(verify.Wait(kBuild), 0);
-  // It passes over what it does not know, with a warning.
+  // systemd-analyze succeeds with a warning if it does not know a setting.
   EXPECT_EQ(verify.out() + verify.err(), "");
 }
 

@@ -34,13 +34,14 @@ class MatmulOn : public ::testing::TestWithParam<std::tuple<int, int>> {
   MatmulOn() : world_({.nodes = std::get<0>(GetParam()), .devices = std::get<1>(GetParam())}) {}
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(world_.StartAll());
-    // Nothing that comes later may be right because the memory was zero, or held it already.
+    // Fills the memory, so that no later result is right only because memory was zero or held it
+    // already.
     TestMatrix huge = Normal(300, 300, 1);
     for (float& value : huge.values) value = value < 0 ? -3e38f : 3e38f;
     ASSERT_NO_FATAL_FAILURE(Multiply(huge, huge, DType::kF32, {"--algorithm", "direct"}));
   }
 
-  // Through files and agmmctl, asking the last node.
+  // Multiplies through files and agmmctl, which connects to the last node.
   TestMatrix Multiply(const TestMatrix& a, const TestMatrix& b, DType file_dtype,
                       std::vector<std::string> flags) {
     WriteNpy(world_.Path("A.npy"), a, file_dtype);

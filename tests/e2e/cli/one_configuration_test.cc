@@ -20,7 +20,7 @@ using ::testing::StartsWith;
 
 class OneConfiguration : public ::testing::Test {
  protected:
-  // Writes the configuration of two nodes, with names that no host has. `second` is the name of the
+  // Writes the configuration of two nodes, whose names no host has. `second` is the name of the
   // second one; `local` is added to that block.
   std::string Write(const std::string& second, const std::string& local) const {
     const std::string path = world_.Path("shared.txtpb");
@@ -63,7 +63,7 @@ TEST_F(OneConfiguration, ServesTwoDaemons) {
   const auto first = Start({"--config", path, "--node", "test-0"});
   const auto second = Start({"--config", path}, {{"AGMM_NODE", "test-1"}});
   ASSERT_TRUE(world_.WaitReady(0)) << first->err() << second->err();
-  // Each listens where the list says, and joins as that node.
+  // Each daemon listens at its address in the list, and joins as that node.
   ASSERT_TRUE(world_.WaitReady(1)) << first->err() << second->err();
   EXPECT_EQ(world_.Status(1).answering_node(), 1);
   EXPECT_THAT(first->err(), HasSubstr("node test-0 (named by --node) of cluster shared"));

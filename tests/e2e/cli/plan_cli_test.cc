@@ -1,4 +1,4 @@
-// agmmctl plan as a user meets it: the program itself, its output, its exit codes.
+// agmmctl plan as a user runs it: the program itself, its output, its exit codes.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ TEST(PlanCli, TextShowsTheProblemTheChoiceAndTheTraffic) {
                          "algorithm  hierarchical, 1 chunk a shard (auto "));
   EXPECT_THAT(result.out, HasSubstr(", verified\n"));
   EXPECT_THAT(result.out, HasSubstr("workspace  12 KiB on every rank\n"));
-  // Each rank sends its shard of 16 x 96 bf16 to both nodes, and passes one on within its own.
+  // Each rank sends its shard of 16 x 96 bf16 to both nodes, and forwards one within its own node.
   EXPECT_THAT(result.out, HasSubstr("rank  node  steps  sent to own node  to other nodes\n"
                                     "                              bytes           bytes\n"
                                     "   0     0      7              6144            3072\n"
@@ -164,7 +164,7 @@ TEST(PlanCli, JsonTellsJoinsFromTransfers) {
       EXPECT_THAT(Keys(step), ElementsAre("lane", "op", "waits", "signals"));
     }
   }
-  EXPECT_EQ(joins, 2 * 2);  // every rank lets the other in, and waits for it
+  EXPECT_EQ(joins, 2 * 2);  // every rank admits the other, and waits for it
 }
 
 TEST(PlanCli, JsonOfASmallPlanIsTheGoldenOne) {
@@ -333,7 +333,7 @@ TEST(Cli, HelpAndVersionAreNoErrors) {
   EXPECT_THAT(Agmmctl("plan --help").out, HasSubstr("--shape"));
   const Result version = Agmmctl("--version");
   EXPECT_EQ(version.exit_code, 0);
-  // With a commit where the sources are a git checkout.
+  // Includes a commit if the sources are a git checkout.
   EXPECT_THAT(version.out, MatchesRegex("agmmctl [0-9.]+( \\([0-9a-f]{12,}(, changed)?\\))?\n"));
 }
 
