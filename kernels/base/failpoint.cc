@@ -55,9 +55,10 @@ void Disarm(absl::string_view name) {
   registry.armed = static_cast<int>(registry.counts.size());
 }
 
+bool AnyIsArmed() { return Global().armed.load(std::memory_order_relaxed) > 0; }
+
 bool Hit(absl::string_view name) {
   Registry& registry = Global();
-  if (registry.armed.load(std::memory_order_relaxed) == 0) return false;
   std::lock_guard lock(registry.mutex);
   auto it = registry.counts.find(std::string(name));
   if (it == registry.counts.end() || it->second.left == 0) return false;

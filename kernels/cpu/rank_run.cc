@@ -11,6 +11,7 @@
 #include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 #include "kernels/cpu/piece_math.h"
+#include "kernels/device/test_delays.h"
 
 namespace agmm {
 namespace {
@@ -22,13 +23,12 @@ constexpr double kLongFlops = 4e9;
 // multiply ends before that thread has woken up.
 constexpr double kLongFlopsWithSpareCore = 1e7;
 
-// For tests: gives up the lock for up to a millisecond, half of the time not at all.
-void RandomDelay(std::unique_lock<std::mutex>& lock) {
-  if (!AGMM_FAILPOINT("executor.delay")) return;
-  thread_local uint64_t state = static_cast<uint64_t>(MonotonicNanos()) | 1;
-  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+// For tests: gives up the lock for a random time.
+void DelayRandomly(std::unique_lock<std::mutex>& lock) {
+  const std::optional<absl::Duration> delay = RandomDelay();
+  if (!delay.has_value()) return;
   lock.unlock();
-  if (state % 2 == 0) absl::SleepFor(absl::Microseconds(state / 2 % 1000));
+  absl::SleepFor(*delay);
   lock.lock();
 }
 
@@ -45,7 +45,6 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
       peers_(plan.peers),
       slots_(slots),
       packs_(packs),
-      hold_(absl::StrFormat("executor.hold_rank_%d", plan_.WorldRank(peers_.self))),
       lanes_(program.lanes.size()) {
   // All are allocated before any is counted, because an allocation may fail.
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -102,7 +101,7 @@ int RankRun::StepOf(size_t lane) const {
 }
 
 bool RankRun::Ready(const ProgramStep& step) const {
-  if (AGMM_FAILPOINT(hold_)) return false;
+  if (IsHeld(plan_)) return false;
   return std::all_of(step.waits.begin(), step.waits.end(), [&](const Wait& wait) {
     return slots_.Holds(wait, epoch_) || (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit"));
   });
@@ -205,7 +204,7 @@ bool RankRun::IsLong(const Task& task, bool has_spare_core) const {
 void RankRun::Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock) {
   const ProgramStep& step = program_.steps[task.step];
   Lane& lane = lanes_[task.lane];
-  RandomDelay(lock);
+  DelayRandomly(lock);
   switch (task.kind) {
     case Task::kFinish: Finish(task, lock); break;
     case Task::kSend: Send(task, lock); break;
@@ -296,7 +295,7 @@ void RankRun::Raise(int step_index, size_t part, std::unique_lock<std::mutex>& l
   const ProgramStep& step = program_.steps[step_index];
   if (failed() || part >= step.signals.size()) return;
   const Signalled& signalled = step.signals[part];
-  RandomDelay(lock);
+  DelayRandomly(lock);
   if (signalled.executor == nullptr)
     return SendRows(step_index, static_cast<int>(part), /*push=*/false, {}, lock);
   lock.unlock();

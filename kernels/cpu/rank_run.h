@@ -110,7 +110,6 @@ class RankRun {
   const Slots& slots_;
   PackCache& packs_;
 
-  const std::string hold_;  // name of the failpoint that keeps all steps of this rank waiting
   uint64_t epoch_ = 0;
   Operands operands_;
   std::vector<Lane> lanes_;

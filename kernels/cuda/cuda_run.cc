@@ -9,6 +9,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
+#include "kernels/device/test_delays.h"
 
 namespace agmm {
 namespace {
@@ -18,14 +19,6 @@ using Way = CudaCopy::Way;
 // Time that a failed epoch has to end, beside that of its work: where a GPU that it waits for is
 // lost, and else.
 constexpr int64_t kLostGraceNs = 2'000'000'000, kGraceNs = 10'000'000'000;
-
-// For tests: waits for up to a millisecond, half of the time not at all.
-void RandomDelay() {
-  if (!AGMM_FAILPOINT("executor.delay")) return;
-  thread_local uint64_t state = static_cast<uint64_t>(MonotonicNanos()) | 1;
-  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-  if (state % 2 == 0) absl::SleepFor(absl::Microseconds(state / 2 % 1000));
-}
 
 }  // namespace
 
@@ -39,7 +32,6 @@ CudaRun::CudaRun(CudaPrepared& prepared, uint64_t epoch, const Operands& operand
       operands_(operands),
       work_(prepared, operands_),
       inbox_(std::move(inbox)),
-      hold_(absl::StrFormat("executor.hold_rank_%d", plan_.WorldRank(plan_.peers.self))),
       lanes_(program_.lanes.size()),
       submitted_(program_.steps.size(), false) {
   gpu_.AddBegun(program_.longest_ns);
@@ -93,8 +85,8 @@ bool CudaRun::Submit() {
       const std::vector<Wait>& waits = program_.steps[step].waits;
       const bool missing = std::any_of(waits.begin(), waits.end(),
                                        [&](const Wait& wait) { return IsMissing(wait); });
-      if (AGMM_FAILPOINT(hold_) || missing || !TakeStaging(step)) break;
-      RandomDelay();
+      if (IsHeld(plan_) || missing || !TakeStaging(step)) break;
+      if (const auto delay = RandomDelay()) absl::SleepFor(*delay);
       absl::Status status = SubmitStep(step);
       // Recorded or not, the GPU may have part of the step.
       lane.tail = EventsOf(step).end;

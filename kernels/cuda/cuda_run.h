@@ -144,7 +144,6 @@ class CudaRun {
   const Operands operands_;
   const StepWork work_;
   const std::shared_ptr<SendInbox> inbox_;
-  const std::string hold_;  // name of the failpoint that keeps all steps of this rank waiting
 
   CUevent after_ = nullptr;
   CUevent end_ = nullptr;  // once it is recorded

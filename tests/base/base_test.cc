@@ -192,6 +192,19 @@ TEST(Failpoint, ArmedCountIsUsedUp) {
   EXPECT_FALSE(failpoint::Hit("base.test"));
 }
 
+TEST(Failpoint, ItsNameIsEvaluatedOnlyWhileOneIsArmed) {
+  [[maybe_unused]] int evaluations = 0;
+  [[maybe_unused]] const auto name = [&] { return ++evaluations, "base.other"; };
+  EXPECT_FALSE(AGMM_FAILPOINT(name()));
+  EXPECT_EQ(evaluations, 0);
+#ifdef AGMM_FAILPOINTS
+  failpoint::Arm("base.test");
+  EXPECT_FALSE(AGMM_FAILPOINT(name()));
+  EXPECT_EQ(evaluations, 1);
+  failpoint::Disarm("base.test");
+#endif
+}
+
 TEST(Hash, MatchesThePublishedVectors) {
   EXPECT_EQ(Fnv1a(""), 0xcbf29ce484222325ull);
   EXPECT_EQ(Fnv1a("a"), 0xaf63dc4c8601ec8cull);
