@@ -11,13 +11,13 @@ namespace agmm {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-// The programs and libraries, gRPC's and UCX's memory, messages under way.
+// The program and its libraries, gRPC's and UCX's memory, and messages in flight.
 constexpr int64_t kBaseBytes = 256 * kMiB;
-// Each takes 64 MiB, and twice as much for a moment.
+// Each takes 64 MiB, and briefly twice as much.
 constexpr int kArenas = 2;
-// Threads of the daemon, gRPC and UCX, beside the workers of devices and gRPC's two a core.
+// Threads of the daemon, gRPC and UCX, without the devices' workers and gRPC's two per core.
 constexpr int kThreads = 17;
-// The default of glibc, where `ulimit -s` is unlimited.
+// The default of glibc if `ulimit -s` is unlimited.
 constexpr int64_t kStackBytes = 2 * kMiB;
 
 }  // namespace

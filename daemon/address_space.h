@@ -1,4 +1,4 @@
-// The address space that a daemon takes, where the process may have only so much of it (ulimit -v).
+// The address space that a daemon needs, for processes with a limit on it (ulimit -v).
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace agmm {
 
-// Address space of a daemon on a machine of `cores`: heaps, stacks of `stack_bytes`, libraries and
-// their buffers, and as many arenas of malloc as FitAddressSpace allows.
+// Returns the address space of a daemon on a machine with `cores`: heaps, stacks of `stack_bytes`,
+// libraries and their buffers, and as many arenas of malloc as FitAddressSpace allows.
 int64_t AddressSpaceOf(const Config& config, int cores, int64_t stack_bytes);
 
 // Under a limit, keeps malloc from taking 64 MiB of addresses for each thread, and checks that the
-// daemon fits. gRPC and UCX end the process where they get no memory or no thread, so this must be
-// known before they start. Errors: RESOURCE_EXHAUSTED.
+// daemon fits. gRPC and UCX end the process if they cannot get memory or a thread, so the check
+// must run before they start. Errors: RESOURCE_EXHAUSTED.
 absl::Status FitAddressSpace(const Config& config);
 
 }  // namespace agmm

@@ -45,7 +45,7 @@
 namespace agmm {
 namespace {
 
-// All of a daemon's objects, in the order in which they are made.
+// All objects of a daemon, in the order of their creation.
 class WholeDaemon final : public Daemon {
  public:
   explicit WholeDaemon(Config config)
@@ -86,7 +86,7 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<TensorIo> tensor_io_;
   std::unique_ptr<StatusView> view_;
   std::unique_ptr<scheduler::Journal> journal_;  // null: none
-  std::unique_ptr<Sequencer> sequencer_;         // these four, and the planners: on node 0 only
+  std::unique_ptr<Sequencer> sequencer_;         // these four and the planners: on node 0 only
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Sessions> sessions_;
@@ -94,11 +94,11 @@ class WholeDaemon final : public Daemon {
   // Runs on top of all of the above.
   std::unique_ptr<Loop> loop_ = std::make_unique<Loop>("the daemon's state");
   CallTurns call_turns_{loop_.get()};
-  // The scheduler's; both post to loop_, and planner_ to large_planner_.
+  // The scheduler's planners; both post to loop_, and planner_ posts to large_planner_.
   std::unique_ptr<Loop> large_planner_, planner_;
-  std::unique_ptr<HeartbeatThread> heartbeats_;  // these two: null in a world of one node
+  std::unique_ptr<HeartbeatThread> heartbeats_;  // these two are null in a world of one node
   std::unique_ptr<UdpHeartbeats> udp_heartbeats_;
-  std::shared_ptr<grpc::Channel> channel_;  // these three: on the other nodes
+  std::shared_ptr<grpc::Channel> channel_;  // these three exist on the other nodes
   std::unique_ptr<SequencerClient> client_;
   std::unique_ptr<Join> join_;
   SequencerCalls calls_;
@@ -111,8 +111,8 @@ class WholeDaemon final : public Daemon {
   std::vector<std::unique_ptr<grpc::Service>> services_, peer_services_;  // the others
   MemberTokens member_tokens_;
   std::unique_ptr<RpcServer> server_;
-  // For the other daemons, on the first node of several: no flood of clients takes their
-  // connections.
+  // Serves the other daemons, on the first of several nodes, so that a flood of clients cannot take
+  // their connections.
   std::unique_ptr<RpcServer> peer_server_;
   MemoryWatch memory_{loop_.get(),
                       [this] {
@@ -207,7 +207,7 @@ absl::Status WholeDaemon::CreateTransport() {
     heartbeats_ = std::make_unique<HeartbeatThread>(&pauses_);
     AGMM_RETURN_IF_ERROR(heartbeats_->status());
   }
-  // A device of several threads has a free one to drive the transport while one waits.
+  // A device with several threads has a free one to drive the transport while another waits.
   if (transport_ != nullptr && devices_.size() == 1 && config_.devices[0].threads == 1)
     devices_[0]->Lend(transport_->progress());
   runner_->SetTransport(transport_.get(), [this] {
@@ -276,7 +276,8 @@ absl::Status WholeDaemon::CreateSequencer() {
 void WholeDaemon::OpenJournal() {
   const std::string path = JournalPath(config_);
   if (path.empty()) return;
-  // By default the journal is beside the socket. Where the folder cannot be made, Serve says so.
+  // By default the journal is next to the socket. If the folder cannot be created, Serve reports
+  // it.
   if (!config_.socket.empty()) MakeSocketFolder(config_.socket).IgnoreError();
   absl::StatusOr<std::unique_ptr<scheduler::Journal>> journal =
       scheduler::Journal::Open(path, &metrics_, {});
@@ -345,7 +346,7 @@ absl::Status WholeDaemon::Serve() {
     spdlog::warn("TCP is insecure: any host that reaches port {} can use this daemon",
                  server_->port());
   }
-  // Behind the lock of the socket, which waits for a dying process to leave its ports.
+  // Runs after the socket has been locked, which waits until a dying process has left its ports.
   if (!config_.listen_peers.empty()) AGMM_RETURN_IF_ERROR(ServePeers());
   AGMM_RETURN_IF_ERROR(server_->Open());
   return peer_server_ == nullptr ? absl::OkStatus() : peer_server_->Open();
@@ -381,7 +382,7 @@ absl::Status WholeDaemon::ServePeers() {
 }
 
 void WholeDaemon::ServeFiles() {
-  // Only now is the socket beside it known to be this daemon's.
+  // Only now does this daemon certainly own the socket next to it.
   absl::StatusOr<std::unique_ptr<FileSocket>> files = FileSocket::Start(config_.socket + ".files");
   if (!files.ok()) {
     spdlog::warn("clients cannot map tensors: {}", files.status().ToString());
@@ -405,7 +406,7 @@ void WholeDaemon::EnterWorld() {
 }
 
 WholeDaemon::~WholeDaemon() {
-  // Runs also for a daemon whose start failed.
+  // Also runs for a daemon whose start failed.
   std::latch drained(1);
   if (member_ != nullptr) {
     loop_->Post([&] {
@@ -416,13 +417,13 @@ WholeDaemon::~WholeDaemon() {
       if (tensor_io_ != nullptr) tensor_io_->Stop();
     });
   }
-  // Stopped, not destroyed, because the loop may still use it.
+  // Stopped but not destroyed, because the loop may still use it.
   if (join_ != nullptr) join_->Stop();
   for (RpcServer* server : {server_.get(), peer_server_.get()})
     if (server != nullptr) server->Stop();
   // Clients that unmap from now on have no memory to release.
   files_.reset();
-  // Stopped, not destroyed, because the end of a session may still reach it.
+  // Stopped but not destroyed, because the end of a session may still call it.
   if (uploads_ != nullptr) uploads_->Stop();
   client_.reset();
   heartbeats_.reset();

@@ -1,4 +1,4 @@
-// A whole daemon: its devices, its node of the world, its server. main.cc runs one; tests run
+// A whole daemon: its devices, its node of the world, and its server. main.cc runs one; tests run
 // several.
 #pragma once
 

@@ -9,7 +9,7 @@
 
 namespace agmm {
 
-// Before any thread is made, because it sets what drivers read from the environment.
+// Must be called before any thread starts, because it sets environment variables that drivers read.
 void SetUpDrivers();
 
 // Errors: those of the device's kind, FAILED_PRECONDITION if this build does not have it; they

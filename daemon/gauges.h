@@ -1,4 +1,4 @@
-// Gauges of a daemon's parts, which do not know the registry themselves.
+// Gauges of those parts of a daemon that do not know the registry.
 #pragma once
 
 #include "daemon/link/udp_heartbeats.h"
@@ -7,7 +7,7 @@
 
 namespace agmm {
 
-// `transport` outlives `metrics`, or its last Snapshot.
+// `transport` must outlive the last Snapshot of `metrics`.
 inline void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
   const TransportCounters& c = transport->counters();
   const auto add = [metrics](const char* name, const TransportCount& count) {
@@ -25,7 +25,7 @@ inline void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) 
   metrics->SetGauge("transport_dropped_total", [&c] { return c.dropped(); });
 }
 
-// Likewise.
+// `heartbeats` must outlive the last Snapshot of `metrics`.
 inline void AddUdpHeartbeatGauge(const UdpHeartbeats* heartbeats, Metrics* metrics) {
   metrics->SetGauge("beats_heard_total",
                     [heartbeats] { return static_cast<double>(heartbeats->heard_total()); });

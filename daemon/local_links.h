@@ -17,11 +17,11 @@ class LocalMemberLink final : public MemberLink {
   LocalMemberLink(Loop* loop, Member* member, bool alone)
       : loop_(loop), member_(member), alone_(alone) {}
   void Send(v1::SequencerMessage message) override {
-    // Posted, so that a command never runs within the call that sent it.
+    // Posts the message, so that a command never runs within the call that sent it.
     auto give = [member = member_, message = std::move(message)] { member->OnMessage(message); };
     if (alone_) return loop_->Post(std::move(give));
-    // After the streams to other nodes have written, which they do last: those messages have
-    // further to go, and a worker here would take the core.
+    // Runs after the streams to other nodes have written, which happens in the last round of the
+    // loop: those messages have further to go, and a worker here would take the core.
     loop_->PostLast(
         [loop = loop_, give = std::move(give)]() mutable { loop->Post(std::move(give)); });
   }

@@ -85,12 +85,12 @@ void LogOfGrpc(gpr_log_func_args* args) {
 // Waits for a signal, or for the sequencer to refuse this daemon.
 class Stop {
  public:
-  // Before any other thread is made, because all of them inherit the mask.
+  // Runs before any other thread starts, because all threads inherit the mask.
   Stop() {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGHUP);  // of a terminal that closes
+    sigaddset(&signals_, SIGHUP);  // sent when a terminal closes
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     thread_ = std::thread([this] { Watch(); });
   }
@@ -142,8 +142,8 @@ class Stop {
   std::thread thread_;
 };
 
-// Has a write beyond the limit of file sizes fail, and says so once. By default the signal would
-// end the process without a word.
+// Makes a write beyond the file size limit fail, and reports this once. By default the signal would
+// end the process silently.
 void SurviveFileSizeLimit() {
   std::signal(SIGXFSZ, [](int) {
     static std::atomic<bool> said = false;
@@ -155,8 +155,8 @@ void SurviveFileSizeLimit() {
   });
 }
 
-// Every client and every peer takes some. Errors: RESOURCE_EXHAUSTED if there are too few, because
-// libraries end the process where they find none.
+// Every client and every peer needs some. Errors: RESOURCE_EXHAUSTED if there are too few, because
+// libraries end the process if they run out of them.
 absl::Status RaiseDescriptorLimit(size_t nodes) {
   constexpr size_t kAlone = 64, kOfAPeer = 16;
   rlimit limit{};
@@ -179,8 +179,8 @@ void Notify(absl::string_view state, absl::string_view text) {
   if (!sent.ok()) spdlog::warn("could not notify systemd: {}", sent.ToString());
 }
 
-// Ends the process if the stop takes too long. By a signal, because a daemon that has no thread
-// left is the one whose stop may hang.
+// Ends the process if the stop takes too long. Uses a signal, because a daemon that cannot start a
+// thread is the one whose stop may hang.
 void LimitStop() {
   std::signal(SIGALRM, [](int) {
     constexpr char kText[] = "agmmd: the stop took longer than 2 s; exiting anyway\n";
@@ -188,15 +188,15 @@ void LimitStop() {
     _exit(kFailed);
   });
   static_assert(kStopLimitSeconds == 2);  // as the text says
-  sigset_t set;                           // the program that started this one may have blocked it
+  sigset_t set;                           // the parent process may have blocked it
   sigemptyset(&set);
   sigaddset(&set, SIGALRM);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   alarm(kStopLimitSeconds);
 }
 
-// Reports an exception that nothing caught: memory or a thread that the system did not have, in a
-// library or on a thread of one.
+// Reports an uncaught exception: a lack of memory or threads, in a library or on one of its
+// threads.
 void EndWithReason() {
   bool exhausted = false;
   try {
@@ -208,8 +208,8 @@ void EndWithReason() {
                 error.code() == std::errc::not_enough_memory;
   } catch (...) {
   }
-  if (!exhausted) std::abort();  // with a core, because it is a mistake of the program
-  // Without memory of its own.
+  if (!exhausted) std::abort();  // with a core dump, because it is a bug
+  // Allocates no memory.
   constexpr char kText[] =
       "agmmd: out of memory or threads; give the daemon more memory, or raise the limits of "
       "address "
@@ -218,15 +218,16 @@ void EndWithReason() {
   _exit(kFailed);
 }
 
-// Keeps up to this much freed memory at the end of an arena. By default glibc returns the chunks of
-// an upload, a few MiB each, to the kernel as they are freed, and takes them again page by page.
+// Keeps up to this much freed memory at the end of an arena. By default glibc returns an upload's
+// chunks of a few MiB to the kernel when they are freed, and then allocates them again page by
+// page.
 constexpr int kKeptBytes = 16 << 20;
 
 int Run(const Config& config, Stop* stop) {
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   // No fastbins: each call and each job allocates more than 1 KiB at once, for which glibc would
-  // first merge all that is in them.
+  // first merge all fastbins.
   mallopt(M_MXFAST, 0);
   std::signal(SIGPIPE, SIG_IGN);
   SurviveFileSizeLimit();
@@ -235,11 +236,12 @@ int Run(const Config& config, Stop* stop) {
     spdlog::error("{}", std::string(enough.message()));
     return kFailed;
   }
-  // Because Debian builds absl with assertions, which search for lock cycles at each lock of gRPC.
+  // Disabled, because Debian builds absl with assertions, which would search for lock cycles at
+  // each lock of gRPC.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   gpr_set_log_function(LogOfGrpc);
-  // Held for the life of the process, because gRPC's shutdown after its last user may wait 10 s for
-  // a polling thread. After `stop`, whose signal mask its threads inherit.
+  // Never shut down, because gRPC's shutdown after its last user may wait 10 s for a polling
+  // thread. Called after `stop` was created, because gRPC's threads inherit its signal mask.
   grpc_init();
   const std::string named =
       config.named_by.empty() ? "" : absl::StrFormat(" (named by %s)", config.named_by);
@@ -252,7 +254,8 @@ int Run(const Config& config, Stop* stop) {
     Notify("", daemon.status().message());
     return absl::IsAlreadyExists(daemon.status()) ? kInUse : kFailed;
   }
-  // Before the daemon says that it is ready: from then on the reader may stop it in good order.
+  // Called before the daemon reports that it is ready: from then on, a signal stops it in good
+  // order.
   stop->SetStarted();
   // Ready means that it answers calls, not that the world is complete: that depends on other hosts,
   // which may start later, and a start that waits for them would run into systemd's limit.
@@ -271,7 +274,7 @@ int Run(const Config& config, Stop* stop) {
   return refused.ok() ? kOk : kRefused;
 }
 
-// Prints what the daemon would do, and what only its start on its own host shows.
+// Prints what the daemon would do, and what only a start on the right host can check.
 void PrintCheck(const Config& config) {
   std::fputs(Summary(config).c_str(), stdout);
   std::fputs("not checked: that the host has these GPUs, their memory and these ports\n", stdout);
@@ -279,7 +282,7 @@ void PrintCheck(const Config& config) {
   for (const DeviceConfig& device : config.devices)
     if (device.kind == "cpu") heaps += device.heap_bytes;
   if (heaps <= UsableMemory()) return;
-  // No error, because the configuration may be that of another host.
+  // Not an error, because the configuration may be for another host.
   std::fprintf(
       stderr,
       "agmmd: the cpu devices' heaps of %s in all do not fit into the %s that a process may "
@@ -313,8 +316,8 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? kOk : kUsage;
   }
   SetUpLog();
-  // Before the configuration is read, because that may wait for the writer of a pipe. A check is
-  // not a start: a signal ends it as it does other programs.
+  // Created before the configuration is read, because that may wait for the writer of a pipe. With
+  // --check-config, a signal ends the process as usual.
   std::optional<Stop> stop;
   if (!flags.check_config) stop.emplace();
   const absl::StatusOr<Config> config = ReadConfig(flags);

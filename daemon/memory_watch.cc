@@ -9,7 +9,7 @@ namespace {
 constexpr absl::Duration kPeriod = absl::Seconds(2);
 constexpr int kTrimPeriods = 3;
 constexpr size_t kStrainBytes = size_t{256} << 20;
-// Uploads leave less, which is kept for the next ones on purpose (main.cc).
+// Uploads leave less, which is kept for later uploads on purpose (main.cc).
 constexpr size_t kKeptFreeBytes = size_t{256} << 20;
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Looks after the daemon's memory: what floods of calls take, and what is free again behind them.
+// Watches the daemon's memory: detects floods of calls, and returns the memory that they leave
+// free.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +10,12 @@
 
 namespace agmm {
 
-// On the loop, which ends before this does.
+// Runs on the loop, which must end before this object.
 class MemoryWatch {
  public:
-  // `usual_bytes`: what may be allocated beside what a busy daemon needs for its calls. `strained`
-  // hears every other second whether it is much more, which calls that are behind probably hold.
+  // `usual_bytes` returns the memory that may be allocated besides that of a busy daemon's calls.
+  // `strained` is called every two seconds; true means that much more is allocated, probably by
+  // stalled calls.
   MemoryWatch(Loop* loop, std::function<size_t()> usual_bytes, std::function<void(bool)> strained)
       : loop_(loop), usual_bytes_(std::move(usual_bytes)), strained_(std::move(strained)) {}
   void Start();

@@ -30,7 +30,7 @@ using Tree = TextFormat::ParseInfoTree;
 constexpr int kMaxDevices = 1024;
 constexpr int kMaxThreads = 4096;
 constexpr int kMaxSessions = 1'000'000;
-// Half of it, the share of one owner, holds two of the largest chunks.
+// The share of one owner, which is half of this, holds two of the largest chunks.
 constexpr int64_t kMinTransferMemory = int64_t{16} << 20;
 
 // Keeps the first error, which is the one to fix.
@@ -55,7 +55,7 @@ class Section {
   Section(const std::string& file, std::string path, const Message& message, const Tree* tree)
       : file_(file), path_(std::move(path)), message_(message), tree_(tree) {}
 
-  // Points at field `name`, or at the file where it is not set.
+  // Points at field `name`, or at the file if the field is not set.
   absl::Status Error(const std::string& name, absl::string_view what) const {
     const auto* field = message_.GetDescriptor()->FindFieldByName(name);
     // A repeated field as a whole is located at its first entry.

@@ -12,7 +12,7 @@
 
 namespace agmm {
 
-// local.journal of a daemon that keeps none.
+// The value of local.journal that disables the journal.
 inline constexpr char kNoJournal[] = "none";
 
 struct NodeConfig {
@@ -39,12 +39,12 @@ struct Config {
   std::string hash;          // 16 hex digits over the world block; equal on all daemons of a world
 
   int self = 0;                       // index into nodes
-  std::string named_by;               // what says so: "--node", "AGMM_NODE", ...; may be empty
+  std::string named_by;               // source of the node's name: "--node", ...; may be empty
   std::string version;                // of this program, for people
   std::vector<DeviceConfig> devices;  // of this node
   std::string socket;                 // path, or empty
   std::string listen;                 // host:port to bind, or empty: no TCP
-  std::string listen_peers;           // likewise for the other daemons; on the first node alone
+  std::string listen_peers;           // host:port for the other daemons; only on the first node
   std::string transport_address;      // host
   std::string log_level = "info";
   int max_sessions = 4096;
@@ -65,29 +65,29 @@ struct Config {
   std::set<int> listen_ports() const;
 };
 
-// `file` names the source in errors; `names` are those of this daemon's node outside of it.
-// Errors: INVALID_ARGUMENT, one line: "file:line:column: what".
+// `file` names the source in errors; `names` are the names of this daemon's node that come from
+// elsewhere. Errors: INVALID_ARGUMENT, one line: "file:line:column: what".
 absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file,
                                    const NodeNames& names = {});
-// Errors: also those of ReadFileUpTo.
+// Errors: those of ParseConfig and of ReadFileUpTo.
 absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& names = {});
 
 // The configuration without a file: a world of one node, "local", on a unix socket, with cpu
-// devices that share the machine's cores. `socket` empty: /run/agmm/agmmd.sock for root, else in
-// XDG_RUNTIME_DIR. Errors: FAILED_PRECONDITION if that is not set.
+// devices that share the machine's cores. An empty `socket` stands for /run/agmm/agmmd.sock for
+// root, and a path in XDG_RUNTIME_DIR for others. Errors: FAILED_PRECONDITION if that is not set.
 absl::StatusOr<Config> DefaultConfig(const std::string& socket);
 
-// `count` cpu devices that share `cores`; a quarter of the memory goes to heaps, at most 64 GiB
-// each.
+// Returns `count` cpu devices that share `cores`; a quarter of the memory becomes heaps of at most
+// 64 GiB each.
 std::vector<DeviceConfig> DefaultDevices(int count, int cores, int64_t memory_bytes);
 
 // The default of transfer_memory on a host with this much memory.
 int64_t DefaultTransferMemory(int64_t memory_bytes);
 
-// The configuration without a file, with the machine given: at most 8 devices.
+// Like DefaultConfig, for a machine with these cores and this memory: at most 8 devices.
 Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket);
 
-// The path of the journal of jobs that node 0 keeps; empty: none.
+// Returns the path of node 0's journal of jobs; empty if it keeps none.
 std::string JournalPath(const Config& config);
 
 // Checks a --socket path or a --log-level. Errors: INVALID_ARGUMENT.

@@ -41,8 +41,8 @@ bool IsOwnGroup(gid_t group) {
   return group == getegid() || std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-// Checks that no other user can read or replace it. The group of the daemon may read it, because
-// that is how Kubernetes gives a secret to a user other than root.
+// Checks that no other user can read or replace the file. The group of the daemon may read it,
+// because that is how Kubernetes gives a secret to a user other than root.
 absl::Status CheckMode(const std::string& what, const struct stat& info) {
   const auto mode = info.st_mode & 07777;
   if ((mode & 027) == 0 && ((mode & 040) == 0 || IsOwnGroup(info.st_gid))) return absl::OkStatus();
@@ -91,7 +91,7 @@ absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& name
 std::string JournalPath(const Config& config) {
   if (config.journal == kNoJournal) return "";
   if (!config.journal.empty()) return config.journal;
-  // Systemd separates several by colons.
+  // systemd separates several folders by colons.
   const char* state = std::getenv("STATE_DIRECTORY");
   if (state != nullptr && *state == '/')
     return absl::StrCat(std::string(state, std::strcspn(state, ":")), "/jobs");

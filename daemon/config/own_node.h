@@ -1,4 +1,4 @@
-// Which node of the world a daemon is, where one configuration serves all hosts.
+// Finds which node of the world a daemon is, so that one configuration can serve all hosts.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace agmm {
 
-// Names of a daemon's node that are not in its configuration; empty ones are not given.
+// Names of a daemon's node from outside its configuration; empty if not given.
 struct NodeNames {
   std::string option;    // of --node
   std::string variable;  // of AGMM_NODE
   std::string host;      // the host's, as gethostname gives it
 };
 
-// The names on this host.
+// Returns the names on this host.
 NodeNames NodeNamesHere(const std::string& option);
 
 struct OwnNode {
@@ -24,9 +24,9 @@ struct OwnNode {
 };
 
 // Finds a daemon's node in `nodes`, the names of the world's. The first name that is given decides:
-// --node, AGMM_NODE, `configured`, then the host's full name, then what stands before its first
-// dot. Case does not matter. Errors: INVALID_ARGUMENT; names what was tried, the nodes, and the
-// next action.
+// --node, AGMM_NODE, `configured`, then the host's full name, then its part before the first dot.
+// Case does not matter. Errors: INVALID_ARGUMENT, with the names that were tried, the nodes, and
+// the next action.
 absl::StatusOr<OwnNode> FindOwnNode(const std::vector<std::string>& nodes,
                                     const std::string& configured, const NodeNames& names);
 

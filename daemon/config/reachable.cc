@@ -24,13 +24,13 @@ bool AreLoopback(const std::vector<std::string>& ips) {
   });
 }
 
-// True if `host` stands for loopback addresses alone here. A name that is not known here does not.
+// Returns true if `host` has only loopback addresses on this host. False for an unknown name.
 bool IsLoopback(const std::string& host) {
   const absl::StatusOr<std::vector<SocketAddress>> addresses = Resolve(host, 0);
   return addresses.ok() && AreLoopback(*addresses);
 }
 
-// `used`: the addresses that `host` stands for and that this daemon listens at.
+// `used` are the addresses of `host` at which this daemon listens.
 absl::Status CheckHost(const Config& config, const std::string& host,
                        const std::vector<SocketAddress>& used) {
   if (!AreLoopback(used)) return absl::OkStatus();
@@ -72,7 +72,7 @@ std::string LoopbackPeer(const Config& config) {
 absl::Status CheckReachable(const Config& config) {
   if (config.nodes.size() == 1) return absl::OkStatus();
   AGMM_ASSIGN_OR_RETURN(std::vector<SocketAddress> own, Resolve(config.transport_address, 0));
-  own.resize(1);  // the transport takes the first one
+  own.resize(1);  // the transport uses the first one
   AGMM_RETURN_IF_ERROR(CheckHost(config, config.transport_address, own));
   if (config.listen_peers.empty()) return absl::OkStatus();
   AGMM_ASSIGN_OR_RETURN(const HostPort peers, ParseHostPort(config.listen_peers, 0));

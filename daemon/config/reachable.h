@@ -1,4 +1,4 @@
-// Addresses that only this host reaches, in a world of several hosts.
+// Finds addresses that only this host can reach, in a world of several hosts.
 #pragma once
 
 #include <string>
@@ -8,17 +8,18 @@
 
 namespace agmm {
 
-// Returns `config` with what this host resolves the addresses of its own node and of the first one
-// to; nothing for a name that it does not know. May take seconds.
+// Returns `config` with the IP addresses to which this host resolves its own node and the first
+// node; none for an unknown name. May take seconds.
 Config ResolveNodes(Config config);
 
-// Returns a warning if the first node's address is a loopback one here and this node's own is not:
-// this daemon would look for it on its own host. Else nothing. `config` is from ResolveNodes.
+// Returns a warning if, on this host, the first node's address is a loopback address and this
+// node's own is not: this daemon would search for the first node on its own host. Else returns "".
+// `config` is from ResolveNodes.
 std::string LoopbackPeer(const Config& config);
 
-// Checks that the other nodes can reach this one: where it listens for them, its address is not a
-// loopback one, unless theirs are, too. Resolves names, which may take seconds. Errors:
-// INVALID_ARGUMENT; names the name, what it stands for, and what to give instead.
+// Checks that the other nodes can reach this one: the addresses at which it listens for them are
+// not loopback addresses, unless theirs are, too. Resolves names, which may take seconds. Errors:
+// INVALID_ARGUMENT, with the name, its addresses, and an alternative.
 absl::Status CheckReachable(const Config& config);
 
 }  // namespace agmm

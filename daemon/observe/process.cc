@@ -23,7 +23,7 @@ double ResidentBytes() {
 }
 
 double FileBytes(int fd) {
-  constexpr double kBlock = 512;  // of st_blocks, whatever the file system
+  constexpr double kBlock = 512;  // the unit of st_blocks on every file system
   struct stat status {};
   return fstat(fd, &status) == 0 ? kBlock * static_cast<double>(status.st_blocks) : 0;
 }

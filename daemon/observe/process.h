@@ -10,9 +10,9 @@ namespace agmm {
 // process_resident_bytes, process_allocated_bytes, process_uptime_seconds, process_open_fds.
 void AddProcessGauges(Metrics* metrics);
 
-// heap_resident_bytes: the machine's memory behind the heaps' files; a heap without one (-1) counts
-// as none. Memory that was written once stays resident when it is free again, so that the next
-// tensor there costs no page faults.
+// Adds heap_resident_bytes: the resident memory of the heaps' files; a heap without a file (-1)
+// counts as 0. Memory that was written once stays resident after it is freed, so that the next
+// tensor there causes no page faults.
 void AddHeapGauge(std::vector<int> fds, Metrics* metrics);
 
 }  // namespace agmm

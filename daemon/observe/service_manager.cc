@@ -14,7 +14,7 @@
 
 namespace agmm {
 
-// One datagram, so that agmmd does not need libsystemd: its manual shows the same.
+// Sends one datagram, as the manual of sd_notify shows, so that agmmd does not need libsystemd.
 absl::Status NotifyServiceManager(absl::string_view state) {
   const char* const name = std::getenv("NOTIFY_SOCKET");
   if (name == nullptr || *name == '\0') return absl::OkStatus();
@@ -31,7 +31,7 @@ absl::Status NotifyServiceManager(absl::string_view state) {
   if (path[0] == '@') address.sun_path[0] = '\0';
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const absl::Cleanup close_fd = [fd] { close(fd); };
-  // Without the zero byte behind the name, because it would belong to an abstract one.
+  // Without the terminating zero byte, because it would become part of an abstract name.
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
   if (fd < 0 || sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
                        reinterpret_cast<const sockaddr*>(&address), size) < 0) {

@@ -6,7 +6,8 @@ namespace agmm {
 namespace {
 
 // A channel starts gRPC's callback threads with its first callback call and releases them when it
-// is destroyed, which this one never is. A channel without credentials fails its calls at once.
+// is destroyed. This channel is never destroyed. A channel without credentials fails its calls at
+// once.
 void KeepCallbackThreads() {
   // Kept reachable, so that leak checkers find it.
   [[gnu::used]] static auto* const keeper = [] {
@@ -29,7 +30,7 @@ void KeepCallbackThreads() {
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& target,
                                            grpc::ChannelArguments arguments) {
   KeepCallbackThreads();
-  // With a shared one, a new attempt would wait out the back-off of another channel's.
+  // With a shared subchannel pool, a new attempt would wait for the back-off of another channel.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);

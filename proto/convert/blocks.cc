@@ -10,7 +10,8 @@ absl::StatusOr<absl::InlinedVector<PieceRect, 3>> RectsOfPiece(int64_t rows, int
                                                                DType dtype, int64_t offset_bytes,
                                                                int64_t size_bytes) {
   const int64_t element = SizeOf(dtype);
-  // In elements, where no product can overflow: rows and cols are at most kMaxDimension.
+  // Counts elements, because their product cannot overflow: rows and cols are at most
+  // kMaxDimension.
   const int64_t count = rows * cols;
   const int64_t begin = offset_bytes / element, size = size_bytes / element;
   if (offset_bytes < 0 || size_bytes < 0 || begin > count || size > count - begin) {

@@ -1,4 +1,4 @@
-// The contents of a tensor as a range of bytes, row-major without padding, and the rows and columns
+// Maps a tensor's contents as a range of bytes, row-major without padding, to the rows and columns
 // of each piece. Shared by daemon and client.
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace agmm {
 
-// The usual data of one message, and the most that a receiver takes.
+// The usual size of the data in a message, and the most that a receiver accepts.
 inline constexpr int64_t kPieceBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxPieceBytes = int64_t{4} << 20;
-// How far ahead of the bytes that it has in order a receiver takes a piece.
+// How far ahead of the bytes received in order a receiver accepts a piece.
 inline constexpr int64_t kUploadWindowBytes = int64_t{8} << 20;
 
 // Rows x columns of a tensor, and where their bytes begin in the piece that contains them.

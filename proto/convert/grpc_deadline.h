@@ -7,8 +7,9 @@
 
 namespace agmm {
 
-// As the time that is left: gRPC counts it on its own monotonic clock from the start of the call,
-// while it would convert wall time by the wall clock. Set it right before the call.
+// Returns the remaining time as a span, because gRPC counts a span on its own monotonic clock from
+// the start of the call, but converts absolute times with the wall clock. Must be set right before
+// the call.
 inline gpr_timespec ToGrpc(const Deadline& deadline) {
   return gpr_time_from_nanos(absl::ToInt64Nanoseconds(deadline.Left()), GPR_TIMESPAN);
 }

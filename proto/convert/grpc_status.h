@@ -1,5 +1,5 @@
-// absl::Status <-> grpc::Status. The whole of it (code, message, reason) travels as
-// google.rpc.Status in grpc-status-details-bin.
+// absl::Status <-> grpc::Status. Code, message and reason travel as google.rpc.Status in
+// grpc-status-details-bin.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -13,13 +13,14 @@ namespace agmm {
 // Messages are cut at 2 KiB: they travel in headers, which are bounded.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// A status without details is one of gRPC itself, and its message is ExplainGrpc's.
+// A status without details comes from gRPC itself; its message is replaced by that of ExplainGrpc.
 absl::Status FromGrpc(const grpc::Status& status);
 
-// True for a status of gRPC itself whose message says no more than its code, such as "CANCELLED".
+// Returns true for a status of gRPC itself whose message only repeats its code, such as
+// "CANCELLED".
 bool IsBare(const grpc::Status& status);
-// A clause for people about a status of gRPC itself: its message, or for a bare one what its code
-// means.
+// Returns a clause for people about a status of gRPC itself: its message or, for a bare one, the
+// meaning of its code.
 std::string ExplainGrpc(const grpc::Status& status);
 
 }  // namespace agmm

@@ -1,16 +1,16 @@
-// Keys of gRPC metadata that both sides of a call know.
+// Keys of gRPC metadata that both sides of a call use.
 #pragma once
 
 namespace agmm {
 
 // Names the request in logs.
 inline constexpr char kRequestIdKey[] = "x-request-id";
-// W3C trace context, passed on as it came.
+// W3C trace context, forwarded unchanged.
 inline constexpr char kTraceparentKey[] = "traceparent";
 // The caller's session.
 inline constexpr char kSessionKey[] = "x-agmm-session";
-// The sequencer that gave the ids in the request, as in Job and Tensor. Another one refuses the
-// request.
+// The sequencer that assigned the ids in the request, as in Job and Tensor. Another sequencer
+// refuses the request.
 inline constexpr char kSequencerKey[] = "x-agmm-sequencer";
 // Shows that the call comes from a daemon of the world. A server changes any other value into
 // kFormerMember, and removes the next key then (daemon/rpc/caller_check.h).

@@ -26,7 +26,7 @@ absl::StatusOr<DType> FromProto(v1::DType dtype) {
 v1::DType ToProto(DType dtype) { return static_cast<v1::DType>(dtype); }
 
 absl::StatusOr<Mesh> FromProto(const v1::Mesh& mesh) {
-  // The notation's own parser checks names, sizes and ranks; but a name must not bring notation.
+  // The parser of the notation checks names, sizes and ranks; but a name must not contain notation.
   std::string text;
   for (const v1::MeshAxis& axis : mesh.axes()) {
     if (absl::StrContains(axis.name(), '=')) {

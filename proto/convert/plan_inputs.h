@@ -1,4 +1,4 @@
-// Messages <-> the planners' structs, once for daemon and client. Everything that comes from the
+// Messages <-> the planner's structs, shared by daemon and client. Everything that comes from the
 // wire is checked here.
 #pragma once
 
@@ -23,7 +23,8 @@ absl::StatusOr<v1::Mesh> MeshFromText(absl::string_view text, const std::vector<
 absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options);
 v1::PlanOptions ToProto(const PlanOptions& options);
 
-// A recipe for problems on `mesh`. Errors: INVALID_ARGUMENT for what no planner makes.
+// Returns a recipe for problems on `mesh`. Errors: INVALID_ARGUMENT for a recipe that the planner
+// cannot make.
 absl::StatusOr<Recipe> FromProto(const v1::Recipe& recipe, const Mesh& mesh);
 v1::Recipe ToProto(const Recipe& recipe);
 

@@ -22,7 +22,7 @@ const v1::LaneProgress* LongestOf(const v1::RankProgress& rank) {
   return longest == lanes.end() ? nullptr : &*longest;
 }
 
-// The lane that keeps a worker busy for the longest time, or null.
+// Returns the lane that has kept a worker busy for the longest time, or null.
 const v1::LaneProgress* LongestAtWork(const v1::RankProgress& rank) {
   const v1::LaneProgress* longest = nullptr;
   for (const v1::LaneProgress& lane : rank.lanes()) {
@@ -32,8 +32,8 @@ const v1::LaneProgress* LongestAtWork(const v1::RankProgress& rank) {
   return longest;
 }
 
-// The lane that has to go on before `wait` of a step in `epoch` is over; if no lane has to,
-// sets the chain's end.
+// Returns the lane that has to continue before `wait` of a step in `epoch` is over. Without such a
+// lane, sets the chain's end.
 Link Behind(const RankReportsView& ranks, const v1::SlotWait& wait, int epoch, WaitChain* chain) {
   const v1::StepName& producer = wait.producer();
   const int wanted = epoch - (wait.credit() ? 1 : 0);
@@ -58,14 +58,14 @@ Link Behind(const RankReportsView& ranks, const v1::SlotWait& wait, int epoch, W
     if (at == wanted && lane.step().step() > producer.step()) return {};
     return {rank, &lane};
   }
-  // The lane is over in this epoch. If it is not the wanted one, the rank's other lanes keep it
-  // from the next.
+  // The lane has no steps left in this epoch. If this is not the wanted epoch, the rank's other
+  // lanes delay the next one.
   const v1::LaneProgress* const other = at < wanted ? LongestOf(progress) : nullptr;
   return other == nullptr ? Link{} : Link{rank, other};
 }
 
-// The chains from all lanes. Each lane waits for one other at most, and so the end of a lane's
-// chain is found once.
+// The chains from all lanes. Each lane waits for at most one other lane, so the end of a lane's
+// chain is computed once.
 class Chains {
  public:
   explicit Chains(const RankReportsView& ranks) {
@@ -75,7 +75,7 @@ class Chains {
     for (auto& [lane, hop] : hops_) FindEnd(&hop);
   }
 
-  // The end and the links of the chain from `lane`.
+  // Returns the end and the links of the chain from `lane`.
   WaitChain From(const v1::LaneProgress* lane) const {
     const Hop* hop = &hops_.at(lane);
     WaitChain chain = hop->last->tail;
@@ -84,8 +84,9 @@ class Chains {
     return chain;
   }
 
-  // Chains are compared by it, and the greatest is reported. The end that has lasted longest holds
-  // up the job; work counts double, because it is a cause, and other ends are a lack of knowledge.
+  // The weight by which chains are compared; the greatest is reported. The end that has lasted
+  // longest holds up the job. Work counts double, because it is a cause, while other ends mean that
+  // the cause is unknown.
   std::pair<double, int> WeightOf(const v1::LaneProgress* lane) const {
     const Hop& hop = hops_.at(lane);
     const double for_us = hop.last->link.lane->for_us();
@@ -96,7 +97,7 @@ class Chains {
   struct Hop {
     Link link;
     const v1::LaneProgress* next = nullptr;
-    WaitChain tail;  // without links; of a lane without a next one
+    WaitChain tail;  // has no links; set if the lane has no next one
     const Hop* last = nullptr;
     int length = 0;
     bool on_path = false;
@@ -109,7 +110,7 @@ class Chains {
       hop.tail.end = link.lane->ready() ? End::kReady : End::kAtWork;
       if (link.lane->ready()) next.lane = LongestAtWork(link.rank->progress());
     }
-    // If one of several waits leads to a lane, the chain goes on there.
+    // If one of several waits leads to a lane, the chain continues there.
     for (const v1::SlotWait& wait : link.lane->waits()) {
       next = Behind(ranks, wait, link.rank->progress().epoch(), &hop.tail);
       if (next.lane != nullptr) break;
@@ -208,7 +209,7 @@ std::string LinkText(const Link& link, const NodeNameFn& names) {
     absl::StrAppendFormat(&text, ", %s to node %s", FormatBytes(lane.network_bytes()),
                           absl::StrJoin(to, " and "));
     if (lane.for_us() >= 1e5) {
-      // Not all of them have left.
+      // An upper bound, because not all of these bytes have left.
       absl::StrAppendFormat(
           &text, " at less than %s/s",
           FormatBytes(static_cast<int64_t>(lane.network_bytes() / lane.for_us() * 1e6)));

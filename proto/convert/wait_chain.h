@@ -1,5 +1,5 @@
-// The chain of waits in the progress of a job: from a step that waits, over the steps that raise
-// its slots, to the one that holds up all others. Pure.
+// The chain of waits in the progress of a job: from a step that waits, through the steps that raise
+// its slots, to the step that holds up all others. Pure.
 #pragma once
 
 #include <functional>
@@ -17,10 +17,10 @@ namespace agmm {
 using RankReportsView = std::map<int, const v1::RankReport*>;
 RankReportsView ViewOf(const v1::Job& job);
 
-// Median of the last epochs of a rank; 0: none is over.
+// Returns the median of the last epochs of a rank; 0 if none has ended.
 double MedianEpochUs(const v1::RankReport& rank);
-// True if a rank is in its first epoch, or in one that takes more than twice the usual time and a
-// second: only then is there something that holds up the job.
+// Returns true if a rank is in its first epoch, or in one that takes more than twice the usual time
+// and more than a second. Otherwise nothing holds up the job.
 bool IsHeldUp(const RankReportsView& ranks);
 
 struct WaitChain {
@@ -47,8 +47,8 @@ struct WaitChain {
 
 // Returns the chain whose last link has lasted longest, with the most links. A last link at work
 // counts double, so that a wait hides it only if the wait has lasted more than twice as long. It
-// refers to the reports. Reports of different nodes are not of exactly the same time, and so a
-// signal may seem to be on its way for a moment.
+// refers to the reports. The reports of different nodes are from slightly different times, so a
+// signal may briefly seem to be in flight.
 WaitChain FollowWaits(const RankReportsView& ranks);
 
 // "4.9 s", "120 us".
@@ -59,12 +59,12 @@ using NodeNameFn = std::function<std::string(int node)>;
 // "rank 0 lane 1 step 2 on node a (send rows 0:512 of A to rank 3)".
 std::string StepText(const v1::StepName& step, const std::string& node);
 // A link's work or wait: "at work for 4.9 s, 16 MiB to node b at less than 3.3 MiB/s", "waits 4.9 s
-// for rows 0:512 of A ...". Without tense, because errors say it of the past.
+// for rows 0:512 of A ...". Has no tense, because errors use it about the past.
 std::string LinkText(const WaitChain::Link& link, const NodeNameFn& names);
 // The end of a chain whose last link waits: "rank 2 lane 1 step 3 on node b (...) has finished; its
 // data or signal has not arrived yet". Empty for the others.
 std::string EndText(const WaitChain& chain, const NodeNameFn& names);
-// The nodes that bytes are on the way between at the end of the chain: pairs of from and to.
+// The pairs of nodes, from and to, with bytes in flight at the end of the chain.
 std::set<std::pair<int, int>> NodesAtEnd(const WaitChain& chain);
 // The end of the chain, with its step: "rank 0 lane 1 step 2 on node a (send rows 0:512 of A to
 // rank 3): at work for 4.9 s, ...". Empty for kNothing.
