@@ -19,7 +19,7 @@
 namespace agmm {
 namespace {
 
-// For an answer from far away.
+// Long enough for an answer from a distant host.
 constexpr absl::Duration kDialPatience = absl::Seconds(2);
 
 std::string AnswersOf(const std::string& address) {
@@ -66,7 +66,7 @@ std::string Dial::Answers(absl::Duration patience) {
     for (const Attempt& attempt : attempts_)
       if (attempt.error == EINPROGRESS) open.push_back({attempt.fd, POLLOUT, 0});
     if (open.empty()) break;
-    // At least once, also without patience.
+    // Polls at least once, even if `patience` is zero.
     const int64_t left_ms = absl::ToInt64Milliseconds(end.Left());
     poll(open.data(), open.size(), static_cast<int>(std::max<int64_t>(left_ms, 0)));
     for (Attempt& attempt : attempts_) {
@@ -90,7 +90,7 @@ Dialer::~Dialer() {
 
 void Dialer::Try(const std::string& address, std::function<void(const std::string& answers)> say) {
   if (busy_.exchange(true)) return;
-  if (thread_.joinable()) thread_.join();  // it is at its end
+  if (thread_.joinable()) thread_.join();  // the thread is about to end
   absl::StatusOr<std::thread> thread = StartThread("an attempt to connect", [this, address, say] {
     say(AnswersOf(address));
     busy_ = false;

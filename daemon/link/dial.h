@@ -1,4 +1,5 @@
-// Attempts to connect, made only so that a warning can say what another daemon's address answers.
+// Attempts to connect, made only so that a warning can describe the answer of another daemon's
+// address.
 #pragma once
 
 #include <atomic>
@@ -13,15 +14,14 @@
 
 namespace agmm {
 
-// Describes the outcome of an attempt to reach `to`, "10.0.0.1:7100". `error` is its errno; 0:
-// connected.
-// "10.0.0.1:7100 did not answer (a firewall drops the packets, or the host is down)".
+// Describes the outcome of an attempt to reach `to`, "10.0.0.1:7100". `error` is its errno, 0 if it
+// connected. "10.0.0.1:7100 did not answer (a firewall drops the packets, or the host is down)".
 std::string DialAnswer(absl::string_view to, int error);
 
 // TCP connections to several addresses at the same time.
 class Dial {
  public:
-  // Begins to connect, without waiting.
+  // Starts to connect, without waiting.
   explicit Dial(std::vector<SocketAddress> to);
   ~Dial();
   Dial(const Dial&) = delete;
@@ -39,15 +39,15 @@ class Dial {
   std::vector<Attempt> attempts_;
 };
 
-// Dials what a name stands for on a thread of its own, because the system may take long to resolve
-// it.
+// Dials the addresses of a name on its own thread, because the system may take long to resolve the
+// name.
 class Dialer {
  public:
-  // Waits for the attempt under way.
+  // Waits for the attempt in progress.
   ~Dialer();
 
-  // Calls `say` with the Answers of host:port, or why it has no address, on any thread; not while
-  // an attempt is under way. Not thread-safe.
+  // Calls `say` on any thread, with the Answers of host:port or the reason why it has no address.
+  // Does nothing while an attempt is in progress. Not thread-safe.
   void Try(const std::string& address, std::function<void(const std::string& answers)> say);
 
  private:

@@ -24,7 +24,7 @@ std::string MetadataOf(const grpc::ServerContextBase& context, const char* key) 
   const auto it = context.client_metadata().find(key);
   if (it == context.client_metadata().end()) return "";
   std::string value(it->second.data(), std::min(it->second.size(), kMaxValueBytes));
-  // gRPC ends the process over metadata that HTTP does not allow.
+  // gRPC ends the process if metadata is not allowed in HTTP.
   for (char& c : value)
     if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
   return value;
@@ -34,7 +34,7 @@ CallContext CallContextOf(const grpc::ServerContextBase* context) {
   CallContext call;
   const std::string peer = context->peer();
   if (absl::StartsWith(peer, "unix:")) {
-    // The socket's mode admits its owner only (and root).
+    // The socket's mode admits only its owner and root.
     call.principal = absl::StrCat("uid:", geteuid());
   } else {
     call.principal = MetadataOf(*context, kPrincipalKey);

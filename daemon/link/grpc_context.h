@@ -1,4 +1,5 @@
-// The CallContext of a call, from its gRPC context and to that of a call on its behalf.
+// Converts a gRPC context to the CallContext of a call, and a CallContext to the gRPC context of a
+// call on its behalf.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,7 +14,8 @@ namespace agmm {
 // without one.
 std::string MetadataOf(const grpc::ServerContextBase& context, const char* key);
 
-// Makes the context of a call; once per call, because each has a cancel token of its own.
+// Makes the context of a call. To be called once per call, because each context has its own cancel
+// token.
 CallContext CallContextOf(const grpc::ServerContextBase* context);
 
 // Makes `to` the context of a call on behalf of `from`.

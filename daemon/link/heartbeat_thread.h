@@ -14,22 +14,22 @@ namespace agmm {
 class HeartbeatStream {
  public:
   virtual ~HeartbeatStream() = default;
-  // Twice a kHeartbeatPeriod: ends the stream if it is silent (IsSilent). Not called after
+  // Called twice per kHeartbeatPeriod: ends the stream if it is silent (IsSilent). Not called after
   // this machine itself slept, because received messages may then still be unread.
   virtual void EndIfSilent(int64_t now_ns) = 0;
-  // After EndIfSilent: sends a heartbeat if one is `due`, which is every other time, or if it has
-  // news.
+  // Called after EndIfSilent: sends a heartbeat if one is `due`, which is every other time, or if
+  // the usage has changed.
   virtual void SendHeartbeat(bool due) = 0;
 };
 
 // Thread-safe. Sleeps while it has no stream.
 class HeartbeatThread {
  public:
-  // Reports its ticks to `pauses`, which outlives this.
+  // Reports its ticks to `pauses`, which must outlive this.
   explicit HeartbeatThread(PauseWatch* pauses) : pauses_(pauses) {}
-  // RESOURCE_EXHAUSTED if it has no thread; then it sends no heartbeats.
+  // RESOURCE_EXHAUSTED if the thread could not be started; then no heartbeats are sent.
   const absl::Status& status() const { return loop_.status(); }
-  // Serves `stream` as long as it lives elsewhere.
+  // Serves `stream` as long as another owner keeps it alive.
   void Watch(std::weak_ptr<HeartbeatStream> stream) { Schedule(std::move(stream), /*due=*/true); }
 
  private:

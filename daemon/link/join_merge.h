@@ -1,4 +1,4 @@
-// Messages of a Join call that wait for the stream are merged, so that a burst travels in few.
+// Merges messages of a Join call that wait for the stream, so that a burst travels in few messages.
 #pragma once
 
 #include "agmm/v1/peer.pb.h"
@@ -6,15 +6,15 @@
 namespace agmm {
 
 inline bool TravelsAlone(const v1::SequencerMessage& message) {
-  // The member takes nothing else from the messages that prove.
+  // The member ignores all other fields of handshake messages.
   return message.has_refusal() || !message.challenge().empty() || !message.proof().empty();
 }
 inline bool TravelsAlone(const v1::MemberMessage& message) { return message.has_hello(); }
 inline auto* ItemsOf(v1::SequencerMessage* message) { return message->mutable_commands(); }
 inline auto* ItemsOf(v1::MemberMessage* message) { return message->mutable_reports(); }
 
-// Appends `message` to `last`. False if they are to travel separately: items count in their
-// generation alone.
+// Appends `message` to `last`. Returns false if they must travel separately, because items are
+// valid only in their own generation.
 template <typename Message>
 bool MergeInto(Message* last, Message* message) {
   if (TravelsAlone(*last) || TravelsAlone(*message)) return false;

@@ -1,6 +1,6 @@
-// How both ends of a Join show that they know the world's secret, which is never sent. Until TLS
-// replaces it, this keeps strangers out, who cannot read the secret; it does not protect the bytes
-// that follow.
+// Proofs by which both ends of a Join show that they know the world's secret, which is never sent.
+// This excludes strangers, who cannot read the secret; it does not protect the bytes that follow,
+// which needs TLS.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace agmm {
 
-// Random bytes for a challenge or a hello's nonce.
+// Returns random bytes for a challenge or a hello's nonce.
 std::string JoinNonce();
 
-// The two ends of one stream have these in common.
+// The values that the two ends of a stream share.
 struct JoinProof {
   std::string secret, challenge, nonce;
 
   std::string OfMember(const v1::Hello& hello) const;
   std::string OfSequencer() const;
-  // Shown by the member's calls while the stream lives. In hex.
+  // The token, in hex, that the member's calls carry while the stream lives.
   std::string CallToken() const;
   // The key of the stream's UDP heartbeats, which is never sent.
   std::string HeartbeatKey() const;

@@ -12,8 +12,8 @@ namespace agmm {
 class MemberLink {
  public:
   virtual ~MemberLink() = default;
-  // Queues `message`; it may travel merged with others of its generation. Dropped once the stream
-  // has ended.
+  // Queues `message`, which may be merged with others of its generation. Drops it if the stream has
+  // ended.
   virtual void Send(v1::SequencerMessage message) = 0;
   // Sends the last message and ends the stream after it.
   virtual void Refuse(v1::Refusal refusal) = 0;

@@ -1,5 +1,5 @@
-// Answers whose memory is freed once they have been serialized. gRPC itself keeps the message,
-// which may be seven times as large as its bytes, until the client has read those.
+// Answers whose memory is freed once they have been serialized. gRPC itself would keep the message,
+// which may be seven times as large as its bytes, until the client has read the bytes.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -1,5 +1,5 @@
-// Bounds on what clients hold here: in all, for all hosts together, and for each owner, so that
-// none of them shuts out the others, or the users of the local socket.
+// Bounds on the resources that clients hold here: in total, for all hosts together, and for each
+// owner, so that no client shuts out the others, or the users of the local socket.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace agmm {
 
-// The principal, without the port of a peer's address: all connections of a host are one owner.
+// Returns the principal without the port of a peer's address: all connections of a host are one
+// owner.
 std::string OwnerOf(const std::string& principal);
 
 // Thread-safe.
@@ -22,22 +23,22 @@ class OwnerQuota {
     int64_t hosts = 0;  // of owners that are hosts, together
     int64_t owner = 0;
   };
-  // Three quarters of `all` for the hosts and a quarter for each owner, at least one.
+  // Returns three quarters of `all` for the hosts and a quarter for each owner, at least one.
   static Bounds Quarters(int64_t all);
 
   // The parts of an error: "4 sessions", "are open at this daemon", and as the next action "close
   // some".
   struct Words {
     std::string things, are, next;
-    bool bytes = false;  // of the things are counted
+    bool bytes = false;  // bytes are counted, not things
   };
   OwnerQuota(Words words, Bounds bounds);
 
   // Errors: RESOURCE_EXHAUSTED if `count` more would exceed a bound.
   absl::Status Check(const std::string& principal, int64_t count = 1) const;
-  // Counts them. Errors: those of Check, without an effect.
+  // Counts `count` more. Errors: those of Check; then nothing changes.
   absl::Status Take(const std::string& principal, int64_t count = 1);
-  // Requires a Take of the same owner.
+  // Undoes a Take of the same owner.
   void Return(const std::string& principal, int64_t count = 1);
   int64_t taken() const;
 
@@ -49,9 +50,9 @@ class OwnerQuota {
 
   const Words words_;
   const Bounds bounds_;
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all below
   int64_t all_ = 0, hosts_ = 0;
-  std::map<std::string, int64_t> owners_;  // without entries of 0
+  std::map<std::string, int64_t> owners_;  // has no entries of 0
 };
 
 }  // namespace agmm

@@ -1,6 +1,6 @@
 // Requests that the server accepts even if parsing fails, so that it can return a clear error. gRPC
-// itself answers such a request with UNIMPLEMENTED and no text, and takes such a message of a
-// stream for the stream's end.
+// itself answers such a request with UNIMPLEMENTED and no text, and treats such a message of a
+// stream as the end of the stream.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -15,8 +15,8 @@ namespace agmm {
 // The type of a server's requests, in place of Message.
 template <typename Message>
 struct Parsed {
-  // Fields that this version does not know are dropped from requests of more than this, which could
-  // otherwise occupy up to 8 MiB for as long as the call lasts.
+  // Unknown fields are dropped from requests larger than this, which could otherwise occupy up to 8
+  // MiB for the duration of the call.
   static constexpr size_t kSmallBytes = 4 << 10;
   Message message;
   bool ok = true;

@@ -8,10 +8,10 @@
 namespace agmm {
 namespace {
 
-// The others give up a daemon from which nothing has come since its last heartbeat.
+// The others give up a daemon if nothing has arrived since its last heartbeat.
 const int64_t kPauseNs =
     absl::ToInt64Nanoseconds(kSilenceLimit) - absl::ToInt64Nanoseconds(kHeartbeatPeriod);
-// The streams that ended meanwhile are found broken within this time.
+// Streams that ended during a pause are found broken within this time.
 constexpr int64_t kRecentNs = 5'000'000'000;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Pauses of this daemon itself: its process was stopped, or its host was suspended or too busy to
-// run it. To such a daemon all others seem to have left.
+// run it. To such a daemon it seems that all others have left.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,21 @@
 
 namespace agmm {
 
-// Finds pauses by a tick that comes late. Thread-safe. Times are those of PauseNanos.
+// Detects pauses by a late tick. Thread-safe. Times are those of PauseNanos.
 class PauseWatch {
  public:
-  // `node` names this one: "node a (10.0.0.1:7101)".
+  // `node` names this node: "node a (10.0.0.1:7101)".
   explicit PauseWatch(std::string node) : node_(std::move(node)) {}
 
-  // A tick is expected at `due_ns`.
+  // Announces a tick at `due_ns`.
   void Expect(int64_t due_ns);
-  // The tick that was expected at `due_ns` comes; none is expected until the next Expect.
+  // Called when the tick that was expected at `due_ns` happens; none is expected until the next
+  // Expect.
   void Tick(int64_t due_ns, int64_t now_ns);
-  // A clause about a pause that ended at most a few seconds ago, and in which the others may have
-  // given this daemon up: "node a (10.0.0.1:7101) was paused for 4.2 s (its process was stopped, or
-  // its host was suspended or overloaded)". Empty without one. Also right before the late tick.
+  // Returns a clause about a pause that ended at most a few seconds ago, in which the others may
+  // have given up this daemon: "node a (10.0.0.1:7101) was paused for 4.2 s (its process was
+  // stopped, or its host was suspended or overloaded)". Empty without a pause. Works even right
+  // before the late tick.
   std::string Recent(int64_t now_ns) const;
 
  private:
@@ -31,7 +33,7 @@ class PauseWatch {
   int64_t paused_ns_ = 0, resumed_ns_ = 0;
 };
 
-// Nanoseconds on CLOCK_BOOTTIME, which goes on while the host is suspended.
+// Returns nanoseconds on CLOCK_BOOTTIME, which continues while the host is suspended.
 int64_t PauseNanos();
 
 }  // namespace agmm

@@ -6,7 +6,7 @@
 namespace agmm {
 
 inline constexpr int kProtocolVersion = 14;   // the messages of peer.proto and their order
-inline constexpr int kPlanFormatVersion = 3;  // what a plan hash is taken over
+inline constexpr int kPlanFormatVersion = 3;  // the input of a plan's hash
 inline constexpr int kMessageVersion = 1;     // the transport's headers
 
 // Both ends of a stream send heartbeats, each from its own thread; silence ends the stream. Checked
@@ -14,7 +14,8 @@ inline constexpr int kMessageVersion = 1;     // the transport's headers
 // an idle daemon cheap.
 inline constexpr absl::Duration kHeartbeatPeriod = absl::Seconds(1);
 inline constexpr absl::Duration kSilenceLimit = absl::Milliseconds(2500);
-// The same while the other end's UDP heartbeats arrive: it lives, but something delays its stream.
+// The silence limit while the other end's UDP heartbeats arrive: it lives, but something delays its
+// stream.
 inline constexpr absl::Duration kStreamSilenceLimit = absl::Seconds(10);
 
 // gRPC keepalive. Both sides' values are here because a server ends connections that ping more
@@ -31,13 +32,14 @@ inline constexpr absl::Duration kRetryJoin = absl::Milliseconds(100);
 inline constexpr absl::Duration kRetryRefused = absl::Seconds(2);
 inline constexpr absl::Duration kRetryDuplicate = absl::Milliseconds(500);
 
-// Time for all paths of the transport to be made, and between two questions on one that is silent.
+// Time for all paths of the transport to be established, and the interval between two questions on
+// a silent path.
 inline constexpr absl::Duration kPathLimit = absl::Seconds(10);
 inline constexpr absl::Duration kAskPathAgain = absl::Milliseconds(250);
-// Before a transport that could not be renewed is renewed again.
+// Delay before the renewal of a transport is tried again.
 inline constexpr absl::Duration kRenewAgain = absl::Seconds(1);
 
-// The field of a refusal that a stranger gets, too.
+// The field of a refusal that even a stranger receives.
 inline constexpr char kSecretField[] = "local.secret";
 
 // Grace period before a broken transport is reported alone, because a killed peer's stream breaks,

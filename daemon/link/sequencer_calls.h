@@ -1,4 +1,4 @@
-// Calls of a node itself to the sequencer. Those of its clients are relayed (rpc/relay.cc).
+// A node's own calls to the sequencer. Its clients' calls are relayed (rpc/relay.cc).
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace agmm {
 
-// Answers calls of one method. The request may end with the call: keep a copy for later.
+// Answers calls of one method. The request is valid only during the call: copy it for later.
 template <typename Request, typename Response>
 using Handler = std::function<void(const CallContext&, const Request&, Reply<Response>)>;
 

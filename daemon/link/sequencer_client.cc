@@ -15,7 +15,7 @@
 namespace agmm {
 namespace {
 
-// A sequencer that is silent for longer is lost, and a path may have a round trip of a second.
+// A sequencer that is silent for longer is lost; a path may have a round-trip time of a second.
 constexpr absl::Duration kStatusTimeout = kSilenceLimit;
 
 absl::Status WorldIncomplete(absl::string_view why) {
@@ -79,7 +79,8 @@ absl::Status SequencerClient::Result(const Call& call, const grpc::Status& statu
     std::lock_guard lock(mutex_);
     if (!call.lost.ok()) return call.lost;
   }
-  // Daemons answer with details; without them gRPC itself reports a broken connection.
+  // Daemons answer with details; an error without details is gRPC's own report of a broken
+  // connection.
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty()) {
     const std::string pause = pauses_ == nullptr ? "" : pauses_->Recent(PauseNanos());
     return WithReason(

@@ -18,42 +18,44 @@
 namespace agmm {
 
 // Calls carry the deadline, the ids and the principal of the caller. Errors keep their code,
-// message and reason. Calls under way end as soon as the stream to the sequencer does, with ABORTED
-// and PEER_LOST.
+// message and reason. Calls in progress end with ABORTED and PEER_LOST as soon as the stream to the
+// sequencer ends.
 class SequencerClient {
  public:
-  // One call under way.
+  // One call in progress.
   struct Call {
     grpc::ClientContext context;
-    absl::Status lost;  // set by SetLost: why the call was cancelled
+    absl::Status lost;  // set by SetLost: the reason for cancelling the call
   };
 
-  // `sequencer` names it: "node a (10.0.0.1:7101)". `pauses`: of this daemon; null: not known.
+  // `sequencer` is its name: "node a (10.0.0.1:7101)". `pauses` are this daemon's; null if not
+  // known.
   SequencerClient(std::shared_ptr<grpc::Channel> channel, std::string sequencer,
                   const PauseWatch* pauses = nullptr);
-  // Ends the calls under way and waits for their ends.
+  // Ends the calls in progress and waits for their ends.
   ~SequencerClient();
 
-  // The stream to the sequencer is up. Calls show `token` (JoinProof::CallToken).
+  // Called when the stream to the sequencer is up. Calls carry `token` (JoinProof::CallToken).
   void SetConnected(std::string token);
-  // The stream is down: ends the calls under way with `reason`. New calls fail with `reason` and,
-  // if it is not empty, `next`.
+  // Called when the stream is down: ends the calls in progress with `reason`. New calls fail with
+  // `reason` and, if it is not empty, `next`.
   void SetLost(const absl::Status& reason, const std::string& next);
 
   // Returns this node's own calls, for as long as this lives.
   SequencerCalls calls();
 
-  // For calls of any method on `channel()`: Enter before the call, Result and then Leave at its
-  // end.
+  // For calls of any method on `channel()`: use Enter before the call, and Result and then Leave at
+  // its end.
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
-  // Prepares `call->context` for a call on behalf of `caller`. Errors: why no call can be made.
+  // Prepares `call->context` for a call on behalf of `caller`. Errors: the reason why no call can
+  // be made.
   absl::Status Enter(const CallContext& caller, const std::shared_ptr<Call>& call);
-  // The result of a call that ended with `status`.
+  // Returns the result of a call that ended with `status`.
   absl::Status Result(const Call& call, const grpc::Status& status);
   void Leave(const std::shared_ptr<Call>& call);
 
  private:
-  // Makes `handler` ask the sequencer; `start(context, request, response, done)` makes the call.
+  // Makes `handler` call the sequencer; `start(context, request, response, done)` starts the call.
   template <typename Request, typename Response, typename Start>
   void Bind(Handler<Request, Response>* handler, Start start);
 

@@ -28,12 +28,12 @@ inline constexpr absl::Duration kClientSilenceLimit = absl::Seconds(60);
 
 // One end of a call, which sends messages of type Out. Thread-safe. Hooks run without the lock, on
 // any thread; a derived class may call everything here with its own lock held. A shared_ptr keeps
-// the object, not the call: once that is done, nothing here has an effect.
+// the object, not the call: once the call is done, nothing here has an effect.
 template <typename Reactor, typename Out>
 class Stream : public Reactor, public std::enable_shared_from_this<Stream<Reactor, Out>> {
  public:
-  // Ends this end with `status`, behind the messages that wait if it is OK, without them otherwise.
-  // The first End counts.
+  // Ends this end with `status`: after the waiting messages if it is OK, else without them. The
+  // first End counts.
   void End(absl::Status status) {
     const auto self = this->shared_from_this();
     std::lock_guard lock(mutex_);
@@ -45,26 +45,26 @@ class Stream : public Reactor, public std::enable_shared_from_this<Stream<Reacto
   }
 
  protected:
-  // Bound of a message to which others were merged.
+  // Bound of a merged message.
   static constexpr size_t kMergedBytes = 1 << 20;
   enum class Phase { kOpen, kEnding, kFinished };  // kFinished: gRPC may finish the call
 
-  // `sent` has left, and its memory may be used again.
+  // Called when `sent` has been written, so that its memory can be reused.
   virtual void OnSent(Out /*sent*/) {}
-  // The other end left or is silent, or the daemon is stopping; may run more than once.
+  // Called when the other end left or is silent, or the daemon is stopping; may run more than once.
   virtual void OnBroken(absl::Status why) { End(std::move(why)); }
-  // Appends `message` to `last`, which waits to be sent; false if they are to travel separately.
-  // With the lock.
+  // Appends `message` to `last`, which waits to be sent; returns false if they must travel
+  // separately. Called with the lock held.
   virtual bool Merge(Out* /*last*/, Out* /*message*/) { return false; }
-  // Lets gRPC finish the call, because all has been written. With the lock.
+  // Lets gRPC finish the call, because everything has been written. Called with the lock held.
   virtual void LetGo(const absl::Status& status) = 0;
 
-  // Sends `message` behind the ones that wait. No effect after End.
+  // Sends `message` after the waiting ones. Has no effect after End.
   void Send(Out message) {
     Queue(std::move(message));
     Flush();
   }
-  // Sends `message` with the next Send or Flush, or behind a write that is under way.
+  // Sends `message` with the next Send or Flush, or after the write in progress.
   void Queue(Out message) {
     std::lock_guard lock(mutex_);
     if (phase_ != Phase::kOpen) return;
@@ -102,7 +102,7 @@ class Stream : public Reactor, public std::enable_shared_from_this<Stream<Reacto
     return std::static_pointer_cast<Derived>(this->shared_from_this());
   }
 
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards all below
   Phase phase_ = Phase::kOpen;
   absl::Status status_;  // from kEnding on
 
@@ -121,7 +121,7 @@ class Stream : public Reactor, public std::enable_shared_from_this<Stream<Reacto
     OnSent(std::move(sent));
   }
 
-  // With the lock.
+  // Requires the lock.
   void WriteOrFinish() {
     if (writing_ || phase_ == Phase::kFinished) return;
     if (!unsent_.empty()) {
@@ -148,7 +148,7 @@ class Stream : public Reactor, public std::enable_shared_from_this<Stream<Reacto
 template <typename Reactor, typename Out>
 class ServerStream : public Stream<Reactor, Out> {
  public:
-  // Takes the call over from gRPC. Once.
+  // Takes the call over from gRPC. To be called once.
   void Start() {
     this->Own();
     OnStart();
@@ -160,23 +160,24 @@ class ServerStream : public Stream<Reactor, Out> {
 
   // Runs once gRPC knows the stream: sends, reads and ends from here on.
   virtual void OnStart() = 0;
-  // After WatchSilence: on the loop, after each `limit` in which no message came or went.
+  // After WatchSilence, called on the loop after each `limit` without a message in either
+  // direction.
   virtual void OnSilence(absl::Duration limit) {
     if (!this->sending()) return;
     this->OnBroken(absl::DeadlineExceededError(
         absl::StrFormat("the client has taken nothing for %s", absl::FormatDuration(limit))));
-    // Ends the write that is under way.
+    // Ends the write in progress.
     TryCancel();
   }
-  // gRPC is done with the call; the last hook.
+  // The last hook: gRPC no longer uses the call.
   virtual void OnOver() {}
 
-  // Breaks the call: a write under way ends, also when the client takes nothing.
+  // Breaks the call: a write in progress ends, even if the client does not read.
   void TryCancel() {
     std::lock_guard lock(this->mutex_);
     if (context_ != nullptr) context_->TryCancel();
   }
-  // Once, from OnStart or before. `loop` outlives the call.
+  // To be called once, in OnStart or before. `loop` must outlive the call.
   void WatchSilence(Loop* loop, absl::Duration limit) {
     this->Touch();
     Watch(loop, limit, this->weak_from_this());
@@ -200,7 +201,8 @@ class ServerStream : public Stream<Reactor, Out> {
     }
     OnOver();
   }
-  // A silence counts only if this daemon itself did not sleep: messages may then still be unread.
+  // Silence counts only if this daemon itself did not sleep, because messages may then still be
+  // unread.
   static constexpr absl::Duration kLate = absl::Seconds(1);
   static void Watch(Loop* loop, absl::Duration limit, std::weak_ptr<Stream<Reactor, Out>> weak) {
     const Deadline due = Deadline::After(limit);
@@ -223,7 +225,7 @@ class ServerStream : public Stream<Reactor, Out> {
 template <typename Out>
 using WriteStream = ServerStream<grpc::ServerWriteReactor<Out>, Out>;
 
-// A call that also takes messages, one at a time: Read asks for the next.
+// A call that also receives messages, one at a time: Read requests the next one.
 template <typename In, typename Out>
 class BidiStream : public ServerStream<grpc::ServerBidiReactor<Parsed<In>, Out>, Out> {
  protected:
@@ -232,10 +234,10 @@ class BidiStream : public ServerStream<grpc::ServerBidiReactor<Parsed<In>, Out>,
 
   // `message` is valid until the next Read.
   virtual void OnMessage(In* message) = 0;
-  // The client sends no more, or the call broke.
+  // Called when the client has sent its last message, or the call broke.
   virtual void OnHalfClose() = 0;
 
-  // One at a time; not behind OnHalfClose. No effect after End.
+  // One read at a time; not after OnHalfClose. Has no effect after End.
   void Read() {
     std::lock_guard lock(this->mutex_);
     if (this->phase_ != Base::Phase::kOpen) return;
@@ -254,7 +256,7 @@ class BidiStream : public ServerStream<grpc::ServerBidiReactor<Parsed<In>, Out>,
   Parsed<In> in_;  // gRPC's while it reads
 };
 
-// Makes a stream and hands it to gRPC: the return value of a service's method.
+// Creates a stream and hands it to gRPC; the result is the return value of a service's method.
 template <typename Derived, typename... Args>
 Derived* StartStream(Args&&... args) {
   const auto stream = std::make_shared<Derived>(std::forward<Args>(args)...);

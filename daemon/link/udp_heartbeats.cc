@@ -28,13 +28,13 @@ namespace agmm {
 namespace {
 
 // A datagram: the mark, the stream's id, the datagram's number, and a keyed hash of both and of the
-// direction, which keeps a stranger from returning a question as its answer.
+// direction, so that a stranger cannot return a question as its answer.
 constexpr absl::string_view kMark = "agmmbeat";
 constexpr size_t kStreamIdBytes = 16, kNumberBytes = sizeof(uint64_t), kHashBytes = 16;
 constexpr size_t kBytes = kMark.size() + kStreamIdBytes + kNumberBytes + kHashBytes;
 constexpr absl::string_view kQuestion = "agmm beat question", kAnswer = "agmm beat answer";
 constexpr int kAtOnce = 64;
-// A question without an answer is asked again after this long.
+// A question without an answer is repeated after this time.
 const absl::Duration kAskAgain = kHeartbeatPeriod / 4;
 
 std::string IdOf(const std::string& key) {
@@ -105,7 +105,7 @@ void UdpHeartbeats::Loop() {
   while (true) {
     int wait_ms = -1;
     if (asks) {
-      // Each datagram wakes both hosts, so an idle world asks no more often than it must.
+      // Each datagram wakes both hosts, so an idle world asks as rarely as possible.
       const int64_t pause_ms =
           absl::ToInt64Milliseconds(AllAnswered() ? kHeartbeatPeriod : kAskAgain);
       const int64_t now_ms = MonotonicNanos() / 1'000'000;
@@ -167,7 +167,7 @@ void UdpHeartbeats::Reconnect(int64_t heard_ns) {
   connected_ns_ = now_ns;
 }
 
-// To the next of the addresses that the name has by now.
+// Connects to the next of the name's current addresses.
 void UdpHeartbeats::Connect() {
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address_, 1);
   if (!parsed.ok()) return;  // the configuration was checked
@@ -180,7 +180,7 @@ void UdpHeartbeats::Connect() {
   const int fd = socket(dialled_.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd >= 0 && connect(fd, dialled_.get(), dialled_.size) == 0) {
     sockets_.push_back(fd);
-    return Note(ETIMEDOUT);  // until it says more
+    return Note(ETIMEDOUT);  // until there is a more specific answer
   }
   Note(errno);
   if (fd >= 0) close(fd);
@@ -212,7 +212,7 @@ void UdpHeartbeats::Receive(int fd) {
       if (it == streams_.end()) continue;
       Stream& stream = it->second;
       const bool asks = !address_.empty();
-      // An old datagram may be a stranger's copy.
+      // An old datagram may have been copied by a stranger.
       if (number <= stream.received ||
           !SameHash(datagram, Signed(asks ? kAnswer : kQuestion, stream.key, id, number)))
         continue;

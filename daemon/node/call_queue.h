@@ -1,4 +1,4 @@
-// A lock, and the calls to be made once it is released.
+// A lock, and a queue of calls that are made once it is released.
 #pragma once
 
 #include <deque>
@@ -12,8 +12,9 @@
 namespace agmm {
 
 // State guarded by this lock changes within Do. Calls to other objects (executors, the transport,
-// reports) are queued meanwhile and made without the lock, in the order of queueing, by one thread
-// at a time: no two of them change places, and none can come back into locked state. Thread-safe.
+// reports) are queued in Do and made after the lock is released, in the order of queueing, by one
+// thread at a time: their order never changes, and none of them re-enters locked state.
+// Thread-safe.
 class CallQueue {
  public:
   using Call = std::function<void()>;
@@ -29,7 +30,7 @@ class CallQueue {
       calls_.pop_front();
       lock.unlock();
       call();
-      call = nullptr;  // what it holds is released without the lock, too
+      call = nullptr;  // objects that the call holds are released without the lock, too
       lock.lock();
     }
     calling_ = false;
@@ -38,9 +39,9 @@ class CallQueue {
     for (const Call& call : last) call();
   }
 
-  // Within Do.
+  // To be called within Do.
   void Add(Call call) { calls_.push_back(std::move(call)); }
-  // Within Do: makes `call` when no other is left. It may destroy the queue.
+  // To be called within Do: makes `call` after all others. It may destroy the queue.
   void AddLast(Call call) { last_.push_back(std::move(call)); }
 
  private:

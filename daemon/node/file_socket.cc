@@ -24,11 +24,11 @@ namespace {
 
 constexpr size_t kTokenBytes = 16;
 constexpr size_t kTokenDigits = 2 * kTokenBytes;
-// From a client's connection to the last byte of its token.
+// Bound on the time from a client's connection to the last byte of its token.
 constexpr absl::Duration kTokenLimit = absl::Seconds(2);
 constexpr int kBacklog = 64;
 
-// The client's pid, if it runs as this daemon's user or as root.
+// Returns the client's pid, if it runs as this daemon's user or as root.
 std::optional<pid_t> TrustedPeer(int connection) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -139,10 +139,11 @@ void FileSocket::Run() {
   bool resting = false;  // while descriptors are short the listener is not watched
   while (true) {
     std::vector<pollfd> fds = {{wake_, POLLIN, 0}};
-    // Only the ends of connections: further bytes of the clients are ignored.
+    // Watches only for the ends of connections: further bytes from the clients are ignored.
     for (const auto& [connection, token] : tokens_) fds.push_back({connection, POLLRDHUP, 0});
     for (const PendingClient& client : pending_) fds.push_back({client.connection, POLLIN, 0});
-    // Last, because a number that it gives may have been another connection's in this round.
+    // The listener comes last, because a descriptor that it returns may have belonged to another
+    // connection in this round.
     if (!resting) fds.push_back({listener_, POLLIN, 0});
     const int count = poll(fds.data(), fds.size(), resting ? kShortageMs : PendingLimitMs());
     if (count < 0 && errno != EINTR) return;
@@ -167,7 +168,7 @@ void FileSocket::Run() {
 int FileSocket::PendingLimitMs() const {
   if (pending_.empty()) return -1;
   const int64_t left_ms = absl::ToInt64Milliseconds(pending_.front().deadline.Left());
-  // One more, because a fraction of a millisecond must not become a busy wait.
+  // Rounds up, because a fraction of a millisecond must not become a busy wait.
   return static_cast<int>(std::max<int64_t>(left_ms, 0)) + 1;
 }
 
@@ -206,7 +207,8 @@ void FileSocket::ReadToken(std::deque<PendingClient>::iterator client) {
 }
 
 bool FileSocket::Serve(const PendingClient& client) {
-  // Sent with the lock, so that Withdraw sees the fetch; one byte fits in any socket's buffer.
+  // Sent with the lock held, so that Withdraw sees the fetch; one byte fits into any socket's
+  // buffer.
   std::lock_guard lock(mutex_);
   const auto offer = offers_.find(client.token);
   if (offer == offers_.end() || offer->second.connection >= 0) return false;

@@ -1,6 +1,7 @@
 // Hands file descriptors to clients of this host, over a unix socket next to the daemon's own: a
-// token that was sent over gRPC fetches them, once. The connection that fetched them stays open as
-// long as the client may have them mapped: it ends when the client closes it, or with its process.
+// token that was sent over gRPC fetches them, once. The connection that fetched them is open as
+// long as the client may have them mapped: it ends when the client closes it, or with the client's
+// process.
 #pragma once
 
 #include <sys/types.h>
@@ -25,8 +26,8 @@ namespace agmm {
 // Thread-safe.
 class FileSocket {
  public:
-  // Listens at `path` with mode 0600. Requires the lock of the daemon's own socket, because a
-  // file at `path` is then a dead daemon's and is removed. Errors: INVALID_ARGUMENT for a path that
+  // Listens at `path` with mode 0600. Requires the lock of the daemon's own socket, so that a file
+  // at `path` belongs to a dead daemon and can be removed. Errors: INVALID_ARGUMENT for a path that
   // is too long; the system's.
   static absl::StatusOr<std::unique_ptr<FileSocket>> Start(const std::string& path);
   // Closes all connections without calling their `closed`.
@@ -35,21 +36,21 @@ class FileSocket {
 
   const std::string& path() const { return path_; }
 
-  // A new token for `fds`, which are closed once they have been fetched or withdrawn; at most
-  // kMaxFiles. `closed` runs once, on a thread of this object, when the connection that fetched
+  // Returns a new token for `fds`, at most kMaxFiles, which are closed once they have been fetched
+  // or withdrawn. `closed` runs once, on a thread of this object, when the connection that fetched
   // them has ended.
   std::string Offer(std::vector<int> fds, std::function<void()> closed);
-  // Voids the token. Returns nothing if its files were not fetched, and then `closed` never runs;
-  // else the pid of the client that fetched them, 0 if it is unknown.
+  // Voids the token. Returns nothing if its files were not fetched; `closed` then never runs.
+  // Otherwise returns the pid of the client that fetched them, 0 if it is unknown.
   std::optional<pid_t> Withdraw(const std::string& token);
 
-  // Calls of accept so far.
+  // The number of calls of accept so far.
   int64_t accepts() const { return accepts_.load(); }
 
   static constexpr size_t kMaxFiles = 64;
   static constexpr int kShortageMs = 100;  // pause while descriptors are short
-  // Clients that have not sent all of their token. Each has two seconds; one more closes the
-  // oldest.
+  // Bound on clients that have not sent their whole token. Each has two seconds; one client more
+  // closes the oldest.
   static constexpr size_t kMaxPending = 64;
 
  private:
@@ -59,7 +60,7 @@ class FileSocket {
     int connection = -1;  // that fetched the files
     pid_t pid = 0;
   };
-  // A client that has not sent all of its token.
+  // A client that has not sent its whole token.
   struct PendingClient {
     int connection = -1;
     pid_t pid = 0;
@@ -76,7 +77,7 @@ class FileSocket {
   // True if the connection fetched files and stays open.
   bool Serve(const PendingClient& client);
   void DropOldest();
-  // Until the oldest pending client's deadline; -1 if none is pending.
+  // Returns the time until the oldest pending client's deadline; -1 if none is pending.
   int PendingLimitMs() const;
   void End(int connection);
   static void CloseAll(std::vector<int>* fds);
@@ -85,9 +86,9 @@ class FileSocket {
   const int listener_, wake_;
   std::atomic<int64_t> accepts_{0};
   std::mutex mutex_;
-  std::map<std::string, Offered> offers_;  // fetched ones, too; with mutex_
-  std::map<int, std::string> tokens_;      // of the connections that fetched; on the thread
-  std::deque<PendingClient> pending_;      // in the order of arrival; on the thread
+  std::map<std::string, Offered> offers_;  // including fetched ones; guarded by mutex_
+  std::map<int, std::string> tokens_;      // of the connections that fetched; used on the thread
+  std::deque<PendingClient> pending_;      // in the order of arrival; used on the thread
   std::thread thread_;
 };
 

@@ -28,8 +28,8 @@ void Filler::Run(const v1::FillShards& command, uint64_t local_generation) {
   v1::Report report;
   report.mutable_tensor_filled()->set_tensor_id(command.tensor_id());
   *report.mutable_tensor_filled()->mutable_error() = ToProto(FillAll(command, local_generation));
-  // A report that leaves here comes before `drained`, so that it cannot be taken for one of the
-  // next generation.
+  // A report that is sent here comes before `drained`, so it cannot be mistaken for one of the next
+  // generation.
   if (local_generation == local_generation_) report_(std::move(report));
 }
 

@@ -1,4 +1,4 @@
-// Fills this node's shards, one tensor after the other, on a thread of its own.
+// Fills this node's shards, one tensor after the other, on its own thread.
 #pragma once
 
 #include <atomic>
@@ -17,19 +17,19 @@ class Filler {
   // `report` takes TensorFilled, on the filler's thread.
   using ReportFn = std::function<void(v1::Report)>;
   Filler(TensorStore* store, ReportFn report);
-  // Stops the fill that runs and waits for it.
+  // Stops the running fill and waits for its end.
   ~Filler() { ++local_generation_; }
   Filler(const Filler&) = delete;
 
-  // RESOURCE_EXHAUSTED if it has no thread, and can take no command.
+  // RESOURCE_EXHAUSTED if the thread could not be started; then no command may be given.
   const absl::Status& status() const { return loop_.status(); }
 
-  // Requires that the tensor has been placed, and stays until TensorFilled is reported or the
-  // generation has ended.
+  // Requires that the tensor has been placed, and stays placed until TensorFilled is reported or
+  // the generation has ended.
   void Fill(const v1::FillShards& command);
 
-  // Drops the fills that wait and stops the one that runs, within a piece, with no report.
-  // `drained` runs on the filler's thread, once no earlier fill writes any more.
+  // Drops the waiting fills and stops the running one after its current piece, without a report.
+  // `drained` runs on the filler's thread, once no earlier fill writes.
   void EndGeneration(std::function<void()> drained);
 
  private:

@@ -39,7 +39,8 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address) {
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Its pings wake both ends of an idle stream; large data does not use this channel.
+  // Disabled, because its pings wake both ends of an idle stream, and large data does not use this
+  // channel.
   args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -54,7 +55,7 @@ class Join::MemberEnd final
       public SequencerLink,
       public HeartbeatStream {
  public:
-  // `join` waits for OnEnded, but not for the last heartbeat.
+  // `join` must wait for OnEnded, but not for the last heartbeat.
   explicit MemberEnd(Join* join)
       : join_(join), udp_heartbeats_(join->udp_heartbeats_), view_(join->view_) {}
 
@@ -62,7 +63,7 @@ class Join::MemberEnd final
     Own();
     context_.set_wait_for_ready(true);
     join_->stub_->async()->Join(&context_, this);
-    AddHold();  // for the writes, which start on any thread
+    AddHold();  // for the writes, which may start on any thread
     StartRead(&in_);
     StartCall();
     join_->heartbeats_->Watch(Self<MemberEnd>());
@@ -110,14 +111,15 @@ class Join::MemberEnd final
   // Always true.
   bool OnCommands() {
     const bool first = !std::exchange(any_, true);
-    // Later ones may be no more than a heartbeat.
+    // Later messages may contain only a heartbeat.
     if (first || in_.has_refusal() || in_.commands_size() > 0) {
       join_->loop_->Post(
           [member = join_->member_, message = std::move(in_)] { member->OnMessage(message); });
     }
     return true;
   }
-  // A challenge, which the hello answers, then a proof. False ends the stream.
+  // Handles a challenge, which the hello answers, and then a proof. Returns false to end the
+  // stream.
   bool OnHandshake() {
     if (proof_.challenge.empty() && !in_.challenge().empty()) {
       proof_.challenge = in_.challenge();
@@ -142,7 +144,7 @@ class Join::MemberEnd final
             : "it does not know this world's secret, or is an agmmd of another version"));
     return false;
   }
-  // The call's own status is coming, which says more.
+  // The call's own status, which is more specific, follows.
   void OnBroken(absl::Status) override { End(absl::UnknownError("its stream broke")); }
   bool Merge(v1::MemberMessage* last, v1::MemberMessage* message) override {
     return MergeInto(last, message);
@@ -160,7 +162,7 @@ class Join::MemberEnd final
       std::lock_guard lock(mutex_);
       end = status_;
     }
-    // The sequencer says why it ends a stream; gRPC itself gives no details.
+    // The sequencer gives details when it ends a stream; gRPC itself gives none.
     const bool given_up = absl::IsUnknown(end) && !status.error_details().empty() &&
                           status.error_code() == grpc::StatusCode::CANCELLED;
     if (given_up) {
@@ -178,12 +180,12 @@ class Join::MemberEnd final
   grpc::ClientContext context_;
   v1::SequencerMessage in_;
   std::atomic<int64_t> received_ns_{0};  // 0: not connected yet
-  // On the reading thread, but for proof_, which does not change once the hello is sent.
+  // Used on the reading thread, except proof_, which does not change once the hello is sent.
   JoinProof proof_{.secret = join_->secret_, .nonce = JoinNonce()};
-  std::string token_, heartbeat_key_;  // once proven_
+  std::string token_, heartbeat_key_;  // set once proven_
   std::atomic<bool> proven_{false};
   bool any_ = false;  // a message has followed the handshake
-  // The usage of the last heartbeat that had one; on the heartbeats' thread.
+  // The usage in the last heartbeat that had one; used on the heartbeat thread.
   std::optional<std::string> sent_usage_;
 };
 

@@ -23,23 +23,26 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address);
 
 class Join {
  public:
-  // Requires that all arguments outlive this, and `view` and `udp_heartbeats` its streams' last
-  // heartbeats. `channel` leads to `address`; `secret` is the world's.
+  // Requires that all arguments outlive this, and that `view` and `udp_heartbeats` outlive the last
+  // heartbeats of its streams. `channel` leads to `address`; `secret` is the world's.
   Join(std::string address, std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop,
        HeartbeatThread* heartbeats, UdpHeartbeats* udp_heartbeats, Member* member,
        const StatusView* view);
   ~Join() { Stop(); }
-  // Ends the stream and waits for its end; the loop must still run. Not on the loop. Idempotent.
+  // Ends the stream and waits for its end; the loop must still run. Must not be called on the loop.
+  // Idempotent.
   void Stop();
   // On the loop.
   void Start();
-  // The token that this member's calls show while the stream lives. On the loop; empty before.
+  // The token that this member's calls carry while the stream lives; empty before. On the loop
+  // only.
   const std::string& token() const { return token_; }
 
  private:
   class MemberEnd;
 
-  // On the loop. `end`: why, such as "its stream broke". `detail`: in the words of gRPC.
+  // Called on the loop. `end` is the reason, such as "its stream broke"; `detail` is gRPC's own
+  // text.
   void OnEnded(const absl::Status& end, bool given_up, const std::string& detail);
 
   const std::string address_;

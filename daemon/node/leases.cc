@@ -49,7 +49,7 @@ void BeginLease(const TransferParts& parts, const CallContext& call, v1::BeginLe
         *answered = true;
         reply(std::move(begun));
       });
-  // A lease that is granted all the same is returned by the caller.
+  // If the lease is granted all the same, the caller returns it.
   call.cancel->OnCancel([parts, endless, answered, id = request.lease_id()](const absl::Status&) {
     if (*answered) return;
     EndLease(parts, endless, {id, 0, parts.io->local_generation()}, LeaseEnd::kUntouched,

@@ -16,11 +16,11 @@
 
 namespace agmm {
 
-// Bounds the bytes of tensors that wait in the daemon's memory between clients and devices: half of
-// `bytes` for one owner, three quarters for all hosts together.
+// Returns a quota for the bytes of tensors that wait in the daemon's memory between clients and
+// devices: half of `bytes` for one owner, three quarters for all hosts together.
 std::shared_ptr<OwnerQuota> TransferMemory(int64_t bytes);
 
-// Dependencies of a transfer; all outlive it.
+// Dependencies of a transfer; all must outlive it.
 struct TransferParts {
   const SequencerCalls* sequencer;
   TensorIo* io;
@@ -29,22 +29,22 @@ struct TransferParts {
   std::shared_ptr<OwnerQuota> memory = TransferMemory(int64_t{512} << 20);
 };
 
-// Request and return leases on behalf of `call`, without its deadline and also after its client has
-// left: a lease whose grant were not awaited would never be returned. `request` names the target
-// and the kind of lease; its id and the node are filled in. Once `call.cancel` is cancelled, a
-// lease that still waits is withdrawn, and answered at once.
+// Request and return leases on behalf of `call`, without its deadline and even after its client has
+// left: a lease whose grant was not awaited would never be returned. `request` names the target and
+// the kind of lease; its id and the node are filled in. Once `call.cancel` is cancelled, a waiting
+// lease is withdrawn and answered at once.
 void BeginLease(const TransferParts& parts, const CallContext& call, v1::BeginLeaseRequest request,
                 Reply<v1::BeginLeaseResponse> reply);
-// An error says why `local_generation` ended, if it did, see TensorIo::Explain.
+// If `local_generation` has ended, the error is the reason for that, see TensorIo::Explain.
 struct LeaseOfTensor {
   uint64_t lease_id, tensor_id;
-  uint64_t local_generation;  // as TensorIo::local_generation before BeginLease
+  uint64_t local_generation;  // TensorIo::local_generation before BeginLease
 };
 void EndLease(const TransferParts& parts, const CallContext& call, const LeaseOfTensor& lease,
               LeaseEnd how, Reply<v1::EndLeaseResponse> reply);
 
-// Takes `bytes` of TransferParts::memory for the life of the returned object.
-// Errors: RESOURCE_EXHAUSTED with TRANSFERS_FULL; a client tries again a little later.
+// Takes `bytes` of TransferParts::memory for the life of the returned object. Errors:
+// RESOURCE_EXHAUSTED with TRANSFERS_FULL; clients retry a little later.
 absl::StatusOr<std::shared_ptr<void>> TakeMemory(const TransferParts& parts,
                                                  const std::string& principal, int64_t bytes);
 

@@ -16,11 +16,11 @@
 namespace agmm {
 namespace {
 
-// Epochs that a device has been given and has not run: enough that it never waits for the runner.
+// Epochs that a device has received and not run: enough that it never waits for the runner.
 constexpr int kMaxQueuedEpochs = 4;
 constexpr size_t kEpochTimesKept = 64;
 
-// No epoch of `launch` is outstanding, and none will be fed.
+// Returns true if no epoch of `launch` is outstanding, and none will be fed.
 bool Over(const LocalLaunch& launch) {
   const bool no_more = launch.stopped || !launch.status.ok();
   return std::all_of(launch.shares.begin(), launch.shares.end(),
@@ -145,7 +145,7 @@ void LocalLaunches::OnEpochDone(const LaunchPtr& launch, int index, const EpochR
 }
 
 // A cancelled executor fails everything queued on it, so a launch is stopped only when the earlier
-// ones of its plan are over.
+// launches of its plan have ended.
 void LocalLaunches::Advance(const PlanPtr& plan) {
   while (!plan->launches.empty()) {
     const LaunchPtr first = plan->launches.front();
@@ -153,7 +153,7 @@ void LocalLaunches::Advance(const PlanPtr& plan) {
     const absl::Status& why = first->status.ok() ? first->cancel : first->status;
     if (!well && !why.ok()) Fail(plan, why);
     if (!Over(*first)) return;
-    // The report frees the launch's memory, so no message may still write to it.
+    // The report frees the launch's memory, so no message may still be writing to it.
     if (!plan->failure.ok() && plan->receives > 0) return;
     report_(ReportOf(*first));
     if (const auto it = jobs_.find(first->job); it != jobs_.end() && it->second == first)
@@ -167,11 +167,11 @@ void LocalLaunches::Fail(const PlanPtr& plan, const absl::Status& reason) {
   if (!plan->failure.ok()) return;
   plan->failure = reason;
   for (const LaunchPtr& launch : plan->launches) launch->stopped = true;
-  // Queued after the Run of every epoch that has been fed.
+  // Queued after the Run of every fed epoch.
   calls_->Add([plan, reason] {
     for (const LocalPlan::LocalRank& local : plan->locals) local.executor->Cancel(reason);
   });
-  // Parked messages for an epoch that is never launched are offered again, and dropped.
+  // Parked messages for an epoch that will never be launched are offered again, and then dropped.
   unparked_();
   for (size_t device = 0; device < devices_.size(); ++device) {
     std::erase_if(devices_[device].launches,
@@ -214,7 +214,7 @@ v1::Report LocalLaunches::ReportOf(const LocalLaunch& launch) const {
   done->set_job_id(launch.job);
   absl::Status status = launch.status;
   if (status.ok() && launch.stopped) status = plan.failure;
-  // The step that was running at the deadline says little about a job that is merely long.
+  // The step that was running at the deadline explains little if a job is merely long.
   if (absl::IsDeadlineExceeded(status) && launch.epochs > 1) {
     int succeeded = launch.epochs;
     for (const LocalLaunch::RankShare& share : launch.shares)
@@ -254,7 +254,7 @@ v1::RankReport LocalLaunches::RankReportOf(const LocalLaunch& launch, size_t ind
 
 void LocalLaunches::Observe(const v1::ReportProgress& query,
                             const std::vector<v1::NodePath>& paths) {
-  // The answers come on any thread.
+  // The answers arrive on any thread.
   struct Answer {
     std::mutex mutex;
     v1::Report report;

@@ -35,7 +35,7 @@ struct LocalLaunch {
   Deadline deadline;
   std::vector<RankShare> shares;  // by LocalPlan::locals
   absl::Status status;            // the first error of an epoch
-  absl::Status cancel;            // takes effect when the earlier launches of the plan are over
+  absl::Status cancel;            // takes effect when the earlier launches of the plan have ended
   bool stopped = false;           // no further epoch is fed
 };
 
@@ -45,29 +45,29 @@ using LaunchPtr = std::shared_ptr<LocalLaunch>;
 // methods are called within `calls->Do`.
 class LocalLaunches {
  public:
-  // `report` takes the answers, within Do. `unparked` is called within Do when a parked message may
-  // have become acceptable, or can no longer become so.
+  // `report` receives the answers, within Do. `unparked` is called within Do when a parked message
+  // may have become acceptable, or can no longer become acceptable.
   LocalLaunches(int self_node, size_t devices, CallQueue* calls, Plans* plans,
                 std::function<void(v1::Report)> report, std::function<void()> unparked);
 
-  // `plan`: null if it is not prepared here.
+  // `plan` is null if it is not prepared here.
   void Add(const v1::LaunchJob& command, const PlanPtr& plan);
-  // No effect on a job that is not running.
+  // Has no effect if the job is not running.
   void Cancel(uint64_t job, const absl::Status& reason);
   // Fails the launch of `epoch`, or without one the plan.
   void FailEpoch(const PlanPtr& plan, uint64_t epoch, const absl::Status& reason);
   // Ends the plan: no further epoch begins, and those in progress are cancelled.
   void Fail(const PlanPtr& plan, const absl::Status& reason);
-  // Stops and reports the plan's launches as far as they have come; forgets a plan that is over.
+  // Stops and reports those launches of the plan that can end now; forgets a plan that has ended.
   void Advance(const PlanPtr& plan);
-  // Asks the executors where they are in the job, and reports their answers.
+  // Asks the executors for their progress in the job, and reports their answers.
   void Observe(const v1::ReportProgress& query, const std::vector<v1::NodePath>& paths);
   // The launch that contains `epoch`, or null.
   static LocalLaunch* Find(const LocalPlan& plan, uint64_t epoch);
 
  private:
   struct DeviceQueue {
-    // With the index of the share; in command order.
+    // The launches with the index of the device's share, in command order.
     std::deque<std::pair<LaunchPtr, int>> launches;
     int outstanding = 0;  // epochs
   };
@@ -75,7 +75,7 @@ class LocalLaunches {
   LaunchPtr Bind(const v1::LaunchJob& command, const PlanPtr& plan) const;
   // Gives a device its next epochs.
   void Feed(int device);
-  // Without the lock.
+  // Called without the lock.
   void OnEpochDone(const LaunchPtr& launch, int index, const EpochReport& report);
   v1::Report ReportOf(const LocalLaunch& launch) const;
   // One local rank's share of a report.

@@ -23,7 +23,7 @@ struct LocalDevice {
   Heap* heap = nullptr;
 };
 
-// The node's ranks, and how they reach the others.
+// The node's ranks, and their transport to other nodes.
 struct LocalNode {
   int index = 0;
   int first_rank = 0;  // of the world; the devices are this rank and the following ones
@@ -44,13 +44,13 @@ struct LocalPlan {
   // Constant after Prepare. The vectors are by rank of the mesh.
   uint64_t id = 0;
   Problem problem;
-  // The part of it that this node needs (PartOf), which the executors share.
+  // The part of the schedule that this node needs (PartOf), which the executors share.
   std::shared_ptr<const Schedule> schedule;
   StepNames names;
-  // By rank of the mesh and index of the slot, of this node's ranks: the step that raises it, as
-  // the rank that runs it and the index into that rank's part of the schedule.
+  // For each slot of this node's ranks, by rank of the mesh and index of the slot: the step that
+  // raises it, as the rank that runs the step and the index into that rank's part of the schedule.
   struct Producer {
-    Rank rank = -1;  // -1: none here
+    Rank rank = -1;  // -1: not on this node
     int index = 0;
   };
   std::vector<std::vector<Producer>> producers;
@@ -65,7 +65,7 @@ struct LocalPlan {
   // Guarded by the runner's CallQueue.
   std::deque<std::shared_ptr<LocalLaunch>> launches;  // in command order, those not yet reported
   absl::Status failure;   // no epoch begins and no message is accepted after
-  bool released = false;  // forgotten when nothing runs or arrives any more
+  bool released = false;  // forgotten once nothing runs or arrives
   int receives = 0;       // accepted messages that have not arrived
   uint64_t next_epoch = 1;
 

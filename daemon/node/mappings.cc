@@ -21,7 +21,7 @@ constexpr size_t kMaxMappings = 256;
 // Grace period for a client to unmap. Healthy clients take milliseconds.
 constexpr absl::Duration kUnmapGrace = absl::Seconds(1);
 
-// A new descriptor of the same memory, read-only unless `writable`.
+// Returns a new descriptor of the same memory, read-only unless `writable`.
 absl::StatusOr<int> Reopen(int fd, bool writable) {
   const std::string path = absl::StrCat("/proc/self/fd/", fd);
   const int again = open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
@@ -49,7 +49,7 @@ void ServedMapping::Begin(const CallContext& call, const v1::BeginMapping& begin
     return OnLease(absl::FailedPreconditionError("this daemon has no socket to map tensors over"));
   v1::GetTensorRequest request;
   *request.mutable_tensor() = begin.tensor();
-  // The place is checked before there is a lease, because others would wait for that.
+  // The place is checked before a lease is requested, because others would wait for the lease.
   mappings_->parts_.sequencer->get_tensor(
       call, request, [self = shared_from_this(), call](absl::StatusOr<v1::Tensor> tensor) {
         absl::Status status = tensor.status();
@@ -211,7 +211,7 @@ void ServedMapping::OnReturned(absl::StatusOr<v1::EndLeaseResponse> response) {
 
 void ServedMapping::Finish(Deferred* after) {
   phase_ = Phase::kOver;
-  // First, because a client that hears of the end may begin another mapping.
+  // Comes first, because a client that learns of the end may begin another mapping.
   after->Add([self = shared_from_this()] { self->mappings_->Remove(self.get()); });
   Tell(*end_, after);
 }
@@ -228,7 +228,7 @@ void ServedMapping::OnUnmapped() {
     unmapped_ = true;
     Advance(&after);
   }
-  // Behind a report of the memory as held, which the loop makes.
+  // Posted, so that it comes after the loop's report that the memory is held.
   mappings_->parts_.loop->Post([self = shared_from_this()] {
     v1::Report report;
     {

@@ -1,4 +1,4 @@
-// Tensors whose shards a client of this host maps into its own memory, under a lease that lasts
+// Mappings of tensor shards into the memory of a client on this host, under a lease that lasts
 // until the client has unmapped them.
 #pragma once
 
@@ -26,30 +26,32 @@ namespace agmm {
 
 class Mappings;
 
-// One mapping. Thread-safe. It lives in callbacks until its lease has ended: the client's
-// connection to the file socket, and not its call, says whether the memory is mapped.
+// One mapping. Thread-safe. Callbacks keep it alive until its lease has ended: the memory is mapped
+// as long as the client's connection to the file socket is open, which may be longer than its call.
 class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
  public:
-  // How the mapping answers its client; without its lock, on any thread.
+  // Sends the mapping's answers to its client; called without the lock, on any thread.
   struct Client {
-    // The shards, once they are the client's; behind a commit the tensor with its new version.
+    // Sends the shards once the client may map them, and after a commit the tensor with its new
+    // version.
     std::function<void(v1::MapTensorResponse)> send;
-    std::function<void(absl::Status)> end;  // once; the last answer
+    std::function<void(absl::Status)> end;  // called once, with the last answer
   };
   ServedMapping(Mappings* mappings, Client client);
 
-  // Asks for the lease, on behalf of `call`. Once.
+  // Requests the lease, on behalf of `call`. To be called once.
   void Begin(const CallContext& call, const v1::BeginMapping& begin);
-  // The shards hold the new contents. Answered once the client has unmapped them.
+  // Makes the shards the new contents. Answered once the client has unmapped them.
   void Commit();
-  // Ends the mapping; OK is its good end without a commit. The first end counts. A commit that has
-  // been sent to the sequencer is decided by its answer.
+  // Ends the mapping; OK stands for a normal end without a commit. The first end counts. If a
+  // commit has been sent to the sequencer, its answer decides.
   void End(absl::Status why);
   // Ends the mapping if it belongs to the session.
   void EndSession(const std::string& session_id);
 
-  // Reports the memory, if the client may still have it mapped: `earlier` where the generation of
-  // its lease is over, else where it is not. On the loop, which also reports its release.
+  // Reports the memory as held, if the client may still have it mapped. `earlier` selects mappings
+  // whose generation has ended; otherwise mappings of the current one. Called on the loop, which
+  // also reports the release.
   void ReportHeld(bool earlier);
 
   bool writable() const { return writable_; }
@@ -57,23 +59,23 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
  private:
   friend class Mappings;
   // kOpening: the lease has been requested. kOpen: the client may map the shards, and write them.
-  // kUnmapping: the client is to unmap them. kReturning: the lease is being returned.
-  // kCommitting: likewise, with new contents. kOver: nothing is left.
+  // kUnmapping: the client must unmap them. kReturning: the lease is being returned. kCommitting:
+  // the lease is being returned with new contents. kOver: the lease has ended.
   enum class Phase { kIdle, kOpening, kOpen, kUnmapping, kReturning, kCommitting, kOver };
 
   void RequestLease(CallContext call, const v1::Tensor& tensor);
   void OnLease(absl::StatusOr<v1::BeginLeaseResponse> response);
   void OnReturned(absl::StatusOr<v1::EndLeaseResponse> response);
-  // The client's connection to the file socket has ended.
+  // Called when the client's connection to the file socket has ended.
   void OnUnmapped();
-  // On the loop, kUnmapGrace after the client was to unmap.
+  // Called on the loop, kUnmapGrace after the client was asked to unmap.
   void OnStillMapped(pid_t client);
   absl::Status CheckGeneration() const;
 
-  // With the lock, as all below.
+  // These, and all below, require the lock.
   void Advance(Deferred* after);
   void ReturnLease(Deferred* after);
-  // Tells the client the end, once.
+  // Reports the end to the client, once.
   void Tell(const absl::Status& status, Deferred* after);
   void Finish(Deferred* after);
   // Fills `response` with the shards and the token of their files.
@@ -86,16 +88,16 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
 
   std::mutex mutex_;  // of all below
   Phase phase_ = Phase::kIdle;
-  Client client_;                    // null once told the end
+  Client client_;                    // null once the end was reported
   std::string session_id_;           // ends the mapping
-  bool commit_ = false;              // asked for
+  bool commit_ = false;              // requested
   std::optional<absl::Status> end_;  // the first one
   uint64_t lease_id_ = 0;
   v1::Tensor tensor_;
-  std::set<int> ranks_;    // with mapped shards
+  std::set<int> ranks_;    // ranks with mapped shards
   std::string token_;      // of the files; empty: not offered yet
   bool unmapped_ = false;  // no process has the memory mapped
-  uint64_t hold_id_ = 0;   // under which it was reported as held; 0: it was not
+  uint64_t hold_id_ = 0;   // id of the report that the memory is held; 0: not reported
 };
 
 // The mappings of this daemon's clients. Thread-safe.
@@ -103,34 +105,35 @@ class Mappings {
  public:
   using ReportFn = std::function<void(v1::Report)>;
 
-  // All outlive the mappings. `node_names` by world rank. A client is to begin its mapping within
-  // `silence`.
+  // All arguments must outlive the mappings. `node_names` is by world rank. A client must begin its
+  // mapping within `silence`.
   Mappings(const TransferParts& parts, TensorStore* store, std::vector<std::string> node_names,
            absl::Duration silence = absl::Seconds(60));
-  // Mappings are refused before. `files` is destroyed before this object.
+  // Until this call, mappings are refused. `files` is destroyed before this object.
   void SetFiles(FileSocket* files) { files_ = files; }
-  // `report` takes memory that clients keep mapped, and its release; on the loop. Set before the
-  // first mapping.
+  // `report` receives the memory that clients keep mapped, and its release, on the loop. Must be
+  // set before the first mapping.
   void OnReport(ReportFn report) { report_ = std::move(report); }
 
-  // A mapping for one client, which counts from now on. Errors: RESOURCE_EXHAUSTED.
+  // Creates a mapping for one client, which counts from now on. Errors: RESOURCE_EXHAUSTED.
   absl::StatusOr<std::shared_ptr<ServedMapping>> Create(ServedMapping::Client client);
 
-  // End those of the session, or all, because their generation is over. Memory that clients still
-  // have mapped keeps its lease, or is reported by ReportHeld.
+  // End the session's mappings, or all mappings because their generation has ended. Memory that
+  // clients still have mapped keeps its lease, or is reported by ReportHeld.
   void EndSession(const std::string& session_id);
   void EndAll(const absl::Status& why);
 
-  // Reports memory of earlier generations that clients still have mapped. On the loop.
+  // Reports memory of earlier generations that clients still have mapped. Called on the loop.
   void ReportHeld();
-  // Mappings that are not over.
+  // Returns the number of mappings that have not ended.
   size_t count();
   absl::Duration silence() const { return silence_; }
   Loop* loop() const { return parts_.loop; }
 
  private:
   friend class ServedMapping;
-  // OK if the shards of `tensor` can be mapped here: all of them to write, one to read.
+  // Returns OK if the shards of `tensor` can be mapped here: all of them for writing, at least one
+  // for reading.
   absl::Status CheckPlace(const v1::Tensor& tensor, bool writable) const;
   void Remove(ServedMapping* mapping);
   std::vector<std::shared_ptr<ServedMapping>> All();

@@ -23,8 +23,8 @@
 namespace agmm {
 namespace {
 
-// Looking through the descriptors of the process takes a millisecond, and many jobs may be asked
-// about at a time.
+// The scan of the process's descriptors takes a millisecond, and questions about many jobs may
+// arrive at once.
 constexpr absl::Duration kPathsFresh = absl::Milliseconds(100);
 
 absl::Status Lost(const std::string& what) {
@@ -116,9 +116,9 @@ void Member::OnMessage(const v1::SequencerMessage& message) {
 }
 
 void Member::OnRefusal(const v1::Refusal& refusal) {
-  accepted_ = false;  // a heartbeat may have come first
+  accepted_ = false;  // a heartbeat may have arrived first
   const std::string& self = config_.node().name;
-  // The other one may be this daemon's predecessor on a host that went down, not yet given up.
+  // The other daemon may be this one's predecessor, which has died and has not been given up yet.
   if (refusal.field() == "incarnation") {
     return RetryAfter(
         kRetryDuplicate,
@@ -170,7 +170,8 @@ void Member::Drain(const absl::Status& reason) {
       });
     });
   });
-  // At once, because the drain waits for bytes under way, and lost nodes send and take none.
+  // Renews at once, because the drain waits for bytes in flight, and lost nodes neither send nor
+  // receive them.
   Renew();
 }
 
@@ -276,7 +277,7 @@ const std::vector<v1::NodePath>& Member::PathsNow() {
 
 void Member::Report(v1::Report report) {
   // OnDrained, which changes the generation, runs on the loop after all earlier reports, so each
-  // report carries its own generation.
+  // report carries the generation that it belongs to.
   parts_.loop->Post([this, report = std::move(report)]() mutable {
     if (link_ == nullptr || generation_ == 0) return;
     if (reports_.reports_size() == 0) parts_.loop->PostLast([this] { SendReports(); });
@@ -294,7 +295,7 @@ void Member::SendReports() {
 
 void Member::OnPeerBroken(int node, const std::string& reason) {
   const uint64_t generation = generation_;
-  // Answered before the grace period is over, or not at all.
+  // An answer counts only within the grace period.
   const std::optional<SocketAddress> address = paths_.address(node);
   const auto dial = address.has_value() ? std::make_shared<Dial>(std::vector{*address}) : nullptr;
   parts_.loop->PostAfter(kTransportGrace, [this, node, reason, generation, dial] {

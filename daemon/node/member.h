@@ -35,21 +35,21 @@ class Member {
     Filler* filler = nullptr;
     UcxTransport* transport = nullptr;  // null in a world of one node
     Metrics* metrics = nullptr;
-    const PauseWatch* pauses = nullptr;  // of this daemon; null: not known
+    const PauseWatch* pauses = nullptr;  // of this daemon; null if not known
     std::vector<v1::DeviceHello> devices;
   };
   struct Handlers {
-    // The sequencer refused this daemon for good.
+    // Called when the sequencer has refused this daemon for good.
     std::function<void(const absl::Status&)> refused = [](const absl::Status&) {};
-    // The sequencer has answered; calls can be forwarded to it.
+    // Called when the sequencer has answered, so that calls can be forwarded to it.
     std::function<void(const std::shared_ptr<SequencerLink>&)> joined = [](const auto&) {};
-    // The sequencer was lost, and with it its knowledge of this daemon: ABORTED with PEER_LOST,
-    // naming it, and the next action.
+    // Called when the sequencer was lost, and with it its knowledge of this daemon. The arguments
+    // are ABORTED with PEER_LOST, which names the sequencer, and the next action.
     std::function<void(const absl::Status&, const std::string& next)> lost = [](const auto&,
                                                                                 const auto&) {};
     // Reports the memory of earlier generations that clients still have mapped.
     std::function<void()> report_held = [] {};
-    // True once this node is ready in a world without missing nodes.
+    // Called with true once this node is ready in a world without missing nodes.
     std::function<void(bool)> complete = [](bool) {};
   };
   Member(const Config& config, Parts parts);
@@ -58,12 +58,12 @@ class Member {
   // Says hello on a new stream to the sequencer.
   void OnStream(std::shared_ptr<SequencerLink> link);
   void OnMessage(const v1::SequencerMessage& message);
-  // Before OnStreamEnded: the two ends of the stream do not know the same secret.
+  // Called before OnStreamEnded if the two ends of the stream do not know the same secret.
   void OnDenied(const std::string& why);
-  // `given_up`: the sequencer ended the stream, and lives.
+  // `given_up` says that the sequencer lives and ended the stream.
   void OnStreamEnded(const std::string& how, bool given_up);
 
-  // The transport's connection to `node` broke.
+  // Called when the transport's connection to `node` broke.
   void OnPeerBroken(int node, const std::string& reason);
 
   // Sends a report to the sequencer. Thread-safe.
@@ -72,7 +72,8 @@ class Member {
   // Ends all work for good, with `reason`; `drained` runs on the loop.
   void Stop(const absl::Status& reason, std::function<void()> drained);
 
-  // Time from a stream's end to the next attempt; infinite if the sequencer refused this daemon.
+  // Returns the time from a stream's end to the next attempt; infinite if the sequencer refused
+  // this daemon for good.
   absl::Duration retry() const { return retry_; }
   // "node a (10.0.0.1:7101)".
   std::string sequencer() const { return config_.Describe(0); }
@@ -81,11 +82,11 @@ class Member {
 
  private:
   void OnRefusal(const v1::Refusal& refusal);
-  // The sequencer refuses this daemon now, which may pass.
+  // Handles a refusal that may be temporary.
   void RetryAfter(absl::Duration retry, const std::string& why);
   void OnWorld(const v1::World& world);
   void Obey(const v1::Command& command);
-  // From this node to the others, as the kernel knows them.
+  // Returns the paths from this node to the others, with the kernel's counters.
   const std::vector<v1::NodePath>& PathsNow();
   // Ends the generation and all connections of the transport; then OnDrained enters the latest
   // world.
@@ -94,7 +95,7 @@ class Member {
   void OnDrained();
   // Sends the collected reports with the generation that they belong to.
   void SendReports();
-  // All paths of the generation are made.
+  // Called when all paths of the generation are established.
   void BeReady();
 
   const Config config_;
@@ -105,13 +106,13 @@ class Member {
   std::shared_ptr<SequencerLink> link_;
   bool accepted_ = false;  // the sequencer has answered on this stream
   absl::Duration retry_ = kRetryJoin;
-  std::string refusal_;           // the last one that may pass
-  uint64_t generation_ = 0;       // 0: in none
+  std::string refusal_;           // the last temporary one
+  uint64_t generation_ = 0;       // 0: none yet
   uint64_t last_generation_ = 0;  // the highest one seen
   v1::World world_;               // of generation_
   bool draining_ = false;         // until drained_ and renewed_
-  bool drained_ = false;          // nothing runs any more
-  bool renewed_ = true;           // the transport has no connection any more
+  bool drained_ = false;          // nothing runs
+  bool renewed_ = true;           // the transport has no connections
   TransportPort port_;            // of the transport
   Paths paths_;
   // The counters of its connections, and until when they are fresh enough for the next question.

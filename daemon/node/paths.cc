@@ -32,7 +32,7 @@ void Paths::Ask(uint64_t attempt) {
       loop_->Post([this, attempt, node, status] { OnAnswer(attempt, node, status); });
     });
   }
-  // Because the other node may not have connected yet, and then drops the question.
+  // Asks again, because a node that has not connected yet drops the question.
   loop_->PostAfter(kAskPathAgain, [this, attempt] { Ask(attempt); });
 }
 

@@ -1,6 +1,6 @@
-// The transport's paths from this node to the others of a generation. A path is made once bytes
-// have travelled on it in both directions, because a firewall may let the world's port through and
-// not the transport's.
+// The transport's paths from this node to the others of a generation. A path is established once
+// bytes have travelled on it in both directions, because a firewall may admit the world's port and
+// block the transport's.
 #pragma once
 
 #include <cstdint>
@@ -25,21 +25,21 @@ class Paths {
     std::function<void()> made;  // all of them
     std::function<void(int node, const std::string& why)> broken;
   };
-  // All arguments outlive this, and this outlives the loop's run.
+  // All arguments must outlive this, and this must outlive the loop's run.
   Paths(Loop* loop, UcxTransport* transport, Handlers handlers)
       : loop_(loop), transport_(transport), handlers_(std::move(handlers)) {}
 
-  // Makes the paths to all of `peers` but `self`. Requires that the transport was renewed since the
-  // last call, and has the generation of `peers`. Calls one of the handlers, later.
+  // Establishes the paths to all of `peers` except `self`. Requires that the transport was renewed
+  // since the last call, and has the generation of `peers`. Calls one of the handlers later.
   void Make(const v1::ConnectPeers& peers, int self);
   // The address at which the node receives bytes, from the last Make; empty for a node that Make
   // did not name.
   std::optional<SocketAddress> address(int node) const;
-  // No handler runs for the last Make any more.
+  // Cancels the last Make: no handler runs for it afterwards.
   void Forget() { ++attempt_; }
 
  private:
-  // Asks the nodes that have not answered, again and again.
+  // Asks the nodes that have not answered, repeatedly.
   void Ask(uint64_t attempt);
   void OnAnswer(uint64_t attempt, int node, const absl::Status& status);
   void GiveUp(uint64_t attempt);

@@ -48,7 +48,7 @@ v1::RankProgress ProgressOf(const LocalPlan& plan, Rank rank, const RankState& s
   v1::RankProgress progress;
   progress.set_epochs_done(epochs_done);
   if (state.epoch < first_epoch || state.epoch - first_epoch >= static_cast<uint64_t>(epochs)) {
-    // An epoch before the first one is of an earlier launch of the plan.
+    // An epoch before the first one belongs to an earlier launch of the plan.
     progress.set_behind(epochs_done < epochs &&
                         (state.behind || (state.epoch > 0 && state.epoch < first_epoch)));
     return progress;

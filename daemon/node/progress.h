@@ -9,7 +9,7 @@
 
 namespace agmm {
 
-// `first_epoch`: of the launch; epochs of other launches do not count. Reads what is
+// `first_epoch` is the launch's; epochs of other launches do not count. Reads only state that is
 // constant after LocalPlan::Prepare.
 v1::RankProgress ProgressOf(const LocalPlan& plan, Rank rank, const RankState& state,
                             uint64_t first_epoch, int epochs, int epochs_done);

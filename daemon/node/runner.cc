@@ -14,7 +14,7 @@
 
 namespace agmm {
 namespace {
-// A message for a later epoch than this many behind the next one is dropped, because no peer can be
+// A message for an epoch more than this many after the next one is dropped, because no peer can be
 // so far ahead.
 constexpr uint64_t kMaxMessageEpochsAhead = uint64_t{1} << 20;
 }  // namespace
@@ -77,7 +77,7 @@ void Runner::PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan) {
   answer->set_plan_id(command.plan_id());
   const absl::Status status = WithinMemory(
       "the plan", [&] { return plan->Prepare(node_, command, answer->mutable_plan_hash()); });
-  // Gives back the memory that planning took beside the plan.
+  // Returns the memory that planning needed in addition to the plan.
   if (command.large()) ReturnFreedMemory();
   plan_bytes_ += plan->size_bytes;
   answer->set_plan_bytes(plan->size_bytes);
@@ -164,7 +164,8 @@ Receiver::Verdict Runner::Resolve(int from_node, const Message& message, int64_t
                                plan->heaps,   launch == nullptr ? nullptr : &launch->operands,
                                &plan->names};
   absl::StatusOr<Arrival> resolved = ResolveArrival(context, from_node, message, bytes);
-  // Sound but early: its bytes have no destination before the epoch is launched here.
+  // The message is valid but early: its bytes have no destination before the epoch is launched
+  // here.
   if (absl::IsFailedPrecondition(resolved.status()) && message.epoch >= plan->next_epoch) {
     parked_ = true;
     return Verdict::kPark;
@@ -176,7 +177,7 @@ Receiver::Verdict Runner::Resolve(int from_node, const Message& message, int64_t
   return Verdict::kReceive;
 }
 
-// The step that waits for the message would wait until its deadline.
+// Fails the epoch, because the step that waits for the message would wait until its deadline.
 void Runner::Lost(int, const Message& message, const absl::Status& why) {
   calls_.Do([&] {
     const PlanPtr plan = FindPlan(message.plan);

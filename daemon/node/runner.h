@@ -26,23 +26,24 @@ class Runner final : public Receiver {
   using ReportFn = std::function<void(v1::Report)>;
 
   // Devices are world ranks first_rank, first_rank + 1, ...; node_of_rank covers the world.
-  // `report` takes the answers to the commands.
+  // `report` receives the answers to the commands.
   Runner(int self_node, int first_rank, std::vector<LocalDevice> devices,
          std::vector<int> node_of_rank, Metrics* metrics, ReportFn report);
   ~Runner() override;
 
-  // RESOURCE_EXHAUSTED if it has no threads, and can take no command.
+  // RESOURCE_EXHAUSTED if its threads could not be started; then no command may be given.
   absl::Status status() const;
 
-  // Before the first command. `transport` is null in a world of one node. `offer_again` has it
-  // offer the parked messages again; called after a launch that may have use for one.
+  // Must be called before the first command. `transport` is null in a world of one node.
+  // `offer_again` makes it offer the parked messages again; called after a launch that may accept
+  // one.
   void SetTransport(Transport* transport, std::function<void()> offer_again);
 
   void Prepare(const v1::PreparePlan& command);
   void Launch(const v1::LaunchJob& command);
   void Cancel(const v1::CancelLaunch& command);
   void Release(const v1::ReleasePlan& command);
-  // `paths`: from this node to the others, for the answer.
+  // `paths`, from this node to the others, become part of the answer.
   void ReportProgress(const v1::ReportProgress& query, std::vector<v1::NodePath> paths = {});
 
   // Ends everything with `reason`. `drained` runs, on any thread, when no executor runs, no send
@@ -57,17 +58,17 @@ class Runner final : public Receiver {
   void Arrived(int from_node, const Message& message, const Arrival& arrival,
                const absl::Status& status) override;
 
-  // Memory of the plans.
+  // Returns the memory of the plans.
   int64_t plan_bytes() const { return plan_bytes_; }
   std::vector<const Device*> devices() const;
 
  private:
   // Executors are destroyed on the helper's thread, because they wait for their device.
   PlanPtr NewPlan();
-  // On the helper's thread.
+  // Called on the helper's thread.
   void PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan);
 
-  // Within `calls_.Do`, as the methods below.
+  // This and the methods below are called within `calls_.Do`.
   PlanPtr FindPlan(uint64_t id) const;  // null: not prepared here
   Verdict Resolve(int from_node, const Message& message, int64_t bytes, Arrival* arrival);
   void OfferParked();
@@ -87,13 +88,13 @@ class Runner final : public Receiver {
   CallQueue calls_;  // guards all below, and what plans and launches hold
   Plans plans_;
   int live_plans_ = 0;                          // those whose executors are not yet destroyed
-  bool ending_ = false;                         // the generation ends: nothing is reported
+  bool ending_ = false;                         // the generation is ending, so nothing is reported
   bool parked_ = false;                         // a message is parked since the last offer
-  std::vector<std::function<void()>> drained_;  // callers to notify when it has ended
+  std::vector<std::function<void()>> drained_;  // callbacks to run when it has ended
   LocalLaunches launches_;
 
-  // Last: their tasks use all of the above. Large plans have a thread of their own, so that small
-  // ones do not wait for them.
+  // Last, because their tasks use all of the above. Large plans have their own thread, so that
+  // small ones do not wait for them.
   Loop helper_{"plans"}, large_helper_{"large plans"};
 };
 

@@ -1,4 +1,4 @@
-// One daemon's own part of a status.
+// A daemon's own part of a status.
 #pragma once
 
 #include <string>
@@ -20,11 +20,11 @@ class StatusView {
              const Metrics* metrics)
       : config_(config), runner_(runner), transport_(transport), metrics_(metrics) {}
 
-  // The memory that this node's devices and transport hold now.
+  // Returns the memory that this node's devices and transport hold now.
   v1::NodeUsage Usage() const;
   // Adds the answering daemon's usage and metrics.
   void Finish(v1::GetStatusResponse* status) const;
-  // The status without a sequencer: the world as configured, not ready because of `reason`.
+  // Returns the status without a sequencer: the world as configured, not ready because of `reason`.
   v1::GetStatusResponse Alone(const std::string& reason) const;
 
  private:

@@ -147,7 +147,7 @@ absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block,
   place.row_bytes = (block.col_end - block.col_begin) * element;
   place.rows = place.row_bytes == 0 ? 0 : block.row_end - block.row_begin;
   place.pitch_bytes = entry->pitch_bytes;
-  // A full row may be written with its padding.
+  // A whole row may be written with its padding.
   return RowsAt(heaps_[local], place,
                 /*padded=*/block.col_begin == 0 && block.col_end == shard.cols.size());
 }

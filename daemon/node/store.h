@@ -1,4 +1,5 @@
-// This node's shards: tensor ids to memory. The transport and uploads write here. Thread-safe.
+// Maps tensor ids to the memory of this node's shards. The transport and uploads write there.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -46,16 +47,16 @@ class TensorStore : public BulkStore {
   void Drop(uint64_t tensor_id);
   void DropAll();
 
-  // How many generations have ended on this node, which is not the world's number. The leases of
-  // all transfers end with their local generation.
+  // The number of generations that have ended on this node, which differs from the world's
+  // generation number. The leases of all transfers end with their local generation.
   uint64_t local_generation() const { return local_generation_.load(); }
-  // While the lock is held, no generation ends: for a few copies after a check of
+  // While the lock is held, no generation ends. Meant for a few copies after a check of
   // local_generation().
   std::shared_lock<std::shared_mutex> HoldGeneration() const {
     return std::shared_lock(generation_mutex_);
   }
-  // Ends the generation because of `why`, an error. Waits for the locks of HoldGeneration: their
-  // writes are in place, or on their way in the old generation.
+  // Ends the generation because of `why`, an error. Waits for the locks of HoldGeneration, so that
+  // their writes are in place, or in flight in the old generation.
   void EndTransfers(const absl::Status& why);
   // Returns why `local_generation` ended, if it has and is one of the last kRememberedEnds.
   absl::Status ended(uint64_t local_generation) const;
@@ -64,18 +65,19 @@ class TensorStore : public BulkStore {
     on_generation_end_ = std::move(handler);
   }
 
-  // The shards here that are not empty; they may be equal. Errors: NOT_FOUND.
+  // Returns the non-empty shards on this node; several may be copies of the same block. Errors:
+  // NOT_FOUND.
   absl::StatusOr<std::vector<LocalShard>> Shards(uint64_t tensor_id) const;
 
-  // The memory of rows x cols (in the coordinates of the shard of world rank `rank`).
-  // Errors: NOT_FOUND, OUT_OF_RANGE.
+  // Returns the memory of the block, in the coordinates of the shard of its world rank. Errors:
+  // NOT_FOUND, OUT_OF_RANGE.
   absl::StatusOr<Rows> Resolve(int from_node, const BulkBlock& block, bool write) override;
 
  private:
   struct Entry;
-  // Null if the tensor has no place on this node.
+  // Returns null if the tensor has no place on this node.
   std::shared_ptr<const Entry> Find(uint64_t tensor_id) const;
-  // The local device of a world rank; -1: it is on another node.
+  // Returns the local device of a world rank; -1 if it is on another node.
   int DeviceOf(int rank) const;
   void TellDropped(const Entry& entry) const;
 

@@ -18,21 +18,21 @@ namespace agmm {
 namespace {
 
 // The sequencer notices a daemon's death at once, and its silence a little later. While UDP
-// heartbeats still arrive it takes longer; then the transport's own error is passed on.
+// heartbeats still arrive it takes longer; then the transport's own error is reported.
 const absl::Duration kReasonLimit = kSilenceLimit + kTransportGrace + absl::Milliseconds(500);
 
 // The overlap of a rectangle of a piece with one rank's shard.
 struct Overlap {
   BulkBlock block;
-  int64_t piece_offset = 0;  // of its first element in the piece's data, in bytes
+  int64_t piece_offset = 0;  // byte offset of its first element in the piece's data
 };
 
-// The moves of one call; done when all of them are, with the first error.
+// The moves of one call. It is done when all of them are done, with the first error.
 class PendingMoves {
  public:
   explicit PendingMoves(std::function<void(absl::Status)> done) : done_(std::move(done)) {}
 
-  // Adds a move, and returns the callback of its end.
+  // Adds a move, and returns the callback for its end.
   static std::function<void(absl::Status)> Next(const std::shared_ptr<PendingMoves>& moves) {
     std::lock_guard lock(moves->mutex_);
     ++moves->open_;
@@ -51,10 +51,10 @@ class PendingMoves {
   const std::function<void(absl::Status)> done_;
   std::mutex mutex_;
   absl::Status status_;
-  int open_ = 1;  // the caller's own End counts
+  int open_ = 1;  // includes the caller's own End
 };
 
-// The overlap with the shard of mesh rank `rank`. An empty one has no rows.
+// Returns the overlap with the shard of mesh rank `rank`. An empty overlap has no rows.
 Overlap OverlapOf(const v1::Tensor& proto, const PlacedTensor& placed, const PieceRect& rect,
                   Rank rank) {
   const Block shard = ShardBlock(placed.mesh, placed.tensor, 0, rank);
@@ -74,7 +74,7 @@ Overlap OverlapOf(const v1::Tensor& proto, const PlacedTensor& placed, const Pie
   return overlap;
 }
 
-// The overlap's rows in the piece's data.
+// Returns the overlap's rows in the piece's data.
 Rows RowsOf(const Overlap& overlap, const PlacedTensor& placed, const PieceRect& rect,
             std::byte* data) {
   const int64_t element = SizeOf(placed.tensor.dtype);
@@ -178,7 +178,7 @@ void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::strin
   const absl::StatusOr<Located> located = Locate(tensor, offset_bytes, data.size());
   if (!located.ok()) return done(located.status());
   const PlacedTensor& placed = located->tensor;
-  // Rows have no const form; nothing is written through these.
+  // Rows cannot be const; nothing is written through these.
   auto* bytes = reinterpret_cast<std::byte*>(const_cast<char*>(data.data()));
   std::shared_lock<std::shared_mutex> kept = store_->HoldGeneration();
   if (absl::Status status = CheckGeneration(tensor.tensor_id(), local_generation); !status.ok()) {
@@ -209,7 +209,7 @@ void TensorIo::Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<c
     return done(std::move(status));
   const PlacedTensor& placed = located->tensor;
   auto* bytes = reinterpret_cast<std::byte*>(data.data());
-  // Each shard from one of the ranks that hold it, one of this node's where there is one.
+  // Reads each shard from one of the ranks that hold it, preferably one of this node.
   std::map<std::pair<int64_t, int64_t>, Rank> holders;
   for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
     const Block shard = ShardBlock(placed.mesh, placed.tensor, 0, rank);

@@ -1,5 +1,5 @@
-// Moves pieces of a tensor's contents to and from its shards: those of this node's heaps directly,
-// the others by the transport.
+// Moves pieces of a tensor's contents to and from its shards: directly in this node's heaps, and by
+// the transport on other nodes.
 #pragma once
 
 #include <cstdint>
@@ -23,38 +23,38 @@ namespace agmm {
 // Thread-safe.
 class TensorIo {
  public:
-  // `node_of_rank` by world rank; `transport` null in a world of one node.
+  // `node_of_rank` is by world rank; `transport` is null in a world of one node.
   TensorIo(Loop* loop, TensorStore* store, UcxTransport* transport, int self_node,
            std::vector<int> node_of_rank);
 
-  // As TensorStore::local_generation; read it before a transfer requests its lease.
+  // Like TensorStore::local_generation; to be read before a transfer requests its lease.
   uint64_t local_generation() const { return store_->local_generation(); }
 
-  // OK until `local_generation` is over, then ABORTED with PEER_LOST, which says why it ended: its
+  // OK until `local_generation` ends, then ABORTED with PEER_LOST, which says why it ended: its
   // leases are void.
   absl::Status CheckGeneration(uint64_t tensor_id, uint64_t generation) const;
-  // Answers the transfers that wait in Explain. Call it when the store's generation has ended.
+  // Answers the transfers that wait in Explain. To be called when the store's generation has ended.
   void OnGenerationEnd();
-  // From now on nothing waits in Explain. Call it when no generation will end any more.
+  // From now on nothing waits in Explain. To be called when no further generation will end.
   void Stop();
 
   // Writes `data` as bytes [offset_bytes, offset_bytes + its size) of the contents (row-major
   // without padding, whole elements) to every rank that holds a part of them. `data` must live
   // until `done`, which runs once, when the bytes are in place everywhere. Errors: INVALID_ARGUMENT
-  // for bytes that are not the tensor's; ABORTED with PEER_LOST, also when `local_generation` is
-  // over: the lease ended with it, and another transfer may be writing.
+  // for bytes outside the tensor; ABORTED with PEER_LOST, also if `local_generation` has ended,
+  // because the lease ended with it and another transfer may be writing.
   void Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::string_view data,
              uint64_t local_generation, std::function<void(absl::Status)> done);
 
   // Fills `data` with the bytes of the contents from offset_bytes on. It must live until `done`.
-  // Errors: as Write, and those of the store where the bytes lie.
+  // Errors: those of Write, and those of the store that holds the bytes.
   void Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<char> data,
             uint64_t local_generation, std::function<void(absl::Status)> done);
 
-  // Passes `status`, with which a transfer ended, to `done`; in place of an error, the reason for
-  // which `local_generation` ended. For ABORTED it waits for that end: when a node is lost, the
+  // Passes `status`, with which a transfer ended, to `done`. If `local_generation` has ended, the
+  // reason for that replaces an error. For ABORTED it waits for that end: when a node is lost, the
   // others renew their connections, and a transfer may notice this first. It could only blame a
-  // healthy node; the sequencer tells which one it was.
+  // healthy node, while the sequencer knows which node was lost.
   void Explain(uint64_t tensor_id, uint64_t local_generation, absl::Status status,
                std::function<void(absl::Status)> done);
 
@@ -66,8 +66,8 @@ class TensorIo {
   };
   absl::StatusOr<Located> Locate(const v1::Tensor& tensor, int64_t offset_bytes,
                                  size_t size_bytes) const;
-  // Writes `rows` to the block of a shard, or reads them from it. Done before it returns if the
-  // shard is on this node.
+  // Writes `rows` to the block of a shard, or reads them from it. Calls `done` before it returns if
+  // the shard is on this node.
   void Move(bool write, const BulkBlock& block, const Rows& rows,
             std::function<void(absl::Status)> done);
 

@@ -12,7 +12,7 @@
 namespace agmm {
 namespace {
 constexpr size_t kMaxEarlyChunks = 16;
-// Chunks that are not in place yet, of any order: what a client can make the daemon hold.
+// Bound on chunks that are not in place yet, in any order, which a client can make the daemon hold.
 constexpr size_t kMaxHeldChunks = 2 * kMaxEarlyChunks;
 }  // namespace
 
@@ -70,7 +70,7 @@ void UploadRecord::Take(const CallContext& call, std::shared_ptr<v1::UploadReque
   const bool chunk = message->has_chunk(), commit = message->has_commit();
   const int64_t offset = message->chunk().offset_bytes();
   Waiter waiter{std::move(answer), call.cancel, std::move(message)};
-  // Messages that the daemon holds for this upload, in memory of its own.
+  // The messages that the daemon holds for this upload, in its own memory.
   const size_t held = early_.size() + waiters_.size() + static_cast<size_t>(writes_);
   absl::Status refusal;
   if (chunk && held >= kMaxHeldChunks) {
@@ -153,7 +153,7 @@ absl::Status UploadRecord::CheckCommit(const v1::CommitUpload& commit) const {
 void UploadRecord::TakeChunks(Deferred* after) {
   for (auto it = early_.begin(); it != early_.end() && phase_ == Phase::kOpen && failure_.ok();) {
     const v1::UploadChunk& chunk = it->second.message->chunk();
-    // A commit may come without a chunk.
+    // A commit may have no chunk.
     const absl::Status refusal =
         it->second.message->has_chunk() ? CheckChunk(chunk) : absl::OkStatus();
     if (refusal.ok() && chunk.offset_bytes() > received_bytes_) {
@@ -191,7 +191,7 @@ void UploadRecord::TakeChunks(Deferred* after) {
 void UploadRecord::Commit(Waiter waiter, Deferred* after) {
   const absl::Status refusal = CheckCommit(waiter.message->commit());
   if (absl::IsInvalidArgument(refusal)) return Tell(waiter, refusal, after);
-  // Answered once the lease has been returned, also for a checksum that differs.
+  // Answered once the lease has been returned, even if the checksum differs.
   waiters_.push_back(std::move(waiter));
   if (refusal.ok()) {
     phase_ = Phase::kComplete;
@@ -238,7 +238,7 @@ void UploadRecord::Abort(absl::Status why, std::function<void()> done) {
   std::lock_guard lock(mutex_);
   if (phase_ > Phase::kClosing) return after.Add(std::move(done));
   aborters_.push_back(std::move(done));
-  // A commit that has been asked for is not undone.
+  // A requested commit is not undone.
   if (phase_ < Phase::kComplete) Fail(std::move(why));
   Drive(&after);
 }
@@ -314,7 +314,7 @@ void UploadRecord::OnWatch() {
   Deferred after;
   std::lock_guard lock(mutex_);
   if (!failure_.ok() || phase_ >= Phase::kClosing) return;
-  // While the daemon works for a client that waits, the client is not silent.
+  // A client that waits for work of the daemon does not count as silent.
   const bool ours =
       writes_ > 0 || phase_ == Phase::kComplete || (phase_ == Phase::kOpening && ClientWaits());
   const absl::Duration quiet = absl::Nanoseconds(MonotonicNanos() - heard_ns_);

@@ -33,7 +33,7 @@ void Uploads::Forget() {
   for (; over(kept_); kept_.pop_front()) uploads_.erase(kept_.front().second);
   for (; over(ends_); ends_.pop_front()) {
     const auto it = ended_.find(ends_.front().second);
-    // An upload that began again may have ended again.
+    // An upload may have begun and ended again since.
     if (it != ended_.end() && it->second.at_ns == ends_.front().first) ended_.erase(it);
   }
 }
@@ -47,7 +47,7 @@ void Uploads::Remember(const std::string& id, absl::Status why, bool by_client) 
 void Uploads::Close(const std::string& id, const std::string& principal,
                     const absl::Status& failure) {
   quota_.Return(principal);
-  RecordPtr gone;  // after the lock
+  RecordPtr gone;  // destroyed after the lock is released
   std::lock_guard lock(mutex_);
   if (failure.ok()) {
     kept_.emplace_back(MonotonicNanos(), id);
@@ -80,7 +80,7 @@ absl::StatusOr<Uploads::RecordPtr> Uploads::FindOrMake(const CallContext& call,
   std::lock_guard lock(mutex_);
   if (stopping_) return absl::UnavailableError("the daemon is stopping");
   if (RecordPtr upload = Find(id); upload != nullptr) return upload;
-  // Chunks that were on their way when the upload ended learn why; its client may begin again.
+  // Chunks that were in flight when the upload ended get the reason; its client may begin again.
   const bool begins = message.chunk().offset_bytes() == 0;
   const auto end = ended_.find(id);
   if (end != ended_.end() && (end->second.by_client || !begins)) return end->second.why;
@@ -107,7 +107,7 @@ void Uploads::Write(const CallContext& call, std::shared_ptr<v1::UploadRequest> 
       TakeMemory(parts_, call.principal, static_cast<int64_t>(message->ByteSizeLong()));
   if (!memory.ok()) return answer(memory.status());
   v1::UploadRequest* const taken = message.get();
-  // Returned with the message.
+  // The memory is returned with the message.
   message = std::shared_ptr<v1::UploadRequest>(
       taken, [message = std::move(message), memory = *std::move(memory)](auto*) mutable {
         message.reset();

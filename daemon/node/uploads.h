@@ -1,6 +1,6 @@
 // The uploads that come through this daemon, by the ids that their clients gave them. An upload
-// outlives the connection of its client: bytes in flight land, and another connection goes on
-// behind them.
+// outlives the connection of its client: bytes in flight still arrive, and another connection
+// continues after them.
 #pragma once
 
 #include <condition_variable>
@@ -27,38 +27,39 @@
 namespace agmm {
 
 struct UploadLimits {
-  // An upload whose client is silent for this long loses its lease, so that its space is free. A
-  // client whose connection is cut must have time to notice (kNoticeBound of client/connect) and to
-  // look for its daemon (kRetryBound).
+  // An upload whose client is silent for this long loses its lease, so that its space is freed. A
+  // client whose connection is cut must have time to notice this (kNoticeBound of client/connect)
+  // and to search for its daemon (kRetryBound).
   absl::Duration silence = absl::Seconds(30);
-  // How long a commit may be repeated, an aborted id may not be used, and the reason of a failure
-  // is known; and how many commits and other ends are remembered at most.
+  // `kept`: the time during which a commit may be repeated, an aborted id may not be used, and the
+  // reason of a failure is known. `max_kept`: bound on the commits, and on the other ends, that are
+  // remembered.
   absl::Duration kept = absl::Seconds(60);
   size_t max_kept = 1 << 16;
   int max_open = 1024;  // a quarter of them for each owner
 };
 
-// One upload: its lease, and how far it has come. Thread-safe; answers run without its lock, on any
-// thread. Made and found by Uploads.
+// One upload: its lease and its progress. Thread-safe; answers run without its lock, on any thread.
+// Uploads makes and finds it.
 class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
  public:
   using Answer = Reply<v1::UploadResponse>;
 
-  // `closed` runs when the upload has been committed, with OK, or has failed, with the reason;
-  // before any answer that says so.
+  // `closed` runs with OK when the upload has been committed, or with the reason when it has
+  // failed, before any answer reports this.
   UploadRecord(const TransferParts& parts, const v1::BeginUpload& begin,
                absl::Duration silence_limit,
                std::function<void(const absl::Status& failure)> closed);
 
-  // Asks for the lease, on behalf of `call`. Once.
+  // Requests the lease, on behalf of `call`. To be called once.
   void Open(const CallContext& call);
   // Takes a message, whose `begin` is this upload's. Answers once its chunk is in place, or, with a
   // commit, once the new contents count; without either, once all received bytes are in place.
-  // Chunks that arrive early wait for the ones before them, and one for the lease, as long as their
-  // clients wait; bytes that were received are skipped.
-  // INVALID_ARGUMENT leaves the upload as it was; all other errors end it.
+  // Chunks that arrive early wait for the missing ones, and one chunk waits for the lease, as long
+  // as their clients wait; bytes that were already received are skipped. INVALID_ARGUMENT leaves
+  // the upload as it was; all other errors end it.
   void Take(const CallContext& call, std::shared_ptr<v1::UploadRequest> message, Answer answer);
-  // Ends the upload with `why` if it is not being committed; `done` once its lease has been
+  // Ends the upload with `why` if it is not being committed; calls `done` once its lease has been
   // returned.
   void Abort(absl::Status why, std::function<void()> done);
   // Ends the upload if it, or its tensor, belongs to the session.
@@ -79,17 +80,17 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
 
   void OnOpened(absl::StatusOr<v1::BeginLeaseResponse> response);
   void OnPlaced(Waiter waiter, absl::Status status);
-  // Drops the early chunks of clients that have left: they send them again.
+  // Drops the early chunks of clients that have left, because they would send them again.
   void DropAbandoned();
   void OnClosed(bool commit, absl::StatusOr<v1::EndLeaseResponse> response);
   void Watch(absl::Duration delay);
   void OnWatch();
 
-  // With the lock, as all below. The first error ends the upload.
+  // This, and all below, require the lock. The first error ends the upload.
   void Fail(absl::Status why);
-  // Fails the upload if its generation is over.
+  // Fails the upload if its generation has ended.
   void CheckGeneration();
-  // Does what has become possible.
+  // Takes all steps that have become possible.
   void Drive(Deferred* after);
   // Takes the chunks that come next.
   void TakeChunks(Deferred* after);
@@ -108,7 +109,7 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   const absl::Duration silence_limit_;
   const std::function<void(const absl::Status&)> closed_;
   const uint64_t local_generation_;
-  CallContext call_;  // of the client that began it
+  CallContext call_;  // the call of the client that began it
   // Ends the wait for the lease, with the upload and not with its client.
   const std::shared_ptr<CancelToken> opening_ = std::make_shared<CancelToken>();
 
@@ -120,35 +121,35 @@ class UploadRecord : public std::enable_shared_from_this<UploadRecord> {
   DType dtype_ = DType::kF32;
   int64_t total_bytes_ = 0;
   int64_t received_bytes_ = 0;            // in order; in place when nothing is written
-  int writes_ = 0;                        // of chunks, under way
+  int writes_ = 0;                        // writes of chunks in progress
   Checksum checksum_;                     // of what was received
   std::multimap<int64_t, Waiter> early_;  // chunks behind a gap, by offset
-  std::vector<Waiter> waiters_;           // for all to be in place, or for the end
+  std::vector<Waiter> waiters_;           // they wait until everything is in place, or for the end
   std::vector<std::function<void()>> aborters_;
-  int64_t heard_ns_;  // when a message came, or its bytes were in place
+  int64_t heard_ns_;  // time of the last message, or of its bytes' arrival in place
 };
 
 // Thread-safe.
 class Uploads {
  public:
   explicit Uploads(const TransferParts& parts, UploadLimits limits = {});
-  // Stops.
+  // Calls Stop.
   ~Uploads();
 
-  // Ends all uploads, returns their leases and waits for that: the sequencer always answers. No
-  // upload begins afterwards. May be called again.
+  // Ends all uploads, returns their leases and waits for that, because the sequencer always
+  // answers. No upload begins afterwards. May be called again.
   void Stop();
 
   // Hands `message`, which is valid, to the upload that it names. A message without a chunk, or
-  // with the first one, opens an upload that is unknown. Errors, besides UploadRecord::Take's:
-  // ALREADY_EXISTS for an id that began otherwise; ABORTED for one that was aborted; why it failed
-  // for a later chunk of one that did; NOT_FOUND; RESOURCE_EXHAUSTED, of TakeMemory too, which
-  // leaves the upload as it was; UNAVAILABLE while the daemon stops.
+  // with the first one, opens an unknown upload. Errors, besides those of UploadRecord::Take:
+  // ALREADY_EXISTS for an id that began with another request; ABORTED for an aborted upload; the
+  // reason of the failure for a later chunk of a failed upload; NOT_FOUND; RESOURCE_EXHAUSTED, also
+  // from TakeMemory, which leaves the upload as it was; UNAVAILABLE while the daemon stops.
   void Write(const CallContext& call, std::shared_ptr<v1::UploadRequest> message,
              UploadRecord::Answer answer);
   // An abort may overtake the upload's first message, which is then refused.
   void Abort(const v1::AbortUploadRequest& request, Reply<v1::AbortUploadResponse> reply);
-  // Ends those of the session.
+  // Ends the session's uploads.
   void EndSession(const std::string& session_id);
 
  private:
@@ -159,14 +160,14 @@ class Uploads {
     int64_t at_ns;
   };
 
-  // The upload that `message` names. Errors: as Write says.
+  // Returns the upload that `message` names. Errors: those of Write.
   absl::StatusOr<RecordPtr> FindOrMake(const CallContext& call, const v1::UploadRequest& message,
                                        bool* made);
-  // The last call of an upload.
+  // Called last by an upload.
   void Close(const std::string& id, const std::string& principal, const absl::Status& failure);
   std::vector<RecordPtr> All();
 
-  // With the lock, as all below. Null if it is unknown.
+  // This, and all below, require the lock. Returns null if the upload is unknown.
   RecordPtr Find(const std::string& id);
   void Remember(const std::string& id, absl::Status why, bool by_client);
   void Forget();
@@ -178,10 +179,10 @@ class Uploads {
   std::mutex mutex_;                // of all below
   std::condition_variable closed_;  // notified for each upload that closes
   std::map<std::string, RecordPtr> uploads_;
-  // Committed uploads, oldest first: when, which.
+  // The times and ids of committed uploads, oldest first.
   std::deque<std::pair<int64_t, std::string>> kept_;
-  // Why uploads ended without a commit; aborted ones also before their first message arrives. And
-  // when, oldest first.
+  // The reasons why uploads ended without a commit, which may be known before the first message of
+  // an aborted upload arrives; and the times and ids of these ends, oldest first.
   std::map<std::string, End> ended_;
   std::deque<std::pair<int64_t, std::string>> ends_;
   bool stopping_ = false;
