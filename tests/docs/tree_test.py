@@ -1,0 +1,104 @@
+"""Compares what the documents say about the tree with the tree. Needs no build.
+
+* A file or a folder that a document names exists.
+* The table of log lines in docs/operations.md has every warning and error of the daemon, and no other line.
+* The tables of metrics there have every metric that the daemon registers under a literal name.
+"""
+
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FOLDERS = ("client", "daemon", "deploy", "docs", "kernels", "proto", "tests")
+FILES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"] + [path for path in FILES if path.suffix == ".md"]
+OPERATIONS = ROOT / "docs/operations.md"
+
+# A file by its name alone is one of these; other names, such as agmm.txtpb, are the reader's own.
+NAMED_ALONE = re.compile(r"[\w-]+\.(h|cc|cu|cuh|proto|py|sh|supp|cmake)")
+OF_GRPC = {"hpack_parser.cc", "parsing.cc"}
+
+
+def without_blocks(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def alternatives(name):
+    """lease.{h,cc} is lease.h and lease.cc."""
+    match = re.search(r"\{([^}]*)\}", name)
+    if match is None:
+        return [name]
+    return [each for part in match[1].split(",") for each in alternatives(name[:match.start()] + part + name[match.end():])]
+
+
+def missing_files(text, folder):
+    """Yields the files in backticks that are not in the tree. `folder`: the document's own."""
+    names = {path.name for path in FILES}
+    for code in re.findall(r"`([^`\n]+)`", without_blocks(text)):
+        if not re.fullmatch(r"[\w./*{},+-]+", code):
+            continue
+        for name in alternatives(code):
+            if name.split("/")[0] in FOLDERS and "/" in name:
+                # `client/connect/connection` stands for a header and its source.
+                if not any(ROOT.glob(name.rstrip("/"))) and not any(ROOT.glob(name + ".*")):
+                    yield name
+            elif NAMED_ALONE.fullmatch(name) and name not in names | OF_GRPC and not (folder / name).exists():
+                yield name
+
+
+STRING = r'"(?:[^"\\]|\\.)*"'
+
+
+def strings(pattern, source):
+    """The string literals at each match of `pattern`, joined, with ... in place of what varies."""
+    for match in re.finditer(pattern + rf"((?:{STRING}\s*)+)", source):
+        text = "".join(each[1:-1] for each in re.findall(STRING, match[1]))
+        text = re.sub(r"\{[^}]*\}|%[.\d]*[a-z]", "...", text)
+        yield text.replace('\\"', '"')
+
+
+def sources(*folders):
+    return [path.read_text() for path in FILES if path.suffix in (".cc", ".h") and path.relative_to(ROOT).as_posix().startswith(folders)]
+
+
+def rows_of(title):
+    """The first cell of each row of the tables under the heading `title`, without the heads."""
+    section = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", OPERATIONS.read_text(), re.MULTILINE | re.DOTALL)[1]
+    cells = re.findall(r"^\| (.*?) \|", section, re.MULTILINE)
+    return [cell for cell in cells if cell.startswith("`")]
+
+
+class Tree(unittest.TestCase):
+    def test_files_that_documents_name_exist(self):
+        for document in DOCUMENTS:
+            self.assertEqual(list(missing_files(document.read_text(), document.parent)), [], document.relative_to(ROOT))
+
+    def test_a_missing_file_is_found(self):
+        text = "`daemon/none.cc`, `gone.h`, `daemon/daemon.{h,xx}`, `daemon/daemon.cc`, `daemon.h`, `docs/*.md`"
+        self.assertEqual(list(missing_files(text, ROOT)), ["daemon/none.cc", "gone.h", "daemon/daemon.xx"])
+
+    def test_the_table_of_log_lines_is_complete(self):
+        rows = [code for row in rows_of("Log lines that ask for action") for code in re.findall(r"`([^`]+)`", row)]
+        logged = [text for source in sources("daemon/", "kernels/") for text in strings(r"spdlog::(?:warn|error)\(\s*", source)]
+        self.assertGreater(len(logged), 20)
+        patterns = [re.compile(".*".join(map(re.escape, row.split("...")))) for row in rows]
+        for text in logged:
+            if text.strip(".:; "):  # a line that is a message made elsewhere has no text of its own
+                self.assertTrue(any(pattern.search(text) for pattern in patterns), f"docs/operations.md lacks the log line: {text}")
+        said = [text for source in sources("daemon/", "kernels/") for text in strings("", source)]
+        for row in rows:
+            for part in filter(None, (part.strip() for part in row.split("..."))):
+                self.assertTrue(any(part in text for text in said), f"no source of the daemon says: {row}")
+
+    def test_the_tables_of_metrics_are_complete(self):
+        rows = " ".join(rows_of("Metrics"))
+        metrics = [text for source in sources("daemon/") for text in strings(r"(?:counter|SetGauge)\(\s*", source)]
+        metrics += [text for source in sources("daemon/gauges.h") for text in strings(r"add\(\s*", source)]
+        self.assertGreater(len(metrics), 20)
+        for metric in metrics:
+            self.assertIn(f"`{metric}`", rows, "docs/operations.md lacks the metric")
+
+
+if __name__ == "__main__":
+    unittest.main()
