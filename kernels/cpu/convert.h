@@ -1,4 +1,4 @@
-// Row-wise copies, conversions and sums of matrices of any pitch, in front of and behind the GEMM.
+// Row-wise copies, conversions and sums of matrices of any pitch, before and after the GEMM.
 #pragma once
 
 #include <cstddef>

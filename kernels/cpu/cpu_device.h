@@ -8,8 +8,8 @@
 
 namespace agmm {
 
-// A device of `threads` >= 1 workers, which all its executors share. Errors: RESOURCE_EXHAUSTED if
-// not all workers can be started.
+// Creates a device with `threads` >= 1 workers, which all its executors share. Errors:
+// RESOURCE_EXHAUSTED if a worker cannot be started.
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(int threads);
 
 }  // namespace agmm

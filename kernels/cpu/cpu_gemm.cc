@@ -21,8 +21,8 @@ namespace agmm {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
-// The layout of a packed B is always that for a full piece, because it must not depend on which
-// matmul packs first.
+// A packed B always has the layout for a full piece, because it must not depend on which matmul
+// packs first.
 constexpr int64_t kLayoutRows = 128;
 
 // The only engine of the process, because execution fails with a second one.
@@ -59,7 +59,7 @@ dnnl::matmul::primitive_desc Describe(const Matmul::Key& key, const dnnl::memory
   return DescribeMatmul(Engine(), a, weights, c, attributes);
 }
 
-// Throws where oneDNN has no such matmul.
+// Throws if oneDNN has no such matmul.
 dnnl::matmul::primitive_desc FullPiece(int64_t n, int64_t k, GemmKernel kernel) {
   const dnnl::memory::desc any({k, n}, ToDnnl(InputOf(kernel)), dnnl::memory::format_tag::any);
   return Describe({kLayoutRows, n, k, kernel, DType::kF32, false}, any);
@@ -143,7 +143,7 @@ absl::Status Matmul::Execute(const std::byte* a, const PackedB& b, std::byte* c,
     arguments.a.set_data_handle(const_cast<std::byte*>(a));
     arguments.c.set_data_handle(c);
     arguments.scratchpad.set_data_handle(worker.scratchpad.Get(scratchpad_bytes_));
-    // The C call, because its argument list needs no map.
+    // Uses the C function, because its argument list needs no map.
     const dnnl_exec_arg_t list[] = {{DNNL_ARG_SRC, arguments.a.get()},
                                     {DNNL_ARG_WEIGHTS, b.memory.get()},
                                     {DNNL_ARG_DST, arguments.c.get()},

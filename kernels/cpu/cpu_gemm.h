@@ -1,9 +1,9 @@
 // The GEMM of the CPU device, over pieces of A and a packed B: oneDNN matmul primitives, and the
-// loop over AMX tiles of tiles.h. kernel_choice.h says which of them multiplies what.
+// loop over AMX tiles of tiles.h. kernel_choice.h chooses between them.
 //
 // The primitives are created for one OpenMP thread, because the caller's workers are the
-// parallelism. Their pieces of A and C are dense, because oneDNN 2.6 has fast kernels for no others
-// (NOTES.md).
+// parallelism. Their pieces of A and C are dense, because oneDNN 2.6 has no fast kernels for other
+// layouts (NOTES.md).
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ enum class GemmKernel {
 // The dtype in which `kernel` reads A and B.
 DType InputOf(GemmKernel kernel);
 // oneDNN's name for the code behind kF32 or kBF16, such as "brg:avx512_core", for pieces of a usual
-// shape; empty where oneDNN has no such matmul on this processor.
+// shape; empty if oneDNN has no such matmul on this processor.
 std::string OneDnnCode(GemmKernel kernel);
 
 // Memory on a cache line that only grows. Not thread-safe.
@@ -40,8 +40,8 @@ class Scratch {
   Scratch() = default;
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  // Returns at least `bytes`; the contents are lost when it grows. Throws std::bad_alloc and stays
-  // as it is.
+  // Returns at least `bytes`; the contents are lost when it grows. If it throws std::bad_alloc, it
+  // is unchanged.
   std::byte* Get(int64_t bytes);
   int64_t bytes() const { return bytes_; }
   // The number of times it grew.
@@ -59,10 +59,10 @@ struct PackedB {
   int64_t bytes = 0;  // in that layout: a widened B takes twice the bytes of its bf16 shard
 };
 
-// Bytes of each of a worker's scratches.
+// Bytes of each scratch of a worker.
 struct ScratchNeed {
   int64_t a = 0, c = 0, scratchpad = 0;
-  // Raises this to cover `other`; false if it did already.
+  // Raises this to cover `other`; returns false if it did already.
   bool Cover(const ScratchNeed& other);
 };
 
@@ -73,7 +73,7 @@ struct GemmWorker {
   const int index;
   dnnl::stream stream;
   Scratch a, c, scratchpad;
-  void Reserve(const ScratchNeed& need);  // throws as Get
+  void Reserve(const ScratchNeed& need);  // throws like Get
   uint64_t needs_met = 0;                 // counted by the launch queue
   int64_t scratch_bytes() const { return a.bytes() + c.bytes() + scratchpad.bytes(); }
   int64_t allocations() const {
@@ -87,7 +87,7 @@ class Matmul {
   struct Key {
     int64_t m = 0, n = 0, k = 0;
     GemmKernel kernel = GemmKernel::kF32;
-    DType out = DType::kF32;  // f32, or bf16 where the kernel's input is
+    DType out = DType::kF32;  // f32, or bf16 if the kernel's input is bf16
     bool add = false;         // C += (f32 only)
     auto operator<=>(const Key&) const = default;
   };
@@ -98,13 +98,13 @@ class Matmul {
   int64_t scratchpad_bytes() const { return scratchpad_bytes_; }
   // Packs B[k, n], of any dtype, for this matmul and every other of its (n, k, kernel).
   absl::StatusOr<PackedB> Pack(ConstMatrix b, GemmWorker& worker) const;
-  // A packed B whose bytes lie at `memory`, on a cache line, for PackAgain to fill. Throws as
-  // oneDNN does.
+  // Returns a packed B whose bytes are at `memory`, on a cache line, for PackAgain to fill. Throws
+  // like oneDNN.
   PackedB PackedAt(std::byte* memory) const;
   int64_t packed_bytes() const { return static_cast<int64_t>(packed_layout_.get_size()); }
   // Bytes of scratch in which PackAgain widens a B of `dtype`.
   int64_t widened_bytes(DType dtype) const;
-  // Packs B again into `packed`. Allocates nothing where `widened` has widened_bytes.
+  // Packs B again into `packed`. Allocates nothing if `widened` has widened_bytes.
   absl::Status PackAgain(ConstMatrix b, GemmWorker& worker, Scratch& widened,
                          PackedB& packed) const;
 
@@ -126,12 +126,13 @@ class Matmul {
   mutable std::vector<Arguments> arguments_;  // by worker; each uses its own
 };
 
-// Makes and shares matmuls. One a device; thread-safe.
+// Makes and shares matmuls. One per device; thread-safe.
 class GemmLibrary {
  public:
   explicit GemmLibrary(int workers) : workers_(workers) {}
 
-  // Cached while a caller holds it. Errors: UNIMPLEMENTED where oneDNN has no such matmul.
+  // Returns a matmul, which is cached while a caller holds it. Errors: UNIMPLEMENTED if oneDNN has
+  // no such matmul.
   absl::StatusOr<std::shared_ptr<const Matmul>> Get(const Matmul::Key& key);
 
  private:

@@ -20,8 +20,8 @@
 namespace agmm {
 namespace {
 
-// Memory that is available without swapping, as the kernel reports it. Unlimited where it reports
-// nothing; then mapping the memory fails or not.
+// Returns the memory that is available without swapping, as reported by the kernel; unlimited if it
+// reports nothing, so that only the mapping itself can fail.
 int64_t AvailableBytes() {
   std::ifstream meminfo("/proc/meminfo");
   std::string key, unit;
@@ -35,7 +35,7 @@ int64_t AvailableBytes() {
 
 // Large pages are requested in stretches, because each call interrupts every processor.
 constexpr int64_t kStretchBytes = 4 * kLargePageBytes;
-// Elements filled between two looks at `stop`: a fraction of a millisecond.
+// Elements filled between two calls of `stop`: a fraction of a millisecond.
 constexpr int64_t kFillPiece = 1 << 16;
 
 absl::Status Refused(int64_t size_bytes, const char* call) {

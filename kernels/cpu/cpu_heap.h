@@ -12,9 +12,9 @@ namespace agmm {
 
 class CpuHeap final : public Heap {
  public:
-  // Creates a heap of `size_bytes` of zeroes, page aligned, committed as they are touched. The size
+  // Creates a heap of `size_bytes` zeros, page aligned, committed when they are touched. The size
   // is sealed, so that no holder of the descriptor can shrink the memory that others use. Errors:
-  // INVALID_ARGUMENT for a size that is not positive; RESOURCE_EXHAUSTED when the machine does not
+  // INVALID_ARGUMENT for a size that is not positive; RESOURCE_EXHAUSTED if the machine does not
   // have that much memory available now, or refuses to map it.
   static absl::StatusOr<std::unique_ptr<CpuHeap>> Create(int64_t size_bytes);
   ~CpuHeap() override;
@@ -40,7 +40,7 @@ class CpuHeap final : public Heap {
   const int fd_;
   std::byte* const data_;
   const int64_t size_bytes_;
-  // By large page of the file: whether it was requested. No more are requested once the machine has
+  // By large page of the file: true if it was requested. No more are requested once the machine has
   // refused one.
   std::vector<std::atomic<bool>> backed_;
   std::atomic<bool> large_pages_{true};

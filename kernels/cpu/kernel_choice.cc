@@ -26,7 +26,7 @@ GemmKernel KernelForBF16() {
 }  // namespace
 
 bool Has(GemmKernel kernel) {
-  // Where oneDNN has AMX kernels the processor has AMX, and ONEDNN_MAX_CPU_ISA allows it.
+  // If oneDNN has AMX kernels, then the processor has AMX, and ONEDNN_MAX_CPU_ISA allows it.
   static const std::string bf16 = OneDnnCode(GemmKernel::kBF16);
   static const bool tiles = absl::StrContains(bf16, "amx") && AskForTiles();
   switch (kernel) {

@@ -1,8 +1,8 @@
-// Which GEMM kernel multiplies what on this processor. The processor's features alone decide, and
-// no measurement, so that equal processors give equal bits at every start (NOTES.md).
+// Chooses the GEMM kernel for each product on this processor. Only the processor's features decide,
+// not measurements, so that equal processors give equal bits at every start (NOTES.md).
 //
-// ONEDNN_MAX_CPU_ISA limits the choice, for tests of lesser processors: AVX512_CORE_BF16 takes the
-// tiles away, AVX512_CORE oneDNN's bf16 as well.
+// ONEDNN_MAX_CPU_ISA limits the choice, for tests of smaller processors: AVX512_CORE_BF16 excludes
+// the tiles, AVX512_CORE also excludes oneDNN's bf16.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace agmm {
 // Returns true if this processor has the kernel.
 bool Has(GemmKernel kernel);
 
-// The kernel for products of operands of `dtype`: exact for whole numbers, and the fastest. It
-// depends on neither the rows of a product nor the cuts of an algorithm, so that a row of C has the
-// same bits in any batch.
+// Returns the fastest kernel for products of operands of `dtype` that is exact for whole numbers.
+// It depends neither on the rows of a product nor on the cuts of an algorithm, so that a row of C
+// has the same bits in any batch.
 GemmKernel KernelFor(DType dtype);
 
 // "oneDNN 2.6.3 (brg:avx512_core), bf16 widened to f32".

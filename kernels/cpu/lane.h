@@ -20,7 +20,7 @@ struct Task {
 // Guarded by the device's monitor.
 struct Lane {
   enum class Phase {
-    kWaiting,    // for the slots of the step at `position`; or behind the last step
+    kWaiting,    // waits for the slots of the step at `position`, or is past the last step
     kRunning,    // the step has started
     kPacking,    // a worker packs the B of its multiply
     kFinishing,  // a worker raises its last signals
@@ -34,7 +34,7 @@ struct Lane {
   // Returns true if `step`, which is the one at `position`, has a task of this kind that is not
   // taken.
   bool Has(const ProgramStep& step, Task::Kind kind) const;
-  // Takes such a task. Sets all but Task::lane and Task::step.
+  // Takes such a task. Sets all fields except Task::lane and Task::step.
   Task Take(const ProgramStep& step, Task::Kind kind);
 
   size_t position = 0;  // into Program::lanes
@@ -45,7 +45,7 @@ struct Lane {
   std::vector<int> parts_left;  // pieces, by `to` of a copy
   std::shared_ptr<const PackedB> packed;
   Scratch chip;      // sums between multiplies, f32, rows dense
-  Scratch packed_b;  // of the step that runs, where its B has arrived
+  Scratch packed_b;  // for the running step, if its B has arrived
 };
 
 }  // namespace agmm

@@ -5,7 +5,7 @@
 
 namespace agmm {
 
-// c = a * b. Throws dnnl::error where oneDNN has no such matmul.
+// c = a * b. Throws dnnl::error if oneDNN has no such matmul.
 inline dnnl::matmul::primitive_desc DescribeMatmul(const dnnl::engine& engine,
                                                    const dnnl::memory::desc& a,
                                                    const dnnl::memory::desc& b,

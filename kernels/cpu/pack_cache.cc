@@ -28,7 +28,7 @@ void PackCache::Claim(const Key& key, uint64_t version) {
 }
 
 void PackCache::Fill(const Key& key, uint64_t version, std::shared_ptr<const PackedB> packed) {
-  // A newer version may have claimed the entry meanwhile.
+  // A newer version may have claimed the entry in the meantime.
   const auto it = entries_.find(key);
   if (it == entries_.end() || it->second.version != version || it->second.packed != nullptr) return;
   bytes_ += packed->bytes;

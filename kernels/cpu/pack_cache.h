@@ -1,4 +1,4 @@
-// Packed copies of blocks of B, one for each block: that of the latest version of its contents.
+// Packed copies of blocks of B: for each block, one copy of the latest version of its contents.
 #pragma once
 
 #include <cstddef>

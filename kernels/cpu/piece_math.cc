@@ -15,7 +15,7 @@ bool CopiesA(const GemmOp& op) {
   return op.kernel != GemmKernel::kTiles && op.a.pitch_bytes != op.k * SizeOf(input);
 }
 
-// Returns true if the matmul adds up neither at the result's place nor on chip.
+// Returns true if the matmul sums neither at the result's place nor on chip.
 bool SumsInScratch(const GemmOp& op) { return !op.direct && !(op.accumulate && !op.has_acc); }
 
 const Matmul& MatmulOf(const GemmOp& op, const Piece& piece) {
@@ -53,7 +53,7 @@ absl::Status MultiplyPiece(const GemmOp& op, const Piece& piece, const Operands&
   }
   const int64_t sum_pitch = op.n * SizeOf(DType::kF32);
   const Matrix on_chip{chip + piece.row * sum_pitch, sum_pitch, DType::kF32};
-  // The places of the sum so far, of the result, and of the sum that the matmul makes.
+  // The places of the sum so far, of the result, and of the matmul's sum.
   const Matrix acc = op.has_acc ? MatrixAt(op.acc, operands, piece.row) : on_chip;
   const Matrix result = op.finish ? MatrixAt(op.out, operands, piece.row) : acc;
   Matrix sum = result;

@@ -6,7 +6,7 @@
 
 namespace agmm {
 
-// The scratch that the pieces of `step` take of a worker.
+// Returns the scratch that a worker needs for the pieces of `step`.
 ScratchNeed NeedOf(const ProgramStep& step);
 
 // Multiplies the piece's rows by `b`. `chip` holds the lane's sums between multiplies: all of op's

@@ -100,8 +100,8 @@ class Cutting {
     return absl::OkStatus();
   }
 
-  // Chooses where the sum is made so that a matmul can add to it: on chip, in place, or in scratch
-  // and converted afterwards.
+  // Chooses the place of the sum so that a matmul can add to it: on chip, in place, or in scratch
+  // with a conversion afterwards.
   absl::Status ChooseMatmuls(const std::vector<Piece>& pieces, GemmOp* op) {
     const HeapPlace& result = op->finish ? op->out : op->acc;
     const bool dense =
@@ -113,7 +113,8 @@ class Cutting {
       op->direct = !op->has_acc || dense;
     }
     Matmul::Key key{pieces.front().rows, op->n, op->k, op->kernel, DType::kF32, op->accumulate};
-    // A result that only has another pitch than the matmul writes is made in its dtype and copied.
+    // A result that differs from the matmul's output only in its pitch is made in its dtype and
+    // copied.
     if (op->finish && !op->accumulate && native) op->sum = op->out.dtype;
     key.out = op->sum;
     AGMM_ASSIGN_OR_RETURN(op->full, library_.Get(key));

@@ -1,5 +1,5 @@
-// One rank's part of a schedule as the workers of a CPU device run it: every step cut into pieces.
-// Immutable while epochs run.
+// One rank's part of a schedule in the form that the workers of a CPU device run, with every step
+// cut into pieces. Immutable while epochs run.
 #pragma once
 
 #include <cstdint>
@@ -42,14 +42,14 @@ struct Program {
   bool zero_denormals = false;  // in sums, because the operands are of bf16
 };
 
-// Memory that it takes, as malloc counts it, without the matmuls, which programs share.
+// Returns the program's memory, as malloc counts it, without the matmuls, which programs share.
 int64_t SizeBytes(const Program& program);
 
 // Lowers the steps of `plan`, cuts them into pieces for `threads` workers and makes the matmuls.
 // Errors: those of LowerRank, and INVALID_ARGUMENT for a peer whose memory is not the host's.
 absl::StatusOr<Program> MakeProgram(const RankPlan& plan, int threads, GemmLibrary& library);
 
-// The rows of a place on this node from `row` on.
+// Returns the rows of a place on this node from `row` on.
 inline Matrix MatrixAt(const HeapPlace& place, const Operands& operands, int64_t row) {
   return {place.heap->host().data() + place.RowOffset(operands, row), place.pitch_bytes,
           place.dtype};

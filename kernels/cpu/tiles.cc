@@ -21,7 +21,8 @@ namespace {
 constexpr int64_t kTileRows = 16, kTileBytes = 1024, kRowBytes = 64;
 // A step along K of a block of C: two tiles of A by two of B, into four of C.
 constexpr int64_t kStep = 32, kBlock = 32, kStepBytes = 2 * kTileBytes;
-// Steps for which a panel of B, 32 columns wide, stays in the first cache while the rows of A pass.
+// The number of steps for which a panel of B, 32 columns wide, stays in the L1 cache while the rows
+// of A pass.
 constexpr int64_t kSlabSteps = 8;
 constexpr int64_t kSumBytes = kBlock * kBlock * static_cast<int64_t>(sizeof(float));
 constexpr int kSumPitchBytes = kBlock * sizeof(float);
@@ -32,7 +33,7 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Prefetches the next panel into the second cache, a few lines at every step.
+// Prefetches the next panel into the L2 cache, a few lines at every step.
 struct Ahead {
   const char* at = nullptr;
   int64_t lines_a_step = 0;

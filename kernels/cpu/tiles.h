@@ -1,6 +1,6 @@
 // C (+)= A * B in bf16 with sums in f32, by AMX tiles. Faster than oneDNN 2.6 because it also
-// blocks along K (NOTES.md), and for matrices of any pitch. A row is summed along K in steps of 32
-// in their order, whatever the number of rows.
+// blocks along K (NOTES.md), and for matrices of any pitch. A row is summed along K in steps of 32,
+// always in the same order, for any number of rows.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace agmm {
 
-// Asks Linux for the use of AMX tiles, on a processor that has them. False if it refuses.
+// Asks Linux for permission to use AMX tiles, on a processor that has them. Returns false if it
+// refuses.
 bool AskForTiles();
 
 // Packs B[k, n] of bf16 for MultiplyTiles. `packed` begins on a cache line.

@@ -1,6 +1,6 @@
 // The rule for denormals in bf16: they count as zero, in operands, sums and results. Instructions
 // for bf16 (tdpbf16ps, vdpbf16ps, bfdot) always follow it. This class makes f32 instructions follow
-// it where they compute bf16 products and sums.
+// it when they compute bf16 products and sums.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ constexpr char kVariable[] = "AGMM_CUBLASLT";
 std::vector<std::string> Names() {
   const char* named = std::getenv(kVariable);
   if (named != nullptr && *named != '\0') return {named};
-  // The declarations are those of one major version.
+  // The declarations belong to one major version.
   const std::string soname = absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
   return {soname, absl::StrCat("/usr/local/cuda/lib64/", soname)};
 }

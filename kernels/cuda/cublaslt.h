@@ -1,4 +1,4 @@
-// cuBLASLt, opened at run time: it is 540 MB, and comes with the toolkit or with PyTorch.
+// cuBLASLt, opened at run time, because it has 540 MB and comes with the toolkit or with PyTorch.
 #pragma once
 
 #include <cublasLt.h>
@@ -31,7 +31,7 @@ struct CublasLt {
   std::string version;  // "13.1.0"
 };
 
-// Opens the library at the first call; later calls return the same. Takes the file that the
+// Opens the library at the first call; later calls return the same result. Uses the file that the
 // variable AGMM_CUBLASLT names, or the first of the usual names that the loader finds. Errors:
 // FAILED_PRECONDITION with the names that were tried.
 absl::StatusOr<const CublasLt*> OpenCublasLt();

@@ -24,7 +24,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Executor> CreateExecutor() override {
     return std::make_unique<CudaExecutor>(&parts_);
   }
-  // Packs nothing.
+  // A CUDA device packs nothing.
   void ForgetContents(Heap*, int64_t, int64_t) override {}
   // Its thread waits for events, not for messages.
   void Lend(ProgressEngine*) override {}
@@ -51,8 +51,8 @@ class CudaDevice final : public Device {
 }  // namespace
 
 void SetUpCudaEnvironment() {
-  // As many hardware queues as there are, because streams that share one wait for each other: the
-  // lanes of one rank alone fill the 8 that the driver would take.
+  // Uses the maximum number of hardware queues, because streams that share a queue wait for each
+  // other, and the lanes of a single rank already fill the driver's default of 8.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }
 

@@ -1,4 +1,4 @@
-// A rank on a GPU of NVIDIA.
+// A rank on an NVIDIA GPU.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,13 @@ struct CudaDeviceOptions {
   // Other processes may use the GPU at the same time: for tests of correctness, because they slow
   // each other down.
   bool shared = false;
-  // Hears why the GPU cannot be used any more, once, on any thread. Of several devices on one GPU,
-  // that of the first one is called.
+  // Called once, on any thread, with the reason why the GPU can no longer be used. If several
+  // devices share a GPU, the callback of the first one is called.
   std::function<void(const std::string& why)> on_failure = nullptr;
 };
 
-// Sets what the driver reads from the environment, where the user has not. Before any thread is
-// made, because another one may read the environment meanwhile.
+// Sets environment variables that the driver reads, unless the user has set them. Must be called
+// before any thread starts, because a thread could read the environment at the same time.
 void SetUpCudaEnvironment();
 
 // Errors: FAILED_PRECONDITION with the reason why the driver or cuBLASLt is missing, or for a GPU

@@ -45,8 +45,8 @@ class CudaExecutor final : public EventExecutor {
   const std::shared_ptr<Gpu>& gpu() const { return device_->gpu; }
 
  private:
-  // The ranks of this node as this one sees them, with their heaps mapped for its GPU. Errors:
-  // INVALID_ARGUMENT for one of another kind.
+  // Finds the other ranks of this node, and maps their heaps for this rank's GPU. Errors:
+  // INVALID_ARGUMENT for a rank of another kind.
   absl::Status FindPeers(CudaPrepared* prepared) const;
 
   CudaParts* const device_;

@@ -13,7 +13,7 @@ constexpr int64_t kChunkBytes = 1 << 20;
 // Memory that stays free for each rank on the GPU: for the workspaces and sums of its lanes, and
 // for the kernels that a library loads when they are first used.
 constexpr int64_t kReserveBytes = 512 << 20;
-// Elements of a fill between two looks at whether to stop: a fraction of a millisecond.
+// Elements of a fill between two calls of `stop`: a fraction of a millisecond.
 constexpr int64_t kFillElements = 1 << 26;
 
 }  // namespace
@@ -42,7 +42,7 @@ absl::Status CudaHeap::Map() {
                    CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
   AGMM_CUDA_RETURN(*gpu_, cuMemGetInfo, &free, &total);
   mapped_bytes_ = RoundUp(size_bytes_, static_cast<int64_t>(page));
-  // Also for the ranks whose heaps have been made, because they take theirs later.
+  // Includes ranks whose heaps already exist, because they use their reserve later.
   const int64_t reserve = gpu_->tenant_count() * kReserveBytes;
   const auto too_large = [&] {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -117,7 +117,7 @@ RowsEnd CudaHeap::EndAt(const HeapRows& rows, const Piece& piece) const {
 
 absl::Status CudaHeap::Await(const Chunk& chunk) {
   if (!hung_.ok()) return hung_;
-  // All chunks may be on their way.
+  // All chunks may be in flight.
   absl::Status status = gpu_->Await(chunk.copied, pinned_->bytes(), "a copy of its heap");
   if (!gpu_->given_up().ok()) hung_ = status;
   return status;
@@ -127,7 +127,7 @@ absl::Status CudaHeap::Write(const HeapRows& to, const Rows& from) {
   AGMM_RETURN_IF_ERROR(CheckCopy(to, from, size_bytes_));
   const OnGpu here(*gpu_);
   std::lock_guard lock(mutex_);
-  // Under the lock, because the GPU may be given up while others have it.
+  // Checked with the lock held, because the GPU may be given up while this waits for it.
   AGMM_RETURN_IF_ERROR(gpu_->given_up());
   int turn = 0;
   for (const Piece& piece : Cut(to)) {
@@ -150,7 +150,7 @@ absl::Status CudaHeap::Read(const HeapRows& from, const Rows& to) {
   std::lock_guard lock(mutex_);
   const std::vector<Piece> pieces = Cut(from);
   const auto chunk = [&](size_t index) -> const Chunk& { return chunks_[index % chunks_.size()]; };
-  // One piece is on its way while the host copies the piece before it.
+  // One piece is in flight while the host copies the previous piece.
   for (size_t next = 0; next <= pieces.size(); ++next) {
     if (next < pieces.size()) {
       const Piece& piece = pieces[next];

@@ -1,5 +1,5 @@
-// A heap in the memory of a GPU, mapped for the GPU itself and for those whose ranks use it.
-// The heap of a GPU that is given up is read-only, because the GPU's work may still write to it.
+// A heap in the memory of a GPU, mapped for the GPU itself and for the GPUs whose ranks use it. The
+// heap of a GPU that is given up is read-only, because the GPU's work may still write to it.
 #pragma once
 
 #include <cuda.h>
@@ -21,8 +21,8 @@ namespace agmm {
 
 class CudaHeap final : public Heap {
  public:
-  // Errors: INVALID_ARGUMENT for a size that is not positive; RESOURCE_EXHAUSTED, with what was
-  // asked, what is free, what there is in all and what is kept, when the GPU has less memory.
+  // Errors: INVALID_ARGUMENT for a size that is not positive; RESOURCE_EXHAUSTED, with the
+  // requested, free, total and reserved bytes, if the GPU has less memory.
   static absl::StatusOr<std::unique_ptr<CudaHeap>> Create(std::shared_ptr<Gpu> gpu,
                                                           int64_t size_bytes);
   // Requires that nothing uses the heap; the memory of a GPU that is given up stays.
@@ -43,7 +43,7 @@ class CudaHeap final : public Heap {
   absl::Status MapFor(const Gpu& gpu);
 
  private:
-  // Pinned memory on the way, and the end of the copy that uses it.
+  // A piece of pinned memory, and the end of the copy that uses it.
   struct Chunk {
     std::byte* data = nullptr;
     CUevent copied = nullptr;
@@ -59,7 +59,7 @@ class CudaHeap final : public Heap {
   absl::Status MakeChunks();
   static std::vector<Piece> Cut(const HeapRows& rows);
   RowsEnd EndAt(const HeapRows& rows, const Piece& piece) const;
-  // Blocks until the copy of the chunk has ended, unless one on the stream never will.
+  // Blocks until the copy of the chunk has ended, unless a copy on the stream never ends.
   absl::Status Await(const Chunk& chunk);
 
   const std::shared_ptr<Gpu> gpu_;
@@ -76,8 +76,8 @@ class CudaHeap final : public Heap {
   std::unique_ptr<GpuStream> stream_;
   std::unique_ptr<PinnedBytes> pinned_;
   std::array<Chunk, 2> chunks_;
-  absl::Status hung_;  // OK, or why no copy on the stream ends any more
-  // Fills have a stream of their own, because they take long and should hold up no copy.
+  absl::Status hung_;  // OK, or why no further copy on the stream will end
+  // Fills have their own stream, because they take long and must not delay copies.
   std::mutex fill_mutex_;
   std::unique_ptr<GpuStream> fill_stream_;
   CUevent filled_ = nullptr;

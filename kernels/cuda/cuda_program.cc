@@ -13,7 +13,8 @@
 namespace agmm {
 namespace {
 
-// The largest power of two that divides the address of a place, up to that of all buffers.
+// Returns the largest power of two that divides the address of a place, at most the alignment of
+// all buffers.
 int AlignmentOf(const HeapPlace& place) {
   const int64_t bits = place.offset_bytes | kRowAlignBytes;
   return static_cast<int>(bits & -bits);
@@ -101,7 +102,8 @@ class CudaLowering {
     return absl::OkStatus();
   }
 
-  // A sum is added to where it is made, in f32. A step that finishes leaves `acc` as it is.
+  // Products are added to a sum in f32, at the sum's place. A step that finishes does not change
+  // `acc`.
   static void PlaceSum(CudaMultiply* op) {
     using Sum = CudaMultiply::Sum;
     if (!op->finish) {
@@ -147,7 +149,7 @@ class CudaLowering {
     }
   }
 
-  // Counts the way of bytes between this rank and `place`.
+  // Records the kind of path between this rank and `place`.
   void AddPath(CudaCopy::Way way, const HeapPlace& place) {
     const bool one_gpu = peers_[place.rank].gpu == peers_[plan_.peers.self].gpu;
     switch (way) {
@@ -164,7 +166,7 @@ class CudaLowering {
     program_.longest_ns += operations / 1000 + bytes;
   }
 
-  // Takes the place of an operand of a kernel, or of the source of a copy.
+  // Checks that the GPU can load a place: an operand of a kernel, or the source of a copy.
   absl::Status Reach(const HeapPlace& place) {
     const CudaPeer& peer = peers_[place.rank];
     if (peer.reachable) {

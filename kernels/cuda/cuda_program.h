@@ -1,5 +1,5 @@
-// One rank's part of a schedule as its GPU runs it: each copy's way and each sum's place chosen.
-// Pure, and immutable while epochs run.
+// One rank's part of a schedule in the form that its GPU runs: each copy's path and each sum's
+// place are chosen. Pure, and immutable while epochs run.
 #pragma once
 
 #include <cuda.h>
@@ -16,11 +16,11 @@
 
 namespace agmm {
 
-// A rank's memory as another rank of its node sees it.
+// A rank's memory from the view of another rank of its node.
 struct CudaPeer {
   CUdeviceptr heap = 0;  // 0: on another node
   int gpu = 0;
-  bool reachable = false;  // it is loaded and stored; else copied through pinned memory
+  bool reachable = false;  // loads and stores work; else copied through pinned memory
 };
 
 struct CudaCopy : CopyOp {
@@ -54,7 +54,7 @@ struct CudaStep : StepEdges {
   bool goes(size_t part, CudaCopy::Way way) const {
     return copy() != nullptr && part < copy()->ways.size() && copy()->ways[part] == way;
   }
-  // Returns true if the end of its work on the GPU is followed by messages.
+  // Returns true if messages follow the end of its work on the GPU.
   bool has_messages() const;
 };
 
@@ -64,8 +64,8 @@ struct CudaProgram {
   std::vector<int64_t> chip_bytes;      // by lane
   std::vector<bool> multiplies;         // by lane
   std::vector<bool> relays;             // by lane; see RelayLanes
-  // By lane: whether its first step has to wait for the rank's last epoch. It need not where it
-  // waits for a step of another lane that is behind that epoch.
+  // By lane: true if its first step has to wait for the rank's last epoch. This is not necessary if
+  // it waits for a step of another lane that follows that epoch.
   std::vector<bool> begins;
   int64_t staged_bytes = 0;  // of the largest copy
   // Time of an epoch's work, step by step at 1 TFLOP/s and 1 GB/s, so a bound for any GPU.
@@ -76,7 +76,7 @@ struct CudaProgram {
 
 int64_t SizeBytes(const CudaProgram& program);
 
-// The distance of rows of a sum on chip.
+// Returns the distance between rows of a sum on chip.
 int64_t ChipPitchBytes(int64_t n);
 
 // Lowers the steps of `plan`; `peers` by rank. Errors: those of LowerRank, and INVALID_ARGUMENT for

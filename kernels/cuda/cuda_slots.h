@@ -1,5 +1,5 @@
 // A rank's slots. On a GPU a slot stands for an event: once a producer on this node has recorded
-// it, a stream may wait for it. A slot that a message raises stands for what has happened.
+// it, a stream may wait for it. A slot that a message raises stands for a completed event.
 #pragma once
 
 #include <cuda.h>
@@ -25,7 +25,7 @@ class CudaSlots {
  public:
   explicit CudaSlots(int count) : slots_(new Slot[count]()) {}
 
-  // `event` has been recorded behind the producer's work of `epoch`; null: that work is over.
+  // `event` has been recorded after the producer's work of `epoch`; null if that work has ended.
   void Raise(int index, uint64_t epoch, CUevent event) {
     Slot& slot = slots_[index];
     slot.events[epoch % kEventSets].store(event, std::memory_order_relaxed);
@@ -39,7 +39,8 @@ class CudaSlots {
     return epoch <= lag ||
            slots_[wait.slot.index].epoch.load(std::memory_order_acquire) >= epoch - lag;
   }
-  // The event that a stream waits for, of a wait that holds; null: nothing.
+  // Returns the event for which a stream must wait, for a wait that holds; null if there is nothing
+  // to wait for.
   CUevent EventOf(const Wait& wait, uint64_t epoch) const {
     const uint64_t lag = static_cast<uint64_t>(wait.lag);
     if (epoch <= lag) return nullptr;
@@ -58,7 +59,8 @@ class CudaSlots {
 // An executor whose slots stand for events: every one of a node's CUDA devices.
 class EventExecutor : public Executor {
  public:
-  // A step of this node that raises slot `index` is submitted, and `event` recorded behind it.
+  // Called when a step of this node that raises slot `index` has been submitted, and `event`
+  // recorded after it.
   virtual void Recorded(int index, uint64_t epoch, CUevent event) = 0;
 };
 

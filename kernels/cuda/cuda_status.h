@@ -10,7 +10,7 @@
 
 namespace agmm {
 
-// The consequence of a result for the context in which it came.
+// The consequence of a result for its context.
 enum class CudaFault {
   kNone,
   kCall,  // of this call alone: no memory, a wrong argument

@@ -17,7 +17,7 @@ absl::Status NoDriver(absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("no CUDA driver: ", why));
 }
 
-// Kernels of one major version of CUDA want a driver of that version or a later one.
+// Kernels of one major version of CUDA need a driver of that version or a later one.
 constexpr int kLeastVersion = CUDA_VERSION / 1000 * 1000;
 
 absl::Status Failed(const char* call, CUresult result) {

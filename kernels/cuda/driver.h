@@ -1,4 +1,5 @@
-// The CUDA driver, opened at run time: one build runs with and without it, and nothing links to it.
+// The CUDA driver, opened at run time, so that one build runs with and without it, and nothing
+// links to it.
 #pragma once
 
 #include <cuda.h>
@@ -64,13 +65,13 @@ struct Driver {
 #define AGMM_MEMBER(name) decltype(&::name) name = nullptr;
   AGMM_DRIVER_FUNCTIONS(AGMM_MEMBER)
 #undef AGMM_MEMBER
-  int version = 0;  // of CUDA, as cuDriverGetVersion says it: 13000
+  int version = 0;  // of CUDA, as returned by cuDriverGetVersion: 13000
 
   // "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
   std::string Describe(CUresult result) const;
 };
 
-// Opens and initializes the driver at the first call; later calls return the same. Errors:
+// Opens and initializes the driver at the first call; later calls return the same result. Errors:
 // FAILED_PRECONDITION with the reason why this machine has no CUDA device and the next step: no
 // driver, the toolkit's stub instead of one, one older than the kernels, or no GPU.
 absl::StatusOr<const Driver*> OpenDriver();

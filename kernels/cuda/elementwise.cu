@@ -1,4 +1,4 @@
-// The kernels around the bodies of elementwise.h. Threads of a block stand along a row.
+// The kernels around the bodies of elementwise.h. The threads of a block work along a row.
 #include "kernels/cuda/elementwise.h"
 
 namespace agmm::elementwise {

@@ -1,5 +1,5 @@
-// Bodies for one element of the kernels in elementwise.cu, for device and host alike. A host that
-// runs a body for each element gets the kernel's bits.
+// The bodies, for one element, of the kernels in elementwise.cu, for device and host code. A host
+// that runs a body for each element gets the same bits as the kernel.
 //
 // Needs only the standard library, dtype_traits.h and fill_value.h.
 #pragma once
@@ -18,15 +18,15 @@ struct Matrix {
   DType dtype = DType::kF32;
 };
 
-// The one parameter of each kernel, whose name stands first.
-// agmm_convert: to[row][col] = from[row][col]. The dtypes are equal, or one is f32. The matrices
-// are the same or do not overlap.
+// Each struct is the only parameter of the kernel that its comment names first. agmm_convert:
+// to[row][col] = from[row][col]. The dtypes are equal, or one is f32. The matrices are the same or
+// do not overlap.
 struct Convert {
   Matrix from, to;
   int64_t rows = 0, cols = 0;
 };
-// agmm_reduce: into[row][col] += from[row][col] in f32; then out = into, converted, where there is
-// one. `into` is f32. `out` may be `into`.
+// agmm_reduce: into[row][col] += from[row][col] in f32; then out = into, converted, if there is an
+// `out`. `into` is f32. `out` may be `into`.
 struct Reduce {
   Matrix from, into, out;
   int64_t rows = 0, cols = 0;
@@ -60,7 +60,7 @@ AGMM_HOST_DEVICE inline void Store(float value, const Matrix& matrix, int64_t ro
 
 AGMM_HOST_DEVICE inline void Element(const Convert& work, int64_t row, int64_t col) {
   if (work.from.dtype != work.to.dtype) return Store(Load(work.from, row, col), work.to, row, col);
-  // Bits, because a signalling NaN stays one in a copy.
+  // Copies bits, because a signalling NaN must stay one.
   const void* const from = ElementOf(work.from, row, col);
   void* const to = ElementOf(work.to, row, col);
   if (work.to.dtype == DType::kF32) {

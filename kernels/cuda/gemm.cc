@@ -58,8 +58,8 @@ CudaProduct::~CudaProduct() {
   }
 }
 
-// cuBLASLt's matrices are column-major, so a row-major one is its own transpose there: what is
-// computed is c' = b' * a'.
+// cuBLASLt's matrices are column-major, so it treats a row-major matrix as its transpose and
+// computes c' = b' * a'.
 absl::Status CudaProduct::Choose() {
   AGMM_CUBLAS_RETURN(cublasLtMatmulDescCreate, &desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
   const cudaDataType in = TypeFor(shape_.in), out = TypeFor(shape_.out);
@@ -77,8 +77,8 @@ absl::Status CudaProduct::Choose() {
                                                          sizeof(value));
   };
   const uint64_t workspace = kGemmWorkspaceBytes;
-  // Parts of a sum are added up in f32, never in the narrower type of the result, which "in place"
-  // means (cublasLt.h).
+  // Parts of a sum are added in f32, never in the narrower type of the result, as "in place" would
+  // do (cublasLt.h).
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
                            (shape_.out == DType::kF32 ? CUBLASLT_REDUCTION_SCHEME_INPLACE : 0);
   const auto a_alignment = static_cast<uint32_t>(shape_.a_alignment),

@@ -16,7 +16,7 @@
 
 namespace agmm {
 
-// Room that cuBLASLt may take on each stream that multiplies.
+// Workspace that cuBLASLt may use on each stream that multiplies.
 inline constexpr int64_t kGemmWorkspaceBytes = 32 << 20;
 
 // c[m, n] (+)= a[m, k] * b[k, n]. Pitches and alignments are in bytes.
@@ -31,14 +31,14 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 
-// A product that cuBLASLt has chosen an algorithm for. Immutable.
+// A product for which cuBLASLt has chosen an algorithm. Immutable.
 class CudaProduct {
  public:
   ~CudaProduct();
   CudaProduct(const CudaProduct&) = delete;
   CudaProduct& operator=(const CudaProduct&) = delete;
   // Queues the product on a stream of the current context, with the stream's own workspace of
-  // kGemmWorkspaceBytes. The result of cublasLtMatmul.
+  // kGemmWorkspaceBytes. Returns the result of cublasLtMatmul.
   cublasStatus_t Run(CUdeviceptr a, CUdeviceptr b, CUdeviceptr c, CUdeviceptr workspace,
                      CUstream stream) const;
 
@@ -61,18 +61,18 @@ class CudaProduct {
 // cuBLASLt on one GPU. Thread-safe.
 class CudaGemm {
  public:
-  // For the current context, which `where` names: "GPU 2". Errors: those of OpenCublasLt and of
-  // cuBLASLt.
+  // Creates the library for the current context, which `where` names: "GPU 2". Errors: those of
+  // OpenCublasLt and of cuBLASLt.
   static absl::StatusOr<std::unique_ptr<CudaGemm>> Create(const std::string& where);
   ~CudaGemm();
   CudaGemm(const CudaGemm&) = delete;
   CudaGemm& operator=(const CudaGemm&) = delete;
 
-  // Chosen once for each shape. The context is current. Errors: UNIMPLEMENTED for a product that
-  // cuBLASLt does not have.
+  // Returns the product, whose algorithm is chosen once for each shape. The context must be
+  // current. Errors: UNIMPLEMENTED for a product that cuBLASLt does not support.
   absl::StatusOr<std::shared_ptr<const CudaProduct>> Get(const ProductShape& shape);
   const std::string& version() const { return library_.version; }
-  // The library's state stays when this is destroyed, because work of the GPU may never end.
+  // Keeps the library's state when this is destroyed, because work of the GPU may never end.
   void Keep() { handle_ = nullptr; }
 
  private:

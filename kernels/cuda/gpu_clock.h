@@ -11,15 +11,15 @@
 
 namespace agmm {
 
-// Right to some microseconds, because an event is recorded and seen soon after to tie the two
-// clocks, and to as much more as they drift apart until that happens again.
+// Accurate to some microseconds, because the two clocks are tied by an event that is seen soon
+// after it was recorded, plus the drift until the next tie.
 class GpuClock {
  public:
   static absl::StatusOr<std::unique_ptr<GpuClock>> Create(std::shared_ptr<Gpu> gpu);
 
-  // Ties the clocks again if that was long ago. Often called, it never waits.
+  // Ties the clocks again if the last tie is old. Called often, and never waits.
   void Tend();
-  // Time of an event that is done, in CLOCK_MONOTONIC nanoseconds.
+  // Returns the time of a completed event, in CLOCK_MONOTONIC nanoseconds.
   int64_t HostNanos(CUevent event) const;
 
  private:
@@ -36,7 +36,7 @@ class GpuClock {
   GpuEvents events_;
   Anchor anchor_;
   Anchor next_;            // recorded at its time
-  bool recorded_ = false;  // `next_` is, and has not been seen done
+  bool recorded_ = false;  // `next_` is recorded, and its end has not been seen
 };
 
 }  // namespace agmm

@@ -16,11 +16,12 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  // Loads all kernels for the current context, so that none is loaded while work runs. Once.
+  // Loads all kernels for the current context, so that none is loaded while work runs. To be called
+  // once.
   CUresult Load();
   // Requires that nothing runs. The context is current.
   void Unload();
-  // Queue `work` on `stream` of that context, which is current.
+  // Queue `work` on `stream` of that context, which must be current.
   CUresult Launch(const elementwise::Convert& work, CUstream stream) const;
   CUresult Launch(const elementwise::Reduce& work, CUstream stream) const;
   CUresult Launch(const elementwise::Fill& work, CUstream stream) const;

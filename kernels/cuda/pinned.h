@@ -1,4 +1,4 @@
-// A rank's pinned memory, through which its bytes leave for other nodes and for GPUs without peer
+// A rank's pinned memory, through which its bytes travel to other nodes and to GPUs without peer
 // access.
 #pragma once
 
@@ -39,9 +39,9 @@ class Staging {
  public:
   explicit Staging(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
 
-  // Makes sure that Take(bytes) succeeds while nothing else is taken. Errors: RESOURCE_EXHAUSTED.
+  // Ensures that Take(bytes) succeeds while nothing else is taken. Errors: RESOURCE_EXHAUSTED.
   absl::Status Reserve(int64_t bytes);
-  // `bytes` on a cache line, or null until others are given back.
+  // Returns `bytes` on a cache line, or null until others are returned.
   std::byte* Take(int64_t bytes);
   void Give(std::byte* taken);
   int64_t bytes() const;

@@ -5,8 +5,8 @@
 namespace agmm {
 namespace {
 
-// CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs so far. Schedules keep rows closer than that, so
-// nothing refuses them here.
+// CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs so far. Rows in schedules are always closer than that,
+// so no check is needed here.
 constexpr int64_t kMostPitchBytes = (int64_t{1} << 31) - 1;
 static_assert(kMaxDimension * static_cast<int64_t>(sizeof(float)) + kRowAlignBytes <=
               kMostPitchBytes);

@@ -1,4 +1,4 @@
-// The work of a step of one epoch, as it is put on streams.
+// Puts the work of a step of one epoch on streams.
 #pragma once
 
 #include <cuda.h>
@@ -11,8 +11,8 @@
 
 namespace agmm {
 
-// For the GPU's thread. The arguments outlive it. `staged` is pinned memory of the step's own,
-// where it needs that.
+// For the GPU's thread. The arguments must outlive it. `staged` is the step's own pinned memory, if
+// it needs any.
 class StepWork {
  public:
   StepWork(const CudaPrepared& prepared, const Operands& operands)
@@ -20,7 +20,7 @@ class StepWork {
 
   // Puts the step on the stream of its lane.
   absl::Status Put(int step, std::byte* staged) const;
-  // Puts the second half of a copy through pinned memory on its stream, whose GPU is current.
+  // Puts the second half of a copy through pinned memory on its stream, whose GPU must be current.
   absl::Status PutHalf(int step, const CudaPrepared::Through& half, std::byte* staged) const;
 
  private:

@@ -1,5 +1,5 @@
-// Streams, events and device memory of one GPU, and the streams of one rank. What belongs to a GPU
-// that is given up is not destroyed (Gpu::GiveUp).
+// Streams, events and device memory of one GPU, and the streams of one rank. Objects of a GPU that
+// is given up are not destroyed (Gpu::GiveUp).
 #pragma once
 
 #include <cuda.h>
@@ -16,7 +16,7 @@
 
 namespace agmm {
 
-// Destroys what it made, with the GPU's context current.
+// Destroys the events that it made, with the GPU's context current.
 class GpuEvents {
  public:
   explicit GpuEvents(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
@@ -32,7 +32,7 @@ class GpuEvents {
   std::vector<CUevent> events_;
 };
 
-// Destroying it does not wait for its work.
+// The destructor does not wait for the stream's work.
 class GpuStream {
  public:
   static absl::StatusOr<std::unique_ptr<GpuStream>> Create(std::shared_ptr<Gpu> gpu,
@@ -49,7 +49,7 @@ class GpuStream {
   const CUstream stream_;
 };
 
-// Memory of a GPU. Nothing uses it when it is destroyed.
+// Memory of a GPU. Nothing may use it when it is destroyed.
 class GpuBytes {
  public:
   // `purpose` names it in the error: "a workspace for products".
@@ -75,12 +75,12 @@ class RankStreams {
  public:
   explicit RankStreams(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
 
-  // The stream on which steps of a lane run. One that does not multiply passes on what other ranks
-  // wait for, so its kernels go first.
+  // Returns the stream on which steps of a lane run. A lane without multiplies sends data that
+  // other ranks wait for, so its kernels go first.
   absl::StatusOr<CUstream> Lane(int lane, bool multiplies);
-  // The workspace of the lane's products.
+  // Returns the workspace of the lane's products.
   absl::StatusOr<CUdeviceptr> Workspace(int lane);
-  // The stream of another GPU, on which a lane's copies through pinned memory arrive.
+  // Returns the stream of another GPU on which a lane's copies through pinned memory arrive.
   absl::StatusOr<GpuStream*> Through(int lane, std::shared_ptr<Gpu> to);
   int64_t workspace_bytes() const;
 

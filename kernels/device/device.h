@@ -16,9 +16,10 @@ struct DeviceInfo {
   std::string kind;         // "cpu"
   std::string description;  // "2 threads, oneDNN 2.6.3, avx512_bf16"
   int threads = 0;
-  // Devices of a node load and store each other's memory if they are of one island.
+  // Devices of a node load and store each other's memory if they are in the same island.
   int island = 0;
-  // Why it cannot be used as long as the process lives; empty if it can. All else is constant.
+  // Why the device cannot be used for the rest of the process's life; empty if it can. All other
+  // fields are constant.
   std::string failure = {};
 };
 
@@ -38,11 +39,11 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Heap>> CreateHeap(int64_t size_bytes) = 0;
   // An executor for one plan. Must not outlive the device.
   virtual std::unique_ptr<Executor> CreateExecutor() = 0;
-  // Drops copies (packed operands) made of the bytes [offset, offset + bytes) of `heap`, because
-  // those bytes no longer hold a tensor.
+  // Drops copies (packed operands) of the bytes [offset, offset + bytes) of `heap`, because these
+  // bytes no longer hold a tensor.
   virtual void ForgetContents(Heap* heap, int64_t offset, int64_t bytes) = 0;
-  // Lets a waiting thread of the device drive `progress` from now on. Null: when this returns, no
-  // thread of the device drives any more. A device whose threads do not wait for messages does
+  // Lets a waiting thread of the device drive `progress` from now on. With null, no thread of the
+  // device drives it after this returns. A device whose threads do not wait for messages does
   // nothing.
   virtual void Lend(ProgressEngine* progress) = 0;
   virtual DeviceInfo info() const = 0;

@@ -19,8 +19,8 @@ namespace agmm {
 
 class Executor;
 
-// How a plan's rank reaches the others. Vectors are by rank of the mesh, with null for ranks on
-// other nodes.
+// The other ranks of a plan, as one of them reaches them. Vectors are by rank of the mesh, with
+// null for ranks on other nodes.
 struct Peers {
   Rank self = 0;
   std::vector<Executor*> executors;  // of this plan; executors[self] is this one
@@ -29,15 +29,15 @@ struct Peers {
   std::vector<int> islands = {};   // as Topology::island_of_rank
   Transport* transport = nullptr;  // null if all ranks are local
   uint64_t plan = 0;               // Message::plan
-  std::vector<int> world_ranks;    // numbers of the ranks in errors; empty: those of the mesh
+  std::vector<int> world_ranks;    // numbers of the ranks in errors; empty: mesh ranks
 };
 
 // The epoch's memory: offsets into the heap, the same on every rank of the mesh.
 struct Operands {
   std::vector<int64_t> offsets;    // by operand
   std::vector<uint64_t> versions;  // by operand; change with the contents, and key packed copies
-  // The workspace may move from one epoch to the next once the earlier epoch is over on every rank:
-  // its credits, which mean that its readers are done, then hold for any memory.
+  // The workspace may move between two epochs once the earlier one has ended on every rank: its
+  // credits, which mean that its readers are done, are then valid for any memory.
   int64_t workspace_offset = 0;
 };
 
@@ -45,35 +45,36 @@ struct EpochReport {
   absl::Status status;
   int64_t start_ns = 0, end_ns = 0;  // start 0: the epoch never began, and C is unchanged
   std::vector<StepTime> steps;       // by step of this rank
-  RankState stopped = {};            // of an epoch that failed: as it was then, without steps
+  RankState stopped = {};            // for a failed epoch: its state at the failure, without steps
 };
 
-// Prepare once, run many. Thread-safe.
+// Prepared once, run many times. Thread-safe.
 class Executor {
  public:
   using DoneCallback = std::function<void(const EpochReport&)>;
   virtual ~Executor() = default;
 
   // Lowers the schedule for peers.self, builds kernels, clears the slots. Keeps the schedule, which
-  // the executors of a plan share, for its errors. Once, before any other call. Errors:
+  // the executors of a plan share, for errors. To be called once, before any other call. Errors:
   // INVALID_ARGUMENT for a schedule that this device cannot run, RESOURCE_EXHAUSTED without memory;
   // the executor is then unusable.
   virtual absl::Status Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
                                const Peers& peers) = 0;
   // Memory of the prepared plan, without the schedule.
   virtual int64_t size_bytes() const = 0;
-  // The ways that bytes take between this rank and others in the prepared plan, as in
-  // v1::Job.device_paths. Empty where all of them lie in the host's memory.
+  // The kinds of paths between this rank and others in the prepared plan, as in
+  // v1::Job.device_paths. Empty if all memory is the host's.
   virtual std::set<std::string> device_paths() const { return {}; }
 
   // Queues one epoch after all others that are queued on this device; returns at once. `epoch`
   // counts from 1. `done` runs exactly once, on a thread of the device, when the rank has no step
-  // left to run and no send in flight: with OK, or, after Cancel, the deadline or a failed peer,
-  // with the reason and the waiting step: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows
-  // 2048:4096 of A from rank 4), epoch 17". A failed epoch fails all later ones of this executor,
-  // because its slots are then undefined. Epochs that began are reported one after the other, in
-  // their order, but the next epoch of the device may begin before `done` has run: a caller that
-  // looks at an epoch's operands in `done` queues the next epoch from there.
+  // left and no send in flight: with OK or, after Cancel, a passed deadline or the failure of a
+  // peer, with the reason and the waiting step: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2
+  // (rows 2048:4096 of A from rank 4), epoch 17". A failed epoch fails all later ones of this
+  // executor, because its slots are then undefined. Epochs that began are reported one after the
+  // other, in their order, but the next epoch of the device may begin before `done` has run. A
+  // caller that examines an epoch's operands in `done` must therefore queue the next epoch from
+  // there.
   virtual void Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                    DoneCallback done) = 0;
 
@@ -84,9 +85,9 @@ class Executor {
   // further signal is raised, running work finishes, then each `done` runs.
   virtual void Cancel(const absl::Status& reason) = 0;
 
-  // Passes the state of the executor's epoch in progress, or of none, to `done`: at once, or soon
-  // on a thread of the device. `times`: with the times of its steps. An epoch that has failed and
-  // drains is as it was when it failed, with the messages that are in flight now.
+  // Passes the state of the executor's epoch in progress, or an empty one, to `done`: at once, or
+  // soon on a thread of the device. `times` adds the times of its steps. For a failed epoch that
+  // drains, this is the state at the failure, with the messages that are in flight now.
   using StateCallback = std::function<void(const RankState&)>;
   virtual void Observe(bool times, StateCallback done) = 0;
 };

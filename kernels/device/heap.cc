@@ -19,7 +19,7 @@ absl::Status CheckInside(const HeapRows& rows, int64_t heap_bytes) {
                         rows.rows, rows.row_bytes, rows.pitch_bytes));
   }
   if (rows.rows == 0 || rows.row_bytes == 0) return absl::OkStatus();
-  // Whatever the sizes, nothing overflows.
+  // Written so that no sizes can overflow.
   const int64_t room = heap_bytes - rows.row_bytes;
   if (rows.offset_bytes >= 0 && rows.offset_bytes <= room &&
       (rows.rows == 1 || rows.rows - 1 <= (room - rows.offset_bytes) / rows.pitch_bytes))

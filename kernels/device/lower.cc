@@ -12,10 +12,10 @@
 namespace agmm {
 namespace {
 
-// Bytes that a rank pushes to a node in an epoch, so that they need not wait until the receiver,
-// which may be busy with a multiply, asks for them: about the size of a socket's buffers, and for
-// all of the plan's ranks on its node a quarter of what the receiver parks for a peer
-// (daemon/transport/plan_messages.h), because two plans may run at a time.
+// Bounds on the bytes that a rank pushes to a node in an epoch, so that they do not wait until the
+// receiver, which may be busy with a multiply, asks for them. Per rank, about the size of a
+// socket's buffers; for all of the plan's ranks on a node, a quarter of what the receiver parks for
+// a peer (daemon/transport/plan_messages.h), because two plans may run at a time.
 constexpr int64_t kPushBytes = 1 << 20, kPushBytesOfNode = 16 << 20;
 
 // By operand: whether a step writes it. Then its version does not identify its contents.

@@ -1,5 +1,5 @@
-// One rank's part of a schedule with every index resolved: what the executors of all kinds of
-// devices start from.
+// One rank's part of a schedule with every index resolved, from which the executors of all kinds of
+// devices start.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace agmm {
 
-// Receiver of the signal that a part of a step is done.
+// The receiver of the signal that a part of a step is done.
 struct Signalled {
   int slot = 0;
   Executor* executor = nullptr;  // null: on another node
@@ -41,10 +41,10 @@ struct ReduceOp {
   bool finish = false;
 };
 
-// Everything of a step but its work.
+// Everything about a step except its work.
 struct StepEdges {
   int lane = 0;
-  std::vector<Wait> waits;         // its own, and those of the transfers it carries
+  std::vector<Wait> waits;         // its own waits, and those of the transfers that it carries
   std::vector<Signalled> signals;  // part i: to[i] of a copy is complete; the others: the step is
 };
 

@@ -1,4 +1,5 @@
-// Where a message from another node belongs, by the receiving node's own knowledge alone.
+// Finds the destination of a message from another node, using only the receiving node's own
+// knowledge.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +22,12 @@ struct ArrivalContext {
   int node = 0;                        // the receiving node
   const std::vector<Heap*>& heaps;     // by rank; null on other nodes
   const Operands* operands = nullptr;  // null: the epoch is not launched here yet
-  const StepNames* names = nullptr;    // of the schedule's steps; null: it is whole
+  const StepNames* names = nullptr;    // names of the schedule's steps; null for a whole schedule
 };
 
 // Returns the destination and the slot of `message`; sets no `plan`. Errors: INVALID_ARGUMENT for a
 // message that this schedule never sends from `from_node` to this node, or of another size;
-// FAILED_PRECONDITION for a sound message whose destination is unknown before the launch.
+// FAILED_PRECONDITION for a valid message whose destination is unknown before the launch.
 absl::StatusOr<Arrival> ResolveArrival(const ArrivalContext& context, int from_node,
                                        const Message& message, int64_t bytes);
 

@@ -1,4 +1,4 @@
-// The seat of the one thread that drives a transport.
+// The seat of the single thread that drives a transport.
 #pragma once
 
 #include "absl/functional/function_ref.h"
@@ -8,8 +8,8 @@
 namespace agmm {
 
 // A transport is driven by a thread of its own, or by a waiting thread that a device lends. A lent
-// thread spares each message two thread switches, which are most of its latency on a host with one
-// core. One thread at a time has the seat; the transport's own thread has it by default.
+// thread saves two thread switches per message, which are most of its latency on a host with one
+// core. One thread at a time has the seat, by default the transport's own thread.
 class ProgressEngine {
  public:
   virtual ~ProgressEngine() = default;
@@ -27,7 +27,7 @@ class ProgressEngine {
   // Leaves the seat to the transport's own thread.
   virtual void Leave() = 0;
 
-  // Makes a sleeping Drive call `done`. Any thread, any time.
+  // Makes a sleeping Drive call `done`. May be called on any thread, at any time.
   virtual void Wake() = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace agmm {
 namespace {
 
-// The time since then: "5.0 s", "40 ms".
+// Returns the time since `since_ns`: "5.0 s", "40 ms".
 std::string TimeSince(int64_t since_ns) {
   const double seconds = (MonotonicNanos() - since_ns) * 1e-9;
   return seconds >= 1 ? absl::StrFormat("%.1f s", seconds) : FormatMicros(seconds * 1e6);
@@ -112,7 +112,7 @@ std::string RankPlan::InFlight(int messages, int64_t since_ns) const {
 }
 
 std::string RankPlan::Stall(const RankState& state) const {
-  // The lane that has waited longest is nearest to the cause.
+  // The lane that has waited longest is closest to the cause.
   const LaneState *waiting = nullptr, *busy = nullptr, *ready = nullptr;
   for (const LaneState& lane : state.lanes) {
     if (lane.ready) {
@@ -140,7 +140,7 @@ std::string RankPlan::Producer(const Slot& slot) const {
     for (const Step& step : schedule->ranks[rank]) {
       if (std::count(step.signals.begin(), step.signals.end(), slot) == 0) continue;
       std::string text = Describe(problem, step);
-      // Only the description of a copy names its rank.
+      // Only the description of a copy names the rank that it comes from.
       const auto* transfer = std::get_if<Transfer>(&step.op);
       if (transfer == nullptr || transfer->to.empty())
         absl::StrAppend(&text, " at rank ", WorldRank(static_cast<Rank>(rank)));

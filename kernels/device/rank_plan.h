@@ -1,5 +1,5 @@
-// A plan as one of its ranks runs it: where the places of the schedule lie, and how errors name its
-// steps.
+// A plan from the view of one of its ranks: the memory of the schedule's places, and the names of
+// steps in errors.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct RankPlan {
   // Bytes of a buffer on every rank.
   int64_t BufferBytes(Buffer buffer) const;
 
-  // "rank 3 lane 1 step 5", by ranks of the world; and by those of the mesh, as in a schedule.
+  // "rank 3 lane 1 step 5", with world ranks, and with mesh ranks, as in a schedule.
   std::string StepName(int step) const;
   std::string MeshStepName(int step) const;
   // "rows 2048:4096 of A from rank 4".
@@ -66,15 +66,15 @@ struct RankPlan {
   std::string Ready(int step, int64_t since_ns) const;
   // "rank 3 had 2 messages to other nodes in flight after 5.0 s".
   std::string InFlight(int messages, int64_t since_ns) const;
-  // The step that holds up the epoch, by one of the three above: "rank 3 lane 1 step 5 waited 5.0 s
-  // for slot 3:2 (rows ...), epoch 17".
+  // Describes the step that holds up the epoch, with one of the four above: "rank 3 lane 1 step 5
+  // waited 5.0 s for slot 3:2 (rows ...), epoch 17".
   std::string Stall(const RankState& state) const;
   // "rank 3 lane 1 step 5 could not be sent (rows 2048:4096 of A from rank 4)".
   std::string NotSent(int step) const;
 
  private:
   absl::Status CheckLies(absl::string_view name, int64_t offset, int64_t bytes) const;
-  // The step that raises the slot, as What says it.
+  // Describes the step that raises the slot, like What.
   std::string Producer(const Slot& slot) const;
 };
 

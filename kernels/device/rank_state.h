@@ -1,5 +1,5 @@
 // The state of one rank in a plan's epoch: for errors, for progress reports, and to find the rank
-// that holds up the others.
+// that delays the others.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ struct StepTime {
 
 // A lane with steps left.
 struct LaneState {
-  int step = 0;               // the first one that is not over
-  int64_t since_ns = 0;       // start of its work or its wait; `ready`: not ready before
-  std::vector<Wait> missing;  // what it waits for; empty: it is at work, or ready
+  int step = 0;               // the first step that has not ended
+  int64_t since_ns = 0;       // start of its work or its wait; if `ready`: it was not ready before
+  std::vector<Wait> missing;  // the missing waits; empty if it is at work or ready
   bool ready = false;         // its waits are over, and no worker has begun it
 };
 
 struct RankState {
   uint64_t epoch = 0;               // in progress; 0: none
-  bool behind = false;              // none, because the device first runs epochs of others
+  bool behind = false;              // no epoch runs, because the device runs other plans first
   int64_t start_ns = 0, at_ns = 0;  // the epoch's begin, and the time of this state
   int in_flight = 0;                // messages to other nodes whose bytes may not have left
   std::vector<LaneState> lanes;
-  std::vector<StepTime> steps;  // by step of this rank, as far as they have come
+  std::vector<StepTime> steps;  // by step of this rank, as far as known
 };
 
 }  // namespace agmm

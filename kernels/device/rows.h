@@ -1,4 +1,4 @@
-// Rows of memory: the form in which the bytes of tensors are copied and sent.
+// Rows of memory, the form in which the bytes of tensors are copied and sent.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct Rows {
   std::byte* data = nullptr;
   int64_t rows = 0, row_bytes = 0, pitch_bytes = 0;
   // The bytes between two rows are padding, not columns of a wider block: they may be sent along
-  // and overwritten, which spares a copy at either end.
+  // and overwritten, which saves a copy at either end.
   bool padded = false;
   Heap* heap = nullptr;
   int64_t offset_bytes = 0;

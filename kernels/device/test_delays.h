@@ -1,5 +1,5 @@
-// Failpoints with which tests hold up the steps of a rank, on devices of every kind. Without
-// failpoints nothing of them is compiled in.
+// Failpoints with which tests delay the steps of a rank, on devices of every kind. A build without
+// failpoints contains none of this code.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ inline bool IsHeld([[maybe_unused]] const RankPlan& plan) {
   return AGMM_FAILPOINT(absl::StrFormat("executor.hold_rank_%d", plan.WorldRank(plan.peers.self)));
 }
 
-// While a test delays steps: the time to sleep now, of up to a millisecond, half of the time zero.
+// While a test delays steps, returns the time to sleep now: up to a millisecond, in half of the
+// cases zero.
 inline std::optional<absl::Duration> RandomDelay() {
   if (!AGMM_FAILPOINT("executor.delay")) return std::nullopt;
   thread_local uint64_t state = static_cast<uint64_t>(MonotonicNanos()) | 1;

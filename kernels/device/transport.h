@@ -19,13 +19,13 @@ struct Message {
   Rank source = 0;  // rank of the plan's mesh whose step this is
   int step = 0;     // index into Schedule::ranks[source]
   int part = 0;     // index into Step::signals, and into Transfer::to while that is shorter
-  // Send the bytes at once, and keep them at the receiver until it wants them. Without it, the
+  // If true, the bytes are sent at once and kept at the receiver until it wants them. Otherwise the
   // bytes of a large message are sent when the receiver asks for them. Not on the wire.
   bool push = false;
 };
 
-// An accepted message: where its bytes belong, and which slot they set. The transport writes to
-// `to` and hands the rest back unread.
+// The destination of an accepted message's bytes, and the slot that they set. The transport writes
+// to `to` and returns the other fields unread.
 struct Arrival {
   Rows to;                     // rows 0: a signal alone
   Slot slot;                   // raised to the message's epoch once the bytes are in place
@@ -51,15 +51,17 @@ class Receiver {
   enum class Verdict {
     kReceive,  // `arrival` is set: write the bytes to `arrival->to`, then call Arrived
     kPark,     // keep the message and offer it again on request, or report it with Lost
-    kDrop,     // stale or wrong: count the message and forget it
+    kDrop,     // stale or wrong: count the message and drop it
   };
   virtual ~Receiver() = default;
   // `from_node` sent `message`, followed by `bytes` bytes.
   virtual Verdict Accept(int from_node, const Message& message, int64_t bytes,
                          Arrival* arrival) = 0;
-  // A message that should have been parked was discarded because of `why`, for lack of room.
+  // Called when a message that should have been parked was discarded for lack of room, for the
+  // reason `why`.
   virtual void Lost(int from_node, const Message& message, const absl::Status& why) = 0;
-  // The bytes of an accepted message are in place, or the receive failed. Once for each `arrival`.
+  // Called once for each `arrival`: the bytes of an accepted message are in place, or the receive
+  // failed.
   virtual void Arrived(int from_node, const Message& message, const Arrival& arrival,
                        const absl::Status& status) = 0;
 };
