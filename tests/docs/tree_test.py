@@ -1,6 +1,6 @@
 """Compares what the documents say about the tree with the tree. Needs no build.
 
-* A file or a folder that a document names exists.
+* A file or a folder that a document names exists, and so does a class or a function that docs/tour.md names.
 * The table of log lines in docs/operations.md has every warning and error of the daemon, and no other line.
 * The tables of metrics there have every metric that the daemon registers under a literal name.
 """
@@ -59,7 +59,7 @@ def strings(pattern, source):
 
 
 def sources(*folders):
-    return [path.read_text() for path in FILES if path.suffix in (".cc", ".h") and path.relative_to(ROOT).as_posix().startswith(folders)]
+    return [path.read_text() for path in FILES if path.suffix in (".cc", ".h", ".proto") and path.relative_to(ROOT).as_posix().startswith(folders)]
 
 
 def rows_of(title):
@@ -73,6 +73,13 @@ class Tree(unittest.TestCase):
     def test_files_that_documents_name_exist(self):
         for document in DOCUMENTS:
             self.assertEqual(list(missing_files(document.read_text(), document.parent)), [], document.relative_to(ROOT))
+
+    def test_functions_that_the_tour_names_exist(self):
+        code = "\n".join(sources("client/", "daemon/", "kernels/", "proto/", "tests/"))
+        names = re.findall(r"`([A-Z]\w*[a-z]\w*(?:::\w+)*)`", (ROOT / "docs/tour.md").read_text())
+        self.assertGreater(len(names), 20)
+        for name in names:
+            self.assertRegex(code, rf"\b{name.split('::')[-1]}\b", f"docs/tour.md names {name}")
 
     def test_a_missing_file_is_found(self):
         text = "`daemon/none.cc`, `gone.h`, `daemon/daemon.{h,xx}`, `daemon/daemon.cc`, `daemon.h`, `docs/*.md`"
