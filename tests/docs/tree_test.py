@@ -75,11 +75,11 @@ class Tree(unittest.TestCase):
             self.assertEqual(list(missing_files(document.read_text(), document.parent)), [], document.relative_to(ROOT))
 
     def test_functions_that_the_tour_names_exist(self):
-        code = "\n".join(sources("client/", "daemon/", "kernels/", "proto/", "tests/"))
+        known = set(re.findall(r"\w+", "\n".join(sources("client/", "daemon/", "kernels/", "proto/", "tests/"))))
         names = re.findall(r"`([A-Z]\w*[a-z]\w*(?:::\w+)*)`", (ROOT / "docs/tour.md").read_text())
         self.assertGreater(len(names), 20)
         for name in names:
-            self.assertRegex(code, rf"\b{name.split('::')[-1]}\b", f"docs/tour.md names {name}")
+            self.assertLessEqual(set(name.split("::")), known, f"docs/tour.md names {name}")
 
     def test_a_missing_file_is_found(self):
         text = "`daemon/none.cc`, `gone.h`, `daemon/daemon.{h,xx}`, `daemon/daemon.cc`, `daemon.h`, `docs/*.md`"
