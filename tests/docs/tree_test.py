@@ -2,6 +2,7 @@
 
 * A file or a folder that a document names exists, and so does a class or a function that docs/tour.md names.
 * The table of log lines in docs/operations.md has every warning and error of the daemon, and no other line.
+* The table of errors there has every reason of an error.
 * The tables of metrics there have every metric that the daemon registers under a literal name.
 """
 
@@ -105,6 +106,13 @@ class Tree(unittest.TestCase):
         self.assertGreater(len(metrics), 20)
         for metric in metrics:
             self.assertIn(f"`{metric}`", rows, "docs/operations.md lacks the metric")
+
+    def test_every_reason_of_an_error_is_explained(self):
+        rows = " ".join(rows_of("Errors of jobs and calls"))
+        reasons = re.findall(r'kReason\w+\[\] = "(\w+)"', (ROOT / "kernels/base/reason.h").read_text())
+        self.assertGreater(len(reasons), 3)
+        for reason in reasons:
+            self.assertIn(f"`{reason}`", rows)
 
 
 if __name__ == "__main__":
