@@ -44,7 +44,7 @@ TEST(Cores, OfAQuotaAreWholeAndOneAtLeast) {
     EXPECT_EQ(CoresOfQuota(none), 0) << none;
 }
 
-TEST(Cores, AreWhatTheNarrowestGroupAroundHas) {
+TEST(Cores, AreTheLeastOfAllEnclosingGroups) {
   const TempFolder root("cgroups");
   const auto limit = [&](const std::string& group, const std::string& cpu_max) {
     std::filesystem::create_directories(root / group);
@@ -192,7 +192,7 @@ TEST(Failpoint, ArmedCountIsUsedUp) {
   EXPECT_FALSE(failpoint::Hit("base.test"));
 }
 
-TEST(Failpoint, ItsNameIsEvaluatedOnlyWhileOneIsArmed) {
+TEST(Failpoint, NameIsEvaluatedOnlyWhileAFailpointIsArmed) {
   [[maybe_unused]] int evaluations = 0;
   [[maybe_unused]] const auto name = [&] { return ++evaluations, "base.other"; };
   EXPECT_FALSE(AGMM_FAILPOINT(name()));

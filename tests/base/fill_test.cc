@@ -93,12 +93,12 @@ TEST(Fill, IntegersAreTheNineFromMinusFourToFourInEveryDType) {
   }
 }
 
-TEST(Fill, AConstantIsEverywhereRoundedToTheDType) {
+TEST(Fill, AConstantIsRoundedToTheDType) {
   for (float value : Values({FillKind::kConstant, 0, 0.1}, DType::kBF16, 5, 3000))
     ASSERT_EQ(value, BF16ToF32(F32ToBF16(0.1f)));
 }
 
-TEST(Fill, OneElementIsTheBatchs) {
+TEST(Fill, SingleElementsEqualTheBatch) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (FillKind kind : {FillKind::kUniform, FillKind::kIntegers, FillKind::kConstant}) {
       const FillSpec fill{kind, 0xfedcba9876543210, 0.3};

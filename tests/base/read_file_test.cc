@@ -45,7 +45,7 @@ TEST_F(ReadPipe, ASilentWriterIsWaitedForUntilTheDeadline) {
                 "the file x has no end within 20ms; give a file in place of a pipe"));
 }
 
-TEST_F(ReadPipe, AWriterThatGoesOnIsReadToItsEnd) {
+TEST_F(ReadPipe, ASlowWriterIsReadToItsEnd) {
   Write("half ");
   auto read = std::async(std::launch::async,
                          [this] { return ReadFileUpTo(path_, 100, "the file x", kPatience); });

@@ -68,7 +68,7 @@ TEST_F(Memory, OfBothVersionsIsTheLesserOne) {
   EXPECT_EQ(Limit(), 4000);
 }
 
-TEST_F(Memory, HasNoLimitWhereNothingReadableSaysOne) {
+TEST_F(Memory, IsUnlimitedWithoutAReadableLimit) {
   EXPECT_EQ(Limit(), 0) << "without the files";
   SetGroups("0::/a");
   for (const char* text : {"", "max", "-1", "0", "much", "1000 2000"}) {
@@ -83,7 +83,7 @@ TEST_F(Memory, OfThisProcessIsTheHostsAtMost) {
   EXPECT_LE(UsableMemory(), host);
 }
 
-TEST(Cgroup, IsThatOfItsHierarchy) {
+TEST(Cgroup, IsFoundInItsHierarchy) {
   const TempFolder folder("cgroup");
   std::ofstream(folder / "groups") << "12:memory:/m:1\nnoise\n3:cpu,cpuacct:/c\n0::/two\n";
   EXPECT_EQ(GroupOf(folder / "groups", "memory"), "/m:1");

@@ -41,7 +41,7 @@ TEST(Arguments, DimensionsAreRowsAndColumns) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseDimensions(bad).status())) << bad;
 }
 
-TEST(Arguments, AMeshLiesOverTheRanksThatAreGivenOrAll) {
+TEST(Arguments, AMeshCoversTheGivenRanksOrAllRanks) {
   const std::vector<int> kEight = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_EQ(MeshOfFlags("", "", {0, 1, 2, 3})->ToString(), "x=4");
   EXPECT_EQ(MeshOfFlags("", "4-5", kEight)->ToString(), "x=2");
@@ -103,7 +103,7 @@ class Verbs : public ::testing::Test {
   CLI::App app_;
 };
 
-TEST_F(Verbs, AWrongOneIsNamedWithTheNearest) {
+TEST_F(Verbs, AWrongVerbIsNamedWithTheNearest) {
   EXPECT_EQ(MistakeIn({"stauts"}), "unknown command \"stauts\"; did you mean \"status\"?");
   EXPECT_EQ(MistakeIn({"list"}),
             "unknown command \"list\"; did you mean \"tensor list\" or \"job list\"?");
@@ -113,7 +113,7 @@ TEST_F(Verbs, AWrongOneIsNamedWithTheNearest) {
             "unknown command \"frobnicate\"; use one of status, tensor, job");
 }
 
-TEST_F(Verbs, AMissingOneIsSaid) {
+TEST_F(Verbs, AMissingVerbIsReported) {
   EXPECT_EQ(MistakeIn({"job"}),
             "a command is missing after \"agmmctl job\"; use one of list, show");
   EXPECT_EQ(MistakeIn({}),

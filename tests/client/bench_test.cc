@@ -62,7 +62,7 @@ TEST(Bench, FiguresAreOfTheMediansAgainstSerial) {
   EXPECT_DOUBLE_EQ(*direct.tflops, 2.0 * 1024 * 1376 * 512 / 10e9);
 }
 
-TEST(Bench, TheBestIsTheFastestThatIsRightAndNamed) {
+TEST(Bench, TheBestIsTheFastestCorrectNamedAlgorithm) {
   BenchCase one = SomeCase();
   EXPECT_EQ(BestOf(one)->algorithm, "direct");
   one.rows[2].exact = false;
@@ -70,7 +70,7 @@ TEST(Bench, TheBestIsTheFastestThatIsRightAndNamed) {
   EXPECT_EQ(BestOf(Skipped()), nullptr);
 }
 
-TEST(Bench, TextMarksTheBestAndSaysWhatAutoRan) {
+TEST(Bench, TextMarksTheBestAndNamesTheChoiceOfAuto) {
   const std::string text = BenchText(SomeCase());
   for (const char* what :
        {"LLaMA-7B / 8  M=1024 N=1376 K=512 bf16  mesh x=2\n",
@@ -148,7 +148,7 @@ TEST(Bench, RunsThatDifferTooMuchHaveNoRatios) {
   EXPECT_EQ(ToJson(baseline)[2]["busy"], "half of the runs of serial differ by more than +-30 %");
 }
 
-TEST(Bench, ARowBelowTheBoundIsMarkedAndNotCapped) {
+TEST(Bench, ATimeBelowTheLowerBoundIsMarkedAndNotCapped) {
   BenchCase one = SomeCase();
   EXPECT_THAT(BenchText(one), Not(HasSubstr("T < T_lb")));
   one.parts.gather_ms = one.parts.transfers_ms = {11, 11, 11};
@@ -197,7 +197,7 @@ TEST(Bench, AWrongCIsAnErrorThatNamesIt) {
   EXPECT_THAT(BenchText(wrong), HasSubstr("C not compared"));
 }
 
-TEST(Bench, NothingThatFitsIsAnError) {
+TEST(Bench, NoFittingProductIsAnError) {
   const absl::Status status = OutcomeOf(std::vector{Skipped(), Skipped()});
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   EXPECT_THAT(status.message(), HasSubstr("rank 1 has 1 GiB free of 2 GiB"));
@@ -218,7 +218,7 @@ TEST(Bench, TheSuiteIsDividedAndRoundedUp) {
   EXPECT_EQ(Suite(4, 8, /*all=*/false).size(), 4);
 }
 
-TEST(Site, RoomIsWhatNobodyNeedsNow) {
+TEST(Site, RoomIncludesIdleWorkspaces) {
   Site site;
   site.status = SomeStatus();
   site.mesh = *ParseMesh("x=1", {site.status.nodes(0).devices(0).rank()});

@@ -48,7 +48,7 @@ TEST(RectsOfPiece, AreTheEndOfARowWholeRowsAndTheBeginningOfOne) {
                                   PieceRect{{3, 4}, {0, 3}, 36}));
 }
 
-TEST(RectsOfPiece, OfNothingAreNone) {
+TEST(RectsOfPiece, OfAnEmptyPieceAreNone) {
   EXPECT_THAT(*RectsOfPiece(3, 3, DType::kF16, 0, 0), IsEmpty());
   EXPECT_THAT(*RectsOfPiece(3, 3, DType::kF16, 18, 0), IsEmpty());
 }

@@ -14,7 +14,7 @@ namespace {
 
 // Without the threads that the first channel keeps, each round would start and end its own threads,
 // and one of these would have to end itself: a use after free.
-TEST(Channel, TheLastOneMayGoInACallback) {
+TEST(Channel, TheLastChannelMayBeDroppedInACallback) {
   struct Call {
     std::shared_ptr<grpc::Channel> channel = OpenChannel("127.0.0.1:1");  // nothing listens there
     grpc::ClientContext context;

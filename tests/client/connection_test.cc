@@ -184,14 +184,14 @@ TEST_F(ConnectionTest, AListOfTensorsHasAllPages) {
   EXPECT_EQ(list->tensors(1).tensor_id(), 2);
 }
 
-TEST_F(ConnectionTest, AReadGoesOutAgain) {
+TEST_F(ConnectionTest, AReadIsRepeated) {
   absl::StatusOr<v1::GetStatusResponse> status;
   LoseTheAnswer([&] { status = connection_.GetStatus(); }, [&] { return daemon_.statuses == 2; });
   EXPECT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(daemon_.statuses, 3);
 }
 
-TEST_F(ConnectionTest, ASubmitGoesOutAgainWithItsRequestIdOnly) {
+TEST_F(ConnectionTest, ASubmitIsRepeatedOnlyWithARequestId) {
   absl::StatusOr<v1::Job> job;
   v1::SubmitJobRequest request;
   LoseTheAnswer([&] { job = connection_.SubmitJob(request); },
@@ -210,7 +210,7 @@ TEST_F(ConnectionTest, ASubmitGoesOutAgainWithItsRequestIdOnly) {
   EXPECT_THAT(daemon_.sequencers(), ElementsAre("", "", ""));
 }
 
-TEST_F(ConnectionTest, AnAttemptForABareIdIsRepeatedForTheSequencerThatWasKnownOnly) {
+TEST_F(ConnectionTest, ACallForABareIdIsRepeatedOnlyAtTheKnownSequencer) {
   LoseTheAnswer([&] { connection_.DeleteTensor(5).IgnoreError(); },
                 [&] { return daemon_.deletes == 1; });
   EXPECT_THAT(daemon_.sequencers(), ElementsAre("", "first"));
@@ -236,7 +236,7 @@ TEST_F(ConnectionTest, EveryAttemptForAnIdCarriesItsSequencer) {
   EXPECT_THAT(daemon_.sequencers(), ElementsAre("before", "before", "before", "before"));
 }
 
-TEST_F(ConnectionTest, ADeleteThatIsRepeatedFindsItsWorkDone) {
+TEST_F(ConnectionTest, ARepeatedDeleteSucceeds) {
   absl::Status status = absl::UnknownError("");
   LoseTheAnswer([&] { status = connection_.DeleteTensor(5); },
                 [&] { return daemon_.deletes == 1; });
@@ -244,7 +244,7 @@ TEST_F(ConnectionTest, ADeleteThatIsRepeatedFindsItsWorkDone) {
   EXPECT_TRUE(absl::IsNotFound(connection_.DeleteTensor(5)));
 }
 
-TEST_F(ConnectionTest, WhatADaemonRefusesIsNotTriedAgain) {
+TEST_F(ConnectionTest, ACallThatADaemonRefusesIsNotRepeated) {
   daemon_.incomplete = true;
   const absl::Status status = connection_.GetStatus().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
@@ -277,13 +277,13 @@ TEST_F(ConnectionTest, ADeadlineBoundsTheAttempts) {
                                               absl::StatusCode::kDeadlineExceeded));
 }
 
-TEST_F(ConnectionTest, AWatchThatBreaksBehindAnAnswerWithoutAnEventForgetsNothing) {
+TEST_F(ConnectionTest, AWatchThatBreaksAfterAnEventlessAnswerLosesNoEvent) {
   daemon_.job_alone_after = 3;
   EXPECT_THAT(Watch("", [&](int64_t number) { CutAfterJobAlone(number); }),
               ElementsAre(1, 2, 3, 4));
 }
 
-TEST_F(ConnectionTest, AWatchGoesOnBehindTheLastEvent) {
+TEST_F(ConnectionTest, AWatchResumesAfterTheLastEvent) {
   daemon_.hold_watch_after = 2;
   EXPECT_THAT(Watch("",
                     [&](int64_t number) {
@@ -293,7 +293,7 @@ TEST_F(ConnectionTest, AWatchGoesOnBehindTheLastEvent) {
   EXPECT_EQ(daemon_.watches, 2);
 }
 
-TEST_F(ConnectionTest, AWaitInTheBackgroundGetsTheEndAlone) {
+TEST_F(ConnectionTest, ABackgroundWaitReceivesOnlyTheEnd) {
   Loop loop("a test");
   std::promise<absl::StatusOr<v1::Job>> ended;
   WatchJob(&connection_, &loop, 7, /*after_event=*/0, Deadline::After(kPatience), nullptr,
@@ -303,7 +303,7 @@ TEST_F(ConnectionTest, AWaitInTheBackgroundGetsTheEndAlone) {
   EXPECT_EQ(job->state(), v1::Job::STATE_SUCCEEDED);
 }
 
-TEST(Connection, ADaemonThatWasNeverThereIsNotWaitedFor) {
+TEST(Connection, ACallToANeverStartedDaemonFailsAtOnce) {
   // A stopped proxy does not listen.
   Proxy proxy(1);
   proxy.Stop();
@@ -315,7 +315,7 @@ TEST(Connection, ADaemonThatWasNeverThereIsNotWaitedFor) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("no daemon answers at"));
 }
 
-TEST_F(ConnectionTest, OneFailedDialIsNoMissingDaemon) {
+TEST_F(ConnectionTest, OneFailedConnectDoesNotMeanAMissingDaemon) {
   proxy_.RefuseOne();
   Connection other(*ResolveEndpoint(proxy_.endpoint()));
   const auto status = other.GetStatus();

@@ -29,7 +29,7 @@ TEST(Endpoint, TakesSocketsAndHosts) {
   }
 }
 
-TEST(Endpoint, RefusesWhatIsNoneAndQuotesIt) {
+TEST(Endpoint, RefusesAndQuotesInvalidEndpoints) {
   for (const char* text :
        {"host", "host:", ":7101", "host:0", "host:65536", "host:-1", "host:port", "::1:7101"}) {
     const auto endpoint = ResolveEndpoint(text);

@@ -99,7 +99,7 @@ TEST_F(Figures, EfficiencyNeedsSomethingToHide) {
   EXPECT_EQ(Compare(10, std::nullopt, 8, 6).speedup, std::nullopt);
 }
 
-TEST_F(Figures, OnlyTheSpreadOfRunsShowsABusyMachine) {
+TEST_F(Figures, OnlyTheSpreadOfRunsIndicatesABusyMachine) {
   EXPECT_EQ(BusySign({10, 10, 10}, "runs"), std::nullopt);
   EXPECT_EQ(BusySign({7.5, 10, 12.5}, "runs"), std::nullopt);
   EXPECT_EQ(BusySign({4, 10, 16}, "runs"), "half of the runs differ by more than +-30 %");
@@ -127,7 +127,7 @@ TEST_F(SampledErrorTest, IsRelativeToTheExactProduct) {
   EXPECT_DOUBLE_EQ(*SampledError(*a, *b, *File("near", 2, 1, {0, 3.75}))->relative, 0.25);
 }
 
-TEST_F(SampledErrorTest, LeavesOutAndCountsWhatIsNotFinite) {
+TEST_F(SampledErrorTest, LeavesOutAndCountsNonFiniteElements) {
   const float inf = INFINITY;
   const auto a = File("a", 2, 3, {1, 2, 3, 4, 5, 6}), b = File("b", 3, 1, {1, 1, -1});
   const SampleError one = *SampledError(*a, *b, *File("one", 2, 1, {inf, 3.75}));

@@ -82,7 +82,7 @@ TEST_F(JobProgress, OfAPathIsItsThroughputBetweenTwoAnswers) {
   }
 }
 
-TEST_F(JobProgress, OfAPathThatStandsStillSaysSinceWhen) {
+TEST_F(JobProgress, OfAStalledPathReportsTheTime) {
   const v1::Job before = At(1e6, 3 << 20, 1 << 20);
   EXPECT_THAT(Why(before, At(1.5e6, 3 << 20, 2 << 20, 2.1e6)),
               HasSubstr("nothing acknowledged for 2.1 s, and 2 MiB wait for it"));

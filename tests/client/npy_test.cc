@@ -87,7 +87,7 @@ std::string Data(int64_t bytes) {
   return data;
 }
 
-TEST_F(Npy, WhatIsWrittenIsReadBack) {
+TEST_F(Npy, WrittenMatricesAreReadBack) {
   for (DType dtype : {DType::kF32, DType::kF16}) {
     const int64_t rows = 7, row_bytes = 5 * SizeOf(dtype);
     const std::string data = Data(rows * row_bytes);
@@ -238,7 +238,7 @@ TEST_F(Npy, AWideFileInFortranOrderIsReadManyColumnsAtATime) {
   }
 }
 
-TEST_F(Npy, WhatIsNoMatrixIsRefusedInOneLine) {
+TEST_F(Npy, AFileThatIsNotAMatrixIsRefusedInOneLine) {
   auto dict = [](absl::string_view descr, absl::string_view order, absl::string_view shape) {
     return absl::StrCat("{'descr': ", descr, ", 'fortran_order': ", order, ", 'shape': ", shape,
                         ", }");
@@ -388,7 +388,7 @@ class StandardOutput {
   const int before_;
 };
 
-TEST_F(Npy, DashIsStandardInputAndOutputAndSoIsAnyOtherNameOfIt) {
+TEST_F(Npy, DashAndOtherNamesOfStandardStreamsAreRecognized) {
   for (const char* name : {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}) {
     SCOPED_TRACE(name);
     int pipes[2];
@@ -469,7 +469,7 @@ TEST_F(Npy, OnlyFilesOfKilledWritersAreRemovedByTheNextOne) {
   EXPECT_EQ(NpyReader::Open(Path()).value()->rows(), 2);
 }
 
-TEST_F(Npy, ANameThatAnotherProcessHasIsPassedOver) {
+TEST_F(Npy, ATemporaryNameInUseIsSkipped) {
   // In containers two processes may have the same id.
   std::vector<int> others;
   for (int number = 1; number <= 1000; ++number) {
@@ -589,7 +589,7 @@ TEST_F(Npy, CommitOntoAFolderFailsAndLeavesNothing) {
   EXPECT_EQ(FileCount(), 1);
 }
 
-TEST_F(Npy, WhatTheFormatCannotHoldIsRefused) {
+TEST_F(Npy, DTypesThatTheFormatLacksAreRefused) {
   EXPECT_THAT(std::string(NpyWriter::Create(Path(), 2, 3, DType::kBF16).status().message()),
               HasSubstr("have no bf16; write f32"));
   EXPECT_FALSE(NpyWriter::Create(Path(), 0, 3, DType::kF32).ok());
@@ -604,7 +604,7 @@ TEST_F(Npy, OnlyRegularWritableFilesAreReplaced) {
   EXPECT_FALSE(NpyWriter::Create(Path("locked.npy"), 2, 3, DType::kF32).ok());
 }
 
-TEST_F(Npy, LinksAreWrittenThroughAlsoWhereTheyLeadNowhereYet) {
+TEST_F(Npy, LinksAreFollowedEvenToMissingTargets) {
   std::ofstream(Path("target.npy")) << "old";
   std::filesystem::create_directory(Path("folder"));
   std::filesystem::create_symlink(Path("target.npy"), Path("link.npy"));

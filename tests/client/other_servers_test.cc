@@ -133,7 +133,7 @@ TEST(Connection, AServerOfAnotherProtocolIsNamedAsOne) {
   ExpectForeign(Listener("SSH-2.0-OpenSSH_9.2\r\n").endpoint());
 }
 
-TEST(Connection, ADaemonThatIsStoppedIsNotTakenForAnAbsentOne) {
+TEST(Connection, AStoppedDaemonIsDistinguishedFromAnAbsentOne) {
   const Listener silent("");
   Connection connection(*ResolveEndpoint(silent.endpoint()));
   const absl::Status status = connection.GetStatus(kPatience).status();

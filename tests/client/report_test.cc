@@ -16,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(TensorReport, FitsInAHundredColumnsWhateverTheNames) {
+TEST(TensorReport, FitsInAHundredColumnsWithAnyNames) {
   v1::ListTensorsResponse list;
   *list.add_tensors() = SomeTensor();
   list.mutable_tensors(0)->set_tensor_id(12);
@@ -80,7 +80,7 @@ TEST(Report, TablesFitInEightyColumnsAndLoseNoFigure) {
   FitLinesTo(100);
 }
 
-TEST(TensorReport, OneHasItsPlaceItsBytesAndItsOwner) {
+TEST(TensorReport, ATensorShowsItsPlaceItsBytesAndItsOwner) {
   const std::string text = TensorText(SomeTensor());
   EXPECT_THAT(text, AllOf(HasSubstr("[K, N_x] over mesh x=4 on ranks 4-7"),
                           HasSubstr("ready, version 7"), HasSubstr("1 MiB (1048576 bytes)"),
@@ -112,13 +112,13 @@ TEST(StatusReport, HasTheVersionAndSaysWhichNodesDiffer) {
   EXPECT_THAT(StatusText(status), HasSubstr(" on a, c; 0.1.0 (ffffffffffff, changed)\\x1b on b\n"));
 }
 
-TEST(StatusReport, ShowsWhatANameResolvesTo) {
+TEST(StatusReport, ShowsTheAddressesOfAName) {
   EXPECT_THAT(StatusText(SomeStatus()),
               AllOf(HasSubstr("address b.example.org:7102 (10.0.0.2, fd00::2)\n"),
                     HasSubstr("  127.0.0.1:7101  "), Not(HasSubstr("(127.0.0.1"))));
 }
 
-TEST(StatusReport, NamesTheRanksThatHaveFailedAndSaysAllOfWhy) {
+TEST(StatusReport, NamesTheFailedRanksWithTheFullReason) {
   v1::GetStatusResponse status = SomeStatus();
   status.set_ready(true);
   EXPECT_THAT(StatusText(status), HasSubstr("  ready\n"));
@@ -137,7 +137,7 @@ TEST(StatusReport, NamesTheRanksThatHaveFailedAndSaysAllOfWhy) {
               HasSubstr("  not ready: node b is missing; ranks 0-1 have failed\n"));
 }
 
-TEST(JobReport, SaysWhatRanAndWhy) {
+TEST(JobReport, NamesThePlanAndItsReason) {
   const std::string text = JobText(SomeJob());
   for (const char* what :
        {"12  succeeded", "A[M_x, K] * B[K, N_x] -> C[M, N_x]  M=64 N=32 K=16 f32",
@@ -150,7 +150,7 @@ TEST(JobReport, SaysWhatRanAndWhy) {
   EXPECT_LE(Widest(text), 100) << text;
 }
 
-TEST(JobReport, AJobThatMovesNothingIsLocalWhateverWasAsked) {
+TEST(JobReport, AJobThatMovesNothingIsAlwaysLocal) {
   v1::ListJobsResponse list;
   v1::Job& job = *list.add_jobs();
   job = SomeJob();
@@ -161,7 +161,7 @@ TEST(JobReport, AJobThatMovesNothingIsLocalWhateverWasAsked) {
   EXPECT_THAT(JobTable(list), AllOf(HasSubstr("  local  "), Not(HasSubstr("ring"))));
 }
 
-TEST(JobReport, NamesTheWaysOfItsBytesOnGpus) {
+TEST(JobReport, NamesThePathsBetweenGpus) {
   v1::Job job = SomeJob();
   EXPECT_THAT(JobText(job), Not(HasSubstr("\npaths")));
   job.add_device_paths("peer access");
@@ -169,7 +169,7 @@ TEST(JobReport, NamesTheWaysOfItsBytesOnGpus) {
   EXPECT_THAT(JobText(job), HasSubstr("\npaths      peer access, staged to the network\n"));
 }
 
-TEST(JobReport, WhatIsNotKnownSaysHowToKnowIt) {
+TEST(JobReport, UnknownFiguresSayHowToMeasureThem) {
   v1::Job job = SomeJob();
   job.mutable_figures()->clear_gemm_us();
   job.mutable_figures()->clear_overlap();
@@ -249,7 +249,7 @@ TEST(JobReport, ListsSayWhyAJobFailed) {
   EXPECT_EQ(Widest(JobTable(list)), 100) << JobTable(list);
 }
 
-TEST(Fields, GoOnUnderThemselves) {
+TEST(Fields, WrapBelowThemselves) {
   Fields fields;
   fields.Add("why", std::string(60, 'a') + " " + std::string(60, 'b'));
   fields.Add("a name", "text");
@@ -257,7 +257,7 @@ TEST(Fields, GoOnUnderThemselves) {
                                    std::string(60, 'b') + "\na name  text\n");
 }
 
-TEST(Progress, HasTheRateAndTheTimeLeft) {
+TEST(Progress, ShowsTheRateAndTheTimeLeft) {
   EXPECT_EQ(ProgressText("W.npy", 256 << 20, 1 << 30, absl::Seconds(2), false),
             " 25 %  [######..................]  256 MiB of 1 GiB  128 MiB/s  6 s left  W.npy");
   EXPECT_THAT(ProgressText("W.npy", 1 << 20, 1 << 30, absl::Seconds(1), false),
@@ -268,12 +268,12 @@ TEST(Progress, HasTheRateAndTheTimeLeft) {
   EXPECT_THAT(ProgressText("W.npy", 0, 0, absl::Seconds(1), false), HasSubstr("100 %"));
 }
 
-TEST(Progress, SaysThatTheConnectionIsSought) {
+TEST(Progress, ShowsAReconnect) {
   EXPECT_EQ(ProgressText("W.npy", 256 << 20, 1 << 30, absl::Seconds(2), true),
             " 25 %  [######..................]  256 MiB of 1 GiB  reconnecting  W.npy");
 }
 
-TEST(TensorReport, AGetSaysWhatItWrote) {
+TEST(TensorReport, AGetReportsItsFile) {
   EXPECT_EQ(SavedLine(SomeTensor(), {"W.npy", false, DType::kF32}), "W.npy: 4096x512 f32, 8 MiB");
   EXPECT_EQ(SavedLine(SomeTensor(), {"W.raw", true, DType::kBF16}),
             "W.raw: 4096x512 bf16 without a header, 4 MiB");
@@ -297,7 +297,7 @@ std::string WrittenWithoutTerminal(absl::Duration once_after, bool asked_for) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(TerminalLine, IsWrittenOnceWithoutATerminalWhereAskedFor) {
+TEST(TerminalLine, IsWrittenOnceWithoutATerminalIfRequested) {
   EXPECT_EQ(WrittenWithoutTerminal(absl::Milliseconds(1), true), "planning \\x1b\n");
   EXPECT_EQ(WrittenWithoutTerminal(absl::Hours(1), false), "");
   EXPECT_EQ(WrittenWithoutTerminal(absl::InfiniteDuration(), false), "");

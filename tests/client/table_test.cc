@@ -28,7 +28,7 @@ TEST(Table, HasNoUnitsRowWithoutUnitsAndNoBlanksAtLineEnds) {
   EXPECT_EQ(table.ToString(), "a  b\n1  long text\n2\n");
 }
 
-TEST(Table, ShortensLongTextsOnlyWhereItIsTooWide) {
+TEST(Table, ShortensLongTextsOnlyIfItIsTooWide) {
   Table table(
       {{"long", "", Column::kLong}, {"other", "", Column::kLong}, {"text", "", Column::kText}});
   table.AddRow({std::string(40, 'a'), std::string(20, 'b'), std::string(36, 'c')});
@@ -44,7 +44,7 @@ TEST(Table, ShortensLongTextsOnlyWhereItIsTooWide) {
       << table.ToString();
 }
 
-TEST(Table, GoesOnBelowWhereItDoesNotFit) {
+TEST(Table, ContinuesBelowIfItDoesNotFit) {
   FitLinesTo(60);
   Table table({{"id"}, {"a"}, {"b", "MiB"}, {"long", "", Column::kLong}, {"c"}});
   const std::string a(30, '1'), b(20, '2'), c(20, '3'), text(70, 'd');

@@ -20,7 +20,7 @@ void ExpectGoldenJson(const std::string& name, const Json& json) {
 
 TEST(ToJson, OfATensorIsTheGoldenOne) { ExpectGoldenJson("tensor.json", ToJson(SomeTensor())); }
 
-TEST(ToJson, OfAGetSaysWhatItWrote) {
+TEST(ToJson, OfAGetNamesItsFile) {
   ExpectGoldenJson("tensor_get.json", ToJson(SomeTensor(), {"W.npy", false, DType::kF32}));
 }
 
@@ -31,7 +31,7 @@ TEST(ToJson, OfAnErrorHasItsCodeItsReasonAndItsMessage) {
   EXPECT_TRUE(ToJson(absl::NotFoundError("no W"))["error"]["reason"].is_null());
 }
 
-TEST(JsonLine, HoldsWhateverAFileIsCalled) {
+TEST(JsonLine, HoldsAnyFileName) {
   EXPECT_EQ(JsonLine({{"file", "a\xff"}}), "{\"file\":\"a\xef\xbf\xbd\"}\n");
 }
 

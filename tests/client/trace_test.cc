@@ -103,7 +103,7 @@ TEST(Trace, HasEveryStepOfEveryRankOnItsNodeAndLane) {
   EXPECT_EQ(threads, named);
 }
 
-TEST(Trace, NamesNodesAndWhatLanesDo) {
+TEST(Trace, NamesNodesAndTheWorkOfLanes) {
   const Json trace = *TraceOf({TracedJob()}, Status());
   std::set<std::string> names;
   for (const Json& event : EventsOf(trace, "M"))
@@ -171,7 +171,7 @@ v1::Job UnfinishedJob(v1::Job::State state) {
   return job;
 }
 
-TEST(Trace, OfAJobThatRunsFailedOrWasCancelledEndsWhereItsRanksAre) {
+TEST(Trace, OfAnUnfinishedJobEndsAtTheProgressOfItsRanks) {
   for (v1::Job::State state :
        {v1::Job::STATE_RUNNING, v1::Job::STATE_FAILED, v1::Job::STATE_CANCELLED}) {
     const v1::Job job = UnfinishedJob(state);
@@ -234,7 +234,7 @@ TEST(Trace, OfTwoJobsHasOneZero) {
   EXPECT_EQ(trace["otherData"]["jobs"].size(), 2);
 }
 
-TEST(Trace, IsRefusedWhereTheStepsMeanSomethingElseOrAreGone) {
+TEST(Trace, IsRefusedIfTheStepsDifferOrAreMissing) {
   v1::Job job = TracedJob();
   job.set_plan_hash("0000000000000000");
   EXPECT_THAT(TraceOf({job}, Status()).status().message(), HasSubstr("0000000000000000"));

@@ -93,7 +93,7 @@ TEST(WaitChain, PrefersTheWorkThatLastsLongest) {
   EXPECT_EQ(ranks.Path(), "2.0.0 > 1.0.0");
 }
 
-TEST(WaitChain, FollowsTheWaitThatLeadsOn) {
+TEST(WaitChain, FollowsTheWaitThatLeadsToALane) {
   Ranks ranks;
   // The first producer has finished; the second one waits itself.
   ranks.Waits(3, 0, 4, 5.0, {Ranks::Name(2, 0, 1), Ranks::Name(2, 1, 6)});
@@ -150,7 +150,7 @@ TEST(WaitChain, AReadyStepIsNotAtWorkAndWaitsForTheWorkOfItsRank) {
   EXPECT_EQ(ranks.Follow().end, End::kAtWork);
 }
 
-TEST(WaitChain, SaysWhatIsNotKnown) {
+TEST(WaitChain, ReportsUnknownCauses) {
   Ranks ranks;
   ranks.Waits(3, 0, 4, 5.0, {Ranks::Name(1, 0, 1)});
   ranks.at(1)->set_epoch(0);

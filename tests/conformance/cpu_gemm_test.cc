@@ -239,7 +239,7 @@ TEST(CpuHeap, IsSharedThroughItsDescriptorAndCannotBeResized) {
   munmap(other, 1 << 20);
 }
 
-TEST(CpuHeap, WhatATensorIsWrittenToIsInLargePages) {
+TEST(CpuHeap, WrittenTensorsUseLargePages) {
   if (!HasLargePages()) GTEST_SKIP() << "this machine has no large pages for files";
   const auto heap = CpuHeap::Create(64 * kLargePageBytes);
   ASSERT_TRUE(heap.ok()) << heap.status();

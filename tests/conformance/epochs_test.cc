@@ -136,7 +136,7 @@ TEST_P(EpochsOverUcx, EachSeesItsOwnInputsAlone) {
 }
 
 // With workers that drive the transport while they wait.
-TEST_P(EpochsOverUcx, SoItDoesWithWorkersLent) {
+TEST_P(EpochsOverUcx, EachSeesItsOwnInputsAloneWithLentWorkers) {
   RunOverUcx(std::get<0>(GetParam()), std::get<1>(GetParam()), /*lent=*/true);
 }
 
@@ -259,7 +259,7 @@ TEST_P(EpochsOfShardings, EachSeesItsOwnInputsAlone) {
   RunSharding(std::get<0>(GetParam()), std::get<1>(GetParam()), nullptr);
 }
 
-TEST_P(EpochsOfShardings, SoItDoesOverUcx) {
+TEST_P(EpochsOfShardings, EachSeesItsOwnInputsAloneOverUcx) {
   const Case& c = std::get<1>(GetParam());
   RunSharding(std::get<0>(GetParam()), c, std::make_shared<UcxNetwork>(c.nodes));
 }

@@ -43,7 +43,7 @@ class Failure : public testing::TestWithParam<DeviceKind> {
   TestMatrix a_, b_;
 };
 
-TEST_P(Failure, DeadlineSaysWhoWaitedForWhat) {
+TEST_P(Failure, DeadlineNamesTheWaitingStepAndItsSlot) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule(), {10, 11});
   Fill(plan);
   cluster_.loopback().Blackhole(0);
@@ -59,7 +59,7 @@ TEST_P(Failure, DeadlineSaysWhoWaitedForWhat) {
   EXPECT_EQ(ended[1].status, absl::OkStatus());
 }
 
-TEST_P(Failure, AnEpochInProgressSaysWhatItWaitsForAndKeepsThatWhenItFails) {
+TEST_P(Failure, AnEpochReportsItsWaitAndKeepsItWhenItFails) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule(), {10, 11});
   Fill(plan);
   const auto observe = [&](bool times) {
@@ -102,7 +102,7 @@ TEST_P(Failure, AnEpochInProgressSaysWhatItWaitsForAndKeepsThatWhenItFails) {
   EXPECT_EQ(observe(true).epoch, 0);
 }
 
-TEST_P(Failure, LaterEpochsFailAlikeWithoutRunning) {
+TEST_P(Failure, LaterEpochsFailWithTheSameErrorWithoutRunning) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
   Fill(plan);
   Reports reports(3);
@@ -171,7 +171,7 @@ TEST_P(Failure, AFailedSendFailsTheEpochByName) {
   EXPECT_EQ(ended[1].status, ended[0].status);
 }
 
-TEST_P(Failure, OtherPlansOfTheDeviceGoOn) {
+TEST_P(Failure, OtherPlansOfTheDeviceContinue) {
   PreparedPlan stuck(cluster_, kCase.problem(), kCase.schedule());
   PreparedPlan other(cluster_, kCase.problem(), kCase.schedule());
   Fill(other);
@@ -221,7 +221,7 @@ TEST_P(Failure, ADeadlinePassesInTheQueueToo) {
   EXPECT_EQ(first.Wait()[0].status.code(), absl::StatusCode::kCancelled);
 }
 
-TEST_P(Failure, AnExecutorTakenDownDrainsFirst) {
+TEST_P(Failure, ADestroyedExecutorDrainsFirst) {
   Reports reports(2);
   {
     PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
@@ -253,7 +253,7 @@ class PeerFailure : public Failure {
   PreparedPlan plan_;
 };
 
-TEST_P(PeerFailure, ADeadlineSaysWhoHasNotBegun) {
+TEST_P(PeerFailure, ADeadlineNamesTheRankThatHasNotBegun) {
   const std::string kind = GetParam().name;
   const char* const environment = std::getenv("AGMM_MODEL");
   const std::string model = environment == nullptr ? "" : environment;
@@ -278,7 +278,7 @@ TEST_P(PeerFailure, ADeadlineSaysWhoHasNotBegun) {
   }
 }
 
-TEST_P(PeerFailure, ACancelledRankLeavesNobodyHanging) {
+TEST_P(PeerFailure, ACancelledRankLeavesNoPeerHanging) {
   Reports reports(2);
   plan_.Run(0, 1, 1, Deadline::Infinite(), reports.At(0));
   plan_.Run(2, 1, 1, Deadline::Infinite(), reports.At(1));

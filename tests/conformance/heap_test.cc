@@ -123,7 +123,7 @@ TEST_P(HeapTest, AFillEndsOnceItIsStopped) {
   EXPECT_EQ(asked, 1);
 }
 
-TEST_P(HeapTest, AFillHoldsUpNoCopies) {
+TEST_P(HeapTest, AFillDelaysNoCopies) {
   constexpr int64_t kBehind = kHeap / 2, kBytes = 1000;
   std::vector<std::byte> from = Counted(kBytes), to(kBytes);
   const auto stop = [&] {

@@ -50,14 +50,14 @@ class ArrivalTest : public testing::Test {
   int send_ = -1, credit_ = -1;
 };
 
-TEST_F(ArrivalTest, AWorkspaceOutsideTheHeapIsRefusedWhateverItsOffset) {
+TEST_F(ArrivalTest, AWorkspaceOutsideTheHeapIsRefusedAtAnyOffset) {
   for (int64_t offset : {int64_t{-128}, INT64_MIN, int64_t{1} << 20, INT64_MAX - 127}) {
     bound_.workspace_offset = offset;
     EXPECT_EQ(Code(Sent(), kBytes), absl::StatusCode::kInvalidArgument) << offset;
   }
 }
 
-TEST_F(ArrivalTest, BytesForAHeapThatHidesItsMemoryGoToTheirOffset) {
+TEST_F(ArrivalTest, BytesForAHiddenHeapAreWrittenAtTheirOffset) {
   HiddenHeap hidden(cluster_.heap(1)->host());
   const std::vector<Heap*> heaps{nullptr, &hidden};
   const ArrivalContext context{problem_, schedule_, nodes_, 1, heaps, operands_};
@@ -69,7 +69,7 @@ TEST_F(ArrivalTest, BytesForAHeapThatHidesItsMemoryGoToTheirOffset) {
   EXPECT_EQ(arrival->to.offset_bytes, 4096 + to.offset_bytes);
 }
 
-TEST_F(ArrivalTest, BytesGoWhereTheScheduleSays) {
+TEST_F(ArrivalTest, BytesAreWrittenToTheScheduledPlace) {
   const auto arrival = Resolve(Sent(), kBytes);
   ASSERT_TRUE(arrival.ok()) << arrival.status();
   const auto& step = schedule_.ranks[0][send_];
@@ -90,7 +90,7 @@ TEST_F(ArrivalTest, ASignalAloneHasNoBytes) {
   EXPECT_EQ(Code(message, 4), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(ArrivalTest, WhatTheScheduleNeverSendsIsRefused) {
+TEST_F(ArrivalTest, AnUnscheduledMessageIsRefused) {
   EXPECT_EQ(Code(Sent(), kBytes - 4), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Code(Sent(), 0), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Code(Sent(), kBytes, /*from_node=*/1), absl::StatusCode::kInvalidArgument);
@@ -105,7 +105,7 @@ TEST_F(ArrivalTest, WhatTheScheduleNeverSendsIsRefused) {
   }
 }
 
-TEST_F(ArrivalTest, WhatIsNotBoundYetIsNotAnError) {
+TEST_F(ArrivalTest, AMessageBeforeItsLaunchIsNotAnError) {
   operands_ = nullptr;
   EXPECT_EQ(Code(Sent(), kBytes), absl::StatusCode::kFailedPrecondition) << "the workspace";
   EXPECT_EQ(Code(Sent(), kBytes - 4), absl::StatusCode::kInvalidArgument) << "wrong in any place";

@@ -66,13 +66,13 @@ TEST(Program, ASmallShardIsPushedWhole) {
   EXPECT_EQ(pushed, sent);
 }
 
-TEST(Program, OfALargeShardTheFirstMebibyteIsPushed) {
+TEST(Program, TheFirstMebibyteOfALargeShardIsPushed) {
   const auto [pushed, sent] = PushedAndSent(1, 2048);
   EXPECT_EQ(sent, 8 << 20);
   EXPECT_EQ(pushed, 1 << 20);
 }
 
-TEST(Program, ManyRanksOfANodeShareWhatTheirPeerParks) {
+TEST(Program, ManyRanksOfANodeShareTheParkingBound) {
   // 32 ranks, each with 128 KiB for each of 32: half a MiB is its share.
   const auto [pushed, sent] = PushedAndSent(32, 1024);
   EXPECT_EQ(sent, 32 * (128 << 10));

@@ -91,13 +91,13 @@ std::vector<CudaMultiply> MultipliesOf(const CudaProgram& program) {
   return multiplies;
 }
 
-TEST(CudaProgram, CopiesGoDirectlyWhereThereIsPeerAccess) {
+TEST(CudaProgram, CopiesWithPeerAccessAreDirect) {
   const CudaProgram program = Program(kGather, "ring", 2, 1, DType::kF32).value();
   EXPECT_THAT(WaysOf(program), testing::ElementsAre(CudaCopy::Way::kDirect));
   EXPECT_EQ(program.staged_bytes, 0);
 }
 
-TEST(CudaProgram, CopiesGoThroughPinnedMemoryWhereThereIsNone) {
+TEST(CudaProgram, CopiesWithoutPeerAccessUsePinnedMemory) {
   const CudaProgram program = Program(kGather, "ring", 2, 1, DType::kF32, false).value();
   EXPECT_THAT(WaysOf(program), testing::ElementsAre(CudaCopy::Way::kThrough));
   // A shard of B, which is smaller than one of A: 64 rows of 20 f32.
@@ -112,7 +112,7 @@ TEST(CudaProgram, CopiesToOtherNodesAreSent) {
   EXPECT_GT(messages, 0);
 }
 
-TEST(CudaProgram, ItsPathsAreTheWaysBetweenRanks) {
+TEST(CudaProgram, PathsAreThoseBetweenRanks) {
   const auto paths = [](const char* algorithm, int ranks, int nodes, bool reachable = true,
                         bool one_gpu = false) {
     return Program(kGather, algorithm, ranks, nodes, DType::kF32, reachable, {64, 40, 64}, one_gpu)
@@ -145,7 +145,7 @@ TEST(CudaProgram, ItsLongestTimeGrowsWithItsWork) {
             2 * 64 * 20 * kK / 1000);
 }
 
-TEST(CudaProgram, AProductIsMadeInItsPlaceInItsOwnType) {
+TEST(CudaProgram, AProductIsComputedInPlaceInItsOwnType) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const CudaProgram program = Program(kGather, "ring", 2, 1, dtype).value();
     const std::vector<CudaMultiply> multiplies = MultipliesOf(program);
@@ -177,7 +177,7 @@ TEST(CudaProgram, AChainOfSumsStaysOnChipInF32AndIsConvertedOnce) {
   EXPECT_THAT(program.chip_bytes, testing::Contains(64 * 128));
 }
 
-TEST(CudaProgram, ALaneThatWaitsForAnotherNeedNotWaitForTheLastEpoch) {
+TEST(CudaProgram, ALaneThatWaitsForAnotherLaneSkipsTheWaitForTheLastEpoch) {
   using testing::Each, testing::ElementsAre;
   const auto gather = Program(kGather, "ring", 4, 1, DType::kF32).value();
   EXPECT_THAT(gather.relays, ElementsAre(false, false, true, true, true, true, true));

@@ -23,7 +23,7 @@ TEST(Driver, WithoutOneTheReasonAndTheNextStepAreGiven) {
   EXPECT_EQ(OpenDriver().status(), driver.status());
 }
 
-TEST(Driver, GetsAllHardwareQueuesUnlessTheUserSaysOtherwise) {
+TEST(Driver, GetsAllHardwareQueuesUnlessTheUserSetsFewer) {
   constexpr char kVariable[] = "CUDA_DEVICE_MAX_CONNECTIONS";
   unsetenv(kVariable);
   SetUpCudaEnvironment();
@@ -33,7 +33,7 @@ TEST(Driver, GetsAllHardwareQueuesUnlessTheUserSaysOtherwise) {
   EXPECT_STREQ(getenv(kVariable), "4");
 }
 
-TEST(Driver, VersionsReadAsPeopleWriteThem) {
+TEST(Driver, VersionsAreShownWithADot) {
   EXPECT_EQ(CudaVersionText(13000), "13.0");
   EXPECT_EQ(CudaVersionText(12080), "12.8");
 }

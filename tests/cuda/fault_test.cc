@@ -23,7 +23,7 @@ void Model(const std::string& options) { setenv("AGMM_MODEL", options.c_str(), /
 
 absl::Status OpenGpu(int gpu = 0) { return CreateCudaDevice({gpu, /*shared=*/true}).status(); }
 
-TEST(CudaFault, AHeapTellsWhatWasAskedWhatIsFreeAndWhatThereIs) {
+TEST(CudaFault, AHeapThatDoesNotFitNamesRequestedFreeAndTotalBytes) {
   Model("gpus=1,memory=1GiB");
   const auto device = CreateCudaDevice({0, true});
   ASSERT_TRUE(device.ok()) << device.status();
@@ -56,7 +56,7 @@ TEST(CudaFault, ADriverThatRefusesMemoryIsAHeapThatDoesNotFit) {
   EXPECT_TRUE((*device)->CreateHeap(64 << 20).ok());
 }
 
-TEST(CudaFault, AHeapIsMappedForAnotherGpuOnceAPlanWantsIt) {
+TEST(CudaFault, AHeapIsMappedForAnotherGpuOnceAPlanNeedsIt) {
   Model("gpus=2,fail=cuMemSetAccess@3:217");
   const Case c{"ring", DType::kF32, 2, 1, 1, 40, 12, 20, 1};
   Cluster cluster(CudaKinds()[0], c.topology());
@@ -81,7 +81,7 @@ TEST(CudaFault, AnOldDriverIsRefusedWithBothVersions) {
               ContainsRegex("of CUDA 11.8, and this program was built for CUDA 1[0-9].0 or newer"));
 }
 
-TEST(CudaFault, WithoutCublasLtTheNamesThatWereTriedAreGiven) {
+TEST(CudaFault, WithoutCublasLtTheErrorListsTheTriedNames) {
   Model("gpus=1");
   setenv("AGMM_CUBLASLT", "/nowhere/libcublasLt.so.13", 1);
   const absl::Status status = OpenGpu();

@@ -75,7 +75,7 @@ TEST(GpuReach, LeavesOutTheGpuItself) {
   EXPECT_EQ(reach, "reaches GPUs 0, 2 to 3");
 }
 
-TEST_F(GpuTest, ACopyThatDoesNotEndGivesItsTimeAndItsBound) {
+TEST_F(GpuTest, AHungCopyIsReportedWithItsTimeAndBound) {
   Open("gpus=1,hang=0@2");
   EXPECT_EQ(Write(), absl::OkStatus());
   const absl::Status status = Write();
@@ -90,7 +90,7 @@ TEST_F(GpuTest, ACopyThatDoesNotEndGivesItsTimeAndItsBound) {
 }
 
 // With two seconds for each of them the test would pass its time limit.
-TEST_F(GpuTest, CallersBehindACopyThatDoesNotEndAreToldAtOnce) {
+TEST_F(GpuTest, CallersBehindAHungCopyFailAtOnce) {
   Open("gpus=1,hang=0@1");
   std::vector<absl::Status> ended(32);
   std::vector<std::thread> callers;
@@ -153,7 +153,7 @@ class FailedProduct : public GpuTest {
   }
 };
 
-TEST_F(FailedProduct, OfALostGpuTellsOfTheLoss) {
+TEST_F(FailedProduct, OnALostGpuNamesTheLoss) {
   Open("gpus=1,lose=0@1");
   const absl::Status status = RunAfterAFill();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
@@ -165,7 +165,7 @@ TEST_F(FailedProduct, OfALostGpuTellsOfTheLoss) {
   EXPECT_THAT(failures_, testing::ElementsAre(gpu_->failure()));
 }
 
-TEST_F(FailedProduct, OfAGpuThatIsNotLostTellsOfTheProduct) {
+TEST_F(FailedProduct, OnAHealthyGpuNamesTheProduct) {
   Open("gpus=1,fail=cublasLtMatmul@1");
   const absl::Status status = RunAfterAFill();
   EXPECT_THAT(std::string(status.message()), ContainsRegex("^cublasLtMatmul on GPU 0 failed: "));

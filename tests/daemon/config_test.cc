@@ -52,7 +52,7 @@ std::string ErrorOf(const std::string& text) {
   return message;
 }
 
-TEST(Config, SaysWhatTheFileSays) {
+TEST(Config, HasTheValuesOfTheFile) {
   const absl::StatusOr<Config> config = ParseConfig(Good(), "x.conf");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->cluster, "demo");
@@ -171,7 +171,7 @@ TEST(Config, AnAddressThatOtherHostsCannotUseIsRefusedInOneSentence) {
   EXPECT_THAT(ErrorOf(transport("10.0.0.1:7200")), HasSubstr("has a port; give the host alone"));
 }
 
-TEST(Config, EqualAddressesAreOneWhateverTheirForm) {
+TEST(Config, EqualAddressesHaveOneFormAfterParsing) {
   const struct {
     const char *one, *other;
   } cases[] = {{"a.example.org:7101", "A.Example.org:7101"},
@@ -318,7 +318,7 @@ TEST_F(Secret, IsTheDaemonsAndItsGroups) {
   }
 }
 
-TEST_F(Secret, ThatIsNoFileIsRefusedWithoutHarmfulAdvice) {
+TEST_F(Secret, AnotherKindOfFileIsRefusedWithoutHarmfulAdvice) {
   EXPECT_EQ(ErrorWith("/tmp"), "the secret /tmp is a directory; give a file");
   EXPECT_THAT(ErrorWith("/dev/zero"), Not(HasSubstr("chmod")));
   const std::string pipe = folder_ / "pipe";

@@ -42,7 +42,7 @@ std::vector<std::unique_ptr<Dial>> Fill(const Port& port) {
   return dials;
 }
 
-TEST(Dial, SaysOfEachAddressHowItAnswers) {
+TEST(Dial, ReportsTheAnswerOfEachAddress) {
   Port accepts, refuses, silent;
   ASSERT_EQ(listen(accepts.fd, 1), 0);
   ASSERT_EQ(listen(silent.fd, 0), 0);

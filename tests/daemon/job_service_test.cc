@@ -240,7 +240,7 @@ TEST_F(JobServiceTest, AThousandWatchersSeeEveryEventAndCostNoThreads) {
   }
 }
 
-TEST_F(JobServiceTest, AWatchGoesOnBehindAnEventThroughAnyDaemon) {
+TEST_F(JobServiceTest, AWatchResumesAfterAnEventThroughAnyDaemon) {
   const uint64_t id = Submit(Request("Y"));
   Wait(id);
   for (int node : {0, 1}) {
@@ -257,7 +257,7 @@ TEST_F(JobServiceTest, AWatchGoesOnBehindAnEventThroughAnyDaemon) {
   }
 }
 
-TEST_F(JobServiceTest, ALostSequencerEndsTheWatchAndSaysSo) {
+TEST_F(JobServiceTest, ALostSequencerEndsTheWatchWithPeerLost) {
   Armed held("executor.hold_rank_1");
   const uint64_t id = Submit(Request("Y"));
   Watch watch(jobs_[1].get(), id, 0);
@@ -270,7 +270,7 @@ TEST_F(JobServiceTest, ALostSequencerEndsTheWatchAndSaysSo) {
   EXPECT_EQ(ReasonOf(status), kReasonPeerLost);
 }
 
-TEST_F(JobServiceTest, ACancelReachesAJobWhereverItIs) {
+TEST_F(JobServiceTest, ACancelReachesAJobInEveryState) {
   ExpectJobsRun();
   {
     Armed here("executor.hold_rank_0"), there("executor.hold_rank_1");
@@ -294,7 +294,7 @@ TEST_F(JobServiceTest, ACancelReachesAJobWhereverItIs) {
   ExpectJobsRun();
 }
 
-TEST_F(JobServiceTest, ADeadlineReachesAJobWhereverItIs) {
+TEST_F(JobServiceTest, ADeadlineReachesAJobInEveryState) {
   ExpectJobsRun();
   {
     Armed here("executor.hold_rank_0"), there("executor.hold_rank_1");
@@ -316,7 +316,7 @@ TEST_F(JobServiceTest, ADeadlineReachesAJobWhereverItIs) {
   ExpectJobsRun();
 }
 
-TEST_F(JobServiceTest, CAndARecordComeOfASubmitByNames) {
+TEST_F(JobServiceTest, ASubmitByNamesGivesCAndARecord) {
   const v1::Job job = Wait(Submit(Request("new")));
   EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED);
   EXPECT_THAT(job.engine(), HasSubstr("cpu: "));

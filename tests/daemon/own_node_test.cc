@@ -43,13 +43,13 @@ TEST(OwnNode, HasTheHostsFullNameOrElseItsFirstPart) {
   EXPECT_EQ(Found("", {.host = "b.example.org"}), "b by the host's name");
 }
 
-TEST(OwnNode, IsFoundWhateverTheCaseOfTheHostsName) {
+TEST(OwnNode, IsFoundInAnyCaseOfTheHostsName) {
   EXPECT_EQ(Found("", {.host = "WEB"}), "web by the host's name");
   EXPECT_EQ(Found("", {.host = "Web.Example.ORG"}), "web.example.org by the host's name");
   EXPECT_EQ(Found("", {.variable = "B", .host = "web"}), "b by AGMM_NODE");
 }
 
-TEST(OwnNode, OfAWrongNameIsRefusedThoughALaterNameWouldDo) {
+TEST(OwnNode, OfAWrongNameIsRefusedEvenIfALaterNameMatches) {
   const std::string rest = " does not name a node of the world; set ", list = kNodes[0] + ", b, ";
   EXPECT_THAT(ErrorOf("a", {.option = "d", .variable = "a", .host = "a"}),
               StartsWith("\"d\", from --node," + rest + "--node to one of " + list));

@@ -116,7 +116,7 @@ TEST_F(RpcTest, OwnerIsTheUserOfTheSocket) {
   EXPECT_EQ(tensor.owner(), absl::StrCat("uid:", geteuid()));
 }
 
-TEST_F(RpcTest, WhatAHeapHasTakenOfTheMachineIsToldAndStaysWithTheHeap) {
+TEST_F(RpcTest, ResidentHeapMemoryIsReportedAndKept) {
   EXPECT_EQ(Metric("heap_resident_bytes"), 0);
   v1::FillTensorRequest request;
   *request.mutable_put() = TensorRequest("A", "[M, K]", 512, 512, MeshOf(1));
@@ -136,7 +136,7 @@ TEST_F(RpcTest, WhatAHeapHasTakenOfTheMachineIsToldAndStaysWithTheHeap) {
   EXPECT_EQ(Metric("heap_resident_bytes"), taken);
 }
 
-TEST_F(RpcTest, RequestsThatMeanNothingAreRefusedAtTheEdge) {
+TEST_F(RpcTest, InvalidRequestsAreRefusedOnArrival) {
   auto tensors = v1::TensorService::NewStub(channel_);
   auto jobs = v1::JobService::NewStub(channel_);
   const auto refused = [](auto call, absl::string_view what) {
@@ -172,7 +172,7 @@ TEST_F(RpcTest, CallsAndFailuresAreCounted) {
   EXPECT_GE(Metric("rpcs_total"), calls + 3);
 }
 
-TEST_F(RpcTest, CallsUnderWayEndUnavailableWhenTheDaemonStops) {
+TEST_F(RpcTest, CallsInProgressEndUnavailableWhenTheDaemonStops) {
   auto stub = v1::ClusterService::NewStub(channel_);
   grpc::ClientContext context;
   auto reader = stub->OpenSession(&context, {});

@@ -103,7 +103,7 @@ TEST_F(SessionTest, StreamEndsWhenTheSequencerIsLost) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("node a"));
 }
 
-TEST(SessionBounds, OneOwnerHasAQuarterAndEndedSessionsCountNoMore) {
+TEST(SessionBounds, OneOwnerHasAQuarterOfTheOpenSessions) {
   TestWorld world(1);
   Config config = world.ConfigOf(0);
   config.max_sessions = 8;

@@ -72,7 +72,7 @@ TEST_F(SocketFiles, ALockThatIsAPipeOrAFolderIsRefusedAtOnce) {
   EXPECT_TRUE(Take().ok());
 }
 
-TEST_F(SocketFiles, AHolderThatDoesNotAcceptHoldsNoStartUp) {
+TEST_F(SocketFiles, AHolderThatDoesNotAcceptDelaysNoStart) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, socket_.c_str(), sizeof(address.sun_path) - 1);
@@ -93,7 +93,7 @@ TEST_F(SocketFiles, AHolderThatDoesNotAcceptHoldsNoStartUp) {
   EXPECT_THAT(std::string(Take().message()), HasSubstr("is in use by another program"));
 }
 
-TEST_F(SocketFiles, OnlyASocketIsReplacedByTheOneForFiles) {
+TEST_F(SocketFiles, OnlyASocketIsReplacedByTheFileSocket) {
   const std::string path = File("x.sock.files", "data");
   const absl::Status refused = FileSocket::Start(path).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;

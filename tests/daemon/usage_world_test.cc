@@ -63,7 +63,7 @@ class UsageWorldTest : public testing::Test {
   TestWorld world_{3};
 };
 
-TEST_F(UsageWorldTest, EveryDaemonTellsTheUsageOfAllAndWarmJobsChangeNothingOfIt) {
+TEST_F(UsageWorldTest, EveryDaemonReportsTheUsageOfAllNodes) {
   Fill("A", "[M_x, K]", 1);
   Fill("B", "[K, N_x]", 2);
   Fill("C", "[M, N_x]", 3);

@@ -28,7 +28,7 @@ using testing::AnyOf;
 using testing::Contains;
 using testing::HasSubstr;
 
-TEST(World, OfTwoFormsWhoeverComesFirst) {
+TEST(World, TwoNodesFormAWorldInAnyOrder) {
   for (int first : {0, 1}) {
     SCOPED_TRACE(first);
     TestWorld world(2);
@@ -40,7 +40,7 @@ TEST(World, OfTwoFormsWhoeverComesFirst) {
 }
 
 // A heartbeat before the hello was taken for a daemon with another secret.
-TEST(World, ABusyDaemonSaysHelloBeforeItsHeartbeats) {
+TEST(World, ABusyDaemonSendsItsHelloBeforeHeartbeats) {
   failpoint::Arm("join.late_hello", 1);
   TestWorld world(2);
   ASSERT_TRUE(world.Start(0).ok());
@@ -79,7 +79,7 @@ TEST(World, StatusIsTheSameThroughEveryDaemon) {
   }
 }
 
-TEST(World, IncompleteOneNamesWhoIsMissing) {
+TEST(World, AnIncompleteWorldNamesTheMissingNodes) {
   TestWorld world(3);
   ASSERT_TRUE(world.Start(0).ok());
   ASSERT_TRUE(world.Start(2).ok());
@@ -139,7 +139,7 @@ TEST(World, IsNotReadyBeforeTheTransportHasEndedAllOlderConnections) {
   EXPECT_GT(world.WaitReady(0), first) << "it was not tried again";
 }
 
-TEST(World, ComesTogetherAfterAConnectionThatCouldNotBeMade) {
+TEST(World, FormsAfterAFailedConnection) {
   TestWorld world(2);
   failpoint::Arm("transport.refuse_connect", 1);
   for (int node : {0, 1}) ASSERT_TRUE(world.Start(node).ok());
@@ -310,7 +310,7 @@ TEST(World, HostsMayHaveNames) {
   EXPECT_THAT(std::string(daemon.status().message()), HasSubstr("no such host cannot be resolved"));
 }
 
-TEST(World, AddressInUseIsSaidAtStart) {
+TEST(World, AddressInUseIsReportedAtStart) {
   TestWorld world(2);
   ASSERT_TRUE(world.Start(1).ok());
   const absl::StatusOr<std::unique_ptr<Daemon>> second =
@@ -321,7 +321,7 @@ TEST(World, AddressInUseIsSaidAtStart) {
       AllOf(HasSubstr(world.Address(1) + " is in use"), HasSubstr("an outgoing connection")));
 }
 
-TEST(World, AnAddressBehindNatIsRefusedWithWhatToSetInstead) {
+TEST(World, AnAddressBehindNatIsRefusedWithAnAlternative) {
   TestWorld world(2);
   Config config = world.ConfigOf(1);
   config.listen = "192.0.2.1:7101";
@@ -345,7 +345,7 @@ TEST(World, ALoopbackAddressThatAnotherHostCannotReachIsRefusedAtStart) {
   }
 }
 
-TEST(World, AFirstNodeThatIsOnlyFoundOnThisHostIsNamedWithWhatItsNameResolvesTo) {
+TEST(World, AFirstNodeWithALoopbackAddressIsNamedWithIt) {
   TestWorld world(2);
   Config config = world.ConfigOf(1);
   EXPECT_EQ(LoopbackPeer(ResolveNodes(config)), "") << "both nodes are on this host";
@@ -446,7 +446,7 @@ TEST_F(SocketWorld, ALockIsWaitedForInCaseItsProcessIsEnding) {
       absl::IsAlreadyExists(take(absl::Milliseconds(1), [](const absl::Status&) {}).status()));
 }
 
-TEST_F(SocketWorld, LiveSocketIsNotTakenAndADeadOneIs) {
+TEST_F(SocketWorld, OnlyADeadSocketIsReplaced) {
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(config_, [](absl::Status) {});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   const absl::StatusOr<std::unique_ptr<Daemon>> second =

@@ -212,7 +212,7 @@ class CudaPaths : public CudaCtl, public ::testing::WithParamInterface<PathCase>
   }
 };
 
-TEST_P(CudaPaths, AJobNamesTheWaysOfItsBytes) {
+TEST_P(CudaPaths, AJobNamesItsPathsBetweenGpus) {
   const std::string network = "staged to the network";
   std::vector<std::string> all = GetParam().in_node;
   all.push_back(network);
@@ -299,7 +299,7 @@ class CudaWaits : public CudaCtl {
   CudaWaits() : CudaCtl("executor.hold_rank_5=*") {}
 };
 
-TEST_F(CudaWaits, EndAtTheDeadlineOrByACancelAndOtherRanksGoOn) {
+TEST_F(CudaWaits, EndAtTheDeadlineOrByACancel) {
   PutOperands();
   const Ran late = Run({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", "ring",
                         "--timeout", "2s", "--wait"});
@@ -336,7 +336,7 @@ WorldOptions OneGpu(std::map<std::string, std::string> environment) {
   return options;
 }
 
-TEST(CudaStart, WithoutADriverTheDaemonSaysWhatIsMissing) {
+TEST(CudaStart, WithoutADriverTheDaemonReportsTheReason) {
   const TempFolder folder("no-driver");
   WriteFile(folder / "libcuda.so.1", "not a library");
   World world(OneGpu({{"LD_LIBRARY_PATH", folder.path()}}));

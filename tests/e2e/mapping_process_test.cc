@@ -92,7 +92,7 @@ class MappingProcess : public ::testing::Test {
   int64_t free_bytes_ = 0;
 };
 
-TEST_F(MappingProcess, AWriterThatIsKilledGivesItsMemoryBack) {
+TEST_F(MappingProcess, AKilledWriterReleasesItsMemory) {
   auto writer = StartWriter();
   EXPECT_EQ(TryPut("A", Milliseconds(50)).code(), StatusCode::kDeadlineExceeded);
   writer.reset();
@@ -123,7 +123,7 @@ TEST_F(MappingProcess, AStoppedWritersTensorWaitsForItAndTheNewWorldDoesNot) {
   EXPECT_TRUE(writer->Running()) << "it writes to memory of its own";
 }
 
-TEST_F(MappingProcess, AStoppedWritersSpaceIsNotGivenAwayByANewSequencer) {
+TEST_F(MappingProcess, ANewSequencerDoesNotReuseAStoppedWritersSpace) {
   auto writer = StartWriter();
   writer->Stop();
   Restart(0);
@@ -140,7 +140,7 @@ TEST_F(MappingProcess, AStoppedWritersSpaceIsNotGivenAwayByANewSequencer) {
   EXPECT_EQ(FreeBytes(world_.Status(1)), free_bytes_);
 }
 
-TEST_F(MappingProcess, AStoppedWriterThatIsKilledGivesItsMemoryBack) {
+TEST_F(MappingProcess, AKilledStoppedWriterReleasesItsMemory) {
   auto writer = StartWriter();
   writer->Stop();
   Restart(2);

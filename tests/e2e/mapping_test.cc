@@ -102,7 +102,7 @@ class MappingOfTwo : public ::testing::Test {
   TestWorld world_{2};
 };
 
-TEST_F(MappingOfTwo, WhatIsWrittenInPlaceIsTheTensor) {
+TEST_F(MappingOfTwo, WritesChangeTheTensor) {
   const auto connection = Connect(1);
   const v1::Tensor before = Put(connection.get(), {1});
   const auto mapping = TensorMapping::Open(connection.get(), Begin(true), Soon());
@@ -135,7 +135,7 @@ TEST_F(MappingOfTwo, AReadableOneCannotBeWritten) {
   EXPECT_EQ(errno, EACCES);
 }
 
-TEST_F(MappingOfTwo, OneThatEndsWithoutACommitLeavesNoContents) {
+TEST_F(MappingOfTwo, AMappingWithoutACommitLeavesNoContents) {
   const auto connection = Connect(1);
   Put(connection.get(), {1});
   {
@@ -152,7 +152,7 @@ TEST_F(MappingOfTwo, OneThatEndsWithoutACommitLeavesNoContents) {
   Put(connection.get(), {1});
 }
 
-TEST_F(MappingOfTwo, OneThatIsNotWhollyHereIsNotWrittenAndKeepsItsContents) {
+TEST_F(MappingOfTwo, ATensorWithShardsElsewhereIsNotMappedForWriting) {
   const auto connection = Connect(0);
   Put(connection.get(), {0, 1});
   const auto mapping = TensorMapping::Open(connection.get(), Begin(true), Soon());
@@ -217,7 +217,7 @@ ssize_t Fetch(const std::string& path, const std::string& token) {
   return got;
 }
 
-TEST(FileSocket, ATokenIsGoodOnce) {
+TEST(FileSocket, ATokenIsValidOnce) {
   const TempFolder folder("file-socket");
   const auto files = FileSocket::Start(folder / "files");
   ASSERT_TRUE(files.ok()) << files.status();
@@ -233,7 +233,7 @@ TEST(FileSocket, ATokenIsGoodOnce) {
   EXPECT_EQ(Fetch(folder / "files", withdrawn), 0);
 }
 
-TEST(FileSocket, AnotherUserGetsNothing) {
+TEST(FileSocket, AnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   const TempFolder folder("file-socket");
   const auto files = FileSocket::Start(folder / "files");

@@ -120,7 +120,7 @@ class Flooded : public ::testing::Test {
   std::unique_ptr<v1::ContentService::Stub> stub_;
 };
 
-TEST_F(Flooded, ChunksThatWaitAreBoundedAndGoneOnceTheirCallsHaveEnded) {
+TEST_F(Flooded, WaitingChunksAreBoundedAndFreedWithTheirCalls) {
   struct Call {
     grpc::ClientContext context;
     v1::UploadRequest request;

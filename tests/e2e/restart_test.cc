@@ -51,7 +51,7 @@ class Restart : public Ctl {
   }
 };
 
-TEST_F(Restart, AWaitThatIsRepeatedDoesNotMeetAnotherJob) {
+TEST_F(Restart, ARepeatedWaitDoesNotReturnAnotherJob) {
   PutOperands();
   const std::unique_ptr<Process> watcher = StoppedWait();
   RestartSequencer();
@@ -119,7 +119,7 @@ TEST_F(Restart, AHandleOfTheLibraryStandsForItsJobAlone) {
   }
 }
 
-TEST_F(Restart, TheIdOfATensorIsNoOtherTensors) {
+TEST_F(Restart, TheIdOfATensorDoesNotMeanAnotherTensor) {
   for (int asked : {0, 1}) {
     SCOPED_TRACE(asked);
     const std::unique_ptr<Connection> connection = world_.Connect(asked);
@@ -163,7 +163,7 @@ TEST_F(Restart, TheIdOfATensorIsNoOtherTensors) {
 }
 
 // Large enough that it cannot be in flight as a whole.
-TEST_F(Restart, ADownloadDoesNotGoOnWithAnotherTensor) {
+TEST_F(Restart, ADownloadDoesNotContinueWithAnotherTensor) {
   const auto put = [&](const char* seed) {
     Ok({"tensor", "fill", "L", "--shape", "2048x2048", "--seed", seed});
   };

@@ -91,7 +91,7 @@ TEST_F(Service, IsReadyOnceItAnswersAndSaysThatItStops) {
   EXPECT_EQ(world.daemon(0).Wait(kPatience), 0);
 }
 
-TEST_F(Service, StopsInGoodOrderWhileItIsStillSayingThatItIsReady) {
+TEST_F(Service, StopsCleanlyWhileReportingThatItIsReady) {
   NotifySocket manager(path());
   const int full = manager.Fill(path());
   World world(Reporting(path()));
@@ -128,7 +128,7 @@ TEST_F(Service, ReachesAManagerWithAnAbstractSocket) {
   EXPECT_THAT(manager.Receive(), StartsWith("READY=1\n"));
 }
 
-TEST_F(Service, SaysWhyItCannotStart) {
+TEST_F(Service, ReportsWhyItCannotStart) {
   World holder({});
   ASSERT_NO_FATAL_FAILURE(holder.StartAll());
   NotifySocket manager(path());
@@ -171,7 +171,7 @@ TEST_F(Service, ASignalEndsAStartThatReadsItsConfiguration) {
   close(writer);
 }
 
-TEST_F(Service, RunsWithoutTheManagerThatItCannotReach) {
+TEST_F(Service, RunsWithAnUnreachableManager) {
   const std::string too_long = "/" + std::string(200, 'x');
   for (const std::string& name : {path(), too_long, std::string("vsock:2:1")}) {
     World world(Reporting(name));

@@ -82,7 +82,7 @@ class ContentsOfThree : public ::testing::Test {
   World world_;
 };
 
-TEST_F(ContentsOfThree, GoThroughAnyDaemonWhoeverHasTheShards) {
+TEST_F(ContentsOfThree, TravelThroughAnyDaemon) {
   for (const char* sharding : {"[M_x, K]", "[K, N_x]", "[M, K]"}) {
     for (int through : {0, 1, 2}) {
       SCOPED_TRACE(absl::StrCat(sharding, " through node ", through));
@@ -101,7 +101,7 @@ TEST_F(ContentsOfThree, GoThroughAnyDaemonWhoeverHasTheShards) {
   }
 }
 
-TEST_F(ContentsOfThree, OfAClientThatDiesInMidUploadGiveTheirSpaceBackWithItsSession) {
+TEST_F(ContentsOfThree, OfAKilledSessionClientFreeTheirSpaceAtOnce) {
   const int64_t free_bytes = FreeNow();
   for (int through : {0, 2}) {
     auto connection = world_.Connect(through);
@@ -128,12 +128,12 @@ TEST_F(ContentsOfThree, OfAClientThatDiesInMidUploadGiveTheirSpaceBackWithItsSes
   }
 }
 
-TEST(Contents, OfAClientThatLooksForItsDaemonStay) {
+TEST(Contents, SurviveWhileTheClientSearchesForItsDaemon) {
   EXPECT_GT(UploadLimits().silence, kNoticeBound + kRetryBound)
       << "the library promises to go on until then";
 }
 
-TEST_F(ContentsOfThree, OfAClientThatIsKilledInMidUploadGiveTheirSpaceBackSoon) {
+TEST_F(ContentsOfThree, OfAKilledClientFreeTheirSpaceSoon) {
   const int64_t free_bytes = FreeNow();
   v1::UploadRequest request;
   *request.mutable_begin() = Put("[M_x, K]", {0, 1, 2});
@@ -150,7 +150,7 @@ TEST_F(ContentsOfThree, OfAClientThatIsKilledInMidUploadGiveTheirSpaceBackSoon) 
                              [&](const auto& status) { return FreeBytes(status) == free_bytes; }));
 }
 
-TEST_F(ContentsOfThree, OfAnUploadWhoseSourceFailsGiveTheirSpaceBack) {
+TEST_F(ContentsOfThree, OfAnUploadWithAFailedSourceFreeTheirSpace) {
   const int64_t free_bytes = FreeNow();
   const auto connection = world_.Connect(1);
   const auto tensor = Upload(
@@ -166,7 +166,7 @@ TEST_F(ContentsOfThree, OfAnUploadWhoseSourceFailsGiveTheirSpaceBack) {
                              [&](const auto& status) { return FreeBytes(status) == free_bytes; }));
 }
 
-TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
+TEST_F(ContentsOfThree, ResumeAfterABrokenConnection) {
   Proxy proxy(std::stoi(world_.endpoint(1).substr(world_.endpoint(1).rfind(':') + 1)));
   Connection connection(*ResolveEndpoint(proxy.endpoint()));
   ASSERT_TRUE(connection.GetStatus().ok());
@@ -203,7 +203,7 @@ TEST_F(ContentsOfThree, GoOnOverABrokenConnection) {
   EXPECT_TRUE(bytes == Contents());
 }
 
-TEST_F(ContentsOfThree, OfRawBF16FilesArriveAsTheyAre) {
+TEST_F(ContentsOfThree, OfRawBF16FilesArriveUnchanged) {
   const std::string path = world_.Path("A.bf16");
   WriteFile(path, Contents().substr(0, kTensorRows * kTensorCols * 2));
   const auto file = NpyReader::OpenRaw(path, kTensorRows, kTensorCols, DType::kBF16);

@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(UcxVersions, TheDistributionsMovesAndMultiplies) {
+TEST(UcxVersions, TheDistributionsUcxMovesAndMultiplies) {
   const std::string folder = AGMM_DISTRIBUTION_UCX;
   if (folder.empty())
     GTEST_SKIP() << "the distribution's UCX is not installed, or is the one of the build";

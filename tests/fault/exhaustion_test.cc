@@ -59,7 +59,7 @@ void ServesOrSaysWhyNot(int nodes, int64_t mib, bool* served) {
 
 class AddressSpace : public ::testing::TestWithParam<int> {};
 
-TEST_P(AddressSpace, TooLittleIsOneLineAndEnoughServes) {
+TEST_P(AddressSpace, ALimitThatIsTooLowIsReportedInOneLine) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
   bool served = false;
   // With less, the system cannot load the program.

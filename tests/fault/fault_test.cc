@@ -102,10 +102,10 @@ class Fault : public ::testing::Test {
 
 TEST_F(Fault, AKilledMemberEndsTheJobByNameAndRejoins) { KillInMidJob(0, 1, 7, "n1"); }
 TEST_F(Fault, AKilledSequencerEndsTheJobByNameAndComesBack) { KillInMidJob(1, 0, 7, "n0"); }
-TEST_F(Fault, AClientOfAKilledSequencerIsToldItsEndpoint) {
+TEST_F(Fault, AnErrorAfterTheSequencersDeathNamesItsEndpoint) {
   KillInMidJob(0, 0, 3, world_.endpoint(0));
 }
-TEST_F(Fault, AClientOfAKilledMemberIsToldItsEndpoint) {
+TEST_F(Fault, AnErrorAfterAMembersDeathNamesItsEndpoint) {
   KillInMidJob(1, 1, 3, world_.endpoint(1));
 }
 
@@ -125,7 +125,7 @@ TEST_F(Fault, CtrlCCancelsTheJobAndLeavesNothing) {
   }
 }
 
-TEST_F(Fault, AKilledClientsJobAndTensorsGo) {
+TEST_F(Fault, AKilledClientsJobAndTensorsEnd) {
   for (int asked : {0, 1}) {
     const uint64_t generation = world_.Status(0).generation();
     const std::unique_ptr<Process> client = StartLongJob(asked);
@@ -141,7 +141,7 @@ TEST_F(Fault, AKilledClientsJobAndTensorsGo) {
   }
 }
 
-TEST_F(Fault, ADeadlineEndsTheJobAndTheWorldGoesOn) {
+TEST_F(Fault, ADeadlineEndsTheJobAndNotTheWorld) {
   const Ran ran = world_.Ctl(1, Arguments({"--repeat", "1000000", "--timeout", "300ms"}));
   EXPECT_EQ(ran.exit_code, 6) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("did not end within --timeout 300ms: "));
@@ -173,7 +173,7 @@ TEST_F(Fault, KillsAtAnyMomentAreErrorsAndNeverWrongResults) {
 }
 
 // Both daemons are asked to stop in mid-job, as by systemd.
-TEST_F(Fault, DaemonsStopInGoodOrderInMidJob) {
+TEST_F(Fault, DaemonsStopCleanlyDuringAJob) {
   for (int stopped : {1, 0}) {
     const std::unique_ptr<Process> client = StartLongJob(1 - stopped);
     world_.daemon(stopped).Signal(SIGTERM);
@@ -186,7 +186,7 @@ TEST_F(Fault, DaemonsStopInGoodOrderInMidJob) {
 
 // One client holds a tensor open for writing, another waits for its turn, through `asked`;
 // `stopped` goes.
-TEST_F(Fault, DaemonsStopInGoodOrderWhileClientsWaitForATensor) {
+TEST_F(Fault, DaemonsStopCleanlyWhileClientsWaitForATensor) {
   for (int stopped : {1, 0}) {
     for (int asked : {1, 0}) {
       const std::unique_ptr<Connection> connection = world_.Connect(asked);
@@ -260,7 +260,7 @@ TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
 }
 
 // UCX's library takes SIGHUP and the fatal signals when it is loaded.
-TEST_F(FaultAlone, AHangUpStopsTheDaemonInGoodOrder) {
+TEST_F(FaultAlone, AHangUpStopsTheDaemonCleanly) {
   const int64_t caught = [&] {
     std::ifstream file(absl::StrCat("/proc/", world_.daemon(0).pid(), "/status"));
     std::string word, mask;
@@ -277,7 +277,7 @@ TEST_F(FaultAlone, AHangUpStopsTheDaemonInGoodOrder) {
   EXPECT_THAT(world_.daemon(0).err(), HasSubstr("received SIGHUP, stopping"));
 }
 
-TEST_F(FaultAlone, ALimitOfFileSizesIsNamedAndDoesNotEndTheDaemon) {
+TEST_F(FaultAlone, AFileSizeLimitIsReportedAndDoesNotEndTheDaemon) {
   world_.daemon(0).Signal(SIGXFSZ);
   const Deadline end = Deadline::After(kPatience);
   while (world_.daemon(0).err().find("received SIGXFSZ") == std::string::npos) {
@@ -288,13 +288,13 @@ TEST_F(FaultAlone, ALimitOfFileSizesIsNamedAndDoesNotEndTheDaemon) {
   EXPECT_TRUE(world_.daemon(0).Running());
 }
 
-TEST_F(FaultAlone, TheDaemonTakesAllDescriptorsThatItMayHave) {
+TEST_F(FaultAlone, TheDaemonRaisesItsDescriptorLimit) {
   rlimit limit{};
   ASSERT_EQ(prlimit(world_.daemon(0).pid(), RLIMIT_NOFILE, nullptr, &limit), 0);
   EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
 }
 
-TEST(FaultOfAPut, APeerLostInMidPutIsNoJobThatFailed) {
+TEST(FaultOfAPut, APeerLostDuringAPutIsNotAFailedJob) {
   World world({.nodes = 2, .failpoints = "tensor_io.slow_copy=*"});
   ASSERT_NO_FATAL_FAILURE(world.StartAll());
   WriteNpy(world.Path("W.npy"), SmallIntegers(2048, 2048, 1));

@@ -57,7 +57,7 @@ class Flood : public ::testing::Test {
   uint64_t generation_ = 0;
 };
 
-TEST_F(Flood, CallsThatAreResetLoseNoNodeAndNoMemory) {
+TEST_F(Flood, ResetCallsLoseNeitherANodeNorMemory) {
   if (kSanitized) GTEST_SKIP() << "sanitized daemons are so slow that a flood waits for them";
   ASSERT_NO_FATAL_FAILURE(Start({.nodes = 3}));
   using Kind = CallFlood::Kind;

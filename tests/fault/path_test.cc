@@ -188,7 +188,7 @@ TEST_F(Paths, ACutTransportEndsAPutAndIsNamed) {
   EXPECT_TRUE(world_->WaitReady(0));
 }
 
-TEST_F(Paths, ASequencerThatIsCutOffIsNamedWithTheAddressThatWasDialled) {
+TEST_F(Paths, AnUnreachableSequencerIsNamedWithItsAddress) {
   network_->CutOff(0);
   world_->Start(1);
   const std::string at = absl::StrCat(network_->address(0), ":", world_->peer_port());

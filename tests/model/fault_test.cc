@@ -21,7 +21,7 @@ TEST_F(FaultTest, TheNthCallFails) {
   EXPECT_EQ(cu.cuMemHostAlloc(&host, 1, 0), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-TEST_F(FaultTest, ALostGpuSparesTheOthers) {
+TEST_F(FaultTest, ALostGpuDoesNotAffectOthers) {
   Start("gpus=3,lose=1@2");
   const CUdeviceptr lost = Device(8, 1), memory = Device(8, 0);
   const CUstream on_lost = Stream(1), stream = Stream(0), third = Stream(2);
@@ -138,7 +138,7 @@ TEST_F(FaultDeathTest, ADeadlockBehindAFullChannelIsFound) {
   EXPECT_DEATH(run(), "deadlock.*; cuMemsetD8Async, whose channel is full, is blocked");
 }
 
-TEST_F(FaultTest, AStubSaysSo) {
+TEST_F(FaultTest, AStubIsReported) {
   setenv("AGMM_MODEL", "driver=stub", 1);
   EXPECT_EQ(cu.Open(AGMM_MODEL_FOLDER "/libcuda.so.1"), "cuInit: error 34, status 0");
 }
@@ -152,7 +152,7 @@ TEST_F(FaultTest, AnOldDriverRefusesANewerVersion) {
   EXPECT_EQ(version, 12040);
 }
 
-TEST_F(FaultTest, NothingIsThereBeforeInit) {
+TEST_F(FaultTest, CallsBeforeInitFail) {
   ASSERT_EQ(cu.Open(AGMM_MODEL_FOLDER "/libcuda.so.1"), "");
   int count = 0;
   EXPECT_EQ(cu.cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
@@ -169,7 +169,7 @@ TEST_F(FaultTest, AnUnknownFunctionIsNotFound) {
             CUDA_ERROR_NOT_FOUND);
 }
 
-TEST_F(FaultTest, DevicesAreCalledModel) {
+TEST_F(FaultTest, DevicesAreNamedModel) {
   Start();
   char name[64] = {}, bus[64] = {};
   EXPECT_CU(cu.cuDeviceGetName(name, sizeof name, 0));
@@ -185,7 +185,7 @@ TEST_F(FaultTest, DevicesAreCalledModel) {
   EXPECT_STREQ(text, "CUDA_ERROR_LAUNCH_FAILED");
 }
 
-TEST_F(FaultDeathTest, WhatTheModelDoesNotKnowEndsTheTestByName) {
+TEST_F(FaultDeathTest, AnUnknownCallEndsTheTestByName) {
   Start();
   CUevent event = nullptr;
   int value = 0;

@@ -88,7 +88,7 @@ TEST_F(MemoryTest, AccessEndsAtTheIsland) {
   EXPECT_EQ(cu.cuMemSetAccess(memory, 2 * kMiB, &access, 1), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
 }
 
-TEST_F(MemoryTest, ACopyOfWhatIsNotMappedIsRefused) {
+TEST_F(MemoryTest, ACopyOfUnmappedMemoryIsRefused) {
   Start();
   const CUstream stream = Stream();
   const CUdeviceptr memory = Device(2 * kMiB);
@@ -179,7 +179,7 @@ TEST_F(MemoryDeathTest, AnOverlappingCopyIsRefused) {
   EXPECT_DEATH(cu.cuMemcpyDtoDAsync(memory, memory + 7, 8, stream), "the source overlaps");
 }
 
-TEST_F(MemoryDeathTest, WhatIsStillHeldFailsTheExit) {
+TEST_F(MemoryDeathTest, HeldMemoryFailsTheExit) {
   const auto run = [&] {
     Start();
     Stream();

@@ -204,7 +204,7 @@ TEST_F(ProductTest, WithoutBetaCIsNotReadAndNanIsNotHidden) {
   EXPECT_TRUE(std::isnan(Download(two, 1, CUDA_R_32F)[0]));
 }
 
-TEST_F(ProductTest, WhatDoesNotFitIsRefused) {
+TEST_F(ProductTest, ShapesThatDoNotFitAreRefused) {
   Begin();
   const auto a = Layout({2, 3, 3}, CUDA_R_16BF), b = Layout({3, 4, 4}, CUDA_R_16BF);
   const auto d = Layout({2, 4, 4}, CUDA_R_16BF);
@@ -216,7 +216,7 @@ TEST_F(ProductTest, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(Heuristic(a, b, Layout({2, 4, 4}, CUDA_R_32F)), CUBLAS_STATUS_SUCCESS);
 }
 
-TEST_F(ProductTest, PointersAreAsAlignedAsTheHeuristicWasTold) {
+TEST_F(ProductTest, PointersHaveTheAlignmentGivenToTheHeuristic) {
   Begin();
   const auto layout = Layout({1, 1, 1}, CUDA_R_32F);
   const CUdeviceptr a = Upload({1, 2}, CUDA_R_32F), d = Device(8);
@@ -247,7 +247,7 @@ TEST_F(ProductDeathTest, TwoStreamsMayNotShareAWorkspace) {
   EXPECT_DEATH(run(), "race: cublasLtMatmul #3 on stream 1 of GPU 0 writes 1 x 65536 bytes");
 }
 
-TEST_F(ProductDeathTest, WhatTheModelDoesNotKnowEndsTheTest) {
+TEST_F(ProductDeathTest, AnUnknownCallEndsTheTest) {
   Begin();
   const int value = 0;
   EXPECT_DEATH(blas.cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,

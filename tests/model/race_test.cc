@@ -111,7 +111,7 @@ TEST_F(RaceDeathTest, AQueryThatIsNotReadyDoesNotOrder) {
   EXPECT_DEATH(run(), "race");
 }
 
-TEST_F(RaceDeathTest, AWaitForAnEarlierRecordDoesNotOrderWhatFollowsIt) {
+TEST_F(RaceDeathTest, AWaitForAnEarlierRecordDoesNotOrderLaterWork) {
   const auto run = [&] {
     Begin();
     cu.cuEventRecord(event, first);
@@ -174,7 +174,7 @@ TEST_F(RaceDeathTest, CopiesIntoOnePinnedBufferRace) {
   EXPECT_DEATH(run(), "race");
 }
 
-TEST_F(RaceDeathTest, FreeingWhatMayBeInUseIsReported) {
+TEST_F(RaceDeathTest, FreeingMemoryInUseIsReported) {
   const auto run = [&] {
     Begin("order=eager");
     const CUdeviceptr shortly = Device(8);
@@ -185,7 +185,7 @@ TEST_F(RaceDeathTest, FreeingWhatMayBeInUseIsReported) {
                "cuMemFree of .* while cuMemsetD8Async #1 on stream 0 of GPU 0 may still use it");
 }
 
-TEST_F(RaceDeathTest, AStreamThatTookADestroyedOnesPlaceIsNotOrderedBehindIt) {
+TEST_F(RaceDeathTest, AStreamThatReplacesADestroyedOneIsNotOrderedAfterIt) {
   const auto run = [&] {
     Begin();
     CUstream shortly = nullptr;
@@ -208,7 +208,7 @@ TEST_F(RaceTest, AStreamThatTakesASeenOnesPlaceIsOrderedByTheHost) {
   }
 }
 
-TEST_F(RaceTest, AHistoryTellsWhichWaitsAreNeeded) {
+TEST_F(RaceTest, AHistoryShowsTheNeededWaits) {
   Begin();
   void* const library = dlopen(AGMM_MODEL_FOLDER "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(library, nullptr);

@@ -21,7 +21,7 @@ class StreamTest : public ModelTest {
   }
 };
 
-TEST_F(StreamTest, HasTheNearestPriorityThatThereIs) {
+TEST_F(StreamTest, HasTheNearestAvailablePriority) {
   Start();
   int least = 1, greatest = 1;
   EXPECT_CU(cu.cuCtxGetStreamPriorityRange(&least, &greatest));

@@ -16,7 +16,7 @@ Schedule Closed(const Hand& hand) {
   return closed.schedule;
 }
 
-TEST(Close, LeavesAloneWhatIsNeeded) {
+TEST(Close, KeepsNeededWaits) {
   for (const Hand& h : {Hand::Push(), Hand::Load()}) {
     const Schedule closed = Closed(h);
     for (Rank r : {0, 1}) {
@@ -29,7 +29,7 @@ TEST(Close, LeavesAloneWhatIsNeeded) {
   }
 }
 
-TEST(Close, RemovesWhatTheLaneImplies) {
+TEST(Close, RemovesWaitsThatTheLaneImplies) {
   Hand h = Hand::Push();
   const Schedule lean = Closed(h);
   h.At(0, 0).signals.push_back({0, 7});
@@ -37,7 +37,7 @@ TEST(Close, RemovesWhatTheLaneImplies) {
   EXPECT_EQ(Closed(h), lean);
 }
 
-TEST(Close, RemovesWhatTheLaunchImplies) {
+TEST(Close, RemovesWaitsThatTheLaunchImplies) {
   Hand h = Hand::Push();
   const Schedule lean = Closed(h);
   h.At(0, 0).signals.push_back({0, 7});
@@ -45,7 +45,7 @@ TEST(Close, RemovesWhatTheLaunchImplies) {
   EXPECT_EQ(Closed(h), lean);
 }
 
-TEST(Close, RemovesWhatAnotherWaitImplies) {
+TEST(Close, RemovesWaitsThatAnotherWaitImplies) {
   Hand h = Hand::Push();
   const Schedule lean = Closed(h);
   // Rank 0's first product comes before its second, which is awaited.
@@ -61,7 +61,7 @@ TEST(Close, RemovesTheSameWaitTwiceOnlyOnce) {
   EXPECT_EQ(Closed(h), lean);
 }
 
-TEST(Close, RemovesSignalsThatNobodyAwaits) {
+TEST(Close, RemovesSignalsWithoutAWaiter) {
   Hand h = Hand::Push();
   const Schedule lean = Closed(h);
   h.At(0, 1).signals.push_back({1, 9});
@@ -131,7 +131,7 @@ TEST(Close, NumbersSlotsDenselyInTheOrderOfTheirProducers) {
   EXPECT_EQ(SlotCounts(lean), (std::vector<int>{2, 2}));
 }
 
-TEST(Close, LeavesWhatCannotRunAsItIs) {
+TEST(Close, DoesNotChangeSchedulesThatCannotRun) {
   Hand h = Hand::Push();
   h.At(0, 2).waits[0].lag = 0;
   EXPECT_EQ(Close(h.schedule), h.schedule);

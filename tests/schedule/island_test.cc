@@ -24,7 +24,7 @@ Problem OnMesh(const std::string& mesh, const std::string& spec) {
   return ParseProblem(spec, ParseMesh(mesh).value(), kShape, DType::kF32).value();
 }
 
-TEST(Islands, RanksLoadWithinTheirsAndItsNode) {
+TEST(Islands, RanksLoadWithinTheirIslandAndNode) {
   const Topology topology{{0, 0, 1, 1}, {0, 1, 0, 0}};
   EXPECT_TRUE(topology.CanLoad(1, 1));
   EXPECT_FALSE(topology.CanLoad(0, 1));
@@ -56,14 +56,14 @@ TEST(Islands, AutoDoesNotTakePeerAcrossTwo) {
 }
 
 // Gathers along x, and rank r is (x, y) = (r / 2, r % 2).
-TEST(Islands, WhatGathersWithinOneReadsItInPlace) {
+TEST(Islands, AGatherWithinOneIslandReadsInPlace) {
   const Problem problem = OnMesh("x=2,y=2", "A[M_x, K] * B[K, N_xy] -> C[M, N_xy]");
   const Topology columns{{0, 0, 0, 0}, {0, 1, 0, 1}}, rows{{0, 0, 0, 0}, {0, 0, 1, 1}};
   EXPECT_EQ(Verify(problem, columns, Plan(problem, columns, By("peer")).value()), absl::OkStatus());
   EXPECT_TRUE(absl::IsInvalidArgument(Plan(problem, rows, By("peer")).status()));
 }
 
-TEST(Islands, AReplicaOfTheOwnOneIsRead) {
+TEST(Islands, AReplicaInTheOwnIslandIsRead) {
   const Problem problem = OnMesh("x=2,y=2", "A[M_x, K] * B[K, N_xy] -> C[M, N_xy]");
   for (const Topology& topology :
        {Topology{{0, 0, 0, 0}, {0, 1, 0, 1}}, Topology{{0, 0, 0, 0}, {1, 0, 0, 1}}}) {
@@ -106,7 +106,7 @@ TEST(Islands, ALoadAcrossTwoFailsItsProof) {
   EXPECT_EQ(hand.Check(), absl::OkStatus());
 }
 
-TEST(Islands, WhereEachNodeIsOneThePlanIsTheSame) {
+TEST(Islands, WithOneIslandPerNodeThePlanIsUnchanged) {
   const Problem problem = MakeProblem(4, kShape);
   for (const char* algorithm : {"ring", "direct", "serial"}) {
     const Topology nodes{{0, 0, 1, 1}}, islands{{0, 0, 1, 1}, {3, 3, 3, 3}};

@@ -52,7 +52,7 @@ void PrintTo(const Case& c, std::ostream* out) {
 
 class Mutation : public testing::TestWithParam<Case> {};
 
-TEST_P(Mutation, EverythingIsNeeded) {
+TEST_P(Mutation, EveryWaitAndSignalIsNeeded) {
   const Case& c = GetParam();
   const Problem problem = MakeProblem(c.ranks, c.shape);
   const Topology topology = MakeTopology(c.ranks, c.nodes);
@@ -118,7 +118,7 @@ constexpr Exception kExceptions[] = {
 
 // Random schedules with mistakes that planners make or not: Verify refuses what goes wrong, and
 // nothing else but the exceptions.
-TEST(Mistakes, AreRefusedWhereTheyGoWrong) {
+TEST(Mistakes, AreRefusedWithTheirPlace) {
   const uint64_t first = TestSeed();
   constexpr int kSeeds = 900;
   Totals totals;

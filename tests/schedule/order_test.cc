@@ -148,7 +148,7 @@ int ExpectSame(const Schedule& schedule) {
   return unknown;
 }
 
-TEST(Order, IsThatOfTheUnrolledGraph) {
+TEST(Order, EqualsTheUnrolledGraph) {
   int unknown = 0;
   for (uint64_t seed = TestSeed(); seed < TestSeed() + 40; ++seed) {
     SCOPED_TRACE(absl::StrFormat("AGMM_SEED=%d", seed));
@@ -164,7 +164,7 @@ TEST(Order, IsThatOfTheUnrolledGraph) {
 }
 
 // More lanes than there are clocks at a time.
-TEST(Order, IsThatOfTheUnrolledGraphWithManyLanes) {
+TEST(Order, EqualsTheUnrolledGraphWithManyLanes) {
   for (const char* algorithm : {"ring", "direct", "peer", "serial"}) {
     SCOPED_TRACE(algorithm);
     constexpr int kRanks = 9;
@@ -233,7 +233,7 @@ TEST(Order, AQuestionThatAnAnswerRaisesIsAskedToo) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(Order, LeavesRelayLanesOutOfThatOfTheEpochs) {
+TEST(Order, DoesNotOrderRelayLanesWithEpochs) {
   // Rank 0 copies its shard to a stage and pushes it from there, in a lane that touches no operand.
   for (bool credit : {false, true}) {
     Hand h = Hand::Push();

@@ -64,7 +64,7 @@ TEST(Part, HasTheStepsOfItsRanksAndThoseThatSignalThem) {
   }
 }
 
-TEST(Part, OfAWholeScheduleAreAllSteps) {
+TEST(Part, OfAllRanksHasAllSteps) {
   std::vector<int> nodes;
   const Schedule whole = Planned("ring", kRanks, &nodes);
   EXPECT_EQ(FindStep(whole, nullptr, 1, 2), &whole.ranks[1][2]);

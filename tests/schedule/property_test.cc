@@ -150,7 +150,7 @@ TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
   }
 }
 
-TEST(Peer, IsWhatAutoTakesWithinNodesWithWholeShards) {
+TEST(Peer, IsChosenByAutoWithinNodesWithWholeShards) {
   const Problem problem = TwoAxes(kWithinNodes, {960, 384, 4096}).value();
   const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {"auto", 0, 0, "N=tp"});
   ASSERT_TRUE(resolved.ok()) << resolved.status();

@@ -44,7 +44,7 @@ TEST(Choice, KeepsThePiecesThatWereAskedFor) {
   EXPECT_GT(StepsOf(problem, topology, resolved), kMaxPlanSteps);
 }
 
-TEST(Choice, TakesOnePieceWhereEvenThatHasTooManySteps) {
+TEST(Choice, TakesOnePieceIfEvenOneHasTooManySteps) {
   const Problem problem = ParseProblem("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]",
                                        ParseMesh("x=128,y=8").value(), kLarge, DType::kBF16)
                               .value();
@@ -108,7 +108,7 @@ TEST(Choice, OfASplitCountsFlopsAsWellAsBytes) {
   EXPECT_EQ(SplitFor(replicated_c, {8192, 8192, 64}), "none") << "so few flops that bytes decide";
 }
 
-TEST(Choice, OfASplitMovesNothingThatNeedNotMove) {
+TEST(Choice, OfASplitAvoidsUnneededMoves) {
   EXPECT_EQ(SplitFor("A[M, K] * B[K, N] -> C[M, N]", {8192, 8192, 8192}), "none");
 }
 

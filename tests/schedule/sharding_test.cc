@@ -202,7 +202,7 @@ std::vector<ShardedPlan> Some(const ShardedCase& sharded, size_t most_steps) {
   return some;
 }
 
-TEST_P(EverySharding, NeedsAllThatItHas) {
+TEST_P(EverySharding, NeedsEveryWait) {
   int mutants = 0;
   for (const ShardedPlan& plan : Some(GetParam(), 250)) {
     SCOPED_TRACE(plan.name);
@@ -237,7 +237,7 @@ std::vector<Hop> EveryOther(const Spread& spread) {
   return hops;
 }
 
-TEST_P(EverySharding, IsPlannedByARouteThatIsInNoTable) {
+TEST_P(EverySharding, IsPlannedByARouteOutsideTheTable) {
   const Algorithm algorithm = {"every_other", EveryOther};
   for (ShardedPlan& plan : Some(GetParam(), 250)) {
     if (FindAlgorithm(plan.options.algorithm)->arrivals != Arrivals::kPlaces) continue;

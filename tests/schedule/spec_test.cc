@@ -41,7 +41,7 @@ TEST(Spec, DefaultIsTheGatherAlongM) {
   EXPECT_EQ(problem->mesh, MeshOf("x=2,y=3"));
 }
 
-TEST(Spec, NamesAreTheSpecsOwn) {
+TEST(Spec, NamesAreFree) {
   const auto problem = ProblemOf("act[I_x, L]*W2[L, J_y]->out[I, J_y]");
   ASSERT_TRUE(problem.ok()) << problem.status();
   EXPECT_EQ(problem->tensors[kA].name, "act");
@@ -78,7 +78,7 @@ TEST(Subscript, IsAConcatenationOfAxesMajorFirst) {
   EXPECT_THAT(AxesOf("dptp", "dp=2,tp=2"), ElementsAre(0, 1));
 }
 
-TEST(Subscript, PrefersLongNamesAndGoesBackWhereTheRestDoesNotFit) {
+TEST(Subscript, PrefersLongNamesAndBacktracks) {
   EXPECT_THAT(AxesOf("xy", "x=2,y=2,xy=2"), ElementsAre(2));
   EXPECT_THAT(AxesOf("abc", "a=2,ab=2,bc=2"), ElementsAre(0, 2));
   EXPECT_THAT(AxesOf("aba", "a=2,ab=2,ba=2"), ElementsAre(1, 0));

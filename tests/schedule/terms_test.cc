@@ -5,7 +5,7 @@
 namespace agmm::verify {
 namespace {
 
-TEST(Terms, AreEqualInWhateverOrderTheyWereAdded) {
+TEST(Terms, AreEqualInAnyOrderOfAdding) {
   Terms up, down;
   for (int64_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(up.Add(Terms({2 * i, 2 * i + 2})));

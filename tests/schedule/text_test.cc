@@ -220,7 +220,7 @@ TEST(Text, HugeTextsAreRefused) {
   EXPECT_FALSE(Parse(SmallProblem(), "").ok());
 }
 
-TEST(Describe, SaysWhatAStepDoes) {
+TEST(Describe, DescribesAStep) {
   const Problem problem = SmallProblem();
   const Schedule schedule = SmallSchedule();
   EXPECT_EQ(Describe(problem, schedule.ranks[0][0]), "rows 0:256 of A from rank 0");

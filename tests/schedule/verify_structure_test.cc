@@ -122,7 +122,7 @@ TEST(VerifyStructure, PlaceIsInsideTheWorkspace) {
   ExpectInvalid(h, "the workspace has -1 bytes");
 }
 
-TEST(VerifyStructure, ResidentPlaceIsWhereTheShardHasIt) {
+TEST(VerifyStructure, ResidentPlaceMatchesTheShard) {
   Hand h = Hand::Push();
   h.Op<Transfer>(0, 2).from.offset_bytes = 128;
   ExpectInvalid(h, "in the shard it lies at byte 0");
@@ -226,7 +226,7 @@ TEST(VerifyStructure, SumsAreF32InTheWorkspace) {
   ExpectInvalid(h, "acc is bf16; sums are f32");
 }
 
-TEST(VerifyStructure, CarrierMultipliesWhatItCarries) {
+TEST(VerifyStructure, CarrierMultipliesTheCarriedBlock) {
   Hand h = Hand::Push();
   h.Op<Transfer>(0, 2).carrier = 1;
   ExpectInvalid(h, "is not among what its carrier, step 1, multiplies");

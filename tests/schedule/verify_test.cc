@@ -56,7 +56,7 @@ TEST(Verify, ReadOfTheEpochBeforeIsRejected) {
   ExpectWrong(h.Check(), "bytes not written in this epoch");
 }
 
-TEST(Verify, ArrivalThatNobodyAwaitsIsRejected) {
+TEST(Verify, ArrivalWithoutAWaiterIsRejected) {
   Hand h = Hand::Push();
   h.Add(1, Transfer{h.A(1), h.Own(h.A(1), 1), {Hand::Work(0, 8192)}}, 2, {}, {{0, 7}});
   ExpectWrong(h.Check(), "its own write of the next epoch");
@@ -261,7 +261,7 @@ TEST(Verify, RowsMayInterleave) {
   EXPECT_EQ(h.Check(), absl::OkStatus());
 }
 
-TEST(Verify, StepMayNotOverwriteWhatItReads) {
+TEST(Verify, StepMayNotOverwriteItsOwnSource) {
   Hand h = Hand::Push();
   h.Add(0, Transfer{h.A(0), h.Own(h.A(0), 0), {Hand::Work(0, 4096)}}, 0);
   h.Add(0, Transfer{h.A(0), Hand::Work(0, 4096), {Hand::Work(0, 4096 + 256)}}, 0);

@@ -117,7 +117,7 @@ TEST_F(LibraryFork, EveryCallInAChildIsRefused) {
   ExpectWhole();
 }
 
-TEST_F(LibraryFork, AChildThatDestroysEverythingLeavesTheParentsWhole) {
+TEST_F(LibraryFork, AChildThatDestroysItsObjectsDoesNotAffectTheParent) {
   Mapping writable = *client_->Map("A", true), readable = *client_->Map("B", false);
   std::optional<JobHandle> job = Submit(*client_, LongRequest());
   std::future<Outcome> done = job->Done();
@@ -138,7 +138,7 @@ TEST_F(LibraryFork, AChildThatDestroysEverythingLeavesTheParentsWhole) {
   ExpectWhole();
 }
 
-TEST_F(LibraryFork, CallsUnderWayInTheParentGoOn) {
+TEST_F(LibraryFork, CallsInProgressInTheParentContinue) {
   const JobHandle job = Submit(*client_, LongRequest());
   std::vector<std::future<Outcome>> waits;
   for (int i = 0; i < 4; ++i)

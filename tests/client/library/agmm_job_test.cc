@@ -34,7 +34,7 @@ TEST_F(LibraryJob, AProductIsExact) {
   ExpectExact(*client_);
 }
 
-TEST_F(LibraryJob, FiguresSayHowLongItTook) {
+TEST_F(LibraryJob, FiguresReportTheTime) {
   const Outcome done = Submit(*client_, Request()).Wait();
   ASSERT_TRUE(done.ok()) << done.status().ToString();
   EXPECT_GT(done->figures.time_us, 0);
@@ -93,7 +93,7 @@ TEST_F(LibraryJob, ManyPendingJobsTakeNoThreads) {
   EXPECT_TRUE(Eventually([&] { return ended == 500; }));
 }
 
-TEST_F(LibraryJob, AWatchTellsEachEdgeOnceThenTheEnd) {
+TEST_F(LibraryJob, AWatchReportsEachEventOnceThenTheEnd) {
   const JobHandle job = Submit(*client_, Request());
   std::vector<int64_t> numbers;
   std::vector<JobState> states;
@@ -127,7 +127,7 @@ TEST_F(LibraryJob, AWatchTellsEachEdgeOnceThenTheEnd) {
   }
 }
 
-TEST_F(LibraryJob, AWatchEndsWhenItsCallbackSaysSo) {
+TEST_F(LibraryJob, AWatchEndsWhenItsCallbackReturnsFalse) {
   const JobHandle job = Submit(*client_, LongRequest());
   int events = 0;
   std::promise<Outcome> end;
@@ -140,7 +140,7 @@ TEST_F(LibraryJob, AWatchEndsWhenItsCallbackSaysSo) {
   EXPECT_TRUE(job.Cancel().ok());
 }
 
-TEST_F(LibraryJob, ACancelledJobSaysSo) {
+TEST_F(LibraryJob, ACancelledJobFailsWithCancelled) {
   const JobHandle job = Submit(*client_, LongRequest());
   AwaitRunning(job);
   std::future<Outcome> done = job.Done();
@@ -203,7 +203,7 @@ TEST_F(LibraryJob, ASubmitOverABrokenConnectionIsOneJob) {
   EXPECT_EQ(jobs->front().id, (*job)->id());
 }
 
-TEST_F(LibraryJob, WaitsAndWatchesGoOnOverABrokenConnection) {
+TEST_F(LibraryJob, WaitsAndWatchesResumeAfterABrokenConnection) {
   const auto proxy = MakeProxy();
   const auto client = Connect(/*session=*/false, proxy->endpoint());
   const JobHandle job = Submit(*client, LongRequest());
@@ -228,7 +228,7 @@ TEST_F(LibraryJob, WaitsAndWatchesGoOnOverABrokenConnection) {
   EXPECT_THAT(numbers, ElementsAre(1, 2, 3));
 }
 
-TEST_F(LibraryJob, AKilledDaemonEndsWhatIsPending) {
+TEST_F(LibraryJob, AKilledDaemonEndsPendingCalls) {
   const auto of_session = Connect(/*session=*/true);
   const JobHandle job = Submit(*client_, LongRequest());
   std::future<Outcome> done = job.Done(), done_of_session = of_session->FindJob(job.id())->Done();

@@ -65,7 +65,7 @@ class LibraryMapping : public LibraryTest {
   std::unique_ptr<Client> client_;
 };
 
-TEST_F(LibraryMapping, WhatIsWrittenInPlaceCountsWithItsCommit) {
+TEST_F(LibraryMapping, WritesToAMappingTakeEffectWithItsCommit) {
   const auto before = client_->Find("A");
   ASSERT_TRUE(before.ok());
   Mapping mapping = Map(*client_, "A", /*writable=*/true);
@@ -89,7 +89,7 @@ TEST_F(LibraryMapping, WhatIsWrittenInPlaceCountsWithItsCommit) {
   EXPECT_EQ(mapping.Commit().status().code(), StatusCode::kFailedPrecondition);
 }
 
-TEST_F(LibraryMapping, WhatIsReadInPlaceIsWhatAGetReads) {
+TEST_F(LibraryMapping, AReadableMappingShowsTheContents) {
   Mapping mapping = Map(*client_, "A", /*writable=*/false);
   EXPECT_EQ(Read(mapping), GetA(*client_));
   ASSERT_FALSE(mapping.shards().empty());
@@ -108,7 +108,7 @@ TEST_F(LibraryMapping, WhatIsReadInPlaceIsWhatAGetReads) {
   EXPECT_TRUE(client_->Put("A", SpecA(), new_.data(), BytesIn(new_)).ok());
 }
 
-TEST_F(LibraryMapping, AJobThatIsSubmittedMeanwhileSeesWhatIsCommitted) {
+TEST_F(LibraryMapping, AJobSubmittedDuringAMappingSeesTheCommit) {
   Mapping mapping = Map(*client_, "A", /*writable=*/true);
   const JobHandle job = Submit(*client_, Request());
   EXPECT_EQ(job.Info()->state, JobState::kQueued);
@@ -121,7 +121,7 @@ TEST_F(LibraryMapping, AJobThatIsSubmittedMeanwhileSeesWhatIsCommitted) {
   EXPECT_EQ(c, Product(new_, Integers(kK * kN, 2)));
 }
 
-TEST_F(LibraryMapping, OverTcpItIsRefused) {
+TEST_F(LibraryMapping, AMapOverTcpIsRefused) {
   const auto remote = Connect();
   for (const bool writable : {false, true}) {
     const Status status = remote->Map("A", writable).status();
@@ -132,7 +132,7 @@ TEST_F(LibraryMapping, OverTcpItIsRefused) {
   EXPECT_EQ(client_->Map("none", false).status().code(), StatusCode::kNotFound);
 }
 
-TEST_F(LibraryMapping, OneThatIsDroppedWithoutItsCommitLeavesNoContents) {
+TEST_F(LibraryMapping, AMappingDroppedWithoutACommitLeavesNoContents) {
   { Mapping mapping = Map(*client_, "A", /*writable=*/true); }
   std::vector<float> a(kM * kK);
   EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a)).status().code(),
@@ -145,7 +145,7 @@ TEST_F(LibraryMapping, OneThatIsDroppedWithoutItsCommitLeavesNoContents) {
   EXPECT_EQ(GetA(*client_), new_);
 }
 
-TEST_F(LibraryMapping, AMapAndWhatItHoldsUpWaitNoLongerThanTheirTimeouts) {
+TEST_F(LibraryMapping, AMapAndItsWaitersRespectTheirTimeouts) {
   Mapping mapping = Map(*client_, "A", /*writable=*/true);
   EXPECT_EQ(client_->Map("A", false, Milliseconds(50)).status().code(),
             StatusCode::kDeadlineExceeded);
@@ -160,7 +160,7 @@ TEST_F(LibraryMapping, AMapAndWhatItHoldsUpWaitNoLongerThanTheirTimeouts) {
   EXPECT_EQ(GetA(*client_), new_);
 }
 
-TEST_F(LibraryMapping, OneThatOutlivesItsClientIsDetached) {
+TEST_F(LibraryMapping, AMappingThatOutlivesItsClientIsDetached) {
   for (const bool session : {false, true}) {
     auto mine = ConnectHere(session);
     Mapping writable = Map(*mine, "A", true), readable = Map(*mine, "B", false);

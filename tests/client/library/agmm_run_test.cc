@@ -24,7 +24,7 @@ class LibraryRun : public LibraryJobTest {
   }
 };
 
-TEST_F(LibraryRun, AProductIsExactAndWhatWaitWouldSay) {
+TEST_F(LibraryRun, AProductIsExactAndEqualsTheResultOfWait) {
   const Outcome ran = client_->Run(Request());
   ASSERT_TRUE(ran.ok()) << ran.status().ToString();
   ExpectExact(*client_);
@@ -53,7 +53,7 @@ TEST_F(LibraryRun, ErrorsAreThoseOfSubmitAndWait) {
   EXPECT_EQ(late.reason(), "DEADLINE") << "the job's own";
 }
 
-TEST_F(LibraryRun, ATimeoutIsOfTheWaitAndTheJobGoesOn) {
+TEST_F(LibraryRun, ATimeoutEndsTheWaitAndNotTheJob) {
   // The job's own timeout is much longer.
   ASSERT_TRUE(client_->Run(Request(), std::chrono::minutes(10)).ok());
   std::future<Outcome> future = Start(*client_, LongRequest(), Milliseconds(300));
@@ -67,7 +67,7 @@ TEST_F(LibraryRun, ATimeoutIsOfTheWaitAndTheJobGoesOn) {
   EXPECT_TRUE(client_->FindJob(jobs->front().id)->Cancel().ok());
 }
 
-TEST_F(LibraryRun, WhatADaemonCouldNotReadFailsAlone) {
+TEST_F(LibraryRun, AnUnreadableRequestFailsAlone) {
   std::future<Outcome> other = Start(*client_, LongRequest());
   EXPECT_TRUE(Eventually([&] { return client_->Jobs(1)->size() == 1; }));
   JobRequest request = Request();
@@ -85,7 +85,7 @@ TEST_F(LibraryRun, WhatADaemonCouldNotReadFailsAlone) {
   EXPECT_EQ(Get(other).status().code(), StatusCode::kCancelled);
 }
 
-TEST_F(LibraryRun, ACancelledJobSaysSo) {
+TEST_F(LibraryRun, ACancelledJobFailsWithCancelled) {
   std::future<Outcome> future = Start(*client_, LongRequest());
   EXPECT_TRUE(Eventually([&] {
     const auto jobs = client_->Jobs(1);
@@ -125,7 +125,7 @@ TEST_F(LibraryRun, ACallbackMayRunAndWait) {
   EXPECT_TRUE(Get(future).ok());
 }
 
-TEST_F(LibraryRun, WhatABrokenConnectionLeavesOpenIsOneJob) {
+TEST_F(LibraryRun, ARunOverABrokenConnectionIsOneJob) {
   const auto proxy = MakeProxy();
   const auto client = Connect(/*session=*/false, proxy->endpoint());
   ASSERT_NE(client, nullptr);
@@ -163,7 +163,7 @@ TEST_F(LibraryRun, EveryOutageMayLastAsLongAsTheFirst) {
   EXPECT_TRUE(outcome.ok()) << outcome.status().ToString();
 }
 
-TEST_F(LibraryRun, ADaemonThatGoesForGoodEndsTheRuns) {
+TEST_F(LibraryRun, ALostDaemonEndsTheRuns) {
   const auto proxy = MakeProxy();
   const auto client = Connect(/*session=*/true, proxy->endpoint());
   ASSERT_NE(client, nullptr);

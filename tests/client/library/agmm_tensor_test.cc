@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 using LibraryTensor = LibraryTest;
 
-TEST_F(LibraryTensor, WhatIsPutIsGot) {
+TEST_F(LibraryTensor, AGetReturnsTheContentsOfThePut) {
   const auto client = Connect();
   const std::vector<float> a = Integers(kM * kK, 1);
   const auto put = client->Put("A", SpecA(), a.data(), BytesIn(a));
@@ -181,7 +181,7 @@ TEST_F(LibraryTensor, TheTensorsOfASessionEndWithTheirClient) {
       Eventually([&] { return other->Find("A").status().code() == StatusCode::kNotFound; }));
 }
 
-TEST_F(LibraryTensor, ASessionRewritesWhatLastsButDoesNotReplaceIt) {
+TEST_F(LibraryTensor, ASessionRewritesAPermanentTensorButDoesNotReplaceIt) {
   const auto other = Connect();
   PutAB(*other);
   {
@@ -203,7 +203,7 @@ TEST_F(LibraryTensor, ASessionRewritesWhatLastsButDoesNotReplaceIt) {
   EXPECT_TRUE(other->Find("B").ok());
 }
 
-TEST_F(LibraryTensor, APutGoesOnOverABrokenConnection) {
+TEST_F(LibraryTensor, APutResumesAfterABrokenConnection) {
   const auto proxy = MakeProxy();
   const auto client = Connect(/*session=*/false, proxy->endpoint());
   const std::vector<float> values = Integers(700 * 1001, 3);
@@ -222,7 +222,7 @@ TEST_F(LibraryTensor, APutGoesOnOverABrokenConnection) {
   EXPECT_TRUE(back == values);
 }
 
-TEST(Library, ADaemonThatIsNotThereIsSaidSoAtOnce) {
+TEST(Library, AMissingDaemonIsReportedAtOnce) {
   const HeldPorts port(1);
   const auto client = Client::Connect({.endpoint = "127.0.0.1:" + std::to_string(port[0])});
   EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);

@@ -142,7 +142,7 @@ TEST_P(FillerTest, EveryShardHasItsPartAndThePaddingIsLeftAlone) {
   }
 }
 
-TEST_P(FillerTest, ATensorThatIsNotHereIsReported) {
+TEST_P(FillerTest, AnUnknownTensorIsReported) {
   Start(77, 1);
   const auto filled = Report(0);
   ASSERT_TRUE(filled.ok());

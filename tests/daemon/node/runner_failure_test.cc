@@ -23,7 +23,7 @@ TEST(Runner, AnotherHashIsRefusedNamingBoth) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("00000000000000ff"));
 }
 
-TEST(Runner, EpochsThatDoNotGoOnFailTheLaunch) {
+TEST(Runner, NonConsecutiveEpochsFailTheLaunch) {
   RunnerWorld world(1, 2);
   world.Prepare(world.PrepareOf(1, world.ProblemOf(8, 8, 8)));
   world.LaunchEverywhere(world.LaunchOf(1, 1, 5));
@@ -41,7 +41,7 @@ class RunnerFailure : public ::testing::Test {
   const Problem problem_;
 };
 
-TEST_F(RunnerFailure, ADeadlineSaysHowManyEpochsWereDone) {
+TEST_F(RunnerFailure, ADeadlineReportsTheCompletedEpochs) {
   world_.node(0).runner->Launch(world_.LaunchOf(1, 1, 1, 5, absl::Seconds(1)));
   world_.node(1).runner->Launch(world_.LaunchOf(1, 1, 1, 2));
   ASSERT_TRUE(world_.node(1).DoneOf(1).ok());
@@ -61,7 +61,7 @@ TEST_F(RunnerFailure, AMessageThatIsLostBeforeItsLaunchFailsTheJobByName) {
   EXPECT_NE(world_.node(1).DoneOf(1).code(), Code::kUnknown);
 }
 
-TEST_F(RunnerFailure, WhatAFailedJobSentBeforeItsReportsWritesNothingAfterThem) {
+TEST_F(RunnerFailure, MessagesOfAFailedJobWriteNothingAfterItsReport) {
   constexpr int64_t kWorkspace = RunnerWorld::kHeapBytes / 2;
   world_.HoldMessagesTo(0);
   v1::LaunchJob first = world_.LaunchOf(1, 1, 1), second = world_.LaunchOf(2, 2, 1);

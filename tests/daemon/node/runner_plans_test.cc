@@ -58,7 +58,7 @@ TEST(Runner, ASmallPlanDoesNotWaitForALargeOneAndBothAreAccounted) {
 
 // Within an eighth, and half a MiB for what is not of plans: matmuls, which plans share, and the
 // workers' scratch.
-TEST(Runner, PlansTakeTheMemoryThatIsAccountedForThem) {
+TEST(Runner, PlansUseTheAccountedMemory) {
   if (AllocatedBytes() == 0) GTEST_SKIP() << "a sanitizer has a malloc of its own";
   for (const auto& [algorithm, chunks] :
        {std::pair("peer", 64), {"direct", 64}, {"ring", 64}, {"split_ring", 32}, {"serial", 64}}) {

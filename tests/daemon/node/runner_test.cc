@@ -133,7 +133,7 @@ class StalledRunner : public ::testing::Test {
   Receiver* const receiver_ = node_.runner.get();
 };
 
-TEST_F(StalledRunner, ADeadlineSaysWhoWaitedForWhom) {
+TEST_F(StalledRunner, ADeadlineNamesTheWaitingStepAndItsProducer) {
   node_.runner->Launch(world_.LaunchOf(1, 1, 1, 1, absl::Milliseconds(500)));
   const absl::Status status = node_.DoneOf(1);
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
@@ -141,7 +141,7 @@ TEST_F(StalledRunner, ADeadlineSaysWhoWaitedForWhom) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("of A from rank 1"));
 }
 
-TEST_F(StalledRunner, SaysWhereItsRanksAreAndForWhichStepTheyWait) {
+TEST_F(StalledRunner, ReportsThePositionsAndWaitsOfItsRanks) {
   v1::ReportProgress query;
   query.set_query_id(7);
   query.set_job_id(1);
@@ -180,7 +180,7 @@ TEST_F(StalledRunner, SaysWhereItsRanksAreAndForWhichStepTheyWait) {
   EXPECT_EQ(done.ranks(0).steps_size(), rank.steps_size());
 }
 
-TEST_F(StalledRunner, ACancelledJobDrainsAndSpoilsItsPlan) {
+TEST_F(StalledRunner, ACancelledJobDrainsAndRetiresItsPlan) {
   node_.runner->Launch(world_.LaunchOf(1, 1, 1, 1000));
   ExpectNoReport();
   node_.runner->Cancel(world_.CancelOf(1));
@@ -213,7 +213,7 @@ TEST_F(StalledRunner, ACancelOfAnEndedJobIsNothing) {
   EXPECT_EQ(world_.WrongElements(problem_), 0);
 }
 
-TEST_F(StalledRunner, ACancelSparesLaunchesBeforeItOnThePlan) {
+TEST_F(StalledRunner, ACancelKeepsEarlierLaunchesOfThePlan) {
   node_.runner->Launch(world_.LaunchOf(1, 1, 1));
   node_.runner->Launch(world_.LaunchOf(2, 1, 2));
   node_.runner->Launch(world_.LaunchOf(3, 1, 3));
@@ -240,7 +240,7 @@ TEST_F(StalledRunner, ACancelDoesNotWaitForOtherPlans) {
   EXPECT_TRUE(node_.DoneOf(1).ok());
 }
 
-TEST_F(StalledRunner, AFailedLaunchLetsOthersOnTheDeviceGoOn) {
+TEST_F(StalledRunner, AFailedLaunchDoesNotStopOthersOnTheDevice) {
   node_.runner->Launch(world_.LaunchOf(1, 1, 1, 100));
   world_.LaunchEverywhere(world_.LaunchOf(2, 2, 1, 10));
   node_.runner->Cancel(world_.CancelOf(1));
@@ -263,7 +263,7 @@ TEST_F(StalledRunner, AGenerationEndsWhileItRunsAndAnotherBegins) {
   EXPECT_EQ(world_.WrongElements(problem_), 0);
 }
 
-TEST_F(StalledRunner, MessagesThatAreNotOfARunningPlanAreDropped) {
+TEST_F(StalledRunner, MessagesWithoutARunningPlanAreDropped) {
   int64_t bytes = 0;
   const Message good = MessageWithBytes(&bytes);
   Arrival arrival;
@@ -347,7 +347,7 @@ TEST_F(StalledRunner, BytesThatDoNotArriveFailTheJob) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the connection broke"));
 }
 
-TEST_F(StalledRunner, APlanComputesInWhateverWorkspaceALaunchGivesIt) {
+TEST_F(StalledRunner, APlanUsesTheWorkspaceOfEachLaunch) {
   for (uint64_t epoch = 1; epoch <= 6; ++epoch) {
     world_.Fill(problem_);
     v1::LaunchJob launch = world_.LaunchOf(epoch, 1, epoch);

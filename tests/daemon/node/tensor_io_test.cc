@@ -126,7 +126,7 @@ std::string Elements(int64_t cols, int64_t begin, int64_t end) {
 class TensorIoOnHeaps : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Hidden, TensorIoOnHeaps, testing::Bool());
 
-TEST_P(TensorIoOnHeaps, PiecesAreWhereTheyWereWrittenWhoeverReads) {
+TEST_P(TensorIoOnHeaps, PiecesAreReadBackThroughAnyNode) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
   std::mt19937_64 random(seed);
@@ -159,7 +159,7 @@ TEST_P(TensorIoOnHeaps, PiecesAreWhereTheyWereWrittenWhoeverReads) {
   }
 }
 
-TEST_P(TensorIoOnHeaps, EveryRankThatHoldsAPartGetsIt) {
+TEST_P(TensorIoOnHeaps, EveryReplicaIsWritten) {
   MemoryWorld world(2, GetParam());
   const v1::Tensor tensor =
       TensorOf(1, TensorRequest("", "[M, K]", 4, 4, MeshOf(4), v1::DTYPE_BF16), 0);
@@ -234,7 +234,7 @@ TEST(TensorIo, ABrokenConnectionIsReportedAsTheLossThatEndsTheGeneration) {
   EXPECT_EQ(done.all()[0].message(), "node c was lost; repeat the whole transfer of tensor 1");
 }
 
-TEST(TensorIo, EachGenerationHasAReasonOfItsOwn) {
+TEST(TensorIo, EachGenerationHasItsOwnReason) {
   MemoryWorld world(1);
   MemoryNode& node = *world.nodes[0];
   const uint64_t generation = node.io->local_generation();
@@ -280,7 +280,7 @@ TEST(TensorIo, AGenerationEndsBehindTheCopiesThatBeganInIt) {
   failpoint::Disarm("tensor_io.slow_copy");
 }
 
-TEST(TensorStore, TellsWhoseBytesAreGone) {
+TEST(TensorStore, ReportsTheBytesOfDroppedTensors) {
   MemoryWorld world(1);
   std::vector<Heap*> heaps;
   for (const auto& heap : world.nodes[0]->heaps) heaps.push_back(heap.get());
@@ -298,7 +298,7 @@ TEST(TensorStore, TellsWhoseBytesAreGone) {
   EXPECT_EQ(dropped.size(), 4u);
 }
 
-TEST(TensorIo, WhatANodeDoesNotKnowItSays) {
+TEST(TensorIo, AnUnknownTensorIsReported) {
   MemoryWorld world(2);
   const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(4)), 0);
   ASSERT_TRUE(world.nodes[0]->store->Place(tensor).ok());

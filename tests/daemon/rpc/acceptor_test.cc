@@ -83,7 +83,7 @@ TEST_F(AcceptorTest, APortInUseIsNamed) {
 }
 
 // A flood breaks its own connections, then is not let in; once it has ended, its host is.
-TEST_F(AcceptorTest, AFloodIsBrokenAndItsHostServedAgain) {
+TEST_F(AcceptorTest, AFloodedConnectionIsClosedAndItsHostIsServedLater) {
   Start("127.0.0.1:0", folder_ / "socket", {.control = 400});
   // Even the slowest machine reads more resets than are then allowed.
   server_->SetStrained(true);

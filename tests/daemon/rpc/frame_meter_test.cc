@@ -94,7 +94,7 @@ TEST_F(Meter, PingsAndSettingsCountUnlessTheyAreAnswers) {
   EXPECT_FALSE(Says(Frame(kPing, 8)));
 }
 
-TEST_F(Meter, ContentsAreNoFrames) {
+TEST_F(Meter, ContentsAreNotMistakenForFrames) {
   EXPECT_TRUE(Says(Many(100, Frame(kData, 70'000))));
   EXPECT_TRUE(Says(Many(10, Frame(kReset))));
 }
@@ -148,7 +148,7 @@ TEST_F(Meter, CallsThatAConnectionLeavesBehindAreCharged) {
   EXPECT_EQ(host_->open, 0);
 }
 
-TEST_F(Meter, AHeaderBlockHasABoundHoweverItIsCut) {
+TEST_F(Meter, AHeaderBlockIsBoundedInAnyFrames) {
   constexpr int kFields = 200, kParts = 100;
   // A connection of its own for each way: frames in parts, and parts of frames.
   for (size_t step : {size_t{1}, size_t{7}, size_t{1000}, size_t{1} << 20}) {

@@ -119,7 +119,7 @@ class LocalSequencerTest : public CatalogTest {
   CallTurns turns_{&loop_};
 };
 
-TEST_F(LocalSequencerTest, AHeapThatIsMissingHasNothingFree) {
+TEST_F(LocalSequencerTest, AMissingHeapHasNoFreeBytes) {
   ASSERT_EQ(placement_.rank_count(), 4) << "placed in a world that was complete";
   absl::StatusOr<v1::GetStatusResponse> status;
   Notification answered;
@@ -141,7 +141,7 @@ TEST_F(LocalSequencerTest, AHeapThatIsMissingHasNothingFree) {
   }
 }
 
-TEST_F(LocalSequencerTest, ALeaseGrantedAsItsCallerGoesIsEnded) {
+TEST_F(LocalSequencerTest, ALeaseGrantedWhileItsCallerLeavesIsEnded) {
   CallContext ctx;
   ASSERT_TRUE(BeginWrite(ctx, [&] { ctx.cancel->Cancel(absl::CancelledError("gone")); }).ok());
   EXPECT_TRUE(BeginWrite({}).ok());
@@ -194,7 +194,7 @@ TEST_F(LocalSequencerTest, NothingNewBelongsToASessionThatHasEnded) {
   EXPECT_EQ(list.tensors_size(), 1);
 }
 
-TEST_F(LocalSequencerTest, ASessionIsClosedByWhoKnowsItsKeyAlone) {
+TEST_F(LocalSequencerTest, ASessionIsClosedOnlyWithItsKey) {
   v1::OpenedSessionRequest open;
   open.set_session_id("s");
   open.set_node(1);

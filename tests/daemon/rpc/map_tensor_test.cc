@@ -136,7 +136,7 @@ class MapTensor : public TensorContents {
   std::unique_ptr<FileSocket> files_;
 };
 
-TEST_F(MapTensor, OneThatEndsBeforeItIsOfferedLeavesTheTensorUntouched) {
+TEST_F(MapTensor, AMappingThatEndsBeforeItsOfferLeavesTheTensorUntouched) {
   control_.hold_ = true;
   Client client(this);
   client.Begin();
@@ -148,7 +148,7 @@ TEST_F(MapTensor, OneThatEndsBeforeItIsOfferedLeavesTheTensorUntouched) {
   EXPECT_THAT(control_.untouched(), ElementsAre(true));
 }
 
-TEST_F(MapTensor, ALeaseThatItsClientDoesNotWaitForIsTakenBack) {
+TEST_F(MapTensor, ALeaseOfAClientThatLeftIsWithdrawn) {
   control_.hold_ = true;
   Client client(this);
   client.Begin();
@@ -159,7 +159,7 @@ TEST_F(MapTensor, ALeaseThatItsClientDoesNotWaitForIsTakenBack) {
   EXPECT_THAT(control_.commits(), testing::IsEmpty());
 }
 
-TEST_F(MapTensor, OneThatWasOfferedDoesNot) {
+TEST_F(MapTensor, AMappingThatEndsAfterItsOfferEmptiesTheTensor) {
   Client client(this);
   client.Begin();
   ASSERT_TRUE(client.stream->Read(&client.response));
@@ -169,7 +169,7 @@ TEST_F(MapTensor, OneThatWasOfferedDoesNot) {
   EXPECT_THAT(control_.untouched(), ElementsAre(false));
 }
 
-TEST_F(MapTensor, ACommitOnItsWayIsDecidedByItsAnswer) {
+TEST_F(MapTensor, ACommitInFlightIsDecidedByItsAnswer) {
   control_.hold_end_ = true;
   Client client(this);
   client.Begin();
@@ -192,7 +192,7 @@ TEST_F(MapTensor, ACommitThatIsRefusedFails) {
   EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
 }
 
-TEST_F(MapTensor, TheLeaseComesBackWithTheConnectionAndNotWithTheStream) {
+TEST_F(MapTensor, TheLeaseIsReturnedWithTheConnectionAndNotWithTheStream) {
   Client client(this);
   client.Begin();
   ASSERT_TRUE(client.stream->Read(&client.response));
@@ -217,7 +217,7 @@ TEST_F(MapTensor, TheLeaseComesBackWithTheConnectionAndNotWithTheStream) {
   EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
 }
 
-TEST_F(MapTensor, ACommitCountsOnceItsClientHasLetGo) {
+TEST_F(MapTensor, ACommitTakesEffectOnceItsClientHasUnmapped) {
   Client client(this);
   client.Begin();
   ASSERT_TRUE(client.stream->Read(&client.response));
@@ -233,7 +233,7 @@ TEST_F(MapTensor, ACommitCountsOnceItsClientHasLetGo) {
   EXPECT_TRUE(client.stream->Finish().ok());
 }
 
-TEST_F(MapTensor, ACommitWhoseSessionEndsBeforeItsClientHasLetGoIsNone) {
+TEST_F(MapTensor, ACommitIsVoidIfItsSessionEndsBeforeTheUnmap) {
   Client client(this);
   client.Begin("mine");
   ASSERT_TRUE(client.stream->Read(&client.response));
@@ -247,7 +247,7 @@ TEST_F(MapTensor, ACommitWhoseSessionEndsBeforeItsClientHasLetGoIsNone) {
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
 }
 
-TEST_F(MapTensor, WhatIsMappedWhenItsGenerationEndsIsHeldAndHasNoLeaseToGiveBack) {
+TEST_F(MapTensor, MemoryMappedAtTheEndOfItsGenerationIsReportedAsHeld) {
   Client client(this);
   client.Begin();
   ASSERT_TRUE(client.stream->Read(&client.response));
@@ -272,7 +272,7 @@ TEST_F(MapTensor, WhatIsMappedWhenItsGenerationEndsIsHeldAndHasNoLeaseToGiveBack
   EXPECT_THAT(control_.commits(), IsEmpty());
 }
 
-TEST_F(MapTensor, WhatNobodyHasFetchedIsNotHeld) {
+TEST_F(MapTensor, UnfetchedMemoryIsNotHeld) {
   Client client(this);
   client.Begin();
   ASSERT_TRUE(client.stream->Read(&client.response));
@@ -303,7 +303,7 @@ class MapTensorOfAHiddenHeap : public MapTensor {
   MapTensorOfAHiddenHeap() { hides_ = true; }
 };
 
-TEST_F(MapTensorOfAHiddenHeap, IsRefusedAndTheLeaseComesBack) {
+TEST_F(MapTensorOfAHiddenHeap, IsRefusedAndTheLeaseIsReturned) {
   Client client(this);
   client.Begin();
   const grpc::Status status = client.stream->Finish();
@@ -313,7 +313,7 @@ TEST_F(MapTensorOfAHiddenHeap, IsRefusedAndTheLeaseComesBack) {
   EXPECT_EQ(control_.AwaitEnded().size(), 1u);
 }
 
-TEST_F(MapTensor, StreamsThatHaveNotBegunCount) {
+TEST_F(MapTensor, StreamsThatHaveNotBegunCountTowardsTheBound) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 256; ++i) clients.push_back(std::make_unique<Client>(this));
   ASSERT_TRUE(Eventually([&] { return mappings_->count() == clients.size(); }));
@@ -323,7 +323,7 @@ TEST_F(MapTensor, StreamsThatHaveNotBegunCount) {
   for (const auto& client : clients) client->stream->Finish();
 }
 
-TEST(FileSocket, RestsWhileThereAreNoDescriptors) {
+TEST(FileSocket, PausesWhileDescriptorsAreShort) {
   const TempFolder folder("file-socket");
   const auto files = FileSocket::Start(folder / "files");
   ASSERT_TRUE(files.ok()) << files.status();

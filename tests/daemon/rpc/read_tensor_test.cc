@@ -44,7 +44,7 @@ class ReadTensor : public TensorContents {
   v1::ReadTensorRequest request_;
 };
 
-TEST_F(ReadTensor, BringsAllContents) {
+TEST_F(ReadTensor, ReturnsAllContents) {
   std::string bytes;
   EXPECT_TRUE(Read(&bytes).ok());
   EXPECT_TRUE(bytes == contents_);
@@ -58,20 +58,20 @@ class ReadTensorOfAHiddenHeap : public ReadTensor {
   ReadTensorOfAHiddenHeap() { hides_ = true; }
 };
 
-TEST_F(ReadTensorOfAHiddenHeap, BringsAllContents) {
+TEST_F(ReadTensorOfAHiddenHeap, ReturnsAllContents) {
   std::string bytes;
   EXPECT_TRUE(Read(&bytes).ok());
   EXPECT_TRUE(bytes == contents_);
 }
 
-TEST_F(ReadTensor, MayGoByName) {
+TEST_F(ReadTensor, MayUseAName) {
   request_.mutable_tensor()->set_name("weights");
   std::string bytes;
   EXPECT_TRUE(Read(&bytes).ok());
   EXPECT_EQ(control_.AwaitBegun().name(), "weights");
 }
 
-TEST_F(ReadTensor, BeginsWhereItIsTold) {
+TEST_F(ReadTensor, BeginsAtTheRequestedOffset) {
   for (int64_t offset : {int64_t{4}, kCols * 4, kCols * 4 * 3 + 8, kTotal - 4, kTotal}) {
     request_.set_offset_bytes(offset);
     request_.set_version(5);
@@ -110,7 +110,7 @@ TEST_F(ReadTensor, EndsItsAccessWhenItBreaks) {
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
 }
 
-TEST_F(ReadTensor, TakesBackALeaseThatItsClientDoesNotWaitFor) {
+TEST_F(ReadTensor, WithdrawsALeaseWhoseClientLeft) {
   control_.hold_ = true;
   grpc::ClientContext context;
   auto stream = stub_->ReadTensor(&context, request_);
@@ -121,7 +121,7 @@ TEST_F(ReadTensor, TakesBackALeaseThatItsClientDoesNotWaitFor) {
   EXPECT_THAT(control_.commits(), IsEmpty());
 }
 
-TEST_F(ReadTensor, GivesBackALeaseThatComesWhenItsClientHasGone) {
+TEST_F(ReadTensor, ReturnsALeaseGrantedAfterItsClientLeft) {
   control_.hold_ = control_.granted_meanwhile_ = true;
   grpc::ClientContext context;
   auto stream = stub_->ReadTensor(&context, request_);
@@ -134,7 +134,7 @@ TEST_F(ReadTensor, GivesBackALeaseThatComesWhenItsClientHasGone) {
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
 }
 
-TEST_F(ReadTensor, WithoutALeaseTellsWhyAndEndsNothing) {
+TEST_F(ReadTensor, WithoutALeaseFailsWithTheReason) {
   control_.begin_error_ = WithReason(absl::AbortedError("node b was lost"), kReasonPeerLost);
   std::string bytes;
   const grpc::Status status = Read(&bytes);

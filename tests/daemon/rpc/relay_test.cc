@@ -118,7 +118,7 @@ TEST_F(RelayTest, AMembersCallNamesItsCaller) {
   EXPECT_EQ(jobs_.metadata()[kPrincipalKey], "uid:7");
 }
 
-TEST_F(RelayTest, ContextTravelsAlong) {
+TEST_F(RelayTest, ContextIsForwarded) {
   client_->SetConnected("token");
   const Deadline deadline = Deadline::After(kPatience);
   grpc::ClientContext context;
@@ -209,14 +209,14 @@ TEST_F(RelayTest, WaitingCallsEndWithTheDaemon) {
   EXPECT_TRUE(absl::IsUnavailable(got)) << got;
 }
 
-TEST_F(RelayTest, ACallerThatGoesAwayIsKnownAtTheSequencer) {
+TEST_F(RelayTest, ACancelledCallReachesTheSequencer) {
   client_->SetConnected("token");
   const absl::Status got = WaitJob([&](grpc::ClientContext* context) { context->TryCancel(); });
   EXPECT_TRUE(absl::IsCancelled(got)) << got;
   EXPECT_TRUE(jobs_.cancelled.WaitFor(kPatience));
 }
 
-TEST_F(RelayTest, ACallerOfAStreamThatGoesAwayIsKnownAtTheSequencer) {
+TEST_F(RelayTest, ACancelledStreamReachesTheSequencer) {
   client_->SetConnected("token");
   jobs_.ends_by_cancel = true;
   grpc::ClientContext context;
@@ -276,7 +276,7 @@ TEST_F(RelayTest, StreamsEndWhenTheSequencerIsLost) {
   EXPECT_EQ(FromGrpc(stream->Finish()), reason);
 }
 
-TEST_F(RelayTest, EventsPassAndTheStatusBehindThem) {
+TEST_F(RelayTest, EventsAndTheFinalStatusAreForwarded) {
   client_->SetConnected("token");
   for (const absl::Status& end : {absl::OkStatus(), absl::NotFoundError("no job")}) {
     jobs_.Answer(end);
@@ -322,7 +322,7 @@ TEST_F(RelayTest, ReflectionListsTheRelayedService) {
   queue.Next(&tag, &ok);
 }
 
-TEST_F(RelayTest, StatusIsAnsweredAloneWhenTheSequencerIsNotThere) {
+TEST_F(RelayTest, StatusIsAnsweredLocallyWithoutASequencer) {
   grpc::ClientContext context;
   SetDeadline(&context);
   v1::GetStatusResponse status;

@@ -9,7 +9,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST_F(Uploading, AnAbortGivesTheLeaseBackAtOnce) {
+TEST_F(Uploading, AnAbortReturnsTheLeaseAtOnce) {
   Client client(this);
   SendOneMiB(&client);
   Abort();
@@ -31,7 +31,7 @@ TEST_F(Uploading, AnAbortHoldsForTheMessagesThatItOvertakes) {
   EXPECT_EQ(control_.begins(), 1);
 }
 
-TEST_F(Uploading, AnAbortWhileItWaitsTakesTheLeaseBack) {
+TEST_F(Uploading, AnAbortDuringTheWaitWithdrawsTheLease) {
   control_.hold_ = true;
   Client client(this);
   client.Start(client.Message());
@@ -43,7 +43,7 @@ TEST_F(Uploading, AnAbortWhileItWaitsTakesTheLeaseBack) {
 }
 
 // It outlives its connection.
-TEST_F(Uploading, AConnectionThatBreaksWhileItWaitsTakesNothingBack) {
+TEST_F(Uploading, ABrokenConnectionDoesNotWithdrawAWaitingUpload) {
   control_.hold_ = true;
   Client client(this);
   client.Start(client.Message());
@@ -57,7 +57,7 @@ TEST_F(Uploading, AConnectionThatBreaksWhileItWaitsTakesNothingBack) {
   EXPECT_EQ(control_.begins(), 1);
 }
 
-TEST_F(Uploading, AnAbortWhileItWaitsGivesTheLeaseBackWhenItComes) {
+TEST_F(Uploading, AnAbortDuringTheWaitReturnsALateLease) {
   control_.hold_ = control_.granted_meanwhile_ = true;
   Client client(this);
   client.Start(client.Message());
@@ -97,7 +97,7 @@ TEST_F(Uploading, AQuestionAboutAnUploadOfAnEarlierGenerationIsAborted) {
   ExpectGone(&client, grpc::StatusCode::ABORTED);
 }
 
-TEST_F(Uploading, ALeaseThatEndedMeanwhileFailsTheCommit) {
+TEST_F(Uploading, ALeaseThatEndedBeforeTheCommitFailsIt) {
   control_.end_error_ = absl::AbortedError("its session has ended");
   Client client(this);
   EXPECT_TRUE(client.SendContents(0, kTotal).ok());
@@ -106,7 +106,7 @@ TEST_F(Uploading, ALeaseThatEndedMeanwhileFailsTheCommit) {
   ExpectGone(&client, grpc::StatusCode::ABORTED);
 }
 
-TEST_F(Uploading, WithoutALeaseTellsWhyAndEndsNothing) {
+TEST_F(Uploading, WithoutALeaseFailsWithTheReason) {
   control_.begin_error_ = absl::NotFoundError("tensor 7 does not exist");
   Client client(this);
   EXPECT_EQ(client.Ask().error_code(), grpc::StatusCode::NOT_FOUND);
@@ -143,7 +143,7 @@ TEST_F(Uploading, EndsWithItsDaemon) {
   EXPECT_THAT(control_.commits(), ElementsAre(false));
 }
 
-TEST_F(Uploading, ACommitThatIsRepeatedOnItsWayHasOneAnswer) {
+TEST_F(Uploading, ACommitRepeatedInFlightHasOneResult) {
   control_.hold_end_ = true;
   Client older(this);
   EXPECT_TRUE(older.SendContents(0, kTotal).ok());
@@ -178,7 +178,7 @@ TEST_F(UploadingInSilence, ASilentClientLosesItsLease) {
   ExpectGone(&client, grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
-TEST_F(UploadingInSilence, AClientThatIsGoneLosesItsLease) {
+TEST_F(UploadingInSilence, ALostClientLosesItsLease) {
   {
     Client client(this);
     client.Start(client.Message());
@@ -187,7 +187,7 @@ TEST_F(UploadingInSilence, AClientThatIsGoneLosesItsLease) {
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
 }
 
-TEST_F(UploadingInSilence, AClientThatIsGoneWhileItWaitsTakesItsRequestBack) {
+TEST_F(UploadingInSilence, ALostClientsRequestIsWithdrawn) {
   control_.hold_ = true;
   {
     Client client(this);

@@ -59,7 +59,7 @@ TEST_F(Uploading, ChunksThatArriveEarlyWaitForTheOnesBeforeThem) {
   EXPECT_TRUE(Stored() == Contents());
 }
 
-TEST_F(Uploading, GoesOnBehindABrokenConnection) {
+TEST_F(Uploading, ResumesAfterABrokenConnection) {
   {
     Client client(this);
     SendOneMiB(&client);
@@ -88,7 +88,7 @@ TEST_F(Uploading, SkipsBytesThatWereReceived) {
 }
 
 #ifdef AGMM_FAILPOINTS
-TEST_F(Uploading, GoesOnAfterAResetByTheDaemon) {
+TEST_F(Uploading, ResumesAfterAResetByTheDaemon) {
   failpoint::Arm("rpc.upload.reset", 1);
   Client client(this);
   EXPECT_EQ(client.SendContents(0, 1 << 20).error_code(), grpc::StatusCode::UNAVAILABLE);
@@ -248,7 +248,7 @@ TEST_F(Uploading, PartsOfElementsAndBytesBehindTheEndAreRefused) {
   ExpectRefused(client.Send(kTotal - 4, "abcdefgh"), "outside the tensor");
 }
 
-TEST_F(Uploading, AnEarlyCommitSaysWhatIsMissing) {
+TEST_F(Uploading, AnEarlyCommitReportsTheMissingBytes) {
   Client client(this);
   EXPECT_TRUE(client.SendContents(0, 1 << 20).ok());
   ExpectRefused(client.Commit(0), "1048576 of 2800000 bytes");

@@ -18,7 +18,7 @@ class CatalogCreateTest : public CatalogTest {
   }
 };
 
-TEST_F(CatalogCreateTest, ATensorCreatedAtOnceIsThereAndItsLeasesWaitForItsNodes) {
+TEST_F(CatalogCreateTest, LeasesOfATensorCreatedAtOnceWaitForItsNodes) {
   const uint64_t id = CreateAtOnce("C");
   EXPECT_EQ(Named("C"), id);
   ASSERT_TRUE(catalog_->Find(id).ok());
@@ -63,7 +63,7 @@ TEST_F(CatalogCreateTest, ANodeThatCannotPlaceEndsTheLeasesThatWait) {
   EXPECT_EQ(members_.Take(v1::Command::kDropTensor).size(), 2u);
 }
 
-TEST_F(CatalogCreateTest, OneThatIsDeletedBeforeItIsPlacedServesItsJobAndGoes) {
+TEST_F(CatalogCreateTest, ATensorDeletedBeforeItsPlacementStillServesItsJob) {
   const uint64_t id = CreateAtOnce("C");
   bool granted = false;
   const uint64_t job =
@@ -77,7 +77,7 @@ TEST_F(CatalogCreateTest, OneThatIsDeletedBeforeItIsPlacedServesItsJobAndGoes) {
   EXPECT_EQ(Free(), kHeap);
 }
 
-TEST_F(CatalogCreateTest, ItEndsWithTheGenerationInWhichItWasBeingPlaced) {
+TEST_F(CatalogCreateTest, ATensorBeingPlacedEndsWithItsGeneration) {
   const uint64_t id = CreateAtOnce("C");
   absl::Status job;
   catalog_->Acquire(id, [&](const absl::Status& status) { job = status; });
@@ -105,7 +105,7 @@ TEST_F(CatalogCreateTest, AMeshOfTwoKindsOfDeviceIsRefusedByItsRanks) {
   EXPECT_TRUE(create(2, 2).ok());
 }
 
-TEST_F(CatalogCreateTest, ATakenNameAndAFullHeapAreSaidAtOnce) {
+TEST_F(CatalogCreateTest, ANameInUseAndAFullHeapAreReportedAtOnce) {
   Make("A");
   EXPECT_TRUE(absl::IsAlreadyExists(
       catalog_->CreateAtOnce({}, TensorRequest("A", "[M, K]", 4, 4, MeshOf(2))).status()));

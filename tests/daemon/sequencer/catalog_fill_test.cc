@@ -57,7 +57,7 @@ TEST_F(CatalogFillTest, AFillWaitsForItsTurnAndAnswersOnceEveryNodeHasFilled) {
   EXPECT_TRUE(Granted(read));
 }
 
-TEST_F(CatalogFillTest, AFillInASessionDoesNotReplaceWhatLasts) {
+TEST_F(CatalogFillTest, AFillInASessionDoesNotReplaceAPermanentTensor) {
   const uint64_t id = MakeReady("A").tensor_id();
   v1::FillTensorRequest request = OfPut("A", 16);
   request.mutable_put()->set_session_id("s1");
@@ -67,7 +67,7 @@ TEST_F(CatalogFillTest, AFillInASessionDoesNotReplaceWhatLasts) {
   EXPECT_EQ(Named("A"), id);
 }
 
-TEST_F(CatalogFillTest, AFillOfANewNameMakesTheTensorAndOneOfAnotherSpecSwaps) {
+TEST_F(CatalogFillTest, AFillCreatesATensorOrReplacesOneOfAnotherSpec) {
   const Created first = Fill(OfPut("A", 8));
   AnswerPlaced();
   EXPECT_EQ(Named("A"), 0u);
@@ -87,7 +87,7 @@ TEST_F(CatalogFillTest, AFillOfANewNameMakesTheTensorAndOneOfAnotherSpecSwaps) {
   EXPECT_FALSE(catalog_->Find(old).ok());
 }
 
-TEST_F(CatalogFillTest, OneThatFailsLeavesTheTensorEmptyAndNothingOfANewOne) {
+TEST_F(CatalogFillTest, AFailedFillEmptiesTheTensorOrDeletesANewOne) {
   const uint64_t id = MakeReady("A").tensor_id();
   const absl::Status error = absl::InternalError("no such shard");
   const Created fill = Fill(OfTensor(id));
@@ -104,7 +104,7 @@ TEST_F(CatalogFillTest, OneThatFailsLeavesTheTensorEmptyAndNothingOfANewOne) {
   EXPECT_EQ(Free(), left);
 }
 
-TEST_F(CatalogFillTest, TheSpaceOfADeletedTensorReturnsOnlyWhenNoNodeFillsItAnyMore) {
+TEST_F(CatalogFillTest, TheSpaceOfADeletedTensorIsFreedAfterItsLastFill) {
   const uint64_t id = Make("A").tensor_id();
   const Created fill = Fill(OfTensor(id));
   EXPECT_TRUE(Delete(id).ok());
@@ -131,7 +131,7 @@ TEST_F(CatalogFillTest, AFillEndsWithItsGeneration) {
   EXPECT_TRUE(Granted(Begin(id, true)));
 }
 
-TEST_F(CatalogFillTest, ACallerWhoGoesBeforeItsTurnFillsNothing) {
+TEST_F(CatalogFillTest, AFillWhoseCallerLeftBeforeItsTurnIsDropped) {
   const uint64_t id = MakeReady("A").tensor_id();
   const uint64_t job = catalog_->Acquire(id, [](const absl::Status&) {});
   CallContext gone;
@@ -143,7 +143,7 @@ TEST_F(CatalogFillTest, ACallerWhoGoesBeforeItsTurnFillsNothing) {
   EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_READY);
 }
 
-TEST_F(CatalogFillTest, ANewOneOfACallerWhoHasGoneGoesAndWhatHadTheNameKeepsIt) {
+TEST_F(CatalogFillTest, ANewTensorOfALostCallerIsDeletedAndTheNameStays) {
   const uint64_t old = MakeReady("A").tensor_id();
   const int64_t left = Free();
   CallContext gone;
@@ -178,7 +178,7 @@ TEST_F(CatalogFillTest, AnAccessCannotEndAFill) {
   EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_WRITING);
 }
 
-TEST_F(CatalogFillTest, WhatCannotBeFilledIsSaidAtOnce) {
+TEST_F(CatalogFillTest, AnInvalidFillIsRefusedAtOnce) {
   EXPECT_TRUE(absl::IsNotFound((*Fill(OfTensor(99)))->status()));
   const uint64_t id = Make("A").tensor_id();
   v1::FillTensorRequest request = OfTensor(id);

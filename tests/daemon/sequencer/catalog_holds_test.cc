@@ -67,7 +67,7 @@ TEST_F(CatalogHolds, ATensorThatIsHeldWaitsForItsClientInTheNextGeneration) {
   EXPECT_EQ(Tensors(), 2 * 4096);
 }
 
-TEST_F(CatalogHolds, ReadersMayReadWhatIsHeldByReaders) {
+TEST_F(CatalogHolds, ReadersShareMemoryHeldByReaders) {
   const v1::Tensor tensor = MakeHere("A");
   EndGeneration({});
   Hold(tensor, 7, /*writable=*/false);
@@ -83,7 +83,7 @@ TEST_F(CatalogHolds, ReadersMayReadWhatIsHeldByReaders) {
   EXPECT_TRUE(Granted(write));
 }
 
-TEST_F(CatalogHolds, TheSpaceOfATensorThatIsGoneIsHeldAndNamed) {
+TEST_F(CatalogHolds, TheHeldSpaceOfADeletedTensorIsNamed) {
   const v1::Tensor tensor = Make("over both");
   EndGeneration({1});
   v1::Tensor here = tensor;
@@ -122,7 +122,7 @@ TEST_F(CatalogHolds, ANewSequencerPlacesNothingWhereMemoryIsHeld) {
   EXPECT_EQ(next->Find(*made)->offset_bytes(), tensor.offset_bytes() + 4096);
 }
 
-TEST_F(CatalogHolds, AHoldIsOfItsGeneration) {
+TEST_F(CatalogHolds, AHoldEndsWithItsGeneration) {
   const v1::Tensor tensor = MakeHere("A");
   EndGeneration({});
   Hold(tensor, 7);
@@ -135,7 +135,7 @@ TEST_F(CatalogHolds, AHoldIsOfItsGeneration) {
   EXPECT_TRUE(Granted(Begin(tensor.tensor_id(), true)));
 }
 
-TEST_F(CatalogHolds, WithinAGenerationItStandsBesideTheLease) {
+TEST_F(CatalogHolds, WithinAGenerationAHoldCoexistsWithItsLease) {
   const v1::Tensor tensor = MakeHere("A");
   const Opened mapped = Begin(tensor.tensor_id(), true);
   ASSERT_TRUE(Granted(mapped));
@@ -150,7 +150,7 @@ TEST_F(CatalogHolds, WithinAGenerationItStandsBesideTheLease) {
   EXPECT_EQ(Free(), kHeap);
 }
 
-TEST_F(CatalogHolds, ReportsThatMakeNoSenseHoldNothing) {
+TEST_F(CatalogHolds, InvalidReportsHoldNothing) {
   const v1::Tensor tensor = MakeHere("A");
   v1::Report other_node = HeldReport(tensor, 1, true);
   catalog_->OnReport(1, other_node);

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(CatalogTest, AFullHeapSaysWhoHoldsIt) {
+TEST_F(CatalogTest, AFullHeapNamesTheTensorsThatUseIt) {
   const auto large = [](const std::string& name, int64_t rows, int first) {
     return TensorRequest(name, "[M_x, K]", rows, 8, MeshOf(2, first));
   };
@@ -32,14 +32,14 @@ TEST_F(CatalogTest, AFullHeapSaysWhoHoldsIt) {
       "devices larger heaps");
 }
 
-TEST_F(CatalogTest, AFullHeapSaysItInOneLine) {
+TEST_F(CatalogTest, AFullHeapIsReportedInOneLine) {
   Make(TensorRequest("two\nlines", "[M_x, K]", 2 * 256, 8, MeshOf(2)));
   const absl::Status full =
       (*Create(TensorRequest("Y", "[M_x, K]", 2 * 512, 8, MeshOf(2))))->status();
   EXPECT_THAT(std::string(full.message()), HasSubstr("two\\nlines 32 KiB"));
 }
 
-TEST(CatalogMemory, ATensorOfASubMeshTakesNothingElsewhereAndSharesItsOffsetWithOthers) {
+TEST(CatalogMemory, ATensorOfASubMeshUsesNoMemoryOnOtherRanks) {
   FakeMembers members(2, 4, kHeap);
   Placement placement;
   const std::unique_ptr<Catalog> catalog = std::make_unique<Catalog>(&members, &placement);

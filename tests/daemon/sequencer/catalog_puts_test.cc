@@ -56,7 +56,7 @@ TEST_F(CatalogPutsTest, APutWithoutNameMakesATensor) {
   EXPECT_NE(TensorOf(other), TensorOf(put));
 }
 
-TEST_F(CatalogPutsTest, APutOfTheSameSpecRewritesInItsTurn) {
+TEST_F(CatalogPutsTest, APutOfTheSameSpecRewritesInAdmissionOrder) {
   const v1::Tensor tensor = MakeReady("A");
   const int64_t left = Free();
   const uint64_t job = catalog_->Acquire(tensor.tensor_id(), [](const absl::Status&) {});
@@ -146,7 +146,7 @@ TEST_F(CatalogPutsTest, ASwapBringsNoContentsToTheOldTensor) {
   EXPECT_TRUE(catalog_->WillHaveContents(old));
 }
 
-TEST_F(CatalogPutsTest, OfTwoSwapsTheLastCommitWinsAndNothingIsLeft) {
+TEST_F(CatalogPutsTest, OfTwoReplacementsTheLastCommitWins) {
   const Opened first = PutPlaced(Small()), second = PutPlaced(Large());
   ASSERT_TRUE(End(AccessOf(second), true).ok());
   EXPECT_EQ(Named("A"), TensorOf(second));
@@ -178,7 +178,7 @@ TEST_F(CatalogPutsTest, APutEndsWithItsGeneration) {
   EXPECT_EQ(Free(), kHeap);
 }
 
-TEST_F(CatalogPutsTest, APutWhoseCallerIsGoneLeavesNothing) {
+TEST_F(CatalogPutsTest, APutWhoseCallerLeftLeavesNothing) {
   CallContext gone;
   const Opened put = Put(Large(), gone);
   gone.cancel->Cancel(absl::CancelledError("hung up"));
@@ -227,7 +227,7 @@ TEST_F(CatalogPutsTest, TheEndOfASessionEndsItsPuts) {
   EXPECT_EQ(catalog_->Find(other)->state(), v1::Tensor::STATE_READY);
 }
 
-TEST_F(CatalogPutsTest, ATensorThatWasPutGoesWithItsSession) {
+TEST_F(CatalogPutsTest, ATensorThatWasPutEndsWithItsSession) {
   v1::CreateTensorRequest request = Small();
   request.set_session_id("s1");
   ASSERT_TRUE(End(AccessOf(PutPlaced(request)), true).ok());
@@ -236,7 +236,7 @@ TEST_F(CatalogPutsTest, ATensorThatWasPutGoesWithItsSession) {
   EXPECT_EQ(Free(), kHeap);
 }
 
-TEST_F(CatalogPutsTest, ASessionDoesNotReplaceWhatLasts) {
+TEST_F(CatalogPutsTest, ASessionDoesNotReplaceAPermanentTensor) {
   const uint64_t id = MakeReady("A").tensor_id();
   const Opened put = Put(OfSession("s1", Large()));
   ASSERT_TRUE(put->has_value());
@@ -250,7 +250,7 @@ TEST_F(CatalogPutsTest, ASessionDoesNotReplaceWhatLasts) {
   EXPECT_EQ(Named("A"), id);
 }
 
-TEST_F(CatalogPutsTest, ASessionMayRewriteWhatLastsWhichGoesOnLasting) {
+TEST_F(CatalogPutsTest, ASessionMayRewriteAPermanentTensorWhichStaysPermanent) {
   const uint64_t id = MakeReady("A").tensor_id();
   const Opened put = Put(OfSession("s1", Small()));
   ASSERT_TRUE(Granted(put));
@@ -260,7 +260,7 @@ TEST_F(CatalogPutsTest, ASessionMayRewriteWhatLastsWhichGoesOnLasting) {
   EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_READY);
 }
 
-TEST_F(CatalogPutsTest, WhatBelongsToASessionIsPutInThatSessionAlone) {
+TEST_F(CatalogPutsTest, ATensorOfASessionIsPutOnlyWithinThatSession) {
   ASSERT_TRUE(End(AccessOf(PutPlaced(OfSession("s1", Small()))), true).ok());
   const uint64_t id = Named("A");
   for (const char* other : {"", "s2"}) {
@@ -279,7 +279,7 @@ TEST_F(CatalogPutsTest, WhatBelongsToASessionIsPutInThatSessionAlone) {
   EXPECT_NE(Named("A"), id);
 }
 
-TEST_F(CatalogPutsTest, ANameThatAnotherOwnerHasTakenMeanwhileIsNotTakenOver) {
+TEST_F(CatalogPutsTest, ANameTakenByAnotherOwnerBeforeTheCommitIsKept) {
   const Opened mine = PutPlaced(OfSession("s1", Large())), lasting = PutPlaced(Small());
   ASSERT_TRUE(End(AccessOf(lasting), true).ok());
   const absl::Status refused = End(AccessOf(mine), true).status();
@@ -289,7 +289,7 @@ TEST_F(CatalogPutsTest, ANameThatAnotherOwnerHasTakenMeanwhileIsNotTakenOver) {
   EXPECT_EQ(Free(), kHeap - 4096);
 }
 
-TEST_F(CatalogPutsTest, AnAccessByNameIsOneToWhatHasTheNameNow) {
+TEST_F(CatalogPutsTest, AnAccessByNameOpensTheTensorThatHasTheNameNow) {
   v1::BeginLeaseRequest request;
   request.set_name("A");
   absl::StatusOr<v1::BeginLeaseResponse> answer = absl::UnknownError("no answer");
@@ -323,7 +323,7 @@ TEST_F(CatalogPutsTest, APutThatIsRepeatedMakesOneTensor) {
   EXPECT_TRUE(End(AccessOf(PutPlaced(request)), true).ok());
 }
 
-TEST_F(CatalogPutsTest, AnAccessIsEndedByTheNodeThatHasItAlone) {
+TEST_F(CatalogPutsTest, OnlyTheHoldingNodeCanEndAnAccess) {
   const uint64_t id = MakeReady("A").tensor_id();
   const Opened write = Begin(id, true, 1);
   ASSERT_TRUE(Granted(write));
@@ -332,7 +332,7 @@ TEST_F(CatalogPutsTest, AnAccessIsEndedByTheNodeThatHasItAlone) {
   EXPECT_TRUE(End(AccessOf(write), true, /*untouched=*/false, /*node=*/1).ok());
 }
 
-TEST_F(CatalogPutsTest, TheIdsOfAccessesTellNothingOfEachOther) {
+TEST_F(CatalogPutsTest, IdsOfAccessesAreUnpredictable) {
   const uint64_t id = MakeReady("A").tensor_id();
   std::set<uint64_t> ids;
   for (int i = 0; i < 8; ++i) ids.insert(AccessOf(Begin(id, false)));
@@ -340,7 +340,7 @@ TEST_F(CatalogPutsTest, TheIdsOfAccessesTellNothingOfEachOther) {
   EXPECT_GT(*ids.rbegin() - *ids.begin(), uint64_t{1} << 32);
 }
 
-TEST_F(CatalogPutsTest, AnAccessThatWaitsIsTakenBackByItsId) {
+TEST_F(CatalogPutsTest, AWaitingAccessIsWithdrawnByItsId) {
   const uint64_t id = MakeReady("A").tensor_id();
   const Opened reader = Begin(id, false);
   ASSERT_TRUE(Granted(reader));

@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(CatalogTest, CreationIsAnsweredOnceEveryNodeOfItsMeshKnowsTheTensor) {
+TEST_F(CatalogTest, CreationIsAnsweredOnceAllNodesHavePlacedTheTensor) {
   const Created created = Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(4)));
   const auto placed = members_.Take(v1::Command::kPlaceTensor);
   ASSERT_EQ(placed.size(), 2u);
@@ -23,7 +23,7 @@ TEST_F(CatalogTest, CreationIsAnsweredOnceEveryNodeOfItsMeshKnowsTheTensor) {
   EXPECT_EQ(catalog_->Find(tensor.tensor_id())->name(), "A");
 }
 
-TEST_F(CatalogTest, OnlyNodesOfTheMeshAreTold) {
+TEST_F(CatalogTest, OnlyNodesOfTheMeshReceiveCommands) {
   Create(TensorRequest("A", "[M_x, K]", 8, 8, MeshOf(2, 2)));
   const auto placed = members_.Take(v1::Command::kPlaceTensor);
   ASSERT_EQ(placed.size(), 1u);
@@ -82,14 +82,14 @@ TEST_F(CatalogTest, AMeshOutsideTheWorldIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 4"));
 }
 
-TEST_F(CatalogTest, AnIncompleteWorldIsSaid) {
+TEST_F(CatalogTest, AnIncompleteWorldIsReported) {
   members_.complete = WithReason(absl::UnavailableError("n1 is missing"), kReasonWorldIncomplete);
   EXPECT_EQ(ReasonOf((*Create(TensorRequest("A", "[M, K]", 8, 8, MeshOf(2))))->status()),
             kReasonWorldIncomplete);
   EXPECT_EQ(Free(), kHeap);
 }
 
-TEST_F(CatalogTest, ATensorThatDoesNotFitSaysSo) {
+TEST_F(CatalogTest, ATensorThatDoesNotFitIsRefused) {
   EXPECT_EQ(ReasonOf((*Create(TensorRequest("A", "[M, K]", 1024, 1024, MeshOf(2))))->status()),
             kReasonHeapFull);
 }
@@ -151,7 +151,7 @@ TEST_F(CatalogTest, JobsShareWithJobsOnly) {
   catalog_->Release(job3);
 }
 
-TEST_F(CatalogTest, AReadOfNoContentsIsRefusedInItsTurn) {
+TEST_F(CatalogTest, AReadOfAnEmptyTensorIsRefusedInAdmissionOrder) {
   const v1::Tensor tensor = MakeReady("A");
   const auto write = Begin(tensor.tensor_id(), true);
   const auto read = Begin(tensor.tensor_id(), false);
@@ -219,7 +219,7 @@ TEST_F(CatalogTest, TensorsAreListedInPagesThatEndWithTheLastOne) {
   EXPECT_EQ(catalog_->ListTensors(request).tensors(0).tensor_id(), made[2]);
 }
 
-TEST_F(CatalogTest, AnAccessIsNotGrantedToACallerWhoIsGone) {
+TEST_F(CatalogTest, AnAccessIsNotGrantedToALostCaller) {
   const v1::Tensor tensor = MakeReady("A");
   const auto write = Begin(tensor.tensor_id(), true);
   CallContext gone;

@@ -8,7 +8,7 @@
 namespace agmm {
 namespace {
 
-TEST_F(CatalogTest, TheEndOfAGenerationDropsWhatLayOnLostNodesAndKeepsTheRest) {
+TEST_F(CatalogTest, TheEndOfAGenerationDropsOnlyTensorsOnLostNodes) {
   const uint64_t lost = MakeReady("lost").tensor_id();
   const v1::Tensor kept_request = Make(TensorRequest("kept", "[M_x, K]", 8, 8, MeshOf(2)));
   const auto fill = Begin(kept_request.tensor_id(), true);
@@ -89,7 +89,7 @@ TEST_F(CatalogTest, LostTensorsAreLoggedByNameInOneBoundedLine) {
   EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("kept")));
 }
 
-TEST_F(CatalogTest, WhoAsksForALostTensorLearnsWhyUntilItIsPutAgain) {
+TEST_F(CatalogTest, ALostTensorIsExplainedUntilItIsPutAgain) {
   constexpr char kLost[] =
       " is lost: node n1 was lost; write it, or run the job that computes it, again";
   const uint64_t lost = Make("W").tensor_id();
@@ -111,7 +111,7 @@ TEST_F(CatalogTest, WhoAsksForALostTensorLearnsWhyUntilItIsPutAgain) {
   EXPECT_EQ(catalog_->Find(lost).status().message(), absl::StrCat("tensor ", lost, kLost));
 }
 
-TEST_F(CatalogTest, OtherHeapsThanBeforeForgetEverything) {
+TEST_F(CatalogTest, ChangedHeapSizesDropAllTensors) {
   const Logged logged;
   Make("A");
   members_.complete = absl::UnavailableError("n1 is missing");

@@ -35,7 +35,7 @@ class JobFigures : public ::testing::Test {
   const Topology topology_{{0, 1}};
 };
 
-TEST_F(JobFigures, BytesAreCountedByTheWayTheyGo) {
+TEST_F(JobFigures, BytesAreCountedByPath) {
   for (const char* algorithm : {"serial", "ring", "direct"}) {
     const ScheduleFacts apart = Facts(algorithm);
     EXPECT_EQ(apart.network_bytes, 8 * 4 * 4) << algorithm;  // each half of A to the other rank
@@ -112,7 +112,7 @@ TEST_F(JobFigures, TheGatherAloneIsTheTimeOfTransfersOnlyWhereThatIsLess) {
       << "nothing has to be gathered";
 }
 
-TEST_F(JobFigures, ABaselineIsStaleOnceSomethingShowsThatItMayNotHold) {
+TEST_F(JobFigures, ABaselineIsStaleOnceItMayNotHold) {
   const absl::Time end = absl::FromUnixSeconds(1'000'000);
   const Baseline baseline{{5000, 3000}, 7, /*generation=*/2, end};
   // Figures of a job whose epochs take `time_us`.

@@ -157,7 +157,7 @@ TEST_F(JournalTest, TwoFilesTakeTurnsAndBoundTheSize) {
   EXPECT_EQ(ids.back(), 49u);
 }
 
-TEST_F(JournalTest, AFileThatIsNoPlainFileOrIsInUseIsRefused) {
+TEST_F(JournalTest, AFileInUseOrOfAnotherKindIsRefused) {
   const auto error = [&] {
     const Journal::Bounds bounds{.patience = absl::ZeroDuration()};
     return std::string(Journal::Open(Path(""), &metrics_, bounds).status().message());

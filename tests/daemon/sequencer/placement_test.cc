@@ -63,7 +63,7 @@ TEST(Placement, BytesAreCountedByClass) {
   EXPECT_EQ(placement.used_bytes(0, MemoryClass::kWorkspace), 0);
 }
 
-TEST(Placement, FullHeapSaysAskedFreeAndLargest) {
+TEST(Placement, FullHeapReportsRequestedFreeAndLargest) {
   Placement placement = Make({4 * kPage, 4 * kPage});
   // The free memory of ranks 0 and 1 has one page in common.
   ASSERT_TRUE(placement.Allocate({0}, 2 * kPage, MemoryClass::kTensor).ok());
@@ -91,7 +91,7 @@ TEST(Placement, ReclaimIsTriedBeforeGivingUp) {
   EXPECT_EQ(calls, 2);
 }
 
-TEST(Placement, NothingIsReclaimedForWhatNoHeapCouldHold) {
+TEST(Placement, NothingIsReclaimedForAnImpossibleSize) {
   Placement placement = Make({8 * kPage, 4 * kPage + 1});
   ASSERT_TRUE(placement.Allocate({0, 1}, kPage, MemoryClass::kWorkspace).ok());
   int calls = 0;

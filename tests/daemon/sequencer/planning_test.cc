@@ -21,7 +21,7 @@ JobSpec Job128(const PlanOptions& options) {
   return job;
 }
 
-TEST(Planning, RefusesASchedulePastWhatCanBeProvedAndNamesTheChunksThatCan) {
+TEST(Planning, RefusesTooManyStepsAndNamesAPossibleChunkCount) {
   const absl::Status status = BeginPlan(Job128({"ring", 8, 0, "N=x"})).status;
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("ask for 4 chunks and 1 along K"));
@@ -43,7 +43,7 @@ TEST(Planning, RefusesAProductOfChunksOfBothInputs) {
   EXPECT_TRUE(BeginPlan(job).status.ok());
 }
 
-TEST(Planning, SaysWhichOptionsItTookAndWhy) {
+TEST(Planning, ReportsTheChosenOptionsAndTheReason) {
   JobSpec job = Job128({});
   job.problem =
       ParseProblem(kDefaultSpec, ParseMesh("x=2").value(), {64, 64, 64}, DType::kF32).value();

@@ -38,7 +38,7 @@ TEST_F(SchedulerTest, ARunningJobIsCancelledOnceAllNodesHaveReported) {
   EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_EMPTY);
 }
 
-TEST_F(SchedulerTest, ACancelThatComesTooLateChangesNothing) {
+TEST_F(SchedulerTest, ALateCancelHasNoEffect) {
   const Operands3 t = MakeOperands();
   const uint64_t id = SubmitOk(Request(t));
   AnswerPrepared();
@@ -113,7 +113,7 @@ TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainInOrderOnANewPlan) {
   EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_READY);
 }
 
-TEST_F(SchedulerTest, ACancelledVictimIsNotPutBack) {
+TEST_F(SchedulerTest, ACancelledJobIsNotRequeued) {
   const Operands3 t = MakeOperands();
   const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t));
   AnswerPrepared();
@@ -125,7 +125,7 @@ TEST_F(SchedulerTest, ACancelledVictimIsNotPutBack) {
   EXPECT_EQ(State(second), v1::Job::STATE_CANCELLED);
 }
 
-TEST_F(SchedulerTest, AQueuedJobsDeadlineSaysWhatItWaitedFor) {
+TEST_F(SchedulerTest, AQueuedJobsDeadlineNamesItsWait) {
   const Operands3 t = MakeOperands();
   const uint64_t write = BeginWrite(t.a);
   v1::SubmitJobRequest request = Request(t);
@@ -149,7 +149,7 @@ TEST_F(SchedulerTest, AQueuedJobsDeadlineSaysWhatItWaitedFor) {
               HasSubstr("its plan, which n0, n1 had not prepared"));
 }
 
-TEST_F(SchedulerTest, ARunningJobsDeadlineIsCalledInFromHere) {
+TEST_F(SchedulerTest, TheSequencerEndsARunningJobAtItsDeadline) {
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
   request.mutable_timeout()->set_seconds(1);
@@ -169,7 +169,7 @@ TEST_F(SchedulerTest, ARunningJobsDeadlineIsCalledInFromHere) {
   EXPECT_EQ(Get(id)->error().code(), static_cast<int>(Code::kDeadlineExceeded));
 }
 
-TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsCancelForItsClientsOnly) {
+TEST_F(SchedulerTest, ACancelOfAJobLaunchedAheadEndsItForItsClients) {
   const Operands3 t = MakeOperands();
   const Operands3 own = {t.a, t.b, Create("[M, N_x]", 64, 48)};
   const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(own));
@@ -196,7 +196,7 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsCancelForItsCli
   EXPECT_EQ(Metric("jobs_failed_total"), 0);
 }
 
-TEST_F(SchedulerTest, AJobThatNeverBeganLeavesTheCOfTheJobBeforeIt) {
+TEST_F(SchedulerTest, AJobThatNeverBeganKeepsThePreviousC) {
   const Operands3 t = MakeOperands();
   const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t));
   AnswerPrepared();
@@ -244,7 +244,7 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsDeadline) {
   });
 }
 
-TEST_F(SchedulerTest, ANodeThatDoesNotEndWhatWasCancelledIsGivenUp) {
+TEST_F(SchedulerTest, ANodeThatDoesNotEndACancelledJobIsGivenUp) {
   const Operands3 t = MakeOperands();
   const uint64_t id = SubmitOk(Request(t));
   AnswerPrepared();

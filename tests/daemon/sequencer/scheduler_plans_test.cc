@@ -65,7 +65,7 @@ struct Armed {
   const char* const name;
 };
 
-TEST_F(PlansOfJobs, OthersGoOnWhileASchedulesProofTakesLong) {
+TEST_F(PlansOfJobs, OtherJobsContinueDuringALongProof) {
   const Operands3 t = MakeOperands(64, MeshOf(1, 0)), u = MakeOperands(32, MeshOf(1, 1));
   Warm(Request(u, MeshOf(1, 1)));
   Answer<v1::Job> submitted;
@@ -107,7 +107,7 @@ TEST_F(PlansOfJobs, ASmallPlanDoesNotWaitForALargeOne) {
   EXPECT_TRUE(asked[0].command.prepare_plan().large()) << "its nodes must not wait either";
 }
 
-TEST_F(PlansOfJobs, IdlePlansBeyondTheBytesGoInTheOrderOfTheirLastUse) {
+TEST_F(PlansOfJobs, IdlePlansAreDroppedLeastRecentlyUsedFirst) {
   const Operands3 first = MakeOperands(16), second = MakeOperands(32), third = MakeOperands(48);
   plan_bytes_ = 400;
   Warm(Request(first));
@@ -125,7 +125,7 @@ TEST_F(PlansOfJobs, IdlePlansBeyondTheBytesGoInTheOrderOfTheirLastUse) {
   EXPECT_EQ(Metric("plans_prepared_total"), 4);
 }
 
-TEST_F(PlansOfJobs, APlanLargerThanTheCacheRunsAndGoesAfterItsLastUseAlone) {
+TEST_F(PlansOfJobs, APlanLargerThanTheCacheRunsAndIsDroppedAlone) {
   const Operands3 small = MakeOperands(16), large = MakeOperands(32);
   plan_bytes_ = 900;
   Warm(Request(small));
@@ -143,7 +143,7 @@ TEST_F(PlansOfJobs, APlanLargerThanTheCacheRunsAndGoesAfterItsLastUseAlone) {
   EXPECT_EQ(Metric("plans_prepared_total"), 2) << "the small one was kept";
 }
 
-TEST_F(PlansOfJobs, TheNodesPlanWithTheIslandsOfTheRanksAndNotWithThoseBefore) {
+TEST_F(PlansOfJobs, NodesPlanWithTheCurrentIslands) {
   const v1::SubmitJobRequest request = Request(MakeOperands(64));
   const auto islands = [&] {
     SubmitOk(request);
@@ -163,7 +163,7 @@ TEST_F(PlansOfJobs, TheNodesPlanWithTheIslandsOfTheRanksAndNotWithThoseBefore) {
   EXPECT_EQ(islands(), expected);
 }
 
-TEST_F(PlansOfJobs, ARequestRepeatedWhileItsPlanIsMadeIsAnsweredWithTheSameJob) {
+TEST_F(PlansOfJobs, ARequestRepeatedDuringPlanningIsTheSameJob) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   request.set_request_id("r1");
   Answer<v1::Job> first, second;
@@ -193,7 +193,7 @@ TEST_F(PlansOfJobs, CancelAndDeadlineReachAJobWhosePlanIsBeingMade) {
   EXPECT_THAT(job.error().message(), HasSubstr("its plan, which was being made"));
 }
 
-TEST_F(PlansOfJobs, APlanThatTheHeapCannotHoldIsRefusedAtSubmitAndLeavesNothing) {
+TEST_F(PlansOfJobs, APlanLargerThanTheHeapIsRefusedAtSubmit) {
   // Tensors take all but a page.
   const Operands3 t = MakeOperands(640);
   int64_t free = 0;
@@ -212,7 +212,7 @@ TEST_F(PlansOfJobs, APlanThatTheHeapCannotHoldIsRefusedAtSubmitAndLeavesNothing)
   EXPECT_EQ(list.Get()->jobs_size(), 0);
 }
 
-TEST_F(PlansOfJobs, ANameForCThatNobodyHasIsGivenToANewTensor) {
+TEST_F(PlansOfJobs, AnUnusedNameForCCreatesATensor) {
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
   request.mutable_tensors(2)->set_name("Y");

@@ -69,7 +69,7 @@ class ProgressTest : public SchedulerTest {
   }
 };
 
-TEST_F(ProgressTest, IsAskedOfTheNodesWhenSomebodyAsksAndOnceForAll) {
+TEST_F(ProgressTest, ConcurrentQueriesShareOneQuestionToTheNodes) {
   const uint64_t job = Launch(Request(MakeOperands()));
   EXPECT_EQ(Get(job)->ranks_size(), 0);
   EXPECT_THAT(Take(v1::Command::kReportProgress), IsEmpty());
@@ -156,7 +156,7 @@ TEST_F(ProgressTest, AQueuedJobSaysWhichJobItWaitsForAndOnWhichRanks) {
   EXPECT_FALSE(Get(queued)->has_waits_for());
 }
 
-TEST_F(ProgressTest, AJobThatWaitsForATensorNamesWhatHoldsIt) {
+TEST_F(ProgressTest, AJobThatWaitsForATensorNamesItsHolder) {
   const Operands3 tensors = MakeOperands();
   const uint64_t runs = Launch(Request(tensors));
   // A read of C waits for the job, and a second job waits behind that read.
@@ -189,7 +189,7 @@ TEST_F(ProgressTest, AJobThatWaitsForATensorNamesWhatHoldsIt) {
   EXPECT_THAT(Launched(), ElementsAre(queued));
 }
 
-TEST_F(ProgressTest, ANodeThatDrainsIsGivenUpOnlyOnceNothingIsUnderWay) {
+TEST_F(ProgressTest, ADrainingNodeIsGivenUpOnlyWithoutMessagesInFlight) {
   const uint64_t job = Launch(Request(MakeOperands()));
   ASSERT_TRUE(Cancel(job).ok());
   const auto answer = [&](int busy) {
@@ -219,7 +219,7 @@ TEST_F(ProgressTest, ANodeThatDrainsIsGivenUpOnlyOnceNothingIsUnderWay) {
   EXPECT_EQ(lost()[0].first, 1);
 }
 
-TEST_F(ProgressTest, ADrainLimitDropsNoNodeOnceTheLaunchIsOver) {
+TEST_F(ProgressTest, ADrainLimitDropsNoNodeAfterTheLaunchHasEnded) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   const uint64_t first = SubmitOk(request), second = SubmitOk(request);
   AnswerPrepared();

@@ -23,7 +23,7 @@ TEST_F(SchedulerTest, TheOrderOfLaunchIsTheOrderOfAdmission) {
   EXPECT_THAT(Launched(), ElementsAre(first, second));
 }
 
-TEST_F(SchedulerTest, JobsOnOtherRanksGoPastOneThatWaits) {
+TEST_F(SchedulerTest, JobsOnOtherRanksOvertakeAWaitingOne) {
   const Operands3 t = MakeOperands(64, MeshOf(1, 0)), u = MakeOperands(64, MeshOf(1, 1));
   const uint64_t write = BeginWrite(t.a);
   const uint64_t waits = SubmitOk(Request(t, MeshOf(1, 0)));
@@ -37,7 +37,7 @@ TEST_F(SchedulerTest, JobsOnOtherRanksGoPastOneThatWaits) {
   EXPECT_THAT(Launched(), ElementsAre(waits));
 }
 
-TEST_F(SchedulerTest, AJobGoesPastNoneThatSharesARankEvenWithAJobBetween) {
+TEST_F(SchedulerTest, AJobNeverOvertakesOneThatSharesARank) {
   const Operands3 t = MakeOperands(64, MeshOf(1, 0)), both = MakeOperands(),
                   u = MakeOperands(64, MeshOf(1, 1));
   const uint64_t write = BeginWrite(t.a);
@@ -75,7 +75,7 @@ TEST_F(SchedulerTest, AJobIsLaunchedBehindFewEpochsOfItsPlan) {
   EXPECT_THAT(Launched(), ElementsAre(fourth));
 }
 
-TEST_F(SchedulerTest, AJobBehindALongOneTimesOutInTheQueueNamingWhatIsInItsWay) {
+TEST_F(SchedulerTest, AQueuedJobsTimeoutNamesTheJobInItsWay) {
   const Operands3 t = MakeOperands(64, MeshOf(1, 0)), u = MakeOperands(64, MeshOf(1, 1));
   BeginWrite(t.a);
   const uint64_t elsewhere = SubmitOk(Request(t, MeshOf(1, 0)));

@@ -43,7 +43,7 @@ TEST(RequestLog, AnIdIsForgottenExactlyWhenItsTimeIsOver) {
   EXPECT_EQ(log.size(), 0u);
 }
 
-TEST(RequestLog, AFullLogSaysSoUntilIdsAreForgotten) {
+TEST(RequestLog, AFullLogRefusesUntilIdsAreForgotten) {
   ManualClock clock;
   RequestLog log(&clock, 2);
   for (const char* id : {"a", "b"}) {
@@ -133,7 +133,7 @@ TEST_F(Records, TenThousandJobsThroughAHistoryOfAThousandAreAllKnownByTheirReque
 }
 
 // Without a scheduler, which takes a hundred times as long for a job.
-TEST(History, AHundredThousandJobsWithOneStepLeaveNothingBehind) {
+TEST(History, AHundredThousandJobsLeaveNoMemoryBehind) {
   Loop loop("a test");
   FakeMembers members(1, 1, 1 << 20);
   ManualClock clock;
@@ -205,7 +205,7 @@ TEST_F(BoundedRecords, StepTimesOfTheLastJobsAreKeptAndOnlyGetJobBringsThem) {
   EXPECT_EQ(Poll(jobs[5], 3).Get()->at(0).job().ranks(1).steps_size(), 0);
 }
 
-TEST_F(BoundedRecords, ReportsThatComeAfterTheEndAreKeptAndCounted) {
+TEST_F(BoundedRecords, ReportsAfterTheEndAreKeptAndCounted) {
   const v1::SubmitJobRequest request = Request(MakeOperands());
   const uint64_t first = SubmitOk(request), second = SubmitOk(request);
   AnswerPrepared();
@@ -219,7 +219,7 @@ TEST_F(BoundedRecords, ReportsThatComeAfterTheEndAreKeptAndCounted) {
   EXPECT_GT(Metric("job_history_bytes"), before + 2 * kStepBytes);
 }
 
-TEST_F(BoundedRecords, RecordsAreForgottenBeyondTheirBytesAndCountedAsMallocDoes) {
+TEST_F(BoundedRecords, OldRecordsAreDroppedBeyondTheByteBound) {
   const v1::SubmitJobRequest request = Request(MakeOperands());
   const uint64_t first = RunLarge(request);
   const double counted = Metric("job_history_bytes");
@@ -264,7 +264,7 @@ TEST_F(Records, JobsAreListedNewestFirstPageByPage) {
   EXPECT_EQ(List(0, 1).jobs_size(), 0);
 }
 
-TEST_F(Records, ADrainingJobIsKeptAndThoseBehindItAreForgotten) {
+TEST_F(Records, ADrainingJobIsKeptAndLaterOnesAreDropped) {
   const v1::SubmitJobRequest request = Request(MakeOperands());
   const uint64_t running = SubmitOk(request), draining = SubmitOk(request);
   AnswerPrepared();
@@ -284,7 +284,7 @@ TEST_F(Records, ADrainingJobIsKeptAndThoseBehindItAreForgotten) {
   EXPECT_EQ(Get(draining).status().code(), Code::kNotFound);
 }
 
-TEST_F(Records, AListFitsIntoAMessageHoweverLargeTheRecordsAre) {
+TEST_F(Records, AListOfLargeRecordsFitsIntoAMessage) {
   const v1::SubmitJobRequest request = Request(MakeOperands());
   const auto fail = [&](size_t lanes, size_t error_bytes) {
     const uint64_t id = SubmitOk(request);
@@ -322,7 +322,7 @@ TEST_F(Records, AListFitsIntoAMessageHoweverLargeTheRecordsAre) {
   EXPECT_GT(pages, 1);
 }
 
-TEST_F(Records, AListSaysWhyAJobFailed) {
+TEST_F(Records, AListShowsTheErrorOfAJob) {
   const uint64_t id = SubmitOk(Request(MakeOperands()));
   AnswerPrepared();
   Done(0, id, absl::DataLossError("the cause"));
@@ -333,7 +333,7 @@ TEST_F(Records, AListSaysWhyAJobFailed) {
   EXPECT_THAT(list.jobs(0).error().message(), HasSubstr("node n0: the cause"));
 }
 
-TEST_F(Records, APollBringsWhatIsBehindItsEventAndTheJobOnceItHasEnded) {
+TEST_F(Records, APollReturnsLaterEventsAndTheEndedJob) {
   const uint64_t id = SubmitOk(Request(MakeOperands()));
   const Events begun = *Poll(id, 0).Get();
   ASSERT_EQ(begun.size(), 1u);
@@ -358,7 +358,7 @@ TEST_F(Records, APollBringsWhatIsBehindItsEventAndTheJobOnceItHasEnded) {
   EXPECT_EQ(Poll(id + 1, 0).Get().status().code(), Code::kNotFound);
 }
 
-TEST_F(Records, APollEndsAtItsOwnDeadlineAndThoseOfTheGoneDoNotPileUp) {
+TEST_F(Records, APollEndsAtItsDeadlineOrWithItsCaller) {
   const uint64_t id = SubmitOk(Request(MakeOperands()));
   EXPECT_EQ(
       Poll(id, 1, Deadline::After(absl::Milliseconds(10), clock_.Nanos())).Get().status().code(),
@@ -385,7 +385,7 @@ TEST_F(Records, AListLeavesOutTheTimesOfEpochsAndSteps) {
   EXPECT_EQ(list.jobs(0).ranks(0).steps_size(), 0);
 }
 
-TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
+TEST_F(Records, ARecordHasThePlanAndTheTimes) {
   for (WorldRank& rank : members_.mutable_ranks()) rank.device = "cpu: a fine one";
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
@@ -421,7 +421,7 @@ TEST_F(Records, ARecordSaysWhatRanAndWhatItCost) {
   EXPECT_EQ(job.figures().moved(0).bytes(), 64 * 32 * 4);  // each half of A to the other rank
 }
 
-TEST_F(Records, ALaterMeasurementThatDiffersMarksWhatEarlierJobsAreComparedWith) {
+TEST_F(Records, ADifferentLaterMeasurementMarksTheBaselineOfEarlierJobs) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   const Problem problem = *ParseProblem(kSpec, *ParseMesh("x=2"), {64, 48, 32}, DType::kF32);
   // Runs a job whose multiplies, if each rank has one, take `gemm_us` after a gather of 1 ms; or
@@ -496,7 +496,7 @@ TEST_F(Records, ThePathsAreThoseOfAllNodesOnceThePlanIsPrepared) {
   EXPECT_THAT(Submit(request)->device_paths(), all);
 }
 
-TEST_F(Records, WhoRunsAJobHearsOfItsEndAlone) {
+TEST_F(Records, ARunReceivesOnlyItsOwnJobsEnd) {
   const auto run = [&](const v1::SubmitJobRequest& request) {
     Answer<v1::Job> answer;
     Do([&] { scheduler_->RunJob({}, request, answer.reply()); });

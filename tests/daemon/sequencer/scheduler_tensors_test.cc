@@ -127,7 +127,7 @@ TEST_F(SchedulerTensorsTest, TwoJobsThatWriteOneCKeepTheirOrderAndAGetBetweenThe
   EXPECT_EQ(after.Get()->tensor().version(), 3u);
 }
 
-TEST_F(SchedulerTensorsTest, APutOfTheSameSpecWaitsForQueuedJobsAndLaterJobsForIt) {
+TEST_F(SchedulerTensorsTest, APutOfTheSameSpecIsOrderedWithJobs) {
   Operands3 t = MakeOperands();
   t.a = Named("X", "[M_x, K]", 64, 32);
   const uint64_t before = SubmitOk(Request(t));
@@ -171,7 +171,7 @@ TEST_F(SchedulerTensorsTest,
   DoneEverywhere(third);
 }
 
-TEST_F(SchedulerTensorsTest, WhatIsDeletedWhileJobsAreQueuedAndRunningGoesWithTheLastOfThem) {
+TEST_F(SchedulerTensorsTest, ADeletedTensorIsFreedAfterItsLastJob) {
   const Operands3 t = MakeOperands();
   const int64_t before = TensorBytes();
   const uint64_t running = SubmitOk(Request(t));

@@ -55,7 +55,7 @@ TEST_F(SchedulerTest, AJobRunsOnceItsPlanIsPreparedEverywhere) {
   EXPECT_EQ(Metric("plans_prepared_total"), 1);
 }
 
-TEST_F(SchedulerTest, APlanServesAllJobsLikeItAndItsEpochsGoOn) {
+TEST_F(SchedulerTest, EqualJobsShareAPlanWithConsecutiveEpochs) {
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
   request.set_repeat_count(4);
@@ -70,7 +70,7 @@ TEST_F(SchedulerTest, APlanServesAllJobsLikeItAndItsEpochsGoOn) {
   EXPECT_EQ(launches[2].command.launch_job().first_epoch(), 5u);
 }
 
-TEST_F(SchedulerTest, VersionsNameTheContents) {
+TEST_F(SchedulerTest, VersionsIdentifyTheContents) {
   const Operands3 t = MakeOperands();
   const auto run = [&] {
     const uint64_t job = SubmitOk(Request(t));
@@ -101,7 +101,7 @@ TEST_F(SchedulerTest, ARepeatedRequestIsTheSameJob) {
   EXPECT_EQ(Submit(request).status().code(), Code::kAlreadyExists);
 }
 
-TEST_F(SchedulerTest, AnIncompleteWorldIsSaid) {
+TEST_F(SchedulerTest, AnIncompleteWorldIsReported) {
   const Operands3 t = MakeOperands();
   members_.complete = WithReason(absl::UnavailableError("n1 is missing"), kReasonWorldIncomplete);
   EXPECT_EQ(ReasonOf(Submit(Request(t)).status()), kReasonWorldIncomplete);
@@ -139,7 +139,7 @@ TEST_F(SchedulerTest, DifferentInnerDimensionsNameBothNumbers) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("33 rows"));
 }
 
-TEST_F(SchedulerTest, CIsATensorOfItsOwn) {
+TEST_F(SchedulerTest, CDiffersFromTheInputs) {
   Operands3 t = MakeOperands();
   t.c = t.a;
   EXPECT_EQ(Submit(Request(t)).status().code(), Code::kInvalidArgument);
@@ -153,7 +153,7 @@ TEST_F(SchedulerTest, InputsNeedContents) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("tensor " + std::to_string(t.a)));
 }
 
-TEST_F(SchedulerTest, WhatIsUnknownIsRefusedAndLeavesNothing) {
+TEST_F(SchedulerTest, UnknownNamesAreRefusedWithoutAnEffect) {
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
   request.mutable_options()->set_algorithm("magic");
@@ -264,7 +264,7 @@ TEST_F(SchedulerTest, ANodeThatPlansDifferentlyFailsTheJobWithBothHashes) {
   EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
 }
 
-TEST_F(SchedulerTest, WaitsOfCallersWhoAreGoneDoNotPileUp) {
+TEST_F(SchedulerTest, WaitsOfLostCallersAreDropped) {
   const uint64_t id = SubmitOk(Request(MakeOperands()));
   CallContext gone;
   Answer<v1::Job> answer;

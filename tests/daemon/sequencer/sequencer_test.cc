@@ -78,7 +78,7 @@ TEST_F(SequencerTest, HelloIsRefusedWithTheFieldAndBothValues) {
   EXPECT_EQ(CheckHello(config_, HelloOf(1)).field(), "");
 }
 
-TEST_F(SequencerTest, WhyANodeIsMissingIsSaidUntilItJoins) {
+TEST_F(SequencerTest, TheReasonForAMissingNodeIsKeptUntilItJoins) {
   a_ = Join(HelloOf(0));
   v1::Hello wrong = HelloOf(1);
   Other([](v1::Hello* hello) { hello->mutable_nodes(1)->set_devices(4); })(&wrong);
@@ -92,7 +92,7 @@ TEST_F(SequencerTest, WhyANodeIsMissingIsSaidUntilItJoins) {
   EXPECT_THAT(std::string(sequencer_.Complete().message()), testing::Not(HasSubstr("refused")));
 }
 
-TEST_F(SequencerTest, AMemberEntersNoWorldThatNamesNodesItDoesNotHave) {
+TEST_F(SequencerTest, AMemberRefusesAWorldWithUnknownNodes) {
   a_ = Join(HelloOf(0));
   b_ = Join(HelloOf(1));
   const v1::World world = a_->world();
@@ -134,7 +134,7 @@ TEST_F(SequencerTest, WorldBeginsWhenAllHaveJoined) {
   EXPECT_EQ(sequencer_.ranks()[2].node, 1);
 }
 
-TEST_F(SequencerTest, GenerationGoesOnAboveWhatAnybodyHasSeen) {
+TEST_F(SequencerTest, GenerationRisesAboveEveryKnownOne) {
   a_ = Join(HelloOf(0));
   b_ = Join(HelloOf(1, 'x', 41));
   EXPECT_EQ(b_->world().generation(), 42u);
@@ -207,7 +207,7 @@ TEST_F(SequencerTest, ABrokenTransportMakesANodeJoinAgain) {
   }
 }
 
-TEST_F(SequencerTest, StoppingAnswersWhatWaits) {
+TEST_F(SequencerTest, StoppingAnswersWaitingCalls) {
   Form();
   sequencer_.Stop();
   EXPECT_THAT(log_, ElementsAre("scheduler ended", "catalog ended"));
@@ -354,7 +354,7 @@ TEST_F(SequencerTest, StatusHasTheUsageOfANodesLastHeartbeatUntilItIsLost) {
   EXPECT_EQ(status.nodes(1).staging_bytes(), 0);
 }
 
-TEST_F(SequencerTest, StatusSaysWhoIsThere) {
+TEST_F(SequencerTest, StatusNamesThePresentNodes) {
   a_ = Join(HelloOf(0));
   v1::GetStatusResponse status;
   sequencer_.FillStatus(&status);

@@ -42,7 +42,7 @@ class Pool : public ::testing::Test {
   WorkspacePool pool_;
 };
 
-TEST_F(Pool, TheOneItHadThenTheSmallestThatServesThenANewOne) {
+TEST_F(Pool, TakePrefersTheLastThenTheSmallestThenANewWorkspace) {
   const auto large = Take(64 * kKiB), small = Take(8 * kKiB), medium = Take(16 * kKiB);
   EXPECT_EQ(allocated(), 3);
   for (const auto& loan : {large, small, medium}) pool_.Return(loan.id);
@@ -54,7 +54,7 @@ TEST_F(Pool, TheOneItHadThenTheSmallestThatServesThenANewOne) {
   EXPECT_EQ(allocated(), 4);
 }
 
-TEST_F(Pool, OneThatIsTooSmallOrOfOtherRanksDoesNotServe) {
+TEST_F(Pool, AWorkspaceOfOtherSizeOrRanksIsNotLent) {
   const auto small = Take(4 * kKiB), alone = Take(64 * kKiB, 0, {0});
   pool_.Return(small.id);
   pool_.Return(alone.id);
@@ -63,7 +63,7 @@ TEST_F(Pool, OneThatIsTooSmallOrOfOtherRanksDoesNotServe) {
   EXPECT_NE(other.id, alone.id);
 }
 
-TEST_F(Pool, ALargerOneTakesThePlaceOfIdleOnesThatAreTooSmall) {
+TEST_F(Pool, ALargerWorkspaceReplacesIdleOnesThatAreTooSmall) {
   const auto lent = Take(4 * kKiB);
   Idle({0}, 4 * kKiB);
   for (int64_t kib = 8; kib <= 256; kib += 8) Idle({0, 1}, kib * kKiB);
@@ -72,7 +72,7 @@ TEST_F(Pool, ALargerOneTakesThePlaceOfIdleOnesThatAreTooSmall) {
   pool_.Return(lent.id);
 }
 
-TEST_F(Pool, AFullHeapTakesBackIdleOnesAndNoOthers) {
+TEST_F(Pool, AFullHeapReclaimsOnlyIdleWorkspaces) {
   const auto lent = Take(256 * kKiB);
   Idle({0, 1}, 512 * kKiB);
   EXPECT_EQ(pool_.Take({0, 1}, 900 * kKiB, 0).status().code(), Code::kResourceExhausted);
@@ -86,7 +86,7 @@ TEST_F(Pool, AFullHeapTakesBackIdleOnesAndNoOthers) {
   EXPECT_EQ(placement_.free_bytes(0), 1 << 20);
 }
 
-TEST_F(Pool, ReclaimLeavesWhatLiesOnOtherRanks) {
+TEST_F(Pool, ReclaimKeepsWorkspacesOnOtherRanks) {
   Idle({2}, 256 * kKiB);  // the oldest
   Idle({0, 1}, 256 * kKiB);
   ASSERT_TRUE(placement_.Allocate({0}, 900 * kKiB, MemoryClass::kTensor).ok());
@@ -94,7 +94,7 @@ TEST_F(Pool, ReclaimLeavesWhatLiesOnOtherRanks) {
   EXPECT_EQ(Used(2), 256 * kKiB);
 }
 
-TEST_F(Pool, ReclaimTakesTheOldestOfThoseThatWouldDo) {
+TEST_F(Pool, ReclaimFreesTheOldestWorkspaceThatHelps) {
   const auto older = Take(256 * kKiB, 0, {0, 1}), later = Take(256 * kKiB, 0, {0, 2});
   pool_.Return(older.id);
   pool_.Return(later.id);
@@ -105,7 +105,7 @@ TEST_F(Pool, ReclaimTakesTheOldestOfThoseThatWouldDo) {
   EXPECT_EQ(Used(2), 256 * kKiB);
 }
 
-TEST_F(Pool, ReclaimPassesOverAnOlderOneThatWouldNotDo) {
+TEST_F(Pool, ReclaimSkipsAnOlderWorkspaceThatDoesNotHelp) {
   Idle({0, 1}, 128 * kKiB);
   const int64_t between = placement_.Allocate({0}, 4 * kKiB, MemoryClass::kTensor).value();
   Idle({0, 2}, 256 * kKiB);
@@ -147,7 +147,7 @@ class Lent : public SchedulerTest {
   }
 };
 
-TEST_F(Lent, FiftyQueuedJobsOfFiftyShapesTakeWhatTheLaunchedOnesNeed) {
+TEST_F(Lent, FiftyQueuedShapesUseOnlyTheLaunchedJobsMemory) {
   constexpr int kJobs = 50;
   std::vector<v1::SubmitJobRequest> requests;
   std::vector<int64_t> needs;
@@ -177,7 +177,7 @@ TEST_F(Lent, FiftyQueuedJobsOfFiftyShapesTakeWhatTheLaunchedOnesNeed) {
   EXPECT_EQ(launched, jobs) << "in the order of admission";
 }
 
-TEST_F(Lent, AJobForWhichThereIsRoomOnceOthersHaveEndedWaitsForThem) {
+TEST_F(Lent, AJobWaitsForMemoryOfJobsThatWillEnd) {
   const v1::SubmitJobRequest small = Ring(1024), large = Ring(2048), behind = Ring(64);
   FillAllBut(NeedOf(2048));
   const uint64_t running = SubmitOk(small);
@@ -205,7 +205,7 @@ TEST_F(Lent, AQueuedJobsDeadlineSaysThatItWaitedForRoom) {
               HasSubstr(absl::StrCat("memory for its workspace, which job ", running)));
 }
 
-TEST_F(Lent, AJobForWhoseWorkspaceThereIsNoRoomEvenAloneIsRefusedWithTheFigures) {
+TEST_F(Lent, AWorkspaceThatNeverFitsIsRefusedWithItsSize) {
   const v1::SubmitJobRequest small = Ring(1024), large = Ring(2048);
   FillAllBut(NeedOf(2048) - 4096);
   const uint64_t running = SubmitOk(small);
@@ -223,7 +223,7 @@ TEST_F(Lent, AJobForWhoseWorkspaceThereIsNoRoomEvenAloneIsRefusedWithTheFigures)
   DoneEverywhere(running);
 }
 
-TEST_F(Lent, AJobIsRefusedWhereItsOwnNewCTakesTheRoom) {
+TEST_F(Lent, AJobIsRefusedIfItsOwnNewCTakesTheRoom) {
   v1::SubmitJobRequest request = Ring(4096);
   Warm(request);
   const uint64_t as_large_as_c = Create("[M, K]", 4096 * 128 / 4096, 1024);

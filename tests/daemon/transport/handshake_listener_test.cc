@@ -110,7 +110,7 @@ TEST(HandshakeListener, ATokenIsAcceptedOnce) {
   ExpectWorks(cluster);
 }
 
-TEST(HandshakeListener, AFloodOfConnectionsHoldsUpNoNode) {
+TEST(HandshakeListener, AFloodOfConnectionsDelaysNoNode) {
   Cluster cluster(2, WithSecret());
   std::vector<std::unique_ptr<Stranger>> flood;
   for (int node : {0, 1}) cluster.nodes[node]->port = Renewed(cluster[node]);
@@ -121,7 +121,7 @@ TEST(HandshakeListener, AFloodOfConnectionsHoldsUpNoNode) {
   EXPECT_GT(cluster[0].refused_connections(), 0);
 }
 
-TEST(HandshakeListener, NodesWithDifferentSecretsDoNotMeet) {
+TEST(HandshakeListener, NodesWithDifferentSecretsDoNotConnect) {
   Node a(WithSecret()), b(WithSecret("another"));
   a.transport->SetWorld(1, 0, kKey);
   b.transport->SetWorld(1, 1, kKey);

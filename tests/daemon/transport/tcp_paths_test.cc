@@ -43,7 +43,7 @@ TcpUse UseOf(const TcpPaths& paths, int node) {
   return it == uses.end() ? TcpUse{-1, -1, -1} : it->second;
 }
 
-TEST(TcpPaths, CountWhatTheOtherHostHasAcknowledgedAndWhatWaits) {
+TEST(TcpPaths, CountAcknowledgedAndWaitingBytes) {
   Link link("127.0.0.2");
   TcpPaths paths;
   paths.Reset(1);
@@ -64,7 +64,7 @@ TEST(TcpPaths, CountWhatTheOtherHostHasAcknowledgedAndWhatWaits) {
   EXPECT_EQ(UseOf(paths, 1).acked_bytes, -1);
 }
 
-TEST(TcpPaths, CountTheConnectionsThatTheOtherNodeHasOpened) {
+TEST(TcpPaths, CountConnectionsThatTheOtherNodeOpened) {
   Link link("127.0.0.3");
   TcpPaths paths;
   // This node is the listener, and the other one listens elsewhere on the host of the client.

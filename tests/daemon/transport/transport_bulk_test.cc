@@ -27,7 +27,7 @@ absl::Status Read(Cluster& cluster, int node, const BulkBlock& block, const Rows
   return done.all()[0];
 }
 
-TEST(TransportBulk, WhatIsWrittenIsThereWhenDoneAndIsReadBack) {
+TEST(TransportBulk, WritesAreInPlaceWhenDoneAndAreReadBack) {
   Cluster cluster(2);
   const MatrixStore& store = cluster.nodes[1]->store;
   uint64_t seed = 0;
@@ -57,7 +57,7 @@ TEST(TransportBulk, WhatIsWrittenIsThereWhenDoneAndIsReadBack) {
   EXPECT_TRUE(Eventually([&] { return cluster[1].counters().staging_bytes == 0; }));
 }
 
-TEST(TransportBulk, RefusalsComeBackToTheAskerAndTouchNothing) {
+TEST(TransportBulk, RefusalsReachTheSenderAndTouchNothing) {
   Cluster cluster(2);
   const MatrixStore& store = cluster.nodes[1]->store;
   const std::vector<std::byte> before = store.memory;
@@ -82,7 +82,7 @@ TEST(TransportBulk, RefusalsComeBackToTheAskerAndTouchNothing) {
   EXPECT_EQ(cluster[0].counters().dropped(), 0);
 }
 
-TEST(TransportBulk, BlocksThatCannotBeAreDroppedAndTheWorldsEndFailsThem) {
+TEST(TransportBulk, InvalidBlocksAreDroppedAndFailWithTheGeneration) {
   Cluster cluster(2);
   Patch patch(1, 100, 100);
   Outcomes done;

@@ -70,7 +70,7 @@ std::thread::id SendAndSeeWhere(Cluster& cluster, int step) {
   return where;
 }
 
-TEST(TransportDrive, CallbacksRunOnWhoeverHasTheSeat) {
+TEST(TransportDrive, CallbacksRunOnTheThreadWithTheSeat) {
   Cluster cluster(2);
   const std::thread::id own = SendAndSeeWhere(cluster, 1);
   {
@@ -100,7 +100,7 @@ TEST(TransportDrive, AtItsDeadlineItReturnsWithTheSeat) {
   engine->Leave();
 }
 
-TEST(TransportDrive, PollDoesWhatThereIsToDo) {
+TEST(TransportDrive, PollHandlesPendingWork) {
   Cluster cluster(2);
   ProgressEngine* const engine = cluster[0].progress();
   ASSERT_TRUE(engine->Drive([] { return true; }, Deadline::Infinite(), absl::ZeroDuration()));
@@ -162,7 +162,7 @@ bool PassesALargeOne() {
 // Each direction has its own connection (daemon/transport/NOTES.md). On a single one the small
 // message always waits for the large one; on two it waits rarely, when a busy machine stops one of
 // the threads for that long.
-TEST(TransportDrive, BytesComeInWhileMoreThanSocketsHoldGoOut) {
+TEST(TransportDrive, BytesAreReceivedDuringALargeSend) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "a matter of which thread comes when, and the sanitizer slows one down more than "
                   "the other";

@@ -104,7 +104,7 @@ TEST(TransportHeap, ABlockIsWrittenAndReadBack) {
   }
 }
 
-TEST(TransportHeap, AHeapThatFailsFailsWhatIsSentOrReceived) {
+TEST(TransportHeap, AFailedHeapFailsItsSendsAndReceives) {
   Cluster cluster(2);
   int step = 0;
   for (int64_t rows : {3, 700}) {

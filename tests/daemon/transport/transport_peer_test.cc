@@ -142,7 +142,7 @@ struct Survivor {
   }
 };
 
-TEST(TransportPeer, AKilledPeerFailsWhatIsUnderWayAndIsReplacedByItsNextIncarnation) {
+TEST(TransportPeer, AKilledPeerFailsTransfersAndIsReplaced) {
   Survivor survivor;
   for (uint64_t generation = 1; generation <= 4; ++generation) {
     SCOPED_TRACE(absl::StrCat("generation ", generation));
@@ -175,7 +175,7 @@ TEST(TransportPeer, AKilledPeerFailsWhatIsUnderWayAndIsReplacedByItsNextIncarnat
   EXPECT_EQ(survivor.transport->counters().peers_failed, 4);
 }
 
-TEST(TransportPeer, ARenewalEndsWhatIsUnderWayToAHangingPeer) {
+TEST(TransportPeer, ARenewalEndsTransfersToAHangingPeer) {
   Survivor survivor;
   PeerProcess peer("park");
   survivor.Join(peer, 1);

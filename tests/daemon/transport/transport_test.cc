@@ -183,7 +183,7 @@ TEST(Transport, ParkedMessagesWaitForTheReceiver) {
   for (const Patch& patch : to) EXPECT_EQ(patch.Wrong(i++), std::nullopt);
 }
 
-TEST(Transport, PushedBytesDoNotWaitUntilTheyAreAskedFor) {
+TEST(Transport, PushedBytesDoNotWaitForARequest) {
   constexpr int64_t kBytes = 512 << 10;
   Patch from(1, kBytes, kBytes), to(1, kBytes, kBytes);  // outlive the sends
   Cluster cluster(2);
@@ -225,7 +225,7 @@ TEST(Transport, NoMoreThan64MiBOfAPeersSmallMessagesAreParked) {
   EXPECT_EQ(cluster[2].counters().too_many_parked, 50);
 }
 
-TEST(Transport, ANewGenerationDropsWhatIsParked) {
+TEST(Transport, ANewGenerationDropsParkedMessages) {
   Cluster cluster(2);
   Patch from(1, 1 << 20, 1 << 20);
   Outcomes sent;
@@ -300,7 +300,7 @@ TEST(Transport, UnwantedMessagesAreCounted) {
   EXPECT_TRUE(Eventually([&] { return cluster[1].counters().unknown == 1; }));
 }
 
-TEST(Transport, SendsThatCannotBeSayWhy) {
+TEST(Transport, ImpossibleSendsFailWithTheReason) {
   Cluster cluster(2);
   Node alone;
   Patch from(4, 100, 100);

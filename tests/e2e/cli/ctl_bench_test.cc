@@ -87,7 +87,7 @@ TEST_F(CtlBench, AProductThatDoesNotFitIsSkippedAndTheOthersAreNot) {
   ExpectError({"bench", "--shape", "M=100000,N=1000,K=1000"}, 8, "no product fits");
 }
 
-TEST_F(CtlBench, WhereNothingMovesThereIsNothingToCompare) {
+TEST_F(CtlBench, AProductThatMovesNothingHasNoComparison) {
   const std::vector<Json> results =
       Results({"bench", "--shape", "M=64,N=64,K=64", "--mesh", "x=1", "--rounds", "1"});
   ASSERT_EQ(results.size(), 2u) << "serial and auto: the others are the same";
@@ -95,7 +95,7 @@ TEST_F(CtlBench, WhereNothingMovesThereIsNothingToCompare) {
   EXPECT_FALSE(results[1]["shared_host"]);
 }
 
-TEST_F(CtlBench, MistakesAreSaidBeforeAnythingRuns) {
+TEST_F(CtlBench, MistakesAreReportedBeforeAnythingRuns) {
   const Ran ran = Run({"bench", "--shape", "64x64x64"});
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.err, HasSubstr("expected M=, N= or K="));

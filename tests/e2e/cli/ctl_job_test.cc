@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 using CtlJob = Ctl;
 
-TEST_F(CtlJob, AJobByNamesMakesItsProductAndSaysWhatRan) {
+TEST_F(CtlJob, AJobByNamesComputesItsProductAndReportsItsPlan) {
   const TestMatrix want = PutOperands();
   const std::string out = Ok(
       {"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", "ring", "--repeat", "3", "--wait"});
@@ -106,7 +106,7 @@ TEST_F(CtlJob, AJobOfAnEarlierRunIsListedAndShown) {
     ExpectError({"job", verb, id}, 2, absl::StrCat("job ", id, " is of an earlier run"));
 }
 
-TEST_F(CtlJob, AWatchBehindTheLastEventSaysSo) {
+TEST_F(CtlJob, AWatchPastTheLastEventIsExplained) {
   PutOperands();
   Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"});
   const size_t events = OkJson({"job", "show", "1"})["events"].size();
@@ -115,7 +115,7 @@ TEST_F(CtlJob, AWatchBehindTheLastEventSaysSo) {
   EXPECT_EQ(Ok({"job", "watch", "1", "--from", "99", "--json"}), "");
 }
 
-TEST_F(CtlJob, AWarmSerialRunTellsLaterJobsWhatTheyAreComparedWith) {
+TEST_F(CtlJob, AWarmSerialRunIsTheBaselineOfLaterJobs) {
   PutOperands();
   const auto submit = [&](const std::string& algorithm, const std::string& repeat) {
     Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", algorithm, "--repeat", repeat,
@@ -133,7 +133,7 @@ TEST_F(CtlJob, AWarmSerialRunTellsLaterJobsWhatTheyAreComparedWith) {
   EXPECT_THAT(Ok({"job", "show", "4"}), HasSubstr("ms, the product alone (job 3, "));
 }
 
-TEST_F(CtlJob, AFirstComparisonTellsItsJobWhatItIsComparedWith) {
+TEST_F(CtlJob, AFirstComparisonNamesItsBaseline) {
   WriteNpy(world_.Path("A.npy"), SmallIntegers(96, 80, 1));
   WriteNpy(world_.Path("B.npy"), SmallIntegers(80, 64, 2));
   const Json ran = OkJson({"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
@@ -227,7 +227,7 @@ TEST_F(CtlJob, JobsOnDisjointRanksComputeAtTheSameInstant) {
   EXPECT_GT(together_us, 0);
 }
 
-TEST_F(CtlJob, ACancelledJobEndsWhoeverWatchesIt) {
+TEST_F(CtlJob, ACancelledJobEndsItsWatches) {
   PutOperands();
   const std::string job = SubmitForever();
   const std::unique_ptr<Process> watch = world_.StartCtl(0, {"job", "watch", job});
@@ -240,7 +240,7 @@ TEST_F(CtlJob, ACancelledJobEndsWhoeverWatchesIt) {
   EXPECT_THAT(Ok({"job", "why", job}), HasSubstr("has been cancelled"));
 }
 
-TEST_F(CtlJob, WhoWaitsForAJobThatIsCancelledIsToldItsNameOnce) {
+TEST_F(CtlJob, AWaitForACancelledJobNamesTheJobOnce) {
   PutOperands();
   const std::unique_ptr<Process> submit = world_.StartCtl(
       0, {"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--wait"});
@@ -250,7 +250,7 @@ TEST_F(CtlJob, WhoWaitsForAJobThatIsCancelledIsToldItsNameOnce) {
   EXPECT_EQ(submit->err(), "agmmctl: job 1 was cancelled\n");
 }
 
-TEST_F(CtlJob, ALongJobsDeadlineSaysHowFarItCame) {
+TEST_F(CtlJob, ALongJobsDeadlineReportsItsProgress) {
   PutOperands();
   const Ran ran = Run({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout",
                        "500ms", "--wait"});
@@ -265,7 +265,7 @@ class CtlHungJob : public Ctl {
   CtlHungJob() : Ctl({.nodes = 2, .devices = 2, .failpoints = "executor.hold_rank_3=*"}) {}
 };
 
-TEST_F(CtlHungJob, IsExplainedWhileItRunsWhileAnotherIsBehindItAndAfterItsDeadline) {
+TEST_F(CtlHungJob, IsExplainedWhileRunningAndAfterItsDeadline) {
   PutOperands();
   const auto submit = [&](const char* timeout) {
     return absl::StrCat(OkJson({"job", "submit", "--bind", "A=X,B=W,C=Y", "--algorithm", "ring",
@@ -369,7 +369,7 @@ TEST_F(CtlJob, AnInterruptEndsAWatchAndCancelsAWaitingSubmit) {
   EXPECT_TRUE(Reaches("2", "cancelled"));
 }
 
-TEST_F(CtlJob, AProductOfOneRankIsLocalWhateverWasAsked) {
+TEST_F(CtlJob, AProductOfOneRankIsAlwaysLocal) {
   for (const auto& [name, sharding] : {std::pair{"A", "[M_x, K]"}, {"B", "[K, N_x]"}})
     Ok({"tensor", "fill", name, "--shape", "64x64", "--sharding", sharding, "--ranks", "2"});
   const Json job =

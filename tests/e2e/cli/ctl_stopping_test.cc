@@ -106,7 +106,7 @@ class CtlStopping : public ::testing::Test {
   StoppingDaemon daemon_;
 };
 
-TEST_F(CtlStopping, ADaemonThatStopsIsNoCtrlC) {
+TEST_F(CtlStopping, AStoppingDaemonIsNotMistakenForCtrlC) {
   const std::string error = ErrorOf({"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"});
   EXPECT_THAT(error, HasSubstr("the daemon is stopping"));
   EXPECT_THAT(error, HasSubstr("may still be running"));

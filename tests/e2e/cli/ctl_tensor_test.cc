@@ -37,7 +37,7 @@ TEST_F(CtlTensor, TensorsArePutListedShownReadAndDeleted) {
   EXPECT_EQ(ReadFile(world_.Path("none.npy")), "");
 }
 
-TEST_F(CtlTensor, SeveralAreDeletedAndThoseThatAreNotThereAreNamed) {
+TEST_F(CtlTensor, RemovingSeveralTensorsNamesTheMissingOnes) {
   for (const char* name : {"A", "B", "C"}) Ok({"tensor", "fill", name, "--shape", "2x2"});
   ExpectError({"tensor", "rm", "A", "#x"}, 2, "\"#x\"");
   ExpectError({"tensor", "rm", "A", "V", "B", "U"}, 4,
@@ -46,7 +46,7 @@ TEST_F(CtlTensor, SeveralAreDeletedAndThoseThatAreNotThereAreNamed) {
   EXPECT_EQ(Ok({"tensor", "rm", "C"}), "");
 }
 
-TEST_F(CtlTensor, AnErrorIsJsonWhereJsonIsAsked) {
+TEST_F(CtlTensor, ErrorsAreJsonWithTheJsonFlag) {
   for (const auto& [arguments, code, exit] :
        {std::tuple{std::vector<std::string>{"tensor", "show", "V", "--json"}, "NOT_FOUND", 4},
         {std::vector<std::string>{"tensor", "lst", "--json"}, "INVALID_ARGUMENT", 2},
@@ -82,7 +82,7 @@ TEST_F(CtlTensor, Bf16TravelsRawAndExactly) {
   EXPECT_TRUE(SameBits(Get("V"), matrix));
 }
 
-TEST_F(CtlTensor, ASecondPutRewritesWhereTheSpecIsTheSame) {
+TEST_F(CtlTensor, ASecondPutOfTheSameSpecRewrites) {
   const Json first = Put("W", SmallIntegers(8, 8, 1), {"--sharding", "[K, N_x]"});
   const TestMatrix again = SmallIntegers(8, 8, 2);
   const Json second = Put("W", again, {"--sharding", "[K, N_x]"});
@@ -94,7 +94,7 @@ TEST_F(CtlTensor, ASecondPutRewritesWhereTheSpecIsTheSame) {
   EXPECT_EQ(OkJson({"tensor", "list"})["tensors"].size(), 1);
 }
 
-TEST_F(CtlTensor, AFillIsTheSameHoweverItIsSharded) {
+TEST_F(CtlTensor, AFillIsTheSameInEverySharding) {
   for (const char* kind : {"uniform", "integers"}) {
     const std::vector<std::string> same = {"--shape", "50x30", "--seed", "7", "--kind", kind};
     auto fill = [&](const std::string& name, std::vector<std::string> flags) {

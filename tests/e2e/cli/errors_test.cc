@@ -98,7 +98,7 @@ TEST_F(OneNode, ShapesThatDoNotFitNameBothFilesAndNumbers) {
       absl::StrCat(world_.Path("A.npy"), " is 8 x 8 and ", world_.Path("B7.npy"), " is 7 x 5"));
 }
 
-TEST_F(OneNode, FlagsThatMeanNothingAreRefused) {
+TEST_F(OneNode, MeaninglessFlagsAreRefused) {
   ExpectRefused("A.npy", "B.npy", {"--algorithm", "magic"}, 2, "\"magic\"");
   ExpectRefused("A.npy", "B.npy", {"--dtype", "f64"}, 2, "f64");
   ExpectRefused("A.npy", "B.npy", {"--chunks", "-1"}, 2, "-1");
@@ -136,7 +136,7 @@ TEST_F(OneNode, AnOutputThatCannotBeWrittenIsRefusedFirst) {
   EXPECT_EQ(MetricOf(world_.Status(0), "jobs_submitted_total"), 0);
 }
 
-TEST_F(OneNode, AFullHeapSaysWhatIsFreeAndTakesNothing) {
+TEST_F(OneNode, AFullHeapReportsFreeBytesAndAllocatesNothing) {
   const int64_t free = FreeBytes(world_.Status(0));
   WriteNpy(world_.Path("A1000.npy"), SmallIntegers(1000, 600, 1));
   WriteNpy(world_.Path("B1000.npy"), SmallIntegers(600, 1000, 2));
@@ -179,7 +179,7 @@ TEST(Socket, InUseIsNamedAndTheFirstDaemonLivesOn) {
   EXPECT_TRUE(ready());
 }
 
-TEST(Socket, ADaemonThatHasServedStopsInGoodOrder) {
+TEST(Socket, ADaemonThatHasServedStopsCleanly) {
   World world({});  // used only for its folder
   WriteNpy(world.Path("A.npy"), SmallIntegers(8, 8, 1));
   for (int run = 0; run < 6; ++run) {
@@ -218,7 +218,7 @@ TEST(NoDaemon, IsNamedWithWhatToDo) {
                          "host:port or unix:/path\n"));
 }
 
-TEST(NoDaemon, AHostThatHasNoAddressIsSaidToHaveNone) {
+TEST(NoDaemon, AHostWithoutAnAddressIsReported) {
   World world({});
   Process agmmctl({Program("agmmctl"), "--endpoint", "no..host:7101", "status"}, world.Path("ctl"));
   EXPECT_EQ(agmmctl.Wait(kPatience), 3);
@@ -227,7 +227,7 @@ TEST(NoDaemon, AHostThatHasNoAddressIsSaidToHaveNone) {
       "agmmctl: the host of no..host:7101 cannot be found; check its name, or give its address\n");
 }
 
-TEST(IncompleteWorld, NamesWhoIsMissing) {
+TEST(IncompleteWorld, NamesTheMissingNodes) {
   for (int present : {0, 1}) {
     World world({.nodes = 2});
     world.Start(present);

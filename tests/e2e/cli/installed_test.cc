@@ -49,7 +49,7 @@ TEST_F(Installed, ExamplesAreBuiltAgainstItAndRun) {
               MatchesRegex("20 rounds, median [0-9]+ us\n"));
 }
 
-TEST_F(Installed, TheProgramsRunFromThere) {
+TEST_F(Installed, TheProgramsRunFromThePrefix) {
   EXPECT_THAT(Run({prefix_ + "/bin/agmmd", "--version"}), HasSubstr("agmmd"));
   EXPECT_THAT(Run({prefix_ + "/bin/agmmctl", "--version"}), HasSubstr("agmmctl"));
   // The UCX that it was built with, not the distribution's.
@@ -59,7 +59,7 @@ TEST_F(Installed, TheProgramsRunFromThere) {
   }
 }
 
-TEST_F(Installed, TheServiceStartsTheDaemonThatIsThere) {
+TEST_F(Installed, TheServiceStartsTheInstalledDaemon) {
   const std::string unit = prefix_ + "/lib/systemd/system/agmmd.service";
   EXPECT_THAT(ReadFile(unit),
               HasSubstr("\nExecStart=" + prefix_ + "/bin/agmmd --config /etc/agmm/"));
@@ -71,7 +71,7 @@ TEST_F(Installed, TheServiceStartsTheDaemonThatIsThere) {
   EXPECT_EQ(verify.out() + verify.err(), "");
 }
 
-TEST_F(Installed, TheServiceHasAnAbsolutePathWhereThePrefixHasNot) {
+TEST_F(Installed, TheServiceHasAnAbsolutePathForARelativePrefix) {
   Run({AGMM_CMAKE, "-E", "chdir", world_.Path(""), AGMM_CMAKE, "--install", AGMM_BUILD_DIR,
        "--prefix", "other/"});
   EXPECT_THAT(ReadFile(world_.Path("other/lib/systemd/system/agmmd.service")),
@@ -91,7 +91,7 @@ TEST_F(Installed, TheServicesUserIsCreated) {
   EXPECT_THAT(ReadFile(root + "/etc/passwd"), MatchesRegex("agmm:.*:/usr/sbin/nologin\n"));
 }
 
-TEST_F(Installed, TheLibraryBringsItsOwnNamesOnly) {
+TEST_F(Installed, TheLibraryExportsOnlyItsOwnNames) {
   const std::string names = Run(
       {AGMM_NM, "-DC", "--defined-only", "-f", "posix", prefix_ + "/" AGMM_LIBDIR "/libagmm.so"});
   int count = 0;

@@ -90,7 +90,7 @@ TEST_P(MatmulOn, PeerLoadsReachNoOtherNode) {
   EXPECT_THAT(ran.err, HasSubstr("algorithm peer multiplies out of the memory of one node"));
 }
 
-TEST_P(MatmulOn, ClientsAtOnceDoNotMeet) {
+TEST_P(MatmulOn, ConcurrentClientsDoNotInterfere) {
   const int nodes = std::get<0>(GetParam());
   const TestMatrix a = SmallIntegers(97, 333, 1), b = SmallIntegers(333, 61, 2),
                    want = Product(a, b);

@@ -105,7 +105,7 @@ TEST_F(OneConfiguration, AnUnknownNameEndsTheStartWithTheList) {
   EXPECT_THAT(host.err, HasSubstr("the host's name, \""));
 }
 
-TEST_F(OneConfiguration, ACheckSaysWhatItDoesNotCheckAndWhichHeapsDoNotFitHere) {
+TEST_F(OneConfiguration, ACheckNamesItsLimitsAndHeapsThatDoNotFit) {
   const auto check = [&](const std::string& heap) {
     const std::string path = world_.Path("heap.txtpb");
     WriteFile(path, absl::StrFormat(R"(world { cluster: "alone" node { name: "n" devices: 2 } }

@@ -89,14 +89,14 @@ TEST(PlanCli, OnOneNodeAutoCopiesNothing) {
   EXPECT_THAT(result.out, HasSubstr("\nmoved      6 MiB by memory an epoch\n"));
 }
 
-TEST(PlanCli, ProductsThatMoveNothingSaySo) {
+TEST(PlanCli, ProductsThatMoveNothingAreMarked) {
   const Result result =
       Agmmctl("plan --spec 'A[M_x, K] * B[K, N] -> C[M_x, N]' --shape M=8,N=4,K=4 --mesh x=2");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   EXPECT_THAT(result.out, HasSubstr("algorithm  local (nothing has to move)\n"));
 }
 
-TEST(PlanCli, ABoundedWorkspaceSaysWhatItSavesAndWhatItsSumsCost) {
+TEST(PlanCli, ABoundedWorkspaceReportsItsSavingAndItsSums) {
   const std::string question =
       "plan --shape M=4096,N=1024,K=4096 --mesh x=8 --split N=x --algorithm ring --chunks 1 "
       "--k-chunks 2 --workspace-shards 2";
@@ -227,7 +227,7 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
   }
 }
 
-TEST(PlanCli, APlanThatIsTooLargeIsRefusedAtOnceWithWhatItTakes) {
+TEST(PlanCli, APlanThatIsTooLargeIsRefusedAtOnceWithItsSize) {
   const Result result = Agmmctl(
       "plan --shape M=1048576,N=4096,K=4096 --mesh x=4096 --nodes 512 --algorithm ring --chunks "
       "256");
@@ -237,7 +237,7 @@ TEST(PlanCli, APlanThatIsTooLargeIsRefusedAtOnceWithWhatItTakes) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
 }
 
-TEST(PlanCli, APlanThatDaemonsRefuseSaysSo) {
+TEST(PlanCli, APlanThatDaemonsRefuseIsMarked) {
   const Result result = Agmmctl(
       "plan --shape M=4096,N=64,K=64 --mesh x=16 --nodes 16 --algorithm ring --split N=x --chunks "
       "256 --k-chunks 2");
@@ -246,7 +246,7 @@ TEST(PlanCli, APlanThatDaemonsRefuseSaysSo) {
   EXPECT_THAT(result.out, HasSubstr("; daemons plan at most 131072\n"));
 }
 
-TEST(PlanCli, APlanThatDaemonsRefuseSaysSoBeforeItIsPlanned) {
+TEST(PlanCli, APlanThatDaemonsRefuseIsMarkedBeforePlanning) {
   const Result result = Agmmctl(
       "plan --shape M=8388608,N=8388608,K=8388608 --mesh x=4 --nodes 4 --algorithm direct --split "
       "N=x --chunks 128 --k-chunks 128");
@@ -287,7 +287,7 @@ TEST(PlanCli, ExplanationShowsEverySplit) {
   EXPECT_EQ(taken["flops"], 2.0 * 512 * 256 * 4096);
 }
 
-TEST(PlanCli, ExplanationTellsWhatASumWouldMove) {
+TEST(PlanCli, ExplanationShowsTheMovesOfASum) {
   const OrderedJson splits =
       OrderedJson::parse(Agmmctl("plan --shape M=64,N=32,K=4096 --mesh x=4 --json --explain --spec "
                                  "'A[M, K_x] * B[K_x, N] -> C[M_x, N]'")
@@ -302,7 +302,7 @@ TEST(PlanCli, ExplanationTellsWhatASumWouldMove) {
   EXPECT_EQ((*sum)["memory_bytes"], 64 * 32 * 4) << "its part of the sum";
 }
 
-TEST(PlanCli, WhatNeedsASumIsRefused) {
+TEST(PlanCli, ASplitThatNeedsASumIsRefused) {
   const Result result = Agmmctl(
       "plan --shape M=8,N=8,K=8 --mesh x=2 --split K=x "
       "--spec 'A[M, K_x] * B[K_x, N] -> C[M, N]'");
