@@ -100,7 +100,7 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<UdpHeartbeats> udp_heartbeats_;
   std::shared_ptr<grpc::Channel> channel_;  // these three exist on the other nodes
   std::unique_ptr<SequencerClient> client_;
-  std::unique_ptr<Join> join_;
+  std::unique_ptr<JoinStream> join_;
   SequencerCalls calls_;
   const std::shared_ptr<OwnerQuota> transfer_memory_ =
       TransferMemory(config_.transfer_memory_bytes);
@@ -296,9 +296,9 @@ absl::Status WholeDaemon::CreateClient() {
   AGMM_ASSIGN_OR_RETURN(udp_heartbeats_, UdpHeartbeats::Ask(config_.peer_address));
   client_ = std::make_unique<SequencerClient>(channel_, config_.Describe(0), &pauses_);
   calls_ = client_->calls();
-  join_ =
-      std::make_unique<Join>(config_.peer_address, channel_, config_.secret, loop_.get(),
-                             heartbeats_.get(), udp_heartbeats_.get(), member_.get(), view_.get());
+  join_ = std::make_unique<JoinStream>(config_.peer_address, channel_, config_.secret, loop_.get(),
+                                       heartbeats_.get(), udp_heartbeats_.get(), member_.get(),
+                                       view_.get());
   return absl::OkStatus();
 }
 

@@ -120,7 +120,8 @@ class LaneName {
   void Add(const Problem& problem, const Step& step) {
     const auto* transfer = std::get_if<Transfer>(&step.op);
     if (transfer == nullptr) {
-      what_.insert(std::holds_alternative<Multiply>(step.op) ? "multiply" : "reduce");
+      if (std::holds_alternative<Multiply>(step.op)) what_.insert("multiply");
+      if (std::holds_alternative<Reduce>(step.op)) what_.insert("reduce");
       return;
     }
     for (const Place& to : transfer->to) {

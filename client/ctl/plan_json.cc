@@ -99,7 +99,6 @@ class Writer {
     return json;
   }
   Json Of(const Transfer& op) const {
-    if (op.to.empty()) return {{"op", "join"}};
     return {{"op", "transfer"},
             {"block", Of(op.block)},
             {"from", Of(op.from)},
@@ -122,6 +121,7 @@ class Writer {
     return {{"op", "reduce"},      {"c", Of(op.c)},     {"from", Of(op.from)},
             {"into", Of(op.into)}, {"out", Of(op.out)}, {"finish", op.finish}};
   }
+  static Json Of(const Join&) { return {{"op", "join"}}; }
   Json Of(const Block& block) const {
     return {{"operand", OperandText(problem_, block.operand)},
             {"rows", {block.rows.begin, block.rows.end}},

@@ -61,14 +61,14 @@ std::string RankTable(const Topology& topology, const Schedule& schedule,
   return table.ToString();
 }
 
-// "960: 448 transfer, 512 multiply". A join is a transfer to nowhere.
+// "960: 448 transfer, 512 multiply".
 std::string CountText(const Schedule& schedule, bool carried) {
   static constexpr const char* kNames[] = {"transfer", "multiply", "reduce", "join"};
   int total = 0, carriers = 0, counts[4] = {};
   for (const std::vector<Step>& steps : schedule.ranks) {
     for (const Step& step : steps) {
       const auto* transfer = std::get_if<Transfer>(&step.op);
-      ++counts[transfer != nullptr && transfer->to.empty() ? 3 : step.op.index()];
+      ++counts[step.op.index()];
       carriers += transfer != nullptr && transfer->carrier >= 0;
       ++total;
     }

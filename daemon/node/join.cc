@@ -49,14 +49,14 @@ std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address) {
 
 // The member's end of a Join call. One attempt: waits for the connection, then lives as long as the
 // call and its owners.
-class Join::MemberEnd final
+class JoinStream::MemberEnd final
     : public Stream<grpc::ClientBidiReactor<v1::MemberMessage, v1::SequencerMessage>,
                     v1::MemberMessage>,
       public SequencerLink,
       public HeartbeatStream {
  public:
   // `join` must wait for OnEnded, but not for the last heartbeat.
-  explicit MemberEnd(Join* join)
+  explicit MemberEnd(JoinStream* join)
       : join_(join), udp_heartbeats_(join->udp_heartbeats_), view_(join->view_) {}
 
   void Start() {
@@ -174,7 +174,7 @@ class Join::MemberEnd final
         });
   }
 
-  Join* const join_;
+  JoinStream* const join_;
   UdpHeartbeats* const udp_heartbeats_;
   const StatusView* const view_;
   grpc::ClientContext context_;
@@ -189,9 +189,9 @@ class Join::MemberEnd final
   std::optional<std::string> sent_usage_;
 };
 
-Join::Join(std::string address, std::shared_ptr<grpc::Channel> channel, std::string secret,
-           Loop* loop, HeartbeatThread* heartbeats, UdpHeartbeats* udp_heartbeats, Member* member,
-           const StatusView* view)
+JoinStream::JoinStream(std::string address, std::shared_ptr<grpc::Channel> channel,
+                       std::string secret, Loop* loop, HeartbeatThread* heartbeats,
+                       UdpHeartbeats* udp_heartbeats, Member* member, const StatusView* view)
     : address_(std::move(address)),
       stub_(v1::PeerService::NewStub(std::move(channel))),
       secret_(std::move(secret)),
@@ -201,7 +201,7 @@ Join::Join(std::string address, std::shared_ptr<grpc::Channel> channel, std::str
       member_(member),
       view_(view) {}
 
-void Join::Start() {
+void JoinStream::Start() {
   if (closed_ != nullptr) return;
   stream_ = std::make_shared<MemberEnd>(this);
   stream_->Start();
@@ -214,7 +214,7 @@ void Join::Start() {
   });
 }
 
-void Join::OnEnded(const absl::Status& end, bool given_up, const std::string& detail) {
+void JoinStream::OnEnded(const absl::Status& end, bool given_up, const std::string& detail) {
   stream_ = nullptr;
   loop_->Cancel(patience_);
   const std::string how(end.message());
@@ -230,7 +230,7 @@ void Join::OnEnded(const absl::Status& end, bool given_up, const std::string& de
   if (retry < absl::InfiniteDuration()) retry_ = loop_->PostAfter(retry, [this] { Start(); });
 }
 
-void Join::Stop() {
+void JoinStream::Stop() {
   if (std::exchange(stopped_, true)) return;
   const auto closed = std::make_shared<std::promise<void>>();
   loop_->Post([this, closed] {

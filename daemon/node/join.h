@@ -21,14 +21,14 @@ namespace agmm {
 // Returns a channel to the daemon at `address` that first reconnects 100 ms after a failure.
 std::shared_ptr<grpc::Channel> PeerChannel(const std::string& address);
 
-class Join {
+class JoinStream {
  public:
   // Requires that all arguments outlive this, and that `view` and `udp_heartbeats` outlive the last
   // heartbeats of its streams. `channel` leads to `address`; `secret` is the world's.
-  Join(std::string address, std::shared_ptr<grpc::Channel> channel, std::string secret, Loop* loop,
-       HeartbeatThread* heartbeats, UdpHeartbeats* udp_heartbeats, Member* member,
-       const StatusView* view);
-  ~Join() { Stop(); }
+  JoinStream(std::string address, std::shared_ptr<grpc::Channel> channel, std::string secret,
+             Loop* loop, HeartbeatThread* heartbeats, UdpHeartbeats* udp_heartbeats, Member* member,
+             const StatusView* view);
+  ~JoinStream() { Stop(); }
   // Ends the stream and waits for its end; the loop must still run. Must not be called on the loop.
   // Idempotent.
   void Stop();

@@ -65,8 +65,8 @@ ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Sc
     int count = 0, multiply_step = -1;
     for (size_t i = 0; i < steps.size(); ++i) {
       if (const auto* transfer = std::get_if<Transfer>(&steps[i].op)) {
-        facts.transfers |= !transfer->to.empty();
-        facts.c_travels |= !transfer->to.empty() && transfer->block.operand == problem.product.c;
+        facts.transfers = true;
+        facts.c_travels |= transfer->block.operand == problem.product.c;
       } else if (std::holds_alternative<Multiply>(steps[i].op)) {
         ++count;
         multiply_step = static_cast<int>(i);

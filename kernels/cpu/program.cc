@@ -100,6 +100,11 @@ class Cutting {
     return absl::OkStatus();
   }
 
+  static absl::Status Cut(const Join& join, ProgramStep* step) {
+    step->op = join;
+    return absl::OkStatus();
+  }
+
   // Chooses the place of the sum so that a matmul can add to it: on chip, in place, or in scratch
   // with a conversion afterwards.
   absl::Status ChooseMatmuls(const std::vector<Piece>& pieces, GemmOp* op) {

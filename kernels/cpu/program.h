@@ -29,7 +29,7 @@ struct GemmOp : MultiplyOp {
 };
 
 struct ProgramStep : StepEdges {
-  std::variant<CopyOp, GemmOp, ReduceOp> op;
+  std::variant<CopyOp, GemmOp, ReduceOp, Join> op;
   std::vector<Piece> pieces;
 };
 

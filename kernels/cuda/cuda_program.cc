@@ -50,10 +50,8 @@ class CudaLowering {
  private:
   absl::Status Lower(CopyOp& op, CudaStep* step) {
     CudaCopy copy{std::move(op), {}};
-    if (!copy.to.empty()) {
-      AGMM_RETURN_IF_ERROR(Reach(copy.from));
-      copy.row_bytes = copy.cols * SizeOf(copy.from.dtype);
-    }
+    AGMM_RETURN_IF_ERROR(Reach(copy.from));
+    copy.row_bytes = copy.cols * SizeOf(copy.from.dtype);
     for (const HeapPlace& to : copy.to) {
       copy.ways.push_back(to.heap == nullptr           ? CudaCopy::Way::kSend
                           : !peers_[to.rank].reachable ? CudaCopy::Way::kThrough
@@ -128,6 +126,11 @@ class CudaLowering {
     if (op.finish) AGMM_RETURN_IF_ERROR(Reach(op.out));
     AddTime(0, 3 * op.rows * op.cols * SizeOf(DType::kF32));
     step->op = op;
+    return absl::OkStatus();
+  }
+
+  static absl::Status Lower(const Join& join, CudaStep* step) {
+    step->op = join;
     return absl::OkStatus();
   }
 

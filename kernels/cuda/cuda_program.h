@@ -47,7 +47,7 @@ struct CudaMultiply : MultiplyOp {
 };
 
 struct CudaStep : StepEdges {
-  std::variant<CudaCopy, CudaMultiply, ReduceOp> op;
+  std::variant<CudaCopy, CudaMultiply, ReduceOp, Join> op;
 
   const CudaCopy* copy() const { return std::get_if<CudaCopy>(&op); }
   // Returns true if part of it goes that way.

@@ -27,6 +27,7 @@ class StepWork {
   absl::Status Do(int step, const CudaCopy& copy, std::byte* staged) const;
   absl::Status Do(int step, const CudaMultiply& multiply, std::byte* staged) const;
   absl::Status Do(int step, const ReduceOp& reduce, std::byte* staged) const;
+  static absl::Status Do(int, const Join&, std::byte*) { return absl::OkStatus(); }
   CUdeviceptr AddressOf(const HeapPlace& place) const;
   RowsEnd EndAt(const HeapPlace& place) const;
   elementwise::Matrix MatrixAt(const HeapPlace& place) const;

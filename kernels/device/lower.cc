@@ -76,7 +76,6 @@ class Lowering {
 
   CopyOp LowerOp(const Transfer& transfer) {
     CopyOp op;
-    if (transfer.to.empty()) return op;
     op.rows = transfer.block.rows.size();
     op.cols = transfer.block.cols.size();
     op.from = plan_.Locate(transfer.from);
@@ -118,6 +117,8 @@ class Lowering {
     if (op.finish) op.out = plan_.Locate(reduce.out);
     return op;
   }
+
+  static Join LowerOp(const Join& join) { return join; }
 
   // Returns true if `bytes` more may be pushed to `node`; then they count as pushed.
   bool Push(int node, int64_t bytes) {

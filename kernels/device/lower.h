@@ -49,7 +49,7 @@ struct StepEdges {
 };
 
 struct LoweredStep : StepEdges {
-  std::variant<CopyOp, MultiplyOp, ReduceOp> op;
+  std::variant<CopyOp, MultiplyOp, ReduceOp, Join> op;
 };
 
 struct LoweredRank {

@@ -141,8 +141,7 @@ std::string RankPlan::Producer(const Slot& slot) const {
       if (std::count(step.signals.begin(), step.signals.end(), slot) == 0) continue;
       std::string text = Describe(problem, step);
       // Only the description of a copy names the rank that it comes from.
-      const auto* transfer = std::get_if<Transfer>(&step.op);
-      if (transfer == nullptr || transfer->to.empty())
+      if (!std::holds_alternative<Transfer>(step.op))
         absl::StrAppend(&text, " at rank ", WorldRank(static_cast<Rank>(rank)));
       return text;
     }

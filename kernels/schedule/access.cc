@@ -12,7 +12,6 @@ absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index
     out.push_back({rank, index, to, write, is_from, block, place});
   };
   if (const auto* transfer = std::get_if<Transfer>(&step.op)) {
-    if (transfer->to.empty()) return out;
     add(transfer->block, transfer->from, false, -1, true);
     for (int i = 0; i < static_cast<int>(transfer->to.size()); ++i) {
       add(transfer->block, transfer->to[i], true, IsArrival(step, rank, i) ? i : -1);
@@ -22,11 +21,10 @@ absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index
     add(multiply->b, multiply->b_place, false);
     if (multiply->acc) add(multiply->c, *multiply->acc, !multiply->finish);
     if (multiply->finish) add(multiply->c, multiply->out, true);
-  } else {
-    const Reduce& reduce = std::get<Reduce>(step.op);
-    add(reduce.c, reduce.from, false);
-    add(reduce.c, reduce.into, true);
-    if (reduce.finish) add(reduce.c, reduce.out, true);
+  } else if (const auto* reduce = std::get_if<Reduce>(&step.op)) {
+    add(reduce->c, reduce->from, false);
+    add(reduce->c, reduce->into, true);
+    if (reduce->finish) add(reduce->c, reduce->out, true);
   }
   return out;
 }

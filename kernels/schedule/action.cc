@@ -35,7 +35,6 @@ int64_t BytesOf(const Block& block, const Place& place) {
 }
 
 Action OpAction(const Problem& problem, const Transfer& op) {
-  if (op.to.empty()) return {"join", "join", "bytes", 0};
   std::vector<std::string> others;
   for (const Place& place : op.to) {
     if (place.rank != op.from.rank)
@@ -57,6 +56,8 @@ Action OpAction(const Problem& problem, const Reduce& op) {
       absl::StrFormat("add %s from rank %d", Part(problem, op.c), problem.mesh.ranks[op.from.rank]),
       "reduce", "bytes", BytesOf(op.c, op.from)};
 }
+
+Action OpAction(const Problem&, const Join&) { return {"join", "join", "bytes", 0}; }
 
 }  // namespace
 

@@ -15,10 +15,7 @@
 namespace agmm {
 namespace {
 
-bool IsJoin(const Step& step) {
-  const auto* transfer = std::get_if<Transfer>(&step.op);
-  return transfer != nullptr && transfer->to.empty();
-}
+bool IsJoin(const Step& step) { return std::holds_alternative<Join>(step.op); }
 
 int CarrierOf(const Step& step) {
   const auto* transfer = std::get_if<Transfer>(&step.op);

@@ -190,7 +190,7 @@ absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topolo
 Schedule TransfersOf(Schedule schedule) {
   for (std::vector<Step>& steps : schedule.ranks) {
     for (Step& step : steps) {
-      if (std::holds_alternative<Multiply>(step.op)) step.op = Transfer();
+      if (std::holds_alternative<Multiply>(step.op)) step.op = Join();
     }
   }
   return schedule;

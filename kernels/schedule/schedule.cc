@@ -68,15 +68,15 @@ bool TouchesOperand(const Step& step, Rank rank) {
     return place.rank == rank && place.buffer != kWorkspace;
   };
   if (const auto* transfer = std::get_if<Transfer>(&step.op)) {
-    return !transfer->to.empty() &&
-           (owns(transfer->from) || std::any_of(transfer->to.begin(), transfer->to.end(), owns));
+    return owns(transfer->from) || std::any_of(transfer->to.begin(), transfer->to.end(), owns);
   }
   if (const auto* multiply = std::get_if<Multiply>(&step.op)) {
     return owns(multiply->a_place) || owns(multiply->b_place) ||
            (multiply->acc && owns(*multiply->acc)) || (multiply->finish && owns(multiply->out));
   }
-  const Reduce& reduce = std::get<Reduce>(step.op);
-  return owns(reduce.from) || owns(reduce.into) || (reduce.finish && owns(reduce.out));
+  if (const auto* reduce = std::get_if<Reduce>(&step.op))
+    return owns(reduce->from) || owns(reduce->into) || (reduce->finish && owns(reduce->out));
+  return false;
 }
 
 }  // namespace

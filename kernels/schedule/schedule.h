@@ -51,11 +51,11 @@ struct Wait {
 // bytes complete. The step is over when `from` has been read and each `to` at its own rank is
 // written; signals behind the last `to` are set then. Once all `to` hold the bytes, `from` has been
 // read: a step that has seen the signals of all of them may write over `from`. Verify relies on
-// this rule, so every executor has to keep it. An empty `to` is a join: waits and signals only.
+// this rule, so every executor has to keep it.
 struct Transfer {
   Block block;
   Place from;
-  std::vector<Place> to;
+  std::vector<Place> to;  // at least one
   // Index of the Multiply step of this rank whose tiles feed it, or -1. The transfers of a lane run
   // along with their multiplies, in the same order.
   int carrier = -1;
@@ -84,8 +84,15 @@ struct Reduce {
   bool operator==(const Reduce&) const = default;
 };
 
+// Moves nothing: the step only waits and signals.
+struct Join {
+  bool operator==(const Join&) const = default;
+};
+
+using StepOp = std::variant<Transfer, Multiply, Reduce, Join>;
+
 struct Step {
-  std::variant<Transfer, Multiply, Reduce> op;
+  StepOp op = Join();
   int lane = 0;               // steps of a lane run in order; lanes are unordered: see RelayLanes
   std::vector<Wait> waits;    // all hold before the step starts
   std::vector<Slot> signals;  // set after the step's last byte, release order

@@ -31,7 +31,6 @@ std::string BlockAt(const Problem& problem, const Block& block, const Place& pla
 }
 
 std::string OpText(const Problem& problem, const Transfer& op) {
-  if (op == Transfer{}) return "join";
   std::string text = absl::StrCat("transfer ", BlockAt(problem, op.block, op.from));
   for (size_t i = 0; i < op.to.size(); ++i)
     absl::StrAppend(&text, i == 0 ? " -> " : ", ", PlaceText(problem, op.to[i]));
@@ -56,6 +55,8 @@ std::string OpText(const Problem& problem, const Reduce& op) {
   if (op.finish) text += "  finish";
   return text;
 }
+
+std::string OpText(const Problem&, const Join&) { return "join"; }
 
 void AppendSlots(std::string* out, const Step& step) {
   if (!step.waits.empty()) absl::StrAppend(out, "  wait");
@@ -87,7 +88,6 @@ std::string Part(const Problem& problem, const Block& block) {
 }
 
 std::string Phrase(const Problem& problem, const Transfer& op) {
-  if (op.to.empty()) return "a join";
   return absl::StrFormat("%s of %s from rank %d", Part(problem, op.block),
                          OperandText(problem, op.block.operand), op.from.rank);
 }
@@ -103,6 +103,8 @@ std::string Phrase(const Problem& problem, const Reduce& op) {
   return absl::StrFormat("%s %s += the partial sum at rank %d", OperandText(problem, op.c.operand),
                          Part(problem, op.c), op.from.rank);
 }
+
+std::string Phrase(const Problem&, const Join&) { return "a join"; }
 
 }  // namespace
 

@@ -116,7 +116,6 @@ class Contents {
   }
 
   absl::Status Run(const Transfer& transfer) {
-    if (transfer.to.empty()) return absl::OkStatus();
     std::vector<Region> pieces;
     AGMM_RETURN_IF_ERROR(Read(transfer.block, transfer.from, pieces));
     for (const Place& to : transfer.to) {
@@ -163,6 +162,8 @@ class Contents {
     AGMM_RETURN_IF_ERROR(Write({reduce.c, reduce.into, into}));
     return reduce.finish ? Finish(reduce.c, into, reduce.out) : absl::OkStatus();
   }
+
+  static absl::Status Run(const Join&) { return absl::OkStatus(); }
 
   absl::Status CheckComplete() {
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {

@@ -35,9 +35,8 @@ void ExpectOrdered(const Schedule& schedule, const std::vector<EpochReport>& rep
       const auto* transfer = std::get_if<Transfer>(&step.op);
       // The end of a transfer is that of its last `to`, and a sender hears late of what has
       // arrived.
-      const bool exact =
-          transfer == nullptr || transfer->to.empty() ||
-          (transfer->to.size() == 1 && transfer->to[0].rank == static_cast<Rank>(rank));
+      const bool exact = transfer == nullptr || (transfer->to.size() == 1 &&
+                                                 transfer->to[0].rank == static_cast<Rank>(rank));
       for (const Slot& slot : step.signals) {
         producers[slot] = {exact ? time.end_ns : time.start_ns,
                            absl::StrCat("rank ", rank, " step ", i)};

@@ -19,7 +19,7 @@ class ArrivalTest : public testing::Test {
         heaps_{nullptr, cluster_.heap(1)} {
     for (size_t i = 0; i < schedule_.ranks[0].size(); ++i) {
       const auto* transfer = std::get_if<Transfer>(&schedule_.ranks[0][i].op);
-      if (transfer != nullptr && !transfer->to.empty()) send_ = static_cast<int>(i);
+      if (transfer != nullptr) send_ = static_cast<int>(i);
       if (transfer == nullptr && !schedule_.ranks[0][i].signals.empty())
         credit_ = static_cast<int>(i);
     }

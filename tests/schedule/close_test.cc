@@ -83,7 +83,7 @@ TEST(Close, DropsIdleJoinsAndCarriersFollow) {
   Hand h = Hand::Push();
   h.Op<Transfer>(0, 2).carrier = 0;
   const Schedule lean = Closed(h);
-  h.schedule.ranks[0].insert(h.schedule.ranks[0].begin(), Step{Transfer(), 3});
+  h.schedule.ranks[0].insert(h.schedule.ranks[0].begin(), Step{Join(), 3});
   h.Op<Transfer>(0, 3).carrier = 1;
   EXPECT_EQ(Closed(h), lean);
 }
@@ -91,7 +91,7 @@ TEST(Close, DropsIdleJoinsAndCarriersFollow) {
 TEST(Close, HandsTheWaitsOfASilentJoinToTheNextStep) {
   Hand h = Hand::Push();
   const Schedule lean = Closed(h);
-  h.schedule.ranks[0].insert(h.schedule.ranks[0].begin() + 1, Step{Transfer(), 0});
+  h.schedule.ranks[0].insert(h.schedule.ranks[0].begin() + 1, Step{Join(), 0});
   std::swap(h.At(0, 1).waits, h.At(0, 2).waits);
   EXPECT_EQ(Closed(h), lean);
 }
@@ -100,7 +100,7 @@ TEST(Close, KeepsOneOfTwoExitJoinsForTheSameReader) {
   Hand h = Hand::Load();
   h.Add(0, Transfer{h.A(0), h.Own(h.A(0), 0), {Hand::Work(0)}}, 2);
   const Schedule lean = Closed(h);
-  h.Add(0, Transfer(), 2, {{{0, 1}}});
+  h.Add(0, Join(), 2, {{{0, 1}}});
   const Schedule closed = Closed(h);
   EXPECT_EQ(closed.ranks[0].size(), lean.ranks[0].size());
 }
@@ -109,7 +109,7 @@ TEST(Close, CarriedWaitIsKeptForEitherOfTheTwoItGates) {
   // The push waits for what its lane implies; the multiply that carries it has no other reason to
   // wait.
   Hand h = Hand::Push();
-  h.Add(0, Transfer(), 1, {}, {{0, 7}});
+  h.Add(0, Join(), 1, {}, {{0, 7}});
   std::swap(h.At(0, 2), h.At(0, 3));
   h.Op<Transfer>(0, 3).carrier = 0;
   h.At(0, 3).waits.push_back({{0, 7}});

@@ -57,14 +57,13 @@ Mutant WithoutPart(const Schedule& schedule, Rank r, int s, int part) {
 std::vector<Place*> WorkspacePlaces(Step& step) {
   std::vector<Place*> places, out;
   if (auto* transfer = std::get_if<Transfer>(&step.op)) {
-    if (!transfer->to.empty()) places.push_back(&transfer->from);
+    places.push_back(&transfer->from);
     for (Place& to : transfer->to) places.push_back(&to);
   } else if (auto* multiply = std::get_if<Multiply>(&step.op)) {
     places = {&multiply->a_place, &multiply->b_place, &multiply->out};
     if (multiply->acc) places.push_back(&*multiply->acc);
-  } else {
-    auto& reduce = std::get<Reduce>(step.op);
-    places = {&reduce.from, &reduce.into, &reduce.out};
+  } else if (auto* reduce = std::get_if<Reduce>(&step.op)) {
+    places = {&reduce->from, &reduce->into, &reduce->out};
   }
   for (Place* place : places) {
     if (place->buffer == kWorkspace && place->pitch_bytes > 0) out.push_back(place);

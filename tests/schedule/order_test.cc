@@ -216,7 +216,7 @@ Schedule ReadsLate(const Problem& problem, bool late) {
   first[1 + kRows].waits.push_back({{0, 1}});
   first.back().signals.push_back({1, 1});
   second.push_back({send(1, 0), 2, {{{1, 1}, 1}}, {{0, 1}}});
-  second.push_back({Transfer(), 1, {{{1, 0}}}, {{1, 2}}});
+  second.push_back({Join(), 1, {{{1, 0}}}, {{1, 2}}});
   for (int i = 0; i < kRows; ++i) second.push_back({own(1, kRows + i), 0});
   second[2].waits.push_back({{1, 2}});
   second.push_back({product(1, {0, kRows}, work(1, 0)), 0});

@@ -16,7 +16,6 @@ int ScheduleBuilder::DrawLane(Rank rank) { return static_cast<int>(random_() % l
 ScheduleBuilder::Op ScheduleBuilder::EmitIn(Rank rank, int lane) {
   OpState op;
   op.rank = rank;
-  op.step.op = Transfer();
   op.step.lane = lane;
   op.time = static_cast<double>(ops_.size());
   ops_.push_back(op);

@@ -30,9 +30,7 @@ class ScheduleBuilder {
   Op EmitNext(Op before);
   int DrawLane(Rank rank);
   // Makes the join something else.
-  void Set(Op op, std::variant<Transfer, Multiply, Reduce> what) {
-    ops_[op].step.op = std::move(what);
-  }
+  void Set(Op op, StepOp what) { ops_[op].step.op = std::move(what); }
 
   // `from` is over before `to` starts. An arrival at a third rank is passed on by a join there.
   void AddEdge(Event from, Op to);

@@ -29,8 +29,7 @@ void ExpectCost(const ShardedPlan& plan, const Schedule& schedule) {
   int64_t steps = 0;
   for (const std::vector<Step>& rank : schedule.ranks) {
     for (const Step& step : rank) {
-      const auto* transfer = std::get_if<Transfer>(&step.op);
-      steps += transfer == nullptr || !transfer->to.empty();
+      steps += !std::holds_alternative<Join>(step.op);
     }
   }
   const int ranks = plan.problem.mesh.size();
@@ -70,7 +69,7 @@ void ExpectGatherAlone(const ShardedPlan& plan) {
     ASSERT_EQ(gather.ranks[rank].size(), whole.ranks[rank].size());
     for (size_t i = 0; i < whole.ranks[rank].size(); ++i) {
       Step expected = whole.ranks[rank][i];
-      if (std::holds_alternative<Multiply>(expected.op)) expected.op = Transfer();
+      if (std::holds_alternative<Multiply>(expected.op)) expected.op = Join();
       EXPECT_EQ(gather.ranks[rank][i], expected);
     }
   }

@@ -38,7 +38,7 @@ Schedule SmallSchedule() {
       {Multiply{a, b, c, at_a, at_b, sum, {}, true, false}, 0, {{{0, 2}, 0}, {{0, 1}, 1}}, {}});
   steps.push_back({Multiply{a, b, c, at_a, at_b, {}, at_c, false, true}, 0, {}, {}});
   steps.push_back({Reduce{c, peer, sum, at_c, true}, 0, {}, {{1, 3}}});
-  schedule.ranks[1].push_back({Transfer{}, 2, {{{1, 0}, 0}}, {{0, 1}}});
+  schedule.ranks[1].push_back({Join(), 2, {{{1, 0}, 0}}, {{0, 1}}});
   return schedule;
 }
 

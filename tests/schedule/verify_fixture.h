@@ -60,8 +60,8 @@ struct Hand {
   }
   Multiply OwnProduct(Rank rank) const { return Product(rank, rank, Own(A(rank), rank)); }
 
-  Step& Add(Rank rank, std::variant<Transfer, Multiply, Reduce> op, int lane,
-            std::vector<Wait> waits = {}, std::vector<Slot> signals = {}) {
+  Step& Add(Rank rank, StepOp op, int lane, std::vector<Wait> waits = {},
+            std::vector<Slot> signals = {}) {
     schedule.ranks[rank].push_back({std::move(op), lane, std::move(waits), std::move(signals)});
     return schedule.ranks[rank].back();
   }
@@ -85,10 +85,10 @@ struct Hand {
     Hand h(2, nodes);
     for (Rank r : {0, 1}) {
       const Rank o = 1 - r;
-      h.Add(r, Transfer(), 0, {}, {{o, 0}});
+      h.Add(r, Join(), 0, {}, {{o, 0}});
       h.Add(r, h.OwnProduct(r), 0);
       h.Add(r, h.Product(r, o, h.Own(h.A(o), o)), 0, {{{r, 0}}}, {{o, 1}});
-      h.Add(r, Transfer(), 0, {{{r, 1}}});
+      h.Add(r, Join(), 0, {{{r, 1}}});
     }
     return h;
   }

@@ -83,7 +83,7 @@ TEST(VerifyStructure, OwnDestinationNeedsNoSignal) {
 
 TEST(VerifyStructure, EmptyBlockIsRejectedAndEmptyJoinIsNot) {
   Hand h = Hand::Push();
-  h.Add(0, Transfer(), 3);
+  h.Add(0, Join(), 3);
   EXPECT_EQ(h.Check(), absl::OkStatus());
   h.Op<Transfer>(0, 2).block.rows.end = h.Op<Transfer>(0, 2).block.rows.begin;
   ExpectInvalid(h, "is empty");
@@ -189,7 +189,7 @@ TEST(VerifyStructure, SumOnChipPassesFromNeighbourToNeighbour) {
   second.accumulate = true;
   std::vector<Step>& steps = h.schedule.ranks[0];
   steps[0].op = second;
-  steps.insert(steps.begin(), Step{Transfer(), 1});  // of another lane
+  steps.insert(steps.begin(), Step{Join(), 1});  // of another lane
   steps.insert(steps.begin(), Step{first, 0});
   EXPECT_EQ(h.Check(), absl::OkStatus());
   steps[1].lane = 0;
@@ -234,11 +234,12 @@ TEST(VerifyStructure, CarrierMultipliesTheCarriedBlock) {
     h.Op<Transfer>(0, 2).carrier = carrier;
     ExpectInvalid(h, "is not a multiply of this rank");
   }
-  h = Hand::Push();
-  Transfer join;
-  join.carrier = 0;
-  h.Add(0, join, 3);
-  ExpectInvalid(h, "a join has carrier 0");
+}
+
+TEST(VerifyStructure, ATransferHasADestination) {
+  Hand h = Hand::Push();
+  h.Op<Transfer>(0, 2).to.clear();
+  ExpectInvalid(h, "rank 0 lane 1 step 2: copies to no place");
 }
 
 TEST(VerifyStructure, ProblemIsValidated) {

@@ -78,7 +78,7 @@ TEST(Verify, SecondReaderNeedsItsOwnCredit) {
 
 TEST(Verify, LaneOrderDoesNotImplyAnArrival) {
   Hand h = Hand::Push();
-  h.Add(0, Transfer(), 1, {}, {{1, 2}});  // behind the push, in its lane
+  h.Add(0, Join(), 1, {}, {{1, 2}});  // behind the push, in its lane
   EXPECT_EQ(h.Check(), absl::OkStatus());
   h.At(1, 1).waits = {{{1, 2}}};
   ExpectWrong(h.Check(), "no order");
@@ -104,7 +104,7 @@ TEST(Verify, ArrivalMeansThatTheSourceHasBeenRead) {
   h.Add(0, Transfer{half[0], h.Own(half[0], 0), {stage}}, 2, {{{0, 6}, 1}}, {{0, 3}});
   h.Add(0, Transfer{half[1], h.Own(half[1], 0), {stage}}, 2, {{{0, 4}}}, {{0, 5}});
   h.Add(0, Transfer{half[1], stage, {Hand::Work(1, 512)}}, 1, {{{0, 5}}}, {{1, 2}, {0, 6}});
-  h.Add(1, Transfer(), 2, {{{1, 0}}}, {{0, 4}});
+  h.Add(1, Join(), 2, {{{1, 0}}}, {{0, 4}});
   h.At(1, 1).waits.push_back({{1, 2}});
   EXPECT_EQ(h.Check(), absl::OkStatus());
   h.At(0, 4).waits.clear();
@@ -137,7 +137,7 @@ TEST(Verify, BlockIsSentIntoAnothersCOnlyInsideItsEpoch) {
   Hand h(2, 2);
   h.Add(1, Transfer{h.A(1), h.Own(h.A(1), 1), {Hand::Work(0)}}, 0, {{{1, 0}, 1}}, {{0, 0}});
   h.Add(1, Transfer{h.B(1), h.Own(h.B(1), 1), {Hand::Work(0, 1024)}}, 0, {}, {{0, 1}});
-  h.Add(1, Transfer(), 0, {{{1, 1}}, {{1, 2}}});
+  h.Add(1, Join(), 0, {{{1, 1}}, {{1, 2}}});
   h.Add(0, h.OwnProduct(0), 0);
   h.Add(0, h.Product(0, 1, Hand::Work(0)), 0, {{{0, 0}}, {{0, 1}}});
   for (Rank owner : {0, 1}) {
@@ -353,7 +353,7 @@ TEST(Verify, ReductionOfBothHalvesIsAcceptedAndOfOneTwiceRejected) {
 TEST(Verify, PassThatWaitsForItselfIsRejected) {
   Hand h = Slabs(true);
   h.At(0, 0).signals = {{0, 7}};
-  h.Add(0, Transfer(), 3, {{{0, 7}}}, {{0, 8}});
+  h.Add(0, Join(), 3, {{{0, 7}}}, {{0, 8}});
   EXPECT_EQ(h.Check(), absl::OkStatus());
   h.At(0, 1).waits = {{{0, 8}}};
   ExpectWrong(h.Check(),
@@ -391,7 +391,7 @@ TEST(Verify, CarriedTransfersRunWithTheirMultiplies) {
   // The push waits for the other product, behind which the multiply that carries it would run.
   Hand h = Hand::Push();
   h.Op<Transfer>(0, 2).carrier = 0;
-  h.Add(0, Transfer(), 1, {{{0, 5}}});
+  h.Add(0, Join(), 1, {{{0, 5}}});
   h.At(0, 1).signals.push_back({0, 5});
   std::swap(h.At(0, 2), h.At(0, 3));
   ExpectWrong(h.Check(), "rank 0 lane 1 step 3 never starts: it follows rank 0 lane 1 step 2");
