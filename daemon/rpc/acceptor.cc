@@ -29,20 +29,20 @@
 namespace agmm {
 namespace {
 
-constexpr int kAtOnce = 64;  // so that no listener keeps another one waiting
+constexpr int kAtOnce = 64;  // so that no listener delays another one
 constexpr int64_t kWarningPeriod_ns = 2'000'000'000;
-// The pause before the next attempt to accept where descriptors or memory are short.
+// The pause before the next attempt to accept if descriptors or memory are short.
 constexpr int64_t kPause_ms = 20;
 // A host with less of HostBounds::control left gets no connection.
 constexpr double kLeastControl = 0.05;
 constexpr int64_t kHeldByAll = 2;       // times HostBounds::held_header_bytes
 constexpr int64_t kStrainedPart = 100;  // of HostBounds::control_per_second
-// For a daemon to prove that it belongs to the world.
+// Time for a daemon to prove that it belongs to the world.
 constexpr int64_t kTrustLimit_ns = 10'000'000'000;
 constexpr int kTrustCheck_ms = 1'000;
 
-// The kernel's own calls. gRPC closes the descriptors that are accepted here where the thread
-// sanitizer does not see it; so it must not see either that they were opened.
+// Plain system calls. gRPC closes the descriptors that are accepted here in a way that the thread
+// sanitizer does not see, so it must not see that they were opened, either.
 int Accept(int listener) {
   return static_cast<int>(
       syscall(SYS_accept4, listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -54,7 +54,7 @@ bool Watch(int poll, int fd, uint32_t events) {
 }
 void Unwatch(int poll, int fd) { syscall(SYS_epoll_ctl, poll, EPOLL_CTL_DEL, fd, nullptr); }
 
-// As grpc::ServerContext::peer names it.
+// Returns the name that grpc::ServerContext::peer uses.
 std::string GrpcName(const SocketAddress& peer) {
   if (peer.bytes.ss_family == AF_UNIX) return "unix:";
   if (peer.bytes.ss_family == AF_INET) return absl::StrCat("ipv4:", peer.ToString());
@@ -65,8 +65,8 @@ std::string GrpcName(const SocketAddress& peer) {
   return absl::StrCat("ipv6:", absl::StrReplaceAll(text, {{"[", "%5B"}, {"]", "%5D"}}));
 }
 
-// A name of the peer's host: its IPv4 address, or the 64 bits of an IPv6 address that are its
-// network's, because a host may have all addresses of that.
+// Returns a name for the peer's host: its IPv4 address, or the 64 network bits of its IPv6 address,
+// because a host may have all addresses of its network.
 std::string HostName(const SocketAddress& peer) {
   if (peer.bytes.ss_family == AF_UNIX) return "";
   const std::string name = GrpcName(peer);
@@ -122,7 +122,7 @@ bool Acceptor::Trust(absl::string_view peer) {
   bool found = false;
   for (const auto& [second, connection] : open_) {
     if (connection.peer != peer) continue;
-    // One that has ended may still be here with the same name.
+    // A connection that has ended may still be here with the same name.
     connection.meter->Trust();
     found = true;
   }
@@ -182,7 +182,7 @@ void Acceptor::AcceptFrom(int listener) {
       Refused(absl::StrFormat("%s; raise ulimit -n", std::strerror(error)));
       if (spare_.kept()) continue;
     }
-    // Others are of a connection that has broken already, unless memory is short.
+    // Other errors mean that the connection has already broken, or that memory is short.
     if (error != ECONNABORTED && error != EINTR) usleep(kPause_ms * 1000);
   }
 }
@@ -218,8 +218,8 @@ void Acceptor::Take(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof(silence_ms));
   }
-  // When either side ends the connection, the second descriptor is hung up: gRPC shuts a socket
-  // down before it closes its descriptor.
+  // When either side ends the connection, the second descriptor reports a hang-up, because gRPC
+  // shuts down a socket before it closes its descriptor.
   const int second = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (second < 0 || !Watch(poll_, second, 0)) {
     const std::string error = std::strerror(errno);
@@ -282,10 +282,11 @@ void Acceptor::Warn(const std::string& what) {
 
 void Acceptor::Forget(int second) {
   std::lock_guard lock(mutex_);
-  // gRPC's descriptor may still keep the socket, and with it this entry.
+  // gRPC's descriptor may still keep the socket, and with it the epoll entry.
   Unwatch(poll_, second);
   const auto it = open_.find(second);
-  // The meter stays until another socket has this number: gRPC may still read what has arrived.
+  // The meter stays until another socket has this number, because gRPC may still read received
+  // bytes.
   it->second.meter->Close(MonotonicNanos());
   open_.erase(it);
   Close(second);

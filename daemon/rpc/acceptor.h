@@ -1,6 +1,6 @@
 // Accepts a server's connections in gRPC's place. gRPC's own listener has no bound, and stops for
 // good once it finds no free descriptor. A client that floods its connection (FrameMeter) loses it,
-// and its host gets no other one until the server has recovered.
+// and its host cannot connect again until the server has recovered.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -36,8 +36,8 @@ class Acceptor {
     int64_t held_header_bytes = 64 << 20;
   };
   struct Bounds {
-    size_t connections;  // half of them for the clients of one host
-    bool members_only;   // closes connections that are not trusted soon
+    size_t connections;  // at most half of them from one host
+    bool members_only;   // closes connections that are not trusted within kTrustLimit_ns
     HostBounds host;
   };
 
@@ -48,15 +48,16 @@ class Acceptor {
   ~Acceptor() { Stop(); }
   Acceptor(const Acceptor&) = delete;
 
-  // Once gRPC's server has started. Errors: RESOURCE_EXHAUSTED without a thread or a descriptor.
+  // To be called once gRPC's server has started. Errors: RESOURCE_EXHAUSTED without a thread or a
+  // descriptor.
   absl::Status Start();
   // While the daemon is strained, hosts that have used up HostBounds::control get a hundredth of
-  // control_per_second: a machine that is slow, or busy, ends fewer calls than that.
+  // control_per_second, because a slow or busy machine ends fewer calls.
   void SetStrained(bool strained);
   // Accepts no more. Idempotent.
   void Stop();
-  // The connection of `peer`, as grpc::ServerContext::peer names it, is a daemon's: nothing that it
-  // asks for is bounded. Returns false without such a connection.
+  // Marks the connection of `peer`, a name from grpc::ServerContext::peer, as a daemon's, whose
+  // requests are not bounded. Returns false without such a connection.
   bool Trust(absl::string_view peer);
 
  private:
@@ -69,16 +70,17 @@ class Acceptor {
   void Loop();
   void AcceptFrom(int listener);
   void Take(int fd);
-  // Empty if `host` may have one more connection, else why not.
+  // Returns why `host` may not have another connection; empty if it may.
   std::string ReasonToRefuse(const SocketAddress& peer, HostLoad& host);
   void Refuse(int fd, absl::string_view why);
   void Refused(absl::string_view why);
   void Forget(int second);
-  // Ends the connections that had to be trusted by now. Returns the milliseconds until it has to be
-  // called again; -1: once there is another connection.
+  // Ends the connections that had to be trusted by now. Returns the milliseconds until the next
+  // call; -1 if none is needed before another connection is accepted.
   int EndStrangers();
   int64_t ControlPerSecond() const;  // with mutex_
-  // The clients of one host share one; so do all on the unix socket.
+  // Returns the load that the clients of one host share; all clients on the unix socket share one,
+  // too.
   std::shared_ptr<HostLoad> HostOf(const SocketAddress& peer);
   void Warn(const std::string& what);
 
@@ -98,7 +100,7 @@ class Acceptor {
   std::mutex mutex_;  // guards what follows
   std::map<std::string, std::shared_ptr<HostLoad>> hosts_;
   bool strained_ = false;
-  // By a second descriptor of the socket, which says when the connection has ended.
+  // By a second descriptor of the socket, which reports the end of the connection.
   std::map<int, Connection> open_;
 };
 

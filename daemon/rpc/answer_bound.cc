@@ -18,8 +18,8 @@ namespace {
 // Smaller answers are bounded by the number of calls that may be open.
 constexpr int64_t kSmallBytes = 4 << 10;
 constexpr int64_t kUnreadWarning_ns = 2'000'000'000;
-// The memory of a stream's message, which the stream keeps while gRPC keeps the bytes: at most this
-// many times as much. Other messages are freed once they are serialized (Outgoing).
+// A stream keeps its message while gRPC keeps the bytes; the message takes at most this many times
+// as much memory. Other messages are freed once they are serialized (Outgoing).
 constexpr int64_t kMessageFactor = 8;
 
 class Unread {
@@ -60,7 +60,7 @@ class Unread {
 class AnswerInterceptor final : public grpc::experimental::Interceptor {
  public:
   AnswerInterceptor(grpc::experimental::ServerRpcInfo* info, Unread* unread)
-      // ReadTensor has a bound of its own.
+      // ReadTensor has its own bound.
       : bounded_(!absl::EndsWith(info->method(), "/ReadTensor")),
         factor_(info->type() == grpc::experimental::ServerRpcInfo::Type::SERVER_STREAMING
                     ? kMessageFactor

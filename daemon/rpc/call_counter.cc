@@ -30,7 +30,7 @@ class Interceptor final : public grpc::experimental::Interceptor {
                       static_cast<int>(status.error_code()), status.error_message());
       }
     }
-    // Comes behind a status that the client gets, and says whether it has left before.
+    // Called after the status was sent; IsCancelled shows if the client left before that.
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_CLOSE) &&
         cancelled_ && !context_->IsCancelled()) {
       failed_->Add();
@@ -42,7 +42,7 @@ class Interceptor final : public grpc::experimental::Interceptor {
   grpc::ServerContextBase* const context_;
   const char* const method_;
   Metrics::Counter* const failed_;
-  std::atomic<bool> cancelled_ = false;  // so says the status
+  std::atomic<bool> cancelled_ = false;  // the status says so
 };
 
 class Factory final : public grpc::experimental::ServerInterceptorFactoryInterface {

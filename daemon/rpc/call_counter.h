@@ -10,7 +10,7 @@
 namespace agmm {
 
 // Counts rpcs_total and rpcs_failed_total, and logs failures at debug. A call that its client ends
-// has not failed. For ServerBuilder::experimental().SetInterceptorCreators.
+// does not count as failed. To be passed to ServerBuilder::experimental().SetInterceptorCreators.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeCallCounter(
     Metrics* metrics);
 

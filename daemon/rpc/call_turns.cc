@@ -9,9 +9,9 @@
 namespace agmm {
 namespace {
 
-// The time for which calls run before the loop looks for other work.
+// The time for which calls run before the loop turns to other work.
 constexpr int64_t kTurn_ns = 1'000'000;
-// Owners that are kept without calls, because most come again.
+// Owners that are kept without calls, because most of them call again.
 constexpr size_t kKeptOwners = 64;
 
 }  // namespace
@@ -25,7 +25,8 @@ void CallTurns::Post(const std::string& principal, Loop::Task call) {
     it->second.push_back(std::move(call));
     if (std::exchange(running_, true)) return;
   }
-  // Without the lock, because the loop that this wakes would at once have to wait for it.
+  // Posts without the lock, because the loop that this wakes would otherwise wait for the lock at
+  // once.
   loop_->Post([this] { Run(); });
 }
 

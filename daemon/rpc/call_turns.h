@@ -1,5 +1,5 @@
-// In front of the sequencer's loop: owners of calls take turns, so that a client with thousands of
-// pending calls delays only itself; the loop does other work in between.
+// Queues calls for the sequencer's loop. Owners of calls take turns, so that a client with
+// thousands of pending calls delays only itself; the loop does other work in between.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@ namespace agmm {
 // Thread-safe.
 class CallTurns {
  public:
-  // On `loop`, which stops before this ends.
+  // Runs calls on `loop`, which must stop before this ends.
   explicit CallTurns(Loop* loop) : loop_(loop) {}
   // Runs `call` on the loop. The calls of one owner (OwnerOf the principal) run in order.
   void Post(const std::string& principal, Loop::Task call);
@@ -27,7 +27,7 @@ class CallTurns {
   Loop* const loop_;
   std::mutex mutex_;  // guards what follows
   Owners owners_;
-  std::deque<Owners::iterator> turns_;  // the owners with calls, the next one first
+  std::deque<Owners::iterator> turns_;  // owners with calls, the next one first
   bool running_ = false;                // Run is posted
 };
 

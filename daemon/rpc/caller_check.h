@@ -1,4 +1,4 @@
-// Believes what a call says of its caller only if a daemon of the world makes the call.
+// Trusts a call's statements about its caller only if a daemon of the world makes the call.
 #pragma once
 
 #include <grpcpp/support/server_interceptor.h>
@@ -34,12 +34,12 @@ class MemberTokens {
   std::set<std::string> tokens_;
 };
 
-// OK for a call of a member. Errors: ABORTED (PEER_LOST) for one whose stream has ended;
-// PERMISSION_DENIED.
+// Returns OK for a call of a member. Errors: ABORTED (PEER_LOST) for a member whose stream has
+// ended; PERMISSION_DENIED.
 absl::Status CheckMember(const CallContext& call);
 
-// Where a call shows no token of `tokens`: sets kMemberKey to kFormerMember, if it is there, and
-// removes kPrincipalKey, before any service sees them. `tokens` outlives the server.
+// For a call without a token in `tokens`: sets kMemberKey, if present, to kFormerMember, and
+// removes kPrincipalKey, before any service sees them. `tokens` must outlive the server.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeCallerCheck(
     const MemberTokens* tokens);
 

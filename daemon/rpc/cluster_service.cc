@@ -28,7 +28,7 @@ class SessionStream final : public WriteStream<v1::SessionEvent> {
     request.set_session_id(event_.session_id());
     request.set_node(service_->node_);
     request.set_key(key_);
-    // Does not end before its answer, because a session that was registered must be closed.
+    // Never cancelled, because a session that was registered must be closed.
     CallContext call = call_;
     call.cancel = std::make_shared<CancelToken>();
     call.deadline = Deadline::Infinite();
@@ -53,14 +53,14 @@ class SessionStream final : public WriteStream<v1::SessionEvent> {
     }
     if (Pass(&answered_)) Close();
   }
-  // Sets the flag. True once the sequencer has answered and the stream is over.
+  // Sets the flag. Returns true once the sequencer has answered and the stream has ended.
   bool Pass(bool* flag) {
     std::lock_guard lock(mutex_);
     *flag = true;
     return answered_ && over_;
   }
   void Close() {
-    // Only now, because what waits for the sequencer takes memory, too.
+    // Removed only now, because a call that waits for the sequencer takes memory, too.
     service_->Remove(Self<SessionStream>(), call_.principal);
     if (!registered_) return;
     service_->on_end_(event_.session_id());

@@ -19,9 +19,9 @@ class SessionStream;
 
 class ClusterService final : public MethodService {
  public:
-  // Both outlive the server. `node` is this node. `max_sessions` may be open here, a quarter of
-  // them for each owner. `on_end` runs at the end of each session that was opened here, on any
-  // thread.
+  // Both must outlive the server. `node` is this node. At most `max_sessions` may be open here, a
+  // quarter of them per owner. `on_end` runs on any thread at the end of each session that was
+  // opened here.
   ClusterService(
       const SequencerCalls* sequencer, const StatusView* view, int node, int max_sessions,
       std::function<void(const std::string& session_id)> on_end = [](const auto&) {});

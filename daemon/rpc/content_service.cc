@@ -14,14 +14,14 @@ grpc::ServerUnaryReactor* Upload(Uploads* uploads, grpc::CallbackServerContext* 
                                  const v1::UploadRequest* request, v1::UploadResponse* response) {
   const auto write = [uploads](const CallContext& call, const v1::UploadRequest& request,
                                Reply<v1::UploadResponse> reply) {
-    // Taken without a copy, because the bytes are written also if the client goes away meanwhile,
-    // and gRPC frees the request with the call.
+    // Moved without a copy, because the bytes are written even if the client leaves, and gRPC frees
+    // the request with the call.
     auto message = std::make_shared<v1::UploadRequest>();
     message->Swap(const_cast<v1::UploadRequest*>(&request));
     uploads->Write(call, std::move(message), std::move(reply));
   };
   if (request->has_chunk() && AGMM_FAILPOINT("rpc.upload.reset")) {
-    // The bytes arrive and the answer is lost, as with a connection that breaks.
+    // The bytes arrive and the answer is lost, as if the connection broke.
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
     write(CallContextOf(context), *request, [reactor](const auto&) {
       reactor->Finish({grpc::StatusCode::UNAVAILABLE, "reset"});

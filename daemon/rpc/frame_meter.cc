@@ -9,12 +9,12 @@
 namespace agmm {
 namespace {
 
-// The calls of one connection. A client of ours begins some 3,000 a second.
+// Bounds on the calls of one connection. A client of ours begins some 3,000 a second.
 constexpr int64_t kCalls = 50'000, kCallsPerSecond = 50'000;
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-// One header block, as HeaderSize counts it. gRPC takes no headers of more than 8 KiB decoded,
-// which is 200 fields at most.
+// Bound of one header block, as HeaderSize counts it. gRPC takes no headers of more than 8 KiB
+// decoded, which is 200 fields at most.
 constexpr int64_t kBlockBytes = 64 << 10;
 
 enum FrameType : unsigned char {
@@ -25,9 +25,9 @@ enum FrameType : unsigned char {
   kPing = 6,
   kContinuation = 9
 };
-constexpr unsigned char kAck = 1;             // a flag of settings and pings: this one is an answer
-constexpr unsigned char kEndStream = 1;       // a flag of headers; gRPC ends each answer with such
-constexpr unsigned char kHasPriority = 0x20;  // a flag of headers: a priority precedes the fields
+constexpr unsigned char kAck = 1;             // flag of SETTINGS and PING: this one is an answer
+constexpr unsigned char kEndStream = 1;       // flag of HEADERS; gRPC ends each answer with it
+constexpr unsigned char kHasPriority = 0x20;  // flag of HEADERS: a priority precedes the fields
 constexpr uint32_t kPriorityBytes = 5;
 
 bool HasFields(const FrameHeader& header) {
@@ -135,7 +135,7 @@ std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
           // gRPC would read bytes of one block as fields of another.
           if (!headers_.complete()) malformed = "a block of its headers ends within a field";
           if (header.size < block_.skip) malformed = "the priority in its headers is cut off";
-          // Headers of a stream that is known are trailers.
+          // Headers of a known stream are trailers.
           const bool known = closed_ || trusted_ || !open_.try_emplace(header.stream).second;
           if (!known) ++host_->open;
           calls += known && !closed_ ? 0 : 1;
@@ -194,7 +194,7 @@ std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
     return absl::StrFormat("it begins more than %d calls at once and %d a second", kCalls,
                            kCallsPerSecond);
   });
-  // A host in debt could otherwise leave calls behind on connections that it has opened before.
+  // Otherwise a host in debt could leave calls behind on connections that it has already opened.
   const bool in_debt = calls > 0 && host.control.Left(now_ns) < 0;
   check((control == 0 || host.control.Take(control, now_ns)) && !in_debt, [&] {
     return absl::StrFormat(

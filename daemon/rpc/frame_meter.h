@@ -1,5 +1,5 @@
-// Bounds what clients ask of HTTP/2 itself, because gRPC has no bound on that. A client that begins
-// calls and then resets them, or closes its connection, faster than the server can end them ("rapid
+// Bounds clients' use of HTTP/2 itself, because gRPC does not bound it. A client that begins calls
+// and then resets them, or closes its connection, faster than the server can end them ("rapid
 // reset") would take its memory and its threads. So would one that sends headers without end.
 #pragma once
 
@@ -21,9 +21,9 @@ class Allowance {
  public:
   Allowance(int64_t most, int64_t per_second)
       : most_(most), per_second_(per_second), left_(static_cast<double>(most)) {}
-  // Takes `count`, and returns false if less was left; then nothing is.
+  // Takes `count`. If less was left, takes everything and returns false.
   bool Take(int64_t count, int64_t now_ns);
-  // Takes `count` even if less is left. At most half of `most` is then owed.
+  // Takes `count` even if less is left; at most half of `most` is then owed.
   void Charge(int64_t count, int64_t now_ns);
   // May be negative.
   int64_t Left(int64_t now_ns);
@@ -57,10 +57,10 @@ struct HeldHeaders {
   std::atomic<int64_t> bytes = 0;
 };
 
-// Counts what the clients at one host ask of one server together. Thread-safe.
+// Counts the requests of all clients at one host to one server. Thread-safe.
 struct HostLoad {
   Allowance control;               // resets, pings, settings; calls left behind by a connection
-  Allowance headers;               // bytes, as all that follow those of HeaderSize
+  Allowance headers;               // bytes, counted by HeaderSize, like those below
   const int64_t max_open;          // calls that the server has not answered
   const int64_t max_held;          // bytes of their headers
   HeldHeaders* const held_by_all;  // outlives this
@@ -98,14 +98,14 @@ class FrameMeter {
  public:
   explicit FrameMeter(std::shared_ptr<HostLoad> host);
   ~FrameMeter();
-  // The client has sent `bytes`. Returns why the connection has to break, because it has now asked
-  // for more than it may; empty otherwise.
+  // Called when the client has sent `bytes`. Returns why the connection has to break, because the
+  // client has exceeded a bound; empty otherwise.
   std::string Received(absl::string_view bytes, int64_t now_ns);
-  // The server has sent `bytes`.
+  // Called when the server has sent `bytes`.
   void Sent(absl::string_view bytes);
-  // The connection has ended. The server may still read what arrived before.
+  // Called when the connection has ended. The server may still read bytes that arrived before.
   void Close(int64_t now_ns);
-  // From now on no bound holds for it.
+  // Lifts all bounds for the connection.
   void Trust();
   bool trusted() const;
 
@@ -117,7 +117,7 @@ class FrameMeter {
     int64_t bytes = 0;
   };
 
-  // All with the lock.
+  // All require the lock.
   void EndCall(uint32_t stream);
   void EndAllCalls();
   // Returns the bytes to add for a part of block_.
@@ -128,8 +128,8 @@ class FrameMeter {
   mutable std::mutex mutex_;  // guards what follows
   FrameWalk received_, sent_;
   Allowance calls_;
-  // The calls that were begun here, and neither answered nor reset: the bytes of their headers,
-  // by stream.
+  // The bytes of the headers, by stream, of calls that were begun here, and neither answered nor
+  // reset.
   absl::flat_hash_map<uint32_t, int64_t> open_;
   Block block_;
   HeaderSize headers_;

@@ -8,7 +8,7 @@ namespace {
 constexpr int kMostShift = 28;  // gRPC's integers have 32 bits
 constexpr uint64_t kStaticEntries = 61;
 constexpr int64_t kTableBytes = 4096;  // gRPC's table, which takes no larger entry
-// The shortest code of Huffman's has 5 bits for 8.
+// The shortest Huffman code has 5 bits for 8.
 constexpr uint64_t kLongestDecoded = 8, kShortestEncoded = 5;
 
 }  // namespace

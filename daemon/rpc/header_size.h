@@ -1,4 +1,4 @@
-// The memory that headers (HPACK, RFC 7541) take in gRPC, which has no bound for it.
+// The memory that headers (HPACK, RFC 7541) take in gRPC, which does not bound it.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,13 @@
 
 namespace agmm {
 
-// gRPC holds at most this much for a field, besides its name and its value. A field may be one byte
-// as sent ("indexed").
+// The most memory that gRPC holds for a field, besides its name and its value. A field may be one
+// byte as sent ("indexed").
 inline constexpr int64_t kFieldBytes = 256;
 
 // Bounds the memory of the header blocks of one connection, which arrive in parts. Decodes nothing:
-// it follows gRPC's parser only to know where fields begin, and how long names and values are.
+// it follows gRPC's parser only to find the beginnings of fields and the lengths of names and
+// values.
 class HeaderSize {
  public:
   // Returns the most that gRPC holds for `part`. A change of the table's size counts as a field.
@@ -46,7 +47,7 @@ class HeaderSize {
   Next next_ = Next::kField;
   Kind kind_ = Kind::kIndexed;
   Integer integer_;       // an index, or the length of a name or value
-  bool begun_ = false;    // the length has
+  bool begun_ = false;    // the length's integer has begun
   bool huffman_ = false;  // the name or value is encoded
   uint64_t left_ = 0;     // of the name or value
   int64_t entry_ = 0;     // bytes of the literal's name and value

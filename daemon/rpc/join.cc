@@ -37,7 +37,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
   void Send(v1::SequencerMessage message) override {
     Queue(std::move(message));
     if (flushes_.exchange(true)) return;
-    // After the tasks that are due, so that all they send travels in one message.
+    // Runs after the tasks that are due, so that everything they send travels in one message.
     parts_.loop->PostLast([self = Self<SequencerEnd>()] {
       self->flushes_ = false;
       self->Flush();
@@ -57,7 +57,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     if (IsSilent(now_ns, received_ns, heartbeat_ns)) Break(SilenceOf(now_ns, received_ns));
   }
   void SendHeartbeat(bool due) override {
-    // The proof is the first message behind the challenge.
+    // The proof is the first message after the challenge.
     if (!due || !admitted_) return;
     v1::SequencerMessage message;
     message.mutable_heartbeat();
@@ -83,7 +83,8 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     if (message->has_hello() || message->reports_size() > 0 || message->heartbeat().has_usage()) {
       parts_.loop->Post([sequencer = parts_.sequencer, self = Self<SequencerEnd>(),
                          message = std::move(*message)] { sequencer->OnMessage(self, message); });
-      // The stream may have ended meanwhile, and its loss been reported before this message.
+      // The stream may have ended in the meantime, and its loss may have been reported before this
+      // message.
       if (!open()) ReportLoss("its stream broke");
     }
     Read();
@@ -94,7 +95,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     return MergeInto(last, message);
   }
 
-  // The stream's first message proves that its sender knows the secret; nothing else is heard.
+  // The stream's first message proves that its sender knows the secret; nothing else is accepted.
   bool Admit(const v1::Hello& hello) {
     proof_.nonce = hello.nonce();
     if (!SameHash(hello.proof(), proof_.OfMember(hello))) {
@@ -124,7 +125,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     admitted_ = true;
     return true;
   }
-  // Also cancels the call, because the peer may have stopped reading, and a regular end would wait
+  // Also cancels the call, because the peer may have stopped reading, and a normal end would wait
   // for it.
   void Break(const std::string& how) {
     const auto self = Self<SequencerEnd>();
@@ -134,7 +135,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
     }
     TryCancel();
   }
-  // At least once, and behind the last message.
+  // Reported at least once, and after the last message.
   void ReportLoss(const std::string& how) {
     parts_.loop->Post([sequencer = parts_.sequencer, self = Self<SequencerEnd>(), how] {
       sequencer->OnLost(self.get(), how);
@@ -144,11 +145,11 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
   const SequencerParts parts_;
   const JoinParts join_;
   const std::string peer_;
-  JoinProof proof_;                    // until admitted_ on the reading thread
-  std::string token_, heartbeat_key_;  // likewise
+  JoinProof proof_;                    // used on the reading thread until admitted_
+  std::string token_, heartbeat_key_;  // used like proof_
   std::atomic<bool> admitted_{false};
   std::atomic<int64_t> received_ns_{MonotonicNanos()};
-  std::atomic<bool> flushes_{false};  // a flush is on its way
+  std::atomic<bool> flushes_{false};  // a flush has been posted
 };
 
 }  // namespace

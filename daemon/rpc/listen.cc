@@ -25,14 +25,14 @@ namespace agmm {
 namespace {
 
 constexpr absl::Duration kLockPoll = absl::Milliseconds(20);
-// Connections that wait for the acceptor; the kernel takes its own bound where that is less.
+// Bound on connections that wait for the acceptor; the kernel uses its own bound if that is less.
 constexpr int kBacklog = 1024;
 
 absl::Status Errno(absl::string_view what) { return absl::ErrnoToStatus(errno, std::string(what)); }
 
-// True if something listens there, even if it accepts nothing.
+// Returns true if something listens there, even if it does not accept.
 bool Answers(const std::string& path) {
-  // Non-blocking, because a program that does not accept would hold up the start.
+  // Non-blocking, because a program that does not accept would delay the start.
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
   sockaddr_un address{};
@@ -113,7 +113,7 @@ SocketLock::~SocketLock() { close(fd_); }
 
 namespace {
 
-// Why `where`, an address of `address`, was not bound, from errno.
+// Returns why `where`, an address of `address`, was not bound, from errno.
 absl::Status BindError(const std::string& address, const SocketAddress& where) {
   const std::string shown = WithIps(address, {where.ip()});
   switch (errno) {
@@ -135,7 +135,7 @@ absl::Status BindError(const std::string& address, const SocketAddress& where) {
   }
 }
 
-// Sockets of `type` at all addresses of host:port.
+// Returns sockets of `type` at all addresses of host:port.
 absl::StatusOr<std::vector<int>> BindAll(const std::string& address, int type, int* port) {
   AGMM_ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(address, 0));
   AGMM_ASSIGN_OR_RETURN(const std::vector<SocketAddress> all, Resolve(parsed.host, parsed.port));
@@ -154,11 +154,11 @@ absl::StatusOr<std::vector<int>> BindAll(const std::string& address, int type, i
     }
     if (fd < 0) return Errno("no socket can be made");
     const int on = 1;
-    // With datagrams it would let two daemons have one port.
+    // Not for datagrams, for which it would let two daemons share a port.
     if (type == SOCK_STREAM) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    // A host of several addresses has one port.
+    // All addresses of a host use the same port.
     if (*port != 0) where.set_port(*port);
-    // The unspecified address of IPv6 stands for those of IPv4, too.
+    // The unspecified address of IPv6 also covers IPv4.
     const int off = 0;
     if (ip6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     if (bind(fd, where.get(), where.size) != 0 ||
@@ -174,7 +174,7 @@ absl::StatusOr<std::vector<int>> BindAll(const std::string& address, int type, i
     getsockname(fd, where.get(), &where.size);
     *port = where.port();
   }
-  // A name may have addresses of other networks, too.
+  // A name may also have addresses of other networks.
   if (sockets.empty()) return missing;
   std::move(close_all).Cancel();
   return sockets;

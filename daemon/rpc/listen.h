@@ -15,13 +15,13 @@ namespace agmm {
 // Makes the folder of the socket's path (mode 0700) if it is missing, but not that folder's parent.
 absl::Status MakeSocketFolder(const std::string& socket);
 
-// A unix socket's path, held for one process by a lock file beside it. The kernel releases it with
-// the process.
+// A unix socket's path, reserved for one process by a lock file next to it. The kernel releases it
+// with the process.
 class SocketLock {
  public:
-  // Makes a missing folder and removes the socket of a dead process. Waits up to
-  // `patience` for a process that was killed to release it, after calling `waiting` once. Errors:
-  // ALREADY_EXISTS when a live process has it, naming its pid.
+  // Makes a missing folder and removes the socket of a dead process. Waits up to `patience` for a
+  // killed process to release it, after calling `waiting` once. Errors: ALREADY_EXISTS with the
+  // pid, if a live process has it.
   static absl::StatusOr<std::unique_ptr<SocketLock>> Take(
       const std::string& path, absl::Duration patience,
       const std::function<void(const absl::Status& in_use)>& waiting);
@@ -34,15 +34,16 @@ class SocketLock {
   const int fd_;
 };
 
-// Sockets that listen at all addresses of host:port; the caller closes them. `*port` becomes the
-// port, which the kernel chooses if `address` says 0. Errors: ALREADY_EXISTS when it is in use;
-// INVALID_ARGUMENT for a host that is not an address of this machine; RESOURCE_EXHAUSTED.
+// Returns sockets that listen at all addresses of host:port; the caller closes them. `*port`
+// becomes the port, which the kernel chooses if `address` says 0. Errors: ALREADY_EXISTS when it is
+// in use; INVALID_ARGUMENT for a host that is not an address of this machine; RESOURCE_EXHAUSTED.
 absl::StatusOr<std::vector<int>> ListenTcp(const std::string& address, int* port);
-// Likewise for datagrams; `address` has a port.
+// Like ListenTcp, for datagrams; `address` must have a port.
 absl::StatusOr<std::vector<int>> BindUdp(const std::string& address);
-// The IP addresses of sockets that one of the two has made.
+// Returns the IP addresses of sockets from ListenTcp or BindUdp.
 std::vector<std::string> BoundIps(const std::vector<int>& sockets);
-// One that listens at `path`, for this user (and root) alone. The caller holds its SocketLock.
+// Returns a socket that listens at `path`, for this user and root only. The caller must hold its
+// SocketLock.
 absl::StatusOr<int> ListenUnix(const std::string& path);
 
 }  // namespace agmm

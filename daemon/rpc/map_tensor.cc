@@ -43,7 +43,7 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
     mapping_->Begin(call_, request->begin());
   }
   void OnHalfClose() override {
-    // The good end of a mapping that has nothing to commit.
+    // The normal end of a mapping that has nothing to commit.
     mapping_->End(begun_
                       ? absl::OkStatus()
                       : absl::InvalidArgumentError("the mapping ended before its first message"));

@@ -22,7 +22,7 @@ struct Metered {
   const void* owner;
   std::shared_ptr<FrameMeter> meter;
   std::function<void(const std::string&)> broken;
-  uint64_t cookie;  // of the socket: its number may be another one's after gRPC has closed it
+  uint64_t cookie;  // the socket's, because its number may be reused
 };
 
 // One for the process, like the functions of libc.
@@ -44,7 +44,7 @@ uint64_t CookieOf(int fd) {
   return cookie;
 }
 
-// Shows `see` the first `bytes` of the message, while it returns true.
+// Passes the first `bytes` of the message to `see`, while it returns true.
 template <typename See>
 void ForEachPart(const msghdr& message, ssize_t bytes, See see) {
   size_t left = static_cast<size_t>(bytes);
@@ -57,7 +57,7 @@ void ForEachPart(const msghdr& message, ssize_t bytes, See see) {
   }
 }
 
-// Runs `use` with the meter of `fd`, if it has one. Under a shared lock, so that Unmeter waits.
+// Runs `use` with the meter of `fd`, if it has one, and with a shared lock, so that Unmeter waits.
 template <typename Use>
 bool WithMeter(int fd, Use use) {
   MeteredSockets& all = metered();
@@ -73,7 +73,7 @@ bool WithMeter(int fd, Use use) {
   return result;
 }
 
-// False if the connection has to break.
+// Returns false if the connection has to break.
 bool Received(int fd, const msghdr& message, ssize_t bytes) {
   return WithMeter(fd, [&](const Metered& socket) {
     const int64_t now_ns = MonotonicNanos();
@@ -117,8 +117,9 @@ void Unmeter(const void* owner) {
 
 }  // namespace agmm
 
-// Below: in place of libc's own, for this process. They ask the kernel themselves, because a
-// sanitizer would take calls of libc from here for ours, and does not see what gRPC's locks order.
+// The functions below replace libc's own for this process. They call the kernel directly, because a
+// sanitizer would attribute libc calls from here to this code, and does not see the order that
+// gRPC's locks give.
 extern "C" {
 
 ssize_t recvmsg(int fd, msghdr* message, int flags) {

@@ -1,5 +1,5 @@
-// In front of the functions of libc with which gRPC reads from its sockets and writes to them
-// (tcp_posix.cc): a meter sees what passes through the sockets named here.
+// Replaces the libc functions with which gRPC reads from its sockets and writes to them
+// (tcp_posix.cc), so that a meter sees the bytes that pass through the registered sockets.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace agmm {
 
-// From now on `meter` sees what passes through `fd`. When the client has asked for too much, the
+// From now on `meter` sees the bytes that pass through `fd`. When the client exceeds a bound, the
 // connection breaks and `broken`(why) is called. Replaces the meter of an earlier socket with this
 // number. `owner` is for Unmeter. Thread-safe, like Unmeter.
 void Meter(int fd, const void* owner, std::shared_ptr<FrameMeter> meter,
            std::function<void(const std::string&)> broken);
-// Forgets all meters of `owner`: waits for `broken` where it runs.
+// Removes all meters of `owner`, and waits for a running `broken`.
 void Unmeter(const void* owner);
 
 }  // namespace agmm

@@ -20,7 +20,7 @@
 
 namespace agmm {
 
-// A method is known by its request, which no other method of its service takes. Methods that are
+// A method is identified by its request type, which is unique within its service. Methods that are
 // not added are UNIMPLEMENTED. A request that cannot be parsed is INVALID_ARGUMENT.
 class MethodService : public grpc::Service {
  public:
@@ -31,7 +31,7 @@ class MethodService : public grpc::Service {
   explicit MethodService(const std::string& name)
       : service_(*google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name)) {}
 
-  // Adds a method with one response, which `handler` gives; see AnswerUnary.
+  // Adds a method with one response, which `handler` returns; see AnswerUnary.
   template <typename Request, typename Response>
   void AddUnary(Handler<Request, Response> handler) {
     AddReactor<Request, Response>([handler = std::move(handler)](Context* context,
@@ -40,7 +40,7 @@ class MethodService : public grpc::Service {
       return AnswerUnary(context, request, response, handler);
     });
   }
-  // As AddUnary; `start` returns the reactor of a call.
+  // Like AddUnary, but `start` returns the reactor of a call.
   template <typename Request, typename Response, typename Start>
   void AddReactor(Start start) {
     Add(MethodOf<Request>(), grpc::internal::RpcMethod::NORMAL_RPC,
@@ -58,12 +58,12 @@ class MethodService : public grpc::Service {
         new grpc::internal::CallbackServerStreamingHandler<Parsed<Request>, Response>(
             GuardedRequest<grpc::ServerWriteReactor<Response>, Request>(std::move(start))));
   }
-  // Adds a method with streams in both directions, which on the wire any method is.
+  // Adds a method with streams in both directions, which every method is on the wire.
   template <typename Request, typename Response, typename Start>
   void AddBidiStream(Start start) {
     AddRawBidiStream<Parsed<Request>, Response>(MethodOf<Request>(), std::move(start));
   }
-  // `Request` is what gRPC reads.
+  // `Request` is the type that gRPC reads.
   template <typename Request, typename Response, typename Start>
   void AddRawBidiStream(const Method& method, Start start) {
     Add(method, grpc::internal::RpcMethod::BIDI_STREAMING,
@@ -71,7 +71,7 @@ class MethodService : public grpc::Service {
             Guarded<grpc::ServerBidiReactor<Request, Response>>(std::move(start))));
   }
 
-  // From now on calls that are not a member's fail (CheckMember). Before the server starts.
+  // From now on calls from non-members fail (CheckMember). To be called before the server starts.
   void RefuseStrangers() { refuses_strangers_ = true; }
 
   const google::protobuf::ServiceDescriptor& descriptor() const { return service_; }
@@ -123,7 +123,7 @@ class MethodService : public grpc::Service {
   }
 
   const google::protobuf::ServiceDescriptor& service_;
-  std::deque<std::string> paths_;  // whose addresses stay
+  std::deque<std::string> paths_;  // their addresses must not change
   bool refuses_strangers_ = false;
 };
 

@@ -19,7 +19,7 @@
 
 namespace agmm {
 
-// The sequencer's things. All outlive the loop's run and are touched on the loop only.
+// The sequencer's parts. All outlive the loop's run and are touched on the loop only.
 struct SequencerParts {
   Loop* loop = nullptr;
   Sequencer* sequencer = nullptr;
@@ -30,8 +30,8 @@ struct SequencerParts {
   CallTurns* turns = nullptr;
 };
 
-// The error for ids that a sequencer gave before node 0's daemon restarted: ABORTED and PEER_LOST,
-// naming what `request` asks for.
+// Returns the error for ids that were assigned before node 0's daemon restarted: ABORTED and
+// PEER_LOST, naming the object of `request`.
 template <typename Request>
 absl::Status StaleIdError(const Request& request) {
   std::string lost =
@@ -55,7 +55,7 @@ absl::Status StaleIdError(const Request& request) {
   return WithReason(absl::AbortedError(lost), kReasonPeerLost);
 }
 
-// The session that what `request` makes will belong to; empty: none.
+// Returns the session of the objects that `request` creates; empty without one.
 template <typename Request>
 std::string SessionOf(const Request& request) {
   if constexpr (requires { request.put(); }) {
@@ -67,8 +67,8 @@ std::string SessionOf(const Request& request) {
   }
 }
 
-// Errors: ABORTED with PEER_LOST for ids that an earlier sequencer gave; FAILED_PRECONDITION for a
-// session that has ended. On the loop.
+// Errors: ABORTED with PEER_LOST for ids of an earlier sequencer; FAILED_PRECONDITION for a session
+// that has ended. To be called on the loop.
 template <typename Request>
 absl::Status CheckCaller(const SequencerParts& parts, const CallContext& context,
                          const Request& request) {
@@ -78,7 +78,8 @@ absl::Status CheckCaller(const SequencerParts& parts, const CallContext& context
 }
 
 // Returns a handler that runs `call(context, request, reply)` on the loop, once CheckCaller has
-// passed, unless the caller has left. What a caller has left behind still has to end, too.
+// passed, unless the caller has left. Calls that end something run even after their caller has
+// left.
 template <typename Request, typename Response, typename Call>
 Handler<Request, Response> OnLoop(const SequencerParts& parts, Call call) {
   return [parts, call = std::move(call)](const CallContext& context, const Request& request,

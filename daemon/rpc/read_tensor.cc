@@ -30,8 +30,8 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
   }
 
  private:
-  // kIdle: no piece is being read. kEnding: the lease is returned, or will be by the piece or the
-  // lease on its way.
+  // kIdle: no piece is being read. kEnding: the lease is returned, or will be when the pending
+  // piece or lease arrives.
   enum class Phase { kOpening, kIdle, kReading, kEnding };
 
   void OnStart() override {
@@ -120,7 +120,7 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
     ReadNext();
   }
 
-  // Ends what `phase` was; false if the stream was stopped meanwhile.
+  // Leaves `phase` for kIdle; returns false if the stream was stopped in the meantime.
   bool MayGoOn(Phase phase) {
     {
       std::lock_guard lock(mutex_);
@@ -133,26 +133,26 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
     return false;
   }
 
-  // The first one counts.
+  // The first reason counts.
   void Stop(absl::Status why) {
     {
       std::lock_guard lock(mutex_);
       if (phase_ == Phase::kEnding) return;
       end_ = std::move(why);
-      // The lease or the piece on its way goes on from here.
+      // The pending lease or piece continues from here.
       if (std::exchange(phase_, Phase::kEnding) != Phase::kIdle) return;
     }
     ReturnLease();
   }
 
-  // Once, when nothing is on its way any more.
+  // Called once, when nothing is pending.
   void ReturnLease() {
     if (lease_id_ == 0) return End(end_);
     EndLease(parts_, call_, {lease_id_, tensor_.tensor_id(), local_generation_},
              LeaseEnd::kUntouched,
              [self = Self<ReadTensorStream>()](const absl::StatusOr<v1::EndLeaseResponse>& ended) {
-               // A lease that ended with its generation kept no writer off: what was sent may mix
-               // two versions.
+               // A lease that ended with its generation did not exclude writers: the sent bytes may
+               // mix two versions.
                self->End(self->end_.ok() ? ended.status() : self->end_);
              });
   }
@@ -160,12 +160,12 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
   const TransferParts parts_;
   const v1::ReadTensorRequest request_;
   const uint64_t local_generation_;  // before the lease was requested
-  // Written by OnBegun alone.
+  // Written only by OnBegun.
   uint64_t lease_id_ = 0;
   v1::Tensor tensor_;
   int64_t row_bytes_ = 0, total_bytes_ = 0;
   std::shared_ptr<void> memory_;  // of the pieces
-  // Touched while kReading, or on the way there.
+  // Touched in kReading, or during the change to it.
   int64_t position_ = 0;  // where the next piece begins
   v1::ReadTensorResponse piece_;
 

@@ -1,6 +1,6 @@
-// The calls of a service that only the sequencer answers, on a member: passed on as bytes and
-// answered with the sequencer's bytes and status, whatever the method. Requests are validated where
-// they are answered.
+// On a member, relays the calls of a service that only the sequencer answers: every method is
+// forwarded as bytes and answered with the sequencer's bytes and status. The sequencer validates
+// the requests.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
@@ -19,8 +19,8 @@ namespace {
 
 using Bytes = grpc::ByteBuffer;
 
-// One relayed call: at most one request and one response are on their way, each read only once the
-// message before it has been written. Lives until both calls are done.
+// One relayed call. At most one request and one response are in transit, each read only once the
+// previous message has been written. Lives until both calls are done.
 class RelayedCall final : public grpc::ServerBidiReactor<Bytes, Bytes>,
                           public SequencerClient::Call,
                           public std::enable_shared_from_this<RelayedCall> {
@@ -72,7 +72,7 @@ class RelayedCall final : public grpc::ServerBidiReactor<Bytes, Bytes>,
     void OnDone(const grpc::Status& status) override { call->OnAnswered(status); }
     RelayedCall* const call;
   };
-  // kReading: the next request is awaited from the caller. kEnded: none is passed on any more.
+  // kReading: waits for the caller's next request. kEnded: no further request is forwarded.
   enum class Requests { kReading, kWriting, kEnded };
 
   void OnRequestWritten(bool ok) {
@@ -92,7 +92,7 @@ class RelayedCall final : public grpc::ServerBidiReactor<Bytes, Bytes>,
     requests_ = Requests::kEnded;
     upstream_.RemoveHold();
   }
-  // Does not wait for a caller who may have more to say.
+  // Does not wait for a caller that may have more requests.
   void EndResponses() {
     std::lock_guard lock(mutex_);
     responses_ended_ = true;
@@ -114,7 +114,7 @@ class RelayedCall final : public grpc::ServerBidiReactor<Bytes, Bytes>,
   const MethodService::Method& method_;
   Upstream upstream_{this};
   Bytes request_, response_;
-  bool answered_ = false;              // response_ goes out with the status
+  bool answered_ = false;              // response_ is sent with the status
   std::shared_ptr<RelayedCall> self_;  // until done
   std::mutex mutex_;                   // guards what follows
   Requests requests_ = Requests::kReading;

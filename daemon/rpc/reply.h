@@ -16,8 +16,8 @@
 
 namespace agmm {
 
-// One unary call. Finishes with the reply, or without it when the caller goes away or the server
-// stops first; a later reply is dropped.
+// One unary call. Finishes with the reply, or without it if the caller leaves or the server stops
+// first; a later reply is dropped.
 template <typename Response>
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
@@ -56,7 +56,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 };
 
 // Answers a call with `handler`, which runs before this returns. A request that Validate refuses is
-// answered here; one without a Validate does not link.
+// answered here; a request type without a Validate does not link.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerUnary(
     grpc::CallbackServerContext* context, const Request* request, Response* response,

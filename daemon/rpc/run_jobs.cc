@@ -18,9 +18,9 @@
 namespace agmm {
 namespace {
 
-// Bound of the outcomes that travel in one message, beside kMergedBytes.
+// Bound on the outcomes in one message, in addition to kMergedBytes.
 constexpr int kMergedOutcomes = 256;
-// Period in which a stream without running jobs looks for room in the queue.
+// Interval at which a stream without running jobs checks for room in the queue.
 constexpr absl::Duration kLookAgain = absl::Milliseconds(50);
 
 absl::Status CheckJob(const v1::SubmitJobRequest& job) {
@@ -81,14 +81,14 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
           request.jobs_size(), kMaxUnansweredJobs));
     }
     for (const v1::SubmitJobRequest& job : request.jobs()) {
-      // An outcome repeats the id, so that its length is checked, too.
+      // The length of the id is checked, too, because the outcome repeats it.
       AGMM_RETURN_IF_ERROR(Annotate(CheckIdGiven("request_id", job.request_id()),
                                     "a job of RunJobs, whose outcome it identifies"));
     }
     return absl::OkStatus();
   }
 
-  // Reads on, or ends the call once all outcomes have been sent.
+  // Continues reading, or ends the call once all outcomes have been sent.
   void Proceed() {
     bool end = false;
     {
@@ -100,9 +100,8 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
     end ? End(absl::OkStatus()) : Read();
   }
 
-  // The rest runs on the loop.
-  // Runs the jobs that were read, in order, as far as their owner's share of the queue has room.
-  // The stream is not read while its jobs wait for room.
+  // This and the rest run on the loop. Runs the jobs that were read, in order, as far as their
+  // owner's share of the queue has room. The stream is not read while its jobs wait for room.
   void RunWaiting() {
     if (!open()) waiting_.clear();
     for (; !waiting_.empty(); waiting_.pop_front()) {
@@ -111,8 +110,8 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
       Run(job);
     }
     SetFull(!waiting_.empty());
-    // Each job of this stream that ends looks again. Without one, jobs of other calls fill the
-    // share.
+    // The end of each job of this stream checks again. If no such job runs, jobs of other calls
+    // fill the share.
     if (waiting_.empty() || running_ > 0 || std::exchange(look_again_, true)) return;
     parts_.loop->PostAfter(kLookAgain, [self = Self<RunJobsStream>()] {
       self->look_again_ = false;
@@ -164,7 +163,7 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
   std::deque<v1::SubmitJobRequest> waiting_;  // jobs that were read and have not been run
   int running_ = 0;                           // jobs that were run and have no outcome
   bool look_again_ = false;                   // a timer looks for room
-  v1::RunJobsResponse outcomes_;              // of about the same time, which travel in one message
+  v1::RunJobsResponse outcomes_;              // of about the same time, for one message
   size_t bytes_ = 0;
 
   std::mutex mutex_;  // guards what follows

@@ -1,4 +1,4 @@
-// Tensors and jobs as the sequencer keeps them, and what nodes ask of it.
+// The sequencer's services for tensors and jobs, and its answers to nodes.
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,7 +20,7 @@ v1::GetStatusResponse StatusOf(const SequencerParts& parts) {
   for (v1::NodeStatus& node : *status.mutable_nodes()) {
     for (v1::DeviceStatus& device : *node.mutable_devices()) {
       const int rank = device.rank();
-      // The placement knows only the heaps of the last complete world.
+      // The placement has only the heaps of the last complete world.
       if (rank >= placement.rank_count() || device.heap_bytes() != placement.heap_bytes(rank))
         continue;
       device.set_heap_free_bytes(placement.free_bytes(rank));
@@ -47,8 +47,7 @@ Handler<Request, Response> OfMembers(Handler<Request, Response> handler) {
 void BeginLeaseForCaller(const SequencerParts& parts, const CallContext& context,
                          const v1::BeginLeaseRequest& request,
                          Reply<v1::BeginLeaseResponse> reply) {
-  // A caller that goes away while the answer is on its way never learns of the lease and so
-  // cannot end it.
+  // A caller that leaves before the answer arrives never learns of the lease, and so cannot end it.
   Reply<v1::BeginLeaseResponse> kept =
       [parts, cancel = context.cancel, node = request.node(),
        reply = std::move(reply)](absl::StatusOr<v1::BeginLeaseResponse> begun) {
@@ -71,8 +70,8 @@ void BeginLeaseForCaller(const SequencerParts& parts, const CallContext& context
 
 SequencerCalls LocalCalls(const SequencerParts& parts) {
   SequencerCalls calls;
-  // The first three without CheckCaller, which asks whether the caller's session is open: any
-  // caller may ask for the status, and the other two open and close sessions.
+  // The first three skip CheckCaller, which requires an open session: any caller may request the
+  // status, and the other two open and close sessions.
   calls.get_status = [parts](const auto& context, const auto&, auto reply) {
     parts.turns->Post(context.principal,
                       [parts, reply = std::move(reply)] { reply(StatusOf(parts)); });

@@ -24,19 +24,19 @@ namespace {
 constexpr int kMaxThreads = 8;
 // Grace period for calls to end on their own when the server stops.
 constexpr absl::Duration kGrace = absl::Milliseconds(200);
-// Wait for a daemon that was killed: it frees its heaps before its lock.
+// Wait for a killed daemon, which frees its heaps before its lock.
 constexpr absl::Duration kLockPatience = absl::Seconds(2);
-// Memory for calls under way; beyond it gRPC reads less, then ends calls.
+// Memory for calls in progress; beyond it gRPC reads less, and then ends calls.
 constexpr size_t kQuotaBytes = size_t{1} << 30;
-// The bound of one connection. A client's further calls wait until one ends. A client may well
-// watch thousands of jobs, and the other daemons relay the calls of all their clients on one
-// connection.
+// The bound on calls of one connection; further calls wait until one ends. It is high because a
+// client may watch thousands of jobs, and the other daemons relay the calls of all their clients on
+// one connection.
 constexpr int kMaxStreams = 4'000;
-// For a client to speak HTTP/2 after it has connected.
+// Time for a client to speak HTTP/2 after it has connected.
 constexpr int kHandshakeTimeoutMs = 5'000;
 
-// A connection takes two descriptors, and a daemon has up to three listeners. So half of all
-// descriptors are for other purposes.
+// A connection takes two descriptors, and a daemon has up to three listeners, so half of all
+// descriptors remain for other purposes.
 size_t ConnectionBound() {
   constexpr size_t kMost = 4096;
   rlimit limit{};

@@ -26,9 +26,9 @@ class RpcServer {
     Acceptor::HostBounds host = {};
     int64_t unread_answer_bytes = kUnreadAnswerBytes;
   };
-  // Connections wait until Open. `members`: whose calls may name another principal. The pointers
-  // outlive the server. Errors: ALREADY_EXISTS when an address is in use; INVALID_ARGUMENT;
-  // RESOURCE_EXHAUSTED.
+  // Binds the addresses; connections wait until Open. `members` are the daemons whose calls may
+  // name another principal. The pointers must outlive the server. Errors: ALREADY_EXISTS if an
+  // address is in use; INVALID_ARGUMENT; RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const Listening& listening, Metrics* metrics, const MemberTokens* members,
       const std::vector<grpc::Service*>& services);
@@ -40,7 +40,7 @@ class RpcServer {
 
   // Returns the bound TCP port, or 0.
   int port() const { return port_; }
-  // Returns the IP addresses that it is bound to.
+  // Returns the IP addresses to which it is bound.
   const std::vector<std::string>& ips() const { return ips_; }
   // See Acceptor.
   bool Trust(const std::string& peer) {
@@ -56,7 +56,8 @@ class RpcServer {
 
  private:
   RpcServer() = default;
-  // Connections over TCP cannot use up those of the unix socket.
+  // One for TCP and one for the unix socket, so that TCP connections cannot use up the unix
+  // socket's.
   std::vector<std::unique_ptr<Acceptor>> acceptors_;
   std::unique_ptr<SocketLock> lock_;
   std::string socket_;  // to be removed at the end

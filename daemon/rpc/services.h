@@ -1,6 +1,6 @@
-// The daemon's gRPC services, and the streams that they start. A unary method stands in its .proto,
-// in its service, in validate.cc, and in the class that answers it; members relay the methods of
-// TensorService and JobService without knowing them.
+// The daemon's gRPC services, and the streams that they start. A unary method appears in its
+// .proto, in its service, in validate.cc, and in the class that answers it; members relay the
+// methods of TensorService and JobService without knowing them.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -24,14 +24,15 @@
 
 namespace agmm {
 
-// The arguments outlive the server.
+// The arguments must outlive the server.
 
 // On every node (and ClusterService, see cluster_service.h): contents of tensors, which this node
 // moves to and from the ranks.
 std::unique_ptr<grpc::Service> MakeContentService(const TransferParts& parts, Uploads* uploads,
                                                   Mappings* mappings);
 
-// On node 0 (sequencer_services.cc). The calls of its own node, and of the others in PeerService.
+// On node 0 (sequencer_services.cc): the calls of its own node, and in PeerService those of the
+// other nodes.
 SequencerCalls LocalCalls(const SequencerParts& parts);
 std::unique_ptr<grpc::Service> MakeTensorService(const SequencerParts& parts,
                                                  const SequencerCalls& calls);
@@ -47,14 +48,15 @@ struct JoinParts {
 std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
                                                const SequencerCalls& calls, const JoinParts& join);
 
-// `service`, of those here, for members alone: other callers get PERMISSION_DENIED.
+// Returns `service`, one of these, for members only: other callers get PERMISSION_DENIED.
 std::unique_ptr<grpc::Service> MembersOnly(std::unique_ptr<grpc::Service> service);
 
 // On the other nodes: `service` ("agmm.v1.JobService") of the sequencer's daemon, under its own
 // name.
 std::unique_ptr<grpc::Service> MakeRelay(const std::string& service, SequencerClient* sequencer);
 
-// One object a call, which deletes itself and costs no thread; each in the .cc file of its name.
+// One object per call, which deletes itself and uses no thread; each is in the .cc file of its
+// name.
 grpc::ServerWriteReactor<v1::ReadTensorResponse>* StartReadTensor(
     const TransferParts& parts, grpc::CallbackServerContext* context,
     const v1::ReadTensorRequest* request);
@@ -64,7 +66,7 @@ grpc::ServerBidiReactor<Parsed<v1::MapTensorRequest>, v1::MapTensorResponse>* St
 grpc::ServerWriteReactor<v1::WatchJobResponse>* StartWatchJob(const SequencerParts& parts,
                                                               grpc::CallbackServerContext* context,
                                                               const v1::WatchJobRequest* request);
-// Many jobs of one caller, in batches both ways.
+// Many jobs of one caller, with batches in both directions.
 grpc::ServerBidiReactor<Parsed<v1::RunJobsRequest>, v1::RunJobsResponse>* StartRunJobs(
     const SequencerParts& parts, grpc::CallbackServerContext* context);
 // A member's stream (join.cc).

@@ -14,7 +14,8 @@
 
 namespace agmm {
 
-// Also for a put or a fill. Fields go by their own names, which are those of flags and of agmm.h.
+// Also used for a put or a fill. Errors use the fields' own names, which are also those of flags
+// and of agmm.h.
 template <>
 absl::Status Validate(const v1::CreateTensorRequest& request) {
   if (!request.name().empty()) AGMM_RETURN_IF_ERROR(CheckName("name", request.name()));
@@ -187,8 +188,8 @@ absl::Status Validate(const v1::WatchJobRequest& request) {
                       "give the number of the last event that was seen, or 0");
 }
 
-// Calls of the other nodes, which have already checked what their clients sent: these checks only
-// keep a broken request from doing harm.
+// Calls of the other nodes, which have already checked their clients' requests: these checks only
+// prevent harm from a broken request.
 
 template <>
 absl::Status Validate(const v1::BeginLeaseRequest& request) {

@@ -155,7 +155,7 @@ absl::Status CheckSpec(absl::string_view field, const v1::TensorSpec& spec) {
 }
 
 absl::Status CheckOptions(absl::string_view field, const v1::PlanOptions& options) {
-  // Which names there are the planner knows.
+  // The planner checks which names exist.
   AGMM_RETURN_IF_ERROR(CheckId(absl::StrCat(field, ".algorithm"), options.algorithm()));
   AGMM_RETURN_IF_ERROR(
       CheckLength(absl::StrCat(field, ".split"), options.split(), kMaxNotationBytes));

@@ -32,7 +32,7 @@ absl::Status CheckIdGiven(absl::string_view field, uint64_t id);
 // there).
 absl::Status CheckName(absl::string_view field, absl::string_view name);
 
-// `value` in [min, max].
+// Checks that `value` is in [min, max].
 absl::Status CheckBetween(absl::string_view field, int64_t value, int64_t min, int64_t max,
                           absl::string_view next);
 
@@ -40,7 +40,7 @@ absl::Status CheckRef(absl::string_view field, const v1::TensorRef& ref);
 absl::Status CheckMesh(absl::string_view field, const v1::Mesh& mesh);
 absl::Status CheckSpec(absl::string_view field, const v1::TensorSpec& spec);
 absl::Status CheckOptions(absl::string_view field, const v1::PlanOptions& options);
-// 0 (the default) to 24 hours.
+// Checks that a timeout is from 0 (the default) to 24 hours.
 absl::Status CheckTimeout(absl::string_view field, const google::protobuf::Duration& timeout);
 
 }  // namespace agmm

@@ -61,7 +61,7 @@ absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catal
   return absl::OkStatus();
 }
 
-// The islands are left out where each node is one.
+// The islands are left out if each node is one island.
 Topology TopologyOf(const Mesh& mesh, const Members& members) {
   Topology topology;
   for (int rank : mesh.ranks) {
@@ -82,7 +82,8 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   JobSpec job;
   job.spec = request.spec();
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(request.mesh()));
-  // First, because the tensors of a missing node are lost, which is the lesser news.
+  // Checked first, because the tensors of a missing node are lost, which is the less important
+  // error.
   AGMM_RETURN_IF_ERROR(CheckRanks(mesh, members));
   AGMM_RETURN_IF_ERROR(ReadTerms(request, catalog, &job));
   job.topology = TopologyOf(mesh, members);

@@ -1,4 +1,4 @@
-// Checks a request against the tensors and the world. What its plan can be, planning.h says.
+// Checks a request against the tensors and the world. planning.h checks its plan.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace agmm {
 
-// A job whose tensors are there and fit.
+// A job whose tensors exist and fit.
 struct JobSpec {
   std::string spec;
   Problem problem;
@@ -29,11 +29,10 @@ struct JobSpec {
   absl::Duration timeout;
 };
 
-// `will_be_written` returns true if a job admitted before writes the tensor.
-// A name for C that no tensor has becomes new_c, and tensors[kC] stays 0.
-// Errors: INVALID_ARGUMENT for an invalid request; NOT_FOUND for a tensor that does not exist;
-// FAILED_PRECONDITION, naming the tensor, the wanted and the found spec, for a tensor that does not
-// fit or has no contents.
+// `will_be_written` returns true if an earlier job writes the tensor. An unused name for C becomes
+// new_c, and tensors[kC] stays 0. Errors: INVALID_ARGUMENT for an invalid request; NOT_FOUND for a
+// tensor that does not exist; FAILED_PRECONDITION for a tensor that does not fit or has no
+// contents, with the tensor and both specs.
 absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members& members,
                               const Catalog& catalog,
                               const std::function<bool(uint64_t)>& will_be_written);

@@ -80,7 +80,7 @@ void Catalog::GrantOrErase(Entry* entry) {
   // Between two generations no lease is granted, because all are about to end.
   const bool grants = entry->placing.empty() && entries_.IsOpen();
   while (Lease* lease = grants ? leases_.NextToGrant(id) : nullptr) {
-    // A lost caller would never end its lease.
+    // Refused, because a lost caller would never end its lease.
     absl::Status refusal = lease->cancel == nullptr ? absl::OkStatus() : lease->cancel->status();
     if (refusal.ok() && lease->kind == LeaseKind::kRead &&
         entry->tensor.state() != v1::Tensor::STATE_READY) {
@@ -238,7 +238,7 @@ absl::StatusOr<v1::Tensor> Catalog::End(const Lease* lease, LeaseEnd how) {
     }
   }
   if (links && refusal.ok()) {
-    // The tensor that had the name lives on while leases use it.
+    // The tensor that had the name exists as long as leases use it.
     if (old != nullptr) Unlink(old);
     entries_.LinkEntry(entry);
   }
@@ -296,8 +296,8 @@ void Catalog::FillTensor(const CallContext& ctx, const v1::FillTensorRequest& re
   Admit(*entry, std::move(lease));
 }
 
-// From here on the fill runs to its end, even if its caller is lost, because no node may be writing
-// when the lease ends.
+// From here on the fill runs to its end, even if its caller is lost, because the lease must not end
+// while a node is writing.
 void Catalog::StartFill(const Lease& lease, const v1::Fill& fill, Reply<v1::Tensor> reply) {
   const std::set<int>& nodes = entries_.Find(lease.tensor)->nodes;
   fills_[lease.tensor] = {lease.id, nodes, absl::OkStatus(), std::move(reply)};
@@ -315,7 +315,7 @@ void Catalog::OnFilled(int node, const v1::TensorFilled& filled) {
   const Filling filling = std::move(fills_.extract(it).mapped());
   const Lease* lease = leases_.Find(filling.lease);
   absl::Status error = filling.error;
-  // A lost caller does not learn of a tensor that took another's name.
+  // Does not commit, because a lost caller would not learn that the new tensor took the name.
   if (error.ok() && entries_.Find(lease->tensor)->link == Link::kPut)
     error = lease->cancel->status();
   absl::StatusOr<v1::Tensor> tensor =

@@ -27,9 +27,9 @@ class Catalog : public WorldListener {
 
   // Replies once every node of the mesh knows the tensor.
   void CreateTensor(const CallContext&, const v1::CreateTensorRequest&, Reply<v1::Tensor>);
-  // The same for a caller on the loop that goes on at once: the tensor exists when this returns,
-  // and its leases wait for the nodes. If a node cannot place it, they end with its error and the
-  // tensor is deleted. The request id is not remembered.
+  // For callers on the loop that continue at once: the tensor exists when this returns, and its
+  // leases wait for the nodes. If a node cannot place it, they end with its error and the tensor is
+  // deleted. The request id is not remembered.
   absl::StatusOr<uint64_t> CreateAtOnce(const CallContext&, const v1::CreateTensorRequest&);
   void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
                     Reply<v1::DeleteTensorResponse>);
@@ -40,9 +40,9 @@ class Catalog : public WorldListener {
   // keeps it.
   void FillTensor(const CallContext&, const v1::FillTensorRequest&, Reply<v1::Tensor>);
   // Replies when the lease is granted. A put opens the tensor that has its name, if that has the
-  // same shape, dtype, sharding and mesh (and does not change its owner), else a new one. A new one
-  // is found by no client until its commit gives it the name and unlinks the tensor that had it;
-  // without a commit it is deleted. CheckOwner decides, also at the commit.
+  // same shape, dtype, sharding and mesh (the owner stays), else a new one. Clients cannot find the
+  // new tensor until its commit gives it the name and unlinks the tensor that had it; without a
+  // commit it is deleted. CheckOwner must allow this, again at the commit.
   void BeginLease(const CallContext&, const v1::BeginLeaseRequest&, Reply<v1::BeginLeaseResponse>);
   // Cancels a lease that still waits.
   void EndLease(const CallContext&, const v1::EndLeaseRequest&, Reply<v1::EndLeaseResponse>);
@@ -50,26 +50,27 @@ class Catalog : public WorldListener {
   // their commit.
   void EndSession(const std::string& session_id);
 
-  // Errors: NOT_FOUND, INVALID_ARGUMENT for a ref that names nothing.
+  // Errors: NOT_FOUND; INVALID_ARGUMENT for an empty ref.
   absl::StatusOr<uint64_t> Resolve(const v1::TensorRef& ref) const { return entries_.Resolve(ref); }
   // Errors: NOT_FOUND, also for a deleted tensor that leases keep alive.
   absl::StatusOr<v1::Tensor> Find(uint64_t tensor_id) const;
-  // The tensor under a lease, deleted or not. Errors: NOT_FOUND.
+  // Returns the tensor of a lease, even if it is deleted. Errors: NOT_FOUND.
   absl::StatusOr<v1::Tensor> Leased(uint64_t lease) const;
-  // True if the tensor has contents, or a write admitted before will bring them.
+  // Returns true if the tensor has contents, or an earlier write will produce them.
   bool WillHaveContents(uint64_t tensor_id) const;
-  // Takes a kJob lease. `granted` runs on the loop, at once or when all conflicting leases admitted
-  // before have ended; with an error when the generation ends or a node cannot place the tensor.
-  // The tensor lives until Release.
+  // Takes a kJob lease. `granted` runs on the loop, at once or when all earlier conflicting leases
+  // have ended; with an error if the generation ends or a node cannot place the tensor. The tensor
+  // exists until Release.
   uint64_t Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted);
   void Release(uint64_t lease);
-  // Null: the lease has ended.
+  // Null if the lease has ended.
   const Lease* FindLease(uint64_t lease) const { return leases_.Find(lease); }
-  // As LeaseTable::HolderBefore.
+  // Like LeaseTable::HolderBefore.
   const Lease* HolderBefore(const Lease& waiting) const { return leases_.HolderBefore(waiting); }
-  // By rank: memory of tensors that clients may still have mapped.
+  // Returns, by rank, the memory of tensors that clients may still have mapped.
   std::map<int, int64_t> HeldBytes() const { return entries_.HeldBytes(); }
-  // After a job wrote the tensor: READY with a new version; after a failed job EMPTY.
+  // Called after a job wrote the tensor: makes it READY with a new version, or EMPTY after a failed
+  // job.
   void SetContents(uint64_t tensor_id, bool ready);
 
   void OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason) override;
@@ -80,17 +81,17 @@ class Catalog : public WorldListener {
   void OnPlaced(Entry* entry);
   // The name is free at once; the entry is erased when no lease uses it.
   void Unlink(Entry* entry);
-  // Grants the leases that can be granted; without leases, erases an entry that no client finds.
+  // Grants the leases that can be granted; erases an entry without leases that no client can find.
   void GrantOrErase(Entry* entry);
 
   uint64_t Admit(Entry* entry, Lease lease);
   // Ends a lease without an effect on the contents.
   void ReleaseLease(const Lease* lease);
-  // Ends a lease that waits.
+  // Ends a waiting lease.
   void Refuse(Lease* lease, const absl::Status& why);
-  // Ends a granted lease. Returns the tensor at its end.
+  // Ends a granted lease. Returns the tensor's state at that moment.
   absl::StatusOr<v1::Tensor> End(const Lease* lease, LeaseEnd how);
-  // The entry that a put writes. Sets the lease's part of the put.
+  // Returns the entry that a put writes. Sets the lease's fields for the put.
   absl::StatusOr<Entry*> OpenPut(const CallContext& ctx, const v1::CreateTensorRequest& put,
                                  Lease* lease);
   absl::StatusOr<Entry*> FillTarget(const CallContext& ctx, const v1::FillTensorRequest& request,
@@ -98,7 +99,7 @@ class Catalog : public WorldListener {
   void StartFill(const Lease& lease, const v1::Fill& fill, Reply<v1::Tensor> reply);
   void OnFilled(int node, const v1::TensorFilled& filled);
 
-  // A write under way whose values every node computes for itself.
+  // A write in progress whose values every node computes itself.
   struct Filling {
     uint64_t lease = 0;
     std::set<int> nodes;  // that have not answered FillShards

@@ -156,7 +156,7 @@ absl::StatusOr<Entry*> Entries::Make(const CallContext& ctx, const v1::CreateTen
   }
   AGMM_ASSIGN_OR_RETURN(const PlacedTensor placed, FromProto(request.spec()));
   AGMM_RETURN_IF_ERROR(CheckRanks(placed.mesh, *members_));
-  // At least one row, so that every tensor has a place of its own.
+  // Allocates at least one row, so that every tensor has its own place.
   const int64_t bytes =
       std::max(ShardBytes(placed.mesh, placed.tensor), ShardPitchBytes(placed.mesh, placed.tensor));
   AGMM_ASSIGN_OR_RETURN(const int64_t offset,
@@ -282,12 +282,12 @@ void Entries::OnReady() {
   std::vector<int64_t> heaps;
   for (const WorldRank& rank : members_->ranks()) {
     const int64_t before = first ? 0 : placement_->heap_bytes(static_cast<int>(heaps.size()));
-    // A missing node is expected to come back with the heaps that it had.
+    // A missing node is expected to come back with the same heaps.
     heaps.push_back(rank.heap_bytes == 0 ? before : rank.heap_bytes);
     changed |= heaps.back() != before;
   }
   if (changed) {
-    // The first world, or other heaps than before: no tensor keeps its place.
+    // In the first world, or with changed heaps, no tensor keeps its place.
     std::vector<v1::Tensor> lost_tensors;
     for (; !entries_.empty(); Erase(&entries_.begin()->second))
       lost_tensors.push_back(entries_.begin()->second.tensor);

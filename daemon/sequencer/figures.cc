@@ -11,8 +11,8 @@
 namespace agmm {
 namespace {
 
-// A baseline holds for this long, and for jobs that take no less than its parts by more than this
-// factor, because 10 % are noise.
+// A baseline is valid for this long, and for jobs that are not faster than its parts by more than
+// this factor, because 10 % is noise.
 constexpr absl::Duration kMaxAge = absl::Minutes(10);
 constexpr double kMaxGain = 1.1;
 // See Differ.
@@ -25,7 +25,7 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The slowest rank's time of each recorded epoch, oldest first. Empty unless all ranks have
+// Returns the slowest rank's time of each recorded epoch, oldest first. Empty unless all ranks have
 // reported the same number.
 std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) {
   std::vector<double> slowest;
@@ -40,7 +40,7 @@ std::vector<double> SlowestRankUs(const Mesh& mesh, const RankReports& reports) 
   return slowest;
 }
 
-// T: the median of the epochs without the first, which warms up; 0: unknown.
+// Returns T, the median of the epochs without the first, which warms up; 0 if unknown.
 double EpochUs(const Mesh& mesh, const RankReports& reports) {
   std::vector<double> epochs = SlowestRankUs(mesh, reports);
   if (epochs.size() > 1) epochs.erase(epochs.begin());

@@ -22,45 +22,45 @@ struct ScheduleFacts {
   // By rank of the mesh: the number of steps, and the index of its only multiply (-1: it has
   // several, kNoMultiply: none).
   std::vector<int> step_counts, multiplies;
-  bool transfers = false;  // an epoch has transfers, also within a rank only
-  bool c_travels = false;  // some of them behind the multiply, of its result
+  bool transfers = false;  // an epoch has transfers, even if only within a rank
+  bool c_travels = false;  // some of them follow the multiply and move its result
 };
 ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Schedule& schedule);
 
-// Parts of an unfused product in microseconds, of the slowest rank; 0: unknown.
+// Parts of an unfused product on its slowest rank, in microseconds; 0 if unknown.
 struct PartTimes {
   double gemm_us = 0;    // T_gemm: its one multiply
-  double gather_us = 0;  // T_ag: from the epoch's start to that multiply's; with the time behind it
-                         // where C travels
+  double gather_us = 0;  // T_ag: from the epoch's start to that multiply's; including the time
+                         // after it, if C travels
 };
 
 using RankReports = std::map<int, v1::RankReport>;  // by world rank
 
-// Computed from the steps of an epoch in which every rank multiplies once. The gather of an epoch
-// of transfers only is its time. Unknown for any other epoch, and for reports that do not fit the
-// schedule.
+// Computed from the steps of an epoch in which every rank multiplies once. The gather time of a
+// transfers-only epoch is the epoch's time. Unknown for any other epoch, and for reports that do
+// not fit the schedule.
 PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankReports& reports);
 
-// Parts, with the job that they were measured in and its end.
+// Parts, the job in which they were measured, and its end.
 struct Baseline {
   PartTimes parts;
   uint64_t job = 0;  // 0: none is known
   uint64_t generation = 0;
   absl::Time end;
 };
-// The last measurements of a problem.
+// The latest measurements of a problem.
 struct Baselines {
   Baseline serial;
   Baseline gather;  // of transfers only
 };
-// The baseline of serial, with the gather of transfers only where it is faster and may still hold.
-// In serial, ranks that share cores delay each other's gather by their multiplies.
+// Returns the baseline of serial, with the gather of a transfers-only job if that is faster and
+// still valid. In serial, ranks that share cores delay each other's gather with their multiplies.
 Baseline Together(const Baselines& last, uint64_t generation, absl::Time now);
-// Why a baseline may not hold for the figures of a job that ended at `end` in `generation`, as a
-// clause; empty if it holds.
+// Returns, as a clause, why a baseline may not be valid for the figures of a job that ended at
+// `end` in `generation`; empty if it is valid.
 std::string StaleText(const Baseline& baseline, const v1::JobFigures& figures, uint64_t generation,
                       absl::Time end);
-// True if the parts differ by more than they vary on an idle machine.
+// Returns true if the parts differ by more than they vary on an idle machine.
 bool Differ(const PartTimes& one, const PartTimes& other);
 
 // `parts` must be of the same problem on the same ranks.

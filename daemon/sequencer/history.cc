@@ -17,17 +17,18 @@ namespace agmm::scheduler {
 namespace {
 
 constexpr size_t kMaxEnded = 1000;
-// A page of a list takes no further job: half of what a message can carry.
+// At this size a page of a list is full: half of the bytes that a message can carry.
 constexpr size_t kFullPageBytes = 4 << 20;
 
-// The part of a request that must be equal for its id to name the same job.
+// Returns the part of a request that must be equal for its id to name the same job.
 std::string BodyOf(v1::SubmitJobRequest request) {
   request.clear_session_id();
   return request.SerializeAsString();
 }
 
-// A copy of the record without events, the times of epochs and, in a list, the progress of ranks.
-// They are moved out of the way, because to copy those of many jobs would hold up the loop.
+// Returns a copy of the record without events, the times of epochs and, in a list, the progress of
+// ranks. These are moved aside during the copy, because copying them for many jobs would delay the
+// loop.
 v1::Job Summary(v1::Job* record, bool in_list) {
   v1::Job aside;
   const auto swap = [&] {
@@ -49,8 +50,8 @@ v1::Job Summary(v1::Job* record, bool in_list) {
   return summary;
 }
 
-// Memory for an ended job without its step times, within a quarter: its texts and numbers, and the
-// objects around them.
+// Returns the memory for an ended job without its step times, accurate to a quarter: its texts and
+// numbers, and the objects around them.
 int64_t RecordBytesOf(const Job& job) {
   constexpr int64_t kJob = 3500, kRank = 250, kEvent = 150, kLane = 500;
   int64_t lanes = 0;
@@ -294,7 +295,7 @@ void History::Await(Job* job, Deadline deadline, Waiter waiter) {
           Job& job = *it->second;
           const auto late = job.waiters.extract(number);
           if (late.empty()) return;
-          // Without a reason, because DEADLINE is the job's own.
+          // Has no reason, because DEADLINE stands for the job's own deadline.
           late.mapped().wake(
               absl::DeadlineExceededError(absl::StrFormat(
                   "job %d is still %s; wait again, or cancel it", id,

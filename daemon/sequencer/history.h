@@ -22,7 +22,7 @@ namespace agmm::scheduler {
 
 class History {
  public:
-  // Waits for the end of a job, as Waiter::after_event. (0 waits for its admission.)
+  // The value of Waiter::after_event that waits for the end of a job. (0 waits for its admission.)
   static constexpr int64_t kUntilEnd = INT64_MAX;
 
   // Bounds of the memory for ended jobs. Step times are evicted before records, oldest first.
@@ -36,10 +36,11 @@ class History {
   History(const Members* members, Loop* loop, const Clock* clock, Metrics* metrics, Bounds bounds,
           Journal* journal);
 
-  // The job that the request made before; null for a new request. A forgotten job is returned as
-  // its state and its end, until the next call. Errors: ALREADY_EXISTS for another body.
+  // Returns the job that the request made before; null for a new request. A job whose record was
+  // dropped is returned with its state and end only, valid until the next call. Errors:
+  // ALREADY_EXISTS for another body.
   absl::StatusOr<Job*> FindRequest(const v1::SubmitJobRequest& request);
-  // True if a request with the id made a job.
+  // Returns true if a request with the id made a job.
   bool Knows(const std::string& request_id) { return requests_.Find(request_id) != nullptr; }
   // Errors: RESOURCE_EXHAUSTED when no further request id can be remembered.
   absl::Status CheckRoom(const v1::SubmitJobRequest& request);
@@ -48,30 +49,29 @@ class History {
   // Forgets a job that could not be admitted, and wakes its waiters with `error`.
   void Withdraw(Job* job, const absl::Status& error);
 
-  // Errors: NOT_FOUND, for a job that is forgotten too.
+  // Errors: NOT_FOUND, also for a job whose record was dropped.
   absl::StatusOr<Job*> Find(uint64_t job_id);
-  // A copy of the record, with the times of steps as long as they are kept.
+  // Returns a copy of the record, with the times of steps if they are still kept.
   v1::Job WithSteps(const Job& job) const;
-  // A job of an earlier run whose sequencer begins with `run`. Errors: NOT_FOUND; INVALID_ARGUMENT
-  // if two runs match.
+  // Returns a job of an earlier run whose sequencer begins with `run`. Errors: NOT_FOUND;
+  // INVALID_ARGUMENT if two runs match.
   absl::StatusOr<v1::Job> FindEarlier(uint64_t job_id, const std::string& run) const;
   v1::ListJobsResponse List(const v1::ListJobsRequest& request) const;
 
   // Adds an event and wakes its waiters. The first event is the job's admission.
   void AddEvent(Job* job, v1::Job::State state, const std::string& message);
-  // Moves the nodes' reports into the record, except those of ranks that it has.
+  // Moves the nodes' reports into the record, except reports of ranks that are already there.
   void KeepReports(Job* job);
   // Ends the job for its clients.
   void End(Job* job, v1::Job::State state, const absl::Status& error);
   // Wakes the waiter at its event, at `deadline` with DEADLINE_EXCEEDED, or now.
   void Await(Job* job, Deadline deadline, Waiter waiter);
-  // Forgets the oldest ended jobs, but no launched one. Invalidates pointers to jobs that have
-  // ended.
+  // Drops the oldest ended jobs, but no launched one. Invalidates pointers to jobs that have ended.
   void Trim();
 
  private:
-  // Wakes the waiters of the last event, and those of lost callers, which otherwise pile up where
-  // callers repeat their waits.
+  // Wakes the waiters of the last event, and the waiters of lost callers, which would otherwise
+  // pile up when callers repeat their waits.
   void Wake(Job* job);
   // Counts the memory for an ended job, in place of the bytes counted before.
   void Count(Job* job, int64_t record_bytes, int64_t step_bytes);

@@ -17,7 +17,7 @@ void Holds::OnHeld(int node, const v1::MemoryHeld& memory) {
                      std::adjacent_find(begin, end, std::greater_equal<>()) == end;
   if (!sound) return;
   const auto [it, is_new] = holds_.try_emplace({node, memory.hold_id()}, Hold{memory});
-  // Until the world is complete nothing is allocated; OnReady takes all holds.
+  // Memory is not allocated before the world is complete; OnReady then takes all holds.
   if (is_new && entries_->IsOpen()) Take(&it->second);
 }
 

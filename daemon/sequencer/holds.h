@@ -1,5 +1,5 @@
-// Memory that clients may still have mapped after their leases have ended: each hold is a lease
-// that nothing else ends. Touched on the loop only.
+// Memory that clients may still have mapped after their leases have ended. Each hold is a lease
+// that only the release of the memory ends. Touched on the loop only.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ class Holds {
       : members_(members), entries_(entries), leases_(leases) {}
 
   void OnHeld(int node, const v1::MemoryHeld& memory);
-  // The entry whose hold has ended, or null.
+  // Returns the entry whose hold has ended, or null.
   Entry* OnReleased(int node, const v1::MemoryReleased& released);
-  // The generation has ended; the nodes report their holds again.
+  // Called when the generation has ended; the nodes report their holds again.
   void Clear();
   // Takes the holds that were reported before the world was complete.
   void OnReady();

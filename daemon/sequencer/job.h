@@ -1,4 +1,4 @@
-// A job as the sequencer knows it. Touched on the loop only.
+// The sequencer's state of a job. Touched on the loop only.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct Waiter {
   Loop::Timer timer = {};
 };
 
-// When each step of a rank's last epoch began and ended, in microseconds since the epoch began: a
-// seventh of what messages take.
+// The begin and end of each step of a rank's last epoch, in microseconds since the epoch began.
+// Takes a seventh of the memory of messages.
 using StepTimes = std::vector<std::pair<float, float>>;
 
 struct Job {
@@ -41,16 +41,16 @@ struct Job {
   Deadline deadline;
   Loop::Timer deadline_timer;
 
-  // Set by History.
-  // True once the job has ended for its clients. A job that was launched behind others on its plan
-  // may still be launched then: it keeps its memory until all nodes have reported.
+  // Set by History. True once the job has ended for its clients. A job that was launched behind
+  // others on its plan may still be launched at that time: it keeps its memory until all nodes have
+  // reported.
   bool ended = false;
   std::map<uint64_t, Waiter> waiters;
   size_t prune_waiters_at = 0;  // number of waiters at which those of lost callers are dropped
   std::map<int, StepTimes> step_times;       // by world rank; of the jobs that ended last
   int64_t record_bytes = 0, step_bytes = 0;  // counted for an ended job
 
-  // Set by Queue; held until no node uses them any more.
+  // Set by Queue; held until no node uses them.
   std::map<uint64_t, uint64_t> leases;  // by tensor
   int leases_awaited = 0;
   absl::Status lease_error;      // the generation has ended, or the tensor could not be placed
@@ -63,12 +63,12 @@ struct Job {
   uint64_t launch = 0;          // rises in launch order; 0: not launched
   const Job* behind = nullptr;  // the last job launched before it that still runs on its ranks
   std::set<int> reporting;      // nodes that have not reported LaunchDone
-  absl::Status first_error;     // the first one that a node reported
+  absl::Status first_error;     // the first error that a node reported
   Drain drain = Drain::kNone;
   Loop::Timer drain_timer;
-  int drain_limits = 0;    // that have passed while messages of it were under way
+  int drain_limits = 0;    // drain limits that passed while its messages were in flight
   bool warm = false;       // its last epoch is not the plan's first, which packs B
-  bool wrote_c = false;    // an epoch of it began somewhere, so the old contents of C are lost
+  bool wrote_c = false;    // an epoch of it began on some node, so the old contents of C are lost
   RankReports reports;     // until History keeps them
   int64_t running_ns = 0;  // when it became the first on its ranks, on Clock::Nanos; 0: not yet
   // Times of a job that succeeded: from running_ns to its end, and the usual one of such jobs on
@@ -78,14 +78,14 @@ struct Job {
   absl::Status end_as;  // the reason of a cancel; OK: none
 };
 
-// Only jobs that share a rank can share a tensor, because a job's operands lie on its ranks.
+// Only jobs that share a rank can share a tensor, because a job's operands are on its ranks.
 bool ShareRanks(const Job& a, const Job& b);
 // In the order of `a`'s mesh.
 std::vector<int> RanksOfBoth(const Job& a, const Job& b);
 
-// Writes into the record what is known of the job's plan: its hash, the options with the reason of
-// their choice, and once it is prepared the ways of its bytes; until it is made, the options as
-// asked.
+// Writes the known facts about the job's plan into the record: its hash, the options with the
+// reason for their choice, and once it is prepared the device paths. Before the plan exists, writes
+// the requested options.
 void RecordPlan(Job* job);
 
 }  // namespace agmm::scheduler

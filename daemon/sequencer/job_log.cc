@@ -22,7 +22,7 @@ namespace {
 // A job is slow if it takes more than twice its plan's usual time, and this much longer: shorter
 // jobs vary by more on any busy host.
 constexpr double kMinExcessUs = 10'000;
-// Bytes of the reason in a line.
+// Longest reason in a line, in bytes.
 constexpr size_t kMaxReason = 2000;
 
 std::string PlanText(const v1::Job& record) {
@@ -33,7 +33,7 @@ std::string PlanText(const v1::Job& record) {
                          record.schedule() == "local" ? record.schedule() : how);
 }
 
-// The owner, the product and where it runs.
+// The owner, the product and its ranks.
 std::string Terms(const Job& job) {
   const std::vector<int>& ranks = job.spec.problem.mesh.ranks;
   return absl::StrFormat("owner %s, %s, %s %s, %s, %s", job.record.owner(),

@@ -1,5 +1,5 @@
-// The log's lines about jobs: at info one for each job that failed, was cancelled or was slow, at
-// debug one for each event of a job. A job that succeeds in its usual time costs nothing here.
+// Log lines about jobs: at info one for each job that failed, was cancelled or was slow; at debug
+// one for each event of a job. A job that succeeds in its usual time costs nothing here.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ namespace agmm::scheduler {
 // Touched on the loop only, which ends before this.
 class JobLog {
  public:
-  // Lines at info in a period. Further ones are counted, and the counts are logged at its end, so
-  // that jobs which fail by the thousand do not fill a disk.
+  // Bound on the lines at info in a period. Further lines are only counted, and the counts are
+  // logged at the end of the period, so that thousands of failing jobs do not fill a disk.
   static constexpr int kMaxLines = 20;
   static constexpr absl::Duration kPeriod = absl::Seconds(10);
 
@@ -36,7 +36,7 @@ class JobLog {
 
   Loop* const loop_;
   const Clock* const clock_;
-  int lines_ = 0;                              // in the period that runs; 0: none does
+  int lines_ = 0;                              // in the current period; 0 between periods
   int failed_ = 0, cancelled_ = 0, slow_ = 0;  // left out in this period
 };
 

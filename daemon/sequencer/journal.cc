@@ -27,20 +27,20 @@ namespace {
 
 constexpr char kMagic[] = "AGMMJOB1";
 constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
-// In front of each record.
+// Precedes each record.
 struct Head {
   uint64_t bytes = 0, checksum = 0;
 };
 constexpr size_t kHeaderBytes = kMagicBytes + sizeof(uint64_t);
 constexpr uint64_t kMaxRecordBytes = 64 << 10;
 constexpr size_t kMaxErrorBytes = 16 << 10;
-// Records that wait for a slow disk.
+// Bound on records that wait for a slow disk.
 constexpr int kMaxWaiting = 1000;
 constexpr int64_t kPeriodNs = 100'000'000;
-// A batch of records waits this long for more, because each time that the writer wakes it takes a
-// core from the jobs.
+// A batch of records waits this long for more records, because the writer takes a core from the
+// jobs each time it wakes.
 constexpr absl::Duration kBatch = absl::Milliseconds(20);
-// Period in which a start looks whether the files are free.
+// Interval at which a start checks if the files are free.
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
 uint64_t ChecksumOf(absl::string_view bytes) {
@@ -49,7 +49,8 @@ uint64_t ChecksumOf(absl::string_view bytes) {
   return checksum.value();
 }
 
-// Empty if the job does not fit into a record without its ranks, its events and most of its error.
+// Returns the job as a record; empty if it does not fit even without its ranks, its events and most
+// of its error.
 std::string Payload(v1::Job job) {
   for (v1::RankReport& rank : *job.mutable_ranks()) {
     rank.clear_steps();
@@ -85,7 +86,7 @@ class Journal::Files {
     return absl::OkStatus();
   }
 
-  // Appends the jobs of both files, oldest first, and goes on behind the last one.
+  // Appends the jobs of both files, oldest first, and continues writing after the last one.
   void Read(std::vector<v1::Job>* jobs) {
     std::vector<v1::Job> read[2];
     for (int i : {0, 1}) read[i] = ReadOne(i);
@@ -102,7 +103,7 @@ class Journal::Files {
     absl::StrAppend(&record, payload);
     if (const File& file = files_[current_];
         file.number == 0 || file.bytes + static_cast<int64_t>(record.size()) > bounds_.file_bytes) {
-      // A turn that cannot begin leaves the other file the current one.
+      // If the next file cannot be begun, the current one stays in use.
       const int next = file.number == 0 ? current_ : 1 - current_;
       if (!Begin(&files_[next], std::max(files_[0].number, files_[1].number) + 1))
         return Fail(now_ns);
@@ -122,7 +123,7 @@ class Journal::Files {
   std::string Name(int i) const { return absl::StrCat(path_, ".", i); }
 
   absl::Status OpenOne(int i) {
-    // O_NONBLOCK, because a pipe in its place would be waited for.
+    // O_NONBLOCK, because opening a pipe in its place would block.
     const int fd =
         open(Name(i).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     struct stat info {};
@@ -139,7 +140,7 @@ class Journal::Files {
     return absl::OkStatus();
   }
 
-  // The file stays locked as long as it is open, which a killed daemon keeps it until its memory is
+  // The file stays locked as long as it is open. A killed daemon keeps it open until its memory is
   // freed.
   absl::Status Lock(int i) {
     const Deadline end = Deadline::After(bounds_.patience);
@@ -188,7 +189,7 @@ class Journal::Files {
     if (at < size) {
       spdlog::warn("{} is torn or damaged from byte {} on; the {} bytes from there are dropped",
                    Name(i), at, size - at);
-      // If that fails, so does the next write, which has a line of its own.
+      // If this fails, the next write fails, too, and logs its own line.
       [[maybe_unused]] const int cut = ftruncate(file.fd, static_cast<off_t>(at));
     }
     return jobs;
@@ -204,7 +205,7 @@ class Journal::Files {
     return true;
   }
 
-  // Behind the last whole record; an error leaves none that is torn.
+  // Writes after the last whole record; an error leaves no torn record.
   bool WriteAt(File* file, absl::string_view bytes) {
     size_t written = 0;
     while (written < bytes.size()) {

@@ -20,13 +20,14 @@ namespace agmm::scheduler {
 namespace {
 
 constexpr size_t kMaxLaunched = 64;
-// Epochs of one plan behind which a further job is launched.
+// Bound on the epochs of a plan in front of another launched job.
 constexpr int64_t kMaxEpochsAhead = 4;
-// Workspaces of launched jobs on the same ranks: one in use, the other for the launch ahead.
+// Bound on the workspaces of launched jobs on the same ranks: one in use, the other for the launch
+// ahead.
 constexpr size_t kMaxWorkspaces = 2;
-// Drain limits that a node has for a job while messages of it are under way.
+// Number of drain limits that a node has for a job while its messages are in flight.
 constexpr int kMaxDrainLimits = 60;
-// Problems whose T_gemm and T_ag are remembered.
+// Bound on the problems whose T_gemm and T_ag are remembered.
 constexpr size_t kMaxBaselines = 4096;
 
 bool NeedsWorkspace(const Job& job) { return job.plan->planned.workspace_bytes > 0; }
@@ -38,10 +39,10 @@ absl::StatusOr<bool> Launches::Launch(Job* job, absl::Duration left) {
   v1::LaunchJob* launch = command.mutable_launch_job();
   AGMM_RETURN_IF_ERROR(AddOperands(*job, launch));
   if (const absl::Status lent = parts_.plans->BeginLaunch(job->plan); !lent.ok()) {
-    // No deadlock, because launched jobs on its ranks have all they need to end, and no later job
-    // overtakes this one there.
+    // This cannot deadlock, because launched jobs on its ranks have everything that they need to
+    // end, and no later job overtakes this one there.
     if (OnRanksOf(*job) != nullptr) return false;
-    // There was room at its admission; tensors have taken it since.
+    // There was room at the job's admission, but tensors have taken it since.
     return Annotate(lent, "no room for the job's workspace");
   }
   launch->set_job_id(job->id);
@@ -81,7 +82,8 @@ absl::Status Launches::AddOperands(const Job& job, v1::LaunchJob* launch) const 
           Describe(tensor), job.spec.problem.tensors[i].name));
     }
     launch->add_offset_bytes(tensor.offset_bytes());
-    // Identifies the contents for good: a new sequencer starts its ids again, but generations rise.
+    // Identifies the contents forever: a new sequencer starts its ids again at 1, but generations
+    // rise.
     launch->add_versions(Fnv1a(absl::StrCat(parts_.members->generation(), " ", tensor.tensor_id(),
                                             " ", tensor.version())));
   }
@@ -195,7 +197,7 @@ void Launches::OnError(Job* job, int node, const absl::Status& error) {
   job->first_error = Annotate(error, absl::StrCat("node ", name));
   const absl::Status others(absl::StatusCode::kAborted,
                             absl::StrFormat("job %d failed on node %s", job->id, name));
-  // The other nodes wait for messages that will not come.
+  // The other nodes wait for messages that will not arrive.
   Cancel(job, others);
   PreparedPlan* plan = job->plan;
   if (plan->retired) return;
@@ -221,8 +223,8 @@ void Launches::SetDrainTimer(Job* job) {
   job->drain_timer = parts_.loop->PostAfter(parts_.drain_limit, [this, job] { OnDrainLimit(job); });
 }
 
-// A node that sends heartbeats but never ends a cancelled job would hold up the job, and its
-// memory, for ever.
+// A node that sends heartbeats but never ends a cancelled job would otherwise keep the job and its
+// memory forever.
 void Launches::OnDrainLimit(Job* job) {
   if (BeforeOnPlan(*job) != nullptr) return SetDrainTimer(job);
   parts_.progress->Ask(*job, /*step_times=*/false, ProgressQueries::Asker::kSequencer,
@@ -232,7 +234,7 @@ void Launches::OnDrainLimit(Job* job) {
                        });
 }
 
-// A message on a slow link cannot be called back. If the link is dead, the transport breaks it.
+// A message on a slow link cannot be recalled. If the link is dead, the transport breaks it.
 void Launches::OnStillDraining(Job* job, const std::set<int>& busy) {
   const auto idle = std::find_if(job->reporting.begin(), job->reporting.end(),
                                  [&](int node) { return busy.count(node) == 0; });
@@ -259,8 +261,8 @@ void Launches::Finish(Job* job) {
   parts_.on_over(job);
 }
 
-// Jobs are compared with the mean over those before them, in which one of eight is new: it follows
-// a lasting change. A first epoch, which packs B, does not count.
+// Jobs are compared with a running mean to which each earlier job contributed an eighth, so that it
+// follows a lasting change. A first epoch, which packs B, does not count.
 void Launches::MeasureTime(Job* job) {
   if (!job->warm || job->running_ns == 0) return;
   double& usual_us = job->plan->usual_epoch_us;
@@ -270,7 +272,7 @@ void Launches::MeasureTime(Job* job) {
   usual_us = usual_us == 0 ? epoch_us : usual_us + (epoch_us - usual_us) / 8;
 }
 
-// A job that was launched ahead may have begun before the report of the job before it came.
+// A job that was launched ahead may have begun before the report of the previous job arrived.
 void Launches::CorrectStartTime(Job* job) {
   double first_us = std::numeric_limits<double>::infinity();
   for (const auto& [rank, report] : job->reports) {
@@ -292,7 +294,7 @@ void Launches::FillFigures(Job* job) {
   const Baseline mine = {PartTimesOf(facts, job->spec.problem.mesh, job->reports), job->id,
                          generation, now};
   const bool serial = mine.parts.gemm_us > 0, gather = !serial && mine.parts.gather_us > 0;
-  // A first epoch packs B, and would flatter jobs that are compared with it.
+  // A first epoch packs B, so jobs compared with it would look too good.
   if (job->warm && (serial || gather)) {
     if (baselines_.size() >= kMaxBaselines) baselines_.clear();
     (serial ? baselines_[problem].serial : baselines_[problem].gather) = mine;
@@ -330,7 +332,7 @@ void Launches::Clear() {
   for (auto& [number, job] : std::exchange(launched_, {})) {
     job->launch = 0;
     job->behind = nullptr;
-    // Its nodes no longer report whether it had begun.
+    // Its nodes no longer report if it had begun, so assume that it had.
     job->wrote_c = true;
     if (job->drain != Job::Drain::kNone) parts_.loop->Cancel(job->drain_timer);
   }

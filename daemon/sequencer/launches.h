@@ -1,5 +1,4 @@
-// Jobs that are launched on their nodes, from the launch to the last node's report. Touched on the
-// loop only.
+// Launched jobs, from the launch to the last node's report. Touched on the loop only.
 #pragma once
 
 #include <cstdint>
@@ -33,49 +32,50 @@ class Launches {
     History* history;
     ProgressQueries* progress;
     absl::Duration drain_limit;
-    // A launch failed: its plan is retired, and the queued jobs that hold it need another.
+    // Called when a launch failed: its plan is retired, and the queued jobs that hold it need
+    // another one.
     std::function<void(PreparedPlan*)> on_plan_failed;
-    // No node uses the job any more.
+    // Called when no node uses the job.
     std::function<void(Job*)> on_over;
   };
   explicit Launches(Parts parts) : parts_(std::move(parts)) {}
 
-  // Sends a queued job, whose leases are granted and whose plan is ready, to its nodes. False: its
-  // workspace needs memory that launched jobs will give back. Errors: FAILED_PRECONDITION for an
-  // input without contents, RESOURCE_EXHAUSTED where no launched job can give back the memory.
+  // Sends a queued job, whose leases are granted and whose plan is ready, to its nodes. Returns
+  // false if its workspace needs memory that launched jobs will return. Errors: FAILED_PRECONDITION
+  // for an input without contents; RESOURCE_EXHAUSTED if no launched job can return the memory.
   absl::StatusOr<bool> Launch(Job* job, absl::Duration left);
   void OnDone(int node, const v1::LaunchDone& done);
-  // Has the job's nodes end it. A node that does not within the drain limit is lost, unless
-  // messages of the job are under way to or from it: then it has up to kMaxDrainLimits times as
-  // long.
+  // Makes the job's nodes end it. A node that does not end it within the drain limit is dropped,
+  // unless messages of the job are in flight to or from it: then it has up to kMaxDrainLimits times
+  // as long.
   void Cancel(Job* job, const absl::Status& reason, Job::Drain drain = Job::Drain::kEnd);
-  // The generation has ended, and with it every launch.
+  // Called when the generation, and with it every launch, has ended.
   void Clear();
 
-  // The launched job that must end before `job` may be launched, or null.
+  // Returns the launched job that must end before `job` may be launched, or null.
   const Job* InTheWayOf(const Job& job) const;
-  // The first launched job that may hold memory of `job`'s ranks, or null.
+  // Returns the first launched job that may hold memory of `job`'s ranks, or null.
   const Job* OnRanksOf(const Job& job) const;
-  // The first job launched before `job` on its plan, or null. A node ends the launches of a plan
-  // one after the other.
+  // Returns the first job launched before `job` on its plan, or null. A node ends the launches of a
+  // plan one after the other.
   const Job* BeforeOnPlan(const Job& job) const;
   // "job 3, which had not ended", or "job 3, which has ended and had not drained on node b".
   std::string DescribeEnd(const Job& launched) const;
   const std::map<uint64_t, Job*>& jobs() const { return launched_; }
-  // The later measurement of T_gemm or T_ag that differs from the job's figures, as a clause;
-  // empty: none.
+  // Describes, as a clause, a later measurement of T_gemm or T_ag that differs from the job's
+  // figures; empty without one.
   std::string LaterBaseline(const Job& job) const;
 
  private:
   absl::Status AddOperands(const Job& job, v1::LaunchJob* launch) const;
-  // The last job launched before `job` that still runs on nodes of `job`, or null.
+  // Returns the last job launched before `job` that still runs on nodes of `job`, or null.
   const Job* LastBefore(const Job& job) const;
   void SetRunning(Job* job, const std::string& message);
   // Keeps the first error, cancels the job on its other nodes, and retires the plan.
   void OnError(Job* job, int node, const absl::Status& error);
   void SetDrainTimer(Job* job);
   void OnDrainLimit(Job* job);
-  // `busy`: nodes with messages of the job under way.
+  // `busy` are the nodes with messages of the job in flight.
   void OnStillDraining(Job* job, const std::set<int>& busy);
   void Finish(Job* job);
   void MeasureTime(Job* job);

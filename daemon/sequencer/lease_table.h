@@ -29,7 +29,7 @@ struct Lease {
   int node = -1;        // the node that holds it; -1: none, and EndLease cannot end it
   bool put = false;     // its commit gives the tensor its name
   bool held = false;    // for memory that clients may still have mapped; ends with its hold only
-  std::string session;  // its end ends the lease while that waits
+  std::string session;  // its end also ends the lease if that still waits
   std::shared_ptr<CancelToken> cancel;                 // the caller's; null: a job
   v1::Tensor::State before = v1::Tensor::STATE_EMPTY;  // the tensor's state before a granted write
   std::function<void(absl::StatusOr<uint64_t>)> on_granted;  // with the id, or the refusal
@@ -37,21 +37,21 @@ struct Lease {
 
 class LeaseTable {
  public:
-  // Adds a lease behind the others on its tensor; a held one, which is granted, before them.
+  // Adds a lease after the others on its tensor, or before them if it is a hold, which is granted.
   Lease* Add(Lease lease);
   Lease* Find(uint64_t id) const;
   void Erase(const Lease* lease);
-  // The next lease on the tensor that can be granted beside the granted ones, or null.
+  // Returns the next lease on the tensor that is compatible with the granted ones, or null.
   Lease* NextToGrant(uint64_t tensor);
   void Grant(Lease* lease);
-  // A granted lease on the same tensor, which keeps `waiting` waiting; a job's if there is one.
-  // Null: nothing is granted.
+  // Returns a granted lease on the same tensor that `waiting` waits for, preferably a job's; null
+  // if nothing is granted.
   const Lease* HolderBefore(const Lease& waiting) const;
   bool IsLeased(uint64_t tensor) const { return rows_.count(tensor) > 0; }
-  // True if a write, granted or waiting, will bring contents.
+  // Returns true if a write, granted or waiting, will produce contents.
   bool WillBeWritten(uint64_t tensor) const;
-  // Ids of the leases that `match`; on each tensor the last one first, so that none of them is
-  // granted while they are ended in this order.
+  // Returns the ids of the leases that `match`, on each tensor the last one first, so that none of
+  // them is granted while they are ended in this order.
   std::vector<uint64_t> Select(const std::function<bool(const Lease&)>& match) const;
 
  private:
@@ -59,7 +59,7 @@ class LeaseTable {
   // The granted leases of a tensor come first.
   struct Row {
     Leases leases;
-    Leases::iterator waiting = leases.end();  // the first that is not granted
+    Leases::iterator waiting = leases.end();  // the first lease that is not granted
     int granted[3] = {0, 0, 0};               // by kind
   };
   std::map<uint64_t, Row> rows_;  // by tensor; without empty ones

@@ -1,4 +1,4 @@
-// The tensors that were lost with a node. A call that asks for one learns what became of it.
+// The tensors that were lost with a node, so that an error about one of them gives the reason.
 #pragma once
 
 #include <deque>
@@ -19,11 +19,11 @@ std::string DisplayName(const v1::Tensor& tensor);
 // Touched on the loop only.
 class LostTensors {
  public:
-  // Logs `tensors` in one line, and remembers the last thousand of all. `why`: without a period.
+  // Logs `tensors` in one line, and remembers the last thousand tensors. `why` has no final period.
   void Add(const std::vector<v1::Tensor>& tensors, absl::string_view why);
-  // A new tensor has this name, which means no lost one any more.
+  // Called when a new tensor has this name, which then no longer means a lost one.
   void Forget(const std::string& name);
-  // NOT_FOUND for a tensor that does not exist. Says why it was lost if it was.
+  // Returns NOT_FOUND for a tensor that does not exist, with the reason if it was lost.
   absl::Status NotFound(const v1::TensorRef& ref) const;
 
  private:

@@ -1,4 +1,4 @@
-// The world as the catalog and the scheduler see it. Touched on the loop only.
+// The world from the view of the catalog and the scheduler. Touched on the loop only.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ struct WorldRank {
   int island = 0;           // of the node
 };
 
-// One ordered stream to each member. An interface, because tests put a fake here.
+// One ordered stream to each member. An interface, because tests use a fake.
 class Members {
  public:
   virtual ~Members() = default;
-  // Identifies this process; the ids that it hands out are valid within it only.
+  // Identifies this process; the ids that it assigns are valid only within it.
   virtual const std::string& incarnation() const = 0;
   virtual uint64_t generation() const = 0;
-  // OK when commands can be sent: every node that is there is ready in this generation, and the
-  // nodes of `ranks`, which the world has, are there. Else UNAVAILABLE with WORLD_INCOMPLETE,
-  // naming the nodes that are missing for this.
+  // OK if commands can be sent: every present node is ready in this generation, and the nodes of
+  // `ranks`, which must be ranks of the world, are present. Else UNAVAILABLE with WORLD_INCOMPLETE,
+  // which names the missing nodes.
   virtual absl::Status Ready(const std::vector<int>& ranks) const = 0;
   virtual int node_count() const = 0;
   virtual std::string node_name(int node) const = 0;
@@ -47,12 +47,12 @@ class WorldListener {
   virtual ~WorldListener() = default;
   // A generation ended because of `reason` (ABORTED, PEER_LOST, naming the peer). All jobs and
   // leases in flight are void, and tensors on `lost_nodes` are lost. Members drain on their own;
-  // nothing may be sent for the old generation. Memory of the nodes that are left may be used again
+  // nothing may be sent for the old generation. Memory of the remaining nodes may be used again
   // after OnReady.
   virtual void OnGenerationEnded(const std::vector<int>& lost_nodes,
                                  const absl::Status& reason) = 0;
-  // Every node that is there has joined this generation, and has drained. Nodes may be missing;
-  // the tensors and ranks of the others can be used without them.
+  // Every present node has joined this generation, and has drained. Nodes may be missing; the
+  // tensors and ranks of the others can be used without them.
   virtual void OnReady() = 0;
   // A report of the current generation from `node`.
   virtual void OnReport(int node, const v1::Report& report) = 0;

@@ -25,7 +25,7 @@ int64_t Total(const Pieces& pieces) {
   return total;
 }
 
-// The bytes that are in both.
+// Returns the bytes that are in both.
 Pieces Intersect(const Pieces& a, const Pieces& b) {
   Pieces both;
   auto x = a.begin(), y = b.begin();
@@ -49,7 +49,7 @@ void Placement::Reset(const std::vector<int64_t>& heap_bytes) {
   for (int64_t bytes : heap_bytes) {
     RankHeap heap;
     heap.size = bytes;
-    // The piece behind the last whole page is never used.
+    // The bytes after the last whole page are never used.
     if (const int64_t usable = bytes / kPlacementAlign * kPlacementAlign; usable > 0)
       heap.free.emplace(0, usable);
     heaps_.push_back(std::move(heap));
@@ -60,7 +60,7 @@ absl::StatusOr<int64_t> Placement::Allocate(const std::vector<int>& ranks, int64
                                             MemoryClass memory_class) {
   int64_t smallest = heap_bytes(ranks[0]);
   for (int rank : ranks) smallest = std::min(smallest, heap_bytes(rank));
-  // Because reclaiming is pointless for a size that even an empty heap could not hold.
+  // Reclaiming is pointless for a size that does not fit even into an empty heap.
   const bool could_fit = bytes <= smallest / kPlacementAlign * kPlacementAlign;
   while (true) {
     Pieces common = heaps_[ranks[0]].free;

@@ -1,4 +1,4 @@
-// Symmetric placement without collective calls: the sequencer keeps one free list for each rank.
+// Symmetric placement without collective calls: the sequencer has one free list for each rank.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class MemoryClass { kTensor, kWorkspace };
 // Allocations are whole pages.
 inline constexpr int64_t kPlacementAlign = 4096;
 
-// Ranks are given by their callers as distinct ranks of the world, at least one. Thread-compatible.
+// Callers pass at least one rank; ranks are distinct ranks of the world. Thread-compatible.
 class Placement {
  public:
   // Sets the size of each rank's heap, and forgets all allocations.
@@ -26,11 +26,12 @@ class Placement {
   using Reclaim = std::function<bool(const std::vector<int>& ranks, int64_t bytes)>;
   void set_reclaim(Reclaim reclaim) { reclaim_ = std::move(reclaim); }
 
-  // The lowest offset at which `bytes` (> 0) are free on all of `ranks`; a multiple of 4096.
-  // Errors: RESOURCE_EXHAUSTED with HEAP_FULL: asked, free, largest free piece common to the ranks.
+  // Returns the lowest offset at which `bytes` (> 0) are free on all of `ranks`; a multiple of
+  // 4096. Errors: RESOURCE_EXHAUSTED with HEAP_FULL, with the requested and free bytes and the
+  // largest free piece common to the ranks.
   absl::StatusOr<int64_t> Allocate(const std::vector<int>& ranks, int64_t bytes,
                                    MemoryClass memory_class);
-  // OK if Allocate would succeed after the workspaces `freed` were freed; else its error then.
+  // Returns OK if Allocate would succeed after freeing the workspaces `freed`; else its error.
   // Changes nothing.
   struct Piece {
     std::vector<int> ranks;
@@ -38,7 +39,7 @@ class Placement {
   };
   absl::Status CheckRoom(const std::vector<int>& ranks, int64_t bytes,
                          const std::vector<Piece>& freed) const;
-  // Takes the bytes at `offset` if they are free on all of `ranks`.
+  // Allocates the bytes at `offset` if they are free on all of `ranks`.
   bool AllocateAt(const std::vector<int>& ranks, int64_t offset, int64_t bytes,
                   MemoryClass memory_class);
   // Describes the tensors on a rank, for errors: " (W 1.00 GiB, X 512 MiB)"; may be empty.

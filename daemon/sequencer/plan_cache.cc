@@ -94,7 +94,7 @@ void PlanCache::Finish(uint64_t id, const JobSpec& job, Planned planned,
     absl::SleepFor(absl::Milliseconds(1));
   if (*forgotten) return;
   FinishPlan(job, planned);
-  // Gives back the memory of the schedule and its proof, hundreds of MiB.
+  // Returns the memory of the schedule and its proof, hundreds of MiB.
   if (planned.large) ReturnFreedMemory();
   Report(id, job, std::move(planned), forgotten);
 }
@@ -186,7 +186,7 @@ void PlanCache::Trim() {
   while (PreparedPlan* plan = NextToGo()) Retire(plan);
 }
 
-// A plan that exceeds the bound alone goes with its last user and drives out no other.
+// A plan that alone exceeds the bound is dropped with its last user and displaces no other plan.
 PreparedPlan* PlanCache::NextToGo() const {
   PreparedPlan* oldest = nullptr;
   int64_t bytes = 0;

@@ -1,5 +1,5 @@
-// Plans that the world has prepared: planned, verified, agreed by hash. Touched on the loop only,
-// except planning and proving, which may take seconds and have threads of their own.
+// Plans that the world has prepared: planned, verified, and compared by hash. Touched on the loop
+// only, except planning and proving, which may take seconds and have threads of their own.
 #pragma once
 
 #include <atomic>
@@ -35,19 +35,19 @@ struct PreparedPlan {
   std::set<int> nodes;     // nodes of these ranks
   bool planning = true;
   Planned planned;                     // valid once `planning` is false
-  int64_t bytes = 0;                   // on the node where it takes most
+  int64_t bytes = 0;                   // on the node that uses most
   std::set<std::string> device_paths;  // as v1::Job.device_paths; whole once settled
   std::set<int> preparing;             // nodes that have not answered PreparePlan
   absl::Status error;                  // the reason why it cannot be prepared
   bool sent = false;                   // PreparePlan has been sent to the nodes
-  bool retired = false;  // out of the cache; lives until its users and the nodes' answers are done
+  bool retired = false;                // out of the cache; exists until users and answers are done
   uint64_t next_epoch = 1;
   int users = 0;     // jobs that hold it
-  int launched = 0;  // of these, jobs that are launched and not over on every node
+  int launched = 0;  // users that are launched and have not ended on every node
   uint64_t last_use = 0;
   double usual_epoch_us = 0;  // running mean over its jobs that succeeded; 0: unknown
-  // Lent by the pool while jobs on the plan are launched, so it never changes under a launch;
-  // afterwards the id of the last one.
+  // Lent by the pool while jobs on the plan are launched, so it never changes during a launch;
+  // afterwards the id of the last workspace.
   WorkspacePool::Loan workspace;
   bool settled() const { return !planning && preparing.empty(); }
   bool ready() const { return settled() && error.ok() && !retired; }
@@ -55,52 +55,53 @@ struct PreparedPlan {
 
 class PlanCache {
  public:
-  // The planners run beside `loop`, and end before it. Plans that no job holds are dropped, least
-  // recently used first, beyond `max_bytes` a node. `on_change(plan)` runs on the loop when a
-  // plan that jobs hold has been made, and when all nodes have answered; a plan with an error has
-  // been retired.
+  // The planners run in parallel to `loop`, and end before it. Beyond `max_bytes` per node, plans
+  // that no job holds are dropped, least recently used first. `on_change(plan)` runs on the loop
+  // when a plan that jobs hold has been made, and when all nodes have answered; a plan with an
+  // error has been retired.
   PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop, const Planners& planners,
             int64_t max_bytes, Metrics* metrics, std::function<void(PreparedPlan*)> on_change);
   ~PlanCache();
 
-  // The plan for `job`, held for one job; starts to make it if the cache does not have it.
+  // Returns the plan for `job`, held for one job; starts planning if the cache does not have it.
   PreparedPlan* Hold(const JobSpec& job);
   void LetGo(PreparedPlan* plan);
-  // Checks that the workspace of a plan would have room if no other workspace were lent.
-  // Errors: RESOURCE_EXHAUSTED with HEAP_FULL, as then.
+  // Checks that the workspace of a plan would have room if no other workspace were lent. Errors:
+  // RESOURCE_EXHAUSTED with HEAP_FULL, as in that case.
   absl::Status CheckRoom(const PreparedPlan& plan) const;
   // Counts a launch. The plan keeps its workspace until its last launch ends.
   // Errors: RESOURCE_EXHAUSTED with HEAP_FULL, without an effect.
   absl::Status BeginLaunch(PreparedPlan* plan);
   // Requires that all nodes have reported the launch's end.
   void EndLaunch(PreparedPlan* plan);
-  // Takes the plan out of the cache, because its slots are in an unknown state.
+  // Removes the plan from the cache, because its slots are in an unknown state.
   void Retire(PreparedPlan* plan);
-  // True while a retired plan of this key is held.
+  // Returns true while a retired plan of this key is held.
   bool Retiring(const std::string& key) const;
   // Handles a node's answer.
   void OnPrepared(int node, const v1::PlanPrepared& prepared);
-  // Forgets all plans, because the generation has ended.
+  // Drops all plans, because the generation has ended.
   void Forget();
 
  private:
-  // Set when the generation ends: the planners drop the work that they were given.
+  // Set when the generation ends: the planners then drop their work.
   using Forgotten = std::shared_ptr<std::atomic<bool>>;
 
   PreparedPlan* Make(const JobSpec& job);
-  // On a planner's thread: the small one begins, and finishes what is not large.
+  // Called on a planner's thread: the small planner begins all plans, and finishes all but the
+  // large ones.
   void Begin(uint64_t id, const JobSpec& job, const Forgotten& forgotten);
   void Finish(uint64_t id, const JobSpec& job, Planned planned, const Forgotten& forgotten);
   void Report(uint64_t id, const JobSpec& job, Planned planned, const Forgotten& forgotten);
   // On the loop.
   void OnPlanned(uint64_t id, const JobSpec& job, Planned planned);
-  // Retires a plan with an error, and says so to the jobs that hold it.
+  // Retires a plan with an error, and notifies the jobs that hold it.
   void Settle(PreparedPlan* plan);
   // Sends PreparePlan to the nodes.
   void Send(PreparedPlan* plan, const JobSpec& job);
   // Retires idle plans until the others are within the bounds.
   void Trim();
-  // The idle plan to retire next, or null.
+  // Returns the idle plan to retire next, or null.
   PreparedPlan* NextToGo() const;
   void EraseIfOver(PreparedPlan* plan);
 

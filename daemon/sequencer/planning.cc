@@ -13,7 +13,7 @@
 namespace agmm {
 namespace {
 
-// More steps than this take longer than some hundredths of a second to plan and prove.
+// Planning and proving more steps than this takes longer than some hundredths of a second.
 constexpr int64_t kLargeSteps = 1500;
 
 // Checks that the schedule will be small enough to be proved here.
@@ -43,7 +43,7 @@ absl::Status Begin(const JobSpec& job, Planned& planned) {
 
 absl::Status Finish(const JobSpec& job, Planned& planned) {
   const Recipe& recipe = planned.resolved.recipe;
-  // Transfers alone make no C, so they are proved with their multiplies.
+  // Transfers alone do not produce C, so they are proved with their multiplies.
   Recipe whole = recipe;
   whole.transfers_only = false;
   AGMM_ASSIGN_OR_RETURN(Schedule schedule, PlanWith(job.problem, job.topology, whole));

@@ -1,4 +1,4 @@
-// Questions to the nodes of launched jobs: where each of their ranks is. Touched on the loop only.
+// Asks the nodes of launched jobs for the progress of their ranks. Touched on the loop only.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace agmm::scheduler {
 class ProgressQueries {
  public:
   struct Answer {
-    RankReports ranks;  // also of nodes that have reported the end
+    RankReports ranks;  // including nodes that have reported the end
     std::vector<v1::NodePath> paths;
-    std::set<int> busy;    // nodes with messages of the job under way, to or from them
+    std::set<int> busy;    // nodes with messages of the job in flight, to or from them
     std::set<int> silent;  // nodes that did not answer in time
   };
   using Callback = std::function<void(const Answer&)>;
@@ -31,24 +31,24 @@ class ProgressQueries {
   ProgressQueries(Members* members, Loop* loop) : members_(members), loop_(loop) {}
 
   // Asks the nodes that have not reported the end of `job`, a launched one, and passes their
-  // answers to `done`, after kPatience at the latest. Callers that ask the same while a question is
-  // under way, or kFresh after it, share its answer, so that many callers cost the nodes no more
-  // than one. The sequencer's callbacks come first; those of clients follow one by one, with the
-  // loop's other work in between.
+  // answers to `done`, after kPatience at the latest. Callers with the same question share its
+  // answer while it is in progress and for kFresh after it, so that many callers cost the nodes as
+  // much as one. The sequencer's callbacks come first; clients' callbacks follow one by one, with
+  // the loop's other work in between.
   void Ask(const Job& job, bool step_times, Asker asker, Callback done);
   void OnAnswer(int node, const v1::LaunchProgress& progress);
-  // The generation has ended: no node answers.
+  // Called when the generation has ended: no node will answer.
   void Clear();
 
  private:
   struct Query {
     uint64_t launch = 0;
     bool step_times = false;
-    // `silent`: the nodes that have not answered. Constant once the query is over.
+    // `silent` are the nodes that have not answered. Constant once the query has ended.
     std::shared_ptr<Answer> answer = std::make_shared<Answer>();
     std::deque<Callback> sequencers, clients;
     bool over = false;
-    Loop::Timer timer;  // of its end; once it is over, of the end of its answer
+    Loop::Timer timer;  // ends the query; then ends the life of its answer
   };
   void End(uint64_t id);
   // Runs the callbacks, which may ask again or end the generation.

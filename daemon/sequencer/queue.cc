@@ -38,7 +38,7 @@ Queue::Queue(Parts parts)
              OwnerQuota::Quarters(kMaxJobs)) {}
 
 void Queue::Add(Job* job) {
-  quota_.Take(job->record.owner()).IgnoreError();  // because there is room
+  quota_.Take(job->record.owner()).IgnoreError();  // cannot fail, because there is room
   jobs_[job->id] = job;
   ++writers_[job->spec.tensors[kC]];
   if (job->plan == nullptr) plans_missing_ = true;
@@ -112,7 +112,7 @@ v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
   const Lease* holder = parts_.catalog->HolderBefore(lease);
   if (holder == nullptr) return WaitFor(absl::StrCat(tensor, ", which not all nodes have placed"));
   if (holder->kind == LeaseKind::kJob) {
-    // Jobs share a tensor, so that something between the two waits, too.
+    // Jobs share a tensor, so something between the two must be waiting, too.
     for (const auto& [number, other] : parts_.launches->jobs()) {
       if (!Holds(*other, *holder)) continue;
       return WaitForJob(job, *other,

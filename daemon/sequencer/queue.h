@@ -1,5 +1,6 @@
-// Jobs that are admitted and not launched, in the order of admission, and what jobs hold until they
-// are over: leases, plans, their place among the writers of C. Touched on the loop only.
+// Jobs that are admitted and not launched, in the order of admission, and the resources that jobs
+// hold until they end: leases, plans, and their place among the writers of C. Touched on the loop
+// only.
 #pragma once
 
 #include <cstdint>
@@ -25,41 +26,41 @@ class Queue {
     Catalog* catalog;
     PlanCache* plans;
     const Launches* launches;
-    // A queued job may have become ready.
+    // Called when a queued job may have become ready.
     std::function<void()> on_change;
   };
   explicit Queue(Parts parts);
 
   // Errors: RESOURCE_EXHAUSTED when the queue, or the owner's share of it, is full.
   absl::Status CheckRoom(const std::string& principal) const { return quota_.Check(principal); }
-  // After CheckRoom. Takes the job's leases; its plan is held already, or a retired one of its key
-  // is in use.
+  // To be called after CheckRoom. Takes the job's leases; its plan is already held, or a retired
+  // plan of its key is in use.
   void Add(Job* job);
-  // For a job that was launched. Its plan is retired; it keeps its leases.
+  // Takes back a job that was launched. Its plan is retired; it keeps its leases.
   void Requeue(Job* job);
-  // For a job that is launched.
+  // Removes a job that is launched.
   void Remove(Job* job) { jobs_.erase(job->id); }
-  // Returns what the job holds. Not while a node may still use it.
+  // Releases everything that the job holds. Must not be called while a node may still use it.
   void ReleaseAll(Job* job, bool c_is_whole);
 
   // By id, which is the order of admission.
   const std::map<uint64_t, Job*>& jobs() const { return jobs_; }
-  // True if a job that is not over writes the tensor.
+  // Returns true if a job that has not ended writes the tensor.
   bool IsWritten(uint64_t tensor) const { return writers_.count(tensor) > 0; }
   std::vector<Job*> JobsOn(const PreparedPlan* plan) const;
 
-  // Has the queued jobs on a retired plan wait for another.
+  // Makes the queued jobs on a retired plan wait for another plan.
   void DropPlan(PreparedPlan* plan);
-  // Plans again for jobs without a plan, once the retired one is not in use any more.
+  // Plans again for jobs without a plan, once the retired plan is no longer in use.
   void HoldPlans();
 
-  // True if the job can be launched now, as far as jobs before it in the queue allow.
+  // Returns true if the job can be launched now, as far as earlier jobs in the queue allow.
   bool IsReady(const Job& job) const;
-  // Why a queued job is not launched.
+  // Returns why a queued job is not launched.
   v1::QueueWait WaitOf(const Job& job) const;
 
  private:
-  // The same for one that waits for the lease.
+  // Like WaitOf, for a job that waits for the lease.
   v1::QueueWait LeaseWaitOf(const Job& job, const Lease& lease) const;
 
   const Parts parts_;

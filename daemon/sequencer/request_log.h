@@ -1,5 +1,5 @@
-// The request ids that have been used, their jobs, and how those ended. Outlives the jobs' records.
-// Touched on the loop only.
+// The request ids that have been used, their jobs, and the jobs' final states. Outlives the jobs'
+// records. Touched on the loop only.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace agmm {
 
-// Time for which an id is remembered after its job's end; or the job's timeout if that is longer,
+// Time for which an id is remembered after its job's end, or the job's timeout if that is longer,
 // so that a request repeated within its own timeout never runs twice.
 inline constexpr absl::Duration kRequestMemory = absl::Minutes(10);
 inline constexpr size_t kMaxRequests = 8 << 20;
@@ -37,9 +37,9 @@ class RequestLog {
   explicit RequestLog(const Clock* clock, size_t max_entries = kMaxRequests)
       : clock_(clock), max_entries_(max_entries) {}
 
-  // Null: never used, or forgotten. Valid until the next call.
+  // Returns null if the id was never used, or is forgotten. Valid until the next call.
   const Entry* Find(absl::string_view request_id);
-  // True if `entry` was made for this body.
+  // Returns true if `entry` was made for this body.
   static bool Same(const Entry& entry, absl::string_view body);
   // Errors: RESOURCE_EXHAUSTED when it is full.
   absl::Status CheckRoom();

@@ -22,11 +22,11 @@ namespace {
 using scheduler::History;
 using scheduler::ProgressQueries;
 
-// Time between a launched job's deadline and its end from here: its nodes notice the deadline
-// themselves, and can say which rank waited for which.
+// Time from a launched job's deadline until the sequencer itself ends it: the nodes notice the
+// deadline themselves, and know which rank waited for which.
 constexpr absl::Duration kDeadlineGrace = absl::Milliseconds(250);
 
-// Leaves out ranks and events, which are most of a record, without copying them.
+// Returns the record without ranks and events, which are most of it, and does not copy them.
 v1::Job WithoutRanks(v1::Job* record) {
   v1::Job most;
   most.mutable_ranks()->Swap(record->mutable_ranks());
@@ -271,7 +271,7 @@ void Scheduler::Pump() {
   // Between two generations no command is sent, and the queued jobs are about to end.
   if (!members_->Ready({}).ok()) return;
   queue_.HoldPlans();
-  // Ranks of jobs that must wait, because each rank has its jobs in the order of admission.
+  // Ranks of jobs that must wait, because each rank runs its jobs in the order of admission.
   std::set<int> taken;
   const std::map<uint64_t, Job*>& jobs = queue_.jobs();
   for (auto it = jobs.begin(); it != jobs.end() && taken.size() < members_->ranks().size();) {
@@ -346,12 +346,12 @@ std::vector<Scheduler::Job*> Scheduler::OpenJobs() const {
 
 void Scheduler::Cancel(Job* job, const absl::Status& reason) {
   if (job->ended || !job->end_as.ok()) return;
-  // A job that drains because of its own error keeps that, because it says more.
+  // A job that drains because of its own error keeps that error, because it is more specific.
   if (!job->first_error.ok() && job->drain == Job::Drain::kEnd) return;
   job->end_as = WithReason(reason, kReasonCancelled);
   if (job->launch == 0) return End(job, v1::Job::STATE_CANCELLED, job->end_as);
   launches_.Cancel(job, job->end_as);
-  // It will not compute anything, but the nodes end the launches before it on its plan first.
+  // The job will not compute anything, but the nodes first end the earlier launches on its plan.
   if (launches_.BeforeOnPlan(*job) != nullptr) Conclude(job, v1::Job::STATE_CANCELLED, job->end_as);
 }
 
@@ -441,7 +441,7 @@ void Scheduler::OnGenerationEnded(const std::vector<int>&, const absl::Status& r
   plans_.Forget();
   const std::vector<Job*> open = OpenJobs();
   launches_.Clear();
-  // After the launches, because an answer that is not complete must not decide about one.
+  // Cleared after the launches, because an incomplete answer must not decide about a launch.
   progress_.Clear();
   for (Job* job : open) {
     job->plan = nullptr;

@@ -25,11 +25,11 @@ namespace agmm {
 
 class Scheduler : public WorldListener {
  public:
-  // All outlive the scheduler, except the loops: those end before it, the planners first.
+  // All must outlive the scheduler, except the loops, which end before it, the planners first.
   struct Parts {
     Loop* loop = nullptr;
     Planners planners;
-    int64_t plan_cache_bytes = 0;  // of a node, that no job holds
+    int64_t plan_cache_bytes = 0;  // bound per node on plans that no job holds
     scheduler::History::Bounds history = {};
     scheduler::Journal* journal = nullptr;  // null: none
     const Clock* clock = Clock::Real();
@@ -37,19 +37,20 @@ class Scheduler : public WorldListener {
     Placement* placement = nullptr;
     Catalog* catalog = nullptr;
     Metrics* metrics = nullptr;
-    std::string transport;  // carries bytes between nodes; for the jobs' records
-    // Time a node has to report the end of a cancelled launch before the sequencer drops the node.
+    std::string transport;  // the transport between nodes, for the jobs' records
+    // Time within which a node must report the end of a cancelled launch before the sequencer drops
+    // it.
     absl::Duration drain_limit = absl::Seconds(10);
   };
   explicit Scheduler(const Parts& parts);
   ~Scheduler() override;
 
-  // Replies once the job's plan is made; a request that cannot be planned leaves nothing behind.
+  // Replies once the job's plan is made. A request that cannot be planned leaves nothing behind.
   void SubmitJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>);
-  // SubmitJob, and replies as WaitJob does, without events and ranks.
+  // Like SubmitJob, but replies like WaitJob, without events and ranks.
   void RunJob(const CallContext&, const v1::SubmitJobRequest&, Reply<v1::Job>);
-  // True if RunJob finds room for the caller's job in the queue, or the job that the request made
-  // before.
+  // Returns true if RunJob finds room for the caller's job in the queue, or the job that the
+  // request made before.
   bool HasRoom(const CallContext& ctx, const std::string& request_id);
   void GetJob(const CallContext&, const v1::GetJobRequest&, Reply<v1::Job>);
   void WaitJob(const CallContext&, const v1::WaitJobRequest&, Reply<v1::Job>);
@@ -80,7 +81,7 @@ class Scheduler : public WorldListener {
   void RequestPump();
   // Launches the jobs that can be launched, in order on each rank.
   void Pump();
-  // Launches or ends a job that is ready. False: it waits for launched jobs to give back memory.
+  // Launches or ends a job that is ready. Returns false if it waits for memory of launched jobs.
   bool Launch(Job* job);
   void OnLaunchOver(Job* job);
   void Requeue(Job* job);
@@ -88,17 +89,17 @@ class Scheduler : public WorldListener {
   // Queued and launched jobs.
   std::vector<Job*> OpenJobs() const;
   void Cancel(Job* job, const absl::Status& reason);
-  // The record as it is kept, with the times of steps.
+  // Returns the record as kept, with the times of steps.
   v1::Job Record(const Job& job) const;
-  // The record of a launched job with the progress of its ranks.
+  // Returns the record of a launched job with the progress of its ranks.
   v1::Job RecordWith(const Job& job, const scheduler::ProgressQueries::Answer& answer) const;
   void OnDeadline(Job* job);
-  // Ends a launched job for its clients as soon as its nodes have said where they are, though they
-  // may not have ended it: a message that is being sent cannot be called back.
+  // Ends a launched job for its clients as soon as its nodes have reported their progress. The
+  // nodes may not have ended it yet, because a message that is being sent cannot be recalled.
   void ConcludeLate(Job* job, const absl::Status& late);
-  // The step that holds up all others; empty if none does, because the job is merely long.
+  // Returns the step that holds up all others; empty if the job is merely long.
   std::string CauseOf(const RankReports& reports) const;
-  // `error`, with the cause in front of it if it is that of a deadline.
+  // Returns `error`, preceded by the cause if it is the error of a deadline.
   absl::Status WithCause(const absl::Status& error, const RankReports& reports) const;
   // Ends a job that is not launched on any node.
   void End(Job* job, v1::Job::State state, const absl::Status& error);

@@ -171,7 +171,7 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
   Node& node = nodes_[index];
   if (node.link == link) return;
   if (const std::shared_ptr<MemberLink> old = node.link; old != nullptr) {
-    // The stream of a daemon that has ended breaks, or falls silent: then the next try succeeds.
+    // The stream of a daemon that has ended breaks or falls silent; the next attempt then succeeds.
     if (node.hello.incarnation() != hello.incarnation()) {
       link->Refuse(
           Differs("incarnation", ToHex(hello.incarnation()), ToHex(node.hello.incarnation())));
@@ -213,8 +213,8 @@ void Sequencer::OnLost(const MemberLink* link, const std::string& how) {
   if (const int node = NodeOf(link); node >= 0 && !stopping_) Drop(node, how);
 }
 
-// A node gets new connections to all others by joining again. The sequencer's own node cannot, so
-// the other one is dropped.
+// A node gets new connections to all others by joining again. The sequencer's own node cannot do
+// that, so the other node is dropped.
 void Sequencer::OnPeerBroken(int node, const v1::PeerBroken& broken) {
   const int lost = broken.node() == 0 ? node : broken.node();
   if (lost <= 0 || lost >= node_count() || nodes_[lost].link == nullptr) return;

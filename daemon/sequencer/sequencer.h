@@ -17,7 +17,8 @@
 
 namespace agmm {
 
-// The first field of `hello` that does not fit a member of `config`'s world; empty if all fit.
+// Returns the first field of `hello` that does not fit a member of `config`'s world; empty if all
+// fit.
 v1::Refusal CheckHello(const Config& config, const v1::Hello& hello);
 
 // Touched on the loop only.
@@ -27,14 +28,14 @@ class Sequencer final : public Members {
   Sequencer(const Config& config, Metrics* metrics, std::string incarnation = RandomHex(16));
 
   // Listeners are called in this order when the world is ready, and in reverse order at the end of
-  // a generation. Set before the first message.
+  // a generation. Must be set before the first message.
   void SetListeners(std::vector<WorldListener*> listeners) { listeners_ = std::move(listeners); }
   // Called after a node was lost, and after the listeners.
   void OnNodeLost(std::function<void(int node)> handler) { on_node_lost_ = std::move(handler); }
   // Called when the world becomes complete or incomplete.
   void OnReadyChanged(std::function<void(bool ready)> handler) { on_ready_ = std::move(handler); }
-  // A pause of this daemon explains the loss of a node better than the end of its stream does. Set
-  // before the first message; null: not known.
+  // `pauses`, which may be null, records pauses of this daemon, which explain the loss of a node
+  // better than the end of its stream. Must be set before the first message.
   void SetPauses(const PauseWatch* pauses) { pauses_ = pauses; }
 
   // Called by the streams.
@@ -44,13 +45,13 @@ class Sequencer final : public Members {
   // losses.
   void Stop();
 
-  // Fills in world, nodes and devices, but not the use of the heaps.
+  // Fills in the world, nodes and devices, but not the use of the heaps.
   void FillStatus(v1::GetStatusResponse* status) const;
 
   const std::string& incarnation() const override { return incarnation_; }
   uint64_t generation() const override { return generation_; }
-  // OK when every node has joined and is ready; else UNAVAILABLE with WORLD_INCOMPLETE, naming the
-  // missing nodes.
+  // OK if every node has joined and is ready; else UNAVAILABLE with WORLD_INCOMPLETE, which names
+  // the missing nodes.
   absl::Status Complete() const;
   absl::Status Ready(const std::vector<int>& ranks) const override;
   int node_count() const override { return static_cast<int>(nodes_.size()); }
@@ -62,7 +63,7 @@ class Sequencer final : public Members {
  private:
   struct Node {
     std::shared_ptr<MemberLink> link;  // null: missing
-    std::string refused;  // the reason why the last daemon was refused; empty: one has joined since
+    std::string refused;  // why the last daemon was refused; empty if one has joined since
     v1::Hello hello;
     v1::NodeUsage usage;     // from its last heartbeat
     bool drained = false;    // into this generation
@@ -82,10 +83,10 @@ class Sequencer final : public Members {
   // Sends the world to all nodes that have joined.
   void SendWorld();
   bool AllJoined() const;
-  // The ranks of the nodes that are there: "ranks 0-3".
+  // Returns the ranks of the present nodes: "ranks 0-3".
   std::string UsableRanks() const;
-  // UNAVAILABLE with WORLD_INCOMPLETE, naming the nodes that are missing, and that are not ready,
-  // of those for which `needs(node)` holds; OK without any.
+  // Returns UNAVAILABLE with WORLD_INCOMPLETE, naming the missing and the unready nodes among those
+  // for which `needs(node)` holds; OK if all of these are ready.
   absl::Status WaitingFor(absl::FunctionRef<bool(int node)> needs) const;
   void SetRanks();
 
@@ -99,10 +100,10 @@ class Sequencer final : public Members {
   std::function<void(bool)> on_ready_ = [](bool) {};
   std::vector<Node> nodes_;
   std::vector<WorldRank> ranks_;
-  uint64_t generation_ = 0;  // 0: the world was never complete
+  uint64_t generation_ = 0;  // 0 if the world was never complete
   uint64_t seen_ = 0;        // the highest generation that any member has seen
   std::string ended_;        // why the last generation ended; empty before that
-  bool open_ = false;        // all nodes that are there are ready in this generation
+  bool open_ = false;        // all present nodes are ready in this generation
   bool stopping_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Workspaces: memory at one offset on a set of ranks, each lent to one plan at a time. Touched on
-// the loop only.
+// Workspaces: memory at the same offset on a set of ranks, each lent to one plan at a time. Touched
+// on the loop only.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ class WorkspacePool {
     uint64_t id = 0;  // 0: none
     int64_t offset_bytes = 0;
   };
-  // Lends `bytes` (> 0) at one offset on all of `ranks`: workspace `last` if it is idle and large
-  // enough, else the smallest such workspace of these ranks, else a new one in place of their idle
-  // ones, which are all too small. So a set of ranks never keeps more workspaces than it used at
-  // once. Errors: RESOURCE_EXHAUSTED with HEAP_FULL, without an effect.
+  // Lends `bytes` (> 0) at the same offset on all of `ranks`: workspace `last` if it is idle and
+  // large enough, else the smallest such workspace of these ranks, else a new one that replaces
+  // their idle ones, which are all too small. So a set of ranks never keeps more workspaces than it
+  // used at once. Errors: RESOURCE_EXHAUSTED with HEAP_FULL, without an effect.
   absl::StatusOr<Loan> Take(const std::vector<int>& ranks, int64_t bytes, uint64_t last);
   // Requires that no step reads or writes it: all nodes have reported the end of its launches. That
   // is enough, also after a failure, and needs no new generation:
@@ -36,10 +36,10 @@ class WorkspacePool {
   // - Still later messages belong to an epoch without a launch here, and are dropped.
   // - A peer that is lost in mid-transfer ends the generation, and with it every workspace.
   void Return(uint64_t id);
-  // OK if Take would succeed once no workspace is lent; else its error then.
+  // Returns OK if Take would succeed once no workspace is lent; else its error.
   absl::Status CheckRoom(const std::vector<int>& ranks, int64_t bytes) const;
-  // Frees as few idle workspaces as make room for `bytes` on `ranks`, the least recently used
-  // first. False, without an effect, if freeing all of them is not enough.
+  // Frees as few idle workspaces as necessary to make room for `bytes` on `ranks`, least recently
+  // used first. Returns false and changes nothing if freeing all of them is not enough.
   bool Reclaim(const std::vector<int>& ranks, int64_t bytes);
   // Frees all workspaces, because the generation has ended.
   void Forget();
@@ -53,7 +53,7 @@ class WorkspacePool {
   };
   using Iterator = std::map<uint64_t, Workspace>::iterator;
   Iterator FindIdle(const std::vector<int>& ranks, int64_t bytes, uint64_t last);
-  // Idle workspaces on any of `ranks`, the most recently used first.
+  // Returns the idle workspaces on any of `ranks`, most recently used first.
   std::vector<Iterator> IdleOn(const std::vector<int>& ranks);
   void Free(Iterator workspace);
 

@@ -17,7 +17,7 @@ void Append(absl::string_view field, std::string* to) {
   absl::StrAppend(to, absl::string_view(std::string(1, static_cast<char>(field.size()))), field);
 }
 
-// Takes a field that Append has written. False without one.
+// Takes a field that Append has written. Returns false without a field.
 bool Take(absl::string_view* from, absl::string_view* field) {
   if (from->empty()) return false;
   const size_t size = static_cast<unsigned char>(from->front());

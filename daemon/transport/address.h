@@ -1,4 +1,4 @@
-// Where a transport is reached: opaque to all others, who pass it on in the hello.
+// The address of a transport, which is opaque to the code that forwards it in the hello.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace agmm::transport {
 
-// A HandshakeListener's socket, and the random bytes that tokens for it are made with.
+// A HandshakeListener's socket, and the random bytes from which tokens for it are made.
 struct ListenerAddress {
   SocketAddress socket;
   std::string salt;
@@ -20,7 +20,7 @@ struct TransportAddress {
   std::string worker;  // UCX's own
 };
 
-// With a mark and a checksum, so that other bytes are refused before UCX parses them.
+// Adds a mark and a checksum, so that other bytes are refused before UCX parses them.
 std::string Frame(const TransportAddress& address);
 // Errors: INVALID_ARGUMENT.
 absl::StatusOr<TransportAddress> Unframe(absl::string_view framed);

@@ -177,7 +177,7 @@ void Bulk::Reply(const wire::BulkHeader& request, const absl::Status& status, Ou
       outbound->data.length = outbound->text.size();
     }
     shared_.counters.bulk_reply.Sent(outbound->data.length);
-    // If the answer cannot be sent, the peer is lost, which its endpoint reports.
+    // If the answer cannot be sent, the peer is lost, and its endpoint reports that.
     endpoints_->Send(header.envelope.source_node, header, std::move(outbound));
   });
 }

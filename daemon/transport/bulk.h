@@ -1,5 +1,5 @@
-// Bytes of tensors between nodes, outside of any plan: this node's requests, and its answers to
-// other nodes. Progress thread only, except Start.
+// Bytes of tensors between nodes, outside plans: this node's requests, and its answers to other
+// nodes. Progress thread only, except Start.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,22 @@ class Bulk {
   Bulk(Shared& shared, Endpoints* endpoints, Receives* receives, BulkStore* store)
       : shared_(shared), endpoints_(endpoints), receives_(receives), store_(store) {}
 
-  // Sends a request for `bytes` bytes of `block`: kWrite with `data`, or kRead for `to`; or kPing,
-  // which is about none. Any thread.
+  // Sends a request for `bytes` bytes of `block`: kWrite with `data`, kRead into `to`, or kPing,
+  // which has no bytes. Any thread.
   void Start(wire::Kind kind, int node, const BulkBlock& block, int64_t bytes, Outgoing data,
              const Rows& to, Done done);
 
-  // Takes active messages of all kinds but kPlan. Returns UCS_INPROGRESS if `payload` is kept.
+  // Takes active messages of all kinds except kPlan. Returns UCS_INPROGRESS if `payload` is kept.
   ucs_status_t OnMessage(wire::Kind kind, const void* header, size_t header_length,
                          const Payload& payload);
 
   // Fails the requests of `scope`.
   void Fail(const Scope& scope, const absl::Status& why);
-  // Fails the requests of older generations than the current one.
+  // Fails the requests of older generations.
   void FailStale();
 
  private:
-  // Ends once UCX no longer sends it and it is answered or has failed, in either order.
+  // Ends once UCX no longer sends it and it has been answered or has failed, in either order.
   struct Request {
     int node = -1;
     uint64_t generation = 0;
@@ -50,7 +50,7 @@ class Bulk {
   void Answer(uint64_t id, absl::Status status);
   void FinishIfDone(uint64_t id);
 
-  // The memory here of the block that the header names, of the size that the header says.
+  // Returns the memory on this node of the block in the header, with the size in the header.
   absl::StatusOr<Rows> Locate(const wire::BulkHeader& header, bool write) const;
   ucs_status_t OnWrite(const wire::BulkHeader& header, const Payload& payload);
   void OnRead(const wire::BulkHeader& header);

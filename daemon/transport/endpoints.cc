@@ -12,11 +12,11 @@ struct Endpoint : std::enable_shared_from_this<Endpoint> {
   Endpoints* owner = nullptr;
   int node = -1;
   TransportAddress address;
-  // Two connections: this node sends on the first alone, and the peer on the second. On a single
-  // one, the "go ahead" for the peer's bytes would queue behind this node's own bytes, so that one
-  // direction would wait for the other to end (NOTES.md).
+  // Two connections: this node sends only on the first, and the peer only on the second. On a
+  // single connection, the "go ahead" for the peer's bytes would queue behind this node's own
+  // bytes, so one direction would wait for the other to end (NOTES.md).
   ucp_ep_h out = nullptr, in = nullptr;
-  std::string broken;  // how, once it has failed
+  std::string broken;  // the failure, once it has failed
   std::unordered_set<Outbound*> sending;
   std::vector<std::unique_ptr<Outbound>> waiting;  // until it is connected
 };
@@ -61,7 +61,8 @@ void Endpoints::Connect(Endpoint* endpoint) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &Endpoints::OnError;
   params.err_handler.arg = endpoint;
-  // UCX pairs the connections of both ends in the order of opening, so both ends must agree on it.
+  // UCX pairs the connections of both ends in the order of opening, so both ends must use the same
+  // order.
   const bool first = shared_.worker->address() < endpoint->address.worker;
   for (ucp_ep_h* handle :
        {first ? &endpoint->out : &endpoint->in, first ? &endpoint->in : &endpoint->out}) {
@@ -197,12 +198,13 @@ void Endpoints::OnError(void* user, ucp_ep_h, ucs_status_t status) {
   self->shared_.worker->Post([self, endpoint] { self->Fail(endpoint); });
 }
 
-// UCX keeps the connection until the worker ends, which is soon: a broken connection ends the
-// generation. Closing it here would let its late events meet those of new connections (NOTES.md).
+// UCX keeps the connection until the worker ends, which is soon, because a broken connection ends
+// the generation. Closing it here would mix its late events with those of new connections
+// (NOTES.md).
 void Endpoints::Fail(const std::shared_ptr<Endpoint>& endpoint) {
   auto it = all_.find(endpoint->node);
   if (it == all_.end() || it->second != endpoint) return;  // of an earlier worker
-  // UCX may still read them, but the bytes that it reads arrive nowhere.
+  // UCX may still read their bytes, but these do not arrive anywhere.
   const std::vector<Outbound*> sending(endpoint->sending.begin(), endpoint->sending.end());
   const absl::Status failure = PeerLost(shared_, endpoint->node, endpoint->broken);
   for (Outbound* message : sending) message->done(failure);

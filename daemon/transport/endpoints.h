@@ -35,31 +35,31 @@ struct Outbound {
   std::array<std::byte, sizeof(wire::BulkHeader)> header;
   size_t header_length = 0;
   Outgoing data;
-  bool push = false;  // eager, however large
+  bool push = false;  // sent eagerly in any size
   std::string text;   // the data of an answer that is an error
   Done done;
   std::shared_ptr<Endpoint> endpoint;
 };
 
-// The error of all requests and messages that a lost peer leaves behind.
+// Returns the error for all requests and messages to a lost peer.
 absl::Status PeerLost(const Shared& shared, int node, absl::string_view why);
 
 class Endpoints {
  public:
-  // `on_failure`: a connection broke.
+  // `on_failure` is called when a connection broke.
   Endpoints(Shared& shared, std::function<void(int node, absl::Status why)> on_failure);
   // Requires that the worker is closed.
   ~Endpoints();
 
-  // Connects to `node`, or waits for its greetings: of the two nodes one connects first, because
-  // UCX uses freed memory when two connections between the same ends meet on the way (NOTES.md).
-  // Messages wait meanwhile.
+  // Connects to `node`, or waits for its greetings. Only one of the two nodes connects first,
+  // because UCX uses freed memory if two connections between the same ends cross (NOTES.md).
+  // Messages wait until then.
   void Open(int node, const TransportAddress& address);
   // Takes an active message of kind kGreet.
   ucs_status_t OnGreeting(const void* header, size_t header_length);
-  // Starts to end all connections, which completes the messages under way.
+  // Starts to end all connections, which completes the messages in flight.
   void StartClose();
-  // True once UCX has closed them.
+  // Returns true once UCX has closed them.
   bool closed();
   // Forgets all connections and fails the messages that UCX has not completed. Requires that no
   // thread calls UCX for them any more.
@@ -89,7 +89,7 @@ class Endpoints {
     return true;
   }
   void SendSealed(int node, std::unique_ptr<Outbound> message);
-  // Through `handle`, a connection to the endpoint.
+  // Sends through `handle`, a connection to the endpoint.
   void SendOn(Endpoint* endpoint, ucp_ep_h handle, std::unique_ptr<Outbound> message);
   void Connect(Endpoint* endpoint);
   void Greet(Endpoint* endpoint);

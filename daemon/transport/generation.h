@@ -20,7 +20,7 @@ struct Generation {
   std::unique_ptr<wire::HeaderKey> key;  // used on the progress thread only
 };
 
-// The connections to a node, or to all, as far as they serve `generation` and older ones.
+// The connections to a node, or to all nodes, that serve `generation` and older ones.
 inline constexpr int kAllNodes = -1;
 struct Scope {
   int node = kAllNodes;
@@ -55,7 +55,7 @@ class CurrentGeneration {
 
 class UcxWorker;
 
-// Shared by the parts of a transport, and outlives them.
+// State that the parts of a transport share; outlives them.
 struct Shared {
   UcxWorker* const worker;
   const std::function<std::string(int node)> describe;
@@ -63,8 +63,8 @@ struct Shared {
   TransportCounters counters;
 };
 
-// Copies the `length` bytes of a header to `header`. Returns false, and counts the reason, unless
-// it is a sound header of this kind from another node in the current generation.
+// Copies the `length` bytes of a header to `header`. Returns false and counts the reason unless it
+// is a valid header of this kind from another node in the current generation.
 template <typename Header>
 bool Admit(const CurrentGeneration& current, wire::Kind kind, const void* bytes, size_t length,
            Header* header, TransportCounters* counters) {

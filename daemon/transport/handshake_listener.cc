@@ -66,8 +66,8 @@ absl::Status HandshakeListener::Listen(int fd) {
   };
   SocketAddress& where = address_.socket;
   if (getsockname(fd, where.get(), &where.size) != 0) return no_descriptor("getsockname");
-  // First, so that UCX has an event in any case: a socket on which nothing listens hangs up at
-  // once.
+  // Done first, so that UCX has an event in any case, because a socket that does not listen reports
+  // a hang-up at once.
   const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
   const absl::Cleanup close_event = [event] { close(event); };
   if (event < 0 || dup3(event, fd, O_CLOEXEC) < 0) return no_descriptor("eventfd");
@@ -89,7 +89,8 @@ absl::Status HandshakeListener::Listen(int fd) {
 
 bool HandshakeListener::ListenAt(int port) {
   SocketAddress& where = address_.socket;
-  // A daemon takes these later; until then, the system may give them as any other free port.
+  // The daemon binds these ports later; until then, the system may assign them like any other free
+  // port.
   for (int tries = 0; tries <= static_cast<int>(other_ports_.size()); ++tries) {
     if (listener_ >= 0) close(listener_);
     listener_ = socket(where.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -144,7 +145,7 @@ void HandshakeListener::Loop() {
 }
 
 void HandshakeListener::AcceptConnections() {
-  // Bounded, because a flood of connections must not keep tokens from being read.
+  // Bounded, because a flood of connections must not delay the reading of tokens.
   for (size_t count = 0; count < kMaxPending / 4; ++count) {
     PendingConnection connection;
     connection.fd = accept4(listener_, connection.from.get(), &connection.from.size, SOCK_CLOEXEC);

@@ -26,24 +26,24 @@ namespace agmm::transport {
 // Thread-safe.
 class HandshakeListener final : public Listener {
  public:
-  // `refused` counts the connections that were closed because they sent no valid token. It outlives
-  // this.
+  // `refused`, which must outlive this, counts the connections that were closed because they sent
+  // no valid token.
   HandshakeListener(const TransportOptions& options, TransportCount* refused);
   ~HandshakeListener() override;
   HandshakeListener(const HandshakeListener&) = delete;
 
-  // While one exists, the socket that this thread listens on belongs to `owner`.
+  // During its lifetime, the socket on which this thread listens belongs to `owner`.
   class Opening {
    public:
     explicit Opening(HandshakeListener* owner);
     ~Opening();
   };
-  // At the socket's address and a port of the range.
+  // Listens at the socket's address and a port of the range.
   void TakeOver(int fd) override { opened_ = Listen(fd); }
   // The result of TakeOver: RESOURCE_EXHAUSTED; FAILED_PRECONDITION if it was not called.
   absl::Status opened() const { return opened_; }
 
-  // Makes connections of this process to `peer` begin with a token, until the destructor.
+  // Makes this process's connections to `peer` begin with a token, until the destructor.
   void AddPeer(const ListenerAddress& peer);
 
   const ListenerAddress& address() const { return address_; }
@@ -51,7 +51,7 @@ class HandshakeListener final : public Listener {
   int Accept(SocketAddress* from) override;
 
  private:
-  // One whose handshake is not complete.
+  // A connection whose handshake is not complete.
   struct PendingConnection {
     int fd = -1;
     SocketAddress from;
@@ -60,7 +60,7 @@ class HandshakeListener final : public Listener {
   };
 
   absl::Status Listen(int fd);
-  // Binds listener_ to `port` (0: any) of address_, and listens. False if that cannot be.
+  // Binds listener_ to `port` (0: any) of address_, and listens. Returns false on failure.
   bool ListenAt(int port);
   void Loop();
   void AcceptConnections();
@@ -76,7 +76,7 @@ class HandshakeListener final : public Listener {
   ListenerAddress address_;
   int fd_ = -1;        // UCX's, an event
   int listener_ = -1;  // the socket
-  int stop_ = -1;      // an event: the thread ends
+  int stop_ = -1;      // an event that ends the thread
   SpareDescriptor spare_;
   std::thread thread_;
   // On the thread.

@@ -18,11 +18,12 @@ namespace agmm::transport {
 
 // Bounds of what is parked for a peer. A peer can be ahead by the launches that have not reached
 // this node yet, and by one epoch of each plan, because the next epoch waits for this node's
-// credits. That is one message for each hop of the plan's schedule, and admission bounds the hops
-// by kMaxParkedPerPeer. Their bytes are bounded only by this node's heaps, which is too much to
-// reserve: large messages leave their bytes with the sender, and the bytes of small (below 64 KiB)
-// and pushed ones (kernels/device/lower.cc) are kept up to kMaxParkedBytesPerPeer, enough for those
-// that arrive while a launch is on its way. Beyond the bounds the plan fails with the peer's name.
+// credits. That is one message for each hop of the plan's schedule. A plan may have more hops
+// (kMaxPlanSteps), but only a part of them leads from one peer to this node. The bytes are bounded
+// only by this node's heaps, which is too much to reserve: large messages leave their bytes with
+// the sender, and the bytes of small (below 64 KiB) and pushed ones (kernels/device/lower.cc) are
+// kept up to kMaxParkedBytesPerPeer, which suffices for messages that arrive before a launch.
+// Beyond the bounds the plan fails with the peer's name.
 constexpr int kMaxParkedPerPeer = 1 << 16;
 constexpr int64_t kMaxParkedBytesPerPeer = 64 << 20;
 

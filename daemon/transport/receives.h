@@ -15,8 +15,8 @@
 
 namespace agmm::transport {
 
-// The payload of an active message as UCX presents it: the bytes themselves, or a descriptor to
-// fetch them with.
+// The payload of an active message in UCX's form: the bytes themselves, or a descriptor to fetch
+// them.
 struct Payload {
   void* data = nullptr;
   int64_t length = 0;
@@ -29,17 +29,16 @@ class Receives {
   // Requires that the worker is closed.
   ~Receives();
 
-  // Receives `payload` of `node` into `to`, then runs `done`. Returns true if UCX
-  // consumes the payload's descriptor: the active-message callback that presented it must return
-  // UCS_INPROGRESS. Otherwise the callback returns UCS_OK, or the owner of the payload calls
-  // Release. Errors passed to `done`: those of Place() and of Heap::Write; ABORTED when the peer is
-  // lost meanwhile.
+  // Receives `payload` of `node` into `to`, then runs `done`. Returns true if UCX consumes the
+  // payload's descriptor: the active-message callback that presented it must return UCS_INPROGRESS.
+  // Otherwise the callback returns UCS_OK, or the owner of the payload calls Release. Errors passed
+  // to `done`: those of Place() and of Heap::Write; ABORTED if the peer is lost during the receive.
   bool Take(int node, const Payload& payload, const Rows& to, Done done);
-  // Releases a payload that was kept; not inside the callback that presented it.
+  // Releases a payload that was kept; must not be called inside the callback that presented it.
   void Release(const Payload& payload);
 
   // Fails the receives that UCX has not completed. Requires that the worker is closed, so that
-  // nothing writes to their places any more.
+  // nothing writes to their places.
   void Reset(const absl::Status& why);
 
   bool idle() const { return receiving_.empty(); }

@@ -21,7 +21,7 @@
 namespace agmm::transport {
 namespace {
 
-// Where this process connects with a token.
+// A listener to which this process connects with a token.
 struct PeerListener {
   std::set<const Listener*> users;
   std::string salt, secret;
@@ -80,7 +80,7 @@ std::optional<std::string> TakeUnsentToken(int fd) {
   const auto found = all.unsent.extract(fd);
   all.unsent_count = static_cast<int>(all.unsent.size());
   if (found.empty()) return std::nullopt;
-  // The connection may have been closed before it sent, and its number be another one's now.
+  // The connection may have been closed before it sent, and its number reused.
   SocketAddress peer;
   if (getpeername(fd, peer.get(), &peer.size) != 0 || peer.ToString() != found.mapped().to)
     return std::nullopt;
@@ -95,7 +95,7 @@ std::optional<UnsentToken> MakeTokenFor(const SocketAddress& to) {
   return UnsentToken{it->first, MakeToken(it->second.secret, it->second.salt)};
 }
 
-// Breaks the connection when bytes stay unacknowledged for so long: the path is cut.
+// Breaks the connection if bytes stay unacknowledged for this long, because the path is cut.
 void EndWhenSilent(int fd) {
   constexpr unsigned kSilence_ms = 2500;
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kSilence_ms, sizeof(kSilence_ms));
@@ -133,8 +133,8 @@ void Forget(const Listener* listener) {
 
 }  // namespace agmm::transport
 
-// Below: in front of libc's own, for this process. UCX finds its addresses, and opens and uses its
-// sockets, with them (ucs/sys/sock.c, uct/tcp/tcp_iface.c).
+// The functions below replace libc's own for this process. UCX uses them to find its addresses and
+// to open and use its sockets (ucs/sys/sock.c, uct/tcp/tcp_iface.c).
 using namespace agmm;
 using namespace agmm::transport;
 
@@ -144,7 +144,7 @@ int getifaddrs(ifaddrs** list) noexcept {
   static const auto next = Next<decltype(getifaddrs)>("getifaddrs");
   const int result = next(list);
   if (result != 0 || shown_address == nullptr) return result;
-  // Kept in the list, which is freed as a whole, as interfaces without an address.
+  // Hidden entries stay in the list, which is freed as a whole, as interfaces without an address.
   for (ifaddrs* entry = *list; entry != nullptr; entry = entry->ifa_next) {
     const auto has = SocketAddress::Of(entry->ifa_addr);
     if (has.has_value() && has->ip() != shown_address->ip()) entry->ifa_addr = nullptr;
@@ -204,7 +204,7 @@ int connect(int fd, const sockaddr* address, socklen_t size) {
 ssize_t send(int fd, const void* data, size_t size, int flags) {
   static const auto next = Next<decltype(send)>("send");
   if (const auto token = TakeUnsentToken(fd); token.has_value()) {
-    // Fits into the buffer of a socket that has sent nothing yet.
+    // Always fits into the buffer of a socket that has sent nothing yet.
     if (next(fd, token->data(), token->size(), flags) != static_cast<ssize_t>(token->size())) {
       errno = ECONNRESET;
       return -1;

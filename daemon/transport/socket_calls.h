@@ -1,5 +1,5 @@
-// In front of the functions of libc that UCX's TCP transport calls for its sockets and addresses:
-// those of listeners are treated here, and all other calls of the process go on to libc.
+// Replaces the libc functions that UCX's TCP transport calls for its sockets and addresses. Calls
+// for sockets of listeners are handled here; all other calls of the process are passed on to libc.
 #pragma once
 
 #include <string>
@@ -8,23 +8,23 @@
 
 namespace agmm::transport {
 
-// Stands behind a socket on which UCX believes to listen. Thread-safe.
+// Listens in place of a socket on which UCX tries to listen. Thread-safe.
 class Listener {
  public:
   virtual ~Listener() = default;
   // Listens in place of the socket `fd`, and turns `fd` into an event that is readable while
-  // connections wait. UCX is not told of a failure, because it would leave behind what it has
-  // allocated: the owner of the listener looks for one, and ends UCX's worker.
+  // connections wait. UCX does not learn of a failure, because it would leak memory: the owner of
+  // the listener checks for failures, and ends UCX's worker.
   virtual void TakeOver(int fd) = 0;
-  // Where it listens. After TakeOver.
+  // Returns the address at which it listens. To be called after TakeOver.
   virtual const SocketAddress& where() const = 0;
-  // The next connection for UCX, and the address of the other end; -1 without one.
+  // Returns the next connection for UCX and the address of its other end; -1 without one.
   virtual int Accept(SocketAddress* from) = 0;
 };
 
-// While one exists, this thread finds `address` alone among the IP addresses of this host. UCX can
-// be given an interface but no address: it announces, listens at and connects from the first one
-// that it finds there, of IPv4 if there is any.
+// During its lifetime, this thread finds only `address` among the IP addresses of this host. UCX
+// accepts an interface but not an address: it announces, listens at and connects from the first
+// address that it finds on the interface, preferring IPv4.
 class ShownAddress {
  public:
   explicit ShownAddress(const SocketAddress& address);
@@ -32,9 +32,9 @@ class ShownAddress {
   ShownAddress(const ShownAddress&) = delete;
 };
 
-// The next socket that this thread listens on belongs to `listener`; null: to libc.
+// The next socket on which this thread listens belongs to `listener`, or to libc if that is null.
 void SetNextListener(Listener* listener);
-// Makes connections of this process to `peer` begin with a token, until Forget(user).
+// Makes this process's connections to `peer` begin with a token, until Forget(user).
 void SendTokens(const Listener* user, const ListenerAddress& peer, const std::string& secret);
 void Forget(const Listener* listener);
 

@@ -16,7 +16,7 @@ constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
 int64_t PaddedPitch(const Rows& rows) { return RoundUp(rows.row_bytes, kRowAlignBytes); }
 
-// From the first byte of the first row to the last byte of the last one.
+// Returns the bytes from the first byte of the first row to the last byte of the last row.
 int64_t Span(const Rows& rows, int64_t pitch) {
   return rows.rows == 0 ? 0 : (rows.rows - 1) * pitch + rows.row_bytes;
 }

@@ -25,8 +25,8 @@ struct StagingRelease {
 // Memory for bytes between two places, counted while it lives.
 using Staging = std::unique_ptr<std::byte[], StagingRelease>;
 
-// Errors: INVALID_ARGUMENT for negative sizes, overlapping rows, sizes past 2^62, or rows that lie
-// nowhere.
+// Errors: INVALID_ARGUMENT for negative sizes, overlapping rows, sizes past 2^62, or rows without
+// memory.
 absl::Status CheckRows(const Rows& rows);
 
 // The bytes to send for rows: their own memory on the host, or a packed copy.
@@ -38,13 +38,13 @@ struct Outgoing {
 // Requires rows that pass CheckRows. Errors: RESOURCE_EXHAUSTED, and those of Heap::Read.
 absl::StatusOr<Outgoing> Gather(const Rows& rows, TransportCounters* counters);
 
-// Where bytes from the wire are received, and how they then get to their rows.
+// The memory that receives bytes from the wire, and the rows to which they are then moved.
 struct Incoming {
   Rows to;
   Rows wire;        // `to` in the wire's form, at the memory to receive into
   Staging staging;  // empty: received in place
 
-  // Copies received bytes to `to`. No effect when they were received in place. Errors: those of
+  // Copies received bytes to `to`. Has no effect if they were received in place. Errors: those of
   // Heap::Write.
   absl::Status Scatter() const {
     return staging == nullptr ? absl::OkStatus() : WriteRows(wire, to);

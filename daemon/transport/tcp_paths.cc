@@ -72,7 +72,8 @@ std::map<int, TcpUse> TcpPaths::Uses() const {
     const std::optional<SocketAddress> peer = NameOf(fd, getpeername);
     if (!peer.has_value()) continue;
     const auto ip = by_ip.find(peer->ip());
-    // Without the connections that it has opened, those to a node are only some.
+    // Nodes that share an address are skipped: the connections that they have opened cannot be told
+    // apart, and a sum without these would be wrong.
     if (ip == by_ip.end() || ip->second < 0) continue;
     const std::optional<SocketAddress> self = NameOf(fd, getsockname);
     const bool opened_here = by_listener.count(peer->ToString()) > 0;

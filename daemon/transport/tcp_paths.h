@@ -19,13 +19,13 @@ struct TcpUse {
 // Thread-safe.
 class TcpPaths {
  public:
-  // The other nodes connect to `port` from now on. Forgets all nodes.
+  // From now on the other nodes connect to `port`. Forgets all nodes.
   void Reset(int port);
-  // `listener`: where this node connects to `node`.
+  // `listener` is the address at which this node connects to `node`.
   void Add(int node, const SocketAddress& listener);
-  // Looks through the descriptors of the process, in about a millisecond. A node has no entry if it
-  // has no connection, or if its connections here cannot be told from those of another node,
-  // because both share an address.
+  // Scans the descriptors of the process, which takes about a millisecond. A node has no entry if
+  // it has no connection, or if its connections cannot be distinguished from another node's because
+  // both share an address.
   std::map<int, TcpUse> Uses() const;
 
  private:

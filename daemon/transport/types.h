@@ -1,4 +1,4 @@
-// Values that the transport's parts and its users share.
+// Types that the transport's parts and its users share.
 #pragma once
 
 #include <atomic>
@@ -23,17 +23,17 @@ struct TransportOptions {
   // The IP address of this host at which the transport listens, and from which it connects. Empty:
   // loopback.
   std::string bind_address;
-  // Where the other nodes connect.
+  // The ports at which the other nodes connect.
   PortRange ports;
-  // Not there: ports that this process will listen on for others.
+  // Ports to avoid, because this process will listen on them for other purposes.
   std::set<int> other_ports;
-  // The world's; connections that do not show that they have it are closed.
+  // The world's secret; connections that do not prove that they know it are closed.
   std::string secret;
   // Names a node in errors: "node b (10.0.0.2:7101)".
   std::function<std::string(int node)> describe = [](int node) {
     return "node " + std::to_string(node);
   };
-  // Settings of UCX that replace those of ucx_config.cc, for measurements: the names of UCX's
+  // UCX settings that replace those of ucx_config.cc, for measurements, named like UCX's
   // environment variables without UCX_.
   std::vector<std::pair<std::string, std::string>> other_settings;
 };
@@ -86,11 +86,11 @@ struct TransportCounters {
   TransportCount malformed;         // not a header of this version
   TransportCount stale_generation;  // of another generation of the world
   TransportCount bad_check;         // the keyed check of the header does not hold
-  TransportCount unknown;          // for a plan, an epoch or a request that is not known (any more)
-  TransportCount wrong_length;     // not the number of bytes in the receiver's own schedule
-  TransportCount too_many_parked;  // above the bounds of plan_messages.h
-  TransportCount parked;           // now
-  TransportCount staging_bytes;    // now in copies of rows that cannot be sent or received in place
+  TransportCount unknown;           // for an unknown or forgotten plan, epoch or request
+  TransportCount wrong_length;      // not the number of bytes in the receiver's own schedule
+  TransportCount too_many_parked;   // above the bounds of plan_messages.h
+  TransportCount parked;            // now
+  TransportCount staging_bytes;  // now in copies of rows that cannot be sent or received in place
   TransportCount staging_bytes_peak;
   TransportCount peers_failed;
 

@@ -29,11 +29,11 @@ namespace {
 constexpr int64_t kRendezvousBytes = 64 << 10;
 
 using UcxVersion = std::pair<unsigned, unsigned>;
-// Before, ucp_config_modify wants the options of the TCP transport without its name, unlike the
-// environment; with the name it warns and ignores them.
+// Before this version, ucp_config_modify expects the options of the TCP transport without its name,
+// unlike the environment; with the name it warns and ignores them.
 constexpr UcxVersion kNamesHavePrefix = {1, 17};
-// UCX 1.13 hands an event of a batch to an endpoint that an earlier event of the batch has freed,
-// when a peer comes back that was cut off (NOTES.md). Later versions before this one were not
+// When a peer that was cut off comes back, UCX 1.13 passes an event of a batch to an endpoint that
+// an earlier event of the batch has freed (NOTES.md). Versions between that and this one were not
 // tried.
 constexpr UcxVersion kBatchesAreSafe = {1, 22};
 
@@ -68,7 +68,7 @@ absl::StatusOr<LocalAddress> FindLocalAddress(const std::string& ip) {
     const auto has = SocketAddress::Of(entry->ifa_addr);
     if (!has.has_value()) continue;
     if (has->ip() == wanted->ip()) {
-      // UCX leaves out such an interface, and then has no transport.
+      // UCX skips such an interface, and then has no transport.
       constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;
       if ((entry->ifa_flags & kUsable) != kUsable) {
         return absl::UnavailableError(absl::StrFormat(
@@ -86,7 +86,7 @@ absl::StatusOr<LocalAddress> FindLocalAddress(const std::string& ip) {
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
     const TransportOptions& options, const std::string& device) {
-  // UCX looks for interfaces in sysfs. It starts without sysfs, too, but then reaches no peer.
+  // UCX searches for interfaces in sysfs. Without sysfs it starts, but reaches no peer.
   const std::string entry = absl::StrCat("/sys/class/net/", device);
   if (access(entry.c_str(), F_OK) != 0) {
     return absl::FailedPreconditionError(
@@ -95,16 +95,15 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
                         entry, device));
   }
   std::vector<std::pair<std::string, std::string>> settings = {
-      // TCP alone, also between processes of one host: shared memory did not report a killed peer
-      // within a minute (NOTES.md).
+      // Only TCP, even between processes of one host, because shared memory did not report a killed
+      // peer within a minute (NOTES.md).
       {"TLS", "tcp,self"},
-      // Without it UCX chooses an interface itself, for example a container bridge. Of the
-      // addresses
-      // of this interface it uses the one that ShownAddress shows it (socket_calls.h).
+      // Without this setting UCX chooses an interface itself, for example a container bridge. Of
+      // this interface's addresses it uses the one that ShownAddress shows (socket_calls.h).
       {"NET_DEVICES", device},
       {"HANDLE_ERRORS", "none"},
       {"TCP_TX_SEG_SIZE", "64k"},
-      // Bytes in the socket delay all later ones; the kernel's own choice grows to several
+      // Bytes in the socket delay all later ones, and the kernel's default grows to several
       // milliseconds of a link (NOTES.md).
       {"TCP_SNDBUF", "1m"},
       // Connecting to an unreachable host must not block the progress thread.
@@ -140,7 +139,7 @@ void ReturnSignals() {
   for (int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP}) {
     struct sigaction action;
     Dl_info owner;
-    // Only UCX's own handlers, because the process may have installed others since.
+    // Removes only UCX's own handlers, because the process may have installed others since.
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_DFL &&
         action.sa_handler != SIG_IGN &&
         dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) != 0 &&

@@ -77,7 +77,7 @@ class Impl final : public UcxTransport {
         endpoints_.Reset(why);
         receives_.Reset(why);
       });
-      // The answers to requests that were sent cannot come any more.
+      // The answers to requests that were sent cannot arrive any more.
       bulk_.Fail({}, why);
       renewed.Update(renewed.ok() ? SetHandlers() : renewed);
       if (!renewed.ok()) return done(renewed);
@@ -114,7 +114,7 @@ class Impl final : public UcxTransport {
     auto current = std::make_shared<Generation>();
     current->number = generation;
     current->self_node = self_node;
-    // Fails only without memory, because Create has made a key already.
+    // Can fail only without memory, because Create has already made a key.
     current->key = wire::HeaderKey::Make(key).value();
     shared_.current.Set(std::move(current));
     worker_->Post([this] {
@@ -164,11 +164,11 @@ class Impl final : public UcxTransport {
     wire::Kind kind = wire::kPlan;
   };
 
-  // Returns true once UCX has nothing to do for the connections any more. It must not be ended
-  // before: its cleanup then frees what it still uses (NOTES.md).
+  // Returns true once UCX has no work left for the connections. UCX must not be ended earlier,
+  // because its cleanup would free memory that it still uses (NOTES.md).
   bool EndConnections() {
     if (worker_->handle() == nullptr) return true;
-    // Nothing that arrives from here on is kept, because UCX forgets it with the worker.
+    // Messages that arrive from here on are not kept, because UCX frees them with the worker.
     ending_ = true;
     const absl::Cleanup ended = [this] { ending_ = false; };
     endpoints_.StartClose();
@@ -264,9 +264,9 @@ class Impl final : public UcxTransport {
   TcpPaths tcp_paths_;
   Handler handlers_[wire::kGreet + 1];
   std::atomic<bool> resuming_{false};
-  bool closing_ = false;  // on the progress thread
-  bool ending_ = false;   // likewise: the connections
-  bool closed_ = false;   // in time, by the destructor
+  bool closing_ = false;  // used on the progress thread
+  bool ending_ = false;   // used on the progress thread; the connections are ending
+  bool closed_ = false;   // the destructor closed it in time
   std::mutex mutex_;
   std::function<void(int, absl::Status)> on_peer_failure_;  // guarded by mutex_
 };

@@ -2,8 +2,8 @@
 //
 // One UCX worker for each generation of the world, and one thread, which sleeps while nothing
 // happens. A message names a step of a plan, and the receiver finds the destination in its own
-// schedule. Every header carries the generation of the world and a keyed check; others are dropped
-// and counted.
+// schedule. Every header carries the generation of the world and a keyed check; messages with
+// another generation or check are dropped and counted.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ namespace agmm {
 
 using transport::TcpUse;
 
-// Where the other nodes connect.
+// The address at which the other nodes connect.
 struct TransportPort {
   std::string address;   // opaque bytes, for their Connect
   std::string endpoint;  // "10.0.0.1:7301", for people
@@ -42,29 +42,30 @@ class UcxTransport : public Transport {
   // The destructor ends all connections. All outstanding messages and requests fail with ABORTED
   // before it returns. No other call may run or follow.
 
-  // How messages of plans are sent: "ucx 1.13.1, tcp, active messages, rendezvous from 64 KiB".
+  // Describes the transport of plan messages: "ucx 1.13.1, tcp, active messages, rendezvous from 64
+  // KiB".
   virtual std::string description() const = 0;
 
-  // Connections of strangers that were closed.
+  // Returns the number of closed connections of strangers.
   virtual int64_t refused_connections() const = 0;
 
-  // For a thread that would otherwise wait. Valid as long as the transport; a thread with the seat
-  // must leave it before the transport ends.
+  // Returns the engine for a thread that would otherwise wait. Valid as long as the transport; a
+  // thread with the seat must leave it before the transport ends.
   virtual ProgressEngine* progress() = 0;
 
-  // Ends all connections at once, and with them everything that is under way: outstanding messages,
-  // receives and requests fail with ABORTED, parked messages are dropped. Then `done` runs, with
-  // where the other nodes can connect from now on; earlier connections write to no memory here any
-  // more. Errors passed to it: those of Create; then nothing can connect until a later call.
+  // Ends all connections and transfers at once: outstanding messages, receives and requests fail
+  // with ABORTED, and parked messages are dropped. Then `done` runs with the address at which the
+  // other nodes can connect from now on; earlier connections no longer write to memory here. Errors
+  // passed to `done`: those of Create; then nothing can connect until a later call.
   virtual void Renew(std::function<void(absl::StatusOr<TransportPort>)> done) = 0;
 
   // Connects to `node` at `address`, in the background; OnPeerFailure reports a broken connection.
-  // Once for every peer between two calls of Renew, and after SetWorld. Errors: INVALID_ARGUMENT if
-  // `address` is not that of a TransportPort.
+  // To be called once for every peer between two calls of Renew, after SetWorld. Errors:
+  // INVALID_ARGUMENT if `address` is not that of a TransportPort.
   virtual absl::Status Connect(int node, const std::string& address) = 0;
 
-  // Runs `done` with OK once `node` has answered; after SetWorld and Connect on both nodes. An
-  // answer may be lost while the other node connects. Other errors: as Send.
+  // Runs `done` with OK once `node` has answered. To be called after SetWorld and Connect on both
+  // nodes. An answer may be lost while the other node connects. Errors: those of Send.
   virtual void Ping(int node, std::function<void(absl::Status)> done) = 0;
 
   // Sets the generation that messages carry and must have from now on, and the key of their check.
@@ -88,14 +89,15 @@ class UcxTransport : public Transport {
   virtual void ReadBlock(int node, const BulkBlock& block, Rows to,
                          std::function<void(absl::Status)> done) = 0;
 
-  // Live; valid as long as the transport.
+  // Returns the live counters, valid as long as the transport.
   virtual const TransportCounters& counters() const = 0;
 
-  // By node. Looks through the descriptors of the process, so it is for people who ask.
+  // Returns the counters by node. Scans the descriptors of the process, so it is meant for people's
+  // requests only.
   virtual std::map<int, TcpUse> tcp_uses() const = 0;
 
-  // Sets the handler that runs when the connection to a peer breaks (not for Renew). What was sent
-  // to it has failed then; what is being received from it fails by Renew, which should follow soon.
+  // Sets the handler that runs when the connection to a peer breaks (not for Renew). Its sends have
+  // failed by then; its receives fail in Renew, which should follow soon.
   virtual void OnPeerFailure(std::function<void(int, absl::Status)> handler) = 0;
 };
 

@@ -19,11 +19,12 @@
 namespace agmm::transport {
 namespace {
 
-// Calls of UCX in one round, before tasks get their turn.
+// Calls of UCX in one round, before tasks run.
 constexpr int kProgressCalls = 64;
 // Rounds of one Poll.
 constexpr int kPollRounds = 8;
-// UCX finishes some work, such as discarding endpoints, without an event, only when it is called.
+// UCX finishes some work, such as discarding endpoints, without an event and only when it is
+// called.
 constexpr absl::Duration kBusyNap = absl::Milliseconds(20);
 constexpr absl::Duration kIdleNap = absl::Seconds(1);
 
@@ -258,7 +259,7 @@ bool UcxWorker::Drive(absl::FunctionRef<bool()> done, Deadline deadline, absl::D
 
 bool UcxWorker::Poll() {
   if (!Take()) return false;
-  // Bounded, because a flood from a peer must not hold up the thread with the seat.
+  // Bounded, because a flood from a peer must not delay the thread with the seat.
   for (int round = 0; round < kPollRounds && Round(); ++round) {
   }
   return true;

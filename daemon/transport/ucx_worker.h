@@ -1,6 +1,6 @@
-// One UCX worker and the thread that drives it: its own thread, or one that is lent by a device.
-// UCX is called and tasks run only on the thread that has the seat
-// (kernels/device/progress_engine.h), which this folder calls the progress thread.
+// One UCX worker and the thread that drives it: its own thread, or one lent by a device. UCX is
+// called and tasks run only on the thread that has the seat (kernels/device/progress_engine.h),
+// which this folder calls the progress thread.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -37,23 +37,23 @@ class UcxWorker final : public ProgressEngine {
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const TransportOptions& options);
   ~UcxWorker() override;
 
-  // Ends UCX's worker, with all its connections, and makes a new one with another address. No
-  // callback of earlier requests comes after `closed` has run, in between, and UCX touches no
-  // memory of theirs. `over`: UCX has nothing to do for them any more; otherwise the worker is left
-  // alone and its memory lost, because ending it could end the process. Progress thread only.
-  // Errors: as Create; no worker exists then, and only Renew and Stop may follow.
+  // Ends UCX's worker, with all its connections, and makes a new one with another address. `closed`
+  // runs in between; after it, no callback of earlier requests runs, and UCX does not touch their
+  // memory. `over` says that UCX has no work left for them; otherwise the worker is abandoned and
+  // its memory leaks, because ending it could crash the process. Progress thread only. Errors: as
+  // Create; no worker exists then, and only Renew and Stop may follow.
   absl::Status Renew(bool over, const std::function<void()>& closed);
 
   // Runs the loop on a new thread. `busy`, called on the progress thread, returns true while
-  // requests are in flight: the loop then calls UCX now and then even if nothing wakes it.
-  // Errors: RESOURCE_EXHAUSTED without a thread.
+  // requests are in flight: the loop then calls UCX regularly even without an event. Errors:
+  // RESOURCE_EXHAUSTED without a thread.
   absl::Status Start(std::function<bool()> busy);
-  // Ends the loop when `finished`, called on the progress thread after each round, returns true;
-  // then joins; at once without Start. A lent thread loses the seat the next time it drives or
-  // polls, and must do so.
+  // Ends the loop when `finished`, called on the progress thread after each round, returns true,
+  // and joins; returns at once without Start. A lent thread loses the seat the next time it drives
+  // or polls, which it must do.
   void Stop(std::function<bool()> finished);
-  // Ends UCX, after Stop: it touches no memory of this process any more. Destroys the tasks that
-  // have not run, and all later ones. `over`: as in Renew.
+  // Ends UCX, which then no longer touches memory of this process. To be called after Stop.
+  // Destroys the tasks that have not run, and all later ones. `over` is as in Renew.
   void Close(bool over = true);
 
   // Runs `task` on the progress thread, in the order of posting. Any thread; never blocks.
@@ -69,9 +69,9 @@ class UcxWorker final : public ProgressEngine {
   ucp_worker_h handle() const { return worker_; }
   // The worker's address bytes.
   const std::string& address() const { return address_; }
-  // While there is a worker. Progress thread only.
+  // Valid while there is a worker. Progress thread only.
   HandshakeListener& listener() { return *listener_; }
-  // Connections without a valid token. Any thread.
+  // Returns the number of connections without a valid token. Any thread.
   int64_t refused() const { return refused_; }
 
  private:
@@ -85,7 +85,7 @@ class UcxWorker final : public ProgressEngine {
   bool Take();
   // Runs tasks, timers and UCX once. Returns true if any of them did something.
   bool Round();
-  // At most for `limit`.
+  // Sleeps at most for `limit`.
   void Sleep(absl::Duration limit);
   // Requires mutex_.
   void WakeSleeper();

@@ -1,4 +1,5 @@
-// Active-message headers, little-endian, each ending with a keyed check of the bytes before it.
+// Active-message headers, little-endian, each of which ends with a keyed check of the preceding
+// bytes.
 #pragma once
 
 #include <array>
@@ -42,7 +43,7 @@ struct PlanHeader {
   Envelope envelope;
   uint64_t plan = 0, epoch = 0;
   int32_t source_rank = 0, step = 0, part = 0, reserved = 0;
-  int64_t bytes = 0;  // by the sender's schedule; the receiver compares it with its own
+  int64_t bytes = 0;  // from the sender's schedule; the receiver compares it with its own
   uint64_t check = 0;
 };
 
