@@ -33,7 +33,7 @@ constexpr Layout kLayouts[] = {
     // B travels, and the rows of C are cut instead.
     {"direct", 2, 3, 3, 1, "x=3", "A[M_x, K] * B[K, N_x] -> C[M_x, N]", "M=x"},
     {"direct", 2, 4, 2, 1, "dp=2,tp=2", "A[M_dptp, K] * B[K, N_tp] -> C[M_dp, N_tp]", ""},
-    // Nothing travels but C.
+    // Only C travels.
     {"ring", 2, 3, 3, 2, "x=3", "A[M, K] * B[K, N_x] -> C[M, N]", "N=x"},
 };
 
@@ -48,9 +48,9 @@ TestMatrix Tail(const TestMatrix& matrix, int64_t rows) {
           std::vector<float>(matrix.values.end() - rows * matrix.cols, matrix.values.end())};
 }
 
-// Two matrices whose product is zero: the second half of K takes back what the first half adds. C
-// is what rounding leaves of it, so that another order along K changes its leading digits, even
-// where C is of 16 bits.
+// Two matrices whose product is zero: the second half of K subtracts what the first half adds. C
+// consists of rounding errors, so that another order along K changes its leading digits, even if C
+// has 16 bits.
 TestMatrix Cancelling(TestMatrix matrix, bool is_a) {
   const int64_t k = is_a ? matrix.cols : matrix.rows, half = k / 2;
   const int64_t k_stride = is_a ? 1 : matrix.cols, stride = is_a ? matrix.cols : 1;
@@ -71,7 +71,7 @@ TEST_P(BatchInvariance, ARowHasTheSameBitsInAnyBatchOnAnyMeshWithKWhole) {
   for (auto [n, k] : {std::pair<int64_t, int64_t>{61, 333}, {7, 1000}, {192, 512}}) {
     TestMatrix a = Cancelling(Rounded(Uniform(kMaxBatch, k, TestSeed()), dtype), /*is_a=*/true);
     const TestMatrix b = Cancelling(Rounded(Uniform(k, n, TestSeed() + 1), dtype), /*is_a=*/false);
-    // What is left is within the range of f16.
+    // Scales the rounding errors into the range of f16.
     for (float& value : a.values) value *= 1024;
     TestMatrix expected;
     for (int64_t m : {kMaxBatch, int64_t{1}, int64_t{7}, int64_t{16}, int64_t{33}}) {

@@ -44,7 +44,7 @@ std::vector<Case> MakeCases() {
       }
     }
   }
-  // Every shape with every algorithm, over two nodes where it can.
+  // Every shape with every algorithm, over two nodes if possible.
   for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
     for (auto [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
                            {3, 2, 5},
@@ -80,14 +80,14 @@ std::vector<Case> MakeCases() {
     c.spec = "A[M_dp, K] * B[K, N_tp] -> C[M_dp, N_tp]";
     cases.push_back(c);
   }
-  // Blocks of C that begin within a row arrive beside the others in rows of one pitch.
+  // Blocks of C that begin within a row arrive next to others in rows of the same pitch.
   for (const char* algorithm : {"serial", "ring", "direct"}) {
     Case c{algorithm, DType::kF32, 3, 3, 1, 17, 13, 8, 1};
     c.spec = "A[M, K] * B[K, N_x] -> C[M, N]";
     c.split = "N=x";
     cases.push_back(c);
   }
-  // Two ways to one case are one case.
+  // Removes duplicate cases.
   std::set<std::string> names;
   std::erase_if(cases, [&](const Case& c) { return !names.insert(c.name()).second; });
   return cases;

@@ -15,18 +15,18 @@ struct Case {
   std::string algorithm;
   DType dtype = DType::kF32;
   int ranks = 1;
-  int nodes = 1;  // the ranks are spread over them as evenly as they can be
+  int nodes = 1;  // the ranks are spread over them as evenly as possible
   int chunks = 1;
   int64_t m = 0, n = 0, k = 0;
   int threads = 1;
   std::string spec = kDefaultSpec;
   std::string mesh;   // empty: x=ranks
-  std::string split;  // empty: of the default spec the one that gathers A, else chosen
+  std::string split;  // empty: for the default spec the split that gathers A, else chosen
   int workspace_shards = 0;
 
   Problem problem() const;
   Topology topology() const;
-  // Verified. `topology`: of the ranks' devices, with their islands.
+  // Returns a verified schedule. `topology` is that of the ranks' devices, with their islands.
   Schedule schedule() const { return schedule(topology()); }
   Schedule schedule(const Topology& topology) const;
   // "ring_bf16_r4_n2_c3_97x61x333".

@@ -1,4 +1,4 @@
-// Promises of the CPU device beside those of every device: large pages, packed operands, scratch.
+// Guarantees of the CPU device beyond those of every device: large pages, packed operands, scratch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ TEST(CpuDevice, WarmEpochsPackAndAllocateNothing) {
   EXPECT_EQ(after.packed_bytes, before.packed_bytes);
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.epochs, before.epochs + 100);
-  // Other contents under another version; the old copy goes.
+  // Other contents under another version; the old copy is dropped.
   const TestMatrix b = SmallIntegers(c.k, c.n, TestSeed() + 2);
   plan.Fill(a, b);
   plan.RunAll(epoch++, 2);
@@ -52,7 +52,7 @@ TEST(CpuDevice, WarmEpochsPackAndAllocateNothing) {
   EXPECT_EQ(after.allocations, before.allocations + 1);
   EXPECT_EQ(after.packed_bytes, before.packed_bytes);
   for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(plan.CountWrong(rank, Product(a, b)), 0);
-  // Forgotten contents take their packed copy along.
+  // Forgotten contents lose their packed copy, too.
   cluster.device(0)->ForgetContents(cluster.heap(0), 0, cluster.heap(0)->size_bytes());
   EXPECT_EQ(cluster.device(0)->counters().packed_bytes, 0);
   plan.RunAll(epoch++, 2);

@@ -1,4 +1,4 @@
-// The CPU device's arithmetic alone: every piece sums along K in one order, whatever rows it has.
+// The CPU device's arithmetic: every piece sums along K in the same order, for any number of rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -246,7 +246,7 @@ TEST(CpuHeap, WrittenTensorsUseLargePages) {
   std::byte* const data = (*heap)->host().data();
   const Range tensor{kLargePageBytes + 4096, 12 * kLargePageBytes};
   data[tensor.begin] = data[5 * kLargePageBytes - 1] = std::byte{42};
-  // A row beyond the tensor's first stretch: not the pages that others have a part of, nor all of
+  // A row beyond the tensor's first stretch: neither the pages shared with other tensors nor all of
   // the tensor.
   (*heap)->CommitPages({5 * kLargePageBytes, 5 * kLargePageBytes + 4096}, tensor);
   EXPECT_EQ(LargePages(data), 4);
@@ -255,7 +255,7 @@ TEST(CpuHeap, WrittenTensorsUseLargePages) {
   EXPECT_EQ(data[tensor.begin], std::byte{42});
   EXPECT_EQ(data[5 * kLargePageBytes - 1], std::byte{42});
   EXPECT_EQ(data[7 * kLargePageBytes], std::byte{0});
-  // As another process maps it: from the middle of a large page on.
+  // Maps it like another process, from the middle of a large page on.
   const int64_t bytes = 4 * kLargePageBytes;
   void* const other = MapShared(bytes, PROT_READ, (*heap)->fd(), tensor.begin);
   ASSERT_NE(other, MAP_FAILED);

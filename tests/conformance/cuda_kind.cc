@@ -12,7 +12,7 @@ namespace agmm::test {
 namespace {
 
 std::unique_ptr<Device> MakeDevice(int gpu) {
-  // Tests run beside each other, and other processes have the same GPUs.
+  // Tests run in parallel, and other processes use the same GPUs.
   auto device = CreateCudaDevice({gpu, /*shared=*/true});
   if (device.ok()) return *std::move(device);
   std::fprintf(stderr, "%s\n", device.status().ToString().c_str());
@@ -20,7 +20,7 @@ std::unique_ptr<Device> MakeDevice(int gpu) {
 }
 
 // Keeps a GPU open from its first use to the end of the process, because opening one takes long.
-// Not on the model, which finds what is left open.
+// Does nothing on the model, which reports GPUs that are left open.
 void KeepOpen(int gpu) {
   static auto* const open = new std::map<int, std::unique_ptr<Device>>;
   if (open->count(gpu) == 0) open->emplace(gpu, MakeDevice(gpu));
@@ -55,7 +55,7 @@ std::vector<DeviceKind> CudaKinds() {
     if (keeps) KeepOpen(rank % gpus);
     return MakeDevice(rank % gpus);
   };
-  // A library takes other kernels for few rows.
+  // The library uses other kernels for few rows.
   kind.rows_sum_alike = false;
   kind.clock_error_ns = 1'000'000;
   return {kind};

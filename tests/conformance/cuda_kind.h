@@ -7,9 +7,9 @@
 
 namespace agmm::test {
 
-// "cuda_model" or "cuda", whichever the driver is that the loader finds. None, and a line that says
-// why, where it finds none; so with AGMM_TEST_GPU in the environment, where it finds a model. Ranks
-// take GPUs in turn. Without AGMM_MODEL, a model has a GPU for each of 8 ranks.
+// Returns "cuda_model" or "cuda", depending on the driver that the loader finds. Returns nothing
+// and prints the reason if it finds no driver, or a model although AGMM_TEST_GPU is set. Ranks take
+// GPUs in turn. Without AGMM_MODEL, a model has a GPU for each of 8 ranks.
 std::vector<DeviceKind> CudaKinds();
 
 }  // namespace agmm::test

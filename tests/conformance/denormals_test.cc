@@ -35,7 +35,7 @@ constexpr Expected kProducts[] = {
     {"the least normal product", 0x1p-63f, -0x1p-63f, -kLeastNormal, -kLeastNormal},
 };
 
-// What a job on two ranks makes of one such product, with a batch of `m` rows.
+// Returns the result of a job on two ranks for one such product, with a batch of `m` rows.
 float ProductOf(const Expected& product, DType dtype, int64_t m) {
   constexpr int64_t kN = 32, kK = 70;
   const Case c{"ring", dtype, 2, 2, 1, m, kN, kK};

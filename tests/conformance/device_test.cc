@@ -1,4 +1,4 @@
-// Promises of every device beside the product: order, time stamps, and what it refuses.
+// Guarantees of every device besides the product: order, time stamps, and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ namespace {
 
 class DeviceTest : public testing::TestWithParam<DeviceKind> {};
 
-// Each step starts behind its lane and behind the producers of its waits, as far as stamps that may
-// be off by `error_ns` tell.
+// Checks that each step starts after the previous step of its lane and after the producers of its
+// waits, for stamps with an error of up to `error_ns`.
 void ExpectOrdered(const Schedule& schedule, const std::vector<EpochReport>& reports,
                    int64_t error_ns) {
   struct Producer {
@@ -33,8 +33,7 @@ void ExpectOrdered(const Schedule& schedule, const std::vector<EpochReport>& rep
       const Step& step = schedule.ranks[rank][i];
       const StepTime& time = reports[rank].steps[i];
       const auto* transfer = std::get_if<Transfer>(&step.op);
-      // The end of a transfer is that of its last `to`, and a sender hears late of what has
-      // arrived.
+      // The end of a transfer is that of its last `to`, and a sender learns late of an arrival.
       const bool exact = transfer == nullptr || (transfer->to.size() == 1 &&
                                                  transfer->to[0].rank == static_cast<Rank>(rank));
       for (const Slot& slot : step.signals) {
@@ -127,7 +126,7 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
   EXPECT_EQ(wrong, 0);
 }
 
-// No step of another lane waits for the last copy, so `done` alone says that it is over.
+// No step of another lane waits for the last copy, so only `done` shows that it has ended.
 TEST_P(DeviceTest, AnEpochEndsBehindItsRelayLanes) {
   const Case c{"serial", DType::kF32, 1, 1, 1, 40, 30, 50, 1};
   Schedule schedule = c.schedule(c.topology());

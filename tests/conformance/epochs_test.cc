@@ -1,5 +1,5 @@
 // Epoch after epoch with no barrier: each rank rewrites its A and B and poisons its C as soon as
-// its own epoch is over, whatever the others still do.
+// its own epoch has ended, while the others may still be working.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -34,7 +34,7 @@ class Endless {
       c_.push_back(Product(a_.back(), b_.back()));
     }
   }
-  // Elements of C that were wrong, over all ranks and epochs; or the first failure.
+  // Returns the number of wrong elements of C over all ranks and epochs, or the first failure.
   absl::StatusOr<int64_t> Go() {
     for (Rank rank = 0; rank < plan_.rank_count(); ++rank) Next(rank, 1);
     for (const EpochReport& report : ended_.Wait())
@@ -43,7 +43,7 @@ class Endless {
   }
 
  private:
-  // The environment between two epochs of a rank; nothing else keeps it from its peers.
+  // The environment between two epochs of a rank; nothing else separates it from its peers.
   void Next(Rank rank, uint64_t epoch) {
     plan_.Write(rank, kA, a_[epoch % kPeriod]);
     plan_.Write(rank, kB, b_[epoch % kPeriod]);
@@ -104,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(Peer, Epochs,
                                           testing::ValuesIn(kPeerCases)),
                          Name);
 
-// The same through the daemon's own transport: real sockets, rendezvous and all, every message
-// late.
+// Like the above, through the daemon's own transport: real sockets, rendezvous, and every message
+// delayed.
 class EpochsOverUcx : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
 void RunOverUcx(const DeviceKind& kind, const Case& c, bool lent) {
@@ -151,7 +151,8 @@ INSTANTIATE_TEST_SUITE_P(All, EpochsOverUcx,
                                           testing::ValuesIn(kUcxCases)),
                          Name);
 
-// Runs `epochs`, which a model of the driver ends, because it sees that accesses are not ordered.
+// Runs `epochs`, and expects that a model of the driver ends the test, because accesses are not
+// ordered.
 void ExpectRace(const std::function<void()>& epochs) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(epochs(), "race");
@@ -194,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(All, Credits,
 
 class Joins : public testing::TestWithParam<DeviceKind> {};
 
-// Waits of the joins where `entry` is false, of the multiplies where it is true, are left out.
+// Leaves out the waits of the joins, or if `entry` those of the multiplies.
 Schedule WithoutJoins(Schedule schedule, bool entry) {
   for (std::vector<Step>& steps : schedule.ranks) {
     for (Step& step : steps) {
@@ -239,7 +240,7 @@ TEST_P(Joins, WithoutThemTheEpochsMixAndTheTestSeesIt) {
 INSTANTIATE_TEST_SUITE_P(All, Joins, testing::ValuesIn(DeviceKinds()),
                          [](const auto& info) { return info.param.name; });
 
-// Other operands that travel, by other ways: fewer epochs, because they have more steps to delay.
+// Other operands that travel, by other routes: fewer epochs, because they have more steps to delay.
 class EpochsOfShardings : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
 void RunSharding(const DeviceKind& kind, const Case& c, std::shared_ptr<UcxNetwork> network) {

@@ -7,7 +7,7 @@
 
 namespace agmm::test {
 
-// Epochs 1 to `epochs`, each with inputs of its own and C poisoned before.
+// Runs epochs 1 to `epochs`, each with its own inputs and a poisoned C.
 inline void ExpectExact(PreparedPlan& plan, Cluster& cluster, uint64_t epochs) {
   const Problem& problem = plan.problem();
   for (uint64_t epoch = 1; epoch <= epochs; ++epoch) {

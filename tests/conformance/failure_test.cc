@@ -1,5 +1,5 @@
-// Epochs that cannot end well: they report which step waited for which slot, drain, and leave
-// other epochs alone.
+// Epochs that fail: they report the waiting step and its slot, drain, and do not affect other
+// epochs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -159,7 +159,7 @@ PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Sched
 PreparedPlan::~PreparedPlan() {
   for (const auto& executor : executors_)
     executor->Cancel(absl::CancelledError("the test is over"));
-  // All have drained before the first goes: they signal each other.
+  // All must have drained before the first is destroyed, because they signal each other.
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [&] { return running_ == 0; });
   cluster_.network().Unregister(plan_);

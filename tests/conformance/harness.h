@@ -18,24 +18,24 @@
 
 namespace agmm::test {
 
-// A kind of device that the cases run on.
+// A kind of device on which the cases run.
 struct DeviceKind {
   std::string name;
-  // The device of a rank of a cluster. `threads`: of a kind that runs on the host's cores.
+  // Creates the device of a rank of a cluster. `threads` is for kinds that run on the host's cores.
   std::function<std::unique_ptr<Device>(Rank rank, int threads)> create;
-  bool rows_sum_alike = true;  // promises C to be the same to the bit however its rows are cut
-  // How far its stamps of steps may be from CLOCK_MONOTONIC.
+  bool rows_sum_alike = true;  // C is bit-identical for all cuts of its rows
+  // The largest error of its step times against CLOCK_MONOTONIC.
   int64_t clock_error_ns = 0;
 };
-// Whether the sums of a row do not depend on the other rows of its piece, so that C is
-// bit-identical however its rows are cut. False where oneDNN takes another kernel for few rows: in
-// bf16 with AMX, and without AVX-512.
+// Returns true if the sums of a row do not depend on the other rows of its piece, so that C is
+// bit-identical for all cuts of its rows. False if oneDNN uses another kernel for few rows: in bf16
+// with AMX, and without AVX-512.
 bool RowsSumAlike(GemmKernel kernel);
-// All kinds that this machine has.
+// Returns all kinds that this machine has.
 const std::vector<DeviceKind>& DeviceKinds();
-// These, and the CPU behind heaps that the host cannot address: for what goes in and out of heaps.
+// Returns these, and the CPU with heaps that the host cannot address, for tests of access to heaps.
 std::vector<DeviceKind> DeviceKindsAndHidden();
-// The CPU alone, for what it promises beside the others.
+// Returns only the CPU, for its additional guarantees.
 const DeviceKind& CpuKind();
 
 // Devices and heaps of all ranks, and the transport between their nodes.
@@ -58,9 +58,9 @@ class Cluster {
   Network& network() { return *network_; }
   // Without Options::network.
   LoopbackTransport& loopback() { return *loopback_; }
-  // The same offset on every rank, with a guard of poison behind it.
+  // Returns the same offset on every rank, with a guard of poison after it.
   int64_t Allocate(int64_t bytes);
-  // Whether all guards are as they were.
+  // Returns true if all guards are intact.
   bool GuardsAreWhole();
 
  private:
@@ -73,14 +73,14 @@ class Cluster {
   std::vector<int64_t> guards_;
 };
 
-// A schedule prepared on all ranks of a cluster, with operands of its own.
+// A schedule prepared on all ranks of a cluster, with its own operands.
 class PreparedPlan {
  public:
-  // Dies if the schedule is refused. `world_ranks`: what errors call the ranks. `offsets`: where
-  // the operands lie, by operand; empty: in places of their own.
+  // Dies if the schedule is refused. `world_ranks` are the ranks in errors. `offsets` are the
+  // places of the operands; if empty, they get their own places.
   PreparedPlan(Cluster& cluster, const Problem& problem, const Schedule& schedule,
                std::vector<int> world_ranks = {}, std::vector<int64_t> offsets = {});
-  // Cancels what still runs and waits for it.
+  // Cancels running epochs and waits for their end.
   ~PreparedPlan();
 
   const Problem& problem() const { return problem_; }
@@ -88,15 +88,16 @@ class PreparedPlan {
   Executor* executor(Rank rank) { return executors_[rank].get(); }
   int rank_count() const { return static_cast<int>(executors_.size()); }
 
-  // Writes what `rank` holds of an operand; everything else of its place becomes poison (NaN).
+  // Writes `rank`'s shard of an operand; the rest of its place becomes poison (NaN).
   void Write(Rank rank, Operand operand, const TestMatrix& whole);
   void Poison(Rank rank, Operand operand);
   void PoisonWorkspace(Rank rank);
   // Writes A and B on all ranks, and poisons C.
   void Fill(const TestMatrix& a, const TestMatrix& b);
-  // Fills A and B on the devices with uniform values that `seed` decides.
+  // Fills A and B on the devices with uniform values from `seed`.
   void FillInputs(uint64_t seed);
-  // How many elements of the rank's C differ in bits from `whole`, as C's dtype rounds it.
+  // Returns the number of elements of the rank's C that differ in bits from `whole`, rounded to C's
+  // dtype.
   int64_t CountWrong(Rank rank, const TestMatrix& whole) const;
   // Copies the shard of C that `rank` holds into `whole`.
   void ReadC(Rank rank, TestMatrix* whole) const;
@@ -104,12 +105,12 @@ class PreparedPlan {
   // Queues an epoch on one rank. `b_version` names the contents of B.
   void Run(Rank rank, uint64_t epoch, uint64_t b_version, Deadline deadline,
            Executor::DoneCallback done);
-  // One epoch on all ranks; their reports.
+  // Runs one epoch on all ranks; returns their reports.
   std::vector<EpochReport> RunAll(uint64_t epoch, uint64_t b_version = 1,
                                   absl::Duration timeout = absl::Seconds(60));
 
  private:
-  // The rows of an operand that `rank` holds, dense.
+  // Returns `rank`'s rows of an operand, dense.
   std::vector<std::byte> ReadShard(Rank rank, Operand operand) const;
 
   std::mutex mutex_;
@@ -128,7 +129,7 @@ class PreparedPlan {
 absl::Status PrepareRank0(Cluster& cluster, const Problem& problem, const Schedule& schedule,
                           Heap* peer = nullptr);
 
-// Gathers what several callbacks report, in the order of their keys.
+// Gathers the reports of several callbacks, in the order of their keys.
 class Reports {
  public:
   explicit Reports(int count) : left_(count), reports_(count) {}

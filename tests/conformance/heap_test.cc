@@ -1,4 +1,4 @@
-// The promises of every heap to those who write, read and fill its rows.
+// The guarantees of every heap for writes, reads and fills of its rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -15,7 +15,7 @@ Heap* Hidden(Heap* heap) {
   return heap == nullptr ? nullptr : static_cast<Hiding*>(heap)->hidden.get();
 }
 
-// The device's own executor, which alone sees the memory.
+// The device's own executor, which is the only one to see the memory.
 class HiddenExecutor final : public Executor {
  public:
   explicit HiddenExecutor(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}

@@ -1,5 +1,4 @@
-// A device of the host whose heaps hide their memory: to prove that nothing but the device needs
-// it.
+// A device of the host whose heaps hide their memory, to prove that only the device accesses it.
 #pragma once
 
 #include <memory>

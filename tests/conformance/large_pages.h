@@ -15,7 +15,8 @@
 
 namespace agmm::test {
 
-// Whether this machine has any for files in memory: asked without the code under test.
+// Returns true if this machine has large pages for files in memory, without using the code under
+// test.
 inline bool HasLargePages() {
   constexpr size_t kLarge = size_t{2} << 20;
   const int fd = memfd_create("large-pages", MFD_CLOEXEC);
@@ -32,7 +33,7 @@ inline bool HasLargePages() {
   return has;
 }
 
-// The large pages of the mapping that begins at `data`.
+// Returns the number of large pages in the mapping that begins at `data`.
 inline int64_t LargePages(const void* data) {
   std::ifstream maps("/proc/self/smaps");
   const std::string begin = absl::StrFormat("%x-", reinterpret_cast<uintptr_t>(data));

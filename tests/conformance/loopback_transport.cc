@@ -92,7 +92,7 @@ void LoopbackTransport::Deliver() {
     if (const auto failed = failed_.find(parcel.to); failed != failed_.end()) {
       status = failed->second;
     } else if (blackholes_.count(parcel.to) == 0) {
-      // Under the lock: an endpoint must not be taken away while its executor is called.
+      // Called with the lock, because an endpoint must not be removed while its executor is called.
       status = Hand(parcel);
       if (!status.ok() && misfit_.ok()) misfit_ = status;
     }

@@ -18,7 +18,7 @@ namespace agmm::test {
 
 class LoopbackTransport final : public Network {
  public:
-  // Each message is late by up to `max_delay`, drawn with `seed`.
+  // Delays each message by up to `max_delay`, drawn with `seed`.
   LoopbackTransport(uint64_t seed, absl::Duration max_delay);
   ~LoopbackTransport() override;
 
@@ -29,7 +29,7 @@ class LoopbackTransport final : public Network {
 
   // From here on every send to `node` fails with `status`.
   void FailNode(int node, absl::Status status);
-  // From here on what is sent to `node` is lost, and its sender told that all is well.
+  // From here on messages to `node` are lost, and their sends still succeed.
   void Blackhole(int node);
 
  private:

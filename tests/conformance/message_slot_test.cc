@@ -1,4 +1,4 @@
-// A message is believed only as far as this node's own schedule bears it out.
+// A message is accepted only if this node's own schedule confirms it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -26,10 +26,10 @@ class Network {
     Operands operands;
   };
   virtual void Register(uint64_t plan, int node, Endpoint endpoint) = 0;
-  // Requires that no message of the plan is under way.
+  // Requires that no message of the plan is in flight.
   virtual void Unregister(uint64_t plan) = 0;
 
-  // The error of the first message that fitted no plan, or OK.
+  // Returns the error of the first message that matched no plan, or OK.
   virtual absl::Status first_misfit() const = 0;
 };
 

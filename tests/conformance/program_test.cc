@@ -1,4 +1,4 @@
-// The program that the CPU device makes of a schedule.
+// The program that the CPU device derives from a schedule.
 #include "kernels/cpu/program.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ class NoTransport final : public Transport {
   void Send(int, const Message&, Rows, std::function<void(absl::Status)>) override { FAIL(); }
 };
 
-// Bytes that rank 0 pushes to the other node, and bytes that it sends. A is [4096, k] bf16 over two
-// nodes of `ranks_of_node`.
+// Returns the bytes that rank 0 pushes to the other node, and the bytes that it sends. A is [4096,
+// k] bf16 over two nodes of `ranks_of_node`.
 std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
   const int ranks = 2 * ranks_of_node;
   const Problem problem =

@@ -33,7 +33,7 @@ TEST_P(Queued, EpochsFollowEachOther) {
       plan.Run(rank, epoch, 1, Deadline::After(absl::Seconds(60)),
                [&, rank, epoch, done = reports.At((epoch - 1) * plan.rank_count() + rank)](
                    const EpochReport& report) {
-                 // The operands are the rank's own again, whatever the other ranks still do.
+                 // The operands belong to the rank again, even while other ranks are still working.
                  if (epoch == kEpochs) {
                    wrong += plan.CountWrong(rank, product);
                    for (Operand operand : {kA, kB, kC}) plan.Poison(rank, operand);

@@ -1,5 +1,5 @@
-// C of random inputs: near the product in f64, and the same to the bit however its rows were cut
-// and sent.
+// C of random inputs: close to the product in f64, and bit-identical for all cuts and routes of its
+// rows.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Every sharding on every kind of device, bit for bit: of the plans that each can have, some that a
-// seed draws.
+// Every sharding on every kind of device, bit for bit, with some of its possible plans, drawn by a
+// seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -47,7 +47,7 @@ class UcxNetwork::Node final : public Receiver, public BulkStore {
                const absl::Status& status) override {
     std::lock_guard lock(network_->mutex_);
     const auto it = network_->endpoints_.find({message.plan, node_});
-    if (it == network_->endpoints_.end()) return;  // the plan is over
+    if (it == network_->endpoints_.end()) return;  // the plan has ended
     if (status.ok()) {
       Signal(arrival, message.epoch, it->second.executors);
     } else {

@@ -15,7 +15,7 @@ namespace agmm::test {
 
 class UcxNetwork final : public Network {
  public:
-  // Connects all nodes with each other. Dies where UCX cannot.
+  // Connects all nodes with each other. Dies if UCX fails.
   explicit UcxNetwork(int nodes);
   ~UcxNetwork() override;
 

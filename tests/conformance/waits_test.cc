@@ -1,4 +1,4 @@
-// With any one event wait of a CUDA device left out that orders anything, the model finds a race.
+// If any event wait of a CUDA device that orders something is left out, the model finds a race.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -21,8 +21,8 @@
 namespace agmm::test {
 namespace {
 
-// A plan, and what its owner does on each rank between two epochs, as plans that wait for no other
-// rank: one reads C and writes A and B, one reads A and B and writes C.
+// A plan, and its owner's accesses on each rank between two epochs. The owner is modelled by plans
+// that wait for no other rank: one reads C and writes A and B, one reads A and B and writes C.
 class Owned {
  public:
   Owned(Cluster& cluster, const Case& c)
@@ -48,7 +48,7 @@ class Owned {
   int64_t BufferBytes(Operand operand) const {
     return RoundUp(ShardBytes(problem_.mesh, problem_.tensors[operand]), kRowAlignBytes);
   }
-  // One multiply a rank: a row of f32, which is what A and B are stored as, from one at C.
+  // One multiply per rank: a row of f32 (the form in which A and B are stored) from a row at C.
   static Case OwnerCase(const Case& c, int64_t bytes) {
     Case owner{"serial", DType::kF32, c.ranks, c.nodes};
     owner.mesh = c.mesh;
@@ -72,7 +72,7 @@ class Owned {
   const int64_t inputs_bytes_, half_bytes_, base_;
   PreparedPlan plan_;
   const Case owner_case_;
-  const int64_t one_;  // where a row is multiplied by what lies here
+  const int64_t one_;  // rows are multiplied by the value at this offset
   PreparedPlan writes_inputs_, writes_c_;
   std::map<PreparedPlan*, uint64_t> epochs_;  // so far
 };
@@ -105,9 +105,9 @@ Function* OfTheModel(const char* name) {
   return library == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-// The waits of a device, by place: which operation of an epoch's stream waits for which. A wait is
-// needed if it is in some epoch, because epochs differ in what the host happens to see, and in what
-// the owner does before and after them.
+// The waits of a device, by place: the waiting operation of an epoch's stream, and the awaited one.
+// A wait is needed if it is needed in some epoch, because epochs differ in what the host happens to
+// see, and in the owner's accesses before and after them.
 class Findings {
  public:
   // Looks at a stretch in which each stream had the same work twice, or none.
@@ -142,11 +142,11 @@ class Findings {
     }
   }
   int count() const { return static_cast<int>(waits_.size()); }
-  // Waits that order operations in every kind of epoch that they can, and without which there is no
-  // race.
+  // The number of waits that order operations in every possible kind of epoch, and without which no
+  // race is found.
   int Spare() const { return Count(IsSpare); }
-  // All others without which there is none: in some kind of epoch they order nothing, because the
-  // host has seen the end before, or other waits say the same.
+  // The number of all other waits without which no race is found: in some kind of epoch they order
+  // nothing, because the host has already seen the end, or other waits imply the same.
   int Idle() const {
     return Count([](const Wait& wait) { return !wait.needed && !IsSpare(wait); });
   }
@@ -160,8 +160,8 @@ class Findings {
  private:
   struct Wait {
     bool needed = false;
-    // Kinds of epochs: two in a stretch, by what the owner does first. An order may matter in some
-    // of them alone: one may read what the next writes.
+    // Kinds of epochs: two in a stretch, by what the owner does first. An order may matter in only
+    // some of them, because one may read what the next one writes.
     std::bitset<4> may_order_in, orders_in;
   };
   static bool IsSpare(const Wait& wait) {
@@ -180,7 +180,7 @@ class Findings {
   std::map<std::string, Wait> waits_;  // by place
 };
 
-// All of the list, and the ways that it lacks.
+// Returns all cases of the list, and those routes that the list lacks.
 std::vector<Case> CasesOf(const std::string& algorithm) {
   std::vector<Case> cases = Cases();
   for (int nodes : {1, 2}) {
@@ -211,8 +211,8 @@ TEST_P(Waits, AreNeeded) {
     Findings found;
     // From the second epoch on a plan waits for all that it ever waits for.
     ASSERT_NO_FATAL_FAILURE(owned.RunFour(/*inputs_first=*/true));
-    // A round may not need a wait: its producer is over if that GPU is quick, and the host has seen
-    // the end if the machine is busy. So each GPU is the slow one in turn.
+    // A round may not need a wait: its producer may have ended if that GPU is fast, and the host
+    // may have seen the end if the machine is busy. So each GPU is the slow one in turn.
     const auto goes_on = [&](int round) {
       if (round < 2 * c.ranks) return round < 2 || found.Spare() > 0 || found.Idle() > 0;
       return round < 8 * c.ranks && found.Spare() > 0;
@@ -228,7 +228,7 @@ TEST_P(Waits, AreNeeded) {
     idle += found.Idle();
     spare += found.Spare();
   }
-  // Each costs a call, so they may not become many (of ring 7 %).
+  // Each costs a call, so there must not be many (7 % for ring).
   EXPECT_LE(idle, waits / 10);
   std::cout << waits << " waits, a race without each of " << waits - idle - spare << ", " << idle
             << " that order nothing in some kind of epoch, " << spare << " spare\n";

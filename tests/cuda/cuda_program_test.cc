@@ -1,4 +1,4 @@
-// The program that a CUDA device makes of a schedule.
+// The program that a CUDA device derives from a schedule.
 #include "kernels/cuda/cuda_program.h"
 
 #include <gmock/gmock.h>
@@ -44,8 +44,8 @@ class NoTransport final : public Transport {
   void Send(int, const Message&, Rows, std::function<void(absl::Status)>) override { FAIL(); }
 };
 
-// Rank 0 of `ranks` ranks on `nodes` nodes. `reachable`: by rank 0's GPU, of the other ranks of its
-// node. Each rank has a GPU of its own, unless all ranks of a node share one.
+// Rank 0 of `ranks` ranks on `nodes` nodes. `reachable`: rank 0's GPU can reach the memory of the
+// other ranks of its node. Each rank has its own GPU, unless all ranks of a node share one.
 absl::StatusOr<CudaProgram> Program(const char* spec, const char* algorithm, int ranks, int nodes,
                                     DType dtype, bool reachable = true,
                                     const Shape& shape = {64, 40, 64}, bool one_gpu = false) {

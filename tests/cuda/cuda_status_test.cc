@@ -1,4 +1,4 @@
-// Statuses made of the results of the driver and of cuBLASLt.
+// Statuses for results of the driver and of cuBLASLt.
 #include "kernels/cuda/cuda_status.h"
 
 #include <gmock/gmock.h>

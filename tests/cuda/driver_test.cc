@@ -1,4 +1,4 @@
-// Why there is no driver, on a machine that has none, or only the toolkit's stub.
+// The error on a machine without a driver, or with only the toolkit's stub.
 #include "kernels/cuda/driver.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // Faults of the driver, of cuBLASLt and of GPUs, on the model: each gives one line with value,
-// bound and next step, and what is not concerned goes on. The model is set up once a process, so
-// each test is a process of its own.
+// bound and next action, and unaffected work continues. The model is set up once per process, so
+// each test runs in its own process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -147,7 +147,7 @@ TEST_P(LostGpu, EndsItsPlansAndNoOthers) {
   for (const EpochReport& report : lost.RunAll(50)) EXPECT_FALSE(report.status.ok());
   for (const EpochReport& report : other.RunAll(1)) EXPECT_EQ(report.status, absl::OkStatus());
   for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(other.CountWrong(rank, Product(a, b)), 0);
-  // Work that is stuck holds up what shares a channel of the hardware with it.
+  // Stuck work blocks other work that shares its hardware channel.
   if (std::string(GetParam()).find("stuck") != std::string::npos) return;
   const Case alone{"serial", DType::kF32, 1, 1, 1, 40, 12, 20, 1};
   Cluster beside(kind, alone.topology());
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(All, LostGpu,
                                          "gpus=4,lose=1@63,peers=none,order=random",
                                          "gpus=4,lose=1@61,order=random"));
 
-// Two ranks on GPUs 0 and 1, of which GPU 1 never ends some of its work, and says nothing.
+// Two ranks on GPUs 0 and 1, of which GPU 1 silently never ends some of its work.
 class HungGpu : public testing::TestWithParam<const char*> {
  protected:
   HungGpu() { failpoint::Arm("executor.short_grace"); }
@@ -190,7 +190,7 @@ TEST_P(HungGpu, EndsItsEpochsAndKeepsWhatItMayWrite) {
       std::string(ended[1].status.message()),
       ContainsRegex("^rank 1 .*, epoch [0-9]+; GPU 1 has not ended its work [0-9.]+ s after "
                     "the epoch failed, of [0-9.]+ s that it had; restart the daemon$"));
-  // With no deadline that could end it.
+  // These have no deadline that could end them.
   Reports later(2);
   plan.Run(1, 50, 1, Deadline::Infinite(), later.At(0));
   other.Run(1, 1, 1, Deadline::Infinite(), later.At(1));
@@ -205,7 +205,7 @@ TEST_P(HungGpu, EndsItsEpochsAndKeepsWhatItMayWrite) {
                                       cluster.heap(1)->Write({0, 1, 1, 1}, {&byte, 1, 1, 1})}) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
   }
-  // One of them waits for the other one.
+  // One GPU waits for the other one.
   for (int gpu = 0; gpu < 2; ++gpu) {
     EXPECT_THAT(cluster.device(gpu)->info().failure,
                 ContainsRegex(absl::StrFormat(

@@ -1,5 +1,5 @@
-// One GPU and its heap when work does not end or the GPU is lost, on the model, which is set up
-// once a process, so that each test is a process of its own.
+// One GPU and its heap when work does not end or the GPU is lost, on the model. The model is set up
+// once per process, so each test runs in its own process.
 #include "kernels/cuda/gpu.h"
 
 #include <gmock/gmock.h>
@@ -48,12 +48,12 @@ class GpuTest : public testing::Test {
     return heap_->Read({0, 1, 1, 1}, {&byte, 1, 1, 1});
   }
 
-  std::vector<std::string> failures_;  // those that the GPU told
+  std::vector<std::string> failures_;  // failures that the GPU reported
   std::shared_ptr<Gpu> gpu_;
   std::unique_ptr<CudaHeap> heap_;
 };
 
-// The description's end under a model with these options.
+// Returns the end of the description under a model with these options.
 std::string ReachUnder(const std::string& options, int number) {
   setenv("AGMM_MODEL", options.c_str(), /*overwrite=*/1);
   const auto gpu = Gpu::Open(number, /*shared=*/true);
@@ -127,7 +127,7 @@ TEST_F(GpuTest, LanesThatDoNotMultiplyGoFirst) {
   EXPECT_EQ(then, 0);
 }
 
-// A product whose launch fails: of a GPU that is lost, and of one that is not.
+// A product whose launch fails, on a lost GPU and on a healthy one.
 class FailedProduct : public GpuTest {
  protected:
   absl::Status RunAfterAFill() {

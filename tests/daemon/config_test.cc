@@ -37,7 +37,7 @@ constexpr char kLocalB[] = R"(local {
 
 std::string Good() { return std::string(kWorld) + kLocalB; }
 
-// `text` with the one occurrence of `from` replaced.
+// Returns `text` with the only occurrence of `from` replaced.
 std::string With(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
@@ -286,7 +286,7 @@ TEST(Config, SummaryNamesThePlanCacheAndTheSecretsFile) {
 
 class Secret : public testing::Test {
  protected:
-  // The error of a configuration with `secret`; empty if it is accepted.
+  // Returns the error of a configuration with `secret`; empty if it is accepted.
   std::string ErrorWith(const std::string& secret) {
     std::ofstream(folder_ / "x.conf")
         << With(Good(), "socket:", "secret: \"" + secret + "\" socket:");
@@ -304,7 +304,7 @@ class Secret : public testing::Test {
 
 TEST_F(Secret, IsTheDaemonsAndItsGroups) {
   for (int mode : {0400, 0600, 0440, 0640}) EXPECT_EQ(ErrorWith(FileWithMode(mode)), "") << mode;
-  // As Kubernetes mounts it.
+  // The form in which Kubernetes mounts it.
   std::filesystem::create_symlink(FileWithMode(0440), folder_ / "link");
   EXPECT_EQ(ErrorWith("link"), "");
   for (int mode : {0444, 0644, 0660, 0604, 0602}) {
@@ -313,7 +313,7 @@ TEST_F(Secret, IsTheDaemonsAndItsGroups) {
     EXPECT_THAT(error, Not(HasSubstr("chmod")));
   }
   const std::string path = FileWithMode(0440);
-  if (chown(path.c_str(), -1, 54321) == 0) {  // root's right
+  if (chown(path.c_str(), -1, 54321) == 0) {  // only root may do this
     EXPECT_THAT(ErrorWith(path), HasSubstr("mode 440 and group 54321"));
   }
 }

@@ -32,8 +32,8 @@ struct Port {
   SocketAddress at;
 };
 
-// Connects until the queue of `port`, which accepts nothing, is full: the kernel then drops what
-// comes. Returns the connections.
+// Connects until the queue of `port`, which never accepts, is full: the kernel then drops further
+// attempts. Returns the connections.
 std::vector<std::unique_ptr<Dial>> Fill(const Port& port) {
   std::vector<std::unique_ptr<Dial>> dials;
   do {

@@ -1,5 +1,4 @@
-// A world that is only a list of commands: what the sequencer sends is kept, and tests answer for
-// the nodes.
+// A fake world that records the sequencer's commands; tests answer for the nodes.
 #pragma once
 
 #include <string>
@@ -41,7 +40,7 @@ class FakeMembers : public Members {
 
   void Lose(int node, const std::string& why) override { lost.emplace_back(node, why); }
 
-  // Takes out the commands of one kind, in the order they were sent.
+  // Removes and returns the commands of one kind, in the order of sending.
   std::vector<Sent> Take(v1::Command::CommandCase kind) {
     std::vector<Sent> taken, rest;
     for (Sent& one : sent)
@@ -54,7 +53,7 @@ class FakeMembers : public Members {
 
   std::string incarnation_value = "the sequencer";
   uint64_t generation_value = 1;
-  absl::Status complete;  // whether commands can be sent
+  absl::Status complete;  // OK if commands can be sent
   int missing = -1;       // a node
   std::vector<Sent> sent;
   std::vector<std::pair<int, std::string>> lost;

@@ -1,4 +1,4 @@
-// Jobs through real daemons: who watches them, and how soon they end when they are told to.
+// Jobs through real daemons: watches, and the time until a cancelled or late job ends.
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ struct Armed {
   const std::string name;
 };
 
-// What one watch has brought, without a thread of its own.
+// The events of one watch, received without a thread.
 class Watch final : public grpc::ClientReadReactor<v1::WatchJobResponse> {
  public:
   Watch(v1::JobService::Stub* stub, uint64_t job, int64_t after) {
@@ -182,7 +182,7 @@ class JobServiceTest : public testing::Test {
     EXPECT_TRUE(Eventually([&] { return Get(id).events_size() == 2; }));
     EXPECT_EQ(Get(id).state(), v1::Job::STATE_QUEUED);
   }
-  // Cancels the job and waits for it to be so.
+  // Cancels the job and waits until it is cancelled.
   void ExpectCancelled(uint64_t id, const char* what) {
     const int64_t begin_ns = MonotonicNanos();
     Cancel(id);
@@ -227,10 +227,10 @@ TEST_F(JobServiceTest, AThousandWatchersSeeEveryEventAndCostNoThreads) {
   const auto few = watch(20);
   const int before = Threads();
   const auto many = watch(1000);
-  // gRPC's pool may grow by a thread or two whatever it does.
+  // gRPC's pool may always grow by a thread or two.
   EXPECT_LE(Threads(), before + 10);
   held.reset();
-  // A rank that is held is not woken by that.
+  // This does not wake a held rank.
   Cancel(id);
   for (const auto& one : many) {
     ASSERT_TRUE(one->End().ok()) << one->End();
@@ -263,7 +263,7 @@ TEST_F(JobServiceTest, ALostSequencerEndsTheWatchWithPeerLost) {
   Watch watch(jobs_[1].get(), id, 0);
   EXPECT_TRUE(watch.WaitEvents(1));
   world_.Stop(0);
-  // One that stops in good order may still have told how the job ended.
+  // A daemon that stops cleanly may still have sent the job's end.
   absl::Status status = watch.End();
   if (status.ok()) status = FromProto(watch.job().error());
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
@@ -298,8 +298,8 @@ TEST_F(JobServiceTest, ADeadlineReachesAJobInEveryState) {
   ExpectJobsRun();
   {
     Armed here("executor.hold_rank_0"), there("executor.hold_rank_1");
-    // The one that runs outlives the one that waits for its Y: behind its failure that would find
-    // no Y.
+    // The running job must outlive the job that waits for its Y, which would otherwise fail for
+    // lack of Y.
     const Deadline soon = Deadline::After(absl::Milliseconds(300));
     const Deadline later = Deadline::After(absl::Milliseconds(900));
     const uint64_t running = Submit(Timed(Request("Y"), 900));

@@ -16,7 +16,7 @@ using testing::StartsWith;
 
 const std::vector<std::string> kNodes = {"a", "b", "web", "web.example.org"};
 
-// The node found, and by which name: "b by --node".
+// Returns the node that was found, and the source of its name: "b by --node".
 std::string Found(const std::string& configured, const NodeNames& names) {
   const absl::StatusOr<OwnNode> own = FindOwnNode(kNodes, configured, names);
   EXPECT_TRUE(own.ok()) << own.status();
@@ -67,7 +67,7 @@ TEST(OwnNode, OfAHostOutsideTheListIsRefusedWithBothNames) {
   EXPECT_THAT(ErrorOf("", {.host = "d"}), HasSubstr("one of a, b, web, web.example.org"));
 }
 
-// The file is right where the name came from elsewhere, so errors point at its list.
+// If the name came from elsewhere, the file is right, so errors point at its list.
 TEST(OwnNode, ErrorsPointAtTheListOrAtTheNameInTheFile) {
   const std::string text = R"(world {
   cluster: "demo"

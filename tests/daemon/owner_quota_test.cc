@@ -1,4 +1,4 @@
-// Bounds on what clients hold, in all and for each owner.
+// Bounds on clients' resources, in total and for each owner.
 #include "daemon/link/owner_quota.h"
 
 #include <gmock/gmock.h>

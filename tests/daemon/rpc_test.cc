@@ -1,4 +1,4 @@
-// What every call to a daemon goes through, seen by a client of a world of one.
+// The handling that all calls to a daemon share, seen by a client of a world of one node.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ class RpcTest : public testing::Test {
     ADD_FAILURE() << "there is no metric " << name;
     return -1;
   }
-  // One message there and one back, as they are on the wire.
+  // Sends one message and returns the answer, both as raw bytes.
   std::string RawCall(const std::string& method, const std::string& request) {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;

@@ -100,7 +100,7 @@ TEST_F(RunJobsTest, EachJobHasOneOutcomeThroughAnyDaemon) {
     request.Clear();
     *request.add_jobs() = Request(absl::StrCat(node, "-last"));
     EXPECT_TRUE(run.stream->Write(request));
-    // What is to come still comes.
+    // Outstanding outcomes still arrive.
     EXPECT_TRUE(run.stream->WritesDone());
     run.Read(1000);
     const grpc::Status end = run.stream->Finish();
@@ -233,7 +233,7 @@ TEST_F(RunJobsTest, ALostSequencerEndsTheStream) {
   const absl::Status end = FromGrpc(run.stream->Finish());
   EXPECT_TRUE(absl::IsAborted(end)) << end;
   EXPECT_EQ(ReasonOf(end), kReasonPeerLost);
-  // A sequencer that stops in good order may still have sent how the job ended.
+  // A sequencer that stops cleanly may still have sent the job's end.
   if (const auto outcome = run.outcomes.find("held"); outcome != run.outcomes.end()) {
     EXPECT_EQ(ReasonOf(FromProto(outcome->second.job().error())), kReasonPeerLost);
   }

@@ -1,4 +1,4 @@
-// Sessions, through any daemon: what belongs to one ends with its stream, its daemon or its
+// Sessions, through any daemon: their tensors and jobs end with their stream, their daemon or their
 // sequencer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ class SessionTest : public testing::Test {
     for (int node : {0, 1, 2}) EXPECT_TRUE(world_.Start(node).ok());
     world_.WaitReady(2);
   }
-  // A tensor of rank 0 alone, which only the end of its session removes.
+  // Creates a tensor on rank 0 only, which only the end of its session removes.
   absl::Status CreateTensor(const std::string& session) {
     v1::CreateTensorRequest request;
     request.set_session_id(session);

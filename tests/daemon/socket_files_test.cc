@@ -1,5 +1,5 @@
-// The files beside a daemon's unix socket: nothing that is not the daemon's is changed or removed,
-// and no program that holds the socket can hold up a start.
+// The files next to a daemon's unix socket: files of others are not changed or removed, and no
+// program that holds the socket can delay a start.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST_F(SocketFiles, AHolderThatDoesNotAcceptDelaysNoStart) {
   };
   ASSERT_EQ(bind(sockets[0], where, sizeof(address)), 0);
   ASSERT_EQ(listen(sockets[0], 0), 0);
-  // Until its backlog is full, when a connect that blocks would not return.
+  // Connects until its backlog is full, when a blocking connect would not return.
   int error = 0;
   while (error == 0 && sockets.size() < 100) {
     sockets.push_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

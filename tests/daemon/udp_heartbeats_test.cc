@@ -80,10 +80,10 @@ TEST(UdpHeartbeats, CopiesAndReturnedQuestionsAreNotHeard) {
   SocketAddress from;
   const std::string question = Receive(wire, &from);
   ASSERT_FALSE(question.empty());
-  // As its answer, cut short, and long.
+  // The question returned as its answer, too short, and too long.
   for (const std::string& bytes : {question, question.substr(1), question + "x", std::string()})
     sendto(wire, bytes.data(), bytes.size(), 0, from.get(), from.size);
-  // The next question is sent behind what arrived.
+  // The next question is sent after these arrived.
   EXPECT_FALSE(Receive(wire, &from).empty());
   EXPECT_EQ(asks->heard_ns("key"), 0);
 
@@ -103,7 +103,7 @@ TEST(UdpHeartbeats, CopiesAndReturnedQuestionsAreNotHeard) {
   EXPECT_EQ(answer.size(), question.size());
   EXPECT_NE(answer, question);
   EXPECT_GT(answers->heard_ns("key"), 0);
-  // A copy has no answer, and the asking end's next question has.
+  // A copy gets no answer, but the asking end's next question does.
   std::string next;
   do {
     next = Receive(wire, &from);

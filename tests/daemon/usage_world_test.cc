@@ -52,7 +52,7 @@ class UsageWorldTest : public testing::Test {
     EXPECT_EQ(job.state(), v1::Job::STATE_SUCCEEDED) << job.error().message();
     return job;
   }
-  // The devices of all nodes, in the status of `node`.
+  // Returns the devices of all nodes, from the status of `node`.
   std::vector<v1::DeviceStatus> Devices(int node) const {
     const v1::GetStatusResponse status = world_.Status(node);
     std::vector<v1::DeviceStatus> devices;
@@ -68,7 +68,7 @@ TEST_F(UsageWorldTest, EveryDaemonReportsTheUsageOfAllNodes) {
   Fill("B", "[K, N_x]", 2);
   Fill("C", "[M, N_x]", 3);
   Multiply();
-  // With the next heartbeats.
+  // The usage arrives with the next heartbeats.
   for (int node : {0, 1, 2}) {
     EXPECT_TRUE(Eventually([&] {
       const v1::GetStatusResponse status = world_.Status(node);
@@ -87,7 +87,7 @@ TEST_F(UsageWorldTest, EveryDaemonReportsTheUsageOfAllNodes) {
     Fill("A", "[M_x, K]", i);
     Multiply();
   }
-  // Each node by its own status, because heartbeats may be under way.
+  // Checks each node's own status, because heartbeats may be in flight.
   for (int node : {0, 1, 2}) {
     const v1::DeviceStatus after = Devices(node)[node];
     EXPECT_EQ(after.pack_count(), before[node].pack_count()) << node;
@@ -124,7 +124,7 @@ TEST(MergeInto, ReportsCountInTheirGenerationAlone) {
   EXPECT_FALSE(MergeInto(&waiting, &hello));
 }
 
-// A member reads nothing else from them: a World that came along would be lost.
+// A member reads nothing else from them, so a World in the same message would be lost.
 TEST(MergeInto, ProofsTravelAlone) {
   v1::SequencerMessage challenge, proof, world;
   challenge.set_challenge("c");

@@ -43,7 +43,7 @@ class TestWorld {
   static std::string Name(size_t node) { return std::string(1, static_cast<char>('a' + node)); }
   std::string Address(size_t node) const { return absl::StrCat("127.0.0.1:", ports_[node]); }
 
-  // Where the other daemons join.
+  // Returns the address at which the other daemons join.
   std::string PeerAddress() const { return absl::StrCat("127.0.0.1:", ports_[daemons_.size()]); }
 
   absl::Status Start(int node) {
@@ -57,14 +57,14 @@ class TestWorld {
   }
   void Stop(int node) { daemons_[node].reset(); }
 
-  // To a daemon that runs. Connected: gRPC may take the first dial for a failed one (see
-  // Connection).
+  // Returns a connected channel to a running daemon, because gRPC may report the first attempt to
+  // connect as failed (see Connection).
   std::shared_ptr<grpc::Channel> Channel(int node) const {
     std::shared_ptr<grpc::Channel> channel = OpenChannel(Address(node));
     EXPECT_TRUE(channel->WaitForConnected(ToGrpc(Deadline::After(kPatience))));
     return channel;
   }
-  // What `node` answers.
+  // Returns the status that `node` answers.
   v1::GetStatusResponse Status(int node) const {
     grpc::ClientContext context;
     context.set_deadline(ToGrpc(Deadline::After(kPatience)));
@@ -75,7 +75,7 @@ class TestWorld {
     return status;
   }
   // Waits until `node` says that the world is ready, in a generation above `above`; returns that
-  // generation, or 0 if it does not come to that.
+  // generation, or 0 if that does not happen.
   uint64_t WaitReady(int node, uint64_t above = 0) const {
     v1::GetStatusResponse status;
     const bool ready = Eventually([&] {

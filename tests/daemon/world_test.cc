@@ -215,7 +215,7 @@ TEST(World, ASecondDaemonOfANodeWaitsUntilTheFirstHasEnded) {
   EXPECT_GT(world.WaitReady(0, first), first);
 }
 
-// Whoever does not know the secret neither joins nor disturbs, and neither side ends.
+// A daemon that does not know the secret neither joins nor disturbs, and neither side ends.
 TEST(World, ADaemonWithAnotherSecretStaysOut) {
   TestWorld world(2);
   ASSERT_TRUE(world.Start(0).ok());
@@ -234,7 +234,7 @@ TEST(World, ADaemonWithAnotherSecretStaysOut) {
   EXPECT_GT(world.WaitReady(1), 0u);
 }
 
-// What strangers say over TCP: nothing of it is believed, and nothing ends.
+// Claims of strangers over TCP: they are ignored, and no daemon ends.
 TEST(World, StrangersAreNotMembers) {
   TestWorld world(2);
   ASSERT_TRUE(world.Start(0).ok());
@@ -422,7 +422,7 @@ TEST_F(SocketWorld, OfOneIsReadyAndNotOnTcp) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   ASSERT_EQ(stat((directory_ + "/sub").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
-  // Its jobs outlive it, although their folder was not there.
+  // Its jobs are kept, although their folder did not exist.
   EXPECT_EQ(stat((config_.socket + ".jobs.0").c_str(), &info), 0);
 }
 
@@ -441,7 +441,7 @@ TEST_F(SocketWorld, ALockIsWaitedForInCaseItsProcessIsEnding) {
   });
   EXPECT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(told, 1);
-  // One that lives on is told as before.
+  // A live daemon is reported as before.
   EXPECT_TRUE(
       absl::IsAlreadyExists(take(absl::Milliseconds(1), [](const absl::Status&) {}).status()));
 }
@@ -455,7 +455,7 @@ TEST_F(SocketWorld, OnlyADeadSocketIsReplaced) {
   EXPECT_THAT(std::string(second.status().message()),
               HasSubstr(absl::StrCat("in use by pid ", getpid())));
   daemon->reset();
-  // What a killed process leaves: the socket, but nobody behind it.
+  // A killed process leaves the socket, but no listener.
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# chaos.sh MINUTES [SEED]: kills, pauses and cuts off the daemons of a world under load for so long, and
-# compares every result. As root, after tests/run.sh has built build-test. AGMM_CHAOS_FAULTS="pause,kill"
-# chooses the faults.
+# chaos.sh MINUTES [SEED]: kills, pauses and cuts off the daemons of a world under load for this
+# time, and compares every result. As root, after tests/run.sh has built build-test.
+# AGMM_CHAOS_FAULTS="pause,kill" chooses the faults.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [[ ${1:-} =~ ^[0-9]+$ ]] || { echo "usage: chaos.sh MINUTES [SEED]" >&2; exit 2; }

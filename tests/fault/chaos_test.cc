@@ -1,9 +1,10 @@
-// Three daemons on hosts of their own, under load, while they are killed, paused, flooded and cut
-// off from each other: none ends by itself, every result is exact, every call returns, nothing is
-// left.
+// Three daemons on separate hosts, under load, while they are killed, paused, flooded and cut off
+// from each other: no daemon ends by itself, every result is exact, every call returns, and nothing
+// is left behind.
 //
-// tests/fault/chaos.sh runs it for longer. $AGMM_CHAOS_SECONDS: how long faults are made.
-// $AGMM_CHAOS_FAULTS: which ones, "pause,partition"; all by default. $AGMM_SEED: the seed.
+// tests/fault/chaos.sh runs it for longer. $AGMM_CHAOS_SECONDS: the time during which faults are
+// injected. $AGMM_CHAOS_FAULTS: their kinds, "pause,partition"; all by default. $AGMM_SEED: the
+// seed.
 #include <signal.h>
 #include <unistd.h>
 
@@ -39,16 +40,16 @@ namespace {
 
 constexpr int kNodes = 3, kClients = 4;
 constexpr std::chrono::seconds kCallTimeout{15};
-// Bound on how long a call takes, with what a client adds to its timeout.
+// Bound on the time of a call, including the time that a client adds to its timeout.
 constexpr absl::Duration kLongestCall = absl::Seconds(25);
 constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
 
-// gRPC's own pools breathe by a few; one left behind by each fault or call would be many.
+// gRPC's own pools vary by a few; a leak per fault or call would be many more.
 constexpr int kSpareDescriptors = 8, kSpareThreads = 5;
-// Two heaps of 64 MiB, and what a daemon takes beside them.
+// Two heaps of 64 MiB, and the daemon's other memory.
 constexpr int64_t kMostResidentKiB = 400 << 10;
 
-// How many pieces of shared memory a process has mapped.
+// Returns the number of pieces of shared memory that a process has mapped.
 int SharedMappings(pid_t pid) {
   std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
   int count = 0;
@@ -65,7 +66,7 @@ std::string Setting(const char* name, const char* otherwise) {
   return value == nullptr ? otherwise : value;
 }
 
-// What the clients have seen, together.
+// The combined results of the clients.
 class Tally {
  public:
   void Call(const std::string& what, const Status& status, int64_t began_ns) {
@@ -98,7 +99,7 @@ class Tally {
 };
 
 // A client's thread: products, and tensors of 4 MiB that keep the network busy. Calls may fail, but
-// what succeeds is right.
+// successful results must be right.
 class Load {
  public:
   Load(std::string endpoint, int number, uint64_t seed, Tally* tally)
@@ -223,7 +224,7 @@ class Chaos : public ::testing::Test {
     network_ = nullptr;
   }
 
-  // A daemon that has ended is a failure, and is started again.
+  // A daemon that has ended is a test failure, and is started again.
   void ExpectAllRun() {
     for (int node = 0; node < kNodes; ++node) {
       if (world_->daemon(node).Running()) continue;
@@ -242,7 +243,7 @@ class Chaos : public ::testing::Test {
     absl::SleepFor(Between(0, 0.5));
     world_->Start(node);
   }
-  // Long enough for the others to give it up.
+  // The pause is long enough for the others to give it up.
   void Pause(int node) {
     world_->daemon(node).Stop();
     absl::SleepFor(Between(2.7, 4.5));
@@ -258,8 +259,8 @@ class Chaos : public ::testing::Test {
     absl::SleepFor(Between(0.5, 4.5));
     network_->Mend();
   }
-  // Floods the node with calls of one kind, and with connections that stay silent: on its own host,
-  // or from another one, at the port for clients or the one where daemons join.
+  // Floods the node with calls of one kind, and with silent connections, from its own host or
+  // another one, at the port for clients or at the port where daemons join.
   void Flood(int node) {
     constexpr int kSilent = 600;
     const std::string ways[] = {world_->socket(node), world_->address(node),
@@ -276,7 +277,7 @@ class Chaos : public ::testing::Test {
     static constexpr Kind kKinds[] = {Kind::kFields,     Kind::kContinuation, Kind::kHalf,
                                       Kind::kUnreadJobs, Kind::kReset,        Kind::kLeave,
                                       Kind::kHeaders,    Kind::kUnreadTensor};
-    // Each in turn, so that a short run has them, too.
+    // The kinds take turns, so that a short run includes all.
     const CallFlood calls(connect, kKinds[floods_++ % std::size(kKinds)]);
     std::vector<int> silent;
     // A daemon that is flooded may not answer each attempt to connect.
@@ -326,7 +327,7 @@ TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
       loads.push_back(
           std::make_unique<Load>(world_->endpoint(i % kNodes), i, seed_ * 100 + i, &tally));
   };
-  // What daemons hold after work without faults: gRPC keeps some threads and connections.
+  // The daemons' resources after work without faults: gRPC keeps some threads and connections.
   load();
   ASSERT_TRUE(Eventually([&] { return tally.products() > 100; }));
   loads.clear();
@@ -377,7 +378,7 @@ TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
         << node << " held " << ::testing::PrintToString(before[node]) << ", and now "
         << ::testing::PrintToString(now);
     EXPECT_EQ(SharedMappings(world_->daemon(node).pid()), mapped_before[node]) << "node " << node;
-    // After a flood, memory goes back a little later.
+    // After a flood, memory is returned a little later.
     int64_t resident_kib = 0;
     EXPECT_TRUE(Eventually([&] {
       resident_kib = ProcessField(world_->daemon(node).pid(), "VmRSS");

@@ -1,5 +1,5 @@
-// The wall clock of every daemon and client is set while they work: what people read follows it,
-// and nothing that waits does.
+// Sets the wall clock of every daemon and client while they work: displayed times follow it, and
+// waits do not.
 #include <signal.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class WallClock : public ::testing::Test {
   bool IsSet(absl::Time time) const {
     return absl::AbsDuration(time - absl::Now() - by_) < absl::Minutes(10);
   }
-  // Until the sequencer tells the new time.
+  // Waits until the sequencer reports the new time.
   ::testing::AssertionResult AwaitSet() {
     return Eventually([&] {
       const std::string name = absl::StrCat("t", ++tensors_);
@@ -91,7 +91,7 @@ TEST_F(WallClock, AJobEndsByItsDeadlineWhenTheClockGoesBack) {
   Set(-absl::Hours(2));
   EXPECT_EQ(client->Wait(kPatience), 6) << client->out() << client->err();
   EXPECT_THAT(client->err(), HasSubstr("epochs done")) << "the nodes end it, not the sequencer";
-  // They did see the clock.
+  // The programs did see the new time.
   EXPECT_TRUE(AwaitSet());
 }
 

@@ -1,4 +1,4 @@
-// Daemons without enough address space or threads: they serve, or say in one line why not.
+// Daemons without enough address space or threads: they serve, or report the reason in one line.
 #include <signal.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr int kFailed = 1;  // of agmmd
 
-// Runs a program with so much address space.
+// Returns a prefix that runs a program with this much address space.
 std::vector<std::string> Within(int64_t mib) {
   return {"/bin/sh", "-c", "ulimit -v $0 && exec \"$@\"", absl::StrCat(mib << 10)};
 }
@@ -34,7 +34,8 @@ std::vector<std::string> Errors(const std::string& log) {
   return errors;
 }
 
-// `nodes`: 2 with UCX. The first daemon alone, which serves also while the other one is missing.
+// With 2 `nodes`, the daemon uses UCX. Only the first daemon runs, which serves even while the
+// other one is missing.
 void ServesOrSaysWhyNot(int nodes, int64_t mib, bool* served) {
   SCOPED_TRACE(absl::StrCat(mib, " MiB"));
   World world(
@@ -115,7 +116,7 @@ TEST(Memory, APlanThatFindsNoneFailsItsJobAlone) {
     return world.Ctl(
         0, {"matmul", world.Path("A.npy"), world.Path("A.npy"), "--out", world.Path("C.npy")});
   };
-  // The sequencer's first one, then node 1's.
+  // First the sequencer's, then node 1's.
   for (const char* what : {"the plan and proof of A[", "node n1: the plan"}) {
     const Ran failed = matmul();
     EXPECT_NE(failed.exit_code, 0);

@@ -1,4 +1,5 @@
-// Daemons and clients that die, or are told to: who hears of it, who lives on, and what comes back.
+// Daemons and clients that die or are stopped: which clients learn of it, what continues, and what
+// recovers.
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -26,7 +27,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// How soon a client is told that a daemon has died.
+// Time within which a client must learn that a daemon has died.
 constexpr absl::Duration kTold = absl::Seconds(5);
 
 class Fault : public ::testing::Test {
@@ -76,7 +77,7 @@ class Fault : public ::testing::Test {
     EXPECT_TRUE(SameBits(ReadNpy(world_.Path("C.npy")), want_));
     std::filesystem::remove(world_.Path("C.npy"));
   }
-  // In mid-job of a client of `asked`, `killed` dies and comes back alone.
+  // During a job of a client of `asked`, kills `killed`, which then comes back.
   void KillInMidJob(int asked, int killed, int code, const std::string& what) {
     const std::unique_ptr<Process> client = StartLongJob(asked);
     const uint64_t generation = world_.Status(1 - killed).generation();
@@ -172,7 +173,7 @@ TEST_F(Fault, KillsAtAnyMomentAreErrorsAndNeverWrongResults) {
   }
 }
 
-// Both daemons are asked to stop in mid-job, as by systemd.
+// Both daemons are asked to stop during a job, as by systemd.
 TEST_F(Fault, DaemonsStopCleanlyDuringAJob) {
   for (int stopped : {1, 0}) {
     const std::unique_ptr<Process> client = StartLongJob(1 - stopped);
@@ -184,8 +185,8 @@ TEST_F(Fault, DaemonsStopCleanlyDuringAJob) {
   }
 }
 
-// One client holds a tensor open for writing, another waits for its turn, through `asked`;
-// `stopped` goes.
+// One client holds a tensor open for writing, and another waits for it, through `asked`, while
+// `stopped` stops.
 TEST_F(Fault, DaemonsStopCleanlyWhileClientsWaitForATensor) {
   for (int stopped : {1, 0}) {
     for (int asked : {1, 0}) {
@@ -221,7 +222,7 @@ TEST_F(Fault, DaemonsStopCleanlyWhileClientsWaitForATensor) {
       EXPECT_EQ(world_.daemon(stopped).Wait(kPatience), 0)
           << "asked " << asked << ", stopped " << stopped;
       EXPECT_FALSE(waited.get_future().get().ok());
-      // The tensor ended with its world: bytes that are written to it now have no effect.
+      // The tensor ended with its world: writes to it now have no effect.
       request.mutable_chunk()->set_data(std::string(8 * 8 * 4, '\0'));
       Connection::Call third(connection.get(), Deadline::After(kPatience));
       EXPECT_FALSE(connection->contents()->Upload(third.context(), request, &response).ok());
@@ -244,7 +245,7 @@ TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
                   "sanitizer, is back";
 #endif
   const std::unique_ptr<Process> client = StartLongJob(0);
-  // A daemon that answers nothing: the first Ctrl-C waits for it to cancel the job.
+  // The daemon does not answer: the first Ctrl-C waits for it to cancel the job.
   world_.daemon(0).Stop();
   client->Signal(SIGINT);
   absl::SleepFor(absl::Milliseconds(300));
@@ -259,7 +260,7 @@ TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
       }));
 }
 
-// UCX's library takes SIGHUP and the fatal signals when it is loaded.
+// UCX's library installs handlers for SIGHUP and the fatal signals when it is loaded.
 TEST_F(FaultAlone, AHangUpStopsTheDaemonCleanly) {
   const int64_t caught = [&] {
     std::ifstream file(absl::StrCat("/proc/", world_.daemon(0).pid(), "/status"));

@@ -1,4 +1,5 @@
-// Floods of calls and of connections: the daemons keep their peers, their memory and their ears.
+// Floods of calls and of connections: the daemons keep their peers, stay within their memory, and
+// answer.
 #include <unistd.h>
 
 #include <memory>
@@ -34,12 +35,12 @@ class Flood : public ::testing::Test {
     generation_ = world_->Status(0).generation();
   }
   std::string Log(int node) const { return world_->daemon(node).err(); }
-  // One way to answer: the world has not changed, and multiplies.
+  // Checks that the world has not changed, and multiplies.
   void ExpectHealthy() {
     for (int node = 0; node < 3; ++node) {
       EXPECT_THAT(Log(node), Not(HasSubstr(" was lost"))) << "node " << node;
-      // Right behind a flood, a client may still be refused; and the nodes hear each other beside
-      // their streams, too.
+      // Right after a flood, a client may still be refused. The nodes must also receive each
+      // other's UDP heartbeats.
       EXPECT_TRUE(world_->WaitFor(node, "the same world, and UDP heartbeats",
                                   [&](const v1::GetStatusResponse& status) {
                                     return status.ready() && status.generation() == generation_ &&
@@ -66,7 +67,7 @@ TEST_F(Flood, ResetCallsLoseNeitherANodeNorMemory) {
       {world_->address(0), Kind::kLeave},
       {world_->address(1), Kind::kReset},
       {world_->socket(0), Kind::kReset},
-      // Strangers, where daemons join.
+      // Strangers, at the port where daemons join.
       {absl::StrCat("127.0.0.1:", world_->peer_port()), Kind::kReset}};
   const int64_t before_kib = ProcessField(world_->daemon(0).pid(), "VmRSS");
   {
@@ -141,12 +142,12 @@ TEST_F(Flood, AnswersThatAreNotReadDelayNoOneWithin1536MiB) {
         {Kind::kUnreadTensor, "rpcs_failed_total"}}) {
     SCOPED_TRACE(static_cast<int>(kind));
     const double before = MetricOf(world_->Status(0), metric);
-    // From the host of 127.0.0.1; the test asks over the unix sockets.
+    // The flood comes from 127.0.0.1; the test uses the unix sockets.
     const CallFlood flood(world_->address(0), kind);
     EXPECT_TRUE(world_->WaitFor(0, metric, [&](const v1::GetStatusResponse& status) {
       return MetricOf(status, metric) > before;
     }));
-    // Beside the flood.
+    // During the flood.
     ExpectHealthy();
   }
   EXPECT_THAT(Log(0), HasSubstr("cancelled a call of "));
@@ -166,7 +167,7 @@ TEST_F(Flood, ConnectionsBeyondTheBoundAreRefusedAndLaterOnesServed) {
     std::vector<int> connections;
     for (int i = 0; i < kConnections; ++i)
       if (const int fd = ConnectTo(endpoint); fd >= 0) connections.push_back(fd);
-    // The other daemons were connected before.
+    // The other daemons had connected before.
     EXPECT_TRUE(world_->Status(1).ready());
     for (int fd : connections) close(fd);
     for (const std::string& each : {world_->address(0), world_->socket(0)}) {

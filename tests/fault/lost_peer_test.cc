@@ -1,4 +1,4 @@
-// Commands that lose a node say which one, no matter whose daemon they asked.
+// Commands that lose a node name it, through any daemon.
 #include <signal.h>
 
 #include <functional>
@@ -25,31 +25,31 @@ constexpr int kThree = 3;                     // nodes
 constexpr int kNoDaemon = 3, kJobFailed = 7;  // exit codes
 constexpr int kSize = 2048;                   // 16 MiB, more than what sockets hold
 
-// The node that is lost, and the one whose daemon is asked.
+// The node that is lost, and the node that the command connects to.
 class LostPeer : public ::testing::TestWithParam<std::tuple<int, int>> {
  protected:
   void SetUp() override {
     WriteNpy(world_.Path("W.npy"), SmallIntegers(kSize, kSize, 1));
     ASSERT_NO_FATAL_FAILURE(world_.StartAll());
   }
-  // Fails the test unless it succeeds.
+  // Runs agmmctl, and fails the test unless it succeeds.
   void Ctl(const std::vector<std::string>& arguments) {
     const Ran ran = world_.Ctl(asked_, arguments);
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
   }
-  // With "[M, K_x]", each piece has a part on the node that is asked, which copies slowly.
+  // With "[M, K_x]", each piece has a part on the connected node, which copies slowly.
   std::vector<std::string> Put(const std::string& name,
                                const std::string& sharding = "[M_x, K]") const {
     return {"tensor", "put", name, world_.Path("W.npy"), "--sharding", sharding};
   }
   double Metric(const std::string& name) { return MetricOf(world_.Status(asked_), name); }
 
-  // Runs a command, kills the node once `under_way` holds, and expects `exit_code`.
+  // Runs a command, kills the node once `under_way` returns true, and expects `exit_code`.
   void ExpectNamed(const std::vector<std::string>& arguments, int exit_code,
                    const std::function<bool(const v1::GetStatusResponse&)>& under_way) {
     const std::unique_ptr<Process> command = world_.StartCtl(asked_, arguments);
     ASSERT_TRUE(world_.WaitFor(asked_, "the command to be under way", under_way)) << command->err();
-    // It cannot end before the node does.
+    // A stopped command cannot end before the node does.
     command->Signal(SIGSTOP);
     world_.Kill(lost_);
     if (asked_ != lost_) {

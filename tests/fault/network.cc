@@ -49,7 +49,7 @@ void Ip(const std::vector<std::string>& arguments) {
   EXPECT_EQ(RunIp(arguments), 0) << "ip " << absl::StrJoin(arguments, " ");
 }
 
-// Those of tests that were killed.
+// Removes the namespaces of tests that were killed.
 void RemoveAbandoned() {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(kNamespaces, ignored)) {
@@ -62,7 +62,7 @@ void RemoveAbandoned() {
   }
 }
 
-// On a thread of its own, because the namespace is the thread's.
+// Uses a separate thread, because a namespace belongs to a thread.
 void RunIn(const std::string& name, const std::function<void()>& use) {
   std::thread([&] {
     const int space = open(absl::StrCat(kNamespaces, "/", name).c_str(), O_RDONLY | O_CLOEXEC);
@@ -72,7 +72,7 @@ void RunIn(const std::string& name, const std::function<void()>& use) {
   }).join();
 }
 
-// eth0 of the namespace `name`.
+// Opens eth0 of the namespace `name`.
 int OpenTun(const std::string& name) {
   int tun = -1;
   RunIn(name, [&] {
@@ -91,9 +91,9 @@ int Port(const char* header, size_t offset) {
 
 bool IsIp6(const char* packet) { return (packet[0] >> 4) == 6; }
 
-// The host that a packet is for, or -1. It is the last byte of either kind of address.
+// Returns the destination host of a packet, or -1. It is the last byte of both kinds of address.
 int HostOf(const char* packet, size_t size) {
-  // What precedes the host in the destination of an IPv4 and an IPv6 header.
+  // The bytes before the host in the destination of an IPv4 and an IPv6 header.
   constexpr char kNetwork[] = {10, static_cast<char>(214), 0};
   constexpr char kNetwork6[15] = {static_cast<char>(0xfd), 0, 2, 0x14};
   if (size >= 20 && (packet[0] >> 4) == 4 && std::memcmp(packet + 16, kNetwork, 3) == 0)
@@ -197,7 +197,7 @@ void Network::Route() {
     if (fds.back().revents != 0) return;
     std::lock_guard lock(mutex_);
     for (size_t from = 0; from < tuns_.size(); ++from) {
-      // Bounded, so that one busy host does not hold up the others.
+      // Bounded, so that one busy host does not delay the others.
       for (int count = 0; count < 64; ++count) {
         const ssize_t size = read(tuns_[from], packet.data(), packet.size());
         if (size <= 0) break;

@@ -1,4 +1,4 @@
-// While a node is missing, what lies on the others is read, computed and deleted as before.
+// While a node is missing, tensors on the others are read, multiplied and deleted as before.
 #include <string>
 #include <vector>
 
@@ -17,7 +17,7 @@ constexpr int kUnavailable = 3;
 
 class PartialWorld : public ::testing::Test {
  protected:
-  // Asks a daemon of a node that stays.
+  // Runs agmmctl with a daemon of a node that stays.
   Ran Ctl(int node, const std::vector<std::string>& arguments) {
     return world_.Ctl(node, arguments);
   }

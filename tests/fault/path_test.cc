@@ -1,4 +1,4 @@
-// Hosts whose ways to each other are cut, or long: the world says so, and comes together again.
+// Hosts whose paths to each other are cut or slow: the world reports this, and forms again.
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ using ::testing::StartsWith;
 
 constexpr int kFirstPort = 7200, kLastPort = 7203;
 
-// The TCP sockets that listen in this thread's network: "10.0.0.1:7200", "[fd00::1]:7200".
+// Returns the TCP sockets that listen in this thread's network: "10.0.0.1:7200", "[fd00::1]:7200".
 std::set<std::string> ListeningSockets() {
   constexpr int kListening = 0x0a;
   std::set<std::string> found;
@@ -68,7 +68,7 @@ std::set<std::string> ListeningSockets() {
   return found;
 }
 
-// Two daemons on hosts of their own.
+// Two daemons on separate hosts.
 class Paths : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -77,7 +77,7 @@ class Paths : public ::testing::Test {
     network_ = std::make_unique<Network>(2, TestSeed());
     MakeWorld({{0, network_->address(0)}, {1, network_->address(1)}});
   }
-  // Where the nodes are: a host of the network, and one of its addresses, "10.0.0.1" or
+  // The places of the nodes: a host of the network, and one of its addresses, "10.0.0.1" or
   // "[fd00::1]".
   using Places = std::vector<std::pair<int, std::string>>;
   void MakeWorld(const Places& places) {
@@ -91,7 +91,7 @@ class Paths : public ::testing::Test {
     world_ = nullptr;
     network_ = nullptr;
   }
-  // The world forms, multiplies, and listens at the addresses of `places` alone.
+  // Checks that the world forms, multiplies, and listens only at the addresses of `places`.
   void ExpectListensOnlyAt(const Places& places) {
     MakeWorld(places);
     ASSERT_NO_FATAL_FAILURE(world_->StartAll());
@@ -110,7 +110,7 @@ class Paths : public ::testing::Test {
       EXPECT_THAT(listening, Each(StartsWith(address + ":")));
     }
   }
-  // The world's own port goes on.
+  // The world's own port still works.
   void CutTheTransport() {
     std::set<int> ports;
     for (int port = kFirstPort; port <= kLastPort; ++port) ports.insert(port);
@@ -154,8 +154,8 @@ TEST_F(Paths, ACutTransportEndsAPutAndIsNamed) {
   ASSERT_NO_FATAL_FAILURE(world_->StartAll());
   EXPECT_THAT(world_->Status(0).nodes(1).transport_endpoint(),
               HasSubstr(absl::StrCat(network_->address(1), ":", kFirstPort)));
-  // The second half of the rows goes to the other node; the last piece is read once the first
-  // piece for that node is there and the transport is cut, so the put cannot end before that.
+  // The second half of the rows is sent to the other node. The last piece is read once the first
+  // piece for that node has arrived and the transport is cut, so the put cannot end before that.
   constexpr int64_t kCols = 1024, kRows = 4 * kPieceBytes / (4 * kCols);
   v1::BeginUpload begin;
   v1::TensorSpec* const spec = begin.mutable_put()->mutable_spec();

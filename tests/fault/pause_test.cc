@@ -1,5 +1,5 @@
-// A daemon that was itself stopped for some seconds says so to its clients, and does not say that
-// the others were lost.
+// A daemon that was itself stopped for some seconds reports this to its clients, and does not blame
+// the others.
 #include <signal.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ TEST_P(Paused, ADaemonNamesItselfInTheErrorsOfItsClients) {
   const auto name = [&](int node) {
     return absl::StrCat("node n", node, " (", world.address(node), ")");
   };
-  // Where another node has the record of the job, that may have come first. It names this node,
+  // If another node has the record of the job, that error may arrive first. It names this node,
   // too.
   EXPECT_THAT(job->err(), AnyOf(HasSubstr(name(paused) + " was paused for "),
                                 HasSubstr(name(1) + " was lost: no message for 2.5s")));

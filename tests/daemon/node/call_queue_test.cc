@@ -16,7 +16,7 @@ TEST(CallQueue, MakesCallsInOrderAndWithoutTheLock) {
     queue.AddLast([&] { made.push_back(4); });
     queue.Add([&] {
       made.push_back(1);
-      // A call may change the state: the calls of that change come after those already queued.
+      // A call may change the state; the calls of that change run after those already queued.
       queue.Do([&] { queue.Add([&] { made.push_back(3); }); });
     });
     queue.Add([&] { made.push_back(2); });

@@ -1,5 +1,5 @@
-// Fills of a node's shards: every element of every shard, nothing beside them, and an end that is
-// one.
+// Fills of a node's shards: every element of every shard, and nothing else, is written; a drained
+// filler writes nothing.
 #include "daemon/node/filler.h"
 
 #include <cstring>
@@ -20,7 +20,7 @@
 namespace agmm {
 namespace {
 
-// The parameter: whether the host cannot address the heaps.
+// The parameter is true if the host cannot address the heaps.
 class FillerTest : public ::testing::TestWithParam<bool> {
  protected:
   static constexpr int64_t kHeap = 1 << 20;
@@ -66,7 +66,7 @@ class FillerTest : public ::testing::TestWithParam<bool> {
     command.mutable_fill()->set_seed(seed);
     filler_->Fill(command);
   }
-  // The n-th report, or nothing when it does not come.
+  // Returns report `n`, or an error if it does not arrive.
   absl::StatusOr<v1::TensorFilled> Report(size_t n) {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, absl::ToChronoNanoseconds(kPatience),

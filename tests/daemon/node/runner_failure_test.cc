@@ -70,7 +70,7 @@ TEST_F(RunnerFailure, MessagesOfAFailedJobWriteNothingAfterItsReport) {
   ASSERT_TRUE(world_.WaitUntilHeld(1));
   for (int node : {0, 1}) world_.node(node).runner->Cancel(world_.CancelOf(1));
   EXPECT_EQ(world_.node(0).DoneOf(1).code(), Code::kCancelled);
-  // Node 1 had received all that it needs.
+  // Node 1 had received everything that it needs.
   EXPECT_NE(world_.node(1).DoneOf(1).code(), Code::kUnknown);
 
   // After the reports the workspace may belong to another plan.

@@ -54,7 +54,7 @@ class CopyTransport {
     items_.splice(items_.begin(), parked);
     wake_.notify_one();
   }
-  // Keeps messages to `node` under way until Release; their sends complete.
+  // Keeps messages to `node` in flight until Release; their sends complete.
   void Hold(int node) {
     std::lock_guard lock(mutex_);
     holding_ = node;
@@ -149,7 +149,7 @@ class CopyTransport {
   void Park(Item item, int resumes) {
     Copy(&item);
     std::lock_guard lock(mutex_);
-    // Resumed meanwhile: offered again at once.
+    // If messages were resumed since, this one is offered again at once.
     (resumes == resumes_ ? parked_[item.to] : items_).push_back(std::move(item));
   }
 
@@ -177,7 +177,7 @@ struct TestNode {
   std::deque<v1::Report> reports;
   std::unique_ptr<Runner> runner;  // destroyed first
 
-  // The next report, or nothing within `patience`.
+  // Returns the next report, or nothing if none arrives within `patience`.
   std::optional<v1::Report> Next(absl::Duration patience = kPatience) {
     std::unique_lock lock(mutex);
     if (!came.wait_for(lock, absl::ToChronoNanoseconds(patience),
@@ -228,7 +228,7 @@ class RunnerWorld {
       wire_.SetReceiver(node, made->runner.get());
     }
   }
-  // Drains, because no message may be under way when the wire is destroyed.
+  // Drains, because no message may be in flight when the wire is destroyed.
   ~RunnerWorld() {
     EndGeneration();
     wire_.Release();
@@ -335,7 +335,7 @@ class RunnerWorld {
     for (Rank rank = 0; rank < ranks(); ++rank)
       std::fill(Base(rank) + kHeapBytes / 2, Base(rank) + kHeapBytes, kPoison);
   }
-  // True if any byte in [begin, end) of any heap is not poison.
+  // Returns true if any byte in [begin, end) of any heap is not poison.
   bool WorkspaceWritten(int64_t begin, int64_t end) {
     for (Rank rank = 0; rank < ranks(); ++rank) {
       if (std::any_of(Base(rank) + begin, Base(rank) + end,
@@ -344,7 +344,7 @@ class RunnerWorld {
     }
     return false;
   }
-  // The number of elements of C that differ from the product.
+  // Returns the number of elements of C that differ from the product.
   int64_t WrongElements(const Problem& problem) {
     int64_t wrong = 0;
     for (Rank rank = 0; rank < ranks(); ++rank) {

@@ -1,4 +1,4 @@
-// The plans that a node keeps: who waits for whom, and the memory they take.
+// The plans that a node keeps: their order of preparation, and their memory.
 #include <string>
 #include <utility>
 
@@ -56,8 +56,8 @@ TEST(Runner, ASmallPlanDoesNotWaitForALargeOneAndBothAreAccounted) {
   EXPECT_EQ(runner.plan_bytes(), 0);
 }
 
-// Within an eighth, and half a MiB for what is not of plans: matmuls, which plans share, and the
-// workers' scratch.
+// Accurate to an eighth, plus half a MiB for memory outside plans: matmuls, which plans share, and
+// the workers' scratch.
 TEST(Runner, PlansUseTheAccountedMemory) {
   if (AllocatedBytes() == 0) GTEST_SKIP() << "a sanitizer has a malloc of its own";
   for (const auto& [algorithm, chunks] :

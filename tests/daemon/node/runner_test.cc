@@ -93,7 +93,7 @@ TEST(Runner, ALaunchOfAnUnknownOrReleasedPlanFails) {
   v1::ReleasePlan release;
   release.set_plan_id(1);
   world.node(0).runner->Release(release);
-  // Prepared after the release, which is then over.
+  // Prepared after the release, which has then finished.
   world.Prepare(world.PrepareOf(2, problem));
   world.LaunchEverywhere(world.LaunchOf(2, 1, 1));
   EXPECT_EQ(world.node(0).DoneOf(2).code(), Code::kInternal);
@@ -147,7 +147,7 @@ TEST_F(StalledRunner, ReportsThePositionsAndWaitsOfItsRanks) {
   query.set_job_id(1);
   query.set_step_times(true);
   node_.runner->ReportProgress(query);
-  EXPECT_EQ(node_.Next()->launch_progress().query_id(), 7);  // it does not run the job
+  EXPECT_EQ(node_.Next()->launch_progress().query_id(), 7);  // the node does not run the job
   node_.runner->Launch(world_.LaunchOf(1, 1, 1, 3));
   v1::RankReport rank;
   for (const Deadline end = Deadline::After(kPatience); !end.HasPassed();) {
@@ -170,7 +170,7 @@ TEST_F(StalledRunner, ReportsThePositionsAndWaitsOfItsRanks) {
   EXPECT_EQ(producer.rank(), 1);
   EXPECT_EQ(producer.text(), "send rows 8:16 of A to rank 0");
 
-  // A job that fails keeps this.
+  // A failed job keeps this state.
   node_.runner->Cancel(world_.CancelOf(1));
   v1::LaunchDone done;
   EXPECT_FALSE(node_.DoneOf(1, &done).ok());
@@ -396,7 +396,7 @@ TEST(Runner, RandomLaunchesAndCancelsAreAllReported) {
       epoch += epochs;
     }
     absl::SleepFor(absl::Microseconds(random() % 3000));
-    // Like the sequencer, cancels the later jobs, too.
+    // Cancels the later jobs, too, like the sequencer.
     for (int i = cancelled; i < jobs; ++i)
       for (int node : {1, 0}) world.node(node).runner->Cancel(world.CancelOf(first + i));
     std::vector<absl::Status> ends[2];

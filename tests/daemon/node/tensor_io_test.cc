@@ -24,11 +24,11 @@ using ::testing::StartsWith;
 
 constexpr int kRanksPerNode = 2;
 
-// A daemon's memory and its way to the others.
+// A daemon's memory and its transport to the others.
 struct MemoryNode {
   static constexpr int64_t kHeap = 1 << 20;
 
-  // `hides`: the host cannot address the heaps that the store knows.
+  // If `hides`, the host cannot address the heaps of the store.
   MemoryNode(int index, int nodes, bool hides) : device(*CreateCpuDevice(1)) {
     std::vector<Heap*> raw;
     for (int i = 0; i < kRanksPerNode; ++i) {
@@ -50,7 +50,7 @@ struct MemoryNode {
   std::unique_ptr<TensorStore> store;
   std::unique_ptr<TensorIo> io;
   Loop loop{"test"};                        // its tasks use io
-  std::unique_ptr<UcxTransport> transport;  // last: what is under way ends with it
+  std::unique_ptr<UcxTransport> transport;  // last, because transfers in flight end with it
 };
 
 // Nodes with two ranks each, connected.
@@ -122,7 +122,7 @@ std::string Elements(int64_t cols, int64_t begin, int64_t end) {
   return bytes;
 }
 
-// Whether the host cannot address the heaps.
+// The parameter is true if the host cannot address the heaps.
 class TensorIoOnHeaps : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Hidden, TensorIoOnHeaps, testing::Bool());
 
@@ -222,7 +222,7 @@ TEST(TensorIo, ABrokenConnectionIsReportedAsTheLossThatEndsTheGeneration) {
   node.transport->OnPeerFailure([&](int, const absl::Status&) { broken.Notify(); });
   std::string data(8 * 8 * 4, 'x');
   ASSERT_TRUE(world.Write(0, tensor, 0, data).ok());
-  // As node b ends its connections when it has lost node c.
+  // Like node b, which ends its connections when it has lost node c.
   world.nodes[1]->transport = nullptr;
   ASSERT_TRUE(broken.WaitFor(kPatience));
   Outcomes done;

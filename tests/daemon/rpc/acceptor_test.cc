@@ -1,4 +1,4 @@
-// Connections of a server: how many, and which of them break.
+// The bound on a server's connections, and the connections that it closes.
 #include "daemon/rpc/acceptor.h"
 
 #include <gtest/gtest.h>
@@ -82,7 +82,7 @@ TEST_F(AcceptorTest, APortInUseIsNamed) {
   EXPECT_NE(second.status().message().find(address), std::string::npos) << second.status();
 }
 
-// A flood breaks its own connections, then is not let in; once it has ended, its host is.
+// A flood loses its connections, and cannot connect again; once it has ended, its host can.
 TEST_F(AcceptorTest, AFloodedConnectionIsClosedAndItsHostIsServedLater) {
   Start("127.0.0.1:0", folder_ / "socket", {.control = 400});
   // Even the slowest machine reads more resets than are then allowed.

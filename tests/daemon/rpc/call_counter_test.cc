@@ -1,4 +1,4 @@
-// Which calls count as failed.
+// The calls that count as failed.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -56,8 +56,8 @@ class CallCounter : public testing::Test {
     EXPECT_TRUE(server_->Open().ok());
     stub_ = v1::JobService::NewStub(OpenChannel("127.0.0.1:" + std::to_string(server_->port())));
   }
-  // Watches such a job, leaves after the first event if told so, and returns how many calls have
-  // failed once the call is over.
+  // Watches such a job, leaves after the first event if `leave`, and returns the number of failed
+  // calls once the call has ended.
   int64_t FailuresAfter(Kind kind, bool leave) {
     Notification over;
     jobs_.over = &over;

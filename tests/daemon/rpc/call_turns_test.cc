@@ -1,4 +1,4 @@
-// Who waits for whom at the sequencer's loop.
+// The order of calls at the sequencer's loop.
 #include "daemon/rpc/call_turns.h"
 
 #include <string>

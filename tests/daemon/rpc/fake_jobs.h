@@ -1,4 +1,4 @@
-// A sequencer's job service for tests of what stands between it and its callers.
+// A fake job service of the sequencer, for tests of the code between it and its callers.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,9 +17,9 @@
 
 namespace agmm {
 
-// Answers GetJob as it is told, WaitJob never, WatchJob with three events, and RunJobs with one
-// message of outcomes for each message of jobs. The mutex orders what a test says and what a call
-// hears for the thread sanitizer too, which does not see that a socket orders them.
+// Answers GetJob as set by the test, WaitJob never, WatchJob with three events, and RunJobs with
+// one message of outcomes for each message of jobs. The mutex also orders the test and its calls
+// for the thread sanitizer, which does not see that a socket orders them.
 class FakeJobs final : public v1::JobService::CallbackService {
  public:
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
@@ -78,7 +78,7 @@ class FakeJobs final : public v1::JobService::CallbackService {
     struct Run : grpc::ServerBidiReactor<v1::RunJobsRequest, v1::RunJobsResponse> {
       explicit Run(FakeJobs* jobs) : jobs(jobs) { StartRead(&request); }
       void OnReadDone(bool ok) override {
-        // A caller that goes away may look like one that has sent everything.
+        // A caller that leaves may look like one that has sent everything.
         if (!ok && jobs->ends_by_cancel) return;
         const absl::Status answer = jobs->answer();
         if (!ok || !answer.ok()) return Finish(ToGrpc(answer));
@@ -119,7 +119,7 @@ class FakeJobs final : public v1::JobService::CallbackService {
   }
 
   std::atomic<bool> without_details = false;  // GetJob answers as gRPC itself does
-  std::atomic<bool> ends_by_cancel = false;   // RunJobs ends when its caller is gone, not before
+  std::atomic<bool> ends_by_cancel = false;   // RunJobs ends only when its caller has left
   Notification waiting, cancelled;
 
  private:

@@ -1,4 +1,4 @@
-// Clients may ask only so much of HTTP/2.
+// Bounds on clients' use of HTTP/2.
 #include "daemon/rpc/frame_meter.h"
 
 #include <memory>
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kSecond_ns = 1'000'000'000;
 
-// What is in it would be frames of many types, if it were read as frames.
+// If its contents were read as frames, these would have many types.
 std::string Frame(char type, size_t size = 4, char flags = 0, uint32_t stream = 1) {
   return FrameOf(type, std::string(size, kReset), flags, stream);
 }
@@ -42,13 +42,13 @@ class Meter : public ::testing::Test {
     why_ = meter_.Received(bytes, now_ns);
     return why_.empty();
   }
-  // Calls on streams that no other one has had.
+  // Returns calls on streams that have not been used before.
   std::string Calls(int count, const std::string& fields = kIndexed) {
     std::string all;
     for (int i = 0; i < count; ++i, stream_ += 2) all += FrameOf(kHeaders, fields, 0, stream_);
     return all;
   }
-  // Ends to the answers of the last calls.
+  // Returns the ends of the answers to the last calls.
   std::string Ends(int count, char type = kHeaders, char flags = kEndStream) const {
     std::string all;
     for (int i = 1; i <= count; ++i) all += Frame(type, 4, flags, stream_ - 2 * i);
@@ -141,7 +141,7 @@ TEST_F(Meter, CallsThatAConnectionLeavesBehindAreCharged) {
   EXPECT_EQ(host_->open, 0);
   EXPECT_EQ(host_->connections, 0);
   EXPECT_EQ(Left(), -5) << "no more than comes back in a second";
-  // The server reads what had arrived before.
+  // The server reads bytes that arrived before.
   EXPECT_EQ(Left(10 * kSecond_ns), 10);
   EXPECT_TRUE(Says(Calls(10), 10 * kSecond_ns));
   EXPECT_FALSE(Says(Calls(1), 10 * kSecond_ns));
@@ -150,7 +150,7 @@ TEST_F(Meter, CallsThatAConnectionLeavesBehindAreCharged) {
 
 TEST_F(Meter, AHeaderBlockIsBoundedInAnyFrames) {
   constexpr int kFields = 200, kParts = 100;
-  // A connection of its own for each way: frames in parts, and parts of frames.
+  // Each variant uses its own connection: frames in parts, and parts of frames.
   for (size_t step : {size_t{1}, size_t{7}, size_t{1000}, size_t{1} << 20}) {
     for (int parts : {1, 2, kParts}) {
       FrameMeter meter(host_);
@@ -177,7 +177,7 @@ TEST_F(Meter, AHeaderBlockIsBoundedInAnyFrames) {
 
 TEST_F(Meter, TrailersAndContinuationsCountAsHeaders) {
   EXPECT_TRUE(Says(Calls(1)));
-  // Trailers of a call are held with it, and are no call.
+  // Trailers are held with their call, and do not count as a call.
   EXPECT_TRUE(Says(FrameOf(kHeaders, kNewName)));
   EXPECT_EQ(host_->open, 1);
   EXPECT_EQ(host_->held, 2 * kFieldBytes + kIndexed.size() + kNewName.size());
@@ -217,7 +217,7 @@ TEST_F(Meter, HeadersOfUnansweredCallsHaveABound) {
   EXPECT_TRUE(Says(Calls(3, fields)));
 }
 
-// A host with few calls is served while others hold all that the server may.
+// A host with few calls is served while others hold everything that the server allows.
 TEST_F(Meter, HeadersOfAllHostsHaveABound) {
   held_by_all_.bytes = held_by_all_.most_bytes + 1;
   EXPECT_TRUE(Says(Calls(19)));

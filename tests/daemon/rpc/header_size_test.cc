@@ -1,4 +1,4 @@
-// Headers count as at least the memory that gRPC needs for them, whatever bytes a client sends.
+// Headers count as at least the memory that gRPC needs for them, for any bytes from a client.
 #include "daemon/rpc/header_size.h"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ TEST(HeaderSize, HuffmanCodesCountAsTheLongestTextThatTheyMayBe) {
 // waits for the rest of an incomplete field.
 class Grpc {
  public:
-  // False once gRPC has closed the connection.
+  // Returns false once gRPC has closed the connection.
   bool Frame(char type, char flags, uint32_t stream, const std::string& payload) {
     const bool continued = type == kContinuation, end = (flags & kEndHeaders) != 0;
     if (continued ? stream != open_ : open_ != 0) return false;
@@ -77,7 +77,7 @@ class Grpc {
     const auto call = streams_.find(stream);
     const bool skip = call == streams_.end() || call->second.closed || call->second.blocks == 2;
     if (!skip && call->second.blocks == 1 && !eof_) return false;
-    // gRPC's own mistake: the other way round for headers that it skips.
+    // A bug of gRPC: reversed for headers that it skips.
     const bool boundary = end != skip;
     unparsed_ += payload;
     size_t at = 0;
@@ -143,7 +143,7 @@ class Grpc {
     *at += static_cast<size_t>(*length);
     return (first & 0x80) != 0 ? *length * 8 / 5 : *length;
   }
-  // The bytes held; 0 for none.
+  // Returns the bytes held; 0 for none.
   std::optional<int64_t> Field(size_t* at) {
     const int first = static_cast<unsigned char>(unparsed_[(*at)++]);
     const bool resize = (first & 0xe0) == 0x20, indexed = (first & 0x80) != 0;
@@ -188,12 +188,12 @@ class Grpc {
   std::deque<Entry> table_;  // the latest first
   int64_t most_ = 4096;
   std::map<uint32_t, Call> streams_;
-  uint32_t open_ = 0, last_ = 0;  // the stream whose headers go on, and the highest
+  uint32_t open_ = 0, last_ = 0;  // the stream whose headers continue, and the highest one
   bool eof_ = false, failed_ = false;
   int64_t held_ = 0, fields_ = 0;
 };
 
-// Connections that mix fields of each form with everything that could make a reader lose its place.
+// Connections that mix fields of each form with everything that could confuse a parser.
 class Connection {
  public:
   explicit Connection(uint64_t seed) : random_(seed) {}
@@ -221,7 +221,7 @@ class Connection {
   std::string Text() {
     const int size = Rarely() ? Draw(3000) : Draw(150);
     std::string text = Integer(Draw(4) == 0 ? 0x80 : 0, 0x7f, size);
-    // Mostly what would be fields.
+    // Mostly bytes that would be fields.
     for (int i = 0; i < size; ++i) text += static_cast<char>(Draw(3) == 0 ? Draw(256) : 0xa0);
     return text;
   }
@@ -264,7 +264,7 @@ TEST(HeaderSize, CountsAtLeastWhatGrpcHoldsForAnyFrames) {
         why = meter.Received(frame.substr(at, step), 1);
         at += step;
       }
-      if (!why.empty()) return false;  // gRPC reads nothing of it
+      if (!why.empty()) return false;  // gRPC does not read it
       open = grpc.Frame(type, flags, stream, payload);
       EXPECT_GE(host->held, grpc.held()) << "trial " << trial;
       return open;

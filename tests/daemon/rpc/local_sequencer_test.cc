@@ -1,5 +1,5 @@
-// The sequencer's answers to nodes and clients: leases whose caller vanishes at the worst moment,
-// sessions that have ended, ids of an earlier sequencer.
+// The sequencer's answers to nodes and clients: leases whose caller disconnects at the worst
+// moment, sessions that have ended, and ids of an earlier sequencer.
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -153,7 +153,7 @@ TEST_F(LocalSequencerTest, ALeaseWhoseAnswerDidNotArriveIsEnded) {
   ctx.cancel->Cancel(absl::CancelledError("the answer could not be sent"));
   const auto next = BeginWrite({});
   ASSERT_TRUE(next.ok());
-  // No client had learnt where to write, so the contents are unchanged.
+  // No client had received the place to write to, so the contents are unchanged.
   Notification ended;
   loop_.Post([&] {
     EXPECT_EQ(End(next->lease_id(), false, /*untouched=*/true)->state(), v1::Tensor::STATE_READY);

@@ -1,5 +1,5 @@
-// How a mapping ends, and what its end says of the contents. That the memory is the tensor's:
-// tests/e2e.
+// The end of a mapping, and its effect on the contents. tests/e2e checks that the memory is the
+// tensor's.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -22,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// A client's part of the file socket: sends the token, takes what comes, and stays connected.
+// A client of the file socket: sends the token, receives the files, and stays connected.
 class Fetched {
  public:
   Fetched(const std::string& path, const std::string& token)
@@ -31,7 +31,7 @@ class Fetched {
     Send(token);
     Take();
   }
-  // Its token is not sent yet.
+  // Wraps a connection that has not sent its token yet.
   explicit Fetched(int fd) : fd_(fd) {}
   ~Fetched() { close(fd_); }
 
@@ -97,7 +97,7 @@ class MapTensor : public TensorContents {
   };
 
   const TempFolder folder_{"map-tensor"};
-  // The first report of this kind, once it has come.
+  // Waits for the first report of this kind.
   v1::Report AwaitReport(v1::Report::ReportCase kind) {
     const Deadline end = Deadline::After(kPatience);
     while (!end.HasPassed()) {
@@ -111,7 +111,7 @@ class MapTensor : public TensorContents {
     ADD_FAILURE() << "no report " << kind;
     return {};
   }
-  // As the member asks, on the loop.
+  // Asks on the loop, like the member.
   std::vector<v1::MemoryHeld> Held() {
     std::vector<v1::MemoryHeld> held;
     Notification done;
@@ -200,14 +200,14 @@ TEST_F(MapTensor, TheLeaseIsReturnedWithTheConnectionAndNotWithTheStream) {
     const Fetched fetched = Fetch(client);
     client.context.TryCancel();
     EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
-    // Said, once it takes longer than it should, and kept all the same.
+    // Reported once it takes longer than it should, and kept all the same.
     const v1::MemoryHeld held = AwaitReport(v1::Report::kMemoryHeld).memory_held();
     EXPECT_EQ(held.bytes(), control_.tensor_.shard_bytes());
     EXPECT_TRUE(held.writable());
     EXPECT_THAT(held.ranks(), ElementsAre(0));
     EXPECT_THAT(control_.commits(), IsEmpty());
     EXPECT_EQ(mappings_->count(), 1u);
-    // Its generation is not over: it is a lease of this one.
+    // Its generation has not ended, so it still has its lease.
     EXPECT_THAT(Held(), IsEmpty());
   }
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
@@ -261,7 +261,7 @@ TEST_F(MapTensor, MemoryMappedAtTheEndOfItsGenerationIsReportedAsHeld) {
     EXPECT_EQ(held[0].bytes(), control_.tensor_.shard_bytes());
     EXPECT_TRUE(held[0].writable());
     hold = held[0].hold_id();
-    // And in the generation behind that under the same id.
+    // In the next generation it is reported under the same id.
     EndWorld();
     ASSERT_EQ(Held().size(), 1u);
     EXPECT_EQ(Held()[0].hold_id(), hold);
@@ -280,7 +280,7 @@ TEST_F(MapTensor, UnfetchedMemoryIsNotHeld) {
   EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
   EXPECT_THAT(Held(), IsEmpty());
   EXPECT_EQ(mappings_->count(), 0u);
-  // It never will be.
+  // Its token will never be valid.
   Fetched late(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   late.Connect(folder_ / "files");
   late.Send(client.response.token());
@@ -332,12 +332,12 @@ TEST(FileSocket, PausesWhileDescriptorsAreShort) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit none = before;
-  none.rlim_cur = 3;  // poll takes its two
+  none.rlim_cur = 3;  // poll uses two
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const absl::Time begin = absl::Now();
   client.Connect(folder / "files");
   EXPECT_TRUE(Eventually([&] { return (*files)->accepts() >= 3; }));
-  // A look at the end of each pause: however slow the machine is, it is never more.
+  // It tries once at the end of each pause, on any machine.
   const int64_t looks = (*files)->accepts();
   const int64_t pauses = absl::ToInt64Milliseconds(absl::Now() - begin) / FileSocket::kShortageMs;
   EXPECT_LE(looks, pauses + 1);
@@ -351,7 +351,7 @@ TEST(FileSocket, SilentClientsDelayNoOther) {
   const TempFolder folder("file-socket");
   const auto files = FileSocket::Start(folder / "files");
   ASSERT_TRUE(files.ok()) << files.status();
-  // One after the other, they would take ten times as long as a client waits for its files.
+  // Handled one after the other, they would take ten times as long as a client waits for its files.
   std::deque<Fetched> silent;
   for (int i = 0; i < 100; ++i) {
     silent.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -362,7 +362,7 @@ TEST(FileSocket, SilentClientsDelayNoOther) {
   client.Connect(folder / "files");
   client.Send((*files)->Offer({dup(0)}, [] {}));
   client.Take();
-  // Each connection is ended, those beyond the bound at once.
+  // Every connection is closed, those beyond the bound at once.
   for (Fetched& one : silent) EXPECT_FALSE(one.Gets());
 }
 
@@ -375,7 +375,7 @@ TEST(FileSocket, ATokenMayComeInPieces) {
   Fetched client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   client.Connect(folder / "files");
   client.Send(token.substr(0, 5));
-  // Accepted after the first piece was heard.
+  // Accepted after the first piece was received.
   other.Connect(folder / "files");
   EXPECT_TRUE(Eventually([&] { return (*files)->accepts() == 2; }));
   client.Send(token.substr(5));

@@ -1,4 +1,4 @@
-// Reading contents over gRPC: where it begins, of which version, and that every way a call can end
+// Reads of contents over gRPC: the offset, the version, and that every possible end of a call
 // closes its access.
 #include "kernels/base/reason.h"
 #include "proto/convert/blocks.h"
@@ -24,7 +24,8 @@ class ReadTensor : public TensorContents {
     request_.mutable_tensor()->set_tensor_id(kTensor);
   }
 
-  // All messages, checked to be in order and without gaps from the requested offset.
+  // Reads all messages, and checks that they are in order and without gaps from the requested
+  // offset.
   grpc::Status Read(std::string* bytes) {
     grpc::ClientContext context;
     auto stream = stub_->ReadTensor(&context, request_);

@@ -1,4 +1,4 @@
-// Calls that a member relays to a sequencer that the test plays.
+// Calls that a member relays to a fake sequencer.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -72,7 +72,8 @@ class RelayTest : public testing::Test {
     if (!status.ok()) return status;
     return job;
   }
-  // WaitJob, which is never answered; `meanwhile` runs once it has reached the sequencer.
+  // Calls WaitJob, which is never answered; `meanwhile` runs once the call has reached the
+  // sequencer.
   absl::Status WaitJob(const std::function<void(grpc::ClientContext*)>& meanwhile) {
     grpc::ClientContext context;
     SetDeadline(&context);
@@ -128,7 +129,7 @@ TEST_F(RelayTest, ContextIsForwarded) {
                                                    {kSessionKey, "s1"},
                                                    {kSequencerKey, "q1"}};
   for (const auto& [key, value] : sent) context.AddMetadata(key, value);
-  // What a caller over TCP says of itself is not believed.
+  // Statements of a caller over TCP about itself are ignored.
   context.AddMetadata(kPrincipalKey, "uid:7");
   context.AddMetadata(kMemberKey, "guessed");
   const absl::StatusOr<v1::Job> job = GetJob(&context);
@@ -243,7 +244,7 @@ TEST_F(RelayTest, MessagesPassInOrderInBothDirections) {
     EXPECT_EQ(response.outcomes(0).request_id(), absl::StrCat(i));
     EXPECT_EQ(response.outcomes(1).request_id().size(), i * 1000u);
   }
-  // The half-close passes, too.
+  // The half-close is forwarded, too.
   EXPECT_TRUE(stream->WritesDone());
   v1::RunJobsResponse response;
   EXPECT_FALSE(stream->Read(&response));

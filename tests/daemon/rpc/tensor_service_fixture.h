@@ -1,4 +1,4 @@
-// A daemon's tensor service over one device, with a sequencer that a test holds in its hand.
+// A daemon's tensor service over one device, with a fake sequencer that the test controls.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -26,10 +26,10 @@ namespace agmm {
 
 inline constexpr uint64_t kTensor = 7, kAccess = 99;
 
-// Grants leases on one tensor, at once or when a test says so, and records how they end.
+// Grants leases on one tensor, at once or on request, and records their ends.
 class FakeControl {
  public:
-  // What a node's transfers call.
+  // Returns the calls for a node's transfers.
   SequencerCalls calls() {
     SequencerCalls calls;
     calls.get_tensor = [this](const auto&, const auto&, auto reply) { reply(tensor_); };
@@ -70,7 +70,7 @@ class FakeControl {
     AnswerEnd();
   }
 
-  // Answers the EndLease that waits.
+  // Answers the waiting EndLease.
   void AnswerEnd() {
     Reply<v1::EndLeaseResponse> reply;
     {
@@ -84,7 +84,7 @@ class FakeControl {
     reply(response);
   }
 
-  // Answers the BeginLease that waits.
+  // Answers the waiting BeginLease.
   void Grant() {
     const Reply<v1::BeginLeaseResponse> reply = Take();
     if (!begin_error_.ok()) return reply(begin_error_);
@@ -100,7 +100,7 @@ class FakeControl {
                                   [this] { return begins_ > 0; }));
     return begun_;
   }
-  // How the leases ended, once one has.
+  // Waits for the end of a lease; returns true for each that was committed.
   std::vector<bool> AwaitEnded() {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kPatience),
@@ -116,7 +116,7 @@ class FakeControl {
     return commits_;
   }
 
-  // Whether they were, of a write, before anything was written.
+  // For each ended lease, true if it was a write that ended before anything was written.
   std::vector<bool> untouched() {
     std::lock_guard lock(mutex_);
     return untouched_;
@@ -128,14 +128,14 @@ class FakeControl {
                                   [this] { return taken_back_; }));
   }
 
-  // Set before they are asked for.
-  bool granted_meanwhile_ = false;  // too late to take one back
+  // To be set before a lease is requested.
+  bool granted_meanwhile_ = false;  // too late to withdraw a lease
   v1::Tensor tensor_;
   bool hold_ = false, hold_end_ = false;
   absl::Status begin_error_, end_error_;
 
  private:
-  // True if `request` ends a lease that waits.
+  // Returns true if `request` ends a waiting lease.
   bool IsTakenBack(const v1::EndLeaseRequest& request) {
     std::lock_guard lock(mutex_);
     if (waiting_ == nullptr || request.lease_id() != begun_.lease_id()) return false;
@@ -186,18 +186,18 @@ class TensorContents : public ::testing::Test {
   }
   void TearDown() override {
     server_->Shutdown();
-    // While what its tasks touch is still there, members of the tests' own fixtures among it.
+    // Stops while the objects that its tasks use still exist, such as members of derived fixtures.
     loop_.Stop();
   }
   virtual void Configure(grpc::ServerBuilder*) {}
 
-  // Every element's byte pattern tells where it belongs.
+  // Every element's byte pattern identifies its place.
   static std::string Contents() {
     std::string bytes(kRows * kCols * 4, '\0');
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
     return bytes;
   }
-  // The bytes on the device.
+  // Returns the bytes on the device.
   std::string Stored() {
     std::string bytes(kTotal, '\0');
     absl::Status status;
@@ -217,7 +217,7 @@ class TensorContents : public ::testing::Test {
   absl::Duration silence_ = absl::Seconds(60);
   Loop loop_{"a test"};
   std::unique_ptr<Device> device_ = *CreateCpuDevice(1);
-  bool hides_ = false;  // set before SetUp: the host cannot address the heap that the store knows
+  bool hides_ = false;  // to be set before SetUp: the host cannot address the store's heap
   std::unique_ptr<Heap> heap_;
   std::optional<test::HiddenHeap> hidden_;
   std::unique_ptr<TensorStore> store_;

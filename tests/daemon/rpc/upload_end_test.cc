@@ -1,4 +1,4 @@
-// Every way an upload can end gives its lease back.
+// Every possible end of an upload returns its lease.
 #include "tests/daemon/rpc/upload_fixture.h"
 #include "tests/support/notification.h"
 
@@ -42,7 +42,7 @@ TEST_F(Uploading, AnAbortDuringTheWaitWithdrawsTheLease) {
   EXPECT_THAT(control_.commits(), IsEmpty());
 }
 
-// It outlives its connection.
+// The upload outlives its connection.
 TEST_F(Uploading, ABrokenConnectionDoesNotWithdrawAWaitingUpload) {
   control_.hold_ = true;
   Client client(this);
@@ -121,14 +121,14 @@ TEST_F(Uploading, EndsWithItsSession) {
   put->set_session_id("mine");
   ASSERT_TRUE(client.Send(request).ok());
   EXPECT_EQ(control_.AwaitBegun().put().session_id(), "mine");
-  // Waits for the bytes before it.
+  // This chunk waits for the bytes before it.
   request.mutable_chunk()->set_offset_bytes((1 << 20) + 4);
   client.Start(request);
   uploads_->EndSession("another");
   EXPECT_THAT(control_.commits(), IsEmpty());
   uploads_->EndSession("mine");
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
-  // The chunk may have come too late to wait.
+  // The chunk may have arrived too late to wait.
   EXPECT_THAT(client.Finish().error_code(),
               ::testing::AnyOf(grpc::StatusCode::CANCELLED, grpc::StatusCode::NOT_FOUND));
 }
@@ -164,14 +164,14 @@ TEST_F(Uploading, ACommitRepeatedInFlightHasOneResult) {
 
 class UploadingInSilence : public Uploading {
  protected:
-  // Far above what a client that does speak may take, also under a sanitizer.
+  // Far above the time that an active client needs, even under a sanitizer.
   UploadingInSilence() { limits_.silence = absl::Seconds(1); }
 };
 
 TEST_F(UploadingInSilence, ASilentClientLosesItsLease) {
   Client client(this);
   EXPECT_TRUE(client.SendContents(0, 1 << 20).ok());
-  // A chunk behind a gap that stays open.
+  // A chunk after a gap that is never filled.
   client.Start(client.Chunk((1 << 20) + 4, "abcd"));
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
   EXPECT_EQ(client.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
@@ -216,7 +216,7 @@ TEST_F(UploadingWithinBounds, OpenUploadsAreBounded) {
   EXPECT_TRUE(first.Finish().ok());
   EXPECT_TRUE(first.SendContents(0, kTotal).ok());
   ASSERT_TRUE(first.Commit(ChecksumOfContents()).ok());
-  // One that is committed is open no more.
+  // A committed upload is no longer open.
   EXPECT_TRUE(third.SendContents(0, kTotal).ok());
   EXPECT_TRUE(third.Commit(ChecksumOfContents()).ok());
 }

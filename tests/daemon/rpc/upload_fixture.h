@@ -1,4 +1,4 @@
-// A client that uploads as a test says.
+// A client whose uploads a test controls.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ class Uploading : public TensorContents {
       calls_.clear();
       return status;
     }
-    // How many messages have been answered with an error.
+    // Returns the number of messages that were answered with an error.
     int Errors() {
       return static_cast<int>(std::count_if(calls_.begin(), calls_.end(), [](Call& call) {
         return call.done.WaitFor(absl::ZeroDuration()) && !call.status.ok();
@@ -73,12 +73,12 @@ class Uploading : public TensorContents {
       Start(request);
       return Finish();
     }
-    // Opens the upload, or asks how far it is.
+    // Opens the upload, or asks for its position.
     grpc::Status Ask() { return Send(message_); }
     grpc::Status Send(int64_t offset, const std::string& bytes) {
       return Send(Chunk(offset, bytes));
     }
-    // Bytes [begin, end) of the contents, in chunks.
+    // Sends bytes [begin, end) of the contents in chunks.
     grpc::Status SendContents(int64_t begin, int64_t end) {
       grpc::Status status;
       for (; begin < end && status.ok(); begin += 1 << 20)
@@ -87,7 +87,7 @@ class Uploading : public TensorContents {
     }
     grpc::Status Commit(uint64_t checksum) { return Send(LastMessage(checksum)); }
 
-    // To the last message that succeeded.
+    // The response to the last message that succeeded.
     const v1::UploadResponse& response() const { return response_; }
 
    private:
@@ -117,7 +117,8 @@ class Uploading : public TensorContents {
     EXPECT_TRUE(stub_->AbortUpload(&context, request, &response).ok());
   }
   static void SendOneMiB(Client* client) { EXPECT_TRUE(client->SendContents(0, 1 << 20).ok()); }
-  // The upload has ended, or never was: a chunk in its middle is refused, with the reason.
+  // Checks that the upload has ended, or never existed: a chunk in its middle is refused with the
+  // reason.
   static void ExpectGone(Client* client, grpc::StatusCode why) {
     EXPECT_EQ(client->Send(1 << 20, "abcd").error_code(), why);
   }

@@ -1,4 +1,4 @@
-// Uploads over gRPC: what a client may send, and how it comes back after a break.
+// Uploads over gRPC: valid and invalid messages, and resuming after a break.
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/deadline.h"
@@ -46,7 +46,7 @@ TEST_F(UploadingToAHiddenHeap, AHeapThatFailsFailsTheUpload) {
 TEST_F(Uploading, ChunksThatArriveEarlyWaitForTheOnesBeforeThem) {
   Client client(this);
   ASSERT_TRUE(client.Ask().ok());
-  // The last one, with the commit, arrives first.
+  // The last chunk, with the commit, arrives first.
   v1::UploadRequest last = client.Chunk(2 << 20, Contents().substr(2 << 20));
   last.mutable_commit()->set_checksum(ChecksumOfContents());
   Client early(this), between(this);
@@ -103,14 +103,14 @@ TEST_F(Uploading, ResumesAfterAResetByTheDaemon) {
 TEST_F(Uploading, ACommitMayBeRepeated) {
   for (int i = 0; i < 3; ++i) {
     Client client(this);
-    // As from a client that did not hear the answer: from the beginning, or nothing but the commit.
+    // Like a client that did not receive the answer: everything again, or only the commit.
     if (i < 2) {
       EXPECT_TRUE(client.SendContents(0, kTotal).ok());
     }
     ASSERT_TRUE(client.Commit(ChecksumOfContents()).ok()) << i;
     EXPECT_EQ(client.response().tensor().version(), 5);
   }
-  Abort();  // too late: no effect
+  Abort();  // too late to have an effect
   Client client(this);
   ASSERT_TRUE(client.Ask().ok());
   EXPECT_EQ(client.response().tensor().version(), 5);
@@ -125,7 +125,7 @@ TEST_F(Uploading, AnotherBodyUnderTheSameIdIsRefused) {
   SendOneMiB(&first);
   Client second(this, "up", kTensor + 1);
   EXPECT_EQ(second.Ask().error_code(), grpc::StatusCode::ALREADY_EXISTS);
-  // The first is not touched by it.
+  // This does not affect the first upload.
   EXPECT_TRUE(first.SendContents(1 << 20, kTotal).ok());
   EXPECT_TRUE(first.Commit(ChecksumOfContents()).ok());
 }
@@ -145,7 +145,7 @@ TEST_F(Uploading, AChunkTooFarAheadIsRefusedByTheOffsetThatComesNext) {
   Client client(this);
   SendOneMiB(&client);
   ExpectRefused(client.Send(int64_t{64} << 20, "abcd"), "expected 1048576");
-  // One more early chunk than the daemon keeps.
+  // Sends one more early chunk than the daemon keeps.
   Client early(this);
   for (int i = 0; i < 17; ++i) early.Start(early.Chunk((1 << 20) + 4, "abcd"));
   const Deadline end = Deadline::After(kPatience);
@@ -171,7 +171,7 @@ TEST_F(Uploading, AnUploadThatWaitsForItsLeaseTakesOneChunkAndDropsItWithItsClie
   const Deadline end = Deadline::After(kPatience);
   while (transfers_->taken() > 0 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(transfers_->taken(), 0);
-  // The upload goes on where another connection of its client begins.
+  // The upload continues on another connection of its client.
   Client client(this);
   client.Start(client.Message());
   control_.Grant();
@@ -216,7 +216,7 @@ class UploadingWithLittleMemory : public Uploading {
 TEST_F(UploadingWithLittleMemory, AnOwnersWaitingBytesAreBounded) {
   Client client(this), early(this);
   ASSERT_TRUE(client.Ask().ok());
-  // Behind a gap of four bytes. The whole message counts.
+  // After a gap of four bytes. The size of the whole message counts.
   const auto beside = static_cast<int64_t>(early.Chunk(1 << 20, "").ByteSizeLong() + 8);
   const std::string mib = Contents().substr(4, (1 << 20) - (beside + 3) / 4 * 4);
   for (int64_t i = 0; i < 2; ++i) early.Start(early.Chunk(4 + (i << 20), mib));
@@ -231,7 +231,7 @@ TEST_F(UploadingWithLittleMemory, AnOwnersWaitingBytesAreBounded) {
   early.Cancel();
   early.Finish();
   while (transfers_->taken() > 0 && !end.HasPassed()) absl::SleepFor(absl::Milliseconds(1));
-  // The upload is as it was.
+  // The upload is unchanged.
   EXPECT_TRUE(client.SendContents(0, kTotal).ok());
   EXPECT_TRUE(client.Commit(ChecksumOfContents()).ok());
   EXPECT_TRUE(Stored() == Contents());

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A good request, spoilt by `spoil`, is refused with `what` in one line.
+// Checks that a valid request, changed by `spoil`, is refused with `what` in one line.
 template <typename Request, typename Spoil>
 void Refused(Spoil spoil, absl::string_view what) {
   Request request = Valid<Request>();
@@ -122,7 +122,7 @@ TEST(Validate, MeshesAreBoundedInAxesRanksAndTheirProduct) {
   Refused<Create>(axes({2048, 2048, 1024}), "ranks up to axis tp; at most 4096");
   Refused<Create>(mesh([](v1::Mesh& m) { m.mutable_axes(1)->set_name("dp"); }), "is called dp");
   Refused<Create>(mesh([](v1::Mesh& m) { m.mutable_axes(1)->set_name(""); }), "of letters only");
-  // Not two axes in the place of one.
+  // A name must not smuggle in a second axis.
   Refused<Create>(mesh([](v1::Mesh& m) { m.mutable_axes(1)->set_name("tp=1,z"); }),
                   "of letters only");
   Refused<Create>(mesh([](v1::Mesh& m) { m.mutable_axes(1)->set_name(std::string(33, 'a')); }),

@@ -1,4 +1,4 @@
-// Tensors that are there before their nodes have placed them: a job's C.
+// Tensors that exist before their nodes have placed them, such as a job's C.
 #include "gmock/gmock.h"
 #include "kernels/base/reason.h"
 #include "tests/daemon/sequencer/catalog_fixture.h"

@@ -1,4 +1,4 @@
-// Fills as the sequencer sees them.
+// Fills at the sequencer.
 #include "tests/daemon/sequencer/catalog_fixture.h"
 
 namespace agmm {
@@ -127,7 +127,7 @@ TEST_F(CatalogFillTest, AFillEndsWithItsGeneration) {
   EXPECT_EQ((*waiting)->status(), reason);
   EXPECT_EQ(catalog_->Find(id)->state(), v1::Tensor::STATE_EMPTY);
   catalog_->OnReady();
-  Filled(0, id);  // means nothing any more
+  Filled(0, id);  // has no meaning any more
   EXPECT_TRUE(Granted(Begin(id, true)));
 }
 

@@ -24,7 +24,7 @@ class CatalogTest : public ::testing::Test {
     catalog_->OnReady();
   }
 
-  // The answer, once it has come.
+  // The answer, once it has arrived.
   using Created = std::shared_ptr<std::optional<absl::StatusOr<v1::Tensor>>>;
   Created Create(const v1::CreateTensorRequest& request) {
     auto answer = std::make_shared<std::optional<absl::StatusOr<v1::Tensor>>>();
@@ -74,7 +74,7 @@ class CatalogTest : public ::testing::Test {
   static bool Granted(const Opened& opened) { return opened->has_value() && (*opened)->ok(); }
   static uint64_t AccessOf(const Opened& opened) { return (**opened)->lease_id(); }
   static uint64_t TensorOf(const Opened& opened) { return (**opened)->tensor().tensor_id(); }
-  // The id of the tensor with the name; 0: none.
+  // Returns the id of the tensor with the name; 0 if none has it.
   uint64_t Named(const std::string& name) {
     v1::TensorRef ref;
     ref.set_name(name);
@@ -105,7 +105,7 @@ class CatalogTest : public ::testing::Test {
         {}, request, [&](absl::StatusOr<v1::DeleteTensorResponse> r) { answer = r.status(); });
     return answer;
   }
-  // Fails it on node 0.
+  // Answers with `error` on node 0.
   void AnswerPlacedWith(const absl::Status& error) {
     for (const auto& [node, command] : members_.Take(v1::Command::kPlaceTensor)) {
       v1::Report report = PlacedReport(command.place_tensor().tensor().tensor_id());

@@ -1,4 +1,4 @@
-// Memory that clients still have mapped is not given to another tensor, also after a restart.
+// Memory that clients still have mapped is not reused for another tensor, even after a restart.
 #include "gmock/gmock.h"
 #include "tests/daemon/sequencer/catalog_fixture.h"
 
@@ -95,7 +95,7 @@ TEST_F(CatalogHolds, TheHeldSpaceOfADeletedTensorIsNamed) {
   EXPECT_EQ(Free(0), kHeap - 4096);
   EXPECT_EQ(Free(2), kHeap);
   EXPECT_EQ(Held(), 4096);
-  // No node hears of it.
+  // No node receives a command for it.
   EXPECT_TRUE(members_.Take(v1::Command::kPlaceTensor).empty());
   const absl::Status full = (*Create(TensorRequest("C", "[M_x, K]", 2048, 8, MeshOf(2))))->status();
   EXPECT_THAT(std::string(full.message()), HasSubstr("over both 256 B, held by a client"));

@@ -56,7 +56,7 @@ TEST(CatalogMemory, ATensorOfASubMeshUsesNoMemoryOnOtherRanks) {
   for (const auto& sent : members.Take(v1::Command::kPlaceTensor)) EXPECT_EQ(sent.node, 1);
   const v1::Tensor low = create("low", 0);
   EXPECT_EQ(low.offset_bytes(), high.offset_bytes());
-  // One over both halves lies above both.
+  // A tensor over both halves is placed above both.
   const v1::Tensor both = create("both", 2);
   EXPECT_EQ(both.offset_bytes(), 256 * 128);
 }

@@ -1,4 +1,4 @@
-// Puts: what rewrites, what swaps, and that nothing is left of one that comes to no commit.
+// Puts: which rewrite, which replace, and that a put without a commit leaves nothing.
 #include <set>
 
 #include "gmock/gmock.h"
@@ -10,7 +10,7 @@ namespace {
 
 class CatalogPutsTest : public CatalogTest {
  protected:
-  // Two kinds of spec under one name.
+  // Two different specs under one name.
   static v1::CreateTensorRequest Small(const std::string& name = "A") {
     return TensorRequest(name, "[M_x, K]", 8, 8, MeshOf(4));
   }
@@ -125,7 +125,7 @@ TEST_F(CatalogPutsTest, APutOverANameInUseSwapsOnCommit) {
   EXPECT_EQ(catalog_->Find(old)->state(), v1::Tensor::STATE_READY);
   ASSERT_TRUE(End(AccessOf(put), true).ok());
   EXPECT_EQ(Named("A"), id);
-  // The job keeps what it was admitted with; its last user frees it.
+  // The job keeps the tensor with which it was admitted; the last user frees it.
   EXPECT_FALSE(catalog_->Find(old).ok());
   EXPECT_EQ(catalog_->Leased(job)->tensor_id(), old);
   EXPECT_EQ(catalog_->Leased(job)->state(), v1::Tensor::STATE_READY);
@@ -217,12 +217,12 @@ TEST_F(CatalogPutsTest, TheEndOfASessionEndsItsPuts) {
   EXPECT_TRUE(absl::IsCancelled((*waiting)->status()));
   EXPECT_TRUE(absl::IsCancelled((*placing)->status()));
   AnswerPlaced();
-  // Its daemon may still be writing there: the space returns with the access.
+  // Its daemon may still be writing there, so the space is freed with the access.
   EXPECT_LT(Free(), kHeap - 4096);
   EXPECT_TRUE(absl::IsCancelled(End(AccessOf(open), true).status()));
   EXPECT_EQ(Named("A"), 0u);
   EXPECT_EQ(Free(), kHeap - 4096);
-  // The tensor to be rewritten is not of that session.
+  // The tensor to be rewritten does not belong to that session.
   catalog_->Release(job);
   EXPECT_EQ(catalog_->Find(other)->state(), v1::Tensor::STATE_READY);
 }
@@ -317,7 +317,7 @@ TEST_F(CatalogPutsTest, APutThatIsRepeatedMakesOneTensor) {
   EXPECT_EQ(catalog_->ListTensors({}).tensors_size(), 1);
   request.set_session_id("s1");
   EXPECT_TRUE(absl::IsAlreadyExists((*Put(request))->status()));
-  // One that came to no commit is forgotten.
+  // A put without a commit is forgotten.
   request.set_request_id("other");
   ASSERT_TRUE(End(AccessOf(PutPlaced(request)), false).ok());
   EXPECT_TRUE(End(AccessOf(PutPlaced(request)), true).ok());

@@ -159,7 +159,7 @@ TEST_F(CatalogTest, AReadOfAnEmptyTensorIsRefusedInAdmissionOrder) {
   ASSERT_TRUE(End((**write)->lease_id(), false).ok());
   ASSERT_TRUE(read->has_value());
   EXPECT_EQ((*read)->status().code(), absl::StatusCode::kFailedPrecondition);
-  // Its lease is given back.
+  // Its lease is returned.
   EXPECT_TRUE(write2->has_value());
 }
 

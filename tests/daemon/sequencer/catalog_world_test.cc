@@ -35,8 +35,8 @@ TEST_F(CatalogTest, TheEndOfAGenerationDropsOnlyTensorsOnLostNodes) {
   EXPECT_EQ(Free(0), kHeap - 2 * 4096);
   EXPECT_EQ(Free(2), kHeap);
 
-  // Once the world is complete, the nodes drop the tensors deleted meanwhile, and place the others
-  // where they were.
+  // Once the world is complete, the nodes drop the tensors deleted since, and place the others at
+  // their old places.
   EXPECT_TRUE(Delete(writing).ok());
   members_.complete = absl::OkStatus();
   catalog_->OnReady();
@@ -64,7 +64,7 @@ TEST_F(CatalogTest, TensorsOfTheOtherNodesAreUsedWithoutAMissingOne) {
   const uint64_t made = Make(TensorRequest("made", "[M, K]", 8, 8, MeshOf(2))).tensor_id();
   EXPECT_TRUE(Delete(made).ok());
   EXPECT_EQ(members_.Take(v1::Command::kDropTensor).size(), 1u);
-  // It comes back with the heap that it had, so everything keeps its place.
+  // It comes back with the same heap, so everything keeps its place.
   members_.mutable_ranks() = whole;
   members_.missing = -1;
   catalog_->OnGenerationEnded({1}, absl::AbortedError("node n1 joined"));

@@ -85,7 +85,7 @@ TEST_F(JobFigures, ThePartsOfASerialRunAreTheSlowestRanks) {
   EXPECT_EQ(parts.gather_us, 3000);
   reports[5].mutable_steps()->RemoveLast();
   EXPECT_EQ(PartTimesOf(facts, problem_.mesh, reports).gemm_us, 0) << "other steps than planned";
-  // Several multiplies are not an unfused product.
+  // A rank with several multiplies does not run an unfused product.
   const ScheduleFacts ring = Facts("ring");
   EXPECT_EQ(PartTimesOf(ring, problem_.mesh, Serial(ring, {{1, 2}, {1, 2}})).gemm_us, 0);
 }

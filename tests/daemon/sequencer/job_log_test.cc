@@ -67,7 +67,7 @@ TEST_F(JobLogTest, ACancelledJobIsOneLineAlsoInTheQueue) {
 TEST_F(JobLogTest, AJobOfMoreThanTwiceItsUsualTimeIsOneLine) {
   const Logged logged;
   v1::SubmitJobRequest request = Request(MakeOperands());
-  Run(request, absl::Seconds(3));  // packs B, so it is no measure
+  Run(request, absl::Seconds(3));  // packs B, so it is not measured
   for (int i = 0; i < 3; ++i) Run(request, absl::Milliseconds(20));
   Run(request, absl::Milliseconds(39));
   request.set_repeat_count(4);

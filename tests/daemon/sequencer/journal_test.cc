@@ -70,7 +70,7 @@ class JournalTest : public SchedulerTest {
     job.set_spec(std::string(bytes, 'x'));
     return job;
   }
-  // Adds the jobs in a run of their own.
+  // Adds the jobs in a separate run.
   void Write(uint64_t first, uint64_t last, const Journal::Bounds& bounds = {}, size_t bytes = 0) {
     const auto journal = Open(bounds);
     for (uint64_t id = first; id <= last; ++id) journal->Add(JobOf(id, bytes));
@@ -174,7 +174,7 @@ TEST_F(JournalTest, AFileInUseOrOfAnotherKindIsRefused) {
               HasSubstr("/nowhere/jobs.0 cannot be opened"));
 }
 
-// Runs `action` in the middle of what logs a line with `text`, during its lifetime.
+// During its lifetime, runs `action` while a line with `text` is being logged.
 class OnLine {
  public:
   OnLine(std::string text, std::function<void()> action) {

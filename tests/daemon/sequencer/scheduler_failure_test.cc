@@ -72,7 +72,8 @@ TEST_F(SchedulerTest, TheFirstErrorStaysAndTheOthersDrainAtOnce) {
   EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
   EXPECT_EQ(job.error().code(), static_cast<int>(Code::kDataLoss));
   EXPECT_THAT(job.error().message(), HasSubstr("node n1: the cause"));
-  // The plan went with it; its workspace serves the next, for all ranks have reported.
+  // The plan was retired with it; its workspace serves the next plan, because all ranks have
+  // reported.
   EXPECT_EQ(Take(v1::Command::kReleasePlan).size(), 2u);
   EXPECT_EQ(Metric("plans_cached"), 0);
   SubmitOk(Request(t));
@@ -86,7 +87,7 @@ TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainInOrderOnANewPlan) {
                  third = SubmitOk(Request(t));
   AnswerPrepared();
   EXPECT_THAT(Launched(), ElementsAre(first, second, third));
-  const uint64_t fourth = SubmitOk(Request(MakeOperands(32)));  // waits for a plan of its own
+  const uint64_t fourth = SubmitOk(Request(MakeOperands(32)));  // waits for its own plan
   Done(0, first);
   Done(0, second, absl::InternalError("broken"));
   // The jobs behind it are cancelled, the job before it is not.
@@ -179,7 +180,7 @@ TEST_F(SchedulerTest, ACancelOfAJobLaunchedAheadEndsItForItsClients) {
   EXPECT_EQ(Cancel(second)->state(), v1::Job::STATE_CANCELLED);
   EXPECT_EQ(waiter.Get()->state(), v1::Job::STATE_CANCELLED);
   EXPECT_THAT(Cancelled(), ElementsAre(std::pair(0, second), std::pair(1, second)));
-  // The nodes come to it behind the first; until then its C is its own.
+  // The nodes reach it after the first job; until then it keeps its C.
   Answer<v1::BeginLeaseResponse> write;
   v1::BeginLeaseRequest request;
   request.set_tensor_id(own.c);
@@ -232,8 +233,8 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsDeadline) {
   EXPECT_THAT(job.error().message(),
               HasSubstr("launched ahead behind job " + std::to_string(first)));
   EXPECT_EQ(State(first), v1::Job::STATE_RUNNING);
-  // No node is given up for what it cannot have come to. The scheduler's timers are the loop's,
-  // too.
+  // No node is given up for a job that it cannot have reached. The scheduler's timers run on the
+  // same loop.
   Notification over;
   loop_.PostAfter(4 * Parts().drain_limit, [&] { over.Notify(); });
   EXPECT_TRUE(over.WaitFor(kPatience));
@@ -304,7 +305,7 @@ TEST_F(SchedulerTest, TheEndOfAGenerationEndsAllJobsAndLaterOnesRun) {
       scheduler_->OnReady();
       members_.sent.clear();
     });
-    // A report that was under way means nothing now.
+    // A report that was in flight is ignored now.
     Done(0, running);
     const uint64_t again = SubmitOk(Request(t));
     EXPECT_EQ(AnswerPrepared(), 2);

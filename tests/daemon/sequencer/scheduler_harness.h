@@ -22,7 +22,7 @@
 
 namespace agmm {
 
-// An answer that may not have come.
+// An answer that may not have arrived yet.
 template <typename T>
 class Answer {
  public:
@@ -55,7 +55,7 @@ class Answer {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-// Stands still until it is moved.
+// A clock that stands still until the test moves it.
 class ManualClock final : public Clock {
  public:
   absl::Time Now() const override {
@@ -63,7 +63,7 @@ class ManualClock final : public Clock {
   }
   int64_t Nanos() const override { return start_ns_ + passed_ns_.load(); }
   void Advance(absl::Duration by) { passed_ns_ += absl::ToInt64Nanoseconds(by); }
-  // As an administrator sets the wall clock.
+  // Sets the wall clock, like an administrator.
   void SetWall(absl::Duration by) { set_ns_ += absl::ToInt64Nanoseconds(by); }
 
  private:
@@ -222,7 +222,7 @@ class SchedulerTest : public ::testing::Test {
     Do([&] { scheduler_->CancelJob({}, request, job.reply()); });
     return job.Get();
   }
-  // Every node answers what it was asked to prepare, with the hash it was sent.
+  // Every node answers its PreparePlan commands, with the hash that it received.
   int AnswerPrepared() {
     Settle();
     const auto asked = Take(v1::Command::kPreparePlan);
@@ -261,7 +261,7 @@ class SchedulerTest : public ::testing::Test {
     DoneEverywhere(id);
     ASSERT_EQ(State(id), v1::Job::STATE_SUCCEEDED);
   }
-  // The jobs launched since the last call, once each.
+  // Returns the jobs launched since the last call, once each.
   std::vector<uint64_t> Launched() {
     std::vector<uint64_t> jobs;
     Settle();
@@ -270,7 +270,7 @@ class SchedulerTest : public ::testing::Test {
         jobs.push_back(command.launch_job().job_id());
     return jobs;
   }
-  // (node, job) of the cancels since the last call.
+  // Returns (node, job) for the cancels since the last call.
   std::set<std::pair<int, uint64_t>> Cancelled() {
     std::set<std::pair<int, uint64_t>> all;
     for (const auto& [node, command] : Take(v1::Command::kCancelLaunch))
@@ -284,7 +284,7 @@ class SchedulerTest : public ::testing::Test {
     return bytes;
   }
 
-  int64_t plan_bytes_ = 1;  // that the nodes report of the plans they prepare
+  int64_t plan_bytes_ = 1;  // bytes that the nodes report for the plans they prepare
   FakeMembers members_;
   Placement placement_;
   Metrics metrics_;

@@ -1,4 +1,4 @@
-// Plans: when they are made and given back, and what a submit that is refused leaves.
+// Plans: when they are made and dropped, and that a refused submit leaves nothing.
 #include "absl/strings/str_cat.h"
 #include "daemon/sequencer/scheduler.h"
 #include "gmock/gmock.h"
@@ -40,7 +40,7 @@ TEST_F(PlansOfJobs, IdleWorkspacesMakeRoomForTensorsAndUsedOnesDoNot) {
     int64_t free = 0;
     Do([&] { free = placement_.free_bytes(0); });
     Answer<v1::Tensor> created;
-    // As many rows of a page as are free, and one.
+    // One more page-sized row than is free.
     Do([&] {
       catalog_->CreateTensor({}, TensorRequest("", "[M, K]", free / 4096 + 1, 1024, MeshOf(2)),
                              created.reply());
@@ -58,7 +58,7 @@ TEST_F(PlansOfJobs, IdleWorkspacesMakeRoomForTensorsAndUsedOnesDoNot) {
   EXPECT_EQ(Metric("plans_cached"), 1) << "a plan without a workspace takes nothing";
 }
 
-// Arms a failpoint for as long as it lives.
+// Arms a failpoint during its lifetime.
 struct Armed {
   explicit Armed(const char* name) : name(name) { failpoint::Arm(name); }
   ~Armed() { failpoint::Disarm(name); }
@@ -241,7 +241,7 @@ TEST_F(PlansOfJobs, ARefusedSubmitLeavesNoC) {
   const Operands3 t = MakeOperands(640);
   int64_t free = 0;
   Do([&] { free = placement_.free_bytes(0); });
-  // Room for a C and not for a workspace beside it.
+  // There is room for C but not for a workspace as well.
   Create("[M, K]", free / 4096 - 24, 1024);
   v1::SubmitJobRequest request = Request(t);
   request.mutable_tensors(2)->set_name("Y");

@@ -1,4 +1,4 @@
-// Where jobs are: their nodes' answers, what queued jobs wait for, and the causes of late ones.
+// The progress of jobs: the nodes' answers, the waits of queued jobs, and the causes of late ones.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class ProgressTest : public SchedulerTest {
     }
     return report;
   }
-  // Answers for the nodes, and returns which were asked.
+  // Answers for the nodes, and returns the nodes that were asked.
   std::vector<int> AnswerProgress(const std::set<int>& silent = {}) {
     std::vector<int> nodes;
     for (const auto& [node, command] : Take(v1::Command::kReportProgress)) {
@@ -82,7 +82,7 @@ TEST_F(ProgressTest, ConcurrentQueriesShareOneQuestionToTheNodes) {
     EXPECT_EQ(got.ranks(1).progress().lanes(0).waits(0).producer().rank(), 0);
     EXPECT_THAT(got.silent_nodes(), IsEmpty());
   }
-  // The record has none of it.
+  // The record has no progress.
   EXPECT_EQ(Get(job)->ranks_size(), 0);
   // A node that has ended the job is not asked, and its ranks are done.
   Done(0, job);
@@ -159,7 +159,7 @@ TEST_F(ProgressTest, AQueuedJobSaysWhichJobItWaitsForAndOnWhichRanks) {
 TEST_F(ProgressTest, AJobThatWaitsForATensorNamesItsHolder) {
   const Operands3 tensors = MakeOperands();
   const uint64_t runs = Launch(Request(tensors));
-  // A read of C waits for the job, and a second job waits behind that read.
+  // A read of C waits for the job, and a second job waits for that read.
   Answer<v1::BeginLeaseResponse> read;
   v1::BeginLeaseRequest lease;
   lease.set_tensor_id(tensors.c);
@@ -245,7 +245,7 @@ TEST_F(ProgressTest, ADrainLimitDropsNoNodeAfterTheLaunchHasEnded) {
   for (const auto& [node, command] : old)
     Report(node, ProgressReport(node, command.report_progress().query_id()));
   EXPECT_EQ(lost(), 0u);
-  // Nor does the end of the generation, which also ends the query.
+  // The end of the generation, which also ends the query, does not drop the node either.
   ASSERT_TRUE(Cancel(second).ok());
   EXPECT_THAT(asked(), SizeIs(2));
   Do([&] { scheduler_->OnGenerationEnded({1}, absl::AbortedError("node n1 was lost")); });

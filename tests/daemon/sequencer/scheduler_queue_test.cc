@@ -1,4 +1,4 @@
-// In which order jobs are launched, and how far ahead.
+// The order in which jobs are launched, and the bounds on launching ahead.
 #include "absl/strings/str_cat.h"
 #include "daemon/sequencer/scheduler.h"
 #include "gmock/gmock.h"
@@ -173,7 +173,7 @@ TEST_F(SchedulerTest, OwnersShareTheQueueAndLeaveRoomForUsersOfTheSocket) {
   EXPECT_TRUE(Submit(request, "uid:0").ok());
   ASSERT_TRUE(Cancel(last).ok());
   EXPECT_TRUE(Submit(request, "ipv4:10.0.0.4:7").ok());
-  // Jobs that end with the world give back their places, too.
+  // Jobs that end with the world release their places, too.
   Do([&] {
     scheduler_->OnGenerationEnded({1}, absl::AbortedError("node 1 was lost"));
     scheduler_->OnReady();

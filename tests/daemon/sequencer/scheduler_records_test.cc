@@ -132,7 +132,7 @@ TEST_F(Records, TenThousandJobsThroughAHistoryOfAThousandAreAllKnownByTheirReque
   EXPECT_GT(SubmitOk(request), jobs.back());
 }
 
-// Without a scheduler, which takes a hundred times as long for a job.
+// Uses no scheduler, which would take a hundred times as long per job.
 TEST(History, AHundredThousandJobsLeaveNoMemoryBehind) {
   Loop loop("a test");
   FakeMembers members(1, 1, 1 << 20);
@@ -424,8 +424,8 @@ TEST_F(Records, ARecordHasThePlanAndTheTimes) {
 TEST_F(Records, ADifferentLaterMeasurementMarksTheBaselineOfEarlierJobs) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   const Problem problem = *ParseProblem(kSpec, *ParseMesh("x=2"), {64, 48, 32}, DType::kF32);
-  // Runs a job whose multiplies, if each rank has one, take `gemm_us` after a gather of 1 ms; or
-  // one of transfers only that take `transfers_us`.
+  // Runs a job whose multiplies, if each rank has one, take `gemm_us` after a gather of 1 ms; or a
+  // transfers-only job that takes `transfers_us`.
   const auto run = [&](const std::string& algorithm, double gemm_us, double transfers_us = 0) {
     request.mutable_options()->set_algorithm(algorithm);
     request.mutable_options()->set_transfers_only(transfers_us > 0);
@@ -449,7 +449,7 @@ TEST_F(Records, ADifferentLaterMeasurementMarksTheBaselineOfEarlierJobs) {
     }
     return id;
   };
-  run("serial", 9000);  // packs B, so it is no measure for others
+  run("serial", 9000);  // packs B, so it is not a baseline
   const uint64_t serial = run("serial", 2000), ring = run("ring", 0);
   EXPECT_EQ(Get(ring)->figures().baseline_job_id(), serial);
   EXPECT_EQ(Get(ring)->figures().gemm_us(), 2000);
@@ -508,7 +508,7 @@ TEST_F(Records, ARunReceivesOnlyItsOwnJobsEnd) {
   AnswerPrepared();
   const std::vector<uint64_t> launched = Launched();
   ASSERT_EQ(launched.size(), 1u);
-  // The same request is the same job, also from another caller and by SubmitJob.
+  // The same request is the same job, even from another caller and by SubmitJob.
   const Answer<v1::Job> again = run(request);
   EXPECT_EQ(Submit(request)->job_id(), launched[0]);
   EXPECT_FALSE(first.has());

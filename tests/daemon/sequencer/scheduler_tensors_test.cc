@@ -1,4 +1,4 @@
-// Jobs and what else happens to their tensors: in the order in which the sequencer admitted it.
+// Jobs and other accesses to their tensors, which happen in the order of admission.
 #include "absl/strings/match.h"
 #include "tests/daemon/sequencer/scheduler_harness.h"
 
@@ -39,7 +39,7 @@ class SchedulerTensorsTest : public SchedulerTest {
     Do([&] { catalog_->DeleteTensor({}, request, deleted.reply()); });
     return deleted.Get().status();
   }
-  // Offsets of A, B and C as the job was launched with.
+  // Returns the offsets of A, B and C in the launch.
   std::vector<int64_t> OffsetsOfLaunch() {
     const auto launches = Take(v1::Command::kLaunchJob);
     EXPECT_FALSE(launches.empty());
@@ -162,7 +162,7 @@ TEST_F(SchedulerTensorsTest,
   EXPECT_EQ(State(second), v1::Job::STATE_SUCCEEDED);
   EXPECT_EQ(Dropped(), std::set{t.a});
   EXPECT_EQ(TensorBytes(), both - 4096);
-  // The name is the new tensor's.
+  // The name now belongs to the new tensor.
   v1::SubmitJobRequest request = Request({swapped, t.b, Create("[M, N_x]", 128, 48)});
   request.mutable_tensors(0)->set_name("X");
   const uint64_t third = SubmitOk(request);

@@ -21,7 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// `spoil` in a configuration that has another hash for it.
+// Applies `spoil` in a configuration that therefore has another hash.
 std::function<void(v1::Hello*)> Other(std::function<void(v1::Hello*)> spoil) {
   return [spoil = std::move(spoil)](v1::Hello* hello) {
     spoil(hello);

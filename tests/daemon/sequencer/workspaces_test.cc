@@ -1,4 +1,4 @@
-// Workspaces: when they are lent, to whom, and what makes room for them.
+// Workspaces: when they are lent, to which plans, and how room for them is made.
 #include <algorithm>
 #include <vector>
 
@@ -33,7 +33,7 @@ class Pool : public ::testing::Test {
   WorkspacePool::Loan Take(int64_t bytes, uint64_t last = 0, std::vector<int> ranks = {0, 1}) {
     return pool_.Take(ranks, bytes, last).value();
   }
-  // Takes one and gives it back.
+  // Takes a workspace and returns it.
   void Idle(std::vector<int> ranks, int64_t bytes) { pool_.Return(Take(bytes, 0, ranks).id); }
   int64_t Used(int rank) { return placement_.used_bytes(rank, MemoryClass::kWorkspace); }
   int64_t allocated() { return metrics_.counter("workspaces_allocated_total")->value(); }
@@ -99,7 +99,7 @@ TEST_F(Pool, ReclaimFreesTheOldestWorkspaceThatHelps) {
   pool_.Return(older.id);
   pool_.Return(later.id);
   ASSERT_TRUE(placement_.Allocate({0}, 512 * kKiB, MemoryClass::kTensor).ok());
-  // Either would do.
+  // Either one would make room.
   ASSERT_TRUE(placement_.Allocate({0}, 200 * kKiB, MemoryClass::kTensor).ok());
   EXPECT_EQ(Used(1), 0);
   EXPECT_EQ(Used(2), 256 * kKiB);
@@ -110,7 +110,7 @@ TEST_F(Pool, ReclaimSkipsAnOlderWorkspaceThatDoesNotHelp) {
   const int64_t between = placement_.Allocate({0}, 4 * kKiB, MemoryClass::kTensor).value();
   Idle({0, 2}, 256 * kKiB);
   EXPECT_GT(between, 0);
-  // Behind the tensor there is room enough only with the later one.
+  // After the tensor, only the later workspace makes enough room.
   ASSERT_TRUE(placement_.Allocate({0}, 800 * kKiB, MemoryClass::kTensor).ok());
   EXPECT_EQ(Used(1), 128 * kKiB);
   EXPECT_EQ(Used(2), 0);
@@ -120,7 +120,7 @@ class Lent : public SchedulerTest {
  protected:
   Lent() : SchedulerTest(64 << 20) {}
 
-  // Where the jobs that were launched since the last call have their workspace.
+  // Returns the workspace offsets of the jobs launched since the last call.
   std::vector<int64_t> Offsets() {
     std::vector<int64_t> offsets;
     for (const auto& [node, command] : Take(v1::Command::kLaunchJob))
@@ -134,12 +134,12 @@ class Lent : public SchedulerTest {
     request.mutable_options()->set_chunk_count(1);
     return request;
   }
-  // Its bytes of both heaps.
+  // Returns its bytes in both heaps.
   static int64_t NeedOf(int64_t m) {
     const Problem problem = *ParseProblem(kSpec, *ParseMesh("x=2"), {m, 48, 32}, DType::kF32);
     return RoundUp(Plan(problem, Topology{{0, 1}}, {"ring", 1})->workspace_bytes, 4096);
   }
-  // A tensor that takes all but `bytes` of both heaps.
+  // Creates a tensor that takes all but `bytes` of both heaps.
   uint64_t FillAllBut(int64_t bytes) {
     int64_t free = 0;
     Do([&] { free = placement_.free_bytes(0); });
@@ -266,7 +266,7 @@ TEST_F(Lent, TwoPlansAtATimeHaveWorkspacesOfTheirOwn) {
   const Operands3 large = MakeOperands(64), small = MakeOperands(32);
   Warm(Request(large));
   Offsets();
-  const uint64_t first = SubmitOk(Request(small));  // takes the large one's
+  const uint64_t first = SubmitOk(Request(small));  // uses the large job's workspace
   const uint64_t second = SubmitOk(Request(large));
   AnswerPrepared();
   const std::vector<int64_t> offsets = Offsets();

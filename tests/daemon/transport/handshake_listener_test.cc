@@ -1,4 +1,4 @@
-// What strangers send to the port of a transport reaches nothing, and holds up no node.
+// Bytes that strangers send to the port of a transport are refused, and delay no node.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -42,12 +42,12 @@ class Stranger {
   ~Stranger() { close(fd_); }
   Stranger(const Stranger&) = delete;
 
-  // By write, because this process is one of the world: to connections that it made to a peer, its
-  // send adds a token.
+  // Uses write, because in this process, which belongs to the world, send adds a token to
+  // connections to a peer.
   void Say(const std::string& bytes) {
     EXPECT_EQ(write(fd_, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   }
-  // True once the other end has closed the connection, without a byte.
+  // Returns true once the other end has closed the connection without sending a byte.
   bool IsClosed() {
     char byte;
     const ssize_t count = recv(fd_, &byte, 1, 0);
@@ -58,7 +58,7 @@ class Stranger {
   const int fd_;
 };
 
-// The nodes can still talk to each other.
+// Checks that the nodes can still exchange messages.
 void ExpectWorks(Cluster& cluster) {
   Outcomes answers;
   cluster[0].Ping(1, answers.Next());

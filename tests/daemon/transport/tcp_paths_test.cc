@@ -56,7 +56,7 @@ TEST(TcpPaths, CountAcknowledgedAndWaitingBytes) {
   while (UseOf(paths, 1).acked_bytes < sent && !end.HasPassed()) {
   }
   EXPECT_GE(UseOf(paths, 1).acked_bytes, sent);
-  // Nobody reads, so that the buffers of both ends are full in the end.
+  // The other end does not read, so that the buffers of both ends fill up.
   while (send(link.out, bytes.data(), bytes.size(), 0) > 0) {
   }
   EXPECT_GT(UseOf(paths, 1).waiting_bytes, 0);

@@ -102,7 +102,7 @@ TEST(TransportBulk, NothingArrivesAfterARenewal) {
     Outcomes written;
     from.Fill(attempt + 1);
     cluster[0].WriteBlock(1, Block(0, 1000, 0, 1000), from.rows(), written.Next());
-    // At any moment of the write.
+    // The renewal comes at a random moment of the write.
     absl::SleepFor(absl::Microseconds(200 * attempt));
     Renewed(*cluster.nodes[1]->transport);
     const std::vector<std::byte> before = cluster.nodes[1]->store.memory;

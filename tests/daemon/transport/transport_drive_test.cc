@@ -138,8 +138,8 @@ bool PassesALargeOne() {
   out.Fill(1), in.Fill(2);
   cluster.receiver(1).Expect({1, 1, 0, 1, 0}, out_to.rows());
   cluster.receiver(0).Expect({1, 1, 1, 2, 0}, in_to.rows());
-  // On the transports' threads, because this thread may be late. The large message is under way
-  // when the small one begins.
+  // Measured on the transports' threads, because this thread may be late. The large message is in
+  // flight when the small one begins.
   std::atomic<bool> out_is_through = false, in_was_late = false;
   Outcomes out_sent, in_sent;
   cluster.receiver(1).OnNext([&] {

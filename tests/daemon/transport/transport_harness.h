@@ -1,4 +1,4 @@
-// Transports of several nodes in one process, with receivers and stores that remember.
+// Transports of several nodes in one process, with receivers and stores that record their calls.
 #pragma once
 
 #include <array>
@@ -144,7 +144,7 @@ class MatrixStore : public BulkStore {
     if (heap_ != nullptr) return RowsAt(heap_, place, /*padded=*/false);
     return Rows{memory.data() + place.offset_bytes, place.rows, place.row_bytes, pitch_};
   }
-  // From here on the matrix lies in `heap`, whose memory is that of the store.
+  // From here on the matrix is in `heap`, whose memory is the store's.
   void Hide(Heap* heap) { heap_ = heap; }
 
  private:
@@ -179,7 +179,7 @@ struct Cluster {
     SetWorld(1);
     Connect();
   }
-  // Returns once each has answered each other.
+  // Returns once every node has answered every other one.
   void Connect() {
     const int count = static_cast<int>(nodes.size());
     for (int i = 0; i < count; ++i) {
@@ -221,8 +221,8 @@ class Patch {
         rows_.data[i * rows_.pitch_bytes + j] = Value(seed, i, j);
     }
   }
-  // The first byte that is not as it should be: the rows Fill(seed) gives, poison around them, and
-  // between them unless they are padded.
+  // Returns the first wrong byte. The rows must be those of Fill(seed), with poison around them,
+  // and between them unless they are padded.
   std::optional<int64_t> Wrong(uint64_t seed) const {
     for (int64_t at = 0; at < static_cast<int64_t>(memory_.size()); ++at) {
       const int64_t offset = at - kMargin;

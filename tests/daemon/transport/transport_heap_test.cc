@@ -1,5 +1,5 @@
-// Rows in heaps that the host cannot address: they travel by way of staging, through Heap::Read and
-// Heap::Write alone.
+// Rows in heaps that the host cannot address, which travel through staging memory, Heap::Read and
+// Heap::Write.
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -9,7 +9,7 @@
 namespace agmm {
 namespace {
 
-// The same rows as the patch's, as the heap has them.
+// The rows of the patch, in a heap.
 struct Hidden {
   explicit Hidden(Patch& patch)
       : heap(patch.memory()),

@@ -148,7 +148,7 @@ TEST(TransportPeer, AKilledPeerFailsTransfersAndIsReplaced) {
     SCOPED_TRACE(absl::StrCat("generation ", generation));
     PeerProcess peer(generation % 2 == 0 ? "take" : "park");
     survivor.Join(peer, generation);
-    // Bytes flow in, and large sends wait for a receiver that does not want them yet.
+    // Bytes arrive, and large sends wait for a receiver that does not want them yet.
     const int before = survivor.receiver.arrived;
     ASSERT_TRUE(Eventually([&] { return survivor.receiver.arrived >= before + 5; }));
     Outcomes sent, bulk;
@@ -167,7 +167,7 @@ TEST(TransportPeer, AKilledPeerFailsTransfersAndIsReplaced) {
       ++failed;
       EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
     }
-    // A peer that parks leaves the large ones under way.
+    // A peer that parks leaves the large messages in flight.
     EXPECT_TRUE(failed > 0 || generation % 2 == 0);
     Renewed(*survivor.transport);
     EXPECT_TRUE(survivor.EverythingAcceptedHasEnded());

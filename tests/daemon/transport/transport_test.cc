@@ -96,8 +96,8 @@ TEST(Transport, PaddedRowsTravelWithoutACopy) {
   EXPECT_EQ(cluster[1].counters().staging_bytes_peak, 0);
 }
 
-// A slab of columns in a wider block looks like padded rows by its sizes alone; its neighbours must
-// survive.
+// By its sizes, a slab of columns in a wider block looks like padded rows; its neighbours must not
+// be overwritten.
 TEST(Transport, NeighbouringColumnsAreNotOverwritten) {
   Cluster cluster(2);
   Patch from(2000, 40, 128, true), to(2000, 40, 128, false);

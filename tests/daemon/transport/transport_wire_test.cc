@@ -87,7 +87,7 @@ TEST(TransportWire, OnlySoundHeadersOfThisWorldAreAdmitted) {
 
   std::mt19937_64 random(seed);
   for (int i = 0; i < 2000; ++i) {
-    // Any length; half of them with a sound envelope.
+    // Any length; half of them with a valid envelope.
     std::vector<unsigned char> bytes(i % 4 == 0 ? random() % 200 : sizeof(wire::PlanHeader));
     for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random());
     if (i % 2 == 0 && bytes.size() >= sizeof(wire::Envelope)) {
@@ -120,7 +120,8 @@ TEST(TransportWire, AddressesSurviveFramingAndNothingElsePasses) {
   }
 }
 
-// UCX takes SIGHUP and the fatal signals when its library is loaded; a daemon needs them itself.
+// UCX installs handlers for SIGHUP and the fatal signals when its library is loaded; a daemon needs
+// these signals itself.
 TEST(TransportWire, SignalsAreGivenBackToTheProcess) {
   if (std::getenv("UCX_HANDLE_ERRORS") != nullptr)
     GTEST_SKIP() << "the environment says what UCX does";
