@@ -1,4 +1,4 @@
-// The kernels of kernels/cuda, by the bodies that they share with the host.
+// The kernels of kernels/cuda, made from the bodies that they share with the host.
 #include "kernels/cuda/elementwise.h"
 #include "tests/model/kernels.h"
 
@@ -10,14 +10,14 @@ using agmm::elementwise::Fill;
 using agmm::elementwise::Matrix;
 using agmm::elementwise::Reduce;
 
-// The access of a launch to a matrix; none for one without data.
+// Returns the access of a launch to a matrix; empty for a matrix without data.
 Access Touch(const Matrix& matrix, int64_t rows, int64_t cols, bool writes) {
   return {{reinterpret_cast<uint64_t>(matrix.data), matrix.data ? rows : 0,
            cols * agmm::SizeOf(matrix.dtype), matrix.pitch_bytes},
           writes};
 }
 
-// The matrix where the engine finds it.
+// Moves the matrix to the engine's address.
 void Find(Matrix& matrix) {
   if (matrix.data) matrix.data = At<void>(reinterpret_cast<CUdeviceptr>(matrix.data));
 }

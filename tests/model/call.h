@@ -11,7 +11,7 @@
 
 namespace model {
 
-// Holds the model's lock, counts the call, and knows the result that AGMM_MODEL wants for it.
+// Holds the model's lock, counts the call, and has the result that AGMM_MODEL sets for it.
 class Call {
  public:
   explicit Call(const char* name);
@@ -19,15 +19,15 @@ class Call {
   const std::string name;
   CUresult result = CUDA_SUCCESS;
 
-  // The current context's GPU; none is a finding.
+  // Returns the current context's GPU; without a context, this is a finding.
   Gpu& Context() const;
-  // The stream or event behind a handle, or null for one that does not exist. The null stream is a
+  // Returns the stream or event of a handle, or null if it does not exist. The null stream is a
   // finding.
   Stream* Find(CUstream handle) const;
   Event* Find(CUevent handle) const;
-  // With calls=block: until all that was submitted is done.
+  // With calls=block: waits until all submitted work is done.
   void Block() const;
-  // Ends the test because of an argument that the model does not know.
+  // Ends the test because of an argument that the model does not support.
   [[noreturn]] void Refuse(const std::string& what) const;
   void RefuseUnless(bool known, const std::string& what) const;
 
@@ -39,7 +39,7 @@ class Call {
 std::vector<Gpu*>& CurrentContexts();
 
 bool IsGpu(CUdevice device);
-// Whether GPU `gpu` may reach the memory of the other.
+// Returns true if GPU `gpu` may reach the memory of the other.
 bool MayReach(int gpu, int memory_of);
 
 }  // namespace model
@@ -49,16 +49,16 @@ bool MayReach(int gpu, int memory_of);
   const ::model::Call call(#function); \
   if (call.result != CUDA_SUCCESS) return call.result
 
-// MODEL_CONTEXT_CALL(cuMemAlloc): `call`, and `gpu`, the current context. One with an error returns
-// it.
+// MODEL_CONTEXT_CALL(cuMemAlloc): `call`, and `gpu`, the current context. If the context has an
+// error, the function returns it.
 #define MODEL_CONTEXT_CALL(function)                   \
   const ::model::Call call(#function);                 \
   if (call.result != CUDA_SUCCESS) return call.result; \
   [[maybe_unused]] ::model::Gpu& gpu = call.Context(); \
   if (gpu.error != CUDA_SUCCESS) return gpu.error
 
-// MODEL_RELEASE_CALL(cuMemFree): the same for a function that gives something back, and does so in
-// any case.
+// MODEL_RELEASE_CALL(cuMemFree): the same for a function that releases something, which it does
+// even after an error.
 #define MODEL_RELEASE_CALL(function)                   \
   const ::model::Call call(#function);                 \
   if (call.result != CUDA_SUCCESS) return call.result; \

@@ -43,7 +43,7 @@ struct Product {
 struct Preference {
   uint64_t workspace = 0;
   std::array<uint32_t, 4> alignments = {256, 256, 256, 256};  // of A, B, C and D
-  uint32_t schemes = 0;  // that were allowed for adding up parts of a sum
+  uint32_t schemes = 0;  // allowed schemes for adding parts of a sum
 };
 
 // Contents of a cublasLtMatmulAlgo_t.
@@ -54,7 +54,7 @@ struct Algorithm {
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr uint64_t kMark = 0x6d6f64656c;
-constexpr uint64_t kWorkspace = 64 << 10;  // what a product takes if it may
+constexpr uint64_t kWorkspace = 64 << 10;  // the workspace that a product uses if it may
 
 cublasStatus_t Injected(const Call& call) {
   if (call.result == CUDA_ERROR_NOT_INITIALIZED) return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -66,7 +66,7 @@ cublasStatus_t Injected(const Call& call) {
   const Call call(#function);     \
   if (call.result != CUDA_SUCCESS) return Injected(call)
 
-// Descriptors are counted, so that one that is not destroyed is found.
+// Descriptors are counted, so that leaks are found.
 template <typename T, typename Handle>
 cublasStatus_t New(Handle* handle, const T& value, const char* what) {
   T* made = new T(value);
@@ -269,7 +269,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
 
 namespace {
 
-// The problem of these handles; false if one of them does not exist.
+// Gathers the problem of these handles; returns false if one of them does not exist.
 bool Gather(const Call& call, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
             cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
             Problem& problem) {

@@ -1,4 +1,4 @@
-// The driver's entry points: what there is, errors, devices and contexts.
+// The driver's entry points: version, errors, devices and contexts.
 #include <cuda.h>
 
 #include <array>
@@ -161,7 +161,7 @@ CUresult cuGetProcAddress(const char* symbol, void** function, int version, cuui
 #define MODEL_FIND(name) \
   if (!std::strcmp(symbol, #name)) *function = reinterpret_cast<void*>(&name);
   MODEL_FUNCTIONS(MODEL_FIND)
-  // cuda.h: a success without a function, and why.
+  // As in cuda.h: success without a function, and the reason.
   if (status) {
     *status = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     return CUDA_SUCCESS;

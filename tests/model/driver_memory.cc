@@ -9,7 +9,7 @@ namespace {
 
 Memory& TheMemory() { return TheMachine().memory; }
 
-// The GPU that a handle's memory is on, or -1; all else in `prop` is a finding.
+// Returns the GPU of a handle's memory, or -1; all other values in `prop` are findings.
 int GpuOf(const Call& call, const CUmemAllocationProp& prop) {
   call.RefuseUnless(prop.type == CU_MEM_ALLOCATION_TYPE_PINNED, "a type of allocation");
   call.RefuseUnless(prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE, "a type of location");

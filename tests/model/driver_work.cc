@@ -21,7 +21,7 @@ int Pieces(int64_t count) {
   return static_cast<int>(std::min<int64_t>(count, 1 + TheMachine().Random(4)));
 }
 
-// 0 is what streams have unless they are given another one.
+// 0 is the default of streams.
 constexpr int kLeastPriority = 0, kGreatestPriority = -5;
 
 // One end of a copy.
@@ -75,7 +75,7 @@ Rectangle Line(uint64_t address, size_t bytes) {
 
 uint64_t Address(const void* host) { return reinterpret_cast<uint64_t>(host); }
 
-// Result of a query or a synchronisation; one that succeeds orders.
+// Returns the result of a query or a synchronisation; a success orders.
 CUresult Saw(const Point& point, std::shared_ptr<const Captured> captured) {
   if (!TheMachine().Reached(point)) return CUDA_ERROR_NOT_READY;
   TheMachine().history.HostSaw(std::move(captured));
@@ -147,7 +147,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
   if (!stream) return CUDA_ERROR_INVALID_HANDLE;
   const Gpu& owner = *stream->gpu;
   if (owner.error != CUDA_SUCCESS) return owner.error;
-  // As they are now: other threads may submit meanwhile.
+  // Captured before the wait, because other threads may submit work.
   const Point last = stream->last;
   const auto captured = TheMachine().history.Capture(stream->number, call.name);
   const CUresult waited = TheMachine().Wait(last, "cuStreamSynchronize");
@@ -177,7 +177,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   if (!stream || !event || stream->gpu != event->gpu) return CUDA_ERROR_INVALID_HANDLE;
   const auto record = std::make_shared<Record>();
   const CUresult submitted = TheMachine().Submit(*stream, {.name = call.name, .sets = record});
-  // Found again, because a full channel lets other threads in.
+  // Looked up again, because a full channel lets other threads run.
   if (submitted == CUDA_SUCCESS && (event = call.Find(handle))) event->record = record;
   return submitted;
 }
@@ -239,7 +239,7 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   const auto end = [&](CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y,
                        size_t pitch) -> End {
     call.RefuseUnless(type != CU_MEMORYTYPE_ARRAY, "an array");
-    // With UNIFIED the address says where it is.
+    // With UNIFIED the address shows the place.
     const uint64_t base = type == CU_MEMORYTYPE_HOST ? Address(host) : device;
     const bool on_device = type == CU_MEMORYTYPE_UNIFIED ? TheMachine().memory.IsDevice(base)
                                                          : type == CU_MEMORYTYPE_DEVICE;

@@ -10,7 +10,7 @@ namespace model {
 
 inline float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-// To the nearest, ties to even.
+// Rounds to nearest, ties to even.
 inline uint16_t ToBf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);
@@ -25,7 +25,7 @@ inline float FromF16(uint16_t bits) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(size) | sign);
 }
 
-// To the nearest, ties to even.
+// Rounds to nearest, ties to even.
 inline uint16_t ToF16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;

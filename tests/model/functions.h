@@ -1,6 +1,6 @@
 // The functions of the driver and of cuBLASLt that the CUDA device may use: the model exports
-// these, and tests find them. Names as cuGetProcAddress takes them; cuda.h makes each the newest
-// version of the function.
+// these, and tests find them. The names are those for cuGetProcAddress; cuda.h maps each to the
+// newest version of the function.
 #pragma once
 
 // clang-format off

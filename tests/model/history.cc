@@ -90,7 +90,7 @@ std::string History::Replay(std::function<bool(const EventWait&)> leaves_out,
                             const std::function<void(const Clock&)>& added) const {
   Ordering ordering = start_;
   ordering.leaves_out = std::move(leaves_out);
-  // Without the wait, later recordings of events stand for less; these are the ones to wait for.
+  // Without the wait, later recordings of events stand for less; these replace the original ones.
   std::map<const Captured*, std::shared_ptr<const Captured>> captured;
   const auto now = [&](const std::shared_ptr<const Captured>& then) {
     const auto found = captured.find(then.get());

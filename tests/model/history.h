@@ -1,4 +1,4 @@
-// The order of all that happens now, and, for a stretch of it, which event waits it needs.
+// The order of all operations, and the event waits that a recorded stretch of them needs.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace model {
 
-// Hands everything on to an Ordering, and writes it down while a stretch is recorded. Not
-// thread-safe: under the model's lock.
+// Passes everything on to an Ordering, and records it during a stretch. Not thread-safe: used under
+// the model's lock.
 class History {
  public:
   Ordering& now() { return now_; }
@@ -43,8 +43,8 @@ class History {
     std::shared_ptr<const Captured> captured;
   };
   void Write(Event event);
-  // Plays the stretch again without some waits: see Ordering::leaves_out. Calls `added` with the
-  // clock of each operation that touches memory. The first race; "" if there is none.
+  // Replays the stretch without some waits: see Ordering::leaves_out. Calls `added` with the clock
+  // of each operation that touches memory. Returns the first race, or "".
   std::string Replay(std::function<bool(const EventWait&)> leaves_out,
                      const std::function<void(const Clock&)>& added) const;
 

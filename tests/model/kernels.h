@@ -1,4 +1,4 @@
-// Kernels by name: the bytes each one touches, and what it does to an element, on the host.
+// Kernels by name: the bytes that each one touches, and its effect on an element, on the host.
 #pragma once
 
 #include <cuda.h>
@@ -15,7 +15,7 @@
 
 namespace model {
 
-// One launch: what its arguments make of it. The elements run in an order by the seed.
+// One launch with its arguments. The elements run in an order drawn by the seed.
 struct Launch {
   std::vector<Access> accesses;
   int64_t elements = 0;
@@ -27,7 +27,7 @@ struct Kernel {
   std::function<Launch(void** arguments)> launch;
 };
 
-// The kernel of this name, or null. Its address is its handle.
+// Returns the kernel of this name, or null. Its address is its handle.
 const Kernel* FindKernel(const std::string& name);
 bool IsKernel(const void* handle);
 
@@ -42,7 +42,7 @@ inline Access Writes(CUdeviceptr address, int64_t rows, int64_t row_bytes, int64
   return {{address, rows, row_bytes, pitch_bytes}, true};
 }
 
-// Where a body finds a device address.
+// Returns the address at which a body finds a device address.
 template <typename T>
 T* At(CUdeviceptr address) {
   return reinterpret_cast<T*>(TheMachine().memory.Engine(address));

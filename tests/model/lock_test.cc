@@ -1,4 +1,4 @@
-// The thread sanitizer sees races of the host in spite of the model's lock (tests/tsan.supp).
+// The thread sanitizer sees races of the host despite the model's lock (tests/tsan.supp).
 #include <atomic>
 #include <thread>
 

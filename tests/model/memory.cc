@@ -68,8 +68,8 @@ CUresult Memory::Reserve(int64_t bytes, int64_t alignment, CUdeviceptr* address)
     return CUDA_ERROR_INVALID_VALUE;
   }
   const auto step = static_cast<uint64_t>(std::max(alignment, kGranularity));
-  // One granule stays free behind each range, so that running past its end is seen. Addresses that
-  // were freed come last, so that the use of one is seen, too.
+  // One granule stays free after each range, so that accesses past its end are detected. Freed
+  // addresses are reused last, so that their use is detected, too.
   const uint64_t length = bytes + kGranularity;
   for (int round = 0; round < 2; ++round, next_ = 0) {
     for (uint64_t begin = base_ + next_;;) {
@@ -188,7 +188,7 @@ CUresult Memory::FreeAllocation(CUdeviceptr address) {
 
 CUresult Memory::AllocateHost(int gpu, int64_t bytes, void** address) {
   if (bytes <= 0) return CUDA_ERROR_INVALID_VALUE;
-  // Whole pages, as the driver gives them.
+  // Allocates whole pages, like the driver.
   const int64_t page = sysconf(_SC_PAGESIZE);
   void* memory = mmap(nullptr, (bytes + page - 1) / page * page, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,5 +1,5 @@
-// Addresses, physical memory, access rights and pinned memory. Not thread-safe: under the model's
-// lock.
+// Addresses, physical memory, access rights and pinned memory. Not thread-safe: used under the
+// model's lock.
 #pragma once
 
 #include <cuda.h>
@@ -15,14 +15,14 @@ namespace model {
 
 constexpr int64_t kGranularity = 2 << 20;
 
-// A GPU's memory is one file, of which each allocation has its own part for ever. Device addresses
-// are a range that the process cannot touch; what is mapped there is also mapped at the same offset
+// A GPU's memory is one file, in which each allocation has its own part forever. Device addresses
+// are a range that the process cannot touch; memory mapped there is also mapped at the same offset
 // of a second range, for the engine.
 class Memory {
  public:
   Memory();
 
-  // cuMemCreate and cuMemRelease. OUT_OF_MEMORY leaves all as it was.
+  // cuMemCreate and cuMemRelease. OUT_OF_MEMORY has no effect.
   CUresult Create(int gpu, int64_t bytes, CUmemGenericAllocationHandle* handle);
   CUresult Release(CUmemGenericAllocationHandle handle);
   CUresult Reserve(int64_t bytes, int64_t alignment, CUdeviceptr* address);
@@ -30,7 +30,7 @@ class Memory {
   CUresult Map(CUdeviceptr address, int64_t bytes, int64_t offset,
                CUmemGenericAllocationHandle handle);
   CUresult Unmap(CUdeviceptr address, int64_t bytes);
-  // Gives `gpu` the right to read and write the mappings in the range, or takes it.
+  // Grants `gpu` the right to read and write the mappings in the range, or revokes it.
   CUresult SetAccess(CUdeviceptr address, int64_t bytes, int gpu, bool allowed);
 
   // cuMemAlloc and cuMemFree: the same in one call, for the GPU alone.
@@ -39,24 +39,25 @@ class Memory {
 
   CUresult AllocateHost(int gpu, int64_t bytes, void** address);
   CUresult FreeHost(void* address);
-  // Frees the pinned memory of a context; returns how many pieces it had.
+  // Frees the pinned memory of a context; returns the number of its pieces.
   size_t FreeHostOf(int gpu);
 
   bool IsDevice(uint64_t address) const { return address - base_ < kAddresses; }
   bool IsPinned(uint64_t address, int64_t bytes) const;
-  // The GPU whose memory is mapped at `address`, or -1.
+  // Returns the GPU whose memory is mapped at `address`, or -1.
   int Owner(CUdeviceptr address) const;
-  // The bytes of the mapping or pinned memory that begins at `address`, or 0.
+  // Returns the bytes of the mapping or pinned memory that begins at `address`, or 0.
   int64_t AllocationBytes(CUdeviceptr address) const;
-  // Whether every byte of the range is mapped, and, with a GPU, may be used by it.
+  // Returns true if every byte of the range is mapped and, if a GPU is given, may be used by it.
   bool IsMapped(CUdeviceptr address, int64_t bytes, int gpu = -1) const;
-  // Where the engine finds a device or pinned address.
+  // Returns the engine's address for a device or pinned address.
   char* Engine(uint64_t address) const;
-  // The same bytes by physical address, for the race check; the range is mapped or pinned.
+  // Returns the same bytes by physical address, for the race check; the range must be mapped or
+  // pinned.
   std::vector<Access> Physical(const Access& access) const;
 
   int64_t used_bytes(int gpu) const { return used_[gpu]; }
-  // A line for each thing that is still held.
+  // Returns a line for each resource that is still held.
   std::vector<std::string> Held() const;
 
  private:
@@ -79,7 +80,7 @@ class Memory {
     int gpu = 0;
   };
 
-  // The mappings in the range if they cover all of it, else none.
+  // Returns the mappings in the range if they cover all of it, else none.
   std::vector<std::map<uint64_t, Mapping>::iterator> Covering(CUdeviceptr address, int64_t bytes);
   void Drop(CUmemGenericAllocationHandle handle);
 

@@ -1,4 +1,4 @@
-// Addresses, rights, accounts, and what is left behind.
+// Addresses, access rights, accounting and leaks.
 #include "tests/model/model_fixture.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// One test a process: the model is set up by an environment variable, once.
+// One test per process, because an environment variable sets up the model once.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,11 +14,11 @@
 #define EXPECT_CU(call) EXPECT_EQ(call, CUDA_SUCCESS)
 #define ASSERT_CU(call) ASSERT_EQ(call, CUDA_SUCCESS)
 
-// A model with a context of each GPU; GPU 0's is current. It gives back all that its functions
+// A model with a context of each GPU; GPU 0's is current. Releases everything that its functions
 // made.
 class ModelTest : public testing::Test, public GpuScratch {
  protected:
-  // With AGMM_MODEL=`options`.
+  // Starts the model with AGMM_MODEL=`options`.
   void Start(const std::string& options = "") {
     setenv("AGMM_MODEL", options.c_str(), 1);
     ASSERT_EQ(Open(AGMM_MODEL_FOLDER "/libcuda.so.1", 16), "");

@@ -1,5 +1,5 @@
-// Opens the model before main, so that whoever then opens the driver or cuBLASLt by name gets it.
-// With AGMM_TEST_GPU set, programs get what this machine has instead.
+// Opens the model before main, so that later attempts to open the driver or cuBLASLt by name get
+// the model. With AGMM_TEST_GPU set, programs get this machine's libraries instead.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -8,7 +8,7 @@ namespace {
 
 const bool opened = [] {
   if (std::getenv("AGMM_TEST_GPU")) return false;
-  // Without the model, too, what this machine has: bundles leave it out.
+  // Without the model, which bundles leave out, programs also get this machine's libraries.
   return dlopen(AGMM_MODEL_FOLDER "/libcuda.so.1", RTLD_NOW) &&
          dlopen(AGMM_MODEL_FOLDER "/libcublasLt.so.13", RTLD_NOW);
 }();

@@ -1,4 +1,4 @@
-// The options that AGMM_MODEL sets, and how the model ends a test.
+// The options in AGMM_MODEL, and the functions with which the model ends a test.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace model {
 enum class Peers { kAll, kPairs, kNone };
 // The three behaviours of a wait for an event of a lost GPU; README.md describes them.
 enum class Orphans { kReleased, kStuck, kRefused };
-// When work runs, and which of the operations that may run comes next; README.md describes them.
+// The time at which work runs, and the choice of the next operation; README.md describes them.
 enum class Order { kEager, kLazy, kRandom, kOldest, kNewest };
 
 struct Options {
@@ -24,7 +24,7 @@ struct Options {
   Orphans orphans = Orphans::kReleased;
   uint64_t seed = 1;
   int driver = 13000;  // the driver's version; 0 is a stub
-  // The number of the machine that the GPUs belong to: processes with the same number share them.
+  // The number of the machine to which the GPUs belong: processes with the same number share them.
   uint32_t machine = 0;  // set to the process's id unless given
   std::string report;    // a file that gets counts at exit, and each finding
 

@@ -7,16 +7,16 @@ namespace model {
 
 void Ordering::BeginStream(int stream) {
   streams_.resize(std::max<size_t>(streams_.size(), stream + 1));
-  // The count goes on, because the clocks of others may know of the stream before.
+  // The count continues, because the clocks of others may contain the earlier stream.
   streams_[stream] = {.operations = streams_[stream].operations};
 }
 
 std::string Ordering::Add(int number, const std::string& name, const std::vector<Access>& accesses,
                           std::shared_ptr<const Captured> awaited) {
-  // Waits in a row count together, by what follows them.
+  // Consecutive waits take effect together, with the next operation.
   Stream& stream = awaited ? streams_[number] : Joined(number);
   if (awaited) stream.awaited.push_back(std::move(awaited));
-  // Only what touches memory can race, so that the rest need not be told apart.
+  // Only operations that touch memory can race, so the others need not be distinguished.
   if (accesses.empty()) return "";
   ++stream.operations;
   stream.clock.resize(std::max<size_t>(stream.clock.size(), number + 1));

@@ -1,4 +1,4 @@
-// Which operation is before which, as streams, event waits and the host say.
+// The order of operations that follows from streams, event waits and the host.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace model {
 
-// A point of a stream, and what is before it: what a recording of an event keeps.
+// A point of a stream and the operations before it, as kept by a recording of an event.
 struct Captured {
   int stream = 0;
   uint64_t count = 0;  // of the stream's operations with accesses, at the point
@@ -21,42 +21,43 @@ struct Captured {
 
 // A wait for an event.
 struct EventWait {
-  int64_t number = 0;  // of those that leaves_out was called for, from 1
+  int64_t number = 0;  // among the waits for which leaves_out was called, from 1
   int stream = 0;
   uint64_t count = 0;  // of the stream's operations with accesses, before the wait
   std::shared_ptr<const Captured> awaited;
-  // The stream has the order neither from elsewhere nor from the waits beside this one.
+  // The order follows neither from other sources nor from adjacent waits.
   bool adds_order = false;
 };
 
-// Copies are independent. Not thread-safe: under the model's lock. Streams are numbered from 0.
+// Copies are independent. Not thread-safe: used under the model's lock. Streams are numbered from
+// 0.
 class Ordering {
  public:
-  // The stream with this number is a new one from now on.
+  // From now on, this number stands for a new stream.
   void BeginStream(int stream);
-  // The next operation of `stream`, which is a wait for `awaited` unless that is null. Returns a
-  // race that it is in, or "".
+  // Adds the next operation of `stream`, which is a wait for `awaited` unless that is null. Returns
+  // a race that involves it, or "".
   [[nodiscard]] std::string Add(int stream, const std::string& name,
                                 const std::vector<Access>& accesses,
                                 std::shared_ptr<const Captured> awaited);
-  // All that is in the stream, and before it.
+  // Captures all operations in the stream and before it.
   void Capture(int stream, Captured& into);
-  // Every operation that is added later, to any stream, is behind what was captured.
+  // Orders every operation that is added later, to any stream, after the captured ones.
   void HostSaw(const Captured& captured);
   bool HostHasSeenAll(int stream) const;
-  // The number of the stream's operations so far that touch memory.
+  // Returns the number of the stream's operations so far that touch memory.
   uint64_t operations(int stream) const;
-  // The clock of the stream's last operation that touches memory: that operation, and all
+  // Returns the clock of the stream's last operation that touches memory: that operation, and all
   // operations before it. Valid right after Add.
   const Clock& clock(int stream) const { return streams_[stream].clock; }
-  // The name of an operation on these bytes that the host has not seen the end of, or "".
+  // Returns the name of an operation on these bytes whose end the host has not seen, or "".
   std::string Unseen(const Rectangle& bytes) const { return races_.Unseen(bytes, host_); }
   void Forget(uint64_t address, int64_t bytes) { races_.Forget(address, bytes); }
   void ForgetStream(int stream) { races_.ForgetStream(stream); }
 
-  // The number of waits so far that added an order.
+  // Returns the number of waits so far that added an order.
   int64_t ordering_waits() const { return ordering_waits_; }
-  // Called for each wait: whether to leave it out.
+  // Called for each wait; returns true to leave it out.
   std::function<bool(const EventWait& wait)> leaves_out;
 
  private:
@@ -65,7 +66,7 @@ class Ordering {
     std::vector<std::shared_ptr<const Captured>> awaited;  // not in the clock yet
     uint64_t operations = 0;
   };
-  // Takes into the stream's clock what is before its next operation.
+  // Adds the operations before the stream's next one to the stream's clock.
   Stream& Joined(int stream);
 
   std::vector<Stream> streams_;  // by number

@@ -1,4 +1,4 @@
-// The race check, and what it tells of each wait.
+// The race check, and its results for each wait.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -224,7 +224,7 @@ TEST_F(RaceTest, AHistoryShowsTheNeededWaits) {
   cu.cuEventRecord(event, first);
   cu.cuStreamWaitEvent(second, event, 0);
   cu.cuMemsetD8Async(memory, 3, 100, second);
-  cu.cuStreamWaitEvent(second, event, 0);  // says nothing new
+  cu.cuStreamWaitEvent(second, event, 0);  // adds no order
   cu.cuMemsetD8Async(memory, 4, 100, second);
   cu.cuEventRecord(event, second);
   cu.cuStreamWaitEvent(first, event, 0);
@@ -260,7 +260,7 @@ TEST_F(RaceTest, TheReportCountsWaitsThatAddAnOrder) {
     cu.cuMemsetD8Async(memory, 1, 100, first);
     cu.cuEventRecord(event, first);
     cu.cuStreamWaitEvent(second, early, 0);
-    cu.cuStreamWaitEvent(second, event, 0);  // says more than the one before
+    cu.cuStreamWaitEvent(second, event, 0);  // orders more than the previous one
     cu.cuMemsetD8Async(memory, 2, 100, second);
     cu.cuStreamWaitEvent(second, early, 0);
     cu.cuMemsetD8Async(memory, 3, 100, second);

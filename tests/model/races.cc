@@ -14,7 +14,7 @@ std::string Describe(const Rectangle& bytes) {
                 (unsigned long long)bytes.address);
 }
 
-// Whether each byte of `inner` is one of `outer`: for equal shapes, and for one piece.
+// Returns true if `outer` contains each byte of `inner`: for equal shapes, and for one piece.
 bool Contains(const Rectangle& outer, const Rectangle& inner) {
   if (outer.rows == 1) return outer.address <= inner.address && inner.end() <= outer.end();
   return outer.address == inner.address && outer.rows == inner.rows &&
@@ -40,7 +40,7 @@ bool Overlap(const Rectangle& a, const Rectangle& b) {
   for (int64_t row = 0; row < few.rows; ++row) {
     const auto begin = static_cast<int64_t>(few.address) + row * few.pitch_bytes;
     const int64_t end = begin + few.row_bytes;
-    // Rows of `many` that end behind `begin` and start before `end`.
+    // Rows of `many` that end after `begin` and start before `end`.
     if (many.rows == 1) {
       if (base < end && base + many.row_bytes > begin) return true;
       continue;
@@ -57,7 +57,8 @@ std::string Races::Add(const Operation& operation, const Clock& clock, const Clo
   std::string race;
   for (const Access& access : accesses) {
     std::vector<Touch>& touches = touches_[Region(access.bytes.address)];
-    // An earlier touch that this one orders and covers is in no race that this one is not in, too.
+    // Removes earlier touches that this one orders and covers, because they can only race where
+    // this one does.
     std::erase_if(touches, [&](const Touch& touch) {
       const bool same = touch.by.stream == operation.stream && touch.by.count == operation.count;
       if (same) return false;

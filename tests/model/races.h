@@ -1,4 +1,4 @@
-// The race check: which operation orders which, and which bytes each of them touches.
+// The race check: the order of operations, and the bytes that each of them touches.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 namespace model {
 
-// How much of each stream has happened before a point: by stream number, a count of its operations.
+// The part of each stream that has happened before a point: by stream number, a count of its
+// operations.
 using Clock = std::vector<uint64_t>;
 void Join(Clock& into, const Clock& other);
-// Whether operation `count` of `stream` is before `clock`.
+// Returns true if operation `count` of `stream` is before `clock`.
 bool Covers(const Clock& clock, int stream, uint64_t count);
 
 // `rows` pieces of `row_bytes`, `pitch_bytes` apart.
@@ -19,11 +20,11 @@ struct Rectangle {
   uint64_t address = 0;
   int64_t rows = 1, row_bytes = 0, pitch_bytes = 0;
 
-  // From the first byte to behind the last one.
+  // From the first byte to the end of the last one.
   int64_t extent_bytes() const { return (rows - 1) * pitch_bytes + row_bytes; }
   uint64_t end() const { return address + extent_bytes(); }
 };
-// Whether they share a byte.
+// Returns true if they share a byte.
 bool Overlap(const Rectangle& a, const Rectangle& b);
 
 struct Access {
@@ -35,22 +36,23 @@ struct Access {
 // meet. The host's clock has all operations whose end the host has seen.
 class Races {
  public:
-  // An operation of `stream`, its count there, and what to call it.
+  // An operation of `stream`, its count there, and its name.
   struct Operation {
     int stream = 0;
     uint64_t count = 0;
     std::string name;
   };
 
-  // Adds what `operation`, whose clock covers itself, touches. Returns a race, or "": a byte of it
-  // is touched by an earlier operation that `clock` does not cover, and one of the two writes.
+  // Adds the touches of `operation`, whose clock covers itself. Returns a race, or "". In a race,
+  // an earlier operation that `clock` does not cover touches one of its bytes, and one of the two
+  // writes.
   [[nodiscard]] std::string Add(const Operation& operation, const Clock& clock, const Clock& host,
                                 const std::vector<Access>& accesses);
-  // The name of an operation on these bytes that the host has not seen the end of, or "".
+  // Returns the name of an operation on these bytes whose end the host has not seen, or "".
   std::string Unseen(const Rectangle& bytes, const Clock& host) const;
-  // Forgets a stream whose GPU is lost: nothing of it runs any more.
+  // Removes a stream whose GPU is lost, because none of its work runs.
   void ForgetStream(int stream);
-  // Forgets memory that is back.
+  // Removes freed memory.
   void Forget(uint64_t address, int64_t bytes);
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 Machine* made = nullptr;
 
-// While a history is recorded, work begins once nothing has been submitted for as long as this.
+// While a history is recorded, work begins once nothing has been submitted for this time.
 constexpr std::chrono::milliseconds kQuiet(10);
 
 // Runs after the destructors of the program, because this library was loaded by it.
@@ -83,7 +83,7 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
                            stream.number, stream.gpu->index);
   std::vector<Access> touched;
   for (const Access& access : operation.accesses) {
-    // Bytes that are not mapped now are a fault when it runs.
+    // Bytes that are not mapped now cause a fault when it runs.
     if (memory.IsDevice(access.bytes.address) &&
         !memory.IsMapped(access.bytes.address, access.bytes.extent_bytes())) {
       continue;
@@ -142,8 +142,9 @@ bool Machine::NeverEnds(const Channel& channel) const {
 
 Channel* Machine::Next(const Point& target) {
   if ((TheOptions().order == Order::kLazy || history.recording()) && target.channel) {
-    // The first need of the target: the head of its channel, or what that waits for, and so on. It
-    // ends, because each step goes to work that was submitted earlier.
+    // Finds the first operation that the target needs: the head of its channel, or the operation
+    // that this waits for, and so on. This ends, because each step leads to work that was submitted
+    // earlier.
     Channel* channel = target.channel;
     while (!MayRun(*channel)) {
       if (channel->queue.empty() || NeverEnds(*channel) || channel->gpu->error != CUDA_SUCCESS) {
@@ -249,7 +250,7 @@ CUresult Machine::Wait(const Point& point, const std::string& caller) {
     Channel* channel = Next(point);
     if (!channel) Deadlock();
     Run(*channel);
-    // Other host threads may go on meanwhile.
+    // Lets other host threads continue.
     mutex.unlock();
     mutex.lock();
   }
@@ -333,7 +334,7 @@ void Machine::Finish() {
       held.push_back(Format("the context of GPU %d, %d times", gpu.index, gpu.retained));
     }
   }
-  // A client must keep what work that never ends may use, so that is no leak.
+  // A client must keep resources that endless work may use, so these are not leaks.
   for (const Gpu& gpu : gpus) {
     for (const Channel& channel : gpu.channels) {
       if (NeverEnds(channel)) return;

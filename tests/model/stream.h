@@ -1,4 +1,4 @@
-// GPUs, streams, channels and events, and the engine that runs what they hold.
+// GPUs, streams, channels and events, and the engine that runs their work.
 #pragma once
 
 #include <cuda.h>
@@ -22,7 +22,7 @@ namespace model {
 
 struct Channel;
 
-// A place in a channel: reached once the channel has done that many operations.
+// A place in a channel, which is reached once the channel has done this number of operations.
 struct Point {
   Channel* channel = nullptr;
   uint64_t count = 0;
@@ -96,7 +96,7 @@ class Machine {
   Memory memory;
   History history;
   std::deque<Gpu> gpus;
-  // By handles that are never used again.
+  // By handle; handles are never reused.
   std::map<uint64_t, Stream> streams;
   std::map<uint64_t, Event> events;
   std::set<uint64_t> libraries;
@@ -105,43 +105,44 @@ class Machine {
   bool initialized = false;
   int slow_gpu = -1;  // while a history is recorded: runs last
 
-  // A handle that was not given out before.
+  // Returns a handle that has not been used before.
   uint64_t NewHandle() { return last_handle_ += 16; }
   Stream& AddStream(uint64_t handle, Gpu& gpu);
-  // The stream exists; its work goes on.
+  // Removes an existing stream; its work continues.
   void RemoveStream(uint64_t handle);
 
-  // Puts `operation` behind all of its stream; blocks while the channel is full.
+  // Appends `operation` to its stream; blocks while the channel is full.
   CUresult Submit(Stream& stream, Operation operation);
-  // Makes what follows in `stream` wait for the recording.
+  // Makes later work in `stream` wait for the recording.
   CUresult SubmitWait(Stream& stream, const std::shared_ptr<Record>& record);
   bool Reached(const Point& point) const;
-  // Runs a little, as time passes between two queries. `alone`: of a stream that has never waited
-  // for another one, so that its end tells the host of nothing else.
+  // Runs some work, as time passes between two queries. `alone`: the point is in a stream that has
+  // never waited for another one, so that its end tells the host about no other stream.
   void Poll(const Point& point, bool alone);
   // Runs until `point` is reached. Returns the error of its GPU; ends the test if it cannot be
   // reached.
   CUresult Wait(const Point& point, const std::string& caller);
-  // The same for all that was submitted to GPUs without an error.
+  // Waits for all work that was submitted to GPUs without an error.
   void WaitForAll(const std::string& caller);
   // The GPU's context returns `error` from now on.
   void Lose(Gpu& gpu, CUresult error, const std::string& why);
-  // Takes back all that a context still holds, which is a finding unless it has an error.
+  // Releases everything that a context still holds, which is a finding unless the context has an
+  // error.
   void EndContext(Gpu& gpu);
   // Ends the test if the host frees bytes that an operation may still use.
   void CheckUnused(const std::string& call, uint64_t address, int64_t bytes);
-  // Called at exit: puts counts into the report, and fails for things that are still held.
+  // Called at exit: writes counts into the report, and fails if resources are still held.
   void Finish();
 
-  // In [0, n), by the seed.
+  // Returns a number in [0, n), drawn by the seed.
   int Random(int n) { return static_cast<int>(random_() % n); }
 
  private:
   bool MayRun(const Channel& channel) const;
   bool Holds(const Record& record) const;
-  // Whether its head has begun, or may begin, and still never ends.
+  // Returns true if its head has begun, or may begin, and never ends.
   bool NeverEnds(const Channel& channel) const;
-  // The channel that runs next, or null; with order=lazy, it is one that `target` needs.
+  // Returns the channel that runs next, or null; with order=lazy, a channel that `target` needs.
   Channel* Next(const Point& target);
   void Run(Channel& channel);
   void RunSome(const Point& target, int steps);

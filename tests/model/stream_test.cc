@@ -11,7 +11,7 @@ namespace {
 
 class StreamTest : public ModelTest {
  protected:
-  // Makes `stream` write `value` to the pinned byte `to`, from a byte of device memory of its own.
+  // Makes `stream` write `value` to the pinned byte `to`, from its own byte of device memory.
   void Send(char* to, char value, CUstream stream, int gpu = 0) {
     const CUdeviceptr source = Device(1, gpu);
     On(gpu, [&] {
@@ -195,7 +195,7 @@ TEST_F(StreamTest, ADestroyedStreamFinishesItsWork) {
   Send(&host[1], 1, other);
   EXPECT_CU(cu.cuStreamSynchronize(other));
   EXPECT_EQ(host[0], 1);
-  // Only the event says so: the two streams are not ordered.
+  // Only the event orders this: the two streams are not ordered.
   EXPECT_CU(cu.cuEventSynchronize(event));
 }
 

@@ -1,4 +1,4 @@
-// What `auto` takes: few bytes between nodes, and for reasons that are true of the plan.
+// The choice of `auto`: few bytes between nodes, and reasons that are true of the plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@
 namespace agmm::test {
 namespace {
 
-// A plan by choice.
+// A plan with chosen options.
 struct Chosen {
   Problem problem;
   Topology topology;
@@ -78,7 +78,7 @@ bool EachBlockCrossesToANodeOnce(const Chosen& chosen) {
   return !arrived.empty();
 }
 
-// The pairs of ranks of which one multiplies out of the other's memory.
+// Returns the pairs of ranks of which one multiplies from the other's memory.
 std::set<std::pair<Rank, Rank>> LoadsOf(const Schedule& schedule) {
   std::set<std::pair<Rank, Rank>> loads;
   for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
@@ -98,7 +98,7 @@ int64_t MultiplyCount(const Schedule& schedule, Rank rank) {
   return count;
 }
 
-// A reason, and what it claims of the plan. The groups of its text are numbers and names.
+// A reason, and its claim about the plan. The groups of its text are numbers and names.
 struct Claim {
   const char* text;
   std::function<bool(const Chosen&, const std::smatch&)> holds;

@@ -6,7 +6,7 @@
 namespace agmm::test {
 namespace {
 
-// Closed, and still right.
+// Returns the closed schedule, and checks that it is still right.
 Schedule Closed(const Hand& hand) {
   EXPECT_EQ(hand.Check(), absl::OkStatus());
   Hand closed = hand;
@@ -106,7 +106,7 @@ TEST(Close, KeepsOneOfTwoExitJoinsForTheSameReader) {
 }
 
 TEST(Close, CarriedWaitIsKeptForEitherOfTheTwoItGates) {
-  // The push waits for what its lane implies; the multiply that carries it has no other reason to
+  // The push has a wait that its lane implies; the multiply that carries it has no other reason to
   // wait.
   Hand h = Hand::Push();
   h.Add(0, Join(), 1, {}, {{0, 7}});

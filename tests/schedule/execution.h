@@ -1,4 +1,4 @@
-// One run of a schedule under one strategy; for interleave.cc alone. The arithmetic is in
+// One run of a schedule under one strategy; used only by interleave.cc. The arithmetic is in
 // execution.cc.
 #pragma once
 
@@ -17,10 +17,10 @@ namespace agmm::test {
 
 inline constexpr uint32_t kPoison = 0x7fc0dead;  // a NaN
 
-// The higher one acts first; tasks that are held back have -1.
+// Returns the priority of a task: higher ones act first; starved tasks have -1.
 int64_t Priority(const Strategy& strategy, const TaskId& id);
 
-// The halves of [begin, end), the second one empty where there is nothing to halve.
+// Returns a half of the range; the second half is empty if the range cannot be halved.
 inline Range Half(Range range, int half) {
   const int64_t middle = range.begin + (range.size() + 1) / 2;
   return half == 0 ? Range{range.begin, middle} : Range{middle, range.end};
@@ -110,7 +110,7 @@ class Execution {
     int progress = 0;      // actions done
     std::shared_ptr<Copy> copy;
     std::vector<std::shared_ptr<Copy>> copies;  // a step's own
-    std::vector<float> a, b, sum;               // what a multiply or reduction has in hand
+    std::vector<float> a, b, sum;               // operands that a multiply or reduction has read
     Slot slot;                                  // of a signal
     bool over = false;
   };
@@ -147,7 +147,7 @@ class Execution {
     return ranks_[place.rank].memory.at(place.buffer).at(byte / sizeof(float));
   }
 
-  // Writes an element, and behind the last one of a row garbage into the padding that the block
+  // Writes an element and, after the last one of a row, garbage into the padding that the block
   // owns.
   void Put(const Block& block, const Place& place, int64_t row, int64_t col, float value) {
     At(block, place, row, col) = value;
@@ -172,7 +172,8 @@ class Execution {
     }
     const Step& step = StepOf(task.id);
     if (!task.running) {
-      // A device may have several epochs in hand, and a relay lane need not wait for its rank's.
+      // A device may run several epochs at once, and a relay lane need not wait for its rank's
+      // epoch.
       const int ahead = rank.lanes[task.lane].relay ? kRelayEpochsAhead : 0;
       if (rank.launched + ahead < task.id.epoch) return false;
       const auto holds = [&](const Wait& wait) {
@@ -237,7 +238,7 @@ class Execution {
   void WritePiece(Task& task) {
     const Step& step = StepOf(task.id);
     const Transfer& transfer = std::get<Transfer>(step.op);
-    if (task.copy->written == kPieces) {  // all is there: the arrival's own signal
+    if (task.copy->written == kPieces) {  // everything has arrived: the arrival's own signal
       if (task.id.part < static_cast<int>(step.signals.size())) {
         Set(step.signals[task.id.part], task.id.epoch);
       }
@@ -351,9 +352,11 @@ class Execution {
     tasks_[index] = next;
   }
 
-  // Four tiles; for each: read a, read b, read the sum, write. True once there is nothing left.
+  // Four tiles; for each: read a, read b, read the sum, write. Returns true once all tiles are
+  // done.
   bool ActMultiply(Task& task, const Multiply& m);
-  // Two pieces; for each: read both, write the sum, then (finish) write it out. True as above.
+  // Two pieces; for each: read both, write the sum, then (finish) write it out. Returns true once
+  // all pieces are done.
   bool ActReduce(Task& task, const Reduce& reduce);
 
   const Interleaver& of_;

@@ -1,5 +1,4 @@
-// A handful of whole plans as text: a planner that changes what it plans shows it here, line by
-// line.
+// A few whole plans as text, which show every change of the planner's output line by line.
 #include "tests/golden/golden.h"
 
 #include <string>

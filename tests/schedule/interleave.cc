@@ -36,7 +36,7 @@ Interleaver::Interleaver(const Problem& problem, const Schedule& schedule, int e
     : problem_(problem), schedule_(schedule), epochs_(epochs) {
   std::mt19937_64 random(1);
   const int64_t m = problem.m(), n = problem.n(), k = problem.k();
-  // One more than runs: the environment writes behind the last epoch too.
+  // One more than runs, because the environment also writes after the last epoch.
   for (int epoch = 0; epoch <= epochs; ++epoch) {
     std::vector<float> a(m * k), b(k * n), c(m * n, 0);
     for (auto* values : {&a, &b}) {

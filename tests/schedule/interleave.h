@@ -1,11 +1,11 @@
-// Runs schedules of tiny problems on real bytes, one small action at a time, in whatever order an
-// adversary picks. Shares nothing with the verifier but the meaning of a schedule, so that each can
-// catch the other's mistakes.
+// Runs schedules of tiny problems on real bytes, one small action at a time, in any order that an
+// adversary picks. Shares only the meaning of a schedule with the verifier, so that each can find
+// the other's bugs.
 //
 // Nothing is atomic: transfers copy piece by piece, multiplies read and write tile by tile,
-// arrivals and signals land as late as the adversary likes. Between the epochs of a rank its
+// arrivals and signals take effect as late as the adversary likes. Between the epochs of a rank its
 // environment checks C, poisons it, and writes new A and B, also piece by piece, as soon as the
-// rank's own steps are over.
+// rank's own steps have ended.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace agmm::test {
 
 enum class TaskKind { kStep, kRead, kWrite, kSignal, kEnvironment };
 
-// Something that can be at work: a step of a lane, the reading or writing half of one copy of a
-// transfer, a signal on its way, the environment of a rank.
+// A unit that can act: a step of a lane, the reading or writing half of one copy of a transfer, a
+// signal in flight, or the environment of a rank.
 struct TaskId {
   TaskKind kind = TaskKind::kStep;
   Rank rank = 0;
@@ -35,7 +35,7 @@ struct Strategy {
   struct Rule {
     bool any_kind = false, any_step = false, any_epoch = false;
     TaskId id;
-    bool starve = true;  // acts only while nothing else can; false: acts whenever it can
+    bool starve = true;  // acts only if nothing else can; false: acts whenever it can
   };
   uint64_t seed = 0;
   bool walk = false;
@@ -51,8 +51,8 @@ class Interleaver {
 
   Outcome Run(const Strategy& strategy) const;
 
-  // Tries `seeds` random strategies of both kinds, then holds back and rushes each task on its own.
-  // Stops at the first that does not end exact and returns what it did.
+  // Tries `seeds` random strategies of both kinds, then starves and rushes each single task. Stops
+  // at the first strategy with an inexact result and returns it.
   Outcome Explore(int seeds) const;
 
  private:

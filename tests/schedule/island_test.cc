@@ -1,4 +1,4 @@
-// Nodes whose ranks do not all load and store each other's memory.
+// Nodes on which not all ranks load and store each other's memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Every sharding on meshes of 1 to 16 ranks, on every number of nodes: of the plans that each can
-// have, some that a seed draws. AGMM_DRAWS=N draws N times as many.
+// Every sharding on meshes of 1 to 16 ranks, on every number of nodes, with some of its possible
+// plans, drawn by a seed. AGMM_DRAWS=N draws N times as many.
 #include <gtest/gtest.h>
 
 #include <cstdio>

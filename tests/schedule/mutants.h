@@ -14,17 +14,17 @@ struct Mutant {
   Schedule schedule;
 };
 
-// One wait, one signal or one step less.
+// Returns all mutants with one wait, signal or step less.
 std::vector<Mutant> WithOneLess(const Schedule& schedule);
-// One of these, drawn: of a step that is drawn first. Some rank has a step.
+// Returns one of these mutants: draws a step, and then a part of it. Requires a rank with a step.
 Mutant WithOneLess(const Schedule& schedule, std::mt19937_64& random);
 
-// One wait of the other lag.
+// Returns all mutants in which one wait has the other lag.
 std::vector<Mutant> WithAnotherLag(const Schedule& schedule);
 
-// One random change of the kind that a planner's mistake would make: a wait for another slot, two
-// steps swapped or on another lane, a workspace place shifted, one of those above. Places stay
-// inside the workspace, slots keep one producer; all else may be broken.
+// Makes one random change like a planner's bug: a wait for another slot, two steps swapped or on
+// another lane, a shifted workspace place, or one of the changes above. Places stay inside the
+// workspace and slots keep one producer; everything else may be broken.
 Mutant Mistaken(const Schedule& schedule, std::mt19937_64& random);
 
 }  // namespace agmm::test

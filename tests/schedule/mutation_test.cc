@@ -1,5 +1,5 @@
 // Every part of a planned schedule is needed: Verify refuses each schedule with one part less, and
-// where a refused schedule is small enough to run, a run goes wrong.
+// if a refused schedule is small enough to run, some run is wrong.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -116,8 +116,8 @@ constexpr Exception kExceptions[] = {
     {"where finished elements belong", "a sum over all of K is a finished element in f32", false},
 };
 
-// Random schedules with mistakes that planners make or not: Verify refuses what goes wrong, and
-// nothing else but the exceptions.
+// Random schedules with random mistakes: Verify refuses exactly the schedules that go wrong, and
+// the listed exceptions.
 TEST(Mistakes, AreRefusedWithTheirPlace) {
   const uint64_t first = TestSeed();
   constexpr int kSeeds = 900;

@@ -1,4 +1,4 @@
-// The order of a schedule against a search of its unrolled graph that takes no short cut.
+// Compares the order of a schedule with an exhaustive search of its unrolled graph.
 #include "kernels/schedule/order.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@
 namespace agmm::test {
 namespace {
 
-// Every start, end and arrival of two epochs, with an edge to each that it is before.
+// Every start, end and arrival of two epochs, with edges to its direct successors.
 class Unrolled {
  public:
   explicit Unrolled(const Schedule& schedule) : schedule_(schedule) {
@@ -48,7 +48,7 @@ class Unrolled {
     }
   }
 
-  // All events behind the end of `x`.
+  // Returns all events after the end of `x`.
   std::set<std::tuple<Rank, int, int>> Behind(const Event& x) const {
     std::set<Moment> seen;
     std::vector<Moment> left = {From(x)};
@@ -125,7 +125,7 @@ class Unrolled {
   std::map<Moment, std::vector<Moment>> edges_;
 };
 
-// Returns how many answers took clocks.
+// Returns the number of answers that needed clocks.
 int ExpectSame(const Schedule& schedule) {
   const auto order = Order::Build(schedule);
   EXPECT_TRUE(order.ok()) << order.status();
@@ -163,7 +163,7 @@ TEST(Order, EqualsTheUnrolledGraph) {
   EXPECT_GT(unknown, 1000);
 }
 
-// More lanes than there are clocks at a time.
+// Uses more lanes than one block of clocks has.
 TEST(Order, EqualsTheUnrolledGraphWithManyLanes) {
   for (const char* algorithm : {"ring", "direct", "peer", "serial"}) {
     SCOPED_TRACE(algorithm);
@@ -176,9 +176,9 @@ TEST(Order, EqualsTheUnrolledGraphWithManyLanes) {
   }
 }
 
-// Two ranks on two nodes; each sends its shard of A to the other one. Rank 1 reads what arrives
-// only behind 64 other steps. `late`: it gives its credit then; else at once, so that the next
-// epoch may overwrite what it reads.
+// Two ranks on two nodes; each sends its shard of A to the other one. Rank 1 reads the arrived
+// bytes only after 64 other steps. `late`: it gives its credit after the read; else at once, so
+// that the next epoch may overwrite the bytes.
 Schedule ReadsLate(const Problem& problem, bool late) {
   constexpr int kRows = 64;
   const int64_t pitch = ShardPitchBytes(problem.mesh, problem.tensors[kA]);
@@ -224,7 +224,8 @@ Schedule ReadsLate(const Problem& problem, bool late) {
   return schedule;
 }
 
-// The order of the two accesses takes clocks, and only then the next epoch's can be asked.
+// The order of the two accesses needs clocks, and only its answer raises the question about the
+// next epoch.
 TEST(Order, AQuestionThatAnAnswerRaisesIsAskedToo) {
   const Problem problem = MakeProblem(2, {128, 4, 2});
   const Topology topology = MakeTopology(2, 2);
@@ -252,7 +253,7 @@ TEST(Order, DoesNotOrderRelayLanesWithEpochs) {
     }
     // The same steps in the lane of the copy, which reads the shard, need no credit.
     h.At(0, 2).lane = 2;
-    EXPECT_EQ(h.Check().ok(), false);  // behind itself
+    EXPECT_EQ(h.Check().ok(), false);  // waits for itself
     std::swap(h.At(0, 2), h.At(0, 3));
     EXPECT_EQ(h.Check(), absl::OkStatus());
   }

@@ -1,4 +1,4 @@
-// A node keeps the part of a schedule that concerns it: its own steps, and those that send to it.
+// A node keeps its part of a schedule: its own steps, and the steps that send to it.
 #include "kernels/schedule/part.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(Part, OfAllRanksHasAllSteps) {
   EXPECT_EQ(FindStep(whole, nullptr, 1, 1 << 20), nullptr);
 }
 
-// As many hops as a job may have.
+// Uses as many hops as a job may have.
 TEST(Part, OfTheLargestPlanTakesAFractionOfItsMemory) {
   for (const char* algorithm : {"ring", "direct", "serial"}) {
     SCOPED_TRACE(algorithm);

@@ -19,10 +19,10 @@
 namespace agmm::test {
 namespace {
 
-// A hash and what it is the hash of, a line for each plan.
+// Lines with the hash and the description of each plan.
 class Lines {
  public:
-  // Adds nothing where the options are refused, as `peer` is on several nodes.
+  // Adds nothing if the options are refused, as for `peer` on several nodes.
   void Add(const Problem& problem, const Topology& topology, const PlanOptions& options) {
     if (!ResolveOptions(problem, topology, options).ok()) return;
     const absl::StatusOr<Schedule> schedule = Plan(problem, topology, options);

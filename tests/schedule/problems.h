@@ -10,7 +10,7 @@
 
 namespace agmm::test {
 
-// `spec` over a mesh of `ranks` along x. Dies on a spec that means nothing.
+// Returns `spec` over a mesh of `ranks` along x. Dies if the spec is invalid.
 inline Problem MakeProblem(int ranks, Shape shape, DType dtype = DType::kF32,
                            const std::string& spec = kDefaultSpec) {
   const Mesh mesh = ParseMesh("x=" + std::to_string(ranks)).value();

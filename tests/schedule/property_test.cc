@@ -18,7 +18,7 @@ namespace agmm::test {
 namespace {
 
 constexpr const char* kAlgorithms[] = {"serial", "ring", "direct", "peer"};
-// Gathers A, whatever moves the fewest bytes.
+// Gathers A, even if another split moves fewer bytes.
 constexpr char kGatherA[] = "N=x";
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 

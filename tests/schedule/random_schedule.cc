@@ -16,8 +16,8 @@ namespace {
 using Op = ScheduleBuilder::Op;
 using Use = ScheduleBuilder::Use;
 
-// Grows a schedule one step at a time, in an order that one interleaving could take: what a step
-// needs has been emitted before it, so that nothing waits for ever, whatever the lanes.
+// Grows a schedule one step at a time, in the order of a possible interleaving: everything that a
+// step needs has been emitted before it, so that no step waits forever, on any lanes.
 class Generator {
  public:
   Generator(const Problem& problem, const Topology& topology, std::mt19937_64& random)
@@ -45,7 +45,7 @@ class Generator {
   }
 
  private:
-  // A block of A that travels as one: a chunk of a shard's rows, a slab of K.
+  // A block of A that travels as a unit: a chunk of a shard's rows and a slab of K.
   struct Piece {
     Rank owner = 0;
     Block block;
@@ -93,7 +93,7 @@ class Generator {
     for (const auto& [reader, count] : readers_left_) {
       const auto [piece, rank] = reader;
       const Rank owner = pieces_[piece].owner;
-      // Some load a piece from a peer, most get a copy; few owners copy their own.
+      // Some ranks load a piece from a peer, most get a copy; few owners copy their own piece.
       const bool copies = owner == rank ? Chance(5) : !topology_.CanLoad(owner, rank) || !Chance(3);
       if (copies) deliveries_.insert(reader);
     }
@@ -129,7 +129,7 @@ class Generator {
     return {holders.begin(), holders.end()};
   }
 
-  // Lets `op`, at `reader`, read the piece where `holder` has it.
+  // Makes `op`, at `reader`, read the piece at `holder`.
   Place ReadPiece(const Piece& piece, Rank holder, Op op, Rank reader) {
     const auto copy = piece.copies.find(holder);
     if (copy != piece.copies.end() &&
@@ -144,7 +144,7 @@ class Generator {
     return Resident(piece.block, holder);
   }
 
-  // One transfer of one piece to some that want it.
+  // Emits one transfer of one piece to some of the ranks that want it.
   void Deliver() {
     const int index = std::next(deliveries_.begin(), Draw(deliveries_.size()))->first;
     Piece& piece = pieces_[index];
@@ -158,7 +158,7 @@ class Generator {
     const Rank holder = holders[Draw(holders.size())];
     Rank actor = holder;
     if (topology_.CanLoad(holder, wanting[0]) && Chance(3)) {
-      actor = wanting[0];  // who pulls, for the others too
+      actor = wanting[0];  // the rank that pulls, for the others, too
     }
     const Op op = builder_.Emit(actor);
     Transfer transfer;
@@ -174,9 +174,9 @@ class Generator {
     builder_.Set(op, transfer);
   }
 
-  // The rank that `rank` reads the piece from: itself where it can, now and then a peer of its
-  // node. Its own copy at least once, because a copy that no step waits for would arrive at any
-  // time.
+  // Returns the rank from which `rank` reads the piece: itself if possible, and sometimes a peer of
+  // its node. Reads its own copy at least once, because a copy that no step waits for could arrive
+  // at any time.
   Rank ChooseHolder(const Piece& piece, Rank rank) {
     const auto copy = piece.copies.find(rank);
     const bool has = copy != piece.copies.end() || piece.owner == rank;
@@ -203,7 +203,7 @@ class Generator {
     return m;
   }
 
-  // Forgets copies that their rank needs no more, so that others may take their place.
+  // Frees copies that their rank no longer needs, so that others may use their place.
   void Consumed(int index, Rank rank) {
     Piece& piece = pieces_[index];
     if (--readers_left_[{index, rank}] > 0 || piece.copies.count(rank) == 0 || Chance(2)) return;
@@ -211,7 +211,8 @@ class Generator {
     piece.copies.erase(rank);
   }
 
-  // Where the op finishes the product: C, or a stop in the workspace on the way there.
+  // Returns the place at which the op finishes the product: C, or a place in the workspace from
+  // which it is copied to C.
   Place Finish(const Product& product, Op op) {
     const Place c = Resident(product.c, product.rank);
     if (!Chance(6)) return c;
@@ -223,7 +224,7 @@ class Generator {
     return builder_.PlaceOf(use);
   }
 
-  // Emits what of the product can run; at its end, forgets it.
+  // Emits the steps of the product that can run; removes it when it is complete.
   void Advance(int index) {
     Product& product = products_[index];
     auto ready = [&](int piece) { return deliveries_.count({piece, product.rank}) == 0; };
@@ -292,7 +293,7 @@ class Generator {
   std::mt19937_64& random_;
   ScheduleBuilder builder_;
   std::vector<Op> entry_;                    // by rank, its first step
-  std::vector<std::vector<Op>> loads_from_;  // by rank, who reads its shard of A from elsewhere
+  std::vector<std::vector<Op>> loads_from_;  // by rank, ops elsewhere that read its shard
   std::vector<Piece> pieces_;
   std::vector<Product> products_;
   std::set<std::pair<int, Rank>> deliveries_;         // (piece, rank) still to be copied

@@ -1,4 +1,4 @@
-// Legal schedules that no planner makes, to test what executes schedules and what proves them.
+// Legal schedules that no planner makes, for tests of executors and of Verify.
 #pragma once
 
 #include <random>
@@ -7,10 +7,10 @@
 
 namespace agmm::test {
 
-// A schedule that Verify accepts, for a problem that gathers A along M: A[M_x, K] * B[K, N_x] ->
-// C[M, N_x]. Draws the chunks of rows and of K, who forwards what to whom and from where, peer
-// loads inside a node, copies inside a rank, sums on chip, in the workspace and by reductions,
-// places and their reuse, lanes and orders, and some waits that nothing needs.
+// Returns a schedule that Verify accepts, for a problem that gathers A along M: A[M_x, K] * B[K,
+// N_x] -> C[M, N_x]. Draws the chunks of rows and of K, the routes of pieces, peer loads inside a
+// node, copies inside a rank, sums on chip, in the workspace and by reductions, places and their
+// reuse, lanes and orders, and some unneeded waits.
 Schedule RandomSchedule(const Problem& problem, const Topology& topology, std::mt19937_64& random);
 
 }  // namespace agmm::test

@@ -1,4 +1,4 @@
-// Footprints and regions against a model that looks at every byte.
+// Compares footprints and regions with a model that checks every byte.
 #include "kernels/schedule/regions.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ Placed Draw(std::mt19937_64& random) {
   const int64_t row = below(6), col = 32 * below(4);
   Placed p;
   p.block = {static_cast<Operand>(below(2)), {row, row + 1 + below(4)}, {col, col + 1 + below(80)}};
-  // Half of them begin with a row, as most blocks do.
+  // Half of them begin at the start of a row, like most blocks.
   p.place.offset_bytes =
       kRowAlignBytes * below(12) + kWord * below(2) * below(kRowAlignBytes / kWord);
   p.place.pitch_bytes =
@@ -92,7 +92,7 @@ TEST(Regions, KnowEveryElement) {
       for_each(p, [&](int64_t byte, int64_t r, int64_t c) {
         model[byte] = {p.block.operand, r, c, finished};
       });
-      // Reads of what was written once, and of anything.
+      // Reads blocks that were written, and arbitrary ones.
       Placed q = random() % 4 ? written[random() % written.size()] : Draw(random);
       if (q.block.rows.size() > 1 && random() % 2) --q.block.rows.end;
       int64_t expected = 0, actual = 0;

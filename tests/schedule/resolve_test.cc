@@ -1,4 +1,5 @@
-// The choice of options: within what daemons plan, and never silent about what is not kept.
+// The choice of options: within the bounds of daemons, and with a reason for each option that is
+// not kept.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ int64_t StepsOf(const Problem& problem, const Topology& topology, const Resolved
   return CostOf(problem, topology, resolved.recipe).steps;
 }
 
-// Returns what `asked` resolves to, as text.
+// Returns the resolved options of `asked`, as text.
 PlanOptions Resolved(const Problem& problem, const Topology& topology, const PlanOptions& asked) {
   return OptionsOf(problem, ResolveOptions(problem, topology, asked)->recipe);
 }

@@ -35,7 +35,7 @@ void ScheduleBuilder::AddEdge(Event from, Op to) {
     if (at == ops_[from.op].rank) {
       from.to = -1;
     } else if (at != ops_[to].rank) {
-      // Emitted behind `to`, but nothing can depend on that yet: it may as well come just before.
+      // Emitted after `to`, but nothing can depend on it yet, so it may as well come just before.
       const Op relay = Emit(at);
       ops_[relay].time = ops_[to].time - 0.5;
       edges_.push_back({from, relay, 0});

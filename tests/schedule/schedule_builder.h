@@ -1,5 +1,5 @@
-// Assembles a schedule from steps, the order between them, and uses of workspace bytes; finds the
-// slots, relays and credits that make it so.
+// Assembles a schedule from steps, the order between them, and uses of workspace bytes; adds the
+// slots, relays and credits that enforce them.
 #pragma once
 
 #include <random>
@@ -20,33 +20,36 @@ class ScheduleBuilder {
     int to = -1;  // the arrival at to[to]; -1: the step's end
   };
 
-  // Lanes are drawn from at most four a rank.
+  // Lanes are drawn from at most four per rank.
   ScheduleBuilder(int ranks, std::mt19937_64& random);
 
   // Appends a join to a lane of `rank`. A step may depend only on what was emitted before it.
   Op Emit(Rank rank) { return EmitIn(rank, DrawLane(rank)); }
   Op EmitIn(Rank rank, int lane);
-  // One that shares a tile pass with `before`, the last of its lane: nothing comes between them.
+  // Appends a step that shares a tile pass with `before`, the last step of its lane: nothing comes
+  // between them.
   Op EmitNext(Op before);
   int DrawLane(Rank rank);
-  // Makes the join something else.
+  // Replaces the join's operation.
   void Set(Op op, StepOp what) { ops_[op].step.op = std::move(what); }
 
-  // `from` is over before `to` starts. An arrival at a third rank is passed on by a join there.
+  // Orders the end of `from` before the start of `to`. An arrival at a third rank is relayed by a
+  // join there.
   void AddEdge(Event from, Op to);
 
-  // Finds room for `block` at `rank`, to be written by `writer`: fresh, or what a freed use had.
+  // Finds room for `block` at `rank`, to be written by `writer`: new bytes, or those of a freed
+  // use.
   Use Allocate(Rank rank, const Block& block, DType dtype, Event writer);
   const Place& PlaceOf(Use use) const { return uses_[use].place; }
   bool IsRead(Use use) const { return !uses_[use].users.empty(); }
-  // `reader` reads what the use's writer wrote.
+  // Records that `reader` reads the bytes that the use's writer wrote.
   void Read(Use use, Op reader);
-  // `op` reads and writes the bytes, after the last op that did.
+  // Records that `op` reads and writes the bytes, after the last op that did.
   void Update(Use use, Op op);
-  // No step reads it from here on. Requires that one has read it.
+  // Records that no step reads it from here on. Requires that a step has read it.
   void Free(Use use) { regions_[uses_[use].region].free = true; }
 
-  // With credits for each reader of a reused place, and some waits that nothing needs.
+  // Returns the schedule, with credits for each reader of a reused place, and some unneeded waits.
   Schedule Finish();
 
  private:

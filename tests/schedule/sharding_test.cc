@@ -1,5 +1,5 @@
-// Every sharding by every split, route and kind of place: planned, proved, closed, and with nothing
-// to spare.
+// Every sharding by every split, route and kind of place: planned, proved, closed, and without a
+// redundant part.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 class EverySharding : public testing::TestWithParam<ShardedCase> {};
 
-// The cost that is computed first is about the number of steps, or somewhat more.
+// Checks that the estimated cost is about the number of steps, or somewhat more.
 void ExpectCost(const ShardedPlan& plan, const Schedule& schedule) {
   int64_t steps = 0;
   for (const std::vector<Step>& rank : schedule.ranks) {
@@ -41,7 +41,7 @@ void ExpectCost(const ShardedPlan& plan, const Schedule& schedule) {
   EXPECT_LE(cost, most * steps + 3 * ranks);
 }
 
-// Bytes that cross between nodes: the fewest that any plan of the split sends.
+// Checks that the bytes between nodes are the fewest of any plan of the split.
 void ExpectFewestBytes(const ShardedPlan& plan, const Schedule& schedule) {
   int64_t bytes = 0;
   for (const Traffic& traffic : TrafficOf(plan.topology, schedule)) bytes += traffic.other_nodes;
@@ -54,7 +54,8 @@ void ExpectFewestBytes(const ShardedPlan& plan, const Schedule& schedule) {
   }
 }
 
-// The gather alone has the fewest bytes between nodes, and the waits and signals of its plan.
+// Checks that the gather alone has the fewest bytes between nodes, and the waits and signals of its
+// plan.
 void ExpectGatherAlone(const ShardedPlan& plan) {
   PlanOptions options = GatherAlone();
   options.split = plan.options.split;
@@ -75,7 +76,8 @@ void ExpectGatherAlone(const ShardedPlan& plan) {
   }
 }
 
-// Every arrival at a rank is multiplied there, unless an operand is multiplied as one block.
+// Checks that every arrival at a rank is multiplied there, unless an operand is multiplied as one
+// block.
 void ExpectAllArrivalsUsed(const ShardedPlan& plan, const Schedule& schedule) {
   if (FindAlgorithm(plan.options.algorithm)->arrivals == Arrivals::kContiguous) return;
   const auto multiplies = [&](Rank rank, const Block& block) {
@@ -135,7 +137,7 @@ TEST_P(EverySharding, IsProved) {
   EXPECT_GT(plans, 0);
 }
 
-// With nothing asked for.
+// All options are left open.
 TEST_P(EverySharding, IsPlannedByChoice) {
   const int ranks = ParseMesh(GetParam().mesh)->size();
   for (int nodes = 1; nodes <= ranks; ++nodes) {
@@ -216,7 +218,7 @@ TEST_P(EverySharding, NeedsEveryWait) {
   std::printf("%d mutants\n", mutants);
 }
 
-// The interleavings that the explorer tries are exact.
+// All interleavings that the explorer tries are exact.
 TEST_P(EverySharding, RunsRight) {
   for (const ShardedPlan& plan : Some(GetParam(), 40)) {
     SCOPED_TRACE(plan.name);
@@ -225,7 +227,8 @@ TEST_P(EverySharding, RunsRight) {
   }
 }
 
-// A way that is in no table: to every other rank of the cycle, and from those to their neighbours.
+// A route that is not in the table: to every other rank of the cycle, and from those to their
+// neighbours.
 std::vector<Hop> EveryOther(const Spread& spread) {
   const std::vector<Rank> cycle = CycleOf(spread);
   std::vector<Hop> hops;

@@ -22,7 +22,7 @@ const std::vector<ShardedCase>& ShardedCases() {
       {"A[M, K] * B[K_x, N] -> C[M_x, N]", "x=3"},
       {"A[M_x, K] * B[K_x, N] -> C[M_x, N]", "x=4"},
       {"A[M, K_x] * B[K_x, N] -> C[M, N]", "x=3"},
-      // C less sharded than its inputs, or otherwise.
+      // C is less sharded than its inputs, or differently.
       {"A[M_x, K] * B[K, N] -> C[M, N]", "x=4"},
       {"A[M, K] * B[K, N_x] -> C[M, N]", "x=3"},
       {"A[M_x, K] * B[K, N] -> C[M, N_x]", "x=4"},
