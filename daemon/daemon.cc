@@ -355,7 +355,7 @@ absl::Status WholeDaemon::Serve() {
 absl::Status WholeDaemon::ServePeers() {
   absl::StatusOr<std::vector<int>> sockets = BindUdp(config_.listen_peers);
   if (!sockets.ok()) {
-    spdlog::warn("UDP heartbeats are disabled, so a node may be lost under load: {}",
+    spdlog::warn("UDP heartbeats are disabled, so a node may be dropped under load: {}",
                  std::string(sockets.status().message()));
     sockets.emplace();
   }

@@ -112,10 +112,10 @@ absl::Status ReadPeerPort(const config::World& world, const Section& at, Config*
   config->peer_address = peers.ToString();
   for (const config::Node& node : world.node()) {
     if (node.address() == config->peer_address) {
-      return at.Error("peer_port",
-                      absl::StrFormat("%d is the port of node %s, where clients are; take another "
-                                      "port of %s's host",
-                                      port, node.name(), world.node(0).name()));
+      return at.Error(
+          "peer_port",
+          absl::StrFormat("%d is the port of node %s for clients; use another port of %s's host",
+                          port, node.name(), world.node(0).name()));
     }
   }
   return absl::OkStatus();
@@ -132,7 +132,7 @@ absl::Status ReadWorld(config::World& world, const Section& at, Config* config) 
     AGMM_RETURN_IF_ERROR(here.Check("name", CheckName(node.name())));
     if (!names.insert(absl::AsciiStrToLower(node.name())).second) {
       return here.Error(
-          "name", absl::StrFormat("\"%s\" stands twice; names are unique, whatever their case",
+          "name", absl::StrFormat("\"%s\" appears twice; names must be unique, regardless of case",
                                   node.name()));
     }
     if (!node.address().empty() || world.node_size() > 1) {
@@ -141,8 +141,9 @@ absl::Status ReadWorld(config::World& world, const Section& at, Config* config) 
       AGMM_RETURN_IF_ERROR(here.Check("address", address.status()));
       node.set_address(address->ToString());
       if (world.node_size() > 1 && !addresses.insert(node.address()).second)
-        return here.Error("address", absl::StrFormat("\"%s\" stands twice; each daemon has its own",
-                                                     node.address()));
+        return here.Error(
+            "address",
+            absl::StrFormat("\"%s\" appears twice; each daemon needs its own", node.address()));
     }
     if (node.devices() < 1 || node.devices() > kMaxDevices)
       return here.Error("devices",
@@ -196,8 +197,8 @@ absl::Status ReadDevices(const config::Local& local, const Section& at, Config* 
         ReadDevice(local.device(i), at.Nested("device", local.device(i), i), config));
   if (local.device_size() != config->node().devices) {
     return at.Error("device",
-                    absl::StrFormat("%d stand here, but world.node[%d].devices says %d; make them "
-                                    "equal, or leave all out for devices that share the cores",
+                    absl::StrFormat("%d are listed, but world.node[%d].devices is %d; make them "
+                                    "equal, or omit all for devices that share the cores",
                                     local.device_size(), config->self, config->node().devices));
   }
   return absl::OkStatus();
@@ -235,14 +236,15 @@ absl::Status ReadLocal(const config::Local& local, const Section& at, Config* co
     }
   }
   if (config->listen_peers == config->listen && !config->listen.empty()) {
-    return at.Error("listen", absl::StrFormat("%s is where the other daemons join "
-                                              "(world.peer_port); take another port",
-                                              config->listen));
+    return at.Error(
+        "listen",
+        absl::StrFormat("%s is the port for the other daemons (world.peer_port); use another port",
+                        config->listen));
   }
   if (!local.transport_address().empty()) {
     if (ParseHostPort(local.transport_address(), 0).ok()) {
       return at.Error("transport_address",
-                      absl::StrFormat("\"%s\" has a port; give the host alone, and its ports as "
+                      absl::StrFormat("\"%s\" has a port; give only the host, and its ports as "
                                       "transport_ports: \"7200-7299\"",
                                       local.transport_address()));
     }

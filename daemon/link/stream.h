@@ -165,7 +165,7 @@ class ServerStream : public Stream<Reactor, Out> {
   virtual void OnSilence(absl::Duration limit) {
     if (!this->sending()) return;
     this->OnBroken(absl::DeadlineExceededError(
-        absl::StrFormat("the client has taken nothing for %s", absl::FormatDuration(limit))));
+        absl::StrFormat("the client has not read anything for %s", absl::FormatDuration(limit))));
     // Ends the write in progress.
     TryCancel();
   }

@@ -157,8 +157,8 @@ void UdpHeartbeats::Reconnect(int64_t heard_ns) {
   sockets_.clear();
   if (attempts_ == patience_)
     spdlog::warn(
-        "no UDP heartbeat reply from {}: {}; let UDP through to that port, or this node may be "
-        "lost under load",
+        "no UDP heartbeat reply from {}: {}; open that port for UDP, or this node may be dropped "
+        "under load",
         address_, absl::StrJoin(answers_, "; ", [](std::string* out, const auto& answer) {
           absl::StrAppend(out, answer.second);
         }));

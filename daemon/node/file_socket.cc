@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<FileSocket>> FileSocket::Start(const std::string&
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the socket path \"%s\" has %d characters; %d are the bound", path,
+        absl::StrFormat("the socket path \"%s\" has %d characters; at most %d are allowed", path,
                         path.size(), sizeof(address.sun_path) - 1));
   }
   std::memcpy(address.sun_path, path.data(), path.size());

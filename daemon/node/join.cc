@@ -140,7 +140,7 @@ class JoinStream::MemberEnd final
     }
     Break(absl::PermissionDeniedError(
         in_.refusal().field() == kSecretField
-            ? "its secret is another one; copy its local.secret file to this host"
+            ? "its secret differs; copy its local.secret file to this host"
             : "it does not know this world's secret, or is an agmmd of another version"));
     return false;
   }

@@ -120,7 +120,7 @@ absl::Status BindError(const std::string& address, const SocketAddress& where) {
     case EADDRINUSE:
       return absl::AlreadyExistsError(absl::StrCat(
           shown,
-          " is in use; stop the program that listens there, or take another port. If none listens "
+          " is in use; stop the program that listens there, or use another port. If none listens "
           "there, an outgoing connection holds the port (`ss -tanp` shows it): take a port "
           "outside net.ipv4.ip_local_port_range"));
     case EADDRNOTAVAIL:

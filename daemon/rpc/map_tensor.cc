@@ -65,11 +65,11 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
       return absl::InvalidArgumentError("the first message of a mapping does not begin it");
     if (request.has_commit() && !mapping_->writable()) {
       return absl::InvalidArgumentError(
-          "a mapping that is only read is committed; begin a writable one");
+          "a read-only mapping cannot be committed; begin a writable one");
     }
     if (request.has_begin() && !local_) {
       return absl::FailedPreconditionError(
-          "shards are mapped by clients of the same host; connect over the daemon's unix socket");
+          "only clients on the same host can map shards; connect over the daemon's unix socket");
     }
     return absl::OkStatus();
   }

@@ -35,7 +35,7 @@ struct SequencerParts {
 template <typename Request>
 absl::Status StaleIdError(const Request& request) {
   std::string lost =
-      "the call is about something that was lost when node 0's daemon restarted; start again";
+      "the object of this call was lost when node 0's daemon restarted; create it again";
   const auto tensor = [](uint64_t id) {
     return absl::StrFormat(
         "tensor %d was lost when node 0's daemon restarted; put the tensor again", id);

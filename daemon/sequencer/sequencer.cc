@@ -323,7 +323,7 @@ void Sequencer::OnWorldReady(int node) {
     spdlog::info("world complete: generation {}, {}, {}", generation_,
                  Counted(nodes_.size(), "node"), Counted(ranks_.size(), "rank"));
   } else {
-    spdlog::info("generation {} goes on with {}", generation_, UsableRanks());
+    spdlog::info("generation {} continues with {}", generation_, UsableRanks());
   }
   for (WorldListener* listener : listeners_) listener->OnReady();
   if (complete) on_ready_(true);

@@ -110,7 +110,7 @@ absl::Status CheckHasOneMeaning(const std::string& host) {
   }
   if (ip->is_link_local()) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s is link-local, so it is valid on one link of one host alone; give another address of "
+        "%s is link-local, so it is valid only on one link of one host; give another address of "
         "the host",
         host));
   }

@@ -42,7 +42,7 @@ absl::StatusOr<FileContents> ReadFileUpTo(const std::string& path, size_t max_by
     }
     if (deadline.HasPassed()) {
       return absl::DeadlineExceededError(
-          absl::StrFormat("%s has no end within %s; give a file in place of a pipe", what,
+          absl::StrFormat("%s did not end within %s; give a file instead of a pipe", what,
                           absl::FormatDuration(patience)));
     }
   }

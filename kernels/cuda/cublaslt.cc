@@ -32,10 +32,10 @@ absl::StatusOr<const CublasLt*> LoadCublasLt() {
     tried.push_back(absl::StrFormat("%s (%s)", name, dlerror()));
   }
   if (library == nullptr) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "no cuBLASLt: tried %s; install the CUDA toolkit's libraries, or set %s to the file, which "
-        "PyTorch brings, too",
-        absl::StrJoin(tried, ", "), kVariable));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("no cuBLASLt: tried %s; install the CUDA toolkit's libraries, or set %s to "
+                        "the file, which PyTorch also includes",
+                        absl::StrJoin(tried, ", "), kVariable));
   }
   auto table = std::make_unique<CublasLt>();
 #define AGMM_FIND(name)                                                                  \

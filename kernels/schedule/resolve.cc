@@ -216,14 +216,14 @@ absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology
                             const PlanOptions& options, const Gathered& gathered) {
   if (const auto& apart = gathered.apart; algorithm.name == "peer" && apart) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "algorithm peer multiplies out of the memory of one node, and ranks %d and %d, which "
+        "algorithm peer multiplies from the memory of one node, and ranks %d and %d, which "
         "gather together, are on nodes %d and %d; use ring or direct",
         apart->first, apart->second, topology.node_of_rank[apart->first],
         topology.node_of_rank[apart->second]));
   }
   if (const auto& pair = gathered.in_islands; algorithm.name == "peer" && pair) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "algorithm peer multiplies out of memory that every rank can load, and ranks %d and %d, "
+        "algorithm peer multiplies from memory that every rank can load, and ranks %d and %d, "
         "which gather together, are in islands %d and %d of node %d; use ring or direct",
         pair->first, pair->second, topology.island_of_rank[pair->first],
         topology.island_of_rank[pair->second], topology.node_of_rank[pair->first]));
@@ -273,8 +273,8 @@ std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& as
   }
   if (asked.workspace_shards > 0 && recipe.workspace_shards == 0) {
     reasons.push_back(
-        "the workspace holds all arrivals, because with more than one operand on its way they are "
-        "not used in their order");
+        "the workspace holds all arrivals, because with more than one moving operand they are not "
+        "used in order");
   }
   return reasons;
 }

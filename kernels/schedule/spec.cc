@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh& mesh,
                                            std::vector<bool>& used) {
   std::vector<int> axes;
   const Token subscript = scanner.Word();
-  if (subscript.text.empty()) return scanner.Expected("the name of a mesh axis behind \"_\"");
+  if (subscript.text.empty()) return scanner.Expected("the name of a mesh axis after \"_\"");
   if (const int bad = ResolveAxes(mesh, subscript.text, &axes); bad >= 0) {
     return scanner.ErrorAt(subscript.at + bad,
                            absl::StrFormat("\"%s\" is not an axis of mesh %s",

@@ -98,7 +98,7 @@ class Contents {
                     region.terms.ToString(), PlacedName(problem_, region.block, region.place));
       }
       if (const Region* other = At(region.place).FindOther(region.block, region.place, true)) {
-        return Fail("writes %s, which is there already (%s)",
+        return Fail("writes %s, which is already there (%s)",
                     PlacedName(problem_, region.block, region.place), Name(*other));
       }
     }

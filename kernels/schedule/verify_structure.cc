@@ -155,7 +155,7 @@ class StepCheck {
   absl::Status CheckSlots() const {
     for (const Wait& wait : step().waits) {
       if (wait.slot.rank != rank_) {
-        return Fail("waits for slot %d:%d of another rank; a slot lives at its waiter",
+        return Fail("waits for slot %d:%d of another rank; a slot belongs to its waiter",
                     wait.slot.rank, wait.slot.index);
       }
       if (wait.lag != 0 && wait.lag != 1) {
@@ -282,14 +282,14 @@ class StepCheck {
     if (m.accumulate) {
       const Multiply* before = Neighbour(m, -1);
       if (before == nullptr || before->finish) {
-        return Fail("adds to a sum on chip, but the step before in its lane leaves none of %s",
+        return Fail("adds to a sum on chip, but the previous step in its lane leaves none of %s",
                     BlockName(problem_, m.c));
       }
     }
     if (!m.finish) {
       const Multiply* after = Neighbour(m, 1);
       if (after == nullptr || !after->accumulate) {
-        return Fail("leaves a sum on chip, but the step behind in its lane does not add to %s",
+        return Fail("leaves a sum on chip, but the next step in its lane does not add to %s",
                     BlockName(problem_, m.c));
       }
     }

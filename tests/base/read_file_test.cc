@@ -42,7 +42,7 @@ TEST_F(ReadPipe, ASilentWriterIsWaitedForUntilTheDeadline) {
   Write("half");
   EXPECT_EQ(ReadFileUpTo(path_, 100, "the file x", absl::Milliseconds(20)).status(),
             absl::DeadlineExceededError(
-                "the file x has no end within 20ms; give a file in place of a pipe"));
+                "the file x did not end within 20ms; give a file instead of a pipe"));
 }
 
 TEST_F(ReadPipe, ASlowWriterIsReadToItsEnd) {

@@ -168,7 +168,7 @@ TEST(Config, AnAddressThatOtherHostsCannotUseIsRefusedInOneSentence) {
     return With(Good(), "socket:", "transport_address: \"" + address + "\" socket:");
   };
   EXPECT_THAT(ErrorOf(transport("0.0.0.0")), HasSubstr("local.transport_address: 0.0.0.0 stands"));
-  EXPECT_THAT(ErrorOf(transport("10.0.0.1:7200")), HasSubstr("has a port; give the host alone"));
+  EXPECT_THAT(ErrorOf(transport("10.0.0.1:7200")), HasSubstr("has a port; give only the host"));
 }
 
 TEST(Config, EqualAddressesHaveOneFormAfterParsing) {
@@ -178,11 +178,12 @@ TEST(Config, EqualAddressesHaveOneFormAfterParsing) {
                {"[fd00::1]:7101", "[FD00:0:0::01]:7101"}};
   for (const auto& c : cases) {
     const std::string text = With(Good(), "127.0.0.1:7101", c.one);
-    EXPECT_THAT(ErrorOf(With(text, "127.0.0.1:7102", c.other)), HasSubstr("stands twice")) << c.one;
+    EXPECT_THAT(ErrorOf(With(text, "127.0.0.1:7102", c.other)), HasSubstr("appears twice"))
+        << c.one;
     EXPECT_EQ(ParseConfig(text, "x.conf")->hash,
               ParseConfig(With(Good(), "127.0.0.1:7101", c.other), "x.conf")->hash);
   }
-  EXPECT_THAT(ErrorOf(With(Good(), "name: \"b\"", "name: \"A\"")), HasSubstr("stands twice"));
+  EXPECT_THAT(ErrorOf(With(Good(), "name: \"b\"", "name: \"A\"")), HasSubstr("appears twice"));
   EXPECT_EQ(
       ParseConfig(With(Good(), "socket:", "transport_address: \"[FD00::1]\" socket:"), "x.conf")
           ->transport_address,

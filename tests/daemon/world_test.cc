@@ -224,7 +224,7 @@ TEST(World, ADaemonWithAnotherSecretStaysOut) {
   Notification refused;
   ASSERT_TRUE(world.Start(1, config, [&](absl::Status) { refused.Notify(); }).ok());
   EXPECT_TRUE(Eventually([&] {
-    return world.Status(1).reason().find("its secret is another one; copy its local.secret file") !=
+    return world.Status(1).reason().find("its secret differs; copy its local.secret file") !=
            std::string::npos;
   })) << world.Status(1).reason();
   EXPECT_THAT(world.Status(0).reason(), HasSubstr("waiting for node b"));

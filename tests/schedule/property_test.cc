@@ -144,7 +144,7 @@ TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
     }
     EXPECT_EQ(resolved.status(),
               absl::InvalidArgumentError(
-                  "algorithm peer multiplies out of the memory of one node, and ranks 0 and "
+                  "algorithm peer multiplies from the memory of one node, and ranks 0 and "
                   "3, which gather together, are on nodes 0 and 1; use ring or direct"));
   }
 }

@@ -210,7 +210,7 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --algorithm magic",
        "agmmctl: algorithm \"magic\" is not known"},
       {"plan --shape M=8,N=8,K=8 --mesh x=4 --nodes 2 --algorithm peer",
-       "agmmctl: algorithm peer multiplies out of the memory of one node, and ranks 0 and 2, "
+       "agmmctl: algorithm peer multiplies from the memory of one node, and ranks 0 and 2, "
        "which"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 257",
        "agmmctl: --chunks: Value 257 not in range 1 to 256"},
