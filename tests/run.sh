@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# run.sh [--long] [CTEST ARGUMENTS]: installs what is missing, builds, runs the tests with failpoints,
-# then those labelled thread and address under these sanitizers; CTest's summary and the slowest ten
-# follow each of the three. Fails when any test has failed, after all have run. With arguments for
-# CTest (-R fault) it runs the first of the three alone. --long: all tests under the sanitizers, too,
-# and each fuzzer for a minute.
+# run.sh [--long] [CTEST ARGUMENTS]: installs missing packages, builds, runs the tests with
+# failpoints, and then the tests labelled thread and address under these sanitizers. CTest's summary
+# and the slowest ten tests follow each of the three. Fails if any test has failed, after all have
+# run. With arguments for CTest (-R fault) it runs the first of the three alone. --long: all tests
+# under the sanitizers, too, and each fuzzer for a minute.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,8 +20,8 @@ export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file
 configure() {
   local build=$1
   shift
-  # Most of a file's time goes into headers, so many files are compiled as one. The build that developers
-  # and users make shows what each file needs for itself.
+  # Headers take most of a file's time, so up to twenty files are compiled as one. The normal build
+  # of developers and users shows which includes a file is missing.
   local generate=(cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DAGMM_BUILD_TESTS=ON
     -DAGMM_FAILPOINTS=ON -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=20 "$@")
   if command -v ccache >/dev/null; then generate+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
@@ -33,9 +33,10 @@ configure() {
   fi
 }
 
-# check FOLDER [CTEST ARGUMENTS]. Most tests wait more than they compute, so three run at once. Debian's
-# CTest knows --test-dir; its closing lines say how many passed and which did not. Tests that pass are
-# left out here, so that those that fail are found at once; FOLDER/junit.xml keeps how long each took.
+# check FOLDER [CTEST ARGUMENTS]. Most tests wait more than they compute, so three run at once.
+# Debian's CTest knows --test-dir; its closing lines say how many passed and which did not. Passing
+# tests are left out here, so that failures are found at once; FOLDER/junit.xml has the time of each
+# test.
 failed=()
 check() {
   local build=$1 run=()

@@ -59,7 +59,7 @@ struct BenchCase {
   bool shared_host = false;     // CPU devices of one host take part
   int64_t workspace_bytes = 0;  // the most that any of its plans needs on a rank
   std::string skipped;          // the reason if it was not run
-  // Why other algorithms have no row: "ring, direct: nothing has to move".
+  // The reasons why other algorithms have no row: "ring, direct: nothing has to move".
   std::vector<std::string> left_out;
   std::vector<BenchRow> rows;  // serial, the unfused product, is the first
   PartRuns parts;

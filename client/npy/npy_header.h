@@ -9,7 +9,7 @@
 
 namespace agmm {
 
-// How a file holds a matrix.
+// The form of a matrix in a file.
 struct NpyLayout {
   int64_t rows = 0, cols = 0;
   DType dtype = DType::kF32;

@@ -1,4 +1,4 @@
-// How a lease on the contents of a tensor ends.
+// The end of a lease on the contents of a tensor.
 #pragma once
 
 namespace agmm {

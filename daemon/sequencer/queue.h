@@ -36,7 +36,7 @@ class Queue {
   // To be called after CheckRoom. Takes the job's leases; its plan is already held, or a retired
   // plan of its key is in use.
   void Add(Job* job);
-  // Takes back a job that was launched. Its plan is retired; it keeps its leases.
+  // Requeues a job that was launched. Its plan is retired; it keeps its leases.
   void Requeue(Job* job);
   // Removes a job that is launched.
   void Remove(Job* job) { jobs_.erase(job->id); }

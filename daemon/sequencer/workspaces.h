@@ -34,7 +34,7 @@ class WorkspacePool {
   //   epoch that failed is reported when no transfer into the node is under way, and drops later
   //   ones.
   // - Still later messages belong to an epoch without a launch here, and are dropped.
-  // - A peer that is lost in mid-transfer ends the generation, and with it every workspace.
+  // - A peer that is lost during a transfer ends the generation, and with it every workspace.
   void Return(uint64_t id);
   // Returns OK if Take would succeed once no workspace is lent; else its error.
   absl::Status CheckRoom(const std::vector<int>& ranks, int64_t bytes) const;

@@ -91,7 +91,7 @@ class LaunchQueue {
   // The step that holds up the launch, or its wait in the queue.
   static std::string Stall(const Launch& launch);
 
-  // Its mutex guards all members below that are not const, but for status_ and workers_.
+  // Its mutex guards all non-const members below, except status_ and workers_.
   const std::shared_ptr<Monitor> monitor_;
   std::list<Launch> queue_;
   int sleeping_ = 0;

@@ -28,7 +28,7 @@ struct Monitor {
   std::condition_variable wake;      // a launch may be ready, over or cancelled: WakeOne, WakeAll
   std::condition_variable drained;   // an executor's launch is over
   ProgressEngine* driven = nullptr;  // driven by a worker while it waits
-  std::atomic<bool> stirred{false};  // that worker shall return from it
+  std::atomic<bool> stirred{false};  // makes that worker return from it
 
   // Requires the mutex. Both wake the worker that drives.
   void WakeOne() { wake.notify_one(), Stir(); }

@@ -123,7 +123,7 @@ class CudaRun {
   void SendAll(int step);
   void Send(int step, int part, bool push, const Rows& rows);
   void Release(int step);
-  // Returns true if work that was submitted is followed by messages, or by memory to give back.
+  // Returns true if submitted work is followed by messages, or by memory to release.
   bool has_sequels() const;
   bool Done(CUevent event) { return Done(gpu_, event); }
   bool Done(Gpu& gpu, CUevent event);

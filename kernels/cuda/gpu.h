@@ -1,5 +1,5 @@
 // One GPU of this process: its primary context, its kernels and products, and the thread that
-// submits its work and looks after its events. Shared by the ranks on it.
+// submits its work and polls its events. Shared by the ranks on it.
 //
 // A stream never waits for what has not been submitted, so a call that submits may block and still
 // ends, unless the GPU hangs. The ends of work are asked for and not waited for (Await).
@@ -45,8 +45,8 @@ class Gpu {
   // The GPU with this number, opened by the first caller and shared until the last one is done with
   // it. Unless `shared`, no other process has it meanwhile. Errors: those of OpenDriver and
   // OpenCublasLt; INVALID_ARGUMENT for a number that this machine does not have;
-  // FAILED_PRECONDITION for a GPU that another daemon holds. The first caller's `on_failure` hears,
-  // once and on any thread, what failure() is from then on.
+  // FAILED_PRECONDITION for a GPU that another daemon holds. The first caller's `on_failure` is
+  // called once, on any thread, with the value of failure() from then on.
   static absl::StatusOr<std::shared_ptr<Gpu>> Open(int number, bool shared,
                                                    FailureFn on_failure = nullptr);
   ~Gpu();
@@ -159,7 +159,7 @@ class Gpu {
   std::thread thread_;
 };
 
-// Makes the GPU's context current on this thread for as long as it lives.
+// Makes the GPU's context current on this thread during its lifetime.
 class OnGpu {
  public:
   explicit OnGpu(const Gpu& gpu)

@@ -18,8 +18,8 @@ struct DeviceInfo {
   int threads = 0;
   // Devices of a node load and store each other's memory if they are in the same island.
   int island = 0;
-  // Why the device cannot be used for the rest of the process's life; empty if it can. All other
-  // fields are constant.
+  // The reason why the device cannot be used for the rest of the process's life; empty if it can.
+  // All other fields are constant.
   std::string failure = {};
 };
 

@@ -8,7 +8,7 @@
 
 namespace agmm {
 
-// Where chunks of the inputs lie at the ranks that receive them.
+// The places of the inputs' chunks at the ranks that receive them.
 enum class Arrivals {
   kPlaces,      // each in a place of the workspace
   kContiguous,  // all of an operand in one block, own shards too, so that one multiply reads it

@@ -119,7 +119,7 @@ class Builder {
                                      kComputeLane});
   }
 
-  // Where `rank` reads `block` of an input, which lies in one chunk of it.
+  // Returns the place at which `rank` reads `block` of an input, which is part of one chunk.
   Place PlaceOf(const Input& input, Rank rank, const Block& block) const {
     if (!input.flow.travels()) return ResidentPlace(problem_, block, rank);
     if (!input.whole.empty()) return PlaceWithin(NeededAt(input, rank), input.whole[rank], block);
@@ -137,8 +137,8 @@ class Builder {
     return NeededBlock(problem_, problem_.product.c, work_.parts[rank]);
   }
 
-  // Where `rank` makes `block`, of that chunk of C (-1: all of it): in its shard, or if not all of
-  // the chunk belongs there in the workspace.
+  // Returns the place at which `rank` computes `block`, of that chunk of C (-1: all of it): in its
+  // shard, or in the workspace if a part of the chunk belongs elsewhere.
   Place PlaceOfC(Rank rank, int chunk, const Block& block) {
     const Block shard = ShardBlock(problem_, block.operand, rank);
     const Block whole = chunk >= 0 ? c_.chunks().list[chunk].block : MadeAt(rank);

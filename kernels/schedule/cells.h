@@ -16,7 +16,7 @@ struct Cell {
   int sum = -1;  // the number of its sum in the workspace; -1: on chip
 };
 
-// How a product is cut at every rank.
+// The cuts of a product at every rank.
 struct Cutting {
   const Problem& problem;
   const Flow &a, &b, &c;

@@ -46,7 +46,7 @@ Line LineOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, Ran
   return line;
 }
 
-// How far it is from a holder to a rank; the smallest sends.
+// Returns the distance from a holder to a rank; the nearest holder sends.
 std::tuple<bool, bool, int, int> Distance(const Mesh& mesh, const Topology& topology, Rank holder,
                                           Rank rank) {
   int apart = 0;

@@ -9,7 +9,7 @@
 
 namespace agmm {
 
-// A rank that has a chunk, and the ranks to which it shall send it, ascending.
+// A rank that has a chunk, and the ranks to which it sends the chunk, ascending.
 struct Source {
   Rank rank = 0;
   std::vector<Rank> needers;
@@ -50,7 +50,8 @@ Grid GridOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, int
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
               const std::vector<Blocks>& needs, int row_pieces, int col_pieces, bool one_a_node);
 
-// How many of the chunks that Refine would make a rank receives, and holds or receives.
+// For the chunks that Refine would make: the number that a rank receives, and the number that it
+// holds or receives.
 struct ChunkCount {
   int64_t received = 0, read = 0;
 };

@@ -71,7 +71,7 @@ class EarlierGates {
     if (std::none_of(gates.begin() + first, gates.end(),
                      [&](const auto& gate) { return Concerns(gate); }))
       return;
-    // How far the chains are before the gates, and at the gates themselves.
+    // The positions of the chains before the gates, and at the gates themselves.
     int32_t before[Clocks::kChains] = {}, at[Clocks::kChains] = {};
     for (const Order::Gate& gate : gates) {
       const int32_t* clock = clocks_.Before(NodeOf(gate));

@@ -1,4 +1,4 @@
-// How one operand travels: its chunks, and all hops that they take.
+// The movement of one operand: its chunks, and all their hops.
 #pragma once
 
 #include <utility>

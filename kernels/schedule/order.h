@@ -1,7 +1,7 @@
 // Happens-before: the graph of a schedule unrolled over two epochs in a row, with the environment
 // of each rank in front of each epoch. Shared by Verify and Close.
 //
-//   environment(r, e) -> every step of r in e -> environment(r, e + 1), but for relay lanes
+//   environment(r, e) -> every step of r in e -> environment(r, e + 1), except relay lanes
 //   a lane's steps in their order, also from one epoch to the next
 //   producer -> waiter, inside an epoch for lag 0, from one epoch to the next for lag 1
 //   producers that a carried transfer waits for -> the multiply that carries it

@@ -13,7 +13,7 @@
 
 namespace agmm {
 
-// How a product is to be computed. The defaults leave everything open that can be chosen.
+// Options for the computation of a product. The defaults leave everything open that can be chosen.
 struct PlanOptions {
   std::string algorithm = "auto";  // or the name of one of Algorithms()
   // Pieces along M or N of each shard that travel and multiply on their own, along one of the two

@@ -63,7 +63,7 @@ struct Mesh {
   bool operator==(const Mesh&) const = default;
 };
 
-// Which mesh axes each dimension is split over, major axis first, as indices into Mesh::axes.
+// The mesh axes over which each dimension is split, major axis first, as indices into Mesh::axes.
 struct Sharding {
   std::vector<int> rows, cols;
   // Axes along which each rank holds a part of a sum that is still to be added up: {U_x}.

@@ -257,7 +257,7 @@ absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& option
   return split;
 }
 
-// Why some of what the options ask for is not kept.
+// Returns the reasons why some requested options are not kept.
 std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& asked,
                                  const Recipe& recipe) {
   std::vector<std::string> reasons;

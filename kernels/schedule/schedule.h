@@ -19,8 +19,9 @@ inline constexpr Buffer kWorkspace = -1;
 // The most bytes of a workspace.
 inline constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 46;
 
-// Where a block lies. Resident buffers get their base address at launch. Rows of a buffer begin at
-// multiples of kRowAlignBytes and so pitch_bytes is one; a block begins at any element of a row.
+// The place of a block. Resident buffers get their base address at launch. Rows of a buffer begin
+// at multiples of kRowAlignBytes, so pitch_bytes is such a multiple; a block begins at any element
+// of a row.
 struct Place {
   Rank rank = 0;
   Buffer buffer = kWorkspace;
@@ -111,7 +112,7 @@ struct Schedule {
 std::vector<int> SlotCounts(const Schedule& schedule);
 // Memory that it takes, as malloc counts it.
 int64_t SizeBytes(const Schedule& schedule);
-// Gives back the spare capacity of its vectors.
+// Releases the spare capacity of its vectors.
 void ShrinkToFit(Schedule* schedule);
 // The number of lanes of a rank: one more than its highest lane.
 int LaneCount(const std::vector<Step>& steps);

@@ -1,5 +1,5 @@
-// Where a product is cut into the local products of the ranks, and what follows from it: the blocks
-// that each rank has, needs, makes and wants. Pure arithmetic on rectangles; nothing here moves.
+// The cuts of a product into the local products of the ranks, and the blocks that each rank
+// therefore has, needs, makes and wants. Pure arithmetic on rectangles, without movement.
 #pragma once
 
 #include <cstdint>

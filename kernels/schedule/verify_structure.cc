@@ -21,7 +21,7 @@ bool Contains(const Block& outer, const Block& inner) {
          inner.cols.end <= outer.cols.end;
 }
 
-// How a step uses a place: kOwnWrite at its own rank only.
+// The use of a place by a step: kOwnWrite at its own rank only.
 enum class Use { kRead, kOwnWrite, kWrite };
 
 // Checks one step.

@@ -14,7 +14,7 @@ namespace agmm {
 // The usual size of the data in a message, and the most that a receiver accepts.
 inline constexpr int64_t kPieceBytes = int64_t{1} << 20;
 inline constexpr int64_t kMaxPieceBytes = int64_t{4} << 20;
-// How far ahead of the bytes received in order a receiver accepts a piece.
+// Largest distance from the bytes received in order at which a receiver accepts a piece.
 inline constexpr int64_t kUploadWindowBytes = int64_t{8} << 20;
 
 // Rows x columns of a tensor, and where their bytes begin in the piece that contains them.

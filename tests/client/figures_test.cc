@@ -106,7 +106,7 @@ TEST_F(Figures, OnlyTheSpreadOfRunsIndicatesABusyMachine) {
   EXPECT_EQ(BusySign({0.2, 0.5, 0.8}, "runs"), std::nullopt) << "short times vary";
   EXPECT_EQ(BusySign({4, 16}, "runs"), std::nullopt) << "too few runs to judge";
   const agmm::Figures faster = FiguresOf(problem_, {6, 6, 6}, {{16, 16, 16}, {8, 8, 8}});
-  EXPECT_EQ(faster.busy, std::nullopt) << "R and E above 1 are no sign";
+  EXPECT_EQ(faster.busy, std::nullopt) << "R and E above 1 do not show a busy machine";
 }
 
 class SampledErrorTest : public ::testing::Test {

@@ -141,7 +141,7 @@ TEST(UdpHeartbeats, SilenceIsJudgedByBoth) {
   EXPECT_TRUE(IsSilent(now, now - silence - 1, now - silence - 1));
   EXPECT_FALSE(IsSilent(now, now - silence - 1, now - silence));
   EXPECT_FALSE(IsSilent(now, now - stream, now));
-  EXPECT_TRUE(IsSilent(now, now - stream - 1, now)) << "its stream may hang for ever";
+  EXPECT_TRUE(IsSilent(now, now - stream - 1, now)) << "its stream may hang forever";
   EXPECT_EQ(SilenceOf(now, now - silence - 1), "no message for 2.5s");
   EXPECT_EQ(SilenceOf(now, now - stream - 1), "no message for 10s");
 }

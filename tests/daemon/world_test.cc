@@ -257,7 +257,7 @@ TEST(World, StrangersAreNotMembers) {
     ASSERT_TRUE(stream->Read(&from));
     EXPECT_EQ(from.refusal().field(), "local.secret");
     EXPECT_TRUE(from.proof().empty());
-    EXPECT_FALSE(stream->Read(&from)) << "a stranger was told more: " << from.ShortDebugString();
+    EXPECT_FALSE(stream->Read(&from)) << "a stranger received more: " << from.ShortDebugString();
   }
   {
     grpc::ClientContext context;

@@ -56,7 +56,7 @@ class MappingProcess : public ::testing::Test {
     std::vector<float> got(kRows * kCols, -1);
     const auto tensor = client_->Get(name, got.data(), kBytes);
     ASSERT_TRUE(tensor.ok()) << tensor.status().ToString();
-    EXPECT_TRUE(got == ones_) << name << " was written to by somebody else";
+    EXPECT_TRUE(got == ones_) << name << " was written to by another writer";
   }
   // Starts a client that writes to "A" from now on.
   std::unique_ptr<Process> StartWriter(const std::string& more = "") {
@@ -71,7 +71,7 @@ class MappingProcess : public ::testing::Test {
     return writer;
   }
   ::testing::AssertionResult WaitHeld(int64_t bytes) {
-    return world_.WaitFor(1, "so many bytes held", [&](const v1::GetStatusResponse& status) {
+    return world_.WaitFor(1, "the held bytes", [&](const v1::GetStatusResponse& status) {
       return status.ready() && HeldBytes(status) == bytes;
     });
   }

@@ -34,7 +34,7 @@ struct WorldOptions {
   std::string failpoints;                          // AGMM_FAILPOINTS of every daemon
   std::map<std::string, std::string> environment;  // more, of every daemon and of agmmctl
   std::string local;                               // more fields of `local`
-  // Where each node runs: a prefix for its command, and its IP address. Empty: on loopback. Tests
+  // The place of each node: a prefix for its command, and its IP address. Empty: on loopback. Tests
   // reach daemons elsewhere over their unix sockets.
   std::vector<std::pair<std::vector<std::string>, std::string>> hosts = {};
 };

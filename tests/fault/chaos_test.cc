@@ -252,12 +252,12 @@ class Chaos : public ::testing::Test {
   void Partition(int node) {
     network_->CutOff(node);
     absl::SleepFor(Between(2.7, 4.5));
-    network_->Mend();
+    network_->Restore();
   }
   void OneWay(int node) {
     network_->Cut(node, (node + 1 + random_() % 2) % kNodes);
     absl::SleepFor(Between(0.5, 4.5));
-    network_->Mend();
+    network_->Restore();
   }
   // Floods the node with calls of one kind, and with silent connections, from its own host or
   // another one, at the port for clients or at the port where daemons join.
@@ -345,7 +345,7 @@ TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
     absl::SleepFor(Between(0, 0.5));
     const std::string& fault = chosen[random_() % chosen.size()];
     const auto run = all.find(fault);
-    ASSERT_NE(run, all.end()) << fault << " is no fault";
+    ASSERT_NE(run, all.end()) << fault << " is not a fault";
     run->second(static_cast<int>(random_() % kNodes));
     const int count = ++faults[fault];
     if (count % 10 == 0) {

@@ -176,7 +176,7 @@ void Network::CutOff(int host) {
 
 void Network::TakeDown(int host) { Ip({"-n", names_[host], "link", "set", "eth0", "down"}); }
 
-void Network::Mend() {
+void Network::Restore() {
   std::lock_guard lock(mutex_);
   cuts_.clear();
 }

@@ -53,7 +53,7 @@ class Network {
   // Cuts `host` off from all others, both ways.
   void CutOff(int host);
   // Ends all cuts.
-  void Mend();
+  void Restore();
   // Takes down eth0 of `host`. The interface keeps its addresses.
   void TakeDown(int host);
 

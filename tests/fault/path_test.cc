@@ -184,7 +184,7 @@ TEST_F(Paths, ACutTransportEndsAPutAndIsNamed) {
   EXPECT_THAT(std::string(put.message()), HasSubstr("node n1 (" + world_->address(1) + ")"));
   EXPECT_TRUE(WaitForReason("the transport between node n"));
   EXPECT_TRUE(WaitForReason(absl::StrCat(":", kFirstPort, " did not answer (a firewall")));
-  network_->Mend();
+  network_->Restore();
   EXPECT_TRUE(world_->WaitReady(0));
 }
 
@@ -203,7 +203,7 @@ TEST_F(Paths, AWorldWhoseTransportIsCutIsNotReady) {
   CutTheTransport();
   for (int node : {0, 1}) world_->Start(node);
   EXPECT_TRUE(WaitForReason("the transport between node n"));
-  network_->Mend();
+  network_->Restore();
   EXPECT_TRUE(world_->WaitReady(0));
 }
 

@@ -186,7 +186,7 @@ std::vector<ProbeCheck> KernelChecks() {
   constexpr auto kMust = ProbeCheck::kMust;
   return {
       {kMust, "kernel.convert", "has the bits of its body on the host", ConvertsAlike},
-      {kMust, "kernel.reduce", "the same, but for those of sums that are NaN", ReducesAlike},
+      {kMust, "kernel.reduce", "the same, except those of sums that are NaN", ReducesAlike},
       {kMust, "kernel.fill", "the same", FillsAlike},
   };
 }

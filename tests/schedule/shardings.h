@@ -46,8 +46,8 @@ struct Draw {
 // against the defaults of the others.
 std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough);
 
-// One of PlansOf(draw, true), each as likely as its options are to be drawn; none if 100 draws find
-// no options that are kept.
+// One of PlansOf(draw, true), each with the probability of its options; none if 100 draws find no
+// options that are kept.
 std::optional<ShardedPlan> DrawPlan(const Draw& draw, std::mt19937_64& random);
 
 }  // namespace agmm::test

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# format.sh [--fix]: whether all of the code is as clang-format 14 lays it out; with --fix makes it so.
+# format.sh [--fix]: checks that all code has the layout of clang-format 14; with --fix, formats it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FOLDERS = ("client", "daemon", "deploy", "kernels", "proto", "tests")
 MAX_LINES = 700
 
-# Who may include whom, besides itself. A folder goes by its longest entry here.
+# The folders that each folder may include, besides itself. The longest entry for a folder counts.
 ARROWS = {
     "kernels/base": [],
     "kernels/schedule": ["kernels/base"],
@@ -25,7 +25,7 @@ ARROWS = {
     "proto": [],
     "proto/channel": [],
     "proto/convert": ["proto", "kernels/schedule", "kernels/base"],
-    # Wiring: daemon.cc makes everything, so it may see everything.
+    # daemon.cc makes all parts, so it may include everything.
     "daemon": [f"daemon/{part}" for part in ("config", "observe", "transport", "link", "sequencer", "node", "rpc")] +
               ["proto", "proto/channel", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device", "kernels/base"],
     "daemon/config": ["kernels/base"],
@@ -39,7 +39,7 @@ ARROWS = {
                     "proto/convert", "kernels/device", "kernels/schedule", "kernels/base"],
     "daemon/rpc": ["daemon/sequencer", "daemon/node", "daemon/link", "daemon/observe", "proto", "proto/convert",
                    "kernels/device", "kernels/schedule", "kernels/base"],
-    # agmm.h, the library's header, alone.
+    # agmm.h, the library's header.
     "client": [],
     "client/connect": ["proto", "proto/channel", "proto/convert", "kernels/base"],
     "client/npy": ["client/connect", "proto", "proto/convert", "kernels/base"],
@@ -48,7 +48,7 @@ ARROWS = {
     "client/examples": ["client"],
 }
 
-# Libraries that only some places may see. Tests may see them all.
+# Libraries that only some folders may include. Tests may include all of them.
 LIBRARIES = [
     (re.compile(r"(cuda|cublas|nccl|nvrtc|cupti)\w*\.h$|cutlass/|cute/"), ("kernels/cuda/",)),
     (re.compile(r"(ucp|uct|ucs)/"), ("daemon/transport/",)),
@@ -187,10 +187,9 @@ def check_names(files):
 
 
 def check_words(path, text):
-    """Comments and messages of the product are plain English."""
-    if not path.startswith("tests/") and path.endswith((".cc", ".h", ".cu", ".cuh", ".proto")):
-        for number, problem in words.check_text(text):
-            yield f"{path}:{number}: {problem}; see tests/style/words.py"
+    """Comments, messages and documents are plain English."""
+    for number, problem in words.check_file(path, text):
+        yield f"{path}:{number}: {problem}; see tests/style/words.py"
 
 
 def check_messages(path, text):
@@ -228,6 +227,20 @@ def read_tree(root):
     with open(os.path.join(root, "CMakeLists.txt"), encoding="utf-8") as file:
         files["CMakeLists.txt"] = file.read()
     return files
+
+
+def read_documents(root):
+    """All documents in Markdown, a dict of path -> text."""
+    documents = {}
+    for folder, subfolders, names in os.walk(root):
+        if folder == root:
+            subfolders[:] = [*FOLDERS, "docs"]
+        for name in names:
+            if name.endswith(".md"):
+                path = os.path.join(folder, name)
+                with open(path, encoding="utf-8") as file:
+                    documents[os.path.relpath(path, root)] = file.read()
+    return documents
 
 
 class SelfTest(unittest.TestCase):
@@ -302,12 +315,22 @@ class SelfTest(unittest.TestCase):
                          ["client/status.h, daemon/status.h: status.h names two things"])
 
     def test_words_are_plain(self):
-        for line in ("// What was there.", "int x;  // Nobody waits for it.", 'Fail("it is gone now");',
-                     "// It begins anew.", 'Fail("there are none");', "// Those that wait."):
-            self.refused("kernels/base/a.cc", line, "words.py")
-        for line in ("// Returns the number of waiters, because it is needed.", 'Key("gone");',
-                     "// It is no longer used.", "int what;"):
-            self.accepted("kernels/base/a.cc", line)
+        for path in ("kernels/base/a.cc", "tests/base/a.cc", "proto/agmm/v1/a.proto"):
+            for line in ("// What was there.", "int x;  // Nobody waits for it.", 'Fail("it is gone now");',
+                         "// It begins anew.", 'Fail("they are none");', "// Those that wait.",
+                         "// Whether it waits.", "int x;  // what they have in hand"):
+                self.refused(path, line, "words.py")
+            for line in ("// Returns the number of waiters, because it is needed.", 'Key("gone");',
+                         "// It is no longer used.", "// There is no waiter.", "int what;"):
+                self.accepted(path, line)
+        self.refused("tests/run.sh", "# What it runs.", "words.py")
+        self.accepted("tests/run.sh", "echo so many")
+
+    def test_words_of_documents_are_plain(self):
+        found = lambda *lines: [number for number, _ in words.check_document("\n".join(lines))]
+        self.assertEqual(found("IDs begin anew.", "IDs start again.", "It has `gone`."), [1])
+        self.assertEqual(found("```", "begin anew", "```", "begin anew"), [4])
+        self.assertEqual(found("| as written | as it should be |", "| begin anew | start again |", "", "begin anew"), [4])
 
     def test_messages_to_programs_name_no_flags(self):
         for line in ('Fail("see `agmmctl status`");', 'Fail("give (--endpoint)");'):
@@ -378,6 +401,12 @@ class TreeTest(unittest.TestCase):
         files = read_tree(ROOT)
         self.assertGreater(len(files), 50, "the repository was not found at " + ROOT)
         problems = check_tree(files)
+        self.assertEqual(problems, [], "\n" + "\n".join(problems))
+
+    def test_the_documents_are_plain(self):
+        documents = read_documents(ROOT)
+        self.assertIn("docs/concepts.md", documents)
+        problems = [problem for path in sorted(documents) for problem in check_words(path, documents[path])]
         self.assertEqual(problems, [], "\n" + "\n".join(problems))
 
 

@@ -1,4 +1,4 @@
-// How long tests wait, and how they wait for another thread or process.
+// Time limits of tests, and waits for another thread or process.
 #pragma once
 
 #include <chrono>

@@ -30,9 +30,9 @@ class Proxy {
   // Returns true once the connection has been cut after the requested bytes.
   bool HasCut() const { return until_cut_[kToDaemon] == 0 && until_cut_[kToClient] == 0; }
   void CutAfterToClient(int64_t bytes) { until_cut_[kToClient] = bytes; }
-  // Closes all connections, and every later one at once, until Mend.
+  // Closes all connections, and every later one at once, until Restore.
   void Break();
-  void Mend() { broken_ = false; }
+  void Restore() { broken_ = false; }
   // Closes the next connection only.
   void RefuseOne() { refuse_one_ = true; }
   int refused() const { return refused_; }
@@ -44,7 +44,7 @@ class Proxy {
 
   void Accept();
   void Pump(int client, int daemon);
-  // Whether the connection goes on.
+  // Returns true if the connection continues.
   bool PassOn(Direction direction, int from, int to);
 
   const int to_port_;

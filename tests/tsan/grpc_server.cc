@@ -58,7 +58,7 @@ void ServerContextBase::BindDeadlineAndMetadata(gpr_timespec deadline,
   (this->*theirs)(deadline, metadata);
 }
 
-// A call lets go of its server after its OnDone; Shutdown waits for the last.
+// A call releases its server after its OnDone; Shutdown waits for the last call.
 void Server::UnrefWithPossibleNotify() {
   static const auto theirs = Next(&Server::UnrefWithPossibleNotify);
   __tsan_release(&shutdown_refs_outstanding_);

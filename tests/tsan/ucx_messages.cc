@@ -42,9 +42,9 @@ extern "C" ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void
   return theirs(ep, id, header, header_length, buffer, count, param);
 }
 
-// Bytes that go straight from a tensor are read before the peer can have answered. The sanitizer's
-// own sendmsg notes the read behind the call, and is told not to (intercept_send=0,
-// tests/CMakeLists.txt).
+// Bytes that are sent directly from a tensor are read before the peer can have answered. The
+// sanitizer's own sendmsg would record the read after the call, so it is disabled
+// (intercept_send=0, tests/CMakeLists.txt).
 extern "C" ucs_status_t ucs_socket_send_nb(int fd, const void* data, size_t* bytes) {
   static const auto theirs = Next(&ucs_socket_send_nb);
   __tsan_read_range(const_cast<void*>(data), *bytes);

@@ -158,7 +158,7 @@ TEST_F(LibraryRun, EveryOutageMayLastAsLongAsTheFirst) {
   // By then its first attempt has failed.
   const int before = proxy->refused();
   EXPECT_TRUE(Eventually([&] { return proxy->refused() >= before + 2; }));
-  proxy->Mend();
+  proxy->Restore();
   const Outcome outcome = Get(future);
   EXPECT_TRUE(outcome.ok()) << outcome.status().ToString();
 }

@@ -168,7 +168,7 @@ TEST_F(Lent, FiftyQueuedShapesUseOnlyTheLaunchedJobsMemory) {
   std::vector<uint64_t> launched;
   for (int ended = 0; ended < kJobs; ++ended) {
     for (uint64_t id : Launched()) launched.push_back(id);
-    ASSERT_GT(launched.size(), ended) << "job " << jobs[ended] << " waits for ever";
+    ASSERT_GT(launched.size(), ended) << "job " << jobs[ended] << " waits forever";
     EXPECT_LE(launched.size(), ended + 2u);
     EXPECT_LE(WorkspaceBytes(), 2 * largest);
     DoneEverywhere(jobs[ended]);
@@ -251,7 +251,7 @@ TEST_F(Lent, ATensorThatTookTheRoomFailsTheJobAtItsLaunch) {
   FillAllBut(0);
   EXPECT_EQ(State(queued), v1::Job::STATE_QUEUED);
   AnswerPrepared();
-  EXPECT_EQ(State(queued), v1::Job::STATE_QUEUED) << "a launched job may yet give back enough";
+  EXPECT_EQ(State(queued), v1::Job::STATE_QUEUED) << "a launched job may still release enough";
   DoneEverywhere(running);
   EXPECT_EQ(State(running), v1::Job::STATE_SUCCEEDED);
   const v1::Job failed = *Get(queued);

@@ -123,7 +123,7 @@ TEST_F(CtlJob, AWarmSerialRunIsTheBaselineOfLaterJobs) {
     return OkJson({"job", "list"})["jobs"][0]["figures"];
   };
   EXPECT_GT(submit("serial", "1")["gemm_us"], 0) << "its own";
-  EXPECT_TRUE(submit("ring", "1")["gemm_us"].is_null()) << "a cold run is no measure for others";
+  EXPECT_TRUE(submit("ring", "1")["gemm_us"].is_null()) << "a cold run is not a baseline";
   const Json serial = submit("serial", "3"), ring = submit("ring", "3");
   EXPECT_EQ(ring["gemm_us"], serial["gemm_us"]);
   EXPECT_EQ(ring["gather_us"], serial["gather_us"]);
