@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "client/ctl/table.h"
 #include "kernels/base/units.h"
-#include "kernels/schedule/moves.h"
+#include "kernels/schedule/demand.h"
 
 namespace agmm {
 namespace {
@@ -42,7 +42,7 @@ struct Candidate {
 
 Candidate CandidateOf(const Problem& problem, const Split& split) {
   const bool needs_sum = !CheckNoSum(problem, split).ok();
-  const bool fits = needs_sum || CheckMoves(problem, split, MovesOf(problem, split)).ok();
+  const bool fits = needs_sum || CheckDemands(problem, split, DemandsOf(problem, split)).ok();
   return {split, CostOf(problem, split), needs_sum, !fits};
 }
 

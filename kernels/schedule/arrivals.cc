@@ -10,10 +10,11 @@ namespace agmm {
 namespace {
 
 // The hops by the rank that they leave, or that they reach.
-std::vector<std::vector<int>> HopsBy(const Flow& flow, Rank Flow::ChunkHop::*rank, int ranks) {
+std::vector<std::vector<int>> HopsBy(const Movement& movement, Rank Movement::ChunkHop::*rank,
+                                     int ranks) {
   std::vector<std::vector<int>> by_rank(ranks);
-  for (int i = 0; i < static_cast<int>(flow.hops().size()); ++i)
-    by_rank[flow.hops()[i].*rank].push_back(i);
+  for (int i = 0; i < static_cast<int>(movement.hops().size()); ++i)
+    by_rank[movement.hops()[i].*rank].push_back(i);
   return by_rank;
 }
 
@@ -21,17 +22,17 @@ std::vector<std::vector<int>> HopsBy(const Flow& flow, Rank Flow::ChunkHop::*ran
 // where a chunk is passed on so late that the next one could not wait for it. A send waits only for
 // multiplies of chunks that arrive before its own, and for hops of earlier steps, so that no ranks
 // wait for one another in a circle.
-void TakeTurns(const Flow& flow, int ranks, int places, DType dtype, Resources& resources,
+void TakeTurns(const Movement& movement, int ranks, int places, DType dtype, Resources& resources,
                std::vector<PlacedChunk>& arrivals) {
   std::vector<int> passed_on(arrivals.size(), 0);  // the last step in which an arrival is sent on
-  for (const Flow::ChunkHop& hop : flow.hops()) {
-    const int held = flow.ArrivalAt(hop.from, hop.chunk);
+  for (const Movement::ChunkHop& hop : movement.hops()) {
+    const int held = movement.ArrivalAt(hop.from, hop.chunk);
     if (held >= 0) passed_on[held] = std::max(passed_on[held], hop.step);
   }
   const auto block_of = [&](int hop) -> const Block& {
-    return flow.chunks().list[flow.hops()[hop].chunk].block;
+    return movement.chunks().list[movement.hops()[hop].chunk].block;
   };
-  const auto by_receiver = HopsBy(flow, &Flow::ChunkHop::to, ranks);
+  const auto by_receiver = HopsBy(movement, &Movement::ChunkHop::to, ranks);
   for (Rank rank = 0; rank < ranks; ++rank) {
     int64_t rows = 0, cols = 0;
     for (int hop : by_receiver[rank]) {
@@ -45,7 +46,7 @@ void TakeTurns(const Flow& flow, int ranks, int places, DType dtype, Resources& 
       PlacedChunk& arrival = arrivals[hop];
       if (arrival.in_place) continue;
       if (static_cast<int>(latest.size()) >= places &&
-          passed_on[latest.front()] < flow.hops()[hop].step) {
+          passed_on[latest.front()] < movement.hops()[hop].step) {
         PlacedChunk& before = arrivals[latest.front()];
         before.next = hop;
         before.lag = 0;
@@ -63,21 +64,33 @@ void TakeTurns(const Flow& flow, int ranks, int places, DType dtype, Resources& 
   }
 }
 
-// By hop of `flow`: true if it is read in place and not copied.
-std::vector<bool> InPlaceHops(const Topology& topology, const Flow& flow, Arrivals arrivals) {
-  std::vector<bool> in_place(flow.hops().size(), false);
+// By hop of `movement`: true if it is read in place and not copied.
+std::vector<bool> InPlaceHops(const Topology& topology, const Movement& movement,
+                              Arrivals arrivals) {
+  std::vector<bool> in_place(movement.hops().size(), false);
   if (arrivals != Arrivals::kInPlace) return in_place;
   // A rank that passes a chunk on needs a copy of its own.
-  std::vector<bool> passed_on(flow.hops().size(), false);
-  for (const Flow::ChunkHop& hop : flow.hops()) {
-    const int source = flow.ArrivalAt(hop.from, hop.chunk);
+  std::vector<bool> passed_on(movement.hops().size(), false);
+  for (const Movement::ChunkHop& hop : movement.hops()) {
+    const int source = movement.ArrivalAt(hop.from, hop.chunk);
     if (source >= 0) passed_on[source] = true;
   }
   for (size_t i = 0; i < in_place.size(); ++i) {
-    const Flow::ChunkHop& hop = flow.hops()[i];
+    const Movement::ChunkHop& hop = movement.hops()[i];
     in_place[i] = !passed_on[i] && topology.CanLoad(hop.from, hop.to);
   }
   return in_place;
+}
+
+std::vector<PlacedChunk> InShards(const Problem& problem, const Movement& movement,
+                                  Resources& resources) {
+  std::vector<PlacedChunk> arrivals;
+  for (const Movement::ChunkHop& hop : movement.hops()) {
+    PlacedChunk& arrival = arrivals.emplace_back();
+    arrival.place = ResidentPlace(problem, movement.chunks().list[hop.chunk].block, hop.to);
+    arrival.arrived = resources.NewSlot(hop.to);
+  }
+  return arrivals;
 }
 
 }  // namespace
@@ -92,39 +105,41 @@ Place Resources::Allocate(Rank rank, int64_t rows, int64_t cols, DType dtype) {
 int64_t Resources::most_bytes() const { return *std::max_element(bytes_.begin(), bytes_.end()); }
 
 std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& topology,
-                                       const Work& work, const Flow& flow, Arrivals how, int places,
-                                       const std::vector<Place>& whole, Resources& resources) {
+                                       const Work& work, const Movement& movement, Arrivals how,
+                                       int places, const std::vector<Place>& whole,
+                                       Resources& resources) {
+  if (movement.consumer() == Consumer::kShard) return InShards(problem, movement, resources);
   const int ranks = problem.mesh.size();
-  const DType dtype = problem.tensors[flow.operand()].dtype;
-  const std::vector<bool> in_place = InPlaceHops(topology, flow, how);
-  std::vector<PlacedChunk> arrivals(flow.hops().size());
+  const DType dtype = problem.tensors[movement.operand()].dtype;
+  const std::vector<bool> in_place = InPlaceHops(topology, movement, how);
+  std::vector<PlacedChunk> arrivals(movement.hops().size());
   // Its multiplies, hops that copy it onwards, and ranks that read it in place.
   std::vector<int> readers(arrivals.size(), 0);
   for (size_t i = 0; i < arrivals.size(); ++i) {
-    const Flow::ChunkHop& hop = flow.hops()[i];
+    const Movement::ChunkHop& hop = movement.hops()[i];
     arrivals[i].in_place = in_place[i];
     arrivals[i].next = static_cast<int>(i);
-    const int source = flow.ArrivalAt(hop.from, hop.chunk);
+    const int source = movement.ArrivalAt(hop.from, hop.chunk);
     if (in_place[i]) arrivals[i].reads = source;
     if (!in_place[i]) ++readers[i];
     if (source >= 0) ++readers[source];
   }
-  if (places > 0) TakeTurns(flow, ranks, places, dtype, resources, arrivals);
+  if (places > 0) TakeTurns(movement, ranks, places, dtype, resources, arrivals);
   // Places stand in the order in which their senders send.
-  for (const std::vector<int>& sent : HopsBy(flow, &Flow::ChunkHop::from, ranks)) {
+  for (const std::vector<int>& sent : HopsBy(movement, &Movement::ChunkHop::from, ranks)) {
     for (int i : sent) {
       PlacedChunk& arrival = arrivals[i];
       if (arrival.in_place) continue;
-      const Flow::ChunkHop& hop = flow.hops()[i];
-      const Block& block = flow.chunks().list[hop.chunk].block;
+      const Movement::ChunkHop& hop = movement.hops()[i];
+      const Block& block = movement.chunks().list[hop.chunk].block;
       if (how == Arrivals::kContiguous) {
-        arrival.place = PlaceWithin(NeededBlock(problem, flow.operand(), work.parts[hop.to]),
+        arrival.place = PlaceWithin(NeededBlock(problem, movement.operand(), work.parts[hop.to]),
                                     whole[hop.to], block);
       } else if (places == 0) {
         arrival.place = resources.Allocate(hop.to, block.rows.size(), block.cols.size(), dtype);
       }
       arrival.arrived = resources.NewSlot(hop.to);
-      const Rank next_sender = flow.hops()[arrival.next].from;
+      const Rank next_sender = movement.hops()[arrival.next].from;
       for (int r = 0; r < readers[i]; ++r)
         arrival.credits.push_back(resources.NewSlot(next_sender));
     }
@@ -132,8 +147,8 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& t
   // A chunk that is read in place lies where its sender has it, which is settled by now.
   for (size_t i = 0; i < arrivals.size(); ++i) {
     if (!in_place[i]) continue;
-    const Flow::ChunkHop& hop = flow.hops()[i];
-    const Block& block = flow.chunks().list[hop.chunk].block;
+    const Movement::ChunkHop& hop = movement.hops()[i];
+    const Block& block = movement.chunks().list[hop.chunk].block;
     PlacedChunk& arrival = arrivals[i];
     arrival.place =
         arrival.reads < 0 ? ResidentPlace(problem, block, hop.from) : arrivals[arrival.reads].place;

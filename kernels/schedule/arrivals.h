@@ -1,4 +1,4 @@
-// The arrivals of one input: where each chunk lies at the ranks that receive it, which slots tell
+// The arrivals of one operand: where each chunk lies at the ranks that receive it, which slots say
 // that it is there, and which credits let the place be written again.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/schedule/algorithm.h"
-#include "kernels/schedule/flow.h"
+#include "kernels/schedule/movement.h"
 #include "kernels/schedule/schedule.h"
 #include "kernels/schedule/split.h"
 
@@ -36,16 +36,16 @@ struct PlacedChunk {
   Slot arrived;
   // The hop whose sender waits until this one has been read, in this epoch or (lag 1) in the next.
   int next = -1, lag = 1;
-  // One for each reader, at the sender of `next`.
+  // One for each reader, at the sender of `next`. None in a shard, which is written once an epoch.
   std::vector<Slot> credits;
   size_t granted = 0;  // credits that readers have taken
 };
 
-// By hop of `flow`, with places, slots and credits. `places`: for a rank to begin with; 0: one
+// By hop of `movement`, with places, slots and credits. `places`: for a rank to begin with; 0: one
 // each. `whole`: by rank, the place of the whole operand where it is contiguous.
 std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& topology,
-                                       const Work& work, const Flow& flow, Arrivals arrivals,
-                                       int places, const std::vector<Place>& whole,
-                                       Resources& resources);
+                                       const Work& work, const Movement& movement,
+                                       Arrivals arrivals, int places,
+                                       const std::vector<Place>& whole, Resources& resources);
 
 }  // namespace agmm

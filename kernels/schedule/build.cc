@@ -12,17 +12,20 @@
 namespace agmm {
 namespace {
 
-// An input with its arrivals, by hop.
-struct Input {
-  explicit Input(const Flow& its_flow) : flow(its_flow) {}
-  const Flow& flow;
-  std::vector<Place> whole;  // by rank, where all of it lies in one block; else empty
+// A movement with its arrivals, by hop.
+struct Placed {
+  explicit Placed(const Movement& its_movement) : movement(its_movement) {}
+  bool is_read() const { return movement.consumer() == Consumer::kMultiplies; }
+  bool is_made() const { return movement.producer() == Producer::kMultiplies; }
+
+  const Movement& movement;
+  std::vector<Place> whole;  // by rank, where all of an input lies in one block; else empty
   std::vector<PlacedChunk> arrivals;
   std::vector<std::vector<Wait>> gates;  // by hop: the credits that its sender waits for
 };
 
-// A place in the workspace for what a rank makes of C for others.
-struct Beside {
+// A place in the workspace for what a rank makes for others.
+struct BesideShard {
   Place place;
   int first = 0;  // index of `computes` that writes there first
 };
@@ -33,9 +36,10 @@ struct RankSteps {
   std::vector<Step> computes;  // copies and multiplies, on the compute lane
   std::vector<Step> others;    // on the other lanes
   std::map<int, Place> sums;   // by number
-  // By chunk of C, -1 for all of it: that it has been made, and where, if it is not in the shard.
+  // By chunk of what it makes, -1 for all of it: that it has been made, and where, if that is not
+  // in the shard.
   absl::flat_hash_map<int, Slot> made;
-  absl::flat_hash_map<int, Beside> beside_shard;
+  absl::flat_hash_map<int, BesideShard> beside_shard;
   absl::flat_hash_map<Rank, Slot> begun;  // by owner of a shard that it reads or writes
   Carriers carriers;                      // indices of `computes`
   SendLanes send_lanes;
@@ -49,69 +53,66 @@ struct Use {
 
 class Builder {
  public:
-  Builder(const Problem& problem, const Topology& topology, const Work& work, const Flow& a,
-          const Flow& b, const Flow& c, const BuildOptions& options)
+  Builder(const Problem& problem, const Topology& topology, const Work& work,
+          const std::vector<Movement>& movements, const BuildOptions& options)
       : problem_(problem),
         topology_(topology),
         work_(work),
+        movements_(movements),
         options_(options),
         resources_(problem.mesh.size()),
-        a_(a),
-        b_(b),
-        c_(c),
+        placed_(movements.begin(), movements.end()),
         ranks_(problem.mesh.size(), RankSteps(problem.mesh)) {}
 
   Schedule Run() {
-    for (Input* input : {&a_, &b_}) PlaceInput(*input);
-    for (const Flow::ChunkHop& hop : c_.hops()) c_arrived_.push_back(resources_.NewSlot(hop.to));
-    const bool cut = options_.arrivals != Arrivals::kContiguous;
-    const Cutting cutting = {problem_,
-                             a_.flow,
-                             b_.flow,
-                             c_,
-                             cut && a_.flow.travels(),
-                             cut && b_.flow.travels(),
-                             cut && c_.travels(),
-                             options_.places > 0};
+    for (Placed& placed : placed_) PlaceChunks(placed);
+    const Taking taking = options_.arrivals == Arrivals::kContiguous ? Taking::kWhole
+                          : options_.places > 0                      ? Taking::kByArrival
+                                                                     : Taking::kChunks;
     for (Rank rank = 0; rank < problem_.mesh.size(); ++rank) {
-      for (const Input* input : {&a_, &b_}) CopyOwn(rank, *input);
-      AddMultiplies(rank, CellsOf(cutting, work_.parts[rank], rank));
+      for (const Placed& placed : placed_) CopyOwn(rank, placed);
+      AddMultiplies(rank, CellsOf(problem_, movements_, taking, work_.parts[rank], rank));
     }
     AddSends();
-    for (const Input* input : {&a_, &b_}) TellReaders(*input);
+    for (const Placed& placed : placed_) TellReaders(placed);
     return Assemble();
   }
 
  private:
-  Block NeededAt(const Input& input, Rank rank) const {
-    return NeededBlock(problem_, input.flow.operand(), work_.parts[rank]);
+  // The block that a rank reads of an input, or makes of a result.
+  Block NeededAt(const Placed& placed, Rank rank) const {
+    return NeededBlock(problem_, placed.movement.operand(), work_.parts[rank]);
   }
 
-  void PlaceInput(Input& input) {
-    if (!input.flow.travels()) return;
-    for (Rank rank = 0; options_.arrivals == Arrivals::kContiguous && rank < problem_.mesh.size();
-         ++rank) {
-      const Block block = NeededAt(input, rank);
-      const DType dtype = problem_.tensors[block.operand].dtype;
-      input.whole.push_back(
-          block.empty() ? Place{}
-                        : resources_.Allocate(rank, block.rows.size(), block.cols.size(), dtype));
+  void PlaceChunks(Placed& placed) {
+    const Movement& movement = placed.movement;
+    if (!movement.travels()) return;
+    if (placed.is_read() && options_.arrivals == Arrivals::kContiguous) {
+      for (Rank rank = 0; rank < problem_.mesh.size(); ++rank) {
+        const Block block = NeededAt(placed, rank);
+        placed.whole.push_back(block.empty() ? Place{} : Allocate(rank, block));
+      }
     }
-    input.arrivals = PlaceArrivals(problem_, topology_, work_, input.flow, options_.arrivals,
-                                   options_.places, input.whole, resources_);
-    input.gates.resize(input.arrivals.size());
-    for (const PlacedChunk& arrival : input.arrivals) {
+    placed.arrivals = PlaceArrivals(problem_, topology_, work_, movement, options_.arrivals,
+                                    options_.places, placed.whole, resources_);
+    placed.gates.resize(placed.arrivals.size());
+    for (const PlacedChunk& arrival : placed.arrivals) {
       for (const Slot& credit : arrival.credits)
-        input.gates[arrival.next].push_back({credit, arrival.lag});
+        placed.gates[arrival.next].push_back({credit, arrival.lag});
     }
+  }
+
+  Place Allocate(Rank rank, const Block& block) {
+    return resources_.Allocate(rank, block.rows.size(), block.cols.size(),
+                               problem_.tensors[block.operand].dtype);
   }
 
   // Copies what a rank holds of a contiguous operand, on the compute lane, so that the multiply
   // needs no slot to wait for.
-  void CopyOwn(Rank rank, const Input& input) {
+  void CopyOwn(Rank rank, const Placed& input) {
     if (input.whole.empty()) return;
     const Block needed = NeededAt(input, rank);
-    const Block own = Intersect(needed, ShardBlock(problem_, input.flow.operand(), rank));
+    const Block own = Intersect(needed, ShardBlock(problem_, needed.operand, rank));
     if (own.empty()) return;
     ranks_[rank].computes.push_back({Transfer{own,
                                               ResidentPlace(problem_, own, rank),
@@ -120,36 +121,33 @@ class Builder {
   }
 
   // Returns the place at which `rank` reads `block` of an input, which is part of one chunk.
-  Place PlaceOf(const Input& input, Rank rank, const Block& block) const {
-    if (!input.flow.travels()) return ResidentPlace(problem_, block, rank);
+  Place PlaceRead(Rank rank, const Block& block) const {
+    const Placed& input = Of(block.operand);
+    if (!input.movement.travels()) return ResidentPlace(problem_, block, rank);
     if (!input.whole.empty()) return PlaceWithin(NeededAt(input, rank), input.whole[rank], block);
-    return PlaceOfChunk(input, rank, input.flow.ChunksOf(block).front(), block);
-  }
-  Place PlaceOfChunk(const Input& input, Rank rank, int chunk, const Block& block) const {
-    const int arrival = input.flow.ArrivalAt(rank, chunk);
+    const int chunk = input.movement.ChunksOf(block).front();
+    const int arrival = input.movement.ArrivalAt(rank, chunk);
     if (arrival < 0) return ResidentPlace(problem_, block, rank);
-    return PlaceWithin(input.flow.chunks().list[chunk].block, input.arrivals[arrival].place, block);
+    return PlaceWithin(input.movement.chunks().list[chunk].block, input.arrivals[arrival].place,
+                       block);
   }
 
-  // C is made by one multiply, and not chunk by chunk.
-  bool MakesWholeC() const { return options_.arrivals == Arrivals::kContiguous && c_.travels(); }
-  Block MadeAt(Rank rank) const {
-    return NeededBlock(problem_, problem_.product.c, work_.parts[rank]);
+  // The result is made by one multiply, and not chunk by chunk.
+  bool MakesWhole(const Placed& result) const {
+    return options_.arrivals == Arrivals::kContiguous && result.movement.travels();
   }
 
-  // Returns the place at which `rank` computes `block`, of that chunk of C (-1: all of it): in its
-  // shard, or in the workspace if a part of the chunk belongs elsewhere.
-  Place PlaceOfC(Rank rank, int chunk, const Block& block) {
+  // Returns the place at which `rank` computes `block` of a result, of that chunk (-1: all that it
+  // computes): in its shard, or in the workspace if a part of the chunk belongs elsewhere.
+  Place PlaceMade(Rank rank, int chunk, const Block& block) {
+    const Placed& result = Of(block.operand);
     const Block shard = ShardBlock(problem_, block.operand, rank);
-    const Block whole = chunk >= 0 ? c_.chunks().list[chunk].block : MadeAt(rank);
+    const Block whole =
+        chunk >= 0 ? result.movement.chunks().list[chunk].block : NeededAt(result, rank);
     if (Intersect(shard, whole) == whole) return ResidentPlace(problem_, block, rank);
     RankSteps& mine = ranks_[rank];
     const auto [at, added] = mine.beside_shard.try_emplace(chunk);
-    if (added) {
-      const DType dtype = problem_.tensors[whole.operand].dtype;
-      at->second = {resources_.Allocate(rank, whole.rows.size(), whole.cols.size(), dtype),
-                    static_cast<int>(mine.computes.size())};
-    }
+    if (added) at->second = {Allocate(rank, whole), static_cast<int>(mine.computes.size())};
     return PlaceWithin(whole, at->second.place, block);
   }
 
@@ -158,8 +156,8 @@ class Builder {
     multiply.a = cell.a;
     multiply.b = cell.b;
     multiply.c = cell.c;
-    multiply.a_place = PlaceOf(a_, rank, cell.a);
-    multiply.b_place = PlaceOf(b_, rank, cell.b);
+    multiply.a_place = PlaceRead(rank, cell.a);
+    multiply.b_place = PlaceRead(rank, cell.b);
     multiply.accumulate = cell.accumulate;
     multiply.finish = cell.finish;
     if (cell.sum >= 0) {
@@ -168,7 +166,7 @@ class Builder {
         at->second = resources_.Allocate(rank, cell.c.rows.size(), cell.c.cols.size(), DType::kF32);
       multiply.acc = at->second;
     }
-    if (cell.finish) multiply.out = PlaceOfC(rank, cell.c_chunk, cell.c);
+    if (cell.finish) multiply.out = PlaceMade(rank, cell.c_chunk, cell.c);
     return {multiply, kComputeLane};
   }
 
@@ -178,48 +176,52 @@ class Builder {
     computes.reserve(computes.size() + cells.size());
     for (const Cell& cell : cells) computes.push_back(MultiplyStep(rank, cell));
     if (options_.carried) {
-      for (auto& [chunk, cell] : ranks_[rank].carriers = CarriersOf(a_.flow, b_.flow, cells, rank))
+      for (auto& [chunk, cell] : ranks_[rank].carriers = CarriersOf(movements_, cells, rank))
         cell += first;
     }
-    AddReads(rank, a_, cells, &Cell::a, first);
-    AddReads(rank, b_, cells, &Cell::b, first);
-    std::map<int, int> last;  // by chunk of C, the multiply that makes the last of it
+    for (Placed& placed : placed_) {
+      if (placed.is_read()) AddReads(rank, placed, cells, first);
+      if (placed.is_made()) AddMakes(rank, placed, cells, first);
+    }
+  }
+
+  // Says behind the last multiply of each chunk that the rank has made it, if the rank sends it.
+  void AddMakes(Rank rank, const Placed& result, const std::vector<Cell>& cells, int first) {
+    RankSteps& mine = ranks_[rank];
+    std::map<int, int> last;  // by chunk, the multiply that makes the last of it
     for (int i = 0; i < static_cast<int>(cells.size()); ++i) {
       if (cells[i].c_chunk >= 0) last[cells[i].c_chunk] = first + i;
     }
     for (const auto& [chunk, step] : last) {
-      const std::vector<Source>& sources = c_.chunks().list[chunk].sources;
+      const std::vector<Source>& sources = result.movement.chunks().list[chunk].sources;
       if (std::none_of(sources.begin(), sources.end(),
                        [&, self = rank](const Source& source) { return source.rank == self; }))
         continue;
-      computes[step].signals.push_back(ranks_[rank].made[chunk] = resources_.NewSlot(rank));
+      mine.computes[step].signals.push_back(mine.made[chunk] = resources_.NewSlot(rank));
     }
-    if (MakesWholeC() && !cells.empty()) KeepOwnC(rank);
-  }
-
-  // Behind the one multiply of a rank: says that C is made, and copies what belongs to the shard.
-  void KeepOwnC(Rank rank) {
-    RankSteps& mine = ranks_[rank];
+    if (!MakesWhole(result) || cells.empty()) return;
     mine.computes.back().signals.push_back(mine.made[-1] = resources_.NewSlot(rank));
-    const Block own = Intersect(MadeAt(rank), ShardBlock(problem_, problem_.product.c, rank));
-    if (own.empty() || own == MadeAt(rank)) return;
+    // The rank copies its part of the shard behind the one multiply.
+    const Block made = NeededAt(result, rank);
+    const Block own = Intersect(made, ShardBlock(problem_, made.operand, rank));
+    if (own.empty() || own == made) return;
     mine.computes.push_back(
-        {Transfer{own, PlaceOfC(rank, -1, own), {ResidentPlace(problem_, own, rank)}},
+        {Transfer{own, PlaceMade(rank, -1, own), {ResidentPlace(problem_, own, rank)}},
          kComputeLane});
   }
 
   // The waits and signals of a rank's multiplies for the chunks of one input. The first multiply
   // that reads a chunk waits for it and the last one gives its credit, because a lane runs in
   // order.
-  void AddReads(Rank rank, Input& input, const std::vector<Cell>& cells, Block Cell::*block,
-                int first) {
-    if (!input.flow.travels()) return;
+  void AddReads(Rank rank, Placed& input, const std::vector<Cell>& cells, int first) {
+    const Movement& movement = input.movement;
+    if (!movement.travels()) return;
     RankSteps& mine = ranks_[rank];
     std::vector<std::pair<int, Use>> uses;  // of arrivals, in the order of their first use
     absl::flat_hash_map<int, size_t> use_of;
     for (int i = 0; i < static_cast<int>(cells.size()); ++i) {
-      for (int chunk : input.flow.ChunksOf(cells[i].*block)) {
-        const int arrival = input.flow.ArrivalAt(rank, chunk);
+      for (int chunk : movement.ChunksOf(cells[i].ReadOf(movement.operand()))) {
+        const int arrival = movement.ArrivalAt(rank, chunk);
         if (arrival < 0) continue;
         const auto [at, added] = use_of.try_emplace(arrival, uses.size());
         if (added) uses.push_back({arrival, {first + i, 0}});
@@ -229,7 +231,7 @@ class Builder {
     std::map<Rank, Use> owners;  // of shards that are read in place
     for (const auto& [arrival, use] : uses) {
       if (ReadsShard(input.arrivals[arrival])) {
-        const auto [at, added] = owners.try_emplace(input.flow.hops()[arrival].from, use);
+        const auto [at, added] = owners.try_emplace(movement.hops()[arrival].from, use);
         at->second = {std::min(at->second.first, use.first), std::max(at->second.last, use.last)};
       } else {
         AddRead(input, arrival, mine.computes[use.first], mine.computes[use.last]);
@@ -249,11 +251,17 @@ class Builder {
 
   // Lets `first` wait for an arrival, and `last` give a credit to the sender of the next one in its
   // place.
-  static void AddRead(Input& input, int index, Step& first, Step& last) {
-    PlacedChunk& arrival = input.arrivals[index];
-    PlacedChunk& copied = arrival.in_place ? input.arrivals[arrival.reads] : arrival;
+  static void AddRead(Placed& placed, int index, Step& first, Step& last) {
+    PlacedChunk& arrival = placed.arrivals[index];
+    PlacedChunk& copied = arrival.in_place ? placed.arrivals[arrival.reads] : arrival;
     first.waits.push_back({arrival.arrived, 0});
-    last.signals.push_back(copied.credits[copied.granted++]);
+    if (placed.is_read()) last.signals.push_back(copied.credits[copied.granted++]);
+  }
+
+  const Placed& Of(Operand operand) const {
+    return *std::find_if(placed_.begin(), placed_.end(), [operand](const Placed& placed) {
+      return placed.movement.operand() == operand;
+    });
   }
 
   // The slot at `rank` that says that the epoch of `owner` has begun.
@@ -266,41 +274,41 @@ class Builder {
     return at->second;
   }
 
-  // The hops of both inputs by step; behind them those of C, which wait for multiplies.
+  // The hops of all inputs by step; behind them those of a result, which wait for multiplies.
   void AddSends() {
     struct Send {
-      Input* input;
+      Placed* placed;
       int hop;
     };
     std::vector<Send> sends;
-    const auto hop_of = [](const Send& send) -> const Flow::ChunkHop& {
-      return send.input->flow.hops()[send.hop];
+    const auto hop_of = [](const Send& send) -> const Movement::ChunkHop& {
+      return send.placed->movement.hops()[send.hop];
     };
-    for (Input* input : {&a_, &b_}) {
-      for (int hop = 0; hop < static_cast<int>(input->arrivals.size()); ++hop) {
-        if (!input->arrivals[hop].in_place) sends.push_back({input, hop});
+    for (Placed& placed : placed_) {
+      for (int hop = 0; hop < static_cast<int>(placed.arrivals.size()); ++hop) {
+        if (!placed.arrivals[hop].in_place) sends.push_back({&placed, hop});
       }
     }
-    std::stable_sort(sends.begin(), sends.end(),
-                     [&](const Send& x, const Send& y) { return hop_of(x).step < hop_of(y).step; });
-    const auto expect = [&](const Flow::ChunkHop& hop) {
-      ranks_[hop.from].send_lanes.Expect(BetweenNodes(hop));
+    const auto turn = [&](const Send& send) {
+      return std::pair(send.placed->is_made(), hop_of(send).step);
     };
-    for (const Send& send : sends) expect(hop_of(send));
-    for (const Flow::ChunkHop& hop : c_.hops()) expect(hop);
-    for (const Send& send : sends) AddSend(*send.input, send.hop);
-    for (int hop = 0; hop < static_cast<int>(c_.hops().size()); ++hop) AddSendOfC(hop);
+    std::stable_sort(sends.begin(), sends.end(),
+                     [&](const Send& x, const Send& y) { return turn(x) < turn(y); });
+    for (const Send& send : sends)
+      ranks_[hop_of(send).from].send_lanes.Expect(BetweenNodes(hop_of(send)));
+    for (const Send& send : sends) AddSend(*send.placed, send.hop);
   }
 
-  bool BetweenNodes(const Flow::ChunkHop& hop) const {
+  bool BetweenNodes(const Movement::ChunkHop& hop) const {
     return !topology_.SameNode(hop.from, hop.to);
   }
 
-  void AddSend(Input& input, int index) {
-    const Flow::ChunkHop& hop = input.flow.hops()[index];
-    const PlacedChunk& arrival = input.arrivals[index];
+  void AddSend(Placed& placed, int index) {
+    const Movement& movement = placed.movement;
+    const Movement::ChunkHop& hop = movement.hops()[index];
+    const PlacedChunk& arrival = placed.arrivals[index];
     RankSteps& sender = ranks_[hop.from];
-    const auto carries = sender.carriers.find({input.flow.operand(), hop.chunk});
+    const auto carries = sender.carriers.find({movement.operand(), hop.chunk});
     int carrier = carries == sender.carriers.end() ? -1 : carries->second;
     const int lane =
         carrier < 0 ? -1 : sender.carried_lanes.Take(carrier, sender.send_lanes.count());
@@ -308,49 +316,45 @@ class Builder {
     Step step;
     step.lane =
         carrier < 0 ? sender.send_lanes.Next(BetweenNodes(hop)) : sender.send_lanes.end() + lane;
-    step.waits = input.gates[index];
+    step.waits = placed.gates[index];
     step.signals.push_back(arrival.arrived);
-    if (const int held = input.flow.ArrivalAt(hop.from, hop.chunk); held >= 0)
-      AddRead(input, held, step, step);
-    const Block& block = input.flow.chunks().list[hop.chunk].block;
-    // A rank sends its own shard from where it lies, not from the copy in a contiguous operand.
-    step.op =
-        Transfer{block, PlaceOfChunk(input, hop.from, hop.chunk, block), {arrival.place}, carrier};
-    sender.others.push_back(std::move(step));
-  }
-
-  void AddSendOfC(int index) {
-    const Flow::ChunkHop& hop = c_.hops()[index];
-    RankSteps& sender = ranks_[hop.from];
-    const Block& block = c_.chunks().list[hop.chunk].block;
-    Step step;
-    step.lane = sender.send_lanes.Next(BetweenNodes(hop));
-    const int held = c_.ArrivalAt(hop.from, hop.chunk), chunk = MakesWholeC() ? -1 : hop.chunk;
-    step.waits = {{held < 0 ? sender.made.at(chunk) : c_arrived_[held], 0},
-                  {Begun(hop.from, hop.to), 0}};
-    step.signals = {c_arrived_[index]};
-    const Place from =
-        held < 0 ? PlaceOfC(hop.from, chunk, block) : ResidentPlace(problem_, block, hop.from);
-    step.op = Transfer{block, from, {ResidentPlace(problem_, block, hop.to)}};
+    const Block& block = movement.chunks().list[hop.chunk].block;
+    const int held = movement.ArrivalAt(hop.from, hop.chunk);
+    const int made = MakesWhole(placed) ? -1 : hop.chunk;
+    Place from;
+    if (held >= 0) {
+      from = placed.arrivals[held].place;
+      AddRead(placed, held, step, step);
+    } else if (placed.is_made()) {
+      from = PlaceMade(hop.from, made, block);
+      step.waits.push_back({sender.made.at(made), 0});
+    } else {
+      // From the shard, not from the copy in a contiguous operand.
+      from = ResidentPlace(problem_, block, hop.from);
+    }
+    if (movement.consumer() == Consumer::kShard) {
+      step.waits.push_back({Begun(hop.from, hop.to), 0});
+      ranks_[hop.to].exit.waits.push_back({arrival.arrived, 0});
+    }
     // The next epoch's multiply may overwrite it once it has been read.
-    if (from.buffer == kWorkspace) {
+    if (placed.is_made() && from.buffer == kWorkspace) {
       step.signals.push_back(resources_.NewSlot(hop.from));
-      const int first = sender.beside_shard.at(chunk).first;
+      const int first = sender.beside_shard.at(made).first;
       sender.computes[first].waits.push_back({step.signals.back(), 1});
     }
+    step.op = Transfer{block, from, {arrival.place}, carrier};
     sender.others.push_back(std::move(step));
-    ranks_[hop.to].exit.waits.push_back({c_arrived_[index], 0});
   }
 
   // Arrivals that other ranks of the node read in place: a join tells them.
-  void TellReaders(const Input& input) {
+  void TellReaders(const Placed& input) {
     std::map<int, Step> joins;  // by arrival
     for (const PlacedChunk& arrival : input.arrivals) {
       if (arrival.in_place && arrival.reads >= 0)
         joins[arrival.reads].signals.push_back(arrival.arrived);
     }
     for (auto& [arrival, join] : joins) {
-      RankSteps& mine = ranks_[input.flow.hops()[arrival].to];
+      RankSteps& mine = ranks_[input.movement.hops()[arrival].to];
       join.lane = mine.send_lanes.end();
       join.waits.push_back({input.arrivals[arrival].arrived, 0});
       mine.others.push_back(std::move(join));
@@ -379,19 +383,18 @@ class Builder {
   const Problem& problem_;
   const Topology& topology_;
   const Work& work_;
+  const std::vector<Movement>& movements_;
   const BuildOptions& options_;
   Resources resources_;
-  Input a_, b_;
-  const Flow& c_;
-  std::vector<Slot> c_arrived_;  // by hop of C
+  std::vector<Placed> placed_;  // by movement
   std::vector<RankSteps> ranks_;
 };
 
 }  // namespace
 
-Schedule Build(const Problem& problem, const Topology& topology, const Work& work, const Flow& a,
-               const Flow& b, const Flow& c, const BuildOptions& options) {
-  return Builder(problem, topology, work, a, b, c, options).Run();
+Schedule Build(const Problem& problem, const Topology& topology, const Work& work,
+               const std::vector<Movement>& movements, const BuildOptions& options) {
+  return Builder(problem, topology, work, movements, options).Run();
 }
 
 }  // namespace agmm

@@ -17,7 +17,8 @@ struct BuildOptions {
 };
 
 // `work`: parts of the ranks, empty where a rank makes nothing.
-Schedule Build(const Problem& problem, const Topology& topology, const Work& work, const Flow& a,
-               const Flow& b, const Flow& c, const BuildOptions& options);
+// `movements`: of every operand.
+Schedule Build(const Problem& problem, const Topology& topology, const Work& work,
+               const std::vector<Movement>& movements, const BuildOptions& options);
 
 }  // namespace agmm

@@ -1,13 +1,17 @@
 #include "kernels/schedule/carriers.h"
 
 #include <algorithm>
-#include <array>
 
 namespace agmm {
 
-Carriers CarriersOf(const Flow& a, const Flow& b, const std::vector<Cell>& cells, Rank rank) {
-  const auto reads_of = [&](const Cell& cell) {
-    return std::array{std::pair(&a, &cell.a), std::pair(&b, &cell.b)};
+Carriers CarriersOf(const std::vector<Movement>& movements, const std::vector<Cell>& cells,
+                    Rank rank) {
+  const auto for_each_read = [&](const Cell& cell, auto use) {
+    for (const Movement& input : movements) {
+      if (input.consumer() != Consumer::kMultiplies) continue;
+      const Block& block = cell.ReadOf(input.operand());
+      for (int chunk : input.ChunksOf(block)) use(input, chunk, block);
+    }
   };
   Carriers carriers;
   int latest = 0;  // the step of what has been waited for
@@ -17,18 +21,15 @@ Carriers CarriersOf(const Flow& a, const Flow& b, const std::vector<Cell>& cells
     while (on_chip) {
       const Cell& cell = cells[end++];
       on_chip = !cell.finish && cell.sum < 0;
-      for (const auto& [input, block] : reads_of(cell)) {
-        for (int chunk : input->ChunksOf(*block))
-          latest = std::max(latest, input->StepAt(rank, chunk));
-      }
+      for_each_read(cell, [&](const Movement& input, int chunk, const Block&) {
+        latest = std::max(latest, input.StepAt(rank, chunk));
+      });
     }
     for (size_t i = begin; i < end; ++i) {
-      for (const auto& [input, block] : reads_of(cells[i])) {
-        for (int chunk : input->ChunksOf(*block)) {
-          if (input->chunks().list[chunk].block == *block && input->StepAt(rank, chunk) == latest)
-            carriers.try_emplace({input->operand(), chunk}, static_cast<int>(i));
-        }
-      }
+      for_each_read(cells[i], [&](const Movement& input, int chunk, const Block& block) {
+        if (input.chunks().list[chunk].block == block && input.StepAt(rank, chunk) == latest)
+          carriers.try_emplace({input.operand(), chunk}, static_cast<int>(i));
+      });
     }
   }
   return carriers;

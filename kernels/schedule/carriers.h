@@ -15,7 +15,8 @@ using Carriers = absl::flat_hash_map<std::pair<Operand, int>, int>;
 // A send can run along with the first multiply of its chunk if the tile passes until then wait for
 // nothing that arrives in a later step than the chunk. So no ranks wait for one another in a
 // circle. `cells`: those of `rank`, in their order.
-Carriers CarriersOf(const Flow& a, const Flow& b, const std::vector<Cell>& cells, Rank rank);
+Carriers CarriersOf(const std::vector<Movement>& movements, const std::vector<Cell>& cells,
+                    Rank rank);
 
 // Lanes of one rank for carried sends, each of which keeps the order of their multiplies.
 class CarriedLanes {

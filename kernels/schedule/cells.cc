@@ -18,43 +18,84 @@ struct Group {
   int arrived() const { return cells.back().first.first; }
 };
 
-Time ArrivedAt(const Flow& flow, bool cut, const Block& block, Rank rank) {
-  Time time;
-  if (!cut) return time;
-  for (int chunk : flow.ChunksOf(block)) time = std::max(time, {flow.StepAt(rank, chunk), chunk});
-  return time;
-}
-
 bool ArrivesBefore(const std::pair<Time, Cell>& x, const std::pair<Time, Cell>& y) {
   return x.first < y.first;
 }
 
-// The cells of one block of C, which no cut of the inputs divides.
-Group GroupOf(const Cutting& cutting, const Block& c, const std::vector<Range>& slices, Rank rank) {
-  const Roles& product = cutting.problem.product;
-  Group group;
-  for (const Range& k : slices) {
-    const Ranges part = {Along(cutting.problem, product.c, c, Dim::kM),
-                         Along(cutting.problem, product.c, c, Dim::kN), k};
-    Cell cell;
-    cell.a = BlockOf(cutting.problem, product.a, part);
-    cell.b = BlockOf(cutting.problem, product.b, part);
-    cell.c = c;
-    group.cells.emplace_back(std::max(ArrivedAt(cutting.a, cutting.cut_a, cell.a, rank),
-                                      ArrivedAt(cutting.b, cutting.cut_b, cell.b, rank)),
-                             cell);
+class Cutter {
+ public:
+  Cutter(const Problem& problem, const std::vector<Movement>& movements, Taking taking, Rank rank)
+      : problem_(problem), movements_(movements), taking_(taking), rank_(rank) {}
+
+  // Where C leaves chunk by chunk, its movement. Else null.
+  const Movement* Leaving() const {
+    for (const Movement& movement : movements_)
+      if (movement.producer() == Producer::kMultiplies && IsCut(movement)) return &movement;
+    return nullptr;
   }
-  std::stable_sort(group.cells.begin(), group.cells.end(), ArrivesBefore);
-  for (auto& [time, cell] : group.cells) {
-    cell.accumulate = &cell != &group.cells.front().second;
-    cell.finish = &cell == &group.cells.back().second;
+  // Cuts a range of a dimension at the ends of the chunks of each input that has the dimension.
+  std::vector<Range> Cut(const Range& range, Dim dim) const {
+    std::vector<Range> ranges = CutAt(range, {});
+    for (const Movement& movement : movements_) {
+      if (!IsReadInChunks(movement) || !HasDim(problem_, movement.operand(), dim)) continue;
+      std::vector<Range> finer;
+      for (const Range& each : ranges) {
+        for (const Range& piece :
+             CutAt(each, Along(problem_, movement.operand(), movement.chunks(), dim)))
+          finer.push_back(piece);
+      }
+      ranges = std::move(finer);
+    }
+    return ranges;
   }
-  return group;
-}
+  // The cells of one block of C, which no cut of the inputs divides.
+  Group GroupOf(const Block& c, const std::vector<Range>& slices) const {
+    const Roles& product = problem_.product;
+    Group group;
+    for (const Range& k : slices) {
+      const Ranges part = {Along(problem_, product.c, c, Dim::kM),
+                           Along(problem_, product.c, c, Dim::kN), k};
+      Cell cell;
+      cell.a = BlockOf(problem_, product.a, part);
+      cell.b = BlockOf(problem_, product.b, part);
+      cell.c = c;
+      group.cells.emplace_back(ArrivedAt(cell), cell);
+    }
+    std::stable_sort(group.cells.begin(), group.cells.end(), ArrivesBefore);
+    for (auto& [time, cell] : group.cells) {
+      cell.accumulate = &cell != &group.cells.front().second;
+      cell.finish = &cell == &group.cells.back().second;
+    }
+    return group;
+  }
+
+ private:
+  bool IsCut(const Movement& movement) const {
+    return taking_ != Taking::kWhole && movement.travels();
+  }
+  bool IsReadInChunks(const Movement& movement) const {
+    return movement.consumer() == Consumer::kMultiplies && IsCut(movement);
+  }
+  Time ArrivedAt(const Cell& cell) const {
+    Time time;
+    for (const Movement& input : movements_) {
+      if (!IsReadInChunks(input)) continue;
+      for (int chunk : input.ChunksOf(cell.ReadOf(input.operand())))
+        time = std::max(time, {input.StepAt(rank_, chunk), chunk});
+    }
+    return time;
+  }
+
+  const Problem& problem_;
+  const std::vector<Movement>& movements_;
+  const Taking taking_;
+  const Rank rank_;
+};
 
 }  // namespace
 
-std::vector<int> ChunksMadeBy(const Problem& problem, const Flow& c, const Block& made, Rank rank) {
+std::vector<int> ChunksMadeBy(const Problem& problem, const Movement& c, const Block& made,
+                              Rank rank) {
   const Block wanted = ShardBlock(problem, problem.product.c, rank);
   std::vector<int> chunks;
   for (int chunk : c.ChunksOf(made)) {
@@ -66,40 +107,33 @@ std::vector<int> ChunksMadeBy(const Problem& problem, const Flow& c, const Block
   return chunks;
 }
 
-std::vector<Cell> CellsOf(const Cutting& cutting, const LocalProduct& part, Rank rank) {
-  const Problem& problem = cutting.problem;
+std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& movements,
+                          Taking taking, const LocalProduct& part, Rank rank) {
   if (part.empty()) return {};
-  const auto cut = [&](const Range& range, bool cuts, const Flow& flow, Dim dim) {
-    return cuts ? CutAt(range, Along(problem, flow.operand(), flow.chunks(), dim))
-                : CutAt(range, {});
-  };
-  std::vector<Range> slices;
-  for (const Range& k : cut(part.k, cutting.cut_a, cutting.a, Dim::kK)) {
-    for (const Range& slice : cut(k, cutting.cut_b, cutting.b, Dim::kK)) slices.push_back(slice);
-  }
-  const Block made = NeededBlock(problem, problem.product.c, part);
+  const Cutter cutter(problem, movements, taking, rank);
+  const Operand c = problem.product.c;
+  const Block made = NeededBlock(problem, c, part);
+  const Movement* const leaving = cutter.Leaving();
   std::vector<std::pair<int, Block>> blocks;  // with their chunks
-  if (cutting.cut_c) {
-    for (int chunk : ChunksMadeBy(problem, cutting.c, made, rank))
-      blocks.emplace_back(chunk, cutting.c.chunks().list[chunk].block);
+  if (leaving != nullptr) {
+    for (int chunk : ChunksMadeBy(problem, *leaving, made, rank))
+      blocks.emplace_back(chunk, leaving->chunks().list[chunk].block);
   } else {
     blocks.emplace_back(-1, made);
   }
+  const std::vector<Range> slices = cutter.Cut(part.k, Dim::kK);
   std::vector<Group> groups;
   for (const auto& [chunk, block] : blocks) {
     int leaves = INT_MAX;
     if (chunk >= 0) {
-      for (const Source& source : cutting.c.chunks().list[chunk].sources) {
+      for (const Source& source : leaving->chunks().list[chunk].sources) {
         if (source.rank != rank) continue;
-        for (Rank to : source.needers) leaves = std::min(leaves, cutting.c.StepAt(to, chunk));
+        for (Rank to : source.needers) leaves = std::min(leaves, leaving->StepAt(to, chunk));
       }
     }
-    const Operand c = problem.product.c;
-    const Range &rows = Along(problem, c, block, Dim::kM),
-                &cols = Along(problem, c, block, Dim::kN);
-    for (const Range& m : cut(rows, cutting.cut_a, cutting.a, Dim::kM)) {
-      for (const Range& n : cut(cols, cutting.cut_b, cutting.b, Dim::kN)) {
-        groups.push_back(GroupOf(cutting, BlockOf(problem, c, {m, n, part.k}), slices, rank));
+    for (const Range& m : cutter.Cut(Along(problem, c, block, Dim::kM), Dim::kM)) {
+      for (const Range& n : cutter.Cut(Along(problem, c, block, Dim::kN), Dim::kN)) {
+        groups.push_back(cutter.GroupOf(BlockOf(problem, c, {m, n, part.k}), slices));
         groups.back().leaves = leaves;
         for (auto& [time, cell] : groups.back().cells) cell.c_chunk = chunk;
       }
@@ -108,18 +142,19 @@ std::vector<Cell> CellsOf(const Cutting& cutting, const LocalProduct& part, Rank
   std::stable_sort(groups.begin(), groups.end(), [](const Group& x, const Group& y) {
     return std::pair(x.arrived(), x.leaves) < std::pair(y.arrived(), y.leaves);
   });
+  const bool by_arrival = taking == Taking::kByArrival;
   std::vector<std::pair<Time, Cell>> ordered;
   int sums = 0;
   for (Group& group : groups) {
     // Cells of other blocks may come between those of this one, so that its sum cannot be on chip.
-    const bool apart = cutting.by_arrival && group.cells.size() > 1;
+    const bool apart = by_arrival && group.cells.size() > 1;
     for (auto& [time, cell] : group.cells) {
       cell.sum = apart ? sums : -1;
       ordered.emplace_back(time, cell);
     }
     sums += apart;
   }
-  if (cutting.by_arrival) std::stable_sort(ordered.begin(), ordered.end(), ArrivesBefore);
+  if (by_arrival) std::stable_sort(ordered.begin(), ordered.end(), ArrivesBefore);
   std::vector<Cell> cells;
   cells.reserve(ordered.size());
   for (const auto& [time, cell] : ordered) cells.push_back(cell);

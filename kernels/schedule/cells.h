@@ -4,33 +4,34 @@
 
 #include <vector>
 
-#include "kernels/schedule/flow.h"
+#include "kernels/schedule/movement.h"
 #include "kernels/schedule/split.h"
 
 namespace agmm {
 
 struct Cell {
   Block a, b, c;
-  int c_chunk = -1;  // of C, where it is made chunk by chunk
+  int c_chunk = -1;  // of C, where C is made chunk by chunk
   bool accumulate = false, finish = true;
   int sum = -1;  // the number of its sum in the workspace; -1: on chip
+
+  // The block of an input that the cell reads.
+  const Block& ReadOf(Operand input) const { return a.operand == input ? a : b; }
 };
 
-// The cuts of a product at every rank.
-struct Cutting {
-  const Problem& problem;
-  const Flow &a, &b, &c;
-  // True if multiplies read an input, or make C, chunk by chunk, not all of it at once.
-  bool cut_a = false, cut_b = false, cut_c = false;
-  // True if multiplies take the chunks in the order of their arrival, with the sums of several
-  // slices of K in the workspace. Otherwise the slices of a block are one tile pass.
-  bool by_arrival = false;
+// How multiplies take the operands of a product that travel.
+enum class Taking {
+  kWhole,      // in one multiply of all that a rank needs
+  kChunks,     // chunk by chunk, where the slices of a block are one tile pass
+  kByArrival,  // in the order in which chunks arrive, with sums of several slices in the workspace
 };
 
-// `part`: of `rank`.
-std::vector<Cell> CellsOf(const Cutting& cutting, const LocalProduct& part, Rank rank);
+// `movements`: of the operands. `part`: of `rank`.
+std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& movements,
+                          Taking taking, const LocalProduct& part, Rank rank);
 
 // The chunks of C that `rank` computes, because it wants them itself or sends them to others.
-std::vector<int> ChunksMadeBy(const Problem& problem, const Flow& c, const Block& made, Rank rank);
+std::vector<int> ChunksMadeBy(const Problem& problem, const Movement& c, const Block& made,
+                              Rank rank);
 
 }  // namespace agmm

@@ -20,6 +20,12 @@ inline Stored StoredAs(const Problem& problem, Operand operand) {
   return {Dim::kM, Dim::kN};
 }
 
+// Returns true if the rows or the columns of `operand` are those of `dim`.
+inline bool HasDim(const Problem& problem, Operand operand, Dim dim) {
+  const Stored stored = StoredAs(problem, operand);
+  return stored.rows == dim || stored.cols == dim;
+}
+
 // Returns true if `dim` is that of the rows of `operand`, false if it is that of its columns.
 inline bool IsRows(const Problem& problem, Operand operand, Dim dim) {
   const Stored stored = StoredAs(problem, operand);

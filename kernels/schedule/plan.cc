@@ -5,28 +5,17 @@
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/build.h"
-#include "kernels/schedule/moves.h"
+#include "kernels/schedule/demand.h"
+#include "kernels/schedule/movement.h"
 
 namespace agmm {
 namespace {
-
-// The distinct ends of `one` and `other` in ascending order, of each only if its flag is set.
-std::vector<int64_t> EndsOf(bool cut_one, const std::vector<Range>& one, bool cut_other,
-                            const std::vector<Range>& other) {
-  std::vector<int64_t> ends;
-  for (const auto& [cut, ranges] : {std::pair(cut_one, &one), std::pair(cut_other, &other)}) {
-    if (!cut) continue;
-    for (const Range& range : *ranges) ends.push_back(range.end);
-  }
-  std::sort(ends.begin(), ends.end());
-  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
-  return ends;
-}
 
 // The pieces of a range between these ends.
 double PiecesOf(const Range& range, const std::vector<int64_t>& ends) {
@@ -38,38 +27,42 @@ double PiecesOf(const Range& range, const std::vector<int64_t>& ends) {
 // A floating-point number, because hostile options make more than 64 bits can count.
 double StepsOf(const Problem& problem, const Topology& topology, const Recipe& recipe) {
   const Algorithm& algorithm = *recipe.algorithm;
-  const Moves moves =
-      CutMoves(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
-  const Move* const all[] = {&moves.a, &moves.b, &moves.c};
-  Grid grids[3];
-  bool cut[3];
+  const Demands demands =
+      CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
+  std::vector<Grid> grids;  // by demand; empty where its operand is whole in each multiply
   double steps = 0;
-  for (int i = 0; i < 3; ++i) {
-    const Move& move = *all[i];
-    cut[i] = move.travels && algorithm.arrivals != Arrivals::kContiguous;
-    if (!move.travels) continue;
-    grids[i] = GridOf(move.has, move.needs, move.pieces.rows, move.pieces.cols);
+  for (const Demand& demand : demands.list) {
+    Grid& grid = grids.emplace_back();
+    if (!demand.travels) continue;
+    if (algorithm.arrivals != Arrivals::kContiguous)
+      grid = GridOf(demand.has, demand.needs, demand.pieces.rows, demand.pieces.cols);
     // On one node no input is copied.
-    if (algorithm.arrivals == Arrivals::kInPlace && !algorithm.one_a_node && i < 2) continue;
+    if (algorithm.arrivals == Arrivals::kInPlace && !algorithm.one_a_node &&
+        demand.consumer == Consumer::kMultiplies)
+      continue;
     for (const ChunkCount& count :
-         CountChunks(move.has, move.needs, move.pieces.rows, move.pieces.cols))
+         CountChunks(demand.has, demand.needs, demand.pieces.rows, demand.pieces.cols))
       steps += static_cast<double>(count.received);
   }
-  const auto ends = [&](int one, int other, Dim dim) {
-    const auto cuts = [&](int i) -> const std::vector<Range>& {
-      return Along(problem, all[i]->operand, grids[i], dim);
-    };
-    return EndsOf(cut[one], cuts(one), cut[other], cuts(other));
+  // The distinct ends of the cuts along a dimension, ascending.
+  const auto ends_along = [&](Dim dim) {
+    std::set<int64_t> ends;
+    for (size_t i = 0; i < grids.size(); ++i) {
+      const Operand operand = demands.list[i].operand;
+      if (!HasDim(problem, operand, dim)) continue;
+      for (const Range& range : Along(problem, operand, grids[i], dim)) ends.insert(range.end);
+    }
+    return std::vector<int64_t>(ends.begin(), ends.end());
   };
-  const std::vector<int64_t> m = ends(0, 2, Dim::kM), n = ends(1, 2, Dim::kN),
-                             k = ends(0, 1, Dim::kK);
-  for (size_t rank = 0; rank < moves.work.parts.size(); ++rank) {
-    const LocalProduct& part = moves.work.parts[rank];
-    if (moves.made.empty()) {
+  const std::vector<int64_t> m = ends_along(Dim::kM), n = ends_along(Dim::kN),
+                             k = ends_along(Dim::kK);
+  for (size_t rank = 0; rank < demands.work.parts.size(); ++rank) {
+    const LocalProduct& part = demands.work.parts[rank];
+    if (demands.made.empty()) {
       steps += PiecesOf(part.m, m) * PiecesOf(part.n, n) * PiecesOf(part.k, k);
       continue;
     }
-    for (const Block& c : moves.made[rank]) {
+    for (const Block& c : demands.made[rank]) {
       steps += PiecesOf(Along(problem, c.operand, c, Dim::kM), m) *
                PiecesOf(Along(problem, c.operand, c, Dim::kN), n) * PiecesOf(part.k, k);
     }
@@ -120,11 +113,10 @@ std::vector<std::string> AlgorithmNames() {
 
 int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split) {
   const Algorithm& fewest = *FindAlgorithm("hierarchical");
-  const Moves moves = CutMoves(problem, topology, split, fewest, 1, 1);
   int64_t bytes = 0;
-  for (const Move* move : {&moves.a, &moves.b, &moves.c}) {
-    if (!move->travels) continue;
-    for (const Chunk& chunk : RefineMove(problem, topology, *move, fewest).list) {
+  for (const Demand& demand : CutDemands(problem, topology, split, fewest, 1, 1).list) {
+    if (!demand.travels) continue;
+    for (const Chunk& chunk : RefineDemand(problem, topology, demand, fewest).list) {
       // A rank whose node has the chunk takes it from there.
       std::set<int> nodes;
       for (const Source& source : chunk.sources) {
@@ -133,7 +125,7 @@ int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, cons
         }
       }
       bytes += static_cast<int64_t>(nodes.size()) * chunk.block.rows.size() *
-               chunk.block.cols.size() * SizeOf(problem.tensors[move->operand].dtype);
+               chunk.block.cols.size() * SizeOf(problem.tensors[demand.operand].dtype);
     }
   }
   return bytes;
@@ -160,28 +152,25 @@ absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topolo
                                   const Recipe& recipe) {
   AGMM_RETURN_IF_ERROR(CheckNoSum(problem, recipe.split));
   const Algorithm& algorithm = *recipe.algorithm;
-  const Moves moves =
-      CutMoves(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
-  const auto flow = [&](const Move& move) {
-    // An operand that does not travel is not cut.
-    return Flow(problem, topology, move.operand,
-                move.travels ? RefineMove(problem, topology, move, algorithm) : Chunks(),
-                algorithm.route);
-  };
+  const Demands demands =
+      CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
   BuildOptions build;
   build.arrivals = algorithm.arrivals;
   build.carried = recipe.carried;
-  const Move& gathered = moves.a.travels ? moves.a : moves.b;
+  const Demand& gathered = LargestDemand(problem, demands);
   build.places = recipe.workspace_shards * gathered.pieces.rows * gathered.pieces.cols;
-  const Flow a = flow(moves.a), b = flow(moves.b), c = flow(moves.c);
-  Schedule schedule = Build(problem, topology, moves.work, a, b, c, build);
+  std::vector<Movement> movements;
+  for (const Demand& demand : demands.list)
+    movements.emplace_back(problem, topology, demand, algorithm);
+  Schedule schedule = Build(problem, topology, demands.work, movements, build);
   if (schedule.workspace_bytes > kMaxWorkspaceBytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "the plan takes a workspace of %s on every rank, and %s are the most; use smaller sizes, "
         "more ranks or a bounded workspace",
         FormatBytes(schedule.workspace_bytes), FormatBytes(kMaxWorkspaceBytes)));
   }
-  const bool local = !a.travels() && !b.travels() && !c.travels();
+  const bool local =
+      absl::c_none_of(movements, [](const Movement& movement) { return movement.travels(); });
   schedule.algorithm = local ? kLocal : algorithm.name;
   if (!local) schedule = Close(std::move(schedule));
   return recipe.transfers_only ? TransfersOf(std::move(schedule)) : schedule;

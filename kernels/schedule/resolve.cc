@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "kernels/schedule/moves.h"
+#include "kernels/schedule/demand.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 
@@ -32,10 +32,10 @@ constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
 
 // The operands that travel under a split, by the input whose shards are larger.
 struct Gathered {
-  bool nothing = true;  // no operand travels
-  bool both = false;    // A and B
-  bool inputs = false;  // one of them at least
-  bool result = false;  // C travels
+  bool nothing = true;   // no operand travels
+  bool inputs = false;   // an operand that multiplies read
+  bool several = false;  // more than one of these
+  bool result = false;   // C travels
   bool along_k = false;
   bool by_rows = false;  // the dimension of its pieces
   int64_t shard_bytes = 0;
@@ -51,8 +51,8 @@ struct Gathered {
 };
 
 // Looks for the pairs among the ranks that exchange chunks of one operand.
-void FindPairs(const Topology& topology, const Move& move, Gathered& gathered) {
-  const Grid grid = GridOf(move.has, move.needs, 1, 1);
+void FindPairs(const Topology& topology, const Demand& demand, Gathered& gathered) {
+  const Grid grid = GridOf(demand.has, demand.needs, 1, 1);
   const auto for_each_cell = [&](const Block& block, auto use) {
     if (block.empty()) return true;
     const Range rows = Grid::Within(grid.rows, block.rows),
@@ -65,9 +65,9 @@ void FindPairs(const Topology& topology, const Move& move, Gathered& gathered) {
     return true;
   };
   std::vector<std::vector<std::pair<int, Rank>>> holders(grid.size());  // (node, rank)
-  const Rank ranks = static_cast<Rank>(move.has.size());
+  const Rank ranks = static_cast<Rank>(demand.has.size());
   for (Rank rank = 0; rank < ranks; ++rank) {
-    for_each_cell(move.has[rank], [&](size_t cell) {
+    for_each_cell(demand.has[rank], [&](size_t cell) {
       holders[cell].emplace_back(topology.node_of_rank[rank], rank);
       return true;
     });
@@ -91,28 +91,34 @@ void FindPairs(const Topology& topology, const Move& move, Gathered& gathered) {
       }
       return !gathered.apart;
     };
-    for (const Block& block : move.needs[rank])
+    for (const Block& block : demand.needs[rank])
       if (!for_each_cell(block, look)) return;
   }
 }
 
-Gathered GatheredUnder(const Problem& problem, const Topology& topology, const Moves& moves) {
+Gathered GatheredUnder(const Problem& problem, const Topology& topology, const Demands& demands) {
   Gathered gathered;
-  gathered.nothing = !moves.a.travels && !moves.b.travels && !moves.c.travels;
-  gathered.both = moves.a.travels && moves.b.travels;
-  gathered.inputs = moves.a.travels || moves.b.travels;
-  gathered.result = moves.c.travels;
+  const int64_t inputs = absl::c_count_if(demands.list, [](const Demand& demand) {
+    return demand.travels && demand.consumer == Consumer::kMultiplies;
+  });
+  gathered.inputs = inputs > 0;
+  gathered.several = inputs > 1;
+  gathered.result = demands.result().travels;
+  gathered.nothing = !gathered.inputs && !gathered.result;
   if (gathered.nothing) return gathered;
-  const Move& input = LargestMove(problem, moves);
+  const Demand& input = LargestDemand(problem, demands);
   const Dim outer = OuterDim(problem, input.operand);
   const Dim cut = input.along_k ? Dim::kK : outer;
   gathered.by_rows = IsRows(problem, input.operand, cut);
   gathered.along_k = input.along_k;
   gathered.shard_bytes = ShardBytes(problem.mesh, problem.tensors[input.operand]);
-  gathered.read_again = (&input == &moves.b ? problem.a() : problem.b()).name;
+  for (const Demand& demand : demands.list) {
+    if (demand.consumer == Consumer::kMultiplies && &demand != &input)
+      gathered.read_again = problem.tensors[demand.operand].name;
+  }
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const Block& shard = input.has[rank];
-    const LocalProduct& part = moves.work.parts[rank];
+    const LocalProduct& part = demands.work.parts[rank];
     gathered.length = std::max(gathered.length, Along(problem, input.operand, shard, cut).size());
     gathered.stationary =
         std::max(gathered.stationary, part.Of(outer == Dim::kN ? Dim::kM : Dim::kN).size());
@@ -123,8 +129,8 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const M
   gathered.shared_node = static_cast<int>(nodes.size()) < topology.rank_count();
   // Ranks of one node and one island are never a pair.
   if (nodes.size() == 1 && topology.island_of_rank.empty()) return gathered;
-  for (const Move* move : {&moves.a, &moves.b, &moves.c})
-    if (move->travels && !gathered.apart) FindPairs(topology, *move, gathered);
+  for (const Demand& demand : demands.list)
+    if (demand.travels && !gathered.apart) FindPairs(topology, demand, gathered);
   return gathered;
 }
 
@@ -253,7 +259,7 @@ absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& option
   if (options.split.empty()) return ChooseSplit(problem);
   AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, options.split));
   AGMM_RETURN_IF_ERROR(CheckNoSum(problem, split));
-  AGMM_RETURN_IF_ERROR(CheckMoves(problem, split, MovesOf(problem, split)));
+  AGMM_RETURN_IF_ERROR(CheckDemands(problem, split, DemandsOf(problem, split)));
   return split;
 }
 
@@ -342,7 +348,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
         "way; rename an axis",
         split_text, problem.mesh.ToString()));
   }
-  const Gathered gathered = GatheredUnder(problem, topology, MovesOf(problem, split));
+  const Gathered gathered = GatheredUnder(problem, topology, DemandsOf(problem, split));
   std::vector<std::string> why;
   Recipe recipe = {
       FindAlgorithm(asked.algorithm), split,         asked.chunks,        asked.k_chunks,
@@ -356,7 +362,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   const Algorithm& algorithm = *recipe.algorithm;
   AGMM_RETURN_IF_ERROR(CheckAlgorithm(algorithm, topology, asked, gathered));
   // With two operands on their way, or none, uses do not follow arrivals.
-  if (gathered.both || gathered.result || gathered.nothing) recipe.workspace_shards = 0;
+  if (gathered.several || gathered.result || gathered.nothing) recipe.workspace_shards = 0;
   if (algorithm.arrivals == Arrivals::kContiguous) recipe.chunks = recipe.k_chunks = 1;
   // Shards that are read in place hide no transfers.
   int Recipe::*const along = gathered.along_k ? &Recipe::k_chunks : &Recipe::chunks;
@@ -373,7 +379,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
     FitSteps(problem, topology, asked, along, recipe, why);
     absl::c_move(NotKept(gathered, asked, recipe), std::back_inserter(why));
     if (recipe.algorithm->name == "serial" && gathered.result &&
-        CutMoves(problem, topology, split, *FindAlgorithm("serial"), 1, 1).makes_twice) {
+        CutDemands(problem, topology, split, *FindAlgorithm("serial"), 1, 1).makes_twice) {
       why.push_back(
           "serial may gather more than other algorithms, because its one multiply also makes parts "
           "of C that other ranks make");

@@ -13,6 +13,7 @@ namespace agmm {
 struct Hop {
   Rank from = 0, to = 0;
   int step = 0;
+  bool operator==(const Hop&) const = default;
 };
 
 // All that a route may know.
@@ -40,6 +41,11 @@ std::vector<Hop> HierarchicalRoute(const Spread& spread);
 // Along one mesh axis after the other. The two pieces of a chunk begin with different axes, so that
 // the links of two axes work at once.
 std::vector<Hop> TorusRoute(const Spread& spread);
+
+// The same links backwards, the last hop first, with steps mirrored between the first and the last:
+// how the parts of a sum reach the rank that would spread a chunk by `hops`. Each rank but that one
+// sends once, behind all that it receives. Reversed twice, hops are what they were.
+std::vector<Hop> Reversed(std::vector<Hop> hops);
 
 // The source and the needers as a cycle, downwards from the source. Node by node, so that a ring
 // enters each node once.

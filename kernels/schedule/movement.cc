@@ -1,18 +1,26 @@
-#include "kernels/schedule/flow.h"
+#include "kernels/schedule/movement.h"
 
 #include <algorithm>
 #include <tuple>
 
 namespace agmm {
 
-Flow::Flow(const Problem& problem, const Topology& topology, Operand operand, Chunks chunks,
-           Route route)
-    : operand_(operand), chunks_(std::move(chunks)) {
+Chunks RefineDemand(const Problem& problem, const Topology& topology, const Demand& demand,
+                    const Algorithm& algorithm) {
+  return Refine(problem.mesh, topology, demand.has, demand.needs, demand.pieces.rows,
+                demand.pieces.cols, algorithm.one_a_node);
+}
+
+Movement::Movement(const Problem& problem, const Topology& topology, const Demand& demand,
+                   const Algorithm& algorithm)
+    : operand_(demand.operand), producer_(demand.producer), consumer_(demand.consumer) {
+  if (!demand.travels) return;
+  chunks_ = RefineDemand(problem, topology, demand, algorithm);
   for (int c = 0; c < static_cast<int>(chunks_.list.size()); ++c) {
     const Chunk& chunk = chunks_.list[c];
     for (const Source& source : chunk.sources) {
       for (const Hop& hop :
-           route({source.rank, source.needers, chunk.piece, problem.mesh, topology})) {
+           algorithm.route({source.rank, source.needers, chunk.piece, problem.mesh, topology})) {
         hops_.push_back({c, hop.from, hop.to, hop.step});
       }
     }
@@ -25,7 +33,7 @@ Flow::Flow(const Problem& problem, const Topology& topology, Operand operand, Ch
     arrivals_.emplace(std::pair(hops_[i].to, hops_[i].chunk), i);
 }
 
-std::vector<int> Flow::ChunksOf(const Block& block) const {
+std::vector<int> Movement::ChunksOf(const Block& block) const {
   std::vector<int> found;
   if (block.empty()) return found;
   const auto first = [](const std::vector<Range>& cuts, int64_t begin) {

@@ -1,4 +1,4 @@
-// The movement of one operand: its chunks, and all their hops.
+// The movement of one operand: its chunks, all their hops, and what is at both ends.
 #pragma once
 
 #include <utility>
@@ -6,11 +6,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/schedule/chunks.h"
+#include "kernels/schedule/demand.h"
 #include "kernels/schedule/routes.h"
 
 namespace agmm {
 
-class Flow {
+class Movement {
  public:
   struct ChunkHop {
     int chunk = 0;
@@ -18,10 +19,13 @@ class Flow {
     int step = 0;
   };
 
-  Flow(const Problem& problem, const Topology& topology, Operand operand, Chunks chunks,
-       Route route);
+  // An operand that does not travel has no chunks.
+  Movement(const Problem& problem, const Topology& topology, const Demand& demand,
+           const Algorithm& algorithm);
 
   Operand operand() const { return operand_; }
+  Producer producer() const { return producer_; }
+  Consumer consumer() const { return consumer_; }
   const Chunks& chunks() const { return chunks_; }
   bool travels() const { return chunks_.travel; }
   // By step and then by chunk, so that a chunk arrives at a rank before it leaves it again.
@@ -41,9 +45,15 @@ class Flow {
 
  private:
   Operand operand_;
+  Producer producer_;
+  Consumer consumer_;
   Chunks chunks_;
   std::vector<ChunkHop> hops_;
   absl::flat_hash_map<std::pair<Rank, int>, int> arrivals_;
 };
+
+// The chunks that `demand` is cut into, and who sends each to whom.
+Chunks RefineDemand(const Problem& problem, const Topology& topology, const Demand& demand,
+                    const Algorithm& algorithm);
 
 }  // namespace agmm
