@@ -27,7 +27,7 @@ class Cutter {
   Cutter(const Problem& problem, const std::vector<Movement>& movements, Taking taking, Rank rank)
       : problem_(problem), movements_(movements), taking_(taking), rank_(rank) {}
 
-  // Where C leaves chunk by chunk, its movement. Else null.
+  // Returns the movement of C if C leaves chunk by chunk, else null.
   const Movement* Leaving() const {
     for (const Movement& movement : movements_)
       if (movement.producer() == Producer::kMultiplies && IsCut(movement)) return &movement;

@@ -19,7 +19,7 @@ struct Cell {
   const Block& ReadOf(Operand input) const { return a.operand == input ? a : b; }
 };
 
-// How multiplies take the operands of a product that travel.
+// The order in which multiplies take the operands that travel.
 enum class Taking {
   kWhole,      // in one multiply of all that a rank needs
   kChunks,     // chunk by chunk, where the slices of a block are one tile pass

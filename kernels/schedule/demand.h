@@ -11,7 +11,7 @@
 
 namespace agmm {
 
-// Where the blocks of an operand come from before they travel, and where they go behind that.
+// The origin of an operand's blocks before they travel, and their destination.
 enum class Producer { kShard, kMultiplies };
 enum class Consumer { kMultiplies, kShard };
 
