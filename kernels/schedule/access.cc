@@ -30,7 +30,7 @@ absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index
 }
 
 Footprint FootprintOf(const Problem& problem, const Access& access) {
-  // A write may overwrite padding; a read makes nothing of it.
+  // A write may overwrite padding; a read ignores it.
   return access.write ? PaddedFootprintOf(problem, access.block, access.place)
                       : FootprintOf(access.block, access.place);
 }

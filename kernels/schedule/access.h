@@ -1,4 +1,4 @@
-// The accesses of a step to memory, and how errors name what they touch.
+// The memory accesses of a step, and the names of the touched places in errors.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace agmm {
 
-// One read or write of a step. Executors may do all those of a step at the same time.
+// One read or write of a step. Executors may do all accesses of a step at the same time.
 struct Access {
   Rank rank = 0;  // of the step
   int step = 0;
-  int to = -1;  // the arrival that does it, as in Event; -1: the step itself
+  int to = -1;  // the arrival that makes the access, as in Event; -1: the step itself
   bool write = false;
   bool is_from = false;  // the read of Transfer::from
   Block block;
@@ -22,17 +22,17 @@ struct Access {
 };
 absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index);
 
-// The bytes that it touches; of a write, with the padding that the place owns.
+// Returns the bytes that it touches; for a write, with the padding that the place owns.
 Footprint FootprintOf(const Problem& problem, const Access& access);
 
-// Bytes that other ranks receive from a rank's memory in one epoch, by where they are: in its own
-// island, in other islands of its node, and on other nodes.
+// Bytes that other ranks receive from a rank's memory in one epoch, by the receivers' place: in its
+// own island, in other islands of its node, and on other nodes.
 struct Traffic {
   int64_t own_island = 0, other_islands = 0, other_nodes = 0;
   int64_t own_node() const { return own_island + other_islands; }
   Traffic& operator+=(const Traffic& other);
 };
-// By rank, for a schedule that verifies.
+// Returns the traffic by rank, for a schedule that verifies.
 std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedule);
 
 // "A[0:4, 0:8]".

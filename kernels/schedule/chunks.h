@@ -1,6 +1,6 @@
 // The pieces in which an operand travels: the common refinement of the blocks that ranks have and
-// the blocks that they need, in rectangles, cut further as the options ask. Ragged cuts that do not
-// nest and shards in another order come out of it, not of special cases.
+// the blocks that they need, in rectangles, cut further by the options. It also covers ragged cuts
+// that do not nest and shards in another order, without special cases.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ struct Source {
 struct Chunk {
   Block block;
   int piece = 0;                // its number among the pieces of its cell
-  std::vector<Source> sources;  // of several holders the nearest one sends
+  std::vector<Source> sources;  // if there are several holders, the nearest one sends
 };
 
 // All chunks of an operand, by rows and then by columns.
@@ -45,8 +45,9 @@ struct Grid {
 Grid GridOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, int row_pieces,
             int col_pieces);
 
-// Time and memory go by the chunks, and by how many each rank has and needs. `one_a_node`: ranks of
-// a node that has none of a chunk get it from one source, not each from its nearest.
+// Time and memory are proportional to the chunks, and to the number that each rank has and needs.
+// `one_a_node`: ranks of a node without the chunk get it from one source, instead of each from its
+// nearest.
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
               const std::vector<Blocks>& needs, int row_pieces, int col_pieces, bool one_a_node);
 
@@ -59,7 +60,7 @@ struct ChunkCount {
 std::vector<ChunkCount> CountChunks(const std::vector<Block>& has, const std::vector<Blocks>& needs,
                                     int row_pieces, int col_pieces);
 
-// Cuts `range` at all ends of `cuts` that lie in it.
+// Cuts `range` at all ends of `cuts` inside it.
 std::vector<Range> CutAt(const Range& range, const std::vector<Range>& cuts);
 
 }  // namespace agmm

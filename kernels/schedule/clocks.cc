@@ -15,8 +15,8 @@ Clocks::Clocks(const Order& order)
   for (int index : index_of) {
     edge_begin_.push_back(static_cast<int>(edges_.size()));
     for (const Order::Gate& gate : order.GatesOf(index)) {
-      // An arrival is on no chain, because those of a lane are not ordered among themselves: what
-      // it gates is only known to be after the start of its step.
+      // An arrival is on no chain, because arrivals of a lane are not ordered among themselves:
+      // events that it gates are only known to be after the start of its step.
       const int first = order.StartOf({gate.index, 0});
       edges_.push_back({RowOf(gate.index), gate.lag, order.ChainOf(gate.index),
                         order.StartOf({gate.index, 1}) - first,

@@ -1,4 +1,4 @@
-// Exact answers about an order: for some of the chains, how far each of them is before each node.
+// Exact answers about an order: for some of the chains, the position of each before each node.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace agmm {
 
-// The clocks of kChains chains at a time, because those of all would take memory for each pair of a
-// node and a chain. `order` outlives this.
+// The clocks of kChains chains at a time, because all clocks would take memory for each pair of a
+// node and a chain. `order` must outlive this.
 class Clocks {
  public:
   static constexpr int kChains = 32;
 
   explicit Clocks(const Order& order);
-  // Computes those of the chains from block * kChains on.
+  // Computes the clocks of the chains from block * kChains on.
   void Compute(int block);
   static int BlockOf(int chain) { return chain / kChains; }
   int blocks() const { return (order_.chains() + kChains - 1) / kChains; }
@@ -26,18 +26,19 @@ class Clocks {
     const int row = node.epoch * order_.nodes() + RowOf(node.index);
     return &clocks_[static_cast<size_t>(row) * kChains];
   }
-  // The same for one chain of the block.
+  // Like Before, for one chain of the block.
   int32_t Before(const Order::Node& node, int chain) const { return Before(node)[chain % kChains]; }
 
  private:
-  // A gate, with all that a pass needs of it in one place.
+  // A gate, with everything that a pass needs in one place.
   struct Edge {
     int row = 0, lag = 0;       // of the gate
     int chain = 0, length = 0;  // of one epoch, in positions
     int position = 0;           // behind it, in epoch 0
   };
 
-  // Rows are in the order of the sequence, behind the environments: most gates are a little before.
+  // Rows are in the order of the sequence, after the environments, so most gates are shortly before
+  // their node.
   int RowOf(int index) const {
     const int place = order_.PlaceOf(index);
     return place < 0 ? order_.RankOf(index) : ranks_ + place;

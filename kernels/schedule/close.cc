@@ -1,6 +1,6 @@
 // Every schedule has one smallest set of waits with the same order of accesses: the transitive
-// reduction of its graph. Each wait in it carries some order alone, so that dropping one is a fault
-// that Verify finds.
+// reduction of its graph. Each wait in it is the only one that gives some order, so Verify finds a
+// fault if any is dropped.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -22,11 +22,12 @@ int CarrierOf(const Step& step) {
   return transfer != nullptr ? transfer->carrier : -1;
 }
 
-// A join that signals nothing; at the end of its lane it gates the end of the epoch, no step.
+// Returns true for a join that signals nothing. At the end of its lane it gates the end of the
+// epoch, but no step.
 bool IsIdleJoin(const Step& step) { return IsJoin(step) && step.signals.empty(); }
 
-// The steps that gate the end of a rank's epoch: the last one of each lane but relay lanes, in
-// their order.
+// Returns the steps that gate the end of a rank's epoch: the last one of each lane except relay
+// lanes, in their order.
 std::vector<int> LaneEnds(const std::vector<Step>& steps, Rank rank) {
   std::vector<int> ends;
   std::vector<bool> passed = RelayLanes(steps, rank);
@@ -38,8 +39,8 @@ std::vector<int> LaneEnds(const std::vector<Step>& steps, Rank rank) {
   return ends;
 }
 
-// Returns true if all that a step does is one copy to another rank. Then it has touched its memory
-// once the copy has arrived.
+// Returns true if a step is a single copy to another rank. Once that copy has arrived, the step no
+// longer touches memory.
 bool IsOneSend(const Step& step, Rank rank) {
   const auto* transfer = std::get_if<Transfer>(&step.op);
   return transfer != nullptr && transfer->to.size() == 1 && transfer->to[0].rank != rank;
@@ -63,7 +64,7 @@ class EarlierGates {
     }
   }
   int blocks() const { return clocks_.blocks(); }
-  // From here on, Find looks at the chains of `block`.
+  // From here on, Find examines the chains of `block`.
   void Compute(int block) { clocks_.Compute(block_ = block); }
   // Calls `found` with the position of each, from `first` on.
   template <typename Found>
@@ -128,7 +129,7 @@ class EarlierGates {
     }
     return false;
   }
-  // Returns true if the block can say anything about the gate.
+  // Returns true if the block has information about the gate.
   bool Concerns(const Order::Gate& gate) const {
     if (gate.arrival >= 0) return IsAwaitedInBlock(gate.arrival);
     if (InBlock(gate.index) || is_entry_[gate.index]) return true;
@@ -144,7 +145,7 @@ class EarlierGates {
   const Order& order_;
   Clocks clocks_;
   std::vector<int> sends_;      // by node: the arrival of a step that is one send; else -1
-  std::vector<bool> is_entry_;  // joins behind nothing but the environment
+  std::vector<bool> is_entry_;  // joins gated only by the environment
   int block_ = 0;
 };
 
@@ -168,7 +169,8 @@ class Closer {
     }
   }
 
-  // True if a join lost its last wait: then it may begin its rank's epoch, and be implied itself.
+  // Returns true if a join lost its last wait: it may then begin its rank's epoch, and be implied
+  // itself.
   bool Run() {
     bool freed = false;
     for (Rank rank = 0; rank < Ranks(); ++rank) {
@@ -187,7 +189,7 @@ class Closer {
   }
 
  private:
-  // Gates that are looked at together, and what was found.
+  // Gates that are examined together, and the findings.
   struct Marks {
     explicit Marks(absl::Span<const Order::Gate> all)
         : gates(all.begin(), all.end()), earlier(all.size()), removed(all.size()) {}
@@ -195,8 +197,8 @@ class Closer {
     std::vector<Order::Gate> gates;
     std::vector<bool> earlier, removed;
 
-    // Returns true if the gate at `at`, of those in [begin, end), comes before another one or is
-    // one of two.
+    // Returns true if the gate at `at`, among the gates in [begin, end), comes before another one
+    // or is a duplicate.
     bool Implied(size_t at, size_t begin, size_t end) const {
       if (earlier[at]) return true;
       for (size_t i = begin; i < end; ++i)
@@ -293,7 +295,7 @@ class Closer {
 };
 
 // Removes signals that no step waits for, unless that would move an arrival's signal from its
-// position. True if a join lost its last signal.
+// position. Returns true if a join lost its last signal.
 bool RemoveIdleSignals(Schedule& schedule) {
   absl::flat_hash_set<std::pair<Rank, int>> awaited;
   for (const auto& steps : schedule.ranks) {
@@ -317,7 +319,7 @@ bool RemoveIdleSignals(Schedule& schedule) {
 }
 
 // Moves the waits of joins that signal nothing to the next step of the lane, and drops joins
-// without waits. True if it changed the schedule.
+// without waits. Returns true if the schedule changed.
 bool RemoveIdleJoins(Schedule& schedule) {
   bool changed = false;
   for (std::vector<Step>& steps : schedule.ranks) {
@@ -329,7 +331,7 @@ bool RemoveIdleJoins(Schedule& schedule) {
       if (IsIdleJoin(step)) {
         size_t next = s + 1;
         while (next < steps.size() && steps[next].lane != step.lane) ++next;
-        // Not to a carried transfer, whose waits would gate its multiply too.
+        // Does not move them to a carried transfer, whose waits would also gate its multiply.
         if (next < steps.size() && CarrierOf(steps[next]) < 0) {
           steps[next].waits.insert(steps[next].waits.end(), step.waits.begin(), step.waits.end());
           step.waits.clear();
@@ -382,7 +384,7 @@ void Renumber(Schedule& schedule) {
 Schedule Close(Schedule closed) {
   while (true) {
     const absl::StatusOr<Order> order = Order::Build(closed);
-    if (!order.ok()) return closed;  // it cannot run, and Verify refuses it
+    if (!order.ok()) return closed;  // the schedule cannot run, and Verify refuses it
     const bool freed = Closer(closed, *order).Run();
     const bool silenced = RemoveIdleSignals(closed);
     const bool removed = RemoveIdleJoins(closed);

@@ -192,7 +192,8 @@ bool Order::GatesBundle(const Gate& gate, int index) const {
 }
 
 absl::Status Order::Sort(const Schedule& schedule) {
-  // By bundle: the number of its gates that are not in the sequence yet, and what it gates.
+  // By bundle: the number of its gates that are not in the sequence yet, and the bundles that it
+  // gates.
   std::vector<int> missing(nodes(), 0), gated_begin(nodes() + 2, 0), gated;
   place_.assign(nodes(), -1);
   std::vector<bool> environment(nodes(), false);
@@ -234,7 +235,7 @@ absl::Status Order::Sort(const Schedule& schedule) {
 }
 
 absl::Status Order::Cycle(const Schedule& schedule, const std::vector<int>& missing) const {
-  // Every bundle that is left has a gate that is left, so walking back along gates ends in a cycle.
+  // Every remaining bundle has a remaining gate, so a walk back along gates ends in a cycle.
   const auto gate_left = [&](int bundle) -> std::pair<int, Gate> {
     for (int i = member_begin_[bundle]; i < member_begin_[bundle + 1]; ++i) {
       for (const Gate& gate : GatesOf(members_[i])) {

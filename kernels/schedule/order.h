@@ -43,8 +43,8 @@ std::string StepName(const Schedule& schedule, Rank rank, int step);
 // Returns true if signals[position] belongs to an arrival at another rank.
 bool IsArrival(const Step& step, Rank rank, int position);
 
-// The graph in flat arrays: time and memory are linear in the steps and their waits. Questions
-// (questions.h) are answered from it.
+// The graph in flat arrays: time and memory are linear in the steps and their waits. It answers the
+// questions in questions.h.
 class Order {
  public:
   // A step or an environment in one of the epochs.
@@ -56,7 +56,7 @@ class Order {
   struct Gate {
     int index = 0;     // of the node
     int arrival = -1;  // an arrival of that node; -1: its end
-    int lag = 0;       // how many epochs before the gated node's
+    int lag = 0;       // the number of epochs before the gated node's
     bool operator==(const Gate&) const = default;
   };
   struct Waiter {
@@ -71,9 +71,9 @@ class Order {
   // An order of an epoch's steps, (rank, step), that respects every lane and every wait. The steps
   // of a bundle stand together.
   const std::vector<std::pair<Rank, int>>& sequence() const { return sequence_; }
-  // The event that raises a slot in `epoch`.
+  // Returns the event that raises a slot in `epoch`.
   Event Source(const Slot& slot, int epoch) const;
-  // The step before `step` in its lane and epoch, or -1.
+  // Returns the step before `step` in its lane and epoch, or -1.
   int LanePredecessor(Rank rank, int step) const;
 
   // Nodes of one epoch.
@@ -84,13 +84,13 @@ class Order {
   }
   Rank RankOf(int index) const { return rank_[index]; }
   bool IsEnvironment(int index) const { return place_[index] < 0; }
-  // Returns true if it is a step of a relay lane, which no environment is ordered with.
+  // Returns true for a step of a relay lane, which is not ordered with any environment.
   bool IsRelay(int index) const { return is_relay_[chain_[index]]; }
-  // The place in sequence(); -1 for environments.
+  // Returns the place in sequence(); -1 for environments.
   int PlaceOf(int index) const { return place_[index]; }
   // The predecessor in the lane, the step's own waits, and those of the transfers that it carries,
   // in this order. The predecessor of a lane's first step is the environment, or in a relay lane
-  // the last step of the epoch before. Of an environment: the end of the epoch before.
+  // the last step of the epoch before. For an environment: the end of the previous epoch.
   absl::Span<const Gate> GatesOf(int index) const {
     return absl::MakeConstSpan(gates_).subspan(gate_begin_[index],
                                                gate_begin_[index + 1] - gate_begin_[index]);
@@ -119,11 +119,11 @@ class Order {
   absl::Status IndexSteps(const Schedule& schedule);
   absl::Status IndexWaits(const Schedule& schedule);
   absl::Status Sort(const Schedule& schedule);
-  // The error for steps of which some gates are `missing`, by bundle.
+  // Returns the error for steps with `missing` gates, by bundle.
   absl::Status Cycle(const Schedule& schedule, const std::vector<int>& missing) const;
   void IndexBundles(const Schedule& schedule);
-  // Returns true if the gate of a node gates its bundle. It does not if it is the step before the
-  // node in a lane of the same bundle.
+  // Returns true if the gate of a node gates its bundle. It does not gate the bundle if it is the
+  // step before the node in a lane of the same bundle.
   bool GatesBundle(const Gate& gate, int index) const;
   const Producer* ProducerOf(const Slot& slot) const;
   // Appends the gates of `wait`, which gates the node `index`.
@@ -132,8 +132,8 @@ class Order {
   std::vector<int> first_node_;  // by rank; one more at the end
   // By node.
   std::vector<int> rank_, chain_, position_, place_, arrival_begin_, gate_begin_;
-  // The first multiply of the tile pass that a step belongs to or that carries it, or else the step
-  // itself; and the nodes by bundle, in their order.
+  // The bundle of each step: the first multiply of the tile pass that contains or carries it, or
+  // else the step itself; and the nodes by bundle, in their order.
   std::vector<int> bundle_, members_, member_begin_;
   std::vector<bool> is_carried_;
   std::vector<int> chain_length_;  // nodes of one epoch

@@ -7,8 +7,8 @@
 
 namespace agmm {
 
-// By rank: the names of the steps that stand in the schedule, ascending; empty for a rank all of
-// whose steps do.
+// By rank: the names of the steps in the schedule, ascending; empty for a rank with all of its
+// steps.
 using StepNames = std::vector<std::vector<int>>;
 
 struct SchedulePart {
@@ -16,12 +16,13 @@ struct SchedulePart {
   StepNames names;
 };
 
-// All steps of the ranks that are `mine`, and those of other ranks that signal one of them: what
-// arrives here. A step that writes at a rank signals it, so these are all that write here. `mine`:
-// by rank.
+// Returns all steps of the ranks that are `mine` (by rank), and the steps of other ranks that
+// signal one of them. A step that writes at a rank signals it, so these are all steps that write
+// here.
 SchedulePart PartOf(Schedule whole, const std::vector<bool>& mine);
 
-// The step of this name, or null if the part has none. `names` may be null: for a whole schedule.
+// Returns the step of this name, or null if the part does not have it. `names` is null for a whole
+// schedule.
 const Step* FindStep(const Schedule& schedule, const StepNames* names, Rank rank, int name);
 
 }  // namespace agmm

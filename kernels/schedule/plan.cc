@@ -17,14 +17,14 @@
 namespace agmm {
 namespace {
 
-// The pieces of a range between these ends.
+// Returns the number of pieces of a range between these ends.
 double PiecesOf(const Range& range, const std::vector<int64_t>& ends) {
   if (range.empty()) return 0;
   const auto first = std::upper_bound(ends.begin(), ends.end(), range.begin);
   return static_cast<double>(std::lower_bound(first, ends.end(), range.end) - first + 1);
 }
 
-// A floating-point number, because hostile options make more than 64 bits can count.
+// Returns a floating-point number, because hostile options give more steps than 64 bits can count.
 double StepsOf(const Problem& problem, const Topology& topology, const Recipe& recipe) {
   const Algorithm& algorithm = *recipe.algorithm;
   const Demands demands =
@@ -70,7 +70,7 @@ double StepsOf(const Problem& problem, const Topology& topology, const Recipe& r
   return steps;
 }
 
-// The algorithm of a plan in which nothing travels, whatever was asked for.
+// The algorithm of a plan in which nothing travels, for any requested algorithm.
 constexpr char kLocal[] = "local";
 
 }  // namespace
@@ -117,7 +117,7 @@ int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, cons
   for (const Demand& demand : CutDemands(problem, topology, split, fewest, 1, 1).list) {
     if (!demand.travels) continue;
     for (const Chunk& chunk : RefineDemand(problem, topology, demand, fewest).list) {
-      // A rank whose node has the chunk takes it from there.
+      // A rank whose node has the chunk gets it from there.
       std::set<int> nodes;
       for (const Source& source : chunk.sources) {
         for (Rank to : source.needers) {
@@ -135,7 +135,7 @@ PlanCost CostOf(const Problem& problem, const Topology& topology, const Recipe& 
   // Measured with plans of 400,000 to two million steps: 1,100 to 1,500 bytes (NOTES.md).
   constexpr double kStepBytes = 1600;
   const auto whole = [](double number) {
-    return static_cast<int64_t>(std::min(number, 9e18));  // what an int64_t can hold
+    return static_cast<int64_t>(std::min(number, 9e18));  // fits into an int64_t
   };
   const double steps = StepsOf(problem, topology, recipe);
   return {whole(steps), whole(steps * kStepBytes)};

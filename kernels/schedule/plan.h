@@ -16,16 +16,17 @@ namespace agmm {
 // Options for the computation of a product. The defaults leave everything open that can be chosen.
 struct PlanOptions {
   std::string algorithm = "auto";  // or the name of one of Algorithms()
-  // Pieces along M or N of each shard that travel and multiply on their own, along one of the two
-  // where C travels; 0: chosen.
+  // Pieces of each shard along M or N that are sent and multiplied separately; along only one of
+  // the two if C travels; 0: chosen.
   int chunks = 0;
   int k_chunks = 0;   // pieces along K; 0: chosen
-  std::string split;  // which axes cut M, N and K, as "M=x,N=y" or "none"; empty: chosen
-  // The gathered shards for which a rank has room at a time, from 2; 0: all. More, where a route
-  // passes shards on so late that they would wait for one another.
+  std::string split;  // axes that cut M, N and K, as "M=x,N=y" or "none"; empty: chosen
+  // The number of gathered shards for which a rank has room at a time, from 2; 0: all. A rank has
+  // room for more if the route forwards shards so late that they would otherwise wait for one
+  // another.
   int workspace_shards = 0;
   bool carried = false;  // sends name the multiply whose tiles feed them
-  // Without the multiplies, to time what a plan moves. C is not made.
+  // Leaves out the multiplies, to time a plan's transfers. C is not computed.
   bool transfers_only = false;
   bool operator==(const PlanOptions&) const = default;
 };
@@ -41,8 +42,9 @@ inline constexpr int kMaxChunks = 256;
 // seconds; both grow faster than the number.
 inline constexpr int64_t kMaxPlanSteps = 1 << 17;
 
-// About how many steps a plan has, without joins and copies of a rank's own blocks, or somewhat
-// more; and the memory that it takes to plan and to prove it. The time goes by the steps, too.
+// An estimate of a plan's steps, without joins and copies of a rank's own blocks, which may be
+// somewhat high; and the memory for planning and proving it. The time is proportional to the steps,
+// too.
 struct PlanCost {
   int64_t steps = 0, bytes = 0;
 };
@@ -51,32 +53,32 @@ PlanCost CostOf(const Problem& problem, const Topology& topology, const Recipe& 
 // The values of PlanOptions::algorithm.
 std::vector<std::string> AlgorithmNames();
 
-// The plan whose time is T_ag, the gather alone: a route with the fewest bytes between nodes, and
-// copies within a node only between ranks that cannot load each other's memory.
+// Returns the options of the plan whose time is T_ag, the gather alone: a route with the fewest
+// bytes between nodes, and copies within a node only between ranks that cannot load each other's
+// memory.
 PlanOptions GatherAlone();
 
-// The bytes that have to cross between nodes in an epoch of any plan of this split: each node gets
-// what its ranks need and none of them has, once.
+// Returns the bytes that must cross between nodes in an epoch of any plan of this split: each node
+// gets the bytes that its ranks need and none of them has, once.
 int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split);
 
 struct ResolvedOptions {
   Recipe recipe;
-  std::string why;  // one sentence on what was chosen; empty where all that was asked for was kept
+  std::string why;  // one sentence about the choices; empty if all requested options were kept
 };
-// Chooses the options that were left open, so that the plan has at most kMaxPlanSteps steps where a
-// choice can bring that about. `problem` is valid.
-// Errors: INVALID_ARGUMENT for an unknown algorithm, a split that names no axis of the mesh, a
-// count out of range, options that exclude each other, or more blocks between ranks than can be
-// looked at; UNIMPLEMENTED for a split that needs a sum.
+// Chooses the open options, so that the plan has at most kMaxPlanSteps steps if a choice can
+// achieve that. `problem` is valid. Errors: INVALID_ARGUMENT for an unknown algorithm, a split that
+// names no axis of the mesh, a count out of range, options that exclude each other, or too many
+// blocks between ranks; UNIMPLEMENTED for a split that needs a sum.
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked);
 
-// Returns the recipe with half its pieces again and again, along each of `which` in turn, until the
-// plan has at most kMaxPlanSteps steps or one piece is left.
+// Halves the pieces of the recipe repeatedly, along each of `which` in turn, until the plan has at
+// most kMaxPlanSteps steps or one piece is left.
 Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe recipe,
                    std::initializer_list<int Recipe::*> which);
 
-// Options that resolve to `recipe`: its form in text, for requests and reports.
+// Returns options that resolve to `recipe`: its form in text, for requests and reports.
 PlanOptions OptionsOf(const Problem& problem, const Recipe& recipe);
 
 // Plans a valid problem by a recipe that ResolveOptions could have made for it. Errors:

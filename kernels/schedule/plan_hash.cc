@@ -12,8 +12,8 @@
 namespace agmm {
 namespace {
 
-// The numbers of a schedule, each list with its length in front, so that no two schedules have the
-// same ones.
+// The numbers of a schedule, with its length before each list, so that no two schedules have the
+// same numbers.
 class Numbers {
  public:
   void Add(int64_t number) { numbers_.push_back(number); }
@@ -79,7 +79,7 @@ class Numbers {
     for (const Item& item : items) Add(item);
   }
 
-  // Hands them over, and forgets them.
+  // Adds the numbers to `sum`, and clears them.
   void MoveTo(Checksum& sum) {
     sum.Add(absl::string_view(reinterpret_cast<const char*>(numbers_.data()),
                               numbers_.size() * sizeof(int64_t)));
@@ -94,8 +94,8 @@ class Numbers {
 }  // namespace
 
 uint64_t PlanHash(const Problem& problem, const Schedule& schedule) {
-  // Axes go in by number, because "xy" may name one axis or two. World ranks do not, so that a plan
-  // is the same on any ranks.
+  // Axes are hashed by number, because "xy" may name one axis or two. World ranks are not hashed,
+  // so that a plan is the same on any ranks.
   std::string header = ToString(problem);
   for (const Tensor& tensor : problem.tensors) {
     absl::StrAppend(&header, "\n", tensor.name, " ", tensor.rows, "x", tensor.cols, " ",

@@ -1,4 +1,4 @@
-// A number for a plan: nodes compare it before they run the plan.
+// A hash of a plan, which nodes compare before they run the plan.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace agmm {
 
-// Hash of the problem, without the world's ranks, and of all that the schedule says. Guards against
-// accidents (two daemons that planned differently), not against attackers.
+// Returns a hash of the problem, without the world's ranks, and of the whole schedule. Guards
+// against accidents (two daemons that planned differently), not against attackers.
 uint64_t PlanHash(const Problem& problem, const Schedule& schedule);
 
 }  // namespace agmm

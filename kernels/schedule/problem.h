@@ -1,4 +1,4 @@
-// The product to compute: a mesh, and matrices sharded over it. Nothing here says how.
+// The product to compute: a mesh, and matrices sharded over it, without a way to compute it.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-// The elements that both have; may be empty.
+// Returns the common elements; may be empty.
 Range Intersect(const Range& a, const Range& b);
 Block Intersect(const Block& a, const Block& b);
 
@@ -56,7 +56,7 @@ struct Mesh {
   std::vector<int> ranks;  // world ranks; ranks.size() is the product of the axis sizes
 
   int size() const { return static_cast<int>(ranks.size()); }
-  // The coordinate of mesh rank `rank` along axis `axis`.
+  // Returns the coordinate of mesh rank `rank` along axis `axis`.
   int Coordinate(Rank rank, int axis) const;
   // "x=4" or "dp=2,tp=4".
   std::string ToString() const;
@@ -66,14 +66,14 @@ struct Mesh {
 // The mesh axes over which each dimension is split, major axis first, as indices into Mesh::axes.
 struct Sharding {
   std::vector<int> rows, cols;
-  // Axes along which each rank holds a part of a sum that is still to be added up: {U_x}.
+  // Axes along which each rank holds a part of an open sum: {U_x}.
   std::vector<int> open;
   bool operator==(const Sharding&) const = default;
 };
 
 struct Tensor {
   std::string name;              // "A"
-  std::string row_dim, col_dim;  // "M", "K": its dimensions in the order in which it is stored
+  std::string row_dim, col_dim;  // "M", "K": its dimensions in storage order
   int64_t rows = 0, cols = 0;
   DType dtype = DType::kF32;
   Sharding sharding;
@@ -101,7 +101,7 @@ struct Problem {
   const Tensor& a() const { return tensors[product.a]; }
   const Tensor& b() const { return tensors[product.b]; }
   const Tensor& c() const { return tensors[product.c]; }
-  // The dimensions that two of the tensors share each.
+  // The dimensions, each of which two tensors share.
   Dimension m_dim() const { return {a().row_dim, a().rows}; }  // of a and c
   Dimension n_dim() const { return {b().col_dim, b().cols}; }  // of b and c
   Dimension k_dim() const { return {a().col_dim, a().cols}; }  // of a and b: summed
@@ -114,17 +114,17 @@ struct Problem {
 // "xy": the names of axes, major first.
 std::string AxesText(const Mesh& mesh, const std::vector<int>& axes);
 
-// The position of a rank along axes taken together, the first major, and how many there are.
+// The position of a rank along combined axes, the first major, and the number of positions.
 struct Position {
   int part = 0, parts = 1;
 };
 Position PositionAlong(const Mesh& mesh, const std::vector<int>& axes, Rank rank);
 
-// The part-th of `parts` near-equal pieces of [0, total): sizes differ by at most one, larger ones
-// first, empty ones (total < parts) last.
+// Returns piece `part` of `parts` near-equal pieces of [0, total): sizes differ by at most one,
+// with larger pieces first and empty ones (total < parts) last.
 Range SplitRange(int64_t total, int parts, int part);
 
-// The block of `tensor` that mesh rank `rank` holds; may be empty.
+// Returns the block of `tensor` that mesh rank `rank` holds; may be empty.
 Block ShardBlock(const Mesh& mesh, const Tensor& tensor, Operand operand, Rank rank);
 inline Block ShardBlock(const Problem& problem, Operand operand, Rank rank) {
   return ShardBlock(problem.mesh, problem.tensors[operand], operand, rank);
@@ -141,7 +141,7 @@ std::string FormatRanks(const std::vector<int>& ranks);
 std::string SpecText(const Problem& problem);
 // "M=8 N=8 K=8 bf16  mesh x=2".
 std::string SizesText(const Problem& problem);
-// Both in one line.
+// Returns both texts in one line.
 std::string ToString(const Problem& problem);
 // "A[M_x, K]" with the axis names of `mesh`.
 std::string ToString(const Mesh& mesh, const Tensor& tensor);

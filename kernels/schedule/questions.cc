@@ -9,7 +9,7 @@ namespace agmm {
 Known Questions::Before(const Event& x, const Event& y) {
   const Order::Node from = order_.NodeOf(x), to = order_.NodeOf(y);
   if (x.to < 0) return Ask({from, to, true});
-  // Behind an arrival are the steps that wait for it, and all that is behind their starts.
+  // The successors of an arrival are the steps that wait for it, and everything after their starts.
   Known known = Known::kNo;
   for (const Order::Waiter& waiter : order_.WaitersOf(order_.ArrivalOf(x))) {
     const Order::Node step = {waiter.index, x.epoch + waiter.lag};
@@ -26,16 +26,15 @@ Known Questions::Ask(const Question& question) {
   return known == Known::kUnknown ? asked_.try_emplace(question, known).first->second : known;
 }
 
-// Walks back from `y`, gate by gate. In plans it is a reader's own wait that orders it behind its
-// writer, and a writer's own credit that orders it behind the reader before.
+// Walks back from `y`, gate by gate. In plans, a reader's own wait orders it after its writer, and
+// a writer's own credit orders it after the previous reader.
 Known Questions::Look(const Question& question) const {
   const auto& [x, y, end] = question;
   constexpr int kNodes = 24;
   if (x.epoch > y.epoch) return Known::kNo;
   if (x.epoch == y.epoch && order_.PlaceOf(x.index) >= order_.PlaceOf(y.index)) return Known::kNo;
   const Rank rank = order_.RankOf(x.index);
-  // A rank's environment is between its epochs, and in front of all steps that are on no relay
-  // lane.
+  // A rank's environment is between its epochs, and before all steps outside relay lanes.
   const bool environment = order_.IsEnvironment(x.index), relay = order_.IsRelay(x.index);
   const auto launched_behind = [&](const Order::Node& node) {
     return order_.RankOf(node.index) == rank && (node.epoch > x.epoch || environment) && !relay &&

@@ -1,5 +1,5 @@
-// Questions about an order. Most are answered at once, by a look at a few gates; the others all
-// together, because exact answers take clocks of the whole schedule.
+// Questions about an order. Most are answered at once from a few gates; the others are answered
+// together, because exact answers need clocks of the whole schedule.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace agmm {
 
 enum class Known { kNo, kYes, kUnknown };
 
-// `order` outlives this.
+// `order` must outlive this.
 class Questions {
  public:
   explicit Questions(const Order& order) : order_(order) {}
 
-  // Returns whether `x` ends before `y` starts, in every interleaving. kUnknown: ask again after
-  // Settle.
+  // Returns kYes if `x` ends before `y` starts in every interleaving. After kUnknown, ask again
+  // after Settle.
   Known Before(const Event& x, const Event& y);
-  // Answers all that was unknown.
+  // Answers all unknown questions.
   void Settle();
 
  private:
@@ -38,7 +38,7 @@ class Questions {
   Known Look(const Question& question) const;
 
   const Order& order_;
-  absl::flat_hash_map<Question, Known> asked_;  // that a look did not answer
+  absl::flat_hash_map<Question, Known> asked_;  // questions that the gates did not answer
 };
 
 }  // namespace agmm

@@ -1,4 +1,4 @@
-// Every choice that a plan depends on, as values.
+// All choices that determine a plan, as values.
 #pragma once
 
 #include "kernels/schedule/algorithm.h"

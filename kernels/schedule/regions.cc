@@ -13,7 +13,8 @@ struct Cut {
   Range rows, bytes;
 };
 
-// The bytes [begin, end), counted from the region's first byte, as at most three rectangles.
+// Splits the bytes [begin, end), counted from the region's first byte, into at most three
+// rectangles.
 void CutInterval(int64_t begin, int64_t end, const Footprint& region, std::vector<Cut>& cuts) {
   begin = std::max<int64_t>(begin, 0);
   end = std::min(end, region.end() - region.offset);
@@ -29,7 +30,7 @@ void CutInterval(int64_t begin, int64_t end, const Footprint& region, std::vecto
   cuts.push_back({{last, last + 1}, {0, end - last * pitch}});
 }
 
-// The parts of `region` under `written`.
+// Returns the parts of `region` under `written`.
 std::vector<Cut> CutsOf(Footprint region, const Footprint& written) {
   if (region.rows == 1) region.pitch = region.width;
   std::vector<Cut> cuts;
@@ -68,13 +69,14 @@ void Without(const Region& region, const Range& rows, const Range& cols, std::ve
   keep({r.end, block.rows.end}, block.cols);
 }
 
-// The byte where element (0, 0) of the operand would lie.
+// Returns the byte at which element (0, 0) of the operand would be.
 int64_t Origin(const Block& block, const Place& place) {
   return place.offset_bytes - block.rows.begin * place.pitch_bytes -
          block.cols.begin * SizeOf(place.dtype);
 }
 
-// The part of `region` that lies where it would if all of `block` lay at `place`; may be empty.
+// Returns the part of `region` at the place where it would be if all of `block` were at `place`;
+// may be empty.
 Block Common(const Region& region, const Block& block, const Place& place) {
   Block common = Intersect(block, region.block);
   if (region.block.operand != block.operand || region.place.dtype != place.dtype) return Block();

@@ -26,13 +26,13 @@ class Regions {
   // regions that make one rectangle become one.
   void Write(const Region& region, const Footprint& written);
 
-  // The pieces of `block` that are where they would be if all of it were at `place`.
+  // Returns the pieces of `block` at the places where they would be if all of it were at `place`.
   std::vector<Region> Find(const Block& block, const Place& place) const;
 
-  // A region on those bytes with other contents, or (`same`) with any. Else null.
+  // Returns a region on those bytes with other contents, or with any contents if `same`; else null.
   const Region* FindOther(const Block& block, const Place& place, bool same = false) const;
 
-  // The number of elements of `block` that are not finished here.
+  // Returns the number of elements of `block` that are not finished here.
   int64_t Missing(const Block& block) const;
 
  private:
@@ -42,7 +42,7 @@ class Regions {
   template <typename Use>
   void ForEachNear(const Footprint& footprint, Use use) const;
   void Add(const Region& region);
-  // Unites `region` with a finished one beside it. Returns false if it has no such neighbour.
+  // Unites `region` with an adjacent finished one. Returns false if it has no such neighbour.
   bool Unite(Region& region);
 
   ByOffset regions_;     // by their first byte

@@ -1,4 +1,4 @@
-// The choice of the options that were left open. Until plans are simulated, by a few rules.
+// The choice of open options, by a few rules until plans are simulated.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -20,14 +20,14 @@ namespace {
 
 // A smaller chunk is mostly overhead: a message, a signal and a GEMM call.
 constexpr int64_t kMinChunkBytes = 256 << 10;
-// A multiply of fewer rows waits for the other operand from memory, because each chunk reads it
-// again.
+// A multiply of fewer rows is limited by reading the other operand from memory, because each chunk
+// reads it again.
 constexpr int64_t kMinChunkRows = 128;
 // More chunks leave less to multiply after the last arrival, but every chunk is a step on every
 // rank that gathers it.
 constexpr int64_t kMaxChosenChunks = 16, kMaxGroupChunks = 64;
-// Bytes of the stationary operand read from memory in the time of one byte of the other over a link
-// between nodes, and of one copied within a node.
+// The bytes of the stationary operand that are read from memory in the time of one byte of the
+// other operand over a link between nodes, and within a node.
 constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
 
 // The operands that travel under a split, by the input whose shards are larger.
@@ -39,14 +39,14 @@ struct Gathered {
   bool along_k = false;
   bool by_rows = false;  // the dimension of its pieces
   int64_t shard_bytes = 0;
-  int64_t length = 0;        // of a shard, in the dimension that is gathered
+  int64_t length = 0;        // length of a shard in the gathered dimension
   int64_t stationary = 0;    // columns of the other operand at a rank (rows, where B travels)
-  std::string read_again;    // the name of that other operand
+  std::string read_again;    // the name of the stationary operand
   int64_t group = 1;         // shards that a rank gathers, its own included
   bool shared_node = false;  // two ranks of the mesh are on one node
   // Two ranks that exchange chunks and are on different nodes.
   std::optional<std::pair<Rank, Rank>> apart;
-  // Two of one node, neither of which can load the other's memory. Not set beside `apart`.
+  // Two ranks of one node, neither of which can load the other's memory. Not set if `apart` is set.
   std::optional<std::pair<Rank, Rank>> in_islands;
 };
 
@@ -134,9 +134,9 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const D
   return gathered;
 }
 
-// Fused forms overlap the first transfer with the multiply of the rank's own shard, whatever the
-// chunk. Smaller chunks let a forwarded shard leave before all of it has arrived. `asked`: pieces
-// of a shard in the other dimension, each of which is cut.
+// Fused forms overlap the first transfer with the multiply of the rank's own shard, for any chunk.
+// With smaller chunks, a forwarded shard leaves before all of it has arrived. `asked` is the number
+// of pieces of a shard in the other dimension, each of which is cut.
 int ChooseChunks(const Gathered& gathered, int asked) {
   return static_cast<int>(std::max<int64_t>(
       1, std::min({gathered.shard_bytes / kMinChunkBytes / asked, gathered.length / kMinChunkRows,
@@ -144,9 +144,9 @@ int ChooseChunks(const Gathered& gathered, int asked) {
 }
 
 // Returns true if reading the stationary operand again for each chunk, as fused forms do, costs
-// more than the gather of an input that they hide; serial reads it once. memory_over_gather: bytes
-// of it read from memory while one of the other is gathered. Slices of K read other parts of it,
-// each once.
+// more than the gather of an input that they hide; serial reads it once. memory_over_gather is the
+// number of its bytes that are read from memory while one byte of the other operand is gathered.
+// Slices of K read different parts of it, each once.
 bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_gather) {
   if (!gathered.inputs || gathered.along_k || gathered.length / chunks >= kMinChunkRows)
     return false;
@@ -157,7 +157,7 @@ bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_
 bool AsksForPieces(const PlanOptions& asked) { return std::max(asked.chunks, asked.k_chunks) > 1; }
 bool NeedsPlaces(const PlanOptions& asked) { return asked.workspace_shards > 0 || asked.carried; }
 
-// An algorithm, and why `auto` takes it.
+// An algorithm, and the reason why `auto` chooses it.
 struct Choice {
   const Algorithm* algorithm;
   std::string why;
@@ -171,7 +171,7 @@ Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
   const int chunks = !gathered.apart     ? std::max(asked.chunks, 1)
                      : asked.chunks == 0 ? ChooseChunks(gathered, std::max(asked.k_chunks, 1))
                                          : asked.chunks;
-  // serial takes shards whole.
+  // serial multiplies whole shards.
   if (!needs_places && !AsksForPieces(asked) &&
       TooFewRowsToFuse(gathered, chunks, gathered.apart ? kMemoryOverLink : kMemoryOverCopy)) {
     return take("serial",
@@ -285,9 +285,8 @@ std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& as
   return reasons;
 }
 
-// Takes fewer of the pieces that were chosen, and at last serial in place of an algorithm that was,
-// until the plan has at most kMaxPlanSteps. `along`: chunks or k_chunks. Adds to `why` what has
-// changed.
+// Reduces chosen pieces, and finally replaces a chosen algorithm by serial, until the plan has at
+// most kMaxPlanSteps. `along` is chunks or k_chunks. Adds the changes to `why`.
 void FitSteps(const Problem& problem, const Topology& topology, const PlanOptions& asked,
               int Recipe::*along, Recipe& recipe, std::vector<std::string>& why) {
   const auto fits = [&](const Recipe& one) {
@@ -361,7 +360,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   }
   const Algorithm& algorithm = *recipe.algorithm;
   AGMM_RETURN_IF_ERROR(CheckAlgorithm(algorithm, topology, asked, gathered));
-  // With two operands on their way, or none, uses do not follow arrivals.
+  // With two moving operands, or none, chunks are not used in the order of their arrival.
   if (gathered.several || gathered.result || gathered.nothing) recipe.workspace_shards = 0;
   if (algorithm.arrivals == Arrivals::kContiguous) recipe.chunks = recipe.k_chunks = 1;
   // Shards that are read in place hide no transfers.

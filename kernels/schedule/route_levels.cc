@@ -7,7 +7,7 @@
 namespace agmm {
 namespace {
 
-// From `from` to the other members, nearest below first, arriving behind `step`.
+// Adds hops from `from` to the other members, nearest below first, that arrive after `step`.
 void FanOut(Rank from, std::vector<Rank> members, int step, std::vector<Hop>& hops) {
   std::sort(members.rbegin(), members.rend());
   // Ranks below `from` come first.
@@ -19,7 +19,7 @@ void FanOut(Rank from, std::vector<Rank> members, int step, std::vector<Hop>& ho
 
 }  // namespace
 
-// Order between and within nodes after the 2D all-gather GEMM of Triton-distributed.
+// The order between and within nodes follows the 2D all-gather GEMM of Triton-distributed.
 std::vector<Hop> HierarchicalRoute(const Spread& spread) {
   const std::vector<int>& node_of = spread.topology.node_of_rank;
   const int own = node_of[spread.source];
@@ -47,7 +47,7 @@ std::vector<Hop> HierarchicalRoute(const Spread& spread) {
 
 std::vector<Hop> TorusRoute(const Spread& spread) {
   const Mesh& mesh = spread.mesh;
-  // The axes along which the ranks differ, from one that depends on the piece.
+  // The axes along which the ranks differ, starting with one that depends on the piece.
   std::vector<int> axes;
   for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis) {
     if (std::any_of(spread.needers.begin(), spread.needers.end(), [&](Rank rank) {
@@ -88,7 +88,8 @@ std::vector<Hop> TorusRoute(const Spread& spread) {
     }
     stride *= size;
   }
-  // Ranks that no line of the mesh reaches, because those between do not need the chunk.
+  // Adds hops to ranks that no line of the mesh reaches, because the ranks between do not need the
+  // chunk.
   for (Rank to : left) hops.push_back({spread.source, to, stride++});
   return hops;
 }

@@ -1,4 +1,4 @@
-// Rings. The order of the plain one is that of the guide "Collective matrix multiplication" of
+// Rings. The plain ring has the order of the guide "Collective matrix multiplication" of
 // Pallas:MGPU (JAX documentation); the bidirectional one that of the TPU guide.
 #include <algorithm>
 #include <utility>

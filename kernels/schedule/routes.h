@@ -1,5 +1,5 @@
-// A chunk's way from the rank that has it to the ranks that need it: a tree of hops. How chunks
-// travel is decided here alone; a new way is one function and a row in algorithm.cc.
+// A chunk's route from the rank that has it to the ranks that need it: a tree of hops. Routes are
+// decided only here; a new route is one function and a row in algorithm.cc.
 #pragma once
 
 #include <vector>
@@ -8,15 +8,15 @@
 
 namespace agmm {
 
-// Passes the chunk from a rank that has or has received it to another one. `step` is when it would
-// arrive if all hops took equally long, from 1; it orders sends, arrivals and multiplies alike.
+// Sends the chunk from a rank that has or has received it to another one. `step`, from 1, is the
+// time of its arrival if all hops took equally long; it orders sends, arrivals and multiplies.
 struct Hop {
   Rank from = 0, to = 0;
   int step = 0;
   bool operator==(const Hop&) const = default;
 };
 
-// All that a route may know.
+// All inputs of a route.
 struct Spread {
   Rank source = 0;
   std::vector<Rank> needers;  // ascending, without the source
@@ -25,12 +25,14 @@ struct Spread {
   const Topology& topology;
 };
 
-// Hops that reach each needer once; each leaves the source or a rank that an earlier one reaches.
+// Returns hops that reach each needer once; each hop starts at the source or at a rank that an
+// earlier hop reaches.
 using Route = std::vector<Hop> (*)(const Spread& spread);
 
 // From neighbour to neighbour, downwards.
 std::vector<Hop> RingRoute(const Spread& spread);
-// Half of the ranks from above and half from below, so that the last of P arrives after P/2 hops.
+// Half of the ranks are reached from above and half from below, so that the last of P is reached
+// after P/2 hops.
 std::vector<Hop> BidirectionalRingRoute(const Spread& spread);
 // Even pieces downwards, odd ones upwards.
 std::vector<Hop> SplitRingRoute(const Spread& spread);
@@ -47,8 +49,8 @@ std::vector<Hop> TorusRoute(const Spread& spread);
 // sends once, behind all that it receives. Reversed twice, hops are what they were.
 std::vector<Hop> Reversed(std::vector<Hop> hops);
 
-// The source and the needers as a cycle, downwards from the source. Node by node, so that a ring
-// enters each node once.
+// Returns the source and the needers as a cycle, downwards from the source and node by node, so
+// that a ring enters each node once.
 std::vector<Rank> CycleOf(const Spread& spread);
 
 }  // namespace agmm

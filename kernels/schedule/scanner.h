@@ -18,14 +18,16 @@ struct Token {
 // Reads tokens of one text; spaces between them mean nothing.
 class Scanner {
  public:
-  // `what` is what the text is called in errors: "spec", "mesh".
+  // `what` is the name of the text in errors: "spec", "mesh".
   Scanner(absl::string_view what, absl::string_view text) : what_(what), text_(text) {}
 
-  // Refuses texts that no error could quote: over-long ones, and bytes other than printable ASCII.
+  // Refuses texts that an error could not quote: overlong texts, and bytes other than printable
+  // ASCII.
   absl::Status CheckText() const;
-  // An error of three lines: the fault with its column (from 1), the text, and a caret under it.
+  // Returns an error of three lines: the fault with its column (from 1), the text, and a caret
+  // under it.
   absl::Status ErrorAt(size_t at, absl::string_view problem) const;
-  // "found `what`" for errors at the next token.
+  // Returns an error at the next token: "expected `what`, found ...".
   absl::Status Expected(absl::string_view what);
 
   bool AtEnd();
@@ -34,11 +36,11 @@ class Scanner {
   absl::Status Expect(absl::string_view symbol);
   absl::Status ExpectEnd();
 
-  // Letters and digits, possibly none.
+  // Reads letters and digits, possibly none.
   Token Word();
-  // A word that begins with a letter; `what` says what it names.
+  // Reads a word that begins with a letter; `what` describes it in errors.
   absl::StatusOr<Token> Name(absl::string_view what);
-  // A whole number in [1, max].
+  // Reads a whole number in [1, max].
   absl::StatusOr<int64_t> Number(absl::string_view what, int64_t max);
 
  private:

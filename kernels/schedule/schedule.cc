@@ -40,7 +40,7 @@ int64_t SizeBytes(const Schedule& schedule) {
 }
 
 void ShrinkToFit(Schedule* schedule) {
-  // Capacity that malloc rounds up to anyway stays.
+  // Keeps capacity that malloc's rounding would allocate anyway.
   const auto shrink = [](auto& vector) {
     using T = typename std::decay_t<decltype(vector)>::value_type;
     if (MallocBytesOf(vector) > MallocBytes(vector.size() * sizeof(T))) vector.shrink_to_fit();

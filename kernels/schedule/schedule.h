@@ -1,6 +1,6 @@
 // A schedule: for each rank, the ordered transfers, multiplies and reductions of one epoch, and the
-// signals between them. Planners make it, Verify proves it, an executor runs it; the order exists
-// nowhere else. Tiles, stages and threads belong to the kernels.
+// signals between them. Planners make it, Verify proves it, and executors run it; the order is
+// defined only here. Tiles, stages and threads belong to the kernels.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct Slot {
   auto operator<=>(const Slot&) const = default;
 };
 
-// Holds when the slot has reached epoch - lag. Lag 1 is a credit: "my reader of the last epoch is
-// done with this place". A wait for an epoch before 1 always holds.
+// Holds when the slot has reached epoch - lag. Lag 1 is a credit: the reader in the previous epoch
+// no longer uses the place. A wait for an epoch before 1 always holds.
 struct Wait {
   Slot slot;
   int lag = 0;
@@ -49,10 +49,10 @@ struct Wait {
 
 // Copies `block` from one place to others. signals[i] is set once to[i] holds the bytes. A `to` at
 // another rank needs a signal at that rank, because only a step that has seen the signal finds the
-// bytes complete. The step is over when `from` has been read and each `to` at its own rank is
-// written; signals behind the last `to` are set then. Once all `to` hold the bytes, `from` has been
-// read: a step that has seen the signals of all of them may write over `from`. Verify relies on
-// this rule, so every executor has to keep it.
+// bytes complete. The step ends when `from` has been read and each `to` at its own rank is written;
+// signals after the last `to` are then set. Once all `to` hold the bytes, `from` has been read: a
+// step that has seen the signals of all of them may write over `from`. Verify relies on this rule,
+// so every executor has to keep it.
 struct Transfer {
   Block block;
   Place from;
@@ -76,8 +76,8 @@ struct Multiply {
   bool operator==(const Multiply&) const = default;
 };
 
-// into += from, both partial sums of c; then `out` = into, converted, where finish is set. `into`
-// is f32; `from` may be narrower, or lie at a peer.
+// into += from, both partial sums of c; then, if finish, `out` = into, converted. `into` is f32;
+// `from` may be narrower, or at a peer.
 struct Reduce {
   Block c;
   Place from, into, out;
@@ -103,37 +103,39 @@ struct Step {
 struct Schedule {
   std::string algorithm;
   int64_t workspace_bytes = 0;  // on every rank
-  // By rank. The steps of a lane stand in their order; an index is a step's name.
+  // By rank. The steps of a lane are in order; an index is a step's name.
   std::vector<std::vector<Step>> ranks;
   bool operator==(const Schedule&) const = default;
 };
 
-// By rank: one more than the highest index of its slots that the schedule names.
+// Returns, by rank, one more than the highest index of its slots in the schedule.
 std::vector<int> SlotCounts(const Schedule& schedule);
-// Memory that it takes, as malloc counts it.
+// Returns the memory of a schedule, as malloc counts it.
 int64_t SizeBytes(const Schedule& schedule);
 // Releases the spare capacity of its vectors.
 void ShrinkToFit(Schedule* schedule);
-// The number of lanes of a rank: one more than its highest lane.
+// Returns the number of lanes of a rank: one more than its highest lane.
 int LaneCount(const std::vector<Step>& steps);
-// By lane, whether it is a relay lane: no step of it touches an operand of its rank. Slots alone
-// order its steps with those of the other lanes, in each epoch and from one to the next: they may
-// start before the rank's epoch begins, and its end does not wait for them. Lane 0 is never one,
-// because its joins let other ranks in at the beginning of an epoch, and wait for them at its end.
+// Returns, by lane, true for relay lanes, whose steps do not touch an operand of their rank. Only
+// slots order these steps with those of other lanes, in each epoch and from one to the next: they
+// may start before the rank's epoch begins, and its end does not wait for them. Lane 0 is never a
+// relay lane, because its joins admit other ranks at the beginning of an epoch, and wait for them
+// at its end.
 std::vector<bool> RelayLanes(const std::vector<Step>& steps, Rank rank);
-// Bytes of a row of `block` at `place`, without padding.
+// Returns the bytes of a row of `block` at `place`, without padding.
 int64_t RowBytes(const Block& block, const Place& place);
-// Bytes from the first to the last of `block` at `place`, with the padding between its rows.
+// Returns the bytes from the first to the last of `block` at `place`, including the padding between
+// its rows.
 int64_t SpanBytes(const Block& block, const Place& place);
-// The place of `inner` if `outer`, which contains it, is at `place`.
+// Returns the place of `inner` if `outer`, which contains it, is at `place`.
 Place PlaceWithin(const Block& outer, const Place& place, const Block& inner);
-// Returns true if the padding behind the rows of `block` at `place` belongs to it, because it
-// reaches the last column of its row: of the shard, or in the workspace of the operand.
+// Returns true if the padding after the rows of `block` at `place` belongs to it, because the block
+// reaches the last column of the shard or, in the workspace, of the operand.
 bool OwnsPadding(const Problem& problem, const Block& block, const Place& place);
 // Returns true if all bytes between two rows of `block` at `place` are padding that belongs to it:
 // its rows are whole rows of the buffer.
 bool OwnsGaps(const Problem& problem, const Block& block, const Place& place);
-// The place of `block` in the shard of its operand at `rank`, which holds it.
+// Returns the place of `block` in the shard of its operand at `rank`, which holds it.
 Place ResidentPlace(const Problem& problem, const Block& block, Rank rank);
 
 }  // namespace agmm

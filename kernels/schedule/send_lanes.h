@@ -1,4 +1,4 @@
-// The lanes of a rank in a plan: lane 0 multiplies, the ones behind it send.
+// The lanes of a rank in a plan: lane 0 multiplies, the others send.
 #pragma once
 
 #include <algorithm>
@@ -9,20 +9,20 @@ namespace agmm {
 
 inline constexpr int kComputeLane = 0;
 
-// Sends take turns on several lanes, because with one the link would idle between two sends; on
-// fewer for a large mesh, because Close and Verify take a pass over all steps for each few lanes of
-// all ranks. Those within the node and those between nodes have lanes of their own at a rank that
-// has both.
+// Sends take turns on several lanes, because with one lane the link would idle between two sends. A
+// large mesh uses fewer, because Close and Verify make a pass over all steps for every few lanes.
+// At a rank with both kinds, sends within the node and sends between nodes have separate lanes.
 class SendLanes {
  public:
   explicit SendLanes(const Mesh& mesh) : count_(std::clamp(64 / mesh.size(), 2, 8)) {}
 
   int count() const { return count_; }
-  // The first lane behind them.
+  // Returns the first lane after the send lanes.
   int end() const { return kComputeLane + 1 + count_; }
-  // Says that the rank has a send of this kind. All of these calls precede those of Next.
+  // Announces that the rank has a send of this kind. All calls of Expect must precede those of
+  // Next.
   void Expect(bool between_nodes) { expected_[between_nodes] = true; }
-  // The lane of the next send.
+  // Returns the lane of the next send.
   int Next(bool between_nodes) {
     if (!expected_[0] || !expected_[1]) return kComputeLane + 1 + turn_[0]++ % count_;
     const int half = count_ / 2;

@@ -17,7 +17,7 @@
 namespace agmm {
 namespace {
 
-// One dimension of an operand as written.
+// One dimension of an operand, as written.
 struct ParsedDim {
   Token name;
   std::vector<int> axes;
@@ -53,7 +53,7 @@ int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>*
   return cut(0) ? -1 : static_cast<int>(*dead.rbegin());
 }
 
-// Reads the axes behind a "_". `used`: by axis, whether the operand names it already.
+// Reads the axes after a "_". `used`: by axis, true if the operand already names it.
 absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh& mesh,
                                            std::vector<bool>& used) {
   std::vector<int> axes;
@@ -86,7 +86,7 @@ absl::StatusOr<ParsedDim> ParseDim(Scanner& scanner, const Mesh& mesh, std::vect
   return dim;
 }
 
-// "[M_x, K]" or "[M_x, K]{U_y}" into all but the name of the operand.
+// Parses "[M_x, K]" or "[M_x, K]{U_y}" into all fields except the name of the operand.
 absl::Status ParseDims(Scanner& scanner, const Mesh& mesh, ParsedOperand* operand) {
   std::vector<bool> used(mesh.axes.size(), false);
   AGMM_RETURN_IF_ERROR(scanner.Expect("["));

@@ -1,7 +1,7 @@
-// The notation: 'A[M_x, K] * B[K, N_x] -> C[M, N_x]' over a mesh 'x=8' or 'dp=2,tp=4'.
-// A subscript names the mesh axes a dimension is sharded over, major first: M_xy, or M_dp. {U_x}
-// behind an operand leaves its sum over x open.
-// Source: "Sharded Matrices and How to Multiply Them" (How to Scale Your Model, chapter 3).
+// The notation: 'A[M_x, K] * B[K, N_x] -> C[M, N_x]' over a mesh 'x=8' or 'dp=2,tp=4'. A subscript
+// names the mesh axes over which a dimension is sharded, major first: M_xy, or M_dp. {U_x} after an
+// operand leaves its sum over x open. Source: "Sharded Matrices and How to Multiply Them" (How to
+// Scale Your Model, chapter 3).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view text, std::vector<int> ranks = 
 // Parses "M=8192,N=4096,K=4096", in any order, each once.
 absl::StatusOr<Shape> ParseShape(absl::string_view text);
 
-// The error of a spec such as "A[M_x, K] -> B[M, K]": UNIMPLEMENTED.
+// Returns the error for a spec such as "A[M_x, K] -> B[M, K]": UNIMPLEMENTED.
 absl::Status MoveIsNotPlanned(absl::string_view spec);
 
 // Parses a spec over `mesh`. Dimensions may have any names; the one that A and B share is K.
@@ -40,7 +40,8 @@ absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, c
 absl::StatusOr<Tensor> ParseTensor(absl::string_view sharding, const Mesh& mesh, int64_t rows,
                                    int64_t cols, DType dtype);
 
-// Reads what SplitText writes: "M=x,N=yz", by the names of the problem's dimensions, or "none".
+// Parses the output of SplitText: "M=x,N=yz", with the names of the problem's dimensions, or
+// "none".
 absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text);
 
 }  // namespace agmm

@@ -12,10 +12,10 @@
 namespace agmm {
 namespace {
 
-// More axes of more than one rank than this leave axes uncut, because 4^axes splits are compared.
+// At most this many axes of more than one rank are cut, because 4^axes splits are compared.
 constexpr int kMaxSplitAxes = 6;
 
-// The axes in the order of the lists in which each is named first, and then the others.
+// Returns the axes in the order of the lists that name them first, and then the others.
 std::vector<int> InOrder(const std::vector<int>& axes,
                          std::initializer_list<const std::vector<int>*> lists) {
   std::vector<int> order;
@@ -49,7 +49,7 @@ int64_t Bytes(const Problem& problem, const Block& block) {
              : block.rows.size() * block.cols.size() * SizeOf(problem.tensors[block.operand].dtype);
 }
 
-// The bytes of `needed` that are not in `held`.
+// Returns the bytes of `needed` that are not in `held`.
 int64_t MissingBytes(const Problem& problem, const Block& needed, const Block& held) {
   return Bytes(problem, needed) - Bytes(problem, Intersect(needed, held));
 }
@@ -84,7 +84,8 @@ std::vector<Split> Splits(const Problem& problem) {
   std::vector<Split> splits;
   for (int code = 0; code < 1 << (2 * axes.size()); ++code) {
     Split split;
-    // Cuts come before none, so that of two splits of one cost the one that says more is taken.
+    // Cuts come before no cut, so that of two splits with equal cost the more specific one is
+    // chosen.
     std::vector<int>* const dims[] = {&split.m, &split.n, &split.k, nullptr};
     for (size_t i = 0; i < axes.size(); ++i) {
       if (std::vector<int>* dim = dims[code >> (2 * i) & 3]) dim->push_back(axes[i]);
@@ -129,7 +130,7 @@ Work WorkOf(const Problem& problem, const Split& split) {
 }
 
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part) {
-  // A rank that multiplies nothing needs nothing of the inputs, and still makes its block of C.
+  // A rank that multiplies nothing needs no inputs, but still makes its block of C.
   if (operand != problem.product.c && part.empty()) return {operand, {}, {}};
   return BlockOf(problem, operand, part);
 }
@@ -159,7 +160,7 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
     const Block made = NeededBlock(problem, product.c, part),
                 wanted = ShardBlock(problem, product.c, rank);
     int64_t into = kept + MissingBytes(problem, wanted, made);
-    // C that belongs to others is made beside the shard.
+    // C that belongs to other ranks is made outside the shard.
     int64_t beside = MissingBytes(problem, made, wanted);
     if (parts_of_a_sum > 1) {
       const int64_t elements = made.empty() ? 0 : made.rows.size() * made.cols.size();

@@ -12,7 +12,7 @@
 namespace agmm {
 
 // The mesh axes that cut each dimension of the local product, major first, as indices into
-// Mesh::axes. Along an axis in none of them all ranks make the same.
+// Mesh::axes. Along all other axes, all ranks compute the same.
 struct Split {
   std::vector<int> m, n, k;
   bool operator==(const Split&) const = default;
@@ -21,44 +21,44 @@ struct Split {
 // "M=x,N=yz", by the names of the problem's dimensions; "none" for a split that cuts nothing.
 std::string SplitText(const Problem& problem, const Split& split);
 
-// Every split: for each axis of more than one rank, M, N, K or none of them. The axes of a
-// dimension stand in the order in which C, A or B names them.
+// Returns all splits: for each axis of more than one rank, M, N, K or none of them. The axes of a
+// dimension are in the order in which C, A or B names them.
 std::vector<Split> Splits(const Problem& problem);
 
-// OK if the split makes C without a sum between ranks. Errors: UNIMPLEMENTED naming the split, or
-// the operand whose sum is open.
+// Returns OK if the split makes C without a sum between ranks. Errors: UNIMPLEMENTED naming the
+// split, or the operand whose sum is open.
 absl::Status CheckNoSum(const Problem& problem, const Split& split);
 
 // The part of the product of one rank. May be empty.
 using LocalProduct = Ranges;
 
-// The local products of all ranks under a split. Where it cuts K, ranks make parts of one sum.
+// The local products of all ranks under a split. If it cuts K, ranks make parts of one sum.
 struct Work {
   bool c_travels = false;           // some rank wants elements of C that it does not make
   std::vector<LocalProduct> parts;  // by rank
 };
-// A rank makes only what is wanted: its own part of C, unless C travels or is summed.
+// Returns the work of a split. A rank makes only its own part of C, unless C travels or is summed.
 Work WorkOf(const Problem& problem, const Split& split);
-// The blocks of the inputs that a part reads, and the block of C that it makes.
+// Returns the block of an input that a part reads, or the block of C that it makes.
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part);
 
-// The flops that a rank computes in the time in which it receives a byte: about the middle between
-// 200 (a core in f32 on a link of 4 Gbit/s), 2,000 (GPUs and TPUs on links of their own) and 16,000
-// (a GPU on 400 Gbit/s).
+// The flops that a rank computes while it receives a byte: about the middle between 200 (a core in
+// f32 on a link of 4 Gbit/s), 2,000 (GPUs and TPUs on links of their own) and 16,000 (a GPU on 400
+// Gbit/s).
 inline constexpr int64_t kFlopsPerByte = 1000;
 
-// The costs of a split. Of one that needs a sum: the least, with a reduce-scatter in f32 among the
+// The costs of a split. If it needs a sum, the least costs, with a reduce-scatter in f32 among the
 // ranks that make parts of the same block, cut evenly by elements, after which C moves to the ranks
 // that want it.
 struct SplitCost {
   int64_t busiest_bytes = 0;  // into the rank that receives most
-  bool c_travels = false;     // which is over only after the last multiply
+  bool c_travels = false;     // so the transfers end only after the last multiply
   int64_t moved_bytes = 0;    // into all ranks
   int64_t flops = 0;          // of the rank that computes most; at most 4e18
-  int64_t memory_bytes = 0;   // of what a rank holds beside its shards, at most
+  int64_t memory_bytes = 0;   // the most that a rank needs besides its shards
 
-  // The time of receiving and then multiplying, in bytes that could arrive in it. At most twice the
-  // time in which both run at once.
+  // The time for receiving and then multiplying, as the bytes that could arrive in it. At most
+  // twice the time if both run at once.
   int64_t time_bytes() const { return busiest_bytes + flops / kFlopsPerByte; }
 };
 // Returns true if `x` is the better choice: it moves nothing; else it has the smaller time_bytes;

@@ -1,4 +1,4 @@
-// The terms of a sum that Verify counts: which of them a partial sum has.
+// The terms of a sum, which Verify counts: the ones that a partial sum contains.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class Terms {
   explicit Terms(const Range& range) : ranges_(range.empty() ? 0 : 1, range) {}
 
   bool empty() const { return ranges_.empty(); }
-  // Returns false, and changes nothing, if both have one of the terms.
+  // Returns false and changes nothing if both contain the same term.
   bool Add(const Terms& more);
   // "0:4+8:12".
   std::string ToString() const;
@@ -25,7 +25,7 @@ class Terms {
   std::vector<Range> ranges_;  // disjoint, ascending, and merged where they meet
 };
 
-// The terms of which each element of the product is the sum.
+// Returns the terms whose sum is an element of the product.
 Terms AllTerms(const Problem& problem);
 
 }  // namespace agmm::verify

@@ -24,7 +24,7 @@ std::string PlaceText(const Problem& problem, const Place& place) {
                          place.offset_bytes, place.pitch_bytes, Name(place.dtype));
 }
 
-// "A[0:4,0:8]@1:A+0/128:f32", or the block alone where the place is the default value.
+// "A[0:4,0:8]@1:A+0/128:f32", or only the block if the place has the default value.
 std::string BlockAt(const Problem& problem, const Block& block, const Place& place) {
   if (place == Place{}) return BlockText(problem, block);
   return absl::StrCat(BlockText(problem, block), "@", PlaceText(problem, place));
@@ -75,7 +75,7 @@ bool IsPlain(absl::string_view text) {
   });
 }
 
-// "rows 0:4", with the columns where they are only some of the operand's.
+// "rows 0:4", with the columns unless the block has all of them.
 std::string Part(const Problem& problem, const Block& block) {
   std::string text = "rows ";
   AppendRange(&text, block.rows);

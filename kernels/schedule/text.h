@@ -10,13 +10,13 @@ namespace agmm {
 
 inline constexpr char kWorkspaceText[] = "workspace";
 
-// The tensor's name; "workspace" for kWorkspace; "#3" where names do not tell operands apart.
+// Returns the tensor's name; "workspace" for kWorkspace; "#3" if names do not distinguish operands.
 std::string OperandText(const Problem& problem, int operand);
 
-// One line a step. Complete: nothing of the schedule is left out.
+// Returns one line per step, with the complete schedule.
 std::string Print(const Problem& problem, const Schedule& schedule);
 
-// One short sentence for one step, for errors: "rows 2048:4096 of A from rank 4".
+// Returns a short description of one step, for errors: "rows 2048:4096 of A from rank 4".
 std::string Describe(const Problem& problem, const Step& step);
 
 }  // namespace agmm

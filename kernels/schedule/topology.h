@@ -8,8 +8,8 @@
 
 namespace agmm {
 
-// A rank of a mesh: an index into Mesh::ranks, and so into Schedule::ranks. Schedules use these
-// alone; the mesh maps them to ranks of the world.
+// A rank of a mesh: an index into Mesh::ranks, and so into Schedule::ranks. Schedules use only
+// these; the mesh maps them to ranks of the world.
 using Rank = int;
 
 struct Topology {

@@ -1,5 +1,5 @@
-// Proves a schedule right for every interleaving, run epoch after epoch with no barrier but each
-// rank's own order, in which its relay lanes have no part.
+// Proves that a schedule is right in every interleaving, when it runs epoch after epoch without a
+// barrier except each rank's own order, which excludes its relay lanes.
 #pragma once
 
 #include "absl/status/status.h"
@@ -21,8 +21,8 @@ namespace agmm {
 // Errors: INVALID_ARGUMENT or FAILED_PRECONDITION naming rank, lane, step and what it clashes with.
 absl::Status Verify(const Problem& problem, const Topology& topology, const Schedule& schedule);
 
-// The part of Verify that looks at the steps of `rank` one by one, for an executor that is about to
-// run them. Errors: INVALID_ARGUMENT naming rank, lane and step.
+// The part of Verify that checks the steps of `rank` one by one, for an executor that will run
+// them. Errors: INVALID_ARGUMENT naming rank, lane and step.
 absl::Status VerifySteps(const Problem& problem, const Topology& topology, const Schedule& schedule,
                          Rank rank);
 

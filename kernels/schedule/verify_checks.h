@@ -1,4 +1,4 @@
-// The parts of Verify behind CheckPasses, in the order in which they rely on each other.
+// The parts of Verify after CheckPasses, in the order in which they rely on each other.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,8 +10,8 @@ namespace agmm::verify {
 // Checks that conflicting accesses of steps, epochs and environments are ordered. Requires
 // VerifySteps.
 absl::Status CheckRaces(const Problem& problem, const Schedule& schedule, const Order& order);
-// Checks that reads find what they name and that C is complete. Walks one order of the steps, which
-// stands for all of them once CheckRaces holds.
+// Checks that reads find the blocks that they name and that C is complete. Walks one order of the
+// steps, which represents all orders once CheckRaces holds.
 absl::Status CheckContents(const Problem& problem, const Schedule& schedule, const Order& order);
 
 }  // namespace agmm::verify

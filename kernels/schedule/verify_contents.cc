@@ -179,8 +179,8 @@ class Contents {
     return IsOpen(problem_.product.c) ? CheckOpenSums() : absl::OkStatus();
   }
 
-  // Ranks that differ only along the open axes hold parts of one sum: each of its terms has to be
-  // at one of them.
+  // Ranks that differ only along the open axes hold parts of one sum: each of its terms must be at
+  // exactly one of them.
   absl::Status CheckOpenSums() {
     const Mesh& mesh = problem_.mesh;
     const std::vector<int>& open = problem_.tensors[problem_.product.c].sharding.open;
@@ -225,7 +225,7 @@ class Contents {
   const Problem& problem_;
   const Schedule& schedule_;
   const Terms all_terms_;
-  Rank rank_ = 0;  // of the step that runs
+  Rank rank_ = 0;  // of the current step
   int step_ = 0;
   std::map<std::pair<Rank, Buffer>, Regions> buffers_;
   std::map<std::pair<Rank, int>, Terms> on_chip_;  // by lane

@@ -11,7 +11,7 @@
 namespace agmm::verify {
 namespace {
 
-// Pairs of accesses that a look at the order does not settle are kept until all questions are
+// Pairs of accesses that the order does not settle at once are kept until all questions are
 // answered together. The error is the first clash in their order.
 class Races {
  public:
@@ -24,7 +24,7 @@ class Races {
       clash = CheckBuffer(buffer, users);
       if (!clash.ok()) break;
     }
-    // An answer may lead to the next question.
+    // An answer may raise the next question.
     while (!doubts_.empty()) {
       questions_.Settle();
       for (const Doubt& doubt : std::exchange(doubts_, {})) {
@@ -73,7 +73,7 @@ class Races {
     }
   }
 
-  // Leaves out what cannot clash: reads of the rank's own buffers that no step writes.
+  // Leaves out accesses that cannot clash: reads of the rank's own buffers that no step writes.
   std::map<Place, std::vector<User>> UsersByBuffer() const {
     std::map<Place, std::vector<User>> users;
     ForEachAccess([&](const Access& access, const User&) {
@@ -133,21 +133,21 @@ class Races {
     return Pair(x, y);
   }
 
-  // The verdict where `ordered` is all that matters.
+  // Returns the verdict if only `ordered` matters.
   template <typename Clash>
   static Verdict Unless(Known ordered, const Clash& clash) {
     if (ordered == Known::kYes) return {};
     return ordered == Known::kUnknown ? Verdict{absl::OkStatus(), true} : Verdict{clash()};
   }
 
-  // Returns whether `x` of epoch `ex` ends before `y` of epoch `ey` begins.
+  // Returns kYes if `x` of epoch `ex` ends before `y` of epoch `ey` begins.
   Known Over(const Access& x, int ex, const Access& y, int ey) {
     return Over(x, ex, Event{y.rank, y.step, y.to, ey});
   }
   Known Over(const Access& x, int ex, const Event& next) {
     const Known over = questions_.Before({x.rank, x.step, x.to, ex}, next);
     if (over == Known::kYes || !x.is_from) return over;
-    // The read of bytes that have arrived everywhere is over.
+    // The read has ended once the bytes have arrived everywhere.
     const auto& transfer = std::get<Transfer>(schedule_.ranks[x.rank][x.step].op);
     Known arrived = Known::kYes;
     for (int i = 0; i < static_cast<int>(transfer.to.size()); ++i) {
@@ -189,7 +189,7 @@ class Races {
       if (x_first == Known::kUnknown || y_first == Known::kUnknown) return {absl::OkStatus(), true};
       return {Clash(x, Does(y))};
     }
-    // The first is over before the second, and so before the second of the next epoch.
+    // The first access ends before the second, and so before the second of the next epoch.
     const Access& second = x_first == Known::kYes ? y : x;
     const Access& first = x_first == Known::kYes ? x : y;
     return Unless(Over(second, 0, first, 1),

@@ -140,7 +140,7 @@ class StepCheck {
         return Fail("%s ends at byte %d; the workspace has %d", PlacedName(problem_, block, place),
                     footprint.end(), schedule_.workspace_bytes);
       }
-      // Elements keep their dtype until a multiply has made a sum of them.
+      // Elements keep their dtype until a multiply has summed them.
       const DType dtype = problem_.tensors[block.operand].dtype;
       if (place.dtype != dtype &&
           !(block.operand == problem_.product.c && place.dtype == DType::kF32)) {
@@ -266,7 +266,7 @@ class StepCheck {
     return CheckOnChip(m);
   }
 
-  // The multiply next to this one in its lane, if both are parts of one tile pass.
+  // Returns the multiply next to this one in its lane, if both belong to the same tile pass.
   const Multiply* Neighbour(const Multiply& m, int direction) const {
     int at = index_ + direction;
     while (at >= 0 && at < static_cast<int>(steps_.size()) && steps_[at].lane != step().lane) {
