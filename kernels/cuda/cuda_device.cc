@@ -33,8 +33,8 @@ class CudaDevice final : public Device {
     info.kind = "cuda";
     info.description = absl::StrFormat("%s, %s", parts_.gpu->where(), parts_.gpu->description());
     info.threads = 1;
-    info.island = parts_.gpu->island();
-    info.failure = parts_.gpu->failure();
+    info.island = parts_.gpu->topology().island(parts_.gpu->number());
+    info.failure = parts_.gpu->health().failure();
     return info;
   }
   DeviceCounters counters() const override {

@@ -18,48 +18,48 @@ absl::Status CudaExecutor::Prepare(const Problem& problem, std::shared_ptr<const
   if (prepared_ != nullptr)
     return absl::FailedPreconditionError(
         "an executor is prepared once; make another for another plan");
-  AGMM_RETURN_IF_ERROR(device_->gpu->given_up());
-  auto prepared = std::make_unique<CudaPrepared>(device_->gpu, device_->staging);
-  prepared->plan = {problem, std::move(schedule), peers};
-  AGMM_RETURN_IF_ERROR(prepared->plan.CheckPeers());
-  AGMM_RETURN_IF_ERROR(FindPeers(prepared.get()));
-  AGMM_ASSIGN_OR_RETURN(prepared->program, LowerForCuda(prepared->plan, prepared->peers));
-  AGMM_RETURN_IF_ERROR(prepared->Make(device_->streams));
-  world_rank_ = prepared->plan.WorldRank(peers.self);
-  prepared_ = std::move(prepared);
+  AGMM_RETURN_IF_ERROR(device_->gpu->health().given_up());
+  RankPlan plan = {problem, std::move(schedule), peers};
+  AGMM_RETURN_IF_ERROR(plan.CheckPeers());
+  AGMM_ASSIGN_OR_RETURN(CudaPeers found, FindPeers(plan));
+  AGMM_ASSIGN_OR_RETURN(prepared_,
+                        CudaPrepared::Create(device_->gpu, device_->streams, device_->staging,
+                                             std::move(plan), std::move(found)));
+  world_rank_ = prepared_->plan().WorldRank(peers.self);
   target_.prepared = prepared_.get();
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutor::FindPeers(CudaPrepared* prepared) const {
-  const Peers& peers = prepared->plan.peers;
+absl::StatusOr<CudaPeers> CudaExecutor::FindPeers(const RankPlan& plan) const {
+  const Peers& peers = plan.peers;
+  CudaPeers found;
   for (size_t rank = 0; rank < peers.heaps.size(); ++rank) {
-    CudaPeer& peer = prepared->peers.emplace_back();
-    std::shared_ptr<Gpu>& gpu = prepared->peer_gpus.emplace_back();
-    if (!prepared->plan.IsLocal(static_cast<Rank>(rank))) continue;
+    CudaPeer& peer = found.heaps.emplace_back();
+    std::shared_ptr<Gpu>& gpu = found.gpus.emplace_back();
+    if (!plan.IsLocal(static_cast<Rank>(rank))) continue;
     auto* const heap = dynamic_cast<CudaHeap*>(peers.heaps[rank]);
     const auto* const executor = dynamic_cast<CudaExecutor*>(peers.executors[rank]);
     if (heap == nullptr || executor == nullptr) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "rank %d is not a CUDA device and rank %d is one; give a mesh ranks of one kind",
-          prepared->plan.WorldRank(static_cast<Rank>(rank)), prepared->plan.WorldRank(peers.self)));
+          plan.WorldRank(static_cast<Rank>(rank)), plan.WorldRank(peers.self)));
     }
     peer.heap = heap->address();
     gpu = executor->gpu();
-    AGMM_RETURN_IF_ERROR(gpu->given_up());
+    AGMM_RETURN_IF_ERROR(gpu->health().given_up());
     peer.gpu = gpu->number();
-    peer.reachable = device_->gpu->peers()[peer.gpu];
+    peer.reachable = device_->gpu->topology().AreConnected(device_->gpu->number(), peer.gpu);
     if (peer.reachable) AGMM_RETURN_IF_ERROR(heap->MapFor(*device_->gpu));
   }
-  return absl::OkStatus();
+  return found;
 }
 
 int64_t CudaExecutor::size_bytes() const {
-  return prepared_ == nullptr ? 0 : SizeBytes(prepared_->program);
+  return prepared_ == nullptr ? 0 : SizeBytes(prepared_->program());
 }
 
 std::set<std::string> CudaExecutor::device_paths() const {
-  return prepared_ == nullptr ? std::set<std::string>() : prepared_->program.paths;
+  return prepared_ == nullptr ? std::set<std::string>() : prepared_->program().paths;
 }
 
 void CudaExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
@@ -75,8 +75,8 @@ void CudaExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadli
 }
 
 void CudaExecutor::Recorded(int index, uint64_t epoch, CUevent event) {
-  prepared_->slots->Raise(index, epoch, event);
-  device_->gpu->Wake();
+  prepared_->slots().Raise(index, epoch, event);
+  device_->gpu->thread().Wake();
 }
 
 void CudaExecutor::Observe(bool times, StateCallback done) {

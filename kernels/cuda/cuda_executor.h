@@ -47,11 +47,11 @@ class CudaExecutor final : public EventExecutor {
  private:
   // Finds the other ranks of this node, and maps their heaps for this rank's GPU. Errors:
   // INVALID_ARGUMENT for a rank of another kind.
-  absl::Status FindPeers(CudaPrepared* prepared) const;
+  absl::StatusOr<CudaPeers> FindPeers(const RankPlan& plan) const;
 
   CudaParts* const device_;
   int world_rank_ = 0;
-  std::unique_ptr<CudaPrepared> prepared_;
+  std::unique_ptr<const CudaPrepared> prepared_;
   CudaTarget target_;
 };
 

@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<CudaHeap>> CudaHeap::Create(std::shared_ptr<Gpu> 
     return absl::InvalidArgumentError(
         absl::StrFormat("a heap of %d bytes: the size must be positive", size_bytes));
   }
-  AGMM_RETURN_IF_ERROR(gpu->given_up());
+  AGMM_RETURN_IF_ERROR(gpu->health().given_up());
   std::unique_ptr<CudaHeap> heap(new CudaHeap(std::move(gpu), size_bytes));
   const OnGpu here(*heap->gpu_);
   AGMM_RETURN_IF_ERROR(heap->Map());
@@ -43,7 +43,7 @@ absl::Status CudaHeap::Map() {
   AGMM_CUDA_RETURN(*gpu_, cuMemGetInfo, &free, &total);
   mapped_bytes_ = RoundUp(size_bytes_, static_cast<int64_t>(page));
   // Includes ranks whose heaps already exist, because they use their reserve later.
-  const int64_t reserve = gpu_->tenant_count() * kReserveBytes;
+  const int64_t reserve = gpu_->thread().tenant_count() * kReserveBytes;
   const auto too_large = [&] {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "a heap of %s was requested on %s, where %s of %s are free and %s must stay free for "
@@ -89,7 +89,7 @@ absl::Status CudaHeap::MakeChunks() {
 }
 
 CudaHeap::~CudaHeap() {
-  if (!gpu_->given_up().ok()) return;
+  if (!gpu_->health().given_up().ok()) return;
   const OnGpu here(*gpu_);
   if (mapped_) gpu_->driver().cuMemUnmap(address_, mapped_bytes_);
   if (created_) gpu_->driver().cuMemRelease(memory_);
@@ -119,7 +119,7 @@ absl::Status CudaHeap::Await(const Chunk& chunk) {
   if (!hung_.ok()) return hung_;
   // All chunks may be in flight.
   absl::Status status = gpu_->Await(chunk.copied, pinned_->bytes(), "a copy of its heap");
-  if (!gpu_->given_up().ok()) hung_ = status;
+  if (!gpu_->health().given_up().ok()) hung_ = status;
   return status;
 }
 
@@ -128,7 +128,7 @@ absl::Status CudaHeap::Write(const HeapRows& to, const Rows& from) {
   const OnGpu here(*gpu_);
   std::lock_guard lock(mutex_);
   // Checked with the lock held, because the GPU may be given up while this waits for it.
-  AGMM_RETURN_IF_ERROR(gpu_->given_up());
+  AGMM_RETURN_IF_ERROR(gpu_->health().given_up());
   int turn = 0;
   for (const Piece& piece : Cut(to)) {
     const Chunk& chunk = chunks_[turn++ % chunks_.size()];
@@ -175,7 +175,7 @@ absl::Status CudaHeap::Fill(const HeapRows& to, const FillSpec& fill, DType dtyp
   AGMM_RETURN_IF_ERROR(CheckInside(to, size_bytes_));
   const OnGpu here(*gpu_);
   std::lock_guard lock(fill_mutex_);
-  AGMM_RETURN_IF_ERROR(gpu_->given_up());
+  AGMM_RETURN_IF_ERROR(gpu_->health().given_up());
   elementwise::Fill work;
   work.fill = fill;
   work.most = LargestBelowOne(dtype);

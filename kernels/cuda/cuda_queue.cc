@@ -18,12 +18,12 @@ absl::StatusOr<std::unique_ptr<CudaQueue>> CudaQueue::Create(std::shared_ptr<Gpu
   for (int i = 0; i < kEventSets; ++i) {
     AGMM_ASSIGN_OR_RETURN(queue->ends_.emplace_back(), queue->events_.Make());
   }
-  gpu->Add(queue.get());
+  gpu->thread().Add(queue.get());
   return queue;
 }
 
 CudaQueue::~CudaQueue() {
-  gpu_->Remove(this);
+  gpu_->thread().Remove(this);
   AnswerObservers();
 }
 
@@ -35,7 +35,7 @@ void CudaQueue::Push(CudaLaunch launch) {
     ++launch.target->queued;
     incoming_.push_back(std::move(launch));
   }
-  gpu_->Wake();
+  gpu_->thread().Wake();
 }
 
 void CudaQueue::Cancel(CudaTarget* target, const absl::Status& reason) {
@@ -44,7 +44,7 @@ void CudaQueue::Cancel(CudaTarget* target, const absl::Status& reason) {
     if (target->unfinished == 0 || !target->cancelled.ok()) return;
     target->cancelled = reason;
   }
-  gpu_->Wake();
+  gpu_->thread().Wake();
 }
 
 void CudaQueue::Observe(const CudaTarget* target, bool times, Executor::StateCallback done) {
@@ -52,7 +52,7 @@ void CudaQueue::Observe(const CudaTarget* target, bool times, Executor::StateCal
     std::lock_guard lock(mutex_);
     observers_.push_back({target, times, std::move(done)});
   }
-  gpu_->Wake();
+  gpu_->thread().Wake();
 }
 
 void CudaQueue::AnswerObservers() {

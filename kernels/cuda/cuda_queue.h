@@ -21,8 +21,8 @@ namespace agmm {
 
 // An executor as the queue sees it.
 struct CudaTarget {
-  CudaPrepared* prepared = nullptr;  // null before Prepare
-  absl::Status failure;              // of the GPU's thread: why none of its epochs runs any more
+  const CudaPrepared* prepared = nullptr;  // null before Prepare
+  absl::Status failure;  // of the GPU's thread: why none of its epochs runs any more
   // Guarded by the queue.
   absl::Status cancelled;
   int unfinished = 0;  // launches whose end has not been decided

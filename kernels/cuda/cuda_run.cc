@@ -22,25 +22,23 @@ constexpr int64_t kLostGraceNs = 2'000'000'000, kGraceNs = 10'000'000'000;
 
 }  // namespace
 
-CudaRun::CudaRun(CudaPrepared& prepared, uint64_t epoch, const Operands& operands,
+CudaRun::CudaRun(const CudaPrepared& prepared, uint64_t epoch, const Operands& operands,
                  std::shared_ptr<SendInbox> inbox)
     : prepared_(prepared),
-      program_(prepared.program),
-      plan_(prepared.plan),
-      gpu_(*prepared.gpu),
+      program_(prepared.program()),
+      plan_(prepared.plan()),
+      gpu_(prepared.gpu()),
       epoch_(epoch),
       operands_(operands),
       work_(prepared, operands_),
       inbox_(std::move(inbox)),
+      begun_(program_.longest_ns),
       lanes_(program_.lanes.size()),
-      submitted_(program_.steps.size(), false) {
-  gpu_.AddBegun(program_.longest_ns);
-}
+      submitted_(program_.steps.size(), false) {}
 
 CudaRun::~CudaRun() {
-  gpu_.AddBegun(-program_.longest_ns);
   if (!stuck_.ok()) return;  // the GPU may still use them
-  for (const auto& [step, staged] : staged_) prepared_.staging.Give(staged.data);
+  for (const auto& [step, staged] : staged_) prepared_.staging().Give(staged.data);
 }
 
 absl::Status CudaRun::Begin(CUevent after) {
@@ -48,7 +46,7 @@ absl::Status CudaRun::Begin(CUevent after) {
   report_.steps.assign(program_.steps.size(), {});
   after_ = after;
   for (Lane& lane : lanes_) lane.since_ns = report_.start_ns;
-  AGMM_RETURN_IF_ERROR(gpu_.lost());
+  AGMM_RETURN_IF_ERROR(gpu_.health().lost());
   return plan_.CheckOperands(operands_);
 }
 
@@ -58,7 +56,7 @@ int CudaRun::NextStep(const Lane& lane) const {
 }
 
 bool CudaRun::IsMissing(const Wait& wait) const {
-  return !prepared_.slots->Holds(wait, epoch_) &&
+  return !prepared_.slots().Holds(wait, epoch_) &&
          !(wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit"));
 }
 
@@ -70,7 +68,7 @@ std::byte* CudaRun::StagedFor(int index) const {
 bool CudaRun::TakeStaging(int index) {
   const CudaCopy* const copy = program_.steps[index].copy();
   if (copy == nullptr || copy->staged_bytes == 0) return true;
-  std::byte* const data = prepared_.staging.Take(copy->staged_bytes);
+  std::byte* const data = prepared_.staging().Take(copy->staged_bytes);
   if (data == nullptr) return false;
   const auto users = std::count_if(copy->ways.begin(), copy->ways.end(),
                                    [](Way way) { return way != Way::kDirect; });
@@ -91,7 +89,7 @@ bool CudaRun::Submit() {
       // Recorded or not, the GPU may have part of the step.
       lane.tail = EventsOf(step).end;
       if (!status.ok()) {
-        RecordAnyway(gpu_, lane.tail, prepared_.lanes[program_.steps[step].lane]);
+        RecordAnyway(gpu_, lane.tail, prepared_.stream(program_.steps[step].lane));
         Fail(Annotate(status, plan_.StepName(step)));
         return true;
       }
@@ -111,12 +109,12 @@ bool CudaRun::complete() const {
 
 absl::Status CudaRun::SubmitStep(int index) {
   const CudaStep& step = program_.steps[index];
-  const CUstream stream = prepared_.lanes[step.lane];
+  const CUstream stream = prepared_.stream(step.lane);
   if (after_ != nullptr && lanes_[step.lane].tail == nullptr && program_.begins[step.lane])
     AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, stream, after_, CU_EVENT_WAIT_DEFAULT);
   for (const Wait& wait : step.waits) {
     if (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit")) continue;
-    const CUevent event = prepared_.slots->EventOf(wait, epoch_);
+    const CUevent event = prepared_.slots().EventOf(wait, epoch_);
     if (event == nullptr) continue;
     AGMM_RETURN_IF_ERROR(prepared_.Wait(stream, event));
   }
@@ -125,7 +123,7 @@ absl::Status CudaRun::SubmitStep(int index) {
   AGMM_RETURN_IF_ERROR(work_.Put(index, StagedFor(index)));
   AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.end, stream);
   submitted_[index] = true;
-  for (const CudaPrepared::Through& half : prepared_.through[index])
+  for (const CudaPrepared::Through& half : prepared_.through(index))
     AGMM_RETURN_IF_ERROR(Arrive(index, half));
   Raise(index);
   return absl::OkStatus();
@@ -135,7 +133,7 @@ void CudaRun::RecordAnyway(Gpu& gpu, CUevent event, CUstream stream) {
   const CUresult result = gpu.driver().cuEventRecord(event, stream);
   if (result == CUDA_SUCCESS) return;
   static_cast<void>(gpu.Failed(result, "cuEventRecord"));  // for its loss alone
-  unseen_ |= gpu.lost().ok();
+  unseen_ |= gpu.health().lost().ok();
 }
 
 absl::Status CudaRun::Arrive(int index, const CudaPrepared::Through& half) {
@@ -160,7 +158,7 @@ void CudaRun::Raise(int index) {
     if (signal.executor == nullptr) continue;
     CUevent event = EventsOf(index).end;
     if (step.goes(part, Way::kThrough)) {
-      for (const CudaPrepared::Through& half : prepared_.through[index])
+      for (const CudaPrepared::Through& half : prepared_.through(index))
         if (half.to == static_cast<int>(part)) event = half.arrived[epoch_ % kEventSets];
     }
     static_cast<EventExecutor*>(signal.executor)->Recorded(signal.slot, epoch_, event);
@@ -199,7 +197,7 @@ bool CudaRun::HasArrived(const Arriving& arriving) {
 }
 
 bool CudaRun::IsAtWork(int step) const {
-  return submitted_[step] && gpu_.lost().ok() &&
+  return submitted_[step] && gpu_.health().lost().ok() &&
          gpu_.driver().cuEventQuery(EventsOf(step).end) == CUDA_ERROR_NOT_READY;
 }
 
@@ -247,16 +245,16 @@ void CudaRun::SendAll(int index) {
 
 void CudaRun::Send(int index, int part, bool push, const Rows& rows) {
   ++in_flight_;
-  plan_.peers.transport->Send(program_.steps[index].signals[part].node,
-                              {plan_.peers.plan, epoch_, plan_.peers.self, index, part, push}, rows,
-                              [this, inbox = inbox_, gpu = prepared_.gpu.get(), index,
-                               carried = rows.rows > 0](absl::Status status) {
-                                // The run ends after this only, because its owner takes the lock to
-                                // see it.
-                                std::lock_guard lock(inbox->mutex);
-                                inbox->ended.push_back({this, index, carried, std::move(status)});
-                                gpu->Wake();
-                              });
+  plan_.peers.transport->Send(
+      program_.steps[index].signals[part].node,
+      {plan_.peers.plan, epoch_, plan_.peers.self, index, part, push}, rows,
+      [this, inbox = inbox_, gpu = &gpu_, index, carried = rows.rows > 0](absl::Status status) {
+        // The run ends after this only, because its owner takes the lock to
+        // see it.
+        std::lock_guard lock(inbox->mutex);
+        inbox->ended.push_back({this, index, carried, std::move(status)});
+        gpu->thread().Wake();
+      });
 }
 
 void CudaRun::SendDone(const SendInbox::Ended& ended) {
@@ -271,14 +269,14 @@ void CudaRun::SendDone(const SendInbox::Ended& ended) {
 void CudaRun::Release(int step) {
   const auto staged = staged_.find(step);
   if (staged == staged_.end() || --staged->second.users > 0) return;
-  prepared_.staging.Give(staged->second.data);
+  prepared_.staging().Give(staged->second.data);
   staged_.erase(staged);
 }
 
 bool CudaRun::IsIdle() {
   if (has_sequels()) return false;
   // A lost GPU runs nothing any more.
-  if (!gpu_.lost().ok()) return true;
+  if (!gpu_.health().lost().ok()) return true;
   if (unseen_) return false;
   if (end_ != nullptr && !Done(end_)) return false;
   return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
@@ -294,7 +292,7 @@ bool CudaRun::over() {
   const int64_t now_ns = MonotonicNanos();
   if (alone_ns_ == 0) {
     alone_ns_ = now_ns;
-    allowed_ns_ = prepared_.BegunNs();
+    allowed_ns_ = WorkClock::begun_ns();
   }
   const absl::Status lost = prepared_.LostGpu();
   int64_t grace_ns = lost.ok() ? kGraceNs : kLostGraceNs;
@@ -309,8 +307,8 @@ bool CudaRun::over() {
   stuck_ = absl::UnavailableError(lost.ok() ? why : absl::StrCat(why, ": ", lost.message()));
   const absl::Status peers_stuck =
       Annotate(stuck_, absl::StrCat("work of ", gpu_.where(), " may still write to it"));
-  for (const std::shared_ptr<Gpu>& gpu : prepared_.peer_gpus)
-    if (gpu != nullptr) gpu->GiveUp(gpu.get() == &gpu_ ? stuck_ : peers_stuck);
+  for (const std::shared_ptr<Gpu>& gpu : prepared_.peer_gpus())
+    if (gpu != nullptr) gpu->health().GiveUp(gpu.get() == &gpu_ ? stuck_ : peers_stuck);
   return true;
 }
 
@@ -342,7 +340,7 @@ void CudaRun::FillTimes(const GpuClock& clock, std::vector<StepTime>* times) con
 
 const EpochReport& CudaRun::Report(const GpuClock& clock) {
   report_.end_ns = MonotonicNanos();
-  if (gpu_.lost().ok() && stuck_.ok()) FillTimes(clock, &report_.steps);
+  if (gpu_.health().lost().ok() && stuck_.ok()) FillTimes(clock, &report_.steps);
   return report_;
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/cuda/gpu_clock.h"
 #include "kernels/cuda/prepared.h"
 #include "kernels/cuda/step_work.h"
+#include "kernels/cuda/work_clock.h"
 #include "kernels/device/executor.h"
 
 namespace agmm {
@@ -38,7 +39,7 @@ struct SendInbox {
 class CudaRun {
  public:
   // All arguments outlive the run; the inbox, as long as a send has it.
-  CudaRun(CudaPrepared& prepared, uint64_t epoch, const Operands& operands,
+  CudaRun(const CudaPrepared& prepared, uint64_t epoch, const Operands& operands,
           std::shared_ptr<SendInbox> inbox);
   ~CudaRun();
   CudaRun(const CudaRun&) = delete;
@@ -133,10 +134,10 @@ class CudaRun {
   // Returns true if nothing that was submitted runs any more.
   bool IsIdle();
   const CudaPrepared::StepEvents& EventsOf(int step) const {
-    return prepared_.step_events[step][epoch_ % kEventSets];
+    return prepared_.events(step, epoch_);
   }
 
-  CudaPrepared& prepared_;
+  const CudaPrepared& prepared_;
   const CudaProgram& program_;
   const RankPlan& plan_;
   Gpu& gpu_;
@@ -144,6 +145,7 @@ class CudaRun {
   const Operands operands_;
   const StepWork work_;
   const std::shared_ptr<SendInbox> inbox_;
+  const WorkClock::Begun begun_;
 
   CUevent after_ = nullptr;
   CUevent end_ = nullptr;  // once it is recorded

@@ -71,6 +71,26 @@ struct Driver {
   std::string Describe(CUresult result) const;
 };
 
+// Makes a context current on this thread during its lifetime.
+class InContext {
+ public:
+  InContext(const Driver& driver, CUcontext context)
+      : driver_(driver), pushed_(driver.cuCtxPushCurrent(context)) {}
+  ~InContext() {
+    CUcontext context;
+    if (pushed_ == CUDA_SUCCESS) driver_.cuCtxPopCurrent(&context);
+  }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+
+  // An error of a GPU that is lost: then another context, or none, is current.
+  CUresult pushed() const { return pushed_; }
+
+ private:
+  const Driver& driver_;
+  const CUresult pushed_;
+};
+
 // Opens and initializes the driver at the first call; later calls return the same result. Errors:
 // FAILED_PRECONDITION with the reason why this machine has no CUDA device and the next step: no
 // driver, the toolkit's stub instead of one, one older than the kernels, or no GPU.

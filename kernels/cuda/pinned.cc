@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<PinnedBytes>> PinnedBytes::Create(std::shared_ptr
 }
 
 PinnedBytes::~PinnedBytes() {
-  if (!gpu_->given_up().ok()) return;
+  if (!gpu_->health().given_up().ok()) return;
   const OnGpu here(*gpu_);
   gpu_->driver().cuMemFreeHost(data_);
 }

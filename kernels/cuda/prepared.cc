@@ -1,76 +1,99 @@
 #include "kernels/cuda/prepared.h"
 
 #include <map>
+#include <utility>
 
 #include "kernels/base/status.h"
 
 namespace agmm {
 
+CudaPrepared::CudaPrepared(std::shared_ptr<Gpu> gpu, Staging& staging, RankPlan plan,
+                           CudaPeers peers, CudaProgram program)
+    : gpu_(gpu),
+      staging_(staging),
+      plan_(std::move(plan)),
+      peers_(std::move(peers)),
+      program_(std::move(program)),
+      slots_(std::make_unique<CudaSlots>(program_.slots)),
+      events_(std::move(gpu)) {}
+
+absl::StatusOr<std::unique_ptr<const CudaPrepared>> CudaPrepared::Create(std::shared_ptr<Gpu> gpu,
+                                                                         RankStreams& streams,
+                                                                         Staging& staging,
+                                                                         RankPlan plan,
+                                                                         CudaPeers peers) {
+  AGMM_ASSIGN_OR_RETURN(CudaProgram program, LowerForCuda(plan, peers.heaps));
+  AGMM_RETURN_IF_ERROR(staging.Reserve(program.staged_bytes));
+  std::unique_ptr<CudaPrepared> prepared(new CudaPrepared(std::move(gpu), staging, std::move(plan),
+                                                          std::move(peers), std::move(program)));
+  AGMM_RETURN_IF_ERROR(prepared->MakeLanes(streams));
+  AGMM_RETURN_IF_ERROR(prepared->MakeSteps(streams));
+  return prepared;
+}
+
+absl::Status CudaPrepared::MakeLanes(RankStreams& streams) {
+  for (size_t i = 0; i < program_.lanes.size(); ++i) {
+    const int index = static_cast<int>(i);
+    Lane& lane = lanes_.emplace_back();
+    AGMM_ASSIGN_OR_RETURN(lane.stream, streams.Lane(index, program_.multiplies[i]));
+    if (program_.multiplies[i]) {
+      AGMM_ASSIGN_OR_RETURN(lane.workspace, streams.Workspace(index));
+    }
+    if (program_.chip_bytes[i] > 0) {
+      AGMM_ASSIGN_OR_RETURN(
+          lane.chip, GpuBytes::Create(gpu_, program_.chip_bytes[i], "the sums of a plan's lane"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaPrepared::MakeSteps(RankStreams& streams) {
+  const OnGpu here(*gpu_);
+  std::map<int, GpuEvents*> events_of;  // by number of the other GPU
+  for (const CudaStep& made : program_.steps) {
+    Step& step = steps_.emplace_back();
+    if (const auto* multiply = std::get_if<CudaMultiply>(&made.op)) {
+      AGMM_ASSIGN_OR_RETURN(step.product, gpu_->gemm().Get(multiply->shape));
+    }
+    for (StepEvents& set : step.events) {
+      AGMM_ASSIGN_OR_RETURN(set.begin, events_.Make());
+      AGMM_ASSIGN_OR_RETURN(set.end, events_.Make());
+    }
+    const CudaCopy* const copy = made.copy();
+    for (size_t i = 0; copy != nullptr && i < copy->to.size(); ++i) {
+      if (copy->ways[i] != CudaCopy::Way::kThrough) continue;
+      const std::shared_ptr<Gpu>& target = peers_.gpus[copy->to[i].rank];
+      GpuEvents*& events = events_of[target->number()];
+      if (events == nullptr)
+        events = through_events_.emplace_back(std::make_unique<GpuEvents>(target)).get();
+      Through half;
+      half.to = static_cast<int>(i);
+      AGMM_ASSIGN_OR_RETURN(half.stream, streams.Through(made.lane, target));
+      for (CUevent& event : half.arrived) {
+        AGMM_ASSIGN_OR_RETURN(event, events->Make());
+      }
+      step.through.push_back(half);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CudaPrepared::LostGpu() const {
-  for (const std::shared_ptr<Gpu>& peer : peer_gpus) {
+  for (const std::shared_ptr<Gpu>& peer : peers_.gpus) {
     if (peer == nullptr) continue;
-    AGMM_RETURN_IF_ERROR(peer->lost());
+    AGMM_RETURN_IF_ERROR(peer->health().lost());
   }
   return absl::OkStatus();
 }
 
 absl::Status CudaPrepared::Wait(CUstream stream, CUevent event) const {
   constexpr char kCall[] = "cuStreamWaitEvent";
-  const CUresult result = gpu->driver().cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
-  for (const std::shared_ptr<Gpu>& peer : peer_gpus) {
+  const CUresult result = gpu_->driver().cuStreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT);
+  for (const std::shared_ptr<Gpu>& peer : peers_.gpus) {
     if (FaultOf(result) == CudaFault::kLost && peer != nullptr && peer->Ask() != CUDA_SUCCESS)
       return peer->Failed(result, kCall);
   }
-  return gpu->Check(result, kCall);
-}
-
-absl::Status CudaPrepared::Make(RankStreams& streams) {
-  slots.emplace(program.slots);
-  AGMM_RETURN_IF_ERROR(staging.Reserve(program.staged_bytes));
-  for (size_t lane = 0; lane < program.lanes.size(); ++lane) {
-    AGMM_ASSIGN_OR_RETURN(const CUstream stream,
-                          streams.Lane(static_cast<int>(lane), program.multiplies[lane]));
-    lanes.push_back(stream);
-    CUdeviceptr workspace = 0;
-    if (program.multiplies[lane]) {
-      AGMM_ASSIGN_OR_RETURN(workspace, streams.Workspace(static_cast<int>(lane)));
-    }
-    workspaces.push_back(workspace);
-    std::unique_ptr<GpuBytes>& chip = chips.emplace_back();
-    if (program.chip_bytes[lane] > 0) {
-      AGMM_ASSIGN_OR_RETURN(
-          chip, GpuBytes::Create(gpu, program.chip_bytes[lane], "the sums of a plan's lane"));
-    }
-  }
-  const OnGpu here(*gpu);
-  std::map<int, GpuEvents*> events_of;  // by number of the other GPU
-  for (const CudaStep& step : program.steps) {
-    std::shared_ptr<const CudaProduct>& product = products.emplace_back();
-    if (const auto* multiply = std::get_if<CudaMultiply>(&step.op)) {
-      AGMM_ASSIGN_OR_RETURN(product, gpu->gemm().Get(multiply->shape));
-    }
-    for (StepEvents& set : step_events.emplace_back()) {
-      AGMM_ASSIGN_OR_RETURN(set.begin, events.Make());
-      AGMM_ASSIGN_OR_RETURN(set.end, events.Make());
-    }
-    std::vector<Through>& halves = through.emplace_back();
-    const CudaCopy* const copy = step.copy();
-    for (size_t i = 0; copy != nullptr && i < copy->to.size(); ++i) {
-      if (copy->ways[i] != CudaCopy::Way::kThrough) continue;
-      const std::shared_ptr<Gpu>& target = peer_gpus[copy->to[i].rank];
-      GpuEvents*& made = events_of[target->number()];
-      if (made == nullptr)
-        made = through_events.emplace_back(std::make_unique<GpuEvents>(target)).get();
-      Through half;
-      half.to = static_cast<int>(i);
-      AGMM_ASSIGN_OR_RETURN(half.stream, streams.Through(step.lane, target));
-      for (CUevent& event : half.arrived) {
-        AGMM_ASSIGN_OR_RETURN(event, made->Make());
-      }
-      halves.push_back(half);
-    }
-  }
-  return absl::OkStatus();
+  return gpu_->Check(result, kCall);
 }
 
 }  // namespace agmm

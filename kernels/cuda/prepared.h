@@ -7,10 +7,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/cuda/cuda_program.h"
 #include "kernels/cuda/cuda_slots.h"
 #include "kernels/cuda/pinned.h"
@@ -18,8 +18,18 @@
 
 namespace agmm {
 
-struct CudaPrepared {
-  // The events of a step in one epoch: in front of its work and behind it.
+// The ranks of a plan as one of them sees them, by rank. Ranks of other nodes have no heap and no
+// GPU here.
+struct CudaPeers {
+  std::vector<CudaPeer> heaps;
+  std::vector<std::shared_ptr<Gpu>> gpus;
+};
+
+// Constant, so any thread may read it, and its slots are thread-safe. Only the GPU's thread submits
+// to its streams and records its events.
+class CudaPrepared {
+ public:
+  // The events of a step in one epoch, before and after its work.
   struct StepEvents {
     CUevent begin = nullptr, end = nullptr;
   };
@@ -30,37 +40,64 @@ struct CudaPrepared {
     std::array<CUevent, kEventSets> arrived{};
   };
 
-  CudaPrepared(std::shared_ptr<Gpu> gpu, Staging& staging)
-      : gpu(gpu), staging(staging), events(std::move(gpu)) {}
-  // After `plan`, `peers`, `peer_gpus` and `program` are set. Errors: RESOURCE_EXHAUSTED.
-  absl::Status Make(RankStreams& streams);
+  // `streams` and `staging` are the rank's, and outlive this. Requires plan.CheckPeers(). Errors:
+  // those of LowerForCuda, RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<const CudaPrepared>> Create(std::shared_ptr<Gpu> gpu,
+                                                                    RankStreams& streams,
+                                                                    Staging& staging, RankPlan plan,
+                                                                    CudaPeers peers);
 
-  // OK, or why a GPU of this node that the plan has a rank on is lost.
+  Gpu& gpu() const { return *gpu_; }
+  const RankPlan& plan() const { return plan_; }
+  const CudaProgram& program() const { return program_; }
+  CudaSlots& slots() const { return *slots_; }
+  Staging& staging() const { return staging_; }
+  // By rank; null for ranks of other nodes.
+  const std::vector<std::shared_ptr<Gpu>>& peer_gpus() const { return peers_.gpus; }
+  CUdeviceptr heap(Rank rank) const { return peers_.heaps[rank].heap; }
+  CUstream stream(int lane) const { return lanes_[lane].stream; }
+  CUdeviceptr workspace(int lane) const { return lanes_[lane].workspace; }
+  CUdeviceptr chip(int lane) const { return lanes_[lane].chip->address(); }
+  // Requires a step that multiplies.
+  const CudaProduct& product(int step) const { return *steps_[step].product; }
+  const StepEvents& events(int step, uint64_t epoch) const {
+    return steps_[step].events[epoch % kEventSets];
+  }
+  const std::vector<Through>& through(int step) const { return steps_[step].through; }
+
+  // OK, or why a GPU of this node that runs a rank of the plan is lost.
   absl::Status LostGpu() const;
-  // The time that all work may take which may lie in front of an epoch's.
-  int64_t BegunNs() const { return Gpu::begun_ns(); }
-  // Makes a stream wait for an event, each of any of these GPUs. An error that is the loss of one
-  // of them counts as that one's.
+  // Makes a stream of one of these GPUs wait for an event of one of them. If the error is the loss
+  // of one of them, it is recorded for that GPU.
   absl::Status Wait(CUstream stream, CUevent event) const;
 
-  const std::shared_ptr<Gpu> gpu;
-  Staging& staging;
-  RankPlan plan;
-  std::vector<CudaPeer> peers;                  // by rank
-  std::vector<std::shared_ptr<Gpu>> peer_gpus;  // by rank; null on other nodes
-  CudaProgram program;
-  std::optional<CudaSlots> slots;
-
-  std::vector<CUstream> lanes;
-  std::vector<CUdeviceptr> workspaces;                       // by lane
-  std::vector<std::unique_ptr<GpuBytes>> chips;              // by lane
-  std::vector<std::shared_ptr<const CudaProduct>> products;  // by step
-  std::vector<std::array<StepEvents, kEventSets>> step_events;
-  std::vector<std::vector<Through>> through;  // by step
-
  private:
-  GpuEvents events;
-  std::vector<std::unique_ptr<GpuEvents>> through_events;
+  struct Lane {
+    CUstream stream = nullptr;
+    CUdeviceptr workspace = 0;       // of a lane that multiplies
+    std::unique_ptr<GpuBytes> chip;  // of a lane that keeps sums on the GPU
+  };
+  struct Step {
+    std::shared_ptr<const CudaProduct> product;
+    std::array<StepEvents, kEventSets> events;
+    std::vector<Through> through;
+  };
+
+  CudaPrepared(std::shared_ptr<Gpu> gpu, Staging& staging, RankPlan plan, CudaPeers peers,
+               CudaProgram program);
+  absl::Status MakeLanes(RankStreams& streams);
+  absl::Status MakeSteps(RankStreams& streams);
+
+  const std::shared_ptr<Gpu> gpu_;
+  Staging& staging_;
+  const RankPlan plan_;
+  const CudaPeers peers_;
+  const CudaProgram program_;
+  const std::unique_ptr<CudaSlots> slots_;
+  GpuEvents events_;
+  std::vector<std::unique_ptr<GpuEvents>> through_events_;
+  std::vector<Lane> lanes_;
+  std::vector<Step> steps_;
 };
 
 }  // namespace agmm

@@ -8,12 +8,12 @@ namespace agmm {
 
 absl::Status StepWork::Put(int index, std::byte* staged) const {
   return std::visit([&](const auto& op) { return Do(index, op, staged); },
-                    prepared_.program.steps[index].op);
+                    prepared_.program().steps[index].op);
 }
 
 absl::Status StepWork::PutHalf(int index, const CudaPrepared::Through& half,
                                std::byte* staged) const {
-  const CudaCopy& copy = *prepared_.program.steps[index].copy();
+  const CudaCopy& copy = *prepared_.program().steps[index].copy();
   return CopyRowsOn(half.stream->gpu(), {0, staged, copy.row_bytes}, EndAt(copy.to[half.to]),
                     copy.rows, copy.row_bytes, half.stream->get());
 }
@@ -34,14 +34,14 @@ absl::Status StepWork::Do(int index, const CudaCopy& copy, std::byte* staged) co
 }
 
 absl::Status StepWork::Do(int index, const CudaMultiply& multiply, std::byte*) const {
-  const int lane = prepared_.program.steps[index].lane;
+  const int lane = prepared_.program().steps[index].lane;
   const CUstream stream = StreamOf(index);
   elementwise::Matrix sum;
   switch (multiply.sum) {
     case CudaMultiply::Sum::kOut: sum = MatrixAt(multiply.out); break;
     case CudaMultiply::Sum::kAcc: sum = MatrixAt(multiply.acc); break;
     case CudaMultiply::Sum::kChip:
-      sum = {reinterpret_cast<void*>(prepared_.chips[lane]->address()), ChipPitchBytes(multiply.n),
+      sum = {reinterpret_cast<void*>(prepared_.chip(lane)), ChipPitchBytes(multiply.n),
              DType::kF32};
   }
   if (multiply.load) {
@@ -51,9 +51,9 @@ absl::Status StepWork::Do(int index, const CudaMultiply& multiply, std::byte*) c
                    multiply.rows, multiply.n * SizeOf(DType::kF32), stream));
   }
   AGMM_RETURN_IF_ERROR(
-      gpu_.Check(prepared_.products[index]->Run(AddressOf(multiply.a), AddressOf(multiply.b),
-                                                reinterpret_cast<CUdeviceptr>(sum.data),
-                                                prepared_.workspaces[lane], stream),
+      gpu_.Check(prepared_.product(index).Run(AddressOf(multiply.a), AddressOf(multiply.b),
+                                              reinterpret_cast<CUdeviceptr>(sum.data),
+                                              prepared_.workspace(lane), stream),
                  "cublasLtMatmul"));
   if (!multiply.convert) return absl::OkStatus();
   return gpu_.Check(
@@ -74,7 +74,7 @@ RowsEnd StepWork::EndAt(const HeapPlace& place) const {
 }
 
 CUdeviceptr StepWork::AddressOf(const HeapPlace& place) const {
-  return prepared_.peers[place.rank].heap + place.RowOffset(operands_, 0);
+  return prepared_.heap(place.rank) + place.RowOffset(operands_, 0);
 }
 
 elementwise::Matrix StepWork::MatrixAt(const HeapPlace& place) const {

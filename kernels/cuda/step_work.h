@@ -16,7 +16,7 @@ namespace agmm {
 class StepWork {
  public:
   StepWork(const CudaPrepared& prepared, const Operands& operands)
-      : prepared_(prepared), gpu_(*prepared.gpu), operands_(operands) {}
+      : prepared_(prepared), gpu_(prepared.gpu()), operands_(operands) {}
 
   // Puts the step on the stream of its lane.
   absl::Status Put(int step, std::byte* staged) const;
@@ -31,7 +31,9 @@ class StepWork {
   CUdeviceptr AddressOf(const HeapPlace& place) const;
   RowsEnd EndAt(const HeapPlace& place) const;
   elementwise::Matrix MatrixAt(const HeapPlace& place) const;
-  CUstream StreamOf(int step) const { return prepared_.lanes[prepared_.program.steps[step].lane]; }
+  CUstream StreamOf(int step) const {
+    return prepared_.stream(prepared_.program().steps[step].lane);
+  }
 
   const CudaPrepared& prepared_;
   Gpu& gpu_;

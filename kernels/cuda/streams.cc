@@ -7,7 +7,7 @@
 namespace agmm {
 
 GpuEvents::~GpuEvents() {
-  if (!gpu_->given_up().ok()) return;
+  if (!gpu_->health().given_up().ok()) return;
   const OnGpu here(*gpu_);
   for (CUevent event : events_) gpu_->driver().cuEventDestroy(event);
 }
@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<GpuStream>> GpuStream::Create(std::shared_ptr<Gpu
 }
 
 GpuStream::~GpuStream() {
-  if (!gpu_->given_up().ok()) return;
+  if (!gpu_->health().given_up().ok()) return;
   const OnGpu here(*gpu_);
   gpu_->driver().cuStreamDestroy(stream_);
 }
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<GpuBytes>> GpuBytes::Create(std::shared_ptr<Gpu> 
 }
 
 GpuBytes::~GpuBytes() {
-  if (!gpu_->given_up().ok()) return;
+  if (!gpu_->health().given_up().ok()) return;
   const OnGpu here(*gpu_);
   gpu_->driver().cuMemFree(address_);
 }

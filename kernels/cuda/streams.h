@@ -1,5 +1,5 @@
 // Streams, events and device memory of one GPU, and the streams of one rank. Objects of a GPU that
-// is given up are not destroyed (Gpu::GiveUp).
+// is given up are not destroyed (GpuHealth::GiveUp).
 #pragma once
 
 #include <cuda.h>

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "kernels/base/failpoint.h"
 #include "kernels/cuda/cuda_heap.h"
 #include "kernels/cuda/streams.h"
+#include "kernels/cuda/work_clock.h"
 #include "tests/gpu/driver_table.h"
 
 namespace agmm::test {
@@ -84,9 +86,9 @@ TEST_F(GpuTest, AHungCopyIsReportedWithItsTimeAndBound) {
       std::string(status.message()),
       ContainsRegex("^GPU 0 has not ended a copy of its heap after [0-9.]+ s, of 3.0 s that "
                     "it had; restart the daemon$"));
-  EXPECT_EQ(gpu_->given_up(), status);
-  EXPECT_EQ(gpu_->failure(), absl::StrCat("GPU 0 is given up: ", status.message()));
-  EXPECT_THAT(failures_, testing::ElementsAre(gpu_->failure()));
+  EXPECT_EQ(gpu_->health().given_up(), status);
+  EXPECT_EQ(gpu_->health().failure(), absl::StrCat("GPU 0 is given up: ", status.message()));
+  EXPECT_THAT(failures_, testing::ElementsAre(gpu_->health().failure()));
 }
 
 // With two seconds for each of them the test would pass its time limit.
@@ -97,18 +99,18 @@ TEST_F(GpuTest, CallersBehindAHungCopyFailAtOnce) {
   for (size_t i = 0; i < ended.size(); ++i)
     callers.emplace_back([&, i] { ended[i] = i % 2 == 0 ? Write() : Read(); });
   for (std::thread& caller : callers) caller.join();
-  for (const absl::Status& status : ended) EXPECT_EQ(status, gpu_->given_up());
-  EXPECT_FALSE(gpu_->given_up().ok());
+  for (const absl::Status& status : ended) EXPECT_EQ(status, gpu_->health().given_up());
+  EXPECT_FALSE(gpu_->health().given_up().ok());
 }
 
 TEST_F(GpuTest, ACopyHasTheTimeOfAllWorkThatHasBegun) {
   Open("gpus=1,hang=0@1");
-  Gpu::AddBegun(1'500'000'000);
+  std::optional<WorkClock::Begun> other(1'500'000'000);
   const absl::Status status = Read();
-  Gpu::AddBegun(-1'500'000'000);
+  other.reset();
   EXPECT_THAT(std::string(status.message()),
               ContainsRegex("after [0-9.]+ s, of 4.5 s that it had"));
-  EXPECT_EQ(Gpu::begun_ns(), 0);
+  EXPECT_EQ(WorkClock::begun_ns(), 0);
 }
 
 TEST_F(GpuTest, LanesThatDoNotMultiplyGoFirst) {
@@ -144,7 +146,7 @@ class FailedProduct : public GpuTest {
     EXPECT_EQ(gpu_->kernels().Launch(fill, (*stream)->get()), CUDA_SUCCESS);
     const absl::Status status = gpu_->Check(
         (*product)->Run(a, b, c, (*workspace)->address(), (*stream)->get()), "cublasLtMatmul");
-    if (!gpu_->lost().ok()) return status;
+    if (!gpu_->health().lost().ok()) return status;
     GpuEvents events(gpu_);
     const auto filled = events.Make();
     EXPECT_EQ(gpu_->driver().cuEventRecord(*filled, (*stream)->get()), CUDA_SUCCESS);
@@ -160,9 +162,9 @@ TEST_F(FailedProduct, OnALostGpuNamesTheLoss) {
   EXPECT_THAT(std::string(status.message()),
               ContainsRegex("^cublasLtMatmul on GPU 0 failed: CUDA_ERROR_LAUNCH_FAILED: .*; this "
                             "daemon cannot use the GPU any more: .*restart the daemon$"));
-  EXPECT_EQ(gpu_->lost(), status);
-  EXPECT_EQ(gpu_->failure(), absl::StrCat("GPU 0 is lost: ", status.message()));
-  EXPECT_THAT(failures_, testing::ElementsAre(gpu_->failure()));
+  EXPECT_EQ(gpu_->health().lost(), status);
+  EXPECT_EQ(gpu_->health().failure(), absl::StrCat("GPU 0 is lost: ", status.message()));
+  EXPECT_THAT(failures_, testing::ElementsAre(gpu_->health().failure()));
 }
 
 TEST_F(FailedProduct, OnAHealthyGpuNamesTheProduct) {
@@ -170,8 +172,8 @@ TEST_F(FailedProduct, OnAHealthyGpuNamesTheProduct) {
   const absl::Status status = RunAfterAFill();
   EXPECT_THAT(std::string(status.message()), ContainsRegex("^cublasLtMatmul on GPU 0 failed: "));
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(gpu_->lost(), absl::OkStatus());
-  EXPECT_EQ(gpu_->failure(), "");
+  EXPECT_EQ(gpu_->health().lost(), absl::OkStatus());
+  EXPECT_EQ(gpu_->health().failure(), "");
 }
 
 }  // namespace
