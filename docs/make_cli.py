@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the reference of docs/cli.md from agmmctl's own help. The text above the marker is written by hand.
 
-    docs/make_cli.py [--check] BIN_FOLDER     --check: exits with 1 when the file is not what the program says
+    docs/make_cli.py [--check] BIN_FOLDER     --check: exits with 1 if the file differs from the program's help
 """
 
 import pathlib

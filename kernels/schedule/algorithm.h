@@ -12,8 +12,7 @@ namespace agmm {
 // The places of the inputs' chunks at the ranks that receive them.
 enum class Arrivals {
   kPlaces,      // each in a place of the workspace
-  kContiguous,  // the whole operand in one block, including own shards, so that one multiply reads
-                // it
+  kContiguous,  // the whole operand in one block, own shards too, for a single multiply
   kInPlace,     // not copied within a node, but read in place
 };
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""version_test.py: what kernels/base/version.cmake writes for a checkout, a changed one, and sources without git."""
+"""version_test.py: checks what kernels/base/version.cmake writes for a clean checkout, for a changed one, and for
+sources without git."""
 import os
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""Runs agmm and what people would use instead, in turn, on hosts of its own; run.sh is its front door."""
+"""Runs agmm and what people would use instead, in turn, on hosts of its own. Users start it with run.sh."""
 
 import argparse
 import itertools
@@ -93,7 +93,7 @@ def shape_list(options):
 
 
 class Bench:
-    """The contenders of a run, alive and asleep, on `hosts`."""
+    """All contenders of a run on `hosts`. They stay alive, and sleep while another one is measured."""
 
     def __init__(self, hosts, folder, options):
         self.hosts, self.folder, self.options = hosts, folder, options
@@ -119,7 +119,7 @@ class Bench:
             contender.close()
 
     def cases(self, shape):
-        """Measures `shape` at every rate; checks every contender's C at the first."""
+        """Measures `shape` at every rate. Checks the C of every contender once, at the first rate."""
         data = self.folder / "data"
         data.mkdir()
         a, b = shapes.integers(shapes.SEED_A, shape.m, shape.k), shapes.integers(shapes.SEED_B, shape.k, shape.n)
@@ -232,7 +232,7 @@ class Bench:
 
 
 def scratch_folder():
-    """Hosts keep other runs away, so what is there of this name is a killed one's."""
+    """Removes the folders that killed runs have left: only one run at a time can hold Hosts."""
     for left in pathlib.Path(tempfile.gettempdir()).glob("agmm-bench.*"):
         shutil.rmtree(left, ignore_errors=True)
     return tempfile.TemporaryDirectory(prefix="agmm-bench.")

@@ -1,16 +1,16 @@
-"""The arithmetic of the table, and nothing else. Times are microseconds; bf16 has 2 bytes.
+"""The arithmetic of the table. Times are in microseconds; bf16 has 2 bytes.
 
     T_gemm      the fastest local GEMM of [M, K] x [K, N / P] on all hosts at once, in the time of the slowest host: one
-                oneDNN call in bf16, agmm's tiles, or oneDNN in f32 with A widened by the way
-    T_ag        the fastest gather by anybody in the run: of A; or, where that moves fewer bytes, of B with the exchange of
-                C behind it
+                oneDNN call in bf16, agmm's tiles, or oneDNN in f32 including the conversion of A to f32
+    T_ag        the fastest gather by any contender of the run: of A; or, if that moves fewer bytes, of B followed by
+                the exchange of C
     T_lb        max(T_gemm, T_ag)
     T_lb_cpu    max(T_ag, T_gemm + c bytes): bytes sent and received by a rank, c from the minimal sleeping UCX loop
-    T_unfused   the fastest gather and then one GEMM, by anybody in the run
+    T_unfused   the fastest gather followed by one GEMM, by any contender of the run
     R           T_lb / T              R_cpu    T_lb_cpu / T
-    In a row T_ag is that of one alone, or what the link carries in that time where that is more: the link's rate, and once
-                what tbf has saved up before.
-    speedup     T_unfused / T         E        1 - (T - T_gemm) / (T_unfused - T_gemm), where there is over 5 % to hide
+    For products in a row, T_ag is the larger of two times: the T_ag of a single product, and the time that the link
+                needs for the bytes, of which one burst of tbf in each row is free.
+    speedup     T_unfused / T         E        1 - (T - T_gemm) / (T_unfused - T_gemm), if T_unfused > 1.05 T_gemm
 T is the median over the rounds of the slowest rank's time.
 """
 
@@ -22,13 +22,14 @@ BURST_BYTES = 256 << 10  # hosts.py: passes a link at once
 
 
 def rows_of(m, hosts):
-    """By rank; the first m % hosts have one more."""
+    """The rows of each rank; the first m % hosts ranks have one more."""
     return [m // hosts + (rank < m % hosts) for rank in range(hosts)]
 
 
 def gathers_b(m, n, k, hosts):
-    """The split that agmm takes (kernels/schedule/split.h): the fewest bytes into the busiest rank, with one more for every
-    1,000 flops of the rank that computes most. By M, B is gathered and C exchanged; by N, A is gathered."""
+    """True if agmm splits by M (kernels/schedule/split.h): B is gathered and C exchanged. By N, A is gathered.
+    The cost of a split is the bytes that the busiest rank receives, plus 1 for every 1,000 flops of the rank that
+    computes most."""
     rows, cols = rows_of(m, hosts), rows_of(n, hosts)
     by_n = (m - min(rows)) * k * ELEMENT_BYTES, 2 * m * max(cols) * k
     by_m = max((n - c) * k + (m - r) * c for r, c in zip(rows, cols)) * ELEMENT_BYTES, 2 * max(rows) * n * k
@@ -40,7 +41,7 @@ def gathers_b(m, n, k, hosts):
 
 
 def sent_and_received(m, n, k, hosts):
-    """Bytes by rank, as (sent, received): its shard to every other, everybody else's to it, and so the blocks of C."""
+    """The (sent, received) bytes of each rank: shards to and from each other rank, and blocks of C likewise."""
     rows, cols = rows_of(m, hosts), rows_of(n, hosts)
     if not gathers_b(m, n, k, hosts):
         return [((hosts - 1) * r * k * ELEMENT_BYTES, (m - r) * k * ELEMENT_BYTES) for r in rows]
@@ -51,24 +52,24 @@ def sent_and_received(m, n, k, hosts):
 
 
 def bytes_to_each(m, n, k, hosts):
-    """What the first rank, which has the largest shards, sends to each other rank."""
+    """The bytes that the first rank, which has the largest shards, sends to each other rank."""
     rows, cols = rows_of(m, hosts), rows_of(n, hosts)
     elements = cols[0] * k + rows[0] * cols[0] if gathers_b(m, n, k, hosts) else rows[0] * k
     return elements * ELEMENT_BYTES
 
 
 def bytes_moved(m, n, k, hosts):
-    """Sent and received by the rank that moves most."""
+    """The bytes sent and received by the rank that moves most."""
     return max(sent + received for sent, received in sent_and_received(m, n, k, hosts))
 
 
 def link_us(m, n, k, hosts, rate_bits):
-    """What the busiest link needs, one way, at its full rate."""
+    """The time that the busiest link needs for one direction at its full rate."""
     return max(max(both) for both in sent_and_received(m, n, k, hosts)) * 8 / rate_bits * 1e6
 
 
 def spread(samples):
-    """Half of the middle half, as a share of the median; None of fewer than three."""
+    """Half of the interquartile range, as a share of the median; None for fewer than three samples."""
     if len(samples) < 3:
         return None
     low, _, high = quantiles(samples, n=4, method="inclusive")
@@ -76,13 +77,13 @@ def spread(samples):
 
 
 def fastest(samples_by_name):
-    """(name, median) of the one with the least median, or None."""
+    """The (name, median) with the least median, or None without samples."""
     medians = {name: median(samples) for name, samples in samples_by_name.items() if samples}
     return min(medians.items(), key=lambda item: item[1]) if medians else None
 
 
 def figures(case):
-    """What follows from a case's samples; `case` as report.py describes it, without `figures`."""
+    """Computes the figures of a case from its samples. `case` is as report.py describes it, without `figures`."""
     gemm_by, gemm = fastest(case["gemm_us"])
     gather_by, gather = fastest(case["gather_us"])
     sizes = [case[name] for name in ("m", "n", "k", "hosts")]
@@ -126,7 +127,7 @@ def figures(case):
 
 
 def versus(contenders):
-    """The best of agmm, chosen by hand and by `auto`, against the best of the others: T / T."""
+    """T of agmm divided by the least T of the others: for agmm's fastest algorithm, and for `auto`."""
     ours = {name: one["t_us"] for name, one in contenders.items() if name.startswith("agmm ")}
     others = {name: one["t_us"] for name, one in contenders.items() if not name.startswith("agmm ")}
     if not ours or not others:

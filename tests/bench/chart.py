@@ -1,4 +1,4 @@
-"""The run as a picture: for each case T_lb_cpu / T of every contender, a panel a link rate. SVG, by hand."""
+"""Draws a run as SVG: T_lb_cpu / T of every contender for each case, with one panel for each link rate."""
 
 from html import escape
 
@@ -8,7 +8,7 @@ ROW, LABEL, PANEL, GAP, TOP = 22, 200, 340, 36, 86
 
 
 def place(value):
-    """Pixels from a panel's left edge: 0 to 1.1."""
+    """The distance of a value from 0 to 1.1 from the left edge of a panel, in pixels."""
     return min(max(value, 0), 1.1) / 1.1 * PANEL
 
 

@@ -1,8 +1,9 @@
-"""Who is measured. Each has the same four things:
+"""The contenders. Each of them has:
     forms                       {name in the table: what it runs}
-    set_shape(shape, data)      operands in place, everything that lasts prepared; {name: what it chose}
-    run(form, count, products)  microseconds a product of `count` runs, each of `products` in a row; the slowest rank's
-    rows(form, rows, products)  runs so many in a row over a poisoned C; these rows of it, as bf16 bits
+    set_shape(shape, data)      creates the operands and prepares everything that lasts; returns {name: what it chose}
+    run(form, count, products)  makes `count` runs of `products` products in a row; returns for each run the time of a
+                                product on the slowest rank, in microseconds
+    rows(form, rows, products)  overwrites C, runs `products` products in a row, returns these rows of C as bf16 bits
 """
 
 import json
@@ -20,7 +21,7 @@ from ranks import ContenderFailed, Ranks
 from shapes import SEED_A, SEED_B, part_of
 
 HERE = pathlib.Path(__file__).resolve().parent
-POISON = 77  # no sum of ours, and bf16 has it
+POISON = 77  # exact in bf16; no correct C is full of it
 
 
 class RankContender:
@@ -118,7 +119,7 @@ class Torch(RankContender):
 
 
 def find_torch():
-    """A python that has torch. Errors: ContenderFailed, with where to put one."""
+    """Finds a python that has torch. Errors: ContenderFailed, which says where to put one."""
     places = [os.environ.get("AGMM_TORCH_PYTHON"), HERE.parent.parent / "build-bench/torch/bin/python", sys.executable]
     for python in places:
         if python and pathlib.Path(python).exists():
@@ -128,7 +129,7 @@ def find_torch():
 
 
 class Ucx:
-    """The minimal sleeping loop: no product, but what a byte costs, and an all-gather."""
+    """The minimal sleeping UCX loop: measures an all-gather and the CPU time of a byte, and multiplies nothing."""
 
     settings = {
         "UCX_TLS": "tcp,self",
@@ -150,7 +151,7 @@ class Ucx:
         self.ranks.call("peers " + " ".join(self.ranks.call("address")))
 
     def move(self, bytes_to_each, count):
-        """Microseconds of each run, the slowest rank's; nanoseconds of CPU a byte moved, the mean of the ranks'."""
+        """Returns the microseconds of each run on the slowest rank, and the mean CPU nanoseconds for a byte moved."""
         answers = [
             [float(word) for word in answer.split()] for answer in self.ranks.call(f"move {bytes_to_each} {count}")
         ]
@@ -161,7 +162,7 @@ class Ucx:
 
 
 class Agmm:
-    """Real daemons, resident operands, and an application that submits one job after the other (agmm_jobs.cc)."""
+    """Daemons with resident operands, and an application that submits one job after the other (agmm_jobs.cc)."""
 
     PORT = 7101
 
@@ -206,7 +207,7 @@ class Agmm:
         self.client.ready()
 
     def _offered(self):
-        """The algorithms that this agmm has, by its own words."""
+        """Asks agmmctl for the names of its algorithms."""
         said = subprocess.run(
             [self.ctl, "plan", "--shape", "M=8,N=8,K=8", "--mesh", "x=2", "--algorithm", "?"],
             capture_output=True,

@@ -1,5 +1,5 @@
-"""What of the benchmark can be wrong without a root shell: its arithmetic, its shapes and operands, how it talks to
-ranks, and what it prints. The golden table is made anew with `harness_test.py --write`."""
+"""Tests the parts of the benchmark that need no root: its arithmetic, its shapes and operands, its communication with
+ranks, and its output. `harness_test.py --write` writes the golden table again."""
 
 import json
 import pathlib
@@ -25,7 +25,7 @@ GOLDEN = HERE.parent / "golden/bench"
 
 
 def canned():
-    """A run by hand: 2 hosts, 4096 x 4096 x 512, 4 Gbit/s; the numbers of ANCHORS' table."""
+    """A run with given times: 2 hosts, 4096 x 4096 x 512, 4 Gbit/s; the numbers of ANCHORS' table."""
     case = {
         "rate_bits": 4e9,
         "name": "2048x4096x256",

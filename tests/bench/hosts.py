@@ -1,10 +1,11 @@
-"""Hosts for a benchmark on one machine: network namespaces on a bridge, each link limited both ways, a core each.
+"""Hosts for a benchmark on one machine: network namespaces on a bridge, each with a core of its own and a link that is
+limited in both directions.
 
     with Hosts(2) as hosts:
         hosts.limit(2e9)
         subprocess.Popen(hosts.command(0, ["iperf3", "-s"]))
 
-Everything goes at the end, however it comes; what a killed run has left goes at the beginning of the next.
+The hosts are removed at the end, also after an error. What a killed run has left is removed when the next one begins.
 """
 
 import fcntl
@@ -14,10 +15,10 @@ import signal
 import subprocess
 import time
 
-NAME = "agmmbench"  # of every namespace and interface that is made here
+NAME = "agmmbench"  # prefix of all namespaces and interfaces
 SUBNET = "10.213.0"
-DEVICE = "eth0"  # of every host
-BURST = "256kb"  # a larger one lets the first megabytes through unlimited and flatters everyone
+DEVICE = "eth0"  # name of the network interface in every host
+BURST = "256kb"  # a larger burst would not limit the first megabytes, and all results would be too good
 LOCK = "/run/agmm-bench.lock"
 
 
@@ -26,7 +27,7 @@ class CannotMakeHosts(Exception):
 
 
 def write_secret(folder):
-    """A world's secret; returns its path."""
+    """Writes the secret of a world and returns its path."""
     path = folder / "secret"
     path.touch(mode=0o600)
     path.write_bytes(os.urandom(32))
@@ -66,7 +67,7 @@ class Hosts:
         try:
             remove()
             self._make()
-            self.limit(1e9)  # says now, and not after the first set-up, when this kernel has no tbf
+            self.limit(1e9)  # fails now, and not after the first set-up, if this kernel has no tbf
         except BaseException:
             remove()
             raise
@@ -92,7 +93,7 @@ class Hosts:
         return f"{SUBNET}.{host + 1}"
 
     def limit(self, bits_a_second):
-        """Every link carries so much, each way; running programs see the change."""
+        """Sets the rate of every link in each direction. Takes effect for running programs, too."""
         limit = ("root", "tbf", "rate", f"{int(bits_a_second)}bit", "burst", BURST, "latency", "50ms")
         for host in range(self.count):
             tool("tc", "-n", namespace(host), "qdisc", "replace", "dev", DEVICE, *limit)
@@ -100,7 +101,8 @@ class Hosts:
         self.rate_bits = bits_a_second
 
     def command(self, host, command):
-        """`command` on a host: in its network, under its name, on its core, dead with this process."""
+        """The command line that runs `command` on a host: in its network, with its name, on its core. It is killed
+        when this process ends."""
         named = 'echo "$0" > /proc/sys/kernel/hostname; exec "$@"'
         return [
             "setpriv",
@@ -128,7 +130,7 @@ def namespace(host):
 
 
 def remove():
-    """Ends what runs on hosts of this name, and removes them."""
+    """Ends the processes on all hosts, also those of an earlier run, and removes the hosts."""
     spaces = [
         line.split()[0]
         for line in tool("ip", "netns", "list", check=False).splitlines()
@@ -160,7 +162,7 @@ def remove():
 
 
 def ended(pid):
-    """Gone, or a zombie that its parent will reap."""
+    """True if the process no longer exists, or is a zombie."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""What a figure was taken on."""
+"""Describes the machine of a measurement."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def has_tiles():
-    """What kernels/cpu/tiles.h asks for, too."""
+    """True if the processor has the instructions that kernels/cpu/tiles.h requires."""
     return " amx_bf16 " in pathlib.Path("/proc/cpuinfo").read_text()
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws docs/overlap.svg: one product on two hosts, gathered first and overlapped, from the traces of two real jobs.
+"""Draws docs/overlap.svg from the traces of two jobs: one product on two hosts, with the gather first, and overlapped.
 
     tests/bench/overlap.py [--binaries build-bench/bin] [--rate 2gbit] [--out docs/overlap.svg]
 
@@ -26,7 +26,7 @@ LEFT, WIDTH, ROW, GAP = 150, 640, 24, 6
 
 
 def spans(trace, rank):
-    """(what, start ms, end ms) of the steps that arrive at `rank` or run on it."""
+    """The steps that arrive at `rank` or run on it, as (what, start ms, end ms)."""
     for event in trace["traceEvents"]:
         if event["ph"] != "X" or event["dur"] <= 0:
             continue

@@ -1,4 +1,4 @@
-"""A contender's ranks: one process a host that lives through the whole run and sleeps between its turns."""
+"""The ranks of a contender: one process for each host. It lives for the whole run and sleeps between its turns."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import time
 
 
 class ContenderFailed(Exception):
-    """One line: who, and what it said."""
+    """One line: the contender, and what it said."""
 
 
 class Ranks:
@@ -44,14 +44,14 @@ class Ranks:
         return self._answers(deadline_s, "start")
 
     def call(self, line, deadline_s=120):
-        """Sends `line` to every rank, or its item to each where it is a list; what each answered, by rank."""
+        """Sends `line` to every rank, or if it is a list, one item to each. Returns the answers by rank."""
         lines = line if isinstance(line, list) else [line] * self.size
         for fd, text in zip(self.to, lines):
             os.write(fd, text.encode() + b"\n")
         return self._answers(deadline_s, lines[0][:60])
 
     def run(self, what, count, products=1):
-        """Microseconds a product of `count` runs of `products`, each the slowest rank's."""
+        """Returns the microseconds per product of `count` runs of `products` products, each on the slowest rank."""
         answers = [[float(word) for word in answer.split()] for answer in self.call(f"run {what} {count} {products}")]
         return [max(times) for times in zip(*answers)]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of a run, from its JSON:  report.py bench.json
+"""Prints the table of a run from its JSON:  report.py bench.json
 
 The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
     machine      {cpu, cores, kernel, load, packages{name: version}, agmm}
@@ -7,13 +7,13 @@ The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
     missing      {contender: why it did not run}
     left_out[]   cases that --quick had no time for
     cases[]      rate_bits, name, m, n, k, hosts
-                 samples_us{contender: [T]}     every measured run, the slowest rank's, in order
+                 samples_us{contender: [T]}     every measured run in order, on the slowest rank
                  gemm_us{who: [t]}, gather_us{who: [t]}, c_ns[]
                  unfused[]                      the contenders that gather and then multiply, once
                  notes{contender: what it chose}
-                 figures                        bounds.py: what follows from the above
-                 in_a_row                       the same of products one behind the other, a product's share of the time;
-                                                where one takes less than 5 ms: {products, samples_us, gemm_us, figures}
+                 figures                        computed from the above by bounds.py
+                 in_a_row                       the same for several products in a row, with the time of a product;
+                                                if one takes less than 5 ms: {products, samples_us, gemm_us, figures}
 """
 
 import json
@@ -100,7 +100,7 @@ def contender_lines(f, notes):
 
 
 def summary_lines(run):
-    """One line a case, alone and in a row, then what the goals ask for."""
+    """One line for each case, alone and in a row, then the cases that were left out."""
     yield from summary_table("each alone", [(case, case["figures"]) for case in run["cases"]])
     rows = [(case, case["in_a_row"]["figures"]) for case in run["cases"] if "in_a_row" in case]
     if rows:

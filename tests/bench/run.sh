@@ -22,5 +22,5 @@ if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
     exit 1
   }
 fi
-# The python that the numpy package belongs to.
+# The python that has the numpy package.
 PYTHONDONTWRITEBYTECODE=1 exec /usr/bin/python3 tests/bench/bench.py "$@"

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""The figures of a daemon, its transport and its jobs that have goals, besides those of run.sh, on this machine:
-what was seen, against what, and whether the goal is met.
+"""Measures on this machine the figures that have goals and that run.sh does not measure: those of a daemon, its
+transport and its jobs. Prints for each the measured value, what it is compared with, and if it meets the goal.
 
     tests/bench/service_figures.py [--build build] [--only idle,submit] [--bytes 1073741824] [--json FILE]
 
 Build these first, in Release: agmmd agmmctl submit_bench transfer_bench gemm_bench plan_bench transport_bench ucx_rank.
-Parts: {parts}. `link` needs root. Ratios are what is good: a half is twice as slow as what it is measured against.
-Asserts nothing: the machine may be busy. The JSON, schema agmm.service_figures.v1:
+Parts: {parts}. `link` needs root. Larger ratios are better: 0.5 means twice as slow as what it is compared with.
+A missed goal is not an error, because the machine may be busy. The JSON, schema agmm.service_figures.v1:
     machine   as in report.py
     rows[]    what, against, goal, seen as in the table; met: true, false, or null where there is no goal; values, by part
 """

@@ -1,4 +1,4 @@
-"""The figures of service_figures.py, a function each: they take Settings, and yield Rows."""
+"""The figures of service_figures.py. Each part is a function that takes Settings and yields Rows."""
 
 import json
 import pathlib
@@ -112,7 +112,7 @@ def fill(world, name, rows, cols, sharding, dtype="bf16"):
 
 
 def beyond(world):
-    """By daemon: resident bytes that no class accounts for; what is accounted; written heap that is free again."""
+    """For each daemon: resident bytes outside all classes, bytes in the classes, and resident bytes of free heap."""
     seen = []
     for index, pid in enumerate(world.pids()):
         status = world.ctl("status", node=index)[0]
@@ -146,7 +146,7 @@ def memory(settings):
         fill(world, "B", size, size, "[K, N_x]")
         for algorithm in ("serial", "ring", "direct"):
             world.ctl("job", "submit", "--bind", "A=A,B=B,C=C", "--algorithm", algorithm, "--repeat", "3", "--wait")
-        time.sleep(1.5)  # daemons tell each other within half a second
+        time.sleep(1.5)  # daemons report their memory to each other within half a second
         yield memory_row("memory of a daemon, after jobs", world)
         world.ctl("tensor", "rm", "A", "B", "C")
         time.sleep(1.5)
@@ -154,7 +154,7 @@ def memory(settings):
 
 
 def job_us(job):
-    """From the launch to the last word of the ranks."""
+    """The time from the start of a job to its end."""
     fields = [job[name].rstrip("Z").partition(".") for name in ("start_time", "end_time")]
     begin, end = (
         time.mktime(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) * 1e6 + int(part.ljust(6, "0")[:6]) for whole, _, part in fields
@@ -224,7 +224,7 @@ def transfer(settings):
 
 
 def through_files(settings, world):
-    """Medians of seconds, of files that lie in memory: put, get, cp."""
+    """The median seconds of put, get and cp, with files in memory."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         source, copy = pathlib.Path(folder) / "source", pathlib.Path(folder) / "copy"
         with open(source, "wb") as file:
@@ -247,8 +247,8 @@ def through_files(settings, world):
 
 
 def gemm(settings):
-    """A job of one node against one plain call, a process each, in turn."""
-    suite = {(s.m, s.n, s.k): s.name for s in reversed(shapes.suite(1))}  # the first name of sizes that are there twice
+    """Compares jobs of one node with plain calls of oneDNN. Each runs in its own process, in turn."""
+    suite = {(s.m, s.n, s.k): s.name for s in reversed(shapes.suite(1))}  # sizes that appear twice have the first name
     flags = [word for m, n, k in suite for word in ("--shape", f"M={m},N={n},K={k}")]
     for dtype in ("bf16", "f32"):
         jobs, plain = {sizes: [] for sizes in suite}, {sizes: [] for sizes in suite}
@@ -287,7 +287,7 @@ def gemm(settings):
 
 
 def wire(settings):
-    """What a byte costs between two transports on loopback, against the minimal sleeping loop there."""
+    """Compares the CPU time of a byte between two transports on loopback with that of the minimal sleeping UCX loop."""
     from contenders import Ucx  # needs numpy
 
     class Loopback:
@@ -323,7 +323,7 @@ def wire(settings):
 
 
 def link_row(gbit, burst_bytes, moved_bytes, seconds):
-    """Of bytes that crossed the link one way. Errors: ServiceFailed where they cannot have."""
+    """The share of the link's rate. Errors: ServiceFailed if the link cannot have carried that much."""
     what, rate = f"daemon to daemon, both ways, 1 MiB, {gbit} Gbit/s", moved_bytes / seconds / 1e6
     share = (moved_bytes - burst_bytes) * 8 / seconds / (gbit * 1e9)
     if share > 1:
@@ -333,7 +333,7 @@ def link_row(gbit, burst_bytes, moved_bytes, seconds):
 
 
 def link(settings):
-    """A gather in chunks of 1 MiB over a limited link, both ways at once: nearly nothing to multiply."""
+    """Gathers in chunks of 1 MiB over a limited link, in both directions at once. Multiplies next to nothing."""
     from hosts import BURST, CannotMakeHosts, Hosts
 
     size, shard = 8192, 64 * MIB

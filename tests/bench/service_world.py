@@ -1,4 +1,4 @@
-"""A world of daemons on this machine, and what /proc says of their processes."""
+"""A world of daemons on this machine, and the figures of their processes in /proc."""
 
 import json
 import os
@@ -18,7 +18,7 @@ class ServiceFailed(Exception):
 
 
 class World:
-    """`nodes` daemons with a device each. With `hosts` (hosts.py) each is on a host of its own, else all are on loopback."""
+    """`nodes` daemons with one device each. With `hosts` (hosts.py), each has its own host, else all use loopback."""
 
     def __init__(self, binaries, nodes, heap="1GiB", threads=1, hosts=None):
         self.binaries, self.nodes, self.heap, self.threads, self.hosts = binaries, nodes, heap, threads, hosts
@@ -100,7 +100,7 @@ class World:
         )
 
     def ctl(self, *arguments, node=-1):
-        """What agmmctl printed: a list of documents."""
+        """The JSON documents that agmmctl printed."""
         done = self._ctl(*arguments, node=node)
         if done.returncode != 0:
             raise ServiceFailed(f"agmmctl {' '.join(arguments)}: {done.stderr.strip()}")
@@ -116,7 +116,7 @@ def cpu_seconds(pid):
 
 
 def status_value(pid, key):
-    """Of /proc/PID/status; context switches are those of every thread that still runs, not only of the first."""
+    """The value of `key` in /proc/PID/status. Context switches are the sum over all threads that still run."""
     paths = [pathlib.Path(f"/proc/{pid}/status")]
     if key == "voluntary_ctxt_switches":
         paths = list(pathlib.Path(f"/proc/{pid}/task").glob("*/status"))

@@ -1,4 +1,4 @@
-"""The products to measure, as (M, N, K) of the whole, and their operands.
+"""The products to measure, with the M, N and K of the whole product, and their operands.
 
 Operands are agmm's fill INTEGERS (kernels/base/fill_value.h): integers from -4 to 4, so that every sum is exact in f32
 and the rounding to bf16 is the only one.
@@ -30,7 +30,7 @@ def _suite():
 
 
 def suite(hosts):
-    """ANCHORS' suite, each dimension divided by 8 and rounded up; the last is a size a rank."""
+    """ANCHORS' suite, with each dimension divided by 8 and rounded up. The last shape is for each rank."""
     unit = (1024 // DIVISOR, 4096 // DIVISOR, 4096 // DIVISOR)
     return _suite() + [Shape("Pallas unit", unit[0] * hosts, unit[2] * hosts, unit[1])]
 
@@ -39,7 +39,7 @@ BALANCES = ("2048x4096x256", "2048x4096x1024", "4096x4096x512")
 
 
 def parse(text, hosts):
-    """MSHARDxKxNSHARD. Errors: ValueError with what is wrong."""
+    """Parses MSHARDxKxNSHARD. Errors: ValueError, which says what is wrong."""
     try:
         m_shard, k, n_shard = map(int, text.lower().split("x"))
     except ValueError:
@@ -50,7 +50,7 @@ def parse(text, hosts):
 
 
 def draw(seed, hosts, count, most_us=150_000):
-    """Shapes that nobody chose: each size of its own, even in the logarithm, at most about `most_us` of work."""
+    """Random shapes: the sizes are independent, and uniform in their logarithm. Each takes at most about `most_us`."""
     rng = random.Random(seed)
     drawn = []
     while len(drawn) < count:
@@ -65,14 +65,14 @@ def draw(seed, hosts, count, most_us=150_000):
 
 
 def part_of(total, parts, part):
-    """The first total % parts parts have one more; as agmm splits."""
+    """(begin, end) of a part. As in agmm, the first total % parts parts have one more."""
     size, larger = divmod(total, parts)
     begin = part * size + min(part, larger)
     return begin, begin + size + (part < larger)
 
 
 def integers(seed, rows, cols):
-    """int8[rows, cols] as kernels/base/fill_value.h says."""
+    """int8[rows, cols] with the values of kernels/base/fill_value.h."""
     out = numpy.empty(rows * cols, numpy.int8)
     golden, batch = 0x9E3779B97F4A7C15, 1 << 20
     for begin in range(0, out.size, batch):
@@ -88,13 +88,13 @@ def integers(seed, rows, cols):
 
 
 def to_bf16(values):
-    """The bits of f32 values rounded to bf16, to nearest even; there are no NaNs here."""
+    """The bits of f32 values rounded to bf16, to nearest even. The values must not be NaN."""
     bits = numpy.ascontiguousarray(values, numpy.float32).view(numpy.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
 
 
 def sampled_rows(m, hosts, count=24):
-    """Each shard's first and last row, and some between."""
+    """The first and the last row of each shard, and some rows between them."""
     edges = {
         row
         for part in range(hosts)
@@ -107,5 +107,5 @@ def sampled_rows(m, hosts, count=24):
 
 
 def reference(a, b, rows):
-    """bf16 bits [len(rows), n] of A B: exact, then rounded once."""
+    """These rows of A B as bf16 bits, computed exactly and rounded once."""
     return to_bf16(a[rows].astype(numpy.float32) @ b.astype(numpy.float32))

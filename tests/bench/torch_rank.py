@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What people write with PyTorch instead of using agmm: all_gather_into_tensor over Gloo, then matmul, in bf16. Where B is
+"""The product as people write it with PyTorch: all_gather_into_tensor over Gloo, then matmul, in bf16. If B is
 gathered, all_to_all_single then brings the blocks of C to their ranks.
 
     torch_rank.py FOLDER RANK SIZE      commands as in contender_rank.h; WHAT is gather or unfused
 
-all_gather_into_tensor wants shards of one size: those that are not are padded with rows of zeros, as a user would.
+all_gather_into_tensor needs shards of equal size, so smaller ones are padded with rows of zeros, as a user would do.
 """
 
 import pathlib

@@ -2,8 +2,8 @@
 
     docs_test.py BIN_FOLDER
 
-Every ```sh block of README.md, CONTRIBUTING.md and docs/*.md runs in one shell a document, in a network and mount
-namespace of its own, in a folder that looks like the repository. Commands that are too long for a test, or that
+The ```sh blocks of README.md, CONTRIBUTING.md and docs/*.md run in one shell for each document, in a network and mount
+namespace of its own and in a folder that looks like the repository. Commands that are too long for a test, or that
 another test runs, are named in ELSEWHERE.
 """
 
@@ -41,7 +41,7 @@ def blocks(text, language):
 
 
 def without_comment(line):
-    """Comments of these documents stand behind at least two spaces."""
+    """Comments in these documents follow at least two spaces."""
     return re.sub(r"\s{2,}#.*$", "", line).rstrip()
 
 

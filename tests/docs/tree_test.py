@@ -32,7 +32,7 @@ def without_blocks(text):
 
 
 def alternatives(name):
-    """lease.{h,cc} is lease.h and lease.cc."""
+    """Expands lease.{h,cc} to lease.h and lease.cc."""
     match = re.search(r"\{([^}]*)\}", name)
     if match is None:
         return [name]

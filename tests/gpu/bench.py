@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Rates of one GPU beside their bounds: copies, products, gathered products, the host's time for an epoch.
+"""Measures rates of one GPU and compares them with their bounds: copies, products, gathered products, the host's time
+for an epoch.
 
     bench.py [--bin FOLDER] [--probe FILE] [--out FILE] [--dry-run]
 
@@ -26,7 +27,7 @@ GOAL_PYTORCH, GOAL_COPIES = 0.97, 0.8
 
 
 def first_line(command):
-    """The first line that a command prints, or nothing where it fails or does not exist."""
+    """The first line that a command prints, or nothing if it fails or does not exist."""
     if not shutil.which(command[0]):
         return ""
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
@@ -45,7 +46,7 @@ def driver():
 
 
 def measure(folder, dry_run):
-    """What gpu_bench measures on one GPU."""
+    """The measurements of gpu_bench on one GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
     command = [str(folder / "gpu_bench")] + (["--dry-run"] if dry_run else [])
     try:
@@ -59,7 +60,7 @@ def measure(folder, dry_run):
 
 
 def torch_products(shapes):
-    """Microseconds of each product by torch.matmul, and the version of torch; or nothing, and why not."""
+    """The microseconds of each product by torch.matmul and the version of torch; or nothing, and the reason."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -107,7 +108,7 @@ def ceilings(probe):
 
 
 def compared(rows, by_torch, torch_version, copies):
-    """The rows with what bounds them: a rate in GB/s, a time in us, and the share of it that is reached."""
+    """The rows with their bounds: a rate in GB/s, a time in us, and the share of it that is reached."""
     products = {(row["m"], row["n"], row["k"]): row["us"] for row in rows if row["what"] == "product"}
     for row in rows:
         if row["what"] == "copies":

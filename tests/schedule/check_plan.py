@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks plans that a seed draws from `agmmctl plan --json` by a second reading of what a plan means
-(plan_model.py), and that it refuses plans with a wait, a signal or a step less.
+"""Checks random plans of `agmmctl plan --json` with a second, independent implementation of the meaning of a
+plan (plan_model.py), and checks that it refuses plans from which a wait, a signal or a step was removed.
 
     check_plan.py AGMMCTL [--seed N] [--plans N] [--mutants N]
 """
@@ -34,7 +34,7 @@ ALGORITHMS = ["auto", "serial", "ring", "bidirectional_ring", "split_ring", "dir
 
 
 def parts_of(document):
-    """What a mutant can lack: (rank, step, "waits" or "signals" or None for all of it, index)."""
+    """The parts that a mutant can lack: (rank, step, "waits" or "signals" or None for the whole step, index)."""
     for rank, steps in enumerate(ranks["steps"] for ranks in document["ranks"]):
         for s, step in enumerate(steps):
             for key in ("waits", "signals"):
@@ -59,7 +59,7 @@ def without(document, part):
 
 
 def draw(agmmctl, rng):
-    """A plan that can be had: (the options as text, its document)."""
+    """Draws options that have a plan. Returns the options as text, and the plan's document."""
     while True:
         spec, mesh = rng.choice(SPECS)
         options = {"--spec": spec, "--mesh": mesh, "--shape": rng.choice(SHAPES),

@@ -1,10 +1,10 @@
-"""What a plan means (kernels/schedule/schedule.h), written down a second time with nothing of the
-project's code: a search and a simulation. A plan is what `agmmctl plan --json` prints.
+"""A second implementation of the meaning of a plan (kernels/schedule/schedule.h) without any of the
+product's code: a search and a simulation. A plan is what `agmmctl plan --json` prints.
 
-A plan is unrolled over three epochs. Any two accesses to the same bytes, one of them a write, must be
-ordered by waits and lanes, which one pass over the graph with a set of ancestors for each event
-tells. Then every order gives the same bytes, and one is computed with integers, with other inputs
-and spoilt outputs in every epoch: each step must find the blocks that it names, and C must be A * B.
+A plan is unrolled over three epochs. Waits and lanes must order any two accesses to the same bytes of
+which one is a write; one pass over the graph, with a set of ancestors for each event, checks this.
+Then every order gives the same bytes, so one order is computed with integers, with other inputs and
+overwritten outputs in every epoch: each step must find the blocks that it names, and C must be A * B.
 """
 import itertools
 import json
@@ -35,7 +35,7 @@ class Dtype:
 
 
 def cut(size, parts, part):
-    """The part of range(size) that is number `part` of near-equal ones, the longer ones first."""
+    """Part number `part` of range(size), divided into `parts` nearly equal parts, the longer ones first."""
     least, longer = divmod(size, parts)
     begin = part * least + min(part, longer)
     return begin, begin + least + (part < longer)
@@ -56,7 +56,7 @@ class Plan:
         self.workspace = plan["workspace_bytes"]
 
     def shard(self, rank, name):
-        """((first row, end), (first column, end)) of an operand at a rank."""
+        """The range of an operand at a rank, as ((first row, end), (first column, end))."""
         places = {}
         for axis in reversed(self.axes):
             rank, places[axis["name"]] = divmod(rank, axis["size"])
@@ -81,7 +81,7 @@ class Plan:
         return Dtype(self.operands[name]["dtype"])
 
     def spans(self, block, place, padded):
-        """The bytes of each row: (begin, end). A write owns the padding behind the last column."""
+        """The bytes of each row, as (begin, end). A write also owns the padding after the last column."""
         rows, cols = block["rows"], block["cols"]
         width = (cols[1] - cols[0]) * Dtype(place["dtype"]).size
         last = (self.operands[block["operand"]]["cols"] if place["buffer"] == "workspace" else
@@ -105,7 +105,7 @@ class Access:
 
 
 def accesses_of(plan, rank, step):
-    """[(arrival or None, Access)] of a step."""
+    """The accesses of a step, as [(arrival or None, Access)]."""
     out = []
 
     def add(write, block, place, arrival=None):
@@ -132,7 +132,7 @@ def accesses_of(plan, rank, step):
 
 
 def relay_lanes(rank, steps):
-    """Lanes, not 0, that touch no operand of their rank: slots alone order them with its other lanes."""
+    """Lanes except lane 0 that touch no operand of their rank. Only slots order them with its other lanes."""
     lanes, owning = set(), {0}
     for step in steps:
         lanes.add(step["lane"])
@@ -148,7 +148,7 @@ def relay_lanes(rank, steps):
 
 
 class Graph:
-    """Events are pairs of vertices, a start and an end: (kind, rank, step, arrival, epoch)."""
+    """Events are (kind, rank, step, arrival, epoch). Each is a pair of vertices, its start and its end."""
 
     def __init__(self, plan):
         self.plan = plan
@@ -253,7 +253,7 @@ class Graph:
         demand(len(self.order) == len(self.edges), "steps wait for one another in a circle")
 
     def ordered(self, first, second):
-        """Whether `first` has ended when `second` starts; a send has, where all that it copies has arrived."""
+        """True if `first` has ended when `second` starts. A send has ended when all that it copies has arrived."""
         before = self.before[self.ends[second][0]]
         copies = self.copies.get(first)
         return before >> self.ends[first][1] & 1 or bool(copies) and all(
@@ -272,7 +272,7 @@ class Graph:
 
 
 class Simulation:
-    """Computes one order of a plan without races: its bytes are those of every order."""
+    """Computes one order of a plan without races. Every order gives the same bytes."""
 
     def __init__(self, plan, seed):
         self.plan = plan
@@ -312,7 +312,7 @@ class Simulation:
         return self.inputs(epoch)[block["operand"]][rows[0]:rows[1], cols[0]:cols[1]]
 
     def environment(self, rank, epoch):
-        """Between two epochs: looks at C and spoils it, and writes A and B."""
+        """Runs between two epochs: checks C and overwrites it, and writes A and B."""
         for name in self.plan.names:
             rows, cols = self.plan.shard(rank, name)
             if rows[0] == rows[1] or cols[0] == cols[1]:
@@ -371,7 +371,7 @@ class Simulation:
 
 
 def check(plan, seed):
-    """Raises Wrong where a plan can go wrong."""
+    """Raises Wrong if some order of the plan's steps can give a wrong result."""
     graph = Graph(plan)
     graph.check_races()
     Simulation(plan, seed).run(graph)

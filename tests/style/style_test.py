@@ -1,4 +1,4 @@
-"""The shape of the tree: which folder may include which, small files, no source that nobody builds.
+"""Checks the structure of the tree: the includes between folders, small files, and that all sources are built.
 
 Run as a test over the whole repository; the cases in SelfTest prove that each rule can fail.
 """

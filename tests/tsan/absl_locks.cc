@@ -1,7 +1,8 @@
-// Tells the thread sanitizer what absl's locks order. gRPC hands our objects from thread to thread
-// under these locks, and the distribution builds neither gRPC nor absl for the sanitizer, so that
-// whatever a callback sees would look like a race. Linked before absl, these functions take the
-// place of its own, for gRPC too, and call them. Only in builds with AGMM_SANITIZE=thread.
+// Tells the thread sanitizer what absl's locks order. gRPC passes our objects from thread to thread
+// under these locks, and the distribution builds neither gRPC nor absl for the sanitizer. Without
+// this file, every access in a callback would look like a race. These functions are linked before
+// absl, so that all callers, gRPC too, call them instead of absl's; they call absl's in turn. Used
+// only in builds with AGMM_SANITIZE=thread.
 #include <sanitizer/tsan_interface.h>
 
 #include "absl/synchronization/mutex.h"

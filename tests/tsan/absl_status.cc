@@ -1,6 +1,6 @@
-// Tells the thread sanitizer what the count of a status's owners orders: the last one frees it, and
-// absl counts down where the sanitizer does not see it. See absl_locks.cc for how this comes before
-// absl's own.
+// Tells the thread sanitizer what the count of a status's owners orders: the last owner frees the
+// status, and the sanitizer does not see how absl decrements the count. absl_locks.cc explains how
+// these functions replace absl's.
 #include <sanitizer/tsan_interface.h>
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Tells the thread sanitizer that what is done before a batch of a call begins comes before its
-// callback: gRPC passes the batch on with atomics that the sanitizer does not see. See
-// absl_locks.cc for how these functions come before gRPC's own.
+// Tells the thread sanitizer that everything before the start of a call's batch happens before the
+// batch's callback. gRPC passes the batch on with atomics that the sanitizer does not see.
+// absl_locks.cc explains how these functions replace gRPC's.
 #include <dlfcn.h>
 #include <grpc/grpc.h>
 #include <link.h>
@@ -16,7 +16,7 @@
 
 namespace {
 
-// Stands for gRPC++'s functor of one batch.
+// Replaces gRPC++'s functor of one batch, and calls it.
 struct Callback : grpc_completion_queue_functor {
   grpc_completion_queue_functor* theirs = nullptr;
   bool receives = false;
@@ -42,8 +42,9 @@ int AddCode(dl_phdr_info* object, size_t, void* ranges) {
   return 0;
 }
 
-// The tag of a batch is a functor where its queue makes callbacks, which begins with a function;
-// elsewhere it is an object with a table of virtual functions, which is not code.
+// If the queue of a batch makes callbacks, the batch's tag is a functor, whose first member is a
+// function's address. Otherwise the tag is an object, which begins with the address of its virtual
+// table, and that is not code.
 bool IsFunctor(const void* tag) {
   static const auto* const code = [] {
     auto* const ranges = new std::vector<std::pair<uintptr_t, uintptr_t>>;

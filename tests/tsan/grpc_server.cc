@@ -1,6 +1,6 @@
-// Tells the thread sanitizer what a server's callbacks of one call order. They are counted, and the
-// one that finds itself the last goes on to OnCancel or OnDone; libgrpc++ counts some of them where
-// the sanitizer does not see it. See absl_locks.cc for how these functions come before gRPC's own.
+// Tells the thread sanitizer what a server's callbacks of one call order. libgrpc++ counts them,
+// and the last one calls OnCancel or OnDone; the sanitizer does not see all of this counting.
+// absl_locks.cc explains how these functions replace gRPC's.
 #include <grpc/grpc.h>
 #include <grpcpp/server.h>
 #include <grpcpp/support/server_callback.h>
@@ -13,7 +13,7 @@ namespace grpc {
 namespace internal {
 namespace {
 
-// Stands for a reactor while its OnCancel runs, which is counted after it.
+// Replaces a reactor while its OnCancel runs, because libgrpc++ counts OnCancel after its return.
 class Cancelled final : public ServerReactor {
  public:
   Cancelled(ServerReactor* theirs, void* count) : theirs_(theirs), count_(count) {}
@@ -47,9 +47,9 @@ void ServerCallbackCall::ScheduleOnDone(bool inline_ondone) {
 
 }  // namespace internal
 
-// A server keeps an object for the next call, made by whichever thread took the one before, and
-// begins with this one's arrival; see grpc_metadata_array_init. That thread may be older than the
-// server, too: gRPC's threads serve all of a process.
+// A server keeps an object for its next call, which the thread that accepted the previous call has
+// created (see grpc_metadata_array_init). The next call's thread uses the object when the call
+// arrives. It may be older than the server, because gRPC's threads serve the whole process.
 void ServerContextBase::BindDeadlineAndMetadata(gpr_timespec deadline,
                                                 grpc_metadata_array* metadata) {
   static const auto theirs = Next(&ServerContextBase::BindDeadlineAndMetadata);

@@ -1,4 +1,4 @@
-// The library's own function behind one of ours of the same name.
+// Finds the library's function that one of tests/tsan with the same name replaces.
 #pragma once
 
 #include <dlfcn.h>
@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
-// For functions and member functions. The first word of a pointer to either is the function's
-// address.
+// Works for functions and member functions: the first word of a pointer to either is the address of
+// the function.
 template <typename Function>
 Function Next(Function ours) {
   void* address = nullptr;

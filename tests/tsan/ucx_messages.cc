@@ -1,5 +1,5 @@
-// Tells the thread sanitizer what UCX's active messages order, see messages.h. See absl_locks.cc
-// for how these functions come before UCX's own.
+// Tells the thread sanitizer what UCX's active messages order; see messages.h. absl_locks.cc
+// explains how these functions replace UCX's.
 #include <ucp/api/ucp.h>
 #include <ucs/sys/sock.h>
 
@@ -10,7 +10,7 @@ extern "C" void __tsan_read_range(void* begin, unsigned long bytes);
 
 namespace {
 
-// Stands for one handler of the program. Kept for as long as the process.
+// Replaces one handler of the program, and calls it. Never freed.
 struct Handler {
   ucp_am_recv_callback_t theirs;
   void* arg;
