@@ -94,6 +94,17 @@ class Tree(unittest.TestCase):
                 unknown = set(re.findall(r"\w+", name)) - known - OF_MPI
                 self.assertEqual(unknown, set(), f"{document.relative_to(ROOT)}: {name}")
 
+    def test_functions_are_in_the_files_that_documents_give(self):
+        """As in `launches.cc`: `Launches::Launch`; `history.h`: `History`."""
+        count = 0
+        for document in ABOUT_CODE:
+            for name, function in re.findall(r"`([\w/]+\.(?:cc|h))`: `([\w:]+)`", document.read_text()):
+                count += 1
+                files = [path for path in FILES if path.as_posix().endswith("/" + name)]
+                found = any(re.search(rf"\b{function.split('::')[-1]}\b", path.read_text()) for path in files)
+                self.assertTrue(found, f"{document.relative_to(ROOT)}: {name}: {function}")
+        self.assertGreater(count, 20)
+
     def test_a_missing_file_is_found(self):
         text = "`daemon/none.cc`, `gone.h`, `daemon/daemon.{h,xx}`, `daemon/daemon.cc`, `daemon.h`, `docs/*.md`"
         self.assertEqual(list(missing_files(text, ROOT)), ["daemon/none.cc", "gone.h", "daemon/daemon.xx"])
