@@ -9,7 +9,7 @@
 namespace agmm {
 namespace {
 
-// The hops by the rank that they leave, or that they reach.
+// The hops that leave each rank, or that reach it, by rank.
 std::vector<std::vector<int>> HopsBy(const Movement& movement, Rank Movement::ChunkHop::*rank,
                                      int ranks) {
   std::vector<std::vector<int>> by_rank(ranks);
@@ -18,10 +18,10 @@ std::vector<std::vector<int>> HopsBy(const Movement& movement, Rank Movement::Ch
   return by_rank;
 }
 
-// Gives places of one size in turn to the copies that reach each rank: `places` of them, or more
-// where a chunk is passed on so late that the next one could not wait for it. A send waits only for
-// multiplies of chunks that arrive before its own, and for hops of earlier steps, so that no ranks
-// wait for one another in a circle.
+// Lets the copies that reach each rank share places of one size in turn. A rank has `places`
+// places, or more if a chunk is passed on so late that the next one cannot wait for its place. A
+// send waits only for multiplies of chunks that arrive before its own chunk, and for hops of
+// earlier steps, so ranks never wait for each other in a circle.
 void TakeTurns(const Movement& movement, int ranks, int places, DType dtype, Resources& resources,
                std::vector<PlacedChunk>& arrivals) {
   std::vector<int> passed_on(arrivals.size(), 0);  // the last step in which an arrival is sent on
@@ -40,8 +40,8 @@ void TakeTurns(const Movement& movement, int ranks, int places, DType dtype, Res
       rows = std::max(rows, block_of(hop).rows.size());
       cols = std::max(cols, block_of(hop).cols.size());
     }
-    std::deque<int> latest;        // of each place, the one that came first at the front
-    std::map<int64_t, int> first;  // by offset of the place
+    std::deque<int> latest;        // the last arrival at each place, the oldest in front
+    std::map<int64_t, int> first;  // the first arrival at each place, by offset
     for (int hop : by_receiver[rank]) {
       PlacedChunk& arrival = arrivals[hop];
       if (arrival.in_place) continue;
@@ -113,7 +113,8 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& t
   const DType dtype = problem.tensors[movement.operand()].dtype;
   const std::vector<bool> in_place = InPlaceHops(topology, movement, how);
   std::vector<PlacedChunk> arrivals(movement.hops().size());
-  // Its multiplies, hops that copy it onwards, and ranks that read it in place.
+  // The number of readers of each arrival: one for all multiplies of its rank, and one for each hop
+  // that copies it onwards or reads it in place.
   std::vector<int> readers(arrivals.size(), 0);
   for (size_t i = 0; i < arrivals.size(); ++i) {
     const Movement::ChunkHop& hop = movement.hops()[i];
@@ -125,7 +126,7 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& t
     if (source >= 0) ++readers[source];
   }
   if (places > 0) TakeTurns(movement, ranks, places, dtype, resources, arrivals);
-  // Places stand in the order in which their senders send.
+  // Allocates places and slots in the order in which each sender sends.
   for (const std::vector<int>& sent : HopsBy(movement, &Movement::ChunkHop::from, ranks)) {
     for (int i : sent) {
       PlacedChunk& arrival = arrivals[i];
@@ -144,7 +145,8 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& t
         arrival.credits.push_back(resources.NewSlot(next_sender));
     }
   }
-  // A chunk that is read in place lies where its sender has it, which is settled by now.
+  // Now that all copies have places, each chunk that is read in place gets the place at which its
+  // sender has it.
   for (size_t i = 0; i < arrivals.size(); ++i) {
     if (!in_place[i]) continue;
     const Movement::ChunkHop& hop = movement.hops()[i];

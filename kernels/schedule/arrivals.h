@@ -1,5 +1,5 @@
-// The arrivals of one operand: where each chunk lies at the ranks that receive it, which slots say
-// that it is there, and which credits let the place be written again.
+// The arrivals of one operand: the place of each chunk at the ranks that receive it, the slots that
+// are raised when it has arrived, and the credits that allow its place to be written again.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +28,23 @@ class Resources {
 
 struct PlacedChunk {
   Place place;
-  // Read where the sender has it: nothing is copied.
+  // The chunk is not copied, but read at the sender's place.
   bool in_place = false;
-  // The arrival at the sender that is read in place; -1: its shard.
+  // The arrival at the sender that is read in place; -1: the sender's shard.
   int reads = -1;
-  // Raised at the receiver. Unused where a shard is read in place.
+  // Raised at the receiver. Unused if a shard is read in place.
   Slot arrived;
   // The hop whose sender waits until this one has been read, in this epoch or (lag 1) in the next.
   int next = -1, lag = 1;
-  // One for each reader, at the sender of `next`. None in a shard, which is written once an epoch.
+  // One for each reader, at the sender of `next`. Empty in a shard, because it is written only once
+  // in an epoch.
   std::vector<Slot> credits;
   size_t granted = 0;  // credits that readers have taken
 };
 
-// By hop of `movement`, with places, slots and credits. `places`: for a rank to begin with; 0: one
-// each. `whole`: by rank, the place of the whole operand where it is contiguous.
+// The arrivals of `movement`, by hop. `places`: the number of places that the arrivals at a rank
+// share, unless they need more; 0: each arrival has its own place. `whole`: by rank, the place of a
+// contiguous operand.
 std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& topology,
                                        const Work& work, const Movement& movement,
                                        Arrivals arrivals, int places,

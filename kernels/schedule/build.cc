@@ -19,15 +19,15 @@ struct Placed {
   bool is_made() const { return movement.producer() == Producer::kMultiplies; }
 
   const Movement& movement;
-  std::vector<Place> whole;  // by rank, where all of an input lies in one block; else empty
+  std::vector<Place> whole;  // by rank, the place of a contiguous input; else empty
   std::vector<PlacedChunk> arrivals;
   std::vector<std::vector<Wait>> gates;  // by hop: the credits that its sender waits for
 };
 
-// A place in the workspace for what a rank makes for others.
+// A place in the workspace for a block that a rank computes for others.
 struct BesideShard {
   Place place;
-  int first = 0;  // index of `computes` that writes there first
+  int first = 0;  // index in `computes` of the first step that writes there
 };
 
 struct RankSteps {
@@ -36,17 +36,17 @@ struct RankSteps {
   std::vector<Step> computes;  // copies and multiplies, on the compute lane
   std::vector<Step> others;    // on the other lanes
   std::map<int, Place> sums;   // by number
-  // By chunk of what it makes, -1 for all of it: that it has been made, and where, if that is not
-  // in the shard.
+  // By chunk of the result, or -1 for all of it: the slot that is raised when the rank has computed
+  // it, and its place if that is not in the shard.
   absl::flat_hash_map<int, Slot> made;
   absl::flat_hash_map<int, BesideShard> beside_shard;
   absl::flat_hash_map<Rank, Slot> begun;  // by owner of a shard that it reads or writes
   Carriers carriers;                      // indices of `computes`
   SendLanes send_lanes;
-  CarriedLanes carried_lanes;  // behind them
+  CarriedLanes carried_lanes;  // on the lanes after send_lanes
 };
 
-// The first and the last of a rank's multiplies that read something.
+// The first and the last multiply of a rank that read the same chunk or shard.
 struct Use {
   int first = 0, last = 0;
 };
@@ -79,7 +79,7 @@ class Builder {
   }
 
  private:
-  // The block that a rank reads of an input, or makes of a result.
+  // The block of an input that a rank reads, or of a result that it computes.
   Block NeededAt(const Placed& placed, Rank rank) const {
     return NeededBlock(problem_, placed.movement.operand(), work_.parts[rank]);
   }
@@ -107,7 +107,7 @@ class Builder {
                                problem_.tensors[block.operand].dtype);
   }
 
-  // Copies what a rank holds of a contiguous operand, on the compute lane, so that the multiply
+  // Copies a rank's own part of a contiguous operand. Uses the compute lane, so that the multiply
   // needs no slot to wait for.
   void CopyOwn(Rank rank, const Placed& input) {
     if (input.whole.empty()) return;
@@ -132,13 +132,14 @@ class Builder {
                        block);
   }
 
-  // The result is made by one multiply, and not chunk by chunk.
+  // Returns true if one multiply computes the whole result, and not chunk after chunk.
   bool MakesWhole(const Placed& result) const {
     return options_.arrivals == Arrivals::kContiguous && result.movement.travels();
   }
 
-  // Returns the place at which `rank` computes `block` of a result, of that chunk (-1: all that it
-  // computes): in its shard, or in the workspace if a part of the chunk belongs elsewhere.
+  // Returns the place at which `rank` computes `block`, which is part of `chunk` of a result (-1:
+  // of all that it computes): in its shard, or in the workspace if a part of the chunk belongs
+  // elsewhere.
   Place PlaceMade(Rank rank, int chunk, const Block& block) {
     const Placed& result = Of(block.operand);
     const Block shard = ShardBlock(problem_, block.operand, rank);
@@ -185,10 +186,10 @@ class Builder {
     }
   }
 
-  // Says behind the last multiply of each chunk that the rank has made it, if the rank sends it.
+  // Adds a signal to the last multiply of each chunk of the result that the rank sends.
   void AddMakes(Rank rank, const Placed& result, const std::vector<Cell>& cells, int first) {
     RankSteps& mine = ranks_[rank];
-    std::map<int, int> last;  // by chunk, the multiply that makes the last of it
+    std::map<int, int> last;  // by chunk, the last multiply that computes a part of it
     for (int i = 0; i < static_cast<int>(cells.size()); ++i) {
       if (cells[i].c_chunk >= 0) last[cells[i].c_chunk] = first + i;
     }
@@ -201,7 +202,7 @@ class Builder {
     }
     if (!MakesWhole(result) || cells.empty()) return;
     mine.computes.back().signals.push_back(mine.made[-1] = resources_.NewSlot(rank));
-    // The rank copies its part of the shard behind the one multiply.
+    // After its single multiply, the rank copies its part of the shard.
     const Block made = NeededAt(result, rank);
     const Block own = Intersect(made, ShardBlock(problem_, made.operand, rank));
     if (own.empty() || own == made) return;
@@ -210,14 +211,14 @@ class Builder {
          kComputeLane});
   }
 
-  // The waits and signals of a rank's multiplies for the chunks of one input. The first multiply
-  // that reads a chunk waits for it and the last one gives its credit, because a lane runs in
-  // order.
+  // Adds the waits and signals of a rank's multiplies for the chunks of one input. The first
+  // multiply that reads a chunk waits for it, and the last one gives its credit. This is enough,
+  // because a lane runs in order.
   void AddReads(Rank rank, Placed& input, const std::vector<Cell>& cells, int first) {
     const Movement& movement = input.movement;
     if (!movement.travels()) return;
     RankSteps& mine = ranks_[rank];
-    std::vector<std::pair<int, Use>> uses;  // of arrivals, in the order of their first use
+    std::vector<std::pair<int, Use>> uses;  // (arrival, use), in the order of first uses
     absl::flat_hash_map<int, size_t> use_of;
     for (int i = 0; i < static_cast<int>(cells.size()); ++i) {
       for (int chunk : movement.ChunksOf(cells[i].ReadOf(movement.operand()))) {
@@ -249,8 +250,8 @@ class Builder {
     return arrival.in_place && arrival.reads < 0;
   }
 
-  // Lets `first` wait for an arrival, and `last` give a credit to the sender of the next one in its
-  // place.
+  // Lets `first` wait for an arrival, and `last` give a credit to the sender of the next arrival at
+  // the same place.
   static void AddRead(Placed& placed, int index, Step& first, Step& last) {
     PlacedChunk& arrival = placed.arrivals[index];
     PlacedChunk& copied = arrival.in_place ? placed.arrivals[arrival.reads] : arrival;
@@ -264,7 +265,7 @@ class Builder {
     });
   }
 
-  // The slot at `rank` that says that the epoch of `owner` has begun.
+  // The slot at `rank` that is raised when the epoch of `owner` has begun.
   Slot Begun(Rank rank, Rank owner) {
     const auto [at, added] = ranks_[rank].begun.try_emplace(owner);
     if (added) {
@@ -274,7 +275,8 @@ class Builder {
     return at->second;
   }
 
-  // The hops of all inputs by step; behind them those of a result, which wait for multiplies.
+  // Adds the sends of all inputs in the order of their steps, and then those of a result, which
+  // wait for multiplies.
   void AddSends() {
     struct Send {
       Placed* placed;
@@ -329,14 +331,14 @@ class Builder {
       from = PlaceMade(hop.from, made, block);
       step.waits.push_back({sender.made.at(made), 0});
     } else {
-      // From the shard, not from the copy in a contiguous operand.
+      // Sent from the shard, not from the copy in a contiguous operand.
       from = ResidentPlace(problem_, block, hop.from);
     }
     if (movement.consumer() == Consumer::kShard) {
       step.waits.push_back({Begun(hop.from, hop.to), 0});
       ranks_[hop.to].exit.waits.push_back({arrival.arrived, 0});
     }
-    // The next epoch's multiply may overwrite it once it has been read.
+    // The next epoch's multiply may overwrite the place only after this send has read it.
     if (placed.is_made() && from.buffer == kWorkspace) {
       step.signals.push_back(resources_.NewSlot(hop.from));
       const int first = sender.beside_shard.at(made).first;
@@ -346,7 +348,7 @@ class Builder {
     sender.others.push_back(std::move(step));
   }
 
-  // Arrivals that other ranks of the node read in place: a join tells them.
+  // Adds joins that tell other ranks of the node about arrivals that they read in place.
   void TellReaders(const Placed& input) {
     std::map<int, Step> joins;  // by arrival
     for (const PlacedChunk& arrival : input.arrivals) {

@@ -1,5 +1,5 @@
-// The one builder: the steps of every rank, with their places, slots and credits, from how the
-// product is cut and how its operands travel.
+// Builds the steps of every rank, with their places, slots and credits, from the parts of the
+// product and the movements of its operands. All algorithms use this builder.
 #pragma once
 
 #include "kernels/schedule/algorithm.h"
@@ -10,14 +10,14 @@ namespace agmm {
 
 struct BuildOptions {
   Arrivals arrivals = Arrivals::kPlaces;
-  // The most arrivals that a rank holds at a time; 0: all. One input may travel, and its chunks
-  // have to be used in the order of their arrival.
+  // The maximum number of arrivals that a rank holds at a time; 0: all. If it is not 0, only one
+  // input may travel, and its chunks must be used in the order of their arrival.
   int places = 0;
   bool carried = false;  // sends name the multiply that reads the same tiles
 };
 
-// `work`: parts of the ranks, empty where a rank makes nothing.
-// `movements`: of every operand.
+// `work` has the part of each rank, empty if the rank computes nothing. `movements` has one for
+// each operand.
 Schedule Build(const Problem& problem, const Topology& topology, const Work& work,
                const std::vector<Movement>& movements, const BuildOptions& options);
 

@@ -14,7 +14,7 @@ Carriers CarriersOf(const std::vector<Movement>& movements, const std::vector<Ce
     }
   };
   Carriers carriers;
-  int latest = 0;  // the step of what has been waited for
+  int latest = 0;  // the latest step that the cells so far wait for
   for (size_t begin = 0, end = 0; begin < cells.size(); begin = end) {
     // The cells of one tile pass, whose sum stays on chip until the last one.
     bool on_chip = true;

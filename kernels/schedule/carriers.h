@@ -9,24 +9,25 @@
 
 namespace agmm {
 
-// By operand and chunk: the position of a cell.
+// The position of the cell that carries a send, by operand and chunk.
 using Carriers = absl::flat_hash_map<std::pair<Operand, int>, int>;
 
-// A send can run along with the first multiply of its chunk if the tile passes until then wait for
-// nothing that arrives in a later step than the chunk. So no ranks wait for one another in a
-// circle. `cells`: those of `rank`, in their order.
+// Returns the cells that can carry sends. The first multiply of a chunk can carry the chunk's send
+// if no tile pass up to this multiply waits for a chunk that arrives in a later step. Therefore
+// ranks never wait for each other in a circle. `cells`: all cells of `rank`, in their order.
 Carriers CarriersOf(const std::vector<Movement>& movements, const std::vector<Cell>& cells,
                     Rank rank);
 
-// Lanes of one rank for carried sends, each of which keeps the order of their multiplies.
+// The lanes of one rank for carried sends. The sends of a lane are in the order of the multiplies
+// that carry them.
 class CarriedLanes {
  public:
-  // Returns a lane from 0 to `lanes` - 1 on which a send can follow the earlier ones, the lanes in
-  // turn; -1: none.
+  // Returns a lane from 0 to `lanes` - 1 on which a send can follow the earlier sends, or -1. Takes
+  // the lanes in turn.
   int Take(int carrier, int lanes);
 
  private:
-  std::vector<int> last_;  // carrier, by lane
+  std::vector<int> last_;  // the last carrier, by lane
   int next_ = 0;
 };
 

@@ -7,13 +7,14 @@
 namespace agmm {
 namespace {
 
-// When something has arrived, in the order in which it is sent: the step, and the chunk.
+// The arrival time of a chunk: its step, and its number, because the chunks of a step are sent in
+// the order of their numbers.
 using Time = std::pair<int, int>;
 
 // A block of C with its slices of K, in the order in which they arrive.
 struct Group {
-  std::vector<std::pair<Time, Cell>> cells;  // with the time at which their inputs have arrived
-  int leaves = INT_MAX;                      // the first step in which the block is sent on
+  std::vector<std::pair<Time, Cell>> cells;  // each with the arrival time of its inputs
+  int leaves = INT_MAX;                      // the first step that sends the block
 
   int arrived() const { return cells.back().first.first; }
 };
@@ -114,7 +115,7 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
   const Operand c = problem.product.c;
   const Block made = NeededBlock(problem, c, part);
   const Movement* const leaving = cutter.Leaving();
-  std::vector<std::pair<int, Block>> blocks;  // with their chunks
+  std::vector<std::pair<int, Block>> blocks;  // (chunk, block)
   if (leaving != nullptr) {
     for (int chunk : ChunksMadeBy(problem, *leaving, made, rank))
       blocks.emplace_back(chunk, leaving->chunks().list[chunk].block);

@@ -1,5 +1,5 @@
-// The multiplies of a rank in their order: blocks of C times slices of K, by the last arrival that
-// each block waits for.
+// The multiplies of a rank, each for a block of C and a slice of K, in the order of the last
+// arrivals that the blocks wait for.
 #pragma once
 
 #include <vector>
@@ -11,9 +11,9 @@ namespace agmm {
 
 struct Cell {
   Block a, b, c;
-  int c_chunk = -1;  // of C, where C is made chunk by chunk
+  int c_chunk = -1;  // the chunk of C; -1 if C is not computed chunk by chunk
   bool accumulate = false, finish = true;
-  int sum = -1;  // the number of its sum in the workspace; -1: on chip
+  int sum = -1;  // number of its sum in the workspace; -1: the sum is on chip
 
   // The block of an input that the cell reads.
   const Block& ReadOf(Operand input) const { return a.operand == input ? a : b; }
@@ -21,16 +21,16 @@ struct Cell {
 
 // The order in which multiplies take the operands that travel.
 enum class Taking {
-  kWhole,      // in one multiply of all that a rank needs
-  kChunks,     // chunk by chunk, where the slices of a block are one tile pass
+  kWhole,      // all that a rank needs, in one multiply
+  kChunks,     // chunk by chunk; the slices of a block form one tile pass
   kByArrival,  // in the order in which chunks arrive, with sums of several slices in the workspace
 };
 
-// `movements`: of the operands. `part`: of `rank`.
+// The multiplies of `rank`, which computes `part`. `movements` has one for each operand.
 std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& movements,
                           Taking taking, const LocalProduct& part, Rank rank);
 
-// The chunks of C that `rank` computes, because it wants them itself or sends them to others.
+// The chunks of C that `rank` computes, because it needs them itself or sends them to others.
 std::vector<int> ChunksMadeBy(const Problem& problem, const Movement& c, const Block& made,
                               Rank rank);
 

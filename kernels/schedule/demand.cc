@@ -33,8 +33,8 @@ bool IsWhole(const Problem& problem, const Demand& demand, Dim dim) {
   return true;
 }
 
-// Makes parts no larger than what a rank computes of them: with replicas, some compute for others
-// and some do not.
+// Shrinks each rank's part to the blocks that the rank computes. With replicas, some ranks compute
+// blocks for others, and some do not.
 void Shrink(const Problem& problem, const Movement& c, Demands& demands) {
   demands.made.resize(problem.mesh.size());
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
@@ -55,7 +55,7 @@ void Shrink(const Problem& problem, const Movement& c, Demands& demands) {
   }
 }
 
-// Returns true if a rank multiplies a larger part than the blocks of C that it is to compute.
+// Returns true if a rank's part is larger than the blocks of C that it has to compute.
 bool MakesMore(const Demands& demands) {
   for (size_t rank = 0; rank < demands.made.size(); ++rank) {
     const LocalProduct& part = demands.work.parts[rank];
@@ -66,7 +66,7 @@ bool MakesMore(const Demands& demands) {
   return false;
 }
 
-// The ranges without what they share, merged and in order.
+// The union of the ranges, as disjoint ranges in order.
 std::vector<Range> United(std::vector<Range> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](Range a, Range b) { return a.begin < b.begin; });
   std::vector<Range> united;
@@ -80,7 +80,8 @@ std::vector<Range> United(std::vector<Range> ranges) {
   return united;
 }
 
-// The blocks of an input that a rank multiplies with its `part`, or for these blocks of C alone.
+// The blocks of an input that a rank multiplies for its `part`, or only for the blocks `made` of C
+// if this is not null.
 Blocks Multiplied(const Problem& problem, Operand operand, const LocalProduct& part,
                   const Blocks* made) {
   const Block whole = NeededBlock(problem, operand, part);
@@ -151,7 +152,7 @@ Demands CutDemands(const Problem& problem, const Topology& topology, const Split
   Demands demands = DemandsOf(problem, split);
   if (demands.result().travels) {
     Shrink(problem, Movement(problem, topology, demands.result(), algorithm), demands);
-    // A contiguous operand is multiplied whole.
+    // A contiguous operand is multiplied as a whole.
     if (algorithm.arrivals == Arrivals::kContiguous) {
       demands.makes_twice = MakesMore(demands);
       demands.made.clear();
@@ -161,9 +162,9 @@ Demands CutDemands(const Problem& problem, const Topology& topology, const Split
         demand = InputDemand(problem, demand.operand, demands);
     }
   }
-  // Inputs are cut along the dimension that is gathered. Where the result travels, it leaves in the
-  // pieces in which the larger input arrives, and the other input stays whole: pieces along both M
-  // and N would make a multiply for each pair of them.
+  // Inputs are cut along the dimension that is gathered. If the result travels, it is sent in the
+  // pieces in which the larger input arrives, and the other input is not cut: pieces along both M
+  // and N would need a multiply for each pair of them.
   const int halves = algorithm.pieces;
   const Dim cut_dim = OuterDim(problem, LargestDemand(problem, demands).operand);
   for (Demand& demand : demands.list) {
@@ -182,7 +183,8 @@ Demands CutDemands(const Problem& problem, const Topology& topology, const Split
 }
 
 absl::Status CheckDemands(const Problem& problem, const Split& split, const Demands& demands) {
-  // In numbers of ranks that have or need a chunk; a chunk takes about as much as this many.
+  // The work of planning, counted in ranks that have or need a chunk. A chunk itself takes about as
+  // long as kChunk of them.
   constexpr int64_t kMost = 1 << 26, kChunk = 32;
   for (const Demand& demand : demands.list) {
     if (!demand.travels) continue;

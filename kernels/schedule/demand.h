@@ -15,16 +15,17 @@ namespace agmm {
 enum class Producer { kShard, kMultiplies };
 enum class Consumer { kMultiplies, kShard };
 
-// The blocks of one operand that each rank has and needs; of a result, that it makes and wants.
+// The blocks of one operand that each rank has before the operand travels, and the blocks that it
+// needs afterwards. Of a result, a rank has the blocks that it computes, and needs its shard.
 struct Demand {
   Operand operand = 0;
   Producer producer = Producer::kShard;
   Consumer consumer = Consumer::kMultiplies;
   std::vector<Block> has;  // by rank
   std::vector<Blocks> needs;
-  bool travels = false;  // some rank needs what it does not have
-  bool along_k = false;  // an input that differs along K alone: whole slices arrive
-  // Near-equal pieces of what travels as one.
+  bool travels = false;  // some rank needs elements that it does not have
+  bool along_k = false;  // an input of which ranks lack only whole slices of K
+  // The number of nearly equal pieces into which each block that travels is cut.
   struct {
     int rows = 1, cols = 1;
   } pieces;
@@ -32,33 +33,35 @@ struct Demand {
 
 struct Demands {
   Work work;
-  std::vector<Demand> list;  // of the inputs, and at the end of the result
-  // By rank: the blocks of the result that it computes. Where the result travels, several ranks may
-  // be able to make the same of it, and each makes some of its part. Empty: all of the part.
+  std::vector<Demand> list;  // the inputs, then the result
+  // The blocks of the result that each rank computes, by rank. If the result travels, several ranks
+  // may be able to compute the same block, so each computes only some blocks of its part. Empty:
+  // each rank computes its whole part.
   std::vector<Blocks> made;
-  // A contiguous operand is multiplied whole, and some rank so makes what others make, too.
+  // True if a rank computes blocks that another rank computes too, because it multiplies a
+  // contiguous operand as a whole.
   bool makes_twice = false;
 
   const Demand& result() const { return list.back(); }
 };
 
-// Under a split, in one piece for each rank.
+// The demands of a split, not yet cut into pieces.
 Demands DemandsOf(const Problem& problem, const Split& split);
 
-// The input that travels in the larger shards; the result where no input travels.
+// The demand of the travelling input with the larger shards, or of the result if no input travels.
 const Demand& LargestDemand(const Problem& problem, const Demands& demands);
 
-// The same in the pieces of an algorithm, where of ranks that can make the same of the result one
-// makes each part of it. `chunks`: pieces along M and N; `k_chunks`: along K.
+// The demands of a split, cut into the pieces of an algorithm. If several ranks can compute the
+// same block of the result, one of them does (but see makes_twice). `chunks`: number of pieces
+// along M and N; `k_chunks`: along K.
 Demands CutDemands(const Problem& problem, const Topology& topology, const Split& split,
                    const Algorithm& algorithm, int chunks, int k_chunks);
 
-// OK if the chunks that ranks exchange under a split are few enough to be looked at one by one.
-// Errors: INVALID_ARGUMENT.
+// Errors: INVALID_ARGUMENT if ranks exchange too many chunks under a split to plan each of them.
 absl::Status CheckDemands(const Problem& problem, const Split& split, const Demands& demands);
 
-// The best split without a sum (IsBetter); of equal ones the first. Errors: UNIMPLEMENTED if each
-// needs a sum; those of CheckDemands.
+// Returns the best split (IsBetter) that needs no sum, or the first of several equally good ones.
+// Errors: UNIMPLEMENTED if every split needs a sum; those of CheckDemands.
 absl::StatusOr<Split> ChooseSplit(const Problem& problem);
 
 }  // namespace agmm

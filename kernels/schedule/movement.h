@@ -1,4 +1,4 @@
-// The movement of one operand: its chunks, all their hops, and what is at both ends.
+// The movement of one operand: its chunks, all their hops, and its producer and consumer.
 #pragma once
 
 #include <utility>
@@ -28,19 +28,20 @@ class Movement {
   Consumer consumer() const { return consumer_; }
   const Chunks& chunks() const { return chunks_; }
   bool travels() const { return chunks_.travel; }
-  // By step and then by chunk, so that a chunk arrives at a rank before it leaves it again.
+  // Ordered by step and then by chunk, so that the arrival of a chunk at a rank comes before the
+  // hops that pass it on.
   const std::vector<ChunkHop>& hops() const { return hops_; }
-  // The index of the hop that brings a chunk to a rank; -1 where it is held.
+  // The index of the hop that brings a chunk to a rank; -1 if the rank has it from the beginning.
   int ArrivalAt(Rank rank, int chunk) const {
     const auto at = arrivals_.find({rank, chunk});
     return at == arrivals_.end() ? -1 : at->second;
   }
-  // When it arrives; 0 where it is held.
+  // The step in which a chunk arrives at a rank; 0 if the rank has it from the beginning.
   int StepAt(Rank rank, int chunk) const {
     const int arrival = ArrivalAt(rank, chunk);
     return arrival < 0 ? 0 : hops_[arrival].step;
   }
-  // The chunks that share elements with `block`, by rows and then by columns.
+  // The chunks that share elements with `block`, ordered by rows and then by columns.
   std::vector<int> ChunksOf(const Block& block) const;
 
  private:
@@ -52,7 +53,7 @@ class Movement {
   absl::flat_hash_map<std::pair<Rank, int>, int> arrivals_;
 };
 
-// The chunks that `demand` is cut into, and who sends each to whom.
+// The chunks of `demand`, with the ranks that send and that receive them.
 Chunks RefineDemand(const Problem& problem, const Topology& topology, const Demand& demand,
                     const Algorithm& algorithm);
 
