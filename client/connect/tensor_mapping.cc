@@ -87,14 +87,14 @@ absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, Deadline 
   };
   tensor_ = response.tensor();
   if (static_cast<int>(fds.size()) != response.file_count()) {
-    return absl::InternalError(
-        absl::StrFormat("%d files came for a mapping of %d", fds.size(), response.file_count()));
+    return absl::InternalError(absl::StrFormat("the daemon sent %d files for a mapping of %d",
+                                               fds.size(), response.file_count()));
   }
   for (const v1::MappedShard& shard : response.shards()) {
     // Maps only the shard's own pages, because adjacent pages belong to other tensors.
     const size_t bytes = (shard.row_end() - shard.row_begin()) * shard.pitch_bytes();
     if (shard.file() < 0 || shard.file() >= static_cast<int>(fds.size()))
-      return absl::InternalError("a shard lies in a file that did not come");
+      return absl::InternalError("a shard is in a file that the daemon did not send");
     void* const data = MapForThisProcess(bytes, writable_, fds[shard.file()], shard.offset_bytes());
     if (data == MAP_FAILED)
       return absl::ErrnoToStatus(errno, absl::StrFormat("rank %d cannot be mapped", shard.rank()));

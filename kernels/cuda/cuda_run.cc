@@ -299,8 +299,7 @@ bool CudaRun::over() {
   if (AGMM_FAILPOINT("executor.short_grace")) grace_ns /= 10;
   if (now_ns - alone_ns_ < grace_ns + allowed_ns_) return false;
   const std::string why = absl::StrFormat(
-      "%s has not ended its work %.1f s after the epoch failed, of %.1f s that it had; restart the "
-      "daemon",
+      "%s has not ended its work %.1f s after the epoch failed (limit %.1f s); restart the daemon",
       gpu_.where(), (now_ns - failed_ns_) * 1e-9, (grace_ns + allowed_ns_) * 1e-9);
   if (lost.ok())
     report_.status = WithMessage(report_.status, absl::StrCat(report_.status.message(), "; ", why));

@@ -172,9 +172,9 @@ absl::Status Gpu::Await(CUevent event, int64_t bytes, const char* work) {
     if (result != CUDA_ERROR_NOT_READY) return Check(result, "cuEventQuery");
     if (given_up_ns == 0 && !health_.given_up().ok()) given_up_ns = now_ns;
     if (waited_ns > allowed_ns || (given_up_ns > 0 && now_ns - given_up_ns > kLateAwaitNs)) {
-      health_.GiveUp(absl::UnavailableError(absl::StrFormat(
-          "%s has not ended %s after %.1f s, of %.1f s that it had; restart the daemon", where_,
-          work, waited_ns * 1e-9, allowed_ns * 1e-9)));
+      health_.GiveUp(absl::UnavailableError(
+          absl::StrFormat("%s has not ended %s after %.1f s (limit %.1f s); restart the daemon",
+                          where_, work, waited_ns * 1e-9, allowed_ns * 1e-9)));
       return health_.given_up();
     }
     if (waited_ns < kSpinNs) {

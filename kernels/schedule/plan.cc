@@ -165,7 +165,7 @@ absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topolo
   Schedule schedule = Build(problem, topology, demands.work, movements, build);
   if (schedule.workspace_bytes > kMaxWorkspaceBytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "the plan takes a workspace of %s on every rank, and %s are the most; use smaller sizes, "
+        "the plan needs a workspace of %s on every rank, but the limit is %s; use smaller sizes, "
         "more ranks or a bounded workspace",
         FormatBytes(schedule.workspace_bytes), FormatBytes(kMaxWorkspaceBytes)));
   }

@@ -220,7 +220,7 @@ class StepCheck {
       if (block->rows.size() == 1) inside.pitch_bytes = transfer.from.pitch_bytes;
       if (inside == transfer.from) return absl::OkStatus();
     }
-    return Fail("%s is not among what its carrier, step %d, multiplies",
+    return Fail("%s is not part of what its carrier, step %d, multiplies",
                 PlacedName(problem_, transfer.block, transfer.from), transfer.carrier);
   }
 

@@ -229,7 +229,7 @@ TEST(VerifyStructure, SumsAreF32InTheWorkspace) {
 TEST(VerifyStructure, CarrierMultipliesTheCarriedBlock) {
   Hand h = Hand::Push();
   h.Op<Transfer>(0, 2).carrier = 1;
-  ExpectInvalid(h, "is not among what its carrier, step 1, multiplies");
+  ExpectInvalid(h, "is not part of what its carrier, step 1, multiplies");
   for (int carrier : {2, 3, -2}) {
     h.Op<Transfer>(0, 2).carrier = carrier;
     ExpectInvalid(h, "is not a multiply of this rank");

@@ -258,7 +258,7 @@ TEST(PlanCli, AWorkspaceThatNoMachineHasIsRefusedWithItsSize) {
   const Result result =
       Agmmctl("plan --shape M=8388608,N=8388608,K=8388608 --mesh x=4 --nodes 4 --algorithm direct");
   EXPECT_EQ(result.exit_code, 8);
-  EXPECT_THAT(result.out, HasSubstr("workspace of 96 TiB on every rank, and 64 TiB are the most"));
+  EXPECT_THAT(result.out, HasSubstr("workspace of 96 TiB on every rank, but the limit is 64 TiB"));
 }
 
 TEST(PlanCli, ALocalProductOnManyRanksIsSmall) {
