@@ -120,8 +120,7 @@ class LaneName {
   void Add(const Problem& problem, const Step& step) {
     const auto* transfer = std::get_if<Transfer>(&step.op);
     if (transfer == nullptr) {
-      if (std::holds_alternative<Multiply>(step.op)) what_.insert("multiply");
-      if (std::holds_alternative<Reduce>(step.op)) what_.insert("reduce");
+      if (!std::holds_alternative<Join>(step.op)) what_.insert(OpName(step.op));
       return;
     }
     for (const Place& to : transfer->to) {

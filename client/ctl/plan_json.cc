@@ -1,5 +1,7 @@
 #include "client/ctl/plan_json.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/hash.h"
 #include "kernels/schedule/plan_hash.h"
@@ -94,34 +96,11 @@ class Writer {
 
   Json Of(const Step& step) const {
     Json json = {{"lane", step.lane}};
-    json.update(std::visit([this](const auto& op) { return Of(op); }, step.op));
+    json["op"] = OpName(step.op);
+    ForEachField(step.op, [&](const char* name, const auto& field) { json[name] = Of(field); });
     json.update({{"waits", Of(step.waits)}, {"signals", Of(step.signals)}});
     return json;
   }
-  Json Of(const Transfer& op) const {
-    return {{"op", "transfer"},
-            {"block", Of(op.block)},
-            {"from", Of(op.from)},
-            {"to", Of(op.to)},
-            {"carrier", op.carrier}};
-  }
-  Json Of(const Multiply& op) const {
-    return {{"op", "multiply"},
-            {"a", Of(op.a)},
-            {"b", Of(op.b)},
-            {"c", Of(op.c)},
-            {"a_place", Of(op.a_place)},
-            {"b_place", Of(op.b_place)},
-            {"acc", op.acc ? Of(*op.acc) : Json(nullptr)},
-            {"out", Of(op.out)},
-            {"accumulate", op.accumulate},
-            {"finish", op.finish}};
-  }
-  Json Of(const Reduce& op) const {
-    return {{"op", "reduce"},      {"c", Of(op.c)},     {"from", Of(op.from)},
-            {"into", Of(op.into)}, {"out", Of(op.out)}, {"finish", op.finish}};
-  }
-  static Json Of(const Join&) { return {{"op", "join"}}; }
   Json Of(const Block& block) const {
     return {{"operand", OperandText(problem_, block.operand)},
             {"rows", {block.rows.begin, block.rows.end}},
@@ -134,6 +113,9 @@ class Writer {
             {"pitch", place.pitch_bytes},
             {"dtype", Of(place.dtype)}};
   }
+  Json Of(const std::optional<Place>& place) const { return place ? Of(*place) : Json(nullptr); }
+  static Json Of(int number) { return number; }
+  static Json Of(bool flag) { return flag; }
   Json Of(const Wait& wait) const { return {{"slot", Of(wait.slot)}, {"lag", wait.lag}}; }
   Json Of(const Slot& slot) const { return absl::StrCat(slot.rank, ":", slot.index); }
 

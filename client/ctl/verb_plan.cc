@@ -63,19 +63,21 @@ std::string RankTable(const Topology& topology, const Schedule& schedule,
 
 // "960: 448 transfer, 512 multiply".
 std::string CountText(const Schedule& schedule, bool carried) {
-  static constexpr const char* kNames[] = {"transfer", "multiply", "reduce", "join"};
-  int total = 0, carriers = 0, counts[4] = {};
+  int total = 0, carriers = 0;
+  std::map<size_t, std::pair<const char*, int>> counts;  // name and number, by kind
   for (const std::vector<Step>& steps : schedule.ranks) {
     for (const Step& step : steps) {
       const auto* transfer = std::get_if<Transfer>(&step.op);
-      ++counts[step.op.index()];
+      auto& [name, count] = counts[step.op.index()];
+      name = OpName(step.op);
+      ++count;
       carriers += transfer != nullptr && transfer->carrier >= 0;
       ++total;
     }
   }
   std::vector<std::string> parts;
-  for (int i = 0; i < 4; ++i)
-    if (counts[i] > 0) parts.push_back(absl::StrFormat("%d %s", counts[i], kNames[i]));
+  for (const auto& [kind, counted] : counts)
+    parts.push_back(absl::StrFormat("%d %s", counted.second, counted.first));
   if (carried) parts[0] += absl::StrFormat(" (%d of them carried)", carriers);
   return absl::StrFormat("%d: %s", total, absl::StrJoin(parts, ", "));
 }

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
-#include "kernels/schedule/access.h"
 #include "kernels/schedule/verify.h"
 
 namespace agmm {
@@ -22,13 +21,12 @@ constexpr int64_t kPushBytes = 1 << 20, kPushBytesOfNode = 16 << 20;
 std::vector<bool> WrittenOperands(const Problem& problem, const Schedule& schedule) {
   const size_t operands = problem.tensors.size();
   std::vector<bool> written(operands, false);
-  for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
-    for (const Step& step : schedule.ranks[rank]) {
-      for (const Access& access : AccessesOf(step, rank, 0)) {
-        const Buffer buffer = access.place.buffer;
-        if (access.write && buffer >= 0 && buffer < static_cast<Buffer>(operands))
-          written[buffer] = true;
-      }
+  for (const std::vector<Step>& steps : schedule.ranks) {
+    for (const Step& step : steps) {
+      ForEachPlace(step.op, [&](const Block&, const Place& place, Use use) {
+        if (use != Use::kRead && place.buffer >= 0 && place.buffer < static_cast<Buffer>(operands))
+          written[place.buffer] = true;
+      });
     }
   }
   return written;

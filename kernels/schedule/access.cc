@@ -7,25 +7,13 @@ namespace agmm {
 
 absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index) {
   absl::InlinedVector<Access, 4> out;
-  auto add = [&](const Block& block, const Place& place, bool write, int to = -1,
-                 bool is_from = false) {
-    out.push_back({rank, index, to, write, is_from, block, place});
-  };
-  if (const auto* transfer = std::get_if<Transfer>(&step.op)) {
-    add(transfer->block, transfer->from, false, -1, true);
-    for (int i = 0; i < static_cast<int>(transfer->to.size()); ++i) {
-      add(transfer->block, transfer->to[i], true, IsArrival(step, rank, i) ? i : -1);
-    }
-  } else if (const auto* multiply = std::get_if<Multiply>(&step.op)) {
-    add(multiply->a, multiply->a_place, false);
-    add(multiply->b, multiply->b_place, false);
-    if (multiply->acc) add(multiply->c, *multiply->acc, !multiply->finish);
-    if (multiply->finish) add(multiply->c, multiply->out, true);
-  } else if (const auto* reduce = std::get_if<Reduce>(&step.op)) {
-    add(reduce->c, reduce->from, false);
-    add(reduce->c, reduce->into, true);
-    if (reduce->finish) add(reduce->c, reduce->out, true);
-  }
+  const bool transfers = std::holds_alternative<Transfer>(step.op);
+  int puts = 0;
+  ForEachPlace(step.op, [&](const Block& block, const Place& place, Use use) {
+    const int to = use == Use::kPut ? puts++ : -1;
+    out.push_back({rank, index, place.rank != rank ? to : -1, use != Use::kRead,
+                   transfers && use == Use::kRead, block, place});
+  });
   return out;
 }
 
@@ -46,15 +34,15 @@ std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedul
   std::vector<Traffic> by_rank(schedule.ranks.size());
   for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
     for (const Step& step : schedule.ranks[rank]) {
-      for (const Access& access : AccessesOf(step, rank, /*index=*/0)) {
-        const Rank other = access.place.rank;
-        if (other == rank) continue;
-        Traffic& traffic = by_rank[access.write ? rank : other];
-        (topology.CanLoad(rank, other)    ? traffic.own_island
-         : topology.SameNode(rank, other) ? traffic.other_islands
+      ForEachPlace(step.op, [&, self = rank](const Block& block, const Place& place, Use use) {
+        const Rank other = place.rank;
+        if (other == self) return;
+        Traffic& traffic = by_rank[use == Use::kRead ? other : self];
+        (topology.CanLoad(self, other)    ? traffic.own_island
+         : topology.SameNode(self, other) ? traffic.other_islands
                                           : traffic.other_nodes) +=
-            access.block.rows.size() * RowBytes(access.block, access.place);
-      }
+            block.rows.size() * RowBytes(block, place);
+      });
     }
   }
   return by_rank;

@@ -43,21 +43,22 @@ Action OpAction(const Problem& problem, const Transfer& op) {
   const std::string part = Part(problem, op.block);
   return {others.empty() ? absl::StrCat("copy ", part)
                          : absl::StrFormat("send %s to %s", part, absl::StrJoin(others, ", ")),
-          "transfer", "bytes", BytesOf(op.block, op.from) * static_cast<int64_t>(op.to.size())};
+          Transfer::kName, "bytes",
+          BytesOf(op.block, op.from) * static_cast<int64_t>(op.to.size())};
 }
 
 Action OpAction(const Problem& problem, const Multiply& op) {
-  return {absl::StrFormat("multiply %s x %s", Text(problem, op.a), Text(problem, op.b)), "multiply",
-          "flop", 2 * op.a.rows.size() * op.b.cols.size() * op.a.cols.size()};
+  return {absl::StrFormat("multiply %s x %s", Text(problem, op.a), Text(problem, op.b)),
+          Multiply::kName, "flop", 2 * op.a.rows.size() * op.b.cols.size() * op.a.cols.size()};
 }
 
 Action OpAction(const Problem& problem, const Reduce& op) {
   return {
       absl::StrFormat("add %s from rank %d", Part(problem, op.c), problem.mesh.ranks[op.from.rank]),
-      "reduce", "bytes", BytesOf(op.c, op.from)};
+      Reduce::kName, "bytes", BytesOf(op.c, op.from)};
 }
 
-Action OpAction(const Problem&, const Join&) { return {"join", "join", "bytes", 0}; }
+Action OpAction(const Problem&, const Join&) { return {"join", Join::kName, "bytes", 0}; }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "kernels/schedule/plan_hash.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,42 +42,26 @@ class Numbers {
     Add(wait.slot);
     Add(wait.lag);
   }
-  void Add(const Transfer& op) {
-    Add(op.block);
-    Add(op.from);
-    AddAll(op.to);
-    Add(op.carrier);
-  }
-  void Add(const Multiply& op) {
-    for (const Block* block : {&op.a, &op.b, &op.c}) Add(*block);
-    Add(op.a_place);
-    Add(op.b_place);
-    Add(op.acc.has_value());
-    if (op.acc) Add(*op.acc);
-    Add(op.out);
-    Add(op.accumulate);
-    Add(op.finish);
-  }
-  void Add(const Reduce& op) {
-    Add(op.c);
-    for (const Place* place : {&op.from, &op.into, &op.out}) Add(*place);
-    Add(op.finish);
-  }
-  void Add(const Join&) {}
   void Add(const Step& step) {
     // Plans keep the hashes that logs and reports name them by. When those were made, a join was a
     // transfer to nowhere; no other step has its numbers, because Verify refuses such a transfer.
     const StepOp& op = std::holds_alternative<Join>(step.op) ? to_nowhere_ : step.op;
     Add(static_cast<int64_t>(op.index()));
-    std::visit([this](const auto& one) { Add(one); }, op);
+    ForEachField(op, [this](const char*, const auto& field) { Add(field); });
     Add(step.lane);
-    AddAll(step.waits);
-    AddAll(step.signals);
+    Add(step.waits);
+    Add(step.signals);
   }
   template <typename Item>
-  void AddAll(const std::vector<Item>& items) {
+  void Add(const std::vector<Item>& items) {
     Add(static_cast<int64_t>(items.size()));
     for (const Item& item : items) Add(item);
+  }
+
+  template <typename Item>
+  void Add(const std::optional<Item>& item) {
+    Add(item.has_value());
+    if (item) Add(*item);
   }
 
   // Adds the numbers to `sum`, and clears them.
@@ -114,7 +99,7 @@ uint64_t PlanHash(const Problem& problem, const Schedule& schedule) {
   numbers.Add(schedule.workspace_bytes);
   numbers.Add(static_cast<int64_t>(schedule.ranks.size()));
   for (const std::vector<Step>& steps : schedule.ranks) {
-    numbers.AddAll(steps);
+    numbers.Add(steps);
     numbers.MoveTo(sum);
   }
   return sum.value();

@@ -64,19 +64,11 @@ int LaneCount(const std::vector<Step>& steps) {
 namespace {
 
 bool TouchesOperand(const Step& step, Rank rank) {
-  const auto owns = [&](const Place& place) {
-    return place.rank == rank && place.buffer != kWorkspace;
-  };
-  if (const auto* transfer = std::get_if<Transfer>(&step.op)) {
-    return owns(transfer->from) || std::any_of(transfer->to.begin(), transfer->to.end(), owns);
-  }
-  if (const auto* multiply = std::get_if<Multiply>(&step.op)) {
-    return owns(multiply->a_place) || owns(multiply->b_place) ||
-           (multiply->acc && owns(*multiply->acc)) || (multiply->finish && owns(multiply->out));
-  }
-  if (const auto* reduce = std::get_if<Reduce>(&step.op))
-    return owns(reduce->from) || owns(reduce->into) || (reduce->finish && owns(reduce->out));
-  return false;
+  bool touches = false;
+  ForEachPlace(step.op, [&](const Block&, const Place& place, Use) {
+    touches |= place.rank == rank && place.buffer != kWorkspace;
+  });
+  return touches;
 }
 
 }  // namespace

@@ -4,31 +4,16 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "kernels/schedule/problem.h"
+#include "kernels/schedule/step_op.h"
 
 namespace agmm {
 
-// An operand (a resident shard), or the plan's workspace.
-using Buffer = int;
-inline constexpr Buffer kWorkspace = -1;
 // The most bytes of a workspace.
 inline constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 46;
-
-// The place of a block. Resident buffers get their base address at launch. Rows of a buffer begin
-// at multiples of kRowAlignBytes, so pitch_bytes is such a multiple; a block begins at any element
-// of a row.
-struct Place {
-  Rank rank = 0;
-  Buffer buffer = kWorkspace;
-  int64_t offset_bytes = 0, pitch_bytes = 0;
-  DType dtype = DType::kF32;
-  bool operator==(const Place&) const = default;
-};
 
 // A monotonic 64-bit word in the memory of `rank`, the only rank that waits for it. One step
 // produces it, by storing the number of the epoch.
@@ -46,51 +31,6 @@ struct Wait {
   int lag = 0;
   bool operator==(const Wait&) const = default;
 };
-
-// Copies `block` from one place to others. signals[i] is set once to[i] holds the bytes. A `to` at
-// another rank needs a signal at that rank, because only a step that has seen the signal finds the
-// bytes complete. The step ends when `from` has been read and each `to` at its own rank is written;
-// signals after the last `to` are then set. Once all `to` hold the bytes, `from` has been read: a
-// step that has seen the signals of all of them may write over `from`. Verify relies on this rule,
-// so every executor has to keep it.
-struct Transfer {
-  Block block;
-  Place from;
-  std::vector<Place> to;  // at least one
-  // Index of the Multiply step of this rank whose tiles feed it, or -1. The transfers of a lane run
-  // along with their multiplies, in the same order.
-  int carrier = -1;
-  bool operator==(const Transfer&) const = default;
-};
-
-// c (+)= a * b over the slice of K that a and b name, summed in f32.
-//   accumulate false: the sum starts from zero; true: from `acc`, or without one from the multiply
-//   just before in this lane, on the same c (one tile pass, the sum stays on chip). finish true:
-//   converts the sum into `out`; false: leaves it in `acc`, or on chip.
-struct Multiply {
-  Block a, b, c;
-  Place a_place, b_place;
-  std::optional<Place> acc;  // f32
-  Place out;                 // unused unless finish
-  bool accumulate = false, finish = true;
-  bool operator==(const Multiply&) const = default;
-};
-
-// into += from, both partial sums of c; then, if finish, `out` = into, converted. `into` is f32;
-// `from` may be narrower, or at a peer.
-struct Reduce {
-  Block c;
-  Place from, into, out;
-  bool finish = false;
-  bool operator==(const Reduce&) const = default;
-};
-
-// Moves nothing: the step only waits and signals.
-struct Join {
-  bool operator==(const Join&) const = default;
-};
-
-using StepOp = std::variant<Transfer, Multiply, Reduce, Join>;
 
 struct Step {
   StepOp op = Join();

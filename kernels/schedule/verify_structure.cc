@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
@@ -21,9 +22,6 @@ bool Contains(const Block& outer, const Block& inner) {
          inner.cols.end <= outer.cols.end;
 }
 
-// The use of a place by a step: kOwnWrite at its own rank only.
-enum class Use { kRead, kOwnWrite, kWrite };
-
 // Checks one step.
 class StepCheck {
  public:
@@ -40,6 +38,7 @@ class StepCheck {
     if (step().lane < 0 || step().lane >= kMaxLanes)
       return Fail("lanes are 0 to %d", kMaxLanes - 1);
     AGMM_RETURN_IF_ERROR(CheckSlots());
+    AGMM_RETURN_IF_ERROR(CheckBlocks());
     return std::visit([this](const auto& op) { return CheckOp(op); }, step().op);
   }
 
@@ -54,6 +53,22 @@ class StepCheck {
   absl::Status Fail(const absl::FormatSpec<Args...>& format, const Args&... args) const {
     return absl::InvalidArgumentError(
         absl::StrCat(StepName(schedule_, rank_, index_), ": ", absl::StrFormat(format, args...)));
+  }
+
+  absl::Status CheckBlocks() const {
+    absl::Status status;
+    ForEachField(step().op, [&](const char*, const auto& field) {
+      if constexpr (std::is_same_v<decltype(field), const Block&>) status.Update(CheckBlock(field));
+    });
+    return status;
+  }
+
+  absl::Status CheckPlaces() const {
+    absl::Status status;
+    ForEachPlace(step().op, [&](const Block& block, const Place& place, Use use) {
+      if (status.ok()) status = CheckPlace(block, place, use);
+    });
+    return status;
   }
 
   absl::Status CheckBlock(const Block& block) const {
@@ -78,7 +93,7 @@ class StepCheck {
       return Fail("a place is in buffer %d; buffers are %d (workspace) and 0 to %d", place.buffer,
                   kWorkspace, problem_.tensors.size() - 1);
     }
-    if (place.buffer != problem_.product.c && (use == Use::kOwnWrite || use == Use::kWrite)) {
+    if (place.buffer != problem_.product.c && use != Use::kRead) {
       return Fail("writes %s; operands are only read",
                   BufferName(problem_, place.rank, place.buffer));
     }
@@ -108,7 +123,7 @@ class StepCheck {
       return Fail("a place is at rank %d; ranks are 0 to %d", place.rank,
                   schedule_.ranks.size() - 1);
     }
-    if (place.rank != rank_ && use == Use::kOwnWrite) {
+    if (place.rank != rank_ && use == Use::kWrite) {
       return Fail("writes %s; only a transfer writes at another rank",
                   BufferName(problem_, place.rank, place.buffer));
     }
@@ -182,11 +197,9 @@ class StepCheck {
 
   absl::Status CheckOp(const Transfer& transfer) const {
     if (transfer.to.empty()) return Fail("copies to no place; a step that only waits is a join");
-    AGMM_RETURN_IF_ERROR(CheckBlock(transfer.block));
-    AGMM_RETURN_IF_ERROR(CheckPlace(transfer.block, transfer.from, Use::kRead));
+    AGMM_RETURN_IF_ERROR(CheckPlaces());
     for (int i = 0; i < static_cast<int>(transfer.to.size()); ++i) {
       const Place& to = transfer.to[i];
-      AGMM_RETURN_IF_ERROR(CheckPlace(transfer.block, to, Use::kWrite));
       if (to.dtype != transfer.from.dtype) {
         return Fail("copies %s to %s; a transfer converts nothing", Name(transfer.from.dtype),
                     Name(to.dtype));
@@ -236,7 +249,6 @@ class StepCheck {
   }
 
   absl::Status CheckOut(const Block& c, const Place& out) const {
-    AGMM_RETURN_IF_ERROR(CheckPlace(c, out, Use::kOwnWrite));
     if (out.dtype != problem_.c().dtype) {
       return Fail("finishes %s as %s; the operand is %s", BlockName(problem_, c), Name(out.dtype),
                   Name(problem_.c().dtype));
@@ -245,7 +257,6 @@ class StepCheck {
   }
 
   absl::Status CheckOp(const Multiply& m) const {
-    for (const Block* block : {&m.a, &m.b, &m.c}) AGMM_RETURN_IF_ERROR(CheckBlock(*block));
     const Roles made = {m.a.operand, m.b.operand, m.c.operand}, &asked = problem_.product;
     if (made != asked) {
       return Fail("multiplies operands %d and %d into %d; it must be %d and %d into %d", made.a,
@@ -255,11 +266,9 @@ class StepCheck {
       return Fail("%s * %s is not %s", BlockName(problem_, m.a), BlockName(problem_, m.b),
                   BlockName(problem_, m.c));
     }
-    AGMM_RETURN_IF_ERROR(CheckPlace(m.a, m.a_place, Use::kRead));
-    AGMM_RETURN_IF_ERROR(CheckPlace(m.b, m.b_place, Use::kRead));
+    AGMM_RETURN_IF_ERROR(CheckPlaces());
     if (m.acc) {
       if (!m.accumulate && m.finish) return Fail("names an acc that it neither reads nor writes");
-      AGMM_RETURN_IF_ERROR(CheckPlace(m.c, *m.acc, m.finish ? Use::kRead : Use::kOwnWrite));
       AGMM_RETURN_IF_ERROR(CheckSum(*m.acc, "acc"));
     }
     if (m.finish) AGMM_RETURN_IF_ERROR(CheckOut(m.c, m.out));
@@ -297,13 +306,11 @@ class StepCheck {
   }
 
   absl::Status CheckOp(const Reduce& reduce) const {
-    AGMM_RETURN_IF_ERROR(CheckBlock(reduce.c));
     if (reduce.c.operand != problem_.product.c) {
       return Fail("reduces %s, but only operand %d may be reduced", BlockName(problem_, reduce.c),
                   problem_.product.c);
     }
-    AGMM_RETURN_IF_ERROR(CheckPlace(reduce.c, reduce.from, Use::kRead));
-    AGMM_RETURN_IF_ERROR(CheckPlace(reduce.c, reduce.into, Use::kOwnWrite));
+    AGMM_RETURN_IF_ERROR(CheckPlaces());
     AGMM_RETURN_IF_ERROR(CheckSum(reduce.into, "into"));
     if (reduce.finish) AGMM_RETURN_IF_ERROR(CheckOut(reduce.c, reduce.out));
     return absl::OkStatus();
