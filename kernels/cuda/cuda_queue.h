@@ -22,7 +22,7 @@ namespace agmm {
 // An executor as the queue sees it.
 struct CudaTarget {
   const CudaPrepared* prepared = nullptr;  // null before Prepare
-  absl::Status failure;  // of the GPU's thread: why none of its epochs runs any more
+  absl::Status failure;  // why none of its epochs runs any more; for the GPU's thread only
   // Guarded by the queue.
   absl::Status cancelled;
   int unfinished = 0;  // launches whose end has not been decided
@@ -68,10 +68,11 @@ class CudaQueue final : public GpuTenant {
 
   explicit CudaQueue(std::shared_ptr<Gpu> gpu) : gpu_(gpu), events_(std::move(gpu)) {}
   void TakeIn();
-  // Fails what is cancelled, late or failed. The next deadline.
+  // Fails launches that were cancelled, are late or belong to a failed target. Returns the next
+  // deadline.
   Deadline FailDead();
   void Fail(CudaLaunch& launch, const absl::Status& status);
-  // Begins, submits and closes epochs. Whether anything was done.
+  // Begins, submits and closes epochs. Returns true if it has done any of this.
   bool Advance();
   // Reports a launch that is over, if there is one.
   bool ReportOne();
@@ -84,14 +85,14 @@ class CudaQueue final : public GpuTenant {
   GpuEvents events_;
   std::unique_ptr<GpuStream> order_;  // joins the lanes at the end of an epoch
   std::unique_ptr<GpuClock> clock_;
-  std::vector<CUevent> ends_;  // of epochs, in turn
+  std::vector<CUevent> ends_;  // for the ends of epochs, in turn
   const std::shared_ptr<SendInbox> inbox_ = std::make_shared<SendInbox>();
 
-  // For the GPU's thread alone.
+  // Used only by the GPU's thread.
   std::list<CudaLaunch> launches_;
   CUevent last_end_ = nullptr;  // of the last epoch that was closed; null: all are over
   uint64_t closed_ = 0;
-  absl::Status stuck_;  // why the rank's streams will never go on
+  absl::Status stuck_;  // why the rank's streams will never continue
 
   mutable std::mutex mutex_;  // guards all below, and parts of every CudaTarget
   std::condition_variable drained_;

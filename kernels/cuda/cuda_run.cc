@@ -16,8 +16,8 @@ namespace {
 
 using Way = CudaCopy::Way;
 
-// Time that a failed epoch has to end, beside that of its work: where a GPU that it waits for is
-// lost, and else.
+// Time in which a failed epoch must end, in addition to the time of its work: if a GPU that it
+// waits for is lost, and otherwise.
 constexpr int64_t kLostGraceNs = 2'000'000'000, kGraceNs = 10'000'000'000;
 
 }  // namespace
@@ -132,7 +132,7 @@ absl::Status CudaRun::SubmitStep(int index) {
 void CudaRun::RecordAnyway(Gpu& gpu, CUevent event, CUstream stream) {
   const CUresult result = gpu.driver().cuEventRecord(event, stream);
   if (result == CUDA_SUCCESS) return;
-  static_cast<void>(gpu.Failed(result, "cuEventRecord"));  // for its loss alone
+  static_cast<void>(gpu.Failed(result, "cuEventRecord"));  // records the loss of a lost GPU
   unseen_ |= gpu.health().lost().ok();
 }
 
@@ -145,7 +145,7 @@ absl::Status CudaRun::Arrive(int index, const CudaPrepared::Through& half) {
   absl::Status status = work_.PutHalf(index, half, StagedFor(index));
   if (status.ok())
     status = target.Check(target.driver().cuEventRecord(arrived, stream), "cuEventRecord");
-  // A part of it may be on its way all the same.
+  // A part of it may have been submitted all the same.
   if (!status.ok()) RecordAnyway(target, arrived, stream);
   arriving_.push_back({index, arrived, &target});
   return status;
@@ -191,7 +191,7 @@ bool CudaRun::Done(Gpu& gpu, CUevent event) {
 }
 
 bool CudaRun::HasArrived(const Arriving& arriving) {
-  // Its own context, because a call in another one may bring an error of that.
+  // Uses the event's own context, because a call in another one may return an error of that one.
   const OnGpu there(*arriving.gpu);
   return Done(*arriving.gpu, arriving.event);
 }
@@ -249,8 +249,7 @@ void CudaRun::Send(int index, int part, bool push, const Rows& rows) {
       program_.steps[index].signals[part].node,
       {plan_.peers.plan, epoch_, plan_.peers.self, index, part, push}, rows,
       [this, inbox = inbox_, gpu = &gpu_, index, carried = rows.rows > 0](absl::Status status) {
-        // The run ends after this only, because its owner takes the lock to
-        // see it.
+        // The run cannot end before this, because its owner takes the lock to see the entry.
         std::lock_guard lock(inbox->mutex);
         inbox->ended.push_back({this, index, carried, std::move(status)});
         gpu->thread().Wake();
@@ -275,7 +274,7 @@ void CudaRun::Release(int step) {
 
 bool CudaRun::IsIdle() {
   if (has_sequels()) return false;
-  // A lost GPU runs nothing any more.
+  // A lost GPU does not run any work.
   if (!gpu_.health().lost().ok()) return true;
   if (unseen_) return false;
   if (end_ != nullptr && !Done(end_)) return false;

@@ -1,5 +1,5 @@
-// One epoch of one rank in progress: the position of each lane, what has been submitted, what has
-// happened since.
+// One epoch of one rank in progress: the position of each lane, the submitted work, and the events
+// since.
 #pragma once
 
 #include <cuda.h>
@@ -54,18 +54,19 @@ class CudaRun {
   // Returns true if no step will be submitted any more, because all have been or the run has
   // failed.
   bool complete() const;
-  // Requires complete(). Records `end`, on `order`, behind all lanes but relay lanes. After an
-  // error nothing is recorded, and nothing of the rank may be submitted before this is over.
+  // Requires complete(). Records `end` on `order` after the work of all lanes except relay lanes.
+  // After an error nothing is recorded, and no work of the rank may be submitted before this run is
+  // over.
   absl::Status Close(CUstream order, CUevent end);
   bool closed() const { return closed_; }
-  // `end`, where it was recorded.
+  // The recorded `end`, or null.
   CUevent end() const { return end_; }
-  // Sends what can be sent and returns memory. Returns true if anything happened.
+  // Sends the messages that are ready and releases memory. Returns true if it has done any of this.
   bool Poll();
   // Returns true if the GPU has work whose end something waits for.
   bool in_hand() const;
   // Returns true if all work is over and no send is in flight. Requires closed(), and that the
-  // rank's earlier epochs are over. Work that goes on long after the epoch failed is given up.
+  // rank's earlier epochs are over. Gives up work that does not end long after the epoch failed.
   bool over();
   // Ends the epoch early: no further step, send or signal starts. The first reason stays.
   void Fail(absl::Status status);
@@ -75,14 +76,14 @@ class CudaRun {
   // OK, or why streams of the rank have work that may never end, though the run is over: a GPU
   // hangs, or a stream waits for another GPU, which is lost.
   const absl::Status& stuck() const { return stuck_; }
-  // Ends the run with its work as it is, which is behind some that may never end.
+  // Ends the run without waiting for its work, which follows other work that may never end.
   void GiveUp(const absl::Status& why);
   // Without the times of steps. Of an epoch that has failed: as it was then, with the
   // messages that are in flight now.
   RankState State() const;
   // As RankPlan::Stall.
   std::string Stall() const { return plan_.Stall(State()); }
-  // By step, as far as the GPU has come.
+  // The times by step, of the steps that the GPU has reached.
   void FillTimes(const GpuClock& clock, std::vector<StepTime>* times) const;
   // Requires over().
   const EpochReport& Report(const GpuClock& clock);
@@ -90,8 +91,8 @@ class CudaRun {
  private:
   struct Lane {
     size_t position = 0;       // into CudaProgram::lanes: the step to submit next
-    int64_t since_ns = 0;      // when it got there
-    CUevent tail = nullptr;    // behind the last step that was submitted
+    int64_t since_ns = 0;      // the time at which it reached this position
+    CUevent tail = nullptr;    // after the last submitted step
     std::deque<int> messages;  // submitted steps with messages to send, in their order
   };
   // Pinned bytes of a copy.
@@ -99,7 +100,7 @@ class CudaRun {
     std::byte* data = nullptr;
     int users = 0;
   };
-  // A second half of a copy through pinned memory that is on its way.
+  // The second half of a copy through pinned memory that has been submitted and has not ended.
   struct Arriving {
     int step = 0;
     CUevent event = nullptr;
@@ -108,19 +109,19 @@ class CudaRun {
 
   size_t IndexOf(const Lane& lane) const { return &lane - lanes_.data(); }
   bool IsRelay(const Lane& lane) const { return program_.relays[IndexOf(lane)]; }
-  int NextStep(const Lane& lane) const;  // -1 behind the last
+  int NextStep(const Lane& lane) const;  // -1 after the last
   // True unless the wait may pass.
   bool IsMissing(const Wait& wait) const;
   bool TakeStaging(int step);
-  std::byte* StagedFor(int step) const;  // null: it needs none
+  std::byte* StagedFor(int step) const;  // null if it needs none
   absl::Status SubmitStep(int step);
   absl::Status Arrive(int step, const CudaPrepared::Through& half);
-  // Records behind what a call that failed may have submitted.
+  // Records the event after a failed call, which may have submitted work.
   void RecordAnyway(Gpu& gpu, CUevent event, CUstream stream);
   absl::Status RecordEnd(CUstream order, CUevent end);
   // Raises the step's slots on this node.
   void Raise(int step);
-  // Sends the step's messages, which its work on the GPU is over for.
+  // Sends the step's messages. Requires that its work on the GPU is over.
   void SendAll(int step);
   void Send(int step, int part, bool push, const Rows& rows);
   void Release(int step);
@@ -131,7 +132,7 @@ class CudaRun {
   bool HasArrived(const Arriving& arriving);
   // True if the step was submitted and the GPU has not ended it.
   bool IsAtWork(int step) const;
-  // Returns true if nothing that was submitted runs any more.
+  // Returns true if no submitted work runs any more.
   bool IsIdle();
   const CudaPrepared::StepEvents& EventsOf(int step) const {
     return prepared_.events(step, epoch_);
@@ -148,17 +149,17 @@ class CudaRun {
   const WorkClock::Begun begun_;
 
   CUevent after_ = nullptr;
-  CUevent end_ = nullptr;  // once it is recorded
+  CUevent end_ = nullptr;  // null until it is recorded
   bool closed_ = false;
-  bool unseen_ = false;  // no event is behind some of the work
+  bool unseen_ = false;  // no event follows some of the work
   std::vector<Lane> lanes_;
   std::map<int, Staged> staged_;  // by step
   std::deque<Arriving> arriving_;
   std::vector<bool> submitted_;  // by step
   int in_flight_ = 0;            // sends whose end has not been seen
   int64_t failed_ns_ = 0;
-  int64_t alone_ns_ = 0;    // once it had failed, and earlier epochs were over
-  int64_t allowed_ns_ = 0;  // that all work in front of its own may take, seen then
+  int64_t alone_ns_ = 0;    // when it had failed and earlier epochs were over; else 0
+  int64_t allowed_ns_ = 0;  // the time that all earlier work may take, read at alone_ns_
   absl::Status stuck_;
   EpochReport report_;
 };

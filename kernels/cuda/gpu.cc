@@ -103,7 +103,7 @@ absl::Status Gpu::Init(bool shared) {
       GpuLease::Take(absl::BytesToHexString({uuid.bytes, sizeof(uuid.bytes)}), shared, where_));
   AGMM_CUDA_RETURN(*this, cuDevicePrimaryCtxRetain, &context_, device_);
   const OnGpu here(*this);
-  // 0 where a GPU has no priorities.
+  // Is 0 if a GPU has no priorities.
   AGMM_CUDA_RETURN(*this, cuCtxGetStreamPriorityRange, nullptr, &first_priority_);
   AGMM_RETURN_IF_ERROR(Check(kernels_.Load(), "loading the kernels"));
   AGMM_ASSIGN_OR_RETURN(gemm_, CudaGemm::Create(where_));
@@ -164,9 +164,9 @@ absl::Status Gpu::Await(CUevent event, int64_t bytes, const char* work) {
   const int64_t grace_ns = AGMM_FAILPOINT("executor.short_grace") ? kAwaitNs / 10 : kAwaitNs;
   const int64_t allowed_ns = grace_ns + WorkClock::begun_ns();
   const int64_t begin_ns = MonotonicNanos();
-  int64_t given_up_ns = 0;  // when this was seen
+  int64_t given_up_ns = 0;  // when Await noticed this
   for (;;) {
-    // Before the GPU is asked, because this thread may rest for any time after that.
+    // Read before the GPU is asked, because this thread may be suspended for any time after that.
     const int64_t now_ns = MonotonicNanos(), waited_ns = now_ns - begin_ns;
     const CUresult result = driver_.cuEventQuery(event);
     if (result != CUDA_ERROR_NOT_READY) return Check(result, "cuEventQuery");

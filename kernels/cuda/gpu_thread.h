@@ -27,7 +27,8 @@ class GpuTenant {
     Deadline next;            // the earliest deadline of something that waits
   };
   virtual ~GpuTenant() = default;
-  // On the GPU's thread, with its context current. Submits what is ready and ends what is done.
+  // Called on the GPU's thread, with its context current. Submits the work that is ready, and ends
+  // the work that is done.
   virtual Turn TakeTurn() = 0;
 };
 

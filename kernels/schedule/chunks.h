@@ -25,7 +25,7 @@ struct Chunk {
 struct Chunks {
   std::vector<Range> rows, cols;  // cuts of both dimensions
   std::vector<Chunk> list;
-  bool travel = false;  // some rank needs what it does not hold
+  bool travel = false;  // some rank needs elements that it does not have
 
   int IndexOf(int row, int col) const { return row * static_cast<int>(cols.size()) + col; }
 };

@@ -101,7 +101,7 @@ struct Problem {
   const Tensor& a() const { return tensors[product.a]; }
   const Tensor& b() const { return tensors[product.b]; }
   const Tensor& c() const { return tensors[product.c]; }
-  // The dimensions, each of which two tensors share.
+  // The dimensions. Two tensors share each of them.
   Dimension m_dim() const { return {a().row_dim, a().rows}; }  // of a and c
   Dimension n_dim() const { return {b().col_dim, b().cols}; }  // of b and c
   Dimension k_dim() const { return {a().col_dim, a().cols}; }  // of a and b: summed

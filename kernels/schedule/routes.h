@@ -44,9 +44,10 @@ std::vector<Hop> HierarchicalRoute(const Spread& spread);
 // the links of two axes work at once.
 std::vector<Hop> TorusRoute(const Spread& spread);
 
-// The same links backwards, the last hop first, with steps mirrored between the first and the last:
-// how the parts of a sum reach the rank that would spread a chunk by `hops`. Each rank but that one
-// sends once, behind all that it receives. Reversed twice, hops are what they were.
+// The same hops backwards, the last hop first, with steps mirrored between the first and the last
+// step: the way in which the parts of a sum reach the rank that would spread a chunk by `hops`.
+// Every other rank sends once, after it has received everything. Reversed(Reversed(hops)) equals
+// `hops`.
 std::vector<Hop> Reversed(std::vector<Hop> hops);
 
 // Returns the source and the needers as a cycle, downwards from the source and node by node, so

@@ -136,7 +136,7 @@ class Findings {
       const bool odd = (steps == 0 ? awaited_epoch : epoch) & 1;
       const int kind = 2 * inputs_first + odd;
       if (loss == kLosesOrder) at.orders_in.set(kind);
-      // The host has seen the ends of what was before the stretch.
+      // The host has seen the end of all work before the stretch.
       const bool seen_before = awaited_steps > 0 && awaited.operation <= 0;
       if (!seen_before) at.may_order_in.set(kind);
     }

@@ -1,5 +1,5 @@
-// A schedule by hand, small enough to be seen whole: two ranks on one node, A[8, K] split along M,
-// each rank pushes its shard of A to the other and multiplies what it has.
+// A small schedule written by hand: two ranks on one node, A[8, K] split along M. Each rank pushes
+// its shard of A to the other one, and multiplies all of A.
 #pragma once
 
 #include <string>

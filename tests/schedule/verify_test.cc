@@ -46,8 +46,8 @@ TEST(Verify, ArrivalAwaitedAnEpochLateIsRejected) {
 }
 
 TEST(Verify, ReadOfTheEpochBeforeIsRejected) {
-  // Ordered on both sides, and yet a read of what the epoch before left: the push waits until it is
-  // over.
+  // The write and the read are ordered, but the read finds the bytes of the previous epoch, because
+  // the push waits until the read is over.
   Hand h = Hand::Push();
   for (Rank r : {0, 1}) {
     h.At(r, 1).waits = {{{r, 0}, 1}};
@@ -172,7 +172,7 @@ TEST(Verify, UnfinishedCIsRejected) {
   ExpectWrong(h.Check(), "rank 0 ends with 8 of the 16 elements of C[0:8, 0:2] unfinished");
 }
 
-// Two ranks of which each adds up its half of K. C stays the sum of both.
+// Each of two ranks adds up its half of K. C remains the open sum of both.
 Hand OpenSum(const char* spec = "A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}") {
   Hand h;
   h.problem = MakeProblem(2, {8, 4, 4}, DType::kF32, spec);
