@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "absl/types/span.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
 
@@ -113,6 +115,7 @@ absl::StatusOr<std::vector<LocalShard>> TensorStore::Shards(uint64_t tensor_id) 
 }
 
 absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block, bool write) {
+  while (AGMM_FAILPOINT("store.hold")) absl::SleepFor(absl::Milliseconds(1));
   const std::shared_ptr<const Entry> entry = Find(block.tensor);
   const int local = DeviceOf(block.rank);
   absl::Span<const int> ranks;

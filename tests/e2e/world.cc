@@ -72,7 +72,10 @@ void World::WriteConfigs() {
 
 void World::Start(int node) {
   std::map<std::string, std::string> environment = options_.environment;
-  if (!options_.failpoints.empty()) environment["AGMM_FAILPOINTS"] = options_.failpoints;
+  const auto own = options_.node_failpoints.find(node);
+  const std::string& failpoints =
+      own == options_.node_failpoints.end() ? options_.failpoints : own->second;
+  if (!failpoints.empty()) environment["AGMM_FAILPOINTS"] = failpoints;
   daemons_[node].reset();
   std::vector<std::string> command;
   if (!options_.hosts.empty()) command = options_.hosts[node].first;

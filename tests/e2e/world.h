@@ -32,6 +32,7 @@ struct WorldOptions {
   // The configuration of a device in place of a CPU's: kind: "cuda" gpu: 0 heap: "64MiB".
   std::function<std::string(int node, int device)> device = nullptr;
   std::string failpoints;                          // AGMM_FAILPOINTS of every daemon
+  std::map<int, std::string> node_failpoints;      // of these nodes alone, instead
   std::map<std::string, std::string> environment;  // more, of every daemon and of agmmctl
   std::string local;                               // more fields of `local`
   // The place of each node: a prefix for its command, and its IP address. Empty: on loopback. Tests
