@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <random>
+#include <set>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "kernels/schedule/access.h"
@@ -137,28 +139,53 @@ TEST_P(EverySharding, IsProved) {
   EXPECT_GT(plans, 0);
 }
 
-// All options are left open.
-TEST_P(EverySharding, IsPlannedByChoice) {
-  const int ranks = ParseMesh(GetParam().mesh)->size();
-  for (int nodes = 1; nodes <= ranks; ++nodes) {
-    if (ranks % nodes != 0) continue;
+// Calls `use` with the problems of a sharding, on one node and on several.
+void ForEachProblem(const ShardedCase& sharded,
+                    absl::FunctionRef<void(const Problem&, const Topology&)> use) {
+  const Mesh mesh = ParseMesh(sharded.mesh).value();
+  for (int nodes = 1; nodes <= mesh.size(); ++nodes) {
+    if (mesh.size() % nodes != 0) continue;
     for (const Shape& shape : {Shape{10, 7, 13}, Shape{4096, 512, 1024}, Shape{512, 4096, 64}}) {
-      const Problem problem =
-          ParseProblem(GetParam().spec, ParseMesh(GetParam().mesh).value(), shape, DType::kBF16)
-              .value();
-      const Topology topology = UniformTopology(ranks, nodes).value();
-      const absl::StatusOr<ResolvedOptions> resolved = ResolveOptions(problem, topology, {});
-      ASSERT_TRUE(resolved.ok()) << resolved.status();
-      const PlanOptions options = OptionsOf(problem, resolved->recipe);
-      const Schedule schedule = Plan(problem, topology, {}).value();
-      SCOPED_TRACE(absl::StrFormat("%d nodes, %s: %s\n%s", nodes, ToString(options), resolved->why,
-                                   Print(problem, schedule)));
-      EXPECT_EQ(Plan(problem, topology, options).value(), schedule);
-      EXPECT_EQ(PlanWith(problem, topology, resolved->recipe).value(), schedule);
-      EXPECT_EQ(Verify(problem, topology, schedule), absl::OkStatus());
-      if (HasFailure()) return;
+      use(ParseProblem(sharded.spec, mesh, shape, DType::kBF16).value(),
+          UniformTopology(mesh.size(), nodes).value());
     }
   }
+}
+
+// All options are left open.
+TEST_P(EverySharding, IsPlannedByChoice) {
+  ForEachProblem(GetParam(), [](const Problem& problem, const Topology& topology) {
+    const absl::StatusOr<ResolvedOptions> resolved = ResolveOptions(problem, topology, {});
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    const PlanOptions options = OptionsOf(problem, resolved->recipe);
+    const Schedule schedule = Plan(problem, topology, {}).value();
+    SCOPED_TRACE(absl::StrFormat("%d nodes, %s: %s\n%s", topology.node_of_rank.back() + 1,
+                                 ToString(options), resolved->why, Print(problem, schedule)));
+    EXPECT_EQ(Plan(problem, topology, options).value(), schedule);
+    EXPECT_EQ(PlanWith(problem, topology, resolved->recipe).value(), schedule);
+    EXPECT_EQ(Verify(problem, topology, schedule), absl::OkStatus());
+    Traffic all;
+    for (const Traffic& traffic : TrafficOf(topology, schedule)) all += traffic;
+    if (options.algorithm == "peer") {
+      EXPECT_EQ(all.other_nodes, 0);
+    } else if (options.algorithm == "direct" || options.algorithm == "hierarchical") {
+      EXPECT_GT(all.other_nodes, 0);
+    } else if (options.algorithm == "ring") {
+      EXPECT_EQ(all.own_node() + all.other_nodes, 0) << "not asked for, so nothing has to move";
+    } else {
+      EXPECT_EQ(options.algorithm, "serial");
+    }
+  });
+}
+
+TEST(Choice, TakesEachOfItsAlgorithmsForSomeSharding) {
+  std::set<std::string> taken;
+  for (const ShardedCase& sharded : ShardedCases()) {
+    ForEachProblem(sharded, [&](const Problem& problem, const Topology& topology) {
+      taken.insert(OptionsOf(problem, ResolveOptions(problem, topology, {})->recipe).algorithm);
+    });
+  }
+  EXPECT_THAT(taken, testing::ElementsAre("direct", "hierarchical", "peer", "ring", "serial"));
 }
 
 int64_t Multiplies(const Schedule& schedule) {
