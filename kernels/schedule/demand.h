@@ -47,15 +47,11 @@ struct Demands {
 
 // The demands of a split, not yet cut into pieces.
 Demands DemandsOf(const Problem& problem, const Split& split);
+// Sets the demands of the inputs by the parts and blocks that ranks make.
+void UpdateInputs(const Problem& problem, Demands& demands);
 
 // The demand of the travelling input with the larger shards, or of the result if no input travels.
 const Demand& LargestDemand(const Problem& problem, const Demands& demands);
-
-// The demands of a split, cut into the pieces of an algorithm. If several ranks can compute the
-// same block of the result, one of them does (but see makes_twice). `chunks`: number of pieces
-// along M and N; `k_chunks`: along K.
-Demands CutDemands(const Problem& problem, const Topology& topology, const Split& split,
-                   const Algorithm& algorithm, int chunks, int k_chunks);
 
 // Errors: INVALID_ARGUMENT if ranks exchange too many chunks under a split to plan each of them.
 absl::Status CheckDemands(const Problem& problem, const Split& split, const Demands& demands);

@@ -11,7 +11,7 @@
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/build.h"
-#include "kernels/schedule/demand.h"
+#include "kernels/schedule/cut_demands.h"
 #include "kernels/schedule/movement.h"
 
 namespace agmm {

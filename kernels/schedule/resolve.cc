@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "kernels/schedule/demand.h"
+#include "kernels/schedule/cut_demands.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 

@@ -1,0 +1,15 @@
+// The demands of a plan: in pieces, and with one rank to make each part of the result.
+#pragma once
+
+#include "kernels/schedule/algorithm.h"
+#include "kernels/schedule/demand.h"
+
+namespace agmm {
+
+// The demands of a split, cut into the pieces of an algorithm. If several ranks can compute the
+// same block of the result, one of them does (but see makes_twice). `chunks`: number of pieces
+// along M and N; `k_chunks`: along K.
+Demands CutDemands(const Problem& problem, const Topology& topology, const Split& split,
+                   const Algorithm& algorithm, int chunks, int k_chunks);
+
+}  // namespace agmm
