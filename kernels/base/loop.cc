@@ -11,7 +11,7 @@ namespace {
 constexpr int kMaxRounds = 4;
 }  // namespace
 
-Loop::Loop(absl::string_view purpose) {
+Loop::Loop(absl::string_view purpose, const Clock* clock) : clock_(clock) {
   absl::StatusOr<std::thread> thread = StartThread(purpose, [this] { Run(); });
   status_ = thread.status();
   if (thread.ok()) thread_ = *std::move(thread);
@@ -36,7 +36,7 @@ void Loop::PostLast(Task task) {
 
 Loop::Timer Loop::PostAfter(absl::Duration delay, Task task) {
   std::lock_guard lock(mutex_);
-  const Timer timer{Deadline::After(delay), next_timer_++};
+  const Timer timer{Deadline::After(delay, clock_->Nanos()), next_timer_++};
   if (stopping_) return timer;
   timers_.emplace(timer, std::move(task));
   if (timers_.begin()->first == timer) wake_.notify_one();
@@ -74,7 +74,8 @@ void Loop::Run() {
     // Due timers run even on a busy loop: one a round, taken from the map at the last moment, so
     // that Cancel always works on the loop.
     Task timer;
-    if (!timers_.empty() && (timers_now_ || timers_.begin()->first.first.HasPassed())) {
+    if (!timers_.empty() &&
+        (timers_now_ || timers_.begin()->first.first.HasPassed(clock_->Nanos()))) {
       timer = std::move(timers_.begin()->second);
       timers_.erase(timers_.begin());
     } else if (posted_.empty() && last_.empty()) {
@@ -82,7 +83,8 @@ void Loop::Run() {
       if (timers_.empty()) {
         wake_.wait(lock);
       } else {
-        wake_.wait_until(lock, timers_.begin()->first.first.time_point());
+        const absl::Duration left = timers_.begin()->first.first.Left(clock_->Nanos());
+        wake_.wait_until(lock, Deadline::After(left).time_point());
       }
       continue;
     }

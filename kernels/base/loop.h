@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/deadline.h"
 
 namespace agmm {
@@ -24,8 +25,9 @@ class Loop {
   using Task = std::function<void()>;
   using Timer = std::pair<Deadline, uint64_t>;  // when, number
 
-  // `purpose` names its thread in errors, which `status` returns.
-  explicit Loop(absl::string_view purpose);
+  // `purpose` names its thread in errors, which `status` returns. Timers follow `clock`, which
+  // outlives the loop.
+  explicit Loop(absl::string_view purpose, const Clock* clock = Clock::Real());
   // Runs the tasks posted before, drops the timers, and joins the thread.
   ~Loop();
   Loop(const Loop&) = delete;
@@ -36,7 +38,8 @@ class Loop {
   // after a few rounds of the loop. For work that a burst of tasks needs done once, at its end.
   // Thread-safe.
   void PostLast(Task task);
-  // Runs `task` on the loop after `delay` unless cancelled. Thread-safe.
+  // Runs `task` on the loop after `delay` unless cancelled. A clock that a test moves is read again
+  // when the next task is posted. Thread-safe.
   Timer PostAfter(absl::Duration delay, Task task);
   // Runs the timers that are set now, and later ones as soon as they are set. Thread-safe.
   void RunTimersNow();
@@ -52,6 +55,7 @@ class Loop {
  private:
   void Run();
 
+  const Clock* const clock_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Task> posted_, last_;

@@ -130,14 +130,17 @@ TEST_F(SchedulerTest, AQueuedJobsDeadlineNamesItsWait) {
   const Operands3 t = MakeOperands();
   const uint64_t write = BeginWrite(t.a);
   v1::SubmitJobRequest request = Request(t);
-  request.mutable_timeout()->set_nanos(300000000);
+  request.mutable_timeout()->set_seconds(10);
   const uint64_t leases = SubmitOk(request);
   const Operands3 u = MakeOperands();
   request = Request(u);
-  request.mutable_timeout()->set_nanos(300000000);
+  request.mutable_timeout()->set_seconds(10);
+  Advance(absl::Seconds(10));
   const v1::Job waited_for_leases = *StartWait(leases).Get();
   EndWrite(write, true);
   const uint64_t plan = SubmitOk(request);
+  Settle();
+  Advance(absl::Seconds(10));
   const v1::Job waited_for_plan = *StartWait(plan).Get();
   for (const v1::Job& job : {waited_for_leases, waited_for_plan}) {
     EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
@@ -153,14 +156,14 @@ TEST_F(SchedulerTest, AQueuedJobsDeadlineNamesItsWait) {
 TEST_F(SchedulerTest, TheSequencerEndsARunningJobAtItsDeadline) {
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
-  request.mutable_timeout()->set_seconds(1);
+  request.mutable_timeout()->set_seconds(10);
   const uint64_t id = SubmitOk(request);
   AnswerPrepared();
-  std::vector<FakeMembers::Sent> cancels;
-  for (const Deadline end = Deadline::After(kPatience); cancels.empty() && !end.HasPassed();) {
-    cancels = Take(v1::Command::kCancelLaunch);
-    absl::SleepFor(absl::Milliseconds(5));
-  }
+  // The nodes have the same deadline, and a moment to report what they were at.
+  Advance(absl::Seconds(10));
+  EXPECT_TRUE(Take(v1::Command::kCancelLaunch).empty());
+  Advance(absl::Seconds(1));
+  const std::vector<FakeMembers::Sent> cancels = Take(v1::Command::kCancelLaunch);
   ASSERT_EQ(cancels.size(), 2u);
   const absl::Status reason = FromProto(cancels[0].command.cancel_launch().reason());
   EXPECT_EQ(reason.code(), Code::kDeadlineExceeded);
@@ -224,20 +227,19 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsDeadline) {
   const uint64_t first = SubmitOk(Request(t));
   AnswerPrepared();
   v1::SubmitJobRequest request = Request(t);
-  request.mutable_timeout()->set_nanos(500000000);
+  request.mutable_timeout()->set_seconds(10);
   const uint64_t second = SubmitOk(request);
   EXPECT_THAT(Launched(), ElementsAre(first, second));
+  Advance(absl::Seconds(11));
   const v1::Job job = *StartWait(second).Get();
   EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
   EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline);
   EXPECT_THAT(job.error().message(),
               HasSubstr("launched ahead behind job " + std::to_string(first)));
   EXPECT_EQ(State(first), v1::Job::STATE_RUNNING);
-  // No node is given up for a job that it cannot have reached. The scheduler's timers run on the
-  // same loop.
-  Notification over;
-  loop_.PostAfter(4 * Parts().drain_limit, [&] { over.Notify(); });
-  EXPECT_TRUE(over.WaitFor(kPatience));
+  // No node is given up for a job that it cannot have reached.
+  Advance(4 * Parts().drain_limit);
+  Advance(absl::Seconds(5));
   Do([&] { EXPECT_TRUE(members_.lost.empty()); });
   Do([&] {
     scheduler_->OnGenerationEnded({}, absl::AbortedError("over"));
@@ -251,11 +253,11 @@ TEST_F(SchedulerTest, ANodeThatDoesNotEndACancelledJobIsGivenUp) {
   AnswerPrepared();
   EXPECT_TRUE(Cancel(id).ok());
   Done(0, id, absl::CancelledError("drained"));
+  // It is asked where it is, and does not answer.
+  Advance(Parts().drain_limit);
+  Advance(absl::Seconds(1));
   std::vector<std::pair<int, std::string>> lost;
-  for (const Deadline end = Deadline::After(kPatience); lost.empty() && !end.HasPassed();) {
-    Do([&] { lost = members_.lost; });
-    absl::SleepFor(absl::Milliseconds(5));
-  }
+  Do([&] { lost = members_.lost; });
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].first, 1);
   EXPECT_THAT(lost[0].second, HasSubstr("job " + std::to_string(id)));
@@ -266,7 +268,9 @@ TEST_F(SchedulerTest, ANodeThatDoesNotEndACancelledJobIsGivenUp) {
 TEST_F(SchedulerTest, AWaitEndsAtItsOwnDeadline) {
   const Operands3 t = MakeOperands();
   const uint64_t id = SubmitOk(Request(t));
-  const auto waited = StartWait(id, Deadline::After(absl::Milliseconds(10))).Get();
+  const Answer<v1::Job> wait = StartWait(id, Deadline::After(absl::Seconds(10), clock_.Nanos()));
+  Advance(absl::Seconds(10));
+  const auto waited = wait.Get();
   EXPECT_EQ(waited.status().code(), Code::kDeadlineExceeded);
   EXPECT_EQ(State(id), v1::Job::STATE_QUEUED);
 }
@@ -316,47 +320,42 @@ TEST_F(SchedulerTest, TheEndOfAGenerationEndsAllJobsAndLaterOnesRun) {
 }
 
 TEST_F(SchedulerTest, TimesFollowTheWallClockAndDeadlinesDoNot) {
-  ManualClock clock;
-  Scheduler::Parts parts = Parts();
-  parts.clock = &clock;
-  const auto scheduler = std::make_unique<Scheduler>(parts);
   const Operands3 t = MakeOperands();
   v1::SubmitJobRequest request = Request(t);
   request.mutable_timeout()->set_seconds(60);
   Answer<v1::Job> admitted;
-  Do([&] { scheduler->SubmitJob({}, request, admitted.reply()); });
+  Do([&] { scheduler_->SubmitJob({}, request, admitted.reply()); });
   ASSERT_TRUE(admitted.Get().ok()) << admitted.Get().status();
   const v1::Job job = *admitted.Get();
-  EXPECT_EQ(job.create_time().seconds(), absl::ToUnixSeconds(clock.Now()));
+  EXPECT_EQ(job.create_time().seconds(), absl::ToUnixSeconds(clock_.Now()));
 
-  clock.Advance(absl::Seconds(59));
-  clock.SetWall(absl::Hours(1));
+  clock_.Advance(absl::Seconds(59));
+  clock_.SetWall(absl::Hours(1));
   const auto asked = Take(v1::Command::kPreparePlan);
   ASSERT_EQ(asked.size(), 2u);
   v1::Report prepared;
   prepared.mutable_plan_prepared()->set_plan_id(asked[0].command.prepare_plan().plan_id());
   prepared.mutable_plan_prepared()->set_plan_hash(job.plan_hash());
-  for (int node : {0, 1}) Do([&] { scheduler->OnReport(node, prepared); });
+  for (int node : {0, 1}) Do([&] { scheduler_->OnReport(node, prepared); });
   const auto launches = Take(v1::Command::kLaunchJob);
   ASSERT_EQ(launches.size(), 2u);
   EXPECT_EQ(launches[0].command.launch_job().timeout().seconds(), 1);
   EXPECT_EQ(launches[0].command.launch_job().timeout().nanos(), 0);
 
-  clock.Advance(absl::Milliseconds(500));
+  clock_.Advance(absl::Milliseconds(500));
   v1::Report done;
   done.mutable_launch_done()->set_job_id(job.job_id());
-  for (int node : {0, 1}) Do([&] { scheduler->OnReport(node, done); });
+  for (int node : {0, 1}) Do([&] { scheduler_->OnReport(node, done); });
   Answer<v1::Job> ended;
   v1::GetJobRequest get;
   get.set_job_id(job.job_id());
-  Do([&] { scheduler->GetJob({}, get, ended.reply()); });
+  Do([&] { scheduler_->GetJob({}, get, ended.reply()); });
   auto millis = [](const google::protobuf::Timestamp& time) {
     return time.seconds() * 1000 + time.nanos() / 1000000;
   };
   EXPECT_EQ(ended.Get()->state(), v1::Job::STATE_SUCCEEDED);
   EXPECT_EQ(millis(ended.Get()->start_time()) - millis(job.create_time()), 3'600'000 + 59'000);
   EXPECT_EQ(millis(ended.Get()->end_time()) - millis(job.create_time()), 3'600'000 + 59'500);
-  loop_.Stop();
 }
 
 }  // namespace

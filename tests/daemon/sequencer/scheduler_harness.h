@@ -90,6 +90,7 @@ class SchedulerTest : public ::testing::Test {
   Scheduler::Parts Parts() {
     Scheduler::Parts parts;
     parts.loop = &loop_;
+    parts.clock = &clock_;
     parts.planners = {&planner_, &large_planner_};
     parts.plan_cache_bytes = 1000;
     parts.members = &members_;
@@ -110,6 +111,11 @@ class SchedulerTest : public ::testing::Test {
       loop_.Post([&] { loop_.Post([&] { done.Notify(); }); });
     });
     done.Wait();
+  }
+  // Moves the clock, and runs the timers that are due then.
+  void Advance(absl::Duration by) {
+    clock_.Advance(by);
+    Do([] {});
   }
   // Waits for the planner to finish its work, and for the loop to handle that.
   void Settle() {
@@ -284,13 +290,14 @@ class SchedulerTest : public ::testing::Test {
     return bytes;
   }
 
+  ManualClock clock_;
   int64_t plan_bytes_ = 1;  // bytes that the nodes report for the plans they prepare
   FakeMembers members_;
   Placement placement_;
   Metrics metrics_;
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
-  Loop loop_{"a test"}, large_planner_{"large plans"}, planner_{"plans"};
+  Loop loop_{"a test", &clock_}, large_planner_{"large plans"}, planner_{"plans"};
 };
 
 }  // namespace agmm

@@ -180,7 +180,7 @@ TEST_F(PlansOfJobs, ARequestRepeatedDuringPlanningIsTheSameJob) {
 TEST_F(PlansOfJobs, CancelAndDeadlineReachAJobWhosePlanIsBeingMade) {
   v1::SubmitJobRequest request = Request(MakeOperands());
   v1::SubmitJobRequest late = Request(MakeOperands(32));
-  late.mutable_timeout()->set_nanos(10000000);
+  late.mutable_timeout()->set_seconds(10);
   request.set_session_id("s1");
   Armed held("scheduler.hold_plan");
   Answer<v1::Job> cancelled, timed_out;
@@ -188,6 +188,7 @@ TEST_F(PlansOfJobs, CancelAndDeadlineReachAJobWhosePlanIsBeingMade) {
   Do([&] { scheduler_->SubmitJob({}, late, timed_out.reply()); });
   Do([&] { scheduler_->EndSession("s1"); });
   EXPECT_EQ(cancelled.Get()->state(), v1::Job::STATE_CANCELLED);
+  Advance(absl::Seconds(10));
   const v1::Job job = *timed_out.Get();
   EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
   EXPECT_THAT(job.error().message(), HasSubstr("its plan, which was being made"));

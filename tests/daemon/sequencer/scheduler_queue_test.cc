@@ -85,8 +85,10 @@ TEST_F(SchedulerTest, AQueuedJobsTimeoutNamesTheJobInItsWay) {
   AnswerPrepared();
   EXPECT_THAT(Launched(), ElementsAre(running));
   const uint64_t waits = SubmitOk(Request(u, MeshOf(1, 1)));
-  request.mutable_timeout()->set_nanos(300000000);
-  const v1::Job behind = *StartWait(SubmitOk(request)).Get();
+  request.mutable_timeout()->set_seconds(10);
+  const Answer<v1::Job> late = StartWait(SubmitOk(request));
+  Advance(absl::Seconds(10));
+  const v1::Job behind = *late.Get();
   EXPECT_EQ(behind.error().code(), static_cast<int>(Code::kDeadlineExceeded));
   EXPECT_THAT(behind.error().message(),
               HasSubstr(absl::StrCat("job ", waits,

@@ -198,9 +198,10 @@ TEST_F(Lent, AQueuedJobsDeadlineSaysThatItWaitedForRoom) {
   FillAllBut(NeedOf(2048));
   const uint64_t running = SubmitOk(small);
   AnswerPrepared();
-  large.mutable_timeout()->set_nanos(500000000);
+  large.mutable_timeout()->set_seconds(10);
   const Answer<v1::Job> late = StartWait(SubmitOk(large));
   AnswerPrepared();
+  Advance(absl::Seconds(10));
   EXPECT_THAT(late.Get()->error().message(),
               HasSubstr(absl::StrCat("memory for its workspace, which job ", running)));
 }
