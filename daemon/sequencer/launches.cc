@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kMaxLaunched = 64;
 // Bound on the epochs of a plan in front of another launched job.
-constexpr int64_t kMaxEpochsAhead = 4;
+constexpr int64_t kMaxLaunchedEpochs = 4;
 // Bound on the workspaces of launched jobs on the same ranks: one in use, the other for the launch
 // ahead.
 constexpr size_t kMaxWorkspaces = 2;
@@ -141,7 +141,7 @@ const Job* Launches::InTheWayOf(const Job& job) const {
     if (first_on_plan == nullptr) first_on_plan = other;
     epochs += other->spec.repeat;
   }
-  if (epochs > kMaxEpochsAhead) return first_on_plan;
+  if (epochs > kMaxLaunchedEpochs) return first_on_plan;
   if (job.plan->launched == 0 && NeedsWorkspace(job) && with_workspace.size() >= kMaxWorkspaces)
     return first_with_workspace;
   return launched_.size() < kMaxLaunched ? nullptr : launched_.begin()->second;
