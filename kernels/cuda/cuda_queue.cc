@@ -131,7 +131,7 @@ Deadline CudaQueue::FailDead() {
       if (target.prepared == nullptr) {
         Fail(launch, absl::FailedPreconditionError(
                          absl::StrFormat("rank %d runs a plan that is not prepared", launch.rank)));
-      } else if (launch.run != nullptr && launch.run->failed()) {
+      } else if (launch.run != nullptr && !launch.run->status().ok()) {
         Fail(launch, launch.run->status());
       } else if (!cancelled.ok()) {
         if (launch.run != nullptr) {
@@ -151,7 +151,7 @@ Deadline CudaQueue::FailDead() {
 }
 
 void CudaQueue::Fail(CudaLaunch& launch, const absl::Status& status) {
-  launch.target->failure = status;
+  launch.target->failure.Update(status);
 }
 
 bool CudaQueue::Advance() {
@@ -163,31 +163,26 @@ bool CudaQueue::Advance() {
       if (running == kEpochsAhead) break;
       launch.run = std::make_unique<CudaRun>(*launch.target->prepared, launch.epoch,
                                              launch.operands, inbox_);
-      if (absl::Status status = launch.run->Begin(last_end_); !status.ok())
-        launch.run->Fail(status);
-      if (!stuck_.ok()) launch.run->GiveUp(stuck_);
+      launch.run->Begin(last_end_);
+      if (!stuck_.ok()) launch.run->Abandon(stuck_);
       progressed = true;
     }
     ++running;
-    if (launch.run->closed()) {
-      if (launch.run->end() == nullptr) break;  // nothing can follow it until it is over
-      continue;
+    CudaRun& run = *launch.run;
+    if (run.phase() == CudaRun::Phase::kSubmitting) {
+      progressed |= run.Advance(order_->get(), ends_[closed_ % ends_.size()]);
+      if (run.phase() == CudaRun::Phase::kSubmitting) break;
+      ++closed_;
+      last_end_ = run.end();
     }
-    progressed |= launch.run->Submit();
-    if (launch.run->failed() && launch.target->failure.ok()) Fail(launch, launch.run->status());
-    if (!launch.run->complete()) break;
-    const absl::Status status = launch.run->Close(order_->get(), ends_[closed_++ % ends_.size()]);
-    last_end_ = launch.run->end();
-    progressed = true;
-    if (status.ok()) continue;
-    launch.run->Fail(status);
-    Fail(launch, launch.run->status());
-    break;
+    Fail(launch, run.status());
+    if (run.end() == nullptr) break;  // nothing can follow it until it is over
   }
   return progressed;
 }
 
 bool CudaQueue::ReportOne() {
+  const int64_t now_ns = MonotonicNanos();
   std::set<CudaTarget*> seen;
   bool running = false;
   for (Iterator launch = launches_.begin(); launch != launches_.end(); ++launch) {
@@ -197,7 +192,7 @@ bool CudaQueue::ReportOne() {
     if (launch->run == nullptr) {
       over = over && !launch->target->failure.ok();
     } else {
-      over = over && !running && launch->run->closed() && launch->run->over();
+      over = over && !running && IsOver(*launch, now_ns);
       running = true;
     }
     if (!over) continue;
@@ -207,19 +202,35 @@ bool CudaQueue::ReportOne() {
   return false;
 }
 
+bool CudaQueue::IsOver(CudaLaunch& launch, int64_t now_ns) {
+  CudaRun& run = *launch.run;
+  if (run.phase() == CudaRun::Phase::kSubmitting) return false;
+  const CudaRun::Settled settled = run.Settle(now_ns);
+  // A query of its end may have failed it.
+  Fail(launch, run.status());
+  if (settled.kind == CudaRun::Settled::kStuck) {
+    // Its later epochs also say why the work is stuck.
+    launch.target->failure = run.status();
+    GiveUp(*launch.target->prepared, settled.stuck);
+  }
+  return settled.kind != CudaRun::Settled::kNotYet;
+}
+
+void CudaQueue::GiveUp(const CudaPrepared& prepared, const absl::Status& why) {
+  stuck_ = why;
+  const absl::Status peers_why =
+      Annotate(why, absl::StrCat("work of ", gpu_->where(), " may still write to it"));
+  for (const std::shared_ptr<Gpu>& gpu : prepared.peer_gpus())
+    if (gpu != nullptr) gpu->health().GiveUp(gpu == gpu_ ? why : peers_why);
+  for (CudaLaunch& launch : launches_)
+    if (launch.run != nullptr) launch.run->Abandon(why);
+}
+
 void CudaQueue::Report(Iterator launch) {
   CudaTarget* const target = launch->target;
   EpochReport report;
   if (launch->run != nullptr) {
-    // A call that asked for its end may have failed it.
-    if (launch->run->failed() && target->failure.ok()) Fail(*launch, launch->run->status());
     report = launch->run->Report(*clock_);
-    if (stuck_.ok() && !launch->run->stuck().ok()) {
-      stuck_ = launch->run->stuck();
-      Fail(*launch, report.status);
-      for (CudaLaunch& other : launches_)
-        if (other.run != nullptr) other.run->GiveUp(stuck_);
-    }
     launch->run.reset();
   } else {
     report.status = target->failure;

@@ -71,9 +71,14 @@ class CudaQueue final : public GpuTenant {
   // Fails launches that were cancelled, are late or belong to a failed target. Returns the next
   // deadline.
   Deadline FailDead();
+  // Fails the launch's target: none of its epochs runs after this. The first reason stays.
   void Fail(CudaLaunch& launch, const absl::Status& status);
-  // Begins, submits and closes epochs. Returns true if it has done any of this.
+  // Begins epochs and advances them until they drain. Returns true if anything was done.
   bool Advance();
+  // Returns true if a launch that has begun can be reported.
+  bool IsOver(CudaLaunch& launch, int64_t now_ns);
+  // Gives up the GPUs that stuck work of the plan may write, and abandons the rank's runs.
+  void GiveUp(const CudaPrepared& prepared, const absl::Status& why);
   // Reports a launch that is over, if there is one.
   bool ReportOne();
   void Report(Iterator launch);

@@ -16,8 +16,8 @@ namespace {
 
 using Way = CudaCopy::Way;
 
-// Time in which a failed epoch must end, in addition to the time of its work: if a GPU that it
-// waits for is lost, and otherwise.
+// The time that a failed epoch has to end, in addition to that of its work: if a GPU that it waits
+// for is lost, and otherwise.
 constexpr int64_t kLostGraceNs = 2'000'000'000, kGraceNs = 10'000'000'000;
 
 }  // namespace
@@ -37,17 +37,18 @@ CudaRun::CudaRun(const CudaPrepared& prepared, uint64_t epoch, const Operands& o
       submitted_(program_.steps.size(), false) {}
 
 CudaRun::~CudaRun() {
-  if (!stuck_.ok()) return;  // the GPU may still use them
+  if (phase_ == Phase::kAbandoned) return;  // the GPU may still use its pinned memory
   for (const auto& [step, staged] : staged_) prepared_.staging().Give(staged.data);
 }
 
-absl::Status CudaRun::Begin(CUevent after) {
+void CudaRun::Begin(CUevent after) {
   report_.start_ns = MonotonicNanos();
   report_.steps.assign(program_.steps.size(), {});
   after_ = after;
   for (Lane& lane : lanes_) lane.since_ns = report_.start_ns;
-  AGMM_RETURN_IF_ERROR(gpu_.health().lost());
-  return plan_.CheckOperands(operands_);
+  absl::Status status = gpu_.health().lost();
+  status.Update(plan_.CheckOperands(operands_));
+  if (!status.ok()) Fail(std::move(status));
 }
 
 int CudaRun::NextStep(const Lane& lane) const {
@@ -102,9 +103,21 @@ bool CudaRun::Submit() {
   return progressed;
 }
 
-bool CudaRun::complete() const {
-  return failed() || std::all_of(lanes_.begin(), lanes_.end(),
-                                 [&](const Lane& lane) { return NextStep(lane) < 0; });
+bool CudaRun::has_steps() const {
+  return !failed() && std::any_of(lanes_.begin(), lanes_.end(),
+                                  [&](const Lane& lane) { return NextStep(lane) >= 0; });
+}
+
+bool CudaRun::Advance(CUstream order, CUevent end) {
+  const bool submitted = Submit();
+  if (has_steps()) return submitted;
+  phase_ = Phase::kDraining;
+  if (absl::Status status = RecordEnd(order, end); !status.ok()) {
+    Fail(std::move(status));
+  } else {
+    end_ = end;
+  }
+  return true;
 }
 
 absl::Status CudaRun::SubmitStep(int index) {
@@ -165,14 +178,6 @@ void CudaRun::Raise(int index) {
   }
 }
 
-absl::Status CudaRun::Close(CUstream order, CUevent end) {
-  closed_ = true;
-  if (!stuck_.ok()) return stuck_;
-  AGMM_RETURN_IF_ERROR(RecordEnd(order, end));
-  end_ = end;
-  return absl::OkStatus();
-}
-
 absl::Status CudaRun::RecordEnd(CUstream order, CUevent end) {
   for (const Lane& lane : lanes_) {
     if (lane.tail != nullptr && !IsRelay(lane))
@@ -218,8 +223,6 @@ bool CudaRun::Poll() {
   }
   return progressed;
 }
-
-bool CudaRun::in_hand() const { return closed() || has_sequels(); }
 
 bool CudaRun::has_sequels() const {
   return !arriving_.empty() || std::any_of(lanes_.begin(), lanes_.end(),
@@ -284,11 +287,10 @@ bool CudaRun::IsIdle() {
   });
 }
 
-bool CudaRun::over() {
-  if (in_flight_ > 0) return false;
-  if (!stuck_.ok() || IsIdle()) return true;
-  if (!failed()) return false;
-  const int64_t now_ns = MonotonicNanos();
+CudaRun::Settled CudaRun::Settle(int64_t now_ns) {
+  if (in_flight_ > 0) return {Settled::kNotYet};
+  if (phase_ == Phase::kAbandoned || IsIdle()) return {Settled::kOver};
+  if (!failed()) return {Settled::kNotYet};
   if (alone_ns_ == 0) {
     alone_ns_ = now_ns;
     allowed_ns_ = WorkClock::begun_ns();
@@ -296,23 +298,19 @@ bool CudaRun::over() {
   const absl::Status lost = prepared_.LostGpu();
   int64_t grace_ns = lost.ok() ? kGraceNs : kLostGraceNs;
   if (AGMM_FAILPOINT("executor.short_grace")) grace_ns /= 10;
-  if (now_ns - alone_ns_ < grace_ns + allowed_ns_) return false;
+  if (now_ns - alone_ns_ < grace_ns + allowed_ns_) return {Settled::kNotYet};
   const std::string why = absl::StrFormat(
       "%s has not ended its work %.1f s after the epoch failed (limit %.1f s); restart the daemon",
       gpu_.where(), (now_ns - failed_ns_) * 1e-9, (grace_ns + allowed_ns_) * 1e-9);
   if (lost.ok())
     report_.status = WithMessage(report_.status, absl::StrCat(report_.status.message(), "; ", why));
-  stuck_ = absl::UnavailableError(lost.ok() ? why : absl::StrCat(why, ": ", lost.message()));
-  const absl::Status peers_stuck =
-      Annotate(stuck_, absl::StrCat("work of ", gpu_.where(), " may still write to it"));
-  for (const std::shared_ptr<Gpu>& gpu : prepared_.peer_gpus())
-    if (gpu != nullptr) gpu->health().GiveUp(gpu.get() == &gpu_ ? stuck_ : peers_stuck);
-  return true;
+  return {Settled::kStuck,
+          absl::UnavailableError(lost.ok() ? why : absl::StrCat(why, ": ", lost.message()))};
 }
 
-void CudaRun::GiveUp(const absl::Status& why) {
-  stuck_ = why;
+void CudaRun::Abandon(const absl::Status& why) {
   Fail(why);
+  phase_ = Phase::kAbandoned;
 }
 
 void CudaRun::Fail(absl::Status status) {
@@ -338,7 +336,7 @@ void CudaRun::FillTimes(const GpuClock& clock, std::vector<StepTime>* times) con
 
 const EpochReport& CudaRun::Report(const GpuClock& clock) {
   report_.end_ns = MonotonicNanos();
-  if (gpu_.health().lost().ok() && stuck_.ok()) FillTimes(clock, &report_.steps);
+  if (gpu_.health().lost().ok() && phase_ != Phase::kAbandoned) FillTimes(clock, &report_.steps);
   return report_;
 }
 

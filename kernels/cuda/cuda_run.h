@@ -35,57 +35,65 @@ struct SendInbox {
   std::vector<Ended> ended;
 };
 
-// Every method is for the GPU's thread.
+// Only the GPU's thread calls it.
 class CudaRun {
  public:
-  // All arguments outlive the run; the inbox, as long as a send has it.
+  enum class Phase {
+    kSubmitting,  // steps are left to submit
+    kDraining,    // no further step is submitted; work or messages may be in flight
+    kAbandoned,   // the same, and nothing waits for the work, because it may never end
+  };
+  // The end of a run that no longer submits.
+  struct Settled {
+    enum Kind {
+      kNotYet,  // work or messages are in flight
+      kOver,    // nothing of the run is in flight
+      kStuck,   // its work has not ended long after the epoch failed, and may never end
+    } kind = kNotYet;
+    absl::Status stuck = absl::OkStatus();  // kStuck: why
+  };
+
+  // All arguments outlive the run; the inbox lives as long as a send has it.
   CudaRun(const CudaPrepared& prepared, uint64_t epoch, const Operands& operands,
           std::shared_ptr<SendInbox> inbox);
   ~CudaRun();
   CudaRun(const CudaRun&) = delete;
   CudaRun& operator=(const CudaRun&) = delete;
 
-  // Lanes that begin (CudaProgram::begins) will wait for `after`, the end of the rank's last epoch;
-  // may be null.
-  // Errors: INVALID_ARGUMENT for operands that do not lie in the heap.
-  absl::Status Begin(CUevent after);
-  // Submits ready steps; returns true if any were submitted.
-  bool Submit();
-  // Returns true if no step will be submitted any more, because all have been or the run has
-  // failed.
-  bool complete() const;
-  // Requires complete(). Records `end` on `order` after the work of all lanes except relay lanes.
-  // After an error nothing is recorded, and no work of the rank may be submitted before this run is
-  // over.
-  absl::Status Close(CUstream order, CUevent end);
-  bool closed() const { return closed_; }
-  // The recorded `end`, or null.
+  // Starts the epoch. Lanes that begin (CudaProgram::begins) will wait for `after`, the end of the
+  // rank's last epoch; may be null. The run fails for operands that do not lie in the heap.
+  void Begin(CUevent after);
+  // Requires kSubmitting. Submits ready steps. When none is left, or the run has failed, records
+  // `end` on `order` behind all lanes except relay lanes, and drains. Returns true if anything was
+  // submitted or the phase has changed.
+  bool Advance(CUstream order, CUevent end);
+  Phase phase() const { return phase_; }
+  // `end`, if it was recorded. Otherwise nothing of the rank may be submitted before a run that no
+  // longer submits is over.
   CUevent end() const { return end_; }
   // Sends the messages that are ready and releases memory. Returns true if it has done any of this.
   bool Poll();
-  // Returns true if the GPU has work whose end something waits for.
-  bool in_hand() const;
-  // Returns true if all work is over and no send is in flight. Requires closed(), and that the
-  // rank's earlier epochs are over. Gives up work that does not end long after the epoch failed.
-  bool over();
+  // Returns true if something waits for the end of work on the GPU.
+  bool in_hand() const { return phase_ != Phase::kSubmitting || has_sequels(); }
+  // Requires that the run no longer submits, and that the rank's earlier epochs are over. After
+  // kStuck, status() also says so, and the owner gives up the GPUs that the work may write and
+  // abandons the rank's runs.
+  Settled Settle(int64_t now_ns);
+  // Stops waiting for the run's work, because it is behind work that may never end.
+  void Abandon(const absl::Status& why);
   // Ends the epoch early: no further step, send or signal starts. The first reason stays.
   void Fail(absl::Status status);
-  bool failed() const { return !report_.status.ok(); }
+  // OK, or why the epoch has failed.
   const absl::Status& status() const { return report_.status; }
   void SendDone(const SendInbox::Ended& ended);
-  // OK, or why streams of the rank have work that may never end, though the run is over: a GPU
-  // hangs, or a stream waits for another GPU, which is lost.
-  const absl::Status& stuck() const { return stuck_; }
-  // Ends the run without waiting for its work, which follows other work that may never end.
-  void GiveUp(const absl::Status& why);
-  // Without the times of steps. Of an epoch that has failed: as it was then, with the
-  // messages that are in flight now.
+  // The state without the times of steps. For an epoch that has failed: its state at that time,
+  // with the messages that are in flight now.
   RankState State() const;
   // As RankPlan::Stall.
   std::string Stall() const { return plan_.Stall(State()); }
   // The times by step, of the steps that the GPU has reached.
   void FillTimes(const GpuClock& clock, std::vector<StepTime>* times) const;
-  // Requires over().
+  // Requires that Settle has returned kOver or kStuck.
   const EpochReport& Report(const GpuClock& clock);
 
  private:
@@ -110,6 +118,11 @@ class CudaRun {
   size_t IndexOf(const Lane& lane) const { return &lane - lanes_.data(); }
   bool IsRelay(const Lane& lane) const { return program_.relays[IndexOf(lane)]; }
   int NextStep(const Lane& lane) const;  // -1 after the last
+  bool failed() const { return !report_.status.ok(); }
+  // Submits ready steps; returns true if any were submitted.
+  bool Submit();
+  // Returns true if a step is left that may be submitted.
+  bool has_steps() const;
   // True unless the wait may pass.
   bool IsMissing(const Wait& wait) const;
   bool TakeStaging(int step);
@@ -150,7 +163,7 @@ class CudaRun {
 
   CUevent after_ = nullptr;
   CUevent end_ = nullptr;  // null until it is recorded
-  bool closed_ = false;
+  Phase phase_ = Phase::kSubmitting;
   bool unseen_ = false;  // no event follows some of the work
   std::vector<Lane> lanes_;
   std::map<int, Staged> staged_;  // by step
@@ -160,7 +173,6 @@ class CudaRun {
   int64_t failed_ns_ = 0;
   int64_t alone_ns_ = 0;    // when it had failed and earlier epochs were over; else 0
   int64_t allowed_ns_ = 0;  // the time that all earlier work may take, read at alone_ns_
-  absl::Status stuck_;
   EpochReport report_;
 };
 
