@@ -48,14 +48,8 @@ int64_t CpuExecutor::size_bytes() const {
 
 void CpuExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                       DoneCallback done) {
-  Launch launch;
-  launch.target = &target_;
-  launch.epoch = epoch;
-  launch.operands = operands;
-  launch.deadline = deadline;
-  launch.done = std::move(done);
-  launch.rank = plan_.WorldRank(plan_.peers.self);
-  device_->launches.Push(std::move(launch));
+  const int rank = plan_.WorldRank(plan_.peers.self);
+  device_->launches.Push({{epoch, operands, deadline, std::move(done), rank}, &target_});
 }
 
 void CpuExecutor::Signal(int index, uint64_t epoch) {

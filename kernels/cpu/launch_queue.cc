@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -85,9 +84,7 @@ void LaunchQueue::TakeScratch(GemmWorker& worker) {
 
 void LaunchQueue::Push(Launch launch) {
   std::lock_guard lock(monitor_->mutex);
-  if (launch.target->run == nullptr)
-    launch.target->failure = absl::FailedPreconditionError(
-        absl::StrFormat("rank %d runs a plan that is not prepared", launch.rank));
+  if (launch.target->run == nullptr) launch.target->failure = launch.NotPrepared();
   if (!launch.target->failure.ok()) sweep_ = true;
   ++launch.target->queued;
   launch.queued_ns = MonotonicNanos();
@@ -105,7 +102,7 @@ void LaunchQueue::Cancel(LaunchTarget* target, const absl::Status& reason) {
   if (!unfinished || !target->failure.ok()) return;
   Launch& front = queue_.front();
   if (front.target == target && front.state == Launch::kRunning) {
-    Fail(front, WithMessage(reason, absl::StrCat(reason.message(), ": ", Stall(front))));
+    Fail(front, CanceledAt(reason, Stall(front)));
   } else {
     target->failure = reason;
     sweep_ = true;
@@ -155,10 +152,7 @@ void LaunchQueue::Work(int index) {
     if (sweep_ || alarm_.HasPassed(now_ns)) {
       const Iterator dead = FindDead(now_ns);
       if (dead != queue_.end()) {
-        EpochReport report;
-        report.status = dead->target->failure;
-        report.end_ns = MonotonicNanos();  // it never began
-        Report(dead, report, lock);
+        Report(dead, ReportNotBegun(dead->target->failure), lock);
         continue;
       }
     }
@@ -248,23 +242,20 @@ bool LaunchQueue::SleepDriving(Worker& worker, Deadline until, std::unique_lock<
 
 LaunchQueue::Iterator LaunchQueue::FindDead(int64_t now_ns) {
   alarm_ = Deadline::Infinite();
-  std::set<LaunchTarget*> seen;
-  for (Iterator launch = queue_.begin(); launch != queue_.end(); ++launch) {
-    // Only the first launch of an executor can be over, because its launches end in order.
-    if (!seen.insert(launch->target).second || launch->state == Launch::kReporting) continue;
-    LaunchTarget& target = *launch->target;
-    if (target.failure.ok()) {
-      if (!launch->deadline.HasPassed(now_ns)) {
-        alarm_ = std::min(alarm_, launch->deadline);
-        continue;
-      }
+  Iterator dead = queue_.end();
+  VisitLaunches(queue_, [&](Iterator launch, bool first) {
+    if (!first || launch->state == Launch::kReporting) return true;
+    if (launch->target->failure.ok()) {
+      if (!launch->IsLate(now_ns, &alarm_)) return true;
       Fail(*launch, absl::DeadlineExceededError(Stall(*launch)));
     }
     // A launch in progress drains first.
-    if (launch->state == Launch::kQueued) return launch;
-  }
-  sweep_ = false;
-  return queue_.end();
+    if (launch->state != Launch::kQueued) return true;
+    dead = launch;
+    return false;
+  });
+  if (dead == queue_.end()) sweep_ = false;
+  return dead;
 }
 
 void LaunchQueue::Fail(Launch& launch, const absl::Status& status) {
@@ -279,10 +270,7 @@ void LaunchQueue::Fail(Launch& launch, const absl::Status& status) {
 }
 
 std::string LaunchQueue::Stall(const Launch& launch) {
-  if (launch.state == Launch::kRunning) return launch.target->run->Stall();
-  return absl::StrFormat(
-      "rank %d had not begun after %.1f s behind other epochs of its device, epoch %d", launch.rank,
-      (MonotonicNanos() - launch.queued_ns) * 1e-9, launch.epoch);
+  return launch.state == Launch::kRunning ? launch.target->run->Stall() : launch.NotBegun();
 }
 
 void LaunchQueue::Report(Iterator launch, const EpochReport& report,

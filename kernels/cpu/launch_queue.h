@@ -14,6 +14,7 @@
 #include "kernels/base/deadline.h"
 #include "kernels/cpu/rank_run.h"
 #include "kernels/device/executor.h"
+#include "kernels/device/queued_epoch.h"
 
 namespace agmm {
 
@@ -24,14 +25,8 @@ struct LaunchTarget {
   int queued = 0;          // launches whose `done` has not returned
 };
 
-struct Launch {
+struct Launch : QueuedEpoch {
   LaunchTarget* target = nullptr;
-  uint64_t epoch = 0;
-  Operands operands;
-  Deadline deadline;
-  Executor::DoneCallback done;
-  int64_t queued_ns = 0;
-  int rank = 0;  // of the world, for errors
   enum State { kQueued, kRunning, kReporting } state = kQueued;
 };
 

@@ -271,7 +271,7 @@ void RankRun::SendDone(int step, bool carries_bytes, const absl::Status& status)
     report_.steps[step].end_ns = MonotonicNanos();
   }
   if (!status.ok()) {
-    Fail(Annotate(status, absl::StrFormat("%s, epoch %d", plan_.NotSent(step), epoch_)));
+    Fail(Annotate(status, plan_.NotSent(step, epoch_)));
   }
   monitor_->WakeOne();
 }

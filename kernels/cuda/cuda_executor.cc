@@ -64,14 +64,7 @@ std::set<std::string> CudaExecutor::device_paths() const {
 
 void CudaExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                        DoneCallback done) {
-  CudaLaunch launch;
-  launch.target = &target_;
-  launch.epoch = epoch;
-  launch.operands = operands;
-  launch.deadline = deadline;
-  launch.done = std::move(done);
-  launch.rank = world_rank_;
-  device_->queue->Push(std::move(launch));
+  device_->queue->Push({{epoch, operands, deadline, std::move(done), world_rank_}, &target_});
 }
 
 void CudaExecutor::Recorded(int index, uint64_t epoch, CUevent event) {

@@ -1,7 +1,6 @@
 #include "kernels/cuda/cuda_queue.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -117,11 +116,9 @@ void CudaQueue::TakeIn() {
 Deadline CudaQueue::FailDead() {
   Deadline next;
   const int64_t now_ns = MonotonicNanos();
-  std::set<CudaTarget*> seen;
-  for (CudaLaunch& launch : launches_) {
+  VisitLaunches(launches_, [&](Iterator at, bool first) {
+    CudaLaunch& launch = *at;
     CudaTarget& target = *launch.target;
-    // Only the first launch of an executor can be late, because its launches end in order.
-    const bool first = seen.insert(&target).second;
     if (target.failure.ok()) {
       absl::Status cancelled;
       {
@@ -129,24 +126,18 @@ Deadline CudaQueue::FailDead() {
         cancelled = target.cancelled;
       }
       if (target.prepared == nullptr) {
-        Fail(launch, absl::FailedPreconditionError(
-                         absl::StrFormat("rank %d runs a plan that is not prepared", launch.rank)));
+        Fail(launch, launch.NotPrepared());
       } else if (launch.run != nullptr && !launch.run->status().ok()) {
         Fail(launch, launch.run->status());
       } else if (!cancelled.ok()) {
-        if (launch.run != nullptr) {
-          cancelled =
-              WithMessage(cancelled, absl::StrCat(cancelled.message(), ": ", Stall(launch)));
-        }
-        Fail(launch, cancelled);
-      } else if (first && launch.deadline.HasPassed(now_ns)) {
+        Fail(launch, launch.run == nullptr ? cancelled : CanceledAt(cancelled, Stall(launch)));
+      } else if (first && launch.IsLate(now_ns, &next)) {
         Fail(launch, absl::DeadlineExceededError(Stall(launch)));
-      } else if (first) {
-        next = std::min(next, launch.deadline);
       }
     }
     if (!target.failure.ok() && launch.run != nullptr) launch.run->Fail(target.failure);
-  }
+    return true;
+  });
   return next;
 }
 
@@ -183,23 +174,24 @@ bool CudaQueue::Advance() {
 
 bool CudaQueue::ReportOne() {
   const int64_t now_ns = MonotonicNanos();
-  std::set<CudaTarget*> seen;
+  Iterator over = launches_.end();
+  // All epochs of the rank that have begun are reported in order, because owners who queue the next
+  // ones from `done` must do so in the same order on every rank.
   bool running = false;
-  for (Iterator launch = launches_.begin(); launch != launches_.end(); ++launch) {
-    // An executor's epochs are reported in their order, and so are all of the rank that began,
-    // because owners who queue the next ones from `done` must do so in one order on every rank.
-    bool over = seen.insert(launch->target).second;
+  VisitLaunches(launches_, [&](Iterator launch, bool first) {
+    bool is_over = first;
     if (launch->run == nullptr) {
-      over = over && !launch->target->failure.ok();
+      is_over = is_over && !launch->target->failure.ok();
     } else {
-      over = over && !running && IsOver(*launch, now_ns);
+      is_over = is_over && !running && IsOver(*launch, now_ns);
       running = true;
     }
-    if (!over) continue;
-    Report(launch);
-    return true;
-  }
-  return false;
+    if (is_over) over = launch;
+    return !is_over;
+  });
+  if (over == launches_.end()) return false;
+  Report(over);
+  return true;
 }
 
 bool CudaQueue::IsOver(CudaLaunch& launch, int64_t now_ns) {
@@ -233,8 +225,7 @@ void CudaQueue::Report(Iterator launch) {
     report = launch->run->Report(*clock_);
     launch->run.reset();
   } else {
-    report.status = target->failure;
-    report.end_ns = MonotonicNanos();  // it never began
+    report = ReportNotBegun(target->failure);
   }
   Executor::DoneCallback done = std::move(launch->done);
   launches_.erase(launch);
@@ -250,10 +241,7 @@ void CudaQueue::Report(Iterator launch) {
 }
 
 std::string CudaQueue::Stall(const CudaLaunch& launch) {
-  if (launch.run != nullptr) return launch.run->Stall();
-  return absl::StrFormat(
-      "rank %d had not begun after %.1f s behind other epochs of its device, epoch %d", launch.rank,
-      (MonotonicNanos() - launch.queued_ns) * 1e-9, launch.epoch);
+  return launch.run != nullptr ? launch.run->Stall() : launch.NotBegun();
 }
 
 }  // namespace agmm

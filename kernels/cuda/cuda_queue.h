@@ -16,6 +16,7 @@
 #include "kernels/cuda/gpu_clock.h"
 #include "kernels/cuda/streams.h"
 #include "kernels/device/executor.h"
+#include "kernels/device/queued_epoch.h"
 
 namespace agmm {
 
@@ -29,15 +30,9 @@ struct CudaTarget {
   int queued = 0;      // launches whose `done` has not returned
 };
 
-struct CudaLaunch {
+struct CudaLaunch : QueuedEpoch {
   CudaTarget* target = nullptr;
-  uint64_t epoch = 0;
-  Operands operands;
-  Deadline deadline;
-  Executor::DoneCallback done;
-  int64_t queued_ns = 0;
-  int rank = 0;                  // of the world, for errors
-  std::unique_ptr<CudaRun> run;  // of an epoch that has begun
+  std::unique_ptr<CudaRun> run = nullptr;  // of an epoch that has begun
 };
 
 class CudaQueue final : public GpuTenant {

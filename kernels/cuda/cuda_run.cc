@@ -263,8 +263,7 @@ void CudaRun::SendDone(const SendInbox::Ended& ended) {
   --in_flight_;
   if (ended.carried_bytes) Release(ended.step);
   if (!ended.status.ok()) {
-    Fail(
-        Annotate(ended.status, absl::StrFormat("%s, epoch %d", plan_.NotSent(ended.step), epoch_)));
+    Fail(Annotate(ended.status, plan_.NotSent(ended.step, epoch_)));
   }
 }
 

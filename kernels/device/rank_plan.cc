@@ -131,8 +131,8 @@ std::string RankPlan::Stall(const RankState& state) const {
   return absl::StrFormat("%s, epoch %d", what, state.epoch);
 }
 
-std::string RankPlan::NotSent(int step) const {
-  return absl::StrFormat("%s could not be sent (%s)", StepName(step), What(step));
+std::string RankPlan::NotSent(int step, uint64_t epoch) const {
+  return absl::StrFormat("%s could not be sent (%s), epoch %d", StepName(step), What(step), epoch);
 }
 
 std::string RankPlan::Producer(const Slot& slot) const {

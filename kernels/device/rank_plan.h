@@ -69,8 +69,8 @@ struct RankPlan {
   // Describes the step that holds up the epoch, with one of the four above: "rank 3 lane 1 step 5
   // waited 5.0 s for slot 3:2 (rows ...), epoch 17".
   std::string Stall(const RankState& state) const;
-  // "rank 3 lane 1 step 5 could not be sent (rows 2048:4096 of A from rank 4)".
-  std::string NotSent(int step) const;
+  // "rank 3 lane 1 step 5 could not be sent (rows 2048:4096 of A from rank 4), epoch 17".
+  std::string NotSent(int step, uint64_t epoch) const;
 
  private:
   absl::Status CheckLies(absl::string_view name, int64_t offset, int64_t bytes) const;
