@@ -1,6 +1,9 @@
 #include "daemon/sequencer/admission.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -21,44 +24,116 @@ std::string Text(const Mesh& mesh, Tensor tensor) {
                          absl::StrJoin(mesh.ranks, ","));
 }
 
-// Checks that `found` can stand for `wanted`.
-absl::Status CheckOperand(const v1::Tensor& proto, const PlacedTensor& found, const Mesh& mesh,
-                          const Tensor& wanted, bool is_c) {
-  if (SameSpec(found, {mesh, wanted})) return absl::OkStatus();
-  const std::string next =
-      is_c && !proto.name().empty()
-          ? absl::StrFormat(
-                "delete it (tensor rm %s), so that the job makes a new one, give C another name",
-                proto.name())
-          : "create one that fits";
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "%s stands for %s, which is %s, but the tensor is %s; %s, or change the spec",
-      Describe(proto), wanted.name, Text(mesh, wanted), Text(found.mesh, found.tensor), next));
+// A tensor that stands for an operand.
+struct Found {
+  v1::Tensor proto;
+  PlacedTensor placed;
+};
+
+// Finds what the operands stand for. By operand; empty for a result whose tensor does not exist
+// yet.
+absl::StatusOr<std::vector<std::optional<Found>>> FindTensors(const JobSpec& job,
+                                                              const Catalog& catalog) {
+  std::vector<std::optional<Found>> tensors(job.bindings.size());
+  for (const Binding& binding : job.bindings) {
+    if (!binding.new_name.empty()) continue;
+    Found& found = tensors[binding.operand].emplace();
+    AGMM_ASSIGN_OR_RETURN(found.proto, catalog.Find(binding.tensor));
+    AGMM_ASSIGN_OR_RETURN(found.placed, FromProto(found.proto.spec()));
+  }
+  return tensors;
+}
+
+absl::StatusOr<Binding> Bind(Operand operand, bool writes, const v1::TensorRef& ref,
+                             const std::string& session, const Catalog& catalog) {
+  Binding binding = {operand, 0, writes, ""};
+  const absl::StatusOr<uint64_t> found = catalog.Resolve(ref);
+  if (writes && ref.has_name() && absl::IsNotFound(found.status())) {
+    binding.new_name = ref.name();
+    return binding;
+  }
+  AGMM_ASSIGN_OR_RETURN(binding.tensor, found);
+  if (!writes || ref.has_tensor_id()) return binding;
+  AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, catalog.Find(binding.tensor));
+  AGMM_RETURN_IF_ERROR(CheckOwner(tensor, session, /*replaces=*/false));
+  return binding;
+}
+
+// Checks that what is written stands for no other operand.
+absl::Status CheckResults(const JobSpec& job, const Catalog& catalog) {
+  for (const Binding& result : job.bindings) {
+    if (!result.writes || !result.new_name.empty()) continue;
+    for (const Binding& other : job.bindings) {
+      if (other.tensor != result.tensor || other.operand == result.operand) continue;
+      AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, catalog.Find(result.tensor));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s is both input and output; give %s a tensor of its own",
+                          Describe(tensor), job.problem.tensors[result.operand].name));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Counts and bounds were checked on arrival.
-absl::Status ReadTerms(const v1::SubmitJobRequest& request, const Catalog& catalog, JobSpec* job) {
-  job->repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
-  job->timeout = FromProto(request.timeout());
-  if (job->timeout == absl::ZeroDuration()) job->timeout = kDefaultJobTimeout;
-  for (int i = 0; i < 3; ++i) {
-    const v1::TensorRef& ref = request.tensors(i);
-    const absl::StatusOr<uint64_t> found = catalog.Resolve(ref);
-    if (i == kC && absl::IsNotFound(found.status())) {
-      job->new_c = ref.name();
-      continue;
+absl::Status BindAll(const v1::SubmitJobRequest& request, const Catalog& catalog, JobSpec* job) {
+  for (Operand operand = 0; operand < request.tensors_size(); ++operand) {
+    AGMM_ASSIGN_OR_RETURN(Binding binding,
+                          Bind(operand, job->problem.Writes(operand), request.tensors(operand),
+                               request.session_id(), catalog));
+    job->bindings.push_back(std::move(binding));
+  }
+  return CheckResults(*job, catalog);
+}
+
+// A dimension of the spec, as the first tensor that has it says.
+struct Side {
+  Operand operand = 0;
+  int64_t size = 0;
+  const char* unit = "";  // "row"
+};
+
+// Gives all operands the sizes that the inputs' tensors have, and the dtype of the first.
+absl::Status SetShapes(const std::vector<std::optional<Found>>& tensors, Problem* problem) {
+  std::map<absl::string_view, Side> sides;
+  const std::vector<Operand> inputs = problem->Inputs();
+  for (const Operand operand : inputs) {
+    const Tensor &wanted = problem->tensors[operand], &found = tensors[operand]->placed.tensor;
+    for (const auto& [dim, side] : {std::pair(&wanted.row_dim, Side{operand, found.rows, "row"}),
+                                    {&wanted.col_dim, Side{operand, found.cols, "column"}}}) {
+      const Side& first = sides.emplace(*dim, side).first->second;
+      if (first.size == side.size) continue;
+      const auto text = [&](const Side& one) {
+        return absl::StrFormat("%s, %s, has %s", problem->tensors[one.operand].name,
+                               Describe(tensors[one.operand]->proto), Counted(one.size, one.unit));
+      };
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s and %s; they are dimension %s of the spec and must agree",
+                          text(first), text(side), *dim));
     }
-    AGMM_ASSIGN_OR_RETURN(job->tensors[i], found);
-    if (i != kC || ref.has_tensor_id()) continue;
-    AGMM_ASSIGN_OR_RETURN(const v1::Tensor c, catalog.Find(*found));
-    AGMM_RETURN_IF_ERROR(CheckOwner(c, request.session_id(), /*replaces=*/false));
   }
-  if (job->tensors[kC] == job->tensors[kA] || job->tensors[kC] == job->tensors[kB]) {
-    AGMM_ASSIGN_OR_RETURN(const v1::Tensor c, catalog.Find(job->tensors[kC]));
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s is both input and output; give C a tensor of its own", Describe(c)));
+  const DType dtype = tensors[inputs.front()]->placed.tensor.dtype;
+  for (Tensor& tensor : problem->tensors) {
+    tensor.rows = sides[tensor.row_dim].size;
+    tensor.cols = sides[tensor.col_dim].size;
+    tensor.dtype = dtype;
   }
-  return absl::OkStatus();
+  return Validate(*problem);
+}
+
+// Checks that the tensor can stand for the operand.
+absl::Status CheckFits(const Found& found, const Problem& problem, const Binding& binding) {
+  const Tensor& wanted = problem.tensors[binding.operand];
+  if (SameSpec(found.placed, {problem.mesh, wanted})) return absl::OkStatus();
+  const std::string next =
+      binding.writes && !found.proto.name().empty()
+          ? absl::StrFormat(
+                "delete it (tensor rm %s), so that the job makes a new one, give %s another name",
+                found.proto.name(), wanted.name)
+          : "create one that fits";
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s stands for %s, which is %s, but the tensor is %s; %s, or change the spec",
+                      Describe(found.proto), wanted.name, Text(problem.mesh, wanted),
+                      Text(found.placed.mesh, found.placed.tensor), next));
 }
 
 // The islands are left out if each node is one island.
@@ -81,36 +156,28 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
                               const std::function<bool(uint64_t)>& will_be_written) {
   JobSpec job;
   job.spec = request.spec();
+  job.repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
+  job.timeout = FromProto(request.timeout());
+  if (job.timeout == absl::ZeroDuration()) job.timeout = kDefaultJobTimeout;
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(request.mesh()));
   // Checked first, because the tensors of a missing node are lost, which is the less important
   // error.
   AGMM_RETURN_IF_ERROR(CheckRanks(mesh, members));
-  AGMM_RETURN_IF_ERROR(ReadTerms(request, catalog, &job));
   job.topology = TopologyOf(mesh, members);
-  v1::Tensor protos[3];
-  PlacedTensor tensors[3];
-  const int given = job.new_c.empty() ? 3 : 2;
-  for (int i = 0; i < given; ++i) {
-    AGMM_ASSIGN_OR_RETURN(protos[i], catalog.Find(job.tensors[i]));
-    AGMM_ASSIGN_OR_RETURN(tensors[i], FromProto(protos[i].spec()));
-  }
-  const Tensor &a = tensors[kA].tensor, &b = tensors[kB].tensor;
-  if (a.cols != b.rows) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "A, %s, has %s and B, %s, has %s; the inner dimension must agree", Describe(protos[kA]),
-        Counted(a.cols, "column"), Describe(protos[kB]), Counted(b.rows, "row")));
-  }
-  AGMM_ASSIGN_OR_RETURN(job.problem,
-                        ParseProblem(request.spec(), mesh, {a.rows, b.cols, a.cols}, a.dtype));
-  for (int i = 0; i < given; ++i)
-    AGMM_RETURN_IF_ERROR(
-        CheckOperand(protos[i], tensors[i], mesh, job.problem.tensors[i], i == kC));
-  for (int i : {kA, kB}) {
-    if (!catalog.WillHaveContents(job.tensors[i]) && !will_be_written(job.tensors[i])) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("%s stands for %s and has no contents; write it first",
-                          Describe(protos[i]), job.problem.tensors[i].name));
-    }
+  AGMM_ASSIGN_OR_RETURN(job.problem, ParseSpec(request.spec(), mesh));
+  AGMM_RETURN_IF_ERROR(BindAll(request, catalog, &job));
+  AGMM_ASSIGN_OR_RETURN(const auto tensors, FindTensors(job, catalog));
+  AGMM_RETURN_IF_ERROR(SetShapes(tensors, &job.problem));
+  for (const Binding& binding : job.bindings)
+    if (const auto& found = tensors[binding.operand]; found.has_value())
+      AGMM_RETURN_IF_ERROR(CheckFits(*found, job.problem, binding));
+  for (const Binding& binding : job.bindings) {
+    if (binding.writes || catalog.WillHaveContents(binding.tensor) ||
+        will_be_written(binding.tensor))
+      continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s stands for %s and has no contents; write it first",
+        Describe(tensors[binding.operand]->proto), job.problem.tensors[binding.operand].name));
   }
   AGMM_ASSIGN_OR_RETURN(job.options, FromProto(request.options()));
   job.problem_key =

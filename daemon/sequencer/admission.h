@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -15,22 +16,29 @@
 
 namespace agmm {
 
+// An operand of a job, and the tensor that stands for it.
+struct Binding {
+  Operand operand = 0;
+  uint64_t tensor = 0;   // 0 until a result with a new name has a tensor
+  bool writes = false;   // else reads
+  std::string new_name;  // of a tensor that is made for the job; empty: the tensor exists
+};
+
 // A job whose tensors exist and fit.
 struct JobSpec {
   std::string spec;
   Problem problem;
   Topology topology;
-  PlanOptions options;      // as asked
-  std::string problem_key;  // the problem and its ranks
-  std::string plan_key;     // jobs with the same key share a plan
-  uint64_t tensors[3] = {0, 0, 0};
-  std::string new_c;  // the name of a tensor to create for C; else empty
+  PlanOptions options;            // as asked
+  std::string problem_key;        // the problem and its ranks
+  std::string plan_key;           // jobs with the same key share a plan
+  std::vector<Binding> bindings;  // by operand
   int repeat = 1;
   absl::Duration timeout;
 };
 
-// `will_be_written` returns true if an earlier job writes the tensor. An unused name for C becomes
-// new_c, and tensors[kC] stays 0. Errors: INVALID_ARGUMENT for an invalid request; NOT_FOUND for a
+// `will_be_written` returns true if an earlier job writes the tensor. An unused name for a result
+// becomes Binding::new_name. Errors: INVALID_ARGUMENT for an invalid request; NOT_FOUND for a
 // tensor that does not exist; FAILED_PRECONDITION for a tensor that does not fit or has no
 // contents, with the tensor and both specs.
 absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members& members,

@@ -68,7 +68,7 @@ struct Job {
   Loop::Timer drain_timer;
   int drain_limits = 0;    // drain limits that passed while its messages were in flight
   bool warm = false;       // its last epoch is not the plan's first, which packs B
-  bool wrote_c = false;    // an epoch of it began on some node, so the old contents of C are lost
+  bool began = false;      // an epoch began on some node, so the old contents of results are lost
   RankReports reports;     // until History keeps them
   int64_t running_ns = 0;  // when it became the first on its ranks, on Clock::Nanos; 0: not yet
   // Times of a job that succeeded: from running_ns to its end, and the usual one of such jobs on

@@ -32,6 +32,17 @@ constexpr size_t kMaxBaselines = 4096;
 
 bool NeedsWorkspace(const Job& job) { return job.plan->planned.workspace_bytes > 0; }
 
+// True if one job writes a tensor that the other reads, or, unless they have one plan, writes.
+bool InConflict(const Job& a, const Job& b) {
+  for (const Binding& mine : a.spec.bindings) {
+    for (const Binding& theirs : b.spec.bindings) {
+      if (mine.tensor != theirs.tensor) continue;
+      if (mine.writes != theirs.writes || (mine.writes && a.plan != b.plan)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<bool> Launches::Launch(Job* job, absl::Duration left) {
@@ -72,14 +83,14 @@ absl::StatusOr<bool> Launches::Launch(Job* job, absl::Duration left) {
 }
 
 absl::Status Launches::AddOperands(const Job& job, v1::LaunchJob* launch) const {
-  for (int i : {kA, kB, kC}) {
+  for (const Binding& binding : job.spec.bindings) {
     AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor,
-                          parts_.catalog->Leased(job.leases.at(job.spec.tensors[i])));
-    if (i != kC && tensor.state() != v1::Tensor::STATE_READY) {
+                          parts_.catalog->Leased(job.leases.at(binding.tensor)));
+    if (!binding.writes && tensor.state() != v1::Tensor::STATE_READY) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "%s stands for %s and has no contents, because the write or the job before it failed, or "
           "had transfers only; write the tensor and submit again",
-          Describe(tensor), job.spec.problem.tensors[i].name));
+          Describe(tensor), job.spec.problem.tensors[binding.operand].name));
     }
     launch->add_offset_bytes(tensor.offset_bytes());
     // Identifies the contents forever: a new sequencer starts its ids again at 1, but generations
@@ -115,23 +126,18 @@ void Launches::SetRunning(Job* job, const std::string& message) {
 // Jobs are launched ahead of each other's ends where each rank's own order keeps them apart, except
 // - where one reads a tensor that the other writes, because the reader must know how the writer
 //   ended;
-// - where another plan writes the same C, because a requeued launch would come after it;
+// - where another plan writes the same tensor, because a requeued launch would come after it;
 // - behind many epochs of the same plan, because a node ends the launches of a plan one after the
 //   other, and only a job in the queue can be cancelled, or time out, on its own;
 // - where the launch would take another workspace from ranks whose jobs have kMaxWorkspaces.
 const Job* Launches::InTheWayOf(const Job& job) const {
-  const uint64_t* mine = job.spec.tensors;
   const Job* first_on_plan = nullptr;
   const Job* first_with_workspace = nullptr;
   std::set<const PreparedPlan*> with_workspace;
   int64_t epochs = 0;
   for (const auto& [number, other] : launched_) {
-    const uint64_t* theirs = other->spec.tensors;
-    for (int i : {kA, kB}) {
-      if (theirs[kC] == mine[i] || mine[kC] == theirs[i]) return other;
-    }
+    if (InConflict(*other, job)) return other;
     if (other->plan != job.plan) {
-      if (theirs[kC] == mine[kC]) return other;
       if (NeedsWorkspace(*other) && ShareRanks(*other, job)) {
         if (with_workspace.empty()) first_with_workspace = other;
         with_workspace.insert(other->plan);
@@ -175,7 +181,7 @@ void Launches::OnDone(int node, const v1::LaunchDone& done) {
   if (!found.ok() || (*found)->launch == 0 || (*found)->reporting.erase(node) == 0) return;
   Job* job = *found;
   const uint64_t number = job->launch;
-  job->wrote_c |= done.began();
+  job->began |= done.began();
   if (done.began() && job->drain == Job::Drain::kNone &&
       job->record.state() == v1::Job::STATE_QUEUED)
     SetRunning(job, absl::StrCat("has run on node ", parts_.members->node_name(node)));
@@ -333,7 +339,7 @@ void Launches::Clear() {
     job->launch = 0;
     job->behind = nullptr;
     // Its nodes no longer report if it had begun, so assume that it had.
-    job->wrote_c = true;
+    job->began = true;
     if (job->drain != Job::Drain::kNone) parts_.loop->Cancel(job->drain_timer);
   }
 }

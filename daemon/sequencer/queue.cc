@@ -40,9 +40,12 @@ Queue::Queue(Parts parts)
 void Queue::Add(Job* job) {
   quota_.Take(job->record.owner()).IgnoreError();  // cannot fail, because there is room
   jobs_[job->id] = job;
-  ++writers_[job->spec.tensors[kC]];
   if (job->plan == nullptr) plans_missing_ = true;
-  const std::set<uint64_t> tensors(std::begin(job->spec.tensors), std::end(job->spec.tensors));
+  std::set<uint64_t> tensors;
+  for (const Binding& binding : job->spec.bindings) {
+    tensors.insert(binding.tensor);
+    if (binding.writes) ++writers_[binding.tensor];
+  }
   job->leases_awaited = static_cast<int>(tensors.size());
   for (uint64_t tensor : tensors) {
     // The catalog drops the callback with the lease, which the job outlives.
@@ -62,13 +65,15 @@ void Queue::Requeue(Job* job) {
   parts_.on_change();
 }
 
-void Queue::ReleaseAll(Job* job, bool c_is_whole) {
+void Queue::ReleaseAll(Job* job, bool results_are_whole) {
   quota_.Return(job->record.owner());
   jobs_.erase(job->id);
-  const uint64_t c = job->spec.tensors[kC];
-  if (job->wrote_c) parts_.catalog->SetContents(c, c_is_whole);
-  if (const auto it = writers_.find(c); it != writers_.end() && --it->second == 0)
-    writers_.erase(it);
+  for (const Binding& binding : job->spec.bindings) {
+    if (!binding.writes) continue;
+    if (job->began) parts_.catalog->SetContents(binding.tensor, results_are_whole);
+    if (const auto it = writers_.find(binding.tensor); it != writers_.end() && --it->second == 0)
+      writers_.erase(it);
+  }
   for (const auto& [tensor, lease] : std::exchange(job->leases, {})) parts_.catalog->Release(lease);
   if (job->plan != nullptr) parts_.plans->LetGo(std::exchange(job->plan, nullptr));
   parts_.on_change();

@@ -1,6 +1,6 @@
 // Jobs that are admitted and not launched, in the order of admission, and the resources that jobs
-// hold until they end: leases, plans, and their place among the writers of C. Touched on the loop
-// only.
+// hold until they end: leases, plans, and their place among the writers of tensors. Touched on the
+// loop only.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ class Queue {
   // Removes a job that is launched.
   void Remove(Job* job) { jobs_.erase(job->id); }
   // Releases everything that the job holds. Must not be called while a node may still use it.
-  void ReleaseAll(Job* job, bool c_is_whole);
+  // `results_are_whole`: the tensors that it wrote have contents.
+  void ReleaseAll(Job* job, bool results_are_whole);
 
   // By id, which is the order of admission.
   const std::map<uint64_t, Job*>& jobs() const { return jobs_; }

@@ -188,17 +188,9 @@ absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
   AGMM_ASSIGN_OR_RETURN(spec, Admit(request, *members_, *catalog_, will_be_written));
   PreparedPlan* plan = plans_.Retiring(spec.plan_key) ? nullptr : plans_.Hold(spec);
   owned->plan = plan;
-  if (!spec.new_c.empty()) {
-    v1::CreateTensorRequest create;
-    create.set_name(spec.new_c);
-    create.set_session_id(request.session_id());
-    *create.mutable_spec() = ToProto(spec.problem.mesh, spec.problem.tensors[kC]);
-    const absl::StatusOr<uint64_t> c = catalog_->CreateAtOnce(ctx, create);
-    if (!c.ok()) {
-      if (plan != nullptr) plans_.LetGo(plan);
-      return c.status();
-    }
-    spec.tensors[kC] = *c;
+  if (const absl::Status made = MakeResults(ctx, request.session_id(), &spec); !made.ok()) {
+    if (plan != nullptr) plans_.LetGo(plan);
+    return made;
   }
   FillRecord(ctx, request, owned.get());
   Job* job = history_.Add(std::move(owned), request);
@@ -206,7 +198,7 @@ absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
   job->deadline_timer = loop_->PostAfter(spec.timeout, [this, job] { OnDeadline(job); });
   queue_.Add(job);
   if (plan != nullptr && plan->planning) return job;
-  // Checked after the C that was created for the job has taken its place.
+  // Checked after the tensors that were made for the job have taken their places.
   if (const absl::Status room = plan == nullptr ? absl::OkStatus() : plans_.CheckRoom(*plan);
       !room.ok()) {
     Withdraw(job, room);
@@ -214,6 +206,33 @@ absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
   }
   history_.AddEvent(job, v1::Job::STATE_QUEUED, "admitted");
   return job;
+}
+
+absl::Status Scheduler::MakeResults(const CallContext& ctx, const std::string& session_id,
+                                    JobSpec* spec) {
+  for (Binding& binding : spec->bindings) {
+    if (binding.new_name.empty()) continue;
+    v1::CreateTensorRequest create;
+    create.set_name(binding.new_name);
+    create.set_session_id(session_id);
+    *create.mutable_spec() = ToProto(spec->problem.mesh, spec->problem.tensors[binding.operand]);
+    const absl::StatusOr<uint64_t> made = catalog_->CreateAtOnce(ctx, create);
+    if (!made.ok()) {
+      DeleteMade(*spec);
+      return made.status();
+    }
+    binding.tensor = *made;
+  }
+  return absl::OkStatus();
+}
+
+void Scheduler::DeleteMade(const JobSpec& spec) {
+  for (const Binding& binding : spec.bindings) {
+    if (binding.new_name.empty() || binding.tensor == 0) continue;
+    v1::DeleteTensorRequest request;
+    request.set_tensor_id(binding.tensor);
+    catalog_->DeleteTensor({}, request, [](const absl::StatusOr<v1::DeleteTensorResponse>&) {});
+  }
 }
 
 void Scheduler::FillRecord(const CallContext& ctx, const v1::SubmitJobRequest& request,
@@ -228,7 +247,7 @@ void Scheduler::FillRecord(const CallContext& ctx, const v1::SubmitJobRequest& r
   record.set_n(problem.n());
   record.set_k(problem.k());
   record.set_dtype(ToProto(problem.tensors[kA].dtype));
-  for (uint64_t tensor : spec.tensors) record.add_tensor_ids(tensor);
+  for (const Binding& binding : spec.bindings) record.add_tensor_ids(binding.tensor);
   RecordPlan(job);
   record.set_repeat_count(spec.repeat);
   *record.mutable_timeout() = ToProto(spec.timeout);
@@ -429,11 +448,7 @@ void Scheduler::Conclude(Job* job, v1::Job::State state, const absl::Status& err
 void Scheduler::Withdraw(Job* job, const absl::Status& error) {
   loop_->Cancel(job->deadline_timer);
   queue_.ReleaseAll(job, false);
-  if (!job->spec.new_c.empty()) {
-    v1::DeleteTensorRequest request;
-    request.set_tensor_id(job->spec.tensors[kC]);
-    catalog_->DeleteTensor({}, request, [](const absl::StatusOr<v1::DeleteTensorResponse>&) {});
-  }
+  DeleteMade(job->spec);
   history_.Withdraw(job, error);
 }
 

@@ -74,6 +74,10 @@ class Scheduler : public WorldListener {
   // Submits the request, or finds the job that it made before, and waits for that.
   void SubmitAndAwait(const CallContext& ctx, const v1::SubmitJobRequest& request, Waiter waiter);
   absl::StatusOr<Job*> Submit(const CallContext& ctx, const v1::SubmitJobRequest& request);
+  // Makes the tensors of the job's results that have none yet; on an error, none.
+  absl::Status MakeResults(const CallContext& ctx, const std::string& session_id, JobSpec* spec);
+  // Deletes the tensors that were made for the job.
+  void DeleteMade(const JobSpec& spec);
   void FillRecord(const CallContext& ctx, const v1::SubmitJobRequest& request, Job* job) const;
   void OnPlan(PreparedPlan* plan);
 

@@ -16,7 +16,17 @@ std::string Subscripted(const Mesh& mesh, const std::string& name, const std::ve
   return axes.empty() ? name : absl::StrCat(name, "_", AxesText(mesh, axes));
 }
 
+std::vector<Operand> OperandsOf(const Problem& problem, bool written) {
+  std::vector<Operand> operands;
+  for (Operand operand = 0; operand < static_cast<Operand>(problem.tensors.size()); ++operand)
+    if (problem.Writes(operand) == written) operands.push_back(operand);
+  return operands;
+}
+
 }  // namespace
+
+std::vector<Operand> Problem::Inputs() const { return OperandsOf(*this, /*written=*/false); }
+std::vector<Operand> Problem::Results() const { return OperandsOf(*this, /*written=*/true); }
 
 Range Intersect(const Range& a, const Range& b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};

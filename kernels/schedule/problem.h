@@ -108,6 +108,11 @@ struct Problem {
   int64_t m() const { return a().rows; }
   int64_t n() const { return b().cols; }
   int64_t k() const { return a().cols; }
+  // True if the product writes the operand. It reads all others.
+  bool Writes(Operand operand) const { return operand == product.c; }
+  // Lists the operands that it reads, and the others, ascending.
+  std::vector<Operand> Inputs() const;
+  std::vector<Operand> Results() const;
   bool operator==(const Problem&) const = default;
 };
 

@@ -227,8 +227,7 @@ absl::Status MoveIsNotPlanned(absl::string_view spec) {
       absl::CHexEscape(spec), kDefaultSpec));
 }
 
-absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
-                                     DType dtype) {
+absl::StatusOr<Problem> ParseSpec(absl::string_view spec, const Mesh& mesh) {
   Scanner scanner("spec", spec);
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
   AGMM_ASSIGN_OR_RETURN(const ParsedOperand a, ParseOperand(scanner, mesh));
@@ -241,8 +240,21 @@ absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, c
   AGMM_RETURN_IF_ERROR(CheckProduct(scanner, a, b, c));
   Problem problem;
   problem.mesh = mesh;
-  problem.tensors = {MakeTensor(a, shape.m, shape.k, dtype), MakeTensor(b, shape.k, shape.n, dtype),
-                     MakeTensor(c, shape.m, shape.n, dtype)};
+  for (const ParsedOperand* operand : {&a, &b, &c})
+    problem.tensors.push_back(MakeTensor(*operand, 0, 0, DType::kF32));
+  return problem;
+}
+
+absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
+                                     DType dtype) {
+  AGMM_ASSIGN_OR_RETURN(Problem problem, ParseSpec(spec, mesh));
+  const auto set_sizes = [&](Operand operand, int64_t rows, int64_t cols) {
+    Tensor& tensor = problem.tensors[operand];
+    std::tie(tensor.rows, tensor.cols, tensor.dtype) = std::tie(rows, cols, dtype);
+  };
+  set_sizes(kA, shape.m, shape.k);
+  set_sizes(kB, shape.k, shape.n);
+  set_sizes(kC, shape.m, shape.n);
   AGMM_RETURN_IF_ERROR(Validate(problem));
   return problem;
 }

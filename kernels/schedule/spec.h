@@ -30,9 +30,14 @@ absl::StatusOr<Shape> ParseShape(absl::string_view text);
 // Returns the error for a spec such as "A[M_x, K] -> B[M, K]": UNIMPLEMENTED.
 absl::Status MoveIsNotPlanned(absl::string_view spec);
 
-// Parses a spec over `mesh`. Dimensions may have any names; the one that A and B share is K.
+// Parses a spec over `mesh` into a problem whose tensors have no sizes yet (0 x 0). Dimensions may
+// have any names; the one that A and B share is K.
 // Errors: MoveIsNotPlanned; INVALID_ARGUMENT with a message of three lines: the fault with its
 // column (from 1), the text, and a caret under the column.
+absl::StatusOr<Problem> ParseSpec(absl::string_view spec, const Mesh& mesh);
+
+// Parses a spec whose tensors have the sizes of `shape` and all the same dtype. Errors: those of
+// ParseSpec and Validate.
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype);
 
