@@ -19,8 +19,7 @@
 #include "client/ctl/report.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/action.h"
-#include "kernels/schedule/spec.h"
-#include "proto/convert/plan_inputs.h"
+#include "proto/convert/problem_messages.h"
 
 namespace agmm {
 namespace {
@@ -64,10 +63,8 @@ absl::Status NoTimesError(const v1::Job& job) {
 
 absl::StatusOr<TracedJob> StepsOf(const v1::Job& job, const v1::GetStatusResponse& status) {
   TracedJob traced{&job};
-  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(job.mesh()));
-  AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(job.dtype()));
-  AGMM_ASSIGN_OR_RETURN(traced.problem,
-                        ParseProblem(job.spec(), mesh, {job.m(), job.n(), job.k()}, dtype));
+  AGMM_ASSIGN_OR_RETURN(traced.problem, ProblemOf(job));
+  const Mesh& mesh = traced.problem.mesh;
   traced.reports = ReportsByRank(job, mesh);
   const Topology world = TopologyOfWorld(status);
   Topology topology;

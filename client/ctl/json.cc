@@ -30,6 +30,7 @@ constexpr NamePair kDocuments[] = {{"GetStatusResponse", "status"},
 // Fields that have another name in JSON; an empty name leaves the field out.
 constexpr NamePair kRenamed[] = {{"DeviceStatus.thread_count", "threads"},
                                  {"GetStatusResponse.metrics", ""},
+                                 {"Job.operands", ""},
                                  {"Job.ranks", "reports"},
                                  {"Job.repeat_count", "repeat"},
                                  {"Job.sequencer", "run"},

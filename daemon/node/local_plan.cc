@@ -9,21 +9,18 @@
 #include "kernels/base/status.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/plan_hash.h"
-#include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
+#include "proto/convert/problem_messages.h"
 
 namespace agmm {
 
 absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& command,
                                 std::string* hash) {
   id = command.plan_id();
-  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(command.mesh()));
-  AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(command.dtype()));
-  AGMM_ASSIGN_OR_RETURN(
-      problem, ParseProblem(command.spec(), mesh, {command.m(), command.n(), command.k()}, dtype));
-  AGMM_ASSIGN_OR_RETURN(const Recipe recipe, FromProto(command.recipe(), mesh));
+  AGMM_ASSIGN_OR_RETURN(problem, ProblemOf(command));
+  AGMM_ASSIGN_OR_RETURN(const Recipe recipe, FromProto(command.recipe(), problem.mesh));
   const int world_size = static_cast<int>(node.node_of_rank.size());
-  for (int rank : mesh.ranks) {
+  for (int rank : problem.mesh.ranks) {
     if (rank >= world_size) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "plan %d names rank %d; the world has ranks 0 to %d", id, rank, world_size - 1));

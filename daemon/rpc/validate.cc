@@ -1,7 +1,9 @@
 #include "daemon/rpc/validate.h"
 
 #include <cmath>
+#include <set>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
@@ -9,6 +11,7 @@
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/rpc/validate_terms.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/spec.h"
 #include "proto/convert/blocks.h"
 #include "proto/limits.h"
 
@@ -27,6 +30,7 @@ absl::Status Validate(const v1::CreateTensorRequest& request) {
 namespace {
 
 constexpr int kProductTensors = 3;
+constexpr int kMaxOperands = 64;
 // The smallest element. The stream, which knows the tensor's dtype, checks its own.
 constexpr int64_t kElementBytes = 2;
 
@@ -56,6 +60,44 @@ absl::Status CheckChunk(const v1::UploadChunk& chunk) {
   return absl::InvalidArgumentError(absl::StrFormat(
       "chunk of %d bytes at offset_bytes %d cuts an element in two; send whole ones", size,
       chunk.offset_bytes()));
+}
+
+absl::Status CheckOperands(const v1::SubmitJobRequest& request) {
+  AGMM_RETURN_IF_ERROR(CheckBetween("the number of operands", request.operands_size(), 1,
+                                    kMaxOperands, "give each operand of the spec once"));
+  if (request.tensors_size() > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("operands has %d entries and tensors has %d; give one of the two",
+                        request.operands_size(), request.tensors_size()));
+  }
+  std::set<absl::string_view> names;
+  for (int i = 0; i < request.operands_size(); ++i) {
+    const v1::OperandTensor& operand = request.operands(i);
+    if (operand.name().size() > kMaxNameBytes || !IsOperandName(operand.name())) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "operands[%d].name is \"%s\"; use up to %d letters and digits, a letter first, and not "
+          "\"workspace\"",
+          i, absl::CHexEscape(operand.name().substr(0, kMaxNameBytes)), kMaxNameBytes));
+    }
+    if (!names.insert(operand.name()).second) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "operands[%d].name is %s a second time; give each operand once", i, operand.name()));
+    }
+    AGMM_RETURN_IF_ERROR(CheckRef(absl::StrFormat("operands[%d].tensor", i), operand.tensor()));
+  }
+  return absl::OkStatus();
+}
+
+// In the form of three tensors.
+absl::Status CheckTensors(const v1::SubmitJobRequest& request) {
+  if (request.tensors_size() != kProductTensors) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensors has %d entries; a product has %d: give A, B and C",
+                        request.tensors_size(), kProductTensors));
+  }
+  for (int i = 0; i < request.tensors_size(); ++i)
+    AGMM_RETURN_IF_ERROR(CheckRef(absl::StrFormat("tensors[%d]", i), request.tensors(i)));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -146,13 +188,7 @@ absl::Status Validate(const v1::SubmitJobRequest& request) {
   AGMM_RETURN_IF_ERROR(CheckBetween("the length of spec", spec_bytes, 1, kMaxNotationBytes,
                                     "write one such as A[M_x, K] * B[K, N_x] -> C[M, N_x]"));
   AGMM_RETURN_IF_ERROR(CheckMesh("mesh", request.mesh()));
-  if (request.tensors_size() != kProductTensors) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("tensors has %d entries; a product has %d: give A, B and C",
-                        request.tensors_size(), kProductTensors));
-  }
-  for (int i = 0; i < request.tensors_size(); ++i)
-    AGMM_RETURN_IF_ERROR(CheckRef(absl::StrFormat("tensors[%d]", i), request.tensors(i)));
+  AGMM_RETURN_IF_ERROR(request.operands().empty() ? CheckTensors(request) : CheckOperands(request));
   AGMM_RETURN_IF_ERROR(CheckOptions("options", request.options()));
   AGMM_RETURN_IF_ERROR(CheckBetween("repeat_count", request.repeat_count(), 0, kMaxRepeat,
                                     "submit several jobs for more"));

@@ -74,12 +74,39 @@ absl::Status CheckResults(const JobSpec& job, const Catalog& catalog) {
   return absl::OkStatus();
 }
 
-// Counts and bounds were checked on arrival.
+// The tensors that the request gives the operands. Adds to `operands` those of the request that the
+// spec does not have, without dimensions: no operation uses them. Counts and names were checked on
+// arrival.
+absl::StatusOr<std::vector<const v1::TensorRef*>> TensorsOf(const v1::SubmitJobRequest& request,
+                                                            std::vector<Tensor>* operands) {
+  std::vector<const v1::TensorRef*> refs(operands->size());
+  // The form of three tensors.
+  for (int i = 0; i < request.tensors_size(); ++i) refs[i] = &request.tensors(i);
+  for (const v1::OperandTensor& given : request.operands()) {
+    const auto known = std::find_if(operands->begin(), operands->end(), [&](const Tensor& operand) {
+      return operand.name == given.name();
+    });
+    const size_t index = known - operands->begin();
+    if (known == operands->end()) {
+      operands->emplace_back().name = given.name();
+      refs.emplace_back();
+    }
+    refs[index] = &given.tensor();
+  }
+  if (const auto none = std::find(refs.begin(), refs.end(), nullptr); none != refs.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the spec has operand %s, but no tensor is given for it; add one",
+                        (*operands)[none - refs.begin()].name));
+  }
+  return refs;
+}
+
 absl::Status BindAll(const v1::SubmitJobRequest& request, const Catalog& catalog, JobSpec* job) {
-  for (Operand operand = 0; operand < request.tensors_size(); ++operand) {
-    AGMM_ASSIGN_OR_RETURN(Binding binding,
-                          Bind(operand, job->problem.Writes(operand), request.tensors(operand),
-                               request.session_id(), catalog));
+  AGMM_ASSIGN_OR_RETURN(const std::vector<const v1::TensorRef*> refs,
+                        TensorsOf(request, &job->problem.tensors));
+  for (Operand operand = 0; operand < static_cast<Operand>(refs.size()); ++operand) {
+    AGMM_ASSIGN_OR_RETURN(Binding binding, Bind(operand, job->problem.Writes(operand),
+                                                *refs[operand], request.session_id(), catalog));
     job->bindings.push_back(std::move(binding));
   }
   return CheckResults(*job, catalog);
@@ -92,12 +119,16 @@ struct Side {
   const char* unit = "";  // "row"
 };
 
-// Gives all operands the sizes that the inputs' tensors have, and the dtype of the first.
+// Gives the operands of the spec the sizes that the inputs' tensors have, and the dtype of the
+// first input. An operand that the spec does not have is as its tensor.
 absl::Status SetShapes(const std::vector<std::optional<Found>>& tensors, Problem* problem) {
   std::map<absl::string_view, Side> sides;
-  const std::vector<Operand> inputs = problem->Inputs();
-  for (const Operand operand : inputs) {
-    const Tensor &wanted = problem->tensors[operand], &found = tensors[operand]->placed.tensor;
+  std::optional<DType> dtype;
+  for (const Operand operand : problem->Inputs()) {
+    const Tensor& found = tensors[operand]->placed.tensor;
+    const Tensor& wanted = problem->tensors[operand];
+    if (wanted.row_dim.empty()) continue;
+    if (!dtype.has_value()) dtype = found.dtype;
     for (const auto& [dim, side] : {std::pair(&wanted.row_dim, Side{operand, found.rows, "row"}),
                                     {&wanted.col_dim, Side{operand, found.cols, "column"}}}) {
       const Side& first = sides.emplace(*dim, side).first->second;
@@ -111,11 +142,17 @@ absl::Status SetShapes(const std::vector<std::optional<Found>>& tensors, Problem
                           text(first), text(side), *dim));
     }
   }
-  const DType dtype = tensors[inputs.front()]->placed.tensor.dtype;
-  for (Tensor& tensor : problem->tensors) {
-    tensor.rows = sides[tensor.row_dim].size;
-    tensor.cols = sides[tensor.col_dim].size;
-    tensor.dtype = dtype;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Tensor& operand = problem->tensors[i];
+    if (operand.row_dim.empty()) {
+      const std::string name = operand.name;
+      operand = tensors[i]->placed.tensor;
+      operand.name = name;
+    } else {
+      operand.rows = sides[operand.row_dim].size;
+      operand.cols = sides[operand.col_dim].size;
+      operand.dtype = *dtype;
+    }
   }
   return Validate(*problem);
 }

@@ -53,11 +53,12 @@ v1::Job Summary(v1::Job* record, bool in_list) {
 // Returns the memory for an ended job without its step times, accurate to a quarter: its texts and
 // numbers, and the objects around them.
 int64_t RecordBytesOf(const Job& job) {
-  constexpr int64_t kJob = 3500, kRank = 250, kEvent = 150, kLane = 500;
+  constexpr int64_t kJob = 3500, kRank = 250, kEvent = 150, kLane = 500, kOperand = 250;
   int64_t lanes = 0;
   for (const v1::RankReport& rank : job.record.ranks()) lanes += rank.progress().lanes_size();
   return kJob + kLane * lanes + kRank * job.record.ranks_size() +
-         kEvent * job.record.events_size() + static_cast<int64_t>(job.record.ByteSizeLong());
+         kOperand * job.record.operands_size() + kEvent * job.record.events_size() +
+         static_cast<int64_t>(job.record.ByteSizeLong());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "kernels/base/memory.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
+#include "proto/convert/problem_messages.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {
@@ -128,12 +129,7 @@ void PlanCache::Send(PreparedPlan* plan, const JobSpec& job) {
   v1::Command command;
   v1::PreparePlan* prepare = command.mutable_prepare_plan();
   prepare->set_plan_id(plan->id);
-  prepare->set_spec(job.spec);
-  *prepare->mutable_mesh() = ToProto(job.problem.mesh);
-  prepare->set_m(job.problem.m());
-  prepare->set_n(job.problem.n());
-  prepare->set_k(job.problem.k());
-  prepare->set_dtype(ToProto(job.problem.tensors[kA].dtype));
+  SetProblem(job.problem, prepare);
   *prepare->mutable_recipe() = ToProto(plan->planned.resolved.recipe);
   prepare->set_plan_hash(plan->planned.hash);
   prepare->set_large(plan->planned.large);

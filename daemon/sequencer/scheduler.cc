@@ -13,6 +13,7 @@
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
+#include "proto/convert/problem_messages.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/convert/time.h"
 
@@ -242,12 +243,13 @@ void Scheduler::FillRecord(const CallContext& ctx, const v1::SubmitJobRequest& r
   v1::Job& record = job->record;
   record.set_session_id(request.session_id());
   record.set_spec(request.spec());
-  *record.mutable_mesh() = ToProto(problem.mesh);
-  record.set_m(problem.m());
-  record.set_n(problem.n());
-  record.set_k(problem.k());
-  record.set_dtype(ToProto(problem.tensors[kA].dtype));
-  for (const Binding& binding : spec.bindings) record.add_tensor_ids(binding.tensor);
+  SetProblem(problem, &record);
+  for (const Binding& binding : spec.bindings) {
+    record.add_tensor_ids(binding.tensor);
+    v1::Operand* operand = record.mutable_operands(binding.operand);
+    operand->set_tensor_id(binding.tensor);
+    operand->set_written(binding.writes);
+  }
   RecordPlan(job);
   record.set_repeat_count(spec.repeat);
   *record.mutable_timeout() = ToProto(spec.timeout);

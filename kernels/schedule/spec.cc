@@ -259,6 +259,11 @@ absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, c
   return problem;
 }
 
+bool IsOperandName(absl::string_view name) {
+  return !name.empty() && absl::ascii_isalpha(name.front()) &&
+         std::all_of(name.begin(), name.end(), absl::ascii_isalnum) && name != kWorkspaceText;
+}
+
 absl::StatusOr<Tensor> ParseTensor(absl::string_view sharding, const Mesh& mesh, int64_t rows,
                                    int64_t cols, DType dtype) {
   Scanner scanner("sharding", sharding);

@@ -41,6 +41,9 @@ absl::StatusOr<Problem> ParseSpec(absl::string_view spec, const Mesh& mesh);
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype);
 
+// True for letters and digits, a letter first, except the reserved name "workspace".
+bool IsOperandName(absl::string_view name);
+
 // Parses the sharding of one operand, "[K, N_x]" or "[K, N]{U_x}", of `rows` x `cols`.
 absl::StatusOr<Tensor> ParseTensor(absl::string_view sharding, const Mesh& mesh, int64_t rows,
                                    int64_t cols, DType dtype);

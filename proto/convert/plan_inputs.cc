@@ -143,6 +143,12 @@ absl::StatusOr<PlacedTensor> FromProto(const v1::TensorSpec& spec) {
 }
 
 v1::TensorSpec ToProto(const Mesh& mesh, const Tensor& tensor) {
+  v1::TensorSpec spec = SpecOf(mesh, tensor);
+  *spec.mutable_mesh() = ToProto(mesh);
+  return spec;
+}
+
+v1::TensorSpec SpecOf(const Mesh& mesh, const Tensor& tensor) {
   v1::TensorSpec spec;
   spec.set_rows(tensor.rows);
   spec.set_cols(tensor.cols);
@@ -150,7 +156,6 @@ v1::TensorSpec ToProto(const Mesh& mesh, const Tensor& tensor) {
   Tensor unnamed = tensor;
   unnamed.name.clear();
   spec.set_sharding(ToString(mesh, unnamed));
-  *spec.mutable_mesh() = ToProto(mesh);
   return spec;
 }
 

@@ -35,5 +35,7 @@ struct PlacedTensor {
 };
 absl::StatusOr<PlacedTensor> FromProto(const v1::TensorSpec& spec);
 v1::TensorSpec ToProto(const Mesh& mesh, const Tensor& tensor);
+// The same without the mesh.
+v1::TensorSpec SpecOf(const Mesh& mesh, const Tensor& tensor);
 
 }  // namespace agmm

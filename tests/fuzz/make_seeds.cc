@@ -86,6 +86,13 @@ void WriteAll() {
   WriteValid<v1::OpenedSessionRequest>();
   WriteValid<v1::CloseSessionRequest>();
 
+  WriteChanged<v1::SubmitJobRequest>("by_operand", [](auto& r) {
+    r.clear_tensors();
+    for (const char* name : {"C", "B", "A"}) {
+      r.add_operands()->set_name(name);
+      r.mutable_operands()->rbegin()->mutable_tensor()->set_name(name);
+    }
+  });
   WriteChanged<v1::GetTensorRequest>("by_id",
                                      [](auto& r) { r.mutable_tensor()->set_tensor_id(7); });
   WriteChanged<v1::FillTensorRequest>("by_id", [](auto& r) { r.set_tensor_id(7); });

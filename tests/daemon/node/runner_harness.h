@@ -24,6 +24,7 @@
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
+#include "proto/convert/problem_messages.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/support/notification.h"
 #include "tests/support/patience.h"
@@ -255,12 +256,7 @@ class RunnerWorld {
     const PlanOptions options{algorithm, chunks};
     v1::PreparePlan command;
     command.set_plan_id(plan);
-    command.set_spec(kSpec);
-    *command.mutable_mesh() = ToProto(problem.mesh);
-    command.set_m(problem.m());
-    command.set_n(problem.n());
-    command.set_k(problem.k());
-    command.set_dtype(ToProto(problem.tensors[kA].dtype));
+    SetProblem(problem, &command);
     *command.mutable_recipe() =
         ToProto(ResolveOptions(problem, Topology{node_of_rank_}, options)->recipe);
     command.set_plan_hash(HashHex(PlanHash(problem, ScheduleOf(problem, options))));

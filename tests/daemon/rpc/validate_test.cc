@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
+#include "proto/convert/problem_messages.h"
 #include "tests/fuzz/valid_requests.h"
 
 namespace agmm {
@@ -218,6 +219,39 @@ TEST(Validate, JobsHaveThreeTensorsAndBoundedTerms) {
                   "repeat_count is 1000001, outside [0, 1000000]; submit several jobs");
 }
 
+TEST(Validate, OperandsHaveNamesOfTheNotationEachOnce) {
+  using Submit = v1::SubmitJobRequest;
+  const auto by_name = [](auto change) {
+    return [change](Submit& request) {
+      request.clear_tensors();
+      for (const char* name : {"A", "B", "C", "D"}) {
+        v1::OperandTensor* operand = request.add_operands();
+        operand->set_name(name);
+        operand->mutable_tensor()->set_name("X");
+      }
+      change(request);
+    };
+  };
+  Accepted<Submit>(by_name([](Submit&) {}));
+  Refused<Submit>(by_name([](Submit& r) { r.add_tensors()->set_name("X"); }),
+                  "operands has 4 entries and tensors has 1; give one of the two");
+  for (const char* name : {"", "7", "A_x", "workspace", "A\n"}) {
+    Refused<Submit>(by_name([&](Submit& r) { r.mutable_operands(1)->set_name(name); }),
+                    "operands[1].name is \"");
+  }
+  Refused<Submit>(
+      by_name([](Submit& r) { r.mutable_operands(3)->set_name(std::string(257, 'D')); }),
+      "use up to 256 letters and digits");
+  Refused<Submit>(by_name([](Submit& r) { r.mutable_operands(3)->set_name("A"); }),
+                  "operands[3].name is A a second time");
+  Refused<Submit>(by_name([](Submit& r) { r.mutable_operands(2)->clear_tensor(); }),
+                  "operands[2].tensor names no");
+  Refused<Submit>(by_name([](Submit& r) {
+                    while (r.operands_size() < 65) *r.add_operands() = r.operands(0);
+                  }),
+                  "the number of operands is 65, outside [1, 64]");
+}
+
 TEST(Validate, TimeoutsAreWholeAndAtMostADay) {
   using Submit = v1::SubmitJobRequest;
   const auto timeout = [](int64_t seconds, int nanos) {
@@ -278,6 +312,32 @@ TEST(Convert, ARecipeKeepsEveryField) {
   const absl::StatusOr<Recipe> read = FromProto(ToProto(recipe), mesh);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, recipe);
+}
+
+TEST(Convert, AProblemKeepsEveryTensor) {
+  const Mesh mesh = ParseMesh("x=2,y=2", {3, 2, 1, 0}).value();
+  Problem problem =
+      ParseProblem("P[M_x, J_y] * Q[J, N] -> R[M, N]{U_y}", mesh, {8, 6, 4}, DType::kBF16).value();
+  problem.tensors[2].dtype = DType::kF32;
+  v1::PreparePlan prepare;
+  SetProblem(problem, &prepare);
+  EXPECT_EQ(ProblemOf(prepare).value(), problem);
+  v1::Job job;
+  job.set_spec(SpecText(problem));
+  SetProblem(problem, &job);
+  EXPECT_EQ(ProblemOf(job).value(), problem);
+  EXPECT_EQ(job.m(), 8);
+  EXPECT_EQ(job.n(), 6);
+  EXPECT_EQ(job.k(), 4);
+  EXPECT_EQ(job.dtype(), v1::DTYPE_BF16);
+  problem.tensors[2].dtype = DType::kBF16;
+  job.clear_operands();  // as an older daemon made it
+  EXPECT_EQ(ProblemOf(job).value(), problem);
+
+  prepare.mutable_operands(1)->mutable_spec()->set_rows(5);
+  EXPECT_EQ(ProblemOf(prepare).status().code(), absl::StatusCode::kInvalidArgument);
+  prepare.mutable_operands()->RemoveLast();
+  EXPECT_EQ(ProblemOf(prepare).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Convert, ARecipeThatNoPlannerMakesIsRefused) {

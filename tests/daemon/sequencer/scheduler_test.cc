@@ -165,6 +165,32 @@ TEST_F(SchedulerTest, UnknownNamesAreRefusedWithoutAnEffect) {
   EXPECT_EQ(WorkspaceBytes(), 0);
 }
 
+TEST_F(SchedulerTest, OperandsAreBoundByNameInAnyOrder) {
+  const Operands3 t = MakeOperands();
+  v1::SubmitJobRequest request = Request(t);
+  request.clear_tensors();
+  for (const auto& [name, id] : {std::pair("C", t.c), {"A", t.a}, {"B", t.b}}) {
+    v1::OperandTensor* operand = request.add_operands();
+    operand->set_name(name);
+    operand->mutable_tensor()->set_tensor_id(id);
+  }
+  const absl::StatusOr<v1::Job> job = Submit(request);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->tensor_ids(), ElementsAre(t.a, t.b, t.c));
+  ASSERT_EQ(job->operands_size(), 3);
+  EXPECT_EQ(job->operands(0).name(), "A");
+  EXPECT_EQ(job->operands(0).spec().sharding(), "[M_x, K]");
+  EXPECT_EQ(job->operands(0).spec().rows(), 64);
+  EXPECT_EQ(job->operands(1).tensor_id(), t.b);
+  EXPECT_FALSE(job->operands(1).written());
+  EXPECT_TRUE(job->operands(2).written());
+
+  request.mutable_operands()->RemoveLast();
+  const absl::Status refused = Submit(request).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("operand B, but no tensor"));
+}
+
 TEST_F(SchedulerTest, AJobWaitsForAWriteAdmittedBeforeIt) {
   const Operands3 t = MakeOperands();
   const uint64_t write = BeginWrite(t.a);
